@@ -1,0 +1,118 @@
+#!/bin/sh
+# bootstrap.sh [--yes] [preset...]: makes sure that the tools are there, then runs `cmake --workflow --preset <preset>`
+# for each preset in turn (demo test bench asan tsan slow; without one: test). On Debian and its relatives what is
+# missing is installed with apt, never removing or upgrading anything; elsewhere it is named.
+# Status: 0 all passed; 1 a part failed or the call is wrong; 2 something is missing and may not be installed here.
+set -u
+unset CDPATH
+cd "$(dirname "$0")/.." || exit 1
+
+yes=no
+presets=
+for word in "$@"; do
+  case $word in
+    --yes | -y) yes=yes ;;
+    --) ;;
+    demo | test | bench | asan | tsan | slow) presets="$presets $word" ;;
+    *)
+      echo "chunkmem: '$word' is no preset and no option; usage: [--yes] [demo|test|bench|asan|tsan|slow ...]" >&2
+      exit 1
+      ;;
+  esac
+done
+[ -n "$presets" ] || presets=" test"
+[ -t 0 ] || yes=yes
+
+on_debian=no
+if command -v apt-get >/dev/null && command -v dpkg-query >/dev/null; then on_debian=yes; fi
+
+has_command() { command -v "$1" >/dev/null 2>&1; }
+has_package() { [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
+
+# The number of the clang to use: one that is here, else one that apt can install, else the one of the release.
+clang_number() {
+  for number in 16 19 18 17; do
+    if has_command "clang++-$number"; then echo "$number"; return; fi
+  done
+  for number in 16 19 18 17; do
+    if apt-cache policy "clang-$number" 2>/dev/null | grep -q 'Candidate: [^(]'; then echo "$number"; return; fi
+  done
+  if grep -q '^VERSION_ID="12"' /etc/os-release 2>/dev/null; then echo 16; else echo 19; fi
+}
+
+missing=
+needs_command() { has_command "$1" || missing="$missing $2"; }
+needs_package() {
+  case " $missing " in *" $1 "*) return ;; esac
+  if [ $on_debian = no ] || ! has_package "$1"; then missing="$missing $1"; fi
+}
+
+needs_command cmake cmake
+needs_command ninja ninja-build
+needs_command "${CXX:-g++}" g++
+for preset in $presets; do
+  case $preset in
+    demo) packages="libeigen3-dev libcli11-dev nlohmann-json3-dev" ;;
+    test | slow | bench) packages="libeigen3-dev libcli11-dev nlohmann-json3-dev catch2 valgrind" ;;
+    asan | tsan)
+      number=$(clang_number)
+      packages="catch2 clang-$number libclang-rt-$number-dev"
+      ;;
+  esac
+  for package in $packages; do needs_package "$package"; done
+done
+
+if [ -n "$missing" ] && [ $on_debian = no ]; then
+  echo "chunkmem: this is no Debian; needed, under Debian's names:$missing"
+  for tool in cmake ninja "${CXX:-c++}"; do
+    has_command "$tool" || { echo "chunkmem: stopped, there is no $tool" >&2; exit 2; }
+  done
+elif [ -n "$missing" ]; then
+  install="apt-get install -y --no-install-recommends --no-remove --no-upgrade$missing"
+  as_root=
+  if [ "$(id -u)" -ne 0 ]; then
+    as_root="sudo"
+    if ! has_command sudo; then
+      printf 'chunkmem: missing:%s\nchunkmem: as root run: apt-get update && %s\n' "$missing" "$install" >&2
+      exit 2
+    fi
+    [ -t 0 ] || as_root="sudo -n"
+  fi
+  echo "chunkmem: missing:$missing"
+  echo "chunkmem: will install these with apt, then build and run:$presets"
+  if [ $yes = no ]; then
+    printf 'Press Enter to go on, Ctrl-C to stop. '
+    read -r _ || exit 2
+  fi
+  $as_root apt-get update </dev/null
+  # shellcheck disable=SC2086  # a list of words
+  if ! $as_root env DEBIAN_FRONTEND=noninteractive $install </dev/null; then
+    printf 'chunkmem: could not install; as root run: apt-get update && %s\n' "$install" >&2
+    exit 2
+  fi
+else
+  echo "chunkmem: nothing is missing; will build and run:$presets"
+fi
+
+version=$(cmake --version | sed -n '1s/^cmake version //p')
+major=${version%%.*}
+rest=${version#*.}
+if [ "$major" -lt 3 ] || { [ "$major" -eq 3 ] && [ "${rest%%.*}" -lt 25 ]; }; then
+  echo "chunkmem: needs CMake 3.25 or newer, this is $version" >&2
+  exit 2
+fi
+
+minutes() { awk "BEGIN { printf \"%.1f min\", ($2 - $1) / 60 }"; }
+begin=$(date +%s)
+parts=
+for preset in $presets; do
+  part_begin=$(date +%s)
+  if ! cmake --workflow --preset "$preset"; then
+    echo "chunkmem: $preset failed after $(minutes "$part_begin" "$(date +%s)")${parts:+; passed before:$parts}"
+    exit 1
+  fi
+  part="$preset $(minutes "$part_begin" "$(date +%s)")"
+  echo "chunkmem: $part"
+  parts="$parts${parts:+,} $part"
+done
+echo "chunkmem: all passed in $(minutes "$begin" "$(date +%s)"):$parts"

@@ -1,0 +1,116 @@
+#include "display.hpp"
+
+#include "size_text.hpp"
+
+#include <bit>
+#include <cinttypes>
+#include <string>
+
+#include <unistd.h>
+
+namespace gpt {
+namespace {
+
+using chunkmem::bytes;
+
+void size_line(std::FILE* out, const char* name, bytes size)
+{
+  std::fprintf(out, "  %-20s %12s\n", name, size_text(size).c_str());
+}
+
+void tier_line(std::FILE* out, const char* name, bytes peak, bytes capacity)
+{
+  const double share =
+      capacity.count() == 0 ? 0.0 : 100.0 * static_cast<double>(peak.count()) / static_cast<double>(capacity.count());
+  std::fprintf(out, "  %-8s %12s %12s %6.1f %%\n", name, size_text(peak).c_str(), size_text(capacity).c_str(), share);
+}
+
+}  // namespace
+
+display::display(std::FILE* out) : out_{out}, terminal_{isatty(fileno(out)) == 1} {}
+
+void display::header(const options& chosen, const training_text& text, const memory_budget& budget) const
+{
+  const extents& size = chosen.size;
+  std::fprintf(out_, "text    %s, %zu bytes, fnv1a %016" PRIx64 "\n", text.name().c_str(), text.size(), text.hash());
+  std::fprintf(out_, "model   %" PRIu64 " parameters: %zu layers, width %zu, %zu heads, context %zu, batch %zu\n",
+               size.parameters(), size.layers, size.width, size.heads, size.context, size.batch);
+  std::fprintf(out_, "policy  eviction %s, transfer %s, chunks of %s\n",
+               chosen.eviction == eviction_choice::belady ? "belady" : "lru",
+               chosen.transfer == transfer_choice::lookahead ? "lookahead" : "no_prefetch",
+               size_text(budget.chunk).c_str());
+  std::fprintf(out_, "needs\n");
+  size_line(out_, "weights", budget.weights);
+  size_line(out_, "gradients", budget.gradients);
+  size_line(out_, "optimizer states", budget.optimizer_states);
+  size_line(out_, "activations", budget.activations);
+  size_line(out_, "workspace", budget.workspace);
+  size_line(out_, "everything", budget.everything);
+  std::fprintf(out_, "given   device %s (smallest possible %s), host %s\n", size_text(budget.device).c_str(),
+               size_text(budget.smallest_device).c_str(), size_text(budget.host).c_str());
+  std::fprintf(out_, "        the training needs %.2f times the device\n\n",
+               static_cast<double>(budget.everything.count()) / static_cast<double>(budget.device.count()));
+}
+
+void display::note(const char* what, float loss) const
+{
+  std::fprintf(out_, "%s loss %.9g\n", what, static_cast<double>(loss));
+  std::fflush(out_);
+}
+
+void display::step(const step_figures& figures) const
+{
+  if (terminal_) std::fputs("\r\x1b[K", out_);
+  const double moved = static_cast<double>(figures.moved.count()) / (1024.0 * 1024.0);
+  std::fprintf(out_, "step %zu/%zu  loss %.9g  lr %.3g  %.0f tokens/s  moved %.1f MiB", figures.number, figures.steps,
+               static_cast<double>(figures.loss), static_cast<double>(figures.learning_rate), figures.tokens_per_second,
+               moved);
+  if (!terminal_ || figures.number == figures.steps) std::fputc('\n', out_);
+  std::fflush(out_);
+}
+
+void display::closing(const memory_figures& figures) const
+{
+  std::fprintf(out_, "\nmemory           peak     capacity\n");
+  tier_line(out_, "device", figures.device_peak, figures.device_capacity);
+  tier_line(out_, "host", figures.host_peak, figures.host_capacity);
+  std::fprintf(out_, "moved   %s to the device, %s back; %" PRIu64 " loads, %" PRIu64 " evictions\n",
+               size_text(figures.loaded).c_str(), size_text(figures.written_back).c_str(), figures.loads,
+               figures.evictions);
+  std::fprintf(
+      out_, "waits   demand_miss %" PRIu64 ", optimizer_input %" PRIu64 ", throttle %" PRIu64 ", other %" PRIu64 "\n",
+      figures.demand_miss, figures.optimizer_input, figures.throttle, figures.other);
+  std::fprintf(out_, "plan    %" PRIu64 " divergences, %" PRIu64 " replans\n\n", figures.divergences, figures.replans);
+}
+
+void display::sample(std::string_view prompt, std::string_view written) const
+{
+  std::string shown;
+  for (const std::string_view part : {prompt, std::string_view{"|"}, written}) {
+    for (const char each : part) shown.push_back(each == '\n' || (each >= ' ' && each <= '~') ? each : '?');
+  }
+  std::fprintf(out_, "sampled after the bar:\n%s\n\n", shown.c_str());
+}
+
+void display::line(std::string_view text) const
+{
+  std::fprintf(out_, "%.*s\n", static_cast<int>(text.size()), text.data());
+  std::fflush(out_);
+}
+
+bool display::verdict(const training_result& limited, const training_result& unlimited) const
+{
+  std::size_t identical = 0;
+  const std::size_t count = limited.losses.size();
+  for (std::size_t i = 0; i < count && i < unlimited.losses.size(); ++i) {
+    const auto left = std::bit_cast<std::uint32_t>(limited.losses[i]);
+    identical += left == std::bit_cast<std::uint32_t>(unlimited.losses[i]) ? 1u : 0u;
+  }
+  const bool same_parameters = limited.parameter_hash == unlimited.parameter_hash;
+  std::fprintf(out_, "verify: parameters %s (%016" PRIx64 ", %016" PRIx64 ")\n",
+               same_parameters ? "identical" : "DIFFERENT", limited.parameter_hash, unlimited.parameter_hash);
+  std::fprintf(out_, "verify: %zu losses, %zu identical\n", count, identical);
+  return same_parameters && identical == count && unlimited.losses.size() == count;
+}
+
+}  // namespace gpt

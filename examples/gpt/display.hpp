@@ -1,0 +1,65 @@
+#pragma once
+
+#include <chunkmem/chunkmem.hpp>
+
+#include "options.hpp"
+#include "text.hpp"
+
+#include <cstdint>
+#include <cstdio>
+#include <string_view>
+#include <vector>
+
+namespace gpt {
+
+/// What the training needs, in bytes, and what it was given.
+struct memory_budget {
+  chunkmem::bytes weights, gradients, optimizer_states, activations, workspace;
+  chunkmem::bytes everything, smallest_device;
+  chunkmem::bytes device, host, chunk;
+};
+
+/// What one run leaves to be compared with another.
+struct training_result {
+  std::vector<float> losses;  ///< held-out before, every step, held-out after
+  std::uint64_t parameter_hash = 0;
+};
+
+/// One line about one step.
+struct step_figures {
+  std::size_t number = 0;  ///< from 1
+  std::size_t steps = 0;
+  float loss = 0.0f;
+  float learning_rate = 0.0f;
+  double tokens_per_second = 0.0;
+  chunkmem::bytes moved;
+};
+
+/// The closing table's numbers.
+struct memory_figures {
+  chunkmem::bytes device_peak, device_capacity, host_peak, host_capacity, loaded, written_back;
+  std::uint64_t loads = 0, evictions = 0, divergences = 0, replans = 0;
+  std::uint64_t demand_miss = 0, optimizer_input = 0, throttle = 0, other = 0;
+};
+
+/// Prints to a stream that is a terminal, where a line of progress is written over, or is not.
+class display {
+ public:
+  explicit display(std::FILE* out);
+
+  void header(const options& chosen, const training_text& text, const memory_budget& budget) const;
+  void note(const char* what, float loss) const;
+  void step(const step_figures& figures) const;
+  void closing(const memory_figures& figures) const;
+  /// Bytes outside printable ASCII appear as `?`.
+  void sample(std::string_view prompt, std::string_view written) const;
+  void line(std::string_view text) const;
+  /// @return whether every loss and the parameters are the same, bit for bit
+  [[nodiscard]] bool verdict(const training_result& limited, const training_result& unlimited) const;
+
+ private:
+  std::FILE* out_;
+  bool terminal_;
+};
+
+}  // namespace gpt

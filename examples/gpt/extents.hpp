@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace gpt {
+
+/// Tokens are bytes.
+inline constexpr std::size_t vocabulary = 256;
+
+/// How large the model and its batches are.
+struct extents {
+  std::size_t layers = 6;
+  std::size_t width = 192;
+  std::size_t heads = 6;
+  std::size_t context = 128;
+  std::size_t batch = 4;
+
+  [[nodiscard]] constexpr std::uint64_t layer_parameters() const noexcept { return 12 * width * width + 13 * width; }
+  [[nodiscard]] constexpr std::uint64_t parameters() const noexcept
+  {
+    return layers * layer_parameters() + (vocabulary + context + 2) * width;
+  }
+  [[nodiscard]] constexpr std::uint64_t tokens_per_step() const noexcept { return std::uint64_t{batch} * context; }
+  /// Bytes of the largest tensor: a weight of the MLP, a table, or one row's hidden activations.
+  [[nodiscard]] constexpr std::uint64_t largest_tensor_bytes() const noexcept
+  {
+    const std::uint64_t rows = width > context ? width : context;
+    const std::uint64_t block = 4 * rows * width;
+    const std::uint64_t table = (vocabulary > context ? vocabulary : context) * width;
+    return 4 * (block > table ? block : table);
+  }
+};
+
+}  // namespace gpt

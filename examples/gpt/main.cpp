@@ -1,0 +1,119 @@
+// Trains a small GPT on real text in a quarter of the device memory it needs, and can prove that nothing changed.
+
+#include "budget.hpp"
+#include "file_trace.hpp"
+#include "run.hpp"
+
+#include <chunkmem/eviction/belady.hpp>
+#include <chunkmem/eviction/lru.hpp>
+#include <chunkmem/transfer/lookahead.hpp>
+#include <chunkmem/transfer/no_prefetch.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <fstream>
+#include <string>
+#include <string_view>
+
+namespace {
+
+using namespace gpt;
+
+/// A file that can be written, or a sentence before the training starts.
+std::ofstream output_file(const char* option, const std::filesystem::path& where)
+{
+  std::ofstream out{where};
+  if (!out) throw problem{std::string{option} + " '" + where.string() + "' cannot be written (choose another file)"};
+  return out;
+}
+
+void write_report(std::ofstream& out, const training_result& result, const std::string& memory)
+{
+  out << "{\n\"losses\": [";
+  char number[32];
+  for (std::size_t i = 0; i < result.losses.size(); ++i) {
+    std::snprintf(number, sizeof number, "%.9g", static_cast<double>(result.losses[i]));
+    out << (i == 0 ? "" : ", ") << number;
+  }
+  out << "],\n\"parameter_hash\": \"" << std::hex << result.parameter_hash << "\",\n\"memory\": " << memory << "\n}\n";
+}
+
+/// The first bytes that were never trained on.
+std::string_view prompt_of(const training_text& text)
+{
+  const auto held_out = text.held_out();
+  return {reinterpret_cast<const char*>(held_out.data()), std::min<std::size_t>(held_out.size(), 32)};
+}
+
+/// Trains once as the command line says: header, steps, table, report, sample.
+template <class Manager>
+training_result train_limited(const training_setup& setup, const memory_budget& budget, const display& show)
+{
+  const options& chosen = setup.chosen;
+  std::ofstream report_file;
+  if (chosen.report) report_file = output_file("--report", *chosen.report);
+  if (chosen.trace) (void)output_file("--trace", *chosen.trace);
+  chunkmem::trace::chrome_trace trace{chosen.trace ? chunkmem::trace::chrome_trace::default_bound : 0};
+  session<Manager> limited{setup, budget.device, budget.host, file_trace{chosen.trace ? &trace : nullptr}};
+  (void)limited.rehearse();
+  show.header(chosen, setup.text, budget);
+  const training_result result = limited.train(&show);
+  show.closing(limited.figures());
+  if (chosen.report) write_report(report_file, result, limited.report_json());
+  if (chosen.trace) chunkmem::trace::save(trace, chosen.trace->string());
+  if (chosen.sample > 0) show.sample(prompt_of(setup.text), limited.sample(prompt_of(setup.text)));
+  return result;
+}
+
+template <class Manager>
+int run(const training_setup& setup, const display& show)
+{
+  const memory_budget budget = budget_for<Manager>(setup);
+  const training_result limited = train_limited<Manager>(setup, budget, show);
+  if (!setup.chosen.verify) return EXIT_SUCCESS;
+  show.line("verify: training again with unlimited device memory (" + std::to_string(setup.chosen.steps) +
+            " steps, held-out text before and after) ...");
+  session<Manager> unlimited{setup, unlimited_device(budget), budget.host, file_trace{}};
+  (void)unlimited.rehearse();
+  return show.verdict(limited, unlimited.train(nullptr)) ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+template <class Eviction, class Transfer>
+using manager_with = chunkmem::manager<chunkmem::backend::host_arena, Eviction, Transfer, file_trace>;
+
+template <class Eviction>
+int run_with(const training_setup& setup, const display& show)
+{
+  if (setup.chosen.transfer == transfer_choice::lookahead) {
+    return run<manager_with<Eviction, chunkmem::transfer::lookahead>>(setup, show);
+  }
+  return run<manager_with<Eviction, chunkmem::transfer::no_prefetch>>(setup, show);
+}
+
+int run(const options& chosen)
+{
+  const training_text text = chosen.text ? read_text(*chosen.text) : default_text();
+  text.expects_windows_of(chosen.size.context);
+  const training_setup setup{chosen, text};
+  const display show{stdout};
+  if (chosen.eviction == eviction_choice::belady) return run_with<chunkmem::eviction::belady>(setup, show);
+  return run_with<chunkmem::eviction::lru>(setup, show);
+}
+
+}  // namespace
+
+int main(int count, char** arguments)
+try {
+  const options chosen = parse_options(count - 1, arguments + 1);
+  if (chosen.help) {
+    std::fputs(help_text().c_str(), stdout);
+    return EXIT_SUCCESS;
+  }
+  return run(chosen);
+} catch (const std::exception& failure) {
+  std::fflush(stdout);
+  std::fprintf(stderr, "gpt: %s\n", failure.what());
+  return 2;
+}

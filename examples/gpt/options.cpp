@@ -1,0 +1,177 @@
+#include "options.hpp"
+
+#include "problem.hpp"
+#include "size_text.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <charconv>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace gpt {
+namespace {
+
+/// What was typed, before it means anything: our own sentences say what is wrong with it.
+struct raw_options {
+  std::string device_memory, host_memory, chunk_bytes;
+  std::string layers, width, heads, context, batch, steps, seed, sample, learning_rate;
+  std::string eviction, transfer, text, trace, report;
+};
+
+void declare(CLI::App& app, raw_options& raw, bool& verify, bool& help)
+{
+  app.set_help_flag();
+  app.add_flag("-h,--help", help, "this text");
+  app.add_option("--device-memory", raw.device_memory, "capacity of the device (default: a quarter of the need)");
+  app.add_option("--host-memory", raw.host_memory, "capacity of the host (default: what is needed)");
+  app.add_option("--chunk-bytes", raw.chunk_bytes, "size of a chunk (default: a little above the largest tensor)");
+  app.add_option("--layers", raw.layers, "layers (6)");
+  app.add_option("--width", raw.width, "numbers per position (192)");
+  app.add_option("--heads", raw.heads, "attention heads (6)");
+  app.add_option("--context", raw.context, "bytes the model sees (128)");
+  app.add_option("--batch", raw.batch, "windows of text per step (4)");
+  app.add_option("--steps", raw.steps, "steps of training (50)");
+  app.add_option("--learning-rate", raw.learning_rate, "highest learning rate (0.001)");
+  app.add_option("--seed", raw.seed, "of weights, batches and the sampled text (1)");
+  app.add_option("--sample", raw.sample, "bytes of text to write at the end (300)");
+  app.add_option("--eviction", raw.eviction, "belady or lru (belady)");
+  app.add_option("--transfer", raw.transfer, "lookahead or no_prefetch (lookahead)");
+  app.add_option("--text", raw.text, "file or folder to learn from");
+  app.add_option("--trace", raw.trace, "write a Chrome trace to this JSON file");
+  app.add_option("--report", raw.report, "write losses and the memory report to this JSON file");
+  app.add_flag("--verify", verify, "train again with unlimited device memory and compare every bit");
+}
+
+template <class Number>
+void read_whole(const char* option, const std::string& text, Number lowest, Number highest, Number& out)
+{
+  if (text.empty()) return;
+  Number number{};
+  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool whole = failure == std::errc{} && end == text.data() + text.size();
+  if (!whole || number < lowest || number > highest) {
+    throw problem{std::string{option} + " '" + text + "' is not a whole number from " + std::to_string(lowest) +
+                  " to " + std::to_string(highest)};
+  }
+  out = number;
+}
+
+void read_rate(const std::string& text, float& out)
+{
+  if (text.empty()) return;
+  float number = 0.0f;
+  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool whole = failure == std::errc{} && end == text.data() + text.size();
+  if (!whole || !(number > 0.0f && number <= 1.0f)) {
+    throw problem{"--learning-rate '" + text + "' is not a number above 0 and at most 1"};
+  }
+  out = number;
+}
+
+template <class Choice>
+void read_choice(const char* option, const std::string& text, std::string_view first, std::string_view second,
+                 Choice& out)
+{
+  if (text.empty()) return;
+  if (text != first && text != second) {
+    throw problem{std::string{option} + " '" + text + "' is unknown: choose " + std::string{first} + " or " +
+                  std::string{second}};
+  }
+  out = text == first ? Choice{0} : Choice{1};
+}
+
+void check_extents(const extents& size)
+{
+  const auto number = [](std::size_t value) { return std::to_string(value); };
+  if (size.width % size.heads != 0) {
+    const std::size_t below = size.width - size.width % size.heads;
+    throw problem{"--width " + number(size.width) + " is not divisible by --heads " + number(size.heads) + " (" +
+                  number(below + size.heads) + " would be)"};
+  }
+  if (size.width / size.heads % 4 != 0) {
+    throw problem{"--width " + number(size.width) + " over --heads " + number(size.heads) + " gives heads of " +
+                  number(size.width / size.heads) +
+                  " numbers, which is not a multiple of 4 (make the width a multiple of " + number(4 * size.heads) +
+                  ")"};
+  }
+  if (size.layers * size.batch > 16384) {
+    throw problem{"--layers " + number(size.layers) + " times --batch " + number(size.batch) +
+                  " is more than 16384 (choose fewer of either)"};
+  }
+}
+
+void read_sizes(const raw_options& raw, options& out)
+{
+  if (!raw.device_memory.empty()) out.device_memory = parse_size("--device-memory", raw.device_memory);
+  if (!raw.host_memory.empty()) out.host_memory = parse_size("--host-memory", raw.host_memory);
+  if (raw.chunk_bytes.empty()) return;
+  out.chunk_bytes = parse_size("--chunk-bytes", raw.chunk_bytes);
+  const std::uint64_t count = out.chunk_bytes->count();
+  if (count < 4096 || count > (std::uint64_t{1} << 30) || count % 256 != 0) {
+    throw problem{"--chunk-bytes '" + raw.chunk_bytes + "' is not a multiple of 256B from 4KiB to 1GiB"};
+  }
+}
+
+void read_numbers(const raw_options& raw, options& out)
+{
+  const std::size_t one = 1;
+  read_whole("--layers", raw.layers, one, std::size_t{512}, out.size.layers);
+  read_whole("--width", raw.width, one, std::size_t{16384}, out.size.width);
+  read_whole("--heads", raw.heads, one, std::size_t{512}, out.size.heads);
+  read_whole("--context", raw.context, std::size_t{2}, std::size_t{4096}, out.size.context);
+  read_whole("--batch", raw.batch, one, std::size_t{4096}, out.size.batch);
+  read_whole("--steps", raw.steps, one, std::size_t{1000000}, out.steps);
+  read_whole("--sample", raw.sample, std::size_t{0}, std::size_t{1000000}, out.sample);
+  read_whole("--seed", raw.seed, std::uint64_t{0}, ~std::uint64_t{0}, out.seed);
+  read_rate(raw.learning_rate, out.learning_rate);
+  check_extents(out.size);
+}
+
+/// An empty word is no choice: CLI11 lets it through, we do not.
+void refuse_empty_words(int count, const char* const* arguments)
+{
+  for (int i = 0; i < count; ++i) {
+    const std::string_view word = arguments[i];
+    if (word.empty() || word.back() == '=') throw problem{"an option has an empty value (see --help)"};
+  }
+}
+
+}  // namespace
+
+options parse_options(int count, const char* const* arguments)
+{
+  refuse_empty_words(count, arguments);
+  raw_options raw;
+  options out;
+  CLI::App app;
+  declare(app, raw, out.verify, out.help);
+  try {
+    std::vector<std::string> reversed(std::reverse_iterator{arguments + count}, std::reverse_iterator{arguments});
+    app.parse(std::move(reversed));
+  } catch (const CLI::ParseError& failure) {
+    throw problem{std::string{failure.what()} + " (see --help)"};
+  }
+  if (out.help) return out;
+  read_sizes(raw, out);
+  read_numbers(raw, out);
+  read_choice("--eviction", raw.eviction, "belady", "lru", out.eviction);
+  read_choice("--transfer", raw.transfer, "lookahead", "no_prefetch", out.transfer);
+  if (!raw.text.empty()) out.text = raw.text;
+  if (!raw.trace.empty()) out.trace = raw.trace;
+  if (!raw.report.empty()) out.report = raw.report;
+  return out;
+}
+
+std::string help_text()
+{
+  raw_options raw;
+  bool verify = false;
+  bool help = false;
+  CLI::App app{"Trains a small GPT on text, byte by byte, in less device memory than it needs.", "gpt"};
+  declare(app, raw, verify, help);
+  return app.help();
+}
+
+}  // namespace gpt

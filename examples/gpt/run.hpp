@@ -1,0 +1,123 @@
+#pragma once
+
+#include "display.hpp"
+#include "problem.hpp"
+#include "sampler.hpp"
+#include "size_text.hpp"
+
+#include <chunkmem/backend/host_arena.hpp>
+
+#include <chrono>
+#include <string>
+
+namespace gpt {
+
+/// The settings of one training, ready to run any number of times with the same result.
+struct training_setup {
+  const options& chosen;
+  const training_text& text;
+
+  [[nodiscard]] chunkmem::bytes chunk() const
+  {
+    if (chosen.chunk_bytes) return *chosen.chunk_bytes;
+    const chunkmem::bytes largest{chosen.size.largest_tensor_bytes()};
+    return chunkmem::align_up(largest + chunkmem::bytes{largest.count() / 4}, chunkmem::bytes{64 * 1024});
+  }
+  [[nodiscard]] cosine_schedule schedule() const { return {chosen.learning_rate, chosen.steps}; }
+};
+
+/// One manager with the model in it, and the trainer that works on it.
+template <class Manager>
+class session {
+ public:
+  template <class... Policies>
+  session(const training_setup& setup, chunkmem::bytes device, chunkmem::bytes host, Policies... policies)
+      : setup_{setup},
+        memory_{{.device_capacity = device, .host_capacity = host}},
+        manager_{memory_, {.chunk_bytes = setup.chunk()}, policies...},
+        net_{declare(manager_, setup.chosen.size)},
+        trainer_{manager_, net_, setup.text, setup.schedule(), setup.chosen.seed}
+  {
+  }
+
+  /// What one step needs. Nothing is allocated and nothing is computed.
+  [[nodiscard]] auto rehearse()
+  {
+    return manager_.rehearse([this] { (void)trainer_.step(0); });
+  }
+
+  /// @param show   null trains silently
+  [[nodiscard]] training_result train(const display* show)
+  {
+    fill(manager_, net_, setup_.chosen.seed);
+    training_result result;
+    result.losses.reserve(setup_.chosen.steps + 2);
+    result.losses.push_back(trainer_.evaluate());
+    if (show != nullptr) show->note("held-out", result.losses.back());
+    for (std::size_t number = 0; number < setup_.chosen.steps; ++number)
+      result.losses.push_back(one_step(number, show));
+    result.losses.push_back(trainer_.evaluate());
+    if (show != nullptr) show->note("held-out", result.losses.back());
+    result.parameter_hash = trainer_.parameter_hash();
+    return result;
+  }
+
+  [[nodiscard]] std::string sample(std::string_view prompt)
+  {
+    return sampler<Manager>{trainer_}.write(prompt, setup_.chosen.sample, setup_.chosen.seed);
+  }
+
+  [[nodiscard]] std::string report_json() const { return manager_.report().json(); }
+
+  [[nodiscard]] memory_figures figures() const
+  {
+    using enum chunkmem::tier;
+    const auto report = manager_.report();
+    memory_figures out;
+    out.device_peak = report.peak[device];
+    out.device_capacity = report.capacity[device];
+    out.host_peak = report.peak[host];
+    out.host_capacity = report.capacity[host];
+    out.loaded = report.loaded;
+    out.written_back = report.written_back;
+    out.loads = report.loads;
+    out.evictions = report.evictions;
+    out.divergences = report.divergences;
+    out.replans = report.replans;
+    out.demand_miss = report.waits.demand_miss;
+    out.optimizer_input = report.waits.optimizer_input;
+    out.throttle = report.waits.throttle;
+    out.other = report.waits.other;
+    return out;
+  }
+
+ private:
+  [[nodiscard]] chunkmem::bytes moved() const
+  {
+    const auto& report = manager_.report();
+    return report.loaded + report.written_back;
+  }
+
+  [[nodiscard]] float one_step(std::size_t number, const display* show)
+  {
+    using clock = std::chrono::steady_clock;
+    const chunkmem::bytes before = moved();
+    const auto begin = clock::now();
+    const float loss = trainer_.step(number);
+    const double seconds = std::chrono::duration<double>(clock::now() - begin).count();
+    if (show != nullptr) {
+      const auto tokens = static_cast<double>(setup_.chosen.size.tokens_per_step());
+      show->step(
+          {number + 1, setup_.chosen.steps, loss, trainer_.learning_rate(number), tokens / seconds, moved() - before});
+    }
+    return loss;
+  }
+
+  training_setup setup_;
+  chunkmem::backend::host_arena memory_;
+  Manager manager_;
+  model net_;
+  trainer<Manager> trainer_;
+};
+
+}  // namespace gpt

@@ -1,0 +1,146 @@
+#include "options.hpp"
+
+#include "problem.hpp"
+#include "size_text.hpp"
+
+#include <support/catch.hpp>
+
+#include <string>
+#include <vector>
+
+namespace {
+
+using Catch::Matchers::ContainsSubstring;
+
+gpt::options parse(std::vector<const char*> words)
+{
+  return gpt::parse_options(static_cast<int>(words.size()), words.data());
+}
+
+/// The sentence of a refusal, or nothing where all was accepted.
+std::string refusal(const std::vector<const char*>& words)
+{
+  try {
+    (void)parse(words);
+  } catch (const gpt::problem& refused) {
+    return refused.what();
+  }
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("an empty command line is the demonstration", "[gpt]")
+{
+  const gpt::options chosen = parse({});
+  CHECK(!chosen.device_memory);
+  CHECK(chosen.size.layers == 6);
+  CHECK(chosen.eviction == gpt::eviction_choice::belady);
+  CHECK(chosen.transfer == gpt::transfer_choice::lookahead);
+  CHECK(!chosen.verify);
+}
+
+TEST_CASE("every option of the command line is read", "[gpt]")
+{
+  const gpt::options chosen = parse({"--device-memory",
+                                     "1.5MiB",
+                                     "--host-memory=2GiB",
+                                     "--layers",
+                                     "2",
+                                     "--width",
+                                     "64",
+                                     "--heads",
+                                     "4",
+                                     "--context",
+                                     "32",
+                                     "--steps",
+                                     "3",
+                                     "--batch",
+                                     "1",
+                                     "--eviction",
+                                     "lru",
+                                     "--transfer",
+                                     "no_prefetch",
+                                     "--chunk-bytes",
+                                     "512KiB",
+                                     "--trace",
+                                     "t.json",
+                                     "--report",
+                                     "r.json",
+                                     "--verify",
+                                     "--seed",
+                                     "9",
+                                     "--text",
+                                     "a",
+                                     "--sample",
+                                     "0"});
+  CHECK(chosen.device_memory->count() == 1572864);
+  CHECK(chosen.host_memory->count() == std::uint64_t{2} << 30);
+  CHECK(chosen.chunk_bytes->count() == 524288);
+  CHECK(chosen.size.width == 64);
+  CHECK(chosen.size.context == 32);
+  CHECK(chosen.steps == 3);
+  CHECK(chosen.eviction == gpt::eviction_choice::lru);
+  CHECK(chosen.transfer == gpt::transfer_choice::no_prefetch);
+  CHECK(chosen.trace->string() == "t.json");
+  CHECK(chosen.seed == 9);
+  CHECK(chosen.sample == 0);
+  CHECK(chosen.verify);
+}
+
+TEST_CASE("sizes are read with their units", "[gpt]")
+{
+  CHECK(gpt::parse_size("--x", "1B").count() == 1);
+  CHECK(gpt::parse_size("--x", "0.5KiB").count() == 512);
+  CHECK(gpt::parse_size("--x", "64MiB").count() == 67108864);
+  CHECK(gpt::size_text(chunkmem::bytes{67108864}) == "64.00 MiB");
+  CHECK(gpt::size_text(chunkmem::bytes{1}) == "1 B");
+}
+
+TEST_CASE("a bad size is one sentence", "[gpt]")
+{
+  for (const char* bad : {"-1MiB", "0B", "0.1B", "64", "MiB", "64MB", "lots", "nan", "infGiB", "1e400GiB",
+                          "99999999TiB", "1 MiB", "64MiBs", "--1B"}) {
+    INFO(bad);
+    for (const char* option : {"--device-memory", "--host-memory", "--chunk-bytes"}) {
+      const std::string sentence = refusal({option, bad});
+      CHECK_THAT(sentence, ContainsSubstring(option));
+      CHECK(sentence.find('\n') == std::string::npos);
+    }
+  }
+  CHECK_THAT(refusal({"--device-memory=-1MiB"}), ContainsSubstring("negative"));
+  CHECK_THAT(refusal({"--chunk-bytes", "1000B"}), ContainsSubstring("multiple of 256B"));
+}
+
+TEST_CASE("a bad number is one sentence with its range", "[gpt]")
+{
+  for (const char* option :
+       {"--layers", "--width", "--heads", "--context", "--batch", "--steps", "--seed", "--sample"}) {
+    for (const char* bad : {"-3", "x", "1.5", "99999999999999999999999", "1x"}) {
+      INFO(option << ' ' << bad);
+      const std::string sentence = refusal({option, bad});
+      CHECK_THAT(sentence, ContainsSubstring(option));
+      CHECK(sentence.find('\n') == std::string::npos);
+    }
+  }
+  CHECK_THAT(refusal({"--layers", "0"}), ContainsSubstring("from 1 to"));
+  CHECK_THAT(refusal({"--learning-rate", "-1"}), ContainsSubstring("above 0"));
+}
+
+TEST_CASE("extents that do not fit each other are refused with numbers", "[gpt]")
+{
+  CHECK_THAT(refusal({"--width", "190"}), ContainsSubstring("--width 190 is not divisible by --heads 6"));
+  CHECK_THAT(refusal({"--width", "18"}), ContainsSubstring("heads of 3 numbers"));
+  CHECK_THAT(refusal({"--layers", "512", "--batch", "4096"}), ContainsSubstring("16384"));
+}
+
+TEST_CASE("unknown options and policies are refused by name", "[gpt]")
+{
+  CHECK_THAT(refusal({"--devise-memory", "1MiB"}), ContainsSubstring("--devise-memory"));
+  CHECK_THAT(refusal({"--eviction", "best"}), ContainsSubstring("choose belady or lru"));
+  CHECK_THAT(refusal({"--transfer", "fast"}), ContainsSubstring("choose lookahead or no_prefetch"));
+  CHECK_THAT(refusal({"stray"}), ContainsSubstring("stray"));
+  CHECK_THAT(refusal({"--layers"}), ContainsSubstring("--layers"));
+  CHECK_THAT(refusal({"--text", ""}), ContainsSubstring("empty value"));
+  CHECK_THAT(refusal({"--layers", "2", "--layers", "3"}), ContainsSubstring("--layers"));
+}

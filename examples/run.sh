@@ -1,0 +1,3 @@
+#!/bin/sh
+# Trains the GPT example in a quarter of its memory: sh examples/run.sh [--yes]
+exec sh "$(dirname "$0")/../cmake/bootstrap.sh" demo "$@"

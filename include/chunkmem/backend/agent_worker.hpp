@@ -1,0 +1,151 @@
+#pragma once
+
+#include <chunkmem/backend/operation.hpp>
+#include <chunkmem/backend/stream_backend.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/ids.hpp>
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+namespace chunkmem::inline v0 {
+namespace backend {
+
+/// How far one agent has come: the number of operations it finished. An event of value v is reached at v.
+///
+/// Sleeps on a condition variable and never spins: on two cores a spinning waiter takes the time of the one it waits
+/// for. Cost: one load where the value is reached; else one sleep. No allocation.
+///
+/// @threads   any
+class progress {
+ public:
+  [[nodiscard]] std::uint64_t count() const noexcept { return count_.load(std::memory_order_acquire); }
+  [[nodiscard]] bool reached(std::uint64_t value) const noexcept { return count() >= value; }
+
+  void advance() noexcept
+  {
+    {
+      const std::lock_guard lock{mutex_};  // without it a waiter could test, miss this step, and then sleep for ever
+      count_.fetch_add(1, std::memory_order_release);
+    }
+    moved_.notify_all();
+  }
+
+  void wait_for(std::uint64_t value) const
+  {
+    if (reached(value)) return;
+    std::unique_lock lock{mutex_};
+    moved_.wait(lock, [&] { return reached(value); });
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::condition_variable moved_;
+  std::atomic<std::uint64_t> count_{0};
+};
+
+/// The progress of every agent of a backend. Outlives the workers, so that one may wait for another that is gone.
+using progress_table = std::array<progress, max_agents>;
+
+/// One thread that does what it is given, in order.
+///
+/// A ring of 256 operations; an enqueue that finds it full waits for the oldest, and is counted. Waits name only what
+/// was given before, so a full ring always empties. Good for copies of chunks; poor for work of less than a few
+/// microseconds, which a wake-up costs.
+/// Cost: one uncontended lock per operation on each side; no allocation after construction.
+///
+/// @threads   `enqueue`, `given` and `stop` one caller at a time; the rest any
+class agent_worker {
+ public:
+  static constexpr std::size_t queue_length = 256;
+
+  /// @param self    whose progress this worker makes
+  /// @param table   where all agents keep theirs; outlives the worker
+  /// @throws device_error   the system gives no more threads
+  agent_worker(agent self, progress_table& table) : table_{&table}, own_{&table[index_of(self)]}
+  {
+    try {
+      thread_ = std::thread{[this] { drain(); }};
+    } catch (const std::system_error& refused) {
+      throw device_error{error_text{} << "chunkmem: starting a worker thread failed: agent " << index_of(self)
+                                      << ", system error " << static_cast<std::uint64_t>(refused.code().value())
+                                      << " (raise the limit of threads, or adopt fewer agents)"};
+    }
+  }
+  agent_worker(const agent_worker&) = delete;
+  agent_worker& operator=(const agent_worker&) = delete;
+  ~agent_worker() { stop(); }
+
+  /// Gives the thread one more thing to do; waits where 256 are queued.
+  void enqueue(operation&& work)
+  {
+    if (given_ - own_->count() >= queue_length) {
+      throttled_.fetch_add(1, std::memory_order_relaxed);
+      own_->wait_for(given_ - queue_length + 1);
+    }
+    ring_[given_ % queue_length] = std::move(work);
+    {
+      const std::lock_guard lock{mutex_};
+      ++given_;
+    }
+    arrived_.notify_one();
+  }
+
+  /// How many operations it was given: the value of an event recorded now.
+  [[nodiscard]] std::uint64_t given() const noexcept { return given_; }
+
+  /// How often `enqueue` had to wait.
+  [[nodiscard]] std::uint64_t throttled() const noexcept { return throttled_.load(std::memory_order_relaxed); }
+
+  /// Finishes what is queued and ends the thread. Nothing may be given afterwards.
+  void stop() noexcept
+  {
+    if (!thread_.joinable()) return;
+    {
+      const std::lock_guard lock{mutex_};
+      stopping_ = true;
+    }
+    arrived_.notify_one();
+    thread_.join();
+  }
+
+ private:
+  void drain() noexcept
+  {
+    for (std::uint64_t next = 0; await(next); ++next) {
+      operation& work = ring_[next % queue_length];
+      if (work.kind == operation_kind::wait) (*table_)[index_of(work.point.source)].wait_for(work.point.value);
+      work.run();
+      work.task.reset();  // before the count: afterwards the slot belongs to the caller again
+      own_->advance();
+    }
+  }
+
+  /// False when nothing is left and nothing will come.
+  bool await(std::uint64_t next)
+  {
+    std::unique_lock lock{mutex_};
+    arrived_.wait(lock, [&] { return given_ > next || stopping_; });
+    return given_ > next;
+  }
+
+  progress_table* table_;
+  progress* own_;
+  std::mutex mutex_;
+  std::condition_variable arrived_;
+  std::uint64_t given_ = 0;  // written by the caller under the lock, so the caller itself may read it without
+  bool stopping_ = false;
+  std::atomic<std::uint64_t> throttled_{0};
+  std::array<operation, queue_length> ring_;
+  std::thread thread_;
+};
+
+}  // namespace backend
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,191 @@
+#pragma once
+
+#include <chunkmem/backend/agent_worker.hpp>
+#include <chunkmem/backend/operation.hpp>
+#include <chunkmem/backend/stream_backend.hpp>
+#include <chunkmem/backend/stream_checks.hpp>
+#include <chunkmem/backend/tier_ledger.hpp>
+#include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/ids.hpp>
+
+#include <sys/mman.h>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+namespace chunkmem::inline v0 {
+namespace backend {
+
+struct host_arena_options {
+  bytes device_capacity{};     ///< what the played device may hold
+  bytes host_capacity{};       ///< what the host tier may hold
+  bool async_compute = false;  ///< compute is a thread of its own, as on a GPU
+};
+
+/// A device played by capped host memory: real bytes, real concurrency, no GPU.
+///
+/// Each copy agent is a thread. Compute is the calling thread: what is launched on it runs at once, and a wait of
+/// compute blocks; with `async_compute` it is a thread too, the only way to see a missing compute edge without a GPU.
+/// Pages are mapped when first touched, so resident memory counts only what is used. Good for embedding, tests and
+/// trainers on the CPU; poor as a measure of a GPU's step time, because copies and compute share one memory.
+/// An event's value is the number of operations its agent finished; waits count, so it never depends on timing.
+/// Cost: copies cost a lock and a wake-up; no allocation after construction other than by `allocate` and `adopt`.
+/// Needs a system with mmap (POSIX).
+///
+/// @threads   one caller at a time, from any thread
+class host_arena {
+ public:
+  static constexpr bool host_addressable = true;
+
+  /// @throws device_error   the system gives no more threads
+  explicit host_arena(const host_arena_options& options)
+      : ledger_{options.device_capacity, options.host_capacity}, start_{std::chrono::steady_clock::now()}
+  {
+    start_worker(agent::to_device);
+    start_worker(agent::to_host);
+    if (options.async_compute) start_worker(agent::compute);
+  }
+  host_arena(const host_arena&) = delete;
+  host_arena& operator=(const host_arena&) = delete;
+
+  /// Finishes what is queued, then unmaps what was not released.
+  ~host_arena()
+  {
+    for (auto& worker : workers_) worker.reset();
+    for (const tier_ledger::allocation& entry : ledger_.allocations()) ::munmap(entry.place, entry.size.count());
+  }
+
+  [[nodiscard]] bytes capacity(tier where) const noexcept { return ledger_.capacity(where); }
+
+  /// Maps fresh memory, aligned to a page.
+  ///
+  /// @throws usage_error     size is 0, or the tier is the disk
+  /// @throws out_of_memory   past the capacity, or the system has no more; nothing was changed
+  [[nodiscard]] std::byte* allocate(tier where, bytes size)
+  {
+    ledger_.require(where, size);
+    void* const place = ::mmap(nullptr, size.count(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (place == MAP_FAILED) ledger_.refuse(where, size);
+    ledger_.add(where, static_cast<std::byte*>(place), size);
+    return static_cast<std::byte*>(place);
+  }
+
+  /// Finishes all queued work first, since some of it may touch this memory; then unmaps. Null is ignored; what was
+  /// never allocated is counted by `unknown_releases` and left alone.
+  void release(tier where, std::byte* place) noexcept
+  {
+    for (std::size_t i = 0; i < agents_; ++i) progress_[i].wait_for(given(static_cast<agent>(i)));
+    const bytes size = ledger_.remove(where, place);
+    if (size != bytes{}) ::munmap(place, size.count());
+  }
+  [[nodiscard]] std::uint64_t unknown_releases() const noexcept { return ledger_.unknown_releases(); }
+
+  void copy(std::byte* to, const std::byte* from, bytes size) { copy(to, from, size, agent::host); }
+  void fill(std::byte* to, std::byte value, bytes size) { fill(to, value, size, agent::host); }
+
+  /// @throws usage_error   unknown agent, or a null address; nothing was enqueued
+  void copy(std::byte* to, const std::byte* from, bytes size, agent who)
+  {
+    require_places(to, from, size);
+    give(who, operation::copying(to, from, size));
+  }
+  /// @throws usage_error   unknown agent, or a null address; nothing was enqueued
+  void fill(std::byte* to, std::byte value, bytes size, agent who)
+  {
+    require_places(to, to, size);
+    give(who, operation::filling(to, value, size));
+  }
+
+  /// Runs a callable on an agent. It must not throw; at most 128 bytes. @see inline_task
+  /// @throws usage_error   unknown agent; nothing was enqueued
+  template <class Callable>
+  void launch(agent who, Callable&& work)
+  {
+    give(who, operation::launching(std::forward<Callable>(work)));
+  }
+
+  /// @throws usage_error   unknown agent
+  [[nodiscard]] event record(agent who) const
+  {
+    require_agent(who, agents_);
+    return {.value = given(who), .source = who};
+  }
+
+  /// Later work of `who` starts after `point`. Blocks only where `who` works on the calling thread.
+  /// @throws usage_error   unknown agent, or the event was never recorded; nothing was enqueued
+  void wait(agent who, event point)
+  {
+    require_agent(who, agents_);
+    require_agent(point.source, agents_);
+    require_recorded(point, given(point.source));
+    if (point.source == who || point.value == 0) return;
+    // Never "skip what is reached already": the counts, and with them later events, would depend on timing.
+    if (workers_[index_of(who)]) {
+      workers_[index_of(who)]->enqueue(operation::waiting(point));
+    } else {
+      progress_[index_of(point.source)].wait_for(point.value);
+    }
+  }
+
+  /// One more agent, a thread of its own.
+  /// @throws usage_error    `max_agents` are in use
+  /// @throws device_error   the system gives no more threads; nothing was changed
+  agent adopt()
+  {
+    require_room_for_agent(agents_);
+    const auto fresh = static_cast<agent>(agents_);
+    start_worker(fresh);
+    ++agents_;
+    return fresh;
+  }
+
+  [[nodiscard]] std::size_t agents() const noexcept { return agents_; }
+
+  /// Time since construction [ns].
+  [[nodiscard]] std::uint64_t now() const noexcept
+  {
+    const auto passed = std::chrono::steady_clock::now() - start_;
+    return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(passed).count());
+  }
+
+  [[nodiscard]] std::uint64_t throttled() const noexcept
+  {
+    std::uint64_t sum = 0;
+    for (const auto& worker : workers_) sum += worker ? worker->throttled() : 0;
+    return sum;
+  }
+
+ private:
+  void start_worker(agent who) { workers_[index_of(who)] = std::make_unique<agent_worker>(who, progress_); }
+
+  [[nodiscard]] std::uint64_t given(agent who) const noexcept
+  {
+    const auto& worker = workers_[index_of(who)];
+    return worker ? worker->given() : progress_[index_of(who)].count();
+  }
+
+  void give(agent who, operation&& work)
+  {
+    require_agent(who, agents_);
+    if (workers_[index_of(who)]) {
+      workers_[index_of(who)]->enqueue(std::move(work));
+    } else {
+      work.run();
+      progress_[index_of(who)].advance();
+    }
+  }
+
+  tier_ledger ledger_;
+  std::chrono::steady_clock::time_point start_;
+  std::size_t agents_ = built_in_agents;
+  progress_table progress_;  // before the workers: they use it until they are joined
+  std::array<std::unique_ptr<agent_worker>, max_agents> workers_;
+};
+
+static_assert(stream_backend<host_arena>);
+
+}  // namespace backend
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,183 @@
+#pragma once
+
+#include <chunkmem/backend/cost_table.hpp>
+#include <chunkmem/backend/stream_backend.hpp>
+#include <chunkmem/backend/stream_checks.hpp>
+#include <chunkmem/backend/tier_ledger.hpp>
+#include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/ids.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace chunkmem::inline v0 {
+namespace backend {
+
+struct simulated_options {
+  bytes device_capacity{};
+  bytes host_capacity{};
+  cost_table costs{};
+  bool host_runs_ahead = false;  ///< the caller only enqueues compute, as on a GPU; else the caller is compute
+};
+
+/// A machine without bytes: the same agents on virtual clocks.
+///
+/// Addresses are made up and never read; copies and launches only let time pass, and a launched callable does not run.
+/// Compute is `advance(agent, nanoseconds)`. A copy starts when its agent is free, the caller has enqueued it, and the
+/// link of its direction is free; one that was enqueued first has the link first, so later copies pay, also where an
+/// earlier one still waits for an event. Good for planning and for tests of decisions; poor where copies and kernels
+/// compete for memory bandwidth, which it does not model.
+/// An event's value is the virtual time at which its agent is done [ns]; it never falls, and may stay the same.
+/// Cost: O(1) per operation, O(live allocations) per allocation.
+///
+/// @threads   one caller at a time, from any thread
+class simulated {
+ public:
+  static constexpr bool host_addressable = false;
+
+  /// @throws config_error   a rate in the cost table is not above zero
+  explicit simulated(const simulated_options& options)
+      : ledger_{options.device_capacity, options.host_capacity},
+        costs_{options.costs},
+        host_runs_ahead_{options.host_runs_ahead}
+  {
+    require_usable(costs_);
+  }
+
+  [[nodiscard]] bytes capacity(tier where) const noexcept { return ledger_.capacity(where); }
+
+  /// @return a made-up address, never given twice
+  /// @throws usage_error     size is 0, or the tier is the disk
+  /// @throws out_of_memory   past the capacity, or 2^60 B were given out over time; nothing was changed
+  [[nodiscard]] std::byte* allocate(tier where, bytes size)
+  {
+    ledger_.require(where, size);
+    const std::uint64_t left = address_room - taken_[where];
+    const std::uint64_t lost = 2 * tensor_alignment.count();  // to rounding and distance
+    if (left < lost || size.count() > left - lost) ledger_.refuse(where, size);
+    const std::uint64_t address = first_address(where) + taken_[where];
+    // one unit of distance, so that the end of one allocation is never the start of the next
+    taken_[where] += align_up(size, tensor_alignment).count() + tensor_alignment.count();
+    auto* const place = reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(address));
+    ledger_.add(where, place, size);
+    return place;
+  }
+  void release(tier where, std::byte* place) noexcept { ledger_.remove(where, place); }
+  [[nodiscard]] std::uint64_t unknown_releases() const noexcept { return ledger_.unknown_releases(); }
+
+  void copy(std::byte* to, const std::byte* from, bytes size) { copy(to, from, size, agent::host); }
+  void fill(std::byte* to, std::byte value, bytes size) { fill(to, value, size, agent::host); }
+
+  /// @throws usage_error   unknown agent, or a null address; no time passed
+  void copy(std::byte* to, const std::byte* from, bytes size, agent who)
+  {
+    require_places(to, from, size);
+    require_agent(who, agents_);
+    const tier source = tier_of(from);
+    const tier target = tier_of(to);
+    std::uint64_t begin = start_of(who);
+    if (source != target) begin = later_of(begin, link_free_[target]);
+    const std::uint64_t end = after(begin, costs_.between(source, target).nanoseconds_for(size));
+    if (source != target) link_free_[target] = end;
+    clock_of(who) = end;
+  }
+  /// @throws usage_error   unknown agent, or a null address; no time passed
+  void fill(std::byte* to, std::byte, bytes size, agent who)
+  {
+    require_places(to, to, size);
+    advance(who, costs_.between(tier_of(to), tier_of(to)).nanoseconds_for(size));
+  }
+
+  /// Costs a launch. The callable is not run: it has no bytes to work on.
+  /// @throws usage_error   unknown agent; no time passed
+  template <class Callable>
+  void launch(agent who, Callable&&)
+  {
+    advance(who, costs_.launch_nanoseconds);
+  }
+
+  /// Lets an agent work for a while: this is what compute costs.
+  /// @throws usage_error   unknown agent; no time passed
+  void advance(agent who, std::uint64_t nanoseconds)
+  {
+    require_agent(who, agents_);
+    clock_of(who) = after(start_of(who), nanoseconds);
+  }
+
+  /// @throws usage_error   unknown agent
+  [[nodiscard]] event record(agent who) const { return {.value = clock(who), .source = who}; }
+
+  /// @throws usage_error   unknown agent, or the event was never recorded; no time passed
+  void wait(agent who, event point)
+  {
+    require_agent(who, agents_);
+    require_recorded(point, clock(point.source));
+    clock_of(who) = later_of(clock_of(who), point.value);
+  }
+
+  /// @throws usage_error   `max_agents` are in use
+  agent adopt()
+  {
+    require_room_for_agent(agents_);
+    return static_cast<agent>(agents_++);
+  }
+
+  [[nodiscard]] std::size_t agents() const noexcept { return agents_; }
+
+  /// When an agent is done with all it was given [ns].
+  /// @throws usage_error   unknown agent
+  [[nodiscard]] std::uint64_t clock(agent who) const
+  {
+    require_agent(who, agents_);
+    return clocks_[clock_index(who)];
+  }
+  [[nodiscard]] std::uint64_t now() const noexcept { return clocks_[index_of(agent::host)]; }
+  [[nodiscard]] std::uint64_t throttled() const noexcept { return 0; }
+
+ private:
+  static constexpr std::uint64_t address_room = std::uint64_t{1} << 60;
+  static_assert(sizeof(std::uintptr_t) == 8, "chunkmem: backend::simulated needs 64-bit addresses");
+
+  [[nodiscard]] static constexpr std::uint64_t first_address(tier where) noexcept
+  {
+    return where == tier::device ? address_room : 2 * address_room;
+  }
+  // What was not allocated here is the caller's own memory, and that is on the host.
+  [[nodiscard]] static tier tier_of(const std::byte* place) noexcept
+  {
+    const auto address = std::uint64_t{reinterpret_cast<std::uintptr_t>(place)};
+    return address >= address_room && address < 2 * address_room ? tier::device : tier::host;
+  }
+  [[nodiscard]] static std::uint64_t after(std::uint64_t begin, std::uint64_t nanoseconds) noexcept
+  {
+    return nanoseconds > UINT64_MAX - begin ? UINT64_MAX : begin + nanoseconds;
+  }
+
+  // Not std::max: <algorithm> brings half the standard library into every planner.
+  [[nodiscard]] static std::uint64_t later_of(std::uint64_t one, std::uint64_t other) noexcept
+  {
+    return one < other ? other : one;
+  }
+
+  [[nodiscard]] std::size_t clock_index(agent who) const noexcept
+  {
+    return index_of(who == agent::compute && !host_runs_ahead_ ? agent::host : who);
+  }
+  [[nodiscard]] std::uint64_t& clock_of(agent who) noexcept { return clocks_[clock_index(who)]; }
+  // Nothing starts before the caller asks for it.
+  [[nodiscard]] std::uint64_t start_of(agent who) const noexcept { return later_of(clocks_[clock_index(who)], now()); }
+
+  tier_ledger ledger_;
+  cost_table costs_;
+  bool host_runs_ahead_;
+  std::size_t agents_ = built_in_agents;
+  per_tier<std::uint64_t> taken_;
+  per_tier<std::uint64_t> link_free_;
+  std::array<std::uint64_t, max_agents> clocks_{};
+};
+
+static_assert(stream_backend<simulated>);
+
+}  // namespace backend
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <chunkmem/core/ids.hpp>
+#include <chunkmem/tensor/tensor_rules.hpp>
+
+#include <cstdint>
+#include <span>
+
+namespace chunkmem::inline v0 {
+
+/// What the manager knows of a chunk: where its copies lie and whether they may move. 32 bytes.
+///
+/// A device copy is always valid: it is given up when the host's is written. A host window may be kept without being
+/// valid, as the home to which the next write-back goes.
+struct chunk {
+  static constexpr std::uint32_t nowhere = UINT32_MAX;
+
+  std::uint32_t frames = 1;           ///< length of its window in every tier
+  std::uint32_t device = nowhere;     ///< first device frame
+  std::uint32_t host = nowhere;       ///< first host frame
+  std::uint32_t next_use = nowhere;   ///< moment of its next recorded access
+  std::uint32_t live = 0;             ///< tensors in it that hold bytes; 0: nothing to save
+  std::uint32_t device_pins = 0;
+  std::uint32_t host_pins = 0;
+  bool host_valid = false;
+
+  [[nodiscard]] bool on_device() const noexcept { return device != nowhere; }
+};
+
+static_assert(sizeof(chunk) == 32);
+
+/// All but the next use: that belongs to the record, not to the place.
+[[nodiscard]] constexpr bool have_same_place(const chunk& left, const chunk& right) noexcept
+{
+  return left.device == right.device && left.host == right.host && left.host_valid == right.host_valid &&
+         left.live == right.live && left.device_pins == right.device_pins && left.host_pins == right.host_pins;
+}
+
+/// The state of a chunk follows from its tensors: in use if one is, else after a pass only if all that hold bytes are.
+[[nodiscard]] constexpr tensor_state state_of_chunk(std::span<const tensor_state> tensors) noexcept
+{
+  using enum tensor_state;
+  bool seen[tensor_state_count] = {};
+  for (const tensor_state state : tensors) seen[static_cast<std::size_t>(state)] = true;
+  const auto has = [&](tensor_state state) { return seen[static_cast<std::size_t>(state)]; };
+  if (has(compute)) return compute;
+  if (has(gradient)) return gradient;
+  if (has(hold)) return hold;
+  if (has(hold_after_forward)) return hold_after_forward;
+  return has(hold_after_backward) ? hold_after_backward : free;
+}
+
+}  // namespace chunkmem::inline v0

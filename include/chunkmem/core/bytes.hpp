@@ -1,0 +1,70 @@
+#pragma once
+
+#include <chunkmem/core/error.hpp>
+
+#include <compare>
+#include <cstdint>
+
+namespace chunkmem::inline v0 {
+
+/// A number of bytes that cannot wrap around.
+///
+/// Sums, differences and products that do not fit 64 bits throw instead of wrapping: a wrapped size is the
+/// shortest road to a wrong budget. Cost: one compare per operation.
+class bytes {
+ public:
+  constexpr bytes() = default;
+  explicit constexpr bytes(std::uint64_t count) noexcept : count_{count} {}
+
+  [[nodiscard]] constexpr std::uint64_t count() const noexcept { return count_; }
+  [[nodiscard]] constexpr auto operator<=>(const bytes&) const noexcept = default;
+  [[nodiscard]] constexpr bool operator==(const bytes&) const noexcept = default;
+
+  /// @throws size_overflow   the result needs more than 64 bits or is below zero
+  constexpr bytes& operator+=(bytes other)
+  {
+    if (other.count_ > UINT64_MAX - count_) throw size_overflow{"sum of bytes", count_, other.count_};
+    count_ += other.count_;
+    return *this;
+  }
+  constexpr bytes& operator-=(bytes other)
+  {
+    if (other.count_ > count_) throw size_overflow{"difference of bytes", count_, other.count_};
+    count_ -= other.count_;
+    return *this;
+  }
+  constexpr bytes& operator*=(std::uint64_t factor)
+  {
+    if (factor != 0 && count_ > UINT64_MAX / factor) throw size_overflow{"product of bytes", count_, factor};
+    count_ *= factor;
+    return *this;
+  }
+  [[nodiscard]] friend constexpr bytes operator+(bytes left, bytes right) { return left += right; }
+  [[nodiscard]] friend constexpr bytes operator-(bytes left, bytes right) { return left -= right; }
+  [[nodiscard]] friend constexpr bytes operator*(bytes left, std::uint64_t factor) { return left *= factor; }
+  [[nodiscard]] friend constexpr bytes operator*(std::uint64_t factor, bytes right) { return right *= factor; }
+
+ private:
+  std::uint64_t count_ = 0;
+};
+
+/// The smallest multiple of `alignment` that is not below `size`. @pre alignment > 0
+[[nodiscard]] constexpr bytes align_up(bytes size, bytes alignment)
+{
+  const std::uint64_t rest = size.count() % alignment.count();
+  return rest == 0 ? size : size + bytes{alignment.count() - rest};
+}
+
+/// Every tensor starts at a multiple of this in every tier and layout (DLPack consumers and vector kernels expect it).
+inline constexpr bytes tensor_alignment{256};
+
+inline namespace literals {
+inline namespace byte_literals {
+[[nodiscard]] constexpr bytes operator""_B(unsigned long long count) { return bytes{count}; }
+[[nodiscard]] constexpr bytes operator""_KiB(unsigned long long count) { return bytes{count} * 1024; }
+[[nodiscard]] constexpr bytes operator""_MiB(unsigned long long count) { return bytes{count} * (1024 * 1024); }
+[[nodiscard]] constexpr bytes operator""_GiB(unsigned long long count) { return bytes{count} * (1024 * 1024 * 1024); }
+}  // namespace byte_literals
+}  // namespace literals
+
+}  // namespace chunkmem::inline v0

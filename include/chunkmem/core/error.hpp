@@ -1,0 +1,132 @@
+#pragma once
+
+#include <chunkmem/core/error_text.hpp>
+#include <chunkmem/core/tier.hpp>
+
+#include <cstdint>
+#include <new>
+#include <stdexcept>
+#include <string_view>
+
+namespace chunkmem::inline v0 {
+
+/// Stable numbers for programs that cannot read sentences.
+enum class error_code : std::uint16_t {
+  out_of_memory = 1,
+  usage = 2,
+  size_overflow = 3,
+  config = 4,
+  device = 5,
+  io = 6,
+  internal = 7,
+};
+
+/// What every exception of this library also is.
+///
+/// A mix-in, not a `std::exception`: each class below derives from exactly one standard exception and from this, so
+/// that `catch (const std::exception&)` and `catch (const chunkmem::error&)` both work and neither is ambiguous.
+/// Text form: `chunkmem: what failed: numbers with units (what to change)`. Nothing here allocates.
+class error {
+ public:
+  [[nodiscard]] virtual const char* what() const noexcept = 0;
+  [[nodiscard]] virtual error_code code() const noexcept = 0;
+
+ protected:
+  error() = default;
+  error(const error&) = default;
+  error& operator=(const error&) = default;
+  virtual ~error() = default;
+};
+
+namespace detail {
+
+template <class Standard>
+struct quiet_standard : Standard {
+  quiet_standard() : Standard{""} {}  // an empty standard text does not allocate; ours is kept inline
+};
+template <>
+struct quiet_standard<std::bad_alloc> : std::bad_alloc {};
+
+template <class Standard, error_code Code>
+class typed_error : public quiet_standard<Standard>, public error {
+ public:
+  explicit typed_error(const error_text& sentence) noexcept : sentence_{sentence} {}
+  explicit typed_error(std::string_view sentence) noexcept { sentence_ << "chunkmem: " << sentence; }
+
+  [[nodiscard]] const char* what() const noexcept override { return sentence_.c_str(); }
+  [[nodiscard]] error_code code() const noexcept override { return Code; }
+
+ private:
+  error_text sentence_;
+};
+
+}  // namespace detail
+
+/// The caller asked for something that the rules forbid; nothing was changed.
+class usage_error : public detail::typed_error<std::logic_error, error_code::usage> {
+ public:
+  using typed_error::typed_error;
+};
+
+/// A setting that cannot work; found before anything ran.
+class config_error : public detail::typed_error<std::invalid_argument, error_code::config> {
+ public:
+  using typed_error::typed_error;
+};
+
+/// A device operation failed. The bytes it would have written are not valid; the source is intact.
+class device_error : public detail::typed_error<std::runtime_error, error_code::device> {
+ public:
+  using typed_error::typed_error;
+};
+
+/// A file could not be read or written.
+class io_error : public detail::typed_error<std::runtime_error, error_code::io> {
+ public:
+  using typed_error::typed_error;
+};
+
+/// A promise of this library to itself was broken: a defect, please report it.
+class internal_error : public detail::typed_error<std::logic_error, error_code::internal> {
+ public:
+  using typed_error::typed_error;
+};
+
+/// A size does not fit 64 bits.
+class size_overflow : public detail::typed_error<std::overflow_error, error_code::size_overflow> {
+ public:
+  size_overflow(std::string_view what, std::uint64_t left, std::uint64_t right) noexcept
+      : typed_error{error_text{} << "chunkmem: " << what << " does not fit 64 bits: " << left << " and " << right
+                                 << " (check the sizes given)"}
+  {
+  }
+};
+
+/// What a tier looked like when it could not give more. All numbers in bytes.
+struct memory_shortage {
+  tier where = tier::device;
+  std::uint64_t requested = 0;  ///< contiguous bytes asked for
+  std::uint64_t capacity = 0;   ///< what the tier may hold
+  std::uint64_t pinned = 0;     ///< held by live pins and leases: cannot move now
+  std::uint64_t needed = 0;     ///< smallest capacity that this moment needs
+};
+
+/// No room is left, after everything that may move was considered.
+class out_of_memory : public detail::typed_error<std::bad_alloc, error_code::out_of_memory> {
+ public:
+  explicit out_of_memory(const memory_shortage& shortage) noexcept
+      : typed_error{error_text{} << "chunkmem: out of memory on the " << name_of(shortage.where)
+                                 << " tier: " << shortage.requested << " B asked for, capacity " << shortage.capacity
+                                 << " B, " << shortage.pinned << " B pinned or leased, this moment needs at least "
+                                 << shortage.needed << " B (raise the capacity, or hold fewer pins and leases at once)"},
+        shortage_{shortage}
+  {
+  }
+
+  [[nodiscard]] const memory_shortage& shortage() const noexcept { return shortage_; }
+
+ private:
+  memory_shortage shortage_;
+};
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <chunkmem/core/version.hpp>
+
+#include <cstdint>
+
+namespace chunkmem::inline v0 {
+
+/// Indices as types of their own, so that a chunk is never passed where a frame is meant. 32 bits each: four billion
+/// chunks of one MiB are four PiB. The largest value of each means none.
+enum class tensor_id : std::uint32_t { none = UINT32_MAX };  ///< a declared tensor
+enum class list_id : std::uint32_t { none = UINT32_MAX };    ///< value, gradient, or a list of an optimizer
+enum class slot_id : std::uint32_t { none = UINT32_MAX };    ///< one tensor in one list: what a record names
+enum class chunk_id : std::uint32_t { none = UINT32_MAX };   ///< what moves
+enum class frame_id : std::uint32_t { none = UINT32_MAX };   ///< where a chunk of one frame lies in a tier
+enum class group_id : std::uint32_t { none = UINT32_MAX };   ///< parameters that share settings
+
+/// A place in the record of an iteration: 0 is its first access.
+enum class moment : std::uint32_t { none = UINT32_MAX };
+
+/// The plain number of an id.
+template <class Id>
+[[nodiscard]] constexpr std::uint32_t index_of(Id id) noexcept
+{
+  return static_cast<std::uint32_t>(id);
+}
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,12 @@
+#pragma once
+
+#if __cplusplus < 202002L
+#error "chunkmem needs C++20: compile with -std=c++20 or newer"
+#endif
+
+#if defined(__FAST_MATH__)
+#error "chunkmem promises the same bits everywhere: compile without -ffast-math"
+#endif
+
+/// major * 10000 + minor * 100 + patch. CMake reads the version from this line.
+#define CHUNKMEM_VERSION 100

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <chunkmem/core/ids.hpp>
+#include <chunkmem/core/policy.hpp>
+#include <chunkmem/profile/access_record.hpp>
+
+#include <concepts>
+#include <cstdint>
+
+namespace chunkmem::inline v0 {
+
+namespace eviction {
+
+/// A chunk that may leave the device now: resident and unpinned. Numbers only, never bytes.
+struct candidate {
+  chunk_id chunk = chunk_id::none;
+  moment next_use = moment::none;  ///< in the record being followed; none: not used in it, or there is no record
+  std::uint32_t frames = 1;
+  bool dirty = false;              ///< leaving costs a write-back
+};
+
+}  // namespace eviction
+
+/// Keeps its own set of candidates.
+template <class Policy>
+concept keeps_candidates = requires(Policy policy, const eviction::candidate& item, std::uint32_t chunks) {
+  policy.reset(chunks);
+  { policy.enter(item) } noexcept;
+  { policy.leave(item) } noexcept;
+};
+
+/// Names the candidate to evict.
+template <class Policy>
+concept chooses_victim = requires(Policy policy, moment now) {
+  { policy.victim(now) } noexcept -> std::same_as<chunk_id>;
+};
+
+/// Hears of a finished record.
+template <class Policy>
+concept hears_profile = requires(Policy policy, const access_record& record) { policy.on_profile(record); };
+
+/// Decides which chunk gives up its frames.
+///
+/// Laws: `reset(chunks)` forgets all candidates and the profile, and knows the ids 0 to chunks - 1; `enter` adds a
+/// candidate that is not in the set, `leave` removes one with the `next_use` it entered with; `victim(now)` is one of
+/// the candidates, or none if there are none, and does not remove it; `on_profile` may allocate, comes when the set is
+/// empty, and an empty record means that next uses are unknown; all else neither allocates nor throws; the same calls
+/// give the same victims.
+template <class Policy>
+concept eviction_policy = names_itself<Policy> && std::same_as<typename Policy::policy_kind, eviction_kind> &&
+                          std::copyable<Policy> && keeps_candidates<Policy> && chooses_victim<Policy> &&
+                          hears_profile<Policy>;
+
+}  // namespace chunkmem::inline v0

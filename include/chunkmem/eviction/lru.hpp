@@ -1,0 +1,65 @@
+#pragma once
+
+#include <chunkmem/eviction/eviction_policy.hpp>
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace eviction {
+
+/// Evicts the chunk whose last pin ended longest ago.
+///
+/// Good when nothing is known of the future; poor for a trainer that walks its layers in a circle, where the chunk used
+/// longest ago is the next one needed. Cost: a linked list in an array, 8 bytes and O(1) for each chunk.
+class lru {
+ public:
+  using policy_kind = eviction_kind;
+  static constexpr std::string_view name = "lru";
+
+  void reset(std::uint32_t chunks)
+  {
+    links_.assign(std::size_t{chunks} + 1, link{});
+    end_ = chunks;
+    links_[end_] = {end_, end_};
+  }
+  void on_profile(const access_record&) {}
+
+  void enter(const candidate& item) noexcept
+  {
+    const std::uint32_t id = index_of(item.chunk);
+    link& end = links_[end_];
+    links_[id] = {end.before, end_};
+    links_[end.before].after = id;
+    end.before = id;
+  }
+
+  void leave(const candidate& item) noexcept
+  {
+    const link at = links_[index_of(item.chunk)];
+    links_[at.before].after = at.after;
+    links_[at.after].before = at.before;
+  }
+
+  [[nodiscard]] chunk_id victim(moment) const noexcept
+  {
+    const std::uint32_t oldest = links_[end_].after;
+    return oldest == end_ ? chunk_id::none : chunk_id{oldest};
+  }
+
+ private:
+  struct link {
+    std::uint32_t before = 0;
+    std::uint32_t after = 0;
+  };
+  std::vector<link> links_;  // one for each chunk, and the list's end
+  std::uint32_t end_ = 0;
+};
+
+static_assert(eviction_policy<lru>);
+
+}  // namespace eviction
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+/// Names without definitions, for headers that only pass things on.
+namespace chunkmem::inline v0 {
+
+class bytes;
+class error;
+class shape;
+enum class tier : std::uint8_t;
+enum class role : std::uint8_t;
+enum class dtype : std::uint8_t;
+enum class access : std::uint8_t;
+enum class at : std::uint8_t;
+enum class agent : std::uint8_t;
+struct list_spec;
+struct tensor_handle;
+struct manager_options;
+struct memory_requirement;
+struct report;
+
+}  // namespace chunkmem::inline v0

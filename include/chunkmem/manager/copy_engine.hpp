@@ -1,0 +1,166 @@
+#pragma once
+
+#include <chunkmem/backend/stream_backend.hpp>
+#include <chunkmem/chunk/chunk.hpp>
+#include <chunkmem/manager/chunk_mover.hpp>
+#include <chunkmem/manager/fences.hpp>
+#include <chunkmem/trace/trace_sink.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+/// What moved so far.
+struct move_counts {
+  std::uint64_t loads = 0;
+  std::uint64_t write_backs = 0;
+  std::uint64_t evictions = 0;
+  std::uint64_t loaded_bytes = 0;
+  std::uint64_t written_back_bytes = 0;
+};
+
+/// Carries out what residency decides: copies, the fences around them, and their trace.
+///
+/// The fence of a window is that of its first frame while a chunk is in it; when the window opens all its frames are
+/// merged into the first, and spread again when it closes, so that no use of any frame is forgotten.
+/// Cost: a copy adds one wait for each agent that must be followed and one event; no allocation after `reset`.
+template <stream_backend Backend, chunk_mover<Backend> Mover, trace_sink Sink>
+class copy_engine {
+ public:
+  copy_engine(Backend& backend, Mover mover, Sink sink)
+      : backend_{&backend}, keeper_{backend}, mover_{std::move(mover)}, sink_{std::move(sink)}
+  {
+  }
+
+  /// `used` are the bytes of each chunk; arenas begin at the given addresses.
+  void reset(std::span<const std::uint64_t> used, std::uint64_t frame, per_tier<std::byte*> arena, per_tier<std::uint32_t> frames)
+  {
+    used_.assign(used.begin(), used.end());
+    frame_ = frame;
+    arena_ = arena;
+    for (const tier where : {tier::device, tier::host}) fences_[where].assign(std::size_t{frames[where]} + 1, fence{});
+  }
+
+  [[nodiscard]] std::byte* address(tier where, std::uint32_t frame) const noexcept { return arena_[where] + frame * frame_; }
+  [[nodiscard]] std::byte* lease_address(tier where, std::uint64_t begin) const noexcept { return arena_[where] + begin; }
+  [[nodiscard]] fence& fence_at(tier where, std::uint32_t frame) noexcept { return fences_[where][frame]; }
+  [[nodiscard]] fence_keeper<Backend>& keeper() noexcept { return keeper_; }
+  [[nodiscard]] const fence_keeper<Backend>& keeper() const noexcept { return keeper_; }
+  [[nodiscard]] const move_counts& counts() const noexcept { return counts_; }
+  [[nodiscard]] Sink& sink() noexcept { return sink_; }
+
+  /// Calls `visit(fence)` for each frame that a lease touches, and for the rest of the arena behind the last frame.
+  template <class Visit>
+  void for_lease(tier where, std::uint64_t begin, std::uint64_t size, Visit visit)
+  {
+    auto& fences = fences_[where];
+    const std::uint64_t last = fences.size() - 1;
+    for (std::uint64_t frame = begin / frame_; frame <= last && frame * frame_ < begin + size; ++frame) visit(fences[frame]);
+    if ((begin + size - 1) / frame_ > last) visit(fences[last]);
+  }
+
+  // What residency calls. See residency.
+  void placed(tier where, std::uint32_t first, std::uint32_t count) noexcept
+  {
+    fence& window = fences_[where][first];
+    for (std::uint32_t at = first + 1; at < first + count; ++at) merge(window, fences_[where][at]);
+  }
+
+  void vacated(tier where, std::uint32_t first, std::uint32_t count, bool) noexcept
+  {
+    for (std::uint32_t at = first + 1; at < first + count; ++at) fences_[where][at] = fences_[where][first];
+  }
+
+  void load(std::uint32_t at, const chunk& it, std::uint32_t first)
+  {
+    const std::uint64_t begin = time();
+    fence& from = fences_[tier::host][it.host];
+    fence& to = fences_[tier::device][first];
+    order(agent::to_device, from, to);
+    mover_.bring(*backend_, address(tier::device, first), address(tier::host, it.host), bytes{used_[at]}, agent::to_device);
+    finish(agent::to_device, from, to);
+    ++counts_.loads;
+    counts_.loaded_bytes += used_[at];
+    tell(happening::load, tier::host, tier::device, at, begin);
+  }
+
+  void write_back(std::uint32_t at, const chunk& it)
+  {
+    const std::uint64_t begin = time();
+    fence& from = fences_[tier::device][it.device];
+    fence& to = fences_[tier::host][it.host];
+    order(agent::to_host, from, to);
+    mover_.take(*backend_, address(tier::host, it.host), address(tier::device, it.device), bytes{used_[at]}, agent::to_host);
+    finish(agent::to_host, from, to);
+    ++counts_.write_backs;
+    counts_.written_back_bytes += used_[at];
+    tell(happening::write_back, tier::device, tier::host, at, begin);
+  }
+
+  void claimed(std::uint32_t, const chunk&, std::uint32_t) noexcept {}
+  void leased(tier where, std::uint64_t, std::uint64_t size) noexcept { note(happening::lease, where, size); }
+  void evicted(std::uint32_t at, const chunk&) noexcept
+  {
+    ++counts_.evictions;
+    tell(happening::evict, tier::device, tier::host, at, time());
+  }
+
+  /// Events that are no copy.
+  void note(happening what, tier where, std::uint64_t size) noexcept
+  {
+    if constexpr (!std::same_as<Sink, trace::null_sink>) {
+      const std::uint64_t now = time();
+      sink_.record({what, where, where, chunk_id::none, size, now, now});
+    }
+  }
+
+ private:
+  static void merge(fence& into, const fence& from) noexcept
+  {
+    for (unsigned source = 0; source < max_agents; ++source)
+      if (from.last[source] > into.last[source]) into.last[source] = from.last[source];
+    into.users |= from.users;
+    into.writers |= from.writers;
+  }
+
+  void order(agent who, fence& from, fence& to)
+  {
+    keeper_.follow(who, from, from.writers, wait_cause::other);
+    keeper_.follow(who, to, to.users, wait_cause::other);
+  }
+
+  void finish(agent who, fence& from, fence& to)
+  {
+    const event done = keeper_.copied(who);
+    fence_keeper<Backend>::stamp_copy(done, to, true);
+    fence_keeper<Backend>::stamp_copy(done, from, false);
+  }
+
+  [[nodiscard]] std::uint64_t time() const noexcept
+  {
+    if constexpr (std::same_as<Sink, trace::null_sink>) return 0;
+    else return backend_->now();
+  }
+
+  void tell(happening what, tier from, tier to, std::uint32_t at, std::uint64_t begin) noexcept
+  {
+    if constexpr (!std::same_as<Sink, trace::null_sink>)
+      sink_.record({what, from, to, chunk_id{at}, used_[at], begin, time()});
+  }
+
+  Backend* backend_;
+  fence_keeper<Backend> keeper_;
+  Mover mover_;
+  Sink sink_;
+  std::vector<std::uint64_t> used_;
+  per_tier<std::vector<fence>> fences_;  // by frame, and one for the rest of the arena
+  per_tier<std::byte*> arena_;
+  std::uint64_t frame_ = 1;
+  move_counts counts_;
+};
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <chunkmem/chunk/chunk.hpp>
+#include <chunkmem/core/tier.hpp>
+#include <chunkmem/transfer/transfer_policy.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+/// A mover that moves nothing: writes down what residency decides, and when.
+class decision_log {
+ public:
+  void clear() noexcept { moves_.clear(); }
+  [[nodiscard]] const std::vector<transfer::move>& moves() const noexcept { return moves_; }
+
+  /// Decisions from here on belong to this moment; frames that they free are free from `freed_from`.
+  void at(std::uint32_t moment, std::uint32_t freed_from) noexcept
+  {
+    now_ = moment;
+    freed_from_ = freed_from;
+  }
+
+  void placed(tier, std::uint32_t, std::uint32_t) noexcept {}
+  void vacated(tier where, std::uint32_t first, std::uint32_t count, bool evicted)
+  {
+    if (where == tier::device && !evicted) add(transfer::move_kind::vacate, freed_from_, UINT32_MAX, first, count);
+  }
+  void load(std::uint32_t at, const chunk& it, std::uint32_t first) { add(transfer::move_kind::load, now_, at, first, it.frames); }
+  void claimed(std::uint32_t at, const chunk& it, std::uint32_t first) { add(transfer::move_kind::claim, now_, at, first, it.frames); }
+  void write_back(std::uint32_t at, const chunk& it) { add(transfer::move_kind::write_back, now_, at, it.device, it.frames); }
+  void evicted(std::uint32_t at, const chunk& it) { add(transfer::move_kind::evict, now_, at, it.device, it.frames); }
+  void leased(tier, std::uint64_t begin, std::uint64_t) { add(transfer::move_kind::lease, now_, UINT32_MAX, begin, 0); }
+
+ private:
+  void add(transfer::move_kind kind, std::uint32_t moment, std::uint32_t chunk, std::uint64_t place, std::uint32_t frames)
+  {
+    moves_.push_back({moment, chunk, place, frames, 0, kind});
+  }
+
+  std::vector<transfer::move> moves_;
+  std::uint32_t now_ = 0;
+  std::uint32_t freed_from_ = 0;
+};
+
+}  // namespace chunkmem::inline v0

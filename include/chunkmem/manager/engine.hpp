@@ -1,0 +1,239 @@
+#pragma once
+
+#include <chunkmem/manager/engine_core.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace chunkmem::inline v0 {
+
+/// What an acquire gives: an address that stays good until it is released.
+struct grant {
+  std::byte* data = nullptr;
+  std::uint32_t slot = 0;
+  std::uint32_t moment = 0;
+  std::uint32_t serial = 0;
+  entry_kind kind = entry_kind::read;
+  agent who = agent::host;
+};
+
+/// Bytes for a while.
+struct lease_grant {
+  std::byte* data = nullptr;
+  std::uint64_t begin = 0;
+  std::uint64_t size = 0;
+  std::uint32_t moment = 0;
+  std::uint32_t serial = 0;
+  tier where = tier::device;
+  agent who = agent::host;
+};
+
+/// Acquire, release, lease and drop, for slots. Not for users: see manager.
+///
+/// A resident access that follows its record is the hot path: no lock, no allocation, no search; everything else is
+/// one call away and may be slow.
+template <class Core>
+class engine : public Core {
+  using machine = typename Core::machine;
+
+ public:
+  using Core::Core;
+
+  /// @throws out_of_memory, usage_error, device_error; state unchanged, except that chunks that left stay away
+  grant acquire(std::uint32_t index, entry_kind kind, agent who)
+  {
+    slot& it = this->registry_.slots()[index];
+    const std::uint32_t now = this->recorder_.cursor();
+    const std::uint8_t next = machine::next(it.state, tensor_event::acquire);
+    if (it.next_moment != now || next == illegal_transition) [[unlikely]] return acquire_slowly(index, kind, who);
+    const access_entry& entry = this->recorder_.entry(now);
+    if (entry.kind != kind || place_of(kind) != at::device) [[unlikely]] return acquire_slowly(index, kind, who);
+    if (entry.has_actions) [[unlikely]] this->run_actions(now);
+    const chunk& home = this->residency_[it.chunk];
+    const bool writing = writes(access_of(kind));
+    if (!home.on_device() || (writing && home.host_pins != 0)) [[unlikely]] return acquire_slowly(index, kind, who);
+    fence& frame = this->copies_.fence_at(tier::device, home.device);
+    if (const std::uint8_t mask = writing ? frame.users : frame.writers; mask != 0)
+      this->copies_.keeper().follow(who, frame, mask, wait_cause::demand_miss);
+    this->residency_.pin_resident(it.chunk, writing, entry.next_of_chunk);
+    it.next_moment = entry.next_of_slot;
+    it.state = static_cast<tensor_state>(next);
+    ++it.pins;
+    this->recorder_.advance();
+    return {this->copies_.address(tier::device, home.device) + it.offset, index, now, this->serial_, kind, who};
+  }
+
+  void release(const grant& held) noexcept
+  {
+    if (held.data == nullptr) [[unlikely]] return this->rehearsal_.release(held.slot, held.moment);
+    slot& it = this->registry_.slots()[held.slot];
+    if (--it.pins == 0)
+      if (const std::uint8_t next = machine::next(it.state, this->release_event_); next != illegal_transition)
+        it.state = static_cast<tensor_state>(next);
+    if (held.who != agent::host) [[unlikely]] stamp(held, it.chunk);
+    if (place_of(held.kind) == at::device) this->residency_.unpin_device(it.chunk);
+    else this->residency_.unpin_host(it.chunk);
+    if (this->recorder_.is_logging() && held.serial == this->serial_) [[unlikely]] this->recorder_.log_release(held.moment);
+  }
+
+  /// @throws out_of_memory, usage_error, device_error; as acquire
+  [[gnu::noinline]] lease_grant lease(tier where, std::uint64_t size, agent who)
+  {
+    const auto kind = where == tier::device ? entry_kind::lease_device : entry_kind::lease_host;
+    if (this->rehearsal_.is_running()) return {nullptr, 0, size, this->rehearsal_.lease(kind, size), 0, where, who};
+    this->ensure_arenas();
+    const bool planned = step_to(access_record::never, kind, size);
+    const std::uint32_t now = this->recorder_.cursor();
+    std::uint64_t begin = planned ? this->run_actions(now) : tier_space::no_place;
+    if (begin == tier_space::no_place || !this->residency_.try_lease(where, begin, size, this->copies_)) {
+      this->ensure_policy();
+      begin = this->residency_.lease(where, size, this->copies_);
+    }
+    try {
+      auto& keeper = this->copies_.keeper();
+      this->copies_.for_lease(where, begin, size, [&](fence& it) { keeper.follow(who, it, it.users, wait_cause::demand_miss); });
+    } catch (...) {
+      this->residency_.end_lease(where, begin, size, this->copies_);
+      throw;
+    }
+    const std::uint32_t moment = finish(planned, access_record::never, kind, size);
+    return {this->copies_.lease_address(where, begin), begin, size, moment, this->serial_, where, who};
+  }
+
+  void end_lease(const lease_grant& held) noexcept
+  {
+    if (held.data == nullptr) return this->rehearsal_.end_lease(held.moment);
+    auto& keeper = this->copies_.keeper();
+    this->copies_.for_lease(held.where, held.begin, held.size, [&](fence& it) { keeper.stamp(held.who, it, true); });
+    this->residency_.end_lease(held.where, held.begin, held.size, this->copies_);
+    if (this->recorder_.is_logging() && held.serial == this->serial_) this->recorder_.log_release(held.moment);
+    this->copies_.note(happening::lease_end, held.where, held.size);
+  }
+
+  /// The bytes of a slot are dead. @throws usage_error   it is pinned; nothing changed
+  [[gnu::noinline]] void drop(std::uint32_t index)
+  {
+    if (this->rehearsal_.is_running()) return this->rehearsal_.drop(index);
+    slot& it = this->registry_.slots()[index];
+    check(it, index, tensor_event::drop);
+    const bool planned = step_to(index, entry_kind::drop, 0);
+    if (planned && this->recorder_.entry(this->recorder_.cursor()).has_actions) this->run_actions(this->recorder_.cursor());
+    this->residency_.drop(index, it.chunk, this->copies_);
+    it.state = tensor_state::free;
+    finish(planned, index, entry_kind::drop, 0);
+  }
+
+ private:
+  void stamp(const grant& held, std::uint32_t at) noexcept
+  {
+    const chunk& home = this->residency_[at];
+    const bool device = place_of(held.kind) == at::device;
+    fence& frame = this->copies_.fence_at(device ? tier::device : tier::host, device ? home.device : home.host);
+    this->copies_.keeper().stamp(held.who, frame, writes(access_of(held.kind)));
+  }
+
+  void check(const slot& it, std::uint32_t index, tensor_event event) const
+  {
+    if (machine::is_legal(it.state, event)) return;
+    const auto [tensor, list] = this->registry_.describe(index);
+    machine::refuse(it.state, event, tensor, list);
+  }
+
+  /// Makes room in the log and finds out whether this is what the record says; diverges where it is not.
+  bool step_to(std::uint32_t index, entry_kind kind, std::uint64_t size)
+  {
+    this->recorder_.make_room();
+    const bool expected = this->recorder_.expects_entry(index, kind, size);
+    if (!expected && this->recorder_.is_following()) this->diverge();
+    return expected;
+  }
+
+  /// Nothing can fail any more: the cursor moves, or the log grows. @return   the moment
+  std::uint32_t finish(bool planned, std::uint32_t index, entry_kind kind, std::uint64_t size) noexcept
+  {
+    if (planned) {
+      const std::uint32_t now = this->recorder_.cursor();
+      if (index != access_record::never)
+        this->registry_.slots()[index].next_moment = this->recorder_.entry(now).next_of_slot;
+      this->recorder_.advance();
+      return now;
+    }
+    if (!this->recorder_.is_logging()) return access_record::never;
+    return this->recorder_.log({index, 0, 0, kind, false, this->micro_batch_}, {size, entry_detail::never, this->pass_});
+  }
+
+  /// What acquire may meet: a first use, a miss, the host, the log, a divergence, a mistake.
+  [[gnu::noinline, gnu::cold]] grant acquire_slowly(std::uint32_t index, entry_kind kind, agent who)
+  {
+    if (this->rehearsal_.is_running()) return {nullptr, index, this->rehearsal_.acquire(index, kind), 0, kind, who};
+    this->ensure_arenas();
+    slot& it = this->registry_.slots()[index];
+    const bool fresh = it.state == tensor_state::free;
+    check(it, index, fresh && (access_of(kind) == access::write || it.starts_at_zero) ? tensor_event::materialize : tensor_event::acquire);
+    refuse_conflicts(it, kind);
+    const bool planned = step_to(index, kind, 0);
+    const std::uint32_t now = this->recorder_.cursor();
+    if (planned && this->recorder_.entry(now).has_actions) this->run_actions(now);
+    if (must_move(it.chunk, kind)) this->ensure_policy();
+    const std::uint32_t next_use = next_use_after(it, planned, now);
+    this->residency_.acquire(index, it.chunk, kind, next_use, moment{this->recorder_.now()}, this->copies_);
+    std::byte* data = nullptr;
+    try {
+      data = make_ready(it, kind, who, fresh && access_of(kind) != access::write);
+    } catch (...) {
+      if (place_of(kind) == at::device) this->residency_.unpin_device(it.chunk);
+      else this->residency_.unpin_host(it.chunk);
+      if (fresh) this->residency_.drop(index, it.chunk, this->copies_);
+      throw;
+    }
+    it.state = static_cast<tensor_state>(machine::next(fresh ? tensor_state::hold : it.state, tensor_event::acquire));
+    ++it.pins;
+    const std::uint32_t moment = finish(planned, index, kind, 0);
+    return {data, index, moment, this->serial_, kind, who};
+  }
+
+  [[nodiscard]] bool must_move(std::uint32_t at, entry_kind kind) const noexcept
+  {
+    const chunk& home = this->residency_[at];
+    return place_of(kind) == at::device ? !home.on_device() : !home.host_valid;
+  }
+
+  [[nodiscard]] std::uint32_t next_use_after(slot& it, bool planned, std::uint32_t now) noexcept
+  {
+    if (planned) return this->recorder_.entry(now).next_of_chunk;
+    if (!this->recorder_.has_diverged()) return this->residency_[it.chunk].next_use;
+    const std::uint32_t next = this->recorder_.resync(it.next_moment);
+    return next != access_record::never ? next : this->residency_[it.chunk].next_use;
+  }
+
+  /// The agent follows whoever still works on the bytes; a list that starts at zero is filled.
+  std::byte* make_ready(const slot& it, entry_kind kind, agent who, bool zero)
+  {
+    const chunk& home = this->residency_[it.chunk];
+    const bool device = place_of(kind) == at::device;
+    const tier where = device ? tier::device : tier::host;
+    const std::uint32_t first = device ? home.device : home.host;
+    fence& frame = this->copies_.fence_at(where, first);
+    const std::uint8_t mask = writes(access_of(kind)) ? frame.users : frame.writers;
+    this->copies_.keeper().follow(who, frame, mask, device ? wait_cause::demand_miss : wait_cause::optimizer_input);
+    std::byte* const data = this->copies_.address(where, first) + it.offset;
+    if (zero) this->backend_->fill(data, std::byte{0}, bytes{it.size}, who);
+    return data;
+  }
+
+  /// A chunk is written in one place at a time. Its tensors share that fate, so the message names the chunk.
+  void refuse_conflicts(const slot& it, entry_kind kind) const
+  {
+    const chunk& home = this->residency_[it.chunk];
+    const bool writing = writes(access_of(kind));
+    const bool device = place_of(kind) == at::device;
+    const bool clash = device ? writing && home.host_pins > 0 : home.device_pins > 0 && (writing || !home.host_valid);
+    if (!clash) return;
+    throw usage_error{error_text{} << "chunkmem: chunk " << it.chunk << " is in use on the " << (device ? "host" : "device")
+                                   << " by " << (device ? home.host_pins : home.device_pins)
+                                   << " pins and cannot be " << (writing ? "written" : "read") << " on the "
+                                   << (device ? "device" : "host") << " (release them first)"};
+  }
+};
+
+}  // namespace chunkmem::inline v0

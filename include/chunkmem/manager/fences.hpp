@@ -1,0 +1,110 @@
+#pragma once
+
+#include <chunkmem/backend/stream_backend.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+/// Why the calling thread had to wait.
+enum class wait_cause : std::uint8_t {
+  demand_miss,      ///< for a load, or for the room it needs
+  optimizer_input,  ///< for bytes on their way to the host
+  other,            ///< for anything else: a steady step has none
+};
+
+/// Who touched a frame last: for each agent the stamp of its last use. Stamps of the host agent are not needed, since
+/// what it did is done when anything else is enqueued. 72 bytes.
+struct fence {
+  std::uint64_t last[max_agents] = {};
+  std::uint8_t users = 0;    ///< agents with a stamp, as bits
+  std::uint8_t writers = 0;  ///< those of them that wrote
+};
+
+/// Makes agents wait for each other, and remembers what each already knows.
+///
+/// A copy agent is stamped with the event of each copy. Other streams are stamped with their epoch, a number that costs
+/// nothing; it becomes an event only when somebody must wait for it, so that a release records none.
+/// The happens-before rules: a reader follows all writers, a writer follows all users, on each frame.
+/// Cost: one test of a byte where there is nothing to wait for; else one compare for each agent in it.
+template <stream_backend Backend>
+class fence_keeper {
+ public:
+  explicit fence_keeper(Backend& backend) : backend_{&backend}
+  {
+    for (std::uint64_t& epoch : epoch_) epoch = 1;
+  }
+
+  /// Later work of `who` follows all agents in `mask` that used this frame.
+  void follow(agent who, fence& frame, std::uint8_t mask, wait_cause cause)
+  {
+    const auto self = static_cast<unsigned>(who);
+    for (unsigned source = 1; source < max_agents; ++source)
+      if ((mask >> source & 1) != 0 && source != self && known_[self][source] < frame.last[source])
+        wait(who, static_cast<agent>(source), frame.last[source], cause);
+    if (who == agent::host) forget(frame, mask);
+  }
+
+  /// `who` used the frame with the work it was given so far.
+  void stamp(agent who, fence& frame, bool wrote) noexcept
+  {
+    if (who == agent::host) return;
+    set(frame, who, epoch_[static_cast<unsigned>(who)], wrote);
+  }
+
+  /// `who` is a copy agent that just copied into or out of a frame; call once for each copy, then `stamp_copy`.
+  [[nodiscard]] event copied(agent who) { return backend_->record(who); }
+  static void stamp_copy(event point, fence& frame, bool wrote) noexcept
+  {
+    if (wrote) frame = fence{};  // the copy followed all who used it before
+    set(frame, point.source, point.value, wrote);
+  }
+
+  [[nodiscard]] std::uint64_t waits(wait_cause cause) const noexcept { return waits_[static_cast<unsigned>(cause)]; }
+
+ private:
+  [[nodiscard]] static bool is_copy_agent(agent who) noexcept { return who == agent::to_device || who == agent::to_host; }
+
+  static void set(fence& frame, agent who, std::uint64_t stamp, bool wrote) noexcept
+  {
+    const auto bit = static_cast<std::uint8_t>(1U << static_cast<unsigned>(who));
+    frame.last[static_cast<unsigned>(who)] = stamp;
+    frame.users |= bit;
+    if (wrote) frame.writers |= bit;
+  }
+
+  /// The calling thread waited, so these are over for everybody.
+  static void forget(fence& frame, std::uint8_t mask) noexcept
+  {
+    frame.users &= static_cast<std::uint8_t>(~mask);
+    frame.writers &= static_cast<std::uint8_t>(~mask);
+  }
+
+  [[gnu::noinline, gnu::cold]] void wait(agent who, agent source, std::uint64_t stamp, wait_cause cause)
+  {
+    const auto at = static_cast<unsigned>(source);
+    event point{stamp, source};
+    std::uint64_t covered = stamp;
+    if (!is_copy_agent(source)) {
+      if (stamp >= epoch_[at]) {
+        recorded_[at] = backend_->record(source);
+        ++epoch_[at];
+      }
+      point = recorded_[at];
+      covered = epoch_[at] - 1;
+    }
+    backend_->wait(who, point);
+    if (who == agent::host) ++waits_[static_cast<unsigned>(cause)];
+    known_[static_cast<unsigned>(who)][at] = covered;
+  }
+
+  Backend* backend_;
+  std::uint64_t known_[max_agents][max_agents] = {};  // [who][source]: stamps that `who` already follows
+  std::uint64_t epoch_[max_agents] = {};
+  event recorded_[max_agents] = {};
+  std::uint64_t waits_[3] = {};
+};
+
+}  // namespace chunkmem::inline v0

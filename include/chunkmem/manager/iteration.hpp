@@ -1,0 +1,61 @@
+#pragma once
+
+#include <chunkmem/core/expects.hpp>
+#include <chunkmem/manager/owner_link.hpp>
+#include <chunkmem/tensor/access.hpp>
+
+#include <cstdint>
+#include <exception>
+
+namespace chunkmem::inline v0 {
+
+/// One step of a loop: recorded the first time, followed afterwards.
+///
+/// Ends with its scope. Where an exception ends it, its record stays as it was. `end()` does the same and may throw.
+template <class Engine>
+class iteration {
+ public:
+  iteration(owner_link<Engine>& link, std::uint32_t micro_batches) noexcept
+      : link_{&link}, micro_batches_{micro_batches}, exceptions_{std::uncaught_exceptions()}
+  {
+    ++link.holders;
+  }
+  iteration(const iteration&) = delete;
+  iteration& operator=(const iteration&) = delete;
+  ~iteration()
+  {
+    try {
+      finish(std::uncaught_exceptions() <= exceptions_);
+    } catch (...) {  // no room to keep the record: the next iteration of this name is recorded again
+    }
+    if (--link_->holders == 0 && link_->engine == nullptr) delete link_;
+  }
+
+  /// From here on the trainer is in this pass of this micro-batch.
+  /// @throws usage_error   there is no such micro-batch, or the iteration is over
+  void pass(chunkmem::pass during, std::uint32_t micro_batch = 0)
+  {
+    expects(!over_ && link_->engine != nullptr, "a pass was named after its iteration had ended");
+    expects(micro_batch < micro_batches_, "a micro-batch beyond those that the iteration was begun with");
+    link_->engine->set_pass(during);
+    link_->engine->set_micro_batch(static_cast<std::uint16_t>(micro_batch));
+  }
+
+  /// Ends it now. @throws std::bad_alloc   no room for the record: the next iteration of this name is recorded again
+  void end() { finish(true); }
+
+ private:
+  void finish(bool complete)
+  {
+    if (over_) return;
+    over_ = true;
+    if (link_->engine != nullptr) link_->engine->end_iteration(complete);
+  }
+
+  owner_link<Engine>* link_;
+  std::uint32_t micro_batches_;
+  int exceptions_;
+  bool over_ = false;
+};
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/manager/decision_log.hpp>
+#include <chunkmem/manager/replay.hpp>
+#include <chunkmem/manager/residency.hpp>
+#include <chunkmem/transfer/transfer_policy.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+/// The actions of one recorded iteration, good for one start.
+template <class Eviction>
+struct iteration_plan {
+  residency<Eviction> start;  ///< where everything lay when it was made
+  std::vector<transfer::move> actions;
+  std::uint64_t made = 0;
+  bool valid = false;
+  bool periodic = false;      ///< the iteration ends where it began, frame addresses included: the plan is good again
+};
+
+/// Makes plans: runs the record on a copy of the residency, and lets the transfer policy move the decisions forward.
+///
+/// Cost: two copies of the residency and one replay for each plan; no allocation when sizes repeat.
+template <class Eviction, transfer_policy Transfer>
+class iteration_planner {
+ public:
+  explicit iteration_planner(Transfer transfer) : transfer_{std::move(transfer)} {}
+
+  /// Makes `plan` for an iteration that starts from `now`; not valid where the iteration does not fit.
+  void make(iteration_plan<Eviction>& plan, const residency<Eviction>& now, access_record& record,
+            std::span<const std::uint32_t> chunk_of_slot)
+  {
+    plan.valid = false;
+    plan.start = now;
+    state_ = now;
+    state_.start_of(record);
+    state_.tell_policy(record);
+    const std::uint64_t reclaims = state_.reclaims();
+    log_.clear();
+    try {
+      replay_.run(record, chunk_of_slot, state_, log_, true);
+    } catch (const out_of_memory&) {
+      return;
+    }
+    transfer_.schedule({record, chunk_of_slot, log_.moves(), now.chunks(), now.space(tier::device).frames(),
+                        state_.reclaims() == reclaims},
+                       plan.actions);
+    for (access_entry& entry : record.entries()) entry.has_actions = false;
+    for (const transfer::move& action : plan.actions) record.entries()[action.moment].has_actions = true;
+    plan.periodic = state_.same_places(now);
+    plan.valid = true;
+  }
+
+ private:
+  Transfer transfer_;
+  residency<Eviction> state_;
+  replay<Eviction> replay_;
+  decision_log log_;
+};
+
+}  // namespace chunkmem::inline v0

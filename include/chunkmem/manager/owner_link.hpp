@@ -1,0 +1,75 @@
+#pragma once
+
+#include <chunkmem/core/error.hpp>
+
+#include <cstdint>
+#include <utility>
+
+namespace chunkmem::inline v0 {
+
+/// The thread between a manager and what it handed out: whoever goes last frees it.
+///
+/// A pin that outlives its manager finds it cut, and says so instead of reading freed memory. Not atomic: one caller.
+template <class Engine>
+struct owner_link {
+  Engine* engine = nullptr;   ///< null once the manager is gone
+  std::uint64_t holders = 0;  ///< live pins and leases
+};
+
+/// A share in something that an engine handed out; given back when it ends. Move-only.
+///
+/// @tparam Grant   what was handed out; `give_back(engine, grant)` returns it
+template <class Engine, class Grant>
+class holder {
+ public:
+  holder() = default;
+  holder(owner_link<Engine>* link, const Grant& held) noexcept : link_{link}, held_{held} { ++link_->holders; }
+  holder(holder&& other) noexcept : link_{std::exchange(other.link_, nullptr)}, held_{other.held_} {}
+  holder& operator=(holder&& other) noexcept
+  {
+    if (this != &other) {
+      release();
+      link_ = std::exchange(other.link_, nullptr);
+      held_ = other.held_;
+    }
+    return *this;
+  }
+  ~holder() { release(); }
+
+  /// Gives it back before its time; the second time does nothing. Never throws.
+  void release() noexcept
+  {
+    if (link_ == nullptr) return;
+    owner_link<Engine>* const link = std::exchange(link_, nullptr);
+    if (link->engine != nullptr) [[likely]] {
+      --link->holders;
+      give_back(*link->engine, held_);
+    } else if (--link->holders == 0) {
+      delete link;
+    }
+  }
+
+  [[nodiscard]] bool is_live() const noexcept { return link_ != nullptr && link_->engine != nullptr; }
+
+ protected:
+  /// @throws usage_error   it was released or moved from, or its manager is gone
+  [[nodiscard]] const Grant& held() const
+  {
+    if (!is_live()) [[unlikely]] refuse();
+    return held_;
+  }
+
+  [[nodiscard]] owner_link<Engine>* link() const noexcept { return link_; }
+
+ private:
+  [[noreturn, gnu::noinline, gnu::cold]] void refuse() const
+  {
+    if (link_ == nullptr) throw usage_error{"a pin or lease was used after it was released or moved from (acquire again)"};
+    throw usage_error{"a pin or lease outlived its manager: its bytes are gone (end all pins before the manager)"};
+  }
+
+  owner_link<Engine>* link_ = nullptr;
+  Grant held_{};
+};
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,88 @@
+#pragma once
+
+#include <chunkmem/manager/engine.hpp>
+#include <chunkmem/manager/owner_link.hpp>
+#include <chunkmem/tensor/tensor.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace chunkmem::inline v0 {
+
+template <class Core>
+void give_back(engine<Core>& owner, const grant& held) noexcept
+{
+  owner.release(held);
+}
+template <class Core>
+void give_back(engine<Core>& owner, const lease_grant& held) noexcept
+{
+  owner.end_lease(held);
+}
+
+/// A tensor that stays where it is while this lives.
+///
+/// Move-only; ends with its scope or by `release()`. In a rehearsal it has no bytes: `data()` is null and `span()` empty.
+/// It may outlive its manager, but every use of it then is a typed error.
+/// @threads one caller per manager
+template <element Element, class Engine>
+class pin : public holder<Engine, grant> {
+ public:
+  using holder<Engine, grant>::holder;
+
+  /// @throws usage_error   released, moved from, or its manager is gone
+  [[nodiscard]] Element* data() const { return reinterpret_cast<Element*>(this->held().data); }
+
+  /// The elements, where the calling thread may read the device tier or the pin is on the host.
+  /// @throws usage_error   as data(), or these bytes are not the calling thread's to read
+  [[nodiscard]] std::span<Element> span() const
+  {
+    const grant& held = this->held();
+    if constexpr (!Engine::host_addressable)
+      if (place_of(held.kind) == at::device) throw usage_error{"span() of a pin in device memory (use data(), or acquire with at::host)"};
+    if (held.data == nullptr) return {};
+    return {reinterpret_cast<Element*>(held.data), this->link()->engine->size_of_slot(held.slot) / sizeof(Element)};
+  }
+
+  [[nodiscard]] std::uint64_t size() const { return this->link()->engine->size_of_slot(this->held().slot) / sizeof(Element); }
+
+  /// The tensor's slot, for the manager.
+  [[nodiscard]] const grant& details() const { return this->held(); }
+};
+
+/// The gradient of a parameter while it is being written.
+///
+/// `beta()` says what to do with what is there: 0 on the first write of a step (the bytes are undefined, overwrite
+/// them), else 1 (add to them).
+template <element Element, class Engine>
+class gradient_pin : public pin<Element, Engine> {
+ public:
+  gradient_pin(pin<Element, Engine>&& from, float beta) noexcept : pin<Element, Engine>{std::move(from)}, beta_{beta} {}
+  [[nodiscard]] float beta() const noexcept { return beta_; }
+
+ private:
+  float beta_;
+};
+
+/// Bytes for a while, for activations and workspace: same arena and same budget as the chunks. Contents undefined.
+template <class Engine>
+class lease : public holder<Engine, lease_grant> {
+ public:
+  using holder<Engine, lease_grant>::holder;
+
+  /// @throws usage_error   released, moved from, or its manager is gone
+  [[nodiscard]] std::byte* data() const { return this->held().data; }
+  [[nodiscard]] bytes size() const { return bytes{this->held().size}; }
+
+  /// The bytes as elements. Empty in a rehearsal.
+  template <element Element>
+  [[nodiscard]] std::span<Element> span() const
+  {
+    const lease_grant& held = this->held();
+    if (held.data == nullptr) return {};
+    return {reinterpret_cast<Element*>(held.data), static_cast<std::size_t>(held.size / sizeof(Element))};
+  }
+};
+
+}  // namespace chunkmem::inline v0

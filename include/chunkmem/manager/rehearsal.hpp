@@ -1,0 +1,143 @@
+#pragma once
+
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/manager/decision_log.hpp>
+#include <chunkmem/manager/memory_requirement.hpp>
+#include <chunkmem/manager/registry.hpp>
+#include <chunkmem/manager/replay.hpp>
+#include <chunkmem/manager/residency.hpp>
+#include <chunkmem/profile/access_record.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+/// Finds the smallest capacities at which a recorded step runs, by running it with the manager's own decisions.
+///
+/// `Core` shapes a residency for given capacities. The step is tried from two starts (everything on the host; and as the
+/// filling of the weights leaves it), first as the recorded iteration and then three times with the record known.
+/// Cost: eight replays for each capacity tried; bookkeeping only, no bytes.
+template <class Core, class Eviction, class Transfer>
+class rehearsal {
+ public:
+  /// @param filled   by slot: it held bytes before the step
+  rehearsal(const Core& core, const Eviction& eviction, const access_record& record, const std::vector<std::uint8_t>& filled)
+      : core_{core}, record_{record}, filled_{filled}, state_{eviction}
+  {
+  }
+
+  /// The step runs with these capacities.
+  [[nodiscard]] bool fits(per_tier<bytes> capacity)
+  {
+    return runs_from(capacity, false) && runs_from(capacity, true);
+  }
+
+  /// The least that any order of decisions needs: the most that is pinned and leased at once, in whole frames.
+  [[nodiscard]] std::uint64_t pinned_frames(std::uint64_t frame) const
+  {
+    std::vector<std::uint32_t> pins(core_.tensors().frames_of_chunk().size(), 0);
+    std::uint64_t now = 0;
+    std::uint64_t most = 0;
+    visit([&](std::uint32_t at, bool begins) {
+      const access_entry& entry = record_.entries()[at];
+      if (entry.kind == entry_kind::lease_device) {
+        now = begins ? now + record_.details()[at].bytes : now - record_.details()[at].bytes;
+      } else if (is_access(entry.kind) && place_of(entry.kind) == at::device) {
+        const std::uint32_t chunk = core_.tensors().chunk_of_slot()[entry.slot];
+        const std::uint64_t size = core_.tensors().frames_of_chunk()[chunk] * frame;
+        if (begins && pins[chunk]++ == 0) now += size;
+        if (!begins && --pins[chunk] == 0) now -= size;
+      }
+      most = std::max(most, now);
+    });
+    return (most + frame - 1) / frame;
+  }
+
+  /// The most bytes leased at once on the device.
+  [[nodiscard]] std::uint64_t peak_leases() const
+  {
+    std::uint64_t now = 0;
+    std::uint64_t most = 0;
+    visit([&](std::uint32_t at, bool begins) {
+      if (record_.entries()[at].kind != entry_kind::lease_device) return;
+      now = begins ? now + record_.details()[at].bytes : now - record_.details()[at].bytes;
+      most = std::max(most, now);
+    });
+    return most;
+  }
+
+  /// The least device capacity in whole frames, with `host` beside it. @return   frames, or `limit` + 1 if none fits
+  [[nodiscard]] std::uint64_t smallest_device(std::uint64_t frame, bytes host, std::uint64_t limit)
+  {
+    for (std::uint64_t frames = std::max<std::uint64_t>(pinned_frames(frame), 1); frames <= limit; ++frames)
+      if (fits({{bytes{frames * frame}, host, bytes{}}})) return frames;
+    return limit + 1;
+  }
+
+  /// The least host capacity in whole frames, beside `device`. @return   frames, or `limit` if less does not fit
+  [[nodiscard]] std::uint64_t smallest_host(std::uint64_t frame, bytes device, std::uint64_t limit)
+  {
+    std::uint64_t low = 0;
+    std::uint64_t high = limit;
+    while (low < high) {
+      const std::uint64_t middle = low + (high - low) / 2;
+      if (fits({{device, bytes{middle * frame}, bytes{}}})) high = middle;
+      else low = middle + 1;
+    }
+    return high;
+  }
+
+ private:
+  /// Calls `see(moment, true)` for each entry and `see(moment, false)` for each release, in the order they happened.
+  template <class See>
+  void visit(See see) const
+  {
+    const auto releases = record_.releases();
+    std::size_t ended = 0;
+    for (std::uint32_t at = 0; at <= record_.size(); ++at) {
+      for (; ended < releases.size() && releases[ended].until <= at; ++ended) see(releases[ended].moment, false);
+      if (at < record_.size()) see(at, true);
+    }
+  }
+
+  [[nodiscard]] bool runs_from(per_tier<bytes> capacity, bool as_filled)
+  {
+    core_.shape(state_, capacity);
+    log_.clear();
+    try {
+      for (std::uint32_t slot = 0; slot < filled_.size(); ++slot)
+        if (filled_[slot] != 0) fill(slot, as_filled);
+      for (int pass = 0; pass < 4; ++pass) {
+        if (pass == 1 || (pass > 1 && Transfer::plans)) {
+          state_.start_of(record_);
+          state_.tell_policy(record_);
+        }
+        log_.clear();
+        replay_.run(record_, core_.tensors().chunk_of_slot(), state_, log_, pass > 0);
+      }
+    } catch (const out_of_memory&) {
+      return false;
+    }
+    return true;
+  }
+
+  void fill(std::uint32_t slot, bool as_filled)
+  {
+    const std::uint32_t chunk = core_.tensors().chunk_of_slot()[slot];
+    const entry_kind kind = as_filled ? entry_kind::write : entry_kind::write_on_host;
+    state_.acquire(slot, chunk, kind, access_record::never, moment{0}, log_);
+    as_filled ? state_.unpin_device(chunk) : state_.unpin_host(chunk);
+  }
+
+  const Core& core_;
+  const access_record& record_;
+  const std::vector<std::uint8_t>& filled_;
+  residency<Eviction> state_;
+  replay<Eviction> replay_;
+  decision_log log_;
+};
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <chunkmem/manager/decision_log.hpp>
+#include <chunkmem/manager/residency.hpp>
+#include <chunkmem/profile/access_record.hpp>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+/// Runs a recorded iteration on a residency without bytes: the same decisions as the manager's own, at once.
+///
+/// Leaves the residency as the iteration would. Cost: as much as the manager's bookkeeping, O(moments) and no copies.
+template <class Eviction>
+class replay {
+ public:
+  /// @param profiled   false: as the iteration that is being recorded, when next uses are unknown
+  /// @throws out_of_memory   the iteration does not fit; the residency is left in the middle
+  void run(const access_record& record, std::span<const std::uint32_t> chunk_of_slot, residency<Eviction>& state,
+           decision_log& log, bool profiled)
+  {
+    lease_at_.assign(record.size(), 0);
+    std::size_t ended = 0;
+    for (std::uint32_t now = 0; now < record.size(); ++now) {
+      log.at(now, now);
+      ended = release_until(record, chunk_of_slot, state, log, ended, now);
+      log.at(now, now + 1);
+      step(record, chunk_of_slot, state, log, now, profiled);
+    }
+    log.at(record.size(), record.size());
+    release_until(record, chunk_of_slot, state, log, ended, record.size());
+  }
+
+ private:
+  void step(const access_record& record, std::span<const std::uint32_t> chunk_of_slot, residency<Eviction>& state,
+            decision_log& log, std::uint32_t now, bool profiled)
+  {
+    const access_entry& entry = record.entries()[now];
+    if (is_lease(entry.kind)) {
+      const tier where = entry.kind == entry_kind::lease_device ? tier::device : tier::host;
+      lease_at_[now] = state.lease(where, record.details()[now].bytes, log);
+    } else if (entry.kind == entry_kind::drop) {
+      state.drop(entry.slot, chunk_of_slot[entry.slot], log);
+    } else {
+      const std::uint32_t next = profiled ? entry.next_of_chunk : access_record::never;
+      state.acquire(entry.slot, chunk_of_slot[entry.slot], entry.kind, next, moment{now}, log);
+    }
+  }
+
+  std::size_t release_until(const access_record& record, std::span<const std::uint32_t> chunk_of_slot,
+                            residency<Eviction>& state, decision_log& log, std::size_t ended, std::uint32_t now)
+  {
+    const auto releases = record.releases();
+    for (; ended < releases.size() && releases[ended].until <= now; ++ended) {
+      const std::uint32_t at = releases[ended].moment;
+      const access_entry& entry = record.entries()[at];
+      if (is_lease(entry.kind)) {
+        const tier where = entry.kind == entry_kind::lease_device ? tier::device : tier::host;
+        state.end_lease(where, lease_at_[at], record.details()[at].bytes, log);
+      } else if (place_of(entry.kind) == at::device) {
+        state.unpin_device(chunk_of_slot[entry.slot]);
+      } else {
+        state.unpin_host(chunk_of_slot[entry.slot]);
+      }
+    }
+    return ended;
+  }
+
+  std::vector<std::uint64_t> lease_at_;  // by moment
+};
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/tier.hpp>
+
+#include <cstdint>
+#include <ostream>
+#include <string>
+
+namespace chunkmem::inline v0 {
+
+/// How often the calling thread waited, by cause. A steady step that follows its plan has no `other`.
+struct wait_counts {
+  std::uint64_t demand_miss = 0;      ///< for a load, or the room it needs
+  std::uint64_t optimizer_input = 0;  ///< for bytes on their way to the host
+  std::uint64_t throttle = 0;         ///< for room in a queue of the backend
+  std::uint64_t other = 0;
+};
+
+/// What a manager did since it was made. A snapshot: plain numbers.
+struct report {
+  per_tier<bytes> capacity;
+  per_tier<bytes> in_use;         ///< now: frames of chunks, and leases
+  per_tier<bytes> peak;           ///< the most that was ever in use; never above capacity
+  bytes loaded;                   ///< copied to the device
+  bytes written_back;             ///< copied to the host
+  std::uint64_t loads = 0;        ///< copies of chunks to the device
+  std::uint64_t write_backs = 0;  ///< copies of chunks to the host
+  std::uint64_t evictions = 0;    ///< times a chunk gave up its device frames for another
+  wait_counts waits;
+  std::uint64_t iterations = 0;
+  std::uint64_t divergences = 0;    ///< iterations that were not the recorded one
+  std::uint64_t replans = 0;        ///< plans made after the first one of each name
+  std::uint64_t abandoned_plans = 0;  ///< plans given up inside an iteration or impossible to make
+  std::uint64_t skipped_moves = 0;  ///< planned moves that no longer fitted when their moment came
+
+  /// One JSON object; keys are the names above, sizes in bytes.
+  [[nodiscard]] std::string json() const
+  {
+    std::string out = "{";
+    visit([&](std::string_view name, std::uint64_t value) {
+      if (out.size() > 1) out += ", ";
+      out.append("\"").append(name).append("\": ").append(std::to_string(value));
+    });
+    return out + "}";
+  }
+
+  friend std::ostream& operator<<(std::ostream& out, const report& it)
+  {
+    it.visit([&](std::string_view name, std::uint64_t value) { out << name << ' ' << value << '\n'; });
+    return out;
+  }
+
+ private:
+  template <class Visit>
+  void visit(Visit see) const
+  {
+    see("capacity_device_bytes", capacity[tier::device].count());
+    see("capacity_host_bytes", capacity[tier::host].count());
+    see("in_use_device_bytes", in_use[tier::device].count());
+    see("in_use_host_bytes", in_use[tier::host].count());
+    see("peak_device_bytes", peak[tier::device].count());
+    see("peak_host_bytes", peak[tier::host].count());
+    see("loaded_bytes", loaded.count());
+    see("written_back_bytes", written_back.count());
+    see("loads", loads);
+    see("write_backs", write_backs);
+    see("evictions", evictions);
+    see("waits_demand_miss", waits.demand_miss);
+    see("waits_optimizer_input", waits.optimizer_input);
+    see("waits_throttle", waits.throttle);
+    see("waits_other", waits.other);
+    see("iterations", iterations);
+    see("divergences", divergences);
+    see("replans", replans);
+    see("abandoned_plans", abandoned_plans);
+    see("skipped_moves", skipped_moves);
+  }
+};
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,327 @@
+#pragma once
+
+#include <chunkmem/chunk/chunk.hpp>
+#include <chunkmem/chunk/tier_space.hpp>
+#include <chunkmem/chunk/window_choice.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/eviction/eviction_policy.hpp>
+#include <chunkmem/manager/candidate_set.hpp>
+#include <chunkmem/manager/shortage.hpp>
+#include <chunkmem/profile/access_record.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+/// Decides which chunk lies where: the part of a manager that needs no bytes.
+///
+/// Knows ids, frames, validity and pins, and asks the eviction policy. What it decides it tells a mover, which copies
+/// (in a manager) or writes a log (in a rehearsal): the simulator is the engine. Copyable, so that a plan can be made on
+/// a copy. No decision looks at a clock or asks whether a copy is done.
+///
+/// A mover has `placed`, `vacated`, `load`, `claimed`, `write_back` and `evicted`; see copy_engine and decision_log.
+/// Guarantee: strong where nothing had to move; else basic: chunks that were evicted before a failure stay evicted.
+/// Cost: O(1) for a resident chunk; a miss adds one decision of the policy for each chunk that must leave.
+template <eviction_policy Eviction>
+class residency {
+ public:
+  explicit residency(Eviction eviction = {}) : candidates_{std::move(eviction)} {}
+
+  /// `frames_of_chunk` is the length of each chunk's window.
+  void reset(std::span<const std::uint32_t> frames_of_chunk, std::uint32_t slots)
+  {
+    chunks_.assign(frames_of_chunk.size(), chunk{});
+    for (std::size_t at = 0; at < chunks_.size(); ++at) chunks_[at].frames = frames_of_chunk[at];
+    live_.assign(slots, 0);
+    candidates_.reset(chunks());
+    reclaims_ = 0;
+    hand_ = 0;
+  }
+
+  [[nodiscard]] chunk& operator[](std::uint32_t at) noexcept { return chunks_[at]; }
+  [[nodiscard]] const chunk& operator[](std::uint32_t at) const noexcept { return chunks_[at]; }
+  [[nodiscard]] std::uint32_t chunks() const noexcept { return static_cast<std::uint32_t>(chunks_.size()); }
+  [[nodiscard]] tier_space& space(tier where) noexcept { return where == tier::device ? device_ : host_; }
+  [[nodiscard]] const tier_space& space(tier where) const noexcept { return where == tier::device ? device_ : host_; }
+  [[nodiscard]] bool is_live(std::uint32_t slot) const noexcept { return live_[slot] != 0; }
+  /// How often a host copy had to be given up for room.
+  [[nodiscard]] std::uint64_t reclaims() const noexcept { return reclaims_; }
+
+  void exchange_live(std::uint32_t left, std::uint32_t right) noexcept { std::swap(live_[left], live_[right]); }
+
+  /// The policy hears of pins and releases from now on, starting with what is resident. O(chunks).
+  void tell_policy(const access_record& record) { candidates_.tell(record, chunks_); }
+  /// A plan is followed: the policy hears nothing until `tell_policy`.
+  void silence_policy() noexcept { candidates_.silence(); }
+  [[nodiscard]] bool is_telling() const noexcept { return candidates_.is_telling(); }
+
+  /// Next uses of all chunks as at the start of `record`. O(chunks). Call `tell_policy` afterwards.
+  void start_of(const access_record& record) noexcept
+  {
+    for (std::uint32_t at = 0; at < chunks(); ++at)
+      chunks_[at].next_use = record.empty() ? access_record::never : record.first_of_chunk()[at];
+  }
+
+  /// Pins a chunk that is on the device: the hot path. @pre it is, and for writing it has no host pins
+  void pin_resident(std::uint32_t at, bool writing, std::uint32_t next_use) noexcept
+  {
+    chunk& it = chunks_[at];
+    if (it.device_pins == 0) candidates_.leave(at, it);
+    ++it.device_pins;
+    it.next_use = next_use;
+    if (writing) it.host_valid = false;
+  }
+
+  void unpin_device(std::uint32_t at) noexcept
+  {
+    chunk& it = chunks_[at];
+    if (--it.device_pins == 0) candidates_.enter(at, it);
+  }
+  void unpin_host(std::uint32_t at) noexcept { --chunks_[at].host_pins; }
+
+  /// Brings the chunk of `slot` to where `kind` wants it and pins it there.
+  /// @throws out_of_memory   all that could leave is pinned, or the host has no room
+  template <class Mover>
+  void acquire(std::uint32_t slot, std::uint32_t at, entry_kind kind, std::uint32_t next_use, moment now, Mover& mover)
+  {
+    chunk& it = chunks_[at];
+    const std::uint32_t others = it.live - live_[slot];
+    const bool keep = others > 0 || (live_[slot] != 0 && access_of(kind) != access::write);
+    const bool writing = writes(access_of(kind));
+    if (place_of(kind) == at::device) {
+      bring_to_device(at, keep, now, mover);
+      pin_resident(at, writing, next_use);
+    } else {
+      bring_to_host(at, keep, mover);
+      if (writing && it.on_device()) leave_device(at, mover, false);
+      it.next_use = next_use;
+      ++it.host_pins;
+    }
+    if (live_[slot] == 0) ++it.live;
+    live_[slot] = 1;
+  }
+
+  /// The bytes of `slot` are dead; with the last of a chunk its frames go. @pre the slot has no pins
+  template <class Mover>
+  void drop(std::uint32_t slot, std::uint32_t at, Mover& mover)
+  {
+    if (live_[slot] == 0) return;
+    live_[slot] = 0;
+    chunk& it = chunks_[at];
+    if (--it.live > 0) return;
+    if (it.on_device() && it.device_pins == 0) leave_device(at, mover, false);
+    it.host_valid = false;  // its window stays, as the home of the next iteration's bytes
+  }
+
+  /// Bytes for a while, from the same budget. @return   first byte in the arena
+  template <class Mover>
+  std::uint64_t lease(tier where, std::uint64_t size, Mover& mover)
+  {
+    tier_space& room = space(where);
+    std::uint64_t begin = room.find_lease(size, [](std::uint32_t) { return false; });
+    if (begin == tier_space::no_place)
+      begin = room.find_lease(size, [&](std::uint32_t frame) { return may_leave(where, room.occupant(frame)); });
+    if (begin == tier_space::no_place) throw out_of_memory{shortage(where, size)};
+    room.for_frames(begin, size, [&](std::uint32_t frame) {
+      const std::uint32_t who = room.occupant(frame);
+      if (who < chunks()) where == tier::device ? evict(who, mover) : leave_host(who, mover);
+    });
+    room.take_lease(begin, size);
+    mover.leased(where, begin, size);
+    return begin;
+  }
+
+  template <class Mover>
+  void end_lease(tier where, std::uint64_t begin, std::uint64_t size, Mover& mover)
+  {
+    space(where).give_lease(begin, size, [&](std::uint32_t frame) { mover.vacated(where, frame, 1, false); });
+  }
+
+  /// The moves of a plan; each is skipped, with false, where it no longer fits.
+  template <class Mover>
+  bool try_lease(tier where, std::uint64_t begin, std::uint64_t size, Mover& mover)
+  {
+    if (!space(where).can_lease_at(begin, size)) return false;
+    space(where).take_lease(begin, size);
+    mover.leased(where, begin, size);
+    return true;
+  }
+  template <class Mover>
+  bool try_evict(std::uint32_t at, Mover& mover)
+  {
+    if (!chunks_[at].on_device() || chunks_[at].device_pins > 0) return false;
+    evict(at, mover);
+    return true;
+  }
+  template <class Mover>
+  bool try_load(std::uint32_t at, std::uint32_t first, bool keep, Mover& mover)
+  {
+    chunk& it = chunks_[at];
+    if (it.on_device() || !device_.pool().is_free(first, it.frames) || (keep && !it.host_valid)) return false;
+    occupy(at, first, keep, mover);
+    candidates_.enter(at, chunks_[at]);
+    return true;
+  }
+  template <class Mover>
+  bool try_write_back(std::uint32_t at, Mover& mover)
+  {
+    if (!chunks_[at].on_device() || chunks_[at].device_pins > 0 || chunks_[at].host_valid) return false;
+    save(at, mover);
+    return true;
+  }
+
+  [[nodiscard]] memory_shortage shortage(tier where, std::uint64_t requested) const noexcept
+  {
+    return shortage_of(where, space(where), chunks_, requested);
+  }
+
+  /// The same chunks in the same frames, with the same room left. Policies are not compared.
+  [[nodiscard]] bool same_places(const residency& other) const noexcept
+  {
+    return live_ == other.live_ && device_.same_places(other.device_) && host_.same_places(other.host_) &&
+           std::equal(chunks_.begin(), chunks_.end(), other.chunks_.begin(), other.chunks_.end(), have_same_place);
+  }
+
+ private:
+  [[nodiscard]] bool may_leave(tier where, std::uint32_t at) const noexcept
+  {
+    const chunk& it = chunks_[at];
+    if (where == tier::device) return it.device_pins == 0;
+    return it.host_pins == 0 && (!it.host_valid || it.on_device());
+  }
+
+  template <class Mover>
+  void bring_to_device(std::uint32_t at, bool keep, moment now, Mover& mover)
+  {
+    if (chunks_[at].on_device()) return;
+    const std::uint32_t first = make_room(chunks_[at].frames, now, mover);
+    occupy(at, first, keep, mover);
+    candidates_.enter(at, chunks_[at]);
+  }
+
+  /// Puts a chunk into free frames, with its bytes if there are any to keep.
+  template <class Mover>
+  void occupy(std::uint32_t at, std::uint32_t first, bool keep, Mover& mover)
+  {
+    chunk& it = chunks_[at];
+    device_.place(at, first, it.frames);
+    mover.placed(tier::device, first, it.frames);
+    try {
+      keep ? mover.load(at, it, first) : mover.claimed(at, it, first);
+    } catch (...) {
+      device_.vacate(first, it.frames);
+      mover.vacated(tier::device, first, it.frames, true);
+      throw;
+    }
+    it.device = first;
+  }
+
+  /// A free window of `count` device frames; evicts what is in it. @throws out_of_memory before anything is evicted
+  template <class Mover>
+  std::uint32_t make_room(std::uint32_t count, moment now, Mover& mover)
+  {
+    std::uint32_t first = device_.pool().lowest(count);
+    if (first != frame_pool::none) return first;
+    const chunk_id victim = candidates_.victim(now);
+    if (victim == chunk_id::none) throw out_of_memory{shortage(tier::device, count * device_.frame_bytes())};
+    if (count == 1) {
+      evict(index_of(victim), mover);
+      return device_.pool().lowest(1);
+    }
+    first = choose_window(device_, count, chunks_[index_of(victim)], [&](std::uint32_t at) { return may_leave(tier::device, at); });
+    if (first == frame_pool::none) throw out_of_memory{shortage(tier::device, count * device_.frame_bytes())};
+    for (std::uint32_t frame = first; frame < first + count; ++frame)
+      if (const std::uint32_t who = device_.occupant(frame); who < chunks()) evict(who, mover);
+    return first;
+  }
+
+  template <class Mover>
+  void evict(std::uint32_t at, Mover& mover)
+  {
+    if (chunks_[at].live > 0 && !chunks_[at].host_valid) save(at, mover);
+    mover.evicted(at, chunks_[at]);
+    leave_device(at, mover, true);
+  }
+
+  template <class Mover>
+  void leave_device(std::uint32_t at, Mover& mover, bool evicted)
+  {
+    chunk& it = chunks_[at];
+    if (it.device_pins == 0) candidates_.leave(at, it);
+    device_.vacate(it.device, it.frames);
+    mover.vacated(tier::device, it.device, it.frames, evicted);
+    it.device = chunk::nowhere;
+  }
+
+  /// Makes the host's copy valid again; the chunk stays on the device.
+  template <class Mover>
+  void save(std::uint32_t at, Mover& mover)
+  {
+    chunk& it = chunks_[at];
+    take_host_window(at, mover);
+    mover.write_back(at, it);
+    candidates_.set_host_valid(at, it, true);
+  }
+
+  template <class Mover>
+  void bring_to_host(std::uint32_t at, bool keep, Mover& mover)
+  {
+    if (keep && !chunks_[at].host_valid) save(at, mover);
+    take_host_window(at, mover);
+    chunks_[at].host_valid = true;
+  }
+
+  template <class Mover>
+  void take_host_window(std::uint32_t at, Mover& mover)
+  {
+    chunk& it = chunks_[at];
+    if (it.host != chunk::nowhere) return;
+    std::uint32_t first = host_.pool().lowest(it.frames);
+    if (first == frame_pool::none) first = reclaim_host(at, mover);
+    host_.place(at, first, it.frames);
+    mover.placed(tier::host, first, it.frames);
+    it.host = first;
+  }
+
+  /// Gives up host windows that nothing needs: first those without valid bytes, then copies of what the device has.
+  template <class Mover>
+  std::uint32_t reclaim_host(std::uint32_t wanting, Mover& mover)
+  {
+    ++reclaims_;
+    const std::uint32_t count = chunks_[wanting].frames;
+    for (const bool valid_too : {false, true})
+      for (std::uint32_t step = 0; step < chunks(); ++step) {
+        hand_ = hand_ + 1 < chunks() ? hand_ + 1 : 0;
+        const chunk& it = chunks_[hand_];
+        if (it.host == chunk::nowhere || hand_ == wanting || !may_leave(tier::host, hand_)) continue;
+        if (it.host_valid && !valid_too) continue;
+        leave_host(hand_, mover);
+        if (const std::uint32_t first = host_.pool().lowest(count); first != frame_pool::none) return first;
+      }
+    throw out_of_memory{shortage(tier::host, count * host_.frame_bytes())};
+  }
+
+  template <class Mover>
+  void leave_host(std::uint32_t at, Mover& mover)
+  {
+    chunk& it = chunks_[at];
+    candidates_.set_host_valid(at, it, false);
+    host_.vacate(it.host, it.frames);
+    mover.vacated(tier::host, it.host, it.frames, false);
+    it.host = chunk::nowhere;
+  }
+
+  std::vector<chunk> chunks_;
+  std::vector<std::uint8_t> live_;  // by slot: it holds bytes
+  tier_space device_;
+  tier_space host_;
+  candidate_set<Eviction> candidates_;
+  std::uint64_t reclaims_ = 0;
+  std::uint32_t hand_ = 0;  // where the next search for host room begins
+};
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/ids.hpp>
+#include <chunkmem/tensor/tensor.hpp>
+
+#include <cstdint>
+
+namespace chunkmem::inline v0 {
+
+/// Tensors of one shape, one for each layer, declared together.
+template <element Element>
+struct stacked {
+  tensor<Element> first;
+  std::uint32_t layers = 0;
+
+  /// The tensor of a layer. @throws usage_error   there is no such layer
+  [[nodiscard]] constexpr tensor<Element> slice(std::uint32_t layer) const
+  {
+    expects(layer < layers, "a layer beyond the end of a stack of tensors");
+    return {{tensor_id{index_of(first.id) + layer}, first.owner}};
+  }
+};
+
+}  // namespace chunkmem::inline v0

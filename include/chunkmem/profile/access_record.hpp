@@ -1,0 +1,170 @@
+#pragma once
+
+#include <chunkmem/core/ids.hpp>
+#include <chunkmem/tensor/access.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+/// What one entry of a record is: one byte, compared on the hot path.
+enum class entry_kind : std::uint8_t {
+  read, read_write, write,                 ///< a pin on the device; the values of `access`
+  read_on_host = 4, read_write_on_host, write_on_host,
+  lease_device = 8, lease_host,            ///< bytes for a while
+  drop = 16,                               ///< the bytes of a slot are dead
+};
+
+[[nodiscard]] constexpr entry_kind kind_of(access how, at place) noexcept
+{
+  return static_cast<entry_kind>(static_cast<unsigned>(how) | (place == at::host ? 4U : 0U));
+}
+[[nodiscard]] constexpr bool is_access(entry_kind kind) noexcept { return static_cast<unsigned>(kind) < 8; }
+[[nodiscard]] constexpr bool is_lease(entry_kind kind) noexcept
+{
+  return kind == entry_kind::lease_device || kind == entry_kind::lease_host;
+}
+[[nodiscard]] constexpr at place_of(entry_kind kind) noexcept
+{
+  return (static_cast<unsigned>(kind) & 4U) != 0 ? at::host : at::device;
+}
+[[nodiscard]] constexpr access access_of(entry_kind kind) noexcept
+{
+  return static_cast<access>(static_cast<unsigned>(kind) & 3U);
+}
+
+/// One access, lease or drop of a recorded iteration: the half that replay reads. 16 bytes.
+struct access_entry {
+  std::uint32_t slot = 0;           ///< slot, or UINT32_MAX for a lease
+  std::uint32_t next_of_slot = 0;   ///< moment of the next entry of this slot, around the end
+  std::uint32_t next_of_chunk = 0;  ///< moment of the next use of its chunk's device copy, around the end; or never
+  entry_kind kind = entry_kind::read;
+  bool has_actions = false;         ///< something was planned for this moment
+  std::uint16_t micro_batch = 0;
+};
+
+static_assert(sizeof(access_entry) == 16);
+
+/// The half that only planning reads.
+struct entry_detail {
+  static constexpr std::uint32_t never = UINT32_MAX;
+  std::uint64_t bytes = 0;              ///< of a lease
+  std::uint32_t until = never;          ///< moments passed when it was released
+  pass during = pass::none;
+};
+
+/// A pin or lease that ended: before the moment `until`, in the order in which they ended.
+struct release_entry {
+  std::uint32_t until = 0;
+  std::uint32_t moment = 0;  ///< of the acquire that it ends
+};
+
+/// What one iteration did, keyed by slot: tensor and list, never chunk, so that it outlives a change of layout.
+///
+/// Holds accesses with their place and end, leases and drops, since each of them changes what may be moved when.
+/// Memory: 40 bytes for each access. Source: warm-up tracing of PatrickStar (Fang et al. 2021, arXiv 2108.05818).
+class access_record {
+ public:
+  static constexpr std::uint32_t never = UINT32_MAX;
+
+  [[nodiscard]] std::uint32_t size() const noexcept { return static_cast<std::uint32_t>(entries_.size()); }
+  [[nodiscard]] bool empty() const noexcept { return entries_.empty(); }
+  [[nodiscard]] std::span<const access_entry> entries() const noexcept { return entries_; }
+  [[nodiscard]] std::span<access_entry> entries() noexcept { return entries_; }
+  [[nodiscard]] std::span<const entry_detail> details() const noexcept { return details_; }
+  [[nodiscard]] std::span<const release_entry> releases() const noexcept { return releases_; }
+  /// Moment of the first entry of each slot, and of the first use of each chunk's device copy, or never.
+  [[nodiscard]] std::span<const std::uint32_t> first_of_slot() const noexcept { return first_of_slot_; }
+  [[nodiscard]] std::span<const std::uint32_t> first_of_chunk() const noexcept { return first_of_chunk_; }
+
+  void clear() noexcept
+  {
+    entries_.clear();
+    details_.clear();
+    releases_.clear();
+  }
+
+  void reserve(std::size_t entries)
+  {
+    entries_.reserve(entries);
+    details_.reserve(entries);
+    releases_.reserve(entries);
+  }
+
+  /// Room for one more of everything, so that the calls below cannot throw.
+  void make_room()
+  {
+    if (entries_.size() == entries_.capacity()) entries_.reserve(2 * entries_.size() + 64);
+    if (details_.size() == details_.capacity()) details_.reserve(2 * details_.size() + 64);
+    if (releases_.capacity() < entries_.size() + 1) releases_.reserve(2 * entries_.size() + 64);
+  }
+
+  /// @pre make_room() since the last append   @return   its moment
+  std::uint32_t append(const access_entry& entry, const entry_detail& detail) noexcept
+  {
+    entries_.push_back(entry);
+    details_.push_back(detail);
+    return size() - 1;
+  }
+
+  /// The entry at `moment` was released now. Ignores entries that are not in this record.
+  void release(std::uint32_t moment) noexcept
+  {
+    if (moment >= size() || details_[moment].until != entry_detail::never) return;
+    details_[moment].until = size();
+    releases_.push_back({size(), moment});
+  }
+
+  /// Becomes the first `entries` of `other`; what was not yet released at that moment is open again.
+  void copy_prefix(const access_record& other, std::uint32_t entries)
+  {
+    clear();
+    reserve(2 * static_cast<std::size_t>(other.size()));
+    for (std::uint32_t at = 0; at < entries; ++at) {
+      entry_detail detail = other.details_[at];
+      if (detail.until > entries) detail.until = entry_detail::never;
+      append(other.entries_[at], detail);
+    }
+    for (const release_entry& end : other.releases_)
+      if (end.until <= entries) releases_.push_back(end);
+  }
+
+  /// Links each entry to the next of its slot, and to the next use of its chunk that the device's copy is good for.
+  /// Call once, when the iteration is over. O(entries + slots + chunks).
+  void finish(std::span<const std::uint32_t> chunk_of_slot, std::uint32_t chunks)
+  {
+    first_of_slot_.assign(chunk_of_slot.size(), never);
+    first_of_chunk_.assign(chunks, never);
+    for (const bool around : {false, true})  // the second time the last entries see the first ones
+      for (std::uint32_t at = size(); at-- > 0;) link(at, chunk_of_slot, around);
+  }
+
+ private:
+  void link(std::uint32_t now, std::span<const std::uint32_t> chunk_of_slot, bool around) noexcept
+  {
+    access_entry& entry = entries_[now];
+    entry.has_actions = false;
+    if (entry.slot == never) return;
+    std::uint32_t& slot = first_of_slot_[entry.slot];
+    std::uint32_t& chunk = first_of_chunk_[chunk_of_slot[entry.slot]];
+    if (around) {
+      entry.next_of_slot = slot;
+      entry.next_of_chunk = chunk;
+    }
+    slot = now;
+    if (!is_access(entry.kind)) return;
+    if (place_of(entry.kind) == at::device) chunk = now;
+    else if (writes(access_of(entry.kind))) chunk = never;  // the device's copy is worth nothing from here on
+  }
+
+  std::vector<access_entry> entries_;
+  std::vector<entry_detail> details_;
+  std::vector<release_entry> releases_;
+  std::vector<std::uint32_t> first_of_slot_;
+  std::vector<std::uint32_t> first_of_chunk_;
+};
+
+}  // namespace chunkmem::inline v0

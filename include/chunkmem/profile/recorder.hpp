@@ -1,0 +1,173 @@
+#pragma once
+
+#include <chunkmem/core/expects.hpp>
+#include <chunkmem/profile/access_record.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+/// What the last iteration was, compared with its record.
+enum class iteration_outcome : std::uint8_t {
+  recorded,   ///< the first of its name
+  repeated,   ///< exactly the recorded one
+  changed,    ///< not the recorded one; the record is now this one
+  abandoned,  ///< ended by an exception; the record is as before
+};
+
+/// Writes down the first iteration of each name and follows it in the later ones.
+///
+/// Following costs one compare: a slot keeps the moment of its next entry, which equals the cursor while the iteration
+/// repeats. At the first difference the log starts from a copy of what was followed so far, and becomes the new record
+/// when the iteration ends. Memory: two logs for each name.
+class recorder {
+ public:
+  static constexpr std::uint32_t never = access_record::never;
+
+  /// The moment that comes next while a record is followed; otherwise a number that no slot's next moment has.
+  [[nodiscard]] std::uint32_t cursor() const noexcept { return cursor_; }
+  [[nodiscard]] const access_entry& entry(std::uint32_t at) const noexcept { return entries_[at]; }
+  void advance() noexcept { ++cursor_; }
+
+  [[nodiscard]] bool is_following() const noexcept { return mode_ == mode::following; }
+  [[nodiscard]] bool is_inside() const noexcept { return mode_ != mode::outside; }
+  [[nodiscard]] bool is_logging() const noexcept { return mode_ == mode::recording || mode_ == mode::diverged; }
+  [[nodiscard]] bool has_diverged() const noexcept { return mode_ == mode::diverged; }
+  /// The record of the current iteration, or of the last one; empty while it is being recorded.
+  [[nodiscard]] access_record& record() noexcept { return current_ == nullptr ? nothing_ : current_->done; }
+
+  /// Which of the names the current or last iteration has, counted from 0. @pre one has begun
+  [[nodiscard]] std::size_t index() const noexcept { return index_; }
+  /// Slots lie in other chunks now: links every record again. O(all entries). @pre not inside
+  void relink(std::span<const std::uint32_t> chunk_of_slot, std::uint32_t chunks)
+  {
+    for (const auto& known : records_)
+      if (!known->done.empty()) known->done.finish(chunk_of_slot, chunks);
+  }
+
+  /// The moment that decisions should count from: the cursor, or where a diverged iteration seems to be.
+  [[nodiscard]] std::uint32_t now() const noexcept { return mode_ == mode::following ? cursor_ : hint_; }
+
+  /// A lease or drop is the recorded one. @param slot   never for a lease
+  [[nodiscard]] bool expects_entry(std::uint32_t slot, entry_kind kind, std::uint64_t size) const noexcept
+  {
+    if (!is_following() || cursor_ >= current_->done.size()) return false;
+    const access_entry& next = entries_[cursor_];
+    return next.slot == slot && next.kind == kind && current_->done.details()[cursor_].bytes == size;
+  }
+
+  /// @return   true where the slots' next moments must be loaded from the record
+  /// @throws usage_error   an iteration is running
+  bool begin(std::string_view name)
+  {
+    expects(!is_inside(), "an iteration began inside another one: end the first one before");
+    named& wanted = find_or_add(name);
+    const bool reload = current_ != &wanted || stale_;
+    current_ = &wanted;
+    stale_ = false;
+    hint_ = 0;
+    if (wanted.done.empty()) {
+      wanted.log.clear();
+      mode_ = mode::recording;
+      return false;
+    }
+    mode_ = mode::following;
+    entries_ = wanted.done.entries().data();
+    cursor_ = 0;
+    return reload;
+  }
+
+  /// Room for one more entry, where one may have to be logged: call before anything changes.
+  void make_room()
+  {
+    if (is_logging()) current_->log.make_room();
+  }
+
+  /// Writes an entry down. @pre is_logging() and make_room()   @return   its moment
+  std::uint32_t log(const access_entry& entry, const entry_detail& detail) noexcept
+  {
+    return current_->log.append(entry, detail);
+  }
+  void log_release(std::uint32_t moment) noexcept
+  {
+    if (is_logging()) current_->log.release(moment);
+  }
+
+  /// Stops following: from here on the iteration is logged. @throws std::bad_alloc with nothing changed
+  void diverge()
+  {
+    current_->log.copy_prefix(current_->done, cursor_);
+    hint_ = cursor_;
+    cursor_ = nowhere;
+    mode_ = mode::diverged;
+  }
+
+  /// After a divergence: finds the slot's next entry that is not behind us and goes on from there.
+  /// @return   the next use of its chunk, or never where this access is an extra one
+  std::uint32_t resync(std::uint32_t& next_of_slot) noexcept
+  {
+    std::uint32_t at = next_of_slot;
+    while (at != never && at < hint_) {
+      const std::uint32_t next = entries_[at].next_of_slot;
+      at = next > at ? next : never;
+    }
+    if (at == never) return never;
+    hint_ = at + 1;
+    next_of_slot = entries_[at].next_of_slot;
+    return entries_[at].next_of_chunk;
+  }
+
+  /// @param complete   false where an exception ended the iteration
+  iteration_outcome end(bool complete, std::span<const std::uint32_t> chunk_of_slot, std::uint32_t chunks)
+  {
+    const mode was = std::exchange(mode_, mode::outside);
+    const std::uint32_t reached = std::exchange(cursor_, nowhere);
+    if (!complete) {
+      stale_ = true;
+      return iteration_outcome::abandoned;
+    }
+    if (was == mode::following && reached == current_->done.size()) return iteration_outcome::repeated;
+    if (was == mode::following) current_->log.copy_prefix(current_->done, reached);
+    current_->log.finish(chunk_of_slot, chunks);
+    std::swap(current_->log, current_->done);
+    stale_ = true;
+    return was == mode::recording ? iteration_outcome::recorded : iteration_outcome::changed;
+  }
+
+ private:
+  enum class mode : std::uint8_t { outside, recording, following, diverged };
+  static constexpr std::uint32_t nowhere = never - 1;
+
+  struct named {
+    std::string name;
+    access_record done;
+    access_record log;
+  };
+
+  named& find_or_add(std::string_view name)
+  {
+    for (index_ = 0; index_ < records_.size(); ++index_)
+      if (records_[index_]->name == name) return *records_[index_];
+    records_.push_back(std::make_unique<named>());
+    records_.back()->name = name;
+    return *records_.back();
+  }
+
+  std::uint32_t cursor_ = nowhere;
+  mode mode_ = mode::outside;
+  bool stale_ = false;  // slots' next moments do not belong to the record's beginning
+  const access_entry* entries_ = nullptr;
+  named* current_ = nullptr;
+  std::size_t index_ = 0;
+  std::uint32_t hint_ = 0;
+  access_record nothing_;
+  std::vector<std::unique_ptr<named>> records_;  // stable addresses; a handful of names
+};
+
+}  // namespace chunkmem::inline v0

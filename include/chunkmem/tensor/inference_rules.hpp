@@ -1,0 +1,30 @@
+#pragma once
+
+#include <chunkmem/tensor/tensor_rules.hpp>
+
+namespace chunkmem::inline v0 {
+
+/// The rules of inference: weights are held or in use; a gradient is an error.
+///
+/// Passes do not matter here, so the three releases lead to one state and there is nothing to reset.
+struct inference_rules {
+  using policy_kind = rules_kind;
+  static constexpr std::string_view name = "inference_rules";
+  using enum tensor_state;
+  using enum tensor_event;
+
+  static constexpr transition table[] = {
+      {free, materialize, hold},
+      {hold, acquire, compute},
+      {hold, drop, free},
+      {compute, acquire, compute},
+      {compute, release, hold},
+      {compute, release_forward, hold},
+      {compute, release_backward, hold},
+  };
+};
+
+static_assert(is_deterministic(inference_rules::table), "inference_rules: two rows share a state and an event");
+static_assert(tensor_rules<inference_rules>);
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,115 @@
+#pragma once
+
+#include <chunkmem/core/policy.hpp>
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace chunkmem::inline v0 {
+
+/// States of a tensor in a list. Moving and arriving are states of a chunk, not of a tensor.
+enum class tensor_state : std::uint8_t { free, hold, compute, gradient, hold_after_forward, hold_after_backward };
+
+/// What happens to a tensor.
+enum class tensor_event : std::uint8_t {
+  materialize, acquire, spend, release_forward, release_backward, release, reset, drop,
+};
+
+inline constexpr std::size_t tensor_state_count = 6;
+inline constexpr std::size_t tensor_event_count = 8;
+
+[[nodiscard]] constexpr std::string_view name_of(tensor_state state) noexcept
+{
+  constexpr std::string_view names[tensor_state_count] = {
+      "free", "hold", "compute", "gradient", "hold_after_forward", "hold_after_backward"};
+  return names[static_cast<std::size_t>(state)];
+}
+
+[[nodiscard]] constexpr std::string_view name_of(tensor_event event) noexcept
+{
+  constexpr std::string_view names[tensor_event_count] = {"materialize",      "acquire", "spend", "release_forward",
+                                                          "release_backward", "release", "reset", "drop"};
+  return names[static_cast<std::size_t>(event)];
+}
+
+/// One row of a table of rules.
+struct transition {
+  tensor_state from;
+  tensor_event event;
+  tensor_state to;
+};
+
+/// The value in a dense table that stands for "no such row".
+inline constexpr std::uint8_t illegal_transition = UINT8_MAX;
+
+/// `[state][event] -> next state`, one byte each: what the engine reads on its hot path.
+using transition_table = std::array<std::array<std::uint8_t, tensor_event_count>, tensor_state_count>;
+
+[[nodiscard]] constexpr transition_table dense_table(std::span<const transition> rows) noexcept
+{
+  transition_table table{};
+  for (auto& row : table) row.fill(illegal_transition);
+  for (const transition& row : rows)
+    table[static_cast<std::size_t>(row.from)][static_cast<std::size_t>(row.event)] = static_cast<std::uint8_t>(row.to);
+  return table;
+}
+
+/// No two rows share a state and an event.
+[[nodiscard]] constexpr bool is_deterministic(std::span<const transition> rows) noexcept
+{
+  for (std::size_t left = 0; left < rows.size(); ++left)
+    for (std::size_t right = left + 1; right < rows.size(); ++right)
+      if (rows[left].from == rows[right].from && rows[left].event == rows[right].event) return false;
+  return true;
+}
+
+namespace detail {
+constexpr std::array<bool, tensor_state_count> states_reached(std::span<const transition> rows, tensor_state start) noexcept
+{
+  std::array<bool, tensor_state_count> reached{};
+  reached[static_cast<std::size_t>(start)] = true;
+  for (std::size_t round = 0; round < tensor_state_count; ++round)
+    for (const transition& row : rows)
+      if (reached[static_cast<std::size_t>(row.from)]) reached[static_cast<std::size_t>(row.to)] = true;
+  return reached;
+}
+}  // namespace detail
+
+/// Every state that a row names can be reached from `free`, and `free` can be reached from it again: no dead end.
+[[nodiscard]] constexpr bool is_connected(std::span<const transition> rows) noexcept
+{
+  const auto reached = detail::states_reached(rows, tensor_state::free);
+  for (const transition& row : rows)
+    for (const tensor_state state : {row.from, row.to})
+      if (!reached[static_cast<std::size_t>(state)] || !detail::states_reached(rows, state)[0]) return false;
+  return true;
+}
+
+/// Wherever one of the three releases is legal, all three are: a trainer names its pass or does not.
+[[nodiscard]] constexpr bool releases_agree(std::span<const transition> rows) noexcept
+{
+  for (const auto& row : dense_table(rows)) {
+    const auto legal = [&](tensor_event event) { return row[static_cast<std::size_t>(event)] != illegal_transition; };
+    if (legal(tensor_event::release) != legal(tensor_event::release_forward)) return false;
+    if (legal(tensor_event::release) != legal(tensor_event::release_backward)) return false;
+  }
+  return true;
+}
+
+/// A table of (state, event, next state), checked when it is compiled.
+///
+/// Laws: deterministic; every state reachable from `free`; no state a dead end; the three releases are legal together.
+/// Source: tensor states of PatrickStar (Fang et al. 2021, arXiv 2108.05818).
+template <class Rules>
+concept tensor_rules = names_itself<Rules> && std::same_as<typename Rules::policy_kind, rules_kind> && requires {
+  { std::span<const transition>{Rules::table} };
+  requires is_deterministic(Rules::table);
+  requires is_connected(Rules::table);
+  requires releases_agree(Rules::table);
+};
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <chunkmem/tensor/tensor_rules.hpp>
+
+namespace chunkmem::inline v0 {
+
+/// The rules of training: a weight remembers after which pass it was let go of.
+///
+/// `hold_after_forward` and `hold_after_backward` tell a sharded chunk when its frame may go and when its gradient may
+/// be reduced. `gradient` is a weight whose slot its own gradient has taken: reading the weight there is an error.
+/// Source: PatrickStar (Fang et al. 2021, arXiv 2108.05818), with `spend` added for gradients in place.
+struct training_rules {
+  using policy_kind = rules_kind;
+  static constexpr std::string_view name = "training_rules";
+  using enum tensor_state;
+  using enum tensor_event;
+
+  static constexpr transition table[] = {
+      {free, materialize, hold},
+      {hold, tensor_event::acquire, compute},
+      {hold, drop, free},
+      {compute, tensor_event::acquire, compute},
+      {compute, spend, tensor_state::gradient},
+      {compute, release_forward, hold_after_forward},
+      {compute, release_backward, hold_after_backward},
+      {compute, release, hold},
+      {tensor_state::gradient, release, hold_after_backward},
+      {tensor_state::gradient, release_forward, hold_after_backward},
+      {tensor_state::gradient, release_backward, hold_after_backward},
+      {hold_after_forward, tensor_event::acquire, compute},
+      {hold_after_forward, reset, hold},
+      {hold_after_forward, drop, free},
+      {hold_after_backward, tensor_event::acquire, compute},
+      {hold_after_backward, reset, hold},
+      {hold_after_backward, drop, free},
+  };
+};
+
+static_assert(is_deterministic(training_rules::table), "training_rules: two rows share a state and an event");
+static_assert(tensor_rules<training_rules>);
+
+}  // namespace chunkmem::inline v0

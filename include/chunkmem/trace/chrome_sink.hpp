@@ -1,0 +1,219 @@
+#pragma once
+
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/ids.hpp>
+#include <chunkmem/trace/trace_event.hpp>
+#include <chunkmem/trace/trace_sink.hpp>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+namespace trace {
+
+/// The events of a run, kept until they are saved. The user owns it; a chrome_sink adds to it.
+///
+/// Room for all events is reserved at once; those past the bound are counted and not kept, so the start of a run is
+/// what one sees. Cost: 32 bytes per event kept.
+///
+/// @threads   one caller
+class chrome_trace {
+ public:
+  static constexpr std::size_t default_bound = 65'536;
+
+  /// @param bound   how many events are kept
+  explicit chrome_trace(std::size_t bound = default_bound) : bound_{bound} { events_.reserve(bound); }
+
+  void add(const trace_event& event) noexcept
+  {
+    if (events_.size() < bound_) {
+      events_.push_back(event);
+    } else {
+      ++dropped_;
+    }
+  }
+
+  [[nodiscard]] std::span<const trace_event> events() const noexcept { return events_; }
+  [[nodiscard]] std::uint64_t dropped() const noexcept { return dropped_; }
+
+ private:
+  std::size_t bound_;
+  std::uint64_t dropped_ = 0;
+  std::vector<trace_event> events_;
+};
+
+namespace detail {
+
+enum class chrome_track : std::uint8_t { loads = 1, write_backs = 2, leases = 3, decisions = 4 };
+
+[[nodiscard]] constexpr chrome_track track_of(happening what) noexcept
+{
+  switch (what) {
+    case happening::load: return chrome_track::loads;
+    case happening::write_back: return chrome_track::write_backs;
+    case happening::lease:
+    case happening::lease_end: return chrome_track::leases;
+    default: return chrome_track::decisions;
+  }
+}
+
+/// Turns events into the text form; also follows which bytes are where, for the counters.
+class chrome_writer {
+ public:
+  explicit chrome_writer(std::string& text) : text_{&text}
+  {
+    *text_ += "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[";
+  }
+
+  void name_track(chrome_track track, std::string_view name)
+  {
+    open("thread_name", "M", track);
+    text_->append(",\"args\":{\"name\":\"").append(name).append("\"}}");
+  }
+
+  void add(const trace_event& event)
+  {
+    const std::uint64_t length = event.end > event.begin ? event.end - event.begin : 0;
+    open(name_of(event.what), length > 0 ? "X" : "i", track_of(event.what));
+    member("ts", event.begin);
+    if (length > 0) {
+      member("dur", length);
+    } else {
+      *text_ += ",\"s\":\"t\"";
+    }
+    *text_ += ",\"args\":{";
+    if (event.chunk != chunk_id::none) *text_ += "\"chunk\":" + std::to_string(index_of(event.chunk)) + ",";
+    *text_ += event.what == happening::iteration ? "\"number\":" : "\"bytes\":";
+    *text_ += std::to_string(event.bytes);
+    text_->append(",\"from\":\"").append(name_of(event.from)).append("\",\"to\":\"").append(name_of(event.to));
+    *text_ += "\"}}";
+    count(event);
+  }
+
+  void close(std::uint64_t dropped)
+  {
+    *text_ += "\n],\"otherData\":{\"dropped_events\":\"" + std::to_string(dropped) + "\"}}\n";
+  }
+
+ private:
+  void open(std::string_view name, std::string_view phase, chrome_track track)
+  {
+    *text_ += first_ ? "\n" : ",\n";
+    first_ = false;
+    text_->append("{\"name\":\"").append(name).append("\",\"ph\":\"").append(phase);
+    *text_ += "\",\"pid\":1,\"tid\":" + std::to_string(static_cast<unsigned>(track));
+  }
+
+  // Chrome counts in microseconds; three decimals keep the nanoseconds.
+  void member(std::string_view key, std::uint64_t nanoseconds)
+  {
+    const std::string rest = std::to_string(nanoseconds % 1000);
+    text_->append(",\"").append(key).append("\":").append(std::to_string(nanoseconds / 1000)).append(".");
+    text_->append(3 - rest.size(), '0').append(rest);
+  }
+
+  void count(const trace_event& event)
+  {
+    const bool leases = event.what == happening::lease || event.what == happening::lease_end;
+    const bool moves =
+        event.what == happening::load || event.what == happening::evict || event.what == happening::discard;
+    if (!leases && !moves) return;
+    if (event.what == happening::lease) leased_ += event.bytes;
+    if (event.what == happening::lease_end) leased_ -= event.bytes < leased_ ? event.bytes : leased_;
+    if (moves) follow(event);
+    open(leases ? "leased bytes" : "loaded bytes on device", "C", track_of(event.what));
+    member("ts", event.end > event.begin ? event.end : event.begin);
+    *text_ += ",\"args\":{\"bytes\":" + std::to_string(leases ? leased_ : loaded_) + "}}";
+  }
+
+  // A chunk counts from its load until it leaves; one that was made on the device was never loaded.
+  void follow(const trace_event& event)
+  {
+    const auto found = resident_.find(event.chunk);
+    if (found != resident_.end()) {
+      loaded_ -= found->second;
+      resident_.erase(found);
+    }
+    if (event.what != happening::load) return;
+    resident_[event.chunk] = event.bytes;
+    loaded_ += event.bytes;
+  }
+
+  std::string* text_;
+  bool first_ = true;
+  std::uint64_t leased_ = 0;
+  std::uint64_t loaded_ = 0;
+  std::map<chunk_id, std::uint64_t> resident_;
+};
+
+}  // namespace detail
+
+/// The trace as Chrome trace JSON: chrome://tracing and https://ui.perfetto.dev open it.
+///
+/// One track each for loads, write-backs, leases and decisions, and two counters that follow from the events: leased
+/// bytes, and bytes on the device that a load brought. A bar is as long as its enqueue took, not its copy.
+[[nodiscard]] inline std::string to_json(const chrome_trace& trace)
+{
+  using detail::chrome_track;
+  std::string text;
+  detail::chrome_writer writer{text};
+  writer.name_track(chrome_track::loads, "loads");
+  writer.name_track(chrome_track::write_backs, "write-backs");
+  writer.name_track(chrome_track::leases, "leases");
+  writer.name_track(chrome_track::decisions, "decisions");
+  for (const trace_event& event : trace.events()) writer.add(event);
+  writer.close(trace.dropped());
+  return text;
+}
+
+/// Writes the trace to a file, replacing what was there.
+///
+/// @throws io_error   the file cannot be opened or written; what was written so far stays
+inline void save(const chrome_trace& trace, const std::string& path)
+{
+  const auto fail = [&path](std::string_view what, int number) {
+    throw io_error{error_text{} << "chunkmem: " << what << " the trace file failed: " << path << ", errno "
+                                << static_cast<std::uint64_t>(number)
+                                << " (check that its folder exists, is writable and has room)"};
+  };
+  const std::string text = to_json(trace);
+  std::FILE* const file = std::fopen(path.c_str(), "wb");
+  if (file == nullptr) fail("opening", errno);
+  int problem = 0;
+  if (std::fwrite(text.data(), 1, text.size(), file) != text.size()) problem = errno;
+  if (std::fclose(file) != 0 && problem == 0) problem = errno;  // a full disk may show only here
+  if (problem != 0) fail("writing", problem);
+}
+
+/// Keeps each event, for a picture of a run in time.
+///
+/// Passed by value, it points to a trace that the user keeps and saves when the run is over. Good for a few
+/// iterations; poor for a whole training run, of which it keeps the start (see counter_sink).
+/// Cost: one store of 32 bytes per event; no allocation.
+///
+/// @threads   one caller per trace
+class chrome_sink {
+ public:
+  using policy_kind = sink_kind;
+  static constexpr std::string_view name = "chrome_sink";
+
+  /// @param trace   outlives the sink and its copies
+  explicit chrome_sink(chrome_trace& trace) noexcept : trace_{&trace} {}
+
+  void record(const trace_event& event) noexcept { trace_->add(event); }
+
+ private:
+  chrome_trace* trace_;
+};
+
+static_assert(trace_sink<chrome_sink>);
+
+}  // namespace trace
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <chunkmem/core/ids.hpp>
+#include <chunkmem/core/tier.hpp>
+
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+
+namespace chunkmem::inline v0 {
+
+/// What a manager tells a trace sink.
+enum class happening : std::uint8_t {
+  load,         ///< a chunk is copied to the device
+  write_back,   ///< a chunk is copied to the host
+  evict,        ///< a chunk gave up its device frames
+  discard,      ///< a chunk's bytes were given up in every tier: nothing needs them
+  lease,        ///< bytes were leased
+  lease_end,    ///< leased bytes came back
+  iteration,    ///< an iteration ended; `bytes` is its number
+  divergence,   ///< an access was not the recorded one
+  replan,       ///< the actions of the next iteration were computed again
+};
+
+inline constexpr std::size_t happening_count = 9;
+
+[[nodiscard]] constexpr std::string_view name_of(happening what) noexcept
+{
+  constexpr std::string_view names[happening_count] = {"load",      "write_back", "evict",      "discard", "lease",
+                                                       "lease_end", "iteration",  "divergence", "replan"};
+  return names[static_cast<std::size_t>(what)];
+}
+
+/// One thing that happened. Fixed size, no pointers: fit for rings and files.
+struct trace_event {
+  happening what = happening::load;
+  tier from = tier::host;
+  tier to = tier::device;
+  chunk_id chunk = chunk_id::none;
+  std::uint64_t bytes = 0;
+  std::uint64_t begin = 0;  ///< when it was enqueued, backend time [ns]
+  std::uint64_t end = 0;    ///< when the enqueue returned, backend time [ns]
+};
+
+static_assert(std::is_trivially_copyable_v<trace_event> && sizeof(trace_event) == 32);
+
+}  // namespace chunkmem::inline v0

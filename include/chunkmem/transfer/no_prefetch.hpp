@@ -1,0 +1,28 @@
+#pragma once
+
+#include <chunkmem/transfer/transfer_policy.hpp>
+
+#include <string_view>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace transfer {
+
+/// Loads a chunk when it is asked for, and evicts when there is no room.
+///
+/// Good as a baseline and for programs whose iterations never repeat; poor otherwise, since every load is waited for.
+/// Cost: none.
+struct no_prefetch {
+  using policy_kind = transfer_kind;
+  static constexpr std::string_view name = "no_prefetch";
+  static constexpr bool plans = false;
+
+  void schedule(const schedule_input&, std::vector<move>& actions) const noexcept { actions.clear(); }
+};
+
+static_assert(transfer_policy<no_prefetch>);
+
+}  // namespace transfer
+
+}  // namespace chunkmem::inline v0

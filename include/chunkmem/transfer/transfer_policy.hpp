@@ -1,0 +1,60 @@
+#pragma once
+
+#include <chunkmem/core/policy.hpp>
+#include <chunkmem/profile/access_record.hpp>
+
+#include <concepts>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace transfer {
+
+/// What moves, or makes room, at a moment.
+enum class move_kind : std::uint8_t {
+  evict,       ///< a chunk gives up its frames, after a write-back if the host's copy is not valid
+  load,        ///< a chunk is copied into frames that are free by then
+  claim,       ///< a chunk without bytes gets frames
+  write_back,  ///< a chunk is copied to the host and stays
+  lease,       ///< bytes are leased at `place`
+  vacate,      ///< frames became free for another reason; tells a scheduler, asks for nothing
+};
+
+/// One decision. In a demand log `moment` is when it was needed, in an action list when it is carried out.
+struct move {
+  std::uint32_t moment = 0;
+  std::uint32_t chunk = UINT32_MAX;
+  std::uint64_t place = 0;    ///< first frame; first byte of a lease
+  std::uint32_t frames = 0;
+  std::uint32_t order = 0;    ///< among the moves of one moment
+  move_kind kind = move_kind::evict;
+};
+
+/// What a scheduler may look at: one recorded iteration and what demand paging would do in it.
+struct schedule_input {
+  const access_record& record;
+  std::span<const std::uint32_t> chunk_of_slot;
+  std::span<const move> demand;   ///< by moment, in the order of decision
+  std::uint32_t chunks = 0;
+  std::uint32_t device_frames = 0;
+  bool may_move_early = true;     ///< false: host room was short, so the order of decisions must stay
+};
+
+}  // namespace transfer
+
+/// Decides when each copy of an iteration starts.
+///
+/// Laws: with `plans == false` nothing is asked and every miss is served when it happens. Otherwise `schedule` fills
+/// `actions` by moment with the moves of the demand log, none later than it was needed, none twice, none before what it
+/// depends on; the same input gives the same actions; it allocates nothing when called again with the same sizes.
+template <class Transfer>
+concept transfer_policy =
+    names_itself<Transfer> && std::same_as<typename Transfer::policy_kind, transfer_kind> && std::copyable<Transfer> &&
+    requires(Transfer policy, const transfer::schedule_input& input, std::vector<transfer::move>& actions) {
+      { Transfer::plans } -> std::convertible_to<bool>;
+      policy.schedule(input, actions);
+    };
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,3 @@
+# Every promised compile-time message: see check.sh.
+chunkmem_test(compile_fail TIMEOUT 600
+              COMMAND sh "${CMAKE_CURRENT_LIST_DIR}/check.sh" "${PROJECT_SOURCE_DIR}" "${CMAKE_CXX_COMPILER}")

@@ -1,0 +1,322 @@
+#pragma once
+
+#include <chunkmem/backend/operation.hpp>
+#include <chunkmem/backend/stream_backend.hpp>
+#include <chunkmem/backend/stream_checks.hpp>
+#include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/ids.hpp>
+#include <support/poisoned_memory.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace support {
+
+/// When queued work runs: as late as its events allow, as early, or somewhere in between.
+enum class schedule : std::uint8_t { latest, earliest, random };
+
+struct adversarial_options {
+  chunkmem::bytes device_capacity{};
+  chunkmem::bytes host_capacity{};
+  schedule when = schedule::random;
+  std::uint64_t seed = 1;
+  bool async_compute = false;
+};
+
+/// A backend that uses every freedom the concept leaves, so that a missing event is a wrong result every time.
+///
+/// One thread, deterministic in its seed. Each agent has a queue; its head is ready when no wait stands before it. At
+/// every call, what is ready to be copied or filled has its destination poisoned with NaN bytes (the earliest moment
+/// at which it may be half written), and then runs now, later or last, as the schedule says. `wait(host, e)` runs
+/// what e depends on. Fresh and released memory is poisoned. A copy outside of live memory, or whose memory is given
+/// back while it is queued, is a fault: noted, not run. `skip_wait` removes one edge, to see that tests notice.
+/// A callable launched while compute is the caller runs at once, as in host_arena.
+///
+/// Cost: O(agents + live allocations) per operation; allocates freely. Queued work is dropped at the end.
+class adversarial {
+ public:
+  using agent = chunkmem::agent;
+  using event = chunkmem::event;
+  using bytes = chunkmem::bytes;
+  using tier = chunkmem::tier;
+  using operation = chunkmem::backend::operation;
+  using operation_kind = chunkmem::backend::operation_kind;
+  using wait_filter = std::function<bool(agent who, event point, std::uint64_t index)>;
+
+  struct counts {
+    std::uint64_t copies = 0;    ///< copies and fills that ran
+    std::uint64_t launches = 0;  ///< callables that ran
+    std::uint64_t poisoned = 0;  ///< destinations poisoned while their copy was queued
+    std::uint64_t waits = 0;     ///< calls of wait
+    std::uint64_t skipped = 0;   ///< waits that the filter removed
+  };
+
+  static constexpr bool host_addressable = true;
+  static constexpr std::byte poison = poisoned_memory::poison;
+
+  explicit adversarial(const adversarial_options& options)
+      : options_{options}, memory_{options.device_capacity, options.host_capacity}, random_{options.seed}
+  {
+  }
+  adversarial(const adversarial&) = delete;
+  adversarial& operator=(const adversarial&) = delete;
+
+  [[nodiscard]] bytes capacity(tier where) const noexcept { return memory_.capacity(where); }
+
+  [[nodiscard]] std::byte* allocate(tier where, bytes size)
+  {
+    step();
+    return memory_.allocate(where, size);
+  }
+
+  void release(tier where, std::byte* place) noexcept
+  {
+    step();
+    if (place == nullptr) return;
+    const bytes size = memory_.size_of(place);
+    for (const auto& queue : queues_) {
+      for (const queued& entry : queue) {
+        if (touches(entry.work, place, size)) note("release of memory that a queued operation uses");
+      }
+    }
+    if (!memory_.release(where, place)) note("release of memory that nobody holds");
+  }
+
+  void copy(std::byte* to, const std::byte* from, bytes size) { copy(to, from, size, agent::host); }
+  void fill(std::byte* to, std::byte value, bytes size) { fill(to, value, size, agent::host); }
+
+  void copy(std::byte* to, const std::byte* from, bytes size, agent who)
+  {
+    chunkmem::backend::require_places(to, from, size);
+    give(who, operation::copying(to, from, size));
+  }
+  void fill(std::byte* to, std::byte value, bytes size, agent who)
+  {
+    chunkmem::backend::require_places(to, to, size);
+    give(who, operation::filling(to, value, size));
+  }
+  template <class Callable>
+  void launch(agent who, Callable&& work)
+  {
+    give(who, operation::launching(std::forward<Callable>(work)));
+  }
+
+  [[nodiscard]] event record(agent who)
+  {
+    chunkmem::backend::require_agent(who, agents_);
+    step();
+    return {.value = given_[index_of(who)], .source = who};
+  }
+
+  void wait(agent who, event point)
+  {
+    chunkmem::backend::require_agent(who, agents_);
+    chunkmem::backend::require_agent(point.source, agents_);
+    chunkmem::backend::require_recorded(point, given_[index_of(point.source)]);
+    step();
+    const std::uint64_t index = counts_.waits++;
+    if (skips_ && skips_(who, point, index)) {
+      ++counts_.skipped;
+      return;
+    }
+    if (point.source == who || point.value == 0) return;
+    if (runs_on_caller(who)) {
+      finish(point);
+    } else {
+      append(who, operation::waiting(point));
+    }
+    step();
+  }
+
+  agent adopt()
+  {
+    chunkmem::backend::require_room_for_agent(agents_);
+    return static_cast<agent>(agents_++);
+  }
+  [[nodiscard]] std::size_t agents() const noexcept { return agents_; }
+  [[nodiscard]] std::uint64_t now() const noexcept { return time_; }  ///< calls so far: time enough for a report
+  [[nodiscard]] std::uint64_t throttled() const noexcept { return 0; }
+
+  /// Runs all that is queued.
+  void drain()
+  {
+    for (std::size_t i = 0; i < agents_; ++i) finish({.value = given_[i], .source = static_cast<agent>(i)});
+  }
+
+  /// What went wrong so far, one sentence each. A test ends by asking that this is empty.
+  [[nodiscard]] const std::vector<std::string>& faults() const noexcept { return faults_; }
+  [[nodiscard]] const counts& counters() const noexcept { return counts_; }
+  [[nodiscard]] std::size_t queued_operations() const noexcept
+  {
+    std::size_t sum = 0;
+    for (const auto& queue : queues_) sum += queue.size();
+    return sum;
+  }
+
+  /// Ignores each wait for which the filter says so; index counts the calls of wait from 0, over all agents.
+  void skip_wait(wait_filter filter) { skips_ = std::move(filter); }
+  void skip_wait(std::uint64_t index)
+  {
+    skips_ = [index](agent, event, std::uint64_t now) { return now == index; };
+  }
+
+ private:
+  struct queued {
+    operation work;
+    bool poisoned = false;
+  };
+
+  [[nodiscard]] bool runs_on_caller(agent who) const noexcept
+  {
+    return who == agent::host || (who == agent::compute && !options_.async_compute);
+  }
+  [[nodiscard]] bool reached(event point) const noexcept { return finished_[index_of(point.source)] >= point.value; }
+
+  void give(agent who, operation&& work)
+  {
+    chunkmem::backend::require_agent(who, agents_);
+    step();
+    if (moves_bytes(work) && !in_bounds(work)) note("copy or fill outside of live memory");
+    append(who, std::move(work));
+    if (runs_on_caller(who)) run_head(index_of(who));
+    step();
+  }
+
+  void append(agent who, operation&& work)
+  {
+    queues_[index_of(who)].push_back({std::move(work)});
+    ++given_[index_of(who)];
+  }
+
+  /// What happens at every call: poison what is ready, run as much as the schedule says.
+  void step()
+  {
+    ++time_;
+    settle();
+    if (options_.when == schedule::latest) return;
+    while (options_.when == schedule::earliest || coin()) {
+      if (!run_one_ready()) return;
+    }
+  }
+
+  /// Lets waits go whose event is reached, and poisons every destination that may be half written from now on.
+  void settle()
+  {
+    for (bool moved = true; std::exchange(moved, false);) {
+      for (std::size_t i = 0; i < agents_; ++i) {
+        auto& queue = queues_[i];
+        while (!queue.empty() && queue.front().work.kind == operation_kind::wait && reached(queue.front().work.point)) {
+          run_head(i);
+          moved = true;
+        }
+      }
+    }
+    for (auto& queue : queues_) {
+      if (queue.empty() || queue.front().poisoned || !moves_bytes(queue.front().work)) continue;
+      queue.front().poisoned = true;
+      const operation& work = queue.front().work;
+      const bool onto_itself = work.kind == operation_kind::copy && overlap(work.to, work.size, work.from, work.size);
+      if (!in_bounds(work) || onto_itself) continue;
+      poisoned_memory::spoil(work.to, work.size);
+      ++counts_.poisoned;
+    }
+  }
+
+  bool run_one_ready()
+  {
+    const std::size_t first = options_.when == schedule::random ? next_random() % agents_ : 0;
+    for (std::size_t i = 0; i < agents_; ++i) {
+      const std::size_t who = (first + i) % agents_;
+      if (queues_[who].empty() || queues_[who].front().work.kind == operation_kind::wait) continue;
+      run_head(who);
+      settle();
+      return true;
+    }
+    return false;
+  }
+
+  /// Runs exactly what `point` depends on.
+  void finish(event point)
+  {
+    const std::size_t who = index_of(point.source);
+    while (finished_[who] < point.value) {
+      settle();
+      if (finished_[who] >= point.value) return;
+      const operation& head = queues_[who].front().work;
+      if (head.kind == operation_kind::wait) {
+        const event before = head.point;  // a copy: the queue moves under it
+        finish(before);
+      } else {
+        run_head(who);
+      }
+    }
+    settle();
+  }
+
+  void run_head(std::size_t who)
+  {
+    operation work = std::move(queues_[who].front().work);
+    queues_[who].pop_front();
+    if (moves_bytes(work)) {
+      if (in_bounds(work)) work.run();
+      ++counts_.copies;
+    } else if (work.kind == operation_kind::launch) {
+      work.run();
+      ++counts_.launches;
+    }
+    ++finished_[who];
+  }
+
+  [[nodiscard]] static bool moves_bytes(const operation& work) noexcept
+  {
+    return (work.kind == operation_kind::copy || work.kind == operation_kind::fill) && work.size != bytes{};
+  }
+  [[nodiscard]] bool in_bounds(const operation& work) const noexcept
+  {
+    return memory_.holds(work.to, work.size) &&
+           (work.kind == operation_kind::fill || memory_.holds(work.from, work.size));
+  }
+  [[nodiscard]] static bool touches(const operation& work, const std::byte* place, bytes size) noexcept
+  {
+    if (!moves_bytes(work)) return false;
+    return overlap(work.to, work.size, place, size) ||
+           (work.kind == operation_kind::copy && overlap(work.from, work.size, place, size));
+  }
+
+  void note(const char* what)
+  {
+    faults_.push_back(std::string{what} + " (call " + std::to_string(time_) + ", seed " +
+                      std::to_string(options_.seed) + ")");
+  }
+
+  [[nodiscard]] std::uint64_t next_random() noexcept  // splitmix64: the same on every standard library
+  {
+    std::uint64_t z = (random_ += 0x9E3779B97F4A7C15u);
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+  }
+  [[nodiscard]] bool coin() noexcept { return (next_random() & 1) != 0; }
+
+  adversarial_options options_;
+  poisoned_memory memory_;
+  std::uint64_t random_;
+  std::uint64_t time_ = 0;
+  std::size_t agents_ = chunkmem::built_in_agents;
+  std::array<std::deque<queued>, chunkmem::max_agents> queues_;
+  std::array<std::uint64_t, chunkmem::max_agents> given_{};
+  std::array<std::uint64_t, chunkmem::max_agents> finished_{};
+  counts counts_;
+  wait_filter skips_;
+  std::vector<std::string> faults_;
+};
+
+static_assert(chunkmem::stream_backend<adversarial>);
+
+}  // namespace support

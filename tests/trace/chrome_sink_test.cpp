@@ -1,0 +1,179 @@
+#include <chunkmem/trace/chrome_sink.hpp>
+
+#include <conformance/trace_sink.hpp>
+#include <support/catch.hpp>
+
+#include <unistd.h>
+#include <cctype>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <string_view>
+
+using namespace chunkmem;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+/// Accepts exactly the JSON of RFC 8259 that has no escapes: all that a trace contains.
+class json_reader {
+ public:
+  explicit json_reader(std::string_view text) : text_{text} {}
+  [[nodiscard]] bool accepts() { return value() && (space(), at_ == text_.size()); }
+
+ private:
+  bool value()
+  {
+    space();
+    if (taken('{')) return members('}', true);
+    if (taken('[')) return members(']', false);
+    if (taken('"')) return string();
+    return number();
+  }
+  bool members(char end, bool named)
+  {
+    if (space(), taken(end)) return true;
+    do {
+      space();
+      if (named && !(taken('"') && string() && (space(), taken(':')))) return false;
+      if (!value()) return false;
+      space();
+    } while (taken(','));
+    return taken(end);
+  }
+  bool string()
+  {
+    while (at_ < text_.size() && text_[at_] != '"') {
+      if (text_[at_] == '\\' || static_cast<unsigned char>(text_[at_]) < 0x20) return false;
+      ++at_;
+    }
+    return taken('"');
+  }
+  bool number()
+  {
+    const std::size_t begin = at_;
+    while (at_ < text_.size() && std::isdigit(static_cast<unsigned char>(text_[at_])) != 0) ++at_;
+    const bool whole = at_ > begin && (text_[begin] != '0' || at_ == begin + 1);
+    if (!taken('.')) return whole;
+    const std::size_t fraction = at_;
+    while (at_ < text_.size() && std::isdigit(static_cast<unsigned char>(text_[at_])) != 0) ++at_;
+    return whole && at_ > fraction;
+  }
+  void space()
+  {
+    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n')) ++at_;
+  }
+  bool taken(char wanted)
+  {
+    if (at_ >= text_.size() || text_[at_] != wanted) return false;
+    ++at_;
+    return true;
+  }
+
+  std::string_view text_;
+  std::size_t at_ = 0;
+};
+
+[[nodiscard]] bool is_json(const std::string& text)
+{
+  return json_reader{text}.accepts();
+}
+
+}  // namespace
+
+TEST_CASE("chrome_sink keeps the laws of a trace sink", "[trace]")
+{
+  trace::chrome_trace trace;
+  conformance::trace_sink_laws(trace::chrome_sink{trace});
+  CHECK(trace.events().size() == 36'000);
+  CHECK(is_json(to_json(trace)));
+}
+
+TEST_CASE("the reader of this test refuses what is no JSON", "[trace]")
+{
+  CHECK(is_json("{\"a\":[1,2.500,{}],\"b\":\"c\"}\n"));
+  for (const char* wrong : {"", "{", "{\"a\":}", "[1,]", "[1 2]", "{\"a\":1,}", "[01]", "[1.]", "{}x", "[\"\n\"]"}) {
+    CHECK_FALSE(is_json(wrong));
+  }
+}
+
+TEST_CASE("an empty trace is well-formed", "[trace]")
+{
+  const std::string text = to_json(trace::chrome_trace{0});
+  CHECK(is_json(text));
+  CHECK_THAT(text, ContainsSubstring("\"traceEvents\":[") && ContainsSubstring("\"name\":\"loads\""));
+}
+
+TEST_CASE("a trace has one track per direction and keeps the nanoseconds", "[trace]")
+{
+  trace::chrome_trace trace;
+  trace::chrome_sink sink{trace};
+  sink.record({.what = happening::load, .chunk = chunk_id{7}, .bytes = 64, .begin = 1'002, .end = 3'045});
+  sink.record(
+      {.what = happening::write_back, .from = tier::device, .to = tier::host, .chunk = chunk_id{7}, .begin = 9});
+  sink.record({.what = happening::iteration, .bytes = 12});
+  const std::string text = to_json(trace);
+  CHECK(is_json(text));
+  CHECK_THAT(text, ContainsSubstring("\"name\":\"load\",\"ph\":\"X\",\"pid\":1,\"tid\":1,\"ts\":1.002,\"dur\":2.043"));
+  CHECK_THAT(text, ContainsSubstring("\"name\":\"write_back\",\"ph\":\"i\",\"pid\":1,\"tid\":2,\"ts\":0.009"));
+  CHECK_THAT(text, ContainsSubstring("\"chunk\":7,\"bytes\":64,\"from\":\"host\",\"to\":\"device\""));
+  CHECK_THAT(text, ContainsSubstring("\"number\":12"));
+}
+
+TEST_CASE("counters follow loads, evictions and leases and end at zero", "[trace]")
+{
+  trace::chrome_trace trace;
+  trace::chrome_sink sink{trace};
+  const chunk_id first{1};
+  sink.record({.what = happening::load, .chunk = first, .bytes = 100, .begin = 1});
+  sink.record({.what = happening::load, .chunk = chunk_id{2}, .bytes = 50, .begin = 2});
+  sink.record({.what = happening::lease, .bytes = 30, .begin = 3});
+  sink.record({.what = happening::evict, .chunk = first, .bytes = 100, .begin = 4});
+  sink.record({.what = happening::evict, .chunk = chunk_id{9}, .bytes = 8, .begin = 5});  // was never loaded
+  sink.record({.what = happening::lease_end, .bytes = 30, .begin = 6});
+  sink.record({.what = happening::discard, .chunk = chunk_id{2}, .bytes = 50, .begin = 7});
+  const std::string text = to_json(trace);
+  CHECK(is_json(text));
+  CHECK_THAT(text, ContainsSubstring("\"loaded bytes on device\",\"ph\":\"C\",\"pid\":1,\"tid\":1,\"ts\":0.002,"
+                                     "\"args\":{\"bytes\":150}"));
+  CHECK_THAT(text, ContainsSubstring("\"ts\":0.003,\"args\":{\"bytes\":30}"));
+  CHECK_THAT(text, ContainsSubstring("\"ts\":0.005,\"args\":{\"bytes\":50}"));
+  CHECK_THAT(text, ContainsSubstring("\"ts\":0.006,\"args\":{\"bytes\":0}"));
+  CHECK_THAT(text, ContainsSubstring("\"ts\":0.007,\"args\":{\"bytes\":0}"));
+}
+
+TEST_CASE("events past the bound are counted, not kept", "[trace]")
+{
+  trace::chrome_trace trace{2};
+  const trace_event* const storage = trace.events().data();
+  trace::chrome_sink sink{trace};
+  for (std::uint64_t i = 0; i < 5; ++i) sink.record({.what = happening::load, .bytes = i});
+  CHECK(trace.events().size() == 2);
+  CHECK(trace.events()[1].bytes == 1);
+  CHECK(trace.events().data() == storage);  // room for all was there from the start
+  CHECK(trace.dropped() == 3);
+  CHECK_THAT(to_json(trace), ContainsSubstring("\"dropped_events\":\"3\""));
+}
+
+TEST_CASE("a saved trace is the same text, and a file that cannot be written is an io_error", "[trace]")
+{
+  trace::chrome_trace trace;
+  trace::chrome_sink{trace}.record({.what = happening::load, .bytes = 1});
+  const auto path = std::filesystem::temp_directory_path() / ("chunkmem_trace_" + std::to_string(::getpid()) + ".json");
+  save(trace, path.string());
+  std::ifstream file{path};
+  const std::string text{std::istreambuf_iterator<char>{file}, {}};
+  std::filesystem::remove(path);
+  CHECK(text == to_json(trace));
+
+  try {
+    save(trace, "/no such folder/trace.json");
+    FAIL("not refused");
+  } catch (const io_error& refused) {
+    CHECK_THAT(std::string{refused.what()},
+               ContainsSubstring("/no such folder/trace.json") && ContainsSubstring("errno 2"));
+  }
+  if (std::filesystem::exists("/dev/full")) CHECK_THROWS_AS(save(trace, "/dev/full"), io_error);
+}

@@ -1,0 +1,25 @@
+#include <chunkmem/trace/trace_event.hpp>
+
+#include <support/catch.hpp>
+
+#include <set>
+#include <string_view>
+
+using namespace chunkmem;
+
+TEST_CASE("every happening has a name of its own", "[trace]")
+{
+  std::set<std::string_view> names;
+  for (std::size_t i = 0; i < happening_count; ++i) names.insert(name_of(static_cast<happening>(i)));
+  CHECK(names.size() == happening_count);
+  CHECK(names.count("") == 0);
+  CHECK(name_of(happening::load) == "load");
+  CHECK(name_of(happening::replan) == "replan");
+}
+
+TEST_CASE("an event is 32 plain bytes", "[trace]")
+{
+  STATIC_REQUIRE(sizeof(trace_event) == 32);
+  STATIC_REQUIRE(std::is_trivially_copyable_v<trace_event>);
+  STATIC_REQUIRE(trace_event{}.chunk == chunk_id::none);
+}
