@@ -155,7 +155,7 @@ class basic_manager {
   [[nodiscard]] pin_type<Element> acquire(tensor_handle wanted, list_id list, access how, at place)
   {
     const std::uint32_t slot = slot_in(wanted, list);
-    expects(engine_.size_of_slot(slot) == size_in<Element>(wanted), "a list was acquired with an element type that is not its own");
+    expects(engine_.tensors().type_in(wanted.id, list) == dtype_of<Element>, "a list was acquired with an element type that is not its own");
     return {link_, engine_.acquire(slot, kind_of(how, place), agent::host)};
   }
 
@@ -267,12 +267,6 @@ class basic_manager {
     expects(index_of(list) < engine_.tensors().lists(), "a list that this manager does not have");
     return engine_.tensors().slot_in(wanted.id, list);
   }
-  template <element Element>
-  [[nodiscard]] std::uint64_t size_in(tensor_handle wanted) const
-  {
-    return engine_.tensors().info(wanted.id).extents.elements() * sizeof(Element);
-  }
-
   template <element Element>
   gradient_pin<Element, engine_type> open_gradient(std::uint32_t slot, agent who)
   {

@@ -89,6 +89,11 @@ class registry {
 
   [[nodiscard]] bool is_sealed() const noexcept { return sealed_; }
   [[nodiscard]] std::uint32_t lists() const noexcept { return static_cast<std::uint32_t>(lists_.size()); }
+  /// Values and gradients have the tensor's type, other lists their own.
+  [[nodiscard]] dtype type_in(tensor_id id, list_id list) const noexcept
+  {
+    return index_of(list) < 2 ? tensors_[index_of(id)].type : lists_[index_of(list)].type;
+  }
   [[nodiscard]] bool is_value_of_parameter(std::uint32_t slot) const noexcept { return slot < parameters_; }
   [[nodiscard]] std::uint32_t gradient_of(std::uint32_t value_slot) const noexcept { return parameters_ + value_slot; }
   [[nodiscard]] std::uint32_t tensors() const noexcept { return static_cast<std::uint32_t>(tensors_.size()); }
@@ -190,14 +195,13 @@ class registry {
     for (std::uint32_t id = 0; id < tensors(); ++id) {
       const tensor_info& it = tensors_[id];
       if (it.part != part) continue;
-      const bool own_type = index_of(list) < 2;  // values and gradients have the tensor's type, other lists their own
-      const bytes size = bytes{it.extents.elements()} * size_of(own_type ? it.type : lists_[index_of(list)].type);
+      const bytes size = bytes{it.extents.elements()} * size_of(type_in(tensor_id{id}, list));
       const chunk_place where = layout.place(size);
       slot& target = slots_[list == value_list ? value_slot(tensor_id{id}) : slot_in(tensor_id{id}, list)];
       target.chunk = base + where.chunk;
       target.offset = where.offset;
       target.size = size.count();
-      target.starts_at_zero = !own_type;
+      target.starts_at_zero = index_of(list) > 1;
       if (target.chunk >= frames_of_chunk_.size()) {
         frames_of_chunk_.resize(target.chunk + 1, 1);
         used_.resize(target.chunk + 1, 0);
