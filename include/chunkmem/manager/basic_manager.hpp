@@ -1,12 +1,12 @@
 #pragma once
 
 #include <chunkmem/core/expects.hpp>
+#include <chunkmem/manager/capacity_check.hpp>
 #include <chunkmem/manager/engine.hpp>
 #include <chunkmem/manager/iteration.hpp>
 #include <chunkmem/manager/memory_requirement.hpp>
 #include <chunkmem/manager/pin.hpp>
 #include <chunkmem/manager/policy_values.hpp>
-#include <chunkmem/manager/rehearsal.hpp>
 #include <chunkmem/manager/stacked.hpp>
 #include <chunkmem/placement/placement_policy.hpp>
 
@@ -54,7 +54,6 @@ class basic_manager {
     }
   }
   basic_manager(const basic_manager&) = delete;
-  basic_manager& operator=(const basic_manager&) = delete;
   ~basic_manager()
   {
     link_->engine = nullptr;
@@ -97,8 +96,8 @@ class basic_manager {
   memory_requirement seal()
   {
     engine_.tensors().template seal<Layout>(engine_.options().chunk_bytes);
-    memory_requirement need = requirement();
-    refuse_below(need.smallest_device, "the largest tensor of this model");
+    const memory_requirement need = requirement_of<core_type>(engine_);
+    refuse_below(engine_, tier::device, need.smallest_device, "the largest tensor of this model");
     return need;
   }
 
@@ -111,10 +110,9 @@ class basic_manager {
   {
     memory_requirement need = seal();
     run_without_bytes(std::forward<Step>(step));
-    measure(need);
-    refuse_below(need.smallest_device, "this step");
-    if (engine_.capacities()[tier::host] < need.smallest_host)
-      refuse(tier::host, need.smallest_host, "this step");
+    measure_need<Eviction, Transfer, core_type>(engine_, eviction_, need);
+    refuse_below(engine_, tier::device, need.smallest_device, "this step");
+    refuse_below(engine_, tier::host, need.smallest_host, "this step");
     return need;
   }
   /// Inside `rehearse`: pins have no bytes.
@@ -184,8 +182,7 @@ class basic_manager {
   }
   void drop_gradient(tensor_handle wanted)
   {
-    const std::uint32_t slot = slot_in(wanted, gradient_list);
-    if (engine_.tensors().slots()[slot].state != tensor_state::free) engine_.drop(slot);
+    if (has_gradient(wanted)) engine_.drop(slot_in(wanted, gradient_list));
   }
 
   /// Bytes for a while, from the same budget. @throws out_of_memory, usage_error   zero bytes
@@ -275,27 +272,12 @@ class basic_manager {
     return {pin_type<Element>{link_, engine_.acquire(slot, kind, who)}, first ? 0.0F : 1.0F};
   }
 
-  [[nodiscard]] memory_requirement requirement() const
-  {
-    memory_requirement need;
-    for (std::size_t part = 0; part < role_count; ++part)
-      need.by_role.values[part] = engine_.tensors().bytes_of(static_cast<role>(part));
-    std::uint32_t largest = 0;
-    for (const std::uint32_t frames : engine_.tensors().frames_of_chunk()) {
-      need.chunks += frames * engine_.options().chunk_bytes;
-      largest = std::max(largest, frames);
-    }
-    need.everything = need.chunks;
-    need.smallest_device = largest * engine_.options().chunk_bytes;
-    return need;
-  }
-
   template <class Step>
   void run_without_bytes(Step&& step)
   {
     expects(!engine_.is_inside(), "a rehearsal inside an iteration");
-    auto& log = engine_.rehearsing();
     ready();
+    auto& log = engine_.rehearsing();
     log.begin(engine_.tensors());
     try {
       std::forward<Step>(step)();
@@ -305,32 +287,6 @@ class basic_manager {
     }
     log.end();
     log.record().finish(engine_.tensors().chunk_of_slot(), static_cast<std::uint32_t>(engine_.tensors().frames_of_chunk().size()));
-  }
-
-  void measure(memory_requirement& need)
-  {
-    rehearsal<core_type, Eviction, Transfer> trial{engine_, eviction_, engine_.rehearsing().record(), engine_.rehearsing().filled()};
-    const std::uint64_t frame = engine_.options().chunk_bytes.count();
-    need.largest_leases = bytes{trial.peak_leases()};
-    need.everything = need.chunks + align_up(need.largest_leases, bytes{frame});
-    const std::uint64_t all = need.everything.count() / frame + 1;
-    const bytes roomy = need.chunks + bytes{frame};
-    need.smallest_device = trial.smallest_device(frame, roomy, 2 * all) * bytes{frame};
-    const bytes device = std::max(need.smallest_device, engine_.capacities()[tier::device]);
-    need.smallest_host = trial.smallest_host(frame, std::min(device, 2 * need.everything), roomy.count() / frame) * bytes{frame};
-    need.rehearsed = true;
-  }
-
-  void refuse_below(bytes least, std::string_view what) const
-  {
-    if (engine_.capacities()[tier::device] < least) refuse(tier::device, least, what);
-  }
-  [[noreturn]] void refuse(tier where, bytes least, std::string_view what) const
-  {
-    throw config_error{error_text{} << "chunkmem: the " << name_of(where) << " capacity is "
-                                    << engine_.capacities()[where].count() << " B, but " << what << " needs at least "
-                                    << least.count() << " B with chunks of " << engine_.options().chunk_bytes.count()
-                                    << " B (raise the capacity, or use smaller chunks or batches)"};
   }
 
   engine_type engine_;

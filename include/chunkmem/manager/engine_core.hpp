@@ -1,7 +1,6 @@
 #pragma once
 
 #include <chunkmem/backend/stream_backend.hpp>
-#include <chunkmem/chunk/chunk_layout.hpp>
 #include <chunkmem/manager/copy_engine.hpp>
 #include <chunkmem/manager/iteration_planner.hpp>
 #include <chunkmem/manager/manager_options.hpp>
@@ -13,8 +12,6 @@
 #include <chunkmem/tensor/state_machine.hpp>
 
 #include <algorithm>
-#include <cstddef>
-#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -35,7 +32,6 @@ class engine_core {
   {
   }
   engine_core(const engine_core&) = delete;
-  engine_core& operator=(const engine_core&) = delete;
   ~engine_core() { release_arenas(); }
 
   [[nodiscard]] registry& tensors() noexcept { return registry_; }
@@ -119,7 +115,6 @@ class engine_core {
   void set_micro_batch(std::uint16_t at) noexcept { micro_batch_ = at; }
   [[nodiscard]] bool is_inside() const noexcept { return recorder_.is_inside(); }
   [[nodiscard]] bool last_changed() const noexcept { return last_changed_; }
-
   [[nodiscard]] report snapshot() const
   {
     report result = counts_;
@@ -240,8 +235,10 @@ class engine_core {
       case transfer::move_kind::load: return residency_.try_load(action.chunk, first, true, copies_);
       case transfer::move_kind::claim: return residency_.try_load(action.chunk, first, false, copies_);
       case transfer::move_kind::write_back: return residency_.try_write_back(action.chunk, copies_);
-      default: return true;
+      case transfer::move_kind::lease:
+      case transfer::move_kind::vacate: break;
     }
+    return true;
   }
 
   void load_moments() noexcept

@@ -69,10 +69,11 @@ class rehearsal {
     return most;
   }
 
-  /// The least device capacity in whole frames, with `host` beside it. @return   frames, or `limit` + 1 if none fits
-  [[nodiscard]] std::uint64_t smallest_device(std::uint64_t frame, bytes host, std::uint64_t limit)
+  /// The least device capacity in whole frames, from `start` up, with `host` beside it.
+  /// @return   frames, or `limit` + 1 if none fits
+  [[nodiscard]] std::uint64_t smallest_device(std::uint64_t frame, bytes host, std::uint64_t limit, std::uint64_t start = 1)
   {
-    for (std::uint64_t frames = std::max<std::uint64_t>(pinned_frames(frame), 1); frames <= limit; ++frames)
+    for (std::uint64_t frames = std::max(pinned_frames(frame), start); frames <= limit; ++frames)
       if (fits({{bytes{frames * frame}, host, bytes{}}})) return frames;
     return limit + 1;
   }

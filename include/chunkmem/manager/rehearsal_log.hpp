@@ -33,6 +33,7 @@ class rehearsal_log {
 
   [[nodiscard]] bool is_running() const noexcept { return tensors_ != nullptr; }
   [[nodiscard]] access_record& record() noexcept { return record_; }
+  [[nodiscard]] const access_record& record() const noexcept { return record_; }
   [[nodiscard]] const std::vector<std::uint8_t>& filled() const noexcept { return filled_; }
 
   std::uint32_t acquire(std::uint32_t index, entry_kind kind)

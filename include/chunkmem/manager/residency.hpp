@@ -1,19 +1,16 @@
 #pragma once
 
 #include <chunkmem/chunk/chunk.hpp>
-#include <chunkmem/chunk/tier_space.hpp>
 #include <chunkmem/chunk/window_choice.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/eviction/eviction_policy.hpp>
 #include <chunkmem/manager/candidate_set.hpp>
-#include <chunkmem/manager/shortage.hpp>
+#include <chunkmem/manager/chunk_table.hpp>
 #include <chunkmem/profile/access_record.hpp>
 
-#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <utility>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -27,31 +24,21 @@ namespace chunkmem::inline v0 {
 /// Guarantee: strong where nothing had to move; else basic: chunks that were evicted before a failure stay evicted.
 /// Cost: O(1) for a resident chunk; a miss adds one decision of the policy for each chunk that must leave.
 template <eviction_policy Eviction>
-class residency {
+class residency : public chunk_table {
  public:
   explicit residency(Eviction eviction = {}) : candidates_{std::move(eviction)} {}
 
   /// `frames_of_chunk` is the length of each chunk's window.
   void reset(std::span<const std::uint32_t> frames_of_chunk, std::uint32_t slots)
   {
-    chunks_.assign(frames_of_chunk.size(), chunk{});
-    for (std::size_t at = 0; at < chunks_.size(); ++at) chunks_[at].frames = frames_of_chunk[at];
-    live_.assign(slots, 0);
+    reset_chunks(frames_of_chunk, slots);
     candidates_.reset(chunks());
     reclaims_ = 0;
     hand_ = 0;
   }
 
-  [[nodiscard]] chunk& operator[](std::uint32_t at) noexcept { return chunks_[at]; }
-  [[nodiscard]] const chunk& operator[](std::uint32_t at) const noexcept { return chunks_[at]; }
-  [[nodiscard]] std::uint32_t chunks() const noexcept { return static_cast<std::uint32_t>(chunks_.size()); }
-  [[nodiscard]] tier_space& space(tier where) noexcept { return where == tier::device ? device_ : host_; }
-  [[nodiscard]] const tier_space& space(tier where) const noexcept { return where == tier::device ? device_ : host_; }
-  [[nodiscard]] bool is_live(std::uint32_t slot) const noexcept { return live_[slot] != 0; }
   /// How often a host copy had to be given up for room.
   [[nodiscard]] std::uint64_t reclaims() const noexcept { return reclaims_; }
-
-  void exchange_live(std::uint32_t left, std::uint32_t right) noexcept { std::swap(live_[left], live_[right]); }
 
   /// The policy hears of pins and releases from now on, starting with what is resident. O(chunks).
   void tell_policy(const access_record& record) { candidates_.tell(record, chunks_); }
@@ -174,26 +161,7 @@ class residency {
     return true;
   }
 
-  [[nodiscard]] memory_shortage shortage(tier where, std::uint64_t requested) const noexcept
-  {
-    return shortage_of(where, space(where), chunks_, requested);
-  }
-
-  /// The same chunks in the same frames, with the same room left. Policies are not compared.
-  [[nodiscard]] bool same_places(const residency& other) const noexcept
-  {
-    return live_ == other.live_ && device_.same_places(other.device_) && host_.same_places(other.host_) &&
-           std::equal(chunks_.begin(), chunks_.end(), other.chunks_.begin(), other.chunks_.end(), have_same_place);
-  }
-
  private:
-  [[nodiscard]] bool may_leave(tier where, std::uint32_t at) const noexcept
-  {
-    const chunk& it = chunks_[at];
-    if (where == tier::device) return it.device_pins == 0;
-    return it.host_pins == 0 && (!it.host_valid || it.on_device());
-  }
-
   template <class Mover>
   void bring_to_device(std::uint32_t at, bool keep, moment now, Mover& mover)
   {
@@ -315,10 +283,6 @@ class residency {
     it.host = chunk::nowhere;
   }
 
-  std::vector<chunk> chunks_;
-  std::vector<std::uint8_t> live_;  // by slot: it holds bytes
-  tier_space device_;
-  tier_space host_;
   candidate_set<Eviction> candidates_;
   std::uint64_t reclaims_ = 0;
   std::uint32_t hand_ = 0;  // where the next search for host room begins

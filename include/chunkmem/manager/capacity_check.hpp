@@ -1,0 +1,63 @@
+#pragma once
+
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/manager/memory_requirement.hpp>
+#include <chunkmem/manager/rehearsal.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace chunkmem::inline v0 {
+
+/// What the declarations alone say. @pre sealed
+template <class Core>
+[[nodiscard]] memory_requirement requirement_of(const Core& core)
+{
+  memory_requirement need;
+  for (std::size_t part = 0; part < role_count; ++part)
+    need.by_role.values[part] = core.tensors().bytes_of(static_cast<role>(part));
+  std::uint32_t largest = 0;
+  for (const std::uint32_t frames : core.tensors().frames_of_chunk()) {
+    need.chunks += frames * core.options().chunk_bytes;
+    largest = std::max(largest, frames);
+  }
+  need.everything = need.chunks;
+  need.smallest_device = largest * core.options().chunk_bytes;
+  return need;
+}
+
+/// Adds what the rehearsed step says: the exact smallest capacities.
+template <class Eviction, class Transfer, class Core>
+void measure_need(const Core& core, const Eviction& eviction, memory_requirement& need)
+{
+  rehearsal<Core, Eviction, Transfer> trial{core, eviction, core.rehearsing().record(), core.rehearsing().filled()};
+  const std::uint64_t frame = core.options().chunk_bytes.count();
+  need.largest_leases = bytes{trial.peak_leases()};
+  need.everything = need.chunks + align_up(need.largest_leases, bytes{frame});
+  const std::uint64_t all = need.everything.count() / frame + 1;
+  const bytes roomy = need.chunks + bytes{frame};
+  const bytes device = core.capacities()[tier::device];
+  need.smallest_device = trial.smallest_device(frame, roomy, 2 * all) * bytes{frame};
+  // A window can be cut off by pins where one more frame would not be: the given capacity is tried as it is.
+  if (device > need.smallest_device && device < need.everything && !trial.fits({{device, roomy, bytes{}}}))
+    need.smallest_device = trial.smallest_device(frame, roomy, 2 * all, device.count() / frame + 1) * bytes{frame};
+  const bytes beside = std::clamp(device, need.smallest_device, std::max(need.smallest_device, 2 * need.everything));
+  need.smallest_host = trial.smallest_host(frame, beside, roomy.count() / frame) * bytes{frame};
+  need.rehearsed = true;
+}
+
+/// @throws config_error   the tier's capacity is below `least`
+template <class Core>
+void refuse_below(const Core& core, tier where, bytes least, std::string_view what)
+{
+  const bytes capacity = core.capacities()[where];
+  if (capacity >= least) return;
+  throw config_error{error_text{} << "chunkmem: the " << name_of(where) << " capacity is " << capacity.count() << " B, but "
+                                  << what << " needs at least " << least.count() << " B with chunks of "
+                                  << core.options().chunk_bytes.count()
+                                  << " B (raise the capacity, or use smaller chunks or batches)"};
+}
+
+}  // namespace chunkmem::inline v0
