@@ -15,19 +15,13 @@ namespace gpt {
   return chunkmem::bytes{static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE))} * pages;
 }
 
-/// A device on which nothing ever has to leave, with a little room for the loops that are not rehearsed.
-[[nodiscard]] inline chunkmem::bytes unlimited_device(const memory_budget& budget)
-{
-  return budget.everything + 4 * budget.chunk;
-}
-
 /// @throws problem   the device is below the smallest that works, or both together are above what the machine has
 inline void check(const memory_budget& budget)
 {
   if (budget.device < budget.smallest_device) {
-    throw problem{"--device-memory " + size_text(budget.device) + " (" + std::to_string(budget.device.count()) +
-                  " B) is too small: this model needs at least " + std::to_string(budget.smallest_device.count()) +
-                  " B (give that much, or make --width, --context or --chunk-bytes smaller)"};
+    throw problem{"--device-memory " + size_text(budget.device) + " is too small: this model needs at least " +
+                  std::to_string(budget.smallest_device.count()) + " B, which is " + size_text(budget.smallest_device) +
+                  " (give that much, or make --width, --context or --chunk-bytes smaller)"};
   }
   const chunkmem::bytes machine = machine_memory();
   if (budget.device > machine || budget.host > machine - budget.device) {
@@ -37,27 +31,49 @@ inline void check(const memory_budget& budget)
   }
 }
 
+/// More than any model has. Nothing of it is allocated before the first step.
+inline constexpr chunkmem::bytes boundless{std::uint64_t{1} << 50};
+
+/// The chunk size asked for, or the one from the largest tensor to twice as much that leaves the least room unused.
+template <class Manager>
+[[nodiscard]] chunkmem::bytes chunk_for(const options& chosen, const training_text& text)
+{
+  if (chosen.chunk_bytes) return *chosen.chunk_bytes;
+  const std::uint64_t largest = chosen.size.largest_tensor_bytes();
+  chunkmem::bytes best;
+  chunkmem::bytes least = boundless;
+  for (std::uint64_t sixteenths = 16; sixteenths <= 32; ++sixteenths) {
+    const chunkmem::bytes candidate = align_up(chunkmem::bytes{largest * sixteenths / 16}, chunkmem::bytes{4096});
+    const chunkmem::bytes taken = session<Manager>{{chosen, text, candidate}, boundless, boundless}.chunks();
+    if (taken >= least) continue;
+    best = candidate;
+    least = taken;
+  }
+  return best;
+}
+
 /// Rehearses one step on a memory without bytes and settles the capacities that the command line leaves open.
+///
+/// The need is counted in bytes of tensors and leases, not in chunks: room that chunks leave unused is no need.
 /// @throws problem   see check
 template <class Manager>
 [[nodiscard]] memory_budget budget_for(const training_setup& setup)
 {
   using chunkmem::role;
-  const chunkmem::bytes boundless{std::uint64_t{1} << 50};
-  session<Manager> rehearsal{setup, boundless, boundless};
-  const auto need = rehearsal.rehearse();
+  const auto need = session<Manager>{setup, boundless, boundless}.rehearse();
   memory_budget budget;
   budget.weights = need.by_role[role::parameter];
   budget.gradients = need.by_role[role::gradient];
   budget.optimizer_states = need.by_role[role::optimizer_state];
   budget.activations = need.by_role[role::activation];
   budget.workspace = need.largest_leases;
-  budget.everything = need.everything;
+  budget.everything =
+      budget.weights + budget.gradients + budget.optimizer_states + budget.activations + budget.workspace;
   budget.smallest_device = need.smallest_device;
-  budget.chunk = setup.chunk();
-  const chunkmem::bytes quarter{need.everything.count() / 4};
+  budget.unlimited_device = need.everything + 4 * setup.chunk;
+  const chunkmem::bytes quarter{budget.everything.count() / 4};
   budget.device = setup.chosen.device_memory.value_or(std::max(quarter, need.smallest_device));
-  budget.host = setup.chosen.host_memory.value_or(need.chunks + budget.chunk);
+  budget.host = setup.chosen.host_memory.value_or(need.chunks + setup.chunk);
   check(budget);
   return budget;
 }

@@ -29,7 +29,7 @@ void tier_line(std::FILE* out, const char* name, bytes peak, bytes capacity)
 
 display::display(std::FILE* out) : out_{out}, terminal_{isatty(fileno(out)) == 1} {}
 
-void display::header(const options& chosen, const training_text& text, const memory_budget& budget) const
+void display::header(const options& chosen, const training_text& text, const memory_budget& budget, bytes chunk) const
 {
   const extents& size = chosen.size;
   std::fprintf(out_, "text    %s, %zu bytes, fnv1a %016" PRIx64 "\n", text.name().c_str(), text.size(), text.hash());
@@ -37,8 +37,7 @@ void display::header(const options& chosen, const training_text& text, const mem
                size.parameters(), size.layers, size.width, size.heads, size.context, size.batch);
   std::fprintf(out_, "policy  eviction %s, transfer %s, chunks of %s\n",
                chosen.eviction == eviction_choice::belady ? "belady" : "lru",
-               chosen.transfer == transfer_choice::lookahead ? "lookahead" : "no_prefetch",
-               size_text(budget.chunk).c_str());
+               chosen.transfer == transfer_choice::lookahead ? "lookahead" : "no_prefetch", size_text(chunk).c_str());
   std::fprintf(out_, "needs\n");
   size_line(out_, "weights", budget.weights);
   size_line(out_, "gradients", budget.gradients);

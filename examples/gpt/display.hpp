@@ -16,7 +16,8 @@ namespace gpt {
 struct memory_budget {
   chunkmem::bytes weights, gradients, optimizer_states, activations, workspace;
   chunkmem::bytes everything, smallest_device;
-  chunkmem::bytes device, host, chunk;
+  chunkmem::bytes device, host;
+  chunkmem::bytes unlimited_device;  ///< nothing ever has to leave; a little room for the loops not rehearsed
 };
 
 /// What one run leaves to be compared with another.
@@ -47,7 +48,8 @@ class display {
  public:
   explicit display(std::FILE* out);
 
-  void header(const options& chosen, const training_text& text, const memory_budget& budget) const;
+  void header(const options& chosen, const training_text& text, const memory_budget& budget,
+              chunkmem::bytes chunk) const;
   void note(const char* what, float loss) const;
   void step(const step_figures& figures) const;
   void closing(const memory_figures& figures) const;

@@ -37,7 +37,8 @@ void write_report(std::ofstream& out, const training_result& result, const std::
     std::snprintf(number, sizeof number, "%.9g", static_cast<double>(result.losses[i]));
     out << (i == 0 ? "" : ", ") << number;
   }
-  out << "],\n\"parameter_hash\": \"" << std::hex << result.parameter_hash << "\",\n\"memory\": " << memory << "\n}\n";
+  std::snprintf(number, sizeof number, "%016llx", static_cast<unsigned long long>(result.parameter_hash));
+  out << "],\n\"parameter_hash\": \"" << number << "\",\n\"memory\": " << memory << "\n}\n";
 }
 
 /// The first bytes that were never trained on.
@@ -58,7 +59,7 @@ training_result train_limited(const training_setup& setup, const memory_budget& 
   chunkmem::trace::chrome_trace trace{chosen.trace ? chunkmem::trace::chrome_trace::default_bound : 0};
   session<Manager> limited{setup, budget.device, budget.host, file_trace{chosen.trace ? &trace : nullptr}};
   (void)limited.rehearse();
-  show.header(chosen, setup.text, budget);
+  show.header(chosen, setup.text, budget, setup.chunk);
   const training_result result = limited.train(&show);
   show.closing(limited.figures());
   if (chosen.report) write_report(report_file, result, limited.report_json());
@@ -68,14 +69,15 @@ training_result train_limited(const training_setup& setup, const memory_budget& 
 }
 
 template <class Manager>
-int run(const training_setup& setup, const display& show)
+int run(const options& chosen, const training_text& text, const display& show)
 {
+  const training_setup setup{chosen, text, chunk_for<Manager>(chosen, text)};
   const memory_budget budget = budget_for<Manager>(setup);
   const training_result limited = train_limited<Manager>(setup, budget, show);
   if (!setup.chosen.verify) return EXIT_SUCCESS;
   show.line("verify: training again with unlimited device memory (" + std::to_string(setup.chosen.steps) +
             " steps, held-out text before and after) ...");
-  session<Manager> unlimited{setup, unlimited_device(budget), budget.host, file_trace{}};
+  session<Manager> unlimited{setup, budget.unlimited_device, budget.host, file_trace{}};
   (void)unlimited.rehearse();
   return show.verdict(limited, unlimited.train(nullptr)) ? EXIT_SUCCESS : EXIT_FAILURE;
 }
@@ -84,22 +86,21 @@ template <class Eviction, class Transfer>
 using manager_with = chunkmem::manager<chunkmem::backend::host_arena, Eviction, Transfer, file_trace>;
 
 template <class Eviction>
-int run_with(const training_setup& setup, const display& show)
+int run_with(const options& chosen, const training_text& text, const display& show)
 {
-  if (setup.chosen.transfer == transfer_choice::lookahead) {
-    return run<manager_with<Eviction, chunkmem::transfer::lookahead>>(setup, show);
+  if (chosen.transfer == transfer_choice::lookahead) {
+    return run<manager_with<Eviction, chunkmem::transfer::lookahead>>(chosen, text, show);
   }
-  return run<manager_with<Eviction, chunkmem::transfer::no_prefetch>>(setup, show);
+  return run<manager_with<Eviction, chunkmem::transfer::no_prefetch>>(chosen, text, show);
 }
 
 int run(const options& chosen)
 {
   const training_text text = chosen.text ? read_text(*chosen.text) : default_text();
   text.expects_windows_of(chosen.size.context);
-  const training_setup setup{chosen, text};
   const display show{stdout};
-  if (chosen.eviction == eviction_choice::belady) return run_with<chunkmem::eviction::belady>(setup, show);
-  return run_with<chunkmem::eviction::lru>(setup, show);
+  if (chosen.eviction == eviction_choice::belady) return run_with<chunkmem::eviction::belady>(chosen, text, show);
+  return run_with<chunkmem::eviction::lru>(chosen, text, show);
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ void declare(CLI::App& app, raw_options& raw, bool& verify, bool& help)
   app.add_flag("-h,--help", help, "this text");
   app.add_option("--device-memory", raw.device_memory, "capacity of the device (default: a quarter of the need)");
   app.add_option("--host-memory", raw.host_memory, "capacity of the host (default: what is needed)");
-  app.add_option("--chunk-bytes", raw.chunk_bytes, "size of a chunk (default: a little above the largest tensor)");
+  app.add_option("--chunk-bytes", raw.chunk_bytes, "size of a chunk (default: what leaves the least room unused)");
   app.add_option("--layers", raw.layers, "layers (6)");
   app.add_option("--width", raw.width, "numbers per position (192)");
   app.add_option("--heads", raw.heads, "attention heads (6)");

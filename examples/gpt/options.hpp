@@ -19,7 +19,7 @@ enum class transfer_choice : std::uint8_t { lookahead, no_prefetch };
 struct options {
   std::optional<chunkmem::bytes> device_memory;  ///< else a quarter of what the training needs
   std::optional<chunkmem::bytes> host_memory;    ///< else what the training needs
-  std::optional<chunkmem::bytes> chunk_bytes;    ///< else a little above the largest tensor
+  std::optional<chunkmem::bytes> chunk_bytes;    ///< else what leaves the least room unused
   extents size;
   std::size_t steps = 50;
   float learning_rate = 1e-3f;

@@ -16,13 +16,8 @@ namespace gpt {
 struct training_setup {
   const options& chosen;
   const training_text& text;
+  chunkmem::bytes chunk;
 
-  [[nodiscard]] chunkmem::bytes chunk() const
-  {
-    if (chosen.chunk_bytes) return *chosen.chunk_bytes;
-    const chunkmem::bytes largest{chosen.size.largest_tensor_bytes()};
-    return chunkmem::align_up(largest + chunkmem::bytes{largest.count() / 4}, chunkmem::bytes{64 * 1024});
-  }
   [[nodiscard]] cosine_schedule schedule() const { return {chosen.learning_rate, chosen.steps}; }
 };
 
@@ -34,11 +29,14 @@ class session {
   session(const training_setup& setup, chunkmem::bytes device, chunkmem::bytes host, Policies... policies)
       : setup_{setup},
         memory_{{.device_capacity = device, .host_capacity = host}},
-        manager_{memory_, {.chunk_bytes = setup.chunk()}, policies...},
+        manager_{memory_, {.chunk_bytes = setup.chunk}, policies...},
         net_{declare(manager_, setup.chosen.size)},
         trainer_{manager_, net_, setup.text, setup.schedule(), setup.chosen.seed}
   {
   }
+
+  /// What the tensors take in whole chunks.
+  [[nodiscard]] chunkmem::bytes chunks() { return manager_.seal().chunks; }
 
   /// What one step needs. Nothing is allocated and nothing is computed.
   [[nodiscard]] auto rehearse()

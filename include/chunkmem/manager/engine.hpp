@@ -15,6 +15,7 @@ struct grant {
   std::uint32_t serial = 0;
   entry_kind kind = entry_kind::read;
   agent who = agent::host;
+  bool is_special = false;  ///< on the host, for a stream, or without bytes: its release is more than a count
 };
 
 /// Bytes for a while.
@@ -30,8 +31,8 @@ struct lease_grant {
 
 /// Acquire, release, lease and drop, for slots. Not for users: see manager.
 ///
-/// A resident access that follows its record is the hot path: no lock, no allocation, no search; everything else is
-/// one call away and may be slow.
+/// A resident access that follows its record is the hot path: no lock, no allocation, no search. All that is not on it
+/// is a call in the last place, so that it saves no registers.
 template <class Core>
 class engine : public Core {
   using machine = typename Core::machine;
@@ -47,33 +48,22 @@ class engine : public Core {
     const std::uint8_t next = machine::next(it.state, tensor_event::acquire);
     if (it.next_moment != now || next == illegal_transition) [[unlikely]] return acquire_slowly(index, kind, who);
     const access_entry& entry = this->recorder_.entry(now);
-    if (entry.kind != kind || place_of(kind) != at::device) [[unlikely]] return acquire_slowly(index, kind, who);
-    if (entry.has_actions) [[unlikely]] this->run_actions(now);
+    if (entry.kind != kind || entry.has_actions || place_of(kind) != at::device) [[unlikely]]
+      return acquire_slowly(index, kind, who);
     const chunk& home = this->residency_[it.chunk];
     const bool writing = writes(access_of(kind));
     if (!home.on_device() || (writing && home.host_pins != 0)) [[unlikely]] return acquire_slowly(index, kind, who);
-    fence& frame = this->copies_.fence_at(tier::device, home.device);
-    if (const std::uint8_t mask = writing ? frame.users : frame.writers; mask != 0)
-      this->copies_.keeper().follow(who, frame, mask, wait_cause::demand_miss);
-    this->residency_.pin_resident(it.chunk, writing, entry.next_of_chunk);
-    it.next_moment = entry.next_of_slot;
-    it.state = static_cast<tensor_state>(next);
-    ++it.pins;
-    this->recorder_.advance();
-    return {this->copies_.address(tier::device, home.device) + it.offset, index, now, this->serial_, kind, who};
+    const fence& frame = this->copies_.fence_at(tier::device, home.device);
+    if ((writing ? frame.users : frame.writers) != 0) [[unlikely]] return acquire_after_others(index, kind, who);
+    return take_resident(it, index, kind, who);
   }
 
   void release(const grant& held) noexcept
   {
-    if (held.data == nullptr) [[unlikely]] return this->rehearsal_.release(held.slot, held.moment);
+    if (held.is_special || this->recorder_.is_logging()) [[unlikely]] return release_slowly(held);
     slot& it = this->registry_.slots()[held.slot];
-    if (--it.pins == 0)
-      if (const std::uint8_t next = machine::next(it.state, this->release_event_); next != illegal_transition)
-        it.state = static_cast<tensor_state>(next);
-    if (held.who != agent::host) [[unlikely]] stamp(held, it.chunk);
-    if (place_of(held.kind) == at::device) this->residency_.unpin_device(it.chunk);
-    else this->residency_.unpin_host(it.chunk);
-    if (this->recorder_.is_logging() && held.serial == this->serial_) [[unlikely]] this->recorder_.log_release(held.moment);
+    unpin(it);
+    this->residency_.unpin_device(it.chunk);
   }
 
   /// @throws out_of_memory, usage_error, device_error; as acquire
@@ -124,6 +114,47 @@ class engine : public Core {
   }
 
  private:
+  /// Commits a resident access that follows its record. Nothing here can fail.
+  grant take_resident(slot& it, std::uint32_t index, entry_kind kind, agent who) noexcept
+  {
+    const std::uint32_t now = this->recorder_.cursor();
+    const access_entry& entry = this->recorder_.entry(now);
+    this->residency_.pin_resident(it.chunk, writes(access_of(kind)), entry.next_of_chunk);
+    it.next_moment = entry.next_of_slot;
+    it.state = static_cast<tensor_state>(machine::next(it.state, tensor_event::acquire));
+    ++it.pins;
+    this->recorder_.advance();
+    std::byte* const data = this->copies_.address(tier::device, this->residency_[it.chunk].device) + it.offset;
+    return {data, index, now, this->serial_, kind, who, who != agent::host};
+  }
+
+  /// A resident access to a frame that other agents used: the pin's agent follows them first.
+  [[gnu::noinline]] grant acquire_after_others(std::uint32_t index, entry_kind kind, agent who)
+  {
+    slot& it = this->registry_.slots()[index];
+    fence& frame = this->copies_.fence_at(tier::device, this->residency_[it.chunk].device);
+    this->copies_.keeper().follow(who, frame, writes(access_of(kind)) ? frame.users : frame.writers, wait_cause::demand_miss);
+    return take_resident(it, index, kind, who);
+  }
+
+  void unpin(slot& it) noexcept
+  {
+    if (--it.pins != 0) return;
+    if (const std::uint8_t next = machine::next(it.state, this->release_event_); next != illegal_transition)
+      it.state = static_cast<tensor_state>(next);
+  }
+
+  [[gnu::noinline]] void release_slowly(const grant& held) noexcept
+  {
+    if (held.data == nullptr) return this->rehearsal_.release(held.slot, held.moment);
+    slot& it = this->registry_.slots()[held.slot];
+    unpin(it);
+    if (held.who != agent::host) stamp(held, it.chunk);
+    if (place_of(held.kind) == at::device) this->residency_.unpin_device(it.chunk);
+    else this->residency_.unpin_host(it.chunk);
+    if (held.serial == this->serial_) this->recorder_.log_release(held.moment);
+  }
+
   void stamp(const grant& held, std::uint32_t at) noexcept
   {
     const chunk& home = this->residency_[at];
@@ -142,6 +173,7 @@ class engine : public Core {
   /// Makes room in the log and finds out whether this is what the record says; diverges where it is not.
   bool step_to(std::uint32_t index, entry_kind kind, std::uint64_t size)
   {
+    this->note_access();
     this->recorder_.make_room();
     const bool expected = this->recorder_.expects_entry(index, kind, size);
     if (!expected && this->recorder_.is_following()) this->diverge();
@@ -165,7 +197,7 @@ class engine : public Core {
   /// What acquire may meet: a first use, a miss, the host, the log, a divergence, a mistake.
   [[gnu::noinline, gnu::cold]] grant acquire_slowly(std::uint32_t index, entry_kind kind, agent who)
   {
-    if (this->rehearsal_.is_running()) return {nullptr, index, this->rehearsal_.acquire(index, kind), 0, kind, who};
+    if (this->rehearsal_.is_running()) return {nullptr, index, this->rehearsal_.acquire(index, kind), 0, kind, who, true};
     this->ensure_arenas();
     slot& it = this->registry_.slots()[index];
     const bool fresh = it.state == tensor_state::free;
@@ -189,7 +221,7 @@ class engine : public Core {
     it.state = static_cast<tensor_state>(machine::next(fresh ? tensor_state::hold : it.state, tensor_event::acquire));
     ++it.pins;
     const std::uint32_t moment = finish(planned, index, kind, 0);
-    return {data, index, moment, this->serial_, kind, who};
+    return {data, index, moment, this->serial_, kind, who, who != agent::host || place_of(kind) == at::host};
   }
 
   [[nodiscard]] bool must_move(std::uint32_t at, entry_kind kind) const noexcept

@@ -93,11 +93,13 @@ class engine_core {
     release_event_ = tensor_event::release;
     if (!recorder_.is_inside()) return;  // a rehearsal
     for (slot& it : registry_.slots())
-      if (const std::uint8_t next = machine::next(it.state, tensor_event::reset); next != illegal_transition)
-        it.state = static_cast<tensor_state>(next);
-    following_plan_ = false;
+      if (machine::is_legal(it.state, tensor_event::reset))
+        it.state = static_cast<tensor_state>(machine::next(it.state, tensor_event::reset));
     ++counts_.iterations;
     const auto outcome = recorder_.end(complete, registry_.chunk_of_slot(), residency_.chunks());
+    steady_ = outcome == iteration_outcome::repeated && following_plan_ && plans_[recorder_.index()].periodic;
+    steady_record_ = recorder_.index();
+    following_plan_ = false;
     last_changed_ = outcome != iteration_outcome::repeated;
     if ((outcome == iteration_outcome::changed || outcome == iteration_outcome::recorded) && recorder_.index() < plans_.size())
       plans_[recorder_.index()].valid = false;
@@ -167,6 +169,9 @@ class engine_core {
                   {{frames_in(capacity[tier::device]), frames_in(capacity[tier::host]), 0}});
     ready_ = true;
   }
+
+  /// An access outside of an iteration may move what a plan relies on.
+  void note_access() noexcept { steady_ = steady_ && recorder_.is_inside(); }
 
   /// From here on the iteration is not the recorded one.
   [[gnu::noinline, gnu::cold]] void diverge()
@@ -257,6 +262,9 @@ class engine_core {
   /// Uses the plan of this record where it is still good, else makes it again.
   void follow_plan()
   {
+    next_action_ = 0;
+    following_plan_ = true;
+    if (steady_ && steady_record_ == recorder_.index()) return;  // the last iteration ended as this one begins
     if (plans_.size() <= recorder_.index()) plans_.resize(recorder_.index() + 1);
     iteration_plan<Eviction>& plan = plans_[recorder_.index()];
     if (!plan.valid || !plan.start.same_places(residency_)) {
@@ -268,7 +276,6 @@ class engine_core {
     }
     residency_.start_of(recorder_.record());
     following_plan_ = plan.valid;
-    next_action_ = 0;
     if (plan.valid) return residency_.silence_policy();
     ++counts_.abandoned_plans;
     residency_.tell_policy(recorder_.record());
@@ -290,6 +297,8 @@ class engine_core {
   std::vector<iteration_plan<Eviction>> plans_;  // by record
   std::size_t next_action_ = 0;
   per_tier<std::byte*> arena_;
+  std::size_t steady_record_ = 0;
+  bool steady_ = false;  // nothing happened since an iteration whose plan ends as it begins
   bool ready_ = false;
   bool was_empty_ = false;          // the last iteration was being recorded
   bool last_changed_ = true;
