@@ -21,8 +21,10 @@ struct chunk {
   std::uint32_t next_use = nowhere;   ///< moment of its next recorded access
   std::uint32_t live = 0;             ///< tensors in it that hold bytes; 0: nothing to save
   std::uint32_t device_pins = 0;
-  std::uint32_t host_pins = 0;
+  std::uint16_t host_pins = 0;
+  std::uint16_t host_writers = 0;     ///< those of them that write: the device has no copy meanwhile
   bool host_valid = false;
+  bool touched = false;               ///< the eviction policy has not heard of its latest change
 
   [[nodiscard]] bool on_device() const noexcept { return device != nowhere; }
 };

@@ -87,7 +87,7 @@ class index_set {
     return words_[first_word_[level] + word];
   }
 
-  void climb(std::size_t index, bool occupied) noexcept
+  [[gnu::noinline]] void climb(std::size_t index, bool occupied) noexcept
   {
     for (std::size_t level = 1; level < levels_; ++level, index >>= 6) {
       std::uint64_t& word = words_[first_word_[level] + (index >> 6)];

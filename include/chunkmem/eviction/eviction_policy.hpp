@@ -48,7 +48,7 @@ concept hears_profile = requires(Policy policy, const access_record& record) { p
 /// give the same victims.
 template <class Policy>
 concept eviction_policy = names_itself<Policy> && std::same_as<typename Policy::policy_kind, eviction_kind> &&
-                          std::copyable<Policy> && keeps_candidates<Policy> && chooses_victim<Policy> &&
+                          std::semiregular<Policy> && keeps_candidates<Policy> && chooses_victim<Policy> &&
                           hears_profile<Policy>;
 
 }  // namespace chunkmem::inline v0

@@ -1,22 +1,11 @@
 #pragma once
 
-#include <chunkmem/core/expects.hpp>
-#include <chunkmem/manager/capacity_check.hpp>
-#include <chunkmem/manager/engine.hpp>
 #include <chunkmem/manager/iteration.hpp>
-#include <chunkmem/manager/memory_requirement.hpp>
-#include <chunkmem/manager/pin.hpp>
-#include <chunkmem/manager/policy_values.hpp>
-#include <chunkmem/manager/stacked.hpp>
-#include <chunkmem/placement/placement_policy.hpp>
+#include <chunkmem/manager/model_plan.hpp>
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
-#include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -28,95 +17,15 @@ namespace chunkmem::inline v0 {
 /// @threads one caller at a time, from any thread; two managers share nothing
 template <stream_backend Backend, tensor_rules Rules, chunk_layout Layout, eviction_policy Eviction, placement_policy Placement,
           transfer_policy Transfer, chunk_mover<Backend> Mover, trace_sink Sink>
-class basic_manager {
+class basic_manager : public model_plan<Backend, Rules, Layout, Eviction, Placement, Transfer, Mover, Sink> {
+  using base = model_plan<Backend, Rules, Layout, Eviction, Placement, Transfer, Mover, Sink>;
+  using base::check, base::engine_, base::link_, base::owner, base::placement_, base::ready, base::slot_in, base::slot_of, base::states_;
+
  public:
-  using core_type = engine_core<Backend, Rules, Eviction, Transfer, Mover, Sink>;
-  using engine_type = engine<core_type>;
+  using base::base, base::rehearsing;
+  using engine_type = typename base::engine_type;
   template <element Element>
   using pin_type = pin<Element, engine_type>;
-
-  /// @param given   policies with settings, by value, in any order
-  /// @throws config_error   the chunk size is not a positive multiple of 256 B
-  template <class... Given>
-  explicit basic_manager(Backend& backend, const manager_options& options = {}, Given... given)
-      : engine_{backend, options, policy_value<Eviction>(given...), policy_value<Transfer>(given...),
-                policy_value<Mover>(given...), policy_value<Sink>(given...)},
-        eviction_{policy_value<Eviction>(given...)},
-        placement_{policy_value<Placement>(given...)},
-        link_{new owner_link<engine_type>{&engine_, 0}}
-  {
-    static_assert((is_one_of<Given, Eviction, Placement, Transfer, Mover, Sink> && ...),
-                  "chunkmem: a policy value was given whose type this manager was not named with");
-    const std::uint64_t chunk = options.chunk_bytes.count();
-    if (chunk == 0 || chunk % tensor_alignment.count() != 0) {
-      delete link_;
-      throw config_error{error_text{} << "chunkmem: chunk_bytes is " << chunk << " B (give a positive multiple of 256 B)"};
-    }
-  }
-  basic_manager(const basic_manager&) = delete;
-  ~basic_manager()
-  {
-    link_->engine = nullptr;
-    if (link_->holders == 0) delete link_;
-  }
-
-  // Declaring.
-
-  /// @throws usage_error   sealed already, or a role that the manager makes itself; size_overflow
-  template <element Element>
-  tensor<Element> add(const shape& extents, role part, group_id group = group_id{0})
-  {
-    return {{tensor_id{engine_.tensors().add(extents, dtype_of<Element>, part, group)}, owner()}};
-  }
-  /// `layers` tensors of one shape; `slice(l)` is one of them.
-  template <element Element>
-  stacked<Element> add_stacked(std::uint32_t layers, const shape& extents, role part, group_id group = group_id{0})
-  {
-    expects(layers > 0, "a stack of tensors needs at least one layer");
-    const tensor<Element> first = add<Element>(extents, part, group);
-    for (std::uint32_t layer = 1; layer < layers; ++layer) add<Element>(extents, part, group);
-    return {first, layers};
-  }
-  /// Lists beside each parameter, as an optimizer names them. @throws usage_error   sealed already, or a name twice
-  void use(std::span<const list_spec> specs)
-  {
-    for (const list_spec& spec : specs) engine_.tensors().add_list(spec);
-  }
-  /// Bytes that must survive a restart, by name. They stay the caller's. @throws usage_error   a name twice
-  void state(std::string_view name, std::span<std::byte> content)
-  {
-    for (const auto& known : states_) expects(known.name != name, "two registered states have one name");
-    states_.push_back({std::string{name}, content});
-  }
-
-  // Planning.
-
-  /// Ends the declarations and places everything; nothing is allocated yet. Done by the first access where it is not
-  /// called. @throws config_error   the device is smaller than the largest tensor
-  memory_requirement seal()
-  {
-    engine_.tensors().template seal<Layout>(engine_.options().chunk_bytes);
-    const memory_requirement need = requirement_of<core_type>(engine_);
-    refuse_below(engine_, tier::device, need.smallest_device, "the largest tensor of this model");
-    return need;
-  }
-
-  /// Runs `step` once with pins and leases that carry no bytes, and finds the least it needs.
-  ///
-  /// `step` must make the same calls as a real step; its arithmetic is skipped where `rehearsing()` is true.
-  /// @throws config_error   the device or host capacity is too small for this step
-  template <class Step>
-  memory_requirement rehearse(Step&& step)
-  {
-    memory_requirement need = seal();
-    run_without_bytes(std::forward<Step>(step));
-    measure_need<Eviction, Transfer, core_type>(engine_, eviction_, need);
-    refuse_below(engine_, tier::device, need.smallest_device, "this step");
-    refuse_below(engine_, tier::host, need.smallest_host, "this step");
-    return need;
-  }
-  /// Inside `rehearse`: pins have no bytes.
-  [[nodiscard]] bool rehearsing() const noexcept { return engine_.rehearsing().is_running(); }
 
   // Training.
 
@@ -135,18 +44,23 @@ class basic_manager {
   /// @throws usage_error     not written yet, in use where it must not be, or a tensor of another manager
   /// @throws device_error    a copy could not be started; try again when the device can
   template <element Element>
-  [[nodiscard]] pin_type<Element> acquire(tensor<Element> wanted, access how) { return acquire(wanted, how, agent::host); }
+  [[nodiscard]] pin_type<Element> acquire(tensor<Element> wanted, access how)
+  {
+    return {link_, [&] { return engine_.acquire(slot_of(wanted), kind_of(how, at::device), agent::host); }};
+  }
   /// A pin on the device, ready for a stream: the host does not wait, and release orders after the stream's work.
   template <element Element>
   [[nodiscard]] pin_type<Element> acquire(tensor<Element> wanted, access how, agent who)
   {
-    return {link_, engine_.acquire(slot_of(wanted), kind_of(how, at::device), who)};
+    check(who);
+    return {link_, [&] { return engine_.acquire(slot_of(wanted), kind_of(how, at::device), who); }};
   }
   /// A pin on the device or on the host, ready for the calling thread.
   template <element Element>
   [[nodiscard]] pin_type<Element> acquire(tensor<Element> wanted, access how, at place)
   {
-    return {link_, engine_.acquire(slot_of(wanted), kind_of(how, place), agent::host)};
+    if (place == at::device) return acquire(wanted, how);
+    return {link_, [&] { return engine_.acquire_on_host(slot_of(wanted), kind_of(how, place)); }};
   }
   /// A pin of a parameter in a list of an optimizer, on the device or on the host. For optimizers.
   template <element Element>
@@ -154,7 +68,8 @@ class basic_manager {
   {
     const std::uint32_t slot = slot_in(wanted, list);
     expects(engine_.tensors().type_in(wanted.id, list) == dtype_of<Element>, "a list was acquired with an element type that is not its own");
-    return {link_, engine_.acquire(slot, kind_of(how, place), agent::host)};
+    const entry_kind kind = kind_of(how, place);
+    return {link_, [&] { return place == at::host ? engine_.acquire_on_host(slot, kind) : engine_.acquire(slot, kind, agent::host); }};
   }
 
   /// The gradient of the weight that `weight` held; that pin is spent, also where this throws.
@@ -162,6 +77,7 @@ class basic_manager {
   [[nodiscard]] gradient_pin<Element, engine_type> gradient(pin_type<Element>&& weight)
   {
     const grant held = weight.details();
+    refuse_without_gradients();
     expects(engine_.tensors().is_value_of_parameter(held.slot), "a gradient was asked for with a pin that holds no parameter");
     weight.release();
     return open_gradient<Element>(engine_.tensors().gradient_of(held.slot), held.who);
@@ -170,6 +86,8 @@ class basic_manager {
   template <element Element>
   [[nodiscard]] gradient_pin<Element, engine_type> gradient(tensor<Element> weight, agent who = agent::host)
   {
+    check(who);
+    refuse_without_gradients();
     return open_gradient<Element>(slot_in(weight, gradient_list), who);
   }
 
@@ -190,13 +108,20 @@ class basic_manager {
   {
     expects(size.count() > 0, "a lease of zero bytes");
     expects(where != tier::disk, "a lease on the disk tier, which no backend has");
+    check(who);
     ready();
-    return {link_, engine_.lease(where, align_up(size, tensor_alignment).count(), who)};
+    return {link_, [&] { return engine_.lease(where, align_up(size, tensor_alignment).count(), who); }};
   }
   /// One more agent for a stream of the caller's own.
   [[nodiscard]] agent adopt() { return engine_.backend().adopt(); }
   /// Two lists exchange their bytes without a copy, as when weight versions flip.
-  void exchange(list_id left, list_id right) { engine_.exchange(left, right); }
+  /// @throws usage_error   inside an iteration or rehearsal, lists of two element types, or one of them is pinned
+  void exchange(list_id left, list_id right)
+  {
+    expects(!rehearsing(), "lists cannot be exchanged in a rehearsal");
+    ready();
+    engine_.exchange(left, right);
+  }
 
   // Looking.
 
@@ -227,74 +152,18 @@ class basic_manager {
   }
 
  private:
-  struct named_state {
-    std::string name;
-    std::span<std::byte> content;
-  };
-
-  /// Tells this manager's handles from another's; never 0.
-  [[nodiscard]] std::uint32_t owner() const noexcept
+  static void refuse_without_gradients()
   {
-    const auto address = reinterpret_cast<std::uintptr_t>(link_);
-    return static_cast<std::uint32_t>(address >> 4) | 1U;
+    expects(state_machine<Rules>::is_legal(tensor_state::compute, tensor_event::spend), "a gradient under rules that know none");
   }
 
-  void ready()
-  {
-    if (!engine_.tensors().is_sealed()) seal();
-    ready_owner_ = owner();
-  }
-
-  /// The hot path: one compare says that the handle is ours and that everything is placed.
-  [[nodiscard]] std::uint32_t slot_of(tensor_handle wanted)
-  {
-    if (wanted.owner != ready_owner_) [[unlikely]] make_ready_for(wanted);
-    return engine_.tensors().value_slot(wanted.id);
-  }
-  [[gnu::noinline, gnu::cold]] void make_ready_for(tensor_handle wanted)
-  {
-    expects(wanted.owner == owner() && index_of(wanted.id) < engine_.tensors().tensors(),
-            "a tensor was used with a manager that did not make it");
-    ready();
-  }
-  [[nodiscard]] std::uint32_t slot_in(tensor_handle wanted, list_id list)
-  {
-    (void)slot_of(wanted);
-    expects(engine_.tensors().info(wanted.id).part == role::parameter, "a list of a tensor that is no parameter");
-    expects(index_of(list) < engine_.tensors().lists(), "a list that this manager does not have");
-    return engine_.tensors().slot_in(wanted.id, list);
-  }
   template <element Element>
   gradient_pin<Element, engine_type> open_gradient(std::uint32_t slot, agent who)
   {
     const bool first = engine_.tensors().slots()[slot].state == tensor_state::free;
     const entry_kind kind = kind_of(first ? access::write : access::read_write, at::device);
-    return {pin_type<Element>{link_, engine_.acquire(slot, kind, who)}, first ? 0.0F : 1.0F};
+    return {pin_type<Element>{link_, [&] { return engine_.acquire(slot, kind, who); }}, first ? 0.0F : 1.0F};
   }
-
-  template <class Step>
-  void run_without_bytes(Step&& step)
-  {
-    expects(!engine_.is_inside(), "a rehearsal inside an iteration");
-    ready();
-    auto& log = engine_.rehearsing();
-    log.begin(engine_.tensors());
-    try {
-      std::forward<Step>(step)();
-    } catch (...) {
-      log.end();
-      throw;
-    }
-    log.end();
-    log.record().finish(engine_.tensors().chunk_of_slot(), static_cast<std::uint32_t>(engine_.tensors().frames_of_chunk().size()));
-  }
-
-  engine_type engine_;
-  Eviction eviction_;  // for rehearsals
-  Placement placement_;
-  std::vector<named_state> states_;
-  owner_link<engine_type>* link_;
-  std::uint32_t ready_owner_ = 0;
 };
 
 }  // namespace chunkmem::inline v0

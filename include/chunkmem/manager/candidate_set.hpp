@@ -5,16 +5,20 @@
 #include <chunkmem/eviction/eviction_policy.hpp>
 #include <chunkmem/profile/access_record.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <utility>
+#include <vector>
 
 namespace chunkmem::inline v0 {
 
-/// Tells an eviction policy which chunks may leave the device, or tells it nothing while a plan is followed.
+/// Tells an eviction policy which chunks may leave the device: only when it is asked for a victim.
 ///
-/// A chunk is a candidate when it is on the device without pins. Its key changes only while it is outside the set.
-/// Cost: one test of a flag, and the policy's own.
+/// Accesses mark a chunk; the policy hears of the marked ones before it decides, in the order in which they were let go
+/// of. A resident access so costs a test and a stamp, whatever the policy does, and a key never changes inside the set.
+/// A chunk is a candidate when it is on the device without pins. Memory: 32 bytes for each chunk.
+/// Cost: O(1) for an access; a decision adds O(m log m) for the m chunks touched since the last one.
 template <eviction_policy Eviction>
 class candidate_set {
  public:
@@ -23,51 +27,78 @@ class candidate_set {
   void reset(std::uint32_t chunks)
   {
     policy_.reset(chunks);
+    entered_.assign(chunks, eviction::candidate{});
+    touched_.assign(chunks, 0);
+    released_.assign(chunks, 0);
+    touched_count_ = 0;
+    clock_ = 0;
     telling_ = true;
   }
 
   /// Starts over with what is on the device now. O(chunks).
-  void tell(const access_record& record, std::span<const chunk> chunks)
+  void tell(const access_record& record, std::span<chunk> chunks)
   {
     policy_.reset(static_cast<std::uint32_t>(chunks.size()));
     policy_.on_profile(record);
+    std::fill(entered_.begin(), entered_.end(), eviction::candidate{});
+    for (std::uint32_t at = 0; at < chunks.size(); ++at) touch(at, chunks[at]);
     telling_ = true;
-    for (std::uint32_t at = 0; at < chunks.size(); ++at)
-      if (is_candidate(chunks[at])) policy_.enter(key_of(at, chunks[at]));
   }
 
-  /// The policy hears nothing until `tell`.
+  /// Next uses are about to change under the policy: it must not be asked until `tell`.
   void silence() noexcept { telling_ = false; }
   [[nodiscard]] bool is_telling() const noexcept { return telling_; }
 
-  void enter(std::uint32_t at, const chunk& it) noexcept
+  /// Something about the chunk changed: where it is, its pins, its next use, or whether it is dirty.
+  void touch(std::uint32_t at, chunk& it) noexcept
   {
-    if (telling_) policy_.enter(key_of(at, it));
-  }
-  void leave(std::uint32_t at, const chunk& it) noexcept
-  {
-    if (telling_) policy_.leave(key_of(at, it));
-  }
-
-  /// Changes whether the host's copy is valid, which is part of the key.
-  void set_host_valid(std::uint32_t at, chunk& it, bool valid) noexcept
-  {
-    const bool listed = is_candidate(it);
-    if (listed) leave(at, it);
-    it.host_valid = valid;
-    if (listed) enter(at, it);
+    if (it.touched) return;
+    it.touched = true;
+    touched_[touched_count_++] = at;
   }
 
-  [[nodiscard]] chunk_id victim(moment now) const noexcept { return policy_.victim(now); }
+  /// The same, and it was let go of now.
+  void let_go(std::uint32_t at, chunk& it) noexcept
+  {
+    released_[at] = ++clock_;
+    touch(at, it);
+  }
+
+  [[nodiscard]] chunk_id victim(moment now, std::span<chunk> chunks) noexcept
+  {
+    flush(chunks);
+    return policy_.victim(now);
+  }
 
  private:
-  [[nodiscard]] static bool is_candidate(const chunk& it) noexcept { return it.on_device() && it.device_pins == 0; }
-  [[nodiscard]] static eviction::candidate key_of(std::uint32_t at, const chunk& it) noexcept
+  void flush(std::span<chunk> chunks) noexcept
   {
-    return {chunk_id{at}, moment{it.next_use}, it.frames, !it.host_valid};
+    const auto begin = touched_.begin();
+    const auto end = begin + static_cast<std::ptrdiff_t>(touched_count_);
+    std::sort(begin, end, [this](std::uint32_t left, std::uint32_t right) {
+      return released_[left] != released_[right] ? released_[left] < released_[right] : left < right;
+    });
+    for (auto next = begin; next != end; ++next) renew(*next, chunks[*next]);
+    touched_count_ = 0;
+  }
+
+  void renew(std::uint32_t at, chunk& it) noexcept
+  {
+    it.touched = false;
+    eviction::candidate& known = entered_[at];
+    if (known.chunk != chunk_id::none) policy_.leave(known);
+    known = {};
+    if (!it.on_device() || it.device_pins > 0) return;
+    known = {chunk_id{at}, moment{it.next_use}, it.frames, !it.host_valid};
+    policy_.enter(known);
   }
 
   Eviction policy_;
+  std::vector<eviction::candidate> entered_;  // by chunk: what the policy has, or no chunk
+  std::vector<std::uint32_t> touched_;        // chunks whose entry is out of date; the first touched_count_
+  std::vector<std::uint64_t> released_;       // by chunk: when it was let go of last
+  std::size_t touched_count_ = 0;
+  std::uint64_t clock_ = 0;
   bool telling_ = true;
 };
 

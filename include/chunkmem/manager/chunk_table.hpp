@@ -48,7 +48,7 @@ class chunk_table {
     std::uint64_t pinned = room.leased();
     for (const chunk& it : chunks_)
       if (where == tier::device ? it.device_pins > 0 : it.host_pins > 0) pinned += it.frames * room.frame_bytes();
-    return {where, requested, room.capacity(), pinned, pinned + requested};
+    return {where, requested, room.capacity(), pinned, requested > UINT64_MAX - pinned ? UINT64_MAX : pinned + requested};
   }
 
   /// The same chunks in the same frames, with the same room left. Next uses are not compared. O(chunks + frames).

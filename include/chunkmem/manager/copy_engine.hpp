@@ -4,6 +4,7 @@
 #include <chunkmem/chunk/chunk.hpp>
 #include <chunkmem/manager/chunk_mover.hpp>
 #include <chunkmem/manager/fences.hpp>
+#include <chunkmem/manager/report.hpp>
 #include <chunkmem/trace/trace_sink.hpp>
 
 #include <cstddef>
@@ -13,15 +14,6 @@
 #include <vector>
 
 namespace chunkmem::inline v0 {
-
-/// What moved so far.
-struct move_counts {
-  std::uint64_t loads = 0;
-  std::uint64_t write_backs = 0;
-  std::uint64_t evictions = 0;
-  std::uint64_t loaded_bytes = 0;
-  std::uint64_t written_back_bytes = 0;
-};
 
 /// Carries out what residency decides: copies, the fences around them, and their trace.
 ///
@@ -50,8 +42,17 @@ class copy_engine {
   [[nodiscard]] fence& fence_at(tier where, std::uint32_t frame) noexcept { return fences_[where][frame]; }
   [[nodiscard]] fence_keeper<Backend>& keeper() noexcept { return keeper_; }
   [[nodiscard]] const fence_keeper<Backend>& keeper() const noexcept { return keeper_; }
-  [[nodiscard]] const move_counts& counts() const noexcept { return counts_; }
-  [[nodiscard]] Sink& sink() noexcept { return sink_; }
+  /// Fills in what was moved and waited for.
+  void describe(report& result) const
+  {
+    result.loaded = counts_.loaded;
+    result.written_back = counts_.written_back;
+    result.loads = counts_.loads;
+    result.write_backs = counts_.write_backs;
+    result.evictions = counts_.evictions;
+    result.waits = {keeper_.waits(wait_cause::demand_miss), keeper_.waits(wait_cause::optimizer_input), backend_->throttled(),
+                    keeper_.waits(wait_cause::other)};
+  }
 
   /// Calls `visit(fence)` for each frame that a lease touches, and for the rest of the arena behind the last frame.
   template <class Visit>
@@ -84,7 +85,7 @@ class copy_engine {
     mover_.bring(*backend_, address(tier::device, first), address(tier::host, it.host), bytes{used_[at]}, agent::to_device);
     finish(agent::to_device, from, to);
     ++counts_.loads;
-    counts_.loaded_bytes += used_[at];
+    counts_.loaded += bytes{used_[at]};
     tell(happening::load, tier::host, tier::device, at, begin);
   }
 
@@ -97,7 +98,7 @@ class copy_engine {
     mover_.take(*backend_, address(tier::host, it.host), address(tier::device, it.device), bytes{used_[at]}, agent::to_host);
     finish(agent::to_host, from, to);
     ++counts_.write_backs;
-    counts_.written_back_bytes += used_[at];
+    counts_.written_back += bytes{used_[at]};
     tell(happening::write_back, tier::device, tier::host, at, begin);
   }
 
@@ -160,7 +161,7 @@ class copy_engine {
   per_tier<std::vector<fence>> fences_;  // by frame, and one for the rest of the arena
   per_tier<std::byte*> arena_;
   std::uint64_t frame_ = 1;
-  move_counts counts_;
+  report counts_;  // of these, only what is moved
 };
 
 }  // namespace chunkmem::inline v0

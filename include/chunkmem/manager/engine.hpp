@@ -40,6 +40,7 @@ class engine : public Core {
  public:
   using Core::Core;
 
+  /// @param kind   an access on the device; the host's is acquire_on_host
   /// @throws out_of_memory, usage_error, device_error; state unchanged, except that chunks that left stay away
   grant acquire(std::uint32_t index, entry_kind kind, agent who)
   {
@@ -48,15 +49,15 @@ class engine : public Core {
     const std::uint8_t next = machine::next(it.state, tensor_event::acquire);
     if (it.next_moment != now || next == illegal_transition) [[unlikely]] return acquire_slowly(index, kind, who);
     const access_entry& entry = this->recorder_.entry(now);
-    if (entry.kind != kind || entry.has_actions || place_of(kind) != at::device) [[unlikely]]
-      return acquire_slowly(index, kind, who);
+    if (!entry.is_plain(kind)) [[unlikely]] return acquire_slowly(index, kind, who);
     const chunk& home = this->residency_[it.chunk];
-    const bool writing = writes(access_of(kind));
-    if (!home.on_device() || (writing && home.host_pins != 0)) [[unlikely]] return acquire_slowly(index, kind, who);
+    if (!home.on_device() || home.host_pins != 0) [[unlikely]] return acquire_slowly(index, kind, who);
     const fence& frame = this->copies_.fence_at(tier::device, home.device);
-    if ((writing ? frame.users : frame.writers) != 0) [[unlikely]] return acquire_after_others(index, kind, who);
+    if ((writes(access_of(kind)) ? frame.users : frame.writers) != 0) [[unlikely]] return acquire_after_others(index, kind, who);
     return take_resident(it, index, kind, who);
   }
+
+  grant acquire_on_host(std::uint32_t index, entry_kind kind) { return acquire_slowly(index, kind, agent::host); }
 
   void release(const grant& held) noexcept
   {
@@ -70,7 +71,7 @@ class engine : public Core {
   [[gnu::noinline]] lease_grant lease(tier where, std::uint64_t size, agent who)
   {
     const auto kind = where == tier::device ? entry_kind::lease_device : entry_kind::lease_host;
-    if (this->rehearsal_.is_running()) return {nullptr, 0, size, this->rehearsal_.lease(kind, size), 0, where, who};
+    if (this->rehearsal_.is_running()) return {nullptr, 0, size, this->rehearsal_.lease(kind, size), this->rehearsal_.serial(), where, who};
     this->ensure_arenas();
     const bool planned = step_to(access_record::never, kind, size);
     const std::uint32_t now = this->recorder_.cursor();
@@ -92,7 +93,7 @@ class engine : public Core {
 
   void end_lease(const lease_grant& held) noexcept
   {
-    if (held.data == nullptr) return this->rehearsal_.end_lease(held.moment);
+    if (held.data == nullptr) return this->rehearsal_.end_lease(held.moment, held.serial);
     auto& keeper = this->copies_.keeper();
     this->copies_.for_lease(held.where, held.begin, held.size, [&](fence& it) { keeper.stamp(held.who, it, true); });
     this->residency_.end_lease(held.where, held.begin, held.size, this->copies_);
@@ -146,12 +147,12 @@ class engine : public Core {
 
   [[gnu::noinline]] void release_slowly(const grant& held) noexcept
   {
-    if (held.data == nullptr) return this->rehearsal_.release(held.slot, held.moment);
+    if (held.data == nullptr) return this->rehearsal_.release(held.slot, held.moment, held.serial);
     slot& it = this->registry_.slots()[held.slot];
     unpin(it);
     if (held.who != agent::host) stamp(held, it.chunk);
     if (place_of(held.kind) == at::device) this->residency_.unpin_device(it.chunk);
-    else this->residency_.unpin_host(it.chunk);
+    else this->residency_.unpin_host(it.chunk, writes(access_of(held.kind)));
     if (held.serial == this->serial_) this->recorder_.log_release(held.moment);
   }
 
@@ -197,16 +198,18 @@ class engine : public Core {
   /// What acquire may meet: a first use, a miss, the host, the log, a divergence, a mistake.
   [[gnu::noinline, gnu::cold]] grant acquire_slowly(std::uint32_t index, entry_kind kind, agent who)
   {
-    if (this->rehearsal_.is_running()) return {nullptr, index, this->rehearsal_.acquire(index, kind), 0, kind, who, true};
+    if (this->rehearsal_.is_running())
+      return {nullptr, index, this->rehearsal_.acquire(index, kind), this->rehearsal_.serial(), kind, who, true};
     this->ensure_arenas();
     slot& it = this->registry_.slots()[index];
     const bool fresh = it.state == tensor_state::free;
+    if (fresh) kind = first_use(kind);
     check(it, index, fresh && (access_of(kind) == access::write || it.starts_at_zero) ? tensor_event::materialize : tensor_event::acquire);
     refuse_conflicts(it, kind);
     const bool planned = step_to(index, kind, 0);
     const std::uint32_t now = this->recorder_.cursor();
     if (planned && this->recorder_.entry(now).has_actions) this->run_actions(now);
-    if (must_move(it.chunk, kind)) this->ensure_policy();
+    if (place_of(kind) == at::device && !this->residency_[it.chunk].on_device()) this->ensure_policy();
     const std::uint32_t next_use = next_use_after(it, planned, now);
     this->residency_.acquire(index, it.chunk, kind, next_use, moment{this->recorder_.now()}, this->copies_);
     std::byte* data = nullptr;
@@ -214,7 +217,7 @@ class engine : public Core {
       data = make_ready(it, kind, who, fresh && access_of(kind) != access::write);
     } catch (...) {
       if (place_of(kind) == at::device) this->residency_.unpin_device(it.chunk);
-      else this->residency_.unpin_host(it.chunk);
+      else this->residency_.unpin_host(it.chunk, writes(access_of(kind)));
       if (fresh) this->residency_.drop(index, it.chunk, this->copies_);
       throw;
     }
@@ -222,12 +225,6 @@ class engine : public Core {
     ++it.pins;
     const std::uint32_t moment = finish(planned, index, kind, 0);
     return {data, index, moment, this->serial_, kind, who, who != agent::host || place_of(kind) == at::host};
-  }
-
-  [[nodiscard]] bool must_move(std::uint32_t at, entry_kind kind) const noexcept
-  {
-    const chunk& home = this->residency_[at];
-    return place_of(kind) == at::device ? !home.on_device() : !home.host_valid;
   }
 
   [[nodiscard]] std::uint32_t next_use_after(slot& it, bool planned, std::uint32_t now) noexcept
@@ -259,7 +256,7 @@ class engine : public Core {
     const chunk& home = this->residency_[it.chunk];
     const bool writing = writes(access_of(kind));
     const bool device = place_of(kind) == at::device;
-    const bool clash = device ? writing && home.host_pins > 0 : home.device_pins > 0 && (writing || !home.host_valid);
+    const bool clash = device ? home.host_writers > 0 || (writing && home.host_pins > 0) : home.device_pins > 0 && (writing || !home.host_valid);
     if (!clash) return;
     throw usage_error{error_text{} << "chunkmem: chunk " << it.chunk << " is in use on the " << (device ? "host" : "device")
                                    << " by " << (device ? home.host_pins : home.device_pins)

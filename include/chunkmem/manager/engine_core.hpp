@@ -37,6 +37,7 @@ class engine_core {
   [[nodiscard]] registry& tensors() noexcept { return registry_; }
   [[nodiscard]] const registry& tensors() const noexcept { return registry_; }
   [[nodiscard]] const manager_options& options() const noexcept { return options_; }
+  [[nodiscard]] Backend& backend() const noexcept { return *backend_; }
   [[nodiscard]] rehearsal_log<Rules>& rehearsing() noexcept { return rehearsal_; }
   [[nodiscard]] const rehearsal_log<Rules>& rehearsing() const noexcept { return rehearsal_; }
   [[nodiscard]] std::uint64_t size_of_slot(std::uint32_t at) const noexcept { return registry_.slots()[at].size; }
@@ -125,15 +126,7 @@ class engine_core {
       result.in_use[where] = bytes{residency_.space(where).in_use()};
       result.peak[where] = bytes{residency_.space(where).peak()};
     }
-    const move_counts& moved = copies_.counts();
-    result.loaded = bytes{moved.loaded_bytes};
-    result.written_back = bytes{moved.written_back_bytes};
-    result.loads = moved.loads;
-    result.write_backs = moved.write_backs;
-    result.evictions = moved.evictions;
-    const auto& keeper = copies_.keeper();
-    result.waits = {keeper.waits(wait_cause::demand_miss), keeper.waits(wait_cause::optimizer_input), backend_->throttled(),
-                    keeper.waits(wait_cause::other)};
+    copies_.describe(result);
     return result;
   }
 
@@ -141,6 +134,7 @@ class engine_core {
   void exchange(list_id left, list_id right)
   {
     expects(!recorder_.is_inside(), "lists can be exchanged only between iterations");
+    ensure_arenas();
     registry_.exchange(left, right, [this](std::uint32_t a, std::uint32_t b) { residency_.exchange_live(a, b); });
     recorder_.relink(registry_.chunk_of_slot(), residency_.chunks());
     for (auto& plan : plans_) plan.valid = false;
@@ -157,14 +151,13 @@ class engine_core {
     expects(registry_.is_sealed(), "the manager is not sealed");
     const per_tier<bytes> capacity = capacities();
     shape(residency_, capacity);
-    std::byte* const device = backend_->allocate(tier::device, capacity[tier::device]);
     try {
-      arena_[tier::host] = backend_->allocate(tier::host, capacity[tier::host]);
+      for (const tier where : {tier::device, tier::host})
+        if (capacity[where] > bytes{}) arena_[where] = backend_->allocate(where, capacity[where]);
     } catch (...) {
-      backend_->release(tier::device, device);
+      release_arenas();
       throw;
     }
-    arena_[tier::device] = device;
     copies_.reset(registry_.used(), options_.chunk_bytes.count(), arena_,
                   {{frames_in(capacity[tier::device]), frames_in(capacity[tier::host]), 0}});
     ready_ = true;
@@ -283,14 +276,14 @@ class engine_core {
 
   void release_arenas() noexcept
   {
-    if (!ready_) return;
+    if (arena_[tier::device] == nullptr && arena_[tier::host] == nullptr) return;
     try {
       for (unsigned who = 1; who < backend_->agents(); ++who)  // nothing may still write into what is given back
         backend_->wait(agent::host, backend_->record(static_cast<agent>(who)));
     } catch (...) {  // a device that is going away cannot be waited for; its memory goes with it
     }
-    backend_->release(tier::device, arena_[tier::device]);
-    backend_->release(tier::host, arena_[tier::host]);
+    for (const tier where : {tier::device, tier::host})
+      if (std::byte* const arena = std::exchange(arena_[where], nullptr); arena != nullptr) backend_->release(where, arena);
   }
 
   iteration_planner<Eviction, Transfer> planner_;

@@ -23,7 +23,12 @@ template <class Engine, class Grant>
 class holder {
  public:
   holder() = default;
-  holder(owner_link<Engine>* link, const Grant& held) noexcept : link_{link}, held_{held} { ++link_->holders; }
+  /// @param take   gives the grant; it is made in place, since a pin is on the hot path
+  template <class Take>
+  holder(owner_link<Engine>* link, Take take) : link_{link}, held_{take()}
+  {
+    ++link_->holders;
+  }
   holder(holder&& other) noexcept : link_{std::exchange(other.link_, nullptr)}, held_{other.held_} {}
   holder& operator=(holder&& other) noexcept
   {

@@ -45,7 +45,12 @@ class pin : public holder<Engine, grant> {
     return {reinterpret_cast<Element*>(held.data), this->link()->engine->size_of_slot(held.slot) / sizeof(Element)};
   }
 
-  [[nodiscard]] std::uint64_t size() const { return this->link()->engine->size_of_slot(this->held().slot) / sizeof(Element); }
+  /// Elements, also in a rehearsal. @throws usage_error   as data()
+  [[nodiscard]] std::uint64_t size() const
+  {
+    const grant& held = this->held();
+    return this->link()->engine->size_of_slot(held.slot) / sizeof(Element);
+  }
 
   /// The tensor's slot, for the manager.
   [[nodiscard]] const grant& details() const { return this->held(); }

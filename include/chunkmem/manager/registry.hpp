@@ -126,9 +126,10 @@ class registry {
   template <class Exchanged>
   void exchange(list_id left, list_id right, Exchanged exchanged)
   {
+    expects(sealed_, "lists can be exchanged only after the manager was sealed");
+    expects(index_of(left) < lists() && index_of(right) < lists(), "a list that this manager does not have");
     const std::uint32_t first = index_of(left) * parameters_;
     const std::uint32_t second = index_of(right) * parameters_;
-    expects(sealed_, "lists can be exchanged only after the manager was sealed");
     for (std::uint32_t at = 0; at < parameters_; ++at) {
       expects(slots_[first + at].size == slots_[second + at].size, "lists of two element types were to be exchanged");
       expects(slots_[first + at].pins + slots_[second + at].pins == 0, "a list was to be exchanged while a pin holds it");

@@ -130,7 +130,7 @@ class rehearsal {
     const std::uint32_t chunk = core_.tensors().chunk_of_slot()[slot];
     const entry_kind kind = as_filled ? entry_kind::write : entry_kind::write_on_host;
     state_.acquire(slot, chunk, kind, access_record::never, moment{0}, log_);
-    as_filled ? state_.unpin_device(chunk) : state_.unpin_host(chunk);
+    as_filled ? state_.unpin_device(chunk) : state_.unpin_host(chunk, true);
   }
 
   const Core& core_;

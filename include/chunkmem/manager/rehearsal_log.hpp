@@ -18,7 +18,9 @@ class rehearsal_log {
  public:
   void begin(registry& tensors)
   {
+    for (const slot& it : tensors.slots()) expects(it.pins == 0, "a rehearsal while a pin is held: release it first");
     tensors_ = &tensors;
+    ++serial_;
     before_ = tensors.slots();
     filled_.assign(before_.size(), 0);
     for (std::size_t at = 0; at < before_.size(); ++at) filled_[at] = before_[at].state != tensor_state::free;
@@ -36,10 +38,14 @@ class rehearsal_log {
   [[nodiscard]] const access_record& record() const noexcept { return record_; }
   [[nodiscard]] const std::vector<std::uint8_t>& filled() const noexcept { return filled_; }
 
+  /// Tells the pins of one rehearsal from those of another.
+  [[nodiscard]] std::uint32_t serial() const noexcept { return serial_; }
+
   std::uint32_t acquire(std::uint32_t index, entry_kind kind)
   {
     slot& it = tensors_->slots()[index];
     if (it.state == tensor_state::free) {
+      if (it.starts_at_zero) kind = first_use(kind);
       if (access_of(kind) != access::write && !it.starts_at_zero) filled_[index] = 1;
       apply(it, index, tensor_event::materialize);
     }
@@ -49,8 +55,10 @@ class rehearsal_log {
     return record_.append({index, 0, 0, kind, false, 0}, {});
   }
 
-  void release(std::uint32_t index, std::uint32_t moment) noexcept
+  /// Pins that outlived their rehearsal change nothing.
+  void release(std::uint32_t index, std::uint32_t moment, std::uint32_t serial) noexcept
   {
+    if (!is_running() || serial != serial_) return;
     slot& it = tensors_->slots()[index];
     if (--it.pins == 0) it.state = tensor_state::hold;
     record_.release(moment);
@@ -61,7 +69,10 @@ class rehearsal_log {
     record_.make_room();
     return record_.append({access_record::never, 0, 0, kind, false, 0}, {size, entry_detail::never, pass::none});
   }
-  void end_lease(std::uint32_t moment) noexcept { record_.release(moment); }
+  void end_lease(std::uint32_t moment, std::uint32_t serial) noexcept
+  {
+    if (is_running() && serial == serial_) record_.release(moment);
+  }
 
   void drop(std::uint32_t index)
   {
@@ -82,6 +93,7 @@ class rehearsal_log {
   }
 
   registry* tensors_ = nullptr;
+  std::uint32_t serial_ = 0;
   std::vector<slot> before_;
   std::vector<std::uint8_t> filled_;  // by slot: it held bytes before the step
   access_record record_;

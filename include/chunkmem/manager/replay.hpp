@@ -62,7 +62,7 @@ class replay {
       } else if (place_of(entry.kind) == at::device) {
         state.unpin_device(chunk_of_slot[entry.slot]);
       } else {
-        state.unpin_host(chunk_of_slot[entry.slot]);
+        state.unpin_host(chunk_of_slot[entry.slot], writes(access_of(entry.kind)));
       }
     }
     return ended;

@@ -57,18 +57,22 @@ class residency : public chunk_table {
   void pin_resident(std::uint32_t at, bool writing, std::uint32_t next_use) noexcept
   {
     chunk& it = chunks_[at];
-    if (it.device_pins == 0) candidates_.leave(at, it);
+    candidates_.touch(at, it);
     ++it.device_pins;
     it.next_use = next_use;
-    if (writing) it.host_valid = false;
+    it.host_valid &= !writing;
   }
 
   void unpin_device(std::uint32_t at) noexcept
   {
     chunk& it = chunks_[at];
-    if (--it.device_pins == 0) candidates_.enter(at, it);
+    if (--it.device_pins == 0) candidates_.let_go(at, it);
   }
-  void unpin_host(std::uint32_t at) noexcept { --chunks_[at].host_pins; }
+  void unpin_host(std::uint32_t at, bool writing) noexcept
+  {
+    --chunks_[at].host_pins;
+    if (writing) --chunks_[at].host_writers;
+  }
 
   /// Brings the chunk of `slot` to where `kind` wants it and pins it there.
   /// @throws out_of_memory   all that could leave is pinned, or the host has no room
@@ -85,8 +89,10 @@ class residency : public chunk_table {
     } else {
       bring_to_host(at, keep, mover);
       if (writing && it.on_device()) leave_device(at, mover, false);
+      candidates_.touch(at, it);
       it.next_use = next_use;
       ++it.host_pins;
+      if (writing) ++it.host_writers;
     }
     if (live_[slot] == 0) ++it.live;
     live_[slot] = 1;
@@ -148,9 +154,9 @@ class residency : public chunk_table {
   bool try_load(std::uint32_t at, std::uint32_t first, bool keep, Mover& mover)
   {
     chunk& it = chunks_[at];
-    if (it.on_device() || !device_.pool().is_free(first, it.frames) || (keep && !it.host_valid)) return false;
+    if (it.on_device() || !device_.pool().is_free(first, it.frames) || (keep && !it.host_valid) || it.host_writers > 0) return false;
     occupy(at, first, keep, mover);
-    candidates_.enter(at, chunks_[at]);
+    candidates_.let_go(at, chunks_[at]);
     return true;
   }
   template <class Mover>
@@ -168,7 +174,7 @@ class residency : public chunk_table {
     if (chunks_[at].on_device()) return;
     const std::uint32_t first = make_room(chunks_[at].frames, now, mover);
     occupy(at, first, keep, mover);
-    candidates_.enter(at, chunks_[at]);
+    candidates_.let_go(at, chunks_[at]);
   }
 
   /// Puts a chunk into free frames, with its bytes if there are any to keep.
@@ -194,7 +200,7 @@ class residency : public chunk_table {
   {
     std::uint32_t first = device_.pool().lowest(count);
     if (first != frame_pool::none) return first;
-    const chunk_id victim = candidates_.victim(now);
+    const chunk_id victim = candidates_.victim(now, chunks_);
     if (victim == chunk_id::none) throw out_of_memory{shortage(tier::device, count * device_.frame_bytes())};
     if (count == 1) {
       evict(index_of(victim), mover);
@@ -219,7 +225,7 @@ class residency : public chunk_table {
   void leave_device(std::uint32_t at, Mover& mover, bool evicted)
   {
     chunk& it = chunks_[at];
-    if (it.device_pins == 0) candidates_.leave(at, it);
+    candidates_.touch(at, it);
     device_.vacate(it.device, it.frames);
     mover.vacated(tier::device, it.device, it.frames, evicted);
     it.device = chunk::nowhere;
@@ -232,7 +238,8 @@ class residency : public chunk_table {
     chunk& it = chunks_[at];
     take_host_window(at, mover);
     mover.write_back(at, it);
-    candidates_.set_host_valid(at, it, true);
+    candidates_.touch(at, it);
+    it.host_valid = true;
   }
 
   template <class Mover>
@@ -277,7 +284,8 @@ class residency : public chunk_table {
   void leave_host(std::uint32_t at, Mover& mover)
   {
     chunk& it = chunks_[at];
-    candidates_.set_host_valid(at, it, false);
+    candidates_.touch(at, it);
+    it.host_valid = false;
     host_.vacate(it.host, it.frames);
     mover.vacated(tier::host, it.host, it.frames, false);
     it.host = chunk::nowhere;

@@ -36,6 +36,12 @@ enum class entry_kind : std::uint8_t {
   return static_cast<access>(static_cast<unsigned>(kind) & 3U);
 }
 
+/// What a first use of bytes that start at zero is: it fills them, so a read is an update.
+[[nodiscard]] constexpr entry_kind first_use(entry_kind kind) noexcept
+{
+  return access_of(kind) == access::read ? kind_of(access::read_write, place_of(kind)) : kind;
+}
+
 /// One access, lease or drop of a recorded iteration: the half that replay reads. 16 bytes.
 struct access_entry {
   std::uint32_t slot = 0;           ///< slot, or UINT32_MAX for a lease
@@ -44,6 +50,12 @@ struct access_entry {
   entry_kind kind = entry_kind::read;
   bool has_actions = false;         ///< something was planned for this moment
   std::uint16_t micro_batch = 0;
+
+  /// It is this kind of access and nothing was planned for it: all that replay asks.
+  [[nodiscard]] bool is_plain(entry_kind wanted) const noexcept
+  {
+    return (static_cast<unsigned>(kind) | static_cast<unsigned>(has_actions) << 8) == static_cast<unsigned>(wanted);
+  }
 };
 
 static_assert(sizeof(access_entry) == 16);

@@ -37,7 +37,7 @@ class recorder {
 
   [[nodiscard]] bool is_following() const noexcept { return mode_ == mode::following; }
   [[nodiscard]] bool is_inside() const noexcept { return mode_ != mode::outside; }
-  [[nodiscard]] bool is_logging() const noexcept { return mode_ == mode::recording || mode_ == mode::diverged; }
+  [[nodiscard]] bool is_logging() const noexcept { return mode_ >= mode::recording; }
   [[nodiscard]] bool has_diverged() const noexcept { return mode_ == mode::diverged; }
   /// The record of the current iteration, or of the last one; empty while it is being recorded.
   [[nodiscard]] access_record& record() noexcept { return current_ == nullptr ? nothing_ : current_->done; }
@@ -141,7 +141,7 @@ class recorder {
   }
 
  private:
-  enum class mode : std::uint8_t { outside, recording, following, diverged };
+  enum class mode : std::uint8_t { outside, following, recording, diverged };  // from recording on, entries are logged
   static constexpr std::uint32_t nowhere = never - 1;
 
   struct named {

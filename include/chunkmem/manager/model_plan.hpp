@@ -1,0 +1,183 @@
+#pragma once
+
+#include <chunkmem/core/expects.hpp>
+#include <chunkmem/manager/capacity_check.hpp>
+#include <chunkmem/manager/engine.hpp>
+#include <chunkmem/manager/pin.hpp>
+#include <chunkmem/manager/policy_values.hpp>
+#include <chunkmem/manager/stacked.hpp>
+#include <chunkmem/placement/placement_policy.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+/// The half of a manager that comes before training: tensors, lists and states are declared, and the need is measured.
+///
+/// Not for users by itself: see basic_manager.
+template <stream_backend Backend, tensor_rules Rules, chunk_layout Layout, eviction_policy Eviction, placement_policy Placement,
+          transfer_policy Transfer, chunk_mover<Backend> Mover, trace_sink Sink>
+class model_plan {
+ public:
+  using core_type = engine_core<Backend, Rules, Eviction, Transfer, Mover, Sink>;
+  using engine_type = engine<core_type>;
+  template <element Element>
+  using pin_type = pin<Element, engine_type>;
+
+  /// @param given   policies with settings, by value, in any order
+  /// @throws config_error   the chunk size is not a positive multiple of 256 B
+  template <class... Given>
+  explicit model_plan(Backend& backend, const manager_options& options = {}, Given... given)
+      : engine_{backend, options, policy_value<Eviction>(given...), policy_value<Transfer>(given...),
+                policy_value<Mover>(given...), policy_value<Sink>(given...)},
+        eviction_{policy_value<Eviction>(given...)},
+        placement_{policy_value<Placement>(given...)},
+        link_{new owner_link<engine_type>{&engine_, 0}}
+  {
+    static_assert((is_one_of<Given, Eviction, Placement, Transfer, Mover, Sink> && ...),
+                  "chunkmem: a policy value was given whose type this manager was not named with");
+    const std::uint64_t chunk = options.chunk_bytes.count();
+    if (chunk == 0 || chunk % tensor_alignment.count() != 0) {
+      delete link_;
+      throw config_error{error_text{} << "chunkmem: chunk_bytes is " << chunk << " B (give a positive multiple of 256 B)"};
+    }
+  }
+  model_plan(const model_plan&) = delete;
+  ~model_plan()
+  {
+    link_->engine = nullptr;
+    if (link_->holders == 0) delete link_;
+  }
+
+  // Declaring.
+
+  /// @throws usage_error   sealed already, or a role that the manager makes itself; size_overflow
+  template <element Element>
+  tensor<Element> add(const shape& extents, role part, group_id group = group_id{0})
+  {
+    return {{tensor_id{engine_.tensors().add(extents, dtype_of<Element>, part, group)}, owner()}};
+  }
+  /// `layers` tensors of one shape; `slice(l)` is one of them.
+  template <element Element>
+  stacked<Element> add_stacked(std::uint32_t layers, const shape& extents, role part, group_id group = group_id{0})
+  {
+    expects(layers > 0, "a stack of tensors needs at least one layer");
+    const tensor<Element> first = add<Element>(extents, part, group);
+    for (std::uint32_t layer = 1; layer < layers; ++layer) add<Element>(extents, part, group);
+    return {first, layers};
+  }
+  /// Lists beside each parameter, as an optimizer names them. @throws usage_error   sealed already, or a name twice
+  void use(std::span<const list_spec> specs)
+  {
+    for (const list_spec& spec : specs) engine_.tensors().add_list(spec);
+  }
+  /// Bytes that must survive a restart, by name. They stay the caller's. @throws usage_error   a name twice
+  void state(std::string_view name, std::span<std::byte> content)
+  {
+    for (const auto& known : states_) expects(known.name != name, "two registered states have one name");
+    states_.push_back({std::string{name}, content});
+  }
+
+  // Planning.
+
+  /// Ends the declarations and places everything; nothing is allocated yet. Done by the first access where it is not
+  /// called. @throws config_error   the device is smaller than the largest tensor
+  memory_requirement seal()
+  {
+    engine_.tensors().template seal<Layout>(engine_.options().chunk_bytes);
+    const memory_requirement need = requirement_of<core_type>(engine_);
+    refuse_below(engine_, tier::device, need.smallest_device, "the largest tensor of this model");
+    return need;
+  }
+
+  /// Runs `step` once with pins and leases that carry no bytes, and finds the least it needs.
+  ///
+  /// `step` must make the same calls as a real step; its arithmetic is skipped where `rehearsing()` is true.
+  /// @throws config_error   the device or host capacity is too small for this step
+  template <class Step>
+  memory_requirement rehearse(Step&& step)
+  {
+    memory_requirement need = seal();
+    run_without_bytes(std::forward<Step>(step));
+    measure_need<Eviction, Transfer, core_type>(engine_, eviction_, need);
+    refuse_below(engine_, tier::device, need.smallest_device, "this step");
+    refuse_below(engine_, tier::host, need.smallest_host, "this step");
+    return need;
+  }
+  /// Inside `rehearse`: pins have no bytes.
+  [[nodiscard]] bool rehearsing() const noexcept { return engine_.rehearsing().is_running(); }
+
+ protected:
+  struct named_state {
+    std::string name;
+    std::span<std::byte> content;
+  };
+
+  /// Tells this manager's handles from another's; never 0.
+  [[nodiscard]] std::uint32_t owner() const noexcept
+  {
+    const auto address = reinterpret_cast<std::uintptr_t>(link_);
+    return static_cast<std::uint32_t>(address >> 3) | 1U;  // a link is at least 16 bytes from the next
+  }
+
+  void check(agent who) const
+  {
+    expects(static_cast<std::size_t>(who) < engine_.backend().agents(), "an agent that this backend does not have: adopt() makes one");
+  }
+  void ready()
+  {
+    if (!engine_.tensors().is_sealed()) seal();
+    ready_owner_ = owner();
+  }
+
+  /// The hot path: one compare says that the handle is ours and that everything is placed.
+  [[nodiscard]] std::uint32_t slot_of(tensor_handle wanted)
+  {
+    if (wanted.owner != ready_owner_) [[unlikely]] make_ready_for(wanted);
+    return engine_.tensors().value_slot(wanted.id);
+  }
+  [[gnu::noinline, gnu::cold]] void make_ready_for(tensor_handle wanted)
+  {
+    expects(wanted.owner == owner() && index_of(wanted.id) < engine_.tensors().tensors(),
+            "a tensor was used with a manager that did not make it");
+    ready();
+  }
+  [[nodiscard]] std::uint32_t slot_in(tensor_handle wanted, list_id list)
+  {
+    (void)slot_of(wanted);
+    expects(engine_.tensors().info(wanted.id).part == role::parameter, "a list of a tensor that is no parameter");
+    expects(index_of(list) < engine_.tensors().lists(), "a list that this manager does not have");
+    return engine_.tensors().slot_in(wanted.id, list);
+  }
+  template <class Step>
+  void run_without_bytes(Step&& step)
+  {
+    expects(!engine_.is_inside() && !rehearsing(), "a rehearsal inside an iteration or another rehearsal");
+    ready();
+    auto& log = engine_.rehearsing();
+    log.begin(engine_.tensors());
+    try {
+      std::forward<Step>(step)();
+    } catch (...) {
+      log.end();
+      throw;
+    }
+    log.end();
+    log.record().finish(engine_.tensors().chunk_of_slot(), static_cast<std::uint32_t>(engine_.tensors().frames_of_chunk().size()));
+  }
+
+  engine_type engine_;
+  Eviction eviction_;  // for rehearsals
+  Placement placement_;
+  std::vector<named_state> states_;
+  owner_link<engine_type>* link_;
+  std::uint32_t ready_owner_ = 2;  // owner() once sealed; before that a number that no handle has
+};
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,52 @@
+#include <chunkmem/chunk/chunk.hpp>
+
+#include <support/catch.hpp>
+
+#include <algorithm>
+#include <vector>
+
+using namespace chunkmem;
+
+TEST_CASE("a fresh chunk is nowhere and holds nothing", "[chunk]")
+{
+  const chunk fresh;
+  CHECK_FALSE(fresh.on_device());
+  CHECK((fresh.host == chunk::nowhere && !fresh.host_valid && fresh.live == 0 && fresh.frames == 1));
+  CHECK(fresh.next_use == chunk::nowhere);
+}
+
+TEST_CASE("two chunks have the same place where all but the next use is equal", "[chunk]")
+{
+  const chunk base{.frames = 2, .device = 3, .host = 4, .next_use = 5, .live = 6, .device_pins = 7, .host_pins = 8, .host_valid = true};
+  CHECK(have_same_place(base, base));
+  chunk other = base;
+  other.next_use = 99;
+  CHECK(have_same_place(base, other));
+  const auto differs = [&](auto change) {
+    chunk changed = base;
+    change(changed);
+    return !have_same_place(base, changed) && !have_same_place(changed, base);
+  };
+  CHECK(differs([](chunk& it) { it.device = chunk::nowhere; }));
+  CHECK(differs([](chunk& it) { it.host = 5; }));
+  CHECK(differs([](chunk& it) { it.live = 5; }));
+  CHECK(differs([](chunk& it) { it.device_pins = 0; }));
+  CHECK(differs([](chunk& it) { it.host_pins = 0; }));
+  CHECK(differs([](chunk& it) { it.host_valid = false; }));
+}
+
+TEST_CASE("the state of a chunk follows from its tensors", "[chunk]")
+{
+  using enum tensor_state;
+  constexpr tensor_state free_state = tensor_state::free;
+  const std::vector<tensor_state> by_rank{compute, gradient, hold, hold_after_forward, hold_after_backward, free_state};
+  for (std::uint32_t pattern = 0; pattern < 6 * 6 * 6; ++pattern) {  // three tensors, all combinations
+    const std::vector<tensor_state> tensors{static_cast<tensor_state>(pattern % 6), static_cast<tensor_state>(pattern / 6 % 6),
+                                            static_cast<tensor_state>(pattern / 36)};
+    const auto most_urgent = std::find_if(by_rank.begin(), by_rank.end(), [&](tensor_state state) {
+      return std::find(tensors.begin(), tensors.end(), state) != tensors.end();
+    });
+    if (state_of_chunk(tensors) != *most_urgent) FAIL("pattern " << pattern);
+  }
+  CHECK(state_of_chunk({}) == free_state);
+}

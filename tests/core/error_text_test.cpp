@@ -1,0 +1,35 @@
+#include <chunkmem/core/error_text.hpp>
+
+#include <support/catch.hpp>
+
+#include <string>
+
+using namespace chunkmem;
+
+TEST_CASE("an error text joins words and numbers", "[core]")
+{
+  error_text text;
+  text << "tensor " << 17 << " needs " << UINT64_MAX << " B" << "" << std::string_view{};
+  CHECK(text.view() == "tensor 17 needs 18446744073709551615 B");
+  CHECK(std::string{text.c_str()} == text.view());
+  CHECK(error_text{}.view().empty());
+  CHECK(std::string{error_text{}.c_str()}.empty());
+  CHECK((error_text{} << std::uint64_t{0}).view() == "0");
+}
+
+TEST_CASE("an error text is cut at its capacity and stays terminated", "[core]")
+{
+  std::string expected;
+  error_text text;
+  for (int round = 0; round < 100; ++round) {
+    text << "0123456789" << std::uint64_t{1'234'567};
+    expected += "01234567891234567";
+  }
+  CHECK(text.view() == expected.substr(0, 511));
+  CHECK(std::string{text.c_str()}.size() == 511);
+  error_text exact;
+  exact << std::string(511, 'a');
+  CHECK(exact.view().size() == 511);
+  exact << "b";
+  CHECK(exact.view() == std::string(511, 'a'));
+}

@@ -1,0 +1,26 @@
+#include <chunkmem/core/ids.hpp>
+
+#include <support/catch.hpp>
+
+#include <type_traits>
+
+using namespace chunkmem;
+
+namespace {
+
+template <class Id>
+constexpr bool is_an_id = sizeof(Id) == 4 && std::is_enum_v<Id> && !std::is_convertible_v<Id, std::uint32_t> &&
+                          !std::is_convertible_v<std::uint32_t, Id> && index_of(Id::none) == UINT32_MAX && index_of(Id{5}) == 5;
+
+static_assert(is_an_id<tensor_id> && is_an_id<list_id> && is_an_id<slot_id> && is_an_id<chunk_id>);
+static_assert(is_an_id<frame_id> && is_an_id<group_id> && is_an_id<moment>);
+static_assert(!std::is_same_v<chunk_id, frame_id> && !std::is_convertible_v<chunk_id, frame_id>);
+
+}  // namespace
+
+TEST_CASE("ids are four bytes, ordered, and types of their own", "[core]")
+{
+  CHECK(chunk_id{3} < chunk_id{4});
+  CHECK(moment{7} == moment{7});
+  CHECK(moment{UINT32_MAX} == moment::none);
+}

@@ -1,0 +1,76 @@
+#include <chunkmem/core/policy.hpp>
+
+#include <support/catch.hpp>
+
+#include <concepts>
+
+using namespace chunkmem;
+
+namespace {
+
+struct evicts {
+  using policy_kind = eviction_kind;
+  static constexpr std::string_view name = "evicts";
+};
+struct evicts_otherwise {
+  using policy_kind = eviction_kind;
+  static constexpr std::string_view name = "evicts_otherwise";
+};
+struct transfers {
+  using policy_kind = transfer_kind;
+  static constexpr const char* name = "transfers";
+};
+struct lays_out {
+  using policy_kind = layout_kind;
+  static constexpr std::string_view name = "lays_out";
+};
+struct nameless {
+  using policy_kind = eviction_kind;
+};
+struct kindless {
+  static constexpr std::string_view name = "kindless";
+};
+struct named_by_a_number {
+  using policy_kind = eviction_kind;
+  static constexpr int name = 3;
+};
+
+static_assert(names_itself<evicts> && names_itself<transfers>);
+static_assert(!names_itself<nameless> && !names_itself<kindless> && !names_itself<named_by_a_number> && !names_itself<int>);
+
+template <class... Policies>
+using eviction_of = pick_policy<eviction_kind, evicts_otherwise, Policies...>;
+template <class... Policies>
+using transfer_of = pick_policy<transfer_kind, transfers, Policies...>;
+
+// What is not named has a default.
+static_assert(std::same_as<eviction_of<>, evicts_otherwise>);
+static_assert(std::same_as<eviction_of<transfers, lays_out>, evicts_otherwise>);
+
+// Order never matters.
+static_assert(std::same_as<eviction_of<evicts, transfers, lays_out>, evicts>);
+static_assert(std::same_as<eviction_of<transfers, evicts, lays_out>, evicts>);
+static_assert(std::same_as<eviction_of<lays_out, transfers, evicts>, evicts>);
+static_assert(std::same_as<transfer_of<evicts, lays_out>, transfers>);
+
+// What does not name itself is passed over here; the check of the list says so.
+static_assert(std::same_as<eviction_of<int, nameless, evicts>, evicts>);
+
+using host_class = detail::accepts<eviction_kind, transfer_kind>;
+static_assert(host_class::check<>());
+static_assert(host_class::check<evicts>());
+static_assert(host_class::check<transfers, evicts>());
+
+template <class... Policies>
+struct composed {
+  using type = composed<eviction_of<Policies...>, transfer_of<Policies...>>;
+};
+static_assert(std::same_as<composed<evicts, transfers>::type, composed<transfers, evicts>::type>, "order made a new type");
+
+}  // namespace
+
+TEST_CASE("policies are picked by kind, whatever their order", "[core]")
+{
+  CHECK(eviction_of<transfers, evicts>::name == "evicts");
+  CHECK(eviction_of<transfers>::name == "evicts_otherwise");
+}

@@ -1,0 +1,125 @@
+#include "matrix.hpp"
+
+#include <chunkmem/transfer/no_prefetch.hpp>
+
+#include <string>
+
+using namespace equality;
+using arena = cm::backend::host_arena;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+using demand_manager = cm::manager<arena, support::chosen_eviction, cm::transfer::no_prefetch>;
+using ahead_manager = cm::manager<arena, support::chosen_eviction, cm::transfer::lookahead>;
+
+template <class Manager>
+void refuse_one_frame_less(rule which)
+{
+  const support::chosen_eviction eviction{which};
+  const cm::backend::host_arena_options options{.host_capacity = plenty};
+  const cm::memory_requirement need = need_of<Manager, arena>(options, plenty, eviction);
+  CHECK(need.rehearsed);
+  CHECK(need.smallest_device < need.everything);
+
+  arena memory{{.device_capacity = need.smallest_device - frame, .host_capacity = plenty}};
+  Manager m{memory, {.chunk_bytes = frame}, eviction};
+  toy::toy_trainer<Manager, arena> trainer{m, memory};
+  try {
+    trainer.rehearse();
+    FAIL("one frame less than the smallest device was accepted");
+  } catch (const cm::config_error& refused) {
+    CHECK_THAT(refused.what(), ContainsSubstring(std::to_string(need.smallest_device.count())));
+    CHECK_THAT(refused.what(), ContainsSubstring("device"));
+  }
+  CHECK(m.report().peak[cm::tier::device] == 0_B);
+}
+
+/// Training without a rehearsal on too small a device: the step that does not fit says so and harms nothing.
+template <class Manager>
+void fail_without_rehearsal(rule which)
+{
+  const support::chosen_eviction eviction{which};
+  const cm::memory_requirement need = need_of<Manager, arena>(cm::backend::host_arena_options{.host_capacity = plenty}, plenty, eviction);
+  arena memory{{.device_capacity = need.smallest_device - frame, .host_capacity = plenty}};
+  Manager m{memory, {.chunk_bytes = frame}, eviction};
+  toy::toy_trainer<Manager, arena> trainer{m, memory};
+  trainer.initialise();
+  const toy::outcome before = trainer.collect();
+  const cm::report quiet = m.report();
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    try {
+      trainer.step(0);
+      FAIL("a step ran on less than the smallest device");
+    } catch (const cm::out_of_memory& refused) {
+      CHECK(refused.shortage().where == cm::tier::device);
+      CHECK(refused.shortage().needed > (need.smallest_device - frame).count());
+      CHECK_THAT(refused.what(), ContainsSubstring(std::to_string(refused.shortage().needed)));
+    }
+    trainer.forget_step();
+    CHECK(trainer.collect().difference(before) == "");
+    CHECK(m.report().in_use[cm::tier::device] <= quiet.capacity[cm::tier::device]);
+  }
+  for (const auto& it : trainer.parameters()) CHECK(m.acquire(it, cm::access::read).size() > 0);
+}
+
+}  // namespace
+
+TEST_CASE("a rehearsal refuses one frame less than the smallest device", "[equality]")
+{
+  for (const rule which : {rule::lru, rule::belady}) {
+    refuse_one_frame_less<demand_manager>(which);
+    refuse_one_frame_less<ahead_manager>(which);
+  }
+}
+
+TEST_CASE("a rehearsal refuses one frame less than the smallest host", "[equality]")
+{
+  using manager = cm::manager<arena>;
+  const cm::bytes device = 20 * frame;
+  const cm::memory_requirement need = need_of<manager, arena>(cm::backend::host_arena_options{}, device);
+  arena memory{{.device_capacity = device, .host_capacity = need.smallest_host - frame}};
+  manager m{memory, {.chunk_bytes = frame}};
+  toy::toy_trainer<manager, arena> trainer{m, memory};
+  CHECK_THROWS_AS(trainer.rehearse(), cm::config_error);
+}
+
+TEST_CASE("without a rehearsal the acquire that does not fit names its bytes and harms nothing", "[equality]")
+{
+  for (const rule which : {rule::lru, rule::belady}) {
+    fail_without_rehearsal<demand_manager>(which);
+    fail_without_rehearsal<ahead_manager>(which);
+  }
+}
+
+TEST_CASE("an acquire that does not fit leaves pins, states and bytes as they were", "[equality]")
+{
+  using manager = cm::manager<arena>;
+  arena memory{{.device_capacity = 2 * frame, .host_capacity = plenty}};
+  manager m{memory, {.chunk_bytes = frame}};
+  const auto weights = m.add_stacked<float>(4, {1024}, cm::role::parameter);
+  for (std::uint32_t at = 0; at < 4; ++at)
+    for (float& value : m.acquire(weights.slice(at), cm::access::write).span()) value = static_cast<float>(at);
+  {
+    const auto first = m.acquire(weights.slice(0), cm::access::read);
+    const auto second = m.acquire(weights.slice(1), cm::access::read);
+    const cm::report before = m.report();
+    for (const cm::access how : {cm::access::read, cm::access::read_write, cm::access::write}) {
+      try {
+        const auto third = m.acquire(weights.slice(2), how);
+        FAIL("three chunks were pinned in two frames");
+      } catch (const cm::out_of_memory& refused) {
+        CHECK(refused.shortage().requested == frame.count());
+        CHECK(refused.shortage().pinned == 2 * frame.count());
+        CHECK(refused.shortage().needed == 3 * frame.count());
+      }
+      CHECK_THROWS_AS(m.lease(cm::tier::device, 256_B), cm::out_of_memory);
+      CHECK(m.state_of(weights.slice(2)) == cm::tensor_state::hold);
+      CHECK(m.report().in_use[cm::tier::device] == before.in_use[cm::tier::device]);
+      CHECK(m.report().in_use[cm::tier::host] == before.in_use[cm::tier::host]);
+    }
+    CHECK(first.span()[5] == 0.0F);
+    CHECK(second.span()[5] == 1.0F);
+  }
+  for (std::uint32_t at = 0; at < 4; ++at) CHECK(m.acquire(weights.slice(at), cm::access::read).span()[7] == static_cast<float>(at));
+}

@@ -1,0 +1,129 @@
+#pragma once
+
+#include <chunkmem/backend/host_arena.hpp>
+#include <support/adversarial.hpp>
+#include <support/catch.hpp>
+#include <support/chosen_eviction.hpp>
+#include <support/toy_trainer.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+/// Runs the toy trainer under one setting and compares everything it leaves with the run on plain vectors.
+namespace equality {
+
+namespace cm = chunkmem;
+namespace toy = support::toy;
+using rule = support::chosen_eviction::rule;
+using namespace cm::literals;
+
+inline constexpr std::uint32_t steps = 6;
+inline constexpr std::uint32_t settled = 3;  // steps after which decisions repeat
+inline constexpr cm::bytes frame = 4_KiB;
+inline constexpr cm::bytes plenty = 512_KiB;
+
+[[nodiscard]] inline const toy::outcome& reference(bool evaluates = true)
+{
+  static const toy::outcome results[] = {toy::plain_model{}.train(steps, false), toy::plain_model{}.train(steps, true)};
+  return results[evaluates ? 1 : 0];
+}
+
+enum class size : std::uint8_t { smallest, half_more, unlimited };
+
+[[nodiscard]] inline cm::bytes device_for(size which, const cm::memory_requirement& need)
+{
+  if (which == size::smallest) return need.smallest_device;
+  return which == size::half_more ? cm::align_up(cm::bytes{need.smallest_device.count() * 3 / 2}, frame) : need.everything;
+}
+
+/// What moved after the first steps.
+struct traffic {
+  std::uint64_t loads = 0;
+  std::uint64_t bytes = 0;
+
+  [[nodiscard]] static traffic of(const cm::report& now) { return {now.loads, now.loaded.count() + now.written_back.count()}; }
+};
+
+/// What the step needs, found without allocating anything.
+template <class Manager, class Backend, class Options, class... Policies>
+[[nodiscard]] cm::memory_requirement need_of(Options options, cm::bytes device, Policies... policies)
+{
+  options.device_capacity = device;
+  options.host_capacity = plenty;
+  Backend memory{options};
+  Manager manager{memory, {.chunk_bytes = frame}, policies...};
+  return toy::toy_trainer<Manager, Backend>{manager, memory}.rehearse();
+}
+
+/// How the trainer works, apart from its manager.
+struct manner {
+  bool launched = false;   ///< kernels on compute and on an adopted agent, else by the caller
+  bool evaluates = true;
+};
+
+/// One run of the trainer. Checks bits, capacity and faults. @return   what moved in the steady steps
+template <class Manager, class Backend, class Options, class... Policies>
+traffic run_and_compare(const Options& options, const manner& how, Policies... policies)
+{
+  Backend memory{options};
+  toy::crew workers;
+  if (how.launched) workers = {cm::agent::compute, memory.adopt()};
+  traffic early;
+  traffic whole;
+  {
+    Manager manager{memory, {.chunk_bytes = frame}, policies...};
+    toy::toy_trainer<Manager, Backend> trainer{manager, memory, workers};
+    trainer.initialise();
+    for (std::uint32_t now = 0; now < steps; ++now) {
+      if (now == settled) early = traffic::of(manager.report());
+      how.evaluates ? trainer.whole_step(now) : trainer.step(now);
+    }
+    whole = traffic::of(manager.report());
+    const std::string difference = reference(how.evaluates).difference(trainer.collect());
+    REQUIRE(difference == "");
+    const cm::report seen = manager.report();
+    for (const cm::tier where : {cm::tier::device, cm::tier::host}) {
+      REQUIRE(seen.peak[where] <= seen.capacity[where]);
+      REQUIRE(seen.in_use[where] <= seen.peak[where]);
+    }
+    REQUIRE(seen.divergences == 0);
+    REQUIRE(seen.abandoned_plans == 0);
+    REQUIRE(seen.waits.other == 0);
+  }
+  if constexpr (requires { memory.faults(); }) {
+    memory.drain();
+    const std::string fault = memory.faults().empty() ? "" : memory.faults().front();
+    REQUIRE(fault == "");
+  }
+  return {whole.loads - early.loads, whole.bytes - early.bytes};
+}
+
+/// {lru, belady} x {smallest, 1.5x, unlimited} x {no_prefetch, lookahead}. @return   the number of runs
+template <class Demand, class Ahead, class Backend, class Options>
+int run_matrix(Options options, bool launched)
+{
+  int runs = 0;
+  options.host_capacity = plenty;
+  for (const rule which : {rule::lru, rule::belady}) {
+    const support::chosen_eviction eviction{which};
+    static const cm::memory_requirement needs[2][2] = {
+        {need_of<Demand, Backend>(options, plenty, support::chosen_eviction{rule::lru}),
+         need_of<Demand, Backend>(options, plenty, support::chosen_eviction{rule::belady})},
+        {need_of<Ahead, Backend>(options, plenty, support::chosen_eviction{rule::lru}),
+         need_of<Ahead, Backend>(options, plenty, support::chosen_eviction{rule::belady})}};
+    const auto at = static_cast<std::size_t>(which);
+    for (const size capacity : {size::smallest, size::half_more, size::unlimited}) {
+      INFO("eviction " << at << ", size " << static_cast<int>(capacity) << ", launched " << launched);
+      options.device_capacity = std::max(device_for(capacity, needs[0][at]), device_for(capacity, needs[1][at]));
+      const traffic demand = run_and_compare<Demand, Backend>(options, {launched}, eviction);
+      const traffic ahead = run_and_compare<Ahead, Backend>(options, {launched}, eviction);
+      CHECK(ahead.loads <= demand.loads);
+      CHECK(ahead.bytes <= demand.bytes);
+      runs += 2;
+    }
+  }
+  return runs;
+}
+
+}  // namespace equality

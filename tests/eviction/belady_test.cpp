@@ -1,0 +1,98 @@
+#include <chunkmem/eviction/belady.hpp>
+
+#include <conformance/eviction_policy.hpp>
+#include <support/catch.hpp>
+#include <support/oracles/dice.hpp>
+#include <support/oracles/paging.hpp>
+
+using namespace chunkmem;
+
+namespace {
+
+support::trace random_reads(support::dice& dice, std::uint32_t chunks, std::uint32_t size)
+{
+  support::trace reads(size);
+  for (std::uint32_t& chunk : reads) chunk = dice.below(chunks);
+  return reads;
+}
+
+eviction::candidate of(std::uint32_t chunk, moment next) { return {chunk_id{chunk}, next, 1, false}; }
+
+}  // namespace
+
+TEST_CASE("belady keeps the laws of an eviction policy", "[eviction]")
+{
+  conformance::eviction_policy_laws<eviction::belady>();
+}
+
+TEST_CASE("belady reaches the fewest loads that any choice of victims reaches", "[eviction]")
+{
+  int more_than_cold = 0;
+  for (std::uint64_t seed = 1; seed <= 500; ++seed) {
+    support::dice dice{seed};
+    const std::uint32_t chunks = dice.between(2, 6);
+    const std::uint32_t frames = dice.between(1, chunks);
+    const support::trace reads = random_reads(dice, chunks, dice.between(1, 12));
+    const std::uint32_t best = support::fewest_loads{reads, frames}();
+    const std::uint32_t loads = support::loads_of<eviction::belady>(reads, chunks, frames, true);
+    if (loads != best) FAIL("seed " << seed << ": " << loads << " loads, " << best << " are possible");
+    more_than_cold += best > chunks ? 1 : 0;
+  }
+  CHECK(more_than_cold > 50);  // the traces are hard enough
+}
+
+TEST_CASE("belady without a record is lru", "[eviction]")
+{
+  for (std::uint64_t seed = 1; seed <= 500; ++seed) {
+    support::dice dice{seed};
+    const std::uint32_t chunks = dice.between(1, 9);
+    const std::uint32_t frames = dice.between(1, chunks);
+    const support::trace reads = random_reads(dice, chunks, 60);
+    if (support::loads_of<eviction::belady>(reads, chunks, frames, false) !=
+        support::loads_of<eviction::lru>(reads, chunks, frames, false))
+      FAIL("seed " << seed);
+  }
+}
+
+TEST_CASE("belady evicts what the record never touches first and then what is farthest", "[eviction]")
+{
+  support::record_builder build;
+  for (int at = 0; at < 100; ++at) build.brief(0);
+  eviction::belady policy;
+  policy.reset(10);
+  policy.on_profile(build.finish({0}, 10));
+  policy.enter(of(1, moment{60}));
+  policy.enter(of(2, moment{90}));
+  policy.enter(of(3, moment{10}));  // next iteration, seen from moment 50
+  policy.enter(of(4, moment{5}));
+  CHECK(policy.victim(moment{50}) == chunk_id{3});
+  CHECK(policy.victim(moment{10}) == chunk_id{4});
+  CHECK(policy.victim(moment{11}) == chunk_id{3});
+  CHECK(policy.victim(moment{0}) == chunk_id{2});
+  CHECK(policy.victim(moment{99}) == chunk_id{2});
+  policy.enter(of(9, moment::none));
+  policy.enter(of(7, moment::none));
+  CHECK(policy.victim(moment{50}) == chunk_id{7});
+  policy.leave(of(7, moment::none));
+  CHECK(policy.victim(moment{50}) == chunk_id{9});
+}
+
+TEST_CASE("belady forgets a profile when it is reset", "[eviction]")
+{
+  support::record_builder build;
+  build.brief(0);
+  build.brief(1);
+  eviction::belady policy;
+  policy.reset(2);
+  policy.on_profile(build.finish({0, 1}, 2));
+  policy.reset(2);
+  policy.enter(of(1, moment{0}));
+  policy.enter(of(0, moment{1}));
+  CHECK(policy.victim(moment{0}) == chunk_id{1});  // the older one, whatever the moments say
+  policy.leave(of(1, moment{0}));
+  policy.leave(of(0, moment{1}));
+  policy.on_profile(access_record{});  // an empty record: next uses are unknown
+  policy.enter(of(1, moment::none));
+  policy.enter(of(0, moment::none));
+  CHECK(policy.victim(moment{0}) == chunk_id{1});
+}

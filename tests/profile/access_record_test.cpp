@@ -1,0 +1,168 @@
+#include <chunkmem/profile/access_record.hpp>
+
+#include <support/catch.hpp>
+#include <support/oracles/dice.hpp>
+#include <support/oracles/record_builder.hpp>
+
+#include <vector>
+
+using namespace chunkmem;
+
+namespace {
+
+constexpr entry_kind kinds[] = {entry_kind::read,         entry_kind::read_write,         entry_kind::write,
+                                entry_kind::read_on_host, entry_kind::read_write_on_host, entry_kind::write_on_host,
+                                entry_kind::lease_device, entry_kind::lease_host,         entry_kind::drop};
+
+/// The next entry of the slot of entry `at`, around the end, by looking at each.
+std::uint32_t next_of_slot(const access_record& record, std::uint32_t at)
+{
+  for (std::uint32_t step = 1; step <= record.size(); ++step) {
+    const std::uint32_t other = (at + step) % record.size();
+    if (record.entries()[other].slot == record.entries()[at].slot) return other;
+  }
+  return access_record::never;
+}
+
+/// What the chunk's device copy is good for, looking at `steps` entries from `from` on, around the end.
+std::uint32_t next_of_chunk(const access_record& record, const std::vector<std::uint32_t>& chunk_of_slot, std::uint32_t chunk,
+                            std::uint32_t from)
+{
+  for (std::uint32_t step = 0; step < record.size(); ++step) {
+    const std::uint32_t other = (from + step) % record.size();
+    const access_entry& entry = record.entries()[other];
+    if (!is_access(entry.kind) || chunk_of_slot[entry.slot] != chunk) continue;
+    if (entry.kind == entry_kind::read_on_host) continue;  // looking at the host's copy leaves the device's good
+    return place_of(entry.kind) == at::device ? other : access_record::never;
+  }
+  return access_record::never;
+}
+
+bool same(const access_record& left, const access_record& right)
+{
+  if (left.size() != right.size() || left.releases().size() != right.releases().size()) return false;
+  for (std::uint32_t at = 0; at < left.size(); ++at)
+    if (left.entries()[at].slot != right.entries()[at].slot || left.entries()[at].kind != right.entries()[at].kind ||
+        left.details()[at].bytes != right.details()[at].bytes || left.details()[at].until != right.details()[at].until)
+      return false;
+  for (std::size_t at = 0; at < left.releases().size(); ++at)
+    if (left.releases()[at].until != right.releases()[at].until || left.releases()[at].moment != right.releases()[at].moment)
+      return false;
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("the kind of an entry holds access and place", "[profile]")
+{
+  static_assert(sizeof(access_entry) == 16);
+  for (const chunkmem::access how : {access::read, access::read_write, access::write})
+    for (const chunkmem::at place : {at::device, at::host}) {
+      const entry_kind kind = kind_of(how, place);
+      CHECK((is_access(kind) && !is_lease(kind) && access_of(kind) == how && place_of(kind) == place));
+    }
+  for (const entry_kind kind : {entry_kind::lease_device, entry_kind::lease_host}) CHECK((is_lease(kind) && !is_access(kind)));
+  CHECK_FALSE(is_access(entry_kind::drop));
+  CHECK_FALSE(is_lease(entry_kind::drop));
+}
+
+TEST_CASE("finish links entries as looking at each of them does", "[profile]")
+{
+  for (std::uint64_t seed = 1; seed <= 400; ++seed) {
+    support::dice dice{seed};
+    const std::uint32_t chunks = dice.between(1, 5);
+    std::vector<std::uint32_t> chunk_of_slot(dice.between(1, 9));
+    for (std::uint32_t& chunk : chunk_of_slot) chunk = dice.below(chunks);
+    support::record_builder build;
+    for (std::uint32_t count = dice.below(40); count > 0; --count) {
+      const entry_kind kind = kinds[dice.below(9)];
+      if (is_lease(kind)) build.lease(kind, 256);
+      else build.access(dice.below(static_cast<std::uint32_t>(chunk_of_slot.size())), kind);
+    }
+    const access_record record = build.finish(chunk_of_slot, chunks);
+    for (std::uint32_t at = 0; at < record.size(); ++at) {
+      const access_entry& entry = record.entries()[at];
+      if (entry.slot == access_record::never) continue;
+      if (entry.next_of_slot != next_of_slot(record, at)) FAIL("seed " << seed << ": next of slot at " << at);
+      if (entry.next_of_chunk != next_of_chunk(record, chunk_of_slot, chunk_of_slot[entry.slot], at + 1))
+        FAIL("seed " << seed << ": next of chunk at " << at);
+    }
+    for (std::uint32_t slot = 0; slot < chunk_of_slot.size(); ++slot) {
+      std::uint32_t first = 0;
+      while (first < record.size() && record.entries()[first].slot != slot) ++first;
+      if (record.first_of_slot()[slot] != (first < record.size() ? first : access_record::never)) FAIL("seed " << seed);
+    }
+    for (std::uint32_t chunk = 0; chunk < chunks; ++chunk)
+      if (record.first_of_chunk()[chunk] != next_of_chunk(record, chunk_of_slot, chunk, 0)) FAIL("seed " << seed);
+  }
+}
+
+TEST_CASE("a record that is linked again forgets the old layout and its plans", "[profile]")
+{
+  support::record_builder build;
+  build.brief(0);
+  build.brief(1);
+  build.brief(0);
+  access_record record = build.finish({0, 0}, 1);
+  CHECK(record.entries()[0].next_of_chunk == 1);
+  record.entries()[1].has_actions = true;
+  record.finish(std::vector<std::uint32_t>{1, 0}, 2);
+  CHECK(record.entries()[0].next_of_chunk == 2);
+  CHECK(record.entries()[1].next_of_chunk == 1);  // itself, next time around
+  CHECK_FALSE(record.entries()[1].has_actions);
+  CHECK((record.first_of_chunk()[0] == 1 && record.first_of_chunk()[1] == 0));
+}
+
+TEST_CASE("a release is written down once and in order", "[profile]")
+{
+  access_record record;
+  for (std::uint32_t slot = 0; slot < 3; ++slot) {
+    record.make_room();
+    record.append({slot, 0, 0, entry_kind::read, false, 0}, {});
+    if (slot == 1) record.release(0);
+  }
+  record.release(0);      // again: nothing
+  record.release(3);      // not in this record
+  record.release(access_record::never);
+  record.release(2);
+  REQUIRE(record.releases().size() == 2);
+  CHECK((record.releases()[0].moment == 0 && record.releases()[0].until == 2));
+  CHECK((record.releases()[1].moment == 2 && record.releases()[1].until == 3));
+  CHECK(record.details()[1].until == entry_detail::never);
+}
+
+TEST_CASE("a prefix is what the record was at that moment", "[profile]")
+{
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    support::dice dice{seed};
+    access_record record;
+    std::vector<access_record> history;  // as it was before each entry
+    std::vector<std::uint32_t> open;
+    const std::uint32_t size = dice.between(1, 30);
+    for (std::uint32_t at = 0; at < size; ++at) {
+      while (!open.empty() && dice.one_in(2)) {
+        std::swap(dice.pick(open), open.back());
+        record.release(open.back());
+        open.pop_back();
+      }
+      history.push_back(record);
+      record.make_room();
+      open.push_back(record.append({dice.below(4), 0, 0, kinds[dice.below(6)], false, 0}, {dice.below(9), entry_detail::never, {}}));
+    }
+    for (std::uint32_t prefix = 0; prefix < size; ++prefix) {
+      access_record copy;
+      copy.copy_prefix(record, prefix);
+      if (!same(copy, history[prefix])) FAIL("seed " << seed << ", prefix " << prefix);
+    }
+  }
+}
+
+TEST_CASE("a record that is cleared is empty", "[profile]")
+{
+  support::record_builder build;
+  build.brief(0);
+  access_record record = build.finish({0}, 1);
+  CHECK_FALSE(record.empty());
+  record.clear();
+  CHECK((record.empty() && record.releases().empty() && record.details().empty()));
+}

@@ -1,0 +1,267 @@
+#include <chunkmem/profile/recorder.hpp>
+
+#include <support/catch.hpp>
+#include <support/oracles/dice.hpp>
+
+#include <string>
+#include <vector>
+
+using namespace chunkmem;
+
+namespace {
+
+struct step {
+  std::uint32_t slot;
+  entry_kind kind;
+};
+using walk = std::vector<step>;
+
+constexpr std::uint32_t slots = 5;
+
+/// Drives a recorder as an engine does: one pin at a time, released before the next entry.
+struct walker {
+  recorder log;
+  std::vector<std::uint32_t> chunk_of_slot{0, 0, 1, 1, 2};
+  std::vector<std::uint32_t> next = std::vector<std::uint32_t>(slots, recorder::never);
+  std::uint32_t diverged_at = recorder::never;
+
+  void begin(std::string_view name)
+  {
+    diverged_at = recorder::never;
+    if (!log.begin(name)) return;
+    const auto first = log.record().first_of_slot();
+    next.assign(first.begin(), first.end());
+  }
+  void take(step it)
+  {
+    log.make_room();
+    const bool expected = log.expects_entry(it.slot, it.kind, 0);
+    const bool hot = next[it.slot] == log.cursor() && log.entry(log.cursor()).kind == it.kind;
+    if (hot != expected) FAIL("a slot's next moment and the record disagree");
+    if (expected) {
+      next[it.slot] = log.entry(log.cursor()).next_of_slot;
+      log.advance();
+      return;
+    }
+    if (log.is_following()) {
+      diverged_at = log.cursor();
+      log.diverge();
+      log.make_room();
+    }
+    if (log.has_diverged()) (void)log.resync(next[it.slot]);
+    log.log_release(log.log({it.slot, 0, 0, it.kind, false, 0}, {}));
+  }
+  iteration_outcome end(bool complete = true) { return log.end(complete, chunk_of_slot, 3); }
+  iteration_outcome run(std::string_view name, const walk& steps)
+  {
+    begin(name);
+    for (const step& it : steps) take(it);
+    return end();
+  }
+};
+
+walk random_walk(support::dice& dice, std::uint32_t size)
+{
+  walk steps;
+  for (std::uint32_t at = 0; at < size; ++at) steps.push_back({dice.below(slots), static_cast<entry_kind>(dice.below(3))});
+  return steps;
+}
+
+bool same(const access_record& left, const access_record& right)
+{
+  if (left.size() != right.size() || left.releases().size() != right.releases().size()) return false;
+  for (std::uint32_t at = 0; at < left.size(); ++at) {
+    const access_entry& a = left.entries()[at];
+    const access_entry& b = right.entries()[at];
+    if (a.slot != b.slot || a.kind != b.kind || a.next_of_slot != b.next_of_slot || a.next_of_chunk != b.next_of_chunk) return false;
+    if (left.details()[at].until != right.details()[at].until) return false;
+  }
+  return true;
+}
+
+access_record recorded(const walk& steps)
+{
+  walker fresh;
+  CHECK(fresh.run("train", steps) == iteration_outcome::recorded);
+  return fresh.log.record();
+}
+
+}  // namespace
+
+TEST_CASE("the first iteration of a name is recorded and the same one again is repeated", "[profile]")
+{
+  support::dice dice{1};
+  const walk steps = random_walk(dice, 30);
+  walker it;
+  CHECK_FALSE(it.log.is_inside());
+  CHECK(it.run("train", steps) == iteration_outcome::recorded);
+  for (int round = 0; round < 3; ++round) {
+    CHECK(it.run("train", steps) == iteration_outcome::repeated);
+    CHECK(it.diverged_at == recorder::never);
+  }
+  CHECK(same(it.log.record(), recorded(steps)));
+}
+
+TEST_CASE("a difference at any place makes the record the new iteration", "[profile]")
+{
+  for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+    support::dice dice{seed};
+    const walk original = random_walk(dice, 12);
+    for (std::uint32_t at = 0; at <= original.size(); ++at)
+      for (int change = 0; change < 5; ++change) {
+        walk other = original;
+        const step extra{dice.below(slots), static_cast<entry_kind>(dice.below(3))};
+        if (at == original.size() && change != 1) continue;
+        if (change == 0) other[at].slot = (other[at].slot + 1) % slots;
+        if (change == 1) other.insert(other.begin() + at, extra);
+        if (change == 2) other.erase(other.begin() + at);
+        if (change == 3) other.resize(at);
+        if (change == 4) other[at].kind = other[at].kind == entry_kind::read ? entry_kind::write : entry_kind::read;
+        const bool equal = original.size() == other.size() && std::equal(original.begin(), original.end(), other.begin(), [](step a, step b) {
+          return a.slot == b.slot && a.kind == b.kind;
+        });
+        walker it;
+        it.run("train", original);
+        const iteration_outcome outcome = it.run("train", other);
+        INFO("seed " << seed << ", at " << at << ", change " << change);
+        if (outcome != (equal ? iteration_outcome::repeated : iteration_outcome::changed)) FAIL("the outcome is wrong");
+        if (other.empty()) continue;  // nothing was recorded: the next iteration is
+        if (!same(it.log.record(), recorded(other))) FAIL("the record is not the new iteration");
+        if (it.run("train", other) != iteration_outcome::repeated) FAIL("the new record is not followed");
+        if (it.run("train", original) != outcome) FAIL("the old iteration is not new again");
+      }
+  }
+}
+
+TEST_CASE("an iteration that is shorter diverges where it ends", "[profile]")
+{
+  walker it;
+  it.run("train", {{0, entry_kind::read}, {1, entry_kind::read}});
+  it.begin("train");
+  it.take({0, entry_kind::read});
+  CHECK(it.log.is_following());
+  CHECK(it.log.now() == 1);
+  CHECK(it.end() == iteration_outcome::changed);
+  CHECK(it.log.record().size() == 1);
+}
+
+TEST_CASE("an abandoned iteration leaves its record as it was", "[profile]")
+{
+  support::dice dice{3};
+  const walk steps = random_walk(dice, 10);
+  const access_record before = recorded(steps);
+  for (std::uint32_t reached = 0; reached <= 10; ++reached)
+    for (const bool diverging : {false, true}) {
+      walker it;
+      it.run("train", steps);
+      it.begin("train");
+      for (std::uint32_t at = 0; at < reached; ++at) it.take(steps[at]);
+      if (diverging) it.take({(steps[reached % 10].slot + 1) % slots, entry_kind::write});
+      CHECK(it.end(false) == iteration_outcome::abandoned);
+      CHECK(same(it.log.record(), before));
+      CHECK(it.run("train", steps) == iteration_outcome::repeated);
+    }
+  walker fresh;
+  fresh.begin("train");
+  fresh.take(steps[0]);
+  CHECK(fresh.end(false) == iteration_outcome::abandoned);
+  CHECK(fresh.run("train", steps) == iteration_outcome::recorded);
+  CHECK(same(fresh.log.record(), before));
+}
+
+TEST_CASE("each name has a record of its own", "[profile]")
+{
+  support::dice dice{4};
+  const walk train = random_walk(dice, 14);
+  const walk test = random_walk(dice, 9);
+  walker it;
+  CHECK(it.run("train", train) == iteration_outcome::recorded);
+  CHECK(it.log.index() == 0);
+  CHECK(it.run("test", test) == iteration_outcome::recorded);
+  CHECK(it.log.index() == 1);
+  for (int round = 0; round < 2; ++round) {
+    CHECK(it.run("train", train) == iteration_outcome::repeated);
+    CHECK(it.run("train", train) == iteration_outcome::repeated);
+    CHECK(it.run("test", test) == iteration_outcome::repeated);
+    CHECK(it.log.record().size() == test.size());
+  }
+}
+
+TEST_CASE("an iteration inside another one is refused", "[profile]")
+{
+  walker it;
+  it.begin("train");
+  CHECK_THROWS_AS(it.log.begin("train"), usage_error);
+  CHECK_THROWS_AS(it.log.begin("other"), usage_error);
+  it.take({0, entry_kind::read});
+  CHECK(it.end() == iteration_outcome::recorded);
+}
+
+TEST_CASE("after a divergence a slot is found again in the record", "[profile]")
+{
+  const entry_kind read = entry_kind::read;
+  walker it;  // moments: 0 of slot 0, 1 of 2, 2 of 0, 3 of 4, 4 of 2
+  it.run("train", {{0, read}, {2, read}, {0, read}, {4, read}, {2, read}});
+  it.begin("train");
+  it.log.diverge();
+  CHECK(it.log.now() == 0);
+  CHECK(it.log.resync(it.next[2]) == 4);  // found at 1: its chunk is used again at 4
+  CHECK(it.log.now() == 2);
+  CHECK(it.next[2] == 4);
+  CHECK(it.log.resync(it.next[0]) == 0);  // found at 2, not at 0, which is behind: used again next time
+  CHECK(it.log.now() == 3);
+  CHECK(it.log.resync(it.next[0]) == recorder::never);  // an extra access
+  CHECK(it.log.now() == 3);
+  CHECK(it.log.resync(it.next[1]) == recorder::never);  // a slot that the record never names
+  CHECK(it.log.resync(it.next[2]) == 1);
+  CHECK(it.log.now() == 5);
+  CHECK(it.end(false) == iteration_outcome::abandoned);
+}
+
+TEST_CASE("a lease or a drop is the recorded one where kind, slot and size agree", "[profile]")
+{
+  walker it;
+  it.begin("train");
+  it.log.make_room();
+  it.log.log({recorder::never, 0, 0, entry_kind::lease_device, false, 0}, {512, entry_detail::never, pass::none});
+  it.log.make_room();
+  it.log.log({3, 0, 0, entry_kind::drop, false, 0}, {});
+  it.end();
+  CHECK_FALSE(it.log.expects_entry(recorder::never, entry_kind::lease_device, 512));  // outside
+  it.begin("train");
+  CHECK(it.log.expects_entry(recorder::never, entry_kind::lease_device, 512));
+  CHECK_FALSE(it.log.expects_entry(recorder::never, entry_kind::lease_device, 256));
+  CHECK_FALSE(it.log.expects_entry(recorder::never, entry_kind::lease_host, 512));
+  CHECK_FALSE(it.log.expects_entry(3, entry_kind::drop, 0));
+  it.log.advance();
+  CHECK(it.log.expects_entry(3, entry_kind::drop, 0));
+  it.log.advance();
+  CHECK_FALSE(it.log.expects_entry(3, entry_kind::drop, 0));  // beyond the end
+  CHECK(it.end() == iteration_outcome::repeated);
+}
+
+TEST_CASE("a layout that changes links all records again", "[profile]")
+{
+  const walk steps{{0, entry_kind::read}, {1, entry_kind::read}, {0, entry_kind::read}};
+  walker it;
+  it.run("a", steps);
+  it.run("b", steps);
+  const std::vector<std::uint32_t> apart{0, 1, 2, 3, 4};
+  it.log.relink(apart, 5);
+  CHECK(it.log.record().entries()[0].next_of_chunk == 2);
+  it.begin("a");
+  CHECK(it.log.record().entries()[0].next_of_chunk == 2);
+  it.end(false);
+}
+
+TEST_CASE("the log reads as a record only after its iteration", "[profile]")
+{
+  walker it;
+  CHECK(it.log.record().empty());
+  it.begin("train");
+  it.take({0, entry_kind::read});
+  CHECK(it.log.is_logging());
+  CHECK(it.log.record().empty());
+  it.end();
+  CHECK(it.log.record().size() == 1);
+}

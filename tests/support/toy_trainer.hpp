@@ -1,0 +1,299 @@
+#pragma once
+
+#include <chunkmem/manager/manager.hpp>
+#include <chunkmem/optimizer/adam.hpp>
+#include <chunkmem/optimizer/step.hpp>
+#include <support/plain_model.hpp>
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace support::toy {
+
+/// Who does what in a managed run.
+struct crew {
+  chunkmem::agent main = chunkmem::agent::host;  ///< runs the kernels
+  chunkmem::agent side = chunkmem::agent::host;  ///< runs those on biases and running means
+};
+
+/// The network of plain_model, trained out of a manager: every kind of access that a trainer makes, in one step.
+///
+/// Kernels are launched on the crew; on agent::host they run at once. Windows of several frames, tiny tensors that share
+/// a chunk, a tied weight, a parameter that no step uses, activations that are dropped, leases across nested pins,
+/// a buffer, reads on the host in mid step, an evaluation of its own name.
+///
+/// `forward_and_backward`, `update` and `evaluate` are separate, so that a test can fail and repeat each.
+template <class Manager, class Backend>
+class toy_trainer {
+ public:
+  toy_trainer(Manager& manager, Backend& backend, const crew& workers = {}) : m_{manager}, backend_{backend}, crew_{workers}
+  {
+    using chunkmem::role;
+    m_.use(kernel_.lists());
+    for (const auto& extents : parameter_extents()) parameters_.push_back(m_.template add<float>({extents[0], extents[1]}, role::parameter));
+    for (std::uint32_t layer = 0; layer < layers; ++layer) {
+      x_.push_back(m_.template add<float>({batch, width}, role::activation));
+      h_.push_back(m_.template add<float>({batch, hidden}, role::activation));
+    }
+    x_.push_back(m_.template add<float>({batch, width}, role::activation));
+    flow_ = m_.template add<float>({batch, width}, role::activation);
+    running_ = m_.template add<float>({2, width}, role::buffer);
+    loss_ = m_.template add<float>({1}, role::buffer);
+  }
+
+  /// The bytes that the step needs. Allocates nothing.
+  chunkmem::memory_requirement rehearse()
+  {
+    return m_.rehearse([this] { step(0); });
+  }
+
+  void initialise()
+  {
+    for (std::size_t at = 0; at < parameters_.size(); ++at) {
+      const auto pin = m_.acquire(parameters_[at], chunkmem::access::write);
+      fill(pin.span(), at + 1);
+    }
+    const auto pin = m_.acquire(running_, chunkmem::access::write);
+    for (float& value : pin.span()) value = 0;
+  }
+
+  outcome train(std::uint32_t steps)
+  {
+    initialise();
+    for (std::uint32_t now = 0; now < steps; ++now) whole_step(now);
+    return collect();
+  }
+
+  /// A step and the evaluation that may follow it.
+  void whole_step(std::uint32_t now)
+  {
+    step(now);
+    if (evaluates_after(now)) evaluate(now + 1000);
+  }
+
+  void step(std::uint32_t now)
+  {
+    auto scope = m_.iteration();
+    forward_and_backward(scope, now);
+    update();
+  }
+
+  template <class Scope>
+  void forward_and_backward(Scope& scope, std::uint32_t now)
+  {
+    scope.pass(chunkmem::pass::forward);
+    forward(now, false);
+    const float extra = look_from_the_host();
+    scope.pass(chunkmem::pass::backward);
+    backward(now);
+    const auto loss = m_.acquire(loss_, chunkmem::access::read, chunkmem::at::host);
+    if (!m_.rehearsing()) losses_.push_back(loss.span()[0] + extra);
+  }
+
+  void update() { chunkmem::optimizer::step(m_, kernel_, {.learning_rate = learning_rate}); }
+
+  void evaluate(std::uint32_t now)
+  {
+    auto scope = m_.iteration("eval");
+    forward(now, true);
+    const auto loss = m_.acquire(loss_, chunkmem::access::read, chunkmem::at::host);
+    losses_.push_back(loss.span()[0]);
+  }
+
+  /// Before a step is tried again: nothing of the failed one stays.
+  void forget_step()
+  {
+    m_.drop_gradients();
+    for (const auto& list : {x_, h_, {flow_}})
+      for (const auto& it : list)
+        if (m_.state_of(it) != chunkmem::tensor_state::free) m_.drop(it);
+  }
+
+  /// Everything that training left, read on the host.
+  outcome collect()
+  {
+    outcome result;
+    result.losses = losses_;
+    for (const auto& it : parameters_) {
+      result.values.push_back(bytes_of(it, chunkmem::value_list));
+      result.momenta.push_back(bytes_of(it, m_.list("adam/momentum")));
+      result.variances.push_back(bytes_of(it, m_.list("adam/variance")));
+    }
+    const auto running = m_.acquire(running_, chunkmem::access::read, chunkmem::at::host);
+    result.running.assign(running.span().begin(), running.span().end());
+    return result;
+  }
+
+  [[nodiscard]] const std::vector<float>& losses() const noexcept { return losses_; }
+  [[nodiscard]] const auto& parameters() const noexcept { return parameters_; }
+  [[nodiscard]] const auto& activations() const noexcept { return x_; }
+
+ private:
+  using tensor = chunkmem::tensor<float>;
+
+  [[nodiscard]] auto use(tensor it) { return m_.acquire(it, chunkmem::access::read, crew_.main); }
+  [[nodiscard]] auto use(std::uint32_t layer, part which) { return use(parameters_[index_of(layer, which)]); }
+  [[nodiscard]] auto make(tensor it) { return m_.acquire(it, chunkmem::access::write, crew_.main); }
+  [[nodiscard]] auto workspace(std::uint64_t elements)
+  {
+    return m_.lease(chunkmem::tier::device, chunkmem::bytes{elements * sizeof(float)}, crew_.main);
+  }
+  template <class Lease>
+  [[nodiscard]] static float* floats(const Lease& it) { return reinterpret_cast<float*>(it.data()); }
+
+  template <class Kernel>
+  void launch(Kernel work) { launch(crew_.main, work); }
+  template <class Kernel>
+  void launch(chunkmem::agent who, Kernel work)
+  {
+    if (!m_.rehearsing()) backend_.launch(who, work);
+  }
+
+  void forward(std::uint32_t now, bool evaluating)
+  {
+    {
+      const auto table = use(parameters_[0]);
+      const auto x = make(x_[0]);
+      launch([out = x.data(), in = table.data(), now] { embed(out, in, now); });
+    }
+    for (std::uint32_t layer = 0; layer < layers; ++layer) {
+      block(layer);
+      if (!evaluating) continue;
+      m_.drop(x_[layer]);
+      m_.drop(h_[layer]);
+    }
+    head(now, evaluating);
+    if (evaluating) m_.drop(x_[layers]);
+  }
+
+  void block(std::uint32_t layer)
+  {
+    const auto work = workspace(batch * hidden);
+    const auto x = use(x_[layer]);
+    const auto h = make(h_[layer]);
+    {
+      const auto up = use(layer, part::up);
+      const auto bias = use(layer, part::up_bias);
+      launch([out = floats(work), in = x.data(), up = up.data(), bias = bias.data(), h = h.data()] {
+        multiply(out, in, up, width, hidden, false);
+        add_bias(out, bias, hidden);
+        std::memcpy(h, out, batch * hidden * sizeof(float));
+        softsign(h, batch * hidden);
+      });
+    }
+    const auto next = make(x_[layer + 1]);
+    const auto down = use(layer, part::down);
+    const auto bias = use(layer, part::down_bias);
+    launch([out = next.data(), in = x.data(), h = h.data(), down = down.data(), bias = bias.data()] {
+      std::memcpy(out, in, batch * width * sizeof(float));
+      multiply(out, h, down, hidden, width, true);
+      add_bias(out, bias, width);
+    });
+  }
+
+  /// Logits, loss, and where it trains the gradient of the table, the flow into the last layer and the running means.
+  void head(std::uint32_t now, bool evaluating)
+  {
+    const auto logits = workspace(batch * words);
+    {
+      const auto x = use(x_[layers]);
+      auto table = use(parameters_[0]);
+      const auto loss = make(loss_);
+      launch([out = floats(logits), in = x.data(), table = table.data(), loss = loss.data(), now] {
+        multiply_transposed(out, in, table, words, width, false);
+        square_loss(loss, out, now);
+      });
+      if (evaluating) return;
+      {
+        const auto flow = make(flow_);
+        launch([out = flow.data(), in = floats(logits), table = table.data()] { multiply(out, in, table, words, width, false); });
+      }
+      const auto gradient = m_.gradient(std::move(table));
+      launch([out = gradient.data(), slope = floats(logits), in = x.data(), beta = gradient.beta()] {
+        outer(out, slope, in, words, width, beta);
+      });
+    }
+    const auto running = m_.acquire(running_, chunkmem::access::read_write, crew_.side);
+    const auto x = m_.acquire(x_[layers], chunkmem::access::read, crew_.side);
+    launch(crew_.side, [out = running.data(), in = x.data(), now] { update_running(out, in, now); });
+  }
+
+  /// Reads on the host in mid step: a window of several frames, and one tensor of a chunk with others.
+  [[nodiscard]] float look_from_the_host()
+  {
+    const auto up = m_.acquire(parameters_[index_of(0, part::up)], chunkmem::access::read, chunkmem::at::host);
+    const auto bias = m_.acquire(parameters_[index_of(1, part::down_bias)], chunkmem::access::read, chunkmem::at::host);
+    return m_.rehearsing() ? 0.0F : sum_of(up.span()) + sum_of(bias.span());
+  }
+
+  void backward(std::uint32_t now)
+  {
+    for (std::uint32_t layer = layers; layer-- > 0;) {
+      block_backward(layer);
+      m_.drop(x_[layer + 1]);
+      m_.drop(h_[layer]);
+    }
+    {
+      const auto flow = use(flow_);
+      const auto gradient = m_.gradient(parameters_[0], crew_.main);
+      launch([out = gradient.data(), in = flow.data(), now] { embed_backward(out, in, now); });
+    }
+    m_.drop(x_[0]);
+    m_.drop(flow_);
+  }
+
+  void block_backward(std::uint32_t layer)
+  {
+    const auto slope = workspace(batch * hidden);
+    const auto h = use(h_[layer]);
+    {
+      const auto flow = m_.acquire(flow_, chunkmem::access::read, crew_.side);
+      const auto gradient = m_.gradient(parameters_[index_of(layer, part::down_bias)], crew_.side);
+      launch(crew_.side, [out = gradient.data(), in = flow.data(), beta = gradient.beta()] { sum_rows(out, in, width, beta); });
+    }
+    {
+      const auto flow = use(flow_);
+      auto down = use(layer, part::down);
+      launch([out = floats(slope), in = flow.data(), down = down.data()] {
+        multiply_transposed(out, in, down, hidden, width, false);
+      });
+      const auto gradient = m_.gradient(std::move(down));
+      launch([out = gradient.data(), h = h.data(), in = flow.data(), beta = gradient.beta()] { outer(out, h, in, hidden, width, beta); });
+    }
+    {
+      const auto gradient = m_.gradient(parameters_[index_of(layer, part::up_bias)], crew_.main);
+      launch([slope = floats(slope), h = h.data(), out = gradient.data(), beta = gradient.beta()] {
+        softsign_backward(slope, h, batch * hidden);
+        sum_rows(out, slope, hidden, beta);
+      });
+    }
+    auto up = use(layer, part::up);
+    {
+      const auto flow = m_.acquire(flow_, chunkmem::access::read_write, crew_.main);
+      launch([out = flow.data(), in = floats(slope), up = up.data()] { multiply_transposed(out, in, up, width, hidden, true); });
+    }
+    const auto x = use(x_[layer]);
+    const auto gradient = m_.gradient(std::move(up));
+    launch([out = gradient.data(), in = x.data(), slope = floats(slope), beta = gradient.beta()] {
+      outer(out, in, slope, width, hidden, beta);
+    });
+  }
+
+  std::vector<float> bytes_of(tensor it, chunkmem::list_id list)
+  {
+    const auto pin = m_.template acquire<float>(it, list, chunkmem::access::read, chunkmem::at::host);
+    return {pin.span().begin(), pin.span().end()};
+  }
+
+  Manager& m_;
+  Backend& backend_;
+  crew crew_;
+  chunkmem::optimizer::adam kernel_{{.weight_decay = 0.01F}};
+  std::vector<tensor> parameters_;
+  std::vector<tensor> x_, h_;
+  tensor flow_{}, running_{}, loss_{};
+  std::vector<float> losses_;
+};
+
+}  // namespace support::toy

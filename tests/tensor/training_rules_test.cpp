@@ -1,0 +1,36 @@
+#include <chunkmem/tensor/training_rules.hpp>
+
+#include <conformance/tensor_rules.hpp>
+#include <support/catch.hpp>
+
+using namespace chunkmem;
+
+TEST_CASE("training rules keep the laws of tensor rules", "[tensor]")
+{
+  conformance::tensor_rules_laws<training_rules>();
+}
+
+TEST_CASE("training rules are those of the documentation and no others", "[tensor]")
+{
+  using enum tensor_state;
+  using enum tensor_event;
+  conformance::rules_are<training_rules>({
+      {{free, materialize}, hold},
+      {{hold, acquire}, compute},
+      {{hold, drop}, free},
+      {{compute, acquire}, compute},
+      {{compute, spend}, gradient},
+      {{compute, release_forward}, hold_after_forward},
+      {{compute, release_backward}, hold_after_backward},
+      {{compute, release}, hold},
+      {{gradient, release}, hold_after_backward},
+      {{gradient, release_forward}, hold_after_backward},  // the trainer may say its pass or not
+      {{gradient, release_backward}, hold_after_backward},
+      {{hold_after_forward, acquire}, compute},
+      {{hold_after_forward, reset}, hold},
+      {{hold_after_forward, drop}, free},
+      {{hold_after_backward, acquire}, compute},
+      {{hold_after_backward, reset}, hold},
+      {{hold_after_backward, drop}, free},
+  });
+}
