@@ -52,7 +52,7 @@ needs_command ninja ninja-build
 needs_command "${CXX:-g++}" g++
 for preset in $presets; do
   case $preset in
-    demo) packages="libeigen3-dev libcli11-dev nlohmann-json3-dev" ;;
+    demo) packages="libeigen3-dev libcli11-dev" ;;
     test | slow | bench) packages="libeigen3-dev libcli11-dev nlohmann-json3-dev catch2 valgrind" ;;
     asan | tsan)
       number=$(clang_number)

@@ -1,0 +1,128 @@
+// How many instructions do acquire and release of a resident tensor take, everything included?
+//
+// Counts with callgrind: one run with few and one with more iterations that follow their record, and the difference
+// between them, so that set-up and recording fall out. The loop, the pin's life and the ends of iterations stay in.
+// Eight numbers at two sizes; the worst is the figure.
+#include <chunkmem/chunkmem.hpp>
+
+#include <chunkmem/backend/simulated.hpp>
+#include <chunkmem/eviction/lru.hpp>
+#include <chunkmem/transfer/no_prefetch.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <string>
+#include <vector>
+
+namespace cm = chunkmem;
+
+namespace {
+
+constexpr double bound = 150.0;
+constexpr std::uint32_t passes = 10;  // over all tensors, in each iteration
+
+using memory = cm::backend::simulated;
+using lru_demand = cm::manager<memory, cm::eviction::lru, cm::transfer::no_prefetch>;
+using lru_planned = cm::manager<memory, cm::eviction::lru, cm::transfer::lookahead>;
+using belady_demand = cm::manager<memory, cm::eviction::belady, cm::transfer::no_prefetch>;
+using belady_planned = cm::manager<memory, cm::eviction::belady, cm::transfer::lookahead>;
+
+template <class Manager>
+void walk(std::uint32_t chunks, cm::access how, std::uint32_t iterations)
+{
+  constexpr cm::bytes frame{256};
+  memory mem{{.device_capacity = frame * chunks, .host_capacity = frame * chunks}};
+  Manager m{mem, {.chunk_bytes = frame}};
+  std::vector<cm::tensor<float>> tensors;
+  for (std::uint32_t at = 0; at < chunks; ++at) tensors.push_back(m.template add<float>({64}, cm::role::parameter));
+  for (const auto it : tensors) m.acquire(it, cm::access::write).release();
+  for (std::uint32_t step = 0; step < iterations; ++step) {
+    const auto scope = m.iteration();
+    for (std::uint32_t pass = 0; pass < passes; ++pass)
+      for (const auto it : tensors) {
+        const auto pin = m.acquire(it, how);
+        asm volatile("" : : "r"(pin.data()) : "memory");
+      }
+  }
+}
+
+void walk(const std::string& policies, std::uint32_t chunks, cm::access how, std::uint32_t iterations)
+{
+  if (policies == "lru+no_prefetch") return walk<lru_demand>(chunks, how, iterations);
+  if (policies == "lru+lookahead") return walk<lru_planned>(chunks, how, iterations);
+  if (policies == "belady+no_prefetch") return walk<belady_demand>(chunks, how, iterations);
+  return walk<belady_planned>(chunks, how, iterations);
+}
+
+/// Instructions of one whole run of this program, by callgrind; negative where it cannot be had.
+double count(const std::string& self, const std::string& arguments)
+{
+  const std::string command =
+      "valgrind --tool=callgrind --callgrind-out-file=/dev/null '" + self + "' " + arguments + " 2>&1";
+  std::FILE* const out = popen(command.c_str(), "r");
+  if (out == nullptr) return -1;
+  double instructions = -1;
+  char line[512];
+  while (std::fgets(line, sizeof line, out) != nullptr)
+    if (const char* found = std::strstr(line, "Collected : "); found != nullptr) instructions = std::atof(found + 12);
+  return pclose(out) == 0 ? instructions : -1;
+}
+
+/// Of one acquire and release; negative where callgrind cannot be had.
+double per_access(const std::string& self, const std::string& policies, const char* how, std::uint32_t chunks)
+{
+  constexpr std::uint32_t few = 4;  // the first is recorded, the second may plan again
+  constexpr std::uint32_t more = 8;
+  const auto run = [&](std::uint32_t iterations) {
+    return count(self, policies + " " + how + " " + std::to_string(chunks) + " " + std::to_string(iterations));
+  };
+  const double base = run(few);
+  const double longer = run(more);
+  return base < 0 || longer < 0 ? -1 : (longer - base) / (double{more - few} * passes * chunks);
+}
+
+void write_figure(double worst)
+{
+  const char* const folder = std::getenv("CHUNKMEM_FIGURES");
+  if (folder == nullptr) return;
+  std::ofstream{std::string{folder} + "/acquire_bench.json"}
+      << R"([{"name": "engine.acquire_release_instructions", "value": )" << worst
+      << R"(, "unit": "instructions", "relation": "<=", "bound": )" << bound
+      << R"(, "command": "build/bench/bin/acquire_bench"}])" << '\n';
+}
+
+int measure(const std::string& self)
+{
+  double worst = 0;
+  for (const char* policies : {"lru+no_prefetch", "lru+lookahead", "belady+no_prefetch", "belady+lookahead"})
+    for (const char* how : {"read", "read_write"})
+      for (const std::uint32_t chunks : {100U, 10000U}) {
+        const double instructions = per_access(self, policies, how, chunks);
+        if (instructions < 0) {
+          std::cout << "SKIPPED: callgrind (valgrind) is not here\n";
+          return 4;
+        }
+        std::printf("%-20s %-10s %6u chunks  %6.1f instructions\n", policies, how, chunks, instructions);
+        worst = std::max(worst, instructions);
+      }
+  std::printf("worst %.1f, bound %.0f\n", worst, bound);
+  write_figure(worst);
+  return worst <= bound ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv)
+{
+  if (argc == 1) return measure(argv[0]);
+  if (argc != 5) return 2;
+  walk(argv[1], static_cast<std::uint32_t>(std::atoi(argv[3])),
+       std::string{argv[2]} == "read" ? cm::access::read : cm::access::read_write,
+       static_cast<std::uint32_t>(std::atoi(argv[4])));
+  return 0;
+}

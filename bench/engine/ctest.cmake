@@ -1,0 +1,2 @@
+# Instructions, not seconds: the same on every machine, so a test may hold them against their bound.
+chunkmem_test(engine.instructions LABELS figures TIMEOUT 900 COMMAND acquire_bench)

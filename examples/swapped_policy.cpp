@@ -1,0 +1,45 @@
+// Another eviction policy is another template argument, and the bits do not change: only what moves.
+#include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/chunkmem.hpp>
+#include <chunkmem/eviction/lru.hpp>
+#include <chunkmem/transfer/no_prefetch.hpp>
+
+#include <concepts>
+#include <iostream>
+
+namespace cm = chunkmem;
+using namespace cm::literals;
+using host = cm::backend::host_arena;
+
+using usual = cm::manager<host>;                                                    // every default
+using plain = cm::manager<host, cm::eviction::lru, cm::transfer::no_prefetch>;      // two replaced, none restated
+static_assert(std::same_as<plain, cm::manager<host, cm::transfer::no_prefetch, cm::eviction::lru>>);  // order is free
+
+/// Walks 16 layers in a circle, with room for six, and returns the sum of the last one.
+template <class Manager>
+double walk(const char* name, std::uint64_t& loads)
+{
+  host memory{{.device_capacity = 6_MiB, .host_capacity = 32_MiB}};
+  Manager m{memory, {.chunk_bytes = 1_MiB}};
+  const auto layers = m.template add_stacked<float>(16, {512, 512}, cm::role::parameter);
+  for (std::uint32_t at = 0; at < 16; ++at)
+    for (float& x : m.acquire(layers.slice(at), cm::access::write).span()) x = static_cast<float>(at);
+  for (int step = 0; step < 5; ++step) {
+    const auto iteration = m.iteration();
+    for (std::uint32_t at = 0; at < 16; ++at)
+      for (float& x : m.acquire(layers.slice(at), cm::access::read_write).span()) x *= 0.5F;
+  }
+  double sum = 0;
+  for (const float x : m.acquire(layers.slice(15), cm::access::read).span()) sum += static_cast<double>(x);
+  loads = m.report().loads;
+  std::cout << name << ": " << loads << " loads, sum " << sum << '\n';
+  return sum;
+}
+
+int main()
+{
+  std::uint64_t belady = 0;
+  std::uint64_t lru = 0;
+  const bool same = walk<usual>("belady with lookahead", belady) == walk<plain>("lru on demand", lru);
+  return same && belady < lru ? 0 : 1;
+}

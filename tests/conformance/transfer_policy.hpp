@@ -1,0 +1,172 @@
+#pragma once
+
+#include <chunkmem/eviction/belady.hpp>
+#include <chunkmem/manager/decision_log.hpp>
+#include <chunkmem/manager/replay.hpp>
+#include <chunkmem/transfer/transfer_policy.hpp>
+#include <support/catch.hpp>
+#include <support/oracles/random_iteration.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <tuple>
+#include <vector>
+
+namespace conformance {
+
+using moves = std::vector<chunkmem::transfer::move>;
+
+/// A start, what demand paging does from it, and where it ends.
+struct demand_run {
+  support::random_iteration iteration;
+  chunkmem::residency<chunkmem::eviction::belady> start;
+  chunkmem::residency<chunkmem::eviction::belady> end;
+  support::cell_memory memory{{}, 0, 0};  ///< at the start
+  moves demand;
+  bool host_was_short = false;
+
+  [[nodiscard]] chunkmem::transfer::schedule_input input(bool may_move_early) const
+  {
+    return {iteration.record, iteration.chunk_of_slot, demand, iteration.chunks(),
+            start.space(chunkmem::tier::device).frames(), may_move_early};
+  }
+};
+
+/// Runs a random iteration until it repeats from a warm start. @return   it fits its random capacities
+inline bool roll_demand(std::uint64_t seed, const support::iteration_traits& traits, bool tight_host, demand_run& out)
+{
+  using namespace chunkmem;
+  support::dice dice{seed};
+  out.iteration = support::roll_iteration(dice, traits);
+  std::uint32_t all = 0;
+  for (const std::uint32_t frames : out.iteration.frames_of_chunk) all += frames;
+  const std::uint32_t device = dice.between(1, all + 2);
+  const std::uint32_t host = tight_host ? dice.between(all > device ? all - device : 1, all) : all + 4;
+  out.start = support::residency_for<eviction::belady>(out.iteration, device, host);
+  out.memory = support::cell_memory{out.iteration.chunk_of_slot, device, host};
+  try {
+    support::iteration_runner runner{out.iteration, out.start, out.memory};
+    runner.fill(dice.one_in(2));
+    runner.run(false);
+    for (std::uint32_t warm = dice.below(3); warm > 0; --warm) {
+      out.start.start_of(out.iteration.record);
+      out.start.tell_policy(out.iteration.record);
+      runner.run(true);
+    }
+    out.start.start_of(out.iteration.record);
+    out.start.tell_policy(out.iteration.record);
+    out.end = out.start;
+    decision_log log;
+    replay<eviction::belady> again;
+    const std::uint64_t reclaims = out.end.reclaims();
+    again.run(out.iteration.record, out.iteration.chunk_of_slot, out.end, log, true);
+    out.demand = log.moves();
+    out.host_was_short = out.end.reclaims() != reclaims;
+  } catch (const out_of_memory&) {
+    return false;
+  }
+  if (!out.memory.mistake.empty()) FAIL("seed " << seed << ": demand paging itself: " << out.memory.mistake);
+  return true;
+}
+
+/// Each move of the demand log once, none later than it was needed, by moment.
+inline std::string mistake_in_times(const moves& demand, const moves& actions, bool may_move_early)
+{
+  using chunkmem::transfer::move;
+  const auto key = [](const move& it) { return std::tuple{it.kind, it.chunk, it.place, it.frames, it.moment}; };
+  const auto by_key = [&](const move& left, const move& right) { return key(left) < key(right); };
+  for (std::size_t at = 1; at < actions.size(); ++at)
+    if (actions[at].moment < actions[at - 1].moment) return "actions are not in the order of moments";
+  moves wanted;
+  for (const move& it : demand)
+    if (it.kind != chunkmem::transfer::move_kind::vacate) wanted.push_back(it);
+  moves given = actions;
+  if (wanted.size() != given.size()) return "a move is missing or was made twice";
+  std::sort(wanted.begin(), wanted.end(), by_key);
+  std::sort(given.begin(), given.end(), by_key);
+  for (std::size_t at = 0; at < given.size(); ++at) {
+    const move& it = given[at];
+    const move& demanded = wanted[at];
+    if (std::tuple{it.kind, it.chunk, it.place, it.frames} != std::tuple{demanded.kind, demanded.chunk, demanded.place, demanded.frames})
+      return "a move is missing or was made twice";
+    if (it.moment > demanded.moment) return "a move comes later than it is needed";
+    if (!may_move_early && it.moment != demanded.moment) return "a move was made early where that is forbidden";
+  }
+  return {};
+}
+
+/// Carries the actions out beside the iteration: each fits, every access finds its chunk, every read its bytes.
+inline std::string mistake_when_followed(const demand_run& run, const moves& actions)
+{
+  using namespace chunkmem;
+  auto state = run.start;
+  support::cell_memory memory = run.memory;
+  state.silence_policy();
+  std::size_t next = 0;
+  support::iteration_runner runner{run.iteration, state, memory};
+  runner.run(true, [&](std::uint32_t now) {
+    std::uint64_t place = tier_space::no_place;
+    memory.be_quiet(false);
+    for (; next < actions.size() && actions[next].moment <= now; ++next) {
+      const transfer::move& it = actions[next];
+      const auto first = static_cast<std::uint32_t>(it.place);
+      bool fits = true;
+      if (it.kind == transfer::move_kind::evict) fits = state.try_evict(it.chunk, memory);
+      if (it.kind == transfer::move_kind::load) fits = state.try_load(it.chunk, first, true, memory);
+      if (it.kind == transfer::move_kind::claim) fits = state.try_load(it.chunk, first, false, memory);
+      if (it.kind == transfer::move_kind::write_back) fits = state.try_write_back(it.chunk, memory);
+      if (it.kind == transfer::move_kind::lease) place = it.place;
+      if (!fits)
+        memory.blame("move " + std::to_string(static_cast<int>(it.kind)) + " of chunk " + std::to_string(it.chunk) + " at " +
+                     std::to_string(now) + " does not fit");
+    }
+    memory.be_quiet(true);
+    return place;
+  });
+  if (!memory.mistake.empty()) return memory.mistake;
+  if (next != actions.size()) return "actions are left over";
+  for (std::uint32_t at = 0; at < state.chunks(); ++at)
+    if (state[at].device != run.end[at].device || state[at].host_valid != run.end[at].host_valid) return "the end is another one";
+  return {};
+}
+
+/// The laws of transfer_policy on random iterations: with room on the host, and where it is short.
+/// @return   how many moves were made earlier than they were needed
+template <chunkmem::transfer_policy Transfer>
+std::uint64_t transfer_policy_laws(std::uint64_t seeds = 150)
+{
+  std::uint64_t early = 0;
+  std::uint64_t runs = 0;
+  Transfer policy;
+  for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+    support::dice dice{seed};
+    support::iteration_traits traits{.entries = dice.between(1, 60), .longest_chunk = dice.between(1, 3)};
+    demand_run run;
+    if (!roll_demand(seed + 10'000, traits, dice.one_in(3), run)) continue;
+    ++runs;
+    moves actions;
+    policy.schedule(run.input(!run.host_was_short), actions);
+    if constexpr (!Transfer::plans) {
+      if (!actions.empty()) FAIL("seed " << seed << ": a policy that plans nothing gave actions");
+      continue;
+    }
+    moves again;
+    Transfer{}.schedule(run.input(!run.host_was_short), again);
+    const auto same = [](const auto& a, const auto& b) { return a.moment == b.moment && a.chunk == b.chunk && a.kind == b.kind && a.place == b.place; };
+    if (!std::equal(actions.begin(), actions.end(), again.begin(), again.end(), same)) FAIL("seed " << seed << ": two plans for one input");
+    std::string mistake = mistake_in_times(run.demand, actions, !run.host_was_short);
+    if (mistake.empty()) mistake = mistake_when_followed(run, actions);
+    if (!mistake.empty()) FAIL("seed " << seed << ": " << mistake);
+    for (const auto& it : actions)
+      early += std::none_of(run.demand.begin(), run.demand.end(), [&](const auto& d) { return same(it, d); }) ? 1 : 0;
+    policy.schedule(run.input(false), actions);
+    mistake = mistake_in_times(run.demand, actions, false);
+    if (mistake.empty()) mistake = mistake_when_followed(run, actions);
+    if (!mistake.empty()) FAIL("seed " << seed << ", nothing early: " << mistake);
+  }
+  CHECK(runs > seeds / 3);
+  return early;
+}
+
+}  // namespace conformance
