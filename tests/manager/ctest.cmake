@@ -1,2 +1,2 @@
-# These tests start threads: the thread sanitizer runs them.
-set(chunkmem_labels threads)
+# These tests start threads: the thread sanitizer runs them. Some make figures.
+set(chunkmem_labels threads figures)

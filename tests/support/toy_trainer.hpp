@@ -58,6 +58,9 @@ class toy_trainer {
     for (float& value : pin.span()) value = 0;
   }
 
+  /// Room for the losses of this many steps, so that noting them allocates nothing.
+  void reserve(std::size_t steps) { losses_.reserve(2 * steps); }
+
   outcome train(std::uint32_t steps)
   {
     initialise();

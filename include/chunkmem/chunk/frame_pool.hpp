@@ -45,6 +45,24 @@ class frame_pool {
     return first;
   }
 
+  /// The same from the other end: the first frame of the highest free window.
+  [[nodiscard]] std::uint32_t highest(std::uint32_t count) const noexcept
+  {
+    std::uint32_t last = free_.last_before(frames_);
+    std::uint32_t length = 1;
+    while (last != none && length < count) {
+      const std::uint32_t next = free_.last_before(last + 1 - length);
+      if (next == none) return none;
+      if (next + length == last) {
+        ++length;
+      } else {
+        last = next;
+        length = 1;
+      }
+    }
+    return last == none ? none : last + 1 - length;
+  }
+
   [[nodiscard]] bool is_free(std::uint32_t first, std::uint32_t count) const noexcept
   {
     for (std::uint32_t frame = first; frame < first + count; ++frame)

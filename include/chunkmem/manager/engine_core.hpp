@@ -12,7 +12,6 @@
 #include <chunkmem/tensor/state_machine.hpp>
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 namespace chunkmem::inline v0 {
@@ -165,7 +164,6 @@ class engine_core {
 
   /// An access outside of an iteration may move what a plan relies on.
   void note_access() noexcept { steady_ = steady_ && recorder_.is_inside(); }
-
   /// From here on the iteration is not the recorded one.
   [[gnu::noinline, gnu::cold]] void diverge()
   {
@@ -180,15 +178,14 @@ class engine_core {
   [[gnu::noinline, gnu::cold]] void leave_plan()
   {
     following_plan_ = false;
-    ++counts_.abandoned_plans;
-    residency_.tell_policy(recorder_.record());
+    give_up_plan();
   }
 
   /// Whatever comes next may ask the policy.
   void ensure_policy()
   {
     if (following_plan_) leave_plan();
-    if (!residency_.is_telling()) residency_.tell_policy(recorder_.record());
+    else if (!residency_.is_telling()) residency_.tell_policy(recorder_.record());
   }
 
   /// Carries out what was planned for this moment. @return   where the plan puts a lease, or no_place
@@ -269,7 +266,11 @@ class engine_core {
     }
     residency_.start_of(recorder_.record());
     following_plan_ = plan.valid;
-    if (plan.valid) return residency_.silence_policy();
+    plan.valid ? residency_.silence_policy() : give_up_plan();
+  }
+
+  void give_up_plan()
+  {
     ++counts_.abandoned_plans;
     residency_.tell_policy(recorder_.record());
   }

@@ -18,8 +18,8 @@ namespace chunkmem::inline v0 {
 /// Finds the smallest capacities at which a recorded step runs, by running it with the manager's own decisions.
 ///
 /// `Core` shapes a residency for given capacities. The step is tried from two starts (everything on the host; and as the
-/// filling of the weights leaves it), first as the recorded iteration and then three times with the record known.
-/// Cost: eight replays for each capacity tried; bookkeeping only, no bytes.
+/// filling of the weights leaves it), first as the recorded iteration and then, with the record known, until it ends where
+/// it began. Cost: two to thirty-two replays for each capacity tried; bookkeeping only, no bytes.
 template <class Core, class Eviction, class Transfer>
 class rehearsal {
  public:
@@ -111,7 +111,10 @@ class rehearsal {
     try {
       for (std::uint32_t slot = 0; slot < filled_.size(); ++slot)
         if (filled_[slot] != 0) fill(slot, as_filled);
-      for (int pass = 0; pass < 4; ++pass) {
+      residency<Eviction> before = state_;
+      for (int pass = 0; pass < most_passes; ++pass) {
+        if (pass > 1 && state_.same_places(before)) break;  // from here on every pass is the same
+        before = state_;
         if (pass == 1 || (pass > 1 && Transfer::plans)) {
           state_.start_of(record_);
           state_.tell_policy(record_);
@@ -132,6 +135,8 @@ class rehearsal {
     state_.acquire(slot, chunk, kind, access_record::never, moment{0}, log_);
     as_filled ? state_.unpin_device(chunk) : state_.unpin_host(chunk, true);
   }
+
+  static constexpr int most_passes = 16;
 
   const Core& core_;
   const access_record& record_;

@@ -4,12 +4,10 @@
 #include <chunkmem/chunk/window_choice.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/eviction/eviction_policy.hpp>
-#include <chunkmem/manager/candidate_set.hpp>
-#include <chunkmem/manager/chunk_table.hpp>
+#include <chunkmem/manager/host_room.hpp>
 #include <chunkmem/profile/access_record.hpp>
 
 #include <cstdint>
-#include <span>
 #include <utility>
 
 namespace chunkmem::inline v0 {
@@ -24,21 +22,14 @@ namespace chunkmem::inline v0 {
 /// Guarantee: strong where nothing had to move; else basic: chunks that were evicted before a failure stay evicted.
 /// Cost: O(1) for a resident chunk; a miss adds one decision of the policy for each chunk that must leave.
 template <eviction_policy Eviction>
-class residency : public chunk_table {
+class residency : public host_room<Eviction> {
+  using base = host_room<Eviction>;
+  using base::candidates_, base::chunks_, base::device_, base::host_, base::leave_host, base::live_, base::take_host_window;
+
  public:
-  explicit residency(Eviction eviction = {}) : candidates_{std::move(eviction)} {}
+  using base::chunks, base::may_leave, base::shortage, base::space;
 
-  /// `frames_of_chunk` is the length of each chunk's window.
-  void reset(std::span<const std::uint32_t> frames_of_chunk, std::uint32_t slots)
-  {
-    reset_chunks(frames_of_chunk, slots);
-    candidates_.reset(chunks());
-    reclaims_ = 0;
-    hand_ = 0;
-  }
-
-  /// How often a host copy had to be given up for room.
-  [[nodiscard]] std::uint64_t reclaims() const noexcept { return reclaims_; }
+  explicit residency(Eviction eviction = {}) : base{std::move(eviction)} {}
 
   /// The policy hears of pins and releases from now on, starting with what is resident. O(chunks).
   void tell_policy(const access_record& record) { candidates_.tell(record, chunks_); }
@@ -206,7 +197,9 @@ class residency : public chunk_table {
       evict(index_of(victim), mover);
       return device_.pool().lowest(1);
     }
-    first = choose_window(device_, count, chunks_[index_of(victim)], [&](std::uint32_t at) { return may_leave(tier::device, at); });
+    const chunk& near = chunks_[index_of(victim)];
+    first = cheapest_window_around(device_, count, near.device, near.frames,
+                                   [this](std::uint32_t at) { return may_leave(tier::device, at) ? 1U : impossible_window; });
     if (first == frame_pool::none) throw out_of_memory{shortage(tier::device, count * device_.frame_bytes())};
     for (std::uint32_t frame = first; frame < first + count; ++frame)
       if (const std::uint32_t who = device_.occupant(frame); who < chunks()) evict(who, mover);
@@ -250,50 +243,6 @@ class residency : public chunk_table {
     chunks_[at].host_valid = true;
   }
 
-  template <class Mover>
-  void take_host_window(std::uint32_t at, Mover& mover)
-  {
-    chunk& it = chunks_[at];
-    if (it.host != chunk::nowhere) return;
-    std::uint32_t first = host_.pool().lowest(it.frames);
-    if (first == frame_pool::none) first = reclaim_host(at, mover);
-    host_.place(at, first, it.frames);
-    mover.placed(tier::host, first, it.frames);
-    it.host = first;
-  }
-
-  /// Gives up host windows that nothing needs: first those without valid bytes, then copies of what the device has.
-  template <class Mover>
-  std::uint32_t reclaim_host(std::uint32_t wanting, Mover& mover)
-  {
-    ++reclaims_;
-    const std::uint32_t count = chunks_[wanting].frames;
-    for (const bool valid_too : {false, true})
-      for (std::uint32_t step = 0; step < chunks(); ++step) {
-        hand_ = hand_ + 1 < chunks() ? hand_ + 1 : 0;
-        const chunk& it = chunks_[hand_];
-        if (it.host == chunk::nowhere || hand_ == wanting || !may_leave(tier::host, hand_)) continue;
-        if (it.host_valid && !valid_too) continue;
-        leave_host(hand_, mover);
-        if (const std::uint32_t first = host_.pool().lowest(count); first != frame_pool::none) return first;
-      }
-    throw out_of_memory{shortage(tier::host, count * host_.frame_bytes())};
-  }
-
-  template <class Mover>
-  void leave_host(std::uint32_t at, Mover& mover)
-  {
-    chunk& it = chunks_[at];
-    candidates_.touch(at, it);
-    it.host_valid = false;
-    host_.vacate(it.host, it.frames);
-    mover.vacated(tier::host, it.host, it.frames, false);
-    it.host = chunk::nowhere;
-  }
-
-  candidate_set<Eviction> candidates_;
-  std::uint64_t reclaims_ = 0;
-  std::uint32_t hand_ = 0;  // where the next search for host room begins
 };
 
 }  // namespace chunkmem::inline v0

@@ -1,0 +1,80 @@
+#include <chunkmem/manager/chunk_table.hpp>
+
+#include <support/catch.hpp>
+
+#include <vector>
+
+namespace cm = chunkmem;
+
+namespace {
+
+struct open_table : cm::chunk_table {
+  explicit open_table(std::vector<std::uint32_t> frames)
+  {
+    reset_chunks(frames, 8);
+    space(cm::tier::device).reset(cm::bytes{4 * 256}, cm::bytes{256}, 4);
+    space(cm::tier::host).reset(cm::bytes{6 * 256}, cm::bytes{256}, 6);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a table of chunks starts empty, with the windows it was given", "[manager]")
+{
+  const open_table table{{1, 3, 2}};
+  REQUIRE(table.chunks() == 3);
+  CHECK(table[1].frames == 3);
+  for (std::uint32_t at = 0; at < 3; ++at) {
+    CHECK_FALSE(table[at].on_device());
+    CHECK(table[at].live == 0);
+  }
+  for (std::uint32_t slot = 0; slot < 8; ++slot) CHECK_FALSE(table.is_live(slot));
+}
+
+TEST_CASE("a copy may leave when no pin and no byte is lost with it", "[manager]")
+{
+  open_table table{{1}};
+  CHECK(table.may_leave(cm::tier::device, 0));
+  table[0].device_pins = 1;
+  CHECK_FALSE(table.may_leave(cm::tier::device, 0));
+  table[0].device_pins = 0;
+
+  table[0].host = 0;
+  table[0].host_valid = true;
+  CHECK_FALSE(table.may_leave(cm::tier::host, 0));  // the only copy
+  table[0].device = 2;
+  CHECK(table.may_leave(cm::tier::host, 0));        // the device has it too
+  table[0].host_pins = 1;
+  CHECK_FALSE(table.may_leave(cm::tier::host, 0));
+  table[0].host_pins = 0;
+  table[0].device = cm::chunk::nowhere;
+  table[0].host_valid = false;
+  CHECK(table.may_leave(cm::tier::host, 0));        // a home without bytes
+}
+
+TEST_CASE("a shortage counts pinned chunks and leases, and cannot wrap", "[manager]")
+{
+  open_table table{{1, 2}};
+  table[1].device_pins = 3;
+  table.space(cm::tier::device).take_lease(512, 256);
+  const cm::memory_shortage it = table.shortage(cm::tier::device, 1024);
+  CHECK(it.where == cm::tier::device);
+  CHECK(it.capacity == 1024);
+  CHECK(it.pinned == 2 * 256 + 256);
+  CHECK(it.needed == it.pinned + 1024);
+  CHECK(table.shortage(cm::tier::device, UINT64_MAX - 1).needed == UINT64_MAX);
+  CHECK(table.shortage(cm::tier::host, 1).pinned == 0);
+}
+
+TEST_CASE("two tables have the same places whatever their next uses are", "[manager]")
+{
+  open_table left{{1, 1}};
+  open_table right{{1, 1}};
+  left[0].next_use = 7;
+  CHECK(left.same_places(right));
+  left[0].device_pins = 1;
+  CHECK_FALSE(left.same_places(right));
+  left[0].device_pins = 0;
+  right.space(cm::tier::host).place(1, 2, 1);
+  CHECK_FALSE(left.same_places(right));
+}

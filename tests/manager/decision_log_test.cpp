@@ -1,0 +1,42 @@
+#include <chunkmem/manager/decision_log.hpp>
+
+#include <support/catch.hpp>
+
+using namespace chunkmem;
+using transfer::move;
+using transfer::move_kind;
+
+namespace {
+
+bool is(const move& it, std::uint32_t moment, move_kind kind, std::uint32_t chunk, std::uint64_t place, std::uint32_t frames)
+{
+  return it.moment == moment && it.kind == kind && it.chunk == chunk && it.place == place && it.frames == frames;
+}
+
+}  // namespace
+
+TEST_CASE("a decision log writes down what was decided and when", "[manager]")
+{
+  decision_log log;
+  const chunk it{.frames = 2, .device = 5, .host = 9};
+  log.at(3, 4);
+  log.placed(tier::device, 7, 2);  // follows from the load
+  log.load(11, it, 7);
+  log.claimed(12, it, 8);
+  log.write_back(13, it);
+  log.evicted(14, it);
+  log.vacated(tier::device, 5, 2, true);  // follows from the eviction
+  log.leased(tier::device, 1'024, 512);
+  log.at(6, 7);
+  log.vacated(tier::device, 2, 3, false);
+  log.vacated(tier::host, 2, 3, false);  // nobody plans host frames
+  REQUIRE(log.moves().size() == 6);
+  CHECK(is(log.moves()[0], 3, move_kind::load, 11, 7, 2));
+  CHECK(is(log.moves()[1], 3, move_kind::claim, 12, 8, 2));
+  CHECK(is(log.moves()[2], 3, move_kind::write_back, 13, 5, 2));
+  CHECK(is(log.moves()[3], 3, move_kind::evict, 14, 5, 2));
+  CHECK(is(log.moves()[4], 3, move_kind::lease, UINT32_MAX, 1'024, 0));
+  CHECK(is(log.moves()[5], 7, move_kind::vacate, UINT32_MAX, 2, 3));  // free from the next moment on
+  log.clear();
+  CHECK(log.moves().empty());
+}

@@ -1,0 +1,148 @@
+#include <chunkmem/manager/fences.hpp>
+
+#include <support/catch.hpp>
+#include <support/oracles/dice.hpp>
+#include <support/oracles/listening_backend.hpp>
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+using namespace chunkmem;
+using support::call;
+using support::listening_backend;
+
+namespace {
+
+constexpr agent caller_stream{4};
+
+/// What really happened to a frame: the numbers of the work that read and wrote it, by agent.
+struct history {
+  std::map<agent, std::uint64_t> readers;
+  std::map<agent, std::uint64_t> writers;
+};
+
+/// New work of `who` follows all of these.
+bool follows(listening_backend& backend, agent who, const std::map<agent, std::uint64_t>& work)
+{
+  return std::all_of(work.begin(), work.end(), [&](const auto& it) {
+    return it.first == agent::host || it.first == who || backend.knows(who, it.first) >= it.second;
+  });
+}
+
+}  // namespace
+
+TEST_CASE("a reader follows all writers and a writer all users, whatever happens", "[manager]")
+{
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    support::dice dice{seed};
+    listening_backend backend;
+    fence_keeper<listening_backend> keeper{backend};
+    std::vector<fence> fences(dice.between(1, 4));
+    std::vector<history> frames(fences.size());
+    const auto check = [&](agent who, const history& frame, bool writing) {
+      if (!follows(backend, who, frame.writers)) FAIL("seed " << seed << ": an agent does not follow a writer");
+      if (writing && !follows(backend, who, frame.readers)) FAIL("seed " << seed << ": a writer does not follow a reader");
+    };
+    for (int step = 0; step < 120; ++step) {
+      const std::uint32_t at = dice.below(static_cast<std::uint32_t>(fences.size()));
+      const std::uint32_t other = dice.below(static_cast<std::uint32_t>(fences.size()));
+      if (dice.one_in(3) && at != other) {  // a copy from one frame into another
+        const agent who = dice.one_in(2) ? agent::to_device : agent::to_host;
+        keeper.follow(who, fences[at], fences[at].writers, wait_cause::other);
+        keeper.follow(who, fences[other], fences[other].users, wait_cause::other);
+        check(who, frames[at], false);
+        check(who, frames[other], true);
+        const std::uint64_t number = backend.work(who);
+        const event done = keeper.copied(who);
+        keeper.stamp_copy(done, fences[other], true);
+        keeper.stamp_copy(done, fences[at], false);
+        frames[other].writers[who] = number;
+        frames[at].readers[who] = number;
+      } else {  // a pin of the caller, of the compute stream or of a stream of the caller's own
+        const agent users[] = {agent::host, agent::compute, caller_stream};
+        const agent who = users[dice.below(3)];
+        const bool writing = dice.one_in(2);
+        keeper.follow(who, fences[at], writing ? fences[at].users : fences[at].writers, wait_cause::demand_miss);
+        check(who, frames[at], writing);
+        const std::uint64_t number = backend.work(who);
+        keeper.stamp(who, fences[at], writing);
+        (writing ? frames[at].writers : frames[at].readers)[who] = number;
+      }
+    }
+  }
+}
+
+TEST_CASE("a release records nothing and an epoch becomes an event once", "[manager]")
+{
+  listening_backend backend;
+  fence_keeper<listening_backend> keeper{backend};
+  fence frames[3];
+  for (fence& frame : frames)
+    for (int use = 0; use < 100; ++use) keeper.stamp(agent::compute, frame, true);
+  CHECK(backend.heard.empty());
+  for (fence& frame : frames) keeper.follow(agent::to_host, frame, frame.writers, wait_cause::other);
+  CHECK(backend.count(call::kind::record) == 1);
+  CHECK(backend.count(call::kind::wait) == 1);  // one event covers what was stamped before it
+  keeper.follow(agent::to_device, frames[1], frames[1].users, wait_cause::other);
+  CHECK(backend.count(call::kind::record) == 1);  // the same event, for another agent
+  CHECK(backend.count(call::kind::wait) == 2);
+  keeper.stamp(agent::compute, frames[2], false);  // later than the event
+  keeper.follow(agent::to_host, frames[0], frames[0].users, wait_cause::other);
+  CHECK(backend.count(call::kind::record) == 1);
+  keeper.follow(agent::to_host, frames[2], frames[2].users, wait_cause::other);
+  CHECK(backend.count(call::kind::record) == 2);
+}
+
+TEST_CASE("nothing is waited for twice, and nobody waits for itself or for the caller", "[manager]")
+{
+  listening_backend backend;
+  fence_keeper<listening_backend> keeper{backend};
+  fence frame;
+  backend.work(agent::to_device);
+  keeper.stamp_copy(keeper.copied(agent::to_device), frame, true);
+  backend.heard.clear();
+  keeper.follow(agent::to_device, frame, frame.users, wait_cause::other);
+  CHECK(backend.heard.empty());
+  keeper.follow(agent::compute, frame, frame.writers, wait_cause::other);
+  keeper.follow(agent::compute, frame, frame.users, wait_cause::other);
+  CHECK(backend.count(call::kind::wait) == 1);
+  fence untouched;
+  keeper.stamp(agent::host, untouched, true);
+  CHECK((untouched.users == 0 && untouched.writers == 0));
+}
+
+TEST_CASE("waits of the caller are counted by cause and forgotten by the frame", "[manager]")
+{
+  listening_backend backend;
+  fence_keeper<listening_backend> keeper{backend};
+  fence frame;
+  keeper.stamp_copy(keeper.copied(agent::to_device), frame, true);
+  keeper.stamp(agent::compute, frame, false);
+  keeper.follow(agent::compute, frame, frame.writers, wait_cause::demand_miss);
+  CHECK(keeper.waits(wait_cause::demand_miss) == 0);  // the caller did not wait
+  keeper.follow(agent::host, frame, frame.writers, wait_cause::demand_miss);
+  CHECK(keeper.waits(wait_cause::demand_miss) == 1);
+  CHECK(frame.writers == 0);
+  CHECK(frame.users != 0);  // the reader is still there
+  keeper.follow(agent::host, frame, frame.users, wait_cause::optimizer_input);
+  CHECK((keeper.waits(wait_cause::optimizer_input) == 1 && keeper.waits(wait_cause::other) == 0));
+  CHECK(frame.users == 0);
+  keeper.follow(agent::host, frame, frame.users, wait_cause::other);
+  CHECK(keeper.waits(wait_cause::other) == 0);
+}
+
+TEST_CASE("a wait that fails is made again by the next who asks", "[manager]")
+{
+  for (const std::uint64_t failing : {0u, 1u}) {
+    listening_backend backend;
+    fence_keeper<listening_backend> keeper{backend};
+    fence frame;
+    const std::uint64_t number = backend.work(agent::compute);
+    keeper.stamp(agent::compute, frame, true);
+    backend.fail_in = failing;  // the record, or the wait
+    CHECK_THROWS_AS(keeper.follow(agent::to_host, frame, frame.writers, wait_cause::other), device_error);
+    keeper.follow(agent::to_host, frame, frame.writers, wait_cause::other);
+    CHECK(backend.knows(agent::to_host, agent::compute) >= number);
+  }
+}

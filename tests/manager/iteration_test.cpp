@@ -1,0 +1,193 @@
+#include <chunkmem/manager/iteration.hpp>
+
+#include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/manager/manager.hpp>
+#include <support/catch.hpp>
+
+#include <memory>
+#include <stdexcept>
+
+namespace cm = chunkmem;
+using namespace cm::literals;
+using arena = cm::backend::host_arena;
+using arena_manager = cm::manager<arena>;
+
+namespace {
+
+/// Eight weights of a chunk each, on a device of three.
+struct fixture {
+  fixture()
+  {
+    for (std::uint32_t at = 0; at < 8; ++at)
+      for (float& value : m->acquire(weights.slice(at), cm::access::write).span()) value = static_cast<float>(at);
+  }
+  void walk(std::uint32_t count = 8)
+  {
+    for (std::uint32_t at = 0; at < count; ++at) CHECK(m->acquire(weights.slice(at), cm::access::read).span()[0] == static_cast<float>(at));
+  }
+  void run(std::string_view name, std::uint32_t count = 8)
+  {
+    auto scope = m->iteration(name);
+    walk(count);
+  }
+
+  arena memory{{.device_capacity = 12_KiB, .host_capacity = 64_KiB}};
+  std::unique_ptr<arena_manager> m = std::make_unique<arena_manager>(memory, cm::manager_options{.chunk_bytes = 4_KiB});
+  cm::stacked<float> weights = m->add_stacked<float>(8, {1024}, cm::role::parameter);
+};
+
+}  // namespace
+
+TEST_CASE("an iteration is recorded once and then followed", "[manager]")
+{
+  fixture it;
+  it.run("train");
+  CHECK(it.m->drifted());  // there was nothing to repeat
+  for (int step = 0; step < 4; ++step) {
+    it.run("train");
+    CHECK(!it.m->drifted());
+  }
+  CHECK(it.m->report().iterations == 5);
+  CHECK(it.m->report().divergences == 0);
+}
+
+TEST_CASE("an iteration that differs is counted once and becomes the record", "[manager]")
+{
+  fixture it;
+  for (int step = 0; step < 3; ++step) it.run("train");
+  it.run("train", 5);  // shorter
+  CHECK(it.m->drifted());
+  CHECK(it.m->report().divergences == 1);
+  it.run("train", 5);
+  CHECK(!it.m->drifted());
+  {
+    auto scope = it.m->iteration();  // other accesses in the middle, many of them
+    it.walk(3);
+    for (std::uint32_t at = 8; at-- > 0;) CHECK(it.m->acquire(it.weights.slice(at), cm::access::read).span()[9] == static_cast<float>(at));
+    it.walk(5);
+  }
+  CHECK(it.m->drifted());
+  CHECK(it.m->report().divergences == 2);
+}
+
+TEST_CASE("evaluation under its own name does not disturb the record of training", "[manager]")
+{
+  fixture it;
+  for (int step = 0; step < 6; ++step) {
+    it.run("train");
+    if (step % 2 == 1) it.run("eval", 4);
+  }
+  CHECK(it.m->report().divergences == 0);
+  CHECK(it.m->report().iterations == 9);
+}
+
+TEST_CASE("accesses between iterations belong to none", "[manager]")
+{
+  fixture it;
+  for (int step = 0; step < 5; ++step) {
+    it.run("train");
+    it.walk(static_cast<std::uint32_t>(step) % 3 + 1);
+  }
+  CHECK(it.m->report().divergences == 0);
+}
+
+TEST_CASE("an iteration that an exception ends keeps its record", "[manager]")
+{
+  fixture it;
+  for (int step = 0; step < 3; ++step) it.run("train");
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    try {
+      auto scope = it.m->iteration();
+      it.walk(static_cast<std::uint32_t>(attempt) * 2 + 1);
+      throw std::runtime_error{"interrupted"};
+    } catch (const std::runtime_error&) {
+    }
+    it.run("train");
+    CHECK(!it.m->drifted());
+  }
+  CHECK(it.m->report().divergences == 0);
+}
+
+TEST_CASE("an exception in the first iteration leaves nothing recorded", "[manager]")
+{
+  fixture it;
+  try {
+    auto scope = it.m->iteration();
+    it.walk(2);
+    throw std::runtime_error{"interrupted"};
+  } catch (const std::runtime_error&) {
+  }
+  it.run("train");
+  it.run("train");
+  CHECK(!it.m->drifted());
+  CHECK(it.m->report().divergences == 0);
+}
+
+TEST_CASE("an iteration that ends while another exception is handled is complete", "[manager]")
+{
+  fixture it;
+  for (int step = 0; step < 3; ++step) {
+    try {
+      throw std::runtime_error{"elsewhere"};
+    } catch (const std::runtime_error&) {
+      it.run("train");
+    }
+  }
+  CHECK(!it.m->drifted());
+}
+
+TEST_CASE("an iteration inside an iteration is refused and harms nothing", "[manager]")
+{
+  fixture it;
+  auto scope = it.m->iteration();
+  CHECK_THROWS_AS(it.m->iteration(), cm::usage_error);
+  CHECK_THROWS_AS(it.m->iteration("eval"), cm::usage_error);
+  it.walk();
+  scope.end();
+  scope.end();  // the second time does nothing
+  it.run("train");
+  CHECK(!it.m->drifted());
+}
+
+TEST_CASE("passes name a micro-batch that the iteration has", "[manager]")
+{
+  fixture it;
+  CHECK_THROWS_AS(it.m->iteration("train", 0), cm::usage_error);
+  CHECK_THROWS_AS(it.m->iteration("train", 70'000), cm::usage_error);
+  auto scope = it.m->iteration("train", 2);
+  scope.pass(cm::pass::forward, 1);
+  CHECK_THROWS_AS(scope.pass(cm::pass::forward, 2), cm::usage_error);
+  it.walk(1);
+  CHECK(it.m->state_of(it.weights.slice(0)) == cm::tensor_state::hold_after_forward);
+  scope.pass(cm::pass::backward);
+  it.walk(1);
+  CHECK(it.m->state_of(it.weights.slice(0)) == cm::tensor_state::hold_after_backward);
+  scope.end();
+  CHECK(it.m->state_of(it.weights.slice(0)) == cm::tensor_state::hold);
+  CHECK_THROWS_AS(scope.pass(cm::pass::forward), cm::usage_error);
+}
+
+TEST_CASE("an iteration that outlives its manager says so", "[manager]")
+{
+  fixture it;
+  auto scope = it.m->iteration();
+  it.walk();
+  it.m.reset();
+  CHECK_THROWS_AS(scope.pass(cm::pass::forward), cm::usage_error);
+  scope.end();
+}
+
+TEST_CASE("a pin that lives across iterations keeps its chunk and their records", "[manager]")
+{
+  fixture it;
+  auto held = it.m->acquire(it.weights.slice(7), cm::access::read);
+  for (int step = 0; step < 4; ++step) {
+    it.run("train", 7);
+    CHECK(held.span()[1023] == 7.0F);
+    held = it.m->acquire(it.weights.slice(7), cm::access::read);
+  }
+  held.release();
+  it.run("train", 7);
+  CHECK(!it.m->drifted());
+  CHECK(it.m->report().divergences == 0);
+}

@@ -1,0 +1,80 @@
+#include <chunkmem/manager/manager.hpp>
+
+#include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/chunkmem.hpp>
+#include <chunkmem/eviction/lru.hpp>
+#include <chunkmem/tensor/inference_rules.hpp>
+#include <chunkmem/trace/counter_sink.hpp>
+#include <chunkmem/transfer/no_prefetch.hpp>
+#include <support/catch.hpp>
+
+#include <concepts>
+
+namespace cm = chunkmem;
+using namespace cm::literals;
+using arena = cm::backend::host_arena;
+
+// The order of policies never makes a new type, and a default that is named is the default.
+static_assert(std::same_as<cm::manager<arena, cm::eviction::lru, cm::transfer::no_prefetch>,
+                           cm::manager<arena, cm::transfer::no_prefetch, cm::eviction::lru>>);
+static_assert(std::same_as<cm::manager<arena>, cm::manager<arena, cm::eviction::belady>>);
+static_assert(std::same_as<cm::manager<arena>, cm::manager<arena, cm::transfer::lookahead, cm::append_layout, cm::training_rules,
+                                                           cm::placement::host_first, cm::trace::null_sink, cm::copy_mover>>);
+static_assert(!std::same_as<cm::manager<arena>, cm::manager<arena, cm::eviction::lru>>);
+static_assert(std::same_as<cm::manager<arena, cm::inference_rules, cm::eviction::lru, cm::trace::counter_sink>,
+                           cm::manager<arena, cm::trace::counter_sink, cm::inference_rules, cm::eviction::lru>>);
+
+TEST_CASE("make_manager takes the types of the policies it is given", "[manager]")
+{
+  arena memory{{.device_capacity = 12_KiB, .host_capacity = 64_KiB}};
+  cm::trace::counter_totals totals;
+  cm::transfer::lookahead ahead;
+  ahead.window = 3;
+  auto m = cm::make_manager(memory, {.chunk_bytes = 4_KiB}, cm::trace::counter_sink{totals}, ahead);
+  static_assert(std::same_as<decltype(m), cm::manager<arena, cm::transfer::lookahead, cm::trace::counter_sink>>);
+  const auto weights = m.add_stacked<float>(6, {1024}, cm::role::parameter);
+  for (std::uint32_t at = 0; at < 6; ++at)
+    for (float& value : m.acquire(weights.slice(at), cm::access::write).span()) value = 1;
+  for (int step = 0; step < 3; ++step) {
+    auto scope = m.iteration();
+    for (std::uint32_t at = 0; at < 6; ++at) {
+      const auto pin = m.acquire(weights.slice(at), cm::access::read);
+      const auto lease = m.lease(cm::tier::device, 256_B);
+    }
+  }
+  using cm::happening;
+  const cm::report seen = m.report();
+  CHECK(totals[happening::load].count == seen.loads);
+  CHECK(totals[happening::load].bytes == seen.loaded.count());
+  CHECK(totals[happening::write_back].count == seen.write_backs);
+  CHECK(totals[happening::write_back].bytes == seen.written_back.count());
+  CHECK(totals[happening::evict].count == seen.evictions);
+  CHECK(totals[happening::iteration].count == 3);
+  CHECK(totals[happening::lease].count == 18);
+  CHECK(totals[happening::lease_end].count == 18);
+  CHECK(totals[happening::lease].bytes == totals[happening::lease_end].bytes);
+  CHECK(totals[happening::divergence].count == seen.divergences);
+  CHECK(totals[happening::replan].count == seen.replans);
+  CHECK(seen.loads > 0);
+}
+
+TEST_CASE("policies that need settings are given by value, in any order", "[manager]")
+{
+  arena memory{{.device_capacity = 12_KiB, .host_capacity = 64_KiB}};
+  cm::trace::counter_totals totals;
+  using counted = cm::manager<arena, cm::trace::counter_sink, cm::eviction::lru>;
+  counted m{memory, {.chunk_bytes = 4_KiB}, cm::eviction::lru{}, cm::trace::counter_sink{totals}};
+  const auto weight = m.add<float>({10}, cm::role::buffer);
+  { const auto pin = m.acquire(weight, cm::access::write); }
+  CHECK(m.acquire(weight, cm::access::read, cm::at::host).size() == 10);
+  CHECK(totals[cm::happening::write_back].count == 1);
+}
+
+TEST_CASE("the umbrella header is enough for a quick start", "[manager]")
+{
+  arena memory{{.device_capacity = 1_MiB, .host_capacity = 1_MiB}};
+  cm::manager<arena> m{memory, {.chunk_bytes = 64_KiB}};
+  const auto weight = m.add<float>({100, 100}, cm::role::parameter);
+  for (float& value : m.acquire(weight, cm::access::write).span()) value = 2;
+  CHECK(m.acquire(weight, cm::access::read).span()[9'999] == 2.0F);
+}

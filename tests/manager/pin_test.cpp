@@ -1,0 +1,163 @@
+#include <chunkmem/manager/pin.hpp>
+
+#include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/backend/simulated.hpp>
+#include <chunkmem/manager/manager.hpp>
+#include <support/catch.hpp>
+
+#include <memory>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+namespace cm = chunkmem;
+using namespace cm::literals;
+using Catch::Matchers::ContainsSubstring;
+using arena = cm::backend::host_arena;
+using arena_manager = cm::manager<arena>;
+using pin = arena_manager::pin_type<float>;
+
+static_assert(!std::is_copy_constructible_v<pin> && std::is_nothrow_move_constructible_v<pin> && std::is_nothrow_move_assignable_v<pin>);
+
+namespace {
+
+struct fixture {
+  arena memory{{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};
+  std::unique_ptr<arena_manager> m = std::make_unique<arena_manager>(memory, cm::manager_options{.chunk_bytes = 4_KiB});
+  cm::tensor<float> weight = m->add<float>({512}, cm::role::parameter);
+  cm::tensor<float> other = m->add<float>({512}, cm::role::parameter);
+};
+
+}  // namespace
+
+TEST_CASE("a pin gives its elements until it is released, then a typed error", "[manager]")
+{
+  fixture it;
+  auto held = it.m->acquire(it.weight, cm::access::write);
+  CHECK(held.size() == 512);
+  CHECK(held.span().size() == 512);
+  CHECK(held.data() == held.span().data());
+  CHECK(held.is_live());
+  held.release();
+  held.release();  // the second time does nothing
+  CHECK(!held.is_live());
+  CHECK_THROWS_AS(held.data(), cm::usage_error);
+  CHECK_THROWS_AS(held.span(), cm::usage_error);
+  CHECK_THROWS_AS(held.size(), cm::usage_error);
+  CHECK_THROWS_WITH(held.data(), ContainsSubstring("after it was released"));
+  CHECK(it.m->state_of(it.weight) == cm::tensor_state::hold);
+}
+
+TEST_CASE("a pin that was moved from is empty, and the other one holds", "[manager]")
+{
+  fixture it;
+  auto first = it.m->acquire(it.weight, cm::access::write);
+  auto second = std::move(first);
+  CHECK_THROWS_AS(first.span(), cm::usage_error);
+  CHECK(second.span().size() == 512);
+  CHECK(it.m->state_of(it.weight) == cm::tensor_state::compute);
+  second = it.m->acquire(it.other, cm::access::write);  // lets go of the weight
+  CHECK(it.m->state_of(it.weight) == cm::tensor_state::hold);
+  CHECK(it.m->state_of(it.other) == cm::tensor_state::compute);
+  second = pin{};
+  CHECK(it.m->state_of(it.other) == cm::tensor_state::hold);
+  CHECK_THROWS_AS(pin{}.data(), cm::usage_error);
+  CHECK_THROWS_AS(pin{}.size(), cm::usage_error);
+}
+
+TEST_CASE("a tensor is in use until its last pin ends", "[manager]")
+{
+  fixture it;
+  { const auto filled = it.m->acquire(it.weight, cm::access::write); }
+  auto first = it.m->acquire(it.weight, cm::access::read);
+  auto second = it.m->acquire(it.weight, cm::access::read);
+  first.release();
+  CHECK(it.m->state_of(it.weight) == cm::tensor_state::compute);
+  CHECK_THROWS_AS(it.m->drop(it.weight), cm::usage_error);
+  CHECK(second.span().size() == 512);
+  second.release();
+  CHECK(it.m->state_of(it.weight) == cm::tensor_state::hold);
+  it.m->drop(it.weight);
+  CHECK(it.m->state_of(it.weight) == cm::tensor_state::free);
+}
+
+TEST_CASE("pins and leases that outlive their manager say so and leak nothing", "[manager]")
+{
+  fixture it;
+  auto held = it.m->acquire(it.weight, cm::access::write);
+  auto gradient = it.m->gradient(it.other);
+  auto lease = it.m->lease(cm::tier::device, 1_KiB);
+  std::optional<pin> kept{std::move(held)};
+  it.m.reset();
+  CHECK_THROWS_WITH(kept->data(), ContainsSubstring("outlived its manager"));
+  CHECK_THROWS_AS(kept->size(), cm::usage_error);
+  CHECK_THROWS_AS(gradient.span(), cm::usage_error);
+  CHECK_THROWS_AS(lease.data(), cm::usage_error);
+  CHECK_THROWS_AS(lease.size(), cm::usage_error);
+  CHECK_THROWS_AS(lease.span<float>(), cm::usage_error);
+  kept.reset();
+  auto moved = std::move(lease);
+  CHECK(!moved.is_live());
+}
+
+TEST_CASE("a gradient starts at beta 0 and adds from then on", "[manager]")
+{
+  fixture it;
+  { const auto filled = it.m->acquire(it.weight, cm::access::write); }
+  auto held = it.m->acquire(it.weight, cm::access::read);
+  CHECK(!it.m->has_gradient(it.weight));
+  {
+    const auto gradient = it.m->gradient(std::move(held));
+    CHECK(gradient.beta() == 0.0F);
+    CHECK(gradient.span().size() == 512);
+  }
+  CHECK_THROWS_AS(held.data(), cm::usage_error);  // spent
+  CHECK(it.m->has_gradient(it.weight));
+  CHECK(it.m->gradient(it.weight).beta() == 1.0F);
+  it.m->drop_gradient(it.weight);
+  CHECK(!it.m->has_gradient(it.weight));
+  it.m->drop_gradient(it.weight);  // not there: passed over
+  CHECK(it.m->gradient(it.weight).beta() == 0.0F);
+  it.m->drop_gradients();
+  CHECK(!it.m->has_gradient(it.weight));
+}
+
+TEST_CASE("a gradient is asked for with a pin of a parameter only", "[manager]")
+{
+  fixture it;
+  const auto buffer = it.m->add<float>({16}, cm::role::buffer);
+  { const auto filled = it.m->acquire(buffer, cm::access::write); }
+  CHECK_THROWS_AS(it.m->gradient(it.m->acquire(buffer, cm::access::read)), cm::usage_error);
+  CHECK_THROWS_AS(it.m->gradient(pin{}), cm::usage_error);
+  CHECK(it.m->state_of(buffer) == cm::tensor_state::hold);
+}
+
+TEST_CASE("the elements of a lease lie in the budget and go with it", "[manager]")
+{
+  fixture it;
+  const auto before = it.m->report().in_use[cm::tier::device];
+  {
+    const auto lease = it.m->lease(cm::tier::device, 1000_B);
+    CHECK(lease.size() == 1024_B);  // whole units of alignment
+    CHECK(lease.span<float>().size() == 256);
+    CHECK(it.m->report().in_use[cm::tier::device] == before + 1_KiB);
+  }
+  CHECK(it.m->report().in_use[cm::tier::device] == before);
+  CHECK_THROWS_AS(it.m->lease(cm::tier::device, 0_B), cm::usage_error);
+  CHECK_THROWS_AS(it.m->lease(cm::tier::disk, 1_KiB), cm::usage_error);
+  CHECK_THROWS_AS(it.m->lease(cm::tier::device, 65_KiB), cm::out_of_memory);
+  CHECK_THROWS_AS(it.m->lease(cm::tier::host, cm::bytes{UINT64_MAX - 300}), cm::out_of_memory);
+  CHECK_THROWS_AS(it.m->lease(cm::tier::device, cm::bytes{UINT64_MAX}), cm::size_overflow);
+}
+
+TEST_CASE("the calling thread gets no span of memory that it cannot read", "[manager]")
+{
+  cm::backend::simulated memory{{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};
+  cm::manager<cm::backend::simulated> m{memory, {.chunk_bytes = 4_KiB}};
+  const auto weight = m.add<float>({512}, cm::role::parameter);
+  auto held = m.acquire(weight, cm::access::write, cm::agent::compute);
+  CHECK(held.data() != nullptr);
+  CHECK_THROWS_WITH(held.span(), ContainsSubstring("device memory"));
+  held.release();
+  CHECK(m.acquire(weight, cm::access::read, cm::at::host).size() == 512);
+}

@@ -1,0 +1,178 @@
+#include <chunkmem/manager/registry.hpp>
+
+#include <chunkmem/chunk/append_layout.hpp>
+#include <support/catch.hpp>
+#include <support/oracles/dice.hpp>
+
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace chunkmem;
+
+namespace {
+
+/// Every slot is aligned, inside its chunk and apart from the others; a chunk holds one list of one role.
+std::string mistake_in(const registry& it, std::uint64_t frame)
+{
+  std::map<std::uint32_t, std::vector<std::pair<std::uint64_t, std::uint64_t>>> taken;
+  std::map<std::uint32_t, std::set<std::string>> streams;
+  std::vector<std::uint64_t> used(it.frames_of_chunk().size(), 0);
+  for (std::uint32_t at = 0; at < it.slots().size(); ++at) {
+    const slot& place = it.slots()[at];
+    const auto [tensor, list] = it.describe(at);
+    if (tensor == tensor_id::none) return "a slot that belongs to nothing";
+    streams[place.chunk].insert(std::string{list} + "/" + std::string{name_of(it.info(tensor).part)});
+    if (it.chunk_of_slot()[at] != place.chunk) return "a slot with two chunks";
+    if (place.offset % 256 != 0) return "a slot is not aligned";
+    if (place.chunk >= used.size() || place.offset + place.size > it.frames_of_chunk()[place.chunk] * frame)
+      return "a slot reaches beyond its chunk";
+    for (const auto& [begin, end] : taken[place.chunk])
+      if (begin < place.offset + place.size && place.offset < end) return "two slots share a byte";
+    taken[place.chunk].emplace_back(place.offset, place.offset + place.size);
+    used[place.chunk] = std::max(used[place.chunk], (place.offset + place.size + 255) / 256 * 256);
+  }
+  for (const auto& [chunk, kinds] : streams)
+    if (kinds.size() != 1) return "two lists or roles share a chunk";
+  if (streams.size() != used.size()) return "an empty chunk";
+  return std::equal(used.begin(), used.end(), it.used().begin(), it.used().end()) ? "" : "used bytes are wrong";
+}
+
+/// Two bf16 parameters around a buffer, with a list of fp32.
+registry small()
+{
+  registry it;
+  it.add({10}, dtype::bfloat16, role::parameter, group_id{0});
+  it.add({300}, dtype::float32, role::buffer, group_id{0});
+  it.add({5, 4}, dtype::bfloat16, role::parameter, group_id{2});
+  it.add_list({.name = "adam/momentum"});
+  it.add_list({.name = "adam/variance"});
+  return it;
+}
+
+}  // namespace
+
+TEST_CASE("random models are placed without a shared byte, each list and role in chunks of its own", "[manager]")
+{
+  for (std::uint64_t seed = 1; seed <= 150; ++seed) {
+    support::dice dice{seed};
+    registry it;
+    const std::uint32_t tensors = dice.between(1, 20);
+    const role roles[] = {role::parameter, role::parameter, role::buffer, role::activation};
+    for (std::uint32_t at = 0; at < tensors; ++at) {
+      const dtype types[] = {dtype::float32, dtype::bfloat16, dtype::uint8, dtype::int64};
+      CHECK(it.add({dice.between(1, 400), dice.between(1, 4)}, types[dice.below(4)], roles[dice.below(4)], group_id{0}) == at);
+    }
+    const std::uint32_t lists = dice.below(4);
+    const char* const names[] = {"a", "b", "c"};
+    for (std::uint32_t at = 0; at < lists; ++at) CHECK(it.add_list({.name = names[at]}) == list_id{at + 2});
+    const std::uint64_t frame = 256 * std::uint64_t{dice.between(1, 12)};
+    it.seal<append_layout>(bytes{frame});
+    if (const std::string wrong = mistake_in(it, frame); !wrong.empty()) FAIL("seed " << seed << ": " << wrong);
+    std::set<std::uint32_t> slots;
+    for (std::uint32_t id = 0; id < tensors; ++id) {
+      const tensor_info& info = it.info(tensor_id{id});
+      const std::uint64_t count = info.extents.elements();
+      slots.insert(it.value_slot(tensor_id{id}));
+      if (it.slots()[it.value_slot(tensor_id{id})].size != count * size_of(info.type)) FAIL("seed " << seed << ": a wrong size");
+      if (info.part != role::parameter) continue;
+      if (it.gradient_of(it.value_slot(tensor_id{id})) != it.slot_in(tensor_id{id}, gradient_list)) FAIL("seed " << seed);
+      for (std::uint32_t list = 1; list < it.lists(); ++list) {
+        const slot& place = it.slots()[it.slot_in(tensor_id{id}, list_id{list})];
+        slots.insert(it.slot_in(tensor_id{id}, list_id{list}));
+        if (place.size != count * (list == 1 ? size_of(info.type) : 4)) FAIL("seed " << seed << ": a list of a wrong size");
+        if (place.starts_at_zero != (list > 1)) FAIL("seed " << seed << ": lists of optimizers alone start at zero");
+      }
+    }
+    if (slots.size() != it.slots().size()) FAIL("seed " << seed << ": a slot without a name");
+  }
+}
+
+TEST_CASE("a registry names what belongs to each slot and counts bytes by role", "[manager]")
+{
+  registry it = small();
+  it.seal<append_layout>(bytes{1'024});
+  CHECK(it.slots().size() == 2 * 4 + 1);
+  CHECK(it.list("value") == value_list);
+  CHECK(it.list("adam/variance") == list_id{3});
+  CHECK_THROWS_AS(it.list("adam/master"), usage_error);
+  CHECK((it.is_value_of_parameter(1) && !it.is_value_of_parameter(2)));
+  CHECK(it.describe(it.value_slot(tensor_id{1})) == std::pair{tensor_id{1}, std::string_view{"value"}});
+  CHECK(it.describe(it.slot_in(tensor_id{2}, list_id{2})) == std::pair{tensor_id{2}, std::string_view{"adam/momentum"}});
+  CHECK(it.describe(999).first == tensor_id::none);
+  CHECK(it.bytes_of(role::parameter) == 60_B);
+  CHECK(it.bytes_of(role::gradient) == 60_B);
+  CHECK(it.bytes_of(role::optimizer_state) == 2 * 120_B);
+  CHECK(it.bytes_of(role::buffer) == 1'200_B);
+  CHECK(it.type_in(tensor_id{0}, gradient_list) == dtype::bfloat16);
+  CHECK(it.type_in(tensor_id{0}, list_id{2}) == dtype::float32);
+}
+
+TEST_CASE("declarations that cannot be are refused and change nothing", "[manager]")
+{
+  registry it = small();
+  CHECK_THROWS_AS(it.add({1}, dtype::float32, role::gradient, group_id{0}), usage_error);
+  CHECK_THROWS_AS(it.add({1}, dtype::float32, role::optimizer_state, group_id{0}), usage_error);
+  CHECK_THROWS_AS(it.add({UINT64_MAX}, dtype::float32, role::parameter, group_id{0}), size_overflow);
+  for (const char* const taken : {"value", "gradient", "adam/momentum"}) CHECK_THROWS_AS(it.add_list({.name = taken}), usage_error);
+  CHECK((it.tensors() == 3 && it.lists() == 4));
+  it.seal<append_layout>(bytes{1'024});
+  CHECK(mistake_in(it, 1'024).empty());
+  CHECK_THROWS_AS(it.add({1}, dtype::float32, role::parameter, group_id{0}), usage_error);
+  CHECK_THROWS_AS(it.add_list({.name = "late"}), usage_error);
+  CHECK((it.tensors() == 3 && it.lists() == 4));
+}
+
+TEST_CASE("a seal that fails seals nothing and may be tried again", "[manager]")
+{
+  registry it = small();
+  CHECK_THROWS_AS(it.seal<append_layout>(bytes{1'000}), usage_error);
+  CHECK_FALSE(it.is_sealed());
+  it.seal<append_layout>(bytes{512});
+  CHECK(it.is_sealed());
+  CHECK(mistake_in(it, 512).empty());
+  registry large;
+  large.add({UINT64_MAX / 2}, dtype::uint8, role::parameter, group_id{0});
+  large.add_list({.name = "adam/momentum"});  // four bytes for each of them do not fit
+  CHECK_THROWS_AS(large.seal<append_layout>(bytes{512}), size_overflow);
+  CHECK_FALSE(large.is_sealed());
+}
+
+TEST_CASE("lists that are exchanged exchange places and keep their names", "[manager]")
+{
+  registry it = small();
+  CHECK_THROWS_AS(it.exchange(list_id{2}, list_id{3}, [](std::uint32_t, std::uint32_t) {}), usage_error);
+  it.seal<append_layout>(bytes{1'024});
+  const std::vector<slot> before = it.slots();
+  const std::uint32_t left = it.slot_in(tensor_id{2}, list_id{2});
+  const std::uint32_t right = it.slot_in(tensor_id{2}, list_id{3});
+  it.slots()[left].next_moment = 7;
+  it.slots()[right].next_moment = 9;
+  it.slots()[left].state = tensor_state::hold;
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> told;
+  it.exchange(list_id{2}, list_id{3}, [&](std::uint32_t a, std::uint32_t b) { told.emplace_back(a, b); });
+  CHECK(told == std::vector<std::pair<std::uint32_t, std::uint32_t>>{{left - 1, right - 1}, {left, right}});
+  CHECK((it.slots()[left].chunk == before[right].chunk && it.slots()[right].chunk == before[left].chunk));
+  CHECK((it.slots()[left].next_moment == 7 && it.slots()[right].next_moment == 9));
+  CHECK((it.slots()[right].state == tensor_state::hold && it.slots()[left].state == tensor_state::free));
+  CHECK(it.chunk_of_slot()[left] == it.slots()[left].chunk);
+  CHECK(mistake_in(it, 1'024).empty());
+}
+
+TEST_CASE("an exchange that cannot be changes nothing", "[manager]")
+{
+  registry it = small();
+  it.seal<append_layout>(bytes{1'024});
+  const auto count = [&](list_id a, list_id b) {
+    int told = 0;
+    CHECK_THROWS_AS(it.exchange(a, b, [&](std::uint32_t, std::uint32_t) { ++told; }), usage_error);
+    return told;
+  };
+  CHECK(count(value_list, list_id{2}) == 0);   // another element type
+  CHECK(count(list_id{2}, list_id{99}) == 0);  // no such list
+  it.slots()[it.slot_in(tensor_id{2}, list_id{3})].pins = 1;
+  CHECK(count(list_id{2}, list_id{3}) == 0);
+  CHECK(mistake_in(it, 1'024).empty());
+}

@@ -1,0 +1,117 @@
+#include <chunkmem/manager/rehearsal_log.hpp>
+
+#include <chunkmem/chunk/append_layout.hpp>
+#include <chunkmem/tensor/training_rules.hpp>
+#include <support/catch.hpp>
+
+#include <string>
+#include <vector>
+
+using namespace chunkmem;
+
+namespace {
+
+/// Two parameters with a momentum each: slots 0 and 1 are values, 2 and 3 gradients, 4 and 5 momenta.
+struct set_up {
+  set_up()
+  {
+    tensors.add({4}, dtype::float32, role::parameter, group_id{0});
+    tensors.add({4}, dtype::float32, role::parameter, group_id{0});
+    tensors.add_list({.name = "sgd/momentum"});
+    tensors.seal<append_layout>(bytes{1'024});
+  }
+  void use(std::uint32_t slot, entry_kind kind) { log.release(slot, log.acquire(slot, kind), log.serial()); }
+  std::vector<entry_kind> kinds()
+  {
+    std::vector<entry_kind> result;
+    for (const access_entry& it : log.record().entries()) result.push_back(it.kind);
+    return result;
+  }
+
+  registry tensors;
+  rehearsal_log<training_rules> log;
+};
+
+}  // namespace
+
+TEST_CASE("a rehearsal writes down what was done and puts the states back", "[manager]")
+{
+  set_up it;
+  it.tensors.slots()[0].state = tensor_state::hold;
+  it.log.begin(it.tensors);
+  CHECK(it.log.is_running());
+  it.use(0, entry_kind::read);
+  it.use(2, entry_kind::write);
+  const std::uint32_t lease = it.log.lease(entry_kind::lease_device, 512);
+  it.log.drop(2);
+  it.log.end_lease(lease, it.log.serial());
+  it.log.end();
+  CHECK_FALSE(it.log.is_running());
+  CHECK(it.kinds() == std::vector<entry_kind>{entry_kind::read, entry_kind::write, entry_kind::lease_device, entry_kind::drop});
+  CHECK(it.log.record().details()[2].bytes == 512);
+  CHECK(it.log.record().details()[2].until == 4);
+  CHECK(it.log.record().details()[0].until == 1);
+  CHECK(it.tensors.slots()[0].state == tensor_state::hold);
+  CHECK((it.tensors.slots()[2].state == tensor_state::free && it.tensors.slots()[2].pins == 0));
+}
+
+TEST_CASE("what is read before it was written was filled before the step", "[manager]")
+{
+  set_up it;
+  it.log.begin(it.tensors);
+  it.use(0, entry_kind::read);
+  it.use(1, entry_kind::write);
+  it.use(1, entry_kind::read);
+  it.use(4, entry_kind::read_write_on_host);  // starts at zero: needs no filling
+  it.use(5, entry_kind::read);                // and its first read fills it
+  it.log.end();
+  CHECK(it.log.filled() == std::vector<std::uint8_t>{1, 0, 0, 0, 0, 0});
+  CHECK(it.kinds().back() == entry_kind::read_write);
+}
+
+TEST_CASE("mistakes that the rules know are found in a rehearsal", "[manager]")
+{
+  using Catch::Matchers::ContainsSubstring;
+  set_up it;
+  it.log.begin(it.tensors);
+  const std::uint32_t held = it.log.acquire(0, entry_kind::write);
+  try {
+    it.log.drop(0);
+    FAIL("a pinned tensor was dropped");
+  } catch (const usage_error& refused) {
+    CHECK_THAT(refused.what(), ContainsSubstring("tensor 0 (value) is compute and cannot drop"));
+  }
+  CHECK_THROWS_AS(it.log.drop(3), usage_error);  // has no bytes
+  CHECK(it.log.record().size() == 1);
+  it.log.release(0, held, it.log.serial());
+  CHECK_NOTHROW(it.log.drop(0));
+  it.log.end();
+}
+
+TEST_CASE("a pin that outlives its rehearsal changes nothing", "[manager]")
+{
+  set_up it;
+  it.log.begin(it.tensors);
+  const std::uint32_t old = it.log.serial();
+  const std::uint32_t held = it.log.acquire(0, entry_kind::write);
+  const std::uint32_t lease = it.log.lease(entry_kind::lease_host, 256);
+  it.log.end();
+  it.log.release(0, held, old);
+  it.log.end_lease(lease, old);
+  it.log.begin(it.tensors);
+  CHECK(it.log.record().empty());
+  const std::uint32_t fresh = it.log.acquire(0, entry_kind::write);
+  it.log.release(0, held, old);
+  it.log.end_lease(lease, old);
+  CHECK(it.tensors.slots()[0].pins == 1);
+  CHECK(it.log.record().details()[fresh].until == entry_detail::never);
+  it.log.end();
+}
+
+TEST_CASE("a rehearsal while a pin is held is refused", "[manager]")
+{
+  set_up it;
+  it.tensors.slots()[1].pins = 1;
+  CHECK_THROWS_AS(it.log.begin(it.tensors), usage_error);
+  CHECK_FALSE(it.log.is_running());
+}

@@ -1,0 +1,124 @@
+#include <chunkmem/manager/rehearsal.hpp>
+
+#include <chunkmem/eviction/belady.hpp>
+#include <chunkmem/eviction/lru.hpp>
+#include <chunkmem/transfer/lookahead.hpp>
+#include <chunkmem/transfer/no_prefetch.hpp>
+#include <support/catch.hpp>
+#include <support/oracles/toy_core.hpp>
+
+#include <algorithm>
+
+using namespace chunkmem;
+using support::frame_bytes;
+
+namespace {
+
+/// The iteration runs with these frames from both starts: recorded once, then three times with the record known.
+template <class Eviction, class Transfer>
+bool runs(const support::toy_core& core, const support::random_iteration& it, std::uint64_t device, std::uint64_t host)
+{
+  for (const bool on_device : {false, true}) {
+    residency<Eviction> state;
+    core.shape(state, {{bytes{device * frame_bytes}, bytes{host * frame_bytes}, bytes{}}});
+    support::cell_memory memory{it.chunk_of_slot, state.space(tier::device).frames(), state.space(tier::host).frames()};
+    support::iteration_runner runner{it, state, memory};
+    try {
+      runner.fill(on_device);
+      runner.run(false);
+      for (int pass = 0; pass < 3; ++pass) {
+        if (pass == 0 || Transfer::plans) {
+          state.start_of(it.record);
+          state.tell_policy(it.record);
+        }
+        runner.run(true);
+      }
+    } catch (const out_of_memory&) {
+      return false;
+    }
+    if (!memory.mistake.empty()) FAIL(memory.mistake);
+  }
+  return true;
+}
+
+/// Most bytes that are pinned, or leased, at one moment of the device, by looking at every moment.
+std::uint64_t most_at_once(const support::random_iteration& it, bool leases_only)
+{
+  std::uint64_t most = 0;
+  for (std::uint32_t now = 0; now < it.record.size(); ++now) {
+    std::uint64_t held = 0;
+    std::vector<bool> counted(it.chunks(), false);
+    for (std::uint32_t at = 0; at <= now; ++at) {
+      const access_entry& entry = it.record.entries()[at];
+      if (it.record.details()[at].until <= now) continue;
+      if (entry.kind == entry_kind::lease_device) held += it.record.details()[at].bytes;
+      if (leases_only || !is_access(entry.kind) || place_of(entry.kind) == at::host) continue;
+      const std::uint32_t chunk = it.chunk_of_slot[entry.slot];
+      if (!counted[chunk]) held += it.frames_of_chunk[chunk] * frame_bytes;
+      counted[chunk] = true;
+    }
+    most = std::max(most, held);
+  }
+  return most;
+}
+
+template <class Eviction, class Transfer>
+void smallest_is_smallest(std::uint64_t first_seed)
+{
+  int tight = 0;
+  for (std::uint64_t seed = first_seed; seed < first_seed + 40; ++seed) {
+    INFO("seed " << seed);
+    support::dice dice{seed};
+    const support::iteration_traits traits{.entries = dice.between(1, 30), .longest_chunk = dice.between(1, 2)};
+    const support::random_iteration it = support::roll_toy_iteration(dice, traits);
+    const support::toy_core core{it.frames_of_chunk};
+    std::uint64_t all = 0;
+    for (const std::uint32_t frames : it.frames_of_chunk) all += frames;
+    const std::uint64_t limit = 2 * all + 8;
+    const std::uint64_t host = all + 1;
+    rehearsal<support::toy_core, Eviction, Transfer> trial{core, Eviction{}, it.record, it.filled};
+
+    std::uint64_t expected = 1;
+    while (expected <= limit && !runs<Eviction, Transfer>(core, it, expected, host)) ++expected;
+    REQUIRE(trial.smallest_device(frame_bytes, bytes{host * frame_bytes}, limit) == expected);
+    REQUIRE(trial.fits({{bytes{expected * frame_bytes}, bytes{host * frame_bytes}, bytes{}}}));
+    if (expected > 1) {
+      ++tight;
+      REQUIRE_FALSE(trial.fits({{bytes{(expected - 1) * frame_bytes}, bytes{host * frame_bytes}, bytes{}}}));
+    }
+    REQUIRE(trial.pinned_frames(frame_bytes) == (most_at_once(it, false) + frame_bytes - 1) / frame_bytes);
+    REQUIRE(trial.peak_leases() == most_at_once(it, true));
+
+    const std::uint64_t found = trial.smallest_host(frame_bytes, bytes{expected * frame_bytes}, host);
+    REQUIRE(runs<Eviction, Transfer>(core, it, expected, found));
+    if (found > 0) REQUIRE_FALSE(runs<Eviction, Transfer>(core, it, expected, found - 1));
+  }
+  CHECK(tight > 15);
+}
+
+}  // namespace
+
+TEST_CASE("the smallest capacities are those that trying each of them finds, lru on demand", "[manager]")
+{
+  smallest_is_smallest<eviction::lru, transfer::no_prefetch>(100);
+}
+
+TEST_CASE("the smallest capacities are those that trying each of them finds, belady ahead of time", "[manager]")
+{
+  smallest_is_smallest<eviction::belady, transfer::lookahead>(200);
+}
+
+TEST_CASE("a step that fits nowhere gives one more than the limit", "[manager]")
+{
+  support::record_builder build;
+  build.access(0);
+  build.access(1);
+  const support::toy_core core{{1, 1}};
+  const access_record record = build.finish({0, 1}, 2);
+  const std::vector<std::uint8_t> filled{1, 1};
+  rehearsal<support::toy_core, eviction::lru, transfer::no_prefetch> trial{core, {}, record, filled};
+  CHECK(trial.smallest_device(frame_bytes, bytes{2 * frame_bytes}, 1) == 2);
+  CHECK(trial.smallest_device(frame_bytes, bytes{2 * frame_bytes}, 9) == 2);
+  CHECK(trial.smallest_device(frame_bytes, bytes{2 * frame_bytes}, 9, 5) == 5);
+  CHECK(trial.pinned_frames(frame_bytes) == 2);
+}

@@ -1,0 +1,244 @@
+#pragma once
+
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/manager/residency.hpp>
+#include <support/oracles/random_iteration.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace support {
+
+/// A residency under random operations, legal ones only, beside memory that notices every wrong byte.
+template <class Eviction>
+class residency_trial {
+ public:
+  residency_trial(std::uint64_t seed, std::uint32_t longest_chunk, bool tight_host) : dice_{seed}
+  {
+    iteration_traits traits{.entries = 0, .longest_chunk = longest_chunk};
+    model_ = roll_iteration(dice_, traits);
+    std::uint32_t all = 0;
+    for (const std::uint32_t frames : model_.frames_of_chunk) all += frames;
+    const std::uint32_t device = dice_.between(1, all + 1);
+    const std::uint32_t host = tight_host ? dice_.between(1, all) : all + 2;
+    state_ = residency_for<Eviction>(model_, device, host);
+    memory_ = cell_memory{model_.chunk_of_slot, device, host};
+    live_.assign(model_.slots(), false);
+    frames_[chunkmem::tier::device] = device;
+    frames_[chunkmem::tier::host] = host;
+  }
+
+  /// One random operation and all checks. @return   what is wrong, or an empty text
+  std::string step()
+  {
+    using namespace chunkmem;
+    const residency<Eviction> before = state_;
+    try {
+      operate();
+    } catch (const out_of_memory& refused) {
+      ++shortages;
+      if (const std::string wrong = check_shortage(refused.shortage(), before); !wrong.empty()) return wrong;
+    }
+    return check();
+  }
+
+  /// Ends all pins and leases and reads every slot that holds bytes, where its chunk is.
+  std::string settle()
+  {
+    using namespace chunkmem;
+    while (!pins_.empty()) end_pin(pins_.size() - 1);
+    while (!leases_.empty()) end_lease(leases_.size() - 1);
+    for (std::uint32_t slot = 0; slot < model_.slots(); ++slot) {
+      const chunk& it = state_[model_.chunk_of_slot[slot]];
+      if (!live_[slot]) continue;
+      if (it.on_device()) memory_.read(slot, tier::device, it);
+      if (it.host_valid) memory_.read(slot, tier::host, it);
+    }
+    return check();
+  }
+
+  std::uint64_t shortages = 0;
+  [[nodiscard]] const cell_memory& memory() const { return memory_; }
+  [[nodiscard]] std::uint64_t reclaims() const { return state_.reclaims(); }
+
+ private:
+  struct held_pin {
+    std::uint32_t slot;
+    chunkmem::entry_kind kind;
+    std::uint32_t place;  // of its chunk, which must not move
+  };
+  struct held_lease {
+    chunkmem::tier where;
+    std::uint64_t begin;
+    std::uint64_t size;
+  };
+
+  void operate()
+  {
+    using namespace chunkmem;
+    const std::uint32_t what = dice_.below(20);
+    const std::uint32_t at = dice_.below(model_.chunks());
+    if (what < 9) return pin(dice_.below(model_.slots()));
+    if (what < 14 && !pins_.empty()) return end_pin(dice_.below(static_cast<std::uint32_t>(pins_.size())));
+    if (what == 14) return drop(dice_.below(model_.slots()));
+    if (what == 15) return lease();
+    if (what == 16 && !leases_.empty()) return end_lease(dice_.below(static_cast<std::uint32_t>(leases_.size())));
+    if (what == 17) (void)state_.try_evict(at, memory_);
+    if (what == 18) (void)state_.try_write_back(at, memory_);
+    const chunk& it = state_[at];
+    if (what == 19) (void)(state_.try_load(at, dice_.below(frames_[tier::device]), it.live > 0, memory_));
+  }
+
+  void pin(std::uint32_t slot)
+  {
+    using namespace chunkmem;
+    const chunk& it = state_[model_.chunk_of_slot[slot]];
+    const chunkmem::access how = live_[slot] ? static_cast<chunkmem::access>(dice_.below(3)) : access::write;
+    const bool host = dice_.one_in(3);
+    // The engine refuses these.
+    if (host ? it.device_pins > 0 && (writes(how) || !it.host_valid) : it.host_writers > 0 || (writes(how) && it.host_pins > 0)) return;
+    const entry_kind kind = kind_of(how, host ? at::host : at::device);
+    const tier where = host ? tier::host : tier::device;
+    asked_ = model_.chunk_of_slot[slot];
+    asked_frames_ = it.frames;
+    state_.acquire(slot, asked_, kind, access_record::never, moment{0}, memory_);
+    if (how != access::write) memory_.read(slot, where, it);
+    if (writes(how)) memory_.write(slot, where, it);
+    live_[slot] = true;
+    pins_.push_back({slot, kind, host ? it.host : it.device});
+  }
+
+  void end_pin(std::size_t which)
+  {
+    using namespace chunkmem;
+    std::swap(pins_[which], pins_.back());
+    const held_pin ended = pins_.back();
+    pins_.pop_back();
+    const std::uint32_t chunk = model_.chunk_of_slot[ended.slot];
+    const bool host = place_of(ended.kind) == at::host;
+    const bool writing = writes(access_of(ended.kind));
+    if (writing) memory_.write(ended.slot, host ? tier::host : tier::device, state_[chunk]);
+    host ? state_.unpin_host(chunk, writing) : state_.unpin_device(chunk);
+  }
+
+  void drop(std::uint32_t slot)
+  {
+    if (std::any_of(pins_.begin(), pins_.end(), [&](const held_pin& it) { return it.slot == slot; })) return;
+    state_.drop(slot, model_.chunk_of_slot[slot], memory_);
+    live_[slot] = false;
+  }
+
+  void lease()
+  {
+    using namespace chunkmem;
+    const tier where = dice_.one_in(3) ? tier::host : tier::device;
+    const std::uint64_t size = 256 * std::uint64_t{dice_.between(1, 5)};
+    asked_ = UINT32_MAX;
+    asked_frames_ = 0;
+    const std::uint64_t begin = state_.lease(where, size, memory_);
+    state_.space(where).for_frames(begin, size, [&](std::uint32_t frame) { memory_.scribble(where, frame); });
+    leases_.push_back({where, begin, size});
+  }
+
+  void end_lease(std::size_t which)
+  {
+    std::swap(leases_[which], leases_.back());
+    const held_lease ended = leases_.back();
+    leases_.pop_back();
+    state_.end_lease(ended.where, ended.begin, ended.size, memory_);
+  }
+
+  /// Some window of `count` frames holds nothing that must stay.
+  bool window_could_open(chunkmem::tier where, std::uint32_t count) const
+  {
+    const chunkmem::tier_space& space = state_.space(where);
+    for (std::uint32_t first = 0; first + count <= frames_[where]; ++first) {
+      bool possible = true;
+      for (std::uint32_t at = first; at < first + count; ++at) {
+        const std::uint32_t who = space.occupant(at);
+        if (who == chunkmem::tier_space::free_frame) continue;
+        possible = possible && who != chunkmem::tier_space::leased_frame && state_.may_leave(where, who);
+      }
+      if (possible) return true;
+    }
+    return false;
+  }
+
+  std::string check_shortage(const chunkmem::memory_shortage& said, const chunkmem::residency<Eviction>& before) const
+  {
+    using namespace chunkmem;
+    if (said.capacity != frames_[said.where] * frame_bytes) return "a shortage with another capacity";
+    if (said.needed < said.pinned || said.needed - said.pinned != said.requested) return "a shortage whose numbers do not add up";
+    if (said.where == tier::device && !state_.same_places(before)) return "a shortage on the device changed something";
+    if (asked_ != UINT32_MAX && said.where == tier::device && window_could_open(tier::device, asked_frames_))
+      return "a shortage on the device although a window could open";
+    const auto count = static_cast<std::uint32_t>(said.requested / frame_bytes);
+    if (asked_ != UINT32_MAX && said.where == tier::host && window_could_open(tier::host, count))
+      return "a shortage on the host although a window could open";
+    return {};
+  }
+
+  std::string check()
+  {
+    using namespace chunkmem;
+    if (!memory_.mistake.empty()) return memory_.mistake;
+    for (const tier where : {tier::device, tier::host}) {
+      std::vector<std::uint32_t> expected(frames_[where], tier_space::free_frame);
+      std::uint64_t bytes_held = 0;
+      for (std::uint32_t at = 0; at < state_.chunks(); ++at) {
+        const chunk& it = state_[at];
+        const std::uint32_t first = where == tier::device ? it.device : it.host;
+        if (first == chunk::nowhere) continue;
+        bytes_held += it.frames * frame_bytes;
+        for (std::uint32_t part = 0; part < it.frames; ++part) {
+          if (first + part >= expected.size() || expected[first + part] != tier_space::free_frame) return "two chunks share a frame";
+          expected[first + part] = at;
+        }
+      }
+      for (const held_lease& it : leases_) {
+        if (it.where != where) continue;
+        bytes_held += it.size;
+        state_.space(where).for_frames(it.begin, it.size, [&](std::uint32_t frame) {
+          if (expected[frame] < model_.chunks()) memory_.blame("a chunk and a lease share a frame");
+          expected[frame] = tier_space::leased_frame;
+        });
+      }
+      for (std::uint32_t frame = 0; frame < expected.size(); ++frame)
+        if (state_.space(where).occupant(frame) != expected[frame]) return "a tier does not know who is in a frame";
+      if (state_.space(where).in_use() != bytes_held || bytes_held > frames_[where] * frame_bytes) return "bytes were lost or exceeded";
+    }
+    std::map<std::uint32_t, std::uint32_t> live;
+    for (std::uint32_t slot = 0; slot < model_.slots(); ++slot) {
+      live[model_.chunk_of_slot[slot]] += live_[slot] ? 1 : 0;
+      if (state_.is_live(slot) != live_[slot]) return "a slot holds bytes, or not, against expectation";
+    }
+    for (const auto& [at, count] : live) {
+      const chunk& it = state_[at];
+      if (it.live != count) return "a chunk miscounts its live tensors";
+      if (count > 0 && !it.on_device() && !it.host_valid) return "a chunk with bytes is nowhere";
+      if (it.host_valid && it.host == chunk::nowhere) return "a valid host copy without a place";
+    }
+    for (const held_pin& it : pins_) {
+      const chunk& home = state_[model_.chunk_of_slot[it.slot]];
+      if (it.place != (place_of(it.kind) == at::host ? home.host : home.device)) return "a pinned chunk moved";
+    }
+    return memory_.mistake;
+  }
+
+  dice dice_;
+  random_iteration model_;
+  chunkmem::residency<Eviction> state_{};
+  cell_memory memory_{{}, 0, 0};
+  std::vector<bool> live_;
+  std::vector<held_pin> pins_;
+  std::vector<held_lease> leases_;
+  chunkmem::per_tier<std::uint32_t> frames_;
+  std::uint32_t asked_ = 0;
+  std::uint32_t asked_frames_ = 0;
+};
+
+}  // namespace support

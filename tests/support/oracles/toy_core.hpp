@@ -1,0 +1,49 @@
+#pragma once
+
+#include <chunkmem/chunk/append_layout.hpp>
+#include <chunkmem/manager/manager_options.hpp>
+#include <chunkmem/manager/registry.hpp>
+#include <chunkmem/manager/residency.hpp>
+#include <support/oracles/random_iteration.hpp>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace support {
+
+/// What a rehearsal asks of an engine, for a model in which each tensor has a chunk of its own.
+class toy_core {
+ public:
+  explicit toy_core(const std::vector<std::uint32_t>& frames_of_chunk)
+  {
+    for (const std::uint32_t frames : frames_of_chunk)
+      registry_.add({frames * frame_bytes}, chunkmem::dtype::uint8, chunkmem::role::buffer, chunkmem::group_id{0});
+    registry_.seal<chunkmem::append_layout>(chunkmem::bytes{frame_bytes});
+  }
+
+  [[nodiscard]] const chunkmem::registry& tensors() const { return registry_; }
+  template <class Eviction>
+  void shape(chunkmem::residency<Eviction>& target, chunkmem::per_tier<chunkmem::bytes> capacity) const
+  {
+    target.reset(registry_.frames_of_chunk(), static_cast<std::uint32_t>(registry_.slots().size()));
+    std::uint64_t all = 0;
+    for (const std::uint32_t frames : registry_.frames_of_chunk()) all += frames;
+    for (const chunkmem::tier where : {chunkmem::tier::device, chunkmem::tier::host})
+      target.space(where).reset(capacity[where], chunkmem::bytes{frame_bytes},
+                                static_cast<std::uint32_t>(std::min(capacity[where].count() / frame_bytes, all)));
+  }
+
+ private:
+  chunkmem::registry registry_;
+};
+
+/// A random iteration in which each chunk has one slot, as toy_core lays it out.
+inline random_iteration roll_toy_iteration(dice& dice, const iteration_traits& traits)
+{
+  for (;;) {
+    random_iteration it = roll_iteration(dice, traits);
+    if (it.slots() == it.chunks()) return it;
+  }
+}
+
+}  // namespace support

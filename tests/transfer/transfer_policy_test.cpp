@@ -1,0 +1,87 @@
+#include <chunkmem/transfer/transfer_policy.hpp>
+
+#include <conformance/transfer_policy.hpp>
+#include <support/catch.hpp>
+
+using namespace chunkmem;
+
+namespace {
+
+/// No more than the concept asks for: demand paging, written down.
+struct on_demand {
+  using policy_kind = transfer_kind;
+  static constexpr std::string_view name = "on_demand";
+  static constexpr bool plans = true;
+  void schedule(const transfer::schedule_input& input, std::vector<transfer::move>& actions)
+  {
+    actions.clear();
+    for (const transfer::move& it : input.demand)
+      if (it.kind != transfer::move_kind::vacate) actions.push_back(it);
+  }
+};
+static_assert(transfer_policy<on_demand>);
+
+struct without_schedule : on_demand {
+  void schedule(const transfer::schedule_input&, std::vector<transfer::move>&) = delete;
+};
+struct silent_about_plans : on_demand {
+ private:
+  using on_demand::plans;
+};
+struct of_another_kind : on_demand {
+  using policy_kind = eviction_kind;
+};
+static_assert(!transfer_policy<without_schedule> && !transfer_policy<silent_about_plans> && !transfer_policy<of_another_kind>);
+
+/// A run with at least one load and one eviction.
+conformance::demand_run busy_run()
+{
+  conformance::demand_run run;
+  for (std::uint64_t seed = 1;; ++seed) {
+    if (!conformance::roll_demand(seed, {}, false, run)) continue;
+    bool load = false;
+    bool evict = false;
+    for (const transfer::move& it : run.demand) {
+      load = load || it.kind == transfer::move_kind::load;
+      evict = evict || it.kind == transfer::move_kind::evict;
+    }
+    if (load && evict) return run;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("the laws of a transfer policy hold for demand paging itself", "[transfer]")
+{
+  CHECK(conformance::transfer_policy_laws<on_demand>() == 0);
+}
+
+TEST_CASE("the laws of a transfer policy notice each kind of mistake", "[transfer]")
+{
+  const conformance::demand_run run = busy_run();
+  conformance::moves good;
+  on_demand{}.schedule(run.input(true), good);
+  REQUIRE(conformance::mistake_in_times(run.demand, good, true).empty());
+  REQUIRE(conformance::mistake_when_followed(run, good).empty());
+  std::size_t load = 0;
+  while (good[load].kind != transfer::move_kind::load) ++load;
+
+  conformance::moves bad = good;
+  bad.erase(bad.begin() + static_cast<std::ptrdiff_t>(load));
+  CHECK_FALSE(conformance::mistake_in_times(run.demand, bad, true).empty());
+  CHECK_FALSE(conformance::mistake_when_followed(run, bad).empty());
+
+  bad = good;
+  bad.insert(bad.begin() + static_cast<std::ptrdiff_t>(load), bad[load]);
+  CHECK_FALSE(conformance::mistake_in_times(run.demand, bad, true).empty());
+  CHECK_FALSE(conformance::mistake_when_followed(run, bad).empty());
+
+  bad = good;
+  for (transfer::move& it : bad) ++it.moment;
+  CHECK(conformance::mistake_in_times(run.demand, bad, true) == "a move comes later than it is needed");
+  CHECK_FALSE(conformance::mistake_when_followed(run, bad).empty());
+
+  bad = good;
+  for (transfer::move& it : bad) it.moment = 0;  // before what they depend on
+  CHECK_FALSE(conformance::mistake_when_followed(run, bad).empty());
+}
