@@ -114,18 +114,20 @@ struct memory_shortage {
 /// No room is left, after everything that may move was considered.
 class out_of_memory : public detail::typed_error<std::bad_alloc, error_code::out_of_memory> {
  public:
-  explicit out_of_memory(const memory_shortage& shortage) noexcept
-      : typed_error{error_text{} << "chunkmem: out of memory on the " << name_of(shortage.where)
-                                 << " tier: " << shortage.requested << " B asked for, capacity " << shortage.capacity
-                                 << " B, " << shortage.pinned << " B pinned or leased, this moment needs at least "
-                                 << shortage.needed << " B (raise the capacity, or hold fewer pins and leases at once)"},
-        shortage_{shortage}
-  {
-  }
+  explicit out_of_memory(const memory_shortage& shortage) noexcept : typed_error{sentence(shortage)}, shortage_{shortage} {}
 
   [[nodiscard]] const memory_shortage& shortage() const noexcept { return shortage_; }
 
  private:
+  static error_text sentence(const memory_shortage& it) noexcept
+  {
+    error_text text;
+    text << "chunkmem: out of memory on the " << name_of(it.where) << " tier: " << it.requested << " B asked for, capacity "
+         << it.capacity << " B, " << it.pinned << " B pinned or leased, this moment needs at least " << it.needed << " B ";
+    if (it.needed <= it.capacity) return text << "(pins lie so that no free run is long enough: raise the capacity, or hold fewer at once)";
+    return text << "(raise the capacity, or hold fewer pins and leases at once)";
+  }
+
   memory_shortage shortage_;
 };
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <chunkmem/manager/engine_core.hpp>
+#include <chunkmem/manager/iteration_driver.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -57,6 +57,13 @@ class iteration_planner {
     plan.valid = true;
   }
 
+  /// The iteration fits from `now` on, without a plan and however often it is repeated.
+  [[nodiscard]] bool settles(const residency<Eviction>& now, const access_record& record, std::span<const std::uint32_t> chunk_of_slot)
+  {
+    state_ = now;
+    return replay_.settles(record, chunk_of_slot, state_, log_, true, false);
+  }
+
  private:
   Transfer transfer_;
   residency<Eviction> state_;

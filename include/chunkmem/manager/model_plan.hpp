@@ -25,7 +25,7 @@ template <stream_backend Backend, tensor_rules Rules, chunk_layout Layout, evict
           transfer_policy Transfer, chunk_mover<Backend> Mover, trace_sink Sink>
 class model_plan {
  public:
-  using core_type = engine_core<Backend, Rules, Eviction, Transfer, Mover, Sink>;
+  using core_type = iteration_driver<Backend, Rules, Eviction, Transfer, Mover, Sink>;
   using engine_type = engine<core_type>;
   template <element Element>
   using pin_type = pin<Element, engine_type>;

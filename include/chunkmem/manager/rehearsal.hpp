@@ -17,9 +17,9 @@ namespace chunkmem::inline v0 {
 
 /// Finds the smallest capacities at which a recorded step runs, by running it with the manager's own decisions.
 ///
-/// `Core` shapes a residency for given capacities. The step is tried from two starts (everything on the host; and as the
-/// filling of the weights leaves it), first as the recorded iteration and then, with the record known, until it ends where
-/// it began. Cost: two to thirty-two replays for each capacity tried; bookkeeping only, no bytes.
+/// `Core` shapes a residency for given capacities. The step is tried from the two starts that a manager goes back to: as
+/// the recorded iteration after the weights were filled, and with its record known on an empty device.
+/// Cost: two to thirty-two replays for each capacity tried; bookkeeping only, no bytes.
 template <class Core, class Eviction, class Transfer>
 class rehearsal {
  public:
@@ -32,7 +32,7 @@ class rehearsal {
   /// The step runs with these capacities.
   [[nodiscard]] bool fits(per_tier<bytes> capacity)
   {
-    return runs_from(capacity, false) && runs_from(capacity, true);
+    return runs_from(capacity, true, false) && runs_from(capacity, false, true);
   }
 
   /// The least that any order of decisions needs: the most that is pinned and leased at once, in whole frames.
@@ -104,28 +104,18 @@ class rehearsal {
     }
   }
 
-  [[nodiscard]] bool runs_from(per_tier<bytes> capacity, bool as_filled)
+  [[nodiscard]] bool runs_from(per_tier<bytes> capacity, bool as_filled, bool profiled)
   {
     core_.shape(state_, capacity);
     log_.clear();
     try {
       for (std::uint32_t slot = 0; slot < filled_.size(); ++slot)
         if (filled_[slot] != 0) fill(slot, as_filled);
-      residency<Eviction> before = state_;
-      for (int pass = 0; pass < most_passes; ++pass) {
-        if (pass > 1 && state_.same_places(before)) break;  // from here on every pass is the same
-        before = state_;
-        if (pass == 1 || (pass > 1 && Transfer::plans)) {
-          state_.start_of(record_);
-          state_.tell_policy(record_);
-        }
-        log_.clear();
-        replay_.run(record_, core_.tensors().chunk_of_slot(), state_, log_, pass > 0);
-      }
+      if (as_filled && !core_.device_holds_all(state_)) state_.evict_all(log_);  // a recording starts so
     } catch (const out_of_memory&) {
       return false;
     }
-    return true;
+    return replay_.settles(record_, core_.tensors().chunk_of_slot(), state_, log_, profiled, Transfer::plans);
   }
 
   void fill(std::uint32_t slot, bool as_filled)
@@ -135,8 +125,6 @@ class rehearsal {
     state_.acquire(slot, chunk, kind, access_record::never, moment{0}, log_);
     as_filled ? state_.unpin_device(chunk) : state_.unpin_host(chunk, true);
   }
-
-  static constexpr int most_passes = 16;
 
   const Core& core_;
   const access_record& record_;

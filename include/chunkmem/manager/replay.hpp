@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chunkmem/core/error.hpp>
 #include <chunkmem/manager/decision_log.hpp>
 #include <chunkmem/manager/residency.hpp>
 #include <chunkmem/profile/access_record.hpp>
@@ -31,6 +32,33 @@ class replay {
     }
     log.at(record.size(), record.size());
     release_until(record, chunk_of_slot, state, log, ended, record.size());
+  }
+
+  /// Runs the record again and again until it ends where it began: then it fits for ever.
+  /// @param profiled   false: the first time is that of the recording
+  /// @param retold     the policy starts over with each iteration, as it does where plans are made
+  /// @return           false where it does not fit, in one of the first 16 iterations
+  bool settles(const access_record& record, std::span<const std::uint32_t> chunk_of_slot, residency<Eviction>& state,
+               decision_log& log, bool profiled, bool retold)
+  {
+    constexpr int most = 16;
+    residency<Eviction> before = state;
+    for (int pass = 0; pass < most; ++pass) {
+      const bool known = profiled || pass > 0;
+      if (known && (retold || pass == (profiled ? 0 : 1))) {
+        state.start_of(record);
+        state.tell_policy(record);
+      }
+      log.clear();
+      try {
+        run(record, chunk_of_slot, state, log, known);
+      } catch (const out_of_memory&) {
+        return false;
+      }
+      if (known && state.same_places(before)) return true;
+      before = state;
+    }
+    return true;
   }
 
  private:

@@ -32,6 +32,7 @@ struct report {
   std::uint64_t divergences = 0;    ///< iterations that were not the recorded one
   std::uint64_t replans = 0;        ///< plans made after the first one of each name
   std::uint64_t abandoned_plans = 0;  ///< plans given up inside an iteration or impossible to make
+  std::uint64_t clean_starts = 0;   ///< iterations that cleared the device first, since they did not fit from where things lay
   std::uint64_t skipped_moves = 0;  ///< planned moves that no longer fitted when their moment came
 
   /// One JSON object; keys are the names above, sizes in bytes.
@@ -74,6 +75,7 @@ struct report {
     see("divergences", divergences);
     see("replans", replans);
     see("abandoned_plans", abandoned_plans);
+    see("clean_starts", clean_starts);
     see("skipped_moves", skipped_moves);
   }
 };

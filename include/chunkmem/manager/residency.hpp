@@ -125,6 +125,14 @@ class residency : public host_room<Eviction> {
     space(where).give_lease(begin, size, [&](std::uint32_t frame) { mover.vacated(where, frame, 1, false); });
   }
 
+  /// Clears the device of all that is not pinned. @throws device_error   a write-back could not start; the rest stays
+  template <class Mover>
+  void evict_all(Mover& mover)
+  {
+    for (std::uint32_t at = 0; at < chunks(); ++at)
+      if (chunks_[at].on_device() && chunks_[at].device_pins == 0) evict(at, mover);
+  }
+
   /// The moves of a plan; each is skipped, with false, where it no longer fits.
   template <class Mover>
   bool try_lease(tier where, std::uint64_t begin, std::uint64_t size, Mover& mover)

@@ -1,0 +1,238 @@
+#pragma once
+
+#include <chunkmem/manager/engine_core.hpp>
+#include <chunkmem/manager/iteration_planner.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+/// Drives iterations: which record is followed, by which plan, and what happens when either does not hold.
+///
+/// An iteration that starts where nothing has been proven is replayed first; where it would not fit, the device is
+/// cleared, which is the start that a rehearsal proves. So a step that fits once fits always, also after a failure or
+/// another loop in between. Not for users: see manager.
+template <stream_backend Backend, tensor_rules Rules, eviction_policy Eviction, transfer_policy Transfer, class Mover, trace_sink Sink>
+class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sink> {
+  using base = engine_core<Backend, Rules, Eviction, Mover, Sink>;
+
+ public:
+  iteration_driver(Backend& backend, const manager_options& options, Eviction eviction, Transfer transfer, Mover mover, Sink sink)
+      : base{backend, options, std::move(eviction), std::move(mover), std::move(sink)}, planner_{std::move(transfer)}
+  {
+  }
+
+  /// Starts an iteration: follows its record with a plan, or records it. Guarantee: basic, no iteration has begun.
+  void begin_iteration(std::string_view name)
+  {
+    this->ensure_arenas();
+    const bool reload = recorder_.begin(name);
+    try {
+      if (reload) load_moments();
+      if (recorder_.record().empty()) start_recording();
+      else start_following();
+    } catch (...) {
+      following_plan_ = false;
+      steady_ = false;
+      recorder_.end(false, registry_.chunk_of_slot(), residency_.chunks());
+      throw;
+    }
+    ++serial_;
+  }
+
+  /// Ends it. @param complete   false where an exception ended it: its record is then kept as it was
+  void end_iteration(bool complete)
+  {
+    release_event_ = tensor_event::release;
+    if (!recorder_.is_inside()) return;  // a rehearsal
+    for (slot& it : registry_.slots())
+      if (machine::is_legal(it.state, tensor_event::reset))
+        it.state = static_cast<tensor_state>(machine::next(it.state, tensor_event::reset));
+    ++counts_.iterations;
+    const auto outcome = recorder_.end(complete, registry_.chunk_of_slot(), residency_.chunks());
+    steady_ = outcome == iteration_outcome::repeated;
+    if constexpr (Transfer::plans) steady_ = steady_ && following_plan_ && plans_[recorder_.index()].periodic;
+    steady_record_ = recorder_.index();
+    following_plan_ = false;
+    last_changed_ = outcome != iteration_outcome::repeated;
+    if ((outcome == iteration_outcome::changed || outcome == iteration_outcome::recorded) && recorder_.index() < plans_.size())
+      plans_[recorder_.index()].valid = false;
+    if (outcome == iteration_outcome::changed && !counted_divergence_) ++counts_.divergences;
+    counted_divergence_ = false;
+    copies_.note(happening::iteration, tier::device, counts_.iterations);
+  }
+
+  void set_pass(pass during) noexcept
+  {
+    constexpr tensor_event events[] = {tensor_event::release, tensor_event::release_forward, tensor_event::release_backward};
+    release_event_ = events[static_cast<std::size_t>(during)];
+    pass_ = during;
+  }
+  void set_micro_batch(std::uint16_t at) noexcept { micro_batch_ = at; }
+  [[nodiscard]] bool is_inside() const noexcept { return recorder_.is_inside(); }
+  [[nodiscard]] bool last_changed() const noexcept { return last_changed_; }
+
+  /// The bytes of two lists change places. @throws usage_error   inside an iteration, or as registry::exchange
+  void exchange(list_id left, list_id right)
+  {
+    expects(!recorder_.is_inside(), "lists can be exchanged only between iterations");
+    this->exchange_lists(left, right);
+    for (auto& plan : plans_) plan.valid = false;
+    steady_ = false;
+  }
+
+ protected:
+  using machine = state_machine<Rules>;
+  using base::copies_, base::counts_, base::recorder_, base::registry_, base::residency_;
+
+  /// An access outside of an iteration may move what a plan relies on.
+  void note_access() noexcept { steady_ = steady_ && recorder_.is_inside(); }
+
+  /// From here on the iteration is not the recorded one.
+  [[gnu::noinline, gnu::cold]] void diverge()
+  {
+    recorder_.diverge();
+    counted_divergence_ = true;
+    ++counts_.divergences;
+    copies_.note(happening::divergence, tier::device, 0);
+    if (following_plan_) leave_plan();
+  }
+
+  /// The plan is over for this iteration; the policy decides again.
+  [[gnu::noinline, gnu::cold]] void leave_plan()
+  {
+    following_plan_ = false;
+    give_up_plan();
+  }
+
+  /// Whatever comes next may ask the policy.
+  void ensure_policy()
+  {
+    if (following_plan_) leave_plan();
+    else if (!residency_.is_telling()) residency_.tell_policy(recorder_.record());
+  }
+
+  /// Carries out what was planned for this moment. @return   where the plan puts a lease, or no_place
+  [[gnu::noinline]] std::uint64_t run_actions(std::uint32_t now)
+  {
+    std::uint64_t lease = tier_space::no_place;
+    if (!following_plan_) return lease;
+    const auto& actions = plans_[recorder_.index()].actions;
+    try {
+      for (; next_action_ < actions.size() && actions[next_action_].moment <= now; ++next_action_) {
+        const transfer::move& action = actions[next_action_];
+        if (action.kind == transfer::move_kind::lease) lease = action.place;
+        else if (!run(action)) ++counts_.skipped_moves;
+      }
+    } catch (...) {
+      leave_plan();
+      throw;
+    }
+    return lease;
+  }
+
+  tensor_event release_event_ = tensor_event::release;
+  pass pass_ = pass::none;
+  std::uint16_t micro_batch_ = 0;
+  bool following_plan_ = false;
+  std::uint32_t serial_ = 0;  // of the iteration, so that a pin of an older one is not logged in this one
+
+ private:
+  bool run(const transfer::move& action)
+  {
+    const auto first = static_cast<std::uint32_t>(action.place);
+    switch (action.kind) {
+      case transfer::move_kind::evict: return residency_.try_evict(action.chunk, copies_);
+      case transfer::move_kind::load: return residency_.try_load(action.chunk, first, true, copies_);
+      case transfer::move_kind::claim: return residency_.try_load(action.chunk, first, false, copies_);
+      case transfer::move_kind::write_back: return residency_.try_write_back(action.chunk, copies_);
+      case transfer::move_kind::lease:
+      case transfer::move_kind::vacate: break;
+    }
+    return true;
+  }
+
+  void load_moments() noexcept
+  {
+    const auto first = recorder_.record().first_of_slot();
+    auto& slots = registry_.slots();
+    for (std::size_t at = 0; at < slots.size(); ++at) slots[at].next_moment = first[at];
+  }
+
+  void restart_policy()
+  {
+    residency_.start_of(recorder_.record());
+    residency_.tell_policy(recorder_.record());
+  }
+
+  /// Nothing is known of what comes: where the device cannot hold everything it starts empty, as a rehearsal does.
+  void start_recording()
+  {
+    if (!this->device_holds_all(residency_)) residency_.evict_all(copies_);
+    restart_policy();
+  }
+
+  void start_following()
+  {
+    next_action_ = 0;
+    if (steady_ && steady_record_ == recorder_.index()) {  // the last iteration ended as this one begins
+      following_plan_ = Transfer::plans;
+      return;
+    }
+    if (follow_from_here()) return;
+    residency_.evict_all(copies_);
+    ++counts_.clean_starts;
+    if (follow_from_here()) return;
+    residency_.start_of(recorder_.record());
+    give_up_plan();
+  }
+
+  /// Follows the record from where everything lies now. @return   false where it would not fit
+  bool follow_from_here()
+  {
+    access_record& record = recorder_.record();
+    if constexpr (Transfer::plans) {
+      if (plans_.size() <= recorder_.index()) plans_.resize(recorder_.index() + 1);
+      iteration_plan<Eviction>& plan = plans_[recorder_.index()];
+      if (!plan.valid || !plan.start.same_places(residency_)) make(plan, record);
+      if (!plan.valid) return false;
+      residency_.start_of(record);
+      residency_.silence_policy();
+      following_plan_ = true;
+      return true;
+    } else {
+      if (!planner_.settles(residency_, record, registry_.chunk_of_slot())) return false;
+      restart_policy();
+      return true;
+    }
+  }
+
+  void make(iteration_plan<Eviction>& plan, access_record& record)
+  {
+    if (plan.made++ > 0) {
+      ++counts_.replans;
+      copies_.note(happening::replan, tier::device, 0);
+    }
+    planner_.make(plan, residency_, record, registry_.chunk_of_slot());
+  }
+
+  void give_up_plan()
+  {
+    ++counts_.abandoned_plans;
+    residency_.tell_policy(recorder_.record());
+  }
+
+  iteration_planner<Eviction, Transfer> planner_;
+  std::vector<iteration_plan<Eviction>> plans_;  // by record
+  std::size_t next_action_ = 0;
+  std::size_t steady_record_ = 0;
+  bool steady_ = false;  // nothing happened since an iteration that can be repeated from where it ended
+  bool last_changed_ = true;
+  bool counted_divergence_ = false;
+};
+
+}  // namespace chunkmem::inline v0

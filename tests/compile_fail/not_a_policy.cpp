@@ -1,0 +1,13 @@
+// expect: an argument is no policy: give it a policy_kind and a name, or remove it
+#include <chunkmem/backend/simulated.hpp>
+#include <chunkmem/manager/manager.hpp>
+
+struct nothing_of_the_kind {};
+
+#ifdef CHUNKMEM_COMPILES
+using chosen = chunkmem::manager<chunkmem::backend::simulated>;
+#else
+using chosen = chunkmem::manager<chunkmem::backend::simulated, nothing_of_the_kind>;
+#endif
+
+chosen* made = nullptr;

@@ -1,0 +1,16 @@
+// expect: a policy of this manager needs settings: give a value of it to the constructor
+#include <chunkmem/manager/policy_values.hpp>
+
+struct strict {
+  explicit strict(int given) : value{given} {}
+  int value;
+};
+
+int window()
+{
+#ifdef CHUNKMEM_COMPILES
+  return chunkmem::policy_value<strict>(strict{3}).value;
+#else
+  return chunkmem::policy_value<strict>().value;
+#endif
+}

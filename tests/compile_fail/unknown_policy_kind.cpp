@@ -1,0 +1,20 @@
+// expect: a policy of an unknown kind: use one of the kinds
+#include <chunkmem/backend/simulated.hpp>
+#include <chunkmem/eviction/lru.hpp>
+#include <chunkmem/manager/manager.hpp>
+
+#include <string_view>
+
+struct weather_kind {};
+struct sunshine {
+  using policy_kind = weather_kind;
+  static constexpr std::string_view name = "sunshine";
+};
+
+#ifdef CHUNKMEM_COMPILES
+using chosen = chunkmem::manager<chunkmem::backend::simulated, chunkmem::eviction::lru>;
+#else
+using chosen = chunkmem::manager<chunkmem::backend::simulated, chunkmem::eviction::lru, sunshine>;
+#endif
+
+chosen* made = nullptr;

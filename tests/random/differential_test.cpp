@@ -1,0 +1,80 @@
+#include "world.hpp"
+
+#include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/transfer/no_prefetch.hpp>
+#include <support/adversarial.hpp>
+
+#include <iostream>
+
+using namespace differential;
+using arena = cm::backend::host_arena;
+using support::adversarial;
+
+namespace {
+
+using ahead_on_arena = cm::manager<arena, support::chosen_eviction>;
+using ahead = cm::manager<adversarial, support::chosen_eviction>;
+using demand = cm::manager<adversarial, support::chosen_eviction, cm::transfer::no_prefetch>;
+
+constexpr std::uint32_t largest = 3;  // frames
+
+template <class Options>
+Options sized(std::uint64_t seed)
+{
+  Options options{};
+  options.device_capacity = (largest + 1 + seed % 4) * frame + (seed % 3) * 256_B;
+  options.host_capacity = seed % 5 == 0 ? 44 * frame : 80 * frame;  // sometimes less than everything
+  return options;
+}
+
+template <class Manager, class Backend, class Options>
+void run_world(Options options, std::uint64_t seed, bool launches, std::uint64_t operations, tally& sum)
+{
+  INFO("seed " << seed << ", launches " << launches);
+  world<Manager, Backend> it{options, seed, launches};
+  sum += it.run(operations);
+  if constexpr (requires { it.memory().faults(); }) {
+    it.memory().drain();
+    REQUIRE(it.memory().faults().empty());
+  }
+}
+
+tally run_worlds(std::uint64_t first, std::uint64_t count, std::uint64_t operations)
+{
+  tally sum;
+  for (std::uint64_t seed = first; seed < first + count; ++seed) {
+    auto waiting = sized<support::adversarial_options>(seed);
+    waiting.when = static_cast<support::schedule>(seed % 3);
+    waiting.seed = seed;
+    run_world<demand, adversarial>(waiting, seed, false, operations, sum);
+    run_world<ahead, adversarial>(waiting, seed, false, operations, sum);
+    waiting.async_compute = true;
+    run_world<demand, adversarial>(waiting, seed, true, operations, sum);
+    run_world<ahead, adversarial>(waiting, seed, true, operations, sum);
+    auto threads = sized<cm::backend::host_arena_options>(seed);
+    threads.async_compute = seed % 2 == 0;
+    run_world<ahead_on_arena, arena>(threads, seed, threads.async_compute, operations, sum);
+  }
+  std::cout << sum.operations << " operations, " << sum.accesses << " accesses, " << sum.illegal << " illegal, " << sum.shortages
+            << " out of memory, " << sum.repeated << " iterations repeated, " << sum.diverged << " recorded or diverged, " << sum.loads
+            << " loads\n";
+  return sum;
+}
+
+}  // namespace
+
+TEST_CASE("a hundred thousand random operations equal the model", "[random]")
+{
+  const tally sum = run_worlds(1, 20, 1000);
+  CHECK(sum.operations >= 100'000);
+  CHECK(sum.illegal * 10 >= sum.operations);
+  CHECK(sum.repeated > 100);
+  CHECK(sum.diverged > 100);
+  CHECK(sum.loads > 10'000);
+}
+
+TEST_CASE("three million random operations equal the model", "[.slow]")
+{
+  const tally sum = run_worlds(1'000, 200, 3'000);
+  CHECK(sum.operations >= 3'000'000);
+}
