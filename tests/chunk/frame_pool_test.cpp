@@ -22,9 +22,19 @@ std::uint32_t lowest(const std::set<std::uint32_t>& free, std::uint32_t frames, 
   return frame_pool::none;
 }
 
+std::uint32_t highest(const std::set<std::uint32_t>& free, std::uint32_t frames, std::uint32_t count)
+{
+  for (std::uint32_t first = frames; first-- > 0;) {
+    std::uint32_t length = 0;
+    while (length < count && free.count(first + length) != 0) ++length;
+    if (length == count) return first;
+  }
+  return frame_pool::none;
+}
+
 }  // namespace
 
-TEST_CASE("a frame pool hands out the lowest window that a set of free frames has", "[chunk]")
+TEST_CASE("a frame pool finds the windows that a set of free frames has", "[chunk]")
 {
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
     support::dice dice{seed};
@@ -38,6 +48,7 @@ TEST_CASE("a frame pool hands out the lowest window that a set of free frames ha
       const std::uint32_t count = dice.between(1, dice.one_in(4) ? 9 : 2);
       const std::uint32_t expected = lowest(free, frames, count);
       if (pool.lowest(count) != expected) FAIL("seed " << seed << ", step " << step << ": lowest of " << count);
+      if (pool.highest(count) != highest(free, frames, count)) FAIL("seed " << seed << ", step " << step << ": highest of " << count);
       if (expected != frame_pool::none && !dice.one_in(3)) {
         if (!pool.is_free(expected, count)) FAIL("seed " << seed << ": a lowest window is not free");
         pool.take(expected, count);
@@ -68,6 +79,7 @@ TEST_CASE("a frame pool without frames has none to give", "[chunk]")
   CHECK(pool.free_count() == 0);
   CHECK(pool.lowest(1) == frame_pool::none);
   CHECK(pool.lowest(3) == frame_pool::none);
+  CHECK(pool.highest(1) == frame_pool::none);
   CHECK_FALSE(pool.is_free(0, 1));
 }
 

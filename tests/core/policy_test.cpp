@@ -36,6 +36,7 @@ struct named_by_a_number {
 };
 
 static_assert(names_itself<evicts> && names_itself<transfers>);
+static_assert(kindless::name == "kindless" && named_by_a_number::name == 3);
 static_assert(!names_itself<nameless> && !names_itself<kindless> && !names_itself<named_by_a_number> && !names_itself<int>);
 
 template <class... Policies>

@@ -18,7 +18,7 @@ namespace toy = support::toy;
 using rule = support::chosen_eviction::rule;
 using namespace cm::literals;
 
-inline constexpr std::uint32_t steps = 6;
+inline constexpr std::uint32_t steps = 5;
 inline constexpr std::uint32_t settled = 3;  // steps after which decisions repeat
 inline constexpr cm::bytes frame = 4_KiB;
 inline constexpr cm::bytes plenty = 512_KiB;

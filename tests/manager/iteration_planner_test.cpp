@@ -21,10 +21,11 @@ TEST_CASE("a plan is good for its start and says whether it closes on itself", "
   int open = 0;
   planner maker{transfer::lookahead{}};
   iteration_plan<eviction::belady> plan;  // used again and again, as an engine does
-  for (std::uint64_t seed = 1; seed <= 80; ++seed) {
+  for (std::uint64_t seed = 1; seed <= 160; ++seed) {
     support::dice dice{seed};
     conformance::demand_run run;
-    if (!conformance::roll_demand(seed, {.entries = dice.between(1, 50), .longest_chunk = dice.between(1, 3)}, dice.one_in(3), run)) continue;
+    const support::iteration_traits traits{.entries = dice.between(1, 50), .longest_chunk = dice.between(1, 3)};
+    if (!conformance::roll_demand(seed, traits, dice.one_in(3), run)) continue;
     const auto before = run.start;
     maker.make(plan, run.start, run.iteration.record, run.iteration.chunk_of_slot);
     REQUIRE(plan.valid);

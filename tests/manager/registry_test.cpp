@@ -63,7 +63,9 @@ TEST_CASE("random models are placed without a shared byte, each list and role in
     const role roles[] = {role::parameter, role::parameter, role::buffer, role::activation};
     for (std::uint32_t at = 0; at < tensors; ++at) {
       const dtype types[] = {dtype::float32, dtype::bfloat16, dtype::uint8, dtype::int64};
-      CHECK(it.add({dice.between(1, 400), dice.between(1, 4)}, types[dice.below(4)], roles[dice.below(4)], group_id{0}) == at);
+      const shape extents{dice.between(1, 400), dice.between(1, 4)};
+      const dtype type = types[dice.below(4)];
+      CHECK(it.add(extents, type, roles[dice.below(4)], group_id{0}) == at);
     }
     const std::uint32_t lists = dice.below(4);
     const char* const names[] = {"a", "b", "c"};

@@ -14,24 +14,26 @@ using support::frame_bytes;
 
 namespace {
 
-/// The iteration runs with these frames from both starts: recorded once, then three times with the record known.
+/// The iteration runs with these frames, sixteen times, from both starts: recorded after the filling, on a device that
+/// was cleared unless it holds all; and with its record known on an empty device.
 template <class Eviction, class Transfer>
 bool runs(const support::toy_core& core, const support::random_iteration& it, std::uint64_t device, std::uint64_t host)
 {
-  for (const bool on_device : {false, true}) {
+  for (const bool recording : {true, false}) {
     residency<Eviction> state;
     core.shape(state, {{bytes{device * frame_bytes}, bytes{host * frame_bytes}, bytes{}}});
     support::cell_memory memory{it.chunk_of_slot, state.space(tier::device).frames(), state.space(tier::host).frames()};
     support::iteration_runner runner{it, state, memory};
     try {
-      runner.fill(on_device);
-      runner.run(false);
-      for (int pass = 0; pass < 3; ++pass) {
-        if (pass == 0 || Transfer::plans) {
+      runner.fill(recording);
+      if (recording && !core.device_holds_all(state)) state.evict_all(memory);
+      for (int pass = 0; pass < 16; ++pass) {
+        const bool known = !recording || pass > 0;
+        if (known && (Transfer::plans || pass == (recording ? 1 : 0))) {
           state.start_of(it.record);
           state.tell_policy(it.record);
         }
-        runner.run(true);
+        runner.run(known);
       }
     } catch (const out_of_memory&) {
       return false;
@@ -62,37 +64,41 @@ std::uint64_t most_at_once(const support::random_iteration& it, bool leases_only
   return most;
 }
 
+/// Compares with trying each capacity. @return   the least device has more than one frame
 template <class Eviction, class Transfer>
-void smallest_is_smallest(std::uint64_t first_seed)
+bool smallest_is_smallest(std::uint64_t seed)
+{
+  INFO("seed " << seed);
+  support::dice dice{seed};
+  const support::iteration_traits traits{.entries = dice.between(1, 30), .longest_chunk = dice.between(1, 2)};
+  const support::random_iteration it = support::roll_toy_iteration(dice, traits);
+  const support::toy_core core{it.frames_of_chunk};
+  std::uint64_t all = 0;
+  for (const std::uint32_t frames : it.frames_of_chunk) all += frames;
+  const std::uint64_t limit = 2 * all + 8;
+  const std::uint64_t host = all + 1;
+  rehearsal<support::toy_core, Eviction, Transfer> trial{core, Eviction{}, it.record, it.filled};
+
+  std::uint64_t expected = 1;
+  while (expected <= limit && !runs<Eviction, Transfer>(core, it, expected, host)) ++expected;
+  REQUIRE(trial.smallest_device(frame_bytes, bytes{host * frame_bytes}, limit) == expected);
+  REQUIRE(trial.fits({{bytes{expected * frame_bytes}, bytes{host * frame_bytes}, bytes{}}}));
+  if (expected > 1) REQUIRE_FALSE(trial.fits({{bytes{(expected - 1) * frame_bytes}, bytes{host * frame_bytes}, bytes{}}}));
+  REQUIRE(trial.pinned_frames(frame_bytes) == (most_at_once(it, false) + frame_bytes - 1) / frame_bytes);
+  REQUIRE(trial.peak_leases() == most_at_once(it, true));
+
+  const std::uint64_t found = trial.smallest_host(frame_bytes, bytes{expected * frame_bytes}, host);
+  REQUIRE(runs<Eviction, Transfer>(core, it, expected, found));
+  if (found > 0) REQUIRE_FALSE(runs<Eviction, Transfer>(core, it, expected, found - 1));
+  return expected > 1;
+}
+
+template <class Eviction, class Transfer>
+void smallest_is_smallest_from(std::uint64_t first_seed)
 {
   int tight = 0;
-  for (std::uint64_t seed = first_seed; seed < first_seed + 40; ++seed) {
-    INFO("seed " << seed);
-    support::dice dice{seed};
-    const support::iteration_traits traits{.entries = dice.between(1, 30), .longest_chunk = dice.between(1, 2)};
-    const support::random_iteration it = support::roll_toy_iteration(dice, traits);
-    const support::toy_core core{it.frames_of_chunk};
-    std::uint64_t all = 0;
-    for (const std::uint32_t frames : it.frames_of_chunk) all += frames;
-    const std::uint64_t limit = 2 * all + 8;
-    const std::uint64_t host = all + 1;
-    rehearsal<support::toy_core, Eviction, Transfer> trial{core, Eviction{}, it.record, it.filled};
-
-    std::uint64_t expected = 1;
-    while (expected <= limit && !runs<Eviction, Transfer>(core, it, expected, host)) ++expected;
-    REQUIRE(trial.smallest_device(frame_bytes, bytes{host * frame_bytes}, limit) == expected);
-    REQUIRE(trial.fits({{bytes{expected * frame_bytes}, bytes{host * frame_bytes}, bytes{}}}));
-    if (expected > 1) {
-      ++tight;
-      REQUIRE_FALSE(trial.fits({{bytes{(expected - 1) * frame_bytes}, bytes{host * frame_bytes}, bytes{}}}));
-    }
-    REQUIRE(trial.pinned_frames(frame_bytes) == (most_at_once(it, false) + frame_bytes - 1) / frame_bytes);
-    REQUIRE(trial.peak_leases() == most_at_once(it, true));
-
-    const std::uint64_t found = trial.smallest_host(frame_bytes, bytes{expected * frame_bytes}, host);
-    REQUIRE(runs<Eviction, Transfer>(core, it, expected, found));
-    if (found > 0) REQUIRE_FALSE(runs<Eviction, Transfer>(core, it, expected, found - 1));
-  }
+  for (std::uint64_t seed = first_seed; seed < first_seed + 40; ++seed)
+    if (smallest_is_smallest<Eviction, Transfer>(seed)) ++tight;
   CHECK(tight > 15);
 }
 
@@ -100,12 +106,12 @@ void smallest_is_smallest(std::uint64_t first_seed)
 
 TEST_CASE("the smallest capacities are those that trying each of them finds, lru on demand", "[manager]")
 {
-  smallest_is_smallest<eviction::lru, transfer::no_prefetch>(100);
+  smallest_is_smallest_from<eviction::lru, transfer::no_prefetch>(100);
 }
 
 TEST_CASE("the smallest capacities are those that trying each of them finds, belady ahead of time", "[manager]")
 {
-  smallest_is_smallest<eviction::belady, transfer::lookahead>(200);
+  smallest_is_smallest_from<eviction::belady, transfer::lookahead>(200);
 }
 
 TEST_CASE("a step that fits nowhere gives one more than the limit", "[manager]")
@@ -121,4 +127,10 @@ TEST_CASE("a step that fits nowhere gives one more than the limit", "[manager]")
   CHECK(trial.smallest_device(frame_bytes, bytes{2 * frame_bytes}, 9) == 2);
   CHECK(trial.smallest_device(frame_bytes, bytes{2 * frame_bytes}, 9, 5) == 5);
   CHECK(trial.pinned_frames(frame_bytes) == 2);
+}
+
+// Says what should be; expected to fail until a reclaim begins at one place in every iteration.
+TEST_CASE("a host capacity that was found fits also where reclaims leave off elsewhere", "[manager][!shouldfail]")
+{
+  smallest_is_smallest<eviction::belady, transfer::lookahead>(9'455);
 }

@@ -94,3 +94,45 @@ TEST_CASE("a replay says when a step does not fit", "[manager]")
   replay<eviction::lru> again;
   CHECK_THROWS_AS(again.run(record, it.chunk_of_slot, state, log, false), out_of_memory);
 }
+
+TEST_CASE("a record settles where sixteen iterations in a row fit", "[manager]")
+{
+  int settled = 0;
+  int refused = 0;
+  for (std::uint64_t seed = 1; seed <= 120; ++seed) {
+    support::dice dice{seed};
+    const support::random_iteration it = support::roll_iteration(dice, {.entries = dice.between(1, 30), .longest_chunk = 2});
+    std::uint32_t all = 0;
+    for (const std::uint32_t frames : it.frames_of_chunk) all += frames;
+    const std::uint32_t device = dice.between(1, all + 2);
+    auto start = support::residency_for<eviction::belady>(it, device, all + 2);
+    support::cell_memory memory{it.chunk_of_slot, device, all + 2};
+    support::iteration_runner{it, start, memory}.fill(false);
+    for (const bool profiled : {false, true})
+      for (const bool retold : {false, true}) {
+        auto state = start;
+        decision_log log;
+        const bool claimed = replay<eviction::belady>{}.settles(it.record, it.chunk_of_slot, state, log, profiled, retold);
+        auto again = start;
+        support::cell_memory copy = memory;
+        support::iteration_runner runner{it, again, copy};
+        bool fits = true;
+        try {
+          for (int pass = 0; pass < 16; ++pass) {
+            const bool known = profiled || pass > 0;
+            if (known && (retold || pass == (profiled ? 0 : 1))) {
+              again.start_of(it.record);
+              again.tell_policy(it.record);
+            }
+            runner.run(known);
+          }
+        } catch (const out_of_memory&) {
+          fits = false;
+        }
+        if (claimed != fits) FAIL("seed " << seed << ": settles " << claimed << ", sixteen iterations fit " << fits);
+        (fits ? settled : refused) += 1;
+      }
+  }
+  CHECK(settled > 50);
+  CHECK(refused > 50);
+}

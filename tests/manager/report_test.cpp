@@ -35,6 +35,7 @@ std::map<std::string, std::uint64_t> fill(report& it)
   it.divergences = number("divergences");
   it.replans = number("replans");
   it.abandoned_plans = number("abandoned_plans");
+  it.clean_starts = number("clean_starts");
   it.skipped_moves = number("skipped_moves");
   return expected;
 }

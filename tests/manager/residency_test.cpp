@@ -202,6 +202,22 @@ TEST_CASE("a planned move that does not fit is skipped and changes nothing", "[m
   CHECK(state.try_evict(1, mover));
 }
 
+TEST_CASE("a device that is cleared keeps what is pinned and loses no byte", "[manager]")
+{
+  auto state = small<eviction::lru>({1, 2, 1}, 4, 4);
+  counting_mover mover;
+  for (const std::uint32_t at : {0u, 1u, 2u}) use(state, at, entry_kind::write, mover);
+  use(state, 2, entry_kind::read_on_host, mover);  // clean from here on
+  state.acquire(0, 0, entry_kind::read, access_record::never, moment{0}, mover);
+  state.evict_all(mover);
+  CHECK((state[0].on_device() && !state[1].on_device() && !state[2].on_device()));
+  CHECK((state[1].host_valid && state[2].host_valid && mover.write_backs == 2 && mover.evictions == 2));
+  mover.fails = true;
+  use(state, 2, entry_kind::write, mover);
+  CHECK_THROWS_AS(state.evict_all(mover), device_error);
+  CHECK(state[2].on_device());
+}
+
 // The two cases below say what should be; they are expected to fail until residency does so.
 
 TEST_CASE("a chunk that can leave free leaves where the host has no room for the victim", "[manager][!shouldfail]")

@@ -147,7 +147,8 @@ TEST_CASE("a prefix is what the record was at that moment", "[profile]")
       }
       history.push_back(record);
       record.make_room();
-      open.push_back(record.append({dice.below(4), 0, 0, kinds[dice.below(6)], false, 0}, {dice.below(9), entry_detail::never, {}}));
+      const access_entry entry{dice.below(4), 0, 0, kinds[dice.below(6)], false, 0};
+      open.push_back(record.append(entry, {dice.below(9), entry_detail::never, {}}));
     }
     for (std::uint32_t prefix = 0; prefix < size; ++prefix) {
       access_record copy;

@@ -160,7 +160,8 @@ struct outcome {
  private:
   [[nodiscard]] static bool differs(const std::vector<float>& left, const std::vector<float>& right) noexcept
   {
-    return left.size() != right.size() || std::memcmp(left.data(), right.data(), left.size() * sizeof(float)) != 0;
+    if (left.size() != right.size()) return true;
+    return !left.empty() && std::memcmp(left.data(), right.data(), left.size() * sizeof(float)) != 0;
   }
 };
 

@@ -25,10 +25,10 @@ namespace detail {
 template <class Manager, optimizer_kernel Kernel>
 class parameter_update {
  public:
-  parameter_update(Manager& manager, Kernel& kernel, const step_settings& settings)
-      : manager_{manager}, kernel_{kernel}, settings_{settings}
+  parameter_update(Manager& owner, Kernel& kernel, const step_settings& settings)
+      : manager_{owner}, kernel_{kernel}, settings_{settings}
   {
-    for (const list_spec& spec : kernel.lists()) lists_[list_count_++] = manager.list(spec.name);
+    for (const list_spec& spec : kernel.lists()) lists_[list_count_++] = owner.list(spec.name);
   }
 
   void run(tensor_handle parameter, const tensor_info& info)
@@ -74,25 +74,25 @@ class parameter_update {
 /// @throws usage_error    the last step is half done and a new gradient of a finished parameter is there
 /// @complexity            O(parameters) and one pass over their bytes; no allocation
 template <class Manager, optimizer_kernel Kernel>
-step_result step(Manager& manager, Kernel& kernel, const step_options& options = {})
+step_result step(Manager& owner, Kernel& kernel, const step_options& options = {})
 {
   step_progress& progress = kernel.progress;
   const step_settings settings{options.learning_rate, progress.number + 1};
-  detail::parameter_update<Manager, Kernel> update{manager, kernel, settings};
+  detail::parameter_update<Manager, Kernel> update{owner, kernel, settings};
   std::uint32_t ordinal = 0;
-  manager.for_each_parameter([&](tensor_handle parameter, const tensor_info& info) {
+  owner.for_each_parameter([&](tensor_handle parameter, const tensor_info& info) {
     const std::uint32_t at = ordinal++;
-    if (!manager.has_gradient(parameter)) {
-      if (at == progress.reached && !manager.rehearsing()) ++progress.reached;
+    if (!owner.has_gradient(parameter)) {
+      if (at == progress.reached && !owner.rehearsing()) ++progress.reached;
       return;
     }
     if (at >= progress.reached) return update.run(parameter, info);
     expects(progress.undropped != 0 && at + 1 == progress.reached,
             "the last optimizer step was cut short: call step again before new gradients are made, then go on");
-    manager.drop_gradient(parameter);
+    owner.drop_gradient(parameter);
     progress.undropped = 0;
   });
-  if (!manager.rehearsing()) progress = {progress.number + 1, 0, 0};
+  if (!owner.rehearsing()) progress = {progress.number + 1, 0, 0};
   return step_result::updated;
 }
 

@@ -26,14 +26,25 @@ class toy_core {
   void shape(chunkmem::residency<Eviction>& target, chunkmem::per_tier<chunkmem::bytes> capacity) const
   {
     target.reset(registry_.frames_of_chunk(), static_cast<std::uint32_t>(registry_.slots().size()));
-    std::uint64_t all = 0;
-    for (const std::uint32_t frames : registry_.frames_of_chunk()) all += frames;
+    const std::uint64_t all = total_frames();
     for (const chunkmem::tier where : {chunkmem::tier::device, chunkmem::tier::host})
       target.space(where).reset(capacity[where], chunkmem::bytes{frame_bytes},
                                 static_cast<std::uint32_t>(std::min(capacity[where].count() / frame_bytes, all)));
   }
+  template <class Eviction>
+  [[nodiscard]] bool device_holds_all(const chunkmem::residency<Eviction>& state) const
+  {
+    return state.space(chunkmem::tier::device).frames() >= total_frames();
+  }
 
  private:
+  [[nodiscard]] std::uint64_t total_frames() const
+  {
+    std::uint64_t all = 0;
+    for (const std::uint32_t frames : registry_.frames_of_chunk()) all += frames;
+    return all;
+  }
+
   chunkmem::registry registry_;
 };
 
