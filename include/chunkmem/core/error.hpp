@@ -107,8 +107,8 @@ struct memory_shortage {
   tier where = tier::device;
   std::uint64_t requested = 0;  ///< contiguous bytes asked for
   std::uint64_t capacity = 0;   ///< what the tier may hold
-  std::uint64_t pinned = 0;     ///< held by live pins and leases: cannot move now
-  std::uint64_t needed = 0;     ///< smallest capacity that this moment needs
+  std::uint64_t pinned = 0;     ///< held by pins, leases, or as the only copy: cannot leave now
+  std::uint64_t needed = 0;     ///< capacity that this moment fits in; the least one, unless free bytes lie scattered
 };
 
 /// No room is left, after everything that may move was considered.
@@ -123,8 +123,9 @@ class out_of_memory : public detail::typed_error<std::bad_alloc, error_code::out
   {
     error_text text;
     text << "chunkmem: out of memory on the " << name_of(it.where) << " tier: " << it.requested << " B asked for, capacity "
-         << it.capacity << " B, " << it.pinned << " B pinned or leased, this moment needs at least " << it.needed << " B ";
-    if (it.needed <= it.capacity) return text << "(pins lie so that no free run is long enough: raise the capacity, or hold fewer at once)";
+         << it.capacity << " B, " << it.pinned << " B cannot leave now, this moment fits in " << it.needed << " B ";
+    if (it.pinned < it.capacity && it.capacity - it.pinned >= it.requested)
+      return text << "(what cannot leave lies so that no free run is long enough: raise the capacity, or pin less at once)";
     return text << "(raise the capacity, or hold fewer pins and leases at once)";
   }
 

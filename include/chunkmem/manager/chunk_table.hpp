@@ -40,15 +40,17 @@ class chunk_table {
     return it.host_pins == 0 && (!it.host_valid || it.on_device());
   }
 
-  /// What the tier looks like to a request that cannot be met: what is pinned or leased, and what this moment needs.
-  /// O(chunks).
+  /// What the tier looks like to a request that cannot be met: what cannot leave, and what this moment needs. Where there
+  /// is room, but no run of it, more capacity than there is would be needed to have one for sure. O(chunks).
   [[nodiscard]] memory_shortage shortage(tier where, std::uint64_t requested) const noexcept
   {
     const tier_space& room = space(where);
-    std::uint64_t pinned = room.leased();
-    for (const chunk& it : chunks_)
-      if (where == tier::device ? it.device_pins > 0 : it.host_pins > 0) pinned += it.frames * room.frame_bytes();
-    return {where, requested, room.capacity(), pinned, requested > UINT64_MAX - pinned ? UINT64_MAX : pinned + requested};
+    std::uint64_t stuck = room.leased();
+    for (std::uint32_t at = 0; at < chunks(); ++at)
+      if ((where == tier::device ? chunks_[at].device : chunks_[at].host) != chunk::nowhere && !may_leave(where, at))
+        stuck += chunks_[at].frames * room.frame_bytes();
+    const std::uint64_t held = stuck + requested <= room.capacity() ? room.capacity() : stuck;
+    return {where, requested, room.capacity(), stuck, requested > UINT64_MAX - held ? UINT64_MAX : held + requested};
   }
 
   /// The same chunks in the same frames, with the same room left. Next uses are not compared. O(chunks + frames).

@@ -76,8 +76,8 @@ class engine : public Core {
     const bool planned = step_to(access_record::never, kind, size);
     const std::uint32_t now = this->recorder_.cursor();
     std::uint64_t begin = planned ? this->run_actions(now) : tier_space::no_place;
-    if (begin == tier_space::no_place || !this->residency_.try_lease(where, begin, size, this->copies_)) {
-      this->ensure_policy();
+    if (where == tier::host || begin == tier_space::no_place || !this->residency_.try_lease(where, begin, size, this->copies_)) {
+      if (where == tier::device) this->ensure_policy();
       begin = this->residency_.lease(where, size, this->copies_);
     }
     try {
@@ -97,7 +97,7 @@ class engine : public Core {
     auto& keeper = this->copies_.keeper();
     this->copies_.for_lease(held.where, held.begin, held.size, [&](fence& it) { keeper.stamp(held.who, it, true); });
     this->residency_.end_lease(held.where, held.begin, held.size, this->copies_);
-    if (this->recorder_.is_logging() && held.serial == this->serial_) this->recorder_.log_release(held.moment);
+    if (held.serial == this->serial_) this->recorder_.lease_ended(held.moment);
     this->copies_.note(happening::lease_end, held.where, held.size);
   }
 
@@ -134,7 +134,8 @@ class engine : public Core {
   {
     slot& it = this->registry_.slots()[index];
     fence& frame = this->copies_.fence_at(tier::device, this->residency_[it.chunk].device);
-    this->copies_.keeper().follow(who, frame, writes(access_of(kind)) ? frame.users : frame.writers, wait_cause::demand_miss);
+    this->copies_.keeper().follow(who, frame, frame.writers, wait_cause::demand_miss);
+    if (writes(access_of(kind))) this->copies_.keeper().follow(who, frame, frame.users, wait_cause::other);
     return take_resident(it, index, kind, who);
   }
 

@@ -39,11 +39,21 @@ class engine_core {
   [[nodiscard]] const rehearsal_log<Rules>& rehearsing() const noexcept { return rehearsal_; }
   [[nodiscard]] std::uint64_t size_of_slot(std::uint32_t at) const noexcept { return registry_.slots()[at].size; }
   static constexpr bool host_addressable = Backend::host_addressable;
+  static constexpr std::uint64_t most_frames = UINT32_MAX / 2;
 
   /// Whole frames of a tier, as many as could ever be used; the rest of the arena serves leases.
   [[nodiscard]] std::uint32_t frames_in(bytes capacity) const
   {
-    return static_cast<std::uint32_t>(std::min(capacity.count() / options_.chunk_bytes.count(), total_frames()));
+    // Windows of different lengths cut each other's room: this many more frames make up for it (Robson 1971).
+    std::uint64_t useful = total_frames();
+    for (std::uint32_t longest = longest_window(); longest > 1; longest /= 2) useful += total_frames();
+    return static_cast<std::uint32_t>(std::min({capacity.count() / options_.chunk_bytes.count(), useful, most_frames}));
+  }
+  [[nodiscard]] std::uint32_t longest_window() const noexcept
+  {
+    std::uint32_t longest = 1;
+    for (const std::uint32_t frames : registry_.frames_of_chunk()) longest = std::max(longest, frames);
+    return longest;
   }
   /// Of all chunks together.
   [[nodiscard]] std::uint64_t total_frames() const noexcept

@@ -28,6 +28,9 @@ class host_room : public chunk_table {
     hand_ = 0;
   }
 
+  /// An iteration begins: what is decided in it depends on where things lie, and on nothing else.
+  void begin_round() noexcept { hand_ = 0; }
+
   /// How often host room had to be taken back.
   [[nodiscard]] std::uint64_t reclaims() const noexcept { return reclaims_; }
 
@@ -41,7 +44,6 @@ class host_room : public chunk_table {
     if (it.host != chunk::nowhere) return;
     std::uint32_t first = free_host_window(it.frames);
     if (first == frame_pool::none) {
-      ++reclaims_;
       first = it.frames == 1 ? reclaim_host_frame(at, mover) : reclaim_host_window(at, mover);
     }
     host_.place(at, first, it.frames);
@@ -53,6 +55,7 @@ class host_room : public chunk_table {
   void leave_host(std::uint32_t at, Mover& mover)
   {
     chunk& it = chunks_[at];
+    ++reclaims_;
     candidates_.touch(at, it);
     it.host_valid = false;
     host_.vacate(it.host, it.frames);

@@ -33,6 +33,7 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
     const bool reload = recorder_.begin(name);
     try {
       if (reload) load_moments();
+      residency_.begin_round();
       if (recorder_.record().empty()) start_recording();
       else start_following();
     } catch (...) {
@@ -61,6 +62,10 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
     last_changed_ = outcome != iteration_outcome::repeated;
     if ((outcome == iteration_outcome::changed || outcome == iteration_outcome::recorded) && recorder_.index() < plans_.size())
       plans_[recorder_.index()].valid = false;
+    if (outcome == iteration_outcome::changed) {  // next uses are moments of a record that is no more
+      residency_.start_of(recorder_.record());
+      residency_.silence_policy();
+    }
     if (outcome == iteration_outcome::changed && !counted_divergence_) ++counts_.divergences;
     counted_divergence_ = false;
     copies_.note(happening::iteration, tier::device, counts_.iterations);
@@ -95,7 +100,7 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
   /// From here on the iteration is not the recorded one.
   [[gnu::noinline, gnu::cold]] void diverge()
   {
-    recorder_.diverge();
+    recorder_.diverge([this](std::uint32_t slot) { return registry_.slots()[slot].pins; });
     counted_divergence_ = true;
     ++counts_.divergences;
     copies_.note(happening::divergence, tier::device, 0);

@@ -20,7 +20,7 @@ struct memory_requirement {
   per_role by_role;
   bytes chunks;           ///< all chunks, whole frames: what they take when all are in one tier
   bytes largest_leases;   ///< the most that was leased at once on the device; from a rehearsal
-  bytes everything;       ///< `chunks` and `largest_leases`: a device of this size never evicts
+  bytes everything;       ///< `chunks` and `largest_leases`, in whole frames: all at once in one tier
   bytes smallest_device;  ///< least device capacity; from a rehearsal exact, else that of the largest tensor
   bytes smallest_host;    ///< least host capacity beside the device's capacity; from a rehearsal
   bool rehearsed = false;

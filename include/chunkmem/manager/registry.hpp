@@ -128,6 +128,8 @@ class registry {
   {
     expects(sealed_, "lists can be exchanged only after the manager was sealed");
     expects(index_of(left) < lists() && index_of(right) < lists(), "a list that this manager does not have");
+    expects(index_of(left) < 2 || index_of(right) < 2 || lists_[index_of(left)].type == lists_[index_of(right)].type,
+            "lists of two element types were to be exchanged");
     const std::uint32_t first = index_of(left) * parameters_;
     const std::uint32_t second = index_of(right) * parameters_;
     for (std::uint32_t at = 0; at < parameters_; ++at) {

@@ -23,6 +23,7 @@ class replay {
            decision_log& log, bool profiled)
   {
     lease_at_.assign(record.size(), 0);
+    state.begin_round();
     std::size_t ended = 0;
     for (std::uint32_t now = 0; now < record.size(); ++now) {
       log.at(now, now);

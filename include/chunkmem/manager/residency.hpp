@@ -202,7 +202,7 @@ class residency : public host_room<Eviction> {
     const chunk_id victim = candidates_.victim(now, chunks_);
     if (victim == chunk_id::none) throw out_of_memory{shortage(tier::device, count * device_.frame_bytes())};
     if (count == 1) {
-      evict(index_of(victim), mover);
+      evict_or_clean(index_of(victim), mover);
       return device_.pool().lowest(1);
     }
     const chunk& near = chunks_[index_of(victim)];
@@ -212,6 +212,19 @@ class residency : public host_room<Eviction> {
     for (std::uint32_t frame = first; frame < first + count; ++frame)
       if (const std::uint32_t who = device_.occupant(frame); who < chunks()) evict(who, mover);
     return first;
+  }
+
+  /// Evicts the victim; where the host has no room for it, a chunk that needs none. O(chunks) in that case.
+  template <class Mover>
+  void evict_or_clean(std::uint32_t victim, Mover& mover)
+  {
+    try {
+      return evict(victim, mover);
+    } catch (const out_of_memory&) {
+      for (std::uint32_t at = 0; at < chunks(); ++at)
+        if (chunks_[at].on_device() && chunks_[at].device_pins == 0 && chunks_[at].host_valid) return evict(at, mover);
+      throw;
+    }
   }
 
   template <class Mover>

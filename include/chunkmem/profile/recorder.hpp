@@ -3,6 +3,7 @@
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/profile/access_record.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -80,6 +81,8 @@ class recorder {
     mode_ = mode::following;
     entries_ = wanted.done.entries().data();
     cursor_ = 0;
+    ended_leases_.clear();
+    ended_leases_.reserve(wanted.done.size());
     return reload;
   }
 
@@ -98,11 +101,32 @@ class recorder {
   {
     if (is_logging()) current_->log.release(moment);
   }
-
-  /// Stops following: from here on the iteration is logged. @throws std::bad_alloc with nothing changed
-  void diverge()
+  /// A lease of this iteration ended; also kept while following, for the case that it diverges later.
+  void lease_ended(std::uint32_t moment) noexcept
   {
-    current_->log.copy_prefix(current_->done, cursor_);
+    log_release(moment);
+    if (is_following() && ended_leases_.size() < ended_leases_.capacity()) ended_leases_.push_back(moment);
+  }
+
+  /// Stops following: from here on the iteration is logged. What was released by now is closed, although the record
+  /// may say that it was to be released later.
+  /// @param pins_of   `pins_of(slot)`: how many pins hold it now
+  /// @throws std::bad_alloc with nothing changed
+  template <class PinsOf>
+  void diverge(PinsOf pins_of)
+  {
+    access_record& log = current_->log;
+    log.copy_prefix(current_->done, cursor_);
+    std::vector<std::uint32_t> still_open;  // entries of a pinned slot that are open, latest first
+    for (std::uint32_t at = cursor_; at-- > 0;) {
+      if (log.details()[at].until != entry_detail::never || log.entries()[at].kind == entry_kind::drop) continue;
+      const std::uint32_t slot = log.entries()[at].slot;
+      const auto same = [&](std::uint32_t other) { return log.entries()[other].slot == slot; };
+      const bool held = slot == never ? std::find(ended_leases_.begin(), ended_leases_.end(), at) == ended_leases_.end()
+                                      : std::count_if(still_open.begin(), still_open.end(), same) < pins_of(slot);
+      if (held) still_open.push_back(at);
+      else log.release(at);
+    }
     hint_ = cursor_;
     cursor_ = nowhere;
     mode_ = mode::diverged;
@@ -167,6 +191,7 @@ class recorder {
   std::size_t index_ = 0;
   std::uint32_t hint_ = 0;
   access_record nothing_;
+  std::vector<std::uint32_t> ended_leases_;        // moments, of the iteration that is followed
   std::vector<std::unique_ptr<named>> records_;  // stable addresses; a handful of names
 };
 
