@@ -207,7 +207,12 @@ TEST_CASE("an agent that the backend does not have is refused at once", "[manage
   std::vector<cm::agent> adopted;
   while (adopted.size() < cm::max_agents - cm::built_in_agents) adopted.push_back(it.m.adopt());
   CHECK_THROWS_AS(it.m.adopt(), cm::usage_error);
-  CHECK(it.m.acquire(it.weights.slice(0), cm::access::read, adopted.back()).data() != nullptr);
+  for (const cm::agent copier : {cm::agent::to_device, cm::agent::to_host}) {
+    CHECK_THROWS_AS(it.m.acquire(it.weights.slice(0), cm::access::read, copier), cm::usage_error);
+    CHECK_THROWS_AS(it.m.lease(cm::tier::device, 256_B, copier), cm::usage_error);
+    CHECK_THROWS_AS(it.m.gradient(it.weights.slice(0), copier), cm::usage_error);
+  }
+  CHECK(it.m.acquire(it.weights.slice(0), cm::access::read, adopted.back()).size() > 0);
   CHECK(it.m.acquire(it.weights.slice(0), cm::access::read_write).span()[0] == 1.0F);
 }
 

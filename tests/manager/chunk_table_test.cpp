@@ -55,6 +55,7 @@ TEST_CASE("a copy may leave when no pin and no byte is lost with it", "[manager]
 TEST_CASE("a shortage counts pinned chunks and leases, and cannot wrap", "[manager]")
 {
   open_table table{{1, 2}};
+  table[1].device = 0;
   table[1].device_pins = 3;
   table.space(cm::tier::device).take_lease(512, 256);
   const cm::memory_shortage it = table.shortage(cm::tier::device, 1024);

@@ -42,7 +42,7 @@ TEST_CASE("an iteration is recorded once and then followed", "[manager]")
 {
   fixture it;
   it.run("train");
-  CHECK(it.m->drifted());  // there was nothing to repeat
+  CHECK(!it.m->drifted());  // there was nothing to differ from
   for (int step = 0; step < 4; ++step) {
     it.run("train");
     CHECK(!it.m->drifted());

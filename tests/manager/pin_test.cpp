@@ -61,8 +61,9 @@ TEST_CASE("a pin that was moved from is empty, and the other one holds", "[manag
   CHECK(it.m->state_of(it.other) == cm::tensor_state::compute);
   second = pin{};
   CHECK(it.m->state_of(it.other) == cm::tensor_state::hold);
-  CHECK_THROWS_AS(pin{}.data(), cm::usage_error);
-  CHECK_THROWS_AS(pin{}.size(), cm::usage_error);
+  const pin nothing;
+  CHECK_THROWS_AS(nothing.data(), cm::usage_error);
+  CHECK_THROWS_AS(nothing.size(), cm::usage_error);
 }
 
 TEST_CASE("a tensor is in use until its last pin ends", "[manager]")

@@ -45,13 +45,13 @@ struct walker {
     }
     if (log.is_following()) {
       diverged_at = log.cursor();
-      log.diverge();
+      log.diverge([](std::uint32_t) { return 0U; });
       log.make_room();
     }
     if (log.has_diverged()) (void)log.resync(next[it.slot]);
     log.log_release(log.log({it.slot, 0, 0, it.kind, false, 0}, {}));
   }
-  iteration_outcome end(bool complete = true) { return log.end(complete, chunk_of_slot, 3); }
+  iteration_outcome end(bool complete = true) { return log.end(complete, chunk_of_slot, 3, [](std::uint32_t) { return 0U; }); }
   iteration_outcome run(std::string_view name, const walk& steps)
   {
     begin(name);
@@ -203,7 +203,7 @@ TEST_CASE("after a divergence a slot is found again in the record", "[profile]")
   walker it;  // moments: 0 of slot 0, 1 of 2, 2 of 0, 3 of 4, 4 of 2
   it.run("train", {{0, read}, {2, read}, {0, read}, {4, read}, {2, read}});
   it.begin("train");
-  it.log.diverge();
+  it.log.diverge([](std::uint32_t) { return 0U; });
   CHECK(it.log.now() == 0);
   CHECK(it.log.resync(it.next[2]) == 4);  // found at 1: its chunk is used again at 4
   CHECK(it.log.now() == 2);
@@ -216,6 +216,41 @@ TEST_CASE("after a divergence a slot is found again in the record", "[profile]")
   CHECK(it.log.resync(it.next[2]) == 1);
   CHECK(it.log.now() == 5);
   CHECK(it.end(false) == iteration_outcome::abandoned);
+}
+
+TEST_CASE("what was released by a divergence is closed in the new record, and what is held stays open", "[profile]")
+{
+  const auto lease = [](recorder& log) { return log.log({recorder::never, 0, 0, entry_kind::lease_device, false, 0}, {512, entry_detail::never, pass::none}); };
+  const auto pin = [](recorder& log, std::uint32_t slot) { return log.log({slot, 0, 0, entry_kind::read, false, 0}, {}); };
+  walker it;
+  it.begin("train");
+  for (int room = 0; room < 8; ++room) it.log.make_room();
+  (void)lease(it.log);
+  (void)lease(it.log);
+  for (const std::uint32_t slot : {0U, 1U, 1U, 2U}) (void)pin(it.log, slot);
+  it.log.log({3, 0, 0, entry_kind::drop, false, 0}, {});
+  (void)pin(it.log, 4);
+  for (std::uint32_t moment = 0; moment < 8; ++moment)
+    if (moment != 6) it.log.log_release(moment);  // all of them at the end
+  it.end();
+  it.begin("train");
+  for (int moment = 0; moment < 7; ++moment) it.log.advance();
+  it.log.lease_ended(1);
+  it.log.diverge([](std::uint32_t slot) { return slot == 1 || slot == 2 ? 1U : 0U; });  // slot 0 and one pin of slot 1 are gone
+  it.log.make_room();
+  const std::uint32_t extra = pin(it.log, 0);
+  CHECK(extra == 7);
+  it.log.lease_ended(0);
+  for (const std::uint32_t moment : {4U, 5U, 7U}) it.log.log_release(moment);
+  CHECK(it.end() == iteration_outcome::changed);
+  const access_record& now = it.log.record();
+  const std::vector<std::uint32_t> expected{8, 7, 7, 7, 8, 8, entry_detail::never, 8};
+  REQUIRE(now.size() == 8);
+  for (std::uint32_t moment = 0; moment < 8; ++moment) {
+    CAPTURE(moment);
+    CHECK(now.details()[moment].until == expected[moment]);
+  }
+  CHECK(now.releases().size() == 7);
 }
 
 TEST_CASE("a lease or a drop is the recorded one where kind, slot and size agree", "[profile]")

@@ -109,7 +109,8 @@ class tier_ledger {
                          .requested = size.count(),
                          .capacity = capacity_[where].count(),
                          .pinned = held,
-                         .needed = needed}};
+                         .needed = needed,
+                         .refused = needed <= capacity_[where].count()}};
   }
 
  private:

@@ -109,6 +109,7 @@ struct memory_shortage {
   std::uint64_t capacity = 0;   ///< what the tier may hold
   std::uint64_t pinned = 0;     ///< held by pins, leases, or as the only copy: cannot leave now
   std::uint64_t needed = 0;     ///< capacity that this moment fits in; the least one, unless free bytes lie scattered
+  bool refused = false;         ///< the capacity has room, but the system gave no memory
 };
 
 /// No room is left, after everything that may move was considered.
@@ -122,6 +123,9 @@ class out_of_memory : public detail::typed_error<std::bad_alloc, error_code::out
   static error_text sentence(const memory_shortage& it) noexcept
   {
     error_text text;
+    if (it.refused)
+      return text << "chunkmem: the system gave no memory for the " << name_of(it.where) << " tier: " << it.requested
+                  << " B asked for, within a capacity of " << it.capacity << " B (make the capacity smaller, or free memory)";
     text << "chunkmem: out of memory on the " << name_of(it.where) << " tier: " << it.requested << " B asked for, capacity "
          << it.capacity << " B, " << it.pinned << " B cannot leave now, this moment fits in " << it.needed << " B ";
     if (it.pinned < it.capacity && it.capacity - it.pinned >= it.requested)

@@ -29,13 +29,15 @@ class basic_manager : public model_plan<Backend, Rules, Layout, Eviction, Placem
 
   // Training.
 
-  /// @throws usage_error   another iteration is running   @throws out_of_memory   arenas cannot be allocated
+  /// @throws usage_error     another iteration is running
+  /// @throws out_of_memory   arenas cannot be allocated; device_error   the device had to be cleared and could not
   [[nodiscard]] chunkmem::iteration<engine_type> iteration(std::string_view name, std::uint32_t micro_batches = 1)
   {
     expects(micro_batches > 0 && micro_batches <= UINT16_MAX, "an iteration has one to 65535 micro-batches");
     ready();
-    if (!rehearsing()) engine_.begin_iteration(name);
-    return chunkmem::iteration<engine_type>{*link_, micro_batches};
+    const bool real = !rehearsing();
+    if (real) engine_.begin_iteration(name);
+    return chunkmem::iteration<engine_type>{*link_, micro_batches, real};
   }
   [[nodiscard]] chunkmem::iteration<engine_type> iteration(std::uint32_t micro_batches = 1) { return iteration("train", micro_batches); }
 
@@ -72,11 +74,13 @@ class basic_manager : public model_plan<Backend, Rules, Layout, Eviction, Placem
     return {link_, [&] { return place == at::host ? engine_.acquire_on_host(slot, kind) : engine_.acquire(slot, kind, agent::host); }};
   }
 
-  /// The gradient of the weight that `weight` held; that pin is spent, also where this throws.
+  /// The gradient of the weight that `weight` held; that pin is spent, also where there is no room for the gradient.
+  /// @throws usage_error   with the pin as it was: no parameter of this manager, or rules without gradients
   template <element Element>
   [[nodiscard]] gradient_pin<Element, engine_type> gradient(pin_type<Element>&& weight)
   {
     const grant held = weight.details();
+    expects(weight.is_of(link_), "a gradient was asked for with a pin of another manager");
     refuse_without_gradients();
     expects(engine_.tensors().is_value_of_parameter(held.slot), "a gradient was asked for with a pin that holds no parameter");
     weight.release();
@@ -91,7 +95,8 @@ class basic_manager : public model_plan<Backend, Rules, Layout, Eviction, Placem
     return open_gradient<Element>(slot_in(weight, gradient_list), who);
   }
 
-  /// The bytes of a tensor are dead: nothing is copied for them any more. @throws usage_error   pinned, or without bytes
+  /// The bytes of a tensor are dead: nothing is copied for them any more.
+  /// @throws usage_error   pinned, or without bytes; device_error   a copy planned for now could not start
   void drop(tensor_handle wanted) { engine_.drop(slot_of(wanted)); }
   /// Forgets all gradients, as for a step that is tried again. Those not written are passed over.
   void drop_gradients()
@@ -126,7 +131,7 @@ class basic_manager : public model_plan<Backend, Rules, Layout, Eviction, Placem
   // Looking.
 
   [[nodiscard]] chunkmem::report report() const { return engine_.snapshot(); }
-  /// The last iteration was not the recorded one.
+  /// The last iteration was not the one recorded under its name.
   [[nodiscard]] bool drifted() const noexcept { return engine_.last_changed(); }
   [[nodiscard]] list_id list(std::string_view name) const { return engine_.tensors().list(name); }
   [[nodiscard]] const Placement& placement() const noexcept { return placement_; }

@@ -34,10 +34,11 @@ void measure_need(const Core& core, const Eviction& eviction, memory_requirement
 {
   rehearsal<Core, Eviction, Transfer> trial{core, eviction, core.rehearsing().record(), core.rehearsing().filled()};
   const std::uint64_t frame = core.options().chunk_bytes.count();
-  need.largest_leases = bytes{trial.peak_leases()};
+  need.largest_leases = bytes{trial.peak_leases(tier::device)};
   need.everything = need.chunks + align_up(need.largest_leases, bytes{frame});
   const std::uint64_t all = need.everything.count() / frame + 1;
-  const bytes roomy = need.chunks + bytes{frame};
+  const bytes host_leases = align_up(bytes{trial.peak_leases(tier::host)}, bytes{frame});
+  const bytes roomy = 2 * need.chunks + 2 * host_leases + bytes{frame};
   const bytes device = core.capacities()[tier::device];
   need.smallest_device = trial.smallest_device(frame, roomy, 2 * all) * bytes{frame};
   // A window can be cut off by pins where one more frame would not be: the given capacity is tried as it is.

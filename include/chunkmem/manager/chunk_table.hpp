@@ -50,7 +50,7 @@ class chunk_table {
       if ((where == tier::device ? chunks_[at].device : chunks_[at].host) != chunk::nowhere && !may_leave(where, at))
         stuck += chunks_[at].frames * room.frame_bytes();
     const std::uint64_t held = stuck + requested <= room.capacity() ? room.capacity() : stuck;
-    return {where, requested, room.capacity(), stuck, requested > UINT64_MAX - held ? UINT64_MAX : held + requested};
+    return {where, requested, room.capacity(), stuck, requested > UINT64_MAX - held ? UINT64_MAX : held + requested, false};
   }
 
   /// The same chunks in the same frames, with the same room left. Next uses are not compared. O(chunks + frames).

@@ -101,7 +101,7 @@ class engine : public Core {
     this->copies_.note(happening::lease_end, held.where, held.size);
   }
 
-  /// The bytes of a slot are dead. @throws usage_error   it is pinned; nothing changed
+  /// The bytes of a slot are dead. @throws usage_error   it is pinned; device_error, out_of_memory from planned copies
   [[gnu::noinline]] void drop(std::uint32_t index)
   {
     if (this->rehearsal_.is_running()) return this->rehearsal_.drop(index);
@@ -257,6 +257,7 @@ class engine : public Core {
     const chunk& home = this->residency_[it.chunk];
     const bool writing = writes(access_of(kind));
     const bool device = place_of(kind) == at::device;
+    expects(device || home.host_pins < UINT16_MAX, "a chunk with 65535 pins on the host");
     const bool clash = device ? home.host_writers > 0 || (writing && home.host_pins > 0) : home.device_pins > 0 && (writing || !home.host_valid);
     if (!clash) return;
     throw usage_error{error_text{} << "chunkmem: chunk " << it.chunk << " is in use on the " << (device ? "host" : "device")

@@ -12,7 +12,7 @@ namespace chunkmem::inline v0 {
 enum class wait_cause : std::uint8_t {
   demand_miss,      ///< for a load, or for the room it needs
   optimizer_input,  ///< for bytes on their way to the host
-  other,            ///< for anything else: a steady step has none
+  other,            ///< for agents that only read what it overwrites: a step on one agent has none
 };
 
 /// Who touched a frame last: for each agent the stamp of its last use. Stamps of the host agent are not needed, since

@@ -15,8 +15,9 @@ namespace chunkmem::inline v0 {
 template <class Engine>
 class iteration {
  public:
-  iteration(owner_link<Engine>& link, std::uint32_t micro_batches) noexcept
-      : link_{&link}, micro_batches_{micro_batches}, exceptions_{std::uncaught_exceptions()}
+  /// @param real   false in a rehearsal, where nothing begins
+  iteration(owner_link<Engine>& link, std::uint32_t micro_batches, bool real) noexcept
+      : link_{&link}, micro_batches_{micro_batches}, exceptions_{std::uncaught_exceptions()}, real_{real}
   {
     ++link.holders;
   }
@@ -26,7 +27,7 @@ class iteration {
   {
     try {
       finish(std::uncaught_exceptions() <= exceptions_);
-    } catch (...) {  // no room to keep the record: the next iteration of this name is recorded again
+    } catch (...) {  // no room for a changed record: the one before it stays, if there is one
     }
     if (--link_->holders == 0 && link_->engine == nullptr) delete link_;
   }
@@ -37,11 +38,12 @@ class iteration {
   {
     expects(!over_ && link_->engine != nullptr, "a pass was named after its iteration had ended");
     expects(micro_batch < micro_batches_, "a micro-batch beyond those that the iteration was begun with");
+    if (!real_) return;
     link_->engine->set_pass(during);
     link_->engine->set_micro_batch(static_cast<std::uint16_t>(micro_batch));
   }
 
-  /// Ends it now. @throws std::bad_alloc   no room for the record: the next iteration of this name is recorded again
+  /// Ends it now. @throws std::bad_alloc   no room for a changed record: the one before it stays, if there is one
   void end() { finish(true); }
 
  private:
@@ -49,12 +51,13 @@ class iteration {
   {
     if (over_) return;
     over_ = true;
-    if (link_->engine != nullptr) link_->engine->end_iteration(complete);
+    if (real_ && link_->engine != nullptr) link_->engine->end_iteration(complete);
   }
 
   owner_link<Engine>* link_;
   std::uint32_t micro_batches_;
   int exceptions_;
+  bool real_;
   bool over_ = false;
 };
 

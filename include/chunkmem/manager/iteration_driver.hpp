@@ -14,8 +14,8 @@ namespace chunkmem::inline v0 {
 /// Drives iterations: which record is followed, by which plan, and what happens when either does not hold.
 ///
 /// An iteration that starts where nothing has been proven is replayed first; where it would not fit, the device is
-/// cleared, which is the start that a rehearsal proves. So a step that fits once fits always, also after a failure or
-/// another loop in between. Not for users: see manager.
+/// cleared, which is the start that a rehearsal proves. So a rehearsed step fits always, also after a failure or another
+/// loop in between, where the host holds all chunks. Not for users: see manager.
 template <stream_backend Backend, tensor_rules Rules, eviction_policy Eviction, transfer_policy Transfer, class Mover, trace_sink Sink>
 class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sink> {
   using base = engine_core<Backend, Rules, Eviction, Mover, Sink>;
@@ -34,12 +34,12 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
     try {
       if (reload) load_moments();
       residency_.begin_round();
-      if (recorder_.record().empty()) start_recording();
+      if (recorder_.is_logging()) start_recording();
       else start_following();
     } catch (...) {
       following_plan_ = false;
       steady_ = false;
-      recorder_.end(false, registry_.chunk_of_slot(), residency_.chunks());
+      recorder_.end(false, registry_.chunk_of_slot(), residency_.chunks(), [](std::uint32_t) { return 0U; });
       throw;
     }
     ++serial_;
@@ -48,26 +48,30 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
   /// Ends it. @param complete   false where an exception ended it: its record is then kept as it was
   void end_iteration(bool complete)
   {
-    release_event_ = tensor_event::release;
-    if (!recorder_.is_inside()) return;  // a rehearsal
+    set_pass(pass::none);
+    set_micro_batch(0);
     for (slot& it : registry_.slots())
       if (machine::is_legal(it.state, tensor_event::reset))
         it.state = static_cast<tensor_state>(machine::next(it.state, tensor_event::reset));
     ++counts_.iterations;
-    const auto outcome = recorder_.end(complete, registry_.chunk_of_slot(), residency_.chunks());
-    steady_ = outcome == iteration_outcome::repeated;
-    if constexpr (Transfer::plans) steady_ = steady_ && following_plan_ && plans_[recorder_.index()].periodic;
-    steady_record_ = recorder_.index();
-    following_plan_ = false;
-    last_changed_ = outcome != iteration_outcome::repeated;
-    if ((outcome == iteration_outcome::changed || outcome == iteration_outcome::recorded) && recorder_.index() < plans_.size())
-      plans_[recorder_.index()].valid = false;
-    if (outcome == iteration_outcome::changed) {  // next uses are moments of a record that is no more
-      residency_.start_of(recorder_.record());
-      residency_.silence_policy();
+    const bool planned = std::exchange(following_plan_, false);
+    const bool counted = std::exchange(counted_divergence_, false);
+    steady_ = false;
+    auto outcome = iteration_outcome::abandoned;
+    try {
+      outcome = recorder_.end(complete, registry_.chunk_of_slot(), residency_.chunks(),
+                              [this](std::uint32_t slot) { return registry_.slots()[slot].pins; });
+    } catch (...) {
+      residency_.silence_policy();  // it starts over before it is asked again
+      throw;
     }
-    if (outcome == iteration_outcome::changed && !counted_divergence_) ++counts_.divergences;
-    counted_divergence_ = false;
+    const std::size_t record = recorder_.index();
+    last_changed_ = outcome == iteration_outcome::changed;
+    if (last_changed_ && !counted) ++counts_.divergences;
+    if ((last_changed_ || outcome == iteration_outcome::recorded) && record < plans_.size()) plans_[record].valid = false;
+    if (last_changed_) residency_.start_of(recorder_.record());  // the old moments are no more
+    steady_ = outcome == iteration_outcome::repeated && (!Transfer::plans || (planned && plans_[record].periodic));
+    steady_record_ = record;
     copies_.note(happening::iteration, tier::device, counts_.iterations);
   }
 
@@ -206,7 +210,6 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
       if (!plan.valid || !plan.start.same_places(residency_)) make(plan, record);
       if (!plan.valid) return false;
       residency_.start_of(record);
-      residency_.silence_policy();
       following_plan_ = true;
       return true;
     } else {
@@ -236,7 +239,7 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
   std::size_t next_action_ = 0;
   std::size_t steady_record_ = 0;
   bool steady_ = false;  // nothing happened since an iteration that can be repeated from where it ended
-  bool last_changed_ = true;
+  bool last_changed_ = false;
   bool counted_divergence_ = false;
 };
 

@@ -129,6 +129,7 @@ class model_plan {
   void check(agent who) const
   {
     expects(static_cast<std::size_t>(who) < engine_.backend().agents(), "an agent that this backend does not have: adopt() makes one");
+    expects(who != agent::to_device && who != agent::to_host, "the agents of the manager's own copies: use compute, or adopt() one");
   }
   void ready()
   {

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <chunkmem/manager/engine.hpp>
+#include <chunkmem/manager/held_span.hpp>
 #include <chunkmem/manager/owner_link.hpp>
 #include <chunkmem/tensor/tensor.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 
 namespace chunkmem::inline v0 {
 
@@ -32,17 +34,25 @@ class pin : public holder<Engine, grant> {
   using holder<Engine, grant>::holder;
 
   /// @throws usage_error   released, moved from, or its manager is gone
-  [[nodiscard]] Element* data() const { return reinterpret_cast<Element*>(this->held().data); }
+  [[nodiscard]] Element* data() const& { return reinterpret_cast<Element*>(this->held().data); }
+  Element* data() const&& = delete;  // the bytes would be released before the address is used
 
   /// The elements, where the calling thread may read the device tier or the pin is on the host.
   /// @throws usage_error   as data(), or these bytes are not the calling thread's to read
-  [[nodiscard]] std::span<Element> span() const
+  [[nodiscard]] std::span<Element> span() const&
   {
     const grant& held = this->held();
     if constexpr (!Engine::host_addressable)
       if (place_of(held.kind) == at::device) throw usage_error{"span() of a pin in device memory (use data(), or acquire with at::host)"};
     if (held.data == nullptr) return {};
     return {reinterpret_cast<Element*>(held.data), this->link()->engine->size_of_slot(held.slot) / sizeof(Element)};
+  }
+
+  /// Of a pin without a name: the span keeps the pin.
+  [[nodiscard]] held_span<Element, pin> span() &&
+  {
+    const std::span<Element> elements = std::as_const(*this).span();
+    return {elements, std::move(*this)};
   }
 
   /// Elements, also in a rehearsal. @throws usage_error   as data()
@@ -54,6 +64,7 @@ class pin : public holder<Engine, grant> {
 
   /// The tensor's slot, for the manager.
   [[nodiscard]] const grant& details() const { return this->held(); }
+  [[nodiscard]] bool is_of(const owner_link<Engine>* manager) const noexcept { return this->link() == manager; }
 };
 
 /// The gradient of a parameter while it is being written.
@@ -77,16 +88,24 @@ class lease : public holder<Engine, lease_grant> {
   using holder<Engine, lease_grant>::holder;
 
   /// @throws usage_error   released, moved from, or its manager is gone
-  [[nodiscard]] std::byte* data() const { return this->held().data; }
+  [[nodiscard]] std::byte* data() const& { return this->held().data; }
+  std::byte* data() const&& = delete;  // the bytes would be released before the address is used
   [[nodiscard]] bytes size() const { return bytes{this->held().size}; }
 
   /// The bytes as elements. Empty in a rehearsal.
   template <element Element>
-  [[nodiscard]] std::span<Element> span() const
+  [[nodiscard]] std::span<Element> span() const&
   {
     const lease_grant& held = this->held();
     if (held.data == nullptr) return {};
     return {reinterpret_cast<Element*>(held.data), static_cast<std::size_t>(held.size / sizeof(Element))};
+  }
+  /// Of a lease without a name: the span keeps the lease.
+  template <element Element>
+  [[nodiscard]] held_span<Element, lease> span() &&
+  {
+    const std::span<Element> elements = std::as_const(*this).template span<Element>();
+    return {elements, std::move(*this)};
   }
 };
 

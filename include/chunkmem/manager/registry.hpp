@@ -128,12 +128,12 @@ class registry {
   {
     expects(sealed_, "lists can be exchanged only after the manager was sealed");
     expects(index_of(left) < lists() && index_of(right) < lists(), "a list that this manager does not have");
-    expects(index_of(left) < 2 || index_of(right) < 2 || lists_[index_of(left)].type == lists_[index_of(right)].type,
-            "lists of two element types were to be exchanged");
+    for (std::uint32_t id = 0; id < tensors(); ++id)
+      expects(tensors_[id].part != role::parameter || type_in(tensor_id{id}, left) == type_in(tensor_id{id}, right),
+              "lists of two element types were to be exchanged");
     const std::uint32_t first = index_of(left) * parameters_;
     const std::uint32_t second = index_of(right) * parameters_;
     for (std::uint32_t at = 0; at < parameters_; ++at) {
-      expects(slots_[first + at].size == slots_[second + at].size, "lists of two element types were to be exchanged");
       expects(slots_[first + at].pins + slots_[second + at].pins == 0, "a list was to be exchanged while a pin holds it");
     }
     for (std::uint32_t at = 0; at < parameters_; ++at) {

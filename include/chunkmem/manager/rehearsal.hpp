@@ -56,13 +56,14 @@ class rehearsal {
     return (most + frame - 1) / frame;
   }
 
-  /// The most bytes leased at once on the device.
-  [[nodiscard]] std::uint64_t peak_leases() const
+  /// The most bytes leased at once in a tier.
+  [[nodiscard]] std::uint64_t peak_leases(tier where) const
   {
+    const entry_kind kind = where == tier::device ? entry_kind::lease_device : entry_kind::lease_host;
     std::uint64_t now = 0;
     std::uint64_t most = 0;
     visit([&](std::uint32_t at, bool begins) {
-      if (record_.entries()[at].kind != entry_kind::lease_device) return;
+      if (record_.entries()[at].kind != kind) return;
       now = begins ? now + record_.details()[at].bytes : now - record_.details()[at].bytes;
       most = std::max(most, now);
     });

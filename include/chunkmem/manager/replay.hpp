@@ -33,6 +33,8 @@ class replay {
     }
     log.at(record.size(), record.size());
     release_until(record, chunk_of_slot, state, log, ended, record.size());
+    for (std::uint32_t at = 0; at < record.size(); ++at)  // kept beyond its end: a repeated iteration would keep it again
+      if (!record.is_drop(at) && record.details()[at].until == entry_detail::never) end(record, chunk_of_slot, state, log, at);
   }
 
   /// Runs the record again and again until it ends where it began: then it fits for ever.
@@ -43,7 +45,7 @@ class replay {
                decision_log& log, bool profiled, bool retold)
   {
     constexpr int most = 16;
-    residency<Eviction> before = state;
+    before_ = state;
     for (int pass = 0; pass < most; ++pass) {
       const bool known = profiled || pass > 0;
       if (known && (retold || pass == (profiled ? 0 : 1))) {
@@ -56,8 +58,8 @@ class replay {
       } catch (const out_of_memory&) {
         return false;
       }
-      if (known && state.same_places(before)) return true;
-      before = state;
+      if (known && state.same_places(before_)) return true;
+      before_ = state;
     }
     return true;
   }
@@ -82,22 +84,27 @@ class replay {
                             residency<Eviction>& state, decision_log& log, std::size_t ended, std::uint32_t now)
   {
     const auto releases = record.releases();
-    for (; ended < releases.size() && releases[ended].until <= now; ++ended) {
-      const std::uint32_t at = releases[ended].moment;
-      const access_entry& entry = record.entries()[at];
-      if (is_lease(entry.kind)) {
-        const tier where = entry.kind == entry_kind::lease_device ? tier::device : tier::host;
-        state.end_lease(where, lease_at_[at], record.details()[at].bytes, log);
-      } else if (place_of(entry.kind) == at::device) {
-        state.unpin_device(chunk_of_slot[entry.slot]);
-      } else {
-        state.unpin_host(chunk_of_slot[entry.slot], writes(access_of(entry.kind)));
-      }
-    }
+    for (; ended < releases.size() && releases[ended].until <= now; ++ended)
+      end(record, chunk_of_slot, state, log, releases[ended].moment);
     return ended;
   }
 
+  void end(const access_record& record, std::span<const std::uint32_t> chunk_of_slot, residency<Eviction>& state,
+           decision_log& log, std::uint32_t at)
+  {
+    const access_entry& entry = record.entries()[at];
+    if (is_lease(entry.kind)) {
+      const tier where = entry.kind == entry_kind::lease_device ? tier::device : tier::host;
+      state.end_lease(where, lease_at_[at], record.details()[at].bytes, log);
+    } else if (place_of(entry.kind) == at::device) {
+      state.unpin_device(chunk_of_slot[entry.slot]);
+    } else {
+      state.unpin_host(chunk_of_slot[entry.slot], writes(access_of(entry.kind)));
+    }
+  }
+
   std::vector<std::uint64_t> lease_at_;  // by moment
+  residency<Eviction> before_;           // kept between calls, so that a repeated proof allocates nothing
 };
 
 }  // namespace chunkmem::inline v0

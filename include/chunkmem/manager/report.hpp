@@ -9,12 +9,13 @@
 
 namespace chunkmem::inline v0 {
 
-/// How often the calling thread waited, by cause. A steady step that follows its plan has no `other`.
+/// How often the calling thread followed work that it did not know to be over, by cause. A step that follows its plan and
+/// works on one agent has no `other`.
 struct wait_counts {
   std::uint64_t demand_miss = 0;      ///< for a load, or the room it needs
   std::uint64_t optimizer_input = 0;  ///< for bytes on their way to the host
   std::uint64_t throttle = 0;         ///< for room in a queue of the backend
-  std::uint64_t other = 0;
+  std::uint64_t other = 0;            ///< for agents that only read what it overwrites
 };
 
 /// What a manager did since it was made. A snapshot: plain numbers.

@@ -37,9 +37,11 @@ class residency : public host_room<Eviction> {
   void silence_policy() noexcept { candidates_.silence(); }
   [[nodiscard]] bool is_telling() const noexcept { return candidates_.is_telling(); }
 
-  /// Next uses of all chunks as at the start of `record`. O(chunks). Call `tell_policy` afterwards.
+  /// Next uses of all chunks as at the start of `record`. The policy hears nothing until `tell_policy`: its keys would be
+  /// moments of another record. O(chunks).
   void start_of(const access_record& record) noexcept
   {
+    candidates_.silence();
     for (std::uint32_t at = 0; at < chunks(); ++at)
       chunks_[at].next_use = record.empty() ? access_record::never : record.first_of_chunk()[at];
   }
@@ -125,12 +127,18 @@ class residency : public host_room<Eviction> {
     space(where).give_lease(begin, size, [&](std::uint32_t frame) { mover.vacated(where, frame, 1, false); });
   }
 
-  /// Clears the device of all that is not pinned. @throws device_error   a write-back could not start; the rest stays
+  /// Clears the device of all that is not pinned and that the host has room for.
+  /// @throws device_error   a write-back could not start; the rest stays
   template <class Mover>
   void evict_all(Mover& mover)
   {
-    for (std::uint32_t at = 0; at < chunks(); ++at)
-      if (chunks_[at].on_device() && chunks_[at].device_pins == 0) evict(at, mover);
+    for (std::uint32_t at = 0; at < chunks(); ++at) {
+      if (!chunks_[at].on_device() || chunks_[at].device_pins > 0) continue;
+      try {
+        evict(at, mover);
+      } catch (const out_of_memory&) {  // the host has no room: it lives on the device alone
+      }
+    }
   }
 
   /// The moves of a plan; each is skipped, with false, where it no longer fits.
@@ -193,7 +201,8 @@ class residency : public host_room<Eviction> {
     it.device = first;
   }
 
-  /// A free window of `count` device frames; evicts what is in it. @throws out_of_memory before anything is evicted
+  /// A free window of `count` device frames; evicts what is in it.
+  /// @throws out_of_memory   before anything is evicted, or where the host has no room for one of several
   template <class Mover>
   std::uint32_t make_room(std::uint32_t count, moment now, Mover& mover)
   {

@@ -20,6 +20,7 @@ struct step_settings {
 };
 
 /// How far the updates of a kernel are: what makes a step safe to take again. Plain bytes, fit to survive a restart.
+/// It counts the updates of one manager: give each manager a kernel object of its own.
 struct step_progress {
   std::uint64_t number = 0;    ///< of the last whole update
   std::uint32_t reached = 0;   ///< parameters that have the next update already, in the order of declaration

@@ -29,6 +29,9 @@ class parameter_update {
       : manager_{owner}, kernel_{kernel}, settings_{settings}
   {
     for (const list_spec& spec : kernel.lists()) lists_[list_count_++] = owner.list(spec.name);
+    owner.for_each_parameter([](tensor_handle, const tensor_info& info) {
+      expects(info.type == dtype::float32, "an optimizer step over a parameter that is not float32");
+    });
   }
 
   void run(tensor_handle parameter, const tensor_info& info)

@@ -92,6 +92,8 @@ class access_record {
   [[nodiscard]] std::span<const std::uint32_t> first_of_slot() const noexcept { return first_of_slot_; }
   [[nodiscard]] std::span<const std::uint32_t> first_of_chunk() const noexcept { return first_of_chunk_; }
 
+  [[nodiscard]] bool is_drop(std::uint32_t moment) const noexcept { return entries_[moment].kind == entry_kind::drop; }
+
   void clear() noexcept
   {
     entries_.clear();

@@ -49,7 +49,7 @@ class recorder {
   void relink(std::span<const std::uint32_t> chunk_of_slot, std::uint32_t chunks)
   {
     for (const auto& known : records_)
-      if (!known->done.empty()) known->done.finish(chunk_of_slot, chunks);
+      if (known->recorded) known->done.finish(chunk_of_slot, chunks);
   }
 
   /// The moment that decisions should count from: the cursor, or where a diverged iteration seems to be.
@@ -71,18 +71,19 @@ class recorder {
     named& wanted = find_or_add(name);
     const bool reload = current_ != &wanted || stale_;
     current_ = &wanted;
-    stale_ = false;
+    stale_ = true;  // until the caller has loaded them
     hint_ = 0;
-    if (wanted.done.empty()) {
+    ended_leases_.clear();
+    if (!wanted.recorded) {
       wanted.log.clear();
       mode_ = mode::recording;
       return false;
     }
-    mode_ = mode::following;
+    ended_leases_.reserve(wanted.done.size());
+    mode_ = mode::following;  // from here on nothing throws
     entries_ = wanted.done.entries().data();
     cursor_ = 0;
-    ended_leases_.clear();
-    ended_leases_.reserve(wanted.done.size());
+    stale_ = false;
     return reload;
   }
 
@@ -115,18 +116,8 @@ class recorder {
   template <class PinsOf>
   void diverge(PinsOf pins_of)
   {
-    access_record& log = current_->log;
-    log.copy_prefix(current_->done, cursor_);
-    std::vector<std::uint32_t> still_open;  // entries of a pinned slot that are open, latest first
-    for (std::uint32_t at = cursor_; at-- > 0;) {
-      if (log.details()[at].until != entry_detail::never || log.entries()[at].kind == entry_kind::drop) continue;
-      const std::uint32_t slot = log.entries()[at].slot;
-      const auto same = [&](std::uint32_t other) { return log.entries()[other].slot == slot; };
-      const bool held = slot == never ? std::find(ended_leases_.begin(), ended_leases_.end(), at) == ended_leases_.end()
-                                      : std::count_if(still_open.begin(), still_open.end(), same) < pins_of(slot);
-      if (held) still_open.push_back(at);
-      else log.release(at);
-    }
+    current_->log.copy_prefix(current_->done, cursor_);
+    close_released(pins_of);
     hint_ = cursor_;
     cursor_ = nowhere;
     mode_ = mode::diverged;
@@ -148,7 +139,9 @@ class recorder {
   }
 
   /// @param complete   false where an exception ended the iteration
-  iteration_outcome end(bool complete, std::span<const std::uint32_t> chunk_of_slot, std::uint32_t chunks)
+  /// @param pins_of    as diverge
+  template <class PinsOf>
+  iteration_outcome end(bool complete, std::span<const std::uint32_t> chunk_of_slot, std::uint32_t chunks, PinsOf pins_of)
   {
     const mode was = std::exchange(mode_, mode::outside);
     const std::uint32_t reached = std::exchange(cursor_, nowhere);
@@ -157,10 +150,12 @@ class recorder {
       return iteration_outcome::abandoned;
     }
     if (was == mode::following && reached == current_->done.size()) return iteration_outcome::repeated;
+    stale_ = true;
     if (was == mode::following) current_->log.copy_prefix(current_->done, reached);
+    close_released(pins_of);
     current_->log.finish(chunk_of_slot, chunks);
     std::swap(current_->log, current_->done);
-    stale_ = true;
+    current_->recorded = true;
     return was == mode::recording ? iteration_outcome::recorded : iteration_outcome::changed;
   }
 
@@ -172,7 +167,25 @@ class recorder {
     std::string name;
     access_record done;
     access_record log;
+    bool recorded = false;
   };
+
+  /// Closes what the log has open although no pin or lease holds it any more. O(entries + open ones squared).
+  template <class PinsOf>
+  void close_released(PinsOf pins_of)
+  {
+    access_record& log = current_->log;
+    std::vector<std::uint32_t> still_open;  // entries of pinned slots, latest first
+    for (std::uint32_t at = log.size(); at-- > 0;) {
+      if (log.details()[at].until != entry_detail::never || log.is_drop(at)) continue;
+      const std::uint32_t slot = log.entries()[at].slot;
+      const auto same = [&](std::uint32_t other) { return log.entries()[other].slot == slot; };
+      const bool held = slot == never ? std::find(ended_leases_.begin(), ended_leases_.end(), at) == ended_leases_.end()
+                                      : std::count_if(still_open.begin(), still_open.end(), same) < pins_of(slot);
+      if (held) still_open.push_back(at);
+      else log.release(at);
+    }
+  }
 
   named& find_or_add(std::string_view name)
   {

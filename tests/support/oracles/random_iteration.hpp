@@ -176,6 +176,7 @@ class iteration_runner {
   {
     using namespace chunkmem;
     const access_record& record = it_.record;
+    state_.begin_round();
     std::size_t ended = 0;
     for (std::uint32_t now = 0; now <= record.size(); ++now) {
       for (; ended < record.releases().size() && record.releases()[ended].until <= now; ++ended) end(record.releases()[ended].moment);

@@ -7,6 +7,7 @@
 #include <support/oracles/random_iteration.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 
 namespace support {
@@ -26,10 +27,8 @@ class toy_core {
   void shape(chunkmem::residency<Eviction>& target, chunkmem::per_tier<chunkmem::bytes> capacity) const
   {
     target.reset(registry_.frames_of_chunk(), static_cast<std::uint32_t>(registry_.slots().size()));
-    const std::uint64_t all = total_frames();
     for (const chunkmem::tier where : {chunkmem::tier::device, chunkmem::tier::host})
-      target.space(where).reset(capacity[where], chunkmem::bytes{frame_bytes},
-                                static_cast<std::uint32_t>(std::min(capacity[where].count() / frame_bytes, all)));
+      target.space(where).reset(capacity[where], chunkmem::bytes{frame_bytes}, frames_in(capacity[where]));
   }
   template <class Eviction>
   [[nodiscard]] bool device_holds_all(const chunkmem::residency<Eviction>& state) const
@@ -38,6 +37,13 @@ class toy_core {
   }
 
  private:
+  /// As many as could ever be used: all windows, once more for each doubling of the longest.
+  [[nodiscard]] std::uint32_t frames_in(chunkmem::bytes capacity) const
+  {
+    const std::uint32_t longest = std::ranges::max(registry_.frames_of_chunk());
+    const std::uint64_t useful = total_frames() * static_cast<std::uint64_t>(std::bit_width(longest));
+    return static_cast<std::uint32_t>(std::min(capacity.count() / frame_bytes, useful));
+  }
   [[nodiscard]] std::uint64_t total_frames() const
   {
     std::uint64_t all = 0;
