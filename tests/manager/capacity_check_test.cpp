@@ -49,3 +49,22 @@ TEST_CASE("a rehearsal finds the least host beside the device, to the frame", "[
   (void)measure(6_KiB, need.smallest_host);
   CHECK_THROWS_AS(measure(6_KiB, need.smallest_host - 1_KiB), cm::config_error);
 }
+
+TEST_CASE("leases on the host count among what the host must hold", "[manager]")
+{
+  const auto with_host = [](cm::bytes host) {
+    memory mem{{.device_capacity = 4_KiB, .host_capacity = host}};
+    demand m{mem, {.chunk_bytes = 1_KiB}};
+    const auto layers = m.add_stacked<float>(3, {256}, cm::role::parameter);
+    return m.rehearse([&] {
+      const auto iteration = m.iteration();
+      const auto scratch = m.lease(cm::tier::host, 10_KiB);
+      for (std::uint32_t at = 0; at < 3; ++at) (void)m.acquire(layers.slice(at), cm::access::read_write, cm::at::host);
+    });
+  };
+  const cm::memory_requirement need = with_host(1_MiB);
+  CHECK(need.smallest_host >= 11_KiB);
+  CHECK(need.smallest_device <= 3_KiB);
+  (void)with_host(need.smallest_host);
+  CHECK_THROWS_AS(with_host(need.smallest_host - 1_KiB), cm::config_error);
+}
