@@ -6,7 +6,7 @@
 
 namespace chunkmem::inline v0 {
 
-/// Throws where a caller broke a precondition; the text names the caller's own line.
+/// Throws where a caller broke a precondition; the text names the line that checks it.
 ///
 /// A function, not a macro: the location comes from default arguments (clang 14 has no `std::source_location`).
 /// @throws usage_error   `condition` is false; nothing was changed
