@@ -10,5 +10,5 @@ TEST_CASE("a list is single precision and of version one unless it says otherwis
   static_assert(plain.type == dtype::float32 && plain.version == 1);
   constexpr list_spec other{.name = "adam/master", .type = dtype::bfloat16, .version = 3};
   CHECK(plain.name == "adam/momentum");
-  CHECK((other.type == dtype::bfloat16 && other.version == 3));
+  static_assert(other.type == dtype::bfloat16 && other.version == 3);
 }
