@@ -43,9 +43,7 @@ class host_room : public chunk_table {
     chunk& it = chunks_[at];
     if (it.host != chunk::nowhere) return;
     std::uint32_t first = free_host_window(it.frames);
-    if (first == frame_pool::none) {
-      first = it.frames == 1 ? reclaim_host_frame(at, mover) : reclaim_host_window(at, mover);
-    }
+    if (first == frame_pool::none) first = it.frames == 1 ? reclaim_host_frame(at, mover) : reclaim_host_window(at, mover);
     host_.place(at, first, it.frames);
     mover.placed(tier::host, first, it.frames);
     it.host = first;

@@ -57,6 +57,7 @@ class model_plan {
 
   // Declaring.
 
+  /// @param group   kept with the tensor for whoever walks the parameters; no optimizer here has settings by group yet
   /// @throws usage_error   sealed already, or a role that the manager makes itself; size_overflow
   template <element Element>
   tensor<Element> add(const shape& extents, role part, group_id group = group_id{0})

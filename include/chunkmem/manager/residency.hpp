@@ -18,7 +18,7 @@ namespace chunkmem::inline v0 {
 /// (in a manager) or writes a log (in a rehearsal): the simulator is the engine. Copyable, so that a plan can be made on
 /// a copy. No decision looks at a clock or asks whether a copy is done.
 ///
-/// A mover has `placed`, `vacated`, `load`, `claimed`, `write_back` and `evicted`; see copy_engine and decision_log.
+/// A mover has `placed`, `vacated`, `load`, `claimed`, `write_back`, `evicted` and `leased`; see copy_engine and decision_log.
 /// Guarantee: strong where nothing had to move; else basic: chunks that were evicted before a failure stay evicted.
 /// Cost: O(1) for a resident chunk; a miss adds one decision of the policy for each chunk that must leave.
 template <eviction_policy Eviction>
@@ -272,7 +272,6 @@ class residency : public host_room<Eviction> {
     take_host_window(at, mover);
     chunks_[at].host_valid = true;
   }
-
 };
 
 }  // namespace chunkmem::inline v0
