@@ -24,8 +24,10 @@ std::string mistake_in(const registry& it, std::uint64_t frame)
     const slot& place = it.slots()[at];
     const auto [tensor, list] = it.describe(at);
     if (tensor == tensor_id::none) return "a slot that belongs to nothing";
-    streams[place.chunk].insert(std::string{list} + "/" + std::string{name_of(it.info(tensor).part)});
     if (it.chunk_of_slot()[at] != place.chunk) return "a slot with two chunks";
+    if ((place.chunk == slot::nowhere) != (list == "master" && size_of(it.info(tensor).type) != 2)) return "a slot without a place";
+    if (place.chunk == slot::nowhere) continue;
+    streams[place.chunk].insert(std::string{list} + "/" + std::string{name_of(it.info(tensor).part)});
     if (place.offset % 256 != 0) return "a slot is not aligned";
     if (place.chunk >= used.size() || place.offset + place.size > it.frames_of_chunk()[place.chunk] * frame)
       return "a slot reaches beyond its chunk";
@@ -60,16 +62,18 @@ TEST_CASE("random models are placed without a shared byte, each list and role in
     support::dice dice{seed};
     registry it;
     const std::uint32_t tensors = dice.between(1, 20);
-    const role roles[] = {role::parameter, role::parameter, role::buffer, role::activation};
+    const role roles[] = {role::parameter, role::parameter, role::buffer, role::activation, role::frozen};
     for (std::uint32_t at = 0; at < tensors; ++at) {
       const dtype types[] = {dtype::float32, dtype::bfloat16, dtype::uint8, dtype::int64};
       const shape extents{dice.between(1, 400), dice.between(1, 4)};
       const dtype type = types[dice.below(4)];
-      CHECK(it.add(extents, type, roles[dice.below(4)], group_id{0}) == at);
+      CHECK(it.add(extents, type, roles[dice.below(5)], group_id{0}) == at);
     }
     const std::uint32_t lists = dice.below(4);
     const char* const names[] = {"a", "b", "c"};
     for (std::uint32_t at = 0; at < lists; ++at) CHECK(it.add_list({.name = names[at]}) == list_id{at + 2});
+    const bool masters = dice.below(2) == 0;
+    if (masters) CHECK(it.add_list(master_list) == list_id{lists + 2});
     const std::uint64_t frame = 256 * std::uint64_t{dice.between(1, 12)};
     it.seal<append_layout>(bytes{frame});
     if (const std::string wrong = mistake_in(it, frame); !wrong.empty()) FAIL("seed " << seed << ": " << wrong);
@@ -84,12 +88,38 @@ TEST_CASE("random models are placed without a shared byte, each list and role in
       for (std::uint32_t list = 1; list < it.lists(); ++list) {
         const slot& place = it.slots()[it.slot_in(tensor_id{id}, list_id{list})];
         slots.insert(it.slot_in(tensor_id{id}, list_id{list}));
+        if (!it.is_in(tensor_id{id}, list_id{list})) continue;
         if (place.size != count * (list == 1 ? size_of(info.type) : 4)) FAIL("seed " << seed << ": a list of a wrong size");
-        if (place.starts_at_zero != (list > 1)) FAIL("seed " << seed << ": lists of optimizers alone start at zero");
+        if (place.starts_at_zero != (list > 1 && !(masters && list == it.lists() - 1))) FAIL("seed " << seed << ": lists of optimizers alone start at zero");
       }
     }
     if (slots.size() != it.slots().size()) FAIL("seed " << seed << ": a slot without a name");
   }
+}
+
+TEST_CASE("masters stand beside 16-bit parameters only", "[manager]")
+{
+  registry it;
+  it.add({10}, dtype::bfloat16, role::parameter, group_id{0});
+  it.add({10}, dtype::float32, role::parameter, group_id{0}, dtype::float32);
+  it.add({10}, dtype::float16, role::parameter, group_id{0}, dtype::float32);
+  CHECK_THROWS_AS(it.add_list({"half master", dtype::float16, 1, list_use::master}), usage_error);
+  CHECK_FALSE(it.has_masters());
+  it.add_list(master_list);
+  CHECK_THROWS_AS(it.add_list({"second", dtype::float32, 1, list_use::master}), usage_error);
+  it.add_list({.name = "momentum"});
+  it.seal<append_layout>(bytes{1'024});
+  CHECK(it.masters() == list_id{2});
+  CHECK(it.master_of(0) == 6);
+  CHECK(it.master_of(1) == slot::nowhere);
+  CHECK(it.master_of(2) == 8);
+  CHECK(it.master_of(6) == slot::nowhere);
+  CHECK((it.value_type(2) == dtype::float16 && it.gradient_type(2) == dtype::float32 && it.gradient_type(0) == dtype::bfloat16));
+  CHECK(it.bytes_of(role::gradient) == 100_B);
+  CHECK(it.bytes_of(role::optimizer_state) == 80_B + 120_B);
+  CHECK_THROWS_AS(it.exchange(list_id{2}, list_id{3}, [](std::uint32_t, std::uint32_t) {}), usage_error);
+  it.move_gradient(0, 0, 512);
+  CHECK((it.slots()[3].offset == 512 && it.chunk_of_slot()[3] == 0));
 }
 
 TEST_CASE("a registry names what belongs to each slot and counts bytes by role", "[manager]")

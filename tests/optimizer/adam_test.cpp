@@ -1,129 +1,235 @@
 #include <chunkmem/optimizer/adam.hpp>
 
 #include <support/catch.hpp>
-#include <support/plain_model.hpp>
+#include <support/hostile.hpp>
 
 #include <cmath>
-#include <cstring>
+#include <limits>
 #include <vector>
 
 namespace cm = chunkmem;
 using cm::optimizer::adam;
+using cm::optimizer::adam_options;
+using cm::optimizer::instruction_set;
+using Catch::Matchers::ContainsSubstring;
 
 namespace {
 
 constexpr std::size_t count = 300;
 
 struct state {
-  std::vector<float> parameter = std::vector<float>(count);
+  std::vector<float> parameter = support::tame_numbers(count, 3);
   std::vector<float> momentum = std::vector<float>(count, 0.0F);
   std::vector<float> variance = std::vector<float>(count, 0.0F);
+
+  friend bool same(const state& left, const state& right)
+  {
+    return support::same_bits(left.parameter, right.parameter) && support::same_bits(left.momentum, right.momentum) &&
+           support::same_bits(left.variance, right.variance);
+  }
 };
 
-std::vector<float> gradient_of(std::uint64_t step)
-{
-  std::vector<float> gradient(count);
-  for (std::size_t at = 0; at < count; ++at) gradient[at] = support::toy::noise(step * 1000 + at);
-  return gradient;
-}
-
-void update(adam& kernel, state& it, const std::vector<float>& gradient, float rate, std::uint64_t number, std::size_t begin, std::size_t end)
+void update(const adam& kernel, state& it, const std::vector<float>& gradient, const cm::optimizer::step_settings& settings,
+            std::size_t begin = 0, std::size_t end = count)
 {
   const auto cut = [&](std::vector<float>& all) { return std::span{all}.subspan(begin, end - begin); };
-  kernel.update({cut(it.parameter), std::span{gradient}.subspan(begin, end - begin), {cut(it.momentum), cut(it.variance)}}, {rate, number});
+  kernel.update({cut(it.parameter), std::span{gradient}.subspan(begin, end - begin), {cut(it.momentum), cut(it.variance)}}, settings);
 }
 
-bool same_bits(const std::vector<float>& left, const std::vector<float>& right)
+/// Beta to the power of a step, by plain multiplication in extended precision.
+double power(float beta, std::uint64_t step)
 {
-  return std::memcmp(left.data(), right.data(), left.size() * sizeof(float)) == 0;
+  long double result = 1.0L;
+  for (std::uint64_t at = 0; at < step; ++at) result *= static_cast<long double>(beta);
+  return static_cast<double>(result);
 }
+
+/// The paper, in double precision; L2 where the decay is coupled.
+struct exact_adam {
+  explicit exact_adam(const state& begin, const adam_options& options)
+      : o{options}, parameter(begin.parameter.begin(), begin.parameter.end()), momentum(count, 0.0), variance(count, 0.0)
+  {
+  }
+  void update(const std::vector<float>& gradient, double rate, std::uint64_t step)
+  {
+    const double beta1 = static_cast<double>(o.beta1);
+    const double beta2 = static_cast<double>(o.beta2);
+    const double decay = static_cast<double>(o.weight_decay);
+    for (std::size_t at = 0; at < count; ++at) {
+      const double slope = static_cast<double>(gradient[at]) + (o.decoupled ? 0.0 : decay * parameter[at]);
+      momentum[at] = beta1 * momentum[at] + (1 - beta1) * slope;
+      variance[at] = beta2 * variance[at] + (1 - beta2) * slope * slope;
+      const double first = momentum[at] / (1 - power(o.beta1, step));
+      const double second = variance[at] / (1 - power(o.beta2, step));
+      const double kept = o.decoupled ? decay * parameter[at] : 0.0;
+      parameter[at] -= rate * (first / (std::sqrt(second) + static_cast<double>(o.epsilon)) + kept);
+    }
+  }
+  adam_options o;
+  std::vector<double> parameter, momentum, variance;
+};
+
+/// One element as docs/numerics.md says it; volatile, so that no compiler may contract.
+struct scalar_twin {
+  void update(float& parameter, float& momentum, float& variance, float gradient) const
+  {
+    using cm::optimizer::detail::settled;
+    const float slope = o.decoupled || o.weight_decay == 0.0F ? gradient : std::fma(o.weight_decay, parameter, gradient);
+    const volatile float added = rest1 * slope;
+    momentum = settled(std::fma(o.beta1, momentum, added));
+    const float used = std::fabs(slope) < least ? 0.0F : slope;
+    const volatile float square = used * used;
+    const volatile float spread = rest2 * square;
+    variance = settled(std::fma(o.beta2, variance, spread));
+    const volatile float divisor = std::fma(std::sqrt(variance), scale, o.epsilon);
+    const volatile float quotient = momentum / divisor;
+    const volatile float kept = keep * parameter;
+    parameter = settled(std::fma(-rate, quotient, kept));
+  }
+  scalar_twin(const adam_options& options, float learning_rate, std::uint64_t step) : o{options}
+  {
+    const volatile float scaled = learning_rate * o.rate_factor;
+    const volatile double left1 = power(o.beta1, step);
+    const volatile double left2 = power(o.beta2, step);
+    rate = scaled / static_cast<float>(1.0 - left1);
+    scale = 1.0F / std::sqrt(static_cast<float>(1.0 - left2));
+    keep = o.decoupled ? std::fma(-scaled, o.weight_decay, 1.0F) : 1.0F;
+    rest1 = 1.0F - o.beta1;
+    rest2 = 1.0F - o.beta2;
+    least = static_cast<float>(std::sqrt(static_cast<double>(std::numeric_limits<float>::min()) / static_cast<double>(rest2)));
+  }
+  adam_options o;
+  float rate, scale, keep, rest1, rest2, least;
+};
 
 }  // namespace
 
 static_assert(cm::optimizer_kernel<adam>);
 
-TEST_CASE("adam names two lists of fp32", "[optimizer]")
+TEST_CASE("adam names two lists and a master, and says how moments are stored", "[optimizer]")
 {
-  REQUIRE(adam::lists().size() == 2);
-  CHECK(adam::lists()[0].name == "adam/momentum");
-  CHECK(adam::lists()[1].name == "adam/variance");
-  for (const cm::list_spec& spec : adam::lists()) CHECK(spec.type == cm::dtype::float32);
+  const adam plain;
+  REQUIRE(plain.lists().size() == 3);
+  CHECK(plain.lists()[0].name == "adam/momentum");
+  CHECK(plain.lists()[1].name == "adam/variance");
+  CHECK(plain.lists()[2].name == cm::master_list.name);
+  CHECK(plain.lists()[2].use == cm::list_use::master);
+  for (const cm::list_spec& spec : plain.lists()) CHECK(spec.type == cm::dtype::float32);
+
+  const adam small{{}, {.moments = cm::dtype::bfloat16, .masters = false}};
+  REQUIRE(small.lists().size() == 2);
+  for (const cm::list_spec& spec : small.lists()) {
+    CHECK(spec.type == cm::dtype::bfloat16);
+    CHECK(spec.use == cm::list_use::state);
+  }
   CHECK(adam{{.beta1 = 0.5F}}.options().beta1 == 0.5F);
 }
 
-TEST_CASE("adam follows the paper in double precision", "[optimizer]")
+TEST_CASE("adam follows the papers in double precision, with either kind of decay", "[optimizer]")
 {
-  const double beta1 = 0.9F;  // the numbers that the kernel was given, not the decimal ones
-  const double beta2 = 0.999F;
-  for (const float decay : {0.0F, 0.1F}) {
-    adam kernel{{.weight_decay = decay}};
+  for (const adam_options options : {adam_options{}, {.weight_decay = 0.1F}, {.weight_decay = 0.1F, .decoupled = false},
+                                     {.beta1 = 0.0F, .beta2 = 0.5F, .epsilon = 1e-3F, .rate_factor = 0.25F}}) {
+    const adam kernel{options};
     state it;
-    support::toy::fill(it.parameter, 3);
-    std::vector<double> parameter(it.parameter.begin(), it.parameter.end());
-    std::vector<double> momentum(count, 0.0);
-    std::vector<double> variance(count, 0.0);
+    exact_adam exact{it, options};
     for (std::uint64_t step = 1; step <= 50; ++step) {
-      const std::vector<float> gradient = gradient_of(step);
-      const double rate = 0.01;
-      update(kernel, it, gradient, 0.01F, step, 0, count);
-      for (std::size_t at = 0; at < count; ++at) {
-        const double slope = gradient[at];
-        momentum[at] = beta1 * momentum[at] + (1 - beta1) * slope;
-        variance[at] = beta2 * variance[at] + (1 - beta2) * slope * slope;
-        const double first = momentum[at] / (1 - std::pow(beta1, static_cast<double>(step)));
-        const double second = variance[at] / (1 - std::pow(beta2, static_cast<double>(step)));
-        parameter[at] -= rate * (first / (std::sqrt(second) + 1e-8) + static_cast<double>(decay) * parameter[at]);
+      const std::vector<float> gradient = support::tame_numbers(count, 1000 + step);
+      update(kernel, it, gradient, {0.01F, step});
+      exact.update(gradient, static_cast<double>(0.01F) * static_cast<double>(options.rate_factor), step);
+    }
+    for (std::size_t at = 0; at < count; ++at) {
+      // 50 steps, each with a handful of roundings (2^-24 relative) of values below 2
+      CHECK(std::abs(static_cast<double>(it.parameter[at]) - exact.parameter[at]) < 2e-5);
+      CHECK(std::abs(static_cast<double>(it.momentum[at]) - exact.momentum[at]) < 2e-6);
+      CHECK(std::abs(static_cast<double>(it.variance[at]) - exact.variance[at]) < 2e-6 * (exact.variance[at] + 0.001));
+    }
+  }
+}
+
+TEST_CASE("adam equals its scalar twin bit for bit on every instruction set, whatever the numbers", "[optimizer]")
+{
+  for (const instruction_set set : {instruction_set::baseline, instruction_set::avx2, instruction_set::avx512}) {
+    if (!cm::optimizer::is_available(set)) continue;
+    for (const bool is_decoupled : {true, false}) {
+      INFO(name_of(set) << (is_decoupled ? " AdamW" : " L2"));
+      const adam_options options{.weight_decay = 0.01F, .decoupled = is_decoupled, .rate_factor = 0.7F};
+      const adam kernel{options, {.instructions = set}};
+      state it;
+      it.parameter = support::hostile_numbers(count, 4);
+      it.momentum = support::hostile_numbers(count, 5);
+      it.variance = support::hostile_numbers(count, 6);
+      state twin = it;
+      for (std::uint64_t step = 1; step <= 6; ++step) {
+        const std::vector<float> gradient = support::hostile_numbers(count, 100 + step);
+        update(kernel, it, gradient, {0.02F, step});
+        const scalar_twin scalar{options, 0.02F, step};
+        for (std::size_t at = 0; at < count; ++at)
+          scalar.update(twin.parameter[at], twin.momentum[at], twin.variance[at], gradient[at]);
+        REQUIRE(same(it, twin));
       }
     }
-    for (std::size_t at = 0; at < count; ++at) {
-      // 50 steps, each with a handful of roundings (2^-24 relative) of values below 1
-      CHECK(std::abs(it.parameter[at] - parameter[at]) < 2e-5);
-      CHECK(std::abs(it.momentum[at] - momentum[at]) < 1e-6);
-      CHECK(std::abs(it.variance[at] - variance[at]) < 1e-6 * (variance[at] + 0.001));
-    }
   }
 }
 
-TEST_CASE("adam equals its scalar twin bit for bit", "[optimizer]")
+TEST_CASE("adam gives the same bits however a parameter is cut, and prepared or not", "[optimizer]")
 {
-  adam kernel{{.weight_decay = 0.01F}};
-  state it;
-  support::toy::fill(it.parameter, 4);
-  state twin = it;
-  for (std::uint64_t step = 1; step <= 20; ++step) {
-    const std::vector<float> gradient = gradient_of(step);
-    update(kernel, it, gradient, 0.02F, step, 0, count);
-    const auto bias1 = static_cast<float>(1.0 - std::pow(static_cast<double>(0.9F), static_cast<double>(step)));
-    const auto bias2 = static_cast<float>(1.0 - std::pow(static_cast<double>(0.999F), static_cast<double>(step)));
-    for (std::size_t at = 0; at < count; ++at) {
-      const volatile float rest1 = (1.0F - 0.9F) * gradient[at];  // volatile: no compiler may contract across
-      const volatile float square = gradient[at] * gradient[at];
-      const volatile float rest2 = (1.0F - 0.999F) * square;
-      twin.momentum[at] = std::fma(0.9F, twin.momentum[at], rest1);
-      twin.variance[at] = std::fma(0.999F, twin.variance[at], rest2);
-      const volatile float scaled = std::sqrt(twin.variance[at]) / std::sqrt(bias2);
-      const volatile float quotient = twin.momentum[at] / (scaled + 1e-8F);
-      const volatile float kept = std::fma(-0.02F, 0.01F, 1.0F) * twin.parameter[at];
-      twin.parameter[at] = std::fma(-(0.02F / bias1), quotient, kept);
-    }
-    REQUIRE(same_bits(it.parameter, twin.parameter));
-    REQUIRE(same_bits(it.momentum, twin.momentum));
-    REQUIRE(same_bits(it.variance, twin.variance));
-  }
-}
-
-TEST_CASE("adam gives the same bits however a parameter is cut", "[optimizer]")
-{
-  adam kernel;
+  const adam kernel;
   state whole;
-  support::toy::fill(whole.parameter, 5);
   state cut = whole;
+  state prepared = whole;
   for (std::uint64_t step = 1; step <= 5; ++step) {
-    const std::vector<float> gradient = gradient_of(step);
-    update(kernel, whole, gradient, 0.01F, step, 0, count);
+    const std::vector<float> gradient = support::tame_numbers(count, step);
+    update(kernel, whole, gradient, {0.01F, step});
     for (std::size_t begin = 0, length = 1; begin < count; begin += length, length = length * 2 + 1)
-      update(kernel, cut, gradient, 0.01F, step, begin, std::min(count, begin + length));
+      update(kernel, cut, gradient, {0.01F, step}, begin, std::min(count, begin + length));
+    kernel.prepared({0.01F, step})({prepared.parameter, gradient, {prepared.momentum, prepared.variance}});
   }
-  CHECK(same_bits(whole.parameter, cut.parameter));
-  CHECK(same_bits(whole.variance, cut.variance));
+  CHECK(same(whole, cut));
+  CHECK(same(whole, prepared));
+}
+
+TEST_CASE("adam stores no denormals, and tiny gradients leave the variance alone", "[optimizer]")
+{
+  const adam kernel;
+  state it;
+  for (std::uint64_t step = 1; step <= 40; ++step) {
+    std::vector<float> gradient(count);
+    for (std::size_t at = 0; at < count; ++at) gradient[at] = std::ldexp(1.0F, -static_cast<int>(at % 126));
+    if (step > 20) gradient.assign(count, 0.0F);
+    update(kernel, it, gradient, {0.01F, step});
+    for (const std::vector<float>* all : {&it.parameter, &it.momentum, &it.variance})
+      for (const float value : *all) REQUIRE((value == 0.0F || std::isnormal(value)));
+  }
+  CHECK(it.variance[57] != 0.0F);  // 0.001 * 2^-114 is a normal number
+  CHECK(it.variance[70] == 0.0F);
+  CHECK(it.momentum[70] != 0.0F);
+}
+
+TEST_CASE("a group of adam has its own options", "[optimizer]")
+{
+  adam kernel{{.weight_decay = 0.1F}};
+  kernel.group(cm::group_id{2}, {.rate_factor = 0.5F}).group(cm::group_id{5}, {.beta1 = 0.0F});
+  CHECK(kernel.options(cm::group_id{2}).rate_factor == 0.5F);
+  CHECK(kernel.options(cm::group_id{1}).weight_decay == 0.1F);
+  const std::vector<float> gradient = support::tame_numbers(count, 9);
+  state of_group;
+  state of_twin;
+  update(kernel, of_group, gradient, {0.5F, 1, cm::group_id{2}});
+  update(adam{}, of_twin, gradient, {0.25F, 1});
+  CHECK(same(of_group, of_twin));
+}
+
+TEST_CASE("adam refuses settings that cannot work", "[optimizer]")
+{
+  for (const adam_options options : {adam_options{.beta1 = 1.0F}, {.beta1 = -0.1F}, {.beta2 = 1.5F}, {.epsilon = 0.0F},
+                                     {.epsilon = 1e-40F}, {.weight_decay = std::numeric_limits<float>::infinity()},
+                                     {.beta1 = std::numeric_limits<float>::quiet_NaN()}, {.rate_factor = std::nanf("")}}) {
+    CHECK_THROWS_AS(adam{options}, cm::config_error);
+    adam kernel{{.weight_decay = 0.5F}};
+    CHECK_THROWS_AS(kernel.group(cm::group_id{1}, options), cm::config_error);
+    CHECK(kernel.options(cm::group_id{1}).weight_decay == 0.5F);
+  }
+  CHECK_THROWS_WITH((adam{{}, {.moments = cm::dtype::float16}}), ContainsSubstring("float16") && ContainsSubstring("bfloat16"));
+  if (!cm::optimizer::is_available(instruction_set::avx512))
+    CHECK_THROWS_AS((adam{{}, {.instructions = instruction_set::avx512}}), cm::config_error);
 }

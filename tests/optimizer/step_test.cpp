@@ -4,12 +4,16 @@
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/sgd.hpp>
+#include <chunkmem/tensor/in_place_gradient.hpp>
 #include <support/adversarial.hpp>
 #include <support/catch.hpp>
 #include <support/failing.hpp>
 #include <support/toy_trainer.hpp>
 
+#include <cmath>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace cm = chunkmem;
@@ -48,7 +52,8 @@ struct fixture {
     for (std::uint32_t at = 0; at < layers; ++at) {
       append(all, m.template acquire<float>(weights.slice(at), cm::value_list, cm::access::read, cm::at::host).span());
       for (const cm::list_spec& spec : kernel.lists())
-        append(all, m.template acquire<float>(weights.slice(at), m.list(spec.name), cm::access::read, cm::at::host).span());
+        if (spec.use == cm::list_use::state)
+          append(all, m.template acquire<float>(weights.slice(at), m.list(spec.name), cm::access::read, cm::at::host).span());
     }
     return all;
   }
@@ -188,4 +193,126 @@ TEST_CASE("a rehearsed step updates nothing", "[optimizer]")
   });
   CHECK(it.kernel.progress.number == 0);
   CHECK(it.everything() == before);
+}
+
+namespace {
+
+/// Weights of a 16-bit type, some of them in a second group, trained without a network.
+template <class Element, class Gradient = cm::gradient::separate>
+struct half_fixture {
+  half_fixture()
+  {
+    m.use(kernel.lists());
+    for (std::uint32_t at = 0; at < layers; ++at) weights.push_back(m.template add<Element>({1000}, cm::role::parameter, cm::group_id{at % 2}));
+    m.rehearse([&] { step(0, {}); });
+    for (std::uint32_t at = 0; at < layers; ++at) {
+      const auto pin = m.acquire(weights[at], cm::access::write);
+      for (Element& it : pin.span()) it = cm::round_to<Element>(1.0F + static_cast<float>(at));
+    }
+  }
+  void differentiate(float value, bool measured, float odd_one = 0.0F)
+  {
+    for (const auto& weight : weights) {
+      auto gradient = m.gradient(weight);
+      for (Element& it : gradient.span()) it = cm::round_to<Element>(value);
+      if (odd_one != 0.0F && !m.rehearsing() && weight.id == weights[3].id) gradient.span()[999] = cm::round_to<Element>(odd_one);
+      if (measured) m.gradient_done(std::move(gradient));
+    }
+  }
+  cm::optimizer::step_outcome step(float value, const cm::optimizer::step_options& options, bool measured = true, float odd_one = 0.0F)
+  {
+    const auto scope = m.iteration();
+    differentiate(value, measured, odd_one);
+    return cm::optimizer::step(m, kernel, options);
+  }
+  float value(std::uint32_t which) { return cm::to_float(m.acquire(weights[which], cm::access::read, cm::at::host).span()[999]); }
+  float master(std::uint32_t which)
+  {
+    return m.template acquire<float>(weights[which], m.list("master"), cm::access::read, cm::at::host).span()[999];
+  }
+  std::vector<float> masters()
+  {
+    std::vector<float> all;
+    for (std::uint32_t at = 0; at < layers; ++at) all.push_back(master(at));
+    return all;
+  }
+
+  cm::optimizer::sgd kernel{{.momentum = 0.0F}};
+  cm::backend::host_arena memory{{.device_capacity = 12_KiB, .host_capacity = 128_KiB}};
+  cm::manager<cm::backend::host_arena, Gradient> m{memory, {.chunk_bytes = 4_KiB}};
+  std::vector<cm::tensor<Element>> weights;
+};
+
+}  // namespace
+
+TEST_CASE("a step has learning rates by group", "[optimizer]")
+{
+  half_fixture<cm::bf16> it;
+  const float rates[] = {0.5F, 0.25F};
+  CHECK(it.step(1.0F, {.group_rates = rates}) == cm::optimizer::step_result::updated);
+  CHECK(it.masters() == std::vector<float>{0.5F, 1.75F, 2.5F, 3.75F, 4.5F, 5.75F});
+  CHECK_THROWS_AS(it.step(1.0F, {.group_rates = std::span{rates}.first(1)}), cm::usage_error);
+  CHECK_THROWS_AS(cm::optimizer::step(it.m, it.kernel, {.clip = {.norm = -1.0F}}), cm::usage_error);
+}
+
+TEST_CASE("a step says the norm and clips by it, measured before or not", "[optimizer]")
+{
+  for (const bool measured : {false, true}) {
+    half_fixture<cm::bf16> it;
+    auto scale = cm::optimizer::loss_scale::fixed(8.0F);
+    const double elements = 1000.0 * layers;
+    const auto outcome = it.step(8.0F, {.learning_rate = 1.0F, .clip = {.norm = 1.0F}, .loss_scale = &scale}, measured);
+    CHECK(outcome.norm == Approx(std::sqrt(elements)));
+    CHECK(it.master(0) == Approx(1.0 - 1.0 / std::sqrt(elements)));
+    CHECK(it.step(8.0F, {.clip = {.norm = 1.0F, .order = cm::optimizer::norm_order::l1}, .loss_scale = &scale}, measured).norm == elements);
+    CHECK(it.step(8.0F, {.clip = {.norm = 1.0F, .order = cm::optimizer::norm_order::linf}, .loss_scale = &scale}, measured).norm == 1.0);
+    const float before = it.master(0);
+    CHECK(it.step(8.0F, {.learning_rate = 1.0F, .clip = {.value = 0.25F}, .skip_nonfinite = false}, measured).norm == 0.0);
+    CHECK(it.master(0) == before - 0.25F);
+    CHECK(scale.updates() == 3);
+  }
+}
+
+TEMPLATE_TEST_CASE("a step with an infinite gradient changes nothing but the loss scale", "[optimizer]", cm::gradient::separate,
+                   cm::gradient::in_place)
+{
+  for (const bool measured : {false, true}) {
+    half_fixture<cm::fp16, TestType> it;
+    auto scale = cm::optimizer::loss_scale::dynamic({.initial = 1024.0F});
+    it.step(1024.0F, {.learning_rate = 0.5F, .loss_scale = &scale}, measured);
+    const std::vector<float> before = it.masters();
+    CHECK(it.step(1.0F, {.loss_scale = &scale}, measured, 1e30F) == cm::optimizer::step_result::skipped_nonfinite);
+    CHECK(it.kernel.progress.number == 1);
+    CHECK((scale.scale() == 512.0F && scale.skips() == 1));
+    CHECK(it.masters() == before);
+    CHECK(it.value(3) == before[3]);
+    CHECK_FALSE(it.m.has_gradient(it.weights[0]));
+    it.step(512.0F, {.learning_rate = 0.5F, .loss_scale = &scale}, measured);
+    CHECK(it.master(3) == before[3] - 0.5F);
+    CHECK(it.step(1.0F, {}, measured, 1e30F) == cm::optimizer::step_result::skipped_nonfinite);
+    CHECK(it.step(1.0F, {.skip_nonfinite = false}, measured, 1e30F) == cm::optimizer::step_result::updated);
+    CHECK(std::isinf(it.master(3)));
+  }
+}
+
+TEST_CASE("gradients that were made anew in the middle of a step are measured anew", "[optimizer]")
+{
+  fixture<cm::optimizer::sgd> it;
+  it.fill();
+  const auto gradients = [&](float value, std::uint32_t from) {
+    for (std::uint32_t at = from; at < layers; ++at)
+      for (float& each : it.m.gradient(it.weights.slice(at)).span()) each = value;
+  };
+  const cm::optimizer::step_options options{.learning_rate = 1.0F, .clip = {.norm = 1.0F, .order = cm::optimizer::norm_order::linf}};
+  gradients(4.0F, 1);  // the first weight has none, and is done with at once
+  for (std::uint64_t k = 1; it.kernel.progress.reached == 0 && k < 100; ++k) {
+    it.memory.set_plan({.copy = it.memory.copies() + k, .persistent = true});
+    CHECK_THROWS_AS(cm::optimizer::step(it.m, it.kernel, options), cm::device_error);
+  }
+  it.memory.set_plan({});
+  REQUIRE(it.kernel.progress.reached < layers - 1);
+  const std::uint32_t next = it.kernel.progress.reached;
+  it.m.drop_gradients();
+  gradients(0.5F, next);
+  CHECK(cm::optimizer::step(it.m, it.kernel, options).norm == 0.5);
 }

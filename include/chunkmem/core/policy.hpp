@@ -17,6 +17,7 @@ struct transfer_kind {};
 struct layout_kind {};
 struct rules_kind {};
 struct sink_kind {};
+struct gradient_kind {};
 
 /// Says of itself which kind it is and what it is called.
 template <class Policy>

@@ -1,28 +1,33 @@
 #pragma once
 
 #include <chunkmem/manager/iteration.hpp>
-#include <chunkmem/manager/model_plan.hpp>
+#include <chunkmem/manager/weight_keeper.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
+#include <type_traits>
 
 namespace chunkmem::inline v0 {
 
 /// Keeps the tensors of a model in chunks that move between the device and the host.
 ///
 /// Declare tensors and lists, rehearse a step if the exact need is wanted, fill the weights, then train inside
-/// iterations. Name the type through `manager`, which fills in what is not given.
+/// iterations. Name the type through `manager`, which fills in what is not given. A 16-bit parameter may have a master in
+/// full precision, which its optimizer updates; the manager makes it from the weight.
 /// Guarantees: a call that throws leaves tensors, states and bytes as they were; chunks that had to leave stay away.
 /// @threads one caller at a time, from any thread; two managers share nothing
 template <stream_backend Backend, tensor_rules Rules, chunk_layout Layout, eviction_policy Eviction, placement_policy Placement,
-          transfer_policy Transfer, chunk_mover<Backend> Mover, trace_sink Sink>
-class basic_manager : public model_plan<Backend, Rules, Layout, Eviction, Placement, Transfer, Mover, Sink> {
-  using base = model_plan<Backend, Rules, Layout, Eviction, Placement, Transfer, Mover, Sink>;
-  using base::check, base::engine_, base::link_, base::owner, base::placement_, base::ready, base::slot_in, base::slot_of, base::states_;
+          gradient_policy Gradient, transfer_policy Transfer, chunk_mover<Backend> Mover, trace_sink Sink>
+class basic_manager
+    : public weight_keeper<model_plan<Backend, Rules, Layout, Eviction, Placement, Gradient, Transfer, Mover, Sink>> {
+  using base = weight_keeper<model_plan<Backend, Rules, Layout, Eviction, Placement, Gradient, Transfer, Mover, Sink>>;
+  using base::check, base::engine_, base::gradient_, base::ledger_, base::link_, base::owner, base::placement_, base::ready,
+      base::slot_in, base::slot_of, base::states_;
 
  public:
-  using base::base, base::rehearsing;
+  using base::base, base::place_of_update, base::rehearsing;
   using engine_type = typename base::engine_type;
   template <element Element>
   using pin_type = pin<Element, engine_type>;
@@ -30,13 +35,19 @@ class basic_manager : public model_plan<Backend, Rules, Layout, Eviction, Placem
   // Training.
 
   /// @throws usage_error     another iteration is running
-  /// @throws out_of_memory   arenas cannot be allocated; device_error   the device had to be cleared and could not
+  /// @throws config_error    several micro-batches under gradient::in_place: their gradients could not add up
+  /// @throws out_of_memory   arenas cannot be allocated, or no room to make masters; device_error   a copy could not start
   [[nodiscard]] chunkmem::iteration<engine_type> iteration(std::string_view name, std::uint32_t micro_batches = 1)
   {
     expects(micro_batches > 0 && micro_batches <= UINT16_MAX, "an iteration has one to 65535 micro-batches");
+    if (micro_batches > 1 && gradient_.takes_slot())
+      throw config_error{"chunkmem: gradients of several micro-batches cannot add up where their weights lie (use gradient::separate)"};
     ready();
     const bool real = !rehearsing();
-    if (real) engine_.begin_iteration(name);
+    if (real) {
+      if (engine_.tensors().has_masters() && !engine_.is_inside()) this->make_masters();
+      engine_.begin_iteration(name);
+    }
     return chunkmem::iteration<engine_type>{*link_, micro_batches, real};
   }
   [[nodiscard]] chunkmem::iteration<engine_type> iteration(std::uint32_t micro_batches = 1) { return iteration("train", micro_batches); }
@@ -48,64 +59,114 @@ class basic_manager : public model_plan<Backend, Rules, Layout, Eviction, Placem
   template <element Element>
   [[nodiscard]] pin_type<Element> acquire(tensor<Element> wanted, access how)
   {
-    return {link_, [&] { return engine_.acquire(slot_of(wanted), kind_of(how, at::device), agent::host); }};
+    return {link_, [&] { return take(wanted, how, agent::host); }};
   }
   /// A pin on the device, ready for a stream: the host does not wait, and release orders after the stream's work.
   template <element Element>
   [[nodiscard]] pin_type<Element> acquire(tensor<Element> wanted, access how, agent who)
   {
     check(who);
-    return {link_, [&] { return engine_.acquire(slot_of(wanted), kind_of(how, at::device), who); }};
+    return {link_, [&] { return take(wanted, how, who); }};
   }
   /// A pin on the device or on the host, ready for the calling thread.
   template <element Element>
   [[nodiscard]] pin_type<Element> acquire(tensor<Element> wanted, access how, at place)
   {
     if (place == at::device) return acquire(wanted, how);
-    return {link_, [&] { return engine_.acquire_on_host(slot_of(wanted), kind_of(how, place)); }};
+    return {link_, [&] { return written(wanted, how, [&](std::uint32_t slot) { return engine_.acquire_on_host(slot, kind_of(how, place)); }); }};
   }
-  /// A pin of a parameter in a list of an optimizer, on the device or on the host. For optimizers.
+  /// A pin of a parameter in a list: a state of an optimizer, or a gradient between backward and step.
+  /// @throws usage_error   an element type that is not the list's own, or a list that this parameter is not in
   template <element Element>
   [[nodiscard]] pin_type<Element> acquire(tensor_handle wanted, list_id list, access how, at place)
   {
-    const std::uint32_t slot = slot_in(wanted, list);
+    (void)slot_in(wanted, list);
     expects(engine_.tensors().type_in(wanted.id, list) == dtype_of<Element>, "a list was acquired with an element type that is not its own");
-    const entry_kind kind = kind_of(how, place);
-    return {link_, [&] { return place == at::host ? engine_.acquire_on_host(slot, kind) : engine_.acquire(slot, kind, agent::host); }};
+    return acquire_in<Element>(wanted, list, how, place);
+  }
+  /// The same as bytes of any element type. For optimizers, which also write weights through it, and for checkpoints.
+  [[nodiscard]] pin_type<std::uint8_t> acquire_bytes(tensor_handle wanted, list_id list, access how, at place)
+  {
+    return acquire_in<std::uint8_t>(wanted, list, how, place);
   }
 
   /// The gradient of the weight that `weight` held; that pin is spent, also where there is no room for the gradient.
-  /// @throws usage_error   with the pin as it was: no parameter of this manager, or rules without gradients
-  template <element Element>
-  [[nodiscard]] gradient_pin<Element, engine_type> gradient(pin_type<Element>&& weight)
+  /// @tparam Kind   of the gradient, where that is not the weight's: float under gradient::separate{.wide = true}
+  /// @throws usage_error   with the pin as it was: no parameter of this manager, rules without gradients, another element
+  ///                       type, gradient_done was called, or a gradient in place while another pin holds the weight
+  template <class Kind = void, element Element>
+  [[nodiscard]] auto gradient(pin_type<Element>&& weight)
   {
     const grant held = weight.details();
     expects(weight.is_of(link_), "a gradient was asked for with a pin of another manager");
     refuse_without_gradients();
     expects(engine_.tensors().is_value_of_parameter(held.slot), "a gradient was asked for with a pin that holds no parameter");
+    using kind = std::conditional_t<std::is_void_v<Kind>, Element, Kind>;
+    expect_gradient<kind>(held.slot, 1);
     weight.release();
-    return open_gradient<Element>(engine_.tensors().gradient_of(held.slot), held.who);
+    return open_gradient<kind>(held.slot, held.who);
   }
   /// The same without a pin, for frameworks that hand gradients over.
-  template <element Element>
-  [[nodiscard]] gradient_pin<Element, engine_type> gradient(tensor<Element> weight, agent who = agent::host)
+  template <class Kind = void, element Element>
+  [[nodiscard]] auto gradient(tensor<Element> weight, agent who = agent::host)
   {
     check(who);
     refuse_without_gradients();
-    return open_gradient<Element>(slot_in(weight, gradient_list), who);
+    (void)slot_in(weight, gradient_list);
+    using kind = std::conditional_t<std::is_void_v<Kind>, Element, Kind>;
+    expect_gradient<kind>(slot_of(weight), 0);
+    return open_gradient<kind>(slot_of(weight), who);
+  }
+
+  /// The gradient is complete: nothing is added to it in this step. Where the calling thread wrote it, its norms are taken
+  /// now, while it is in the cache, and `optimizer::step` needs no pass of its own for them. Releases the pin.
+  /// @throws usage_error   another pin holds the gradient
+  template <element Element>
+  void gradient_done(gradient_pin<Element, engine_type>&& last)
+  {
+    const grant held = last.details();
+    expects(last.is_of(link_), "gradient_done with a pin of another manager");
+    expects(engine_.tensors().slots()[held.slot].pins == 1, "gradient_done while another pin holds the gradient: release it before");
+    note_done(last, held);
+    last.release();
+  }
+  /// The same by handle, after the gradient's pins were released. Norms are taken where `who` is the calling thread.
+  template <element Element>
+  void gradient_done(tensor<Element> weight, agent who = agent::host)
+  {
+    check(who);
+    const std::uint32_t slot = slot_in(weight, gradient_list);
+    expects(has_gradient(weight), "gradient_done of a gradient that was not written");
+    expects(engine_.tensors().slots()[slot].pins == 0, "gradient_done while a pin holds the gradient: release it before");
+    const auto finish = [&](const auto& held) { note_done(held, held.details()); };
+    if (who != agent::host || !engine_type::host_addressable) return ledger_.finish(slot_of(weight));
+    if (engine_.tensors().type_in(weight.id, gradient_list) == dtype_of<Element>)
+      finish(acquire_in<Element>(weight, gradient_list, access::read, at::device));
+    else finish(acquire_in<float>(weight, gradient_list, access::read, at::device));
+  }
+  /// Its norms, or null where gradient_done did not take them. In a rehearsal the numbers mean nothing.
+  [[nodiscard]] const gradient_measure* measure_of(tensor_handle weight)
+  {
+    (void)slot_in(weight, gradient_list);
+    return ledger_.measure_of(slot_of(weight));
   }
 
   /// The bytes of a tensor are dead: nothing is copied for them any more.
   /// @throws usage_error   pinned, or without bytes; device_error   a copy planned for now could not start
   void drop(tensor_handle wanted) { engine_.drop(slot_of(wanted)); }
-  /// Forgets all gradients, as for a step that is tried again. Those not written are passed over.
+  /// Forgets all gradients, as for a step that is tried again. Those not written are passed over; weights whose bytes
+  /// their gradients had taken come back from their masters, bit by bit.
+  /// @throws out_of_memory, device_error   call again to go on
   void drop_gradients()
   {
     for_each_parameter([this](tensor_handle it, const tensor_info&) { drop_gradient(it); });
   }
   void drop_gradient(tensor_handle wanted)
   {
-    if (has_gradient(wanted)) engine_.drop(slot_in(wanted, gradient_list));
+    const std::uint32_t slot = slot_in(wanted, gradient_list);
+    if (has_gradient(wanted)) engine_.drop(slot);
+    ledger_.forget(slot_of(wanted));
+    this->restore_weight(slot_of(wanted));
   }
 
   /// Bytes for a while, from the same budget. @throws out_of_memory, usage_error   zero bytes
@@ -140,6 +201,10 @@ class basic_manager : public model_plan<Backend, Rules, Layout, Eviction, Placem
   {
     return engine_.tensors().slots()[slot_in(wanted, gradient_list)].state != tensor_state::free;
   }
+  /// How often a gradient was asked for: unchanged means that no gradient was written meanwhile.
+  [[nodiscard]] std::uint64_t gradients_opened() const noexcept { return ledger_.opened(); }
+  /// The parameter has bytes in this list that were written or filled.
+  [[nodiscard]] bool is_filled(tensor_handle wanted, list_id list) { return this->state_in(slot_in(wanted, list)) != tensor_state::free; }
   /// Calls `visit(handle, info)` for each parameter, in the order of declaration.
   template <class Visit>
   void for_each_parameter(Visit visit)
@@ -162,12 +227,70 @@ class basic_manager : public model_plan<Backend, Rules, Layout, Eviction, Placem
     expects(state_machine<Rules>::is_legal(tensor_state::compute, tensor_event::spend), "a gradient under rules that know none");
   }
 
-  template <element Element>
-  gradient_pin<Element, engine_type> open_gradient(std::uint32_t slot, agent who)
+  /// The hot path asks one thing more than the engine: a write may be one that a master must hear of.
+  [[nodiscard]] grant take(tensor_handle wanted, access how, agent who)
   {
-    const bool first = engine_.tensors().slots()[slot].state == tensor_state::free;
+    const entry_kind kind = kind_of(how, at::device);
+    if (writes(how) && engine_.tensors().has_masters()) [[unlikely]]
+      return written(wanted, how, [&](std::uint32_t slot) { return engine_.acquire(slot, kind, who); });
+    return engine_.acquire(slot_of(wanted), kind, who);
+  }
+  template <class Take>
+  [[nodiscard]] grant written(tensor_handle wanted, access how, Take take)
+  {
+    const std::uint32_t slot = slot_of(wanted);
+    if (!writes(how)) return take(slot);
+    this->expect_writable(slot);
+    const grant result = take(slot);
+    this->note_written(slot);
+    return result;
+  }
+
+  template <element Element>
+  [[nodiscard]] pin_type<Element> acquire_in(tensor_handle wanted, list_id list, access how, at place)
+  {
+    const std::uint32_t slot = slot_in(wanted, list);
+    const entry_kind kind = kind_of(how, place);
+    return {link_, [&] {
+              if (list == value_list && how == access::write) return engine_.acquire_over_gradient(slot, kind);
+              return place == at::host ? engine_.acquire_on_host(slot, kind) : engine_.acquire(slot, kind, agent::host);
+            }};
+  }
+
+  /// @param pins   on the weight that may be there
+  template <element Element>
+  void expect_gradient(std::uint32_t value_slot, std::uint32_t pins) const
+  {
+    const registry& tensors = engine_.tensors();
+    expects(tensors.gradient_type(value_slot) == dtype_of<Element>,
+            "a gradient was asked for with an element type that is not its own (m.gradient<float>(...) where gradients are wide)");
+    ledger_.expect_open(value_slot);
+    if (this->state_in(tensors.gradient_of(value_slot)) == tensor_state::free) this->expect_place(value_slot, pins);
+  }
+
+  template <element Element>
+  gradient_pin<Element, engine_type> open_gradient(std::uint32_t value_slot, agent who)
+  {
+    const std::uint32_t slot = engine_.tensors().gradient_of(value_slot);
+    const bool first = this->state_in(slot) == tensor_state::free;
     const entry_kind kind = kind_of(first ? access::write : access::read_write, at::device);
-    return {pin_type<Element>{link_, [&] { return engine_.acquire(slot, kind, who); }}, first ? 0.0F : 1.0F};
+    const auto take = [&] {
+      const grant result = engine_.acquire(slot, kind, who);
+      if (first && this->takes_place(value_slot)) engine_.spend(value_slot);
+      ledger_.note_opened();
+      return result;
+    };
+    return {pin_type<Element>{link_, take}, first ? 0.0F : 1.0F};
+  }
+
+  template <class Pin>
+  void note_done(const Pin& last, const grant& held)
+  {
+    const std::uint32_t parameter = held.slot - engine_.tensors().parameters();
+    if constexpr (engine_type::host_addressable && real_element<typename Pin::element_type>) {
+      if (held.who == agent::host) return ledger_.finish(parameter, measure(std::span<const typename Pin::element_type>{last.span()}));
+    }
+    ledger_.finish(parameter);
   }
 };
 

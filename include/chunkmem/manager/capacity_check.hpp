@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -18,8 +20,14 @@ template <class Core>
   memory_requirement need;
   for (std::size_t part = 0; part < role_count; ++part)
     need.by_role.values[part] = core.tensors().bytes_of(static_cast<role>(part));
+  const auto& slots = core.tensors().slots();
+  for (std::uint32_t at = 0; at < core.tensors().parameters(); ++at)
+    if (core.places().is_lent(at)) need.by_role[role::gradient] -= bytes{slots[core.tensors().gradient_of(at)].size};
+  std::vector<std::uint8_t> counted(core.tensors().frames_of_chunk().size(), 0);
   std::uint32_t largest = 0;
-  for (const std::uint32_t frames : core.tensors().frames_of_chunk()) {
+  for (const slot& it : slots) {  // chunks of gradients that lie in their weights hold nothing
+    if (it.chunk == slot::nowhere || std::exchange(counted[it.chunk], std::uint8_t{1}) != 0) continue;
+    const std::uint32_t frames = core.tensors().frames_of_chunk()[it.chunk];
     need.chunks += frames * core.options().chunk_bytes;
     largest = std::max(largest, frames);
   }

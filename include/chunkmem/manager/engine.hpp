@@ -59,6 +59,29 @@ class engine : public Core {
 
   grant acquire_on_host(std::uint32_t index, entry_kind kind) { return acquire_slowly(index, kind, agent::host); }
 
+  /// A weight is overwritten although its gradient has its bytes: what the update does, element by element.
+  /// Guarantee: strong, as acquire.
+  grant acquire_over_gradient(std::uint32_t index, entry_kind kind)
+  {
+    slot& it = this->registry_.slots()[index];
+    const tensor_state before = it.state;
+    if (const std::uint8_t next = machine::next(before, tensor_event::release); before == tensor_state::gradient)
+      it.state = static_cast<tensor_state>(next);
+    try {
+      return place_of(kind) == at::host ? acquire_on_host(index, kind) : acquire(index, kind, agent::host);
+    } catch (...) {
+      it.state = before;
+      throw;
+    }
+  }
+  /// The gradient has taken the bytes of this value. @pre the value has no pins, and its gradient lies in its place
+  void spend(std::uint32_t value_slot) noexcept
+  {
+    tensor_state& state = this->registry_.slots()[value_slot].state;
+    for (const tensor_event event : {tensor_event::acquire, tensor_event::spend})
+      state = static_cast<tensor_state>(machine::next(state, event));
+  }
+
   void release(const grant& held) noexcept
   {
     if (held.is_special || this->recorder_.is_logging()) [[unlikely]] return release_slowly(held);
@@ -205,6 +228,7 @@ class engine : public Core {
     slot& it = this->registry_.slots()[index];
     const bool fresh = it.state == tensor_state::free;
     if (fresh) kind = first_use(kind);
+    if (it.state == tensor_state::gradient) this->places_.keep_apart(index);  // refused now, allowed when it is tried again
     check(it, index, fresh && (access_of(kind) == access::write || it.starts_at_zero) ? tensor_event::materialize : tensor_event::acquire);
     refuse_conflicts(it, kind);
     const bool planned = step_to(index, kind, 0);

@@ -2,6 +2,7 @@
 
 #include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/manager/copy_engine.hpp>
+#include <chunkmem/manager/gradient_places.hpp>
 #include <chunkmem/manager/manager_options.hpp>
 #include <chunkmem/manager/registry.hpp>
 #include <chunkmem/manager/rehearsal_log.hpp>
@@ -37,6 +38,8 @@ class engine_core {
   [[nodiscard]] Backend& backend() const noexcept { return *backend_; }
   [[nodiscard]] rehearsal_log<Rules>& rehearsing() noexcept { return rehearsal_; }
   [[nodiscard]] const rehearsal_log<Rules>& rehearsing() const noexcept { return rehearsal_; }
+  [[nodiscard]] gradient_places& places() noexcept { return places_; }
+  [[nodiscard]] const gradient_places& places() const noexcept { return places_; }
   [[nodiscard]] std::uint64_t size_of_slot(std::uint32_t at) const noexcept { return registry_.slots()[at].size; }
   static constexpr bool host_addressable = Backend::host_addressable;
   static constexpr std::uint64_t most_frames = UINT32_MAX / 2;
@@ -121,13 +124,16 @@ class engine_core {
   void exchange_lists(list_id left, list_id right)
   {
     ensure_arenas();
+    places_.refuse_exchange(registry_, left, right);
     registry_.exchange(left, right, [this](std::uint32_t a, std::uint32_t b) { residency_.exchange_live(a, b); });
+    places_.follow_values(registry_);
     recorder_.relink(registry_.chunk_of_slot(), residency_.chunks());
   }
 
   Backend* backend_;
   manager_options options_;
   registry registry_;
+  gradient_places places_;
   residency<Eviction> residency_;
   copy_engine<Backend, Mover, Sink> copies_;
   recorder recorder_;

@@ -30,6 +30,7 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
   void begin_iteration(std::string_view name)
   {
     this->ensure_arenas();
+    if (places_.is_pending()) settle_gradients();
     const bool reload = recorder_.begin(name);
     try {
       if (reload) load_moments();
@@ -66,6 +67,7 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
       throw;
     }
     const std::size_t record = recorder_.index();
+    if (outcome == iteration_outcome::recorded || outcome == iteration_outcome::changed) places_.learn(recorder_.record(), registry_);
     last_changed_ = outcome == iteration_outcome::changed;
     if (last_changed_ && !counted) ++counts_.divergences;
     if ((last_changed_ || outcome == iteration_outcome::recorded) && record < plans_.size()) plans_[record].valid = false;
@@ -90,13 +92,20 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
   {
     expects(!recorder_.is_inside(), "lists can be exchanged only between iterations");
     this->exchange_lists(left, right);
-    for (auto& plan : plans_) plan.valid = false;
-    steady_ = false;
+    forget_plans();
+  }
+
+  /// Gradients go to where the records say that they may lie. @pre outside of iterations
+  void settle_gradients()
+  {
+    if (!places_.settle(registry_)) return;
+    recorder_.relink(registry_.chunk_of_slot(), static_cast<std::uint32_t>(registry_.frames_of_chunk().size()));
+    forget_plans();
   }
 
  protected:
   using machine = state_machine<Rules>;
-  using base::copies_, base::counts_, base::recorder_, base::registry_, base::residency_;
+  using base::copies_, base::counts_, base::places_, base::recorder_, base::registry_, base::residency_;
 
   /// An access outside of an iteration may move what a plan relies on.
   void note_access() noexcept { steady_ = steady_ && recorder_.is_inside(); }
@@ -163,6 +172,12 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
       case transfer::move_kind::vacate: break;
     }
     return true;
+  }
+
+  void forget_plans() noexcept
+  {
+    for (auto& plan : plans_) plan.valid = false;
+    steady_ = false;
   }
 
   void load_moments() noexcept

@@ -4,6 +4,7 @@
 #include <chunkmem/eviction/belady.hpp>
 #include <chunkmem/manager/basic_manager.hpp>
 #include <chunkmem/placement/host_first.hpp>
+#include <chunkmem/tensor/separate_gradient.hpp>
 #include <chunkmem/tensor/training_rules.hpp>
 #include <chunkmem/transfer/lookahead.hpp>
 
@@ -11,7 +12,8 @@ namespace chunkmem::inline v0 {
 
 namespace detail {
 
-using manager_kinds = accepts<rules_kind, layout_kind, eviction_kind, placement_kind, transfer_kind, mover_kind, sink_kind>;
+using manager_kinds = accepts<rules_kind, layout_kind, eviction_kind, placement_kind, gradient_kind, transfer_kind,
+                              mover_kind, sink_kind>;
 
 template <class Backend, class... Policies>
   requires(manager_kinds::check<Policies...>())
@@ -19,6 +21,7 @@ using manager_for =
     basic_manager<Backend, pick_policy<rules_kind, training_rules, Policies...>, pick_policy<layout_kind, append_layout, Policies...>,
                   pick_policy<eviction_kind, eviction::belady, Policies...>,
                   pick_policy<placement_kind, placement::host_first, Policies...>,
+                  pick_policy<gradient_kind, gradient::separate, Policies...>,
                   pick_policy<transfer_kind, transfer::lookahead, Policies...>, pick_policy<mover_kind, copy_mover, Policies...>,
                   pick_policy<sink_kind, trace::null_sink, Policies...>>;
 

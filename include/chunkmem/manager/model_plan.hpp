@@ -3,10 +3,12 @@
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/manager/capacity_check.hpp>
 #include <chunkmem/manager/engine.hpp>
+#include <chunkmem/manager/gradient_ledger.hpp>
 #include <chunkmem/manager/pin.hpp>
 #include <chunkmem/manager/policy_values.hpp>
 #include <chunkmem/manager/stacked.hpp>
 #include <chunkmem/placement/placement_policy.hpp>
+#include <chunkmem/tensor/gradient_policy.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -22,7 +24,7 @@ namespace chunkmem::inline v0 {
 ///
 /// Not for users by itself: see basic_manager.
 template <stream_backend Backend, tensor_rules Rules, chunk_layout Layout, eviction_policy Eviction, placement_policy Placement,
-          transfer_policy Transfer, chunk_mover<Backend> Mover, trace_sink Sink>
+          gradient_policy Gradient, transfer_policy Transfer, chunk_mover<Backend> Mover, trace_sink Sink>
 class model_plan {
  public:
   using core_type = iteration_driver<Backend, Rules, Eviction, Transfer, Mover, Sink>;
@@ -38,9 +40,10 @@ class model_plan {
                 policy_value<Mover>(given...), policy_value<Sink>(given...)},
         eviction_{policy_value<Eviction>(given...)},
         placement_{policy_value<Placement>(given...)},
+        gradient_{policy_value<Gradient>(given...)},
         link_{new owner_link<engine_type>{&engine_, 0}}
   {
-    static_assert((is_one_of<Given, Eviction, Placement, Transfer, Mover, Sink> && ...),
+    static_assert((is_one_of<Given, Eviction, Placement, Gradient, Transfer, Mover, Sink> && ...),
                   "chunkmem: a policy value was given whose type this manager was not named with");
     const std::uint64_t chunk = options.chunk_bytes.count();
     if (chunk == 0 || chunk % tensor_alignment.count() != 0) {
@@ -57,12 +60,13 @@ class model_plan {
 
   // Declaring.
 
-  /// @param group   kept with the tensor for whoever walks the parameters; no optimizer here has settings by group yet
+  /// @param group   parameters that share settings of the optimizer
   /// @throws usage_error   sealed already, or a role that the manager makes itself; size_overflow
   template <element Element>
   tensor<Element> add(const shape& extents, role part, group_id group = group_id{0})
   {
-    return {{tensor_id{engine_.tensors().add(extents, dtype_of<Element>, part, group)}, owner()}};
+    constexpr dtype type = dtype_of<Element>;
+    return {{tensor_id{engine_.tensors().add(extents, type, part, group, gradient_.type_for(type))}, owner()}};
   }
   /// `layers` tensors of one shape; `slice(l)` is one of them.
   template <element Element>
@@ -88,12 +92,15 @@ class model_plan {
   // Planning.
 
   /// Ends the declarations and places everything; nothing is allocated yet. Done by the first access where it is not
-  /// called. @throws config_error   the device is smaller than the largest tensor
+  /// called.
+  /// @throws config_error   the device is smaller than the largest tensor, or no gradient could ever lie in place
   memory_requirement seal()
   {
+    if (gradient_.takes_slot()) prepare_for_gradients_in_place();
     engine_.tensors().template seal<Layout>(engine_.options().chunk_bytes);
     const memory_requirement need = requirement_of<core_type>(engine_);
     refuse_below(engine_, tier::device, need.smallest_device, "the largest tensor of this model");
+    ledger_.reset(engine_.tensors().parameters());
     return need;
   }
 
@@ -104,8 +111,9 @@ class model_plan {
   template <class Step>
   memory_requirement rehearse(Step&& step)
   {
-    memory_requirement need = seal();
+    seal();
     run_without_bytes(std::forward<Step>(step));
+    memory_requirement need = requirement_of<core_type>(engine_);
     measure_need<Eviction, Transfer, core_type>(engine_, eviction_, need);
     refuse_below(engine_, tier::device, need.smallest_device, "this step");
     refuse_below(engine_, tier::host, need.smallest_host, "this step");
@@ -153,8 +161,10 @@ class model_plan {
   [[nodiscard]] std::uint32_t slot_in(tensor_handle wanted, list_id list)
   {
     (void)slot_of(wanted);
-    expects(engine_.tensors().info(wanted.id).part == role::parameter, "a list of a tensor that is no parameter");
+    expects(engine_.tensors().info(wanted.id).part == role::parameter,
+            "a gradient or list of a tensor that is not trained (a frozen weight, a buffer or an activation)");
     expects(index_of(list) < engine_.tensors().lists(), "a list that this manager does not have");
+    expects(engine_.tensors().is_in(wanted.id, list), "the master of a 32-bit parameter, which has none");
     return engine_.tensors().slot_in(wanted.id, list);
   }
   template <class Step>
@@ -163,20 +173,41 @@ class model_plan {
     expects(!engine_.is_inside() && !rehearsing(), "a rehearsal inside an iteration or another rehearsal");
     ready();
     auto& log = engine_.rehearsing();
-    log.begin(engine_.tensors());
+    ledger_.begin_rehearsal();
     try {
+      log.begin(engine_.tensors());
       std::forward<Step>(step)();
     } catch (...) {
-      log.end();
+      if (log.is_running()) log.end();
+      ledger_.end_rehearsal();
       throw;
     }
     log.end();
+    ledger_.end_rehearsal();
+    engine_.places().learn(log.record(), engine_.tensors());
+    engine_.settle_gradients();
     log.record().finish(engine_.tensors().chunk_of_slot(), static_cast<std::uint32_t>(engine_.tensors().frames_of_chunk().size()));
+  }
+
+  /// A policy that could do nothing is refused: a knob without effect would be a surprise.
+  void prepare_for_gradients_in_place()
+  {
+    bool any = false;
+    for (std::uint32_t id = 0; id < engine_.tensors().tensors(); ++id) {
+      const tensor_info& it = engine_.tensors().info(tensor_id{id});
+      any = any || (it.part == role::parameter && size_of(it.type) == 2);
+    }
+    if (!any || !engine_.tensors().has_masters())
+      throw config_error{"chunkmem: gradient::in_place needs 16-bit parameters and a master list beside them (declare "
+                         "parameters as bf16 or fp16 and hand an optimizer's lists with masters to use(), or take gradient::separate)"};
+    engine_.places().enable();
   }
 
   engine_type engine_;
   Eviction eviction_;  // for rehearsals
   Placement placement_;
+  Gradient gradient_;
+  gradient_ledger ledger_;
   std::vector<named_state> states_;
   owner_link<engine_type>* link_;
   std::uint32_t ready_owner_ = 2;  // owner() once sealed; before that a number that no handle has

@@ -31,6 +31,7 @@ void give_back(engine<Core>& owner, const lease_grant& held) noexcept
 template <element Element, class Engine>
 class pin : public holder<Engine, grant> {
  public:
+  using element_type = Element;
   using holder<Engine, grant>::holder;
 
   /// @throws usage_error   released, moved from, or its manager is gone

@@ -25,7 +25,8 @@ inline constexpr list_id gradient_list{1};
 
 /// One tensor in one list: where its bytes are and what may happen to them. 32 bytes.
 struct slot {
-  std::uint32_t chunk = 0;
+  static constexpr std::uint32_t nowhere = UINT32_MAX;
+  std::uint32_t chunk = nowhere;           ///< nowhere: the tensor is not in this list
   std::uint32_t next_moment = UINT32_MAX;  ///< of its next entry in the record being followed
   std::uint64_t offset = 0;                ///< in its chunk [bytes]
   std::uint64_t size = 0;                  ///< [bytes]
@@ -40,6 +41,7 @@ static_assert(sizeof(slot) == 32);
 struct tensor_info {
   shape extents;
   dtype type = dtype::float32;
+  dtype gradient = dtype::float32;  ///< type of its gradient
   role part = role::parameter;
   group_id group{0};
   std::uint32_t ordinal = 0;  ///< among the parameters, or among all others
@@ -47,10 +49,12 @@ struct tensor_info {
 
 /// Tensors, lists and slots: what was declared, and where a layout put it.
 ///
-/// Parameters have a slot in each list, other tensors one. Slots are names: where their bytes lie may change.
+/// Parameters have a slot in each list, other tensors one. Slots are names: where their bytes lie may change. A master list
+/// has bytes for 16-bit parameters only.
 class registry {
  public:
-  std::uint32_t add(const shape& extents, dtype type, role part, group_id group)
+  std::uint32_t add(const shape& extents, dtype type, role part, group_id group) { return add(extents, type, part, group, type); }
+  std::uint32_t add(const shape& extents, dtype type, role part, group_id group, dtype gradient)
   {
     expects(!sealed_, "a tensor was added after the manager was sealed: declare all tensors before the first access");
     expects(part != role::gradient && part != role::optimizer_state,
@@ -58,8 +62,9 @@ class registry {
     expects(tensors_.size() < UINT32_MAX - 1, "a manager holds fewer than 2^32 tensors");
     (void)(bytes{extents.elements()} * size_of(type));  // too large is refused here, where the caller can see why
     std::uint32_t& ordinal = part == role::parameter ? parameters_ : others_;
-    tensors_.push_back({extents, type, part, group, ordinal});
+    tensors_.push_back({extents, type, gradient, part, group, ordinal});
     ++ordinal;
+    if (part == role::parameter) of_parameter_.push_back(tensors() - 1);
     return static_cast<std::uint32_t>(tensors_.size() - 1);
   }
 
@@ -67,8 +72,14 @@ class registry {
   {
     expects(!sealed_, "a list was added after the manager was sealed: name the optimizer before the first access");
     for (const auto& known : lists_) expects(known.name != spec.name, "two lists have one name");
-    lists_.push_back({std::string{spec.name}, spec.type, spec.version});
-    return list_id{static_cast<std::uint32_t>(lists_.size() - 1)};
+    const list_id added{lists()};
+    if (spec.use == list_use::master) {
+      expects(spec.type == dtype::float32, "a master list that is not float32");
+      expects(!has_masters(), "two master lists: the lists of one optimizer are enough");
+    }
+    lists_.push_back({std::string{spec.name}, spec.type, spec.version, spec.use});
+    if (spec.use == list_use::master) masters_ = added;
+    return added;
   }
 
   /// Places everything. O(slots). @throws size_overflow, usage_error with nothing sealed
@@ -79,7 +90,7 @@ class registry {
     build_slots();
     frames_of_chunk_.clear();
     used_.clear();
-    for (const role part : {role::parameter, role::buffer, role::activation})
+    for (const role part : {role::parameter, role::frozen, role::buffer, role::activation})
       place<Layout>(frame, value_list, part);
     for (std::uint32_t list = 1; list < lists_.size(); ++list) place<Layout>(frame, list_id{list}, role::parameter);
     chunk_of_slot_.resize(slots_.size());
@@ -89,11 +100,30 @@ class registry {
 
   [[nodiscard]] bool is_sealed() const noexcept { return sealed_; }
   [[nodiscard]] std::uint32_t lists() const noexcept { return static_cast<std::uint32_t>(lists_.size()); }
-  /// Values and gradients have the tensor's type, other lists their own.
+  /// Values have the tensor's type, gradients what their policy says, other lists their own.
   [[nodiscard]] dtype type_in(tensor_id id, list_id list) const noexcept
   {
-    return index_of(list) < 2 ? tensors_[index_of(id)].type : lists_[index_of(list)].type;
+    const tensor_info& it = tensors_[index_of(id)];
+    return list == value_list ? it.type : list == gradient_list ? it.gradient : lists_[index_of(list)].type;
   }
+  /// A parameter has bytes in this list.
+  [[nodiscard]] bool is_in(tensor_id id, list_id list) const noexcept
+  {
+    return lists_[index_of(list)].use == list_use::state || size_of(tensors_[index_of(id)].type) == 2;
+  }
+  [[nodiscard]] bool has_masters() const noexcept { return masters_ != list_id::none; }
+  [[nodiscard]] list_id masters() const noexcept { return masters_; }  ///< the master list, or none
+  /// The master of a parameter's value. @return   slot::nowhere where it has none   @pre sealed
+  [[nodiscard]] std::uint32_t master_of(std::uint32_t value_slot) const noexcept
+  {
+    if (!has_masters() || !is_value_of_parameter(value_slot)) return slot::nowhere;
+    const std::uint32_t at = index_of(masters_) * parameters_ + value_slot;
+    return slots_[at].chunk == slot::nowhere ? slot::nowhere : at;
+  }
+  [[nodiscard]] std::uint32_t parameters() const noexcept { return parameters_; }
+  /// Of a parameter, by its value's slot.
+  [[nodiscard]] dtype value_type(std::uint32_t value_slot) const noexcept { return tensors_[of_parameter_[value_slot]].type; }
+  [[nodiscard]] dtype gradient_type(std::uint32_t value_slot) const noexcept { return tensors_[of_parameter_[value_slot]].gradient; }
   [[nodiscard]] bool is_value_of_parameter(std::uint32_t slot) const noexcept { return slot < parameters_; }
   [[nodiscard]] std::uint32_t gradient_of(std::uint32_t value_slot) const noexcept { return parameters_ + value_slot; }
   [[nodiscard]] std::uint32_t tensors() const noexcept { return static_cast<std::uint32_t>(tensors_.size()); }
@@ -135,6 +165,8 @@ class registry {
     const std::uint32_t second = index_of(right) * parameters_;
     for (std::uint32_t at = 0; at < parameters_; ++at) {
       expects(slots_[first + at].pins + slots_[second + at].pins == 0, "a list was to be exchanged while a pin holds it");
+      expects((slots_[first + at].chunk == slot::nowhere) == (slots_[second + at].chunk == slot::nowhere),
+              "a master list was to be exchanged with a list that has more parameters");
     }
     for (std::uint32_t at = 0; at < parameters_; ++at) {
       std::swap(slots_[first + at].next_moment, slots_[second + at].next_moment);  // these two stay with the names
@@ -143,6 +175,14 @@ class registry {
       std::swap(chunk_of_slot_[first + at], chunk_of_slot_[second + at]);
       exchanged(first + at, second + at);
     }
+  }
+
+  /// The gradient of a parameter lies there from now on. @pre it is free, without pins
+  void move_gradient(std::uint32_t value_slot, std::uint32_t chunk, std::uint64_t offset) noexcept
+  {
+    slot& it = slots_[gradient_of(value_slot)];
+    it.chunk = chunk_of_slot_[gradient_of(value_slot)] = chunk;
+    it.offset = offset;
   }
 
   /// Which tensor and list a slot belongs to, for messages. O(tensors).
@@ -164,9 +204,10 @@ class registry {
     for (const tensor_info& it : tensors_) {
       if (it.part == part) total += bytes{it.extents.elements()} * size_of(it.type);
       if (it.part != role::parameter) continue;
-      if (part == role::gradient) total += bytes{it.extents.elements()} * size_of(it.type);
+      if (part == role::gradient) total += bytes{it.extents.elements()} * size_of(it.gradient);
       if (part != role::optimizer_state) continue;
-      for (std::size_t list = 2; list < lists_.size(); ++list) total += bytes{it.extents.elements()} * size_of(lists_[list].type);
+      for (std::uint32_t list = 2; list < lists(); ++list)
+        if (is_in(id_of(it), list_id{list})) total += bytes{it.extents.elements()} * size_of(lists_[list].type);
     }
     return total;
   }
@@ -176,7 +217,13 @@ class registry {
     std::string name;
     dtype type = dtype::float32;
     std::uint32_t version = 1;
+    list_use use = list_use::state;
   };
+
+  [[nodiscard]] tensor_id id_of(const tensor_info& it) const noexcept
+  {
+    return tensor_id{static_cast<std::uint32_t>(&it - tensors_.data())};
+  }
 
   void build_slots()
   {
@@ -197,14 +244,14 @@ class registry {
     const auto base = static_cast<std::uint32_t>(frames_of_chunk_.size());
     for (std::uint32_t id = 0; id < tensors(); ++id) {
       const tensor_info& it = tensors_[id];
-      if (it.part != part) continue;
+      if (it.part != part || !is_in(tensor_id{id}, list)) continue;
       const bytes size = bytes{it.extents.elements()} * size_of(type_in(tensor_id{id}, list));
       const chunk_place where = layout.place(size);
       slot& target = slots_[list == value_list ? value_slot(tensor_id{id}) : slot_in(tensor_id{id}, list)];
       target.chunk = base + where.chunk;
       target.offset = where.offset;
       target.size = size.count();
-      target.starts_at_zero = index_of(list) > 1;
+      target.starts_at_zero = index_of(list) > 1 && list != masters_;
       if (target.chunk >= frames_of_chunk_.size()) {
         frames_of_chunk_.resize(target.chunk + 1, 1);
         used_.resize(target.chunk + 1, 0);
@@ -218,8 +265,10 @@ class registry {
   std::vector<list_info> lists_{{"value"}, {"gradient"}};
   std::vector<slot> slots_;
   std::vector<std::uint32_t> value_slots_;  // by tensor: parameters list by list, then all others
+  std::vector<std::uint32_t> of_parameter_;  // tensors, in the order of parameters
   std::uint32_t parameters_ = 0;
   std::uint32_t others_ = 0;
+  list_id masters_ = list_id::none;
   std::vector<std::uint32_t> chunk_of_slot_;
   std::vector<std::uint32_t> frames_of_chunk_;
   std::vector<std::uint64_t> used_;

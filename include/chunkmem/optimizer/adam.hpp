@@ -1,9 +1,14 @@
 #pragma once
 
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/optimizer/element_blocks.hpp>
+#include <chunkmem/optimizer/group_options.hpp>
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
 
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <span>
 #include <string_view>
 
@@ -13,54 +18,175 @@ namespace optimizer {
 
 /// Settings of Adam and AdamW.
 struct adam_options {
-  float beta1 = 0.9F;
-  float beta2 = 0.999F;
-  float epsilon = 1e-8F;
-  float weight_decay = 0.0F;  ///< decoupled from the gradient (AdamW); 0 is Adam
+  float beta1 = 0.9F;    ///< in [0, 1)
+  float beta2 = 0.999F;  ///< in [0, 1)
+  float epsilon = 1e-8F;      ///< a normal number above 0
+  float weight_decay = 0.0F;
+  bool decoupled = true;      ///< from the gradient (AdamW); false: added to the gradient (L2)
+  float rate_factor = 1.0F;   ///< multiplies the learning rate, for groups
 };
 
-/// Adam with decoupled weight decay: two lists beside each parameter, 16 B for each in fp32 with its gradient.
+/// How Adam keeps its states. What is not float32 is rounded stochastically, so that small changes are not lost.
+struct adam_storage {
+  dtype moments = dtype::float32;  ///< or bfloat16: 4 B less for each parameter
+  bool masters = true;             ///< 16-bit parameters have one in float32
+  instruction_set instructions = best_instruction_set();
+};
+
+namespace detail {
+
+/// `base` to a whole power, by repeated squaring: `std::pow` is not the same in every library. Not inlined, so that no
+/// compiler contracts its last product with the caller's difference.
+[[nodiscard, gnu::noinline]] inline double power(double base, std::uint64_t exponent) noexcept
+{
+  double result = 1.0;
+  for (; exponent != 0; exponent >>= 1U, base *= base)
+    if ((exponent & 1U) != 0) result *= base;
+  return result;
+}
+
+/// The numbers that all elements of one update share.
+struct adam_factors {
+  adam_factors(const adam_options& options, const step_settings& settings) noexcept
+      : beta1{options.beta1}, rest1{1.0F - beta1}, beta2{options.beta2}, rest2{1.0F - beta2}, epsilon{options.epsilon}
+  {
+    const float scaled = settings.learning_rate * options.rate_factor;
+    rate = scaled / static_cast<float>(1.0 - power(static_cast<double>(beta1), settings.number));
+    scale = 1.0F / std::sqrt(static_cast<float>(1.0 - power(static_cast<double>(beta2), settings.number)));
+    if (options.decoupled) keep = std::fma(-scaled, options.weight_decay, 1.0F);
+    if (!options.decoupled) decay = options.weight_decay;
+    least = static_cast<float>(std::sqrt(static_cast<double>(std::numeric_limits<float>::min()) / static_cast<double>(rest2)));
+  }
+
+  float beta1, rest1, beta2, rest2, epsilon;
+  float rate, scale;   ///< of the momentum, and of the root of the variance: corrected for the bias
+  float keep = 1.0F;   ///< of the parameter, after decoupled decay
+  float decay = 0.0F;  ///< of the parameter, added to the gradient
+  float least;         ///< the square of a smaller gradient adds only a denormal to the variance: nothing is added
+};
+
+/// The arithmetic of one element: the only place where it is written down.
+template <bool Coupled>
+struct adam_work : adam_factors {
+  static constexpr bool needs_roots = true;
+
+  template <std::size_t Count>
+  [[gnu::always_inline]] void before(std::size_t first, float* variances, const float* parameter, float* momentum,
+                                     float* variance, const float* gradient) const noexcept
+  {
+    for (std::size_t step = 0; step < Count; ++step) {
+      const std::size_t at = first + step;
+      const float slope = Coupled ? std::fma(decay, parameter[at], gradient[at]) : gradient[at];
+      momentum[at] = settled(std::fma(beta1, momentum[at], rest1 * slope));
+      const std::uint32_t squared = chunkmem::detail::choose(std::fabs(slope) < least, 0U, std::bit_cast<std::uint32_t>(slope));
+      const float square = std::bit_cast<float>(squared) * std::bit_cast<float>(squared);
+      variances[step] = settled(std::fma(beta2, variance[at], rest2 * square));
+      variance[at] = variances[step];
+    }
+  }
+
+  template <std::size_t Count>
+  [[gnu::always_inline]] void after(std::size_t first, const float* roots, float* parameter, const float* momentum, const float*,
+                                    const float*) const noexcept
+  {
+    for (std::size_t step = 0; step < Count; ++step) {
+      const std::size_t at = first + step;
+      const float divisor = std::fma(roots[step], scale, epsilon);
+      parameter[at] = settled(std::fma(-rate, momentum[at] / divisor, keep * parameter[at]));
+    }
+  }
+};
+
+/// One update, its factors worked out: for runs of elements.
+struct prepared_adam {
+  void operator()(const update_spans& spans) const noexcept
+  {
+    if (is_coupled)
+      run(adam_work<true>{factors}, spans);
+    else
+      run(adam_work<false>{factors}, spans);
+  }
+
+  template <class Work>
+  void run(const Work& work, const update_spans& spans) const noexcept
+  {
+    for_elements(set, work, spans.parameter.size(), spans.parameter.data(), spans.lists[0].data(), spans.lists[1].data(),
+                 spans.gradient.data());
+  }
+
+  adam_factors factors;
+  bool is_coupled;
+  instruction_set set;
+};
+
+}  // namespace detail
+
+/// Adam, with the weight decay of AdamW or with L2: two lists beside each parameter, and a master where it has 16 bits.
 ///
-/// Every product that feeds a sum is an explicit fused multiply-add, so that no compiler flag can change the bits.
+/// Every product that feeds a sum is an explicit fused multiply-add, quotients and roots are the correctly rounded ones,
+/// what is stored has no denormals: no compiler flag and no instruction set changes the bits.
 /// Source: Kingma and Ba 2014 (arXiv 1412.6980); Loshchilov and Hutter 2017 (arXiv 1711.05101).
-/// Cost: one pass, 28 B of memory traffic for each element.
+/// Cost: one pass; 28 B of memory traffic for each element in float32, and for a 16-bit one with float32 states.
 class adam {
  public:
   static constexpr std::string_view name = "adam";
 
-  explicit adam(const adam_options& options = {}) noexcept : options_{options} {}
-
-  [[nodiscard]] static std::span<const list_spec> lists() noexcept
+  /// @throws config_error   an option is out of its range, or this processor lacks the instructions
+  explicit adam(const adam_options& options = {}, const adam_storage& storage = {})
+      : options_{checked(options)}, storage_{storage}
   {
-    static constexpr list_spec specs[] = {{"adam/momentum", dtype::float32, 1}, {"adam/variance", dtype::float32, 1}};
-    return specs;
+    if (storage.moments != dtype::float32 && storage.moments != dtype::bfloat16)
+      throw config_error{error_text{} << "chunkmem: moments of Adam in " << name_of(storage.moments) << " (choose float32 or bfloat16)"};
+    if (!is_available(storage.instructions))
+      throw config_error{error_text{} << "chunkmem: this processor does not run " << name_of(storage.instructions)
+                                      << " (leave the instruction set to best_instruction_set())"};
   }
-  [[nodiscard]] const adam_options& options() const noexcept { return options_; }
 
-  void update(const update_spans& spans, const step_settings& settings) const noexcept
+  /// Other options for the parameters of one group. May allocate: for the time before training.
+  /// @throws config_error   an option is out of its range; nothing was changed
+  adam& group(group_id which, const adam_options& options)
   {
-    const auto steps = static_cast<double>(settings.number);
-    const auto correction1 = static_cast<float>(1.0 - std::pow(static_cast<double>(options_.beta1), steps));
-    const auto correction2 = static_cast<float>(1.0 - std::pow(static_cast<double>(options_.beta2), steps));
-    const float rate = settings.learning_rate / correction1;
-    const float keep = std::fma(-settings.learning_rate, options_.weight_decay, 1.0F);
-    const float root = std::sqrt(correction2);
-    for (std::size_t at = 0; at < spans.parameter.size(); ++at) {
-      const float gradient = spans.gradient[at];
-      const float momentum = std::fma(options_.beta1, spans.lists[0][at], (1.0F - options_.beta1) * gradient);
-      const float square = gradient * gradient;
-      const float variance = std::fma(options_.beta2, spans.lists[1][at], (1.0F - options_.beta2) * square);
-      const float divisor = std::sqrt(variance) / root + options_.epsilon;
-      spans.lists[0][at] = momentum;
-      spans.lists[1][at] = variance;
-      spans.parameter[at] = std::fma(-rate, momentum / divisor, keep * spans.parameter[at]);
-    }
+    options_.set(which, checked(options));
+    return *this;
   }
+
+  [[nodiscard]] std::span<const list_spec> lists() const noexcept
+  {
+    static constexpr list_spec full[] = {{"adam/momentum"}, {"adam/variance"}, master_list};
+    static constexpr list_spec half[] = {{"adam/momentum", dtype::bfloat16}, {"adam/variance", dtype::bfloat16}, master_list};
+    const std::span<const list_spec> all = storage_.moments == dtype::float32 ? full : half;
+    return all.first(storage_.masters ? 3 : 2);
+  }
+  [[nodiscard]] const adam_options& options() const noexcept { return options_.common(); }
+  [[nodiscard]] const adam_options& options(group_id which) const noexcept { return options_.of(which); }
+  [[nodiscard]] instruction_set instructions() const noexcept { return storage_.instructions; }
+
+  /// What one update does to runs of elements; `update` is this, made anew for each run.
+  [[nodiscard]] detail::prepared_adam prepared(const step_settings& settings) const noexcept
+  {
+    const adam_options& options = options_.of(settings.group);
+    return {detail::adam_factors{options, settings}, !options.decoupled && options.weight_decay != 0.0F, storage_.instructions};
+  }
+
+  /// @pre the spans do not overlap
+  void update(const update_spans& spans, const step_settings& settings) const noexcept { prepared(settings)(spans); }
 
   step_progress progress;
 
  private:
-  adam_options options_;
+  static const adam_options& checked(const adam_options& it)
+  {
+    if (!(it.beta1 >= 0.0F && it.beta1 < 1.0F && it.beta2 >= 0.0F && it.beta2 < 1.0F))
+      throw config_error{"a beta of Adam is not in [0, 1) (the usual ones are 0.9 and 0.999)"};
+    if (!std::isnormal(it.epsilon) || !(it.epsilon > 0.0F))
+      throw config_error{"epsilon of Adam is not a normal number above 0 (the usual one is 1e-8)"};
+    if (!std::isfinite(it.weight_decay) || !std::isfinite(it.rate_factor))
+      throw config_error{"weight decay or rate factor of Adam is not finite (0 and 1 are neutral)"};
+    return it;
+  }
+
+  detail::group_options<adam_options> options_;
+  adam_storage storage_;
 };
 
 static_assert(optimizer_kernel<adam>);

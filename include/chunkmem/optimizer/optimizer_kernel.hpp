@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/policy.hpp>
 #include <chunkmem/tensor/list_spec.hpp>
 
@@ -13,43 +14,54 @@ namespace chunkmem::inline v0 {
 
 namespace optimizer {
 
-/// What is the same for all parameters of one update.
+/// What is the same for all elements of one parameter in one update.
 struct step_settings {
   float learning_rate = 1e-3F;
   std::uint64_t number = 1;  ///< of this update, counted from 1; bias corrections depend on it
+  group_id group{0};         ///< of the parameter, for settings by group
 };
+
+/// What was decided about the update that is under way.
+enum class step_decision : std::uint32_t { open, update, skip };
 
 /// How far the updates of a kernel are: what makes a step safe to take again. Plain bytes, fit to survive a restart.
 /// It counts the updates of one manager: give each manager a kernel object of its own.
 struct step_progress {
   std::uint64_t number = 0;    ///< of the last whole update
-  std::uint32_t reached = 0;   ///< parameters that have the next update already, in the order of declaration
+  std::uint32_t reached = 0;   ///< parameters that are done with the next update already, in the order of declaration
   std::uint32_t undropped = 0; ///< 1: the gradient of the last of them is used up but still there
+  step_decision decision = step_decision::open;  ///< taken once for each step, however often it is tried
+  std::uint64_t gradients = 0; ///< the manager's count of them when it was taken: with newer ones it is taken again
+  float factor = 1.0F;         ///< by which the gradients of this step are multiplied
+  double norm = 0.0;           ///< of all gradients of this step
 };
 
-/// The most lists that one kernel may keep beside each parameter.
+/// The most lists that one kernel may keep beside each parameter, masters included.
 inline constexpr std::size_t max_lists = 4;
 
-/// One parameter and all that belongs to it: runs of equal length, element by element.
+/// A run of elements of one parameter and of all that belongs to it, in single precision: runs of equal length.
+///
+/// What is stored in 16 bits was widened before and is rounded afterwards; a 16-bit parameter with a master is its master.
 struct update_spans {
   std::span<float> parameter;
-  std::span<const float> gradient;
-  std::span<float> lists[max_lists];  ///< in the order of the kernel's lists()
+  std::span<const float> gradient;  ///< unscaled and clipped, denormals as zero
+  std::span<float> lists[max_lists];  ///< in the order of the kernel's lists(), masters left out
 };
 
 }  // namespace optimizer
 
 /// The arithmetic of an optimizer, for runs of elements.
 ///
-/// Laws: `lists()` names what the kernel keeps beside each parameter, at most `max_lists`, and never changes; `update`
-/// treats every element alike and by itself, so that the bits do not depend on how a parameter is cut into runs; it reads
-/// and writes nothing but its spans and settings; a fresh list is zero; it does not throw. `progress` is a member that
-/// `step` alone changes.
+/// Laws: `lists()` names what the kernel keeps beside each parameter, at most `max_lists`, one master at most, and never
+/// changes; `update` treats every element alike and by itself, so that the bits do not depend on how a parameter is cut
+/// into runs or on the thread that takes a run; it reads and writes nothing but its spans and settings; it does not throw.
+/// `progress` is a member that `step` alone changes.
 template <class Kernel>
-concept optimizer_kernel = requires(Kernel kernel, const optimizer::update_spans& spans, const optimizer::step_settings& settings) {
+concept optimizer_kernel = requires(Kernel kernel, const Kernel& constant, const optimizer::update_spans& spans,
+                                    const optimizer::step_settings& settings) {
   { Kernel::name } -> std::convertible_to<std::string_view>;
   { kernel.lists() } -> std::convertible_to<std::span<const list_spec>>;
-  { kernel.update(spans, settings) } noexcept;
+  { constant.update(spans, settings) } noexcept;
   { kernel.progress } -> std::same_as<optimizer::step_progress&>;
 };
 

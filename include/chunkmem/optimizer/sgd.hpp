@@ -1,5 +1,8 @@
 #pragma once
 
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/optimizer/element_blocks.hpp>
+#include <chunkmem/optimizer/group_options.hpp>
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
 
 #include <cmath>
@@ -13,41 +16,143 @@ namespace optimizer {
 
 /// Settings of stochastic gradient descent.
 struct sgd_options {
-  float momentum = 0.9F;
-  float weight_decay = 0.0F;  ///< added to the gradient
+  float momentum = 0.9F;     ///< in [0, 1); where it is 0 from the start, no list is kept
+  float weight_decay = 0.0F; ///< added to the gradient (L2)
+  float dampening = 0.0F;    ///< of the gradient on its way into the momentum, also in the first step
+  bool nesterov = false;     ///< looks ahead along the momentum; without dampening
+  float rate_factor = 1.0F;  ///< multiplies the learning rate, for groups
 };
 
-/// Stochastic gradient descent with momentum: one list beside each parameter.
+/// How SGD keeps its states. What is not float32 is rounded stochastically, so that small changes are not lost.
+struct sgd_storage {
+  dtype momentum = dtype::float32;  ///< or bfloat16: 2 B less for each parameter
+  bool masters = true;              ///< 16-bit parameters have one in float32
+  instruction_set instructions = best_instruction_set();
+};
+
+namespace detail {
+
+/// The numbers that all elements of one update share.
+struct sgd_factors {
+  sgd_factors(const sgd_options& options, const step_settings& settings) noexcept
+      : decay{options.weight_decay},
+        momentum{options.momentum},
+        rest{1.0F - options.dampening},
+        rate{settings.learning_rate * options.rate_factor}
+  {
+  }
+
+  float decay, momentum;
+  float rest;  ///< of the gradient, after dampening
+  float rate;
+};
+
+/// The arithmetic of one element: the only place where it is written down.
+struct plain_sgd_work : sgd_factors {
+  template <std::size_t Count>
+  [[gnu::always_inline]] void run(std::size_t first, float* parameter, const float* gradient) const noexcept
+  {
+    for (std::size_t step = 0; step < Count; ++step) {
+      const std::size_t at = first + step;
+      const float slope = std::fma(decay, parameter[at], gradient[at]);
+      parameter[at] = settled(std::fma(-rate, slope, parameter[at]));
+    }
+  }
+};
+
+template <bool Nesterov>
+struct momentum_sgd_work : sgd_factors {
+  template <std::size_t Count>
+  [[gnu::always_inline]] void run(std::size_t first, float* parameter, float* velocity, const float* gradient) const noexcept
+  {
+    for (std::size_t step = 0; step < Count; ++step) {
+      const std::size_t at = first + step;
+      const float slope = std::fma(decay, parameter[at], gradient[at]);
+      const float now = settled(std::fma(momentum, velocity[at], rest * slope));
+      const float direction = Nesterov ? std::fma(momentum, now, slope) : now;
+      velocity[at] = now;
+      parameter[at] = settled(std::fma(-rate, direction, parameter[at]));
+    }
+  }
+};
+
+}  // namespace detail
+
+/// Stochastic gradient descent, with momentum and Nesterov's form of it: one list beside each parameter, none without
+/// momentum, and a master where the parameter has 16 bits.
 ///
-/// Source: Sutskever et al. 2013 (ICML), in the form that keeps the plain sum of gradients. Cost: one pass, 20 B of
-/// memory traffic for each element.
+/// The momentum is the plain sum of gradients, the learning rate comes after it. The same rules for bits as `adam`.
+/// Source: Sutskever et al. 2013 (ICML). Cost: one pass; 20 B of memory traffic for each element in float32, 12 B without
+/// momentum.
 class sgd {
  public:
   static constexpr std::string_view name = "sgd";
 
-  explicit sgd(const sgd_options& options = {}) noexcept : options_{options} {}
-
-  [[nodiscard]] static std::span<const list_spec> lists() noexcept
+  /// @throws config_error   an option is out of its range, or this processor lacks the instructions
+  explicit sgd(const sgd_options& options = {}, const sgd_storage& storage = {}) : options_{checked(options)}, storage_{storage}
   {
-    static constexpr list_spec specs[] = {{"sgd/momentum", dtype::float32, 1}};
-    return specs;
+    if (storage.momentum != dtype::float32 && storage.momentum != dtype::bfloat16)
+      throw config_error{error_text{} << "chunkmem: momentum of SGD in " << name_of(storage.momentum) << " (choose float32 or bfloat16)"};
+    if (!is_available(storage.instructions))
+      throw config_error{error_text{} << "chunkmem: this processor does not run " << name_of(storage.instructions)
+                                      << " (leave the instruction set to best_instruction_set())"};
   }
-  [[nodiscard]] const sgd_options& options() const noexcept { return options_; }
 
+  /// Other options for the parameters of one group. May allocate: for the time before training.
+  /// @throws config_error   an option is out of its range, or it wants a momentum that nothing was kept for; nothing changed
+  sgd& group(group_id which, const sgd_options& options)
+  {
+    if (!has_momentum() && options.momentum > 0.0F)
+      throw config_error{"a group of SGD with momentum beside options without (give the kernel itself a momentum, and 0 to the other groups)"};
+    options_.set(which, checked(options));
+    return *this;
+  }
+
+  [[nodiscard]] std::span<const list_spec> lists() const noexcept
+  {
+    static constexpr list_spec full[] = {{"sgd/momentum"}, master_list};
+    static constexpr list_spec half[] = {{"sgd/momentum", dtype::bfloat16}, master_list};
+    const std::span<const list_spec> all = storage_.momentum == dtype::float32 ? full : half;
+    return all.subspan(has_momentum() ? 0 : 1, (has_momentum() ? 1U : 0U) + (storage_.masters ? 1U : 0U));
+  }
+  [[nodiscard]] const sgd_options& options() const noexcept { return options_.common(); }
+  [[nodiscard]] const sgd_options& options(group_id which) const noexcept { return options_.of(which); }
+  [[nodiscard]] instruction_set instructions() const noexcept { return storage_.instructions; }
+
+  /// @pre the spans do not overlap
   void update(const update_spans& spans, const step_settings& settings) const noexcept
   {
-    for (std::size_t at = 0; at < spans.parameter.size(); ++at) {
-      const float gradient = std::fma(options_.weight_decay, spans.parameter[at], spans.gradient[at]);
-      const float velocity = std::fma(options_.momentum, spans.lists[0][at], gradient);
-      spans.lists[0][at] = velocity;
-      spans.parameter[at] = std::fma(-settings.learning_rate, velocity, spans.parameter[at]);
-    }
+    const sgd_options& options = options_.of(settings.group);
+    const detail::sgd_factors factors{options, settings};
+    const auto run = [&](const auto& work, auto*... velocity) {
+      detail::for_elements(storage_.instructions, work, spans.parameter.size(), spans.parameter.data(), velocity...,
+                           spans.gradient.data());
+    };
+    if (!has_momentum())
+      run(detail::plain_sgd_work{factors});
+    else if (options.nesterov)
+      run(detail::momentum_sgd_work<true>{factors}, spans.lists[0].data());
+    else
+      run(detail::momentum_sgd_work<false>{factors}, spans.lists[0].data());
   }
 
   step_progress progress;
 
  private:
-  sgd_options options_;
+  [[nodiscard]] bool has_momentum() const noexcept { return options_.common().momentum > 0.0F; }
+
+  static const sgd_options& checked(const sgd_options& it)
+  {
+    if (!(it.momentum >= 0.0F && it.momentum < 1.0F)) throw config_error{"momentum of SGD is not in [0, 1) (the usual one is 0.9)"};
+    if (!std::isfinite(it.weight_decay) || !std::isfinite(it.dampening) || !std::isfinite(it.rate_factor))
+      throw config_error{"an option of SGD is not finite (0, and 1 for the rate factor, are neutral)"};
+    if (it.nesterov && (it.dampening != 0.0F || it.momentum == 0.0F))
+      throw config_error{"Nesterov's form of SGD wants a momentum and no dampening (set dampening to 0, momentum to 0.9)"};
+    return it;
+  }
+
+  detail::group_options<sgd_options> options_;
+  sgd_storage storage_;
 };
 
 static_assert(optimizer_kernel<sgd>);

@@ -15,13 +15,14 @@ enum class role : std::uint8_t {
   optimizer_state,  ///< made by the manager, one for each parameter and list
   buffer,           ///< saved, never optimised: running statistics, tables
   activation,       ///< lives from a forward pass to its backward pass
+  frozen,           ///< a weight that is not trained: no gradient, no states
 };
 
-inline constexpr std::size_t role_count = 5;
+inline constexpr std::size_t role_count = 6;
 
 [[nodiscard]] constexpr std::string_view name_of(role part) noexcept
 {
-  constexpr std::string_view names[role_count] = {"parameter", "gradient", "optimizer_state", "buffer", "activation"};
+  constexpr std::string_view names[role_count] = {"parameter", "gradient", "optimizer_state", "buffer", "activation", "frozen"};
   return names[static_cast<std::size_t>(part)];
 }
 

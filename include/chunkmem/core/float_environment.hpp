@@ -1,0 +1,88 @@
+#pragma once
+
+#include <chunkmem/core/version.hpp>
+
+#include <cstdint>
+
+namespace chunkmem::inline v0 {
+
+/// While it lives, this thread computes by the standard's rules: to nearest, with denormals, without traps.
+///
+/// The caller's settings come back at the end, and the flags of exceptions as they were. It sets MXCSR on x86 with SSE
+/// (the x87 unit of `long double` stays as it is) and FPCR on 64-bit ARM; elsewhere it does nothing, and `is_supported`
+/// is false. Loads and stores stay on their side of both ends, but arithmetic on what is in registers may be moved
+/// across: what shall run inside reads its operands from memory inside, as a loop over spans does.
+/// Cost: some nanoseconds.
+class float_environment {
+ public:
+#if defined(__SSE__)
+  static constexpr bool is_supported = true;
+#elif defined(__aarch64__)
+  static constexpr bool is_supported = true;
+#else
+  static constexpr bool is_supported = false;
+#endif
+
+  float_environment() noexcept : before_{read()}
+  {
+    write(standard);
+  }
+  ~float_environment()
+  {
+    write(before_);
+  }
+  float_environment(const float_environment&) = delete;
+  float_environment& operator=(const float_environment&) = delete;
+
+ private:
+  struct registers {
+    std::uint64_t control;
+    std::uint64_t status;  ///< where it is a register of its own
+  };
+
+#if defined(__SSE__)
+  static constexpr registers standard{0x1f80, 0};  // all exceptions masked, no flag set
+
+  static registers read() noexcept
+  {
+    barrier();
+    return {__builtin_ia32_stmxcsr(), 0};
+  }
+  static void write(const registers& values) noexcept
+  {
+    barrier();
+    __builtin_ia32_ldmxcsr(static_cast<unsigned>(values.control));
+    barrier();
+  }
+#elif defined(__aarch64__)
+  static constexpr registers standard{0, 0};
+
+  static registers read() noexcept
+  {
+    registers values{0, 0};
+    __asm__ volatile("mrs %0, fpcr\n\tmrs %1, fpsr" : "=r"(values.control), "=r"(values.status) : : "memory");
+    return values;
+  }
+  static void write(const registers& values) noexcept
+  {
+    __asm__ volatile("msr fpcr, %0\n\tmsr fpsr, %1" : : "r"(values.control), "r"(values.status) : "memory");
+  }
+#else
+  static constexpr registers standard{0, 0};
+
+  static registers read() noexcept
+  {
+    return standard;
+  }
+  static void write(const registers&) noexcept {}
+#endif
+
+  static void barrier() noexcept
+  {
+    __asm__ volatile("" : : : "memory");
+  }
+
+  registers before_;
+};
+
+}  // namespace chunkmem::inline v0

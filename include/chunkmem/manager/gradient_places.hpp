@@ -1,0 +1,133 @@
+#pragma once
+
+#include <chunkmem/manager/registry.hpp>
+#include <chunkmem/profile/access_record.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+/// Which gradients lie where their weight lay.
+///
+/// A gradient may take its weight's bytes where an iteration showed that nobody reads the weight between its gradient and
+/// the update: a tied weight, or one that is read again for another micro-batch, never qualifies. Slots keep their names,
+/// so a record stays true. Not for users: see manager.
+/// Source: gradients in place of PatrickStar (Fang et al. 2021, arXiv 2108.05818); decided here from the record.
+class gradient_places {
+ public:
+  void enable() noexcept { enabled_ = true; }
+  /// Something was learnt that `settle` has not used yet.
+  [[nodiscard]] bool is_pending() const noexcept { return pending_; }
+  /// The gradient of this value lies in the value's own bytes.
+  [[nodiscard]] bool is_lent(std::uint32_t value_slot) const noexcept
+  {
+    return value_slot < weights_.size() && weights_[value_slot].lent;
+  }
+
+  /// Looks at what an iteration did. O(entries).
+  void learn(const access_record& record, const registry& tensors)
+  {
+    if (!enabled_) return;
+    weights_.resize(tensors.parameters());
+    for (weight& it : weights_) it.begin();
+    for (std::uint32_t now = 0; now < record.size(); ++now) {
+      const access_entry& entry = record.entries()[now];
+      if (tensors.is_value_of_parameter(entry.slot)) weights_[entry.slot].see_value(entry, record.details()[now].until);
+      else if (entry.slot < 2 * tensors.parameters()) weights_[entry.slot - tensors.parameters()].see_gradient(entry, now);
+    }
+    for (std::uint32_t at = 0; at < weights_.size(); ++at)
+      if (tensors.master_of(at) == slot::nowhere) weights_[at].apart = true;
+    pending_ = true;
+  }
+
+  /// A weight was wanted after its gradient had taken its bytes: from the next iteration on they lie apart.
+  void keep_apart(std::uint32_t value_slot) noexcept
+  {
+    if (!is_lent(value_slot)) return;
+    weights_[value_slot].apart = true;
+    pending_ = true;
+  }
+
+  /// Moves gradients that have no bytes now to where they belong. O(parameters). @return   true where one moved
+  bool settle(registry& tensors) noexcept
+  {
+    pending_ = false;
+    bool moved = false;
+    for (std::uint32_t at = 0; at < weights_.size(); ++at) {
+      weight& it = weights_[at];
+      const bool wanted = it.seen && !it.apart;
+      if (it.lent == wanted) continue;
+      const slot& value = tensors.slots()[at];
+      const slot& gradient = tensors.slots()[tensors.gradient_of(at)];
+      if (gradient.state != tensor_state::free || value.state == tensor_state::gradient) {
+        pending_ = true;
+        continue;
+      }
+      if (wanted) it.own = {gradient.chunk, gradient.offset};
+      const place target = wanted ? place{value.chunk, value.offset} : it.own;
+      tensors.move_gradient(at, target.chunk, target.offset);
+      it.lent = wanted;
+      moved = true;
+    }
+    return moved;
+  }
+
+  /// @throws usage_error   the lists cannot change places while gradients lie in their weights
+  void refuse_exchange(const registry& tensors, list_id left, list_id right) const
+  {
+    for (std::uint32_t at = 0; at < weights_.size(); ++at) {
+      if (!weights_[at].lent) continue;
+      expects(left != gradient_list && right != gradient_list, "the gradient list was to be exchanged under gradient::in_place");
+      expects(tensors.slots()[at].state != tensor_state::gradient && tensors.slots()[tensors.gradient_of(at)].state == tensor_state::free,
+              "a list was to be exchanged while gradients lie in their weights: take the step first");
+    }
+  }
+  /// The values changed places with another list: gradients go with them. @pre nothing of them is in use
+  void follow_values(registry& tensors) noexcept
+  {
+    for (std::uint32_t at = 0; at < weights_.size(); ++at)
+      if (weights_[at].lent) tensors.move_gradient(at, tensors.slots()[at].chunk, tensors.slots()[at].offset);
+  }
+
+ private:
+  struct place {
+    std::uint32_t chunk = slot::nowhere;
+    std::uint64_t offset = 0;
+  };
+
+  /// What is known of one parameter, and what the iteration that is looked at did with it so far.
+  struct weight {
+    place own;          // of the gradient, while it is lent the value's
+    bool seen = false;  // an iteration made its gradient
+    bool apart = false; // it can never share: 32 bits, no master, or a value that was read too late
+    bool lent = false;
+    bool spent = false;            // its gradient came and its update did not yet
+    std::uint32_t held_until = 0;  // moment at which its last pin was released
+
+    void begin() noexcept
+    {
+      spent = false;
+      held_until = 0;
+    }
+    void see_value(const access_entry& entry, std::uint32_t until) noexcept
+    {
+      if (spent && (!is_access(entry.kind) || access_of(entry.kind) != access::write)) apart = true;
+      spent = false;
+      if (is_access(entry.kind)) held_until = std::max(held_until, until);
+    }
+    void see_gradient(const access_entry& entry, std::uint32_t now) noexcept
+    {
+      if (!is_access(entry.kind) || !writes(access_of(entry.kind))) return;
+      if (!spent && held_until > now) apart = true;
+      seen = spent = true;
+    }
+  };
+
+  std::vector<weight> weights_;  // by value slot
+  bool enabled_ = false;
+  bool pending_ = false;
+};
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,138 @@
+#pragma once
+
+#include <chunkmem/core/expects.hpp>
+#include <chunkmem/manager/model_plan.hpp>
+#include <chunkmem/manager/pin.hpp>
+#include <chunkmem/tensor/half.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace chunkmem::inline v0 {
+
+/// The part of a manager that keeps a 16-bit weight, its master and a gradient in the weight's place in agreement.
+///
+/// A master is made from its weight before the first iteration, and again where the weight was written between iterations.
+/// A weight whose bytes its gradient took is made again from its master where no update did it. Not for users: see
+/// basic_manager.
+template <class Plan>
+class weight_keeper : public Plan {
+ public:
+  using Plan::Plan;
+  using engine_type = typename Plan::engine_type;
+
+ protected:
+  using Plan::engine_, Plan::gradient_, Plan::ledger_, Plan::link_, Plan::placement_;
+  template <element Element>
+  using held_by = pin<Element, engine_type>;
+
+  /// Where the optimizer's states of this many bytes live: an update works there.
+  [[nodiscard]] at place_of_update(bytes size) const noexcept
+  {
+    return placement_.home_of(role::optimizer_state, size) == tier::host ? at::host : at::device;
+  }
+
+  /// Before an iteration: weights that were written since have their masters again. O(parameters) where one was written.
+  void make_masters()
+  {
+    if (!masters_wanted_) return;
+    for (std::uint32_t at = 0; at < engine_.tensors().parameters(); ++at) make_master(at);
+    masters_wanted_ = false;
+  }
+
+  /// A trainer is about to write a weight. @throws usage_error   inside an iteration, where its master would not hear of it
+  void expect_writable(std::uint32_t slot) const
+  {
+    const std::uint32_t master = engine_.tensors().master_of(slot);
+    if (master == slot::nowhere || state_in(master) == tensor_state::free || this->rehearsing()) return;
+    expects(!engine_.is_inside(),
+            "a 16-bit weight was to be written inside an iteration: its update comes from its master (write it between iterations)");
+    expects(engine_.tensors().slots()[master].pins == 0, "a weight was to be written while its master is pinned: release it first");
+  }
+  /// It did: the master is not that of this weight any more.
+  void note_written(std::uint32_t slot)
+  {
+    const std::uint32_t master = engine_.tensors().master_of(slot);
+    if (master == slot::nowhere || this->rehearsing()) return;
+    if (state_in(master) != tensor_state::free && !engine_.is_inside()) engine_.drop(master);
+    masters_wanted_ = true;
+  }
+
+  /// The next gradient of this weight takes the weight's own bytes. A rehearsal takes none.
+  [[nodiscard]] bool takes_place(std::uint32_t value_slot) const noexcept
+  {
+    return !this->rehearsing() && engine_.places().is_lent(value_slot);
+  }
+  /// @param pins   that may hold the weight
+  /// @throws usage_error   more pins hold it, or it was filled after the first iteration had begun
+  void expect_place(std::uint32_t value_slot, std::uint32_t pins) const
+  {
+    if (!takes_place(value_slot)) return;
+    expects(engine_.tensors().slots()[value_slot].pins <= pins,
+            "a gradient in place was asked for while another pin holds the weight: release it before, or take gradient::separate");
+    expects(state_in(value_slot) != tensor_state::free && state_in(engine_.tensors().master_of(value_slot)) != tensor_state::free,
+            "a gradient in place of a weight without a master yet: fill weights before their first iteration");
+  }
+
+  /// After its gradient is gone: a weight that the gradient had overwritten is made again from its master.
+  /// @throws out_of_memory, device_error   the weight stays unreadable; call again
+  void restore_weight(std::uint32_t value_slot)
+  {
+    if (state_in(value_slot) != tensor_state::gradient) return;
+    const at place = update_place(value_slot);
+    const auto master = take<float>(engine_.tensors().master_of(value_slot), access::read, place);
+    if (value_type(value_slot) == dtype::bfloat16) copy_rounded(master, take_over<bf16>(value_slot, place));
+    else copy_rounded(master, take_over<fp16>(value_slot, place));
+  }
+
+  [[nodiscard]] tensor_state state_in(std::uint32_t slot) const noexcept { return engine_.tensors().slots()[slot].state; }
+
+ private:
+  void make_master(std::uint32_t value_slot)
+  {
+    const std::uint32_t master = engine_.tensors().master_of(value_slot);
+    if (master == slot::nowhere || state_in(master) != tensor_state::free || state_in(value_slot) == tensor_state::free) return;
+    const at place = update_place(value_slot);
+    if (value_type(value_slot) == dtype::bfloat16) copy_widened(take<bf16>(value_slot, access::read, place), master, place);
+    else copy_widened(take<fp16>(value_slot, access::read, place), master, place);
+  }
+
+  template <element Element>
+  void copy_widened(const held_by<Element>& weight, std::uint32_t master_slot, at place)
+  {
+    const auto master = take<float>(master_slot, access::write, place);
+    const std::span<const Element> from = weight.span();
+    const std::span<float> to = master.span();
+    for (std::size_t at = 0; at < to.size(); ++at) to[at] = to_float(from[at]);
+  }
+  template <element Element>
+  static void copy_rounded(const held_by<float>& master, const held_by<Element>& weight)
+  {
+    const std::span<const float> from = master.span();
+    const std::span<Element> to = weight.span();
+    for (std::size_t at = 0; at < to.size(); ++at) to[at] = round_to<Element>(from[at]);
+  }
+
+  template <element Element>
+  [[nodiscard]] held_by<Element> take(std::uint32_t slot, access how, at place)
+  {
+    const entry_kind kind = kind_of(how, place);
+    return {link_, [&] { return place == at::host ? engine_.acquire_on_host(slot, kind) : engine_.acquire(slot, kind, agent::host); }};
+  }
+  template <element Element>
+  [[nodiscard]] held_by<Element> take_over(std::uint32_t slot, at place)
+  {
+    return {link_, [&] { return engine_.acquire_over_gradient(slot, kind_of(access::write, place)); }};
+  }
+
+  [[nodiscard]] dtype value_type(std::uint32_t value_slot) const noexcept { return engine_.tensors().value_type(value_slot); }
+  [[nodiscard]] at update_place(std::uint32_t value_slot) const noexcept
+  {
+    return place_of_update(bytes{engine_.tensors().slots()[value_slot].size});
+  }
+
+  bool masters_wanted_ = true;
+};
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,139 @@
+#pragma once
+
+#include <chunkmem/optimizer/instruction_set.hpp>
+#include <chunkmem/tensor/half.hpp>
+
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+namespace chunkmem::inline v0 {
+
+namespace optimizer {
+
+namespace detail {
+
+/// Elements of one turn of a loop: a constant, so that compilers at -O2 make vector code of it.
+inline constexpr std::size_t elements_per_block = 128;
+
+/// What is stored: denormals as zero of the same sign, and one NaN for all, since which of two NaNs an instruction passes
+/// on depends on the order in which a compiler gave it its operands.
+[[nodiscard, gnu::always_inline]] constexpr float settled(float value) noexcept
+{
+  using chunkmem::detail::choose;
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const auto magnitude = static_cast<std::int32_t>(bits & ~chunkmem::detail::sign_bit);
+  const std::uint32_t flushed = choose(magnitude < 0x00800000, bits & chunkmem::detail::sign_bit, bits);
+  return std::bit_cast<float>(choose(magnitude > 0x7f800000, 0x7fc00000U, flushed));
+}
+
+/// Work on elements of streams, at equal indices. `run<Count>(first, streams...)` does that many elements and is always
+/// inlined. Work that needs square roots has `before<Count>(first, values, streams...)`, which leaves their radicands in
+/// `values`, and `after<Count>(first, roots, streams...)` instead: compilers make no vector code of `std::sqrt`, since it
+/// may set errno.
+template <class Work>
+inline constexpr bool needs_roots = requires { Work::needs_roots; };
+
+/// One block, with the given roots taken in between.
+template <std::size_t Count, class Work, class... Elements>
+[[gnu::always_inline]] inline void scalar_block(const Work& work, std::size_t first, Elements*... streams) noexcept
+{
+  if constexpr (needs_roots<Work>) {
+    float values[Count] = {};
+    work.template before<Count>(first, values, streams...);
+    for (float& value : values) value = std::sqrt(value);
+    work.template after<Count>(first, values, streams...);
+  } else {
+    work.template run<Count>(first, streams...);
+  }
+}
+
+template <class Work, class... Elements>
+void run_baseline(const Work& work, std::size_t count, Elements* __restrict... streams) noexcept
+{
+  const std::size_t whole = count - count % elements_per_block;
+  for (std::size_t at = 0; at < whole; at += elements_per_block) scalar_block<elements_per_block>(work, at, streams...);
+  for (std::size_t at = whole; at < count; ++at) scalar_block<1>(work, at, streams...);
+}
+
+#if defined(__x86_64__)
+
+[[gnu::always_inline, gnu::target("avx2")]] inline void take_roots_avx2(float* values) noexcept
+{
+  using lanes [[gnu::vector_size(32), gnu::may_alias]] = float;
+  for (std::size_t at = 0; at < elements_per_block; at += 8) {
+    lanes& now = *reinterpret_cast<lanes*>(values + at);
+    asm("vsqrtps %1, %0" : "=x"(now) : "x"(now));
+  }
+}
+
+[[gnu::always_inline, gnu::target("avx512f")]] inline void take_roots_avx512(float* values) noexcept
+{
+  using lanes [[gnu::vector_size(64), gnu::may_alias]] = float;
+  for (std::size_t at = 0; at < elements_per_block; at += 16) {
+    lanes& now = *reinterpret_cast<lanes*>(values + at);
+    asm("vsqrtps %1, %0" : "=v"(now) : "v"(now));
+  }
+}
+
+// The same text twice: a function called from one for a larger set must not be compiled for a larger one than its own, so
+// the square roots cannot be passed in. Restrict on the parameters here is what spares the loops a check for overlaps.
+template <class Work, class... Elements>
+[[gnu::target("avx2,fma")]] void run_avx2(const Work& work, std::size_t count, Elements* __restrict... streams) noexcept
+{
+  alignas(64) float values[elements_per_block] = {};
+  const std::size_t whole = count - count % elements_per_block;
+  for (std::size_t at = 0; at < whole; at += elements_per_block) {
+    if constexpr (needs_roots<Work>) {
+      work.template before<elements_per_block>(at, values, streams...);
+      take_roots_avx2(values);
+      work.template after<elements_per_block>(at, values, streams...);
+    } else {
+      work.template run<elements_per_block>(at, streams...);
+    }
+  }
+  for (std::size_t at = whole; at < count; ++at) scalar_block<1>(work, at, streams...);
+}
+
+template <class Work, class... Elements>
+[[gnu::target("avx2,fma,avx512f,avx512bw,avx512vl,avx512dq")]] void run_avx512(const Work& work, std::size_t count,
+                                                                                    Elements* __restrict... streams) noexcept
+{
+  alignas(64) float values[elements_per_block] = {};
+  const std::size_t whole = count - count % elements_per_block;
+  for (std::size_t at = 0; at < whole; at += elements_per_block) {
+    if constexpr (needs_roots<Work>) {
+      work.template before<elements_per_block>(at, values, streams...);
+      take_roots_avx512(values);
+      work.template after<elements_per_block>(at, values, streams...);
+    } else {
+      work.template run<elements_per_block>(at, streams...);
+    }
+  }
+  for (std::size_t at = whole; at < count; ++at) scalar_block<1>(work, at, streams...);
+}
+
+#endif
+
+/// Does `work` on `count` elements of streams that do not overlap, compiled for `set`.
+///
+/// The arithmetic of `work` is one text for all sets: fused multiply-adds are explicit, no product feeds a sum otherwise,
+/// roots and quotients are the correctly rounded ones. So every set gives the same bits.
+/// @pre is_available(set)
+template <class Work, class... Elements>
+void for_elements(instruction_set set, const Work& work, std::size_t count, Elements*... streams) noexcept
+{
+#if defined(__x86_64__)
+  if (set == instruction_set::avx512) return run_avx512(work, count, streams...);
+  if (set == instruction_set::avx2) return run_avx2(work, count, streams...);
+#endif
+  static_cast<void>(set);
+  run_baseline(work, count, streams...);
+}
+
+}  // namespace detail
+
+}  // namespace optimizer
+
+}  // namespace chunkmem::inline v0

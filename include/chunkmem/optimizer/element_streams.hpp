@@ -1,0 +1,99 @@
+#pragma once
+
+#include <chunkmem/optimizer/element_blocks.hpp>
+#include <chunkmem/tensor/half.hpp>
+#include <chunkmem/tensor/philox.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+
+namespace chunkmem::inline v0 {
+
+namespace optimizer {
+
+/// What happens to a gradient before a kernel sees it: widened, flushed, multiplied, flushed, cut.
+struct gradient_transform {
+  float factor = 1.0F;  ///< of the clipping and the loss scale
+  float limit = 0.0F;   ///< cut to [-limit, limit]; 0: not at all. NaN stays NaN
+};
+
+namespace detail {
+
+struct widen_work {
+  template <std::size_t Count, class Element>
+  [[gnu::always_inline]] void run(std::size_t first, float* wide, const Element* stored) const noexcept
+  {
+    for (std::size_t step = 0; step < Count; ++step) wide[first + step] = to_float(stored[first + step]);
+  }
+};
+
+struct transform_work {
+  explicit transform_work(const gradient_transform& how) noexcept
+      : factor{how.factor}, limit{how.limit > 0.0F ? how.limit : std::numeric_limits<float>::infinity()}
+  {
+  }
+
+  template <std::size_t Count, class Element>
+  [[gnu::always_inline]] void run(std::size_t first, float* wide, const Element* stored) const noexcept
+  {
+    for (std::size_t step = 0; step < Count; ++step) {
+      const std::size_t at = first + step;
+      const float scaled = flush(flush(to_float(stored[at])) * factor);
+      const float below = scaled > limit ? limit : scaled;
+      wide[at] = below < -limit ? -limit : below;
+    }
+  }
+
+  float factor, limit;
+};
+
+struct narrow_work {
+  template <std::size_t Count, class Element>
+  [[gnu::always_inline]] void run(std::size_t first, Element* stored, const float* wide) const noexcept
+  {
+    for (std::size_t step = 0; step < Count; ++step) stored[first + step] = round_to<Element>(wide[first + step]);
+  }
+};
+
+struct stochastic_work {
+  template <std::size_t Count, class Element>
+  [[gnu::always_inline]] void run(std::size_t first, Element* stored, const float* wide, const std::uint16_t* random) const noexcept
+  {
+    for (std::size_t step = 0; step < Count; ++step) stored[first + step] = round_stochastic<Element>(wide[first + step], random[first + step]);
+  }
+};
+
+/// Random bits of the elements from `element` on, a multiple of 128 as is every count.
+struct random_work {
+  template <std::size_t Count>
+  [[gnu::always_inline]] void run(std::size_t first, std::uint16_t* random) const noexcept
+  {
+    random_bits(key, element + first, std::span{random + first, Count});
+  }
+
+  rounding_key key;
+  std::uint64_t element;
+};
+
+/// Calls `work` with a pointer to `data` as elements of its type.
+/// @pre the type is float32, bfloat16 or float16
+template <class Byte, class Work>
+[[gnu::always_inline]] inline void with_elements(Byte* data, dtype type, std::uint64_t first, const Work& work) noexcept
+{
+  const auto as = [&]<class Element>(Element) {
+    using pointer = std::conditional_t<std::is_const_v<Byte>, const Element*, Element*>;
+    work(reinterpret_cast<pointer>(data) + first);
+  };
+  if (type == dtype::bfloat16) return as(bf16{});
+  if (type == dtype::float16) return as(fp16{});
+  as(float{});
+}
+
+}  // namespace detail
+
+}  // namespace optimizer
+
+}  // namespace chunkmem::inline v0

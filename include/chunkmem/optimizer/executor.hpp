@@ -1,0 +1,38 @@
+#pragma once
+
+#include <chunkmem/core/version.hpp>
+
+#include <concepts>
+
+namespace chunkmem::inline v0 {
+
+/// Runs the parts of one piece of work, at once or one after another.
+///
+/// Laws: `run(parts, work)` calls `work(part)` once for each part below `parts` and returns when all are over; what they
+/// wrote is then visible to the caller; `work` does not throw. `threads()` says how many parts may run at once, at least 1.
+template <class Executor>
+concept executor = requires(Executor& workers, unsigned parts, void (*work)(unsigned)) {
+  { workers.threads() } -> std::convertible_to<unsigned>;
+  workers.run(parts, work);
+};
+
+namespace optimizer {
+
+/// Runs all parts on the calling thread.
+struct serial {
+  [[nodiscard]] static constexpr unsigned threads() noexcept { return 1; }
+
+  template <class Work>
+  void run(unsigned parts, Work&& work) const noexcept
+  {
+    for (unsigned part = 0; part < parts; ++part) work(part);
+  }
+};
+
+static_assert(executor<serial> && executor<const serial>);
+
+inline constexpr serial on_this_thread{};
+
+}  // namespace optimizer
+
+}  // namespace chunkmem::inline v0

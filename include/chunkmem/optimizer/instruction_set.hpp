@@ -1,0 +1,47 @@
+#pragma once
+
+#include <chunkmem/core/version.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace chunkmem::inline v0 {
+
+namespace optimizer {
+
+/// For which processors a loop is compiled. The bits of a result do not depend on it.
+enum class instruction_set : std::uint8_t {
+  baseline,  ///< what the compiler was told; a processor without fused multiply-add is slow there
+  avx2,      ///< x86-64 with AVX2 and FMA
+  avx512,    ///< and AVX-512 F, BW, VL and DQ
+};
+
+inline constexpr std::size_t instruction_set_count = 3;
+
+[[nodiscard]] constexpr std::string_view name_of(instruction_set set) noexcept
+{
+  constexpr std::string_view names[instruction_set_count] = {"baseline", "avx2", "avx512"};
+  return names[static_cast<std::size_t>(set)];
+}
+
+/// The largest set that this processor and its operating system run. Cost: a few instructions.
+[[nodiscard]] inline instruction_set best_instruction_set() noexcept
+{
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return instruction_set::baseline;
+  const bool is_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+  return is_avx512 ? instruction_set::avx512 : instruction_set::avx2;
+#else
+  return instruction_set::baseline;
+#endif
+}
+
+/// Sets grow: a processor that runs one runs those before it.
+[[nodiscard]] inline bool is_available(instruction_set set) noexcept { return set <= best_instruction_set(); }
+
+}  // namespace optimizer
+
+}  // namespace chunkmem::inline v0

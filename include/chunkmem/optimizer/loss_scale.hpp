@@ -1,0 +1,106 @@
+#pragma once
+
+#include <chunkmem/core/expects.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+
+namespace chunkmem::inline v0 {
+
+namespace optimizer {
+
+/// How a loss scale looks for the largest number that gradients bear. Powers of two cost no bit of a gradient.
+struct loss_scale_options {
+  float initial = 65536.0F;
+  std::uint32_t window = 2000;  ///< updates in a row before it grows
+  float growth = 2.0F;          ///< factor, above 1
+  float backoff = 0.5F;         ///< factor after a step that was skipped, below 1
+  float smallest = 1.0F;        ///< never less
+  float largest = 16777216.0F;  ///< never more
+};
+
+/// What the trainer multiplies the loss with, so that small gradients do not vanish in fp16; a step divides it out.
+///
+/// A fixed one stays. A dynamic one backs off after a step whose gradients were not finite, and grows after many that
+/// were: so it stays just below what overflows. bf16 has the range of single precision and needs none.
+/// Source: Micikevicius et al. 2018 (arXiv 1710.03740), with the defaults of PyTorch's GradScaler.
+class loss_scale {
+ public:
+  /// @throws usage_error   `value` is not positive and finite
+  [[nodiscard]] static loss_scale fixed(float value)
+  {
+    expects(value > 0.0F && value <= highest, "a loss scale that is not positive and finite");
+    return loss_scale{{.initial = value, .smallest = value, .largest = value}, false};
+  }
+
+  /// @throws usage_error   a setting that cannot work
+  [[nodiscard]] static loss_scale dynamic(const loss_scale_options& options = {})
+  {
+    expects(options.smallest > 0.0F && options.largest <= highest,
+            "bounds of a loss scale that are not positive and finite");
+    expects(options.smallest <= options.initial && options.initial <= options.largest,
+            "an initial loss scale that does not lie between the smallest and the largest one");
+    expects(options.window > 0, "a loss scale that grows after 0 updates (ask for at least 1)");
+    expects(options.growth > 1.0F && options.growth <= highest,
+            "a growth of the loss scale that is not above 1 and finite");
+    expects(options.backoff > 0.0F && options.backoff < 1.0F,
+            "a backoff of the loss scale that is not between 0 and 1");
+    return loss_scale{options, true};
+  }
+
+  [[nodiscard]] float scale() const noexcept { return state_.scale; }
+  [[nodiscard]] bool is_dynamic() const noexcept { return is_dynamic_; }
+  [[nodiscard]] const loss_scale_options& options() const noexcept { return options_; }
+
+  [[nodiscard]] std::uint64_t updates() const noexcept { return state_.updates; }
+  [[nodiscard]] std::uint64_t skips() const noexcept { return state_.skips; }
+  /// Updates since the scale changed or a step was skipped.
+  [[nodiscard]] std::uint32_t updates_in_a_row() const noexcept { return state_.in_a_row; }
+
+  /// The step's gradients were finite.
+  void updated() noexcept
+  {
+    ++state_.updates;
+    if (!is_dynamic_ || ++state_.in_a_row < options_.window) return;
+    state_.in_a_row = 0;
+    state_.scale = std::min(state_.scale * options_.growth, options_.largest);
+  }
+
+  /// They were not, and the step left the weights alone.
+  void skipped() noexcept
+  {
+    ++state_.skips;
+    state_.in_a_row = 0;
+    if (is_dynamic_) state_.scale = std::max(state_.scale * options_.backoff, options_.smallest);
+  }
+
+  /// All that changes, to be saved and restored as it is; the options are not among it.
+  [[nodiscard]] std::span<std::byte> bytes() noexcept { return std::as_writable_bytes(std::span{&state_, 1}); }
+
+ private:
+  static constexpr float highest = std::numeric_limits<float>::max();
+
+  struct state {
+    std::uint64_t updates;
+    std::uint64_t skips;
+    float scale;
+    std::uint32_t in_a_row;
+  };
+  static_assert(sizeof(state) == 24, "no byte of padding is saved");
+
+  loss_scale(const loss_scale_options& options, bool is_dynamic) noexcept
+      : options_{options}, state_{0, 0, options.initial, 0}, is_dynamic_{is_dynamic}
+  {
+  }
+
+  loss_scale_options options_;
+  state state_;
+  bool is_dynamic_;
+};
+
+}  // namespace optimizer
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,160 @@
+#pragma once
+
+#include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/float_environment.hpp>
+#include <chunkmem/optimizer/executor.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace optimizer {
+
+/// An executor with threads of its own; the thread that calls `run` is one of them.
+///
+/// Parts are taken one by one, so that a slow thread takes fewer. Every thread works under a float_environment. Threads
+/// without work look for more for some microseconds and then sleep. A `run` inside another one, or beside one that
+/// another thread began, takes all its parts on its own thread.
+/// Cost: about a microsecond for a run, tens where threads sleep; nothing is allocated after the constructor.
+///
+/// @threads   any thread may call `run`; work that throws ends the program
+class thread_pool {
+ public:
+  /// @param threads   that work at once, the caller among them; at least 1
+  /// @throws usage_error         for 0 threads
+  /// @throws std::system_error   a thread cannot be started; those that were are gone again
+  explicit thread_pool(unsigned threads) : thread_pool{threads, [](auto&&... work) { return std::thread{work...}; }} {}
+
+  /// The same with `start(function, argument)`, which makes a `std::thread`: for names, priorities, places of threads.
+  template <class Start>
+  thread_pool(unsigned threads, Start&& start)
+  {
+    expects(threads > 0, "a thread pool of 0 threads (the caller counts: ask for at least 1)");
+    workers_.reserve(threads - 1);
+    try {
+      while (workers_.size() + 1 < threads) workers_.push_back(start(&thread_pool::serve, this));
+    } catch (...) {
+      stop();
+      throw;
+    }
+  }
+
+  ~thread_pool() { stop(); }
+  thread_pool(const thread_pool&) = delete;
+  thread_pool& operator=(const thread_pool&) = delete;
+
+  [[nodiscard]] unsigned threads() const noexcept { return static_cast<unsigned>(workers_.size()) + 1; }
+
+  /// Calls `work(part)` for each part below `parts`, in no certain order, and returns when all are over.
+  template <class Work>
+  void run(unsigned parts, Work&& work) noexcept
+  {
+    const auto take = [&work](unsigned part) { work(part); };
+    const job whole{[](const void* of, unsigned part) { (*static_cast<decltype(&take)>(of))(part); }, &take, parts};
+    if (parts <= 1 || workers_.empty() || is_running_.exchange(true, std::memory_order_acquire)) {
+      const float_environment standard;
+      for (unsigned part = 0; part < parts; ++part) take(part);
+      return;
+    }
+    share(whole);
+    is_running_.store(false, std::memory_order_release);
+  }
+
+ private:
+  struct job {
+    void (*call)(const void* context, unsigned part) = nullptr;
+    const void* context = nullptr;
+    unsigned parts = 0;
+  };
+
+  static constexpr std::size_t line = 64;     // a cache line [B]
+  static constexpr unsigned patience = 1000;  // looks before a thread sleeps
+
+  static void pause() noexcept
+  {
+#if defined(__SSE2__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+  }
+
+  /// Returns when `value` is not `old` any more.
+  static void wait_while(const std::atomic<std::uint32_t>& value, std::uint32_t old) noexcept
+  {
+    for (unsigned look = 0; look < patience; ++look) {
+      if (value.load(std::memory_order_acquire) != old) return;
+      pause();
+    }
+    value.wait(old, std::memory_order_acquire);
+  }
+
+  void share(const job& whole) noexcept
+  {
+    job_ = whole;
+    unfinished_.store(whole.parts, std::memory_order_relaxed);
+    const std::uint64_t run = (tickets_.load(std::memory_order_relaxed) >> 32U) + 1;
+    tickets_.store(run << 32U | whole.parts, std::memory_order_release);
+    runs_.fetch_add(1, std::memory_order_release);
+    runs_.notify_all();
+    take_parts();
+    for (std::uint32_t left = unfinished_.load(std::memory_order_acquire); left != 0;
+         left = unfinished_.load(std::memory_order_acquire))
+      wait_while(unfinished_, left);
+  }
+
+  /// Takes parts of the run that is under way until none is left; there may be none from the first.
+  ///
+  /// A ticket is the number of the run and the parts not yet taken. Whoever takes one keeps the run from ending, and so
+  /// the job from changing; whoever comes late finds another number and takes nothing.
+  void take_parts() noexcept
+  {
+    const float_environment standard;
+    std::uint32_t taken = 0;
+    std::uint64_t ticket = tickets_.load(std::memory_order_acquire);
+    while (static_cast<std::uint32_t>(ticket) != 0) {
+      if (!tickets_.compare_exchange_weak(ticket, ticket - 1, std::memory_order_acquire)) continue;
+      job_.call(job_.context, job_.parts - static_cast<std::uint32_t>(ticket));
+      ++taken;
+      --ticket;
+    }
+    if (taken != 0 && unfinished_.fetch_sub(taken, std::memory_order_acq_rel) == taken) unfinished_.notify_one();
+  }
+
+  static void serve(thread_pool* pool) noexcept
+  {
+    std::uint32_t seen = 0;
+    while (true) {
+      wait_while(pool->runs_, seen);
+      seen = pool->runs_.load(std::memory_order_acquire);
+      if (pool->is_stopping_.load(std::memory_order_relaxed)) return;
+      pool->take_parts();
+    }
+  }
+
+  void stop() noexcept
+  {
+    is_stopping_.store(true, std::memory_order_relaxed);
+    runs_.fetch_add(1, std::memory_order_release);
+    runs_.notify_all();
+    for (std::thread& worker : workers_) worker.join();
+  }
+
+  alignas(line) std::atomic<std::uint64_t> tickets_{0};     ///< number of the run, then the parts not yet taken
+  alignas(line) std::atomic<std::uint32_t> unfinished_{0};  ///< parts whose end is not yet reported
+  alignas(line) std::atomic<std::uint32_t> runs_{0};        ///< changes when there is something to do
+  std::atomic<bool> is_running_{false};
+  std::atomic<bool> is_stopping_{false};
+  job job_;  ///< of the run under way; changes only while no ticket is held
+  std::vector<std::thread> workers_;
+};
+
+static_assert(executor<thread_pool>);
+
+}  // namespace optimizer
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,17 @@
+#include <chunkmem/optimizer/instruction_set.hpp>
+
+#include <support/catch.hpp>
+
+namespace cm = chunkmem;
+using cm::optimizer::instruction_set;
+
+TEST_CASE("instruction sets have names and grow", "[optimizer]")
+{
+  CHECK(name_of(instruction_set::baseline) == "baseline");
+  CHECK(name_of(instruction_set::avx2) == "avx2");
+  CHECK(name_of(instruction_set::avx512) == "avx512");
+  CHECK(cm::optimizer::is_available(instruction_set::baseline));
+  CHECK(cm::optimizer::is_available(cm::optimizer::best_instruction_set()));
+  if (cm::optimizer::is_available(instruction_set::avx512)) CHECK(cm::optimizer::is_available(instruction_set::avx2));
+  CHECK(cm::optimizer::best_instruction_set() == cm::optimizer::best_instruction_set());
+}

@@ -1,0 +1,205 @@
+#pragma once
+
+#include <chunkmem/manager/manager.hpp>
+#include <chunkmem/optimizer/adam.hpp>
+#include <chunkmem/optimizer/loss_scale.hpp>
+#include <chunkmem/optimizer/sgd.hpp>
+#include <chunkmem/optimizer/step.hpp>
+#include <chunkmem/tensor/half.hpp>
+#include <support/plain_parameters.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace support::mixed {
+
+/// Stored elements as a view for the kernels of mixed_model, by the library's conversions.
+template <class Element>
+struct stored {
+  Element* data;
+  [[nodiscard]] float get(std::uint64_t at) const noexcept { return chunkmem::to_float(data[at]); }
+  void set(std::uint64_t at, float value) const noexcept { data[at] = chunkmem::round_to<Element>(value); }
+};
+template <class Pin>
+[[nodiscard]] auto view(const Pin& pin)
+{
+  return stored<typename Pin::element_type>{pin.data()};
+}
+
+/// Adam or SGD as the recipe says, with the settings of both groups.
+using any_kernel = std::variant<chunkmem::optimizer::adam, chunkmem::optimizer::sgd>;
+
+[[nodiscard]] inline any_kernel kernel_for(rule which)
+{
+  const plain_settings weights = settings_of_group(0);
+  const plain_settings biases = settings_of_group(1);
+  if (which == rule::adam) {
+    chunkmem::optimizer::adam kernel{{.weight_decay = weights.weight_decay}};
+    kernel.group(chunkmem::group_id{1}, {.weight_decay = biases.weight_decay, .rate_factor = biases.rate_factor});
+    return kernel;
+  }
+  chunkmem::optimizer::sgd kernel{{.momentum = weights.momentum, .weight_decay = weights.weight_decay}};
+  kernel.group(chunkmem::group_id{1}, {.momentum = biases.momentum, .weight_decay = biases.weight_decay, .rate_factor = biases.rate_factor});
+  return kernel;
+}
+
+[[nodiscard]] inline chunkmem::optimizer::loss_scale scale_for(const plain_scale& it)
+{
+  using chunkmem::optimizer::loss_scale;
+  return it.window == 0 ? loss_scale::fixed(it.scale) : loss_scale::dynamic({.initial = it.scale, .window = it.window});
+}
+
+[[nodiscard]] inline chunkmem::optimizer::clipping clipping_for(const limits& it)
+{
+  using chunkmem::optimizer::norm_order;
+  constexpr norm_order orders[] = {norm_order::l1, norm_order::l2, norm_order::linf};
+  return {.norm = it.norm, .order = orders[static_cast<std::size_t>(it.kind)], .value = it.value};
+}
+
+/// Parameters in a manager as a recipe wants them: declared, filled, differentiated, updated and read back.
+template <class Manager, class Backend, class Element>
+class managed_parameters {
+ public:
+  managed_parameters(Manager& manager, Backend& backend, const recipe& how, std::vector<parameter> known)
+      : m_{manager},
+        backend_{backend},
+        how_{how},
+        known_{std::move(known)},
+        kernel_{kernel_for(how.optimizer)},
+        scale_{scale_for(how.scale)}
+  {
+    std::visit([this](auto& kernel) { m_.use(kernel.lists()); }, kernel_);
+    for (const parameter& it : known_) handles_.push_back(declare({it.rows, it.cols}, it));
+  }
+
+  void initialise()
+  {
+    for (std::size_t at = 0; at < known_.size(); ++at) rewrite(at, [at](std::uint64_t i) { return initial(at, i); });
+  }
+  template <class Value>
+  void rewrite(std::size_t at, Value value)
+  {
+    if (known_[at].single) fill(m_.acquire(as<float>(at), chunkmem::access::write), value);
+    else fill(m_.acquire(as<Element>(at), chunkmem::access::write), value);
+  }
+
+  template <class Kind>
+  [[nodiscard]] chunkmem::tensor<Kind> as(std::size_t at) const noexcept { return {handles_[at]}; }
+
+  /// Runs `work(view, beta)` on the gradient of a weight that a pin holds. @param over   nothing is added to it in this step
+  template <class Pin, class Work>
+  void differentiate(Pin weight, std::size_t at, bool over, Work work)
+  {
+    const chunkmem::agent who = weight.details().who;
+    if (is_wide(at)) write(m_.template gradient<float>(std::move(weight)), at, who, over, work);
+    else write(m_.gradient(std::move(weight)), at, who, over, work);
+  }
+  /// The same of a weight that nobody holds.
+  template <class Work>
+  void differentiate(std::size_t at, chunkmem::agent who, bool over, Work work)
+  {
+    if (known_[at].single) write(m_.gradient(as<float>(at), who), at, who, over, work);
+    else if (is_wide(at)) write(m_.template gradient<float>(as<Element>(at), who), at, who, over, work);
+    else write(m_.gradient(as<Element>(at), who), at, who, over, work);
+  }
+
+  [[nodiscard]] float loss_factor() const noexcept { return scale_.scale() / static_cast<float>(how_.micro_batches); }
+
+  chunkmem::optimizer::step_result update()
+  {
+    chunkmem::optimizer::step_options options{.learning_rate = how_.learning_rate, .clip = clipping_for(how_.clip), .loss_scale = &scale_};
+    if (how_.rates[0] > 0) options.group_rates = how_.rates;
+    const auto outcome = std::visit([&](auto& kernel) { return chunkmem::optimizer::step(m_, kernel, options); }, kernel_);
+    if (m_.rehearsing()) return outcome;
+    if (outcome == chunkmem::optimizer::step_result::updated) norms_.push_back(outcome.norm);
+    scales_.push_back(scale_.scale());
+    return outcome;
+  }
+
+  void add_numbers_to(outcome& result) const
+  {
+    result.add("norms", norms_);
+    result.add("loss scales", scales_);
+  }
+  /// Values, masters and states, read on the host.
+  void add_weights_to(outcome& result)
+  {
+    for (std::size_t at = 0; at < known_.size(); ++at) {
+      const std::string which = " of parameter " + std::to_string(at);
+      if (known_[at].single) result.add("value" + which, copy_of<float>(at, chunkmem::value_list));
+      else result.add("value" + which, copy_of<Element>(at, chunkmem::value_list));
+      for (const auto& [what, list] : lists())
+        if (what != "master" || (has_masters && !known_[at].single)) result.add(what + which, copy_of<float>(at, m_.list(list)));
+    }
+  }
+  void add_gradient_to(outcome& result, std::size_t at)
+  {
+    const std::string name = "gradient of parameter " + std::to_string(at);
+    if (known_[at].single || is_wide(at)) result.add(name, copy_of<float>(at, chunkmem::gradient_list));
+    else result.add(name, copy_of<Element>(at, chunkmem::gradient_list));
+  }
+
+  [[nodiscard]] std::uint64_t updates() const
+  {
+    return std::visit([](const auto& kernel) { return kernel.progress.number; }, kernel_);
+  }
+  [[nodiscard]] float scale() const noexcept { return scale_.scale(); }
+
+ private:
+  static constexpr bool has_masters = sizeof(Element) == 2;
+
+  [[nodiscard]] bool is_wide(std::size_t at) const noexcept { return has_masters && how_.wide && !known_[at].single; }
+  [[nodiscard]] chunkmem::tensor_handle declare(const chunkmem::shape& extents, const parameter& it)
+  {
+    const chunkmem::group_id group{it.group};
+    if (it.single) return m_.template add<float>(extents, chunkmem::role::parameter, group);
+    return m_.template add<Element>(extents, chunkmem::role::parameter, group);
+  }
+  template <class Pin, class Value>
+  static void fill(const Pin& pin, Value value)
+  {
+    for (std::uint64_t i = 0; i < pin.size(); ++i) view(pin).set(i, value(i));
+  }
+
+  /// Where it is the last write of the step this is said in one of three ways.
+  template <class Gradient, class Work>
+  void write(Gradient gradient, std::size_t at, chunkmem::agent who, bool over, Work work)
+  {
+    if (!m_.rehearsing()) backend_.launch(who, [out = view(gradient), beta = gradient.beta(), work] { work(out, beta); });
+    if (!over || at % 3 == 2) return;
+    if (at % 3 == 0) return m_.gradient_done(std::move(gradient));
+    gradient.release();
+    if (known_[at].single) m_.gradient_done(as<float>(at), who);
+    else m_.gradient_done(as<Element>(at), who);
+  }
+
+  [[nodiscard]] std::vector<std::pair<std::string, std::string_view>> lists() const
+  {
+    if (how_.optimizer == rule::adam) return {{"master", "master"}, {"first state", "adam/momentum"}, {"second state", "adam/variance"}};
+    return {{"master", "master"}, {"first state", "sgd/momentum"}};
+  }
+  template <class Kind>
+  [[nodiscard]] std::vector<Kind> copy_of(std::size_t at, chunkmem::list_id list)
+  {
+    const auto pin = m_.template acquire<Kind>(handles_[at], list, chunkmem::access::read, chunkmem::at::host);
+    return {pin.span().begin(), pin.span().end()};
+  }
+
+  Manager& m_;
+  Backend& backend_;
+  recipe how_;
+  std::vector<parameter> known_;
+  std::vector<chunkmem::tensor_handle> handles_;
+  any_kernel kernel_;
+  chunkmem::optimizer::loss_scale scale_;
+  std::vector<float> scales_;
+  std::vector<double> norms_;
+};
+
+}  // namespace support::mixed

@@ -1,0 +1,260 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+/// A toy network for 16-bit training: its shapes, its kernels, and what training leaves behind.
+///
+/// Residual blocks on a table whose rows are the inputs and whose product is the head; layers 0 and 2 share a matrix, so
+/// that its gradient is begun before its last read; a frozen gate; biases in single precision beside 16-bit ones.
+/// Kernels see elements through views with `get(i)` and `set(i, x)`, so that who keeps and rounds the bytes is the view's
+/// affair. No product feeds a sum except in std::fma: all compilers and flags give the same bits.
+namespace support::mixed {
+
+inline constexpr std::uint64_t batch = 2;
+inline constexpr std::uint64_t width = 32;
+inline constexpr std::uint64_t hidden = 72;
+inline constexpr std::uint64_t words = 130;  // the table has more than 4096 elements: more than one block of a norm
+inline constexpr std::uint32_t layers = 3;
+
+/// Element types of a run.
+enum class precision : std::uint8_t { fp32, bf16, fp16 };
+
+/// The same number on every machine, between -1/2 and 1/2.
+[[nodiscard]] inline float noise(std::uint64_t key) noexcept
+{
+  std::uint64_t z = (key + 1) * 0x9E3779B97F4A7C15U;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
+  return static_cast<float>((z ^ (z >> 31)) >> 40) / 16777216.0F - 0.5F;
+}
+[[nodiscard]] inline std::uint64_t word_of(std::uint64_t key, std::uint64_t row) noexcept
+{
+  return static_cast<std::uint64_t>((noise(key * 977 + row) + 0.5F) * (static_cast<float>(words) - 0.01F));
+}
+[[nodiscard]] constexpr std::uint64_t key_of(std::uint32_t step, std::uint32_t micro_batch) noexcept
+{
+  return std::uint64_t{step} * 16 + micro_batch;
+}
+
+// Parameters, in the order of declaration: the table, those of each layer, two mixing matrices, one that no step uses.
+
+enum class part : std::uint32_t { up, up_bias, down, down_bias };
+
+/// What is known of a parameter beside its bytes.
+struct parameter {
+  std::uint64_t rows = 1;
+  std::uint64_t cols = 1;
+  bool single = false;      ///< float32 whatever the run's precision
+  std::uint32_t group = 0;  ///< 1: the biases, which have settings of their own
+
+  [[nodiscard]] std::uint64_t size() const noexcept { return rows * cols; }
+};
+
+[[nodiscard]] constexpr std::size_t index_of(std::uint32_t layer, part which) noexcept
+{
+  return 1 + std::size_t{layer} * 4 + static_cast<std::size_t>(which);
+}
+[[nodiscard]] constexpr std::size_t mix_of(std::uint32_t layer) noexcept { return 1 + std::size_t{layers} * 4 + layer % 2; }
+inline constexpr std::size_t idle = 3 + std::size_t{layers} * 4;
+
+[[nodiscard]] inline std::vector<parameter> parameters()
+{
+  std::vector<parameter> all{{words, width}};
+  for (std::uint32_t layer = 0; layer < layers; ++layer)
+    for (const parameter& it : {parameter{width, hidden}, parameter{1, hidden, true, 1}, parameter{hidden, width}, parameter{1, width, false, 1}})
+      all.push_back(it);
+  all.push_back({width, width});
+  all.push_back({width, width});
+  all.push_back({8, 8});
+  return all;
+}
+
+/// First values; the same for each precision, before its rounding.
+[[nodiscard]] inline float initial(std::size_t parameter, std::uint64_t at) noexcept
+{
+  return 0.3F * noise((parameter + 1) * 1'000'003 + at);
+}
+[[nodiscard]] inline float initial_gate(std::uint64_t at) noexcept { return 0.75F + 0.5F * noise(77'000'000 + at); }
+
+// Kernels on views. Those named `float*` are workspace in single precision.
+
+/// out (rows x n) = a (rows x m) * b (m x n)
+template <class A, class B>
+void multiply(float* out, A a, B b, std::uint64_t m, std::uint64_t n) noexcept
+{
+  for (std::uint64_t row = 0; row < batch; ++row) {
+    float* const target = out + row * n;
+    std::memset(target, 0, n * sizeof(float));
+    for (std::uint64_t k = 0; k < m; ++k) {
+      const float factor = a.get(row * m + k);
+      for (std::uint64_t col = 0; col < n; ++col) target[col] = std::fma(factor, b.get(k * n + col), target[col]);
+    }
+  }
+}
+/// out (rows x m) = [out +] a (rows x n) * b (m x n) transposed
+template <class A, class B>
+void multiply_transposed(float* out, A a, B b, std::uint64_t m, std::uint64_t n, bool add) noexcept
+{
+  for (std::uint64_t row = 0; row < batch; ++row)
+    for (std::uint64_t k = 0; k < m; ++k) {
+      float sum = 0;
+      for (std::uint64_t col = 0; col < n; ++col) sum = std::fma(a.get(row * n + col), b.get(k * n + col), sum);
+      out[row * m + k] = add ? out[row * m + k] + sum : sum;
+    }
+}
+/// out (m x n) = beta * out + a (rows x m) transposed * b (rows x n); beta is 0 or 1, and 0 reads nothing
+template <class Out, class A, class B>
+void outer(Out out, A a, B b, std::uint64_t m, std::uint64_t n, float beta) noexcept
+{
+  for (std::uint64_t k = 0; k < m; ++k)
+    for (std::uint64_t col = 0; col < n; ++col) {
+      float sum = beta == 0.0F ? 0.0F : out.get(k * n + col);
+      for (std::uint64_t row = 0; row < batch; ++row) sum = std::fma(a.get(row * m + k), b.get(row * n + col), sum);
+      out.set(k * n + col, sum);
+    }
+}
+template <class Out>
+void sum_rows(Out out, const float* a, std::uint64_t n, float beta) noexcept
+{
+  for (std::uint64_t col = 0; col < n; ++col) {
+    float sum = beta == 0.0F ? 0.0F : out.get(col);
+    for (std::uint64_t row = 0; row < batch; ++row) sum += a[row * n + col];
+    out.set(col, sum);
+  }
+}
+template <class Bias>
+void add_bias(float* out, Bias bias, std::uint64_t n) noexcept
+{
+  for (std::uint64_t at = 0; at < batch * n; ++at) out[at] += bias.get(at % n);
+}
+template <class Out>
+void store(Out out, const float* values, std::uint64_t count) noexcept
+{
+  for (std::uint64_t at = 0; at < count; ++at) out.set(at, values[at]);
+}
+template <class Out>
+void store_softsign(Out out, const float* values, std::uint64_t count) noexcept
+{
+  for (std::uint64_t at = 0; at < count; ++at) out.set(at, values[at] / (1.0F + std::fabs(values[at])));
+}
+template <class Value>
+void softsign_backward(float* slope, Value value, std::uint64_t count) noexcept
+{
+  for (std::uint64_t at = 0; at < count; ++at) {
+    const float rest = 1.0F - std::fabs(value.get(at));
+    slope[at] *= rest * rest;
+  }
+}
+/// out = x + gate * delta
+template <class Out, class X, class Gate>
+void gate_forward(Out out, X x, Gate gate, const float* delta) noexcept
+{
+  for (std::uint64_t at = 0; at < batch * width; ++at) out.set(at, std::fma(gate.get(at % width), delta[at], x.get(at)));
+}
+template <class Gate>
+void gate_backward(float* out, const float* flow, Gate gate) noexcept
+{
+  for (std::uint64_t at = 0; at < batch * width; ++at) out[at] = flow[at] * gate.get(at % width);
+}
+template <class Out, class Table>
+void embed(Out out, Table table, std::uint64_t key) noexcept
+{
+  for (std::uint64_t row = 0; row < batch; ++row)
+    for (std::uint64_t col = 0; col < width; ++col) out.set(row * width + col, table.get(word_of(key, row) * width + col));
+}
+/// Adds to what is there: the head was here before.
+template <class Out>
+void embed_backward(Out table, const float* slope, std::uint64_t key) noexcept
+{
+  for (std::uint64_t row = 0; row < batch; ++row)
+    for (std::uint64_t col = 0; col < width; ++col) {
+      const std::uint64_t at = word_of(key, row) * width + col;
+      table.set(at, table.get(at) + slope[row * width + col]);
+    }
+}
+/// loss[0] is the sum of squares; logits become their slopes, times `factor`; a spoilt one begins with infinity.
+inline void square_loss(float* loss, float* logits, std::uint64_t key, float factor, bool spoilt) noexcept
+{
+  float sum = 0;
+  for (std::uint64_t row = 0; row < batch; ++row)
+    for (std::uint64_t word = 0; word < words; ++word) {
+      float& value = logits[row * words + word];
+      const float error = value - (word == word_of(key + 5000, row) ? 1.0F : 0.0F);
+      sum = std::fma(error, error, sum);
+      value = error * factor;
+    }
+  loss[0] = sum;
+  if (spoilt) logits[0] = std::numeric_limits<float>::infinity();
+}
+/// Running means in two halves that take turns, so that a step that is tried again gives the same bits.
+template <class X>
+void update_running(float* running, X values, std::uint64_t turn) noexcept
+{
+  float* const fresh = running + (turn % 2) * width;
+  const float* const old = running + (1 - turn % 2) * width;
+  for (std::uint64_t col = 0; col < width; ++col) fresh[col] = std::fma(0.1F, values.get(col) - old[col], old[col]);
+}
+template <class Values>
+[[nodiscard]] float sum_of(Values values, std::uint64_t count) noexcept
+{
+  float sum = 0;
+  for (std::uint64_t at = 0; at < count; ++at) sum += values.get(at);
+  return sum;
+}
+
+/// Floats as a view.
+struct floats {
+  float* data;
+  [[nodiscard]] float get(std::uint64_t at) const noexcept { return data[at]; }
+  void set(std::uint64_t at, float value) const noexcept { data[at] = value; }
+};
+
+/// All that training leaves behind, piece by piece. Equal means equal bits.
+class outcome {
+ public:
+  template <class Element>
+  void add(std::string name, std::span<const Element> values)
+  {
+    const auto bytes = std::as_bytes(values);
+    pieces_.push_back({std::move(name), {bytes.begin(), bytes.end()}});
+  }
+  template <class Element>
+  void add(std::string name, const std::vector<Element>& values) { add(std::move(name), std::span<const Element>{values}); }
+
+  /// Names the first piece that differs, or nothing.
+  [[nodiscard]] std::string difference(const outcome& other) const
+  {
+    if (pieces_.size() != other.pieces_.size()) return "the number of pieces";
+    for (std::size_t at = 0; at < pieces_.size(); ++at) {
+      if (pieces_[at].name != other.pieces_[at].name) return pieces_[at].name + " against " + other.pieces_[at].name;
+      if (pieces_[at].bytes != other.pieces_[at].bytes) return describe(pieces_[at], other.pieces_[at]);
+    }
+    return {};
+  }
+
+ private:
+  struct piece {
+    std::string name;
+    std::vector<std::byte> bytes;
+  };
+  [[nodiscard]] static std::string describe(const piece& left, const piece& right)
+  {
+    if (left.bytes.size() != right.bytes.size()) return left.name + ": the size";
+    const auto [here, there] = std::mismatch(left.bytes.begin(), left.bytes.end(), right.bytes.begin());
+    return left.name + " from byte " + std::to_string(here - left.bytes.begin()) + " of " + std::to_string(left.bytes.size());
+  }
+
+  std::vector<piece> pieces_;
+};
+
+}  // namespace support::mixed

@@ -1,0 +1,334 @@
+#pragma once
+
+#include <support/managed_parameters.hpp>
+#include <support/mixed_model.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace support::mixed {
+
+/// Who does what in a managed run.
+struct crew {
+  chunkmem::agent main = chunkmem::agent::host;  ///< runs the kernels
+  chunkmem::agent side = chunkmem::agent::host;  ///< runs those on biases and running means
+};
+
+/// The network of mixed_model, trained out of a manager with parameters in `Element`.
+///
+/// Kernels are launched on the crew; on agent::host they run at once. Windows of several frames, tiny tensors that share
+/// a chunk, element types that share a model, weights tied in two ways, a frozen one, one that no step uses, leases, reads
+/// on the host in mid step, an evaluation of its own name; gradients finished in each way there is.
+template <class Manager, class Backend, class Element>
+class trainer {
+ public:
+  trainer(Manager& manager, Backend& backend, const recipe& how, const crew& workers = {})
+      : m_{manager}, backend_{backend}, how_{how}, crew_{workers}, weights_{manager, backend, how, parameters()}
+  {
+    using chunkmem::role;
+    gate_ = m_.template add<Element>({width}, role::frozen);
+    for (std::uint32_t layer = 0; layer < layers; ++layer) {
+      x_.push_back(m_.template add<Element>({batch, width}, role::activation));
+      z_.push_back(m_.template add<Element>({batch, width}, role::activation));
+      h_.push_back(m_.template add<Element>({batch, hidden}, role::activation));
+    }
+    x_.push_back(m_.template add<Element>({batch, width}, role::activation));
+    flow_ = m_.template add<float>({batch, width}, role::activation);
+    running_ = m_.template add<float>({2, width}, role::buffer);
+    loss_ = m_.template add<float>({1}, role::buffer);
+  }
+
+  /// The bytes that the step needs. Allocates nothing.
+  chunkmem::memory_requirement rehearse()
+  {
+    return m_.rehearse([this] { step(0); });
+  }
+
+  void initialise()
+  {
+    weights_.initialise();
+    {
+      const auto pin = m_.acquire(gate_, chunkmem::access::write);
+      for (std::size_t at = 0; at < width; ++at) view(pin).set(at, initial_gate(at));
+    }
+    const auto pin = m_.acquire(running_, chunkmem::access::write);
+    for (float& value : pin.span()) value = 0;
+  }
+
+  outcome train()
+  {
+    initialise();
+    for (std::uint32_t now = 0; now < how_.steps; ++now) whole_step(now);
+    return collect();
+  }
+
+  /// A step and the evaluation that may follow it.
+  void whole_step(std::uint32_t now)
+  {
+    step(now);
+    if (how_.evaluates_after(now)) evaluate(now);
+  }
+  void step(std::uint32_t now)
+  {
+    auto scope = m_.iteration(how_.micro_batches);
+    for (std::uint32_t turn = 0; turn < how_.micro_batches; ++turn) forward_and_backward(scope, now, turn);
+    update();
+  }
+
+  template <class Scope>
+  void forward_and_backward(Scope& scope, std::uint32_t now, std::uint32_t turn)
+  {
+    last_ = turn + 1 == how_.micro_batches;
+    scope.pass(chunkmem::pass::forward, turn);
+    forward(key_of(now, turn), weights_.loss_factor(), how_.is_spoilt(now, turn), false);
+    update_means(std::uint64_t{now} * how_.micro_batches + turn);
+    const float extra = look_from_the_host();
+    scope.pass(chunkmem::pass::backward, turn);
+    backward(key_of(now, turn));
+    const auto loss = m_.acquire(loss_, chunkmem::access::read, chunkmem::at::host);
+    if (!m_.rehearsing()) losses_.push_back(loss.span()[0] + extra);
+  }
+
+  chunkmem::optimizer::step_result update() { return weights_.update(); }
+
+  void evaluate(std::uint32_t now)
+  {
+    auto scope = m_.iteration("eval");
+    forward(key_of(now + 1000, 0), 1.0F, false, true);
+    const auto loss = m_.acquire(loss_, chunkmem::access::read, chunkmem::at::host);
+    losses_.push_back(loss.span()[0]);
+  }
+
+  /// Before a step is tried again: nothing of the failed one stays.
+  void forget_step()
+  {
+    m_.drop_gradients();
+    for (const auto& list : {x_, z_, h_})
+      for (const auto& it : list) forget(it);
+    forget(flow_);
+  }
+
+  /// Everything that training left, read on the host.
+  outcome collect()
+  {
+    outcome result;
+    result.add("losses", losses_);
+    weights_.add_numbers_to(result);
+    result.add("running means", copy_of(running_));
+    weights_.add_weights_to(result);
+    result.add("gate", copy_of(gate_));
+    return result;
+  }
+
+  [[nodiscard]] managed_parameters<Manager, Backend, Element>& weights() noexcept { return weights_; }
+
+ private:
+  using tensor = chunkmem::tensor<Element>;
+  template <class Kind>
+  [[nodiscard]] chunkmem::tensor<Kind> as(std::size_t at) const noexcept { return weights_.template as<Kind>(at); }
+  template <class Kind>
+  [[nodiscard]] auto use(chunkmem::tensor<Kind> it) { return m_.acquire(it, chunkmem::access::read, crew_.main); }
+  [[nodiscard]] auto use(std::uint32_t layer, part which) { return use(as<Element>(index_of(layer, which))); }
+  template <class Kind>
+  [[nodiscard]] auto make(chunkmem::tensor<Kind> it) { return m_.acquire(it, chunkmem::access::write, crew_.main); }
+  [[nodiscard]] auto workspace(std::uint64_t elements)
+  {
+    return m_.lease(chunkmem::tier::device, chunkmem::bytes{elements * sizeof(float)}, crew_.main);
+  }
+  template <class Lease>
+  [[nodiscard]] static float* numbers(const Lease& it) { return reinterpret_cast<float*>(it.data()); }
+
+  template <class Kernel>
+  void launch(Kernel work) { launch(crew_.main, work); }
+  template <class Kernel>
+  void launch(chunkmem::agent who, Kernel work)
+  {
+    if (!m_.rehearsing()) backend_.launch(who, work);
+  }
+
+  void forward(std::uint64_t key, float factor, bool spoilt, bool evaluating)
+  {
+    {
+      const auto table = use(as<Element>(0));
+      const auto x = make(x_[0]);
+      launch([out = view(x), in = view(table), key] { embed(out, in, key); });
+    }
+    for (std::uint32_t layer = 0; layer < layers; ++layer) {
+      block(layer);
+      if (!evaluating) continue;
+      for (const auto& it : {x_[layer], z_[layer], h_[layer]}) m_.drop(it);
+    }
+    head(key, factor, spoilt, evaluating);
+    if (evaluating) m_.drop(x_[layers]);
+  }
+
+  void block(std::uint32_t layer)
+  {
+    const auto narrow = workspace(batch * width);
+    const auto x = use(x_[layer]);
+    const auto h = make(h_[layer]);
+    {
+      const auto wide = workspace(batch * hidden);
+      const auto z = make(z_[layer]);
+      {
+        const auto mix = use(as<Element>(mix_of(layer)));
+        launch([out = numbers(narrow), in = view(x), mix = view(mix), z = view(z)] {
+          multiply(out, in, mix, width, width);
+          store(z, out, batch * width);
+        });
+      }
+      const auto up = use(layer, part::up);
+      const auto bias = use(as<float>(index_of(layer, part::up_bias)));
+      launch([out = numbers(wide), z = view(z), up = view(up), bias = view(bias), h = view(h)] {
+        multiply(out, z, up, width, hidden);
+        add_bias(out, bias, hidden);
+        store_softsign(h, out, batch * hidden);
+      });
+    }
+    const auto next = make(x_[layer + 1]);
+    const auto down = use(layer, part::down);
+    const auto bias = use(layer, part::down_bias);
+    const auto gate = use(gate_);
+    launch([work = numbers(narrow), out = view(next), x = view(x), h = view(h), down = view(down), bias = view(bias), gate = view(gate)] {
+      multiply(work, h, down, hidden, width);
+      add_bias(work, bias, width);
+      gate_forward(out, x, gate, work);
+    });
+  }
+
+  /// Logits, loss, and where it trains the first gradient of the table and the flow into the last layer.
+  void head(std::uint64_t key, float factor, bool spoilt, bool evaluating)
+  {
+    const auto logits = workspace(batch * words);
+    const auto x = use(x_[layers]);
+    auto table = use(as<Element>(0));
+    {
+      const auto loss = make(loss_);
+      launch([out = numbers(logits), in = view(x), table = view(table), loss = loss.data(), key, factor, spoilt] {
+        multiply_transposed(out, in, table, words, width, false);
+        square_loss(loss, out, key, factor, spoilt);
+      });
+    }
+    if (evaluating) return;
+    {
+      const auto flow = make(flow_);
+      launch([out = flow.data(), in = floats{numbers(logits)}, table = view(table)] { multiply(out, in, table, words, width); });
+    }
+    weights_.differentiate(std::move(table), 0, false, [slope = floats{numbers(logits)}, in = view(x)](auto out, float beta) {
+      outer(out, slope, in, words, width, beta);
+    });
+  }
+
+  void update_means(std::uint64_t turn)
+  {
+    const auto running = m_.acquire(running_, chunkmem::access::read_write, crew_.side);
+    const auto x = m_.acquire(x_[layers], chunkmem::access::read, crew_.side);
+    launch(crew_.side, [out = running.data(), in = view(x), turn] { update_running(out, in, turn); });
+  }
+
+  /// Reads on the host in mid step: a window of several frames, and one tensor of a chunk with others.
+  [[nodiscard]] float look_from_the_host()
+  {
+    const auto up = m_.acquire(as<Element>(index_of(0, part::up)), chunkmem::access::read, chunkmem::at::host);
+    const auto bias = m_.acquire(as<Element>(index_of(1, part::down_bias)), chunkmem::access::read, chunkmem::at::host);
+    return m_.rehearsing() ? 0.0F : sum_of(view(up), up.size()) + sum_of(view(bias), bias.size());
+  }
+
+  void backward(std::uint64_t key)
+  {
+    for (std::uint32_t layer = layers; layer-- > 0;) {
+      block_backward(layer);
+      for (const auto& it : {x_[layer + 1], z_[layer], h_[layer]}) m_.drop(it);
+    }
+    {
+      const auto flow = use(flow_);
+      weights_.differentiate(0, crew_.main, last_, [in = flow.data(), key](auto out, float) { embed_backward(out, in, key); });
+    }
+    m_.drop(x_[0]);
+    m_.drop(flow_);
+  }
+
+  void block_backward(std::uint32_t layer)
+  {
+    const auto narrow = workspace(batch * width);
+    const auto slope = workspace(batch * hidden);
+    const auto h = use(h_[layer]);
+    down_backward(layer, narrow, slope, h);
+    weights_.differentiate(index_of(layer, part::up_bias), crew_.main, last_, [slope = numbers(slope), h = view(h)](auto out, float beta) {
+      softsign_backward(slope, h, batch * hidden);
+      sum_rows(out, slope, hidden, beta);
+    });
+    {
+      const auto z = use(z_[layer]);
+      auto up = use(layer, part::up);
+      launch([out = numbers(narrow), in = floats{numbers(slope)}, up = view(up)] { multiply_transposed(out, in, up, width, hidden, false); });
+      weights_.differentiate(std::move(up), index_of(layer, part::up), last_, [z = view(z), in = floats{numbers(slope)}](auto out, float beta) {
+        outer(out, z, in, width, hidden, beta);
+      });
+    }
+    const auto x = use(x_[layer]);
+    auto mix = use(as<Element>(mix_of(layer)));
+    {
+      const auto flow = m_.acquire(flow_, chunkmem::access::read_write, crew_.main);
+      launch([out = flow.data(), in = floats{numbers(narrow)}, mix = view(mix)] { multiply_transposed(out, in, mix, width, width, true); });
+    }
+    weights_.differentiate(std::move(mix), mix_of(layer), last_ && layer < 2, [x = view(x), in = floats{numbers(narrow)}](auto out, float beta) {
+      outer(out, x, in, width, width, beta);
+    });
+  }
+
+  template <class Lease, class Pin>
+  void down_backward(std::uint32_t layer, const Lease& narrow, const Lease& slope, const Pin& h)
+  {
+    {
+      const auto flow = use(flow_);
+      const auto gate = use(gate_);
+      launch([out = numbers(narrow), in = flow.data(), gate = view(gate)] { gate_backward(out, in, gate); });
+    }
+    {
+      // Leases belong to one agent: what another one reads goes through a tensor, here the flow again.
+      const auto flow = m_.acquire(flow_, chunkmem::access::read, crew_.side);
+      const auto gate = m_.acquire(gate_, chunkmem::access::read, crew_.side);
+      weights_.differentiate(index_of(layer, part::down_bias), crew_.side, last_, [in = flow.data(), gate = view(gate)](auto out, float beta) {
+        float gated[batch * width];
+        gate_backward(gated, in, gate);
+        sum_rows(out, gated, width, beta);
+      });
+    }
+    auto down = use(layer, part::down);
+    launch([out = numbers(slope), in = floats{numbers(narrow)}, down = view(down)] {
+      multiply_transposed(out, in, down, hidden, width, false);
+    });
+    weights_.differentiate(std::move(down), index_of(layer, part::down), last_, [h = view(h), in = floats{numbers(narrow)}](auto out, float beta) {
+      outer(out, h, in, hidden, width, beta);
+    });
+  }
+
+  template <class Kind>
+  [[nodiscard]] std::vector<Kind> copy_of(chunkmem::tensor<Kind> it)
+  {
+    const auto pin = m_.acquire(it, chunkmem::access::read, chunkmem::at::host);
+    return {pin.span().begin(), pin.span().end()};
+  }
+  template <class Kind>
+  void forget(chunkmem::tensor<Kind> it)
+  {
+    if (m_.state_of(it) != chunkmem::tensor_state::free) m_.drop(it);
+  }
+
+  Manager& m_;
+  Backend& backend_;
+  recipe how_;
+  crew crew_;
+  managed_parameters<Manager, Backend, Element> weights_;
+  std::vector<tensor> x_, z_, h_;
+  tensor gate_{};
+  chunkmem::tensor<float> flow_{}, running_{}, loss_{};
+  bool last_ = true;  // the micro-batch that is under way is the last of its step
+  std::vector<float> losses_;
+};
+
+}  // namespace support::mixed

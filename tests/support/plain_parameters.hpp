@@ -1,0 +1,163 @@
+#pragma once
+
+#include <support/mixed_model.hpp>
+#include <support/plain_optimizer.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace support::mixed {
+
+/// How a run trains, apart from who keeps the bytes. What the reference and the managed run must agree upon.
+struct recipe {
+  precision kind = precision::fp32;
+  rule optimizer = rule::adam;
+  std::uint32_t micro_batches = 1;
+  bool wide = false;            ///< gradients of 16-bit parameters are float32
+  limits clip{};
+  plain_scale scale{};
+  std::uint32_t steps = 6;
+  std::uint32_t spoilt[2] = {2, 5};  ///< steps whose gradients overflow, in the middle of their micro-batches
+  float learning_rate = 0.01F;
+  float rates[2] = {0, 0};      ///< learning rates by group instead, where the first is not 0
+
+  [[nodiscard]] bool is_spoilt(std::uint32_t step, std::uint32_t micro_batch) const noexcept
+  {
+    return (step == spoilt[0] || step == spoilt[1]) && micro_batch == micro_batches / 2;
+  }
+  [[nodiscard]] bool evaluates_after(std::uint32_t step) const noexcept { return step % 2 == 1; }
+};
+
+inline constexpr std::uint32_t never = UINT32_MAX;
+
+[[nodiscard]] inline plain_settings settings_of_group(std::uint32_t group) noexcept
+{
+  return group == 0 ? plain_settings{.weight_decay = 0.01F} : plain_settings{.rate_factor = 0.5F, .momentum = 0.5F};
+}
+
+/// Parameters with masters, states and gradients on vectors, rounded where 16 bits would be stored, and their updates.
+class plain_parameters {
+ public:
+  plain_parameters(const recipe& how, std::vector<parameter> known)
+      : how_{how}, scale_{how.scale}, known_{std::move(known)}, state_(known_.size())
+  {
+    for (std::size_t at = 0; at < known_.size(); ++at) {
+      weight& it = state_[at];
+      for (auto* list : {&it.value, &it.gradient, &it.first, &it.second}) list->assign(known_[at].size(), 0.0F);
+      rewrite(at, [at](std::uint64_t i) { return initial(at, i); });
+    }
+  }
+
+  /// New values for a parameter; its states stay.
+  template <class Value>
+  void rewrite(std::size_t at, Value value)
+  {
+    weight& it = state_[at];
+    for (std::size_t i = 0; i < it.value.size(); ++i) it.value[i] = rounded_to(kind_of(at), value(i));
+    it.master = it.value;
+  }
+
+  [[nodiscard]] precision kind_of(std::size_t at) const noexcept { return known_[at].single ? precision::fp32 : how_.kind; }
+  [[nodiscard]] std::uint64_t size_of(std::size_t at) const noexcept { return known_[at].size(); }
+  [[nodiscard]] floats value(std::size_t at) noexcept { return {state_[at].value.data()}; }
+  [[nodiscard]] rounded gradient(std::size_t at) noexcept
+  {
+    return {state_[at].gradient.data(), how_.wide ? precision::fp32 : kind_of(at)};
+  }
+  /// The first write of a step overwrites.
+  [[nodiscard]] float beta(std::size_t at) noexcept { return std::exchange(state_[at].has_gradient, true) ? 1.0F : 0.0F; }
+  void forget_gradient(std::size_t at) noexcept { state_[at].has_gradient = false; }
+  /// By which the slope of a micro-batch's loss is multiplied.
+  [[nodiscard]] float loss_factor() const noexcept { return scale_.scale / static_cast<float>(how_.micro_batches); }
+  [[nodiscard]] std::uint64_t updates() const noexcept { return updates_; }
+  [[nodiscard]] const std::vector<double>& norms() const noexcept { return norms_; }
+  [[nodiscard]] const std::vector<float>& scales() const noexcept { return scales_; }
+
+  /// @return   whether anything was updated
+  bool update()
+  {
+    plain_measure sums;
+    for (const weight& it : state_)
+      if (it.has_gradient) sums.add_tensor(it.gradient);
+    const double norm = sums.norm(how_.clip.kind) / static_cast<double>(scale_.scale);
+    if (sums.finite) {
+      norms_.push_back(norm);
+      ++updates_;
+    }
+    for (std::size_t at = 0; at < state_.size(); ++at) {
+      if (state_[at].has_gradient && sums.finite) update(at, factor_for(norm));
+      state_[at].has_gradient = false;
+    }
+    scale_.after(sums.finite);
+    scales_.push_back(scale_.scale);
+    return sums.finite;
+  }
+
+  void add_numbers_to(outcome& result) const
+  {
+    result.add("norms", norms_);
+    result.add("loss scales", scales_);
+  }
+  void add_weights_to(outcome& result) const
+  {
+    for (std::size_t at = 0; at < state_.size(); ++at) {
+      const std::string which = " of parameter " + std::to_string(at);
+      add_stored(result, "value" + which, state_[at].value, kind_of(at));
+      if (kind_of(at) != precision::fp32) result.add("master" + which, state_[at].master);
+      result.add("first state" + which, state_[at].first);
+      if (how_.optimizer == rule::adam) result.add("second state" + which, state_[at].second);
+    }
+  }
+  /// Numbers as they would be stored in that precision.
+  static void add_stored(outcome& result, const std::string& name, const std::vector<float>& values, precision kind)
+  {
+    if (kind == precision::fp32) return result.add(name, values);
+    std::vector<std::uint16_t> bits;
+    for (const float value : values) bits.push_back(bits_of(kind, value));
+    result.add(name, bits);
+  }
+  void add_gradient_to(outcome& result, std::size_t at) const
+  {
+    add_stored(result, "gradient of parameter " + std::to_string(at), state_[at].gradient, how_.wide ? precision::fp32 : kind_of(at));
+  }
+
+ private:
+  struct weight {
+    std::vector<float> value, master, gradient, first, second;
+    bool has_gradient = false;
+  };
+
+  [[nodiscard]] float factor_for(double norm) const noexcept
+  {
+    const double limit = static_cast<double>(how_.clip.norm);
+    const double shrink = limit > 0 ? std::min(1.0, limit / (norm + 1e-6)) : 1.0;
+    return static_cast<float>(shrink) / scale_.scale;
+  }
+
+  void update(std::size_t at, float factor)
+  {
+    weight& it = state_[at];
+    std::vector<float> slope = it.gradient;
+    for (float& value : slope) {
+      value = without_denormals(without_denormals(value) * factor);
+      if (how_.clip.value > 0) value = std::clamp(value, -how_.clip.value, how_.clip.value);
+    }
+    const float rate = how_.rates[0] > 0 ? how_.rates[known_[at].group] : how_.learning_rate;
+    plain_update(how_.optimizer, settings_of_group(known_[at].group), rate, updates_, it.master, slope, it.first, it.second);
+    for (std::size_t i = 0; i < it.value.size(); ++i) it.value[i] = rounded_to(kind_of(at), it.master[i]);
+  }
+
+  recipe how_;
+  plain_scale scale_;
+  std::vector<parameter> known_;
+  std::vector<weight> state_;
+  std::uint64_t updates_ = 0;
+  std::vector<double> norms_;
+  std::vector<float> scales_;
+};
+
+}  // namespace support::mixed
