@@ -4,7 +4,11 @@
 
 namespace gpt {
 
-/// The backward pass of one row, layer by layer from the last. Each activation is dropped after its last use.
+/// The backward pass of a micro-batch, layer by layer from the last.
+///
+/// Within a layer each product goes back for all rows before the next one does: its weight is brought and widened once,
+/// its gradient is rounded once, and no weight is read after its gradient came, which gradients in place want. What is
+/// no longer needed of an activation makes room for its gradient. Each activation is dropped after its last use.
 template <class Manager>
 class backward_pass {
  public:
@@ -12,120 +16,154 @@ class backward_pass {
 
   explicit backward_pass(const network<Manager>& net) : n_{net}, m_{net.manager()} {}
 
-  void layer(std::size_t which, std::size_t row) const
+  /// @param last   no other micro-batch follows in this step
+  void layer(std::size_t which, bool last) const
   {
-    const row_activations& all = n_.handles().rows[row];
-    const auto slope = m_.acquire(all.slope, chunkmem::access::read_write);
-    mlp(n_.handles().layers[which], all.layers[which], slope.data());
-    attention(n_.handles().layers[which], all.layers[which], slope.data());
+    using saved = layer_activations;
+    const layer_weights& weights = n_.handles().layers[which];
+    contract(which, last);
+    into_norm(which, {weights.expand, weights.expand_bias, weights.mlp_norm, 4 * n_.width()},
+              {&saved::hidden, &saved::middle, &saved::mlp_statistics}, last);
+    attention(which, last);
+    into_norm(which, {weights.qkv, weights.qkv_bias, weights.attention_norm, 3 * n_.width()},
+              {&saved::qkv, &saved::input, &saved::attention_statistics}, last);
   }
 
-  void embed(std::size_t row, const unsigned char* tokens) const
+  /// @param tokens_of   a row to its tokens
+  template <class Tokens>
+  void embed(const Tokens& tokens_of, bool last) const
   {
     const model& net = n_.handles();
-    {
-      const auto slope = n_.read(net.rows[row].slope);
+    const index rows = n_.context();
+    const index width = n_.width();
+    auto d_tokens = n_.gradient(net.token_table);
+    auto d_positions = n_.gradient(net.position_table);
+    for (std::size_t row = 0; row < net.rows.size(); ++row) {
       {
-        const auto d_tokens = m_.gradient(n_.read(net.token_table));
-        if (n_.computes()) {
-          kernels::embedding_backward_tokens(tokens, slope.data(), d_tokens.beta(), d_tokens.data(), n_.context(),
-                                             static_cast<index>(vocabulary), n_.width());
-        }
+        const auto slope = n_.read(net.rows[row].slope);
+        d_tokens.add([&](float beta, float* out) {
+          const auto known = static_cast<index>(vocabulary);
+          kernels::embedding_backward_tokens(tokens_of(row), slope.data(), beta, out, rows, known, width);
+        });
+        d_positions.add([&](float beta, float* out) {
+          kernels::embedding_backward_positions(slope.data(), beta, out, rows, rows, width);
+        });
       }
-      const auto d_positions = m_.gradient(n_.read(net.position_table));
-      if (n_.computes()) {
-        kernels::embedding_backward_positions(slope.data(), d_positions.beta(), d_positions.data(), n_.context(),
-                                              n_.context(), n_.width());
-      }
+      m_.drop(net.rows[row].slope);
     }
-    m_.drop(net.rows[row].slope);
+    d_tokens.finish(last);
+    d_positions.finish(last);
   }
 
  private:
-  void mlp(const layer_weights& weights, const layer_activations& saved, float* slope) const
+  /// A product, and the norm that made its input.
+  struct normed_product {
+    const weight& matrix;
+    const weight& bias;
+    const weight& norm;
+    index outputs;
+  };
+
+  /// Activations around it: the gradient of its output, the norm's input, and the norm's statistics.
+  struct around_norm {
+    chunkmem::tensor<float> layer_activations::*slope;
+    chunkmem::tensor<float> layer_activations::*input;
+    chunkmem::tensor<float> layer_activations::*statistics;
+  };
+
+  /// Back through the last product of the MLP and GELU: `hidden` becomes its gradient.
+  void contract(std::size_t which, bool last) const
   {
-    const index rows = n_.context();
-    const index width = n_.width();
+    const layer_weights& weights = n_.handles().layers[which];
+    auto d_weight = n_.gradient(weights.contract);
+    auto d_bias = n_.gradient(weights.contract_bias);
     {
-      const auto d_hidden = n_.scratch(rows * 4 * width);
-      contract(weights, saved, slope, floats(d_hidden));
-      m_.drop(saved.hidden);
-      const auto middle = n_.read(saved.middle);
-      const auto statistics = n_.read(saved.mlp_statistics);
-      into_norm(weights.expand, weights.expand_bias, weights.mlp_norm, middle.data(), statistics.data(),
-                floats(d_hidden), 4 * width, slope);
+      const auto weight = n_.widened(weights.contract);
+      const index size = n_.context() * 4 * n_.width();
+      for (const row_activations& row : n_.handles().rows) {
+        const auto slope = n_.read(row.slope);
+        const auto hidden = m_.acquire(row.layers[which].hidden, chunkmem::access::read_write);
+        const auto between = n_.scratch(size);
+        if (n_.computes()) kernels::gelu_forward(hidden.data(), floats(between), size);
+        n_.product_gradients(floats(between), slope.data(), d_weight, d_bias, 4 * n_.width(), n_.width());
+        n_.product_input(slope.data(), weight, floats(between), 4 * n_.width(), n_.width());
+        if (n_.computes()) kernels::gelu_backward(floats(between), hidden.data(), size);
+      }
     }
-    m_.drop(saved.middle);
-    m_.drop(saved.mlp_statistics);
+    d_weight.finish(last);
+    d_bias.finish(last);
   }
 
-  void contract(const layer_weights& weights, const layer_activations& saved, const float* slope, float* d_hidden) const
+  /// Back through a product and the norm before it, into the residual stream.
+  void into_norm(std::size_t which, const normed_product& product, const around_norm& names, bool last) const
   {
-    const index rows = n_.context();
-    const index width = n_.width();
-    const auto hidden = n_.read(saved.hidden);
+    auto d_matrix = n_.gradient(product.matrix);
+    auto d_bias = n_.gradient(product.bias);
+    auto d_norm = n_.gradient(product.norm);
     {
-      auto pin =
-          n_.linear_backward_input(slope, weights.contract, weights.contract_bias, d_hidden, rows, 4 * width, width);
-      const auto activated = n_.scratch(rows * 4 * width);
-      if (n_.computes()) kernels::gelu_forward(hidden.data(), floats(activated), rows * 4 * width);
-      n_.weight_gradient(std::move(pin), floats(activated), slope, rows, 4 * width, width);
+      const auto matrix = n_.widened(product.matrix);
+      const auto norm = n_.widened(product.norm);
+      for (const row_activations& row : n_.handles().rows) {
+        const layer_activations& saved = row.layers[which];
+        {
+          const auto x = n_.read(saved.*names.input);
+          const auto statistics = n_.read(saved.*names.statistics);
+          const auto between = n_.scratch(n_.context() * n_.width());
+          n_.norm_again(x.data(), norm, statistics.data(), floats(between));
+          {
+            const auto dy = n_.read(saved.*names.slope);
+            n_.product_gradients(floats(between), dy.data(), d_matrix, d_bias, n_.width(), product.outputs);
+            n_.product_input(dy.data(), matrix, floats(between), n_.width(), product.outputs);
+          }
+          const auto slope = m_.acquire(row.slope, chunkmem::access::read_write);
+          n_.norm_backward(floats(between), x.data(), norm, statistics.data(), slope.data(), d_norm);
+        }
+        for (const auto name : {names.slope, names.input, names.statistics}) m_.drop(saved.*name);
+      }
     }
-    if (n_.computes()) kernels::gelu_backward(hidden.data(), d_hidden, rows * 4 * width);
+    d_matrix.finish(last);
+    d_bias.finish(last);
+    d_norm.finish(last);
   }
 
-  // Back through one product and the norm before it: out of dy, into the residual stream.
-  void into_norm(chunkmem::tensor<float> weight, chunkmem::tensor<float> bias, chunkmem::tensor<float> norm,
-                 const float* x, const float* statistics, const float* dy, index outputs, float* slope) const
+  /// Back through the projection and the softmax: `qkv` becomes its gradient.
+  void attention(std::size_t which, bool last) const
   {
-    const index rows = n_.context();
-    const index width = n_.width();
-    const auto d_normed = n_.scratch(rows * width);
+    const layer_weights& weights = n_.handles().layers[which];
+    auto d_weight = n_.gradient(weights.projection);
+    auto d_bias = n_.gradient(weights.projection_bias);
     {
-      auto pin = n_.linear_backward_input(dy, weight, bias, floats(d_normed), rows, width, outputs);
-      const auto normed = n_.scratch(rows * width);
-      n_.norm_again(x, norm, statistics, floats(normed));
-      n_.weight_gradient(std::move(pin), floats(normed), dy, rows, width, outputs);
+      const auto weight = n_.widened(weights.projection);
+      for (const row_activations& row : n_.handles().rows) {
+        const layer_activations& saved = row.layers[which];
+        {
+          const auto attended = m_.acquire(saved.attended, chunkmem::access::read_write);
+          {
+            const auto slope = n_.read(row.slope);
+            n_.product_gradients(attended.data(), slope.data(), d_weight, d_bias, n_.width(), n_.width());
+            n_.product_input(slope.data(), weight, attended.data(), n_.width(), n_.width());
+          }
+          through_softmax(saved, attended.data());
+        }
+        m_.drop(saved.attended);
+      }
     }
-    n_.norm_backward(floats(d_normed), x, norm, statistics, slope);
+    d_weight.finish(last);
+    d_bias.finish(last);
   }
 
-  void attention(const layer_weights& weights, const layer_activations& saved, float* slope) const
+  void through_softmax(const layer_activations& saved, const float* d_attended) const
   {
     const index rows = n_.context();
     const index width = n_.width();
-    {
-      const auto d_qkv = n_.scratch(rows * 3 * width);
-      through_softmax(weights, saved, slope, floats(d_qkv));
-      m_.drop(saved.qkv);
-      const auto input = n_.read(saved.input);
-      const auto statistics = n_.read(saved.attention_statistics);
-      into_norm(weights.qkv, weights.qkv_bias, weights.attention_norm, input.data(), statistics.data(), floats(d_qkv),
-                3 * width, slope);
-    }
-    m_.drop(saved.input);
-    m_.drop(saved.attention_statistics);
-  }
-
-  void through_softmax(const layer_weights& weights, const layer_activations& saved, const float* slope,
-                       float* d_qkv) const
-  {
-    const index rows = n_.context();
-    const index width = n_.width();
-    const auto d_attended = n_.scratch(rows * width);
-    {
-      const auto attended = n_.read(saved.attended);
-      auto pin = n_.linear_backward_input(slope, weights.projection, weights.projection_bias, floats(d_attended), rows,
-                                          width, width);
-      n_.weight_gradient(std::move(pin), attended.data(), slope, rows, width, width);
-    }
-    m_.drop(saved.attended);
+    const auto qkv = m_.acquire(saved.qkv, chunkmem::access::read_write);
     const auto scores = n_.scratch(rows * rows);
     const auto d_scores = n_.scratch(rows * rows);
-    const auto qkv = n_.read(saved.qkv);
+    const auto d_qkv = n_.scratch(rows * 3 * width);
     if (!n_.computes()) return;
-    kernels::attention_backward(qkv.data(), floats(d_attended), floats(scores), floats(d_scores), d_qkv,
+    kernels::attention_backward(qkv.data(), d_attended, floats(scores), floats(d_scores), floats(d_qkv),
                                 {0, rows, n_.heads(), width});
+    kernels::copy(floats(d_qkv), qkv.data(), rows * 3 * width);
   }
 
   const network<Manager>& n_;

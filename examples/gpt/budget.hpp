@@ -36,20 +36,30 @@ inline constexpr chunkmem::bytes boundless{std::uint64_t{1} << 50};
 
 /// The chunk size asked for, or the one from the largest tensor to twice as much that leaves the least room unused.
 template <class Manager>
-[[nodiscard]] chunkmem::bytes chunk_for(const options& chosen, const training_text& text)
+[[nodiscard]] chunkmem::bytes chunk_for(const options& chosen, const training_text& text,
+                                        chunkmem::optimizer::thread_pool& workers)
 {
   if (chosen.chunk_bytes) return *chosen.chunk_bytes;
+  const either_gradient gradient{chosen.gradient};
   const std::uint64_t largest = chosen.size.largest_tensor_bytes();
   chunkmem::bytes best;
   chunkmem::bytes least = boundless;
   for (std::uint64_t sixteenths = 16; sixteenths <= 32; ++sixteenths) {
     const chunkmem::bytes candidate = align_up(chunkmem::bytes{largest * sixteenths / 16}, chunkmem::bytes{4096});
-    const chunkmem::bytes taken = session<Manager>{{chosen, text, candidate}, boundless, boundless}.chunks();
+    const chunkmem::bytes taken =
+        session<Manager>{{chosen, text, workers, candidate}, boundless, boundless, gradient}.chunks();
     if (taken >= least) continue;
     best = candidate;
     least = taken;
   }
   return best;
+}
+
+/// What one step needs with gradients of a kind. Nothing is allocated.
+template <class Manager>
+[[nodiscard]] chunkmem::memory_requirement need_of(const training_setup& setup, gradient_choice gradient)
+{
+  return session<Manager>{setup, boundless, boundless, either_gradient{gradient}}.rehearse();
 }
 
 /// Rehearses one step on a memory without bytes and settles the capacities that the command line leaves open.
@@ -60,7 +70,7 @@ template <class Manager>
 [[nodiscard]] memory_budget budget_for(const training_setup& setup)
 {
   using chunkmem::role;
-  const auto need = session<Manager>{setup, boundless, boundless}.rehearse();
+  const auto need = need_of<Manager>(setup, setup.chosen.gradient);
   memory_budget budget;
   budget.weights = need.by_role[role::parameter];
   budget.gradients = need.by_role[role::gradient];
@@ -70,11 +80,13 @@ template <class Manager>
   budget.everything =
       budget.weights + budget.gradients + budget.optimizer_states + budget.activations + budget.workspace;
   budget.smallest_device = need.smallest_device;
-  budget.unlimited_device = need.everything + 4 * setup.chunk;
   const chunkmem::bytes quarter{budget.everything.count() / 4};
   budget.device = setup.chosen.device_memory.value_or(std::max(quarter, need.smallest_device));
   budget.host = setup.chosen.host_memory.value_or(need.chunks + setup.chunk);
   check(budget);
+  const auto luxury = need_of<Manager>(setup, gradient_choice::separate);
+  budget.unlimited_device = luxury.everything + 4 * setup.chunk;
+  budget.unlimited_host = std::max(budget.host, luxury.chunks + setup.chunk);
   return budget;
 }
 

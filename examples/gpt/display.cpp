@@ -18,6 +18,32 @@ void size_line(std::FILE* out, const char* name, bytes size)
   std::fprintf(out, "  %-20s %12s\n", name, size_text(size).c_str());
 }
 
+/// One kind of bytes that every parameter has.
+void parameter_line(std::FILE* out, const char* name, bytes size, std::uint64_t parameters)
+{
+  const double each = static_cast<double>(size.count()) / static_cast<double>(parameters);
+  std::fprintf(out, "  %-20s %12s %8.2f B per parameter\n", name, size_text(size).c_str(), each);
+}
+
+const char* short_name_of(chunkmem::dtype precision)
+{
+  using enum chunkmem::dtype;
+  return precision == float32 ? "fp32" : precision == bfloat16 ? "bf16" : "fp16";
+}
+
+/// What the numbers are kept in, and how a step is made of them.
+void precision_line(std::FILE* out, const options& chosen)
+{
+  std::fprintf(out, "numbers weights and gradients %s, gradient %s, ", short_name_of(chosen.precision),
+               chosen.gradient == gradient_choice::in_place ? "in_place" : "separate");
+  std::fprintf(out, "%zu %s a step, ", chosen.size.micro_batches, chosen.size.micro_batches == 1 ? "batch" : "batches");
+  if (chosen.clip > 0.0f) {
+    std::fprintf(out, "norm clipped at %g\n", static_cast<double>(chosen.clip));
+  } else {
+    std::fprintf(out, "norm not clipped\n");
+  }
+}
+
 void tier_line(std::FILE* out, const char* name, bytes peak, bytes capacity)
 {
   const double share =
@@ -38,10 +64,13 @@ void display::header(const options& chosen, const training_text& text, const mem
   std::fprintf(out_, "policy  eviction %s, transfer %s, chunks of %s\n",
                chosen.eviction == eviction_choice::belady ? "belady" : "lru",
                chosen.transfer == transfer_choice::lookahead ? "lookahead" : "no_prefetch", size_text(chunk).c_str());
+  precision_line(out_, chosen);
   std::fprintf(out_, "needs\n");
-  size_line(out_, "weights", budget.weights);
-  size_line(out_, "gradients", budget.gradients);
-  size_line(out_, "optimizer states", budget.optimizer_states);
+  const std::uint64_t parameters = size.parameters();
+  parameter_line(out_, "weights", budget.weights, parameters);
+  parameter_line(out_, "gradients", budget.gradients, parameters);
+  parameter_line(out_, "optimizer states", budget.optimizer_states, parameters);
+  parameter_line(out_, "together", budget.weights + budget.gradients + budget.optimizer_states, parameters);
   size_line(out_, "activations", budget.activations);
   size_line(out_, "workspace", budget.workspace);
   size_line(out_, "everything", budget.everything);
@@ -64,11 +93,11 @@ void display::step(const step_figures& figures) const
   std::fprintf(out_, "step %zu/%zu  loss %.9g  lr %.3g  %.0f tokens/s  moved %.1f MiB", figures.number, figures.steps,
                static_cast<double>(figures.loss), static_cast<double>(figures.learning_rate), figures.tokens_per_second,
                moved);
-  if (!terminal_ || figures.number == figures.steps) std::fputc('\n', out_);
+  if (!terminal_ || figures.skipped || figures.number == figures.steps) std::fputc('\n', out_);
   std::fflush(out_);
 }
 
-void display::closing(const memory_figures& figures) const
+void display::closing(const options& chosen, const memory_figures& figures) const
 {
   std::fprintf(out_, "\nmemory           peak     capacity\n");
   tier_line(out_, "device", figures.device_peak, figures.device_capacity);
@@ -79,7 +108,12 @@ void display::closing(const memory_figures& figures) const
   std::fprintf(
       out_, "waits   demand_miss %" PRIu64 ", optimizer_input %" PRIu64 ", throttle %" PRIu64 ", other %" PRIu64 "\n",
       figures.demand_miss, figures.optimizer_input, figures.throttle, figures.other);
-  std::fprintf(out_, "plan    %" PRIu64 " divergences, %" PRIu64 " replans\n\n", figures.divergences, figures.replans);
+  std::fprintf(out_, "plan    %" PRIu64 " divergences, %" PRIu64 " replans\n", figures.divergences, figures.replans);
+  if (chosen.precision == chunkmem::dtype::float16) {
+    std::fprintf(out_, "scale   loss times %g at the end, %zu steps skipped\n", static_cast<double>(figures.loss_scale),
+                 figures.skipped);
+  }
+  std::fputc('\n', out_);
 }
 
 void display::sample(std::string_view prompt, std::string_view written) const

@@ -17,7 +17,8 @@ struct memory_budget {
   chunkmem::bytes weights, gradients, optimizer_states, activations, workspace;
   chunkmem::bytes everything, smallest_device;
   chunkmem::bytes device, host;
-  chunkmem::bytes unlimited_device;  ///< nothing ever has to leave; a little room for the loops not rehearsed
+  /// With gradients of their own, nothing ever has to leave; a little room for the loops not rehearsed.
+  chunkmem::bytes unlimited_device, unlimited_host;
 };
 
 /// What one run leaves to be compared with another.
@@ -34,6 +35,7 @@ struct step_figures {
   float learning_rate = 0.0f;
   double tokens_per_second = 0.0;
   chunkmem::bytes moved;
+  bool skipped = false;  ///< its gradients were not finite: nothing was updated
 };
 
 /// The closing table's numbers.
@@ -41,6 +43,8 @@ struct memory_figures {
   chunkmem::bytes device_peak, device_capacity, host_peak, host_capacity, loaded, written_back;
   std::uint64_t loads = 0, evictions = 0, divergences = 0, replans = 0;
   std::uint64_t demand_miss = 0, optimizer_input = 0, throttle = 0, other = 0;
+  std::size_t skipped = 0;  ///< steps whose gradients were not finite
+  float loss_scale = 1.0f;  ///< at the end
 };
 
 /// Prints to a stream that is a terminal, where a line of progress is written over, or is not.
@@ -52,7 +56,7 @@ class display {
               chunkmem::bytes chunk) const;
   void note(const char* what, float loss) const;
   void step(const step_figures& figures) const;
-  void closing(const memory_figures& figures) const;
+  void closing(const options& chosen, const memory_figures& figures) const;
   /// Bytes outside printable ASCII appear as `?`.
   void sample(std::string_view prompt, std::string_view written) const;
   void line(std::string_view text) const;

@@ -14,15 +14,20 @@ struct extents {
   std::size_t width = 192;
   std::size_t heads = 6;
   std::size_t context = 128;
-  std::size_t batch = 4;
+  std::size_t batch = 4;          ///< windows that go through the model together
+  std::size_t micro_batches = 1;  ///< batches whose gradients add up to one step
 
   [[nodiscard]] constexpr std::uint64_t layer_parameters() const noexcept { return 12 * width * width + 13 * width; }
   [[nodiscard]] constexpr std::uint64_t parameters() const noexcept
   {
     return layers * layer_parameters() + (vocabulary + context + 2) * width;
   }
-  [[nodiscard]] constexpr std::uint64_t tokens_per_step() const noexcept { return std::uint64_t{batch} * context; }
-  /// Bytes of the largest tensor: a weight of the MLP, a table, or one row's hidden activations.
+  [[nodiscard]] constexpr std::uint64_t tokens_per_step() const noexcept
+  {
+    return std::uint64_t{micro_batches} * batch * context;
+  }
+  /// Bytes of the largest tensor: a weight of the MLP or a table in single precision, such as a momentum, or one row's
+  /// hidden activations.
   [[nodiscard]] constexpr std::uint64_t largest_tensor_bytes() const noexcept
   {
     const std::uint64_t rows = width > context ? width : context;

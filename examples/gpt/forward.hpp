@@ -14,8 +14,10 @@ class forward_pass {
 
   void embed(std::size_t row, const window& where) const
   {
-    const auto tokens = n_.read(n_.handles().token_table);
-    const auto positions = n_.read(n_.handles().position_table);
+    const auto wide_tokens = n_.widened(n_.handles().token_table);
+    const auto wide_positions = n_.widened(n_.handles().position_table);
+    const auto tokens = wide_tokens.open();
+    const auto positions = wide_positions.open();
     const auto out = m_.acquire(n_.handles().rows[row].layers.front().input, where.how());
     if (!n_.computes()) return;
     kernels::embedding_forward(where.tokens, tokens.data(), positions.data(), out.data() + where.first * n_.width(),
@@ -36,10 +38,10 @@ class forward_pass {
  private:
   // What one norm does: statistics saved, the result in scratch of the caller.
   template <class Pin>
-  void norm(const Pin& x, chunkmem::tensor<float> norm, chunkmem::tensor<float> statistics, float* y,
-            const window& where) const
+  void norm(const Pin& x, const weight& norm, chunkmem::tensor<float> statistics, float* y, const window& where) const
   {
-    const auto weights = n_.read(norm);
+    const auto wide = n_.widened(norm);
+    const auto weights = wide.open();
     const auto saved = m_.acquire(statistics, where.how());
     if (!n_.computes()) return;
     kernels::layer_norm_forward(x.data() + where.first * n_.width(), weights.data(), saved.data() + where.first * 2, y,

@@ -14,24 +14,37 @@ class head {
 
   explicit head(const network<Manager>& net) : n_{net}, m_{net.manager()} {}
 
-  /// The loss of one row, summed over its positions; starts the backward pass of the row and ends its output.
-  /// @param targets   the byte that follows each position
-  /// @param scale     what the loss of one position weighs in the mean
-  [[nodiscard]] double backward(std::size_t row, const unsigned char* targets, float scale) const
+  /// The loss of all rows, summed over their positions; starts their backward pass and ends their outputs.
+  /// @param targets_of   a row to the byte that follows each of its positions
+  /// @param scale        what the loss of one position weighs in what is differentiated
+  /// @param last         no other micro-batch follows in this step
+  template <class Targets>
+  [[nodiscard]] double backward(const Targets& targets_of, float scale, bool last) const
   {
-    const row_activations& all = n_.handles().rows[row];
-    const index size = n_.context() * n_.width();
+    const model& net = n_.handles();
+    auto d_norm = n_.gradient(net.final_norm);
+    auto d_table = n_.gradient(net.token_table);
     double loss = 0.0;
     {
-      const auto x = n_.read(all.output);
-      const auto statistics = n_.scratch(n_.context() * 2);
-      const auto d_normed = n_.scratch(size);
-      loss = logits_backward(x.data(), floats(statistics), floats(d_normed), targets, scale);
-      const auto slope = m_.acquire(all.slope, chunkmem::access::write);
-      if (n_.computes()) kernels::clear(slope.data(), size);
-      n_.norm_backward(floats(d_normed), x.data(), n_.handles().final_norm, floats(statistics), slope.data());
+      const auto norm = n_.widened(net.final_norm);
+      const auto table = n_.widened(net.token_table);
+      for (std::size_t row = 0; row < net.rows.size(); ++row) {
+        const row_activations& saved = net.rows[row];
+        {
+          const auto x = n_.read(saved.output);
+          const auto statistics = n_.scratch(n_.context() * 2);
+          const auto between = n_.scratch(n_.context() * n_.width());
+          normed(x.data(), norm, floats(statistics), floats(between), n_.context());
+          loss += logits_backward(floats(between), table, d_table, targets_of(row), scale);
+          const auto slope = m_.acquire(saved.slope, chunkmem::access::write);
+          if (n_.computes()) kernels::clear(slope.data(), n_.context() * n_.width());
+          n_.norm_backward(floats(between), x.data(), norm, floats(statistics), slope.data(), d_norm);
+        }
+        m_.drop(saved.output);
+      }
     }
-    m_.drop(all.output);
+    d_norm.finish(last);
+    d_table.finish(false);  // the embedding adds its part
     return loss;
   }
 
@@ -40,42 +53,42 @@ class head {
   {
     const auto x = n_.read(n_.handles().rows[row].output);
     const auto statistics = n_.scratch(where.count * 2);
-    const auto normed = n_.scratch(where.count * n_.width());
-    norm(x.data() + where.first * n_.width(), floats(statistics), floats(normed), where.count);
-    const auto table = n_.read(n_.handles().token_table);
-    if (n_.computes()) scores(floats(normed), table.data(), out, where.count);
+    const auto between = n_.scratch(where.count * n_.width());
+    normed(x.data() + where.first * n_.width(), n_.widened(n_.handles().final_norm), floats(statistics),
+           floats(between), where.count);
+    scores(floats(between), n_.widened(n_.handles().token_table), out, where.count);
   }
 
  private:
   static constexpr index bytes_known = static_cast<index>(vocabulary);
 
-  [[nodiscard]] double logits_backward(const float* x, float* statistics, float* d_normed, const unsigned char* targets,
-                                       float scale) const
+  /// @param normed   in the input of the logits, out its gradient
+  [[nodiscard]] double logits_backward(float* normed, const wide_weight<Manager>& table,
+                                       wide_gradient<Manager>& d_table, const unsigned char* targets, float scale) const
   {
     const index rows = n_.context();
-    const auto normed = n_.scratch(rows * n_.width());
-    norm(x, statistics, floats(normed), rows);
     const auto logits = n_.scratch(rows * bytes_known);
-    auto table = n_.read(n_.handles().token_table);
+    scores(normed, table, floats(logits), rows);
     double loss = 0.0;
-    if (n_.computes()) {
-      scores(floats(normed), table.data(), floats(logits), rows);
-      loss = kernels::softmax_cross_entropy(floats(logits), targets, scale, rows, bytes_known);
-      kernels::multiply(floats(logits), table.data(), d_normed, rows, bytes_known, n_.width());
-    }
-    n_.weight_gradient(std::move(table), floats(logits), floats(normed), rows, bytes_known, n_.width());
+    if (n_.computes()) loss = kernels::softmax_cross_entropy(floats(logits), targets, scale, rows, bytes_known);
+    d_table.add([&](float beta, float* out) {
+      kernels::weight_gradient(floats(logits), normed, beta, out, rows, bytes_known, n_.width());
+    });
+    const auto values = table.open();
+    if (n_.computes()) kernels::multiply(floats(logits), values.data(), normed, rows, bytes_known, n_.width());
     return loss;
   }
 
-  void norm(const float* x, float* statistics, float* y, index rows) const
+  void normed(const float* x, const wide_weight<Manager>& norm, float* statistics, float* y, index rows) const
   {
-    const auto weights = n_.read(n_.handles().final_norm);
-    if (n_.computes()) kernels::layer_norm_forward(x, weights.data(), statistics, y, rows, n_.width());
+    const auto values = norm.open();
+    if (n_.computes()) kernels::layer_norm_forward(x, values.data(), statistics, y, rows, n_.width());
   }
 
-  void scores(const float* normed, const float* table, float* out, index rows) const
+  void scores(const float* normed, const wide_weight<Manager>& table, float* out, index rows) const
   {
-    kernels::multiply_transposed(normed, table, out, rows, bytes_known, n_.width());
+    const auto values = table.open();
+    if (n_.computes()) kernels::multiply_transposed(normed, values.data(), out, rows, bytes_known, n_.width());
   }
 
   const network<Manager>& n_;

@@ -143,6 +143,11 @@ void add(const float* x, float* y, index elements)
   row{y, elements} += const_row{x, elements};
 }
 
+void copy(const float* x, float* y, index elements)
+{
+  row{y, elements} = const_row{x, elements};
+}
+
 void clear(float* y, index elements)
 {
   row{y, elements}.setZero();
@@ -169,14 +174,15 @@ void gelu_forward(const float* x, float* y, index elements)
   }
 }
 
-void gelu_backward(const float* x, float* slope, index elements)
+void gelu_backward(const float* dy, float* x, index elements)
 {
   for (index start = 0; start < elements; start += block) {
     const index size = std::min(block, elements - start);
     const const_row from{x + start, size};
+    const const_row slope{dy + start, size};
     const stack_row bend = gelu_tanh(from);
     const auto inner = gelu_scale * (1.0f + 3.0f * gelu_cubic * from.square());
-    row{slope + start, size} *= 0.5f * (1.0f + bend) + 0.5f * from * (1.0f - bend.square()) * inner;
+    row{x + start, size} = slope * (0.5f * (1.0f + bend) + 0.5f * from * (1.0f - bend.square()) * inner);
   }
 }
 

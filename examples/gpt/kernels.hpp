@@ -50,14 +50,17 @@ void bias_gradient(const float* dy, float beta, float* d_bias, index rows, index
 /// y += x
 void add(const float* x, float* y, index elements);
 
+/// y = x
+void copy(const float* x, float* y, index elements);
+
 /// y = 0
 void clear(float* y, index elements);
 
 /// y = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) (Hendrycks and Gimpel 2016)
 void gelu_forward(const float* x, float* y, index elements);
 
-/// slope: in the gradient with respect to y, out the one with respect to x.
-void gelu_backward(const float* x, float* slope, index elements);
+/// x: in what was before GELU, out the gradient with respect to it.
+void gelu_backward(const float* dy, float* x, index elements);
 
 /// Extents of one row of a batch in attention.
 struct attention_extents {

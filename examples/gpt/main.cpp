@@ -16,6 +16,7 @@
 #include <fstream>
 #include <string>
 #include <string_view>
+#include <thread>
 
 namespace {
 
@@ -41,6 +42,11 @@ void write_report(std::ofstream& out, const training_result& result, const std::
   out << "],\n\"parameter_hash\": \"" << number << "\",\n\"memory\": " << memory << "\n}\n";
 }
 
+unsigned default_threads()
+{
+  return std::clamp(std::thread::hardware_concurrency(), 1u, 8u);
+}
+
 /// The first bytes that were never trained on.
 std::string_view prompt_of(const training_text& text)
 {
@@ -55,35 +61,50 @@ training_result train_limited(const training_setup& setup, const memory_budget& 
   const options& chosen = setup.chosen;
   std::ofstream report_file;
   if (chosen.report) report_file = output_file("--report", *chosen.report);
+  std::ofstream exported;
+  if (chosen.exported) exported = output_file("--export", *chosen.exported);
   if (chosen.trace) (void)output_file("--trace", *chosen.trace);
   chunkmem::trace::chrome_trace trace{chosen.trace ? chunkmem::trace::chrome_trace::default_bound : 0};
-  session<Manager> limited{setup, budget.device, budget.host, file_trace{chosen.trace ? &trace : nullptr}};
+  session<Manager> limited{setup, budget.device, budget.host, file_trace{chosen.trace ? &trace : nullptr},
+                           either_gradient{chosen.gradient}};
   (void)limited.rehearse();
   show.header(chosen, setup.text, budget, setup.chunk);
+  limited.fill();
+  if (chosen.exported) limited.write_export(exported);
   const training_result result = limited.train(&show);
-  show.closing(limited.figures());
+  show.closing(chosen, limited.figures());
   if (chosen.report) write_report(report_file, result, limited.report_json());
   if (chosen.trace) chunkmem::trace::save(trace, chosen.trace->string());
   if (chosen.sample > 0) show.sample(prompt_of(setup.text), limited.sample(prompt_of(setup.text)));
   return result;
 }
 
+/// The same training with device memory for everything, and with gradients of their own.
+template <class Manager>
+training_result train_unlimited(const training_setup& setup, const memory_budget& budget)
+{
+  session<Manager> unlimited{setup, budget.unlimited_device, budget.unlimited_host, either_gradient{}};
+  (void)unlimited.rehearse();
+  unlimited.fill();
+  return unlimited.train(nullptr);
+}
+
 template <class Manager>
 int run(const options& chosen, const training_text& text, const display& show)
 {
-  const training_setup setup{chosen, text, chunk_for<Manager>(chosen, text)};
+  chunkmem::optimizer::thread_pool workers{chosen.threads.value_or(default_threads())};
+  const training_setup setup{chosen, text, workers, chunk_for<Manager>(chosen, text, workers)};
   const memory_budget budget = budget_for<Manager>(setup);
   const training_result limited = train_limited<Manager>(setup, budget, show);
   if (!setup.chosen.verify) return EXIT_SUCCESS;
-  show.line("verify: training again with unlimited device memory (" + std::to_string(setup.chosen.steps) +
-            " steps, held-out text before and after) ...");
-  session<Manager> unlimited{setup, budget.unlimited_device, budget.host, file_trace{}};
-  (void)unlimited.rehearse();
-  return show.verdict(limited, unlimited.train(nullptr)) ? EXIT_SUCCESS : EXIT_FAILURE;
+  show.line("verify: training again with unlimited device memory" +
+            std::string{chosen.gradient == gradient_choice::in_place ? " and separate gradients" : ""} + " (" +
+            std::to_string(setup.chosen.steps) + " steps, held-out text before and after) ...");
+  return show.verdict(limited, train_unlimited<Manager>(setup, budget)) ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
 template <class Eviction, class Transfer>
-using manager_with = chunkmem::manager<chunkmem::backend::host_arena, Eviction, Transfer, file_trace>;
+using manager_with = chunkmem::manager<chunkmem::backend::host_arena, Eviction, Transfer, file_trace, either_gradient>;
 
 template <class Eviction>
 int run_with(const options& chosen, const training_text& text, const display& show)

@@ -1,9 +1,11 @@
 #pragma once
 
 #include "extents.hpp"
+#include "precision.hpp"
 #include "random.hpp"
 
 #include <chunkmem/chunkmem.hpp>
+#include <chunkmem/tensor/half.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -19,20 +21,33 @@ enum class start : std::uint8_t {
   norm,    ///< {gain, bias} of a layer norm: ones, then zeros
 };
 
+/// A trained tensor, whose element type is known when the program runs.
+struct weight : chunkmem::tensor_handle {
+  chunkmem::dtype type = chunkmem::dtype::float32;
+  std::uint64_t elements = 0;
+
+  /// @pre   `Element` is what it was declared with
+  template <class Element>
+  [[nodiscard]] constexpr chunkmem::tensor<Element> as() const noexcept
+  {
+    return {static_cast<const chunkmem::tensor_handle&>(*this)};
+  }
+};
+
 /// A trained tensor and its first values.
 struct parameter {
-  chunkmem::tensor<float> tensor;
+  weight tensor;
   start from = start::zero;
   float deviation = 0.0f;
 };
 
 /// The weights of one layer. Products are row vectors times [inputs, outputs]; a norm is {gain, bias}.
 struct layer_weights {
-  chunkmem::tensor<float> attention_norm, qkv, qkv_bias, projection, projection_bias;
-  chunkmem::tensor<float> mlp_norm, expand, expand_bias, contract, contract_bias;
+  weight attention_norm, qkv, qkv_bias, projection, projection_bias;
+  weight mlp_norm, expand, expand_bias, contract, contract_bias;
 };
 
-/// What the forward pass of one layer leaves for its backward pass, for one row of the batch.
+/// What the forward pass of one layer leaves for its backward pass, for one row of the batch. Always fp32.
 struct layer_activations {
   chunkmem::tensor<float> input;                 ///< [context, width]
   chunkmem::tensor<float> attention_statistics;  ///< [context, 2]
@@ -50,10 +65,10 @@ struct row_activations {
   chunkmem::tensor<float> slope;   ///< the gradient of the residual stream, on its way back
 };
 
-/// Handles of every tensor of the model: eight bytes each, no data.
+/// Handles of every tensor of the model: no data.
 struct model {
   extents size;
-  chunkmem::tensor<float> token_table, position_table, final_norm;
+  weight token_table, position_table, final_norm;
   std::vector<layer_weights> layers;
   std::vector<row_activations> rows;
   std::vector<parameter> parameters;  ///< all of them, in the order they were declared
@@ -66,24 +81,27 @@ template <class Manager>
 struct declaration {
   Manager& manager;
   model& net;
+  chunkmem::dtype precision;
 
-  chunkmem::tensor<float> weight(std::uint64_t inputs, std::uint64_t outputs, float deviation)
+  gpt::weight weight(std::uint64_t inputs, std::uint64_t outputs, float deviation)
   {
     return trained({inputs, outputs}, start::random, deviation);
   }
-  chunkmem::tensor<float> bias(std::uint64_t outputs) { return trained({outputs}, start::zero, 0.0f); }
-  chunkmem::tensor<float> norm(std::uint64_t width) { return trained({2, width}, start::norm, 0.0f); }
+  gpt::weight bias(std::uint64_t outputs) { return trained({outputs}, start::zero, 0.0f); }
+  gpt::weight norm(std::uint64_t width) { return trained({2, width}, start::norm, 0.0f); }
   chunkmem::tensor<float> activation(std::uint64_t rows, std::uint64_t columns)
   {
     return manager.template add<float>({rows, columns}, chunkmem::role::activation);
   }
 
  private:
-  chunkmem::tensor<float> trained(const chunkmem::shape& size, start from, float deviation)
+  gpt::weight trained(const chunkmem::shape& size, start from, float deviation)
   {
-    const auto tensor = manager.template add<float>(size, chunkmem::role::parameter);
-    net.parameters.push_back({tensor, from, deviation});
-    return tensor;
+    const chunkmem::tensor_handle handle = with_element(precision, [&](auto element) -> chunkmem::tensor_handle {
+      return manager.template add<decltype(element)>(size, chunkmem::role::parameter);
+    });
+    net.parameters.push_back({{handle, precision, size.elements()}, from, deviation});
+    return net.parameters.back().tensor;
   }
 };
 
@@ -124,12 +142,13 @@ layer_activations declare_activations(declaration<Manager> make, const extents& 
 }  // namespace detail
 
 /// Declares the whole model in the order of its use, so that neighbours in time share chunks.
+/// @param precision   what weights are stored in: float32, bfloat16 or float16
 template <class Manager>
-[[nodiscard]] model declare(Manager& manager, const extents& size)
+[[nodiscard]] model declare(Manager& manager, const extents& size, chunkmem::dtype precision)
 {
   model net;
   net.size = size;
-  detail::declaration<Manager> make{manager, net};
+  detail::declaration<Manager> make{manager, net, precision};
   net.token_table = make.weight(vocabulary, size.width, 0.04f);
   net.position_table = make.weight(size.context, size.width, 0.02f);
   for (std::size_t layer = 0; layer < size.layers; ++layer) net.layers.push_back(detail::declare_weights(make, size));
@@ -145,21 +164,33 @@ template <class Manager>
   return net;
 }
 
-/// Gives every parameter its first values, which depend on the seed and on the place of each number only.
+/// The first value of one number of a parameter.
+[[nodiscard]] inline float first_value(const parameter& each, const counter_random& random, std::uint64_t i)
+{
+  const float uniform_deviation = std::sqrt(1.0f / 12.0f);
+  switch (each.from) {
+    case start::random: return (random.uniform(i) - 0.5f) * (each.deviation / uniform_deviation);
+    case start::norm: return i < each.tensor.elements / 2 ? 1.0f : 0.0f;
+    default: return 0.0f;
+  }
+}
+
+/// Gives every parameter its first values, which depend on the seed and on the place of each number only, rounded to
+/// nearest where they are stored in 16 bits.
 template <class Manager>
 void fill(Manager& manager, const model& net, std::uint64_t seed)
 {
-  const float uniform_deviation = std::sqrt(1.0f / 12.0f);
   for (std::size_t which = 0; which < net.parameters.size(); ++which) {
     const parameter& each = net.parameters[which];
     const counter_random random{seed, stream::weights + which};
-    auto pin = manager.acquire(each.tensor, chunkmem::access::write);
-    const auto values = pin.span();
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      const float drawn = (random.uniform(i) - 0.5f) * (each.deviation / uniform_deviation);
-      const float gain_or_bias = i < values.size() / 2 ? 1.0f : 0.0f;
-      values[i] = each.from == start::random ? drawn : each.from == start::norm ? gain_or_bias : 0.0f;
-    }
+    with_element(each.tensor.type, [&](auto element) {
+      using stored = decltype(element);
+      const auto pin = manager.acquire(each.tensor.template as<stored>(), chunkmem::access::write);
+      const auto values = pin.span();
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        values[i] = chunkmem::round_to<stored>(first_value(each, random, i));
+      }
+    });
   }
 }
 

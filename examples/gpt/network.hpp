@@ -2,10 +2,9 @@
 
 #include "kernels.hpp"
 #include "model.hpp"
+#include "wide.hpp"
 
 #include <chunkmem/chunkmem.hpp>
-
-#include <utility>
 
 namespace gpt {
 
@@ -24,13 +23,13 @@ struct window {
 
 /// The pieces that forward and backward share: pins, leases, and one product with its bias.
 ///
-/// A weight is pinned for one kernel and released at once, so the device never needs more than one kernel's operands.
 /// In a rehearsal the same pins and leases are taken and no kernel runs: they carry no bytes.
 template <class Manager>
 class network {
  public:
   using index = kernels::index;
   using tensor = chunkmem::tensor<float>;
+  using gradient_type = wide_gradient<Manager>;
 
   network(Manager& manager, const model& net)
       : m_{manager},
@@ -49,59 +48,57 @@ class network {
   [[nodiscard]] bool computes() const { return !m_.rehearsing(); }
 
   [[nodiscard]] auto read(tensor which) const { return m_.acquire(which, chunkmem::access::read); }
-  [[nodiscard]] auto scratch(index floats) const
-  {
-    return m_.lease(chunkmem::tier::device, chunkmem::bytes{static_cast<std::uint64_t>(floats) * sizeof(float)});
-  }
+  [[nodiscard]] auto widened(const weight& which) const { return wide_weight<Manager>{m_, which}; }
+  [[nodiscard]] auto gradient(const weight& of) const { return gradient_type{m_, of}; }
+  [[nodiscard]] auto scratch(index count) const { return lease_floats(m_, static_cast<std::uint64_t>(count)); }
 
   /// y = x * weight + bias
-  void linear(const float* x, tensor weight, tensor bias, float* y, index rows, index inputs, index outputs) const
+  void linear(const float* x, const weight& weight, const gpt::weight& bias, float* y, index rows, index inputs,
+              index outputs) const
   {
-    const auto weights = read(weight);
-    const auto biases = read(bias);
+    const auto wide = widened(weight);
+    const auto wide_bias = widened(bias);
+    const auto weights = wide.open();
+    const auto biases = wide_bias.open();
     if (computes()) kernels::linear_forward(x, weights.data(), biases.data(), y, rows, inputs, outputs);
   }
 
-  /// dx = dy * weight^T; the gradient of the bias is added up on the way. Leaves the weight's pin to the caller, who
-  /// spends it on the weight's gradient.
-  [[nodiscard]] auto linear_backward_input(const float* dy, tensor weight, tensor bias, float* dx, index rows,
-                                           index inputs, index outputs) const
+  /// Adds x^T * dy to the gradient of a weight and the rows of dy to that of its bias.
+  void product_gradients(const float* x, const float* dy, gradient_type& d_weight, gradient_type& d_bias, index inputs,
+                         index outputs) const
   {
-    {
-      const auto d_bias = m_.gradient(read(bias));
-      if (computes()) kernels::bias_gradient(dy, d_bias.beta(), d_bias.data(), rows, outputs);
-    }
-    auto weights = read(weight);
-    if (computes()) kernels::multiply_transposed(dy, weights.data(), dx, rows, inputs, outputs);
-    return weights;
+    d_bias.add([&](float beta, float* out) { kernels::bias_gradient(dy, beta, out, context_, outputs); });
+    d_weight.add(
+        [&](float beta, float* out) { kernels::weight_gradient(x, dy, beta, out, context_, inputs, outputs); });
   }
 
-  /// d_weight += x^T * dy
-  template <class Pin>
-  void weight_gradient(Pin weights, const float* x, const float* dy, index rows, index inputs, index outputs) const
+  /// dx = dy * weight^T
+  void product_input(const float* dy, const wide_weight<Manager>& weight, float* dx, index inputs, index outputs) const
   {
-    const auto gradient = m_.gradient(std::move(weights));
-    if (computes()) kernels::weight_gradient(x, dy, gradient.beta(), gradient.data(), rows, inputs, outputs);
+    const auto weights = weight.open();
+    if (computes()) kernels::multiply_transposed(dy, weights.data(), dx, context_, inputs, outputs);
   }
 
   /// y = the norm of x once more, from the statistics that the forward pass saved.
-  void norm_again(const float* x, tensor norm, const float* statistics, float* y) const
+  void norm_again(const float* x, const wide_weight<Manager>& norm, const float* statistics, float* y) const
   {
-    const auto weights = read(norm);
+    const auto weights = norm.open();
     if (computes()) kernels::layer_norm_again(x, weights.data(), statistics, y, context_, width_);
   }
 
   /// dx += the gradient through the norm, and the gradient of the norm itself.
-  void norm_backward(const float* dy, const float* x, tensor norm, const float* statistics, float* dx) const
+  void norm_backward(const float* dy, const float* x, const wide_weight<Manager>& norm, const float* statistics,
+                     float* dx, gradient_type& d_norm) const
   {
-    auto weights = read(norm);
-    if (computes()) {
-      kernels::layer_norm_backward_input(dy, x, weights.data(), statistics, dx, context_, width_);
+    {
+      const auto weights = norm.open();
+      if (computes()) {
+        kernels::layer_norm_backward_input(dy, x, weights.data(), statistics, dx, context_, width_);
+      }
     }
-    const auto d_norm = m_.gradient(std::move(weights));
-    if (computes()) {
-      kernels::layer_norm_backward_norm(dy, x, statistics, d_norm.beta(), d_norm.data(), context_, width_);
-    }
+    d_norm.add([&](float beta, float* out) {
+      kernels::layer_norm_backward_norm(dy, x, statistics, beta, out, context_, width_);
+    });
   }
 
  private:
@@ -111,12 +108,5 @@ class network {
   index heads_;
   index context_;
 };
-
-/// The floats of a lease. Null in a rehearsal.
-template <class Lease>
-[[nodiscard]] float* floats(const Lease& lease)
-{
-  return lease.template span<float>().data();
-}
 
 }  // namespace gpt

@@ -17,7 +17,8 @@ namespace {
 struct raw_options {
   std::string device_memory, host_memory, chunk_bytes;
   std::string layers, width, heads, context, batch, steps, seed, sample, learning_rate;
-  std::string eviction, transfer, text, trace, report;
+  std::string precision, gradient, accumulate, clip, threads;
+  std::string eviction, transfer, text, trace, report, exported;
 };
 
 void declare(CLI::App& app, raw_options& raw, bool& verify, bool& help)
@@ -34,6 +35,12 @@ void declare(CLI::App& app, raw_options& raw, bool& verify, bool& help)
   app.add_option("--batch", raw.batch, "windows of text per step (4)");
   app.add_option("--steps", raw.steps, "steps of training (50)");
   app.add_option("--learning-rate", raw.learning_rate, "highest learning rate (0.001)");
+  app.add_option("--precision", raw.precision, "of weights and gradients: fp32, bf16 or fp16 (fp32)");
+  app.add_option("--gradient", raw.gradient,
+                 "separate, or in_place: 16-bit gradients in the bytes of their weights (separate)");
+  app.add_option("--accumulate", raw.accumulate, "batches whose gradients add up to one step (1)");
+  app.add_option("--clip", raw.clip, "largest norm of all gradients of a step, 0 for any (0)");
+  app.add_option("--threads", raw.threads, "threads of the update (as many as the machine has, 8 at most)");
   app.add_option("--seed", raw.seed, "of weights, batches and the sampled text (1)");
   app.add_option("--sample", raw.sample, "bytes of text to write at the end (300)");
   app.add_option("--eviction", raw.eviction, "belady or lru (belady)");
@@ -41,6 +48,7 @@ void declare(CLI::App& app, raw_options& raw, bool& verify, bool& help)
   app.add_option("--text", raw.text, "file or folder to learn from");
   app.add_option("--trace", raw.trace, "write a Chrome trace to this JSON file");
   app.add_option("--report", raw.report, "write losses and the memory report to this JSON file");
+  app.add_option("--export", raw.exported, "write first weights, batches and settings to this JSON file");
   app.add_flag("--verify", verify, "train again with unlimited device memory and compare every bit");
 }
 
@@ -58,16 +66,24 @@ void read_whole(const char* option, const std::string& text, Number lowest, Numb
   out = number;
 }
 
-void read_rate(const std::string& text, float& out)
+void read_real(const char* option, const std::string& text, const char* range, bool (*accepts)(float), float& out)
 {
   if (text.empty()) return;
   float number = 0.0f;
   const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
   const bool whole = failure == std::errc{} && end == text.data() + text.size();
-  if (!whole || !(number > 0.0f && number <= 1.0f)) {
-    throw problem{"--learning-rate '" + text + "' is not a number above 0 and at most 1"};
-  }
+  if (!whole || !accepts(number)) throw problem{std::string{option} + " '" + text + "' is not a number " + range};
   out = number;
+}
+
+void read_precision(const std::string& text, chunkmem::dtype& out)
+{
+  using enum chunkmem::dtype;
+  if (text.empty()) return;
+  if (text != "fp32" && text != "bf16" && text != "fp16") {
+    throw problem{"--precision '" + text + "' is unknown: choose fp32, bf16 or fp16"};
+  }
+  out = text == "fp32" ? float32 : text == "bf16" ? bfloat16 : float16;
 }
 
 template <class Choice>
@@ -125,8 +141,30 @@ void read_numbers(const raw_options& raw, options& out)
   read_whole("--steps", raw.steps, one, std::size_t{1000000}, out.steps);
   read_whole("--sample", raw.sample, std::size_t{0}, std::size_t{1000000}, out.sample);
   read_whole("--seed", raw.seed, std::uint64_t{0}, ~std::uint64_t{0}, out.seed);
-  read_rate(raw.learning_rate, out.learning_rate);
+  read_whole("--accumulate", raw.accumulate, one, std::size_t{4096}, out.size.micro_batches);
+  read_real(
+      "--learning-rate", raw.learning_rate, "above 0 and at most 1", [](float it) { return it > 0.0f && it <= 1.0f; },
+      out.learning_rate);
+  read_real(
+      "--clip", raw.clip, "from 0 to 1000000", [](float it) { return it >= 0.0f && it <= 1e6f; }, out.clip);
+  if (!raw.threads.empty()) read_whole("--threads", raw.threads, 1u, 256u, out.threads.emplace(1u));
   check_extents(out.size);
+}
+
+/// A gradient in the bytes of its weight: what it asks of the rest.
+void check_gradient(const options& chosen)
+{
+  if (chosen.gradient != gradient_choice::in_place) return;
+  if (chosen.precision == chunkmem::dtype::float32) {
+    throw problem{
+        "--gradient in_place needs weights of 16 bits with a master copy beside them (add --precision bf16 or "
+        "fp16, or choose --gradient separate)"};
+  }
+  if (chosen.size.micro_batches > 1) {
+    throw problem{
+        "--gradient in_place does not go with --accumulate " + std::to_string(chosen.size.micro_batches) +
+        ": the next batch would need the weights whose bytes the gradients took (choose --gradient separate)"};
+  }
 }
 
 /// An empty word is no choice: CLI11 lets it through, we do not.
@@ -156,11 +194,15 @@ options parse_options(int count, const char* const* arguments)
   if (out.help) return out;
   read_sizes(raw, out);
   read_numbers(raw, out);
+  read_precision(raw.precision, out.precision);
+  read_choice("--gradient", raw.gradient, "separate", "in_place", out.gradient);
+  check_gradient(out);
   read_choice("--eviction", raw.eviction, "belady", "lru", out.eviction);
   read_choice("--transfer", raw.transfer, "lookahead", "no_prefetch", out.transfer);
   if (!raw.text.empty()) out.text = raw.text;
   if (!raw.trace.empty()) out.trace = raw.trace;
   if (!raw.report.empty()) out.report = raw.report;
+  if (!raw.exported.empty()) out.exported = raw.exported;
   return out;
 }
 

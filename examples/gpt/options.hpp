@@ -3,6 +3,7 @@
 #include "extents.hpp"
 
 #include <chunkmem/core/bytes.hpp>
+#include <chunkmem/tensor/dtype.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -14,6 +15,7 @@ namespace gpt {
 
 enum class eviction_choice : std::uint8_t { belady, lru };
 enum class transfer_choice : std::uint8_t { lookahead, no_prefetch };
+enum class gradient_choice : std::uint8_t { separate, in_place };
 
 /// What the command line says. What it leaves out has a default that works.
 struct options {
@@ -27,13 +29,17 @@ struct options {
   std::size_t sample = 300;
   eviction_choice eviction = eviction_choice::belady;
   transfer_choice transfer = transfer_choice::lookahead;
-  std::optional<std::filesystem::path> text, trace, report;
+  chunkmem::dtype precision = chunkmem::dtype::float32;  ///< of weights and their gradients
+  gradient_choice gradient = gradient_choice::separate;
+  float clip = 0.0f;                ///< largest norm of all gradients of a step; 0: any
+  std::optional<unsigned> threads;  ///< of the update; else as many as the machine runs at once, 8 at most
+  std::optional<std::filesystem::path> text, trace, report, exported;
   bool verify = false;
   bool help = false;
 };
 
 /// Reads a command line, the program's name not included.
-/// @throws problem   one sentence: which option, what it says, what it may say
+/// @throws problem   one sentence: which option, what it says, what it may say; or which two do not go together
 [[nodiscard]] options parse_options(int count, const char* const* arguments);
 
 /// What `--help` prints.

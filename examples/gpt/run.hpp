@@ -1,6 +1,8 @@
 #pragma once
 
 #include "display.hpp"
+#include "either_gradient.hpp"
+#include "export_file.hpp"
 #include "problem.hpp"
 #include "sampler.hpp"
 #include "size_text.hpp"
@@ -16,9 +18,16 @@ namespace gpt {
 struct training_setup {
   const options& chosen;
   const training_text& text;
+  chunkmem::optimizer::thread_pool& workers;
   chunkmem::bytes chunk;
 
-  [[nodiscard]] cosine_schedule schedule() const { return {chosen.learning_rate, chosen.steps}; }
+  [[nodiscard]] trainer_settings settings() const
+  {
+    return {.schedule = {chosen.learning_rate, chosen.steps},
+            .seed = chosen.seed,
+            .precision = chosen.precision,
+            .clip = chosen.clip};
+  }
 };
 
 /// One manager with the model in it, and the trainer that works on it.
@@ -30,8 +39,8 @@ class session {
       : setup_{setup},
         memory_{{.device_capacity = device, .host_capacity = host}},
         manager_{memory_, {.chunk_bytes = setup.chunk}, policies...},
-        net_{declare(manager_, setup.chosen.size)},
-        trainer_{manager_, net_, setup.text, setup.schedule(), setup.chosen.seed}
+        net_{declare(manager_, setup.chosen.size, setup.chosen.precision)},
+        trainer_{manager_, net_, setup.text, setup.settings(), setup.workers}
   {
   }
 
@@ -44,10 +53,15 @@ class session {
     return manager_.rehearse([this] { (void)trainer_.step(0); });
   }
 
+  /// The first weights and all that the steps will ask for, to a file. @pre filled, not trained
+  void write_export(std::ostream& out) const { export_file<Manager>{out, trainer_}.write(setup_.chosen.steps); }
+
+  /// Gives the weights their first values.
+  void fill() { gpt::fill(manager_, net_, setup_.chosen.seed); }
+
   /// @param show   null trains silently
   [[nodiscard]] training_result train(const display* show)
   {
-    fill(manager_, net_, setup_.chosen.seed);
     training_result result;
     result.losses.reserve(setup_.chosen.steps + 2);
     result.losses.push_back(trainer_.evaluate());
@@ -86,6 +100,8 @@ class session {
     out.optimizer_input = report.waits.optimizer_input;
     out.throttle = report.waits.throttle;
     out.other = report.waits.other;
+    out.skipped = trainer_.skipped();
+    out.loss_scale = trainer_.loss_scale();
     return out;
   }
 
@@ -100,13 +116,14 @@ class session {
   {
     using clock = std::chrono::steady_clock;
     const chunkmem::bytes before = moved();
+    const std::size_t skipped = trainer_.skipped();
     const auto begin = clock::now();
     const float loss = trainer_.step(number);
     const double seconds = std::chrono::duration<double>(clock::now() - begin).count();
     if (show != nullptr) {
       const auto tokens = static_cast<double>(setup_.chosen.size.tokens_per_step());
-      show->step(
-          {number + 1, setup_.chosen.steps, loss, trainer_.learning_rate(number), tokens / seconds, moved() - before});
+      show->step({number + 1, setup_.chosen.steps, loss, trainer_.learning_rate(number), tokens / seconds,
+                  moved() - before, trainer_.skipped() > skipped});
     }
     return loss;
   }

@@ -8,12 +8,24 @@
 #include "text.hpp"
 
 #include <chunkmem/optimizer/adam.hpp>
+#include <chunkmem/optimizer/loss_scale.hpp>
 #include <chunkmem/optimizer/step.hpp>
+#include <chunkmem/optimizer/thread_pool.hpp>
 
 #include <cstdint>
 #include <span>
 
 namespace gpt {
+
+/// How a model is trained.
+struct trainer_settings {
+  cosine_schedule schedule;
+  std::uint64_t seed = 1;
+  chunkmem::dtype precision = chunkmem::dtype::float32;
+  float clip = 0.0f;  ///< largest norm of all gradients of a step; 0: any
+  chunkmem::optimizer::adam_options adam{.beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f, .weight_decay = 0.1f};
+  chunkmem::optimizer::loss_scale_options scale{};  ///< of fp16: small slopes would round to zero
+};
 
 /// Trains the model: batches, forward, backward, update, and the loss on text it never saw.
 ///
@@ -21,10 +33,10 @@ namespace gpt {
 template <class Manager>
 class trainer {
  public:
-  /// @param net, text   outlive the trainer
-  trainer(Manager& manager, const model& net, const training_text& text, const cosine_schedule& schedule,
-          std::uint64_t seed)
-      : m_{manager}, net_{manager, net}, text_{text}, schedule_{schedule}, seed_{seed}
+  /// @param net, text, workers   outlive the trainer
+  trainer(Manager& manager, const model& net, const training_text& text, const trainer_settings& settings,
+          chunkmem::optimizer::thread_pool& workers)
+      : m_{manager}, net_{manager, net}, text_{text}, settings_{settings}, workers_{workers}
   {
     manager.use(adam_.lists());
   }
@@ -34,23 +46,33 @@ class trainer {
   /// One step; `number` counts from 0. @return the mean loss per token before the update [nats], 0 in a rehearsal
   float step(std::size_t number)
   {
-    auto iteration = m_.iteration();
+    auto iteration = m_.iteration(static_cast<std::uint32_t>(size().micro_batches));
     const float loss = gradient(number, iteration);
-    chunkmem::optimizer::step(m_, adam_, {.learning_rate = schedule_.at(number)});
+    const chunkmem::optimizer::step_result result =
+        chunkmem::optimizer::step(m_, adam_,
+                                  {.learning_rate = learning_rate(number),
+                                   .clip = {.norm = settings_.clip},
+                                   .loss_scale = scales() ? &scale_ : nullptr},
+                                  workers_);
+    if (result == chunkmem::optimizer::step_result::skipped_nonfinite) ++skipped_;
     return loss;
   }
 
   /// The first part of a step, inside an iteration of the caller: the gradients are there, nothing is updated.
+  ///
+  /// Every position weighs the same in the mean over all micro-batches, so it does not matter for the gradient, but for
+  /// rounding, how rows are grouped to batches.
   template <class Iteration>
   float gradient(std::size_t number, Iteration& iteration)
   {
-    iteration.pass(chunkmem::pass::forward, 0);
-    for (std::size_t row = 0; row < size().batch; ++row) forward_.embed(row, training_window(number, row));
-    for (std::size_t layer = 0; layer < size().layers; ++layer) {
-      for (std::size_t row = 0; row < size().batch; ++row) forward_.layer(layer, row, training_window(number, row));
+    double loss = 0.0;
+    for (std::uint32_t which = 0; which < size().micro_batches; ++which) {
+      iteration.pass(chunkmem::pass::forward, which);
+      forward(number, which);
+      iteration.pass(chunkmem::pass::backward, which);
+      loss += backward(number, which);
     }
-    iteration.pass(chunkmem::pass::backward, 0);
-    return backward(number);
+    return static_cast<float>(loss / static_cast<double>(size().tokens_per_step()));
   }
 
   /// The mean loss per token on windows of the held-out text, always the same ones [nats].
@@ -67,13 +89,27 @@ class trainer {
   {
     fnv1a hash;
     for (const parameter& each : net_.handles().parameters) {
-      const auto pin = net_.read(each.tensor);
-      hash.add(std::as_bytes(std::span{pin.data(), pin.span().size()}));
+      with_element(each.tensor.type, [&](auto element) {
+        const auto pin = m_.acquire(each.tensor.template as<decltype(element)>(), chunkmem::access::read);
+        hash.add(std::as_bytes(pin.span()));
+      });
     }
     return hash.value();
   }
 
-  [[nodiscard]] float learning_rate(std::size_t number) const noexcept { return schedule_.at(number); }
+  [[nodiscard]] const trainer_settings& settings() const noexcept { return settings_; }
+  [[nodiscard]] float learning_rate(std::size_t number) const noexcept { return settings_.schedule.at(number); }
+  /// Steps whose gradients were not finite: they changed nothing.
+  [[nodiscard]] std::size_t skipped() const noexcept { return skipped_; }
+  /// What the loss is multiplied by before it is differentiated.
+  [[nodiscard]] float loss_scale() const noexcept { return scale_.scale(); }
+  /// @param row   counted over all micro-batches of the step
+  [[nodiscard]] window training_window(std::size_t number, std::size_t row) const
+  {
+    const std::span<const unsigned char> text = text_.training();
+    const counter_random random{settings_.seed, stream::batches + number};
+    return {text.data() + random.below(text.size() - size().context, row), 0, net_.context()};
+  }
   [[nodiscard]] const network<Manager>& net() const noexcept { return net_; }
   [[nodiscard]] const forward_pass<Manager>& forward() const noexcept { return forward_; }
   [[nodiscard]] const head<Manager>& end() const noexcept { return head_; }
@@ -95,26 +131,30 @@ class trainer {
 
   [[nodiscard]] const extents& size() const noexcept { return net_.handles().size; }
 
-  [[nodiscard]] window training_window(std::size_t number, std::size_t row) const
-  {
-    const std::span<const unsigned char> text = text_.training();
-    const counter_random random{seed_, stream::batches + number};
-    return {text.data() + random.below(text.size() - size().context, row), 0, net_.context()};
-  }
+  [[nodiscard]] bool scales() const noexcept { return settings_.precision == chunkmem::dtype::float16; }
 
-  [[nodiscard]] float backward(std::size_t number)
+  void forward(std::size_t number, std::size_t micro_batch) const
   {
     const std::size_t batch = size().batch;
-    const float scale = 1.0f / static_cast<float>(size().tokens_per_step());
-    double loss = 0.0;
-    for (std::size_t row = 0; row < batch; ++row) {
-      loss += head_.backward(row, training_window(number, row).tokens + 1, scale);
+    const auto window_of = [&](std::size_t row) { return training_window(number, micro_batch * batch + row); };
+    for (std::size_t row = 0; row < batch; ++row) forward_.embed(row, window_of(row));
+    for (std::size_t layer = 0; layer < size().layers; ++layer) {
+      for (std::size_t row = 0; row < batch; ++row) forward_.layer(layer, row, window_of(row));
     }
-    for (std::size_t layer = size().layers; layer-- > 0;) {
-      for (std::size_t row = 0; row < batch; ++row) backward_.layer(layer, row);
-    }
-    for (std::size_t row = 0; row < batch; ++row) backward_.embed(row, training_window(number, row).tokens);
-    return static_cast<float>(loss / static_cast<double>(size().tokens_per_step()));
+  }
+
+  /// @return the loss of the micro-batch, summed over its positions
+  [[nodiscard]] double backward(std::size_t number, std::size_t micro_batch) const
+  {
+    const auto tokens_of = [&](std::size_t row) {
+      return training_window(number, micro_batch * size().batch + row).tokens;
+    };
+    const bool last = micro_batch + 1 == size().micro_batches;
+    const float scale = loss_scale() / static_cast<float>(size().tokens_per_step());
+    const double loss = head_.backward([&](std::size_t row) { return tokens_of(row) + 1; }, scale, last);
+    for (std::size_t layer = size().layers; layer-- > 0;) backward_.layer(layer, last);
+    backward_.embed(tokens_of, last);
+    return loss;
   }
 
   [[nodiscard]] double held_out_loss(std::size_t which)
@@ -143,9 +183,12 @@ class trainer {
   backward_pass<Manager> backward_{net_};
   head<Manager> head_{net_};
   const training_text& text_;
-  cosine_schedule schedule_;
-  std::uint64_t seed_;
-  chunkmem::optimizer::adam adam_{{.beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f, .weight_decay = 0.1f}};
+  trainer_settings settings_;
+  chunkmem::optimizer::thread_pool& workers_;
+  chunkmem::optimizer::adam adam_{settings_.adam};
+  chunkmem::optimizer::loss_scale scale_ = scales() ? chunkmem::optimizer::loss_scale::dynamic(settings_.scale)
+                                                    : chunkmem::optimizer::loss_scale::fixed(1.0f);
+  std::size_t skipped_ = 0;
 };
 
 }  // namespace gpt

@@ -93,8 +93,8 @@ TEST_CASE("GELU has the gradient of its finite differences", "[gpt]")
     kernels::gelu_forward(x.data(), y.data(), 301);
     return weighed(y, weights);
   };
-  for (std::size_t i = 0; i < slope.size(); ++i) slope[i] = weights[i];
-  kernels::gelu_backward(x.data(), slope.data(), 301);
+  for (std::size_t i = 0; i < slope.size(); ++i) slope[i] = x[i];
+  kernels::gelu_backward(weights.data(), slope.data(), 301);
   expects_gradient(loss, x.span(), slope.span());
 }
 

@@ -37,6 +37,11 @@ TEST_CASE("an empty command line is the demonstration", "[gpt]")
   CHECK(chosen.size.layers == 6);
   CHECK(chosen.eviction == gpt::eviction_choice::belady);
   CHECK(chosen.transfer == gpt::transfer_choice::lookahead);
+  CHECK(chosen.precision == chunkmem::dtype::float32);
+  CHECK(chosen.gradient == gpt::gradient_choice::separate);
+  CHECK(chosen.size.micro_batches == 1);
+  CHECK(chosen.clip == 0.0f);
+  CHECK(!chosen.threads);
   CHECK(!chosen.verify);
 }
 
@@ -88,6 +93,32 @@ TEST_CASE("every option of the command line is read", "[gpt]")
   CHECK(chosen.verify);
 }
 
+TEST_CASE("precision, gradients and the update are read", "[gpt]")
+{
+  const gpt::options half = parse({"--precision", "bf16", "--gradient", "in_place", "--clip", "0.5", "--threads", "3"});
+  CHECK(half.precision == chunkmem::dtype::bfloat16);
+  CHECK(half.gradient == gpt::gradient_choice::in_place);
+  CHECK(half.clip == 0.5f);
+  CHECK(half.threads == 3u);
+  const gpt::options sums = parse({"--precision=fp16", "--gradient=separate", "--accumulate=4", "--export=e.json"});
+  CHECK(sums.precision == chunkmem::dtype::float16);
+  CHECK(sums.gradient == gpt::gradient_choice::separate);
+  CHECK(sums.size.micro_batches == 4);
+  CHECK(sums.size.tokens_per_step() == 4 * 4 * 128);
+  CHECK(sums.exported->string() == "e.json");
+}
+
+TEST_CASE("gradients in place are refused where they cannot be", "[gpt]")
+{
+  CHECK_THAT(refusal({"--gradient", "in_place"}), ContainsSubstring("weights of 16 bits"));
+  CHECK_THAT(refusal({"--gradient", "in_place", "--precision", "fp32"}),
+             ContainsSubstring("add --precision bf16 or fp16"));
+  const std::string sums = refusal({"--gradient", "in_place", "--precision", "bf16", "--accumulate", "2"});
+  CHECK_THAT(sums, ContainsSubstring("--accumulate 2") && ContainsSubstring("choose --gradient separate"));
+  CHECK(sums.find('\n') == std::string::npos);
+  CHECK(refusal({"--gradient", "in_place", "--precision", "fp16", "--accumulate", "1"}).empty());
+}
+
 TEST_CASE("sizes are read with their units", "[gpt]")
 {
   CHECK(gpt::parse_size("--x", "1B").count() == 1);
@@ -114,8 +145,8 @@ TEST_CASE("a bad size is one sentence", "[gpt]")
 
 TEST_CASE("a bad number is one sentence with its range", "[gpt]")
 {
-  for (const char* option :
-       {"--layers", "--width", "--heads", "--context", "--batch", "--steps", "--seed", "--sample"}) {
+  for (const char* option : {"--layers", "--width", "--heads", "--context", "--batch", "--steps", "--seed", "--sample",
+                             "--accumulate", "--threads"}) {
     for (const char* bad : {"-3", "x", "1.5", "99999999999999999999999", "1x"}) {
       INFO(option << ' ' << bad);
       const std::string sentence = refusal({option, bad});
@@ -125,6 +156,10 @@ TEST_CASE("a bad number is one sentence with its range", "[gpt]")
   }
   CHECK_THAT(refusal({"--layers", "0"}), ContainsSubstring("from 1 to"));
   CHECK_THAT(refusal({"--learning-rate", "-1"}), ContainsSubstring("above 0"));
+  CHECK_THAT(refusal({"--accumulate", "0"}), ContainsSubstring("from 1 to 4096"));
+  CHECK_THAT(refusal({"--threads", "0"}), ContainsSubstring("from 1 to 256"));
+  for (const char* bad : {"-1", "nan", "inf", "1e9", "x", "1x"})
+    CHECK_THAT(refusal({"--clip", bad}), ContainsSubstring("--clip '") && ContainsSubstring("from 0 to 1000000"));
 }
 
 TEST_CASE("extents that do not fit each other are refused with numbers", "[gpt]")
@@ -139,6 +174,8 @@ TEST_CASE("unknown options and policies are refused by name", "[gpt]")
   CHECK_THAT(refusal({"--devise-memory", "1MiB"}), ContainsSubstring("--devise-memory"));
   CHECK_THAT(refusal({"--eviction", "best"}), ContainsSubstring("choose belady or lru"));
   CHECK_THAT(refusal({"--transfer", "fast"}), ContainsSubstring("choose lookahead or no_prefetch"));
+  CHECK_THAT(refusal({"--precision", "fp8"}), ContainsSubstring("choose fp32, bf16 or fp16"));
+  CHECK_THAT(refusal({"--gradient", "mine"}), ContainsSubstring("choose separate or in_place"));
   CHECK_THAT(refusal({"stray"}), ContainsSubstring("stray"));
   CHECK_THAT(refusal({"--layers"}), ContainsSubstring("--layers"));
   CHECK_THAT(refusal({"--text", ""}), ContainsSubstring("empty value"));

@@ -1,5 +1,6 @@
 #include "trainer.hpp"
 
+#include "either_gradient.hpp"
 #include "sampler.hpp"
 
 #include <chunkmem/backend/host_arena.hpp>
@@ -14,7 +15,9 @@
 namespace {
 
 using namespace chunkmem::literals;
-using manager = chunkmem::manager<chunkmem::backend::host_arena>;
+using chunkmem::dtype;
+using gpt::gradient_choice;
+using manager = chunkmem::manager<chunkmem::backend::host_arena, gpt::either_gradient>;
 
 constexpr gpt::extents small{.layers = 2, .width = 16, .heads = 2, .context = 12, .batch = 2};
 
@@ -25,36 +28,55 @@ gpt::training_text some_text()
   return {"made here", all};
 }
 
+/// What differs from test to test.
+struct variant {
+  dtype precision = dtype::float32;
+  gradient_choice gradient = gradient_choice::separate;
+  gpt::extents size = small;
+  float first_loss_scale = 65536.0f;
+
+  [[nodiscard]] gpt::trainer_settings settings() const
+  {
+    return {.schedule = {.highest = 1e-2f, .steps = 20},
+            .seed = 3,
+            .precision = precision,
+            .clip = 1.0f,
+            .scale = {.initial = first_loss_scale}};
+  }
+};
+
 /// A small model on a device of a given size.
 struct world {
-  explicit world(chunkmem::bytes device)
+  explicit world(chunkmem::bytes device, const variant& chosen = {})
       : memory{{.device_capacity = device, .host_capacity = 64_MiB}},
-        m{memory, {.chunk_bytes = 8_KiB}},
-        net{gpt::declare(m, small)},
-        trainer{m, net, text, {.highest = 1e-2f, .steps = 20}, 3}
+        m{memory, {.chunk_bytes = 8_KiB}, gpt::either_gradient{chosen.gradient}},
+        net{gpt::declare(m, chosen.size, chosen.precision)},
+        trainer{m, net, text, chosen.settings(), workers}
   {
   }
   gpt::training_text text = some_text();
   chunkmem::backend::host_arena memory;
   manager m;
   gpt::model net;
+  chunkmem::optimizer::thread_pool workers{1};
   gpt::trainer<manager> trainer;
 };
 
-chunkmem::bytes smallest_device()
+chunkmem::bytes smallest_device(const variant& chosen)
 {
-  world probe{64_MiB};
+  world probe{64_MiB, chosen};
   return probe.m.rehearse([&] { (void)probe.trainer.step(0); }).smallest_device;
 }
 
-/// The gradient of each parameter at step 0; nothing is updated.
+/// The gradient of each parameter at step 0; nothing is updated. For 32-bit weights.
 std::vector<std::vector<float>> gradients_of(world& w)
 {
   std::vector<std::vector<float>> gradients;
-  auto iteration = w.m.iteration("gradient");
+  auto iteration = w.m.iteration("gradient", static_cast<std::uint32_t>(w.net.size.micro_batches));
   (void)w.trainer.gradient(0, iteration);
   for (const gpt::parameter& each : w.net.parameters) {
-    const auto pin = w.m.gradient(w.m.acquire(each.tensor, chunkmem::access::read));
+    const auto pin =
+        w.m.acquire<float>(each.tensor, chunkmem::gradient_list, chunkmem::access::read, chunkmem::at::device);
     gradients.emplace_back(pin.span().begin(), pin.span().end());
   }
   w.m.drop_gradients();
@@ -66,9 +88,9 @@ struct outcome {
   std::uint64_t parameters = 0;
 };
 
-outcome train(chunkmem::bytes device)
+outcome train(chunkmem::bytes device, const variant& chosen)
 {
-  world each{device};
+  world each{device, chosen};
   (void)each.m.rehearse([&] { (void)each.trainer.step(0); });
   gpt::fill(each.m, each.net, 3);
   outcome out;
@@ -78,6 +100,18 @@ outcome train(chunkmem::bytes device)
   return out;
 }
 
+/// The largest difference of two gradients, as a part of the largest number in the tensor.
+double difference(const std::vector<float>& left, const std::vector<float>& right)
+{
+  double largest = 0.0;
+  double apart = 0.0;
+  for (std::size_t i = 0; i < left.size(); ++i) {
+    largest = std::max(largest, static_cast<double>(std::abs(left[i])));
+    apart = std::max(apart, static_cast<double>(std::abs(left[i] - right[i])));
+  }
+  return apart / largest;
+}
+
 }  // namespace
 
 TEST_CASE("the gradient of the whole model is that of its finite differences", "[gpt]")
@@ -85,14 +119,14 @@ TEST_CASE("the gradient of the whole model is that of its finite differences", "
   world w{64_MiB};
   gpt::fill(w.m, w.net, 3);
   for (const gpt::parameter& each : w.net.parameters) {  // larger than at the start: slopes that float32 can measure
-    const auto pin = w.m.acquire(each.tensor, chunkmem::access::read_write);
+    const auto pin = w.m.acquire(each.tensor.as<float>(), chunkmem::access::read_write);
     const gpt::counter_random random{11, static_cast<std::uint64_t>(each.tensor.id)};
     for (std::size_t i = 0; i < pin.span().size(); ++i) pin.span()[i] += (random.uniform(i) - 0.5f) * 0.5f;
   }
   const auto gradients = gradients_of(w);
   const auto loss_with = [&](const gpt::parameter& each, std::size_t i, float change) {
     {
-      const auto pin = w.m.acquire(each.tensor, chunkmem::access::read_write);
+      const auto pin = w.m.acquire(each.tensor.as<float>(), chunkmem::access::read_write);
       pin.span()[i] += change;
     }
     auto iteration = w.m.iteration("differences");
@@ -116,24 +150,74 @@ TEST_CASE("the gradient of the whole model is that of its finite differences", "
   }
 }
 
-TEST_CASE("losses and parameters have the same bits on any device", "[gpt]")
+TEST_CASE("losses and parameters have the same bits on any device, in every precision", "[gpt]")
 {
-  const chunkmem::bytes smallest = smallest_device();
-  const outcome unlimited = train(64_MiB);
-  for (const chunkmem::bytes device : {smallest, smallest + 24_KiB}) {
-    const outcome limited = train(device);
-    CHECK(limited.losses == unlimited.losses);
-    CHECK(limited.parameters == unlimited.parameters);
+  for (const dtype precision : {dtype::float32, dtype::bfloat16, dtype::float16}) {
+    const outcome unlimited = train(64_MiB, {.precision = precision});
+    for (const gradient_choice gradient : {gradient_choice::separate, gradient_choice::in_place}) {
+      if (precision == dtype::float32 && gradient == gradient_choice::in_place) continue;
+      const variant chosen{.precision = precision, .gradient = gradient};
+      INFO(name_of(precision) << (gradient == gradient_choice::in_place ? " in place" : " separate"));
+      const chunkmem::bytes smallest = smallest_device(chosen);
+      for (const chunkmem::bytes device : {smallest, smallest + 24_KiB, 64_MiB}) {
+        const outcome limited = train(device, chosen);
+        CHECK(limited.losses == unlimited.losses);
+        CHECK(limited.parameters == unlimited.parameters);
+      }
+    }
   }
 }
 
-TEST_CASE("the held-out loss falls", "[gpt]")
+TEST_CASE("two batches of two rows have the gradient of one batch of four", "[gpt]")
 {
-  world w{64_MiB};
-  gpt::fill(w.m, w.net, 3);
-  const float before = w.trainer.evaluate();
-  for (std::size_t i = 0; i < 20; ++i) (void)w.trainer.step(i);
-  CHECK(w.trainer.evaluate() < before - 1.0f);
+  gpt::extents one = small;
+  one.batch = 4;
+  gpt::extents two = small;
+  two.micro_batches = 2;
+  world whole{64_MiB, {.size = one}};
+  world parts{64_MiB, {.size = two}};
+  gpt::fill(whole.m, whole.net, 3);
+  gpt::fill(parts.m, parts.net, 3);
+  const auto expected = gradients_of(whole);
+  const auto sums = gradients_of(parts);
+  // Rows are added in the same order, except that the table of tokens hears of two parts of each batch.
+  CHECK(difference(expected[0], sums[0]) < 1e-5);
+  for (std::size_t which = 1; which < expected.size(); ++which) CHECK(sums[which] == expected[which]);
+  const float loss = whole.trainer.step(0);
+  CHECK(std::abs(parts.trainer.step(0) - loss) <= 1e-6f * loss);
+}
+
+TEST_CASE("steps that overflow fp16 change nothing until the loss scale has come down", "[gpt]")
+{
+  for (const gradient_choice gradient : {gradient_choice::separate, gradient_choice::in_place}) {
+    world w{64_MiB, {.precision = dtype::float16, .gradient = gradient, .first_loss_scale = 0x1p24f}};
+    (void)w.m.rehearse([&] { (void)w.trainer.step(0); });
+    gpt::fill(w.m, w.net, 3);
+    const std::uint64_t before = w.trainer.parameter_hash();
+    const float loss = w.trainer.step(0);
+    REQUIRE(w.trainer.skipped() == 1);
+    CHECK(w.trainer.loss_scale() == 0x1p23f);
+    CHECK(w.trainer.parameter_hash() == before);
+    CHECK(w.trainer.step(0) == loss);
+    for (std::size_t i = 0; i < 24; ++i) (void)w.trainer.step(i % 20);
+    CHECK(w.trainer.skipped() >= 2);
+    CHECK(w.trainer.skipped() < 12);
+    CHECK(w.trainer.evaluate() < loss - 1.0f);
+  }
+}
+
+TEST_CASE("the held-out loss falls in every precision, and to nearly the same", "[gpt]")
+{
+  std::vector<float> after;
+  for (const dtype precision : {dtype::float32, dtype::bfloat16, dtype::float16}) {
+    world w{64_MiB, {.precision = precision}};
+    gpt::fill(w.m, w.net, 3);
+    const float before = w.trainer.evaluate();
+    for (std::size_t i = 0; i < 20; ++i) (void)w.trainer.step(i);
+    after.push_back(w.trainer.evaluate());
+    CHECK(after.back() < before - 1.0f);
+    CHECK(std::abs(after.back() - after.front()) < 0.02f);
+  }
 }
 
 TEST_CASE("sampling depends on nothing but the seed", "[gpt]")

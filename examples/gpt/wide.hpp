@@ -1,0 +1,132 @@
+#pragma once
+
+#include "model.hpp"
+#include "precision.hpp"
+
+#include <chunkmem/chunkmem.hpp>
+
+#include <concepts>
+#include <optional>
+#include <utility>
+
+namespace gpt {
+
+/// The floats of a lease. Null in a rehearsal.
+template <class Lease>
+[[nodiscard]] float* floats(const Lease& lease)
+{
+  return lease.template span<float>().data();
+}
+
+/// Room on the device for so many floats, for a while.
+template <class Manager>
+[[nodiscard]] auto lease_floats(Manager& manager, std::uint64_t count)
+{
+  return manager.lease(chunkmem::tier::device, chunkmem::bytes{count * sizeof(float)});
+}
+
+/// A weight to compute with, in single precision.
+///
+/// A 32-bit weight is pinned where it lies, for each use alone: between two uses its bytes may leave. A 16-bit one is
+/// widened once, into a lease that lives as long as this, and its own bytes may leave at once.
+template <class Manager>
+class wide_weight {
+ public:
+  wide_weight(Manager& manager, const weight& which) : m_{manager}, which_{which}
+  {
+    with_element(which.type, [&](auto element) { this->template widen<decltype(element)>(); });
+  }
+  wide_weight(const wide_weight&) = delete;
+  wide_weight& operator=(const wide_weight&) = delete;
+
+  /// The numbers for one use.
+  struct opened {
+    typename Manager::template pin_type<float> pin;
+    const float* numbers = nullptr;
+
+    /// Null in a rehearsal.
+    [[nodiscard]] const float* data() const noexcept { return numbers; }
+  };
+  /// @pre   this outlives the use
+  [[nodiscard]] opened open() const
+  {
+    if (lease_) return {{}, floats(*lease_)};
+    auto pin = m_.acquire(which_.as<float>(), chunkmem::access::read);
+    const float* const numbers = pin.data();
+    return {std::move(pin), numbers};
+  }
+
+ private:
+  template <class Element>
+  void widen()
+  {
+    if constexpr (!std::same_as<Element, float>) {
+      const auto stored = m_.acquire(which_.as<Element>(), chunkmem::access::read);
+      lease_.emplace(lease_floats(m_, which_.elements));
+      if (m_.rehearsing()) return;
+      kernels::widen(stored.data(), floats(*lease_), static_cast<kernels::index>(which_.elements));
+    }
+  }
+
+  Manager& m_;
+  const weight& which_;
+  std::optional<decltype(lease_floats(std::declval<Manager&>(), 1))> lease_;
+};
+
+/// The gradient of a weight while the rows of a micro-batch add to it, in single precision.
+///
+/// That of a 32-bit weight is written where it lies. That of a 16-bit one grows in a lease and is rounded once, by
+/// `finish`: only then are the bytes of the gradient asked for, which may be those of the weight.
+template <class Manager>
+class wide_gradient {
+ public:
+  wide_gradient(Manager& manager, const weight& of) : m_{manager}, of_{of}
+  {
+    if (of.type != chunkmem::dtype::float32) lease_.emplace(lease_floats(manager, of.elements));
+  }
+  wide_gradient(const wide_gradient&) = delete;
+  wide_gradient& operator=(const wide_gradient&) = delete;
+
+  /// Calls `kernel(beta, numbers)`, which leaves `beta * numbers` and its part there, with beta 0 or 1. In a rehearsal
+  /// it does what that needs, and calls nothing.
+  template <class Kernel>
+  void add(Kernel kernel)
+  {
+    if (lease_) {
+      if (!m_.rehearsing()) kernel(std::exchange(beta_, 1.0f), floats(*lease_));
+    } else {
+      const auto pin = m_.gradient(of_.as<float>());
+      if (!m_.rehearsing()) kernel(pin.beta(), pin.data());
+    }
+  }
+
+  /// Nothing more comes from this micro-batch. @pre something was added
+  /// @param last   nor from any other part of this step
+  void finish(bool last)
+  {
+    with_element(of_.type, [&](auto element) { this->close(of_.as<decltype(element)>(), last); });
+  }
+
+ private:
+  template <class Element>
+  void close(chunkmem::tensor<Element> of, bool last)
+  {
+    if constexpr (std::same_as<Element, float>) {
+      if (last) m_.gradient_done(of);
+    } else {
+      auto stored = m_.gradient(of);
+      if (!m_.rehearsing()) {
+        kernels::add_rounded(floats(*lease_), stored.beta(), stored.data(), static_cast<kernels::index>(of_.elements));
+      }
+      lease_.reset();
+      if (last) m_.gradient_done(std::move(stored));
+    }
+  }
+
+  Manager& m_;
+  const weight& of_;
+  std::optional<decltype(lease_floats(std::declval<Manager&>(), 1))> lease_;
+  float beta_ = 0.0f;
+};
+
+}  // namespace gpt
