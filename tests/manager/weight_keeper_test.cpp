@@ -1,6 +1,7 @@
 #include <chunkmem/manager/weight_keeper.hpp>
 
 #include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/backend/simulated.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/tensor/in_place_gradient.hpp>
 #include <support/catch.hpp>
@@ -52,10 +53,10 @@ struct fixture {
       {
         const auto gradient = m.template acquire<Element>(it, cm::gradient_list, cm::access::read, cm::at::host);
         const auto master = m.template acquire<float>(it, m.list("master"), cm::access::read_write, cm::at::host);
-        const auto value = m.template acquire<Element>(it, cm::value_list, cm::access::write, cm::at::host);
-        for (std::size_t i = 0; i < value.span().size(); ++i) {
+        const auto value = m.acquire_bytes(it, cm::value_list, cm::access::write, cm::at::host);
+        for (std::size_t i = 0; i < master.span().size(); ++i) {
           master.span()[i] = cm::to_float(gradient.span()[i]);
-          value.span()[i] = cm::round_to<Element>(master.span()[i]);
+          reinterpret_cast<Element*>(value.data())[i] = cm::round_to<Element>(master.span()[i]);
         }
       }
       m.drop_gradient(it);
@@ -112,10 +113,65 @@ TEST_CASE("a weight with a master cannot be written inside an iteration", "[mana
     const auto scope = it.m.iteration();
     CHECK_THROWS_WITH(it.m.acquire(it.weights.slice(0), cm::access::write), ContainsSubstring("inside an iteration"));
     CHECK_THROWS_AS(it.m.acquire(it.weights.slice(0), cm::access::read_write, cm::at::host), cm::usage_error);
+    CHECK_THROWS_AS((it.m.acquire<cm::fp16>(it.weights.slice(0), cm::value_list, cm::access::write, cm::at::host)), cm::usage_error);
+    CHECK_THROWS_AS(it.m.exchange(cm::value_list, cm::list_id{2}), cm::usage_error);
     CHECK(it.state(0) == cm::tensor_state::hold);
   }
   const auto master = it.m.acquire<float>(it.weights.slice(0), it.m.list("master"), cm::access::read, cm::at::host);
   CHECK_THROWS_AS(it.m.acquire(it.weights.slice(0), cm::access::write), cm::usage_error);
+}
+
+TEST_CASE("a weight that is pinned cannot have its master made", "[manager]")
+{
+  fixture<cm::bf16, cm::gradient::separate> it;
+  it.fill(1.0F);
+  {
+    const auto writer = it.m.acquire(it.weights.slice(1), cm::access::read_write, cm::at::host);
+    CHECK_THROWS_WITH(it.m.iteration(), ContainsSubstring("pinned"));
+  }
+  it.step();
+  CHECK(it.master(1) == 2.0F);
+  for (cm::bf16& each : it.m.acquire<cm::bf16>(it.weights.slice(1), cm::value_list, cm::access::write, cm::at::host).span())
+    each = cm::round_to<cm::bf16>(1.0F);
+  it.step();
+  CHECK(it.master(1) == 2.0F);
+}
+
+TEST_CASE("a step that was skipped in the recorded iteration leaves gradients in place possible", "[manager]")
+{
+  fixture<cm::bf16, cm::gradient::in_place> it;
+  it.fill(1.0F);
+  {
+    const auto scope = it.m.iteration();
+    it.differentiate();
+    it.m.drop_gradients();
+    { const auto read = it.m.acquire(it.weights.slice(0), cm::access::read); }
+  }
+  {
+    const auto scope = it.m.iteration();
+    it.differentiate();
+    CHECK(it.state(0) == cm::tensor_state::gradient);
+  }
+  CHECK_THROWS_AS(it.step(), cm::usage_error);  // gradients were left over: a mistake that costs nothing
+  it.m.drop_gradients();
+  const auto scope = it.m.iteration();
+  it.differentiate();
+  CHECK(it.state(3) == cm::tensor_state::gradient);
+}
+
+TEST_CASE("a manager without bytes makes masters and restores weights without computing", "[manager]")
+{
+  cm::backend::simulated clock{{.device_capacity = 8_KiB, .host_capacity = 64_KiB}};
+  cm::manager<cm::backend::simulated, cm::gradient::in_place> m{clock, {.chunk_bytes = 4_KiB}};
+  m.use(lists);
+  const auto weight = m.add<cm::bf16>({1000}, cm::role::parameter);
+  { const auto pin = m.acquire(weight, cm::access::write); }
+  for (int step = 0; step < 3; ++step) {
+    const auto scope = m.iteration();
+    m.gradient_done(m.gradient(weight));
+    m.drop_gradients();
+  }
+  CHECK(m.is_filled(weight, m.list("master")));
 }
 
 TEST_CASE("a gradient in place lies in its weight from the second iteration on, or after a rehearsal", "[manager]")

@@ -8,10 +8,10 @@
 #include <vector>
 
 namespace cm = chunkmem;
+using Catch::Matchers::ContainsSubstring;
 using cm::optimizer::adam;
 using cm::optimizer::adam_options;
 using cm::optimizer::instruction_set;
-using Catch::Matchers::ContainsSubstring;
 
 namespace {
 
@@ -29,11 +29,13 @@ struct state {
   }
 };
 
-void update(const adam& kernel, state& it, const std::vector<float>& gradient, const cm::optimizer::step_settings& settings,
-            std::size_t begin = 0, std::size_t end = count)
+void update(const adam& kernel, state& it, const std::vector<float>& gradient,
+            const cm::optimizer::step_settings& settings, std::size_t begin = 0, std::size_t end = count)
 {
   const auto cut = [&](std::vector<float>& all) { return std::span{all}.subspan(begin, end - begin); };
-  kernel.update({cut(it.parameter), std::span{gradient}.subspan(begin, end - begin), {cut(it.momentum), cut(it.variance)}}, settings);
+  kernel.update(
+      {cut(it.parameter), std::span{gradient}.subspan(begin, end - begin), {cut(it.momentum), cut(it.variance)}},
+      settings);
 }
 
 /// Beta to the power of a step, by plain multiplication in extended precision.
@@ -47,7 +49,10 @@ double power(float beta, std::uint64_t step)
 /// The paper, in double precision; L2 where the decay is coupled.
 struct exact_adam {
   explicit exact_adam(const state& begin, const adam_options& options)
-      : o{options}, parameter(begin.parameter.begin(), begin.parameter.end()), momentum(count, 0.0), variance(count, 0.0)
+      : o{options},
+        parameter(begin.parameter.begin(), begin.parameter.end()),
+        momentum(count, 0.0),
+        variance(count, 0.0)
   {
   }
   void update(const std::vector<float>& gradient, double rate, std::uint64_t step)
@@ -74,7 +79,8 @@ struct scalar_twin {
   void update(float& parameter, float& momentum, float& variance, float gradient) const
   {
     using cm::optimizer::detail::settled;
-    const float slope = o.decoupled || o.weight_decay == 0.0F ? gradient : std::fma(o.weight_decay, parameter, gradient);
+    const float slope =
+        o.decoupled || o.weight_decay == 0.0F ? gradient : std::fma(o.weight_decay, parameter, gradient);
     const volatile float added = rest1 * slope;
     momentum = settled(std::fma(o.beta1, momentum, added));
     const float used = std::fabs(slope) < least ? 0.0F : slope;
@@ -96,7 +102,8 @@ struct scalar_twin {
     keep = o.decoupled ? std::fma(-scaled, o.weight_decay, 1.0F) : 1.0F;
     rest1 = 1.0F - o.beta1;
     rest2 = 1.0F - o.beta2;
-    least = static_cast<float>(std::sqrt(static_cast<double>(std::numeric_limits<float>::min()) / static_cast<double>(rest2)));
+    least = static_cast<float>(
+        std::sqrt(static_cast<double>(std::numeric_limits<float>::min()) / static_cast<double>(rest2)));
   }
   adam_options o;
   float rate, scale, keep, rest1, rest2, least;
@@ -127,7 +134,9 @@ TEST_CASE("adam names two lists and a master, and says how moments are stored", 
 
 TEST_CASE("adam follows the papers in double precision, with either kind of decay", "[optimizer]")
 {
-  for (const adam_options options : {adam_options{}, {.weight_decay = 0.1F}, {.weight_decay = 0.1F, .decoupled = false},
+  for (const adam_options options : {adam_options{},
+                                     {.weight_decay = 0.1F},
+                                     {.weight_decay = 0.1F, .decoupled = false},
                                      {.beta1 = 0.0F, .beta2 = 0.5F, .epsilon = 1e-3F, .rate_factor = 0.25F}}) {
     const adam kernel{options};
     state it;
@@ -221,15 +230,21 @@ TEST_CASE("a group of adam has its own options", "[optimizer]")
 
 TEST_CASE("adam refuses settings that cannot work", "[optimizer]")
 {
-  for (const adam_options options : {adam_options{.beta1 = 1.0F}, {.beta1 = -0.1F}, {.beta2 = 1.5F}, {.epsilon = 0.0F},
-                                     {.epsilon = 1e-40F}, {.weight_decay = std::numeric_limits<float>::infinity()},
-                                     {.beta1 = std::numeric_limits<float>::quiet_NaN()}, {.rate_factor = std::nanf("")}}) {
+  for (const adam_options options : {adam_options{.beta1 = 1.0F},
+                                     {.beta1 = -0.1F},
+                                     {.beta2 = 1.5F},
+                                     {.epsilon = 0.0F},
+                                     {.epsilon = 1e-40F},
+                                     {.weight_decay = std::numeric_limits<float>::infinity()},
+                                     {.beta1 = std::numeric_limits<float>::quiet_NaN()},
+                                     {.rate_factor = std::nanf("")}}) {
     CHECK_THROWS_AS(adam{options}, cm::config_error);
     adam kernel{{.weight_decay = 0.5F}};
     CHECK_THROWS_AS(kernel.group(cm::group_id{1}, options), cm::config_error);
     CHECK(kernel.options(cm::group_id{1}).weight_decay == 0.5F);
   }
-  CHECK_THROWS_WITH((adam{{}, {.moments = cm::dtype::float16}}), ContainsSubstring("float16") && ContainsSubstring("bfloat16"));
+  CHECK_THROWS_WITH((adam{{}, {.moments = cm::dtype::float16}}),
+                    ContainsSubstring("float16") && ContainsSubstring("bfloat16"));
   if (!cm::optimizer::is_available(instruction_set::avx512))
     CHECK_THROWS_AS((adam{{}, {.instructions = instruction_set::avx512}}), cm::config_error);
 }

@@ -79,7 +79,9 @@ TEST_CASE("square roots are the correctly rounded ones on every instruction set"
 
 TEST_CASE("what is stored has no denormals and one NaN", "[optimizer]")
 {
-  const auto bits_of = [](std::uint32_t bits) { return std::bit_cast<std::uint32_t>(settled(std::bit_cast<float>(bits))); };
+  const auto bits_of = [](std::uint32_t bits) {
+    return std::bit_cast<std::uint32_t>(settled(std::bit_cast<float>(bits)));
+  };
   for (const std::uint32_t nan : {0x7fc00000U, 0xffc00000U, 0x7f800001U, 0xff800001U, 0x7fffffffU, 0xffffffffU})
     CHECK(bits_of(nan) == 0x7fc00000U);
   for (const std::uint32_t small : {0x00000000U, 0x00000001U, 0x007fffffU}) {

@@ -46,7 +46,8 @@ float transformed(float gradient, const gradient_transform& how)
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("streams are widened and rounded alike on every instruction set", "[optimizer]", float, cm::bf16, cm::fp16)
+TEMPLATE_TEST_CASE("streams are widened and rounded alike on every instruction set", "[optimizer]", float, cm::bf16,
+                   cm::fp16)
 {
   const std::vector<TestType> stored = stored_numbers<TestType>(1);
   const std::vector<float> numbers = support::hostile_numbers(count, 2);
@@ -58,7 +59,8 @@ TEMPLATE_TEST_CASE("streams are widened and rounded alike on every instruction s
     std::vector<TestType> either(count);
     for_elements(set, widen_work{}, count, wide.data(), stored.data());
     for_elements(set, narrow_work{}, count, nearest.data(), numbers.data());
-    for_elements(set, stochastic_work{}, count, either.data(), numbers.data(), static_cast<const std::uint16_t*>(random.data()));
+    for_elements(set, stochastic_work{}, count, either.data(), numbers.data(),
+                 static_cast<const std::uint16_t*>(random.data()));
     std::vector<float> wide_twin;
     std::vector<TestType> nearest_twin;
     std::vector<TestType> either_twin;
@@ -77,10 +79,11 @@ TEMPLATE_TEST_CASE("a gradient is flushed, multiplied, flushed and cut", "[optim
 {
   const std::vector<TestType> stored = stored_numbers<TestType>(3);
   const float infinity = std::numeric_limits<float>::infinity();
-  for (const gradient_transform how : {gradient_transform{}, {0.5F, 0.0F}, {1e-30F, 0.25F}, {3e7F, 1.0F}, {1.0F, infinity}}) {
+  for (const gradient_transform how :
+       {gradient_transform{}, {0.5F, 0.0F}, {1e-30F, 0.25F}, {3e7F, 1.0F}, {1.0F, infinity}}) {
     for_each_set([&](instruction_set set) {
       std::vector<float> gradient(count);
-      for_elements(set, transform_work{how}, count, gradient.data(), stored.data());
+      cm::optimizer::detail::transform(set, how, count, gradient.data(), stored.data());
       for (std::size_t at = 0; at < count; ++at) {
         const float expected = transformed(cm::to_float(stored[at]), how);
         if (std::isnan(expected))

@@ -7,10 +7,10 @@
 #include <vector>
 
 namespace cm = chunkmem;
+using Catch::Matchers::ContainsSubstring;
 using cm::optimizer::instruction_set;
 using cm::optimizer::sgd;
 using cm::optimizer::sgd_options;
-using Catch::Matchers::ContainsSubstring;
 
 static_assert(cm::optimizer_kernel<sgd>);
 
@@ -23,8 +23,8 @@ const sgd_options variants[] = {{},
                                 {.momentum = 0.5F, .dampening = 0.25F},
                                 {.weight_decay = 0.01F, .nesterov = true, .rate_factor = 0.5F}};
 
-void update(const sgd& kernel, std::vector<float>& parameter, std::vector<float>& velocity, const std::vector<float>& gradient,
-            std::uint64_t step)
+void update(const sgd& kernel, std::vector<float>& parameter, std::vector<float>& velocity,
+            const std::vector<float>& gradient, std::uint64_t step)
 {
   cm::optimizer::update_spans spans{parameter, gradient, {}};
   if (kernel.lists().size() == 2) spans.lists[0] = velocity;
@@ -93,7 +93,8 @@ TEST_CASE("sgd equals its scalar twin bit for bit on every instruction set, what
           const float slope = std::fma(options.weight_decay, twin[at], gradient[at]);
           const volatile float rest = (1.0F - options.dampening) * slope;  // volatile: no compiler may contract across
           if (options.momentum > 0.0F) twin_velocity[at] = settled(std::fma(options.momentum, twin_velocity[at], rest));
-          const float ahead = options.nesterov ? std::fma(options.momentum, twin_velocity[at], slope) : twin_velocity[at];
+          const float ahead =
+              options.nesterov ? std::fma(options.momentum, twin_velocity[at], slope) : twin_velocity[at];
           twin[at] = settled(std::fma(-rate, options.momentum > 0.0F ? ahead : slope, twin[at]));
         }
         REQUIRE(support::same_bits(parameter, twin));
@@ -118,8 +119,11 @@ TEST_CASE("a group of sgd has its own options", "[optimizer]")
 
 TEST_CASE("sgd refuses settings that cannot work", "[optimizer]")
 {
-  for (const sgd_options options : {sgd_options{.momentum = 1.0F}, {.momentum = -0.5F}, {.momentum = 0.0F, .nesterov = true},
-                                    {.dampening = 0.5F, .nesterov = true}, {.weight_decay = std::nanf("")}})
+  for (const sgd_options options : {sgd_options{.momentum = 1.0F},
+                                    {.momentum = -0.5F},
+                                    {.momentum = 0.0F, .nesterov = true},
+                                    {.dampening = 0.5F, .nesterov = true},
+                                    {.weight_decay = std::nanf("")}})
     CHECK_THROWS_AS(sgd{options}, cm::config_error);
   CHECK_THROWS_WITH((sgd{{}, {.momentum = cm::dtype::float16}}), ContainsSubstring("float16"));
   sgd bare{{.momentum = 0.0F}};

@@ -94,11 +94,32 @@ TEST_CASE("sleeping threads wake up for the next run, and for the end", "[optimi
   thread_pool workers{3};
   for (int round = 0; round < 5; ++round) {
     let_them_sleep();
-    std::atomic<unsigned> done{0};
-    workers.run(100, [&done](unsigned) { ++done; });
-    CHECK(done.load() == 100);
+    std::atomic<unsigned> arrived{0};
+    workers.run(3, [&arrived](unsigned) {
+      ++arrived;
+      while (arrived.load() < 3) std::this_thread::yield();
+    });
+    CHECK(arrived.load() == 3);
   }
   let_them_sleep();
+}
+
+TEST_CASE("a caller that sleeps until the last part is over wakes up", "[optimizer]")
+{
+  thread_pool workers{2};
+  const auto caller = std::this_thread::get_id();
+  for (int round = 0; round < 5; ++round) {
+    std::atomic<unsigned> arrived{0};
+    std::atomic<bool> is_over{false};
+    workers.run(2, [&](unsigned) {
+      ++arrived;
+      while (arrived.load() < 2) std::this_thread::yield();
+      if (std::this_thread::get_id() == caller) return;
+      let_them_sleep();
+      is_over = true;
+    });
+    CHECK(is_over.load());
+  }
 }
 
 TEST_CASE("more than one thread works where parts wait for each other", "[optimizer]")

@@ -29,16 +29,21 @@ float number_at(const std::vector<std::byte>& bytes, dtype type, std::size_t at)
   std::memcpy(&half, bytes.data() + 2 * at, 2);
   return type == dtype::bfloat16 ? cm::to_float(cm::bf16{half}) : cm::to_float(cm::fp16{half});
 }
-void put_half(std::vector<std::byte>& bytes, std::size_t at, std::uint16_t half) { std::memcpy(bytes.data() + 2 * at, &half, 2); }
+void put_half(std::vector<std::byte>& bytes, std::size_t at, std::uint16_t half)
+{
+  std::memcpy(bytes.data() + 2 * at, &half, 2);
+}
 void put(std::vector<std::byte>& bytes, dtype type, std::size_t at, float value)
 {
   if (type == dtype::float32) return static_cast<void>(std::memcpy(bytes.data() + 4 * at, &value, 4));
-  put_half(bytes, at, type == dtype::bfloat16 ? cm::round_to<cm::bf16>(value).bits : cm::round_to<cm::fp16>(value).bits);
+  put_half(bytes, at,
+           type == dtype::bfloat16 ? cm::round_to<cm::bf16>(value).bits : cm::round_to<cm::fp16>(value).bits);
 }
 void put_stochastic(std::vector<std::byte>& bytes, dtype type, std::size_t at, float value, std::uint16_t random)
 {
-  put_half(bytes, at, type == dtype::bfloat16 ? cm::round_stochastic<cm::bf16>(value, random).bits
-                                              : cm::round_stochastic<cm::fp16>(value, random).bits);
+  put_half(bytes, at,
+           type == dtype::bfloat16 ? cm::round_stochastic<cm::bf16>(value, random).bits
+                                   : cm::round_stochastic<cm::fp16>(value, random).bits);
 }
 
 /// One parameter with all its lists, as plain bytes.
@@ -91,8 +96,8 @@ struct plain_parameter {
 
 /// What update_parameter says of itself, in the plainest way: everything widened, one call of the kernel, all rounded.
 template <class Kernel>
-void update_plainly(plain_parameter<Kernel>& it, const gradient_transform& how, const step_settings& settings, std::uint64_t seed,
-                    bool fresh)
+void update_plainly(plain_parameter<Kernel>& it, const gradient_transform& how, const step_settings& settings,
+                    std::uint64_t seed, bool fresh)
 {
   const bool has_master = it.master() < it.lists.size();
   std::vector<float> gradient(it.size);
@@ -101,14 +106,17 @@ void update_plainly(plain_parameter<Kernel>& it, const gradient_transform& how, 
   for (std::size_t at = 0; at < it.size; ++at) {
     const volatile float scaled = cm::flush(number_at(it.gradients, it.gradient_type, at)) * how.factor;
     gradient[at] = cm::flush(scaled);
-    if (how.limit > 0.0F && !std::isnan(gradient[at])) gradient[at] = std::fmax(-how.limit, std::fmin(how.limit, gradient[at]));
-    parameter[at] = has_master && !fresh ? number_at(it.lists[it.master()], dtype::float32, at) : number_at(it.values, it.value_type, at);
+    if (how.limit > 0.0F && !std::isnan(gradient[at]))
+      gradient[at] = std::fmax(-how.limit, std::fmin(how.limit, gradient[at]));
+    parameter[at] = has_master && !fresh ? number_at(it.lists[it.master()], dtype::float32, at)
+                                         : number_at(it.values, it.value_type, at);
   }
   update_spans spans{parameter, gradient, {}};
   for (std::size_t list = 0; list < it.lists.size(); ++list) {
     if (it.kernel.lists()[list].use == cm::list_use::master) continue;
     wide.emplace_back(it.size);
-    for (std::size_t at = 0; at < it.size; ++at) wide.back()[at] = number_at(it.lists[list], it.kernel.lists()[list].type, at);
+    for (std::size_t at = 0; at < it.size; ++at)
+      wide.back()[at] = number_at(it.lists[list], it.kernel.lists()[list].type, at);
   }
   for (std::size_t list = 0; list < wide.size(); ++list) spans.lists[list] = wide[list];
   it.kernel.update(spans, settings);
@@ -116,12 +124,16 @@ void update_plainly(plain_parameter<Kernel>& it, const gradient_transform& how, 
     const auto random = [&](std::uint32_t stream) { return cm::random_bits({seed, settings.number, 9, stream}, at); };
     for (std::uint32_t list = 0; list < wide.size(); ++list) {
       const dtype type = it.kernel.lists()[list].type;
-      if (type == dtype::float32) put(it.lists[list], type, at, wide[list][at]);
-      else put_stochastic(it.lists[list], type, at, wide[list][at], random(list));
+      if (type == dtype::float32)
+        put(it.lists[list], type, at, wide[list][at]);
+      else
+        put_stochastic(it.lists[list], type, at, wide[list][at], random(list));
     }
     if (has_master) put(it.lists[it.master()], dtype::float32, at, parameter[at]);
-    if (has_master || it.value_type == dtype::float32) put(it.values, it.value_type, at, parameter[at]);
-    else put_stochastic(it.values, it.value_type, at, parameter[at], random(max_lists));
+    if (has_master || it.value_type == dtype::float32)
+      put(it.values, it.value_type, at, parameter[at]);
+    else
+      put_stochastic(it.values, it.value_type, at, parameter[at], random(max_lists));
   }
 }
 
@@ -140,7 +152,8 @@ void equals_its_twin(const Kernel& kernel, dtype value, dtype slope, bool in_pla
     update_parameter(kernel, fused.describe(fresh), how, {0.05F, step}, 77, workers);
     update_plainly(plain, how, {0.05F, step}, 77, fresh);
     REQUIRE(support::same_bits(fused.values, plain.values));
-    for (std::size_t at = 0; at < fused.lists.size(); ++at) REQUIRE(support::same_bits(fused.lists[at], plain.lists[at]));
+    for (std::size_t at = 0; at < fused.lists.size(); ++at)
+      REQUIRE(support::same_bits(fused.lists[at], plain.lists[at]));
   }
 }
 
@@ -208,7 +221,8 @@ TEST_CASE("the bits of an update do not depend on threads", "[optimizer]")
     other.differentiate(1);
     update_parameter(kernel, other.describe(true), {}, {0.05F, 1}, 5, pool);
     REQUIRE(support::same_bits(first.values, other.values));
-    for (std::size_t at = 0; at < first.lists.size(); ++at) REQUIRE(support::same_bits(first.lists[at], other.lists[at]));
+    for (std::size_t at = 0; at < first.lists.size(); ++at)
+      REQUIRE(support::same_bits(first.lists[at], other.lists[at]));
   }
 }
 
@@ -237,7 +251,8 @@ TEST_CASE("without a master, stochastic rounding keeps the mean that rounding to
     put(it.values, dtype::bfloat16, at, 1.0F);
     put(it.gradients, dtype::float32, at, -1.0F);
   }
-  for (std::uint64_t step = 1; step <= 64; ++step) update_parameter(kernel, it.describe(false), {}, {0x1p-12F, step}, 3, alone);
+  for (std::uint64_t step = 1; step <= 64; ++step)
+    update_parameter(kernel, it.describe(false), {}, {0x1p-12F, step}, 3, alone);
   double sum = 0;
   for (std::size_t at = 0; at < it.size; ++at) sum += static_cast<double>(number_at(it.values, dtype::bfloat16, at));
   // 64 steps of 1/32 ulp: two ulps of 2^-7; the deviation of the mean is sqrt(64 * 1/32) / sqrt(4096) = 0.022 ulp
@@ -263,6 +278,12 @@ TEST_CASE("an update refuses bytes that do not fit the kernel", "[optimizer]")
   refused([](parameter_bytes& all) { all.lists[2].type = dtype::bfloat16; }, "master");
   refused([](parameter_bytes& all) { all.value_type = all.gradient_type = dtype::float32; }, "master");
   refused([](parameter_bytes& all) { all.gradient = all.value; }, "overwritten");
-  refused([](parameter_bytes& all) { all.gradient = all.value; all.fresh_master = false; all.lists[2].data = nullptr; }, "overwritten");
+  refused(
+      [](parameter_bytes& all) {
+        all.gradient = all.value;
+        all.fresh_master = false;
+        all.lists[2].data = nullptr;
+      },
+      "overwritten");
   CHECK(support::same_bits(it.values, before));
 }

@@ -38,4 +38,12 @@ concept memory_backend = limits_tiers<Backend> && allocates_tiers<Backend> && co
   { Backend::host_addressable } -> std::convertible_to<bool>;
 };
 
+/// Copies carry bytes. A backend without any says `static constexpr bool has_bytes = false`: then nothing may be computed.
+template <class Backend>
+[[nodiscard]] consteval bool has_bytes() noexcept
+{
+  if constexpr (requires { Backend::has_bytes; }) return Backend::has_bytes;
+  else return true;
+}
+
 }  // namespace chunkmem::inline v0

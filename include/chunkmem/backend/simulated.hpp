@@ -35,6 +35,7 @@ struct simulated_options {
 class simulated {
  public:
   static constexpr bool host_addressable = false;
+  static constexpr bool has_bytes = false;
 
   /// @throws config_error   a rate in the cost table is not above zero
   explicit simulated(const simulated_options& options)

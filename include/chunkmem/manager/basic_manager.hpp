@@ -82,9 +82,10 @@ class basic_manager
   {
     (void)slot_in(wanted, list);
     expects(engine_.tensors().type_in(wanted.id, list) == dtype_of<Element>, "a list was acquired with an element type that is not its own");
-    return acquire_in<Element>(wanted, list, how, place);
+    if (list != value_list || !writes(how)) return acquire_in<Element>(wanted, list, how, place);
+    return acquire(tensor<Element>{wanted}, how, place);
   }
-  /// The same as bytes of any element type. For optimizers, which also write weights through it, and for checkpoints.
+  /// The same as bytes of any element type. For optimizers: a weight that is written through it is taken to be its master's.
   [[nodiscard]] pin_type<std::uint8_t> acquire_bytes(tensor_handle wanted, list_id list, access how, at place)
   {
     return acquire_in<std::uint8_t>(wanted, list, how, place);
@@ -253,6 +254,7 @@ class basic_manager
     const entry_kind kind = kind_of(how, place);
     return {link_, [&] {
               if (list == value_list && how == access::write) return engine_.acquire_over_gradient(slot, kind);
+              if (list == gradient_list && writes(how)) return this->rewrite_gradient(slot_of(wanted), kind);
               return place == at::host ? engine_.acquire_on_host(slot, kind) : engine_.acquire(slot, kind, agent::host);
             }};
   }
@@ -271,16 +273,9 @@ class basic_manager
   template <element Element>
   gradient_pin<Element, engine_type> open_gradient(std::uint32_t value_slot, agent who)
   {
-    const std::uint32_t slot = engine_.tensors().gradient_of(value_slot);
-    const bool first = this->state_in(slot) == tensor_state::free;
+    const bool first = this->state_in(engine_.tensors().gradient_of(value_slot)) == tensor_state::free;
     const entry_kind kind = kind_of(first ? access::write : access::read_write, at::device);
-    const auto take = [&] {
-      const grant result = engine_.acquire(slot, kind, who);
-      if (first && this->takes_place(value_slot)) engine_.spend(value_slot);
-      ledger_.note_opened();
-      return result;
-    };
-    return {pin_type<Element>{link_, take}, first ? 0.0F : 1.0F};
+    return {pin_type<Element>{link_, [&] { return this->write_gradient(value_slot, kind, who); }}, first ? 0.0F : 1.0F};
   }
 
   template <class Pin>

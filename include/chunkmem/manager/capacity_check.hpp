@@ -14,8 +14,9 @@
 namespace chunkmem::inline v0 {
 
 /// What the declarations alone say. @pre sealed
-template <class Core>
-[[nodiscard]] memory_requirement requirement_of(const Core& core)
+/// @param visits   `visits(slot)`: it works on the device, so that its chunk must fit there
+template <class Core, class Visits>
+[[nodiscard]] memory_requirement requirement_of(const Core& core, Visits visits)
 {
   memory_requirement need;
   for (std::size_t part = 0; part < role_count; ++part)
@@ -25,11 +26,12 @@ template <class Core>
     if (core.places().is_lent(at)) need.by_role[role::gradient] -= bytes{slots[core.tensors().gradient_of(at)].size};
   std::vector<std::uint8_t> counted(core.tensors().frames_of_chunk().size(), 0);
   std::uint32_t largest = 0;
-  for (const slot& it : slots) {  // chunks of gradients that lie in their weights hold nothing
-    if (it.chunk == slot::nowhere || std::exchange(counted[it.chunk], std::uint8_t{1}) != 0) continue;
-    const std::uint32_t frames = core.tensors().frames_of_chunk()[it.chunk];
-    need.chunks += frames * core.options().chunk_bytes;
-    largest = std::max(largest, frames);
+  for (std::uint32_t at = 0; at < slots.size(); ++at) {  // chunks of gradients that lie in their weights hold nothing
+    const std::uint32_t chunk = slots[at].chunk;
+    if (chunk == slot::nowhere) continue;
+    const std::uint32_t frames = core.tensors().frames_of_chunk()[chunk];
+    if (visits(at)) largest = std::max(largest, frames);
+    if (std::exchange(counted[chunk], std::uint8_t{1}) == 0) need.chunks += frames * core.options().chunk_bytes;
   }
   need.everything = need.chunks;
   need.smallest_device = largest * core.options().chunk_bytes;

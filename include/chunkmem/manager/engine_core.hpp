@@ -42,6 +42,7 @@ class engine_core {
   [[nodiscard]] const gradient_places& places() const noexcept { return places_; }
   [[nodiscard]] std::uint64_t size_of_slot(std::uint32_t at) const noexcept { return registry_.slots()[at].size; }
   static constexpr bool host_addressable = Backend::host_addressable;
+  static constexpr bool has_bytes = chunkmem::has_bytes<Backend>();
   static constexpr std::uint64_t most_frames = UINT32_MAX / 2;
 
   /// Whole frames of a tier, as many as could ever be used; the rest of the arena serves leases.
@@ -124,6 +125,8 @@ class engine_core {
   void exchange_lists(list_id left, list_id right)
   {
     ensure_arenas();
+    expects(!registry_.has_masters() || (left != value_list && right != value_list),
+            "weights with masters were to be exchanged with another list: the next update would undo it");
     places_.refuse_exchange(registry_, left, right);
     registry_.exchange(left, right, [this](std::uint32_t a, std::uint32_t b) { residency_.exchange_live(a, b); });
     places_.follow_values(registry_);

@@ -42,10 +42,13 @@ class gradient_places {
     pending_ = true;
   }
 
-  /// A weight was wanted after its gradient had taken its bytes: from the next iteration on they lie apart.
-  void keep_apart(std::uint32_t value_slot) noexcept
+  /// In this iteration the gradient took the bytes of the value. @param serial   of the iteration
+  void note_spent(std::uint32_t value_slot, std::uint32_t serial) noexcept { weights_[value_slot].spent_in = serial; }
+  /// A weight was wanted after its gradient had taken its bytes: from the next iteration on they lie apart. Not where the
+  /// gradient was left over by an earlier iteration, which is a mistake and says nothing of the loop.
+  void keep_apart(std::uint32_t value_slot, std::uint32_t serial) noexcept
   {
-    if (!is_lent(value_slot)) return;
+    if (!is_lent(value_slot) || weights_[value_slot].spent_in != serial) return;
     weights_[value_slot].apart = true;
     pending_ = true;
   }
@@ -104,6 +107,7 @@ class gradient_places {
     bool apart = false; // it can never share: 32 bits, no master, or a value that was read too late
     bool lent = false;
     bool spent = false;            // its gradient came and its update did not yet
+    std::uint32_t spent_in = 0;    // the last iteration in which it was
     std::uint32_t held_until = 0;  // moment at which its last pin was released
 
     void begin() noexcept
@@ -119,6 +123,7 @@ class gradient_places {
     }
     void see_gradient(const access_entry& entry, std::uint32_t now) noexcept
     {
+      if (entry.kind == entry_kind::drop) spent = false;  // dropped without an update: the weight was made again
       if (!is_access(entry.kind) || !writes(access_of(entry.kind))) return;
       if (!spent && held_until > now) apart = true;
       seen = spent = true;

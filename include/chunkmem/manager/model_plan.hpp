@@ -98,7 +98,7 @@ class model_plan {
   {
     if (gradient_.takes_slot()) prepare_for_gradients_in_place();
     engine_.tensors().template seal<Layout>(engine_.options().chunk_bytes);
-    const memory_requirement need = requirement_of<core_type>(engine_);
+    const memory_requirement need = requirement();
     refuse_below(engine_, tier::device, need.smallest_device, "the largest tensor of this model");
     ledger_.reset(engine_.tensors().parameters());
     return need;
@@ -113,7 +113,7 @@ class model_plan {
   {
     seal();
     run_without_bytes(std::forward<Step>(step));
-    memory_requirement need = requirement_of<core_type>(engine_);
+    memory_requirement need = requirement();
     measure_need<Eviction, Transfer, core_type>(engine_, eviction_, need);
     refuse_below(engine_, tier::device, need.smallest_device, "this step");
     refuse_below(engine_, tier::host, need.smallest_host, "this step");
@@ -187,6 +187,16 @@ class model_plan {
     engine_.places().learn(log.record(), engine_.tensors());
     engine_.settle_gradients();
     log.record().finish(engine_.tensors().chunk_of_slot(), static_cast<std::uint32_t>(engine_.tensors().frames_of_chunk().size()));
+  }
+
+  [[nodiscard]] memory_requirement requirement() const
+  {
+    const registry& tensors = engine_.tensors();
+    return requirement_of<core_type>(engine_, [&](std::uint32_t slot) {
+      if (!tensors.is_state(slot)) return true;
+      const bytes value{tensors.slots()[slot % tensors.parameters()].size};
+      return placement_.home_of(role::optimizer_state, value) == tier::device;
+    });
   }
 
   /// A policy that could do nothing is refused: a knob without effect would be a surprise.

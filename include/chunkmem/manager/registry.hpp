@@ -120,6 +120,12 @@ class registry {
     const std::uint32_t at = index_of(masters_) * parameters_ + value_slot;
     return slots_[at].chunk == slot::nowhere ? slot::nowhere : at;
   }
+  /// In a list of an optimizer.
+  [[nodiscard]] bool is_state(std::uint32_t slot) const noexcept { return slot >= 2 * parameters_ && slot < lists() * parameters_; }
+  [[nodiscard]] bool is_master(std::uint32_t slot) const noexcept
+  {
+    return has_masters() && is_state(slot) && slot / parameters_ == index_of(masters_);
+  }
   [[nodiscard]] std::uint32_t parameters() const noexcept { return parameters_; }
   /// Of a parameter, by its value's slot.
   [[nodiscard]] dtype value_type(std::uint32_t value_slot) const noexcept { return tensors_[of_parameter_[value_slot]].type; }

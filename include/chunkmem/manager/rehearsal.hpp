@@ -111,7 +111,8 @@ class rehearsal {
     log_.clear();
     try {
       for (std::uint32_t slot = 0; slot < filled_.size(); ++slot)
-        if (filled_[slot] != 0) fill(slot, as_filled);
+        if (filled_[slot] != 0 && !core_.tensors().is_master(slot)) fill(slot, as_filled);
+      for (std::uint32_t value = 0; value < core_.tensors().parameters(); ++value) make_master(value);
       if (as_filled && !core_.device_holds_all(state_)) state_.evict_all(log_);  // a recording starts so
     } catch (const out_of_memory&) {
       return false;
@@ -119,12 +120,26 @@ class rehearsal {
     return replay_.settles(record_, core_.tensors().chunk_of_slot(), state_, log_, profiled, Transfer::plans);
   }
 
-  void fill(std::uint32_t slot, bool as_filled)
+  void fill(std::uint32_t slot, bool as_filled) { hold(slot, kind_of(access::write, as_filled ? at::device : at::host), [] {}); }
+
+  /// As the manager does before the first iteration, where the step has its masters.
+  void make_master(std::uint32_t value)
+  {
+    const std::uint32_t master = core_.tensors().master_of(value);
+    if (master == slot::nowhere || filled_[master] == 0) return;
+    const auto& entries = record_.entries();
+    const auto used = std::find_if(entries.begin(), entries.end(), [&](const access_entry& it) { return it.slot == master; });
+    const at place = used == entries.end() ? at::host : place_of(used->kind);
+    hold(value, kind_of(access::read, place), [&] { hold(master, kind_of(access::write, place), [] {}); });
+  }
+
+  template <class Inside>
+  void hold(std::uint32_t slot, entry_kind kind, Inside inside)
   {
     const std::uint32_t chunk = core_.tensors().chunk_of_slot()[slot];
-    const entry_kind kind = as_filled ? entry_kind::write : entry_kind::write_on_host;
     state_.acquire(slot, chunk, kind, access_record::never, moment{0}, log_);
-    as_filled ? state_.unpin_device(chunk) : state_.unpin_host(chunk, true);
+    inside();
+    place_of(kind) == at::host ? state_.unpin_host(chunk, writes(access_of(kind))) : state_.unpin_device(chunk);
   }
 
   const Core& core_;

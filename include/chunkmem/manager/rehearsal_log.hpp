@@ -11,7 +11,7 @@ namespace chunkmem::inline v0 {
 
 /// Writes down a step that is run without bytes, and puts everything back afterwards.
 ///
-/// A tensor that is read before it was written is taken to be filled already. Mistakes that the rules know are found
+/// Weights, frozen ones among them, their masters, and what is read before it was written are taken to be filled already. Mistakes that the rules know are found
 /// here as in a real step.
 template <tensor_rules Rules>
 class rehearsal_log {
@@ -24,6 +24,7 @@ class rehearsal_log {
     before_ = tensors.slots();
     filled_.assign(before_.size(), 0);
     for (std::size_t at = 0; at < before_.size(); ++at) filled_[at] = before_[at].state != tensor_state::free;
+    assume_filled(tensors);
     record_.clear();
   }
 
@@ -82,6 +83,17 @@ class rehearsal_log {
   }
 
  private:
+  void assume_filled(const registry& tensors)
+  {
+    for (std::uint32_t id = 0; id < tensors.tensors(); ++id) {
+      const role part = tensors.info(tensor_id{id}).part;
+      if (part != role::parameter && part != role::frozen) continue;
+      const std::uint32_t value = tensors.value_slot(tensor_id{id});
+      filled_[value] = 1;
+      if (const std::uint32_t master = tensors.master_of(value); master != slot::nowhere) filled_[master] = 1;
+    }
+  }
+
   void apply(slot& it, std::uint32_t index, tensor_event event)
   {
     if (state_machine<Rules>::is_legal(it.state, event)) {

@@ -75,6 +75,25 @@ class weight_keeper : public Plan {
             "a gradient in place of a weight without a master yet: fill weights before their first iteration");
   }
 
+  /// A pin on the gradient of this weight, which may take the weight's bytes. @pre expect_place
+  [[nodiscard]] grant write_gradient(std::uint32_t value_slot, entry_kind kind, agent who)
+  {
+    const std::uint32_t slot = engine_.tensors().gradient_of(value_slot);
+    const bool first = state_in(slot) == tensor_state::free;
+    const grant result = place_of(kind) == at::host ? engine_.acquire_on_host(slot, kind) : engine_.acquire(slot, kind, who);
+    if (first && takes_place(value_slot)) engine_.spend(value_slot);
+    ledger_.note_opened();
+    return result;
+  }
+  /// A gradient is changed between backward and step: norms that were taken are not its norms any more.
+  [[nodiscard]] grant rewrite_gradient(std::uint32_t value_slot, entry_kind kind)
+  {
+    if (state_in(engine_.tensors().gradient_of(value_slot)) == tensor_state::free) expect_place(value_slot, 0);
+    const grant result = write_gradient(value_slot, kind, agent::host);
+    ledger_.forget(value_slot);
+    return result;
+  }
+
   /// After its gradient is gone: a weight that the gradient had overwritten is made again from its master.
   /// @throws out_of_memory, device_error   the weight stays unreadable; call again
   void restore_weight(std::uint32_t value_slot)
@@ -93,6 +112,8 @@ class weight_keeper : public Plan {
   {
     const std::uint32_t master = engine_.tensors().master_of(value_slot);
     if (master == slot::nowhere || state_in(master) != tensor_state::free || state_in(value_slot) == tensor_state::free) return;
+    expects(engine_.tensors().slots()[value_slot].pins == 0,
+            "a weight is pinned while its master is made: release pins of weights that were written before the iteration");
     const at place = update_place(value_slot);
     if (value_type(value_slot) == dtype::bfloat16) copy_widened(take<bf16>(value_slot, access::read, place), master, place);
     else copy_widened(take<fp16>(value_slot, access::read, place), master, place);
@@ -102,6 +123,7 @@ class weight_keeper : public Plan {
   void copy_widened(const held_by<Element>& weight, std::uint32_t master_slot, at place)
   {
     const auto master = take<float>(master_slot, access::write, place);
+    if constexpr (!engine_type::has_bytes) return;
     const std::span<const Element> from = weight.span();
     const std::span<float> to = master.span();
     for (std::size_t at = 0; at < to.size(); ++at) to[at] = to_float(from[at]);
@@ -109,6 +131,7 @@ class weight_keeper : public Plan {
   template <element Element>
   static void copy_rounded(const held_by<float>& master, const held_by<Element>& weight)
   {
+    if constexpr (!engine_type::has_bytes) return;
     const std::span<const float> from = master.span();
     const std::span<Element> to = weight.span();
     for (std::size_t at = 0; at < to.size(); ++at) to[at] = round_to<Element>(from[at]);

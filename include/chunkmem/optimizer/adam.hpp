@@ -5,6 +5,7 @@
 #include <chunkmem/optimizer/group_options.hpp>
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
 
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -18,12 +19,12 @@ namespace optimizer {
 
 /// Settings of Adam and AdamW.
 struct adam_options {
-  float beta1 = 0.9F;    ///< in [0, 1)
-  float beta2 = 0.999F;  ///< in [0, 1)
-  float epsilon = 1e-8F;      ///< a normal number above 0
+  float beta1 = 0.9F;     ///< in [0, 1)
+  float beta2 = 0.999F;   ///< in [0, 1)
+  float epsilon = 1e-8F;  ///< a normal number above 0
   float weight_decay = 0.0F;
-  bool decoupled = true;      ///< from the gradient (AdamW); false: added to the gradient (L2)
-  float rate_factor = 1.0F;   ///< multiplies the learning rate, for groups
+  bool decoupled = true;     ///< the decay is taken off the parameter (AdamW); false: it is added to the gradient (L2)
+  float rate_factor = 1.0F;  ///< multiplies the learning rate, for groups
 };
 
 /// How Adam keeps its states. What is not float32 is rounded stochastically, so that small changes are not lost.
@@ -55,7 +56,8 @@ struct adam_factors {
     scale = 1.0F / std::sqrt(static_cast<float>(1.0 - power(static_cast<double>(beta2), settings.number)));
     if (options.decoupled) keep = std::fma(-scaled, options.weight_decay, 1.0F);
     if (!options.decoupled) decay = options.weight_decay;
-    least = static_cast<float>(std::sqrt(static_cast<double>(std::numeric_limits<float>::min()) / static_cast<double>(rest2)));
+    least = static_cast<float>(
+        std::sqrt(static_cast<double>(std::numeric_limits<float>::min()) / static_cast<double>(rest2)));
   }
 
   float beta1, rest1, beta2, rest2, epsilon;
@@ -78,7 +80,8 @@ struct adam_work : adam_factors {
       const std::size_t at = first + step;
       const float slope = Coupled ? std::fma(decay, parameter[at], gradient[at]) : gradient[at];
       momentum[at] = settled(std::fma(beta1, momentum[at], rest1 * slope));
-      const std::uint32_t squared = chunkmem::detail::choose(std::fabs(slope) < least, 0U, std::bit_cast<std::uint32_t>(slope));
+      const std::uint32_t squared =
+          chunkmem::detail::choose(std::fabs(slope) < least, 0U, std::bit_cast<std::uint32_t>(slope));
       const float square = std::bit_cast<float>(squared) * std::bit_cast<float>(squared);
       variances[step] = settled(std::fma(beta2, variance[at], rest2 * square));
       variance[at] = variances[step];
@@ -86,8 +89,8 @@ struct adam_work : adam_factors {
   }
 
   template <std::size_t Count>
-  [[gnu::always_inline]] void after(std::size_t first, const float* roots, float* parameter, const float* momentum, const float*,
-                                    const float*) const noexcept
+  [[gnu::always_inline]] void after(std::size_t first, const float* roots, float* parameter, const float* momentum,
+                                    const float*, const float*) const noexcept
   {
     for (std::size_t step = 0; step < Count; ++step) {
       const std::size_t at = first + step;
@@ -110,8 +113,8 @@ struct prepared_adam {
   template <class Work>
   void run(const Work& work, const update_spans& spans) const noexcept
   {
-    for_elements(set, work, spans.parameter.size(), spans.parameter.data(), spans.lists[0].data(), spans.lists[1].data(),
-                 spans.gradient.data());
+    for_elements(set, work, spans.parameter.size(), spans.parameter.data(), spans.lists[0].data(),
+                 spans.lists[1].data(), spans.gradient.data());
   }
 
   adam_factors factors;
@@ -123,8 +126,8 @@ struct prepared_adam {
 
 /// Adam, with the weight decay of AdamW or with L2: two lists beside each parameter, and a master where it has 16 bits.
 ///
-/// Every product that feeds a sum is an explicit fused multiply-add, quotients and roots are the correctly rounded ones,
-/// what is stored has no denormals: no compiler flag and no instruction set changes the bits.
+/// Every product that feeds a sum is an explicit fused multiply-add, quotients and roots are the correctly rounded
+/// ones, what is stored has no denormals: no compiler flag and no instruction set changes the bits.
 /// Source: Kingma and Ba 2014 (arXiv 1412.6980); Loshchilov and Hutter 2017 (arXiv 1711.05101).
 /// Cost: one pass; 28 B of memory traffic for each element in float32, and for a 16-bit one with float32 states.
 class adam {
@@ -136,7 +139,8 @@ class adam {
       : options_{checked(options)}, storage_{storage}
   {
     if (storage.moments != dtype::float32 && storage.moments != dtype::bfloat16)
-      throw config_error{error_text{} << "chunkmem: moments of Adam in " << name_of(storage.moments) << " (choose float32 or bfloat16)"};
+      throw config_error{error_text{} << "chunkmem: moments of Adam in " << name_of(storage.moments)
+                                      << " (choose float32 or bfloat16)"};
     if (!is_available(storage.instructions))
       throw config_error{error_text{} << "chunkmem: this processor does not run " << name_of(storage.instructions)
                                       << " (leave the instruction set to best_instruction_set())"};
@@ -153,7 +157,8 @@ class adam {
   [[nodiscard]] std::span<const list_spec> lists() const noexcept
   {
     static constexpr list_spec full[] = {{"adam/momentum"}, {"adam/variance"}, master_list};
-    static constexpr list_spec half[] = {{"adam/momentum", dtype::bfloat16}, {"adam/variance", dtype::bfloat16}, master_list};
+    static constexpr list_spec half[] = {
+        {"adam/momentum", dtype::bfloat16}, {"adam/variance", dtype::bfloat16}, master_list};
     const std::span<const list_spec> all = storage_.moments == dtype::float32 ? full : half;
     return all.first(storage_.masters ? 3 : 2);
   }
@@ -165,7 +170,8 @@ class adam {
   [[nodiscard]] detail::prepared_adam prepared(const step_settings& settings) const noexcept
   {
     const adam_options& options = options_.of(settings.group);
-    return {detail::adam_factors{options, settings}, !options.decoupled && options.weight_decay != 0.0F, storage_.instructions};
+    return {detail::adam_factors{options, settings}, !options.decoupled && options.weight_decay != 0.0F,
+            storage_.instructions};
   }
 
   /// @pre the spans do not overlap

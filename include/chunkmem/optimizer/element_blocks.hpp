@@ -17,8 +17,8 @@ namespace detail {
 /// Elements of one turn of a loop: a constant, so that compilers at -O2 make vector code of it.
 inline constexpr std::size_t elements_per_block = 128;
 
-/// What is stored: denormals as zero of the same sign, and one NaN for all, since which of two NaNs an instruction passes
-/// on depends on the order in which a compiler gave it its operands.
+/// What is stored: denormals as zero of the same sign, and one NaN for all, since which of two NaNs an instruction
+/// passes on depends on the order in which a compiler gave it its operands.
 [[nodiscard, gnu::always_inline]] constexpr float settled(float value) noexcept
 {
   using chunkmem::detail::choose;
@@ -29,13 +29,13 @@ inline constexpr std::size_t elements_per_block = 128;
 }
 
 /// Work on elements of streams, at equal indices. `run<Count>(first, streams...)` does that many elements and is always
-/// inlined. Work that needs square roots has `before<Count>(first, values, streams...)`, which leaves their radicands in
-/// `values`, and `after<Count>(first, roots, streams...)` instead: compilers make no vector code of `std::sqrt`, since it
-/// may set errno.
+/// inlined. Work that needs square roots has `before<Count>(first, values, streams...)`, which leaves their radicands
+/// in `values`, and `after<Count>(first, roots, streams...)` instead: compilers make no vector code of `std::sqrt`,
+/// since it may set errno.
 template <class Work>
 inline constexpr bool needs_roots = requires { Work::needs_roots; };
 
-/// One block, with the given roots taken in between.
+/// One block, compiled as the caller is, with plain square roots.
 template <std::size_t Count, class Work, class... Elements>
 [[gnu::always_inline]] inline void scalar_block(const Work& work, std::size_t first, Elements*... streams) noexcept
 {
@@ -77,8 +77,8 @@ void run_baseline(const Work& work, std::size_t count, Elements* __restrict... s
   }
 }
 
-// The same text twice: a function called from one for a larger set must not be compiled for a larger one than its own, so
-// the square roots cannot be passed in. Restrict on the parameters here is what spares the loops a check for overlaps.
+// The same text twice: what takes the roots is compiled for a set, and must not be inlined into a template that is not.
+// `__restrict` on these parameters is what spares the loops a check for overlaps.
 template <class Work, class... Elements>
 [[gnu::target("avx2,fma")]] void run_avx2(const Work& work, std::size_t count, Elements* __restrict... streams) noexcept
 {
@@ -98,7 +98,7 @@ template <class Work, class... Elements>
 
 template <class Work, class... Elements>
 [[gnu::target("avx2,fma,avx512f,avx512bw,avx512vl,avx512dq")]] void run_avx512(const Work& work, std::size_t count,
-                                                                                    Elements* __restrict... streams) noexcept
+                                                                               Elements* __restrict... streams) noexcept
 {
   alignas(64) float values[elements_per_block] = {};
   const std::size_t whole = count - count % elements_per_block;
@@ -118,8 +118,8 @@ template <class Work, class... Elements>
 
 /// Does `work` on `count` elements of streams that do not overlap, compiled for `set`.
 ///
-/// The arithmetic of `work` is one text for all sets: fused multiply-adds are explicit, no product feeds a sum otherwise,
-/// roots and quotients are the correctly rounded ones. So every set gives the same bits.
+/// The arithmetic of `work` is one text for all sets: fused multiply-adds are explicit, no product feeds a sum
+/// otherwise, roots and quotients are the correctly rounded ones. So every set gives the same bits.
 /// @pre is_available(set)
 template <class Work, class... Elements>
 void for_elements(instruction_set set, const Work& work, std::size_t count, Elements*... streams) noexcept

@@ -40,7 +40,10 @@ inline constexpr std::size_t instruction_set_count = 3;
 }
 
 /// Sets grow: a processor that runs one runs those before it.
-[[nodiscard]] inline bool is_available(instruction_set set) noexcept { return set <= best_instruction_set(); }
+[[nodiscard]] inline bool is_available(instruction_set set) noexcept
+{
+  return set <= best_instruction_set();
+}
 
 }  // namespace optimizer
 

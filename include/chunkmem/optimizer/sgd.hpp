@@ -16,11 +16,11 @@ namespace optimizer {
 
 /// Settings of stochastic gradient descent.
 struct sgd_options {
-  float momentum = 0.9F;     ///< in [0, 1); where it is 0 from the start, no list is kept
-  float weight_decay = 0.0F; ///< added to the gradient (L2)
-  float dampening = 0.0F;    ///< of the gradient on its way into the momentum, also in the first step
-  bool nesterov = false;     ///< looks ahead along the momentum; without dampening
-  float rate_factor = 1.0F;  ///< multiplies the learning rate, for groups
+  float momentum = 0.9F;      ///< in [0, 1); where it is 0 from the start, no list is kept
+  float weight_decay = 0.0F;  ///< added to the gradient (L2)
+  float dampening = 0.0F;     ///< of the gradient on its way into the momentum, also in the first step
+  bool nesterov = false;      ///< looks ahead along the momentum; without dampening
+  float rate_factor = 1.0F;   ///< multiplies the learning rate, for groups
 };
 
 /// How SGD keeps its states. What is not float32 is rounded stochastically, so that small changes are not lost.
@@ -63,7 +63,8 @@ struct plain_sgd_work : sgd_factors {
 template <bool Nesterov>
 struct momentum_sgd_work : sgd_factors {
   template <std::size_t Count>
-  [[gnu::always_inline]] void run(std::size_t first, float* parameter, float* velocity, const float* gradient) const noexcept
+  [[gnu::always_inline]] void run(std::size_t first, float* parameter, float* velocity,
+                                  const float* gradient) const noexcept
   {
     for (std::size_t step = 0; step < Count; ++step) {
       const std::size_t at = first + step;
@@ -82,28 +83,30 @@ struct momentum_sgd_work : sgd_factors {
 /// momentum, and a master where the parameter has 16 bits.
 ///
 /// The momentum is the plain sum of gradients, the learning rate comes after it. The same rules for bits as `adam`.
-/// Source: Sutskever et al. 2013 (ICML). Cost: one pass; 20 B of memory traffic for each element in float32, 12 B without
-/// momentum.
+/// Source: Sutskever et al. 2013 (ICML). Cost: one pass; 20 B of memory traffic for each element in float32, 12 B
+/// without momentum.
 class sgd {
  public:
   static constexpr std::string_view name = "sgd";
 
   /// @throws config_error   an option is out of its range, or this processor lacks the instructions
-  explicit sgd(const sgd_options& options = {}, const sgd_storage& storage = {}) : options_{checked(options)}, storage_{storage}
+  explicit sgd(const sgd_options& options = {}, const sgd_storage& storage = {})
+      : options_{checked(options)}, storage_{storage}
   {
     if (storage.momentum != dtype::float32 && storage.momentum != dtype::bfloat16)
-      throw config_error{error_text{} << "chunkmem: momentum of SGD in " << name_of(storage.momentum) << " (choose float32 or bfloat16)"};
+      throw config_error{error_text{} << "chunkmem: momentum of SGD in " << name_of(storage.momentum)
+                                      << " (choose float32 or bfloat16)"};
     if (!is_available(storage.instructions))
       throw config_error{error_text{} << "chunkmem: this processor does not run " << name_of(storage.instructions)
                                       << " (leave the instruction set to best_instruction_set())"};
   }
 
   /// Other options for the parameters of one group. May allocate: for the time before training.
-  /// @throws config_error   an option is out of its range, or it wants a momentum that nothing was kept for; nothing changed
+  /// @throws config_error   an option is out of its range, or wants a momentum that no list was kept for; nothing was changed
   sgd& group(group_id which, const sgd_options& options)
   {
     if (!has_momentum() && options.momentum > 0.0F)
-      throw config_error{"a group of SGD with momentum beside options without (give the kernel itself a momentum, and 0 to the other groups)"};
+      throw config_error{"a group of SGD with momentum beside a kernel without (give the momentum to the kernel itself)"};
     options_.set(which, checked(options));
     return *this;
   }
@@ -143,11 +146,12 @@ class sgd {
 
   static const sgd_options& checked(const sgd_options& it)
   {
-    if (!(it.momentum >= 0.0F && it.momentum < 1.0F)) throw config_error{"momentum of SGD is not in [0, 1) (the usual one is 0.9)"};
+    if (!(it.momentum >= 0.0F && it.momentum < 1.0F))
+      throw config_error{"momentum of SGD is not in [0, 1) (the usual one is 0.9)"};
     if (!std::isfinite(it.weight_decay) || !std::isfinite(it.dampening) || !std::isfinite(it.rate_factor))
       throw config_error{"an option of SGD is not finite (0, and 1 for the rate factor, are neutral)"};
     if (it.nesterov && (it.dampening != 0.0F || it.momentum == 0.0F))
-      throw config_error{"Nesterov's form of SGD wants a momentum and no dampening (set dampening to 0, momentum to 0.9)"};
+      throw config_error{"Nesterov's form of SGD wants a momentum and no dampening (such as 0.9 and 0)"};
     return it;
   }
 

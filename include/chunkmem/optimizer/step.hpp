@@ -82,25 +82,25 @@ class step_run {
     });
   }
 
-  /// Looks at all gradients, once for each step: go or skip, and by what they are multiplied.
+  /// Once for each step, however often it is tried: go or skip, and by what gradients are multiplied.
   void decide()
   {
     step_progress& progress = kernel_.progress;
     const float_environment standard;
     const double scale = options_.loss_scale != nullptr ? static_cast<double>(options_.loss_scale->scale()) : 1.0;
-    progress.factor = static_cast<float>(1.0 / scale);
-    progress.norm = 0.0;
-    progress.decision = step_decision::update;
-    progress.gradients = manager_.gradients_opened();
-    if (!options_.skip_nonfinite && options_.loss_scale == nullptr && options_.clip.norm <= 0.0F) return;
+    const bool may_skip = options_.skip_nonfinite || options_.loss_scale != nullptr;
     gradient_measure all;
-    for_each_unfinished([&](tensor_handle it, const tensor_info& info) {
-      if (manager_.has_gradient(it)) all.add(measure(it, info));
-    });
-    if (!all.finite && (options_.skip_nonfinite || options_.loss_scale != nullptr)) progress.decision = step_decision::skip;
+    if (may_skip || options_.clip.norm > 0.0F) {
+      for_each_unfinished([&](tensor_handle it, const tensor_info& info) {
+        if (manager_.has_gradient(it)) all.add(measure(it, info));
+      });
+    }
     progress.norm = norm_of(all, options_.clip.order) / scale;
-    if (all.finite && options_.clip.norm > 0.0F)
-      progress.factor = static_cast<float>(static_cast<double>(clip_factor(progress.norm, options_.clip.norm)) / scale);
+    const bool clips = all.finite && options_.clip.norm > 0.0F;
+    const double factor = clips ? static_cast<double>(clip_factor(progress.norm, options_.clip.norm)) : 1.0;
+    progress.factor = static_cast<float>(factor / scale);
+    progress.gradients = manager_.gradients_opened();
+    progress.decision = may_skip && !all.finite ? step_decision::skip : step_decision::update;
   }
 
   /// Pins all that belongs to one parameter, updates it, and gives its gradient's bytes back.
@@ -124,8 +124,9 @@ class step_run {
       const auto value = manager_.acquire_bytes(parameter, value_list, how, place);
       if (!manager_.rehearsing()) {
         describe(all, parameter, info, gradient, value);
-        update_parameter(kernel_, all, gradient_transform{kernel_.progress.factor, options_.clip.value}, settings_of(info),
-                         options_.seed, workers_);
+        const gradient_transform transform{kernel_.progress.factor, options_.clip.value};
+        if constexpr (Manager::engine_type::has_bytes)
+          update_parameter(kernel_, all, transform, settings_of(info), options_.seed, workers_);
         ++kernel_.progress.reached;
         kernel_.progress.undropped = 1;
       }
@@ -155,7 +156,7 @@ class step_run {
     if (const gradient_measure* known = manager_.measure_of(parameter); known != nullptr) return *known;
     const at place = manager_.place_of_update(bytes{info.extents.elements()} * size_of(info.type));
     const auto gradient = manager_.acquire_bytes(parameter, gradient_list, access::read, place);
-    if (manager_.rehearsing()) return {};
+    if (manager_.rehearsing() || !Manager::engine_type::has_bytes) return {};
     return measure_parameter(reinterpret_cast<const std::byte*>(gradient.data()), info.gradient, info.extents.elements(), workers_);
   }
 
@@ -185,7 +186,7 @@ class step_run {
 ///
 /// Runs where the placement keeps the optimizer's states, one parameter at a time in the order of declaration, in one pass
 /// over its bytes: unscale, clip, update, round. A parameter without a gradient in this step keeps its value and its
-/// states. Gradients whose norms gradient_done did not take are read once more before, where a norm is needed.
+/// states; the step counts all the same. Gradients whose norms gradient_done did not take are read once more before, where a norm is needed.
 /// A skipped step drops the gradients, tells the loss scale, and changes nothing else: weights whose bytes their gradients
 /// had are made again from their masters.
 /// Guarantee: safe to take again. Where it throws, some parameters have the update and the others their gradients; the
@@ -201,9 +202,10 @@ step_outcome step(Manager& owner, Kernel& kernel, const step_options& options = 
 {
   step_progress& progress = kernel.progress;
   detail::step_run<Manager, Kernel, Executor> run{owner, kernel, options, workers};
-  expects(!owner.rehearsing() || progress.reached == 0, "a rehearsal while an optimizer step is half done: take the step first");
+  expects(!owner.rehearsing() || progress.decision == step_decision::open,
+          "a rehearsal while an optimizer step is half done: take the step first");
   run.finish_last();
-  if (progress.reached == 0 || progress.gradients != owner.gradients_opened()) run.decide();
+  if (progress.decision == step_decision::open || progress.gradients != owner.gradients_opened()) run.decide();
   const bool updates = progress.decision == step_decision::update || owner.rehearsing();
   run.for_each_unfinished([&](tensor_handle parameter, const tensor_info& info) {
     if (updates && owner.has_gradient(parameter)) return run.update(parameter, info);
@@ -212,7 +214,10 @@ step_outcome step(Manager& owner, Kernel& kernel, const step_options& options = 
     ++progress.reached;
   });
   const step_outcome outcome{updates ? step_result::updated : step_result::skipped_nonfinite, progress.norm};
-  if (owner.rehearsing()) return outcome;
+  if (owner.rehearsing()) {
+    progress.decision = step_decision::open;
+    return outcome;
+  }
   if (options.loss_scale != nullptr) updates ? options.loss_scale->updated() : options.loss_scale->skipped();
   const std::uint64_t number = progress.number + (updates ? 1U : 0U);
   progress = {};

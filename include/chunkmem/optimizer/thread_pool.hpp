@@ -97,8 +97,7 @@ class thread_pool {
   {
     job_ = whole;
     unfinished_.store(whole.parts, std::memory_order_relaxed);
-    const std::uint64_t run = (tickets_.load(std::memory_order_relaxed) >> 32U) + 1;
-    tickets_.store(run << 32U | whole.parts, std::memory_order_release);
+    untaken_.store(whole.parts, std::memory_order_release);
     runs_.fetch_add(1, std::memory_order_release);
     runs_.notify_all();
     take_parts();
@@ -109,18 +108,18 @@ class thread_pool {
 
   /// Takes parts of the run that is under way until none is left; there may be none from the first.
   ///
-  /// A ticket is the number of the run and the parts not yet taken. Whoever takes one keeps the run from ending, and so
-  /// the job from changing; whoever comes late finds another number and takes nothing.
+  /// Whoever takes a part keeps the run from ending, and so the job from changing, until he reports it as finished. Who
+  /// comes late takes nothing, or a part of the run that is under way by then.
   void take_parts() noexcept
   {
     const float_environment standard;
     std::uint32_t taken = 0;
-    std::uint64_t ticket = tickets_.load(std::memory_order_acquire);
-    while (static_cast<std::uint32_t>(ticket) != 0) {
-      if (!tickets_.compare_exchange_weak(ticket, ticket - 1, std::memory_order_acquire)) continue;
-      job_.call(job_.context, job_.parts - static_cast<std::uint32_t>(ticket));
+    std::uint32_t left = untaken_.load(std::memory_order_acquire);
+    while (left != 0) {
+      if (!untaken_.compare_exchange_weak(left, left - 1, std::memory_order_acquire)) continue;
+      job_.call(job_.context, job_.parts - left);
       ++taken;
-      --ticket;
+      --left;
     }
     if (taken != 0 && unfinished_.fetch_sub(taken, std::memory_order_acq_rel) == taken) unfinished_.notify_one();
   }
@@ -144,12 +143,12 @@ class thread_pool {
     for (std::thread& worker : workers_) worker.join();
   }
 
-  alignas(line) std::atomic<std::uint64_t> tickets_{0};     ///< number of the run, then the parts not yet taken
+  alignas(line) std::atomic<std::uint32_t> untaken_{0};     ///< parts that nobody has begun
   alignas(line) std::atomic<std::uint32_t> unfinished_{0};  ///< parts whose end is not yet reported
   alignas(line) std::atomic<std::uint32_t> runs_{0};        ///< changes when there is something to do
   std::atomic<bool> is_running_{false};
   std::atomic<bool> is_stopping_{false};
-  job job_;  ///< of the run under way; changes only while no ticket is held
+  job job_;  ///< of the run under way; changes only while every part is finished
   std::vector<std::thread> workers_;
 };
 

@@ -1,12 +1,13 @@
 #pragma once
 
 #include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/float_environment.hpp>
 #include <chunkmem/optimizer/element_streams.hpp>
 #include <chunkmem/optimizer/executor.hpp>
-#include <chunkmem/core/float_environment.hpp>
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -37,9 +38,9 @@ struct parameter_bytes {
 
 namespace detail {
 
-inline constexpr std::size_t update_block = 512;   ///< elements that stay in the first cache while they are worked on
-inline constexpr std::size_t update_grain = 4096;   ///< every part begins at a multiple of it
-inline constexpr std::uint64_t update_alone = 32768;  ///< smaller parameters stay on the calling thread
+inline constexpr std::size_t update_block = 512;          ///< elements that stay in the first cache during their update
+inline constexpr std::size_t update_grain = 4096;         ///< every part begins at a multiple of it
+inline constexpr std::uint64_t update_alone = 32768;      ///< smaller parameters stay on the calling thread
 inline constexpr std::uint32_t value_stream = max_lists;  ///< stands for the value in the keys of stochastic rounding
 
 /// Which set a kernel was told to use; a kernel that does not say gets the best for what is around it.
@@ -58,7 +59,12 @@ class fused_update {
  public:
   fused_update(const Kernel& kernel, const parameter_bytes& bytes, const gradient_transform& transform,
                const step_settings& settings, std::uint64_t seed) noexcept
-      : kernel_{kernel}, bytes_{bytes}, transform_{transform}, settings_{settings}, seed_{seed}, set_{instructions_of(kernel)}
+      : kernel_{kernel},
+        bytes_{bytes},
+        transform_{transform},
+        settings_{settings},
+        seed_{seed},
+        set_{instructions_of(kernel)}
   {
     for (std::size_t at = 0; at < bytes.list_count; ++at)
       if (bytes.lists[at].use == list_use::master) master_ = reinterpret_cast<float*>(bytes.lists[at].data);
@@ -97,18 +103,20 @@ class fused_update {
   {
     update_spans spans;
     with_elements(bytes_.gradient, bytes_.gradient_type, first,
-                  [&](const auto* stored) { for_elements(set_, transform_work{transform_}, count, scratch.gradient, stored); });
+                  [&](const auto* stored) { transform(set_, transform_, count, scratch.gradient, stored); });
     spans.gradient = {scratch.gradient, count};
     spans.parameter = {parameter(first, count, scratch.parameter), count};
     std::size_t next = 0;
     for (std::size_t at = 0; at < bytes_.list_count; ++at) {
       const list_bytes& list = bytes_.lists[at];
-      if (list.use == list_use::state) spans.lists[next++] = {widened(list.data, list.type, first, count, scratch.lists[at]), count};
+      if (list.use == list_use::state)
+        spans.lists[next++] = {widened(list.data, list.type, first, count, scratch.lists[at]), count};
     }
     update(spans);
     for (std::uint32_t at = 0; at < bytes_.list_count; ++at) {
       const list_bytes& list = bytes_.lists[at];
-      if (is_16_bit(list.type)) store_stochastic(list.data, list.type, at, first, count, scratch.lists[at], scratch.random);
+      if (is_16_bit(list.type))
+        store_stochastic(list.data, list.type, at, first, count, scratch.lists[at], scratch.random);
     }
     store_value(first, count, spans.parameter.data(), scratch.random);
   }
@@ -121,7 +129,8 @@ class fused_update {
     return master_ + first;
   }
 
-  [[nodiscard]] float* widened(std::byte* data, dtype type, std::uint64_t first, std::size_t count, float* scratch) const noexcept
+  [[nodiscard]] float* widened(std::byte* data, dtype type, std::uint64_t first, std::size_t count,
+                               float* scratch) const noexcept
   {
     if (type == dtype::float32) return reinterpret_cast<float*>(data) + first;
     widen(data, type, first, count, scratch);
@@ -130,13 +139,15 @@ class fused_update {
 
   void widen(const std::byte* data, dtype type, std::uint64_t first, std::size_t count, float* wide) const noexcept
   {
-    with_elements(data, type, first, [&](const auto* stored) { for_elements(set_, widen_work{}, count, wide, stored); });
+    with_elements(data, type, first,
+                  [&](const auto* stored) { for_elements(set_, widen_work{}, count, wide, stored); });
   }
 
   void store_value(std::uint64_t first, std::size_t count, const float* wide, std::uint16_t* random) const noexcept
   {
     if (!is_16_bit(bytes_.value_type)) return;
-    if (master_ == nullptr) return store_stochastic(bytes_.value, bytes_.value_type, value_stream, first, count, wide, random);
+    if (master_ == nullptr)
+      return store_stochastic(bytes_.value, bytes_.value_type, value_stream, first, count, wide, random);
     with_elements(bytes_.value, bytes_.value_type, first,
                   [&](auto* stored) { for_elements(set_, narrow_work{}, count, stored, wide); });
   }
@@ -165,7 +176,8 @@ template <class Kernel>
 void check(const Kernel& kernel, const parameter_bytes& bytes)
 {
   const auto is_real = [](dtype type) { return type == dtype::float32 || is_16_bit(type); };
-  expects(is_real(bytes.value_type) && (bytes.gradient_type == bytes.value_type || bytes.gradient_type == dtype::float32),
+  const bool is_fitting = bytes.gradient_type == bytes.value_type || bytes.gradient_type == dtype::float32;
+  expects(is_real(bytes.value_type) && is_fitting,
           "an update of a parameter whose gradient is neither of its type nor float32");
   expects(bytes.list_count <= max_lists, "an update with more lists than a kernel may keep");
   std::size_t masters = 0;
@@ -175,13 +187,15 @@ void check(const Kernel& kernel, const parameter_bytes& bytes)
     const bool is_state = list.use == list_use::state;
     states += is_state ? 1 : 0;
     masters += !is_state && list.data != nullptr ? 1 : 0;
-    expects(is_state ? is_real(list.type) : list.type == dtype::float32, "an update with a list that holds no real numbers, or a master that is not float32");
+    expects(is_state ? is_real(list.type) : list.type == dtype::float32,
+            "an update with a list that holds no real numbers, or a master that is not float32");
   }
   std::size_t wanted = 0;
   for (const list_spec& spec : kernel.lists()) wanted += spec.use == list_use::state ? 1 : 0;
   expects(states == wanted, "an update with other lists than the kernel's");
-  expects(masters == 0 || (masters == 1 && is_16_bit(bytes.value_type)), "an update with a master of a parameter that is float32, or with two");
-  expects(bytes.value != bytes.gradient || (masters == 1 && !bytes.fresh_master),
+  expects(masters == 0 || (masters == 1 && is_16_bit(bytes.value_type)),
+          "an update with a master of a parameter that is float32, or with two");
+  expects(bytes.elements == 0 || bytes.value != bytes.gradient || (masters == 1 && !bytes.fresh_master),
           "an update of a parameter that its gradient has overwritten, without a master");
 }
 
@@ -189,12 +203,12 @@ void check(const Kernel& kernel, const parameter_bytes& bytes)
 
 /// Updates one parameter in one pass over its bytes: gradient, states, value.
 ///
-/// Gradients are widened, flushed, multiplied by `factor` and cut to `limit`; then the kernel works in single precision;
-/// then the value is rounded to nearest from its master. A 16-bit value without a master and 16-bit lists are rounded
-/// stochastically, by bits that depend on the seed, the step, the tensor, the list and the element alone. All of it under
-/// the default floating-point environment, on every thread: the caller's flags change nothing. The bits do not depend on
-/// the executor, the parts or the instruction set.
-/// Cost: with Adam and float32 states 28 B of memory traffic for each element; 13 KiB of stack on each thread; no allocation.
+/// Gradients are widened, flushed, multiplied by `factor` and cut to `limit`; then the kernel works in single
+/// precision; then the value is rounded to nearest from its master. A 16-bit value without a master and 16-bit lists
+/// are rounded stochastically, by bits that depend on the seed, the step, the tensor, the list and the element alone.
+/// All of it under the default floating-point environment, on every thread: the caller's flags change nothing. The bits
+/// do not depend on the executor, the parts or the instruction set.
+/// Cost: with Adam and float32 states 28 B of memory traffic for each element; 13 KiB of stack; no allocation.
 ///
 /// @param seed   of the stochastic rounding
 /// @throws usage_error   the bytes do not fit the kernel; nothing was changed
