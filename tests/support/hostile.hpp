@@ -23,8 +23,8 @@ namespace support {
   return static_cast<float>(static_cast<std::int64_t>(scrambled(key) >> 40U) - (1 << 23)) / 8388608.0F;
 }
 
-/// Bits of numbers that break careless arithmetic: zeros, denormals, the ends of the range, infinities, NaNs of every kind,
-/// numbers whose square is a denormal or too large.
+/// Bits of numbers that break careless arithmetic: zeros, denormals, the ends of the range, infinities, NaNs of every
+/// kind, numbers whose square is a denormal or too large.
 inline constexpr std::uint32_t hostile_bits[] = {
     0x00000000U, 0x80000000U, 0x00000001U, 0x80000001U, 0x007fffffU, 0x807fffffU, 0x00800000U, 0x80800000U, 0x00ffffffU,
     0x7f7fffffU, 0xff7fffffU, 0x7f800000U, 0xff800000U, 0x7fc00000U, 0xffc00001U, 0x7fa00000U, 0xff812345U, 0x7fffffffU,
@@ -62,7 +62,8 @@ inline constexpr std::size_t hostile_count = sizeof hostile_bits / sizeof hostil
 template <class Element>
 [[nodiscard]] bool same_bits(const std::vector<Element>& left, const std::vector<Element>& right)
 {
-  return left.size() == right.size() && (left.empty() || std::memcmp(left.data(), right.data(), left.size() * sizeof(Element)) == 0);
+  return left.size() == right.size() &&
+         (left.empty() || std::memcmp(left.data(), right.data(), left.size() * sizeof(Element)) == 0);
 }
 
 }  // namespace support

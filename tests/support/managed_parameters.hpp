@@ -35,16 +35,18 @@ template <class Pin>
 /// Adam or SGD as the recipe says, with the settings of both groups.
 using any_kernel = std::variant<chunkmem::optimizer::adam, chunkmem::optimizer::sgd>;
 
-[[nodiscard]] inline any_kernel kernel_for(rule which)
+[[nodiscard]] inline any_kernel kernel_for(const recipe& how)
 {
+  const chunkmem::dtype states = how.half_states ? chunkmem::dtype::bfloat16 : chunkmem::dtype::float32;
   const plain_settings weights = settings_of_group(0);
   const plain_settings biases = settings_of_group(1);
-  if (which == rule::adam) {
-    chunkmem::optimizer::adam kernel{{.weight_decay = weights.weight_decay}};
+  if (how.optimizer == rule::adam) {
+    chunkmem::optimizer::adam kernel{{.weight_decay = weights.weight_decay}, {.moments = states, .masters = how.masters}};
     kernel.group(chunkmem::group_id{1}, {.weight_decay = biases.weight_decay, .rate_factor = biases.rate_factor});
     return kernel;
   }
-  chunkmem::optimizer::sgd kernel{{.momentum = weights.momentum, .weight_decay = weights.weight_decay}};
+  chunkmem::optimizer::sgd kernel{{.momentum = weights.momentum, .weight_decay = weights.weight_decay},
+                                  {.momentum = states, .masters = how.masters}};
   kernel.group(chunkmem::group_id{1}, {.momentum = biases.momentum, .weight_decay = biases.weight_decay, .rate_factor = biases.rate_factor});
   return kernel;
 }
@@ -71,11 +73,13 @@ class managed_parameters {
         backend_{backend},
         how_{how},
         known_{std::move(known)},
-        kernel_{kernel_for(how.optimizer)},
+        kernel_{kernel_for(how)},
         scale_{scale_for(how.scale)}
   {
     std::visit([this](auto& kernel) { m_.use(kernel.lists()); }, kernel_);
-    for (const parameter& it : known_) handles_.push_back(declare({it.rows, it.cols}, it));
+    for (const parameter& it : known_)
+      if (it.single) declare<float>(it);
+      else declare<Element>(it);
   }
 
   void initialise()
@@ -113,7 +117,7 @@ class managed_parameters {
 
   chunkmem::optimizer::step_result update()
   {
-    chunkmem::optimizer::step_options options{.learning_rate = how_.learning_rate, .clip = clipping_for(how_.clip), .loss_scale = &scale_};
+    chunkmem::optimizer::step_options options{.learning_rate = how_.learning_rate, .clip = clipping_for(how_.clip), .loss_scale = &scale_, .seed = how_.seed};
     if (how_.rates[0] > 0) options.group_rates = how_.rates;
     const auto outcome = std::visit([&](auto& kernel) { return chunkmem::optimizer::step(m_, kernel, options); }, kernel_);
     if (m_.rehearsing()) return outcome;
@@ -135,7 +139,9 @@ class managed_parameters {
       if (known_[at].single) result.add("value" + which, copy_of<float>(at, chunkmem::value_list));
       else result.add("value" + which, copy_of<Element>(at, chunkmem::value_list));
       for (const auto& [what, list] : lists())
-        if (what != "master" || (has_masters && !known_[at].single)) result.add(what + which, copy_of<float>(at, m_.list(list)));
+        if (what == "master" ? has_masters && how_.masters && !known_[at].single : !how_.half_states)
+          result.add(what + which, copy_of<float>(at, m_.list(list)));
+        else if (what != "master") result.add(what + which, copy_of<chunkmem::bf16>(at, m_.list(list)));
     }
   }
   void add_gradient_to(outcome& result, std::size_t at)
@@ -155,11 +161,14 @@ class managed_parameters {
   static constexpr bool has_masters = sizeof(Element) == 2;
 
   [[nodiscard]] bool is_wide(std::size_t at) const noexcept { return has_masters && how_.wide && !known_[at].single; }
-  [[nodiscard]] chunkmem::tensor_handle declare(const chunkmem::shape& extents, const parameter& it)
+  template <class Kind>
+  void declare(const parameter& it)
   {
     const chunkmem::group_id group{it.group};
-    if (it.single) return m_.template add<float>(extents, chunkmem::role::parameter, group);
-    return m_.template add<Element>(extents, chunkmem::role::parameter, group);
+    if (it.stack == 1) handles_.push_back(m_.template add<Kind>({it.rows, it.cols}, chunkmem::role::parameter, group));
+    if (it.stack < 2) return;
+    const auto stack = m_.template add_stacked<Kind>(it.stack, {it.rows, it.cols}, chunkmem::role::parameter, group);
+    for (std::uint32_t layer = 0; layer < it.stack; ++layer) handles_.push_back(stack.slice(layer));
   }
   template <class Pin, class Value>
   static void fill(const Pin& pin, Value value)

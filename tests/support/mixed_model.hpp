@@ -56,6 +56,7 @@ struct parameter {
   std::uint64_t cols = 1;
   bool single = false;      ///< float32 whatever the run's precision
   std::uint32_t group = 0;  ///< 1: the biases, which have settings of their own
+  std::uint32_t stack = 1;  ///< layers of the stack that begins here; 0: a later layer of one
 
   [[nodiscard]] std::uint64_t size() const noexcept { return rows * cols; }
 };

@@ -106,10 +106,16 @@ class trainer {
   void forget_step()
   {
     m_.drop_gradients();
+    forget_activations();
+  }
+  void forget_activations()
+  {
     for (const auto& list : {x_, z_, h_})
       for (const auto& it : list) forget(it);
     forget(flow_);
   }
+
+  void forget_last_loss() { losses_.pop_back(); }
 
   /// Everything that training left, read on the host.
   outcome collect()

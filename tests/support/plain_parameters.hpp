@@ -24,12 +24,16 @@ struct recipe {
   std::uint32_t spoilt[2] = {2, 5};  ///< steps whose gradients overflow, in the middle of their micro-batches
   float learning_rate = 0.01F;
   float rates[2] = {0, 0};      ///< learning rates by group instead, where the first is not 0
+  bool masters = true;          ///< false, and half_states: stochastic rounding, which the reference does not know
+  bool half_states = false;
+  std::uint64_t seed = 0;
+  bool evaluates = true;        ///< after every second step
 
   [[nodiscard]] bool is_spoilt(std::uint32_t step, std::uint32_t micro_batch) const noexcept
   {
     return (step == spoilt[0] || step == spoilt[1]) && micro_batch == micro_batches / 2;
   }
-  [[nodiscard]] bool evaluates_after(std::uint32_t step) const noexcept { return step % 2 == 1; }
+  [[nodiscard]] bool evaluates_after(std::uint32_t step) const noexcept { return evaluates && step % 2 == 1; }
 };
 
 inline constexpr std::uint32_t never = UINT32_MAX;

@@ -11,8 +11,8 @@ namespace chunkmem::inline v0 {
 
 /// Writes down a step that is run without bytes, and puts everything back afterwards.
 ///
-/// Weights, frozen ones among them, their masters, and what is read before it was written are taken to be filled already. Mistakes that the rules know are found
-/// here as in a real step.
+/// Weights, their masters, buffers, and what is read before it was written are taken to be filled already. Mistakes that
+/// the rules know are found here as in a real step.
 template <tensor_rules Rules>
 class rehearsal_log {
  public:
@@ -87,7 +87,7 @@ class rehearsal_log {
   {
     for (std::uint32_t id = 0; id < tensors.tensors(); ++id) {
       const role part = tensors.info(tensor_id{id}).part;
-      if (part != role::parameter && part != role::frozen) continue;
+      if (part == role::activation) continue;
       const std::uint32_t value = tensors.value_slot(tensor_id{id});
       filled_[value] = 1;
       if (const std::uint32_t master = tensors.master_of(value); master != slot::nowhere) filled_[master] = 1;
