@@ -1,0 +1,19 @@
+// Prints a fingerprint of every kernel on every kind of parameter. Built several times, with flags that must not
+// matter; compare.cmake compares what the builds print.
+#include "cases.hpp"
+
+#include <cinttypes>
+#include <cstdio>
+
+int main()
+{
+  using chunkmem::optimizer::instruction_set;
+  chunkmem::optimizer::serial alone;
+  for (const instruction_set set : {instruction_set::baseline, instruction_set::avx2, instruction_set::avx512}) {
+    if (!chunkmem::optimizer::is_available(set)) continue;
+    numerics::run_all(set, 1'100, 3, alone, [&](const std::string& name, std::uint64_t print) {
+      std::printf("%s %s %016" PRIx64 "\n", name_of(set).data(), name.c_str(), print);
+    });
+  }
+  return 0;
+}

@@ -1,0 +1,32 @@
+# Builds of bits.cpp, one for each compiler and set of flags, and the ctest numerics.builds that compares them.
+find_program(chunkmem_second_compiler NAMES clang++-16 clang++-19 clang++-18 clang++-17)
+set(compilers "${CMAKE_CXX_COMPILER}")
+if(chunkmem_second_compiler AND NOT chunkmem_second_compiler STREQUAL CMAKE_CXX_COMPILER)
+  list(APPEND compilers "${chunkmem_second_compiler}")
+endif()
+set(flag_sets "-O0" "-O3 -ffp-contract=off" "-O3 -ffp-contract=fast")
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
+  list(APPEND flag_sets "-O2 -march=native -ffp-contract=fast")
+endif()
+
+set(programs "")
+foreach(compiler IN LISTS compilers)
+  foreach(flags IN LISTS flag_sets)
+    cmake_path(GET compiler FILENAME name)
+    string(MAKE_C_IDENTIFIER "bits_${name}_${flags}" name)
+    set(program "${PROJECT_BINARY_DIR}/numerics/${name}")
+    separate_arguments(flags)
+    add_custom_command(OUTPUT "${program}" VERBATIM DEPFILE "${program}.d"
+                       COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${compiler} -std=c++20 ${flags} -Wall -Wextra -Wconversion -Wshadow
+                               "$<$<BOOL:${CHUNKMEM_WERROR}>:-Werror>" "-I${PROJECT_SOURCE_DIR}/include"
+                               "-I${PROJECT_SOURCE_DIR}/tests" -MD -MF "${program}.d" -MT "${program}"
+                               "${CMAKE_CURRENT_LIST_DIR}/bits.cpp" -o "${program}"
+                       DEPENDS "${CMAKE_CURRENT_LIST_DIR}/bits.cpp" COMMAND_EXPAND_LISTS)
+    list(APPEND programs "${program}")
+  endforeach()
+endforeach()
+file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/numerics")
+add_custom_target(numerics_builds ALL DEPENDS ${programs})
+chunkmem_makes_figures(numerics_builds)
+chunkmem_test(numerics.builds LABELS figures TIMEOUT 600
+              COMMAND ${CMAKE_COMMAND} "-DPROGRAMS=${programs}" -P "${CMAKE_CURRENT_LIST_DIR}/compare.cmake")
