@@ -34,7 +34,7 @@ class basic_manager
 
   // Training.
 
-  /// @throws usage_error     another iteration is running
+  /// @throws usage_error     another iteration is running, or a pin holds a weight whose master is to be made
   /// @throws config_error    several micro-batches under gradient::in_place: their gradients could not add up
   /// @throws out_of_memory   arenas cannot be allocated, or no room to make masters; device_error   a copy could not start
   [[nodiscard]] chunkmem::iteration<engine_type> iteration(std::string_view name, std::uint32_t micro_batches = 1)
@@ -182,7 +182,8 @@ class basic_manager
   /// One more agent for a stream of the caller's own.
   [[nodiscard]] agent adopt() { return engine_.backend().adopt(); }
   /// Two lists exchange their bytes without a copy, as when weight versions flip.
-  /// @throws usage_error   inside an iteration or rehearsal, lists of two element types, or one of them is pinned
+  /// @throws usage_error   inside an iteration or rehearsal, lists of two element types, one of them is pinned, or they are
+  ///                       weights with masters, which the next update would put back
   void exchange(list_id left, list_id right)
   {
     expects(!rehearsing(), "lists cannot be exchanged in a rehearsal");
@@ -201,6 +202,11 @@ class basic_manager
   [[nodiscard]] bool has_gradient(tensor_handle wanted)
   {
     return engine_.tensors().slots()[slot_in(wanted, gradient_list)].state != tensor_state::free;
+  }
+  /// The iteration that runs does what few others do, such as skipping a step: its record stays as it was.
+  void keep_record() noexcept
+  {
+    if (!rehearsing()) engine_.keep_record();
   }
   /// How often a gradient was asked for: unchanged means that no gradient was written meanwhile.
   [[nodiscard]] std::uint64_t gradients_opened() const noexcept { return ledger_.opened(); }

@@ -80,7 +80,7 @@ class engine : public Core {
     tensor_state& state = this->registry_.slots()[value_slot].state;
     for (const tensor_event event : {tensor_event::acquire, tensor_event::spend})
       state = static_cast<tensor_state>(machine::next(state, event));
-    this->places_.note_spent(value_slot, this->serial_);
+    this->places_.note_spent(value_slot);
   }
 
   void release(const grant& held) noexcept
@@ -229,7 +229,7 @@ class engine : public Core {
     slot& it = this->registry_.slots()[index];
     const bool fresh = it.state == tensor_state::free;
     if (fresh) kind = first_use(kind);
-    if (it.state == tensor_state::gradient) this->places_.keep_apart(index, this->serial_);  // allowed when it is tried again
+    if (it.state == tensor_state::gradient) this->places_.keep_apart(index);  // allowed when it is tried again
     check(it, index, fresh && (access_of(kind) == access::write || it.starts_at_zero) ? tensor_event::materialize : tensor_event::acquire);
     refuse_conflicts(it, kind);
     const bool planned = step_to(index, kind, 0);

@@ -42,13 +42,26 @@ class gradient_places {
     pending_ = true;
   }
 
-  /// In this iteration the gradient took the bytes of the value. @param serial   of the iteration
-  void note_spent(std::uint32_t value_slot, std::uint32_t serial) noexcept { weights_[value_slot].spent_in = serial; }
-  /// A weight was wanted after its gradient had taken its bytes: from the next iteration on they lie apart. Not where the
-  /// gradient was left over by an earlier iteration, which is a mistake and says nothing of the loop.
-  void keep_apart(std::uint32_t value_slot, std::uint32_t serial) noexcept
+  /// An iteration of this record begins.
+  void begin(std::size_t record)
   {
-    if (!is_lent(value_slot) || weights_[value_slot].spent_in != serial) return;
+    if (record >= begun_.size()) begun_.resize(record + 1);
+    ++begun_[record];
+    record_ = record;
+  }
+  /// The gradient took the bytes of the value.
+  void note_spent(std::uint32_t value_slot) noexcept
+  {
+    weights_[value_slot].spent_by = record_;
+    weights_[value_slot].spent_in = record_ < begun_.size() ? begun_[record_] : 0;
+  }
+  /// A weight was wanted after its gradient had taken its bytes: from the next iteration on they lie apart. Not where the
+  /// loop that made the gradient has begun again since: that was left over by mistake and says nothing of the loop.
+  void keep_apart(std::uint32_t value_slot) noexcept
+  {
+    if (!is_lent(value_slot)) return;
+    const weight& it = weights_[value_slot];
+    if (it.spent_by < begun_.size() && it.spent_in != begun_[it.spent_by]) return;
     weights_[value_slot].apart = true;
     pending_ = true;
   }
@@ -107,7 +120,8 @@ class gradient_places {
     bool apart = false; // it can never share: 32 bits, no master, or a value that was read too late
     bool lent = false;
     bool spent = false;            // its gradient came and its update did not yet
-    std::uint32_t spent_in = 0;    // the last iteration in which it was
+    std::size_t spent_by = 0;      // record that was followed when it last was
+    std::uint64_t spent_in = 0;    // which of its iterations
     std::uint32_t held_until = 0;  // moment at which its last pin was released
 
     void begin() noexcept
@@ -131,6 +145,8 @@ class gradient_places {
   };
 
   std::vector<weight> weights_;  // by value slot
+  std::vector<std::uint64_t> begun_;  // iterations, by record
+  std::size_t record_ = 0;
   bool enabled_ = false;
   bool pending_ = false;
 };

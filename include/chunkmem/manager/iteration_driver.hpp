@@ -33,13 +33,13 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
     if (places_.is_pending()) settle_gradients();
     const bool reload = recorder_.begin(name);
     try {
+      places_.begin(recorder_.index());
       if (reload) load_moments();
       residency_.begin_round();
       if (recorder_.is_logging()) start_recording();
       else start_following();
     } catch (...) {
-      following_plan_ = false;
-      steady_ = false;
+      following_plan_ = exceptional_ = steady_ = false;
       recorder_.end(false, registry_.chunk_of_slot(), residency_.chunks(), [](std::uint32_t) { return 0U; });
       throw;
     }
@@ -56,11 +56,12 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
         it.state = static_cast<tensor_state>(machine::next(it.state, tensor_event::reset));
     ++counts_.iterations;
     const bool planned = std::exchange(following_plan_, false);
+    const bool exceptional = std::exchange(exceptional_, false);
     const bool counted = std::exchange(counted_divergence_, false);
     steady_ = false;
     auto outcome = iteration_outcome::abandoned;
     try {
-      outcome = recorder_.end(complete, registry_.chunk_of_slot(), residency_.chunks(),
+      outcome = recorder_.end(complete && !exceptional, registry_.chunk_of_slot(), residency_.chunks(),
                               [this](std::uint32_t slot) { return registry_.slots()[slot].pins; });
     } catch (...) {
       residency_.silence_policy();  // it starts over before it is asked again
@@ -76,6 +77,9 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
     steady_record_ = record;
     copies_.note(happening::iteration, tier::device, counts_.iterations);
   }
+
+  /// This iteration is not what the next ones will be: its record stays as it was.
+  void keep_record() noexcept { exceptional_ = recorder_.is_inside(); }
 
   void set_pass(pass during) noexcept
   {
@@ -256,6 +260,7 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
   bool steady_ = false;  // nothing happened since an iteration that can be repeated from where it ended
   bool last_changed_ = false;
   bool counted_divergence_ = false;
+  bool exceptional_ = false;
 };
 
 }  // namespace chunkmem::inline v0

@@ -55,7 +55,9 @@ struct update_spans {
 /// Laws: `lists()` names what the kernel keeps beside each parameter, at most `max_lists`, one master at most, and never
 /// changes; `update` treats every element alike and by itself, so that the bits do not depend on how a parameter is cut
 /// into runs or on the thread that takes a run; it reads and writes nothing but its spans and settings; it does not throw.
-/// `progress` is a member that `step` alone changes.
+/// `progress` is a member that `step` alone changes. Optional: `prepared(settings)`, work to do once for each part of a
+/// parameter, whose result is then called with the spans instead; `instructions()`, the set that the rounding around the
+/// kernel uses.
 template <class Kernel>
 concept optimizer_kernel = requires(Kernel kernel, const Kernel& constant, const optimizer::update_spans& spans,
                                     const optimizer::step_settings& settings) {

@@ -41,6 +41,27 @@ struct step_outcome {
 
 namespace detail {
 
+/// In a rehearsal, a step begins anew, and leaves the progress of the real one as it was.
+class kept_progress {
+ public:
+  kept_progress(step_progress& progress, bool rehearses) noexcept : progress_{progress}, before_{progress}, rehearses_{rehearses}
+  {
+    if (!rehearses) return;
+    progress = {};
+    progress.number = before_.number;
+  }
+  kept_progress(const kept_progress&) = delete;
+  ~kept_progress()
+  {
+    if (rehearses_) progress_ = before_;
+  }
+
+ private:
+  step_progress& progress_;
+  step_progress before_;
+  bool rehearses_;
+};
+
 /// One step over one manager: what is decided once, and what is done for each parameter.
 template <class Manager, optimizer_kernel Kernel, executor Executor>
 class step_run {
@@ -186,7 +207,8 @@ class step_run {
 ///
 /// Runs where the placement keeps the optimizer's states, one parameter at a time in the order of declaration, in one pass
 /// over its bytes: unscale, clip, update, round. A parameter without a gradient in this step keeps its value and its
-/// states; the step counts all the same. Gradients whose norms gradient_done did not take are read once more before, where a norm is needed.
+/// states; the step counts all the same. Gradients whose norms gradient_done did not take are read once more before, where
+/// a norm is needed.
 /// A skipped step drops the gradients, tells the loss scale, and changes nothing else: weights whose bytes their gradients
 /// had are made again from their masters.
 /// Guarantee: safe to take again. Where it throws, some parameters have the update and the others their gradients; the
@@ -200,13 +222,13 @@ class step_run {
 template <class Manager, optimizer_kernel Kernel, executor Executor = const serial>
 step_outcome step(Manager& owner, Kernel& kernel, const step_options& options = {}, Executor& workers = on_this_thread)
 {
+  const detail::kept_progress kept{kernel.progress, owner.rehearsing()};
   step_progress& progress = kernel.progress;
   detail::step_run<Manager, Kernel, Executor> run{owner, kernel, options, workers};
-  expects(!owner.rehearsing() || progress.decision == step_decision::open,
-          "a rehearsal while an optimizer step is half done: take the step first");
   run.finish_last();
   if (progress.decision == step_decision::open || progress.gradients != owner.gradients_opened()) run.decide();
-  const bool updates = progress.decision == step_decision::update || owner.rehearsing();
+  const bool updates = progress.decision == step_decision::update;
+  if (!updates) owner.keep_record();
   run.for_each_unfinished([&](tensor_handle parameter, const tensor_info& info) {
     if (updates && owner.has_gradient(parameter)) return run.update(parameter, info);
     if (owner.rehearsing()) return;
@@ -214,10 +236,7 @@ step_outcome step(Manager& owner, Kernel& kernel, const step_options& options = 
     ++progress.reached;
   });
   const step_outcome outcome{updates ? step_result::updated : step_result::skipped_nonfinite, progress.norm};
-  if (owner.rehearsing()) {
-    progress.decision = step_decision::open;
-    return outcome;
-  }
+  if (owner.rehearsing()) return outcome;
   if (options.loss_scale != nullptr) updates ? options.loss_scale->updated() : options.loss_scale->skipped();
   const std::uint64_t number = progress.number + (updates ? 1U : 0U);
   progress = {};

@@ -1,0 +1,270 @@
+#include "training_fixture.hpp"
+
+#include <support/failing.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <iostream>
+#include <optional>
+#include <string>
+#include <vector>
+
+using namespace training;
+using failing = support::failing<adversarial>;
+
+/// A copy fails in the middle of 16-bit training, for every copy: a typed error, and after the retry the same bits.
+
+namespace {
+
+constexpr std::uint32_t steps = 4;
+
+mixed::recipe recipe(mixed::rule which)
+{
+  return {.kind = mixed::precision::bf16,
+          .optimizer = which,
+          .clip = {.norm = 1.0F},
+          .scale = {.scale = 512.0F, .window = 2},
+          .steps = steps,
+          .spoilt = {2, mixed::never}};
+}
+
+/// A trainer that does what our documentation says after an error.
+class patient {
+ public:
+  using manager = cm::manager<failing, chosen_gradient>;
+  using trainer = mixed::trainer<manager, failing, cm::bf16>;
+
+  patient(const support::failure_plan& plan, const support::adversarial_options& options, const mixed::recipe& how, bool in_place,
+          bool same_scope)
+      : memory{plan, options}, persistent_{plan.persistent}, same_scope_{same_scope}, m{memory, chunks, chosen_gradient{in_place}}, run{m, memory, how}
+  {
+    run.rehearse();
+  }
+
+  mixed::outcome train(std::vector<std::uint64_t>* census)
+  {
+    until_done([this] { run.initialise(); });
+    if (census != nullptr) census->push_back(memory.copies());
+    for (std::uint32_t now = 0; now < steps; ++now) {
+      step(now);
+      if (now % 2 == 1) until_done([this, now] { run.evaluate(now); }, [this] { run.forget_step(); });
+      if (census != nullptr) census->push_back(memory.copies());
+    }
+    memory.set_plan({});
+    return run.collect();
+  }
+
+  failing memory;
+  int errors = 0;
+
+ private:
+  template <class Work>
+  void until_done(Work work)
+  {
+    for (bool done = false; !done;) {
+      try {
+        work();
+        done = true;
+      } catch (const cm::error& refused) {
+        count(refused);
+      }
+    }
+  }
+  template <class Work, class Repair>
+  void until_done(Work work, Repair repair)
+  {
+    until_done([&] {
+      try {
+        work();
+      } catch (const cm::error&) {
+        until_done(repair);  // it copies, too
+        throw;
+      }
+    });
+  }
+  /// A failed pass is forgotten and run again; a failed update is called again, here or in a new iteration.
+  void step(std::uint32_t now)
+  {
+    bool updating = false;
+    until_done(
+        [&] {
+          auto scope = m.iteration();
+          if (!updating) run.forward_and_backward(scope, now, 0);
+          updating = true;
+          if (same_scope_) until_done([this] { run.update(); });
+          else run.update();
+        },
+        [&] {
+          if (!updating) run.forget_step();
+        });
+  }
+  void count(const cm::error& refused)
+  {
+    ++errors;
+    INFO(refused.what());
+    REQUIRE(errors < 6);
+    REQUIRE((refused.code() == cm::error_code::device || refused.code() == cm::error_code::out_of_memory));
+    if (persistent_ && errors == 3) memory.set_plan({});  // the first retries still fail
+  }
+
+  bool persistent_;
+  bool same_scope_;
+
+ public:
+  manager m;
+  trainer run;
+};
+
+/// @param stride   every so many copies one run; 1 is all of them
+void fail_copies(mixed::rule which, bool in_place, std::uint64_t stride)
+{
+  const mixed::recipe how = recipe(which);
+  const mixed::outcome expected = mixed::reference{how}.train();
+  support::adversarial_options options{.device_capacity = plenty, .host_capacity = plenty, .when = support::schedule::latest};
+  {
+    failing memory{support::failure_plan{}, options};
+    patient::manager m{memory, chunks, chosen_gradient{in_place}};
+    options.device_capacity = patient::trainer{m, memory, how}.rehearse().smallest_device + frame;
+  }
+  std::vector<std::uint64_t> ends;
+  patient quiet{{}, options, how, in_place, false};
+  REQUIRE(expected.difference(quiet.train(&ends)) == "");
+  REQUIRE(quiet.errors == 0);
+  std::uint64_t runs = 0;
+  for (std::uint64_t k = 0; k < ends.back(); k += stride) {
+    const bool persistent = (k / stride) % 2 == 1;
+    INFO((in_place ? "in place" : "separate") << ", copy " << k << " of " << ends.back() << (persistent ? ", until it is repaired" : ", once"));
+    patient it{{.copy = k, .persistent = persistent}, options, how, in_place, (k / stride) % 4 < 2};
+    const std::string difference = expected.difference(it.train(nullptr));
+    REQUIRE(difference == "");
+    REQUIRE(it.errors > 0);
+    it.memory.inner().drain();
+    REQUIRE(it.memory.inner().faults().empty());
+    ++runs;
+  }
+  std::cout << (in_place ? "in place" : "separate") << ": " << ends.back() << " copies, " << runs
+            << " of them failed, one in each run, and each run had the bits of an undisturbed one\n";
+}
+
+}  // namespace
+
+TEST_CASE("a copy that fails in mid step is an error from which training recovers", "[parameters]")
+{
+  for (const bool in_place : {false, true}) {
+    fail_copies(mixed::rule::adam, in_place, 3);
+    fail_copies(mixed::rule::sgd, in_place, 7);
+  }
+}
+
+TEST_CASE("a step that finds no room is an error from which training recovers", "[parameters]")
+{
+  const mixed::recipe how = recipe(mixed::rule::adam);
+  for (const bool in_place : {false, true})
+    for (const bool updating : {false, true})
+      for (std::uint32_t frames = 1; frames < 12; ++frames) {
+        INFO((in_place ? "in place" : "separate") << ", a lease of " << frames << " frames" << (updating ? " over the update" : ""));
+        fixture<cm::bf16> it{how, {.in_place = in_place, .more_frames = 1}};
+        int refused = 0;
+        for (std::uint32_t now = 0; now < steps; ++now) {
+          const auto attempt = [&](bool hindered) {
+            const auto work = [&] { return it.m.lease(cm::tier::device, frames * frame); };
+            std::optional<decltype(work())> taken;
+            auto scope = it.m.iteration();
+            if (hindered && !updating) taken.emplace(work());
+            it.run.forward_and_backward(scope, now, 0);
+            try {
+              if (hindered && updating) taken.emplace(work());
+              it.run.update();
+            } catch (const cm::out_of_memory&) {
+              ++refused;
+              taken.reset();
+              it.run.update();
+            }
+          };
+          try {
+            attempt(now > 0);
+          } catch (const cm::out_of_memory&) {
+            ++refused;
+            it.run.forget_step();
+            attempt(false);
+          }
+          it.reference.step(now);
+        }
+        REQUIRE(it.difference() == "");
+        if (!updating && frames > 2) CHECK(refused > 0);
+      }
+}
+
+TEST_CASE("a step that was decided to be skipped stays skipped when it is taken again", "[parameters]")
+{
+  // Infinity is in the first gradient alone, and weights share chunks: making the first weight again may fail half way.
+  constexpr std::uint32_t count = 10;
+  constexpr std::uint64_t elements = 900;
+  std::uint64_t copies = 1;
+  std::uint64_t failures = 0;
+  for (std::uint64_t k = 0; k < copies; ++k)
+    for (const bool in_place : {false, true}) {
+      INFO((in_place ? "in place" : "separate") << ", copy " << k);
+      failing memory{support::failure_plan{},
+                     support::adversarial_options{.device_capacity = 4 * frame, .host_capacity = plenty, .when = support::schedule::latest}};
+      patient::manager m{memory, chunks, chosen_gradient{in_place}};
+      cm::optimizer::adam kernel;
+      m.use(kernel.lists());
+      const auto weights = m.add_stacked<cm::bf16>(count, {elements}, cm::role::parameter);
+      auto scale = cm::optimizer::loss_scale::dynamic({.initial = 256.0F});
+      for (std::uint32_t at = 0; at < count; ++at) {
+        const auto pin = m.acquire(weights.slice(at), cm::access::write);
+        for (std::uint64_t i = 0; i < elements; ++i) mixed::view(pin).set(i, mixed::noise(at * elements + i));
+      }
+      const auto differentiate = [&](bool spoilt) {
+        for (std::uint32_t at = count; at-- > 0;) {
+          auto gradient = m.gradient(weights.slice(at));
+          for (std::uint64_t i = 0; i < elements; ++i) mixed::view(gradient).set(i, spoilt && at == 0 ? INFINITY : mixed::noise(i));
+          m.gradient_done(std::move(gradient));  // no pass that would bring the gradients to the host before
+        }
+      };
+      const auto look = [&] {
+        mixed::outcome seen;
+        for (std::uint32_t at = 0; at < count; ++at) {
+          const auto value = m.acquire(weights.slice(at), cm::access::read, cm::at::host);
+          seen.add("value", std::span<const cm::bf16>{value.span()});
+          for (const char* name : {"master", "adam/momentum"}) {
+            const auto list = m.acquire<float>(weights.slice(at), m.list(name), cm::access::read, cm::at::host);
+            seen.add(name, std::span<const float>{list.span()});
+          }
+        }
+        return seen;
+      };
+      {
+        auto scope = m.iteration();
+        differentiate(false);
+        cm::optimizer::step(m, kernel, {.loss_scale = &scale});
+      }
+      const mixed::outcome before = look();
+      auto scope = m.iteration();
+      differentiate(true);
+      const std::uint64_t begin = memory.copies();
+      memory.set_plan({.copy = begin + k});
+      for (bool done = false; !done;) {
+        try {
+          const cm::optimizer::step_result result = cm::optimizer::step(m, kernel, {.loss_scale = &scale});
+          CHECK(result == cm::optimizer::step_result::skipped_nonfinite);
+          done = true;
+        } catch (const cm::device_error&) {
+          ++failures;
+        }
+      }
+      copies = std::max(copies, memory.copies() - begin);
+      memory.set_plan({});
+      CHECK(kernel.progress.number == 1);
+      CHECK(scale.skips() == 1);
+      CHECK(before.difference(look()) == "");
+    }
+  CHECK(failures > 0);
+}
+
+TEST_CASE("so is every copy of a training run", "[parameters][.slow]")
+{
+  for (const bool in_place : {false, true}) fail_copies(mixed::rule::adam, in_place, 1);
+}

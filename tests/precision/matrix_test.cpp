@@ -1,0 +1,105 @@
+#include "run.hpp"
+
+#include <support/catch.hpp>
+
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+using namespace precision;
+
+namespace precision {
+
+const mixed::outcome& expected(const setting& it)
+{
+  static std::map<std::tuple<int, int, int>, mixed::outcome> known;
+  const std::tuple<int, int, int> key{it.at[setting::kind], it.at[setting::optimizer], it.at[setting::accumulation]};
+  const auto found = known.find(key);
+  return found != known.end() ? found->second : known.emplace(key, mixed::reference{it.recipe()}.train()).first->second;
+}
+
+}  // namespace precision
+
+namespace {
+
+struct tally {
+  std::size_t runs = 0;
+  std::size_t identical = 0;
+};
+
+void write_figure(const tally& sum)
+{
+  const char* const folder = std::getenv("CHUNKMEM_FIGURES");
+  if (folder == nullptr) return;
+  std::ofstream{std::string{folder} + "/test_precision.json"}
+      << R"([{"name": "engine.equality_runs_identical_percent", "value": )"
+      << 100.0 * static_cast<double>(sum.identical) / static_cast<double>(sum.runs)
+      << R"(, "unit": "%", "relation": "==", "bound": 100, "command": "build/bench/bin/test_precision"}])" << '\n';
+}
+
+std::vector<setting> allowed_settings()
+{
+  std::vector<setting> allowed;
+  for (const setting& it : all_settings())
+    if (!it.is_refused()) allowed.push_back(it);
+  return allowed;
+}
+
+tally run_all(const std::vector<setting>& settings)
+{
+  tally sum;
+  for (const setting& it : settings) {
+    INFO(it.name());
+    std::string difference;
+    try {
+      difference = it.adversarial() ? run_on_adversarial(it) : run_on_host_arena(it);
+    } catch (const std::exception& failed) {
+      difference = failed.what();
+    }
+    CHECK(difference == "");
+    ++sum.runs;
+    sum.identical += difference.empty() ? 1 : 0;
+  }
+  std::cout << sum.identical << " of " << sum.runs << " runs identical to plain vectors; of " << all_settings().size() << " combinations "
+            << all_settings().size() - allowed_settings().size()
+            << " are refused: gradients in place with 4 micro-batches, or without masters in fp32\n";
+  return sum;
+}
+
+}  // namespace
+
+TEST_CASE("the cover of the matrix has every pair that is not refused", "[precision]")
+{
+  const std::vector<setting> allowed = allowed_settings();
+  const std::vector<setting> chosen = pairwise_cover();
+  pairs wanted;
+  pairs seen;
+  for (const setting& it : allowed) wanted.add(it);
+  for (const setting& it : chosen) {
+    CHECK(!it.is_refused());
+    seen.add(it);
+  }
+  REQUIRE(seen.total() == wanted.total());
+  for (const setting& it : allowed) REQUIRE(seen.fresh(it) == 0);
+  REQUIRE(chosen.size() <= most_runs);
+  REQUIRE(all_settings().size() == 1536);
+  REQUIRE(allowed.size() == 1024);
+}
+
+TEST_CASE("training in any precision equals training on vectors bit for bit", "[precision]")
+{
+  const tally sum = run_all(pairwise_cover());
+  write_figure(sum);
+  CHECK(sum.identical == sum.runs);
+}
+
+TEST_CASE("so it does in every combination", "[precision][.slow]")
+{
+  const tally sum = run_all(allowed_settings());
+  CHECK(sum.runs == 1024);
+  CHECK(sum.identical == sum.runs);
+}

@@ -1,0 +1,107 @@
+#pragma once
+
+#include "setting.hpp"
+
+#include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/transfer/no_prefetch.hpp>
+#include <support/adversarial.hpp>
+#include <support/chosen_eviction.hpp>
+#include <support/chosen_gradient.hpp>
+#include <support/mixed_trainer.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+/// Trains under one setting and compares everything that is left with the run on plain vectors.
+namespace precision {
+
+namespace cm = chunkmem;
+using namespace cm::literals;
+
+inline constexpr cm::bytes frame = 4_KiB;
+inline constexpr cm::bytes plenty = 2_MiB;
+
+/// The reference's outcome for a recipe of the matrix, made once.
+[[nodiscard]] const mixed::outcome& expected(const setting& it);
+
+/// @return   what differs from the reference, or nothing
+[[nodiscard]] std::string run_on_host_arena(const setting& it);
+[[nodiscard]] std::string run_on_adversarial(const setting& it);
+
+template <class Backend, class Transfer>
+using manager_for = cm::manager<Backend, support::chosen_eviction, support::chosen_gradient, Transfer>;
+
+[[nodiscard]] inline support::chosen_eviction eviction_of(const setting& it)
+{
+  return support::chosen_eviction{static_cast<support::chosen_eviction::rule>(it.at[setting::eviction])};
+}
+template <class Backend>
+[[nodiscard]] mixed::crew crew_of(const setting& it, Backend& memory)
+{
+  return it.launched() ? mixed::crew{cm::agent::compute, memory.adopt()} : mixed::crew{};
+}
+[[nodiscard]] inline cm::bytes device_for(std::uint8_t size, const cm::memory_requirement& need)
+{
+  if (size == 3) return need.everything;
+  const std::uint64_t half = need.smallest_device.count() / 2;
+  constexpr std::uint64_t halves[] = {2, 3, 6};
+  return cm::align_up(cm::bytes{half * halves[size]}, frame);
+}
+
+/// Names the first promise of a report that was broken, or nothing.
+[[nodiscard]] inline std::string broken_promise(const cm::report& seen)
+{
+  for (const cm::tier where : {cm::tier::device, cm::tier::host})
+    if (seen.peak[where] > seen.capacity[where] || seen.in_use[where] > seen.peak[where]) return "more bytes than the capacity";
+  return {};
+}
+
+/// Trains on `Backend` with parameters of `Element`. Half of the runs rehearse on the manager that trains, too: gradients lie
+/// in place from the first step on, else from the second.
+template <class Transfer, class Element, class Backend, class Options>
+[[nodiscard]] std::string train(const setting& it, Options options)
+{
+  using manager = manager_for<Backend, Transfer>;
+  using trainer = mixed::trainer<manager, Backend, Element>;
+  const mixed::recipe how = it.recipe();
+  const cm::manager_options chunks{.chunk_bytes = frame};
+  options.device_capacity = options.host_capacity = plenty;
+  {
+    Backend memory{options};
+    const mixed::crew workers = crew_of(it, memory);
+    manager m{memory, chunks, eviction_of(it), support::chosen_gradient{it.in_place()}};
+    options.device_capacity = device_for(it.at[setting::size], trainer{m, memory, how, workers}.rehearse());
+  }
+  Backend memory{options};
+  const mixed::crew workers = crew_of(it, memory);
+  std::string difference;
+  {
+    manager m{memory, chunks, eviction_of(it), support::chosen_gradient{it.in_place()}};
+    trainer run{m, memory, how, workers};
+    if (it.at[setting::eviction] == it.at[setting::optimizer]) run.rehearse();
+    difference = expected(it).difference(run.train());
+    if (difference.empty()) difference = broken_promise(m.report());
+  }
+  if constexpr (requires { memory.faults(); }) {
+    memory.drain();
+    if (difference.empty() && !memory.faults().empty()) difference = memory.faults().front();
+  }
+  return difference;
+}
+
+template <class Backend, class Options>
+[[nodiscard]] std::string run_on(const setting& it, const Options& options)
+{
+  const auto with = [&]<class Element>(Element) {
+    return it.lookahead() ? train<cm::transfer::lookahead, Element, Backend>(it, options)
+                          : train<cm::transfer::no_prefetch, Element, Backend>(it, options);
+  };
+  switch (it.precision()) {
+    case mixed::precision::bf16: return with(cm::bf16{});
+    case mixed::precision::fp16: return with(cm::fp16{});
+    default: return with(float{});
+  }
+}
+
+}  // namespace precision

@@ -1,0 +1,118 @@
+#include "run.hpp"
+
+#include <support/catch.hpp>
+
+#include <string>
+#include <string_view>
+
+using namespace precision;
+using support::adversarial;
+
+namespace {
+
+/// All on the device: the optimizer updates there. A placement of one's own.
+struct device_only {
+  using policy_kind = cm::placement_kind;
+  static constexpr std::string_view name = "device_only";
+  [[nodiscard]] constexpr cm::tier home_of(cm::role, cm::bytes) const noexcept { return cm::tier::device; }
+};
+
+/// Gives every tensor a chunk of its own. A layout of one's own.
+class one_each_layout {
+ public:
+  using policy_kind = cm::layout_kind;
+  static constexpr std::string_view name = "one_each_layout";
+  explicit one_each_layout(cm::bytes frame_size) : frame_{frame_size.count()} {}
+  cm::chunk_place place(cm::bytes size)
+  {
+    return {next_++, 0, static_cast<std::uint32_t>((cm::align_up(size, cm::tensor_alignment).count() - 1) / frame_ + 1)};
+  }
+
+ private:
+  std::uint64_t frame_;
+  std::uint32_t next_ = 0;
+};
+
+setting setting_for(bool in_place, mixed::precision kind, std::uint8_t size, bool launched)
+{
+  setting it;
+  it.at[setting::eviction] = 1;
+  it.at[setting::size] = size;
+  it.at[setting::transfer] = 1;
+  it.at[setting::gradient] = in_place ? 1 : 0;
+  it.at[setting::kind] = static_cast<std::uint8_t>(kind);
+  it.at[setting::optimizer] = size % 2;
+  it.at[setting::place] = launched ? 3 : 2;
+  return it;
+}
+
+/// What a run has beside its setting.
+struct circumstances {
+  bool least_host = false;  ///< the room that the rehearsal names, and one frame to read the results back by
+  bool overflows = true;    ///< in two of its steps
+};
+
+/// One run with the policies named.
+template <class... Policies>
+std::string train_with(const setting& it, const circumstances& with)
+{
+  using manager = cm::manager<adversarial, support::chosen_eviction, support::chosen_gradient, Policies...>;
+  using trainer = mixed::trainer<manager, adversarial, cm::bf16>;
+  const cm::manager_options chunks{.chunk_bytes = frame};
+  support::adversarial_options options{
+      .device_capacity = plenty, .host_capacity = plenty, .when = support::schedule::latest, .async_compute = it.launched()};
+  const auto need = [&] {
+    adversarial memory{options};
+    const mixed::crew workers = crew_of(it, memory);
+    manager m{memory, chunks, eviction_of(it), support::chosen_gradient{it.in_place()}};
+    return trainer{m, memory, it.recipe(), workers}.rehearse();
+  };
+  options.device_capacity = device_for(it.at[setting::size], need());
+  if (with.least_host) options.host_capacity = need().smallest_host + frame;
+  mixed::recipe how = it.recipe();
+  how.evaluates = !with.least_host;  // the rehearsal knows of no other loop
+  if (!with.overflows) how.spoilt[0] = how.spoilt[1] = mixed::never;
+  const mixed::outcome right = mixed::reference{how}.train();
+  adversarial memory{options};
+  const mixed::crew workers = crew_of(it, memory);
+  std::string difference;
+  {
+    manager m{memory, chunks, eviction_of(it), support::chosen_gradient{it.in_place()}};
+    trainer run{m, memory, how, workers};
+    run.rehearse();
+    try {
+      difference = right.difference(run.train());
+    } catch (const std::exception& failed) {
+      return failed.what();
+    }
+    if (difference.empty()) difference = broken_promise(m.report());
+  }
+  memory.drain();
+  return difference.empty() && !memory.faults().empty() ? memory.faults().front() : difference;
+}
+
+template <class... Policies>
+void train_all(const circumstances& with = {})
+{
+  for (const bool in_place : {false, true})
+    for (const bool launched : {false, true})
+      for (const std::uint8_t size : {std::uint8_t{0}, std::uint8_t{1}, std::uint8_t{3}}) {
+        const setting it = setting_for(in_place, mixed::precision::bf16, size, launched);
+        INFO(it.name());
+        const std::string difference = train_with<Policies...>(it, with);
+        CHECK(difference == "");
+      }
+}
+
+}  // namespace
+
+TEST_CASE("16-bit training whose optimizer works on the device gives the same bits", "[precision]") { train_all<device_only>(); }
+
+TEST_CASE("16-bit training with a layout of one's own gives the same bits", "[precision]") { train_all<one_each_layout>(); }
+
+TEST_CASE("16-bit training with the least host that the rehearsal names gives the same bits", "[precision]")
+{
+  train_all<>({.least_host = true, .overflows = false});
+}
+
+TEST_CASE("a skipped step on the least host does not stop those after it", "[precision]") { train_all<>({.least_host = true}); }
