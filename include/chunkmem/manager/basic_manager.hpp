@@ -103,7 +103,7 @@ class basic_manager
     refuse_without_gradients();
     expects(engine_.tensors().is_value_of_parameter(held.slot), "a gradient was asked for with a pin that holds no parameter");
     using kind = std::conditional_t<std::is_void_v<Kind>, Element, Kind>;
-    expect_gradient<kind>(held.slot, 1);
+    this->template expect_gradient<kind>(held.slot, 1);
     weight.release();
     return open_gradient<kind>(held.slot, held.who);
   }
@@ -115,7 +115,7 @@ class basic_manager
     refuse_without_gradients();
     (void)slot_in(weight, gradient_list);
     using kind = std::conditional_t<std::is_void_v<Kind>, Element, Kind>;
-    expect_gradient<kind>(slot_of(weight), 0);
+    this->template expect_gradient<kind>(slot_of(weight), 0);
     return open_gradient<kind>(slot_of(weight), who);
   }
 
@@ -235,12 +235,17 @@ class basic_manager
   }
 
   /// The hot path asks one thing more than the engine: a write may be one that a master must hear of.
-  [[nodiscard]] grant take(tensor_handle wanted, access how, agent who)
+  [[nodiscard, gnu::always_inline]] grant take(tensor_handle wanted, access how, agent who)
   {
-    const entry_kind kind = kind_of(how, at::device);
-    if (writes(how) && engine_.tensors().has_masters()) [[unlikely]]
-      return written(wanted, how, [&](std::uint32_t slot) { return engine_.acquire(slot, kind, who); });
-    return engine_.acquire(slot_of(wanted), kind, who);
+    if (writes(how) && engine_.tensors().has_masters()) [[unlikely]] return take_to_write(wanted, how, who);
+    const std::uint32_t slot = slot_of(wanted);
+    if (who != agent::host) return engine_.acquire(slot, kind_of(how, at::device), who);
+    if (how == access::read) return engine_.template acquire_as<entry_kind::read>(slot);
+    return how == access::write ? engine_.template acquire_as<entry_kind::write>(slot) : engine_.template acquire_as<entry_kind::read_write>(slot);
+  }
+  [[nodiscard, gnu::noinline]] grant take_to_write(tensor_handle wanted, access how, agent who)
+  {
+    return written(wanted, how, [&](std::uint32_t slot) { return engine_.acquire(slot, kind_of(how, at::device), who); });
   }
   template <class Take>
   [[nodiscard]] grant written(tensor_handle wanted, access how, Take take)
@@ -259,21 +264,10 @@ class basic_manager
     const std::uint32_t slot = slot_in(wanted, list);
     const entry_kind kind = kind_of(how, place);
     return {link_, [&] {
-              if (list == value_list && how == access::write) return engine_.acquire_over_gradient(slot, kind);
+              if (list == value_list && how == access::write) return this->acquire_over_gradient(slot, kind);
               if (list == gradient_list && writes(how)) return this->rewrite_gradient(slot_of(wanted), kind);
               return place == at::host ? engine_.acquire_on_host(slot, kind) : engine_.acquire(slot, kind, agent::host);
             }};
-  }
-
-  /// @param pins   on the weight that may be there
-  template <element Element>
-  void expect_gradient(std::uint32_t value_slot, std::uint32_t pins) const
-  {
-    const registry& tensors = engine_.tensors();
-    expects(tensors.gradient_type(value_slot) == dtype_of<Element>,
-            "a gradient was asked for with an element type that is not its own (m.gradient<float>(...) where gradients are wide)");
-    ledger_.expect_open(value_slot);
-    if (this->state_in(tensors.gradient_of(value_slot)) == tensor_state::free) this->expect_place(value_slot, pins);
   }
 
   template <element Element>

@@ -40,48 +40,16 @@ class engine : public Core {
  public:
   using Core::Core;
 
-  /// @param kind   an access on the device; the host's is acquire_on_host
+  /// For the calling thread: a function for each kind of access, so that the hot path has nothing to ask.
   /// @throws out_of_memory, usage_error, device_error; state unchanged, except that chunks that left stay away
-  grant acquire(std::uint32_t index, entry_kind kind, agent who)
+  template <entry_kind Kind>
+  grant acquire_as(std::uint32_t index)
   {
-    slot& it = this->registry_.slots()[index];
-    const std::uint32_t now = this->recorder_.cursor();
-    const std::uint8_t next = machine::next(it.state, tensor_event::acquire);
-    if (it.next_moment != now || next == illegal_transition) [[unlikely]] return acquire_slowly(index, kind, who);
-    const access_entry& entry = this->recorder_.entry(now);
-    if (!entry.is_plain(kind)) [[unlikely]] return acquire_slowly(index, kind, who);
-    const chunk& home = this->residency_[it.chunk];
-    if (!home.on_device() || home.host_pins != 0) [[unlikely]] return acquire_slowly(index, kind, who);
-    const fence& frame = this->copies_.fence_at(tier::device, home.device);
-    if ((writes(access_of(kind)) ? frame.users : frame.writers) != 0) [[unlikely]] return acquire_after_others(index, kind, who);
-    return take_resident(it, index, kind, who);
+    return acquire_if_resident(index, Kind, agent::host);
   }
-
+  /// For any agent. @param kind   an access on the device; the host's is acquire_on_host
+  grant acquire(std::uint32_t index, entry_kind kind, agent who) { return acquire_if_resident(index, kind, who); }
   grant acquire_on_host(std::uint32_t index, entry_kind kind) { return acquire_slowly(index, kind, agent::host); }
-
-  /// A weight is overwritten although its gradient has its bytes: what the update does, element by element.
-  /// Guarantee: strong, as acquire.
-  grant acquire_over_gradient(std::uint32_t index, entry_kind kind)
-  {
-    slot& it = this->registry_.slots()[index];
-    const tensor_state before = it.state;
-    if (const std::uint8_t next = machine::next(before, tensor_event::release); before == tensor_state::gradient)
-      it.state = static_cast<tensor_state>(next);
-    try {
-      return place_of(kind) == at::host ? acquire_on_host(index, kind) : acquire(index, kind, agent::host);
-    } catch (...) {
-      it.state = before;
-      throw;
-    }
-  }
-  /// The gradient has taken the bytes of this value. @pre the value has no pins, and its gradient lies in its place
-  void spend(std::uint32_t value_slot) noexcept
-  {
-    tensor_state& state = this->registry_.slots()[value_slot].state;
-    for (const tensor_event event : {tensor_event::acquire, tensor_event::spend})
-      state = static_cast<tensor_state>(machine::next(state, event));
-    this->places_.note_spent(value_slot);
-  }
 
   void release(const grant& held) noexcept
   {
@@ -139,6 +107,21 @@ class engine : public Core {
   }
 
  private:
+  [[gnu::always_inline]] grant acquire_if_resident(std::uint32_t index, entry_kind kind, agent who)
+  {
+    slot& it = this->registry_.slots()[index];
+    const std::uint32_t now = this->recorder_.cursor();
+    const std::uint8_t next = machine::next(it.state, tensor_event::acquire);
+    if (it.next_moment != now || next == illegal_transition) [[unlikely]] return acquire_slowly(index, kind, who);
+    const access_entry& entry = this->recorder_.entry(now);
+    if (!entry.is_plain(kind)) [[unlikely]] return acquire_slowly(index, kind, who);
+    const chunk& home = this->residency_[it.chunk];
+    if (!home.on_device() || home.host_pins != 0) [[unlikely]] return acquire_slowly(index, kind, who);
+    const fence& frame = this->copies_.fence_at(tier::device, home.device);
+    if ((writes(access_of(kind)) ? frame.users : frame.writers) != 0) [[unlikely]] return acquire_after_others(index, kind, who);
+    return take_resident(it, index, kind, who);
+  }
+
   /// Commits a resident access that follows its record. Nothing here can fail.
   grant take_resident(slot& it, std::uint32_t index, entry_kind kind, agent who) noexcept
   {

@@ -41,6 +41,7 @@ class engine_core {
   [[nodiscard]] gradient_places& places() noexcept { return places_; }
   [[nodiscard]] const gradient_places& places() const noexcept { return places_; }
   [[nodiscard]] std::uint64_t size_of_slot(std::uint32_t at) const noexcept { return registry_.slots()[at].size; }
+  using rules_type = Rules;
   static constexpr bool host_addressable = Backend::host_addressable;
   static constexpr bool has_bytes = chunkmem::has_bytes<Backend>();
   static constexpr std::uint64_t most_frames = UINT32_MAX / 2;

@@ -11,8 +11,8 @@ namespace chunkmem::inline v0 {
 
 /// Writes down a step that is run without bytes, and puts everything back afterwards.
 ///
-/// Weights, their masters, buffers, and what is read before it was written are taken to be filled already. Mistakes that
-/// the rules know are found here as in a real step.
+/// What is read before it was written is taken to be filled already, and so are weights, masters and buffers that the step
+/// does not touch. Mistakes that the rules know are found here as in a real step.
 template <tensor_rules Rules>
 class rehearsal_log {
  public:
@@ -24,12 +24,13 @@ class rehearsal_log {
     before_ = tensors.slots();
     filled_.assign(before_.size(), 0);
     for (std::size_t at = 0; at < before_.size(); ++at) filled_[at] = before_[at].state != tensor_state::free;
-    assume_filled(tensors);
+    touched_.assign(before_.size(), 0);
     record_.clear();
   }
 
   void end() noexcept
   {
+    assume_filled(*tensors_);
     tensors_->slots().swap(before_);
     tensors_ = nullptr;
   }
@@ -44,6 +45,7 @@ class rehearsal_log {
 
   std::uint32_t acquire(std::uint32_t index, entry_kind kind)
   {
+    touched_[index] = 1;
     slot& it = tensors_->slots()[index];
     if (it.state == tensor_state::free) {
       if (it.starts_at_zero) kind = first_use(kind);
@@ -83,14 +85,14 @@ class rehearsal_log {
   }
 
  private:
-  void assume_filled(const registry& tensors)
+  void assume_filled(const registry& tensors) noexcept
   {
     for (std::uint32_t id = 0; id < tensors.tensors(); ++id) {
       const role part = tensors.info(tensor_id{id}).part;
       if (part == role::activation) continue;
       const std::uint32_t value = tensors.value_slot(tensor_id{id});
-      filled_[value] = 1;
-      if (const std::uint32_t master = tensors.master_of(value); master != slot::nowhere) filled_[master] = 1;
+      for (const std::uint32_t at : {value, tensors.master_of(value)})
+        if (at != slot::nowhere && touched_[at] == 0) filled_[at] = 1;
     }
   }
 
@@ -107,7 +109,8 @@ class rehearsal_log {
   registry* tensors_ = nullptr;
   std::uint32_t serial_ = 0;
   std::vector<slot> before_;
-  std::vector<std::uint8_t> filled_;  // by slot: it held bytes before the step
+  std::vector<std::uint8_t> filled_;   // by slot: it held bytes before the step
+  std::vector<std::uint8_t> touched_;  // by slot: the step uses it
   access_record record_;
 };
 

@@ -75,13 +75,24 @@ class weight_keeper : public Plan {
             "a gradient in place of a weight without a master yet: fill weights before their first iteration");
   }
 
+  /// @param pins   on the weight that may be there
+  template <element Element>
+  void expect_gradient(std::uint32_t value_slot, std::uint32_t pins) const
+  {
+    const registry& tensors = engine_.tensors();
+    expects(tensors.gradient_type(value_slot) == dtype_of<Element>,
+            "a gradient was asked for with an element type that is not its own (m.gradient<float>(...) where gradients are wide)");
+    ledger_.expect_open(value_slot);
+    if (state_in(tensors.gradient_of(value_slot)) == tensor_state::free) expect_place(value_slot, pins);
+  }
+
   /// A pin on the gradient of this weight, which may take the weight's bytes. @pre expect_place
   [[nodiscard]] grant write_gradient(std::uint32_t value_slot, entry_kind kind, agent who)
   {
     const std::uint32_t slot = engine_.tensors().gradient_of(value_slot);
     const bool first = state_in(slot) == tensor_state::free;
     const grant result = place_of(kind) == at::host ? engine_.acquire_on_host(slot, kind) : engine_.acquire(slot, kind, who);
-    if (first && takes_place(value_slot)) engine_.spend(value_slot);
+    if (first && takes_place(value_slot)) spend(value_slot);
     ledger_.note_opened();
     return result;
   }
@@ -92,6 +103,21 @@ class weight_keeper : public Plan {
     const grant result = write_gradient(value_slot, kind, agent::host);
     ledger_.forget(value_slot);
     return result;
+  }
+
+  /// A weight is overwritten although its gradient has its bytes: what the update does, element by element.
+  /// Guarantee: strong, as acquire.
+  [[nodiscard]] grant acquire_over_gradient(std::uint32_t value_slot, entry_kind kind)
+  {
+    tensor_state& state = engine_.tensors().slots()[value_slot].state;
+    const tensor_state before = state;
+    if (before == tensor_state::gradient) state = after(before, tensor_event::release);
+    try {
+      return place_of(kind) == at::host ? engine_.acquire_on_host(value_slot, kind) : engine_.acquire(value_slot, kind, agent::host);
+    } catch (...) {
+      state = before;
+      throw;
+    }
   }
 
   /// After its gradient is gone: a weight that the gradient had overwritten is made again from its master.
@@ -108,6 +134,18 @@ class weight_keeper : public Plan {
   [[nodiscard]] tensor_state state_in(std::uint32_t slot) const noexcept { return engine_.tensors().slots()[slot].state; }
 
  private:
+  /// The gradient has taken the bytes of this value. @pre the value has no pins, and its gradient lies in its place
+  void spend(std::uint32_t value_slot) noexcept
+  {
+    tensor_state& state = engine_.tensors().slots()[value_slot].state;
+    state = after(after(state, tensor_event::acquire), tensor_event::spend);
+    engine_.places().note_spent(value_slot);
+  }
+  [[nodiscard]] static tensor_state after(tensor_state state, tensor_event event) noexcept
+  {
+    return static_cast<tensor_state>(state_machine<typename engine_type::rules_type>::next(state, event));
+  }
+
   void make_master(std::uint32_t value_slot)
   {
     const std::uint32_t master = engine_.tensors().master_of(value_slot);
@@ -146,7 +184,7 @@ class weight_keeper : public Plan {
   template <element Element>
   [[nodiscard]] held_by<Element> take_over(std::uint32_t slot, at place)
   {
-    return {link_, [&] { return engine_.acquire_over_gradient(slot, kind_of(access::write, place)); }};
+    return {link_, [&] { return acquire_over_gradient(slot, kind_of(access::write, place)); }};
   }
 
   [[nodiscard]] dtype value_type(std::uint32_t value_slot) const noexcept { return engine_.tensors().value_type(value_slot); }
