@@ -7,6 +7,7 @@
 #include <chunkmem/tensor/in_place_gradient.hpp>
 #include <support/adversarial.hpp>
 #include <support/catch.hpp>
+#include <support/count_allocations.hpp>
 #include <support/failing.hpp>
 #include <support/toy_trainer.hpp>
 
@@ -315,4 +316,21 @@ TEST_CASE("gradients that were made anew in the middle of a step are measured an
   it.m.drop_gradients();
   gradients(0.5F, next);
   CHECK(cm::optimizer::step(it.m, it.kernel, options).norm == 0.5);
+}
+
+TEMPLATE_TEST_CASE("steps in 16 bits that repeat allocate nothing and follow their record", "[optimizer]", cm::gradient::separate,
+                   cm::gradient::in_place)
+{
+  half_fixture<cm::bf16, TestType> it;
+  it.step(1.0F, {.clip = {.norm = 1.0F}}, true);
+  it.step(1.0F, {.clip = {.norm = 1.0F}}, true);
+  const auto before = support::allocations_so_far();
+  const cm::report start = it.m.report();
+  for (int step = 0; step < 10; ++step) it.step(1.0F, {.clip = {.norm = 1.0F}}, true);
+  const cm::report end = it.m.report();
+  if (support::counts_allocations) CHECK((support::allocations_so_far() - before).all() == 0);
+  CHECK(end.written_back > start.written_back);  // gradients on their way to the optimizer
+  CHECK(end.divergences == 0);
+  CHECK(end.abandoned_plans + end.skipped_moves == 0);
+  CHECK(end.waits.other == 0);
 }
