@@ -1,38 +1,18 @@
 #include "matrix.hpp"
 
 #include <chunkmem/tensor/inference_rules.hpp>
+#include <support/own_policies.hpp>
 
 #include <cstddef>
 #include <string_view>
 
 using namespace equality;
 using support::adversarial;
+using support::device_only;
+using support::one_each_layout;
 using arena = cm::backend::host_arena;
 
 namespace {
-
-/// All on the device: the optimizer updates there. A placement of one's own.
-struct device_only {
-  using policy_kind = cm::placement_kind;
-  static constexpr std::string_view name = "device_only";
-  [[nodiscard]] constexpr cm::tier home_of(cm::role, cm::bytes) const noexcept { return cm::tier::device; }
-};
-
-/// Gives every tensor a chunk of its own. A layout of one's own.
-class one_each_layout {
- public:
-  using policy_kind = cm::layout_kind;
-  static constexpr std::string_view name = "one_each_layout";
-  explicit one_each_layout(cm::bytes frame_size) : frame_{frame_size.count()} {}
-  cm::chunk_place place(cm::bytes size)
-  {
-    return {next_++, 0, static_cast<std::uint32_t>((cm::align_up(size, cm::tensor_alignment).count() - 1) / frame_ + 1)};
-  }
-
- private:
-  std::uint64_t frame_;
-  std::uint32_t next_ = 0;
-};
 
 /// Counts what passes, copies in two pieces, and keeps every byte inverted on the host. A mover of one's own.
 ///

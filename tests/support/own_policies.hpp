@@ -1,0 +1,35 @@
+#pragma once
+
+#include <chunkmem/chunk/chunk_layout.hpp>
+#include <chunkmem/placement/placement_policy.hpp>
+
+#include <cstdint>
+#include <string_view>
+
+namespace support {
+
+/// All on the device: the optimizer updates there. A placement of one's own.
+struct device_only {
+  using policy_kind = chunkmem::placement_kind;
+  static constexpr std::string_view name = "device_only";
+  [[nodiscard]] constexpr chunkmem::tier home_of(chunkmem::role, chunkmem::bytes) const noexcept { return chunkmem::tier::device; }
+};
+
+/// Gives every tensor a chunk of its own. A layout of one's own.
+class one_each_layout {
+ public:
+  using policy_kind = chunkmem::layout_kind;
+  static constexpr std::string_view name = "one_each_layout";
+  explicit one_each_layout(chunkmem::bytes frame_size) : frame_{frame_size.count()} {}
+  chunkmem::chunk_place place(chunkmem::bytes size)
+  {
+    const std::uint64_t frames = (chunkmem::align_up(size, chunkmem::tensor_alignment).count() - 1) / frame_ + 1;
+    return {next_++, 0, static_cast<std::uint32_t>(frames)};
+  }
+
+ private:
+  std::uint64_t frame_;
+  std::uint32_t next_ = 0;
+};
+
+}  // namespace support
