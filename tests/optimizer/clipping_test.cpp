@@ -47,7 +47,7 @@ TEST_CASE("the clip factor is one below the limit and brings larger norms to jus
     for (const float limit : {1e-3F, 1.0F, 10.0F}) {
       const double clipped = norm * static_cast<double>(clip_factor(norm, limit));
       CHECK(clipped <= static_cast<double>(limit) * (1 + 1e-7));
-      if (norm > static_cast<double>(limit)) CHECK(clipped == Approx(limit).epsilon(2e-6));
+      if (norm > static_cast<double>(limit)) CHECK(clipped == Catch::Approx(limit).epsilon(2e-6));
     }
 }
 

@@ -263,8 +263,8 @@ TEST_CASE("a step says the norm and clips by it, measured before or not", "[opti
     auto scale = cm::optimizer::loss_scale::fixed(8.0F);
     const double elements = 1000.0 * layers;
     const auto outcome = it.step(8.0F, {.learning_rate = 1.0F, .clip = {.norm = 1.0F}, .loss_scale = &scale}, measured);
-    CHECK(outcome.norm == Approx(std::sqrt(elements)));
-    CHECK(it.master(0) == Approx(1.0 - 1.0 / std::sqrt(elements)));
+    CHECK(outcome.norm == Catch::Approx(std::sqrt(elements)));
+    CHECK(it.master(0) == Catch::Approx(1.0 - 1.0 / std::sqrt(elements)));
     CHECK(it.step(8.0F, {.clip = {.norm = 1.0F, .order = cm::optimizer::norm_order::l1}, .loss_scale = &scale}, measured).norm == elements);
     CHECK(it.step(8.0F, {.clip = {.norm = 1.0F, .order = cm::optimizer::norm_order::linf}, .loss_scale = &scale}, measured).norm == 1.0);
     const float before = it.master(0);

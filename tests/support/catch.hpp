@@ -13,6 +13,9 @@
 #include <iostream>
 #include <sstream>
 
+namespace Catch {
+using Detail::Approx;
+}
 namespace Catch::Matchers {
 inline auto ContainsSubstring(const std::string& text) { return Contains(text); }
 }  // namespace Catch::Matchers

@@ -159,7 +159,7 @@ TEST_CASE("the largest gradients do not overflow the sums", "[tensor]")
   const gradient_measure found = measure(std::span<const float>{values});
   CHECK(found.finite);
   CHECK(found.largest == FLT_MAX);
-  CHECK(found.magnitudes == Approx(1e5 * static_cast<double>(FLT_MAX)));
+  CHECK(found.magnitudes == Catch::Approx(1e5 * static_cast<double>(FLT_MAX)));
   CHECK(std::isfinite(found.squares));
 }
 
