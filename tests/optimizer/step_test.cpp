@@ -256,6 +256,18 @@ TEST_CASE("a step has learning rates by group", "[optimizer]")
   CHECK_THROWS_AS(cm::optimizer::step(it.m, it.kernel, {.clip = {.norm = -1.0F}}), cm::usage_error);
 }
 
+TEST_CASE("an optimizer without masters leaves weights with masters alone", "[optimizer]")
+{
+  half_fixture<cm::bf16> it;
+  it.step(1.0F, {.learning_rate = 0.5F});
+  it.differentiate(1.0F, true);
+  cm::optimizer::sgd other{{.momentum = 0.0F}, {.masters = false}};
+  CHECK_THROWS_WITH(cm::optimizer::step(it.m, other, {.learning_rate = 0.5F}), ContainsSubstring("without masters"));
+  CHECK((it.value(0) == 0.5F && it.master(0) == 0.5F && it.m.has_gradient(it.weights[0])));
+  cm::optimizer::step(it.m, it.kernel, {.learning_rate = 0.5F});
+  CHECK(it.master(0) == 0.0F);
+}
+
 TEST_CASE("a step says the norm and clips by it, measured before or not", "[optimizer]")
 {
   for (const bool measured : {false, true}) {

@@ -210,6 +210,8 @@ class basic_manager
   }
   /// How often a gradient was asked for: unchanged means that no gradient was written meanwhile.
   [[nodiscard]] std::uint64_t gradients_opened() const noexcept { return ledger_.opened(); }
+  /// 16-bit parameters have masters.
+  [[nodiscard]] bool has_masters() const noexcept { return engine_.tensors().has_masters(); }
   /// The parameter has bytes in this list that were written or filled.
   [[nodiscard]] bool is_filled(tensor_handle wanted, list_id list) { return this->state_in(slot_in(wanted, list)) != tensor_state::free; }
   /// Calls `visit(handle, info)` for each parameter, in the order of declaration.

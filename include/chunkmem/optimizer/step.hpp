@@ -72,6 +72,7 @@ class step_run {
     for (const list_spec& spec : kernel.lists()) {
       expects(list_count_ < max_lists, "an optimizer kernel with more lists than max_lists");
       specs_[list_count_] = spec;
+      has_master_ |= spec.use == list_use::master;
       lists_[list_count_++] = owner.list(spec.name);
     }
     optimizer::check(options.clip);
@@ -164,6 +165,8 @@ class step_run {
     expects(info.type == dtype::float32 || is_16_bit(info.type), "an optimizer step over a parameter that is no float32, bfloat16 or float16");
     expects(options_.group_rates.empty() || index_of(info.group) < options_.group_rates.size(),
             "a parameter of a group that group_rates has no learning rate for");
+    expects(has_master_ || !is_16_bit(info.type) || !manager_.has_masters(),
+            "an optimizer without masters over 16-bit weights that have some: the masters would not hear of the update");
   }
 
   [[nodiscard]] step_settings settings_of(const tensor_info& info) const noexcept
@@ -199,6 +202,7 @@ class step_run {
   list_spec specs_[max_lists] = {};
   list_id lists_[max_lists] = {};
   std::size_t list_count_ = 0;
+  bool has_master_ = false;
 };
 
 }  // namespace detail
@@ -217,7 +221,8 @@ class step_run {
 /// @param workers   share the elements of large parameters; bits do not depend on them
 /// @throws out_of_memory, device_error   a parameter could not be brought; call again
 /// @throws usage_error    the last step is half done and a new gradient of a finished parameter is there; an element type
-///                        that cannot be trained; group_rates too short; a negative limit
+///                        that cannot be trained; group_rates too short; a negative limit; a kernel without masters
+///                        over weights that have some
 /// @complexity            O(parameters) and one pass over their bytes; no allocation
 template <class Manager, optimizer_kernel Kernel, executor Executor = const serial>
 step_outcome step(Manager& owner, Kernel& kernel, const step_options& options = {}, Executor& workers = on_this_thread)
