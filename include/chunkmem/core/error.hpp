@@ -74,10 +74,25 @@ class config_error : public detail::typed_error<std::invalid_argument, error_cod
   using typed_error::typed_error;
 };
 
+/// What a device answered.
+struct device_fault {
+  int number = 0;           ///< the runtime's own number of the error, such as a cudaError_t; 0: it has none
+  bool is_sticky = false;   ///< the device does not recover: its process has to start again
+  std::uint64_t call = 0;   ///< which call of the runtime it was, counted from 1 for each backend; 0: not counted
+};
+
 /// A device operation failed. The bytes it would have written are not valid; the source is intact.
+///
+/// Where the fault is sticky, whoever met it refuses all further work with this first cause.
 class device_error : public detail::typed_error<std::runtime_error, error_code::device> {
  public:
   using typed_error::typed_error;
+  device_error(const error_text& sentence, const device_fault& fault) noexcept : typed_error{sentence}, fault_{fault} {}
+
+  [[nodiscard]] const device_fault& fault() const noexcept { return fault_; }
+
+ private:
+  device_fault fault_;
 };
 
 /// A file could not be read or written.
