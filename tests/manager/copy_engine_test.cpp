@@ -27,7 +27,7 @@ constexpr std::uint64_t frame_size = 1'024;
 /// Six frames in each tier, and chunks of one, two and one frames.
 template <class Sink = trace::null_sink>
 struct set_up {
-  explicit set_up(Sink sink = {}) : copies{backend, copy_mover{}, sink}
+  explicit set_up(Sink sink = {}) : copies{backend, health, copy_mover{}, sink}
   {
     const std::vector<std::uint64_t> used{1'000, 1'500, 256};
     copies.reset(used, frame_size, {{device.data(), host.data(), nullptr}}, {{6, 6, 0}});
@@ -35,6 +35,7 @@ struct set_up {
   listening_backend backend;
   std::array<std::byte, 7 * frame_size> device{};
   std::array<std::byte, 7 * frame_size> host{};
+  device_health health;
   copy_engine<listening_backend, copy_mover, Sink> copies;
 };
 
@@ -159,4 +160,30 @@ TEST_CASE("a copy that cannot be started is not counted", "[manager]")
   report told;
   it.copies.describe(told);
   CHECK((told.loads == 0 && told.loaded == bytes{0}));
+}
+
+TEST_CASE("after a replay everything was used by compute, and its copies are counted", "[manager]")
+{
+  set_up it;
+  report moved;
+  moved.loads = 3;
+  moved.loaded = bytes{3'000};
+  moved.write_backs = 2;
+  moved.written_back = bytes{512};
+  moved.evictions = 1;
+  it.copies.replayed(moved);
+  it.copies.replayed(moved);
+  for (const tier where : {tier::device, tier::host}) {
+    for (std::uint32_t frame = 0; frame <= 6; ++frame) {
+      const std::size_t before = it.backend.heard.size();
+      it.copies.keeper().follow(agent::to_host, it.copies.fence_at(where, frame), it.copies.fence_at(where, frame).writers, wait_cause::other);
+      const bool waited = it.backend.heard.size() > before;
+      CHECK(waited == (where == tier::device && frame == 0));  // one event covers them all
+      CHECK(it.copies.fence_at(where, frame).writers != 0);
+    }
+  }
+  report told;
+  it.copies.describe(told);
+  CHECK((told.loads == 6 && told.loaded == bytes{6'000} && told.write_backs == 4 && told.written_back == bytes{1'024}));
+  CHECK(told.evictions == 2);
 }

@@ -37,7 +37,8 @@ TEST_CASE("a reader follows all writers and a writer all users, whatever happens
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {
     support::dice dice{seed};
     listening_backend backend;
-    fence_keeper<listening_backend> keeper{backend};
+    device_health health;
+    fence_keeper<listening_backend> keeper{backend, health};
     std::vector<fence> fences(dice.between(1, 4));
     std::vector<history> frames(fences.size());
     const auto check = [&](agent who, const history& frame, bool writing) {
@@ -76,7 +77,8 @@ TEST_CASE("a reader follows all writers and a writer all users, whatever happens
 TEST_CASE("a release records nothing and an epoch becomes an event once", "[manager]")
 {
   listening_backend backend;
-  fence_keeper<listening_backend> keeper{backend};
+  device_health health;
+  fence_keeper<listening_backend> keeper{backend, health};
   fence frames[3];
   for (fence& frame : frames)
     for (int use = 0; use < 100; ++use) keeper.stamp(agent::compute, frame, true);
@@ -97,7 +99,8 @@ TEST_CASE("a release records nothing and an epoch becomes an event once", "[mana
 TEST_CASE("nothing is waited for twice, and nobody waits for itself or for the caller", "[manager]")
 {
   listening_backend backend;
-  fence_keeper<listening_backend> keeper{backend};
+  device_health health;
+  fence_keeper<listening_backend> keeper{backend, health};
   fence frame;
   backend.work(agent::to_device);
   keeper.stamp_copy(keeper.copied(agent::to_device), frame, true);
@@ -115,7 +118,8 @@ TEST_CASE("nothing is waited for twice, and nobody waits for itself or for the c
 TEST_CASE("waits of the caller are counted by cause and forgotten by the frame", "[manager]")
 {
   listening_backend backend;
-  fence_keeper<listening_backend> keeper{backend};
+  device_health health;
+  fence_keeper<listening_backend> keeper{backend, health};
   fence frame;
   keeper.stamp_copy(keeper.copied(agent::to_device), frame, true);
   keeper.stamp(agent::compute, frame, false);
@@ -136,7 +140,8 @@ TEST_CASE("a wait that fails is made again by the next who asks", "[manager]")
 {
   for (const std::uint64_t failing : {0u, 1u}) {
     listening_backend backend;
-    fence_keeper<listening_backend> keeper{backend};
+    device_health health;
+    fence_keeper<listening_backend> keeper{backend, health};
     fence frame;
     const std::uint64_t number = backend.work(agent::compute);
     keeper.stamp(agent::compute, frame, true);

@@ -69,3 +69,22 @@ TEST_CASE("a report as text has a line for each field", "[manager]")
   for (std::uint64_t value = 0; text >> name >> value;) read[name] = value;
   CHECK(read == expected);
 }
+
+TEST_CASE("what was copied since another report is told apart from all else", "[manager]")
+{
+  chunkmem::report before;
+  before.loads = 2;
+  before.loaded = chunkmem::bytes{100};
+  before.iterations = 1;
+  chunkmem::report after = before;
+  after.loads = 5;
+  after.loaded = chunkmem::bytes{350};
+  after.write_backs = 1;
+  after.written_back = chunkmem::bytes{7};
+  after.evictions = 4;
+  after.iterations = 2;
+  const chunkmem::report copied = after.copies_since(before);
+  CHECK((copied.loads == 3 && copied.loaded == chunkmem::bytes{250}));
+  CHECK((copied.write_backs == 1 && copied.written_back == chunkmem::bytes{7} && copied.evictions == 4));
+  CHECK(copied.iterations == 0);
+}

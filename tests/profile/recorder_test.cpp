@@ -300,3 +300,21 @@ TEST_CASE("the log reads as a record only after its iteration", "[profile]")
   it.end();
   CHECK(it.log.record().size() == 1);
 }
+
+TEST_CASE("what is stopped is neither followed nor logged, and its record stays", "[profile]")
+{
+  walker it;
+  const walk steps{{0, entry_kind::read}, {2, entry_kind::read_write}};
+  REQUIRE(it.run("train", steps) == iteration_outcome::recorded);
+  it.begin("train");
+  it.take(steps[0]);
+  it.log.stop();
+  CHECK(it.log.is_inside());
+  CHECK_FALSE(it.log.is_following());
+  CHECK_FALSE(it.log.is_logging());
+  CHECK(it.log.cursor() != it.next[2]);
+  CHECK(it.end(true) == iteration_outcome::abandoned);
+  CHECK(it.run("train", steps) == iteration_outcome::repeated);
+  it.log.stop();  // outside of iterations there is nothing to stop
+  CHECK_FALSE(it.log.is_inside());
+}

@@ -19,6 +19,10 @@
 
 namespace support::mixed {
 
+/// Where the calling thread fills tensors: on the device, where it can write there.
+template <class Backend>
+inline constexpr chunkmem::at place_to_fill = Backend::host_addressable ? chunkmem::at::device : chunkmem::at::host;
+
 /// Stored elements as a view for the kernels of mixed_model, by the library's conversions.
 template <class Element>
 struct stored {
@@ -89,8 +93,8 @@ class managed_parameters {
   template <class Value>
   void rewrite(std::size_t at, Value value)
   {
-    if (known_[at].single) fill(m_.acquire(as<float>(at), chunkmem::access::write), value);
-    else fill(m_.acquire(as<Element>(at), chunkmem::access::write), value);
+    if (known_[at].single) fill(m_.acquire(as<float>(at), chunkmem::access::write, place_to_fill<Backend>), value);
+    else fill(m_.acquire(as<Element>(at), chunkmem::access::write, place_to_fill<Backend>), value);
   }
 
   template <class Kind>

@@ -51,10 +51,10 @@ class trainer {
   {
     weights_.initialise();
     {
-      const auto pin = m_.acquire(gate_, chunkmem::access::write);
+      const auto pin = m_.acquire(gate_, chunkmem::access::write, place_to_fill<Backend>);
       for (std::size_t at = 0; at < width; ++at) view(pin).set(at, initial_gate(at));
     }
-    const auto pin = m_.acquire(running_, chunkmem::access::write);
+    const auto pin = m_.acquire(running_, chunkmem::access::write, place_to_fill<Backend>);
     for (float& value : pin.span()) value = 0;
   }
 

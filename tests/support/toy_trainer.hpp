@@ -51,10 +51,10 @@ class toy_trainer {
   void initialise()
   {
     for (std::size_t at = 0; at < parameters_.size(); ++at) {
-      const auto pin = m_.acquire(parameters_[at], chunkmem::access::write);
+      const auto pin = m_.acquire(parameters_[at], chunkmem::access::write, place_to_fill);
       fill(pin.span(), at + 1);
     }
-    const auto pin = m_.acquire(running_, chunkmem::access::write);
+    const auto pin = m_.acquire(running_, chunkmem::access::write, place_to_fill);
     for (float& value : pin.span()) value = 0;
   }
 
@@ -134,6 +134,7 @@ class toy_trainer {
 
  private:
   using tensor = chunkmem::tensor<float>;
+  static constexpr chunkmem::at place_to_fill = Backend::host_addressable ? chunkmem::at::device : chunkmem::at::host;
 
   [[nodiscard]] auto use(tensor it) { return m_.acquire(it, chunkmem::access::read, crew_.main); }
   [[nodiscard]] auto use(std::uint32_t layer, part which) { return use(parameters_[index_of(layer, which)]); }

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <chunkmem/manager/captured_step.hpp>
 #include <chunkmem/manager/iteration.hpp>
+#include <chunkmem/manager/model_view.hpp>
 #include <chunkmem/manager/weight_keeper.hpp>
 
 #include <cstddef>
@@ -21,13 +23,12 @@ namespace chunkmem::inline v0 {
 template <stream_backend Backend, tensor_rules Rules, chunk_layout Layout, eviction_policy Eviction, placement_policy Placement,
           gradient_policy Gradient, transfer_policy Transfer, chunk_mover<Backend> Mover, trace_sink Sink>
 class basic_manager
-    : public weight_keeper<model_plan<Backend, Rules, Layout, Eviction, Placement, Gradient, Transfer, Mover, Sink>> {
-  using base = weight_keeper<model_plan<Backend, Rules, Layout, Eviction, Placement, Gradient, Transfer, Mover, Sink>>;
-  using base::check, base::engine_, base::gradient_, base::ledger_, base::link_, base::owner, base::placement_, base::ready,
-      base::slot_in, base::slot_of, base::states_;
+    : public model_view<weight_keeper<model_plan<Backend, Rules, Layout, Eviction, Placement, Gradient, Transfer, Mover, Sink>>> {
+  using base = model_view<weight_keeper<model_plan<Backend, Rules, Layout, Eviction, Placement, Gradient, Transfer, Mover, Sink>>>;
+  using base::check, base::engine_, base::gradient_, base::ledger_, base::link_, base::ready, base::slot_in, base::slot_of;
 
  public:
-  using base::base, base::place_of_update, base::rehearsing;
+  using base::base, base::for_each_parameter, base::has_gradient, base::place_of_update, base::rehearsing;
   using engine_type = typename base::engine_type;
   template <element Element>
   using pin_type = pin<Element, engine_type>;
@@ -51,6 +52,19 @@ class basic_manager
     return chunkmem::iteration<engine_type>{*link_, micro_batches, real};
   }
   [[nodiscard]] chunkmem::iteration<engine_type> iteration(std::uint32_t micro_batches = 1) { return iteration("train", micro_batches); }
+
+  /// Runs `step`, one iteration that repeats, and keeps its work as a graph that can be replayed; see captured_step.
+  /// @throws usage_error    it does not repeat yet; it does something that no graph can hold, such as work on the host (what came
+  ///                        before is done, as after any exception in a step); or it was not the recorded iteration
+  template <class Step>
+    requires graph_backend<Backend>
+  [[nodiscard]] auto capture(Step&& step)
+  {
+    static_assert(Transfer::plans, "chunkmem: a captured step follows a plan: name a transfer policy that plans, such as transfer::lookahead");
+    ready();
+    expects(!rehearsing(), "a step was to be captured in a rehearsal");
+    return capture_step(*link_, engine_.backend(), std::forward<Step>(step));
+  }
 
   /// A pin on the device, ready for the calling thread.
   /// @throws out_of_memory   all that could leave is pinned; names what this moment needs
@@ -179,6 +193,11 @@ class basic_manager
     ready();
     return {link_, [&] { return engine_.lease(where, align_up(size, tensor_alignment).count(), who); }};
   }
+  /// The iteration that runs does what few others do, such as skipping a step: its record stays as it was.
+  void keep_record() noexcept
+  {
+    if (!rehearsing()) engine_.keep_record();
+  }
   /// One more agent for a stream of the caller's own.
   [[nodiscard]] agent adopt() { return engine_.backend().adopt(); }
   /// Two lists exchange their bytes without a copy, as when weight versions flip.
@@ -189,45 +208,6 @@ class basic_manager
     expects(!rehearsing(), "lists cannot be exchanged in a rehearsal");
     ready();
     engine_.exchange(left, right);
-  }
-
-  // Looking.
-
-  [[nodiscard]] chunkmem::report report() const { return engine_.snapshot(); }
-  /// The last iteration was not the one recorded under its name.
-  [[nodiscard]] bool drifted() const noexcept { return engine_.last_changed(); }
-  [[nodiscard]] list_id list(std::string_view name) const { return engine_.tensors().list(name); }
-  [[nodiscard]] const Placement& placement() const noexcept { return placement_; }
-  [[nodiscard]] tensor_state state_of(tensor_handle wanted) { return engine_.tensors().slots()[slot_of(wanted)].state; }
-  [[nodiscard]] bool has_gradient(tensor_handle wanted)
-  {
-    return engine_.tensors().slots()[slot_in(wanted, gradient_list)].state != tensor_state::free;
-  }
-  /// The iteration that runs does what few others do, such as skipping a step: its record stays as it was.
-  void keep_record() noexcept
-  {
-    if (!rehearsing()) engine_.keep_record();
-  }
-  /// How often a gradient was asked for: unchanged means that no gradient was written meanwhile.
-  [[nodiscard]] std::uint64_t gradients_opened() const noexcept { return ledger_.opened(); }
-  /// 16-bit parameters have masters.
-  [[nodiscard]] bool has_masters() const noexcept { return engine_.tensors().has_masters(); }
-  /// The parameter has bytes in this list that were written or filled.
-  [[nodiscard]] bool is_filled(tensor_handle wanted, list_id list) { return this->state_in(slot_in(wanted, list)) != tensor_state::free; }
-  /// Calls `visit(handle, info)` for each parameter, in the order of declaration.
-  template <class Visit>
-  void for_each_parameter(Visit visit)
-  {
-    ready();
-    for (std::uint32_t id = 0; id < engine_.tensors().tensors(); ++id)
-      if (const tensor_info& it = engine_.tensors().info(tensor_id{id}); it.part == role::parameter)
-        visit(tensor_handle{tensor_id{id}, owner()}, it);
-  }
-  /// Calls `visit(name, content)` for each registered state.
-  template <class Visit>
-  void for_each_state(Visit visit) const
-  {
-    for (const auto& known : states_) visit(std::string_view{known.name}, known.content);
   }
 
  private:

@@ -3,6 +3,7 @@
 #include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/chunk/chunk.hpp>
 #include <chunkmem/manager/chunk_mover.hpp>
+#include <chunkmem/manager/device_health.hpp>
 #include <chunkmem/manager/fences.hpp>
 #include <chunkmem/manager/report.hpp>
 #include <chunkmem/trace/trace_sink.hpp>
@@ -23,10 +24,12 @@ namespace chunkmem::inline v0 {
 template <stream_backend Backend, chunk_mover<Backend> Mover, trace_sink Sink>
 class copy_engine {
  public:
-  copy_engine(Backend& backend, Mover mover, Sink sink)
-      : backend_{&backend}, keeper_{backend}, mover_{std::move(mover)}, sink_{std::move(sink)}
+  /// @param health   hears of every error of the backend
+  copy_engine(Backend& backend, device_health& health, Mover mover, Sink sink)
+      : backend_{&backend}, health_{&health}, keeper_{backend, health}, mover_{std::move(mover)}, sink_{std::move(sink)}
   {
   }
+  copy_engine(const copy_engine&) = delete;
 
   /// `used` are the bytes of each chunk; arenas begin at the given addresses.
   void reset(std::span<const std::uint64_t> used, std::uint64_t frame, per_tier<std::byte*> arena, per_tier<std::uint32_t> frames)
@@ -64,6 +67,18 @@ class copy_engine {
     if ((begin + size - 1) / frame_ > last) visit(fences[last]);
   }
 
+  /// Compute did all this in one go, and may have touched everything. O(frames).
+  void replayed(const report& moved)
+  {
+    for (const tier where : {tier::device, tier::host})
+      for (fence& it : fences_[where]) keeper_.stamp(agent::compute, it, true);
+    counts_.loaded += moved.loaded;
+    counts_.written_back += moved.written_back;
+    counts_.loads += moved.loads;
+    counts_.write_backs += moved.write_backs;
+    counts_.evictions += moved.evictions;
+  }
+
   // What residency calls. See residency.
   void placed(tier where, std::uint32_t first, std::uint32_t count) noexcept
   {
@@ -82,7 +97,9 @@ class copy_engine {
     fence& from = fences_[tier::host][it.host];
     fence& to = fences_[tier::device][first];
     order(agent::to_device, from, to);
-    mover_.bring(*backend_, address(tier::device, first), address(tier::host, it.host), bytes{used_[at]}, agent::to_device);
+    health_->starting([&] {
+      mover_.bring(*backend_, address(tier::device, first), address(tier::host, it.host), bytes{used_[at]}, agent::to_device);
+    });
     finish(agent::to_device, from, to);
     ++counts_.loads;
     counts_.loaded += bytes{used_[at]};
@@ -95,7 +112,9 @@ class copy_engine {
     fence& from = fences_[tier::device][it.device];
     fence& to = fences_[tier::host][it.host];
     order(agent::to_host, from, to);
-    mover_.take(*backend_, address(tier::host, it.host), address(tier::device, it.device), bytes{used_[at]}, agent::to_host);
+    health_->starting([&] {
+      mover_.take(*backend_, address(tier::host, it.host), address(tier::device, it.device), bytes{used_[at]}, agent::to_host);
+    });
     finish(agent::to_host, from, to);
     ++counts_.write_backs;
     counts_.written_back += bytes{used_[at]};
@@ -154,6 +173,7 @@ class copy_engine {
   }
 
   Backend* backend_;
+  device_health* health_;
   fence_keeper<Backend> keeper_;
   Mover mover_;
   Sink sink_;

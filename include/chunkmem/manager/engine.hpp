@@ -97,6 +97,7 @@ class engine : public Core {
   [[gnu::noinline]] void drop(std::uint32_t index)
   {
     if (this->rehearsal_.is_running()) return this->rehearsal_.drop(index);
+    this->expect_alive();
     slot& it = this->registry_.slots()[index];
     check(it, index, tensor_event::drop);
     const bool planned = step_to(index, entry_kind::drop, 0);
@@ -255,7 +256,7 @@ class engine : public Core {
     const std::uint8_t mask = writes(access_of(kind)) ? frame.users : frame.writers;
     this->copies_.keeper().follow(who, frame, mask, device ? wait_cause::demand_miss : wait_cause::optimizer_input);
     std::byte* const data = this->copies_.address(where, first) + it.offset;
-    if (zero) this->backend_->fill(data, std::byte{0}, bytes{it.size}, who);
+    if (zero) this->health_.starting([&] { this->backend_->fill(data, std::byte{0}, bytes{it.size}, who); });
     return data;
   }
 

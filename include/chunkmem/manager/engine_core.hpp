@@ -26,7 +26,8 @@ class engine_core {
       : backend_{&backend},
         options_{options},
         residency_{std::move(eviction)},
-        copies_{backend, std::move(mover), std::move(sink)}
+        health_{[](void* core) noexcept { static_cast<engine_core*>(core)->recorder_.stop(); }, this},
+        copies_{backend, health_, std::move(mover), std::move(sink)}
   {
   }
   engine_core(const engine_core&) = delete;
@@ -36,6 +37,9 @@ class engine_core {
   [[nodiscard]] const registry& tensors() const noexcept { return registry_; }
   [[nodiscard]] const manager_options& options() const noexcept { return options_; }
   [[nodiscard]] Backend& backend() const noexcept { return *backend_; }
+  /// @throws device_error   the first error that the device did not recover from
+  void expect_alive() const { health_.expect_alive(); }
+  [[nodiscard]] device_health& health() noexcept { return health_; }
   [[nodiscard]] rehearsal_log<Rules>& rehearsing() noexcept { return rehearsal_; }
   [[nodiscard]] const rehearsal_log<Rules>& rehearsing() const noexcept { return rehearsal_; }
   [[nodiscard]] gradient_places& places() noexcept { return places_; }
@@ -104,15 +108,17 @@ class engine_core {
   using machine = state_machine<Rules>;
 
   /// The one allocation of a manager in each tier. Guarantee: strong.
+  /// @throws device_error   the first error that the device did not recover from
   void ensure_arenas()
   {
+    expect_alive();
     if (ready_) [[likely]] return;
     expects(registry_.is_sealed(), "the manager is not sealed");
     const per_tier<bytes> capacity = capacities();
     shape(residency_, capacity);
     try {
       for (const tier where : {tier::device, tier::host})
-        if (capacity[where] > bytes{}) arena_[where] = backend_->allocate(where, capacity[where]);
+        if (capacity[where] > bytes{}) arena_[where] = health_.starting([&] { return backend_->allocate(where, capacity[where]); });
     } catch (...) {
       release_arenas();
       throw;
@@ -139,6 +145,7 @@ class engine_core {
   registry registry_;
   gradient_places places_;
   residency<Eviction> residency_;
+  device_health health_;
   copy_engine<Backend, Mover, Sink> copies_;
   recorder recorder_;
   rehearsal_log<Rules> rehearsal_;

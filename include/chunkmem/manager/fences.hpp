@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chunkmem/backend/stream_backend.hpp>
+#include <chunkmem/manager/device_health.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -32,7 +33,7 @@ struct fence {
 template <stream_backend Backend>
 class fence_keeper {
  public:
-  explicit fence_keeper(Backend& backend) : backend_{&backend}
+  fence_keeper(Backend& backend, device_health& health) : backend_{&backend}, health_{&health}
   {
     for (std::uint64_t& epoch : epoch_) epoch = 1;
   }
@@ -55,7 +56,10 @@ class fence_keeper {
   }
 
   /// `who` is a copy agent that just copied into or out of a frame; call once for each copy, then `stamp_copy`.
-  [[nodiscard]] event copied(agent who) { return backend_->record(who); }
+  [[nodiscard]] event copied(agent who)
+  {
+    return health_->ordering([&] { return backend_->record(who); });
+  }
   static void stamp_copy(event point, fence& frame, bool wrote) noexcept
   {
     if (wrote) frame = fence{};  // the copy followed all who used it before
@@ -89,18 +93,19 @@ class fence_keeper {
     std::uint64_t covered = stamp;
     if (!is_copy_agent(source)) {
       if (stamp >= epoch_[at]) {
-        recorded_[at] = backend_->record(source);
+        recorded_[at] = copied(source);
         ++epoch_[at];
       }
       point = recorded_[at];
       covered = epoch_[at] - 1;
     }
-    backend_->wait(who, point);
+    health_->ordering([&] { backend_->wait(who, point); });
     if (who == agent::host) ++waits_[static_cast<unsigned>(cause)];
     known_[static_cast<unsigned>(who)][at] = covered;
   }
 
   Backend* backend_;
+  device_health* health_;
   std::uint64_t known_[max_agents][max_agents] = {};  // [who][source]: stamps that `who` already follows
   std::uint64_t epoch_[max_agents] = {};
   event recorded_[max_agents] = {};

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chunkmem/manager/captured_step.hpp>
 #include <chunkmem/manager/engine_core.hpp>
 #include <chunkmem/manager/iteration_planner.hpp>
 
@@ -97,6 +98,31 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
     expects(!recorder_.is_inside(), "lists can be exchanged only between iterations");
     this->exchange_lists(left, right);
     forget_plans();
+  }
+
+  /// The plan by which the last iteration ran, where it ended as it began; else none.
+  [[nodiscard]] plan_mark closed_plan() const noexcept
+  {
+    if (!Transfer::plans || steady_record_ >= plans_.size() || !steady_) return {};
+    return {steady_record_, plans_[steady_record_].made};
+  }
+  /// An iteration could follow this very plan now, and would end where it begins.
+  [[nodiscard]] bool starts_here(const plan_mark& mark) const noexcept
+  {
+    if (mark.made == 0 || mark.record >= plans_.size() || recorder_.is_inside()) return false;
+    const iteration_plan<Eviction>& plan = plans_[mark.record];
+    if (!plan.valid || !plan.periodic || plan.made != mark.made) return false;
+    return (steady_ && steady_record_ == mark.record) || plan.start.same_places(residency_);
+  }
+  /// One more iteration, done by the device alone. @pre starts_here for the plan of the graph
+  template <class Graph>
+  void replay(Graph& graph, const report& moved)
+  {
+    this->health().ordering([&] { this->backend().launch(graph); });
+    copies_.replayed(moved);
+    ++counts_.iterations;
+    ++serial_;
+    copies_.note(happening::iteration, tier::device, counts_.iterations);
   }
 
   /// Gradients go to where the records say that they may lie. @pre outside of iterations

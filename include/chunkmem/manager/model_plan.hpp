@@ -142,6 +142,7 @@ class model_plan {
   }
   void ready()
   {
+    engine_.expect_alive();
     if (!engine_.tensors().is_sealed()) seal();
     ready_owner_ = owner();
   }

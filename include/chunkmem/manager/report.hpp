@@ -36,6 +36,18 @@ struct report {
   std::uint64_t clean_starts = 0;   ///< iterations that cleared the device first, since they did not fit from where things lay
   std::uint64_t skipped_moves = 0;  ///< planned moves that no longer fitted when their moment came
 
+  /// What was copied after `earlier`, another report of the same manager; all else is 0.
+  [[nodiscard]] report copies_since(const report& earlier) const
+  {
+    report result;
+    result.loaded = loaded - earlier.loaded;
+    result.written_back = written_back - earlier.written_back;
+    result.loads = loads - earlier.loads;
+    result.write_backs = write_backs - earlier.write_backs;
+    result.evictions = evictions - earlier.evictions;
+    return result;
+  }
+
   /// One JSON object; keys are the names above, sizes in bytes.
   [[nodiscard]] std::string json() const
   {

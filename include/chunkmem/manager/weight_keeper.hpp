@@ -27,9 +27,10 @@ class weight_keeper : public Plan {
   template <element Element>
   using held_by = pin<Element, engine_type>;
 
-  /// Where the optimizer's states of this many bytes live: an update works there.
+  /// Where the calling thread updates a parameter of this many bytes: where the optimizer's states live, if it can read there.
   [[nodiscard]] at place_of_update(bytes size) const noexcept
   {
+    if (!engine_type::host_addressable) return at::host;
     return placement_.home_of(role::optimizer_state, size) == tier::host ? at::host : at::device;
   }
 

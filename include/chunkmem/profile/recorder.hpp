@@ -138,6 +138,13 @@ class recorder {
     return entries_[at].next_of_chunk;
   }
 
+  /// Nothing more of this iteration is followed or logged, and its end is that of an abandoned one.
+  void stop() noexcept
+  {
+    cursor_ = nowhere;
+    if (is_inside()) mode_ = mode::stopped;
+  }
+
   /// @param complete   false where an exception ended the iteration
   /// @param pins_of    as diverge
   template <class PinsOf>
@@ -145,7 +152,7 @@ class recorder {
   {
     const mode was = std::exchange(mode_, mode::outside);
     const std::uint32_t reached = std::exchange(cursor_, nowhere);
-    if (!complete) {
+    if (!complete || was == mode::stopped) {
       stale_ = true;
       return iteration_outcome::abandoned;
     }
@@ -160,7 +167,7 @@ class recorder {
   }
 
  private:
-  enum class mode : std::uint8_t { outside, following, recording, diverged };  // from recording on, entries are logged
+  enum class mode : std::uint8_t { outside, stopped, following, recording, diverged };  // from recording on, entries are logged
   static constexpr std::uint32_t nowhere = never - 1;
 
   struct named {

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <chunkmem/manager/registry.hpp>
+#include <chunkmem/manager/report.hpp>
+#include <chunkmem/tensor/list_spec.hpp>
+#include <chunkmem/tensor/tensor.hpp>
+#include <chunkmem/tensor/tensor_rules.hpp>
+
+#include <cstdint>
+#include <string_view>
+
+namespace chunkmem::inline v0 {
+
+/// What can be seen of a manager and its tensors. Moves nothing. Not for users by itself: see basic_manager.
+template <class Keeper>
+class model_view : public Keeper {
+ protected:
+  using Keeper::engine_, Keeper::ledger_, Keeper::owner, Keeper::placement_, Keeper::ready, Keeper::slot_in, Keeper::slot_of,
+      Keeper::states_;
+
+ public:
+  using Keeper::Keeper, Keeper::rehearsing;
+
+  /// What was done so far. Also of a manager whose device is lost.
+  [[nodiscard]] chunkmem::report report() const { return engine_.snapshot(); }
+  /// The last iteration was not the one recorded under its name.
+  [[nodiscard]] bool drifted() const noexcept { return engine_.last_changed(); }
+  [[nodiscard]] list_id list(std::string_view name) const { return engine_.tensors().list(name); }
+  [[nodiscard]] const auto& placement() const noexcept { return placement_; }
+  [[nodiscard]] tensor_state state_of(tensor_handle wanted) { return engine_.tensors().slots()[slot_of(wanted)].state; }
+  [[nodiscard]] bool has_gradient(tensor_handle wanted)
+  {
+    return engine_.tensors().slots()[slot_in(wanted, gradient_list)].state != tensor_state::free;
+  }
+  /// How often a gradient was asked for: unchanged means that no gradient was written meanwhile.
+  [[nodiscard]] std::uint64_t gradients_opened() const noexcept { return ledger_.opened(); }
+  /// 16-bit parameters have masters.
+  [[nodiscard]] bool has_masters() const noexcept { return engine_.tensors().has_masters(); }
+  /// The parameter has bytes in this list that were written or filled.
+  [[nodiscard]] bool is_filled(tensor_handle wanted, list_id list) { return this->state_in(slot_in(wanted, list)) != tensor_state::free; }
+  /// Calls `visit(handle, info)` for each parameter, in the order of declaration.
+  template <class Visit>
+  void for_each_parameter(Visit visit)
+  {
+    ready();
+    for (std::uint32_t id = 0; id < engine_.tensors().tensors(); ++id)
+      if (const tensor_info& it = engine_.tensors().info(tensor_id{id}); it.part == role::parameter)
+        visit(tensor_handle{tensor_id{id}, owner()}, it);
+  }
+  /// Calls `visit(name, content)` for each registered state.
+  template <class Visit>
+  void for_each_state(Visit visit) const
+  {
+    for (const auto& known : states_) visit(std::string_view{known.name}, known.content);
+  }
+};
+
+}  // namespace chunkmem::inline v0
