@@ -63,7 +63,7 @@ class basic_manager
     static_assert(Transfer::plans, "chunkmem: a captured step follows a plan: name a transfer policy that plans, such as transfer::lookahead");
     ready();
     expects(!rehearsing(), "a step was to be captured in a rehearsal");
-    return capture_step(*link_, engine_.backend(), std::forward<Step>(step));
+    return capture_step<Backend>(*link_, engine_.backend(), std::forward<Step>(step));
   }
 
   /// A pin on the device, ready for the calling thread.
@@ -103,6 +103,12 @@ class basic_manager
   [[nodiscard]] pin_type<std::uint8_t> acquire_bytes(tensor_handle wanted, list_id list, access how, at place)
   {
     return acquire_in<std::uint8_t>(wanted, list, how, place);
+  }
+  /// The same on the device, ready for a stream.
+  [[nodiscard]] pin_type<std::uint8_t> acquire_bytes(tensor_handle wanted, list_id list, access how, agent who)
+  {
+    check(who);
+    return acquire_in<std::uint8_t>(wanted, list, how, at::device, who);
   }
 
   /// The gradient of the weight that `weight` held; that pin is spent, also where there is no room for the gradient.
@@ -198,6 +204,7 @@ class basic_manager
   {
     if (!rehearsing()) engine_.keep_record();
   }
+  [[nodiscard]] Backend& backend() const noexcept { return engine_.backend(); }
   /// One more agent for a stream of the caller's own.
   [[nodiscard]] agent adopt() { return engine_.backend().adopt(); }
   /// Two lists exchange their bytes without a copy, as when weight versions flip.
@@ -241,14 +248,14 @@ class basic_manager
   }
 
   template <element Element>
-  [[nodiscard]] pin_type<Element> acquire_in(tensor_handle wanted, list_id list, access how, at place)
+  [[nodiscard]] pin_type<Element> acquire_in(tensor_handle wanted, list_id list, access how, at place, agent who = agent::host)
   {
     const std::uint32_t slot = slot_in(wanted, list);
     const entry_kind kind = kind_of(how, place);
     return {link_, [&] {
-              if (list == value_list && how == access::write) return this->acquire_over_gradient(slot, kind);
-              if (list == gradient_list && writes(how)) return this->rewrite_gradient(slot_of(wanted), kind);
-              return place == at::host ? engine_.acquire_on_host(slot, kind) : engine_.acquire(slot, kind, agent::host);
+              if (list == value_list && how == access::write) return this->acquire_over_gradient(slot, kind, who);
+              if (list == gradient_list && writes(how)) return this->rewrite_gradient(slot_of(wanted), kind, who);
+              return place == at::host ? engine_.acquire_on_host(slot, kind) : engine_.acquire(slot, kind, who);
             }};
   }
 

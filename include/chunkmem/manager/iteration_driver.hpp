@@ -1,6 +1,5 @@
 #pragma once
 
-#include <chunkmem/manager/captured_step.hpp>
 #include <chunkmem/manager/engine_core.hpp>
 #include <chunkmem/manager/iteration_planner.hpp>
 
@@ -59,7 +58,7 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
     const bool planned = std::exchange(following_plan_, false);
     const bool exceptional = std::exchange(exceptional_, false);
     const bool counted = std::exchange(counted_divergence_, false);
-    steady_ = false;
+    steady_ = has_repeated_ = false;
     auto outcome = iteration_outcome::abandoned;
     try {
       outcome = recorder_.end(complete && !exceptional, registry_.chunk_of_slot(), residency_.chunks(),
@@ -74,6 +73,7 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
     if (last_changed_ && !counted) ++counts_.divergences;
     if ((last_changed_ || outcome == iteration_outcome::recorded) && record < plans_.size()) plans_[record].valid = false;
     if (last_changed_) residency_.start_of(recorder_.record());  // the old moments are no more
+    has_repeated_ = outcome == iteration_outcome::repeated && planned;
     steady_ = outcome == iteration_outcome::repeated && (!Transfer::plans || (planned && plans_[record].periodic));
     steady_record_ = record;
     copies_.note(happening::iteration, tier::device, counts_.iterations);
@@ -100,28 +100,32 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
     forget_plans();
   }
 
-  /// The plan by which the last iteration ran, where it ended as it began; else none.
-  [[nodiscard]] plan_mark closed_plan() const noexcept
+  /// For captured_step, as all down to `replay`: the last iteration was the recorded one, and its plan was followed to the end.
+  [[nodiscard]] bool has_repeated() const noexcept { return has_repeated_; }
+  /// Nothing happened since, and its plan ended where it began.
+  [[nodiscard]] bool is_steady() const noexcept { return steady_; }
+  [[nodiscard]] const chunk_table& places_now() const noexcept { return residency_; }
+  /// Changes whenever slots come to lie elsewhere in their chunks.
+  [[nodiscard]] std::uint64_t arrangement() const noexcept { return arrangement_; }
+  /// All that is not pinned leaves the device, as far as the host has room. @throws device_error   some may have left
+  void clear_device()
   {
-    if (!Transfer::plans || steady_record_ >= plans_.size() || !steady_) return {};
-    return {steady_record_, plans_[steady_record_].made};
+    steady_ = false;
+    residency_.evict_all(copies_);
   }
-  /// An iteration could follow this very plan now, and would end where it begins.
-  [[nodiscard]] bool starts_here(const plan_mark& mark) const noexcept
+  /// Brings things back to where they lay, as far as nothing has to be loaded. @param clears   onto a cleared device
+  void return_to(const chunk_table& before, bool clears)
   {
-    if (mark.made == 0 || mark.record >= plans_.size() || recorder_.is_inside()) return false;
-    const iteration_plan<Eviction>& plan = plans_[mark.record];
-    if (!plan.valid || !plan.periodic || plan.made != mark.made) return false;
-    return (steady_ && steady_record_ == mark.record) || plan.start.same_places(residency_);
+    if (clears) clear_device();
+    residency_.give_up_copies(before, copies_);
   }
-  /// One more iteration, done by the device alone. @pre starts_here for the plan of the graph
+  /// One more iteration, done by the device alone. @pre   everything lies where the graph expects it
   template <class Graph>
   void replay(Graph& graph, const report& moved)
   {
     this->health().ordering([&] { this->backend().launch(graph); });
     copies_.replayed(moved);
-    ++counts_.iterations;
-    ++serial_;
+    ++counts_.iterations, ++serial_;
     copies_.note(happening::iteration, tier::device, counts_.iterations);
   }
 
@@ -208,6 +212,7 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
   {
     for (auto& plan : plans_) plan.valid = false;
     steady_ = false;
+    ++arrangement_;
   }
 
   void load_moments() noexcept
@@ -284,6 +289,8 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
   std::size_t next_action_ = 0;
   std::size_t steady_record_ = 0;
   bool steady_ = false;  // nothing happened since an iteration that can be repeated from where it ended
+  bool has_repeated_ = false;
+  std::uint64_t arrangement_ = 0;
   bool last_changed_ = false;
   bool counted_divergence_ = false;
   bool exceptional_ = false;

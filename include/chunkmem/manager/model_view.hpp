@@ -15,7 +15,7 @@ namespace chunkmem::inline v0 {
 template <class Keeper>
 class model_view : public Keeper {
  protected:
-  using Keeper::engine_, Keeper::ledger_, Keeper::owner, Keeper::placement_, Keeper::ready, Keeper::slot_in, Keeper::slot_of,
+  using Keeper::engine_, Keeper::ledger_, Keeper::owner, Keeper::placement_, Keeper::slot_in, Keeper::slot_of,
       Keeper::states_;
 
  public:
@@ -38,11 +38,12 @@ class model_view : public Keeper {
   [[nodiscard]] bool has_masters() const noexcept { return engine_.tensors().has_masters(); }
   /// The parameter has bytes in this list that were written or filled.
   [[nodiscard]] bool is_filled(tensor_handle wanted, list_id list) { return this->state_in(slot_in(wanted, list)) != tensor_state::free; }
-  /// Calls `visit(handle, info)` for each parameter, in the order of declaration.
+  /// Calls `visit(handle, info)` for each parameter, in the order of declaration. Also before everything is placed.
+  /// @throws device_error   the device is lost
   template <class Visit>
   void for_each_parameter(Visit visit)
   {
-    ready();
+    engine_.expect_alive();
     for (std::uint32_t id = 0; id < engine_.tensors().tensors(); ++id)
       if (const tensor_info& it = engine_.tensors().info(tensor_id{id}); it.part == role::parameter)
         visit(tensor_handle{tensor_id{id}, owner()}, it);

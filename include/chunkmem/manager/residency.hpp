@@ -141,6 +141,17 @@ class residency : public host_room<Eviction> {
     }
   }
 
+  /// Gives up copies on the host that were not there `before`, and windows, where the device has the bytes. O(chunks).
+  template <class Mover>
+  void give_up_copies(const chunk_table& before, Mover& mover)
+  {
+    for (std::uint32_t at = 0; at < chunks(); ++at) {
+      if (!chunks_[at].on_device() || chunks_[at].host_pins > 0 || before[at].host_valid) continue;
+      chunks_[at].host_valid = false;
+      if (before[at].host == chunk::nowhere && chunks_[at].host != chunk::nowhere) leave_host(at, mover);
+    }
+  }
+
   /// The moves of a plan; each is skipped, with false, where it no longer fits.
   template <class Mover>
   bool try_lease(tier where, std::uint64_t begin, std::uint64_t size, Mover& mover)

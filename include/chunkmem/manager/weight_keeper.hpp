@@ -98,23 +98,23 @@ class weight_keeper : public Plan {
     return result;
   }
   /// A gradient is changed between backward and step: norms that were taken are not its norms any more.
-  [[nodiscard]] grant rewrite_gradient(std::uint32_t value_slot, entry_kind kind)
+  [[nodiscard]] grant rewrite_gradient(std::uint32_t value_slot, entry_kind kind, agent who)
   {
     if (state_in(engine_.tensors().gradient_of(value_slot)) == tensor_state::free) expect_place(value_slot, 0);
-    const grant result = write_gradient(value_slot, kind, agent::host);
+    const grant result = write_gradient(value_slot, kind, who);
     ledger_.forget(value_slot);
     return result;
   }
 
   /// A weight is overwritten although its gradient has its bytes: what the update does, element by element.
   /// Guarantee: strong, as acquire.
-  [[nodiscard]] grant acquire_over_gradient(std::uint32_t value_slot, entry_kind kind)
+  [[nodiscard]] grant acquire_over_gradient(std::uint32_t value_slot, entry_kind kind, agent who)
   {
     tensor_state& state = engine_.tensors().slots()[value_slot].state;
     const tensor_state before = state;
     if (before == tensor_state::gradient) state = after(before, tensor_event::release);
     try {
-      return place_of(kind) == at::host ? engine_.acquire_on_host(value_slot, kind) : engine_.acquire(value_slot, kind, agent::host);
+      return place_of(kind) == at::host ? engine_.acquire_on_host(value_slot, kind) : engine_.acquire(value_slot, kind, who);
     } catch (...) {
       state = before;
       throw;
@@ -185,7 +185,7 @@ class weight_keeper : public Plan {
   template <element Element>
   [[nodiscard]] held_by<Element> take_over(std::uint32_t slot, at place)
   {
-    return {link_, [&] { return acquire_over_gradient(slot, kind_of(access::write, place)); }};
+    return {link_, [&] { return acquire_over_gradient(slot, kind_of(access::write, place), agent::host); }};
   }
 
   [[nodiscard]] dtype value_type(std::uint32_t value_slot) const noexcept { return engine_.tensors().value_type(value_slot); }

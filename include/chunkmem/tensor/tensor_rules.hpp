@@ -100,6 +100,18 @@ constexpr std::array<bool, tensor_state_count> states_reached(std::span<const tr
   return true;
 }
 
+namespace detail {
+
+// Constants, not calls: nvcc takes the destructor of a span in a constraint for one that cannot be constant.
+template <class Rules>
+inline constexpr bool is_deterministic_table = is_deterministic(Rules::table);
+template <class Rules>
+inline constexpr bool is_connected_table = is_connected(Rules::table);
+template <class Rules>
+inline constexpr bool releases_agree_in_table = releases_agree(Rules::table);
+
+}  // namespace detail
+
 /// A table of (state, event, next state), checked when it is compiled.
 ///
 /// Laws: deterministic; every state reachable from `free`; no state a dead end; the three releases are legal together.
@@ -107,9 +119,9 @@ constexpr std::array<bool, tensor_state_count> states_reached(std::span<const tr
 template <class Rules>
 concept tensor_rules = names_itself<Rules> && std::same_as<typename Rules::policy_kind, rules_kind> && requires {
   { std::span<const transition>{Rules::table} };
-  requires is_deterministic(Rules::table);
-  requires is_connected(Rules::table);
-  requires releases_agree(Rules::table);
+  requires detail::is_deterministic_table<Rules>;
+  requires detail::is_connected_table<Rules>;
+  requires detail::releases_agree_in_table<Rules>;
 };
 
 }  // namespace chunkmem::inline v0

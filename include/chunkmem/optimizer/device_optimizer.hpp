@@ -1,0 +1,203 @@
+#pragma once
+
+#include <chunkmem/backend/graph_backend.hpp>
+#include <chunkmem/optimizer/device_step.hpp>
+#include <chunkmem/optimizer/loss_scale.hpp>
+#include <chunkmem/optimizer/parameter_walk.hpp>
+#include <chunkmem/optimizer/rates_body.hpp>
+#include <chunkmem/optimizer/step_options.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <utility>
+
+namespace chunkmem::inline v0 {
+
+namespace optimizer {
+
+/// What the steps on a device have come to.
+struct device_progress {
+  std::uint64_t updates = 0;  ///< steps that updated
+  std::uint64_t skips = 0;    ///< steps that found an infinity or NaN and changed nothing
+  double norm = 0.0;          ///< of the last step's gradients, as in step_outcome
+  float loss_scale = 1.0F;    ///< for the next loss
+};
+
+/// An optimizer whose steps run on the device: kernels measure the gradients, decide, and update. The calling thread waits
+/// for nothing. The bits are those of `step` with the same kernel.
+///
+/// Make it after the parameters are declared and before their first access, for as long as the manager lives. What a step has
+/// to remember lies in a buffer of the manager. States and masters are brought to the device for the update of their
+/// parameter, whatever the placement says. Good where the device has room or the links are fast; poor where they are
+/// slow, since states that do not stay cross them twice in each step.
+///
+/// @tparam Launcher   starts bodies: `cuda_launcher` (launch_bodies.cuh), or `loop_launcher` where the device is host memory
+/// @threads           one caller, that of the manager
+template <class Manager, device_kernel Kernel, class Launcher>
+class device_optimizer {
+ public:
+  /// @param scale   by which the loss is multiplied; the device goes on with it
+  /// @throws usage_error   no parameter is declared, the manager is sealed, or it has lists of these names
+  device_optimizer(Manager& owner, Kernel kernel, Launcher launcher = {}, const loss_scale& scale = loss_scale::fixed(1.0F))
+      : manager_{owner}, kernel_{std::move(kernel)}, launcher_{std::move(launcher)}, scale_{scale}
+  {
+    manager_.for_each_parameter([this](tensor_handle, const tensor_info& info) {
+      ++sizes_.parameters;
+      sizes_.groups = std::max(sizes_.groups, std::uint64_t{index_of(info.group)} + 1);
+      sizes_.blocks += blocks_of(info.extents.elements());
+    });
+    expects(sizes_.parameters > 0, "an optimizer on the device before any parameter was declared (declare them first)");
+    manager_.use(kernel_.lists());
+    buffer_ = manager_.template add<std::uint8_t>({memory_type::size(sizes_).count()}, role::buffer);
+  }
+  device_optimizer(const device_optimizer&) = delete;
+
+  /// Writes the beginning of all counts. The first step does it where it was not called; call it with the filling of weights,
+  /// so that all iterations are alike.
+  /// @throws out_of_memory, device_error   call again
+  void prepare()
+  {
+    if (is_prepared_ || manager_.rehearsing()) return;
+    device_step_state state;
+    state.number = kernel_.progress.number;
+    std::memcpy(&state.loss, scale_.bytes().data(), sizeof state.loss);
+    const auto buffer = manager_.acquire(buffer_, access::write, at::host);
+    std::memset(buffer.data(), 0, buffer.size());
+    std::memcpy(buffer.data(), &state, sizeof state);
+    is_prepared_ = true;
+  }
+
+  /// Updates every parameter that has a gradient and forgets the gradients; returns when all of it is enqueued on compute.
+  ///
+  /// A step that is skipped is one on the device alone: it makes the same accesses and changes no value. In a capture the
+  /// learning rates are those that `set_rates` gave last.
+  /// Guarantee: safe to take again where it throws, as `step`.
+  /// @throws out_of_memory, device_error   a parameter could not be brought, or a kernel not be started; call again
+  /// @throws usage_error    as `step`; or options.loss_scale, which belongs to the constructor here
+  void step(const step_options& options = {})
+  {
+    expects(options.loss_scale == nullptr, "a step on the device with a loss scale: give it to the optimizer's constructor");
+    prepare();
+    const detail::kept_progress kept{kernel_.progress, manager_.rehearsing()};
+    walk_type walk{manager_, kernel_, options};
+    walk.finish_last();
+    const auto buffer = manager_.acquire(buffer_, access::read_write, agent::compute);
+    const memory_type memory{reinterpret_cast<std::byte*>(buffer.data()), sizes_};
+    run_type run{kernel_, memory, on_device(options), manager_.backend(), agent::compute, launcher_};
+    step_progress& progress = kernel_.progress;
+    if (progress.decision == step_decision::open || progress.gradients != manager_.gradients_opened()) {
+      if (!is_capturing() && !manager_.rehearsing()) write_rates(memory, [&](std::size_t at) { return walk.rate_of(group_id{static_cast<std::uint32_t>(at)}); });
+      decide(run, walk, options);
+    }
+    update(run, walk);
+    if (manager_.rehearsing()) return;
+    run.finish();
+    progress = {.number = progress.number};
+  }
+
+  /// Learning rates of the next replays of a captured step. Enqueued: replays that were started before keep theirs.
+  /// @throws usage_error   not one rate for each group; out_of_memory, device_error
+  void set_rates(std::span<const float> rates)
+  {
+    expects(rates.size() == sizes_.groups, "learning rates for a device that are not one for each group of parameters");
+    prepare();
+    const auto buffer = manager_.acquire(buffer_, access::read_write, agent::compute);
+    write_rates(memory_type{reinterpret_cast<std::byte*>(buffer.data()), sizes_}, [&](std::size_t at) { return rates[at]; });
+  }
+
+  /// What the steps so far have come to. Waits for them: the one call here that does.
+  /// @throws out_of_memory, device_error
+  [[nodiscard]] device_progress progress()
+  {
+    prepare();
+    const auto buffer = manager_.acquire(buffer_, access::read, agent::compute);
+    const auto room = manager_.lease(tier::host, bytes{sizeof(device_step_state)}, agent::compute);
+    auto& backend = manager_.backend();
+    backend.copy(room.data(), reinterpret_cast<const std::byte*>(buffer.data()), bytes{sizeof(device_step_state)}, agent::compute);
+    backend.wait(agent::host, backend.record(agent::compute));
+    device_step_state state;
+    std::memcpy(&state, room.data(), sizeof state);
+    return {state.loss.updates, state.loss.skips, state.norm, state.loss.scale};
+  }
+
+  [[nodiscard]] const Kernel& kernel() const noexcept { return kernel_; }
+
+ private:
+  using memory_type = device_step_memory<Kernel>;
+  using backend_type = std::remove_reference_t<decltype(std::declval<Manager&>().backend())>;
+  using run_type = device_step<Kernel, backend_type, Launcher>;
+  using walk_type = detail::parameter_walk<Manager, Kernel>;
+
+  [[nodiscard]] device_step_options on_device(const step_options& options) const noexcept
+  {
+    const bool scales = scale_.is_dynamic() || scale_.scale() != 1.0F;
+    return {.clip = options.clip, .may_skip = options.skip_nonfinite || scales, .seed = options.seed, .loss = rule_of(scale_)};
+  }
+  [[nodiscard]] bool is_capturing() const
+  {
+    if constexpr (graph_backend<backend_type>) return manager_.backend().is_capturing();
+    else return false;
+  }
+
+  template <class RateOf>
+  void write_rates(const memory_type& memory, RateOf rate_of)
+  {
+    float rates[rates_body::most];
+    for (std::size_t first = 0; first < sizes_.groups; first += rates_body::most) {
+      const std::size_t count = std::min<std::size_t>(rates_body::most, sizes_.groups - first);
+      for (std::size_t at = 0; at < count; ++at) rates[at] = rate_of(first + at);
+      launcher_(manager_.backend(), agent::compute, rates_body{memory.rates() + first, {rates, count}});
+    }
+  }
+
+  /// Once for each step, however often it is tried.
+  void decide(run_type& run, walk_type& walk, const step_options& options)
+  {
+    const bool launches = !manager_.rehearsing();
+    if (launches) run.begin();
+    std::uint64_t index = kernel_.progress.reached;
+    if (on_device(options).measures()) {
+      walk.for_each_unfinished([&](tensor_handle parameter, const tensor_info& info) {
+        const std::uint64_t at = index++;
+        if (!manager_.has_gradient(parameter)) return;
+        const auto gradient = manager_.acquire_bytes(parameter, gradient_list, access::read, agent::compute);
+        if (launches) run.measure(at, reinterpret_cast<const std::byte*>(gradient.data()), info.gradient, info.extents.elements());
+      });
+    }
+    if (launches) run.decide();
+    kernel_.progress.gradients = manager_.gradients_opened();
+    kernel_.progress.decision = step_decision::update;  // or so the device may decide
+  }
+
+  void update(run_type& run, walk_type& walk)
+  {
+    walk.for_each_unfinished([&](tensor_handle parameter, const tensor_info& info) {
+      if (manager_.has_gradient(parameter))
+        return walk.update(parameter, info, agent::compute, [&](const parameter_bytes& all) { run.update(all, info.group, has_master(all)); });
+      if (manager_.rehearsing()) return;
+      manager_.drop_gradient(parameter);
+      ++kernel_.progress.reached;
+    });
+  }
+
+  /// Then the value was not brought to the device, so it is written in any case: made again, where the step is skipped.
+  [[nodiscard]] static bool has_master(const parameter_bytes& all) noexcept
+  {
+    return std::any_of(all.lists, all.lists + all.list_count, [](const list_bytes& it) { return it.use == list_use::master; });
+  }
+
+  Manager& manager_;
+  Kernel kernel_;
+  Launcher launcher_;
+  loss_scale scale_;
+  device_step_sizes sizes_;
+  tensor<std::uint8_t> buffer_{};
+  bool is_prepared_ = false;
+};
+
+}  // namespace optimizer
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,154 @@
+#pragma once
+
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/manager/basic_manager.hpp>
+#include <chunkmem/optimizer/optimizer_kernel.hpp>
+#include <chunkmem/optimizer/step_options.hpp>
+#include <chunkmem/optimizer/update_parameter.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace chunkmem::inline v0 {
+
+namespace optimizer {
+
+namespace detail {
+
+/// In a rehearsal, a step begins anew, and leaves the progress of the real one as it was.
+class kept_progress {
+ public:
+  kept_progress(step_progress& progress, bool rehearses) noexcept : progress_{progress}, before_{progress}, rehearses_{rehearses}
+  {
+    if (!rehearses) return;
+    progress = {};
+    progress.number = before_.number;
+  }
+  kept_progress(const kept_progress&) = delete;
+  ~kept_progress()
+  {
+    if (rehearses_) progress_ = before_;
+  }
+
+ private:
+  step_progress& progress_;
+  step_progress before_;
+  bool rehearses_;
+};
+
+/// The way of one step through the parameters of a manager: which are left, and the pins that an update of one needs.
+template <class Manager, optimizer_kernel Kernel>
+class parameter_walk {
+ public:
+  /// @throws usage_error   an element type that cannot be trained, too few group rates, masters that the kernel does not know
+  parameter_walk(Manager& owner, Kernel& kernel, const step_options& options) : manager_{owner}, kernel_{kernel}, options_{options}
+  {
+    for (const list_spec& spec : kernel.lists()) {
+      expects(list_count_ < max_lists, "an optimizer kernel with more lists than max_lists");
+      specs_[list_count_] = spec;
+      has_master_ |= spec.use == list_use::master;
+      lists_[list_count_++] = owner.list(spec.name);
+    }
+    optimizer::check(options.clip);
+    owner.for_each_parameter([&](tensor_handle, const tensor_info& info) { check(info); });
+  }
+
+  /// The first parameters may be done already, by a call that failed. @throws usage_error   one of them has a new gradient
+  void finish_last()
+  {
+    step_progress& progress = kernel_.progress;
+    std::uint32_t at = 0;
+    manager_.for_each_parameter([&](tensor_handle it, const tensor_info&) {
+      if (at++ >= progress.reached || !manager_.has_gradient(it)) return;
+      expects(progress.undropped != 0 && at == progress.reached,
+              "the last optimizer step was cut short: call step again before new gradients are made, then go on");
+      manager_.drop_gradient(it);
+      progress.undropped = 0;
+    });
+  }
+
+  /// Calls `visit(handle, info)` for each parameter that this step has still to do, in their order.
+  template <class Visit>
+  void for_each_unfinished(Visit visit)
+  {
+    const std::uint32_t done = kernel_.progress.reached;
+    std::uint32_t at = 0;
+    manager_.for_each_parameter([&](tensor_handle it, const tensor_info& info) {
+      if (at++ >= done) visit(it, info);
+    });
+  }
+
+  /// Pins all that belongs to one parameter, calls `work(bytes)` unless this is a rehearsal, and gives the gradient back.
+  /// @param place   a place for the calling thread, or an agent that works on the device
+  template <class Place, class Work>
+  void update(tensor_handle parameter, const tensor_info& info, Place place, Work work)
+  {
+    {
+      const auto gradient = manager_.acquire_bytes(parameter, gradient_list, access::read, place);
+      parameter_bytes all{};
+      pin_type pins[max_lists];
+      access how = access::read_write;  // of the value
+      for (std::size_t at = 0; at < list_count_; ++at) {
+        const bool is_master = specs_[at].use == list_use::master;
+        if (is_master && !is_16_bit(info.type)) continue;
+        all.fresh_master |= is_master && !manager_.rehearsing() && !manager_.is_filled(parameter, lists_[at]);
+        if (is_master && !all.fresh_master) how = access::write;
+        pin_type& pin = pins[all.list_count];
+        pin = manager_.acquire_bytes(parameter, lists_[at], is_master && all.fresh_master ? access::write : access::read_write, place);
+        all.lists[all.list_count++] = {reinterpret_cast<std::byte*>(pin.data()), specs_[at].type, specs_[at].use};
+      }
+      const auto value = manager_.acquire_bytes(parameter, value_list, how, place);
+      if (!manager_.rehearsing()) {
+        describe(all, parameter, info, gradient, value);
+        work(all);
+        ++kernel_.progress.reached;
+        kernel_.progress.undropped = 1;
+      }
+    }
+    manager_.drop_gradient(parameter);
+    kernel_.progress.undropped = 0;
+  }
+
+  /// Of a parameter's group, in this step.
+  [[nodiscard]] float rate_of(group_id group) const noexcept
+  {
+    return options_.group_rates.empty() ? options_.learning_rate : options_.group_rates[index_of(group)];
+  }
+
+ private:
+  using pin_type = typename Manager::template pin_type<std::uint8_t>;
+
+  void check(const tensor_info& info) const
+  {
+    expects(info.type == dtype::float32 || is_16_bit(info.type), "an optimizer step over a parameter that is no float32, bfloat16 or float16");
+    expects(options_.group_rates.empty() || index_of(info.group) < options_.group_rates.size(),
+            "a parameter of a group that group_rates has no learning rate for");
+    expects(has_master_ || !is_16_bit(info.type) || !manager_.has_masters(),
+            "an optimizer without masters over 16-bit weights that have some: the masters would not hear of the update");
+  }
+
+  void describe(parameter_bytes& all, tensor_handle parameter, const tensor_info& info, const pin_type& gradient,
+                const pin_type& value) const
+  {
+    all.value = reinterpret_cast<std::byte*>(value.data());
+    all.value_type = info.type;
+    all.gradient = reinterpret_cast<const std::byte*>(gradient.data());
+    all.gradient_type = info.gradient;
+    all.elements = info.extents.elements();
+    all.tensor = index_of(parameter.id);
+  }
+
+  Manager& manager_;
+  Kernel& kernel_;
+  const step_options& options_;
+  list_spec specs_[max_lists] = {};
+  list_id lists_[max_lists] = {};
+  std::size_t list_count_ = 0;
+  bool has_master_ = false;
+};
+
+}  // namespace detail
+
+}  // namespace optimizer
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <chunkmem/optimizer/clipping.hpp>
+#include <chunkmem/optimizer/loss_scale.hpp>
+
+#include <cstdint>
+#include <span>
+
+namespace chunkmem::inline v0 {
+
+namespace optimizer {
+
+/// Settings of one call of `step`.
+struct step_options {
+  float learning_rate = 1e-3F;
+  std::span<const float> group_rates{};  ///< learning rates by group instead; empty: one for all
+  clipping clip{};                    ///< of the unscaled gradients: by the norm of all of them first, then value by value
+  optimizer::loss_scale* loss_scale = nullptr;  ///< by which the loss was multiplied; hears what became of the step
+  bool skip_nonfinite = true;  ///< an infinity or NaN in any gradient leaves everything as it is; always so with a loss scale
+  std::uint64_t seed = 0;      ///< of stochastic rounding, where something is stored in 16 bits without a master
+};
+
+/// What a step did.
+enum class step_result : std::uint8_t { updated, skipped_nonfinite };
+
+/// What a step did, and the norm that its gradients had.
+struct step_outcome {
+  step_result result = step_result::updated;
+  double norm = 0.0;  ///< unscaled, before clipping, in the order of the clipping; 0 where nothing asked for it
+  constexpr operator step_result() const noexcept { return result; }
+};
+
+}  // namespace optimizer
+
+}  // namespace chunkmem::inline v0
