@@ -1,7 +1,8 @@
 #!/bin/sh
 # bootstrap.sh [--yes] [preset...]: makes sure that the tools are there, then runs `cmake --workflow --preset <preset>`
-# for each preset in turn (demo test bench asan tsan slow; without one: test). On Debian and its relatives what is
-# missing is installed with apt, never removing or upgrading anything; elsewhere it is named.
+# for each preset in turn (demo test bench asan tsan slow gpu; without one: test). On Debian and its relatives what is
+# missing is installed with apt, never removing or upgrading anything; elsewhere it is named. Some tests need more and are
+# skipped without it: that is installed where apt has it, and no failure if not.
 # Status: 0 all passed; 1 a part failed or the call is wrong; 2 something is missing and may not be installed here.
 set -u
 unset CDPATH
@@ -13,9 +14,9 @@ for word in "$@"; do
   case $word in
     --yes | -y) yes=yes ;;
     --) ;;
-    demo | test | bench | asan | tsan | slow) presets="$presets $word" ;;
+    demo | test | bench | asan | tsan | slow | gpu) presets="$presets $word" ;;
     *)
-      echo "chunkmem: '$word' is no preset and no option; usage: [--yes] [demo|test|bench|asan|tsan|slow ...]" >&2
+      echo "chunkmem: '$word' is no preset and no option; usage: [--yes] [demo|test|bench|asan|tsan|slow|gpu ...]" >&2
       exit 1
       ;;
   esac
@@ -40,6 +41,14 @@ clang_number() {
   if grep -q '^VERSION_ID="12"' /etc/os-release 2>/dev/null; then echo 16; else echo 19; fi
 }
 
+# nvcc is no package of Debian's that is new enough: it is named, and never installed.
+has_nvcc() {
+  for place in "${CUDACXX:-nvcc}" nvcc "${CUDA_PATH:-/usr/local/cuda}/bin/nvcc" /usr/local/cuda/bin/nvcc; do
+    if has_command "$place"; then return 0; fi
+  done
+  return 1
+}
+
 missing=
 needs_command() { has_command "$1" || missing="$missing $2"; }
 needs_package() {
@@ -47,10 +56,27 @@ needs_package() {
   if [ $on_debian = no ] || ! has_package "$1"; then missing="$missing $1"; fi
 }
 
+wanted=
+wants_package() {
+  if [ $on_debian = yes ] && ! has_package "$1"; then
+    case " $wanted " in *" $1 "*) ;; *) wanted="$wanted $1" ;; esac
+  fi
+}
+# Where a CUDA toolkit is, it brings Thrust.
+has_thrust() {
+  for folder in "${CUDA_PATH:-/usr/local/cuda}" /usr/local/cuda; do
+    for place in "$folder/include/cccl" "$folder/include"; do
+      if [ -e "$place/thrust/version.h" ]; then return 0; fi
+    done
+  done
+  return 1
+}
+
 needs_command cmake cmake
 needs_command ninja ninja-build
 needs_command "${CXX:-g++}" g++
 for preset in $presets; do
+  packages=
   case $preset in
     demo) packages="libeigen3-dev libcli11-dev" ;;
     test | slow | bench) packages="libeigen3-dev libcli11-dev nlohmann-json3-dev catch2 valgrind" ;;
@@ -58,9 +84,41 @@ for preset in $presets; do
       number=$(clang_number)
       packages="catch2 clang-$number libclang-rt-$number-dev"
       ;;
+    gpu)
+      if ! has_nvcc; then
+        echo "chunkmem: the preset gpu needs nvcc of CUDA 12 or newer, and none was found (developer.nvidia.com/cuda-downloads;" \
+          "CUDACXX may name it)" >&2
+        exit 2
+      fi
+      [ -n "${CHUNKMEM_CATCH2_INCLUDE:-}" ] || packages="catch2"
+      ;;
   esac
   for package in $packages; do needs_package "$package"; done
+  case $preset in
+    test | slow | bench | asan)
+      wants_package libtbb-dev
+      has_thrust || wants_package libthrust-dev
+      ;;
+  esac
 done
+
+# What is only wanted: with what is missing, or alone where nobody has to be asked and apt knows it already.
+has_candidate() { apt-cache policy "$1" 2>/dev/null | grep -q 'Candidate: [^(]'; }
+if [ -n "$wanted" ] && [ -z "$missing" ]; then
+  known=
+  for package in $wanted; do
+    if [ $yes = yes ] && [ "$(id -u)" -eq 0 ] && has_candidate "$package"; then known="$known $package"; fi
+  done
+  if [ -n "$known" ]; then
+    echo "chunkmem: some tests want$known: will install these with apt"
+    # shellcheck disable=SC2086  # a list of words
+    env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends --no-remove --no-upgrade \
+      -o Acquire::Retries=0 -o Acquire::http::Timeout=20 $known </dev/null ||
+      echo "chunkmem: could not; their tests are skipped"
+  else
+    echo "chunkmem: some tests are skipped without$wanted"
+  fi
+fi
 
 if [ -n "$missing" ] && [ $on_debian = no ]; then
   echo "chunkmem: this is no Debian; needed, under Debian's names:$missing"
@@ -90,6 +148,13 @@ elif [ -n "$missing" ]; then
     printf 'chunkmem: could not install; as root run: apt-get update && %s\n' "$install" >&2
     exit 2
   fi
+  for package in $wanted; do
+    if has_candidate "$package"; then
+      # shellcheck disable=SC2086  # a list of words
+      $as_root env DEBIAN_FRONTEND=noninteractive ${install%"$missing"} "$package" </dev/null ||
+        echo "chunkmem: could not install $package; its tests are skipped"
+    fi
+  done
 else
   echo "chunkmem: nothing is missing; will build and run:$presets"
 fi

@@ -7,7 +7,8 @@ endif()
 set(include "${ROOT}/include")
 set(violations "")
 
-function(violation text)
+function(violation)
+  string(JOIN "" text ${ARGN})
   list(APPEND violations "${text}")
   set(violations "${violations}" PARENT_SCOPE)
 endfunction()
@@ -33,6 +34,23 @@ set(std_headers
     semaphore set shared_mutex source_location span sstream stack stdexcept stop_token streambuf string string_view
     syncstream system_error thread tuple type_traits typeindex typeinfo unordered_map unordered_set utility valarray
     variant vector version)
+
+# What a few lines for each system need, inside conditions; elsewhere they are not seen.
+set(system_headers sys/mman.h)
+
+# Headers that need a component: opt_in_<header> says which. A .cuh needs nvcc.
+if(EXISTS "${ROOT}/cmake/opt_in_headers.txt")
+  file(STRINGS "${ROOT}/cmake/opt_in_headers.txt" lines REGEX "^[^#]")
+  foreach(line IN LISTS lines)
+    if(NOT line MATCHES "^([^ ]+[.]hpp) (cuda|thrust)$")
+      violation("opt-in: cmake/opt_in_headers.txt says ${line}, write <folder>/<header>.hpp and cuda or thrust")
+    elseif(NOT EXISTS "${include}/chunkmem/${CMAKE_MATCH_1}")
+      violation("opt-in: cmake/opt_in_headers.txt names ${CMAKE_MATCH_1}, which is not there")
+    else()
+      set(opt_in_chunkmem/${CMAKE_MATCH_1} "${CMAKE_MATCH_2}")
+    endif()
+  endforeach()
+endif()
 
 function(folder_of out header) # chunkmem/core/bytes.hpp -> core, chunkmem/fwd.hpp -> fwd.hpp
   string(REGEX REPLACE "^chunkmem/([^/]+).*" "\\1" folder "${header}")
@@ -70,8 +88,8 @@ foreach(header IN LISTS headers)
   if(NOT pragma)
     violation("no pragma: ${header} lacks #pragma once")
   endif()
-  if(NOT folder STREQUAL name AND NOT EXISTS "${ROOT}/tests/${folder}/${stem}_test.cpp" AND
-     NOT EXISTS "${ROOT}/tests/${folder}/${stem}_test.cu")
+  if(NOT folder STREQUAL name AND NOT name MATCHES "[.]cuh$" AND NOT EXISTS "${ROOT}/tests/${folder}/${stem}_test.cpp" AND
+     NOT EXISTS "${ROOT}/tests/${folder}_${opt_in_${header}}/${stem}_test.cpp")
     violation("no twin: ${header} has no tests/${folder}/${stem}_test.cpp")
   endif()
 
@@ -89,8 +107,19 @@ foreach(header IN LISTS headers)
     if(folder STREQUAL "fwd.hpp" AND NOT included MATCHES "^(cstdint|cstddef)$")
       violation("fwd.hpp includes ${included}; only cstdint and cstddef are allowed there")
     endif()
+    set(is_free FALSE) # may need anything
+    if(DEFINED opt_in_${header} OR header MATCHES "[.]cuh$")
+      set(is_free TRUE)
+    endif()
     if(NOT included MATCHES "^chunkmem/")
+      if(NOT is_free AND line MATCHES "<" AND NOT included IN_LIST std_headers AND NOT included IN_LIST system_headers)
+        violation("foreign: ${header} includes <${included}>, not of the standard library, and cmake/opt_in_headers.txt does "
+                  "not name it")
+      endif()
       continue()
+    endif()
+    if(NOT is_free AND (DEFINED opt_in_${included} OR included MATCHES "[.]cuh$"))
+      violation("opt-in: ${header} includes ${included}, which needs more than the standard library")
     endif()
     folder_of(other "${included}")
     if(NOT EXISTS "${include}/${included}")
@@ -129,7 +158,8 @@ while(waiting)
 endwhile()
 
 # Sizes of what is no header.
-file(GLOB_RECURSE tests RELATIVE "${ROOT}" "${ROOT}/tests/*.[ch]pp" "${ROOT}/tests/*.cu" "${ROOT}/examples/gpt/tests/*.cpp")
+file(GLOB_RECURSE tests RELATIVE "${ROOT}" "${ROOT}/tests/*.[ch]pp" "${ROOT}/tests/*.cu" "${ROOT}/tests/*.cuh"
+     "${ROOT}/examples/gpt/tests/*.cpp")
 foreach(file IN LISTS tests)
   count_lines(count "${ROOT}/${file}")
   if(count GREATER 600)

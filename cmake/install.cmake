@@ -16,4 +16,5 @@ write_basic_package_version_file("${PROJECT_BINARY_DIR}/package/chunkmem-config-
                                  COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
 install(FILES "${PROJECT_BINARY_DIR}/package/chunkmem-config.cmake"
               "${PROJECT_BINARY_DIR}/package/chunkmem-config-version.cmake"
+              "${PROJECT_SOURCE_DIR}/cmake/components.cmake"
         DESTINATION "${package_folder}")

@@ -1,9 +1,15 @@
 # chunkmem_program(<name> <sources...>): one program of ours, with our warnings; nothing of this reaches a user.
 function(chunkmem_flags target)
-  target_compile_options(${target} PRIVATE -Wall -Wextra -Wconversion -Wshadow $<$<BOOL:${CHUNKMEM_WERROR}>:-Werror>
-                         ${chunkmem_sanitize_flags})
+  set(warnings -Wall -Wextra -Wconversion -Wshadow $<$<BOOL:${CHUNKMEM_WERROR}>:-Werror>)
+  set(for_nvcc -Xcompiler=-Wall,-Wextra,-Wconversion,-Wshadow
+      "$<$<BOOL:${CHUNKMEM_WERROR}>:-Werror=all-warnings;-Xcompiler=-Werror>")
+  target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${warnings};${chunkmem_sanitize_flags}>"
+                                           "$<$<COMPILE_LANGUAGE:CUDA>:${for_nvcc}>")
   target_link_options(${target} PRIVATE ${chunkmem_sanitize_flags})
   target_link_libraries(${target} PRIVATE chunkmem::chunkmem)
+  if(chunkmem_nvcc)
+    chunkmem_enable_cuda20(${target})
+  endif()
 endfunction()
 
 function(chunkmem_program name)
@@ -16,12 +22,16 @@ endfunction()
 #   chunkmem_compile_options   added last to the flags of the folder's program
 #   chunkmem_libraries         linked to it
 #   chunkmem_timeout           seconds that one run may take (600 where unset)
+#   chunkmem_why_not           why it cannot be built here: its test is there and skipped with this reason
+#   chunkmem_own_programs      ON where the file has added the folder's programs itself
 # and may add tests of its own.
 macro(chunkmem_read_folder folder)
   set(chunkmem_labels "")
   set(chunkmem_compile_options "")
   set(chunkmem_libraries "")
   set(chunkmem_timeout 600)
+  set(chunkmem_why_not "")
+  set(chunkmem_own_programs OFF)
   include("${folder}/ctest.cmake" OPTIONAL)
 endmacro()
 
@@ -32,7 +42,15 @@ function(chunkmem_test name)
   add_test(NAME ${name} COMMAND ${arg_COMMAND})
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" SKIP_RETURN_CODE 4
                        ENVIRONMENT "CHUNKMEM_FIGURES=${PROJECT_BINARY_DIR}/figures")
+  if(chunkmem_cuda_include) # for tests that read the toolkit's headers
+    set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT "CHUNKMEM_CUDA_INCLUDE=${chunkmem_cuda_include}")
+  endif()
   if(arg_TIMEOUT)
     set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT})
   endif()
+endfunction()
+
+# chunkmem_skipped_test(<name> <reason> [LABELS <label...>]): what cannot be tested here is named, never silently absent.
+function(chunkmem_skipped_test name reason)
+  chunkmem_test(${name} ${ARGN} COMMAND sh -c "echo \"$1\"; exit 4" sh "SKIPPED: ${reason}")
 endfunction()

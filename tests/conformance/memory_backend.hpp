@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <new>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -36,6 +37,27 @@ class block {
   chunkmem::tier where_;
   std::byte* place_;
 };
+
+/// Whether copies carry bytes: what the backend says, or the one inside of it.
+template <class Backend>
+[[nodiscard]] consteval bool carries_bytes() noexcept
+{
+  if constexpr (!requires { Backend::has_bytes; } && requires(Backend& backend) { backend.inner(); })
+    return chunkmem::has_bytes<std::remove_cvref_t<decltype(std::declval<Backend&>().inner())>>();
+  else
+    return chunkmem::has_bytes<Backend>();
+}
+
+/// What lies at a place of any tier, as bytes that the calling thread may read; none where there are none.
+template <class Backend>
+[[nodiscard]] std::vector<std::byte> contents(Backend& backend, const std::byte* place, std::uint64_t size)
+{
+  if constexpr (!carries_bytes<Backend>()) return {};
+  if constexpr (Backend::host_addressable) return {place, place + size};
+  std::vector<std::byte> found(size);
+  backend.copy(found.data(), place, chunkmem::bytes{size});
+  return found;
+}
 
 inline constexpr chunkmem::tier both_tiers[] = {chunkmem::tier::device, chunkmem::tier::host};
 
@@ -126,12 +148,13 @@ void copies_and_fills_are_done_at_return(Make make)
   backend.copy(second.data(), first.data(), bytes{3'000});
   backend.copy(third.data(), second.data(), bytes{2'999});
   backend.copy(third.data(), second.data(), bytes{0});
-  if constexpr (Backend::host_addressable) {
+  if constexpr (carries_bytes<Backend>()) {
     CHECK(third.data()[0] == std::byte{7});
     CHECK(third.data()[999] == std::byte{7});
     CHECK(third.data()[1'000] == std::byte{9});
     CHECK(third.data()[2'998] == std::byte{7});
     CHECK(third.data()[2'999] == std::byte{1});
+    CHECK(contents(backend, second.data(), 3'000)[2'999] == std::byte{7});
   }
 }
 

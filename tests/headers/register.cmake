@@ -7,8 +7,15 @@ if(chunkmem_second_compiler AND NOT chunkmem_second_compiler STREQUAL CMAKE_CXX_
 else()
   chunkmem_summarize("headers with clang" "off" "no clang++ 16 to 19 beside ${CMAKE_CXX_COMPILER}")
 endif()
+set(components "")
+if(TARGET chunkmem::cuda)
+  list(APPEND components "cuda=${chunkmem_cuda_include}")
+endif()
+if(TARGET chunkmem::thrust)
+  list(APPEND components "thrust=${CHUNKMEM_THRUST_INCLUDE}")
+endif()
 chunkmem_test(headers TIMEOUT 900
-              COMMAND sh "${CMAKE_CURRENT_LIST_DIR}/check.sh" "${PROJECT_SOURCE_DIR}" ${compilers})
+              COMMAND sh "${CMAKE_CURRENT_LIST_DIR}/check.sh" "${PROJECT_SOURCE_DIR}" ${components} ${compilers})
 set_tests_properties(headers PROPERTIES COST 1000) # the longest starts first
 
 chunkmem_test(core.include_preprocessed_lines LABELS figures

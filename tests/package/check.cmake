@@ -1,5 +1,6 @@
 # Installs chunkmem into a fresh folder and builds a consumer against it, and one against the source tree.
-#   cmake -DROOT= -DBUILD= -DVERSION= -DGENERATOR= -DCOMPILER= -P check.cmake
+#   cmake -DROOT= -DBUILD= -DVERSION= -DGENERATOR= -DCOMPILER= [-DCOMPONENTS=...] [-DNVCC=] -P check.cmake
+# COMPONENTS are those that can be had here, with commas between.
 cmake_minimum_required(VERSION 3.25)
 set(scratch "${BUILD}/package_test")
 file(REMOVE_RECURSE "${scratch}")
@@ -17,32 +18,56 @@ function(configure_command out build)
       -DCMAKE_CXX_COMPILER=${COMPILER} -DCMAKE_FIND_USE_PACKAGE_REGISTRY=OFF -DCMAKE_CXX_STANDARD=17 ${ARGN} PARENT_SCOPE)
 endfunction()
 
+# build(<name> <options...>): builds a consumer in a folder of that name and runs all its programs.
+function(build name)
+  configure_command(configure ${name} ${ARGN})
+  run(${configure})
+  run(${CMAKE_COMMAND} --build "${scratch}/${name}" --parallel 2)
+  file(GLOB programs "${scratch}/${name}/consumer*")
+  foreach(program IN LISTS programs)
+    run("${program}")
+  endforeach()
+endfunction()
+
+# refuse(<regex> <name> <options...>): configuring stops, and says so.
+function(refuse regex name)
+  configure_command(configure ${name} ${ARGN})
+  execute_process(COMMAND ${configure} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  string(REGEX REPLACE "[ \n]+" " " output "${output}")
+  if(status EQUAL 0 OR NOT output MATCHES "${regex}")
+    message(FATAL_ERROR "${name} was not refused with \"${regex}\":\n${output}")
+  endif()
+endfunction()
+
 # Each consumer asks for C++17 and must be raised to 20.
 run(${CMAKE_COMMAND} --install "${BUILD}" --prefix "${scratch}/prefix")
-configure_command(installed installed "-DCMAKE_PREFIX_PATH=${scratch}/prefix" -DWANTED_VERSION=${VERSION})
-run(${installed})
-run(${CMAKE_COMMAND} --build "${scratch}/installed")
-run("${scratch}/installed/consumer")
-
-configure_command(added added "-DCHUNKMEM_SOURCE=${ROOT}")
-run(${added})
-run(${CMAKE_COMMAND} --build "${scratch}/added")
-run("${scratch}/added/consumer")
+set(installed "-DCMAKE_PREFIX_PATH=${scratch}/prefix")
+build(installed ${installed} -DWANTED_VERSION=${VERSION})
+build(added "-DCHUNKMEM_SOURCE=${ROOT}" "-DWANTED_COMPONENTS=${COMPONENTS}")
 if(EXISTS "${scratch}/added/bin" OR EXISTS "${scratch}/added/chunkmem/generated")
   message(FATAL_ERROR "as a part of another project chunkmem built programs of its own")
 endif()
+
+# Components: those that are here work, from .cu files too; others are refused with what is missing.
+if(COMPONENTS)
+  if(NVCC)
+    set(kernel -DWANTED_KERNEL=ON "-DCMAKE_CUDA_COMPILER=${NVCC}")
+  endif()
+  build(components ${installed} "-DWANTED_COMPONENTS=${COMPONENTS}" ${kernel})
+endif()
+refuse("component cuda: no CUDA toolkit .*CUDAToolkit_ROOT" no_cuda ${installed} -DWANTED_COMPONENTS=cuda
+       -DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON)
+refuse("component thrust: no thrust/version.h .*libthrust-dev" no_thrust ${installed} -DWANTED_COMPONENTS=thrust
+       -DCMAKE_FIND_ROOT_PATH_MODE_INCLUDE=ONLY -DCMAKE_FIND_ROOT_PATH=${scratch}/nowhere)
+refuse("component typo: there is no such component" typo ${installed} -DWANTED_COMPONENTS=typo)
 
 # The next minor version and the next major one are other packages.
 string(REGEX MATCH "^([0-9]+)\\.([0-9]+)" short "${VERSION}")
 math(EXPR next_minor "${CMAKE_MATCH_2} + 1")
 math(EXPR next_major "${CMAKE_MATCH_1} + 1")
 foreach(wrong IN ITEMS ${CMAKE_MATCH_1}.${next_minor} ${next_major}.0)
-  configure_command(refused refused_${wrong} "-DCMAKE_PREFIX_PATH=${scratch}/prefix" -DWANTED_VERSION=${wrong})
-  execute_process(COMMAND ${refused} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
-  if(status EQUAL 0 OR NOT output MATCHES "compatible with[ \n]+requested[ \n]+version[ \n]+\"${wrong}\"")
-    message(FATAL_ERROR "version ${wrong} was not refused by version ${VERSION}:\n${output}")
-  endif()
+  refuse("compatible with requested version \"${wrong}\"" refused_${wrong} ${installed} -DWANTED_VERSION=${wrong})
 endforeach()
 
 file(REMOVE_RECURSE "${scratch}")
-message(STATUS "package: installed, added as a folder, wrong versions refused")
+message(STATUS "package: installed, added as a folder, components: ${COMPONENTS}; wrong versions and components refused")

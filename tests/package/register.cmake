@@ -1,7 +1,15 @@
 # What users do with the package: find it installed, add it as a folder, ask for a version it does not have.
 if(CHUNKMEM_INSTALL)
+  set(components "")
+  foreach(component IN LISTS chunkmem_components)
+    if(TARGET chunkmem::${component})
+      list(APPEND components ${component})
+    endif()
+  endforeach()
+  list(JOIN components "," components)
   chunkmem_test(package TIMEOUT 300
                 COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} -DBUILD=${PROJECT_BINARY_DIR}
                         -DVERSION=${PROJECT_VERSION} -DGENERATOR=${CMAKE_GENERATOR} -DCOMPILER=${CMAKE_CXX_COMPILER}
+                        "-DCOMPONENTS=${components}" "-DNVCC=${chunkmem_nvcc}"
                         -P "${CMAKE_CURRENT_LIST_DIR}/check.cmake")
 endif()

@@ -1,17 +1,18 @@
 #pragma once
 
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/exact_compare.hpp>
+#include <chunkmem/optimizer/device_kernel.hpp>
 #include <chunkmem/optimizer/element_blocks.hpp>
 #include <chunkmem/optimizer/group_options.hpp>
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
 
-#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <span>
 #include <string_view>
+#include <type_traits>
 
 namespace chunkmem::inline v0 {
 
@@ -38,26 +39,29 @@ namespace detail {
 
 /// `base` to a whole power, by repeated squaring: `std::pow` is not the same in every library. Not inlined, so that no
 /// compiler contracts its last product with the caller's difference.
-[[nodiscard, gnu::noinline]] inline double power(double base, std::uint64_t exponent) noexcept
+[[nodiscard, gnu::noinline]] CHUNKMEM_HOST_DEVICE inline double power(double base, std::uint64_t exponent) noexcept
 {
   double result = 1.0;
-  for (; exponent != 0; exponent >>= 1U, base *= base)
-    if ((exponent & 1U) != 0) result *= base;
+  for (; exponent != 0; exponent >>= 1U, base = exact::product(base, base))
+    if ((exponent & 1U) != 0) result = exact::product(result, base);
   return result;
 }
 
 /// The numbers that all elements of one update share.
 struct adam_factors {
-  adam_factors(const adam_options& options, const step_settings& settings) noexcept
-      : beta1{options.beta1}, rest1{1.0F - beta1}, beta2{options.beta2}, rest2{1.0F - beta2}, epsilon{options.epsilon}
+  CHUNKMEM_HOST_DEVICE adam_factors(const adam_options& options, const step_settings& settings) noexcept
+      : beta1{options.beta1},
+        rest1{rest_of(beta1)},
+        beta2{options.beta2},
+        rest2{rest_of(beta2)},
+        epsilon{options.epsilon}
   {
-    const float scaled = settings.learning_rate * options.rate_factor;
-    rate = scaled / static_cast<float>(1.0 - power(static_cast<double>(beta1), settings.number));
-    scale = 1.0F / std::sqrt(static_cast<float>(1.0 - power(static_cast<double>(beta2), settings.number)));
-    if (options.decoupled) keep = std::fma(-scaled, options.weight_decay, 1.0F);
+    const float scaled = exact::product(settings.learning_rate, options.rate_factor);
+    rate = exact::quotient(scaled, bias_of(beta1, settings.number));
+    scale = exact::quotient(1.0F, exact::root(bias_of(beta2, settings.number)));
+    if (options.decoupled) keep = exact::fused(exact::negative(scaled), options.weight_decay, 1.0F);
     if (!options.decoupled) decay = options.weight_decay;
-    least = static_cast<float>(
-        std::sqrt(static_cast<double>(std::numeric_limits<float>::min()) / static_cast<double>(rest2)));
+    least = exact::to_single(exact::root(exact::quotient(0x1p-126, exact::to_double(rest2))));
   }
 
   float beta1, rest1, beta2, rest2, epsilon;
@@ -65,12 +69,48 @@ struct adam_factors {
   float keep = 1.0F;   ///< of the parameter, after decoupled decay
   float decay = 0.0F;  ///< of the parameter, added to the gradient
   float least;         ///< the square of a smaller gradient adds only a denormal to the variance: nothing is added
+
+ private:
+  CHUNKMEM_HOST_DEVICE static float rest_of(float beta) noexcept { return exact::sum(1.0F, exact::negative(beta)); }
+
+  /// 1 - beta^number
+  CHUNKMEM_HOST_DEVICE static float bias_of(float beta, std::uint64_t number) noexcept
+  {
+    return exact::to_single(exact::sum(1.0, -power(exact::to_double(beta), number)));
+  }
 };
 
-/// The arithmetic of one element: the only place where it is written down.
+/// The arithmetic of one element, on the host and on a device: the only place where it is written down.
 template <bool Coupled>
 struct adam_work : adam_factors {
   static constexpr bool needs_roots = true;
+  static constexpr std::size_t states = 2;
+
+  /// What is done before the root of the variance is taken.
+  [[gnu::always_inline]] CHUNKMEM_HOST_DEVICE void observe(float parameter, float gradient, float& momentum,
+                                                           float& variance) const noexcept
+  {
+    const float slope = Coupled ? exact::fused(decay, parameter, gradient) : gradient;
+    momentum = settled(exact::fused(beta1, momentum, exact::product(rest1, slope)));
+    const bool is_small = exact::is_less(exact::magnitude(slope), least);
+    const float squared = bits_as<float>(chunkmem::detail::choose(is_small, 0U, bits_as<std::uint32_t>(slope)));
+    const float square = exact::product(squared, squared);
+    variance = settled(exact::fused(beta2, variance, exact::product(rest2, square)));
+  }
+
+  [[gnu::always_inline]] CHUNKMEM_HOST_DEVICE void move(float& parameter, float momentum, float root) const noexcept
+  {
+    const float divisor = exact::fused(root, scale, epsilon);
+    const float direction = exact::quotient(momentum, divisor);
+    parameter = settled(exact::fused(exact::negative(rate), direction, exact::product(keep, parameter)));
+  }
+
+  [[gnu::always_inline]] CHUNKMEM_HOST_DEVICE void one(float& parameter, float gradient, float& momentum,
+                                                       float& variance) const noexcept
+  {
+    observe(parameter, gradient, momentum, variance);
+    move(parameter, momentum, exact::root(variance));
+  }
 
   template <std::size_t Count>
   [[gnu::always_inline]] void before(std::size_t first, float* variances, const float* parameter, float* momentum,
@@ -78,13 +118,8 @@ struct adam_work : adam_factors {
   {
     for (std::size_t step = 0; step < Count; ++step) {
       const std::size_t at = first + step;
-      const float slope = Coupled ? std::fma(decay, parameter[at], gradient[at]) : gradient[at];
-      momentum[at] = settled(std::fma(beta1, momentum[at], rest1 * slope));
-      const std::uint32_t squared =
-          chunkmem::detail::choose(std::fabs(slope) < least, 0U, std::bit_cast<std::uint32_t>(slope));
-      const float square = std::bit_cast<float>(squared) * std::bit_cast<float>(squared);
-      variances[step] = settled(std::fma(beta2, variance[at], rest2 * square));
-      variance[at] = variances[step];
+      observe(parameter[at], gradient[at], momentum[at], variance[at]);
+      variances[step] = variance[at];
     }
   }
 
@@ -92,11 +127,8 @@ struct adam_work : adam_factors {
   [[gnu::always_inline]] void after(std::size_t first, const float* roots, float* parameter, const float* momentum,
                                     const float*, const float*) const noexcept
   {
-    for (std::size_t step = 0; step < Count; ++step) {
-      const std::size_t at = first + step;
-      const float divisor = std::fma(roots[step], scale, epsilon);
-      parameter[at] = settled(std::fma(-rate, momentum[at] / divisor, keep * parameter[at]));
-    }
+    for (std::size_t step = 0; step < Count; ++step)
+      move(parameter[first + step], momentum[first + step], roots[step]);
   }
 };
 
@@ -170,8 +202,19 @@ class adam {
   [[nodiscard]] detail::prepared_adam prepared(const step_settings& settings) const noexcept
   {
     const adam_options& options = options_.of(settings.group);
-    return {detail::adam_factors{options, settings}, !options.decoupled && options.weight_decay != 0.0F,
-            storage_.instructions};
+    return {detail::adam_factors{options, settings}, is_coupled(options), storage_.instructions};
+  }
+
+  using device_factors = detail::adam_factors;
+
+  /// Which arithmetic a group's options ask for, as a type: for bodies on a device.
+  template <class Visit>
+  void with_arithmetic(group_id group, Visit&& visit) const
+  {
+    if (is_coupled(options_.of(group)))
+      visit(std::type_identity<detail::adam_work<true>>{});
+    else
+      visit(std::type_identity<detail::adam_work<false>>{});
   }
 
   /// @pre the spans do not overlap
@@ -180,6 +223,8 @@ class adam {
   step_progress progress;
 
  private:
+  static bool is_coupled(const adam_options& it) noexcept { return !it.decoupled && it.weight_decay != 0.0F; }
+
   static const adam_options& checked(const adam_options& it)
   {
     if (!(it.beta1 >= 0.0F && it.beta1 < 1.0F && it.beta2 >= 0.0F && it.beta2 < 1.0F))
@@ -195,7 +240,7 @@ class adam {
   adam_storage storage_;
 };
 
-static_assert(optimizer_kernel<adam>);
+static_assert(device_kernel<adam>);
 
 }  // namespace optimizer
 

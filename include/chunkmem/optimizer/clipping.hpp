@@ -1,9 +1,9 @@
 #pragma once
 
+#include <chunkmem/core/exact_compare.hpp>
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/tensor/gradient_measure.hpp>
 
-#include <cmath>
 #include <cstdint>
 
 namespace chunkmem::inline v0 {
@@ -28,11 +28,11 @@ constexpr void check(const clipping& clip)
 }
 
 /// The norm of what was measured; infinite where a value is infinite or no number.
-[[nodiscard]] inline double norm_of(const gradient_measure& all, norm_order order) noexcept
+[[nodiscard]] CHUNKMEM_HOST_DEVICE inline double norm_of(const gradient_measure& all, norm_order order) noexcept
 {
   if (order == norm_order::l1) return all.magnitudes;
-  if (order == norm_order::linf) return static_cast<double>(all.largest);
-  return std::sqrt(all.squares);
+  if (order == norm_order::linf) return exact::to_double(all.largest);
+  return exact::root(all.squares);
 }
 
 /// What gradients are multiplied with so that their norm is at most `limit`: min(1, limit / (norm + 10^-6)).
@@ -40,10 +40,10 @@ constexpr void check(const clipping& clip)
 /// The small number keeps a norm of zero from a division by zero, and the clipped norm a little below the limit.
 /// Source: `clip_grad_norm_` of PyTorch, whose formula this is.
 /// @pre   the norm is finite and the limit positive
-[[nodiscard]] constexpr float clip_factor(double norm, float limit) noexcept
+[[nodiscard]] CHUNKMEM_HOST_DEVICE constexpr float clip_factor(double norm, float limit) noexcept
 {
-  const double factor = static_cast<double>(limit) / (norm + 1e-6);
-  return factor < 1.0 ? static_cast<float>(factor) : 1.0F;
+  const double factor = exact::constant_quotient(exact::to_double(limit), exact::constant_sum(norm, 1e-6));
+  return factor < 1.0 ? exact::constant_single(factor) : 1.0F;
 }
 
 }  // namespace optimizer

@@ -1,9 +1,9 @@
 #pragma once
 
+#include <chunkmem/core/host_device.hpp>
 #include <chunkmem/optimizer/instruction_set.hpp>
 #include <chunkmem/tensor/half.hpp>
 
-#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -19,13 +19,13 @@ inline constexpr std::size_t elements_per_block = 128;
 
 /// What is stored: denormals as zero of the same sign, and one NaN for all, since which of two NaNs an instruction
 /// passes on depends on the order in which a compiler gave it its operands.
-[[nodiscard, gnu::always_inline]] constexpr float settled(float value) noexcept
+[[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr float settled(float value) noexcept
 {
   using chunkmem::detail::choose;
-  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const auto bits = bits_as<std::uint32_t>(value);
   const auto magnitude = static_cast<std::int32_t>(bits & ~chunkmem::detail::sign_bit);
   const std::uint32_t flushed = choose(magnitude < 0x00800000, bits & chunkmem::detail::sign_bit, bits);
-  return std::bit_cast<float>(choose(magnitude > 0x7f800000, 0x7fc00000U, flushed));
+  return bits_as<float>(choose(magnitude > 0x7f800000, 0x7fc00000U, flushed));
 }
 
 /// Work on elements of streams, at equal indices. `run<Count>(first, streams...)` does that many elements and is always

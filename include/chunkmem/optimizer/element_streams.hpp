@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chunkmem/core/exact_compare.hpp>
 #include <chunkmem/optimizer/element_blocks.hpp>
 #include <chunkmem/tensor/half.hpp>
 #include <chunkmem/tensor/philox.hpp>
@@ -21,6 +22,16 @@ struct gradient_transform {
 
 namespace detail {
 
+/// The gradient of one element as a kernel sees it.
+template <bool Cuts, class Element>
+[[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE inline float transformed(const gradient_transform& how,
+                                                                                Element stored) noexcept
+{
+  const float scaled = flush(exact::product(flush(to_float(stored)), how.factor));
+  const float below = Cuts && exact::is_less(how.limit, scaled) ? how.limit : scaled;
+  return Cuts && exact::is_less(below, exact::negative(how.limit)) ? exact::negative(how.limit) : below;
+}
+
 struct widen_work {
   template <std::size_t Count, class Element>
   [[gnu::always_inline]] void run(std::size_t first, float* wide, const Element* stored) const noexcept
@@ -35,12 +46,7 @@ struct transform_work {
   template <std::size_t Count, class Element>
   [[gnu::always_inline]] void run(std::size_t first, float* wide, const Element* stored) const noexcept
   {
-    for (std::size_t step = 0; step < Count; ++step) {
-      const std::size_t at = first + step;
-      const float scaled = flush(flush(to_float(stored[at])) * how.factor);
-      const float below = Cuts && scaled > how.limit ? how.limit : scaled;
-      wide[at] = Cuts && below < -how.limit ? -how.limit : below;
-    }
+    for (std::size_t step = 0; step < Count; ++step) wide[first + step] = transformed<Cuts>(how, stored[first + step]);
   }
 
   gradient_transform how;

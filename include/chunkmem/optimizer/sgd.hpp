@@ -1,6 +1,8 @@
 #pragma once
 
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/exact_compare.hpp>
+#include <chunkmem/optimizer/device_kernel.hpp>
 #include <chunkmem/optimizer/element_blocks.hpp>
 #include <chunkmem/optimizer/group_options.hpp>
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
@@ -9,6 +11,7 @@
 #include <cstddef>
 #include <span>
 #include <string_view>
+#include <type_traits>
 
 namespace chunkmem::inline v0 {
 
@@ -34,11 +37,11 @@ namespace detail {
 
 /// The numbers that all elements of one update share.
 struct sgd_factors {
-  sgd_factors(const sgd_options& options, const step_settings& settings) noexcept
+  CHUNKMEM_HOST_DEVICE sgd_factors(const sgd_options& options, const step_settings& settings) noexcept
       : decay{options.weight_decay},
         momentum{options.momentum},
-        rest{1.0F - options.dampening},
-        rate{settings.learning_rate * options.rate_factor}
+        rest{exact::sum(1.0F, exact::negative(options.dampening))},
+        rate{exact::product(settings.learning_rate, options.rate_factor)}
   {
   }
 
@@ -47,33 +50,42 @@ struct sgd_factors {
   float rate;
 };
 
-/// The arithmetic of one element: the only place where it is written down.
+/// The arithmetic of one element, on the host and on a device: the only place where it is written down.
 struct plain_sgd_work : sgd_factors {
+  static constexpr std::size_t states = 0;
+
+  [[gnu::always_inline]] CHUNKMEM_HOST_DEVICE void one(float& parameter, float gradient) const noexcept
+  {
+    const float slope = exact::fused(decay, parameter, gradient);
+    parameter = settled(exact::fused(exact::negative(rate), slope, parameter));
+  }
+
   template <std::size_t Count>
   [[gnu::always_inline]] void run(std::size_t first, float* parameter, const float* gradient) const noexcept
   {
-    for (std::size_t step = 0; step < Count; ++step) {
-      const std::size_t at = first + step;
-      const float slope = std::fma(decay, parameter[at], gradient[at]);
-      parameter[at] = settled(std::fma(-rate, slope, parameter[at]));
-    }
+    for (std::size_t step = 0; step < Count; ++step) one(parameter[first + step], gradient[first + step]);
   }
 };
 
 template <bool Nesterov>
 struct momentum_sgd_work : sgd_factors {
+  static constexpr std::size_t states = 1;
+
+  [[gnu::always_inline]] CHUNKMEM_HOST_DEVICE void one(float& parameter, float gradient, float& velocity) const noexcept
+  {
+    const float slope = exact::fused(decay, parameter, gradient);
+    const float now = settled(exact::fused(momentum, velocity, exact::product(rest, slope)));
+    const float direction = Nesterov ? exact::fused(momentum, now, slope) : now;
+    velocity = now;
+    parameter = settled(exact::fused(exact::negative(rate), direction, parameter));
+  }
+
   template <std::size_t Count>
   [[gnu::always_inline]] void run(std::size_t first, float* parameter, float* velocity,
                                   const float* gradient) const noexcept
   {
-    for (std::size_t step = 0; step < Count; ++step) {
-      const std::size_t at = first + step;
-      const float slope = std::fma(decay, parameter[at], gradient[at]);
-      const float now = settled(std::fma(momentum, velocity[at], rest * slope));
-      const float direction = Nesterov ? std::fma(momentum, now, slope) : now;
-      velocity[at] = now;
-      parameter[at] = settled(std::fma(-rate, direction, parameter[at]));
-    }
+    for (std::size_t step = 0; step < Count; ++step)
+      one(parameter[first + step], gradient[first + step], velocity[first + step]);
   }
 };
 
@@ -122,6 +134,20 @@ class sgd {
   [[nodiscard]] const sgd_options& options(group_id which) const noexcept { return options_.of(which); }
   [[nodiscard]] instruction_set instructions() const noexcept { return storage_.instructions; }
 
+  using device_factors = detail::sgd_factors;
+
+  /// Which arithmetic a group's options ask for, as a type: for bodies on a device.
+  template <class Visit>
+  void with_arithmetic(group_id group, Visit&& visit) const
+  {
+    if (!has_momentum())
+      visit(std::type_identity<detail::plain_sgd_work>{});
+    else if (options_.of(group).nesterov)
+      visit(std::type_identity<detail::momentum_sgd_work<true>>{});
+    else
+      visit(std::type_identity<detail::momentum_sgd_work<false>>{});
+  }
+
   /// @pre the spans do not overlap
   void update(const update_spans& spans, const step_settings& settings) const noexcept
   {
@@ -159,7 +185,7 @@ class sgd {
   sgd_storage storage_;
 };
 
-static_assert(optimizer_kernel<sgd>);
+static_assert(device_kernel<sgd>);
 
 }  // namespace optimizer
 

@@ -1,13 +1,11 @@
 #pragma once
 
+#include <chunkmem/core/exact_compare.hpp>
 #include <chunkmem/core/float_environment.hpp>
 #include <chunkmem/tensor/half.hpp>
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <limits>
 #include <span>
 
 namespace chunkmem::inline v0 {
@@ -22,11 +20,11 @@ struct gradient_measure {
   bool finite = true;
 
   /// Takes in what follows: the order of calls is part of the sums' bits.
-  constexpr void add(const gradient_measure& next) noexcept
+  CHUNKMEM_HOST_DEVICE constexpr void add(const gradient_measure& next) noexcept
   {
-    squares += next.squares;
-    magnitudes += next.magnitudes;
-    largest = largest < next.largest ? next.largest : largest;
+    squares = exact::constant_sum(squares, next.squares);
+    magnitudes = exact::constant_sum(magnitudes, next.magnitudes);
+    largest = exact::is_less(largest, next.largest) ? next.largest : largest;
     finite = finite && next.finite;
   }
 };
@@ -38,11 +36,61 @@ namespace detail {
 
 inline constexpr std::size_t measure_lanes = 32;
 
+[[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr std::int32_t larger(std::int32_t left,
+                                                                                     std::int32_t right) noexcept
+{
+  return left < right ? right : left;
+}
+
+/// sum + number * number, where the product is exact, as the square of a single is in double: fused or not, the bits
+/// are the same.
+[[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE inline double with_square(double sum, double number) noexcept
+{
+#if defined(__CUDA_ARCH__)
+  double result;
+  asm("fma.rn.f64 %0, %1, %1, %2;" : "=d"(result) : "d"(number), "d"(sum));
+  return result;
+#else
+  return sum + number * number;  // one expression, which clang contracts
+#endif
+}
+
+/// The numbers of one lane, wherever they are kept.
+struct measure_lane {
+  double& squares;
+  double& magnitudes;
+  std::int32_t& largest;  ///< bits of a magnitude: in its order, infinity and NaN last
+
+  template <class Element>
+  [[gnu::always_inline]] CHUNKMEM_HOST_DEVICE void add(Element value) const noexcept
+  {
+    const std::int32_t bits = bits_as<std::int32_t>(flush(to_float(value))) & 0x7fffffff;
+    largest = larger(largest, bits);
+    const double number = exact::to_double(bits_as<float>(bits));
+    squares = with_square(squares, number);
+    magnitudes = exact::sum(magnitudes, number);
+  }
+
+  [[gnu::always_inline]] CHUNKMEM_HOST_DEVICE void add(const measure_lane& other) const noexcept
+  {
+    squares = exact::sum(squares, other.squares);
+    magnitudes = exact::sum(magnitudes, other.magnitudes);
+    largest = larger(largest, other.largest);
+  }
+
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE gradient_measure measure() const noexcept
+  {
+    if (largest < static_cast<std::int32_t>(infinity_bits)) return {squares, magnitudes, bits_as<float>(largest), true};
+    const double infinite = bits_as<double>(std::uint64_t{0x7ff0000000000000U});
+    return {infinite, infinite, bits_as<float>(infinity_bits), false};
+  }
+};
+
 /// One number for each lane of a block.
 struct measure_rows {
   alignas(64) double squares[measure_lanes] = {};
   alignas(64) double magnitudes[measure_lanes] = {};
-  alignas(64) std::int32_t largest[measure_lanes] = {};  ///< bits of a magnitude: in its order, infinity and NaN last
+  alignas(64) std::int32_t largest[measure_lanes] = {};
 
   template <class Element>
   [[gnu::always_inline]] void add(const Element* values, std::size_t count) noexcept
@@ -54,36 +102,21 @@ struct measure_rows {
 
   [[nodiscard]] gradient_measure folded() noexcept
   {
-    for (std::size_t half = measure_lanes / 2; half > 0; half /= 2) {
-      for (std::size_t lane = 0; lane < half; ++lane) {
-        squares[lane] += squares[lane + half];
-        magnitudes[lane] += magnitudes[lane + half];
-        largest[lane] = larger(largest[lane], largest[lane + half]);
-      }
-    }
-    constexpr double infinite = std::numeric_limits<double>::infinity();
-    constexpr float infinite_single = std::numeric_limits<float>::infinity();
-    if (std::bit_cast<std::int32_t>(infinite_single) <= largest[0]) return {infinite, infinite, infinite_single, false};
-    return {squares[0], magnitudes[0], std::bit_cast<float>(largest[0]), true};
+    for (std::size_t half = measure_lanes / 2; half > 0; half /= 2)
+      for (std::size_t at = 0; at < half; ++at) lane(at).add(lane(at + half));
+    return lane(0).measure();
   }
 
  private:
-  [[gnu::always_inline]] static std::int32_t larger(std::int32_t left, std::int32_t right) noexcept
+  [[nodiscard, gnu::always_inline]] measure_lane lane(std::size_t at) noexcept
   {
-    return left < right ? right : left;
+    return {squares[at], magnitudes[at], largest[at]};
   }
 
-  /// The square of a single is exact in double, so that a fused multiply-add cannot change a bit.
   template <class Element>
   [[gnu::always_inline]] void add_row(const Element* values, std::size_t count) noexcept
   {
-    for (std::size_t lane = 0; lane < count; ++lane) {
-      const auto bits = std::bit_cast<std::int32_t>(flush(to_float(values[lane]))) & 0x7fffffff;
-      largest[lane] = larger(largest[lane], bits);
-      const auto number = static_cast<double>(std::bit_cast<float>(bits));
-      squares[lane] += number * number;
-      magnitudes[lane] += number;
-    }
+    for (std::size_t at = 0; at < count; ++at) lane(at).add(values[at]);
   }
 };
 

@@ -1,8 +1,9 @@
 #pragma once
 
+#include <chunkmem/core/exact_compare.hpp>
+#include <chunkmem/core/host_device.hpp>
 #include <chunkmem/tensor/dtype.hpp>
 
-#include <bit>
 #include <concepts>
 #include <cstdint>
 
@@ -12,7 +13,7 @@ namespace chunkmem::inline v0 {
 template <class Element>
 concept real_element = std::same_as<Element, float> || std::same_as<Element, bf16> || std::same_as<Element, fp16>;
 
-[[nodiscard]] constexpr bool is_16_bit(dtype type) noexcept
+[[nodiscard]] CHUNKMEM_HOST_DEVICE constexpr bool is_16_bit(dtype type) noexcept
 {
   return type == dtype::bfloat16 || type == dtype::float16;
 }
@@ -25,15 +26,15 @@ inline constexpr std::uint32_t least_normal_fp16 = 113U << 23U;  ///< 2^-14
 inline constexpr std::uint32_t fp16_overflow = 0x477ff000U;      ///< 65520, half an ulp above the largest fp16
 
 /// `condition ? yes : no` as a mask: g++ makes a branch of the operator, and no vector code of the loop around it.
-[[nodiscard, gnu::always_inline]] constexpr std::uint32_t choose(bool condition, std::uint32_t yes,
-                                                                 std::uint32_t no) noexcept
+[[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr std::uint32_t choose(bool condition, std::uint32_t yes,
+                                                                                      std::uint32_t no) noexcept
 {
   return no ^ ((yes ^ no) & (0U - static_cast<std::uint32_t>(condition)));
 }
 
 /// A magnitude in fp16: `small` below 2^-14, else with `low` (less than an ulp) added before the cut.
-[[nodiscard, gnu::always_inline]] constexpr std::uint32_t fp16_magnitude(std::uint32_t magnitude, std::uint32_t low,
-                                                                         std::uint32_t small) noexcept
+[[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr std::uint32_t fp16_magnitude(
+    std::uint32_t magnitude, std::uint32_t low, std::uint32_t small) noexcept
 {
   const std::uint32_t normal = (magnitude - (112U << 23U) + low) >> 13U;
   const std::uint32_t in_range = choose(magnitude < least_normal_fp16, small, normal);
@@ -42,42 +43,44 @@ inline constexpr std::uint32_t fp16_overflow = 0x477ff000U;      ///< 65520, hal
 }
 
 /// |x| in units of `1 / scale`, at most 2^-14 * scale: exact, and cut by the conversion, whatever the rounding mode is.
-[[nodiscard, gnu::always_inline]] constexpr float small_in_units(std::uint32_t magnitude, float scale) noexcept
+[[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr float small_in_units(std::uint32_t magnitude,
+                                                                                      float scale) noexcept
 {
-  return std::bit_cast<float>(choose(magnitude < least_normal_fp16, magnitude, least_normal_fp16)) * scale;
+  const std::uint32_t least = choose(magnitude < least_normal_fp16, magnitude, least_normal_fp16);
+  return exact::constant_product(bits_as<float>(least), scale);
 }
 
 }  // namespace detail
 
 /// The same number in single precision. Exact, denormals included; a NaN stays a NaN and keeps its payload.
 /// None of the functions here depends on the rounding mode or on the processor's handling of denormals.
-[[nodiscard, gnu::always_inline]] constexpr float to_float(float value) noexcept
+[[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr float to_float(float value) noexcept
 {
   return value;
 }
-[[nodiscard, gnu::always_inline]] constexpr float to_float(bf16 value) noexcept
+[[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr float to_float(bf16 value) noexcept
 {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16U);
+  return bits_as<float>(static_cast<std::uint32_t>(value.bits) << 16U);
 }
 /// A signalling NaN becomes quiet, as the conversion instructions of x86 do it.
-[[nodiscard, gnu::always_inline]] constexpr float to_float(fp16 value) noexcept
+[[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr float to_float(fp16 value) noexcept
 {
   const std::uint32_t magnitude = value.bits & 0x7fffU;
-  const float denormal = static_cast<float>(static_cast<std::int32_t>(magnitude)) * 0x1p-24F;
+  const float denormal = exact::constant_product(static_cast<float>(static_cast<std::int32_t>(magnitude)), 0x1p-24F);
   const std::uint32_t rebias = (112U << 23U) + detail::choose(magnitude >= 0x7c00U, 112U << 23U, 0U);
   const std::uint32_t quiet = detail::choose(magnitude > 0x7c00U, 0x400000U, 0U);
   const std::uint32_t others = ((magnitude << 13U) + rebias) | quiet;
-  const std::uint32_t bits = detail::choose(magnitude < 0x400U, std::bit_cast<std::uint32_t>(denormal), others);
+  const std::uint32_t bits = detail::choose(magnitude < 0x400U, bits_as<std::uint32_t>(denormal), others);
   const std::uint32_t sign = static_cast<std::uint32_t>(value.bits & 0x8000U) << 16U;
-  return std::bit_cast<float>(bits | sign);
+  return bits_as<float>(bits | sign);
 }
 
 /// The nearest `Element`, the even one of two equally near; from half an ulp above the largest on, infinity.
 /// NaN becomes a quiet NaN with the upper bits of its payload; `float` stays as it is.
 template <real_element Element>
-[[nodiscard, gnu::always_inline]] constexpr Element round_to(float value) noexcept
+[[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr Element round_to(float value) noexcept
 {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const auto bits = bits_as<std::uint32_t>(value);
   if constexpr (std::same_as<Element, float>) {
     return value;
   } else if constexpr (std::same_as<Element, bf16>) {
@@ -87,10 +90,11 @@ template <real_element Element>
   } else {
     const std::uint32_t magnitude = bits & ~detail::sign_bit;
     const float units = detail::small_in_units(magnitude, 0x1p24F);
-    const auto whole = static_cast<std::int32_t>(units);
-    const float rest = units - static_cast<float>(whole);  // exact
+    const std::int32_t whole = exact::cut(units);
+    const float rest = exact::constant_sum(units, exact::negative(static_cast<float>(whole)));
     const auto floor = static_cast<std::uint32_t>(whole);
-    const std::uint32_t up = detail::choose(rest > 0.5F, 1U, detail::choose(rest == 0.5F, floor & 1U, 0U));
+    const std::uint32_t tie = detail::choose(exact::is_equal(rest, 0.5F), floor & 1U, 0U);
+    const std::uint32_t up = detail::choose(exact::is_less(0.5F, rest), 1U, tie);
     const std::uint32_t nearest = detail::fp16_magnitude(magnitude, 0xfffU + (magnitude >> 13U & 1U), floor + up);
     return {static_cast<std::uint16_t>(nearest | (bits >> 16U & 0x8000U))};
   }
@@ -102,9 +106,10 @@ template <real_element Element>
 /// denormal fp16, 16 bits are used and what lies below 2^-40 is cut. What `Element` can hold stays. Above the largest
 /// `Element` there is no second neighbour: rounded as `round_to` does. NaN becomes quiet; `float` stays as it is.
 template <real_element Element>
-[[nodiscard, gnu::always_inline]] constexpr Element round_stochastic(float value, std::uint32_t random) noexcept
+[[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr Element round_stochastic(float value,
+                                                                                          std::uint32_t random) noexcept
 {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const auto bits = bits_as<std::uint32_t>(value);
   const std::uint32_t magnitude = bits & ~detail::sign_bit;
   if constexpr (std::same_as<Element, float>) {
     return value;
@@ -113,7 +118,7 @@ template <real_element Element>
     const bool is_nan = magnitude > detail::infinity_bits;
     return {static_cast<std::uint16_t>(detail::choose(is_nan, bits >> 16U | 0x40U, (bits + low) >> 16U))};
   } else {
-    const auto units = static_cast<std::int32_t>(detail::small_in_units(magnitude, 0x1p40F));
+    const std::int32_t units = exact::cut(detail::small_in_units(magnitude, 0x1p40F));
     const std::uint32_t small = (static_cast<std::uint32_t>(units) + (random & 0xffffU)) >> 16U;
     const std::uint32_t low = detail::choose(magnitude >= 0x477fe000U, 0U, random & 0x1fffU);
     const std::uint32_t rounded = detail::fp16_magnitude(magnitude, low, small);
@@ -123,11 +128,11 @@ template <real_element Element>
 
 /// Numbers below the least normal one [2^-126] as zero of the same sign; all others, infinity and NaN as they are.
 /// In integers: the same whatever the processor was told to do with denormals.
-[[nodiscard, gnu::always_inline]] constexpr float flush(float value) noexcept
+[[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr float flush(float value) noexcept
 {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const auto bits = bits_as<std::uint32_t>(value);
   const bool is_small = (bits & detail::infinity_bits) == 0;
-  return std::bit_cast<float>(detail::choose(is_small, bits & detail::sign_bit, bits));
+  return bits_as<float>(detail::choose(is_small, bits & detail::sign_bit, bits));
 }
 
 }  // namespace chunkmem::inline v0

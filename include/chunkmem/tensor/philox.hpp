@@ -1,6 +1,6 @@
 #pragma once
 
-#include <chunkmem/core/version.hpp>
+#include <chunkmem/core/host_device.hpp>
 
 #include <algorithm>
 #include <array>
@@ -13,19 +13,38 @@ namespace chunkmem::inline v0 {
 namespace detail {
 
 inline constexpr std::uint32_t philox_rounds = 10;
-inline constexpr std::uint64_t philox_multipliers[] = {0xd2511f53U, 0xcd9e8d57U};
-inline constexpr std::uint32_t philox_increments[] = {0x9e3779b9U, 0xbb67ae85U};
+inline constexpr std::uint64_t philox_multiplier0 = 0xd2511f53U;
+inline constexpr std::uint64_t philox_multiplier1 = 0xcd9e8d57U;
+inline constexpr std::uint32_t philox_increment0 = 0x9e3779b9U;
+inline constexpr std::uint32_t philox_increment1 = 0xbb67ae85U;
+
+/// Four words, as a plain array: device code calls no member of `std::array`.
+struct philox_words {
+  std::uint32_t word[4];
+};
 
 /// One round, on one counter; `key` is that of the round.
-[[gnu::always_inline]] constexpr void philox_round(std::uint32_t& c0, std::uint32_t& c1, std::uint32_t& c2,
-                                                   std::uint32_t& c3, std::uint32_t key0, std::uint32_t key1) noexcept
+[[gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr void philox_round(std::uint32_t& c0, std::uint32_t& c1,
+                                                                        std::uint32_t& c2, std::uint32_t& c3,
+                                                                        std::uint32_t key0, std::uint32_t key1) noexcept
 {
-  const std::uint64_t product0 = philox_multipliers[0] * c0;
-  const std::uint64_t product1 = philox_multipliers[1] * c2;
+  const std::uint64_t product0 = philox_multiplier0 * c0;
+  const std::uint64_t product1 = philox_multiplier1 * c2;
   c0 = static_cast<std::uint32_t>(product1 >> 32U) ^ c1 ^ key0;
   c1 = static_cast<std::uint32_t>(product1);
   c2 = static_cast<std::uint32_t>(product0 >> 32U) ^ c3 ^ key1;
   c3 = static_cast<std::uint32_t>(product0);
+}
+
+/// All rounds, on one counter.
+[[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr philox_words philox_of(philox_words counter,
+                                                                                        std::uint32_t key0,
+                                                                                        std::uint32_t key1) noexcept
+{
+  for (std::uint32_t round = 0; round < philox_rounds; ++round)
+    philox_round(counter.word[0], counter.word[1], counter.word[2], counter.word[3], key0 + round * philox_increment0,
+                 key1 + round * philox_increment1);
+  return counter;
 }
 
 }  // namespace detail
@@ -36,10 +55,8 @@ inline constexpr std::uint32_t philox_increments[] = {0x9e3779b9U, 0xbb67ae85U};
 [[nodiscard, gnu::always_inline]] constexpr std::array<std::uint32_t, 4> philox(
     std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key) noexcept
 {
-  for (std::uint32_t round = 0; round < detail::philox_rounds; ++round)
-    detail::philox_round(counter[0], counter[1], counter[2], counter[3], key[0] + round * detail::philox_increments[0],
-                         key[1] + round * detail::philox_increments[1]);
-  return counter;
+  const auto drawn = detail::philox_of({{counter[0], counter[1], counter[2], counter[3]}}, key[0], key[1]);
+  return {drawn.word[0], drawn.word[1], drawn.word[2], drawn.word[3]};
 }
 
 /// What the random bits of stochastic rounding depend on, beside the number of the element.
@@ -59,18 +76,32 @@ inline constexpr std::size_t philox_group = 8 * philox_lanes;
 
 /// One stream for each rounding_key: for one seed, two keys never share a counter and a key of philox.
 struct rounding_stream {
-  [[gnu::always_inline]] constexpr explicit rounding_stream(const rounding_key& key) noexcept
-      : words{philox(
-            {static_cast<std::uint32_t>(key.step), static_cast<std::uint32_t>(key.step >> 32U), key.tensor, key.list},
-            {static_cast<std::uint32_t>(key.seed), static_cast<std::uint32_t>(key.seed >> 32U)})}
+  [[gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr explicit rounding_stream(const rounding_key& key) noexcept
+      : words{philox_of({{static_cast<std::uint32_t>(key.step), static_cast<std::uint32_t>(key.step >> 32U), key.tensor,
+                          key.list}},
+                        static_cast<std::uint32_t>(key.seed), static_cast<std::uint32_t>(key.seed >> 32U))}
   {
   }
 
   /// The four words of one counter.
-  [[nodiscard]] constexpr std::array<std::uint32_t, 4> draw(std::uint64_t counter) const noexcept
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE constexpr philox_words draw(std::uint64_t counter) const noexcept
   {
     const auto low = static_cast<std::uint32_t>(counter);
-    return philox({low, static_cast<std::uint32_t>(counter >> 32U), words[2], words[3]}, {words[0], words[1]});
+    const auto high = static_cast<std::uint32_t>(counter >> 32U);
+    return philox_of({{low, high, words.word[2], words.word[3]}}, words.word[0], words.word[1]);
+  }
+
+  /// The 16 bits of one of the eight elements that share a counter.
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE static constexpr std::uint16_t half_of(const philox_words& drawn,
+                                                                            std::uint32_t half) noexcept
+  {
+    return static_cast<std::uint16_t>(drawn.word[half / 2] >> 16U * (half % 2));
+  }
+
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE constexpr std::uint16_t bits_of(std::uint64_t element) const noexcept
+  {
+    const philox_words drawn = draw(element / philox_group * philox_lanes + element % philox_lanes);
+    return half_of(drawn, static_cast<std::uint32_t>(element / philox_lanes % 8));
   }
 
   /// All bits of one group, in the order of its elements.
@@ -84,12 +115,12 @@ struct rounding_stream {
     for (std::size_t lane = 0; lane < philox_lanes; ++lane) {
       c0[lane] = static_cast<std::uint32_t>(first) + static_cast<std::uint32_t>(lane);
       c1[lane] = static_cast<std::uint32_t>(first >> 32U);
-      c2[lane] = words[2];
-      c3[lane] = words[3];
+      c2[lane] = words.word[2];
+      c3[lane] = words.word[3];
     }
     for (std::uint32_t round = 0; round < philox_rounds; ++round) {
-      const std::uint32_t key0 = words[0] + round * philox_increments[0];
-      const std::uint32_t key1 = words[1] + round * philox_increments[1];
+      const std::uint32_t key0 = words.word[0] + round * philox_increment0;
+      const std::uint32_t key1 = words.word[1] + round * philox_increment1;
       for (std::size_t lane = 0; lane < philox_lanes; ++lane)
         philox_round(c0[lane], c1[lane], c2[lane], c3[lane], key0, key1);
     }
@@ -99,7 +130,7 @@ struct rounding_stream {
     store(c3, out + 6 * philox_lanes);
   }
 
-  std::array<std::uint32_t, 4> words;
+  philox_words words;
 
  private:
   [[gnu::always_inline]] static constexpr void store(const std::uint32_t (&from)[philox_lanes],
@@ -115,13 +146,10 @@ struct rounding_stream {
 
 /// The 16 random bits of one element: a function of the key and of the element's number in its tensor, so that threads,
 /// runs, chunks and ranks do not matter. Cost: two calls of philox; the form below shares them.
-[[nodiscard]] constexpr std::uint16_t random_bits(const rounding_key& key, std::uint64_t element) noexcept
+[[nodiscard]] CHUNKMEM_HOST_DEVICE constexpr std::uint16_t random_bits(const rounding_key& key,
+                                                                       std::uint64_t element) noexcept
 {
-  const detail::rounding_stream stream{key};
-  const std::uint64_t counter = element / detail::philox_group * detail::philox_lanes + element % detail::philox_lanes;
-  const auto words = stream.draw(counter);
-  const auto half = static_cast<std::uint32_t>(element / detail::philox_lanes % 8);
-  return static_cast<std::uint16_t>(words[half / 2] >> 16U * (half % 2));
+  return detail::rounding_stream{key}.bits_of(element);
 }
 
 /// The same for a run of elements from `first` on. Fastest where runs begin and end at multiples of 128 elements: then

@@ -1,0 +1,69 @@
+# Our CUDA programs and single units. Nothing of it is built by `all`: the ctests cuda.programs and cuda.compile build it,
+# so that an nvcc that nobody has tried yet fails these two and nothing else.
+set(CMAKE_CUDA_RUNTIME_LIBRARY Shared) # the one that chunkmem::cuda links: two runtimes in a program know nothing of each other
+
+# chunkmem_on_gpu(<program> <ctest...>): these tests want a GPU, one at a time, and their program built first.
+function(chunkmem_on_gpu program)
+  set_target_properties(${program} PROPERTIES EXCLUDE_FROM_ALL ON)
+  set_property(GLOBAL APPEND PROPERTY CHUNKMEM_CUDA_PROGRAMS ${program})
+  set_tests_properties(${ARGN} PROPERTIES FIXTURES_REQUIRED cuda_programs RESOURCE_LOCK gpu)
+endfunction()
+
+# chunkmem_add_cuda_targets(): the targets cuda_programs and cuda_units with their ctests, after all programs are known.
+function(chunkmem_add_cuda_targets)
+  if(CHUNKMEM_SANITIZE)
+    return()
+  elseif(NOT chunkmem_nvcc)
+    foreach(name IN ITEMS cuda.programs cuda.compile)
+      chunkmem_skipped_test(${name} "${chunkmem_why_no_nvcc}")
+    endforeach()
+    chunkmem_skipped_test(cuda.compile_all "${chunkmem_why_no_nvcc}" LABELS slow)
+    return()
+  endif()
+
+  get_property(programs GLOBAL PROPERTY CHUNKMEM_CUDA_PROGRAMS)
+  add_custom_target(cuda_programs)
+  if(programs)
+    add_dependencies(cuda_programs ${programs})
+  endif()
+
+  # Every tests/<folder>/*.cu that is no part of a program; and each .cuh alone and twice, to PTX, which finds what it lacks
+  # in half the time.
+  file(GLOB units CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/*/*.cu")
+  list(FILTER units EXCLUDE REGEX "/tests/gpu/")
+  file(GLOB_RECURSE names RELATIVE "${PROJECT_SOURCE_DIR}/include" CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/include/chunkmem/*.cuh")
+  set(headers "")
+  foreach(name IN LISTS names)
+    set(unit "${PROJECT_BINARY_DIR}/generated/${name}.cu")
+    file(CONFIGURE OUTPUT "${unit}" CONTENT "#include <${name}>\n#include <${name}>\n")
+    list(APPEND headers "${unit}")
+  endforeach()
+  add_custom_target(cuda_units)
+  foreach(kind IN ITEMS units headers)
+    if(${kind})
+      add_library(cuda_${kind}_alone OBJECT EXCLUDE_FROM_ALL ${${kind}})
+      chunkmem_flags(cuda_${kind}_alone)
+      target_include_directories(cuda_${kind}_alone PRIVATE "${PROJECT_SOURCE_DIR}/tests")
+      target_link_libraries(cuda_${kind}_alone PRIVATE chunkmem::cuda)
+      add_dependencies(cuda_units cuda_${kind}_alone)
+    endif()
+  endforeach()
+  if(headers)
+    set_target_properties(cuda_headers_alone PROPERTIES CUDA_PTX_COMPILATION ON CUDA_ARCHITECTURES 90)
+  endif()
+
+  foreach(name IN ITEMS programs compile)
+    set(target cuda_programs)
+    if(name STREQUAL "compile")
+      set(target cuda_units)
+    endif()
+    chunkmem_test(cuda.${name} TIMEOUT 1800
+                  COMMAND ${CMAKE_COMMAND} --build "${PROJECT_BINARY_DIR}" --target ${target} --parallel 2)
+    set_tests_properties(cuda.${name} PROPERTIES PROCESSORS 2 COST 2000 RESOURCE_LOCK build)
+  endforeach()
+  set_tests_properties(cuda.programs PROPERTIES FIXTURES_SETUP cuda_programs)
+  chunkmem_test(cuda.compile_all LABELS slow TIMEOUT 7200
+                COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} -DBUILD=${PROJECT_BINARY_DIR}/cuda_all
+                        -DGENERATOR=${CMAKE_GENERATOR} -DCOMPILER=${CMAKE_CXX_COMPILER} -DNVCC=${chunkmem_nvcc}
+                        -DNVCC_VERSION=${CMAKE_CUDA_COMPILER_VERSION} -P "${PROJECT_SOURCE_DIR}/cmake/compile_all.cmake")
+endfunction()

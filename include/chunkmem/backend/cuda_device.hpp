@@ -1,0 +1,258 @@
+#pragma once
+
+#include <chunkmem/backend/cuda_api.hpp>
+#include <chunkmem/backend/cuda_errors.hpp>
+#include <chunkmem/backend/cuda_graph.hpp>
+#include <chunkmem/backend/cuda_memory.hpp>
+#include <chunkmem/backend/cuda_session.hpp>
+#include <chunkmem/backend/cuda_streams.hpp>
+#include <chunkmem/backend/cuda_work.hpp>
+#include <chunkmem/backend/graph_backend.hpp>
+#include <chunkmem/backend/stream_backend.hpp>
+#include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/tier.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+
+namespace chunkmem::inline v0 {
+namespace backend {
+
+struct cuda_device_options {
+  int device = 0;                            ///< which of the devices that the runtime shows
+  bytes device_capacity{};                   ///< 0: what is free at the start, less `headroom`
+  bytes host_capacity{};                     ///< what the host tier may hold; all of it is pinned
+  bytes headroom{std::uint64_t{512} << 20};  ///< left to others where device_capacity is 0
+};
+
+/// A GPU: memory of a private pool, pinned memory of the host, a stream for each agent.
+///
+/// Includes no header of CUDA: the runtime's functions come from `Api`, which is `cuda_runtime` in programs and a
+/// device on threads in tests. Memory that is not from here, such as a tensor of a framework, may be copied and filled
+/// too.
+///
+/// Every failure is a `device_error` with the runtime's number and the count of the call, or `out_of_memory`. One that
+/// passes leaves everything as it was, and order recovers (see cuda_order). After one that does not pass, or where
+/// order is lost, the backend refuses everything with this first cause; after an error that ends CUDA it makes no call
+/// any more, not even to free: what is left goes with the process. The calling thread's device is changed and put back
+/// only around what needs it; give each thread the device of its backend. Cost: nothing is allocated, on the host or
+/// the device, after construction but by `allocate`, `adopt` and captures.
+///
+/// @threads   one caller at a time, from any thread
+template <cuda_api Api>
+class cuda_device {
+ public:
+  using stream_type = typename Api::stream_type;
+  using graph_type = cuda_graph<Api>;
+
+  static constexpr bool host_addressable = false;
+
+  /// @throws config_error   no such device, or the headroom leaves nothing
+  /// @throws device_error   no GPU, or the runtime failed; everything that was made is destroyed
+  explicit cuda_device(const cuda_device_options& options, Api api = {})
+      : session_{std::make_shared<cuda_session<Api>>(std::move(api))}, device_{require_device(options.device)}
+  {
+    const cuda_current_device<Api> current{*session_, device_};
+    const bytes capacity = options.device_capacity != bytes{} ? options.device_capacity : free_memory(options.headroom);
+    memory_.emplace(*session_, device_, capacity, options.host_capacity);
+    streams_.emplace(*session_);
+    work_.emplace(*session_, *memory_, *streams_, device_);
+  }
+  cuda_device(const cuda_device&) = delete;
+  cuda_device& operator=(const cuda_device&) = delete;
+
+  /// Finishes what is queued, then gives everything back. What cannot be finished stays with the process.
+  ~cuda_device()
+  {
+    streams_->leave_capture();
+    if (streams_->finish_all()) memory_->give_all_back(streams_->own());
+  }
+
+  [[nodiscard]] bytes capacity(tier where) const noexcept { return memory_->ledger().capacity(where); }
+
+  /// @throws usage_error     size is 0, the tier is the disk, or a graph is being captured
+  /// @throws out_of_memory   past the capacity, or the system has no more; nothing was changed
+  /// @throws device_error    nothing was changed
+  [[nodiscard]] std::byte* allocate(tier where, bytes size)
+  {
+    streams_->require_no_capture("an allocation");
+    session_->require_alive();
+    const cuda_current_device<Api> current{*session_, device_};
+    return memory_->allocate(where, size, streams_->own());
+  }
+
+  /// Finishes all queued work first, since some of it may touch this memory; then gives it back. Null is ignored; what
+  /// was never allocated is counted and left alone. While capturing, releasing is refused and counted.
+  void release(tier where, std::byte* place) noexcept
+  {
+    if (place == nullptr) return;
+    if (streams_->is_capturing())
+      ++refused_releases_;
+    else if (streams_->finish_all())
+      memory_->release(where, place, streams_->own());
+  }
+  [[nodiscard]] std::uint64_t unknown_releases() const noexcept { return memory_->ledger().unknown_releases(); }
+  [[nodiscard]] std::uint64_t refused_releases() const noexcept { return refused_releases_; }
+
+  void copy(std::byte* to, const std::byte* from, bytes size) { copy(to, from, size, agent::host); }
+  void fill(std::byte* to, std::byte value, bytes size) { fill(to, value, size, agent::host); }
+
+  /// The two ranges may not overlap. Between memory of the host tier, the calling thread copies by itself.
+  /// @throws usage_error    unknown agent, a null address, or of the host while capturing; nothing was enqueued
+  /// @throws device_error   nothing was enqueued
+  void copy(std::byte* to, const std::byte* from, bytes size, agent who)
+  {
+    const copy_range one{.to = to, .from = from, .size = size};
+    work_->copy({&one, 1}, who);
+  }
+
+  /// Many copies with one call of the runtime for each 64, in no order among themselves: none may touch what another
+  /// writes. While capturing, one call for each, since the runtime captures no batches.
+  /// @throws usage_error    as copy; nothing was enqueued
+  /// @throws device_error   some may have been enqueued; to give all of them again is harmless
+  void copy_batch(std::span<const copy_range> copies, agent who) { work_->copy(copies, who); }
+
+  /// Memory that is not from here counts as the host's for `agent::host`, and as the device's for all others.
+  /// @throws usage_error    as copy; and for memory of the host while capturing
+  /// @throws device_error   nothing was enqueued
+  void fill(std::byte* to, std::byte value, bytes size, agent who) { work_->fill(to, value, size, who); }
+
+  /// `work(stream)` is called now, to enqueue kernels, with the device current: best one kernel, so that a refusal
+  /// means that nothing was enqueued. `work()` runs on the agent, on a thread of the runtime, which it may not call; it
+  /// must not throw, and has at most 128 bytes.
+  /// @throws usage_error    unknown agent; while capturing: of the host, or `work()`
+  /// @throws device_error   refused; nothing was enqueued
+  template <class Callable>
+  void launch(agent who, Callable&& work)
+  {
+    work_->launch(who, std::forward<Callable>(work));
+  }
+
+  /// @see stream_backend, cuda_streams
+  [[nodiscard]] event record(agent who) { return streams_->record(who); }
+  void wait(agent who, event point) { streams_->wait(who, point); }
+
+  /// One more agent, with a new stream or with the caller's: one made on this device, which outlives the backend.
+  /// @throws usage_error    `max_agents` are in use, no stream was given, or a graph is being captured
+  /// @throws device_error   the runtime gives no stream, or refuses the given one; nothing was changed
+  agent adopt() { return adopt_stream(nullptr); }
+  agent adopt(stream_type stream)
+  {
+    if (stream == stream_type{})
+      throw usage_error{"a default stream cannot be adopted: whose it is depends on who asks (make a stream)"};
+    return adopt_stream(&stream);
+  }
+  [[nodiscard]] std::size_t agents() const noexcept { return streams_->agents(); }
+
+  /// For kernels enqueued past `launch`: events cover these too. @throws usage_error   unknown agent
+  [[nodiscard]] stream_type stream(agent who) const { return streams_->stream(who); }
+
+  /// From here to `end_capture`, work of streams is written down and not done. @see graph_backend
+  /// @throws usage_error    a capture has begun already
+  /// @throws device_error   no capture has begun
+  void begin_capture()
+  {
+    streams_->require_no_capture("the beginning of another capture");
+    session_->require_alive();
+    const cuda_current_device<Api> current{*session_, device_};
+    streams_->begin_capture();
+  }
+  [[nodiscard]] bool is_capturing() const noexcept { return streams_->is_capturing(); }
+
+  /// @throws usage_error    no capture has begun on this thread
+  /// @throws device_error   what was written down is lost, and so is the backend
+  [[nodiscard]] graph_type end_capture()
+  {
+    typename Api::graph_type graph = streams_->end_capture();
+    typename Api::executable_type made{};
+    session_->count_allocation();
+    const int number =
+        session_->insist("cudaGraphInstantiate", [&](const Api& api) { return api.instantiate(made, graph); });
+    if (number != 0) session_->lose();
+    (void)session_->attempt("cudaGraphDestroy", [&](const Api& api) { return api.destroy_graph(graph); });
+    if (number != 0) session_->raise();
+    return {session_, made};
+  }
+
+  /// @throws usage_error    a graph of another backend, or while capturing; nothing was enqueued
+  /// @throws device_error   nothing was enqueued, or the backend is lost
+  void launch(graph_type& graph)
+  {
+    if (!graph.belongs_to(*session_)) throw usage_error{"a graph was launched on a backend that did not capture it"};
+    streams_->require_no_capture("the launch of a graph");
+    session_->require_alive();
+    streams_->launch(graph.executable());
+  }
+
+  /// Time since construction [ns].
+  [[nodiscard]] std::uint64_t now() const noexcept
+  {
+    const auto passed = std::chrono::steady_clock::now() - start_;
+    return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(passed).count());
+  }
+  [[nodiscard]] std::uint64_t throttled() const noexcept { return streams_->throttled(); }
+
+  /// Everything is refused, and any operation throws why.
+  [[nodiscard]] bool is_lost() const noexcept { return session_->is_lost(); }
+
+  /// Calls of the runtime; of these, how many may have blocked the caller, and how many make memory, streams, events,
+  /// graphs.
+  [[nodiscard]] std::uint64_t calls() const noexcept { return session_->calls(); }
+  [[nodiscard]] std::uint64_t synchronizations() const noexcept { return session_->synchronizations(); }
+  [[nodiscard]] std::uint64_t allocations() const noexcept { return session_->allocations(); }
+  /// How often the calling thread waited, or waited again, because a call failed.
+  [[nodiscard]] std::uint64_t recoveries() const noexcept { return session_->recoveries(); }
+
+ private:
+  [[nodiscard]] int require_device(int wanted)
+  {
+    int count = 0;
+    session_->require("cudaGetDeviceCount", [&](const Api& api) { return api.count_devices(count); });
+    if (count == 0) {
+      throw device_error{
+          error_text{} << "chunkmem: the runtime shows no device (" << remedy_of(cuda_fault::no_gpu) << ")",
+          device_fault{.number = 100, .is_sticky = false, .call = session_->calls()}};
+    }
+    if (wanted >= 0 && wanted < count) return wanted;
+    throw config_error{error_text{} << "chunkmem: no such device: the "
+                                    << (wanted < 0 ? "number is negative, " : "number is ")
+                                    << static_cast<std::uint64_t>(wanted < 0 ? 0 : wanted) << ", the runtime shows "
+                                    << static_cast<std::uint64_t>(count) << " (devices are counted from 0)"};
+  }
+
+  [[nodiscard]] bytes free_memory(bytes headroom)
+  {
+    std::size_t free = 0;
+    std::size_t total = 0;
+    session_->require("cudaMemGetInfo", [&](const Api& api) { return api.memory_info(free, total); });
+    if (bytes{free} > headroom) return bytes{free} - headroom;
+    throw config_error{error_text{} << "chunkmem: the headroom leaves nothing of the device: " << std::uint64_t{free}
+                                    << " B are free, " << headroom.count()
+                                    << " B are to be left (make the headroom smaller)"};
+  }
+
+  agent adopt_stream(const stream_type* foreign)
+  {
+    streams_->require_no_capture("a new agent");
+    session_->require_alive();
+    const cuda_current_device<Api> current{*session_, device_};
+    return streams_->adopt(foreign);
+  }
+
+  std::shared_ptr<cuda_session<Api>> session_;  // graphs may outlive the device
+  int device_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  std::uint64_t refused_releases_ = 0;
+  std::optional<cuda_memory<Api>> memory_;
+  std::optional<cuda_streams<Api>> streams_;
+  std::optional<cuda_work<Api>> work_;
+};
+
+}  // namespace backend
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,235 @@
+#pragma once
+
+#if !__has_include(<cuda_runtime_api.h>)
+#error \
+    "chunkmem: backend/cuda_runtime.hpp needs cuda_runtime_api.h: link chunkmem::cuda, or name the CUDA toolkit's include folder"
+#else
+
+#include <chunkmem/backend/cuda_api.hpp>
+
+#include <cuda_runtime_api.h>
+#include <cstddef>
+#include <cstdint>
+
+static_assert(CUDART_VERSION >= 12000, "chunkmem: backend/cuda_runtime.hpp needs CUDA 12 or newer");
+
+namespace chunkmem::inline v0 {
+namespace backend {
+
+/// The CUDA runtime as a `cuda_api`. For any C++20 compiler: no kernel is in here.
+///
+/// Holds nothing. Cost: that of the runtime's functions. @threads   any, as the runtime's own
+class cuda_runtime {
+ public:
+  using stream_type = cudaStream_t;
+  using event_type = cudaEvent_t;
+  using pool_type = cudaMemPool_t;
+  using graph_type = cudaGraph_t;
+  using executable_type = cudaGraphExec_t;
+
+  [[nodiscard]] int count_devices(int& count) const noexcept
+  {
+    int found = 0;
+    const cudaError_t number = cudaGetDeviceCount(&found);
+    if (number == cudaSuccess) count = found;
+    return number;
+  }
+  [[nodiscard]] int current_device(int& ordinal) const noexcept
+  {
+    int found = 0;
+    const cudaError_t number = cudaGetDevice(&found);
+    if (number == cudaSuccess) ordinal = found;
+    return number;
+  }
+  [[nodiscard]] int use_device(int ordinal) const noexcept { return cudaSetDevice(ordinal); }
+  [[nodiscard]] int memory_info(std::size_t& free, std::size_t& total) const noexcept
+  {
+    std::size_t free_now = 0;
+    std::size_t of_all = 0;
+    const cudaError_t number = cudaMemGetInfo(&free_now, &of_all);
+    if (number != cudaSuccess) return number;
+    free = free_now;
+    total = of_all;
+    return number;
+  }
+
+  /// None where the device has no pools, as under some virtual GPUs: then memory is taken and freed without one.
+  [[nodiscard]] int create_pool(pool_type& pool, int ordinal, std::size_t limit) const noexcept
+  {
+    int has_pools = 0;
+    if (const int number = cudaDeviceGetAttribute(&has_pools, cudaDevAttrMemoryPoolsSupported, ordinal); number != 0)
+      return number;
+    if (has_pools == 0) {
+      pool = nullptr;
+      return cudaSuccess;
+    }
+    int number = make_pool(pool, ordinal, limit);
+    if (number == cudaErrorInvalidValue && limit != 0) number = make_pool(pool, ordinal, 0);
+    if (number != cudaErrorNotSupported) return number;
+    (void)cudaGetLastError();
+    pool = nullptr;
+    return cudaSuccess;
+  }
+  [[nodiscard]] int destroy_pool(pool_type pool) const noexcept { return cudaMemPoolDestroy(pool); }
+
+  /// @param pool   none: plain memory of the current device
+  [[nodiscard]] int allocate_device(void*& fresh, std::size_t size, pool_type pool, stream_type stream) const noexcept
+  {
+    void* place = nullptr;
+    const cudaError_t number =
+        pool != nullptr ? cudaMallocFromPoolAsync(&place, size, pool, stream) : cudaMalloc(&place, size);
+    if (number == cudaSuccess) fresh = place;
+    return number;
+  }
+  [[nodiscard]] int free_device(void* place, stream_type stream) const noexcept
+  {
+    const cudaError_t number = cudaFreeAsync(place, stream);
+    if (number != cudaErrorNotSupported && number != cudaErrorInvalidValue) return number;
+    (void)cudaGetLastError();
+    return cudaFree(place);  // plain memory, of a device without pools; it says so itself where it is nobody's
+  }
+  [[nodiscard]] int allocate_pinned(void*& fresh, std::size_t size) const noexcept
+  {
+    void* place = nullptr;
+    const cudaError_t number = cudaHostAlloc(&place, size, cudaHostAllocPortable);
+    if (number == cudaSuccess) fresh = place;
+    return number;
+  }
+  [[nodiscard]] int free_pinned(void* place) const noexcept { return cudaFreeHost(place); }
+
+  [[nodiscard]] int create_stream(stream_type& stream) const noexcept
+  {
+    stream_type fresh = nullptr;
+    const cudaError_t number = cudaStreamCreateWithFlags(&fresh, cudaStreamNonBlocking);
+    if (number == cudaSuccess) stream = fresh;
+    return number;
+  }
+  [[nodiscard]] int destroy_stream(stream_type stream) const noexcept { return cudaStreamDestroy(stream); }
+  [[nodiscard]] int synchronize_stream(stream_type stream) const noexcept { return cudaStreamSynchronize(stream); }
+
+  [[nodiscard]] int create_event(event_type& event) const noexcept
+  {
+    event_type fresh = nullptr;
+    const cudaError_t number = cudaEventCreateWithFlags(&fresh, cudaEventDisableTiming);
+    if (number == cudaSuccess) event = fresh;
+    return number;
+  }
+  [[nodiscard]] int destroy_event(event_type event) const noexcept { return cudaEventDestroy(event); }
+  [[nodiscard]] int record_event(event_type event, stream_type stream) const noexcept
+  {
+    return cudaEventRecord(event, stream);
+  }
+  [[nodiscard]] int wait_event(stream_type stream, event_type event) const noexcept
+  {
+    return cudaStreamWaitEvent(stream, event, cudaEventWaitDefault);
+  }
+  [[nodiscard]] int synchronize_event(event_type event) const noexcept { return cudaEventSynchronize(event); }
+
+  [[nodiscard]] int copy(void* to, const void* from, std::size_t size, stream_type stream) const noexcept
+  {
+    return cudaMemcpyAsync(to, from, size, cudaMemcpyDefault, stream);
+  }
+  /// One call where the toolkit and the driver have it, else as many copies. Cannot be captured: the runtime refuses
+  /// it.
+  [[nodiscard]] int copy_batch(void* const* to, const void* const* from, const std::size_t* sizes, std::size_t count,
+                               stream_type stream) const noexcept
+  {
+    const int number = copy_at_once(to, from, sizes, count, stream);
+    if (number != cudaErrorNotSupported && number != cudaErrorCallRequiresNewerDriver) return number;
+    (void)cudaGetLastError();
+    for (std::size_t i = 0; i < count; ++i)
+      if (const int failed = copy(to[i], from[i], sizes[i], stream); failed != 0) return failed;
+    return cudaSuccess;
+  }
+  [[nodiscard]] int fill(void* to, int value, std::size_t size, stream_type stream) const noexcept
+  {
+    return cudaMemsetAsync(to, value, size, stream);
+  }
+  [[nodiscard]] int launch_host(stream_type stream, void (*work)(void*), void* argument) const noexcept
+  {
+    return cudaLaunchHostFunc(stream, work, argument);
+  }
+  [[nodiscard]] int last_error() const noexcept { return cudaGetLastError(); }
+
+  [[nodiscard]] int begin_capture(stream_type stream) const noexcept
+  {
+    return cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+  }
+  [[nodiscard]] int end_capture(stream_type stream, graph_type& graph) const noexcept
+  {
+    graph_type fresh = nullptr;
+    const cudaError_t number = cudaStreamEndCapture(stream, &fresh);
+    if (number == cudaSuccess) graph = fresh;
+    return number;
+  }
+  [[nodiscard]] int instantiate(executable_type& executable, graph_type graph) const noexcept
+  {
+    executable_type fresh = nullptr;
+    const cudaError_t number = cudaGraphInstantiate(&fresh, graph, 0);
+    if (number == cudaSuccess) executable = fresh;
+    return number;
+  }
+  [[nodiscard]] int destroy_graph(graph_type graph) const noexcept { return cudaGraphDestroy(graph); }
+  [[nodiscard]] int destroy_executable(executable_type executable) const noexcept
+  {
+    return cudaGraphExecDestroy(executable);
+  }
+  [[nodiscard]] int launch_graph(executable_type executable, stream_type stream) const noexcept
+  {
+    return cudaGraphLaunch(executable, stream);
+  }
+
+  [[nodiscard]] const char* name_of(int number) const noexcept
+  {
+    return cudaGetErrorName(static_cast<cudaError_t>(number));
+  }
+
+ private:
+  [[nodiscard]] static int make_pool(pool_type& pool, int ordinal, [[maybe_unused]] std::size_t limit) noexcept
+  {
+    cudaMemPoolProps wanted{};
+    wanted.allocType = cudaMemAllocationTypePinned;
+    wanted.location.type = cudaMemLocationTypeDevice;
+    wanted.location.id = ordinal;
+#if CUDART_VERSION >= 12020
+    wanted.maxSize = limit;
+#endif
+    pool_type fresh = nullptr;
+    if (const cudaError_t number = cudaMemPoolCreate(&fresh, &wanted); number != cudaSuccess) return number;
+    std::uint64_t kept = UINT64_MAX;  // what is freed stays in the pool
+    if (const cudaError_t number = cudaMemPoolSetAttribute(fresh, cudaMemPoolAttrReleaseThreshold, &kept);
+        number != cudaSuccess) {
+      (void)cudaMemPoolDestroy(fresh);
+      return number;
+    }
+    pool = fresh;
+    return cudaSuccess;
+  }
+
+  [[nodiscard]] static int copy_at_once([[maybe_unused]] void* const* to, [[maybe_unused]] const void* const* from,
+                                        [[maybe_unused]] const std::size_t* sizes, [[maybe_unused]] std::size_t count,
+                                        [[maybe_unused]] stream_type stream) noexcept
+  {
+#if CUDART_VERSION >= 12080
+    cudaMemcpyAttributes as_any_copy{};
+    as_any_copy.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+    std::size_t first = 0;
+#if CUDART_VERSION >= 13000
+    return cudaMemcpyBatchAsync(to, from, sizes, count, &as_any_copy, &first, 1, stream);
+#else
+    std::size_t failed = 0;
+    return cudaMemcpyBatchAsync(const_cast<void**>(to), const_cast<void**>(from), const_cast<std::size_t*>(sizes),
+                                count, &as_any_copy, &first, 1, &failed, stream);
+#endif
+#else
+    return cudaErrorNotSupported;
+#endif
+  }
+};
+
+static_assert(cuda_api<cuda_runtime>);
+
+}  // namespace backend
+}  // namespace chunkmem::inline v0
+
+#endif

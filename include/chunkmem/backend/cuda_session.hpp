@@ -1,0 +1,185 @@
+#pragma once
+
+#include <chunkmem/backend/cuda_api.hpp>
+#include <chunkmem/backend/cuda_errors.hpp>
+#include <chunkmem/core/error.hpp>
+
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
+namespace chunkmem::inline v0 {
+namespace backend {
+
+/// Every call of the runtime that one backend makes goes through here: counted, and its error remembered.
+///
+/// An error that passes is fetched from the runtime once, so that nobody meets it again. An error that ends CUDA loses
+/// the session: its first cause is kept for all who come later, and no further call is made, not even to free anything.
+/// A session may also be lost by decision (`lose`), where an error that passes took away the order of work; then calls
+/// are still made, since the runtime is alive and what was made can be destroyed. Cost: an increment and a compare for
+/// each call.
+/// @threads   one caller at a time
+template <cuda_api Api>
+class cuda_session {
+ public:
+  explicit cuda_session(Api api) : api_{std::move(api)} {}
+  cuda_session(const cuda_session&) = delete;
+  cuda_session& operator=(const cuda_session&) = delete;
+
+  [[nodiscard]] bool is_lost() const noexcept { return is_lost_; }
+  [[nodiscard]] bool may_call() const noexcept { return may_call_; }
+
+  /// @throws device_error   the first cause, if the session is lost
+  void require_alive() const
+  {
+    if (is_lost_) [[unlikely]]
+      throw cause_;
+  }
+
+  /// Makes one call, `call(api)`, named `function` in errors. Returns its number; makes none where none may be made.
+  template <class Call>
+  [[nodiscard]] int attempt(std::string_view function, Call&& call) noexcept
+  {
+    if (!may_call_) [[unlikely]]
+      return cause_.fault().number;
+    ++calls_;
+    const int number = std::forward<Call>(call)(std::as_const(api_));
+    if (number != 0) [[unlikely]]
+      note(function, number);
+    return number;
+  }
+
+  /// The same, a second time where the first failed: for calls that nobody outside can try again.
+  template <class Call>
+  [[nodiscard]] int insist(std::string_view function, const Call& call) noexcept
+  {
+    const int number = attempt(function, call);
+    if (number == 0 || !may_call_) return number;
+    ++recoveries_;
+    return attempt(function, call);
+  }
+
+  /// The same for calls that have to work. @throws device_error   it failed
+  template <class Call>
+  void require(std::string_view function, Call&& call)
+  {
+    if (attempt(function, std::forward<Call>(call)) != 0) [[unlikely]]
+      raise();
+  }
+
+  /// The last failed call, or the first cause where the session is lost; and throws it.
+  [[nodiscard]] const device_error& failure() const noexcept { return is_lost_ ? cause_ : last_; }
+  [[noreturn]] void raise() const { throw device_error{failure()}; }
+
+  /// Nothing may be done any more, because of the last failed call.
+  void lose() noexcept
+  {
+    if (!is_lost_) cause_ = last_;
+    is_lost_ = true;
+  }
+
+  /// Drops an error that somebody else left behind on this thread, so that it is not taken for one of ours.
+  void forget_error()
+  {
+    ++calls_;
+    const int number = api_.last_error();
+    if (ends_cuda(fault_of_cuda_error(number))) [[unlikely]] {
+      note("cudaGetLastError", number);
+      raise();
+    }
+  }
+
+  /// Waits for a stream. False: it did not work, and whether the work is over is not known.
+  [[nodiscard]] bool synchronize(typename Api::stream_type stream) noexcept
+  {
+    ++synchronizations_;
+    return attempt("cudaStreamSynchronize", [=](const Api& api) { return api.synchronize_stream(stream); }) == 0;
+  }
+
+  /// Waits for a stream, a second time where the first failed; loses the session where that fails too.
+  [[nodiscard]] bool finish(typename Api::stream_type stream) noexcept
+  {
+    if (synchronize(stream)) [[likely]]
+      return true;
+    if (may_call_) {
+      ++recoveries_;
+      if (synchronize(stream)) return true;
+    }
+    lose();
+    return false;
+  }
+
+  void count_synchronization() noexcept { ++synchronizations_; }
+  void count_allocation() noexcept { ++allocations_; }
+  void count_recovery() noexcept { ++recoveries_; }
+
+  [[nodiscard]] std::uint64_t calls() const noexcept { return calls_; }
+  [[nodiscard]] std::uint64_t synchronizations() const noexcept { return synchronizations_; }
+  [[nodiscard]] std::uint64_t allocations() const noexcept { return allocations_; }
+  [[nodiscard]] std::uint64_t recoveries() const noexcept { return recoveries_; }
+
+ private:
+  [[gnu::noinline, gnu::cold]] void note(std::string_view function, int number) noexcept
+  {
+    last_ = describe(function, number);
+    if (!ends_cuda(fault_of_cuda_error(number))) {
+      ++calls_;
+      const int later = api_.last_error();  // forgets it; work that ran meanwhile may have ended everything
+      if (!ends_cuda(fault_of_cuda_error(later))) return;
+      last_ = describe("cudaGetLastError", later);
+    }
+    lose();
+    may_call_ = false;
+  }
+
+  [[nodiscard]] device_error describe(std::string_view function, int number) const noexcept
+  {
+    const cuda_fault fault = fault_of_cuda_error(number);
+    const char* const name = api_.name_of(number);
+    return {error_text{} << "chunkmem: " << function << " failed: " << (name != nullptr ? name : "unknown error")
+                         << " (number " << static_cast<std::uint32_t>(number) << "), call " << calls_ << " ("
+                         << remedy_of(fault) << ")",
+            device_fault{.number = number, .is_sticky = ends_cuda(fault), .call = calls_}};
+  }
+
+  Api api_;
+  std::uint64_t calls_ = 0;
+  std::uint64_t synchronizations_ = 0;
+  std::uint64_t allocations_ = 0;
+  std::uint64_t recoveries_ = 0;
+  bool is_lost_ = false;
+  bool may_call_ = true;
+  device_error last_{error_text{}};
+  device_error cause_{error_text{}};
+};
+
+/// Makes a device the calling thread's own for a scope, and puts the thread's device back. No call where it is the
+/// same.
+///
+/// The runtime makes streams, events and memory on the thread's device, and launches kernels only there. A thread that
+/// works with another device pays for a context on both: give each thread the device of its backend.
+/// @throws device_error   (constructor) the runtime refuses; nothing was switched
+template <cuda_api Api>
+class cuda_current_device {
+ public:
+  cuda_current_device(cuda_session<Api>& session, int ordinal) : session_{&session}, wanted_{ordinal}
+  {
+    session.require("cudaGetDevice", [&](const Api& api) { return api.current_device(before_); });
+    if (before_ != wanted_) session.require("cudaSetDevice", [&](const Api& api) { return api.use_device(wanted_); });
+  }
+  cuda_current_device(const cuda_current_device&) = delete;
+  cuda_current_device& operator=(const cuda_current_device&) = delete;
+  ~cuda_current_device()
+  {
+    if (before_ == wanted_) return;
+    (void)session_->insist("cudaSetDevice", [&](const Api& api) { return api.use_device(before_); });
+  }
+
+ private:
+  cuda_session<Api>* session_;
+  int wanted_;
+  int before_ = 0;
+};
+
+}  // namespace backend
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,91 @@
+#pragma once
+
+#include <chunkmem/backend/operation.hpp>
+#include <chunkmem/core/error.hpp>
+
+#include <sys/mman.h>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <utility>
+
+namespace chunkmem::inline v0 {
+namespace backend {
+
+/// The callables that a stream was given to run on the host and has not run yet: a ring of 256.
+///
+/// The runtime gets the address of one slot for each. After an error that ends CUDA nobody can tell whether it will
+/// still run one, so memory with callables that were not run is left mapped then, and their captures are not destroyed.
+/// Cost: no allocation after construction; one atomic increment for each callable that ran.
+/// Needs a system with mmap (POSIX).
+///
+/// @threads   `run` on any one thread at a time; the rest one caller
+class cuda_tasks {
+ public:
+  static constexpr std::uint64_t room = 256;
+  static constexpr std::uint64_t part = 64;  ///< room is made for as many at once
+
+  /// @throws device_error   the system gives no memory
+  cuda_tasks()
+  {
+    void* const place = ::mmap(nullptr, sizeof(shared), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (place == MAP_FAILED) {
+      throw device_error{error_text{} << "chunkmem: no memory for the queue of a stream: "
+                                      << std::uint64_t{sizeof(shared)}
+                                      << " B asked for (free memory, or adopt fewer agents)"};
+    }
+    shared_ = ::new (place) shared;
+  }
+  cuda_tasks(const cuda_tasks&) = delete;
+  cuda_tasks& operator=(const cuda_tasks&) = delete;
+  ~cuda_tasks()
+  {
+    if (finished() != given_) return;
+    std::destroy_at(shared_);
+    ::munmap(static_cast<void*>(shared_), sizeof(shared));
+  }
+
+  [[nodiscard]] std::uint64_t given() const noexcept { return given_; }
+  [[nodiscard]] std::uint64_t finished() const noexcept { return shared_->finished.load(std::memory_order_acquire); }
+  [[nodiscard]] bool is_full() const noexcept { return given_ - finished() >= room; }
+
+  /// Puts a callable into the next slot and returns what `run` wants. `keep` it once a stream has it, else `take_back`.
+  /// @pre   not is_full()
+  [[nodiscard]] void* put(inline_task&& task) noexcept
+  {
+    slot& next = shared_->slots[given_ % room];
+    next.finished = &shared_->finished;
+    next.task = std::move(task);
+    return &next;
+  }
+  void keep() noexcept { ++given_; }
+  void take_back() noexcept { shared_->slots[given_ % room].task.reset(); }
+
+  /// What the runtime calls.
+  static void run(void* place) noexcept
+  {
+    slot& mine = *static_cast<slot*>(place);
+    mine.task();
+    mine.task.reset();
+    mine.finished->fetch_add(1, std::memory_order_release);  // last: the slot belongs to the caller again
+  }
+
+ private:
+  struct slot {
+    inline_task task;
+    std::atomic<std::uint64_t>* finished = nullptr;
+  };
+  struct shared {
+    std::atomic<std::uint64_t> finished{0};
+    std::array<slot, room> slots;
+  };
+
+  shared* shared_ = nullptr;
+  std::uint64_t given_ = 0;
+};
+
+}  // namespace backend
+}  // namespace chunkmem::inline v0

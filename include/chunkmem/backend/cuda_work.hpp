@@ -1,0 +1,189 @@
+#pragma once
+
+#include <chunkmem/backend/cuda_api.hpp>
+#include <chunkmem/backend/cuda_memory.hpp>
+#include <chunkmem/backend/cuda_session.hpp>
+#include <chunkmem/backend/cuda_streams.hpp>
+#include <chunkmem/backend/operation.hpp>
+#include <chunkmem/backend/stream_backend.hpp>
+#include <chunkmem/backend/stream_checks.hpp>
+#include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/tier.hpp>
+
+#include <concepts>
+#include <cstddef>
+#include <cstring>
+#include <span>
+#include <string_view>
+#include <utility>
+
+namespace chunkmem::inline v0 {
+namespace backend {
+
+/// One of the copies that `copy_batch` makes.
+struct copy_range {
+  std::byte* to = nullptr;
+  const std::byte* from = nullptr;
+  bytes size;
+};
+
+/// What agents of a CUDA backend can be given: copies, fills, launches.
+///
+/// Cost: one call of the runtime for each copy and fill; a launch asks for errors before and after. No allocation.
+/// @throws usage_error    unknown agent, null address, or what cannot be captured while capturing; nothing was enqueued
+/// @throws device_error   nothing was enqueued, unless said otherwise
+/// @threads   one caller at a time
+template <cuda_api Api>
+class cuda_work {
+ public:
+  using stream_type = typename Api::stream_type;
+
+  cuda_work(cuda_session<Api>& session, cuda_memory<Api>& memory, cuda_streams<Api>& streams, int ordinal) noexcept
+      : session_{&session}, memory_{&memory}, streams_{&streams}, device_{ordinal}
+  {
+  }
+
+  /// @see cuda_device::copy_batch
+  void copy(std::span<const copy_range> copies, agent who)
+  {
+    require(who, "a copy of the calling thread");
+    for (const copy_range& it : copies) require_places(it.to, it.from, it.size);
+    if (who != agent::host) return enqueue_copies(copies, who);
+    try {
+      enqueue_copies(copies, who);
+    } catch (...) {
+      if (own_is_busy_) (void)session_->finish(streams_->own());  // the caller may free what it names now
+      own_is_busy_ = false;
+      throw;
+    }
+    finish_own();
+  }
+
+  void fill(std::byte* to, std::byte value, bytes size, agent who)
+  {
+    require(who, "a fill of the calling thread");
+    require_places(to, to, size);
+    if (size == bytes{}) return;
+    const int pattern = std::to_integer<int>(value);
+    const std::size_t count = size.count();
+    if (who == agent::host && !memory_->holds(tier::device, to, size)) {
+      std::memset(to, pattern, count);
+    } else if (who != agent::host && memory_->holds(tier::host, to, size)) {
+      streams_->require_no_capture("a fill of host memory");  // the runtime promises to fill memory of a device only
+      streams_->enqueue(who, inline_task{[to, pattern, count] { std::memset(to, pattern, count); }});
+    } else {
+      const cuda_current_device<Api> current{*session_, device_};
+      const stream_type at = streams_->stream(who);
+      session_->require("cudaMemsetAsync", [&](const Api& api) { return api.fill(to, pattern, count, at); });
+      own_is_busy_ = own_is_busy_ || who == agent::host;
+      if (who == agent::host) finish_own();
+    }
+  }
+
+  /// `work(stream)` now, or `work()` in the stream's order on a thread of the runtime.
+  template <class Callable>
+  void launch(agent who, Callable&& work)
+  {
+    require(who, "a launch of the calling thread");
+    if constexpr (std::invocable<Callable&, stream_type>) {
+      enqueue_kernels(who, work);
+    } else {
+      streams_->require_no_capture("a callable that runs on the host");
+      inline_task task{std::forward<Callable>(work)};
+      if (who == agent::host)
+        task();
+      else
+        streams_->enqueue(who, std::move(task));
+    }
+  }
+
+ private:
+  struct batch {
+    static constexpr std::size_t room = 64;
+    void* to[room];
+    const void* from[room];
+    std::size_t sizes[room];
+    std::size_t count = 0;
+
+    void add(const copy_range& it) noexcept
+    {
+      to[count] = it.to;
+      from[count] = it.from;
+      sizes[count++] = it.size.count();
+    }
+  };
+
+  void require(agent who, std::string_view what_of_the_host) const
+  {
+    require_agent(who, streams_->agents());
+    session_->require_alive();
+    if (who == agent::host) streams_->require_no_capture(what_of_the_host);
+  }
+
+  /// Memory of the host tier is the calling thread's to copy; any other may be a device's.
+  [[nodiscard]] bool copied_by_caller(const copy_range& it) const noexcept
+  {
+    if (!memory_->holds(tier::host, it.to, it.size) || !memory_->holds(tier::host, it.from, it.size)) return false;
+    std::memmove(it.to, it.from, it.size.count());
+    return true;
+  }
+
+  void enqueue_copies(std::span<const copy_range> copies, agent who)
+  {
+    batch waiting;
+    for (const copy_range& it : copies) {
+      if (it.size == bytes{} || (who == agent::host && copied_by_caller(it))) continue;
+      waiting.add(it);
+      if (waiting.count == batch::room) give(waiting, who);
+    }
+    give(waiting, who);
+  }
+
+  /// The runtime captures no batches: it refuses them, and the graph would go on without.
+  void give(batch& waiting, agent who)
+  {
+    const std::size_t count = std::exchange(waiting.count, 0);
+    if (count == 0) return;
+    const stream_type at = streams_->stream(who);
+    own_is_busy_ = own_is_busy_ || who == agent::host;
+    if (count > 1 && !streams_->is_capturing()) {
+      session_->require("cudaMemcpyBatchAsync", [&](const Api& api) {
+        return api.copy_batch(waiting.to, waiting.from, waiting.sizes, count, at);
+      });
+      return;
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      session_->require("cudaMemcpyAsync",
+                        [&](const Api& api) { return api.copy(waiting.to[i], waiting.from[i], waiting.sizes[i], at); });
+    }
+  }
+
+  /// An error that lay here before is dropped: taken for ours, it would have the caller enqueue the kernel a second
+  /// time.
+  template <class Callable>
+  void enqueue_kernels(agent who, Callable& work)
+  {
+    const cuda_current_device<Api> current{*session_, device_};
+    session_->forget_error();
+    own_is_busy_ = own_is_busy_ || who == agent::host;
+    work(streams_->stream(who));
+    session_->require("kernel launch", [](const Api& api) { return api.last_error(); });
+    if (who == agent::host) finish_own();
+  }
+
+  /// What the calling thread gave to its own stream is done when it returns.
+  void finish_own()
+  {
+    if (!std::exchange(own_is_busy_, false)) return;
+    if (!session_->finish(streams_->own())) session_->raise();
+  }
+
+  cuda_session<Api>* session_;
+  cuda_memory<Api>* memory_;
+  cuda_streams<Api>* streams_;
+  int device_;
+  bool own_is_busy_ = false;
+};
+
+}  // namespace backend
+}  // namespace chunkmem::inline v0

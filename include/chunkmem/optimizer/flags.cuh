@@ -1,0 +1,78 @@
+#pragma once
+
+#include <chunkmem/core/host_device.hpp>
+#include <chunkmem/tensor/half.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <cub/device/device_reduce.cuh>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace chunkmem::inline v0 {
+
+namespace optimizer {
+
+namespace detail {
+
+struct magnitude_bits {
+  template <real_element Element>
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE std::uint32_t operator()(Element value) const noexcept
+  {
+    return bits_as<std::uint32_t>(flush(to_float(value))) & ~chunkmem::detail::sign_bit;
+  }
+};
+
+struct larger_bits {
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE std::uint32_t operator()(std::uint32_t left, std::uint32_t right) const noexcept
+  {
+    return left < right ? right : left;
+  }
+};
+
+}  // namespace detail
+
+/// What the order of numbers cannot change: the largest magnitude, and whether all are finite. One word on the device.
+///
+/// Good where no sum is needed: at the speed of memory whatever the type. Where clipping asks for sums, `measure_body`
+/// finds both on its way.
+/// Source: the reduction of CUB.
+struct flags {
+  std::uint32_t largest_bits = 0;  ///< of a magnitude, denormals as zero; in its order, infinity and NaN last
+
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE bool are_finite() const noexcept
+  {
+    return largest_bits < chunkmem::detail::infinity_bits;
+  }
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE float largest() const noexcept { return bits_as<float>(largest_bits); }
+
+  /// Bytes that `find` needs for its own, aligned to 256.
+  /// @param size   written on success
+  [[nodiscard]] static cudaError_t temporary_size(std::size_t& size, dtype type, std::uint64_t elements) noexcept
+  {
+    return find(nullptr, size, nullptr, type, elements, nullptr, nullptr);
+  }
+
+  /// Enqueues: the flags of `elements` numbers into `*found`. Nothing is allocated or awaited.
+  /// @param temporary, size   device memory of `temporary_size`
+  /// @pre   the type is float32, bfloat16 or float16
+  [[nodiscard]] static cudaError_t find(void* temporary, std::size_t& size, const void* numbers, dtype type,
+                                        std::uint64_t elements, flags* found, cudaStream_t stream) noexcept
+  {
+    const auto of = [&](const auto* first) {
+      return cub::DeviceReduce::TransformReduce(temporary, size, first, reinterpret_cast<std::uint32_t*>(found),
+                                                elements, detail::larger_bits{}, detail::magnitude_bits{},
+                                                std::uint32_t{0}, stream);
+    };
+    if (type == dtype::bfloat16) return of(static_cast<const bf16*>(numbers));
+    if (type == dtype::float16) return of(static_cast<const fp16*>(numbers));
+    return of(static_cast<const float*>(numbers));
+  }
+};
+
+static_assert(sizeof(flags) == sizeof(std::uint32_t));
+
+}  // namespace optimizer
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,162 @@
+#pragma once
+
+#include <chunkmem/optimizer/device_body.hpp>
+#include <chunkmem/optimizer/device_parameter.hpp>
+#include <chunkmem/optimizer/device_step_state.hpp>
+#include <chunkmem/optimizer/element_rows.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+namespace chunkmem::inline v0 {
+
+namespace optimizer {
+
+namespace detail {
+
+/// The update of one parameter, with all that its rows share: what one thread works with.
+template <class Work, class Factors, row_order Order>
+class prepared_update {
+ public:
+  CHUNKMEM_HOST_DEVICE prepared_update(const device_parameter& it, const device_step_state& state,
+                                       const Factors& factors, std::uint64_t seed, float limit) noexcept
+      : it_{it},
+        how_{state.factor, limit},
+        work_{factors},
+        key_{seed, state.number + 1, it.tensor, 0},
+        updates_{state.decision == step_decision::update}
+  {
+  }
+
+  CHUNKMEM_HOST_DEVICE void operator()(std::uint64_t index) const noexcept
+  {
+    const place_type place{index, it_.elements};
+    if (place.count == 0) return;
+    const bool is_wide = Order == row_order::neighbours && it_.is_aligned && place.count == row_length<Order>;
+    if (updates_)
+      update(place, is_wide, std::make_index_sequence<Work::states>{});
+    else
+      leave(place, is_wide);
+  }
+
+ private:
+  using place_type = row_place<Order>;
+  using raw_type = raw_row<Order>;
+  using floats_type = row_floats<Order>;
+
+  template <std::size_t... States>
+  CHUNKMEM_HOST_DEVICE void update(place_type place, bool is_wide, std::index_sequence<States...>) const noexcept
+  {
+    const bool from_master = it_.master != nullptr && !it_.fresh_master;
+    const dtype type = from_master ? dtype::float32 : it_.value_type;
+    const raw_type slopes = load_row(it_.gradient, it_.gradient_type, place, is_wide);
+    const raw_type stored = load_row(from_master ? it_.master : it_.value, type, place, is_wide);
+    [[maybe_unused]] const raw_type lists[] = {load_row(it_.states[States], it_.state_types[States], place, is_wide)...,
+                                               raw_type{}};
+    const floats_type gradient = transformed_row(widened(slopes, it_.gradient_type, is_wide));
+    floats_type parameter = widened(stored, type, is_wide);
+    floats_type states[] = {widened(lists[States], it_.state_types[States], is_wide)..., floats_type{}};
+    for (std::uint32_t at = 0; at < row_length<Order>; ++at)
+      work_.one(parameter.at[at], gradient.at[at], states[States].at[at]...);
+    (store_state(States, place, is_wide, states[States]), ...);
+    if (it_.master != nullptr) store_row(it_.master, dtype::float32, place, is_wide, parameter, nearest_rounding{});
+    if (it_.master != nullptr || it_.value_type == dtype::float32)
+      store_row(it_.value, it_.value_type, place, is_wide, parameter, nearest_rounding{});
+    else
+      store_random(it_.value, it_.value_type, value_stream, place, is_wide, parameter);
+  }
+
+  /// What a skipped step does all the same: a master is not fresh afterwards, and a weight is not a gradient.
+  CHUNKMEM_HOST_DEVICE void leave(place_type place, bool is_wide) const noexcept
+  {
+    if (it_.fresh_master) {
+      const raw_type stored = load_row(it_.value, it_.value_type, place, is_wide);
+      store_row(it_.master, dtype::float32, place, is_wide, widened(stored, it_.value_type, is_wide),
+                nearest_rounding{});
+    } else if (it_.is_overwritten) {
+      const raw_type stored = load_row(it_.master, dtype::float32, place, is_wide);
+      store_row(it_.value, it_.value_type, place, is_wide, widened(stored, dtype::float32, is_wide),
+                nearest_rounding{});
+    }
+  }
+
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE floats_type transformed_row(const floats_type& wide) const noexcept
+  {
+    floats_type all;
+    if (exact::is_less(0.0F, how_.limit)) {
+      for (std::uint32_t at = 0; at < row_length<Order>; ++at) all.at[at] = transformed<true>(how_, wide.at[at]);
+    } else {
+      for (std::uint32_t at = 0; at < row_length<Order>; ++at) all.at[at] = transformed<false>(how_, wide.at[at]);
+    }
+    return all;
+  }
+
+  CHUNKMEM_HOST_DEVICE void store_state(std::size_t which, place_type place, bool is_wide,
+                                        const floats_type& values) const noexcept
+  {
+    if (is_16_bit(it_.state_types[which]))
+      store_random(it_.states[which], it_.state_types[which], it_.state_lists[which], place, is_wide, values);
+    else
+      store_row(it_.states[which], dtype::float32, place, is_wide, values, nearest_rounding{});
+  }
+
+  CHUNKMEM_HOST_DEVICE void store_random(std::byte* data, dtype type, std::uint32_t list, place_type place,
+                                         bool is_wide, const floats_type& values) const noexcept
+  {
+    if constexpr (Order == row_order::by_counter) {
+      const chunkmem::detail::rounding_stream stream{{key_.seed, key_.step, key_.tensor, list}};
+      store_row(data, type, place, is_wide, values, stochastic_rounding<Order>{stream, place});
+    }
+  }
+
+  const device_parameter& it_;
+  gradient_transform how_;
+  Work work_;
+  rounding_key key_;
+  bool updates_;
+};
+
+}  // namespace detail
+
+/// The update of one parameter on a device: the bits of `update_parameter`, decided by what lies in device memory.
+///
+/// Where the state says "skip", a fresh master is made and an overwritten value is made again; nothing else changes.
+/// Cost: the traffic of `update_parameter`; four elements at a time where all addresses are multiples of 16 and nothing
+/// is rounded stochastically, else element by element, neighbours by neighbouring threads.
+///
+/// @tparam Work    arithmetic of one element, made from the factors
+/// @tparam Order   by_counter where `rounds_stochastically(parameter)`
+template <class Work, class Factors, row_order Order>
+class update_body {
+ public:
+  /// @param state, factors   in device memory
+  update_body(const device_parameter& parameter, const device_step_state* state, const Factors* factors,
+              std::uint64_t seed, float limit) noexcept
+      : parameter_{parameter}, state_{state}, factors_{factors}, seed_{seed}, limit_{limit}
+  {
+  }
+
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE std::uint64_t count() const noexcept
+  {
+    return detail::row_place<Order>::rows_of(parameter_.elements);
+  }
+
+  /// To be used while this body lives.
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE auto prepared() const noexcept
+  {
+    return detail::prepared_update<Work, Factors, Order>{parameter_, *state_, *factors_, seed_, limit_};
+  }
+
+ private:
+  device_parameter parameter_;
+  const device_step_state* state_;
+  const Factors* factors_;
+  std::uint64_t seed_;
+  float limit_;
+};
+
+}  // namespace optimizer
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,99 @@
+#pragma once
+
+#include <chunkmem/backend/cuda_device.hpp>
+#include <support/catch.hpp>
+#include <support/fake_cuda.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace under_test {
+
+using cuda = chunkmem::backend::cuda_device<support::fake_cuda>;
+using tested_session = chunkmem::backend::cuda_session<support::fake_cuda>;
+
+inline constexpr chunkmem::bytes some{64 * 1024};
+
+/// Fails the case where the GPU saw a broken rule, or where something was not given back.
+inline void check_clean(const support::fake_cuda& gpu)
+{
+  gpu.finish();
+  for (const std::string& fault : gpu.faults()) FAIL_CHECK(fault);
+  CHECK(gpu.live() == support::fake_live{});
+}
+
+/// A fake GPU with a backend on it. `end()` destroys the backend and looks at what it leaves.
+struct rig {
+  explicit rig(const support::fake_cuda_options& options = {}) : gpu{options} { start(); }
+  explicit rig(support::fake_schedule when, std::uint64_t seed = 1)
+      : rig{support::fake_cuda_options{.when = when, .seed = seed}}
+  {
+  }
+
+  void start()
+  {
+    before = gpu.calls();
+    device.emplace(chunkmem::backend::cuda_device_options{.device_capacity = some, .host_capacity = some}, gpu);
+  }
+  void end()
+  {
+    device.reset();
+    check_clean(gpu);
+  }
+
+  [[nodiscard]] cuda& mem() noexcept { return *device; }
+  [[nodiscard]] std::byte* there(std::uint64_t size)
+  {
+    return mem().allocate(chunkmem::tier::device, chunkmem::bytes{size});
+  }
+  [[nodiscard]] std::byte* here(std::uint64_t size)
+  {
+    return mem().allocate(chunkmem::tier::host, chunkmem::bytes{size});
+  }
+  [[nodiscard]] std::vector<std::byte> bytes_at(const std::byte* place, std::uint64_t size)
+  {
+    std::vector<std::byte> found(size);
+    mem().copy(found.data(), place, chunkmem::bytes{size});
+    return found;
+  }
+
+  support::fake_cuda gpu;
+  std::optional<cuda> device;
+  std::uint64_t before = 0;  ///< calls of the GPU that were not the backend's
+};
+
+/// A kernel for `launch(agent, callable)`.
+template <class Body>
+[[nodiscard]] auto kernel(Body body)
+{
+  return [body](support::fake_stream_handle stream) { support::launch_kernel(stream, body); };
+}
+
+/// What a call threw, as a device_error; fails the case where it threw none.
+template <class Call>
+[[nodiscard]] chunkmem::device_fault fault_of(Call&& call)
+{
+  try {
+    std::forward<Call>(call)();
+  } catch (const chunkmem::device_error& error) {
+    return error.fault();
+  }
+  FAIL_CHECK("no device_error was thrown");
+  return {};
+}
+
+[[nodiscard]] inline bool all_are(const std::vector<std::byte>& found, int value)
+{
+  return std::ranges::all_of(found, [value](std::byte it) { return it == static_cast<std::byte>(value); });
+}
+[[nodiscard]] inline bool all_are(const std::byte* place, std::uint64_t size, int value)
+{
+  return std::all_of(place, place + size, [value](std::byte it) { return it == static_cast<std::byte>(value); });
+}
+
+}  // namespace under_test

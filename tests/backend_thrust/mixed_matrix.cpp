@@ -1,0 +1,43 @@
+#include "memory_under_test.hpp"
+
+#include <chunkmem/backend/on_caller.hpp>
+#include <precision/run.hpp>
+#include <support/catch.hpp>
+
+#include <cstddef>
+#include <exception>
+#include <map>
+#include <string>
+#include <tuple>
+
+using memory = chunkmem::backend::on_caller<on_thrust::memory_under_test>;
+
+namespace precision {
+
+const mixed::outcome& expected(const setting& it)
+{
+  static std::map<std::tuple<int, int, int>, mixed::outcome> known;
+  const std::tuple<int, int, int> key{it.at[setting::kind], it.at[setting::optimizer], it.at[setting::accumulation]};
+  const auto found = known.find(key);
+  return found != known.end() ? found->second : known.emplace(key, mixed::reference{it.recipe()}.train()).first->second;
+}
+
+}  // namespace precision
+
+// The settings of tests/precision, which holds host_arena to the same reference.
+TEST_CASE("training in 32 and 16 bits in memory of a Thrust system equals training on vectors bit for bit", "[thrust]")
+{
+  std::size_t runs = 0;
+  for (const precision::setting& it : precision::pairwise_cover()) {
+    INFO(it.name());
+    std::string difference;
+    try {
+      difference = precision::run_on<memory>(it, on_thrust::capacities{});
+    } catch (const std::exception& failed) {
+      difference = failed.what();
+    }
+    CHECK(difference == "");
+    ++runs;
+  }
+  CHECK(runs == precision::most_runs);
+}

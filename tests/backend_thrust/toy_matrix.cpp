@@ -1,0 +1,67 @@
+#include "memory_under_test.hpp"
+
+#include <chunkmem/backend/on_caller.hpp>
+#include <chunkmem/transfer/no_prefetch.hpp>
+#include <equality/matrix.hpp>
+
+#include <cstdint>
+#include <string>
+
+using namespace equality;
+using memory = cm::backend::on_caller<on_thrust::memory_under_test>;
+using arena = cm::backend::host_arena;
+
+namespace {
+
+template <class Backend>
+using demand_on = cm::manager<Backend, support::chosen_eviction, cm::transfer::no_prefetch>;
+template <class Backend>
+using ahead_on = cm::manager<Backend, support::chosen_eviction, cm::transfer::lookahead>;
+
+/// What a run leaves, and what it moved.
+struct result {
+  toy::outcome left;
+  traffic moved;
+};
+
+template <class Backend, class Options>
+result train_on(Options limits, cm::bytes device, rule which)
+{
+  limits.device_capacity = device;
+  limits.host_capacity = plenty;
+  Backend backend{limits};
+  ahead_on<Backend> manager{backend, {.chunk_bytes = frame}, support::chosen_eviction{which}};
+  toy::toy_trainer<ahead_on<Backend>, Backend> trainer{manager, backend};
+  const toy::outcome left = trainer.train(steps);
+  return {left, traffic::of(manager.report())};
+}
+
+}  // namespace
+
+TEST_CASE("training in memory of a Thrust system equals training on vectors bit for bit", "[thrust]")
+{
+  const bool launched = GENERATE(false, true);
+  CAPTURE(launched);
+  CHECK(run_matrix<demand_on<memory>, ahead_on<memory>, memory>(on_thrust::capacities{}, launched) == 12);
+}
+
+TEST_CASE("memory of a Thrust system ends with the bytes of host_arena after the same decisions", "[thrust]")
+{
+  const cm::backend::host_arena_options on_arena;
+  for (const rule which : {rule::lru, rule::belady}) {
+    const support::chosen_eviction eviction{which};
+    const cm::memory_requirement need = need_of<ahead_on<memory>, memory>(on_thrust::capacities{}, plenty, eviction);
+    const cm::memory_requirement arenas = need_of<ahead_on<arena>, arena>(on_arena, plenty, eviction);
+    REQUIRE(need.smallest_device == arenas.smallest_device);
+    for (const std::uint64_t more : {0u, 1u, 2u, 3u, 5u, 8u, 100u}) {
+      INFO("frames more than the smallest: " << more << ", eviction " << static_cast<int>(which));
+      const cm::bytes device = need.smallest_device + more * frame;
+      const result here = train_on<memory>(on_thrust::capacities{}, device, which);
+      const result there = train_on<arena>(on_arena, device, which);
+      const std::string difference = there.left.difference(here.left);
+      CHECK(difference == "");
+      CHECK(here.moved.loads == there.moved.loads);
+      CHECK(here.moved.bytes == there.moved.bytes);
+    }
+  }
+}

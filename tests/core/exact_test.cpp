@@ -1,0 +1,69 @@
+#include <chunkmem/core/exact.hpp>
+
+#include <chunkmem/core/float_environment.hpp>
+#include <support/catch.hpp>
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+using namespace chunkmem;
+
+namespace {
+
+/// To the nearest single, ties to even, by comparing neighbours in double.
+float rounded(double value)
+{
+  const float below = std::nextafter(static_cast<float>(value), -std::numeric_limits<float>::infinity());
+  float best = below;
+  for (float candidate = below; candidate <= std::nextafter(std::nextafter(below, 1e38F), 1e38F); candidate = std::nextafter(candidate, 1e38F)) {
+    const double error = std::fabs(static_cast<double>(candidate) - value);
+    const double least = std::fabs(static_cast<double>(best) - value);
+    if (error < least || (error == least && (bits_as<std::uint32_t>(candidate) & 1U) == 0)) best = candidate;
+    if (candidate > 1e37F) break;
+  }
+  return best;
+}
+
+}  // namespace
+
+TEST_CASE("each operation rounds once, to the nearest", "[core]")
+{
+  const float_environment standard;
+  std::uint32_t random = 12345;
+  const auto next = [&] {
+    random = random * 1664525U + 1013904223U;
+    return 1.0F + static_cast<float>(random >> 9U) / 8388608.0F;
+  };
+  for (int round = 0; round < 20'000; ++round) {
+    const float left = next();
+    const float right = next();
+    const auto wide = static_cast<double>(left);
+    const auto other = static_cast<double>(right);
+    REQUIRE(exact::product(left, right) == rounded(wide * other));  // 48 bits: exact in double
+    REQUIRE(exact::sum(left, right) == rounded(wide + other));
+    const float quotient = exact::quotient(left, right);
+    const float step = std::nextafter(quotient, 4.0F) - quotient;
+    REQUIRE(std::fabs(static_cast<double>(quotient) * other - wide) <= 0.5 * static_cast<double>(step) * other);
+    const auto root = static_cast<double>(exact::root(left));
+    const double half = 0x1p-24;  // half an ulp of a root between 1 and 2
+    REQUIRE((root - half) * (root - half) <= wide);
+    REQUIRE((root + half) * (root + half) >= wide);
+    REQUIRE(exact::to_single(wide * other) == rounded(wide * other));
+  }
+}
+
+TEST_CASE("a fused operation keeps what a product rounds away, and denormals stay", "[core]")
+{
+  const float_environment standard;
+  const float left = 1.0F + 0x1p-23F;
+  CHECK(exact::fused(left, left, -exact::product(left, left)) == 0x1p-46F);
+  CHECK(exact::product(0x1p-100F, 0x1p-40F) == 0x1p-140F);
+  CHECK(exact::sum(0x1p-140F, 0x1p-140F) == 0x1p-139F);
+  CHECK(exact::product(0x1p-600, 0x1p-470) == 0x1p-1070);
+  CHECK(exact::quotient(1.0, 3.0) == 1.0 / 3.0);
+  CHECK(exact::sum(1.0, 0x1p-53) == 1.0);
+  CHECK(exact::root(2.0) == std::sqrt(2.0));
+  CHECK(std::isnan(exact::root(-1.0F)));
+  CHECK(std::isinf(exact::quotient(1.0F, 0.0F)));
+}

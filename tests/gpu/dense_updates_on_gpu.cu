@@ -1,0 +1,39 @@
+#include <chunkmem/backend/cuda_device.hpp>
+#include <chunkmem/backend/cuda_runtime.hpp>
+#include <chunkmem/optimizer/launch_bodies.cuh>
+#include <gpu/dense_training.hpp>
+
+namespace gpu {
+
+namespace {
+
+using memory_of_gpu = chunkmem::backend::cuda_device<chunkmem::backend::cuda_runtime>;
+using chunkmem::optimizer::cuda_launcher;
+
+/// @tparam Run   how the steps are taken
+template <class Run>
+struct whole_training {
+  const dense_setting& setting;
+  Run run;
+  template <class Gradient, class Element>
+  [[nodiscard]] std::vector<std::byte> with() const
+  {
+    using manager = chunkmem::manager<memory_of_gpu, Gradient>;
+    using trainer = dense_trainer<manager, cuda_launcher, device_updates<manager, cuda_launcher>, Element>;
+    return train_dense<memory_of_gpu, manager, trainer>(chunkmem::backend::cuda_device_options{}, setting.device, run);
+  }
+};
+
+}  // namespace
+
+std::vector<std::byte> train_and_update_on_gpu(const dense_setting& setting)
+{
+  return with_parameters_of(setting, whole_training<plain_steps>{setting, {setting}});
+}
+
+std::vector<std::byte> train_by_graph_on_gpu(const dense_setting& setting)
+{
+  return with_parameters_of(setting, whole_training<replayed_steps>{setting, {setting}});
+}
+
+}  // namespace gpu

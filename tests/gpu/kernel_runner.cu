@@ -1,0 +1,188 @@
+#include <gpu/kernel_runner.hpp>
+
+#include <chunkmem/optimizer/cast_body.hpp>
+#include <chunkmem/optimizer/copy_tensors.cuh>
+#include <chunkmem/optimizer/device_parameter.hpp>
+#include <chunkmem/optimizer/factors_body.hpp>
+#include <chunkmem/optimizer/flags.cuh>
+#include <chunkmem/optimizer/launch_bodies.cuh>
+#include <chunkmem/optimizer/measure_body.hpp>
+#include <chunkmem/optimizer/sum_blocks_body.hpp>
+#include <chunkmem/optimizer/update_body.hpp>
+#include <gpu/round_trip.hpp>
+
+#include <stdexcept>
+#include <type_traits>
+#include <utility>
+
+namespace gpu {
+
+using namespace chunkmem;
+using namespace chunkmem::optimizer;
+
+struct kernel_runner::state {
+  memory_of_gpu memory{{.device_capacity = bytes{std::uint64_t{1} << 30}, .host_capacity = bytes{4096}}};
+  cuda_launcher launch;
+
+  template <class Body>
+  void run(const Body& body)
+  {
+    launch(memory, round_trip::who, body);
+  }
+
+  /// A function of the runtime that tells at once whether it could start.
+  template <class Call>
+  void call(Call work)
+  {
+    memory.launch(round_trip::who, [&](cudaStream_t stream) {
+      if (work(stream) != cudaSuccess) throw std::runtime_error{"a primitive of CUB was refused"};
+    });
+  }
+
+  template <class Kernel>
+  void update(const Kernel& kernel, const parameter_bytes& all, const gradient_transform& how, const step_settings& settings,
+              std::uint64_t seed, bool is_overwritten, step_decision decision)
+  {
+    using factors_type = typename Kernel::device_factors;
+    using options_type = std::remove_cvref_t<decltype(kernel.options(settings.group))>;
+    round_trip trip{memory};
+    parameter_bytes there = all;
+    there.value = trip.send(all.value, all.elements * size_of(all.value_type));
+    there.gradient = is_overwritten ? there.value
+                                    : trip.send(const_cast<std::byte*>(all.gradient), all.elements * size_of(all.gradient_type));
+    for (std::size_t at = 0; at < all.list_count; ++at)
+      there.lists[at].data = trip.send(all.lists[at].data, all.elements * size_of(all.lists[at].type));
+    device_step_state begin;
+    begin.number = settings.number - 1;
+    begin.factor = how.factor;
+    begin.decision = decision;
+    const device_step_state* const decided = trip.send(begin);
+    float rate_here = settings.learning_rate;
+    const float* const rate = trip.send(rate_here);
+    auto* const factors = reinterpret_cast<factors_type*>(trip.room(sizeof(factors_type)));
+    run(factors_body<options_type, factors_type>{kernel.options(settings.group), decided, rate, factors});
+    const device_parameter it = on_device(there, is_overwritten);
+    kernel.with_arithmetic(settings.group, [&]<class Work>(std::type_identity<Work>) {
+      if (rounds_stochastically(it)) run(update_body<Work, factors_type, row_order::by_counter>{it, decided, factors, seed, how.limit});
+      else run(update_body<Work, factors_type, row_order::neighbours>{it, decided, factors, seed, how.limit});
+    });
+    trip.bring_back();
+  }
+};
+
+kernel_runner::kernel_runner() : state_{std::make_unique<state>()} {}
+kernel_runner::~kernel_runner() = default;
+
+void kernel_runner::update(const adam& kernel, const parameter_bytes& all, const gradient_transform& how,
+                           const step_settings& settings, std::uint64_t seed, bool is_overwritten, step_decision decision)
+{
+  state_->update(kernel, all, how, settings, seed, is_overwritten, decision);
+}
+void kernel_runner::update(const sgd& kernel, const parameter_bytes& all, const gradient_transform& how,
+                           const step_settings& settings, std::uint64_t seed, bool is_overwritten, step_decision decision)
+{
+  state_->update(kernel, all, how, settings, seed, is_overwritten, decision);
+}
+
+gradient_measure kernel_runner::measure(const host_run& gradient)
+{
+  round_trip trip{state_->memory};
+  const std::byte* const there = trip.send(gradient.data, gradient.elements * size_of(gradient.type));
+  auto* const sums = reinterpret_cast<gradient_measure*>(trip.room(blocks_of(gradient.elements) * sizeof(gradient_measure)));
+  block_range none;
+  block_range* const range = trip.send(none);
+  gradient_measure total;
+  gradient_measure* const result = trip.send(total);
+  state_->run(measure_body{there, gradient.type, gradient.elements, sums, range, 0});
+  state_->run(sum_blocks_body{sums, range, result, 1});
+  trip.bring_back();
+  return total;
+}
+
+void kernel_runner::cast(const host_run& to, const host_run& from, const rounding_key* key)
+{
+  round_trip trip{state_->memory};
+  const cast_body::run_of_elements target{trip.send(to.data, to.elements * size_of(to.type)), to.type};
+  const cast_body::run_of_elements source{trip.send(from.data, from.elements * size_of(from.type)), from.type};
+  if (key == nullptr) state_->run(cast_body{target, source, from.elements});
+  else state_->run(cast_body{target, source, from.elements, *key, 7});
+  trip.bring_back();
+}
+
+kernel_runner::found_flags kernel_runner::find_flags(const host_run& numbers)
+{
+  round_trip trip{state_->memory};
+  const std::byte* const there = trip.send(numbers.data, numbers.elements * size_of(numbers.type));
+  flags found;
+  flags* const result = trip.send(found);
+  std::size_t size = 0;
+  if (flags::temporary_size(size, numbers.type, numbers.elements) != cudaSuccess) throw std::runtime_error{"no size from CUB"};
+  std::byte* const temporary = trip.room(size);
+  state_->call([&](cudaStream_t stream) {
+    return flags::find(temporary, size, there, numbers.type, numbers.elements, result, stream);
+  });
+  trip.bring_back();
+  return {found.largest(), found.are_finite()};
+}
+
+kernel_runner::packed kernel_runner::pack_and_unpack(std::span<const std::vector<std::byte>> tensors)
+{
+  packed result;
+  result.tensors.assign(tensors.begin(), tensors.end());
+  round_trip trip{state_->memory};
+  std::vector<packed_tensor> table;
+  std::uint64_t end = 0;
+  for (std::vector<std::byte>& each : result.tensors) {
+    table.push_back({trip.send(each.data(), each.size()), end, each.size()});
+    end += each.size();
+  }
+  result.run.resize(end);
+  copy_tensors all;
+  all.table = reinterpret_cast<packed_tensor*>(trip.send(reinterpret_cast<std::byte*>(table.data()), table.size() * sizeof(packed_tensor)));
+  all.count = table.size();
+  all.buffer = trip.send(result.run.data(), end);
+  std::size_t size = 0;
+  if (all.temporary_size(size) != cudaSuccess) throw std::runtime_error{"no size from CUB"};
+  std::byte* const temporary = trip.room(size);
+  state_->call([&](cudaStream_t stream) { return all.pack(temporary, size, stream); });
+  for (const packed_tensor& it : table)
+    if (it.size > 0) state_->memory.fill(it.data, std::byte{0xEE}, bytes{it.size}, round_trip::who);
+  state_->call([&](cudaStream_t stream) { return all.unpack(temporary, size, stream); });
+  trip.bring_back();
+  return result;
+}
+
+struct stray_write {
+  std::uint64_t* nowhere;
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE std::uint64_t count() const noexcept { return 1; }
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE stray_write prepared() const noexcept { return *this; }
+  CHUNKMEM_HOST_DEVICE void operator()(std::uint64_t index) const noexcept { nowhere[index] = 1; }
+};
+
+kernel_runner::loss kernel_runner::lose_device()
+{
+  loss result;
+  memory_of_gpu& memory = state_->memory;
+  std::byte* const place = memory.allocate(tier::device, bytes{4096});
+  const auto error_of = [&](auto work) -> std::string {
+    try {
+      work();
+      return {};
+    } catch (const device_error& error) {
+      result.number = error.fault().number;
+      result.is_sticky = error.fault().is_sticky;
+      return error.what();
+    }
+  };
+  result.first = error_of([&] {
+    state_->run(stray_write{reinterpret_cast<std::uint64_t*>(std::uintptr_t{256})});
+    memory.wait(agent::host, memory.record(round_trip::who));
+  });
+  result.is_lost = memory.is_lost();
+  const std::uint64_t calls = memory.calls();
+  result.second = error_of([&] { memory.fill(place, std::byte{1}, bytes{4096}, round_trip::who); });
+  result.calls_afterwards = memory.calls() - calls;
+  return result;
+}
+
+}  // namespace gpu

@@ -1,0 +1,89 @@
+#include "stored_parameter.hpp"
+
+#include <support/catch.hpp>
+
+#include <cmath>
+#include <limits>
+
+using namespace kernels;
+
+namespace {
+
+/// Four steps by `update_parameter` and by bodies, over hostile numbers: the same bytes after each.
+template <class Kernel>
+void equals_the_host(const Kernel& kernel, const parameter_case& what, std::size_t elements, std::size_t distance = 0)
+{
+  opt::serial alone;
+  stored_parameter host{kernel, what, elements, distance};
+  stored_parameter device{kernel, what, elements, distance};
+  for (std::uint64_t step = 1; step <= 4; ++step) {
+    const opt::gradient_transform how{step % 2 == 0 ? 0.3F : 1.0F, step == 3 ? 0.5F : 0.0F};
+    const opt::step_settings settings{0.01F, step * step * 1000 - 999};
+    host.differentiate(step);
+    device.differentiate(step);
+    opt::update_parameter(kernel, host.describe(step), how, settings, 42, alone);
+    update_by_body(kernel, device.describe(step), how, settings, 42, device.is_over(step));
+    INFO("step " << step << ", " << elements << " elements, " << distance << " B from a multiple of 16");
+    REQUIRE(host == device);
+  }
+}
+
+void all_equal_the_host(std::size_t elements, std::size_t distance = 0)
+{
+  for_each_kernel([&](const char* name, const auto& kernel, bool masters) {
+    for (const parameter_case& what : parameter_cases(masters)) {
+      INFO(name << (masters ? ", masters, " : ", no masters, ") << name_of(what));
+      equals_the_host(kernel, what, elements, distance);
+    }
+  });
+}
+
+}  // namespace
+
+TEST_CASE("updates by bodies have the bits of the host's, for every kernel, storage and type", "[kernels]")
+{
+  all_equal_the_host(8'011);
+}
+
+TEST_CASE("updates by bodies have the bits of the host's for every rest and every alignment", "[kernels]")
+{
+  for (const std::size_t elements : {1U, 7U, 8U, 9U, 15U, 16U, 17U, 127U, 128U, 129U, 255U, 1'000U})
+    all_equal_the_host(elements);
+  for (const std::size_t distance : {4U, 8U, 12U}) all_equal_the_host(150, distance);
+}
+
+TEST_CASE("updates by bodies have the bits of the host's for every four hostile numbers", "[kernels]")
+{
+  using support::hostile_bits;
+  using support::hostile_count;
+  constexpr std::size_t pairs = hostile_count * hostile_count;
+  const opt::adam kernel{{.weight_decay = 0.1F}};
+  opt::serial alone;
+  std::vector<float> numbers[2][4];
+  for (std::size_t part = 0; part < hostile_count; ++part) {  // 27 parts of 27^3 elements
+    opt::parameter_bytes all[2];
+    for (std::size_t which = 0; which < 2; ++which) {
+      for (auto& each : numbers[which]) each.resize(pairs * hostile_count);
+      for (std::size_t at = 0; at < pairs * hostile_count; ++at) {
+        const std::size_t digits[] = {at % hostile_count, at / hostile_count % hostile_count, at / pairs, part};
+        for (std::size_t list = 0; list < 4; ++list)
+          std::memcpy(&numbers[which][list][at], &hostile_bits[digits[list]], 4);
+      }
+      const auto bytes = [&](std::size_t list) { return reinterpret_cast<std::byte*>(numbers[which][list].data()); };
+      all[which].value = bytes(0);
+      all[which].gradient = bytes(1);
+      all[which].lists[0] = {bytes(2)};
+      all[which].lists[1] = {bytes(3)};
+      all[which].list_count = 2;
+      all[which].elements = pairs * hostile_count;
+    }
+    opt::update_parameter(kernel, all[0], {1.0F}, {0.01F, 3}, 1, alone);
+    update_by_body(kernel, all[1], {1.0F}, {0.01F, 3}, 1, false);
+    for (std::size_t list = 0; list < 4; ++list) REQUIRE(support::same_bits(numbers[0][list], numbers[1][list]));
+  }
+}
+
+TEST_CASE("a million hostile numbers updated by bodies have the bits of the host's", "[kernels][.slow]")
+{
+  all_equal_the_host(1'000'003);
+}

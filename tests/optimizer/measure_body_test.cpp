@@ -1,0 +1,80 @@
+#include <chunkmem/optimizer/measure_body.hpp>
+
+#include <chunkmem/optimizer/loop_launcher.hpp>
+#include <support/catch.hpp>
+#include <support/hostile.hpp>
+
+#include <cstring>
+#include <span>
+#include <vector>
+
+namespace cm = chunkmem;
+using cm::gradient_measure;
+using namespace chunkmem::optimizer;
+
+namespace {
+
+bool same(const gradient_measure& left, const gradient_measure& right)
+{
+  return std::memcmp(&left.squares, &right.squares, 8) == 0 &&
+         std::memcmp(&left.magnitudes, &right.magnitudes, 8) == 0 &&
+         std::memcmp(&left.largest, &right.largest, 4) == 0 && left.finite == right.finite;
+}
+
+template <class Element>
+Element number_of(float value)
+{
+  return cm::round_to<Element>(value);
+}
+
+/// Blocks as `measure_one_block` takes them; `spoilt` is a place for a NaN.
+template <class Element>
+void equals_the_host(std::size_t elements, std::uint64_t key, bool is_hostile)
+{
+  std::vector<Element> numbers(elements);
+  for (std::size_t at = 0; at < elements; ++at) {
+    const float value = is_hostile && at % 4099 == 4098 ? support::hostile(11 * (key + at)) : support::tame(key + at);
+    numbers[at] = number_of<Element>(at % 5 == 0 ? value * 1e-6F : value);
+  }
+  const std::uint64_t blocks = blocks_of(elements);
+  std::vector<gradient_measure> sums(blocks + 2, gradient_measure{-1.0, -1.0, -1.0F, true});
+  block_range range{99, 99};
+  loop_launcher::run(measure_body{reinterpret_cast<const std::byte*>(numbers.data()), cm::dtype_of<Element>, elements,
+                                  sums.data(), &range, 1});
+  for (std::uint64_t block = 0; block < blocks; ++block) {
+    const std::size_t begin = block * cm::measure_block;
+    const std::span<const Element> all{numbers};
+    REQUIRE(same(sums[1 + block],
+                 cm::measure_one_block(all.subspan(begin, std::min(cm::measure_block, elements - begin)))));
+  }
+  CHECK(sums[0].squares == -1.0);
+  CHECK(sums[blocks + 1].squares == -1.0);
+  if (blocks > 0) CHECK((range.first == 1 && range.count == blocks));
+}
+
+}  // namespace
+
+TEST_CASE("blocks measured in lanes have the bits of the host's", "[optimizer]")
+{
+  for (const std::size_t elements :
+       {0U, 1U, 31U, 32U, 33U, 193U, 210U, 225U, 255U, 256U, 257U, 4095U, 4096U, 4097U, 8'400U, 20'011U})
+    for (const bool is_hostile : {false, true}) {
+      INFO(elements << " elements" << (is_hostile ? ", hostile" : ""));
+      equals_the_host<float>(elements, 3, is_hostile);
+      equals_the_host<cm::bf16>(elements, 5, is_hostile);
+      equals_the_host<cm::fp16>(elements, 7, is_hostile);
+    }
+}
+
+TEST_CASE("blocks of hostile numbers have the bits of the host's", "[optimizer]")
+{
+  for (std::uint64_t key = 0; key < 64; ++key) equals_the_host<float>(4'098 + 4'099 * (key % 3), 1000 * key, true);
+}
+
+TEST_CASE("numbers are counted in blocks of 4,096", "[optimizer]")
+{
+  CHECK(blocks_of(0) == 0);
+  CHECK(blocks_of(1) == 1);
+  CHECK(blocks_of(4096) == 1);
+  CHECK(blocks_of(4097) == 2);
+}

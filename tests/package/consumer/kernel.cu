@@ -1,0 +1,20 @@
+#include <chunkmem/core/exact.hpp>
+
+#include <concepts>
+
+template <std::floating_point Number>
+__global__ void add(Number left, Number right, Number* result)
+{
+  *result = chunkmem::exact::sum(left, right);
+}
+
+float add_on_device(float left, float right)
+{
+  float result = 0;
+  float* place = nullptr;
+  if (cudaMalloc(&place, sizeof result) != cudaSuccess) return result;
+  add<<<1, 1>>>(left, right, place);
+  cudaMemcpy(&result, place, sizeof result, cudaMemcpyDefault);
+  cudaFree(place);
+  return result;
+}

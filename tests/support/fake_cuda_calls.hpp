@@ -1,0 +1,139 @@
+#pragma once
+
+#include <support/fake_cuda_codes.hpp>
+#include <support/fake_cuda_types.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <stdexcept>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace support {
+
+/// What is kept for each calling thread.
+struct fake_caller {
+  std::thread::id thread;
+  int device = 0;
+  int last_error = 0;
+};
+
+/// Counts the calls, and knows which shall fail.
+///
+/// @threads   one at a time: the fake's lock is held
+class fake_calls {
+ public:
+  fake_calls() { history_.reserve(std::size_t{1} << 16); }  // once: counting asks the heap for nothing after it
+
+  std::uint64_t operations = 0;    ///< that ran on streams
+  std::uint64_t after_sticky = 0;  ///< calls made by somebody who was told that the device is lost
+  std::uint64_t pageable = 0;      ///< copies from or to host memory that is not pinned
+
+  void fail_call(std::uint64_t call, int code, bool persistent) { calls_.add(call, code, persistent); }
+  void fail_operation(std::uint64_t operation, int code) { operations_.add(operation, code, false); }
+  void fail_call_of(fake_call which, std::uint64_t call, int code, bool persistent)
+  {
+    of_[index(which)].add(call, code, persistent);
+  }
+  void unload() noexcept { is_unloaded_ = true; }
+
+  [[nodiscard]] std::uint64_t count() const noexcept { return history_.size(); }
+  [[nodiscard]] std::uint64_t count(fake_call which) const noexcept { return counts_[index(which)]; }
+  [[nodiscard]] fake_call call(std::uint64_t number) const { return history_.at(number - 1); }
+  [[nodiscard]] int sticky() const noexcept { return sticky_; }
+
+  /// Counts a call. 0, or why it may not happen.
+  int admit(fake_call which, int devices)
+  {
+    ++counts_[index(which)];
+    if (which != fake_call::launch_kernel) history_.push_back(which);
+    if (is_unloaded_) return fake_code::unloading;
+    if (is_told_) ++after_sticky;
+    if (sticky_ != 0) return sticky_;
+    if (devices == 0 && which != fake_call::last_error) return fake_code::no_device;
+    int code = which == fake_call::launch_kernel ? 0 : calls_.code_for(count());
+    if (code == 0) code = of_[index(which)].code_for(count(which));
+    if (code != 0 && is_sticky_fake_code(code)) lose(code);
+    return code;
+  }
+
+  /// Counts an operation. False where it faults; then the device is lost.
+  bool admit_operation()
+  {
+    ++operations;
+    const int code = operations_.code_for(operations);
+    if (code == 0) return true;
+    lose(code);
+    return false;
+  }
+
+  /// A call returns its code: true where it says that the device is lost. A launch tells nobody: last_error does.
+  bool tell(fake_call which, int code) noexcept
+  {
+    const bool is_lost = code != 0 && code == sticky_ && which != fake_call::launch_kernel;
+    is_told_ = is_told_ || is_lost;
+    return is_lost;
+  }
+
+  void lose(int code) noexcept
+  {
+    if (sticky_ == 0) sticky_ = code;
+  }
+
+  [[nodiscard]] fake_caller& caller()
+  {
+    const auto self = std::this_thread::get_id();
+    const auto found = std::ranges::find(callers_, self, &fake_caller::thread);
+    return found != callers_.end() ? *found : callers_.emplace_back(fake_caller{.thread = self});
+  }
+
+  [[nodiscard]] static fake_call which(std::string_view name)
+  {
+    const auto found = std::ranges::find(fake_call_names, name);
+    if (found == fake_call_names.end()) throw std::invalid_argument{"the fake has no such function"};
+    return static_cast<fake_call>(found - fake_call_names.begin());
+  }
+
+ private:
+  class plan {
+   public:
+    void add(std::uint64_t number, int code, bool persistent)
+    {
+      if (persistent)
+        from_ = {number, code};
+      else
+        at_[number] = code;
+    }
+    [[nodiscard]] int code_for(std::uint64_t number) const
+    {
+      if (from_.second != 0 && number >= from_.first) return from_.second;
+      if (at_.empty()) return 0;
+      const auto found = at_.find(number);
+      return found == at_.end() ? 0 : found->second;
+    }
+
+   private:
+    std::map<std::uint64_t, int> at_;
+    std::pair<std::uint64_t, int> from_{};
+  };
+
+  static std::size_t index(fake_call which) noexcept { return static_cast<std::size_t>(which); }
+
+  std::vector<fake_call> history_;
+  std::array<std::uint64_t, fake_call_names.size()> counts_{};
+  std::deque<fake_caller> callers_;  // references stay good
+  plan calls_;
+  plan operations_;
+  std::array<plan, fake_call_names.size()> of_;
+  int sticky_ = 0;
+  bool is_told_ = false;
+  bool is_unloaded_ = false;
+};
+
+}  // namespace support

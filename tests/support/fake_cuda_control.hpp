@@ -1,0 +1,159 @@
+#pragma once
+
+#include <support/fake_cuda_types.hpp>
+#include <support/fake_cuda_work.hpp>
+#include <support/fake_gpu.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace support {
+
+/// What tests tell a fake GPU, and ask it. Nothing here counts as a call.
+///
+/// @threads   any
+class fake_cuda_control {
+ public:
+  /// Call `number`, counted from 1 over all functions, returns `code` and does nothing; all later ones too where it is
+  /// persistent. After a sticky code every call returns that code, and nothing runs on streams any more.
+  void fail_call(std::uint64_t number, int code, bool is_persistent = false) const
+  {
+    const std::lock_guard lock{gpu_->mutex};
+    gpu_->calls.fail_call(number, code, is_persistent);
+  }
+
+  /// The same for the calls of one function; "launch_kernel" is one here.
+  void fail_call_of(std::string_view function, std::uint64_t number, int code, bool is_persistent = false) const
+  {
+    const std::lock_guard lock{gpu_->mutex};
+    gpu_->calls.fail_call_of(fake_calls::which(function), number, code, is_persistent);
+  }
+
+  /// The operation that starts as the `number`-th on any stream (copy, batch, fill, host function, kernel, node of a
+  /// graph) faults instead, and takes the device with it.
+  void fail_operation(std::uint64_t number, int sticky_code) const
+  {
+    const std::lock_guard lock{gpu_->mutex};
+    gpu_->calls.fail_operation(number, sticky_code);
+  }
+
+  /// From now on every call returns 4, as after the end of main.
+  void unload() const
+  {
+    const std::lock_guard lock{gpu_->mutex};
+    gpu_->calls.unload();
+  }
+
+  /// Called on a stream's thread for each copy and fill where its target is spoiled and not written yet. Set it first.
+  void on_half_way(std::function<void(const fake_range&)> look) const
+  {
+    const std::lock_guard lock{gpu_->mutex};
+    gpu_->half_way = std::move(look);
+  }
+
+  /// Waits until all that was given to streams is done or dropped.
+  void finish() const
+  {
+    std::unique_lock lock{gpu_->mutex};
+    gpu_->wait_for_all(lock);
+  }
+
+  [[nodiscard]] std::uint64_t calls() const
+  {
+    const std::lock_guard lock{gpu_->mutex};
+    return gpu_->calls.count();
+  }
+  [[nodiscard]] std::uint64_t calls(std::string_view function) const
+  {
+    const std::lock_guard lock{gpu_->mutex};
+    return gpu_->calls.count(fake_calls::which(function));
+  }
+
+  /// Which function call `number` was.
+  [[nodiscard]] std::string_view call_name(std::uint64_t number) const
+  {
+    const std::lock_guard lock{gpu_->mutex};
+    return name_of(gpu_->calls.call(number));
+  }
+
+  /// Operations that ran on streams.
+  [[nodiscard]] std::uint64_t operations() const
+  {
+    const std::lock_guard lock{gpu_->mutex};
+    return gpu_->calls.operations;
+  }
+
+  /// Calls that block the calling thread until work is done.
+  [[nodiscard]] std::uint64_t synchronizations() const
+  {
+    return calls("synchronize_event") + calls("synchronize_stream");
+  }
+
+  /// Calls that make something.
+  [[nodiscard]] std::uint64_t allocations() const
+  {
+    return calls("allocate_device") + calls("allocate_pinned") + calls("create_pool") + calls("create_stream") +
+           calls("create_event");
+  }
+
+  /// Calls made after one had returned a sticky code.
+  [[nodiscard]] std::uint64_t calls_after_sticky() const
+  {
+    const std::lock_guard lock{gpu_->mutex};
+    return gpu_->calls.after_sticky;
+  }
+
+  /// Copies that would have blocked on the real one, since one side is not pinned.
+  [[nodiscard]] std::uint64_t pageable_copies() const
+  {
+    const std::lock_guard lock{gpu_->mutex};
+    return gpu_->calls.pageable;
+  }
+
+  /// The code that the device was lost with; 0: it was not.
+  [[nodiscard]] int lost() const
+  {
+    const std::lock_guard lock{gpu_->mutex};
+    return gpu_->calls.sticky();
+  }
+
+  /// Rules that were broken and have no number. Work that is still queued may add some: `finish()` first.
+  [[nodiscard]] std::vector<std::string> faults() const
+  {
+    const std::lock_guard lock{gpu_->mutex};
+    return gpu_->faults;
+  }
+
+  /// What was made and not given back.
+  [[nodiscard]] fake_live live() const
+  {
+    const std::lock_guard lock{gpu_->mutex};
+    const auto count = [](const auto& all) {
+      return static_cast<std::size_t>(std::ranges::count_if(all, [](const auto& it) { return it.exists; }));
+    };
+    return {.device_allocations = gpu_->memory.live_on_device(),
+            .pinned_allocations = gpu_->memory.live_pinned(),
+            .streams = static_cast<std::size_t>(
+                std::ranges::count_if(gpu_->streams, [](const auto& it) { return it->exists; })),
+            .events = count(gpu_->events),
+            .pools = count(gpu_->memory.pools),
+            .graphs = count(gpu_->graphs),
+            .executables = static_cast<std::size_t>(
+                std::ranges::count_if(gpu_->executables, [](const auto& it) { return it != nullptr; }))};
+  }
+
+ protected:
+  explicit fake_cuda_control(std::shared_ptr<fake_gpu> gpu) noexcept : gpu_{std::move(gpu)} {}
+
+  std::shared_ptr<fake_gpu> gpu_;
+};
+
+}  // namespace support

@@ -1,0 +1,268 @@
+#pragma once
+
+#include <support/fake_cuda_types.hpp>
+#include <support/fake_cuda_work.hpp>
+#include <support/fake_gpu_state.hpp>
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace support {
+
+/// A GPU made of threads: one for each stream, which does what it is given, in order.
+///
+/// A copy or a fill spoils its destination with NaN bytes when it starts, and writes it a moment later. After a sticky
+/// fault nothing starts any more, and who is told of it finds that nothing is written any more. One lock guards
+/// everything but the bytes themselves and the callables. Its end finishes what is queued. Nothing that it runs may
+/// keep the last handle of it.
+///
+/// @threads   any, with the lock where a function takes one
+class fake_gpu : public fake_gpu_state, public std::enable_shared_from_this<fake_gpu> {
+ public:
+  using fake_gpu_state::fake_gpu_state;
+  fake_gpu(const fake_gpu&) = delete;
+  fake_gpu& operator=(const fake_gpu&) = delete;
+  ~fake_gpu()
+  {
+    {
+      const lock_type lock{mutex};
+      for (const auto& it : streams) retire(*it);
+    }
+    for (const auto& it : streams)
+      if (it->worker.joinable()) it->worker.join();
+  }
+
+  /// One call of the runtime: counts it, lets planned failures happen, and keeps the error for last_error.
+  /// `body(lock, caller)` gives the code; it may wait.
+  template <class Body>
+  int call(fake_call which, Body&& body)
+  {
+    lock_type lock{mutex};
+    const int before = calls.sticky();
+    int code = calls.admit(which, options.devices);
+    if (before != calls.sticky()) wake_all();
+    if (is_worker()) {
+      note("a host function or a kernel calls", name_of(which));
+      return fake_code::not_permitted;
+    }
+    fake_caller& caller = calls.caller();
+    if (code == fake_code::success) code = body(lock, caller);
+    if (code != fake_code::success && which != fake_call::last_error) caller.last_error = code;
+    if (calls.tell(which, code)) wait_until(lock, [this] { return writing_ == 0; });  // nothing is written any more
+    return code;
+  }
+
+  /// Room for one more operation at the end of a stream; call `start` when it is filled in.
+  fake_operation& push(fake_stream& stream, fake_work kind)
+  {
+    fake_operation& slot = stream.queue.push(kind);
+    ++stream.given;
+    return slot;
+  }
+
+  /// Tells the stream's thread of new work; the first work makes the thread.
+  void start(fake_stream& stream)
+  {
+    if (stream.worker.joinable()) return stream.arrived.notify_one();
+    stream.worker = std::thread{[this, &stream] { drain(stream); }};
+    stream.thread = stream.worker.get_id();
+  }
+
+  /// Waits for a point, or for the loss of the device: the code of it, or 0.
+  int wait_for(lock_type& lock, fake_point point)
+  {
+    if (point.stream != nullptr) {
+      demand(point);
+      wait_until(lock, [&] { return point.stream->done >= point.position || calls.sticky() != 0; });
+    }
+    return calls.sticky();
+  }
+
+  /// Waits until all that was given to any stream is done, or dropped where the device is lost: the code of that, or 0.
+  int wait_for_all(lock_type& lock)
+  {
+    for (std::size_t i = 0; i < streams.size(); ++i) {
+      const fake_point point = streams[i]->now();
+      demand(point);
+      wait_until(lock, [&] { return point.stream->done >= point.position; });
+    }
+    return calls.sticky();
+  }
+
+  /// Nothing more comes; what is queued is still done, and then the thread ends.
+  void retire(fake_stream& stream)
+  {
+    stream.exists = false;
+    demand(stream.now());
+    stream.arrived.notify_one();
+  }
+
+  /// The number of one more stream.
+  std::uint64_t add_stream(int device)
+  {
+    for (const auto& it : streams)  // threads of destroyed streams that have left
+      if (it->worker.joinable() && it->thread == std::thread::id{}) it->worker.join();
+    streams.push_back(std::make_unique<fake_stream>(streams.size() + 1, device, options.seed));
+    return streams.size();
+  }
+
+  /// Later work of a stream starts after a point of another.
+  void let_wait(fake_stream& stream, fake_point point)
+  {
+    if (point.stream == nullptr || point.stream == &stream || point.stream->done >= point.position) return;
+    push(stream, fake_work::wait).point = point;
+    start(stream);
+  }
+
+ private:
+  [[nodiscard]] bool is_worker() const
+  {
+    const auto self = std::this_thread::get_id();
+    return std::ranges::any_of(streams, [self](const auto& it) { return it->thread == self; });
+  }
+
+  void wake_all()
+  {
+    for (const auto& it : streams) it->arrived.notify_one();
+    moved_.notify_all();
+  }
+
+  template <class Reached>
+  void wait_until(lock_type& lock, const Reached& reached)
+  {
+    ++waiting_;
+    moved_.wait(lock, reached);
+    --waiting_;
+  }
+
+  /// Lets a stream come this far, and all that it waits for on the way.
+  void demand(fake_point point)
+  {
+    fake_stream& stream = *point.stream;
+    if (options.when != fake_schedule::latest || stream.demanded >= point.position) return;
+    std::uint64_t position = stream.done;
+    const std::uint64_t known = std::exchange(stream.demanded, point.position);
+    for (const fake_operation* it = stream.queue.first(); it != nullptr && position < point.position; it = it->next)
+      if (++position > known && it->kind == fake_work::wait) demand(it->point);
+    stream.arrived.notify_one();
+  }
+
+  [[nodiscard]] bool may_run(const fake_stream& stream) const
+  {
+    return stream.queue.first() != nullptr &&
+           (options.when != fake_schedule::latest || calls.sticky() != 0 || stream.done < stream.demanded);
+  }
+
+  /// The life of a stream's thread.
+  void drain(fake_stream& stream)
+  {
+    lock_type lock{mutex};
+    for (;;) {
+      stream.arrived.wait(lock, [&] { return may_run(stream) || (!stream.exists && stream.done == stream.given); });
+      if (stream.queue.first() == nullptr) break;
+      fake_operation& work = *stream.queue.first();
+      if (calls.sticky() == 0) run(lock, stream, work);
+      if (work.kernel || work.executable != nullptr) let_go(lock, work);
+      stream.queue.pop();
+      ++stream.done;
+      if (waiting_ > 0) moved_.notify_all();
+    }
+    stream.thread = {};  // another thread may get this id
+  }
+
+  /// What a callable captured may do anything when it goes, so it goes without the lock.
+  static void let_go(lock_type& lock, fake_operation& work)
+  {
+    lock.unlock();
+    work.kernel = nullptr;
+    work.executable.reset();
+    lock.lock();
+  }
+
+  void run(lock_type& lock, fake_stream& stream, fake_operation& work)
+  {
+    if (work.is_counted() && !calls.admit_operation()) return wake_all();
+    switch (work.kind) {
+      case fake_work::copy: return write(lock, stream, work.range, 0);
+      case fake_work::fill: return write(lock, stream, work.range, work.value);
+      case fake_work::batch: return run_batch(lock, stream, work);
+      case fake_work::graph: return run_graph(lock, stream, *work.executable);
+      case fake_work::come_to_life: return memory.bring_to_life(work.range.to);
+      case fake_work::bury: return memory.bury(work.range.to);
+      case fake_work::wait:
+        return wait_until(lock, [&] { return work.point.stream->done >= work.point.position || calls.sticky() != 0; });
+      case fake_work::host:
+      case fake_work::kernel:
+        lock.unlock();
+        delay(stream);
+        work.kind == fake_work::host ? work.work(work.argument) : work.kernel();
+        lock.lock();
+    }
+  }
+
+  /// A copy, or a fill where it comes from nowhere.
+  void write(lock_type& lock, fake_stream& stream, const fake_range& range, int value)
+  {
+    const auto [to, from, size] = range;
+    if (!may_touch(to, size)) return;
+    const bool is_good = from == nullptr || (may_touch(from, size) && !overlap(range));
+    ++writing_;
+    lock.unlock();
+    delay(stream);
+    std::memset(to, std::to_integer<int>(fake_memory::poison), size);
+    if (half_way) half_way(range);
+    delay(stream);
+    if (is_good && from != nullptr) std::memcpy(to, from, size);
+    if (is_good && from == nullptr) std::memset(to, value, size);
+    lock.lock();
+    --writing_;
+    may_touch(to, size);  // freed in the meantime?
+    if (is_good && from != nullptr) may_touch(from, size);
+  }
+
+  void run_batch(lock_type& lock, fake_stream& stream, fake_operation& work)
+  {
+    for (std::size_t left = work.ranges.size(); left > 0; --left) {  // in any order
+      std::swap(work.ranges[stream.random.below(left)], work.ranges[left - 1]);
+      write(lock, stream, work.ranges[left - 1], 0);
+    }
+  }
+
+  /// In an order that the captured dependencies allow, drawn anew for each launch.
+  void run_graph(lock_type& lock, fake_stream& stream, fake_executable& graph)
+  {
+    graph.ready.clear();
+    for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+      graph.missing[i] = graph.nodes[i].after.size();
+      if (graph.missing[i] == 0) graph.ready.push_back(i);
+    }
+    while (!graph.ready.empty() && calls.sticky() == 0) {
+      std::swap(graph.ready[stream.random.below(graph.ready.size())], graph.ready.back());
+      const std::size_t node = graph.ready.back();
+      graph.ready.pop_back();
+      run(lock, stream, graph.nodes[node].work);
+      for (const std::size_t later : graph.before[node])
+        if (--graph.missing[later] == 0) graph.ready.push_back(later);
+    }
+  }
+
+  void delay(fake_stream& stream)
+  {
+    if (options.when != fake_schedule::random || options.longest_delay == 0 || stream.random.below(2) == 0) return;
+    for (auto left = stream.random.below(options.longest_delay) + 1; left > 0; --left) std::this_thread::yield();
+  }
+
+  std::condition_variable moved_;
+  int waiting_ = 0;
+  int writing_ = 0;
+};
+
+}  // namespace support

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <chunkmem/optimizer/loop_launcher.hpp>
+#include <support/fake_cuda.hpp>
+
+namespace support {
+
+/// Launches bodies as kernels of the fake GPU: in stream order, captured like kernels, refused like kernels.
+struct kernel_launcher {
+  template <class Backend, chunkmem::optimizer::device_body Body>
+  void operator()(Backend& backend, chunkmem::agent who, const Body& body) const
+  {
+    if (body.count() == 0) return;
+    backend.launch(who, [&body](fake_stream_handle stream) {
+      launch_kernel(stream, [body] { chunkmem::optimizer::loop_launcher::run(body); });
+    });
+  }
+};
+
+}  // namespace support
