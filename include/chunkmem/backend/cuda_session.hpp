@@ -92,7 +92,7 @@ class cuda_session {
   /// Waits for a stream. False: it did not work, and whether the work is over is not known.
   [[nodiscard]] bool synchronize(typename Api::stream_type stream) noexcept
   {
-    ++synchronizations_;
+    count_synchronization();
     return attempt("cudaStreamSynchronize", [=](const Api& api) { return api.synchronize_stream(stream); }) == 0;
   }
 
@@ -109,8 +109,8 @@ class cuda_session {
     return false;
   }
 
-  void count_synchronization() noexcept { ++synchronizations_; }
-  void count_allocation() noexcept { ++allocations_; }
+  void count_synchronization() noexcept { synchronizations_ += may_call_ ? 1U : 0U; }
+  void count_allocation() noexcept { allocations_ += may_call_ ? 1U : 0U; }
   void count_recovery() noexcept { ++recoveries_; }
 
   [[nodiscard]] std::uint64_t calls() const noexcept { return calls_; }

@@ -2,8 +2,6 @@
 
 #include <chunkmem/core/host_device.hpp>
 
-#include <cmath>
-
 namespace chunkmem::inline v0 {
 
 /// Arithmetic that rounds once, to nearest, on the host and on a device alike; denormals are kept.
@@ -11,7 +9,8 @@ namespace chunkmem::inline v0 {
 /// On a device each function is one PTX instruction, written out: compiler flags (`-ftz`, `-fmad`, `-prec-div`,
 /// `-prec-sqrt`, `--use_fast_math`) change operators, and with `-ftz` the `_rn` intrinsics too, but not these.
 /// On the host they are the operators, so one rule stays with the caller: no product feeds a sum except through
-/// `fused`, since compilers contract the two. Rounding mode and denormals of the host: see float_environment.
+/// `fused`, since compilers contract the two. Rounding mode and denormals of the host: see float_environment. Builtins, since
+/// <cmath> is 10,000 lines that the umbrella header would carry.
 namespace exact {
 
 /// left * right
@@ -66,7 +65,7 @@ namespace exact {
   asm("fma.rn.f32 %0, %1, %2, %3;" : "=f"(result) : "f"(left), "f"(right), "f"(added));
   return result;
 #else
-  return std::fma(left, right, added);
+  return __builtin_fmaf(left, right, added);
 #endif
 }
 
@@ -100,7 +99,7 @@ namespace exact {
   asm("sqrt.rn.f32 %0, %1;" : "=f"(result) : "f"(value));
   return result;
 #else
-  return std::sqrt(value);
+  return __builtin_sqrtf(value);
 #endif
 }
 [[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE inline double root(double value) noexcept
@@ -110,7 +109,7 @@ namespace exact {
   asm("sqrt.rn.f64 %0, %1;" : "=d"(result) : "d"(value));
   return result;
 #else
-  return std::sqrt(value);
+  return __builtin_sqrt(value);
 #endif
 }
 

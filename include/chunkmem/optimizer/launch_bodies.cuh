@@ -45,7 +45,7 @@ namespace [[gnu::visibility("hidden")]] hidden {
 template <element_body Body>
 __global__ void __launch_bounds__(threads_of_a_block) run_elements(const __grid_constant__ Body body)
 {
-  const auto prepared = body.prepared();
+  const auto& prepared = body.prepared();
   const std::uint64_t count = body.count();
   for (std::uint64_t index = first_thread(); index < count; index += all_threads()) prepared(index);
 }

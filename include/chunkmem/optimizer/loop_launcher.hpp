@@ -40,7 +40,7 @@ class loop_launcher {
   template <class Body>
   [[gnu::noinline]] static void run_elements(const Body& body) noexcept
   {
-    const auto prepared = body.prepared();
+    const auto& prepared = body.prepared();
     for (std::uint64_t index = 0; index < body.count(); ++index) prepared(index);
   }
 
