@@ -87,19 +87,22 @@ TEST_CASE("where waiting fails as well, order is lost, and with it the session",
   CHECK(other.calls.is_lost());
 }
 
-TEST_CASE("after an error that ends CUDA, and while capturing, nothing is recovered", "[backend]")
+TEST_CASE("while capturing a call is made a second time, and after an error that ends CUDA none is", "[backend]")
 {
   two_streams it;
   it.order.capturing(true);
   it.gpu.fail_call_of("record_event", 1, 1);
-  it.gpu.fail_call_of("wait_event", 1, 1);
+  CHECK(it.order.record(it.point, it.first));
+  CHECK(it.calls.recoveries() == 1);
+  for (const std::uint64_t call : {3U, 4U}) it.gpu.fail_call_of("record_event", call, 1);
+  for (const std::uint64_t call : {1U, 2U}) it.gpu.fail_call_of("wait_event", call, 1);
   CHECK_FALSE(fault_of([&] { (void)it.order.record(it.point, it.first); }).is_sticky);
   CHECK_FALSE(fault_of([&] { (void)it.order.follow(it.second, it.point); }).is_sticky);
-  CHECK((it.calls.recoveries() == 0 && it.calls.synchronizations() == 0 && !it.calls.is_lost()));
+  CHECK((it.calls.recoveries() == 3 && it.calls.synchronizations() == 0 && !it.calls.is_lost()));
   it.order.capturing(false);
-  it.gpu.fail_call_of("wait_event", 2, 700);
+  it.gpu.fail_call_of("wait_event", 3, 700);
   CHECK(fault_of([&] { (void)it.order.follow(it.second, it.point); }).number == 700);
   CHECK(fault_of([&] { (void)it.order.record(it.point, it.first); }).number == 700);
-  CHECK(it.calls.recoveries() == 0);
+  CHECK(it.calls.recoveries() == 3);
   CHECK(it.gpu.calls_after_sticky() == 0);
 }

@@ -224,6 +224,13 @@ TEST_CASE("what a graph cannot hold is refused with its reason, and nothing is l
     const auto scope = it.m.iteration("other");
     CHECK_THROWS_AS(it.m.capture([] {}), cm::usage_error);
   }
+  model other{support::fake_schedule::latest};
+  other.settle();
+  const auto with_rates = [&] {
+    const auto scope = other.m.iteration();
+    other.optimizer->set_rates({&other.rate, 1});
+  };
+  CHECK(refusal_of(other, with_rates).find("inside a capture") != std::string::npos);
   model plain{support::fake_schedule::latest};  // with the inputs of the steps that were done
   plain.settle(8);
   plain.step();
@@ -276,7 +283,20 @@ TEST_CASE("a captured step may outlive its manager, but not be used then", "[man
   CHECK_THROWS_AS((void)captured->replay(), cm::usage_error);
 }
 
-TEST_CASE("a graph that cannot be started ends the manager", "[manager]")
+TEST_CASE("a graph that cannot be started in passing is started by the next call", "[manager]")
+{
+  model it{support::fake_schedule::random};
+  it.settle();
+  std::optional<decltype(it.m.capture([] {}))> captured;
+  it.next([&] { captured.emplace(it.m.capture([&] { it.step(); })); });
+  const std::uint64_t launches = it.memory.runtime().calls("launch_graph");
+  for (const std::uint64_t later : {1U, 2U}) it.memory.runtime().fail_call_of("launch_graph", launches + later, 2);
+  CHECK_THROWS_AS((void)captured->replay(), cm::device_error);
+  it.next([&] { REQUIRE(captured->replay()); });
+  REQUIRE((it.everything() == after_steps(6)));
+}
+
+TEST_CASE("a graph that ends the device ends the manager", "[manager]")
 {
   model it{support::fake_schedule::random};
   it.settle();

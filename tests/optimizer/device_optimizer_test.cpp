@@ -190,6 +190,21 @@ TEST_CASE("a step on the device that fails anywhere is finished by the next call
   CHECK(failed >= 10);
 }
 
+TEST_CASE("kernels read the loss scale where the device keeps it", "[optimizer]")
+{
+  model<cm::bf16, adam, cm::gradient::separate> it{adam{}, true, loss_scale::dynamic({.initial = 64.0F, .window = 1}), 64_KiB};
+  float seen[2] = {};
+  for (float& now : seen) {
+    const auto scope = it.m.iteration();
+    const auto scale = it.optimizer->scale_on();
+    it.memory.launch(cm::agent::compute, [to = &now, from = scale.data()] { *to = *from; });
+    it.differentiate(1, no_layer);
+    it.optimizer->step({});
+  }
+  CHECK(it.optimizer->progress().loss_scale == 256.0F);
+  CHECK((seen[0] == 64.0F && seen[1] == 128.0F));
+}
+
 TEST_CASE("an optimizer on the device says what it cannot do", "[optimizer]")
 {
   using plain = model<float, adam, cm::gradient::separate>;

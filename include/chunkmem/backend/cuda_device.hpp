@@ -113,7 +113,8 @@ class cuda_device {
   }
 
   /// Many copies with one call of the runtime for each 64, in no order among themselves: none may touch what another
-  /// writes. While capturing, one call for each, since the runtime captures no batches.
+  /// writes. While capturing, one call for each, since the runtime captures no batches. All sources have to stay until
+  /// the copies are done, also those in memory that is not pinned.
   /// @throws usage_error    as copy; nothing was enqueued
   /// @throws device_error   some may have been enqueued; to give all of them again is harmless
   void copy_batch(std::span<const copy_range> copies, agent who) { work_->copy(copies, who); }

@@ -3,6 +3,8 @@
 #include <chunkmem/backend/cuda_api.hpp>
 #include <chunkmem/backend/cuda_session.hpp>
 
+#include <string_view>
+
 namespace chunkmem::inline v0 {
 namespace backend {
 
@@ -11,7 +13,8 @@ namespace backend {
 /// Where an event cannot be recorded, the calling thread waits for the stream instead; where a stream cannot be made to
 /// wait, the caller is told and waits itself; where waiting for an event fails, it waits for the stream. Each is
 /// counted as a recovery. Only where that fails too is the session lost: then nobody knows what is over. While a graph
-/// is captured there is nothing to wait for, so a failure is a plain error. Cost: that of the call.
+/// is captured there is nothing to wait for, so the call is made a second time; a second failure is a plain error. Cost:
+/// that of the call.
 /// @threads   one caller at a time
 template <cuda_api Api>
 class cuda_order {
@@ -29,7 +32,7 @@ class cuda_order {
   [[nodiscard]] bool record(event_type point, stream_type at)
   {
     const auto call = [=](const Api& api) { return api.record_event(point, at); };
-    if (session_->attempt("cudaEventRecord", call) == 0) [[likely]]
+    if (make("cudaEventRecord", call) == 0) [[likely]]
       return true;
     begin_recovery();
     wait_for(at);
@@ -41,7 +44,7 @@ class cuda_order {
   [[nodiscard]] bool follow(stream_type later, event_type point)
   {
     const auto call = [=](const Api& api) { return api.wait_event(later, point); };
-    if (session_->attempt("cudaStreamWaitEvent", call) == 0) [[likely]]
+    if (make("cudaStreamWaitEvent", call) == 0) [[likely]]
       return true;
     begin_recovery();
     return false;
@@ -61,6 +64,12 @@ class cuda_order {
   }
 
  private:
+  template <class Call>
+  [[nodiscard]] int make(std::string_view function, const Call& call) noexcept
+  {
+    return is_capturing_ ? session_->insist(function, call) : session_->attempt(function, call);
+  }
+
   void begin_recovery()
   {
     if (is_capturing_ || !session_->may_call()) session_->raise();

@@ -175,7 +175,8 @@ class cuda_streams {
   void launch(typename Api::executable_type graph)
   {
     cover([&] {
-      session_->require("cudaGraphLaunch", [&](const Api& api) { return api.launch_graph(graph, compute().stream()); });
+      const auto start = [&](const Api& api) { return api.launch_graph(graph, compute().stream()); };
+      if (session_->insist("cudaGraphLaunch", start) != 0) session_->raise();
       for (std::size_t i = 1; i < agents_; ++i)
         lanes_[i]->done = 0;  // a graph does again what may have been waited for
     });

@@ -54,7 +54,7 @@ class captured_step {
   ///
   /// @return   false where things lie so that it cannot be done: run the step as usual, and capture it anew if that lasts
   /// @throws usage_error    inside an iteration, or its manager is gone
-  /// @throws device_error   the device could not be cleared: call again; or the graph not be started, which ends the manager
+  /// @throws device_error   the device could not be cleared, or the graph not be started: call again
   [[nodiscard]] bool replay()
   {
     expects(link_ != nullptr && link_->engine != nullptr, "a captured step was replayed after its manager or after it was moved from");

@@ -47,15 +47,19 @@ class device_health {
       return std::forward<Work>(work)();
     } catch (const device_error& error) {
       lose(error);
-      throw;
+      throw device_error{cause_};
     }
   }
 
  private:
+  /// An error that passes ends a manager all the same where it took the order of work away: then it says so.
   [[gnu::noinline, gnu::cold]] void lose(const device_error& error) noexcept
   {
     if (is_lost_) return;
     cause_ = error;
+    if (!error.fault().is_sticky)
+      cause_ = device_error{error_text{} << "chunkmem: the order of work on the device is lost (make the manager anew, from a checkpoint): " << error.what(),
+                            {.number = error.fault().number, .is_sticky = true, .call = error.fault().call}};
     is_lost_ = true;
     if (notice_ != nullptr) notice_(listener_);
   }

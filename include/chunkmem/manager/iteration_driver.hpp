@@ -123,7 +123,7 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
   template <class Graph>
   void replay(Graph& graph, const report& moved)
   {
-    this->health().ordering([&] { this->backend().launch(graph); });
+    this->health().starting([&] { this->backend().launch(graph); });
     copies_.replayed(moved);
     ++counts_.iterations, ++serial_;
     copies_.note(happening::iteration, tier::device, counts_.iterations);

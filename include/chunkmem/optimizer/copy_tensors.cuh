@@ -7,9 +7,12 @@
 #include <thrust/iterator/counting_iterator.h>
 #include <thrust/iterator/transform_iterator.h>
 #include <cub/device/device_memcpy.cuh>
+#include <cub/version.cuh>
 
 #include <cstddef>
 #include <cstdint>
+
+static_assert(CUB_VERSION >= 200300, "chunkmem: optimizer/copy_tensors.cuh needs CUB 2.3 or newer, as in CUDA 12.4");
 
 namespace chunkmem::inline v0 {
 

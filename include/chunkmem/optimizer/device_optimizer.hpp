@@ -26,6 +26,24 @@ struct device_progress {
   float loss_scale = 1.0F;    ///< for the next loss
 };
 
+/// The loss scale of a device_optimizer in device memory, pinned while this lives.
+template <class Manager>
+class device_scale {
+ public:
+  using pin_type = typename Manager::template pin_type<std::uint8_t>;
+  explicit device_scale(pin_type&& state) noexcept : state_{std::move(state)} {}
+
+  /// One float in device memory; null in a rehearsal.
+  [[nodiscard]] const float* data() const
+  {
+    const auto* const state = reinterpret_cast<const device_step_state*>(state_.data());
+    return state == nullptr ? nullptr : &state->loss.scale;
+  }
+
+ private:
+  pin_type state_;
+};
+
 /// An optimizer whose steps run on the device: kernels measure the gradients, decide, and update. The calling thread waits
 /// for nothing. The bits are those of `step` with the same kernel.
 ///
@@ -99,17 +117,28 @@ class device_optimizer {
   }
 
   /// Learning rates of the next replays of a captured step. Enqueued: replays that were started before keep theirs.
-  /// @throws usage_error   not one rate for each group; out_of_memory, device_error
+  /// A step that is not captured writes those of its options.
+  /// @throws usage_error   not one rate for each group, or inside a capture, which would repeat them; out_of_memory, device_error
   void set_rates(std::span<const float> rates)
   {
+    expects(!is_capturing(), "learning rates were set inside a capture, which would set them again with each replay (set them before it)");
     expects(rates.size() == sizes_.groups, "learning rates for a device that are not one for each group of parameters");
     prepare();
     const auto buffer = manager_.acquire(buffer_, access::read_write, agent::compute);
     write_rates(memory_type{reinterpret_cast<std::byte*>(buffer.data()), sizes_}, [&](std::size_t at) { return rates[at]; });
   }
 
-  /// What the steps so far have come to. Waits for them: the one call here that does.
+  /// The loss scale, where kernels on `who` can read it as long as the result lives: for losses that no host hears of.
   /// @throws out_of_memory, device_error
+  [[nodiscard]] device_scale<Manager> scale_on(agent who = agent::compute)
+  {
+    prepare();
+    return device_scale<Manager>{manager_.acquire(buffer_, access::read, who)};
+  }
+
+  /// What the steps so far have come to. Waits for them: the one call here that does.
+  /// Outside of iterations it may move what the next one's plan relies on: where you ask after every step, ask inside, at the
+  /// end. Not in a capture. @throws out_of_memory, device_error; usage_error   inside a capture
   [[nodiscard]] device_progress progress()
   {
     prepare();

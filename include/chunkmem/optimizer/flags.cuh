@@ -6,9 +6,12 @@
 #include <cuda_runtime_api.h>
 
 #include <cub/device/device_reduce.cuh>
+#include <cub/version.cuh>
 
 #include <cstddef>
 #include <cstdint>
+
+static_assert(CUB_VERSION >= 200300, "chunkmem: optimizer/flags.cuh needs CUB 2.3 or newer, as in CUDA 12.4");
 
 namespace chunkmem::inline v0 {
 
