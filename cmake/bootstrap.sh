@@ -86,8 +86,8 @@ for preset in $presets; do
       ;;
     gpu)
       if ! has_nvcc; then
-        echo "chunkmem: the preset gpu needs nvcc of CUDA 12 or newer, and none was found (developer.nvidia.com/cuda-downloads;" \
-          "CUDACXX may name it)" >&2
+        echo "chunkmem: the preset gpu needs nvcc of CUDA 12 or newer, and none was found" \
+          "(developer.nvidia.com/cuda-downloads; CUDACXX may name it)" >&2
         exit 2
       fi
       [ -n "${CHUNKMEM_CATCH2_INCLUDE:-}" ] || packages="catch2"

@@ -88,7 +88,8 @@ foreach(header IN LISTS headers)
   if(NOT pragma)
     violation("no pragma: ${header} lacks #pragma once")
   endif()
-  if(NOT folder STREQUAL name AND NOT name MATCHES "[.]cuh$" AND NOT EXISTS "${ROOT}/tests/${folder}/${stem}_test.cpp" AND
+  if(NOT folder STREQUAL name AND NOT name MATCHES "[.]cuh$" AND
+     NOT EXISTS "${ROOT}/tests/${folder}/${stem}_test.cpp" AND
      NOT EXISTS "${ROOT}/tests/${folder}_${opt_in_${header}}/${stem}_test.cpp")
     violation("no twin: ${header} has no tests/${folder}/${stem}_test.cpp")
   endif()
@@ -113,8 +114,8 @@ foreach(header IN LISTS headers)
     endif()
     if(NOT included MATCHES "^chunkmem/")
       if(NOT is_free AND line MATCHES "<" AND NOT included IN_LIST std_headers AND NOT included IN_LIST system_headers)
-        violation("foreign: ${header} includes <${included}>, not of the standard library, and cmake/opt_in_headers.txt does "
-                  "not name it")
+        violation("foreign: ${header} includes <${included}>, not of the standard library, and cmake/opt_in_headers.txt "
+                  "does not name it")
       endif()
       continue()
     endif()

@@ -1,6 +1,6 @@
-# What there is of CUDA and Thrust, and nvcc for our own programs. Sets chunkmem_why_no_{cuda,thrust,nvcc}, each empty where
-# the thing is here, and chunkmem_nvcc. CHUNKMEM_WITH_CUDA: AUTO takes what is here, ON fails where something is missing,
-# OFF does not look.
+# What there is of CUDA and Thrust, and nvcc for our own programs. Sets chunkmem_why_no_{cuda,thrust,nvcc}, each empty
+# where the thing is here, and chunkmem_nvcc. CHUNKMEM_WITH_CUDA: AUTO takes what is here, ON fails where something is
+# missing, OFF does not look.
 include(${CMAKE_CURRENT_LIST_DIR}/components.cmake)
 set(chunkmem_components cuda thrust)
 if(NOT CHUNKMEM_WITH_CUDA MATCHES "^(AUTO|ON|OFF)$")
@@ -10,9 +10,10 @@ endif()
 # Compiles a few lines of C++20: what an unfit nvcc or host compiler says about them is the reason to leave it alone.
 function(chunkmem_try_nvcc why_not)
   set(tried "${chunkmem_nvcc} with ${CMAKE_CUDA_HOST_COMPILER}")
-  if(NOT tried STREQUAL CHUNKMEM_NVCC_TRIED)
+  if(NOT tried STREQUAL CHUNKMEM_NVCC_TRIED OR CHUNKMEM_NVCC_REASON)
     set(source "${PROJECT_BINARY_DIR}/generated/try_nvcc.cu")
-    file(WRITE "${source}" "#include <concepts>\ntemplate <std::integral Number> __global__ void add(Number* to) { *to += 1; }\n"
+    file(WRITE "${source}" "#include <concepts>\n"
+                           "template <std::integral Number> __global__ void add(Number* to) { *to += 1; }\n"
                            "template __global__ void add<int>(int*);\n")
     set(host "")
     if(CMAKE_CUDA_HOST_COMPILER)
@@ -44,7 +45,7 @@ else()
   set(chunkmem_nvcc "${CMAKE_CUDA_COMPILER}")
   if(NOT chunkmem_nvcc)
     unset(CHUNKMEM_NVCC CACHE)
-    find_program(CHUNKMEM_NVCC nvcc HINTS "$ENV{CUDACXX}" "${CUDAToolkit_ROOT}/bin" PATHS "$ENV{CUDA_PATH}/bin" /usr/local/cuda/bin)
+    find_program(CHUNKMEM_NVCC nvcc HINTS "${CUDAToolkit_ROOT}/bin" PATHS "$ENV{CUDA_PATH}/bin" /usr/local/cuda/bin)
     mark_as_advanced(CHUNKMEM_NVCC)
     if(EXISTS "$ENV{CUDACXX}")
       set(chunkmem_nvcc "$ENV{CUDACXX}")
@@ -97,7 +98,8 @@ if(chunkmem_why_no_cuda)
 elseif(chunkmem_why_no_nvcc)
   chunkmem_summarize(cuda "on " "runtime ${chunkmem_cuda_version}; no programs of ours: ${chunkmem_why_no_nvcc}")
 else()
-  chunkmem_summarize(cuda "on " "runtime ${chunkmem_cuda_version}, nvcc ${CMAKE_CUDA_COMPILER_VERSION} for ${CMAKE_CUDA_ARCHITECTURES}")
+  list(JOIN CMAKE_CUDA_ARCHITECTURES ", " architectures)
+  chunkmem_summarize(cuda "on " "runtime ${chunkmem_cuda_version}, nvcc ${CMAKE_CUDA_COMPILER_VERSION} for ${architectures}")
 endif()
 if(chunkmem_why_no_thrust)
   chunkmem_summarize(thrust "off" "${chunkmem_why_no_thrust}")

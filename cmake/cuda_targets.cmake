@@ -1,6 +1,8 @@
-# Our CUDA programs and single units. Nothing of it is built by `all`: the ctests cuda.programs and cuda.compile build it,
-# so that an nvcc that nobody has tried yet fails these two and nothing else.
-set(CMAKE_CUDA_RUNTIME_LIBRARY Shared) # the one that chunkmem::cuda links: two runtimes in a program know nothing of each other
+# Our CUDA programs and single units. Nothing of it is built by `all`: the ctests cuda.programs and cuda.compile build
+# it, so that an nvcc that nobody has tried yet fails these two and nothing else.
+
+# The one that chunkmem::cuda links: two runtimes in a program know nothing of each other.
+set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
 
 # chunkmem_on_gpu(<program> <ctest...>): these tests want a GPU, one at a time, and their program built first.
 function(chunkmem_on_gpu program)
@@ -27,11 +29,12 @@ function(chunkmem_add_cuda_targets)
     add_dependencies(cuda_programs ${programs})
   endif()
 
-  # Every tests/<folder>/*.cu that is no part of a program; and each .cuh alone and twice, to PTX, which finds what it lacks
-  # in half the time.
+  # Every tests/<folder>/*.cu that is no part of a program; and each .cuh alone and twice, to PTX, which finds what it
+  # lacks in half the time.
   file(GLOB units CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/*/*.cu")
   list(FILTER units EXCLUDE REGEX "/tests/gpu/")
-  file(GLOB_RECURSE names RELATIVE "${PROJECT_SOURCE_DIR}/include" CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/include/chunkmem/*.cuh")
+  file(GLOB_RECURSE names RELATIVE "${PROJECT_SOURCE_DIR}/include" CONFIGURE_DEPENDS
+       "${PROJECT_SOURCE_DIR}/include/chunkmem/*.cuh")
   set(headers "")
   foreach(name IN LISTS names)
     set(unit "${PROJECT_BINARY_DIR}/generated/${name}.cu")

@@ -1,3 +1,3 @@
 #!/bin/sh
-# Runs the tests: sh tests/run.sh [--yes] [test|asan|tsan|bench|slow ...], without a word: test
+# Runs the tests: sh tests/run.sh [--yes] [test|asan|tsan|bench|slow|gpu ...], without a word: test
 exec sh "$(dirname "$0")/../cmake/bootstrap.sh" "$@"

@@ -1,8 +1,9 @@
 // How much of the device memory's bandwidth does the fused Adam step use?
 //
 // The yardstick is a cudaMemcpyAsync from device to device that reads and writes as many bytes: 14 B are read and 14 B
-// written for each parameter in 16 bits whose gradient lies in its own bytes. Rounds of all contestants are interleaved, timed
-// by events of the device; the best of each counts. Printed beside it: other ways to keep a parameter.
+// written for each parameter in 16 bits whose gradient lies in its own bytes. Rounds of all contestants are
+// interleaved, timed by events of the device; the best of each counts. Printed beside it: other ways to keep a
+// parameter.
 #include <chunkmem/backend/cuda_device.hpp>
 #include <chunkmem/backend/cuda_runtime.hpp>
 #include <chunkmem/optimizer/adam.hpp>
@@ -56,10 +57,14 @@ class contestant {
     require(cudaEventDestroy(end));
     best_ = std::min(best_, static_cast<double>(passed));
   }
-  [[nodiscard]] double share_of(const contestant& yardstick) const { return bytes_ / best_ / (yardstick.bytes_ / yardstick.best_); }
+  [[nodiscard]] double share_of(const contestant& yardstick) const
+  {
+    return bytes_ / best_ / (yardstick.bytes_ / yardstick.best_);
+  }
   void print(const contestant& yardstick) const
   {
-    std::printf("%-34s %5.0f B %8.3f ms %8.1f GB/s   %5.3f\n", name_, bytes_, best_, bytes_ * elements / best_ / 1e6, share_of(yardstick));
+    std::printf("%-34s %5.0f B %8.3f ms %8.1f GB/s   %5.3f\n", name_, bytes_, best_, bytes_ * elements / best_ / 1e6,
+                share_of(yardstick));
   }
 
  private:
@@ -73,19 +78,27 @@ template <class Kernel>
 class updater {
  public:
   updater(gpu_memory& memory, Kernel kernel)
-      : memory_{memory},
-        kernel_{kernel},
-        run_{kernel_, device_step_memory<Kernel>{place(), sizes}, {.may_skip = false}, memory, agent::compute, launcher_}
+      : memory_{memory}, kernel_{kernel}, run_{kernel_,
+                                               device_step_memory<Kernel>{place(), sizes},
+                                               {.may_skip = false},
+                                               memory,
+                                               agent::compute,
+                                               launcher_}
   {
     const device_step_memory<Kernel> parts{start_, sizes};
     device_step_state state;
     const float rate = 1e-6F;
-    memory.copy(reinterpret_cast<std::byte*>(parts.state()), reinterpret_cast<const std::byte*>(&state), cm::bytes{sizeof state});
-    memory.copy(reinterpret_cast<std::byte*>(parts.rates()), reinterpret_cast<const std::byte*>(&rate), cm::bytes{sizeof rate});
+    memory.copy(reinterpret_cast<std::byte*>(parts.state()), reinterpret_cast<const std::byte*>(&state),
+                cm::bytes{sizeof state});
+    memory.copy(reinterpret_cast<std::byte*>(parts.rates()), reinterpret_cast<const std::byte*>(&rate),
+                cm::bytes{sizeof rate});
     run_.begin();
     run_.decide();
   }
-  void operator()(const parameter_bytes& all, bool is_overwritten) { run_.update(all, cm::group_id{0}, is_overwritten); }
+  void operator()(const parameter_bytes& all, bool is_overwritten)
+  {
+    run_.update(all, cm::group_id{0}, is_overwritten);
+  }
 
  private:
   static constexpr device_step_sizes sizes{.groups = 1, .parameters = 1, .blocks = 1};
@@ -177,13 +190,16 @@ int main()
   contestant fp32{"fp32", 28};
   contestant halves{"bf16 everywhere, no master", 14};
   for (int round = 0; round < rounds; ++round) {
-    yardstick.run(stream, [&] { require(cudaMemcpyAsync(copied + 14 * elements, copied, 14 * elements, cudaMemcpyDeviceToDevice, stream)); });
+    yardstick.run(stream, [&] {
+      require(cudaMemcpyAsync(copied + 14 * elements, copied, 14 * elements, cudaMemcpyDeviceToDevice, stream));
+    });
     in_place.run(stream, [&] { whole(all.bf16(true), true); });
     separate.run(stream, [&] { whole(all.bf16(false), false); });
     fp32.run(stream, [&] { whole(all.fp32(), false); });
     halves.run(stream, [&] { small(all.all_bf16(), false); });
   }
-  std::printf("%s, driver %s, %zu parameters\n", gpu::device_name().c_str(), gpu::driver_version().c_str(), std::size_t{elements});
+  std::printf("%s, driver %s, %zu parameters\n", gpu::device_name().c_str(), gpu::driver_version().c_str(),
+              std::size_t{elements});
   std::printf("%-34s %7s %11s %13s %7s\n", "", "traffic", "best", "", "share");
   for (const contestant* each : {&yardstick, &in_place, &separate, &fp32, &halves}) each->print(yardstick);
   gpu::figures figures{"adam_bench"};

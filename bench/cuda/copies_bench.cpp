@@ -1,9 +1,9 @@
 // What does a copy cost that goes through the backend, or through a manager, instead of straight to the runtime?
 //
 // The yardstick is cudaMemcpyAsync between the same pinned and device memory, on streams of its own. Rounds of all
-// contestants are interleaved; the best of each counts. Three questions: one direction, both at once, and a manager that
-// walks through more tensors than the device holds, so that its plan loads most of them anew in each iteration. A figure
-// is the worst over sizes from 4 MiB on.
+// contestants are interleaved; the best of each counts. Three questions: one direction, both at once, and a manager
+// that walks through more tensors than the device holds, so that its plan loads most of them anew in each iteration. A
+// figure is the worst over sizes from 4 MiB on.
 #include <chunkmem/backend/cuda_device.hpp>
 #include <chunkmem/backend/cuda_runtime.hpp>
 #include <chunkmem/manager/manager.hpp>
@@ -48,7 +48,9 @@ struct lane {
   cudaStream_t stream;
 
   explicit lane(gpu_memory& memory)
-      : host{memory.allocate(cm::tier::host, cm::bytes{at_once})}, device{memory.allocate(cm::tier::device, cm::bytes{at_once})}, stream{nullptr}
+      : host{memory.allocate(cm::tier::host, cm::bytes{at_once})},
+        device{memory.allocate(cm::tier::device, cm::bytes{at_once})},
+        stream{nullptr}
   {
     require(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   }
@@ -83,7 +85,8 @@ class comparison {
   {
     for (std::uint64_t at = 0; at < at_once; at += size) {
       if (up) require(cudaMemcpyAsync(up_.device + at, up_.host + at, size, cudaMemcpyHostToDevice, up_.stream));
-      if (down) require(cudaMemcpyAsync(down_.host + at, down_.device + at, size, cudaMemcpyDeviceToHost, down_.stream));
+      if (down)
+        require(cudaMemcpyAsync(down_.host + at, down_.device + at, size, cudaMemcpyDeviceToHost, down_.stream));
     }
     require(cudaStreamSynchronize(up_.stream));
     require(cudaStreamSynchronize(down_.stream));
@@ -103,8 +106,8 @@ class comparison {
   lane down_;
 };
 
-/// A manager's bandwidth in bytes per second: it walks through tensors of `size` in a device that holds a quarter of them,
-/// reads each on compute, and writes each where `writes`.
+/// A manager's bandwidth in bytes per second: it walks through tensors of `size` in a device that holds a quarter of
+/// them, reads each on compute, and writes each where `writes`.
 double managed_bandwidth(std::uint64_t size, bool writes)
 {
   constexpr std::uint64_t total = std::uint64_t{1} << 30;
@@ -113,11 +116,13 @@ double managed_bandwidth(std::uint64_t size, bool writes)
   gpu_memory memory{{.device_capacity = frame * (count / 4), .host_capacity = frame * count}};
   cm::manager<gpu_memory> m{memory, {.chunk_bytes = frame}};
   std::vector<cm::tensor<float>> tensors;
-  for (std::uint32_t at = 0; at < count; ++at) tensors.push_back(m.add<float>({size / sizeof(float)}, cm::role::buffer));
+  for (std::uint32_t at = 0; at < count; ++at)
+    tensors.push_back(m.add<float>({size / sizeof(float)}, cm::role::buffer));
   for (const auto it : tensors) m.acquire(it, cm::access::write, cm::at::host).release();
   const auto walk = [&] {
     const auto scope = m.iteration();
-    for (const auto it : tensors) m.acquire(it, writes ? cm::access::read_write : cm::access::read, agent::compute).release();
+    for (const auto it : tensors)
+      m.acquire(it, writes ? cm::access::read_write : cm::access::read, agent::compute).release();
   };
   for (int warm = 0; warm < 4; ++warm) walk();
   double best = 0;
@@ -125,10 +130,12 @@ double managed_bandwidth(std::uint64_t size, bool writes)
     const cm::report before = m.report();
     const double seconds = seconds_of([&] {
       walk();
-      for (const agent who : {agent::compute, agent::to_device, agent::to_host}) memory.wait(agent::host, memory.record(who));
+      for (const agent who : {agent::compute, agent::to_device, agent::to_host})
+        memory.wait(agent::host, memory.record(who));
     });
     const cm::report after = m.report();
-    const std::uint64_t moved = (after.loaded - before.loaded).count() + (after.written_back - before.written_back).count();
+    const std::uint64_t moved =
+        (after.loaded - before.loaded).count() + (after.written_back - before.written_back).count();
     best = std::max(best, static_cast<double>(moved) / seconds);
   }
   return best;
@@ -150,8 +157,8 @@ int main()
     comparison all{memory};
     for (const std::uint64_t size : sizes) results.push_back(all.measure(size << 20));
   }
-  std::printf("%s, driver %s\n%8s %26s %26s %26s %20s\n", gpu::device_name().c_str(), gpu::driver_version().c_str(), "copies",
-              "to device raw/ours [GB/s]", "to host raw/ours", "both at once raw/ours", "managed load/both");
+  std::printf("%s, driver %s\n%8s %26s %26s %26s %20s\n", gpu::device_name().c_str(), gpu::driver_version().c_str(),
+              "copies", "to device raw/ours [GB/s]", "to host raw/ours", "both at once raw/ours", "managed load/both");
   for (std::size_t at = 0; at < std::size(sizes); ++at) {
     const comparison::result& it = results[at];
     const double loads = managed_bandwidth(sizes[at] << 20, false);

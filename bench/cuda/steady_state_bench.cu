@@ -1,9 +1,9 @@
 // Does a step that follows its record ever wait for the GPU, or ask for memory?
 //
-// Counts, not times: calls of the runtime that may block the caller, and whatever makes memory, streams, events or graphs,
-// operator new included, in steps that repeat. Between the start of an iteration and the end of its backward pass neither may
-// happen, wherever the updates run; where they run on the GPU, not in the whole step. The device holds about half of what
-// the step touches, so that every step loads and evicts.
+// Counts, not times: calls of the runtime that may block the caller, and whatever makes memory, streams, events or
+// graphs, operator new included, in steps that repeat. Between the start of an iteration and the end of its backward
+// pass neither may happen, wherever the updates run; where they run on the GPU, not in the whole step. The device holds
+// about half of what the step touches, so that every step loads and evicts.
 #include <chunkmem/backend/cuda_device.hpp>
 #include <chunkmem/backend/cuda_runtime.hpp>
 #include <chunkmem/chunkmem.hpp>
@@ -36,7 +36,10 @@ struct counts {
   std::uint64_t synchronizations = 0;
   std::uint64_t allocations = 0;
 
-  [[nodiscard]] static counts now(const gpu_memory& memory) { return {memory.synchronizations(), memory.allocations() + news_so_far()}; }
+  [[nodiscard]] static counts now(const gpu_memory& memory)
+  {
+    return {memory.synchronizations(), memory.allocations() + news_so_far()};
+  }
 };
 
 /// The most of one step.
@@ -98,8 +101,8 @@ int main()
   }
   const worst on_host = measure<gpu::host_updates<manager>>();
   const worst on_device = measure<gpu::device_updates<manager, cuda_launcher>>();
-  std::printf("%-24s %21s %21s %10s\n%-24s %10s %10s %10s %10s\n", "most of one step", "forward and backward", "whole step", "loads", "updates",
-              "waits", "memory", "waits", "memory");
+  std::printf("%-24s %21s %21s %10s\n%-24s %10s %10s %10s %10s\n", "most of one step", "forward and backward",
+              "whole step", "loads", "updates", "waits", "memory", "waits", "memory");
   print("on the host", on_host);
   print("on the GPU", on_device);
   if (on_host.loads == 0 || on_device.loads == 0) {
@@ -109,8 +112,9 @@ int main()
   gpu::figures figures{"steady_state_bench"};
   const auto as_number = [](std::uint64_t count) { return static_cast<double>(count); };
   figures.add("cuda.steady_state_synchronizations",
-              as_number(std::max(on_host.in_passes.synchronizations, on_device.in_step.synchronizations)), "calls", "==", 0);
-  figures.add("cuda.steady_state_allocations", as_number(std::max(on_host.in_step.allocations, on_device.in_step.allocations)), "calls",
+              as_number(std::max(on_host.in_passes.synchronizations, on_device.in_step.synchronizations)), "calls",
               "==", 0);
+  figures.add("cuda.steady_state_allocations",
+              as_number(std::max(on_host.in_step.allocations, on_device.in_step.allocations)), "calls", "==", 0);
   return figures.write() ? 0 : 1;
 }

@@ -2,7 +2,7 @@
 set(chunkmem_labels gpu)
 set(chunkmem_why_not "${chunkmem_why_no_nvcc}")
 if(chunkmem_nvcc)
-  # Kernels, and what they are compared with; tests are compiled by the host's compiler, which Catch2 takes less time of.
+  # Kernels, and what they are compared with. Tests are compiled by the host's compiler: Catch2 costs nvcc more.
   file(GLOB parts CONFIGURE_DEPENDS "${CMAKE_CURRENT_LIST_DIR}/*.cu" "${CMAKE_CURRENT_LIST_DIR}/*.cpp")
   list(FILTER parts EXCLUDE REGEX "_test[.]cpp$")
   add_library(gpu_parts OBJECT EXCLUDE_FROM_ALL ${parts})
@@ -22,7 +22,7 @@ if(chunkmem_nvcc)
     chunkmem_skipped_test(gpu.memcheck "no compute-sanitizer was found" LABELS gpu slow)
   endif()
   set_tests_properties(gpu.fault gpu.memcheck PROPERTIES FIXTURES_REQUIRED cuda_programs RESOURCE_LOCK gpu)
-else()
+elseif(NOT CHUNKMEM_SANITIZE)
   chunkmem_skipped_test(gpu.fault "${chunkmem_why_no_nvcc}" LABELS gpu)
   chunkmem_skipped_test(gpu.memcheck "${chunkmem_why_no_nvcc}" LABELS gpu slow)
 endif()

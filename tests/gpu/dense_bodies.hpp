@@ -12,16 +12,23 @@ namespace gpu {
 template <class Element>
 [[nodiscard]] CHUNKMEM_HOST_DEVICE inline float number_of(Element value) noexcept
 {
-  if constexpr (sizeof(Element) == sizeof(float)) return value;
-  else return chunkmem::to_float(value);
+  if constexpr (sizeof(Element) == sizeof(float))
+    return value;
+  else
+    return chunkmem::to_float(value);
 }
 template <class Element>
 [[nodiscard]] CHUNKMEM_HOST_DEVICE inline Element element_of(float value) noexcept
 {
-  if constexpr (sizeof(Element) == sizeof(float)) return value;
-  else return chunkmem::round_to<Element>(value);
+  if constexpr (sizeof(Element) == sizeof(float))
+    return value;
+  else
+    return chunkmem::round_to<Element>(value);
 }
-[[nodiscard]] CHUNKMEM_HOST_DEVICE inline float magnitude(float value) noexcept { return value < 0.0F ? -value : value; }
+[[nodiscard]] CHUNKMEM_HOST_DEVICE inline float magnitude(float value) noexcept
+{
+  return value < 0.0F ? -value : value;
+}
 
 /// The same number on every machine, between -1/2 and 1/2.
 [[nodiscard]] CHUNKMEM_HOST_DEVICE inline float noise(std::uint64_t key) noexcept
@@ -55,7 +62,8 @@ struct product_body : plain_body<product_body<Out, Left, Right>> {
   strides of_left, of_right;
   float beta;
 
-  product_body(Out* to, const Left* a, const Right* b, std::uint32_t m, std::uint32_t n, std::uint32_t k, strides sa, strides sb, float add)
+  product_body(Out* to, const Left* a, const Right* b, std::uint32_t m, std::uint32_t n, std::uint32_t k, strides sa,
+               strides sb, float add)
       : out{to}, left{a}, right{b}, rows{m}, columns{n}, inner{k}, of_left{sa}, of_right{sb}, beta{add}
   {
   }
@@ -102,7 +110,10 @@ struct softsign_slope_body : plain_body<softsign_slope_body> {
   const float* values;  ///< that came out
   std::uint64_t size;
 
-  softsign_slope_body(float* of, const float* results, std::uint64_t elements) : slopes{of}, values{results}, size{elements} {}
+  softsign_slope_body(float* of, const float* results, std::uint64_t elements)
+      : slopes{of}, values{results}, size{elements}
+  {
+  }
   [[nodiscard]] CHUNKMEM_HOST_DEVICE std::uint64_t count() const noexcept { return size; }
   CHUNKMEM_HOST_DEVICE void operator()(std::uint64_t index) const noexcept
   {

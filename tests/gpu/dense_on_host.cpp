@@ -15,7 +15,8 @@ struct host_training {
   {
     using manager = chunkmem::manager<arena, Gradient>;
     using trainer = dense_trainer<manager, chunkmem::optimizer::loop_launcher, host_updates<manager>, Element>;
-    return train_dense<arena, manager, trainer>(chunkmem::backend::host_arena_options{}, setting.device, plain_steps{setting});
+    return train_dense<arena, manager, trainer>(chunkmem::backend::host_arena_options{}, setting.device,
+                                                plain_steps{setting});
   }
 };
 

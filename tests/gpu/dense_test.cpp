@@ -12,7 +12,8 @@ namespace {
 template <class Train>
 void check_against_the_host(Train train, const dense_setting& setting)
 {
-  INFO("16 bits: " << setting.half << ", gradients in place: " << setting.in_place << ", room " << static_cast<int>(setting.device));
+  INFO("16 bits: " << setting.half << ", gradients in place: " << setting.in_place << ", room "
+                   << static_cast<int>(setting.device));
   CHECK(train(setting) == gpu::train_on_host(setting));
 }
 /// float32; 16 bits with gradients apart; 16 bits with gradients in place. Each in three rooms.

@@ -38,12 +38,14 @@ template <class Manager, class Launcher>
 class device_updates : public chunkmem::optimizer::device_optimizer<Manager, chunkmem::optimizer::adam, Launcher> {
  public:
   explicit device_updates(Manager& manager)
-      : chunkmem::optimizer::device_optimizer<Manager, chunkmem::optimizer::adam, Launcher>{manager, chunkmem::optimizer::adam{}}
+      : chunkmem::optimizer::device_optimizer<Manager, chunkmem::optimizer::adam, Launcher>{manager,
+                                                                                            chunkmem::optimizer::adam{}}
   {
   }
 };
 
-/// Square layers with softsign between them, trained towards noise: weights of `Element`, all kernels on agent::compute.
+/// Square layers with softsign between them, trained towards noise: weights of `Element`, all kernels on
+/// agent::compute.
 ///
 /// @tparam Launcher   starts the bodies: on the GPU, or in a loop where the device is memory of the host
 /// @tparam Updates    host_updates or device_updates
@@ -103,7 +105,8 @@ class dense_trainer {
       const auto in = use(values_[layer]);
       const auto weight = use(weights_[layer]);
       const auto out = make(values_[layer + 1]);
-      run(product_body{out.data(), in.data(), weight.data(), shape_.batch, shape_.width, shape_.width, rows(), rows(), 0.0F});
+      run(product_body{out.data(), in.data(), weight.data(), shape_.batch, shape_.width, shape_.width, rows(), rows(),
+                       0.0F});
       run(softsign_body{out.data(), elements()});
     }
   }
@@ -141,15 +144,24 @@ class dense_trainer {
  private:
   using rows_type = chunkmem::tensor<float>;
 
-  [[nodiscard]] rows_type add_rows() { return m_.template add<float>({shape_.batch, shape_.width}, chunkmem::role::activation); }
+  [[nodiscard]] rows_type add_rows()
+  {
+    return m_.template add<float>({shape_.batch, shape_.width}, chunkmem::role::activation);
+  }
   [[nodiscard]] std::uint64_t elements() const noexcept { return std::uint64_t{shape_.batch} * shape_.width; }
   [[nodiscard]] strides rows() const noexcept { return {shape_.width, 1}; }
   [[nodiscard]] strides columns() const noexcept { return {1, shape_.width}; }
 
   template <class Tensor>
-  [[nodiscard]] auto use(const Tensor& it) { return m_.acquire(it, chunkmem::access::read, chunkmem::agent::compute); }
+  [[nodiscard]] auto use(const Tensor& it)
+  {
+    return m_.acquire(it, chunkmem::access::read, chunkmem::agent::compute);
+  }
   template <class Tensor>
-  [[nodiscard]] auto make(const Tensor& it) { return m_.acquire(it, chunkmem::access::write, chunkmem::agent::compute); }
+  [[nodiscard]] auto make(const Tensor& it)
+  {
+    return m_.acquire(it, chunkmem::access::write, chunkmem::agent::compute);
+  }
   [[nodiscard]] auto state_of(const chunkmem::tensor<Element>& weight, const char* list)
   {
     return m_.template acquire<float>(weight, m_.list(list), chunkmem::access::read, chunkmem::at::host);
@@ -177,10 +189,12 @@ class dense_trainer {
     auto weight = use(weights_[layer]);
     if (layer > 0) {
       const auto back = make(slopes_[(layer + 1) % 2]);
-      run(product_body{back.data(), slope.data(), weight.data(), shape_.batch, shape_.width, shape_.width, rows(), columns(), 0.0F});
+      run(product_body{back.data(), slope.data(), weight.data(), shape_.batch, shape_.width, shape_.width, rows(),
+                       columns(), 0.0F});
     }
     auto gradient = m_.gradient(std::move(weight));
-    run(product_body{gradient.data(), in.data(), slope.data(), shape_.width, shape_.width, shape_.batch, columns(), rows(), gradient.beta()});
+    run(product_body{gradient.data(), in.data(), slope.data(), shape_.width, shape_.width, shape_.batch, columns(),
+                     rows(), gradient.beta()});
     m_.gradient_done(std::move(gradient));
   }
 

@@ -27,7 +27,8 @@ template <class Backend, class Manager, class Trainer, class Options, class Run>
     Manager m{memory, chunks};
     const chunkmem::memory_requirement need = Trainer{m}.rehearse();
     options.device_capacity = need.everything;
-    if (device == room::half_more) options.device_capacity = align_up(chunkmem::bytes{need.smallest_device.count() * 3 / 2}, dense_frame);
+    if (device == room::half_more)
+      options.device_capacity = align_up(chunkmem::bytes{need.smallest_device.count() * 3 / 2}, dense_frame);
     if (device == room::smallest) options.device_capacity = need.smallest_device;
   }
   Backend memory{options};

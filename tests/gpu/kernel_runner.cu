@@ -40,16 +40,17 @@ struct kernel_runner::state {
   }
 
   template <class Kernel>
-  void update(const Kernel& kernel, const parameter_bytes& all, const gradient_transform& how, const step_settings& settings,
-              std::uint64_t seed, bool is_overwritten, step_decision decision)
+  void update(const Kernel& kernel, const parameter_bytes& all, const gradient_transform& how,
+              const step_settings& settings, std::uint64_t seed, bool is_overwritten, step_decision decision)
   {
     using factors_type = typename Kernel::device_factors;
     using options_type = std::remove_cvref_t<decltype(kernel.options(settings.group))>;
     round_trip trip{memory};
     parameter_bytes there = all;
     there.value = trip.send(all.value, all.elements * size_of(all.value_type));
-    there.gradient = is_overwritten ? there.value
-                                    : trip.send(const_cast<std::byte*>(all.gradient), all.elements * size_of(all.gradient_type));
+    there.gradient = is_overwritten
+                         ? there.value
+                         : trip.send(const_cast<std::byte*>(all.gradient), all.elements * size_of(all.gradient_type));
     for (std::size_t at = 0; at < all.list_count; ++at)
       there.lists[at].data = trip.send(all.lists[at].data, all.elements * size_of(all.lists[at].type));
     device_step_state begin;
@@ -63,8 +64,10 @@ struct kernel_runner::state {
     run(factors_body<options_type, factors_type>{kernel.options(settings.group), decided, rate, factors});
     const device_parameter it = on_device(there, is_overwritten);
     kernel.with_arithmetic(settings.group, [&]<class Work>(std::type_identity<Work>) {
-      if (rounds_stochastically(it)) run(update_body<Work, factors_type, row_order::by_counter>{it, decided, factors, seed, how.limit});
-      else run(update_body<Work, factors_type, row_order::neighbours>{it, decided, factors, seed, how.limit});
+      if (rounds_stochastically(it))
+        run(update_body<Work, factors_type, row_order::by_counter>{it, decided, factors, seed, how.limit});
+      else
+        run(update_body<Work, factors_type, row_order::neighbours>{it, decided, factors, seed, how.limit});
     });
     trip.bring_back();
   }
@@ -74,12 +77,14 @@ kernel_runner::kernel_runner() : state_{std::make_unique<state>()} {}
 kernel_runner::~kernel_runner() = default;
 
 void kernel_runner::update(const adam& kernel, const parameter_bytes& all, const gradient_transform& how,
-                           const step_settings& settings, std::uint64_t seed, bool is_overwritten, step_decision decision)
+                           const step_settings& settings, std::uint64_t seed, bool is_overwritten,
+                           step_decision decision)
 {
   state_->update(kernel, all, how, settings, seed, is_overwritten, decision);
 }
 void kernel_runner::update(const sgd& kernel, const parameter_bytes& all, const gradient_transform& how,
-                           const step_settings& settings, std::uint64_t seed, bool is_overwritten, step_decision decision)
+                           const step_settings& settings, std::uint64_t seed, bool is_overwritten,
+                           step_decision decision)
 {
   state_->update(kernel, all, how, settings, seed, is_overwritten, decision);
 }
@@ -88,7 +93,8 @@ gradient_measure kernel_runner::measure(const host_run& gradient)
 {
   round_trip trip{state_->memory};
   const std::byte* const there = trip.send(gradient.data, gradient.elements * size_of(gradient.type));
-  auto* const sums = reinterpret_cast<gradient_measure*>(trip.room(blocks_of(gradient.elements) * sizeof(gradient_measure)));
+  auto* const sums =
+      reinterpret_cast<gradient_measure*>(trip.room(blocks_of(gradient.elements) * sizeof(gradient_measure)));
   block_range none;
   block_range* const range = trip.send(none);
   gradient_measure total;
@@ -104,8 +110,10 @@ void kernel_runner::cast(const host_run& to, const host_run& from, const roundin
   round_trip trip{state_->memory};
   const cast_body::run_of_elements target{trip.send(to.data, to.elements * size_of(to.type)), to.type};
   const cast_body::run_of_elements source{trip.send(from.data, from.elements * size_of(from.type)), from.type};
-  if (key == nullptr) state_->run(cast_body{target, source, from.elements});
-  else state_->run(cast_body{target, source, from.elements, *key, 7});
+  if (key == nullptr)
+    state_->run(cast_body{target, source, from.elements});
+  else
+    state_->run(cast_body{target, source, from.elements, *key, 7});
   trip.bring_back();
 }
 
@@ -116,7 +124,8 @@ kernel_runner::found_flags kernel_runner::find_flags(const host_run& numbers)
   flags found;
   flags* const result = trip.send(found);
   std::size_t size = 0;
-  if (flags::temporary_size(size, numbers.type, numbers.elements) != cudaSuccess) throw std::runtime_error{"no size from CUB"};
+  if (flags::temporary_size(size, numbers.type, numbers.elements) != cudaSuccess)
+    throw std::runtime_error{"no size from CUB"};
   std::byte* const temporary = trip.room(size);
   state_->call([&](cudaStream_t stream) {
     return flags::find(temporary, size, there, numbers.type, numbers.elements, result, stream);
@@ -138,7 +147,8 @@ kernel_runner::packed kernel_runner::pack_and_unpack(std::span<const std::vector
   }
   result.run.resize(end);
   copy_tensors all;
-  all.table = reinterpret_cast<packed_tensor*>(trip.send(reinterpret_cast<std::byte*>(table.data()), table.size() * sizeof(packed_tensor)));
+  all.table = reinterpret_cast<packed_tensor*>(
+      trip.send(reinterpret_cast<std::byte*>(table.data()), table.size() * sizeof(packed_tensor)));
   all.count = table.size();
   all.buffer = trip.send(result.run.data(), end);
   std::size_t size = 0;

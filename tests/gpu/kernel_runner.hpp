@@ -32,7 +32,8 @@ class kernel_runner {
   kernel_runner& operator=(const kernel_runner&) = delete;
   ~kernel_runner();
 
-  /// What `update_parameter` does, the kernel's factors included; or, where the decision is to skip, what is left to do.
+  /// What `update_parameter` does, the kernel's factors included; or, where the decision is to skip, what is left to
+  /// do.
   /// @param all   with pointers to the host; each array keeps its distance from a multiple of 16
   void update(const chunkmem::optimizer::adam& kernel, const chunkmem::optimizer::parameter_bytes& all,
               const chunkmem::optimizer::gradient_transform& how, const chunkmem::optimizer::step_settings& settings,

@@ -34,7 +34,10 @@ class tally {
     equal_ += other.equal_;
     all_ += other.all_;
   }
-  [[nodiscard]] double percent() const { return all_ == equal_ ? 100.0 : 100.0 * static_cast<double>(equal_) / static_cast<double>(all_); }
+  [[nodiscard]] double percent() const
+  {
+    return all_ == equal_ ? 100.0 : 100.0 * static_cast<double>(equal_) / static_cast<double>(all_);
+  }
   [[nodiscard]] std::uint64_t all() const noexcept { return all_; }
 
  private:
@@ -94,7 +97,9 @@ constexpr cm::dtype types[] = {cm::dtype::float32, cm::dtype::bfloat16, cm::dtyp
 /// Sets every number that is not finite to one.
 void make_finite(placed_bytes& numbers, cm::dtype type)
 {
-  const std::uint32_t exponent = type == cm::dtype::float32 ? 0x7f800000U : type == cm::dtype::bfloat16 ? 0x7f80U : 0x7c00U;
+  const std::uint32_t exponent = type == cm::dtype::float32    ? 0x7f800000U
+                                 : type == cm::dtype::bfloat16 ? 0x7f80U
+                                                               : 0x7c00U;
   for (std::size_t at = 0; at < numbers.size(); at += cm::size_of(type)) {
     std::uint32_t bits = 0;
     std::memcpy(&bits, numbers.data() + at, cm::size_of(type));
@@ -126,9 +131,11 @@ TEST_CASE("kernels on a GPU give the bits of the host", "[gpu][kernels]")
         const cm::gradient_measure device = runner.measure({numbers.data(), type, elements});
         INFO(cm::name_of(type) << ", " << elements << " elements, finite: " << finite);
         CHECK(device.finite == host.finite);
-        for (const auto& [left, right] : {std::pair{host.squares, device.squares}, std::pair{host.magnitudes, device.magnitudes},
-                                          std::pair{double{host.largest}, double{device.largest}}})
-          measures.compare(reinterpret_cast<const std::byte*>(&left), reinterpret_cast<const std::byte*>(&right), sizeof left, sizeof left);
+        for (const auto& [left, right] :
+             {std::pair{host.squares, device.squares}, std::pair{host.magnitudes, device.magnitudes},
+              std::pair{double{host.largest}, double{device.largest}}})
+          measures.compare(reinterpret_cast<const std::byte*>(&left), reinterpret_cast<const std::byte*>(&right),
+                           sizeof left, sizeof left);
       }
 
   tally casts;
@@ -142,7 +149,8 @@ TEST_CASE("kernels on a GPU give the bits of the host", "[gpu][kernels]")
         placed_bytes device{elements * cm::size_of(to), 0};
         const opt::cast_body::run_of_elements target{host.data(), to};
         const opt::cast_body::run_of_elements origin{source.data(), from};
-        opt::loop_launcher::run(how == nullptr ? opt::cast_body{target, origin, elements} : opt::cast_body{target, origin, elements, *how, 7});
+        opt::loop_launcher::run(how == nullptr ? opt::cast_body{target, origin, elements}
+                                               : opt::cast_body{target, origin, elements, *how, 7});
         runner.cast({device.data(), to, elements}, {source.data(), from, elements}, how);
         casts.compare(host.data(), device.data(), host.size(), cm::size_of(to));
       }
@@ -151,7 +159,8 @@ TEST_CASE("kernels on a GPU give the bits of the host", "[gpu][kernels]")
   CHECK(measures.percent() == 100.0);
   CHECK(casts.percent() == 100.0);
   gpu::figures figures{"test_gpu"};
-  figures.add("cuda.kernels_bit_equal_percent", std::min({updates.percent(), measures.percent(), casts.percent()}), "%", "==", 100);
+  figures.add("cuda.kernels_bit_equal_percent", std::min({updates.percent(), measures.percent(), casts.percent()}), "%",
+              "==", 100);
   CHECK(figures.write());
   CHECK(updates.all() > 20'000'000);
 }
@@ -200,7 +209,8 @@ TEST_CASE("tensors packed and unpacked on a GPU are the same tensors", "[gpu][ke
   std::vector<std::byte> run;
   for (std::uint64_t at = 0; at < 100; ++at) {
     std::vector<std::byte> one(at % 10 == 0 ? at * 5'000 : support::scrambled(at) % 300);
-    for (std::size_t each = 0; each < one.size(); ++each) one[each] = static_cast<std::byte>(support::scrambled(at * 1'000'003 + each));
+    for (std::size_t each = 0; each < one.size(); ++each)
+      one[each] = static_cast<std::byte>(support::scrambled(at * 1'000'003 + each));
     run.insert(run.end(), one.begin(), one.end());
     tensors.push_back(std::move(one));
   }

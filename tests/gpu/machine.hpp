@@ -32,7 +32,9 @@ namespace gpu {
 {
   std::ifstream told{"/proc/driver/nvidia/version"};
   for (std::string word; told >> word;)
-    if (!word.empty() && word.find_first_not_of("0123456789.") == std::string::npos && word.find('.') != std::string::npos) return word;
+    if (!word.empty() && word.find_first_not_of("0123456789.") == std::string::npos &&
+        word.find('.') != std::string::npos)
+      return word;
   int number = 0;
   if (cudaDriverGetVersion(&number) != cudaSuccess) return "unknown";
   return "CUDA " + std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
@@ -49,10 +51,11 @@ class figures {
   {
     const bool is_met = relation == "==" ? value == bound : relation == ">=" ? value >= bound : value <= bound;
     is_met_ = is_met_ && is_met;
-    std::cout << name << " is " << value << ' ' << unit << ", bound " << relation << ' ' << bound << (is_met ? "\n" : ": MISSED\n");
-    text_ += std::string{text_.empty() ? "[" : ",\n "} + R"({"name": ")" + name + R"(", "value": )" + std::to_string(value) +
-             R"(, "unit": ")" + unit + R"(", "relation": ")" + relation + R"(", "bound": )" + std::to_string(bound) +
-             R"(, "device": ")" + device_name() + R"(", "driver": ")" + driver_version() +
+    std::cout << name << " is " << value << ' ' << unit << ", bound " << relation << ' ' << bound
+              << (is_met ? "\n" : ": MISSED\n");
+    text_ += std::string{text_.empty() ? "[" : ",\n "} + R"({"name": ")" + name + R"(", "value": )" +
+             std::to_string(value) + R"(, "unit": ")" + unit + R"(", "relation": ")" + relation + R"(", "bound": )" +
+             std::to_string(bound) + R"(, "device": ")" + device_name() + R"(", "driver": ")" + driver_version() +
              R"(", "command": "build/gpu/bin/)" + program_ + R"("})";
   }
 
