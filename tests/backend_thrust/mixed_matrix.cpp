@@ -6,23 +6,9 @@
 
 #include <cstddef>
 #include <exception>
-#include <map>
 #include <string>
-#include <tuple>
 
 using memory = chunkmem::backend::on_caller<on_thrust::memory_under_test>;
-
-namespace precision {
-
-const mixed::outcome& expected(const setting& it)
-{
-  static std::map<std::tuple<int, int, int>, mixed::outcome> known;
-  const std::tuple<int, int, int> key{it.at[setting::kind], it.at[setting::optimizer], it.at[setting::accumulation]};
-  const auto found = known.find(key);
-  return found != known.end() ? found->second : known.emplace(key, mixed::reference{it.recipe()}.train()).first->second;
-}
-
-}  // namespace precision
 
 // The settings of tests/precision, which holds host_arena to the same reference.
 TEST_CASE("training in 32 and 16 bits in memory of a Thrust system equals training on vectors bit for bit", "[thrust]")

@@ -5,24 +5,10 @@
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
-#include <map>
 #include <string>
-#include <tuple>
 #include <vector>
 
 using namespace precision;
-
-namespace precision {
-
-const mixed::outcome& expected(const setting& it)
-{
-  static std::map<std::tuple<int, int, int>, mixed::outcome> known;
-  const std::tuple<int, int, int> key{it.at[setting::kind], it.at[setting::optimizer], it.at[setting::accumulation]};
-  const auto found = known.find(key);
-  return found != known.end() ? found->second : known.emplace(key, mixed::reference{it.recipe()}.train()).first->second;
-}
-
-}  // namespace precision
 
 namespace {
 
