@@ -1,5 +1,7 @@
 #include "matrix.hpp"
 
+#include <chunkmem/placement/device_margin.hpp>
+#include <chunkmem/placement/fixed_split.hpp>
 #include <chunkmem/tensor/inference_rules.hpp>
 #include <support/own_policies.hpp>
 
@@ -74,6 +76,15 @@ TEST_CASE("an optimizer that updates on the device gives the same bits", "[equal
 {
   run_at_every_size<arena, cm::backend::host_arena_options, device_only>({}, false);
   run_at_every_size<adversarial, support::adversarial_options, device_only>({.when = support::schedule::latest, .async_compute = true}, true);
+}
+
+TEST_CASE("states that ride in the margin, or lie in a fixed part of the device, give the same bits", "[equality]")
+{
+  const support::adversarial_options late{.when = support::schedule::latest, .async_compute = true};
+  run_at_every_size<arena, cm::backend::host_arena_options, cm::placement::device_margin>({}, false);
+  run_at_every_size<adversarial, support::adversarial_options, cm::placement::device_margin>(late, true);
+  run_at_every_size<arena, cm::backend::host_arena_options, cm::placement::fixed_split>({}, false);
+  run_at_every_size<adversarial, support::adversarial_options, cm::placement::fixed_split>(late, true);
 }
 
 TEST_CASE("a layout of one's own gives the same bits", "[equality]")

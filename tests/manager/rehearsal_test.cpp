@@ -85,7 +85,7 @@ bool smallest_is_smallest(std::uint64_t seed)
   REQUIRE(trial.fits({{bytes{expected * frame_bytes}, bytes{host * frame_bytes}, bytes{}}}));
   if (expected > 1) REQUIRE_FALSE(trial.fits({{bytes{(expected - 1) * frame_bytes}, bytes{host * frame_bytes}, bytes{}}}));
   REQUIRE(trial.pinned_frames(frame_bytes) == (most_at_once(it, false) + frame_bytes - 1) / frame_bytes);
-  REQUIRE(trial.peak_leases(tier::device) == most_at_once(it, true));
+  REQUIRE(most_leased(it.record, tier::device).count() == most_at_once(it, true));
 
   const std::uint64_t found = trial.smallest_host(frame_bytes, bytes{expected * frame_bytes}, host);
   REQUIRE(runs<Eviction, Transfer>(core, it, expected, found));

@@ -3,6 +3,9 @@
 #include <conformance/placement_policy.hpp>
 #include <support/catch.hpp>
 
+#include <cstddef>
+#include <span>
+
 using namespace chunkmem;
 
 namespace {
@@ -14,7 +17,16 @@ struct large_on_host {
   bytes limit = 1_KiB;
   tier home_of(role, bytes size) const { return size > limit ? tier::host : tier::device; }
 };
-static_assert(placement_policy<large_on_host>);
+static_assert(placement_policy<large_on_host> && !profiled_placement<large_on_host>);
+
+/// The same, and no more than the refinement asks for.
+struct every_second_on_device : large_on_host {
+  void assign(const placement::outlook&, std::span<tier> homes) const
+  {
+    for (std::size_t at = 0; at < homes.size(); ++at) homes[at] = at % 2 == 0 ? tier::host : tier::device;
+  }
+};
+static_assert(profiled_placement<every_second_on_device>);
 
 struct without_home : large_on_host {
   tier home_of(role, bytes) const = delete;
@@ -28,6 +40,11 @@ struct of_another_kind : large_on_host {
 static_assert(!placement_policy<without_home> && !placement_policy<with_a_home_that_changes> && !placement_policy<of_another_kind>);
 
 }  // namespace
+
+TEST_CASE("a placement that decides by what was measured needs one function more", "[placement]")
+{
+  conformance::profiled_placement_laws<every_second_on_device>();
+}
 
 TEST_CASE("a placement may look at the size and have settings", "[placement]")
 {

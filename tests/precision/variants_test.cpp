@@ -1,5 +1,7 @@
 #include "run.hpp"
 
+#include <chunkmem/placement/device_margin.hpp>
+#include <chunkmem/placement/fixed_split.hpp>
 #include <support/catch.hpp>
 #include <support/own_policies.hpp>
 
@@ -87,6 +89,12 @@ void train_all(const circumstances& with = {})
 }  // namespace
 
 TEST_CASE("16-bit training whose optimizer works on the device gives the same bits", "[precision]") { train_all<device_only>(); }
+
+TEST_CASE("16-bit training gives the same bits wherever a placement keeps the states", "[precision]")
+{
+  train_all<cm::placement::device_margin>();
+  train_all<cm::placement::fixed_split>();
+}
 
 TEST_CASE("16-bit training with a layout of one's own gives the same bits", "[precision]") { train_all<one_each_layout>(); }
 

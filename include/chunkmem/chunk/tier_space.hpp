@@ -32,6 +32,7 @@ class tier_space {
     leases_.clear();
     leases_.reserve(64);
     leased_ = 0;
+    most_leased_ = 0;
     chunk_frames_ = 0;
     peak_ = 0;
   }
@@ -45,6 +46,8 @@ class tier_space {
   /// Bytes held now: whole frames of chunks, and leases.
   [[nodiscard]] std::uint64_t in_use() const noexcept { return chunk_frames_ * frame_ + leased_; }
   [[nodiscard]] std::uint64_t leased() const noexcept { return leased_; }
+  /// The most bytes that were ever leased at once.
+  [[nodiscard]] std::uint64_t most_leased() const noexcept { return most_leased_; }
   [[nodiscard]] std::uint64_t peak() const noexcept { return peak_; }
 
   void place(std::uint32_t chunk, std::uint32_t first, std::uint32_t count) noexcept
@@ -94,6 +97,7 @@ class tier_space {
       occupant_[frame] = leased_frame;
     });
     leased_ += size;
+    most_leased_ = std::max(most_leased_, leased_);
     peak_ = std::max(peak_, in_use());
   }
 
@@ -159,6 +163,7 @@ class tier_space {
   std::uint64_t frame_ = 1;
   std::uint64_t capacity_ = 0;
   std::uint64_t leased_ = 0;
+  std::uint64_t most_leased_ = 0;
   std::uint64_t chunk_frames_ = 0;
   std::uint64_t peak_ = 0;
 };

@@ -28,7 +28,7 @@ class basic_manager
   using base::check, base::engine_, base::gradient_, base::ledger_, base::link_, base::ready, base::slot_in, base::slot_of;
 
  public:
-  using base::base, base::for_each_parameter, base::has_gradient, base::place_of_update, base::rehearsing;
+  using base::base, base::for_each_parameter, base::has_gradient, base::rehearsing;
   using engine_type = typename base::engine_type;
   template <element Element>
   using pin_type = pin<Element, engine_type>;
@@ -36,7 +36,8 @@ class basic_manager
   // Training.
 
   /// @throws usage_error     another iteration is running, or a pin holds a weight whose master is to be made
-  /// @throws config_error    several micro-batches under gradient::in_place: their gradients could not add up
+  /// @throws config_error    several micro-batches under gradient::in_place: their gradients could not add up; or the placement
+  ///                         refuses what the last iteration leased
   /// @throws out_of_memory   arenas cannot be allocated, or no room to make masters; device_error   a copy could not start
   [[nodiscard]] chunkmem::iteration<engine_type> iteration(std::string_view name, std::uint32_t micro_batches = 1)
   {
@@ -46,6 +47,7 @@ class basic_manager
     ready();
     const bool real = !rehearsing();
     if (real) {
+      if (!engine_.is_inside()) this->revise_homes();
       if (engine_.tensors().has_masters() && !engine_.is_inside()) this->make_masters();
       engine_.begin_iteration(name);
     }

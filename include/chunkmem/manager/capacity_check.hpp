@@ -3,6 +3,7 @@
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/manager/memory_requirement.hpp>
 #include <chunkmem/manager/rehearsal.hpp>
+#include <chunkmem/profile/tide.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -39,15 +40,16 @@ template <class Core, class Visits>
 }
 
 /// Adds what the rehearsed step says: the exact smallest capacities.
-template <class Eviction, class Transfer, class Core>
-void measure_need(const Core& core, const Eviction& eviction, memory_requirement& need)
+/// @param settle   `settle(device)`: makes the rehearsed record that of a device of this size; false where it cannot be placed
+template <class Eviction, class Transfer, class Core, class Settle>
+void measure_need(const Core& core, const Eviction& eviction, memory_requirement& need, Settle settle)
 {
-  rehearsal<Core, Eviction, Transfer> trial{core, eviction, core.rehearsing().record(), core.rehearsing().filled()};
+  rehearsal<Core, Eviction, Transfer, Settle> trial{core, eviction, core.rehearsing().record(), core.rehearsing().filled(), settle};
   const std::uint64_t frame = core.options().chunk_bytes.count();
-  need.largest_leases = bytes{trial.peak_leases(tier::device)};
+  need.largest_leases = most_leased(core.rehearsing().record(), tier::device);
   need.everything = need.chunks + align_up(need.largest_leases, bytes{frame});
   const std::uint64_t all = need.everything.count() / frame + 1;
-  const bytes host_leases = align_up(bytes{trial.peak_leases(tier::host)}, bytes{frame});
+  const bytes host_leases = align_up(most_leased(core.rehearsing().record(), tier::host), bytes{frame});
   const bytes roomy = 2 * need.chunks + 2 * host_leases + bytes{frame};
   const bytes device = core.capacities()[tier::device];
   need.smallest_device = trial.smallest_device(frame, roomy, 2 * all) * bytes{frame};

@@ -7,7 +7,7 @@
 #include <chunkmem/manager/pin.hpp>
 #include <chunkmem/manager/policy_values.hpp>
 #include <chunkmem/manager/stacked.hpp>
-#include <chunkmem/placement/placement_policy.hpp>
+#include <chunkmem/manager/state_homes.hpp>
 #include <chunkmem/tensor/gradient_policy.hpp>
 
 #include <cstddef>
@@ -31,6 +31,10 @@ class model_plan {
   using engine_type = engine<core_type>;
   template <element Element>
   using pin_type = pin<Element, engine_type>;
+  using homes_type = state_homes<Placement>;
+  static_assert(!homes_type::is_profiled || Backend::host_addressable,
+                "chunkmem: this placement lets the calling thread update states on the device, which it cannot read there: take placement::host_first, or "
+                "optimizer::device_optimizer, which works on the device under any placement");
 
   /// @param given   policies with settings, by value, in any order
   /// @throws config_error   the chunk size is not a positive multiple of 256 B
@@ -39,7 +43,7 @@ class model_plan {
       : engine_{backend, options, policy_value<Eviction>(given...), policy_value<Transfer>(given...),
                 policy_value<Mover>(given...), policy_value<Sink>(given...)},
         eviction_{policy_value<Eviction>(given...)},
-        placement_{policy_value<Placement>(given...)},
+        homes_{policy_value<Placement>(given...)},
         gradient_{policy_value<Gradient>(given...)},
         link_{new owner_link<engine_type>{&engine_, 0}}
   {
@@ -93,30 +97,35 @@ class model_plan {
 
   /// Ends the declarations and places everything; nothing is allocated yet. Done by the first access where it is not
   /// called.
-  /// @throws config_error   the device is smaller than the largest tensor, or no gradient could ever lie in place
+  /// @throws config_error   the device is smaller than the largest tensor, no gradient could ever lie in place, or the placement
+  ///                        cannot place this model
   memory_requirement seal()
   {
     if (gradient_.takes_slot()) prepare_for_gradients_in_place();
     engine_.tensors().template seal<Layout>(engine_.options().chunk_bytes);
+    if (!homes_.is_ready()) homes_.reset(engine_.tensors(), engine_.options().chunk_bytes, device_capacity());
     const memory_requirement need = requirement();
     refuse_below(engine_, tier::device, need.smallest_device, "the largest tensor of this model");
     ledger_.reset(engine_.tensors().parameters());
     return need;
   }
 
-  /// Runs `step` once with pins and leases that carry no bytes, and finds the least it needs.
+  /// Runs `step` with pins and leases that carry no bytes, and finds the least it needs.
   ///
-  /// `step` must make the same calls as a real step; its arithmetic is skipped where `rehearsing()` is true.
-  /// @throws config_error   the device or host capacity is too small for this step
+  /// `step` must make the same calls as a real step; its arithmetic is skipped where `rehearsing()` is true. It is run once;
+  /// again where the placement gives states other homes by what was measured, or on a smaller device.
+  /// @throws config_error   the device or host capacity is too small for this step, or the placement refuses it
   template <class Step>
   memory_requirement rehearse(Step&& step)
   {
     seal();
-    run_without_bytes(std::forward<Step>(step));
+    run_without_bytes(step);
+    homes_.measured(most_leased(engine_.rehearsing().record(), tier::device));
     memory_requirement need = requirement();
-    measure_need<Eviction, Transfer, core_type>(engine_, eviction_, need);
+    measure_need<Eviction, Transfer, core_type>(engine_, eviction_, need, [&](bytes device) { return settle(device, step); });
     refuse_below(engine_, tier::device, need.smallest_device, "this step");
     refuse_below(engine_, tier::host, need.smallest_host, "this step");
+    if (homes_.assign(device_capacity())) run_without_bytes(step);
     return need;
   }
   /// Inside `rehearse`: pins have no bytes.
@@ -168,8 +177,19 @@ class model_plan {
     expects(engine_.tensors().is_in(wanted.id, list), "the master of a 32-bit parameter, which has none");
     return engine_.tensors().slot_in(wanted.id, list);
   }
+  /// The record becomes that of a device of this size. @return   false where the placement refuses it
   template <class Step>
-  void run_without_bytes(Step&& step)
+  bool settle(bytes device, Step& step)
+  {
+    try {
+      if (homes_.assign(device)) run_without_bytes(step);
+    } catch (const config_error&) {
+      return false;
+    }
+    return true;
+  }
+  template <class Step>
+  void run_without_bytes(Step& step)
   {
     expects(!engine_.is_inside() && !rehearsing(), "a rehearsal inside an iteration or another rehearsal");
     ready();
@@ -177,7 +197,7 @@ class model_plan {
     ledger_.begin_rehearsal();
     try {
       log.begin(engine_.tensors());
-      std::forward<Step>(step)();
+      step();
     } catch (...) {
       if (log.is_running()) log.end();
       ledger_.end_rehearsal();
@@ -190,13 +210,25 @@ class model_plan {
     log.record().finish(engine_.tensors().chunk_of_slot(), static_cast<std::uint32_t>(engine_.tensors().frames_of_chunk().size()));
   }
 
+  [[nodiscard]] bytes device_capacity() const { return engine_.capacities()[tier::device]; }
+
+  /// Before an iteration: what was leased so far may give states other homes. @throws config_error   the placement refuses it
+  void revise_homes()
+  {
+    if constexpr (homes_type::is_profiled) {
+      const bytes seen{engine_.places_now().space(tier::device).most_leased()};
+      if (engine_.snapshot().iterations == 0 || (homes_.is_measured() && seen <= homes_.tide())) return;
+      homes_.measured(seen);
+      homes_.assign(device_capacity());
+    }
+  }
+
   [[nodiscard]] memory_requirement requirement() const
   {
     const registry& tensors = engine_.tensors();
     return requirement_of<core_type>(engine_, [&](std::uint32_t slot) {
       if (!tensors.is_state(slot)) return true;
-      const bytes value{tensors.slots()[slot % tensors.parameters()].size};
-      return placement_.home_of(role::optimizer_state, value) == tier::device;
+      return homes_.home_of(slot % tensors.parameters()) == tier::device;
     });
   }
 
@@ -216,7 +248,7 @@ class model_plan {
 
   engine_type engine_;
   Eviction eviction_;  // for rehearsals
-  Placement placement_;
+  homes_type homes_;
   Gradient gradient_;
   gradient_ledger ledger_;
   std::vector<named_state> states_;

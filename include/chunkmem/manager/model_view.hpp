@@ -15,8 +15,7 @@ namespace chunkmem::inline v0 {
 template <class Keeper>
 class model_view : public Keeper {
  protected:
-  using Keeper::engine_, Keeper::ledger_, Keeper::owner, Keeper::placement_, Keeper::slot_in, Keeper::slot_of,
-      Keeper::states_;
+  using Keeper::engine_, Keeper::homes_, Keeper::ledger_, Keeper::owner, Keeper::slot_in, Keeper::slot_of, Keeper::states_;
 
  public:
   using Keeper::Keeper, Keeper::rehearsing;
@@ -26,7 +25,9 @@ class model_view : public Keeper {
   /// The last iteration was not the one recorded under its name.
   [[nodiscard]] bool drifted() const noexcept { return engine_.last_changed(); }
   [[nodiscard]] list_id list(std::string_view name) const { return engine_.tensors().list(name); }
-  [[nodiscard]] const auto& placement() const noexcept { return placement_; }
+  [[nodiscard]] const auto& placement() const noexcept { return homes_.policy(); }
+  /// Where the states of a parameter live, and with that where the calling thread updates it.
+  [[nodiscard]] at place_of_update(tensor_handle wanted) { return this->update_place(slot_of(wanted)); }
   [[nodiscard]] tensor_state state_of(tensor_handle wanted) { return engine_.tensors().slots()[slot_of(wanted)].state; }
   [[nodiscard]] bool has_gradient(tensor_handle wanted)
   {

@@ -7,6 +7,7 @@
 #include <chunkmem/manager/replay.hpp>
 #include <chunkmem/manager/residency.hpp>
 #include <chunkmem/profile/access_record.hpp>
+#include <chunkmem/profile/tide.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -15,24 +16,31 @@
 
 namespace chunkmem::inline v0 {
 
+/// The record is good for a device of any size.
+struct settles_always {
+  [[nodiscard]] constexpr bool operator()(bytes) const noexcept { return true; }
+};
+
 /// Finds the smallest capacities at which a recorded step runs, by running it with the manager's own decisions.
 ///
 /// `Core` shapes a residency for given capacities. The step is tried from the two starts that a manager goes back to: as
 /// the recorded iteration after the weights were filled, and with its record known on an empty device.
 /// Cost: two to thirty-two replays for each capacity tried; bookkeeping only, no bytes.
-template <class Core, class Eviction, class Transfer>
+template <class Core, class Eviction, class Transfer, class Settle = settles_always>
 class rehearsal {
  public:
   /// @param filled   by slot: it held bytes before the step
-  rehearsal(const Core& core, const Eviction& eviction, const access_record& record, const std::vector<std::uint8_t>& filled)
-      : core_{core}, record_{record}, filled_{filled}, state_{eviction}
+  /// @param settle   `settle(device)`: makes `record` and `filled` those of a device of this size; false where there are none
+  rehearsal(const Core& core, const Eviction& eviction, const access_record& record, const std::vector<std::uint8_t>& filled,
+            Settle settle = {})
+      : core_{core}, record_{record}, filled_{filled}, state_{eviction}, settle_{settle}
   {
   }
 
   /// The step runs with these capacities.
   [[nodiscard]] bool fits(per_tier<bytes> capacity)
   {
-    return runs_from(capacity, true, false) && runs_from(capacity, false, true);
+    return settle_(capacity[tier::device]) && runs_from(capacity, true, false) && runs_from(capacity, false, true);
   }
 
   /// The least that any order of decisions needs: the most that is pinned and leased at once, in whole frames.
@@ -41,7 +49,7 @@ class rehearsal {
     std::vector<std::uint32_t> pins(core_.tensors().frames_of_chunk().size(), 0);
     std::uint64_t now = 0;
     std::uint64_t most = 0;
-    visit([&](std::uint32_t at, bool begins) {
+    visit_in_order(record_, [&](std::uint32_t at, bool begins) {
       const access_entry& entry = record_.entries()[at];
       if (entry.kind == entry_kind::lease_device) {
         now = begins ? now + record_.details()[at].bytes : now - record_.details()[at].bytes;
@@ -56,24 +64,11 @@ class rehearsal {
     return (most + frame - 1) / frame;
   }
 
-  /// The most bytes leased at once in a tier.
-  [[nodiscard]] std::uint64_t peak_leases(tier where) const
-  {
-    const entry_kind kind = where == tier::device ? entry_kind::lease_device : entry_kind::lease_host;
-    std::uint64_t now = 0;
-    std::uint64_t most = 0;
-    visit([&](std::uint32_t at, bool begins) {
-      if (record_.entries()[at].kind != kind) return;
-      now = begins ? now + record_.details()[at].bytes : now - record_.details()[at].bytes;
-      most = std::max(most, now);
-    });
-    return most;
-  }
-
   /// The least device capacity in whole frames, from `start` up, with `host` beside it.
   /// @return   frames, or `limit` + 1 if none fits
   [[nodiscard]] std::uint64_t smallest_device(std::uint64_t frame, bytes host, std::uint64_t limit, std::uint64_t start = 1)
   {
+    (void)settle_(bytes{});  // where states have no room on the device, fewer are pinned there
     for (std::uint64_t frames = std::max(pinned_frames(frame), start); frames <= limit; ++frames)
       if (fits({{bytes{frames * frame}, host, bytes{}}})) return frames;
     return limit + 1;
@@ -93,18 +88,6 @@ class rehearsal {
   }
 
  private:
-  /// Calls `see(moment, true)` for each entry and `see(moment, false)` for each release, in the order they happened.
-  template <class See>
-  void visit(See see) const
-  {
-    const auto releases = record_.releases();
-    std::size_t ended = 0;
-    for (std::uint32_t at = 0; at <= record_.size(); ++at) {
-      for (; ended < releases.size() && releases[ended].until <= at; ++ended) see(releases[ended].moment, false);
-      if (at < record_.size()) see(at, true);
-    }
-  }
-
   [[nodiscard]] bool runs_from(per_tier<bytes> capacity, bool as_filled, bool profiled)
   {
     core_.shape(state_, capacity);
@@ -148,6 +131,7 @@ class rehearsal {
   residency<Eviction> state_;
   replay<Eviction> replay_;
   decision_log log_;
+  Settle settle_;
 };
 
 }  // namespace chunkmem::inline v0

@@ -23,15 +23,14 @@ class weight_keeper : public Plan {
   using engine_type = typename Plan::engine_type;
 
  protected:
-  using Plan::engine_, Plan::gradient_, Plan::ledger_, Plan::link_, Plan::placement_;
+  using Plan::engine_, Plan::gradient_, Plan::homes_, Plan::ledger_, Plan::link_;
   template <element Element>
   using held_by = pin<Element, engine_type>;
 
-  /// Where the calling thread updates a parameter of this many bytes: where the optimizer's states live, if it can read there.
-  [[nodiscard]] at place_of_update(bytes size) const noexcept
+  /// Where the calling thread updates a parameter: where the optimizer's states live, if it can read there.
+  [[nodiscard]] at update_place(std::uint32_t value_slot) const noexcept
   {
-    if (!engine_type::host_addressable) return at::host;
-    return placement_.home_of(role::optimizer_state, size) == tier::host ? at::host : at::device;
+    return engine_type::host_addressable && homes_.home_of(value_slot) == tier::device ? at::device : at::host;
   }
 
   /// Before an iteration: weights that were written since have their masters again. O(parameters) where one was written.
@@ -189,10 +188,6 @@ class weight_keeper : public Plan {
   }
 
   [[nodiscard]] dtype value_type(std::uint32_t value_slot) const noexcept { return engine_.tensors().value_type(value_slot); }
-  [[nodiscard]] at update_place(std::uint32_t value_slot) const noexcept
-  {
-    return place_of_update(bytes{engine_.tensors().slots()[value_slot].size});
-  }
 
   bool masters_wanted_ = true;
 };

@@ -49,7 +49,7 @@ class step_run : public parameter_walk<Manager, Kernel> {
 
   void update(tensor_handle parameter, const tensor_info& info)
   {
-    walk::update(parameter, info, place_of(info), [&](const parameter_bytes& all) {
+    walk::update(parameter, info, manager_.place_of_update(parameter), [&](const parameter_bytes& all) {
       const gradient_transform transform{kernel_.progress.factor, options_.clip.value};
       const step_settings settings{this->rate_of(info.group), kernel_.progress.number + 1, info.group};
       if constexpr (Manager::engine_type::has_bytes)
@@ -58,15 +58,10 @@ class step_run : public parameter_walk<Manager, Kernel> {
   }
 
  private:
-  [[nodiscard]] at place_of(const tensor_info& info) const
-  {
-    return manager_.place_of_update(bytes{info.extents.elements()} * size_of(info.type));
-  }
-
   [[nodiscard]] gradient_measure measure(tensor_handle parameter, const tensor_info& info)
   {
     if (const gradient_measure* known = manager_.measure_of(parameter); known != nullptr) return *known;
-    const auto gradient = manager_.acquire_bytes(parameter, gradient_list, access::read, place_of(info));
+    const auto gradient = manager_.acquire_bytes(parameter, gradient_list, access::read, manager_.place_of_update(parameter));
     if (manager_.rehearsing() || !Manager::engine_type::has_bytes) return {};
     return measure_parameter(reinterpret_cast<const std::byte*>(gradient.data()), info.gradient, info.extents.elements(), workers_);
   }

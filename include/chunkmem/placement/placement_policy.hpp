@@ -6,6 +6,7 @@
 #include <chunkmem/tensor/role.hpp>
 
 #include <concepts>
+#include <span>
 
 namespace chunkmem::inline v0 {
 
@@ -17,5 +18,29 @@ concept placement_policy = names_itself<Placement> && std::same_as<typename Plac
                            requires(const Placement placement, role part, bytes size) {
                              { placement.home_of(part, size) } -> std::same_as<tier>;
                            };
+
+namespace placement {
+
+/// What a placement may look at when it gives the states of each parameter a home.
+struct outlook {
+  bytes device;                   ///< its capacity
+  bytes working;                  ///< all chunks but those of states, in whole frames: what works on the device
+  bytes tide;                     ///< the most that was leased there at once, as far as it is known
+  bool is_measured = false;       ///< the tide of a whole iteration is known
+  std::span<const bytes> states;  ///< of each parameter, in all lists, in the order of declaration
+};
+
+}  // namespace placement
+
+/// A placement that decides by what an iteration showed.
+///
+/// Laws: `assign` gives every parameter `device` or `host`, and the same homes for the same outlook; more device never
+/// moves a state to the host. `home_of` says where states live before anything was measured.
+/// @throws config_error   from `assign` alone: this model cannot be placed by this rule
+template <class Placement>
+concept profiled_placement =
+    placement_policy<Placement> && requires(const Placement placement, const placement::outlook& now, std::span<tier> homes) {
+      placement.assign(now, homes);
+    };
 
 }  // namespace chunkmem::inline v0

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/placement/placement_policy.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace chunkmem::inline v0 {
+
+namespace placement {
+
+/// A static partition: all that works on the device stays there, and a fixed share of the optimizer states with it.
+///
+/// Refuses what does not fit at once instead of moving it: the largest model is the one whose parameters, gradients and
+/// leases lie on the device together. Good as a baseline, and where nothing may ever move; poor for anything larger.
+/// Source: ZeRO-Offload (Ren et al. 2021, arXiv 2101.06840). Cost: O(parameters) for each assignment.
+struct fixed_split {
+  using policy_kind = placement_kind;
+  static constexpr std::string_view name = "fixed_split";
+
+  /// Share of the bytes of states that lives on the device, 0 to 1: the first parameters'.
+  double device_share = 0.0;
+
+  [[nodiscard]] constexpr tier home_of(role part, bytes) const noexcept
+  {
+    return part == role::optimizer_state ? tier::host : tier::device;
+  }
+
+  void assign(const outlook& now, std::span<tier> homes) const
+  {
+    bytes all;
+    for (const bytes each : now.states) all += each;
+    const auto wanted = static_cast<std::uint64_t>(static_cast<double>(all.count()) * device_share);
+    bytes given;
+    for (std::size_t at = 0; at < homes.size(); ++at) {
+      const bytes with_this = given + now.states[at];
+      homes[at] = with_this.count() <= wanted ? tier::device : tier::host;
+      if (homes[at] == tier::device) given = with_this;
+    }
+    const bytes need = now.working + now.tide + given;
+    if (need <= now.device) return;
+    throw config_error{error_text{} << "chunkmem: a static partition of this model needs " << need.count()
+                                    << " B on the device, whose capacity is " << now.device.count()
+                                    << " B (raise it, make device_share smaller, or take placement::device_margin)"};
+  }
+};
+
+static_assert(profiled_placement<fixed_split>);
+
+}  // namespace placement
+
+}  // namespace chunkmem::inline v0

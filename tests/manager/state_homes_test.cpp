@@ -1,0 +1,179 @@
+#include <chunkmem/manager/state_homes.hpp>
+
+#include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/chunk/append_layout.hpp>
+#include <chunkmem/manager/manager.hpp>
+#include <chunkmem/placement/device_margin.hpp>
+#include <chunkmem/placement/fixed_split.hpp>
+#include <chunkmem/placement/host_first.hpp>
+#include <support/catch.hpp>
+#include <support/own_policies.hpp>
+#include <support/toy_trainer.hpp>
+
+#include <cstddef>
+
+namespace cm = chunkmem;
+using namespace chunkmem;
+
+namespace {
+
+constexpr bytes frame = 1_KiB;
+
+/// Four parameters of one frame in float32, and as much again in each of three lists; a buffer, which has no states.
+registry four_parameters()
+{
+  registry tensors;
+  for (int at = 0; at < 4; ++at) tensors.add({256}, dtype::float32, role::parameter, group_id{0});
+  tensors.add({256}, dtype::float32, role::buffer, group_id{0});
+  tensors.add_list({"momentum", dtype::float32, 1});
+  tensors.add_list({"variance", dtype::float32, 1});
+  tensors.seal<append_layout>(frame);
+  return tensors;
+}
+// What works on the device: four values, four gradients, a buffer.
+constexpr bytes working = 9_KiB;
+
+template <class Placement>
+int on_device(const state_homes<Placement>& homes)
+{
+  int count = 0;
+  for (std::uint32_t at = 0; at < 4; ++at) count += homes.home_of(at) == tier::device ? 1 : 0;
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("homes by role alone never change", "[manager]")
+{
+  const registry tensors = four_parameters();
+  state_homes<placement::host_first> homes{{}};
+  CHECK(!homes.is_ready());
+  homes.reset(tensors, frame, 100_KiB);
+  CHECK(homes.is_ready());
+  CHECK(on_device(homes) == 0);
+  homes.measured(1_KiB);
+  CHECK(!homes.assign(1_MiB));
+  CHECK(on_device(homes) == 0);
+  state_homes<support::device_only> other{{}};
+  other.reset(tensors, frame, 1_KiB);
+  CHECK(on_device(other) == 4);
+}
+
+TEST_CASE("homes follow what was measured and the size of the device", "[manager]")
+{
+  const registry tensors = four_parameters();
+  state_homes<placement::device_margin> homes{{.share = 1.0}};
+  homes.reset(tensors, frame, 100_KiB);
+  CHECK(on_device(homes) == 0);  // nothing was measured
+  homes.measured(2_KiB);
+  CHECK(homes.assign(working + 2_KiB + 6_KiB));  // room for three times momentum and variance
+  CHECK(on_device(homes) == 3);
+  CHECK(!homes.assign(working + 2_KiB + 7_KiB));
+  CHECK(homes.assign(working + 2_KiB));
+  CHECK(on_device(homes) == 0);
+  homes.measured(1_KiB);  // the highest tide counts
+  CHECK(homes.tide() == 2_KiB);
+  homes.measured(4_KiB);
+  CHECK(homes.assign(working + 2_KiB + 6_KiB));
+  CHECK(on_device(homes) == 2);
+}
+
+TEST_CASE("a placement that refuses leaves the homes as they were", "[manager]")
+{
+  const registry tensors = four_parameters();
+  state_homes<placement::fixed_split> homes{{.device_share = 0.5}};
+  CHECK_THROWS_AS(homes.reset(tensors, frame, working), config_error);
+  CHECK(!homes.is_ready());
+  homes.reset(tensors, frame, working + 4_KiB);
+  CHECK(on_device(homes) == 2);
+  homes.measured(1_KiB);
+  CHECK_THROWS_AS(homes.assign(working + 4_KiB), config_error);
+  CHECK(on_device(homes) == 2);
+  CHECK(!homes.assign(working + 5_KiB));
+}
+
+namespace {
+
+using margin_manager = cm::manager<cm::backend::host_arena, cm::placement::device_margin>;
+
+/// Losses of some steps of the toy network, and where its states were at the end.
+struct margin_run {
+  support::toy::outcome result;
+  cm::report report;
+  std::size_t on_device = 0;
+};
+
+template <class Manager>
+margin_run train(cm::bytes device, bool rehearsed)
+{
+  cm::backend::host_arena memory{{.device_capacity = device, .host_capacity = 1_MiB}};
+  Manager m{memory, {.chunk_bytes = 4_KiB}};
+  support::toy::toy_trainer<Manager, cm::backend::host_arena> trainer{m, memory};
+  if (rehearsed) trainer.rehearse();
+  margin_run run{trainer.train(5), m.report()};
+  for (const auto& it : trainer.parameters()) run.on_device += m.place_of_update(it) == at::device ? 1 : 0;
+  return run;
+}
+
+template <class Manager>
+cm::memory_requirement need()
+{
+  cm::backend::host_arena memory{{.device_capacity = 1_MiB, .host_capacity = 1_MiB}};
+  Manager m{memory, {.chunk_bytes = 4_KiB}};
+  support::toy::toy_trainer<Manager, cm::backend::host_arena> trainer{m, memory};
+  return trainer.rehearse();
+}
+
+}  // namespace
+
+TEST_CASE("states move into the margin once it is known, by a rehearsal or after the recorded iteration", "[manager]")
+{
+  using plain_manager = cm::manager<cm::backend::host_arena>;
+  const cm::bytes everything = need<margin_manager>().everything;
+  const margin_run plain = train<plain_manager>(everything, true);
+  for (const cm::bytes device : {everything, everything - 40_KiB, everything - 80_KiB}) {
+    const margin_run rehearsed = train<margin_manager>(device, true);
+    const margin_run recorded = train<margin_manager>(device, false);
+    INFO(device.count() << " B on the device");
+    CHECK(rehearsed.on_device > 0);
+    CHECK(recorded.on_device == rehearsed.on_device);
+    CHECK(plain.result.difference(rehearsed.result) == "");
+    CHECK(plain.result.difference(recorded.result) == "");
+    CHECK(rehearsed.report.divergences == plain.report.divergences);
+    CHECK(recorded.report.divergences == plain.report.divergences + 1);  // homes were given after the record was made
+  }
+  CHECK(train<margin_manager>(everything, true).on_device > train<margin_manager>(everything - 80_KiB, true).on_device);
+}
+
+TEST_CASE("what rides in the margin is not moved any more", "[manager]")
+{
+  const auto moved_by_a_step = []<class Manager>(Manager*, cm::bytes device) {
+    cm::backend::host_arena memory{{.device_capacity = device, .host_capacity = 1_MiB}};
+    Manager m{memory, {.chunk_bytes = 4_KiB}};
+    support::toy::toy_trainer<Manager, cm::backend::host_arena> trainer{m, memory};
+    trainer.rehearse();
+    trainer.initialise();
+    for (std::uint32_t now = 0; now < 3; ++now) trainer.step(now);
+    const cm::report before = m.report();
+    trainer.step(3);
+    const cm::report moved = m.report().copies_since(before);
+    return moved.loaded + moved.written_back;
+  };
+  const cm::bytes everything = need<margin_manager>().everything;
+  CHECK(moved_by_a_step(static_cast<margin_manager*>(nullptr), everything) <
+        moved_by_a_step(static_cast<cm::manager<cm::backend::host_arena>*>(nullptr), everything));
+}
+
+TEST_CASE("the smallest device of a placement is that of the homes it would give there", "[manager]")
+{
+  const cm::memory_requirement roomy = need<margin_manager>();
+  CHECK(roomy.smallest_device == need<cm::manager<cm::backend::host_arena>>().smallest_device);  // no margin is left there
+  CHECK(train<margin_manager>(roomy.smallest_device, true).on_device == 0);
+  CHECK_THROWS_AS(train<margin_manager>(roomy.smallest_device - 4_KiB, true), config_error);
+  using split_manager = cm::manager<cm::backend::host_arena, cm::placement::fixed_split>;
+  const cm::memory_requirement whole = need<split_manager>();
+  CHECK(whole.smallest_device > roomy.smallest_device);
+  CHECK(train<split_manager>(whole.smallest_device, true).result.losses.size() > 0);
+  CHECK_THROWS_AS(train<split_manager>(whole.smallest_device - 4_KiB, true), config_error);
+  CHECK_THROWS_AS(train<split_manager>(whole.smallest_device - 4_KiB, false), config_error);
+}

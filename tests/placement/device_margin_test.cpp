@@ -1,0 +1,37 @@
+#include <chunkmem/placement/device_margin.hpp>
+
+#include <conformance/placement_policy.hpp>
+#include <support/catch.hpp>
+
+#include <cstddef>
+#include <vector>
+
+using namespace chunkmem;
+
+TEST_CASE("device_margin keeps the laws of a profiled placement", "[placement]")
+{
+  conformance::profiled_placement_laws<placement::device_margin>();
+  conformance::profiled_placement_laws(placement::device_margin{.share = 1.0});
+}
+
+TEST_CASE("device_margin gives the first states what the tide and all other chunks leave", "[placement]")
+{
+  const std::vector<bytes> states{300_B, 300_B, 100_B, 300_B};
+  std::vector<tier> homes(4);
+  const auto on_device = [&](std::uint64_t device, std::uint64_t tide, bool measured, double share) {
+    placement::device_margin{.share = share}.assign({bytes{device}, 1'000_B, bytes{tide}, measured, states}, homes);
+    std::size_t first = 0;
+    while (first < 4 && homes[first] == tier::device) ++first;
+    for (std::size_t at = first; at < 4; ++at) REQUIRE(homes[at] == tier::host);  // never one after one that had no room
+    return first;
+  };
+  CHECK(on_device(2'000, 400, true, 1.0) == 2);
+  CHECK(on_device(1'999, 400, true, 1.0) == 1);
+  CHECK(on_device(2'100, 400, true, 1.0) == 3);
+  CHECK(on_device(2'100, 401, true, 1.0) == 2);
+  CHECK(on_device(2'100, 400, true, 0.5) == 1);
+  CHECK(on_device(9'000, 400, true, 1.0) == 4);
+  CHECK(on_device(1'400, 400, true, 1.0) == 0);
+  CHECK(on_device(500, 400, true, 1.0) == 0);
+  CHECK(on_device(9'000, 0, false, 1.0) == 0);  // nothing was measured yet
+}
