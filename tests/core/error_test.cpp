@@ -50,6 +50,7 @@ TEST_CASE("each error is its one standard exception and a chunkmem error", "[cor
   is_both<std::runtime_error>(device_error{"a copy failed"}, error_code::device);
   is_both<std::runtime_error>(io_error{"a file is short"}, error_code::io);
   is_both<std::logic_error>(internal_error{"a frame was lost"}, error_code::internal);
+  is_both<std::runtime_error>(format_error{"line 3 of a profile"}, error_code::format);
   is_both<std::overflow_error>(size_overflow{"sum of bytes", 1, 2}, error_code::size_overflow);
   is_both<std::bad_alloc>(out_of_memory{{tier::host, 1, 2, 3, 4}}, error_code::out_of_memory);
 }
@@ -63,6 +64,7 @@ TEST_CASE("each error has a number of its own that stays", "[core]")
   CHECK(static_cast<int>(error_code::device) == 5);
   CHECK(static_cast<int>(error_code::io) == 6);
   CHECK(static_cast<int>(error_code::internal) == 7);
+  CHECK(static_cast<int>(error_code::format) == 8);
 }
 
 TEST_CASE("out_of_memory carries its numbers and says what to change", "[core]")

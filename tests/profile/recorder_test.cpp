@@ -318,3 +318,20 @@ TEST_CASE("what is stopped is neither followed nor logged, and its record stays"
   it.log.stop();  // outside of iterations there is nothing to stop
   CHECK_FALSE(it.log.is_inside());
 }
+
+TEST_CASE("a record from elsewhere is followed from the first iteration on, and can be one of many", "[profile]")
+{
+  support::dice dice{11};
+  const walk steps = random_walk(dice, 12);
+  walker it;
+  CHECK(it.log.find("train") == nullptr);
+  it.log.adopt("train", recorded(steps), it.chunk_of_slot, 3);
+  REQUIRE(it.log.find("train") != nullptr);
+  CHECK(it.run("eval", {{1, entry_kind::read}}) == iteration_outcome::recorded);
+  CHECK(it.run("train", steps) == iteration_outcome::repeated);
+  CHECK(it.run("eval", {{1, entry_kind::read}}) == iteration_outcome::repeated);
+  CHECK(it.run("train", random_walk(dice, 12)) == iteration_outcome::changed);
+  CHECK_THROWS_AS(it.log.adopt("train", recorded(steps), it.chunk_of_slot, 3), usage_error);
+  it.begin("train");
+  CHECK_THROWS_AS(it.log.adopt("third", recorded(steps), it.chunk_of_slot, 3), usage_error);
+}

@@ -19,6 +19,7 @@ enum class error_code : std::uint16_t {
   device = 5,
   io = 6,
   internal = 7,
+  format = 8,
 };
 
 /// What every exception of this library also is.
@@ -97,6 +98,12 @@ class device_error : public detail::typed_error<std::runtime_error, error_code::
 
 /// A file could not be read or written.
 class io_error : public detail::typed_error<std::runtime_error, error_code::io> {
+ public:
+  using typed_error::typed_error;
+};
+
+/// A text or file does not have the form that it should have; nothing of it was used.
+class format_error : public detail::typed_error<std::runtime_error, error_code::format> {
  public:
   using typed_error::typed_error;
 };

@@ -4,6 +4,7 @@
 #include <chunkmem/manager/copy_engine.hpp>
 #include <chunkmem/manager/gradient_places.hpp>
 #include <chunkmem/manager/manager_options.hpp>
+#include <chunkmem/manager/record_check.hpp>
 #include <chunkmem/manager/registry.hpp>
 #include <chunkmem/manager/rehearsal_log.hpp>
 #include <chunkmem/manager/report.hpp>
@@ -12,6 +13,7 @@
 #include <chunkmem/tensor/state_machine.hpp>
 
 #include <algorithm>
+#include <string_view>
 #include <vector>
 
 namespace chunkmem::inline v0 {
@@ -44,6 +46,14 @@ class engine_core {
   [[nodiscard]] const rehearsal_log<Rules>& rehearsing() const noexcept { return rehearsal_; }
   [[nodiscard]] gradient_places& places() noexcept { return places_; }
   [[nodiscard]] const gradient_places& places() const noexcept { return places_; }
+  [[nodiscard]] const access_record* record_of(std::string_view name) const noexcept { return recorder_.find(name); }
+  /// Iterations of this name follow a record from elsewhere. @pre sealed @throws config_error, usage_error with nothing changed
+  void use_record(std::string_view name, const access_record& record)
+  {
+    expect_record_fits(record, registry_);
+    recorder_.adopt(name, record, registry_.chunk_of_slot(), static_cast<std::uint32_t>(registry_.frames_of_chunk().size()));
+    places_.learn(record, registry_);
+  }
   [[nodiscard]] std::uint64_t size_of_slot(std::uint32_t at) const noexcept { return registry_.slots()[at].size; }
   using rules_type = Rules;
   static constexpr bool host_addressable = Backend::host_addressable;

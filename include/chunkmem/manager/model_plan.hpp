@@ -128,6 +128,16 @@ class model_plan {
     if (homes_.assign(device_capacity())) run_without_bytes(step);
     return need;
   }
+  /// Iterations of this name follow a profile that another run of this model made, from the first one on.
+  /// @throws config_error   the profile is not of this model; usage_error   they were recorded already, or one is running
+  void use_profile(const access_record& record, std::string_view name = "train")
+  {
+    ready();
+    expects(!rehearsing(), "a profile was given to a manager in a rehearsal");
+    engine_.use_record(name, record);
+    homes_.measured(most_leased(record, tier::device));
+    homes_.assign(device_capacity());
+  }
   /// Inside `rehearse`: pins have no bytes.
   [[nodiscard]] bool rehearsing() const noexcept { return engine_.rehearsing().is_running(); }
 

@@ -2,6 +2,7 @@
 
 #include <chunkmem/manager/registry.hpp>
 #include <chunkmem/manager/report.hpp>
+#include <chunkmem/profile/access_record.hpp>
 #include <chunkmem/tensor/list_spec.hpp>
 #include <chunkmem/tensor/tensor.hpp>
 #include <chunkmem/tensor/tensor_rules.hpp>
@@ -24,6 +25,8 @@ class model_view : public Keeper {
   [[nodiscard]] chunkmem::report report() const { return engine_.snapshot(); }
   /// The last iteration was not the one recorded under its name.
   [[nodiscard]] bool drifted() const noexcept { return engine_.last_changed(); }
+  /// What the iterations of this name do, or null before one was recorded. Good until the next iteration of this name ends.
+  [[nodiscard]] const access_record* profile(std::string_view name = "train") const noexcept { return engine_.record_of(name); }
   [[nodiscard]] list_id list(std::string_view name) const { return engine_.tensors().list(name); }
   [[nodiscard]] const auto& placement() const noexcept { return homes_.policy(); }
   /// Where the states of a parameter live, and with that where the calling thread updates it.

@@ -45,6 +45,26 @@ class recorder {
 
   /// Which of the names the current or last iteration has, counted from 0. @pre one has begun
   [[nodiscard]] std::size_t index() const noexcept { return index_; }
+  /// The record of a name, or null where none was made yet.
+  [[nodiscard]] const access_record* find(std::string_view name) const noexcept
+  {
+    for (const auto& known : records_)
+      if (known->name == name && known->recorded) return &known->done;
+    return nullptr;
+  }
+  /// A record from elsewhere is that of `name`, whose next iteration follows it. Guarantee: strong.
+  /// @throws usage_error   there is one already, or an iteration is running
+  void adopt(std::string_view name, access_record record, std::span<const std::uint32_t> chunk_of_slot, std::uint32_t chunks)
+  {
+    expects(!is_inside(), "a profile was given to a manager in the middle of an iteration");
+    expects(find(name) == nullptr, "a profile was given for iterations that have been recorded already");
+    record.finish(chunk_of_slot, chunks);
+    named& target = find_or_add(name);
+    target.done = std::move(record);
+    target.recorded = true;
+    stale_ = true;
+  }
+
   /// Slots lie in other chunks now: links every record again. O(all entries). @pre not inside
   void relink(std::span<const std::uint32_t> chunk_of_slot, std::uint32_t chunks)
   {
