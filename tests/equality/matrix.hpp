@@ -60,6 +60,7 @@ template <class Manager, class Backend, class Options, class... Policies>
 struct manner {
   bool launched = false;   ///< kernels on compute and on an adopted agent, else by the caller
   bool evaluates = true;
+  bool rehearses = false;  ///< so that a placement knows the tide before the first step
 };
 
 /// One run of the trainer. Checks bits, capacity and faults. @return   what moved in the steady steps
@@ -74,6 +75,7 @@ traffic run_and_compare(const Options& options, const manner& how, Policies... p
   {
     Manager manager{memory, {.chunk_bytes = frame}, policies...};
     toy::toy_trainer<Manager, Backend> trainer{manager, memory, workers};
+    if (how.rehearses) trainer.rehearse();
     trainer.initialise();
     for (std::uint32_t now = 0; now < steps; ++now) {
       if (now == settled) early = traffic::of(manager.report());

@@ -66,7 +66,7 @@ void run_at_every_size(Options options, bool launched)
   for (const size capacity : {size::smallest, size::half_more, size::unlimited}) {
     INFO("size " << static_cast<int>(capacity));
     options.device_capacity = device_for(capacity, need);
-    run_and_compare<manager, Backend>(options, {launched});
+    run_and_compare<manager, Backend>(options, {.launched = launched, .rehearses = (cm::profiled_placement<Policies> || ...)});
   }
 }
 
