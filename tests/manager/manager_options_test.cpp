@@ -1,12 +1,125 @@
 #include <chunkmem/manager/manager_options.hpp>
 
+#include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/backend/simulated.hpp>
+#include <chunkmem/chunk/best_fit_layout.hpp>
+#include <chunkmem/chunk/size_class_layout.hpp>
+#include <chunkmem/manager/manager.hpp>
 #include <support/catch.hpp>
+#include <support/own_policies.hpp>
+#include <support/toy_trainer.hpp>
 
+#include <cstdint>
+
+namespace cm = chunkmem;
 using namespace chunkmem;
+
+namespace {
+
+using memory = cm::backend::simulated;
+
+/// Eight tensors, two in a chunk, used in another order than they are declared in, on a device of one chunk.
+template <class Manager>
+std::uint64_t loads_of_a_walk(const manager_options& options)
+{
+  memory mem{{.device_capacity = 1_KiB, .host_capacity = 1_MiB}};
+  Manager m{mem, options};
+  const auto weights = m.template add_stacked<float>(8, {128}, role::parameter);
+  const auto walk = [&] {
+    const auto scope = m.iteration();
+    for (const std::uint32_t at : {0U, 4U, 1U, 5U, 2U, 6U, 3U, 7U}) (void)m.acquire(weights.slice(at), access::read);
+  };
+  m.rehearse(walk);
+  for (std::uint32_t at = 0; at < 8; ++at) (void)m.acquire(weights.slice(at), access::write);
+  for (int step = 0; step < 3; ++step) walk();
+  const std::uint64_t before = m.report().loads;
+  walk();
+  return m.report().loads - before;
+}
+
+/// What is left of training after three steps, with these options.
+template <class... Policies>
+support::toy::outcome train(const manager_options& options, cm::bytes& chunk)
+{
+  using manager = cm::manager<cm::backend::host_arena, Policies...>;
+  cm::backend::host_arena mem{{.device_capacity = 160_KiB, .host_capacity = 1_MiB}};
+  manager m{mem, options};
+  support::toy::toy_trainer<manager, cm::backend::host_arena> trainer{m, mem};
+  const memory_requirement need = trainer.rehearse();
+  chunk = need.chunk_bytes;
+  return trainer.train(3);
+}
+
+}  // namespace
 
 TEST_CASE("a chunk is four MiB unless the options say otherwise", "[manager]")
 {
   CHECK(manager_options{}.chunk_bytes == 4_MiB);
   CHECK(manager_options{.chunk_bytes = 256_B}.chunk_bytes == bytes{256});
   CHECK(manager_options{}.chunk_bytes.count() % tensor_alignment.count() == 0);
+}
+
+TEST_CASE("tensors in the order of first use come with fewer loads where they were declared in another order", "[manager]")
+{
+  using manager = cm::manager<memory>;
+  CHECK(loads_of_a_walk<manager>({.chunk_bytes = 1_KiB}) == 8);
+  CHECK(loads_of_a_walk<manager>({.chunk_bytes = 1_KiB, .order = tensor_order::first_use}) == 4);
+}
+
+TEST_CASE("the order of first use is refused where nothing tells it, and settled by the first rehearsal", "[manager]")
+{
+  memory mem{{.device_capacity = 4_KiB, .host_capacity = 1_MiB}};
+  cm::manager<memory> m{mem, {.chunk_bytes = 1_KiB, .order = tensor_order::first_use}};
+  const auto weights = m.add_stacked<float>(4, {128}, role::parameter);
+  CHECK_THROWS_AS(m.acquire(weights.slice(0), access::write), config_error);
+  CHECK_THROWS_AS(m.rehearse([&] {
+    (void)m.acquire(weights.slice(0), access::read);
+    throw 1;
+  }),
+                  int);
+  CHECK_THROWS_AS(m.acquire(weights.slice(0), access::write), config_error);
+  const auto step = [&] {
+    const auto scope = m.iteration();
+    for (const std::uint32_t at : {3U, 1U, 2U, 0U}) (void)m.acquire(weights.slice(at), access::read_write);
+  };
+  const memory_requirement first = m.rehearse(step);
+  CHECK(m.rehearse(step).smallest_device == first.smallest_device);
+  for (std::uint32_t at = 0; at < 4; ++at) (void)m.acquire(weights.slice(at), access::write);
+  step();
+  CHECK(m.rehearse(step).smallest_device == first.smallest_device);
+  CHECK(m.report().divergences == 0);
+}
+
+TEST_CASE("the order and the size of chunks change no bit", "[manager]")
+{
+  cm::bytes chunk;
+  const support::toy::outcome expected = train<>({.chunk_bytes = 4_KiB}, chunk);
+  const auto equal = [&](const support::toy::outcome& other) { return expected.difference(other) == ""; };
+  CHECK(equal(train<>({.chunk_bytes = 4_KiB, .order = tensor_order::first_use}, chunk)));
+  CHECK(equal(train<>({.chunk_bytes = least_waste_chunks}, chunk)));
+  CHECK(equal(train<best_fit_layout>({.chunk_bytes = least_waste_chunks}, chunk)));
+  CHECK(equal(train<size_class_layout>({.chunk_bytes = least_waste_chunks, .order = tensor_order::first_use}, chunk)));
+  CHECK(chunk <= 10_KiB);  // a sixteenth of the device
+}
+
+TEST_CASE("a searched size of chunks wastes little of a model of layers", "[manager]")
+{
+  memory mem{{.device_capacity = 64_MiB, .host_capacity = 1_GiB}};
+  cm::manager<memory, size_class_layout> m{mem, {.chunk_bytes = least_waste_chunks}};
+  for (int layer = 0; layer < 6; ++layer) {
+    for (const std::uint64_t width : {768U, 256U, 1024U, 1024U}) m.add<float>({256, width}, role::parameter);
+    for (int tiny = 0; tiny < 4; ++tiny) m.add<float>({256}, role::parameter);
+  }
+  const memory_requirement need = m.seal();
+  const double payload = static_cast<double>((need.by_role[role::parameter] + need.by_role[role::gradient]).count());
+  CHECK(need.chunk_bytes.count() % tensor_alignment.count() == 0);
+  CHECK(static_cast<double>(need.chunks.count()) <= payload * 1.001);
+}
+
+TEST_CASE("a layout that cannot be searched says so", "[manager]")
+{
+  memory mem{{.device_capacity = 64_MiB, .host_capacity = 1_GiB}};
+  cm::manager<memory, support::one_each_layout> m{mem, {.chunk_bytes = least_waste_chunks}};
+  m.add<float>({256}, role::parameter);
+  CHECK_THROWS_AS(m.seal(), config_error);
 }

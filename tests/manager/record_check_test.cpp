@@ -22,7 +22,7 @@ registry three_buffers()
 {
   registry tensors;
   for (int at = 0; at < 3; ++at) tensors.add({100}, dtype::float32, role::buffer, group_id{0});
-  tensors.seal<append_layout>(1_KiB);
+  tensors.seal(append_layout{}, 1_KiB);
   return tensors;
 }
 

@@ -20,6 +20,7 @@ template <class Core, class Visits>
 [[nodiscard]] memory_requirement requirement_of(const Core& core, Visits visits)
 {
   memory_requirement need;
+  need.chunk_bytes = core.options().chunk_bytes;
   for (std::size_t part = 0; part < role_count; ++part)
     need.by_role.values[part] = core.tensors().bytes_of(static_cast<role>(part));
   const auto& slots = core.tensors().slots();

@@ -38,6 +38,8 @@ class engine_core {
   [[nodiscard]] registry& tensors() noexcept { return registry_; }
   [[nodiscard]] const registry& tensors() const noexcept { return registry_; }
   [[nodiscard]] const manager_options& options() const noexcept { return options_; }
+  /// @pre nothing is placed yet
+  void set_chunk_bytes(bytes size) noexcept { options_.chunk_bytes = size; }
   [[nodiscard]] Backend& backend() const noexcept { return *backend_; }
   /// @throws device_error   the first error that the device did not recover from
   void expect_alive() const { health_.expect_alive(); }

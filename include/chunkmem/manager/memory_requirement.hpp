@@ -18,6 +18,7 @@ struct memory_requirement {
   };
 
   per_role by_role;
+  bytes chunk_bytes;      ///< of one frame, as given or as searched
   bytes chunks;           ///< all chunks, whole frames: what they take when all are in one tier
   bytes largest_leases;   ///< the most that was leased at once on the device; from a rehearsal
   bytes everything;       ///< `chunks` and `largest_leases`, in whole frames: all at once in one tier

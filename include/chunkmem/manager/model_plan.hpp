@@ -4,10 +4,10 @@
 #include <chunkmem/manager/capacity_check.hpp>
 #include <chunkmem/manager/engine.hpp>
 #include <chunkmem/manager/gradient_ledger.hpp>
+#include <chunkmem/manager/model_places.hpp>
 #include <chunkmem/manager/pin.hpp>
 #include <chunkmem/manager/policy_values.hpp>
 #include <chunkmem/manager/stacked.hpp>
-#include <chunkmem/manager/state_homes.hpp>
 #include <chunkmem/tensor/gradient_policy.hpp>
 
 #include <cstddef>
@@ -43,16 +43,16 @@ class model_plan {
       : engine_{backend, options, policy_value<Eviction>(given...), policy_value<Transfer>(given...),
                 policy_value<Mover>(given...), policy_value<Sink>(given...)},
         eviction_{policy_value<Eviction>(given...)},
-        homes_{policy_value<Placement>(given...)},
+        model_places_{policy_value<Layout>(given...), policy_value<Placement>(given...)},
         gradient_{policy_value<Gradient>(given...)},
         link_{new owner_link<engine_type>{&engine_, 0}}
   {
-    static_assert((is_one_of<Given, Eviction, Placement, Gradient, Transfer, Mover, Sink> && ...),
+    static_assert((is_one_of<Given, Layout, Eviction, Placement, Gradient, Transfer, Mover, Sink> && ...),
                   "chunkmem: a policy value was given whose type this manager was not named with");
     const std::uint64_t chunk = options.chunk_bytes.count();
-    if (chunk == 0 || chunk % tensor_alignment.count() != 0) {
+    if (options.chunk_bytes != least_waste_chunks && (chunk == 0 || chunk % tensor_alignment.count() != 0)) {
       delete link_;
-      throw config_error{error_text{} << "chunkmem: chunk_bytes is " << chunk << " B (give a positive multiple of 256 B)"};
+      throw config_error{error_text{} << "chunkmem: chunk_bytes is " << chunk << " B (give a positive multiple of 256 B, or least_waste_chunks)"};
     }
   }
   model_plan(const model_plan&) = delete;
@@ -97,13 +97,12 @@ class model_plan {
 
   /// Ends the declarations and places everything; nothing is allocated yet. Done by the first access where it is not
   /// called.
-  /// @throws config_error   the device is smaller than the largest tensor, no gradient could ever lie in place, or the placement
-  ///                        cannot place this model
+  /// @throws config_error   the device is smaller than the largest tensor, no gradient could ever lie in place, the placement
+  ///                        cannot place this model, or the layout cannot be searched for the size of chunks
   memory_requirement seal()
   {
     if (gradient_.takes_slot()) prepare_for_gradients_in_place();
-    engine_.tensors().template seal<Layout>(engine_.options().chunk_bytes);
-    if (!homes_.is_ready()) homes_.reset(engine_.tensors(), engine_.options().chunk_bytes, device_capacity());
+    model_places_.seal(engine_);
     const memory_requirement need = requirement();
     refuse_below(engine_, tier::device, need.smallest_device, "the largest tensor of this model");
     ledger_.reset(engine_.tensors().parameters());
@@ -120,12 +119,12 @@ class model_plan {
   {
     seal();
     run_without_bytes(step);
-    homes_.measured(most_leased(engine_.rehearsing().record(), tier::device));
+    model_places_.homes().measured(most_leased(engine_.rehearsing().record(), tier::device));
     memory_requirement need = requirement();
     measure_need<Eviction, Transfer, core_type>(engine_, eviction_, need, [&](bytes device) { return settle(device, step); });
     refuse_below(engine_, tier::device, need.smallest_device, "this step");
     refuse_below(engine_, tier::host, need.smallest_host, "this step");
-    if (homes_.assign(device_capacity())) run_without_bytes(step);
+    if (model_places_.assign_homes(engine_)) run_without_bytes(step);
     return need;
   }
   /// Iterations of this name follow a profile that another run of this model made, from the first one on.
@@ -135,8 +134,8 @@ class model_plan {
     ready();
     expects(!rehearsing(), "a profile was given to a manager in a rehearsal");
     engine_.use_record(name, record);
-    homes_.measured(most_leased(record, tier::device));
-    homes_.assign(device_capacity());
+    model_places_.homes().measured(most_leased(record, tier::device));
+    model_places_.assign_homes(engine_);
   }
   /// Inside `rehearse`: pins have no bytes.
   [[nodiscard]] bool rehearsing() const noexcept { return engine_.rehearsing().is_running(); }
@@ -160,6 +159,12 @@ class model_plan {
     expects(who != agent::to_device && who != agent::to_host, "the agents of the manager's own copies: use compute, or adopt() one");
   }
   void ready()
+  {
+    if (wants_order() && !rehearsing())
+      throw config_error{"chunkmem: tensor_order::first_use needs to know the order: call rehearse before the first access"};
+    prepare();
+  }
+  void prepare()
   {
     engine_.expect_alive();
     if (!engine_.tensors().is_sealed()) seal();
@@ -192,7 +197,7 @@ class model_plan {
   bool settle(bytes device, Step& step)
   {
     try {
-      if (homes_.assign(device)) run_without_bytes(step);
+      if (model_places_.homes().assign(device)) run_without_bytes(step);
     } catch (const config_error&) {
       return false;
     }
@@ -202,7 +207,7 @@ class model_plan {
   void run_without_bytes(Step& step)
   {
     expects(!engine_.is_inside() && !rehearsing(), "a rehearsal inside an iteration or another rehearsal");
-    ready();
+    prepare();
     auto& log = engine_.rehearsing();
     ledger_.begin_rehearsal();
     try {
@@ -211,25 +216,26 @@ class model_plan {
     } catch (...) {
       if (log.is_running()) log.end();
       ledger_.end_rehearsal();
+      if (wants_order()) ready_owner_ = no_owner;
       throw;
     }
     log.end();
     ledger_.end_rehearsal();
+    if (wants_order()) model_places_.order_by_first_use(engine_, log.record());
     engine_.places().learn(log.record(), engine_.tensors());
     engine_.settle_gradients();
     log.record().finish(engine_.tensors().chunk_of_slot(), static_cast<std::uint32_t>(engine_.tensors().frames_of_chunk().size()));
   }
 
-  [[nodiscard]] bytes device_capacity() const { return engine_.capacities()[tier::device]; }
-
+  [[nodiscard]] bool wants_order() const noexcept { return model_places_.wants_order(engine_.options()); }
   /// Before an iteration: what was leased so far may give states other homes. @throws config_error   the placement refuses it
   void revise_homes()
   {
     if constexpr (homes_type::is_profiled) {
       const bytes seen{engine_.places_now().space(tier::device).most_leased()};
-      if (engine_.snapshot().iterations == 0 || (homes_.is_measured() && seen <= homes_.tide())) return;
-      homes_.measured(seen);
-      homes_.assign(device_capacity());
+      if (engine_.snapshot().iterations == 0 || (model_places_.homes().is_measured() && seen <= model_places_.homes().tide())) return;
+      model_places_.homes().measured(seen);
+      model_places_.assign_homes(engine_);
     }
   }
 
@@ -238,7 +244,7 @@ class model_plan {
     const registry& tensors = engine_.tensors();
     return requirement_of<core_type>(engine_, [&](std::uint32_t slot) {
       if (!tensors.is_state(slot)) return true;
-      return homes_.home_of(slot % tensors.parameters()) == tier::device;
+      return model_places_.homes().home_of(slot % tensors.parameters()) == tier::device;
     });
   }
 
@@ -258,12 +264,13 @@ class model_plan {
 
   engine_type engine_;
   Eviction eviction_;  // for rehearsals
-  homes_type homes_;
+  model_places<Layout, Placement> model_places_;
   Gradient gradient_;
   gradient_ledger ledger_;
   std::vector<named_state> states_;
   owner_link<engine_type>* link_;
-  std::uint32_t ready_owner_ = 2;  // owner() once sealed; before that a number that no handle has
+  static constexpr std::uint32_t no_owner = 2;  // a number that no handle has
+  std::uint32_t ready_owner_ = no_owner;        // owner() once everything is placed
 };
 
 }  // namespace chunkmem::inline v0

@@ -16,7 +16,7 @@ namespace chunkmem::inline v0 {
 template <class Keeper>
 class model_view : public Keeper {
  protected:
-  using Keeper::engine_, Keeper::homes_, Keeper::ledger_, Keeper::owner, Keeper::slot_in, Keeper::slot_of, Keeper::states_;
+  using Keeper::engine_, Keeper::ledger_, Keeper::model_places_, Keeper::owner, Keeper::slot_in, Keeper::slot_of, Keeper::states_;
 
  public:
   using Keeper::Keeper, Keeper::rehearsing;
@@ -28,7 +28,7 @@ class model_view : public Keeper {
   /// What the iterations of this name do, or null before one was recorded. Good until the next iteration of this name ends.
   [[nodiscard]] const access_record* profile(std::string_view name = "train") const noexcept { return engine_.record_of(name); }
   [[nodiscard]] list_id list(std::string_view name) const { return engine_.tensors().list(name); }
-  [[nodiscard]] const auto& placement() const noexcept { return homes_.policy(); }
+  [[nodiscard]] const auto& placement() const noexcept { return model_places_.homes().policy(); }
   /// Where the states of a parameter live, and with that where the calling thread updates it.
   [[nodiscard]] at place_of_update(tensor_handle wanted) { return this->update_place(slot_of(wanted)); }
   [[nodiscard]] tensor_state state_of(tensor_handle wanted) { return engine_.tensors().slots()[slot_of(wanted)].state; }

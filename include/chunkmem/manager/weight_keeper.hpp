@@ -23,14 +23,14 @@ class weight_keeper : public Plan {
   using engine_type = typename Plan::engine_type;
 
  protected:
-  using Plan::engine_, Plan::gradient_, Plan::homes_, Plan::ledger_, Plan::link_;
+  using Plan::engine_, Plan::gradient_, Plan::ledger_, Plan::link_, Plan::model_places_;
   template <element Element>
   using held_by = pin<Element, engine_type>;
 
   /// Where the calling thread updates a parameter: where the optimizer's states live, if it can read there.
   [[nodiscard]] at update_place(std::uint32_t value_slot) const noexcept
   {
-    return engine_type::host_addressable && homes_.home_of(value_slot) == tier::device ? at::device : at::host;
+    return engine_type::host_addressable && model_places_.homes().home_of(value_slot) == tier::device ? at::device : at::host;
   }
 
   /// Before an iteration: weights that were written since have their masters again. O(parameters) where one was written.
