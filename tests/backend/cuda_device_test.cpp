@@ -68,6 +68,29 @@ TEST_CASE("without a capacity the device has what is free, less the headroom", "
   under_test::check_clean(gpu);
 }
 
+TEST_CASE("what others hold of a device is what is in use there and not ours", "[backend]")
+{
+  const fake_cuda gpu{fake_cuda_options{.device_memory = 10'000}};
+  {
+    cuda mem{{.device_capacity = bytes{4'096}, .host_capacity = bytes{256}}, gpu};
+    CHECK(mem.other_bytes() == bytes{});
+    std::byte* const ours = mem.allocate(tier::device, bytes{2'048});
+    CHECK(mem.other_bytes() == bytes{});
+    {
+      cuda other{{.device_capacity = bytes{3'000}, .host_capacity = bytes{256}}, gpu};
+      std::byte* const theirs = other.allocate(tier::device, bytes{1'024});
+      CHECK(mem.other_bytes() == bytes{1'024});
+      CHECK(other.other_bytes() == bytes{2'048});
+      other.release(tier::device, theirs);
+    }
+    mem.release(tier::device, ours);
+    CHECK(mem.other_bytes() == bytes{});
+    gpu.fail_call(gpu.calls() + 1, 46);
+    CHECK_THROWS_AS(mem.other_bytes(), device_error);
+  }
+  under_test::check_clean(gpu);
+}
+
 TEST_CASE("without a GPU the error says so", "[backend]")
 {
   for (const int number : {35, 100}) {

@@ -71,3 +71,37 @@ TEST_CASE("what is not there cannot be looked at", "[manager]")
   fixture other;
   CHECK_THROWS_AS(it.m.state_of(other.first), cm::usage_error);
 }
+
+TEST_CASE("what others hold is asked for at each pass, and a rise shows as drift", "[manager]")
+{
+  fixture it;
+  cm::bytes held = 100_KiB;
+  int asked = 0;
+  auto source = [&] {
+    ++asked;
+    return held;
+  };
+  it.m.acquire(it.first, cm::access::write).release();
+  const auto step = [&] {
+    auto scope = it.m.iteration();
+    scope.pass(cm::pass::forward);
+    it.m.acquire(it.first, cm::access::read).release();
+    scope.pass(cm::pass::backward);
+  };
+  step();
+  CHECK(asked == 0);
+  CHECK(it.m.report().others_peak == 0_B);
+  it.m.watch_others(source);
+  for (int now = 0; now < 3; ++now) step();
+  CHECK(asked == 9);
+  CHECK(it.m.report().others_peak == 100_KiB);
+  CHECK(it.m.others().percentile(0.9) == 100_KiB);
+  CHECK(!it.m.drifted());
+  held = 200_KiB;
+  step();
+  CHECK(it.m.drifted());
+  CHECK(it.m.report().others_peak == 200_KiB);
+  held = 100_KiB;
+  step();
+  CHECK(!it.m.drifted());
+}

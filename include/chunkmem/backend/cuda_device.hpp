@@ -75,6 +75,19 @@ class cuda_device {
   }
 
   [[nodiscard]] bytes capacity(tier where) const noexcept { return memory_->ledger().capacity(where); }
+  /// What is in use on the device and not ours: contexts, libraries, other programs. A call of the runtime, which may wait;
+  /// while a graph is being captured, the last answer. @throws device_error
+  [[nodiscard]] bytes other_bytes()
+  {
+    if (is_capturing()) return others_;
+    const cuda_current_device<Api> current{*session_, device_};
+    std::size_t free = 0;
+    std::size_t total = 0;
+    session_->require("cudaMemGetInfo", [&](const Api& api) { return api.memory_info(free, total); });
+    const std::uint64_t used = total - free;
+    const std::uint64_t ours = memory_->ledger().live(tier::device).count();
+    return others_ = bytes{used > ours ? used - ours : 0};
+  }
 
   /// @throws usage_error     size is 0, the tier is the disk, or a graph is being captured
   /// @throws out_of_memory   past the capacity, or the system has no more; nothing was changed
@@ -250,6 +263,7 @@ class cuda_device {
   int device_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   std::uint64_t refused_releases_ = 0;
+  bytes others_;
   std::optional<cuda_memory<Api>> memory_;
   std::optional<cuda_streams<Api>> streams_;
   std::optional<cuda_work<Api>> work_;

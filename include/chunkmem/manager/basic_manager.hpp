@@ -49,6 +49,7 @@ class basic_manager
     if (real) {
       if (!engine_.is_inside()) this->revise_homes();
       if (engine_.tensors().has_masters() && !engine_.is_inside()) this->make_masters();
+      engine_.others().sample();
       engine_.begin_iteration(name);
     }
     return chunkmem::iteration<engine_type>{*link_, micro_batches, real};

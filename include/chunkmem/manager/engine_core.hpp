@@ -10,6 +10,7 @@
 #include <chunkmem/manager/report.hpp>
 #include <chunkmem/manager/residency.hpp>
 #include <chunkmem/profile/recorder.hpp>
+#include <chunkmem/profile/tide_watch.hpp>
 #include <chunkmem/tensor/state_machine.hpp>
 
 #include <algorithm>
@@ -56,6 +57,9 @@ class engine_core {
     recorder_.adopt(name, record, registry_.chunk_of_slot(), static_cast<std::uint32_t>(registry_.frames_of_chunk().size()));
     places_.learn(record, registry_);
   }
+  /// Bytes of the device that are outside of the arena.
+  [[nodiscard]] tide_watch& others() noexcept { return others_; }
+  [[nodiscard]] const tide_watch& others() const noexcept { return others_; }
   [[nodiscard]] std::uint64_t size_of_slot(std::uint32_t at) const noexcept { return registry_.slots()[at].size; }
   using rules_type = Rules;
   static constexpr bool host_addressable = Backend::host_addressable;
@@ -113,6 +117,7 @@ class engine_core {
       result.peak[where] = bytes{residency_.space(where).peak()};
     }
     copies_.describe(result);
+    result.others_peak = others_.highest();
     return result;
   }
 
@@ -161,6 +166,7 @@ class engine_core {
   copy_engine<Backend, Mover, Sink> copies_;
   recorder recorder_;
   rehearsal_log<Rules> rehearsal_;
+  tide_watch others_;
   report counts_;
 
  private:

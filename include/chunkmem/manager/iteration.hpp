@@ -33,7 +33,7 @@ class iteration {
   }
 
   /// From here on the trainer is in this pass of this micro-batch.
-  /// @throws usage_error   there is no such micro-batch, or the iteration is over
+  /// @throws usage_error   there is no such micro-batch, or the iteration is over; and what a source of watch_others throws
   void pass(chunkmem::pass during, std::uint32_t micro_batch = 0)
   {
     expects(!over_ && link_->engine != nullptr, "a pass was named after its iteration had ended");
@@ -41,6 +41,7 @@ class iteration {
     if (!real_) return;
     link_->engine->set_pass(during);
     link_->engine->set_micro_batch(static_cast<std::uint16_t>(micro_batch));
+    link_->engine->others().sample();
   }
 
   /// Ends it now. @throws std::bad_alloc   no room for a changed record: the one before it stays, if there is one
@@ -51,7 +52,9 @@ class iteration {
   {
     if (over_) return;
     over_ = true;
-    if (real_ && link_->engine != nullptr) link_->engine->end_iteration(complete);
+    if (!real_ || link_->engine == nullptr) return;
+    link_->engine->others().end_iteration();
+    link_->engine->end_iteration(complete);
   }
 
   owner_link<Engine>* link_;

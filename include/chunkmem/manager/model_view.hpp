@@ -3,6 +3,7 @@
 #include <chunkmem/manager/registry.hpp>
 #include <chunkmem/manager/report.hpp>
 #include <chunkmem/profile/access_record.hpp>
+#include <chunkmem/profile/tide_watch.hpp>
 #include <chunkmem/tensor/list_spec.hpp>
 #include <chunkmem/tensor/tensor.hpp>
 #include <chunkmem/tensor/tensor_rules.hpp>
@@ -23,8 +24,17 @@ class model_view : public Keeper {
 
   /// What was done so far. Also of a manager whose device is lost.
   [[nodiscard]] chunkmem::report report() const { return engine_.snapshot(); }
-  /// The last iteration was not the one recorded under its name.
-  [[nodiscard]] bool drifted() const noexcept { return engine_.last_changed(); }
+  /// The last iteration was not the one recorded under its name, or others held more of the device than they usually do.
+  [[nodiscard]] bool drifted() const noexcept { return engine_.last_changed() || engine_.others().has_drifted(); }
+  /// From now on `source()` says how many bytes of the device others hold, such as a framework's allocator; for one of the
+  /// backend's own, `[&] { return memory.other_bytes(); }`. It is asked at each pass and must outlive the manager.
+  template <class Source>
+  void watch_others(Source& source) noexcept
+  {
+    engine_.others().watch(source);
+  }
+  /// What it said: highest, percentiles, drift.
+  [[nodiscard]] const tide_watch& others() const noexcept { return engine_.others(); }
   /// What the iterations of this name do, or null before one was recorded. Good until the next iteration of this name ends.
   [[nodiscard]] const access_record* profile(std::string_view name = "train") const noexcept { return engine_.record_of(name); }
   [[nodiscard]] list_id list(std::string_view name) const { return engine_.tensors().list(name); }

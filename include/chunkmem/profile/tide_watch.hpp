@@ -1,0 +1,78 @@
+#pragma once
+
+#include <chunkmem/core/bytes.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace chunkmem::inline v0 {
+
+/// Watches the bytes of a device that others hold: a framework's allocator, libraries, the context.
+///
+/// Leases are known exactly and need no watching; these bytes are outside of the arena and can only be asked for. The source
+/// is asked when an iteration begins and at each pass; of each iteration the highest answer is kept. Good for choosing the
+/// capacity of the next run, and for noticing that others grow before they run out. Source: the non-model data of
+/// PatrickStar (Fang et al. 2021, arXiv 2108.05818). Cost: what the source costs; nothing where there is none. 0.5 KiB.
+class tide_watch {
+ public:
+  static constexpr std::size_t remembered = 64;  ///< iterations
+
+  /// From now on `source()` says how many bytes others hold. It must outlive this.
+  template <class Source>
+  void watch(Source& source) noexcept
+  {
+    context_ = &source;
+    ask_ = [](void* context) { return (*static_cast<Source*>(context))(); };
+  }
+  [[nodiscard]] bool is_watching() const noexcept { return ask_ != nullptr; }
+
+  /// Asks now. @throws what the source throws
+  void sample()
+  {
+    if (ask_ != nullptr) now_ = std::max(now_, ask_(context_));
+  }
+  /// What was seen since the last end counts as one iteration.
+  void end_iteration() noexcept
+  {
+    if (ask_ == nullptr) return;
+    last_ = now_;
+    highest_ = std::max(highest_, now_);
+    seen_[iterations_++ % remembered] = now_;
+    now_ = bytes{};
+  }
+
+  [[nodiscard]] std::uint64_t iterations() const noexcept { return iterations_; }
+  /// The most that an iteration has ever seen, and the most that the last one saw.
+  [[nodiscard]] bytes highest() const noexcept { return highest_; }
+  [[nodiscard]] bytes last() const noexcept { return last_; }
+
+  /// What at least this share of the last iterations stayed within: 0.5 is the median, 1 the highest of them.
+  [[nodiscard]] bytes percentile(double share) const noexcept
+  {
+    const std::size_t count = std::min<std::size_t>(iterations_, remembered);
+    if (count == 0) return bytes{};
+    std::array<bytes, remembered> sorted = seen_;
+    std::sort(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(count));
+    const auto rank = static_cast<std::size_t>(std::clamp(share, 0.0, 1.0) * static_cast<double>(count));
+    return sorted[rank == 0 ? 0 : rank - 1];
+  }
+
+  /// The last iteration saw more than the median and this share of it.
+  [[nodiscard]] bool has_drifted(double tolerance = 0.1) const noexcept
+  {
+    return static_cast<double>(last_.count()) > static_cast<double>(percentile(0.5).count()) * (1 + tolerance);
+  }
+
+ private:
+  bytes (*ask_)(void*) = nullptr;
+  void* context_ = nullptr;
+  bytes now_;
+  bytes last_;
+  bytes highest_;
+  std::uint64_t iterations_ = 0;
+  std::array<bytes, remembered> seen_{};  // a ring
+};
+
+}  // namespace chunkmem::inline v0
