@@ -1,5 +1,6 @@
 #include "run.hpp"
 
+#include <chunkmem/chunk/size_class_layout.hpp>
 #include <support/catch.hpp>
 #include <support/own_policies.hpp>
 
@@ -89,6 +90,8 @@ void train_all(const circumstances& with = {})
 TEST_CASE("16-bit training whose optimizer works on the device gives the same bits", "[precision]") { train_all<device_only>(); }
 
 TEST_CASE("16-bit training with a layout of one's own gives the same bits", "[precision]") { train_all<one_each_layout>(); }
+
+TEST_CASE("16-bit training in chunks by size classes gives the same bits", "[precision]") { train_all<cm::size_class_layout>(); }
 
 TEST_CASE("16-bit training with the least host that the rehearsal names gives the same bits", "[precision]")
 {
