@@ -1,5 +1,6 @@
 #include <chunkmem/chunk/chunk_layout.hpp>
 
+#include <chunkmem/chunk/frame_size.hpp>
 #include <conformance/chunk_layout.hpp>
 #include <support/catch.hpp>
 
@@ -12,28 +13,34 @@ class one_each {
  public:
   using policy_kind = layout_kind;
   static constexpr std::string_view name = "one_each";
-  explicit one_each(bytes frame) : frame_{frame.count()} {}
-  chunk_place place(bytes size)
+  void reset(bytes frame)
   {
-    return {next_++, 0, static_cast<std::uint32_t>((size.count() + frame_ - 1) / frame_)};
+    frame_ = frame_size{frame};
+    next_ = 0;
   }
+  chunk_place place(bytes size) { return {next_++, 0, frame_.frames_for(frame_size::padded(size))}; }
 
  private:
-  std::uint64_t frame_;
+  frame_size frame_;
   std::uint32_t next_ = 0;
 };
 static_assert(chunk_layout<one_each>);
+static_assert(!arranging_layout<one_each> && !searchable_layout<one_each>);
 
-struct without_place {
-  using policy_kind = layout_kind;
-  static constexpr std::string_view name = "without_place";
-  explicit without_place(bytes) {}
+struct without_place : one_each {
+  chunk_place place(bytes size) = delete;
+};
+struct without_reset : one_each {
+  void reset(bytes frame) = delete;
+};
+struct that_needs_settings : one_each {
+  explicit that_needs_settings(int) {}
 };
 struct of_another_kind : one_each {
   using policy_kind = eviction_kind;
-  using one_each::one_each;
 };
-static_assert(!chunk_layout<without_place> && !chunk_layout<of_another_kind>);
+static_assert(!chunk_layout<without_place> && !chunk_layout<without_reset> && !chunk_layout<that_needs_settings> &&
+              !chunk_layout<of_another_kind>);
 
 }  // namespace
 

@@ -21,7 +21,7 @@ registry three_weights()
   it.add({100}, dtype::bfloat16, role::parameter, group_id{0});
   it.add({100}, dtype::float32, role::parameter, group_id{0});
   it.add_list(master_list);
-  it.seal<append_layout>(bytes{4096});
+  it.seal(append_layout{}, bytes{4096});
   return it;
 }
 

@@ -1,11 +1,13 @@
 #include <chunkmem/manager/registry.hpp>
 
 #include <chunkmem/chunk/append_layout.hpp>
+#include <chunkmem/chunk/size_class_layout.hpp>
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>
 
 #include <map>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -75,7 +77,7 @@ TEST_CASE("random models are placed without a shared byte, each list and role in
     const bool masters = dice.below(2) == 0;
     if (masters) CHECK(it.add_list(master_list) == list_id{lists + 2});
     const std::uint64_t frame = 256 * std::uint64_t{dice.between(1, 12)};
-    it.seal<append_layout>(bytes{frame});
+    it.seal(append_layout{}, bytes{frame});
     if (const std::string wrong = mistake_in(it, frame); !wrong.empty()) FAIL("seed " << seed << ": " << wrong);
     std::set<std::uint32_t> slots;
     for (std::uint32_t id = 0; id < tensors; ++id) {
@@ -108,7 +110,7 @@ TEST_CASE("masters stand beside 16-bit parameters only", "[manager]")
   it.add_list(master_list);
   CHECK_THROWS_AS(it.add_list({"second", dtype::float32, 1, list_use::master}), usage_error);
   it.add_list({.name = "momentum"});
-  it.seal<append_layout>(bytes{1'024});
+  it.seal(append_layout{}, bytes{1'024});
   CHECK(it.masters() == list_id{2});
   CHECK(it.master_of(0) == 6);
   CHECK(it.master_of(1) == slot::nowhere);
@@ -125,7 +127,7 @@ TEST_CASE("masters stand beside 16-bit parameters only", "[manager]")
 TEST_CASE("a registry names what belongs to each slot and counts bytes by role", "[manager]")
 {
   registry it = small();
-  it.seal<append_layout>(bytes{1'024});
+  it.seal(append_layout{}, bytes{1'024});
   CHECK(it.slots().size() == 2 * 4 + 1);
   CHECK(it.list("value") == value_list);
   CHECK(it.list("adam/variance") == list_id{3});
@@ -150,7 +152,7 @@ TEST_CASE("declarations that cannot be are refused and change nothing", "[manage
   CHECK_THROWS_AS(it.add({UINT64_MAX}, dtype::float32, role::parameter, group_id{0}), size_overflow);
   for (const char* const taken : {"value", "gradient", "adam/momentum"}) CHECK_THROWS_AS(it.add_list({.name = taken}), usage_error);
   CHECK((it.tensors() == 3 && it.lists() == 4));
-  it.seal<append_layout>(bytes{1'024});
+  it.seal(append_layout{}, bytes{1'024});
   CHECK(mistake_in(it, 1'024).empty());
   CHECK_THROWS_AS(it.add({1}, dtype::float32, role::parameter, group_id{0}), usage_error);
   CHECK_THROWS_AS(it.add_list({.name = "late"}), usage_error);
@@ -160,15 +162,15 @@ TEST_CASE("declarations that cannot be are refused and change nothing", "[manage
 TEST_CASE("a seal that fails seals nothing and may be tried again", "[manager]")
 {
   registry it = small();
-  CHECK_THROWS_AS(it.seal<append_layout>(bytes{1'000}), usage_error);
+  CHECK_THROWS_AS(it.seal(append_layout{}, bytes{1'000}), usage_error);
   CHECK_FALSE(it.is_sealed());
-  it.seal<append_layout>(bytes{512});
+  it.seal(append_layout{}, bytes{512});
   CHECK(it.is_sealed());
   CHECK(mistake_in(it, 512).empty());
   registry large;
   large.add({UINT64_MAX / 2}, dtype::uint8, role::parameter, group_id{0});
   large.add_list({.name = "adam/momentum"});  // four bytes for each of them do not fit
-  CHECK_THROWS_AS(large.seal<append_layout>(bytes{512}), size_overflow);
+  CHECK_THROWS_AS(large.seal(append_layout{}, bytes{512}), size_overflow);
   CHECK_FALSE(large.is_sealed());
 }
 
@@ -176,7 +178,7 @@ TEST_CASE("lists that are exchanged exchange places and keep their names", "[man
 {
   registry it = small();
   CHECK_THROWS_AS(it.exchange(list_id{2}, list_id{3}, [](std::uint32_t, std::uint32_t) {}), usage_error);
-  it.seal<append_layout>(bytes{1'024});
+  it.seal(append_layout{}, bytes{1'024});
   const std::vector<slot> before = it.slots();
   const std::uint32_t left = it.slot_in(tensor_id{2}, list_id{2});
   const std::uint32_t right = it.slot_in(tensor_id{2}, list_id{3});
@@ -196,7 +198,7 @@ TEST_CASE("lists that are exchanged exchange places and keep their names", "[man
 TEST_CASE("an exchange that cannot be changes nothing", "[manager]")
 {
   registry it = small();
-  it.seal<append_layout>(bytes{1'024});
+  it.seal(append_layout{}, bytes{1'024});
   const auto count = [&](list_id a, list_id b) {
     int told = 0;
     CHECK_THROWS_AS(it.exchange(a, b, [&](std::uint32_t, std::uint32_t) { ++told; }), usage_error);
@@ -207,4 +209,50 @@ TEST_CASE("an exchange that cannot be changes nothing", "[manager]")
   it.slots()[it.slot_in(tensor_id{2}, list_id{3})].pins = 1;
   CHECK(count(list_id{2}, list_id{3}) == 0);
   CHECK(mistake_in(it, 1'024).empty());
+}
+
+TEST_CASE("tensors placed again by first use lie together as they are used", "[manager]")
+{
+  registry it;
+  for (int tensor = 0; tensor < 6; ++tensor) it.add({64}, dtype::float32, role::parameter, group_id{0});
+  CHECK_THROWS_AS(it.place_by_use(std::vector<std::uint32_t>(12), append_layout{}, bytes{512}), usage_error);
+  it.add({64}, dtype::float32, role::buffer, group_id{0});
+  it.seal(append_layout{}, bytes{512});
+  const std::vector<slot> declared = it.slots();
+  it.slots()[4].state = tensor_state::hold;
+  //                               values: used 4, 1, 3, then 0 = 5 never; the gradients as declared
+  std::vector<std::uint32_t> first_use{UINT32_MAX, 2, 9, 7, 1, UINT32_MAX, 3, 3, 3, 3, 3, 3, 0};
+  it.place_by_use(first_use, append_layout{}, bytes{512});
+  CHECK(mistake_in(it, 512).empty());
+  const std::vector<std::uint32_t> chunks{2, 0, 1, 1, 0, 2};
+  for (std::uint32_t at = 0; at < 6; ++at) CHECK(it.slots()[at].chunk == chunks[at]);
+  CHECK((it.slots()[4].offset == 0 && it.slots()[0].offset == 0 && it.slots()[5].offset == 256));
+  CHECK(it.slots()[4].state == tensor_state::hold);
+  for (std::uint32_t at = 6; at < 13; ++at) CHECK((it.slots()[at].chunk == declared[at].chunk && it.slots()[at].offset == declared[at].offset));
+}
+
+TEST_CASE("placing again that cannot be changes nothing", "[manager]")
+{
+  registry it = small();
+  it.seal(append_layout{}, bytes{1'024});
+  const auto places = [&] {
+    std::vector<std::pair<std::uint32_t, std::uint64_t>> all;
+    for (const slot& each : it.slots()) all.emplace_back(each.chunk, each.offset);
+    return all;
+  };
+  const auto before = places();
+  std::vector<std::uint32_t> first_use(it.slots().size(), 0);
+  CHECK_THROWS_AS(it.place_by_use(std::span{first_use}.first(3), append_layout{}, bytes{1'024}), usage_error);
+  CHECK_THROWS_AS(it.place_by_use(first_use, append_layout{}, bytes{1'000}), usage_error);
+  it.slots()[0].pins = 1;
+  CHECK_THROWS_AS(it.place_by_use(first_use, append_layout{}, bytes{1'024}), usage_error);
+  CHECK(places() == before);
+  CHECK(mistake_in(it, 1'024).empty());
+}
+
+TEST_CASE("a registry takes layouts that arrange, by value", "[manager]")
+{
+  registry it = small();
+  it.seal(size_class_layout{}, bytes{256});
+  CHECK(mistake_in(it, 256).empty());
 }

@@ -18,7 +18,7 @@ struct set_up {
     tensors.add({4}, dtype::float32, role::parameter, group_id{0});
     tensors.add({4}, dtype::float32, role::parameter, group_id{0});
     tensors.add_list({.name = "sgd/momentum"});
-    tensors.seal<append_layout>(bytes{1'024});
+    tensors.seal(append_layout{}, bytes{1'024});
   }
   void use(std::uint32_t slot, entry_kind kind) { log.release(slot, log.acquire(slot, kind), log.serial()); }
   std::vector<entry_kind> kinds()

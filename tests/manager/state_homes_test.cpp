@@ -27,7 +27,7 @@ registry four_parameters()
   tensors.add({256}, dtype::float32, role::buffer, group_id{0});
   tensors.add_list({"momentum", dtype::float32, 1});
   tensors.add_list({"variance", dtype::float32, 1});
-  tensors.seal<append_layout>(frame);
+  tensors.seal(append_layout{}, frame);
   return tensors;
 }
 // What works on the device: four values, four gradients, a buffer.

@@ -161,7 +161,8 @@ class world {
   template <class Sizes>
   void place(std::size_t first, const Sizes& sizes, std::uint32_t begin, std::uint32_t stride)
   {
-    cm::append_layout layout{frame};
+    cm::append_layout layout;
+    layout.reset(frame);
     const auto base = static_cast<std::uint32_t>(chunks_.size());
     for (std::uint32_t at = begin; at < others; at += stride) {
       const cm::chunk_place where = layout.place(cm::bytes{std::uint64_t{sizes[at]} * 4});

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chunkmem/chunk/chunk_layout.hpp>
+#include <chunkmem/chunk/frame_size.hpp>
 #include <chunkmem/placement/placement_policy.hpp>
 
 #include <cstdint>
@@ -31,15 +32,18 @@ class one_each_layout {
  public:
   using policy_kind = chunkmem::layout_kind;
   static constexpr std::string_view name = "one_each_layout";
-  explicit one_each_layout(chunkmem::bytes frame_size) : frame_{frame_size.count()} {}
+  void reset(chunkmem::bytes frame)
+  {
+    frame_ = chunkmem::frame_size{frame};
+    next_ = 0;
+  }
   chunkmem::chunk_place place(chunkmem::bytes size)
   {
-    const std::uint64_t frames = (chunkmem::align_up(size, chunkmem::tensor_alignment).count() - 1) / frame_ + 1;
-    return {next_++, 0, static_cast<std::uint32_t>(frames)};
+    return {next_++, 0, frame_.frames_for(chunkmem::frame_size::padded(size))};
   }
 
  private:
-  std::uint64_t frame_;
+  chunkmem::frame_size frame_;
   std::uint32_t next_ = 0;
 };
 

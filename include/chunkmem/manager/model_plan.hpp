@@ -45,9 +45,10 @@ class model_plan {
         eviction_{policy_value<Eviction>(given...)},
         homes_{policy_value<Placement>(given...)},
         gradient_{policy_value<Gradient>(given...)},
+        layout_{policy_value<Layout>(given...)},
         link_{new owner_link<engine_type>{&engine_, 0}}
   {
-    static_assert((is_one_of<Given, Eviction, Placement, Gradient, Transfer, Mover, Sink> && ...),
+    static_assert((is_one_of<Given, Layout, Eviction, Placement, Gradient, Transfer, Mover, Sink> && ...),
                   "chunkmem: a policy value was given whose type this manager was not named with");
     const std::uint64_t chunk = options.chunk_bytes.count();
     if (chunk == 0 || chunk % tensor_alignment.count() != 0) {
@@ -102,7 +103,7 @@ class model_plan {
   memory_requirement seal()
   {
     if (gradient_.takes_slot()) prepare_for_gradients_in_place();
-    engine_.tensors().template seal<Layout>(engine_.options().chunk_bytes);
+    engine_.tensors().seal(layout_, engine_.options().chunk_bytes);
     if (!homes_.is_ready()) homes_.reset(engine_.tensors(), engine_.options().chunk_bytes, device_capacity());
     const memory_requirement need = requirement();
     refuse_below(engine_, tier::device, need.smallest_device, "the largest tensor of this model");
@@ -250,6 +251,7 @@ class model_plan {
   Eviction eviction_;  // for rehearsals
   homes_type homes_;
   Gradient gradient_;
+  Layout layout_;
   gradient_ledger ledger_;
   std::vector<named_state> states_;
   owner_link<engine_type>* link_;

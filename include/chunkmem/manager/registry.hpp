@@ -1,13 +1,12 @@
 #pragma once
 
-#include <chunkmem/chunk/chunk_layout.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/core/ids.hpp>
+#include <chunkmem/manager/slot_table.hpp>
 #include <chunkmem/tensor/list_spec.hpp>
 #include <chunkmem/tensor/role.hpp>
 #include <chunkmem/tensor/shape.hpp>
-#include <chunkmem/tensor/tensor_rules.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -22,20 +21,6 @@ namespace chunkmem::inline v0 {
 
 inline constexpr list_id value_list{0};
 inline constexpr list_id gradient_list{1};
-
-/// One tensor in one list: where its bytes are and what may happen to them. 32 bytes.
-struct slot {
-  static constexpr std::uint32_t nowhere = UINT32_MAX;
-  std::uint32_t chunk = nowhere;           ///< nowhere: the tensor is not in this list
-  std::uint32_t next_moment = UINT32_MAX;  ///< of its next entry in the record being followed
-  std::uint64_t offset = 0;                ///< in its chunk [bytes]
-  std::uint64_t size = 0;                  ///< [bytes]
-  std::uint32_t pins = 0;
-  tensor_state state = tensor_state::free;
-  bool starts_at_zero = false;             ///< its first use finds zeros: lists of optimizers
-};
-
-static_assert(sizeof(slot) == 32);
 
 /// What a tensor was declared as.
 struct tensor_info {
@@ -82,20 +67,29 @@ class registry {
     return added;
   }
 
-  /// Places everything. O(slots). @throws size_overflow, usage_error with nothing sealed
+  /// Places everything with copies of a layout, in the order of declaration. O(slots) calls of it.
+  /// @throws size_overflow, usage_error with nothing sealed; what the layout throws
   template <chunk_layout Layout>
-  void seal(bytes frame)
+  void seal(const Layout& prototype, bytes frame)
   {
     if (sealed_) return;
     build_slots();
-    frames_of_chunk_.clear();
-    used_.clear();
-    for (const role part : {role::parameter, role::frozen, role::buffer, role::activation})
-      place<Layout>(frame, value_list, part);
-    for (std::uint32_t list = 1; list < lists_.size(); ++list) place<Layout>(frame, list_id{list}, role::parameter);
-    chunk_of_slot_.resize(slots_.size());
-    std::transform(slots_.begin(), slots_.end(), chunk_of_slot_.begin(), [](const slot& it) { return it.chunk; });
+    place_in_order({}, prototype, frame);
     sealed_ = true;
+  }
+
+  /// Places everything again, in the order of first use: what is used together comes to lie together. What is never used
+  /// (UINT32_MAX) comes last; equal ones, and all others, stay in the order of declaration.
+  /// @param first_use   by slot, such as the moment of its first access
+  /// @pre nothing is allocated yet, and no slot was moved
+  /// @throws usage_error   not sealed, pinned, or not one number for each slot; what the layout throws, all as it was
+  template <chunk_layout Layout>
+  void place_by_use(std::span<const std::uint32_t> first_use, const Layout& prototype, bytes frame)
+  {
+    expects(sealed_, "tensors can be placed again only after the manager was sealed");
+    expects(first_use.size() == table_.slots.size(), "placing by use needs one number for each slot");
+    for (const slot& it : table_.slots) expects(it.pins == 0, "tensors were to be placed again while a pin holds one");
+    place_in_order(first_use, prototype, frame);
   }
 
   [[nodiscard]] bool is_sealed() const noexcept { return sealed_; }
@@ -118,7 +112,7 @@ class registry {
   {
     if (!has_masters() || !is_value_of_parameter(value_slot)) return slot::nowhere;
     const std::uint32_t at = index_of(masters_) * parameters_ + value_slot;
-    return slots_[at].chunk == slot::nowhere ? slot::nowhere : at;
+    return table_.slots[at].chunk == slot::nowhere ? slot::nowhere : at;
   }
   /// In a list of an optimizer.
   [[nodiscard]] bool is_state(std::uint32_t slot) const noexcept { return slot >= 2 * parameters_ && slot < lists() * parameters_; }
@@ -134,11 +128,11 @@ class registry {
   [[nodiscard]] std::uint32_t gradient_of(std::uint32_t value_slot) const noexcept { return parameters_ + value_slot; }
   [[nodiscard]] std::uint32_t tensors() const noexcept { return static_cast<std::uint32_t>(tensors_.size()); }
   [[nodiscard]] const tensor_info& info(tensor_id id) const noexcept { return tensors_[index_of(id)]; }
-  [[nodiscard]] std::vector<slot>& slots() noexcept { return slots_; }
-  [[nodiscard]] const std::vector<slot>& slots() const noexcept { return slots_; }
-  [[nodiscard]] std::span<const std::uint32_t> chunk_of_slot() const noexcept { return chunk_of_slot_; }
-  [[nodiscard]] std::span<const std::uint32_t> frames_of_chunk() const noexcept { return frames_of_chunk_; }
-  [[nodiscard]] std::span<const std::uint64_t> used() const noexcept { return used_; }  ///< bytes of each chunk
+  [[nodiscard]] std::vector<slot>& slots() noexcept { return table_.slots; }
+  [[nodiscard]] const std::vector<slot>& slots() const noexcept { return table_.slots; }
+  [[nodiscard]] std::span<const std::uint32_t> chunk_of_slot() const noexcept { return table_.chunk_of_slot; }
+  [[nodiscard]] std::span<const std::uint32_t> frames_of_chunk() const noexcept { return table_.frames_of_chunk; }
+  [[nodiscard]] std::span<const std::uint64_t> used() const noexcept { return table_.used; }  ///< bytes of each chunk
 
   /// The slot of a tensor in its own values. The hot path. @pre sealed
   [[nodiscard]] std::uint32_t value_slot(tensor_id id) const noexcept { return value_slots_[index_of(id)]; }
@@ -170,15 +164,15 @@ class registry {
     const std::uint32_t first = index_of(left) * parameters_;
     const std::uint32_t second = index_of(right) * parameters_;
     for (std::uint32_t at = 0; at < parameters_; ++at) {
-      expects(slots_[first + at].pins + slots_[second + at].pins == 0, "a list was to be exchanged while a pin holds it");
-      expects((slots_[first + at].chunk == slot::nowhere) == (slots_[second + at].chunk == slot::nowhere),
+      expects(table_.slots[first + at].pins + table_.slots[second + at].pins == 0, "a list was to be exchanged while a pin holds it");
+      expects((table_.slots[first + at].chunk == slot::nowhere) == (table_.slots[second + at].chunk == slot::nowhere),
               "a master list was to be exchanged with a list that has more parameters");
     }
     for (std::uint32_t at = 0; at < parameters_; ++at) {
-      std::swap(slots_[first + at].next_moment, slots_[second + at].next_moment);  // these two stay with the names
-      std::swap(slots_[first + at].starts_at_zero, slots_[second + at].starts_at_zero);
-      std::swap(slots_[first + at], slots_[second + at]);
-      std::swap(chunk_of_slot_[first + at], chunk_of_slot_[second + at]);
+      std::swap(table_.slots[first + at].next_moment, table_.slots[second + at].next_moment);  // these two stay with the names
+      std::swap(table_.slots[first + at].starts_at_zero, table_.slots[second + at].starts_at_zero);
+      std::swap(table_.slots[first + at], table_.slots[second + at]);
+      std::swap(table_.chunk_of_slot[first + at], table_.chunk_of_slot[second + at]);
       exchanged(first + at, second + at);
     }
   }
@@ -186,8 +180,8 @@ class registry {
   /// The gradient of a parameter lies there from now on. @pre it is free, without pins
   void move_gradient(std::uint32_t value_slot, std::uint32_t chunk, std::uint64_t offset) noexcept
   {
-    slot& it = slots_[gradient_of(value_slot)];
-    it.chunk = chunk_of_slot_[gradient_of(value_slot)] = chunk;
+    slot& it = table_.slots[gradient_of(value_slot)];
+    it.chunk = table_.chunk_of_slot[gradient_of(value_slot)] = chunk;
     it.offset = offset;
   }
 
@@ -235,49 +229,51 @@ class registry {
   {
     const std::size_t count = std::size_t{parameters_} * lists_.size() + others_;
     if (count >= UINT32_MAX - 1) throw size_overflow{"slots of a manager", parameters_, lists_.size()};
-    slots_.assign(count, slot{});
+    table_.slots.assign(count, slot{});
     const std::size_t others = lists_.size() * parameters_;
     value_slots_.clear();
     for (const tensor_info& it : tensors_)
       value_slots_.push_back(static_cast<std::uint32_t>(it.part == role::parameter ? it.ordinal : others + it.ordinal));
   }
 
-  /// One list of one role, in the order of declaration, into chunks of its own.
+  /// Each list of each role, into chunks of its own; what was there stays where the layout throws.
   template <class Layout>
-  void place(bytes frame, list_id list, role part)
+  void place_in_order(std::span<const std::uint32_t> first_use, const Layout& prototype, bytes frame)
   {
-    Layout layout{frame};
-    const auto base = static_cast<std::uint32_t>(frames_of_chunk_.size());
+    slot_table fresh{table_.slots, {}, {}, {}};
+    const auto place = [&](list_id list, role part) {
+      std::vector<std::uint32_t> order = size_slots(fresh.slots, list, part);
+      if (!first_use.empty())
+        std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) { return first_use[a] < first_use[b]; });
+      fresh.place(order, prototype, frame);
+    };
+    for (const role part : {role::parameter, role::frozen, role::buffer, role::activation}) place(value_list, part);
+    for (std::uint32_t list = 1; list < lists_.size(); ++list) place(list_id{list}, role::parameter);
+    fresh.finish();
+    std::swap(table_, fresh);
+  }
+
+  /// The slots of one list and role, in the order of declaration.
+  std::vector<std::uint32_t> size_slots(std::vector<slot>& slots, list_id list, role part) const
+  {
+    std::vector<std::uint32_t> order;
     for (std::uint32_t id = 0; id < tensors(); ++id) {
-      const tensor_info& it = tensors_[id];
-      if (it.part != part || !is_in(tensor_id{id}, list)) continue;
-      const bytes size = bytes{it.extents.elements()} * size_of(type_in(tensor_id{id}, list));
-      const chunk_place where = layout.place(size);
-      slot& target = slots_[list == value_list ? value_slot(tensor_id{id}) : slot_in(tensor_id{id}, list)];
-      target.chunk = base + where.chunk;
-      target.offset = where.offset;
-      target.size = size.count();
-      target.starts_at_zero = index_of(list) > 1 && list != masters_;
-      if (target.chunk >= frames_of_chunk_.size()) {
-        frames_of_chunk_.resize(target.chunk + 1, 1);
-        used_.resize(target.chunk + 1, 0);
-      }
-      frames_of_chunk_[target.chunk] = std::max(frames_of_chunk_[target.chunk], where.frames);
-      used_[target.chunk] = std::max(used_[target.chunk], where.offset + align_up(size, tensor_alignment).count());
+      if (tensors_[id].part != part || !is_in(tensor_id{id}, list)) continue;
+      order.push_back(list == value_list ? value_slot(tensor_id{id}) : slot_in(tensor_id{id}, list));
+      slots[order.back()].size = (bytes{tensors_[id].extents.elements()} * size_of(type_in(tensor_id{id}, list))).count();
+      slots[order.back()].starts_at_zero = index_of(list) > 1 && list != masters_;
     }
+    return order;
   }
 
   std::vector<tensor_info> tensors_;
   std::vector<list_info> lists_{{"value"}, {"gradient"}};
-  std::vector<slot> slots_;
+  slot_table table_;
   std::vector<std::uint32_t> value_slots_;  // by tensor: parameters list by list, then all others
   std::vector<std::uint32_t> of_parameter_;  // tensors, in the order of parameters
   std::uint32_t parameters_ = 0;
   std::uint32_t others_ = 0;
   list_id masters_ = list_id::none;
-  std::vector<std::uint32_t> chunk_of_slot_;
-  std::vector<std::uint32_t> frames_of_chunk_;
-  std::vector<std::uint64_t> used_;
   bool sealed_ = false;
 };
 

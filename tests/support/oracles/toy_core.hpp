@@ -19,7 +19,7 @@ class toy_core {
   {
     for (const std::uint32_t frames : frames_of_chunk)
       registry_.add({frames * frame_bytes}, chunkmem::dtype::uint8, chunkmem::role::buffer, chunkmem::group_id{0});
-    registry_.seal<chunkmem::append_layout>(chunkmem::bytes{frame_bytes});
+    registry_.seal(chunkmem::append_layout{}, chunkmem::bytes{frame_bytes});
   }
 
   [[nodiscard]] const chunkmem::registry& tensors() const { return registry_; }

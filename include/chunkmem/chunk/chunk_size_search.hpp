@@ -1,0 +1,155 @@
+#pragma once
+
+#include <chunkmem/chunk/chunk_layout.hpp>
+#include <chunkmem/chunk/frame_limits.hpp>
+#include <chunkmem/chunk/frame_size.hpp>
+#include <chunkmem/chunk/place_all.hpp>
+#include <chunkmem/chunk/searchable_layout.hpp>
+#include <chunkmem/core/expects.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+/// Finds the size of frames with which a layout wastes the least bytes; exact.
+///
+/// A group is one role in one list, or in several lists of equal element size. All groups have frames of one size. The
+/// search goes from one size at which a decision of the layout may change to the next, and passes over sizes that could
+/// not win even if all chunks were full: `n` frames of a larger size hold the payload only from `payload / n` on.
+/// Cost: one run of the layout for each size that is left; nothing between them.
+template <searchable_layout Layout>
+class chunk_size_search {
+ public:
+  struct result {
+    bytes frame;                    ///< 0 B: there was nothing to place
+    std::uint64_t frames = 0;       ///< of all groups and lists
+    bytes payload;                  ///< bytes of all tensors
+    std::uint64_t evaluations = 0;  ///< sizes for which tensors were placed
+
+    /// The part of the frames that no tensor fills.
+    [[nodiscard]] double waste() const
+    {
+      const double held = static_cast<double>(frame.count()) * static_cast<double>(frames);
+      return held > 0 ? (held - static_cast<double>(payload.count())) / held : 0;
+    }
+  };
+
+  explicit chunk_size_search(Layout prototype = {}) : prototype_{std::move(prototype)} {}
+
+  /// The tensors of one role, in order, as they lie in each of `lists` lists. @throws size_overflow
+  void add(std::span<const bytes> sizes, std::uint32_t lists = 1)
+  {
+    group added{{sizes.begin(), sizes.end()}, bytes{}, bytes{}, lists};
+    for (const bytes size : sizes) {
+      added.payload += size;
+      added.padded += bytes{frame_size::padded(size)};
+    }
+    payload_ += added.payload * lists;
+    places_.resize(std::max(places_.size(), sizes.size()));
+    if (!sizes.empty() && lists > 0) groups_.push_back(std::move(added));
+  }
+
+  /// The least waste within the limits, of equal ones the smaller frame; but no smaller than half of a frame that wastes
+  /// `enough` at most: large frames are cheap to move and to manage. A negative `enough` looks at all sizes.
+  /// @throws usage_error   limits that are no multiples of 256 B, or the wrong way around
+  result find(const frame_limits& limits, double enough = 0.001)
+  {
+    expects(frame_size{limits.least}.count() <= frame_size{limits.most}.count(), "the least frame is larger than the most");
+    result best{bytes{}, 0, payload_, 0};
+    std::uint64_t high = limits.most.count();
+    while (!groups_.empty()) {
+      const std::uint64_t low = std::max(frame_size::holds_from(high, 2), limits.least.count());
+      search(low, high, best);
+      if (best.waste() <= enough || low == limits.least.count()) break;
+      high = low - tensor_alignment.count();
+    }
+    return best;
+  }
+
+  /// With frames of one size. @throws usage_error   no multiple of 256 B
+  result measure(bytes frame)
+  {
+    result found{frame, 0, payload_, 1};
+    for (const group& each : groups_) found.frames += frames_of(each, frame) * each.lists;
+    return found;
+  }
+
+ private:
+  struct group {
+    std::vector<bytes> sizes;
+    bytes payload;
+    bytes padded;
+    std::uint32_t lists;
+  };
+
+  /// From `low` to `high`; takes what is less than `best`, or equal to what a larger frame gave.
+  void search(std::uint64_t low, std::uint64_t high, result& best)
+  {
+    std::uint64_t limit = best.frames == 0 ? frame_size::never : best.frame.count() * best.frames + 1;
+    for (std::uint64_t at = low; at <= high;) {
+      changes_ = frame_size::never;
+      const std::uint64_t frames = frames_below(limit, at, best.evaluations);
+      if (frames * at < limit) {
+        limit = frames * at;
+        best = {bytes{at}, frames, payload_, best.evaluations};
+      }
+      at = changes_;  // up to there nothing is better than here
+    }
+  }
+
+  /// Frames of all groups; or, as soon as they cannot be less than `limit` bytes, the number that shows it.
+  std::uint64_t frames_below(std::uint64_t limit, std::uint64_t frame, std::uint64_t& evaluations)
+  {
+    std::uint64_t frames = 0;
+    for (const group& each : groups_) frames += full_frames(each, frame) * each.lists;
+    for (const group& each : groups_) {
+      if (frames * frame >= limit) {
+        note_fewer(each, frame);
+        continue;
+      }
+      evaluations += &each == groups_.data() ? 1 : 0;
+      frames += (frames_of(each, bytes{frame}) - full_frames(each, frame)) * each.lists;
+    }
+    return frames;
+  }
+
+  /// Frames that are needed if all were full.
+  [[nodiscard]] static std::uint64_t full_frames(const group& of, std::uint64_t frame) noexcept
+  {
+    return (of.padded.count() - 1) / frame + 1;
+  }
+  void note_fewer(const group& of, std::uint64_t frame) noexcept
+  {
+    const std::uint64_t full = full_frames(of, frame);
+    if (full > 1) changes_ = std::min(changes_, frame_size::holds_from(of.padded.count(), full - 1));
+  }
+
+  std::uint64_t frames_of(const group& each, bytes frame)
+  {
+    const std::span<chunk_place> places{places_.data(), each.sizes.size()};
+    prototype_.reset(frame);
+    place_all(prototype_, std::span<const bytes>{each.sizes}, places);
+    changes_ = std::min(changes_, prototype_.changes_at().count());
+    frames_.clear();
+    for (const chunk_place& place : places) {
+      if (place.chunk >= frames_.size()) frames_.resize(place.chunk + 1, 0);
+      frames_[place.chunk] = std::max(frames_[place.chunk], place.frames);
+    }
+    return std::accumulate(frames_.begin(), frames_.end(), std::uint64_t{0});
+  }
+
+  Layout prototype_;
+  std::vector<group> groups_;
+  std::vector<chunk_place> places_;
+  std::vector<std::uint32_t> frames_;
+  bytes payload_;
+  std::uint64_t changes_ = frame_size::never;
+};
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,130 @@
+#pragma once
+
+#include <chunkmem/chunk/arranging_layout.hpp>
+#include <chunkmem/chunk/first_fit_chunks.hpp>
+#include <chunkmem/chunk/frame_size.hpp>
+#include <chunkmem/chunk/searchable_layout.hpp>
+#include <chunkmem/core/expects.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+/// Large tensors first: windows for what is larger than a frame, then the body, and tiny tensors last into what is left.
+///
+/// Good for models whose tensors are all known at the start, which is what a sealed manager has; the least waste of all
+/// layouts here. The body is tried in the order of declaration, where each tensor goes to the first chunk with room from
+/// that of its neighbour on, and by falling size; the order of declaration stays unless the other one saves frames. A tiny
+/// tensor (at most 1/64 of a frame) looks for room near its neighbour.
+/// Source: first fit decreasing (Johnson 1973). Cost: O(n log n) for n tensors.
+class size_class_layout {
+ public:
+  using policy_kind = layout_kind;
+  static constexpr std::string_view name = "size_class_layout";
+  static constexpr std::uint64_t tiny_fraction = 64;
+
+  void reset(bytes frame)
+  {
+    frame_ = frame_size{frame};
+    chunks_.reset(frame_);
+    last_ = 0;
+    changes_ = frame_size::never;
+  }
+
+  /// One by one, without knowing what follows: the first chunk with room, from the last one on.
+  chunk_place place(bytes size)
+  {
+    const chunk_place result = chunks_.place(frame_size::padded(size), last_);
+    last_ = result.chunk;
+    return result;
+  }
+
+  void arrange(std::span<const bytes> sizes, std::span<chunk_place> places)
+  {
+    expects(sizes.size() == places.size(), "a layout needs one place for each size");
+    expects(chunks_.chunks() == 0, "a layout arranges once after a reset");
+    padded_.resize(sizes.size());
+    std::transform(sizes.begin(), sizes.end(), padded_.begin(), [](bytes size) { return frame_size::padded(size); });
+    order_.resize(sizes.size());
+    std::iota(order_.begin(), order_.end(), std::uint32_t{0});
+    fill(places, true);
+    if (const std::uint64_t declared = chunks_.frames(); declared > fewest()) {
+      std::stable_sort(order_.begin(), order_.end(), [this](std::uint32_t a, std::uint32_t b) { return padded_[a] > padded_[b]; });
+      by_size_.resize(sizes.size());
+      changes_ = changes_at().count();
+      chunks_.reset(frame_);
+      fill(by_size_, false);
+      if (chunks_.frames() < declared) std::copy(by_size_.begin(), by_size_.end(), places.begin());
+    }
+    number_by_declaration(places);
+  }
+
+  [[nodiscard]] bytes changes_at() const noexcept { return bytes{std::min(changes_, chunks_.changes_at())}; }
+
+ private:
+  /// The body in the given order, near its neighbours or in the first chunk with room; the rest as declared.
+  void fill(std::span<chunk_place> places, bool near_neighbours)
+  {
+    for (std::size_t at = 0; at < padded_.size(); ++at)
+      if (padded_[at] > frame_.count()) places[at] = chunks_.open(padded_[at]);
+    std::uint32_t near = 0;
+    for (const std::uint32_t at : order_) {
+      if (padded_[at] > frame_.count() || is_tiny(padded_[at])) continue;
+      places[at] = chunks_.place(padded_[at], near);
+      if (near_neighbours) near = places[at].chunk;
+    }
+    near = 0;
+    for (std::size_t at = 0; at < padded_.size(); ++at) {
+      if (is_tiny(padded_[at])) places[at] = chunks_.place(padded_[at], near);
+      near = places[at].chunk;
+    }
+  }
+
+  [[nodiscard]] bool is_tiny(std::uint64_t padded)
+  {
+    if (padded <= frame_.count() / tiny_fraction) return true;
+    if (padded <= frame_size::never / tiny_fraction) changes_ = std::min(changes_, padded * tiny_fraction);
+    return false;
+  }
+
+  /// No layout takes fewer frames of this size.
+  [[nodiscard]] std::uint64_t fewest()
+  {
+    bytes total;
+    for (const std::uint64_t padded : padded_) total += bytes{padded};
+    if (total.count() <= frame_.count()) return total.count() == 0 ? 0 : 1;
+    const std::uint64_t frames = (total.count() - 1) / frame_.count() + 1;
+    changes_ = std::min(changes_, frame_size::holds_from(total.count(), frames - 1));
+    return frames;
+  }
+
+  /// Chunks are counted as their first tensors were declared.
+  void number_by_declaration(std::span<chunk_place> places)
+  {
+    constexpr std::uint32_t unnumbered = UINT32_MAX;
+    order_.assign(std::max<std::size_t>(places.size(), 1), unnumbered);  // there are no more chunks than tensors
+    std::uint32_t next = 0;
+    for (chunk_place& place : places) {
+      if (order_[place.chunk] == unnumbered) order_[place.chunk] = next++;
+      place.chunk = order_[place.chunk];
+    }
+  }
+
+  frame_size frame_;
+  first_fit_chunks chunks_;
+  std::vector<std::uint64_t> padded_;
+  std::vector<std::uint32_t> order_;
+  std::vector<chunk_place> by_size_;
+  std::uint32_t last_ = 0;
+  std::uint64_t changes_ = frame_size::never;
+};
+
+static_assert(arranging_layout<size_class_layout> && searchable_layout<size_class_layout>);
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <chunkmem/chunk/chunk_layout.hpp>
+#include <chunkmem/chunk/place_all.hpp>
+#include <chunkmem/tensor/tensor_rules.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+/// One tensor in one list: where its bytes are and what may happen to them. 32 bytes.
+struct slot {
+  static constexpr std::uint32_t nowhere = UINT32_MAX;
+  std::uint32_t chunk = nowhere;           ///< nowhere: the tensor is not in this list
+  std::uint32_t next_moment = UINT32_MAX;  ///< of its next entry in the record being followed
+  std::uint64_t offset = 0;                ///< in its chunk [bytes]
+  std::uint64_t size = 0;                  ///< [bytes]
+  std::uint32_t pins = 0;
+  tensor_state state = tensor_state::free;
+  bool starts_at_zero = false;             ///< its first use finds zeros: lists of optimizers
+};
+
+static_assert(sizeof(slot) == 32);
+
+/// Slots and the chunks they lie in.
+struct slot_table {
+  std::vector<slot> slots;
+  std::vector<std::uint32_t> chunk_of_slot;
+  std::vector<std::uint32_t> frames_of_chunk;
+  std::vector<std::uint64_t> used;  ///< bytes of each chunk
+
+  /// Places slots of known sizes, in this order, into fresh chunks behind those that are there. O(slots).
+  /// @throws what the layout throws; chunks and places are worth nothing then
+  template <chunk_layout Layout>
+  void place(std::span<const std::uint32_t> order, Layout layout, bytes frame)
+  {
+    std::vector<bytes> sizes;
+    sizes.reserve(order.size());
+    for (const std::uint32_t at : order) sizes.emplace_back(slots[at].size);
+    std::vector<chunk_place> places(sizes.size());
+    layout.reset(frame);
+    place_all(layout, sizes, places);
+    const auto base = static_cast<std::uint32_t>(frames_of_chunk.size());
+    for (std::size_t at = 0; at < order.size(); ++at) {
+      slot& target = slots[order[at]];
+      target.chunk = base + places[at].chunk;
+      target.offset = places[at].offset;
+      if (target.chunk >= frames_of_chunk.size()) {
+        frames_of_chunk.resize(target.chunk + 1, 1);
+        used.resize(target.chunk + 1, 0);
+      }
+      frames_of_chunk[target.chunk] = std::max(frames_of_chunk[target.chunk], places[at].frames);
+      used[target.chunk] = std::max(used[target.chunk], target.offset + align_up(sizes[at], tensor_alignment).count());
+    }
+  }
+
+  /// After the last list was placed. O(slots).
+  void finish()
+  {
+    chunk_of_slot.resize(slots.size());
+    std::transform(slots.begin(), slots.end(), chunk_of_slot.begin(), [](const slot& it) { return it.chunk; });
+  }
+};
+
+}  // namespace chunkmem::inline v0

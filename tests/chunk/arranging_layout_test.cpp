@@ -1,0 +1,34 @@
+#include <chunkmem/chunk/arranging_layout.hpp>
+
+#include <chunkmem/chunk/append_layout.hpp>
+#include <conformance/chunk_layout.hpp>
+#include <support/catch.hpp>
+
+using namespace chunkmem;
+
+namespace {
+
+/// Fills chunks from the last tensor to the first, and names the chunks by the first tensor in them.
+struct backwards : append_layout {
+  static constexpr std::string_view name = "backwards";
+  void arrange(std::span<const bytes> sizes, std::span<chunk_place> places)
+  {
+    for (std::size_t at = sizes.size(); at-- > 0;) places[at] = place(sizes[at]);
+    if (places.empty()) return;
+    const std::uint32_t last = places.front().chunk;
+    for (chunk_place& place : places) place.chunk = last - place.chunk;
+  }
+};
+static_assert(arranging_layout<backwards> && !arranging_layout<append_layout>);
+
+struct with_sizes_alone : append_layout {
+  void arrange(std::span<const bytes> sizes);
+};
+static_assert(!arranging_layout<with_sizes_alone>);
+
+}  // namespace
+
+TEST_CASE("the laws of a layout hold for one that arranges from the last tensor on", "[chunk]")
+{
+  conformance::chunk_layout_laws<backwards>();
+}
