@@ -14,9 +14,10 @@ namespace eviction {
 /// A chunk that may leave the device now: resident and unpinned. Numbers only, never bytes.
 struct candidate {
   chunk_id chunk = chunk_id::none;
-  moment next_use = moment::none;  ///< in the record being followed; none: not used in it, or there is no record
+  moment next_use = moment::none;  ///< that would have to load, in the record followed; none: no such use, or no record
   std::uint32_t frames = 1;
   bool dirty = false;              ///< leaving costs a write-back
+  std::uint64_t arrived = 0;       ///< when it came to the device: grows with each chunk that does
 };
 
 }  // namespace eviction

@@ -17,7 +17,7 @@ namespace chunkmem::inline v0 {
 ///
 /// Accesses mark a chunk; the policy hears of the marked ones before it decides, in the order in which they were let go
 /// of. A resident access so costs a test and a stamp, whatever the policy does, and a key never changes inside the set.
-/// A chunk is a candidate when it is on the device without pins. Memory: 32 bytes for each chunk.
+/// A chunk is a candidate when it is on the device without pins. Memory: 56 bytes for each chunk.
 /// Cost: O(1) for an access; a decision adds O(m log m) for the m chunks touched since the last one.
 template <eviction_policy Eviction>
 class candidate_set {
@@ -30,6 +30,7 @@ class candidate_set {
     entered_.assign(chunks, eviction::candidate{});
     touched_.assign(chunks, 0);
     released_.assign(chunks, 0);
+    arrived_.assign(chunks, 0);
     touched_count_ = 0;
     clock_ = 0;
     telling_ = true;
@@ -64,6 +65,13 @@ class candidate_set {
     touch(at, it);
   }
 
+  /// The same, and it came to the device now.
+  void arrive(std::uint32_t at, chunk& it) noexcept
+  {
+    let_go(at, it);
+    arrived_[at] = clock_;
+  }
+
   [[nodiscard]] chunk_id victim(moment now, std::span<chunk> chunks) noexcept
   {
     flush(chunks);
@@ -89,7 +97,7 @@ class candidate_set {
     if (known.chunk != chunk_id::none) policy_.leave(known);
     known = {};
     if (!it.on_device() || it.device_pins > 0) return;
-    known = {chunk_id{at}, moment{it.next_use}, it.frames, !it.host_valid};
+    known = {chunk_id{at}, moment{it.next_use}, it.frames, !it.host_valid, arrived_[at]};
     policy_.enter(known);
   }
 
@@ -97,6 +105,7 @@ class candidate_set {
   std::vector<eviction::candidate> entered_;  // by chunk: what the policy has, or no chunk
   std::vector<std::uint32_t> touched_;        // chunks whose entry is out of date; the first touched_count_
   std::vector<std::uint64_t> released_;       // by chunk: when it was let go of last
+  std::vector<std::uint64_t> arrived_;        // by chunk: when it came to the device
   std::size_t touched_count_ = 0;
   std::uint64_t clock_ = 0;
   bool telling_ = true;

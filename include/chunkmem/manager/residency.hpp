@@ -174,7 +174,7 @@ class residency : public host_room<Eviction> {
     chunk& it = chunks_[at];
     if (it.on_device() || !device_.pool().is_free(first, it.frames) || (keep && !it.host_valid) || it.host_writers > 0) return false;
     occupy(at, first, keep, mover);
-    candidates_.let_go(at, chunks_[at]);
+    candidates_.arrive(at, chunks_[at]);
     return true;
   }
   template <class Mover>
@@ -192,7 +192,7 @@ class residency : public host_room<Eviction> {
     if (chunks_[at].on_device()) return;
     const std::uint32_t first = make_room(chunks_[at].frames, now, mover);
     occupy(at, first, keep, mover);
-    candidates_.let_go(at, chunks_[at]);
+    candidates_.arrive(at, chunks_[at]);
   }
 
   /// Puts a chunk into free frames, with its bytes if there are any to keep.

@@ -46,7 +46,7 @@ enum class entry_kind : std::uint8_t {
 struct access_entry {
   std::uint32_t slot = 0;           ///< slot, or UINT32_MAX for a lease
   std::uint32_t next_of_slot = 0;   ///< moment of the next entry of this slot, around the end
-  std::uint32_t next_of_chunk = 0;  ///< moment of the next use of its chunk's device copy, around the end; or never
+  std::uint32_t next_of_chunk = 0;  ///< moment of the next use that its chunk's device copy saves a load, around the end; or never
   entry_kind kind = entry_kind::read;
   bool has_actions = false;         ///< something was planned for this moment
   std::uint16_t micro_batch = 0;
@@ -88,7 +88,7 @@ class access_record {
   [[nodiscard]] std::span<access_entry> entries() noexcept { return entries_; }
   [[nodiscard]] std::span<const entry_detail> details() const noexcept { return details_; }
   [[nodiscard]] std::span<const release_entry> releases() const noexcept { return releases_; }
-  /// Moment of the first entry of each slot, and of the first use of each chunk's device copy, or never.
+  /// Moment of the first entry of each slot, and of the first use that each chunk's device copy saves a load, or never.
   [[nodiscard]] std::span<const std::uint32_t> first_of_slot() const noexcept { return first_of_slot_; }
   [[nodiscard]] std::span<const std::uint32_t> first_of_chunk() const noexcept { return first_of_chunk_; }
 
@@ -146,10 +146,17 @@ class access_record {
       if (end.until <= entries) releases_.push_back(end);
   }
 
-  /// Links each entry to the next of its slot, and to the next use of its chunk that the device's copy is good for.
+  /// Links each entry to the next of its slot, and to the next use of its chunk that the device's copy is good for: one
+  /// that would have to load. Where all that is live is overwritten, or the host writes, the copy saves nothing.
   /// Call once, when the iteration is over. O(entries + slots + chunks).
+  ///
+  /// What holds bytes is taken from the record alone, as if it repeats: slots that are not in it count as empty.
   void finish(std::span<const std::uint32_t> chunk_of_slot, std::uint32_t chunks)
   {
+    live_slot_.assign(chunk_of_slot.size(), 0);
+    live_of_chunk_.assign(chunks, 0);
+    for (int round = 0; round < 2; ++round)  // the second begins with what the first one leaves
+      for (access_entry& entry : entries_) mark_load(entry, chunk_of_slot);
     first_of_slot_.assign(chunk_of_slot.size(), never);
     first_of_chunk_.assign(chunks, never);
     for (const bool around : {false, true})  // the second time the last entries see the first ones
@@ -157,6 +164,18 @@ class access_record {
   }
 
  private:
+  /// Leaves in `next_of_chunk` whether this access needs bytes of its chunk, as residency decides it.
+  void mark_load(access_entry& entry, std::span<const std::uint32_t> chunk_of_slot) noexcept
+  {
+    if (entry.slot == never) return;
+    std::uint8_t& live = live_slot_[entry.slot];
+    std::uint32_t& all = live_of_chunk_[chunk_of_slot[entry.slot]];
+    const std::uint32_t others = all - live;
+    entry.next_of_chunk = others > 0 || (live != 0 && access_of(entry.kind) != access::write) ? 1 : 0;
+    live = entry.kind == entry_kind::drop ? 0 : 1;
+    all = others + live;
+  }
+
   void link(std::uint32_t now, std::span<const std::uint32_t> chunk_of_slot, bool around) noexcept
   {
     access_entry& entry = entries_[now];
@@ -164,13 +183,14 @@ class access_record {
     if (entry.slot == never) return;
     std::uint32_t& slot = first_of_slot_[entry.slot];
     std::uint32_t& chunk = first_of_chunk_[chunk_of_slot[entry.slot]];
+    const bool loads = entry.next_of_chunk != 0;  // the mark, until the second time
     if (around) {
       entry.next_of_slot = slot;
       entry.next_of_chunk = chunk;
     }
     slot = now;
     if (!is_access(entry.kind)) return;
-    if (place_of(entry.kind) == at::device) chunk = now;
+    if (place_of(entry.kind) == at::device) chunk = loads ? now : never;
     else if (writes(access_of(entry.kind))) chunk = never;  // the device's copy is worth nothing from here on
   }
 
@@ -179,6 +199,8 @@ class access_record {
   std::vector<release_entry> releases_;
   std::vector<std::uint32_t> first_of_slot_;
   std::vector<std::uint32_t> first_of_chunk_;
+  std::vector<std::uint8_t> live_slot_;         // kept between calls, so that linking again allocates nothing
+  std::vector<std::uint32_t> live_of_chunk_;
 };
 
 }  // namespace chunkmem::inline v0

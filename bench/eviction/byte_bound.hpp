@@ -1,0 +1,200 @@
+#pragma once
+
+#include "gpt_trace.hpp"
+
+#include <glpk.h>
+
+#include <cmath>
+#include <cstdint>
+#include <stdexcept>
+#include <vector>
+
+namespace eviction_bench {
+
+/// The fewest frames that any way of moving chunks moves in each iteration that repeats: a linear program over the gaps
+/// between the uses of each chunk, as if chunks could be split and frames never lay apart.
+///
+/// A gap is kept (it fills frames at each moment) or dropped (the chunk is loaded again if its next use needs bytes). The
+/// first gap that is dropped after a write costs a write-back. Source: Bansal, Buchbinder and Naor 2012; Albers, Arora and
+/// Khanna 1999 for the intervals.
+class byte_bound {
+ public:
+  explicit byte_bound(const trace& what) : trace_{what}, moments_{what.record.size()}, pinned_(moments_), leased_(moments_)
+  {
+    collect_uses();
+    for (std::uint32_t chunk = 0; chunk < what.chunks(); ++chunk) collect_gaps(chunk);
+  }
+
+  /// @param whole   chunks cannot be split: an integer program
+  [[nodiscard]] double operator()(std::uint32_t device_frames, bool whole = false) const
+  {
+    glp_term_out(GLP_OFF);
+    glp_prob* const program = glp_create_prob();
+    build(program, device_frames, whole);
+    double value = -1;
+    glp_smcp how;
+    glp_init_smcp(&how);
+    how.presolve = GLP_ON;
+    how.meth = GLP_DUALP;
+    if (!whole) {
+      if (glp_simplex(program, &how) == 0 && glp_get_status(program) == GLP_OPT) value = glp_get_obj_val(program);
+    } else {
+      glp_iocp search;
+      glp_init_iocp(&search);
+      search.presolve = GLP_ON;
+      search.tm_lim = 60'000;
+      if (glp_intopt(program, &search) == 0 && glp_mip_status(program) == GLP_OPT) value = glp_mip_obj_val(program);
+    }
+    glp_delete_prob(program);
+    if (value < 0) throw std::runtime_error{"the linear program was not solved"};
+    return value + constant_;
+  }
+
+ private:
+  struct use {
+    std::uint32_t begin;
+    std::uint32_t end;  // moment before which it was released
+    cm::entry_kind kind;
+  };
+  struct gap {
+    std::uint32_t begin;
+    std::uint32_t end;  // of the moments that it spans, around the end
+    std::uint32_t size;
+    bool loads;
+    int epoch;  // -1: leaves for nothing
+  };
+
+  void collect_uses()
+  {
+    uses_.resize(trace_.chunks());
+    for (std::uint32_t at = 0; at < moments_; ++at) {
+      const cm::access_entry& entry = trace_.record.entries()[at];
+      const std::uint32_t until = trace_.record.details()[at].until;
+      if (entry.kind == cm::entry_kind::lease_device)
+        for (std::uint32_t now = at; now < until; ++now) leased_[now] += trace_.record.details()[at].bytes;
+      if (!cm::is_access(entry.kind)) continue;
+      uses_[entry.slot].push_back({at, until, entry.kind});
+      if (cm::place_of(entry.kind) == cm::at::device)
+        for (std::uint32_t now = at; now < until; ++now) pinned_[now] += trace_.frames_of_chunk[entry.slot];
+    }
+  }
+
+  void collect_gaps(std::uint32_t chunk)
+  {
+    const std::vector<use>& uses = uses_[chunk];
+    const std::uint32_t size = trace_.frames_of_chunk[chunk];
+    int epoch = -1;
+    bool dirty = false;
+    for (std::size_t step = 0; step < 2 * uses.size(); ++step) {  // the first time round finds out what is dirty
+      const bool counts = step >= uses.size();
+      const use& now = uses[step % uses.size()];
+      const use& next = uses[(step + 1) % uses.size()];
+      const bool here = cm::place_of(now.kind) == cm::at::device;
+      if (here && cm::writes(cm::access_of(now.kind))) {
+        dirty = true;
+        if (counts) epoch = epochs_++;
+        else epoch = -1;
+        sizes_.resize(static_cast<std::size_t>(epochs_), size);
+      } else if (!here && cm::writes(cm::access_of(now.kind))) {
+        dirty = false;
+        epoch = -1;
+      }
+      if (!counts) continue;
+      if (dirty && epoch < 0) {  // the epoch that began before the first use
+        epoch = epochs_++;
+        sizes_.resize(static_cast<std::size_t>(epochs_), size);
+        wraps_.push_back(epoch);
+      }
+      const bool loads = cm::access_of(next.kind) != cm::access::write;
+      if (cm::place_of(next.kind) == cm::at::host) constant_ += dirty ? size : 0;  // it has to come back anyway
+      else if (!here) constant_ += loads ? size : 0;
+      else if (now.end % moments_ != next.begin) gaps_.push_back({now.end % moments_, next.begin, size, loads, dirty ? epoch : -1});
+    }
+    join_wrapped(chunk, epoch, dirty);
+  }
+
+  /// What was dirty when the iteration began is the epoch that its end leaves.
+  void join_wrapped(std::uint32_t, int last, bool dirty)
+  {
+    if (!wraps_.empty() && dirty)
+      for (gap& it : gaps_)
+        if (it.epoch == wraps_.back()) it.epoch = last;
+    wraps_.clear();
+  }
+
+  void build(glp_prob* program, std::uint32_t device_frames, bool whole) const
+  {
+    // Columns: dropped (one for each gap), written back (one for each epoch), frames held by gaps (one for each moment).
+    const int gaps = static_cast<int>(gaps_.size());
+    const int moments = static_cast<int>(moments_);
+    glp_set_obj_dir(program, GLP_MIN);
+    glp_add_cols(program, gaps + epochs_ + moments);
+    for (int at = 0; at < gaps + epochs_; ++at) {
+      glp_set_col_bnds(program, at + 1, GLP_DB, 0, 1);
+      const gap* const it = at < gaps ? &gaps_[static_cast<std::size_t>(at)] : nullptr;
+      glp_set_obj_coef(program, at + 1, it != nullptr ? (it->loads ? it->size : 0) : sizes_[static_cast<std::size_t>(at - gaps)]);
+      if (whole) glp_set_col_kind(program, at + 1, GLP_BV);
+    }
+    for (std::uint32_t at = 0; at < moments_; ++at) {
+      const double free = std::floor(static_cast<double>(device_frames) - static_cast<double>(leased_[at]) / frame_bytes) - pinned_[at];
+      if (free < 0) throw std::runtime_error{"the trace does not fit"};
+      glp_set_col_bnds(program, gaps + epochs_ + static_cast<int>(at) + 1, free > 0 ? GLP_DB : GLP_FX, 0, free);
+    }
+    add_rows(program, gaps, moments);
+  }
+
+  void add_rows(glp_prob* program, int gaps, int moments) const
+  {
+    glp_add_rows(program, moments);
+    std::vector<std::vector<int>> columns(moments_);
+    std::vector<std::vector<double>> factors(moments_);
+    std::vector<double> right(moments_, 0);
+    const int held = gaps + epochs_ + 1;  // column of the first moment
+    for (int at = 0; at < moments; ++at) {
+      columns[static_cast<std::size_t>(at)].push_back(held + at);
+      factors[static_cast<std::size_t>(at)].push_back(1);
+      if (at > 0) {
+        columns[static_cast<std::size_t>(at)].push_back(held + at - 1);
+        factors[static_cast<std::size_t>(at)].push_back(-1);
+      }
+    }
+    const auto add = [&](std::uint32_t moment, int column, double size) {  // size * (1 - dropped)
+      columns[moment].push_back(column);
+      factors[moment].push_back(size);
+      right[moment] += size;
+    };
+    for (int at = 0; at < gaps; ++at) {
+      const gap& it = gaps_[static_cast<std::size_t>(at)];
+      const bool spans_first = it.end < it.begin || it.begin == 0;
+      if (spans_first) add(0, at + 1, it.size);
+      if (it.begin != 0) add(it.begin, at + 1, it.size);
+      if (it.end != 0) add(it.end, at + 1, -static_cast<double>(it.size));
+    }
+    for (std::uint32_t at = 0; at < moments_; ++at) {
+      glp_set_row_bnds(program, static_cast<int>(at) + 1, GLP_FX, right[at], right[at]);
+      glp_set_mat_row(program, static_cast<int>(at) + 1, static_cast<int>(columns[at].size()), columns[at].data() - 1, factors[at].data() - 1);
+    }
+    for (int at = 0; at < gaps; ++at) {
+      const int epoch = gaps_[static_cast<std::size_t>(at)].epoch;
+      if (epoch < 0) continue;
+      const int row = glp_add_rows(program, 1);
+      const int which[] = {0, gaps + epoch + 1, at + 1};
+      const double factor[] = {0, 1, -1};
+      glp_set_row_bnds(program, row, GLP_LO, 0, 0);
+      glp_set_mat_row(program, row, 2, which, factor);
+    }
+  }
+
+  const trace& trace_;
+  std::uint32_t moments_;
+  std::vector<std::uint32_t> pinned_;
+  std::vector<std::uint64_t> leased_;
+  std::vector<std::vector<use>> uses_;
+  std::vector<gap> gaps_;
+  std::vector<std::uint32_t> sizes_;  // of the chunk of each epoch
+  std::vector<int> wraps_;
+  int epochs_ = 0;
+  double constant_ = 0;
+};
+
+}  // namespace eviction_bench

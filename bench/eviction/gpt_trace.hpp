@@ -1,0 +1,186 @@
+#pragma once
+
+#include <chunkmem/manager/decision_log.hpp>
+#include <chunkmem/manager/replay.hpp>
+#include <chunkmem/manager/residency.hpp>
+#include <chunkmem/profile/access_record.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+/// Records of a GPT's training step, and what the engine's decisions move when it repeats.
+namespace eviction_bench {
+
+namespace cm = chunkmem;
+
+inline constexpr std::uint64_t frame_bytes = 4096;
+
+/// A model whose every chunk has one slot, and one iteration of it.
+struct trace {
+  std::vector<std::uint32_t> frames_of_chunk;
+  cm::access_record record;
+
+  [[nodiscard]] std::uint32_t chunks() const { return static_cast<std::uint32_t>(frames_of_chunk.size()); }
+  [[nodiscard]] std::vector<std::uint32_t> own_chunks() const
+  {
+    std::vector<std::uint32_t> own(chunks());
+    for (std::uint32_t at = 0; at < chunks(); ++at) own[at] = at;
+    return own;
+  }
+};
+
+/// Writes entries down.
+class trace_writer {
+ public:
+  std::uint32_t access(std::uint32_t chunk, cm::entry_kind kind) { return add({chunk, 0, 0, kind, false, 0}, 0); }
+  std::uint32_t lease(std::uint64_t bytes) { return add({cm::access_record::never, 0, 0, cm::entry_kind::lease_device, false, 0}, bytes); }
+  void release(std::uint32_t moment) { record_.release(moment); }
+  void brief(std::uint32_t chunk, cm::entry_kind kind) { release(access(chunk, kind)); }
+
+  trace finish(std::vector<std::uint32_t> frames_of_chunk)
+  {
+    trace made{std::move(frames_of_chunk), {}};
+    record_.finish(made.own_chunks(), made.chunks());
+    made.record = record_;
+    return made;
+  }
+
+ private:
+  std::uint32_t add(const cm::access_entry& entry, std::uint64_t bytes)
+  {
+    record_.make_room();
+    return record_.append(entry, {bytes, cm::entry_detail::never, {}});
+  }
+  cm::access_record record_;
+};
+
+/// What a step updates on the device; the rest on the host.
+enum class updates : std::uint8_t { on_device, half, half_alternating, on_host };
+
+struct gpt_shape {
+  std::uint32_t layers = 24;
+  std::uint32_t chunks_per_layer = 4;
+  updates where = updates::on_device;
+  bool windows = false;  ///< optimizer states as windows of two frames
+};
+
+/// 16-bit chunks of one frame; master, momentum and variance take twice the bytes: two chunks each, as a manager lays them
+/// out, or windows of two frames. Gradients lie in place. Activations are leased: a checkpoint for each layer from its
+/// forward to its backward pass, which computes it again, and a layer's working set of one and a half times its weights.
+class gpt_writer {
+ public:
+  explicit gpt_writer(const gpt_shape& shape) : shape_{shape}, weights_{shape.layers * shape.chunks_per_layer} {}
+
+  trace operator()()
+  {
+    std::vector<std::uint32_t> checkpoints;
+    for (std::uint32_t layer = 0; layer < shape_.layers; ++layer) checkpoints.push_back(forward(layer));
+    for (std::uint32_t layer = shape_.layers; layer-- > 0;) backward(layer, checkpoints[layer]);
+    for (std::uint32_t at = 0; at < weights_; ++at) update(at);
+    std::vector<std::uint32_t> frames(weights_, 1);
+    frames.resize(weights_ * (shape_.windows ? 4 : 7), shape_.windows ? 2 : 1);
+    return log_.finish(std::move(frames));
+  }
+
+ private:
+  std::uint32_t forward(std::uint32_t layer)
+  {
+    const std::uint32_t checkpoint = log_.lease(shape_.chunks_per_layer * frame_bytes / 16);
+    const std::uint32_t set = log_.lease(working_set());
+    for (std::uint32_t at = 0; at < shape_.chunks_per_layer; ++at) log_.brief(first_of(layer) + at, cm::entry_kind::read);
+    log_.release(set);
+    return checkpoint;
+  }
+
+  void backward(std::uint32_t layer, std::uint32_t checkpoint)
+  {
+    const std::uint32_t set = log_.lease(working_set());
+    for (std::uint32_t at = 0; at < shape_.chunks_per_layer; ++at) log_.brief(first_of(layer) + at, cm::entry_kind::read);
+    for (std::uint32_t at = shape_.chunks_per_layer; at-- > 0;) log_.brief(first_of(layer) + at, cm::entry_kind::read_write);
+    log_.release(set);
+    log_.release(checkpoint);
+  }
+
+  void update(std::uint32_t at)
+  {
+    const cm::entry_kind kind = is_updated_on_device(at) ? cm::entry_kind::read_write : cm::entry_kind::read_write_on_host;
+    const std::uint32_t weight = log_.access(at, kind);
+    const std::uint32_t parts = shape_.windows ? 1 : 2;
+    for (std::uint32_t part = 0; part < parts; ++part) {
+      std::vector<std::uint32_t> pins;
+      for (std::uint32_t list = 0; list < 3; ++list) pins.push_back(log_.access(weights_ + (3 * at + list) * parts + part, kind));
+      for (const std::uint32_t pin : pins) log_.release(pin);
+    }
+    log_.release(weight);
+  }
+
+  [[nodiscard]] bool is_updated_on_device(std::uint32_t at) const
+  {
+    switch (shape_.where) {
+      case updates::on_device: return true;
+      case updates::half: return at < weights_ / 2;
+      case updates::half_alternating: return at % 2 == 0;
+      default: return false;
+    }
+  }
+  [[nodiscard]] std::uint32_t first_of(std::uint32_t layer) const { return layer * shape_.chunks_per_layer; }
+  [[nodiscard]] std::uint64_t working_set() const { return shape_.chunks_per_layer * frame_bytes * 3 / 2; }
+
+  gpt_shape shape_;
+  std::uint32_t weights_;
+  trace_writer log_;
+};
+
+/// What an iteration moved, in frames.
+struct moved {
+  double loads = 0;
+  double write_backs = 0;
+  [[nodiscard]] double all() const { return loads + write_backs; }
+};
+
+/// Repeats a trace with an engine's decisions.
+template <class Eviction>
+class repeated_run {
+ public:
+  repeated_run(const trace& what, std::uint32_t device_frames, Eviction policy = {}) : trace_{what}, state_{std::move(policy)}
+  {
+    state_.reset(what.frames_of_chunk, what.chunks());
+    std::uint32_t all = 0;
+    for (const std::uint32_t frames : what.frames_of_chunk) all += frames;
+    state_.space(cm::tier::device).reset(cm::bytes{device_frames * frame_bytes}, cm::bytes{frame_bytes}, device_frames);
+    state_.space(cm::tier::host).reset(cm::bytes{all * frame_bytes}, cm::bytes{frame_bytes}, all);
+    for (std::uint32_t at = 0; at < what.chunks(); ++at) {
+      state_.acquire(at, at, cm::entry_kind::write_on_host, cm::access_record::never, cm::moment{0}, log_);
+      state_.unpin_host(at, true);
+    }
+  }
+
+  /// One iteration. @param retold   the policy starts over, as it does where plans are made   @throws cm::out_of_memory
+  moved run(bool retold)
+  {
+    if (retold || first_) {
+      state_.start_of(trace_.record);
+      state_.tell_policy(trace_.record);
+    }
+    first_ = false;
+    log_.clear();
+    replay_.run(trace_.record, own_, state_, log_, true);
+    moved sum;
+    for (const auto& it : log_.moves()) {
+      if (it.kind == cm::transfer::move_kind::load) sum.loads += it.frames;
+      if (it.kind == cm::transfer::move_kind::write_back) sum.write_backs += it.frames;
+    }
+    return sum;
+  }
+
+ private:
+  const trace& trace_;
+  std::vector<std::uint32_t> own_ = trace_.own_chunks();
+  cm::residency<Eviction> state_;
+  cm::replay<Eviction> replay_;
+  cm::decision_log log_;
+  bool first_ = true;
+};
+
+}  // namespace eviction_bench

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <chunkmem/core/policy_choice.hpp>
+#include <chunkmem/eviction/eviction_policy.hpp>
+
+#include <cstdint>
+#include <string_view>
+
+namespace chunkmem::inline v0 {
+
+namespace eviction {
+
+/// One eviction policy out of a list, chosen when the program runs: `any_of<belady, lru>{"lru"}`.
+///
+/// Good and poor as policy_choice says; decisions are rare beside accesses, so the indirect call is not felt.
+template <eviction_policy... Policies>
+class any_of : public policy_choice<Policies...> {
+ public:
+  static constexpr std::string_view name = "any_of";
+  using policy_choice<Policies...>::policy_choice;
+
+  void reset(std::uint32_t chunks)
+  {
+    this->ask([&](auto& chosen) { chosen.reset(chunks); });
+  }
+  void on_profile(const access_record& record)
+  {
+    this->ask([&](auto& chosen) { chosen.on_profile(record); });
+  }
+  void enter(const candidate& item) noexcept
+  {
+    this->ask([&](auto& chosen) { chosen.enter(item); });
+  }
+  void leave(const candidate& item) noexcept
+  {
+    this->ask([&](auto& chosen) { chosen.leave(item); });
+  }
+  [[nodiscard]] chunk_id victim(moment now) noexcept
+  {
+    return this->ask([&](auto& chosen) { return chosen.victim(now); });
+  }
+};
+
+}  // namespace eviction
+
+}  // namespace chunkmem::inline v0
