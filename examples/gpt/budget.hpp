@@ -47,7 +47,7 @@ template <class Manager>
   for (std::uint64_t sixteenths = 16; sixteenths <= 32; ++sixteenths) {
     const chunkmem::bytes candidate = align_up(chunkmem::bytes{largest * sixteenths / 16}, chunkmem::bytes{4096});
     const chunkmem::bytes taken =
-        session<Manager>{{chosen, text, workers, candidate}, boundless, boundless, gradient}.chunks();
+        session_as_chosen<Manager>({chosen, text, workers, candidate}, boundless, boundless, gradient).chunks();
     if (taken >= least) continue;
     best = candidate;
     least = taken;
@@ -55,12 +55,6 @@ template <class Manager>
   return best;
 }
 
-/// What one step needs with gradients of a kind. Nothing is allocated.
-template <class Manager>
-[[nodiscard]] chunkmem::memory_requirement need_of(const training_setup& setup, gradient_choice gradient)
-{
-  return session<Manager>{setup, boundless, boundless, either_gradient{gradient}}.rehearse();
-}
 
 /// Rehearses one step on a memory without bytes and settles the capacities that the command line leaves open.
 ///
@@ -70,7 +64,8 @@ template <class Manager>
 [[nodiscard]] memory_budget budget_for(const training_setup& setup)
 {
   using chunkmem::role;
-  const auto need = need_of<Manager>(setup, setup.chosen.gradient);
+  const auto need =
+      session_as_chosen<Manager>(setup, boundless, boundless, either_gradient{setup.chosen.gradient}).rehearse();
   memory_budget budget;
   budget.weights = need.by_role[role::parameter];
   budget.gradients = need.by_role[role::gradient];
@@ -84,7 +79,7 @@ template <class Manager>
   budget.device = setup.chosen.device_memory.value_or(std::max(quarter, need.smallest_device));
   budget.host = setup.chosen.host_memory.value_or(need.chunks + setup.chunk);
   check(budget);
-  const auto luxury = need_of<Manager>(setup, gradient_choice::separate);
+  const auto luxury = session<Manager>{setup, boundless, boundless, either_gradient{}}.rehearse();
   budget.unlimited_device = luxury.everything + 4 * setup.chunk;
   budget.unlimited_host = std::max(budget.host, luxury.chunks + setup.chunk);
   return budget;

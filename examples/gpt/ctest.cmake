@@ -3,8 +3,23 @@ set(chunkmem_compile_options "-DCHUNKMEM_SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\"")
 
 # The whole program, small: trains twice, at a quarter of its memory and without a limit, and compares every bit.
 set(gpt_small --layers 2 --width 32 --heads 2 --context 32 --batch 2 --steps 8 --sample 20 --verify)
-foreach(eviction IN ITEMS belady lru)
-  chunkmem_test(example.gpt_${eviction} LABELS example TIMEOUT 120 COMMAND gpt ${gpt_small} --eviction ${eviction})
+# With every policy that can be chosen, each at least once; the run without a limit has the defaults.
+foreach(choice IN ITEMS "belady append host_first lookahead" "lru best_fit host_first no_prefetch"
+        "fifo size_class host_first lookahead" "list_order best_fit device_margin lookahead"
+        "cost_aware append fixed_split lookahead" "cost_aware size_class device_margin no_prefetch")
+  string(REPLACE " " ";" words "${choice}")
+  list(GET words 0 eviction)
+  list(GET words 1 layout)
+  list(GET words 2 placement)
+  list(GET words 3 transfer)
+  string(REPLACE " " "." name "${choice}")
+  set(device "")
+  if(placement STREQUAL "device_margin") # at a quarter of the need there is none
+    set(device --device-memory 760KiB)
+  endif()
+  chunkmem_test(example.gpt.${name} LABELS example TIMEOUT 120
+                COMMAND gpt ${gpt_small} ${device} --eviction ${eviction} --layout ${layout} --placement ${placement}
+                        --transfer ${transfer})
 endforeach()
 foreach(precision IN ITEMS bf16 fp16)
   chunkmem_test(example.gpt_${precision} LABELS example TIMEOUT 120

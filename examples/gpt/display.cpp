@@ -61,9 +61,10 @@ void display::header(const options& chosen, const training_text& text, const mem
   std::fprintf(out_, "text    %s, %zu bytes, fnv1a %016" PRIx64 "\n", text.name().c_str(), text.size(), text.hash());
   std::fprintf(out_, "model   %" PRIu64 " parameters: %zu layers, width %zu, %zu heads, context %zu, batch %zu\n",
                size.parameters(), size.layers, size.width, size.heads, size.context, size.batch);
-  std::fprintf(out_, "policy  eviction %s, transfer %s, chunks of %s\n",
-               chosen.eviction == eviction_choice::belady ? "belady" : "lru",
-               chosen.transfer == transfer_choice::lookahead ? "lookahead" : "no_prefetch", size_text(chunk).c_str());
+  const auto name = [](std::string_view chosen_name) { return std::string{chosen_name}; };
+  std::fprintf(out_, "policy  eviction %s, transfer %s, placement %s, %s, chunks of %s\n",
+               name(chosen.eviction.chosen()).c_str(), name(chosen.transfer.chosen()).c_str(),
+               name(chosen.placement.chosen()).c_str(), name(chosen.layout.chosen()).c_str(), size_text(chunk).c_str());
   precision_line(out_, chosen);
   std::fprintf(out_, "needs\n");
   const std::uint64_t parameters = size.parameters();

@@ -4,11 +4,6 @@
 #include "file_trace.hpp"
 #include "run.hpp"
 
-#include <chunkmem/eviction/belady.hpp>
-#include <chunkmem/eviction/lru.hpp>
-#include <chunkmem/transfer/lookahead.hpp>
-#include <chunkmem/transfer/no_prefetch.hpp>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -65,8 +60,8 @@ training_result train_limited(const training_setup& setup, const memory_budget& 
   if (chosen.exported) exported = output_file("--export", *chosen.exported);
   if (chosen.trace) (void)output_file("--trace", *chosen.trace);
   chunkmem::trace::chrome_trace trace{chosen.trace ? chunkmem::trace::chrome_trace::default_bound : 0};
-  session<Manager> limited{setup, budget.device, budget.host, file_trace{chosen.trace ? &trace : nullptr},
-                           either_gradient{chosen.gradient}};
+  auto limited = session_as_chosen<Manager>(setup, budget.device, budget.host, either_gradient{chosen.gradient},
+                                            file_trace{chosen.trace ? &trace : nullptr});
   (void)limited.rehearse();
   show.header(chosen, setup.text, budget, setup.chunk);
   limited.fill();
@@ -79,7 +74,7 @@ training_result train_limited(const training_setup& setup, const memory_budget& 
   return result;
 }
 
-/// The same training with device memory for everything, and with gradients of their own.
+/// The same training with device memory for everything, the default policies, and gradients of their own.
 template <class Manager>
 training_result train_unlimited(const training_setup& setup, const memory_budget& budget)
 {
@@ -103,25 +98,14 @@ int run(const options& chosen, const training_text& text, const display& show)
   return show.verdict(limited, train_unlimited<Manager>(setup, budget)) ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
-template <class Eviction, class Transfer>
-using manager_with = chunkmem::manager<chunkmem::backend::host_arena, Eviction, Transfer, file_trace, either_gradient>;
-
-template <class Eviction>
-int run_with(const options& chosen, const training_text& text, const display& show)
-{
-  if (chosen.transfer == transfer_choice::lookahead) {
-    return run<manager_with<Eviction, chunkmem::transfer::lookahead>>(chosen, text, show);
-  }
-  return run<manager_with<Eviction, chunkmem::transfer::no_prefetch>>(chosen, text, show);
-}
+using manager = chunkmem::manager<chunkmem::backend::host_arena, any_eviction, any_layout, any_placement, any_transfer,
+                                  file_trace, either_gradient>;
 
 int run(const options& chosen)
 {
   const training_text text = chosen.text ? read_text(*chosen.text) : default_text();
   text.expects_windows_of(chosen.size.context);
-  const display show{stdout};
-  if (chosen.eviction == eviction_choice::belady) return run_with<chunkmem::eviction::belady>(chosen, text, show);
-  return run_with<chunkmem::eviction::lru>(chosen, text, show);
+  return run<manager>(chosen, text, display{stdout});
 }
 
 }  // namespace

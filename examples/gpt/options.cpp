@@ -5,7 +5,9 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -18,8 +20,35 @@ struct raw_options {
   std::string device_memory, host_memory, chunk_bytes;
   std::string layers, width, heads, context, batch, steps, seed, sample, learning_rate;
   std::string precision, gradient, accumulate, clip, threads;
-  std::string eviction, transfer, text, trace, report, exported;
+  std::string eviction, layout, placement, device_share, transfer, text, trace, report, exported;
 };
+
+/// The words that choose one policy of a list: their names, without the family where they end in it.
+template <class Any>
+std::vector<std::string> words_of()
+{
+  std::vector<std::string> words;
+  for (const std::string_view name : Any::names) {
+    constexpr std::string_view family = "_layout";
+    const bool ends_in_it = name.ends_with(family);
+    words.emplace_back(name.substr(0, name.size() - (ends_in_it ? family.size() : 0)));
+  }
+  return words;
+}
+
+/// "a, b or c"
+std::string listed(const std::vector<std::string>& words)
+{
+  std::string text = words.front();
+  for (std::size_t i = 1; i < words.size(); ++i) text += (i + 1 == words.size() ? " or " : ", ") + words[i];
+  return text;
+}
+
+/// "a, b or c (a)"
+std::string with_default(const std::vector<std::string>& words)
+{
+  return listed(words) + " (" + words.front() + ")";
+}
 
 void declare(CLI::App& app, raw_options& raw, bool& verify, bool& help)
 {
@@ -43,8 +72,11 @@ void declare(CLI::App& app, raw_options& raw, bool& verify, bool& help)
   app.add_option("--threads", raw.threads, "threads of the update (as many as the machine has, 8 at most)");
   app.add_option("--seed", raw.seed, "of weights, batches and the sampled text (1)");
   app.add_option("--sample", raw.sample, "bytes of text to write at the end (300)");
-  app.add_option("--eviction", raw.eviction, "belady or lru (belady)");
-  app.add_option("--transfer", raw.transfer, "lookahead or no_prefetch (lookahead)");
+  app.add_option("--eviction", raw.eviction, "who gives up its chunk: " + with_default(words_of<any_eviction>()));
+  app.add_option("--layout", raw.layout, "of tensors in chunks: " + with_default(words_of<any_layout>()));
+  app.add_option("--placement", raw.placement, "of optimizer states: " + with_default(words_of<any_placement>()));
+  app.add_option("--device-share", raw.device_share, "of the states that fixed_split keeps on the device, 0 to 1 (0.5)");
+  app.add_option("--transfer", raw.transfer, "when copies start: " + with_default(words_of<any_transfer>()));
   app.add_option("--text", raw.text, "file or folder to learn from");
   app.add_option("--trace", raw.trace, "write a Chrome trace to this JSON file");
   app.add_option("--report", raw.report, "write losses and the memory report to this JSON file");
@@ -76,26 +108,40 @@ void read_real(const char* option, const std::string& text, const char* range, b
   out = number;
 }
 
+/// @return   which of the words it is, 0 where nothing was typed
+std::size_t read_word(const char* option, const std::string& text, const std::vector<std::string>& words)
+{
+  if (text.empty()) return 0;
+  const auto found = std::find(words.begin(), words.end(), text);
+  if (found == words.end()) throw problem{std::string{option} + " '" + text + "' is unknown: choose " + listed(words)};
+  return static_cast<std::size_t>(found - words.begin());
+}
+
+template <class Any>
+void read_policy(const char* option, const std::string& text, Any& out)
+{
+  out = Any{Any::names[read_word(option, text, words_of<Any>())]};
+}
+
+void read_policies(const raw_options& raw, options& out)
+{
+  read_policy("--eviction", raw.eviction, out.eviction);
+  read_policy("--layout", raw.layout, out.layout);
+  read_policy("--placement", raw.placement, out.placement);
+  read_policy("--transfer", raw.transfer, out.transfer);
+  float share = 0.5f;
+  read_real(
+      "--device-share", raw.device_share, "from 0 to 1", [](float it) { return it >= 0.0f && it <= 1.0f; }, share);
+  const bool is_split = out.placement.chosen() == chunkmem::placement::fixed_split::name;
+  if (is_split) out.placement = any_placement{chunkmem::placement::fixed_split{.device_share = static_cast<double>(share)}};
+  else if (!raw.device_share.empty()) throw problem{"--device-share goes with --placement fixed_split alone (leave it out)"};
+}
+
 void read_precision(const std::string& text, chunkmem::dtype& out)
 {
   using enum chunkmem::dtype;
-  if (text.empty()) return;
-  if (text != "fp32" && text != "bf16" && text != "fp16") {
-    throw problem{"--precision '" + text + "' is unknown: choose fp32, bf16 or fp16"};
-  }
-  out = text == "fp32" ? float32 : text == "bf16" ? bfloat16 : float16;
-}
-
-template <class Choice>
-void read_choice(const char* option, const std::string& text, std::string_view first, std::string_view second,
-                 Choice& out)
-{
-  if (text.empty()) return;
-  if (text != first && text != second) {
-    throw problem{std::string{option} + " '" + text + "' is unknown: choose " + std::string{first} + " or " +
-                  std::string{second}};
-  }
-  out = text == first ? Choice{0} : Choice{1};
+  constexpr chunkmem::dtype types[] = {float32, bfloat16, float16};
+  out = types[read_word("--precision", text, {"fp32", "bf16", "fp16"})];
 }
 
 void check_extents(const extents& size)
@@ -195,10 +241,9 @@ options parse_options(int count, const char* const* arguments)
   read_sizes(raw, out);
   read_numbers(raw, out);
   read_precision(raw.precision, out.precision);
-  read_choice("--gradient", raw.gradient, "separate", "in_place", out.gradient);
+  out.gradient = static_cast<gradient_choice>(read_word("--gradient", raw.gradient, {"separate", "in_place"}));
   check_gradient(out);
-  read_choice("--eviction", raw.eviction, "belady", "lru", out.eviction);
-  read_choice("--transfer", raw.transfer, "lookahead", "no_prefetch", out.transfer);
+  read_policies(raw, out);
   if (!raw.text.empty()) out.text = raw.text;
   if (!raw.trace.empty()) out.trace = raw.trace;
   if (!raw.report.empty()) out.report = raw.report;

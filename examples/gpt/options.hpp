@@ -1,6 +1,7 @@
 #pragma once
 
 #include "extents.hpp"
+#include "policies.hpp"
 
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/tensor/dtype.hpp>
@@ -13,8 +14,6 @@
 
 namespace gpt {
 
-enum class eviction_choice : std::uint8_t { belady, lru };
-enum class transfer_choice : std::uint8_t { lookahead, no_prefetch };
 enum class gradient_choice : std::uint8_t { separate, in_place };
 
 /// What the command line says. What it leaves out has a default that works.
@@ -27,8 +26,10 @@ struct options {
   float learning_rate = 1e-3f;
   std::uint64_t seed = 1;
   std::size_t sample = 300;
-  eviction_choice eviction = eviction_choice::belady;
-  transfer_choice transfer = transfer_choice::lookahead;
+  any_eviction eviction;
+  any_layout layout;
+  any_placement placement;
+  any_transfer transfer;
   chunkmem::dtype precision = chunkmem::dtype::float32;  ///< of weights and their gradients
   gradient_choice gradient = gradient_choice::separate;
   float clip = 0.0f;                ///< largest norm of all gradients of a step; 0: any

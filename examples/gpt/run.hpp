@@ -135,4 +135,14 @@ class session {
   trainer<Manager> trainer_;
 };
 
+/// A session with the policies of the command line, and others beside them.
+template <class Manager, class... Others>
+[[nodiscard]] session<Manager> session_as_chosen(const training_setup& setup, chunkmem::bytes device,
+                                                 chunkmem::bytes host, Others... others)
+{
+  const options& chosen = setup.chosen;
+  return session<Manager>{setup, device, host, chosen.eviction, chosen.layout, chosen.placement, chosen.transfer,
+                          others...};
+}
+
 }  // namespace gpt

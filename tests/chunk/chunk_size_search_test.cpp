@@ -1,6 +1,6 @@
 #include <chunkmem/chunk/chunk_size_search.hpp>
 
-#include <chunkmem/chunk/any_layout_of.hpp>
+#include <chunkmem/chunk/any_layout.hpp>
 #include <chunkmem/chunk/append_layout.hpp>
 #include <chunkmem/chunk/best_fit_layout.hpp>
 #include <chunkmem/chunk/size_class_layout.hpp>
@@ -141,7 +141,7 @@ TEST_CASE("a search works with one tensor, with none, and refuses wrong limits",
 
 TEST_CASE("a search with a layout chosen by name finds what that layout finds", "[chunk]")
 {
-  using any = any_layout_of<append_layout, size_class_layout>;
+  using any = any_layout<append_layout, size_class_layout>;
   const std::vector<bytes> sizes{bytes{5'000}, bytes{700}, bytes{3'000}, bytes{3'000}, bytes{5'000}};
   chunk_size_search<any> chosen{any{"size_class_layout"}};
   chunk_size_search<size_class_layout> plain;

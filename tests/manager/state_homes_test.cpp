@@ -59,6 +59,17 @@ TEST_CASE("homes by role alone never change", "[manager]")
   CHECK(on_device(other) == 4);
 }
 
+TEST_CASE("a placement by size sees the bytes of all states of a parameter, measured or not", "[manager]")
+{
+  const registry tensors = four_parameters();  // 2 KiB of states beside 1 KiB of values
+  state_homes<support::small_on_device> homes{{.limit = 2_KiB}};
+  homes.reset(tensors, frame, 100_KiB);
+  CHECK(on_device(homes) == 4);
+  state_homes<support::small_on_device> none{{.limit = 2_KiB - 1_B}};
+  none.reset(tensors, frame, 100_KiB);
+  CHECK(on_device(none) == 0);
+}
+
 TEST_CASE("homes follow what was measured and the size of the device", "[manager]")
 {
   const registry tensors = four_parameters();

@@ -16,6 +16,17 @@ struct device_only {
   [[nodiscard]] constexpr chunkmem::tier home_of(chunkmem::role, chunkmem::bytes) const noexcept { return chunkmem::tier::device; }
 };
 
+/// Small states on the device. A placement with a setting.
+struct small_on_device {
+  using policy_kind = chunkmem::placement_kind;
+  static constexpr std::string_view name = "small_on_device";
+  chunkmem::bytes limit{};
+  [[nodiscard]] constexpr chunkmem::tier home_of(chunkmem::role, chunkmem::bytes size) const noexcept
+  {
+    return size <= limit ? chunkmem::tier::device : chunkmem::tier::host;
+  }
+};
+
 /// Gives every tensor a chunk of its own. A layout of one's own.
 class one_each_layout {
  public:

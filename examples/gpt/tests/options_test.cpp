@@ -5,6 +5,7 @@
 
 #include <support/catch.hpp>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -35,8 +36,10 @@ TEST_CASE("an empty command line is the demonstration", "[gpt]")
   const gpt::options chosen = parse({});
   CHECK(!chosen.device_memory);
   CHECK(chosen.size.layers == 6);
-  CHECK(chosen.eviction == gpt::eviction_choice::belady);
-  CHECK(chosen.transfer == gpt::transfer_choice::lookahead);
+  CHECK(chosen.eviction.chosen() == "belady");
+  CHECK(chosen.layout.chosen() == "append_layout");
+  CHECK(chosen.placement.chosen() == "host_first");
+  CHECK(chosen.transfer.chosen() == "lookahead");
   CHECK(chosen.precision == chunkmem::dtype::float32);
   CHECK(chosen.gradient == gpt::gradient_choice::separate);
   CHECK(chosen.size.micro_batches == 1);
@@ -85,8 +88,8 @@ TEST_CASE("every option of the command line is read", "[gpt]")
   CHECK(chosen.size.width == 64);
   CHECK(chosen.size.context == 32);
   CHECK(chosen.steps == 3);
-  CHECK(chosen.eviction == gpt::eviction_choice::lru);
-  CHECK(chosen.transfer == gpt::transfer_choice::no_prefetch);
+  CHECK(chosen.eviction.chosen() == "lru");
+  CHECK(chosen.transfer.chosen() == "no_prefetch");
   CHECK(chosen.trace->string() == "t.json");
   CHECK(chosen.seed == 9);
   CHECK(chosen.sample == 0);
@@ -106,6 +109,32 @@ TEST_CASE("precision, gradients and the update are read", "[gpt]")
   CHECK(sums.size.micro_batches == 4);
   CHECK(sums.size.tokens_per_step() == 4 * 4 * 128);
   CHECK(sums.exported->string() == "e.json");
+}
+
+TEST_CASE("every policy is chosen by its name", "[gpt]")
+{
+  for (const char* name : {"belady", "lru", "fifo", "list_order", "cost_aware"})
+    CHECK(parse({"--eviction", name}).eviction.chosen() == name);
+  for (const char* name : {"append", "best_fit", "size_class"})
+    CHECK(parse({"--layout", name}).layout.chosen() == std::string{name} + "_layout");
+  for (const char* name : {"host_first", "device_margin", "fixed_split"})
+    CHECK(parse({"--placement", name}).placement.chosen() == name);
+  for (const char* name : {"lookahead", "no_prefetch"})
+    CHECK(parse({"--transfer", name}).transfer.chosen() == name);
+}
+
+TEST_CASE("a share of the device is read where a placement has one", "[gpt]")
+{
+  const auto on_device = [](const gpt::options& chosen) {
+    const std::vector<chunkmem::bytes> states(8, chunkmem::bytes{100});
+    std::vector<chunkmem::tier> homes(8);
+    chosen.placement.assign({chunkmem::bytes{10'000}, {}, {}, true, states}, homes);
+    return std::count(homes.begin(), homes.end(), chunkmem::tier::device);
+  };
+  CHECK(on_device(parse({"--placement", "fixed_split"})) == 4);
+  CHECK(on_device(parse({"--placement", "fixed_split", "--device-share", "0.25"})) == 2);
+  CHECK_THAT(refusal({"--device-share", "0.25"}), ContainsSubstring("--placement fixed_split alone"));
+  CHECK_THAT(refusal({"--placement", "fixed_split", "--device-share", "2"}), ContainsSubstring("from 0 to 1"));
 }
 
 TEST_CASE("gradients in place are refused where they cannot be", "[gpt]")
@@ -172,7 +201,9 @@ TEST_CASE("extents that do not fit each other are refused with numbers", "[gpt]"
 TEST_CASE("unknown options and policies are refused by name", "[gpt]")
 {
   CHECK_THAT(refusal({"--devise-memory", "1MiB"}), ContainsSubstring("--devise-memory"));
-  CHECK_THAT(refusal({"--eviction", "best"}), ContainsSubstring("choose belady or lru"));
+  CHECK_THAT(refusal({"--eviction", "best"}), ContainsSubstring("choose belady, lru, fifo, list_order or cost_aware"));
+  CHECK_THAT(refusal({"--layout", "tight"}), ContainsSubstring("choose append, best_fit or size_class"));
+  CHECK_THAT(refusal({"--placement", "here"}), ContainsSubstring("choose host_first, device_margin or fixed_split"));
   CHECK_THAT(refusal({"--transfer", "fast"}), ContainsSubstring("choose lookahead or no_prefetch"));
   CHECK_THAT(refusal({"--precision", "fp8"}), ContainsSubstring("choose fp32, bf16 or fp16"));
   CHECK_THAT(refusal({"--gradient", "mine"}), ContainsSubstring("choose separate or in_place"));

@@ -12,7 +12,7 @@
 
 namespace chunkmem::inline v0 {
 
-/// One policy out of a list, chosen when the program runs: what the `any_of` of each family is made of.
+/// One policy out of a list, chosen when the program runs: what any_eviction, any_layout, any_placement and any_transfer are.
 ///
 /// Good for command lines and for tests that walk through all policies with one type of manager; poor on a hot path, since
 /// each call finds the chosen one first. A policy of your own joins by being named in the list. The first is the default.

@@ -30,16 +30,13 @@ class state_homes {
   /// Nothing is known but the declarations. @pre sealed @throws config_error   the policy cannot place this model
   void reset(const registry& tensors, bytes frame, bytes device)
   {
+    states_.assign(tensors.parameters(), bytes{});
+    working_ = bytes{};
+    std::vector<std::uint8_t> counted(tensors.frames_of_chunk().size(), 0);
+    for (std::uint32_t at = 0; at < tensors.slots().size(); ++at) add(tensors, frame, at, counted);
     homes_.clear();
-    for (std::uint32_t at = 0; at < tensors.parameters(); ++at)
-      homes_.push_back(policy_.home_of(role::optimizer_state, bytes{tensors.slots()[at].size}));
-    if constexpr (is_profiled) {
-      states_.assign(tensors.parameters(), bytes{});
-      working_ = bytes{};
-      std::vector<std::uint8_t> counted(tensors.frames_of_chunk().size(), 0);
-      for (std::uint32_t at = 0; at < tensors.slots().size(); ++at) add(tensors, frame, at, counted);
-      assign(device);
-    }
+    for (const bytes size : states_) homes_.push_back(policy_.home_of(role::optimizer_state, size));
+    assign(device);
     ready_ = true;
   }
 

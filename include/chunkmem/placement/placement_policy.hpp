@@ -12,6 +12,7 @@ namespace chunkmem::inline v0 {
 
 /// Decides in which tier a role lives, and with that where the optimizer's update runs: where its states live.
 ///
+/// It is asked for the states of each parameter, with their bytes in all lists together.
 /// Laws: the answer is `device` or `host` and depends on the arguments alone.
 template <class Placement>
 concept placement_policy = names_itself<Placement> && std::same_as<typename Placement::policy_kind, placement_kind> &&

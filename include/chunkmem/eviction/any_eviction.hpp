@@ -10,13 +10,13 @@ namespace chunkmem::inline v0 {
 
 namespace eviction {
 
-/// One eviction policy out of a list, chosen when the program runs: `any_of<belady, lru>{"lru"}`.
+/// One eviction policy out of a list, chosen when the program runs: `any_eviction<belady, lru>{"lru"}`.
 ///
 /// Good and poor as policy_choice says; decisions are rare beside accesses, so the indirect call is not felt.
 template <eviction_policy... Policies>
-class any_of : public policy_choice<Policies...> {
+class any_eviction : public policy_choice<Policies...> {
  public:
-  static constexpr std::string_view name = "any_of";
+  static constexpr std::string_view name = "any_eviction";
   using policy_choice<Policies...>::policy_choice;
 
   void reset(std::uint32_t chunks)

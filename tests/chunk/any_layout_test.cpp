@@ -1,4 +1,4 @@
-#include <chunkmem/chunk/any_layout_of.hpp>
+#include <chunkmem/chunk/any_layout.hpp>
 
 #include <chunkmem/chunk/append_layout.hpp>
 #include <chunkmem/chunk/best_fit_layout.hpp>
@@ -14,11 +14,11 @@ using namespace chunkmem;
 
 namespace {
 
-using any_of_ours = any_layout_of<append_layout, best_fit_layout, size_class_layout>;
-using any_that_reuses = any_layout_of<best_fit_layout, append_layout>;
+using any_of_ours = any_layout<append_layout, best_fit_layout, size_class_layout>;
+using any_that_reuses = any_layout<best_fit_layout, append_layout>;
 static_assert(arranging_layout<any_of_ours> && searchable_layout<any_of_ours> && !reusing_layout<any_of_ours>);
 static_assert(reusing_layout<any_that_reuses>);
-static_assert(!searchable_layout<any_layout_of<append_layout, support::one_each_layout>>);
+static_assert(!searchable_layout<any_layout<append_layout, support::one_each_layout>>);
 
 }  // namespace
 

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <chunkmem/core/policy_choice.hpp>
+#include <chunkmem/placement/placement_policy.hpp>
+
+#include <cstddef>
+#include <span>
+#include <string_view>
+
+namespace chunkmem::inline v0 {
+
+namespace placement {
+
+/// One placement out of a list, chosen when the program runs: `any_placement<host_first, device_margin>{"device_margin"}`.
+///
+/// Where one of the list looks at what was measured, so does this; a chosen one that does not gives the homes of its
+/// `home_of` again. Good and poor as policy_choice says. Cost: one indirect call for each assignment, or each parameter.
+template <placement_policy... Policies>
+class any_placement : public policy_choice<Policies...> {
+ public:
+  static constexpr std::string_view name = "any_placement";
+  using policy_choice<Policies...>::policy_choice;
+
+  [[nodiscard]] tier home_of(role part, bytes size) const
+  {
+    return this->ask([&](const auto& chosen) { return chosen.home_of(part, size); });
+  }
+
+  void assign(const outlook& now, std::span<tier> homes) const
+    requires(profiled_placement<Policies> || ...)
+  {
+    this->ask([&]<class Chosen>(const Chosen& chosen) {
+      if constexpr (profiled_placement<Chosen>) chosen.assign(now, homes);
+      else
+        for (std::size_t at = 0; at < homes.size(); ++at) homes[at] = chosen.home_of(role::optimizer_state, now.states[at]);
+    });
+  }
+};
+
+}  // namespace placement
+
+}  // namespace chunkmem::inline v0

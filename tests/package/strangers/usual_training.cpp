@@ -1,0 +1,7 @@
+#include "usual_training.hpp"
+
+const trained& usual_training()
+{
+  static const trained result = train_with<>();
+  return result;
+}

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/manager/manager.hpp>
+#include <support/toy_trainer.hpp>
+
+/// A small training, to be run with the defaults and with policies of one's own: the bits must be the same.
+struct trained {
+  support::toy::outcome left;  ///< losses, and every number of the model and its optimizer
+  chunkmem::report moved;
+};
+
+constexpr chunkmem::manager_options usual_options{.chunk_bytes = chunkmem::bytes{4'096}};
+constexpr chunkmem::bytes tight_device{30 * 4'096};  // the step works on about four times as much
+constexpr chunkmem::bytes wide_host{256 * 4'096};
+
+template <class Manager, class Backend>
+trained train_on(Backend& memory)
+{
+  Manager m{memory, usual_options};
+  support::toy::toy_trainer<Manager, Backend> trainer{m, memory};
+  trained result{trainer.train(4), {}};
+  result.moved = m.report();
+  return result;
+}
+
+/// With policies of one's own, on capped memory.
+template <class... Policies>
+trained train_with()
+{
+  using chunkmem::backend::host_arena;
+  host_arena memory{{.device_capacity = tight_device, .host_capacity = wide_host}};
+  return train_on<chunkmem::manager<host_arena, Policies...>>(memory);
+}
+
+/// With all the defaults.
+const trained& usual_training();

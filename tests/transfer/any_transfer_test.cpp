@@ -1,0 +1,50 @@
+#include <chunkmem/transfer/any_transfer.hpp>
+
+#include <chunkmem/transfer/lookahead.hpp>
+#include <chunkmem/transfer/no_prefetch.hpp>
+#include <conformance/transfer_policy.hpp>
+#include <support/catch.hpp>
+
+using namespace chunkmem;
+
+namespace {
+
+using ahead_first = transfer::any_transfer<transfer::lookahead, transfer::no_prefetch>;
+using demand_first = transfer::any_transfer<transfer::no_prefetch, transfer::lookahead>;
+using only_demand = transfer::any_transfer<transfer::no_prefetch>;
+static_assert(transfer_policy<ahead_first> && transfer_policy<only_demand>);
+static_assert(ahead_first::plans && demand_first::plans && !only_demand::plans);
+
+}  // namespace
+
+TEST_CASE("a chosen lookahead keeps the laws and starts copies as early as lookahead does", "[transfer]")
+{
+  CHECK(conformance::transfer_policy_laws<ahead_first>() == conformance::transfer_policy_laws<transfer::lookahead>());
+}
+
+TEST_CASE("a chosen no_prefetch beside one that plans leaves each move where it is needed", "[transfer]")
+{
+  CHECK(conformance::transfer_policy_laws<demand_first>() == 0);
+  CHECK(conformance::transfer_policy_laws<only_demand>(30) == 0);
+}
+
+TEST_CASE("a transfer policy is chosen by name or given with its settings", "[transfer]")
+{
+  conformance::demand_run run;
+  std::uint64_t seed = 1;
+  while (!conformance::roll_demand(seed, {}, false, run) || run.demand.size() < 8) ++seed;
+  INFO("seed " << seed);
+  const auto moments = [&run](auto policy) {
+    std::vector<std::uint32_t> at;
+    conformance::moves actions;
+    policy.schedule(run.input(true), actions);
+    for (const transfer::move& it : actions) at.push_back(it.moment);
+    return at;
+  };
+  transfer::lookahead narrow;
+  narrow.window = 1;
+  CHECK(moments(demand_first{"lookahead"}) == moments(transfer::lookahead{}));
+  CHECK(moments(demand_first{narrow}) == moments(narrow));
+  CHECK(moments(ahead_first{"no_prefetch"}) == moments(demand_first{}));
+  CHECK_THROWS_AS(ahead_first{"fast"}, config_error);
+}
