@@ -14,13 +14,13 @@ using any = eviction::any_eviction<eviction::belady, eviction::lru, eviction::li
 
 static_assert(eviction_policy<any>);
 
-TEST_CASE("any_of keeps the laws of an eviction policy", "[eviction]")
+TEST_CASE("any_eviction keeps the laws of an eviction policy", "[eviction]")
 {
   conformance::eviction_policy_laws<any>();
   conformance::eviction_policy_laws<eviction::any_eviction<eviction::lru>>();
 }
 
-TEST_CASE("any_of decides as the policy that was chosen by name or given with its settings", "[eviction]")
+TEST_CASE("any_eviction decides as the policy that was chosen by name or given with its settings", "[eviction]")
 {
   CHECK(any{}.chosen() == "belady");
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
