@@ -11,7 +11,7 @@ using namespace chunkmem;
 TEST_CASE("best fit keeps the laws of layouts, of reuse and of search", "[chunk]")
 {
   conformance::chunk_layout_laws<best_fit_layout>();
-  conformance::reusing_layout_laws<best_fit_layout>(50'000);
+  conformance::reusing_layout_laws<best_fit_layout>(30'000);
   conformance::searchable_layout_laws<best_fit_layout>();
 }
 

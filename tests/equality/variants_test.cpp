@@ -1,5 +1,6 @@
 #include "matrix.hpp"
 
+#include <chunkmem/chunk/best_fit_layout.hpp>
 #include <chunkmem/tensor/inference_rules.hpp>
 #include <support/own_policies.hpp>
 
