@@ -49,6 +49,7 @@ TEST_CASE("best fit never hands out a used gap twice", "[chunk]")
   layout.place(bytes{2'560});
   layout.erase(first, bytes{2'560});
   CHECK(layout.place(bytes{1'280}) == chunk_place{0, 0, 1});
-  CHECK(layout.place(bytes{1'280}) == chunk_place{0, 1'280, 1});  // an ordered list that keeps the gap would say 0 again
+  CHECK(layout.place(bytes{1'280}) ==
+        chunk_place{0, 1'280, 1});  // an ordered list that keeps the gap would say 0 again
   CHECK(layout.place(bytes{1'280}) == chunk_place{0, 17'920, 1});
 }
