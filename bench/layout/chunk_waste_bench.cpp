@@ -1,9 +1,9 @@
 // How much of the chunks do no tensors fill, for every published shape, and how does that compare with other engines?
 //
-// One frame size for all lists: values and gradients of 16 bits, master weights and both moments of 32. The body alone, and
-// with vocabulary and positions. The frame is searched from 1/64 to 5/4 of the largest 16-bit tensor of the body, or to
-// 64 MiB. Other engines are re-implemented by their rules; they too are judged over whole lists. Nothing reads a clock;
-// the cost of searches is counted in instructions by callgrind, where that can be had.
+// One frame size for all lists: values and gradients of 16 bits, master weights and both moments of 32. The body alone,
+// and with vocabulary and positions. The frame is searched from 1/64 to 5/4 of the largest 16-bit tensor of the body,
+// or to 64 MiB. Other engines are re-implemented by their rules; they too are judged over whole lists. Nothing reads a
+// clock; the cost of searches is counted in instructions by callgrind, where that can be had.
 #include <chunkmem/chunk/append_layout.hpp>
 #include <chunkmem/chunk/best_fit_layout.hpp>
 #include <chunkmem/chunk/chunk_size_search.hpp>
@@ -56,8 +56,10 @@ double waste_of_values(const model_tensors& model, cm::bytes frame)
 
 void print_rival(const rival_choice& it, double scale)
 {
-  if (it.chunk == 0) std::printf("  |        none fits");
-  else std::printf("  | %7.2f @ %7.1f", 100 * it.waste, static_cast<double>(it.chunk) / mebi * scale);
+  if (it.chunk == 0)
+    std::printf("  |        none fits");
+  else
+    std::printf("  | %7.2f @ %7.1f", 100 * it.waste, static_cast<double>(it.chunk) / mebi * scale);
 }
 
 /// One line of the table. Returns our waste over all lists [percent].
@@ -108,7 +110,8 @@ int run_one(const std::string& engine, std::size_t which)
   std::uint64_t result = 0;
   if (engine == "ours") result = ours.find(limits).evaluations;
   if (engine == "gemini") result = gemini_search(model.all(), shape.hidden, std::uint64_t{32} << 20).chunk;
-  if (engine == "elixir") result = elixir_search(model.all(), shape.kv_width == 0 ? model.all().front().elements : 0).chunk;
+  if (engine == "elixir")
+    result = elixir_search(model.all(), shape.kv_width == 0 ? model.all().front().elements : 0).chunk;
   asm volatile("" : : "r"(result) : "memory");
   return 0;
 }
@@ -128,7 +131,8 @@ void print_costs(const std::string& self)
     }
     std::printf("%-13s %5.0f tensors", shape.name.data(), tensors);
     for (const char* engine : {"ours", "gemini", "elixir"})
-      std::printf("   %s %10.0f", engine, (count(self, std::string{engine} + " " + std::to_string(which)) - empty) / tensors);
+      std::printf("   %s %10.0f", engine,
+                  (count(self, std::string{engine} + " " + std::to_string(which)) - empty) / tensors);
     std::printf("\n");
   }
 }
@@ -138,25 +142,29 @@ void write_figures(double body, double all)
   const char* const folder = std::getenv("CHUNKMEM_FIGURES");
   if (folder == nullptr) return;
   std::ofstream out{std::string{folder} + "/chunk_waste_bench.json"};
-  out << R"([{"name": "layout.body_waste_percent", "value": )" << body << R"(, "unit": "percent", "relation": "<=", "bound": )"
-      << body_bound << R"(, "command": "build/bench/bin/chunk_waste_bench"},)" << '\n'
-      << R"( {"name": "layout.all_waste_percent", "value": )" << all << R"(, "unit": "percent", "relation": "<=", "bound": )"
-      << all_bound << R"(, "command": "build/bench/bin/chunk_waste_bench"}])" << '\n';
+  out << R"([{"name": "layout.body_waste_percent", "value": )" << body
+      << R"(, "unit": "percent", "relation": "<=", "bound": )" << body_bound
+      << R"(, "command": "build/bench/bin/chunk_waste_bench"},)" << '\n'
+      << R"( {"name": "layout.all_waste_percent", "value": )" << all
+      << R"(, "unit": "percent", "relation": "<=", "bound": )" << all_bound
+      << R"(, "command": "build/bench/bin/chunk_waste_bench"}])" << '\n';
 }
 
 int measure_all(const std::string& self)
 {
-  std::printf("Waste in percent @ size of a frame or 16-bit chunk in MiB. Ours: over all lists, over 16-bit values alone, the "
-              "frame,\nframes that the largest tensor of the body would fill, sizes tried; then best_fit and append with that "
-              "frame.\n\n");
-  std::printf("%-31s  %-41s  | %-17s  | %-17s  | %-17s  | %-17s  | %-17s\n", "", "size_class_layout", "best_fit   append",
-              "PatrickStar, grid", "Gemini, 32 Mi", "Gemini, 128 Mi", "Elixir");
+  std::printf(
+      "Waste in percent @ size of a frame or 16-bit chunk in MiB. Ours: over all lists, over 16-bit values alone, the "
+      "frame,\nframes that the largest tensor of the body would fill, sizes tried; then best_fit and append with that "
+      "frame.\n\n");
+  std::printf("%-31s  %-41s  | %-17s  | %-17s  | %-17s  | %-17s  | %-17s\n", "", "size_class_layout",
+              "best_fit   append", "PatrickStar, grid", "Gemini, 32 Mi", "Gemini, 128 Mi", "Elixir");
   double worst[2] = {0, 0};
   for (const bool with_vocabulary : {false, true})
     for (const model_shape& shape : model_shapes())
       worst[with_vocabulary] = std::max(worst[with_vocabulary], measure(shape, with_vocabulary));
   print_costs(self);
-  std::printf("\nworst: body %.4f %%, bound %.1f; with vocabulary %.4f %%, bound %.1f\n", worst[0], body_bound, worst[1], all_bound);
+  std::printf("\nworst: body %.4f %%, bound %.1f; with vocabulary %.4f %%, bound %.1f\n", worst[0], body_bound,
+              worst[1], all_bound);
   write_figures(worst[0], worst[1]);
   return worst[0] <= body_bound && worst[1] <= all_bound ? 0 : 1;
 }

@@ -108,9 +108,12 @@ class model_tensors {
       if (embedding != h) module({embedding * h}), module({embedding * h});
     }
     for (std::uint64_t layer = 0; layer < shape.layers; ++layer) {
-      if (llama) llama_layer();
-      else if (opt) opt_layer();
-      else gpt_layer();
+      if (llama)
+        llama_layer();
+      else if (opt)
+        opt_layer();
+      else
+        gpt_layer();
     }
     llama ? module({h}) : module({h, h});
     if (with_vocabulary && llama) module({shape.vocabulary * h});  // not tied

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstdint>
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "model_shapes.hpp"
@@ -45,7 +45,8 @@ class appended_chunks {
 };
 
 /// Of chunks from `first` to `last` the one that wastes least; the first of equal ones.
-inline rival_choice least_of(const std::vector<std::uint64_t>& tensors, std::uint64_t first, std::uint64_t last, std::uint64_t step)
+inline rival_choice least_of(const std::vector<std::uint64_t>& tensors, std::uint64_t first, std::uint64_t last,
+                             std::uint64_t step)
 {
   rival_choice best;
   for (std::uint64_t chunk = first; chunk <= last; chunk += step) {
@@ -82,7 +83,8 @@ inline rival_choice patrickstar_grid(const std::vector<declared_tensor>& tensors
 
 /// Gemini: leaves out tensors beyond the mean and three standard deviations; then from the largest left, at least 32 Mi
 /// elements, over a range in steps of the hidden size.
-inline rival_choice gemini_search(const std::vector<declared_tensor>& tensors, std::uint64_t hidden, std::uint64_t range)
+inline rival_choice gemini_search(const std::vector<declared_tensor>& tensors, std::uint64_t hidden,
+                                  std::uint64_t range)
 {
   const std::vector<std::uint64_t> all = elements_of(tensors);
   double sum = 0;
@@ -100,8 +102,8 @@ inline rival_choice gemini_search(const std::vector<declared_tensor>& tensors, s
   return least_of(all, start, start + range, hidden);
 }
 
-/// Elixir, least waste: from 32 MiB doubled until the largest tensor fits, to three times that. A tied vocabulary is private:
-/// it has a block of its own.
+/// Elixir, least waste: from 32 MiB doubled until the largest tensor fits, to three times that. A tied vocabulary is
+/// private: it has a block of its own.
 inline rival_choice elixir_search(const std::vector<declared_tensor>& tensors, std::uint64_t tied)
 {
   std::vector<std::uint64_t> others;

@@ -29,7 +29,8 @@ TEST_CASE("a layout chosen by name keeps the laws", "[chunk]")
     conformance::chunk_layout_laws(any_of_ours{name});
     conformance::searchable_layout_laws(any_of_ours{name});
   }
-  for (const std::string_view name : any_that_reuses::names) conformance::reusing_layout_laws(1'000, any_that_reuses{name});
+  for (const std::string_view name : any_that_reuses::names)
+    conformance::reusing_layout_laws(1'000, any_that_reuses{name});
 }
 
 TEST_CASE("a layout chosen by name places as that layout does", "[chunk]")

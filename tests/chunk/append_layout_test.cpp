@@ -77,7 +77,7 @@ TEST_CASE("append layout puts a group into one chunk", "[chunk]")
 
 TEST_CASE("append layout keeps the laws of layouts that reuse and can be searched", "[chunk]")
 {
-  conformance::reusing_layout_laws<append_layout>(50'000);
+  conformance::reusing_layout_laws<append_layout>(70'000);
   conformance::searchable_layout_laws<append_layout>();
 }
 

@@ -59,7 +59,8 @@ void compare(std::uint64_t seed)
       const auto found = gaps.tightest(need);
       const auto expected = plain.tightest(need);
       if (found.has_value() != expected.has_value()) FAIL("seed " << seed << ", step " << step << ": found or not");
-      if (found && (found->chunk != expected->chunk || found->begin != expected->begin || found->length != expected->length))
+      if (found &&
+          (found->chunk != expected->chunk || found->begin != expected->begin || found->length != expected->length))
         FAIL("seed " << seed << ", step " << step << ": another gap");
       const auto frames = static_cast<std::uint32_t>((need - 1) / plain.frame + 1);
       const chunk_gaps::gap target = found ? *found : gaps.open(frames);

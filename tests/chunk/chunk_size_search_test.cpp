@@ -17,7 +17,10 @@ using namespace chunkmem;
 namespace {
 
 template <class Layout>
-concept can_be_searched = requires { typename chunk_size_search<Layout>; };
+concept can_be_searched = requires
+{
+  typename chunk_size_search<Layout>;
+};
 static_assert(can_be_searched<append_layout> && !can_be_searched<support::one_each_layout>);
 
 struct group {
@@ -78,7 +81,8 @@ void agrees_with_every_size(std::uint64_t models)
     const auto found = search.find(limits, -1);
     std::uint64_t where = 0;
     const std::uint64_t expected = least_held<Layout>(groups, limits, where);
-    if (found.frame.count() * found.frames != expected) FAIL("holds " << found.frame.count() * found.frames << ", least " << expected);
+    if (found.frame.count() * found.frames != expected)
+      FAIL("holds " << found.frame.count() * found.frames << ", least " << expected);
     if (found.frame != bytes{where}) FAIL("frame " << found.frame.count() << ", the smallest as good " << where);
     if (search.measure(found.frame).frames != found.frames) FAIL("another number of frames when asked again");
     evaluations += found.evaluations;

@@ -30,7 +30,8 @@ TEST_CASE("frames for bytes, and from which frame on they are fewer, agree with 
       if (size.frames_for(need) != expected) FAIL(need << " B in frames of " << frame);
       std::uint64_t larger = frame + 256;
       while (expected > 1 && frame_size{bytes{larger}}.frames_for(need) == expected) larger += 256;
-      if (size.fewer_from(need) != (expected == 1 ? frame_size::never : larger)) FAIL(need << " B, fewer than with " << frame);
+      if (size.fewer_from(need) != (expected == 1 ? frame_size::never : larger))
+        FAIL(need << " B, fewer than with " << frame);
     }
   CHECK(frame_size::holds_from(513, 1) == 768);
   CHECK(frame_size::holds_from(UINT64_MAX, 1) == frame_size::never);

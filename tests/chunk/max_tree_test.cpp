@@ -34,7 +34,8 @@ TEST_CASE("a tree of maxima finds what a walk over the row finds", "[chunk]")
       if (tree.first(from, need) != expected) FAIL("seed " << seed << ", step " << step << ": first with " << need);
       const auto end = begin + dice.below(static_cast<std::uint32_t>(row.end() - begin) + 1);
       const std::uint64_t largest = begin == end ? 0 : *std::max_element(begin, end);
-      if (tree.largest(static_cast<std::size_t>(begin - row.begin()), static_cast<std::size_t>(end - row.begin())) != largest)
+      if (tree.largest(static_cast<std::size_t>(begin - row.begin()), static_cast<std::size_t>(end - row.begin())) !=
+          largest)
         FAIL("seed " << seed << ", step " << step << ": largest");
       if (tree.size() != row.size() || (!row.empty() && tree.at(row.size() - 1) != row.back())) FAIL("seed " << seed);
     }

@@ -17,10 +17,11 @@ struct without_erase : append_layout {
 struct with_groups_of_no_answer : append_layout {
   void place_together(std::span<const bytes> sizes, std::span<chunk_place> places);
 };
-static_assert(reusing_layout<append_layout> && !reusing_layout<without_erase> && !reusing_layout<with_groups_of_no_answer>);
+static_assert(reusing_layout<append_layout> && !reusing_layout<without_erase> &&
+              !reusing_layout<with_groups_of_no_answer>);
 
-/// Hands out what was given back without looking at what came after it: the mistake of an ordered list of gaps in which a
-/// used gap stays in front.
+/// Hands out what was given back without looking at what came after it: the mistake of an ordered list of gaps in which
+/// a used gap stays in front.
 class forgetful {
  public:
   using policy_kind = layout_kind;

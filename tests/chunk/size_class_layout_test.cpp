@@ -37,7 +37,8 @@ TEST_CASE("size classes fill the rest of a window with what comes before and aft
 
 TEST_CASE("size classes keep the order of declaration where falling sizes save nothing", "[chunk]")
 {
-  CHECK(arranged(1'024, {256, 768, 256, 768}) == std::vector<chunk_place>{{0, 0, 1}, {0, 256, 1}, {1, 0, 1}, {1, 256, 1}});
+  CHECK(arranged(1'024, {256, 768, 256, 768}) ==
+        std::vector<chunk_place>{{0, 0, 1}, {0, 256, 1}, {1, 0, 1}, {1, 256, 1}});
 }
 
 TEST_CASE("size classes take falling sizes where that saves a frame", "[chunk]")
@@ -51,7 +52,8 @@ TEST_CASE("tiny tensors come last, into the chunks of their neighbours", "[chunk
   const std::uint64_t frame = 64 * 256;
   const std::uint64_t body = frame - 512;
   CHECK(arranged(frame, {10, body, 10, body, 20, 30, 40}) ==
-        std::vector<chunk_place>{{0, body, 1}, {0, 0, 1}, {0, body + 256, 1}, {1, 0, 1}, {1, body, 1}, {1, body + 256, 1}, {2, 0, 1}});
+        std::vector<chunk_place>{
+            {0, body, 1}, {0, 0, 1}, {0, body + 256, 1}, {1, 0, 1}, {1, body, 1}, {1, body + 256, 1}, {2, 0, 1}});
 }
 
 TEST_CASE("size classes arrange once after a reset, and nothing at all", "[chunk]")

@@ -17,8 +17,8 @@
 
 namespace conformance {
 
-/// Checks places against the plain definition: aligned, disjoint, inside their chunk, chunks opened in order, and a chunk
-/// as long as its largest tensor needs. Returns the first mistake, or an empty text.
+/// Checks places against the plain definition: aligned, disjoint, inside their chunk, chunks opened in order, and a
+/// chunk as long as its largest tensor needs. Returns the first mistake, or an empty text.
 inline std::string mistake_in(const std::vector<std::uint64_t>& sizes, const std::vector<chunkmem::chunk_place>& places,
                               std::uint64_t frame)
 {
@@ -41,7 +41,8 @@ inline std::string mistake_in(const std::vector<std::uint64_t>& sizes, const std
       if (end > frames[chunk] * frame) return "a tensor reaches beyond its chunk";
       largest = std::max(largest, end - begin);
     }
-    if (frames[chunk] != std::max<std::uint64_t>((largest + frame - 1) / frame, 1)) return "a chunk has the wrong length";
+    if (frames[chunk] != std::max<std::uint64_t>((largest + frame - 1) / frame, 1))
+      return "a chunk has the wrong length";
   }
   return {};
 }
@@ -88,24 +89,27 @@ void placing_laws(const Layout& prototype, Run run)
   }
 }
 
-/// The laws of chunk_layout, and of arranging_layout where it is one, on random sizes, many of them at the edges of a frame.
+/// The laws of chunk_layout, and of arranging_layout where it is one, on random sizes, many of them at the edges of a
+/// frame.
 template <chunkmem::chunk_layout Layout>
 void chunk_layout_laws(const Layout& prototype = {})
 {
   using chunkmem::bytes;
-  placing_laws(prototype, [](Layout& layout, const std::vector<bytes>& sizes, std::vector<chunkmem::chunk_place>& places) {
-    for (std::size_t at = 0; at < sizes.size(); ++at) places[at] = layout.place(sizes[at]);
-  });
+  placing_laws(prototype,
+               [](Layout& layout, const std::vector<bytes>& sizes, std::vector<chunkmem::chunk_place>& places) {
+                 for (std::size_t at = 0; at < sizes.size(); ++at) places[at] = layout.place(sizes[at]);
+               });
   if constexpr (chunkmem::arranging_layout<Layout>)
-    placing_laws(prototype, [](Layout& layout, const std::vector<bytes>& sizes, std::vector<chunkmem::chunk_place>& places) {
-      layout.arrange(sizes, places);
-    });
+    placing_laws(prototype, [](Layout& layout, const std::vector<bytes>& sizes,
+                               std::vector<chunkmem::chunk_place>& places) { layout.arrange(sizes, places); });
   Layout layout = prototype;
-  for (const std::uint64_t frame : {0U, 1U, 255U, 257U, 1'000U}) CHECK_THROWS_AS(layout.reset(bytes{frame}), chunkmem::usage_error);
+  for (const std::uint64_t frame : {0U, 1U, 255U, 257U, 1'000U})
+    CHECK_THROWS_AS(layout.reset(bytes{frame}), chunkmem::usage_error);
   layout.reset(bytes{256});
   CHECK_THROWS_AS(layout.place(bytes{UINT64_MAX}), chunkmem::size_overflow);
   CHECK_THROWS_AS(layout.place(bytes{std::uint64_t{1} << 41}), chunkmem::size_overflow);
-  CHECK((layout.place(bytes{100}).offset == 0 && layout.place(bytes{256 * 7}).frames == 7));  // as if nothing had been asked
+  CHECK((layout.place(bytes{100}).offset == 0 &&
+         layout.place(bytes{256 * 7}).frames == 7));  // as if nothing had been asked
 }
 
 /// The law of searchable_layout: with every frame from this one to `changes_at()` the places are the same.
@@ -130,7 +134,8 @@ void searchable_layout_laws(const Layout& prototype = {})
     const std::uint64_t changes = layout.changes_at().count();
     if (changes <= frame) FAIL("nothing changes below " << changes << " with frames of " << frame);
     for (std::uint64_t other = frame + 256; other < std::min(changes, 6 * frame); other += 256, ++passed_over)
-      if (places_in(layout, other) != places) FAIL("frames of " << other << " change what cannot change below " << changes);
+      if (places_in(layout, other) != places)
+        FAIL("frames of " << other << " change what cannot change below " << changes);
   }
   CHECK(passed_over > 100);
 }

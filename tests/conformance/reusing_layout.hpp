@@ -19,12 +19,12 @@ namespace conformance {
 template <class Layout>
 class reuse_trial {
  public:
-  reuse_trial(const Layout& prototype, std::uint64_t frame) : layout_{prototype}, frame_{frame} { layout_.reset(chunkmem::bytes{frame}); }
-
-  std::string place(std::uint64_t size)
+  reuse_trial(const Layout& prototype, std::uint64_t frame) : layout_{prototype}, frame_{frame}
   {
-    return enter(layout_.place(chunkmem::bytes{size}), size);
+    layout_.reset(chunkmem::bytes{frame});
   }
+
+  std::string place(std::uint64_t size) { return enter(layout_.place(chunkmem::bytes{size}), size); }
 
   std::string place_together(const std::vector<chunkmem::bytes>& sizes)
   {
@@ -38,7 +38,8 @@ class reuse_trial {
     std::vector<chunkmem::chunk_place> places(sizes.size(), {77, 77, 77});
     const std::vector<chunkmem::chunk_place> untouched = places;
     Layout before = layout_;
-    if (layout_.place_together(sizes, places) != fits) return fits ? "a group that fits was refused" : "a group that is too large was placed";
+    if (layout_.place_together(sizes, places) != fits)
+      return fits ? "a group that fits was refused" : "a group that is too large was placed";
     if (!fits) {
       Layout after = layout_;
       if (places != untouched) return "a refused group got places";
@@ -74,7 +75,8 @@ class reuse_trial {
     if (frames_of_[place.chunk] != place.frames) return "a chunk changed its length";
     if (place.offset + size > place.frames * frame_) return "a tensor reaches beyond its chunk";
     for (const entry& other : live_)
-      if (other.place.chunk == place.chunk && other.place.offset < place.offset + size && place.offset < other.place.offset + other.size)
+      if (other.place.chunk == place.chunk && other.place.offset < place.offset + size &&
+          place.offset < other.place.offset + other.size)
         return "two tensors share a byte";
     live_.push_back({place, size});
     return {};
@@ -95,13 +97,16 @@ void reusing_layout_laws(std::uint64_t sequences, const Layout& prototype = {})
     support::dice dice{seed};
     const std::uint64_t frame = 256 * std::uint64_t{dice.between(1, 12)};
     const auto size = [&] {
-      return std::uint64_t{dice.one_in(6) ? dice.between(1, 3) * static_cast<std::uint32_t>(frame) : dice.between(1, static_cast<std::uint32_t>(frame))};
+      return std::uint64_t{dice.one_in(6) ? dice.between(1, 3) * static_cast<std::uint32_t>(frame)
+                                          : dice.between(1, static_cast<std::uint32_t>(frame))};
     };
     reuse_trial<Layout> trial{prototype, frame};
     for (std::uint32_t step = dice.between(4, 14); step > 0; --step) {
       std::string wrong;
-      if (const std::uint32_t what = dice.below(8); what < 3) wrong = trial.place(size());
-      else if (what < 6 && trial.live() > 0) trial.erase(dice.below(trial.live()));
+      if (const std::uint32_t what = dice.below(8); what < 3)
+        wrong = trial.place(size());
+      else if (what < 6 && trial.live() > 0)
+        trial.erase(dice.below(trial.live()));
       else {
         std::vector<bytes> group(dice.between(1, 4));
         for (bytes& each : group) each = bytes{dice.one_in(8) ? size() : 1 + size() / 3};
@@ -114,7 +119,8 @@ void reusing_layout_laws(std::uint64_t sequences, const Layout& prototype = {})
   layout.reset(bytes{256});
   std::vector<chunkmem::chunk_place> places(2);
   CHECK_THROWS_AS(layout.place_together(std::vector{bytes{1}, bytes{UINT64_MAX}}, places), chunkmem::size_overflow);
-  CHECK_THROWS_AS(layout.place_together(std::vector{bytes{1}, bytes{std::uint64_t{1} << 41}}, places), chunkmem::size_overflow);
+  CHECK_THROWS_AS(layout.place_together(std::vector{bytes{1}, bytes{std::uint64_t{1} << 41}}, places),
+                  chunkmem::size_overflow);
   CHECK_THROWS_AS(layout.place_together(std::vector{bytes{1}}, places), chunkmem::usage_error);
   CHECK_THROWS_AS(layout.erase({0, 0, 1}, bytes{1}), chunkmem::usage_error);
   const auto first = layout.place(bytes{1});

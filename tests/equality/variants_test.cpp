@@ -2,6 +2,7 @@
 
 #include <chunkmem/placement/device_margin.hpp>
 #include <chunkmem/placement/fixed_split.hpp>
+#include <chunkmem/chunk/best_fit_layout.hpp>
 #include <chunkmem/tensor/inference_rules.hpp>
 #include <support/own_policies.hpp>
 

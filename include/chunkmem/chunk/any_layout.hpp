@@ -14,8 +14,8 @@ namespace chunkmem::inline v0 {
 
 /// A layout chosen when the program runs: `any_layout<append_layout, size_class_layout>{"size_class_layout"}`.
 ///
-/// It arranges as the chosen one does, or one by one where that cannot arrange; it gives places back, and can be searched,
-/// where all of the list can. Cost: one indirect call more for each tensor.
+/// It arranges as the chosen one does, or one by one where that cannot arrange; it gives places back, and can be
+/// searched, where all of the list can. Cost: one indirect call more for each tensor.
 template <chunk_layout... Layouts>
 class any_layout : public policy_choice<Layouts...> {
  public:

@@ -16,8 +16,8 @@ namespace chunkmem::inline v0 {
 /// Fills one chunk after the other, in the order of declaration; never looks back.
 ///
 /// Neighbours in the model become neighbours in a chunk, which is what a layer-by-layer trainer wants. What does not
-/// fit the rest of a chunk opens the next one; what is larger than a frame gets a window of frames for itself. Bytes that
-/// are given back are used again only where they are the last ones of the open chunk.
+/// fit the rest of a chunk opens the next one; what is larger than a frame gets a window of frames for itself. Bytes
+/// that are given back are used again only where they are the last ones of the open chunk.
 /// Source: PatrickStar's append order (Fang et al. 2021, arXiv 2108.05818). Cost: O(1) for each tensor.
 class append_layout {
  public:
@@ -59,7 +59,8 @@ class append_layout {
   {
     const std::uint64_t end = place.offset + frame_size::padded(size);
     const bool in_open = open_ && place.chunk == current_;
-    expects(place.chunk < next_chunk_ && (!in_open || end <= used_), "a place was given back that this layout did not give");
+    expects(place.chunk < next_chunk_ && (!in_open || end <= used_),
+            "a place was given back that this layout did not give");
     if (in_open && end == used_) used_ = place.offset;
   }
 

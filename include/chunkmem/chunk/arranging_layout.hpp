@@ -12,8 +12,9 @@ namespace chunkmem::inline v0 {
 /// Laws: those of chunk_layout hold for the places in the order of the sizes; it is called once after a reset, without
 /// `place`; where it throws, reset comes next.
 template <class Layout>
-concept arranging_layout = chunk_layout<Layout> && requires(Layout layout, std::span<const bytes> sizes, std::span<chunk_place> places) {
-  layout.arrange(sizes, places);
-};
+concept arranging_layout =
+    chunk_layout<Layout> && requires(Layout layout, std::span<const bytes> sizes, std::span<chunk_place> places) {
+      layout.arrange(sizes, places);
+    };
 
 }  // namespace chunkmem::inline v0

@@ -14,10 +14,11 @@
 
 namespace chunkmem::inline v0 {
 
-/// Puts each tensor where the least room is left over, in the order of declaration; opens a chunk where it fits nowhere.
+/// Puts each tensor where the least room is left over, in the order of declaration; a new chunk is the last resort.
 ///
-/// Good where sizes vary, and where tensors come and go: what is given back is used again. The rest of a window of several
-/// frames is filled too. Poor for neighbours: a small tensor may land in a chunk that is used at quite another time.
+/// Good where sizes vary, and where tensors come and go: what is given back is used again. The rest of a window of
+/// several frames is filled too. Poor for neighbours: a small tensor may land in a chunk that is used at quite another
+/// time.
 /// Source: best fit (Johnson 1973). Cost: O(log chunks) for each tensor.
 class best_fit_layout {
  public:

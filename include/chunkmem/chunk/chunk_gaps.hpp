@@ -45,7 +45,8 @@ class chunk_gaps {
     const auto chunk = static_cast<std::uint32_t>(frames_of_.size());
     const std::uint64_t length = (bytes{frame_.count()} * frames).count();
     frames_of_.push_back(frames);
-    if (const auto at = find_kind(frames); at == kinds_.end() || at->frames != frames) kinds_.insert(at, {frames, false});
+    if (const auto at = find_kind(frames); at == kinds_.end() || at->frames != frames)
+      kinds_.insert(at, {frames, false});
     add(chunk, 0, length);
     return {chunk, 0, length};
   }
@@ -56,11 +57,14 @@ class chunk_gaps {
     const key* best = nullptr;
     for (const auto& [frames, has_full] : kinds_) {
       const auto found = by_size_.lower_bound({frames, need, 0, 0});
-      if (found != by_size_.begin() && std::prev(found)->frames == frames) note(need - std::prev(found)->length, frames);
-      else if (has_full) note(need, frames);
+      if (found != by_size_.begin() && std::prev(found)->frames == frames)
+        note(need - std::prev(found)->length, frames);
+      else if (has_full)
+        note(need, frames);
       if (found == by_size_.end() || found->frames != frames) continue;
       if (best != nullptr && found->length >= best->length) continue;
-      if (best != nullptr) note(best->length - found->length, frames - best->frames);  // from there on the other is tighter
+      if (best != nullptr)
+        note(best->length - found->length, frames - best->frames);  // from there on the other is tighter
       best = &*found;
     }
     if (best == nullptr) return std::nullopt;
@@ -134,7 +138,8 @@ class chunk_gaps {
 
   std::vector<kind>::iterator find_kind(std::uint32_t frames)
   {
-    return std::lower_bound(kinds_.begin(), kinds_.end(), frames, [](const kind& it, std::uint32_t wanted) { return it.frames < wanted; });
+    return std::lower_bound(kinds_.begin(), kinds_.end(), frames,
+                            [](const kind& it, std::uint32_t wanted) { return it.frames < wanted; });
   }
   void add(std::uint32_t chunk, std::uint64_t begin, std::uint64_t length)
   {

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
 #include <span>
 #include <utility>
 #include <vector>
@@ -55,12 +54,13 @@ class chunk_size_search {
     if (!sizes.empty() && lists > 0) groups_.push_back(std::move(added));
   }
 
-  /// The least waste within the limits, of equal ones the smaller frame; but no smaller than half of a frame that wastes
-  /// `enough` at most: large frames are cheap to move and to manage. A negative `enough` looks at all sizes.
+  /// The least waste within the limits, of equal ones the smaller frame; but no smaller than half of a frame that
+  /// wastes `enough` at most: large frames are cheap to move and to manage. A negative `enough` looks at all sizes.
   /// @throws usage_error   limits that are no multiples of 256 B, or the wrong way around
   result find(const frame_limits& limits, double enough = 0.001)
   {
-    expects(frame_size{limits.least}.count() <= frame_size{limits.most}.count(), "the least frame is larger than the most");
+    expects(frame_size{limits.least}.count() <= frame_size{limits.most}.count(),
+            "the least frame is larger than the most");
     result best{bytes{}, 0, payload_, 0};
     std::uint64_t high = limits.most.count();
     while (!groups_.empty()) {
@@ -142,7 +142,9 @@ class chunk_size_search {
       if (place.chunk >= frames_.size()) frames_.resize(place.chunk + 1, 0);
       frames_[place.chunk] = std::max(frames_[place.chunk], place.frames);
     }
-    return std::accumulate(frames_.begin(), frames_.end(), std::uint64_t{0});
+    std::uint64_t total = 0;
+    for (const std::uint32_t each : frames_) total += each;
+    return total;
   }
 
   Layout prototype_;

@@ -17,8 +17,8 @@ struct frame_limits {
   bytes least{tensor_alignment};
   bytes most{64_MiB};
 
-  /// From the largest tensor of the body: at most 1.25 times that, or 64 MiB if that is larger; at least 1/64 of it, so that
-  /// no window of it is longer than 64 frames of its own list.
+  /// From the largest tensor of the body: at most 1.25 times that, or 64 MiB if that is larger; at least 1/64 of it, so
+  /// that no window of it is longer than 64 frames of its own list.
   /// @throws size_overflow
   [[nodiscard]] static frame_limits around(bytes largest_of_body)
   {
@@ -30,9 +30,9 @@ struct frame_limits {
   /// From the sizes of the list that has the shortest elements; see largest_of_body.
   [[nodiscard]] static frame_limits of(std::span<const bytes> sizes) { return around(largest_of_body(sizes)); }
 
-  /// The largest tensor that is no vocabulary: the largest size that three tensors have, since a model has many layers but at
-  /// most two vocabularies and few tables of positions. Where all such tensors are less than 1/100 of the bytes, the
-  /// largest tensor of all.
+  /// The largest tensor that is no vocabulary: the largest size that three tensors have, since a model has many layers
+  /// but at most two vocabularies and few tables of positions. Where all such tensors are less than 1/100 of the bytes,
+  /// the largest tensor of all.
   [[nodiscard]] static bytes largest_of_body(std::span<const bytes> sizes)
   {
     std::vector<bytes> sorted(sizes.begin(), sizes.end());

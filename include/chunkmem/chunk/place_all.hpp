@@ -8,14 +8,15 @@
 
 namespace chunkmem::inline v0 {
 
-/// All tensors of one list and role through a layout that was reset: at once where it can arrange them, else one by one.
+/// All tensors of one list and role through a layout that was reset: at once where it can arrange, else one by one.
 ///
 /// @throws usage_error   not one place for each size; size_overflow
 template <chunk_layout Layout>
 void place_all(Layout& layout, std::span<const bytes> sizes, std::span<chunk_place> places)
 {
   expects(sizes.size() == places.size(), "a layout needs one place for each size");
-  if constexpr (arranging_layout<Layout>) layout.arrange(sizes, places);
+  if constexpr (arranging_layout<Layout>)
+    layout.arrange(sizes, places);
   else
     for (std::size_t at = 0; at < sizes.size(); ++at) places[at] = layout.place(sizes[at]);
 }

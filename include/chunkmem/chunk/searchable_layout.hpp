@@ -8,9 +8,9 @@ namespace chunkmem::inline v0 {
 
 /// A layout that knows how far its decisions reach, which makes a search over frame sizes exact.
 ///
-/// `changes_at()` is the least frame size above the current one, or anything between them, at which a decision since the
-/// reset could have been another: with frames below it the same tensors get the same chunks and offsets, and every chunk
-/// as many frames. `bytes{UINT64_MAX}` where no frame changes anything.
+/// `changes_at()` is a frame size above the current one, and with every frame between the two the same tensors get the
+/// same chunks, offsets and numbers of frames as they did since the reset. The larger it is, the faster is the search.
+/// `bytes{UINT64_MAX}` where no larger frame changes anything; after an erasure it means nothing.
 /// Every comparison of a layout asks whether something fits; what did not fit `frames * frame - used` fits from
 /// `(used + padded) / frames` on.
 template <class Layout>

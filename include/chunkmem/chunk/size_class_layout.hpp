@@ -16,12 +16,13 @@
 
 namespace chunkmem::inline v0 {
 
-/// Large tensors first: windows for what is larger than a frame, then the body, and tiny tensors last into what is left.
+/// Large tensors first: windows for what is larger than a frame, then the body, and tiny tensors into what is left.
 ///
 /// Good for models whose tensors are all known at the start, which is what a sealed manager has; the least waste of all
-/// layouts here. The body is tried in the order of declaration, where each tensor goes to the first chunk with room from
-/// that of its neighbour on, and by falling size; the order of declaration stays unless the other one saves frames. A tiny
-/// tensor (at most 1/64 of a frame) looks for room near its neighbour.
+/// layouts here. The body is tried in the order of declaration, where each tensor goes to the first chunk with room
+/// from that of its neighbour on, and by falling size; the order of declaration stays unless the other one saves
+/// frames. A tiny tensor (at most 1/64 of a frame) looks for room near its neighbour. Poor where the only room is the
+/// rest of a long window, such as a vocabulary: whoever needs the tiny tensor then needs the whole window.
 /// Source: first fit decreasing (Johnson 1973). Cost: O(n log n) for n tensors.
 class size_class_layout {
  public:
@@ -74,7 +75,8 @@ class size_class_layout {
     declared_.resize(sizes.size());
     std::iota(declared_.begin(), declared_.end(), std::uint32_t{0});
     falling_ = declared_;
-    std::stable_sort(falling_.begin(), falling_.end(), [&](std::uint32_t a, std::uint32_t b) { return padded[a] > padded[b]; });
+    std::stable_sort(falling_.begin(), falling_.end(),
+                     [&](std::uint32_t a, std::uint32_t b) { return padded[a] > padded[b]; });
     other_.resize(sizes.size());
     padded_.swap(padded);
   }
@@ -129,11 +131,11 @@ class size_class_layout {
 
   frame_size frame_;
   first_fit_chunks chunks_;
-  std::vector<std::uint64_t> padded_;     // of what was arranged last
-  std::vector<std::uint32_t> declared_;   // tensors, in the order of declaration
-  std::vector<std::uint32_t> falling_;    // tensors, by falling size
+  std::vector<std::uint64_t> padded_;    // of what was arranged last
+  std::vector<std::uint32_t> declared_;  // tensors, in the order of declaration
+  std::vector<std::uint32_t> falling_;   // tensors, by falling size
   std::vector<chunk_place> other_;
-  std::vector<std::uint32_t> numbers_;    // of chunks
+  std::vector<std::uint32_t> numbers_;  // of chunks
   std::uint32_t last_ = 0;
   std::uint64_t changes_ = frame_size::never;
 };

@@ -21,7 +21,7 @@ struct slot {
   std::uint64_t size = 0;                  ///< [bytes]
   std::uint32_t pins = 0;
   tensor_state state = tensor_state::free;
-  bool starts_at_zero = false;             ///< its first use finds zeros: lists of optimizers
+  bool starts_at_zero = false;  ///< its first use finds zeros: lists of optimizers
 };
 
 static_assert(sizeof(slot) == 32);
