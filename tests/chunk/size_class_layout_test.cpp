@@ -4,6 +4,7 @@
 #include <support/catch.hpp>
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 using namespace chunkmem;
@@ -72,4 +73,20 @@ TEST_CASE("size classes place one by one from the last chunk on", "[chunk]")
   CHECK(layout.place(bytes{768}) == chunk_place{1, 0, 1});
   CHECK(layout.place(bytes{256}) == chunk_place{1, 768, 1});
   CHECK(layout.place(bytes{256}) == chunk_place{0, 512, 1});
+}
+
+TEST_CASE("size classes refuse sizes beyond their numbers and arrange others after it", "[chunk]")
+{
+  size_class_layout layout;
+  std::vector<chunk_place> places(2);
+  layout.reset(bytes{256});
+  CHECK_THROWS_AS(layout.arrange(std::vector{bytes{256}, bytes{UINT64_MAX}}, places), size_overflow);
+  layout.reset(bytes{256});
+  CHECK_THROWS_AS(layout.arrange(std::vector{bytes{256}, bytes{std::uint64_t{1} << 41}}, places), size_overflow);
+  layout.reset(bytes{256});
+  layout.arrange(std::vector{bytes{256}}, std::span{places}.first(1));
+  CHECK(places[0] == chunk_place{0, 0, 1});
+  layout.reset(bytes{256});
+  layout.arrange(std::vector{bytes{256}, bytes{512}}, places);
+  CHECK(places == std::vector<chunk_place>{{0, 0, 1}, {1, 0, 2}});
 }

@@ -92,6 +92,11 @@ TEST_CASE("a layout of one's own gives the same bits", "[equality]")
   run_at_every_size<adversarial, support::adversarial_options, one_each_layout>({.async_compute = true}, true);
 }
 
+TEST_CASE("best fit, which puts others into the rest of windows, gives the same bits", "[equality]")
+{
+  run_at_every_size<adversarial, support::adversarial_options, cm::best_fit_layout>({.async_compute = true}, true);
+}
+
 TEST_CASE("a host with the least room that the rehearsal names gives the same bits", "[equality]")
 {
   using manager = cm::manager<adversarial, support::chosen_eviction>;

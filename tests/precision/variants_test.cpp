@@ -1,5 +1,6 @@
 #include "run.hpp"
 
+#include <chunkmem/chunk/size_class_layout.hpp>
 #include <chunkmem/placement/device_margin.hpp>
 #include <chunkmem/placement/fixed_split.hpp>
 #include <support/catch.hpp>
@@ -97,6 +98,8 @@ TEST_CASE("16-bit training gives the same bits wherever a placement keeps the st
 }
 
 TEST_CASE("16-bit training with a layout of one's own gives the same bits", "[precision]") { train_all<one_each_layout>(); }
+
+TEST_CASE("16-bit training in chunks by size classes gives the same bits", "[precision]") { train_all<cm::size_class_layout>(); }
 
 TEST_CASE("16-bit training with the least host that the rehearsal names gives the same bits", "[precision]")
 {

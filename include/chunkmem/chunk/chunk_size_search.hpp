@@ -45,7 +45,7 @@ class chunk_size_search {
   /// The tensors of one role, in order, as they lie in each of `lists` lists. @throws size_overflow
   void add(std::span<const bytes> sizes, std::uint32_t lists = 1)
   {
-    group added{{sizes.begin(), sizes.end()}, bytes{}, bytes{}, lists};
+    group added{prototype_, {sizes.begin(), sizes.end()}, bytes{}, bytes{}, lists};
     for (const bytes size : sizes) {
       added.payload += size;
       added.padded += bytes{frame_size::padded(size)};
@@ -76,12 +76,13 @@ class chunk_size_search {
   result measure(bytes frame)
   {
     result found{frame, 0, payload_, 1};
-    for (const group& each : groups_) found.frames += frames_of(each, frame) * each.lists;
+    for (group& each : groups_) found.frames += frames_of(each, frame) * each.lists;
     return found;
   }
 
  private:
   struct group {
+    Layout layout;  // of its own: it may remember what it saw last
     std::vector<bytes> sizes;
     bytes payload;
     bytes padded;
@@ -108,7 +109,7 @@ class chunk_size_search {
   {
     std::uint64_t frames = 0;
     for (const group& each : groups_) frames += full_frames(each, frame) * each.lists;
-    for (const group& each : groups_) {
+    for (group& each : groups_) {
       if (frames * frame >= limit) {
         note_fewer(each, frame);
         continue;
@@ -130,12 +131,12 @@ class chunk_size_search {
     if (full > 1) changes_ = std::min(changes_, frame_size::holds_from(of.padded.count(), full - 1));
   }
 
-  std::uint64_t frames_of(const group& each, bytes frame)
+  std::uint64_t frames_of(group& each, bytes frame)
   {
     const std::span<chunk_place> places{places_.data(), each.sizes.size()};
-    prototype_.reset(frame);
-    place_all(prototype_, std::span<const bytes>{each.sizes}, places);
-    changes_ = std::min(changes_, prototype_.changes_at().count());
+    each.layout.reset(frame);
+    place_all(each.layout, std::span<const bytes>{each.sizes}, places);
+    changes_ = std::min(changes_, each.layout.changes_at().count());
     frames_.clear();
     for (const chunk_place& place : places) {
       if (place.chunk >= frames_.size()) frames_.resize(place.chunk + 1, 0);

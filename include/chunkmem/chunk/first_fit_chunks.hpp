@@ -36,6 +36,7 @@ class first_fit_chunks {
   chunk_place place(std::uint64_t padded, std::uint32_t near = 0)
   {
     const auto end = static_cast<std::uint32_t>(chunks_.size());
+    if (near < end && room_of(near) >= padded) return take(near, padded);  // nobody is passed over
     const std::uint32_t after = find(padded, near, end);
     if (after != end) return take(after, padded);
     const std::uint32_t before = find(padded, 0, near);
@@ -70,6 +71,11 @@ class first_fit_chunks {
     std::uint32_t kind;
     std::uint32_t index;
   };
+
+  [[nodiscard]] std::uint64_t room_of(std::uint32_t chunk) const noexcept
+  {
+    return kinds_[chunks_[chunk].kind].room.at(chunks_[chunk].index);
+  }
 
   /// In [begin, end); `end` where there is none.
   std::uint32_t find(std::uint64_t padded, std::uint32_t begin, std::uint32_t end)

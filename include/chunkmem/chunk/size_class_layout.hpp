@@ -49,18 +49,13 @@ class size_class_layout {
   {
     expects(sizes.size() == places.size(), "a layout needs one place for each size");
     expects(chunks_.chunks() == 0, "a layout arranges once after a reset");
-    padded_.resize(sizes.size());
-    std::transform(sizes.begin(), sizes.end(), padded_.begin(), [](bytes size) { return frame_size::padded(size); });
-    order_.resize(sizes.size());
-    std::iota(order_.begin(), order_.end(), std::uint32_t{0});
-    fill(places, true);
+    learn(sizes);
+    fill(declared_, places, true);
     if (const std::uint64_t declared = chunks_.frames(); declared > fewest()) {
-      std::stable_sort(order_.begin(), order_.end(), [this](std::uint32_t a, std::uint32_t b) { return padded_[a] > padded_[b]; });
-      by_size_.resize(sizes.size());
       changes_ = changes_at().count();
       chunks_.reset(frame_);
-      fill(by_size_, false);
-      if (chunks_.frames() < declared) std::copy(by_size_.begin(), by_size_.end(), places.begin());
+      fill(falling_, other_, false);
+      if (chunks_.frames() < declared) std::copy(other_.begin(), other_.end(), places.begin());
     }
     number_by_declaration(places);
   }
@@ -68,13 +63,29 @@ class size_class_layout {
   [[nodiscard]] bytes changes_at() const noexcept { return bytes{std::min(changes_, chunks_.changes_at())}; }
 
  private:
+  /// A search arranges the same sizes many times: their orders stay.
+  void learn(std::span<const bytes> sizes)
+  {
+    const auto same = [](std::uint64_t known, bytes size) { return known == frame_size::padded(size); };
+    if (std::equal(padded_.begin(), padded_.end(), sizes.begin(), sizes.end(), same)) return;
+    std::vector<std::uint64_t> padded;
+    for (const bytes size : sizes) padded.push_back(frame_size::padded(size));
+    padded_.clear();  // what throws from here on leaves nothing that could be taken for known
+    declared_.resize(sizes.size());
+    std::iota(declared_.begin(), declared_.end(), std::uint32_t{0});
+    falling_ = declared_;
+    std::stable_sort(falling_.begin(), falling_.end(), [&](std::uint32_t a, std::uint32_t b) { return padded[a] > padded[b]; });
+    other_.resize(sizes.size());
+    padded_.swap(padded);
+  }
+
   /// The body in the given order, near its neighbours or in the first chunk with room; the rest as declared.
-  void fill(std::span<chunk_place> places, bool near_neighbours)
+  void fill(std::span<const std::uint32_t> order, std::span<chunk_place> places, bool near_neighbours)
   {
     for (std::size_t at = 0; at < padded_.size(); ++at)
       if (padded_[at] > frame_.count()) places[at] = chunks_.open(padded_[at]);
     std::uint32_t near = 0;
-    for (const std::uint32_t at : order_) {
+    for (const std::uint32_t at : order) {
       if (padded_[at] > frame_.count() || is_tiny(padded_[at])) continue;
       places[at] = chunks_.place(padded_[at], near);
       if (near_neighbours) near = places[at].chunk;
@@ -108,19 +119,21 @@ class size_class_layout {
   void number_by_declaration(std::span<chunk_place> places)
   {
     constexpr std::uint32_t unnumbered = UINT32_MAX;
-    order_.assign(std::max<std::size_t>(places.size(), 1), unnumbered);  // there are no more chunks than tensors
+    numbers_.assign(places.size(), unnumbered);  // there are no more chunks than tensors
     std::uint32_t next = 0;
     for (chunk_place& place : places) {
-      if (order_[place.chunk] == unnumbered) order_[place.chunk] = next++;
-      place.chunk = order_[place.chunk];
+      if (numbers_[place.chunk] == unnumbered) numbers_[place.chunk] = next++;
+      place.chunk = numbers_[place.chunk];
     }
   }
 
   frame_size frame_;
   first_fit_chunks chunks_;
-  std::vector<std::uint64_t> padded_;
-  std::vector<std::uint32_t> order_;
-  std::vector<chunk_place> by_size_;
+  std::vector<std::uint64_t> padded_;     // of what was arranged last
+  std::vector<std::uint32_t> declared_;   // tensors, in the order of declaration
+  std::vector<std::uint32_t> falling_;    // tensors, by falling size
+  std::vector<chunk_place> other_;
+  std::vector<std::uint32_t> numbers_;    // of chunks
   std::uint32_t last_ = 0;
   std::uint64_t changes_ = frame_size::never;
 };

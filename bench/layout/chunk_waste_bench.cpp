@@ -1,0 +1,170 @@
+// How much of the chunks do no tensors fill, for every published shape, and how does that compare with other engines?
+//
+// One frame size for all lists: values and gradients of 16 bits, master weights and both moments of 32. The body alone, and
+// with vocabulary and positions. The frame is searched from 1/64 to 5/4 of the largest 16-bit tensor of the body, or to
+// 64 MiB. Other engines are re-implemented by their rules; they too are judged over whole lists. Nothing reads a clock;
+// the cost of searches is counted in instructions by callgrind, where that can be had.
+#include <chunkmem/chunk/append_layout.hpp>
+#include <chunkmem/chunk/best_fit_layout.hpp>
+#include <chunkmem/chunk/chunk_size_search.hpp>
+#include <chunkmem/chunk/size_class_layout.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "model_shapes.hpp"
+#include "rival_searches.hpp"
+
+namespace cm = chunkmem;
+using namespace layout_bench;
+
+namespace {
+
+constexpr double body_bound = 0.1;  // percent
+constexpr double all_bound = 0.6;
+constexpr double mebi = 1'048'576;
+
+std::vector<cm::bytes> sizes_of(const model_tensors& model, std::uint64_t element)
+{
+  std::vector<cm::bytes> sizes;
+  for (const declared_tensor& it : model.all()) sizes.emplace_back(it.elements * element);
+  return sizes;
+}
+
+template <class Layout>
+cm::chunk_size_search<Layout> search_of(const model_tensors& model)
+{
+  cm::chunk_size_search<Layout> search;
+  search.add(sizes_of(model, 2), 2);
+  search.add(sizes_of(model, 4), 3);
+  return search;
+}
+
+template <class Layout>
+double waste_of_values(const model_tensors& model, cm::bytes frame)
+{
+  cm::chunk_size_search<Layout> values;
+  values.add(sizes_of(model, 2));
+  return 100 * values.measure(frame).waste();
+}
+
+void print_rival(const rival_choice& it, double scale)
+{
+  if (it.chunk == 0) std::printf("  |        none fits");
+  else std::printf("  | %7.2f @ %7.1f", 100 * it.waste, static_cast<double>(it.chunk) / mebi * scale);
+}
+
+/// One line of the table. Returns our waste over all lists [percent].
+double measure(const model_shape& shape, bool with_vocabulary)
+{
+  const model_tensors model{shape, with_vocabulary};
+  const std::vector<cm::bytes> values = sizes_of(model, 2);
+  const auto found = search_of<cm::size_class_layout>(model).find(cm::frame_limits::of(values));
+  const double ours = 100 * found.waste();
+  const cm::bytes largest = cm::frame_limits::largest_of_body(values);
+  std::printf("%-12s %-13s %4s  %8.4f %8.4f @ %8.2f %7.2f %6llu  | %8.4f %8.4f", shape.family.data(), shape.name.data(),
+              with_vocabulary ? "all" : "body", ours, waste_of_values<cm::size_class_layout>(model, found.frame),
+              static_cast<double>(found.frame.count()) / mebi,
+              static_cast<double>(largest.count()) / static_cast<double>(found.frame.count()),
+              static_cast<unsigned long long>(found.evaluations),
+              100 * search_of<cm::best_fit_layout>(model).measure(found.frame).waste(),
+              100 * search_of<cm::append_layout>(model).measure(found.frame).waste());
+  const bool tied = with_vocabulary && shape.kv_width == 0;
+  print_rival(patrickstar_grid(model.all()), 2);
+  print_rival(gemini_search(model.all(), shape.hidden, std::uint64_t{32} << 20), 2);
+  print_rival(gemini_search(model.all(), shape.hidden, std::uint64_t{128} << 20), 2);
+  print_rival(elixir_search(model.all(), tied ? model.all().front().elements : 0), 2);
+  std::printf("\n");
+  return ours;
+}
+
+/// Instructions of one whole run of this program, by callgrind; negative where it cannot be had.
+double count(const std::string& self, const std::string& arguments)
+{
+  const std::string command =
+      "valgrind --tool=callgrind --callgrind-out-file=/dev/null '" + self + "' " + arguments + " 2>&1";
+  std::FILE* const out = popen(command.c_str(), "r");
+  if (out == nullptr) return -1;
+  double instructions = -1;
+  char line[512];
+  while (std::fgets(line, sizeof line, out) != nullptr)
+    if (const char* found = std::strstr(line, "Collected : "); found != nullptr) instructions = std::atof(found + 12);
+  return pclose(out) == 0 ? instructions : -1;
+}
+
+/// One search of one engine, for callgrind; "none" makes the model alone.
+int run_one(const std::string& engine, std::size_t which)
+{
+  const model_shape& shape = model_shapes().at(which);
+  const model_tensors model{shape, true};
+  auto ours = search_of<cm::size_class_layout>(model);
+  const auto limits = cm::frame_limits::of(sizes_of(model, 2));
+  std::uint64_t result = 0;
+  if (engine == "ours") result = ours.find(limits).evaluations;
+  if (engine == "gemini") result = gemini_search(model.all(), shape.hidden, std::uint64_t{32} << 20).chunk;
+  if (engine == "elixir") result = elixir_search(model.all(), shape.kv_width == 0 ? model.all().front().elements : 0).chunk;
+  asm volatile("" : : "r"(result) : "memory");
+  return 0;
+}
+
+/// Instructions for each tensor of a model, so that models of different depth compare.
+void print_costs(const std::string& self)
+{
+  std::printf("\nInstructions of a whole search for each tensor of the model, with vocabulary:\n");
+  for (std::size_t which = 0; which < model_shapes().size(); ++which) {
+    const model_shape& shape = model_shapes()[which];
+    if (shape.name != "GPT2_1B" && shape.name != "GPT3_10B") continue;
+    const auto tensors = static_cast<double>(model_tensors{shape, true}.all().size());
+    const double empty = count(self, "none " + std::to_string(which));
+    if (empty < 0) {
+      std::printf("callgrind (valgrind) is not here; evaluations times tensors stand for it\n");
+      return;
+    }
+    std::printf("%-13s %5.0f tensors", shape.name.data(), tensors);
+    for (const char* engine : {"ours", "gemini", "elixir"})
+      std::printf("   %s %10.0f", engine, (count(self, std::string{engine} + " " + std::to_string(which)) - empty) / tensors);
+    std::printf("\n");
+  }
+}
+
+void write_figures(double body, double all)
+{
+  const char* const folder = std::getenv("CHUNKMEM_FIGURES");
+  if (folder == nullptr) return;
+  std::ofstream out{std::string{folder} + "/chunk_waste_bench.json"};
+  out << R"([{"name": "layout.body_waste_percent", "value": )" << body << R"(, "unit": "percent", "relation": "<=", "bound": )"
+      << body_bound << R"(, "command": "build/bench/bin/chunk_waste_bench"},)" << '\n'
+      << R"( {"name": "layout.all_waste_percent", "value": )" << all << R"(, "unit": "percent", "relation": "<=", "bound": )"
+      << all_bound << R"(, "command": "build/bench/bin/chunk_waste_bench"}])" << '\n';
+}
+
+int measure_all(const std::string& self)
+{
+  std::printf("Waste in percent @ size of a frame or 16-bit chunk in MiB. Ours: over all lists, over 16-bit values alone, the "
+              "frame,\nframes that the largest tensor of the body would fill, sizes tried; then best_fit and append with that "
+              "frame.\n\n");
+  std::printf("%-31s  %-41s  | %-17s  | %-17s  | %-17s  | %-17s  | %-17s\n", "", "size_class_layout", "best_fit   append",
+              "PatrickStar, grid", "Gemini, 32 Mi", "Gemini, 128 Mi", "Elixir");
+  double worst[2] = {0, 0};
+  for (const bool with_vocabulary : {false, true})
+    for (const model_shape& shape : model_shapes())
+      worst[with_vocabulary] = std::max(worst[with_vocabulary], measure(shape, with_vocabulary));
+  print_costs(self);
+  std::printf("\nworst: body %.4f %%, bound %.1f; with vocabulary %.4f %%, bound %.1f\n", worst[0], body_bound, worst[1], all_bound);
+  write_figures(worst[0], worst[1]);
+  return worst[0] <= body_bound && worst[1] <= all_bound ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv)
+{
+  if (argc == 1) return measure_all(argv[0]);
+  return argc == 3 ? run_one(argv[1], static_cast<std::size_t>(std::atoi(argv[2]))) : 2;
+}
