@@ -100,6 +100,7 @@ for preset in $presets; do
       has_thrust || wants_package libthrust-dev
       ;;
   esac
+  [ "$preset" != bench ] || wants_package libglpk-dev
 done
 
 # What is only wanted: with what is missing, or alone where nobody has to be asked and apt knows it already.

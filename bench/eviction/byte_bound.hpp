@@ -15,8 +15,8 @@ namespace eviction_bench {
 /// between the uses of each chunk, as if chunks could be split and frames never lay apart.
 ///
 /// A gap is kept (it fills frames at each moment) or dropped (the chunk is loaded again if its next use needs bytes). The
-/// first gap that is dropped after a write costs a write-back. Source: Bansal, Buchbinder and Naor 2012; Albers, Arora and
-/// Khanna 1999 for the intervals.
+/// first gap that is dropped after a write costs a write-back. Source: the interval program
+/// of Albers, Arora and Khanna 1999 (SODA), around the end of an iteration.
 class byte_bound {
  public:
   explicit byte_bound(const trace& what) : trace_{what}, moments_{what.record.size()}, pinned_(moments_), leased_(moments_)
@@ -25,26 +25,17 @@ class byte_bound {
     for (std::uint32_t chunk = 0; chunk < what.chunks(); ++chunk) collect_gaps(chunk);
   }
 
-  /// @param whole   chunks cannot be split: an integer program
-  [[nodiscard]] double operator()(std::uint32_t device_frames, bool whole = false) const
+  [[nodiscard]] double operator()(std::uint32_t device_frames) const
   {
     glp_term_out(GLP_OFF);
     glp_prob* const program = glp_create_prob();
-    build(program, device_frames, whole);
+    build(program, device_frames);
     double value = -1;
     glp_smcp how;
     glp_init_smcp(&how);
     how.presolve = GLP_ON;
     how.meth = GLP_DUALP;
-    if (!whole) {
-      if (glp_simplex(program, &how) == 0 && glp_get_status(program) == GLP_OPT) value = glp_get_obj_val(program);
-    } else {
-      glp_iocp search;
-      glp_init_iocp(&search);
-      search.presolve = GLP_ON;
-      search.tm_lim = 60'000;
-      if (glp_intopt(program, &search) == 0 && glp_mip_status(program) == GLP_OPT) value = glp_mip_obj_val(program);
-    }
+    if (glp_simplex(program, &how) == 0 && glp_get_status(program) == GLP_OPT) value = glp_get_obj_val(program);
     glp_delete_prob(program);
     if (value < 0) throw std::runtime_error{"the linear program was not solved"};
     return value + constant_;
@@ -110,11 +101,11 @@ class byte_bound {
       else if (!here) constant_ += loads ? size : 0;
       else if (now.end % moments_ != next.begin) gaps_.push_back({now.end % moments_, next.begin, size, loads, dirty ? epoch : -1});
     }
-    join_wrapped(chunk, epoch, dirty);
+    join_wrapped(epoch, dirty);
   }
 
   /// What was dirty when the iteration began is the epoch that its end leaves.
-  void join_wrapped(std::uint32_t, int last, bool dirty)
+  void join_wrapped(int last, bool dirty)
   {
     if (!wraps_.empty() && dirty)
       for (gap& it : gaps_)
@@ -122,7 +113,7 @@ class byte_bound {
     wraps_.clear();
   }
 
-  void build(glp_prob* program, std::uint32_t device_frames, bool whole) const
+  void build(glp_prob* program, std::uint32_t device_frames) const
   {
     // Columns: dropped (one for each gap), written back (one for each epoch), frames held by gaps (one for each moment).
     const int gaps = static_cast<int>(gaps_.size());
@@ -133,7 +124,6 @@ class byte_bound {
       glp_set_col_bnds(program, at + 1, GLP_DB, 0, 1);
       const gap* const it = at < gaps ? &gaps_[static_cast<std::size_t>(at)] : nullptr;
       glp_set_obj_coef(program, at + 1, it != nullptr ? (it->loads ? it->size : 0) : sizes_[static_cast<std::size_t>(at - gaps)]);
-      if (whole) glp_set_col_kind(program, at + 1, GLP_BV);
     }
     for (std::uint32_t at = 0; at < moments_; ++at) {
       const double free = std::floor(static_cast<double>(device_frames) - static_cast<double>(leased_[at]) / frame_bytes) - pinned_[at];

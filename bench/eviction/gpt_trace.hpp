@@ -174,6 +174,12 @@ class repeated_run {
     return sum;
   }
 
+  /// Chunks that the last iteration loaded.
+  [[nodiscard]] std::uint32_t count_loads() const
+  {
+    return static_cast<std::uint32_t>(std::ranges::count(log_.moves(), cm::transfer::move_kind::load, &cm::transfer::move::kind));
+  }
+
  private:
   const trace& trace_;
   std::vector<std::uint32_t> own_ = trace_.own_chunks();

@@ -14,9 +14,9 @@ using arena = cm::backend::host_arena;
 namespace {
 
 template <class Backend>
-using demand_on = cm::manager<Backend, support::chosen_eviction, cm::transfer::no_prefetch>;
+using demand_on = cm::manager<Backend, support::every_eviction, cm::transfer::no_prefetch>;
 template <class Backend>
-using ahead_on = cm::manager<Backend, support::chosen_eviction, cm::transfer::lookahead>;
+using ahead_on = cm::manager<Backend, support::every_eviction, cm::transfer::lookahead>;
 
 /// What a run leaves, and what it moved.
 struct result {
@@ -25,12 +25,12 @@ struct result {
 };
 
 template <class Backend, class Options>
-result train_on(Options limits, cm::bytes device, rule which)
+result train_on(Options limits, cm::bytes device, std::string_view which)
 {
   limits.device_capacity = device;
   limits.host_capacity = plenty;
   Backend backend{limits};
-  ahead_on<Backend> manager{backend, {.chunk_bytes = frame}, support::chosen_eviction{which}};
+  ahead_on<Backend> manager{backend, {.chunk_bytes = frame}, support::every_eviction{which}};
   toy::toy_trainer<ahead_on<Backend>, Backend> trainer{manager, backend};
   const toy::outcome left = trainer.train(steps);
   return {left, traffic::of(manager.report())};
@@ -42,14 +42,14 @@ TEST_CASE("training in memory of a Thrust system equals training on vectors bit 
 {
   const bool launched = GENERATE(false, true);
   CAPTURE(launched);
-  CHECK(run_matrix<demand_on<memory>, ahead_on<memory>, memory>(on_thrust::capacities{}, launched) == 12);
+  CHECK(run_matrix<demand_on<memory>, ahead_on<memory>, memory>(on_thrust::capacities{}, launched) == runs_of_matrix);
 }
 
 TEST_CASE("memory of a Thrust system ends with the bytes of host_arena after the same decisions", "[thrust]")
 {
   const cm::backend::host_arena_options on_arena;
-  for (const rule which : {rule::lru, rule::belady}) {
-    const support::chosen_eviction eviction{which};
+  for (const std::string_view which : {"lru", "belady"}) {
+    const support::every_eviction eviction{which};
     const cm::memory_requirement need = need_of<ahead_on<memory>, memory>(on_thrust::capacities{}, plenty, eviction);
     const cm::memory_requirement arenas = need_of<ahead_on<arena>, arena>(on_arena, plenty, eviction);
     REQUIRE(need.smallest_device == arenas.smallest_device);

@@ -10,13 +10,13 @@ using Catch::Matchers::ContainsSubstring;
 
 namespace {
 
-using demand_manager = cm::manager<arena, support::chosen_eviction, cm::transfer::no_prefetch>;
-using ahead_manager = cm::manager<arena, support::chosen_eviction, cm::transfer::lookahead>;
+using demand_manager = cm::manager<arena, support::every_eviction, cm::transfer::no_prefetch>;
+using ahead_manager = cm::manager<arena, support::every_eviction, cm::transfer::lookahead>;
 
 template <class Manager>
-void refuse_one_frame_less(rule which)
+void refuse_one_frame_less(std::string_view which)
 {
-  const support::chosen_eviction eviction{which};
+  const support::every_eviction eviction{which};
   const cm::backend::host_arena_options options{.host_capacity = plenty};
   const cm::memory_requirement need = need_of<Manager, arena>(options, plenty, eviction);
   CHECK(need.rehearsed);
@@ -37,9 +37,9 @@ void refuse_one_frame_less(rule which)
 
 /// Training without a rehearsal on too small a device: the step that does not fit says so and harms nothing.
 template <class Manager>
-void fail_without_rehearsal(rule which)
+void fail_without_rehearsal(std::string_view which)
 {
-  const support::chosen_eviction eviction{which};
+  const support::every_eviction eviction{which};
   const cm::memory_requirement need = need_of<Manager, arena>(cm::backend::host_arena_options{.host_capacity = plenty}, plenty, eviction);
   arena memory{{.device_capacity = need.smallest_device - frame, .host_capacity = plenty}};
   Manager m{memory, {.chunk_bytes = frame}, eviction};
@@ -68,7 +68,7 @@ void fail_without_rehearsal(rule which)
 
 TEST_CASE("a rehearsal refuses one frame less than the smallest device", "[equality]")
 {
-  for (const rule which : {rule::lru, rule::belady}) {
+  for (const std::string_view which : {"lru", "belady"}) {
     refuse_one_frame_less<demand_manager>(which);
     refuse_one_frame_less<ahead_manager>(which);
   }
@@ -87,7 +87,7 @@ TEST_CASE("a rehearsal refuses one frame less than the smallest host", "[equalit
 
 TEST_CASE("without a rehearsal the acquire that does not fit names its bytes and harms nothing", "[equality]")
 {
-  for (const rule which : {rule::lru, rule::belady}) {
+  for (const std::string_view which : {"lru", "belady"}) {
     fail_without_rehearsal<demand_manager>(which);
     fail_without_rehearsal<ahead_manager>(which);
   }

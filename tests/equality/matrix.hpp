@@ -3,11 +3,15 @@
 #include <chunkmem/backend/host_arena.hpp>
 #include <support/adversarial.hpp>
 #include <support/catch.hpp>
-#include <support/chosen_eviction.hpp>
+#include <support/every_eviction.hpp>
 #include <support/toy_trainer.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
+#include <map>
+#include <span>
+#include <string_view>
 #include <vector>
 
 /// Runs the toy trainer under one setting and compares everything it leaves with the run on plain vectors.
@@ -15,7 +19,6 @@ namespace equality {
 
 namespace cm = chunkmem;
 namespace toy = support::toy;
-using rule = support::chosen_eviction::rule;
 using namespace cm::literals;
 
 inline constexpr std::uint32_t steps = 5;
@@ -99,23 +102,24 @@ traffic run_and_compare(const Options& options, const manner& how, Policies... p
   return {whole.loads - early.loads, whole.bytes - early.bytes};
 }
 
-/// {lru, belady} x {smallest, 1.5x, unlimited} x {no_prefetch, lookahead}. @return   the number of runs
+using names = std::span<const std::string_view>;
+inline constexpr int runs_of_matrix = 6 * static_cast<int>(support::every_eviction::names.size());
+
+/// Evictions (all, if not said otherwise) x {smallest, 1.5x, unlimited} x {no_prefetch, lookahead}. @return   the number of runs
 template <class Demand, class Ahead, class Backend, class Options>
-int run_matrix(Options options, bool launched)
+int run_matrix(Options options, bool launched, names evictions = support::every_eviction::names)
 {
   int runs = 0;
   options.host_capacity = plenty;
-  for (const rule which : {rule::lru, rule::belady}) {
-    const support::chosen_eviction eviction{which};
-    static const cm::memory_requirement needs[2][2] = {
-        {need_of<Demand, Backend>(options, plenty, support::chosen_eviction{rule::lru}),
-         need_of<Demand, Backend>(options, plenty, support::chosen_eviction{rule::belady})},
-        {need_of<Ahead, Backend>(options, plenty, support::chosen_eviction{rule::lru}),
-         need_of<Ahead, Backend>(options, plenty, support::chosen_eviction{rule::belady})}};
-    const auto at = static_cast<std::size_t>(which);
+  for (const std::string_view which : evictions) {
+    const support::every_eviction eviction{which};
+    static std::map<std::string_view, std::array<cm::memory_requirement, 2>> known;
+    const auto& needs = known.contains(which) ? known[which]
+                                              : known[which] = {need_of<Demand, Backend>(options, plenty, eviction),
+                                                                need_of<Ahead, Backend>(options, plenty, eviction)};
     for (const size capacity : {size::smallest, size::half_more, size::unlimited}) {
-      INFO("eviction " << at << ", size " << static_cast<int>(capacity) << ", launched " << launched);
-      options.device_capacity = std::max(device_for(capacity, needs[0][at]), device_for(capacity, needs[1][at]));
+      INFO("eviction " << which << ", size " << static_cast<int>(capacity) << ", launched " << launched);
+      options.device_capacity = std::max(device_for(capacity, needs[0]), device_for(capacity, needs[1]));
       const traffic demand = run_and_compare<Demand, Backend>(options, {launched}, eviction);
       const traffic ahead = run_and_compare<Ahead, Backend>(options, {launched}, eviction);
       CHECK(ahead.loads <= demand.loads);

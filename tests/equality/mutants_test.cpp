@@ -14,8 +14,8 @@ using cm::agent;
 
 namespace {
 
-using demand_manager = cm::manager<adversarial, support::chosen_eviction, cm::transfer::no_prefetch>;
-using ahead_manager = cm::manager<adversarial, support::chosen_eviction, cm::transfer::lookahead>;
+using demand_manager = cm::manager<adversarial, support::every_eviction, cm::transfer::no_prefetch>;
+using ahead_manager = cm::manager<adversarial, support::every_eviction, cm::transfer::lookahead>;
 
 constexpr auto side = static_cast<agent>(cm::built_in_agents);
 
@@ -38,7 +38,7 @@ verdict run_without(const edge& removed, const support::adversarial_options& opt
   const toy::crew workers{agent::compute, memory.adopt()};
   memory.skip_wait([&](agent who, cm::event point, std::uint64_t) { return who == removed.follower && point.source == removed.source; });
   {
-    Manager m{memory, {.chunk_bytes = frame}, support::chosen_eviction{rule::belady}};
+    Manager m{memory, {.chunk_bytes = frame}, support::every_eviction{"belady"}};
     toy::toy_trainer<Manager, adversarial> trainer{m, memory, workers};
     const toy::outcome left = trainer.train(steps);
     result.caught = !reference().difference(left).empty();
@@ -54,7 +54,7 @@ verdict hunt(const edge& removed)
 {
   verdict sum;
   const cm::memory_requirement need =
-      need_of<ahead_manager, adversarial>(support::adversarial_options{}, plenty, support::chosen_eviction{rule::belady});
+      need_of<ahead_manager, adversarial>(support::adversarial_options{}, plenty, support::every_eviction{"belady"});
   for (const size capacity : {size::smallest, size::half_more, size::unlimited})
     for (const auto when : {support::schedule::latest, support::schedule::earliest, support::schedule::random})
       for (std::uint64_t seed = 1; seed <= (when == support::schedule::random ? 3U : 1U); ++seed)

@@ -7,11 +7,11 @@
 
 using namespace equality;
 using visible = cm::backend::cuda_device<gpu::visible_runtime>;
-using demand_manager = cm::manager<visible, support::chosen_eviction, cm::transfer::no_prefetch>;
-using ahead_manager = cm::manager<visible, support::chosen_eviction, cm::transfer::lookahead>;
+using demand_manager = cm::manager<visible, support::every_eviction, cm::transfer::no_prefetch>;
+using ahead_manager = cm::manager<visible, support::every_eviction, cm::transfer::lookahead>;
 
 TEST_CASE("training on streams and events of CUDA equals training on vectors bit for bit", "[gpu][equality]")
 {
   if (const std::string why = gpu::why_not(); !why.empty()) SKIP(why);
-  CHECK(run_matrix<demand_manager, ahead_manager, visible>(cm::backend::cuda_device_options{}, true) == 12);
+  CHECK(run_matrix<demand_manager, ahead_manager, visible>(cm::backend::cuda_device_options{}, true) == runs_of_matrix);
 }

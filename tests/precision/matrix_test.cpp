@@ -72,8 +72,8 @@ TEST_CASE("the cover of the matrix has every pair that is not refused", "[precis
   REQUIRE(seen.total() == wanted.total());
   for (const setting& it : allowed) REQUIRE(seen.fresh(it) == 0);
   REQUIRE(chosen.size() <= most_runs);
-  REQUIRE(all_settings().size() == 1536);
-  REQUIRE(allowed.size() == 1024);
+  REQUIRE(all_settings().size() == 3840);
+  REQUIRE(allowed.size() == 2560);
 }
 
 TEST_CASE("training in any precision equals training on vectors bit for bit", "[precision]")
@@ -86,6 +86,6 @@ TEST_CASE("training in any precision equals training on vectors bit for bit", "[
 TEST_CASE("so it does in every combination", "[precision][.slow]")
 {
   const tally sum = run_all(allowed_settings());
-  CHECK(sum.runs == 1024);
+  CHECK(sum.runs == 2560);
   CHECK(sum.identical == sum.runs);
 }

@@ -5,7 +5,7 @@
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/transfer/no_prefetch.hpp>
 #include <support/adversarial.hpp>
-#include <support/chosen_eviction.hpp>
+#include <support/every_eviction.hpp>
 #include <support/chosen_gradient.hpp>
 #include <support/mixed_trainer.hpp>
 
@@ -38,11 +38,11 @@ inline constexpr cm::bytes plenty = 2_MiB;
 [[nodiscard]] std::string run_on_adversarial(const setting& it);
 
 template <class Backend, class Transfer>
-using manager_for = cm::manager<Backend, support::chosen_eviction, support::chosen_gradient, Transfer>;
+using manager_for = cm::manager<Backend, support::every_eviction, support::chosen_gradient, Transfer>;
 
-[[nodiscard]] inline support::chosen_eviction eviction_of(const setting& it)
+[[nodiscard]] inline support::every_eviction eviction_of(const setting& it)
 {
-  return support::chosen_eviction{static_cast<support::chosen_eviction::rule>(it.at[setting::eviction])};
+  return support::every_eviction{support::every_eviction::names[it.at[setting::eviction]]};
 }
 template <class Backend>
 [[nodiscard]] mixed::crew crew_of(const setting& it, Backend& memory)

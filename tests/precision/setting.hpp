@@ -46,7 +46,7 @@ struct setting {
   }
   [[nodiscard]] std::string name() const
   {
-    static constexpr const char* names[axes][4] = {{"lru", "belady"},
+    static constexpr const char* names[axes][5] = {{"lru", "belady", "fifo", "list_order", "cost_aware"},
                                                    {"smallest", "1.5x", "3x", "unlimited"},
                                                    {"no_prefetch", "lookahead"},
                                                    {"separate", "in_place"},
@@ -60,7 +60,7 @@ struct setting {
   }
 };
 
-inline constexpr std::array<std::uint8_t, setting::axes> extents{2, 4, 2, 2, 2, 3, 2, 4};
+inline constexpr std::array<std::uint8_t, setting::axes> extents{5, 4, 2, 2, 2, 3, 2, 4};
 
 inline constexpr std::size_t most_runs = 40;  ///< of the cover
 
@@ -102,10 +102,10 @@ class pairs {
   {
     for (std::size_t left = 0; left < setting::axes; ++left)
       for (std::size_t right = left + 1; right < setting::axes; ++right)
-        see(((left * setting::axes + right) * 4 + it.at[left]) * 4 + it.at[right]);
+        see(((left * setting::axes + right) * 5 + it.at[left]) * 5 + it.at[right]);
   }
 
-  std::vector<bool> seen_ = std::vector<bool>(setting::axes * setting::axes * 16);
+  std::vector<bool> seen_ = std::vector<bool>(setting::axes * setting::axes * 25);
   std::size_t total_ = 0;
 };
 

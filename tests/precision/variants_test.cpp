@@ -39,7 +39,7 @@ struct circumstances {
 template <class... Policies>
 std::string train_with(const setting& it, const circumstances& with)
 {
-  using manager = cm::manager<adversarial, support::chosen_eviction, support::chosen_gradient, Policies...>;
+  using manager = cm::manager<adversarial, support::every_eviction, support::chosen_gradient, Policies...>;
   using trainer = mixed::trainer<manager, adversarial, cm::bf16>;
   const cm::manager_options chunks{.chunk_bytes = frame};
   support::adversarial_options options{

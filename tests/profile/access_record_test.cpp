@@ -4,6 +4,7 @@
 #include <support/oracles/dice.hpp>
 #include <support/oracles/record_builder.hpp>
 
+#include <utility>
 #include <vector>
 
 using namespace chunkmem;
@@ -24,7 +25,23 @@ std::uint32_t next_of_slot(const access_record& record, std::uint32_t at)
   return access_record::never;
 }
 
-/// What the chunk's device copy is good for, looking at `steps` entries from `from` on, around the end.
+/// The access needs bytes of its chunk: another slot there is live, or its own is and it is not overwritten. Walks to it
+/// from the same moment one iteration before.
+bool loads(const access_record& record, const std::vector<std::uint32_t>& chunk_of_slot, std::uint32_t at)
+{
+  std::vector<bool> live(chunk_of_slot.size());
+  for (std::uint32_t step = 0; step < record.size(); ++step) {
+    const access_entry& entry = record.entries()[(at + step) % record.size()];
+    if (entry.slot != access_record::never) live[entry.slot] = entry.kind != entry_kind::drop;
+  }
+  const access_entry& entry = record.entries()[at];
+  if (access_of(entry.kind) != access::write && live[entry.slot]) return true;
+  for (std::uint32_t slot = 0; slot < live.size(); ++slot)
+    if (slot != entry.slot && live[slot] && chunk_of_slot[slot] == chunk_of_slot[entry.slot]) return true;
+  return false;
+}
+
+/// Which load the chunk's device copy saves, looking at entries from `from` on, around the end.
 std::uint32_t next_of_chunk(const access_record& record, const std::vector<std::uint32_t>& chunk_of_slot, std::uint32_t chunk,
                             std::uint32_t from)
 {
@@ -33,7 +50,7 @@ std::uint32_t next_of_chunk(const access_record& record, const std::vector<std::
     const access_entry& entry = record.entries()[other];
     if (!is_access(entry.kind) || chunk_of_slot[entry.slot] != chunk) continue;
     if (entry.kind == entry_kind::read_on_host) continue;  // looking at the host's copy leaves the device's good
-    return place_of(entry.kind) == at::device ? other : access_record::never;
+    return place_of(entry.kind) == at::device && loads(record, chunk_of_slot, other) ? other : access_record::never;
   }
   return access_record::never;
 }
@@ -111,6 +128,27 @@ TEST_CASE("a record that is linked again forgets the old layout and its plans", 
   CHECK(record.entries()[1].next_of_chunk == 1);  // itself, next time around
   CHECK_FALSE(record.entries()[1].has_actions);
   CHECK((record.first_of_chunk()[0] == 1 && record.first_of_chunk()[1] == 0));
+}
+
+TEST_CASE("a copy that is overwritten before it is read saves no load", "[profile]")
+{
+  using enum entry_kind;
+  support::record_builder build;
+  for (const auto& [slot, kind] : {std::pair{0U, entry_kind::read}, {0U, entry_kind::write}, {0U, entry_kind::read_write},  // 0 to 2
+                                   {1U, entry_kind::write}, {2U, entry_kind::read}, {1U, entry_kind::write},               // 3 to 5
+                                   {2U, drop}, {1U, entry_kind::write}, {2U, entry_kind::write}, {1U, drop}})              // 6 to 9
+    build.brief(slot, kind);
+  const access_record record = build.finish({0, 1, 1}, 2);
+  const auto next = [&](std::uint32_t at) { return record.entries()[at].next_of_chunk; };
+  CHECK(next(0) == access_record::never);  // the write at 1
+  CHECK(next(1) == 2);
+  CHECK(next(2) == 0);                     // around the end
+  CHECK(next(3) == 4);
+  CHECK(next(4) == 5);                     // a write beside slot 2, which is live
+  CHECK(next(5) == access_record::never);  // slot 2 is dropped by then
+  CHECK(next(7) == 8);                     // slot 2 comes to life beside slot 1
+  CHECK(next(8) == 3);                     // slot 2 is still live
+  CHECK((record.first_of_chunk()[0] == 0 && record.first_of_chunk()[1] == 3));
 }
 
 TEST_CASE("a release is written down once and in order", "[profile]")

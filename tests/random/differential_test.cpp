@@ -12,9 +12,9 @@ using support::adversarial;
 
 namespace {
 
-using ahead_on_arena = cm::manager<arena, support::chosen_eviction>;
-using ahead = cm::manager<adversarial, support::chosen_eviction>;
-using demand = cm::manager<adversarial, support::chosen_eviction, cm::transfer::no_prefetch>;
+using ahead_on_arena = cm::manager<arena, support::every_eviction>;
+using ahead = cm::manager<adversarial, support::every_eviction>;
+using demand = cm::manager<adversarial, support::every_eviction, cm::transfer::no_prefetch>;
 
 constexpr std::uint32_t largest = 3;  // frames
 

@@ -3,7 +3,7 @@
 #include <chunkmem/chunk/append_layout.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <support/catch.hpp>
-#include <support/chosen_eviction.hpp>
+#include <support/every_eviction.hpp>
 
 #include <array>
 #include <atomic>
@@ -87,7 +87,7 @@ class world {
   template <class Options>
   world(const Options& options, std::uint64_t seed, bool launches)
       : memory_{options},
-        m_{memory_, {.chunk_bytes = frame}, support::chosen_eviction{seed % 2 == 0 ? support::chosen_eviction::rule::lru : support::chosen_eviction::rule::belady}},
+        m_{memory_, {.chunk_bytes = frame}, support::every_eviction{support::every_eviction::names[seed % support::every_eviction::names.size()]}},
         dice_{seed},
         launches_{launches}
   {

@@ -18,6 +18,7 @@ struct candidate {
   std::uint32_t frames = 1;
   bool dirty = false;              ///< leaving costs a write-back
   std::uint64_t arrived = 0;       ///< when it came to the device: grows with each chunk that does
+  std::uint64_t released = 0;      ///< when its last pin ended: grows likewise
 };
 
 }  // namespace eviction
@@ -44,7 +45,8 @@ concept hears_profile = requires(Policy policy, const access_record& record) { p
 ///
 /// Laws: `reset(chunks)` forgets all candidates and the profile, and knows the ids 0 to chunks - 1; `enter` adds a
 /// candidate that is not in the set, `leave` removes one with the `next_use` it entered with; `victim(now)` is one of
-/// the candidates, or none if there are none, and does not remove it; `on_profile` may allocate, comes when the set is
+/// the candidates, or none if there are none, and does not remove it (candidates that leave and enter again unchanged,
+/// the last that left first, are in the set as before); `on_profile` may allocate, comes when the set is
 /// empty, and an empty record means that next uses are unknown; all else neither allocates nor throws; the same calls
 /// give the same victims.
 template <class Policy>

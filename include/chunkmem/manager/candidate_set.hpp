@@ -17,7 +17,7 @@ namespace chunkmem::inline v0 {
 ///
 /// Accesses mark a chunk; the policy hears of the marked ones before it decides, in the order in which they were let go
 /// of. A resident access so costs a test and a stamp, whatever the policy does, and a key never changes inside the set.
-/// A chunk is a candidate when it is on the device without pins. Memory: 56 bytes for each chunk.
+/// A chunk is a candidate when it is on the device without pins. Memory: 61 bytes for each chunk.
 /// Cost: O(1) for an access; a decision adds O(m log m) for the m chunks touched since the last one.
 template <eviction_policy Eviction>
 class candidate_set {
@@ -31,6 +31,8 @@ class candidate_set {
     touched_.assign(chunks, 0);
     released_.assign(chunks, 0);
     arrived_.assign(chunks, 0);
+    named_.reserve(chunks);
+    is_named_.assign(chunks, 0);
     touched_count_ = 0;
     clock_ = 0;
     telling_ = true;
@@ -78,6 +80,29 @@ class candidate_set {
     return policy_.victim(now);
   }
 
+  /// Names candidates in the order in which they would go, one after the other, until `enough(chunk)`.
+  /// They all stay candidates. O(named ones) calls of the policy.   @return   it was enough
+  template <class Enough>
+  bool rank(moment now, std::span<chunk> chunks, Enough enough) noexcept
+  {
+    flush(chunks);
+    named_.clear();
+    bool done = false;
+    for (chunk_id next = policy_.victim(now); !done && next != chunk_id::none; next = policy_.victim(now)) {
+      policy_.leave(entered_[index_of(next)]);
+      named_.push_back(index_of(next));
+      is_named_[index_of(next)] = 1;
+      done = enough(index_of(next));
+    }
+    for (; !named_.empty(); named_.pop_back()) {
+      policy_.enter(entered_[named_.back()]);
+      is_named_[named_.back()] = 0;
+    }
+    return done;
+  }
+  /// Inside `enough`: this one was named.
+  [[nodiscard]] bool is_named(std::uint32_t at) const noexcept { return is_named_[at] != 0; }
+
  private:
   void flush(std::span<chunk> chunks) noexcept
   {
@@ -97,7 +122,7 @@ class candidate_set {
     if (known.chunk != chunk_id::none) policy_.leave(known);
     known = {};
     if (!it.on_device() || it.device_pins > 0) return;
-    known = {chunk_id{at}, moment{it.next_use}, it.frames, !it.host_valid, arrived_[at]};
+    known = {chunk_id{at}, moment{it.next_use}, it.frames, !it.host_valid, arrived_[at], released_[at]};
     policy_.enter(known);
   }
 
@@ -106,6 +131,8 @@ class candidate_set {
   std::vector<std::uint32_t> touched_;        // chunks whose entry is out of date; the first touched_count_
   std::vector<std::uint64_t> released_;       // by chunk: when it was let go of last
   std::vector<std::uint64_t> arrived_;        // by chunk: when it came to the device
+  std::vector<std::uint32_t> named_;          // by `rank`, to be put back
+  std::vector<std::uint8_t> is_named_;
   std::size_t touched_count_ = 0;
   std::uint64_t clock_ = 0;
   bool telling_ = true;

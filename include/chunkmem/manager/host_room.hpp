@@ -93,7 +93,7 @@ class host_room : public chunk_table {
     const std::uint32_t count = chunks_[wanting].frames;
     const std::uint32_t first = cheapest_window(host_, count, 0, host_.frames(), [this](std::uint32_t at) {
       if (!may_leave(tier::host, at)) return impossible_window;
-      return chunks_[at].host_valid ? 4U : 1U;  // a valid copy costs a write-back later
+      return chunks_[at].frames * (chunks_[at].host_valid ? 4U : 1U);  // a valid copy costs a write-back later
     });
     if (first == frame_pool::none) throw out_of_memory{shortage(tier::host, count * host_.frame_bytes())};
     for (std::uint32_t frame = first; frame < first + count; ++frame)

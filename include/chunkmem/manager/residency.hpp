@@ -20,7 +20,8 @@ namespace chunkmem::inline v0 {
 ///
 /// A mover has `placed`, `vacated`, `load`, `claimed`, `write_back`, `evicted` and `leased`; see copy_engine and decision_log.
 /// Guarantee: strong where nothing had to move; else basic: chunks that were evicted before a failure stay evicted.
-/// Cost: O(1) for a resident chunk; a miss adds one decision of the policy for each chunk that must leave.
+/// Cost: O(1) for a resident chunk; a miss adds one decision of the policy for each chunk that must leave, and for a
+/// window of several frames one for each chunk that would leave before a window opens.
 template <eviction_policy Eviction>
 class residency : public host_room<Eviction> {
   using base = host_room<Eviction>;
@@ -219,15 +220,17 @@ class residency : public host_room<Eviction> {
   {
     std::uint32_t first = device_.pool().lowest(count);
     if (first != frame_pool::none) return first;
-    const chunk_id victim = candidates_.victim(now, chunks_);
-    if (victim == chunk_id::none) throw out_of_memory{shortage(tier::device, count * device_.frame_bytes())};
     if (count == 1) {
+      const chunk_id victim = candidates_.victim(now, chunks_);
+      if (victim == chunk_id::none) throw out_of_memory{shortage(tier::device, device_.frame_bytes())};
       evict_or_clean(index_of(victim), mover);
       return device_.pool().lowest(1);
     }
-    const chunk& near = chunks_[index_of(victim)];
-    first = cheapest_window_around(device_, count, near.device, near.frames,
-                                   [this](std::uint32_t at) { return may_leave(tier::device, at) ? 1U : impossible_window; });
+    candidates_.rank(now, chunks_, [&](std::uint32_t victim) {  // the window that opens first: whose best chunk is worst
+      first = cheapest_window_around(device_, count, chunks_[victim].device, chunks_[victim].frames,
+                                     [this](std::uint32_t at) { return candidates_.is_named(at) ? 1U : impossible_window; });
+      return first != frame_pool::none;
+    });
     if (first == frame_pool::none) throw out_of_memory{shortage(tier::device, count * device_.frame_bytes())};
     for (std::uint32_t frame = first; frame < first + count; ++frame)
       if (const std::uint32_t who = device_.occupant(frame); who < chunks()) evict(who, mover);

@@ -28,6 +28,7 @@ std::uint32_t loads_of(const trace& reads, std::uint32_t chunks, std::uint32_t f
   policy.reset(chunks);
   if (profiled) policy.on_profile(record);
   std::map<std::uint32_t, eviction::candidate> resident;
+  std::vector<std::uint64_t> arrived(chunks);
   std::uint32_t loads = 0;
   for (std::uint32_t now = 0; now < record.size(); ++now) {
     const std::uint32_t wanted = reads[now];
@@ -36,6 +37,7 @@ std::uint32_t loads_of(const trace& reads, std::uint32_t chunks, std::uint32_t f
       resident.erase(found);
     } else {
       ++loads;
+      arrived[wanted] = now + 1;
       if (resident.size() == frames) {
         const chunk_id victim = policy.victim(moment{now});
         policy.leave(resident.at(index_of(victim)));
@@ -43,7 +45,7 @@ std::uint32_t loads_of(const trace& reads, std::uint32_t chunks, std::uint32_t f
       }
     }
     const moment next = profiled ? moment{record.entries()[now].next_of_chunk} : moment::none;
-    policy.enter(resident[wanted] = {chunk_id{wanted}, next, 1, false});
+    policy.enter(resident[wanted] = {chunk_id{wanted}, next, 1, false, arrived[wanted], now + 1});
   }
   return loads;
 }

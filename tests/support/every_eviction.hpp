@@ -1,0 +1,16 @@
+#pragma once
+
+#include <chunkmem/eviction/any_of.hpp>
+#include <chunkmem/eviction/belady.hpp>
+#include <chunkmem/eviction/cost_aware.hpp>
+#include <chunkmem/eviction/fifo.hpp>
+#include <chunkmem/eviction/list_order.hpp>
+#include <chunkmem/eviction/lru.hpp>
+
+namespace support {
+
+/// Every eviction policy, chosen when the program runs, so that a matrix of tests needs one type of manager.
+using every_eviction = chunkmem::eviction::any_of<chunkmem::eviction::lru, chunkmem::eviction::belady, chunkmem::eviction::fifo,
+                                                  chunkmem::eviction::list_order, chunkmem::eviction::cost_aware>;
+
+}  // namespace support
