@@ -1,6 +1,6 @@
 #pragma once
 
-#include <chunkmem/eviction/any_of.hpp>
+#include <chunkmem/eviction/any_eviction.hpp>
 #include <chunkmem/eviction/belady.hpp>
 #include <chunkmem/eviction/cost_aware.hpp>
 #include <chunkmem/eviction/fifo.hpp>
@@ -10,7 +10,7 @@
 namespace support {
 
 /// Every eviction policy, chosen when the program runs, so that a matrix of tests needs one type of manager.
-using every_eviction = chunkmem::eviction::any_of<chunkmem::eviction::lru, chunkmem::eviction::belady, chunkmem::eviction::fifo,
+using every_eviction = chunkmem::eviction::any_eviction<chunkmem::eviction::lru, chunkmem::eviction::belady, chunkmem::eviction::fifo,
                                                   chunkmem::eviction::list_order, chunkmem::eviction::cost_aware>;
 
 }  // namespace support

@@ -1,4 +1,4 @@
-#include <chunkmem/eviction/any_of.hpp>
+#include <chunkmem/eviction/any_eviction.hpp>
 
 #include <chunkmem/eviction/belady.hpp>
 #include <chunkmem/eviction/cost_aware.hpp>
@@ -10,17 +10,17 @@
 #include <support/oracles/tidal_paging.hpp>
 
 using namespace chunkmem;
-using any = eviction::any_of<eviction::belady, eviction::lru, eviction::list_order, eviction::cost_aware>;
+using any = eviction::any_eviction<eviction::belady, eviction::lru, eviction::list_order, eviction::cost_aware>;
 
 static_assert(eviction_policy<any>);
 
-TEST_CASE("any_of keeps the laws of an eviction policy", "[eviction]")
+TEST_CASE("any_eviction keeps the laws of an eviction policy", "[eviction]")
 {
   conformance::eviction_policy_laws<any>();
-  conformance::eviction_policy_laws<eviction::any_of<eviction::lru>>();
+  conformance::eviction_policy_laws<eviction::any_eviction<eviction::lru>>();
 }
 
-TEST_CASE("any_of decides as the policy that was chosen by name or given with its settings", "[eviction]")
+TEST_CASE("any_eviction decides as the policy that was chosen by name or given with its settings", "[eviction]")
 {
   CHECK(any{}.chosen() == "belady");
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
