@@ -3,6 +3,7 @@
 #include <chunkmem/manager/decision_log.hpp>
 #include <chunkmem/manager/replay.hpp>
 #include <chunkmem/manager/residency.hpp>
+#include <chunkmem/manager/variant_trial.hpp>
 #include <chunkmem/profile/access_record.hpp>
 
 #include <algorithm>
@@ -174,6 +175,12 @@ class repeated_run {
     return sum;
   }
 
+  /// Takes the setting of the policy that a manager would take for a plan that starts here.
+  void tune()
+  {
+    cm::variant_trial<Eviction> trial;
+    state_.choose(trial.best(state_, trace_.record, own_));
+  }
   /// Chunks that the last iteration loaded.
   [[nodiscard]] std::uint32_t count_loads() const
   {

@@ -52,7 +52,6 @@ std::uint32_t cheapest(const room& it, std::uint32_t count, Allowed allowed)
       const std::uint32_t who = it.space.occupant(frame);
       if (who == tier_space::free_frame) continue;
       const bool stays = who == tier_space::leased_frame || it.tenants[who].price == impossible_window;
-      if (frame > first && who == it.space.occupant(frame - 1) && !stays) continue;  // paid for
       cost += stays ? std::uint64_t{1} << 40 : it.tenants[who].price;
     }
     if (cost >= std::uint64_t{1} << 40 || cost >= least) continue;

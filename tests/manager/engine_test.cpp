@@ -123,11 +123,12 @@ TEST_CASE("bytes that are dead are not copied", "[manager]")
     if (step == 1) before = m.report().write_backs;
     auto scope = m.iteration();
     for (std::uint32_t at = 0; at < 3; ++at) {
-      const auto weight = m.acquire(weights.slice(at), cm::access::read);
-      const auto pin = m.acquire(scratch, cm::access::write);
+      auto weight = m.acquire(weights.slice(at), cm::access::read);
+      auto pin = m.acquire(scratch, cm::access::write);
       pin.span()[0] = 1;
+      pin.release();
+      m.drop(scratch);
     }
-    m.drop(scratch);
   }
   CHECK(m.report().write_backs == before);
 }

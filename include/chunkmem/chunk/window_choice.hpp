@@ -10,12 +10,12 @@ namespace chunkmem::inline v0 {
 /// What a window price may be at most; more means that the window cannot be had.
 inline constexpr std::uint32_t impossible_window = UINT32_MAX;
 
-/// The cheapest window of `count` frames that starts in [begin, end): the sum of the prices of the chunks that lie in it,
-/// wholly or in part, then the lowest place. Free frames cost nothing, leased ones make a window impossible.
+/// The cheapest window of `count` frames that starts in [begin, end): the sum of the prices of what lies in its frames,
+/// then the lowest place. Free frames cost nothing, leased ones make a window impossible.
 ///
 /// Cost: O(count * (end - begin)) calls of `price`; no allocation.
 ///
-/// @param price   `price(chunk)`: for giving up that chunk, or `impossible_window`
+/// @param price   `price(chunk)`: for giving up one frame of that chunk, or `impossible_window`
 /// @return        first frame, or `frame_pool::none` where no window is possible
 template <class Price>
 [[nodiscard]] std::uint32_t cheapest_window(const tier_space& space, std::uint32_t count, std::uint32_t begin, std::uint32_t end,
@@ -29,7 +29,7 @@ template <class Price>
     std::uint32_t total = 0;
     for (std::uint32_t frame = first; frame < first + count && total != impossible_window; ++frame) {
       const std::uint32_t who = space.occupant(frame);
-      if (who == tier_space::free_frame || (frame > first && who == space.occupant(frame - 1))) continue;
+      if (who == tier_space::free_frame) continue;
       const std::uint32_t one = who == tier_space::leased_frame ? impossible_window : price(who);
       total = one == impossible_window ? impossible_window : total + one;
     }

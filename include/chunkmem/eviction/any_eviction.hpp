@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <type_traits>
 
 namespace chunkmem::inline v0 {
 
@@ -38,6 +39,20 @@ class any_eviction : public policy_choice<Policies...> {
   [[nodiscard]] chunk_id victim(moment now) noexcept
   {
     return this->ask([&](auto& chosen) { return chosen.victim(now); });
+  }
+
+  [[nodiscard]] std::uint32_t variants() const noexcept
+  {
+    return this->ask([](const auto& chosen) -> std::uint32_t {
+      if constexpr (tuned_eviction<std::remove_cvref_t<decltype(chosen)>>) return chosen.variants();
+      else return 1;
+    });
+  }
+  void choose(std::uint32_t variant) noexcept
+  {
+    this->ask([&](auto& chosen) {
+      if constexpr (tuned_eviction<std::remove_cvref_t<decltype(chosen)>>) chosen.choose(variant);
+    });
   }
 };
 

@@ -5,6 +5,7 @@
 #include <chunkmem/eviction/lru.hpp>
 
 #include <cstdint>
+#include <iterator>
 #include <string_view>
 #include <vector>
 
@@ -19,8 +20,9 @@ namespace eviction {
 /// (1, for a part of it), which `belady` gets wrong. Good where an iteration repeats and bytes count; poor for a single
 /// pass over random accesses, where `belady` moves less. Without a record it is `lru`.
 ///
-/// `theta` weighs distance against cost: the least of cost - theta * moments until the next use goes. 0 lets cost decide
-/// alone; infinity is `belady`.
+/// `theta` weighs distance against cost: the least of cost - theta * iterations until the next use goes. 0 lets cost decide
+/// alone; infinity is `belady`. Which is best depends on the record and the capacity, so where plans are made a handful is
+/// tried on the recorded iteration (tuned_eviction); decisions without a plan take 0.
 /// Source: Landlord (Young 1998), with the record in place of credits. Cost: O(1) words for each call, 2.04 bits for each
 /// moment and chunk, 4 bytes for each moment.
 class cost_aware {
@@ -29,8 +31,15 @@ class cost_aware {
   static constexpr std::string_view name = "cost_aware";
 
   cost_aware() = default;
-  /// @param theta   moves per byte that one moment of distance outweighs; not negative
-  explicit cost_aware(double theta) noexcept : theta_{theta} {}
+  /// @param theta   moves per byte that an iteration of distance outweighs, for every record; not negative
+  explicit cost_aware(double theta) noexcept : theta_{theta}, variants_{1} {}
+
+  [[nodiscard]] std::uint32_t variants() const noexcept { return variants_; }
+  /// @pre `variant` is below variants()
+  void choose(std::uint32_t variant) noexcept
+  {
+    if (variants_ > 1) theta_ = thetas[variant];
+  }
 
   void reset(std::uint32_t chunks)
   {
@@ -73,10 +82,11 @@ class cost_aware {
     if (clean == index_set::none) return dirty == index_set::none ? chunk_id::none : owner_[dirty];
     if (dirty == index_set::none) return owner_[clean];
     const double further = static_cast<double>(distance(dirty, index_of(now))) - static_cast<double>(distance(clean, index_of(now)));
-    return owner_[theta_ * further > 1.0 ? dirty : clean];
+    return owner_[theta_ * further > moments_ ? dirty : clean];
   }
 
  private:
+  static constexpr double thetas[] = {0, 1.25, 1.5, 1.75, 2, 2.5, 4};
   struct of_kind {
     index_set idle;       // chunks that nothing has to load again
     index_set next_uses;  // moments
@@ -107,12 +117,13 @@ class cost_aware {
   of_kind kinds_[2];              // clean ones, and those that leave at the price of a write-back
   std::vector<chunk_id> owner_;   // of each moment in next_uses
   double theta_ = 0;
+  std::uint32_t variants_ = static_cast<std::uint32_t>(std::size(thetas));
   std::uint32_t chunks_ = 0;
   std::uint32_t moments_ = 0;
   bool profiled_ = false;
 };
 
-static_assert(eviction_policy<cost_aware>);
+static_assert(tuned_eviction<cost_aware>);
 
 }  // namespace eviction
 

@@ -54,4 +54,14 @@ concept eviction_policy = names_itself<Policy> && std::same_as<typename Policy::
                           std::semiregular<Policy> && keeps_candidates<Policy> && chooses_victim<Policy> &&
                           hears_profile<Policy>;
 
+/// A policy with settings that a simulation can choose, once for each record: `choose(variant)` takes one of them, numbered
+/// from 0, which is the setting where nothing was simulated.
+///
+/// Laws: those of eviction_policy for each variant; `choose` comes when the set is empty and lasts over `reset`.
+template <class Policy>
+concept tuned_eviction = eviction_policy<Policy> && requires(Policy policy, const Policy& known, std::uint32_t variant) {
+  { known.variants() } noexcept -> std::same_as<std::uint32_t>;
+  { policy.choose(variant) } noexcept;
+};
+
 }  // namespace chunkmem::inline v0

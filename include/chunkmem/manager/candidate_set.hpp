@@ -48,6 +48,19 @@ class candidate_set {
     telling_ = true;
   }
 
+  /// The settings that a simulation may choose from; 1 where there is no choice.
+  [[nodiscard]] std::uint32_t variants() const noexcept
+  {
+    if constexpr (tuned_eviction<Eviction>) return policy_.variants();
+    else return 1;
+  }
+  /// Takes one of them. The policy must not be asked until `tell`.
+  void choose(std::uint32_t variant) noexcept
+  {
+    telling_ = false;
+    if constexpr (tuned_eviction<Eviction>) policy_.choose(variant);
+  }
+
   /// Next uses are about to change under the policy: it must not be asked until `tell`.
   void silence() noexcept { telling_ = false; }
   [[nodiscard]] bool is_telling() const noexcept { return telling_; }

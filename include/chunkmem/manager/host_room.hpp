@@ -34,6 +34,10 @@ class host_room : public chunk_table {
   /// How often host room had to be taken back.
   [[nodiscard]] std::uint64_t reclaims() const noexcept { return reclaims_; }
 
+  /// Settings of the eviction policy that a simulation may choose from; after `choose` comes `tell_policy`.
+  [[nodiscard]] std::uint32_t variants() const noexcept { return candidates_.variants(); }
+  void choose(std::uint32_t variant) noexcept { candidates_.choose(variant); }
+
  protected:
   explicit host_room(Eviction eviction) : candidates_{std::move(eviction)} {}
 
@@ -93,7 +97,7 @@ class host_room : public chunk_table {
     const std::uint32_t count = chunks_[wanting].frames;
     const std::uint32_t first = cheapest_window(host_, count, 0, host_.frames(), [this](std::uint32_t at) {
       if (!may_leave(tier::host, at)) return impossible_window;
-      return chunks_[at].frames * (chunks_[at].host_valid ? 4U : 1U);  // a valid copy costs a write-back later
+      return chunks_[at].host_valid ? 4U : 1U;  // a valid copy costs a write-back later
     });
     if (first == frame_pool::none) throw out_of_memory{shortage(tier::host, count * host_.frame_bytes())};
     for (std::uint32_t frame = first; frame < first + count; ++frame)

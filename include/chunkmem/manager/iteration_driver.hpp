@@ -71,7 +71,7 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
     if (outcome == iteration_outcome::recorded || outcome == iteration_outcome::changed) places_.learn(recorder_.record(), registry_);
     last_changed_ = outcome == iteration_outcome::changed;
     if (last_changed_ && !counted) ++counts_.divergences;
-    if ((last_changed_ || outcome == iteration_outcome::recorded) && record < plans_.size()) plans_[record].valid = false;
+    if ((last_changed_ || outcome == iteration_outcome::recorded) && record < plans_.size()) plans_[record].forget();
     if (last_changed_) residency_.start_of(recorder_.record());  // the old moments are no more
     has_repeated_ = outcome == iteration_outcome::repeated && planned;
     steady_ = outcome == iteration_outcome::repeated && (!Transfer::plans || (planned && plans_[record].periodic));
@@ -210,7 +210,7 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
 
   void forget_plans() noexcept
   {
-    for (auto& plan : plans_) plan.valid = false;
+    for (auto& plan : plans_) plan.forget();
     steady_ = false;
     ++arrangement_;
   }

@@ -4,6 +4,7 @@
 #include <chunkmem/manager/decision_log.hpp>
 #include <chunkmem/manager/replay.hpp>
 #include <chunkmem/manager/residency.hpp>
+#include <chunkmem/manager/variant_trial.hpp>
 #include <chunkmem/transfer/transfer_policy.hpp>
 
 #include <cstddef>
@@ -20,13 +21,19 @@ struct iteration_plan {
   residency<Eviction> start;  ///< where everything lay when it was made
   std::vector<transfer::move> actions;
   std::uint64_t made = 0;
+  std::uint32_t variant = 0;  ///< the eviction policy's setting, chosen for the record
+  bool tuned = false;         ///< it was chosen
   bool valid = false;
   bool periodic = false;      ///< the iteration ends where it began, frame addresses included: the plan is good again
+
+  /// Its record is another one now.
+  void forget() noexcept { valid = tuned = false; }
 };
 
 /// Makes plans: runs the record on a copy of the residency, and lets the transfer policy move the decisions forward.
 ///
-/// Cost: two copies of the residency and one replay for each plan; no allocation when sizes repeat.
+/// Cost: two copies of the residency and one replay for each plan, a trial of the settings of a tuned eviction policy for
+/// each record; no allocation when sizes repeat.
 template <class Eviction, transfer_policy Transfer>
 class iteration_planner {
  public:
@@ -38,18 +45,12 @@ class iteration_planner {
   {
     plan.valid = false;
     plan.start = now;
-    state_ = now;
-    state_.start_of(record);
-    state_.tell_policy(record);
-    const std::uint64_t reclaims = state_.reclaims();
-    log_.clear();
-    try {
-      replay_.run(record, chunk_of_slot, state_, log_, true);
-    } catch (const out_of_memory&) {
-      return;
-    }
+    if (!plan.tuned) plan.variant = trial_.best(now, record, chunk_of_slot);
+    plan.tuned = true;
+    // What a rehearsal proves holds for the first setting.
+    if (!runs(now, record, chunk_of_slot, plan.variant) && (plan.variant == 0 || !runs(now, record, chunk_of_slot, 0))) return;
     transfer_.schedule({record, chunk_of_slot, log_.moves(), now.chunks(), now.space(tier::device).frames(),
-                        state_.reclaims() == reclaims},
+                        state_.reclaims() == now.reclaims()},
                        plan.actions);
     for (access_entry& entry : record.entries()) entry.has_actions = false;
     for (const transfer::move& action : plan.actions) record.entries()[action.moment].has_actions = true;
@@ -65,7 +66,24 @@ class iteration_planner {
   }
 
  private:
+  [[nodiscard]] bool runs(const residency<Eviction>& now, const access_record& record, std::span<const std::uint32_t> chunk_of_slot,
+                          std::uint32_t variant)
+  {
+    state_ = now;
+    state_.choose(variant);
+    state_.start_of(record);
+    state_.tell_policy(record);
+    log_.clear();
+    try {
+      replay_.run(record, chunk_of_slot, state_, log_, true);
+    } catch (const out_of_memory&) {
+      return false;
+    }
+    return true;
+  }
+
   Transfer transfer_;
+  variant_trial<Eviction> trial_;
   residency<Eviction> state_;
   replay<Eviction> replay_;
   decision_log log_;

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/manager/decision_log.hpp>
+#include <chunkmem/manager/replay.hpp>
+#include <chunkmem/manager/residency.hpp>
+#include <chunkmem/profile/access_record.hpp>
+
+#include <cstdint>
+#include <span>
+
+namespace chunkmem::inline v0 {
+
+/// Tries the settings of a tuned eviction policy on a recorded iteration: which moves the fewest bytes when it repeats?
+///
+/// Cost: `rounds` replays for each setting, nothing where there is one only; no allocation when sizes repeat.
+template <class Eviction>
+class variant_trial {
+ public:
+  static constexpr int rounds = 5;  ///< the first settle, the last two are counted: orbits of two are common
+
+  /// The best setting for iterations that start from `now`; of equals the lowest, and 0 where none fits.
+  [[nodiscard]] std::uint32_t best(const residency<Eviction>& now, const access_record& record,
+                                   std::span<const std::uint32_t> chunk_of_slot)
+  {
+    if (now.variants() == 1) return 0;
+    std::uint32_t best = 0;
+    std::uint64_t least = impossible;
+    for (std::uint32_t variant = 0; variant < now.variants(); ++variant) {
+      const std::uint64_t moved = frames_moved(now, record, chunk_of_slot, variant);
+      if (moved >= least) continue;
+      least = moved;
+      best = variant;
+    }
+    return best;
+  }
+
+ private:
+  static constexpr std::uint64_t impossible = UINT64_MAX;
+
+  std::uint64_t frames_moved(const residency<Eviction>& now, const access_record& record,
+                             std::span<const std::uint32_t> chunk_of_slot, std::uint32_t variant)
+  {
+    std::uint64_t moved = 0;
+    state_ = now;
+    state_.choose(variant);
+    try {
+      for (int round = 0; round < rounds; ++round) {
+        state_.start_of(record);
+        state_.tell_policy(record);
+        log_.clear();
+        replay_.run(record, chunk_of_slot, state_, log_, true);
+        if (round >= rounds - 2) moved += copied(log_);
+      }
+    } catch (const out_of_memory&) {
+      return impossible;
+    }
+    return moved;
+  }
+
+  static std::uint64_t copied(const decision_log& log) noexcept
+  {
+    std::uint64_t frames = 0;
+    for (const transfer::move& it : log.moves())
+      if (it.kind == transfer::move_kind::load || it.kind == transfer::move_kind::write_back) frames += it.frames;
+    return frames;
+  }
+
+  residency<Eviction> state_;
+  replay<Eviction> replay_;
+  decision_log log_;
+};
+
+}  // namespace chunkmem::inline v0
