@@ -3,6 +3,14 @@
 #include "setting.hpp"
 
 #include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/chunk/any_layout.hpp>
+#include <chunkmem/chunk/append_layout.hpp>
+#include <chunkmem/chunk/best_fit_layout.hpp>
+#include <chunkmem/chunk/size_class_layout.hpp>
+#include <chunkmem/placement/any_placement.hpp>
+#include <chunkmem/placement/device_margin.hpp>
+#include <chunkmem/placement/fixed_split.hpp>
+#include <chunkmem/placement/host_first.hpp>
 #include <chunkmem/transfer/no_prefetch.hpp>
 #include <support/adversarial.hpp>
 #include <support/every_eviction.hpp>
@@ -14,6 +22,7 @@
 #include <map>
 #include <string>
 #include <tuple>
+#include <type_traits>
 
 /// Trains under one setting and compares everything that is left with the run on plain vectors.
 namespace precision {
@@ -37,8 +46,23 @@ inline constexpr cm::bytes plenty = 2_MiB;
 [[nodiscard]] std::string run_on_host_arena(const setting& it);
 [[nodiscard]] std::string run_on_adversarial(const setting& it);
 
+using every_layout = cm::any_layout<cm::append_layout, cm::best_fit_layout, cm::size_class_layout>;
+using every_placement = cm::placement::any_placement<cm::placement::host_first, cm::placement::device_margin, cm::placement::fixed_split>;
+
+/// Where the calling thread cannot read the device, it updates on the host whatever the setting says.
+template <class Backend>
+using placement_for = std::conditional_t<Backend::host_addressable, every_placement, cm::placement::host_first>;
+
 template <class Backend, class Transfer>
-using manager_for = cm::manager<Backend, support::every_eviction, support::chosen_gradient, Transfer>;
+using manager_for = cm::manager<Backend, support::every_eviction, support::chosen_gradient, Transfer, every_layout, placement_for<Backend>>;
+
+template <class Backend>
+[[nodiscard]] placement_for<Backend> placement_of([[maybe_unused]] const setting& it)
+{
+  if constexpr (Backend::host_addressable) return every_placement{every_placement::names[it.at[setting::placement]]};
+  else return {};
+}
+[[nodiscard]] inline every_layout layout_of(const setting& it) { return every_layout{every_layout::names[it.at[setting::layout]]}; }
 
 [[nodiscard]] inline support::every_eviction eviction_of(const setting& it)
 {
@@ -78,14 +102,14 @@ template <class Transfer, class Element, class Backend, class Options>
   {
     Backend memory{options};
     const mixed::crew workers = crew_of(it, memory);
-    manager m{memory, chunks, eviction_of(it), support::chosen_gradient{it.in_place()}};
+    manager m{memory, chunks, eviction_of(it), support::chosen_gradient{it.in_place()}, layout_of(it), placement_of<Backend>(it)};
     options.device_capacity = device_for(it.at[setting::size], trainer{m, memory, how, workers}.rehearse());
   }
   Backend memory{options};
   const mixed::crew workers = crew_of(it, memory);
   std::string difference;
   {
-    manager m{memory, chunks, eviction_of(it), support::chosen_gradient{it.in_place()}};
+    manager m{memory, chunks, eviction_of(it), support::chosen_gradient{it.in_place()}, layout_of(it), placement_of<Backend>(it)};
     trainer run{m, memory, how, workers};
     if (it.at[setting::eviction] == it.at[setting::optimizer]) run.rehearse();
     difference = expected(it).difference(run.train());

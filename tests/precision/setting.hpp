@@ -16,7 +16,7 @@ namespace mixed = support::mixed;
 
 /// One value for each axis of the matrix.
 struct setting {
-  enum axis : std::size_t { eviction, size, transfer, gradient, accumulation, kind, optimizer, place, axes };
+  enum axis : std::size_t { eviction, size, transfer, gradient, accumulation, kind, optimizer, place, layout, placement, axes };
   std::array<std::uint8_t, axes> at{};
 
   [[nodiscard]] bool operator==(const setting&) const noexcept = default;
@@ -53,18 +53,29 @@ struct setting {
                                                    {"1 micro-batch", "4 micro-batches"},
                                                    {"fp32", "bf16", "fp16"},
                                                    {"Adam", "SGD"},
-                                                   {"host_arena", "host_arena launched", "adversarial", "adversarial launched"}};
+                                                   {"host_arena", "host_arena launched", "adversarial", "adversarial launched"},
+                                                   {"append", "best_fit", "size_class"},
+                                                   {"host_first", "device_margin", "fixed_split"}};
     std::string all;
     for (std::size_t it = 0; it < axes; ++it) all += (it == 0 ? "" : ", ") + std::string{names[it][at[it]]};
     return all;
   }
 };
 
-inline constexpr std::array<std::uint8_t, setting::axes> extents{5, 4, 2, 2, 2, 3, 2, 4};
+inline constexpr std::array<std::uint8_t, setting::axes> extents{5, 4, 2, 2, 2, 3, 2, 4, 3, 3};
+
+/// The other layouts and placements of a setting: as many as there are pairs of them.
+inline constexpr std::size_t arrangements = 9;
+[[nodiscard]] inline setting arranged(setting it, std::size_t which)
+{
+  it.at[setting::layout] = static_cast<std::uint8_t>(which % 3);
+  it.at[setting::placement] = static_cast<std::uint8_t>(which / 3 % 3);
+  return it;
+}
 
 inline constexpr std::size_t most_runs = 40;  ///< of the cover
 
-/// Every combination, the refused ones too.
+/// Every combination of all axes but the last two, the refused ones too; all with the first layout and placement.
 [[nodiscard]] inline std::vector<setting> all_settings()
 {
   std::vector<setting> all;
@@ -72,8 +83,8 @@ inline constexpr std::size_t most_runs = 40;  ///< of the cover
   for (;;) {
     all.push_back(it);
     std::size_t axis = 0;
-    while (axis < setting::axes && ++it.at[axis] == extents[axis]) it.at[axis++] = 0;
-    if (axis == setting::axes) return all;
+    while (axis < setting::layout && ++it.at[axis] == extents[axis]) it.at[axis++] = 0;
+    if (axis == setting::layout) return all;
   }
 }
 
@@ -127,6 +138,19 @@ inline std::size_t cover_pairs(const std::vector<setting>& allowed, pairs seen, 
   }
 }
 
+/// Gives each setting the layout and placement that add most pairs.
+inline void arrange(std::vector<setting>& chosen)
+{
+  pairs seen;
+  for (setting& it : chosen) {
+    setting best = it;
+    for (std::size_t which = 0; which < arrangements; ++which)
+      if (const setting other = arranged(it, which); seen.fresh(other) > seen.fresh(best)) best = other;
+    it = best;
+    seen.add(it);
+  }
+}
+
 /// Every pair that is not refused, and among gradients in place every pair of the other axes; then a second cover out of
 /// the rest, as far as there is room for it.
 [[nodiscard]] inline std::vector<setting> pairwise_cover()
@@ -147,6 +171,7 @@ inline std::size_t cover_pairs(const std::vector<setting>& allowed, pairs seen, 
   std::reverse(allowed.begin(), allowed.end());  // from the other end, where all choices are others
   cover_pairs(allowed, {}, chosen);
   chosen.resize(std::min(chosen.size(), most_runs));
+  arrange(chosen);
   return chosen;
 }
 

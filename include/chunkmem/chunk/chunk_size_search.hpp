@@ -143,7 +143,7 @@ class chunk_size_search {
       frames_[place.chunk] = std::max(frames_[place.chunk], place.frames);
     }
     std::uint64_t total = 0;
-    for (const std::uint32_t each : frames_) total += each;
+    for (const std::uint32_t one : frames_) total += one;
     return total;
   }
 
