@@ -57,7 +57,7 @@ verdict hunt(const edge& removed)
       need_of<ahead_manager, adversarial>(support::adversarial_options{}, plenty, support::every_eviction{"belady"});
   for (const size capacity : {size::smallest, size::half_more, size::unlimited})
     for (const auto when : {support::schedule::latest, support::schedule::earliest, support::schedule::random})
-      for (std::uint64_t seed = 1; seed <= (when == support::schedule::random ? 3U : 1U); ++seed)
+      for (std::uint64_t seed = 1; seed <= (when == support::schedule::random ? 12U : 1U); ++seed)
         for (const bool ahead : {true, false}) {
           const support::adversarial_options options{.device_capacity = device_for(capacity, need),
                                                      .host_capacity = plenty,

@@ -89,6 +89,21 @@ template <class Backend>
   return {};
 }
 
+/// Windows of several frames may lie so that more room than the smallest is not enough: a rehearsal says so.
+template <class Trainer, class Manager, class Backend, class Options>
+[[nodiscard]] bool fits(const setting& it, const Options& options)
+{
+  Backend memory{options};
+  const mixed::crew workers = crew_of(it, memory);
+  Manager m{memory, cm::manager_options{.chunk_bytes = frame}, eviction_of(it), support::chosen_gradient{it.in_place()}};
+  try {
+    (void)Trainer{m, memory, it.recipe(), workers}.rehearse();
+    return true;
+  } catch (const cm::config_error&) {
+    return false;
+  }
+}
+
 /// Trains on `Backend` with parameters of `Element`. Half of the runs rehearse on the manager that trains, too: gradients lie
 /// in place from the first step on, else from the second.
 template <class Transfer, class Element, class Backend, class Options>
@@ -105,6 +120,7 @@ template <class Transfer, class Element, class Backend, class Options>
     manager m{memory, chunks, eviction_of(it), support::chosen_gradient{it.in_place()}, layout_of(it), placement_of<Backend>(it)};
     options.device_capacity = device_for(it.at[setting::size], trainer{m, memory, how, workers}.rehearse());
   }
+  while (!fits<trainer, manager, Backend>(it, options)) options.device_capacity = options.device_capacity + frame;
   Backend memory{options};
   const mixed::crew workers = crew_of(it, memory);
   std::string difference;
