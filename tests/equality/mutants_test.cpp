@@ -30,6 +30,9 @@ struct verdict {
   bool caught = false;
 };
 
+/// Another order of evictions with every other seed.
+constexpr std::string_view eviction_for(std::uint64_t seed) { return support::every_eviction::names[seed % support::every_eviction::names.size()]; }
+
 template <class Manager>
 verdict run_without(const edge& removed, const support::adversarial_options& options)
 {
@@ -38,7 +41,7 @@ verdict run_without(const edge& removed, const support::adversarial_options& opt
   const toy::crew workers{agent::compute, memory.adopt()};
   memory.skip_wait([&](agent who, cm::event point, std::uint64_t) { return who == removed.follower && point.source == removed.source; });
   {
-    Manager m{memory, {.chunk_bytes = frame}, support::every_eviction{"belady"}};
+    Manager m{memory, {.chunk_bytes = frame}, support::every_eviction{eviction_for(options.seed)}};
     toy::toy_trainer<Manager, adversarial> trainer{m, memory, workers};
     const toy::outcome left = trainer.train(steps);
     result.caught = !reference().difference(left).empty();
@@ -54,10 +57,10 @@ verdict hunt(const edge& removed)
 {
   verdict sum;
   const cm::memory_requirement need =
-      need_of<ahead_manager, adversarial>(support::adversarial_options{}, plenty, support::every_eviction{"belady"});
+      need_of<ahead_manager, adversarial>(support::adversarial_options{}, plenty, support::every_eviction{"lru"});
   for (const size capacity : {size::smallest, size::half_more, size::unlimited})
     for (const auto when : {support::schedule::latest, support::schedule::earliest, support::schedule::random})
-      for (std::uint64_t seed = 1; seed <= (when == support::schedule::random ? 12U : 1U); ++seed)
+      for (std::uint64_t seed = 1; seed <= (when == support::schedule::random ? 6U : 1U); ++seed)
         for (const bool ahead : {true, false}) {
           const support::adversarial_options options{.device_capacity = device_for(capacity, need),
                                                      .host_capacity = plenty,
