@@ -54,7 +54,7 @@ TEST_CASE("memory of a Thrust system ends with the bytes of host_arena after the
     const cm::memory_requirement arenas = need_of<ahead_on<arena>, arena>(on_arena, plenty, eviction);
     REQUIRE(need.smallest_device == arenas.smallest_device);
     for (const std::uint64_t more : {0u, 1u, 2u, 3u, 5u, 8u, 100u}) {
-      INFO("frames more than the smallest: " << more << ", eviction " << static_cast<int>(which));
+      INFO("frames more than the smallest: " << more << ", eviction " << which);
       const cm::bytes device = need.smallest_device + more * frame;
       const result here = train_on<memory>(on_thrust::capacities{}, device, which);
       const result there = train_on<arena>(on_arena, device, which);
