@@ -35,7 +35,7 @@ double least_key(const std::map<std::uint32_t, eviction::candidate>& items, std:
     const std::uint32_t next = index_of(it.next_use);
     const double distance = next > now ? next - now : next + moments - now;
     const bool never = it.next_use == moment::none;
-    const double key = (never ? 0.0 : 1.0) + (it.dirty ? 1.0 : 0.0) - (never ? 0.0 : theta * distance);
+    const double key = (never ? 0.0 : 1.0) + (it.dirty ? 1.0 : 0.0) - (never ? 0.0 : theta * distance / moments);
     least = std::min(least, never ? -2.0 - (it.dirty ? 0.0 : 1.0) * 1'000'000 - 1'000'000 : key);  // these go first
   }
   return least;
@@ -68,13 +68,13 @@ TEST_CASE("cost_aware evicts what costs least for each byte, then what is farthe
 
 TEST_CASE("theta lets distance outweigh a write-back", "[eviction]")
 {
-  for (const double theta : {0.0, 0.01, 0.02, 0.1, 1e9}) {
+  for (const double theta : {0.0, 1.0, 1.6, 1.7, 4.0, 1e9}) {
     eviction::cost_aware policy{theta};
     policy.reset(10);
     policy.on_profile(some_record());
     policy.enter(of(1, moment{10}, false));
-    policy.enter(of(2, moment{70}, true));  // sixty moments later: worth a move if theta is more than 1 / 60
-    CHECK(policy.victim(moment{0}) == chunk_id{theta > 1.0 / 60 ? 2U : 1U});
+    policy.enter(of(2, moment{70}, true));  // 0.6 iterations later: worth a move if theta is more than 1 / 0.6
+    CHECK(policy.victim(moment{0}) == chunk_id{theta > 1.0 / 0.6 ? 2U : 1U});
   }
 }
 
@@ -83,7 +83,7 @@ TEST_CASE("cost_aware takes the least key of all candidates", "[eviction]")
   const access_record record = some_record();
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
     support::dice dice{seed};
-    const double theta = dice.one_in(3) ? 0 : 1.0 / dice.between(1, 120);
+    const double theta = dice.one_in(3) ? 0 : 100.0 / dice.between(1, 120);
     eviction::cost_aware policy{theta};
     policy.reset(30);
     policy.on_profile(record);

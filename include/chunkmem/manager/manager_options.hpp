@@ -13,7 +13,7 @@ enum class tensor_order : std::uint8_t {
 };
 
 /// A size of chunks that is not a size: the one with which the layout wastes the least bytes of this model.
-inline constexpr bytes least_waste_chunks{UINT64_MAX};
+inline constexpr bytes least_waste_chunks{UINT64_MAX - 1};
 
 /// Settings of a manager. Each of them changes what the manager does; there are no others.
 struct manager_options {
