@@ -150,7 +150,7 @@ void write_figures(double body, double all)
       << R"(, "command": "build/bench/bin/chunk_waste_bench"}])" << '\n';
 }
 
-int measure_all(const std::string& self)
+int measure_all(const std::string& self, bool with_costs)
 {
   std::printf(
       "Waste in percent @ size of a frame or 16-bit chunk in MiB. Ours: over all lists, over 16-bit values alone, the "
@@ -162,7 +162,7 @@ int measure_all(const std::string& self)
   for (const bool with_vocabulary : {false, true})
     for (const model_shape& shape : model_shapes())
       worst[with_vocabulary] = std::max(worst[with_vocabulary], measure(shape, with_vocabulary));
-  print_costs(self);
+  if (with_costs) print_costs(self);
   std::printf("\nworst: body %.4f %%, bound %.1f; with vocabulary %.4f %%, bound %.1f\n", worst[0], body_bound,
               worst[1], all_bound);
   write_figures(worst[0], worst[1]);
@@ -173,6 +173,7 @@ int measure_all(const std::string& self)
 
 int main(int argc, char** argv)
 {
-  if (argc == 1) return measure_all(argv[0]);
+  if (argc == 1) return measure_all(argv[0], true);
+  if (argc == 2) return measure_all(argv[0], false);
   return argc == 3 ? run_one(argv[1], static_cast<std::size_t>(std::atoi(argv[2]))) : 2;
 }
