@@ -28,7 +28,7 @@ TEST_CASE("of each iteration the highest answer is kept", "[profile]")
   auto source = [&] { return held; };
   tide_watch watch;
   watch.watch(source);
-  for (const std::uint64_t answer : {30, 80, 10}) {
+  for (const std::uint64_t answer : {30U, 80U, 10U}) {
     held = bytes{answer};
     watch.sample();
   }
