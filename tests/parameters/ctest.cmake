@@ -1,4 +1,2 @@
-# These tests start threads: the thread sanitizer runs them.
-set(chunkmem_labels threads)
-# Many operations: worth optimising even under the address sanitizer.
-set(chunkmem_compile_options -O1)
+# They start threads, but none that tests/precision and tests/optimizer do not start too: under the thread sanitizer these
+# many trainings would take as long as all the others together.
