@@ -18,4 +18,5 @@ if(CHUNKMEM_INSTALL)
                 COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} -DBUILD=${PROJECT_BINARY_DIR}
                         -DGENERATOR=${CMAKE_GENERATOR} -DCOMPILER=${CMAKE_CXX_COMPILER}
                         "-DCATCH2_INCLUDE=${CHUNKMEM_CATCH2_INCLUDE}" -P "${CMAKE_CURRENT_LIST_DIR}/strangers.cmake")
+  set_tests_properties(package.strangers PROPERTIES COST 800) # long: it starts early
 endif()
