@@ -19,6 +19,7 @@
 #include <fstream>
 #include <iostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace cm = chunkmem;
@@ -57,15 +58,14 @@ void decide(std::uint32_t chunks, std::uint32_t rounds)
     known[chunk] = {cm::chunk_id{chunk}, cm::moment{record.first_of_chunk()[chunk]}, 1, chunk % 2 == 0, clock, clock};
     policy.enter(known[chunk]);
   };
-  for (std::uint32_t at = 0; at < chunks / 2; ++at) enter(record.entries()[at].slot);
+  std::vector<std::uint32_t> outside;  // in the order in which they come, so that finding the next one costs the same for all
+  for (std::uint32_t at = 0; at < chunks; ++at)
+    at < chunks / 2 ? enter(record.entries()[at].slot) : outside.push_back(record.entries()[at].slot);
   std::uint32_t now = chunks / 2;
   for (std::uint32_t round = 0; round < rounds; ++round, now = now + 1 == chunks ? 0 : now + 1) {
     const cm::chunk_id victim = policy.victim(cm::moment{now});
     policy.leave(known[index_of(victim)]);
-    known[index_of(victim)].chunk = cm::chunk_id::none;
-    std::uint32_t loaded = record.entries()[now].slot;
-    while (known[loaded].chunk != cm::chunk_id::none) loaded = loaded + 1 == chunks ? 0 : loaded + 1;
-    enter(loaded);
+    enter(std::exchange(outside[round % outside.size()], index_of(victim)));
   }
 }
 

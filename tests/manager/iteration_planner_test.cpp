@@ -13,6 +13,39 @@ namespace {
 
 using planner = iteration_planner<eviction::belady, transfer::lookahead>;
 
+/// Its first setting evicts the lowest chunk; the second is belady, but finds no victim while chunk 4 is there.
+class shy_belady : public eviction::belady {
+ public:
+  static constexpr std::string_view name = "shy_belady";
+  [[nodiscard]] std::uint32_t variants() const noexcept { return 2; }
+  void choose(std::uint32_t variant) noexcept { shy_ = variant == 1; }
+  void reset(std::uint32_t chunks)
+  {
+    belady::reset(chunks);
+    inside_.reset(chunks);
+  }
+  void enter(const eviction::candidate& item) noexcept
+  {
+    belady::enter(item);
+    inside_.insert(index_of(item.chunk));
+  }
+  void leave(const eviction::candidate& item) noexcept
+  {
+    belady::leave(item);
+    inside_.erase(index_of(item.chunk));
+  }
+  [[nodiscard]] chunk_id victim(moment now) const noexcept
+  {
+    if (!shy_) return inside_.first_from(0) == index_set::none ? chunk_id::none : chunk_id{inside_.first_from(0)};
+    return inside_.contains(4) ? chunk_id::none : belady::victim(now);
+  }
+
+ private:
+  index_set inside_;
+  bool shy_ = false;
+};
+static_assert(tuned_eviction<shy_belady>);
+
 }  // namespace
 
 TEST_CASE("a plan is good for its start and says whether it closes on itself", "[manager]")
@@ -56,4 +89,34 @@ TEST_CASE("an iteration that does not fit has no plan", "[manager]")
   plan.valid = true;
   maker.make(plan, state, record, it.chunk_of_slot);
   CHECK_FALSE(plan.valid);
+}
+
+TEST_CASE("a plan goes back to the first setting of its policy where the chosen one does not fit", "[manager]")
+{
+  support::record_builder build;  // evicting chunk 0 first is the worst there is
+  for (const std::uint32_t slot : {0U, 1U, 2U, 0U, 3U, 0U, 1U, 0U}) build.brief(slot);
+  const std::vector<std::uint32_t> own{0, 1, 2, 3, 4};
+  access_record record = build.finish(own, 5);
+  const support::random_iteration it{{1, 1, 1, 1, 1}, own, {1, 1, 1, 1, 1}, record};
+  auto state = support::residency_for<shy_belady>(it, 2, 5);
+  decision_log log;
+  for (std::uint32_t at = 0; at < 5; ++at) {
+    state.acquire(at, at, entry_kind::write_on_host, access_record::never, moment{0}, log);
+    state.unpin_host(at, true);
+  }
+  iteration_planner<shy_belady, transfer::lookahead> maker{transfer::lookahead{}};
+  iteration_plan<shy_belady> plan;
+  const auto loads = [&] { return std::ranges::count(plan.actions, transfer::move_kind::load, &transfer::move::kind); };
+  maker.make(plan, state, record, own);
+  REQUIRE(plan.valid);
+  REQUIRE(plan.variant == 1);
+  CHECK(loads() == 5);
+
+  for (const std::uint32_t at : {4U, 0U}) {  // now it starts where the chosen setting finds no victim
+    state.acquire(at, at, entry_kind::read, access_record::never, moment{0}, log);
+    state.unpin_device(at);
+  }
+  maker.make(plan, state, record, own);
+  REQUIRE(plan.valid);
+  CHECK(loads() == 7);
 }

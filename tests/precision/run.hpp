@@ -11,6 +11,8 @@
 #include <chunkmem/placement/device_margin.hpp>
 #include <chunkmem/placement/fixed_split.hpp>
 #include <chunkmem/placement/host_first.hpp>
+#include <chunkmem/transfer/any_transfer.hpp>
+#include <chunkmem/transfer/lookahead.hpp>
 #include <chunkmem/transfer/no_prefetch.hpp>
 #include <support/adversarial.hpp>
 #include <support/every_eviction.hpp>
@@ -47,6 +49,7 @@ inline constexpr cm::bytes plenty = 2_MiB;
 [[nodiscard]] std::string run_on_adversarial(const setting& it);
 
 using every_layout = cm::any_layout<cm::append_layout, cm::best_fit_layout, cm::size_class_layout>;
+using every_transfer = cm::transfer::any_transfer<cm::transfer::no_prefetch, cm::transfer::lookahead>;
 using every_placement = cm::placement::any_placement<cm::placement::host_first, cm::placement::device_margin, cm::placement::fixed_split>;
 
 /// Where the calling thread cannot read the device, it updates on the host whatever the setting says.
@@ -90,12 +93,12 @@ template <class Backend>
 }
 
 /// Windows of several frames may lie so that more room than the smallest is not enough: a rehearsal says so.
-template <class Trainer, class Manager, class Backend, class Options>
-[[nodiscard]] bool fits(const setting& it, const Options& options)
+template <class Trainer, class Manager, class Backend, class Options, class Transfer>
+[[nodiscard]] bool fits(const setting& it, const Options& options, const Transfer& transfer)
 {
   Backend memory{options};
   const mixed::crew workers = crew_of(it, memory);
-  Manager m{memory, cm::manager_options{.chunk_bytes = frame}, eviction_of(it), support::chosen_gradient{it.in_place()}};
+  Manager m{memory, {.chunk_bytes = frame}, eviction_of(it), support::chosen_gradient{it.in_place()}, transfer, layout_of(it), placement_of<Backend>(it)};
   try {
     (void)Trainer{m, memory, it.recipe(), workers}.rehearse();
     return true;
@@ -107,7 +110,7 @@ template <class Trainer, class Manager, class Backend, class Options>
 /// Trains on `Backend` with parameters of `Element`. Half of the runs rehearse on the manager that trains, too: gradients lie
 /// in place from the first step on, else from the second.
 template <class Transfer, class Element, class Backend, class Options>
-[[nodiscard]] std::string train(const setting& it, Options options)
+[[nodiscard]] std::string train(const setting& it, Options options, Transfer transfer = {})
 {
   using manager = manager_for<Backend, Transfer>;
   using trainer = mixed::trainer<manager, Backend, Element>;
@@ -117,15 +120,15 @@ template <class Transfer, class Element, class Backend, class Options>
   {
     Backend memory{options};
     const mixed::crew workers = crew_of(it, memory);
-    manager m{memory, chunks, eviction_of(it), support::chosen_gradient{it.in_place()}, layout_of(it), placement_of<Backend>(it)};
+    manager m{memory, chunks, eviction_of(it), support::chosen_gradient{it.in_place()}, transfer, layout_of(it), placement_of<Backend>(it)};
     options.device_capacity = device_for(it.at[setting::size], trainer{m, memory, how, workers}.rehearse());
   }
-  while (!fits<trainer, manager, Backend>(it, options)) options.device_capacity = options.device_capacity + frame;
+  while (!fits<trainer, manager, Backend>(it, options, transfer)) options.device_capacity = options.device_capacity + frame;
   Backend memory{options};
   const mixed::crew workers = crew_of(it, memory);
   std::string difference;
   {
-    manager m{memory, chunks, eviction_of(it), support::chosen_gradient{it.in_place()}, layout_of(it), placement_of<Backend>(it)};
+    manager m{memory, chunks, eviction_of(it), support::chosen_gradient{it.in_place()}, transfer, layout_of(it), placement_of<Backend>(it)};
     trainer run{m, memory, how, workers};
     if (it.at[setting::eviction] == it.at[setting::optimizer]) run.rehearse();
     difference = expected(it).difference(run.train());
@@ -138,12 +141,15 @@ template <class Transfer, class Element, class Backend, class Options>
   return difference;
 }
 
+/// The transfer policy is named by type on host_arena and chosen when the program runs elsewhere: both ways are trained.
 template <class Backend, class Options>
 [[nodiscard]] std::string run_on(const setting& it, const Options& options)
 {
   const auto with = [&]<class Element>(Element) {
-    return it.lookahead() ? train<cm::transfer::lookahead, Element, Backend>(it, options)
-                          : train<cm::transfer::no_prefetch, Element, Backend>(it, options);
+    if constexpr (!std::is_same_v<Backend, cm::backend::host_arena>)
+      return train<every_transfer, Element, Backend>(it, options, every_transfer{every_transfer::names[it.at[setting::transfer]]});
+    else if (it.lookahead()) return train<cm::transfer::lookahead, Element, Backend>(it, options);
+    else return train<cm::transfer::no_prefetch, Element, Backend>(it, options);
   };
   switch (it.precision()) {
     case mixed::precision::bf16: return with(cm::bf16{});

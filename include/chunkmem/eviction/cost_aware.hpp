@@ -86,7 +86,7 @@ class cost_aware {
   }
 
  private:
-  static constexpr double thetas[] = {0, 1.25, 1.5, 1.75, 2, 2.5, 4};
+  static constexpr double thetas[] = {0, 1.25, 1.5, 1.75, 2, 2.125, 2.25, 2.5, 2.75, 3, 4};
   struct of_kind {
     index_set idle;       // chunks that nothing has to load again
     index_set next_uses;  // moments

@@ -1,10 +1,9 @@
 #pragma once
 
 #include <chunkmem/chunk/chunk.hpp>
-#include <chunkmem/chunk/window_choice.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/eviction/eviction_policy.hpp>
-#include <chunkmem/manager/host_room.hpp>
+#include <chunkmem/manager/device_room.hpp>
 #include <chunkmem/profile/access_record.hpp>
 
 #include <cstdint>
@@ -23,9 +22,10 @@ namespace chunkmem::inline v0 {
 /// Cost: O(1) for a resident chunk; a miss adds one decision of the policy for each chunk that must leave, and for a
 /// window of several frames one for each chunk that would leave before a window opens.
 template <eviction_policy Eviction>
-class residency : public host_room<Eviction> {
-  using base = host_room<Eviction>;
-  using base::candidates_, base::chunks_, base::device_, base::host_, base::leave_host, base::live_, base::take_host_window;
+class residency : public device_room<Eviction> {
+  using base = device_room<Eviction>;
+  using base::candidates_, base::chunks_, base::device_, base::evict, base::leave_device, base::leave_host, base::live_, base::make_room,
+      base::save, base::take_host_window;
 
  public:
   using base::chunks, base::may_leave, base::shortage, base::space;
@@ -39,10 +39,11 @@ class residency : public host_room<Eviction> {
   [[nodiscard]] bool is_telling() const noexcept { return candidates_.is_telling(); }
 
   /// Next uses of all chunks as at the start of `record`. The policy hears nothing until `tell_policy`: its keys would be
-  /// moments of another record. O(chunks).
+  /// moments of another record. O(chunks + entries).
   void start_of(const access_record& record) noexcept
   {
     candidates_.silence();
+    this->expect_leases(record);
     for (std::uint32_t at = 0; at < chunks(); ++at)
       chunks_[at].next_use = record.empty() ? access_record::never : record.first_of_chunk()[at];
   }
@@ -211,72 +212,6 @@ class residency : public host_room<Eviction> {
       throw;
     }
     it.device = first;
-  }
-
-  /// A free window of `count` device frames; evicts what is in it.
-  /// @throws out_of_memory   before anything is evicted, or where the host has no room for one of several
-  template <class Mover>
-  std::uint32_t make_room(std::uint32_t count, moment now, Mover& mover)
-  {
-    std::uint32_t first = device_.pool().lowest(count);
-    if (first != frame_pool::none) return first;
-    if (count == 1) {
-      const chunk_id victim = candidates_.victim(now, chunks_);
-      if (victim == chunk_id::none) throw out_of_memory{shortage(tier::device, device_.frame_bytes())};
-      evict_or_clean(index_of(victim), mover);
-      return device_.pool().lowest(1);
-    }
-    candidates_.rank(now, chunks_, [&](std::uint32_t victim) {  // the window that opens first: whose best chunk is worst
-      first = cheapest_window_around(device_, count, chunks_[victim].device, chunks_[victim].frames,
-                                     [this](std::uint32_t at) { return candidates_.is_named(at) ? 1U : impossible_window; });
-      return first != frame_pool::none;
-    });
-    if (first == frame_pool::none) throw out_of_memory{shortage(tier::device, count * device_.frame_bytes())};
-    for (std::uint32_t frame = first; frame < first + count; ++frame)
-      if (const std::uint32_t who = device_.occupant(frame); who < chunks()) evict(who, mover);
-    return first;
-  }
-
-  /// Evicts the victim; where the host has no room for it, a chunk that needs none. O(chunks) in that case.
-  template <class Mover>
-  void evict_or_clean(std::uint32_t victim, Mover& mover)
-  {
-    try {
-      return evict(victim, mover);
-    } catch (const out_of_memory&) {
-      for (std::uint32_t at = 0; at < chunks(); ++at)
-        if (chunks_[at].on_device() && chunks_[at].device_pins == 0 && chunks_[at].host_valid) return evict(at, mover);
-      throw;
-    }
-  }
-
-  template <class Mover>
-  void evict(std::uint32_t at, Mover& mover)
-  {
-    if (chunks_[at].live > 0 && !chunks_[at].host_valid) save(at, mover);
-    mover.evicted(at, chunks_[at]);
-    leave_device(at, mover, true);
-  }
-
-  template <class Mover>
-  void leave_device(std::uint32_t at, Mover& mover, bool evicted)
-  {
-    chunk& it = chunks_[at];
-    candidates_.touch(at, it);
-    device_.vacate(it.device, it.frames);
-    mover.vacated(tier::device, it.device, it.frames, evicted);
-    it.device = chunk::nowhere;
-  }
-
-  /// Makes the host's copy valid again; the chunk stays on the device.
-  template <class Mover>
-  void save(std::uint32_t at, Mover& mover)
-  {
-    chunk& it = chunks_[at];
-    take_host_window(at, mover);
-    mover.write_back(at, it);
-    candidates_.touch(at, it);
-    it.host_valid = true;
   }
 
   template <class Mover>

@@ -1,0 +1,121 @@
+#pragma once
+
+#include <chunkmem/chunk/chunk.hpp>
+#include <chunkmem/chunk/window_choice.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/eviction/eviction_policy.hpp>
+#include <chunkmem/manager/host_room.hpp>
+#include <chunkmem/profile/access_record.hpp>
+#include <chunkmem/profile/tide.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+namespace chunkmem::inline v0 {
+
+/// The device's half of residency: which chunks leave it, and where a free frame or window is taken.
+///
+/// Cost: a free frame O(1) words; else one decision of the policy for each chunk that must leave, and for a window of
+/// several frames one for each chunk that would leave before a window opens.
+template <eviction_policy Eviction>
+class device_room : public host_room<Eviction> {
+  using base = host_room<Eviction>;
+
+ public:
+  using base::chunks, base::shortage;
+
+ protected:
+  using base::candidates_, base::chunks_, base::device_, base::live_, base::take_host_window;
+
+  explicit device_room(Eviction eviction) : base{std::move(eviction)} {}
+
+  /// Leases of the iterations to come reach as far down as those of `record`. O(entries).
+  void expect_leases(const access_record& record) noexcept
+  {
+    const std::uint64_t tide = std::min(most_leased(record, tier::device).count(), device_.capacity());
+    leases_from_ = tide == 0 ? frame_pool::none : static_cast<std::uint32_t>((device_.capacity() - tide) / device_.frame_bytes());
+  }
+
+  /// A free window of `count` device frames; evicts what is in it.
+  /// @throws out_of_memory   before anything is evicted, or where the host has no room for one of several
+  template <class Mover>
+  std::uint32_t make_room(std::uint32_t count, moment now, Mover& mover)
+  {
+    std::uint32_t first = device_.pool().lowest(count);
+    if (first != frame_pool::none && (count > 1 || !is_spared(first, now))) return first;
+    if (count == 1) {
+      const chunk_id victim = candidates_.victim(now, chunks_);
+      if (victim == chunk_id::none) throw out_of_memory{shortage(tier::device, device_.frame_bytes())};
+      evict_or_clean(index_of(victim), mover);
+      return device_.pool().lowest(1);
+    }
+    candidates_.rank(now, chunks_, [&](std::uint32_t victim) {  // the window that opens first: whose best chunk is worst
+      first = cheapest_window_around(device_, count, chunks_[victim].device, chunks_[victim].frames,
+                                     [this](std::uint32_t at) { return candidates_.is_named(at) ? 1U : impossible_window; });
+      return first != frame_pool::none;
+    });
+    if (first == frame_pool::none) throw out_of_memory{shortage(tier::device, count * device_.frame_bytes())};
+    for (std::uint32_t frame = first; frame < first + count; ++frame)
+      if (const std::uint32_t who = device_.occupant(frame); who < chunks()) evict(who, mover);
+    return first;
+  }
+
+  template <class Mover>
+  void evict(std::uint32_t at, Mover& mover)
+  {
+    if (chunks_[at].live > 0 && !chunks_[at].host_valid) save(at, mover);
+    mover.evicted(at, chunks_[at]);
+    leave_device(at, mover, true);
+  }
+
+  template <class Mover>
+  void leave_device(std::uint32_t at, Mover& mover, bool evicted)
+  {
+    chunk& it = chunks_[at];
+    candidates_.touch(at, it);
+    device_.vacate(it.device, it.frames);
+    mover.vacated(tier::device, it.device, it.frames, evicted);
+    it.device = chunk::nowhere;
+  }
+
+  /// Makes the host's copy valid again; the chunk stays on the device.
+  template <class Mover>
+  void save(std::uint32_t at, Mover& mover)
+  {
+    chunk& it = chunks_[at];
+    take_host_window(at, mover);
+    mover.write_back(at, it);
+    candidates_.touch(at, it);
+    it.host_valid = true;
+  }
+
+ private:
+  /// A free frame is spared where leases will come down and push out what lies there, if a chunk below leaves at no price:
+  /// nothing loads it again, and the host has a window for it.
+  [[nodiscard]] bool is_spared(std::uint32_t free, moment now) noexcept
+  {
+    if (free < leases_from_) return false;
+    const chunk_id victim = candidates_.victim(now, chunks_);
+    if (victim == chunk_id::none) return false;
+    const chunk& it = chunks_[index_of(victim)];
+    return it.next_use == access_record::never && it.frames == 1 && it.device < free && it.host != chunk::nowhere;
+  }
+
+  /// Evicts the victim; where the host has no room for it, a chunk that needs none. O(chunks) in that case.
+  template <class Mover>
+  void evict_or_clean(std::uint32_t victim, Mover& mover)
+  {
+    try {
+      return evict(victim, mover);
+    } catch (const out_of_memory&) {
+      for (std::uint32_t at = 0; at < chunks(); ++at)
+        if (chunks_[at].on_device() && chunks_[at].device_pins == 0 && chunks_[at].host_valid) return evict(at, mover);
+      throw;
+    }
+  }
+
+  std::uint32_t leases_from_ = frame_pool::none;  // the lowest frame that leases of the record reach
+};
+
+}  // namespace chunkmem::inline v0
