@@ -94,6 +94,10 @@ for preset in $presets; do
       ;;
   esac
   for package in $packages; do needs_package "$package"; done
+  if [ "$preset" != gpu ]; then
+    wants_package nlohmann-json3-dev
+    wants_package libxxhash-dev
+  fi
   case $preset in
     test | slow | bench | asan)
       wants_package libtbb-dev

@@ -51,6 +51,25 @@ function(chunkmem_find_thrust why_not)
   endif()
 endfunction()
 
+# chunkmem_find_checkpoint(<why_not> [GLOBAL]): JSON for the headers of safetensors, and checksums. POSIX is taken for granted.
+# The cache entries CHUNKMEM_JSON_INCLUDE and CHUNKMEM_XXHASH_INCLUDE hold nlohmann/json.hpp and xxhash.h; nothing is linked.
+function(chunkmem_find_checkpoint why_not)
+  set(${why_not} "" PARENT_SCOPE)
+  find_path(CHUNKMEM_JSON_INCLUDE nlohmann/json.hpp)
+  find_path(CHUNKMEM_XXHASH_INCLUDE xxhash.h)
+  mark_as_advanced(CHUNKMEM_JSON_INCLUDE CHUNKMEM_XXHASH_INCLUDE)
+  if(NOT CHUNKMEM_JSON_INCLUDE OR NOT CHUNKMEM_XXHASH_INCLUDE)
+    set(${why_not} "no nlohmann/json.hpp or no xxhash.h was found (Debian: apt-get install nlohmann-json3-dev libxxhash-dev)"
+        PARENT_SCOPE)
+    return()
+  endif()
+  if(NOT TARGET chunkmem::checkpoint)
+    add_library(chunkmem::checkpoint INTERFACE IMPORTED ${ARGN})
+    target_link_libraries(chunkmem::checkpoint INTERFACE chunkmem::chunkmem)
+    target_include_directories(chunkmem::checkpoint SYSTEM INTERFACE "${CHUNKMEM_JSON_INCLUDE}" "${CHUNKMEM_XXHASH_INCLUDE}")
+  endif()
+endfunction()
+
 # chunkmem_find_conformance(<why_not>): the laws of each family of policies, as <conformance/...> and <support/...>, and a
 # main program for Catch2. CHUNKMEM_CATCH2_INCLUDE may name the folder of catch2/catch.hpp, version 2 in one header.
 function(chunkmem_find_conformance why_not)

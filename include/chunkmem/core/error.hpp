@@ -20,6 +20,7 @@ enum class error_code : std::uint16_t {
   io = 6,
   internal = 7,
   format = 8,
+  corrupt = 9,
 };
 
 /// What every exception of this library also is.
@@ -96,8 +97,26 @@ class device_error : public detail::typed_error<std::runtime_error, error_code::
   device_fault fault_;
 };
 
+/// What the system answered about a file.
+struct io_fault {
+  int number = 0;            ///< errno; 0: no error, but no progress either
+  std::uint64_t offset = 0;  ///< in the file, of a read or write
+};
+
 /// A file could not be read or written.
 class io_error : public detail::typed_error<std::runtime_error, error_code::io> {
+ public:
+  using typed_error::typed_error;
+  io_error(const error_text& sentence, const io_fault& fault) noexcept : typed_error{sentence}, fault_{fault} {}
+
+  [[nodiscard]] const io_fault& fault() const noexcept { return fault_; }
+
+ private:
+  io_fault fault_;
+};
+
+/// Bytes that were written before are not what they were; nothing of them was used.
+class corrupt_data : public detail::typed_error<std::runtime_error, error_code::corrupt> {
  public:
   using typed_error::typed_error;
 };

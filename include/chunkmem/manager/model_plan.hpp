@@ -81,6 +81,13 @@ class model_plan {
     for (std::uint32_t layer = 1; layer < layers; ++layer) add<Element>(extents, part, group);
     return {first, layers};
   }
+  /// What files and messages call a tensor; one without a name is "tensor.<number>". @throws usage_error   not of this manager
+  void name(tensor_handle wanted, std::string_view text)
+  {
+    expects(wanted.owner == owner() && index_of(wanted.id) < engine_.tensors().tensors(), "a tensor was named that this manager did not make");
+    if (names_.size() <= index_of(wanted.id)) names_.resize(index_of(wanted.id) + std::size_t{1});
+    names_[index_of(wanted.id)] = text;
+  }
   /// Lists beside each parameter, as an optimizer names them. @throws usage_error   sealed already, or a name twice
   void use(std::span<const list_spec> specs)
   {
@@ -268,6 +275,7 @@ class model_plan {
   Gradient gradient_;
   gradient_ledger ledger_;
   std::vector<named_state> states_;
+  std::vector<std::string> names_;  // by tensor, as far as they were given
   owner_link<engine_type>* link_;
   static constexpr std::uint32_t no_owner = 2;  // a number that no handle has
   std::uint32_t ready_owner_ = no_owner;        // owner() once everything is placed

@@ -9,6 +9,7 @@
 #include <chunkmem/tensor/tensor_rules.hpp>
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace chunkmem::inline v0 {
@@ -17,7 +18,7 @@ namespace chunkmem::inline v0 {
 template <class Keeper>
 class model_view : public Keeper {
  protected:
-  using Keeper::engine_, Keeper::ledger_, Keeper::model_places_, Keeper::owner, Keeper::slot_in, Keeper::slot_of, Keeper::states_;
+  using Keeper::engine_, Keeper::ledger_, Keeper::model_places_, Keeper::names_, Keeper::owner, Keeper::slot_in, Keeper::slot_of, Keeper::states_;
 
  public:
   using Keeper::Keeper, Keeper::rehearsing;
@@ -62,6 +63,30 @@ class model_view : public Keeper {
       if (const tensor_info& it = engine_.tensors().info(tensor_id{id}); it.part == role::parameter)
         visit(tensor_handle{tensor_id{id}, owner()}, it);
   }
+  /// The same for every tensor, whatever its role.
+  template <class Visit>
+  void for_each_tensor(Visit visit)
+  {
+    engine_.expect_alive();
+    for (std::uint32_t id = 0; id < engine_.tensors().tensors(); ++id)
+      visit(tensor_handle{tensor_id{id}, owner()}, engine_.tensors().info(tensor_id{id}));
+  }
+  /// What files and messages call a tensor.
+  [[nodiscard]] std::string name_of(tensor_handle wanted) const
+  {
+    const std::uint32_t at = index_of(wanted.id);
+    return at < names_.size() && !names_[at].empty() ? names_[at] : "tensor." + std::to_string(at);
+  }
+  /// Calls `visit(list, spec)` for each list that an optimizer asked for.
+  template <class Visit>
+  void for_each_list(Visit visit) const
+  {
+    for (std::uint32_t at = 2; at < engine_.tensors().lists(); ++at) visit(list_id{at}, engine_.tensors().spec_of(list_id{at}));
+  }
+  /// The parameter has an element in this list: a 32-bit one has no master.
+  [[nodiscard]] bool is_in(tensor_handle wanted, list_id list) const { return engine_.tensors().is_in(wanted.id, list); }
+  /// An iteration is running.
+  [[nodiscard]] bool is_iterating() const noexcept { return engine_.is_inside(); }
   /// Calls `visit(name, content)` for each registered state.
   template <class Visit>
   void for_each_state(Visit visit) const

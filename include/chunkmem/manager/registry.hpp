@@ -120,6 +120,7 @@ class registry {
   {
     return lists_[index_of(list)].use == list_use::state || size_of(tensors_[index_of(id)].type) == 2;
   }
+  [[nodiscard]] list_spec spec_of(list_id list) const noexcept { return lists_[index_of(list)].spec(); }
   [[nodiscard]] bool has_masters() const noexcept { return masters_ != list_id::none; }
   [[nodiscard]] list_id masters() const noexcept { return masters_; }  ///< the master list, or none
   /// The master of a parameter's value. @return   slot::nowhere where it has none   @pre sealed
@@ -233,6 +234,7 @@ class registry {
     dtype type = dtype::float32;
     std::uint32_t version = 1;
     list_use use = list_use::state;
+    [[nodiscard]] list_spec spec() const noexcept { return {name, type, version, use}; }
   };
 
   [[nodiscard]] tensor_id id_of(const tensor_info& it) const noexcept

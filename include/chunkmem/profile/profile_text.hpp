@@ -1,18 +1,15 @@
 #pragma once
 
-#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/text_reader.hpp>
 #include <chunkmem/profile/access_record.hpp>
 #include <chunkmem/profile/tide.hpp>
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <istream>
 #include <ostream>
-#include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 namespace chunkmem::inline v0 {
@@ -22,7 +19,7 @@ namespace chunkmem::inline v0 {
 ///
 /// One line for each entry and each release, in the order they happened; slots and bytes, never addresses, so that it holds
 /// for any capacity and layout. `12 read slot 4 pass 1 micro_batch 0`, later `end 12`.
-class profile_text {
+class profile_text : private text_reader {
  public:
   /// @pre the record is finished
   static void write(std::ostream& out, const access_record& record)
@@ -38,8 +35,7 @@ class profile_text {
   [[nodiscard]] static access_record read(std::istream& in)
   {
     profile_text text{in};
-    text.next_line();
-    if (text.line_ != first_line) text.refuse("it does not begin like a profile of version 1");
+    if (text.next_line() != first_line) text.refuse("it does not begin like a profile of version 1");
     access_record record;
     for (;;) {
       text.next_line();
@@ -68,7 +64,7 @@ class profile_text {
       {entry_kind::lease_host, "lease_on_host"},
       {entry_kind::drop, "drop"}};
 
-  explicit profile_text(std::istream& in) : in_{&in} {}
+  explicit profile_text(std::istream& in) : text_reader{in, "a profile", 200} {}
 
   static void write_entry(std::ostream& out, const access_record& record, std::uint32_t at)
   {
@@ -113,52 +109,6 @@ class profile_text {
     record.make_room();
     record.release(moment);
   }
-
-  void next_line()
-  {
-    ++number_;
-    at_ = 0;
-    line_.clear();
-    for (char next = 0; in_->get(next) && next != '\n'; line_ += next)
-      if (line_.size() == most_characters) refuse("it is longer than any line should be");
-    if (!*in_) refuse("the text ends in it");
-  }
-  std::string_view word()
-  {
-    if (at_ > line_.size()) refuse("a word is missing");
-    const std::size_t end = std::min(line_.find(' ', at_), line_.size());
-    const std::string_view found = std::string_view{line_}.substr(at_, end - at_);
-    at_ = end + 1;
-    return found;
-  }
-  void expect(std::string_view wanted)
-  {
-    if (word() != wanted) refuse("another word is wanted");
-  }
-  void expect_end() const
-  {
-    if (at_ <= line_.size()) refuse("it goes on after its end");
-  }
-  template <class Number>
-  [[nodiscard]] Number number(std::string_view digits) const
-  {
-    Number value = 0;
-    const auto [end, wrong] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    if (wrong != std::errc{} || end != digits.data() + digits.size()) refuse("a number is wanted, or a smaller one");
-    return value;
-  }
-  [[noreturn]] void refuse(std::string_view why) const
-  {
-    throw format_error{error_text{} << "chunkmem: line " << number_ << " of a profile cannot be used: " << why
-                                    << " (write the profile anew)"};
-  }
-
-  static constexpr std::size_t most_characters = 200;
-
-  std::istream* in_;
-  std::string line_;
-  std::size_t at_ = 0;
-  std::uint64_t number_ = 0;
 };
 
 }  // namespace chunkmem::inline v0

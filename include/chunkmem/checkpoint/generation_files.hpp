@@ -1,0 +1,143 @@
+#pragma once
+
+#include <chunkmem/checkpoint/manifest.hpp>
+#include <chunkmem/io/file_folder.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace checkpoint {
+
+/// What a file of a checkpoint folder is for. Other files in the folder are left alone.
+struct file_label {
+  enum class kind : std::uint8_t { manifest, tensors };
+
+  std::uint64_t generation = 0;
+  kind what = kind::manifest;
+  bool is_temporary = false;  ///< still being written, or left behind
+
+  [[nodiscard]] bool operator==(const file_label&) const = default;
+};
+
+namespace detail {
+
+inline constexpr std::string_view file_prefix = "generation-";
+inline constexpr std::string_view manifest_suffix = ".manifest";
+inline constexpr std::string_view tensors_suffix = ".safetensors";
+inline constexpr std::string_view temporary_suffix = ".tmp";
+
+[[nodiscard]] inline std::string padded(std::uint64_t number, std::size_t digits)
+{
+  const std::string text = std::to_string(number);
+  return std::string(text.size() < digits ? digits - text.size() : 0, '0') + text;
+}
+[[nodiscard]] inline std::string manifest_name(std::uint64_t generation)
+{
+  return std::string{file_prefix} + padded(generation, 6) + std::string{manifest_suffix};
+}
+[[nodiscard]] inline std::string tensors_name(std::uint64_t generation, std::size_t file)
+{
+  return std::string{file_prefix} + padded(generation, 6) + '-' + padded(file, 5) + std::string{tensors_suffix};
+}
+
+/// Takes a number off the front. @return   none where there is no digit
+[[nodiscard]] inline std::optional<std::uint64_t> take_number(std::string_view& text)
+{
+  std::uint64_t number = 0;
+  const auto [end, wrong] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (wrong != std::errc{}) return {};
+  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  return number;
+}
+
+}  // namespace detail
+
+/// @return   none where the name is none that a checkpoint gives
+[[nodiscard]] inline std::optional<file_label> label_of(std::string_view name)
+{
+  using namespace detail;
+  file_label label;
+  if (name.ends_with(temporary_suffix)) {
+    label.is_temporary = true;
+    name.remove_suffix(temporary_suffix.size());
+  }
+  const std::string_view kept = name;
+  if (!name.starts_with(file_prefix)) return {};
+  name.remove_prefix(file_prefix.size());
+  const auto generation = take_number(name);
+  if (!generation) return {};
+  label.generation = *generation;
+  if (name == manifest_suffix) return kept == manifest_name(label.generation) ? std::optional{label} : std::nullopt;
+  if (!name.starts_with('-')) return {};
+  name.remove_prefix(1);
+  const auto file = take_number(name);
+  label.what = file_label::kind::tensors;
+  if (!file || kept != tensors_name(label.generation, *file)) return {};
+  return label;
+}
+
+/// Numbers of the generations that have a manifest, newest first.
+template <file_folder Folder>
+[[nodiscard]] std::vector<std::uint64_t> generations_in(const Folder& folder)
+{
+  std::vector<std::uint64_t> found;
+  for (const std::string& name : folder.names())
+    if (const auto label = label_of(name); label && label->what == file_label::kind::manifest && !label->is_temporary)
+      found.push_back(label->generation);
+  std::sort(found.rbegin(), found.rend());
+  return found;
+}
+
+/// One more than any number that a file of the folder has, whole or not.
+template <file_folder Folder>
+[[nodiscard]] std::uint64_t next_generation(const Folder& folder)
+{
+  std::uint64_t newest = 0;
+  for (const std::string& name : folder.names())
+    if (const auto label = label_of(name)) newest = std::max(newest, label->generation);
+  return newest + 1;
+}
+
+/// Removes what saves that never ended left behind: temporary files, and files of generations without a manifest.
+/// @return   files removed
+template <file_folder Folder>
+std::size_t remove_leftovers(Folder& folder)
+{
+  const std::vector<std::uint64_t> whole = generations_in(folder);
+  std::size_t removed = 0;
+  for (const std::string& name : folder.names()) {
+    const auto label = label_of(name);
+    if (!label || (!label->is_temporary && std::binary_search(whole.rbegin(), whole.rend(), label->generation))) continue;
+    removed += folder.remove(name) ? 1 : 0;
+  }
+  return removed;
+}
+
+/// Removes all generations but the newest `keep`; a manifest goes before its files, and is gone for good before they go.
+/// @throws io_error   some may be left
+template <file_folder Folder>
+void remove_older(Folder& folder, std::size_t keep)
+{
+  std::vector<std::uint64_t> old = generations_in(folder);
+  old.erase(old.begin(), old.begin() + static_cast<std::ptrdiff_t>(std::min(keep, old.size())));
+  if (old.empty()) return;
+  for (const std::uint64_t generation : old) (void)folder.remove(detail::manifest_name(generation));
+  folder.sync();
+  for (const std::string& name : folder.names()) {
+    const auto label = label_of(name);
+    if (label && std::find(old.begin(), old.end(), label->generation) != old.end()) (void)folder.remove(name);
+  }
+}
+
+}  // namespace checkpoint
+
+}  // namespace chunkmem::inline v0

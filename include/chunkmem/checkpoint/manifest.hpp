@@ -1,0 +1,141 @@
+#pragma once
+
+#include <chunkmem/checkpoint/stored_tensor.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/text_reader.hpp>
+#include <chunkmem/io/checksum.hpp>
+
+#include <cstdint>
+#include <span>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace checkpoint {
+
+/// A file of a generation: whole if it is this long and has this checksum.
+struct stored_file {
+  std::string name;
+  std::uint64_t size = 0;
+  std::uint64_t sum = 0;
+
+  [[nodiscard]] bool operator==(const stored_file&) const = default;
+};
+
+/// A list beside the parameters, and the version of the meaning of its bytes.
+struct stored_list {
+  std::string name;
+  std::uint32_t version = 0;
+
+  [[nodiscard]] bool operator==(const stored_list&) const = default;
+};
+
+/// What a generation consists of. It is whole when its manifest is, and every file that the manifest names.
+struct manifest {
+  std::uint64_t generation = 0;
+  std::vector<stored_file> files;   ///< safetensors, in the order in which they were written
+  std::vector<stored_list> lists;
+  std::vector<std::string> empty;   ///< names of tensors that held no bytes when they were saved
+
+  [[nodiscard]] bool operator==(const manifest&) const = default;
+};
+
+namespace detail {
+
+/// A name as one word: what a line cannot hold is written as %XX.
+[[nodiscard]] inline std::string as_word(std::string_view name)
+{
+  constexpr char digits[] = "0123456789abcdef";
+  std::string word;
+  for (const char it : name) {
+    const auto code = static_cast<unsigned char>(it);
+    if (code > 0x20 && code != 0x7f && it != '%') word += it;
+    else word.append({'%', digits[code >> 4], digits[code & 15]});
+  }
+  return word;
+}
+
+[[nodiscard]] inline std::string from_word(const text_reader& text, std::string_view word)
+{
+  std::string name;
+  for (std::size_t at = 0; at < word.size(); ++at) {
+    if (word[at] != '%') {
+      name += word[at];
+      continue;
+    }
+    if (word.size() - at < 3) text.refuse("a name ends in the middle of a character");
+    name += static_cast<char>(text.number<unsigned char>(word.substr(at + 1, 2), 16));
+    at += 2;
+  }
+  if (as_word(name) != word) text.refuse("a name is not written as this library writes it");
+  return name;
+}
+
+[[nodiscard]] inline std::string as_digits(std::uint64_t sum)
+{
+  constexpr char digits[] = "0123456789abcdef";
+  std::string text;
+  for (int shift = 60; shift >= 0; shift -= 4) text += digits[sum >> shift & 15U];
+  return text;
+}
+
+inline constexpr std::string_view first_line = "chunkmem checkpoint 1";
+inline constexpr std::size_t sum_line = 9 + 16 + 1;  ///< "checksum ", digits, end of line
+
+}  // namespace detail
+
+/// As text, its own checksum in the last line.
+[[nodiscard]] inline std::string write_manifest(const manifest& it)
+{
+  std::string text{detail::first_line};
+  text += "\ngeneration " + std::to_string(it.generation) + '\n';
+  for (const stored_file& file : it.files)
+    text += "file " + detail::as_word(file.name) + ' ' + std::to_string(file.size) + ' ' + detail::as_digits(file.sum) + '\n';
+  for (const stored_list& list : it.lists) text += "list " + detail::as_word(list.name) + ' ' + std::to_string(list.version) + '\n';
+  for (const std::string& name : it.empty) text += "empty " + detail::as_word(name) + '\n';
+  return text + "checksum " + detail::as_digits(io::checksum_of(std::as_bytes(std::span{text}))) + '\n';
+}
+
+/// The reverse: a pure function of text and limits.
+/// @throws corrupt_data   it is not what was written; format_error   nor anything that this version writes
+[[nodiscard]] inline manifest read_manifest(std::string_view content, const loader_limits& limits = {})
+{
+  if (content.size() > limits.header.count() || content.size() < detail::sum_line)
+    throw format_error{"a manifest of a checkpoint is longer than the limit, or no manifest"};
+  const std::string_view body = content.substr(0, content.size() - detail::sum_line);
+  const std::string expected = "checksum " + detail::as_digits(io::checksum_of(std::as_bytes(std::span{body}))) + '\n';
+  if (content.substr(body.size()) != expected)
+    throw corrupt_data{"the manifest of a checkpoint is damaged (its checksum is another one): take an older generation"};
+  std::istringstream in{std::string{content}};
+  text_reader text{in, "a manifest", 3 * std::size_t{limits.name_length} + 64};
+  manifest found;
+  if (text.next_line() != detail::first_line) text.refuse("it does not begin like a checkpoint of version 1");
+  text.next_line();
+  text.expect("generation");
+  found.generation = text.number<std::uint64_t>(text.word());
+  for (;;) {
+    text.next_line();
+    const std::string_view kind = text.word();
+    if (kind == "checksum") break;
+    const std::string name = detail::from_word(text, text.word());
+    if (kind == "file") {
+      const auto size = text.number<std::uint64_t>(text.word());
+      found.files.push_back({name, size, text.number<std::uint64_t>(text.word(), 16)});
+    } else if (kind == "list") {
+      found.lists.push_back({name, text.number<std::uint32_t>(text.word())});
+    } else if (kind == "empty") {
+      found.empty.push_back(name);
+    } else {
+      text.refuse("it says something that this version does not know");
+    }
+    text.expect_end();
+  }
+  return found;
+}
+
+}  // namespace checkpoint
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,165 @@
+#pragma once
+
+#include <chunkmem/checkpoint/stored_tensor.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/expects.hpp>
+#include <chunkmem/manager/registry.hpp>
+#include <chunkmem/tensor/access.hpp>
+#include <chunkmem/tensor/list_spec.hpp>
+#include <chunkmem/tensor/tensor.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace checkpoint {
+
+/// Something of a manager that must survive: a tensor in one of its lists, or a registered state.
+struct model_item {
+  std::string name;                    ///< in files: "wte", "adam/momentum/wte", "state/data/cursor"
+  dtype type = dtype::float32;         ///< of what is saved
+  std::vector<std::uint64_t> extents;
+  tensor_handle tensor{};
+  list_id list = value_list;           ///< that is saved
+  role part = role::parameter;
+  list_id master = list_id::none;      ///< of a value in 16 bits: the list that it is made from, if there is one
+  dtype value_type = dtype::float32;
+  bool is_filled = true;               ///< it holds bytes now
+  bool starts_at_zero = false;         ///< without bytes it reads as zeros
+  std::span<std::byte> state{};        ///< of a registered state: the caller's bytes
+
+  [[nodiscard]] bool is_state() const noexcept { return state.data() != nullptr; }
+  [[nodiscard]] std::uint64_t size() const { return size_of_tensor(type, extents).count(); }
+};
+
+namespace detail {
+
+[[nodiscard]] inline std::vector<std::uint64_t> extents_of(const shape& of)
+{
+  std::vector<std::uint64_t> extents;
+  for (std::size_t axis = 0; axis < of.rank(); ++axis) extents.push_back(of[axis]);
+  return extents;
+}
+
+/// A parameter's items: its value, or the master in its stead, and its states.
+template <class Manager>
+void add_parameter(Manager& m, tensor_handle it, const tensor_info& info, std::vector<model_item>& items)
+{
+  const std::string name = m.name_of(it);
+  const std::vector<std::uint64_t> extents = extents_of(info.extents);
+  model_item value{name, info.type, extents, it};
+  value.value_type = info.type;
+  value.is_filled = m.is_filled(it, value_list);
+  m.for_each_list([&](list_id list, const list_spec& spec) {
+    if (!m.is_in(it, list)) return;
+    if (spec.use == list_use::master) {
+      value.master = list;
+      if (!m.is_filled(it, list)) return;  // not made yet: the value is all there is
+      value.list = list;
+      value.type = spec.type;
+      return;
+    }
+    model_item state{std::string{spec.name} + '/' + name, spec.type, extents, it, list};
+    state.value_type = spec.type;
+    state.is_filled = m.is_filled(it, list);
+    state.starts_at_zero = true;
+    items.push_back(std::move(state));
+  });
+  items.push_back(std::move(value));
+}
+
+inline void refuse_equal_names(const std::vector<model_item>& items)
+{
+  std::vector<std::string_view> names;
+  for (const model_item& it : items) names.push_back(it.name);
+  std::sort(names.begin(), names.end());
+  const auto twice = std::adjacent_find(names.begin(), names.end());
+  if (twice != names.end())
+    throw config_error{error_text{} << "chunkmem: two things of this model are called " << *twice << " in a checkpoint (give tensors other names)"};
+}
+
+}  // namespace detail
+
+/// All that a checkpoint of this manager holds, elements of many bytes first: so that each lies aligned in its file.
+///
+/// Activations and gradients are not saved. @throws usage_error   inside an iteration or a rehearsal, or with gradients that no step has
+/// used; config_error   two of them have one name
+template <class Manager>
+[[nodiscard]] std::vector<model_item> content_of(Manager& m)
+{
+  expects(!m.is_iterating() && !m.rehearsing(), "a checkpoint inside an iteration or a rehearsal: save and load between iterations");
+  std::vector<model_item> items;
+  m.for_each_tensor([&](tensor_handle it, const tensor_info& info) {
+    if (info.part == role::activation) return;
+    if (info.part == role::parameter) {
+      expects(!m.has_gradient(it), "a checkpoint while gradients wait for their step: take the step, or drop_gradients()");
+      return detail::add_parameter(m, it, info, items);
+    }
+    model_item value{m.name_of(it), info.type, detail::extents_of(info.extents), it, value_list, info.part};
+    value.value_type = info.type;
+    value.is_filled = m.state_of(it) != tensor_state::free;
+    items.push_back(std::move(value));
+  });
+  m.for_each_state([&](std::string_view name, std::span<std::byte> content) {
+    if (content.empty()) return;
+    model_item state{"state/" + std::string{name}, dtype::uint8, {content.size()}};
+    state.state = content;
+    items.push_back(std::move(state));
+  });
+  detail::refuse_equal_names(items);
+  std::stable_sort(items.begin(), items.end(), [](const auto& a, const auto& b) { return size_of(a.type) > size_of(b.type); });
+  return items;
+}
+
+namespace detail {
+
+/// Calls `use(bytes)` with the bytes of a tensor in a list, in the tier where the thread can reach them.
+template <class Manager, class Use>
+void with_pinned(Manager& m, const model_item& it, access how, at place, Use use)
+{
+  const auto typed = [&]<class Element>(Element) {
+    const auto pin = m.acquire(tensor<Element>{it.tensor}, how, place);
+    use(std::as_writable_bytes(pin.span()));
+  };
+  if (it.part == role::parameter) {
+    const auto pin = m.acquire_bytes(it.tensor, it.list, how, place);
+    return use(std::as_writable_bytes(pin.span()));
+  }
+  switch (it.type) {
+    case dtype::float32: return typed(float{});
+    case dtype::bfloat16: return typed(bf16{});
+    case dtype::float16: return typed(fp16{});
+    case dtype::int32: return typed(std::int32_t{});
+    case dtype::int64: return typed(std::int64_t{});
+    case dtype::uint8: return typed(std::uint8_t{});
+  }
+}
+
+/// On the host; where it has no room and the thread can read the device, there.
+template <class Manager, class Use>
+void with_bytes(Manager& m, const model_item& it, access how, Use use)
+{
+  if (it.is_state()) return use(it.state);
+  bool used = false;
+  try {
+    return with_pinned(m, it, how, at::host, [&](std::span<std::byte> content) {
+      used = true;
+      use(content);
+    });
+  } catch (const out_of_memory&) {
+    if (used || !Manager::engine_type::host_addressable) throw;
+  }
+  with_pinned(m, it, how, at::device, use);
+}
+
+}  // namespace detail
+
+}  // namespace checkpoint
+
+}  // namespace chunkmem::inline v0

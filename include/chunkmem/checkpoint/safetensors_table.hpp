@@ -1,0 +1,211 @@
+#pragma once
+
+#include <chunkmem/checkpoint/stored_tensor.hpp>
+#include <chunkmem/core/error.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+namespace chunkmem::inline v0 {
+
+namespace checkpoint {
+
+namespace detail {
+
+/// Turns the events of the JSON parser into a table; whatever is not of the format ends the reading.
+class table_events {
+ public:
+  table_events(const loader_limits& limits, std::vector<stored_tensor>& table) : limits_{limits}, table_{table} {}
+
+  [[noreturn]] static void refuse(std::string_view why)
+  {
+    throw format_error{error_text{} << "chunkmem: the header of a safetensors file cannot be used: " << why
+                                    << " (the file is damaged, or no safetensors file)"};
+  }
+
+  bool start_object(std::size_t)
+  {
+    if (where_ == place::outside) return go(place::top);
+    if (where_ == place::top && is_metadata_) return go(place::metadata);
+    if (where_ != place::top) refuse("an object lies where none belongs");
+    table_.emplace_back().name = std::move(key_);
+    type_ = {};
+    seen_ = 0;
+    return go(place::tensor);
+  }
+  bool end_object()
+  {
+    if (where_ == place::tensor) end_tensor();
+    return go(where_ == place::top ? place::outside : place::top);
+  }
+  bool key(std::string& name)
+  {
+    if (where_ == place::tensor) return go_to_field(name);
+    if (where_ == place::metadata) return true;
+    if (name.size() > limits_.name_length) refuse("a name is too long");
+    is_metadata_ = name == "__metadata__";
+    if (is_metadata_ && std::exchange(had_metadata_, true)) refuse("there are two __metadata__");
+    if (!is_metadata_ && table_.size() == limits_.tensors) refuse("there are too many tensors");
+    key_ = std::move(name);
+    return true;
+  }
+  bool string(std::string& text)
+  {
+    if (where_ == place::metadata) return true;
+    if (where_ != place::tensor || field_ != field::type) refuse("a text lies where none belongs");
+    type_ = stored_type(text);
+    if (!type_) refuse("an element type that this library does not have");
+    field_ = field::none;
+    return true;
+  }
+  bool start_array(std::size_t)
+  {
+    if (where_ != place::tensor || (field_ != field::extents && field_ != field::offsets)) refuse("a list lies where none belongs");
+    return go(field_ == field::extents ? place::extents : place::offsets);
+  }
+  bool end_array()
+  {
+    if (where_ == place::offsets && offsets_ != 2) refuse("data_offsets are not two numbers");
+    field_ = field::none;
+    return go(place::tensor);
+  }
+  bool number_unsigned(std::uint64_t value)
+  {
+    if (where_ == place::extents) {
+      if (table_.back().extents.size() == limits_.rank) refuse("a tensor has too many extents");
+      table_.back().extents.push_back(value);
+      return true;
+    }
+    if (where_ != place::offsets || offsets_ == 2) refuse("a number lies where none belongs");
+    (offsets_++ == 0 ? table_.back().begin : table_.back().end) = value;
+    return true;
+  }
+  bool null() { refuse("there is a null"); }
+  bool boolean(bool) { refuse("there is a truth value"); }
+  bool number_integer(std::int64_t) { refuse("a number is negative"); }
+  bool number_float(double, const std::string&) { refuse("a number is no whole one, or needs more than 64 bits"); }
+  template <class Binary>
+  bool binary(Binary&)
+  {
+    refuse("there is something binary");
+  }
+  template <class Error>
+  bool parse_error(std::size_t, const std::string&, const Error&)
+  {
+    refuse("it is no JSON");
+  }
+
+ private:
+  enum class place : std::uint8_t { outside, top, metadata, tensor, extents, offsets };
+  enum class field : std::uint8_t { none, type, extents, offsets };
+
+  bool go(place where)
+  {
+    where_ = where;
+    return true;
+  }
+  bool go_to_field(std::string_view name)
+  {
+    field_ = name == "dtype" ? field::type : name == "shape" ? field::extents : name == "data_offsets" ? field::offsets : field::none;
+    if (field_ == field::none) refuse("a tensor has a member that the format does not know");
+    const unsigned bit = 1U << static_cast<unsigned>(field_);
+    if ((seen_ & bit) != 0) refuse("a tensor has a member twice");
+    seen_ |= bit;
+    offsets_ = 0;
+    return true;
+  }
+  void end_tensor()
+  {
+    if (seen_ != 0b1110) refuse("a tensor lacks dtype, shape or data_offsets");
+    table_.back().type = *type_;
+  }
+
+  const loader_limits& limits_;
+  std::vector<stored_tensor>& table_;
+  std::string key_;
+  std::optional<dtype> type_;
+  unsigned seen_ = 0;
+  unsigned offsets_ = 0;
+  place where_ = place::outside;
+  field field_ = field::none;
+  bool is_metadata_ = false;
+  bool had_metadata_ = false;
+};
+
+inline void check_regions(const std::vector<stored_tensor>& by_begin, std::uint64_t payload)
+{
+  std::uint64_t end = 0;
+  for (const stored_tensor& it : by_begin) {
+    if (it.begin != end) table_events::refuse("tensors overlap, or leave a hole");
+    if (it.end < it.begin || it.end > payload) table_events::refuse("a tensor lies outside of the file");
+    bool fits = false;
+    try {
+      fits = size_of_tensor(it.type, it.extents).count() == it.size();
+    } catch (const size_overflow&) {  // its size is no number of bytes
+    }
+    if (!fits) table_events::refuse("a tensor has another size than its shape says");
+    end = it.end;
+  }
+  if (end != payload) table_events::refuse("the file goes on after its last tensor");
+}
+
+inline void check_names(const std::vector<stored_tensor>& table)
+{
+  std::vector<std::string_view> names;
+  names.reserve(table.size());
+  for (const stored_tensor& it : table) names.push_back(it.name);
+  std::sort(names.begin(), names.end());
+  if (std::adjacent_find(names.begin(), names.end()) != names.end()) table_events::refuse("two tensors have one name");
+}
+
+}  // namespace detail
+
+/// Reads the header of a safetensors file, without its eight bytes of length: a pure function of bytes and limits.
+///
+/// Tensors must lie one after the other, without overlap or hole, and end with the file. `__metadata__` is passed over.
+/// @param payload   bytes of the file behind the header
+/// @return          in the order of their bytes
+/// @throws format_error   says what is wrong; nothing beyond the limits was allocated
+/// @complexity            O(n log n) in the characters of the header; no recursion
+[[nodiscard]] inline std::vector<stored_tensor> read_table(std::string_view header, std::uint64_t payload, const loader_limits& limits = {})
+{
+  if (header.size() > limits.header.count()) detail::table_events::refuse("it is longer than the limit");
+  if (header.empty() || header.front() != '{') detail::table_events::refuse("it does not begin with {");
+  std::vector<stored_tensor> table;
+  detail::table_events events{limits, table};
+  if (!nlohmann::json::sax_parse(header, &events)) detail::table_events::refuse("it is no JSON");
+  std::stable_sort(table.begin(), table.end(), [](const auto& a, const auto& b) { return std::pair{a.begin, a.end} < std::pair{b.begin, b.end}; });
+  detail::check_regions(table, payload);
+  detail::check_names(table);
+  return table;
+}
+
+/// The begin of a safetensors file: eight bytes of length, and a header padded so that the tensors begin at a multiple of 256.
+/// @pre   the tensors lie one after the other from 0 on
+[[nodiscard]] inline std::string write_table(const std::vector<stored_tensor>& table)
+{
+  std::string text(8, '\0');
+  text += '{';
+  for (const stored_tensor& it : table) {
+    text += (text.size() > 9 ? "," : "") + nlohmann::json(it.name).dump() + R"(:{"dtype":")";
+    text.append(stored_name_of(it.type)).append(R"(","shape":[)");
+    for (std::size_t axis = 0; axis < it.extents.size(); ++axis) text += (axis == 0 ? "" : ",") + std::to_string(it.extents[axis]);
+    text += R"(],"data_offsets":[)" + std::to_string(it.begin) + "," + std::to_string(it.end) + "]}";
+  }
+  text += '}';
+  text.resize(align_up(bytes{text.size()}, tensor_alignment).count(), ' ');
+  for (unsigned byte = 0; byte < 8; ++byte) text[byte] = static_cast<char>((text.size() - 8) >> (8 * byte) & 0xffU);
+  return text;
+}
+
+}  // namespace checkpoint
+
+}  // namespace chunkmem::inline v0

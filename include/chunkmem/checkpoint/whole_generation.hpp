@@ -1,0 +1,131 @@
+#pragma once
+
+#include <chunkmem/checkpoint/generation_files.hpp>
+#include <chunkmem/checkpoint/manifest.hpp>
+#include <chunkmem/checkpoint/safetensors_table.hpp>
+#include <chunkmem/checkpoint/stored_tensor.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/io/checksum.hpp>
+#include <chunkmem/io/file_folder.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace checkpoint {
+
+/// A generation that was found whole: every byte has its checksum.
+struct whole_generation {
+  struct file {
+    std::string name;
+    std::uint64_t payload = 0;            ///< first byte behind the header
+    std::vector<stored_tensor> tensors;
+  };
+
+  manifest content;
+  std::vector<file> files;
+};
+
+/// A generation that is there and cannot be used.
+struct skipped_generation {
+  std::uint64_t number = 0;
+  std::string why;
+};
+
+namespace detail {
+
+inline constexpr std::size_t block_size = std::size_t{1} << 20;
+
+/// All of a small file. @throws format_error   it is longer than the limit
+template <file_folder Folder>
+[[nodiscard]] std::string read_text(const Folder& folder, const std::string& name, bytes limit)
+{
+  auto file = folder.open(name);
+  const std::uint64_t size = file.size();
+  if (size > limit.count()) throw format_error{"a file of a checkpoint is longer than the limit"};
+  std::string text(static_cast<std::size_t>(size), '\0');
+  io::read_all(file, 0, std::as_writable_bytes(std::span{text}));
+  return text;
+}
+
+/// @param size   of the whole file   @throws format_error, io_error
+template <file_reader Reader>
+[[nodiscard]] whole_generation::file read_header(Reader& from, std::string name, std::uint64_t size, const loader_limits& limits)
+{
+  std::byte length[8];
+  if (size < sizeof length) throw format_error{"a safetensors file is shorter than its first number"};
+  io::read_all(from, 0, length);
+  std::uint64_t header = 0;
+  for (unsigned byte = 0; byte < 8; ++byte) header |= std::to_integer<std::uint64_t>(length[byte]) << (8 * byte);
+  if (header > size - sizeof length || header > limits.header.count())
+    throw format_error{"the header of a safetensors file is longer than the file, or than the limit"};
+  std::string text(static_cast<std::size_t>(header), '\0');
+  io::read_all(from, sizeof length, std::as_writable_bytes(std::span{text}));
+  const std::uint64_t payload = sizeof length + header;
+  return {std::move(name), payload, read_table(text, size - payload, limits)};
+}
+
+template <file_reader Reader>
+[[nodiscard]] std::uint64_t sum_of(Reader& from, std::uint64_t size)
+{
+  std::vector<std::byte> block(static_cast<std::size_t>(std::min<std::uint64_t>(size, block_size)));
+  io::checksum sum;
+  for (std::uint64_t at = 0; at < size; at += block.size()) {
+    const std::span part = std::span{block}.first(static_cast<std::size_t>(std::min<std::uint64_t>(size - at, block.size())));
+    io::read_all(from, at, part);
+    sum.add(part);
+  }
+  return sum.value();
+}
+
+}  // namespace detail
+
+/// Reads every byte of a generation and checks it.
+/// @throws corrupt_data, format_error   a file is not what was written; io_error   it cannot be read
+template <file_folder Folder>
+[[nodiscard]] whole_generation check_generation(const Folder& folder, std::uint64_t number, const loader_limits& limits = {})
+{
+  whole_generation found;
+  found.content = read_manifest(detail::read_text(folder, detail::manifest_name(number), limits.header), limits);
+  if (found.content.generation != number) throw corrupt_data{"a manifest of a checkpoint is that of another generation"};
+  for (std::size_t at = 0; at < found.content.files.size(); ++at) {
+    const stored_file& it = found.content.files[at];
+    if (it.name != detail::tensors_name(number, at)) throw format_error{"a manifest of a checkpoint names a file that is not its own"};
+    auto file = folder.open(it.name);
+    if (file.size() != it.size || detail::sum_of(file, it.size) != it.sum)
+      throw corrupt_data{error_text{} << "chunkmem: " << it.name << " is damaged: it is not what was written (take an older generation)"};
+    found.files.push_back(detail::read_header(file, it.name, it.size, limits));
+  }
+  return found;
+}
+
+/// The newest generation of a folder that is whole. @param skipped   gets those that are newer and cannot be used
+/// @return   none where there is none @throws io_error   the folder cannot be listed
+template <file_folder Folder>
+[[nodiscard]] std::optional<whole_generation> newest_whole(const Folder& folder, std::vector<skipped_generation>& skipped,
+                                                           const loader_limits& limits = {})
+{
+  for (const std::uint64_t number : generations_in(folder)) {
+    try {
+      return check_generation(folder, number, limits);
+    } catch (const corrupt_data& failed) {
+      skipped.push_back({number, failed.what()});
+    } catch (const format_error& failed) {
+      skipped.push_back({number, failed.what()});
+    } catch (const io_error& failed) {
+      skipped.push_back({number, failed.what()});
+    }
+  }
+  return {};
+}
+
+}  // namespace checkpoint
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,86 @@
+#pragma once
+
+#include <chunkmem/core/error.hpp>
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+/// A new file that is written from its begin to its end.
+///
+/// `write` takes some of the bytes, at least one, and says how many; `sync` returns when they survive a power cut; `close` says what
+/// the system kept to itself until then. All throw io_error; after one the file is lost and is not to be written again.
+template <class Writer>
+concept file_writer = std::movable<Writer> && requires(Writer file, std::span<const std::byte> content) {
+  { file.write(content) } -> std::same_as<std::size_t>;
+  file.sync();
+  file.close();
+};
+
+/// A file that is read anywhere. `read` gives some of the bytes from `offset` on, none only at the end. Throws io_error.
+template <class Reader>
+concept file_reader = std::movable<Reader> && requires(Reader file, std::uint64_t offset, std::span<std::byte> room) {
+  { file.size() } -> std::same_as<std::uint64_t>;
+  { file.read(offset, room) } -> std::same_as<std::size_t>;
+};
+
+/// One folder of files, without folders inside: all that a checkpoint asks of a file system.
+///
+/// `create` fails where the name exists, `rename` replaces what has the new name in one step, `sync` returns when all renames and removals
+/// survive a power cut. `remove` says whether the file is gone. Names have no separators. All but `remove` throw io_error.
+/// The seam for tests: everything that can go wrong with a file goes wrong behind this concept.
+template <class Folder>
+concept file_folder = std::movable<Folder> && file_writer<typename Folder::writer> && file_reader<typename Folder::reader> &&
+                      requires(Folder folder, const Folder& known, std::string_view name) {
+                        { folder.create(name) } -> std::same_as<typename Folder::writer>;
+                        { known.open(name) } -> std::same_as<typename Folder::reader>;
+                        folder.rename(name, name);
+                        { folder.remove(name) } noexcept -> std::same_as<bool>;
+                        folder.sync();
+                        { known.names() } -> std::same_as<std::vector<std::string>>;
+                      };
+
+namespace io {
+
+/// The error of an operation on a file. @param number   errno, or 0 where nothing was said
+[[nodiscard]] inline io_error failed(std::string_view operation, std::string_view file, int number, std::uint64_t offset = 0)
+{
+  error_text text;
+  text << "chunkmem: " << operation << " " << file << " failed at byte " << offset;
+  if (number != 0) text << ", errno " << static_cast<std::uint64_t>(number);
+  text << " (check that the folder is there, may be written to and has room)";
+  return io_error{text, {number, offset}};
+}
+
+/// Writes all of `content`. @throws io_error   also where the file takes nothing
+template <file_writer Writer>
+void write_all(Writer& file, std::span<const std::byte> content)
+{
+  while (!content.empty()) {
+    const std::size_t taken = file.write(content);
+    if (taken == 0 || taken > content.size()) throw failed("writing", "a file", 0);
+    content = content.subspan(taken);
+  }
+}
+
+/// Reads as many bytes as there is room for. @throws io_error   also where the file ends before
+template <file_reader Reader>
+void read_all(Reader& file, std::uint64_t offset, std::span<std::byte> room)
+{
+  while (!room.empty()) {
+    const std::size_t given = file.read(offset, room);
+    if (given == 0 || given > room.size()) throw failed("reading", "a file", 0, offset);
+    room = room.subspan(given);
+    offset += given;
+  }
+}
+
+}  // namespace io
+
+}  // namespace chunkmem::inline v0
