@@ -86,6 +86,13 @@ class managed_parameters {
       else declare<Element>(it);
   }
 
+  /// What else a checkpoint has to hold, as states of the manager. Once, before the first access.
+  void register_states()
+  {
+    std::visit([this](auto& kernel) { m_.state("optimizer/updates", std::as_writable_bytes(std::span{&kernel.progress.number, 1})); }, kernel_);
+    m_.state("loss scale", scale_.bytes());
+  }
+
   void initialise()
   {
     for (std::size_t at = 0; at < known_.size(); ++at) rewrite(at, [at](std::uint64_t i) { return initial(at, i); });

@@ -123,10 +123,15 @@ class trainer {
     outcome result;
     result.add("losses", losses_);
     weights_.add_numbers_to(result);
+    add_values_to(result);
+    return result;
+  }
+  /// The part of it that does not tell how it came about.
+  void add_values_to(outcome& result)
+  {
     result.add("running means", copy_of(running_));
     weights_.add_weights_to(result);
     result.add("gate", copy_of(gate_));
-    return result;
   }
 
   [[nodiscard]] managed_parameters<Manager, Backend, Element>& weights() noexcept { return weights_; }

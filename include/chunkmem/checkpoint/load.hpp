@@ -26,7 +26,7 @@ namespace checkpoint {
 
 struct load_options {
   bool allow_fresh_start = false;  ///< an empty folder is no error
-  loader_limits limits;
+  loader_limits limits{};
 };
 
 /// What a load found.

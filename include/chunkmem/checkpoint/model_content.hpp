@@ -74,6 +74,12 @@ void add_parameter(Manager& m, tensor_handle it, const tensor_info& info, std::v
   items.push_back(std::move(value));
 }
 
+/// Elements of many bytes first: each then lies aligned in its file.
+inline void sort_by_alignment(std::vector<model_item>& items)
+{
+  std::stable_sort(items.begin(), items.end(), [](const auto& a, const auto& b) { return size_of(a.type) > size_of(b.type); });
+}
+
 inline void refuse_equal_names(const std::vector<model_item>& items)
 {
   std::vector<std::string_view> names;
@@ -86,7 +92,7 @@ inline void refuse_equal_names(const std::vector<model_item>& items)
 
 }  // namespace detail
 
-/// All that a checkpoint of this manager holds, elements of many bytes first: so that each lies aligned in its file.
+/// All that a checkpoint of this manager holds, in the order in which it is written.
 ///
 /// Activations and gradients are not saved. @throws usage_error   inside an iteration or a rehearsal, or with gradients that no step has
 /// used; config_error   two of them have one name
@@ -113,7 +119,7 @@ template <class Manager>
     items.push_back(std::move(state));
   });
   detail::refuse_equal_names(items);
-  std::stable_sort(items.begin(), items.end(), [](const auto& a, const auto& b) { return size_of(a.type) > size_of(b.type); });
+  detail::sort_by_alignment(items);
   return items;
 }
 

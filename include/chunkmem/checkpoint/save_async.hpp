@@ -1,0 +1,119 @@
+#pragma once
+
+#include <chunkmem/checkpoint/generation_files.hpp>
+#include <chunkmem/checkpoint/generation_writer.hpp>
+#include <chunkmem/checkpoint/model_content.hpp>
+#include <chunkmem/checkpoint/save.hpp>
+#include <chunkmem/checkpoint/save_queue.hpp>
+#include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/expects.hpp>
+#include <chunkmem/io/file_folder.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace checkpoint {
+
+struct async_save_options {
+  save_options files{};
+  bytes buffer{std::uint64_t{256} << 20};  ///< copies that wait for the disk, at most
+};
+
+/// A save that goes on while its trainer does. Ends with `wait`, or with this: then its error is lost.
+class pending_save {
+ public:
+  pending_save(pending_save&&) noexcept = default;
+  pending_save& operator=(pending_save&&) = delete;
+  ~pending_save()
+  {
+    if (work_ != nullptr && work_->thread.joinable()) work_->thread.join();
+  }
+
+  /// For save_async.
+  template <class Manager, file_folder Folder>
+  [[nodiscard]] static pending_save start(Manager& m, Folder& folder, const async_save_options& options)
+  {
+    const std::vector<model_item> items = content_of(m);
+    remove_leftovers(folder);
+    pending_save pending{options.buffer.count()};
+    work& it = *pending.work_;
+    it.thread = std::thread{[&it, &folder, generation = next_generation(folder), keep = options.files.keep] { run(it, folder, generation, keep); }};
+    try {
+      detail::write_model(m, items, options.files, it.queue);
+    } catch (...) {
+      it.queue.close();
+      throw;
+    }
+    it.queue.close();
+    return pending;
+  }
+
+  /// @throws io_error   the folder took not all of it; older generations are untouched
+  saved_generation wait()
+  {
+    expects(work_ != nullptr, "a pending save was waited for that was moved from");
+    if (work_->thread.joinable()) work_->thread.join();
+    if (const std::exception_ptr failed = work_->queue.failure(); failed != nullptr) std::rethrow_exception(failed);
+    return work_->result;
+  }
+  /// The most copies that waited at once.
+  [[nodiscard]] bytes most_buffered() const { return bytes{work_->queue.most_held()}; }
+
+ private:
+  struct work {
+    explicit work(std::uint64_t bound) : queue{bound} {}
+    detail::save_queue queue;
+    saved_generation result;
+    std::thread thread;
+  };
+
+  explicit pending_save(std::uint64_t bound) : work_{std::make_unique<work>(bound)} {}
+
+  template <file_folder Folder>
+  static void run(work& it, Folder& folder, std::uint64_t generation, std::uint32_t keep) noexcept
+  {
+    try {
+      generation_writer<Folder> writer{folder, generation};
+      for (detail::save_queue::order next; it.queue.take(next);) {
+        switch (next.what) {
+          case detail::save_queue::kind::begin_file: writer.begin_file(); break;
+          case detail::save_queue::kind::bytes: writer.write(next.content); break;
+          case detail::save_queue::kind::end_file: writer.end_file(); break;
+          case detail::save_queue::kind::commit:
+            writer.commit(std::move(next.lists), std::move(next.empty));
+            it.result = {generation, writer.content().files.size(), bytes{writer.size()}};
+            remove_older(folder, keep);
+        }
+        it.queue.written(next.content.size());
+      }
+    } catch (...) {
+      it.queue.fail(std::current_exception());
+    }
+  }
+
+  std::unique_ptr<work> work_;
+};
+
+/// As `save`, but the files are written by a thread of its own: returns when all that is not yet written fits in `buffer`.
+///
+/// The bytes saved are those of this moment, whatever is trained afterwards. With a buffer for the whole model the trainer waits for copies
+/// in memory alone. One save at a time: wait for the last one before the next. The folder has to outlive what is returned.
+/// @throws as `save`; what the disk says later is said by `wait`
+template <class Manager, file_folder Folder>
+[[nodiscard]] pending_save save_async(Manager& m, Folder& folder, const async_save_options& options = {})
+{
+  expects(options.files.keep > 0 && options.files.file_size.count() > 0 && options.buffer.count() > 0,
+          "a checkpoint that keeps no generation, files without bytes, or no buffer");
+  return pending_save::start(m, folder, options);
+}
+
+}  // namespace checkpoint
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,374 @@
+#include <chunkmem/checkpoint/load.hpp>
+
+#include "rig.hpp"
+
+#include <chunkmem/checkpoint/save.hpp>
+#include <support/fake_device.hpp>
+#include <support/oracles/dice.hpp>
+
+#include <array>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include <csignal>
+#include <sys/wait.h>
+#include <unistd.h>
+
+template struct checkpoints::rig<checkpoints::arena_manager, checkpoints::arena, chunkmem::bf16>;
+template struct checkpoints::rig<checkpoints::arena_manager, checkpoints::arena, float>;
+
+using namespace checkpoints;
+namespace checkpoint = cm::checkpoint;
+using cm::io::posix_folder;
+
+namespace {
+
+constexpr std::uint32_t saved_at = 3;
+constexpr std::uint32_t steps = 6;
+
+/// Where training goes on after each save: other capacities, layouts, sizes of chunks, evictions and places of gradients.
+constexpr surroundings elsewhere[] = {
+    {.chunk = 4_KiB},
+    {.chunk = 8_KiB, .device = 64_KiB, .eviction = "cost_aware", .layout = "size_class_layout"},
+    {.chunk = 16_KiB, .device = 128_KiB, .eviction = "lru", .in_place = true},
+};
+
+template <class Element>
+void resume_everywhere(mixed::precision kind)
+{
+  const mixed::recipe how = recipe_for(kind, steps);
+  const mixed::outcome right = uninterrupted<Element>(how);
+  temporary_folder place;
+  posix_folder folder{place.path()};
+  for (surroundings around : elsewhere) {
+    if (sizeof(Element) == 4) around.in_place = false;
+    arena_rig<Element> before{around, how};
+    before.initialise();
+    before.train(saved_at);
+    const auto saved = checkpoint::save(before.m, folder, {.file_size = 16_KiB});
+    CHECK(saved.files > 1);
+    const mixed::outcome then = before.values();
+    before.train(steps);
+    CHECK(right.difference(before.values()) == "");  // a save changes nothing
+    for (surroundings other : elsewhere) {
+      if (sizeof(Element) == 4) other.in_place = false;
+      INFO("chunks of " << around.chunk.count() << " B, then of " << other.chunk.count() << " B");
+      arena_rig<Element> after{other, how};
+      const auto found = checkpoint::load(after.m, folder);
+      CHECK(found.number == saved.number);
+      CHECK(found.skipped.empty());
+      CHECK(after.cursor == saved_at);
+      CHECK(then.difference(after.values()) == "");
+      after.train(steps);
+      CHECK(right.difference(after.values()) == "");
+    }
+  }
+}
+
+/// A model of one 16-bit weight and one buffer.
+template <class Weight>
+struct small_model {
+  explicit small_model(std::vector<cm::list_spec> lists = {}, std::uint64_t rows = 3)
+      : m{memory, {.chunk_bytes = 4_KiB}}, lists_{std::move(lists)}, weight{m.template add<Weight>({rows, 5}, cm::role::parameter)},
+        buffer{m.template add<std::int32_t>({7}, cm::role::buffer)}
+  {
+    m.name(weight, "weight");
+    m.use(lists_);
+    m.state("turn", std::as_writable_bytes(std::span{&turn, 1}));
+  }
+  void fill(float value)
+  {
+    for (auto& it : m.acquire(weight, cm::access::write).span()) it = cm::round_to<Weight>(value);
+    for (auto& it : m.acquire(buffer, cm::access::write).span()) it = -4;
+  }
+  [[nodiscard]] float first() { return cm::to_float(m.acquire(weight, cm::access::read).span()[0]); }
+
+  arena memory{{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};
+  cm::manager<arena> m;
+  std::vector<cm::list_spec> lists_;
+  cm::tensor<Weight> weight;
+  cm::tensor<std::int32_t> buffer;
+  int turn = 0;
+};
+
+constexpr cm::list_spec momentum{"momentum", cm::dtype::float32};
+constexpr cm::list_spec half_momentum{"momentum", cm::dtype::bfloat16};
+
+template <class Weight>
+void fill_list(small_model<Weight>& model, std::string_view list, float value)
+{
+  const auto pin = model.m.template acquire<float>(model.weight, model.m.list(list), cm::access::write, cm::at::host);
+  for (float& it : pin.span()) it = value;
+}
+
+/// The newest file that ends so, changed in one byte.
+void damage(const std::string& folder, const std::string& end)
+{
+  std::filesystem::path newest;
+  for (const auto& entry : std::filesystem::directory_iterator{folder})
+    if (entry.path().string().ends_with(end)) newest = std::max(newest, entry.path());
+  std::fstream file{newest, std::ios::in | std::ios::out | std::ios::binary};
+  file.seekg(-20, std::ios::end);
+  const auto at = file.tellg();
+  const int byte = file.get();
+  file.seekp(at);
+  file.put(static_cast<char>(byte ^ 4));
+}
+
+}  // namespace
+
+TEST_CASE("training goes on with the same bits in other surroundings", "[checkpoint]")
+{
+  SECTION("fp32") { resume_everywhere<float>(mixed::precision::fp32); }
+  SECTION("bf16") { resume_everywhere<cm::bf16>(mixed::precision::bf16); }
+}
+
+TEST_CASE("training goes on with the same bits on a device that the calling thread cannot read", "[checkpoint]")
+{
+  using device = support::fake_device;
+  using device_manager = cm::manager<device, support::every_eviction, support::chosen_gradient, either_layout>;
+  const mixed::recipe how = recipe_for(mixed::precision::bf16, steps);
+  const mixed::outcome right = uninterrupted<cm::bf16>(how);
+  temporary_folder place;
+  posix_folder folder{place.path()};
+  {
+    arena_rig<cm::bf16> before{surroundings{}, how};
+    before.initialise();
+    before.train(2);
+    (void)checkpoint::save(before.m, folder);
+  }
+  {
+    rig<device_manager, device, cm::bf16, support::fake_device_options> between{surroundings{.chunk = 8_KiB, .device = 96_KiB}, how};
+    (void)checkpoint::load(between.m, folder);
+    between.train(4);
+    (void)checkpoint::save(between.m, folder);
+  }
+  arena_rig<cm::bf16> after{elsewhere[1], how};
+  CHECK(checkpoint::load(after.m, folder).number == 2);
+  after.train(steps);
+  CHECK(right.difference(after.values()) == "");
+}
+
+TEST_CASE("a damaged generation is skipped and reported, and an older one is taken", "[checkpoint]")
+{
+  for (const char* const which : {".manifest", ".safetensors"}) {
+    temporary_folder place;
+    posix_folder folder{place.path()};
+    small_model<float> model;
+    for (const float value : {1.0F, 2.0F, 3.0F}) {
+      model.fill(value);
+      (void)checkpoint::save(model.m, folder, {.keep = 3});
+    }
+    damage(place.path(), which);
+    small_model<float> again;
+    const auto found = checkpoint::load(again.m, folder);
+    CHECK(found.number == 2);
+    REQUIRE(found.skipped.size() == 1);
+    CHECK(found.skipped[0].number == 3);
+    CHECK(found.skipped[0].why.find("damaged") != std::string::npos);
+    CHECK(again.first() == 2.0F);
+  }
+}
+
+TEST_CASE("a fresh start has to be allowed, and is none where a generation is damaged", "[checkpoint]")
+{
+  temporary_folder place;
+  posix_folder folder{place.path()};
+  small_model<float> model;
+  CHECK_THROWS_AS(checkpoint::load(model.m, folder), cm::io_error);
+  CHECK(checkpoint::load(model.m, folder, {.allow_fresh_start = true}).number == 0);
+  model.fill(1.0F);
+  (void)checkpoint::save(model.m, folder);
+  damage(place.path(), ".manifest");
+  CHECK_THROWS_AS(checkpoint::load(model.m, folder, {.allow_fresh_start = true}), cm::io_error);
+}
+
+TEST_CASE("element types of values and lists may be others", "[checkpoint]")
+{
+  temporary_folder place;
+  posix_folder folder{place.path()};
+  small_model<cm::bf16> model{{cm::master_list, momentum}};
+  model.fill(1.0F);
+  fill_list(model, "master", 1.0F / 3.0F);
+  fill_list(model, "momentum", 0.1F);
+  (void)checkpoint::save(model.m, folder);
+
+  small_model<float> full{{momentum}};
+  (void)checkpoint::load(full.m, folder);
+  CHECK(full.first() == 1.0F / 3.0F);
+
+  small_model<cm::fp16> half{{cm::master_list, half_momentum}};
+  (void)checkpoint::load(half.m, folder);
+  CHECK(half.first() == cm::to_float(cm::round_to<cm::fp16>(1.0F / 3.0F)));
+  CHECK(half.m.acquire<float>(half.weight, half.m.list("master"), cm::access::read, cm::at::host).span()[14] == 1.0F / 3.0F);
+  const auto moment = half.m.acquire<cm::bf16>(half.weight, half.m.list("momentum"), cm::access::read, cm::at::host);
+  CHECK(cm::to_float(moment.span()[0]) == cm::to_float(cm::round_to<cm::bf16>(0.1F)));
+}
+
+TEST_CASE("a checkpoint of another model is refused before anything is changed", "[checkpoint]")
+{
+  temporary_folder place;
+  posix_folder folder{place.path()};
+  {
+    small_model<float> model{{momentum}};
+    model.fill(1.0F);
+    fill_list(model, "momentum", 0.5F);
+    (void)checkpoint::save(model.m, folder);
+  }
+  const auto refused = [&](auto& other, const char* why) {
+    other.fill(7.0F);
+    other.turn = 3;
+    try {
+      (void)checkpoint::load(other.m, folder);
+      FAIL("it was loaded: " << why);
+    } catch (const cm::config_error& failed) {
+      CHECK(std::string{failed.what()}.find(why) != std::string::npos);
+    }
+    CHECK(other.first() == 7.0F);
+    CHECK(other.turn == 3);
+  };
+  small_model<float> without_list;
+  refused(without_list, "this model does not have: momentum/weight");
+  small_model<float> more_lists{{momentum, {"variance"}}};
+  refused(more_lists, "it does not have: variance/weight");
+  small_model<float> other_shape{{momentum}, 4};
+  refused(other_shape, "another shape: ");
+  small_model<float> other_version{{{"momentum", cm::dtype::float32, 2}}};
+  refused(other_version, "another version of a list: momentum");
+  small_model<float> other_state{{momentum}};
+  int more = 0;
+  other_state.m.state("more", std::as_writable_bytes(std::span{&more, 1}));
+  refused(other_state, "it does not have: state/more");
+  small_model<std::int32_t> other_type{{momentum}};
+  try {
+    (void)checkpoint::load(other_type.m, folder);
+    FAIL("numbers of another kind were loaded");
+  } catch (const cm::config_error& failed) {
+    CHECK(std::string{failed.what()}.find("another element type: ") != std::string::npos);
+  }
+}
+
+TEST_CASE("tensors without bytes are saved as such", "[checkpoint]")
+{
+  temporary_folder place;
+  posix_folder folder{place.path()};
+  small_model<float> model{{momentum}};
+  for (auto& it : model.m.acquire(model.weight, cm::access::write).span()) it = 2.0F;
+  (void)checkpoint::save(model.m, folder);  // without the buffer, and without a momentum
+
+  small_model<float> fresh{{momentum}};
+  (void)checkpoint::load(fresh.m, folder);
+  CHECK(fresh.first() == 2.0F);
+  CHECK_THROWS_AS(fresh.m.acquire(fresh.buffer, cm::access::read), cm::usage_error);
+
+  small_model<float> used{{momentum}};
+  for (auto& it : used.m.acquire(used.weight, cm::access::write).span()) it = 1.0F;
+  fill_list(used, "momentum", 9.0F);
+  (void)checkpoint::load(used.m, folder);
+  CHECK(used.m.acquire<float>(used.weight, used.m.list("momentum"), cm::access::read, cm::at::host).span()[0] == 0.0F);
+
+  small_model<float> filled{{momentum}};
+  filled.fill(1.0F);
+  CHECK_THROWS_AS(checkpoint::load(filled.m, folder), cm::config_error);
+}
+
+TEST_CASE("a checkpoint is loaded between iterations alone", "[checkpoint]")
+{
+  temporary_folder place;
+  posix_folder folder{place.path()};
+  small_model<float> model;
+  model.fill(1.0F);
+  (void)checkpoint::save(model.m, folder);
+  const auto scope = model.m.iteration();
+  CHECK_THROWS_AS(checkpoint::load(model.m, folder), cm::usage_error);
+}
+
+namespace {
+
+/// Trains and saves after each step until it is killed. Says each finished save. Never returns.
+[[noreturn]] void train_until_killed(const std::string& path, int says)
+{
+  try {
+    posix_folder folder{path};
+    arena_rig<cm::bf16> run{surroundings{}, recipe_for(mixed::precision::bf16, steps)};
+    if (checkpoint::load(run.m, folder, {.allow_fresh_start = true}).number == 0) run.initialise();
+    for (;;) {
+      if (run.cursor < steps) run.train(run.cursor + 1);
+      const auto number = checkpoint::save(run.m, folder, {.file_size = 16_KiB}).number;
+      if (::write(says, &number, sizeof number) != sizeof number) std::_Exit(2);
+    }
+  } catch (...) {
+  }
+  std::_Exit(3);
+}
+
+/// @return   the last save that the child said, or 0
+std::uint64_t kill_after(const std::string& path, unsigned microseconds)
+{
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) train_until_killed(path, ends[1]);
+  ::close(ends[1]);
+  ::usleep(microseconds);
+  ::kill(child, SIGKILL);
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(WIFSIGNALED(status));  // it neither failed nor ended
+  std::uint64_t said = 0;
+  for (std::uint64_t number = 0; ::read(ends[0], &number, sizeof number) == sizeof number;) said = number;
+  ::close(ends[0]);
+  return said;
+}
+
+int resume_after_kills(int kills)
+{
+  const mixed::recipe how = recipe_for(mixed::precision::bf16, steps);
+  std::vector<mixed::outcome> right(1);  // by steps taken; there is a step before each save
+  {
+    arena_rig<cm::bf16> run{surroundings{}, how};
+    run.initialise();
+    for (std::uint32_t now = 1; now <= steps; ++now) {
+      run.train(now);
+      right.push_back(run.values());
+    }
+  }
+  support::dice dice{7};
+  auto place = std::make_unique<temporary_folder>();
+  int resumed = 0;
+  for (int kill = 0; kill < kills; ++kill) {
+    if (kill % 20 == 0) place = std::make_unique<temporary_folder>();
+    const std::uint64_t said = kill_after(place->path(), 1'000 + dice.below(30'000));
+    posix_folder folder{place->path()};
+    arena_rig<cm::bf16> after{elsewhere[1], how};
+    const auto found = checkpoint::load(after.m, folder, {.allow_fresh_start = true});
+    CHECK(found.skipped.empty());
+    CHECK(found.number >= said);
+    if (found.number == 0) {
+      ++resumed;
+      continue;
+    }
+    const std::string difference = right.at(after.cursor).difference(after.values());
+    CHECK(difference == "");
+    resumed += difference.empty() && found.skipped.empty() && found.number >= said ? 1 : 0;
+  }
+  return resumed;
+}
+
+}  // namespace
+
+TEST_CASE("whatever moment a save is killed at, training goes on from whole bits", "[checkpoint]")
+{
+  constexpr int kills = 100;
+  const int resumed = resume_after_kills(kills);
+  CHECK(resumed == kills);
+  if (const char* const figures = std::getenv("CHUNKMEM_FIGURES"); figures != nullptr)
+    std::ofstream{std::string{figures} + "/test_checkpoint_kills.json"}
+        << R"([{"name": "checkpoint.kills_resumed_percent", "value": )" << 100.0 * resumed / kills
+        << R"(, "unit": "%", "relation": "==", "bound": 100, "command": "build/bench/bin/test_checkpoint.checkpoint"}])" << '\n';
+}
+
+TEST_CASE("so it is ten thousand times", "[checkpoint][.slow]") { CHECK(resume_after_kills(10'000) == 10'000); }
