@@ -65,6 +65,7 @@ training_result train_limited(const training_setup& setup, const memory_budget& 
   (void)limited.rehearse();
   show.header(chosen, setup.text, budget, setup.chunk);
   limited.fill();
+  if (const std::string found = limited.resume(); !found.empty()) show.line(found);
   if (chosen.exported) limited.write_export(exported);
   const training_result result = limited.train(&show);
   show.closing(chosen, limited.figures());
@@ -103,6 +104,7 @@ using manager = chunkmem::manager<chunkmem::backend::host_arena, any_eviction, a
 
 int run(const options& chosen)
 {
+  check_checkpoints(chosen);
   const training_text text = chosen.text ? read_text(*chosen.text) : default_text();
   text.expects_windows_of(chosen.size.context);
   return run<manager>(chosen, text, display{stdout});

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace gpt {
@@ -139,6 +140,25 @@ layer_activations declare_activations(declaration<Manager> make, const extents& 
   return layer;
 }
 
+/// Names for files: what a weight is, with the number of its layer.
+template <class Manager>
+void name_weights(Manager& manager, const model& net)
+{
+  manager.name(net.token_table, "token_table");
+  manager.name(net.position_table, "position_table");
+  manager.name(net.final_norm, "final_norm");
+  for (std::size_t at = 0; at < net.layers.size(); ++at) {
+    const layer_weights& it = net.layers[at];
+    const auto name = [&](const weight& which, const char* what) { manager.name(which, "layers." + std::to_string(at) + '.' + what); };
+    name(it.attention_norm, "attention_norm");
+    name(it.qkv, "qkv"), name(it.qkv_bias, "qkv_bias");
+    name(it.projection, "projection"), name(it.projection_bias, "projection_bias");
+    name(it.mlp_norm, "mlp_norm");
+    name(it.expand, "expand"), name(it.expand_bias, "expand_bias");
+    name(it.contract, "contract"), name(it.contract_bias, "contract_bias");
+  }
+}
+
 }  // namespace detail
 
 /// Declares the whole model in the order of its use, so that neighbours in time share chunks.
@@ -153,6 +173,7 @@ template <class Manager>
   net.position_table = make.weight(size.context, size.width, 0.02f);
   for (std::size_t layer = 0; layer < size.layers; ++layer) net.layers.push_back(detail::declare_weights(make, size));
   net.final_norm = make.norm(size.width);
+  detail::name_weights(manager, net);
   net.rows.resize(size.batch);
   for (std::size_t layer = 0; layer < size.layers; ++layer) {
     for (row_activations& row : net.rows) row.layers.push_back(detail::declare_activations(make, size));

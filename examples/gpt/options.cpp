@@ -21,6 +21,7 @@ struct raw_options {
   std::string layers, width, heads, context, batch, steps, seed, sample, learning_rate;
   std::string precision, gradient, accumulate, clip, threads;
   std::string eviction, layout, placement, device_share, transfer, text, trace, report, exported;
+  std::string checkpoint, every, resume;
 };
 
 /// The words that choose one policy of a list: their names, without the family where they end in it.
@@ -81,6 +82,9 @@ void declare(CLI::App& app, raw_options& raw, bool& verify, bool& help)
   app.add_option("--trace", raw.trace, "write a Chrome trace to this JSON file");
   app.add_option("--report", raw.report, "write losses and the memory report to this JSON file");
   app.add_option("--export", raw.exported, "write first weights, batches and settings to this JSON file");
+  app.add_option("--checkpoint", raw.checkpoint, "save to this folder");
+  app.add_option("--every", raw.every, "steps between two checkpoints (10); the last step is saved in any case");
+  app.add_option("--resume", raw.resume, "go on from the newest whole checkpoint of this folder");
   app.add_flag("--verify", verify, "train again with unlimited device memory and compare every bit");
 }
 
@@ -186,6 +190,7 @@ void read_numbers(const raw_options& raw, options& out)
   read_whole("--batch", raw.batch, one, std::size_t{4096}, out.size.batch);
   read_whole("--steps", raw.steps, one, std::size_t{1000000}, out.steps);
   read_whole("--sample", raw.sample, std::size_t{0}, std::size_t{1000000}, out.sample);
+  read_whole("--every", raw.every, one, std::size_t{1000000}, out.every);
   read_whole("--seed", raw.seed, std::uint64_t{0}, ~std::uint64_t{0}, out.seed);
   read_whole("--accumulate", raw.accumulate, one, std::size_t{4096}, out.size.micro_batches);
   read_real(
@@ -248,6 +253,9 @@ options parse_options(int count, const char* const* arguments)
   if (!raw.trace.empty()) out.trace = raw.trace;
   if (!raw.report.empty()) out.report = raw.report;
   if (!raw.exported.empty()) out.exported = raw.exported;
+  if (!raw.checkpoint.empty()) out.checkpoint = raw.checkpoint;
+  if (!raw.resume.empty()) out.resume = raw.resume;
+  if (!raw.every.empty() && !out.checkpoint) throw problem{"--every goes with --checkpoint alone (name a folder, or leave it out)"};
   return out;
 }
 

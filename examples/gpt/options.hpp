@@ -35,6 +35,8 @@ struct options {
   float clip = 0.0f;                ///< largest norm of all gradients of a step; 0: any
   std::optional<unsigned> threads;  ///< of the update; else as many as the machine runs at once, 8 at most
   std::optional<std::filesystem::path> text, trace, report, exported;
+  std::optional<std::filesystem::path> checkpoint, resume;  ///< folders
+  std::size_t every = 10;  ///< steps between two checkpoints
   bool verify = false;
   bool help = false;
 };

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "checkpoints.hpp"
 #include "display.hpp"
 #include "either_gradient.hpp"
 #include "export_file.hpp"
@@ -10,7 +11,10 @@
 #include <chunkmem/backend/host_arena.hpp>
 
 #include <chrono>
+#include <cstdint>
+#include <span>
 #include <string>
+#include <vector>
 
 namespace gpt {
 
@@ -40,9 +44,13 @@ class session {
         memory_{{.device_capacity = device, .host_capacity = host}},
         manager_{memory_, {.chunk_bytes = setup.chunk}, policies...},
         net_{declare(manager_, setup.chosen.size, setup.chosen.precision)},
-        trainer_{manager_, net_, setup.text, setup.settings(), setup.workers}
+        trainer_{manager_, net_, setup.text, setup.settings(), setup.workers},
+        losses_(setup.chosen.steps + 2)
   {
+    manager_.state("gpt/step", std::as_writable_bytes(std::span{&step_, 1}));
+    manager_.state("gpt/losses", std::as_writable_bytes(std::span{losses_}));
   }
+  session(const session&) = delete;  // the manager knows where its states are
 
   /// What the tensors take in whole chunks.
   [[nodiscard]] chunkmem::bytes chunks() { return manager_.seal().chunks; }
@@ -59,19 +67,24 @@ class session {
   /// Gives the weights their first values.
   void fill() { gpt::fill(manager_, net_, setup_.chosen.seed); }
 
-  /// @param show   null trains silently
+  /// Takes up a training where it was saved, if the command line says where. @return   a sentence, or nothing
+  [[nodiscard]] std::string resume() { return checkpoints{setup_.chosen}.resume(manager_); }
+
+  /// @param show   null trains silently, and saves nothing
   [[nodiscard]] training_result train(const display* show)
   {
-    training_result result;
-    result.losses.reserve(setup_.chosen.steps + 2);
-    result.losses.push_back(trainer_.evaluate());
-    if (show != nullptr) show->note("held-out", result.losses.back());
-    for (std::size_t number = 0; number < setup_.chosen.steps; ++number)
-      result.losses.push_back(one_step(number, show));
-    result.losses.push_back(trainer_.evaluate());
-    if (show != nullptr) show->note("held-out", result.losses.back());
-    result.parameter_hash = trainer_.parameter_hash();
-    return result;
+    checkpoints saves{setup_.chosen};
+    if (step_ == 0) losses_.front() = trainer_.evaluate();
+    if (show != nullptr) show->note("held-out", losses_.front());
+    while (step_ < setup_.chosen.steps) {
+      losses_[step_ + 1] = one_step(step_, show);
+      ++step_;
+      if (show == nullptr) continue;
+      if (const std::string saved = saves.save_after(step_, manager_); !saved.empty()) show->line(saved);
+    }
+    losses_.back() = trainer_.evaluate();
+    if (show != nullptr) show->note("held-out", losses_.back());
+    return {losses_, trainer_.parameter_hash()};
   }
 
   [[nodiscard]] std::string sample(std::string_view prompt)
@@ -133,6 +146,8 @@ class session {
   Manager manager_;
   model net_;
   trainer<Manager> trainer_;
+  std::uint64_t step_ = 0;      ///< steps that are done
+  std::vector<float> losses_;   ///< held-out before, every step, held-out after
 };
 
 /// A session with the policies of the command line, and others beside them.

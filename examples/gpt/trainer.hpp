@@ -39,6 +39,9 @@ class trainer {
       : m_{manager}, net_{manager, net}, text_{text}, settings_{settings}, workers_{workers}
   {
     manager.use(adam_.lists());
+    manager.state("adam/updates", std::as_writable_bytes(std::span{&adam_.progress.number, 1}));
+    manager.state("loss scale", scale_.bytes());
+    manager.state("skipped steps", std::as_writable_bytes(std::span{&skipped_, 1}));
   }
   trainer(const trainer&) = delete;
   trainer& operator=(const trainer&) = delete;
@@ -188,7 +191,7 @@ class trainer {
   chunkmem::optimizer::adam adam_{settings_.adam};
   chunkmem::optimizer::loss_scale scale_ = scales() ? chunkmem::optimizer::loss_scale::dynamic(settings_.scale)
                                                     : chunkmem::optimizer::loss_scale::fixed(1.0f);
-  std::size_t skipped_ = 0;
+  std::uint64_t skipped_ = 0;
 };
 
 }  // namespace gpt
