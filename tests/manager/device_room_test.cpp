@@ -21,14 +21,20 @@ struct room : cm::device_room<cm::eviction::cost_aware> {
 
   explicit room(std::uint64_t leased) : base{{}}
   {
-    reset(std::vector<std::uint32_t>(5, 1), 5);
-    space(cm::tier::device).reset(cm::bytes{frames * frame_bytes}, cm::bytes{frame_bytes}, frames);
-    space(cm::tier::host).reset(cm::bytes{5 * frame_bytes}, cm::bytes{frame_bytes}, 5);
+    start_over();
     support::record_builder build;
     if (leased > 0) build.release(build.lease(cm::entry_kind::lease_device, leased));
     for (std::uint32_t at = 0; at < 5; ++at) build.brief(at);
     record_ = build.finish({0, 1, 2, 3, 4}, 5);
     expect_leases(record_);
+  }
+
+  /// Nothing lies on the device, and each chunk has a window on the host.
+  void start_over()
+  {
+    reset(std::vector<std::uint32_t>(5, 1), 5);
+    space(cm::tier::device).reset(cm::bytes{frames * frame_bytes}, cm::bytes{frame_bytes}, frames);
+    space(cm::tier::host).reset(cm::bytes{5 * frame_bytes}, cm::bytes{frame_bytes}, 5);
     for (std::uint32_t at = 0; at < 5; ++at) take_host_window(at, log);
   }
 
@@ -94,4 +100,14 @@ TEST_CASE("a free frame is taken where leases never come, or nothing below leave
   without_window.loses_its_window(1);
   CHECK(without_window.next_frame() == 2);
   CHECK(without_window[1].on_device());
+}
+
+TEST_CASE("a reset forgets the leases that were expected", "[manager]")
+{
+  room it{2 * frame_bytes};
+  it.start_over();
+  it.put(0, 0, 3, true);
+  it.put(1, 1, never, true);
+  CHECK(it.next_frame() == 2);
+  CHECK(it[1].on_device());
 }

@@ -148,6 +148,7 @@ TEST_CASE("what is wrong with a profile is said with its line", "[profile]")
   CHECK(says("0 drop slot 1 pass 0 micro_batch 0\nend 0\n", "3", "nothing that could end"));
   CHECK(says("0 read slot 1 pass 0 micro_batch 0\nend 0\nentries 2 highest_tide 0\n", "4", "another number of entries"));
   CHECK(says("entries 0 highest_tide 5\n", "2", "another tide"));
+  CHECK(says("entries 0 highest_tide 0 and more\n", "2", "goes on after its end"));
   CHECK(says(std::string(100'000, '1'), "2", "longer than any line"));
   CHECK(says("0 read slot 1 pass 0 micro_batch 0\n", "3", "the text ends"));
   CHECK(complaint("entries 0 highest_tide 0\n") == "nothing");

@@ -43,7 +43,7 @@ class basic_manager
   {
     expects(micro_batches > 0 && micro_batches <= UINT16_MAX, "an iteration has one to 65535 micro-batches");
     if (micro_batches > 1 && gradient_.takes_slot())
-      throw config_error{"chunkmem: gradients of several micro-batches cannot add up where their weights lie (use gradient::separate)"};
+      throw config_error{"gradients of several micro-batches cannot add up where their weights lie (use gradient::separate)"};
     ready();
     const bool real = !rehearsing();
     if (real) {

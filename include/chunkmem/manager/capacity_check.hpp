@@ -55,10 +55,16 @@ void measure_need(const Core& core, const Eviction& eviction, memory_requirement
   const bytes device = core.capacities()[tier::device];
   need.smallest_device = trial.smallest_device(frame, roomy, 2 * all) * bytes{frame};
   // A window can be cut off by pins where one more frame would not be: the given capacity is tried as it is.
-  if (device > need.smallest_device && device < need.everything && !trial.fits({{device, roomy, bytes{}}}))
+  if (device > need.smallest_device && !trial.fits({{device, roomy, bytes{}}}))
     need.smallest_device = trial.smallest_device(frame, roomy, 2 * all, device.count() / frame + 1) * bytes{frame};
   const bytes beside = std::clamp(device, need.smallest_device, std::max(need.smallest_device, 2 * need.everything));
   need.smallest_host = trial.smallest_host(frame, beside, roomy.count() / frame) * bytes{frame};
+  const bytes host = core.capacities()[tier::host];  // windows are cut off there, too
+  if (host > need.smallest_host && host < roomy && !trial.fits({{beside, host, bytes{}}})) {
+    std::uint64_t frames = host.count() / frame + 1;
+    while (frames < roomy.count() / frame && !trial.fits({{beside, bytes{frames * frame}, bytes{}}})) ++frames;
+    need.smallest_host = bytes{frames * frame};
+  }
   need.rehearsed = true;
 }
 

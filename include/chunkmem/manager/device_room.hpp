@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 #include <utility>
 
 namespace chunkmem::inline v0 {
@@ -24,6 +25,13 @@ class device_room : public host_room<Eviction> {
 
  public:
   using base::chunks, base::shortage;
+
+  /// As host_room::reset; no leases are expected.
+  void reset(std::span<const std::uint32_t> frames_of_chunk, std::uint32_t slots)
+  {
+    base::reset(frames_of_chunk, slots);
+    leases_from_ = frame_pool::none;
+  }
 
  protected:
   using base::candidates_, base::chunks_, base::device_, base::live_, base::take_host_window;

@@ -82,7 +82,7 @@ class model_places {
       const bytes found = search.find(limits).frame;
       core.set_chunk_bytes(found == bytes{} ? limits.most : found);
     } else {
-      throw config_error{"chunkmem: this layout cannot be searched for the size of chunks: give chunk_bytes, or take one that "
+      throw config_error{"this layout cannot be searched for the size of chunks: give chunk_bytes, or take one that "
                          "can, such as append_layout or size_class_layout"};
     }
   }

@@ -168,7 +168,7 @@ class model_plan {
   void ready()
   {
     if (wants_order() && !rehearsing())
-      throw config_error{"chunkmem: tensor_order::first_use needs to know the order: call rehearse before the first access"};
+      throw config_error{"tensor_order::first_use needs to know the order: call rehearse before the first access"};
     prepare();
   }
   void prepare()
@@ -264,7 +264,7 @@ class model_plan {
       any = any || (it.part == role::parameter && size_of(it.type) == 2);
     }
     if (!any || !engine_.tensors().has_masters())
-      throw config_error{"chunkmem: gradient::in_place needs 16-bit parameters and a master list beside them (declare "
+      throw config_error{"gradient::in_place needs 16-bit parameters and a master list beside them (declare "
                          "parameters as bf16 or fp16 and hand an optimizer's lists with masters to use(), or take gradient::separate)"};
     engine_.places().enable();
   }

@@ -47,6 +47,7 @@ class profile_text : private text_reader {
     if (text.number<std::uint32_t>(text.word()) != record.size()) text.refuse("it says another number of entries");
     text.expect("highest_tide");
     if (text.number<std::uint64_t>(text.word()) != most_leased(record, tier::device).count()) text.refuse("it says another tide");
+    text.expect_end();
     return record;
   }
 
