@@ -19,7 +19,7 @@ constexpr std::uint64_t frame_bytes = 256;
 struct room : cm::device_room<cm::eviction::cost_aware> {
   using base = cm::device_room<cm::eviction::cost_aware>;
 
-  explicit room(std::uint64_t leased) : base{{}}
+  explicit room(std::uint64_t leased, bool wanted_on_host = true) : base{{}}
   {
     start_over();
     support::record_builder build;
@@ -27,6 +27,7 @@ struct room : cm::device_room<cm::eviction::cost_aware> {
     for (std::uint32_t at = 0; at < 5; ++at) build.brief(at);
     record_ = build.finish({0, 1, 2, 3, 4}, 5);
     expect_leases(record_);
+    chunks_[1].left_for_host = wanted_on_host;
   }
 
   /// Nothing lies on the device, and each chunk has a window on the host.
@@ -93,6 +94,11 @@ TEST_CASE("a free frame is taken where leases never come, or nothing below leave
   above.put(1, 1, 4, true);
   above.put(2, 3, never, true);
   CHECK(above.next_frame() == 2);
+
+  room overwritten_later{2 * frame_bytes, false};
+  overwritten_later.put(0, 0, 3, true);
+  overwritten_later.put(1, 1, never, false);
+  CHECK(overwritten_later.next_frame() == 2);
 
   room without_window{2 * frame_bytes};
   without_window.put(0, 0, 3, true);

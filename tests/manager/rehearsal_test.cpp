@@ -1,33 +1,37 @@
 #include <chunkmem/manager/rehearsal.hpp>
 
-#include <chunkmem/eviction/belady.hpp>
 #include <chunkmem/eviction/lru.hpp>
 #include <chunkmem/transfer/lookahead.hpp>
 #include <chunkmem/transfer/no_prefetch.hpp>
 #include <support/catch.hpp>
+#include <support/every_eviction.hpp>
 #include <support/oracles/toy_core.hpp>
 
 #include <algorithm>
+#include <string_view>
 
 using namespace chunkmem;
 using support::frame_bytes;
 
 namespace {
 
-/// The iteration runs with these frames, sixteen times, from both starts: recorded after the filling, on a device that
-/// was cleared unless it holds all; and with its record known on an empty device.
-template <class Eviction, class Transfer>
-bool runs(const support::toy_core& core, const support::random_iteration& it, std::uint64_t device, std::uint64_t host)
+/// The iteration runs with these frames, forty times, from each start: recorded after the filling, on a device that holds
+/// all, or on one that was cleared; and with its record known on an empty device.
+template <class Transfer>
+bool runs(const support::every_eviction& eviction, const support::toy_core& core, const support::random_iteration& it, std::uint64_t device,
+          std::uint64_t host)
 {
-  for (const bool recording : {true, false}) {
-    residency<Eviction> state;
+  enum class start { filled, cleared, known };
+  for (const start from : {start::filled, start::cleared, start::known}) {
+    const bool recording = from != start::known;
+    residency<support::every_eviction> state{eviction};
     core.shape(state, {{bytes{device * frame_bytes}, bytes{host * frame_bytes}, bytes{}}});
     support::cell_memory memory{it.chunk_of_slot, state.space(tier::device).frames(), state.space(tier::host).frames()};
     support::iteration_runner runner{it, state, memory};
     try {
       runner.fill(recording);
-      if (recording && !core.device_holds_all(state)) state.evict_all(memory);
-      for (int pass = 0; pass < 16; ++pass) {
+      if (recording && (from == start::cleared || !core.device_holds_all(state))) state.evict_all(memory);
+      for (int pass = 0; pass < 40; ++pass) {
         const bool known = !recording || pass > 0;
         if (known && (Transfer::plans || pass == (recording ? 1 : 0))) {
           state.start_of(it.record);
@@ -65,10 +69,10 @@ std::uint64_t most_at_once(const support::random_iteration& it, bool leases_only
 }
 
 /// Compares with trying each capacity. @return   the least device has more than one frame
-template <class Eviction, class Transfer>
-bool smallest_is_smallest(std::uint64_t seed)
+template <class Transfer>
+bool smallest_is_smallest(const support::every_eviction& eviction, std::uint64_t seed)
 {
-  INFO("seed " << seed);
+  INFO("seed " << seed << ", eviction " << eviction.chosen());
   support::dice dice{seed};
   const support::iteration_traits traits{.entries = dice.between(1, 30), .longest_chunk = dice.between(1, 2)};
   const support::random_iteration it = support::roll_toy_iteration(dice, traits);
@@ -77,10 +81,10 @@ bool smallest_is_smallest(std::uint64_t seed)
   for (const std::uint32_t frames : it.frames_of_chunk) all += frames;
   const std::uint64_t limit = 2 * all + 8;
   const std::uint64_t host = all + 1;
-  rehearsal<support::toy_core, Eviction, Transfer> trial{core, Eviction{}, it.record, it.filled};
+  rehearsal<support::toy_core, support::every_eviction, Transfer> trial{core, eviction, it.record, it.filled};
 
   std::uint64_t expected = 1;
-  while (expected <= limit && !runs<Eviction, Transfer>(core, it, expected, host)) ++expected;
+  while (expected <= limit && !runs<Transfer>(eviction, core, it, expected, host)) ++expected;
   REQUIRE(trial.smallest_device(frame_bytes, bytes{host * frame_bytes}, limit) == expected);
   REQUIRE(trial.fits({{bytes{expected * frame_bytes}, bytes{host * frame_bytes}, bytes{}}}));
   if (expected > 1) REQUIRE_FALSE(trial.fits({{bytes{(expected - 1) * frame_bytes}, bytes{host * frame_bytes}, bytes{}}}));
@@ -88,30 +92,31 @@ bool smallest_is_smallest(std::uint64_t seed)
   REQUIRE(most_leased(it.record, tier::device).count() == most_at_once(it, true));
 
   const std::uint64_t found = trial.smallest_host(frame_bytes, bytes{expected * frame_bytes}, host);
-  REQUIRE(runs<Eviction, Transfer>(core, it, expected, found));
-  if (found > 0) REQUIRE_FALSE(runs<Eviction, Transfer>(core, it, expected, found - 1));
+  REQUIRE(runs<Transfer>(eviction, core, it, expected, found));
+  if (found > 0) REQUIRE_FALSE(runs<Transfer>(eviction, core, it, expected, found - 1));
   return expected > 1;
 }
 
-template <class Eviction, class Transfer>
+template <class Transfer>
 void smallest_is_smallest_from(std::uint64_t first_seed)
 {
   int tight = 0;
-  for (std::uint64_t seed = first_seed; seed < first_seed + 40; ++seed)
-    if (smallest_is_smallest<Eviction, Transfer>(seed)) ++tight;
-  CHECK(tight > 15);
+  for (const std::string_view which : support::every_eviction::names)
+    for (std::uint64_t seed = first_seed; seed < first_seed + 150; ++seed)
+      if (smallest_is_smallest<Transfer>(support::every_eviction{which}, seed)) ++tight;
+  CHECK(tight > 300);
 }
 
 }  // namespace
 
-TEST_CASE("the smallest capacities are those that trying each of them finds, lru on demand", "[manager]")
+TEST_CASE("the smallest capacities are those that trying each of them finds, for every eviction on demand", "[manager]")
 {
-  smallest_is_smallest_from<eviction::lru, transfer::no_prefetch>(100);
+  smallest_is_smallest_from<transfer::no_prefetch>(100);
 }
 
-TEST_CASE("the smallest capacities are those that trying each of them finds, belady ahead of time", "[manager]")
+TEST_CASE("the smallest capacities are those that trying each of them finds, for every eviction ahead of time", "[manager]")
 {
-  smallest_is_smallest_from<eviction::belady, transfer::lookahead>(200);
+  smallest_is_smallest_from<transfer::lookahead>(200);
 }
 
 TEST_CASE("a step that fits nowhere gives one more than the limit", "[manager]")
@@ -131,5 +136,5 @@ TEST_CASE("a step that fits nowhere gives one more than the limit", "[manager]")
 
 TEST_CASE("a host capacity that was found fits also where reclaims leave off elsewhere", "[manager]")
 {
-  smallest_is_smallest<eviction::belady, transfer::lookahead>(9'455);
+  smallest_is_smallest<transfer::lookahead>(support::every_eviction{"belady"}, 9'455);
 }

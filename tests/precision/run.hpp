@@ -123,6 +123,7 @@ template <class Transfer, class Element, class Backend, class Options>
     manager m{memory, chunks, eviction_of(it), support::chosen_gradient{it.in_place()}, transfer, layout_of(it), placement_of<Backend>(it)};
     options.device_capacity = device_for(it.at[setting::size], trainer{m, memory, how, workers}.rehearse());
   }
+  if (it.at[setting::size] == 0 && !fits<trainer, manager, Backend>(it, options, transfer)) return "the smallest capacity does not fit";
   while (!fits<trainer, manager, Backend>(it, options, transfer)) options.device_capacity = options.device_capacity + frame;
   Backend memory{options};
   const mixed::crew workers = crew_of(it, memory);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chunkmem/core/error.hpp>
 #include <chunkmem/core/index_set.hpp>
 #include <chunkmem/eviction/eviction_policy.hpp>
 #include <chunkmem/eviction/lru.hpp>
@@ -21,8 +22,8 @@ namespace eviction {
 /// pass over random accesses, where `belady` moves less. Without a record it is `lru`.
 ///
 /// `theta` weighs distance against cost: the least of cost - theta * iterations until the next use goes. 0 lets cost decide
-/// alone; infinity is `belady`. Which is best depends on the record and the capacity, so where plans are made a handful is
-/// tried on the recorded iteration (tuned_eviction); decisions without a plan take 0.
+/// alone; infinity is `belady`. Which is best depends on the record and the capacity, so where plans are made eleven are
+/// tried on the recorded iteration (tuned_eviction), 55 replays for each new record; decisions without a plan take 0.
 /// Source: Landlord (Young 1998), with the record in place of credits. Cost: O(1) words for each call, 2.04 bits for each
 /// moment and chunk, 4 bytes for each moment.
 class cost_aware {
@@ -31,8 +32,12 @@ class cost_aware {
   static constexpr std::string_view name = "cost_aware";
 
   cost_aware() = default;
-  /// @param theta   moves per byte that an iteration of distance outweighs, for every record; not negative
-  explicit cost_aware(double theta) noexcept : theta_{theta}, variants_{1} {}
+  /// @param theta   moves per byte that an iteration of distance outweighs, for every record
+  /// @throws config_error   negative or no number
+  explicit cost_aware(double theta) : theta_{theta}, variants_{1}
+  {
+    if (!(theta >= 0)) throw config_error{"theta of cost_aware is negative or no number (0 lets cost decide alone)"};
+  }
 
   [[nodiscard]] std::uint32_t variants() const noexcept { return variants_; }
   /// @pre `variant` is below variants()

@@ -113,6 +113,19 @@ class candidate_set {
     }
     return done;
   }
+  /// Chunks on the device came there, and were let go of, in the same order as in `other`. O(chunks log chunks).
+  /// @pre the same chunks are on the device
+  [[nodiscard]] bool same_order(const candidate_set& other, std::span<const chunk> chunks) noexcept
+  {
+    named_.clear();
+    for (std::uint32_t at = 0; at < chunks.size(); ++at)
+      if (chunks[at].on_device()) named_.push_back(at);
+    const auto same = [this](const std::vector<std::uint64_t>& ours, const std::vector<std::uint64_t>& theirs) {
+      std::sort(named_.begin(), named_.end(), [&](std::uint32_t left, std::uint32_t right) { return ours[left] < ours[right]; });
+      return std::is_sorted(named_.begin(), named_.end(), [&](std::uint32_t left, std::uint32_t right) { return theirs[left] < theirs[right]; });
+    };
+    return same(arrived_, other.arrived_) && same(released_, other.released_);
+  }
   /// Inside `enough`: this one was named.
   [[nodiscard]] bool is_named(std::uint32_t at) const noexcept { return is_named_[at] != 0; }
 

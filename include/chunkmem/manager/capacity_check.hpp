@@ -53,7 +53,8 @@ void measure_need(const Core& core, const Eviction& eviction, memory_requirement
   const bytes host_leases = align_up(most_leased(core.rehearsing().record(), tier::host), bytes{frame});
   const bytes roomy = 2 * need.chunks + 2 * host_leases + bytes{frame};
   const bytes device = core.capacities()[tier::device];
-  need.smallest_device = trial.smallest_device(frame, roomy, 2 * all) * bytes{frame};
+  const std::uint64_t largest = need.smallest_device.count() / frame;  // also where this step does not use it
+  need.smallest_device = trial.smallest_device(frame, roomy, 2 * all, largest) * bytes{frame};
   // A window can be cut off by pins where one more frame would not be: the given capacity is tried as it is.
   if (device > need.smallest_device && !trial.fits({{device, roomy, bytes{}}}))
     need.smallest_device = trial.smallest_device(frame, roomy, 2 * all, device.count() / frame + 1) * bytes{frame};

@@ -17,8 +17,8 @@ namespace chunkmem::inline v0 {
 
 /// The device's half of residency: which chunks leave it, and where a free frame or window is taken.
 ///
-/// Cost: a free frame O(1) words; else one decision of the policy for each chunk that must leave, and for a window of
-/// several frames one for each chunk that would leave before a window opens.
+/// Cost: a free frame O(1) words, and one decision of the policy where leases come down to it; else one decision for each
+/// chunk that must leave, and for a window of several frames one for each chunk that would leave before a window opens.
 template <eviction_policy Eviction>
 class device_room : public host_room<Eviction> {
   using base = host_room<Eviction>;
@@ -42,7 +42,8 @@ class device_room : public host_room<Eviction> {
   void expect_leases(const access_record& record) noexcept
   {
     const std::uint64_t tide = std::min(most_leased(record, tier::device).count(), device_.capacity());
-    leases_from_ = tide == 0 ? frame_pool::none : static_cast<std::uint32_t>((device_.capacity() - tide) / device_.frame_bytes());
+    const std::uint64_t first = std::min<std::uint64_t>((device_.capacity() - tide) / device_.frame_bytes(), device_.frames());
+    leases_from_ = tide == 0 ? frame_pool::none : static_cast<std::uint32_t>(first);
   }
 
   /// A free window of `count` device frames; evicts what is in it.
@@ -100,14 +101,15 @@ class device_room : public host_room<Eviction> {
 
  private:
   /// A free frame is spared where leases will come down and push out what lies there, if a chunk below leaves at no price:
-  /// nothing loads it again, and the host has a window for it.
+  /// nothing loads it again, and the host has its bytes, or has to get them in any case and has a window for them.
   [[nodiscard]] bool is_spared(std::uint32_t free, moment now) noexcept
   {
     if (free < leases_from_) return false;
     const chunk_id victim = candidates_.victim(now, chunks_);
     if (victim == chunk_id::none) return false;
     const chunk& it = chunks_[index_of(victim)];
-    return it.next_use == access_record::never && it.frames == 1 && it.device < free && it.host != chunk::nowhere;
+    if (it.next_use != access_record::never || it.frames != 1 || it.device >= free) return false;
+    return it.host_valid || (it.left_for_host && it.host != chunk::nowhere);
   }
 
   /// Evicts the victim; where the host has no room for it, a chunk that needs none. O(chunks) in that case.

@@ -51,6 +51,8 @@ class engine_core {
   [[nodiscard]] const gradient_places& places() const noexcept { return places_; }
   [[nodiscard]] const access_record* record_of(std::string_view name) const noexcept { return recorder_.find(name); }
   /// Iterations of this name follow a record from elsewhere. @pre sealed @throws config_error, usage_error with nothing changed
+  /// @throws config_error   the record is not of this model
+  void expect_record(const access_record& record) const { expect_record_fits(record, registry_); }
   void use_record(std::string_view name, const access_record& record)
   {
     expect_record_fits(record, registry_);

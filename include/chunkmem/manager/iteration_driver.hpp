@@ -72,7 +72,7 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
     last_changed_ = outcome == iteration_outcome::changed;
     if (last_changed_ && !counted) ++counts_.divergences;
     if ((last_changed_ || outcome == iteration_outcome::recorded) && record < plans_.size()) plans_[record].forget();
-    if (last_changed_) residency_.start_of(recorder_.record());  // the old moments are no more
+    if (last_changed_) residency_.start_of(recorder_.record());
     has_repeated_ = outcome == iteration_outcome::repeated && planned;
     steady_ = outcome == iteration_outcome::repeated && (!Transfer::plans || (planned && plans_[record].periodic));
     steady_record_ = record;
@@ -81,7 +81,6 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
 
   /// This iteration is not what the next ones will be: its record stays as it was.
   void keep_record() noexcept { exceptional_ = recorder_.is_inside(); }
-
   void set_pass(pass during) noexcept
   {
     constexpr tensor_event events[] = {tensor_event::release, tensor_event::release_forward, tensor_event::release_backward};
@@ -228,10 +227,11 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
     residency_.tell_policy(recorder_.record());
   }
 
-  /// Nothing is known of what comes: where the device cannot hold everything it starts empty, as a rehearsal does.
+  /// Nothing is known of what comes, but perhaps a rehearsal: what may not fit from here starts on an empty device, as there.
   void start_recording()
   {
-    if (!this->device_holds_all(residency_)) residency_.evict_all(copies_);
+    if (!this->device_holds_all(residency_) || !planner_.can_record(residency_, this->rehearsing().record(), registry_.chunk_of_slot()))
+      residency_.evict_all(copies_);
     restart_policy();
   }
 

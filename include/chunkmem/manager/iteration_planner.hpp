@@ -58,6 +58,13 @@ class iteration_planner {
     plan.valid = true;
   }
 
+  /// An iteration like this one can be recorded from `now` on, when nothing is known of it, and repeated.
+  [[nodiscard]] bool can_record(const residency<Eviction>& now, const access_record& record, std::span<const std::uint32_t> chunk_of_slot)
+  {
+    state_ = now;
+    return record.empty() || replay_.settles(record, chunk_of_slot, state_, log_, false, Transfer::plans);
+  }
+
   /// The iteration fits from `now` on, without a plan and however often it is repeated.
   [[nodiscard]] bool settles(const residency<Eviction>& now, const access_record& record, std::span<const std::uint32_t> chunk_of_slot)
   {

@@ -140,9 +140,10 @@ class model_plan {
   {
     ready();
     expects(!rehearsing(), "a profile was given to a manager in a rehearsal");
-    engine_.use_record(name, record);
+    engine_.expect_record(record);
     model_places_.homes().measured(most_leased(record, tier::device));
     model_places_.assign_homes(engine_);
+    engine_.use_record(name, record);
   }
   /// Inside `rehearse`: pins have no bytes.
   [[nodiscard]] bool rehearsing() const noexcept { return engine_.rehearsing().is_running(); }

@@ -23,8 +23,8 @@ struct settles_always {
 
 /// Finds the smallest capacities at which a recorded step runs, by running it with the manager's own decisions.
 ///
-/// `Core` shapes a residency for given capacities. The step is tried from the two starts that a manager goes back to: as
-/// the recorded iteration after the weights were filled, and with its record known on an empty device.
+/// `Core` shapes a residency for given capacities. The step is tried from the starts that a manager goes back to: as the
+/// recorded iteration after the weights were filled, and on an empty device; and with its record known on an empty device.
 /// Cost: two to thirty-two replays for each capacity tried; bookkeeping only, no bytes.
 template <class Core, class Eviction, class Transfer, class Settle = settles_always>
 class rehearsal {
@@ -40,7 +40,8 @@ class rehearsal {
   /// The step runs with these capacities.
   [[nodiscard]] bool fits(per_tier<bytes> capacity)
   {
-    return settle_(capacity[tier::device]) && runs_from(capacity, true, false) && runs_from(capacity, false, true);
+    return settle_(capacity[tier::device]) && runs_from(capacity, begin::filled) && runs_from(capacity, begin::cleared) &&
+           runs_from(capacity, begin::known);
   }
 
   /// The least that any order of decisions needs: the most that is pinned and leased at once, in whole frames.
@@ -88,19 +89,24 @@ class rehearsal {
   }
 
  private:
-  [[nodiscard]] bool runs_from(per_tier<bytes> capacity, bool as_filled, bool profiled)
+  enum class begin : std::uint8_t { filled, cleared, known };
+
+  [[nodiscard]] bool runs_from(per_tier<bytes> capacity, begin from)
   {
+    const bool as_filled = from != begin::known;
     core_.shape(state_, capacity);
     log_.clear();
     try {
       for (std::uint32_t slot = 0; slot < filled_.size(); ++slot)
         if (filled_[slot] != 0 && !core_.tensors().is_master(slot)) fill(slot, as_filled);
       for (std::uint32_t value = 0; value < core_.tensors().parameters(); ++value) make_master(value);
-      if (as_filled && !core_.device_holds_all(state_)) state_.evict_all(log_);  // a recording starts so
+      const bool holds_all = core_.device_holds_all(state_);
+      if (from == begin::cleared && !holds_all) return true;  // the same as the first
+      if (as_filled && (from == begin::cleared || !holds_all)) state_.evict_all(log_);  // a recording starts so
     } catch (const out_of_memory&) {
       return false;
     }
-    return replay_.settles(record_, core_.tensors().chunk_of_slot(), state_, log_, profiled, Transfer::plans);
+    return replay_.settles(record_, core_.tensors().chunk_of_slot(), state_, log_, from == begin::known, Transfer::plans);
   }
 
   void fill(std::uint32_t slot, bool as_filled) { hold(slot, kind_of(access::write, as_filled ? at::device : at::host), [] {}); }

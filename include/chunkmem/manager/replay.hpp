@@ -37,15 +37,16 @@ class replay {
       if (!record.is_drop(at) && record.details()[at].until == entry_detail::never) end(record, chunk_of_slot, state, log, at);
   }
 
-  /// Runs the record again and again until it ends where it began: then it fits for ever.
+  /// Runs the record again and again until it ends as it ended before: then it fits for ever.
   /// @param profiled   false: the first time is that of the recording
   /// @param retold     the policy starts over with each iteration, as it does where plans are made
-  /// @return           false where it does not fit, in one of the first 16 iterations
+  /// @return           false where it does not fit, or found no end in 64 iterations: then nothing is proven
   bool settles(const access_record& record, std::span<const std::uint32_t> chunk_of_slot, residency<Eviction>& state,
                decision_log& log, bool profiled, bool retold)
   {
-    constexpr int most = 16;
+    constexpr int most = 64;
     before_ = state;
+    int kept = 1;  // compared with one of the passes 1, 2, 4, ...: orbits of any length are found (Brent 1980)
     for (int pass = 0; pass < most; ++pass) {
       const bool known = profiled || pass > 0;
       if (known && (retold || pass == (profiled ? 0 : 1))) {
@@ -58,10 +59,12 @@ class replay {
       } catch (const out_of_memory&) {
         return false;
       }
-      if (known && state.same_places(before_)) return true;
+      if (known && state.same_places(before_) && state.same_order(before_)) return true;
+      if (pass + 1 != kept) continue;
       before_ = state;
+      kept *= 2;
     }
-    return true;
+    return false;
   }
 
  private:

@@ -44,9 +44,14 @@ class residency : public device_room<Eviction> {
   {
     candidates_.silence();
     this->expect_leases(record);
-    for (std::uint32_t at = 0; at < chunks(); ++at)
+    for (std::uint32_t at = 0; at < chunks(); ++at) {
       chunks_[at].next_use = record.empty() ? access_record::never : record.first_of_chunk()[at];
+      chunks_[at].left_for_host = !record.empty() && record.is_left_for_host(at);
+    }
   }
+
+  /// What is on the device came there and was let go of in the same order. @pre same_places
+  [[nodiscard]] bool same_order(const residency& other) noexcept { return candidates_.same_order(other.candidates_, chunks_); }
 
   /// Pins a chunk that is on the device: the hot path. @pre it is, and for writing it has no host pins
   void pin_resident(std::uint32_t at, bool writing, std::uint32_t next_use) noexcept

@@ -22,7 +22,7 @@ struct device_margin {
   using policy_kind = placement_kind;
   static constexpr std::string_view name = "device_margin";
 
-  /// How much of the margin states may take; what is left covers chunks that the last state shares with others.
+  /// How much of the margin states may take, 0 to 1; what is left covers chunks that the last state shares with others.
   double share = 0.8;
 
   [[nodiscard]] constexpr tier home_of(role part, bytes) const noexcept
@@ -30,8 +30,10 @@ struct device_margin {
     return part == role::optimizer_state ? tier::host : tier::device;
   }
 
+  /// @throws usage_error   the share is not from 0 to 1
   void assign(const outlook& now, std::span<tier> homes) const
   {
+    expects(share >= 0 && share <= 1, "the share of device_margin is not from 0 to 1");
     const bytes taken = now.working + now.tide;
     const std::uint64_t margin = now.is_measured && now.device > taken ? (now.device - taken).count() : 0;
     auto left = static_cast<std::uint64_t>(static_cast<double>(margin) * share);

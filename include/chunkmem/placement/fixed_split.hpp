@@ -29,8 +29,10 @@ struct fixed_split {
     return part == role::optimizer_state ? tier::host : tier::device;
   }
 
+  /// @throws usage_error   the share is not from 0 to 1; config_error   the device is too small
   void assign(const outlook& now, std::span<tier> homes) const
   {
+    expects(device_share >= 0 && device_share <= 1, "the device_share of fixed_split is not from 0 to 1");
     bytes all;
     for (const bytes each : now.states) all += each;
     const auto wanted = static_cast<std::uint64_t>(static_cast<double>(all.count()) * device_share);

@@ -92,6 +92,10 @@ class access_record {
   [[nodiscard]] std::span<const std::uint32_t> first_of_slot() const noexcept { return first_of_slot_; }
   [[nodiscard]] std::span<const std::uint32_t> first_of_chunk() const noexcept { return first_of_chunk_; }
 
+  /// What makes the device's copy of this chunk useless is always an access on the host, which wants its bytes; never one on
+  /// the device that overwrites them. A write-back before costs nothing then: it has to come in any case.
+  [[nodiscard]] bool is_left_for_host(std::uint32_t chunk) const noexcept { return use_of_chunk_[chunk] == on_host; }
+
   [[nodiscard]] bool is_drop(std::uint32_t moment) const noexcept { return entries_[moment].kind == entry_kind::drop; }
 
   void clear() noexcept
@@ -159,6 +163,8 @@ class access_record {
       for (access_entry& entry : entries_) mark_load(entry, chunk_of_slot);
     first_of_slot_.assign(chunk_of_slot.size(), never);
     first_of_chunk_.assign(chunks, never);
+    use_of_chunk_.assign(chunks, 0);
+    for (const access_entry& entry : entries_) mark_use(entry, chunk_of_slot);
     for (const bool around : {false, true})  // the second time the last entries see the first ones
       for (std::uint32_t at = size(); at-- > 0;) link(at, chunk_of_slot, around);
   }
@@ -174,6 +180,15 @@ class access_record {
     entry.next_of_chunk = others > 0 || (live != 0 && access_of(entry.kind) != access::write) ? 1 : 0;
     live = entry.kind == entry_kind::drop ? 0 : 1;
     all = others + live;
+  }
+
+  /// @pre `next_of_chunk` is the mark
+  void mark_use(const access_entry& entry, std::span<const std::uint32_t> chunk_of_slot) noexcept
+  {
+    if (entry.slot == never || !is_access(entry.kind)) return;
+    std::uint8_t& use = use_of_chunk_[chunk_of_slot[entry.slot]];
+    if (place_of(entry.kind) == at::device) use |= entry.next_of_chunk == 0 ? overwritten : 0U;
+    else if (writes(access_of(entry.kind))) use |= entry.next_of_chunk == 0 ? overwritten : on_host;
   }
 
   void link(std::uint32_t now, std::span<const std::uint32_t> chunk_of_slot, bool around) noexcept
@@ -199,6 +214,9 @@ class access_record {
   std::vector<release_entry> releases_;
   std::vector<std::uint32_t> first_of_slot_;
   std::vector<std::uint32_t> first_of_chunk_;
+  static constexpr std::uint8_t on_host = 1;
+  static constexpr std::uint8_t overwritten = 2;
+  std::vector<std::uint8_t> use_of_chunk_;
   std::vector<std::uint8_t> live_slot_;         // kept between calls, so that linking again allocates nothing
   std::vector<std::uint32_t> live_of_chunk_;
 };
