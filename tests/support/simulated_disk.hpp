@@ -31,8 +31,11 @@ class simulated_disk {
   /// A file that is there and safe at once.
   void put(const std::string& name, std::string content)
   {
-    files_.push_back({std::move(content), {}, false});
-    names_[name] = safe_names_[name] = files_.size() - 1;
+    const auto known = names_.find(name);
+    const std::size_t file = known != names_.end() ? known->second : files_.size();
+    if (file == files_.size()) files_.emplace_back();
+    files_[file] = {std::move(content), {}, false};
+    names_[name] = safe_names_[name] = file;
   }
   std::size_t create(const std::string& name)
   {

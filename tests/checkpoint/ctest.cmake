@@ -1,0 +1,2 @@
+# Some of these tests make figures.
+set(chunkmem_labels figures)
