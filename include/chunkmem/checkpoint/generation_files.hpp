@@ -129,8 +129,8 @@ void remove_older(Folder& folder, std::size_t keep)
 {
   std::vector<std::uint64_t> old = generations_in(folder);
   old.erase(old.begin(), old.begin() + static_cast<std::ptrdiff_t>(std::min(keep, old.size())));
-  if (old.empty()) return;
-  for (const std::uint64_t generation : old) (void)folder.remove(detail::manifest_name(generation));
+  if (old.empty()) return;  // a generation whose manifest stays keeps its files
+  std::erase_if(old, [&](std::uint64_t generation) { return !folder.remove(detail::manifest_name(generation)); });
   folder.sync();
   for (const std::string& name : folder.names()) {
     const auto label = label_of(name);

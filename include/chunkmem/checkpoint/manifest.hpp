@@ -133,6 +133,7 @@ inline constexpr std::size_t sum_line = 9 + 16 + 1;  ///< "checksum ", digits, e
     }
     text.expect_end();
   }
+  if (write_manifest(found) != content) text.refuse("the text up to it is not written as this library writes it");
   return found;
 }
 

@@ -179,6 +179,7 @@ inline void check_names(const std::vector<stored_tensor>& table)
 {
   if (header.size() > limits.header.count()) detail::table_events::refuse("it is longer than the limit");
   if (header.empty() || header.front() != '{') detail::table_events::refuse("it does not begin with {");
+  if (header.find('\0') != header.npos) detail::table_events::refuse("there is a byte 0");  // the parser would take it for the end
   std::vector<stored_tensor> table;
   detail::table_events events{limits, table};
   if (!nlohmann::json::sax_parse(header, &events)) detail::table_events::refuse("it is no JSON");
@@ -188,14 +189,35 @@ inline void check_names(const std::vector<stored_tensor>& table)
   return table;
 }
 
+namespace detail {
+
+/// As JSON. @throws config_error   the tensor could be written, and no loader would take it back
+[[nodiscard]] inline std::string quoted_name(const stored_tensor& it)
+{
+  const auto refuse = [&](std::string_view why) {
+    throw config_error{error_text{} << "chunkmem: a tensor cannot be saved under its name: " << why << " (give it another name)"};
+  };
+  if (it.name == "__metadata__") refuse("safetensors means something else by __metadata__");
+  if (it.name.size() > loader_limits{}.name_length) refuse("it is longer than a loader takes");
+  try {
+    return nlohmann::json(it.name).dump();
+  } catch (const nlohmann::json::type_error&) {
+    refuse("it is no UTF-8");
+  }
+  return {};
+}
+
+}  // namespace detail
+
 /// The begin of a safetensors file: eight bytes of length, and a header padded so that the tensors begin at a multiple of 256.
 /// @pre   the tensors lie one after the other from 0 on
+/// @throws config_error   a tensor has a name that no loader would take
 [[nodiscard]] inline std::string write_table(const std::vector<stored_tensor>& table)
 {
   std::string text(8, '\0');
   text += '{';
   for (const stored_tensor& it : table) {
-    text += (text.size() > 9 ? "," : "") + nlohmann::json(it.name).dump() + R"(:{"dtype":")";
+    text += (text.size() > 9 ? "," : "") + detail::quoted_name(it) + R"(:{"dtype":")";
     text.append(stored_name_of(it.type)).append(R"(","shape":[)");
     for (std::size_t axis = 0; axis < it.extents.size(); ++axis) text += (axis == 0 ? "" : ",") + std::to_string(it.extents[axis]);
     text += R"(],"data_offsets":[)" + std::to_string(it.begin) + "," + std::to_string(it.end) + "]}";

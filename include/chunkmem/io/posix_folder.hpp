@@ -171,12 +171,13 @@ class posix_folder {
     const std::unique_ptr<DIR, closer> list{::fdopendir(again.get())};
     if (list == nullptr) throw failed("listing", "the folder", errno);
     (void)again.release();  // it is the list's now
-    std::vector<std::string> found;
-    errno = 0;
-    while (const dirent* const entry = ::readdir(list.get()))
+    for (std::vector<std::string> found;;) {
+      errno = 0;  // each time: an allocation that went well may have set it
+      const dirent* const entry = ::readdir(list.get());
+      if (entry == nullptr && errno != 0) throw failed("listing", "the folder", errno);
+      if (entry == nullptr) return found;
       if (const std::string_view name{entry->d_name}; name != "." && name != "..") found.emplace_back(name);
-    if (errno != 0) throw failed("listing", "the folder", errno);
-    return found;
+    }
   }
 
  private:

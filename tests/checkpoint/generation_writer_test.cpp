@@ -1,0 +1,244 @@
+#include <chunkmem/checkpoint/generation_writer.hpp>
+
+#include <support/catch.hpp>
+#include <support/simulated_folder.hpp>
+#include <support/stored_generation.hpp>
+
+#include <cerrno>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+using namespace chunkmem;
+using checkpoint::generation_writer;
+using checkpoint::next_generation;
+using checkpoint::remove_leftovers;
+using checkpoint::remove_older;
+using support::disk_operation;
+using support::newest_seed;
+using support::simulated_folder;
+using support::stored_generation;
+
+namespace {
+
+/// Contents 0 (unused) to 3.
+std::vector<stored_generation> four() { return {stored_generation{100}, stored_generation{101}, stored_generation{102}, stored_generation{103}}; }
+
+/// A folder with one whole generation, the seed 101.
+simulated_folder with_older(const std::vector<stored_generation>& known)
+{
+  simulated_folder folder;
+  known[1].write(folder);
+  return folder;
+}
+
+/// Operations of one save on top of it.
+std::uint64_t operations_of_a_save(const std::vector<stored_generation>& known)
+{
+  simulated_folder folder = with_older(known);
+  folder.set_faults({});
+  known[2].write(folder);
+  return folder.requests().size();
+}
+
+/// errno of a save that fails, none where it does not.
+std::optional<int> fault_of_save(simulated_folder& folder, const stored_generation& what)
+{
+  try {
+    what.write(folder);
+    return {};
+  } catch (const io_error& failed) {
+    return failed.fault().number;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a generation is there when it was committed, and not before", "[checkpoint]")
+{
+  const auto known = four();
+  simulated_folder folder = with_older(known);
+  generation_writer<simulated_folder> writer{folder, next_generation(folder)};
+  CHECK(writer.content().generation == 2);
+  known[2].write_files(writer);
+  CHECK(newest_seed(folder, known) == 101);
+  writer.commit(known[2].lists(), known[2].empty());
+  CHECK(newest_seed(folder, known) == 102);
+  CHECK(writer.content().files.size() == 2);
+  std::uint64_t size = 0;
+  for (const auto& [name, content] : folder.content())
+    if (name.starts_with("generation-000002-")) size += content.size();
+  CHECK(writer.size() == size);
+  for (const auto& [name, content] : folder.content()) CHECK_FALSE(name.ends_with(".tmp"));
+}
+
+TEST_CASE("a file is synced and closed before it has its name, and the folder before the manifest", "[checkpoint]")
+{
+  simulated_folder folder;
+  stored_generation{1}.write(folder);
+  std::vector<std::string> order;
+  for (const support::disk_request& it : folder.requests()) {
+    if (it.what == disk_operation::sync) order.push_back("sync " + it.name);
+    if (it.what == disk_operation::close) order.push_back("close " + it.name);
+    if (it.what == disk_operation::rename) order.push_back("rename " + it.name);
+    if (it.what == disk_operation::sync_folder) order.push_back("sync folder");
+  }
+  const std::string first = "generation-000001-00000.safetensors.tmp";
+  const std::string second = "generation-000001-00001.safetensors.tmp";
+  const std::string last = "generation-000001.manifest.tmp";
+  CHECK(order == std::vector<std::string>{"sync " + first, "close " + first, "rename " + first, "sync " + second, "close " + second, "rename " + second,
+                                          "sync folder", "sync " + last, "close " + last, "rename " + last, "sync folder"});
+}
+
+TEST_CASE("a writer that ends early takes its files away and no others", "[checkpoint]")
+{
+  const auto known = four();
+  for (int stop = 0; stop < 4; ++stop) {
+    simulated_folder folder = with_older(known);
+    const support::disk_content before = folder.content();
+    {
+      generation_writer<simulated_folder> writer{folder, 2};
+      if (stop > 0) writer.begin_file();
+      if (stop > 1) writer.write(stored_generation::bytes_of("some"));
+      if (stop > 2) writer.end_file();
+    }
+    CHECK(folder.content() == before);
+  }
+}
+
+TEST_CASE("a writer leaves alone what somebody else has under its names", "[checkpoint]")
+{
+  const auto known = four();
+  simulated_folder folder = with_older(known);
+  const std::string other = "generation-000001-00000.safetensors.tmp";
+  folder.put(other, "of another save");
+  const support::disk_content before = folder.content();
+  {
+    generation_writer<simulated_folder> writer{folder, 1};  // a number that is taken, by mistake
+    CHECK_THROWS_AS(writer.begin_file(), io_error);
+  }
+  CHECK(folder.content() == before);
+  CHECK(newest_seed(folder, known) == 101);
+}
+
+TEST_CASE("after a failure a writer takes nothing more: a file that missed bytes never becomes part of a generation", "[checkpoint]")
+{
+  const auto content = stored_generation::bytes_of("some");
+  for (std::uint64_t at = 0; at < 5; ++at) {  // create, write, sync, close, rename
+    simulated_folder folder;
+    generation_writer<simulated_folder> writer{folder, 1};
+    folder.set_faults({.at = at});
+    try {
+      writer.begin_file();
+      writer.write(content);
+      writer.end_file();
+      FAIL("operation " << at << " did not fail");
+    } catch (const io_error&) {
+    }
+    CHECK_THROWS_AS(writer.begin_file(), usage_error);
+    CHECK_THROWS_AS(writer.write(content), usage_error);
+    CHECK_THROWS_AS(writer.end_file(), usage_error);
+    CHECK_THROWS_AS(writer.commit({}, {}), usage_error);
+    CHECK(folder.requests().size() == at + 1);
+  }
+}
+
+TEST_CASE("a writer's calls have an order", "[checkpoint]")
+{
+  simulated_folder folder;
+  generation_writer<simulated_folder> writer{folder, 1};
+  CHECK_THROWS_AS(writer.write({}), usage_error);
+  CHECK_THROWS_AS(writer.end_file(), usage_error);
+  writer.begin_file();
+  CHECK_THROWS_AS(writer.begin_file(), usage_error);
+  CHECK_THROWS_AS(writer.commit({}, {}), usage_error);
+  writer.write(stored_generation::bytes_of(checkpoint::write_table({})));
+  writer.end_file();
+  writer.commit({}, {});
+  CHECK_THROWS_AS(writer.commit({}, {}), usage_error);
+  CHECK_THROWS_AS(writer.begin_file(), usage_error);
+  std::vector<checkpoint::skipped_generation> skipped;
+  CHECK(checkpoint::newest_whole(folder, skipped));
+}
+
+TEST_CASE("whatever operation of a save fails, the older generation stays the newest, and another try succeeds", "[checkpoint]")
+{
+  const auto known = four();
+  const std::uint64_t operations = operations_of_a_save(known);
+  REQUIRE(operations > 20);
+  for (const int number : {EIO, ENOSPC, EROFS})
+    for (const bool stays : {false, true})
+      for (std::uint64_t at = 0; at < operations; ++at) {
+        INFO("errno " << number << " of operation " << at << (stays ? " and all after it" : ""));
+        simulated_folder folder = with_older(known);
+        folder.set_faults({.at = at, .number = number, .stays = stays});
+        REQUIRE(fault_of_save(folder, known[2]) == number);
+        folder.set_faults({});
+        // Where the manifest has its name, its last sync fails and nothing can be removed any more, the generation is there, and whole.
+        const bool may_be_there = stays && at == operations - 1;
+        REQUIRE(newest_seed(folder, known) == (may_be_there ? 102 : 101));
+        remove_leftovers(folder);
+        REQUIRE(fault_of_save(folder, known[3]) == std::nullopt);
+        REQUIRE(newest_seed(folder, known) == 103);
+      }
+}
+
+TEST_CASE("a disk that fills up at any byte leaves the older generation, and room is given back", "[checkpoint]")
+{
+  const auto known = four();
+  simulated_folder whole = with_older(known);
+  std::uint64_t size = 0;
+  known[2].write(whole);
+  for (const auto& [name, content] : whole.content()) size += name.starts_with("generation-000002") ? content.size() : 0;
+  for (std::uint64_t room = 0; room < size; ++room) {
+    INFO(room << " bytes");
+    simulated_folder folder = with_older(known);
+    const support::disk_content before = folder.content();
+    folder.set_faults({.room = room});
+    REQUIRE(fault_of_save(folder, known[2]) == ENOSPC);
+    REQUIRE(folder.content() == before);
+  }
+  simulated_folder read_only = with_older(known);
+  read_only.set_faults({.is_read_only = true});
+  CHECK(fault_of_save(read_only, known[2]) == EROFS);
+  CHECK(newest_seed(read_only, known) == 101);
+}
+
+TEST_CASE("short writes and reads make the same generation", "[checkpoint]")
+{
+  const auto known = four();
+  simulated_folder whole = with_older(known);
+  known[2].write(whole);
+  for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+    INFO("seed " << seed);
+    simulated_folder folder = with_older(known);
+    folder.set_faults({.short_seed = seed});
+    known[2].write(folder);
+    REQUIRE(folder.content() == whole.content());
+    REQUIRE(newest_seed(folder, known) == 102);
+  }
+}
+
+TEST_CASE("a power cut ends a save where it is: nothing catches it, and no destructor writes", "[checkpoint]")
+{
+  const auto known = four();
+  const std::uint64_t operations = operations_of_a_save(known);
+  for (std::uint64_t at = 0; at < operations; ++at) {
+    INFO("operation " << at);
+    simulated_folder folder = with_older(known);
+    folder.set_faults({.cut_at = at});
+    REQUIRE_THROWS_AS(known[2].write(folder), support::power_cut);
+    REQUIRE(folder.requests().size() == at);
+    const support::disk_content left = folder.content();
+    simulated_folder again{left};  // everything reached the disk
+    REQUIRE(newest_seed(again, known) == (at == operations - 1 ? 102 : 101));
+    remove_leftovers(again);
+    known[3].write(again);
+    REQUIRE(newest_seed(again, known) == 103);
+    remove_older(again, 1);
+    remove_leftovers(again);
+    REQUIRE(again.content().size() == 3);
+  }
+}

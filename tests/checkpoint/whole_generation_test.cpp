@@ -1,0 +1,310 @@
+#include <chunkmem/checkpoint/whole_generation.hpp>
+
+#include <support/catch.hpp>
+#include <support/disk_mutants.hpp>
+#include <support/oracles/dice.hpp>
+#include <support/power_cut_search.hpp>
+#include <support/simulated_folder.hpp>
+#include <support/stored_generation.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <set>
+#include <string>
+#include <vector>
+
+using namespace chunkmem;
+using Catch::Matchers::ContainsSubstring;
+using checkpoint::newest_whole;
+using checkpoint::remove_leftovers;
+using checkpoint::remove_older;
+using support::newest_seed;
+using support::power_cut_search;
+using support::simulated_folder;
+using support::stored_generation;
+
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__)
+constexpr bool is_slow = true;
+#elif defined(__has_feature)
+constexpr bool is_slow = __has_feature(address_sanitizer);
+#else
+constexpr bool is_slow = false;
+#endif
+
+const std::vector<stored_generation>& known()
+{
+  static const std::vector<stored_generation> all{stored_generation{11}, stored_generation{12}, stored_generation{13}, stored_generation{14}};
+  return all;
+}
+
+support::disk_content disk_of(std::size_t generations)
+{
+  simulated_folder folder;
+  for (std::size_t at = 0; at < generations; ++at) known()[at].write(folder);
+  return folder.content();
+}
+
+std::int64_t newest_of(const support::disk_content& disk) { return newest_seed(simulated_folder{disk}, known()); }
+
+/// Saves as a model is saved. `acknowledged()` is called when the caller may believe that it is safe.
+template <class Folder, class Acknowledged>
+void save(Folder& folder, const stored_generation& what, std::size_t keep, Acknowledged acknowledged)
+{
+  remove_leftovers(folder);
+  what.write(folder);
+  acknowledged();
+  remove_older(folder, keep);
+  remove_leftovers(folder);
+}
+
+struct how_to_cut {
+  std::size_t keep = 1;
+  std::uint64_t short_seed = 0;  ///< not 0: writes are short, so that there are many
+  bool keeps_left = false;       ///< also remembers the different disks that are left
+};
+
+/// The power goes at every moment of a save.
+template <class Folder>
+power_cut_search::result cut_everywhere(const support::disk_content& before, const stored_generation& what, const how_to_cut& how, Folder wrap)
+{
+  power_cut_search search{before, known()};
+  if (how.keeps_left) search.keep_what_is_left();
+  search.allow({newest_of(before), what.seed()});
+  search.folder().set_faults({.short_seed = how.short_seed});
+  search.during([&] {
+    auto folder = wrap(search.folder());
+    save(folder, what, how.keep, [&] { search.allow({what.seed()}); });
+  });
+  return search.found();
+}
+
+const auto honest = [](simulated_folder& folder) { return folder; };
+
+power_cut_search::result cut_with(support::lies how)
+{
+  return cut_everywhere(disk_of(1), known()[1], {}, [&](simulated_folder& folder) { return support::lying_folder{folder, how}; });
+}
+
+void write_figures(std::uint64_t states, std::uint64_t corrupt)
+{
+  const char* const folder = std::getenv("CHUNKMEM_FIGURES");
+  if (folder == nullptr) return;
+  const char* const command = R"("command": "build/bench/bin/test_checkpoint.checkpoint"})";
+  std::ofstream{std::string{folder} + "/test_checkpoint.checkpoint.json"}
+      << R"([{"name": "checkpoint.power_cut_states", "value": )" << states << R"(, "unit": "disks", "relation": ">=", "bound": 10000, )" << command
+      << R"(, {"name": "checkpoint.power_cut_corrupt", "value": )" << corrupt << R"(, "unit": "disks", "relation": "==", "bound": 0, )" << command << "]\n";
+}
+
+}  // namespace
+
+TEST_CASE("the newest whole generation is found, with the reasons why newer ones are not", "[checkpoint]")
+{
+  std::vector<checkpoint::skipped_generation> skipped;
+  CHECK_FALSE(newest_whole(simulated_folder{}, skipped));
+  simulated_folder folder{disk_of(3)};
+  const auto newest = newest_whole(folder, skipped);
+  REQUIRE(newest);
+  CHECK(newest->content.generation == 3);
+  CHECK(known()[2].is_in(folder, *newest));
+  CHECK(skipped.empty());
+
+  REQUIRE(folder.remove("generation-000003-00001.safetensors"));
+  folder.put("generation-000002.manifest", "nothing that one would write into a manifest");
+  const auto oldest = newest_whole(folder, skipped);
+  REQUIRE(oldest);
+  CHECK(known()[0].is_in(folder, *oldest));
+  REQUIRE(skipped.size() == 2);
+  CHECK(skipped[0].number == 3);
+  CHECK_THAT(skipped[0].why, ContainsSubstring("generation-000003-00001.safetensors"));
+  CHECK(skipped[1].number == 2);
+  CHECK_THAT(skipped[1].why, ContainsSubstring("damaged"));
+}
+
+TEST_CASE("a generation whose files were exchanged is not whole", "[checkpoint]")
+{
+  const support::disk_content two = disk_of(2);
+  const std::string files[] = {"generation-000002.manifest", "generation-000002-00000.safetensors", "generation-000002-00001.safetensors"};
+  const std::string others[] = {"generation-000001.manifest", "generation-000001-00000.safetensors", "generation-000001-00001.safetensors"};
+  for (std::size_t at = 0; at < 3; ++at) {
+    support::disk_content changed = two;
+    changed[files[at]] = two.at(others[at]);  // an older version of the same
+    CHECK(newest_of(changed) == 11);
+  }
+  support::disk_content swapped = two;
+  std::swap(swapped[files[1]], swapped[files[2]]);
+  CHECK(newest_of(swapped) == 11);
+}
+
+TEST_CASE("a manifest with a right checksum cannot point elsewhere, or at what is no table", "[checkpoint]")
+{
+  const std::string outside = "generation-000001-00000.safetensors";
+  const auto reason = [&](std::vector<checkpoint::stored_file> files, const std::string& content) {
+    simulated_folder folder{disk_of(1)};
+    folder.put("generation-000002-00000.safetensors", content);
+    for (checkpoint::stored_file& it : files)
+      if (it.size == 0) it.size = content.size(), it.sum = io::checksum_of(stored_generation::bytes_of(content));
+    folder.put("generation-000002.manifest", checkpoint::write_manifest({2, files, {}, {}}));
+    std::vector<checkpoint::skipped_generation> skipped;
+    const auto found = newest_whole(folder, skipped);
+    return found && found->content.generation == 1 ? skipped.at(0).why : "it is taken";
+  };
+  const std::string own = "generation-000002-00000.safetensors";
+  const std::string empty = checkpoint::write_table({});
+  CHECK(reason({{own, 0, 0}}, empty) == "it is taken");
+  for (const std::string& name : {outside, std::string{"../secret"}, std::string{}, std::string{"generation-000002-00001.safetensors"}})
+    CHECK_THAT(reason({{name, 0, 0}}, empty), ContainsSubstring("names a file that is not its own"));
+  CHECK_THAT(reason({{own, 0, 0}, {own, 0, 0}}, empty), ContainsSubstring("names a file that is not its own"));
+  CHECK_THAT(reason({{own, UINT64_MAX, 0}}, empty), ContainsSubstring("is damaged"));
+  CHECK_THAT(reason({{own, 0, 0}}, "1234567"), ContainsSubstring("shorter than its first number"));
+  for (const char last : {'\0', '\1', '\x7f', '\xff'}) {  // lengths up to 2^64 - 1
+    const std::string length = std::string(6, '\xff') + '\0' + last;
+    CHECK_THAT(reason({{own, 0, 0}}, length + "{}"), ContainsSubstring("longer than the file"));
+  }
+  CHECK_THAT(reason({{own, 0, 0}}, std::string("\3\0\0\0\0\0\0\0{}", 10)), ContainsSubstring("longer than the file"));
+  CHECK_THAT(reason({{own, 0, 0}}, std::string("\2\0\0\0\0\0\0\0{}x", 11)), ContainsSubstring("goes on after its last tensor"));
+}
+
+TEST_CASE("a generation that cannot be read is passed over, a folder that cannot be listed is an error", "[checkpoint]")
+{
+  simulated_folder folder{disk_of(2)};
+  std::vector<checkpoint::skipped_generation> skipped;
+  (void)newest_whole(folder, skipped);
+  const std::size_t operations = folder.requests().size();
+  folder.set_faults({.at = 0});
+  CHECK_THROWS_AS(newest_whole(folder, skipped), io_error);
+  for (std::uint64_t at = 1; at < operations; ++at) {
+    INFO("operation " << at);
+    folder.set_faults({.at = at});
+    skipped.clear();
+    const auto found = newest_whole(folder, skipped);
+    REQUIRE(found);
+    REQUIRE(found->content.generation == 1);
+    REQUIRE(skipped.size() == 1);
+    REQUIRE_THAT(skipped[0].why, ContainsSubstring("errno"));
+    folder.set_faults({.at = at, .stays = true});
+    REQUIRE_FALSE(newest_whole(folder, skipped));
+  }
+}
+
+TEST_CASE("a power cut at any moment of a save leaves the older or the newer generation, and the newer one once it was acknowledged", "[checkpoint]")
+{
+  std::uint64_t states = 0;
+  std::uint64_t corrupt = 0;
+  std::set<support::disk_content> left;
+  const auto add = [&](const power_cut_search::result& found) {
+    states += found.states;
+    corrupt += found.corrupt;
+    left.insert(found.left.begin(), found.left.end());
+  };
+  for (std::uint64_t seed = 0; seed <= (is_slow ? 2 : 10); ++seed)
+    for (std::size_t keep = 1; keep <= 2; ++keep)
+      for (std::size_t generations = 0; generations <= 2; ++generations)
+        add(cut_everywhere(disk_of(generations), known()[2], {keep, seed, seed == 0}, honest));
+  const std::uint64_t after_one = states;
+  // Whatever a cut has left, the next save is cut as well.
+  for (const support::disk_content& disk : left) add(cut_everywhere(disk, known()[3], {}, honest));
+  CHECK(corrupt == 0);
+  CHECK(after_one > (is_slow ? 2'000 : 10'000));
+  CHECK(left.size() > 100);
+  write_figures(states, corrupt);
+}
+
+TEST_CASE("a power cut after an error leaves the older generation, or all of the newer one", "[checkpoint]")
+{
+  simulated_folder counted{disk_of(1)};
+  counted.set_faults({});
+  save(counted, known()[1], 1, [] {});
+  std::uint64_t states = 0;
+  for (std::uint64_t at = 0; at < counted.requests().size(); at += is_slow ? 3 : 1)
+    for (const bool stays : {false, true}) {
+      power_cut_search search{disk_of(1), known()};
+      simulated_folder& folder = search.folder();
+      search.allow({11, 12});
+      folder.set_faults({.at = at, .stays = stays});
+      folder.set_observer([&] {
+        if (folder.failures() > 0) search.look();
+      });
+      try {
+        save(folder, known()[1], 1, [&] { search.allow({12}); });
+      } catch (const io_error&) {
+      }
+      folder.set_observer({});
+      search.look();
+      INFO("operation " << at << (stays ? " and all after it" : ""));
+      REQUIRE(search.found().corrupt == 0);
+      states += search.found().states;
+    }
+  CHECK(states > (is_slow ? 200 : 600));
+}
+
+TEST_CASE("a protocol that forgets a sync, or does things in another order, is caught by the same search", "[checkpoint]")
+{
+  CHECK(cut_with({}).corrupt == 0);
+  CHECK(cut_with({.folder_syncs = true}).corrupt > 0);
+  CHECK(cut_with({.late_renames = true}).corrupt > 0);
+  // Final names from the begin lose nothing: checksums tell a whole file from a torn one, and the manifest comes last.
+  CHECK(cut_with({.early_names = true}).corrupt == 0);
+
+  power_cut_search unsynced{disk_of(1), known()};  // every combination of three files without a sync is looked at once, at the end
+  support::lying_folder lying{unsynced.folder(), {.file_syncs = true}};
+  known()[1].write(lying);
+  unsynced.allow({12});
+  CHECK(unsynced.found().corrupt > 0);
+
+  power_cut_search early{disk_of(1), known()};  // the older generation goes first
+  early.allow({11, 12});
+  early.during([&] {
+    remove_older(early.folder(), 0);
+    known()[1].write(early.folder());
+  });
+  CHECK(early.found().corrupt > 0);
+}
+
+TEST_CASE("every flipped bit and every lost byte of a generation is found, and the older one is taken", "[checkpoint]")
+{
+  const stored_generation older{21, 2, 5'500};
+  const stored_generation newer{22, 2, 5'500};
+  simulated_folder folder;
+  older.write(folder);
+  newer.write(folder);
+  const support::disk_content whole = folder.content();
+  std::vector<std::string> names;
+  for (const auto& [name, content] : whole)
+    if (name.starts_with("generation-000002-")) names.push_back(name);
+  REQUIRE(names.size() == 2);
+  const auto takes_the_older_one = [&] {
+    std::vector<checkpoint::skipped_generation> skipped;
+    const auto found = newest_whole(folder, skipped);
+    return found && found->content.generation == 1 && skipped.size() == 1 && skipped[0].number == 2 && !skipped[0].why.empty();
+  };
+  CHECK_FALSE(takes_the_older_one());
+
+  for (const std::string& name : names) {
+    const std::string& content = whole.at(name);
+    for (std::size_t size = 0; size < content.size(); size += size < 256 ? 1 : 512) {
+      folder.put(name, content.substr(0, size));
+      if (!takes_the_older_one()) FAIL(name << " cut to " << size);
+      if (size % 8 != 0) continue;
+      folder.put(name, content.substr(0, size) + std::string(content.size() - size, '\0'));  // the same length
+      if (!takes_the_older_one()) FAIL(name << " with zeros from " << size);
+    }
+    folder.put(name, content + '\0');
+    CHECK(takes_the_older_one());
+    folder.put(name, content);
+  }
+  support::dice dice{5};
+  for (int flips = is_slow ? 1'000 : 10'000; flips > 0; --flips) {
+    const std::string& name = dice.pick(names);
+    const std::size_t bit = dice.below(static_cast<std::uint32_t>(whole.at(name).size() * 8));
+    std::string content = whole.at(name);
+    content[bit / 8] = static_cast<char>(content[bit / 8] ^ (1 << bit % 8));
+    folder.put(name, content);
+    if (!takes_the_older_one()) FAIL("bit " << bit << " of " << name);
+    folder.put(name, whole.at(name));
+  }
+  CHECK(newest_seed(folder, {older, newer}) == 22);
+}

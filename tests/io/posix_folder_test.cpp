@@ -1,0 +1,291 @@
+#include <chunkmem/io/posix_folder.hpp>
+
+#include <conformance/file_folder.hpp>
+#include <support/catch.hpp>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+using namespace chunkmem;
+using conformance::detail::as_content;
+using conformance::detail::errno_of;
+using conformance::detail::make_file;
+using conformance::detail::text_of;
+
+namespace {
+
+/// A folder of its own for each case, gone at its end.
+class temporary_folder {
+ public:
+  temporary_folder()
+  {
+    std::string name = (std::filesystem::temp_directory_path() / "chunkmem-XXXXXX").string();
+    REQUIRE(::mkdtemp(name.data()) != nullptr);
+    top_ = name;
+  }
+  temporary_folder(const temporary_folder&) = delete;
+  ~temporary_folder()
+  {
+    std::error_code ignored;
+    std::filesystem::remove_all(top_, ignored);
+  }
+  [[nodiscard]] std::string operator/(const std::string& name) const { return (top_ / name).string(); }
+
+ private:
+  std::filesystem::path top_;
+};
+
+mode_t mode_of(const std::string& path)
+{
+  struct stat what = {};
+  REQUIRE(::lstat(path.c_str(), &what) == 0);
+  return what.st_mode & 07777;
+}
+
+/// Open descriptors of this process, and whether a child gets them.
+std::map<int, bool> open_descriptors()
+{
+  std::map<int, bool> found;
+  for (int number = 0; number < 1'024; ++number)
+    if (const int flags = ::fcntl(number, F_GETFD); flags >= 0) found[number] = (flags & FD_CLOEXEC) == 0;
+  return found;
+}
+
+/// Runs a case's body with no file longer than that, and no signal.
+class short_files {
+ public:
+  explicit short_files(rlim_t size)
+  {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit now{size, before_.rlim_max};
+    before_signal_ = std::signal(SIGXFSZ, SIG_IGN);
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &now) == 0);
+  }
+  short_files(const short_files&) = delete;
+  ~short_files()
+  {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, before_signal_);
+  }
+
+ private:
+  rlimit before_{};
+  void (*before_signal_)(int) = nullptr;
+};
+
+}  // namespace
+
+TEST_CASE("a folder of this machine keeps the laws of a folder", "[io]")
+{
+  const temporary_folder top;
+  io::posix_folder folder{top / "new"};
+  conformance::file_folder_laws(folder);
+  io::posix_folder again{top / "new"};
+  conformance::file_folder_laws(again);
+}
+
+TEST_CASE("a folder and its files are for their owner alone", "[io]")
+{
+  const temporary_folder top;
+  const mode_t before = ::umask(0);
+  io::posix_folder folder{top / "new"};
+  make_file(folder, "file", "x");
+  ::umask(before);
+  CHECK(mode_of(top / "new") == 0700);
+  CHECK(mode_of(top / "new/file") == 0600);
+}
+
+TEST_CASE("a folder is made, its parent is not, and a file is no folder", "[io]")
+{
+  const temporary_folder top;
+  CHECK(errno_of([&] { io::posix_folder{top / "a/b"}; }) == ENOENT);
+  io::posix_folder folder{top / "a"};
+  make_file(folder, "file", "x");
+  CHECK(errno_of([&] { io::posix_folder{top / "a/file"}; }) == ENOTDIR);
+  CHECK(errno_of([&] { io::posix_folder{top / "a/file/b"}; }) == ENOTDIR);
+  CHECK(errno_of([&] { io::posix_folder{""}; }) == ENOENT);
+  CHECK_NOTHROW(io::posix_folder{top / "a/b"});
+}
+
+TEST_CASE("a folder in which everybody may replace files is refused", "[io]")
+{
+  const temporary_folder top;
+  const std::string path = top / "open";
+  REQUIRE(::mkdir(path.c_str(), 0700) == 0);
+  for (const mode_t mode : {0777U, 0722U, 0702U, 02702U}) {
+    REQUIRE(::chmod(path.c_str(), mode) == 0);
+    CHECK_THROWS_AS(io::posix_folder{path}, config_error);
+  }
+  for (const mode_t mode : {0700U, 0755U, 0770U, 01777U}) {  // with the sticky bit nobody replaces another one's files
+    REQUIRE(::chmod(path.c_str(), mode) == 0);
+    CHECK_NOTHROW(io::posix_folder{path});
+  }
+}
+
+TEST_CASE("a symbolic link is never followed, and what it points at stays", "[io]")
+{
+  const temporary_folder top;
+  io::posix_folder folder{top / "in"};
+  io::posix_folder outside{top / "out"};
+  make_file(outside, "secret", "kept");
+  REQUIRE(::symlink("../out/secret", (top / "in/file").c_str()) == 0);
+  REQUIRE(::symlink("../out/new", (top / "in/file.tmp").c_str()) == 0);  // points at nothing yet
+
+  CHECK(errno_of([&] { (void)folder.open("file"); }) == ELOOP);
+  CHECK(errno_of([&] { (void)folder.create("file"); }) == EEXIST);
+  CHECK(errno_of([&] { (void)folder.create("file.tmp"); }) == EEXIST);
+  CHECK(outside.names() == std::vector<std::string>{"secret"});
+
+  make_file(folder, "mine", "new");
+  folder.rename("mine", "file");  // replaces the link itself
+  CHECK(text_of(folder, "file") == "new");
+  CHECK(folder.remove("file.tmp"));
+  CHECK(text_of(outside, "secret") == "kept");
+}
+
+TEST_CASE("what is no plain file is refused at once", "[io]")
+{
+  const temporary_folder top;
+  io::posix_folder folder{top / "in"};
+  REQUIRE(::mkfifo((top / "in/fifo").c_str(), 0600) == 0);
+  REQUIRE(::mkdir((top / "in/folder").c_str(), 0700) == 0);
+  CHECK(errno_of([&] { (void)folder.open("fifo"); }) == 0);  // and does not wait for somebody to write
+  CHECK(errno_of([&] { (void)folder.open("folder"); }) == 0);
+  CHECK_FALSE(folder.remove("folder"));
+  CHECK(folder.names().size() == 2);
+}
+
+TEST_CASE("a file's name has no separator and is a name", "[io]")
+{
+  const temporary_folder top;
+  io::posix_folder folder{top / "in"};
+  for (const std::string& name : {std::string{}, std::string{"."}, std::string{".."}, std::string{"/"}, std::string{"a/b"},
+                                  std::string{"../in/a"}, std::string{"a/"}, std::string("a\0b", 3)}) {
+    CHECK_THROWS_AS(folder.create(name), usage_error);
+    CHECK_THROWS_AS(folder.open(name), usage_error);
+    CHECK_THROWS_AS(folder.rename(name, "b"), usage_error);
+    CHECK_THROWS_AS(folder.rename("b", name), usage_error);
+    CHECK_FALSE(folder.remove(name));
+  }
+  CHECK(errno_of([&] { (void)folder.create(std::string(300, 'n')); }) == ENAMETOOLONG);
+  for (const char* const name : {"...", "-rf", "with space", "\xff\xfe"}) {  // odd, and fine
+    make_file(folder, name, name);
+    CHECK(text_of(folder, name) == name);
+    CHECK(folder.remove(name));
+  }
+}
+
+TEST_CASE("a folder is the one that was opened, whatever happens to its path", "[io]")
+{
+  const temporary_folder top;
+  io::posix_folder folder{top / "here"};
+  std::filesystem::rename(top / "here", top / "there");
+  make_file(folder, "a", "1");
+  CHECK(std::filesystem::exists(top / "there/a"));
+  CHECK_FALSE(std::filesystem::exists(top / "here"));
+
+  std::filesystem::remove_all(top / "there");
+  CHECK(errno_of([&] { (void)folder.create("b"); }) == ENOENT);
+  CHECK(errno_of([&] { (void)folder.open("a"); }) == ENOENT);
+  CHECK(folder.remove("a"));
+  CHECK(folder.names().empty());
+}
+
+TEST_CASE("a file that may not grow takes what fits and then fails with the number of the system", "[io]")
+{
+  const temporary_folder top;
+  io::posix_folder folder{top / "in"};
+  const std::string text(10'000, 'x');
+  int number = 0;
+  std::uint64_t offset = 0;
+  {
+    const short_files limit{4096};
+    auto file = folder.create("file");
+    CHECK(file.write(as_content(text)) == 4096);  // short, no error yet
+    try {
+      io::write_all(file, as_content(text));
+    } catch (const io_error& failed) {
+      number = failed.fault().number;
+      offset = failed.fault().offset;
+    }
+  }
+  CHECK(number == EFBIG);
+  CHECK(offset == 4096);
+  CHECK(text_of(folder, "file") == text.substr(0, 4096));
+}
+
+TEST_CASE("a full disk is an error with its number", "[io]")
+{
+  if (::access("/dev/full", W_OK) != 0) SKIP("there is no /dev/full");
+  // The device in place of a file: what the folder itself never opens.
+  io::posix_folder::writer file{io::detail::descriptor{::open("/dev/full", O_WRONLY | O_CLOEXEC)}, "full"};
+  CHECK(errno_of([&] { io::write_all(file, as_content("x")); }) == ENOSPC);
+}
+
+TEST_CASE("what the system says when a file is synced, closed or read reaches the caller", "[io]")
+{
+  io::posix_folder::writer written{io::detail::descriptor{}, "none"};
+  CHECK(errno_of([&] { written.sync(); }) == EBADF);
+  CHECK(errno_of([&] { written.close(); }) == EBADF);
+  CHECK(errno_of([&] { (void)written.write(as_content("x")); }) == EBADF);
+  io::posix_folder::reader read{io::detail::descriptor{}, "none"};
+  std::byte room[1];
+  CHECK(errno_of([&] { (void)read.size(); }) == EBADF);
+  CHECK(errno_of([&] { (void)read.read(0, room); }) == EBADF);
+
+  const temporary_folder top;
+  io::posix_folder folder{top / "in"};
+  make_file(folder, "file", "x");
+  CHECK(errno_of([&] { (void)folder.open("file").read(UINT64_MAX, room); }) == EINVAL);
+}
+
+TEST_CASE("a write and a read that a signal interrupts are taken up again", "[io]")
+{
+  int calls = 0;
+  CHECK(io::detail::uninterrupted([&] { return ++calls < 3 ? (errno = EINTR, -1) : 7; }) == 7);
+  CHECK(calls == 3);
+  CHECK(io::detail::uninterrupted([&] { return errno = EAGAIN, -1; }) == -1);
+}
+
+TEST_CASE("no descriptor is left open, whatever failed, and a child gets none", "[io]")
+{
+  const temporary_folder top;
+  const std::map<int, bool> before = open_descriptors();
+  {
+    io::posix_folder folder{top / "in"};
+    conformance::file_folder_laws(folder);
+    REQUIRE(::mkfifo((top / "in/fifo").c_str(), 0600) == 0);
+    CHECK(errno_of([&] { (void)folder.open("fifo"); }) == 0);
+    CHECK(open_descriptors().size() == before.size() + 1);
+
+    auto file = folder.create("file");
+    auto moved = std::move(file);
+    auto other = folder.create("other");
+    other = std::move(moved);
+    auto reader = folder.open("file");
+    CHECK(open_descriptors().size() <= before.size() + 4);
+    for (const auto& [number, is_for_children] : open_descriptors())
+      if (!before.contains(number)) CHECK_FALSE(is_for_children);
+    other.close();
+    CHECK(errno_of([&] { other.close(); }) == EBADF);
+
+    io::posix_folder second = std::move(folder);
+    CHECK(second.names().size() == 3);
+  }
+  CHECK_THROWS_AS(io::posix_folder{top / "a/b"}, io_error);
+  REQUIRE(::mkdir((top / "open").c_str(), 0700) == 0);
+  REQUIRE(::chmod((top / "open").c_str(), 0777) == 0);
+  CHECK_THROWS_AS(io::posix_folder{top / "open"}, config_error);
+  CHECK(open_descriptors() == before);
+}

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <support/simulated_folder.hpp>
+#include <support/stored_generation.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <vector>
+
+namespace support {
+
+/// Cuts the power at every moment of a save, and looks at everything that may be left.
+class power_cut_search {
+ public:
+  struct result {
+    std::uint64_t states = 0;     ///< disks that were looked at
+    std::uint64_t corrupt = 0;    ///< with nothing whole, with a mixture, or without the acknowledged generation
+    std::set<disk_content> left;  ///< the different ones
+  };
+
+  /// @param known   generations that may be found, by their seeds
+  power_cut_search(const disk_content& before, const std::vector<stored_generation>& known) : folder_{before}, known_{known} {}
+
+  [[nodiscard]] simulated_folder& folder() { return folder_; }
+  /// Whole generations that may be found from now on, by seed: 0 is none.
+  void allow(std::set<std::int64_t> seeds)
+  {
+    allowed_ = std::move(seeds);
+    look();
+  }
+  /// Looks after every operation of `work()`.
+  template <class Work>
+  void during(Work work)
+  {
+    folder_.set_observer([this] { look(); });
+    work();
+    folder_.set_observer({});
+  }
+  void look()
+  {
+    found_.states += folder_.each_after_cut([&](const simulated_folder& left) {
+      if (!allowed_.contains(newest_seed(left, known_))) ++found_.corrupt;
+      if (keeps_) found_.left.insert(left.content());
+    });
+  }
+  void keep_what_is_left() { keeps_ = true; }
+  [[nodiscard]] const result& found() const { return found_; }
+
+ private:
+  simulated_folder folder_;
+  const std::vector<stored_generation>& known_;
+  std::set<std::int64_t> allowed_;
+  result found_;
+  bool keeps_ = false;
+};
+
+}  // namespace support
