@@ -27,6 +27,16 @@ using any_transfer = cm::transfer::any_transfer<cm::transfer::lookahead, cm::tra
 template <class Backend, class... More>
 using manager_on = cm::manager<Backend, breakable_eviction, breakable_layout, breakable_mover, support::chosen_gradient, More...>;
 
+[[nodiscard]] inline any_transfer transfer_of(const setting& it)
+{
+  return any_transfer{any_transfer::names[it.transfer % any_transfer::names.size()]};
+}
+[[nodiscard]] inline cm::bytes device_bytes(const setting& it)
+{
+  return cm::bytes{std::uint64_t{it.frame} * it.device_frames + std::uint64_t{256} * it.device_rest};
+}
+[[nodiscard]] inline cm::bytes host_bytes(const setting& it) { return cm::bytes{std::uint64_t{it.frame} * it.host_frames}; }
+
 /// What an exception says, in plain words. Called where one is being handled.
 inline answer translated()
 {

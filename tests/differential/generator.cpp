@@ -46,9 +46,9 @@ void add_iterations(program& calls, dice& roll)
   program script;
   for (std::uint32_t left = roll.between(5, 60); left > 0; --left) script.push_back(random_call(roll));
   const std::uint32_t name = roll.below(3);
-  for (std::uint32_t round = roll.between(1, 5); round > 0; --round) {
+  for (std::uint32_t round = roll.between(1, 8); round > 0; --round) {
     program once = script;
-    if (roll.one_in(4)) once[roll.below(static_cast<std::uint32_t>(once.size()))] = random_call(roll);
+    if (roll.one_in(5)) once[roll.below(static_cast<std::uint32_t>(once.size()))] = random_call(roll);
     calls.push_back({what::begin, name, roll.one_in(8) ? 8U : 1U});
     calls.insert(calls.end(), once.begin(), once.end());
     calls.push_back({what::release_all});

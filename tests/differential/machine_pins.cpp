@@ -138,6 +138,7 @@ void machine::settle_kernels(std::uint32_t at)
 {
   for (std::size_t pin = model_.pins.size(); pin-- > 0;)
     if (model_.pins[pin].slot == at && model_.pins[pin].agent != on_caller) release(pin);
+  if (slot(at).now == state::gradient) settle_kernels(model_.slot_of(slot(at).tensor, gradient_list));  // the same bytes
 }
 
 void machine::release(std::size_t pin)

@@ -65,7 +65,7 @@ forecast plain_model::of_acquire(const request& it, std::uint32_t agents) const
   const bool fresh = wanted.now == state::free;
   if (fresh && it.how != access::write && !wanted.starts_at_zero) return refused;
   if (wanted.now == state::gradient && !(it.by == route::bytes && it.how == access::write)) return refused;
-  forecast result = of_clash(wanted.chunk, it.at, writes(it.how) || fresh);
+  forecast result = of_clash(fresh ? wanted.own_chunk : wanted.chunk, it.at, writes(it.how) || fresh);
   if (!fresh || wanted.list != gradient_list || !may_lie_in_place(it.tensor)) return result;
   const slot_model& weight = slots[slot_of(it.tensor, value_list)];
   const forecast there = of_clash(weight.chunk, it.at, true);
@@ -88,7 +88,7 @@ forecast plain_model::of_opening(std::uint32_t tensor, element type, std::uint32
 forecast plain_model::of_gradient_pin(std::uint32_t tensor) const
 {
   const slot_model& it = slots[slot_of(tensor, gradient_list)];
-  const forecast here = of_clash(it.chunk, place::device, true);
+  const forecast here = of_clash(it.now == state::free ? it.own_chunk : it.chunk, place::device, true);
   if (it.now != state::free || !may_lie_in_place(tensor)) return here;
   const forecast there = of_clash(slots[slot_of(tensor, value_list)].chunk, place::device, true);
   if (!here.fine && !there.fine) return refused;

@@ -10,8 +10,8 @@ struct adversarial_world {
   using manager = manager_on<backend, any_transfer>;
   static support::adversarial_options options(const setting& it)
   {
-    return {.device_capacity = cm::bytes{std::uint64_t{it.frame} * it.device_frames + 256 * it.device_rest},
-            .host_capacity = cm::bytes{std::uint64_t{it.frame} * it.host_frames},
+    return {.device_capacity = device_bytes(it),
+            .host_capacity = host_bytes(it),
             .when = static_cast<support::schedule>(it.schedule % 3),
             .seed = it.seed,
             .async_compute = it.async_compute};
@@ -19,7 +19,7 @@ struct adversarial_world {
   template <class... Policies>
   static manager make(backend& memory, const cm::manager_options& options, const setting& it, Policies... policies)
   {
-    return manager{memory, options, any_transfer{any_transfer::names[it.transfer % any_transfer::names.size()]}, policies...};
+    return manager{memory, options, transfer_of(it), policies...};
   }
 };
 

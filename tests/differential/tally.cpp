@@ -31,6 +31,7 @@ constexpr known_sentence known[] = {
     {"a weight was to be written while its master is pinned"},
     {"a gradient in place was asked for while another pin holds the weight"},
     {"a gradient in place of a weight without a master yet"},
+    {"a gradient in place of a weight that is still to be made again"},
     {"a gradient was asked for with an element type that is not its own"},
     {"a weight is pinned while its master is made"},
     {"a gradient was asked for after gradient_done"},
