@@ -72,33 +72,36 @@ class adapter final : public adapter_base<World> {
 
   // Gradients.
 
-  answer gradient_of_pin(std::size_t at, granted& got) override
+  answer gradient_of_pin(std::size_t at, element kind, granted& got) override
   {
     bool is_spent = false;
-    const auto spend = [&](auto& pin) {
-      auto fresh = this->m().gradient(std::move(pin));
-      got.beta = fresh.beta();
+    const auto spend = [&](auto kept) {
+      got.beta = kept.beta();
       is_spent = true;
       erase(this->pins_, at);
-      this->keep(std::move(fresh), got);
+      this->keep(std::move(kept), got);
+    };
+    const auto open = [&](auto& pin) {
+      if (kind == element::real) spend(this->m().template gradient<float>(std::move(pin)));
+      else spend(this->m().template gradient<cm::bf16>(std::move(pin)));
     };
     answer result;
-    if (auto* const real = std::get_if<pin_of<float>>(&pins_[at])) result = ask([&] { spend(*real); });
-    else if (auto* const brain = std::get_if<pin_of<cm::bf16>>(&pins_[at])) result = ask([&] { spend(*brain); });
+    if (auto* const real = std::get_if<pin_of<float>>(&pins_[at])) result = ask([&] { open(*real); });
+    else if (auto* const brain = std::get_if<pin_of<cm::bf16>>(&pins_[at])) result = ask([&] { open(*brain); });
     else return {.is = verdict::other};
     if (!is_spent && std::visit([](const auto& it) { return !it.is_live(); }, pins_[at])) erase(pins_, at);  // no room: it is spent too
     return result;
   }
-  answer gradient(std::uint32_t tensor, element type, std::uint32_t agent, granted& got) override
+  answer gradient(std::uint32_t tensor, element kind, std::uint32_t agent, granted& got) override
   {
-    const auto open = [&](auto wanted) {
-      auto fresh = this->m().gradient(wanted, agent_of(agent));
+    const auto open = [&](auto fresh) {
       got.beta = fresh.beta();
       this->keep(std::move(fresh), got);
     };
     return ask([&] {
-      if (type == element::real) open(cm::tensor<float>{handle(tensor)});
-      else open(cm::tensor<cm::bf16>{handle(tensor)});
+      const cm::tensor<cm::bf16> wanted{handle(tensor)};  // a gradient's own type is what counts
+      if (kind == element::real) open(this->m().template gradient<float>(wanted, agent_of(agent)));
+      else open(this->m().gradient(wanted, agent_of(agent)));
     });
   }
   answer done_with_pin(std::size_t at) override

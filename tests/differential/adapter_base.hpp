@@ -83,7 +83,7 @@ struct house {
     const auto eviction = support::every_eviction::names[it.eviction % support::every_eviction::names.size()];
     const auto layout = every_layout::names[it.layout % every_layout::names.size()];
     return World::make(memory, cm::manager_options{.chunk_bytes = frame}, it, breakable_eviction{eviction, it.planted},
-                       breakable_layout{layout, it.planted}, breakable_mover{it.planted}, support::chosen_gradient{in_place});
+                       breakable_layout{layout, it.planted}, breakable_mover{it.planted}, support::chosen_gradient{in_place, it.wide});
   }
 
   backend memory;
@@ -197,7 +197,7 @@ class adapter_base : public subject {
       if (it.part != part) continue;
       const bool absent = list > 1 && plan_.lists[list - 2].is_master && it.type != element::brain;
       present.push_back(absent ? no_slot : static_cast<std::uint32_t>(sizes.size()));
-      const std::uint32_t wide = list > 1 ? 4 : size_of(it.type);
+      const std::uint32_t wide = list > 1 || (list == gradient_list && setting_.wide) ? 4 : size_of(it.type);
       if (!absent) sizes.emplace_back(std::uint64_t{it.elements} * wide);
     }
     every_layout layout{every_layout::names[setting_.layout % every_layout::names.size()]};

@@ -57,6 +57,7 @@ finding find(const planted& it)
   const auto setting_of = [&](std::uint64_t seed) {
     setting wanted = random_setting(seed, it.where);
     wanted.planted = it.kind;
+    wanted.faults = 0;
     wanted.keeps_kernel_pins = it.where != world::lost_pin;  // their release would look for a chunk that is not there
     return wanted;
   };

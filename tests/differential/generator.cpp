@@ -76,6 +76,8 @@ setting random_setting(std::uint64_t seed, world where)
   it.schedule = roll.below(3);
   it.async_compute = roll.one_in(2);
   it.in_place = it.tensors != 0 && roll.one_in(2);
+  it.wide = it.tensors != 0 && !it.in_place && roll.one_in(3);
+  if (where == world::adversarial && roll.one_in(4)) it.faults = roll.between(3, 40);
   return it;
 }
 
@@ -103,7 +105,7 @@ std::string as_test(const setting& it, const program& calls, const std::string& 
       << ", .planted = bug::" << bug_names[static_cast<int>(it.planted)] << ", .frame = " << it.frame << ", .device_frames = " << it.device_frames
       << ", .device_rest = " << it.device_rest << ", .host_frames = " << it.host_frames << ", .tensors = " << it.tensors << ", .eviction = " << it.eviction
       << ", .layout = " << it.layout << ", .transfer = " << it.transfer << ", .schedule = " << it.schedule << ", .async_compute = "
-      << flag(it.async_compute) << ", .in_place = " << flag(it.in_place) << ", .keeps_kernel_pins = " << flag(it.keeps_kernel_pins) << "};\n"
+      << flag(it.async_compute) << ", .in_place = " << flag(it.in_place) << ", .wide = " << flag(it.wide) << ", .faults = " << it.faults << ", .keeps_kernel_pins = " << flag(it.keeps_kernel_pins) << "};\n"
       << "  CHECK(run_program(wanted, {\n";
   for (const op& call : calls) out << "      {what::" << what_names[static_cast<std::size_t>(call.call)] << ", " << call.x << ", " << call.y << "},\n";
   out << "  }, sum) == \"\");\n}\n";

@@ -26,7 +26,9 @@ void machine::gradient_of_pin(const op& it)
   const std::uint32_t tensor = held.tensor;
   if (pin.is_gradient || pin.is_bytes) return;
   const bool is_weight = held.list == value_list && model_.is_parameter(tensor);
-  const forecast early = is_weight ? model_.of_opening(tensor, held.type, 1) : refused;
+  element kind = is_weight ? slot(model_.slot_of(tensor, gradient_list)).type : held.type;
+  if ((it.y & 15U) == 0) kind = kind == element::real ? element::brain : element::real;
+  const forecast early = is_weight ? model_.of_opening(tensor, kind, 1) : refused;
   if (is_weight && is_lost(model_.slot_of(tensor, gradient_list), access::write)) return;
   if (is_weight && early.fine) {
     const std::uint32_t gradient = model_.slot_of(tensor, gradient_list);
@@ -35,14 +37,14 @@ void machine::gradient_of_pin(const op& it)
   }
   prepare(refused);
   granted got;
-  const answer result = subject_->gradient_of_pin(at, got);
+  const answer result = subject_->gradient_of_pin(at, kind, got);
   const bool is_spent = result.is == verdict::fine || subject_->pins() < model_.pins.size();
   if (!is_spent) return judge({false, early.usage, false, false}, result, "gradient of a pin");
   expect(early.fine, "a gradient was not refused, or its pin was spent");
   model_.unpinned(at);
   if (result.is != verdict::fine) {  // the weight's pin is spent, also where its gradient cannot be pinned
     const forecast late = model_.of_gradient_pin(tensor);
-    if (result.is == verdict::memory) return judge(late, result, "gradient of a pin");
+    if (result.is == verdict::memory || result.is == verdict::device) return judge(late, result, "gradient of a pin");
     sum_->note_sentence(result.sentence);
     return expect(late.usage && result.is == verdict::usage, "a gradient of a pin gave another error than the model allows; " + result.sentence);
   }
@@ -72,7 +74,7 @@ void machine::opened(std::uint32_t tensor, std::uint32_t agent, const granted& g
 void machine::gradient(const op& it)
 {
   const std::uint32_t tensor = it.x % (model_.parameters() + 3);
-  element type = tensor < model_.tensors() ? model_.planned().tensors[tensor].type : element::real;
+  element type = model_.is_parameter(tensor) ? slot(model_.slot_of(tensor, gradient_list)).type : element::real;
   if ((it.y & 15U) == 0) type = type == element::real ? element::brain : element::real;
   std::uint32_t agent = (it.y >> 4U & 3U) == 0 || !subject_->is_addressable() ? ((it.y >> 6U & 1U) != 0 ? adopted : compute) : on_caller;
   if ((it.y >> 14U & 31U) == 0) agent = 3;

@@ -60,7 +60,7 @@ void machine::end_lease(std::size_t at)
 void machine::begin(const op& it)
 {
   const std::uint32_t micro_batches = it.y % 8 == 0 ? 2 : 1;
-  forecast expected{.fine = true, .memory = false};
+  forecast expected{.fine = true, .memory = setting_.faults > 0};
   if (model_.inside) expected = refused;
   bool makes_masters = false;
   for (std::uint32_t at = 0; at < model_.parameters() && model_.masters_wanted && !model_.inside; ++at) {
@@ -95,13 +95,16 @@ void machine::begin(const op& it)
 /// Masters that were made when an iteration began.
 void machine::find_masters(bool all)
 {
+  bool is_whole = true;
   for (std::uint32_t at = 0; at < model_.parameters(); ++at) {
     const std::uint32_t master = model_.master_of(at);
     if (master == no_slot || slot(master).now != state::free || slot(at).now == state::free) continue;
     const bool is_made = subject_->is_filled(at, 2);
     expect(is_made || !all, "an iteration began without a master of a weight that was written");
     if (is_made) model_.master_made(at);
+    is_whole = is_whole && is_made;
   }
+  if (is_whole) model_.masters_wanted = false;
 }
 
 void machine::pass_to(const op& it)

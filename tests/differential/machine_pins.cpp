@@ -58,11 +58,9 @@ void machine::acquire(const op& it)
     settle_kernels(at);
   }
   granted got;
-  const bool fresh = at != no_slot && slot(at).now == state::free;
   if (!hold(wanted, got)) return;
   const std::size_t pin = model_.pins.size() - 1;
   work(pin, it.y, wanted.how != access::write);
-  (void)fresh;
   const bool by_kernel = wanted.agent != on_caller;
   const bool keeps = (it.y >> 8U & 1U) != 0 && model_.pins.size() <= most_pins && (!by_kernel || setting_.keeps_kernel_pins);
   if (!keeps) release(pin);
@@ -185,7 +183,9 @@ void machine::audit()
       settle_kernels(at);
       if (slot(at).now == state::free) continue;
       granted got;
-      if (!hold(wanted, got)) continue;
+      bool holds = hold(wanted, got);
+      for (int again = 0; !holds && again < 3 && setting_.faults > 0; ++again) holds = hold(wanted, got);
+      if (!holds) continue;
       const std::size_t pin = model_.pins.size() - 1;
       work(pin, 0, true);
       release(pin);

@@ -72,7 +72,8 @@ class mistake_maker {
     result.planted = bug::none;
     result.frame = 256;
     result.device_frames = result.host_frames = 4;
-    result.in_place = false;
+    result.in_place = result.wide = false;
+    result.faults = 0;
     return result;
   }
   another& stranger(const setting& it)

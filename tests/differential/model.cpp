@@ -14,7 +14,7 @@ plain_model::plain_model(const setting& wanted, const std::vector<slot_place>& p
     it.list = list;
     const tensor_plan& from = plan_.tensors[tensor];
     const bool is_master = list > 1 && plan_.lists[list - 2].is_master;
-    it.type = list > 1 ? element::real : from.type;
+    it.type = list > 1 || (list == gradient_list && wanted.wide) ? element::real : from.type;
     it.starts_at_zero = list > 1 && !is_master;
     it.chunk = it.own_chunk = places[slots.size()].chunk;
     it.content.resize(std::size_t{from.elements} * size_of(it.type));
@@ -78,7 +78,7 @@ forecast plain_model::of_acquire(const request& it, std::uint32_t agents) const
 
 forecast plain_model::of_opening(std::uint32_t tensor, element type, std::uint32_t own_pins) const
 {
-  if (tensor >= tensors() || !is_parameter(tensor) || type != plan_.tensors[tensor].type || done[tensor] != 0) return refused;
+  if (tensor >= tensors() || !is_parameter(tensor) || type != slots[slot_of(tensor, gradient_list)].type || done[tensor] != 0) return refused;
   if (slots[slot_of(tensor, gradient_list)].now != state::free || !may_lie_in_place(tensor)) return allowed;
   const slot_model& weight = slots[slot_of(tensor, value_list)];
   const bool is_ready = weight.now != state::free && weight.now != state::gradient && slots[master_of(tensor)].now != state::free;

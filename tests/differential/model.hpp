@@ -15,7 +15,7 @@ namespace differential {
 struct forecast {
   bool fine = true;
   bool usage = false;
-  bool memory = false;
+  bool memory = false;  ///< where copies may fail a device_error too
   bool config = false;
 };
 inline constexpr forecast refused{.fine = false, .usage = true};

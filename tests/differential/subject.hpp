@@ -46,8 +46,8 @@ class subject {
   virtual answer look(std::size_t pin, granted& got) = 0;
   virtual answer move_pin(std::size_t pin) = 0;
   virtual void release(std::size_t pin) = 0;
-  virtual answer gradient_of_pin(std::size_t pin, granted& got) = 0;  ///< on success the gradient's pin is the last one
-  virtual answer gradient(std::uint32_t tensor, element type, std::uint32_t agent, granted& got) = 0;
+  virtual answer gradient_of_pin(std::size_t pin, element kind, granted& got) = 0;  ///< on success the gradient's pin is the last one
+  virtual answer gradient(std::uint32_t tensor, element kind, std::uint32_t agent, granted& got) = 0;
   virtual answer done_with_pin(std::size_t pin) = 0;
   virtual answer done(std::uint32_t tensor, std::uint32_t agent) = 0;
   virtual answer drop(std::uint32_t tensor) = 0;

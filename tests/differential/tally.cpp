@@ -80,6 +80,7 @@ constexpr known_sentence known[] = {
     {"there is no policy named"},
     {"out of memory on the device tier"},
     {"out of memory on the host tier"},
+    {"a copy was told to fail"},
     {"the largest tensor of this model"},
     {"this step"},
 };

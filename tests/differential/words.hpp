@@ -51,6 +51,8 @@ struct setting {
   std::uint32_t schedule = 0;
   bool async_compute = false;
   bool in_place = false;
+  bool wide = false;  ///< gradients of 16-bit weights are float
+  std::uint32_t faults = 0;  ///< every so manieth copy cannot start; 0: all can
   bool keeps_kernel_pins = true;  ///< pins for streams outlive the call that makes them
 };
 
