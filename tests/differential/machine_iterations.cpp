@@ -83,7 +83,7 @@ void machine::begin(const op& it)
   } else {
     judge(expected, result, "iteration", makes_masters ? 8 * setting_.frame : 0);
   }
-  if (makes_masters && result.is != verdict::config) find_masters(result.is == verdict::fine);
+  if (!model_.inside && model_.masters_wanted && result.is != verdict::config) find_masters(result.is == verdict::fine);
   if (result.is != verdict::fine) return;
   model_.inside = true;
   model_.masters_wanted = false;
