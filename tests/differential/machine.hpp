@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <string>
 #include <string_view>
 
 namespace differential {
@@ -48,6 +49,8 @@ class machine final : rehearsed_step {
   void done_with_pin(const op& it);
   void done(const op& it);
   void update(const op& it);
+  bool hold_for_update(std::uint32_t tensor, place where);
+  void write_update(std::uint32_t tensor, std::size_t first);
   void drop(const op& it);
   void drop_gradient(std::uint32_t tensor);
   void drop_gradients();
@@ -66,8 +69,13 @@ class machine final : rehearsed_step {
   void find_masters(bool all);
 
   // A rehearsed step.
+  struct rehearsal;
   void run() override;
-  void rehearse_one(std::uint32_t roll, std::vector<std::uint32_t>& held, std::vector<state>& states, std::vector<std::uint32_t>& pins);
+  void must_refuse(const answer& got);
+  void rehearse_mistake(std::uint32_t kind);
+  void rehearse_drop(rehearsal& all, std::uint32_t at);
+  void rehearse_release(rehearsal& all, std::uint32_t number);
+  void rehearse_acquire(rehearsal& all, std::uint32_t at, std::uint32_t roll);
 
   // Comparing.
   void prepare(const forecast& expected);

@@ -138,38 +138,44 @@ void machine::done(const op& it)
 void machine::update(const op& it)
 {
   const std::uint32_t tensor = it.x % model_.parameters();
-  const std::uint32_t gradient = model_.slot_of(tensor, gradient_list);
-  if (slot(gradient).now == state::free || !slot(gradient).is_defined) return;
-  const place where = subject_->is_addressable() && it.y % 2 == 0 ? place::device : place::host;
-  const std::uint32_t master = model_.master_of(tensor);
-  const std::size_t before = model_.pins.size();
-  bool holds = true;
-  for (std::uint32_t step = 0; step <= model_.lists() && holds; ++step) {  // gradient, states, weight last
-    const std::uint32_t list = step == model_.lists() - 1 ? value_list : step + 1;
-    if (step == model_.lists()) break;
-    const std::uint32_t at = model_.slot_of(tensor, list);
-    if (at == no_slot || (at == master && slot(at).now == state::free)) continue;
-    settle_kernels(at);
-    if (model_.pins.size() < before) return;  // pins of kernels ended: ask again
-    granted got;
-    const access how = list == gradient_list ? access::read : list == value_list ? access::write : access::read_write;
-    holds = hold({.by = route::bytes, .tensor = tensor, .list = list, .how = how, .at = where}, got);
-  }
-  const bool has_master = master != no_slot && slot(master).now != state::free && slot(master).is_defined;
-  for (std::size_t pin = before; holds && pin < model_.pins.size(); ++pin) {
-    slot_model& what = slot(model_.pins[pin].slot);
-    const bool is_value = what.list == value_list;
-    if (!is_value) look_at(pin, "in an update");
-    if (!is_value || !has_master) {
-      if (writes(model_.pins[pin].how)) fill_with(what.content, what.type, ++number_);
-    } else {
-      what.content = rounded(slot(master).content);
-    }
-    if (what.list != gradient_list) what.is_defined = true;
-    if (writes(model_.pins[pin].how)) std::memcpy(model_.pins[pin].data, what.content.data(), what.content.size());
-  }
-  while (model_.pins.size() > before) release(model_.pins.size() - 1);
+  const slot_model& gradient = slot(model_.slot_of(tensor, gradient_list));
+  if (gradient.now == state::free || !gradient.is_defined) return;
+  for (std::uint32_t list = 0; list < model_.lists(); ++list)
+    if (const std::uint32_t at = model_.slot_of(tensor, list); at != no_slot) settle_kernels(at);
+  const std::size_t first = model_.pins.size();
+  const bool holds = hold_for_update(tensor, subject_->is_addressable() && it.y % 2 == 0 ? place::device : place::host);
+  if (holds) write_update(tensor, first);
+  while (model_.pins.size() > first) release(model_.pins.size() - 1);
   if (holds) drop_gradient(tensor);
+}
+
+/// Pins what an update needs, the weight last, so that a refusal leaves everything as it was.
+bool machine::hold_for_update(std::uint32_t tensor, place where)
+{
+  for (std::uint32_t step = 1; step <= model_.lists(); ++step) {
+    const std::uint32_t list = step % model_.lists();
+    const std::uint32_t at = model_.slot_of(tensor, list);
+    if (at == no_slot || (at == model_.master_of(tensor) && slot(at).now == state::free)) continue;
+    const access how = list == gradient_list ? access::read : list == value_list ? access::write : access::read_write;
+    granted got;
+    if (!hold({.by = route::bytes, .tensor = tensor, .list = list, .how = how, .at = where}, got)) return false;
+  }
+  return true;
+}
+
+void machine::write_update(std::uint32_t tensor, std::size_t first)
+{
+  const std::uint32_t master = model_.master_of(tensor);
+  const bool has_master = master != no_slot && slot(master).now != state::free && slot(master).is_defined;
+  for (std::size_t pin = first; pin < model_.pins.size(); ++pin) {
+    slot_model& what = slot(model_.pins[pin].slot);
+    if (what.list != value_list) look_at(pin, "in an update");
+    if (!writes(model_.pins[pin].how)) continue;
+    if (what.list == value_list && has_master) what.content = rounded(slot(master).content);
+    else fill_with(what.content, what.type, ++number_);
+    what.is_defined = true;
+    std::memcpy(model_.pins[pin].data, what.content.data(), what.content.size());
+  }
 }
 
 void machine::drop(const op& it)

@@ -1,9 +1,7 @@
 #include "machine.hpp"
 
-#include <support/oracles/dice.hpp>
-
-#include <algorithm>
 #include <cstring>
+#include <string>
 #include <vector>
 
 namespace differential {
@@ -163,97 +161,6 @@ void machine::mistake(const op& it)
   const forecast expected = which + config_mistakes < mistake_count ? refused : forecast{.fine = false, .config = true};
   prepare(expected);
   judge(expected, subject_->mistake(which), "mistake " + std::to_string(which));
-}
-
-// Rehearsals.
-
-void machine::rehearse(const op& it)
-{
-  bool is_held = false;
-  for (const pin_model& pin : model_.pins) is_held = is_held || pin.slot < model_.slots.size();
-  const forecast expected = model_.inside || is_held ? refused : forecast{.config = true};
-  prepare(expected);
-  before_ = subject_->seen();
-  script_ = it.y;
-  figures need;
-  const answer result = subject_->rehearse(*this, need);
-  judge(expected, result, "rehearse");
-  expect(before_ == subject_->seen(), "a rehearsal moved something");
-  compare_states();
-  if (result.is == verdict::fine) {
-    model_.learnt = true;
-    expect(need.capacity[0] <= before_.capacity[0] && need.capacity[1] <= before_.capacity[1], "a rehearsal passed a step that does not fit");
-  } else if (!expected.fine) {
-    return;
-  } else {
-    model_.learnt = true;  // it was run
-  }
-}
-
-/// The rehearsed step: pins without bytes, and a model of their states alone.
-void machine::run()
-{
-  support::dice dice{script_};
-  std::vector<state> states;
-  for (const slot_model& it : model_.slots) states.push_back(it.now);
-  std::vector<std::uint32_t> pins(states.size());
-  std::vector<std::uint32_t> held;
-  for (std::uint32_t left = dice.between(4, 20); left > 0; --left) rehearse_one(dice.below(1U << 31U), held, states, pins);
-  const std::size_t leases = model_.leases.size();
-  expect(subject_->pins() == held.size(), "the model lost count of the pins of a rehearsal");
-  while (!held.empty()) subject_->release(held.size() - 1), held.pop_back();
-  (void)leases;
-}
-
-void machine::rehearse_one(std::uint32_t roll, std::vector<std::uint32_t>& held, std::vector<state>& states, std::vector<std::uint32_t>& pins)
-{
-  const std::uint32_t at = (roll >> 4U) % static_cast<std::uint32_t>(states.size());
-  const slot_model& it = slot(at);
-  if (it.chunk == no_slot) return;
-  const auto must_refuse = [&](const answer& got) {
-    ++sum_->illegal;
-    sum_->note_sentence(got.sentence);
-    expect(got.is == verdict::usage, "a mistake in a rehearsal was not refused");
-  };
-  granted got;
-  switch (roll % 16) {
-    case 0: return must_refuse(subject_->exchange(2, 2));
-    case 1: return must_refuse(subject_->rehearse(*this, before_));
-    case 2: return must_refuse(subject_->use_profile(0, 1));
-    case 3: {
-      if (it.list != value_list) return;
-      const bool may = next_of(states[at], event::drop) != illegal;
-      const answer dropped = subject_->drop(it.tensor);
-      if (!may) return must_refuse(dropped);
-      expect(dropped.is == verdict::fine, "a drop in a rehearsal was refused");
-      states[at] = state::free;
-      return;
-    }
-    case 4:
-    case 5:
-    case 6: {
-      if (held.empty()) return;
-      const std::size_t which = (roll >> 16U) % held.size();
-      const std::uint32_t pinned = held[which];
-      subject_->release(which);
-      held[which] = held.back();
-      held.pop_back();
-      if (--pins[pinned] == 0) states[pinned] = state::hold;
-      return;
-    }
-    default: break;
-  }
-  if (it.list == gradient_list && model_.is_parameter(it.tensor) && slot(it.tensor).now == state::gradient) return;
-  request wanted{.tensor = it.tensor, .list = it.list, .type = it.type, .how = static_cast<access>((roll >> 20U) % 3),
-                 .at = (roll >> 24U) % 3 == 0 ? place::host : place::device};
-  if (it.list != value_list) wanted.by = route::list;
-  const answer result = subject_->acquire(wanted, got);
-  if (states[at] == state::gradient) return must_refuse(result);
-  expect(result.is == verdict::fine && got.data == nullptr, "a pin of a rehearsal was refused, or has bytes");
-  expect(got.size == it.content.size(), "a pin of a rehearsal has another size than its tensor");
-  states[at] = state::compute;
-  ++pins[at];
-  held.push_back(at);
 }
 
 }  // namespace differential

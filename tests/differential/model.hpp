@@ -1,5 +1,6 @@
 #pragma once
 
+#include "contents.hpp"
 #include "plan.hpp"
 #include "subject.hpp"
 #include "tally.hpp"
@@ -131,11 +132,5 @@ class plain_model {
   bool in_place_;
   bool has_masters_;
 };
-
-/// New contents, the same for the same number; finite numbers of the slot's type.
-void fill_with(std::vector<std::byte>& content, element type, std::uint32_t number);
-/// 16-bit numbers from their masters, rounded to the nearest, and the other way.
-[[nodiscard]] std::vector<std::byte> rounded(const std::vector<std::byte>& master);
-[[nodiscard]] std::vector<std::byte> widened(const std::vector<std::byte>& weight);
 
 }  // namespace differential
