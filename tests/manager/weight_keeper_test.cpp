@@ -232,6 +232,41 @@ TEST_CASE("dropped gradients give their weights back bit by bit", "[manager]")
   CHECK(it.values() == all_of(3.0F));
 }
 
+TEST_CASE("a weight that could not be made again has no other gradient before it is", "[manager]")
+{
+  fixture<cm::bf16, cm::gradient::in_place> it;
+  it.m.rehearse([&] { it.step(); });
+  it.fill(0.5F);
+  const auto scope = it.m.iteration();
+  it.differentiate();
+  const auto first = it.weights.slice(0);
+  {
+    const auto neighbour = it.m.acquire<cm::bf16>(it.weights.slice(1), cm::gradient_list, cm::access::read, cm::at::device);
+    CHECK_THROWS_AS(it.m.drop_gradient(first), cm::usage_error);  // the neighbour keeps their chunk on the device
+    CHECK_FALSE(it.m.has_gradient(first));
+    CHECK_THROWS_WITH(it.m.gradient(first), ContainsSubstring("call drop_gradient again"));
+    CHECK_THROWS_AS(it.m.acquire<cm::bf16>(first, cm::gradient_list, cm::access::write, cm::at::device), cm::usage_error);
+    CHECK(it.state(0) == cm::tensor_state::gradient);
+  }
+  it.m.drop_gradient(first);
+  CHECK(it.state(0) == cm::tensor_state::hold);
+  CHECK(cm::to_float(it.m.acquire(first, cm::access::read).span()[0]) == 0.5F);
+}
+
+TEST_CASE("an iteration that is refused inside another leaves gradients where they lie", "[manager]")
+{
+  fixture<cm::bf16, cm::gradient::in_place> it;
+  it.m.rehearse([&] { it.step(); });
+  it.fill(0.5F);
+  const auto scope = it.m.iteration();
+  { const auto gradient = it.m.gradient(it.weights.slice(0)); }
+  CHECK_THROWS_AS(it.m.acquire(it.weights.slice(0), cm::access::read), cm::usage_error);  // from the next iteration on they lie apart
+  it.m.drop_gradients();
+  CHECK_THROWS_AS(it.m.iteration(), cm::usage_error);
+  { const auto gradient = it.m.gradient(it.weights.slice(0)); }
+  CHECK(it.state(0) == cm::tensor_state::gradient);
+}
+
 TEST_CASE("a weight that was wanted after its gradient has its gradient apart when the step is tried again", "[manager]")
 {
   fixture<cm::bf16, cm::gradient::in_place> it;

@@ -180,7 +180,8 @@ class basic_manager
   void drop(tensor_handle wanted) { engine_.drop(slot_of(wanted)); }
   /// Forgets all gradients, as for a step that is tried again. Those not written are passed over; weights whose bytes
   /// their gradients had taken come back from their masters, bit by bit.
-  /// @throws out_of_memory, device_error   call again to go on
+  /// @throws out_of_memory, device_error; usage_error   a pin is in the way in the tier where a weight is made again: the
+  ///         gradient is gone and its weight unreadable, call again to go on. usage_error also where the gradient is pinned.
   void drop_gradients()
   {
     for_each_parameter([this](tensor_handle it, const tensor_info&) { drop_gradient(it); });

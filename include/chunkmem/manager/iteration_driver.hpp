@@ -30,7 +30,7 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
   void begin_iteration(std::string_view name)
   {
     this->ensure_arenas();
-    if (places_.is_pending()) settle_gradients();
+    if (places_.is_pending() && !is_inside()) settle_gradients();  // inside, the next line refuses
     const bool reload = recorder_.begin(name);
     try {
       places_.begin(recorder_.index());

@@ -65,12 +65,14 @@ class weight_keeper : public Plan {
     return !this->rehearsing() && engine_.places().is_lent(value_slot);
   }
   /// @param pins   that may hold the weight
-  /// @throws usage_error   more pins hold it, or it was filled after the first iteration had begun
+  /// @throws usage_error   more pins hold it, it was filled after the first iteration had begun, or dropping its last gradient failed
   void expect_place(std::uint32_t value_slot, std::uint32_t pins) const
   {
     if (!takes_place(value_slot)) return;
     expects(engine_.tensors().slots()[value_slot].pins <= pins,
             "a gradient in place was asked for while another pin holds the weight: release it before, or take gradient::separate");
+    expects(state_in(value_slot) != tensor_state::gradient,
+            "a gradient in place of a weight that is still to be made again from its master: call drop_gradient again before");
     expects(state_in(value_slot) != tensor_state::free && state_in(engine_.tensors().master_of(value_slot)) != tensor_state::free,
             "a gradient in place of a weight without a master yet: fill weights before their first iteration");
   }

@@ -1,0 +1,166 @@
+#include "machine.hpp"
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace differential {
+
+namespace {
+
+constexpr std::uint32_t compute = 1;
+constexpr std::size_t most_leases = 3;
+
+}  // namespace
+
+void machine::lease(const op& it)
+{
+  if (model_.leases.size() >= most_leases) return;
+  const bool on_host = it.x % 5 == 0;
+  const std::uint64_t size = 1 + it.y % (on_host ? setting_.frame : 3 * setting_.frame);
+  const std::uint32_t agent = !on_host && ((it.y >> 20U & 1U) != 0 || !subject_->is_addressable()) ? compute : on_caller;
+  prepare(allowed);
+  granted got;
+  const answer result = subject_->lease(on_host, size, agent, got);
+  judge(allowed, result, "lease");
+  if (result.is != verdict::fine) return;
+  expect(got.size == (size + 255) / 256 * 256, "a lease of another size than was asked for");
+  model_.leases.push_back({on_host, got.size, agent, got.data, static_cast<std::uint8_t>(++number_)});
+  const lease_model& made = model_.leases.back();
+  const std::vector<std::byte> content(made.size, std::byte{made.value});
+  if (agent == on_caller) {
+    std::memcpy(made.data, content.data(), content.size());
+    return;
+  }
+  job& work = jobs_.emplace_back();
+  work.wrong = &wrong_;
+  work.fresh = content;
+  subject_->launch(agent, made.data, work);
+}
+
+void machine::end_lease(std::size_t at)
+{
+  const lease_model it = model_.leases[at];
+  const std::vector<std::byte> content(it.size, std::byte{it.value});
+  if (it.agent == on_caller) {
+    expect(std::memcmp(it.data, content.data(), content.size()) == 0, "a lease holds other bytes than were written");
+  } else {
+    job& work = jobs_.emplace_back();
+    work.wrong = &wrong_;
+    work.expected = content;
+    subject_->launch(it.agent, it.data, work);
+  }
+  subject_->end_lease(at);
+  model_.leases[at] = model_.leases.back();
+  model_.leases.pop_back();
+}
+
+void machine::begin(const op& it)
+{
+  const std::uint32_t micro_batches = it.y % 8 == 0 ? 2 : 1;
+  forecast expected{.fine = true, .memory = setting_.faults > 0};
+  if (model_.inside) expected = refused;
+  bool makes_masters = false;
+  for (std::uint32_t at = 0; at < model_.parameters() && model_.masters_wanted && !model_.inside; ++at) {
+    const std::uint32_t master = model_.master_of(at);
+    if (master == no_slot || slot(master).now != state::free || slot(at).now == state::free) continue;
+    makes_masters = expected.memory = true;
+    if (slot(at).pins > 0) expected = {.fine = false, .usage = true, .memory = true};
+    const place update = subject_->place_of_update(at);
+    const forecast read = model_.of_clash(slot(at).chunk, update, false);
+    const forecast write = model_.of_clash(slot(master).chunk, update, true);
+    if (!read.fine || !write.fine) expected = {.fine = false, .usage = true, .memory = true};
+    else if (read.usage || write.usage) expected.usage = true;
+  }
+  if (micro_batches > 1 && setting_.in_place) expected = {.fine = false, .config = true};
+  prepare(expected);
+  const answer result = subject_->begin(it.x % 3, micro_batches);
+  if (makes_masters && result.is == verdict::usage) {  // those before it may have been made
+    sum_->note_sentence(result.sentence);
+    expect(expected.usage, "an iteration was refused; " + result.sentence);
+  } else {
+    judge(expected, result, "iteration", makes_masters ? 8 * setting_.frame : 0);
+  }
+  if (!model_.inside && model_.masters_wanted && result.is != verdict::config) find_masters(result.is == verdict::fine);
+  if (result.is != verdict::fine) return;
+  model_.inside = true;
+  model_.masters_wanted = false;
+  model_.micro_batches = micro_batches;
+  model_.name = it.x % 3;
+  before_ = subject_->seen();
+}
+
+/// Masters that were made when an iteration began.
+void machine::find_masters(bool all)
+{
+  bool is_whole = true;
+  for (std::uint32_t at = 0; at < model_.parameters(); ++at) {
+    const std::uint32_t master = model_.master_of(at);
+    if (master == no_slot || slot(master).now != state::free || slot(at).now == state::free) continue;
+    const bool is_made = subject_->is_filled(at, 2);
+    expect(is_made || !all, "an iteration began without a master of a weight that was written");
+    if (is_made) model_.master_made(at);
+    is_whole = is_whole && is_made;
+  }
+  if (is_whole) model_.masters_wanted = false;
+}
+
+void machine::pass_to(const op& it)
+{
+  if (!model_.inside) return;
+  const auto next = static_cast<pass>(it.x % 3);
+  const std::uint32_t micro_batch = it.y % 4 == 0 ? 2 : it.y % model_.micro_batches;
+  const forecast expected = micro_batch < model_.micro_batches ? forecast{} : refused;
+  prepare(expected);
+  const answer result = subject_->pass_to(next, micro_batch);
+  judge(expected, result, "pass");
+  if (result.is == verdict::fine) model_.set_pass(next);
+}
+
+void machine::end(bool abandoned)
+{
+  if (!model_.inside) return;
+  if (abandoned) subject_->abandon();
+  else judge({}, subject_->end(), "end of an iteration");
+  const bool is_kept = abandoned || model_.exceptional;
+  const bool was_known = model_.recorded[model_.name];
+  if (!is_kept) model_.recorded[model_.name] = model_.learnt = true;
+  model_.iteration_ended();
+  expect(subject_->has_profile(model_.name) == model_.recorded[model_.name], "an iteration was recorded, or not, unlike the model");
+  if (is_kept) return;
+  const bool is_repeat = was_known && !subject_->has_drifted();
+  ++(is_repeat ? sum_->repeated : sum_->diverged);
+}
+
+void machine::exchange(const op& it)
+{
+  const std::uint32_t left = it.x % (model_.lists() + 1);
+  const std::uint32_t right = it.y % (model_.lists() + 1);
+  const forecast expected = model_.of_exchange(left, right);
+  prepare(expected);
+  const answer result = subject_->exchange(left, right);
+  judge(expected, result, "exchange");
+  if (result.is == verdict::fine) model_.exchanged(left, right);
+}
+
+void machine::use_profile(const op& it)
+{
+  const std::uint32_t from = it.x % 3;
+  const std::uint32_t to = it.y % 3;
+  if (!model_.recorded[from]) return;
+  const forecast expected = model_.inside || model_.recorded[to] ? refused : forecast{};
+  prepare(expected);
+  const answer result = subject_->use_profile(from, to);
+  judge(expected, result, "use_profile");
+  if (result.is == verdict::fine) model_.recorded[to] = true;
+}
+
+void machine::mistake(const op& it)
+{
+  const std::uint32_t which = it.x % mistake_count;
+  const forecast expected = which + config_mistakes < mistake_count ? refused : forecast{.fine = false, .config = true};
+  prepare(expected);
+  judge(expected, subject_->mistake(which), "mistake " + std::to_string(which));
+}
+
+}  // namespace differential

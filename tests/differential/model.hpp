@@ -1,0 +1,136 @@
+#pragma once
+
+#include "contents.hpp"
+#include "plan.hpp"
+#include "subject.hpp"
+#include "tally.hpp"
+#include "words.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace differential {
+
+/// What may come of a call.
+struct forecast {
+  bool fine = true;
+  bool usage = false;
+  bool memory = false;  ///< where copies may fail a device_error too
+  bool config = false;
+};
+inline constexpr forecast refused{.fine = false, .usage = true};
+inline constexpr forecast allowed{.memory = true};
+inline constexpr forecast doubtful{.usage = true, .memory = true};  ///< what decides is the manager's own business
+
+/// One tensor in one list.
+struct slot_model {
+  std::uint32_t tensor = 0;
+  std::uint32_t list = value_list;
+  element type = element::real;
+  std::uint32_t chunk = no_slot;  ///< none: the tensor is not in this list
+  std::uint32_t own_chunk = no_slot;
+  bool starts_at_zero = false;
+  bool is_defined = true;  ///< what it holds is known
+  state now = state::free;
+  std::uint32_t pins = 0;
+  std::uint32_t kernel_uses = 0;  ///< so many kernels were started on it
+  std::vector<std::byte> content{};
+};
+struct chunk_model {
+  std::uint32_t frames = 1;
+  std::uint32_t pins[2] = {};  ///< by tier
+  std::uint32_t writers[2] = {};
+};
+struct pin_model {
+  std::uint32_t slot = 0;
+  std::uint32_t chunk = 0;
+  access how = access::read;
+  place at = place::device;
+  std::uint32_t agent = on_caller;
+  bool writing = false;  ///< also where the first use of zeros made it so
+  bool is_gradient = false;
+  bool is_bytes = false;
+  std::uint32_t kernel_uses = 0;  ///< of the slot when it was made
+  std::byte* data = nullptr;
+};
+struct lease_model {
+  bool on_host = false;
+  std::uint64_t size = 0;
+  std::uint32_t agent = on_caller;
+  std::byte* data = nullptr;
+  std::uint8_t value = 0;
+};
+
+/// A manager as its documentation describes it: vectors of bytes, states and counts. Nothing here moves.
+class plain_model {
+ public:
+  plain_model(const setting& wanted, const std::vector<slot_place>& places, tally& sum);
+
+  [[nodiscard]] std::uint32_t slot_of(std::uint32_t tensor, std::uint32_t list) const noexcept;
+  [[nodiscard]] std::uint32_t tensors() const noexcept { return static_cast<std::uint32_t>(plan_.tensors.size()); }
+  [[nodiscard]] std::uint32_t lists() const noexcept { return static_cast<std::uint32_t>(plan_.lists.size()) + 2; }
+  [[nodiscard]] bool is_parameter(std::uint32_t tensor) const noexcept { return tensor < plan_.parameters; }
+  [[nodiscard]] std::uint32_t parameters() const noexcept { return plan_.parameters; }
+  [[nodiscard]] const plan& planned() const noexcept { return plan_; }
+  [[nodiscard]] std::uint32_t master_of(std::uint32_t tensor) const noexcept;  ///< its slot, or none
+  [[nodiscard]] bool has_masters() const noexcept { return has_masters_; }
+  /// The gradient of this parameter may come to lie in the weight's place.
+  [[nodiscard]] bool may_lie_in_place(std::uint32_t tensor) const noexcept { return in_place_ && learnt && master_of(tensor) != no_slot; }
+
+  // What may come of a call, by the rules alone.
+  [[nodiscard]] forecast of_acquire(const request& it, std::uint32_t agents) const;
+  [[nodiscard]] forecast of_opening(std::uint32_t tensor, element type, std::uint32_t pins) const;  ///< a gradient, before its pin
+  [[nodiscard]] forecast of_gradient_pin(std::uint32_t tensor) const;  ///< the pin itself
+  [[nodiscard]] forecast of_clash(std::uint32_t chunk, place at, bool writing) const;
+  [[nodiscard]] forecast of_exchange(std::uint32_t left, std::uint32_t right) const;
+  [[nodiscard]] forecast of_drop_gradient(std::uint32_t tensor, place update) const;
+
+  // What a call does.
+  void step(slot_model& it, event what);
+  void pinned(std::uint32_t slot, const pin_model& made);
+  void unpinned(std::size_t pin);
+  void first_gradient(std::uint32_t tensor, bool in_place);
+  void weight_written(std::uint32_t tensor);
+  void dropped(std::uint32_t slot);
+  void gradient_dropped(std::uint32_t tensor, bool restored);
+  void master_made(std::uint32_t tensor);
+  void exchanged(std::uint32_t left, std::uint32_t right);
+  void iteration_ended();
+  void set_pass(pass during) noexcept { pass_ = during; }
+
+  /// What cannot leave the device now [bytes], and how many pieces it is in.
+  [[nodiscard]] std::uint64_t stuck_on_device() const noexcept;
+  [[nodiscard]] std::uint32_t pieces_on_device() const noexcept;
+  /// No less than what cannot leave the host.
+  [[nodiscard]] std::uint64_t stuck_on_host() const noexcept;
+  [[nodiscard]] std::uint32_t pieces_on_host() const noexcept;
+
+  std::vector<slot_model> slots;
+  std::vector<chunk_model> chunks;
+  std::vector<pin_model> pins;
+  std::vector<lease_model> leases;
+  std::vector<std::uint8_t> done;      ///< by parameter: gradient_done was called
+  std::vector<std::uint8_t> measured;  ///< by parameter: and took norms
+  bool inside = false;
+  bool exceptional = false;  ///< keep_record was called
+  bool masters_wanted = true;
+  bool learnt = false;  ///< an iteration or rehearsal showed which gradients may lie in place
+  std::uint32_t micro_batches = 1;
+  std::uint32_t name = 0;
+  bool recorded[3] = {};
+  std::uint64_t iterations = 0;
+
+ private:
+  void give_back(std::uint32_t chunk, place at, bool writing) noexcept;
+  [[nodiscard]] event release_event() const noexcept;
+
+  plan plan_;
+  tally* sum_;
+  std::uint64_t frame_;
+  pass pass_ = pass::none;
+  bool in_place_;
+  bool has_masters_;
+};
+
+}  // namespace differential

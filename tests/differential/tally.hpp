@@ -1,0 +1,37 @@
+#pragma once
+
+#include "words.hpp"
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+namespace differential {
+
+/// The next state of a tensor, by the table of the documentation; none where the event is illegal.
+inline constexpr int illegal = -1;
+[[nodiscard]] int next_of(state from, event what) noexcept;
+
+/// What was seen: counts by call, by transition, by sentence.
+struct tally {
+  std::uint64_t operations = 0;
+  std::uint64_t illegal = 0;    ///< calls that had to be refused
+  std::uint64_t shortages = 0;  ///< out of memory
+  std::uint64_t repeated = 0;   ///< iterations that followed their record to the end
+  std::uint64_t diverged = 0;   ///< iterations that were recorded or did not
+  std::uint64_t loads = 0;
+  std::array<std::uint64_t, what_count> calls{};
+  std::array<std::array<std::uint64_t, 8>, 6> transitions{};  ///< [state][event]
+  std::map<std::string_view, std::uint64_t> sentences{};
+
+  void operator+=(const tally& other);
+  /// Counts what an exception said. @throws divergence   a sentence that is not in the list of sentences
+  void note_sentence(const std::string& sentence);
+  /// The transitions and sentences that were met less often than this, one a line.
+  [[nodiscard]] std::string missing(std::uint64_t least) const;
+  [[nodiscard]] std::string text() const;
+};
+
+}  // namespace differential
