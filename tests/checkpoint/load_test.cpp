@@ -3,6 +3,7 @@
 #include "rig.hpp"
 
 #include <chunkmem/checkpoint/save.hpp>
+#include <chunkmem/checkpoint/save_async.hpp>
 #include <support/fake_device.hpp>
 #include <support/oracles/dice.hpp>
 
@@ -50,14 +51,16 @@ void resume_everywhere(mixed::precision kind)
     const auto saved = checkpoint::save(before.m, folder, {.file_size = 16_KiB});
     CHECK(saved.files > 1);
     const mixed::outcome then = before.values();
+    auto background = checkpoint::save_async(before.m, folder);
     before.train(steps);
+    CHECK(background.wait().number == saved.number + 1);
     CHECK(right.difference(before.values()) == "");  // a save changes nothing
     for (surroundings other : elsewhere) {
       if (sizeof(Element) == 4) other.in_place = false;
       INFO("chunks of " << around.chunk.count() << " B, then of " << other.chunk.count() << " B");
       arena_rig<Element> after{other, how};
       const auto found = checkpoint::load(after.m, folder);
-      CHECK(found.number == saved.number);
+      CHECK(found.number == saved.number + 1);
       CHECK(found.skipped.empty());
       CHECK(after.cursor == saved_at);
       CHECK(then.difference(after.values()) == "");
@@ -69,8 +72,8 @@ void resume_everywhere(mixed::precision kind)
 
 /// A model of one 16-bit weight and one buffer.
 template <class Weight>
-struct small_model {
-  explicit small_model(std::vector<cm::list_spec> lists = {}, std::uint64_t rows = 3)
+struct one_weight {
+  explicit one_weight(std::vector<cm::list_spec> lists = {}, std::uint64_t rows = 3)
       : m{memory, {.chunk_bytes = 4_KiB}}, lists_{std::move(lists)}, weight{m.template add<Weight>({rows, 5}, cm::role::parameter)},
         buffer{m.template add<std::int32_t>({7}, cm::role::buffer)}
   {
@@ -97,7 +100,7 @@ constexpr cm::list_spec momentum{"momentum", cm::dtype::float32};
 constexpr cm::list_spec half_momentum{"momentum", cm::dtype::bfloat16};
 
 template <class Weight>
-void fill_list(small_model<Weight>& model, std::string_view list, float value)
+void fill_list(one_weight<Weight>& model, std::string_view list, float value)
 {
   const auto pin = model.m.template acquire<float>(model.weight, model.m.list(list), cm::access::write, cm::at::host);
   for (float& it : pin.span()) it = value;
@@ -125,30 +128,33 @@ TEST_CASE("training goes on with the same bits in other surroundings", "[checkpo
   SECTION("bf16") { resume_everywhere<cm::bf16>(mixed::precision::bf16); }
 }
 
-TEST_CASE("training goes on with the same bits on a device that the calling thread cannot read", "[checkpoint]")
+TEST_CASE("a checkpoint goes through a device that the calling thread cannot read", "[checkpoint]")
 {
   using device = support::fake_device;
-  using device_manager = cm::manager<device, support::every_eviction, support::chosen_gradient, either_layout>;
-  const mixed::recipe how = recipe_for(mixed::precision::bf16, steps);
-  const mixed::outcome right = uninterrupted<cm::bf16>(how);
   temporary_folder place;
   posix_folder folder{place.path()};
-  {
-    arena_rig<cm::bf16> before{surroundings{}, how};
-    before.initialise();
-    before.train(2);
-    (void)checkpoint::save(before.m, folder);
-  }
-  {
-    rig<device_manager, device, cm::bf16, support::fake_device_options> between{surroundings{.chunk = 8_KiB, .device = 96_KiB}, how};
-    (void)checkpoint::load(between.m, folder);
-    between.train(4);
-    (void)checkpoint::save(between.m, folder);
-  }
-  arena_rig<cm::bf16> after{elsewhere[1], how};
+  one_weight<cm::bf16> before{{cm::master_list, momentum}};
+  before.fill(1.0F);
+  fill_list(before, "master", 1.0F / 3.0F);
+  fill_list(before, "momentum", 0.25F);
+  (void)checkpoint::save(before.m, folder);
+
+  device memory{support::fake_device_options{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};
+  cm::manager<device> m{memory, {.chunk_bytes = 8_KiB}};
+  const auto weight = m.add<cm::bf16>({3, 5}, cm::role::parameter);
+  m.name(weight, "weight");
+  (void)m.add<std::int32_t>({7}, cm::role::buffer);
+  m.use(before.lists_);
+  int turn = 0;
+  m.state("turn", std::as_writable_bytes(std::span{&turn, 1}));
+  (void)checkpoint::load(m, folder);
+  m.acquire(weight, cm::access::read, cm::agent::compute).release();  // now it is on the device
+  (void)checkpoint::save(m, folder);
+
+  one_weight<cm::bf16> after{{cm::master_list, momentum}};
   CHECK(checkpoint::load(after.m, folder).number == 2);
-  after.train(steps);
-  CHECK(right.difference(after.values()) == "");
+  CHECK(after.first() == cm::to_float(cm::round_to<cm::bf16>(1.0F / 3.0F)));
+  CHECK(after.m.acquire<float>(after.weight, after.m.list("momentum"), cm::access::read, cm::at::host).span()[14] == 0.25F);
 }
 
 TEST_CASE("a damaged generation is skipped and reported, and an older one is taken", "[checkpoint]")
@@ -156,13 +162,13 @@ TEST_CASE("a damaged generation is skipped and reported, and an older one is tak
   for (const char* const which : {".manifest", ".safetensors"}) {
     temporary_folder place;
     posix_folder folder{place.path()};
-    small_model<float> model;
+    one_weight<float> model;
     for (const float value : {1.0F, 2.0F, 3.0F}) {
       model.fill(value);
       (void)checkpoint::save(model.m, folder, {.keep = 3});
     }
     damage(place.path(), which);
-    small_model<float> again;
+    one_weight<float> again;
     const auto found = checkpoint::load(again.m, folder);
     CHECK(found.number == 2);
     REQUIRE(found.skipped.size() == 1);
@@ -176,7 +182,7 @@ TEST_CASE("a fresh start has to be allowed, and is none where a generation is da
 {
   temporary_folder place;
   posix_folder folder{place.path()};
-  small_model<float> model;
+  one_weight<float> model;
   CHECK_THROWS_AS(checkpoint::load(model.m, folder), cm::io_error);
   CHECK(checkpoint::load(model.m, folder, {.allow_fresh_start = true}).number == 0);
   model.fill(1.0F);
@@ -189,17 +195,17 @@ TEST_CASE("element types of values and lists may be others", "[checkpoint]")
 {
   temporary_folder place;
   posix_folder folder{place.path()};
-  small_model<cm::bf16> model{{cm::master_list, momentum}};
+  one_weight<cm::bf16> model{{cm::master_list, momentum}};
   model.fill(1.0F);
   fill_list(model, "master", 1.0F / 3.0F);
   fill_list(model, "momentum", 0.1F);
   (void)checkpoint::save(model.m, folder);
 
-  small_model<float> full{{momentum}};
+  one_weight<float> full{{momentum}};
   (void)checkpoint::load(full.m, folder);
   CHECK(full.first() == 1.0F / 3.0F);
 
-  small_model<cm::fp16> half{{cm::master_list, half_momentum}};
+  one_weight<cm::fp16> half{{cm::master_list, half_momentum}};
   (void)checkpoint::load(half.m, folder);
   CHECK(half.first() == cm::to_float(cm::round_to<cm::fp16>(1.0F / 3.0F)));
   CHECK(half.m.acquire<float>(half.weight, half.m.list("master"), cm::access::read, cm::at::host).span()[14] == 1.0F / 3.0F);
@@ -212,7 +218,7 @@ TEST_CASE("a checkpoint of another model is refused before anything is changed",
   temporary_folder place;
   posix_folder folder{place.path()};
   {
-    small_model<float> model{{momentum}};
+    one_weight<float> model{{momentum}};
     model.fill(1.0F);
     fill_list(model, "momentum", 0.5F);
     (void)checkpoint::save(model.m, folder);
@@ -229,19 +235,19 @@ TEST_CASE("a checkpoint of another model is refused before anything is changed",
     CHECK(other.first() == 7.0F);
     CHECK(other.turn == 3);
   };
-  small_model<float> without_list;
+  one_weight<float> without_list;
   refused(without_list, "this model does not have: momentum/weight");
-  small_model<float> more_lists{{momentum, {"variance"}}};
+  one_weight<float> more_lists{{momentum, {"variance"}}};
   refused(more_lists, "it does not have: variance/weight");
-  small_model<float> other_shape{{momentum}, 4};
+  one_weight<float> other_shape{{momentum}, 4};
   refused(other_shape, "another shape: ");
-  small_model<float> other_version{{{"momentum", cm::dtype::float32, 2}}};
+  one_weight<float> other_version{{{"momentum", cm::dtype::float32, 2}}};
   refused(other_version, "another version of a list: momentum");
-  small_model<float> other_state{{momentum}};
+  one_weight<float> other_state{{momentum}};
   int more = 0;
   other_state.m.state("more", std::as_writable_bytes(std::span{&more, 1}));
   refused(other_state, "it does not have: state/more");
-  small_model<std::int32_t> other_type{{momentum}};
+  one_weight<std::int32_t> other_type{{momentum}};
   try {
     (void)checkpoint::load(other_type.m, folder);
     FAIL("numbers of another kind were loaded");
@@ -254,22 +260,22 @@ TEST_CASE("tensors without bytes are saved as such", "[checkpoint]")
 {
   temporary_folder place;
   posix_folder folder{place.path()};
-  small_model<float> model{{momentum}};
+  one_weight<float> model{{momentum}};
   for (auto& it : model.m.acquire(model.weight, cm::access::write).span()) it = 2.0F;
   (void)checkpoint::save(model.m, folder);  // without the buffer, and without a momentum
 
-  small_model<float> fresh{{momentum}};
+  one_weight<float> fresh{{momentum}};
   (void)checkpoint::load(fresh.m, folder);
   CHECK(fresh.first() == 2.0F);
   CHECK_THROWS_AS(fresh.m.acquire(fresh.buffer, cm::access::read), cm::usage_error);
 
-  small_model<float> used{{momentum}};
+  one_weight<float> used{{momentum}};
   for (auto& it : used.m.acquire(used.weight, cm::access::write).span()) it = 1.0F;
   fill_list(used, "momentum", 9.0F);
   (void)checkpoint::load(used.m, folder);
   CHECK(used.m.acquire<float>(used.weight, used.m.list("momentum"), cm::access::read, cm::at::host).span()[0] == 0.0F);
 
-  small_model<float> filled{{momentum}};
+  one_weight<float> filled{{momentum}};
   filled.fill(1.0F);
   CHECK_THROWS_AS(checkpoint::load(filled.m, folder), cm::config_error);
 }
@@ -278,7 +284,7 @@ TEST_CASE("a checkpoint is loaded between iterations alone", "[checkpoint]")
 {
   temporary_folder place;
   posix_folder folder{place.path()};
-  small_model<float> model;
+  one_weight<float> model;
   model.fill(1.0F);
   (void)checkpoint::save(model.m, folder);
   const auto scope = model.m.iteration();

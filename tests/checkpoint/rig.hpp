@@ -1,5 +1,7 @@
 #pragma once
 
+#include "small_model.hpp"
+
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/chunk/any_layout.hpp>
 #include <chunkmem/chunk/append_layout.hpp>
@@ -12,8 +14,6 @@
 #include <support/mixed_trainer.hpp>
 
 #include <cstdint>
-#include <cstdlib>
-#include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,29 +21,9 @@
 /// A trainer that is saved and goes on elsewhere.
 namespace checkpoints {
 
-namespace cm = chunkmem;
 namespace mixed = support::mixed;
-using namespace cm::literals;
-
-using arena = cm::backend::host_arena;
 using either_layout = cm::any_layout<cm::append_layout, cm::size_class_layout>;
 using arena_manager = cm::manager<arena, support::every_eviction, support::chosen_gradient, either_layout>;
-
-/// An empty folder for the time of a test.
-class temporary_folder {
- public:
-  temporary_folder() : path_{(std::filesystem::temp_directory_path() / "chunkmem-XXXXXX").string()} { REQUIRE(::mkdtemp(path_.data()) != nullptr); }
-  temporary_folder(const temporary_folder&) = delete;
-  ~temporary_folder()
-  {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  [[nodiscard]] const std::string& path() const noexcept { return path_; }
-
- private:
-  std::string path_;
-};
 
 /// How a run differs from another without differing in its numbers.
 struct surroundings {

@@ -1,6 +1,6 @@
 #include <chunkmem/checkpoint/save.hpp>
 
-#include "rig.hpp"
+#include "small_model.hpp"
 
 #include <chunkmem/checkpoint/whole_generation.hpp>
 
@@ -12,23 +12,6 @@ namespace checkpoint = cm::checkpoint;
 using cm::io::posix_folder;
 
 namespace {
-
-/// Three tensors, one of them of 16 bits.
-struct small_model {
-  small_model()
-  {
-    for (const auto& [name, it] : {std::pair{"a", a}, std::pair{"b", b}}) m.name(it, name);
-    m.name(half, "half");
-    for (float& value : m.acquire(a, cm::access::write).span()) value = 1.5F;
-    for (float& value : m.acquire(b, cm::access::write).span()) value = -2.0F;
-    for (auto& value : m.acquire(half, cm::access::write).span()) value = cm::round_to<cm::bf16>(3.0F);
-  }
-  arena memory{{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};
-  cm::manager<arena> m{memory, {.chunk_bytes = 4_KiB}};
-  cm::tensor<cm::bf16> half = m.add<cm::bf16>({3}, cm::role::frozen);
-  cm::tensor<float> a = m.add<float>({2, 4}, cm::role::frozen);
-  cm::tensor<float> b = m.add<float>({300}, cm::role::buffer);
-};
 
 std::vector<std::string> sorted_names(const posix_folder& folder)
 {
@@ -60,7 +43,7 @@ TEST_CASE("a save writes files of the size asked for, each tensor whole and alig
   auto file = folder.open(found.files[1].name);
   std::vector<float> values(300);
   cm::io::read_all(file, found.files[1].payload, std::as_writable_bytes(std::span{values}));
-  CHECK(std::count(values.begin(), values.end(), -2.0F) == 300);
+  CHECK(std::count(values.begin(), values.end(), -3.0F) == 300);
 }
 
 TEST_CASE("as many generations stay as are to be kept, and other files", "[checkpoint]")

@@ -6,6 +6,7 @@
 #include <support/power_cut_search.hpp>
 #include <support/simulated_folder.hpp>
 #include <support/stored_generation.hpp>
+#include <support/sanitized.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -26,14 +27,6 @@ using support::simulated_folder;
 using support::stored_generation;
 
 namespace {
-
-#if defined(__SANITIZE_ADDRESS__)
-constexpr bool is_slow = true;
-#elif defined(__has_feature)
-constexpr bool is_slow = __has_feature(address_sanitizer);
-#else
-constexpr bool is_slow = false;
-#endif
 
 const std::vector<stored_generation>& known()
 {
@@ -200,7 +193,7 @@ TEST_CASE("a power cut at any moment of a save leaves the older or the newer gen
     corrupt += found.corrupt;
     left.insert(found.left.begin(), found.left.end());
   };
-  for (std::uint64_t seed = 0; seed <= (is_slow ? 2 : 10); ++seed)
+  for (std::uint64_t seed = 0; seed <= (support::sanitized ? 2 : 10); ++seed)
     for (std::size_t keep = 1; keep <= 2; ++keep)
       for (std::size_t generations = 0; generations <= 2; ++generations)
         add(cut_everywhere(disk_of(generations), known()[2], {keep, seed, seed == 0}, honest));
@@ -208,7 +201,7 @@ TEST_CASE("a power cut at any moment of a save leaves the older or the newer gen
   // Whatever a cut has left, the next save is cut as well.
   for (const support::disk_content& disk : left) add(cut_everywhere(disk, known()[3], {}, honest));
   CHECK(corrupt == 0);
-  CHECK(after_one > (is_slow ? 2'000 : 10'000));
+  CHECK(after_one > (support::sanitized ? 2'000 : 10'000));
   CHECK(left.size() > 100);
   write_figures(states, corrupt);
 }
@@ -219,7 +212,7 @@ TEST_CASE("a power cut after an error leaves the older generation, or all of the
   counted.set_faults({});
   save(counted, known()[1], 1, [] {});
   std::uint64_t states = 0;
-  for (std::uint64_t at = 0; at < counted.requests().size(); at += is_slow ? 3 : 1)
+  for (std::uint64_t at = 0; at < counted.requests().size(); at += support::sanitized ? 3 : 1)
     for (const bool stays : {false, true}) {
       power_cut_search search{disk_of(1), known()};
       simulated_folder& folder = search.folder();
@@ -238,7 +231,7 @@ TEST_CASE("a power cut after an error leaves the older generation, or all of the
       REQUIRE(search.found().corrupt == 0);
       states += search.found().states;
     }
-  CHECK(states > (is_slow ? 200 : 600));
+  CHECK(states > (support::sanitized ? 200 : 600));
 }
 
 TEST_CASE("a protocol that forgets a sync, or does things in another order, is caught by the same search", "[checkpoint]")
@@ -297,7 +290,7 @@ TEST_CASE("every flipped bit and every lost byte of a generation is found, and t
     folder.put(name, content);
   }
   support::dice dice{5};
-  for (int flips = is_slow ? 1'000 : 10'000; flips > 0; --flips) {
+  for (int flips = support::sanitized ? 1'000 : 10'000; flips > 0; --flips) {
     const std::string& name = dice.pick(names);
     const std::size_t bit = dice.below(static_cast<std::uint32_t>(whole.at(name).size() * 8));
     std::string content = whole.at(name);
