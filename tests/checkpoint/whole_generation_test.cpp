@@ -137,6 +137,12 @@ TEST_CASE("a generation whose files were exchanged is not whole", "[checkpoint]"
   support::disk_content swapped = two;
   std::swap(swapped[files[1]], swapped[files[2]]);
   CHECK(newest_of(swapped) == 11);
+  // Without files only its number tells whose manifest it is.
+  support::disk_content renamed = two;
+  renamed["generation-000009.manifest"] = checkpoint::write_manifest({8, {}, {}, {}});
+  CHECK(newest_of(renamed) == 12);
+  renamed["generation-000009.manifest"] = checkpoint::write_manifest({9, {}, {{"all", 1}}, {}});
+  CHECK(newest_of(renamed) == -1);
 }
 
 TEST_CASE("a manifest with a right checksum cannot point elsewhere, or at what is no table", "[checkpoint]")
