@@ -130,6 +130,12 @@ TEST_CASE("a generation whose files were exchanged is not whole", "[checkpoint]"
   support::disk_content swapped = two;
   std::swap(swapped[files[1]], swapped[files[2]]);
   CHECK(newest_of(swapped) == 11);
+  // Without files only its number tells whose manifest it is.
+  support::disk_content renamed = two;
+  renamed["generation-000009.manifest"] = checkpoint::write_manifest({8, {}, {}, {}});
+  CHECK(newest_of(renamed) == 12);
+  renamed["generation-000009.manifest"] = checkpoint::write_manifest({9, {}, {{"all", 1}}, {}});
+  CHECK(newest_of(renamed) == -1);
 }
 
 TEST_CASE("a manifest with a right checksum cannot point elsewhere, or at what is no table", "[checkpoint]")
@@ -193,15 +199,17 @@ TEST_CASE("a power cut at any moment of a save leaves the older or the newer gen
     corrupt += found.corrupt;
     left.insert(found.left.begin(), found.left.end());
   };
-  for (std::uint64_t seed = 0; seed <= (support::sanitized ? 2 : 10); ++seed)
+  for (std::uint64_t seed = 0; seed <= (support::sanitized ? 1 : 6); ++seed)
     for (std::size_t keep = 1; keep <= 2; ++keep)
       for (std::size_t generations = 0; generations <= 2; ++generations)
-        add(cut_everywhere(disk_of(generations), known()[2], {keep, seed, seed == 0}, honest));
+        if (corrupt == 0) add(cut_everywhere(disk_of(generations), known()[2], {keep, seed, seed == 0}, honest));
   const std::uint64_t after_one = states;
   // Whatever a cut has left, the next save is cut as well.
-  for (const support::disk_content& disk : left) add(cut_everywhere(disk, known()[3], {}, honest));
+  std::size_t number = 0;
+  for (const support::disk_content& disk : left)
+    if (number++ % (support::sanitized ? 25 : 1) == 0 && states < 1'000'000 && corrupt == 0) add(cut_everywhere(disk, known()[3], {}, honest));
   CHECK(corrupt == 0);
-  CHECK(after_one > (support::sanitized ? 2'000 : 10'000));
+  CHECK(after_one > (support::sanitized ? 1'000 : 10'000));
   CHECK(left.size() > 100);
   write_figures(states, corrupt);
 }
@@ -237,16 +245,11 @@ TEST_CASE("a power cut after an error leaves the older generation, or all of the
 TEST_CASE("a protocol that forgets a sync, or does things in another order, is caught by the same search", "[checkpoint]")
 {
   CHECK(cut_with({}).corrupt == 0);
+  CHECK(cut_with({.file_syncs = true}).corrupt > 0);
   CHECK(cut_with({.folder_syncs = true}).corrupt > 0);
   CHECK(cut_with({.late_renames = true}).corrupt > 0);
   // Final names from the begin lose nothing: checksums tell a whole file from a torn one, and the manifest comes last.
   CHECK(cut_with({.early_names = true}).corrupt == 0);
-
-  power_cut_search unsynced{disk_of(1), known()};  // every combination of three files without a sync is looked at once, at the end
-  support::lying_folder lying{unsynced.folder(), {.file_syncs = true}};
-  known()[1].write(lying);
-  unsynced.allow({12});
-  CHECK(unsynced.found().corrupt > 0);
 
   power_cut_search early{disk_of(1), known()};  // the older generation goes first
   early.allow({11, 12});

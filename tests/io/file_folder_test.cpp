@@ -34,7 +34,10 @@ static_assert(file_writer<odd_file> && file_reader<odd_file>);
 std::set<disk_content> after_cut(const support::simulated_folder& folder)
 {
   std::set<disk_content> found;
-  (void)folder.each_after_cut([&](const support::simulated_folder& left) { found.insert(left.content()); });
+  (void)folder.each_after_cut([&](const support::simulated_folder& left) {
+    found.insert(left.content());
+    return true;
+  });
   return found;
 }
 

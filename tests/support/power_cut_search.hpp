@@ -13,6 +13,8 @@ namespace support {
 /// Cuts the power at every moment of a save, and looks at everything that may be left.
 class power_cut_search {
  public:
+  static constexpr std::uint64_t enough = 10;  ///< corrupt disks, to end the search: without syncs there are millions
+
   struct result {
     std::uint64_t states = 0;     ///< disks that were looked at
     std::uint64_t corrupt = 0;    ///< with nothing whole, with a mixture, or without the acknowledged generation
@@ -39,9 +41,11 @@ class power_cut_search {
   }
   void look()
   {
+    if (found_.corrupt >= enough) return;
     found_.states += folder_.each_after_cut([&](const simulated_folder& left) {
       if (!allowed_.contains(newest_seed(left, known_))) ++found_.corrupt;
       if (keeps_) found_.left.insert(left.content());
+      return found_.corrupt < enough;
     });
   }
   void keep_what_is_left() { keeps_ = true; }

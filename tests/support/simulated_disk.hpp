@@ -70,7 +70,7 @@ class simulated_disk {
     return found;
   }
 
-  /// Calls `visit(const disk_content&)` with every disk that may be left when the power goes now. @return   how many
+  /// Calls `visit(const disk_content&)` with every disk that may be left when the power goes now, until it returns false. @return   how many
   ///
   /// Each subset of the changes of names since their last sync, in order; for each named file each state of its bytes since its own. All
   /// combinations: 2 to the changes, times 3 w + 2 for each file with w writes.
@@ -84,7 +84,9 @@ class simulated_disk {
       std::map<std::string, std::size_t> names = safe_names_;
       for (std::size_t at = 0; at < changes_.size(); ++at)
         if ((chosen >> at & 1U) != 0) apply(changes_[at], names);
-      if (seen.insert(names).second) states += each_content(names, visit);
+      bool goes_on = true;
+      if (seen.insert(names).second) states += each_content(names, visit, goes_on);
+      if (!goes_on) break;
     }
     return states;
   }
@@ -137,7 +139,7 @@ class simulated_disk {
     changes_.push_back(std::move(it));
   }
   template <class Visit>
-  std::uint64_t each_content(const std::map<std::string, std::size_t>& names, Visit&& visit) const
+  std::uint64_t each_content(const std::map<std::string, std::size_t>& names, Visit&& visit, bool& goes_on) const
   {
     std::vector<std::vector<std::string>> choices;
     for (const auto& [name, number] : names) choices.push_back(files_[number].after_cut());
@@ -146,9 +148,9 @@ class simulated_disk {
       disk_content now;
       std::size_t at = 0;
       for (const auto& [name, number] : names) now.emplace_hint(now.end(), name, choices[at][chosen[at]]), ++at;
-      visit(std::as_const(now));
+      goes_on = visit(std::as_const(now));
       for (at = 0; at < chosen.size() && ++chosen[at] == choices[at].size(); ++at) chosen[at] = 0;
-      if (at == chosen.size()) return states;
+      if (at == chosen.size() || !goes_on) return states;
     }
   }
 

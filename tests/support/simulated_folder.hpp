@@ -219,11 +219,12 @@ class simulated_folder {
   [[nodiscard]] disk_content content() const { return state_->disk.content(); }
   /// Changes a file behind everybody's back.
   void put(const std::string& name, std::string content) { state_->disk.put(name, std::move(content)); }
-  /// Calls `visit(const simulated_folder&)` with every folder that a start may find if the power goes now. @return   how many
+  /// Calls `visit(const simulated_folder&)` with every folder that a start may find if the power goes now, until it returns false.
+  /// @return   how many
   template <class Visit>
   std::uint64_t each_after_cut(Visit&& visit) const
   {
-    return state_->disk.each_after_cut([&](const disk_content& files) { visit(simulated_folder{files}); });
+    return state_->disk.each_after_cut([&](const disk_content& files) { return visit(simulated_folder{files}); });
   }
 
  private:

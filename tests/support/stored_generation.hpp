@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace support {
@@ -79,7 +80,7 @@ class stored_generation {
     return true;
   }
 
-  [[nodiscard]] static std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span{text}); }
+  [[nodiscard]] static std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span{text}); }
 
  private:
   std::uint32_t seed_;
