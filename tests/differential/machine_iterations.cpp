@@ -150,7 +150,8 @@ void machine::use_profile(const op& it)
   if (!model_.recorded[from]) return;
   // Where an iteration diverged while a tensor was pinned in both tiers its record may name the wrong one of two releases, and is
   // then refused as a profile.
-  const forecast expected = model_.inside || model_.recorded[to] ? refused : forecast{.config = true};
+  const bool may = !model_.inside && !model_.recorded[to];
+  const forecast expected{.fine = may, .usage = !may, .config = true};
   prepare(expected);
   const answer result = subject_->use_profile(from, to);
   judge(expected, result, "use_profile");
