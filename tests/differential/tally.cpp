@@ -83,6 +83,7 @@ constexpr known_sentence known[] = {
     {"a copy was told to fail"},
     {"the largest tensor of this model"},
     {"this step"},
+    {"a profile is not one of this model", true},
 };
 
 /// Rows that tables of rules must have beside `release`, and that no call of a manager uses: a weight in this state has no pin.

@@ -4,7 +4,9 @@
 #include <chunkmem/eviction/lru.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/transfer/no_prefetch.hpp>
+#include <support/adversarial.hpp>
 #include <support/catch.hpp>
+#include <support/failing.hpp>
 
 #include <stdexcept>
 #include <string_view>
@@ -290,4 +292,32 @@ TEST_CASE("a lease on the host leaves the plan of the device in force", "[manage
   for (int at = 0; at < 12; ++at) step();
   check_counts(it.m.report(), {.iterations = 12});
   CHECK(it.m.report().skipped_moves == 0);
+}
+
+TEST_CASE("an iteration that could not begin leaves nothing of the record before it to the policy", "[manager]")
+{
+  using failing = support::failing<support::adversarial>;
+  const support::adversarial_options options{.device_capacity = 2_KiB, .host_capacity = 64_KiB};
+  failing memory{{}, options};
+  cm::manager<failing> m{memory, {.chunk_bytes = 1_KiB}};
+  const auto w = m.add_stacked<float>(8, {256}, cm::role::parameter);
+  const auto use = [&](std::uint32_t at, cm::access how) { m.acquire(w.slice(at), how).span()[0] = static_cast<float>(at); };
+  for (std::uint32_t at = 0; at < 8; ++at) use(at, cm::access::write);
+  const auto pair = [&] {
+    const auto scope = m.iteration("short");
+    const auto one = m.acquire(w.slice(0), cm::access::read);
+    const auto other = m.acquire(w.slice(1), cm::access::read);
+  };
+  pair();
+  for (int round = 0; round < 4; ++round) {
+    const auto scope = m.iteration("long");
+    for (std::uint32_t at = 0; at < 24; ++at) use(at % 8, cm::access::read_write);
+  }
+  {
+    const auto pin = m.acquire(w.slice(7), cm::access::read);  // in the way: the device has to be cleared first
+    memory.set_plan({.copy = memory.copies(), .persistent = true});
+    CHECK_THROWS_AS(pair(), cm::device_error);
+    memory.set_plan({});
+  }
+  for (std::uint32_t at = 0; at < 40; ++at) CHECK(m.acquire(w.slice(at * 3 % 8), cm::access::read).span()[0] == static_cast<float>(at * 3 % 8));
 }

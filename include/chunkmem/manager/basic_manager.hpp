@@ -114,7 +114,8 @@ class basic_manager
     return acquire_in<std::uint8_t>(wanted, list, how, at::device, who);
   }
 
-  /// The gradient of the weight that `weight` held; that pin is spent, also where there is no room for the gradient.
+  /// The gradient of the weight that `weight` held; that pin is spent, also where there is no room for the gradient, or a pin
+  /// on the host is in the way of its chunk.
   /// @tparam Kind   of the gradient, where that is not the weight's: float under gradient::separate{.wide = true}
   /// @throws usage_error   with the pin as it was: no parameter of this manager, rules without gradients, another element
   ///                       type, gradient_done was called, or a gradient in place while another pin holds the weight

@@ -36,11 +36,11 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
       places_.begin(recorder_.index());
       if (reload) load_moments();
       residency_.begin_round();
-      if (recorder_.is_logging()) start_recording();
-      else start_following();
+      recorder_.is_logging() ? start_recording() : start_following();
     } catch (...) {
       following_plan_ = exceptional_ = steady_ = false;
       recorder_.end(false, registry_.chunk_of_slot(), residency_.chunks(), [](std::uint32_t) { return 0U; });
+      residency_.start_of(recorder_.record());  // whoever asks the policy next tells it of this record, not of the one before
       throw;
     }
     ++serial_;
