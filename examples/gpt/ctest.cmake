@@ -28,6 +28,18 @@ foreach(precision IN ITEMS bf16 fp16)
                 COMMAND gpt ${gpt_small} --precision ${precision} --gradient in_place --clip 1 --threads 2)
 endforeach()
 
+# Saved after 3, 6 and 8 steps; taken up after 6 with another device, layout and eviction: every loss is that of one run.
+if(TARGET chunkmem::checkpoint)
+  set(folder "${PROJECT_BINARY_DIR}/gpt_checkpoint")
+  list(JOIN gpt_small " " small)
+  string(REPLACE " --verify" "" saving "${small}")
+  chunkmem_test(example.gpt.resume LABELS example TIMEOUT 120
+                COMMAND sh -c "rm -rf '${folder}' && \"$1\" ${saving} --precision bf16 --checkpoint '${folder}' --every 3 && \
+rm '${folder}/generation-000003.manifest' && \
+\"$1\" ${small} --precision bf16 --resume '${folder}' --layout size_class --eviction cost_aware --device-memory 760KiB"
+                        resume $<TARGET_FILE:gpt>)
+endif()
+
 # Twenty steps against automatic differentiation: see oracle/oracle.py. It downloads JAX, or is skipped.
 find_program(gpt_python python3)
 if(gpt_python)

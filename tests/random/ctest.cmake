@@ -1,4 +1,3 @@
-# These tests start threads: the thread sanitizer runs them.
-set(chunkmem_labels threads)
+# They start threads; under the thread sanitizer tests/differential does the same.
 # Many operations: worth optimising even under the address sanitizer.
 set(chunkmem_compile_options -O1)

@@ -2,12 +2,18 @@
 
 namespace support {
 
-/// Built with a sanitizer, which makes everything several times slower: counts may be smaller then.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+// Built with a sanitizer, which makes everything several times slower: counts may be smaller then.
+#if defined(__SANITIZE_THREAD__)
+inline constexpr bool thread_sanitized = true;
+inline constexpr bool sanitized = true;
+#elif defined(__SANITIZE_ADDRESS__)
+inline constexpr bool thread_sanitized = false;
 inline constexpr bool sanitized = true;
 #elif defined(__has_feature)
-inline constexpr bool sanitized = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
+inline constexpr bool thread_sanitized = __has_feature(thread_sanitizer);
+inline constexpr bool sanitized = __has_feature(address_sanitizer) || thread_sanitized;
 #else
+inline constexpr bool thread_sanitized = false;
 inline constexpr bool sanitized = false;
 #endif
 

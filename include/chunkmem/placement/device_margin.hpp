@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chunkmem/core/expects.hpp>
 #include <chunkmem/placement/placement_policy.hpp>
 
 #include <cstddef>

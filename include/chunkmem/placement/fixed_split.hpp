@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/expects.hpp>
 #include <chunkmem/placement/placement_policy.hpp>
 
 #include <cstddef>
