@@ -45,6 +45,7 @@ foreach(page IN LISTS pages)
     elseif(NOT span MATCHES "^chunkmem: ")
       continue()
     endif()
+    string(REGEX REPLACE "^chunkmem: " "" wanted "${wanted}") # most errors say it themselves
     math(EXPR total "${total} + 1")
     string(FIND "${${where}}" "${wanted}" at)
     if(at EQUAL -1)
