@@ -1,3 +1,4 @@
-# They start threads; under the thread sanitizer tests/differential does the same.
-# Many operations: worth optimising even under the address sanitizer.
-set(chunkmem_compile_options -O1)
+# Under sanitizers tests/differential does the same.
+if(CHUNKMEM_SANITIZE)
+  set(chunkmem_own_programs ON)
+endif()

@@ -217,10 +217,10 @@ namespace detail {
   std::string text(8, '\0');
   text += '{';
   for (const stored_tensor& it : table) {
-    text += (text.size() > 9 ? "," : "") + detail::quoted_name(it) + R"(:{"dtype":")";
-    text.append(stored_name_of(it.type)).append(R"(","shape":[)");
+    text += (text.size() > 9 ? "," : "") + detail::quoted_name(it) + ":{\"dtype\":\"";
+    text.append(stored_name_of(it.type)).append("\",\"shape\":[");
     for (std::size_t axis = 0; axis < it.extents.size(); ++axis) text += (axis == 0 ? "" : ",") + std::to_string(it.extents[axis]);
-    text += R"(],"data_offsets":[)" + std::to_string(it.begin) + "," + std::to_string(it.end) + "]}";
+    text += "],\"data_offsets\":[" + std::to_string(it.begin) + "," + std::to_string(it.end) + "]}";
   }
   text += '}';
   text.resize(align_up(bytes{text.size()}, tensor_alignment).count(), ' ');

@@ -87,7 +87,7 @@ void write_model(Manager& m, const std::vector<model_item>& items, const save_op
 /// then, and where this throws, the older ones are untouched. Then all but the newest `keep` are removed.
 /// Reading the tensors may move chunks, so the next iteration may plan again.
 ///
-/// @throws io_error        the folder took not all of it; training may go on
+/// @throws io_error        the folder took not all of it, or did not let go of older generations; training may go on
 /// @throws usage_error     inside an iteration, or with gradients that no step has used; config_error   two tensors have one name, or one that a file cannot hold
 /// @throws out_of_memory   the host has no room to read a tensor, on a device that the calling thread cannot read
 /// @complexity             one pass over the bytes; memory for the names

@@ -17,7 +17,7 @@ namespace chunkmem::inline v0 {
 ///
 /// Accesses mark a chunk; the policy hears of the marked ones before it decides, in the order in which they were let go
 /// of. A resident access so costs a test and a stamp, whatever the policy does, and a key never changes inside the set.
-/// A chunk is a candidate when it is on the device without pins. Memory: 61 bytes for each chunk.
+/// A chunk is a candidate when it is on the device without pins. Memory: 57 bytes for each chunk.
 /// Cost: O(1) for an access; a decision adds O(m log m) for the m chunks touched since the last one.
 template <eviction_policy Eviction>
 class candidate_set {

@@ -1,0 +1,94 @@
+#pragma once
+
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/ids.hpp>
+#include <chunkmem/trace/trace_event.hpp>
+#include <chunkmem/trace/trace_sink.hpp>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace chunkmem::inline v0 {
+namespace trace {
+
+/// A table of events in a file, one line for each. The user owns it; a csv_sink adds to it.
+///
+/// Columns: what, chunk (empty where there is none), bytes (of an iteration: its number), from, to, begin and end in nanoseconds.
+class csv_file {
+ public:
+  /// Replaces what was there. @throws io_error   it cannot be opened
+  explicit csv_file(const std::string& path) : file_{std::fopen(path.c_str(), "wb")}
+  {
+    if (file_ == nullptr) throw failed("opening", errno);
+    write("what,chunk,bytes,from,to,begin_ns,end_ns\n");
+  }
+
+  void add(const trace_event& event) noexcept
+  {
+    char line[160];
+    char chunk[16] = "";
+    if (event.chunk != chunk_id::none) std::snprintf(chunk, sizeof chunk, "%lu", static_cast<unsigned long>(index_of(event.chunk)));
+    std::snprintf(line, sizeof line, "%.*s,%s,%llu,%.*s,%.*s,%llu,%llu\n", length(name_of(event.what)), name_of(event.what).data(), chunk,
+                  number(event.bytes), length(name_of(event.from)), name_of(event.from).data(), length(name_of(event.to)),
+                  name_of(event.to).data(), number(event.begin), number(event.end));
+    write(line);
+  }
+
+  /// Ends the file. What could not be written before is said here. @throws io_error   the file is not whole
+  void close()
+  {
+    if (file_ == nullptr) return;
+    if (std::fclose(file_.release()) != 0 && problem_ == 0) problem_ = errno;
+    if (problem_ != 0) throw failed("writing", problem_);
+  }
+
+ private:
+  struct closer {
+    void operator()(std::FILE* file) const noexcept { std::fclose(file); }
+  };
+
+  [[nodiscard]] static int length(std::string_view text) noexcept { return static_cast<int>(text.size()); }
+  [[nodiscard]] static unsigned long long number(std::uint64_t value) noexcept { return value; }
+  [[nodiscard]] static io_error failed(std::string_view what, int number)
+  {
+    return io_error{error_text{} << "chunkmem: " << what << " a table of events failed, errno " << static_cast<std::uint64_t>(number)
+                                 << " (check that its folder is there, may be written to and has room)",
+                    {number, 0}};
+  }
+  void write(const char* line) noexcept
+  {
+    if (problem_ == 0 && (file_ == nullptr || std::fputs(line, file_.get()) < 0)) problem_ = errno != 0 ? errno : EIO;
+  }
+
+  std::unique_ptr<std::FILE, closer> file_;
+  int problem_ = 0;  ///< the first; record must not throw
+};
+
+/// Writes each event to a table that spreadsheets and data frames open.
+///
+/// Passed by value, it points to a file that the user keeps. Good for looking at a whole run with other programs; poor where steps are
+/// timed: it formats a line for each event. Cost: some hundred nanoseconds and 60 characters per event; no allocation of ours.
+///
+/// @threads   one caller per file
+class csv_sink {
+ public:
+  using policy_kind = sink_kind;
+  static constexpr std::string_view name = "csv_sink";
+
+  /// @param file   outlives the sink and its copies
+  explicit csv_sink(csv_file& file) noexcept : file_{&file} {}
+
+  void record(const trace_event& event) noexcept { file_->add(event); }
+
+ private:
+  csv_file* file_;
+};
+
+static_assert(trace_sink<csv_sink>);
+
+}  // namespace trace
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/ids.hpp>
+#include <chunkmem/trace/trace_event.hpp>
+#include <chunkmem/trace/trace_sink.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+namespace trace {
+
+/// The last events of a run. The user owns it; a ring_sink adds to it. Room for all is taken at once.
+class event_ring {
+ public:
+  /// @throws usage_error   no room for a single event
+  explicit event_ring(std::size_t room) : events_(room) { expects(room > 0, "a ring of no events"); }
+
+  void add(const trace_event& event) noexcept
+  {
+    events_[static_cast<std::size_t>(seen_ % events_.size())] = event;
+    ++seen_;
+  }
+
+  [[nodiscard]] std::size_t size() const noexcept { return seen_ < events_.size() ? static_cast<std::size_t>(seen_) : events_.size(); }
+  /// All that came, those that were overwritten too.
+  [[nodiscard]] std::uint64_t seen() const noexcept { return seen_; }
+  /// @param age   0 is the newest; below size()
+  [[nodiscard]] const trace_event& last(std::size_t age) const
+  {
+    expects(age < size(), "an event of a ring that it does not hold");
+    return events_[static_cast<std::size_t>((seen_ - 1 - age) % events_.size())];
+  }
+
+ private:
+  std::vector<trace_event> events_;
+  std::uint64_t seen_ = 0;
+};
+
+/// One line for each event, the oldest first: what to print beside an error.
+[[nodiscard]] inline std::string to_string(const event_ring& ring)
+{
+  std::string text;
+  for (std::size_t age = ring.size(); age-- > 0;) {
+    const trace_event& event = ring.last(age);
+    text.append(name_of(event.what));
+    if (event.chunk != chunk_id::none) text.append(" of chunk ").append(std::to_string(index_of(event.chunk)));
+    text.append(event.what == happening::iteration ? ", number " : ", bytes ").append(std::to_string(event.bytes));
+    text.append(", from ").append(name_of(event.from)).append(" to ").append(name_of(event.to)).append("\n");
+  }
+  return text;
+}
+
+/// Keeps the last events, for the time when something goes wrong.
+///
+/// Passed by value, it points to a ring that the user keeps: `catch (const chunkmem::error&)` prints it. Good for any run, however
+/// long; poor for a picture of a whole one (see chrome_sink, csv_sink). Cost: one store of 32 bytes per event; no allocation.
+///
+/// @threads   one caller per ring
+class ring_sink {
+ public:
+  using policy_kind = sink_kind;
+  static constexpr std::string_view name = "ring_sink";
+
+  /// @param ring   outlives the sink and its copies
+  explicit ring_sink(event_ring& ring) noexcept : ring_{&ring} {}
+
+  void record(const trace_event& event) noexcept { ring_->add(event); }
+
+ private:
+  event_ring* ring_;
+};
+
+static_assert(trace_sink<ring_sink>);
+
+}  // namespace trace
+}  // namespace chunkmem::inline v0

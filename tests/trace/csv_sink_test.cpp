@@ -1,0 +1,71 @@
+#include <chunkmem/trace/csv_sink.hpp>
+
+#include <conformance/trace_sink.hpp>
+#include <support/catch.hpp>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include <unistd.h>
+
+using namespace chunkmem;
+
+namespace {
+
+/// A file of this process, gone at the end.
+struct scratch {
+  scratch() : path{(std::filesystem::temp_directory_path() / ("chunkmem-" + std::to_string(::getpid()) + ".csv")).string()} {}
+  ~scratch() { std::remove(path.c_str()); }
+  [[nodiscard]] std::string text() const
+  {
+    std::ifstream in{path, std::ios::binary};
+    return {std::istreambuf_iterator<char>{in}, {}};
+  }
+  std::string path;
+};
+
+}  // namespace
+
+TEST_CASE("csv_sink keeps the laws of a sink, and writes a line for each event", "[trace]")
+{
+  const scratch file;
+  trace::csv_file table{file.path};
+  conformance::trace_sink_laws(trace::csv_sink{table});
+  table.close();
+  table.close();
+  const std::string text = file.text();
+  CHECK(std::count(text.begin(), text.end(), '\n') == 36'001);
+  CHECK(std::count(text.begin(), text.end(), ',') == 6 * 36'001);
+}
+
+TEST_CASE("a table of events is what other programs expect", "[trace]")
+{
+  const scratch file;
+  {
+    trace::csv_file table{file.path};
+    trace::csv_sink sink{table};
+    sink.record({.what = happening::load, .chunk = chunk_id{3}, .bytes = 4096, .begin = 10, .end = 12});
+    sink.record({.what = happening::iteration, .from = tier::device, .to = tier::device, .bytes = 7});
+  }
+  CHECK(file.text() == "what,chunk,bytes,from,to,begin_ns,end_ns\n"
+                       "load,3,4096,host,device,10,12\n"
+                       "iteration,,7,device,device,0,0\n");
+}
+
+TEST_CASE("a table that cannot be written says so when it is opened or closed", "[trace]")
+{
+  CHECK_THROWS_AS(trace::csv_file{"/nowhere/at/all.csv"}, io_error);
+  if (!std::filesystem::exists("/dev/full")) return;
+  trace::csv_file full{"/dev/full"};
+  trace::csv_sink sink{full};
+  for (int turn = 0; turn < 10'000; ++turn) sink.record({.bytes = 1});
+  try {
+    full.close();
+    FAIL("a full disk was not noticed");
+  } catch (const io_error& failed) {
+    CHECK(failed.fault().number == ENOSPC);
+  }
+}
