@@ -174,7 +174,7 @@ void fill(Manager& m, const Folder& folder, const whole_generation& from, const 
 /// element types of values and lists may be others: real numbers are rounded to nearest. Everything is read and checked before
 /// anything is written.
 ///
-/// @throws config_error    it is a checkpoint of another model; nothing was changed
+/// @throws config_error    it is a checkpoint of another model; nothing was changed, but gradients are dropped in any case
 /// @throws io_error        there is no generation, or none that is whole, and no leave to start afresh; or a file was not there any more
 ///                         when its bytes were wanted: some tensors are loaded then, call again
 /// @throws usage_error     inside an iteration; out_of_memory   no room to write a tensor
