@@ -90,8 +90,10 @@ function(chunkmem_test_program name folder)
   endif()
 endfunction()
 
-# The program and its ctest; it takes what chunkmem_read_folder sets. Cases with the tag [.slow] are hidden from that test
-# and get the ctest <name>.slow with the label slow.
+# The program and its ctest; it takes what chunkmem_read_folder sets. Cases with the tag [.slow] are hidden from that test and get
+# the ctest <name>.slow with the label slow. Eight files are compiled as one, so that what managers have in common is compiled
+# once: each test has a namespace of its own name, and a file that defines a macro is compiled alone. While editing one test,
+# -DCMAKE_UNITY_BUILD=OFF compiles each alone.
 function(chunkmem_add_test_program name)
   if("thread" IN_LIST CHUNKMEM_SANITIZE AND NOT "threads" IN_LIST chunkmem_labels)
     return()
@@ -100,6 +102,9 @@ function(chunkmem_add_test_program name)
     return()
   endif()
   chunkmem_program(test_${name} ${ARGN})
+  if(NOT DEFINED CMAKE_UNITY_BUILD)
+    set_target_properties(test_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+  endif()
   target_compile_options(test_${name} PRIVATE ${chunkmem_compile_options})
   target_link_libraries(test_${name} PRIVATE chunkmem_test_main ${chunkmem_libraries})
   if(NOT chunkmem_compile_options AND NOT chunkmem_libraries)
@@ -116,6 +121,10 @@ function(chunkmem_add_test_program name)
     file(STRINGS "${source}" slow_line REGEX "\\[\\.slow\\]" LIMIT_COUNT 1)
     if(slow_line)
       set(slow_name ${name}.slow)
+    endif()
+    file(STRINGS "${source}" macro_line REGEX "^#define" LIMIT_COUNT 1)
+    if(macro_line)
+      set_source_files_properties("${source}" PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
     endif()
   endforeach()
   if(slow_name)

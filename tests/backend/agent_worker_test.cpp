@@ -7,6 +7,8 @@
 #include <thread>
 #include <vector>
 
+namespace agent_worker_test {
+
 using namespace chunkmem;
 using backend::agent_worker;
 using backend::operation;
@@ -74,3 +76,5 @@ TEST_CASE("stopping finishes what is queued, may be repeated, and lets go of wha
   }
   agent_worker idle{agent::to_host, table};  // ends without ever having worked
 }
+
+}  // namespace agent_worker_test

@@ -4,6 +4,8 @@
 
 #include <limits>
 
+namespace cost_table_test {
+
 using namespace chunkmem;
 using backend::cost_table;
 using backend::link_cost;
@@ -53,3 +55,5 @@ TEST_CASE("a rate that is not above zero is a config_error", "[backend]")
     CHECK_THROWS_AS(backend::require_usable(cost_table{.to_host = {1, rate}}), config_error);
   }
 }
+
+}  // namespace cost_table_test

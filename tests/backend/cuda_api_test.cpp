@@ -5,6 +5,8 @@
 
 #include <cstddef>
 
+namespace cuda_api_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -75,3 +77,5 @@ TEST_CASE("the fake runtime is one that a CUDA backend can stand on", "[backend]
   STATIC_REQUIRE(names_cuda_handles<support::fake_cuda> && gives_cuda_memory<support::fake_cuda>);
   STATIC_REQUIRE(orders_cuda_work<support::fake_cuda> && captures_cuda_graphs<support::fake_cuda>);
 }
+
+}  // namespace cuda_api_test

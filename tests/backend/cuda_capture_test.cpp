@@ -7,6 +7,8 @@
 #include <thread>
 #include <vector>
 
+namespace cuda_capture_test {
+
 using namespace chunkmem;
 using support::fake_cuda;
 using under_test::tested_session;
@@ -150,3 +152,5 @@ TEST_CASE("a capture that does not begin is an error and nothing more", "[backen
   CHECK(it.gpu.synchronize_stream(it.origin) == 0);
   CHECK(it.ran == std::vector{1});
 }
+
+}  // namespace cuda_capture_test

@@ -15,6 +15,8 @@
 #include <type_traits>
 #include <vector>
 
+namespace cuda_device_test {
+
 using namespace chunkmem;
 using backend::cuda_device_options;
 using support::fake_cuda;
@@ -359,3 +361,5 @@ TEST_CASE("steady work allocates nothing and never waits by itself", "[backend]"
   CHECK(it.gpu.allocations() == made);
   it.end();
 }
+
+}  // namespace cuda_device_test

@@ -13,6 +13,8 @@
 #include <string_view>
 #include <vector>
 
+namespace cuda_errors_test {
+
 using namespace chunkmem;
 using backend::cuda_fault;
 using backend::fault_of_cuda_error;
@@ -118,3 +120,5 @@ TEST_CASE("the list of sticky numbers agrees with the comments of the CUDA toolk
     if (is_known_cuda_error(it.number))
       CHECK(is_sticky_cuda_error(it.number) == (said.contains(it.number) || own.contains(it.number)));
 }
+
+}  // namespace cuda_errors_test

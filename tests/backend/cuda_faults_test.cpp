@@ -18,6 +18,8 @@
 #include <string_view>
 #include <vector>
 
+namespace cuda_faults_test {
+
 using namespace chunkmem;
 using support::fake_cuda;
 using support::fake_schedule;
@@ -349,3 +351,5 @@ TEST_CASE("the runtime may be gone at any call", "[backend]")
     if (it.cause().has_value()) CHECK(it.cause()->number == 4);
   }
 }
+
+}  // namespace cuda_faults_test

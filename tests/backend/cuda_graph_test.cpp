@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+namespace cuda_graph_test {
+
 using namespace chunkmem;
 using under_test::all_are;
 using under_test::cuda;
@@ -239,3 +241,5 @@ TEST_CASE("a device destroyed in the middle of a capture leaves nothing", "[back
   it.end();
   CHECK(ran == 0);
 }
+
+}  // namespace cuda_graph_test

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+namespace cuda_handles_test {
+
 using namespace chunkmem;
 using support::fake_cuda;
 using under_test::tested_session;
@@ -73,3 +75,5 @@ TEST_CASE("after an error that ends CUDA nothing is destroyed", "[backend]")
   CHECK(gpu.calls_after_sticky() == 0);
   CHECK(gpu.live().total() == 2);
 }
+
+}  // namespace cuda_handles_test

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <vector>
 
+namespace cuda_lane_test {
+
 using namespace chunkmem;
 using support::fake_cuda;
 using under_test::tested_session;
@@ -67,3 +69,5 @@ TEST_CASE("a lane that cannot be finished building leaves nothing", "[backend]")
   CHECK(gpu.live().streams == 1);
   CHECK(gpu.live().events == 0);
 }
+
+}  // namespace cuda_lane_test

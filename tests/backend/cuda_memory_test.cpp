@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+namespace cuda_memory_test {
+
 using namespace chunkmem;
 using support::fake_cuda;
 using under_test::fault_of;
@@ -131,3 +133,5 @@ TEST_CASE("a pool that cannot be made is an error", "[backend]")
   CHECK(fault_of([&] { const tested_memory all{it.calls, 0, bytes{1}, bytes{}}; }).number == 801);
   CHECK(it.gpu.live().pools == 0);
 }
+
+}  // namespace cuda_memory_test

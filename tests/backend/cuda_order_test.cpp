@@ -4,6 +4,8 @@
 #include <support/catch.hpp>
 #include <support/fake_cuda.hpp>
 
+namespace cuda_order_test {
+
 using namespace chunkmem;
 using support::fake_cuda;
 using under_test::fault_of;
@@ -106,3 +108,5 @@ TEST_CASE("while capturing a call is made a second time, and after an error that
   CHECK(it.calls.recoveries() == 3);
   CHECK(it.gpu.calls_after_sticky() == 0);
 }
+
+}  // namespace cuda_order_test

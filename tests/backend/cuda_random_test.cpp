@@ -13,6 +13,8 @@
 #include <random>
 #include <vector>
 
+namespace cuda_random_test {
+
 using namespace chunkmem;
 using support::fake_schedule;
 using under_test::cuda;
@@ -192,3 +194,5 @@ TEST_CASE("random work gives the same bytes where events fail every now and then
     CHECK(recoveries > 0);
   }
 }
+
+}  // namespace cuda_random_test

@@ -9,15 +9,17 @@
 #include <string_view>
 #include <type_traits>
 
+// Every function of it is compiled here, also where no GPU can run one.
+template class chunkmem::backend::cuda_device<chunkmem::backend::cuda_runtime>;
+
+namespace cuda_runtime_test {
+
 using namespace chunkmem;
 using backend::cuda_runtime;
 
 static_assert(cuda_api<cuda_runtime>);
 static_assert(std::is_empty_v<cuda_runtime>);
 static_assert(graph_backend<backend::cuda_device<cuda_runtime>>);
-
-// Every function of it is compiled here, also where no GPU can run one.
-template class chunkmem::backend::cuda_device<cuda_runtime>;
 
 TEST_CASE("the runtime knows the numbers that we know, by the same names", "[backend]")
 {
@@ -49,3 +51,5 @@ TEST_CASE("on a machine with or without a GPU the runtime answers with numbers, 
     CHECK(error.fault().call == 1);
   }
 }
+
+}  // namespace cuda_runtime_test

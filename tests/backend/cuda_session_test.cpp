@@ -7,6 +7,8 @@
 #include <string>
 #include <thread>
 
+namespace cuda_session_test {
+
 using namespace chunkmem;
 using backend::cuda_current_device;
 using support::fake_cuda;
@@ -186,3 +188,5 @@ TEST_CASE("a device that cannot be made current is an error with nothing switche
   }
   CHECK(device_of_this_thread(gpu) == 0);
 }
+
+}  // namespace cuda_session_test

@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+namespace cuda_streams_test {
+
 using namespace chunkmem;
 using support::fake_cuda;
 using under_test::fault_of;
@@ -303,3 +305,5 @@ TEST_CASE("a capture that the runtime calls invalid loses the session and leaves
   CHECK(it.calls.is_lost());
   CHECK(it.gpu.live().graphs == 0);
 }
+
+}  // namespace cuda_streams_test

@@ -6,6 +6,8 @@
 #include <thread>
 #include <vector>
 
+namespace cuda_tasks_test {
+
 using namespace chunkmem;
 using backend::cuda_tasks;
 using backend::inline_task;
@@ -79,3 +81,5 @@ TEST_CASE("slots may be taken again as soon as another thread has run them", "[b
   for (void* const slot : queued) cuda_tasks::run(slot);
   CHECK(sum == 10'000 * 9'999 / 2);
 }
+
+}  // namespace cuda_tasks_test

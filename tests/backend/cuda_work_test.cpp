@@ -9,6 +9,8 @@
 #include <stdexcept>
 #include <vector>
 
+namespace cuda_work_test {
+
 using namespace chunkmem;
 using backend::copy_range;
 using under_test::all_are;
@@ -203,3 +205,5 @@ TEST_CASE("mistakes of a caller are refused in the words of every stream backend
   CHECK_THROWS_AS(it.mem().adopt(support::fake_stream_handle{}), usage_error);
   it.end();
 }
+
+}  // namespace cuda_work_test

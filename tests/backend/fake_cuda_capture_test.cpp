@@ -11,6 +11,8 @@
 #include <thread>
 #include <vector>
 
+namespace fake_cuda_capture_test {
+
 using namespace support;
 
 namespace {
@@ -340,3 +342,5 @@ TEST_CASE("memory that a graph names and that is freed is found when the graph r
   CHECK(rig.api.faults().size() == 1);
   CHECK(all_are(place, 64, 0xFF));
 }
+
+}  // namespace fake_cuda_capture_test

@@ -17,6 +17,8 @@
 #include <thread>
 #include <vector>
 
+namespace fake_cuda_failure_test {
+
 using namespace support;
 
 namespace {
@@ -327,3 +329,5 @@ TEST_CASE("the refusal of a kernel is told by last_error alone, and it does not 
   CHECK(ran == 2);
   CHECK_THROWS(launch_kernel({}, [] {}));
 }
+
+}  // namespace fake_cuda_failure_test

@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+namespace fake_cuda_test {
+
 using namespace support;
 
 static_assert(chunkmem::cuda_api<fake_cuda>);
@@ -596,3 +598,5 @@ TEST_CASE("random work without its waits is wrong under the latest schedule ever
     CHECK_FALSE(program.is_right());
   }
 }
+
+}  // namespace fake_cuda_test

@@ -5,6 +5,8 @@
 #include <support/catch.hpp>
 #include <support/fake_device.hpp>
 
+namespace graph_backend_test {
+
 using namespace chunkmem;
 using support::fake_device;
 
@@ -22,3 +24,5 @@ TEST_CASE("a CUDA device keeps the laws of a graph backend, whenever the runtime
     }
   }
 }
+
+}  // namespace graph_backend_test

@@ -15,6 +15,8 @@
 #include <thread>
 #include <type_traits>
 
+namespace host_arena_test {
+
 using namespace chunkmem;
 using backend::host_arena;
 using backend::host_arena_options;
@@ -202,3 +204,5 @@ TEST_CASE("host_arena allocates nothing while it works, on any thread", "[backen
   const auto seen = support::allocations_so_far() - before;
   CHECK(seen.all() == 0);
 }
+
+}  // namespace host_arena_test

@@ -6,6 +6,8 @@
 #include <support/adversarial.hpp>
 #include <support/catch.hpp>
 
+namespace memory_backend_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -64,3 +66,5 @@ TEST_CASE("every backend keeps the laws of a memory backend", "[backend]")
     return support::adversarial{{.device_capacity = device, .host_capacity = host}};
   });
 }
+
+}  // namespace memory_backend_test

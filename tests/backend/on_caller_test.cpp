@@ -10,6 +10,8 @@
 #include <thread>
 #include <type_traits>
 
+namespace on_caller_test {
+
 using namespace chunkmem;
 using backend::host_arena;
 using backend::host_arena_options;
@@ -163,3 +165,5 @@ TEST_CASE("on_caller refuses unknown agents, null addresses and unrecorded event
   CHECK(mem.record(agent::to_host).value == 0);
   CHECK(mem.record(agent::host).value == 0);
 }
+
+}  // namespace on_caller_test

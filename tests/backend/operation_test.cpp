@@ -6,6 +6,8 @@
 #include <memory>
 #include <utility>
 
+namespace operation_test {
+
 using chunkmem::bytes;
 using chunkmem::backend::inline_task;
 using chunkmem::backend::operation;
@@ -93,3 +95,5 @@ TEST_CASE("an operation is small enough that a ring of 256 stays below 64 KiB", 
 {
   STATIC_REQUIRE(sizeof(operation) * 256 <= 64 * 1024);
 }
+
+}  // namespace operation_test

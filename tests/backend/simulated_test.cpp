@@ -4,6 +4,8 @@
 #include <support/catch.hpp>
 #include <support/failing.hpp>
 
+namespace simulated_test {
+
 using namespace chunkmem;
 using backend::cost_table;
 using backend::simulated;
@@ -142,3 +144,5 @@ TEST_CASE("simulated refuses unknown agents, null addresses, unrecorded events a
   CHECK_THROWS_AS((simulated{{.costs = {.to_device = {0, 0.0}}}}), config_error);
   CHECK(mem.now() == 0);
 }
+
+}  // namespace simulated_test

@@ -8,6 +8,8 @@
 #include <array>
 #include <type_traits>
 
+namespace stream_backend_test {
+
 using namespace chunkmem;
 using support::adversarial;
 using support::schedule;
@@ -278,3 +280,5 @@ TEST_CASE("failing lets one call fail, or that one and all after it, and nothing
     CHECK(mem.inner().faults().empty());
   }
 }
+
+}  // namespace stream_backend_test

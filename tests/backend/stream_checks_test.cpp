@@ -4,6 +4,8 @@
 
 #include <string>
 
+namespace stream_checks_test {
+
 using namespace chunkmem;
 using Catch::Matchers::ContainsSubstring;
 
@@ -38,3 +40,5 @@ TEST_CASE("no agent is adopted past the limit", "[backend]")
   CHECK_NOTHROW(backend::require_room_for_agent(max_agents - 1));
   CHECK_THROWS_AS(backend::require_room_for_agent(max_agents), usage_error);
 }
+
+}  // namespace stream_checks_test

@@ -4,6 +4,8 @@
 
 #include <array>
 
+namespace tier_ledger_test {
+
 using namespace chunkmem;
 
 TEST_CASE("the books know what is live, where it lies and what is left", "[backend]")
@@ -47,3 +49,5 @@ TEST_CASE("a refusal says what would have been needed and never wraps", "[backen
     CHECK(refused.shortage().pinned == 5);
   }
 }
+
+}  // namespace tier_ledger_test

@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <vector>
 
+namespace export_values_test {
+
 using namespace checkpoints;
 namespace checkpoint = cm::checkpoint;
 using cm::io::posix_folder;
@@ -61,3 +63,5 @@ TEST_CASE("an export that fails leaves the older file", "[checkpoint]")
   CHECK_THROWS_AS(checkpoint::export_values(model.m, folder, "model.safetensors"), cm::io_error);
   CHECK(std::filesystem::file_size(place.path() + "/model.safetensors") == size);
 }
+
+}  // namespace export_values_test

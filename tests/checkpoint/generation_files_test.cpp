@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+namespace generation_files_test {
+
 using namespace chunkmem;
 using checkpoint::file_label;
 using checkpoint::label_of;
@@ -171,3 +173,5 @@ TEST_CASE("a generation whose manifest cannot be removed keeps its files", "[che
       CHECK(found.contains(checkpoint::detail::manifest_name(3)));
     }
 }
+
+}  // namespace generation_files_test

@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+namespace generation_writer_test {
+
 using namespace chunkmem;
 using checkpoint::generation_writer;
 using checkpoint::next_generation;
@@ -242,3 +244,5 @@ TEST_CASE("a power cut ends a save where it is: nothing catches it, and no destr
     REQUIRE(again.content().size() == 3);
   }
 }
+
+}  // namespace generation_writer_test

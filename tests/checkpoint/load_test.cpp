@@ -21,6 +21,8 @@
 template struct checkpoints::rig<checkpoints::arena_manager, checkpoints::arena, chunkmem::bf16>;
 template struct checkpoints::rig<checkpoints::arena_manager, checkpoints::arena, float>;
 
+namespace load_test {
+
 using namespace checkpoints;
 namespace checkpoint = cm::checkpoint;
 using cm::io::posix_folder;
@@ -380,3 +382,5 @@ TEST_CASE("whatever moment a save is killed at, training goes on from whole bits
 }
 
 TEST_CASE("so it is ten thousand times", "[checkpoint][.slow]") { CHECK(resume_after_kills(10'000) == 10'000); }
+
+}  // namespace load_test

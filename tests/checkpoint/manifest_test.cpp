@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+namespace manifest_test {
+
 using namespace chunkmem;
 using Catch::Matchers::ContainsSubstring;
 using checkpoint::manifest;
@@ -214,3 +216,5 @@ TEST_CASE("hostile manifests with right checksums do nothing but be refused or r
     }
   }
 }
+
+}  // namespace manifest_test

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+namespace model_content_test {
+
 namespace cm = chunkmem;
 using namespace cm::literals;
 using cm::checkpoint::content_of;
@@ -86,3 +88,5 @@ TEST_CASE("what waits for its step is not saved", "[checkpoint]")
   it.m.drop_gradients();
   CHECK(content_of(it.m).size() == 1);
 }
+
+}  // namespace model_content_test

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+namespace safetensors_table_test {
+
 using namespace chunkmem;
 using Catch::Matchers::ContainsSubstring;
 using checkpoint::loader_limits;
@@ -278,3 +280,5 @@ TEST_CASE("a header that was cut short or changed is refused or read as another 
     (void)survives(changed, 32);
   }
 }
+
+}  // namespace safetensors_table_test

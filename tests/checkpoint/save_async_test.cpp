@@ -6,6 +6,8 @@
 
 #include <utility>
 
+namespace save_async_test {
+
 using namespace checkpoints;
 namespace checkpoint = cm::checkpoint;
 using cm::io::posix_folder;
@@ -91,3 +93,5 @@ TEST_CASE("a full disk is said by the save or by its wait, and the model goes on
     CHECK(model.holds(1.5F));
   }
 }
+
+}  // namespace save_async_test

@@ -8,6 +8,8 @@
 #include <thread>
 #include <vector>
 
+namespace save_queue_test {
+
 using chunkmem::checkpoint::detail::save_queue;
 
 namespace {
@@ -60,3 +62,5 @@ TEST_CASE("who gives orders hears that they cannot be done", "[checkpoint]")
   writer.join();
   CHECK(queue.failure() != nullptr);
 }
+
+}  // namespace save_queue_test

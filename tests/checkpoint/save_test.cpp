@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <vector>
 
+namespace save_test {
+
 using namespace checkpoints;
 namespace checkpoint = cm::checkpoint;
 using cm::io::posix_folder;
@@ -96,3 +98,5 @@ TEST_CASE("a save costs the trainer no bit, also where the host has no frame lef
   for (std::uint32_t layer = 0; layer < 6; ++layer)
     CHECK(m.acquire(stack.slice(layer), cm::access::read).span()[1023] == static_cast<float>(layer));
 }
+
+}  // namespace save_test

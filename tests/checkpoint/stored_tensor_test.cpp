@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+namespace stored_tensor_test {
+
 using namespace chunkmem;
 
 TEST_CASE("every element type has its name in safetensors, and no other name is taken", "[checkpoint]")
@@ -50,3 +52,5 @@ TEST_CASE("two stored tensors are the same if all of them is", "[checkpoint]")
   CHECK_FALSE(one == checkpoint::stored_tensor{"a", dtype::float32, {2}, 0, 16});
   CHECK_FALSE(one == checkpoint::stored_tensor{"a", dtype::float32, {2}, 8, 12});
 }
+
+}  // namespace stored_tensor_test

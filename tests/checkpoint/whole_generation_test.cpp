@@ -16,6 +16,8 @@
 #include <string>
 #include <vector>
 
+namespace whole_generation_test {
+
 using namespace chunkmem;
 using Catch::Matchers::ContainsSubstring;
 using checkpoint::newest_whole;
@@ -304,3 +306,5 @@ TEST_CASE("every flipped bit and every lost byte of a generation is found, and t
   }
   CHECK(newest_seed(folder, {older, newer}) == 22);
 }
+
+}  // namespace whole_generation_test

@@ -10,6 +10,8 @@
 
 #include <vector>
 
+namespace any_layout_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -52,3 +54,5 @@ TEST_CASE("a layout chosen by name places as that layout does", "[chunk]")
   CHECK(places == std::vector<chunk_place>{{0, 0, 1}, {0, 512, 1}, {1, 0, 1}, {2, 0, 1}});
   CHECK_THROWS_AS(any_of_ours{"worst_fit_layout"}, config_error);
 }
+
+}  // namespace any_layout_test

@@ -6,6 +6,8 @@
 
 #include <vector>
 
+namespace append_layout_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -95,3 +97,5 @@ TEST_CASE("append layout says with which frame its next decision would be anothe
   layout.place(bytes{4'097});
   CHECK(layout.changes_at() == bytes{1'280});  // four of those hold 4,352
 }
+
+}  // namespace append_layout_test

@@ -4,6 +4,8 @@
 #include <conformance/chunk_layout.hpp>
 #include <support/catch.hpp>
 
+namespace arranging_layout_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -32,3 +34,5 @@ TEST_CASE("the laws of a layout hold for one that arranges from the last tensor 
 {
   conformance::chunk_layout_laws<backwards>();
 }
+
+}  // namespace arranging_layout_test

@@ -6,6 +6,8 @@
 
 #include <vector>
 
+namespace best_fit_layout_test {
+
 using namespace chunkmem;
 
 TEST_CASE("best fit keeps the laws of layouts, of reuse and of search", "[chunk]")
@@ -53,3 +55,5 @@ TEST_CASE("best fit never hands out a used gap twice", "[chunk]")
         chunk_place{0, 1'280, 1});  // an ordered list that keeps the gap would say 0 again
   CHECK(layout.place(bytes{1'280}) == chunk_place{0, 17'920, 1});
 }
+
+}  // namespace best_fit_layout_test

@@ -7,6 +7,8 @@
 #include <optional>
 #include <vector>
 
+namespace chunk_gaps_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -112,3 +114,5 @@ TEST_CASE("a longer gap that grows more slowly may become the tighter one", "[ch
   CHECK(gaps.tightest(256)->chunk == 1);
   CHECK(gaps.changes_at() == 2'816);  // both have 1,536 then, and of equal ones it is the shorter chunk
 }
+
+}  // namespace chunk_gaps_test

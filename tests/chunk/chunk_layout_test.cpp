@@ -4,6 +4,8 @@
 #include <conformance/chunk_layout.hpp>
 #include <support/catch.hpp>
 
+namespace chunk_layout_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -60,3 +62,5 @@ TEST_CASE("the laws of a layout notice each kind of mistake", "[chunk]")
   CHECK(mistake_in(two, {{0, 0, 1}, {0, 768, 1}}, 1'024) == "a tensor reaches beyond its chunk");
   CHECK(mistake_in(two, {{0, 0, 2}, {0, 512, 2}}, 1'024) == "a chunk has the wrong length");
 }
+
+}  // namespace chunk_layout_test

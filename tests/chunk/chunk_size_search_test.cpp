@@ -12,6 +12,8 @@
 #include <map>
 #include <vector>
 
+namespace chunk_size_search_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -153,3 +155,5 @@ TEST_CASE("a search with a layout chosen by name finds what that layout finds", 
   plain.add(sizes);
   CHECK(chosen.find({1_KiB, 8_KiB}, 0).frame == plain.find({1_KiB, 8_KiB}, 0).frame);
 }
+
+}  // namespace chunk_size_search_test

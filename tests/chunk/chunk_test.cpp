@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <vector>
 
+namespace chunk_test {
+
 using namespace chunkmem;
 
 TEST_CASE("a fresh chunk is nowhere and holds nothing", "[chunk]")
@@ -50,3 +52,5 @@ TEST_CASE("the state of a chunk follows from its tensors", "[chunk]")
   }
   CHECK(state_of_chunk({}) == free_state);
 }
+
+}  // namespace chunk_test

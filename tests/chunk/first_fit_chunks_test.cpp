@@ -5,6 +5,8 @@
 
 #include <vector>
 
+namespace first_fit_chunks_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -59,3 +61,5 @@ TEST_CASE("who was passed over says from which frame on it has room", "[chunk]")
   chunks.reset(frame_size{bytes{2'560}});
   CHECK((chunks.chunks() == 0 && chunks.frames() == 0 && chunks.changes_at() == frame_size::never));
 }
+
+}  // namespace first_fit_chunks_test

@@ -4,6 +4,8 @@
 
 #include <vector>
 
+namespace frame_limits_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -50,3 +52,5 @@ TEST_CASE("limits are 1.25 times the largest tensor, at least 64 MiB, and 1/64 o
   CHECK_THROWS_AS(frame_limits::around(bytes{UINT64_MAX}), size_overflow);
   CHECK(frame_limits::of(gpt(4'096, 5, 50'257)).most == 160_MiB);
 }
+
+}  // namespace frame_limits_test

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+namespace frame_pool_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -107,3 +109,5 @@ TEST_CASE("pools are equal where the same frames are free", "[chunk]")
   right.take(3, 1);
   CHECK(left == right);
 }
+
+}  // namespace frame_pool_test

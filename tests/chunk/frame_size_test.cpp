@@ -2,6 +2,8 @@
 
 #include <support/catch.hpp>
 
+namespace frame_size_test {
+
 using namespace chunkmem;
 
 TEST_CASE("a frame is a positive multiple of 256 bytes", "[chunk]")
@@ -38,3 +40,5 @@ TEST_CASE("frames for bytes, and from which frame on they are fewer, agree with 
   CHECK_THROWS_AS(frame_size{}.frames_for(std::uint64_t{1} << 40), size_overflow);
   CHECK(frame_size{}.frames_for((std::uint64_t{1} << 40) - 256) == UINT32_MAX);
 }
+
+}  // namespace frame_size_test

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <vector>
 
+namespace max_tree_test {
+
 using namespace chunkmem;
 
 TEST_CASE("a tree of maxima finds what a walk over the row finds", "[chunk]")
@@ -49,3 +51,5 @@ TEST_CASE("a tree of nothing has nothing", "[chunk]")
   CHECK(empty.first(0, 1) == max_tree::none);
   CHECK(empty.largest(0, 0) == 0);
 }
+
+}  // namespace max_tree_test

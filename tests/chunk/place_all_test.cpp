@@ -5,6 +5,8 @@
 
 #include <vector>
 
+namespace place_all_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -41,3 +43,5 @@ TEST_CASE("sizes and places must be as many", "[chunk]")
   CHECK_THROWS_AS(place_all(layout, std::vector<bytes>(3, bytes{256}), places), usage_error);
   CHECK(layout.place(bytes{1}) == chunk_place{0, 0, 1});
 }
+
+}  // namespace place_all_test

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+namespace reusing_layout_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -54,3 +56,5 @@ TEST_CASE("a trial of reuse notices a group that is refused without a reason", "
   CHECK(trial.place_together({bytes{256}, bytes{256}}) == "a group that fits was refused");
   CHECK(trial.place_together({bytes{1'024}, bytes{256}}).empty());
 }
+
+}  // namespace reusing_layout_test

@@ -4,6 +4,8 @@
 #include <conformance/chunk_layout.hpp>
 #include <support/catch.hpp>
 
+namespace searchable_layout_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -38,3 +40,5 @@ TEST_CASE("a layout may say that a decision changes earlier than it does", "[chu
 {
   conformance::searchable_layout_laws<careful>();
 }
+
+}  // namespace searchable_layout_test

@@ -7,6 +7,8 @@
 #include <span>
 #include <vector>
 
+namespace size_class_layout_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -92,3 +94,5 @@ TEST_CASE("size classes refuse sizes beyond their numbers and arrange others aft
   layout.arrange(std::vector{bytes{256}, bytes{512}}, places);
   CHECK(places == std::vector<chunk_place>{{0, 0, 1}, {1, 0, 2}});
 }
+
+}  // namespace size_class_layout_test

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+namespace tier_space_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -174,3 +176,5 @@ TEST_CASE("a tier that is reset is empty again", "[chunk]")
   CHECK((space.in_use() == 0 && space.leased() == 0 && space.peak() == 0 && space.frames() == 2));
   CHECK(space.pool().free_count() == 2);
 }
+
+}  // namespace tier_space_test

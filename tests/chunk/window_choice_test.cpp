@@ -5,6 +5,8 @@
 
 #include <vector>
 
+namespace window_choice_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -95,3 +97,5 @@ TEST_CASE("a window longer than the tier does not exist", "[chunk]")
   CHECK(cheapest_window_around(space, 3, 0, 1, cheap) == frame_pool::none);
   CHECK(cheapest_window_around(space, 2, 0, 1, cheap) == 0);
 }
+
+}  // namespace window_choice_test

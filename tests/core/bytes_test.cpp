@@ -6,6 +6,8 @@
 #include <string>
 #include <type_traits>
 
+namespace bytes_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -99,3 +101,5 @@ TEST_CASE("an overflow says which numbers did not fit", "[core]")
     CHECK_THAT(text, ContainsSubstring("sum of bytes") && ContainsSubstring("18446744073709551615 and 7"));
   }
 }
+
+}  // namespace bytes_test

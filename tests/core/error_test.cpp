@@ -5,6 +5,8 @@
 #include <string>
 #include <type_traits>
 
+namespace error_test {
+
 using namespace chunkmem;
 using Catch::Matchers::ContainsSubstring;
 
@@ -104,3 +106,5 @@ TEST_CASE("the longest numbers fit an error's sentence", "[core]")
   const std::string text = refused.what();
   CHECK(text.back() == ')');
 }
+
+}  // namespace error_test

@@ -4,6 +4,8 @@
 
 #include <string>
 
+namespace error_text_test {
+
 using namespace chunkmem;
 
 TEST_CASE("an error text joins words and numbers", "[core]")
@@ -33,3 +35,5 @@ TEST_CASE("an error text is cut at its capacity and stays terminated", "[core]")
   exact << "b";
   CHECK(exact.view() == std::string(511, 'a'));
 }
+
+}  // namespace error_text_test

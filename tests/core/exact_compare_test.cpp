@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <limits>
 
+namespace exact_compare_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -57,3 +59,5 @@ TEST_CASE("conversions keep denormals", "[core]")
   CHECK(exact::cut(0x1p30F) == 1 << 30);
   CHECK(exact::constant_product(number(1), 0x1p23F) == 0x1p-126F);
 }
+
+}  // namespace exact_compare_test

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <limits>
 
+namespace exact_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -67,3 +69,5 @@ TEST_CASE("a fused operation keeps what a product rounds away, and denormals sta
   CHECK(std::isnan(exact::root(-1.0F)));
   CHECK(std::isinf(exact::quotient(1.0F, 0.0F)));
 }
+
+}  // namespace exact_test

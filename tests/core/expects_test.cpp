@@ -4,6 +4,8 @@
 
 #include <string>
 
+namespace expects_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -37,3 +39,5 @@ TEST_CASE("a precondition that holds does nothing", "[core]")
   CHECK_NOTHROW(expects(true, "never seen"));
   CHECK_THROWS_AS(half_of(3), usage_error);
 }
+
+}  // namespace expects_test

@@ -5,6 +5,8 @@
 #include <cfenv>
 #include <type_traits>
 
+namespace float_environment_test {
+
 using chunkmem::float_environment;
 
 namespace {
@@ -106,3 +108,5 @@ TEST_CASE("a caller who flushes denormals gets them inside, and his settings bac
   }
 }
 #endif
+
+}  // namespace float_environment_test

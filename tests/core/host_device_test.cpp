@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+namespace host_device_test {
+
 using namespace chunkmem;
 
 /// A host compiler sees an ordinary function.
@@ -17,3 +19,5 @@ TEST_CASE("bits keep their pattern, whatever type they are read as", "[core]")
   for (const std::uint32_t bits : {0U, 0x80000000U, 0x7f800001U, 0xffc12345U, 1U}) CHECK(bits_as<std::uint32_t>(bits_as<float>(bits)) == bits);
   CHECK(bits_as<std::uint64_t>(-2.0) == 0xc000000000000000U);
 }
+
+}  // namespace host_device_test

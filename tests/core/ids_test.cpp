@@ -4,6 +4,8 @@
 
 #include <type_traits>
 
+namespace ids_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -24,3 +26,5 @@ TEST_CASE("ids are four bytes, ordered, and types of their own", "[core]")
   CHECK(moment{7} == moment{7});
   CHECK(moment{UINT32_MAX} == moment::none);
 }
+
+}  // namespace ids_test

@@ -6,6 +6,8 @@
 #include <iterator>
 #include <set>
 
+namespace index_set_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -129,3 +131,5 @@ TEST_CASE("inserting twice and erasing twice is once", "[core]")
   CHECK(set.empty());
   CHECK_FALSE(set == other);
 }
+
+}  // namespace index_set_test

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <variant>
 
+namespace policy_choice_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -64,3 +66,5 @@ TEST_CASE("policies of two kinds make no choice", "[core]")
   STATIC_REQUIRE(can_be_chosen_from<low, high>);
   STATIC_REQUIRE(!can_be_chosen_from<low, other_kind>);
 }
+
+}  // namespace policy_choice_test

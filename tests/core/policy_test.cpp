@@ -4,6 +4,8 @@
 
 #include <concepts>
 
+namespace policy_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -75,3 +77,5 @@ TEST_CASE("policies are picked by kind, whatever their order", "[core]")
   CHECK(eviction_of<transfers, evicts>::name == "evicts");
   CHECK(eviction_of<transfers>::name == "evicts_otherwise");
 }
+
+}  // namespace policy_test

@@ -7,6 +7,8 @@
 #include <sstream>
 #include <string>
 
+namespace text_reader_test {
+
 using namespace chunkmem;
 using Catch::Matchers::ContainsSubstring;
 
@@ -111,3 +113,5 @@ TEST_CASE("whatever the text is, a reader answers or refuses", "[core]")
     }
   }
 }
+
+}  // namespace text_reader_test

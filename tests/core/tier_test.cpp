@@ -2,6 +2,8 @@
 
 #include <support/catch.hpp>
 
+namespace tier_test {
+
 using namespace chunkmem;
 
 static_assert(name_of(tier::device) == "device" && name_of(tier::host) == "host" && name_of(tier::disk) == "disk");
@@ -16,3 +18,5 @@ TEST_CASE("a value for each tier is found by the tier", "[core]")
   const per_tier<int> copy = numbers;
   CHECK((copy[tier::device] == 0 && copy[tier::host] == 7 && copy[tier::disk] == 9));
 }
+
+}  // namespace tier_test

@@ -2,6 +2,8 @@
 
 #include <support/catch.hpp>
 
+namespace version_test {
+
 #ifndef CHUNKMEM_VERSION
 #error "the version is a macro, so that a program can ask for it before it compiles anything"
 #endif
@@ -13,3 +15,5 @@ TEST_CASE("the version has three parts of which two are below a hundred", "[core
   CHECK(CHUNKMEM_VERSION > 0);
   CHECK((major >= 0 && minor >= 0 && minor < 100));
 }
+
+}  // namespace version_test

@@ -8,6 +8,8 @@
 #include <iostream>
 #include <string>
 
+namespace differential_test {
+
 /// Random programs on managers, compared call by call with a model of vectors and states. What differs is cut down and printed
 /// as a test.
 
@@ -170,3 +172,5 @@ TEST_CASE("a gradient of a weight that could not be made again is refused", "[di
                     sum) == "");
   CHECK(sum.sentences["a gradient in place of a weight that is still to be made again"] > 0);
 }
+
+}  // namespace differential_test

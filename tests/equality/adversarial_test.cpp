@@ -4,6 +4,8 @@
 
 #include <iostream>
 
+namespace adversarial_test {
+
 using namespace equality;
 using support::adversarial;
 using demand_manager = cm::manager<adversarial, support::every_eviction, cm::transfer::no_prefetch>;
@@ -44,3 +46,5 @@ TEST_CASE("no order of copies and kernels changes a bit", "[equality]")
 {
   CHECK(run_schedules(true, true) == 300);
 }
+
+}  // namespace adversarial_test

@@ -3,6 +3,8 @@
 #include <chunkmem/transfer/no_prefetch.hpp>
 #include <support/fake_device.hpp>
 
+namespace cuda_test {
+
 using namespace equality;
 using support::fake_device;
 using demand_manager = cm::manager<fake_device, support::every_eviction, cm::transfer::no_prefetch>;
@@ -20,3 +22,5 @@ TEST_CASE("so it does where the runtime works at random moments, or at once", "[
   const support::fake_device_options early{.when = support::fake_schedule::earliest};
   CHECK(run_matrix<demand_manager, ahead_manager, fake_device>(early, true) == runs_of_matrix);
 }
+
+}  // namespace cuda_test

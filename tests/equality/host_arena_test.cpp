@@ -2,6 +2,8 @@
 
 #include <chunkmem/transfer/no_prefetch.hpp>
 
+namespace host_arena_test {
+
 using namespace equality;
 using arena = cm::backend::host_arena;
 using demand_manager = cm::manager<arena, support::every_eviction, cm::transfer::no_prefetch>;
@@ -51,3 +53,5 @@ TEST_CASE("every capacity from the smallest on gives the same bits", "[equality]
     }
   }
 }
+
+}  // namespace host_arena_test

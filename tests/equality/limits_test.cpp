@@ -4,6 +4,8 @@
 
 #include <string>
 
+namespace limits_test {
+
 using namespace equality;
 using arena = cm::backend::host_arena;
 using Catch::Matchers::ContainsSubstring;
@@ -124,3 +126,5 @@ TEST_CASE("an acquire that does not fit leaves pins, states and bytes as they we
   }
   for (std::uint32_t at = 0; at < 4; ++at) CHECK(m.acquire(weights.slice(at), cm::access::read).span()[7] == static_cast<float>(at));
 }
+
+}  // namespace limits_test

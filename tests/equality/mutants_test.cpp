@@ -6,6 +6,8 @@
 #include <iostream>
 #include <string>
 
+namespace mutants_test {
+
 using namespace equality;
 using support::adversarial;
 using cm::agent;
@@ -268,3 +270,5 @@ TEST_CASE("edges that a training step implies are noticed where nothing else ord
     CHECK(caught > 0);
   }
 }
+
+}  // namespace mutants_test

@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <string_view>
 
+namespace variants_test {
+
 using namespace equality;
 using support::adversarial;
 using support::device_only;
@@ -199,3 +201,5 @@ TEST_CASE("inference from weights larger than the device reads what was written"
   CHECK(m.report().write_backs == written);  // what is only read leaves free
   CHECK(m.report().loads >= 4 * 7);
 }
+
+}  // namespace variants_test

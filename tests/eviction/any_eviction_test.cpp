@@ -9,6 +9,8 @@
 #include <support/oracles/dice.hpp>
 #include <support/oracles/tidal_paging.hpp>
 
+namespace any_eviction_test {
+
 using namespace chunkmem;
 using any = eviction::any_eviction<eviction::belady, eviction::lru, eviction::list_order, eviction::cost_aware>;
 
@@ -33,3 +35,5 @@ TEST_CASE("any_eviction decides as the policy that was chosen by name or given w
   }
   CHECK_THROWS_AS(any{"mru"}, config_error);
 }
+
+}  // namespace any_eviction_test

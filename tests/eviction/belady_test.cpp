@@ -10,6 +10,8 @@
 #include <fstream>
 #include <string>
 
+namespace belady_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -110,3 +112,5 @@ TEST_CASE("belady forgets a profile when it is reset", "[eviction]")
   policy.enter(of(0, moment::none));
   CHECK(policy.victim(moment{0}) == chunk_id{1});
 }
+
+}  // namespace belady_test

@@ -12,6 +12,8 @@
 #include <map>
 #include <set>
 
+namespace cost_aware_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -134,3 +136,5 @@ TEST_CASE("cost_aware without a record is lru", "[eviction]")
       FAIL("seed " << seed);
   }
 }
+
+}  // namespace cost_aware_test

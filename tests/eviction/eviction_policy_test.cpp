@@ -5,6 +5,8 @@
 
 #include <map>
 
+namespace eviction_policy_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -86,3 +88,5 @@ TEST_CASE("the laws of eviction notice a victim that has left", "[eviction]")
   }
   CHECK(noticed);
 }
+
+}  // namespace eviction_policy_test

@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <deque>
 
+namespace fifo_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -82,3 +84,5 @@ TEST_CASE("a manager's own decisions with fifo are those of the textbook", "[evi
       FAIL("seed " << seed);
   }
 }
+
+}  // namespace fifo_test

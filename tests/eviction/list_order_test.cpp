@@ -3,6 +3,8 @@
 #include <conformance/eviction_policy.hpp>
 #include <support/catch.hpp>
 
+namespace list_order_test {
+
 using namespace chunkmem;
 
 TEST_CASE("list_order keeps the laws of an eviction policy", "[eviction]")
@@ -22,3 +24,5 @@ TEST_CASE("list_order evicts the lowest id, whatever was used when", "[eviction]
   policy.enter(of(1));
   CHECK(policy.victim(moment{0}) == chunk_id{1});
 }
+
+}  // namespace list_order_test

@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <list>
 
+namespace lru_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -102,3 +104,5 @@ TEST_CASE("lru puts back in their places what it named for a window", "[eviction
     policy.leave(of(chunk));
   }
 }
+
+}  // namespace lru_test

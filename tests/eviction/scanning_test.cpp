@@ -8,6 +8,8 @@
 #include <tuple>
 #include <utility>
 
+namespace scanning_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -64,3 +66,5 @@ TEST_CASE("a scanned rule can see dirtiness, frames and next use", "[eviction]")
     if (scanned < support::fewest_loads{reads, frames}()) FAIL("seed " << seed << ": fewer loads than possible");
   }
 }
+
+}  // namespace scanning_test

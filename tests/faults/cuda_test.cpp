@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+namespace cuda_test {
+
 /// The k-th call of a CUDA runtime fails while a model is trained, for every k and with every number: what passes is tried
 /// again and leaves the same bits, what does not ends the manager with its first cause and without another call.
 
@@ -265,3 +267,5 @@ TEST_CASE("a manager and a device may end after their runtime", "[faults]")
   REQUIRE(it.train().has_value());
   it.runtime.unload();
 }
+
+}  // namespace cuda_test

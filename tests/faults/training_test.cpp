@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+namespace training_test {
+
 /// The k-th copy and the k-th allocation of training fail, for every k: a typed error, and after the retry the same bits.
 
 namespace cm = chunkmem;
@@ -198,3 +200,5 @@ TEST_CASE("every allocation that fails is an error from which training recovers"
   quiet.run(nullptr);
   CHECK(quiet.memory.allocations() == 2);  // there are no others
 }
+
+}  // namespace training_test

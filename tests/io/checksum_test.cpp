@@ -10,6 +10,8 @@
 #include <string>
 #include <string_view>
 
+namespace checksum_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -74,3 +76,5 @@ TEST_CASE("a checksum sees every flipped bit and every lost byte", "[io]")
   }
   for (std::size_t size = 0; size < text.size(); ++size) CHECK(sum_of(std::string_view{text}.substr(0, size)) != whole);
 }
+
+}  // namespace checksum_test

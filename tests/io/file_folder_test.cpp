@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+namespace file_folder_test {
+
 using namespace chunkmem;
 using Catch::Matchers::ContainsSubstring;
 using conformance::detail::as_content;
@@ -159,3 +161,5 @@ TEST_CASE("after a power cut a simulated folder does nothing any more", "[io]")
   CHECK_FALSE(folder.remove("a"));
   CHECK(folder.content().contains("a"));
 }
+
+}  // namespace file_folder_test

@@ -17,6 +17,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+namespace posix_folder_test {
+
 using namespace chunkmem;
 using conformance::detail::as_content;
 using conformance::detail::errno_of;
@@ -289,3 +291,5 @@ TEST_CASE("no descriptor is left open, whatever failed, and a child gets none", 
   CHECK_THROWS_AS(io::posix_folder{top / "open"}, config_error);
   CHECK(open_descriptors() == before);
 }
+
+}  // namespace posix_folder_test

@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+namespace basic_manager_test {
+
 namespace cm = chunkmem;
 namespace toy = support::toy;
 using namespace cm::literals;
@@ -374,3 +376,5 @@ TEST_CASE("virtual time takes the same decisions as real bytes", "[manager]")
   arena_manager real{memory, {.chunk_bytes = 4_KiB}};
   CHECK(train(planned, virtual_memory) == train(real, memory));
 }
+
+}  // namespace basic_manager_test

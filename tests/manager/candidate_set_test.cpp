@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+namespace candidate_set_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -136,3 +138,5 @@ TEST_CASE("a policy hears of chunks in the order in which they were let go of", 
   (void)set.victim(moment{0}, chunks);
   CHECK(attentive::order() == std::vector<std::uint32_t>{2, 3, 4, 0, 1});
 }
+
+}  // namespace candidate_set_test

@@ -7,6 +7,8 @@
 
 #include <support/catch.hpp>
 
+namespace capacity_check_test {
+
 namespace cm = chunkmem;
 using namespace cm::literals;
 using memory = cm::backend::simulated;
@@ -68,3 +70,5 @@ TEST_CASE("leases on the host count among what the host must hold", "[manager]")
   (void)with_host(need.smallest_host);
   CHECK_THROWS_AS(with_host(need.smallest_host - 1_KiB), cm::config_error);
 }
+
+}  // namespace capacity_check_test

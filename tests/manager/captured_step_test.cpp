@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+namespace captured_step_test {
+
 namespace cm = chunkmem;
 using namespace cm::literals;
 using support::fake_device;
@@ -306,3 +308,5 @@ TEST_CASE("a graph that ends the device ends the manager", "[manager]")
   CHECK_THROWS_AS((void)captured.replay(), cm::device_error);
   CHECK_THROWS_AS(it.m.iteration(), cm::device_error);
 }
+
+}  // namespace captured_step_test

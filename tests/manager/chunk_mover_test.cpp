@@ -3,6 +3,8 @@
 #include <support/catch.hpp>
 #include <support/oracles/listening_backend.hpp>
 
+namespace chunk_mover_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -40,3 +42,5 @@ TEST_CASE("the default mover is one copy each way, on the agent it is told", "[m
   CHECK(backend.heard[0] == support::copied(agent::to_device, device, host, 4));
   CHECK(backend.heard[1] == support::copied(agent::to_host, host, device, 3));
 }
+
+}  // namespace chunk_mover_test

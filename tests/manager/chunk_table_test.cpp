@@ -4,6 +4,8 @@
 
 #include <vector>
 
+namespace chunk_table_test {
+
 namespace cm = chunkmem;
 
 namespace {
@@ -79,3 +81,5 @@ TEST_CASE("two tables have the same places whatever their next uses are", "[mana
   right.space(cm::tier::host).place(1, 2, 1);
   CHECK_FALSE(left.same_places(right));
 }
+
+}  // namespace chunk_table_test

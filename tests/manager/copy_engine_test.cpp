@@ -9,6 +9,8 @@
 #include <set>
 #include <vector>
 
+namespace copy_engine_test {
+
 using namespace chunkmem;
 using support::call;
 using support::listening_backend;
@@ -187,3 +189,5 @@ TEST_CASE("after a replay everything was used by compute, and its copies are cou
   CHECK((told.loads == 6 && told.loaded == bytes{6'000} && told.write_backs == 4 && told.written_back == bytes{1'024}));
   CHECK(told.evictions == 2);
 }
+
+}  // namespace copy_engine_test

@@ -2,6 +2,8 @@
 
 #include <support/catch.hpp>
 
+namespace decision_log_test {
+
 using namespace chunkmem;
 using transfer::move;
 using transfer::move_kind;
@@ -40,3 +42,5 @@ TEST_CASE("a decision log writes down what was decided and when", "[manager]")
   log.clear();
   CHECK(log.moves().empty());
 }
+
+}  // namespace decision_log_test

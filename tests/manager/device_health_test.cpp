@@ -3,6 +3,8 @@
 
 #include <string>
 
+namespace device_health_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -74,3 +76,5 @@ TEST_CASE("errors that are no device's end nothing", "[manager]")
   REQUIRE_THROWS_AS(health.ordering([] { throw usage_error{"a mistake"}; }), usage_error);
   REQUIRE_FALSE(health.is_lost());
 }
+
+}  // namespace device_health_test

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <vector>
 
+namespace device_room_test {
+
 namespace cm = chunkmem;
 
 namespace {
@@ -117,3 +119,5 @@ TEST_CASE("a reset forgets the leases that were expected", "[manager]")
   CHECK(it.next_frame() == 2);
   CHECK(it[1].on_device());
 }
+
+}  // namespace device_room_test

@@ -9,6 +9,8 @@
 #include <memory>
 #include <stdexcept>
 
+namespace engine_core_test {
+
 namespace cm = chunkmem;
 using namespace cm::literals;
 using arena = cm::backend::host_arena;
@@ -84,3 +86,5 @@ TEST_CASE("the report counts what happened and prints it", "[manager]")
   CHECK(m.report().loads == 1);
   CHECK(m.report().json().find("\"loads\": 1,") != std::string::npos);
 }
+
+}  // namespace engine_core_test

@@ -14,6 +14,8 @@
 #include <string>
 #include <string_view>
 
+namespace engine_test {
+
 namespace cm = chunkmem;
 namespace toy = support::toy;
 using namespace cm::literals;
@@ -156,3 +158,5 @@ TEST_CASE("a failed call changes neither states nor the record", "[manager]")
   CHECK(m.report().divergences == 0);
   CHECK(!m.drifted());
 }
+
+}  // namespace engine_test

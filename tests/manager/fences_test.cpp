@@ -8,6 +8,8 @@
 #include <map>
 #include <vector>
 
+namespace fences_test {
+
 using namespace chunkmem;
 using support::call;
 using support::listening_backend;
@@ -151,3 +153,5 @@ TEST_CASE("a wait that fails is made again by the next who asks", "[manager]")
     CHECK(backend.knows(agent::to_host, agent::compute) >= number);
   }
 }
+
+}  // namespace fences_test

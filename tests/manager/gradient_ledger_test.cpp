@@ -3,6 +3,8 @@
 #include <chunkmem/core/error.hpp>
 #include <support/catch.hpp>
 
+namespace gradient_ledger_test {
+
 using namespace chunkmem;
 
 TEST_CASE("a finished gradient refuses more and keeps its norms until it is forgotten", "[manager]")
@@ -38,3 +40,5 @@ TEST_CASE("a rehearsal leaves no trace in the ledger of gradients", "[manager]")
   it.expect_open(1);
   CHECK(it.measure_of(0) != nullptr);
 }
+
+}  // namespace gradient_ledger_test

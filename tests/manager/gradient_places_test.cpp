@@ -6,6 +6,8 @@
 
 #include <initializer_list>
 
+namespace gradient_places_test {
+
 using namespace chunkmem;
 using kind = entry_kind;
 
@@ -131,3 +133,5 @@ TEST_CASE("lists do not change places under gradients that lie in their weights"
   places.follow_values(tensors);
   CHECK(tensors.slots()[gradients + weight].chunk == 77);
 }
+
+}  // namespace gradient_places_test

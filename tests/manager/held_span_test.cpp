@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+namespace held_span_test {
+
 namespace cm = chunkmem;
 using namespace cm::literals;
 
@@ -43,3 +45,5 @@ TEST_CASE("a loop over the span of a temporary pin holds the pin", "[manager]")
     break;
   }
 }
+
+}  // namespace held_span_test

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <vector>
 
+namespace host_room_test {
+
 namespace cm = chunkmem;
 
 namespace {
@@ -86,3 +88,5 @@ TEST_CASE("what is pinned on the host stays there", "[manager]")
   it.home(1, true);
   CHECK(it[1].host == 0);
 }
+
+}  // namespace host_room_test

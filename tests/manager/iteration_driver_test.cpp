@@ -12,6 +12,8 @@
 #include <string_view>
 #include <type_traits>
 
+namespace iteration_driver_test {
+
 namespace cm = chunkmem;
 using namespace cm::literals;
 using arena = cm::backend::host_arena;
@@ -321,3 +323,5 @@ TEST_CASE("an iteration that could not begin leaves nothing of the record before
   }
   for (std::uint32_t at = 0; at < 40; ++at) CHECK(m.acquire(w.slice(at * 3 % 8), cm::access::read).span()[0] == static_cast<float>(at * 3 % 8));
 }
+
+}  // namespace iteration_driver_test

@@ -7,6 +7,8 @@
 
 #include <algorithm>
 
+namespace iteration_planner_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -120,3 +122,5 @@ TEST_CASE("a plan goes back to the first setting of its policy where the chosen 
   REQUIRE(plan.valid);
   CHECK(loads() == 7);
 }
+
+}  // namespace iteration_planner_test

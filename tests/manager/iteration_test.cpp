@@ -7,6 +7,8 @@
 #include <memory>
 #include <stdexcept>
 
+namespace iteration_test {
+
 namespace cm = chunkmem;
 using namespace cm::literals;
 using arena = cm::backend::host_arena;
@@ -191,3 +193,5 @@ TEST_CASE("a pin that lives across iterations keeps its chunk and their records"
   CHECK(!it.m->drifted());
   CHECK(it.m->report().divergences == 0);
 }
+
+}  // namespace iteration_test

@@ -12,6 +12,8 @@
 #include <cstdint>
 #include <string>
 
+namespace manager_options_test {
+
 namespace cm = chunkmem;
 using namespace chunkmem;
 
@@ -130,3 +132,5 @@ TEST_CASE("a layout that cannot be searched says so", "[manager]")
   }
   CHECK(said.rfind("chunkmem: this layout cannot be searched", 0) == 0);
 }
+
+}  // namespace manager_options_test

@@ -10,6 +10,8 @@
 
 #include <concepts>
 
+namespace manager_test {
+
 namespace cm = chunkmem;
 using namespace cm::literals;
 using arena = cm::backend::host_arena;
@@ -78,3 +80,5 @@ TEST_CASE("the umbrella header is enough for a quick start", "[manager]")
   for (float& value : m.acquire(weight, cm::access::write).span()) value = 2;
   CHECK(m.acquire(weight, cm::access::read).span()[9'999] == 2.0F);
 }
+
+}  // namespace manager_test

@@ -2,6 +2,8 @@
 
 #include <support/catch.hpp>
 
+namespace memory_requirement_test {
+
 using namespace chunkmem;
 
 TEST_CASE("a requirement keeps bytes for each role apart", "[manager]")
@@ -16,3 +18,5 @@ TEST_CASE("a requirement keeps bytes for each role apart", "[manager]")
   const memory_requirement copy = need;
   CHECK((copy.by_role[role::parameter] == 1_B && copy.by_role[role::activation] == 5_B));
 }
+
+}  // namespace memory_requirement_test

@@ -9,6 +9,8 @@
 
 #include <vector>
 
+namespace model_places_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -62,3 +64,5 @@ TEST_CASE("the size of chunks is searched once, within a sixteenth of the device
   places.seal(core);
   CHECK(core.chosen.chunk_bytes == found);
 }
+
+}  // namespace model_places_test

@@ -10,6 +10,8 @@
 #include <span>
 #include <string>
 
+namespace model_plan_test {
+
 namespace cm = chunkmem;
 using namespace cm::literals;
 using memory = cm::backend::simulated;
@@ -77,3 +79,5 @@ TEST_CASE("a handle that this manager did not make is refused, also the empty on
   CHECK_THROWS_AS((void)mine.acquire(cm::tensor<float>{}, cm::access::write), cm::usage_error);
   CHECK_THROWS_AS((void)mine.acquire(theirs, cm::access::write), cm::usage_error);
 }
+
+}  // namespace model_plan_test

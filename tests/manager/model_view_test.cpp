@@ -6,6 +6,8 @@
 
 #include <vector>
 
+namespace model_view_test {
+
 namespace cm = chunkmem;
 using namespace cm::literals;
 using arena_manager = cm::manager<cm::backend::host_arena>;
@@ -105,3 +107,5 @@ TEST_CASE("what others hold is asked for at each pass, and a rise shows as drift
   step();
   CHECK(!it.m.drifted());
 }
+
+}  // namespace model_view_test

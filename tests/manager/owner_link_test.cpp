@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+namespace owner_link_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -115,3 +117,5 @@ TEST_CASE("a grant that cannot be made leaves nothing behind", "[manager]")
   CHECK(it.link->holders == 0);
   CHECK(it.engine.given_back.empty());
 }
+
+}  // namespace owner_link_test

@@ -10,6 +10,8 @@
 #include <type_traits>
 #include <utility>
 
+namespace pin_test {
+
 namespace cm = chunkmem;
 using namespace cm::literals;
 using Catch::Matchers::ContainsSubstring;
@@ -162,3 +164,5 @@ TEST_CASE("the calling thread gets no span of memory that it cannot read", "[man
   held.release();
   CHECK(m.acquire(weight, cm::access::read, cm::at::host).size() == 512);
 }
+
+}  // namespace pin_test

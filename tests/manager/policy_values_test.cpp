@@ -2,6 +2,8 @@
 
 #include <support/catch.hpp>
 
+namespace policy_values_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -30,3 +32,5 @@ TEST_CASE("a policy has the value that was given, whatever the order, or its def
   CHECK(policy_value<rate>(rate{3}, window{8}).value == 3);
   CHECK(policy_value<strict>(rate{3}, strict{5}).value == 5);  // has no default, and needs none
 }
+
+}  // namespace policy_values_test

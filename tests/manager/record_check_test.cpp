@@ -13,6 +13,8 @@
 #include <sstream>
 #include <string>
 
+namespace record_check_test {
+
 namespace cm = chunkmem;
 using namespace chunkmem;
 
@@ -123,3 +125,5 @@ TEST_CASE("a profile comes before the first iteration of its name, and not insid
   run.m.use_profile(known, "third");
   CHECK(run.m.profile("third") != nullptr);
 }
+
+}  // namespace record_check_test

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+namespace registry_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -256,3 +258,5 @@ TEST_CASE("a registry takes layouts that arrange, by value", "[manager]")
   it.seal(size_class_layout{}, bytes{256});
   CHECK(mistake_in(it, 256).empty());
 }
+
+}  // namespace registry_test

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+namespace rehearsal_log_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -119,3 +121,5 @@ TEST_CASE("a rehearsal while a pin is held is refused", "[manager]")
   CHECK_THROWS_AS(it.log.begin(it.tensors), usage_error);
   CHECK_FALSE(it.log.is_running());
 }
+
+}  // namespace rehearsal_log_test

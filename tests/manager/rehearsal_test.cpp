@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <string_view>
 
+namespace rehearsal_test {
+
 using namespace chunkmem;
 using support::frame_bytes;
 
@@ -138,3 +140,5 @@ TEST_CASE("a host capacity that was found fits also where reclaims leave off els
 {
   smallest_is_smallest<transfer::lookahead>(support::every_eviction{"belady"}, 9'455);
 }
+
+}  // namespace rehearsal_test

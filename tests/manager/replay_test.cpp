@@ -7,6 +7,8 @@
 
 #include <algorithm>
 
+namespace replay_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -136,3 +138,5 @@ TEST_CASE("a record settles where sixteen iterations in a row fit", "[manager]")
   CHECK(settled > 50);
   CHECK(refused > 50);
 }
+
+}  // namespace replay_test

@@ -9,6 +9,8 @@
 #include <sstream>
 #include <string>
 
+namespace report_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -89,3 +91,5 @@ TEST_CASE("what was copied since another report is told apart from all else", "[
   CHECK((copied.write_backs == 1 && copied.written_back == chunkmem::bytes{7} && copied.evictions == 4));
   CHECK(copied.iterations == 0);
 }
+
+}  // namespace report_test

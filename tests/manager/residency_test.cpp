@@ -7,6 +7,8 @@
 
 #include <vector>
 
+namespace residency_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -242,3 +244,5 @@ TEST_CASE("a shortage never names a need that the capacity meets", "[manager]")
     CHECK(refused.shortage().needed > refused.shortage().capacity);
   }
 }
+
+}  // namespace residency_test

@@ -6,6 +6,8 @@
 
 #include <vector>
 
+namespace slot_table_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -42,3 +44,5 @@ TEST_CASE("a layout that arranges sees all slots of a list at once", "[manager]"
   CHECK(table.frames_of_chunk.size() == 2);
   CHECK(table.slots[0].chunk == table.slots[2].chunk);
 }
+
+}  // namespace slot_table_test

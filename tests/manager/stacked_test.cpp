@@ -2,6 +2,8 @@
 
 #include <support/catch.hpp>
 
+namespace stacked_test {
+
 using namespace chunkmem;
 
 TEST_CASE("a slice of a stack is the tensor of that layer", "[manager]")
@@ -13,3 +15,5 @@ TEST_CASE("a slice of a stack is the tensor of that layer", "[manager]")
   CHECK_THROWS_AS(layers.slice(UINT32_MAX), usage_error);
   CHECK_THROWS_AS(stacked<float>{}.slice(0), usage_error);
 }
+
+}  // namespace stacked_test

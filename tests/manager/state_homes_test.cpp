@@ -12,6 +12,8 @@
 
 #include <cstddef>
 
+namespace state_homes_test {
+
 namespace cm = chunkmem;
 using namespace chunkmem;
 
@@ -188,3 +190,5 @@ TEST_CASE("the smallest device of a placement is that of the homes it would give
   CHECK_THROWS_AS(train<split_manager>(whole.smallest_device - 4_KiB, true), config_error);
   CHECK_THROWS_AS(train<split_manager>(whole.smallest_device - 4_KiB, false), config_error);
 }
+
+}  // namespace state_homes_test

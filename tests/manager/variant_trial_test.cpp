@@ -5,6 +5,8 @@
 #include <support/catch.hpp>
 #include <support/oracles/random_iteration.hpp>
 
+namespace variant_trial_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -69,3 +71,5 @@ TEST_CASE("a policy without settings, or with one given, has nothing to choose f
   CHECK(residency<eviction::cost_aware>{}.variants() > 1);
   CHECK(residency<eviction::cost_aware>{eviction::cost_aware{2.0}}.variants() == 1);
 }
+
+}  // namespace variant_trial_test

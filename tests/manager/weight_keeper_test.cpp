@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <vector>
 
+namespace weight_keeper_test {
+
 namespace cm = chunkmem;
 using namespace cm::literals;
 using Catch::Matchers::ContainsSubstring;
@@ -346,3 +348,5 @@ TEST_CASE("a frozen weight has neither gradient nor lists", "[manager]")
   CHECK_THROWS_WITH(it.m.gradient(frozen), ContainsSubstring("frozen"));
   CHECK_THROWS_AS(it.m.acquire<float>(frozen, it.m.list("master"), cm::access::read, cm::at::host), cm::usage_error);
 }
+
+}  // namespace weight_keeper_test

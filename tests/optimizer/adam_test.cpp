@@ -7,6 +7,8 @@
 #include <limits>
 #include <vector>
 
+namespace adam_test {
+
 namespace cm = chunkmem;
 using Catch::Matchers::ContainsSubstring;
 using cm::optimizer::adam;
@@ -248,3 +250,5 @@ TEST_CASE("adam refuses settings that cannot work", "[optimizer]")
   if (!cm::optimizer::is_available(instruction_set::avx512))
     CHECK_THROWS_AS((adam{{}, {.instructions = instruction_set::avx512}}), cm::config_error);
 }
+
+}  // namespace adam_test

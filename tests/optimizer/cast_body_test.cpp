@@ -7,6 +7,8 @@
 #include <cstring>
 #include <vector>
 
+namespace cast_body_test {
+
 namespace cm = chunkmem;
 using cm::dtype;
 using namespace chunkmem::optimizer;
@@ -78,3 +80,5 @@ TEST_CASE("single precision is copied bit by bit", "[optimizer]")
   loop_launcher::run(cast_body{run_of(to), run_of(from), from.size(), {1, 2, 3, 4}, 0});
   CHECK(support::same_bits(from, to));
 }
+
+}  // namespace cast_body_test

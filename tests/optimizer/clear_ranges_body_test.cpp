@@ -3,6 +3,8 @@
 #include <chunkmem/optimizer/loop_launcher.hpp>
 #include <support/catch.hpp>
 
+namespace clear_ranges_body_test {
+
 using namespace chunkmem::optimizer;
 
 TEST_CASE("ranges are cleared, as many as there are tensors", "[optimizer]")
@@ -11,3 +13,5 @@ TEST_CASE("ranges are cleared, as many as there are tensors", "[optimizer]")
   loop_launcher::run(clear_ranges_body{ranges, 2});
   CHECK((ranges[0].count == 0 && ranges[1].count == 0 && ranges[2].count == 6));
 }
+
+}  // namespace clear_ranges_body_test

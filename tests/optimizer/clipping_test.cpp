@@ -6,6 +6,8 @@
 #include <limits>
 #include <vector>
 
+namespace clipping_test {
+
 using namespace chunkmem;
 using namespace chunkmem::optimizer;
 
@@ -61,3 +63,5 @@ TEST_CASE("limits that are negative or no number are refused", "[optimizer]")
     CHECK_THROWS_AS(check(clipping{.value = wrong}), usage_error);
   }
 }
+
+}  // namespace clipping_test

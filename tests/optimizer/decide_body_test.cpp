@@ -8,6 +8,8 @@
 #include <limits>
 #include <vector>
 
+namespace decide_body_test {
+
 using chunkmem::gradient_measure;
 using namespace chunkmem::optimizer;
 
@@ -65,3 +67,5 @@ TEST_CASE("a decision that is taken again is the same", "[optimizer]")
   loop_launcher::run(body);
   CHECK((state.factor == first.factor && state.norm == first.norm && state.total.squares == first.total.squares));
 }
+
+}  // namespace decide_body_test

@@ -4,6 +4,8 @@
 
 #include <string>
 
+namespace device_body_test {
+
 using namespace chunkmem::optimizer;
 
 namespace {
@@ -56,3 +58,5 @@ TEST_CASE("a body is copied to where it runs, and is of one kind", "[optimizer]"
 {
   SUCCEED("checked by the compiler");
 }
+
+}  // namespace device_body_test

@@ -7,6 +7,8 @@
 #include <span>
 #include <type_traits>
 
+namespace device_kernel_test {
+
 using namespace chunkmem;
 using namespace chunkmem::optimizer;
 
@@ -46,3 +48,5 @@ TEST_CASE("the options of a group choose its arithmetic", "[optimizer]")
   CHECK(works_by<optimizer::detail::momentum_sgd_work<true>>(with_sgd, group_id{1}));
   CHECK(works_by<optimizer::detail::plain_sgd_work>(sgd{{.momentum = 0.0F}}));
 }
+
+}  // namespace device_kernel_test

@@ -18,6 +18,8 @@
 #include <string>
 #include <vector>
 
+namespace device_optimizer_test {
+
 namespace cm = chunkmem;
 using namespace cm::literals;
 using arena = support::failing<cm::backend::host_arena>;
@@ -232,3 +234,5 @@ TEST_CASE("a rehearsed step on the device needs what the real one needs", "[opti
   CHECK(need.smallest_device <= 64_KiB);
   CHECK(it.optimizer->kernel().progress.reached == 0);
 }
+
+}  // namespace device_optimizer_test

@@ -2,6 +2,8 @@
 
 #include <support/catch.hpp>
 
+namespace device_parameter_test {
+
 namespace cm = chunkmem;
 using cm::dtype;
 using namespace chunkmem::optimizer;
@@ -72,3 +74,5 @@ TEST_CASE("random bits are for 16-bit states and for 16-bit values without a mas
   all.value_type = dtype::float32;
   CHECK(!rounds_stochastically(on_device(all, false)));
 }
+
+}  // namespace device_parameter_test

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+namespace device_step_memory_test {
+
 using namespace chunkmem::optimizer;
 
 namespace {
@@ -56,3 +58,5 @@ TEST_CASE("the memory of a device step costs what its comment says", "[optimizer
 {
   CHECK(device_step_memory<adam>::size({2, 10, 1000}).count() == 72 + 2 * (4 + 40) + 10 * 40 + 1000 * 24);
 }
+
+}  // namespace device_step_memory_test

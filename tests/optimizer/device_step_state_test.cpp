@@ -5,6 +5,8 @@
 
 #include <cstring>
 
+namespace device_step_state_test {
+
 using namespace chunkmem::optimizer;
 
 TEST_CASE("the state of a loss scale has the bytes of the loss scale itself", "[optimizer]")
@@ -31,3 +33,5 @@ TEST_CASE("a fresh state multiplies gradients by one and has decided nothing", "
   CHECK(state.factor == 1.0F);
   CHECK(state.decision == step_decision::open);
 }
+
+}  // namespace device_step_state_test

@@ -12,6 +12,8 @@
 #include <limits>
 #include <vector>
 
+namespace device_step_test {
+
 using namespace kernels;
 using namespace cm::literals;
 using cm::agent;
@@ -350,3 +352,5 @@ TEST_CASE("a device step refuses what its memory has no room for, and bytes that
   CHECK_THROWS_AS((step_type{device.kernel, device.memory, wrong, arena, agent::compute, device.launcher}),
                   cm::usage_error);
 }
+
+}  // namespace device_step_test

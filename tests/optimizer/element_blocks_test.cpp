@@ -6,6 +6,8 @@
 #include <cmath>
 #include <vector>
 
+namespace element_blocks_test {
+
 namespace cm = chunkmem;
 using namespace cm::optimizer::detail;
 using cm::optimizer::instruction_set;
@@ -91,3 +93,5 @@ TEST_CASE("what is stored has no denormals and one NaN", "[optimizer]")
   for (const std::uint32_t kept : {0x00800000U, 0x80800000U, 0x3f800000U, 0x7f7fffffU, 0x7f800000U, 0xff800000U})
     CHECK(bits_of(kept) == kept);
 }
+
+}  // namespace element_blocks_test

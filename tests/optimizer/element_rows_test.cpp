@@ -6,6 +6,8 @@
 #include <cstring>
 #include <vector>
 
+namespace element_rows_test {
+
 namespace cm = chunkmem;
 using cm::dtype;
 using namespace chunkmem::optimizer;
@@ -90,3 +92,5 @@ TEST_CASE("rows draw the random bits of their elements", "[optimizer]")
   draws_the_bits_of_its_elements<row_order::neighbours>();
   draws_the_bits_of_its_elements<row_order::by_counter>();
 }
+
+}  // namespace element_rows_test

@@ -7,6 +7,8 @@
 #include <limits>
 #include <vector>
 
+namespace element_streams_test {
+
 namespace cm = chunkmem;
 using namespace cm::optimizer::detail;
 using cm::optimizer::gradient_transform;
@@ -106,3 +108,5 @@ TEST_CASE("random bits come in runs as they come one by one", "[optimizer]")
     }
   });
 }
+
+}  // namespace element_streams_test

@@ -5,6 +5,8 @@
 
 #include <vector>
 
+namespace executor_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -45,3 +47,5 @@ TEST_CASE("an executor of one's own may run the parts in any order", "[optimizer
   backwards workers;
   conformance::executor_laws(workers);
 }
+
+}  // namespace executor_test

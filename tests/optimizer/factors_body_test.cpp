@@ -8,6 +8,8 @@
 #include <cmath>
 #include <cstring>
 
+namespace factors_body_test {
+
 namespace cm = chunkmem;
 using namespace chunkmem::optimizer;
 
@@ -53,3 +55,5 @@ TEST_CASE("factors of sgd are those of the host", "[optimizer]")
   CHECK(found.rest == 1.0F - 0.2F);
   CHECK((found.momentum == 0.8F && found.decay == 0.1F));
 }
+
+}  // namespace factors_body_test

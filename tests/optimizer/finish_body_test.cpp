@@ -6,6 +6,8 @@
 
 #include <cstring>
 
+namespace finish_body_test {
+
 using namespace chunkmem::optimizer;
 
 namespace {
@@ -45,3 +47,5 @@ TEST_CASE("the end of a step that decided nothing counts nothing", "[optimizer]"
   CHECK(state.number == 0);
   CHECK((state.loss.updates == 0 && state.loss.skips == 0));
 }
+
+}  // namespace finish_body_test

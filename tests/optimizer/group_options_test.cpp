@@ -2,6 +2,8 @@
 
 #include <support/catch.hpp>
 
+namespace group_options_test {
+
 namespace cm = chunkmem;
 
 TEST_CASE("a group has its own options where some were set, else the common ones", "[optimizer]")
@@ -17,3 +19,5 @@ TEST_CASE("a group has its own options where some were set, else the common ones
   CHECK(options.of(cm::group_id{1}) == 7);
   CHECK(options.common() == 7);
 }
+
+}  // namespace group_options_test

@@ -2,6 +2,8 @@
 
 #include <support/catch.hpp>
 
+namespace instruction_set_test {
+
 namespace cm = chunkmem;
 using cm::optimizer::instruction_set;
 
@@ -15,3 +17,5 @@ TEST_CASE("instruction sets have names and grow", "[optimizer]")
   if (cm::optimizer::is_available(instruction_set::avx512)) CHECK(cm::optimizer::is_available(instruction_set::avx2));
   CHECK(cm::optimizer::best_instruction_set() == cm::optimizer::best_instruction_set());
 }
+
+}  // namespace instruction_set_test

@@ -10,6 +10,8 @@
 #include <xmmintrin.h>
 #endif
 
+namespace loop_launcher_test {
+
 namespace cm = chunkmem;
 using namespace chunkmem::optimizer;
 
@@ -117,3 +119,5 @@ TEST_CASE("a body knows denormals whatever its thread was told to do with them",
   CHECK(std::bit_cast<std::uint32_t>(value) == 2);
 }
 #endif
+
+}  // namespace loop_launcher_test

@@ -7,6 +7,8 @@
 #include <type_traits>
 #include <vector>
 
+namespace loss_scale_test {
+
 using namespace chunkmem;
 using optimizer::loss_scale;
 using optimizer::loss_scale_options;
@@ -116,3 +118,5 @@ TEST_CASE("settings that cannot work are refused", "[optimizer]")
       {.largest = infinity}, {.largest = not_a_number}, {.smallest = 1e6F},   {.smallest = 8.0F, .largest = 4.0F}};
   for (const loss_scale_options& wrong : all) CHECK_THROWS_AS(loss_scale::dynamic(wrong), usage_error);
 }
+
+}  // namespace loss_scale_test

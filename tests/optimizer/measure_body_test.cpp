@@ -8,6 +8,8 @@
 #include <span>
 #include <vector>
 
+namespace measure_body_test {
+
 namespace cm = chunkmem;
 using cm::gradient_measure;
 using namespace chunkmem::optimizer;
@@ -78,3 +80,5 @@ TEST_CASE("numbers are counted in blocks of 4,096", "[optimizer]")
   CHECK(blocks_of(4096) == 1);
   CHECK(blocks_of(4097) == 2);
 }
+
+}  // namespace measure_body_test

@@ -8,6 +8,8 @@
 #include <limits>
 #include <vector>
 
+namespace measure_parameter_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -62,3 +64,5 @@ TEST_CASE("one infinity or NaN anywhere is found by every number of threads", "[
     CHECK(measured(all, three).finite);
   }
 }
+
+}  // namespace measure_parameter_test

@@ -7,6 +7,8 @@
 
 #include <string_view>
 
+namespace optimizer_kernel_test {
+
 namespace cm = chunkmem;
 using namespace cm::literals;
 
@@ -77,3 +79,5 @@ TEST_CASE("a kernel of one's own with no list or with four is stepped like ours"
     CHECK(m.acquire<float>(weights.slice(at), m.list("d"), cm::access::read, cm::at::host).span()[899] == 24.0F);
   }
 }
+
+}  // namespace optimizer_kernel_test

@@ -7,6 +7,8 @@
 
 #include <vector>
 
+namespace parameter_walk_test {
+
 namespace cm = chunkmem;
 using namespace cm::literals;
 using arena = cm::backend::host_arena;
@@ -105,3 +107,5 @@ TEST_CASE("a rehearsal begins its walk anew and leaves the real progress alone",
   }
   CHECK(progress.reached == 4);
 }
+
+}  // namespace parameter_walk_test

@@ -6,6 +6,8 @@
 #include <span>
 #include <vector>
 
+namespace rates_body_test {
+
 using namespace chunkmem::optimizer;
 
 TEST_CASE("rates arrive, as many as a body was given", "[optimizer]")
@@ -20,3 +22,5 @@ TEST_CASE("rates arrive, as many as a body was given", "[optimizer]")
   CHECK(to[rates_body::most] == -1.0F);
   CHECK(rates_body{to.data(), {}}.count() == 0);
 }
+
+}  // namespace rates_body_test

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <vector>
 
+namespace sgd_test {
+
 namespace cm = chunkmem;
 using Catch::Matchers::ContainsSubstring;
 using cm::optimizer::instruction_set;
@@ -130,3 +132,5 @@ TEST_CASE("sgd refuses settings that cannot work", "[optimizer]")
   CHECK_THROWS_WITH(bare.group(cm::group_id{1}, {}), ContainsSubstring("momentum"));
   CHECK_NOTHROW(bare.group(cm::group_id{1}, {.momentum = 0.0F, .weight_decay = 0.1F}));
 }
+
+}  // namespace sgd_test

@@ -2,6 +2,8 @@
 
 #include <support/catch.hpp>
 
+namespace step_options_test {
+
 using namespace chunkmem;
 
 TEST_CASE("an outcome compares like its result", "[optimizer]")
@@ -21,3 +23,5 @@ TEST_CASE("a step without options clips nothing and skips what is not finite", "
   CHECK(options.loss_scale == nullptr);
   CHECK(options.group_rates.empty());
 }
+
+}  // namespace step_options_test

@@ -17,6 +17,8 @@
 #include <utility>
 #include <vector>
 
+namespace step_test {
+
 namespace cm = chunkmem;
 namespace toy = support::toy;
 using namespace cm::literals;
@@ -346,3 +348,5 @@ TEMPLATE_TEST_CASE("steps in 16 bits that repeat allocate nothing and follow the
   CHECK(end.abandoned_plans + end.skipped_moves == 0);
   CHECK(end.waits.other == 0);
 }
+
+}  // namespace step_test

@@ -8,6 +8,8 @@
 #include <span>
 #include <vector>
 
+namespace sum_blocks_body_test {
+
 namespace cm = chunkmem;
 using cm::gradient_measure;
 using namespace chunkmem::optimizer;
@@ -36,3 +38,5 @@ TEST_CASE("sums of blocks add up to the measures of the host, tensor by tensor",
     CHECK(found[at].finite == expected.finite);
   }
 }
+
+}  // namespace sum_blocks_body_test

@@ -13,6 +13,8 @@
 #include <type_traits>
 #include <vector>
 
+namespace thread_pool_test {
+
 using namespace chunkmem;
 using optimizer::thread_pool;
 
@@ -228,3 +230,5 @@ TEST_CASE("a pool of no threads is refused", "[optimizer]")
 {
   CHECK_THROWS_AS(thread_pool{0}, usage_error);
 }
+
+}  // namespace thread_pool_test

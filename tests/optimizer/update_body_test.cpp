@@ -3,6 +3,8 @@
 #include <kernels/stored_parameter.hpp>
 #include <support/catch.hpp>
 
+namespace update_body_test {
+
 using namespace kernels;
 using cm::dtype;
 using opt::step_decision;
@@ -84,3 +86,5 @@ TEST_CASE("an empty parameter asks for no call", "[optimizer]")
   const factors shared{opt::adam_options{}, opt::step_settings{}};
   CHECK(body{opt::device_parameter{}, &state, &shared, 0, 0.0F}.count() == 0);
 }
+
+}  // namespace update_body_test

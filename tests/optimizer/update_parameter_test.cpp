@@ -11,6 +11,8 @@
 #include <limits>
 #include <vector>
 
+namespace update_parameter_test {
+
 namespace cm = chunkmem;
 using cm::dtype;
 using namespace cm::optimizer;
@@ -287,3 +289,5 @@ TEST_CASE("an update refuses bytes that do not fit the kernel", "[optimizer]")
       "overwritten");
   CHECK(support::same_bits(it.values, before));
 }
+
+}  // namespace update_parameter_test

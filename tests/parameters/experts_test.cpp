@@ -9,6 +9,8 @@
 #include <iostream>
 #include <string>
 
+namespace experts_test {
+
 using namespace experts;
 using namespace cm::literals;
 using support::adversarial;
@@ -124,3 +126,5 @@ TEST_CASE("the least device for all experts is enough for any of them, in any or
       CHECK(difference == "");
     }
 }
+
+}  // namespace experts_test

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+namespace grouping_test {
+
 namespace cm = chunkmem;
 namespace mixed = support::mixed;
 using namespace cm::literals;
@@ -159,3 +161,5 @@ TEST_CASE("micro-batches give the bits of one batch that adds the same groups", 
         compare<float>(how, false);
       }
 }
+
+}  // namespace grouping_test

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+namespace kinds_test {
+
 using namespace training;
 
 /// What people do with parameters beside training them, against the same done with plain vectors.
@@ -245,3 +247,5 @@ TEST_CASE("gradients in place need fourteen bytes for each parameter with Adam, 
     CHECK(need.chunks == cm::bytes{3 * elements * (in_place ? 14 : 16)});
   }
 }
+
+}  // namespace kinds_test

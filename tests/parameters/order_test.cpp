@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+namespace order_test {
+
 using namespace training;
 
 /// Calls in an order that few trainers have: allowed ones give the bits of the reference, the others a typed error.
@@ -191,3 +193,5 @@ TEST_CASE("pins that are still held stop a step where it can be taken again", "[
       CHECK(refused == (on_gradient ? 6 : 0));
     }
 }
+
+}  // namespace order_test

@@ -1,5 +1,7 @@
 #include "training_fixture.hpp"
 
+namespace overflow_test {
+
 using namespace training;
 
 /// Overflow skips a step and changes nothing but the loss scale; clipping and accumulation agree with the reference.
@@ -124,3 +126,5 @@ TEST_CASE("a loss scale that never changes gives the bits of the reference", "[p
   how.scale = {.scale = 512.0F};
   for (const bool in_place : {false, true}) train<cm::bf16>(how, {.in_place = in_place});
 }
+
+}  // namespace overflow_test

@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+namespace promised_errors_test {
+
 using namespace training;
 using Catch::Matchers::ContainsSubstring;
 
@@ -265,3 +267,5 @@ TEST_CASE("settings of clipping and loss scale that cannot work are refused", "[
   CHECK_THROWS_AS(loss_scale::dynamic({.growth = 0.5F}), cm::usage_error);
   CHECK_THROWS_AS(loss_scale::dynamic({.backoff = 1.5F}), cm::usage_error);
 }
+
+}  // namespace promised_errors_test

@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+namespace retry_test {
+
 using namespace training;
 using failing = support::failing<adversarial>;
 
@@ -269,3 +271,5 @@ TEST_CASE("so is every copy of a training run", "[parameters][.slow]")
 {
   for (const bool in_place : {false, true}) fail_copies(mixed::rule::adam, in_place, 1);
 }
+
+}  // namespace retry_test

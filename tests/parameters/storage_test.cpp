@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+namespace storage_test {
+
 using namespace training;
 
 /// What is rounded stochastically, and what workers share, has the same bits however it was computed.
@@ -121,3 +123,5 @@ TEST_CASE("workers that share an update, and the norm before it, change no bit",
         for (const double it : norms) CHECK(it == norm);
       }
 }
+
+}  // namespace storage_test

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+namespace any_placement_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -53,3 +55,5 @@ TEST_CASE("a chosen placement gives the homes of the one it was chosen for", "[p
   CHECK(any_of_all{"device_only"}.home_of(role::optimizer_state, 1_B) == tier::device);
   CHECK(any_of_all{}.home_of(role::optimizer_state, 1_B) == tier::host);
 }
+
+}  // namespace any_placement_test

@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <vector>
 
+namespace device_margin_test {
+
 using namespace chunkmem;
 
 TEST_CASE("device_margin keeps the laws of a profiled placement", "[placement]")
@@ -35,3 +37,5 @@ TEST_CASE("device_margin gives the first states what the tide and all other chun
   CHECK(on_device(500, 400, true, 1.0) == 0);
   CHECK(on_device(9'000, 0, false, 1.0) == 0);  // nothing was measured yet
 }
+
+}  // namespace device_margin_test

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+namespace fixed_split_test {
+
 using namespace chunkmem;
 
 TEST_CASE("fixed_split keeps the laws of a profiled placement", "[placement]")
@@ -42,3 +44,5 @@ TEST_CASE("fixed_split refuses what does not lie on the device as a whole, with 
     CHECK(std::string{refused.what()}.find("needs 1150 B") != std::string::npos);
   }
 }
+
+}  // namespace fixed_split_test

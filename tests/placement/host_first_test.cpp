@@ -3,6 +3,8 @@
 #include <conformance/placement_policy.hpp>
 #include <support/catch.hpp>
 
+namespace host_first_test {
+
 using namespace chunkmem;
 
 TEST_CASE("host_first keeps the laws of a placement", "[placement]")
@@ -18,3 +20,5 @@ TEST_CASE("host_first keeps optimizer states on the host and all else on the dev
     CHECK(placement.home_of(part, 1_GiB) == tier::device);
   CHECK(placement.home_of(role::optimizer_state, 1_GiB) == tier::host);
 }
+
+}  // namespace host_first_test

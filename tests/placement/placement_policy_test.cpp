@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <span>
 
+namespace placement_policy_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -51,3 +53,5 @@ TEST_CASE("a placement may look at the size and have settings", "[placement]")
   conformance::placement_policy_laws<large_on_host>();
   conformance::placement_policy_laws(large_on_host{.limit = 2_MiB});
 }
+
+}  // namespace placement_policy_test

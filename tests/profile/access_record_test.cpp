@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+namespace access_record_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -205,3 +207,5 @@ TEST_CASE("a record that is cleared is empty", "[profile]")
   record.clear();
   CHECK((record.empty() && record.releases().empty() && record.details().empty()));
 }
+
+}  // namespace access_record_test

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+namespace profile_text_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -155,3 +157,5 @@ TEST_CASE("what is wrong with a profile is said with its line", "[profile]")
   std::istringstream other{"another file\n"};
   CHECK_THROWS_AS(profile_text::read(other), format_error);
 }
+
+}  // namespace profile_text_test

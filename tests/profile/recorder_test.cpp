@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+namespace recorder_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -335,3 +337,5 @@ TEST_CASE("a record from elsewhere is followed from the first iteration on, and 
   it.begin("train");
   CHECK_THROWS_AS(it.log.adopt("third", recorded(steps), it.chunk_of_slot, 3), usage_error);
 }
+
+}  // namespace recorder_test

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+namespace tide_test {
+
 using namespace chunkmem;
 
 TEST_CASE("the highest tide is the most that was leased at once in that tier", "[profile]")
@@ -39,3 +41,5 @@ TEST_CASE("a walk through a record sees each release where it happened", "[profi
   visit_in_order(record, [&](std::uint32_t at, bool begins) { seen.emplace_back(at, begins); });
   CHECK(seen == std::vector<std::pair<std::uint32_t, bool>>{{0, true}, {1, true}, {1, false}, {0, false}, {2, true}});
 }
+
+}  // namespace tide_test

@@ -8,6 +8,8 @@
 #include <stdexcept>
 #include <vector>
 
+namespace tide_watch_test {
+
 using namespace chunkmem;
 
 TEST_CASE("without a source nothing is watched and nothing drifts", "[profile]")
@@ -106,3 +108,5 @@ TEST_CASE("what a source throws is the caller's, and changes nothing", "[profile
   watch.end_iteration();
   CHECK(watch.last() == 7_B);
 }
+
+}  // namespace tide_watch_test

@@ -6,6 +6,8 @@
 
 #include <iostream>
 
+namespace differential_test {
+
 using namespace differential;
 using arena = cm::backend::host_arena;
 using support::adversarial;
@@ -78,3 +80,5 @@ TEST_CASE("three million random operations equal the model", "[.slow]")
   const tally sum = run_worlds(1'000, 200, 3'000);
   CHECK(sum.operations >= 3'000'000);
 }
+
+}  // namespace differential_test

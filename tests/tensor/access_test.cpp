@@ -2,6 +2,8 @@
 
 #include <support/catch.hpp>
 
+namespace access_test {
+
 using namespace chunkmem;
 
 static_assert(name_of(access::read) == "read" && name_of(access::read_write) == "read_write" && name_of(access::write) == "write");
@@ -13,3 +15,5 @@ TEST_CASE("reading alone does not write", "[tensor]")
   CHECK(writes(access::read_write));
   CHECK(writes(access::write));
 }
+
+}  // namespace access_test

@@ -5,6 +5,8 @@
 #include <set>
 #include <string>
 
+namespace dtype_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -33,3 +35,5 @@ TEST_CASE("each element type has its size and a name of its own", "[tensor]")
   for (int type = 0; type < 6; ++type) names.emplace(name_of(static_cast<dtype>(type)));
   CHECK(names == std::set<std::string>{"bfloat16", "float16", "float32", "int32", "int64", "uint8"});
 }
+
+}  // namespace dtype_test

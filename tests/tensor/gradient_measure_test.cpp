@@ -11,6 +11,8 @@
 #include <span>
 #include <vector>
 
+namespace gradient_measure_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -200,3 +202,5 @@ TEMPLATE_TEST_CASE("no rounding mode of the caller changes a measure", "[tensor]
     CHECK(same_bits(found, expected));
   }
 }
+
+}  // namespace gradient_measure_test

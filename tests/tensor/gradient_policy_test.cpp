@@ -5,6 +5,8 @@
 
 #include <string_view>
 
+namespace gradient_policy_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -42,3 +44,5 @@ TEST_CASE("a gradient policy of one's own may choose by the type", "[tensor]")
 {
   conformance::gradient_policy_laws<wide_brains>();
 }
+
+}  // namespace gradient_policy_test

@@ -8,6 +8,8 @@
 #include <limits>
 #include <vector>
 
+namespace half_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -278,3 +280,5 @@ TEMPLATE_TEST_CASE("every single is rounded to the nearest", "[tensor][.slow]", 
 {
   CHECK(first_wrong<TestType>() == 0x7f800000U);
 }
+
+}  // namespace half_test

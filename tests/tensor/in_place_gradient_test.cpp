@@ -5,6 +5,8 @@
 
 #include <type_traits>
 
+namespace in_place_gradient_test {
+
 using namespace chunkmem;
 using gradient::in_place;
 
@@ -14,3 +16,5 @@ TEST_CASE("gradients in place keep the laws: they have the type of the bytes tha
   conformance::gradient_policy_laws<in_place>();
   for (const dtype type : {dtype::float32, dtype::bfloat16, dtype::float16}) CHECK(in_place{}.type_for(type) == type);
 }
+
+}  // namespace in_place_gradient_test

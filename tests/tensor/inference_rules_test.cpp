@@ -3,6 +3,8 @@
 #include <conformance/tensor_rules.hpp>
 #include <support/catch.hpp>
 
+namespace inference_rules_test {
+
 using namespace chunkmem;
 
 TEST_CASE("inference rules keep the laws of tensor rules", "[tensor]")
@@ -24,3 +26,5 @@ TEST_CASE("inference knows held weights and no gradient", "[tensor]")
       {{compute, release_backward}, hold},
   });
 }
+
+}  // namespace inference_rules_test

@@ -2,6 +2,8 @@
 
 #include <support/catch.hpp>
 
+namespace list_spec_test {
+
 using namespace chunkmem;
 
 TEST_CASE("a list is single precision and of version one unless it says otherwise", "[tensor]")
@@ -20,3 +22,5 @@ TEST_CASE("a list is a state unless it says that it is a master", "[tensor]")
   static_assert(master_list.use == list_use::master && master_list.type == dtype::float32 && master_list.version == 1);
   CHECK(master_list.name == "master");
 }
+
+}  // namespace list_spec_test

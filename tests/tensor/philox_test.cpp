@@ -8,6 +8,8 @@
 #include <set>
 #include <vector>
 
+namespace philox_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -111,3 +113,5 @@ TEST_CASE("the bits look uniform and neighbours, steps and tensors independent",
   for (const double found : chi) CHECK(std::fabs(found - 255) < 5 * std::sqrt(2 * 255.0));  // five standard deviations
   for (const double sum : products) CHECK(std::fabs(sum) < 5 * std::sqrt(static_cast<double>(count)) / 12);
 }
+
+}  // namespace philox_test

@@ -5,6 +5,8 @@
 #include <set>
 #include <string>
 
+namespace role_test {
+
 using namespace chunkmem;
 
 TEST_CASE("each role has a name of its own", "[tensor]")
@@ -16,3 +18,5 @@ TEST_CASE("each role has a name of its own", "[tensor]")
   CHECK(name_of(role::activation) == "activation");
   CHECK(name_of(role::frozen) == "frozen");
 }
+
+}  // namespace role_test

@@ -3,6 +3,8 @@
 #include <conformance/gradient_policy.hpp>
 #include <support/catch.hpp>
 
+namespace separate_gradient_test {
+
 using namespace chunkmem;
 using gradient::separate;
 
@@ -25,3 +27,5 @@ TEST_CASE("wide gradients of 16-bit parameters are singles, and no other type ch
   for (const dtype type : {dtype::float32, dtype::int32, dtype::int64, dtype::uint8})
     CHECK(wide.type_for(type) == type);
 }
+
+}  // namespace separate_gradient_test

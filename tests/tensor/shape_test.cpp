@@ -4,6 +4,8 @@
 
 #include <vector>
 
+namespace shape_test {
+
 using namespace chunkmem;
 
 static_assert(shape{2, 3, 4}.elements() == 24 && shape{2, 3, 4}.rank() == 3 && shape{7}[0] == 7);
@@ -55,3 +57,5 @@ TEST_CASE("an axis beyond the rank is refused", "[tensor]")
   CHECK_THROWS_AS(plane[6], usage_error);
   CHECK_THROWS_AS(plane[SIZE_MAX], usage_error);
 }
+
+}  // namespace shape_test

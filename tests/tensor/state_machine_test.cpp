@@ -6,6 +6,8 @@
 
 #include <string>
 
+namespace state_machine_test {
+
 namespace state_machine_test {  // `free` is a function outside
 namespace {
 
@@ -56,5 +58,7 @@ TEST_CASE("a refusal says what to do instead", "[tensor]")
   CHECK_THAT(refusal(hold, materialize), ContainsSubstring("already has bytes"));
   CHECK_THAT(refusal(hold, release), ContainsSubstring("holds no pin"));
 }
+
+}  // namespace state_machine_test
 
 }  // namespace state_machine_test

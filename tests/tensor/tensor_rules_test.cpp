@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+namespace tensor_rules_test {
+
 namespace tensor_rules_test {  // `free` is a function outside
 namespace {
 
@@ -121,5 +123,7 @@ TEST_CASE("a dense table holds each row and nothing else", "[tensor]")
   CHECK(rows == std::size(good));
   CHECK(sizeof(transition_table) == tensor_state_count * tensor_event_count);
 }
+
+}  // namespace tensor_rules_test
 
 }  // namespace tensor_rules_test

@@ -4,6 +4,8 @@
 
 #include <type_traits>
 
+namespace tensor_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -28,3 +30,5 @@ TEST_CASE("handles are equal where tensor and manager are", "[tensor]")
   CHECK_FALSE(weight == tensor<float>{{tensor_id{3}, 9}});
   CHECK(tensor_handle{}.id == tensor_id::none);
 }
+
+}  // namespace tensor_test

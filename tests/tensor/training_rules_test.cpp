@@ -3,6 +3,8 @@
 #include <conformance/tensor_rules.hpp>
 #include <support/catch.hpp>
 
+namespace training_rules_test {
+
 using namespace chunkmem;
 
 TEST_CASE("training rules keep the laws of tensor rules", "[tensor]")
@@ -34,3 +36,5 @@ TEST_CASE("training rules are those of the documentation and no others", "[tenso
       {{hold_after_backward, drop}, free},
   });
 }
+
+}  // namespace training_rules_test

@@ -12,6 +12,8 @@
 #include <string>
 #include <string_view>
 
+namespace chrome_sink_test {
+
 using namespace chunkmem;
 using Catch::Matchers::ContainsSubstring;
 
@@ -177,3 +179,5 @@ TEST_CASE("a saved trace is the same text, and a file that cannot be written is 
   }
   if (std::filesystem::exists("/dev/full")) CHECK_THROWS_AS(save(trace, "/dev/full"), io_error);
 }
+
+}  // namespace chrome_sink_test

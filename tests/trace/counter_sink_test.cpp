@@ -3,6 +3,8 @@
 #include <conformance/trace_sink.hpp>
 #include <support/catch.hpp>
 
+namespace counter_sink_test {
+
 using namespace chunkmem;
 
 TEST_CASE("counter_sink keeps the laws of a trace sink", "[trace]")
@@ -31,3 +33,5 @@ TEST_CASE("totals count each kind apart, through every copy of the sink", "[trac
   totals.reset();
   CHECK(to_string(totals).empty());
 }
+
+}  // namespace counter_sink_test

@@ -11,6 +11,8 @@
 
 #include <unistd.h>
 
+namespace csv_sink_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -69,3 +71,5 @@ TEST_CASE("a table that cannot be written says so when it is opened or closed", 
     CHECK(failed.fault().number == ENOSPC);
   }
 }
+
+}  // namespace csv_sink_test

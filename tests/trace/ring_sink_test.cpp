@@ -7,6 +7,8 @@
 
 #include <string>
 
+namespace ring_sink_test {
+
 using namespace chunkmem;
 
 TEST_CASE("ring_sink keeps the laws of a sink", "[trace]")
@@ -44,3 +46,5 @@ TEST_CASE("beside an error the last events say how it came", "[trace]")
   CHECK(text.find("load of chunk 1, bytes 4096, from host to device\n") != std::string::npos);
   CHECK(text.find("evict of chunk ") != std::string::npos);
 }
+
+}  // namespace ring_sink_test

@@ -5,6 +5,8 @@
 #include <set>
 #include <string_view>
 
+namespace trace_event_test {
+
 using namespace chunkmem;
 
 TEST_CASE("every happening has a name of its own", "[trace]")
@@ -23,3 +25,5 @@ TEST_CASE("an event is 32 plain bytes", "[trace]")
   STATIC_REQUIRE(std::is_trivially_copyable_v<trace_event>);
   STATIC_REQUIRE(trace_event{}.chunk == chunk_id::none);
 }
+
+}  // namespace trace_event_test

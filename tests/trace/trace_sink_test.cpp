@@ -3,6 +3,8 @@
 #include <conformance/trace_sink.hpp>
 #include <support/catch.hpp>
 
+namespace trace_sink_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -42,3 +44,5 @@ TEST_CASE("null_sink keeps the laws of a trace sink and costs no byte", "[trace]
   conformance::trace_sink_laws(archetype{});
   STATIC_REQUIRE(std::is_empty_v<trace::null_sink>);
 }
+
+}  // namespace trace_sink_test

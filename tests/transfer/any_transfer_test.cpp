@@ -5,6 +5,8 @@
 #include <conformance/transfer_policy.hpp>
 #include <support/catch.hpp>
 
+namespace any_transfer_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -48,3 +50,5 @@ TEST_CASE("a transfer policy is chosen by name or given with its settings", "[tr
   CHECK(moments(ahead_first{"no_prefetch"}) == moments(demand_first{}));
   CHECK_THROWS_AS(ahead_first{"fast"}, config_error);
 }
+
+}  // namespace any_transfer_test

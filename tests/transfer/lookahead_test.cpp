@@ -3,6 +3,8 @@
 #include <conformance/transfer_policy.hpp>
 #include <support/catch.hpp>
 
+namespace lookahead_test {
+
 using namespace chunkmem;
 
 TEST_CASE("lookahead keeps the laws of a transfer policy and starts copies early", "[transfer]")
@@ -67,3 +69,5 @@ TEST_CASE("a claim and a lease stay at their moment, after the copies of that mo
   CHECK((actions[0].kind == move_kind::load && actions[0].moment == 4));
   CHECK((actions[1].kind == move_kind::claim && actions[1].moment == 4));
 }
+
+}  // namespace lookahead_test

@@ -3,6 +3,8 @@
 #include <conformance/transfer_policy.hpp>
 #include <support/catch.hpp>
 
+namespace no_prefetch_test {
+
 using namespace chunkmem;
 
 TEST_CASE("no_prefetch keeps the laws of a transfer policy and plans nothing", "[transfer]")
@@ -18,3 +20,5 @@ TEST_CASE("no_prefetch empties the list that it is given", "[transfer]")
   transfer::no_prefetch{}.schedule({record, {}, {}, 0, 0, true}, actions);
   CHECK(actions.empty());
 }
+
+}  // namespace no_prefetch_test

@@ -3,6 +3,8 @@
 #include <conformance/transfer_policy.hpp>
 #include <support/catch.hpp>
 
+namespace transfer_policy_test {
+
 using namespace chunkmem;
 
 namespace {
@@ -85,3 +87,5 @@ TEST_CASE("the laws of a transfer policy notice each kind of mistake", "[transfe
   for (transfer::move& it : bad) it.moment = 0;  // before what they depend on
   CHECK_FALSE(conformance::mistake_when_followed(run, bad).empty());
 }
+
+}  // namespace transfer_policy_test

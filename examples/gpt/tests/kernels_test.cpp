@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+namespace kernels_test {
+
 namespace {
 
 using namespace gpt;
@@ -162,3 +164,5 @@ TEST_CASE("cross entropy has the gradient of its finite differences", "[gpt]")
   for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] = spent[i];
   expects_gradient(loss, logits.span(), gradient.span());
 }
+
+}  // namespace kernels_test

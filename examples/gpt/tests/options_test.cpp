@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+namespace options_test {
+
 namespace {
 
 using Catch::Matchers::ContainsSubstring;
@@ -212,3 +214,5 @@ TEST_CASE("unknown options and policies are refused by name", "[gpt]")
   CHECK_THAT(refusal({"--text", ""}), ContainsSubstring("empty value"));
   CHECK_THAT(refusal({"--layers", "2", "--layers", "3"}), ContainsSubstring("--layers"));
 }
+
+}  // namespace options_test

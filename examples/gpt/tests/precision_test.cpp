@@ -7,6 +7,8 @@
 #include <limits>
 #include <vector>
 
+namespace precision_test {
+
 namespace {
 
 using namespace gpt;
@@ -48,3 +50,5 @@ TEMPLATE_TEST_CASE("a gradient is added in single precision and rounded once", "
     CHECK(stored[length].bits == garbage.bits);
   }
 }
+
+}  // namespace precision_test

@@ -8,6 +8,8 @@
 
 #include <unistd.h>
 
+namespace text_test {
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -46,7 +48,7 @@ std::string whole(const gpt::training_text& text)
 TEST_CASE("a file is split into nine tenths and one", "[gpt]")
 {
   const scratch_folder folder;
-  folder.write("a", std::string(99, 'a') + 'b');
+  folder.write("a", std::string(99, 'a').append("b"));
   const gpt::training_text text = gpt::read_text(folder.path / "a");
   CHECK(text.training().size() == 90);
   CHECK(text.held_out().size() == 10);
@@ -97,3 +99,5 @@ TEST_CASE("the default text is there", "[gpt]")
 {
   CHECK(gpt::default_text().size() > 0);
 }
+
+}  // namespace text_test

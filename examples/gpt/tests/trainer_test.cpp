@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+namespace trainer_test {
+
 namespace {
 
 using namespace chunkmem::literals;
@@ -230,3 +232,5 @@ TEST_CASE("sampling depends on nothing but the seed", "[gpt]")
   CHECK(sampler.write("the qu", 40, 5) == first);
   CHECK(sampler.write("the qu", 40, 6) != first);
 }
+
+}  // namespace trainer_test
