@@ -115,6 +115,13 @@ class tier_space {
     leased_ -= size;
   }
 
+  /// Calls `visit(begin, size)` for each live lease, from the bottom.
+  template <class Visit>
+  void for_leases(Visit visit) const
+  {
+    for (const interval& taken : leases_) visit(taken.begin, taken.end - taken.begin);
+  }
+
   /// The bytes at [begin, begin + size) meet no lease, and each frame there is free or touched by leases.
   [[nodiscard]] bool can_lease_at(std::uint64_t begin, std::uint64_t size) const noexcept
   {

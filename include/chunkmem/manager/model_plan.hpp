@@ -3,6 +3,7 @@
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/manager/capacity_check.hpp>
 #include <chunkmem/manager/engine.hpp>
+#include <chunkmem/manager/error_details.hpp>
 #include <chunkmem/manager/gradient_ledger.hpp>
 #include <chunkmem/manager/model_places.hpp>
 #include <chunkmem/manager/pin.hpp>
@@ -54,6 +55,7 @@ class model_plan {
       delete link_;
       throw config_error{error_text{} << "chunkmem: chunk_bytes is " << chunk << " B (give a positive multiple of 256 B, or least_waste_chunks)"};
     }
+    if (options.error_details) engine_.teller().ask(&model_plan::details_of, this);
   }
   model_plan(const model_plan&) = delete;
   ~model_plan()
@@ -233,6 +235,12 @@ class model_plan {
     engine_.places().learn(log.record(), engine_.tensors());
     engine_.settle_gradients();
     log.record().finish(engine_.tensors().chunk_of_slot(), static_cast<std::uint32_t>(engine_.tensors().frames_of_chunk().size()));
+  }
+
+  [[nodiscard]] static std::string details_of(const void* plan)
+  {
+    const auto& it = *static_cast<const model_plan*>(plan);
+    return error_details(it.engine_, it.names_);
   }
 
   [[nodiscard]] bool wants_order() const noexcept { return model_places_.wants_order(engine_.options()); }

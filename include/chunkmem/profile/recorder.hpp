@@ -72,6 +72,13 @@ class recorder {
       if (known->recorded) known->done.finish(chunk_of_slot, chunks);
   }
 
+  /// How many accesses, leases and drops the current iteration has had; 0 outside of one, and where it was stopped.
+  [[nodiscard]] std::uint32_t progress() const noexcept
+  {
+    if (is_logging()) return current_->log.size();
+    return is_following() ? cursor_ : 0;
+  }
+
   /// The moment that decisions should count from: the cursor, or where a diverged iteration seems to be.
   [[nodiscard]] std::uint32_t now() const noexcept { return mode_ == mode::following ? cursor_ : hint_; }
 
