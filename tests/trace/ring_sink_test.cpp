@@ -47,4 +47,16 @@ TEST_CASE("beside an error the last events say how it came", "[trace]")
   CHECK(text.find("evict of chunk ") != std::string::npos);
 }
 
+TEST_CASE("a ring recalls the last events and no more lines than asked for", "[trace]")
+{
+  trace::event_ring ring{6};
+  const trace::ring_sink sink{ring};
+  CHECK(sink.recall(10).empty());
+  for (std::uint64_t bytes = 1; bytes <= 8; ++bytes) ring.add({.bytes = bytes});
+  CHECK(sink.recall(0).empty());
+  CHECK(sink.recall(2) == "load, bytes 7, from host to device\nload, bytes 8, from host to device\n");
+  CHECK(sink.recall(6) == to_string(ring));
+  CHECK(sink.recall(SIZE_MAX) == to_string(ring));
+}
+
 }  // namespace ring_sink_test

@@ -171,6 +171,7 @@ class engine : public Core {
     if (held.who != agent::host) stamp(held, it.chunk);
     if (place_of(held.kind) == at::device) this->residency_.unpin_device(it.chunk);
     else this->residency_.unpin_host(it.chunk, writes(access_of(held.kind)));
+    it.host_pins = static_cast<std::uint16_t>(it.host_pins - (place_of(held.kind) == at::host ? 1 : 0));
     if (held.serial == this->serial_) this->recorder_.log_release(held.moment);
   }
 
@@ -242,6 +243,7 @@ class engine : public Core {
     }
     it.state = static_cast<tensor_state>(machine::next(fresh ? tensor_state::hold : it.state, tensor_event::acquire));
     ++it.pins;
+    it.host_pins = static_cast<std::uint16_t>(it.host_pins + (place_of(kind) == at::host ? 1 : 0));
     const std::uint32_t moment = finish(planned, index, kind, 0);
     return {data, index, moment, this->serial_, kind, who, who != agent::host || place_of(kind) == at::host};
   } catch (error& failed) {

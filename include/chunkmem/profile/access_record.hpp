@@ -3,9 +3,11 @@
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/tensor/access.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace chunkmem::inline v0 {
@@ -134,6 +136,24 @@ class access_record {
     if (moment >= size() || details_[moment].until != entry_detail::never) return;
     details_[moment].until = size();
     releases_.push_back({size(), moment});
+  }
+
+  [[nodiscard]] bool is_released(std::uint32_t moment) const noexcept
+  {
+    return moment < size() && details_[moment].until != entry_detail::never;
+  }
+  /// What was taken for the end of the entry at `wrong` was that of `right`: `wrong` is open again. @param right   never: it was
+  /// no end at all   @pre is_released(wrong), and `right` is open   @complexity O(releases)
+  void correct_release(std::uint32_t wrong, std::uint32_t right) noexcept
+  {
+    const auto found = std::find_if(releases_.begin(), releases_.end(), [&](const release_entry& it) { return it.moment == wrong; });
+    const std::uint32_t until = std::exchange(details_[wrong].until, entry_detail::never);
+    if (right == never) {
+      releases_.erase(found);
+    } else {
+      details_[right].until = until;
+      found->moment = right;
+    }
   }
 
   /// Becomes the first `entries` of `other`; what was not yet released at that moment is open again.

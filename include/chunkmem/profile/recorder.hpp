@@ -101,6 +101,7 @@ class recorder {
     stale_ = true;  // until the caller has loaded them
     hint_ = 0;
     ended_leases_.clear();
+    followed_ = 0;
     if (!wanted.recorded) {
       wanted.log.clear();
       mode_ = mode::recording;
@@ -125,9 +126,12 @@ class recorder {
   {
     return current_->log.append(entry, detail);
   }
+  /// What was pinned before a divergence may have been taken for released then: see `close_released`.
   void log_release(std::uint32_t moment) noexcept
   {
-    if (is_logging()) current_->log.release(moment);
+    if (!is_logging()) return;
+    if (current_->log.is_released(moment)) current_->log.correct_release(moment, held_instead_of(moment));
+    current_->log.release(moment);
   }
   /// A lease of this iteration ended; also kept while following, for the case that it diverges later.
   void lease_ended(std::uint32_t moment) noexcept
@@ -138,13 +142,14 @@ class recorder {
 
   /// Stops following: from here on the iteration is logged. What was released by now is closed, although the record
   /// may say that it was to be released later.
-  /// @param pins_of   `pins_of(slot)`: how many pins hold it now
+  /// @param pins_of   `pins_of(slot, place)`: how many pins hold it now in that tier
   /// @throws std::bad_alloc with nothing changed
   template <class PinsOf>
   void diverge(PinsOf pins_of)
   {
     current_->log.copy_prefix(current_->done, cursor_);
     close_released(pins_of);
+    followed_ = cursor_;
     hint_ = cursor_;
     cursor_ = nowhere;
     mode_ = mode::diverged;
@@ -204,7 +209,9 @@ class recorder {
     bool recorded = false;
   };
 
-  /// Closes what the log has open although no pin or lease holds it any more. O(entries + open ones squared).
+  /// Closes what the log has open although no pin or lease holds it any more. Of several pins of a slot in one tier the latest
+  /// are taken for those that still hold it; if another one turns out to be, when it is released, the log is corrected then.
+  /// O(entries + open ones squared).
   template <class PinsOf>
   void close_released(PinsOf pins_of)
   {
@@ -213,12 +220,27 @@ class recorder {
     for (std::uint32_t at = log.size(); at-- > 0;) {
       if (log.details()[at].until != entry_detail::never || log.is_drop(at)) continue;
       const std::uint32_t slot = log.entries()[at].slot;
-      const auto same = [&](std::uint32_t other) { return log.entries()[other].slot == slot; };
+      const auto same = [&](std::uint32_t other) { return is_like(other, at); };
       const bool held = slot == never ? std::find(ended_leases_.begin(), ended_leases_.end(), at) == ended_leases_.end()
-                                      : std::count_if(still_open.begin(), still_open.end(), same) < pins_of(slot);
+                                      : std::count_if(still_open.begin(), still_open.end(), same) < pins_of(slot, place_of(log.entries()[at].kind));
       if (held) still_open.push_back(at);
       else log.release(at);
     }
+  }
+
+  /// An access of the same slot in the same tier.
+  [[nodiscard]] bool is_like(std::uint32_t left, std::uint32_t right) const noexcept
+  {
+    const access_entry& a = current_->log.entries()[left];
+    const access_entry& b = current_->log.entries()[right];
+    return a.slot == b.slot && a.slot != never && is_access(a.kind) && is_access(b.kind) && place_of(a.kind) == place_of(b.kind);
+  }
+  /// Who was taken for holding a slot in place of this one, before the divergence; never: nobody, it only held it for longer.
+  [[nodiscard]] std::uint32_t held_instead_of(std::uint32_t moment) const noexcept
+  {
+    for (std::uint32_t at = 0; at < followed_; ++at)
+      if (at != moment && !current_->log.is_released(at) && is_like(at, moment)) return at;
+    return never;
   }
 
   named& find_or_add(std::string_view name)
@@ -237,6 +259,7 @@ class recorder {
   named* current_ = nullptr;
   std::size_t index_ = 0;
   std::uint32_t hint_ = 0;
+  std::uint32_t followed_ = 0;  // entries of the log that are those of the record: pins of them may have been released unseen
   access_record nothing_;
   std::vector<std::uint32_t> ended_leases_;        // moments, of the iteration that is followed
   std::vector<std::unique_ptr<named>> records_;  // stable addresses; a handful of names
