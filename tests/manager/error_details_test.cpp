@@ -149,6 +149,8 @@ TEST_CASE("a mistake is told too, and arenas that could not be had", "[manager]"
   CHECK_THAT(text_of(conflict), ContainsSubstring("pins on the host 1 (writing 1)"));
   const auto dropped = refused<cm::usage_error>([&] { return m.drop(stack.slice(0)), 0; });
   CHECK_THAT(text_of(dropped), ContainsSubstring("tensor.0 compute (pins 1)"));
+  const auto exchanged = refused<cm::usage_error>([&] { return m.exchange(cm::value_list, cm::gradient_list), 0; });
+  CHECK_THAT(text_of(exchanged), ContainsSubstring("pins on the host 1 (writing 1)"));
   const auto scope = m.iteration();
   const auto nested = refused<cm::usage_error>([&] { return m.iteration(); });
   CHECK_THAT(text_of(nested), ContainsSubstring("residency at moment 0 of an iteration"));

@@ -221,10 +221,13 @@ class basic_manager
   /// @throws usage_error   inside an iteration or rehearsal, lists of two element types, one of them is pinned, or they are
   ///                       weights with masters, which the next update would put back
   void exchange(list_id left, list_id right)
-  {
+  try {
     expects(!rehearsing(), "lists cannot be exchanged in a rehearsal");
     ready();
     engine_.exchange(left, right);
+  } catch (error& failed) {
+    engine_.teller().tell(failed);
+    throw;
   }
 
  private:
