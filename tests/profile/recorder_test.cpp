@@ -495,6 +495,7 @@ TEST_CASE("a record that began as another one names every release that came afte
       const std::uint32_t wanted = real.details()[moment].until;
       const std::uint32_t got = told.details()[moment].until;
       CAPTURE(moment, wanted, got);
+      if (got <= moment) FAIL("a release is told before its access");
       if (wanted > followed && got != wanted) FAIL("a release after the divergence is told of another moment");
       if (wanted <= followed && got > followed) FAIL("a release before the divergence is told later");
       if (moment < followed && wanted > followed) ++corrected;

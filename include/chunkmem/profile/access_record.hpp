@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <utility>
 #include <vector>
 
 namespace chunkmem::inline v0 {
@@ -142,18 +141,16 @@ class access_record {
   {
     return moment < size() && details_[moment].until != entry_detail::never;
   }
-  /// What was taken for the end of the entry at `wrong` was that of `right`: `wrong` is open again. @param right   never: it was
-  /// no end at all   @pre is_released(wrong), and `right` is open   @complexity O(releases)
-  void correct_release(std::uint32_t wrong, std::uint32_t right) noexcept
+  /// The entry at `wrong` was not released yet: it is open again. The one at `right` was, by the moment `until`; never: none was.
+  /// @pre is_released(wrong), and `right` is open and before `until`   @complexity O(releases), allocates nothing
+  void correct_release(std::uint32_t wrong, std::uint32_t right, std::uint32_t until) noexcept
   {
-    const auto found = std::find_if(releases_.begin(), releases_.end(), [&](const release_entry& it) { return it.moment == wrong; });
-    const std::uint32_t until = std::exchange(details_[wrong].until, entry_detail::never);
-    if (right == never) {
-      releases_.erase(found);
-    } else {
-      details_[right].until = until;
-      found->moment = right;
-    }
+    releases_.erase(std::find_if(releases_.begin(), releases_.end(), [&](const release_entry& it) { return it.moment == wrong; }));
+    details_[wrong].until = entry_detail::never;
+    if (right == never) return;
+    details_[right].until = until;
+    const auto later = std::find_if(releases_.begin(), releases_.end(), [&](const release_entry& it) { return it.until > until; });
+    releases_.insert(later, {until, right});  // into the room of the other
   }
 
   /// Becomes the first `entries` of `other`; what was not yet released at that moment is open again.

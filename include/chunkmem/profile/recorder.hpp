@@ -130,7 +130,7 @@ class recorder {
   void log_release(std::uint32_t moment) noexcept
   {
     if (!is_logging()) return;
-    if (current_->log.is_released(moment)) current_->log.correct_release(moment, held_instead_of(moment));
+    if (current_->log.is_released(moment)) current_->log.correct_release(moment, held_instead_of(moment), followed_);
     current_->log.release(moment);
   }
   /// A lease of this iteration ended; also kept while following, for the case that it diverges later.
