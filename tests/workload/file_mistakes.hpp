@@ -97,7 +97,10 @@ std::size_t try_all(const Read& read, const fields& good)
     expect(read, more, path + "_", "is not known");
     tried += 3;
   }
-  return tried;
+  fields more = good;
+  more.insert(more.begin(), {"first", "1"});
+  expect(read, more, "first", "is not known");
+  return tried + 1;
 }
 
 }  // namespace file_mistakes

@@ -30,21 +30,44 @@ class step {
   std::uint64_t forward_flops = 0;
   std::uint64_t backward_flops = 0;
   std::uint64_t recomputed_flops = 0;
+  std::map<wl::transformer_operator, std::uint64_t> working;  ///< most that lives in an operator's passes and is not kept
 
  private:
+  using op = wl::transformer_operator;
+
   // Tensors.
   void make(const std::string& name, std::uint64_t size)
   {
     if (!tensors.emplace(name, size).second) throw std::logic_error{"made twice: " + name};
     live += size;
-    peak = std::max(peak, live);
+    if (is_passing(name)) passing += size;
+    note();
   }
   void drop(const std::string& name)
   {
     const auto it = tensors.find(name);
     if (it == tensors.end()) throw std::logic_error{"dropped, but not there: " + name};
     live -= it->second;
+    if (is_passing(name)) passing -= it->second;
     tensors.erase(it);
+  }
+  /// Gradients, and outputs that no backward pass wants. The stream's gradient is an operator's own where one ends or starts it.
+  static bool is_passing(const std::string& name)
+  {
+    for (const char* start : {"d_", "scores", "projected", "down", "logits16"})
+      if (name.starts_with(start) && name.find("mask") == name.npos) return true;
+    return false;
+  }
+  void note()
+  {
+    const bool has_stream = (now == op::final_norm || now == op::embedding) && tensors.contains("stream");
+    working[now] = std::max(working[now], passing + (has_stream ? half(s.hidden) : 0));
+    peak = std::max(peak, live);
+  }
+  void enter(op which)
+  {
+    now = which;
+    note();
   }
   void drop_if_there(const std::string& name)
   {
@@ -95,6 +118,7 @@ class step {
 
   void forward()
   {
+    enter(op::embedding);
     if (s.projects_embedding()) make("narrow_in", half(s.embedding));
     if (s.has_token_types()) make("embedded", half(s.hidden));
     make(x(0), half(s.hidden));
@@ -102,6 +126,7 @@ class step {
     for (layer = 0; layer < s.layers; ++layer) {
       attend();
       feed_forward();
+      enter(op::mlp_down);
       make_here("down", half(s.hidden));
       make(x(layer + 1), half(s.hidden));
       drop_here("down");
@@ -111,6 +136,7 @@ class step {
     multiply_ends(when::forward);
     if (s.has_final_norm()) make("y", half(s.hidden));
     if (s.projects_embedding()) make("narrow_out", half(s.embedding));
+    enter(op::loss);
     make("logits16", half(s.vocabulary));
     make("logits32", 4 * n * s.vocabulary);
     drop("logits16");
@@ -118,10 +144,13 @@ class step {
   void attend()
   {
     const std::uint64_t kv = s.hidden / s.heads * s.kv_heads;
+    enter(op::attention_norm);
     make_here("y1.", half(s.hidden));
+    enter(op::qkv);
     make_here("q", half(s.hidden));
     make_here("k", half(kv));
     make_here("v", half(kv));
+    enter(op::attention_scores);
     if (t.fuses_attention) {
       make_here("statistics", 4 * t.micro_batch * s.heads * s.sequence);
     } else {
@@ -130,7 +159,9 @@ class step {
       drop_here("scores");
       if (has_dropout) make_here("softmax_mask", pairs()), make_here("dropped", 2 * pairs());
     }
+    enter(op::attention_values);
     make_here("context", half(s.hidden));
+    enter(op::projection);
     make_here("projected", half(s.hidden));
     if (has_dropout) make_here("projected_mask", n * s.hidden);
     make_here("middle", half(s.hidden));
@@ -138,7 +169,9 @@ class step {
   }
   void feed_forward()
   {
+    enter(op::mlp_norm);
     make_here("y2.", half(s.hidden));
+    enter(op::mlp_up);
     make_here("up", half(s.ffn));
     if (s.has_gate()) make_here("gate", half(s.ffn));
     make_here("active", half(s.ffn));
@@ -154,8 +187,10 @@ class step {
   void backward()
   {
     multiply_ends(when::backward);
+    enter(op::loss);
     make("d_logits", half(s.vocabulary));
     drop("logits32");
+    enter(op::logits);
     if (s.projects_embedding()) {
       make("d_narrow", half(s.embedding));
       drop("d_logits");
@@ -167,6 +202,7 @@ class step {
     }
     if (s.has_final_norm()) {
       drop("y");
+      enter(op::final_norm);
       make("stream", half(s.hidden));
       drop("d_y"), drop(x(s.layers));
     } else {
@@ -177,11 +213,14 @@ class step {
       multiply_layer(when::backward);
       go_back_through_mlp();
       t.fuses_attention ? go_back_through_fused_attention() : go_back_through_attention();
+      enter(op::qkv);
       make_here("d_y1.", half(s.hidden));
       for (const char* name : {"d_q", "d_k", "d_v", "y1."}) drop_here(name);
+      enter(op::attention_norm);
       make_here("d_x", half(s.hidden));
       drop_here("d_x"), drop_here("d_y1."), drop(x(layer));
     }
+    enter(op::embedding);
     if (s.projects_embedding()) make("d_in", half(s.embedding)), drop("d_in"), drop("narrow_in");
     if (s.has_token_types()) make("d_in", half(s.hidden)), drop("d_in"), drop("embedded");
     if (has_dropout) drop("embedding_mask");
@@ -189,17 +228,21 @@ class step {
   }
   void go_back_through_mlp()
   {
+    enter(op::mlp_down);
     if (has_dropout) make_here("d_down", half(s.hidden));
     make_here("d_active", half(s.ffn));
     if (has_dropout) drop_here("d_down"), drop_here("down_mask");
     drop_here("active");
+    enter(op::mlp_up);
     make_here("d_up", half(s.ffn));
     if (s.has_gate()) make_here("d_gate", half(s.ffn));
     drop_here("d_active");
     make_here("d_y2.", half(s.hidden));
     for (const char* name : {"d_up", "d_gate", "up", "gate", "y2."}) drop_if_there(of(name));
+    enter(op::mlp_norm);
     make_here("d_middle", half(s.hidden));
     drop_here("d_middle"), drop_here("d_y2."), drop_here("middle");
+    enter(op::projection);
     if (has_dropout) make_here("d_projected", half(s.hidden));
     make_here("d_context", half(s.hidden));
     if (has_dropout) drop_here("d_projected"), drop_here("projected_mask");
@@ -208,9 +251,11 @@ class step {
   void go_back_through_attention()
   {
     const std::uint64_t kv = s.hidden / s.heads * s.kv_heads;
+    enter(op::attention_values);
     make_here("d_softmax", 2 * pairs());
     make_here("d_v", half(kv));
     drop_here("d_context"), drop_here("v"), drop_if_there(of("dropped"));
+    enter(op::attention_scores);
     make_here("d_scores", 2 * pairs());
     drop_here("d_softmax");
     make_here("d_q", half(s.hidden));
@@ -221,9 +266,11 @@ class step {
   {
     const std::uint64_t kv = s.hidden / s.heads * s.kv_heads;
     multiply_heads(when::again, false);
+    enter(op::attention_values);
     make_here("d_q", half(s.hidden));
     make_here("d_k", half(kv));
     make_here("d_v", half(kv));
+    enter(op::attention_scores);  // the same kernel
     for (const char* name : {"d_context", "q", "k", "v", "statistics"}) drop_here(name);
   }
 
@@ -234,6 +281,8 @@ class step {
   std::uint64_t layer = 0;
   std::map<std::string, std::uint64_t> tensors;
   std::uint64_t live = 0;
+  std::uint64_t passing = 0;
+  op now = op::embedding;
 };
 
 }  // namespace training_tape

@@ -66,6 +66,11 @@ TEST_CASE("bytes and FLOP equal those of a step that is walked tensor by tensor"
     const training_tape::step tape{shape, setup};
     REQUIRE(costs.held().count() == tape.held);
     REQUIRE(costs.peak().count() == tape.peak);
+    for (const auto& [which, bytes] : tape.working) {
+      CAPTURE(name_of(which));
+      REQUIRE(costs.of(which).working.count() == bytes);
+    }
+    REQUIRE(tape.working.size() == (shape.has_final_norm() ? 12 : 11));
     REQUIRE(costs.model().forward_flops == tape.forward_flops);
     REQUIRE(costs.model().backward_flops == tape.backward_flops);
     REQUIRE(costs.model().recomputed_flops == tape.recomputed_flops);
