@@ -25,7 +25,8 @@ void try_it(const Use& use)
     use();
   } catch (const format_error& refused) {
     const std::string_view sentence = refused.what();
-    demand(sentence.starts_with("chunkmem: a.json cannot be used: ") && sentence.ends_with(')') && sentence.find('\n') == sentence.npos);
+    demand(sentence.starts_with("chunkmem: a.json cannot be used: ") && sentence.ends_with(')') &&
+           sentence.find('\n') == sentence.npos);
   }
 }
 

@@ -49,7 +49,8 @@ void expect(const Read& read, const fields& all, const std::string& path, const 
   const std::string text = json_of(all);
   INFO(text);
   using Catch::Matchers::ContainsSubstring;
-  CHECK_THAT(sentence(read, text), ContainsSubstring("chunkmem: it.json cannot be used: key \"" + path + "\"") && ContainsSubstring(why));
+  CHECK_THAT(sentence(read, text),
+             ContainsSubstring("chunkmem: it.json cannot be used: key \"" + path + "\"") && ContainsSubstring(why));
 }
 
 /// @param read   of a text, as "it.json"

@@ -9,7 +9,8 @@
 #include <stdexcept>
 #include <string>
 
-/// A training step, tensor by tensor and product by product: what the formulas are held against. It shares none with them.
+/// A training step, tensor by tensor and product by product: what the formulas are held against. It shares none with
+/// them.
 namespace training_tape {
 
 namespace wl = chunkmem::workload;
@@ -17,7 +18,10 @@ namespace wl = chunkmem::workload;
 class step {
  public:
   step(const wl::transformer_shape& shape, const wl::training_setup& setup)
-      : s{shape}, t{setup}, n{setup.micro_batch * shape.sequence}, has_dropout{setup.has_dropout && shape.style != wl::transformer_style::llama}
+      : s{shape},
+        t{setup},
+        n{setup.micro_batch * shape.sequence},
+        has_dropout{setup.has_dropout && shape.style != wl::transformer_style::llama}
   {
     forward();
     held = live;
@@ -30,7 +34,8 @@ class step {
   std::uint64_t forward_flops = 0;
   std::uint64_t backward_flops = 0;
   std::uint64_t recomputed_flops = 0;
-  std::map<wl::transformer_operator, std::uint64_t> working;  ///< most that lives in an operator's passes and is not kept
+  std::map<wl::transformer_operator, std::uint64_t>
+      working;  ///< most that lives in an operator's passes and is not kept
 
  private:
   using op = wl::transformer_operator;
@@ -51,7 +56,8 @@ class step {
     if (is_passing(name)) passing -= it->second;
     tensors.erase(it);
   }
-  /// Gradients, and outputs that no backward pass wants. The stream's gradient is an operator's own where one ends or starts it.
+  /// Gradients, and outputs that no backward pass wants. The stream's gradient is an operator's own where one ends or
+  /// starts it.
   static bool is_passing(const std::string& name)
   {
     for (const char* start : {"d_", "scores", "projected", "down", "logits16"})
@@ -106,7 +112,9 @@ class step {
   }
   void multiply_ends(when phase)
   {
-    if (s.projects_embedding()) multiply(phase, n, s.embedding, s.hidden), multiply(phase, n, s.hidden, s.embedding);
+    if (s.projects_embedding()) multiply(phase, n, s.embedding, s.hidden);
+    if (!t.has_logits) return;
+    if (s.projects_embedding()) multiply(phase, n, s.hidden, s.embedding);
     multiply(phase, n, s.embedding, s.vocabulary);
   }
 
@@ -134,6 +142,10 @@ class step {
       if (t.recomputes_layers) forget();
     }
     multiply_ends(when::forward);
+    if (!t.has_logits) {  // the classifier's own tensors are not counted
+      if (!s.has_final_norm()) drop(x(s.layers));
+      return;
+    }
     if (s.has_final_norm()) make("y", half(s.hidden));
     if (s.projects_embedding()) make("narrow_out", half(s.embedding));
     enter(op::loss);
@@ -179,14 +191,15 @@ class step {
   }
   void forget()
   {
-    for (const char* name : {"y1.", "q", "k", "v", "statistics", "softmax", "softmax_mask", "dropped", "context", "projected_mask", "middle",
-                             "y2.", "up", "gate", "active", "down_mask"})
+    for (const char* name : {"y1.", "q", "k", "v", "statistics", "softmax", "softmax_mask", "dropped", "context",
+                             "projected_mask", "middle", "y2.", "up", "gate", "active", "down_mask"})
       drop_if_there(of(name));
   }
 
   void backward()
   {
     multiply_ends(when::backward);
+    if (!t.has_logits) return go_back_through_layers();
     enter(op::loss);
     make("d_logits", half(s.vocabulary));
     drop("logits32");
@@ -200,8 +213,14 @@ class step {
       make("d_y", half(s.hidden));
       drop("d_logits");
     }
-    if (s.has_final_norm()) {
-      drop("y");
+    go_back_through_layers();
+  }
+  void go_back_through_layers()
+  {
+    if (!t.has_logits && !s.has_final_norm()) {
+      make("stream", half(s.hidden));
+    } else if (s.has_final_norm()) {
+      t.has_logits ? drop("y") : make("d_y", half(s.hidden));
       enter(op::final_norm);
       make("stream", half(s.hidden));
       drop("d_y"), drop(x(s.layers));

@@ -53,24 +53,30 @@ struct json_field {
 [[nodiscard]] inline std::string short_path(std::string_view file)
 {
   constexpr std::size_t longest = 160;
-  return file.size() <= longest ? printable(file, longest) : "..." + printable(file.substr(file.size() - longest), longest);
+  return file.size() <= longest ? printable(file, longest)
+                                : "..." + printable(file.substr(file.size() - longest), longest);
 }
 
 /// @throws format_error
 [[noreturn]] inline void refuse_file(std::string_view file, std::string_view why, std::string_view advice)
 {
-  throw format_error{error_text{} << "chunkmem: " << short_path(file) << " cannot be used: " << why << " (" << advice << ")"};
+  throw format_error{error_text{} << "chunkmem: " << short_path(file) << " cannot be used: " << why << " (" << advice
+                                  << ")"};
 }
-[[noreturn]] inline void refuse_key(std::string_view file, std::string_view key, std::string_view why, std::string_view advice)
+[[noreturn]] inline void refuse_key(std::string_view file, std::string_view key, std::string_view why,
+                                    std::string_view advice)
 {
-  throw format_error{error_text{} << "chunkmem: " << short_path(file) << " cannot be used: key \"" << printable(key, 160) << "\" " << why
-                                  << " (" << advice << ")"};
+  throw format_error{error_text{} << "chunkmem: " << short_path(file) << " cannot be used: key \""
+                                  << printable(key, 160) << "\" " << why << " (" << advice << ")"};
 }
 
 /// Takes what the parser says, in the order of the file; what no file of ours has ends the reading.
 class json_events {
  public:
-  json_events(std::string_view file, const json_limits& limits, std::vector<json_field>& fields) : file_{file}, limits_{limits}, fields_{fields} {}
+  json_events(std::string_view file, const json_limits& limits, std::vector<json_field>& fields)
+      : file_{file}, limits_{limits}, fields_{fields}
+  {
+  }
 
   bool start_object(std::size_t)
   {
@@ -149,7 +155,10 @@ class json_events {
   }
 
  private:
-  [[noreturn]] void refuse(std::string_view why, std::string_view advice) const { refuse_key(file_, path_, why, advice); }
+  [[noreturn]] void refuse(std::string_view why, std::string_view advice) const
+  {
+    refuse_key(file_, path_, why, advice);
+  }
   json_field& next(json_kind kind)
   {
     if (depth_ == 0) refuse_file(file_, "it is no object", "write one object in braces");
@@ -171,27 +180,31 @@ class json_events {
 
 }  // namespace detail
 
-/// The fields of a small JSON file that is one object, objects in it included: each is asked for once, by its path, and what
-/// nobody asked for is an error. Paths have dots: "host_bytes.value".
+/// The fields of a small JSON file that is one object, objects in it included: each is asked for once, by its path, and
+/// what nobody asked for is an error. Paths have dots: "host_bytes.value".
 ///
-/// Every mistake is a format_error of one sentence with the file and the key, and nothing beyond the limits is allocated.
-/// Cost: O(characters), and O(fields) for each field.
+/// Every mistake is a format_error of one sentence with the file and the key, and nothing beyond the limits is
+/// allocated. Cost: O(characters), and O(fields) for each field.
 class json_fields {
  public:
   /// @param file   a name for messages
   /// @throws format_error   no JSON, a key twice, a list, a null, or more than the limits
   json_fields(std::string_view text, std::string_view file, const json_limits& limits = {}) : file_{file}
   {
-    if (text.size() > limits.file.count()) detail::refuse_file(file_, "it is longer than such files are", "remove what is not needed");
+    if (text.size() > limits.file.count())
+      detail::refuse_file(file_, "it is longer than such files are", "remove what is not needed");
     const std::size_t start = text.find_first_not_of(" \t\r\n");
     if (start == text.npos) detail::refuse_file(file_, "it is empty", "write one object in braces");
-    if (text[start] != '{') detail::refuse_file(file_, "it does not begin with an object", "write one object in braces");
-    if (text.find('\0') != text.npos) detail::refuse_file(file_, "it has a byte 0", "write it as text");  // the parser would end there
+    if (text[start] != '{')
+      detail::refuse_file(file_, "it does not begin with an object", "write one object in braces");
+    if (text.find('\0') != text.npos)
+      detail::refuse_file(file_, "it has a byte 0", "write it as text");  // the parser would end there
     detail::json_events events{file_, limits, fields_};
     if (!nlohmann::json::sax_parse(text, &events)) detail::refuse_file(file_, "it is no JSON", "correct it");
   }
 
-  /// @throws io_error   it cannot be read   @throws format_error   as above; at most the limit and one byte more were read
+  /// @throws io_error   it cannot be read   @throws format_error   as above; at most the limit and one byte more were
+  /// read
   [[nodiscard]] static json_fields of_file(const std::string& path, const json_limits& limits = {})
   {
     errno = 0;
@@ -199,7 +212,8 @@ class json_fields {
     std::string text(limits.file.count() + 1, '\0');
     if (in) in.read(text.data(), static_cast<std::streamsize>(text.size()));
     if (!in.is_open() || in.bad())
-      throw io_error{error_text{} << "chunkmem: " << detail::short_path(path) << " cannot be read (look whether it is there, and a file)",
+      throw io_error{error_text{} << "chunkmem: " << detail::short_path(path)
+                                  << " cannot be read (look whether it is there, and a file)",
                      io_fault{errno, 0}};
     text.resize(static_cast<std::size_t>(in.gcount()));
     return json_fields{text, path, limits};
@@ -211,7 +225,8 @@ class json_fields {
   [[nodiscard]] std::uint64_t whole(std::string_view key, std::uint64_t most = UINT64_MAX)
   {
     const detail::json_field& it = take(key, "a whole number");
-    if (it.kind == detail::json_kind::number) refuse(key, "is no whole number, or needs more than 64 bits", "write a whole number");
+    if (it.kind == detail::json_kind::number)
+      refuse(key, "is no whole number, or needs more than 64 bits", "write a whole number");
     if (it.kind != detail::json_kind::whole) refuse_kind(it, "a whole number");
     if (it.whole > most) refuse(key, "is too large", "write a smaller number");
     return it.whole;

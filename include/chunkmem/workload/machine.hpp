@@ -26,8 +26,8 @@ struct machine_rates {
   double peer_bytes_per_second = 0;         ///< one device to others of its node, one direction; 0: it has no other
   double network_bytes_per_second = 0;      ///< one device to another node, one direction; 0: there is no other
   double host_memory_bytes_per_second = 0;  ///< of a node, all sockets together, reads and writes
-  double host_updates_per_second = 0;       ///< parameters that a node's host updates while nothing else uses its memory
-  double device_updates_per_second = 0;     ///< parameters that one device updates, their states lying there
+  double host_updates_per_second = 0;    ///< parameters that a node's host updates while nothing else uses its memory
+  double device_updates_per_second = 0;  ///< parameters that one device updates, their states lying there
 
   [[nodiscard]] constexpr bool operator==(const machine_rates&) const noexcept = default;
 };
@@ -71,7 +71,8 @@ struct machine {
                            rate{"host_memory_bytes_per_second", rates.host_memory_bytes_per_second, true},
                            rate{"host_updates_per_second", rates.host_updates_per_second, true},
                            rate{"device_updates_per_second", rates.device_updates_per_second, true}}) {
-      if (!(it.value >= 0) || it.value > std::numeric_limits<double>::max()) return {it.name, "is negative or no number"};
+      if (!(it.value >= 0) || it.value > std::numeric_limits<double>::max())
+        return {it.name, "is negative or no number"};
       if (it.is_there && it.value == 0) return {it.name, "is 0"};
       if (!it.is_there && it.value != 0) return {it.name, "is not 0, and there is nothing it could lead to"};
     }
@@ -82,9 +83,10 @@ struct machine {
   {
     const machine_problem found = problem();
     if (found.member.empty()) return;
-    throw config_error{error_text{} << "chunkmem: the machine \"" << name << "\" cannot be: " << found.member << " " << found.why << ": "
-                                    << nodes << " nodes of " << devices << " devices, " << device_bytes.count() << " B each, host "
-                                    << host_bytes.count() << " B (change it)"};
+    throw config_error{error_text{} << "chunkmem: the machine \"" << name << "\" cannot be: " << found.member << " "
+                                    << found.why << ": " << nodes << " nodes of " << devices << " devices, "
+                                    << device_bytes.count() << " B each, host " << host_bytes.count()
+                                    << " B (change it)"};
   }
 };
 

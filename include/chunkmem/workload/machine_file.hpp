@@ -55,7 +55,8 @@ class sourced_fields {
   made.rates.host_updates_per_second = all.number("host_updates_per_second");
   made.rates.device_updates_per_second = all.number("device_updates_per_second");
   fields.finish();
-  if (const machine_problem wrong = made.problem(); !wrong.member.empty()) fields.refuse(std::string{wrong.member} + ".value", wrong.why, "correct it");
+  if (const machine_problem wrong = made.problem(); !wrong.member.empty())
+    fields.refuse(std::string{wrong.member} + ".value", wrong.why, "correct it");
   try {
     (void)made.memory();
   } catch (const size_overflow&) {
@@ -66,7 +67,8 @@ class sourced_fields {
 
 }  // namespace detail
 
-/// A machine from JSON text: one object with a name, and for each other member of machine and of machine_rates an object
+/// A machine from JSON text: one object with a name, and for each other member of machine and of machine_rates an
+/// object
 /// {"value": number, "source": "where it is from"}, all of them there.
 /// @param file   a name for messages
 /// @throws format_error   one sentence with the file and the key that is wrong
@@ -76,7 +78,10 @@ class sourced_fields {
 }
 
 /// The same from a file. @throws io_error   it cannot be read
-[[nodiscard]] inline machine read_machine(const std::string& path) { return detail::machine_of(json_fields::of_file(path)); }
+[[nodiscard]] inline machine read_machine(const std::string& path)
+{
+  return detail::machine_of(json_fields::of_file(path));
+}
 
 }  // namespace workload
 

@@ -20,19 +20,24 @@ struct named_transformer {
 namespace detail {
 
 /// GPT-2's vocabulary and positions, as the examples of all three engines use them.
-[[nodiscard]] constexpr transformer_shape gpt_like(std::uint64_t hidden, std::uint64_t layers, std::uint64_t heads, std::uint64_t sequence = 1024) noexcept
+[[nodiscard]] constexpr transformer_shape gpt_like(std::uint64_t hidden, std::uint64_t layers, std::uint64_t heads,
+                                                   std::uint64_t sequence = 1024) noexcept
 {
   return {transformer_style::gpt, layers, hidden, heads, heads, 4 * hidden, 50'257, hidden, 1024, sequence, true};
 }
-[[nodiscard]] constexpr transformer_shape bert_like(std::uint64_t hidden, std::uint64_t layers, std::uint64_t heads) noexcept
+[[nodiscard]] constexpr transformer_shape bert_like(std::uint64_t hidden, std::uint64_t layers,
+                                                    std::uint64_t heads) noexcept
 {
   return {transformer_style::bert, layers, hidden, heads, heads, 4 * hidden, 30'522, hidden, 512, 512, true};
 }
-[[nodiscard]] constexpr transformer_shape opt_like(std::uint64_t hidden, std::uint64_t layers, std::uint64_t heads, std::uint64_t embedding = 0) noexcept
+[[nodiscard]] constexpr transformer_shape opt_like(std::uint64_t hidden, std::uint64_t layers, std::uint64_t heads,
+                                                   std::uint64_t embedding = 0) noexcept
 {
-  return {transformer_style::opt, layers, hidden, heads, heads, 4 * hidden, 50'272, embedding == 0 ? hidden : embedding, 2050, 1024, true};
+  const std::uint64_t table = embedding == 0 ? hidden : embedding;
+  return {transformer_style::opt, layers, hidden, heads, heads, 4 * hidden, 50'272, table, 2050, 1024, true};
 }
-[[nodiscard]] constexpr transformer_shape llama_like(std::uint64_t hidden, std::uint64_t layers, std::uint64_t heads, std::uint64_t kv_heads, std::uint64_t ffn) noexcept
+[[nodiscard]] constexpr transformer_shape llama_like(std::uint64_t hidden, std::uint64_t layers, std::uint64_t heads,
+                                                     std::uint64_t kv_heads, std::uint64_t ffn) noexcept
 {
   return {transformer_style::llama, layers, hidden, heads, kv_heads, ffn, 32'000, hidden, 0, 4096, false};
 }
@@ -41,9 +46,10 @@ namespace detail {
 
 /// The models that chunk-based engines and their neighbours report, as their examples configure them.
 ///
-/// PatrickStar: Fang et al. 2022 (arXiv 2108.05818), examples of its release 0.4. Gemini: ColossalAI's GPT and LLaMA examples
-/// of 2023. Elixir: Huang et al. 2022 (arXiv 2212.05339), its benchmarks, whose OPT are those of Zhang et al. 2022 (arXiv
-/// 2205.01068): two rows of positions more than the 2,048 it was trained with, and 350m with a table of width 512.
+/// PatrickStar: Fang et al. 2022 (arXiv 2108.05818), examples of its release 0.4. Gemini: ColossalAI's GPT and LLaMA
+/// examples of 2023. Elixir: Huang et al. 2022 (arXiv 2212.05339), its benchmarks, whose OPT are those of Zhang et al.
+/// 2022 (arXiv 2205.01068): two rows of positions more than the 2,048 it was trained with, and 350m with a table of
+/// width 512.
 inline constexpr named_transformer named_transformers[] = {
     {"PatrickStar", "Bert", detail::bert_like(768, 6, 12)},
     {"PatrickStar", "Bertlarge", detail::bert_like(1024, 24, 16)},

@@ -11,14 +11,14 @@ namespace workload {
 
 /// One representative rank of a machine: a device of its own, and its share of the host.
 ///
-/// All ranks do the same at the same time, so a whole machine is simulated as one of them. What is gathered for a computation
-/// is of full size there; what is owned is a part in `ranks`.
+/// All ranks do the same at the same time, so a whole machine is simulated as one of them. What is gathered for a
+/// computation is of full size there; what is owned is a part in `ranks`.
 struct rank_share {
-  std::uint64_t ranks = 1;      ///< of the whole machine
-  std::uint32_t of_node = 1;    ///< ranks that share a node
+  std::uint64_t ranks = 1;    ///< of the whole machine
+  std::uint32_t of_node = 1;  ///< ranks that share a node
   bytes device_bytes;
-  bytes host_bytes;            ///< an equal part of the node's, rounded down
-  machine_rates rates;          ///< of this rank: the host's divided, those of devices and links as they are
+  bytes host_bytes;     ///< an equal part of the node's, rounded down
+  machine_rates rates;  ///< of this rank: the host's divided, those of devices and links as they are
 
   [[nodiscard]] constexpr bool operator==(const rank_share&) const noexcept = default;
 };
@@ -27,7 +27,8 @@ struct rank_share {
 [[nodiscard]] constexpr rank_share share_of_rank(const machine& whole)
 {
   whole.check();
-  rank_share share{whole.ranks(), whole.devices, whole.device_bytes, bytes{whole.host_bytes.count() / whole.devices}, whole.rates};
+  rank_share share{whole.ranks(), whole.devices, whole.device_bytes, bytes{whole.host_bytes.count() / whole.devices},
+                   whole.rates};
   share.rates.host_memory_bytes_per_second /= whole.devices;
   share.rates.host_updates_per_second /= whole.devices;
   return share;

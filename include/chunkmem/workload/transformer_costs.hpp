@@ -15,31 +15,32 @@ namespace workload {
 
 /// How a micro-batch is trained, in 16 bits.
 struct training_setup {
-  std::uint64_t micro_batch = 1;      ///< rows of a batch that go through the model together
-  bool recomputes_layers = true;      ///< a layer keeps its input alone, and runs forward again before its backward pass
-  bool fuses_attention = false;       ///< scores are never stored (Dao et al. 2022, arXiv 2205.14135)
-  bool has_dropout = true;            ///< where the style has one
+  std::uint64_t micro_batch = 1;  ///< rows of a batch that go through the model together
+  bool recomputes_layers = true;  ///< a layer keeps its input alone, and runs forward again before its backward pass
+  bool fuses_attention = false;   ///< scores are never stored (Dao et al. 2022, arXiv 2205.14135)
+  bool has_dropout = true;        ///< where the style has one
+  bool has_logits = true;         ///< over the vocabulary; false: a classifier, whose head is not worth counting
 };
 
 /// What one operator costs for one micro-batch.
 struct operator_cost {
-  std::uint64_t forward_flops = 0;    ///< [FLOP], two for each multiplication of a matrix product
-  std::uint64_t backward_flops = 0;   ///< of both gradients
-  std::uint64_t recomputed_flops = 0; ///< forward work that is done again on the way back
-  bytes kept;                         ///< what its backward pass needs of its forward pass, gradients aside
-  bytes working;                      ///< most that one of its passes holds beside that: its output, or gradients
+  std::uint64_t forward_flops = 0;     ///< [FLOP], two for each multiplication of a matrix product
+  std::uint64_t backward_flops = 0;    ///< of both gradients
+  std::uint64_t recomputed_flops = 0;  ///< forward work that is done again on the way back
+  bytes kept;                          ///< what its backward pass needs of its forward pass, gradients aside
+  bytes working;                       ///< most that one of its passes holds beside that: its output, or gradients
 
   [[nodiscard]] constexpr bool operator==(const operator_cost&) const noexcept = default;
 };
 
 /// What a training step of a transformer costs, operator by operator, by formula.
 ///
-/// FLOP are those of matrix products (the convention of Kaplan et al. 2020, arXiv 2001.08361); the rest of the work is bound
-/// by memory. Scores are counted whole, masked or not. Kept bytes follow Korthikanti et al. 2022 (arXiv 2205.05198), with
-/// widths of their own for keys, values and MLP: two bytes for a number, one for a number of a dropout mask, four for a
-/// logit; norm statistics, biases' sums and tokens are left out there and here. A fused attention keeps four bytes of softmax
-/// statistics for each row of scores. Weights and their gradients are model data and not counted.
-/// Cost: O(1), no allocation.
+/// FLOP are those of matrix products (the convention of Kaplan et al. 2020, arXiv 2001.08361); the rest of the work is
+/// bound by memory. Scores are counted whole, masked or not. Kept bytes follow Korthikanti et al. 2022 (arXiv
+/// 2205.05198), with widths of their own for keys, values and MLP: two bytes for a number, one for a number of a
+/// dropout mask, four for a logit; norm statistics, biases' sums and tokens are left out there and here. A fused
+/// attention keeps four bytes of softmax statistics for each row of scores. Weights and their gradients are model data
+/// and not counted. Cost: O(1), no allocation.
 class transformer_costs {
  public:
   /// @throws config_error    no such shape, or no rows
@@ -70,12 +71,16 @@ class transformer_costs {
   /// What starts a layer's second forward pass: its input.
   [[nodiscard]] constexpr bytes checkpoint() const noexcept { return checkpoint_; }
   /// What a layer holds from its forward to its backward pass.
-  [[nodiscard]] constexpr bytes held_by_layer() const noexcept { return setup_.recomputes_layers ? checkpoint_ : layer_.kept; }
+  [[nodiscard]] constexpr bytes held_by_layer() const noexcept
+  {
+    return setup_.recomputes_layers ? checkpoint_ : layer_.kept;
+  }
   /// What all operators hold when the forward pass of a micro-batch ends.
   [[nodiscard]] constexpr bytes held() const noexcept { return held_; }
   /// Most activations and their gradients at once, at any moment of forward and backward pass.
   ///
-  /// Bytes are held until the backward pass of their operator is over; the gradient of the stream between layers is one tensor.
+  /// Bytes are held until the backward pass of their operator is over; the gradient of the stream between layers is one
+  /// tensor.
   [[nodiscard]] constexpr bytes peak() const noexcept { return peak_; }
   /// FLOP of a step, work that is done again included. @throws size_overflow
   [[nodiscard]] constexpr std::uint64_t step_flops(std::uint64_t micro_batches = 1) const
@@ -88,12 +93,24 @@ class transformer_costs {
     return ((checked{model_.forward_flops} + model_.backward_flops) * micro_batches).value();
   }
   /// Tokens of a step. @throws size_overflow
-  [[nodiscard]] constexpr std::uint64_t tokens(std::uint64_t micro_batches = 1) const { return (tokens_ * micro_batches).value(); }
+  [[nodiscard]] constexpr std::uint64_t tokens(std::uint64_t micro_batches = 1) const
+  {
+    return (tokens_ * micro_batches).value();
+  }
 
  private:
-  [[nodiscard]] constexpr checked halves(checked numbers) const { return checked{2} * tokens_ * numbers; }  ///< 16 bits each [B]
-  [[nodiscard]] constexpr checked mask() const { return has_dropout_ ? tokens_ * hidden_ : checked{0}; }    ///< one byte each [B]
-  [[nodiscard]] constexpr operator_cost& at(transformer_operator which) { return costs_[static_cast<std::size_t>(which)]; }
+  [[nodiscard]] constexpr checked halves(checked numbers) const
+  {
+    return checked{2} * tokens_ * numbers;  // 16 bits each [B]
+  }
+  [[nodiscard]] constexpr checked mask() const
+  {
+    return has_dropout_ ? tokens_ * hidden_ : checked{0};  // one byte each [B]
+  }
+  [[nodiscard]] constexpr operator_cost& at(transformer_operator which)
+  {
+    return costs_[static_cast<std::size_t>(which)];
+  }
 
   constexpr void put(transformer_operator which, checked flops, checked kept, checked working)
   {
@@ -104,7 +121,10 @@ class transformer_costs {
     it.kept = bytes{kept.value()};
     it.working = bytes{working.value()};
   }
-  [[nodiscard]] constexpr checked product(checked inputs, checked outputs) const { return checked{2} * tokens_ * inputs * outputs; }
+  [[nodiscard]] constexpr checked product(checked inputs, checked outputs) const
+  {
+    return checked{2} * tokens_ * inputs * outputs;
+  }
 
   constexpr void fill_ends(const transformer_shape& s)
   {
@@ -115,6 +135,7 @@ class transformer_costs {
     put(embedding, projected, narrow + normed + mask(), halves(s.hidden) + std::max(narrow, normed));
     const checked stream = halves(s.hidden);
     if (s.has_final_norm()) put(final_norm, 0, stream, stream * 2);
+    if (!setup_.has_logits) return;
     // Of a projected model both matrices want their input; the wider gradient is that of the logits.
     put(logits, product(s.embedding, s.vocabulary) + projected, stream + narrow,
         std::max(halves(s.vocabulary) + halves(s.embedding), narrow + stream));
@@ -138,9 +159,10 @@ class transformer_costs {
       at(attention_scores).recomputed_flops = (checked{at(attention_scores).recomputed_flops} + flops).value();
     } else {
       const checked dropped = has_dropout_ ? scores * 2 : checked{0};
-      const checked softmax = scores * 4 + keys;                  // gradients of its output and input, and of values
-      const checked queries = scores * 2 + stream + keys * 2;     // then those of queries and keys
-      put(attention_scores, flops, stream + keys + scores * 2 + (has_dropout_ ? scores : checked{0}), std::max(softmax, queries));
+      const checked softmax = scores * 4 + keys;               // gradients of its output and input, and of values
+      const checked queries = scores * 2 + stream + keys * 2;  // then those of queries and keys
+      put(attention_scores, flops, stream + keys + scores * 2 + (has_dropout_ ? scores : checked{0}),
+          std::max(softmax, queries));
       put(attention_values, flops, keys + dropped, stream + scores * 2 + keys);
     }
   }
@@ -154,12 +176,15 @@ class transformer_costs {
     const checked matrices = s.has_gate() ? 2 : 1;
     put(mlp_norm, 0, stream, stream * 2);
     put(mlp_up, product(s.hidden, s.ffn) * matrices, stream + before, std::max(inner + before, before + stream));
-    put(mlp_down, product(s.ffn, s.hidden), inner + mask(), std::max(inner + (has_dropout_ ? stream : checked{0}), stream));
+    put(mlp_down, product(s.ffn, s.hidden), inner + mask(),
+        std::max(inner + (has_dropout_ ? stream : checked{0}), stream));
   }
 
   static constexpr void add(operator_cost& sum, const operator_cost& it, std::uint64_t times)
   {
-    const auto add_to = [&](std::uint64_t& left, std::uint64_t right) { left = (checked{left} + checked{right} * times).value(); };
+    const auto add_to = [&](std::uint64_t& left, std::uint64_t right) {
+      left = (checked{left} + checked{right} * times).value();
+    };
     add_to(sum.forward_flops, it.forward_flops);
     add_to(sum.backward_flops, it.backward_flops);
     add_to(sum.recomputed_flops, it.recomputed_flops);

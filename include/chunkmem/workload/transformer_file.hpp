@@ -49,7 +49,8 @@ namespace detail {
   made.shape.sequence = fields.whole("sequence");
   made.shape.ties_embedding = fields.truth("ties_embedding");
   fields.finish();
-  if (const shape_problem wrong = made.shape.problem(); !wrong.member.empty()) fields.refuse(wrong.member, wrong.why, "correct it");
+  if (const shape_problem wrong = made.shape.problem(); !wrong.member.empty())
+    fields.refuse(wrong.member, wrong.why, "correct it");
   try {
     (void)parameters_of(made.shape);
   } catch (const size_overflow&) {
@@ -69,7 +70,10 @@ namespace detail {
 }
 
 /// The same from a file. @throws io_error   it cannot be read
-[[nodiscard]] inline transformer_file read_transformer(const std::string& path) { return detail::transformer_of(json_fields::of_file(path)); }
+[[nodiscard]] inline transformer_file read_transformer(const std::string& path)
+{
+  return detail::transformer_of(json_fields::of_file(path));
+}
 
 }  // namespace workload
 

@@ -36,15 +36,15 @@ struct shape_problem {
 struct transformer_shape {
   transformer_style style = transformer_style::gpt;
   std::uint64_t layers = 0;
-  std::uint64_t hidden = 0;      ///< width of the stream between layers
+  std::uint64_t hidden = 0;  ///< width of the stream between layers
   std::uint64_t heads = 0;
-  std::uint64_t kv_heads = 0;    ///< heads of keys and values: fewer than heads where queries share them
-  std::uint64_t ffn = 0;         ///< width inside the MLP
+  std::uint64_t kv_heads = 0;  ///< heads of keys and values: fewer than heads where queries share them
+  std::uint64_t ffn = 0;       ///< width inside the MLP
   std::uint64_t vocabulary = 0;
-  std::uint64_t embedding = 0;   ///< width of the tables of tokens; where it is not `hidden`, two matrices project
-  std::uint64_t positions = 0;   ///< rows of the table of positions; 0: they are not learned
-  std::uint64_t sequence = 0;    ///< tokens that a row of a batch has
-  bool ties_embedding = true;    ///< logits use the table of tokens
+  std::uint64_t embedding = 0;  ///< width of the tables of tokens; where it is not `hidden`, two matrices project
+  std::uint64_t positions = 0;  ///< rows of the table of positions; 0: they are not learned
+  std::uint64_t sequence = 0;   ///< tokens that a row of a batch has
+  bool ties_embedding = true;   ///< logits use the table of tokens
 
   static constexpr std::uint64_t most_layers = 65'536;
 
@@ -87,9 +87,10 @@ struct transformer_shape {
   {
     const shape_problem found = problem();
     if (found.member.empty()) return;
-    throw config_error{error_text{} << "chunkmem: no transformer has this shape: " << found.member << " " << found.why << ": layers " << layers
-                                    << ", hidden " << hidden << ", heads " << heads << ", kv_heads " << kv_heads << ", ffn " << ffn
-                                    << ", vocabulary " << vocabulary << ", sequence " << sequence << " (change it)"};
+    throw config_error{error_text{} << "chunkmem: no transformer has this shape: " << found.member << " " << found.why
+                                    << ": layers " << layers << ", hidden " << hidden << ", heads " << heads
+                                    << ", kv_heads " << kv_heads << ", ffn " << ffn << ", vocabulary " << vocabulary
+                                    << ", sequence " << sequence << " (change it)"};
   }
 };
 

@@ -17,8 +17,8 @@ struct transformer_tensor {
   transformer_operator part = transformer_operator::embedding;  ///< whose it is; a shared table is the embedding's
   std::uint64_t layer = 0;                                      ///< of a part that is in a layer
   std::uint64_t rows = 0;
-  std::uint64_t columns = 1;                                    ///< 1: a vector
-  std::uint32_t module = 0;                                     ///< tensors that trainers declare together share it
+  std::uint64_t columns = 1;  ///< 1: a vector
+  std::uint32_t module = 0;   ///< tensors that trainers declare together share it
 
   /// @throws size_overflow
   [[nodiscard]] constexpr std::uint64_t elements() const { return (checked{rows} * columns).value(); }
