@@ -207,11 +207,25 @@ namespace detail {
   return {};
 }
 
+/// @param header   bytes of it   @throws config_error   no loader would take it back
+inline void refuse_large_table(const std::vector<stored_tensor>& table, std::uint64_t header)
+{
+  const loader_limits limits{};
+  if (header > limits.header.count() || table.size() > limits.tensors)
+    throw config_error{error_text{} << "chunkmem: one safetensors file cannot hold so many names: its header would have " << header << " B for "
+                                    << table.size() << " tensors, a loader takes " << limits.header.count() << " B and " << limits.tensors
+                                    << " (let files be smaller, or give shorter names)"};
+  for (const stored_tensor& it : table)
+    if (it.extents.size() > limits.rank)
+      throw config_error{error_text{} << "chunkmem: a tensor cannot be saved: it has " << it.extents.size() << " extents, a loader takes "
+                                      << limits.rank << " (merge some)"};
+}
+
 }  // namespace detail
 
 /// The begin of a safetensors file: eight bytes of length, and a header padded so that the tensors begin at a multiple of 256.
 /// @pre   the tensors lie one after the other from 0 on
-/// @throws config_error   a tensor has a name that no loader would take
+/// @throws config_error   a tensor has a name that no loader would take, or there are too many
 [[nodiscard]] inline std::string write_table(const std::vector<stored_tensor>& table)
 {
   std::string text(8, '\0');
@@ -225,6 +239,7 @@ namespace detail {
   text += '}';
   text.resize(align_up(bytes{text.size()}, tensor_alignment).count(), ' ');
   for (unsigned byte = 0; byte < 8; ++byte) text[byte] = static_cast<char>((text.size() - 8) >> (8 * byte) & 0xffU);
+  detail::refuse_large_table(table, text.size() - 8);
   return text;
 }
 
