@@ -360,13 +360,14 @@ TEST_CASE("so it is with the largest header, and 16 MiB", "[checkpoint][.slow]")
 TEST_CASE("a text, a number or a gap that no writer writes is refused before the parser keeps it", "[checkpoint]")
 {
   const auto metadata = [](std::size_t size) { return R"({"__metadata__":{"a":")" + std::string(size, 'x') + "\"}}"; };
-  CHECK(read_table(metadata(1'000), 0, {.name_length = 10, .text_length = 1'000}).empty());
-  CHECK_THAT(refusal(metadata(1'001), 0, {.name_length = 10, .text_length = 1'000}), ContainsSubstring("a text, a number or a gap is too long"));
+  CHECK(read_table(metadata(1'000), 0, {.name_length = 12, .text_length = 1'000}).empty());
+  CHECK_THAT(refusal(metadata(1'001), 0, {.name_length = 12, .text_length = 1'000}), ContainsSubstring("a text, a number or a gap is too long"));
   CHECK(read_table("{" + std::string(4'096, ' ') + "}" + std::string(10'000, ' '), 0).empty());
   CHECK_THAT(refusal("{" + std::string(4'097, ' ') + "}", 0), ContainsSubstring("is too long"));
   CHECK_THAT(refusal(with(R"("dtype":"F32","data_offsets":[0,4],"shape":[)" + std::string(4'097, '0') + "]")), ContainsSubstring("is too long"));
   // What is escaped ends no text.
-  CHECK(read_table(R"({"__metadata__":{"a\\\"":"\"{[","b":"\\"}})", 0, {.text_length = 8}).empty());
+  const std::string longer(5'000, 'x');
+  CHECK(read_table(R"({"__metadata__":{"a\"":")" + longer + R"(","b\\":")" + longer + "\"}}", 0).empty());
 }
 
 }  // namespace safetensors_table_test

@@ -28,8 +28,8 @@ inline constexpr bool counts_allocations = false;
 inline std::atomic<std::uint64_t> news{0};     ///< operator new, every form
 inline std::atomic<std::uint64_t> mallocs{0};  ///< malloc, calloc, realloc and the aligned ones, called directly
 inline std::atomic<std::uint64_t> maps{0};     ///< mmap, called directly (not by the heap itself)
-inline std::atomic<std::int64_t> live{0};      ///< bytes that operator new gave and has not back
-inline std::atomic<std::int64_t> most_live{0}; ///< the most of them at once, since somebody set it
+inline std::atomic<std::int64_t> live_bytes{0};  ///< bytes that operator new gave and has not back
+inline std::atomic<std::int64_t> most_live_bytes{0};  ///< the most of them at once, since somebody set it
 
 struct allocation_counts {
   std::uint64_t by_new = 0;
@@ -50,10 +50,10 @@ struct allocation_counts {
 template <class Work>
 [[nodiscard]] std::int64_t most_bytes_of(Work work)
 {
-  const std::int64_t before = live;
-  most_live = before;
+  const std::int64_t before = live_bytes;
+  most_live_bytes = before;
   work();
-  return most_live - before;
+  return most_live_bytes - before;
 }
 
 /// What was asked for between two readings.
@@ -130,14 +130,14 @@ inline void* counted_new(std::size_t size, std::size_t alignment) noexcept
   news.fetch_add(1, std::memory_order_relaxed);
   void* const place = alignment <= alignof(std::max_align_t) ? __libc_malloc(size) : __libc_memalign(alignment, size);
   const auto usable = static_cast<std::int64_t>(::malloc_usable_size(place));
-  const std::int64_t now = live.fetch_add(usable, std::memory_order_relaxed) + usable;
-  for (std::int64_t most = most_live; now > most && !most_live.compare_exchange_weak(most, now);) {
+  const std::int64_t now = live_bytes.fetch_add(usable, std::memory_order_relaxed) + usable;
+  for (std::int64_t most = most_live_bytes; now > most && !most_live_bytes.compare_exchange_weak(most, now);) {
   }
   return place;
 }
 inline void counted_delete(void* place) noexcept
 {
-  live.fetch_sub(static_cast<std::int64_t>(::malloc_usable_size(place)), std::memory_order_relaxed);
+  live_bytes.fetch_sub(static_cast<std::int64_t>(::malloc_usable_size(place)), std::memory_order_relaxed);
   __libc_free(place);
 }
 inline void* counted_new_or_throw(std::size_t size, std::size_t alignment)
