@@ -2,10 +2,13 @@
 
 #include <chunkmem/checkpoint/generation_files.hpp>
 #include <chunkmem/checkpoint/generation_writer.hpp>
+#include <chunkmem/checkpoint/manifest.hpp>
 #include <chunkmem/checkpoint/model_content.hpp>
 #include <chunkmem/checkpoint/safetensors_table.hpp>
 #include <chunkmem/checkpoint/whole_generation.hpp>
 #include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/expects.hpp>
 #include <chunkmem/io/file_folder.hpp>
 
 #include <cstddef>
