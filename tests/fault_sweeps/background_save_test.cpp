@@ -111,7 +111,7 @@ TEST_CASE("a background save that fails is a typed error and leaves the next one
         }
         REQUIRE(support::live_blocks == blocks);
       }
-      CHECK(errors * 4 > calls * 3);  // a file that cannot be taken away, or a name for it, is the next save's affair
+      CHECK(errors * 2 > calls);  // sorting does without memory, and what cannot be taken away is the next save's affair
     }
   }
   std::cout << "background saves: " << runs << " runs with a fault on either thread, each followed by a whole one\n";
