@@ -8,6 +8,7 @@
 #include <support/chosen_gradient.hpp>
 #include <support/faulty.hpp>
 #include <support/memory_folder.hpp>
+#include <support/sanitized.hpp>
 
 #include <array>
 #include <cstddef>
@@ -292,8 +293,8 @@ void fail_every_allocation(bool in_place, cm::bytes device, std::uint64_t stride
 
 TEST_CASE("a call without memory leaves everything as it was, and is tried again", "[faults]")
 {
-  fail_every_allocation(false, 1_MiB, 3);
-  fail_every_allocation(true, 1_MiB, 5);
+  fail_every_allocation(false, 1_MiB, support::sanitized ? 13 : 3);
+  fail_every_allocation(true, 1_MiB, support::sanitized ? 17 : 5);
 }
 
 TEST_CASE("so it is at every call, and where chunks have to leave", "[faults][.slow]")

@@ -22,7 +22,7 @@ using namespace fault_sweeps;
 namespace {
 
 /// Under a sanitizer a run takes several times as long: every so manieth call then.
-constexpr std::uint64_t pace = support::sanitized ? 7 : 1;
+constexpr std::uint64_t pace = support::sanitized ? 11 : 1;
 
 void write_figures(const tally& sum)
 {
@@ -82,12 +82,12 @@ TEST_CASE("whatever fails in a training is a typed error, and after the retry ev
   }
   {
     swept<mixed_training<cm::bf16>> it{"bf16, two micro-batches", accumulating(mixed::precision::bf16)};
-    sum += every_source(it, 6 * pace, 2 * pace, false);
+    sum += every_source(it, 9 * pace, 3 * pace, false);
     sum += it.pairs(support::sanitized ? 10 : 40, 2);
   }
   {
     swept<mixed_training<float>> it{"fp32, two micro-batches", accumulating(mixed::precision::fp32)};
-    sum += every_source(it, 15 * pace, 5 * pace, false);
+    sum += every_source(it, 25 * pace, 5 * pace, false);
   }
   std::cout << "in all: " << sum.points << " injection points, " << sum.runs << " runs, " << sum.runs - sum.identical << " wrong or with a leak\n";
   CHECK(sum.identical == sum.runs);
