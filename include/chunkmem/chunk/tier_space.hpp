@@ -103,7 +103,7 @@ class tier_space {
 
   /// Ends a lease and calls `freed(frame)` for each frame that chunks may use again.
   template <class Freed>
-  void give_lease(std::uint64_t begin, std::uint64_t size, Freed freed) noexcept
+  void give_lease(std::uint64_t begin, std::uint64_t size, Freed freed)
   {
     leases_.erase(std::lower_bound(leases_.begin(), leases_.end(), interval{begin, 0}));
     for_frames(begin, size, [&](std::uint32_t frame) {

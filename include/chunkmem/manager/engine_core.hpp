@@ -145,12 +145,12 @@ class engine_core {
     try {
       for (const tier where : {tier::device, tier::host})
         if (capacity[where] > bytes{}) arena_[where] = health_.starting([&] { return backend_->allocate(where, capacity[where]); });
+      copies_.reset(registry_.used(), options_.chunk_bytes.count(), arena_,
+                    {{frames_in(capacity[tier::device]), frames_in(capacity[tier::host]), 0}});
     } catch (...) {
       release_arenas();
       throw;
     }
-    copies_.reset(registry_.used(), options_.chunk_bytes.count(), arena_,
-                  {{frames_in(capacity[tier::device]), frames_in(capacity[tier::host]), 0}});
     ready_ = true;
   }
 

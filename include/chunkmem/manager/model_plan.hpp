@@ -79,6 +79,7 @@ class model_plan {
   stacked<Element> add_stacked(std::uint32_t layers, const shape& extents, role part, group_id group = group_id{0})
   {
     expects(layers > 0, "a stack of tensors needs at least one layer");
+    engine_.tensors().make_room(layers);
     const tensor<Element> first = add<Element>(extents, part, group);
     for (std::uint32_t layer = 1; layer < layers; ++layer) add<Element>(extents, part, group);
     return {first, layers};
@@ -93,7 +94,9 @@ class model_plan {
   /// Lists beside each parameter, as an optimizer names them. @throws usage_error   sealed already, or a name twice
   void use(std::span<const list_spec> specs)
   {
-    for (const list_spec& spec : specs) engine_.tensors().add_list(spec);
+    registry more = engine_.tensors();  // all of them, or none
+    for (const list_spec& spec : specs) more.add_list(spec);
+    engine_.tensors() = std::move(more);
   }
   /// Bytes that must survive a restart, by name. They stay the caller's. @throws usage_error   a name twice
   void state(std::string_view name, std::span<std::byte> content)
@@ -111,10 +114,10 @@ class model_plan {
   memory_requirement seal()
   {
     if (gradient_.takes_slot()) prepare_for_gradients_in_place();
-    model_places_.seal(engine_);
+    ledger_.reset(engine_.tensors().parameters());
+    model_places_.seal(engine_);  // the last that may be left undone: see prepare
     const memory_requirement need = requirement();
     refuse_below(engine_, tier::device, need.smallest_device, "the largest tensor of this model");
-    ledger_.reset(engine_.tensors().parameters());
     return need;
   }
 
@@ -177,7 +180,7 @@ class model_plan {
   void prepare()
   {
     engine_.expect_alive();
-    if (!engine_.tensors().is_sealed()) seal();
+    if (!model_places_.homes().is_ready()) seal();
     ready_owner_ = owner();
   }
 
@@ -275,7 +278,7 @@ class model_plan {
     if (!any || !engine_.tensors().has_masters())
       throw config_error{"gradient::in_place needs 16-bit parameters and a master list beside them (declare "
                          "parameters as bf16 or fp16 and hand an optimizer's lists with masters to use(), or take gradient::separate)"};
-    engine_.places().enable();
+    engine_.places().enable(engine_.tensors().parameters());
   }
 
   engine_type engine_;

@@ -91,11 +91,13 @@ class recorder {
   }
 
   /// @return   true where the slots' next moments must be loaded from the record
-  /// @throws usage_error   an iteration is running
+  /// @throws usage_error   an iteration is running; std::bad_alloc; with nothing changed
   bool begin(std::string_view name)
   {
     expects(!is_inside(), "an iteration began inside another one: end the first one before");
     named& wanted = find_or_add(name);
+    if (wanted.recorded) ended_leases_.reserve(wanted.done.size());
+    // From here on nothing throws: what the policy was told belongs to the current record, whichever that is.
     const bool reload = current_ != &wanted || stale_;
     current_ = &wanted;
     stale_ = true;  // until the caller has loaded them
@@ -107,8 +109,7 @@ class recorder {
       mode_ = mode::recording;
       return false;
     }
-    ended_leases_.reserve(wanted.done.size());
-    mode_ = mode::following;  // from here on nothing throws
+    mode_ = mode::following;
     entries_ = wanted.done.entries().data();
     cursor_ = 0;
     stale_ = false;
@@ -247,8 +248,9 @@ class recorder {
   {
     for (index_ = 0; index_ < records_.size(); ++index_)
       if (records_[index_]->name == name) return *records_[index_];
-    records_.push_back(std::make_unique<named>());
-    records_.back()->name = name;
+    auto fresh = std::make_unique<named>();
+    fresh->name = name;
+    records_.push_back(std::move(fresh));
     return *records_.back();
   }
 
