@@ -1,0 +1,69 @@
+#pragma once
+
+#include <chunkmem/transfer/kept_gaps.hpp>
+#include <chunkmem/transfer/price_ascent.hpp>
+#include <chunkmem/transfer/retention_candidates.hpp>
+#include <chunkmem/transfer/retention_exchange.hpp>
+#include <chunkmem/transfer/retention_finish.hpp>
+#include <chunkmem/transfer/retention_problem.hpp>
+#include <chunkmem/transfer/row_prices.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace transfer {
+
+/// What stays on the device between its uses, and how many bytes that moves.
+struct retention_plan {
+  std::vector<std::uint8_t> stays;  ///< for each use: 1 if its chunk stays until its next use on the device
+  std::uint64_t moved_bytes = 0;    ///< in one iteration, both directions
+  double certified_bytes = 0;       ///< no plan of one iteration moves less; see certified_bytes()
+  std::vector<double> prices;       ///< of the rows, which certify it
+  bool is_optimal = false;          ///< it was proven that no plan of one iteration moves less
+};
+
+/// How long to look. The same numbers give the same plan on every machine.
+struct retention_effort {
+  std::size_t climbs = 40;        ///< steps towards better prices, for each of six widths
+  std::size_t attempts = 4'000;   ///< of local search
+  std::size_t nodes = 200'000;    ///< of the exact finish
+};
+
+/// Chooses what stays.
+///
+/// Prices of the room are found by ascent on the dual; choices are made at each stage of it and as demand paging makes them,
+/// the best is improved by exchanges and an exact search over what prices leave open. Never above what `belady` and
+/// `cost_aware` move as demand paging of one iteration that closes on itself. Cost: about 250 values of the dual,
+/// O(gaps + rows) each, 25 passes of O(gaps log gaps), and the effort.
+[[nodiscard]] inline retention_plan plan_retention(const retention_problem& problem, const retention_effort& effort = {})
+{
+  const std::size_t rows = problem.room().size();
+  retention_candidates candidates{problem};
+  price_ascent ascent{problem};
+  for (const double width : {1.0, 0.3, 0.1, 0.03, 0.01, 0.003}) {
+    ascent.climb(width, effort.climbs);
+    candidates.greedy(ascent.reached());
+    candidates.sweep(ascent.reached(), 1);
+  }
+  row_prices even{rows};
+  even.set(std::vector<double>(rows, 1));
+  for (const double theta : {0.125, 1.25, 1.5, 1.75, 2.0, 2.125, 2.25, 2.5, 3.0, 4.0}) candidates.sweep(even, static_cast<double>(rows) / theta);
+  candidates.sweep(even, 0);
+  candidates.sweep(even, 8 * static_cast<double>(rows));
+  kept_gaps choice = candidates.best();
+  retention_exchange{problem, ascent.best()}.improve(choice, effort.attempts);
+  const bool is_optimal = retention_finish{problem, ascent.best()}(choice, effort.nodes);
+
+  retention_plan plan{problem.stays(), problem.constant_bytes() + choice.moved_bytes(), certified_bytes(problem, ascent.best()), {}, is_optimal};
+  for (std::size_t which = 0; which < problem.gaps().size(); ++which)
+    plan.stays[problem.gaps()[which].use] = choice.is_kept(which) ? 1 : 0;
+  plan.prices.assign(ascent.best().prices().begin(), ascent.best().prices().end());
+  return plan;
+}
+
+}  // namespace transfer
+
+}  // namespace chunkmem::inline v0
