@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
+#include <numeric>
 #include <span>
 #include <utility>
 #include <vector>
@@ -23,13 +25,18 @@ namespace transfer {
 class price_ascent {
  public:
   static constexpr std::size_t pairs = 10;
+  static constexpr std::uint32_t most_priced_rows = 1'200;
 
   explicit price_ascent(const retention_problem& problem)
-      : dual_{problem}, rows_{problem.room().size()}, now_(rows_), slope_(rows_), next_(rows_), next_slope_(rows_), way_(rows_), price_{rows_}, best_{rows_}
+      : priced_rows_{tightest_rows(problem)}, dual_{problem, priced_rows_}, rows_{priced_rows_.size()}, now_(rows_), slope_(rows_), next_(rows_),
+        next_slope_(rows_), way_(rows_), all_(problem.room().size()), price_{rows_}, reached_{all_.size()}, best_{all_.size()}
   {
     for (pair& it : pairs_) it = {std::vector<double>(rows_), std::vector<double>(rows_), 0};
     best_value_ = dual_(price_, 0, slope_);
   }
+
+  /// Classes of gaps and priced rows: what one value of the dual looks at.
+  [[nodiscard]] std::size_t terms() const noexcept { return dual_.classes() + rows_; }
 
   /// @param width   over which choices are rounded off [moves of a byte], above 0
   void climb(double width, std::size_t steps)
@@ -41,26 +48,28 @@ class price_ascent {
     for (std::size_t step = 0; step < steps; ++step) {
       find_way();
       double gained = 0;
-      if (!search(width, value, gained)) {
-        if (count_ == 0) break;
-        count_ = 0;  // the pairs may mislead: once more along the slope
-        continue;
+      const bool is_plain = count_ == 0;
+      if (search(width, value, gained)) {
+        remember();
+        std::swap(now_, next_);
+        std::swap(slope_, next_slope_);
+        value += gained;
       }
-      remember();
-      std::swap(now_, next_);
-      std::swap(slope_, next_slope_);
-      value += gained;
-      if (gained <= 1e-7 * dual_.weight()) break;
+      if (gained > 1e-8 * dual_.weight()) continue;
+      if (is_plain) break;
+      count_ = 0;  // the pairs may mislead: once more along the slope
     }
     price_.set(now_);
+    for (std::size_t at = 0; at < rows_; ++at) all_[priced_rows_[at]] = now_[at];
+    reached_.set(all_);
     const double true_value = dual_(price_, 0, next_slope_);
     if (true_value <= best_value_) return;
     best_value_ = true_value;
-    best_ = price_;
+    best_ = reached_;
   }
 
   /// The prices that the last climb reached.
-  [[nodiscard]] const row_prices& reached() const noexcept { return price_; }
+  [[nodiscard]] const row_prices& reached() const noexcept { return reached_; }
   /// Those with the highest true dual.
   [[nodiscard]] const row_prices& best() const noexcept { return best_; }
 
@@ -70,6 +79,29 @@ class price_ascent {
     std::vector<double> bend;  // by how much the slope fell
     double scale = 0;          // 1 over their product
   };
+
+  /// In each run of rows the one with the most bytes too many, were all gaps kept.
+  static std::vector<std::uint32_t> tightest_rows(const retention_problem& problem)
+  {
+    const auto rows = static_cast<std::uint32_t>(problem.room().size());
+    std::vector<std::int64_t> over(rows + std::size_t{1}, 0);
+    for (const retention_problem::gap& it : problem.gaps()) {
+      const auto size = static_cast<std::int64_t>(problem.epochs()[it.epoch].size);
+      over[it.first] += size;
+      over[it.last] -= size;
+      if (it.wraps) over[0] += size;
+    }
+    std::partial_sum(over.begin(), over.end(), over.begin());
+    std::vector<std::uint32_t> found;
+    const std::uint32_t run = (rows + most_priced_rows - 1) / most_priced_rows;
+    for (std::uint32_t begin = 0; begin < rows; begin += run) {
+      std::uint32_t tightest = begin;
+      for (std::uint32_t row = begin; row < std::min(rows, begin + run); ++row)
+        if (over[row] - problem.room()[row] > over[tightest] - problem.room()[tightest]) tightest = row;
+      found.push_back(tightest);
+    }
+    return found;
+  }
 
   [[nodiscard]] bool is_free(std::size_t row) const noexcept { return now_[row] > 0 || slope_[row] > 0; }
 
@@ -153,6 +185,7 @@ class price_ascent {
     count_ = std::min(count_ + 1, pairs);
   }
 
+  std::vector<std::uint32_t> priced_rows_;
   retention_dual dual_;
   std::size_t rows_;
   std::vector<double> now_;
@@ -160,7 +193,9 @@ class price_ascent {
   std::vector<double> next_;
   std::vector<double> next_slope_;
   std::vector<double> way_;
-  row_prices price_;
+  std::vector<double> all_;
+  row_prices price_;  // of priced rows
+  row_prices reached_;
   row_prices best_;
   double best_value_ = 0;
   std::array<pair, pairs> pairs_;

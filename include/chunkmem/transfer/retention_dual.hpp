@@ -23,35 +23,29 @@ namespace transfer {
 /// Source: smoothing of Nesterov 2005. Cost: O(gaps of classes + rows) for each value.
 class retention_dual {
  public:
-  explicit retention_dual(const retention_problem& problem) : rows_{problem.room().size()}
+  /// @param priced_rows   rows that may have a price, in order; any will do, the others stay at 0
+  retention_dual(const retention_problem& problem, std::span<const std::uint32_t> priced_rows) : rows_{priced_rows.size()}, flow_(rows_ + 1)
   {
-    std::vector<std::uint32_t> order(problem.epochs().size());
-    std::iota(order.begin(), order.end(), 0U);
-    const auto compare = [&](std::uint32_t left, std::uint32_t right) { return compare_shapes(problem, left, right); };
-    std::ranges::sort(order, [&](std::uint32_t left, std::uint32_t right) {
-      const std::strong_ordering shapes = compare(left, right);
-      return shapes != 0 ? shapes < 0 : left < right;
-    });
-    const auto unit = static_cast<double>(problem.unit_bytes());
-    for (std::size_t at = 0; at < order.size(); ++at) {
-      const retention_problem::epoch& it = problem.epochs()[order[at]];
-      if (at == 0 || compare(order[at - 1], order[at]) != 0) {
-        const auto mine = problem.gaps().subspan(it.begin, it.end - it.begin);
-        gaps_.insert(gaps_.end(), mine.begin(), mine.end());
-        classes_.push_back({0, gaps_.size(), it.writes_back});
-      }
-      classes_.back().weight += static_cast<double>(it.size) / unit;
+    std::vector<std::uint32_t> priced_before(problem.room().size() + 1, 0);
+    for (const std::uint32_t row : priced_rows) priced_before[row + std::size_t{1}] = 1;
+    std::partial_sum(priced_before.begin(), priced_before.end(), priced_before.begin());
+    std::vector<gap> gaps(problem.gaps().begin(), problem.gaps().end());
+    for (gap& it : gaps) {
+      it.first = priced_before[it.first];
+      it.last = priced_before[it.last];
     }
-    for (const std::int64_t free : problem.room()) room_.push_back(static_cast<double>(free) / unit);
+    collect(problem, gaps);
+    const auto unit = static_cast<double>(problem.unit_bytes());
+    for (const std::uint32_t row : priced_rows) room_.push_back(static_cast<double>(problem.room()[row]) / unit);
     for (const group& it : classes_) weight_ += it.weight;
-    flow_.resize(rows_ + 1);
   }
 
   [[nodiscard]] std::size_t classes() const noexcept { return classes_.size(); }
   /// Of all epochs [units].
   [[nodiscard]] double weight() const noexcept { return weight_; }
 
-  /// The value without the constant bytes [units], and its slope in each row. @param width   0: the true dual
+  /// The value without the constant bytes [units], and its slope in each priced row. @param price   of the priced rows
+  /// @param width   0: the true dual
   double operator()(const row_prices& price, double width, std::span<double> slope)
   {
     std::ranges::fill(flow_, 0.0);
@@ -82,15 +76,35 @@ class retention_dual {
     double first;  // how much of the first of two is in it
   };
 
-  static std::strong_ordering compare_shapes(const retention_problem& problem, std::uint32_t left, std::uint32_t right)
+  void collect(const retention_problem& problem, const std::vector<gap>& gaps)
   {
-    const retention_problem::epoch& a = problem.epochs()[left];
-    const retention_problem::epoch& b = problem.epochs()[right];
+    std::vector<std::uint32_t> order(problem.epochs().size());
+    std::iota(order.begin(), order.end(), 0U);
+    const auto compare = [&](std::uint32_t left, std::uint32_t right) {
+      return compare_shapes(gaps, problem.epochs()[left], problem.epochs()[right]);
+    };
+    std::ranges::sort(order, [&](std::uint32_t left, std::uint32_t right) {
+      const std::strong_ordering shapes = compare(left, right);
+      return shapes != 0 ? shapes < 0 : left < right;
+    });
+    const auto unit = static_cast<double>(problem.unit_bytes());
+    for (std::size_t at = 0; at < order.size(); ++at) {
+      const retention_problem::epoch& it = problem.epochs()[order[at]];
+      if (at == 0 || compare(order[at - 1], order[at]) != 0) {
+        gaps_.insert(gaps_.end(), gaps.begin() + it.begin, gaps.begin() + it.end);
+        classes_.push_back({0, gaps_.size(), it.writes_back});
+      }
+      classes_.back().weight += static_cast<double>(it.size) / unit;
+    }
+  }
+
+  static std::strong_ordering compare_shapes(const std::vector<gap>& gaps, const retention_problem::epoch& a, const retention_problem::epoch& b)
+  {
     if (a.writes_back != b.writes_back) return a.writes_back <=> b.writes_back;
     if (a.end - a.begin != b.end - b.begin) return a.end - a.begin <=> b.end - b.begin;
     for (std::uint32_t at = 0; at < a.end - a.begin; ++at) {
-      const gap& one = problem.gaps()[a.begin + at];
-      const gap& two = problem.gaps()[b.begin + at];
+      const gap& one = gaps[a.begin + at];
+      const gap& two = gaps[b.begin + at];
       if (one.first != two.first) return one.first <=> two.first;
       if (one.last != two.last) return one.last <=> two.last;
       if (one.wraps != two.wraps) return one.wraps <=> two.wraps;
@@ -147,11 +161,11 @@ class retention_dual {
   }
 
   std::size_t rows_;
+  std::vector<double> flow_;   // what begins to be kept in a row, less what ends
   double weight_ = 0;
-  std::vector<gap> gaps_;
+  std::vector<gap> gaps_;      // with priced rows
   std::vector<group> classes_;
   std::vector<double> room_;   // [units]
-  std::vector<double> flow_;   // what begins to be kept in a row, less what ends
   std::vector<double> shares_;
 };
 

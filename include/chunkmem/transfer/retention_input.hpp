@@ -38,7 +38,9 @@ struct retention_input {
   /// What chunks may take on the host, at each moment [bytes]; empty: a home for every chunk. A chunk that lives on the
   /// device alone is not planned yet, so less than all homes is refused.
   std::span<const std::uint64_t> host_bytes;
-  bool repeats = true;  ///< the iteration follows itself; false: it starts with an empty device and ends
+  /// The iteration follows itself. Else it starts with an empty device, and a chunk is worth nothing after its last use: what
+  /// the end of one shot writes back is not counted.
+  bool repeats = true;
 };
 
 }  // namespace transfer

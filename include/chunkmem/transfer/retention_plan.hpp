@@ -8,6 +8,7 @@
 #include <chunkmem/transfer/retention_problem.hpp>
 #include <chunkmem/transfer/row_prices.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -27,10 +28,13 @@ struct retention_plan {
 
 /// How long to look. The same numbers give the same plan on every machine.
 struct retention_effort {
-  std::size_t climbs = 40;        ///< steps towards better prices, for each of six widths
+  std::size_t climbs = 100;       ///< steps towards better prices, for each of seven widths; fewer, down to 40, for large problems
   std::size_t attempts = 4'000;   ///< of local search
   std::size_t nodes = 200'000;    ///< of the exact finish
 };
+
+/// Gaps and rows that steps of one width may look at; more only where 40 steps need it.
+inline constexpr std::size_t visits_for_climbs = 1'000'000;
 
 /// Chooses what stays.
 ///
@@ -43,8 +47,9 @@ struct retention_effort {
   const std::size_t rows = problem.room().size();
   retention_candidates candidates{problem};
   price_ascent ascent{problem};
-  for (const double width : {1.0, 0.3, 0.1, 0.03, 0.01, 0.003}) {
-    ascent.climb(width, effort.climbs);
+  const std::size_t climbs = std::min(effort.climbs, std::max<std::size_t>(40, visits_for_climbs / (ascent.terms() + 1)));
+  for (const double width : {1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001}) {
+    ascent.climb(width, climbs);
     candidates.greedy(ascent.reached());
     candidates.sweep(ascent.reached(), 1);
   }

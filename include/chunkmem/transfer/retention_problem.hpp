@@ -54,8 +54,8 @@ class retention_problem {
     moments_ = static_cast<std::uint32_t>(input.device_bytes.size());
     const std::vector<std::int64_t> room = room_of(input, found);
     std::vector<bool> is_open(found.gaps().size(), true);
-    std::vector<bool> writes_back = leave_what_must(input, found, room, is_open);
-    choose_rows(input, found, room, is_open);
+    const std::vector<bool> writes_back = leave_what_must(input, found, room, is_open);
+    choose_rows(sum_gaps(input, found, is_open), room);
     collect(input, found, is_open, writes_back);
   }
 
@@ -122,35 +122,46 @@ class retention_problem {
     return writes_back;
   }
 
-  void choose_rows(const retention_input& input, const residency_gaps& found, const std::vector<std::int64_t>& room,
-                   const std::vector<bool>& is_open)
+  /// Sums over the moments: all bytes that gaps would fill at each, and gaps that began or ended until then.
+  struct gap_sums {
+    std::vector<std::int64_t> over;
+    std::vector<std::uint32_t> begun;
+    std::vector<std::uint32_t> ended;
+  };
+
+  [[nodiscard]] gap_sums sum_gaps(const retention_input& input, const residency_gaps& found, const std::vector<bool>& is_open) const
   {
-    std::vector<std::int64_t> over(moments_ + std::size_t{1}, 0);     // bytes of all gaps
-    std::vector<std::uint32_t> begun(moments_ + std::size_t{1}, 0);   // gaps that begin at a moment or before
-    std::vector<std::uint32_t> ended(moments_ + std::size_t{1}, 0);
+    const std::size_t size = moments_ + std::size_t{1};
+    gap_sums sums{std::vector<std::int64_t>(size, 0), std::vector<std::uint32_t>(size, 0), std::vector<std::uint32_t>(size, 0)};
     std::size_t which = 0;
     for (const residency_gaps::epoch& it : found.epochs())
       for (; which < it.end; ++which) {
         if (!is_open[which]) continue;
         const residency_gaps::gap& one = found.gaps()[which];
-        const auto size = static_cast<std::int64_t>(input.chunk_bytes[it.chunk]);
+        const auto bytes_of_chunk = static_cast<std::int64_t>(input.chunk_bytes[it.chunk]);
         const std::uint32_t end = one.begin + one.length;
-        over[one.begin] += size;
-        over[end > moments_ ? end - moments_ : end] -= size;
-        if (end > moments_) over[0] += size;
-        ++begun[one.begin];
-        ++ended[end > moments_ ? end - moments_ : end];
+        const std::uint32_t end_here = end > moments_ ? end - moments_ : end;
+        sums.over[one.begin] += bytes_of_chunk;
+        sums.over[end_here] -= bytes_of_chunk;
+        if (end > moments_) sums.over[0] += bytes_of_chunk;
+        ++sums.begun[one.begin];
+        ++sums.ended[end_here];
       }
-    std::partial_sum(over.begin(), over.end(), over.begin());
-    std::partial_sum(begun.begin(), begun.end(), begun.begin());
-    std::partial_sum(ended.begin(), ended.end(), ended.begin());
+    std::partial_sum(sums.over.begin(), sums.over.end(), sums.over.begin());
+    std::partial_sum(sums.begun.begin(), sums.begun.end(), sums.begun.begin());
+    std::partial_sum(sums.ended.begin(), sums.ended.end(), sums.ended.begin());
+    return sums;
+  }
+
+  void choose_rows(const gap_sums& sums, const std::vector<std::int64_t>& room)
+  {
     for (std::uint32_t now = 0; now < moments_; ++now) {
-      if (over[now] <= room[now]) continue;
+      if (sums.over[now] <= room[now]) continue;
       bool is_said = false;
-      while (!moment_of_row_.empty() && !is_said) {
+      while (!moment_of_row_.empty()) {
         const std::uint32_t before = moment_of_row_.back();
-        is_said = begun[now] == begun[before] && room[now] >= room[before];
-        if (is_said || ended[now] != ended[before] || room[before] < room[now]) break;
+        is_said = sums.begun[now] == sums.begun[before] && room[now] >= room[before];  // fewer gaps, as much room
+        if (is_said || sums.ended[now] != sums.ended[before] || room[before] < room[now]) break;
         moment_of_row_.pop_back();
       }
       if (!is_said) moment_of_row_.push_back(now);

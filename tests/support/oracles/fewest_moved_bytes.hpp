@@ -89,7 +89,7 @@ class fewest_moved_bytes {
         empty = false;
         for (std::size_t now = it.begin; now < it.end; ++now) result.taken[now] = size;
         left = it.end % moments_;
-        resident = (stays >> at & 1U) != 0;  // after the last use of one shot, too: it ends, and nobody wants the room
+        resident = (stays >> at & 1U) != 0;  // after the last use of one shot for nothing: what comes after it is not counted
         if (resident) continue;
         result.bytes += dirty ? size : 0;
         dirty = false;
