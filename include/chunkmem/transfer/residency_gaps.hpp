@@ -55,7 +55,7 @@ class residency_gaps {
   [[nodiscard]] std::uint64_t constant_bytes() const noexcept { return constant_; }
   /// Bytes that uses take on the device, at each moment.
   [[nodiscard]] std::span<const std::uint64_t> used_bytes() const noexcept { return used_; }
-  /// After each use: 1 where the next use follows without a gap.
+  /// After each use: 1 where the next use begins the moment that it ends, so that there is nothing to choose.
   [[nodiscard]] const std::vector<std::uint8_t>& stays() const noexcept { return stays_; }
 
  private:
@@ -175,7 +175,7 @@ class residency_gaps {
   void add_gap(const copies& now, std::uint32_t begin, bool loads)
   {
     if (begin <= now.end) {
-      stays_[now.last] = 1;
+      if (begin == now.end) stays_[now.last] = 1;
       return;
     }
     gaps_.push_back({now.last, now.end % moments_, begin - now.end, loads});

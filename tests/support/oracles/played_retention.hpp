@@ -2,6 +2,7 @@
 
 #include <chunkmem/transfer/retention_input.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -80,17 +81,15 @@ class played_retention {
       for (std::size_t later = which + 1; later < ended.size(); ++later) is_last = is_last && what_.uses[ended[later]].chunk != chunk;
       if (!is_last || stays_[ended[which]] != 0 || !chunks_[chunk].on_device) continue;
       held_ -= what_.chunk_bytes[chunk];
-      const bool is_wanted = what_.repeats || is_used_later(ended[which]);  // one shot does not count what comes after it
+      const bool is_wanted = what_.repeats || is_used_from(now, chunk);  // one shot does not count what comes after it
       moved_ += chunks_[chunk].is_dirty && is_wanted ? what_.chunk_bytes[chunk] : 0;
       chunks_[chunk].on_device = chunks_[chunk].is_dirty = false;
     }
   }
 
-  [[nodiscard]] bool is_used_later(std::size_t at) const
+  [[nodiscard]] bool is_used_from(std::size_t now, std::uint32_t chunk) const
   {
-    for (std::size_t later = at + 1; later < what_.uses.size(); ++later)
-      if (what_.uses[later].chunk == what_.uses[at].chunk) return true;
-    return false;
+    return std::ranges::any_of(what_.uses, [&](const auto& it) { return it.chunk == chunk && it.begin >= now; });
   }
 
   chunkmem::transfer::retention_input what_;
