@@ -6,6 +6,7 @@
 #include <chunkmem/transfer/retention_exchange.hpp>
 #include <chunkmem/transfer/retention_finish.hpp>
 #include <chunkmem/transfer/retention_problem.hpp>
+#include <chunkmem/transfer/retention_rebuild.hpp>
 #include <chunkmem/transfer/row_prices.hpp>
 
 #include <algorithm>
@@ -30,8 +31,21 @@ struct retention_plan {
 struct retention_effort {
   std::size_t climbs = 100;       ///< steps towards better prices, for each of seven widths; fewer, down to 40, for large problems
   std::size_t attempts = 4'000;   ///< of local search
+  std::size_t rebuilds = 4'000;   ///< attempts of the search over plateaus
   std::size_t nodes = 200'000;    ///< of the exact finish
 };
+
+/// Prices at which a gap costs the moments until its next use.
+[[nodiscard]] inline row_prices time_as_price(const retention_problem& problem)
+{
+  const auto moments = problem.moment_of_row();
+  std::vector<double> until_next(moments.size());
+  for (std::size_t row = 0; row < moments.size(); ++row)
+    until_next[row] = row + 1 < moments.size() ? moments[row + 1] - moments[row] : problem.moments() - moments[row] + moments[0];
+  row_prices price{moments.size()};
+  price.set(until_next);
+  return price;
+}
 
 /// Gaps and rows that steps of one width may look at; more only where 40 steps need it.
 inline constexpr std::size_t visits_for_climbs = 1'000'000;
@@ -44,7 +58,6 @@ inline constexpr std::size_t visits_for_climbs = 1'000'000;
 /// O(gaps + rows) each, 25 passes of O(gaps log gaps), and the effort.
 [[nodiscard]] inline retention_plan plan_retention(const retention_problem& problem, const retention_effort& effort = {})
 {
-  const std::size_t rows = problem.room().size();
   retention_candidates candidates{problem};
   price_ascent ascent{problem};
   const std::size_t climbs = std::min(effort.climbs, std::max<std::size_t>(40, visits_for_climbs / (ascent.terms() + 1)));
@@ -53,13 +66,12 @@ inline constexpr std::size_t visits_for_climbs = 1'000'000;
     candidates.greedy(ascent.reached());
     candidates.sweep(ascent.reached(), 1);
   }
-  row_prices even{rows};
-  even.set(std::vector<double>(rows, 1));
-  for (const double theta : {0.125, 1.25, 1.5, 1.75, 2.0, 2.125, 2.25, 2.5, 3.0, 4.0}) candidates.sweep(even, static_cast<double>(rows) / theta);
-  candidates.sweep(even, 0);
-  candidates.sweep(even, 8 * static_cast<double>(rows));
+  const row_prices time = time_as_price(problem);
+  for (const double theta : {0.125, 1.25, 1.5, 1.75, 2.0, 2.125, 2.25, 2.5, 3.0, 4.0}) candidates.sweep(time, time.all() / theta);
+  candidates.sweep(time, 0);
   kept_gaps choice = candidates.best();
   retention_exchange{problem, ascent.best()}.improve(choice, effort.attempts);
+  retention_rebuild{problem, ascent.best()}.improve(choice, effort.rebuilds);
   const bool is_optimal = retention_finish{problem, ascent.best()}(choice, effort.nodes);
 
   retention_plan plan{problem.stays(), problem.constant_bytes() + choice.moved_bytes(), certified_bytes(problem, ascent.best()), {}, is_optimal};

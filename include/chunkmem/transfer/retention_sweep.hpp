@@ -15,13 +15,16 @@ namespace transfer {
 /// Goes through the rows in time, keeps every gap that begins, and gives up what is worth least where room ends.
 ///
 /// A gap is worth its moves, times a weight, less the price until its end. With prices of one it is what demand paging
-/// does: weight 0 is Belady's rule, a large one puts cost first. Two laps, since an iteration begins where it ended.
-/// Cost: O(gaps log gaps).
+/// does: weight 0 is Belady's rule, a large one puts cost first. Several laps, since an iteration begins where it ended, and
+/// rules take a few to settle; the last one has to close. Cost: O(gaps log gaps) for each lap.
 class retention_sweep {
  public:
+  static constexpr std::size_t visits_of_all_laps = 20'000;  ///< gaps; what is larger takes two laps
+
   explicit retention_sweep(const retention_problem& problem)
       : problem_{problem}, survived_(problem.gaps().size()), held_(problem.gaps().size()), left_(problem.gaps().size())
   {
+    laps_ = std::clamp<std::size_t>(visits_of_all_laps / (problem.gaps().size() + 1), 2, 12);
     for (std::uint32_t which = 0; which < problem.gaps().size(); ++which) by_end_.push_back(which);
     by_begin_ = by_end_;
     std::ranges::stable_sort(by_begin_, {}, [&](std::uint32_t which) { return problem.gaps()[which].first; });
@@ -36,11 +39,13 @@ class retention_sweep {
     std::ranges::fill(left_, std::uint8_t{0});
     heap_.clear();
     bytes_ = 0;
-    lap(price, cost_weight);
-    std::erase_if(heap_, [&](const entry& it) { return held_[it.which] == 0; });
-    for (entry& it : heap_) it.worth += price.all();  // the same end is one lap nearer
-    std::make_heap(heap_.begin(), heap_.end());
-    lap(price, cost_weight);
+    for (std::size_t left = laps_; left-- > 0;) {
+      closes_ = left == 0;
+      lap(price, cost_weight);
+      std::erase_if(heap_, [&](const entry& it) { return held_[it.which] == 0; });
+      for (entry& it : heap_) it.worth += price.all();  // the same end is one lap nearer
+      std::make_heap(heap_.begin(), heap_.end());
+    }
     return survived_;
   }
 
@@ -69,7 +74,7 @@ class retention_sweep {
   void start(std::uint32_t which, const row_prices& price, double cost_weight)
   {
     const retention_problem::gap& it = problem_.gaps()[which];
-    if (it.wraps && survived_[which] == 0) return;  // the lap before showed that it leaves
+    if (closes_ && it.wraps && survived_[which] == 0) return;  // this lap has to end as it began
     const double until = price.before(it.last) + (it.wraps ? price.all() : 0.0);
     heap_.push_back({__builtin_fma(cost_weight, moves_of(it, which), -until), which});
     std::push_heap(heap_.begin(), heap_.end());
@@ -118,6 +123,8 @@ class retention_sweep {
   std::vector<std::uint8_t> held_;
   std::vector<std::uint8_t> left_;  // was given up when it was there last
   std::int64_t bytes_ = 0;
+  std::size_t laps_ = 2;
+  bool closes_ = false;  // this is the last lap
 };
 
 }  // namespace transfer
