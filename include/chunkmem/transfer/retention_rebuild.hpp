@@ -15,7 +15,7 @@ namespace chunkmem::inline v0 {
 namespace transfer {
 
 /// Local search over plateaus: drops a few gaps that lie over each other, keeps again what saves most but now and then passes over
-/// something, and stays with it unless much more moves.
+/// something, and stays with it unless much more moves, or as much and the largest chunk finds room in fewer rows.
 ///
 /// Good where chunks of several sizes or epochs of several gaps share the room, so that many choices cost nearly the same and single
 /// exchanges find nothing better. Only gaps about which prices know little take part; chance comes from a counter, the same for everybody.
@@ -25,7 +25,8 @@ class retention_rebuild {
  public:
   static constexpr std::size_t most_gaps = 512;
   static constexpr std::uint32_t most_dropped = 20;
-  static constexpr std::uint32_t passes_over = 12;  ///< one in so many
+  static constexpr std::uint32_t passes_over = 12;    ///< one in so many
+  static constexpr std::size_t most_rows = 4'096;      ///< in more rows room is not looked at
 
   retention_rebuild(const retention_problem& problem, const row_prices& price)
       : problem_{problem}, gaps_{gap_regrets{problem, price}.least_known(most_gaps)}
@@ -46,6 +47,8 @@ class retention_rebuild {
       if (members > 0) items_.push_back({gained, at, true});
       largest_ = std::max(largest_, it.size);
     }
+    if (problem.unit_bytes() > 0) unit_ = static_cast<std::int64_t>(problem.unit_bytes());
+    wanted_ = static_cast<std::int64_t>(largest_) / unit_;
     std::ranges::sort(items_, [](const item& left, const item& right) {
       if (left.gained != right.gained) return left.gained > right.gained;
       return left.is_epoch != right.is_epoch ? left.is_epoch : left.index < right.index;
@@ -57,14 +60,17 @@ class retention_rebuild {
   {
     if (gaps_.size() < 2) return;
     kept_gaps now = choice;
+    measure(now);
     for (std::size_t attempt = 0; attempt < attempts; ++attempt) {
       const std::uint64_t before = now.moved_bytes();
+      const std::int64_t shortage_before = shortage_;
       changes_.clear();
       ruin(now);
       recreate(now);
       const std::uint64_t slack = 2 * largest_ * (attempts - attempt) / attempts;  // less and less
       if (now.moved_bytes() < choice.moved_bytes()) choice = now;
       else if (now.moved_bytes() > before && now.moved_bytes() > choice.moved_bytes() + slack) undo(now);
+      else if (now.moved_bytes() == before && shortage_ > shortage_before) undo(now);
     }
   }
 
@@ -93,7 +99,7 @@ class retention_rebuild {
     const auto size = static_cast<std::uint32_t>(gaps_.size());
     const std::uint32_t seed = gaps_[roll(size)];
     if (choice.is_kept(seed)) drop(choice, seed);
-    std::uint32_t left = 1 + roll(most_dropped);
+    std::uint32_t left = roll(1 + roll(most_dropped));  // often few: the last steps of an even spread are single ones
     const std::uint32_t start = roll(size);
     for (std::uint32_t at = 0; at < size && left > 0; ++at) {
       const std::uint32_t which = gaps_[(start + at) % size];
@@ -130,18 +136,54 @@ class retention_rebuild {
   void undo(kept_gaps& choice)
   {
     for (; !changes_.empty(); changes_.pop_back()) {
+      shift(changes_.back().which, changes_.back().kept ? 1 : -1);
       if (changes_.back().kept) choice.drop(changes_.back().which);
       else choice.keep(changes_.back().which);
     }
   }
 
+  void measure(const kept_gaps& choice)
+  {
+    free_.assign(problem_.room().begin(), problem_.room().end());
+    shortage_ = 0;
+    if (free_.size() > most_rows) free_.clear();
+    for (std::int64_t& it : free_) {
+      it /= unit_;
+      shortage_ += short_of(it);
+    }
+    for (std::uint32_t which = 0; which < problem_.gaps().size(); ++which)
+      if (choice.is_kept(which)) shift(which, -1);
+  }
+  [[nodiscard]] std::int64_t short_of(std::int64_t free) const noexcept
+  {
+    const std::int64_t missing = std::max<std::int64_t>(0, wanted_ - free);
+    return missing * missing;
+  }
+  void shift(std::uint32_t which, std::int64_t sign) noexcept
+  {
+    if (free_.empty()) return;
+    const retention_problem::gap& it = problem_.gaps()[which];
+    const std::int64_t size = sign * static_cast<std::int64_t>(problem_.epochs()[it.epoch].size) / unit_;
+    const auto over = [&](std::size_t begin, std::size_t end) {
+      for (std::size_t row = begin; row < end; ++row) {
+        shortage_ -= short_of(free_[row]);
+        free_[row] += size;
+        shortage_ += short_of(free_[row]);
+      }
+    };
+    over(it.first, it.wraps ? free_.size() : it.last);
+    if (it.wraps) over(0, it.last);
+  }
+
   void keep(kept_gaps& choice, std::uint32_t which)
   {
+    shift(which, -1);
     choice.keep(which);
     changes_.push_back({which, true});
   }
   void drop(kept_gaps& choice, std::uint32_t which)
   {
+    shift(which, 1);
     choice.drop(which);
     changes_.push_back({which, false});
   }
@@ -162,6 +204,10 @@ class retention_rebuild {
   std::vector<change> changes_;
   std::uint64_t largest_ = 0;
   std::uint64_t counter_ = 0;
+  std::int64_t unit_ = 1;
+  std::int64_t wanted_ = 0;            // [units] the largest chunk
+  std::vector<std::int64_t> free_;     // [units] in each row; empty where there are too many
+  std::int64_t shortage_ = 0;          // squares of what rows lack for the largest chunk
 };
 
 }  // namespace transfer
