@@ -92,7 +92,7 @@ TEST_CASE("a width takes at most a quarter of it for each choice, and makes the 
 
 TEST_CASE("epochs of one shape are one class, whatever their sizes", "[transfer]")
 {
-  retention_trace what{{4, 4, 8, 12, 4}, {}, std::vector<std::uint64_t>(8, 28), true};
+  retention_trace what{{4, 4, 8, 12, 4}, {}, {30, 40, 30, 30, 30, 30, 30, 30}, true};
   for (std::uint32_t chunk = 0; chunk < 4; ++chunk) what.use(chunk, 1, use_kind::update);
   what.use(4, 3, use_kind::update);
   what.use(3, 6, use_kind::read);
