@@ -8,3 +8,5 @@ if(CHUNKMEM_GLPK_INCLUDE AND CHUNKMEM_GLPK_LIBRARY)
 else()
   set(chunkmem_why_not "no glpk.h and libglpk were found (Debian: apt-get install libglpk-dev)")
 endif()
+# The traces are those of the tests.
+set(chunkmem_compile_options "-I${PROJECT_SOURCE_DIR}/tests")
