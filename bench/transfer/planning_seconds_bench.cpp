@@ -1,8 +1,8 @@
 // How long does it take to plan what stays, and how does that grow?
 //
-// Steps of GPTs with 10^4 chunks and 10^3 moments at ten capacities, updates on the device and half of them there, each planned
-// five times; random traces of 4 x 10^4 gaps; the same step with a moment for each access, as a manager records it; and
-// 10^5 chunks. Beside the seconds: bytes over the plan's own certificate.
+// Steps of GPTs with 10^4 chunks and 10^3 moments at ten capacities, updates on the device and half of them there, each
+// planned five times; random traces of 4 x 10^4 gaps; the same step with a moment for each access, as a manager records
+// it; and 10^5 chunks. Beside the seconds: bytes over the plan's own certificate.
 #include "planning_figures.hpp"
 
 #include <chunkmem/transfer/retention_plan.hpp>
@@ -40,8 +40,9 @@ std::vector<double> measure(const std::string& name, const support::retention_tr
     gaps = problem.gaps().size();
     rows = problem.room().size();
   }
-  std::printf("%-34s %7zu chunks %7zu moments %7zu gaps %7zu rows: %7.3f s, %.4f of its certificate\n", name.c_str(), what.chunk_bytes.size(),
-              what.device_bytes.size(), gaps, rows, median(seconds), static_cast<double>(plan.moved_bytes) / plan.certified_bytes);
+  std::printf("%-34s %7zu chunks %7zu moments %7zu gaps %7zu rows: %7.3f s, %.4f of its certificate\n", name.c_str(),
+              what.chunk_bytes.size(), what.device_bytes.size(), gaps, rows, median(seconds),
+              static_cast<double>(plan.moved_bytes) / plan.certified_bytes);
   std::fflush(stdout);
   return seconds;
 }
@@ -65,7 +66,8 @@ int main()
   for (const std::uint32_t out_of : {1U, 2U})
     for (int step = 0; step < 10; ++step) {
       const support::retention_trace what = support::gpt_retention_trace({250, 10, 500, 1, out_of}, 0.02 + 0.1 * step);
-      const std::vector<double> seconds = measure(out_of == 1 ? "GPT, updates on the device" : "GPT, half of them", what, 5);
+      const std::vector<double> seconds =
+          measure(out_of == 1 ? "GPT, updates on the device" : "GPT, half of them", what, 5);
       gpt.insert(gpt.end(), seconds.begin(), seconds.end());
     }
   // Where all fits without half the work there is nothing to plan: the median is over those that took any time.
@@ -73,13 +75,17 @@ int main()
   std::vector<double> rolled;
   for (const double share : {0.1, 0.3, 0.5, 0.7, 0.9}) {
     support::dice random{7};
-    const std::vector<double> seconds = measure("random, sizes 1 and 2", support::roll_large_trace(random, 10'000, 1'000, 40'000, share), 3);
+    const std::vector<double> seconds =
+        measure("random, sizes 1 and 2", support::roll_large_trace(random, 10'000, 1'000, 40'000, share), 3);
     rolled.insert(rolled.end(), seconds.begin(), seconds.end());
   }
-  for (const double share : {0.1, 0.5}) measure("GPT, a moment for each access", one_at_a_time(support::gpt_retention_trace({250, 10, 500, 1, 1}, share)), 3);
+  for (const double share : {0.1, 0.5})
+    measure("GPT, a moment for each access", one_at_a_time(support::gpt_retention_trace({250, 10, 500, 1, 1}, share)),
+            3);
   for (const std::uint32_t layers : {25U, 80U, 250U, 790U, 2'500U})
     measure("GPT, growth", support::gpt_retention_trace({layers, 10, 2 * layers, 1, 1}, 0.3), 1);
   std::printf("medians: GPT %.3f s, random %.3f s\n", median(gpt), median(rolled));
-  return transfer_bench::write_figures("planning_seconds_bench", {{"transfer.planning_seconds_1e4_by_1e3", median(gpt), "s", "<=", 1},
-                                                                  {"transfer.planning_seconds_random_4e4_gaps", median(rolled), "s", "<=", 3}});
+  return transfer_bench::write_figures("planning_seconds_bench",
+                                       {{"transfer.planning_seconds_1e4_by_1e3", median(gpt), "s", "<=", 1},
+                                        {"transfer.planning_seconds_random_4e4_gaps", median(rolled), "s", "<=", 3}});
 }

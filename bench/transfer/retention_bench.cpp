@@ -1,9 +1,10 @@
-// How many bytes does a plan of retention move in a training step that repeats, over the fewest that any way of moving could,
-// and beside what evictions move? How much of that bound does the plan certify by itself?
+// How many bytes does a plan of retention move in a training step that repeats, over the fewest that any way of moving
+// could, and beside what evictions move? How much of that bound does the plan certify by itself?
 //
-// Steps of GPTs with 24 to 100 16-bit chunks, updates on the device, on the host, or half of each, states as chunks of one
-// frame and of two, ten capacities from the smallest on which the step can run to all that it uses. The bound is a linear program
-// that knows nothing of the planner; evictions are the engine's own replay, where the step fits in the way it places frames.
+// Steps of GPTs with 24 to 100 16-bit chunks, updates on the device, on the host, or half of each, states as chunks of
+// one frame and of two, ten capacities from the smallest on which the step can run to all that it uses. The bound is a
+// linear program that knows nothing of the planner; evictions are the engine's own replay, where the step fits in the
+// way it places frames.
 #include "../eviction/byte_bound.hpp"
 #include "../eviction/gpt_trace.hpp"
 #include "planning_figures.hpp"
@@ -29,8 +30,8 @@ constexpr std::uint32_t capacities = 10;
 constexpr double never = std::numeric_limits<double>::infinity();
 
 struct settled {
-  double frames = never;   // moved by a step, on average; infinity where it does not fit
-  bool repeats = true;     // every step moved as many: else decisions go round in an orbit of many steps
+  double frames = never;  // moved by a step, on average; infinity where it does not fit
+  bool repeats = true;    // every step moved as many: else decisions go round in an orbit of many steps
 };
 
 /// What a step moves when it has settled.
@@ -58,14 +59,14 @@ settled steady(const trace& what, std::uint32_t frames)
 }
 
 struct summary {
-  double over_bound = 0;        // after four largest chunks
+  double over_bound = 0;  // after four largest chunks
   double plain_over_bound = 0;
-  double excess = 0;            // [largest chunks]
-  double certified = 1;         // of the linear program
+  double excess = 0;     // [largest chunks]
+  double certified = 1;  // of the linear program
   int above_evictions = 0;
-  int above_orbits = 0;         // evictions that do not repeat, which no plan of one iteration can follow
+  int above_orbits = 0;  // evictions that do not repeat, which no plan of one iteration can follow
   int compared = 0;
-  int impossible = 0;           // below the bound, or certifying more than it
+  int impossible = 0;  // below the bound, or certifying more than it
 };
 
 void measure(const gpt_shape& shape, summary& all)
@@ -77,8 +78,10 @@ void measure(const gpt_shape& shape, summary& all)
   std::uint32_t most = 0;
   for (const std::uint32_t frames : what.frames_of_chunk) most += frames;
   const std::uint32_t largest = std::ranges::max(what.frames_of_chunk);
-  std::printf("%u layers of %u chunks, states of %u frames: %u moments\n  frames     bound  planned certified |    lru  belady  cost_aware\n",
-              shape.layers, shape.chunks_per_layer, largest, what.record.size());
+  std::printf(
+      "%u layers of %u chunks, states of %u frames: %u moments\n  frames     bound  planned certified |    lru  belady "
+      " cost_aware\n",
+      shape.layers, shape.chunks_per_layer, largest, what.record.size());
   for (std::uint32_t step = 0; step < capacities; ++step) {
     const std::uint32_t frames = least + (most - least) * step / (capacities - 1);
     const cm::transfer::retention_problem problem{numbers.on(frames)};
@@ -87,9 +90,10 @@ void measure(const gpt_shape& shape, summary& all)
     const double moved = static_cast<double>(plan.moved_bytes) / frame_bytes;
     const double certified = plan.certified_bytes / frame_bytes;
     const settled evictions[] = {steady<cm::eviction::lru>(what, frames), steady<cm::eviction::belady>(what, frames),
-                                steady<cm::eviction::cost_aware>(what, frames)};
-    std::printf("  %6u  %8.1f   %.4f   %.4f  | %6.3f  %6.3f  %6.3f\n", frames, fewest, moved / fewest, certified / fewest, evictions[0].frames / fewest,
-                evictions[1].frames / fewest, evictions[2].frames / fewest);
+                                 steady<cm::eviction::cost_aware>(what, frames)};
+    std::printf("  %6u  %8.1f   %.4f   %.4f  | %6.3f  %6.3f  %6.3f\n", frames, fewest, moved / fewest,
+                certified / fewest, evictions[0].frames / fewest, evictions[1].frames / fewest,
+                evictions[2].frames / fewest);
     all.over_bound = std::max(all.over_bound, (moved - 4 * largest) / fewest);
     all.plain_over_bound = std::max(all.plain_over_bound, moved / fewest);
     all.excess = std::max(all.excess, (moved - fewest) / largest);
@@ -111,11 +115,15 @@ int main()
     for (const bool windows : {false, true})
       for (const updates where : {updates::on_device, updates::half, updates::half_alternating, updates::on_host})
         measure({shape.layers, shape.chunks_per_layer, where, windows}, all);
-  std::printf("worst: %.4f of the bound, %.4f after four largest chunks (excess %.2f of them); certified at least %.4f; of %d evictions above %d that repeat and %d that do not\n",
-              all.plain_over_bound, all.over_bound, all.excess, all.certified, all.compared, all.above_evictions, all.above_orbits);
+  std::printf(
+      "worst: %.4f of the bound, %.4f after four largest chunks (excess %.2f of them); certified at least %.4f; of %d "
+      "evictions above %d that repeat and %d that do not\n",
+      all.plain_over_bound, all.over_bound, all.excess, all.certified, all.compared, all.above_evictions,
+      all.above_orbits);
   if (all.impossible > 0) std::printf("%d plans contradict the linear program\n", all.impossible);
-  const int missed = transfer_bench::write_figures("retention_bench", {{"transfer.planned_bytes_over_bound", all.over_bound, "", "<=", 1.02},
-                                                                       {"transfer.planned_above_evictions", 1.0 * all.above_evictions, "", "==", 0},
-                                                                       {"transfer.certificate_over_linear_program", all.certified, "", ">=", 0.97}});
+  const int missed = transfer_bench::write_figures(
+      "retention_bench", {{"transfer.planned_bytes_over_bound", all.over_bound, "", "<=", 1.02},
+                          {"transfer.planned_above_evictions", 1.0 * all.above_evictions, "", "==", 0},
+                          {"transfer.certificate_over_linear_program", all.certified, "", ">=", 0.97}});
   return all.impossible > 0 ? 1 : missed;
 }

@@ -26,14 +26,16 @@ class retention_of_record {
       if (cm::is_access(entry.kind)) uses_.push_back({entry.slot, now, detail.until, kind_of(entry.kind)});
     }
     for (std::size_t now = 0; now < leased.size(); ++now)
-      leased_frames_[now] = static_cast<std::uint32_t>((leased[now] + eviction_bench::frame_bytes - 1) / eviction_bench::frame_bytes);
+      leased_frames_[now] =
+          static_cast<std::uint32_t>((leased[now] + eviction_bench::frame_bytes - 1) / eviction_bench::frame_bytes);
   }
 
   /// @param device_frames   not below least_frames()
   [[nodiscard]] cm::transfer::retention_input on(std::uint32_t device_frames)
   {
     room_.clear();
-    for (const std::uint32_t leased : leased_frames_) room_.push_back((device_frames - leased) * eviction_bench::frame_bytes);
+    for (const std::uint32_t leased : leased_frames_)
+      room_.push_back((device_frames - leased) * eviction_bench::frame_bytes);
     return {sizes_, uses_, room_, {}, true};
   }
 
@@ -44,7 +46,8 @@ class retention_of_record {
     for (std::uint32_t now = 0; now < leased_frames_.size(); ++now) {
       std::uint64_t frames = leased_frames_[now];
       for (const auto& it : uses_)
-        if (cm::transfer::is_on_device(it.kind) && it.begin <= now && now < it.end) frames += sizes_[it.chunk] / eviction_bench::frame_bytes;
+        if (cm::transfer::is_on_device(it.kind) && it.begin <= now && now < it.end)
+          frames += sizes_[it.chunk] / eviction_bench::frame_bytes;
       least = std::max(least, static_cast<std::uint32_t>(frames));
     }
     return least;

@@ -17,7 +17,8 @@ using transfer::row_prices;
 namespace {
 
 /// The least cost over all ways of an epoch in which one gap has one answer.
-double least_with(const retention_problem& problem, const row_prices& price, const retention_problem::epoch& epoch, std::uint32_t gap, bool kept)
+double least_with(const retention_problem& problem, const row_prices& price, const retention_problem::epoch& epoch,
+                  std::uint32_t gap, bool kept)
 {
   double best = std::numeric_limits<double>::infinity();
   const std::uint32_t count = epoch.end - epoch.begin;

@@ -16,7 +16,10 @@ using transfer::retention_problem;
 
 namespace {
 
-bool covers(const retention_problem::gap& it, std::size_t row) { return it.wraps ? row >= it.first || row < it.last : row >= it.first && row < it.last; }
+bool covers(const retention_problem::gap& it, std::size_t row)
+{
+  return it.wraps ? row >= it.first || row < it.last : row >= it.first && row < it.last;
+}
 
 std::uint64_t moved_by_definition(const retention_problem& problem, const std::vector<std::uint8_t>& kept)
 {
@@ -37,7 +40,8 @@ std::vector<std::int64_t> room_by_definition(const retention_problem& problem, c
   std::vector<std::int64_t> room(problem.room().begin(), problem.room().end());
   for (std::size_t which = 0; which < kept.size(); ++which)
     for (std::size_t row = 0; row < room.size(); ++row)
-      if (kept[which] != 0 && covers(problem.gaps()[which], row)) room[row] -= static_cast<std::int64_t>(problem.epochs()[problem.gaps()[which].epoch].size);
+      if (kept[which] != 0 && covers(problem.gaps()[which], row))
+        room[row] -= static_cast<std::int64_t>(problem.epochs()[problem.gaps()[which].epoch].size);
   return room;
 }
 

@@ -38,7 +38,8 @@ TEST_CASE("reads of chunks of one size in one shot: the prices reach the optimum
     price_ascent ascent{problem};
     climb(ascent);
     const double certified = transfer::certified_bytes(problem, ascent.best());
-    if (certified > best || certified < 0.98 * best) FAIL("seed " << seed << ": certifies " << certified << " B of " << best << " B");
+    if (certified > best || certified < 0.98 * best)
+      FAIL("seed " << seed << ": certifies " << certified << " B of " << best << " B");
     hard += best > static_cast<double>(problem.constant_bytes()) ? 1 : 0;
   }
   CHECK(hard > 100);
@@ -70,7 +71,8 @@ TEST_CASE("more rows than may have a price: the prices still certify", "[transfe
   std::size_t priced = 0;
   for (const double price : ascent.best().prices()) priced += price > 0 ? 1 : 0;
   CHECK(priced <= price_ascent::most_priced_rows);
-  const transfer::retention_plan plan = transfer::plan_retention(problem, {.climbs = 40, .attempts = 0, .rebuilds = 0, .nodes = 0});
+  const transfer::retention_plan plan =
+      transfer::plan_retention(problem, {.climbs = 40, .attempts = 0, .rebuilds = 0, .nodes = 0});
   CHECK(static_cast<double>(plan.moved_bytes) >= plan.certified_bytes);
   CHECK(static_cast<double>(plan.moved_bytes) <= 1.1 * transfer::certified_bytes(problem, ascent.best()));
 }

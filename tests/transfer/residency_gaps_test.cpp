@@ -21,7 +21,7 @@ struct expected_gap {
   std::uint32_t begin;
   std::uint32_t length;
   bool loads;
-  bool writes_back;  // of its epoch
+  bool writes_back;   // of its epoch
   std::size_t place;  // in its epoch
   bool operator==(const expected_gap&) const = default;
 };
@@ -38,7 +38,10 @@ std::vector<expected_gap> all_of(const residency_gaps& found)
   return all;
 }
 
-retention_trace one_chunk(std::uint32_t moments, bool repeats) { return {{8}, {}, std::vector<std::uint64_t>(moments, 8), repeats}; }
+retention_trace one_chunk(std::uint32_t moments, bool repeats)
+{
+  return {{8}, {}, std::vector<std::uint64_t>(moments, 8), repeats};
+}
 
 }  // namespace
 
@@ -51,10 +54,11 @@ TEST_CASE("an epoch reaches from a write to the next one, around the end of the 
   what.use(0, 8, use_kind::overwrite);
   const residency_gaps found{what.input()};
   CHECK(found.constant_bytes() == 0);
-  CHECK(all_of(found) == std::vector<expected_gap>{{1, 4, 1, true, true, 0},     // update to read
-                                                   {2, 6, 2, false, true, 1},    // read to overwrite
-                                                   {3, 9, 4, true, true, 0},     // overwrite to the read of the next iteration
-                                                   {0, 2, 1, true, true, 1}});   // read to update
+  CHECK(all_of(found) ==
+        std::vector<expected_gap>{{1, 4, 1, true, true, 0},    // update to read
+                                  {2, 6, 2, false, true, 1},   // read to overwrite
+                                  {3, 9, 4, true, true, 0},    // overwrite to the read of the next iteration
+                                  {0, 2, 1, true, true, 1}});  // read to update
 }
 
 TEST_CASE("one shot loads what it needs first, and wants nothing after the last use", "[transfer]")
@@ -75,7 +79,8 @@ TEST_CASE("a chunk that is only read is never written back", "[transfer]")
   retention_trace what = one_chunk(6, true);
   what.use(0, 1, use_kind::read);
   what.use(0, 4, use_kind::read);
-  CHECK(all_of(residency_gaps{what.input()}) == std::vector<expected_gap>{{0, 2, 2, true, false, 0}, {1, 5, 2, true, false, 1}});
+  CHECK(all_of(residency_gaps{what.input()}) ==
+        std::vector<expected_gap>{{0, 2, 2, true, false, 0}, {1, 5, 2, true, false, 1}});
 }
 
 TEST_CASE("an update on the host costs a write-back and a load, whatever stays", "[transfer]")
@@ -101,7 +106,8 @@ TEST_CASE("a read on the host cleans a chunk and leaves it where it is", "[trans
   CHECK(all_of(found) == std::vector<expected_gap>{{0, 3, 3, true, false, 0}, {2, 7, 5, true, false, 1}});
 }
 
-TEST_CASE("dead bytes come back without a load, and leave without a write-back if they stay until they die", "[transfer]")
+TEST_CASE("dead bytes come back without a load, and leave without a write-back if they stay until they die",
+          "[transfer]")
 {
   for (const use_kind death : {use_kind::drop, use_kind::host_overwrite}) {
     retention_trace what = one_chunk(10, true);

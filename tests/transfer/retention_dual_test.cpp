@@ -120,7 +120,8 @@ TEST_CASE("rows that may have no price leave a dual that is true for the others"
   price_of_all.set(all);
   retention_dual whole{problem, all_rows(problem)};
   std::vector<double> slope(all.size());
-  for (const double width : {0.0, 0.3}) CHECK(dual(price, width, slope) == Catch::Approx(whole(price_of_all, width, slope)).epsilon(1e-9));
+  for (const double width : {0.0, 0.3})
+    CHECK(dual(price, width, slope) == Catch::Approx(whole(price_of_all, width, slope)).epsilon(1e-9));
 }
 
 }  // namespace retention_dual_test

@@ -64,7 +64,8 @@ TEST_CASE("plans equal brute force: one shot and repeating, one size and two", "
       const retention_problem problem{input};
       const std::uint64_t moved = check_plan(what, problem, plan_retention(problem));
       const std::uint64_t best = support::fewest_moved_bytes{input}();
-      if (moved < best || static_cast<double>(moved) > 1.05 * static_cast<double>(best)) FAIL("family " << family << ", seed " << 4 * seed + family << ": " << moved << " B for " << best);
+      if (moved < best || static_cast<double>(moved) > 1.05 * static_cast<double>(best))
+        FAIL("family " << family << ", seed " << 4 * seed + family << ": " << moved << " B for " << best);
       equal += moved == best ? 1 : 0;
       if (problem.room().empty()) continue;
       transfer::retention_candidates belady{problem};
@@ -91,7 +92,8 @@ TEST_CASE("plans equal brute force with uses on the host and drops", "[transfer]
     const transfer::retention_input input = what.input();
     const retention_problem problem{input};
     const std::uint64_t best = support::fewest_moved_bytes{input}();
-    if (check_plan(what, problem, plan_retention(problem)) != best) FAIL("seed " << seed << ": " << best << " B are possible");
+    if (check_plan(what, problem, plan_retention(problem)) != best)
+      FAIL("seed " << seed << ": " << best << " B are possible");
   }
 }
 
@@ -137,7 +139,8 @@ TEST_CASE("a GPT's plan is near its certificate, and says the truth about itself
     for (const double share : {0.05, 0.3, 0.6, 0.9}) {
       const retention_trace what = support::gpt_retention_trace({16, 4, 32, on_device, 2}, share);
       const retention_problem problem{what.input()};
-      const retention_plan plan = plan_retention(problem, {.climbs = 100, .attempts = 1'000, .rebuilds = 500, .nodes = 20'000});
+      const retention_plan plan =
+          plan_retention(problem, {.climbs = 100, .attempts = 1'000, .rebuilds = 500, .nodes = 20'000});
       check_plan(what, problem, plan);
       CHECK(static_cast<double>(plan.moved_bytes) <= 1.02 * plan.certified_bytes + 4 * 2.0 * (1 << 20));
     }
@@ -148,7 +151,8 @@ TEST_CASE("no effort leaves a plan that is true", "[transfer]")
   support::dice random{2};
   const retention_trace what = support::roll_large_trace(random, 100, 120, 400, 0.3);
   const retention_problem problem{what.input()};
-  const std::uint64_t little = check_plan(what, problem, plan_retention(problem, {.climbs = 0, .attempts = 0, .rebuilds = 0, .nodes = 0}));
+  const std::uint64_t little =
+      check_plan(what, problem, plan_retention(problem, {.climbs = 0, .attempts = 0, .rebuilds = 0, .nodes = 0}));
   CHECK(check_plan(what, problem, plan_retention(problem)) <= little);
 }
 

@@ -35,7 +35,8 @@ std::uint64_t fewest(const retention_problem& problem)
           continue;
         }
         for (std::uint32_t row = 0; row < room.size(); ++row)
-          if (it.wraps ? row >= it.first || row < it.last : row >= it.first && row < it.last) room[row] -= static_cast<std::int64_t>(epoch.size);
+          if (it.wraps ? row >= it.first || row < it.last : row >= it.first && row < it.last)
+            room[row] -= static_cast<std::int64_t>(epoch.size);
       }
       bytes += any_dropped && epoch.writes_back ? epoch.size : 0;
     }
@@ -71,9 +72,12 @@ TEST_CASE("rows are the moments that can bind", "[transfer]")
   retention_trace what{{4, 4, 4}, {}, std::vector<std::uint64_t>(12, 8), true};
   for (std::uint32_t chunk = 0; chunk < 3; ++chunk) what.use(chunk, chunk, use_kind::read);
   const retention_problem problem{what.input()};
-  // Moments 3 to 11 hold all three gaps over 8 bytes: one of them says it. While a chunk is used the others have 4 bytes left.
-  CHECK(std::vector<std::uint32_t>(problem.moment_of_row().begin(), problem.moment_of_row().end()) == std::vector<std::uint32_t>{0, 1, 2, 3});
-  CHECK(std::vector<std::int64_t>(problem.room().begin(), problem.room().end()) == std::vector<std::int64_t>{4, 4, 4, 8});
+  // Moments 3 to 11 hold all three gaps over 8 bytes: one of them says it. While a chunk is used the others have 4
+  // bytes left.
+  CHECK(std::vector<std::uint32_t>(problem.moment_of_row().begin(), problem.moment_of_row().end()) ==
+        std::vector<std::uint32_t>{0, 1, 2, 3});
+  CHECK(std::vector<std::int64_t>(problem.room().begin(), problem.room().end()) ==
+        std::vector<std::int64_t>{4, 4, 4, 8});
   what.device_bytes.assign(12, 12);
   const retention_problem roomy{what.input()};
   CHECK(roomy.gaps().empty());

@@ -29,9 +29,12 @@ TEST_CASE("a room tree adds and finds what a plain row does", "[transfer]")
       std::for_each(first, last, [&](std::int64_t& it) { it += value; });
       const std::size_t from = random.below(static_cast<std::uint32_t>(size));
       const std::size_t to = from + 1 + random.below(static_cast<std::uint32_t>(size - from));
-      const auto least = std::min_element(plain.begin() + static_cast<std::ptrdiff_t>(from), plain.begin() + static_cast<std::ptrdiff_t>(to));
-      if (tree.least(from, to) != *least) FAIL("seed " << seed << ", step " << step << ": " << tree.least(from, to) << " for " << *least);
-      if (tree.where_least(from, to) != static_cast<std::size_t>(least - plain.begin())) FAIL("seed " << seed << ", step " << step << ": where");
+      const auto least = std::min_element(plain.begin() + static_cast<std::ptrdiff_t>(from),
+                                          plain.begin() + static_cast<std::ptrdiff_t>(to));
+      if (tree.least(from, to) != *least)
+        FAIL("seed " << seed << ", step " << step << ": " << tree.least(from, to) << " for " << *least);
+      if (tree.where_least(from, to) != static_cast<std::size_t>(least - plain.begin()))
+        FAIL("seed " << seed << ", step " << step << ": where");
     }
   }
 }

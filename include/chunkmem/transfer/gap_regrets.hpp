@@ -13,10 +13,11 @@ namespace chunkmem::inline v0 {
 
 namespace transfer {
 
-/// What each gap costs more than the cheapest way of its epoch, at given prices, if it has to be kept or has to be dropped.
+/// What each gap costs more than the cheapest way of its epoch, at given prices, if it has to be kept or has to be
+/// dropped.
 ///
-/// One of the two is 0. Where the other is large the prices know the answer; where it is small they do not, and a search is
-/// worth its time. Both in moves of a byte. Cost: O(gaps), memory 16 bytes for each.
+/// One of the two is 0. Where the other is large the prices know the answer; where it is small they do not, and a
+/// search is worth its time. Both in moves of a byte. Cost: O(gaps), memory 16 bytes for each.
 class gap_regrets {
  public:
   gap_regrets(const retention_problem& problem, const row_prices& price)
@@ -60,7 +61,10 @@ class gap_regrets {
   }
 
  private:
-  static double load_of(const retention_problem& problem, std::uint32_t which) noexcept { return problem.gaps()[which].loads ? 1 : 0; }
+  static double load_of(const retention_problem& problem, std::uint32_t which) noexcept
+  {
+    return problem.gaps()[which].loads ? 1 : 0;
+  }
 
   std::vector<double> kept_;
   std::vector<double> dropped_;

@@ -37,10 +37,16 @@ class kept_gaps {
   /// Bytes that the choice moves, besides the constant ones.
   [[nodiscard]] std::uint64_t moved_bytes() const noexcept { return moved_; }
   [[nodiscard]] std::uint32_t dropped_of(std::size_t epoch_index) const noexcept { return dropped_[epoch_index]; }
-  [[nodiscard]] std::uint64_t size_of(std::size_t which) const noexcept { return problem_->epochs()[problem_->gaps()[which].epoch].size; }
+  [[nodiscard]] std::uint64_t size_of(std::size_t which) const noexcept
+  {
+    return problem_->epochs()[problem_->gaps()[which].epoch].size;
+  }
 
   /// There is room to keep a gap that is dropped.
-  [[nodiscard]] bool fits(std::size_t which) const noexcept { return room_over(which) >= static_cast<std::int64_t>(size_of(which)); }
+  [[nodiscard]] bool fits(std::size_t which) const noexcept
+  {
+    return room_over(which) >= static_cast<std::int64_t>(size_of(which));
+  }
 
   /// Bytes still free over all rows of a gap.
   [[nodiscard]] std::int64_t room_over(std::size_t which) const noexcept

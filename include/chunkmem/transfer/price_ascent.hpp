@@ -18,18 +18,28 @@ namespace transfer {
 
 /// Climbs a dual: prices at which keeping and dropping are nearly in balance everywhere.
 ///
-/// Quasi-Newton steps over the prices that are above zero or want to be, cut off at zero, halved until they climb. Each call
-/// of `climb` goes on from where the last one ended, so that the width can shrink step by step. The best prices by the true
-/// dual are kept beside. Source: L-BFGS (Nocedal 1980) with projection (Bertsekas 1982). Cost: one value of the dual and
-/// O(20 rows) for each step; memory 22 numbers for each row.
+/// Quasi-Newton steps over the prices that are above zero or want to be, cut off at zero, halved until they climb. Each
+/// call of `climb` goes on from where the last one ended, so that the width can shrink step by step. The best prices by
+/// the true dual are kept beside. Source: L-BFGS (Nocedal 1980) with projection (Bertsekas 1982). Cost: one value of
+/// the dual and O(20 rows) for each step; memory 22 numbers for each row.
 class price_ascent {
  public:
   static constexpr std::size_t pairs = 10;
   static constexpr std::uint32_t most_priced_rows = 1'200;
 
   explicit price_ascent(const retention_problem& problem)
-      : priced_rows_{tightest_rows(problem)}, dual_{problem, priced_rows_}, rows_{priced_rows_.size()}, now_(rows_), slope_(rows_), next_(rows_),
-        next_slope_(rows_), way_(rows_), all_(problem.room().size()), price_{rows_}, reached_{all_.size()}, best_{all_.size()}
+      : priced_rows_{tightest_rows(problem)},
+        dual_{problem, priced_rows_},
+        rows_{priced_rows_.size()},
+        now_(rows_),
+        slope_(rows_),
+        next_(rows_),
+        next_slope_(rows_),
+        way_(rows_),
+        all_(problem.room().size()),
+        price_{rows_},
+        reached_{all_.size()},
+        best_{all_.size()}
   {
     for (pair& it : pairs_) it = {std::vector<double>(rows_), std::vector<double>(rows_), 0};
     best_value_ = dual_(price_, 0, slope_);
@@ -110,7 +120,8 @@ class price_ascent {
     std::array<double, 4> sums{};  // so that one sum does not wait for the other
     const std::size_t whole = left.size() / 4 * 4;
     for (std::size_t at = 0; at < whole; at += 4)
-      for (std::size_t lane = 0; lane < 4; ++lane) sums[lane] = __builtin_fma(left[at + lane], right[at + lane], sums[lane]);
+      for (std::size_t lane = 0; lane < 4; ++lane)
+        sums[lane] = __builtin_fma(left[at + lane], right[at + lane], sums[lane]);
     for (std::size_t at = whole; at < left.size(); ++at) sums[0] = __builtin_fma(left[at], right[at], sums[0]);
     return (sums[0] + sums[1]) + (sums[2] + sums[3]);
   }
@@ -160,11 +171,13 @@ class price_ascent {
   {
     double length = 1;
     for (int halving = 0; halving < 25; ++halving, length *= 0.5) {
-      for (std::size_t row = 0; row < rows_; ++row) next_[row] = std::max(0.0, __builtin_fma(length, way_[row], now_[row]));
+      for (std::size_t row = 0; row < rows_; ++row)
+        next_[row] = std::max(0.0, __builtin_fma(length, way_[row], now_[row]));
       price_.set(next_);
       gained = dual_(price_, width, next_slope_) - value;
       double expected = 0;
-      for (std::size_t row = 0; row < rows_; ++row) expected = __builtin_fma(slope_[row], next_[row] - now_[row], expected);
+      for (std::size_t row = 0; row < rows_; ++row)
+        expected = __builtin_fma(slope_[row], next_[row] - now_[row], expected);
       if (expected > 0 && gained > 1e-4 * expected) return true;
     }
     return false;

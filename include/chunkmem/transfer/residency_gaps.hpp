@@ -16,10 +16,10 @@ namespace transfer {
 
 /// The times between the uses of each chunk on the device, when it may stay or leave, and what leaving costs.
 ///
-/// A gap that is dropped costs a load where its next use needs bytes. An epoch is the gaps from one write on the device to
-/// the next: the first of them that is dropped costs a write-back, also where the bytes are overwritten next, since a
-/// program that leaves its record might read them. What moves whatever stays, such as the write-back before an update on the host, is
-/// counted apart. Cost: O(uses + chunks + moments).
+/// A gap that is dropped costs a load where its next use needs bytes. An epoch is the gaps from one write on the device
+/// to the next: the first of them that is dropped costs a write-back, also where the bytes are overwritten next, since
+/// a program that leaves its record might read them. What moves whatever stays, such as the write-back before an update
+/// on the host, is counted apart. Cost: O(uses + chunks + moments).
 class residency_gaps {
  public:
   struct gap {
@@ -36,12 +36,15 @@ class residency_gaps {
 
   /// @throws usage_error   a use names no chunk, ends before it begins or after the last moment, or comes out of order
   explicit residency_gaps(const retention_input& input)
-      : moments_{static_cast<std::uint32_t>(input.device_bytes.size())}, used_(moments_ + std::size_t{1}, 0), stays_(input.uses.size(), 0)
+      : moments_{static_cast<std::uint32_t>(input.device_bytes.size())},
+        used_(moments_ + std::size_t{1}, 0),
+        stays_(input.uses.size(), 0)
   {
     check(input);
     const std::vector<std::size_t> begins = sort_by_chunk(input);
     for (std::uint32_t chunk = 0; chunk < input.chunk_bytes.size(); ++chunk) {
-      const std::span<const std::uint32_t> mine = std::span{order_}.subspan(begins[chunk], begins[chunk + 1] - begins[chunk]);
+      const std::span<const std::uint32_t> mine =
+          std::span{order_}.subspan(begins[chunk], begins[chunk + 1] - begins[chunk]);
       count_used(input, mine, input.chunk_bytes[chunk]);
       walk(input, mine, chunk);
     }
@@ -73,7 +76,8 @@ class residency_gaps {
     for (const retention_use& it : input.uses) {
       expects(it.chunk < input.chunk_bytes.size(), "a use names a chunk that has no size");
       expects(it.begin >= now, "uses are not in order of their first moment");
-      expects(it.begin < it.end && it.end <= moments_, "a use does not end after it begins, at the last moment at the latest");
+      expects(it.begin < it.end && it.end <= moments_,
+              "a use does not end after it begins, at the last moment at the latest");
       now = it.begin;
     }
     for (const std::uint64_t size : input.chunk_bytes) expects(size > 0, "a chunk has no bytes");
@@ -85,7 +89,8 @@ class residency_gaps {
     for (const retention_use& it : input.uses) ++begins[it.chunk + std::size_t{2}];
     std::partial_sum(begins.begin(), begins.end(), begins.begin());
     order_.resize(input.uses.size());
-    for (std::uint32_t at = 0; at < input.uses.size(); ++at) order_[begins[input.uses[at].chunk + std::size_t{1}]++] = at;
+    for (std::uint32_t at = 0; at < input.uses.size(); ++at)
+      order_[begins[input.uses[at].chunk + std::size_t{1}]++] = at;
     return begins;
   }
 
@@ -101,10 +106,13 @@ class residency_gaps {
     }
   }
 
-  /// Where the copies are known: at a use that changes the bytes, else at one on the device. `mine.size()` if there is none.
+  /// Where the copies are known: at a use that changes the bytes, else at one on the device. `mine.size()` if there is
+  /// none.
   static std::size_t known_start(const retention_input& input, std::span<const std::uint32_t> mine)
   {
-    const auto changes = [&](std::uint32_t at) { return input.uses[at].kind != use_kind::read && input.uses[at].kind != use_kind::host_read; };
+    const auto changes = [&](std::uint32_t at) {
+      return input.uses[at].kind != use_kind::read && input.uses[at].kind != use_kind::host_read;
+    };
     const auto found = std::ranges::find_if(mine, changes);
     if (found != mine.end()) return static_cast<std::size_t>(found - mine.begin());
     const auto reads = [&](std::uint32_t at) { return is_on_device(input.uses[at].kind); };
@@ -138,8 +146,10 @@ class residency_gaps {
     const std::uint32_t begin = it.begin + shift;
     const bool needs = it.kind != use_kind::overwrite;
     if (is_on_device(it.kind)) {
-      if (!now.on_device) constant_ += needs && !now.is_empty ? size : 0;
-      else add_gap(now, begin, needs);
+      if (!now.on_device)
+        constant_ += needs && !now.is_empty ? size : 0;
+      else
+        add_gap(now, begin, needs);
     } else if (it.kind == use_kind::host_read || it.kind == use_kind::host_update) {
       if (!now.is_dirty) return;
       constant_ += size;

@@ -16,11 +16,13 @@ namespace transfer {
 
 /// Choices of gaps made in one pass over prices, and the best of them so far.
 ///
-/// Greedy takes what saves most for what its room costs, gaps and whole epochs; a sweep decides in time (retention_sweep).
-/// Both then keep what still fits. Cost: O(gaps log gaps) for each.
+/// Greedy takes what saves most for what its room costs, gaps and whole epochs; a sweep decides in time
+/// (retention_sweep). Both then keep what still fits. Cost: O(gaps log gaps) for each.
 class retention_candidates {
  public:
-  explicit retention_candidates(const retention_problem& problem) : problem_{problem}, best_{problem}, sweep_{problem} {}
+  explicit retention_candidates(const retention_problem& problem) : problem_{problem}, best_{problem}, sweep_{problem}
+  {
+  }
 
   [[nodiscard]] const kept_gaps& best() const noexcept { return best_; }
   /// Takes a choice where it moves fewer bytes. @return   it did
@@ -37,8 +39,10 @@ class retention_candidates {
     rank(price);
     kept_gaps choice{problem_};
     for (const item& it : items_) {
-      if (it.is_epoch) choice.keep_epoch(it.index);
-      else if (!choice.is_kept(it.index) && choice.fits(it.index)) choice.keep(it.index);
+      if (it.is_epoch)
+        choice.keep_epoch(it.index);
+      else if (!choice.is_kept(it.index) && choice.fits(it.index))
+        choice.keep(it.index);
     }
     choice.fill(order_);
     offer(choice);
@@ -90,9 +94,11 @@ class retention_candidates {
     });
     order_.clear();
     for (const item& it : items_) {
-      if (!it.is_epoch) order_.push_back(it.index);
+      if (!it.is_epoch)
+        order_.push_back(it.index);
       else
-        for (std::uint32_t which = problem_.epochs()[it.index].begin; which < problem_.epochs()[it.index].end; ++which) order_.push_back(which);
+        for (std::uint32_t which = problem_.epochs()[it.index].begin; which < problem_.epochs()[it.index].end; ++which)
+          order_.push_back(which);
     }
   }
 

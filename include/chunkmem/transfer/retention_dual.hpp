@@ -18,13 +18,14 @@ namespace transfer {
 /// The dual of a retention problem as a smooth function of prices, and its slope.
 ///
 /// Each choice of the cheaper of two is rounded off by a parabola where they differ by less than a width; the value is
-/// below the true one by at most a quarter of the width for each choice. Epochs with the same rows, loads and write-back
-/// are one class, whatever the sizes of their chunks: only the sum of their bytes counts. In bytes of one unit.
-/// Source: smoothing of Nesterov 2005. Cost: O(gaps of classes + rows) for each value.
+/// below the true one by at most a quarter of the width for each choice. Epochs with the same rows, loads and
+/// write-back are one class, whatever the sizes of their chunks: only the sum of their bytes counts. In bytes of one
+/// unit. Source: smoothing of Nesterov 2005. Cost: O(gaps of classes + rows) for each value.
 class retention_dual {
  public:
   /// @param priced_rows   rows that may have a price, in order; any will do, the others stay at 0
-  retention_dual(const retention_problem& problem, std::span<const std::uint32_t> priced_rows) : rows_{priced_rows.size()}, flow_(rows_ + 1)
+  retention_dual(const retention_problem& problem, std::span<const std::uint32_t> priced_rows)
+      : rows_{priced_rows.size()}, flow_(rows_ + 1)
   {
     std::vector<std::uint32_t> priced_before(problem.room().size() + 1, 0);
     for (const std::uint32_t row : priced_rows) priced_before[row + std::size_t{1}] = 1;
@@ -98,7 +99,8 @@ class retention_dual {
     }
   }
 
-  static std::strong_ordering compare_shapes(const std::vector<gap>& gaps, const retention_problem::epoch& a, const retention_problem::epoch& b)
+  static std::strong_ordering compare_shapes(const std::vector<gap>& gaps, const retention_problem::epoch& a,
+                                             const retention_problem::epoch& b)
   {
     if (a.writes_back != b.writes_back) return a.writes_back <=> b.writes_back;
     if (a.end - a.begin != b.end - b.begin) return a.end - a.begin <=> b.end - b.begin;
@@ -161,11 +163,11 @@ class retention_dual {
   }
 
   std::size_t rows_;
-  std::vector<double> flow_;   // what begins to be kept in a row, less what ends
+  std::vector<double> flow_;  // what begins to be kept in a row, less what ends
   double weight_ = 0;
-  std::vector<gap> gaps_;      // with priced rows
+  std::vector<gap> gaps_;  // with priced rows
   std::vector<group> classes_;
-  std::vector<double> room_;   // [units]
+  std::vector<double> room_;  // [units]
   std::vector<double> shares_;
 };
 

@@ -14,8 +14,8 @@ namespace chunkmem::inline v0 {
 
 namespace transfer {
 
-/// Local search: keeps a dropped gap or epoch, drops what is cheapest in its way, keeps what then fits, and stays with it where fewer
-/// bytes move.
+/// Local search: keeps a dropped gap or epoch, drops what is cheapest in its way, keeps what then fits, and stays with
+/// it where fewer bytes move.
 ///
 /// Only gaps about which prices know little take part. Cost: O(gaps that take part) for each attempt, times 4 removals.
 class retention_exchange {
@@ -24,11 +24,15 @@ class retention_exchange {
   static constexpr std::size_t most_removals = 4;
 
   retention_exchange(const retention_problem& problem, const row_prices& price)
-      : problem_{problem}, gaps_{gap_regrets{problem, price}.least_known(most_gaps)}, cost_(problem.gaps().size()), is_wanted_(problem.gaps().size())
+      : problem_{problem},
+        gaps_{gap_regrets{problem, price}.least_known(most_gaps)},
+        cost_(problem.gaps().size()),
+        is_wanted_(problem.gaps().size())
   {
     for (const std::uint32_t which : gaps_) cost_[which] = price(problem.gaps()[which]);
     order_ = gaps_;
-    std::ranges::stable_sort(order_, {}, [&](std::uint32_t which) { return cost_[which] - (problem.gaps()[which].loads ? 1.0 : 0.0); });
+    std::ranges::stable_sort(
+        order_, {}, [&](std::uint32_t which) { return cost_[which] - (problem.gaps()[which].loads ? 1.0 : 0.0); });
   }
 
   /// @param attempts   at most   @return   attempts made
@@ -67,7 +71,8 @@ class retention_exchange {
     bool fits = true;
     std::size_t removals = 0;
     for (const std::uint32_t which : wanted_) {
-      while (fits && !choice.fits(which)) fits = removals++ < most_removals && remove_over(choice, choice.tightest_row(which));
+      while (fits && !choice.fits(which))
+        fits = removals++ < most_removals && remove_over(choice, choice.tightest_row(which));
       if (!fits) break;
       keep(choice, which);
     }
@@ -75,8 +80,10 @@ class retention_exchange {
     if (fits) refill(choice);
     if (fits && choice.moved_bytes() < before) return true;
     for (; !changes_.empty(); changes_.pop_back()) {
-      if (changes_.back().kept) choice.drop(changes_.back().which);
-      else choice.keep(changes_.back().which);
+      if (changes_.back().kept)
+        choice.drop(changes_.back().which);
+      else
+        choice.keep(changes_.back().which);
     }
     return false;
   }
@@ -87,7 +94,8 @@ class retention_exchange {
     double least = 0;
     for (const std::uint32_t which : gaps_) {
       if (!choice.is_kept(which) || is_wanted_[which] != 0 || !covers(problem_.gaps()[which], row)) continue;
-      const double lost = __builtin_fma(-static_cast<double>(choice.size_of(which)), cost_[which], static_cast<double>(choice.loss(which)));
+      const double lost = __builtin_fma(-static_cast<double>(choice.size_of(which)), cost_[which],
+                                        static_cast<double>(choice.loss(which)));
       if (cheapest != UINT32_MAX && lost >= least) continue;
       cheapest = which;
       least = lost;
@@ -103,7 +111,9 @@ class retention_exchange {
     const std::size_t removed = changes_.size();
     for (const std::uint32_t which : order_) {
       if (choice.is_kept(which) || choice.saving(which) == 0) continue;
-      const auto freed = [&](std::size_t at) { return !changes_[at].kept && overlap(problem_.gaps()[changes_[at].which], problem_.gaps()[which]); };
+      const auto freed = [&](std::size_t at) {
+        return !changes_[at].kept && overlap(problem_.gaps()[changes_[at].which], problem_.gaps()[which]);
+      };
       bool may_fit = false;
       for (std::size_t at = 0; at < removed && !may_fit; ++at) may_fit = freed(at);
       if (may_fit && choice.fits(which)) keep(choice, which);

@@ -17,9 +17,10 @@ namespace transfer {
 
 /// Tries all choices of the gaps that are still open, and leaves out what prices prove to be no better.
 ///
-/// A gap is closed where the dual value of the other answer reaches what is known already (reduced cost fixing). If more
-/// than `most_open` stay open, those that prices know best are left as they are, and the result is no proof. Source: branch and
-/// bound with Lagrange bounds (Geoffrion 1974). Cost: O(log rows) for each node, at most `nodes` of them.
+/// A gap is closed where the dual value of the other answer reaches what is known already (reduced cost fixing). If
+/// more than `most_open` stay open, those that prices know best are left as they are, and the result is no proof.
+/// Source: branch and bound with Lagrange bounds (Geoffrion 1974). Cost: O(log rows) for each node, at most `nodes` of
+/// them.
 class retention_finish {
  public:
   static constexpr std::size_t most_open = 64;
@@ -40,7 +41,8 @@ class retention_finish {
     bool is_proof = true;
     if (close_gaps(choice, trial, is_proof)) return true;
     double bound = paid_;
-    for (std::uint32_t at = 0; at < problem_.epochs().size(); ++at) bound = __builtin_fma(size_of(at), cost_of(at), bound);
+    for (std::uint32_t at = 0; at < problem_.epochs().size(); ++at)
+      bound = __builtin_fma(size_of(at), cost_of(at), bound);
     sure_ = 0;
     for (std::uint32_t which = 0; which < answers_.size(); ++which)
       if (answers_[which] == dropped) sure_ += (problem_.gaps()[which].loads ? epoch_of(which).size : 0);
@@ -56,7 +58,10 @@ class retention_finish {
  private:
   enum answer : std::uint8_t { open, kept, dropped };
 
-  [[nodiscard]] double size_of(std::uint32_t at) const noexcept { return static_cast<double>(problem_.epochs()[at].size); }
+  [[nodiscard]] double size_of(std::uint32_t at) const noexcept
+  {
+    return static_cast<double>(problem_.epochs()[at].size);
+  }
   [[nodiscard]] const retention_problem::epoch& epoch_of(std::uint32_t which) const noexcept
   {
     return problem_.epochs()[problem_.gaps()[which].epoch];
@@ -71,7 +76,8 @@ class retention_finish {
   bool close_gaps(const kept_gaps& choice, kept_gaps& trial, bool& is_proof)
   {
     double bound = paid_;
-    for (std::uint32_t at = 0; at < problem_.epochs().size(); ++at) bound = __builtin_fma(size_of(at), cost_of(at), bound);
+    for (std::uint32_t at = 0; at < problem_.epochs().size(); ++at)
+      bound = __builtin_fma(size_of(at), cost_of(at), bound);
     if (bound > target()) return true;
     free_.clear();
     for (std::uint32_t which = 0; which < answers_.size(); ++which) {
@@ -150,9 +156,11 @@ class retention_finish {
     const std::uint32_t mine = problem_.gaps()[which].epoch;
     const double before = cost_of(mine);
     const std::uint64_t sure = sure_;
-    if (keep) trial.keep(which);
-    else sure_ += (problem_.gaps()[which].loads ? epoch_of(which).size : 0) +
-                  (epoch_of(which).writes_back && count_dropped(epoch_of(which)) == 0 ? epoch_of(which).size : 0);
+    if (keep)
+      trial.keep(which);
+    else
+      sure_ += (problem_.gaps()[which].loads ? epoch_of(which).size : 0) +
+               (epoch_of(which).writes_back && count_dropped(epoch_of(which)) == 0 ? epoch_of(which).size : 0);
     answers_[which] = keep ? kept : dropped;
     const double more = cost_of(mine) - before;
     descend(trial, depth + 1, __builtin_fma(size_of(mine), more, bound));
@@ -166,8 +174,8 @@ class retention_finish {
   gap_regrets regrets_;
   std::vector<answer> answers_;
   std::vector<std::uint32_t> free_;
-  double paid_ = 0;          // for the room of all rows, below zero [bytes]
-  std::uint64_t sure_ = 0;   // bytes that the answers so far move
+  double paid_ = 0;         // for the room of all rows, below zero [bytes]
+  std::uint64_t sure_ = 0;  // bytes that the answers so far move
   kept_gaps* best_ = nullptr;
   std::size_t nodes_ = 0;
 };

@@ -20,7 +20,10 @@ enum class use_kind : std::uint8_t {
   drop,            ///< the bytes are dead, in both tiers
 };
 
-[[nodiscard]] constexpr bool is_on_device(use_kind kind) noexcept { return kind <= use_kind::overwrite; }
+[[nodiscard]] constexpr bool is_on_device(use_kind kind) noexcept
+{
+  return kind <= use_kind::overwrite;
+}
 
 /// One use of a chunk, from its first moment to the one before which it ends.
 struct retention_use {
@@ -38,8 +41,8 @@ struct retention_input {
   /// What chunks may take on the host, at each moment [bytes]; empty: a home for every chunk. A chunk that lives on the
   /// device alone is not planned yet, so less than all homes is refused.
   std::span<const std::uint64_t> host_bytes;
-  /// The iteration follows itself. Else it starts with an empty device, and a chunk is worth nothing after its last use: what
-  /// the end of one shot writes back is not counted.
+  /// The iteration follows itself. Else it starts with an empty device, and a chunk is worth nothing after its last
+  /// use: what the end of one shot writes back is not counted.
   bool repeats = true;
 };
 

@@ -20,30 +20,31 @@ namespace transfer {
 
 /// Which gaps to keep so that the fewest bytes move, with all that has no choice taken out.
 ///
-/// Rows are the moments that can bind: all gaps over them together are larger than the room there, and no other moment with
-/// as many gaps and as little room says the same. A gap over no row stays, a gap larger than its room leaves; where no
-/// write-back is at stake each gap is an epoch of its own. The bytes moved by a choice are `constant_bytes()` and, for each
-/// epoch, a load for each dropped gap that loads and a write-back if any is dropped.
-/// Source: the interval program of Albers, Arora and Khanna 1999 (SODA) with write-backs, around the end of an iteration.
-/// Cost: O((uses + moments) log moments).
+/// Rows are the moments that can bind: all gaps over them together are larger than the room there, and no other moment
+/// with as many gaps and as little room says the same. A gap over no row stays, a gap larger than its room leaves;
+/// where no write-back is at stake each gap is an epoch of its own. The bytes moved by a choice are `constant_bytes()`
+/// and, for each epoch, a load for each dropped gap that loads and a write-back if any is dropped. Source: the interval
+/// program of Albers, Arora and Khanna 1999 (SODA) with write-backs, around the end of an iteration. Cost: O((uses +
+/// moments) log moments).
 class retention_problem {
  public:
   struct gap {
     std::uint32_t first = 0;  ///< row
     std::uint32_t last = 0;   ///< row after it
     std::uint32_t epoch = 0;
-    std::uint32_t use = 0;    ///< after which it lies
-    bool wraps = false;       ///< its rows are `first` to the end, and 0 to `last`
-    bool loads = false;       ///< its chunk is loaded again if it is dropped
+    std::uint32_t use = 0;  ///< after which it lies
+    bool wraps = false;     ///< its rows are `first` to the end, and 0 to `last`
+    bool loads = false;     ///< its chunk is loaded again if it is dropped
   };
   struct epoch {
-    std::uint64_t size = 0;  ///< of its chunk [bytes]
+    std::uint64_t size = 0;   ///< of its chunk [bytes]
     std::uint32_t begin = 0;  ///< its gaps, in order of time
     std::uint32_t end = 0;
     bool writes_back = false;  ///< the first dropped gap costs a write-back
   };
 
-  /// @throws out_of_memory   the uses of one moment, or all homes on the host, are larger than the capacity; says what they need
+  /// @throws out_of_memory   the uses of one moment, or all homes on the host, are larger than the capacity; says what
+  /// they need
   /// @throws usage_error     a use names no chunk, does not end after it begins, or comes out of order
   explicit retention_problem(const retention_input& input)
   {
@@ -86,7 +87,8 @@ class retention_problem {
     std::vector<std::int64_t> room(input.device_bytes.size());
     std::size_t worst = 0;
     for (std::size_t now = 0; now < room.size(); ++now) {
-      room[now] = static_cast<std::int64_t>(input.device_bytes[now]) - static_cast<std::int64_t>(found.used_bytes()[now]);
+      room[now] =
+          static_cast<std::int64_t>(input.device_bytes[now]) - static_cast<std::int64_t>(found.used_bytes()[now]);
       if (room[now] < room[worst]) worst = now;
     }
     if (!room.empty() && room[worst] < 0) {
@@ -97,8 +99,8 @@ class retention_problem {
   }
 
   /// Drops gaps that fit nowhere or cost nothing. @return   which epochs may still cost a write-back
-  std::vector<bool> leave_what_must(const retention_input& input, const residency_gaps& found, const std::vector<std::int64_t>& room,
-                                    std::vector<bool>& is_open)
+  std::vector<bool> leave_what_must(const retention_input& input, const residency_gaps& found,
+                                    const std::vector<std::int64_t>& room, std::vector<bool>& is_open)
   {
     const room_tree least{room};
     std::vector<bool> writes_back(found.epochs().size());
@@ -110,7 +112,8 @@ class retention_problem {
       for (std::size_t which = begin; which < it.end; ++which) {
         const residency_gaps::gap& one = found.gaps()[which];
         const std::uint32_t end = one.begin + one.length;
-        const std::int64_t free = std::min(least.least(one.begin, std::min(end, moments_)), least.least(0, end > moments_ ? end - moments_ : 0));
+        const std::int64_t free = std::min(least.least(one.begin, std::min(end, moments_)),
+                                           least.least(0, end > moments_ ? end - moments_ : 0));
         if (static_cast<std::int64_t>(size) <= free) continue;
         is_open[which] = false;
         constant_ += (one.loads ? size : 0) + (writes_back[at] ? size : 0);
@@ -129,10 +132,12 @@ class retention_problem {
     std::vector<std::uint32_t> ended;
   };
 
-  [[nodiscard]] gap_sums sum_gaps(const retention_input& input, const residency_gaps& found, const std::vector<bool>& is_open) const
+  [[nodiscard]] gap_sums sum_gaps(const retention_input& input, const residency_gaps& found,
+                                  const std::vector<bool>& is_open) const
   {
     const std::size_t size = moments_ + std::size_t{1};
-    gap_sums sums{std::vector<std::int64_t>(size, 0), std::vector<std::uint32_t>(size, 0), std::vector<std::uint32_t>(size, 0)};
+    gap_sums sums{std::vector<std::int64_t>(size, 0), std::vector<std::uint32_t>(size, 0),
+                  std::vector<std::uint32_t>(size, 0)};
     std::size_t which = 0;
     for (const residency_gaps::epoch& it : found.epochs())
       for (; which < it.end; ++which) {
@@ -169,7 +174,8 @@ class retention_problem {
     for (const std::uint32_t now : moment_of_row_) room_.push_back(room[now]);
   }
 
-  void collect(const retention_input& input, const residency_gaps& found, const std::vector<bool>& is_open, const std::vector<bool>& writes_back)
+  void collect(const retention_input& input, const residency_gaps& found, const std::vector<bool>& is_open,
+               const std::vector<bool>& writes_back)
   {
     std::vector<std::uint32_t> rows_before(moments_ + std::size_t{1}, 0);
     for (const std::uint32_t now : moment_of_row_) ++rows_before[now + std::size_t{1}];
@@ -182,7 +188,8 @@ class retention_problem {
       for (; which < found.epochs()[at].end; ++which) {
         if (!is_open[which]) continue;
         const residency_gaps::gap& it = found.gaps()[which];
-        gap made{rows_before[it.begin], 0, static_cast<std::uint32_t>(epochs_.size()), it.use, it.begin + it.length > moments_, it.loads};
+        gap made{rows_before[it.begin],           0,       static_cast<std::uint32_t>(epochs_.size()), it.use,
+                 it.begin + it.length > moments_, it.loads};
         made.last = rows_before[made.wraps ? it.begin + it.length - moments_ : it.begin + it.length];
         if (made.wraps && made.first == rows) made = {0, made.last, made.epoch, made.use, false, made.loads};
         if (made.wraps && made.last == 0) made = {made.first, rows, made.epoch, made.use, false, made.loads};

@@ -14,19 +14,20 @@ namespace chunkmem::inline v0 {
 
 namespace transfer {
 
-/// Local search over plateaus: drops a few gaps that lie over each other, keeps again what saves most but now and then passes over
-/// something, and stays with it unless much more moves, or as much and the largest chunk finds room in fewer rows.
+/// Local search over plateaus: drops a few gaps that lie over each other, keeps again what saves most but now and then
+/// passes over something, and stays with it unless much more moves, or as much and the largest chunk finds room in
+/// fewer rows.
 ///
-/// Good where chunks of several sizes or epochs of several gaps share the room, so that many choices cost nearly the same and single
-/// exchanges find nothing better. Only gaps about which prices know little take part; chance comes from a counter, the same for everybody.
-/// Source: ruin and recreate (Schrimpf et al. 2000), passing over as in Christiaens and Vanden Berghe 2020. Cost: O(gaps that
-/// take part) for each attempt.
+/// Good where chunks of several sizes or epochs of several gaps share the room, so that many choices cost nearly the
+/// same and single exchanges find nothing better. Only gaps about which prices know little take part; chance comes from
+/// a counter, the same for everybody. Source: ruin and recreate (Schrimpf et al. 2000), passing over as in Christiaens
+/// and Vanden Berghe 2020. Cost: O(gaps that take part) for each attempt.
 class retention_rebuild {
  public:
   static constexpr std::size_t most_gaps = 512;
   static constexpr std::uint32_t most_dropped = 20;
-  static constexpr std::uint32_t passes_over = 12;    ///< one in so many
-  static constexpr std::size_t most_rows = 4'096;      ///< in more rows room is not looked at
+  static constexpr std::uint32_t passes_over = 12;  ///< one in so many
+  static constexpr std::size_t most_rows = 4'096;   ///< in more rows room is not looked at
 
   retention_rebuild(const retention_problem& problem, const row_prices& price)
       : problem_{problem}, gaps_{gap_regrets{problem, price}.least_known(most_gaps)}
@@ -68,9 +69,12 @@ class retention_rebuild {
       ruin(now);
       recreate(now);
       const std::uint64_t slack = 2 * largest_ * (attempts - attempt) / attempts;  // less and less
-      if (now.moved_bytes() < choice.moved_bytes()) choice = now;
-      else if (now.moved_bytes() > before && now.moved_bytes() > choice.moved_bytes() + slack) undo(now);
-      else if (now.moved_bytes() == before && shortage_ > shortage_before) undo(now);
+      if (now.moved_bytes() < choice.moved_bytes())
+        choice = now;
+      else if (now.moved_bytes() > before && now.moved_bytes() > choice.moved_bytes() + slack)
+        undo(now);
+      else if (now.moved_bytes() == before && shortage_ > shortage_before)
+        undo(now);
     }
   }
 
@@ -113,14 +117,18 @@ class retention_rebuild {
   {
     missing_.clear();
     for (std::uint32_t at = 0; at < items_.size(); ++at)
-      if (items_[at].is_epoch ? choice.dropped_of(items_[at].index) > 0 : !choice.is_kept(items_[at].index)) missing_.push_back(at);
+      if (items_[at].is_epoch ? choice.dropped_of(items_[at].index) > 0 : !choice.is_kept(items_[at].index))
+        missing_.push_back(at);
     if (roll(2) == 0)  // by chance instead of by price
-      for (auto left = static_cast<std::uint32_t>(missing_.size()); left > 1; --left) std::swap(missing_[left - 1], missing_[roll(left)]);
+      for (auto left = static_cast<std::uint32_t>(missing_.size()); left > 1; --left)
+        std::swap(missing_[left - 1], missing_[roll(left)]);
     for (const std::uint32_t at : missing_) {
       const item& it = items_[at];
       if (roll(passes_over) == 0) continue;
-      if (it.is_epoch) keep_epoch(choice, it.index);
-      else if (!choice.is_kept(it.index) && choice.saving(it.index) > 0 && choice.fits(it.index)) keep(choice, it.index);
+      if (it.is_epoch)
+        keep_epoch(choice, it.index);
+      else if (!choice.is_kept(it.index) && choice.saving(it.index) > 0 && choice.fits(it.index))
+        keep(choice, it.index);
     }
   }
 
@@ -137,8 +145,10 @@ class retention_rebuild {
   {
     for (; !changes_.empty(); changes_.pop_back()) {
       shift(changes_.back().which, changes_.back().kept ? 1 : -1);
-      if (changes_.back().kept) choice.drop(changes_.back().which);
-      else choice.keep(changes_.back().which);
+      if (changes_.back().kept)
+        choice.drop(changes_.back().which);
+      else
+        choice.keep(changes_.back().which);
     }
   }
 
@@ -205,9 +215,9 @@ class retention_rebuild {
   std::uint64_t largest_ = 0;
   std::uint64_t counter_ = 0;
   std::int64_t unit_ = 1;
-  std::int64_t wanted_ = 0;            // [units] the largest chunk
-  std::vector<std::int64_t> free_;     // [units] in each row; empty where there are too many
-  std::int64_t shortage_ = 0;          // squares of what rows lack for the largest chunk
+  std::int64_t wanted_ = 0;         // [units] the largest chunk
+  std::vector<std::int64_t> free_;  // [units] in each row; empty where there are too many
+  std::int64_t shortage_ = 0;       // squares of what rows lack for the largest chunk
 };
 
 }  // namespace transfer

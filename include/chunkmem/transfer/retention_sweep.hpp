@@ -15,8 +15,8 @@ namespace transfer {
 /// Goes through the rows in time, keeps every gap that begins, and gives up what is worth least where room ends.
 ///
 /// A gap is worth its moves, times a weight, less the price until its end. With prices of one it is what demand paging
-/// does: weight 0 is Belady's rule, a large one puts cost first. Several laps, since an iteration begins where it ended, and
-/// rules take a few to settle; the last one has to close. Cost: O(gaps log gaps) for each lap.
+/// does: weight 0 is Belady's rule, a large one puts cost first. Several laps, since an iteration begins where it
+/// ended, and rules take a few to settle; the last one has to close. Cost: O(gaps log gaps) for each lap.
 class retention_sweep {
  public:
   static constexpr std::size_t visits_of_all_laps = 20'000;  ///< gaps; what is larger takes two laps
@@ -65,7 +65,8 @@ class retention_sweep {
     std::size_t end = 0;
     for (std::uint32_t row = 0; row < problem_.room().size(); ++row) {
       for (; end < by_end_.size() && problem_.gaps()[by_end_[end]].last == row; ++end) finish(by_end_[end]);
-      for (; begin < by_begin_.size() && problem_.gaps()[by_begin_[begin]].first == row; ++begin) start(by_begin_[begin], price, cost_weight);
+      for (; begin < by_begin_.size() && problem_.gaps()[by_begin_[begin]].first == row; ++begin)
+        start(by_begin_[begin], price, cost_weight);
       while (bytes_ > problem_.room()[row]) give_up();
     }
     for (; end < by_end_.size(); ++end) finish(by_end_[end]);

@@ -13,7 +13,8 @@ namespace chunkmem::inline v0 {
 
 namespace transfer {
 
-/// A row of numbers: adds to a part of it, and finds the smallest of a part. Cost: O(log size) each, 32 bytes for each number.
+/// A row of numbers: adds to a part of it, and finds the smallest of a part. Cost: O(log size) each, 32 bytes for each
+/// number.
 class room_tree {
  public:
   static constexpr std::int64_t endless = std::numeric_limits<std::int64_t>::max();
@@ -55,8 +56,10 @@ class room_tree {
     std::size_t high = end;
     while (low < high) {
       const std::size_t middle = low + (high - low) / 2;
-      if (least(begin, middle) == value) high = middle;
-      else low = middle + 1;
+      if (least(begin, middle) == value)
+        high = middle;
+      else
+        low = middle + 1;
     }
     return low - 1;
   }
@@ -76,7 +79,8 @@ class room_tree {
     }
   }
 
-  [[nodiscard]] std::int64_t least_in(std::size_t node, std::size_t from, std::size_t size, std::size_t begin, std::size_t end) const noexcept
+  [[nodiscard]] std::int64_t least_in(std::size_t node, std::size_t from, std::size_t size, std::size_t begin,
+                                      std::size_t end) const noexcept
   {
     if (begin <= from && from + size <= end) return least_[node];
     const std::size_t half = size / 2;

@@ -14,7 +14,8 @@ namespace transfer {
 
 /// What a byte that stays costs in each row, in moves of a byte: 1 means as much as a load.
 ///
-/// Rounding is the same on every machine, as everywhere in the planner: no product feeds a sum except through a fused one.
+/// Rounding is the same on every machine, as everywhere in the planner: no product feeds a sum except through a fused
+/// one.
 class row_prices {
  public:
   explicit row_prices(std::size_t rows) : prices_(rows, 0), before_(rows + 1, 0) {}
@@ -45,7 +46,8 @@ class row_prices {
 };
 
 /// The least that a byte of an epoch's chunk can cost at these prices, kept or moved, however its gaps are chosen.
-[[nodiscard]] inline double least_cost(std::span<const retention_problem::gap> gaps, bool writes_back, const row_prices& price) noexcept
+[[nodiscard]] inline double least_cost(std::span<const retention_problem::gap> gaps, bool writes_back,
+                                       const row_prices& price) noexcept
 {
   double kept = 0;
   double mixed = writes_back ? 1 : 0;
@@ -59,8 +61,8 @@ class row_prices {
 
 /// Bytes that no choice can move less than: the dual value of prices, whatever they are.
 ///
-/// Room that is paid for is taken from what the epochs cost at least (Lagrange). The last bits of all roundings are taken off.
-/// Cost: O(gaps + rows).
+/// Room that is paid for is taken from what the epochs cost at least (Lagrange). The last bits of all roundings are
+/// taken off. Cost: O(gaps + rows).
 [[nodiscard]] inline double certified_bytes(const retention_problem& problem, const row_prices& price) noexcept
 {
   auto value = static_cast<double>(problem.constant_bytes());

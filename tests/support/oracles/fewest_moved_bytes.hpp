@@ -10,12 +10,14 @@
 
 namespace support {
 
-/// The fewest bytes that an iteration moves, by trying every way to keep or drop every chunk after every use. For a dozen uses.
+/// The fewest bytes that an iteration moves, by trying every way to keep or drop every chunk after every use. For a
+/// dozen uses.
 ///
 /// Uses of one chunk must not overlap. Knows nothing of gaps, epochs or prices: it plays what happens to each chunk.
 class fewest_moved_bytes {
  public:
-  explicit fewest_moved_bytes(const chunkmem::transfer::retention_input& what) : what_{what}, moments_{what.device_bytes.size()}
+  explicit fewest_moved_bytes(const chunkmem::transfer::retention_input& what)
+      : what_{what}, moments_{what.device_bytes.size()}
   {
     for (std::uint32_t chunk = 0; chunk < what.chunk_bytes.size(); ++chunk) collect(chunk);
     std::ranges::stable_sort(ways_, [](const auto& left, const auto& right) { return left.size() > right.size(); });
@@ -36,8 +38,8 @@ class fewest_moved_bytes {
   using use = chunkmem::transfer::retention_use;
   using use_kind = chunkmem::transfer::use_kind;
   struct way {
-    std::uint64_t bytes;                // moved
-    std::vector<std::uint64_t> taken;   // on the device, at each moment
+    std::uint64_t bytes;               // moved
+    std::vector<std::uint64_t> taken;  // on the device, at each moment
   };
 
   void collect(std::uint32_t chunk)
@@ -46,7 +48,8 @@ class fewest_moved_bytes {
     for (const use& it : what_.uses)
       if (it.chunk == chunk) uses.push_back(it);
     std::vector<way> mine;
-    for (std::uint32_t stays = 0; stays < (1U << uses.size()); ++stays) mine.push_back(play(uses, stays, what_.chunk_bytes[chunk]));
+    for (std::uint32_t stays = 0; stays < (1U << uses.size()); ++stays)
+      mine.push_back(play(uses, stays, what_.chunk_bytes[chunk]));
     std::ranges::stable_sort(mine, {}, &way::bytes);
     std::vector<way> useful;
     for (const way& it : mine) {
@@ -89,7 +92,8 @@ class fewest_moved_bytes {
         empty = false;
         for (std::size_t now = it.begin; now < it.end; ++now) result.taken[now] = size;
         left = it.end % moments_;
-        resident = (stays >> at & 1U) != 0;  // after the last use of one shot for nothing: what comes after it is not counted
+        resident =
+            (stays >> at & 1U) != 0;  // after the last use of one shot for nothing: what comes after it is not counted
         if (resident) continue;
         result.bytes += dirty ? size : 0;
         dirty = false;
@@ -122,8 +126,8 @@ class fewest_moved_bytes {
 
   const chunkmem::transfer::retention_input& what_;
   std::size_t moments_;
-  std::vector<std::vector<way>> ways_;   // of each chunk, none worse than another one
-  std::vector<std::uint64_t> rest_;      // the least of this chunk and those after it
+  std::vector<std::vector<way>> ways_;  // of each chunk, none worse than another one
+  std::vector<std::uint64_t> rest_;     // the least of this chunk and those after it
   std::uint64_t best_ = UINT64_MAX;
 };
 

@@ -10,7 +10,8 @@
 
 namespace support {
 
-/// Does what a plan of retention says, moment by moment: three iterations where it repeats, of which the last one counts.
+/// Does what a plan of retention says, moment by moment: three iterations where it repeats, of which the last one
+/// counts.
 class played_retention {
  public:
   played_retention(const chunkmem::transfer::retention_input& what, std::span<const std::uint8_t> stays)
@@ -78,7 +79,8 @@ class played_retention {
       const std::uint32_t chunk = what_.uses[ended[which]].chunk;
       bool is_last = true;
       for (const std::size_t other : open_) is_last = is_last && what_.uses[other].chunk != chunk;
-      for (std::size_t later = which + 1; later < ended.size(); ++later) is_last = is_last && what_.uses[ended[later]].chunk != chunk;
+      for (std::size_t later = which + 1; later < ended.size(); ++later)
+        is_last = is_last && what_.uses[ended[later]].chunk != chunk;
       if (!is_last || stays_[ended[which]] != 0 || !chunks_[chunk].on_device) continue;
       held_ -= what_.chunk_bytes[chunk];
       const bool is_wanted = what_.repeats || is_used_from(now, chunk);  // one shot does not count what comes after it

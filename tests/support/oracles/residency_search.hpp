@@ -9,11 +9,13 @@
 
 namespace support {
 
-/// The fewest bytes that an iteration moves, by a search over where each chunk is: absent, resident, resident and dirty, or
-/// without bytes. For four chunks; one use at each moment. Before each use any chunks may leave, whatever a rule would say.
+/// The fewest bytes that an iteration moves, by a search over where each chunk is: absent, resident, resident and
+/// dirty, or without bytes. For four chunks; one use at each moment. Before each use any chunks may leave, whatever a
+/// rule would say.
 class residency_search {
  public:
-  explicit residency_search(const chunkmem::transfer::retention_input& what) : what_{what}, chunks_{what.chunk_bytes.size()}
+  explicit residency_search(const chunkmem::transfer::retention_input& what)
+      : what_{what}, chunks_{what.chunk_bytes.size()}
   {
     for (std::size_t chunk = 0; chunk < chunks_; ++chunk) states_ *= 4;
   }
@@ -59,7 +61,9 @@ class residency_search {
   void leave_freely(std::vector<std::uint64_t>& best, std::size_t now) const
   {
     for (std::size_t chunk = 0; chunk < chunks_; ++chunk) {
-      const bool is_wanted = what_.repeats || std::ranges::any_of(what_.uses, [&](const auto& it) { return it.chunk == chunk && it.begin >= now; });
+      const bool is_wanted = what_.repeats || std::ranges::any_of(what_.uses, [&](const auto& it) {
+                               return it.chunk == chunk && it.begin >= now;
+                             });
       for (std::size_t state = 0; state < states_; ++state) {
         const place where = place_of(state, chunk);
         if (best[state] == never || (where != clean && where != dirty)) continue;
@@ -69,7 +73,8 @@ class residency_search {
     }
   }
 
-  void step(const chunkmem::transfer::retention_use& it, std::size_t state, std::uint64_t bytes, std::vector<std::uint64_t>& next) const
+  void step(const chunkmem::transfer::retention_use& it, std::size_t state, std::uint64_t bytes,
+            std::vector<std::uint64_t>& next) const
   {
     const std::uint64_t size = what_.chunk_bytes[it.chunk];
     const place before = place_of(state, it.chunk);

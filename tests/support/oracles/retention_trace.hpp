@@ -16,7 +16,10 @@ struct retention_trace {
   std::vector<std::uint64_t> device_bytes;
   bool repeats = true;
 
-  [[nodiscard]] chunkmem::transfer::retention_input input() const { return {chunk_bytes, uses, device_bytes, {}, repeats}; }
+  [[nodiscard]] chunkmem::transfer::retention_input input() const
+  {
+    return {chunk_bytes, uses, device_bytes, {}, repeats};
+  }
   void use(std::uint32_t chunk, std::uint32_t begin, chunkmem::transfer::use_kind kind, std::uint32_t length = 1)
   {
     uses.push_back({chunk, begin, begin + length, kind});
@@ -26,8 +29,8 @@ struct retention_trace {
 /// Which small iterations are rolled.
 struct trace_family {
   bool repeats = false;
-  bool two_sizes = false;    ///< chunks of 1 and 2, else all of 1
-  bool with_host = false;    ///< uses on the host and drops, too
+  bool two_sizes = false;  ///< chunks of 1 and 2, else all of 1
+  bool with_host = false;  ///< uses on the host and drops, too
 };
 
 /// 4 to 8 chunks, 8 to 16 moments, one use at each; room for two at least, and not for all.
@@ -53,17 +56,18 @@ inline retention_trace roll_small_trace(dice& random, const trace_family& family
   return made;
 }
 
-/// A step of a GPT at the operators' pace: a moment for each layer forward and backward, `update_moments` for the optimizer.
+/// A step of a GPT at the operators' pace: a moment for each layer forward and backward, `update_moments` for the
+/// optimizer.
 struct gpt_numbers {
   std::uint32_t layers = 24;
   std::uint32_t chunks_per_layer = 4;  ///< of 16-bit weights; master, momentum and variance take twice the bytes
   std::uint32_t update_moments = 48;
-  std::uint32_t on_device = 1;         ///< of every `out_of` chunks, those that the device updates
+  std::uint32_t on_device = 1;  ///< of every `out_of` chunks, those that the device updates
   std::uint32_t out_of = 1;
 };
 
-/// Activations are computed again in the backward pass: a checkpoint for each layer, and a layer's working set. `share` of the
-/// way from the smallest device to one that holds all.
+/// Activations are computed again in the backward pass: a checkpoint for each layer, and a layer's working set. `share`
+/// of the way from the smallest device to one that holds all.
 inline retention_trace gpt_retention_trace(const gpt_numbers& shape, double share)
 {
   using chunkmem::transfer::use_kind;
@@ -85,7 +89,8 @@ inline retention_trace gpt_retention_trace(const gpt_numbers& shape, double shar
   for (std::uint32_t part = 0; part < shape.update_moments; ++part) {
     const auto now = static_cast<std::uint32_t>(tide.size());
     const std::uint64_t begin = std::uint64_t{weights} * part / shape.update_moments;
-    for (auto at = static_cast<std::uint32_t>(begin); at < std::uint64_t{weights} * (part + 1) / shape.update_moments; ++at) {
+    for (auto at = static_cast<std::uint32_t>(begin); at < std::uint64_t{weights} * (part + 1) / shape.update_moments;
+         ++at) {
       const use_kind kind = at % shape.out_of < shape.on_device ? use_kind::update : use_kind::host_update;
       made.use(at, now, kind);
       for (std::uint32_t list = 0; list < 3; ++list) made.use(weights + 3 * at + list, now, kind);
@@ -104,7 +109,8 @@ inline retention_trace gpt_retention_trace(const gpt_numbers& shape, double shar
 }
 
 /// Random uses of random chunks of 1 and 2 units, `uses` of them spread evenly over `moments`.
-inline retention_trace roll_large_trace(dice& random, std::uint32_t chunks, std::uint32_t moments, std::uint32_t uses, double share)
+inline retention_trace roll_large_trace(dice& random, std::uint32_t chunks, std::uint32_t moments, std::uint32_t uses,
+                                        double share)
 {
   using chunkmem::transfer::use_kind;
   retention_trace made;
@@ -118,7 +124,8 @@ inline retention_trace roll_large_trace(dice& random, std::uint32_t chunks, std:
   }
   std::vector<std::uint64_t> taken(moments, 0);
   for (const auto& it : made.uses) smallest = std::max(smallest, taken[it.begin] += made.chunk_bytes[it.chunk]);
-  made.device_bytes.assign(moments, smallest + static_cast<std::uint64_t>(static_cast<double>(all - std::min(all, smallest)) * share));
+  made.device_bytes.assign(
+      moments, smallest + static_cast<std::uint64_t>(static_cast<double>(all - std::min(all, smallest)) * share));
   return made;
 }
 
