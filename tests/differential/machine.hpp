@@ -66,7 +66,7 @@ class machine final : rehearsed_step {
   void use_profile(const op& it);
   void mistake(const op& it);
   void release_all();
-  void find_masters(bool all);
+  void find_masters();
 
   // A rehearsed step.
   struct rehearsal;

@@ -75,14 +75,14 @@ void machine::begin(const op& it)
   if (micro_batches > 1 && setting_.in_place) expected = {.fine = false, .config = true};
   prepare(expected);
   const answer result = subject_->begin(it.x % 3, micro_batches);
-  if (makes_masters && result.is == verdict::usage) {  // those before it may have been made
+  if (makes_masters && result.is == verdict::usage) {
     sum_->note_sentence(result.sentence);
     expect(expected.usage, "an iteration was refused; " + result.sentence);
   } else {
     judge(expected, result, "iteration", makes_masters ? 8 * setting_.frame : 0);
   }
-  if (!model_.inside && model_.masters_wanted && result.is != verdict::config) find_masters(result.is == verdict::fine);
-  if (result.is != verdict::fine) return;
+  if (result.is != verdict::fine) return;  // no master is left of it
+  if (model_.masters_wanted) find_masters();
   model_.inside = true;
   model_.masters_wanted = false;
   model_.micro_batches = micro_batches;
@@ -91,18 +91,14 @@ void machine::begin(const op& it)
 }
 
 /// Masters that were made when an iteration began.
-void machine::find_masters(bool all)
+void machine::find_masters()
 {
-  bool is_whole = true;
   for (std::uint32_t at = 0; at < model_.parameters(); ++at) {
     const std::uint32_t master = model_.master_of(at);
     if (master == no_slot || slot(master).now != state::free || slot(at).now == state::free) continue;
-    const bool is_made = subject_->is_filled(at, 2);
-    expect(is_made || !all, "an iteration began without a master of a weight that was written");
-    if (is_made) model_.master_made(at);
-    is_whole = is_whole && is_made;
+    expect(subject_->is_filled(at, 2), "an iteration began without a master of a weight that was written");
+    model_.master_made(at);
   }
-  if (is_whole) model_.masters_wanted = false;
 }
 
 void machine::pass_to(const op& it)
