@@ -51,6 +51,23 @@ function(chunkmem_find_thrust why_not)
   endif()
 endfunction()
 
+# chunkmem_find_json(<why_not> [GLOBAL]): JSON for the headers that read files of people.
+# The cache entry CHUNKMEM_JSON_INCLUDE holds nlohmann/json.hpp; nothing is linked.
+function(chunkmem_find_json why_not)
+  set(${why_not} "" PARENT_SCOPE)
+  find_path(CHUNKMEM_JSON_INCLUDE nlohmann/json.hpp)
+  mark_as_advanced(CHUNKMEM_JSON_INCLUDE)
+  if(NOT CHUNKMEM_JSON_INCLUDE)
+    set(${why_not} "no nlohmann/json.hpp was found (Debian: apt-get install nlohmann-json3-dev)" PARENT_SCOPE)
+    return()
+  endif()
+  if(NOT TARGET chunkmem::json)
+    add_library(chunkmem::json INTERFACE IMPORTED ${ARGN})
+    target_link_libraries(chunkmem::json INTERFACE chunkmem::chunkmem)
+    target_include_directories(chunkmem::json SYSTEM INTERFACE "${CHUNKMEM_JSON_INCLUDE}")
+  endif()
+endfunction()
+
 # chunkmem_find_checkpoint(<why_not> [GLOBAL]): JSON for the headers of safetensors, and checksums. POSIX is taken for granted.
 # The cache entries CHUNKMEM_JSON_INCLUDE and CHUNKMEM_XXHASH_INCLUDE hold nlohmann/json.hpp and xxhash.h; nothing is linked.
 function(chunkmem_find_checkpoint why_not)

@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -63,21 +64,22 @@ void print_rival(const rival_choice& it, double scale)
 }
 
 /// One line of the table. Returns our waste over all lists [percent].
-double measure(const model_shape& shape, bool with_vocabulary)
+double measure(const workload::named_transformer& which, bool with_vocabulary)
 {
+  const workload::transformer_shape& shape = which.shape;
   const model_tensors model{shape, with_vocabulary};
   const std::vector<cm::bytes> values = sizes_of(model, 2);
   const auto found = search_of<cm::size_class_layout>(model).find(cm::frame_limits::of(values));
   const double ours = 100 * found.waste();
   const cm::bytes largest = cm::frame_limits::largest_of_body(values);
-  std::printf("%-12s %-13s %4s  %8.4f %8.4f @ %8.2f %7.2f %6llu  | %8.4f %8.4f", shape.family.data(), shape.name.data(),
+  std::printf("%-12s %-13s %4s  %8.4f %8.4f @ %8.2f %7.2f %6llu  | %8.4f %8.4f", which.family.data(), which.name.data(),
               with_vocabulary ? "all" : "body", ours, waste_of_values<cm::size_class_layout>(model, found.frame),
               static_cast<double>(found.frame.count()) / mebi,
               static_cast<double>(largest.count()) / static_cast<double>(found.frame.count()),
               static_cast<unsigned long long>(found.evaluations),
               100 * search_of<cm::best_fit_layout>(model).measure(found.frame).waste(),
               100 * search_of<cm::append_layout>(model).measure(found.frame).waste());
-  const bool tied = with_vocabulary && shape.kv_width == 0;
+  const bool tied = with_vocabulary && shape.ties_embedding;
   print_rival(patrickstar_grid(model.all()), 2);
   print_rival(gemini_search(model.all(), shape.hidden, std::uint64_t{32} << 20), 2);
   print_rival(gemini_search(model.all(), shape.hidden, std::uint64_t{128} << 20), 2);
@@ -103,7 +105,8 @@ double count(const std::string& self, const std::string& arguments)
 /// One search of one engine, for callgrind; "none" makes the model alone.
 int run_one(const std::string& engine, std::size_t which)
 {
-  const model_shape& shape = model_shapes().at(which);
+  if (which >= std::size(workload::named_transformers)) return 2;
+  const workload::transformer_shape& shape = workload::named_transformers[which].shape;
   const model_tensors model{shape, true};
   auto ours = search_of<cm::size_class_layout>(model);
   const auto limits = cm::frame_limits::of(sizes_of(model, 2));
@@ -111,7 +114,7 @@ int run_one(const std::string& engine, std::size_t which)
   if (engine == "ours") result = ours.find(limits).evaluations;
   if (engine == "gemini") result = gemini_search(model.all(), shape.hidden, std::uint64_t{32} << 20).chunk;
   if (engine == "elixir")
-    result = elixir_search(model.all(), shape.kv_width == 0 ? model.all().front().elements : 0).chunk;
+    result = elixir_search(model.all(), shape.ties_embedding ? model.all().front().elements : 0).chunk;
   asm volatile("" : : "r"(result) : "memory");
   return 0;
 }
@@ -120,16 +123,16 @@ int run_one(const std::string& engine, std::size_t which)
 void print_costs(const std::string& self)
 {
   std::printf("\nInstructions of a whole search for each tensor of the model, with vocabulary:\n");
-  for (std::size_t which = 0; which < model_shapes().size(); ++which) {
-    const model_shape& shape = model_shapes()[which];
-    if (shape.name != "GPT2_1B" && shape.name != "GPT3_10B") continue;
-    const auto tensors = static_cast<double>(model_tensors{shape, true}.all().size());
+  for (std::size_t which = 0; which < std::size(workload::named_transformers); ++which) {
+    const workload::named_transformer& it = workload::named_transformers[which];
+    if (it.name != "GPT2_1B" && it.name != "GPT3_10B") continue;
+    const auto tensors = static_cast<double>(model_tensors{it.shape, true}.all().size());
     const double empty = count(self, "none " + std::to_string(which));
     if (empty < 0) {
       std::printf("callgrind (valgrind) is not here; evaluations times tensors stand for it\n");
       return;
     }
-    std::printf("%-13s %5.0f tensors", shape.name.data(), tensors);
+    std::printf("%-13s %5.0f tensors", it.name.data(), tensors);
     for (const char* engine : {"ours", "gemini", "elixir"})
       std::printf("   %s %10.0f", engine,
                   (count(self, std::string{engine} + " " + std::to_string(which)) - empty) / tensors);
@@ -160,8 +163,8 @@ int measure_all(const std::string& self, bool with_costs)
               "best_fit   append", "PatrickStar, grid", "Gemini, 32 Mi", "Gemini, 128 Mi", "Elixir");
   double worst[2] = {0, 0};
   for (const bool with_vocabulary : {false, true})
-    for (const model_shape& shape : model_shapes())
-      worst[with_vocabulary] = std::max(worst[with_vocabulary], measure(shape, with_vocabulary));
+    for (const workload::named_transformer& it : workload::named_transformers)
+      worst[with_vocabulary] = std::max(worst[with_vocabulary], measure(it, with_vocabulary));
   if (with_costs) print_costs(self);
   std::printf("\nworst: body %.4f %%, bound %.1f; with vocabulary %.4f %%, bound %.1f\n", worst[0], body_bound,
               worst[1], all_bound);

@@ -10,7 +10,6 @@
 #include <array>
 #include <atomic>
 #include <cstdlib>
-#include <memory>
 #include <new>
 #include <thread>
 #include <type_traits>
@@ -163,7 +162,11 @@ TEST_CASE("the allocation counters see every form of new, malloc and mmap", "[ba
   void* volatile by_malloc = std::malloc(10);
   void* volatile by_aligned = std::aligned_alloc(64, 64);
   std::uint64_t by_thread = 0;
-  std::thread{[&by_thread] { by_thread = *std::make_unique<std::uint64_t>(7); }}.join();
+  std::thread{[&by_thread] {
+    std::uint64_t* volatile seven = new std::uint64_t{7};  // volatile, or a compiler may leave the pair out
+    by_thread = *seven;
+    delete seven;
+  }}.join();
   const auto seen = support::allocations_so_far() - before;
   ::operator delete(by_new);
   ::operator delete (aligned, std::align_val_t{64});

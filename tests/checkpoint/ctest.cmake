@@ -1,3 +1,17 @@
 # A background save starts a thread: save_async_test and save_queue_test are tried under the thread sanitizer by hand, the others
 # would cost its run a minute. Some make figures.
 set(chunkmem_labels figures)
+
+# Python's own safetensors opens what is written here, and the other way round. Its cases have the tag [.python].
+find_program(CHUNKMEM_PYTHON NAMES python3 DOC "Python with safetensors and numpy, for a test")
+mark_as_advanced(CHUNKMEM_PYTHON)
+if(NOT CHUNKMEM_SANITIZE)
+  if(chunkmem_why_no_checkpoint)
+    chunkmem_skipped_test(checkpoint.python "${chunkmem_why_no_checkpoint}" LABELS slow)
+  elseif(NOT CHUNKMEM_PYTHON)
+    chunkmem_skipped_test(checkpoint.python "no python3 was found (CHUNKMEM_PYTHON)" LABELS slow)
+  else()
+    chunkmem_test(checkpoint.python LABELS slow COMMAND test_checkpoint.checkpoint "[.python]")
+    set_property(TEST checkpoint.python APPEND PROPERTY ENVIRONMENT "CHUNKMEM_PYTHON=${CHUNKMEM_PYTHON}")
+  endif()
+endif()

@@ -2,9 +2,17 @@
 
 #include "small_model.hpp"
 
+#include <chunkmem/checkpoint/load.hpp>
+#include <chunkmem/checkpoint/save.hpp>
 #include <chunkmem/checkpoint/whole_generation.hpp>
 
+#include <algorithm>
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <sstream>
 #include <vector>
 
 namespace export_values_test {
@@ -62,6 +70,196 @@ TEST_CASE("an export that fails leaves the older file", "[checkpoint]")
   std::filesystem::create_directory(place.path() + "/model.safetensors.tmp");  // in the way
   CHECK_THROWS_AS(checkpoint::export_values(model.m, folder, "model.safetensors"), cm::io_error);
   CHECK(std::filesystem::file_size(place.path() + "/model.safetensors") == size);
+}
+
+namespace {
+
+using checkpoint::stored_tensor;
+
+/// What exchange.py reads and writes.
+std::string as_hex(std::string_view text)
+{
+  std::string digits;
+  for (const char it : text) digits += {"0123456789abcdef"[static_cast<unsigned char>(it) >> 4], "0123456789abcdef"[it & 15]};
+  return digits.empty() ? "-" : digits;
+}
+std::string line_of(const stored_tensor& it, std::string_view content)
+{
+  std::string extents;
+  for (const std::uint64_t extent : it.extents) extents += (extents.empty() ? "" : ",") + std::to_string(extent);
+  return as_hex(it.name) + ' ' + std::string{checkpoint::stored_name_of(it.type)} + ' ' + (extents.empty() ? "-" : extents) + ' ' + as_hex(content) + '\n';
+}
+/// In the order of names.
+std::string listing_of(const posix_folder& folder, const std::string& name)
+{
+  auto file = folder.open(name);
+  const auto found = checkpoint::detail::read_header(file, name, file.size(), {});
+  std::map<std::string, std::string> lines;
+  for (const stored_tensor& it : found.tensors) {
+    std::string content(it.size(), '\0');
+    cm::io::read_all(file, found.payload + it.begin, std::as_writable_bytes(std::span{content}));
+    lines[it.name] = line_of(it, content);
+  }
+  std::string text;
+  for (const auto& [key, line] : lines) text += line;
+  return text;
+}
+std::string text_of(const std::string& path)
+{
+  std::ifstream in{path, std::ios::binary};
+  return {std::istreambuf_iterator<char>{in}, {}};
+}
+
+/// Every byte that there is, NaNs of all kinds in it.
+std::string bytes_of(std::size_t size, unsigned number)
+{
+  std::string content;
+  while (content.size() < size) content += static_cast<char>(content.size() * 37 + number * 101 + (content.size() >> 8));
+  return content;
+}
+
+/// Buffers of every element type.
+struct model_of_all_types {
+  model_of_all_types()
+  {
+    m.name(singles, "singles é");
+    m.name(brains, "layers/0/brains");
+    m.name(halves, "halves");
+    m.name(ints, "ints");
+    m.name(longs, "\"longs\"\n");
+    m.name(small, "small");
+  }
+  /// Calls `use(number, bytes)` for each.
+  template <class Use>
+  void each(cm::access how, Use use)
+  {
+    unsigned number = 0;
+    const auto one = [&](const auto& it) { use(number++, std::as_writable_bytes(m.acquire(it, how).span())); };
+    one(singles), one(brains), one(halves), one(ints), one(longs), one(small);
+  }
+  void fill()
+  {
+    each(cm::access::write, [](unsigned number, std::span<std::byte> to) {
+      const std::string content = bytes_of(to.size(), number);
+      std::ranges::copy(std::as_bytes(std::span{content}), to.begin());
+    });
+  }
+  arena memory{{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};
+  cm::manager<arena> m{memory, {.chunk_bytes = 4_KiB}};
+  cm::tensor<float> singles = m.add<float>({16, 20}, cm::role::buffer);
+  cm::tensor<cm::bf16> brains = m.add<cm::bf16>({3, 5, 7}, cm::role::frozen);
+  cm::tensor<cm::fp16> halves = m.add<cm::fp16>({333}, cm::role::frozen);
+  cm::tensor<std::int32_t> ints = m.add<std::int32_t>({1, 1, 99}, cm::role::buffer);
+  cm::tensor<std::int64_t> longs = m.add<std::int64_t>({77}, cm::role::buffer);
+  cm::tensor<std::uint8_t> small = m.add<std::uint8_t>({257}, cm::role::buffer);
+};
+
+/// A Python with safetensors and numpy, and the script beside this file.
+class python {
+ public:
+  python()
+  {
+    const char* const interpreter = std::getenv("CHUNKMEM_PYTHON");
+    const std::string script = (std::filesystem::path{__FILE__}.parent_path() / "exchange.py").string();
+    if (interpreter != nullptr) command_ = std::string{interpreter} + " '" + script + "' ";
+  }
+  [[nodiscard]] bool is_there() const { return !command_.empty() && std::system((command_ + "ask").c_str()) == 0; }
+  [[nodiscard]] bool run(const std::string& words) const { return std::system((command_ + words).c_str()) == 0; }
+
+ private:
+  std::string command_;
+};
+
+constexpr auto no_python = "no Python with safetensors and numpy (CHUNKMEM_PYTHON names an interpreter; pip install safetensors numpy)";
+
+}  // namespace
+
+TEST_CASE("Python's safetensors opens what is exported and what is saved, byte for byte", "[checkpoint][.python]")
+{
+  const python other;
+  if (!other.is_there()) SKIP(no_python);
+  temporary_folder place;
+  posix_folder folder{place.path()};
+  const auto opens = [&](const std::string& name) {
+    const std::string path = place.path() + '/' + name;
+    return other.run("list '" + path + "' '" + path + ".txt'") && text_of(path + ".txt") == listing_of(folder, name);
+  };
+  model_of_all_types all;
+  all.fill();
+  checkpoint::export_values(all.m, folder, "all.safetensors");
+  CHECK(opens("all.safetensors"));
+  const std::string said = text_of(place.path() + "/all.safetensors.txt");
+  CHECK(std::count(said.begin(), said.end(), '\n') == 6);
+  all.each(cm::access::read, [&](unsigned number, std::span<std::byte> content) {
+    CHECK(said.find(' ' + as_hex(bytes_of(content.size(), number)) + '\n') != said.npos);
+  });
+
+  trained_model trained;  // a master, a momentum and a state
+  CHECK(checkpoint::save(trained.m, folder, {.file_size = 40_B}).files > 1);
+  std::size_t shards = 0;
+  for (const std::string& name : folder.names()) {
+    if (!name.starts_with("generation-") || !name.ends_with(".safetensors")) continue;
+    CHECK(opens(name));
+    ++shards;
+  }
+  CHECK(shards > 1);
+
+  // What no model has: a single number, and tensors without elements.
+  const std::vector<stored_tensor> odd{{"none", cm::dtype::bfloat16, {0, 7}, 0, 0}, {"one", cm::dtype::int64, {}, 0, 8}, {"nothing", cm::dtype::uint8, {3, 0}, 8, 8}};
+  std::ofstream{place.path() + "/odd.safetensors", std::ios::binary} << checkpoint::write_table(odd) << "12345678";
+  CHECK(opens("odd.safetensors"));
+  std::ofstream{place.path() + "/empty.safetensors", std::ios::binary} << checkpoint::write_table({});
+  CHECK(opens("empty.safetensors"));
+}
+
+TEST_CASE("what Python's safetensors writes is opened and loaded byte for byte", "[checkpoint][.python]")
+{
+  const python other;
+  if (!other.is_there()) SKIP(no_python);
+  temporary_folder place;
+  posix_folder folder{place.path()};
+  model_of_all_types all;
+  all.fill();
+  const auto write = [&](const std::string& listing, const std::string& raw) {
+    std::ofstream{place.path() + "/listing"} << listing;
+    const std::string path = '\'' + place.path() + '/';
+    return other.run("write " + path + "listing' " + path + raw + "' " + path + "numpy'");
+  };
+  // Each element type, a single number, and tensors without elements.
+  std::string listing;
+  std::string of_numpy;
+  for (const cm::dtype type : {cm::dtype::float32, cm::dtype::bfloat16, cm::dtype::float16, cm::dtype::int32, cm::dtype::int64, cm::dtype::uint8})
+    for (const std::vector<std::uint64_t>& extents : {std::vector<std::uint64_t>{}, {5, 3}, {0, 4}, {2, 1, 2, 1, 2, 1, 2, 1, 2}}) {
+      const stored_tensor it{"t" + std::to_string(100 + listing.size()), type, extents, 0, 0};
+      const std::string line = line_of(it, bytes_of(checkpoint::size_of_tensor(type, extents).count(), static_cast<unsigned>(listing.size())));
+      listing += line;
+      if (type != cm::dtype::bfloat16) of_numpy += line;
+    }
+  REQUIRE(write(listing, "raw"));
+  const auto sorted = [](const std::string& text) {
+    std::vector<std::string> lines;
+    std::istringstream in{text};
+    for (std::string line; std::getline(in, line);) lines.push_back(line);
+    std::sort(lines.begin(), lines.end());
+    return lines;
+  };
+  CHECK(sorted(listing_of(folder, "raw")) == sorted(listing));
+  CHECK(sorted(listing_of(folder, "numpy")) == sorted(of_numpy));
+  CHECK(sorted(listing).size() == 24);
+
+  // A file of Python's as part of a generation fills a model.
+  checkpoint::export_values(all.m, folder, "all.safetensors");
+  const std::string name = "generation-000001-00000.safetensors";
+  REQUIRE(write(listing_of(folder, "all.safetensors"), name));
+  const std::string content = text_of(place.path() + '/' + name);
+  const checkpoint::manifest whole{1, {{name, content.size(), cm::io::checksum_of(std::as_bytes(std::span{content}))}}, {}, {}};
+  std::ofstream{place.path() + "/generation-000001.manifest"} << checkpoint::write_manifest(whole);
+  model_of_all_types again;
+  CHECK(checkpoint::load(again.m, folder).number == 1);
+  again.each(cm::access::read, [](unsigned number, std::span<std::byte> got) {
+    const std::string right = bytes_of(got.size(), number);
+    CHECK(std::ranges::equal(got, std::as_bytes(std::span{right})));
+  });
 }
 
 }  // namespace export_values_test

@@ -4,6 +4,7 @@
 
 #include <chunkmem/checkpoint/save.hpp>
 #include <chunkmem/checkpoint/save_async.hpp>
+#include <support/count_allocations.hpp>
 #include <support/fake_device.hpp>
 #include <support/oracles/dice.hpp>
 #include <support/sanitized.hpp>
@@ -281,6 +282,51 @@ TEST_CASE("tensors without bytes are saved as such", "[checkpoint]")
   one_weight<float> filled{{momentum}};
   filled.fill(1.0F);
   CHECK_THROWS_AS(checkpoint::load(filled.m, folder), cm::config_error);
+}
+
+TEST_CASE("a state that the model does not have, or has in another size, is refused by name", "[checkpoint]")
+{
+  temporary_folder place;
+  posix_folder folder{place.path()};
+  small_model model;
+  std::array<int, 2> turns{1, 2};
+  model.m.state("turns", std::as_writable_bytes(std::span{turns}));
+  (void)checkpoint::save(model.m, folder);
+  const auto refusal = [&](small_model& other) {
+    other.fill(7.0F);
+    try {
+      (void)checkpoint::load(other.m, folder, {.allow_fresh_start = true});
+      return std::string{"it was loaded"};
+    } catch (const cm::config_error& refused) {
+      CHECK(other.holds(7.0F));
+      return std::string{refused.what()};
+    }
+  };
+  small_model without;
+  CHECK(refusal(without).find("this model does not have: state/turns") != std::string::npos);
+  small_model shorter;
+  int turn = 5;
+  shorter.m.state("turns", std::as_writable_bytes(std::span{&turn, 1}));
+  CHECK(refusal(shorter).find("another shape: state/turns") != std::string::npos);
+  CHECK(turn == 5);
+}
+
+TEST_CASE("saving and loading take a few blocks of memory, however large tensors are", "[checkpoint]")
+{
+  if (!support::counts_allocations) SKIP("allocations are not counted here");
+  temporary_folder place;
+  posix_folder folder{place.path()};
+  const auto trained = [&](auto element, bool saves) {
+    using Element = decltype(element);
+    arena memory{{.device_capacity = 40_MiB, .host_capacity = 40_MiB}};
+    cm::manager<arena> m{memory, {.chunk_bytes = 32_MiB}};
+    const auto it = m.add<Element>({8 << 20}, cm::role::frozen);
+    for (Element& value : m.acquire(it, cm::access::write).span()) value = cm::round_to<Element>(1.0F);
+    return support::most_bytes_of([&] { saves ? (void)checkpoint::save(m, folder) : (void)checkpoint::load(m, folder); });
+  };
+  CHECK(trained(float{}, true) < (64 << 10));
+  CHECK(trained(float{}, false) < (5 << 18));      // a block of a checksum
+  CHECK(trained(cm::bf16{}, false) < (5 << 18));   // or of a conversion, after it
 }
 
 TEST_CASE("a checkpoint is loaded between iterations alone", "[checkpoint]")

@@ -1,8 +1,11 @@
 #include <chunkmem/checkpoint/safetensors_table.hpp>
 
+#define CHUNKMEM_TEST_COUNTS_ALLOCATIONS
 #include <support/catch.hpp>
+#include <support/count_allocations.hpp>
 #include <support/oracles/dice.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <set>
@@ -279,6 +282,92 @@ TEST_CASE("a header that was cut short or changed is refused or read as another 
     INFO("seed " << seed);
     (void)survives(changed, 32);
   }
+}
+
+namespace {
+
+/// As many as fit into that many bytes, each after the other, and the end of an object.
+template <class Entry>
+std::string repeated(std::size_t size, Entry entry)
+{
+  std::string text = "{";
+  for (std::uint64_t at = 0; text.size() < size; ++at) text += (at == 0 ? "" : ",") + entry(at);
+  return text + "}";
+}
+
+/// Headers that ask a parser for much more memory than they are long.
+std::vector<std::pair<const char*, std::string>> greedy_headers(std::size_t size)
+{
+  const auto named = [](const std::string& name, const std::string& extents) {
+    return '"' + name + R"(":{"dtype":"U8","shape":[)" + extents + R"(],"data_offsets":[0,0]})";
+  };
+  const auto ranks = [&](std::size_t rank) {
+    std::string zeros = "0";
+    while (zeros.size() < 2 * rank - 1) zeros += ",0";
+    return [=](std::uint64_t at) { return named(std::to_string(at), zeros); };
+  };
+  std::vector<std::pair<const char*, std::string>> all;
+  all.emplace_back("short entries", repeated(size, ranks(1)));
+  all.emplace_back("extents up to a power of two and one more", repeated(size, ranks(9)));
+  all.emplace_back("as many extents as may be", repeated(size, ranks(16)));
+  all.emplace_back("names just longer than a string has room for", repeated(size, [&](auto at) { return named(std::string(12, 'n') + std::to_string(at), "0"); }));
+  all.emplace_back("names just longer than a power of two", repeated(size, [&](auto at) { return named(std::to_string(at) + std::string(2'045, 'n'), "0"); }));
+  all.emplace_back("from the last to the first", repeated(size, [](auto at) {
+                     const std::string end = std::to_string(999'999 - at);
+                     return '"' + end + R"(":{"dtype":"U8","shape":[1],"data_offsets":[)" + std::to_string(999'998 - at) + ',' + end + "]}";
+                   }));
+  all.emplace_back("opening braces", std::string(size, '{'));
+  all.emplace_back("one name", R"({")" + std::string(size, 'n') + R"(":{}})");
+  all.emplace_back("one text", R"({"__metadata__":{"a":")" + std::string(size, 'n') + R"("}})");
+  all.emplace_back("one text without an end", R"({"__metadata__":{"a":")" + std::string(size, 'n'));
+  all.emplace_back("one number", R"({"a":{"shape":[)" + std::string(size, '9') + "]}}");
+  all.emplace_back("spaces, and then no JSON", "{" + std::string(size, ' ') + "x");
+  all.emplace_back("ends of lines, and then no JSON", "{" + std::string(size, '\n') + "x");
+  all.emplace_back("ends of lines before every member", R"({"a":{"dtype":"U8","shape":[0])" + std::string(size / 2, '\n') + R"(,"data_offsets":)" + std::string(size / 2, '\n') + "[0,0]}}");
+  all.emplace_back("ends of lines behind all", "{}" + std::string(size, '\n'));
+  all.emplace_back("whole entries, and then braces", repeated(size - size / 100, ranks(16)) + std::string(size / 50, '{'));
+  all.emplace_back("many texts", R"({"__metadata__":)" + repeated(size, [](auto at) { return '"' + std::to_string(at) + R"(":"")"; }) + "}");
+  return all;
+}
+
+void check_memory(std::size_t size, const loader_limits& limits, std::int64_t constant)
+{
+  auto all = greedy_headers(size);
+  for (const char* const text : {R"({"__metadata__":{"a":")", R"({")"})
+    all.emplace_back("a text as long as may be, that does not end", text + std::string(limits.text_length, 'n'));
+  for (auto& [what, header] : all) {
+    const std::int64_t room = static_cast<std::int64_t>(3 * header.size()) + constant;  // beside the header itself
+    const std::int64_t taken = support::most_bytes_of([&, text = &header] { (void)refusal(*text, 0, limits); });
+    INFO(what << ": " << taken / 1024 << " KiB for " << header.size() / 1024 << " KiB");
+    CHECK(taken <= room);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("reading a header takes four times its bytes at most, and what one text may take", "[checkpoint]")
+{
+  if (!support::counts_allocations) SKIP("allocations are not counted here");
+  check_memory(std::size_t{4} << 20, {.text_length = 1U << 14}, 1 << 20);
+}
+
+TEST_CASE("so it is with the largest header, and 16 MiB", "[checkpoint][.slow]")
+{
+  if (!support::counts_allocations) SKIP("allocations are not counted here");
+  check_memory((std::size_t{64} << 20) - 5'000, {}, 16 << 20);
+}
+
+TEST_CASE("a text, a number or a gap that no writer writes is refused before the parser keeps it", "[checkpoint]")
+{
+  const auto metadata = [](std::size_t size) { return R"({"__metadata__":{"a":")" + std::string(size, 'x') + "\"}}"; };
+  CHECK(read_table(metadata(1'000), 0, {.name_length = 12, .text_length = 1'000}).empty());
+  CHECK_THAT(refusal(metadata(1'001), 0, {.name_length = 12, .text_length = 1'000}), ContainsSubstring("a text, a number or a gap is too long"));
+  CHECK(read_table("{" + std::string(4'096, ' ') + "}" + std::string(10'000, ' '), 0).empty());
+  CHECK_THAT(refusal("{" + std::string(4'097, ' ') + "}", 0), ContainsSubstring("is too long"));
+  CHECK_THAT(refusal(with(R"("dtype":"F32","data_offsets":[0,4],"shape":[)" + std::string(4'097, '0') + "]")), ContainsSubstring("is too long"));
+  // What is escaped ends no text.
+  const std::string longer(5'000, 'x');
+  CHECK(read_table(R"({"__metadata__":{"a\"":")" + longer + R"(","b\\":")" + longer + "\"}}", 0).empty());
 }
 
 }  // namespace safetensors_table_test

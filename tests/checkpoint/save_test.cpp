@@ -1,11 +1,25 @@
 #include <chunkmem/checkpoint/save.hpp>
 
+#include "disk_trouble.hpp"
 #include "small_model.hpp"
 
+#include <chunkmem/checkpoint/export_values.hpp>
 #include <chunkmem/checkpoint/whole_generation.hpp>
+#include <support/own_disk.hpp>
+#include <support/sanitized.hpp>
+#include <support/short_files.hpp>
+#include <support/simulated_folder.hpp>
 
 #include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <optional>
 #include <vector>
+
+#include <sys/wait.h>
+#include <unistd.h>
 
 namespace save_test {
 
@@ -15,11 +29,27 @@ using cm::io::posix_folder;
 
 namespace {
 
-std::vector<std::string> sorted_names(const posix_folder& folder)
+/// One byte of a file, changed.
+void damage(const std::string& path)
 {
-  std::vector<std::string> names = folder.names();
-  std::sort(names.begin(), names.end());
-  return names;
+  std::fstream file{path, std::ios::in | std::ios::out | std::ios::binary};
+  file.seekg(-20, std::ios::end);
+  const auto at = file.tellg();
+  const int byte = file.get();
+  file.seekp(at);
+  file.put(static_cast<char>(byte ^ 4));
+  REQUIRE(file.good());
+}
+
+/// errno of a save, 0 where it did not fail.
+int errno_of_save(small_model& model, posix_folder& folder)
+{
+  try {
+    (void)checkpoint::save(model.m, folder, {.file_size = 100_B});
+    return 0;
+  } catch (const cm::io_error& failed) {
+    return failed.fault().number;
+  }
 }
 
 }  // namespace
@@ -97,6 +127,250 @@ TEST_CASE("a save costs the trainer no bit, also where the host has no frame lef
   CHECK(checkpoint::save(m, folder).size > 24_KiB);
   for (std::uint32_t layer = 0; layer < 6; ++layer)
     CHECK(m.acquire(stack.slice(layer), cm::access::read).span()[1023] == static_cast<float>(layer));
+}
+
+TEST_CASE("two whole generations stay, whatever lies damaged between them", "[checkpoint]")
+{
+  for (const char* const which : {".manifest", "-00000.safetensors"})
+    for (const bool check : {true, false}) {
+      temporary_folder place;
+      posix_folder folder{place.path()};
+      small_model model;
+      const auto save = [&](float value) {
+        model.fill(value);
+        (void)checkpoint::save(model.m, folder, {.check_older = check});
+        return checkpoint::generations_in(folder);
+      };
+      save(1.0F);
+      save(2.0F);
+      damage(place.path() + "/generation-000002" + which);
+      CHECK(save(3.0F) == (check ? std::vector<std::uint64_t>{3, 2, 1} : std::vector<std::uint64_t>{3, 2}));
+      damage(place.path() + "/generation-000003" + which);
+      small_model after;
+      if (check) CHECK((checkpoint::load(after.m, folder).number == 1 && after.holds(1.0F)));
+      else CHECK_THROWS_AS(checkpoint::load(after.m, folder), cm::io_error);
+      // They go with what is older than two that are whole.
+      if (!check) continue;
+      CHECK(save(4.0F) == std::vector<std::uint64_t>{4, 3, 2, 1});
+      CHECK(save(5.0F) == std::vector<std::uint64_t>{5, 4});
+      CHECK(folder.names().size() == 4);
+    }
+}
+
+TEST_CASE("what no loader would take is refused before anything is written", "[checkpoint]")
+{
+  temporary_folder place;
+  posix_folder folder{place.path()};
+  folder.create("generation-000009-00000.safetensors.tmp").close();  // of a save that was killed: not even this is touched
+  const auto is_refused = [&](auto& m, const checkpoint::save_options& options = {}) {
+    CHECK_THROWS_AS(checkpoint::save(m, folder, options), cm::config_error);
+    CHECK_THROWS_AS(checkpoint::save_async(m, folder, {.files = options}), cm::config_error);
+    CHECK(folder.names().size() == 1);
+  };
+  SECTION("a header of more than 64 MiB: names of control characters, each of which JSON writes as six")
+  {
+    constexpr std::uint32_t count = (64 << 20) / (6 * 4096) + 1;
+    arena memory{{.device_capacity = 1_MiB, .host_capacity = 1_MiB}};
+    cm::manager<arena> m{memory, {.chunk_bytes = 16_KiB}};
+    const auto stack = m.add_stacked<std::uint8_t>(count, {1}, cm::role::buffer);
+    for (std::uint32_t at = 0; at < count; ++at) m.name(stack.slice(at), std::to_string(at) + std::string(4096 - std::to_string(at).size(), '\1'));
+    for (std::uint32_t at = 0; at < count; ++at) m.acquire(stack.slice(at), cm::access::write).span()[0] = 1;
+    CHECK_THROWS_AS(checkpoint::save(m, folder), cm::config_error);
+    CHECK(folder.names().size() == 1);
+    if (support::sanitized) return;
+    CHECK_THROWS_AS(checkpoint::export_values(m, folder, "values"), cm::config_error);
+    CHECK(folder.names().size() == 1);
+    CHECK(checkpoint::save(m, folder, {.file_size = cm::bytes{count / 2 + 1}}).files == 2);
+    CHECK(checkpoint::is_whole(folder, 1));
+  }
+  SECTION("a name of a tensor without bytes that fills a line of the manifest")
+  {
+    arena memory{{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};
+    cm::manager<arena> m{memory, {.chunk_bytes = 4_KiB}};
+    m.name(m.add<float>({2}, cm::role::buffer), std::string(20'000, 'n'));
+    is_refused(m);
+  }
+  SECTION("a name that is no UTF-8")
+  {
+    small_model model;
+    model.m.name(model.b, "\xff");
+    is_refused(model.m, {.file_size = 1_B});  // the second file of three
+  }
+}
+
+TEST_CASE("an error behind the end of a save is said, and the generation is there", "[checkpoint]")
+{
+  support::simulated_folder folder;
+  small_model model;
+  for (int turn = 0; turn < 2; ++turn) (void)checkpoint::save(model.m, folder, {.keep = 1});
+  folder.set_faults({});
+  (void)checkpoint::save(model.m, folder, {.keep = 1});
+  const auto operations = folder.requests();
+  std::uint64_t manifest = 0;
+  while (!(operations[manifest].what == support::disk_operation::rename && operations[manifest].name.ends_with(".manifest.tmp"))) ++manifest;
+  for (std::uint64_t at = manifest + 2; at < operations.size(); ++at) {
+    INFO("operation " << at);
+    folder.set_faults({.at = at});
+    model.fill(static_cast<float>(at));
+    try {
+      (void)checkpoint::save(model.m, folder, {.keep = 1});
+      CHECK(operations[at].what == support::disk_operation::remove);  // what stays goes with the next save
+    } catch (const cm::io_error& failed) {
+      CHECK(failed.fault().number == EIO);
+    }
+    folder.set_faults({});
+    small_model after;
+    CHECK(checkpoint::load(after.m, folder).skipped.empty());
+    CHECK(after.holds(static_cast<float>(at)));
+    (void)checkpoint::save(model.m, folder, {.keep = 1});
+    CHECK(folder.names().size() == 2);
+  }
+  CHECK(manifest + 4 < operations.size());
+}
+
+TEST_CASE("while somebody saves, nobody else does, and nothing of theirs is touched", "[checkpoint]")
+{
+  temporary_folder place;
+  posix_folder folder{place.path()};
+  posix_folder same{place.path()};
+  small_model model;
+  CHECK(errno_of_save(model, folder) == 0);
+  {
+    const auto held = same.lock();
+    same.create("generation-000002-00000.safetensors.tmp").close();
+    const auto before = sorted_names(folder);
+    CHECK(errno_of_save(model, folder) == EWOULDBLOCK);
+    CHECK_THROWS_AS(checkpoint::save_async(model.m, folder), cm::io_error);
+    CHECK_THROWS_AS(checkpoint::export_values(model.m, folder, "values"), cm::io_error);
+    CHECK(sorted_names(folder) == before);
+    small_model reader;
+    CHECK(checkpoint::load(reader.m, folder).number == 1);  // who only reads need not wait
+  }
+  CHECK(errno_of_save(model, folder) == 0);
+  CHECK(checkpoint::generations_in(folder) == std::vector<std::uint64_t>{2, 1});
+}
+
+namespace {
+
+/// Saves into the folder until it is killed. @return   the child
+pid_t start_saver(const std::string& path, float value)
+{
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child != 0) return child;
+  try {
+    posix_folder folder{path};
+    small_model model;
+    model.fill(value);
+    for (;;)
+      if (const int number = errno_of_save(model, folder); number != 0 && number != EWOULDBLOCK) std::_Exit(2);
+  } catch (...) {
+  }
+  std::_Exit(3);
+}
+
+}  // namespace
+
+TEST_CASE("two processes that save into one folder, and are killed, leave whole generations", "[checkpoint]")
+{
+  if (support::thread_sanitized) return;  // children are not for it
+  for (int turn = 0; turn < (support::sanitized ? 2 : 5); ++turn) {
+    temporary_folder place;
+    posix_folder folder{place.path()};
+    const pid_t savers[] = {start_saver(place.path(), 1.0F), start_saver(place.path(), 2.0F)};
+    while (checkpoint::next_generation(folder) < 12) ::usleep(500);  // both are at it
+    for (const pid_t saver : savers) {
+      int status = 0;
+      ::kill(saver, SIGKILL);
+      REQUIRE(::waitpid(saver, &status, 0) == saver);
+      CHECK(WIFSIGNALED(status));  // no error but that the other one saves
+    }
+    std::vector<std::uint64_t> all = checkpoint::generations_in(folder);
+    REQUIRE(all.size() >= 2);
+    for (const std::uint64_t number : {all[0], all[1]}) CHECK(checkpoint::is_whole(folder, number));
+    small_model after;
+    CHECK(checkpoint::load(after.m, folder).number == all[0]);
+    CHECK((after.holds(1.0F) || after.holds(2.0F)));
+    CHECK(errno_of_save(after, folder) == 0);
+    CHECK(checkpoint::generations_in(folder).size() == 2);
+  }
+}
+
+TEST_CASE("training goes on through a file size limit, and the next save is whole", "[checkpoint]")
+{
+  for (const bool in_background : {false, true}) {
+    temporary_folder place;
+    posix_folder folder{place.path()};
+    std::optional<support::short_files> limit;
+    CHECK(troubled_training{in_background}.run(folder, EFBIG, [&] { return limit.emplace(6'000), true; }, [&] { return limit.reset(), true; }) == "");
+  }
+}
+
+TEST_CASE("training goes on through a full disk, and the next save is whole", "[checkpoint]")
+{
+  if (support::thread_sanitized) return;  // children are not for it
+  for (const bool in_background : {false, true})
+    for (const std::size_t room : {std::size_t{0}, std::size_t{4096}, std::size_t{20'480}}) {
+      temporary_folder place;
+      const std::string wrong = support::on_own_disk(place.path(), 1 << 20, [&](support::own_disk& disk) {
+        posix_folder folder{disk.path() + "/checkpoints"};
+        return troubled_training{in_background}.run(folder, ENOSPC, [&] { return disk.fill_up_to(room); }, [&] { return disk.empty_again(); });
+      });
+      if (wrong.starts_with("SKIPPED: ")) SKIP(wrong.substr(9));
+      CHECK(wrong == "");
+    }
+}
+
+TEST_CASE("training goes on where its folder cannot be written any more, and the next save is whole", "[checkpoint]")
+{
+  if (support::thread_sanitized) return;  // children are not for it
+  for (const bool in_background : {false, true}) {
+    temporary_folder place;
+    const std::string wrong = support::on_own_disk(place.path(), 1 << 20, [&](support::own_disk& disk) {
+      posix_folder folder{disk.path() + "/checkpoints"};
+      return troubled_training{in_background}.run(folder, EROFS, [&] { return disk.set_read_only(true); }, [&] { return disk.set_read_only(false); });
+    });
+    if (wrong.starts_with("SKIPPED: ")) SKIP(wrong.substr(9));
+    CHECK(wrong == "");
+  }
+}
+
+TEST_CASE("training goes on through any error of any operation of a save, and the next save is whole", "[checkpoint]")
+{
+  // EIO of a sync is the one that no disk of this machine can be made to give.
+  using support::disk_operation;
+  const mixed::recipe how = recipe_for(mixed::precision::bf16, troubled_training::steps);
+  for (const bool in_background : {false, true}) {
+    const troubled_training training{in_background};
+    support::simulated_folder counted;
+    {
+      arena_rig<cm::bf16> it{surroundings{}, how};
+      it.initialise();
+      it.train(2);
+      REQUIRE(training.save(it, counted) == 0);
+      it.train(4);
+      counted.set_faults({});
+      REQUIRE(training.save(it, counted) == 0);
+    }
+    auto operations = counted.requests();
+    // Behind its last sync a generation is there: what fails then is said, and changes nothing any more.
+    while (operations.back().what != disk_operation::sync_folder) operations.pop_back();
+    std::size_t syncs = 0;
+    for (std::uint64_t at = 0; at < operations.size(); ++at) {
+      const disk_operation what = operations[at].what;
+      const bool is_of_a_file = what == disk_operation::write || what == disk_operation::create || what == disk_operation::close;
+      syncs += what == disk_operation::sync ? 1 : 0;
+      if (at % (support::sanitized ? 41 : 7) != 0 && (is_of_a_file || at + 12 < operations.size())) continue;
+      for (const int number : {EIO, ENOSPC}) {
+        if (number == ENOSPC && at % 14 != 0) continue;
+        support::simulated_folder folder;
+        INFO("operation " << at << ", errno " << number << (in_background ? ", in the background" : ""));
+        CHECK(training.run(folder, number, [&] { return folder.set_faults({.at = at, .number = number}), true; },
+                           [&] { return folder.failures() == 1 && (folder.set_faults({}), true); }) == "");
+      }
+    }
+    CHECK(syncs > 10);
+  }
 }
 
 }  // namespace save_test

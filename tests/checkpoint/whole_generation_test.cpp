@@ -52,7 +52,8 @@ void save(Folder& folder, const stored_generation& what, std::size_t keep, Ackno
   remove_leftovers(folder);
   what.write(folder);
   acknowledged();
-  remove_older(folder, keep);
+  const std::uint64_t newest = checkpoint::generations_in(folder).front();
+  remove_older(folder, keep, [&](std::uint64_t generation) { return generation == newest || checkpoint::is_whole(folder, generation); });
   remove_leftovers(folder);
 }
 

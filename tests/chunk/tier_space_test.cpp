@@ -177,4 +177,21 @@ TEST_CASE("a tier that is reset is empty again", "[chunk]")
   CHECK(space.pool().free_count() == 2);
 }
 
+TEST_CASE("live leases are visited from the bottom, with their sizes", "[chunk]")
+{
+  chunkmem::tier_space space;
+  space.reset(chunkmem::bytes{4'096}, chunkmem::bytes{1'024}, 4);
+  const auto visited = [&] {
+    std::vector<std::uint64_t> numbers;
+    space.for_leases([&](std::uint64_t begin, std::uint64_t size) { numbers.insert(numbers.end(), {begin, size}); });
+    return numbers;
+  };
+  CHECK(visited().empty());
+  space.take_lease(3'072, 1'024);
+  space.take_lease(256, 512);
+  CHECK(visited() == std::vector<std::uint64_t>{256, 512, 3'072, 1'024});
+  space.give_lease(256, 512, [](std::uint32_t) {});
+  CHECK(visited() == std::vector<std::uint64_t>{3'072, 1'024});
+}
+
 }  // namespace tier_space_test

@@ -107,4 +107,33 @@ TEST_CASE("the longest numbers fit an error's sentence", "[core]")
   CHECK(text.back() == ')');
 }
 
+TEST_CASE("an error has details where somebody adds them, and its copies share them", "[core]")
+{
+  usage_error first{"a pin was used twice"};
+  CHECK(first.details().empty());
+  first.add_details("");
+  CHECK(first.details().empty());
+  const std::string long_text(10'000, 'x');
+  first.add_details(long_text.c_str());
+  CHECK(first.details() == long_text);
+  first.add_details("a handler further from the cause");
+  CHECK(first.details() == long_text);
+  const usage_error copy{first};
+  CHECK(static_cast<const void*>(copy.details().data()) == static_cast<const void*>(first.details().data()));
+  first = usage_error{"another one"};
+  CHECK(first.details().empty());
+  CHECK(copy.details() == long_text);
+  try {
+    try {
+      throw out_of_memory{{tier::host, 1, 2, 3, 4}};
+    } catch (error& passing) {
+      passing.add_details("where everything lies");
+      throw;
+    }
+  } catch (const out_of_memory& caught) {
+    CHECK(caught.details() == "where everything lies");
+    CHECK(caught.shortage().requested == 1);
+  }
+}
+
 }  // namespace error_test

@@ -1,6 +1,7 @@
 #!/bin/sh
 # run.sh <compiler> <top of the tree> <folder for files> <seconds> <name> <include folder...>: builds tests/fuzz/<name>_fuzz.cpp with
-# libFuzzer and the sanitizers, and lets it look for an input that ends it. Inputs that were found are kept for the next run.
+# libFuzzer and the sanitizers, and lets it look for an input that ends it, from the seeds in tests/fuzz/seeds/<name> on. Inputs that were
+# found are kept for the next run.
 set -u
 compiler=$1
 top=$2
@@ -24,4 +25,4 @@ fi
 # shellcheck disable=SC2086
 $compiler $flags "$top/tests/fuzz/${name}_fuzz.cpp" -o "$name" || exit 1
 ./"$name" -max_total_time="$seconds" -max_len=4096 -timeout=10 -rss_limit_mb=1024 -dict="$top/tests/fuzz/$name.dict" \
-  -print_final_stats=1 inputs
+  -print_final_stats=1 inputs "$top/tests/fuzz/seeds/$name"

@@ -2,7 +2,9 @@
 
 #include <conformance/file_folder.hpp>
 #include <support/catch.hpp>
+#include <support/short_files.hpp>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -13,8 +15,8 @@
 #include <vector>
 
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 namespace posix_folder_test {
@@ -63,28 +65,6 @@ std::map<int, bool> open_descriptors()
     if (const int flags = ::fcntl(number, F_GETFD); flags >= 0) found[number] = (flags & FD_CLOEXEC) == 0;
   return found;
 }
-
-/// Runs a case's body with no file longer than that, and no signal.
-class short_files {
- public:
-  explicit short_files(rlim_t size)
-  {
-    ::getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit now{size, before_.rlim_max};
-    before_signal_ = std::signal(SIGXFSZ, SIG_IGN);
-    REQUIRE(::setrlimit(RLIMIT_FSIZE, &now) == 0);
-  }
-  short_files(const short_files&) = delete;
-  ~short_files()
-  {
-    ::setrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, before_signal_);
-  }
-
- private:
-  rlimit before_{};
-  void (*before_signal_)(int) = nullptr;
-};
 
 }  // namespace
 
@@ -212,7 +192,7 @@ TEST_CASE("a file that may not grow takes what fits and then fails with the numb
   int number = 0;
   std::uint64_t offset = 0;
   {
-    const short_files limit{4096};
+    const support::short_files limit{4096};
     auto file = folder.create("file");
     CHECK(file.write(as_content(text)) == 4096);  // short, no error yet
     try {
@@ -290,6 +270,63 @@ TEST_CASE("no descriptor is left open, whatever failed, and a child gets none", 
   REQUIRE(::chmod((top / "open").c_str(), 0777) == 0);
   CHECK_THROWS_AS(io::posix_folder{top / "open"}, config_error);
   CHECK(open_descriptors() == before);
+}
+
+TEST_CASE("one at a time has the lock of a folder, in this process too, and no file is left of it", "[io]")
+{
+  const temporary_folder top;
+  io::posix_folder folder{top / "in"};
+  io::posix_folder same{top / "in"};
+  io::posix_folder other{top / "other"};
+  const auto descriptors = open_descriptors();
+  {
+    auto held = folder.lock();
+    CHECK(errno_of([&] { (void)folder.lock(); }) == EWOULDBLOCK);
+    CHECK(errno_of([&] { (void)same.lock(); }) == EWOULDBLOCK);
+    CHECK(errno_of([&] { (void)other.lock(); }) == -1);
+    const auto moved = std::move(held);
+    CHECK(errno_of([&] { (void)same.lock(); }) == EWOULDBLOCK);
+    CHECK(folder.names().empty());
+    make_file(same, "a", "a lock is for those who ask");
+  }
+  CHECK(errno_of([&] { (void)same.lock(); }) == -1);
+  CHECK(open_descriptors() == descriptors);
+}
+
+TEST_CASE("a lock ends with its process, however that ends, and not with a child of it", "[io]")
+{
+  const temporary_folder top;
+  io::posix_folder folder{top / "in"};
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    io::posix_folder same{top / "in"};
+    const auto held = same.lock();
+    (void)!::write(ends[1], "x", 1);
+    for (;;) ::pause();
+  }
+  char said = 0;
+  REQUIRE(::read(ends[0], &said, 1) == 1);
+  CHECK(errno_of([&] { (void)folder.lock(); }) == EWOULDBLOCK);
+  ::kill(child, SIGKILL);
+  REQUIRE(::waitpid(child, nullptr, 0) == child);
+  CHECK(errno_of([&] { (void)folder.lock(); }) == -1);
+
+  pid_t heir = 0;
+  {
+    const auto held = folder.lock();
+    heir = ::fork();  // has the descriptor for as long as it lives
+    REQUIRE(heir >= 0);
+    if (heir == 0)
+      for (;;) ::pause();
+  }
+  CHECK(errno_of([&] { (void)folder.lock(); }) == -1);
+  ::kill(heir, SIGKILL);
+  REQUIRE(::waitpid(heir, nullptr, 0) == heir);
+  ::close(ends[0]);
+  ::close(ends[1]);
 }
 
 }  // namespace posix_folder_test

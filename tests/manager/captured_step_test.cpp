@@ -17,6 +17,7 @@ namespace captured_step_test {
 namespace cm = chunkmem;
 using namespace cm::literals;
 using support::fake_device;
+using Catch::Matchers::ContainsSubstring;
 
 namespace {
 
@@ -93,7 +94,7 @@ struct model {
   static cm::bytes bytes_of(std::uint64_t floats) { return cm::bytes{floats * sizeof(float)}; }
 
   fake_device memory;
-  captured_manager m{memory, {.chunk_bytes = 4_KiB}};
+  captured_manager m{memory, {.chunk_bytes = 4_KiB, .error_details = true}};
   cm::stacked<cm::bf16> weights{};
   std::optional<device_adam> optimizer;
   float input = 0.0F;
@@ -307,6 +308,25 @@ TEST_CASE("a graph that ends the device ends the manager", "[manager]")
   CHECK_THROWS_AS((void)captured.replay(), cm::device_error);
   CHECK_THROWS_AS((void)captured.replay(), cm::device_error);
   CHECK_THROWS_AS(it.m.iteration(), cm::device_error);
+}
+
+TEST_CASE("a capture and a replay that are refused are told where everything lies", "[manager]")
+{
+  model it{support::fake_schedule::latest};
+  it.settle();
+  std::optional<decltype(it.m.capture([] {}))> captured;
+  it.next([&] { captured.emplace(it.m.capture([&] { it.step(); })); });
+  const auto details_of = [](auto call) {
+    try {
+      (void)call();
+    } catch (const cm::error& refused) {
+      return std::string{refused.details()};
+    }
+    return std::string{"nothing was thrown"};
+  };
+  const auto scope = it.m.iteration();
+  CHECK_THAT(details_of([&] { return captured->replay(); }), ContainsSubstring("residency at moment 0 of an iteration"));
+  CHECK_THAT(details_of([&] { return static_cast<void>(it.m.capture([] {})), 0; }), ContainsSubstring("residency at moment 0 of an iteration"));
 }
 
 }  // namespace captured_step_test

@@ -50,7 +50,7 @@ bool is_lent_after(std::initializer_list<use> uses, std::uint32_t which = weight
 {
   registry tensors = three_weights();
   gradient_places places;
-  places.enable();
+  places.enable(3);
   places.learn(record_of(uses), tensors);
   places.settle(tensors);
   const slot& value = tensors.slots()[which];
@@ -89,7 +89,7 @@ TEST_CASE("gradients move only while they have no bytes, and back where a weight
   gradient_places places;
   places.learn(record_of({{weight, kind::read}, {gradients + weight, kind::write}}), tensors);
   CHECK_FALSE(places.settle(tensors));  // not enabled
-  places.enable();
+  places.enable(3);
   places.learn(record_of({{weight, kind::read}, {gradients + weight, kind::write}}), tensors);
   const slot own = tensors.slots()[gradients + weight];
   tensors.slots()[gradients + weight].state = tensor_state::hold;
@@ -121,7 +121,7 @@ TEST_CASE("lists do not change places under gradients that lie in their weights"
 {
   registry tensors = three_weights();
   gradient_places places;
-  places.enable();
+  places.enable(3);
   places.learn(record_of({{weight, kind::read}, {gradients + weight, kind::write}}), tensors);
   places.settle(tensors);
   CHECK_THROWS_AS(places.refuse_exchange(tensors, gradient_list, list_id{2}), usage_error);

@@ -324,4 +324,33 @@ TEST_CASE("an iteration that could not begin leaves nothing of the record before
   for (std::uint32_t at = 0; at < 40; ++at) CHECK(m.acquire(w.slice(at * 3 % 8), cm::access::read).span()[0] == static_cast<float>(at * 3 % 8));
 }
 
+TEST_CASE("a record of an iteration that diverged while a tensor was pinned in two tiers is a good profile", "[manager]")
+{
+  arena memory{{.device_capacity = 16_KiB, .host_capacity = 64_KiB}};
+  const auto declared = [](auto& m) {
+    const auto weight = m.template add<float>({1024}, cm::role::parameter);
+    m.acquire(weight, cm::access::write).release();
+    return weight;
+  };
+  cm::manager<arena> m{memory, {.chunk_bytes = 4_KiB}};
+  const auto weight = declared(m);
+  for (int step = 0; step < 2; ++step) {
+    const auto scope = m.iteration();
+    auto on_host = m.acquire(weight, cm::access::read, cm::at::host);
+    auto on_device = m.acquire(weight, cm::access::read);
+    on_device.release();
+    if (step == 1) m.acquire(weight, cm::access::read_write, cm::at::host).release();  // the device's pin is gone: this may be
+    on_host.release();
+  }
+  REQUIRE(m.report().divergences == 1);
+  REQUIRE(m.profile() != nullptr);
+  REQUIRE(m.profile()->size() == 3);
+  arena other{{.device_capacity = 16_KiB, .host_capacity = 64_KiB}};
+  cm::manager<arena> next{other, {.chunk_bytes = 4_KiB}};
+  (void)declared(next);
+  next.use_profile(*m.profile());
+  CHECK(next.profile()->details()[0].until == 3);
+  CHECK(next.profile()->details()[1].until == 2);
+}
+
 }  // namespace iteration_driver_test

@@ -5,8 +5,10 @@
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/tensor/in_place_gradient.hpp>
 #include <support/catch.hpp>
+#include <support/failing.hpp>
 
 #include <cstddef>
+#include <stdexcept>
 #include <vector>
 
 namespace weight_keeper_test {
@@ -347,6 +349,76 @@ TEST_CASE("a frozen weight has neither gradient nor lists", "[manager]")
   CHECK_THROWS_AS(it.m.gradient(std::move(pin)), cm::usage_error);
   CHECK_THROWS_WITH(it.m.gradient(frozen), ContainsSubstring("frozen"));
   CHECK_THROWS_AS(it.m.acquire<float>(frozen, it.m.list("master"), cm::access::read, cm::at::host), cm::usage_error);
+}
+
+TEST_CASE("an iteration that is refused leaves no masters behind, and keeps those that were there", "[manager]")
+{
+  using backend = support::failing<arena>;
+  std::uint64_t refused = 0;
+  for (std::uint64_t at = 0;; ++at) {
+    backend memory{{}, cm::backend::host_arena_options{.device_capacity = 8_KiB, .host_capacity = 32_KiB}};
+    cm::manager<backend> m{memory, {.chunk_bytes = 4_KiB}};
+    const auto weights = m.add_stacked<cm::bf16>(layers, {1024}, cm::role::parameter);
+    m.use(lists);
+    const auto fill = [&](std::uint32_t layer, float with) {
+      for (cm::bf16& value : m.acquire(weights.slice(layer), cm::access::write).span()) value = cm::round_to<cm::bf16>(with);
+    };
+    const auto has_master = [&](std::uint32_t layer) { return m.is_filled(weights.slice(layer), m.list("master")); };
+    for (std::uint32_t layer = 0; layer < layers; ++layer) fill(layer, 1.5F);
+    { const auto first = m.iteration(); }
+    for (std::uint32_t layer = 0; layer < layers; ++layer) REQUIRE(has_master(layer));
+    for (const std::uint32_t layer : {1U, 3U}) fill(layer, 2.5F);
+    memory.set_plan({.copy = memory.copies() + at});
+    try {
+      const auto scope = m.iteration();
+      memory.set_plan({});
+      break;  // no copy was left to fail
+    } catch (const cm::device_error&) {
+      memory.set_plan({});
+      ++refused;
+    }
+    CHECK((has_master(0) && !has_master(1) && has_master(2) && !has_master(3)));
+    CHECK_FALSE(m.is_iterating());
+    { const auto again = m.iteration(); }
+    for (std::uint32_t layer = 0; layer < layers; ++layer)
+      CHECK(m.acquire<float>(weights.slice(layer), m.list("master"), cm::access::read, cm::at::host).span()[9] == (layer % 2 == 1 ? 2.5F : 1.5F));
+  }
+  CHECK(refused > 1);
+}
+
+TEST_CASE("weights can be read where the host had no room for their masters", "[manager]")
+{
+  arena memory{{.device_capacity = 4_KiB, .host_capacity = 16_KiB}};
+  cm::manager<arena> m{memory, {.chunk_bytes = 2_KiB}};
+  const auto weights = m.add_stacked<cm::bf16>(layers, {1024}, cm::role::parameter);  // with masters 24 KiB
+  m.use(lists);
+  for (std::uint32_t layer = 0; layer < layers; ++layer)
+    for (cm::bf16& value : m.acquire(weights.slice(layer), cm::access::write).span()) value = cm::round_to<cm::bf16>(0.5F);
+  const auto before = m.residency();
+  CHECK_THROWS_AS(m.iteration(), cm::out_of_memory);
+  CHECK_THROWS_AS(m.iteration(), cm::out_of_memory);
+  for (std::uint32_t layer = 0; layer < layers; ++layer) {
+    CHECK_FALSE(m.is_filled(weights.slice(layer), m.list("master")));
+    CHECK(cm::to_float(m.acquire(weights.slice(layer), cm::access::read, cm::at::host).span()[1023]) == 0.5F);
+  }
+  const auto after = m.residency();
+  for (std::size_t at = 0; at < after.chunks.size(); ++at) CHECK(after.chunks[at].place.live == before.chunks[at].place.live);
+  const auto room = m.lease(cm::tier::host, 6_KiB);  // the masters' windows are given up for others
+  CHECK(room.size() == 6_KiB);
+}
+
+TEST_CASE("a source that throws when an iteration begins leaves no masters behind", "[manager]")
+{
+  fixture<cm::fp16, cm::gradient::separate> it;
+  it.fill(1.0F);
+  bool is_broken = true;
+  auto source = [&] { return is_broken ? throw std::runtime_error{"no answer"} : 1_KiB; };
+  it.m.watch_others(source);
+  CHECK_THROWS_AS(it.m.iteration(), std::runtime_error);
+  CHECK_FALSE(it.m.is_filled(it.weights.slice(0), it.m.list("master")));
+  is_broken = false;
+  it.step();
+  CHECK(it.master(2) == 2.0F);
 }
 
 }  // namespace weight_keeper_test

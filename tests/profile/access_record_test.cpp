@@ -171,6 +171,36 @@ TEST_CASE("a release is written down once and in order", "[profile]")
   CHECK(record.details()[1].until == entry_detail::never);
 }
 
+TEST_CASE("a release that was another's is corrected in its order, without an allocation", "[profile]")
+{
+  access_record it;
+  for (std::uint32_t at = 0; at < 4; ++at) {
+    it.make_room();
+    it.append({at, 0, 0, entry_kind::read, false, 0}, {});
+    if (at == 1) it.release(0);  // by moment 2
+    if (at == 2) it.release(1);  // by moment 3
+  }
+  CHECK((it.is_released(0) && it.is_released(1) && !it.is_released(2) && !it.is_released(9)));
+  it.release(3);  // by moment 4
+  const void* const place = it.releases().data();
+  it.correct_release(0, 2, 3);
+  CHECK_FALSE(it.is_released(0));
+  CHECK(it.details()[2].until == 3);
+  REQUIRE(it.releases().size() == 3);
+  for (std::size_t at = 0; at < 3; ++at) {
+    CHECK(it.releases()[at].moment == at + 1);
+    CHECK(it.releases()[at].until == (at < 2 ? 3U : 4U));
+  }
+  it.correct_release(1, access_record::never, 3);
+  CHECK(it.releases().size() == 2);
+  CHECK_FALSE(it.is_released(1));
+  it.release(0);
+  it.release(1);
+  CHECK(it.releases().size() == 4);
+  CHECK(it.releases()[3].moment == 1);
+  CHECK(static_cast<const void*>(it.releases().data()) == place);
+}
+
 TEST_CASE("a prefix is what the record was at that moment", "[profile]")
 {
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {

@@ -47,13 +47,13 @@ struct walker {
     }
     if (log.is_following()) {
       diverged_at = log.cursor();
-      log.diverge([](std::uint32_t) { return 0U; });
+      log.diverge([](std::uint32_t, at) { return 0U; });
       log.make_room();
     }
     if (log.has_diverged()) (void)log.resync(next[it.slot]);
     log.log_release(log.log({it.slot, 0, 0, it.kind, false, 0}, {}));
   }
-  iteration_outcome end(bool complete = true) { return log.end(complete, chunk_of_slot, 3, [](std::uint32_t) { return 0U; }); }
+  iteration_outcome end(bool complete = true) { return log.end(complete, chunk_of_slot, 3, [](std::uint32_t, at) { return 0U; }); }
   iteration_outcome run(std::string_view name, const walk& steps)
   {
     begin(name);
@@ -205,7 +205,7 @@ TEST_CASE("after a divergence a slot is found again in the record", "[profile]")
   walker it;  // moments: 0 of slot 0, 1 of 2, 2 of 0, 3 of 4, 4 of 2
   it.run("train", {{0, read}, {2, read}, {0, read}, {4, read}, {2, read}});
   it.begin("train");
-  it.log.diverge([](std::uint32_t) { return 0U; });
+  it.log.diverge([](std::uint32_t, at) { return 0U; });
   CHECK(it.log.now() == 0);
   CHECK(it.log.resync(it.next[2]) == 4);  // found at 1: its chunk is used again at 4
   CHECK(it.log.now() == 2);
@@ -238,7 +238,7 @@ TEST_CASE("what was released by a divergence is closed in the new record, and wh
   it.begin("train");
   for (int moment = 0; moment < 7; ++moment) it.log.advance();
   it.log.lease_ended(1);
-  it.log.diverge([](std::uint32_t slot) { return slot == 1 || slot == 2 ? 1U : 0U; });  // slot 0 and one pin of slot 1 are gone
+  it.log.diverge([](std::uint32_t slot, at) { return slot == 1 || slot == 2 ? 1U : 0U; });  // slot 0 and one pin of slot 1 are gone
   it.log.make_room();
   const std::uint32_t extra = pin(it.log, 0);
   CHECK(extra == 7);
@@ -336,6 +336,172 @@ TEST_CASE("a record from elsewhere is followed from the first iteration on, and 
   CHECK_THROWS_AS(it.log.adopt("train", recorded(steps), it.chunk_of_slot, 3), usage_error);
   it.begin("train");
   CHECK_THROWS_AS(it.log.adopt("third", recorded(steps), it.chunk_of_slot, 3), usage_error);
+}
+
+TEST_CASE("a recorder says how far its iteration is", "[profile]")
+{
+  walker it;
+  CHECK(it.log.progress() == 0);
+  it.begin("train");
+  for (std::uint32_t at = 0; at < 3; ++at) {
+    CHECK(it.log.progress() == at);
+    it.take({at, entry_kind::read});
+  }
+  it.end();
+  CHECK(it.log.progress() == 0);
+  it.begin("train");
+  it.take({0, entry_kind::read});
+  CHECK(it.log.is_following());
+  CHECK(it.log.progress() == 1);
+  it.take({3, entry_kind::read});
+  CHECK(it.log.has_diverged());
+  CHECK(it.log.progress() == 2);
+  it.log.stop();
+  CHECK(it.log.progress() == 0);
+  it.end();
+}
+
+TEST_CASE("of two pins in two tiers the one that was released is closed by a divergence", "[profile]")
+{
+  for (const bool host_first : {false, true})
+    for (const bool host_stays : {false, true}) {
+      walker it;
+      it.begin("train");
+      const entry_kind kinds[] = {host_first ? entry_kind::read_on_host : entry_kind::read, host_first ? entry_kind::read : entry_kind::read_on_host};
+      for (const entry_kind kind : kinds) {
+        it.log.make_room();
+        it.log.log({1, 0, 0, kind, false, 0}, {});
+      }
+      for (const std::uint32_t moment : {0U, 1U}) it.log.log_release(moment);
+      it.end();
+      it.begin("train");
+      it.log.advance();
+      it.log.advance();
+      it.log.diverge([&](std::uint32_t slot, at place) { return slot == 1 && (place == at::host) == host_stays ? 1U : 0U; });
+      it.take({2, entry_kind::read});
+      const std::uint32_t stays = host_stays == host_first ? 0 : 1;
+      it.log.log_release(stays);
+      it.take({2, entry_kind::read});
+      CHECK(it.end() == iteration_outcome::changed);
+      CHECK(it.log.record().details()[stays].until == 3);
+      CHECK(it.log.record().details()[1 - stays].until == 2);
+      CHECK(it.log.record().releases().size() == 4);
+    }
+}
+
+namespace {
+
+/// Pins that overlap, of few slots, in both tiers. Two recorders hear of them: one from the beginning, the other follows another
+/// iteration first, so that it learns late what is released.
+struct overlapping {
+  explicit overlapping(std::uint64_t seed) : dice{seed} {}
+
+  void pin_or_release(std::uint32_t call, std::uint32_t diverges_at)
+  {
+    if (!held.empty() && dice.below(2) == 0) {
+      const std::uint32_t which = dice.below(static_cast<std::uint32_t>(held.size()));
+      const grant gone = held[which];
+      held.erase(held.begin() + which);
+      --pins[gone.slot][gone.place];
+      truth.log_release(gone.moment);
+      late.log_release(gone.moment);
+      return;
+    }
+    const grant fresh{dice.below(2), dice.below(2), truth.progress()};
+    const access_entry entry{fresh.slot, 0, 0, kind_of(access::read, static_cast<at>(fresh.place)), false, 0};
+    truth.make_room();
+    truth.log(entry, {});
+    if (late.is_following() && call >= diverges_at) late.diverge([this](std::uint32_t slot, at place) { return pins[slot][static_cast<unsigned>(place)]; });
+    late.make_room();
+    late.is_following() ? late.advance() : static_cast<void>(late.log(entry, {}));
+    ++pins[fresh.slot][fresh.place];
+    held.push_back(fresh);
+  }
+
+  struct grant {
+    std::uint32_t slot;
+    std::uint32_t place;
+    std::uint32_t moment;
+  };
+  support::dice dice;
+  recorder truth;
+  recorder late;
+  std::vector<grant> held;
+  std::uint32_t pins[2][2] = {};
+};
+
+/// What `late` follows: the same accesses, released in another order.
+void record_accesses(recorder& log, const access_record& like, std::uint64_t seed)
+{
+  support::dice dice{seed};
+  std::vector<std::uint32_t> open;
+  (void)log.begin("train");
+  for (std::uint32_t moment = 0; moment < like.size(); ++moment) {
+    while (!open.empty() && dice.below(3) == 0) {
+      const std::uint32_t which = dice.below(static_cast<std::uint32_t>(open.size()));
+      log.log_release(open[which]);
+      open.erase(open.begin() + which);
+    }
+    log.make_room();
+    open.push_back(log.log(like.entries()[moment], {}));
+  }
+  for (const std::uint32_t moment : open) log.log_release(moment);
+}
+
+}  // namespace
+
+TEST_CASE("a record that began as another one names every release that came after it diverged", "[profile]")
+{
+  const std::vector<std::uint32_t> chunk_of_slot{0, 1};
+  const auto none = [](std::uint32_t, at) { return 0U; };
+  std::uint32_t corrected = 0;
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    constexpr std::uint32_t calls = 40;
+    overlapping dry{seed};  // what will be pinned, to have something to follow
+    (void)dry.truth.begin("train");
+    (void)dry.late.begin("train");
+    for (std::uint32_t call = 0; call < calls; ++call) dry.pin_or_release(call, calls);
+    for (const auto& it : dry.held) dry.truth.log_release(it.moment);
+    dry.truth.end(true, chunk_of_slot, 2, none);
+
+    overlapping it{seed};
+    record_accesses(it.late, dry.truth.record(), seed + 1'000);
+    it.late.end(true, chunk_of_slot, 2, none);
+    (void)it.truth.begin("train");
+    (void)it.late.begin("train");
+    const std::uint32_t diverges_at = 5 + static_cast<std::uint32_t>(seed % 30);
+    std::uint32_t followed = 0;
+    for (std::uint32_t call = 0; call < calls; ++call) {
+      if (it.late.is_following()) followed = it.late.cursor();
+      it.pin_or_release(call, diverges_at);
+    }
+    while (!it.held.empty()) {
+      it.truth.log_release(it.held.back().moment);
+      it.late.log_release(it.held.back().moment);
+      --it.pins[it.held.back().slot][it.held.back().place];
+      it.held.pop_back();
+    }
+    if (it.late.is_following()) continue;  // nothing was pinned after its time had come
+    it.truth.end(true, chunk_of_slot, 2, none);
+    REQUIRE(it.late.end(true, chunk_of_slot, 2, none) == iteration_outcome::changed);
+    const access_record& real = it.truth.record();
+    const access_record& told = it.late.record();
+    CAPTURE(seed, followed);
+    REQUIRE(told.size() == real.size());
+    if (told.releases().size() != real.releases().size()) FAIL("not every release was written down once");
+    for (std::size_t at = 1; at < told.releases().size(); ++at)
+      if (told.releases()[at - 1].until > told.releases()[at].until) FAIL("releases are not in their order");
+    for (std::uint32_t moment = 0; moment < real.size(); ++moment) {
+      const std::uint32_t wanted = real.details()[moment].until;
+      const std::uint32_t got = told.details()[moment].until;
+      CAPTURE(moment, wanted, got);
+      if (got <= moment) FAIL("a release is told before its access");
+      if (wanted > followed && got != wanted) FAIL("a release after the divergence is told of another moment");
+      if (wanted <= followed && got > followed) FAIL("a release before the divergence is told later");
+      if (moment < followed && wanted > followed) ++corrected;
+    }
+  }
+  CHECK(corrected > 100);
 }
 
 }  // namespace recorder_test

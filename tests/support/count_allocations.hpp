@@ -28,6 +28,8 @@ inline constexpr bool counts_allocations = false;
 inline std::atomic<std::uint64_t> news{0};     ///< operator new, every form
 inline std::atomic<std::uint64_t> mallocs{0};  ///< malloc, calloc, realloc and the aligned ones, called directly
 inline std::atomic<std::uint64_t> maps{0};     ///< mmap, called directly (not by the heap itself)
+inline std::atomic<std::int64_t> live_bytes{0};  ///< bytes that operator new gave and has not back
+inline std::atomic<std::int64_t> most_live_bytes{0};  ///< the most of them at once, since somebody set it
 
 struct allocation_counts {
   std::uint64_t by_new = 0;
@@ -44,6 +46,16 @@ struct allocation_counts {
   return {news, mallocs, maps};
 }
 
+/// The most bytes that `work()` held at once beyond what was there, by operator new.
+template <class Work>
+[[nodiscard]] std::int64_t most_bytes_of(Work work)
+{
+  const std::int64_t before = live_bytes;
+  most_live_bytes = before;
+  work();
+  return most_live_bytes - before;
+}
+
 /// What was asked for between two readings.
 [[nodiscard]] inline allocation_counts operator-(const allocation_counts& now, const allocation_counts& before) noexcept
 {
@@ -54,6 +66,7 @@ struct allocation_counts {
 
 #if defined(CHUNKMEM_TEST_COUNTS_ALLOCATIONS) && defined(__GLIBC__) && !defined(CHUNKMEM_TEST_UNDER_SANITIZER)
 
+#include <malloc.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -115,7 +128,17 @@ namespace support {
 inline void* counted_new(std::size_t size, std::size_t alignment) noexcept
 {
   news.fetch_add(1, std::memory_order_relaxed);
-  return alignment <= alignof(std::max_align_t) ? __libc_malloc(size) : __libc_memalign(alignment, size);
+  void* const place = alignment <= alignof(std::max_align_t) ? __libc_malloc(size) : __libc_memalign(alignment, size);
+  const auto usable = static_cast<std::int64_t>(::malloc_usable_size(place));
+  const std::int64_t now = live_bytes.fetch_add(usable, std::memory_order_relaxed) + usable;
+  for (std::int64_t most = most_live_bytes; now > most && !most_live_bytes.compare_exchange_weak(most, now);) {
+  }
+  return place;
+}
+inline void counted_delete(void* place) noexcept
+{
+  live_bytes.fetch_sub(static_cast<std::int64_t>(::malloc_usable_size(place)), std::memory_order_relaxed);
+  __libc_free(place);
 }
 inline void* counted_new_or_throw(std::size_t size, std::size_t alignment)
 {
@@ -159,51 +182,51 @@ void* operator new[](std::size_t size, std::align_val_t alignment, const std::no
 }
 void operator delete(void* place) noexcept
 {
-  __libc_free(place);
+  support::counted_delete(place);
 }
 void operator delete[](void* place) noexcept
 {
-  __libc_free(place);
+  support::counted_delete(place);
 }
 void operator delete(void* place, std::size_t) noexcept
 {
-  __libc_free(place);
+  support::counted_delete(place);
 }
 void operator delete[](void* place, std::size_t) noexcept
 {
-  __libc_free(place);
+  support::counted_delete(place);
 }
 void operator delete(void* place, const std::nothrow_t&) noexcept
 {
-  __libc_free(place);
+  support::counted_delete(place);
 }
 void operator delete[](void* place, const std::nothrow_t&) noexcept
 {
-  __libc_free(place);
+  support::counted_delete(place);
 }
 void operator delete(void* place, std::align_val_t) noexcept
 {
-  __libc_free(place);
+  support::counted_delete(place);
 }
 void operator delete[](void* place, std::align_val_t) noexcept
 {
-  __libc_free(place);
+  support::counted_delete(place);
 }
 void operator delete(void* place, std::size_t, std::align_val_t) noexcept
 {
-  __libc_free(place);
+  support::counted_delete(place);
 }
 void operator delete[](void* place, std::size_t, std::align_val_t) noexcept
 {
-  __libc_free(place);
+  support::counted_delete(place);
 }
 void operator delete(void* place, std::align_val_t, const std::nothrow_t&) noexcept
 {
-  __libc_free(place);
+  support::counted_delete(place);
 }
 void operator delete[](void* place, std::align_val_t, const std::nothrow_t&) noexcept
 {
-  __libc_free(place);
+  support::counted_delete(place);
 }
 
 #endif

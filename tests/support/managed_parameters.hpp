@@ -69,16 +69,18 @@ using any_kernel = std::variant<chunkmem::optimizer::adam, chunkmem::optimizer::
 }
 
 /// Parameters in a manager as a recipe wants them: declared, filled, differentiated, updated and read back.
-template <class Manager, class Backend, class Element>
+template <class Manager, class Backend, class Element, class Executor = const chunkmem::optimizer::serial>
 class managed_parameters {
  public:
-  managed_parameters(Manager& manager, Backend& backend, const recipe& how, std::vector<parameter> known)
+  managed_parameters(Manager& manager, Backend& backend, const recipe& how, std::vector<parameter> known,
+                     Executor& pool = chunkmem::optimizer::on_this_thread)
       : m_{manager},
         backend_{backend},
         how_{how},
         known_{std::move(known)},
         kernel_{kernel_for(how)},
-        scale_{scale_for(how.scale)}
+        scale_{scale_for(how.scale)},
+        pool_{pool}
   {
     std::visit([this](auto& kernel) { m_.use(kernel.lists()); }, kernel_);
     for (const parameter& it : known_)
@@ -124,13 +126,18 @@ class managed_parameters {
     else write(m_.gradient(as<Element>(at), who), at, who, over, work);
   }
 
+  void reserve(std::size_t steps)
+  {
+    scales_.reserve(steps);
+    norms_.reserve(steps);
+  }
   [[nodiscard]] float loss_factor() const noexcept { return scale_.scale() / static_cast<float>(how_.micro_batches); }
 
   chunkmem::optimizer::step_result update()
   {
     chunkmem::optimizer::step_options options{.learning_rate = how_.learning_rate, .clip = clipping_for(how_.clip), .loss_scale = &scale_, .seed = how_.seed};
     if (how_.rates[0] > 0) options.group_rates = how_.rates;
-    const auto outcome = std::visit([&](auto& kernel) { return chunkmem::optimizer::step(m_, kernel, options); }, kernel_);
+    const auto outcome = std::visit([&](auto& kernel) { return chunkmem::optimizer::step(m_, kernel, options, pool_); }, kernel_);
     if (m_.rehearsing()) return outcome;
     if (outcome == chunkmem::optimizer::step_result::updated) norms_.push_back(outcome.norm);
     scales_.push_back(scale_.scale());
@@ -218,6 +225,7 @@ class managed_parameters {
   std::vector<chunkmem::tensor_handle> handles_;
   any_kernel kernel_;
   chunkmem::optimizer::loss_scale scale_;
+  Executor& pool_;
   std::vector<float> scales_;
   std::vector<double> norms_;
 };

@@ -197,12 +197,13 @@ inline void square_loss(float* loss, float* logits, std::uint64_t key, float fac
   loss[0] = sum;
   if (spoilt) logits[0] = std::numeric_limits<float>::infinity();
 }
-/// Running means in two halves that take turns, so that a step that is tried again gives the same bits.
+/// Running means in rows that take turns, one more than a step has micro-batches, so that a step that is tried again finds what it
+/// began with and gives the same bits.
 template <class X>
-void update_running(float* running, X values, std::uint64_t turn) noexcept
+void update_running(float* running, X values, std::uint64_t turn, std::uint64_t rows) noexcept
 {
-  float* const fresh = running + (turn % 2) * width;
-  const float* const old = running + (1 - turn % 2) * width;
+  float* const fresh = running + (turn % rows) * width;
+  const float* const old = running + ((turn + rows - 1) % rows) * width;
   for (std::uint64_t col = 0; col < width; ++col) fresh[col] = std::fma(0.1F, values.get(col) - old[col], old[col]);
 }
 template <class Values>

@@ -16,7 +16,7 @@ class reference {
   {
     gate_.resize(width);
     for (std::size_t at = 0; at < width; ++at) gate_[at] = rounded_to(how_.kind, initial_gate(at));
-    running_.assign(2 * width, 0.0F);
+    running_.assign((how.micro_batches + std::size_t{1}) * width, 0.0F);
     x_.assign(layers + 1, std::vector<float>(batch * width));
     z_.assign(layers, std::vector<float>(batch * width));
     h_.assign(layers, std::vector<float>(batch * hidden));
@@ -42,7 +42,7 @@ class reference {
   void forward_and_backward(std::uint32_t now, std::uint32_t turn)
   {
     forward(key_of(now, turn), weights_.loss_factor(), how_.is_spoilt(now, turn));
-    update_running(running_.data(), floats{x_[layers].data()}, std::uint64_t{now} * how_.micro_batches + turn);
+    update_running(running_.data(), floats{x_[layers].data()}, std::uint64_t{now} * how_.micro_batches + turn, how_.micro_batches + 1);
     const std::size_t up = index_of(0, part::up);
     losses_.push_back(loss_ + (sum_of(weights_.value(up), weights_.size_of(up)) + sum_of(value(1, part::down_bias), width)));
     backward(key_of(now, turn));

@@ -22,11 +22,12 @@ struct crew {
 /// Kernels are launched on the crew; on agent::host they run at once. Windows of several frames, tiny tensors that share
 /// a chunk, element types that share a model, weights tied in two ways, a frozen one, one that no step uses, leases, reads
 /// on the host in mid step, an evaluation of its own name; gradients finished in each way there is.
-template <class Manager, class Backend, class Element>
+/// @tparam Executor   shares the updates
+template <class Manager, class Backend, class Element, class Executor = const chunkmem::optimizer::serial>
 class trainer {
  public:
-  trainer(Manager& manager, Backend& backend, const recipe& how, const crew& workers = {})
-      : m_{manager}, backend_{backend}, how_{how}, crew_{workers}, weights_{manager, backend, how, parameters()}
+  trainer(Manager& manager, Backend& backend, const recipe& how, const crew& workers = {}, Executor& pool = chunkmem::optimizer::on_this_thread)
+      : m_{manager}, backend_{backend}, how_{how}, crew_{workers}, weights_{manager, backend, how, parameters(), pool}
   {
     using chunkmem::role;
     gate_ = m_.template add<Element>({width}, role::frozen);
@@ -37,7 +38,7 @@ class trainer {
     }
     x_.push_back(m_.template add<Element>({batch, width}, role::activation));
     flow_ = m_.template add<float>({batch, width}, role::activation);
-    running_ = m_.template add<float>({2, width}, role::buffer);
+    running_ = m_.template add<float>({how.micro_batches + std::uint64_t{1}, width}, role::buffer);
     loss_ = m_.template add<float>({1}, role::buffer);
   }
 
@@ -110,12 +111,18 @@ class trainer {
   }
   void forget_activations()
   {
-    for (const auto& list : {x_, z_, h_})
-      for (const auto& it : list) forget(it);
+    for (const auto* list : {&x_, &z_, &h_})
+      for (const auto& it : *list) forget(it);
     forget(flow_);
   }
 
   void forget_last_loss() { losses_.pop_back(); }
+  /// Room for all numbers that are noted, so that training itself asks the heap for nothing.
+  void reserve()
+  {
+    losses_.reserve(std::size_t{how_.steps} * (how_.micro_batches + 1));
+    weights_.reserve(how_.steps);
+  }
 
   /// Everything that training left, read on the host.
   outcome collect()
@@ -134,7 +141,7 @@ class trainer {
     result.add("gate", copy_of(gate_));
   }
 
-  [[nodiscard]] managed_parameters<Manager, Backend, Element>& weights() noexcept { return weights_; }
+  [[nodiscard]] managed_parameters<Manager, Backend, Element, Executor>& weights() noexcept { return weights_; }
 
  private:
   using tensor = chunkmem::tensor<Element>;
@@ -237,7 +244,7 @@ class trainer {
   {
     const auto running = m_.acquire(running_, chunkmem::access::read_write, crew_.side);
     const auto x = m_.acquire(x_[layers], chunkmem::access::read, crew_.side);
-    launch(crew_.side, [out = running.data(), in = view(x), turn] { update_running(out, in, turn); });
+    launch(crew_.side, [out = running.data(), in = view(x), turn, rows = how_.micro_batches + std::uint64_t{1}] { update_running(out, in, turn, rows); });
   }
 
   /// Reads on the host in mid step: a window of several frames, and one tensor of a chunk with others.
@@ -334,7 +341,7 @@ class trainer {
   Backend& backend_;
   recipe how_;
   crew crew_;
-  managed_parameters<Manager, Backend, Element> weights_;
+  managed_parameters<Manager, Backend, Element, Executor> weights_;
   std::vector<tensor> x_, z_, h_;
   tensor gate_{};
   chunkmem::tensor<float> flow_{}, running_{}, loss_{};

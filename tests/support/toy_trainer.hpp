@@ -108,9 +108,9 @@ class toy_trainer {
   void forget_step()
   {
     m_.drop_gradients();
-    for (const auto& list : {x_, h_, {flow_}})
-      for (const auto& it : list)
-        if (m_.state_of(it) != chunkmem::tensor_state::free) m_.drop(it);
+    for (const auto* list : {&x_, &h_})
+      for (const auto& it : *list) forget(it);
+    forget(flow_);
   }
 
   /// Everything that training left, read on the host.
@@ -282,6 +282,11 @@ class toy_trainer {
     launch([out = gradient.data(), in = x.data(), slope = floats(slope), beta = gradient.beta()] {
       outer(out, in, slope, width, hidden, beta);
     });
+  }
+
+  void forget(tensor it)
+  {
+    if (m_.state_of(it) != chunkmem::tensor_state::free) m_.drop(it);
   }
 
   std::vector<float> bytes_of(tensor it, chunkmem::list_id list)

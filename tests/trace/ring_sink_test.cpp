@@ -2,7 +2,7 @@
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/manager/manager.hpp>
-#include <conformance/trace_sink.hpp>
+#include <conformance/recalling_sink.hpp>
 #include <support/catch.hpp>
 
 #include <string>
@@ -14,9 +14,9 @@ using namespace chunkmem;
 TEST_CASE("ring_sink keeps the laws of a sink", "[trace]")
 {
   trace::event_ring ring{7};
-  conformance::trace_sink_laws(trace::ring_sink{ring});
+  conformance::recalling_sink_laws(trace::ring_sink{ring});
   CHECK(ring.size() == 7);
-  CHECK(ring.seen() == 36'000);
+  CHECK(ring.seen() == 36'018);
 }
 
 TEST_CASE("a ring holds the last events, the newest first", "[trace]")
@@ -45,6 +45,18 @@ TEST_CASE("beside an error the last events say how it came", "[trace]")
   const std::string text = to_string(ring);
   CHECK(text.find("load of chunk 1, bytes 4096, from host to device\n") != std::string::npos);
   CHECK(text.find("evict of chunk ") != std::string::npos);
+}
+
+TEST_CASE("a ring recalls the last events and no more lines than asked for", "[trace]")
+{
+  trace::event_ring ring{6};
+  const trace::ring_sink sink{ring};
+  CHECK(sink.recall(10).empty());
+  for (std::uint64_t bytes = 1; bytes <= 8; ++bytes) ring.add({.bytes = bytes});
+  CHECK(sink.recall(0).empty());
+  CHECK(sink.recall(2) == "load, bytes 7, from host to device\nload, bytes 8, from host to device\n");
+  CHECK(sink.recall(6) == to_string(ring));
+  CHECK(sink.recall(SIZE_MAX) == to_string(ring));
 }
 
 }  // namespace ring_sink_test

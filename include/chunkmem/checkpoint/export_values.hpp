@@ -20,7 +20,7 @@ namespace checkpoint {
 ///
 /// A 16-bit weight is written in 16 bits; states of the optimizer and of the trainer are left out. The file replaces one of that name when
 /// it is whole.
-/// @throws io_error   an older file is untouched; otherwise as `save`
+/// @throws io_error   an older file is untouched, also where a save into the folder is not over; otherwise as `save`
 /// @complexity        one pass over the bytes
 template <class Manager, file_folder Folder>
 void export_values(Manager& m, Folder& folder, std::string_view file_name)
@@ -35,11 +35,12 @@ void export_values(Manager& m, Folder& folder, std::string_view file_name)
   detail::sort_by_alignment(values);
   std::vector<const model_item*> all;
   for (const model_item& it : values) all.push_back(&it);
+  const std::string table = write_table(detail::table_of(all));
   const std::string temporary = std::string{file_name} + ".tmp";
+  [[maybe_unused]] const auto held = io::lock_of(folder);
   (void)folder.remove(temporary);
   try {
     auto file = folder.create(temporary);
-    const std::string table = write_table(detail::table_of(all));
     io::write_all(file, std::as_bytes(std::span{table}));
     for (const model_item& it : values)
       detail::with_bytes(m, it, access::read, [&](std::span<const std::byte> content) { io::write_all(file, content); });

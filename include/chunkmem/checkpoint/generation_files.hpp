@@ -122,13 +122,18 @@ std::size_t remove_leftovers(Folder& folder)
   return removed;
 }
 
-/// Removes all generations but the newest `keep`; a manifest goes before its files, and is gone for good before they go.
+/// Removes generations that are older than the newest `keep` that count; a manifest goes before its files, and is gone for good before
+/// they go.
+/// @param counts   is asked from the newest on, and not at all where nothing is to go; one that does not count stays if it is newer
 /// @throws io_error   some may be left
-template <file_folder Folder>
-void remove_older(Folder& folder, std::size_t keep)
+template <file_folder Folder, class Counts>
+void remove_older(Folder& folder, std::size_t keep, Counts counts)
 {
   std::vector<std::uint64_t> old = generations_in(folder);
-  old.erase(old.begin(), old.begin() + static_cast<std::ptrdiff_t>(std::min(keep, old.size())));
+  if (old.size() <= keep) return;
+  auto first = old.begin();
+  for (std::size_t kept = 0; first != old.end() && kept < keep; ++first) kept += counts(*first) ? 1 : 0;
+  old.erase(old.begin(), first);
   if (old.empty()) return;  // a generation whose manifest stays keeps its files
   std::erase_if(old, [&](std::uint64_t generation) { return !folder.remove(detail::manifest_name(generation)); });
   folder.sync();
@@ -136,6 +141,12 @@ void remove_older(Folder& folder, std::size_t keep)
     const auto label = label_of(name);
     if (label && std::find(old.begin(), old.end(), label->generation) != old.end()) (void)folder.remove(name);
   }
+}
+/// All but the newest `keep`, whole or not.
+template <file_folder Folder>
+void remove_older(Folder& folder, std::size_t keep)
+{
+  remove_older(folder, keep, [](std::uint64_t) { return true; });
 }
 
 }  // namespace checkpoint

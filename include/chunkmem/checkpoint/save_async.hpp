@@ -6,6 +6,7 @@
 #include <chunkmem/checkpoint/save.hpp>
 #include <chunkmem/checkpoint/save_queue.hpp>
 #include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/error.hpp>
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/io/file_folder.hpp>
 
@@ -13,6 +14,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -41,12 +43,17 @@ class pending_save {
   [[nodiscard]] static pending_save start(Manager& m, Folder& folder, const async_save_options& options)
   {
     const std::vector<model_item> items = content_of(m);
+    const detail::save_plan plan = detail::plan_of(m, items, options.files.file_size);
+    auto held = io::lock_of(folder);
     remove_leftovers(folder);
     pending_save pending{options.buffer.count()};
     work& it = *pending.work_;
-    it.thread = std::thread{[&it, &folder, generation = next_generation(folder), keep = options.files.keep] { run(it, folder, generation, keep); }};
+    const std::uint64_t generation = next_generation(folder);
+    it.thread = started([&it, &folder, generation, files = options.files, held = std::move(held)]() mutable {
+      run(it, folder, generation, files, std::move(held));
+    });
     try {
-      detail::write_model(m, items, options.files, it.queue);
+      detail::write_model(m, plan, it.queue);
     } catch (...) {
       it.queue.close();
       throw;
@@ -74,10 +81,23 @@ class pending_save {
     std::thread thread;
   };
 
+  template <class Work>
+  [[nodiscard]] static std::thread started(Work writing)
+  {
+    try {
+      return std::thread{std::move(writing)};
+    } catch (const std::system_error& refused) {
+      throw io_error{error_text{} << "chunkmem: starting the thread of a background save failed: system error "
+                                  << static_cast<std::uint64_t>(refused.code().value()) << " (raise the limit of threads, or call checkpoint::save)",
+                     {.number = refused.code().value()}};
+    }
+  }
+
   explicit pending_save(std::uint64_t bound) : work_{std::make_unique<work>(bound)} {}
 
-  template <file_folder Folder>
-  static void run(work& it, Folder& folder, std::uint64_t generation, std::uint32_t keep) noexcept
+  /// @param held   keeps others out of the folder until this returns
+  template <file_folder Folder, class Guard>
+  static void run(work& it, Folder& folder, std::uint64_t generation, const save_options& options, [[maybe_unused]] Guard held) noexcept
   {
     try {
       generation_writer<Folder> writer{folder, generation};
@@ -89,7 +109,7 @@ class pending_save {
           case detail::save_queue::kind::commit:
             writer.commit(std::move(next.lists), std::move(next.empty));
             it.result = {generation, writer.content().files.size(), bytes{writer.size()}};
-            remove_older(folder, keep);
+            detail::remove_superseded(folder, generation, options);
         }
         it.queue.written(next.content.size());
       }
@@ -104,8 +124,9 @@ class pending_save {
 /// As `save`, but the files are written by a thread of its own: returns when all that is not yet written fits in `buffer`.
 ///
 /// The bytes saved are those of this moment, whatever is trained afterwards. With a buffer for the whole model the trainer waits for copies
-/// in memory alone. One save at a time: wait for the last one before the next. The folder has to outlive what is returned.
-/// @throws as `save`; what the disk says later is said by `wait`
+/// in memory alone. One save at a time: wait for the last one before the next; a folder that knows locks refuses the next
+/// one. The folder has to outlive what is returned.
+/// @throws as `save`, with io_error also where its thread cannot be started; what the disk says later is said by `wait`
 template <class Manager, file_folder Folder>
 [[nodiscard]] pending_save save_async(Manager& m, Folder& folder, const async_save_options& options = {})
 {

@@ -31,6 +31,7 @@ struct loader_limits {
   std::uint64_t tensors = std::uint64_t{1} << 24;  ///< of one file
   std::uint32_t rank = 16;
   std::uint32_t name_length = 4096;             ///< of a tensor, in bytes
+  std::uint32_t text_length = 1U << 20;         ///< of one text of a header's metadata, in bytes
 };
 
 /// What safetensors calls an element type.

@@ -106,6 +106,20 @@ template <file_folder Folder>
   return found;
 }
 
+/// Reads every byte of a generation: it could be loaded.
+template <file_folder Folder>
+[[nodiscard]] bool is_whole(const Folder& folder, std::uint64_t number)
+{
+  try {
+    (void)check_generation(folder, number);
+    return true;
+  } catch (const corrupt_data&) {
+  } catch (const format_error&) {
+  } catch (const io_error&) {
+  }
+  return false;
+}
+
 /// The newest generation of a folder that is whole. @param skipped   gets those that are newer and cannot be used
 /// @return   none where there is none @throws io_error   the folder cannot be listed
 template <file_folder Folder>

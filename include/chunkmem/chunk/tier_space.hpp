@@ -103,7 +103,7 @@ class tier_space {
 
   /// Ends a lease and calls `freed(frame)` for each frame that chunks may use again.
   template <class Freed>
-  void give_lease(std::uint64_t begin, std::uint64_t size, Freed freed) noexcept
+  void give_lease(std::uint64_t begin, std::uint64_t size, Freed freed)
   {
     leases_.erase(std::lower_bound(leases_.begin(), leases_.end(), interval{begin, 0}));
     for_frames(begin, size, [&](std::uint32_t frame) {
@@ -113,6 +113,13 @@ class tier_space {
       freed(frame);
     });
     leased_ -= size;
+  }
+
+  /// Calls `visit(begin, size)` for each live lease, from the bottom.
+  template <class Visit>
+  void for_leases(Visit visit) const
+  {
+    for (const interval& taken : leases_) visit(taken.begin, taken.end - taken.begin);
   }
 
   /// The bytes at [begin, begin + size) meet no lease, and each frame there is free or touched by leases.

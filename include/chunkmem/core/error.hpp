@@ -27,17 +27,30 @@ enum class error_code : std::uint16_t {
 ///
 /// A mix-in, not a `std::exception`: each class below derives from exactly one standard exception and from this, so
 /// that `catch (const std::exception&)` and `catch (const chunkmem::error&)` both work and neither is ambiguous.
-/// Text form: `chunkmem: what failed: numbers with units (what to change)`. Nothing here allocates.
+/// Text form: `chunkmem: what failed: numbers with units (what to change)`. Nothing here allocates, nor does a copy.
 class error {
  public:
   [[nodiscard]] virtual const char* what() const noexcept = 0;
   [[nodiscard]] virtual error_code code() const noexcept = 0;
+
+  /// Lines about the moment at which it was thrown, where somebody was asked for them (manager_options::error_details); else
+  /// empty. They belong to the error, and outlive what they are about.
+  [[nodiscard]] std::string_view details() const noexcept { return details_.what(); }
+  /// For whoever lets an error pass and knows more. Details that are there already stay: they were closer to the cause.
+  /// @throws std::bad_alloc   no room for the text; the error is as it was
+  void add_details(const char* text)
+  {
+    if (details().empty()) details_ = std::runtime_error{text};
+  }
 
  protected:
   error() = default;
   error(const error&) = default;
   error& operator=(const error&) = default;
   virtual ~error() = default;
+
+ private:
+  std::runtime_error details_{""};  // for its text, which copies share: copying an error cannot throw
 };
 
 namespace detail {

@@ -46,7 +46,27 @@ concept file_folder = std::movable<Folder> && file_writer<typename Folder::write
                         { known.names() } -> std::same_as<std::vector<std::string>>;
                       };
 
+/// A folder that can tell those apart who write into it: `lock` gives what keeps all others out for as long as it lives, in this process
+/// and in others. Throws io_error where somebody has it. Who is killed does not have it any more.
+template <class Folder>
+concept lockable_folder = file_folder<Folder> && requires(Folder folder) {
+  { folder.lock() } -> std::move_constructible;
+};
+
 namespace io {
+
+namespace detail {
+struct no_lock {};
+}  // namespace detail
+
+/// Keeps others out of a folder that knows locks; nothing where it does not.
+/// @throws io_error   somebody else has it
+template <file_folder Folder>
+[[nodiscard]] auto lock_of(Folder& folder)
+{
+  if constexpr (lockable_folder<Folder>) return folder.lock();
+  else return detail::no_lock{};
+}
 
 /// The error of an operation on a file. @param number   errno, or 0 where nothing was said
 [[nodiscard]] inline io_error failed(std::string_view operation, std::string_view file, int number, std::uint64_t offset = 0)

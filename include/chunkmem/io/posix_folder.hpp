@@ -16,6 +16,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -116,6 +117,21 @@ class posix_folder {
     std::string name_;
   };
 
+  /// Nobody else has a lock of this folder while this lives. The system lets go of it when its process ends, however it ends.
+  class guard {
+   public:
+    explicit guard(detail::descriptor folder) : folder_{std::move(folder)} {}
+    guard(guard&&) noexcept = default;
+    guard& operator=(guard&&) = delete;
+    ~guard()
+    {
+      if (folder_.is_open()) ::flock(folder_.get(), LOCK_UN);  // a child that was forked meanwhile has the descriptor, too
+    }
+
+   private:
+    detail::descriptor folder_;
+  };
+
   /// @throws io_error       it cannot be made or opened
   /// @throws config_error   everybody may replace files in it
   explicit posix_folder(const std::string& path)
@@ -163,6 +179,18 @@ class posix_folder {
   {
     if (::fsync(folder_.get()) != 0) throw failed("syncing", "the folder", errno);
   }
+  /// Leaves no file behind. Where the file system knows no locks (some network file systems), nobody is kept out.
+  /// @throws io_error   another has it (errno EWOULDBLOCK), in this process too
+  [[nodiscard]] guard lock()
+  {
+    detail::descriptor again{::openat(folder_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+    if (!again.is_open()) throw failed("locking", "the folder", errno);
+    if (detail::uninterrupted([&] { return ::flock(again.get(), LOCK_EX | LOCK_NB); }) != 0 && errno == EWOULDBLOCK)
+      throw io_error{error_text{} << "chunkmem: somebody else writes into this folder, errno " << static_cast<std::uint64_t>(EWOULDBLOCK)
+                                  << " (wait for the other save to end, or name a folder of its own)",
+                     {EWOULDBLOCK, 0}};
+    return guard{std::move(again)};
+  }
   /// Of everything in it, in no order.
   [[nodiscard]] std::vector<std::string> names() const
   {
@@ -195,7 +223,7 @@ class posix_folder {
   detail::descriptor folder_;
 };
 
-static_assert(file_folder<posix_folder>);
+static_assert(lockable_folder<posix_folder>);
 
 }  // namespace io
 

@@ -38,9 +38,10 @@ class basic_manager
   /// @throws usage_error     another iteration is running, or a pin holds a weight whose master is to be made
   /// @throws config_error    several micro-batches under gradient::in_place: their gradients could not add up; or the placement
   ///                         refuses what the last iteration leased
-  /// @throws out_of_memory   arenas cannot be allocated, or no room to make masters; device_error   a copy could not start
+  /// @throws out_of_memory   arenas cannot be allocated, or no room to make masters; device_error   a copy could not start.
+  ///                         Masters that were made for it are gone again; chunks that had to leave stay away
   [[nodiscard]] chunkmem::iteration<engine_type> iteration(std::string_view name, std::uint32_t micro_batches = 1)
-  {
+  try {
     expects(micro_batches > 0 && micro_batches <= UINT16_MAX, "an iteration has one to 65535 micro-batches");
     if (micro_batches > 1 && gradient_.takes_slot())
       throw config_error{"gradients of several micro-batches cannot add up where their weights lie (use gradient::separate)"};
@@ -48,11 +49,15 @@ class basic_manager
     const bool real = !rehearsing();
     if (real) {
       if (!engine_.is_inside()) this->revise_homes();
-      if (engine_.tensors().has_masters() && !engine_.is_inside()) this->make_masters();
-      engine_.others().sample();
-      engine_.begin_iteration(name);
+      this->begin_with_masters([&] {
+        engine_.others().sample();
+        engine_.begin_iteration(name);
+      });
     }
     return chunkmem::iteration<engine_type>{*link_, micro_batches, real};
+  } catch (error& failed) {
+    engine_.teller().tell(failed);
+    throw;
   }
   [[nodiscard]] chunkmem::iteration<engine_type> iteration(std::uint32_t micro_batches = 1) { return iteration("train", micro_batches); }
 
@@ -216,10 +221,13 @@ class basic_manager
   /// @throws usage_error   inside an iteration or rehearsal, lists of two element types, one of them is pinned, or they are
   ///                       weights with masters, which the next update would put back
   void exchange(list_id left, list_id right)
-  {
+  try {
     expects(!rehearsing(), "lists cannot be exchanged in a rehearsal");
     ready();
     engine_.exchange(left, right);
+  } catch (error& failed) {
+    engine_.teller().tell(failed);
+    throw;
   }
 
  private:

@@ -31,7 +31,7 @@ class candidate_set {
     touched_.assign(chunks, 0);
     released_.assign(chunks, 0);
     arrived_.assign(chunks, 0);
-    named_.reserve(chunks);
+    named_.assign(chunks, 0);  // not reserved: copies keep a size, and no room beyond it
     is_named_.assign(chunks, 0);
     touched_count_ = 0;
     clock_ = 0;
@@ -39,8 +39,10 @@ class candidate_set {
   }
 
   /// Starts over with what is on the device now. O(chunks).
+  /// @throws std::bad_alloc   the policy must not be asked until it is told again
   void tell(const access_record& record, std::span<chunk> chunks)
   {
+    telling_ = false;
     policy_.reset(static_cast<std::uint32_t>(chunks.size()));
     policy_.on_profile(record);
     std::fill(entered_.begin(), entered_.end(), eviction::candidate{});
@@ -99,17 +101,17 @@ class candidate_set {
   bool rank(moment now, std::span<chunk> chunks, Enough enough) noexcept
   {
     flush(chunks);
-    named_.clear();
+    std::size_t count = 0;
     bool done = false;
     for (chunk_id next = policy_.victim(now); !done && next != chunk_id::none; next = policy_.victim(now)) {
       policy_.leave(entered_[index_of(next)]);
-      named_.push_back(index_of(next));
+      named_[count++] = index_of(next);
       is_named_[index_of(next)] = 1;
       done = enough(index_of(next));
     }
-    for (; !named_.empty(); named_.pop_back()) {
-      policy_.enter(entered_[named_.back()]);
-      is_named_[named_.back()] = 0;
+    while (count-- > 0) {
+      policy_.enter(entered_[named_[count]]);
+      is_named_[named_[count]] = 0;
     }
     return done;
   }
@@ -117,12 +119,13 @@ class candidate_set {
   /// @pre the same chunks are on the device
   [[nodiscard]] bool same_order(const candidate_set& other, std::span<const chunk> chunks) noexcept
   {
-    named_.clear();
+    std::size_t count = 0;
     for (std::uint32_t at = 0; at < chunks.size(); ++at)
-      if (chunks[at].on_device()) named_.push_back(at);
-    const auto same = [this](const std::vector<std::uint64_t>& ours, const std::vector<std::uint64_t>& theirs) {
-      std::sort(named_.begin(), named_.end(), [&](std::uint32_t left, std::uint32_t right) { return ours[left] < ours[right]; });
-      return std::is_sorted(named_.begin(), named_.end(), [&](std::uint32_t left, std::uint32_t right) { return theirs[left] < theirs[right]; });
+      if (chunks[at].on_device()) named_[count++] = at;
+    const std::span named{named_.data(), count};
+    const auto same = [named](const std::vector<std::uint64_t>& ours, const std::vector<std::uint64_t>& theirs) {
+      std::sort(named.begin(), named.end(), [&](std::uint32_t left, std::uint32_t right) { return ours[left] < ours[right]; });
+      return std::is_sorted(named.begin(), named.end(), [&](std::uint32_t left, std::uint32_t right) { return theirs[left] < theirs[right]; });
     };
     return same(arrived_, other.arrived_) && same(released_, other.released_);
   }
@@ -165,7 +168,7 @@ class candidate_set {
   std::vector<std::uint32_t> touched_;        // chunks whose entry is out of date; the first touched_count_
   std::vector<std::uint64_t> released_;       // by chunk: when it was let go of last
   std::vector<std::uint64_t> arrived_;        // by chunk: when it came to the device
-  std::vector<std::uint32_t> named_;          // by `rank`, to be put back
+  std::vector<std::uint32_t> named_;          // room for `rank` and `same_order`, one for each chunk
   std::vector<std::uint8_t> is_named_;
   std::size_t touched_count_ = 0;
   std::uint64_t clock_ = 0;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chunkmem/backend/graph_backend.hpp>
+#include <chunkmem/core/error.hpp>
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/manager/chunk_table.hpp>
 #include <chunkmem/manager/owner_link.hpp>
@@ -56,7 +57,7 @@ class captured_step {
   /// @throws usage_error    inside an iteration, or its manager is gone
   /// @throws device_error   the device could not be cleared, or the graph not be started: call again
   [[nodiscard]] bool replay()
-  {
+  try {
     expects(link_ != nullptr && link_->engine != nullptr, "a captured step was replayed after its manager or after it was moved from");
     Engine& engine = *link_->engine;
     engine.expect_alive();
@@ -68,6 +69,9 @@ class captured_step {
     }
     engine.replay(graph_, moved_);
     return true;
+  } catch (error& failed) {
+    if (link_ != nullptr && link_->engine != nullptr) link_->engine->teller().tell(failed);
+    throw;
   }
 
  private:
@@ -83,7 +87,7 @@ class captured_step {
 /// @throws as `step`: the same, and the iteration has ended as after any exception
 template <graph_backend Backend, class Engine, class Step>
 [[nodiscard]] captured_step<Engine, Backend> capture_step(owner_link<Engine>& link, Backend& backend, Step&& step)
-{
+try {
   Engine& engine = *link.engine;
   engine.expect_alive();
   expects(!engine.is_inside(), "a step was to be captured inside an iteration: capture begins and ends outside");
@@ -111,6 +115,9 @@ template <graph_backend Backend, class Engine, class Step>
               engine.arrangement() == around.arrangement && engine.places_now().same_places(around.start),
           "the captured step was not the recorded one: its work was done, but it cannot be replayed");
   return {link, std::move(graph), std::move(around), engine.snapshot().copies_since(before)};
+} catch (error& failed) {
+  link.engine->teller().tell(failed);
+  throw;
 }
 
 }  // namespace chunkmem::inline v0

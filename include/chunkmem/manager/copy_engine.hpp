@@ -45,6 +45,7 @@ class copy_engine {
   [[nodiscard]] fence& fence_at(tier where, std::uint32_t frame) noexcept { return fences_[where][frame]; }
   [[nodiscard]] fence_keeper<Backend>& keeper() noexcept { return keeper_; }
   [[nodiscard]] const fence_keeper<Backend>& keeper() const noexcept { return keeper_; }
+  [[nodiscard]] const Sink& sink() const noexcept { return sink_; }
   /// Fills in what was moved and waited for.
   void describe(report& result) const
   {

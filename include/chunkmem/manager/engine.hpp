@@ -32,7 +32,7 @@ struct lease_grant {
 /// Acquire, release, lease and drop, for slots. Not for users: see manager.
 ///
 /// A resident access that follows its record is the hot path: no lock, no allocation, no search. All that is not on it
-/// is a call in the last place, so that it saves no registers.
+/// is a call in the last place, so that it saves no registers; errors leave through those calls alone, and are told details.
 template <class Core>
 class engine : public Core {
   using machine = typename Core::machine;
@@ -61,7 +61,7 @@ class engine : public Core {
 
   /// @throws out_of_memory, usage_error, device_error; as acquire
   [[gnu::noinline]] lease_grant lease(tier where, std::uint64_t size, agent who)
-  {
+  try {
     const auto kind = where == tier::device ? entry_kind::lease_device : entry_kind::lease_host;
     if (this->rehearsal_.is_running()) return {nullptr, 0, size, this->rehearsal_.lease(kind, size), this->rehearsal_.serial(), where, who};
     this->ensure_arenas();
@@ -81,6 +81,9 @@ class engine : public Core {
     }
     const std::uint32_t moment = finish(planned, access_record::never, kind, size);
     return {this->copies_.lease_address(where, begin), begin, size, moment, this->serial_, where, who};
+  } catch (error& failed) {
+    this->teller_.tell(failed);
+    throw;
   }
 
   void end_lease(const lease_grant& held) noexcept
@@ -95,7 +98,7 @@ class engine : public Core {
 
   /// The bytes of a slot are dead. @throws usage_error   it is pinned; device_error, out_of_memory from planned copies
   [[gnu::noinline]] void drop(std::uint32_t index)
-  {
+  try {
     if (this->rehearsal_.is_running()) return this->rehearsal_.drop(index);
     this->expect_alive();
     slot& it = this->registry_.slots()[index];
@@ -105,6 +108,9 @@ class engine : public Core {
     this->residency_.drop(index, it.chunk, this->copies_);
     it.state = tensor_state::free;
     finish(planned, index, entry_kind::drop, 0);
+  } catch (error& failed) {
+    this->teller_.tell(failed);
+    throw;
   }
 
  private:
@@ -139,12 +145,15 @@ class engine : public Core {
 
   /// A resident access to a frame that other agents used: the pin's agent follows them first.
   [[gnu::noinline]] grant acquire_after_others(std::uint32_t index, entry_kind kind, agent who)
-  {
+  try {
     slot& it = this->registry_.slots()[index];
     fence& frame = this->copies_.fence_at(tier::device, this->residency_[it.chunk].device);
     this->copies_.keeper().follow(who, frame, frame.writers, wait_cause::demand_miss);
     if (writes(access_of(kind))) this->copies_.keeper().follow(who, frame, frame.users, wait_cause::other);
     return take_resident(it, index, kind, who);
+  } catch (error& failed) {
+    this->teller_.tell(failed);
+    throw;
   }
 
   void unpin(slot& it) noexcept
@@ -162,6 +171,7 @@ class engine : public Core {
     if (held.who != agent::host) stamp(held, it.chunk);
     if (place_of(held.kind) == at::device) this->residency_.unpin_device(it.chunk);
     else this->residency_.unpin_host(it.chunk, writes(access_of(held.kind)));
+    it.host_pins = static_cast<std::uint16_t>(it.host_pins - (place_of(held.kind) == at::host ? 1 : 0));
     if (held.serial == this->serial_) this->recorder_.log_release(held.moment);
   }
 
@@ -206,7 +216,7 @@ class engine : public Core {
 
   /// What acquire may meet: a first use, a miss, the host, the log, a divergence, a mistake.
   [[gnu::noinline, gnu::cold]] grant acquire_slowly(std::uint32_t index, entry_kind kind, agent who)
-  {
+  try {
     if (this->rehearsal_.is_running())
       return {nullptr, index, this->rehearsal_.acquire(index, kind), this->rehearsal_.serial(), kind, who, true};
     this->ensure_arenas();
@@ -233,8 +243,12 @@ class engine : public Core {
     }
     it.state = static_cast<tensor_state>(machine::next(fresh ? tensor_state::hold : it.state, tensor_event::acquire));
     ++it.pins;
+    it.host_pins = static_cast<std::uint16_t>(it.host_pins + (place_of(kind) == at::host ? 1 : 0));
     const std::uint32_t moment = finish(planned, index, kind, 0);
     return {data, index, moment, this->serial_, kind, who, who != agent::host || place_of(kind) == at::host};
+  } catch (error& failed) {
+    this->teller_.tell(failed);
+    throw;
   }
 
   [[nodiscard]] std::uint32_t next_use_after(slot& it, bool planned, std::uint32_t now) noexcept

@@ -2,6 +2,7 @@
 
 #include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/manager/copy_engine.hpp>
+#include <chunkmem/manager/error_teller.hpp>
 #include <chunkmem/manager/gradient_places.hpp>
 #include <chunkmem/manager/manager_options.hpp>
 #include <chunkmem/manager/record_check.hpp>
@@ -45,6 +46,12 @@ class engine_core {
   /// @throws device_error   the first error that the device did not recover from
   void expect_alive() const { health_.expect_alive(); }
   [[nodiscard]] device_health& health() noexcept { return health_; }
+  /// Hears of every error that leaves the engine.
+  [[nodiscard]] error_teller& teller() noexcept { return teller_; }
+  /// Where the trace goes.
+  [[nodiscard]] const Sink& sink() const noexcept { return copies_.sink(); }
+  /// Accesses, leases and drops that the current iteration has had.
+  [[nodiscard]] std::uint32_t progress() const noexcept { return recorder_.progress(); }
   [[nodiscard]] rehearsal_log<Rules>& rehearsing() noexcept { return rehearsal_; }
   [[nodiscard]] const rehearsal_log<Rules>& rehearsing() const noexcept { return rehearsal_; }
   [[nodiscard]] gradient_places& places() noexcept { return places_; }
@@ -138,12 +145,12 @@ class engine_core {
     try {
       for (const tier where : {tier::device, tier::host})
         if (capacity[where] > bytes{}) arena_[where] = health_.starting([&] { return backend_->allocate(where, capacity[where]); });
+      copies_.reset(registry_.used(), options_.chunk_bytes.count(), arena_,
+                    {{frames_in(capacity[tier::device]), frames_in(capacity[tier::host]), 0}});
     } catch (...) {
       release_arenas();
       throw;
     }
-    copies_.reset(registry_.used(), options_.chunk_bytes.count(), arena_,
-                  {{frames_in(capacity[tier::device]), frames_in(capacity[tier::host]), 0}});
     ready_ = true;
   }
 
@@ -170,6 +177,7 @@ class engine_core {
   rehearsal_log<Rules> rehearsal_;
   tide_watch others_;
   report counts_;
+  error_teller teller_;
 
  private:
   void release_arenas() noexcept

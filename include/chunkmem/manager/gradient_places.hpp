@@ -17,7 +17,12 @@ namespace chunkmem::inline v0 {
 /// Source: gradients in place of PatrickStar (Fang et al. 2021, arXiv 2108.05818); decided here from the record.
 class gradient_places {
  public:
-  void enable() noexcept { enabled_ = true; }
+  /// From here on nothing but `begin` asks for memory.
+  void enable(std::size_t parameters)
+  {
+    weights_.resize(parameters);
+    enabled_ = true;
+  }
   /// Something was learnt that `settle` has not used yet.
   [[nodiscard]] bool is_pending() const noexcept { return pending_; }
   /// The gradient of this value lies in the value's own bytes.
@@ -27,10 +32,9 @@ class gradient_places {
   }
 
   /// Looks at what an iteration did. O(entries).
-  void learn(const access_record& record, const registry& tensors)
+  void learn(const access_record& record, const registry& tensors) noexcept
   {
     if (!enabled_) return;
-    weights_.resize(tensors.parameters());
     for (weight& it : weights_) it.begin();
     for (std::uint32_t now = 0; now < record.size(); ++now) {
       const access_entry& entry = record.entries()[now];

@@ -39,7 +39,7 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
       recorder_.is_logging() ? start_recording() : start_following();
     } catch (...) {
       following_plan_ = exceptional_ = steady_ = false;
-      recorder_.end(false, registry_.chunk_of_slot(), residency_.chunks(), [](std::uint32_t) { return 0U; });
+      recorder_.end(false, registry_.chunk_of_slot(), residency_.chunks(), [](std::uint32_t, at) { return 0U; });
       residency_.start_of(recorder_.record());  // whoever asks the policy next tells it of this record, not of the one before
       throw;
     }
@@ -62,7 +62,7 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
     auto outcome = iteration_outcome::abandoned;
     try {
       outcome = recorder_.end(complete && !exceptional, registry_.chunk_of_slot(), residency_.chunks(),
-                              [this](std::uint32_t slot) { return registry_.slots()[slot].pins; });
+                              [this](std::uint32_t slot, at place) { return registry_.slots()[slot].pins_in(place); });
     } catch (...) {
       residency_.silence_policy();  // it starts over before it is asked again
       throw;
@@ -146,7 +146,7 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
   /// From here on the iteration is not the recorded one.
   [[gnu::noinline, gnu::cold]] void diverge()
   {
-    recorder_.diverge([this](std::uint32_t slot) { return registry_.slots()[slot].pins; });
+    recorder_.diverge([this](std::uint32_t slot, at place) { return registry_.slots()[slot].pins_in(place); });
     counted_divergence_ = true;
     ++counts_.divergences;
     copies_.note(happening::divergence, tier::device, 0);

@@ -24,6 +24,11 @@ struct manager_options {
 
   /// Good where tensors are declared in another order than the step uses them. first_use wants a rehearsal first.
   tensor_order order = tensor_order::declaration;
+
+  /// Errors of accesses, leases, drops, iterations, exchanges and captured steps say in `details()` where everything lay when they
+  /// were thrown, and what a recalling sink remembers of before. Good for runs that nobody watches; poor where refused calls are
+  /// part of the plan: each costs what `residency()` costs, and a text.
+  bool error_details = false;
 };
 
 }  // namespace chunkmem::inline v0

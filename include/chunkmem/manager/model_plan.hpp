@@ -3,6 +3,7 @@
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/manager/capacity_check.hpp>
 #include <chunkmem/manager/engine.hpp>
+#include <chunkmem/manager/error_details.hpp>
 #include <chunkmem/manager/gradient_ledger.hpp>
 #include <chunkmem/manager/model_places.hpp>
 #include <chunkmem/manager/pin.hpp>
@@ -54,6 +55,7 @@ class model_plan {
       delete link_;
       throw config_error{error_text{} << "chunkmem: chunk_bytes is " << chunk << " B (give a positive multiple of 256 B, or least_waste_chunks)"};
     }
+    if (options.error_details) engine_.teller().ask(&model_plan::details_of, this);
   }
   model_plan(const model_plan&) = delete;
   ~model_plan()
@@ -77,6 +79,7 @@ class model_plan {
   stacked<Element> add_stacked(std::uint32_t layers, const shape& extents, role part, group_id group = group_id{0})
   {
     expects(layers > 0, "a stack of tensors needs at least one layer");
+    engine_.tensors().make_room(layers);
     const tensor<Element> first = add<Element>(extents, part, group);
     for (std::uint32_t layer = 1; layer < layers; ++layer) add<Element>(extents, part, group);
     return {first, layers};
@@ -91,7 +94,9 @@ class model_plan {
   /// Lists beside each parameter, as an optimizer names them. @throws usage_error   sealed already, or a name twice
   void use(std::span<const list_spec> specs)
   {
-    for (const list_spec& spec : specs) engine_.tensors().add_list(spec);
+    registry more = engine_.tensors();  // all of them, or none
+    for (const list_spec& spec : specs) more.add_list(spec);
+    engine_.tensors() = std::move(more);
   }
   /// Bytes that must survive a restart, by name. They stay the caller's. @throws usage_error   a name twice
   void state(std::string_view name, std::span<std::byte> content)
@@ -109,10 +114,10 @@ class model_plan {
   memory_requirement seal()
   {
     if (gradient_.takes_slot()) prepare_for_gradients_in_place();
-    model_places_.seal(engine_);
+    ledger_.reset(engine_.tensors().parameters());
+    model_places_.seal(engine_);  // the last that may be left undone: see prepare
     const memory_requirement need = requirement();
     refuse_below(engine_, tier::device, need.smallest_device, "the largest tensor of this model");
-    ledger_.reset(engine_.tensors().parameters());
     return need;
   }
 
@@ -175,7 +180,7 @@ class model_plan {
   void prepare()
   {
     engine_.expect_alive();
-    if (!engine_.tensors().is_sealed()) seal();
+    if (!model_places_.homes().is_ready()) seal();
     ready_owner_ = owner();
   }
 
@@ -235,6 +240,12 @@ class model_plan {
     log.record().finish(engine_.tensors().chunk_of_slot(), static_cast<std::uint32_t>(engine_.tensors().frames_of_chunk().size()));
   }
 
+  [[nodiscard]] static std::string details_of(const void* plan)
+  {
+    const auto& it = *static_cast<const model_plan*>(plan);
+    return error_details(it.engine_, it.names_);
+  }
+
   [[nodiscard]] bool wants_order() const noexcept { return model_places_.wants_order(engine_.options()); }
   /// Before an iteration: what was leased so far may give states other homes. @throws config_error   the placement refuses it
   void revise_homes()
@@ -267,7 +278,7 @@ class model_plan {
     if (!any || !engine_.tensors().has_masters())
       throw config_error{"gradient::in_place needs 16-bit parameters and a master list beside them (declare "
                          "parameters as bf16 or fp16 and hand an optimizer's lists with masters to use(), or take gradient::separate)"};
-    engine_.places().enable();
+    engine_.places().enable(engine_.tensors().parameters());
   }
 
   engine_type engine_;

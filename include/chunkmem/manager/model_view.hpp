@@ -2,6 +2,8 @@
 
 #include <chunkmem/manager/registry.hpp>
 #include <chunkmem/manager/report.hpp>
+#include <chunkmem/manager/residency_text.hpp>
+#include <chunkmem/manager/take_snapshot.hpp>
 #include <chunkmem/profile/access_record.hpp>
 #include <chunkmem/profile/tide_watch.hpp>
 #include <chunkmem/tensor/list_spec.hpp>
@@ -25,6 +27,9 @@ class model_view : public Keeper {
 
   /// What was done so far. Also of a manager whose device is lost.
   [[nodiscard]] chunkmem::report report() const { return engine_.snapshot(); }
+  /// Where everything lies now, as data; `to_string` makes a short text of it. At any time, inside an iteration and after a refused
+  /// call too, which left things where they are. O(frames + chunks + tensors log tensors), allocates.
+  [[nodiscard]] residency_snapshot residency() const { return take_snapshot_of(engine_, names_); }
   /// The last iteration was not the one recorded under its name, or others held more of the device than they usually do.
   [[nodiscard]] bool drifted() const noexcept { return engine_.last_changed() || engine_.others().has_drifted(); }
   /// From now on `source()` says how many bytes of the device others hold, such as a framework's allocator; for one of the

@@ -49,9 +49,10 @@ class registry {
     std::uint32_t& ordinal = part == role::parameter ? parameters_ : others_;
     tensors_.push_back({extents, type, gradient, part, group, ordinal});
     ++ordinal;
-    if (part == role::parameter) of_parameter_.push_back(tensors() - 1);
     return static_cast<std::uint32_t>(tensors_.size() - 1);
   }
+  /// The next `count` calls of `add` ask for no memory.
+  void make_room(std::size_t count) { if (tensors_.capacity() - tensors_.size() < count) tensors_.reserve(2 * tensors_.size() + count); }
 
   list_id add_list(const list_spec& spec)
   {
@@ -237,20 +238,19 @@ class registry {
     [[nodiscard]] list_spec spec() const noexcept { return {name, type, version, use}; }
   };
 
-  [[nodiscard]] tensor_id id_of(const tensor_info& it) const noexcept
-  {
-    return tensor_id{static_cast<std::uint32_t>(&it - tensors_.data())};
-  }
+  [[nodiscard]] tensor_id id_of(const tensor_info& it) const noexcept { return tensor_id{static_cast<std::uint32_t>(&it - tensors_.data())}; }
 
   void build_slots()
   {
     const std::size_t count = std::size_t{parameters_} * lists_.size() + others_;
     if (count >= UINT32_MAX - 1) throw size_overflow{"slots of a manager", parameters_, lists_.size()};
     table_.slots.assign(count, slot{});
-    const std::size_t others = lists_.size() * parameters_;
+    of_parameter_.resize(parameters_);
     value_slots_.clear();
-    for (const tensor_info& it : tensors_)
-      value_slots_.push_back(static_cast<std::uint32_t>(it.part == role::parameter ? it.ordinal : others + it.ordinal));
+    for (const tensor_info& it : tensors_) {
+      value_slots_.push_back(it.part == role::parameter ? it.ordinal : lists() * parameters_ + it.ordinal);
+      if (it.part == role::parameter) of_parameter_[it.ordinal] = index_of(id_of(it));
+    }
   }
 
   /// Each list of each role, into chunks of its own; what was there stays where the layout throws.

@@ -19,13 +19,13 @@ class rehearsal_log {
   void begin(registry& tensors)
   {
     for (const slot& it : tensors.slots()) expects(it.pins == 0, "a rehearsal while a pin is held: release it first");
-    tensors_ = &tensors;
-    ++serial_;
     before_ = tensors.slots();
     filled_.assign(before_.size(), 0);
     for (std::size_t at = 0; at < before_.size(); ++at) filled_[at] = before_[at].state != tensor_state::free;
     touched_.assign(before_.size(), 0);
     record_.clear();
+    tensors_ = &tensors;  // it runs from here on, and not where there was no memory for what it puts back
+    ++serial_;
   }
 
   void end() noexcept

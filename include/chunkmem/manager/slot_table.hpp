@@ -2,6 +2,7 @@
 
 #include <chunkmem/chunk/chunk_layout.hpp>
 #include <chunkmem/chunk/place_all.hpp>
+#include <chunkmem/tensor/access.hpp>
 #include <chunkmem/tensor/tensor_rules.hpp>
 
 #include <algorithm>
@@ -22,6 +23,9 @@ struct slot {
   std::uint32_t pins = 0;
   tensor_state state = tensor_state::free;
   bool starts_at_zero = false;  ///< its first use finds zeros: lists of optimizers
+  std::uint16_t host_pins = 0;  ///< those of its pins that are on the host
+
+  [[nodiscard]] std::uint32_t pins_in(at place) const noexcept { return place == at::host ? host_pins : pins - host_pins; }
 };
 
 static_assert(sizeof(slot) == 32);

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -33,11 +34,19 @@ class weight_keeper : public Plan {
     return engine_type::host_addressable && model_places_.homes().home_of(value_slot) == tier::device ? at::device : at::host;
   }
 
-  /// Before an iteration: weights that were written since have their masters again. O(parameters) where one was written.
-  void make_masters()
+  /// Begins an iteration, before which weights that were written since have their masters again. Where it is refused, they have
+  /// none, as before: masters would take room that cannot be had back. O(parameters) where one was written.
+  template <class Begin>
+  void begin_with_masters(Begin begin)
   {
-    if (!masters_wanted_) return;
-    for (std::uint32_t at = 0; at < engine_.tensors().parameters(); ++at) make_master(at);
+    try {
+      if (masters_wanted_ && engine_.tensors().has_masters() && !engine_.is_inside()) make_masters();
+      begin();
+    } catch (...) {
+      unmake_masters();
+      throw;
+    }
+    made_.clear();
     masters_wanted_ = false;
   }
 
@@ -148,12 +157,29 @@ class weight_keeper : public Plan {
     return static_cast<tensor_state>(state_machine<typename engine_type::rules_type>::next(state, event));
   }
 
+  void make_masters()
+  {
+    made_.clear();
+    made_.reserve(engine_.tensors().parameters());
+    for (std::uint32_t at = 0; at < engine_.tensors().parameters(); ++at) make_master(at);
+  }
+  void unmake_masters() noexcept
+  {
+    for (; !made_.empty(); made_.pop_back()) {
+      try {
+        if (state_in(made_.back()) != tensor_state::free) engine_.drop(made_.back());
+      } catch (...) {  // the device is lost, and with it everything
+      }
+    }
+  }
+
   void make_master(std::uint32_t value_slot)
   {
     const std::uint32_t master = engine_.tensors().master_of(value_slot);
     if (master == slot::nowhere || state_in(master) != tensor_state::free || state_in(value_slot) == tensor_state::free) return;
     expects(engine_.tensors().slots()[value_slot].pins == 0,
             "a weight is pinned while its master is made: release pins of weights that were written before the iteration");
+    made_.push_back(master);
     const at place = update_place(value_slot);
     if (value_type(value_slot) == dtype::bfloat16) copy_widened(take<bf16>(value_slot, access::read, place), master, place);
     else copy_widened(take<fp16>(value_slot, access::read, place), master, place);
@@ -192,6 +218,7 @@ class weight_keeper : public Plan {
   [[nodiscard]] dtype value_type(std::uint32_t value_slot) const noexcept { return engine_.tensors().value_type(value_slot); }
 
   bool masters_wanted_ = true;
+  std::vector<std::uint32_t> made_;  // slots of masters made for the iteration that is about to begin
 };
 
 }  // namespace chunkmem::inline v0

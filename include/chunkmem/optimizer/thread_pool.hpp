@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chunkmem/core/error.hpp>
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/core/float_environment.hpp>
 #include <chunkmem/optimizer/executor.hpp>
@@ -7,6 +8,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -25,11 +27,12 @@ namespace optimizer {
 class thread_pool {
  public:
   /// @param threads   that work at once, the caller among them; at least 1
-  /// @throws usage_error         for 0 threads
-  /// @throws std::system_error   a thread cannot be started; those that were are gone again
-  explicit thread_pool(unsigned threads) : thread_pool{threads, [](auto&&... work) { return std::thread{work...}; }} {}
+  /// @throws usage_error    for 0 threads
+  /// @throws device_error   a thread cannot be started; those that were are gone again
+  explicit thread_pool(unsigned threads) : thread_pool{threads, &thread_pool::started} {}
 
-  /// The same with `start(function, argument)`, which makes a `std::thread`: for names, priorities, places of threads.
+  /// The same with `start(function, argument)`, which makes a `std::thread`: for names, priorities, places of threads. What it throws
+  /// is thrown, after the threads that were started are gone again.
   template <class Start>
   thread_pool(unsigned threads, Start&& start)
   {
@@ -70,6 +73,17 @@ class thread_pool {
     const void* context = nullptr;
     unsigned parts = 0;
   };
+
+  [[nodiscard]] static std::thread started(void (*work)(thread_pool*) noexcept, thread_pool* pool)
+  {
+    try {
+      return std::thread{work, pool};
+    } catch (const std::system_error& refused) {
+      throw device_error{error_text{} << "chunkmem: starting a thread of a pool failed: thread " << pool->threads() << ", system error "
+                                      << static_cast<std::uint64_t>(refused.code().value())
+                                      << " (raise the limit of threads, or make the pool smaller)"};
+    }
+  }
 
   static constexpr std::size_t line = 64;     // a cache line [B]
   static constexpr unsigned patience = 1000;  // looks before a thread sleeps

@@ -3,6 +3,7 @@
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/tensor/access.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -134,6 +135,22 @@ class access_record {
     if (moment >= size() || details_[moment].until != entry_detail::never) return;
     details_[moment].until = size();
     releases_.push_back({size(), moment});
+  }
+
+  [[nodiscard]] bool is_released(std::uint32_t moment) const noexcept
+  {
+    return moment < size() && details_[moment].until != entry_detail::never;
+  }
+  /// The entry at `wrong` was not released yet: it is open again. The one at `right` was, by the moment `until`; never: none was.
+  /// @pre is_released(wrong), and `right` is open and before `until`   @complexity O(releases), allocates nothing
+  void correct_release(std::uint32_t wrong, std::uint32_t right, std::uint32_t until) noexcept
+  {
+    releases_.erase(std::find_if(releases_.begin(), releases_.end(), [&](const release_entry& it) { return it.moment == wrong; }));
+    details_[wrong].until = entry_detail::never;
+    if (right == never) return;
+    details_[right].until = until;
+    const auto later = std::find_if(releases_.begin(), releases_.end(), [&](const release_entry& it) { return it.until > until; });
+    releases_.insert(later, {until, right});  // into the room of the other
   }
 
   /// Becomes the first `entries` of `other`; what was not yet released at that moment is open again.

@@ -72,6 +72,13 @@ class recorder {
       if (known->recorded) known->done.finish(chunk_of_slot, chunks);
   }
 
+  /// How many accesses, leases and drops the current iteration has had; 0 outside of one, and where it was stopped.
+  [[nodiscard]] std::uint32_t progress() const noexcept
+  {
+    if (is_logging()) return current_->log.size();
+    return is_following() ? cursor_ : 0;
+  }
+
   /// The moment that decisions should count from: the cursor, or where a diverged iteration seems to be.
   [[nodiscard]] std::uint32_t now() const noexcept { return mode_ == mode::following ? cursor_ : hint_; }
 
@@ -84,23 +91,25 @@ class recorder {
   }
 
   /// @return   true where the slots' next moments must be loaded from the record
-  /// @throws usage_error   an iteration is running
+  /// @throws usage_error   an iteration is running; std::bad_alloc; with nothing changed
   bool begin(std::string_view name)
   {
     expects(!is_inside(), "an iteration began inside another one: end the first one before");
     named& wanted = find_or_add(name);
+    if (wanted.recorded) ended_leases_.reserve(wanted.done.size());
+    // From here on nothing throws: what the policy was told belongs to the current record, whichever that is.
     const bool reload = current_ != &wanted || stale_;
     current_ = &wanted;
     stale_ = true;  // until the caller has loaded them
     hint_ = 0;
     ended_leases_.clear();
+    followed_ = 0;
     if (!wanted.recorded) {
       wanted.log.clear();
       mode_ = mode::recording;
       return false;
     }
-    ended_leases_.reserve(wanted.done.size());
-    mode_ = mode::following;  // from here on nothing throws
+    mode_ = mode::following;
     entries_ = wanted.done.entries().data();
     cursor_ = 0;
     stale_ = false;
@@ -118,9 +127,12 @@ class recorder {
   {
     return current_->log.append(entry, detail);
   }
+  /// What was pinned before a divergence may have been taken for released then: see `close_released`.
   void log_release(std::uint32_t moment) noexcept
   {
-    if (is_logging()) current_->log.release(moment);
+    if (!is_logging()) return;
+    if (current_->log.is_released(moment)) current_->log.correct_release(moment, held_instead_of(moment), followed_);
+    current_->log.release(moment);
   }
   /// A lease of this iteration ended; also kept while following, for the case that it diverges later.
   void lease_ended(std::uint32_t moment) noexcept
@@ -131,13 +143,14 @@ class recorder {
 
   /// Stops following: from here on the iteration is logged. What was released by now is closed, although the record
   /// may say that it was to be released later.
-  /// @param pins_of   `pins_of(slot)`: how many pins hold it now
+  /// @param pins_of   `pins_of(slot, place)`: how many pins hold it now in that tier
   /// @throws std::bad_alloc with nothing changed
   template <class PinsOf>
   void diverge(PinsOf pins_of)
   {
     current_->log.copy_prefix(current_->done, cursor_);
     close_released(pins_of);
+    followed_ = cursor_;
     hint_ = cursor_;
     cursor_ = nowhere;
     mode_ = mode::diverged;
@@ -197,7 +210,9 @@ class recorder {
     bool recorded = false;
   };
 
-  /// Closes what the log has open although no pin or lease holds it any more. O(entries + open ones squared).
+  /// Closes what the log has open although no pin or lease holds it any more. Of several pins of a slot in one tier the latest
+  /// are taken for those that still hold it; if another one turns out to be, when it is released, the log is corrected then.
+  /// O(entries + open ones squared).
   template <class PinsOf>
   void close_released(PinsOf pins_of)
   {
@@ -206,20 +221,36 @@ class recorder {
     for (std::uint32_t at = log.size(); at-- > 0;) {
       if (log.details()[at].until != entry_detail::never || log.is_drop(at)) continue;
       const std::uint32_t slot = log.entries()[at].slot;
-      const auto same = [&](std::uint32_t other) { return log.entries()[other].slot == slot; };
+      const auto same = [&](std::uint32_t other) { return is_like(other, at); };
       const bool held = slot == never ? std::find(ended_leases_.begin(), ended_leases_.end(), at) == ended_leases_.end()
-                                      : std::count_if(still_open.begin(), still_open.end(), same) < pins_of(slot);
+                                      : std::count_if(still_open.begin(), still_open.end(), same) < pins_of(slot, place_of(log.entries()[at].kind));
       if (held) still_open.push_back(at);
       else log.release(at);
     }
+  }
+
+  /// An access of the same slot in the same tier.
+  [[nodiscard]] bool is_like(std::uint32_t left, std::uint32_t right) const noexcept
+  {
+    const access_entry& a = current_->log.entries()[left];
+    const access_entry& b = current_->log.entries()[right];
+    return a.slot == b.slot && a.slot != never && is_access(a.kind) && is_access(b.kind) && place_of(a.kind) == place_of(b.kind);
+  }
+  /// Who was taken for holding a slot in place of this one, before the divergence; never: nobody, it only held it for longer.
+  [[nodiscard]] std::uint32_t held_instead_of(std::uint32_t moment) const noexcept
+  {
+    for (std::uint32_t at = 0; at < followed_; ++at)
+      if (at != moment && !current_->log.is_released(at) && is_like(at, moment)) return at;
+    return never;
   }
 
   named& find_or_add(std::string_view name)
   {
     for (index_ = 0; index_ < records_.size(); ++index_)
       if (records_[index_]->name == name) return *records_[index_];
-    records_.push_back(std::make_unique<named>());
-    records_.back()->name = name;
+    auto fresh = std::make_unique<named>();
+    fresh->name = name;
+    records_.push_back(std::move(fresh));
     return *records_.back();
   }
 
@@ -230,6 +261,7 @@ class recorder {
   named* current_ = nullptr;
   std::size_t index_ = 0;
   std::uint32_t hint_ = 0;
+  std::uint32_t followed_ = 0;  // entries of the log that are those of the record: pins of them may have been released unseen
   access_record nothing_;
   std::vector<std::uint32_t> ended_leases_;        // moments, of the iteration that is followed
   std::vector<std::unique_ptr<named>> records_;  // stable addresses; a handful of names

@@ -2,9 +2,10 @@
 
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/core/ids.hpp>
+#include <chunkmem/trace/recalling_sink.hpp>
 #include <chunkmem/trace/trace_event.hpp>
-#include <chunkmem/trace/trace_sink.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -42,10 +43,11 @@ class event_ring {
 };
 
 /// One line for each event, the oldest first: what to print beside an error.
-[[nodiscard]] inline std::string to_string(const event_ring& ring)
+/// @param most   lines; of more events the last ones are taken
+[[nodiscard]] inline std::string to_string(const event_ring& ring, std::size_t most = SIZE_MAX)
 {
   std::string text;
-  for (std::size_t age = ring.size(); age-- > 0;) {
+  for (std::size_t age = std::min(ring.size(), most); age-- > 0;) {
     const trace_event& event = ring.last(age);
     text.append(name_of(event.what));
     if (event.chunk != chunk_id::none) text.append(" of chunk ").append(std::to_string(index_of(event.chunk)));
@@ -57,8 +59,9 @@ class event_ring {
 
 /// Keeps the last events, for the time when something goes wrong.
 ///
-/// Passed by value, it points to a ring that the user keeps: `catch (const chunkmem::error&)` prints it. Good for any run, however
-/// long; poor for a picture of a whole one (see chrome_sink, csv_sink). Cost: one store of 32 bytes per event; no allocation.
+/// Passed by value, it points to a ring that the user keeps: `catch (const chunkmem::error&)` prints it, or finds it in the
+/// error's details (manager_options::error_details). Good for any run, however long; poor for a picture of a whole one (see chrome_sink,
+/// csv_sink). Cost: one store of 32 bytes per event; no allocation.
 ///
 /// @threads   one caller per ring
 class ring_sink {
@@ -70,12 +73,13 @@ class ring_sink {
   explicit ring_sink(event_ring& ring) noexcept : ring_{&ring} {}
 
   void record(const trace_event& event) noexcept { ring_->add(event); }
+  [[nodiscard]] std::string recall(std::size_t most) const { return to_string(*ring_, most); }
 
  private:
   event_ring* ring_;
 };
 
-static_assert(trace_sink<ring_sink>);
+static_assert(recalling_sink<ring_sink>);
 
 }  // namespace trace
 }  // namespace chunkmem::inline v0

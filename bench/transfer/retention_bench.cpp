@@ -1,0 +1,129 @@
+// How many bytes does a plan of retention move in a training step that repeats, over the fewest that any way of moving
+// could, and beside what evictions move? How much of that bound does the plan certify by itself?
+//
+// Steps of GPTs with 24 to 100 16-bit chunks, updates on the device, on the host, or half of each, states as chunks of
+// one frame and of two, ten capacities from the smallest on which the step can run to all that it uses. The bound is a
+// linear program that knows nothing of the planner; evictions are the engine's own replay, where the step fits in the
+// way it places frames.
+#include "../eviction/byte_bound.hpp"
+#include "../eviction/gpt_trace.hpp"
+#include "planning_figures.hpp"
+#include "retention_of_record.hpp"
+
+#include <chunkmem/eviction/belady.hpp>
+#include <chunkmem/eviction/cost_aware.hpp>
+#include <chunkmem/eviction/lru.hpp>
+#include <chunkmem/transfer/retention_plan.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <limits>
+
+using namespace eviction_bench;
+
+namespace {
+
+constexpr int warm_up = 8;
+constexpr int measured = 12;  // decisions may settle in an orbit of a few steps
+constexpr std::uint32_t capacities = 10;
+constexpr double never = std::numeric_limits<double>::infinity();
+
+struct settled {
+  double frames = never;  // moved by a step, on average; infinity where it does not fit
+  bool repeats = true;    // every step moved as many: else decisions go round in an orbit of many steps
+};
+
+/// What a step moves when it has settled.
+template <class Eviction>
+settled steady(const trace& what, std::uint32_t frames)
+{
+  try {
+    repeated_run<Eviction> run{what, frames};
+    run.run(true);
+    run.tune();
+    for (int step = 0; step < warm_up; ++step) run.run(true);
+    double sum = 0;
+    double least = never;
+    double most = 0;
+    for (int step = 0; step < measured; ++step) {
+      const double moved = run.run(true).all();
+      sum += moved;
+      least = std::min(least, moved);
+      most = std::max(most, moved);
+    }
+    return {sum / measured, least == most};
+  } catch (const cm::out_of_memory&) {
+    return {};
+  }
+}
+
+struct summary {
+  double over_bound = 0;  // after four largest chunks
+  double plain_over_bound = 0;
+  double excess = 0;     // [largest chunks]
+  double certified = 1;  // of the linear program
+  int above_evictions = 0;
+  int above_orbits = 0;  // evictions that do not repeat, which no plan of one iteration can follow
+  int compared = 0;
+  int impossible = 0;  // below the bound, or certifying more than it
+};
+
+void measure(const gpt_shape& shape, summary& all)
+{
+  const trace what = gpt_writer{shape}();
+  const byte_bound bound{what};
+  transfer_bench::retention_of_record numbers{what};
+  const std::uint32_t least = numbers.least_frames();
+  std::uint32_t most = 0;
+  for (const std::uint32_t frames : what.frames_of_chunk) most += frames;
+  const std::uint32_t largest = std::ranges::max(what.frames_of_chunk);
+  std::printf(
+      "%u layers of %u chunks, states of %u frames: %u moments\n  frames     bound  planned certified |    lru  belady "
+      " cost_aware\n",
+      shape.layers, shape.chunks_per_layer, largest, what.record.size());
+  for (std::uint32_t step = 0; step < capacities; ++step) {
+    const std::uint32_t frames = least + (most - least) * step / (capacities - 1);
+    const cm::transfer::retention_problem problem{numbers.on(frames)};
+    const cm::transfer::retention_plan plan = cm::transfer::plan_retention(problem);
+    const double fewest = bound(frames);
+    const double moved = static_cast<double>(plan.moved_bytes) / frame_bytes;
+    const double certified = plan.certified_bytes / frame_bytes;
+    const settled evictions[] = {steady<cm::eviction::lru>(what, frames), steady<cm::eviction::belady>(what, frames),
+                                 steady<cm::eviction::cost_aware>(what, frames)};
+    std::printf("  %6u  %8.1f   %.4f   %.4f  | %6.3f  %6.3f  %6.3f\n", frames, fewest, moved / fewest,
+                certified / fewest, evictions[0].frames / fewest, evictions[1].frames / fewest,
+                evictions[2].frames / fewest);
+    all.over_bound = std::max(all.over_bound, (moved - 4 * largest) / fewest);
+    all.plain_over_bound = std::max(all.plain_over_bound, moved / fewest);
+    all.excess = std::max(all.excess, (moved - fewest) / largest);
+    all.certified = std::min(all.certified, certified / fewest);
+    all.impossible += moved < fewest - 1e-6 * fewest || certified > fewest + 1e-6 * fewest ? 1 : 0;
+    for (const settled& it : evictions) {
+      all.compared += it.frames < never ? 1 : 0;
+      (it.repeats ? all.above_evictions : all.above_orbits) += moved > it.frames ? 1 : 0;
+    }
+  }
+}
+
+}  // namespace
+
+int main()
+{
+  summary all;
+  for (const gpt_shape shape : {gpt_shape{24, 1}, gpt_shape{24, 4}, gpt_shape{50, 2}})
+    for (const bool windows : {false, true})
+      for (const updates where : {updates::on_device, updates::half, updates::half_alternating, updates::on_host})
+        measure({shape.layers, shape.chunks_per_layer, where, windows}, all);
+  std::printf(
+      "worst: %.4f of the bound, %.4f after four largest chunks (excess %.2f of them); certified at least %.4f; of %d "
+      "evictions above %d that repeat and %d that do not\n",
+      all.plain_over_bound, all.over_bound, all.excess, all.certified, all.compared, all.above_evictions,
+      all.above_orbits);
+  if (all.impossible > 0) std::printf("%d plans contradict the linear program\n", all.impossible);
+  const int missed = transfer_bench::write_figures(
+      "retention_bench", {{"transfer.planned_bytes_over_bound", all.over_bound, "", "<=", 1.02},
+                          {"transfer.planned_above_evictions", 1.0 * all.above_evictions, "", "==", 0},
+                          {"transfer.certificate_over_linear_program", all.certified, "", ">=", 0.97}});
+  return all.impossible > 0 ? 1 : missed;
+}

@@ -1,0 +1,176 @@
+#pragma once
+
+#include <chunkmem/transfer/retention_problem.hpp>
+#include <chunkmem/transfer/row_prices.hpp>
+
+#include <algorithm>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace transfer {
+
+/// The dual of a retention problem as a smooth function of prices, and its slope.
+///
+/// Each choice of the cheaper of two is rounded off by a parabola where they differ by less than a width; the value is
+/// below the true one by at most a quarter of the width for each choice. Epochs with the same rows, loads and
+/// write-back are one class, whatever the sizes of their chunks: only the sum of their bytes counts. In bytes of one
+/// unit. Source: smoothing of Nesterov 2005. Cost: O(gaps of classes + rows) for each value.
+class retention_dual {
+ public:
+  /// @param priced_rows   rows that may have a price, in order; any will do, the others stay at 0
+  retention_dual(const retention_problem& problem, std::span<const std::uint32_t> priced_rows)
+      : rows_{priced_rows.size()}, flow_(rows_ + 1)
+  {
+    std::vector<std::uint32_t> priced_before(problem.room().size() + 1, 0);
+    for (const std::uint32_t row : priced_rows) priced_before[row + std::size_t{1}] = 1;
+    std::partial_sum(priced_before.begin(), priced_before.end(), priced_before.begin());
+    std::vector<gap> gaps(problem.gaps().begin(), problem.gaps().end());
+    for (gap& it : gaps) {
+      it.first = priced_before[it.first];
+      it.last = priced_before[it.last];
+    }
+    collect(problem, gaps);
+    const auto unit = static_cast<double>(problem.unit_bytes());
+    for (const std::uint32_t row : priced_rows) room_.push_back(static_cast<double>(problem.room()[row]) / unit);
+    for (const group& it : classes_) weight_ += it.weight;
+  }
+
+  [[nodiscard]] std::size_t classes() const noexcept { return classes_.size(); }
+  /// Of all epochs [units].
+  [[nodiscard]] double weight() const noexcept { return weight_; }
+
+  /// The value without the constant bytes [units], and its slope in each priced row. @param price   of the priced rows
+  /// @param width   0: the true dual
+  double operator()(const row_prices& price, double width, std::span<double> slope)
+  {
+    std::ranges::fill(flow_, 0.0);
+    double value = 0;
+    std::size_t begin = 0;
+    for (const group& it : classes_) {
+      value = __builtin_fma(it.weight, add(it, begin, price, width), value);
+      begin = it.end;
+    }
+    double kept = 0;
+    for (std::size_t row = 0; row < rows_; ++row) {
+      kept += flow_[row];
+      slope[row] = kept - room_[row];
+      value = __builtin_fma(-room_[row], price.prices()[row], value);
+    }
+    return value;
+  }
+
+ private:
+  using gap = retention_problem::gap;
+  struct group {
+    double weight;    // of the chunks of all its epochs [units]
+    std::size_t end;  // of its gaps
+    bool writes_back;
+  };
+  struct smaller {
+    double value;
+    double first;  // how much of the first of two is in it
+  };
+
+  void collect(const retention_problem& problem, const std::vector<gap>& gaps)
+  {
+    std::vector<std::uint32_t> order(problem.epochs().size());
+    std::iota(order.begin(), order.end(), 0U);
+    const auto compare = [&](std::uint32_t left, std::uint32_t right) {
+      return compare_shapes(gaps, problem.epochs()[left], problem.epochs()[right]);
+    };
+    std::ranges::sort(order, [&](std::uint32_t left, std::uint32_t right) {
+      const std::strong_ordering shapes = compare(left, right);
+      return shapes != 0 ? shapes < 0 : left < right;
+    });
+    const auto unit = static_cast<double>(problem.unit_bytes());
+    for (std::size_t at = 0; at < order.size(); ++at) {
+      const retention_problem::epoch& it = problem.epochs()[order[at]];
+      if (at == 0 || compare(order[at - 1], order[at]) != 0) {
+        gaps_.insert(gaps_.end(), gaps.begin() + it.begin, gaps.begin() + it.end);
+        classes_.push_back({0, gaps_.size(), it.writes_back});
+      }
+      classes_.back().weight += static_cast<double>(it.size) / unit;
+    }
+  }
+
+  static std::strong_ordering compare_shapes(const std::vector<gap>& gaps, const retention_problem::epoch& a,
+                                             const retention_problem::epoch& b)
+  {
+    if (a.writes_back != b.writes_back) return a.writes_back <=> b.writes_back;
+    if (a.end - a.begin != b.end - b.begin) return a.end - a.begin <=> b.end - b.begin;
+    for (std::uint32_t at = 0; at < a.end - a.begin; ++at) {
+      const gap& one = gaps[a.begin + at];
+      const gap& two = gaps[b.begin + at];
+      if (one.first != two.first) return one.first <=> two.first;
+      if (one.last != two.last) return one.last <=> two.last;
+      if (one.wraps != two.wraps) return one.wraps <=> two.wraps;
+      if (one.loads != two.loads) return one.loads <=> two.loads;
+    }
+    return std::strong_ordering::equal;
+  }
+
+  static smaller smaller_of(double one, double two, double width) noexcept
+  {
+    const double more = two - one;
+    if (more >= width) return {one, 1};
+    if (more <= -width) return {two, 0};
+    const double share = 0.5 + 0.5 * (more / width);  // halving is exact, so contraction changes nothing
+    // share * one + (1 - share) * two - width * share * (1 - share), rearranged around `one`
+    const double rest = 1 - share;
+    return {__builtin_fma(-width * rest, rest, one), share};
+  }
+
+  /// The least cost of a byte of a class; what is kept of it goes into the flow.
+  double add(const group& it, std::size_t begin, const row_prices& price, double width)
+  {
+    const std::size_t count = it.end - begin;
+    if (count == 1) {
+      const gap& only = gaps_[begin];
+      const smaller found = smaller_of(price(only), (only.loads ? 1.0 : 0.0) + (it.writes_back ? 1.0 : 0.0), width);
+      fill(only, it.weight, found.first);
+      return found.value;
+    }
+    double kept = 0;
+    double mixed = 1;
+    shares_.clear();
+    for (std::size_t at = begin; at < it.end; ++at) {
+      const double cost = price(gaps_[at]);
+      const smaller found = smaller_of(cost, gaps_[at].loads ? 1.0 : 0.0, width);
+      kept += cost;
+      mixed += found.value;
+      shares_.push_back(found.first);
+    }
+    const smaller found = smaller_of(kept, mixed, width);
+    for (std::size_t at = 0; at < count; ++at) {
+      const double share = __builtin_fma(1 - found.first, shares_[at], found.first);
+      fill(gaps_[begin + at], it.weight, share);
+    }
+    return found.value;
+  }
+
+  void fill(const gap& it, double weight, double share) noexcept
+  {
+    if (share == 0) return;
+    flow_[it.first] = __builtin_fma(weight, share, flow_[it.first]);
+    flow_[it.last] = __builtin_fma(-weight, share, flow_[it.last]);
+    if (it.wraps) flow_[0] = __builtin_fma(weight, share, flow_[0]);
+  }
+
+  std::size_t rows_;
+  std::vector<double> flow_;  // what begins to be kept in a row, less what ends
+  double weight_ = 0;
+  std::vector<gap> gaps_;  // with priced rows
+  std::vector<group> classes_;
+  std::vector<double> room_;  // [units]
+  std::vector<double> shares_;
+};
+
+}  // namespace transfer
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <chunkmem/core/version.hpp>
+
+#include <cstdint>
+#include <span>
+
+namespace chunkmem::inline v0 {
+
+namespace transfer {
+
+/// What a use does to the bytes of its chunk.
+enum class use_kind : std::uint8_t {
+  read,            ///< on the device; needs the bytes
+  update,          ///< on the device; needs the bytes, and the host's copy is stale afterwards
+  overwrite,       ///< on the device; needs no bytes, and the host's copy is stale afterwards
+  host_read,       ///< the host needs the latest bytes; the device's copy stays good
+  host_update,     ///< the host needs the latest bytes and writes; the device's copy is stale afterwards
+  host_overwrite,  ///< the host writes all of it; the device's copy is stale afterwards
+  drop,            ///< the bytes are dead, in both tiers
+};
+
+[[nodiscard]] constexpr bool is_on_device(use_kind kind) noexcept
+{
+  return kind <= use_kind::overwrite;
+}
+
+/// One use of a chunk, from its first moment to the one before which it ends.
+struct retention_use {
+  std::uint32_t chunk = 0;
+  std::uint32_t begin = 0;
+  std::uint32_t end = 0;  ///< above `begin`; uses of one chunk may overlap
+  use_kind kind = use_kind::read;
+};
+
+/// An iteration as numbers: all that the choice of what stays on the device depends on.
+struct retention_input {
+  std::span<const std::uint64_t> chunk_bytes;   ///< size of each chunk [bytes], above 0
+  std::span<const retention_use> uses;          ///< by `begin`; those of one chunk in the order they happen
+  std::span<const std::uint64_t> device_bytes;  ///< what chunks may take on the device, at each moment [bytes]
+  /// What chunks may take on the host, at each moment [bytes]; empty: a home for every chunk. A chunk that lives on the
+  /// device alone is not planned yet, so less than all homes is refused.
+  std::span<const std::uint64_t> host_bytes;
+  /// The iteration follows itself. Else it starts with an empty device, and a chunk is worth nothing after its last
+  /// use: what the end of one shot writes back is not counted.
+  bool repeats = true;
+};
+
+}  // namespace transfer
+
+}  // namespace chunkmem::inline v0

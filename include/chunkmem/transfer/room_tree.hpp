@@ -1,0 +1,100 @@
+#pragma once
+
+#include <chunkmem/core/version.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace transfer {
+
+/// A row of numbers: adds to a part of it, and finds the smallest of a part. Cost: O(log size) each, 32 bytes for each
+/// number.
+class room_tree {
+ public:
+  static constexpr std::int64_t endless = std::numeric_limits<std::int64_t>::max();
+
+  explicit room_tree(std::span<const std::int64_t> values)
+  {
+    while (leaves_ < values.size()) leaves_ *= 2;
+    least_.assign(2 * leaves_, endless / 2);
+    added_.assign(leaves_, 0);
+    std::ranges::copy(values, least_.begin() + static_cast<std::ptrdiff_t>(leaves_));
+    for (std::size_t node = leaves_; --node > 0;) least_[node] = std::min(least_[2 * node], least_[2 * node + 1]);
+  }
+
+  /// Adds to [begin, end).
+  void add(std::size_t begin, std::size_t end, std::int64_t value) noexcept
+  {
+    if (begin >= end) return;
+    std::size_t left = begin + leaves_;
+    std::size_t right = end + leaves_;
+    for (; left < right; left /= 2, right /= 2) {
+      if (left % 2 != 0) add_to(left++, value);
+      if (right % 2 != 0) add_to(--right, value);
+    }
+    mend(begin + leaves_);
+    mend(end - 1 + leaves_);
+  }
+
+  /// The smallest of [begin, end), or `endless` where that is empty.
+  [[nodiscard]] std::int64_t least(std::size_t begin, std::size_t end) const noexcept
+  {
+    return begin < end ? least_in(1, 0, leaves_, begin, end) : endless;
+  }
+
+  /// Where the first of the smallest of [begin, end) lies. @pre begin < end
+  [[nodiscard]] std::size_t where_least(std::size_t begin, std::size_t end) const noexcept
+  {
+    const std::int64_t value = least(begin, end);
+    std::size_t low = begin + 1;  // the first end of which it is in [begin, end)
+    std::size_t high = end;
+    while (low < high) {
+      const std::size_t middle = low + (high - low) / 2;
+      if (least(begin, middle) == value)
+        high = middle;
+      else
+        low = middle + 1;
+    }
+    return low - 1;
+  }
+
+ private:
+  void add_to(std::size_t node, std::int64_t value) noexcept
+  {
+    least_[node] += value;
+    if (node < leaves_) added_[node] += value;
+  }
+
+  void mend(std::size_t node) noexcept
+  {
+    while (node > 1) {
+      node /= 2;
+      least_[node] = std::min(least_[2 * node], least_[2 * node + 1]) + added_[node];
+    }
+  }
+
+  [[nodiscard]] std::int64_t least_in(std::size_t node, std::size_t from, std::size_t size, std::size_t begin,
+                                      std::size_t end) const noexcept
+  {
+    if (begin <= from && from + size <= end) return least_[node];
+    const std::size_t half = size / 2;
+    std::int64_t found = endless / 2;
+    if (begin < from + half) found = least_in(2 * node, from, half, begin, end);
+    if (end > from + half) found = std::min(found, least_in(2 * node + 1, from + half, half, begin, end));
+    return found + added_[node];
+  }
+
+  std::size_t leaves_ = 1;
+  std::vector<std::int64_t> least_;  // of the part below each node, all that was added at it or below taken in
+  std::vector<std::int64_t> added_;  // to all below each node
+};
+
+}  // namespace transfer
+
+}  // namespace chunkmem::inline v0

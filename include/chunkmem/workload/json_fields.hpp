@@ -1,0 +1,290 @@
+#pragma once
+
+#include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/error.hpp>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <fstream>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+namespace chunkmem::inline v0 {
+
+namespace workload {
+
+/// What a reader of a small JSON file takes at most.
+struct json_limits {
+  bytes file{std::uint64_t{64} << 10};
+  std::size_t fields = 256;
+  std::size_t key_length = 64;     ///< of one name, in bytes
+  std::size_t text_length = 4096;  ///< of a text, in bytes
+  std::size_t depth = 4;           ///< objects in objects
+};
+
+namespace detail {
+
+enum class json_kind : std::uint8_t { whole, number, negative, truth, text };
+
+struct json_field {
+  std::string path;  ///< names with dots between
+  json_kind kind = json_kind::text;
+  std::uint64_t whole = 0;
+  double number = 0;
+  bool truth = false;
+  std::string text;
+  bool is_taken = false;
+};
+
+/// One line that fits into a message, whatever was in the file.
+[[nodiscard]] inline std::string printable(std::string_view words, std::size_t longest)
+{
+  std::string line;
+  for (const char letter : words.substr(0, longest)) line += letter < ' ' || letter > '~' ? '?' : letter;
+  return words.size() > longest ? line + "..." : line;
+}
+
+/// The end of a path says more than its begin.
+[[nodiscard]] inline std::string short_path(std::string_view file)
+{
+  constexpr std::size_t longest = 160;
+  return file.size() <= longest ? printable(file, longest)
+                                : "..." + printable(file.substr(file.size() - longest), longest);
+}
+
+/// @throws format_error
+[[noreturn]] inline void refuse_file(std::string_view file, std::string_view why, std::string_view advice)
+{
+  throw format_error{error_text{} << "chunkmem: " << short_path(file) << " cannot be used: " << why << " (" << advice
+                                  << ")"};
+}
+[[noreturn]] inline void refuse_key(std::string_view file, std::string_view key, std::string_view why,
+                                    std::string_view advice)
+{
+  throw format_error{error_text{} << "chunkmem: " << short_path(file) << " cannot be used: key \""
+                                  << printable(key, 160) << "\" " << why << " (" << advice << ")"};
+}
+
+/// Takes what the parser says, in the order of the file; what no file of ours has ends the reading.
+class json_events {
+ public:
+  json_events(std::string_view file, const json_limits& limits, std::vector<json_field>& fields)
+      : file_{file}, limits_{limits}, fields_{fields}
+  {
+  }
+
+  bool start_object(std::size_t)
+  {
+    if (depth_ == limits_.depth) refuse("is an object in too many others", "write it as the examples are");
+    if (depth_ > 0) prefix_ = path_ + '.';
+    ++depth_;
+    is_empty_ = true;
+    return true;
+  }
+  bool end_object()
+  {
+    --depth_;
+    if (depth_ > 0 && is_empty_) refuse("is an object without a member", "give it its members, or remove it");
+    is_empty_ = false;
+    if (!prefix_.empty()) prefix_.pop_back();
+    path_ = prefix_;
+    const std::size_t dot = prefix_.rfind('.');
+    prefix_.resize(dot == std::string::npos ? 0 : dot + 1);
+    return true;
+  }
+  bool key(std::string& name)
+  {
+    is_empty_ = false;
+    path_ = prefix_ + printable(name, limits_.key_length);
+    if (name.size() > limits_.key_length) refuse("is longer than any key should be", "remove it");
+    if (name.empty() || name.find('.') != name.npos) refuse("is no name", "remove it");
+    for (const std::string& it : names_)
+      if (it == path_) refuse("is there twice", "remove one");
+    if (names_.size() == limits_.fields) refuse("is one too many", "remove some");
+    names_.push_back(path_);
+    return true;
+  }
+  bool string(std::string& text)
+  {
+    if (text.size() > limits_.text_length) refuse("has a text that is too long", "shorten it");
+    next(json_kind::text).text = std::move(text);
+    return true;
+  }
+  bool number_unsigned(std::uint64_t value)
+  {
+    json_field& it = next(json_kind::whole);
+    it.whole = value;
+    it.number = static_cast<double>(value);
+    return true;
+  }
+  bool number_integer(std::int64_t)
+  {
+    next(json_kind::negative);
+    return true;
+  }
+  bool number_float(double value, const std::string&)
+  {
+    next(value < 0 ? json_kind::negative : json_kind::number).number = value;
+    return true;
+  }
+  bool boolean(bool value)
+  {
+    next(json_kind::truth).truth = value;
+    return true;
+  }
+  bool null() { refuse("is null", "give it a value"); }
+  bool start_array(std::size_t) { refuse("is a list, and there are none in such files", "give it a value"); }
+  bool end_array() { return true; }
+  template <class Binary>
+  bool binary(Binary&)
+  {
+    refuse("is something binary", "give it a value");
+  }
+  template <class Error>
+  bool parse_error(std::size_t, const std::string&, const Error& error)
+  {
+    constexpr int number_overflow = 406;
+    if (error.id == number_overflow) refuse("has a number that no computer takes", "write a smaller one");
+    if (path_.empty()) refuse_file(file_, "it is no JSON", "write one object in braces");
+    refuse("is the last one before what is no JSON, such as NaN, a comment or a missing comma", "correct it");
+  }
+
+ private:
+  [[noreturn]] void refuse(std::string_view why, std::string_view advice) const
+  {
+    refuse_key(file_, path_, why, advice);
+  }
+  json_field& next(json_kind kind)
+  {
+    if (depth_ == 0) refuse_file(file_, "it is no object", "write one object in braces");
+    json_field& it = fields_.emplace_back();
+    it.path = path_;
+    it.kind = kind;
+    return it;
+  }
+
+  std::string_view file_;
+  const json_limits& limits_;
+  std::vector<json_field>& fields_;
+  std::vector<std::string> names_;
+  std::string prefix_;
+  std::string path_;
+  std::size_t depth_ = 0;
+  bool is_empty_ = false;  ///< the innermost object, so far
+};
+
+}  // namespace detail
+
+/// The fields of a small JSON file that is one object, objects in it included: each is asked for once, by its path, and
+/// what nobody asked for is an error. Paths have dots: "host_bytes.value".
+///
+/// Every mistake is a format_error of one sentence with the file and the key, and nothing beyond the limits is
+/// allocated. Cost: O(characters), and O(fields) for each field.
+class json_fields {
+ public:
+  /// @param file   a name for messages
+  /// @throws format_error   no JSON, a key twice, a list, a null, or more than the limits
+  json_fields(std::string_view text, std::string_view file, const json_limits& limits = {}) : file_{file}
+  {
+    if (text.size() > limits.file.count())
+      detail::refuse_file(file_, "it is longer than such files are", "remove what is not needed");
+    const std::size_t start = text.find_first_not_of(" \t\r\n");
+    if (start == text.npos) detail::refuse_file(file_, "it is empty", "write one object in braces");
+    if (text[start] != '{')
+      detail::refuse_file(file_, "it does not begin with an object", "write one object in braces");
+    if (text.find('\0') != text.npos)
+      detail::refuse_file(file_, "it has a byte 0", "write it as text");  // the parser would end there
+    detail::json_events events{file_, limits, fields_};
+    if (!nlohmann::json::sax_parse(text, &events)) detail::refuse_file(file_, "it is no JSON", "correct it");
+  }
+
+  /// @throws io_error   it cannot be read   @throws format_error   as above; at most the limit and one byte more were
+  /// read
+  [[nodiscard]] static json_fields of_file(const std::string& path, const json_limits& limits = {})
+  {
+    errno = 0;
+    std::ifstream in{path, std::ios::binary};
+    std::string text(limits.file.count() + 1, '\0');
+    if (in) in.read(text.data(), static_cast<std::streamsize>(text.size()));
+    if (!in.is_open() || in.bad())
+      throw io_error{error_text{} << "chunkmem: " << detail::short_path(path)
+                                  << " cannot be read (look whether it is there, and a file)",
+                     io_fault{errno, 0}};
+    text.resize(static_cast<std::size_t>(in.gcount()));
+    return json_fields{text, path, limits};
+  }
+
+  [[nodiscard]] const std::string& file() const noexcept { return file_; }
+
+  /// A whole number. @throws format_error   it is not there, or is none
+  [[nodiscard]] std::uint64_t whole(std::string_view key, std::uint64_t most = UINT64_MAX)
+  {
+    const detail::json_field& it = take(key, "a whole number");
+    if (it.kind == detail::json_kind::number)
+      refuse(key, "is no whole number, or needs more than 64 bits", "write a whole number");
+    if (it.kind != detail::json_kind::whole) refuse_kind(it, "a whole number");
+    if (it.whole > most) refuse(key, "is too large", "write a smaller number");
+    return it.whole;
+  }
+  /// A number that is not negative. @throws format_error   it is not there, or is none
+  [[nodiscard]] double number(std::string_view key)
+  {
+    const detail::json_field& it = take(key, "a number");
+    if (it.kind != detail::json_kind::whole && it.kind != detail::json_kind::number) refuse_kind(it, "a number");
+    return it.number;
+  }
+  /// @throws format_error   it is not there, or is neither true nor false
+  [[nodiscard]] bool truth(std::string_view key)
+  {
+    const detail::json_field& it = take(key, "true or false");
+    if (it.kind != detail::json_kind::truth) refuse_kind(it, "true or false");
+    return it.truth;
+  }
+  /// A text that is not empty. @throws format_error   it is not there, or is none
+  [[nodiscard]] std::string text(std::string_view key)
+  {
+    const detail::json_field& it = take(key, "a text");
+    if (it.kind != detail::json_kind::text) refuse_kind(it, "a text");
+    if (it.text.empty()) refuse(key, "is empty", "write a text");
+    return it.text;
+  }
+  /// @throws format_error   there is a field that nobody asked for
+  void finish() const
+  {
+    for (const detail::json_field& it : fields_)
+      if (!it.is_taken) refuse(it.path, "is not known", "remove it, or look for a slip");
+  }
+  /// For what a field means. @throws format_error   always
+  [[noreturn]] void refuse(std::string_view key, std::string_view why, std::string_view advice) const
+  {
+    detail::refuse_key(file_, key, why, advice);
+  }
+
+ private:
+  const detail::json_field& take(std::string_view key, std::string_view wanted)
+  {
+    for (detail::json_field& it : fields_)
+      if (it.path == key) {
+        it.is_taken = true;
+        return it;
+      }
+    refuse(key, "is missing", std::string{"give it "}.append(wanted));
+  }
+  [[noreturn]] void refuse_kind(const detail::json_field& it, std::string_view wanted) const
+  {
+    constexpr std::string_view kinds[] = {"is a number", "is a number", "is negative", "is true or false", "is a text"};
+    refuse(it.path, kinds[static_cast<std::size_t>(it.kind)], std::string{"write "}.append(wanted));
+  }
+
+  std::string file_;
+  std::vector<detail::json_field> fields_;
+};
+
+}  // namespace workload
+
+}  // namespace chunkmem::inline v0

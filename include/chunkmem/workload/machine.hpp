@@ -1,0 +1,95 @@
+#pragma once
+
+#include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/error.hpp>
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+
+namespace chunkmem::inline v0 {
+
+namespace workload {
+
+/// What of a machine cannot be, if anything.
+struct machine_problem {
+  std::string_view member;  ///< empty: nothing
+  std::string_view why;
+};
+
+/// How fast the parts of a machine are. A link's rate is that of one device while every device of its node copies.
+struct machine_rates {
+  double device_flops_per_second = 0;       ///< peak of one device, products of 16-bit matrices, dense
+  double to_device_bytes_per_second = 0;    ///< host to one device
+  double to_host_bytes_per_second = 0;      ///< one device to host
+  double peer_bytes_per_second = 0;         ///< one device to others of its node, one direction; 0: it has no other
+  double network_bytes_per_second = 0;      ///< one device to another node, one direction; 0: there is no other
+  double host_memory_bytes_per_second = 0;  ///< of a node, all sockets together, reads and writes
+  double host_updates_per_second = 0;    ///< parameters that a node's host updates while nothing else uses its memory
+  double device_updates_per_second = 0;  ///< parameters that one device updates, their states lying there
+
+  [[nodiscard]] constexpr bool operator==(const machine_rates&) const noexcept = default;
+};
+
+/// Nodes of equal devices, as a planner sees them: capacities and rates.
+///
+/// Capacities are what a program finds there; what a context, a process or a framework takes of them is for who plans.
+struct machine {
+  std::string name;
+  std::uint32_t nodes = 1;
+  std::uint32_t devices = 1;  ///< of each node
+  bytes device_bytes;         ///< of each device
+  bytes host_bytes;           ///< of each node
+  machine_rates rates;
+
+  [[nodiscard]] constexpr bool operator==(const machine&) const noexcept = default;
+
+  /// Devices of all nodes.
+  [[nodiscard]] constexpr std::uint64_t ranks() const noexcept { return std::uint64_t{nodes} * devices; }
+  /// All memory of all nodes. @throws size_overflow
+  [[nodiscard]] constexpr bytes memory() const { return (device_bytes * devices + host_bytes) * nodes; }
+
+  /// The first thing that cannot be.
+  [[nodiscard]] constexpr machine_problem problem() const noexcept
+  {
+    if (name.empty()) return {"name", "is empty"};
+    if (nodes == 0) return {"nodes", "is 0"};
+    if (devices == 0) return {"devices", "is 0"};
+    if (device_bytes == bytes{}) return {"device_bytes", "is 0"};
+    if (host_bytes == bytes{}) return {"host_bytes", "is 0"};
+    struct rate {
+      std::string_view name;
+      double value;
+      bool is_there;
+    };
+    for (const rate& it : {rate{"device_flops_per_second", rates.device_flops_per_second, true},
+                           rate{"to_device_bytes_per_second", rates.to_device_bytes_per_second, true},
+                           rate{"to_host_bytes_per_second", rates.to_host_bytes_per_second, true},
+                           rate{"peer_bytes_per_second", rates.peer_bytes_per_second, devices > 1},
+                           rate{"network_bytes_per_second", rates.network_bytes_per_second, nodes > 1},
+                           rate{"host_memory_bytes_per_second", rates.host_memory_bytes_per_second, true},
+                           rate{"host_updates_per_second", rates.host_updates_per_second, true},
+                           rate{"device_updates_per_second", rates.device_updates_per_second, true}}) {
+      if (!(it.value >= 0) || it.value > std::numeric_limits<double>::max())
+        return {it.name, "is negative or no number"};
+      if (it.is_there && it.value == 0) return {it.name, "is 0"};
+      if (!it.is_there && it.value != 0) return {it.name, "is not 0, and there is nothing it could lead to"};
+    }
+    return {};
+  }
+  /// @throws config_error   there is a problem
+  constexpr void check() const
+  {
+    const machine_problem found = problem();
+    if (found.member.empty()) return;
+    throw config_error{error_text{} << "chunkmem: the machine \"" << name << "\" cannot be: " << found.member << " "
+                                    << found.why << ": " << nodes << " nodes of " << devices << " devices, "
+                                    << device_bytes.count() << " B each, host " << host_bytes.count()
+                                    << " B (change it)"};
+  }
+};
+
+}  // namespace workload
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <chunkmem/core/bytes.hpp>
+#include <chunkmem/workload/machine.hpp>
+
+#include <cstdint>
+
+namespace chunkmem::inline v0 {
+
+namespace workload {
+
+/// One representative rank of a machine: a device of its own, and its share of the host.
+///
+/// All ranks do the same at the same time, so a whole machine is simulated as one of them. What is gathered for a
+/// computation is of full size there; what is owned is a part in `ranks`.
+struct rank_share {
+  std::uint64_t ranks = 1;    ///< of the whole machine
+  std::uint32_t of_node = 1;  ///< ranks that share a node
+  bytes device_bytes;
+  bytes host_bytes;     ///< an equal part of the node's, rounded down
+  machine_rates rates;  ///< of this rank: the host's divided, those of devices and links as they are
+
+  [[nodiscard]] constexpr bool operator==(const rank_share&) const noexcept = default;
+};
+
+/// @throws config_error   the machine cannot be
+[[nodiscard]] constexpr rank_share share_of_rank(const machine& whole)
+{
+  whole.check();
+  rank_share share{whole.ranks(), whole.devices, whole.device_bytes, bytes{whole.host_bytes.count() / whole.devices},
+                   whole.rates};
+  share.rates.host_memory_bytes_per_second /= whole.devices;
+  share.rates.host_updates_per_second /= whole.devices;
+  return share;
+}
+
+}  // namespace workload
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,233 @@
+#pragma once
+
+#include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/checked.hpp>
+#include <chunkmem/workload/transformer_operator.hpp>
+#include <chunkmem/workload/transformer_shape.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+namespace chunkmem::inline v0 {
+
+namespace workload {
+
+/// How a micro-batch is trained, in 16 bits.
+struct training_setup {
+  std::uint64_t micro_batch = 1;  ///< rows of a batch that go through the model together
+  bool recomputes_layers = true;  ///< a layer keeps its input alone, and runs forward again before its backward pass
+  bool fuses_attention = false;   ///< scores are never stored (Dao et al. 2022, arXiv 2205.14135)
+  bool has_dropout = true;        ///< where the style has one
+  bool has_logits = true;         ///< over the vocabulary; false: a classifier, whose head is not worth counting
+};
+
+/// What one operator costs for one micro-batch.
+struct operator_cost {
+  std::uint64_t forward_flops = 0;     ///< [FLOP], two for each multiplication of a matrix product
+  std::uint64_t backward_flops = 0;    ///< of both gradients
+  std::uint64_t recomputed_flops = 0;  ///< forward work that is done again on the way back
+  bytes kept;                          ///< what its backward pass needs of its forward pass, gradients aside
+  bytes working;                       ///< most that one of its passes holds beside that: its output, or gradients
+
+  [[nodiscard]] constexpr bool operator==(const operator_cost&) const noexcept = default;
+};
+
+/// What a training step of a transformer costs, operator by operator, by formula.
+///
+/// FLOP are those of matrix products (the convention of Kaplan et al. 2020, arXiv 2001.08361); the rest of the work is
+/// bound by memory. Scores are counted whole, masked or not. Kept bytes follow Korthikanti et al. 2022 (arXiv
+/// 2205.05198), with widths of their own for keys, values and MLP: two bytes for a number, one for a number of a
+/// dropout mask, four for a logit; norm statistics, biases' sums and tokens are left out there and here. A fused
+/// attention keeps four bytes of softmax statistics for each row of scores. Weights and their gradients are model data
+/// and not counted. Cost: O(1), no allocation.
+class transformer_costs {
+ public:
+  /// @throws config_error    no such shape, or no rows
+  /// @throws size_overflow   a number of FLOP or bytes needs more than 64 bits
+  explicit constexpr transformer_costs(const transformer_shape& shape, const training_setup& setup = {})
+      : setup_{setup}, layers_{shape.layers}, hidden_{shape.hidden}
+  {
+    shape.check();
+    if (setup.micro_batch == 0) throw config_error{"a micro-batch has 0 rows (give it one at least)"};
+    tokens_ = checked{setup.micro_batch} * shape.sequence;
+    has_dropout_ = setup.has_dropout && shape.style != transformer_style::llama;
+    fill_ends(shape);
+    fill_attention(shape);
+    fill_mlp(shape);
+    sum_up();
+  }
+
+  /// One occurrence of an operator: of one in a layer, in one layer.
+  [[nodiscard]] constexpr const operator_cost& of(transformer_operator which) const noexcept
+  {
+    return costs_[static_cast<std::size_t>(which)];
+  }
+  /// A layer's operators together; `working` is the largest of theirs.
+  [[nodiscard]] constexpr const operator_cost& layer() const noexcept { return layer_; }
+  /// All operators of all layers; `kept` as if nothing were computed again, `working` the largest.
+  [[nodiscard]] constexpr const operator_cost& model() const noexcept { return model_; }
+
+  /// What starts a layer's second forward pass: its input.
+  [[nodiscard]] constexpr bytes checkpoint() const noexcept { return checkpoint_; }
+  /// What a layer holds from its forward to its backward pass.
+  [[nodiscard]] constexpr bytes held_by_layer() const noexcept
+  {
+    return setup_.recomputes_layers ? checkpoint_ : layer_.kept;
+  }
+  /// What all operators hold when the forward pass of a micro-batch ends.
+  [[nodiscard]] constexpr bytes held() const noexcept { return held_; }
+  /// Most activations and their gradients at once, at any moment of forward and backward pass.
+  ///
+  /// Bytes are held until the backward pass of their operator is over; the gradient of the stream between layers is one
+  /// tensor.
+  [[nodiscard]] constexpr bytes peak() const noexcept { return peak_; }
+  /// FLOP of a step, work that is done again included. @throws size_overflow
+  [[nodiscard]] constexpr std::uint64_t step_flops(std::uint64_t micro_batches = 1) const
+  {
+    return ((checked{model_.forward_flops} + model_.backward_flops + model_.recomputed_flops) * micro_batches).value();
+  }
+  /// FLOP of a step that an unlimited memory needs: what utilisation is measured by. @throws size_overflow
+  [[nodiscard]] constexpr std::uint64_t model_flops(std::uint64_t micro_batches = 1) const
+  {
+    return ((checked{model_.forward_flops} + model_.backward_flops) * micro_batches).value();
+  }
+  /// Tokens of a step. @throws size_overflow
+  [[nodiscard]] constexpr std::uint64_t tokens(std::uint64_t micro_batches = 1) const
+  {
+    return (tokens_ * micro_batches).value();
+  }
+
+ private:
+  [[nodiscard]] constexpr checked halves(checked numbers) const
+  {
+    return checked{2} * tokens_ * numbers;  // 16 bits each [B]
+  }
+  [[nodiscard]] constexpr checked mask() const
+  {
+    return has_dropout_ ? tokens_ * hidden_ : checked{0};  // one byte each [B]
+  }
+  [[nodiscard]] constexpr operator_cost& at(transformer_operator which)
+  {
+    return costs_[static_cast<std::size_t>(which)];
+  }
+
+  constexpr void put(transformer_operator which, checked flops, checked kept, checked working)
+  {
+    operator_cost& it = at(which);
+    it.forward_flops = flops.value();
+    it.backward_flops = (flops * 2).value();
+    it.recomputed_flops = setup_.recomputes_layers && is_in_layer(which) ? it.forward_flops : 0;
+    it.kept = bytes{kept.value()};
+    it.working = bytes{working.value()};
+  }
+  [[nodiscard]] constexpr checked product(checked inputs, checked outputs) const
+  {
+    return checked{2} * tokens_ * inputs * outputs;
+  }
+
+  constexpr void fill_ends(const transformer_shape& s)
+  {
+    using enum transformer_operator;
+    const checked projected = s.projects_embedding() ? product(s.embedding, s.hidden) : checked{0};
+    const checked narrow = s.projects_embedding() ? halves(s.embedding) : checked{0};
+    const checked normed = s.has_token_types() ? halves(s.hidden) : checked{0};
+    put(embedding, projected, narrow + normed + mask(), halves(s.hidden) + std::max(narrow, normed));
+    const checked stream = halves(s.hidden);
+    if (s.has_final_norm()) put(final_norm, 0, stream, stream * 2);
+    if (!setup_.has_logits) return;
+    // Of a projected model both matrices want their input; the wider gradient is that of the logits.
+    put(logits, product(s.embedding, s.vocabulary) + projected, stream + narrow,
+        std::max(halves(s.vocabulary) + halves(s.embedding), narrow + stream));
+    put(loss, 0, halves(s.vocabulary) * 2, halves(s.vocabulary));
+  }
+
+  constexpr void fill_attention(const transformer_shape& s)
+  {
+    using enum transformer_operator;
+    const checked stream = halves(s.hidden);
+    const checked keys = halves(s.kv_width());
+    const checked scores = tokens_ * s.sequence * s.heads;  // numbers
+    put(attention_norm, 0, stream, stream * 2);
+    put(qkv, product(s.hidden, checked{s.hidden} + checked{2} * s.kv_width()), stream, stream * 2 + keys * 2);
+    put(projection, product(s.hidden, s.hidden), stream + mask(), stream + (has_dropout_ ? stream : checked{0}));
+    const checked flops = product(s.sequence, s.hidden);
+    if (setup_.fuses_attention) {
+      const checked working = stream * 2 + keys * 2;  // one kernel: the output's gradient, and all three that it makes
+      put(attention_scores, flops, stream + keys + tokens_ * s.heads * 4, working);
+      put(attention_values, flops, keys, working);
+      at(attention_scores).recomputed_flops = (checked{at(attention_scores).recomputed_flops} + flops).value();
+    } else {
+      const checked dropped = has_dropout_ ? scores * 2 : checked{0};
+      const checked softmax = scores * 4 + keys;               // gradients of its output and input, and of values
+      const checked queries = scores * 2 + stream + keys * 2;  // then those of queries and keys
+      put(attention_scores, flops, stream + keys + scores * 2 + (has_dropout_ ? scores : checked{0}),
+          std::max(softmax, queries));
+      put(attention_values, flops, keys + dropped, stream + scores * 2 + keys);
+    }
+  }
+
+  constexpr void fill_mlp(const transformer_shape& s)
+  {
+    using enum transformer_operator;
+    const checked stream = halves(s.hidden);
+    const checked inner = halves(s.ffn);
+    const checked before = s.has_gate() ? inner * 2 : inner;  // what goes into the activation function
+    const checked matrices = s.has_gate() ? 2 : 1;
+    put(mlp_norm, 0, stream, stream * 2);
+    put(mlp_up, product(s.hidden, s.ffn) * matrices, stream + before, std::max(inner + before, before + stream));
+    put(mlp_down, product(s.ffn, s.hidden), inner + mask(),
+        std::max(inner + (has_dropout_ ? stream : checked{0}), stream));
+  }
+
+  static constexpr void add(operator_cost& sum, const operator_cost& it, std::uint64_t times)
+  {
+    const auto add_to = [&](std::uint64_t& left, std::uint64_t right) {
+      left = (checked{left} + checked{right} * times).value();
+    };
+    add_to(sum.forward_flops, it.forward_flops);
+    add_to(sum.backward_flops, it.backward_flops);
+    add_to(sum.recomputed_flops, it.recomputed_flops);
+    sum.kept += it.kept * times;
+    sum.working = std::max(sum.working, it.working);
+  }
+
+  constexpr void sum_up()
+  {
+    using enum transformer_operator;
+    checkpoint_ = of(attention_norm).kept;
+    for (std::size_t which = 0; which < transformer_operator_count; ++which)
+      if (is_in_layer(static_cast<transformer_operator>(which))) add(layer_, costs_[which], 1);
+    for (const transformer_operator which : {embedding, final_norm, logits, loss}) add(model_, of(which), 1);
+    add(model_, layer_, layers_);
+    bytes sum = of(embedding).kept;
+    peak_ = sum + of(embedding).working;
+    sum += held_by_layer() * (layers_ - 1);
+    // The last layer, whole: its backward pass begins with all that it kept, made again or not.
+    for (std::size_t which = 0; which < transformer_operator_count; ++which) {
+      const bool is_first_after = static_cast<transformer_operator>(which) == final_norm;
+      if (is_first_after) sum = of(embedding).kept + held_by_layer() * layers_;
+      if (which == 0) continue;
+      sum += costs_[which].kept;
+      const bytes stream = is_in_layer(static_cast<transformer_operator>(which)) ? checkpoint_ : bytes{};
+      peak_ = std::max(peak_, sum + stream + costs_[which].working);
+    }
+    held_ = sum;
+  }
+
+  training_setup setup_;
+  std::uint64_t layers_ = 0;
+  std::uint64_t hidden_ = 0;
+  checked tokens_;
+  bool has_dropout_ = false;
+  operator_cost costs_[transformer_operator_count];
+  operator_cost layer_;
+  operator_cost model_;
+  bytes checkpoint_;
+  bytes held_;
+  bytes peak_;
+};
+
+}  // namespace workload
+
+}  // namespace chunkmem::inline v0

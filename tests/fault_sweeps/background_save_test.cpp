@@ -1,0 +1,161 @@
+#include "patient.hpp"
+
+#include <chunkmem/checkpoint/load.hpp>
+#include <chunkmem/checkpoint/save_async.hpp>
+#include <support/catch.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <iostream>
+#include <new>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace background_save_test {
+
+/// A save in the background whose thread does not start, whose folder fails, or that finds no memory on either thread: a typed error from
+/// the call or from its wait, nothing left of it, and the next save is whole.
+
+using namespace fault_sweeps;
+using support::fault_point;
+using support::fault_source;
+
+namespace {
+
+/// What a trainer saw, and what it left.
+struct saved {
+  std::vector<std::byte> bytes;
+  int errors = 0;
+  std::string other;  ///< thrown, and of no documented kind
+};
+
+struct model {
+  backend memory{cm::backend::host_arena_options{64_KiB, 64_KiB}};
+  cm::manager<backend> m{memory, {.chunk_bytes = 4_KiB}};
+  cm::stacked<float> layers = m.add_stacked<float>(3, {500}, cm::role::parameter);
+
+  model()
+  {
+    for (std::uint32_t layer = 0; layer < 3; ++layer) {
+      const auto pin = m.acquire(layers.slice(layer), cm::access::write);
+      for (std::size_t at = 0; at < pin.size(); ++at) pin.span()[at] = static_cast<float>(layer * 1000 + at);
+    }
+  }
+};
+
+/// Saves until it worked. @param buffer   of the save: a small one makes the caller wait for the thread
+saved save(model& it, support::memory_folder& folder, cm::bytes buffer)
+{
+  saved result;
+  const auto met = [&] {
+    if (++result.errors == 2) support::faults.repair();
+    if (result.errors == 20) throw std::runtime_error{"the same error for ever"};
+  };
+  try {
+    for (bool done = false; !done;) {
+      try {
+        (void)cm::checkpoint::save_async(it.m, folder, {.files = {.file_size = 3_KiB}, .buffer = buffer}).wait();
+        done = true;
+      } catch (const cm::io_error&) {
+        met();
+      } catch (const std::bad_alloc&) {
+        met();
+      }
+    }
+  } catch (const std::exception& error) {
+    support::faults.disarm();
+    result.other = error.what();
+  }
+  support::faults.disarm();
+  if (result.other.empty()) {
+    model after;
+    REQUIRE(cm::checkpoint::load(after.m, folder).skipped.empty());
+    for (std::uint32_t layer = 0; layer < 3; ++layer) {
+      const auto pin = after.m.acquire(after.layers.slice(layer), cm::access::read);
+      const auto bytes = std::as_bytes(pin.span());
+      result.bytes.insert(result.bytes.end(), bytes.begin(), bytes.end());
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("a background save that fails is a typed error and leaves the next one whole", "[faults]")
+{
+  std::uint64_t runs = 0;
+  for (const cm::bytes buffer : {700_B, 1_MiB}) {
+    model it;
+    support::memory_folder first;
+    support::faults.arm({});
+    const saved quiet = save(it, first, buffer);
+    REQUIRE(quiet.errors == 0);
+    REQUIRE(quiet.bytes.size() == 6000);
+    for (const fault_source from : {fault_source::heap, fault_source::file, fault_source::thread}) {
+      const std::uint64_t calls = support::faults.calls(from);
+      REQUIRE(calls > 0);
+      std::uint64_t errors = 0;
+      for (std::uint64_t at = 0; at < calls; ++at) {
+        INFO(support::name_of(from) << " " << at << " of " << calls << ", buffer " << buffer.count() << " B");
+        const std::int64_t blocks = support::live_blocks;
+        {
+          support::memory_folder folder;
+          support::faults.arm({from, at, at % 2 == 1});
+          const saved found = save(it, folder, buffer);
+          errors += static_cast<std::uint64_t>(found.errors);
+          REQUIRE(found.other == "");
+          REQUIRE(found.bytes == quiet.bytes);
+          ++runs;
+        }
+        REQUIRE(support::live_blocks == blocks);
+      }
+      CHECK(errors * 2 > calls);  // sorting does without memory, and what cannot be taken away is the next save's affair
+    }
+  }
+  std::cout << "background saves: " << runs << " runs with a fault on either thread, each followed by a whole one\n";
+}
+
+TEST_CASE("a device, a pool and a stream without a thread are typed errors, and the next try has them all", "[faults]")
+{
+  const auto run = [](const fault_point& point) {
+    const std::int64_t blocks = support::live_blocks;
+    int errors = 0;
+    support::faults.arm(point);
+    {
+      std::optional<backend> memory;
+      std::optional<pool> workers;
+      for (bool done = false; !done;) {
+        try {
+          if (!memory) memory.emplace(cm::backend::host_arena_options{64_KiB, 64_KiB, true});
+          while (memory->agents() < 6) (void)memory->adopt();
+          if (!workers) workers.emplace(4U);
+          done = true;
+        } catch (const cm::device_error&) {
+          if (++errors == 2) support::faults.repair();
+        } catch (const std::bad_alloc&) {
+          if (++errors == 2) support::faults.repair();
+        }
+      }
+      support::faults.disarm();
+      CHECK(memory->agents() == 6);
+      CHECK(workers->threads() == 4);
+    }
+    CHECK(support::live_blocks == blocks);
+    return errors;
+  };
+  CHECK(run({}) == 0);
+  CHECK(support::faults.calls(fault_source::thread) == 8);
+  for (const fault_source from : {fault_source::thread, fault_source::heap}) {
+    (void)run({});
+    const std::uint64_t calls = support::faults.calls(from);
+    for (std::uint64_t at = 0; at < calls; ++at) {
+      INFO(support::name_of(from) << " " << at);
+      CHECK(run({from, at, false}) == 1);
+      CHECK(run({from, at, true}) == 2);
+    }
+  }
+}
+
+}  // namespace background_save_test

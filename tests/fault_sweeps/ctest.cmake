@@ -1,0 +1,5 @@
+# Every fault in a whole training. It has an operator new and a pthread_create of its own, so it is a program of its own; and it saves
+# checkpoints. Some make figures.
+set(chunkmem_labels figures)
+set(chunkmem_why_not "${chunkmem_why_no_checkpoint}")
+set(chunkmem_libraries chunkmem::checkpoint ${CMAKE_DL_LIBS})

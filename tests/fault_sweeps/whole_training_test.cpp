@@ -1,0 +1,124 @@
+#define CHUNKMEM_TEST_FAILS_HEAP_AND_THREADS
+#include "sweep.hpp"
+
+#include <support/catch.hpp>
+#include <support/sanitized.hpp>
+
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <string>
+#include <string_view>
+
+namespace whole_training_test {
+
+/// Every call of a training that can fail does so, in a run of its own: allocations of the heap, copies, arenas, operations on files,
+/// starts of threads. From the first constructor to the last value that is read back, with evictions, loads ahead of use, micro-batches
+/// that add up, a step that overflows, an evaluation, and a checkpoint.
+
+using namespace fault_sweeps;
+
+namespace {
+
+/// Under a sanitizer a run takes several times as long: every so manieth call then.
+constexpr std::uint64_t pace = support::sanitized ? 11 : 1;
+
+void write_figures(const tally& sum)
+{
+  const char* const folder = std::getenv("CHUNKMEM_FIGURES");
+  if (folder == nullptr || support::sanitized) return;  // of fewer runs
+  std::ofstream out{std::string{folder} + "/test_fault_sweeps.json"};
+  const auto write = [&](std::string_view name, double value, std::string_view unit, double bound, const char* end) {
+    out << R"({"name": ")" << name << R"(", "value": )" << value << R"(, "unit": ")" << unit << R"(", "relation": ">=", "bound": )" << bound
+        << R"(, "command": "build/bench/bin/test_fault_sweeps"})" << end;
+  };
+  out << "[";
+  write("engine.fault_runs_identical_percent", 100.0 * static_cast<double>(sum.identical) / static_cast<double>(sum.runs), "percent", 100, ",\n ");
+  write("engine.fault_injection_points", static_cast<double>(sum.points), "", 2000, ",\n ");
+  write("engine.fault_runs", static_cast<double>(sum.runs), "", 2000, "]\n");
+}
+
+template <class Training>
+tally every_source(swept<Training>& it, std::uint64_t heap_stride, std::uint64_t copy_stride, bool both)
+{
+  tally sum = it.sweep(fault_source::heap, heap_stride, both);
+  sum += it.sweep(fault_source::copy, copy_stride, both);
+  for (const fault_source from : {fault_source::arena, fault_source::thread}) sum += it.sweep(from, 1, true);
+  sum += it.sweep(fault_source::file, both ? 1 : pace, both);
+  return sum;
+}
+
+template <class Training>
+tally every_call(const std::string& name, const setting& it)
+{
+  swept<Training> all{name, it};
+  return every_source(all, 1, 1, true);
+}
+
+/// The same under the policies that decide what is copied when.
+template <class Training>
+tally every_policy(const std::string& name, setting it)
+{
+  tally sum;
+  for (const std::string_view eviction : {"belady", "lru", "cost_aware"})
+    for (const std::string_view transfer : {"lookahead", "no_prefetch"}) {
+      it.eviction = eviction;
+      it.transfer = transfer;
+      sum += every_call<Training>(name + ", " + std::string{eviction} + ", " + std::string{transfer}, it);
+    }
+  return sum;
+}
+
+}  // namespace
+
+TEST_CASE("whatever fails in a training is a typed error, and after the retry every bit is that of an undisturbed one", "[faults]")
+{
+  tally sum;
+  {
+    swept<mixed_training<cm::fp16>> it{"fp16, gradients in place", in_place(mixed::precision::fp16)};
+    sum += every_source(it, pace, pace, false);
+    sum += it.pairs(support::sanitized ? 20 : 60, 1);
+  }
+  {
+    swept<mixed_training<cm::bf16>> it{"bf16, two micro-batches", accumulating(mixed::precision::bf16)};
+    sum += every_source(it, 9 * pace, 3 * pace, false);
+    sum += it.pairs(support::sanitized ? 10 : 40, 2);
+  }
+  {
+    swept<mixed_training<float>> it{"fp32, two micro-batches", accumulating(mixed::precision::fp32)};
+    sum += every_source(it, 25 * pace, 5 * pace, false);
+  }
+  std::cout << "in all: " << sum.points << " injection points, " << sum.runs << " runs, " << sum.runs - sum.identical << " wrong or with a leak\n";
+  CHECK(sum.identical == sum.runs);
+  write_figures(sum);
+}
+
+TEST_CASE("so it is at every call, once and until it is repaired, under three evictions and two transfers", "[faults][.slow]")
+{
+  tally sum = every_policy<mixed_training<cm::fp16>>("fp16, in place", in_place(mixed::precision::fp16));
+  sum += every_call<mixed_training<cm::bf16>>("bf16, two micro-batches", accumulating(mixed::precision::bf16));
+  sum += every_call<mixed_training<float>>("fp32, two micro-batches", accumulating(mixed::precision::fp32));
+  setting unrehearsed = in_place(mixed::precision::bf16);
+  unrehearsed.rehearses = false;
+  unrehearsed.device = 96_KiB;
+  sum += every_call<mixed_training<cm::bf16>>("bf16, in place, not rehearsed", unrehearsed);
+  setting launched = accumulating(mixed::precision::bf16);
+  launched.launched = true;
+  launched.placement = "device_margin";
+  sum += every_policy<mixed_training<cm::bf16>>("bf16, kernels on streams, states in the margin", launched);
+  std::cout << "in all: " << sum.points << " injection points, " << sum.runs << " runs, " << sum.runs - sum.identical << " wrong or with a leak\n";
+  CHECK(sum.identical == sum.runs);
+}
+
+TEST_CASE("so it is where two things fail in one run, two thousand times", "[faults][.slow]")
+{
+  tally sum;
+  swept<mixed_training<cm::fp16>> lent{"fp16, in place", in_place(mixed::precision::fp16)};
+  sum += lent.pairs(1000, 11);
+  swept<mixed_training<cm::bf16>> apart{"bf16, two micro-batches", accumulating(mixed::precision::bf16)};
+  sum += apart.pairs(1000, 12);
+  CHECK(sum.identical == sum.runs);
+}
+
+}  // namespace whole_training_test

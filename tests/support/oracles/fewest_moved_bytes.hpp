@@ -1,0 +1,134 @@
+#pragma once
+
+#include <chunkmem/transfer/retention_input.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+namespace support {
+
+/// The fewest bytes that an iteration moves, by trying every way to keep or drop every chunk after every use. For a
+/// dozen uses.
+///
+/// Uses of one chunk must not overlap. Knows nothing of gaps, epochs or prices: it plays what happens to each chunk.
+class fewest_moved_bytes {
+ public:
+  explicit fewest_moved_bytes(const chunkmem::transfer::retention_input& what)
+      : what_{what}, moments_{what.device_bytes.size()}
+  {
+    for (std::uint32_t chunk = 0; chunk < what.chunk_bytes.size(); ++chunk) collect(chunk);
+    std::ranges::stable_sort(ways_, [](const auto& left, const auto& right) { return left.size() > right.size(); });
+    rest_.assign(ways_.size() + 1, 0);
+    for (std::size_t at = ways_.size(); at-- > 0;) rest_[at] = rest_[at + 1] + ways_[at].front().bytes;
+  }
+
+  /// @return   UINT64_MAX where it does not fit
+  std::uint64_t operator()()
+  {
+    best_ = UINT64_MAX;
+    std::vector<std::uint64_t> taken(moments_, 0);
+    choose(0, 0, taken);
+    return best_;
+  }
+
+ private:
+  using use = chunkmem::transfer::retention_use;
+  using use_kind = chunkmem::transfer::use_kind;
+  struct way {
+    std::uint64_t bytes;               // moved
+    std::vector<std::uint64_t> taken;  // on the device, at each moment
+  };
+
+  void collect(std::uint32_t chunk)
+  {
+    std::vector<use> uses;
+    for (const use& it : what_.uses)
+      if (it.chunk == chunk) uses.push_back(it);
+    std::vector<way> mine;
+    for (std::uint32_t stays = 0; stays < (1U << uses.size()); ++stays)
+      mine.push_back(play(uses, stays, what_.chunk_bytes[chunk]));
+    std::ranges::stable_sort(mine, {}, &way::bytes);
+    std::vector<way> useful;
+    for (const way& it : mine) {
+      const auto is_no_worse = [&](const way& other) {
+        for (std::size_t now = 0; now < moments_; ++now)
+          if (other.taken[now] > it.taken[now]) return false;
+        return true;
+      };
+      if (std::ranges::none_of(useful, is_no_worse)) useful.push_back(it);
+    }
+    ways_.push_back(useful);
+  }
+
+  /// What happens to one chunk that stays after those uses whose bit is set.
+  [[nodiscard]] way play(const std::vector<use>& uses, std::uint32_t stays, std::uint64_t size) const
+  {
+    way result{0, std::vector<std::uint64_t>(moments_, 0)};
+    bool resident = false;
+    bool dirty = false;
+    bool empty = false;
+    std::size_t left = 0;  // moment since which it only waits
+    for (int lap = 0; lap < (what_.repeats ? 3 : 1); ++lap) {
+      result.bytes = 0;
+      std::ranges::fill(result.taken, 0);
+      for (std::size_t at = 0; at < uses.size(); ++at) {
+        const use& it = uses[at];
+        if (it.kind == use_kind::host_read || it.kind == use_kind::host_update) {
+          result.bytes += dirty ? size : 0;
+          dirty = false;
+        }
+        if (it.kind == use_kind::host_read) continue;
+        if (resident) fill(result.taken, left, it.begin, size);
+        if (it.kind > use_kind::overwrite) {
+          resident = dirty = false;
+          empty = it.kind == use_kind::drop;
+          continue;
+        }
+        if (!resident && !empty && it.kind != use_kind::overwrite) result.bytes += size;
+        dirty = dirty || empty || it.kind != use_kind::read;
+        empty = false;
+        for (std::size_t now = it.begin; now < it.end; ++now) result.taken[now] = size;
+        left = it.end % moments_;
+        resident =
+            (stays >> at & 1U) != 0;  // after the last use of one shot for nothing: what comes after it is not counted
+        if (resident) continue;
+        result.bytes += dirty ? size : 0;
+        dirty = false;
+      }
+    }
+    return result;
+  }
+  void fill(std::vector<std::uint64_t>& taken, std::size_t from, std::size_t to, std::uint64_t size) const
+  {
+    for (std::size_t now = from; now != to; now = (now + 1) % moments_) taken[now] = size;
+  }
+
+  void choose(std::size_t chunk, std::uint64_t bytes, std::vector<std::uint64_t>& taken)
+  {
+    if (bytes + rest_[chunk] >= best_) return;
+    if (chunk == ways_.size()) {
+      best_ = bytes;
+      return;
+    }
+    for (const way& it : ways_[chunk]) {
+      bool fits = true;
+      for (std::size_t now = 0; now < moments_; ++now) {
+        taken[now] += it.taken[now];
+        fits = fits && taken[now] <= what_.device_bytes[now];
+      }
+      if (fits) choose(chunk + 1, bytes + it.bytes, taken);
+      for (std::size_t now = 0; now < moments_; ++now) taken[now] -= it.taken[now];
+    }
+  }
+
+  const chunkmem::transfer::retention_input& what_;
+  std::size_t moments_;
+  std::vector<std::vector<way>> ways_;  // of each chunk, none worse than another one
+  std::vector<std::uint64_t> rest_;     // the least of this chunk and those after it
+  std::uint64_t best_ = UINT64_MAX;
+};
+
+}  // namespace support

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <support/catch.hpp>
+
+#include <csignal>
+
+#include <sys/resource.h>
+
+namespace support {
+
+/// While it lives no file of this process grows beyond that many bytes, and no signal says so.
+class short_files {
+ public:
+  explicit short_files(rlim_t size)
+  {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit now{size, before_.rlim_max};
+    before_signal_ = std::signal(SIGXFSZ, SIG_IGN);
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &now) == 0);
+  }
+  short_files(const short_files&) = delete;
+  ~short_files()
+  {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, before_signal_);
+  }
+
+ private:
+  rlimit before_{};
+  void (*before_signal_)(int) = nullptr;
+};
+
+}  // namespace support

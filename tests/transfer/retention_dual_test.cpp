@@ -1,0 +1,127 @@
+#include <chunkmem/transfer/retention_dual.hpp>
+
+#include <support/catch.hpp>
+#include <support/oracles/retention_trace.hpp>
+
+#include <cmath>
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+namespace retention_dual_test {
+
+using namespace chunkmem;
+using support::retention_trace;
+using transfer::retention_dual;
+using transfer::retention_problem;
+using transfer::row_prices;
+using transfer::use_kind;
+
+namespace {
+
+std::vector<std::uint32_t> all_rows(const retention_problem& problem)
+{
+  std::vector<std::uint32_t> rows(problem.room().size());
+  std::iota(rows.begin(), rows.end(), 0U);
+  return rows;
+}
+
+std::vector<double> roll_prices(support::dice& random, std::size_t rows)
+{
+  std::vector<double> prices(rows);
+  for (double& it : prices) it = random.below(1000) / 1500.0;
+  return prices;
+}
+
+}  // namespace
+
+TEST_CASE("without a width the dual is what prices certify", "[transfer]")
+{
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    support::dice random{seed};
+    const retention_trace what = support::roll_small_trace(random, {seed % 2 == 0, true, seed % 3 == 0});
+    const retention_problem problem{what.input()};
+    const std::size_t rows = problem.room().size();
+    retention_dual dual{problem, all_rows(problem)};
+    row_prices price{rows};
+    price.set(roll_prices(random, rows));
+    std::vector<double> slope(rows);
+    const auto constant = static_cast<double>(problem.constant_bytes());
+    const double value = dual(price, 0, slope) * static_cast<double>(problem.unit_bytes()) + constant;
+    CHECK(std::max(value, constant) == Catch::Approx(transfer::certified_bytes(problem, price)).epsilon(1e-9));
+  }
+}
+
+TEST_CASE("a width takes at most a quarter of it for each choice, and makes the slope true", "[transfer]")
+{
+  int compared = 0;
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    support::dice random{seed};
+    const retention_trace what = support::roll_small_trace(random, {seed % 2 == 0, true, seed % 3 == 0});
+    const retention_problem problem{what.input()};
+    const std::size_t rows = problem.room().size();
+    retention_dual dual{problem, all_rows(problem)};
+    row_prices price{rows};
+    std::vector<double> prices = roll_prices(random, rows);
+    price.set(prices);
+    std::vector<double> slope(rows);
+    std::vector<double> unused(rows);
+    const double exact = dual(price, 0, unused);
+    for (const double width : {1.0, 0.1}) {
+      const double smooth = dual(price, width, slope);
+      CHECK(smooth <= exact + 1e-12);
+      const double choices = 2.0 * dual.weight() * static_cast<double>(problem.gaps().size());
+      CHECK(smooth >= exact - width / 4 * choices);
+      for (std::size_t row = 0; row < rows; ++row) {
+        constexpr double step = 1e-6;
+        prices[row] += step;
+        price.set(prices);
+        const double right = dual(price, width, unused);
+        prices[row] -= 2 * step;
+        price.set(prices);
+        const double left = dual(price, width, unused);
+        prices[row] += step;
+        price.set(prices);
+        CHECK((right - left) / (2 * step) == Catch::Approx(slope[row]).margin(1e-4));
+        ++compared;
+      }
+    }
+  }
+  CHECK(compared > 500);
+}
+
+TEST_CASE("epochs of one shape are one class, whatever their sizes", "[transfer]")
+{
+  retention_trace what{{4, 4, 8, 12, 4}, {}, {30, 40, 30, 30, 30, 30, 30, 30}, true};
+  for (std::uint32_t chunk = 0; chunk < 4; ++chunk) what.use(chunk, 1, use_kind::update);
+  what.use(4, 3, use_kind::update);
+  what.use(3, 6, use_kind::read);
+  const retention_problem problem{what.input()};
+  const retention_dual dual{problem, all_rows(problem)};
+  CHECK(problem.epochs().size() == 5);
+  CHECK(dual.classes() == 3);  // chunks 0 to 2; 3, which has two gaps; 4
+  CHECK(dual.weight() == 8);   // units of four bytes
+}
+
+TEST_CASE("rows that may have no price leave a dual that is true for the others", "[transfer]")
+{
+  support::dice random{11};
+  const retention_trace what = support::roll_large_trace(random, 60, 80, 200, 0.3);
+  const retention_problem problem{what.input()};
+  std::vector<std::uint32_t> some;
+  for (std::uint32_t row = 1; row < problem.room().size(); row += 3) some.push_back(row);
+  retention_dual dual{problem, some};
+  const std::vector<double> prices = roll_prices(random, some.size());
+  row_prices price{some.size()};
+  price.set(prices);
+  std::vector<double> all(problem.room().size(), 0);
+  for (std::size_t at = 0; at < some.size(); ++at) all[some[at]] = prices[at];
+  row_prices price_of_all{all.size()};
+  price_of_all.set(all);
+  retention_dual whole{problem, all_rows(problem)};
+  std::vector<double> slope(all.size());
+  for (const double width : {0.0, 0.3})
+    CHECK(dual(price, width, slope) == Catch::Approx(whole(price_of_all, width, slope)).epsilon(1e-9));
+}
+
+}  // namespace retention_dual_test

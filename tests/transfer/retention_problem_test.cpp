@@ -1,0 +1,136 @@
+#include <chunkmem/transfer/retention_problem.hpp>
+
+#include <support/catch.hpp>
+#include <support/oracles/fewest_moved_bytes.hpp>
+#include <support/oracles/retention_trace.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace retention_problem_test {
+
+using namespace chunkmem;
+using support::retention_trace;
+using transfer::retention_problem;
+using transfer::use_kind;
+
+namespace {
+
+/// The fewest bytes over all subsets of the gaps that are left, by definition.
+std::uint64_t fewest(const retention_problem& problem)
+{
+  const auto gaps = problem.gaps();
+  std::uint64_t best = UINT64_MAX;
+  for (std::uint32_t kept = 0; kept < (1U << gaps.size()); ++kept) {
+    std::vector<std::int64_t> room(problem.room().begin(), problem.room().end());
+    std::uint64_t bytes = problem.constant_bytes();
+    for (const auto& epoch : problem.epochs()) {
+      bool any_dropped = false;
+      for (std::uint32_t which = epoch.begin; which < epoch.end; ++which) {
+        const auto& it = gaps[which];
+        if ((kept >> which & 1U) == 0) {
+          any_dropped = true;
+          bytes += it.loads ? epoch.size : 0;
+          continue;
+        }
+        for (std::uint32_t row = 0; row < room.size(); ++row)
+          if (it.wraps ? row >= it.first || row < it.last : row >= it.first && row < it.last)
+            room[row] -= static_cast<std::int64_t>(epoch.size);
+      }
+      bytes += any_dropped && epoch.writes_back ? epoch.size : 0;
+    }
+    if (std::ranges::all_of(room, [](std::int64_t free) { return free >= 0; })) best = std::min(best, bytes);
+  }
+  return best;
+}
+
+}  // namespace
+
+TEST_CASE("what is taken out of a problem had no choice", "[transfer]")
+{
+  std::size_t rows = 0;
+  std::size_t moments = 0;
+  for (std::uint64_t seed = 1; seed <= 400; ++seed) {
+    support::dice random{seed};
+    const retention_trace what = support::roll_small_trace(random, {seed % 2 == 0, seed % 3 != 0, seed % 5 == 0});
+    const transfer::retention_input input = what.input();
+    const retention_problem problem{input};
+    rows += problem.room().size();
+    moments += problem.moments();
+    if (problem.gaps().size() > 14) continue;
+    const std::uint64_t best = support::fewest_moved_bytes{input}();
+    if (fewest(problem) != best) FAIL("seed " << seed << ": " << fewest(problem) << " for " << best);
+    for (const auto& it : problem.gaps())
+      if (problem.epochs()[it.epoch].size % problem.unit_bytes() != 0) FAIL("seed " << seed << ": unit");
+  }
+  CHECK(rows < moments / 2);  // most moments say nothing
+}
+
+TEST_CASE("rows are the moments that can bind", "[transfer]")
+{
+  retention_trace what{{4, 4, 4}, {}, std::vector<std::uint64_t>(12, 8), true};
+  for (std::uint32_t chunk = 0; chunk < 3; ++chunk) what.use(chunk, chunk, use_kind::read);
+  const retention_problem problem{what.input()};
+  // Moments 3 to 11 hold all three gaps over 8 bytes: one of them says it. While a chunk is used the others have 4
+  // bytes left.
+  CHECK(std::vector<std::uint32_t>(problem.moment_of_row().begin(), problem.moment_of_row().end()) ==
+        std::vector<std::uint32_t>{0, 1, 2, 3});
+  CHECK(std::vector<std::int64_t>(problem.room().begin(), problem.room().end()) ==
+        std::vector<std::int64_t>{4, 4, 4, 8});
+  what.device_bytes.assign(12, 12);
+  const retention_problem roomy{what.input()};
+  CHECK(roomy.gaps().empty());
+  CHECK(roomy.stays() == std::vector<std::uint8_t>{1, 1, 1});
+  CHECK(roomy.constant_bytes() == 0);
+}
+
+TEST_CASE("a gap that is larger than its room leaves, with the write-back of its epoch", "[transfer]")
+{
+  retention_trace what{{6, 3}, {}, {9, 9, 5, 9, 9, 9}, true};
+  what.use(0, 0, use_kind::update);
+  what.use(1, 1, use_kind::read);
+  what.use(0, 4, use_kind::read);
+  const retention_problem problem{what.input()};
+  CHECK(problem.constant_bytes() == 12);  // chunk 0 is written back before moment 2, and loaded at 4
+  CHECK(problem.stays()[0] == 0);
+}
+
+TEST_CASE("what does not fit is refused with the bytes that it needs", "[transfer]")
+{
+  retention_trace what{{6, 5}, {}, {20, 10, 20}, true};
+  what.use(0, 0, use_kind::read, 3);
+  what.use(1, 1, use_kind::read);
+  try {
+    const retention_problem problem{what.input()};
+    FAIL("it fits");
+  } catch (const out_of_memory& error) {
+    CHECK(error.shortage().where == tier::device);
+    CHECK(error.shortage().needed == 11);
+    CHECK(error.shortage().capacity == 10);
+  }
+  what.device_bytes[1] = 11;
+  CHECK_NOTHROW(retention_problem{what.input()});
+}
+
+TEST_CASE("a host without room for every home is refused with the bytes of all homes", "[transfer]")
+{
+  retention_trace what{{6, 5}, {}, {20, 20}, true};
+  what.use(0, 0, use_kind::read);
+  transfer::retention_input input = what.input();
+  const std::vector<std::uint64_t> enough{11, 12};
+  input.host_bytes = enough;
+  CHECK_NOTHROW(retention_problem{input});
+  const std::vector<std::uint64_t> short_host{12, 10};
+  input.host_bytes = short_host;
+  try {
+    const retention_problem problem{input};
+    FAIL("it fits");
+  } catch (const out_of_memory& error) {
+    CHECK(error.shortage().where == tier::host);
+    CHECK(error.shortage().needed == 11);
+    CHECK(error.shortage().capacity == 10);
+  }
+}
+
+}  // namespace retention_problem_test

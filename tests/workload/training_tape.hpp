@@ -1,0 +1,307 @@
+#pragma once
+
+#include <chunkmem/workload/transformer_costs.hpp>
+#include <chunkmem/workload/transformer_shape.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <stdexcept>
+#include <string>
+
+/// A training step, tensor by tensor and product by product: what the formulas are held against. It shares none with
+/// them.
+namespace training_tape {
+
+namespace wl = chunkmem::workload;
+
+class step {
+ public:
+  step(const wl::transformer_shape& shape, const wl::training_setup& setup)
+      : s{shape},
+        t{setup},
+        n{setup.micro_batch * shape.sequence},
+        has_dropout{setup.has_dropout && shape.style != wl::transformer_style::llama}
+  {
+    forward();
+    held = live;
+    backward();
+    if (live != 0) throw std::logic_error{"a tensor of the tape is left over: " + tensors.begin()->first};
+  }
+
+  std::uint64_t held = 0;  ///< at the end of the forward pass [B]
+  std::uint64_t peak = 0;
+  std::uint64_t forward_flops = 0;
+  std::uint64_t backward_flops = 0;
+  std::uint64_t recomputed_flops = 0;
+  std::map<wl::transformer_operator, std::uint64_t>
+      working;  ///< most that lives in an operator's passes and is not kept
+
+ private:
+  using op = wl::transformer_operator;
+
+  // Tensors.
+  void make(const std::string& name, std::uint64_t size)
+  {
+    if (!tensors.emplace(name, size).second) throw std::logic_error{"made twice: " + name};
+    live += size;
+    if (is_passing(name)) passing += size;
+    note();
+  }
+  void drop(const std::string& name)
+  {
+    const auto it = tensors.find(name);
+    if (it == tensors.end()) throw std::logic_error{"dropped, but not there: " + name};
+    live -= it->second;
+    if (is_passing(name)) passing -= it->second;
+    tensors.erase(it);
+  }
+  /// Gradients, and outputs that no backward pass wants. The stream's gradient is an operator's own where one ends or
+  /// starts it.
+  static bool is_passing(const std::string& name)
+  {
+    for (const char* start : {"d_", "scores", "projected", "down", "logits16"})
+      if (name.starts_with(start) && name.find("mask") == name.npos) return true;
+    return false;
+  }
+  void note()
+  {
+    const bool has_stream = (now == op::final_norm || now == op::embedding) && tensors.contains("stream");
+    working[now] = std::max(working[now], passing + (has_stream ? half(s.hidden) : 0));
+    peak = std::max(peak, live);
+  }
+  void enter(op which)
+  {
+    now = which;
+    note();
+  }
+  void drop_if_there(const std::string& name)
+  {
+    if (tensors.contains(name)) drop(name);
+  }
+  [[nodiscard]] std::uint64_t half(std::uint64_t width) const { return 2 * n * width; }
+  [[nodiscard]] std::uint64_t pairs() const { return t.micro_batch * s.heads * s.sequence * s.sequence; }
+
+  // Products of an [m, k] with a [k, c]; a backward pass has one for each factor.
+  enum class when { forward, again, backward };
+  void multiply(when phase, std::uint64_t m, std::uint64_t k, std::uint64_t c)
+  {
+    if (phase == when::forward) forward_flops += 2 * m * k * c;
+    if (phase == when::again) recomputed_flops += 2 * m * k * c;
+    if (phase == when::backward) backward_flops += 2 * m * c * k + 2 * k * m * c;
+  }
+  void multiply_heads(when phase, bool with_values)
+  {
+    const std::uint64_t width = s.hidden / s.heads;
+    for (std::uint64_t row = 0; row < t.micro_batch; ++row)
+      for (std::uint64_t head = 0; head < s.heads; ++head)
+        with_values ? multiply(phase, s.sequence, s.sequence, width) : multiply(phase, s.sequence, width, s.sequence);
+  }
+  void multiply_layer(when phase)
+  {
+    const std::uint64_t kv = s.hidden / s.heads * s.kv_heads;
+    multiply(phase, n, s.hidden, s.hidden);
+    multiply(phase, n, s.hidden, kv);
+    multiply(phase, n, s.hidden, kv);
+    multiply_heads(phase, false);
+    multiply_heads(phase, true);
+    multiply(phase, n, s.hidden, s.hidden);
+    multiply(phase, n, s.hidden, s.ffn);
+    if (s.has_gate()) multiply(phase, n, s.hidden, s.ffn);
+    multiply(phase, n, s.ffn, s.hidden);
+  }
+  void multiply_ends(when phase)
+  {
+    if (s.projects_embedding()) multiply(phase, n, s.embedding, s.hidden);
+    if (!t.has_logits) return;
+    if (s.projects_embedding()) multiply(phase, n, s.hidden, s.embedding);
+    multiply(phase, n, s.embedding, s.vocabulary);
+  }
+
+  // Passes.
+  static std::string x(std::uint64_t layer) { return "x" + std::to_string(layer); }
+  [[nodiscard]] std::string of(const char* name) const { return name + std::to_string(layer); }
+  void make_here(const char* name, std::uint64_t size) { make(of(name), size); }
+  void drop_here(const char* name) { drop(of(name)); }
+
+  void forward()
+  {
+    enter(op::embedding);
+    if (s.projects_embedding()) make("narrow_in", half(s.embedding));
+    if (s.has_token_types()) make("embedded", half(s.hidden));
+    make(x(0), half(s.hidden));
+    if (has_dropout) make("embedding_mask", n * s.hidden);
+    for (layer = 0; layer < s.layers; ++layer) {
+      attend();
+      feed_forward();
+      enter(op::mlp_down);
+      make_here("down", half(s.hidden));
+      make(x(layer + 1), half(s.hidden));
+      drop_here("down");
+      multiply_layer(when::forward);
+      if (t.recomputes_layers) forget();
+    }
+    multiply_ends(when::forward);
+    if (!t.has_logits) {  // the classifier's own tensors are not counted
+      if (!s.has_final_norm()) drop(x(s.layers));
+      return;
+    }
+    if (s.has_final_norm()) make("y", half(s.hidden));
+    if (s.projects_embedding()) make("narrow_out", half(s.embedding));
+    enter(op::loss);
+    make("logits16", half(s.vocabulary));
+    make("logits32", 4 * n * s.vocabulary);
+    drop("logits16");
+  }
+  void attend()
+  {
+    const std::uint64_t kv = s.hidden / s.heads * s.kv_heads;
+    enter(op::attention_norm);
+    make_here("y1.", half(s.hidden));
+    enter(op::qkv);
+    make_here("q", half(s.hidden));
+    make_here("k", half(kv));
+    make_here("v", half(kv));
+    enter(op::attention_scores);
+    if (t.fuses_attention) {
+      make_here("statistics", 4 * t.micro_batch * s.heads * s.sequence);
+    } else {
+      make_here("scores", 2 * pairs());
+      make_here("softmax", 2 * pairs());
+      drop_here("scores");
+      if (has_dropout) make_here("softmax_mask", pairs()), make_here("dropped", 2 * pairs());
+    }
+    enter(op::attention_values);
+    make_here("context", half(s.hidden));
+    enter(op::projection);
+    make_here("projected", half(s.hidden));
+    if (has_dropout) make_here("projected_mask", n * s.hidden);
+    make_here("middle", half(s.hidden));
+    drop_here("projected");
+  }
+  void feed_forward()
+  {
+    enter(op::mlp_norm);
+    make_here("y2.", half(s.hidden));
+    enter(op::mlp_up);
+    make_here("up", half(s.ffn));
+    if (s.has_gate()) make_here("gate", half(s.ffn));
+    make_here("active", half(s.ffn));
+    if (has_dropout) make_here("down_mask", n * s.hidden);
+  }
+  void forget()
+  {
+    for (const char* name : {"y1.", "q", "k", "v", "statistics", "softmax", "softmax_mask", "dropped", "context",
+                             "projected_mask", "middle", "y2.", "up", "gate", "active", "down_mask"})
+      drop_if_there(of(name));
+  }
+
+  void backward()
+  {
+    multiply_ends(when::backward);
+    if (!t.has_logits) return go_back_through_layers();
+    enter(op::loss);
+    make("d_logits", half(s.vocabulary));
+    drop("logits32");
+    enter(op::logits);
+    if (s.projects_embedding()) {
+      make("d_narrow", half(s.embedding));
+      drop("d_logits");
+      make("d_y", half(s.hidden));
+      drop("d_narrow"), drop("narrow_out");
+    } else {
+      make("d_y", half(s.hidden));
+      drop("d_logits");
+    }
+    go_back_through_layers();
+  }
+  void go_back_through_layers()
+  {
+    if (!t.has_logits && !s.has_final_norm()) {
+      make("stream", half(s.hidden));
+    } else if (s.has_final_norm()) {
+      t.has_logits ? drop("y") : make("d_y", half(s.hidden));
+      enter(op::final_norm);
+      make("stream", half(s.hidden));
+      drop("d_y"), drop(x(s.layers));
+    } else {
+      drop(x(s.layers)), drop("d_y"), make("stream", half(s.hidden));  // d_y under another name
+    }
+    for (layer = s.layers; layer-- > 0;) {
+      if (t.recomputes_layers) attend(), feed_forward(), multiply_layer(when::again);
+      multiply_layer(when::backward);
+      go_back_through_mlp();
+      t.fuses_attention ? go_back_through_fused_attention() : go_back_through_attention();
+      enter(op::qkv);
+      make_here("d_y1.", half(s.hidden));
+      for (const char* name : {"d_q", "d_k", "d_v", "y1."}) drop_here(name);
+      enter(op::attention_norm);
+      make_here("d_x", half(s.hidden));
+      drop_here("d_x"), drop_here("d_y1."), drop(x(layer));
+    }
+    enter(op::embedding);
+    if (s.projects_embedding()) make("d_in", half(s.embedding)), drop("d_in"), drop("narrow_in");
+    if (s.has_token_types()) make("d_in", half(s.hidden)), drop("d_in"), drop("embedded");
+    if (has_dropout) drop("embedding_mask");
+    drop("stream");
+  }
+  void go_back_through_mlp()
+  {
+    enter(op::mlp_down);
+    if (has_dropout) make_here("d_down", half(s.hidden));
+    make_here("d_active", half(s.ffn));
+    if (has_dropout) drop_here("d_down"), drop_here("down_mask");
+    drop_here("active");
+    enter(op::mlp_up);
+    make_here("d_up", half(s.ffn));
+    if (s.has_gate()) make_here("d_gate", half(s.ffn));
+    drop_here("d_active");
+    make_here("d_y2.", half(s.hidden));
+    for (const char* name : {"d_up", "d_gate", "up", "gate", "y2."}) drop_if_there(of(name));
+    enter(op::mlp_norm);
+    make_here("d_middle", half(s.hidden));
+    drop_here("d_middle"), drop_here("d_y2."), drop_here("middle");
+    enter(op::projection);
+    if (has_dropout) make_here("d_projected", half(s.hidden));
+    make_here("d_context", half(s.hidden));
+    if (has_dropout) drop_here("d_projected"), drop_here("projected_mask");
+    drop_here("context");
+  }
+  void go_back_through_attention()
+  {
+    const std::uint64_t kv = s.hidden / s.heads * s.kv_heads;
+    enter(op::attention_values);
+    make_here("d_softmax", 2 * pairs());
+    make_here("d_v", half(kv));
+    drop_here("d_context"), drop_here("v"), drop_if_there(of("dropped"));
+    enter(op::attention_scores);
+    make_here("d_scores", 2 * pairs());
+    drop_here("d_softmax");
+    make_here("d_q", half(s.hidden));
+    make_here("d_k", half(kv));
+    for (const char* name : {"d_scores", "q", "k", "softmax", "softmax_mask"}) drop_if_there(of(name));
+  }
+  void go_back_through_fused_attention()
+  {
+    const std::uint64_t kv = s.hidden / s.heads * s.kv_heads;
+    multiply_heads(when::again, false);
+    enter(op::attention_values);
+    make_here("d_q", half(s.hidden));
+    make_here("d_k", half(kv));
+    make_here("d_v", half(kv));
+    enter(op::attention_scores);  // the same kernel
+    for (const char* name : {"d_context", "q", "k", "v", "statistics"}) drop_here(name);
+  }
+
+  const wl::transformer_shape s;
+  const wl::training_setup t;
+  const std::uint64_t n;
+  const bool has_dropout;
+  std::uint64_t layer = 0;
+  std::map<std::string, std::uint64_t> tensors;
+  std::uint64_t live = 0;
+  std::uint64_t passing = 0;
+  op now = op::embedding;
+};
+
+}  // namespace training_tape
