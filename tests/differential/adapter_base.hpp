@@ -6,6 +6,7 @@
 
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/transfer/any_transfer.hpp>
+#include <chunkmem/transfer/planned.hpp>
 #include <chunkmem/transfer/no_prefetch.hpp>
 #include <support/chosen_gradient.hpp>
 
@@ -22,7 +23,7 @@
 namespace differential {
 namespace {  // each kind of manager has its own, since one is compiled with other headers
 
-using any_transfer = cm::transfer::any_transfer<cm::transfer::lookahead, cm::transfer::no_prefetch>;
+using any_transfer = cm::transfer::any_transfer<cm::transfer::lookahead, cm::transfer::no_prefetch, cm::transfer::planned>;
 
 template <class Backend, class... More>
 using manager_on = cm::manager<Backend, breakable_eviction, breakable_layout, breakable_mover, support::chosen_gradient, More...>;

@@ -72,7 +72,7 @@ setting random_setting(std::uint64_t seed, world where)
   it.host_frames = roll.one_in(4) ? 20'480 / it.frame : 40'960 / it.frame;  // sometimes hardly enough for everything
   it.eviction = roll.below(5);
   it.layout = roll.below(3);
-  it.transfer = roll.below(2);
+  it.transfer = roll.below(3);
   it.schedule = roll.below(3);
   it.async_compute = roll.one_in(2);
   it.in_place = it.tensors != 0 && roll.one_in(2);

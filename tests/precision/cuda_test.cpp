@@ -40,5 +40,5 @@ TEST_CASE("so it does on a CUDA runtime in every combination", "[precision][.slo
   std::vector<setting> rows;
   for (const setting& it : all_settings())
     if (!it.is_refused() && it.launched()) rows.push_back(it);
-  CHECK(run_rows(rows) == 1280);
+  CHECK(run_rows(rows) == 1920);
 }

@@ -14,6 +14,7 @@
 #include <chunkmem/transfer/any_transfer.hpp>
 #include <chunkmem/transfer/lookahead.hpp>
 #include <chunkmem/transfer/no_prefetch.hpp>
+#include <chunkmem/transfer/planned.hpp>
 #include <support/adversarial.hpp>
 #include <support/every_eviction.hpp>
 #include <support/chosen_gradient.hpp>
@@ -49,7 +50,7 @@ inline constexpr cm::bytes plenty = 2_MiB;
 [[nodiscard]] std::string run_on_adversarial(const setting& it);
 
 using every_layout = cm::any_layout<cm::append_layout, cm::best_fit_layout, cm::size_class_layout>;
-using every_transfer = cm::transfer::any_transfer<cm::transfer::no_prefetch, cm::transfer::lookahead>;
+using every_transfer = cm::transfer::any_transfer<cm::transfer::no_prefetch, cm::transfer::lookahead, cm::transfer::planned>;
 using every_placement = cm::placement::any_placement<cm::placement::host_first, cm::placement::device_margin, cm::placement::fixed_split>;
 
 /// Where the calling thread cannot read the device, it updates on the host whatever the setting says.
@@ -142,15 +143,14 @@ template <class Transfer, class Element, class Backend, class Options>
   return difference;
 }
 
-/// The transfer policy is named by type on host_arena and chosen when the program runs elsewhere: both ways are trained.
+/// lookahead is named by type on host_arena; elsewhere, and the others, are chosen when the program runs: both ways are trained.
 template <class Backend, class Options>
 [[nodiscard]] std::string run_on(const setting& it, const Options& options)
 {
   const auto with = [&]<class Element>(Element) {
-    if constexpr (!std::is_same_v<Backend, cm::backend::host_arena>)
-      return train<every_transfer, Element, Backend>(it, options, every_transfer{every_transfer::names[it.at[setting::transfer]]});
-    else if (it.lookahead()) return train<cm::transfer::lookahead, Element, Backend>(it, options);
-    else return train<cm::transfer::no_prefetch, Element, Backend>(it, options);
+    if constexpr (std::is_same_v<Backend, cm::backend::host_arena>)
+      if (it.lookahead()) return train<cm::transfer::lookahead, Element, Backend>(it, options);
+    return train<every_transfer, Element, Backend>(it, options, every_transfer{every_transfer::names[it.at[setting::transfer]]});
   };
   switch (it.precision()) {
     case mixed::precision::bf16: return with(cm::bf16{});

@@ -48,7 +48,7 @@ struct setting {
   {
     static constexpr const char* names[axes][5] = {{"lru", "belady", "fifo", "list_order", "cost_aware"},
                                                    {"smallest", "1.5x", "3x", "unlimited"},
-                                                   {"no_prefetch", "lookahead"},
+                                                   {"no_prefetch", "lookahead", "planned"},
                                                    {"separate", "in_place"},
                                                    {"1 micro-batch", "4 micro-batches"},
                                                    {"fp32", "bf16", "fp16"},
@@ -62,7 +62,7 @@ struct setting {
   }
 };
 
-inline constexpr std::array<std::uint8_t, setting::axes> extents{5, 4, 2, 2, 2, 3, 2, 4, 3, 3};
+inline constexpr std::array<std::uint8_t, setting::axes> extents{5, 4, 3, 2, 2, 3, 2, 4, 3, 3};
 
 /// The other layouts and placements of a setting: as many as there are pairs of them.
 inline constexpr std::size_t arrangements = 9;

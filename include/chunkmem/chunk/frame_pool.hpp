@@ -63,6 +63,12 @@ class frame_pool {
     return last == none ? none : last + 1 - length;
   }
 
+  /// The highest free frame below `border`, or none.
+  [[nodiscard]] std::uint32_t highest_below(std::uint32_t border) const noexcept
+  {
+    return free_.last_before(border < frames_ ? border : frames_);
+  }
+
   [[nodiscard]] bool is_free(std::uint32_t first, std::uint32_t count) const noexcept
   {
     for (std::uint32_t frame = first; frame < first + count; ++frame)

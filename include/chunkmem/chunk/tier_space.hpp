@@ -130,6 +130,9 @@ class tier_space {
     return begin + size <= capacity_ && highest_blocked(begin, begin + size, [](std::uint32_t) { return false; }) == no_place;
   }
 
+  /// First byte of the lowest lease, or the capacity.
+  [[nodiscard]] std::uint64_t lowest_lease() const noexcept { return leases_.empty() ? capacity_ : leases_.front().begin; }
+
   /// Calls `visit(frame)` for each whole frame that [begin, begin + size) touches.
   template <class Visit>
   void for_frames(std::uint64_t begin, std::uint64_t size, Visit visit) const

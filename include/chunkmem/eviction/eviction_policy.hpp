@@ -64,4 +64,11 @@ concept tuned_eviction = eviction_policy<Policy> && requires(Policy policy, cons
   { policy.choose(variant) } noexcept;
 };
 
+/// An eviction policy that knows which frames leases will come down to: a chunk is placed below its border where it can be.
+template <class Policy>
+concept bounded_eviction = eviction_policy<Policy> && requires(const Policy& policy, const eviction::candidate& item, moment now) {
+  { policy.gives_up(item) } noexcept -> std::same_as<bool>;
+  { policy.border(now) } noexcept -> std::same_as<std::uint32_t>;
+};
+
 }  // namespace chunkmem::inline v0

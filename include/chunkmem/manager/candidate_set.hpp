@@ -129,6 +129,14 @@ class candidate_set {
     };
     return same(arrived_, other.arrived_) && same(released_, other.released_);
   }
+  /// As bounded_eviction, for a chunk that was named inside `enough`.
+  [[nodiscard]] bool gives_up(std::uint32_t at) const noexcept requires bounded_eviction<Eviction>
+  {
+    return policy_.gives_up(entered_[at]);
+  }
+  [[nodiscard]] std::uint32_t border(moment now) const noexcept requires bounded_eviction<Eviction> { return policy_.border(now); }
+  [[nodiscard]] Eviction& policy() noexcept { return policy_; }
+
   /// Inside `enough`: this one was named.
   [[nodiscard]] bool is_named(std::uint32_t at) const noexcept { return is_named_[at] != 0; }
 

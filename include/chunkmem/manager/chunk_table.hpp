@@ -18,6 +18,8 @@ class chunk_table {
  public:
   [[nodiscard]] chunk& operator[](std::uint32_t at) noexcept { return chunks_[at]; }
   [[nodiscard]] const chunk& operator[](std::uint32_t at) const noexcept { return chunks_[at]; }
+  [[nodiscard]] std::span<const chunk> all() const noexcept { return chunks_; }
+  [[nodiscard]] std::span<const std::uint8_t> live() const noexcept { return live_; }
   [[nodiscard]] std::uint32_t chunks() const noexcept { return static_cast<std::uint32_t>(chunks_.size()); }
   [[nodiscard]] tier_space& space(tier where) noexcept { return where == tier::device ? device_ : host_; }
   [[nodiscard]] const tier_space& space(tier where) const noexcept { return where == tier::device ? device_ : host_; }

@@ -16,6 +16,15 @@ class decision_log {
   void clear() noexcept { moves_.clear(); }
   [[nodiscard]] const std::vector<transfer::move>& moves() const noexcept { return moves_; }
 
+  /// Frames of all loads and write-backs.
+  [[nodiscard]] std::uint64_t frames_copied() const noexcept
+  {
+    std::uint64_t frames = 0;
+    for (const transfer::move& it : moves_)
+      if (it.kind == transfer::move_kind::load || it.kind == transfer::move_kind::write_back) frames += it.frames;
+    return frames;
+  }
+
   /// Decisions from here on belong to this moment; frames that they free are free from `freed_from`.
   void at(std::uint32_t moment, std::uint32_t freed_from) noexcept
   {

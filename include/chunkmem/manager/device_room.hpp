@@ -51,6 +51,9 @@ class device_room : public host_room<Eviction> {
   template <class Mover>
   std::uint32_t make_room(std::uint32_t count, moment now, Mover& mover)
   {
+    if constexpr (bounded_eviction<Eviction>) {
+      if (count == 1) return make_bounded_room(now, mover);
+    }
     std::uint32_t first = device_.pool().lowest(count);
     if (first != frame_pool::none && (count > 1 || !is_spared(first, now))) return first;
     if (count == 1) {
@@ -110,6 +113,30 @@ class device_room : public host_room<Eviction> {
     const chunk& it = chunks_[index_of(victim)];
     if (it.next_use != access_record::never || it.frames != 1 || it.device >= free) return false;
     return it.host_valid || (it.left_for_host && it.host != chunk::nowhere);
+  }
+
+  /// A free frame for a chunk that has to lie below the border of its stay, the highest there is, so that the low ones are left
+  /// to those that stay while leases come down. Where none is, a chunk below it that the plan gives up makes room; else any.
+  template <class Mover>
+  std::uint32_t make_bounded_room(moment now, Mover& mover)
+  {
+    const std::uint32_t border = candidates_.border(now);
+    if (const std::uint32_t first = device_.pool().highest_below(border); first != frame_pool::none) return first;
+    std::uint32_t victim = chunk::nowhere;
+    std::uint32_t below = chunk::nowhere;
+    candidates_.rank(now, chunks_, [&](std::uint32_t at) {
+      const bool expendable = candidates_.gives_up(at);
+      if (victim == chunk::nowhere) victim = at;
+      if (expendable && chunks_[at].device < border) below = at;
+      return below != chunk::nowhere || !expendable;
+    });
+    if (below == chunk::nowhere) {
+      if (const std::uint32_t first = device_.pool().lowest(1); first != frame_pool::none) return first;
+      if (victim == chunk::nowhere) throw out_of_memory{shortage(tier::device, device_.frame_bytes())};
+      below = victim;
+    }
+    evict_or_clean(below, mover);
+    return device_.pool().lowest(1);
   }
 
   /// Evicts the victim; where the host has no room for it, a chunk that needs none. O(chunks) in that case.

@@ -28,6 +28,19 @@ class host_room : public chunk_table {
     hand_ = 0;
   }
 
+  /// Everything lies where it does there; the policy has to be told. O(chunks + frames).
+  void take_places(const chunk_table& other)
+  {
+    chunk_table::operator=(other);
+    for (chunk& it : chunks_) it.touched = false;
+    candidates_.reset(chunks());
+    reclaims_ = 0;
+    hand_ = 0;
+  }
+
+  /// The policy itself, for one that follows a plan.
+  [[nodiscard]] Eviction& policy() noexcept { return candidates_.policy(); }
+
   /// An iteration begins: what is decided in it depends on where things lie, and on nothing else.
   void begin_round() noexcept { hand_ = 0; }
 

@@ -4,12 +4,15 @@
 #include <chunkmem/manager/decision_log.hpp>
 #include <chunkmem/manager/replay.hpp>
 #include <chunkmem/manager/residency.hpp>
+#include <chunkmem/manager/retained_run.hpp>
 #include <chunkmem/manager/variant_trial.hpp>
 #include <chunkmem/transfer/transfer_policy.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -20,11 +23,22 @@ template <class Eviction>
 struct iteration_plan {
   residency<Eviction> start;  ///< where everything lay when it was made
   std::vector<transfer::move> actions;
+  std::vector<std::uint32_t> stays_until;  ///< as transfer::retention; empty where the eviction policy moves less
+  std::vector<std::uint32_t> first_use;
+  std::vector<std::uint32_t> borders;
   std::uint64_t made = 0;
   std::uint32_t variant = 0;  ///< the eviction policy's setting, chosen for the record
-  bool tuned = false;         ///< it was chosen
+  bool tuned = false;         ///< that, and who stays
   bool valid = false;
   bool periodic = false;      ///< the iteration ends where it began, frame addresses included: the plan is good again
+
+  void keep(const transfer::retention& wanted)
+  {
+    stays_until.assign(wanted.stays_until.begin(), wanted.stays_until.end());
+    first_use.assign(wanted.first_use.begin(), wanted.first_use.end());
+    borders.assign(wanted.borders.begin(), wanted.borders.end());
+  }
+  [[nodiscard]] transfer::retention who_stays() const noexcept { return {stays_until, first_use, borders}; }
 
   /// Its record is another one now.
   void forget() noexcept { valid = tuned = false; }
@@ -45,17 +59,17 @@ class iteration_planner {
   {
     plan.valid = false;
     plan.start = now;
-    if (!plan.tuned) plan.variant = trial_.best(now, record, chunk_of_slot);
-    plan.tuned = true;
+    if (!plan.tuned) tune(plan, now, record, chunk_of_slot);
+    if constexpr (retaining_transfer<Transfer>) {
+      if (!plan.stays_until.empty()) {
+        retained_.start(now, plan.who_stays());
+        if (retained_.run(record, chunk_of_slot))
+          return finish(plan, now, record, chunk_of_slot, retained_.state(), retained_.log(), retained_.state().reclaims() == 0);
+      }
+    }
     // What a rehearsal proves holds for the first setting.
     if (!runs(now, record, chunk_of_slot, plan.variant) && (plan.variant == 0 || !runs(now, record, chunk_of_slot, 0))) return;
-    transfer_.schedule({record, chunk_of_slot, log_.moves(), now.chunks(), now.space(tier::device).frames(),
-                        state_.reclaims() == now.reclaims()},
-                       plan.actions);
-    for (access_entry& entry : record.entries()) entry.has_actions = false;
-    for (const transfer::move& action : plan.actions) record.entries()[action.moment].has_actions = true;
-    plan.periodic = state_.same_places(now);
-    plan.valid = true;
+    finish(plan, now, record, chunk_of_slot, state_, log_, state_.reclaims() == now.reclaims());
   }
 
   /// An iteration like this one can be recorded from `now` on, when nothing is known of it, and repeated.
@@ -73,6 +87,36 @@ class iteration_planner {
   }
 
  private:
+  struct nothing {};
+
+  /// What is chosen once for a record: the policy's setting, and whether the transfer policy's own plan moves less.
+  void tune(iteration_plan<Eviction>& plan, const residency<Eviction>& now, const access_record& record,
+            std::span<const std::uint32_t> chunk_of_slot)
+  {
+    plan.variant = trial_.best(now, record, chunk_of_slot);
+    if constexpr (retaining_transfer<Transfer>) {
+      const tier_space& device = now.space(tier::device);
+      const transfer::retention wanted =
+          transfer_.retain({record, chunk_of_slot, now.all(), now.live(), bytes{device.frame_bytes()}, bytes{device.capacity()}});
+      plan.keep(wanted);
+      retained_.start(now, plan.who_stays());
+      const auto moved = wanted.stays_until.empty() ? std::nullopt : retained_.frames_moved(record, chunk_of_slot);
+      if (!moved || *moved > trial_.frames_moved(now, record, chunk_of_slot, plan.variant)) plan.stays_until.clear();
+    }
+    plan.tuned = true;
+  }
+
+  void finish(iteration_plan<Eviction>& plan, const residency<Eviction>& now, access_record& record,
+              std::span<const std::uint32_t> chunk_of_slot, const chunk_table& end, const decision_log& log, bool may_move_early)
+  {
+    transfer_.schedule({record, chunk_of_slot, log.moves(), now.chunks(), now.space(tier::device).frames(), may_move_early},
+                       plan.actions);
+    for (access_entry& entry : record.entries()) entry.has_actions = false;
+    for (const transfer::move& action : plan.actions) record.entries()[action.moment].has_actions = true;
+    plan.periodic = end.same_places(now);
+    plan.valid = true;
+  }
+
   [[nodiscard]] bool runs(const residency<Eviction>& now, const access_record& record, std::span<const std::uint32_t> chunk_of_slot,
                           std::uint32_t variant)
   {
@@ -94,6 +138,7 @@ class iteration_planner {
   residency<Eviction> state_;
   replay<Eviction> replay_;
   decision_log log_;
+  [[no_unique_address]] std::conditional_t<retaining_transfer<Transfer>, retained_run, nothing> retained_;
 };
 
 }  // namespace chunkmem::inline v0

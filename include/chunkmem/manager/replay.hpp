@@ -17,6 +17,9 @@ namespace chunkmem::inline v0 {
 template <class Eviction>
 class replay {
  public:
+  /// Next uses by moment, for all runs from now on, instead of the record's; empty: the record's. They must outlive the runs.
+  void follow(std::span<const std::uint32_t> next_uses) noexcept { next_uses_ = next_uses; }
+
   /// @param profiled   false: as the iteration that is being recorded, when next uses are unknown
   /// @throws out_of_memory   the iteration does not fit; the residency is left in the middle
   void run(const access_record& record, std::span<const std::uint32_t> chunk_of_slot, residency<Eviction>& state,
@@ -78,7 +81,8 @@ class replay {
     } else if (entry.kind == entry_kind::drop) {
       state.drop(entry.slot, chunk_of_slot[entry.slot], log);
     } else {
-      const std::uint32_t next = profiled ? entry.next_of_chunk : access_record::never;
+      const std::uint32_t known = next_uses_.empty() ? entry.next_of_chunk : next_uses_[now];
+      const std::uint32_t next = profiled ? known : access_record::never;
       state.acquire(entry.slot, chunk_of_slot[entry.slot], entry.kind, next, moment{now}, log);
     }
   }
@@ -106,6 +110,7 @@ class replay {
     }
   }
 
+  std::span<const std::uint32_t> next_uses_;
   std::vector<std::uint64_t> lease_at_;  // by moment
   residency<Eviction> before_;           // kept between calls, so that a repeated proof allocates nothing
 };

@@ -50,6 +50,12 @@ class residency : public device_room<Eviction> {
     }
   }
 
+  /// Next uses of all chunks at the start of an iteration, by a plan. @pre start_of()
+  void expect_first(std::span<const std::uint32_t> first) noexcept
+  {
+    for (std::uint32_t at = 0; at < chunks(); ++at) chunks_[at].next_use = first[at];
+  }
+
   /// What is on the device came there and was let go of in the same order. @pre same_places
   [[nodiscard]] bool same_order(const residency& other) noexcept { return candidates_.same_order(other.candidates_, chunks_); }
 

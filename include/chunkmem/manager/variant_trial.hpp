@@ -35,11 +35,11 @@ class variant_trial {
     return best;
   }
 
- private:
   static constexpr std::uint64_t impossible = UINT64_MAX;
 
-  std::uint64_t frames_moved(const residency<Eviction>& now, const access_record& record,
-                             std::span<const std::uint32_t> chunk_of_slot, std::uint32_t variant)
+  /// Frames that the last two of `rounds` iterations copy, from `now` on; impossible where one does not fit.
+  [[nodiscard]] std::uint64_t frames_moved(const residency<Eviction>& now, const access_record& record,
+                                           std::span<const std::uint32_t> chunk_of_slot, std::uint32_t variant)
   {
     std::uint64_t moved = 0;
     state_ = now;
@@ -50,7 +50,7 @@ class variant_trial {
         state_.tell_policy(record);
         log_.clear();
         replay_.run(record, chunk_of_slot, state_, log_, true);
-        if (round >= rounds - 2) moved += copied(log_);
+        if (round >= rounds - 2) moved += log_.frames_copied();
       }
     } catch (const out_of_memory&) {
       return impossible;
@@ -58,14 +58,7 @@ class variant_trial {
     return moved;
   }
 
-  static std::uint64_t copied(const decision_log& log) noexcept
-  {
-    std::uint64_t frames = 0;
-    for (const transfer::move& it : log.moves())
-      if (it.kind == transfer::move_kind::load || it.kind == transfer::move_kind::write_back) frames += it.frames;
-    return frames;
-  }
-
+ private:
   residency<Eviction> state_;
   replay<Eviction> replay_;
   decision_log log_;

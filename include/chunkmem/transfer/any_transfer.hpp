@@ -31,6 +31,16 @@ class any_transfer : public policy_choice<Policies...> {
     });
   }
 
+  /// As the chosen one; no plan where it has none.
+  [[nodiscard]] retention retain(const retention_request& request) requires(retaining_transfer<Policies> || ...)
+  {
+    retention answer;
+    this->ask([&]<class Chosen>(Chosen& chosen) {
+      if constexpr (retaining_transfer<Chosen>) answer = chosen.retain(request);
+    });
+    return answer;
+  }
+
  private:
   static void stay_in_place(const schedule_input& input, std::vector<move>& actions)
   {

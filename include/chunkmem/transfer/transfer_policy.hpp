@@ -1,5 +1,7 @@
 #pragma once
 
+#include <chunkmem/chunk/chunk.hpp>
+#include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/policy.hpp>
 #include <chunkmem/profile/access_record.hpp>
 
@@ -42,6 +44,23 @@ struct schedule_input {
   bool may_move_early = true;     ///< false: host room was short, so the order of decisions must stay
 };
 
+/// What a policy may look at that decides who stays: one recorded iteration, and the room it has.
+struct retention_request {
+  const access_record& record;
+  std::span<const std::uint32_t> chunk_of_slot;
+  std::span<const chunk> chunks;  ///< their lengths; where they lie is that of one start among many
+  std::span<const std::uint8_t> live;  ///< by slot: 1 where it holds bytes
+  bytes frame{};
+  bytes device{};                 ///< of chunks and leases
+};
+
+/// Who stays on the device. Spans as long as the record, or as there are chunks.
+struct retention {
+  std::span<const std::uint32_t> stays_until;  ///< by moment: the next use of its chunk if it stays until then, else never
+  std::span<const std::uint32_t> first_use;    ///< by chunk: the same for what lies on the device when an iteration begins
+  std::span<const std::uint32_t> borders;      ///< by moment: leases come down to this frame before a chunk that comes now leaves
+};
+
 }  // namespace transfer
 
 /// Decides when each copy of an iteration starts.
@@ -56,5 +75,14 @@ concept transfer_policy =
       { Transfer::plans } -> std::convertible_to<bool>;
       policy.schedule(input, actions);
     };
+
+/// A transfer policy that also decides which chunks stay on the device between their uses, from the whole record at once.
+///
+/// Laws: `retain` gives spans that are good until it is called again, empty ones where it has no plan; the same record, lengths
+/// and capacities give the same answer. A plan that asks for too much is carried out as far as it goes.
+template <class Transfer>
+concept retaining_transfer = transfer_policy<Transfer> && requires(Transfer policy, const transfer::retention_request& input) {
+  { policy.retain(input) } -> std::same_as<transfer::retention>;
+};
 
 }  // namespace chunkmem::inline v0

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <chunkmem/chunk/max_tree.hpp>
+#include <chunkmem/chunk/tier_space.hpp>
+#include <chunkmem/core/bytes.hpp>
+#include <chunkmem/profile/access_record.hpp>
+#include <chunkmem/profile/tide.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace transfer {
+
+/// How far the leases of a recorded iteration come down, moment by moment, where no chunk is in their way.
+///
+/// Cost: O(entries x live leases) for each record, O(log entries) for a question.
+class lease_tide {
+ public:
+  /// @return   all leases fit into `device` bytes
+  [[nodiscard]] bool read(const access_record& record, bytes device, bytes frame)
+  {
+    const auto frames = static_cast<std::uint32_t>(device.count() / frame.count());
+    arena_.reset(device, frame, frames);
+    place_.assign(record.size(), tier_space::no_place);
+    drowned_.clear();
+    bool fits = true;
+    visit_in_order(record, [&](std::uint32_t at, bool begins) {
+      if (record.entries()[at].kind == entry_kind::lease_device) {
+        if (begins) fits = take(at, record.details()[at].bytes) && fits;
+        else give(at, record.details()[at].bytes);
+      }
+      if (begins) drowned_.push_back(frames - dry());
+    });
+    frames_ = frames;
+    return fits;
+  }
+
+  /// Frames that no lease touches from the bottom up, at this moment.
+  [[nodiscard]] std::uint32_t dry_frames(std::uint32_t now) const noexcept { return frames_ - static_cast<std::uint32_t>(drowned_.at(now)); }
+
+  /// The least of them from `begin` to before `end`, around the end of the iteration where `end` is not above `begin`.
+  [[nodiscard]] std::uint32_t least_dry(std::uint32_t begin, std::uint32_t end) const noexcept
+  {
+    const std::uint64_t most = end > begin ? drowned_.largest(begin, end)
+                                           : std::max(drowned_.largest(begin, drowned_.size()), drowned_.largest(0, end));
+    return frames_ - static_cast<std::uint32_t>(most);
+  }
+
+ private:
+  [[nodiscard]] bool take(std::uint32_t at, std::uint64_t size)
+  {
+    place_[at] = arena_.find_lease(size, [](std::uint32_t) { return false; });
+    if (place_[at] == tier_space::no_place) return false;
+    arena_.take_lease(place_[at], size);
+    return true;
+  }
+  void give(std::uint32_t at, std::uint64_t size) noexcept
+  {
+    if (place_[at] != tier_space::no_place) arena_.give_lease(place_[at], size, [](std::uint32_t) {});
+  }
+  [[nodiscard]] std::uint32_t dry() const noexcept
+  {
+    const std::uint64_t lowest = arena_.lowest_lease();
+    return static_cast<std::uint32_t>(std::min<std::uint64_t>(lowest / arena_.frame_bytes(), arena_.frames()));
+  }
+
+  tier_space arena_;
+  std::vector<std::uint64_t> place_;  // by moment
+  max_tree drowned_;                  // by moment
+  std::uint32_t frames_ = 0;
+};
+
+}  // namespace transfer
+
+}  // namespace chunkmem::inline v0

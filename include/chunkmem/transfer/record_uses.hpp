@@ -1,0 +1,134 @@
+#pragma once
+
+#include <chunkmem/profile/access_record.hpp>
+#include <chunkmem/transfer/retention_input.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace transfer {
+
+/// A stretch of moments during which pins hold a chunk on the device.
+struct held_stretch {
+  std::uint32_t chunk = 0;
+  std::uint32_t begin = 0;
+  std::uint32_t end = 0;   ///< moment behind it
+  std::uint32_t last = 0;  ///< the use that ends it
+  std::uint32_t next = 0;  ///< the chunk's next stretch, around the end of the iteration
+};
+
+/// A recorded iteration as uses of chunks, and the stretches in which they hold them on the device.
+///
+/// What holds bytes is what is left when an iteration begins, as if it repeats.
+/// Cost: O(entries + slots + chunks) for each record; no allocation when sizes repeat.
+class record_uses {
+ public:
+  static constexpr std::uint32_t none = UINT32_MAX;
+
+  /// @param live   by slot: 1 where it holds bytes before the first iteration
+  void read(const access_record& record, std::span<const std::uint32_t> chunk_of_slot, std::uint32_t chunks,
+            std::span<const std::uint8_t> live)
+  {
+    uses_.clear();
+    live_.assign(live.begin(), live.end());
+    live_of_chunk_.assign(chunks, 0);
+    for (std::uint32_t slot = 0; slot < live_.size(); ++slot)
+      if (chunk_of_slot[slot] < chunks) live_of_chunk_[chunk_of_slot[slot]] += live_[slot];
+    for (const access_entry& entry : record.entries()) note_bytes(entry, chunk_of_slot);  // what an iteration leaves, the next one finds
+    for (std::uint32_t at = 0; at < record.size(); ++at) add(record, at, chunk_of_slot);
+    find_stretches(chunks);
+  }
+
+  /// By `begin`: accesses, and drops of a chunk's last bytes.
+  [[nodiscard]] std::span<const retention_use> uses() const noexcept { return uses_; }
+  /// By `begin`.
+  [[nodiscard]] std::span<const held_stretch> stretches() const noexcept { return stretches_; }
+  /// For each use the stretch that it is part of, for others than those on the device the one before it, around the end; none
+  /// where its chunk has no stretch.
+  [[nodiscard]] std::span<const std::uint32_t> stretch_of_use() const noexcept { return stretch_of_use_; }
+  /// For each chunk its last stretch, or none.
+  [[nodiscard]] std::span<const std::uint32_t> last_of_chunk() const noexcept { return last_of_chunk_; }
+
+ private:
+  /// @return   this access needs bytes of its chunk
+  bool note_bytes(const access_entry& entry, std::span<const std::uint32_t> chunk_of_slot) noexcept
+  {
+    if (entry.slot == access_record::never) return false;
+    std::uint8_t& live = live_[entry.slot];
+    std::uint32_t& all = live_of_chunk_[chunk_of_slot[entry.slot]];
+    const std::uint32_t others = all - live;
+    const bool needs = others > 0 || (live != 0 && access_of(entry.kind) != access::write);
+    live = entry.kind == entry_kind::drop ? 0 : 1;
+    all = others + live;
+    return needs;
+  }
+
+  void add(const access_record& record, std::uint32_t at, std::span<const std::uint32_t> chunk_of_slot)
+  {
+    const access_entry& entry = record.entries()[at];
+    const bool needs = note_bytes(entry, chunk_of_slot);
+    if (entry.slot == access_record::never) return;
+    const std::uint32_t chunk = chunk_of_slot[entry.slot];
+    if (entry.kind == entry_kind::drop) {
+      if (live_of_chunk_[chunk] == 0) uses_.push_back({chunk, at, at + 1, use_kind::drop});
+      return;
+    }
+    const bool on_host = place_of(entry.kind) == at::host;
+    use_kind kind = on_host ? use_kind::host_read : use_kind::read;
+    if (writes(access_of(entry.kind))) {
+      if (on_host) kind = needs ? use_kind::host_update : use_kind::host_overwrite;
+      else kind = needs ? use_kind::update : use_kind::overwrite;
+    }
+    const std::uint32_t until = record.details()[at].until;
+    uses_.push_back({chunk, at, until == entry_detail::never ? record.size() : until, kind});
+  }
+
+  void find_stretches(std::uint32_t chunks)
+  {
+    stretches_.clear();
+    stretch_of_use_.assign(uses_.size(), none);
+    last_of_chunk_.assign(chunks, none);
+    first_of_chunk_.assign(chunks, none);
+    for (std::uint32_t at = 0; at < uses_.size(); ++at) {
+      if (is_on_device(uses_[at].kind)) hold(at);
+      stretch_of_use_[at] = last_of_chunk_[uses_[at].chunk];
+    }
+    for (std::uint32_t at = 0; at < uses_.size(); ++at)
+      if (stretch_of_use_[at] == none) stretch_of_use_[at] = last_of_chunk_[uses_[at].chunk];
+    for (std::uint32_t chunk = 0; chunk < chunks; ++chunk)
+      if (last_of_chunk_[chunk] != none) stretches_[last_of_chunk_[chunk]].next = first_of_chunk_[chunk];
+  }
+
+  void hold(std::uint32_t at)
+  {
+    const retention_use& use = uses_[at];
+    std::uint32_t& last = last_of_chunk_[use.chunk];
+    if (last == none || stretches_[last].end < use.begin) {
+      const auto fresh = static_cast<std::uint32_t>(stretches_.size());
+      if (last == none) first_of_chunk_[use.chunk] = fresh;
+      else stretches_[last].next = fresh;
+      last = fresh;
+      stretches_.push_back({use.chunk, use.begin, use.end, at, fresh});
+    }
+    held_stretch& it = stretches_[last];
+    if (use.end < it.end) return;
+    it.end = use.end;
+    it.last = at;
+  }
+
+  std::vector<retention_use> uses_;
+  std::vector<held_stretch> stretches_;
+  std::vector<std::uint32_t> stretch_of_use_;
+  std::vector<std::uint32_t> last_of_chunk_;
+  std::vector<std::uint32_t> first_of_chunk_;
+  std::vector<std::uint8_t> live_;            // by slot: it holds bytes
+  std::vector<std::uint32_t> live_of_chunk_;  // how many of its slots do
+};
+
+}  // namespace transfer
+
+}  // namespace chunkmem::inline v0

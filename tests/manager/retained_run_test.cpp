@@ -1,0 +1,110 @@
+#include <chunkmem/manager/retained_run.hpp>
+
+#include <chunkmem/transfer/lookahead.hpp>
+#include <chunkmem/transfer/stay_links.hpp>
+#include <conformance/transfer_policy.hpp>
+#include <support/catch.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace retained_run_test {
+
+using namespace chunkmem;
+
+namespace {
+
+/// Random wishes: which chunk stays behind which use, whether there is room or not.
+class wisher {
+ public:
+  transfer::retention roll(const support::random_iteration& it, const tier_space& device, support::dice& dice)
+  {
+    uses_.read(it.record, it.chunk_of_slot, it.chunks(), it.filled);
+    if (!tide_.read(it.record, bytes{device.capacity()}, bytes{device.frame_bytes()})) return {};
+    stays_.assign(uses_.uses().size(), 0);
+    const std::uint32_t share = dice.between(1, 4);
+    for (std::uint8_t& each : stays_) each = dice.one_in(share) ? 1 : 0;
+    return links_.link(uses_, stays_, tide_, it.record.size());
+  }
+
+ private:
+  transfer::record_uses uses_;
+  transfer::lease_tide tide_;
+  transfer::stay_links links_;
+  std::vector<std::uint8_t> stays_;
+};
+
+}  // namespace
+
+TEST_CASE("whatever a plan wishes, its run can be followed and every read finds its bytes", "[manager]")
+{
+  int followed = 0;
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    CAPTURE(seed);
+    support::dice dice{seed};
+    conformance::demand_run run;
+    const support::iteration_traits traits{.entries = dice.between(1, 60), .longest_chunk = dice.between(1, 3)};
+    if (!conformance::roll_demand(seed, traits, dice.one_in(3), run)) continue;
+    wisher wishes;
+    const transfer::retention wanted = wishes.roll(run.iteration, run.start.space(tier::device), dice);
+    if (wanted.stays_until.empty()) continue;
+    retained_run planned;
+    planned.start(run.start, wanted);
+    if (!planned.run(run.iteration.record, run.iteration.chunk_of_slot)) continue;  // it wished for too much
+    run.demand = planned.log().moves();
+    run.end.take_places(planned.state());
+    for (const bool early : {false, true}) {
+      conformance::moves actions;
+      transfer::lookahead{}.schedule(run.input(early && planned.state().reclaims() == 0), actions);
+      const std::string wrong = conformance::mistake_when_followed(run, actions);
+      if (!wrong.empty()) FAIL("seed " << seed << ": " << wrong);
+    }
+    ++followed;
+  }
+  CHECK(followed > 100);
+}
+
+TEST_CASE("a run copies what its log says, once it has settled", "[manager]")
+{
+  support::record_builder build;  // three chunks in a ring, room for two: one stays for ever, two are loaded each time
+  for (int round = 0; round < 2; ++round)
+    for (std::uint32_t at = 0; at < 3; ++at) build.brief(at);
+  const std::vector<std::uint32_t> own{0, 1, 2};
+  const access_record record = build.finish(own, 3);
+  const support::random_iteration it{{1, 1, 1}, own, {1, 1, 1}, record};
+  auto state = support::residency_for<eviction::belady>(it, 2, 3);
+  decision_log log;
+  for (std::uint32_t at = 0; at < 3; ++at) {
+    state.acquire(at, at, entry_kind::write_on_host, access_record::never, moment{0}, log);
+    state.unpin_host(at, true);
+  }
+  transfer::record_uses uses;
+  uses.read(record, own, 3, state.live());
+  transfer::lease_tide tide;
+  REQUIRE(tide.read(record, bytes{2 * support::frame_bytes}, bytes{support::frame_bytes}));
+  transfer::stay_links links;
+  const std::vector<std::uint8_t> stays{1, 0, 0, 1, 0, 0};
+  retained_run planned;
+  planned.start(state, links.link(uses, stays, tide, record.size()));
+  CHECK(planned.frames_moved(record, own) == 8U);  // two iterations of four loads
+  const std::vector<std::uint8_t> nothing{0, 0, 0, 0, 0, 0};
+  planned.start(state, links.link(uses, nothing, tide, record.size()));
+  CHECK(planned.frames_moved(record, own) == 12U);  // what nobody keeps leaves in the order in which it was let go of
+}
+
+TEST_CASE("a run that does not fit moves nothing", "[manager]")
+{
+  support::record_builder build;
+  build.access(0, entry_kind::write);
+  build.access(1, entry_kind::write);
+  const std::vector<std::uint32_t> own{0, 1};
+  const access_record record = build.finish(own, 2);
+  const support::random_iteration it{{1, 1}, own, {0, 0}, record};
+  retained_run planned;
+  const std::vector<std::uint32_t> never(2, access_record::never);
+  planned.start(support::residency_for<eviction::belady>(it, 1, 2), {never, never, never});
+  CHECK_FALSE(planned.frames_moved(record, own).has_value());
+}
+
+}  // namespace retained_run_test

@@ -1,0 +1,89 @@
+#include <chunkmem/transfer/planned.hpp>
+
+#include <chunkmem/manager/retained_run.hpp>
+#include <conformance/transfer_policy.hpp>
+#include <support/catch.hpp>
+
+#include <cstdint>
+#include <vector>
+
+namespace planned_test {
+
+using namespace chunkmem;
+
+namespace {
+
+transfer::retention_request request_for(const conformance::demand_run& run)
+{
+  const tier_space& device = run.start.space(tier::device);
+  return {run.iteration.record, run.iteration.chunk_of_slot, run.start.all(), run.start.live(), bytes{device.frame_bytes()}, bytes{device.capacity()}};
+}
+
+}  // namespace
+
+TEST_CASE("planned keeps the laws of a transfer policy and starts copies early", "[transfer]")
+{
+  CHECK(conformance::transfer_policy_laws<transfer::planned>() > 200);
+}
+
+TEST_CASE("what planned solves is what its run moves, where no tide and no window is in the way", "[transfer]")
+{
+  int equal = 0;
+  int runs = 0;
+  transfer::planned policy;
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    CAPTURE(seed);
+    support::dice dice{seed};
+    conformance::demand_run run;
+    const support::iteration_traits traits{.entries = dice.between(4, 60), .drops = false, .device_leases = false};
+    if (!conformance::roll_demand(seed, traits, false, run)) continue;
+    const transfer::retention wanted = policy.retain(request_for(run));
+    REQUIRE(wanted.stays_until.size() == run.iteration.record.size());
+    REQUIRE(wanted.first_use.size() == run.iteration.chunks());
+    retained_run planned;
+    planned.start(run.start, wanted);
+    const auto moved = planned.frames_moved(run.iteration.record, run.iteration.chunk_of_slot);
+    REQUIRE(moved.has_value());
+    ++runs;
+    equal += *moved * support::frame_bytes == 2 * policy.solution().moved_bytes ? 1 : 0;
+  }
+  CHECK(runs > 100);
+  CHECK(equal == runs);
+}
+
+TEST_CASE("the same record is solved to the same plan, whatever was solved before", "[transfer]")
+{
+  transfer::planned used;
+  int plans = 0;
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    support::dice dice{seed};
+    conformance::demand_run run;
+    if (!conformance::roll_demand(seed, {.entries = dice.between(1, 60), .longest_chunk = 2}, false, run)) continue;
+    transfer::planned fresh;
+    const transfer::retention once = used.retain(request_for(run));
+    const transfer::retention again = fresh.retain(request_for(run));
+    const auto same = [](auto left, auto right) { return std::vector(left.begin(), left.end()) == std::vector(right.begin(), right.end()); };
+    REQUIRE(same(once.stays_until, again.stays_until));
+    REQUIRE(same(once.first_use, again.first_use));
+    REQUIRE(same(once.borders, again.borders));
+    plans += once.stays_until.empty() ? 0 : 1;
+  }
+  CHECK(plans > 20);
+}
+
+TEST_CASE("a record that asks for more than there is has no plan", "[transfer]")
+{
+  support::record_builder build;
+  build.access(0);
+  build.access(1);
+  const std::vector<std::uint32_t> own{0, 1};
+  const access_record record = build.finish(own, 2);
+  const std::vector<chunk> chunks(2);
+  const std::vector<std::uint8_t> live{1, 1};
+  transfer::planned policy;
+  CHECK(policy.retain({record, own, chunks, live, bytes{512}, bytes{512}}).stays_until.empty());
+  CHECK(policy.retain({record, own, chunks, live, bytes{512}, bytes{1024}}).stays_until.size() == 2);
+  CHECK(policy.retain({access_record{}, own, chunks, live, bytes{512}, bytes{1024}}).stays_until.empty());
+}
+
+}  // namespace planned_test

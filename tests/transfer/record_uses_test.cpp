@@ -1,0 +1,118 @@
+#include <chunkmem/transfer/record_uses.hpp>
+
+#include <support/catch.hpp>
+#include <support/oracles/random_iteration.hpp>
+#include <support/oracles/record_builder.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace record_uses_test {
+
+using namespace chunkmem;
+using transfer::record_uses;
+using transfer::use_kind;
+
+namespace {
+
+/// By moment: is the chunk pinned on the device?  Counted pin by pin.
+std::vector<std::uint8_t> pinned(const access_record& record, const std::vector<std::uint32_t>& chunk_of_slot, std::uint32_t chunk)
+{
+  std::vector<std::uint8_t> held(record.size(), 0);
+  for (std::uint32_t at = 0; at < record.size(); ++at) {
+    const access_entry& entry = record.entries()[at];
+    if (entry.slot == access_record::never || entry.kind == entry_kind::drop || chunk_of_slot[entry.slot] != chunk) continue;
+    if (place_of(entry.kind) == at::host) continue;
+    for (std::uint32_t now = at; now < std::min(record.details()[at].until, record.size()); ++now) held[now] = 1;
+  }
+  return held;
+}
+
+std::uint32_t stretch_before(const record_uses& found, std::uint32_t use)
+{
+  const std::uint32_t chunk = found.uses()[use].chunk;
+  std::uint32_t before = record_uses::none;
+  std::uint32_t last = record_uses::none;
+  for (std::uint32_t at = 0; at < found.stretches().size(); ++at) {
+    if (found.stretches()[at].chunk != chunk) continue;
+    last = at;
+    if (found.stretches()[at].begin <= found.uses()[use].begin) before = at;
+  }
+  return before != record_uses::none ? before : last;
+}
+
+}  // namespace
+
+TEST_CASE("stretches are the moments at which pins hold a chunk, in a ring for each chunk", "[transfer]")
+{
+  record_uses found;
+  std::uint64_t stretches = 0;
+  for (std::uint64_t seed = 1; seed <= 400; ++seed) {
+    CAPTURE(seed);
+    support::dice dice{seed};
+    const auto it = support::roll_iteration(dice, {.entries = dice.between(1, 60), .longest_chunk = 2});
+    found.read(it.record, it.chunk_of_slot, it.chunks(), it.filled);
+    for (std::uint32_t chunk = 0; chunk < it.chunks(); ++chunk) {
+      std::vector<std::uint8_t> held(it.record.size(), 0);
+      std::vector<std::uint32_t> mine;
+      for (std::uint32_t at = 0; at < found.stretches().size(); ++at) {
+        const transfer::held_stretch& stretch = found.stretches()[at];
+        if (stretch.chunk != chunk) continue;
+        REQUIRE(found.uses()[stretch.last].end == stretch.end);
+        for (std::uint32_t now = stretch.begin; now < stretch.end; ++now) held[now] += 1;
+        mine.push_back(at);
+      }
+      REQUIRE(held == pinned(it.record, it.chunk_of_slot, chunk));  // none twice
+      REQUIRE(found.last_of_chunk()[chunk] == (mine.empty() ? record_uses::none : mine.back()));
+      for (std::size_t at = 0; at < mine.size(); ++at) REQUIRE(found.stretches()[mine[at]].next == mine[(at + 1) % mine.size()]);
+      stretches += mine.size();
+    }
+    for (std::uint32_t use = 0; use < found.uses().size(); ++use) {
+      const std::uint32_t at = found.stretch_of_use()[use];
+      if (!is_on_device(found.uses()[use].kind)) {
+        REQUIRE(at == stretch_before(found, use));
+        continue;
+      }
+      REQUIRE(at != record_uses::none);
+      REQUIRE(found.stretches()[at].begin <= found.uses()[use].begin);
+      REQUIRE(found.uses()[use].end <= found.stretches()[at].end);
+    }
+  }
+  CHECK(stretches > 5'000);
+}
+
+TEST_CASE("what a use needs follows from what is alive in its chunk", "[transfer]")
+{
+  support::record_builder build;
+  build.brief(0, entry_kind::write);               // slot 1 of the same chunk holds nothing yet: all that is live is overwritten
+  build.brief(1, entry_kind::write);               // but now slot 0 does
+  build.brief(0, entry_kind::read);
+  build.brief(1, entry_kind::read_write_on_host);
+  build.drop(0);                                   // slot 1 lives on: no use
+  build.drop(1);
+  const std::vector<std::uint32_t> chunk_of_slot{0, 0};
+  record_uses found;
+  found.read(build.finish(chunk_of_slot, 1), chunk_of_slot, 1, std::vector<std::uint8_t>{0, 0});
+  std::vector<use_kind> kinds;
+  for (const transfer::retention_use& it : found.uses()) kinds.push_back(it.kind);
+  CHECK(kinds == std::vector<use_kind>{use_kind::overwrite, use_kind::update, use_kind::read, use_kind::host_update, use_kind::drop});
+  CHECK(found.uses().back().begin == 5);
+  REQUIRE(found.stretches().size() == 1);  // one follows the other without a gap
+  CHECK(found.stretches()[0].end == 3);
+}
+
+TEST_CASE("bytes that an iteration leaves are there when the next one begins", "[transfer]")
+{
+  support::record_builder build;
+  build.brief(0, entry_kind::read);
+  build.brief(0, entry_kind::write_on_host);
+  const std::vector<std::uint32_t> own{0};
+  record_uses found;
+  found.read(build.finish(own, 1), own, 1, std::vector<std::uint8_t>{1});
+  REQUIRE(found.uses().size() == 2);
+  CHECK(found.uses()[0].kind == use_kind::read);
+  CHECK(found.uses()[1].kind == use_kind::host_overwrite);
+}
+
+}  // namespace record_uses_test
