@@ -4,6 +4,7 @@
 #include <chunkmem/eviction/lru.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/transfer/no_prefetch.hpp>
+#include <chunkmem/transfer/planned.hpp>
 #define CHUNKMEM_TEST_COUNTS_ALLOCATIONS
 #include <support/catch.hpp>
 #include <support/count_allocations.hpp>
@@ -62,7 +63,8 @@ steady worst_case()
     for (const steady& one : {run_steady_steps<cm::eviction::lru, cm::transfer::no_prefetch>(launched),
                               run_steady_steps<cm::eviction::lru, cm::transfer::lookahead>(launched),
                               run_steady_steps<cm::eviction::belady, cm::transfer::no_prefetch>(launched),
-                              run_steady_steps<cm::eviction::belady, cm::transfer::lookahead>(launched)}) {
+                              run_steady_steps<cm::eviction::belady, cm::transfer::lookahead>(launched),
+                              run_steady_steps<cm::eviction::belady, cm::transfer::planned>(launched)}) {
       worst.allocations = std::max(worst.allocations, one.allocations);
       worst.other_waits = std::max(worst.other_waits, one.other_waits);
     }

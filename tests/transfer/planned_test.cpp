@@ -16,7 +16,8 @@ namespace {
 transfer::retention_request request_for(const conformance::demand_run& run)
 {
   const tier_space& device = run.start.space(tier::device);
-  return {run.iteration.record, run.iteration.chunk_of_slot, run.start.all(), run.start.live(), bytes{device.frame_bytes()}, bytes{device.capacity()}};
+  return {run.iteration.record, run.iteration.chunk_of_slot, run.start.all(), run.start.live(), bytes{device.frame_bytes()}, bytes{device.capacity()},
+          bytes{run.start.space(tier::host).capacity()}};
 }
 
 }  // namespace
@@ -81,9 +82,13 @@ TEST_CASE("a record that asks for more than there is has no plan", "[transfer]")
   const std::vector<chunk> chunks(2);
   const std::vector<std::uint8_t> live{1, 1};
   transfer::planned policy;
-  CHECK(policy.retain({record, own, chunks, live, bytes{512}, bytes{512}}).stays_until.empty());
-  CHECK(policy.retain({record, own, chunks, live, bytes{512}, bytes{1024}}).stays_until.size() == 2);
-  CHECK(policy.retain({access_record{}, own, chunks, live, bytes{512}, bytes{1024}}).stays_until.empty());
+  const auto moments_planned = [&](const access_record& what, std::uint64_t device, std::uint64_t host) {
+    return policy.retain({what, own, chunks, live, bytes{512}, bytes{device}, bytes{host}}).stays_until.size();
+  };
+  CHECK(moments_planned(record, 1024, 1024) == 2);
+  CHECK(moments_planned(record, 512, 1024) == 0);
+  CHECK(moments_planned(record, 1024, 1023) == 0);  // a chunk without a home on the host
+  CHECK(moments_planned(access_record{}, 1024, 1024) == 0);
 }
 
 }  // namespace planned_test

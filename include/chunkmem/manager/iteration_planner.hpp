@@ -96,8 +96,8 @@ class iteration_planner {
     plan.variant = trial_.best(now, record, chunk_of_slot);
     if constexpr (retaining_transfer<Transfer>) {
       const tier_space& device = now.space(tier::device);
-      const transfer::retention wanted =
-          transfer_.retain({record, chunk_of_slot, now.all(), now.live(), bytes{device.frame_bytes()}, bytes{device.capacity()}});
+      const transfer::retention wanted = transfer_.retain({record, chunk_of_slot, now.all(), now.live(), bytes{device.frame_bytes()},
+                                                           bytes{device.capacity()}, bytes{now.space(tier::host).capacity()}});
       plan.keep(wanted);
       retained_.start(now, plan.who_stays());
       const auto moved = wanted.stays_until.empty() ? std::nullopt : retained_.frames_moved(record, chunk_of_slot);

@@ -10,6 +10,7 @@
 #include <chunkmem/transfer/transfer_policy.hpp>
 
 #include <cstdint>
+#include <numeric>
 #include <string_view>
 #include <vector>
 
@@ -20,7 +21,8 @@ namespace transfer {
 /// Solves the recorded iteration once: which chunk stays on the device between which uses, so that the fewest bytes move.
 ///
 /// Where its plan moves more than the eviction policy would, as windows of several frames and the tide may have it, the
-/// policy decides; so it never moves more. Copies start as early as with `lookahead`, whose `window` it has.
+/// policy decides; so it never moves more. So it does where the host has no room for every chunk.
+/// Copies start as early as with `lookahead`, whose `window` it has.
 /// Good where an iteration repeats; poor where each is another one, since every record is solved anew.
 /// Cost: one solution for each record, see retention_plan; nothing while a plan is followed.
 class planned {
@@ -45,6 +47,7 @@ class planned {
     uses_.read(record, request.chunk_of_slot, static_cast<std::uint32_t>(request.chunks.size()), request.live);
     sizes_.clear();
     for (const chunk& it : request.chunks) sizes_.push_back(it.frames * request.frame.count());
+    if (std::accumulate(sizes_.begin(), sizes_.end(), std::uint64_t{0}) > request.host.count()) return {};
     room_.clear();
     for (std::uint32_t now = 0; now < record.size(); ++now) room_.push_back(tide_.dry_frames(now) * request.frame.count());
     try {

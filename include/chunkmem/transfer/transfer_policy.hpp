@@ -52,6 +52,7 @@ struct retention_request {
   std::span<const std::uint8_t> live;  ///< by slot: 1 where it holds bytes
   bytes frame{};
   bytes device{};                 ///< of chunks and leases
+  bytes host{};
 };
 
 /// Who stays on the device. Spans as long as the record, or as there are chunks.
