@@ -5,6 +5,7 @@
 #include <chunkmem/checkpoint/load.hpp>
 #include <chunkmem/checkpoint/save.hpp>
 #include <chunkmem/checkpoint/whole_generation.hpp>
+#include <support/simulated_folder.hpp>
 
 #include <algorithm>
 #include <cstdlib>
@@ -67,9 +68,58 @@ TEST_CASE("an export that fails leaves the older file", "[checkpoint]")
   trained_model model;
   checkpoint::export_values(model.m, folder, "model.safetensors");
   const auto size = std::filesystem::file_size(place.path() + "/model.safetensors");
-  std::filesystem::create_directory(place.path() + "/model.safetensors.tmp");  // in the way
+  std::filesystem::create_directory(place.path() + "/generation-export.tmp");  // in the way
   CHECK_THROWS_AS(checkpoint::export_values(model.m, folder, "model.safetensors"), cm::io_error);
   CHECK(std::filesystem::file_size(place.path() + "/model.safetensors") == size);
+}
+
+TEST_CASE("an export touches no file but the one that it was told, and none of a checkpoint", "[checkpoint]")
+{
+  temporary_folder place;
+  posix_folder folder{place.path()};
+  trained_model model;
+  (void)checkpoint::save(model.m, folder);
+  for (const char* const mine : {"/w.tmp", "/w.export", "/generation-export.tmp"}) std::ofstream{place.path() + mine} << "kept";
+  const auto names = [&] {
+    auto found = folder.names();
+    std::sort(found.begin(), found.end());
+    return found;
+  };
+  const auto before = names();
+  for (const char* const name : {"generation-000001.manifest", "generation-000001-00000.safetensors", "generation-000002.manifest.tmp",
+                                 "generation-export.tmp", "generation-", "", "a/b", "/"})
+    CHECK_THROWS_AS(checkpoint::export_values(model.m, folder, name), cm::usage_error);
+  CHECK(names() == before);
+  checkpoint::export_values(model.m, folder, "w");  // and what an export that was killed left is gone
+  CHECK(names() == std::vector<std::string>{"generation-000001-00000.safetensors", "generation-000001.manifest", "w", "w.export", "w.tmp"});
+  CHECK(std::filesystem::file_size(place.path() + "/w.tmp") == 4);
+  CHECK(checkpoint::load(model.m, folder).skipped.empty());
+}
+
+TEST_CASE("whatever operation of an export fails, or whenever the power goes, the older file or the new one is there, whole", "[checkpoint]")
+{
+  trained_model model;
+  support::simulated_folder good;
+  checkpoint::export_values(model.m, good, "w");
+  const std::string whole = good.content().at("w");
+  for (std::uint64_t at = 0;; ++at) {
+    INFO("operation " << at);
+    support::simulated_folder folder{support::disk_content{{"w", "older"}}};
+    folder.set_faults({.at = at});
+    try {
+      checkpoint::export_values(model.m, folder, "w");
+    } catch (const cm::io_error&) {
+    }
+    if (folder.requests().size() <= at) break;
+    const bool is_last = folder.requests()[at].what == support::disk_operation::sync_folder;
+    const bool is_first = folder.requests()[at].what == support::disk_operation::remove;
+    REQUIRE(folder.content() == support::disk_content{{"w", is_last || is_first ? whole : "older"}});
+    (void)folder.each_after_cut([&](const support::simulated_folder& left) {
+      const std::string found = left.content().at("w");
+      CHECK((found == "older" || found == whole));
+      return true;
+    });
+  }
 }
 
 namespace {

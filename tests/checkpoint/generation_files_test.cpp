@@ -41,14 +41,16 @@ const std::vector<std::string> foreign{"notes.txt", "generation-1.manifest", "ge
                                        "generation-000001.manifest.bak", "generation-000001.manifest.tmp.tmp", ".tmp", "generation-.manifest",
                                        "generation-0000001.manifest", "generation-000001-000001.safetensors", "generation-000001.safetensors",
                                        "generation-+00001.manifest", "generation--00001.manifest", "generation- 00001.manifest",
-                                       "generation-18446744073709551616.manifest", "x generation-000001.manifest", "generation-000001-.safetensors",
+                                       "generation-18446744073709551616.manifest", "generation-18446744073709551615.manifest",
+                                       "generation-1000000000000000.manifest", "generation-000000.manifest", "generation-000000-00000.safetensors",
+                                       "generation-000000.manifest.tmp", "generation-export", "x generation-000001.manifest", "generation-000001-.safetensors",
                                        "generation-000001-00000.safetensors.", "generation-000001-00000.manifest", "generation-00000a.manifest"};
 
 }  // namespace
 
 TEST_CASE("a file's name says what it is for, and only names that a checkpoint gives do", "[checkpoint]")
 {
-  for (const std::uint64_t generation : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{999'999}, std::uint64_t{1'000'000}, UINT64_MAX}) {
+  for (const std::uint64_t generation : {std::uint64_t{1}, std::uint64_t{999'999}, std::uint64_t{1'000'000}, std::uint64_t{999'999'999'999'999}}) {
     const std::string whole = checkpoint::detail::manifest_name(generation);
     CHECK(label_of(whole) == file_label{generation, manifest, false});
     CHECK(label_of(whole + ".tmp") == file_label{generation, manifest, true});
@@ -101,12 +103,20 @@ TEST_CASE("generations are found by their manifests, newest first", "[checkpoint
   CHECK(next_generation(folder_of({"generation-000012.manifest.tmp"})) == 13);
 }
 
+TEST_CASE("behind the last number nothing is saved, and no number comes again", "[checkpoint]")
+{
+  CHECK(next_generation(folder_of({"generation-999999999999998.manifest"})) == 999'999'999'999'999);
+  CHECK(next_generation(folder_of({"generation-18446744073709551615.manifest", "generation-000003.manifest"})) == 4);
+  for (const char* const last : {"generation-999999999999999.manifest", "generation-999999999999999-00000.safetensors.tmp"})
+    CHECK_THROWS_AS(next_generation(folder_of({last, "generation-000003.manifest"})), config_error);
+}
+
 TEST_CASE("leftovers of saves that never ended are removed, and nothing else", "[checkpoint]")
 {
   const std::set<std::string> kept{"generation-000001.manifest", "generation-000001-00000.safetensors", "generation-000003.manifest",
                                    "generation-000003-00000.safetensors", "generation-000003-00001.safetensors"};
   const std::vector<std::string> left{"generation-000001-00000.safetensors.tmp", "generation-000002-00000.safetensors", "generation-000002.manifest.tmp",
-                                      "generation-000004-00000.safetensors", "generation-000004-00001.safetensors.tmp"};
+                                      "generation-000004-00000.safetensors", "generation-000004-00001.safetensors.tmp", "generation-export.tmp"};
   std::vector<std::string> names{kept.begin(), kept.end()};
   names.insert(names.end(), left.begin(), left.end());
   names.insert(names.end(), foreign.begin(), foreign.end());

@@ -25,6 +25,28 @@ using support::stored_generation;
 
 namespace {
 
+/// A folder whose second sync fails once, and which keeps its manifests from then on for as long as it is told to.
+struct stubborn_folder {
+  using writer = simulated_folder::writer;
+  using reader = simulated_folder::reader;
+
+  [[nodiscard]] writer create(std::string_view name) { return inner.create(name); }
+  [[nodiscard]] reader open(std::string_view name) const { return inner.open(name); }
+  void rename(std::string_view from, std::string_view to) { inner.rename(from, to); }
+  bool remove(std::string_view name) noexcept { return (keeps_manifests && name.ends_with(".manifest")) ? false : inner.remove(name); }
+  void sync()
+  {
+    if (++syncs == 2) throw io::failed("syncing", "the folder", EIO);
+    inner.sync();
+  }
+  [[nodiscard]] std::vector<std::string> names() const { return inner.names(); }
+
+  simulated_folder inner;
+  bool keeps_manifests = false;
+  int syncs = 0;
+};
+static_assert(file_folder<stubborn_folder>);
+
 /// Contents 0 (unused) to 3.
 std::vector<stored_generation> four() { return {stored_generation{100}, stored_generation{101}, stored_generation{102}, stored_generation{103}}; }
 
@@ -185,6 +207,36 @@ TEST_CASE("whatever operation of a save fails, the older generation stays the ne
         REQUIRE(fault_of_save(folder, known[3]) == std::nullopt);
         REQUIRE(newest_seed(folder, known) == 103);
       }
+}
+
+TEST_CASE("after a commit that failed at its last sync, a manifest that is there has its files, also after a power cut", "[checkpoint]")
+{
+  const auto known = four();
+  for (const bool keeps_manifests : {false, true}) {
+    INFO((keeps_manifests ? "the manifest cannot be removed" : "the manifest is removed"));
+    stubborn_folder folder{with_older(known), keeps_manifests};
+    REQUIRE_THROWS_AS(known[2].write(folder), io_error);
+    REQUIRE(newest_seed(folder.inner, known) == (keeps_manifests ? 102 : 101));
+    const auto disks = folder.inner.each_after_cut([&](const simulated_folder& left) {
+      std::vector<checkpoint::skipped_generation> skipped;
+      const auto found = checkpoint::newest_whole(left, skipped);
+      CHECK(found);
+      CHECK(skipped.empty());
+      return skipped.empty();
+    });
+    CHECK(disks >= (keeps_manifests ? 2 : 1));
+    simulated_folder again{folder.inner.content()};
+    REQUIRE(fault_of_save(again, known[3]) == std::nullopt);
+    REQUIRE(newest_seed(again, known) == 103);
+  }
+}
+
+TEST_CASE("a number that no loader finds is refused", "[checkpoint]")
+{
+  simulated_folder folder;
+  for (const std::uint64_t number : {std::uint64_t{0}, std::uint64_t{1'000'000'000'000'000}, UINT64_MAX})
+    CHECK_THROWS_AS((generation_writer<simulated_folder>{folder, number}), usage_error);
+  CHECK(folder.requests().empty());
 }
 
 TEST_CASE("a disk that fills up at any byte leaves the older generation, and room is given back", "[checkpoint]")

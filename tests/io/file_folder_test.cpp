@@ -63,8 +63,13 @@ TEST_CASE("an error of a file says what, which, where and what to do", "[io]")
   CHECK(failed.fault().number == ENOSPC);
   CHECK(failed.fault().offset == 4096);
   CHECK(failed.code() == error_code::io);
-  CHECK_THAT(failed.what(), ContainsSubstring("chunkmem: writing weights failed at byte 4096, errno " + std::to_string(ENOSPC)));
-  CHECK_THAT(failed.what(), ContainsSubstring("(check that the folder is there"));
+  CHECK_THAT(failed.what(), ContainsSubstring("chunkmem: writing weights failed at byte 4096: no room is left, errno " + std::to_string(ENOSPC) + " (free some"));
+  for (const int number : {EIO, ELOOP, ENOENT, EMFILE, EACCES, EROFS, 0, 4'000}) {
+    const io_error other = io::failed("reading", "weights", number);
+    CHECK_THAT(other.what(), ContainsSubstring("chunkmem: reading weights failed at byte 0: "));
+    CHECK_THAT(other.what(), !ContainsSubstring("room") && ContainsSubstring(" ("));
+  }
+  CHECK_THAT(io::failed("opening", "weights", ENOENT).what(), ContainsSubstring("it is not there, errno 2 (check the path)"));
   CHECK_THAT(io::failed("reading", "weights", 0).what(), !ContainsSubstring("errno"));
   CHECK(std::strlen(io::failed("reading", std::string(10'000, 'n'), 1).what()) < 1'000);
 }
@@ -78,6 +83,17 @@ TEST_CASE("a file that takes or gives nothing, or more than there is, is an erro
     CHECK_THROWS_AS(io::read_all(file, 0, std::span{room}), io_error);
     CHECK_NOTHROW(io::write_all(file, {}));
     CHECK_NOTHROW(io::read_all(file, 0, {}));
+  }
+  odd_file nothing;
+  try {
+    io::write_all(nothing, std::span<const std::byte>{room}, "weights");
+  } catch (const io_error& failed) {
+    CHECK_THAT(failed.what(), ContainsSubstring("writing weights failed"));
+  }
+  try {
+    io::read_all(nothing, 7, std::span{room}, "weights");
+  } catch (const io_error& failed) {
+    CHECK_THAT(failed.what(), ContainsSubstring("reading weights failed at byte 7"));
   }
   odd_file whole{8};
   CHECK_NOTHROW(io::write_all(whole, std::span<const std::byte>{room}));

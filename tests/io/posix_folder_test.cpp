@@ -4,11 +4,13 @@
 #include <support/catch.hpp>
 #include <support/short_files.hpp>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -16,6 +18,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -66,7 +69,51 @@ std::map<int, bool> open_descriptors()
   return found;
 }
 
+/// Which files this program has synced, by their numbers on the disk, and which of them cannot be.
+struct watched_syncs {
+  std::vector<ino_t> done;
+  ino_t broken = 0;
+};
+watched_syncs& syncs()
+{
+  static watched_syncs all;
+  return all;
+}
+ino_t number_of(const std::string& path)
+{
+  struct stat what = {};
+  REQUIRE(::stat(path.c_str(), &what) == 0);
+  return what.st_ino;
+}
+
 }  // namespace
+
+/// In place of the system's, in this program.
+extern "C" int fsync(int file)
+{
+  struct stat what = {};
+  if (::fstat(file, &what) == 0 && what.st_ino == syncs().broken) return errno = EIO, -1;
+  const long result = ::syscall(SYS_fsync, file);
+  if (result == 0) syncs().done.push_back(what.st_ino);
+  return static_cast<int>(result);
+}
+
+TEST_CASE("a folder that was made stays after a power cut, or is not there", "[io]")
+{
+  const temporary_folder top;
+  const ino_t around = number_of(top / ".");
+  for (const char* const name : {"a", "b/", "a"}) {  // the last one is there: whoever made it may not have come so far
+    syncs().done.clear();
+    const io::posix_folder folder{top / name};
+    CHECK(std::count(syncs().done.begin(), syncs().done.end(), around) == 1);
+  }
+  syncs().broken = around;
+  CHECK(errno_of([&] { io::posix_folder{top / "c"}; }) == EIO);
+  CHECK_FALSE(std::filesystem::exists(top / "c"));
+  CHECK_NOTHROW(io::posix_folder{top / "a"});
+  syncs().broken = 0;
+  CHECK_NOTHROW(io::posix_folder{top / "c"});
+}
 
 TEST_CASE("a folder of this machine keeps the laws of a folder", "[io]")
 {
@@ -325,6 +372,19 @@ TEST_CASE("a lock ends with its process, however that ends, and not with a child
   CHECK(errno_of([&] { (void)folder.lock(); }) == -1);
   ::kill(heir, SIGKILL);
   REQUIRE(::waitpid(heir, nullptr, 0) == heir);
+
+  // A child that ends its copy of the guard ends nothing.
+  std::optional<io::posix_folder::guard> held{folder.lock()};
+  const pid_t tidy = ::fork();
+  REQUIRE(tidy >= 0);
+  if (tidy == 0) {
+    held.reset();
+    ::_exit(0);
+  }
+  REQUIRE(::waitpid(tidy, nullptr, 0) == tidy);
+  CHECK(errno_of([&] { (void)folder.lock(); }) == EWOULDBLOCK);
+  held.reset();
+  CHECK(errno_of([&] { (void)folder.lock(); }) == -1);
   ::close(ends[0]);
   ::close(ends[1]);
 }

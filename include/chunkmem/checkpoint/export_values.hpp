@@ -1,10 +1,12 @@
 #pragma once
 
+#include <chunkmem/checkpoint/generation_files.hpp>
 #include <chunkmem/checkpoint/model_content.hpp>
 #include <chunkmem/checkpoint/safetensors_table.hpp>
 #include <chunkmem/checkpoint/save.hpp>
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/io/file_folder.hpp>
+#include <chunkmem/io/whole_file.hpp>
 
 #include <cstddef>
 #include <span>
@@ -19,12 +21,17 @@ namespace checkpoint {
 /// Writes the weights and buffers alone, as they are computed with, into one safetensors file for other programs.
 ///
 /// A 16-bit weight is written in 16 bits; states of the optimizer and of the trainer are left out. The file replaces one of that name when
-/// it is whole.
-/// @throws io_error   an older file is untouched, also where a save into the folder is not over; otherwise as `save`
+/// it is whole, and no other: until then it is "generation-export.tmp".
+/// @pre file_name   has no separator and does not begin with "generation-": those are the names of checkpoints
+/// @throws io_error      a file of that name is untouched, also where a save into the folder is not over. Where only the folder's last sync
+///                       failed it is replaced, and a power cut may bring it back: one of the two is there, whole
+/// @throws usage_error   `file_name` is none for an export; otherwise as `save`
 /// @complexity        one pass over the bytes
 template <class Manager, file_folder Folder>
 void export_values(Manager& m, Folder& folder, std::string_view file_name)
 {
+  expects(!file_name.empty() && file_name.find('/') == file_name.npos && !file_name.starts_with(detail::file_prefix),
+          "an export has the name of a checkpoint's file, one with a separator in it, or none");
   std::vector<model_item> values;
   for (const model_item& it : content_of(m)) {
     if (it.is_state() || !it.is_filled || (it.list != value_list && it.list != it.master)) continue;
@@ -36,20 +43,13 @@ void export_values(Manager& m, Folder& folder, std::string_view file_name)
   std::vector<const model_item*> all;
   for (const model_item& it : values) all.push_back(&it);
   const std::string table = write_table(detail::table_of(all));
-  const std::string temporary = std::string{file_name} + ".tmp";
   [[maybe_unused]] const auto held = io::lock_of(folder);
-  (void)folder.remove(temporary);
-  try {
-    auto file = folder.create(temporary);
-    io::write_all(file, std::as_bytes(std::span{table}));
-    for (const model_item& it : values)
-      detail::with_bytes(m, it, access::read, [&](std::span<const std::byte> content) { io::write_all(file, content); });
-    file.sync();
-    file.close();
-    folder.rename(temporary, file_name);
-  } catch (...) {
-    (void)folder.remove(temporary);
-    throw;
+  (void)folder.remove(detail::export_name);  // of an export that was killed
+  {
+    io::whole_file<Folder> file{folder, detail::export_name};
+    file.write(std::as_bytes(std::span{table}));
+    for (const model_item& it : values) detail::with_bytes(m, it, access::read, [&](std::span<const std::byte> content) { file.write(content); });
+    file.end(file_name);
   }
   folder.sync();
 }

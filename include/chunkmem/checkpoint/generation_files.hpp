@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chunkmem/checkpoint/manifest.hpp>
+#include <chunkmem/core/error.hpp>
 #include <chunkmem/io/file_folder.hpp>
 
 #include <algorithm>
@@ -17,7 +18,8 @@ namespace chunkmem::inline v0 {
 
 namespace checkpoint {
 
-/// What a file of a checkpoint folder is for. Other files in the folder are left alone.
+/// What a file of a checkpoint folder is for. Names that begin with "generation-" are for checkpoints; other files in the folder are
+/// left alone.
 struct file_label {
   enum class kind : std::uint8_t { manifest, tensors };
 
@@ -34,6 +36,10 @@ inline constexpr std::string_view file_prefix = "generation-";
 inline constexpr std::string_view manifest_suffix = ".manifest";
 inline constexpr std::string_view tensors_suffix = ".safetensors";
 inline constexpr std::string_view temporary_suffix = ".tmp";
+inline constexpr std::string_view export_name = "generation-export.tmp";  ///< a file that has not yet the name that somebody chose for it
+
+inline constexpr std::size_t most_digits = 15;
+inline constexpr std::uint64_t last_generation = 999'999'999'999'999;  ///< one more would have more digits
 
 [[nodiscard]] inline std::string padded(std::uint64_t number, std::size_t digits)
 {
@@ -49,19 +55,19 @@ inline constexpr std::string_view temporary_suffix = ".tmp";
   return std::string{file_prefix} + padded(generation, 6) + '-' + padded(file, 5) + std::string{tensors_suffix};
 }
 
-/// Takes a number off the front. @return   none where there is no digit
+/// Takes a number off the front. @return   none where there is no digit, or more than a checkpoint writes
 [[nodiscard]] inline std::optional<std::uint64_t> take_number(std::string_view& text)
 {
   std::uint64_t number = 0;
   const auto [end, wrong] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (wrong != std::errc{}) return {};
+  if (wrong != std::errc{} || static_cast<std::size_t>(end - text.data()) > most_digits) return {};
   text.remove_prefix(static_cast<std::size_t>(end - text.data()));
   return number;
 }
 
 }  // namespace detail
 
-/// @return   none where the name is none that a checkpoint gives
+/// @return   none where the name is none that a checkpoint gives; generations are counted from 1
 [[nodiscard]] inline std::optional<file_label> label_of(std::string_view name)
 {
   using namespace detail;
@@ -74,7 +80,7 @@ inline constexpr std::string_view temporary_suffix = ".tmp";
   if (!name.starts_with(file_prefix)) return {};
   name.remove_prefix(file_prefix.size());
   const auto generation = take_number(name);
-  if (!generation) return {};
+  if (!generation || *generation == 0) return {};
   label.generation = *generation;
   if (name == manifest_suffix) return kept == manifest_name(label.generation) ? std::optional{label} : std::nullopt;
   if (!name.starts_with('-')) return {};
@@ -98,16 +104,20 @@ template <file_folder Folder>
 }
 
 /// One more than any number that a file of the folder has, whole or not.
+/// @throws config_error   the folder has the last number that there is
 template <file_folder Folder>
 [[nodiscard]] std::uint64_t next_generation(const Folder& folder)
 {
   std::uint64_t newest = 0;
   for (const std::string& name : folder.names())
     if (const auto label = label_of(name)) newest = std::max(newest, label->generation);
+  if (newest >= detail::last_generation)
+    throw config_error{error_text{} << "chunkmem: no number is left for a checkpoint: this folder has files of generation " << newest
+                                    << ", which is the last one (remove them if they are not yours, or name another folder)"};
   return newest + 1;
 }
 
-/// Removes what saves that never ended left behind: temporary files, and files of generations without a manifest.
+/// Removes what saves and exports that never ended left behind: temporary files, and files of generations without a manifest.
 /// @return   files removed
 template <file_folder Folder>
 std::size_t remove_leftovers(Folder& folder)
@@ -116,7 +126,9 @@ std::size_t remove_leftovers(Folder& folder)
   std::size_t removed = 0;
   for (const std::string& name : folder.names()) {
     const auto label = label_of(name);
-    if (!label || (!label->is_temporary && std::binary_search(whole.rbegin(), whole.rend(), label->generation))) continue;
+    if (name != detail::export_name &&
+        (!label || (!label->is_temporary && std::binary_search(whole.rbegin(), whole.rend(), label->generation))))
+      continue;
     removed += folder.remove(name) ? 1 : 0;
   }
   return removed;

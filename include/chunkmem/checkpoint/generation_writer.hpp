@@ -5,6 +5,7 @@
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/io/checksum.hpp>
 #include <chunkmem/io/file_folder.hpp>
+#include <chunkmem/io/whole_file.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -20,12 +21,17 @@ namespace checkpoint {
 /// Writes one generation so that it is there whole, or not at all.
 ///
 /// Each file is written under another name, synced, and renamed; then the folder is synced, and last of all the manifest comes the same
-/// way. Only a synced manifest makes a generation. One that does not end takes its files away, as far as it can.
+/// way. Only a synced manifest makes a generation. One that does not end takes its files away, as far as it can, and the manifest first:
+/// where that stays, they stay.
 template <file_folder Folder>
 class generation_writer {
  public:
   /// @param generation   a number that no file of the folder has: next_generation(folder)
-  generation_writer(Folder& folder, std::uint64_t generation) : folder_{folder} { content_.generation = generation; }
+  generation_writer(Folder& folder, std::uint64_t generation) : folder_{folder}
+  {
+    expects(generation > 0 && generation <= detail::last_generation, "a checkpoint has a number that no loader would find");
+    content_.generation = generation;
+  }
   generation_writer(const generation_writer&) = delete;
   ~generation_writer()
   {
@@ -45,7 +51,7 @@ class generation_writer {
   {
     step(true, [&] {
       sum_.add(content);
-      io::write_all(*open_, content);
+      open_->write(content);
       written_ += content.size();
     });
   }
@@ -59,7 +65,7 @@ class generation_writer {
   }
 
   /// The generation is there from here on.
-  /// @throws io_error   it will not be; where the folder does not let go of its manifest either, it may be there, and is whole then
+  /// @throws io_error   it will not be; where the folder does not let go of its manifest either, for good, it may be there, and is whole then
   void commit(std::vector<stored_list> lists, std::vector<std::string> empty)
   {
     step(false, [&] {
@@ -68,7 +74,8 @@ class generation_writer {
       folder_.sync();  // names first: a manifest must never be found without its files
       const std::string text = write_manifest(content_);
       create(detail::manifest_name(content_.generation));
-      io::write_all(*open_, std::as_bytes(std::span{text}));
+      open_->write(std::as_bytes(std::span{text}));
+      may_be_found_ = true;
       finish();
       folder_.sync();
     });
@@ -90,36 +97,39 @@ class generation_writer {
   }
   void create(std::string name)
   {
-    open_.emplace(folder_.create(temporary(name)));
+    open_.emplace(folder_, temporary(name));
     name_ = std::move(name);  // ours from here on, and not before
     sum_ = {};
     written_ = 0;
   }
   void finish()
   {
-    open_->sync();
-    open_->close();
+    open_->end(name_);
     open_.reset();
-    folder_.rename(temporary(name_), name_);
   }
   void take_away() noexcept
   {
     open_.reset();
     try {
-      if (!name_.empty()) (void)folder_.remove(name_), (void)folder_.remove(temporary(name_));  // the manifest, if it came so far
+      const bool is_gone = name_.empty() || folder_.remove(name_);
+      if (may_be_found_) {  // a manifest without its files would be a damaged generation, also after a power cut
+        if (!is_gone) return;
+        folder_.sync();
+      }
       for (const stored_file& file : content_.files) (void)folder_.remove(file.name);
-    } catch (...) {  // no memory for a name: the next save removes what is left
+    } catch (...) {  // what is left belongs to no generation, or to a whole one: the next save sees to it
     }
   }
 
   Folder& folder_;
   manifest content_;
-  std::optional<typename Folder::writer> open_;
+  std::optional<io::whole_file<Folder>> open_;
   std::string name_;
   io::checksum sum_;
   std::uint64_t written_ = 0;
   std::uint64_t size_ = 0;
   bool is_over_ = false;
+  bool may_be_found_ = false;  ///< the manifest may have its name
   bool is_whole_ = false;
 };
 

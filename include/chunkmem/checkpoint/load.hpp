@@ -163,7 +163,8 @@ void fill(Manager& m, const Folder& folder, const whole_generation& from, const 
   if (skipped.empty())
     throw io_error{"there is no checkpoint in this folder (name another one, or allow a fresh start)"};
   throw io_error{error_text{} << "chunkmem: none of the " << skipped.size() << " generations in this folder is whole; the newest, number "
-                              << skipped.front().number << ": " << skipped.front().why};
+                              << skipped.front().number << ": " << skipped.front().why
+                              << " (where somebody saves into it with keep = 1 just now, try again)"};
 }
 
 }  // namespace detail

@@ -2,6 +2,7 @@
 
 #include <chunkmem/core/error.hpp>
 
+#include <cerrno>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -47,7 +48,7 @@ concept file_folder = std::movable<Folder> && file_writer<typename Folder::write
                       };
 
 /// A folder that can tell those apart who write into it: `lock` gives what keeps all others out for as long as it lives, in this process
-/// and in others. Throws io_error where somebody has it. Who is killed does not have it any more.
+/// and in others. Throws io_error where somebody has it. Who is killed does not have it any more; its children may.
 template <class Folder>
 concept lockable_folder = file_folder<Folder> && requires(Folder folder) {
   { folder.lock() } -> std::move_constructible;
@@ -57,6 +58,34 @@ namespace io {
 
 namespace detail {
 struct no_lock {};
+
+/// An errno in words, and what to change.
+struct io_reason {
+  std::string_view what;
+  std::string_view advice;
+};
+[[nodiscard]] inline io_reason reason_of(int number) noexcept
+{
+  switch (number) {
+    case 0: return {"nothing was done", "is it a plain file, and as long as it was?"};
+    case ENOSPC: return {"no room is left", "free some, or name a folder with more"};
+    case EDQUOT: return {"the quota is used up", "free some of it, or name another folder"};
+    case EFBIG: return {"it may not grow any further", "raise the limit of the size of files, or write smaller ones"};
+    case EIO: return {"the device did not do it", "look at the device, or name a folder elsewhere"};
+    case EROFS: return {"nothing can be changed there", "name a folder that can be written to"};
+    case EACCES:
+    case EPERM: return {"that is not allowed", "check whose it is, and its mode"};
+    case ENOENT: return {"it is not there", "check the path"};
+    case EEXIST: return {"it is there already", "remove it if it is nobody's"};
+    case ENOTDIR: return {"that is no folder", "check the path"};
+    case EISDIR: return {"that is a folder", "check the name"};
+    case ELOOP: return {"it is a symbolic link, or behind too many", "name what it points at"};
+    case ENAMETOOLONG: return {"its name is too long", "choose a shorter one"};
+    case EMFILE:
+    case ENFILE: return {"too many files are open", "close some, or raise the limit"};
+    default: return {"the system did not do it", "look the number up"};
+  }
+}
 }  // namespace detail
 
 /// Keeps others out of a folder that knows locks; nothing where it does not.
@@ -68,34 +97,36 @@ template <file_folder Folder>
   else return detail::no_lock{};
 }
 
-/// The error of an operation on a file. @param number   errno, or 0 where nothing was said
+/// The error of an operation on a file. @param number   errno, or 0 where nothing was said and nothing was done
 [[nodiscard]] inline io_error failed(std::string_view operation, std::string_view file, int number, std::uint64_t offset = 0)
 {
   error_text text;
-  text << "chunkmem: " << operation << " " << file << " failed at byte " << offset;
+  const auto [what, advice] = detail::reason_of(number);
+  text << "chunkmem: " << operation << " " << file.substr(0, 255) << " failed at byte " << offset << ": " << what;
   if (number != 0) text << ", errno " << static_cast<std::uint64_t>(number);
-  text << " (check that the folder is there, may be written to and has room)";
+  text << " (" << advice << ")";
   return io_error{text, {number, offset}};
 }
 
-/// Writes all of `content`. @throws io_error   also where the file takes nothing
+/// Writes all of `content`. @param name   for the error @throws io_error   also where the file takes nothing
 template <file_writer Writer>
-void write_all(Writer& file, std::span<const std::byte> content)
+void write_all(Writer& file, std::span<const std::byte> content, std::string_view name = "a file")
 {
+  const std::size_t size = content.size();
   while (!content.empty()) {
     const std::size_t taken = file.write(content);
-    if (taken == 0 || taken > content.size()) throw failed("writing", "a file", 0);
+    if (taken == 0 || taken > content.size()) throw failed("writing", name, 0, size - content.size());
     content = content.subspan(taken);
   }
 }
 
-/// Reads as many bytes as there is room for. @throws io_error   also where the file ends before
+/// Reads as many bytes as there is room for. @param name   for the error @throws io_error   also where the file ends before
 template <file_reader Reader>
-void read_all(Reader& file, std::uint64_t offset, std::span<std::byte> room)
+void read_all(Reader& file, std::uint64_t offset, std::span<std::byte> room, std::string_view name = "a file")
 {
   while (!room.empty()) {
     const std::size_t given = file.read(offset, room);
-    if (given == 0 || given > room.size()) throw failed("reading", "a file", 0, offset);
+    if (given == 0 || given > room.size()) throw failed("reading", name, 0, offset);
     room = room.subspan(given);
     offset += given;
   }

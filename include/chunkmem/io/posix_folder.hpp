@@ -64,7 +64,7 @@ template <class Call>
 /// A folder of this machine, opened once: what happens to its path afterwards does not matter.
 ///
 /// Files are made for their owner alone (0600), never followed through a symbolic link, and closed in a child. A folder that is not there
-/// is made (0700); its parent has to be there. Good for any local or network file system that keeps POSIX's rename.
+/// is made (0700), and stays after a power cut; its parent has to be there. Good for any local or network file system that keeps POSIX's rename.
 /// @threads   one caller for each file; the folder's own operations from any thread
 class posix_folder {
  public:
@@ -117,32 +117,41 @@ class posix_folder {
     std::string name_;
   };
 
-  /// Nobody else has a lock of this folder while this lives. The system lets go of it when its process ends, however it ends.
+  /// Nobody else has a lock of this folder while this lives. The system lets go of it when its process ends, however it ends, and every
+  /// child with it that was forked meanwhile and has run no other program since. A copy of this in a child locks and unlocks nothing.
   class guard {
    public:
-    explicit guard(detail::descriptor folder) : folder_{std::move(folder)} {}
+    explicit guard(detail::descriptor folder) : folder_{std::move(folder)}, owner_{::getpid()} {}
     guard(guard&&) noexcept = default;
     guard& operator=(guard&&) = delete;
     ~guard()
     {
-      if (folder_.is_open()) ::flock(folder_.get(), LOCK_UN);  // a child that was forked meanwhile has the descriptor, too
+      if (folder_.is_open() && owner_ == ::getpid()) ::flock(folder_.get(), LOCK_UN);  // a child has the descriptor, too
     }
 
    private:
     detail::descriptor folder_;
+    pid_t owner_;
   };
 
-  /// @throws io_error       it cannot be made or opened
+  /// @throws io_error       it cannot be made or opened; one that was made and might not stay is removed
   /// @throws config_error   everybody may replace files in it
   explicit posix_folder(const std::string& path)
   {
-    if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) throw failed("making the folder", path, errno);
+    const bool is_new = ::mkdir(path.c_str(), 0700) == 0;
+    if (!is_new && errno != EEXIST) throw failed("making the folder", path, errno);
     folder_ = detail::descriptor{::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
     if (!folder_.is_open()) throw failed("opening the folder", path, errno);
     struct stat what = {};
     if (::fstat(folder_.get(), &what) != 0) throw failed("looking at the folder", path, errno);
     if ((what.st_mode & S_IWOTH) != 0 && (what.st_mode & S_ISVTX) == 0)
       throw config_error{error_text{} << "chunkmem: everybody may replace files in " << path << " (chmod o-w, or take another folder)"};
+    // Also for one that was there: whoever made it may have been killed right after that. Its parent may be closed to us, though.
+    const detail::descriptor parent{::openat(folder_.get(), "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+    if ((parent.is_open() && ::fsync(parent.get()) == 0) || !is_new) return;
+    const int number = errno;
+    (void)::rmdir(path.c_str());
+    throw failed("syncing what lies around the folder", path, number);
   }
 
   [[nodiscard]] writer create(std::string_view name)

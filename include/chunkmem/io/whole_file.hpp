@@ -1,0 +1,52 @@
+#pragma once
+
+#include <chunkmem/io/file_folder.hpp>
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace chunkmem::inline v0 {
+
+namespace io {
+
+/// A new file that gets its name when it is whole, and synced. One that does not come so far is removed, as far as it can be.
+///
+/// The name is there for good after the next sync of the folder. The folder has to outlive it.
+template <file_folder Folder>
+class whole_file {
+ public:
+  /// @param temporary   its name until it is whole
+  /// @throws io_error   also where there is such a file: it stays
+  whole_file(Folder& folder, std::string_view temporary) : folder_{folder}, temporary_{temporary}, file_{folder.create(temporary)} {}
+  whole_file(const whole_file&) = delete;
+  ~whole_file()
+  {
+    file_.reset();
+    if (!is_whole_) (void)folder_.remove(temporary_);
+  }
+
+  /// @throws io_error   nothing more may be done with it
+  void write(std::span<const std::byte> content) { write_all(*file_, content, temporary_); }
+  /// Nothing is written afterwards. A file that had the name is replaced.
+  /// @throws io_error   a file that had the name is untouched
+  void end(std::string_view name)
+  {
+    file_->sync();
+    file_->close();
+    folder_.rename(temporary_, name);
+    is_whole_ = true;
+  }
+
+ private:
+  Folder& folder_;
+  std::string temporary_;
+  std::optional<typename Folder::writer> file_;
+  bool is_whole_ = false;
+};
+
+}  // namespace io
+
+}  // namespace chunkmem::inline v0
