@@ -5,13 +5,19 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <system_error>
 
 #ifdef GPT_HAS_CHECKPOINTS
+#include <chunkmem/checkpoint/generation_files.hpp>
 #include <chunkmem/checkpoint/load.hpp>
 #include <chunkmem/checkpoint/save.hpp>
 #include <chunkmem/io/posix_folder.hpp>
+
+#include <unistd.h>
 #endif
 
 namespace gpt {
@@ -26,47 +32,104 @@ inline void check_checkpoints([[maybe_unused]] const options& chosen)
 #endif
 }
 
+/// The state with every loss; as many as the training has steps, and two.
+inline constexpr std::string_view losses_state = "gpt/losses";
+
+#ifdef GPT_HAS_CHECKPOINTS
+
 /// Where a training is saved, and where it was: does nothing where the command line names no folder.
 class checkpoints {
  public:
-  explicit checkpoints(const options& chosen) : chosen_{chosen} {}
+  /// Opens the folders, so that what is wrong with them is said before the first step.
+  /// @throws problem   nothing to resume from, in which case no folder is made; a folder that cannot be written to, or that has the
+  ///                   checkpoints of a training that this one does not go on with: saving would replace them
+  explicit checkpoints(const options& chosen) : chosen_{chosen}
+  {
+    if (chosen.resume) open_resumed(*chosen.resume);
+    if (chosen.checkpoint) open_saved(*chosen.checkpoint);
+  }
 
   /// @return   what was found, in a sentence; empty where nothing was to be resumed
   template <class Manager>
-  [[nodiscard]] std::string resume([[maybe_unused]] Manager& manager) const
+  [[nodiscard]] std::string resume(Manager& manager) const
   {
-#ifdef GPT_HAS_CHECKPOINTS
-    if (!chosen_.resume) return {};
-    const chunkmem::io::posix_folder folder{chosen_.resume->string()};
-    const auto found = chunkmem::checkpoint::load(manager, folder);
+    if (!resumed_) return {};
+    const auto found = load(manager);
     std::string text = "resumed from generation " + std::to_string(found.number) + " in " + chosen_.resume->string();
     for (const auto& skipped : found.skipped) text += "\nskipped generation " + std::to_string(skipped.number) + ": " + skipped.why;
     return text;
-#else
-    return {};
-#endif
   }
 
   /// After `steps` steps: saves where it is time. @return   a sentence, or nothing
   template <class Manager>
-  [[nodiscard]] std::string save_after([[maybe_unused]] std::size_t steps, [[maybe_unused]] Manager& manager)
+  [[nodiscard]] std::string save_after(std::size_t steps, Manager& manager)
   {
-#ifdef GPT_HAS_CHECKPOINTS
-    if (!chosen_.checkpoint || (steps % chosen_.every != 0 && steps != chosen_.steps)) return {};
-    if (!folder_) folder_.emplace(chosen_.checkpoint->string());
-    const auto saved = chunkmem::checkpoint::save(manager, *folder_);
+    if (!saved_ || (steps % chosen_.every != 0 && steps != chosen_.steps)) return {};
+    const auto saved = chunkmem::checkpoint::save(manager, *saved_);
     return "saved generation " + std::to_string(saved.number) + ": " + std::to_string(saved.size.count()) + " B in " +
            chosen_.checkpoint->string();
-#else
-    return {};
-#endif
   }
 
  private:
+  using folder = chunkmem::io::posix_folder;
+
+  void open_resumed(const std::filesystem::path& where)
+  {
+    std::error_code ignored;
+    if (!std::filesystem::is_directory(where, ignored))
+      throw problem{"--resume '" + where.string() + "' is no folder (name one that --checkpoint saved to)"};
+    resumed_.emplace(where.string());
+    if (chunkmem::checkpoint::generations_in(*resumed_).empty())
+      throw problem{"--resume '" + where.string() + "' has no checkpoint (name a folder that --checkpoint saved to)"};
+  }
+
+  void open_saved(const std::filesystem::path& where)
+  {
+    saved_.emplace(where.string());
+    if (::access(where.c_str(), W_OK | X_OK) != 0)
+      throw problem{"--checkpoint '" + where.string() + "' cannot be written to (choose another folder)"};
+    std::error_code ignored;
+    const bool goes_on = chosen_.resume && std::filesystem::equivalent(*chosen_.resume, where, ignored);
+    if (!goes_on && !chunkmem::checkpoint::generations_in(*saved_).empty())
+      throw problem{"--checkpoint '" + where.string() + "' has checkpoints already, which new ones would replace (go on with --resume " +
+                    where.string() + ", or name another folder)"};
+  }
+
+  template <class Manager>
+  [[nodiscard]] auto load(Manager& manager) const
+  {
+    try {
+      return chunkmem::checkpoint::load(manager, *resumed_);
+    } catch (const chunkmem::config_error& other) {
+      if (std::string_view{other.what()}.find(losses_state) == std::string_view::npos) throw;
+      throw problem{"--resume '" + chosen_.resume->string() + "' holds a training of another number of steps than " +
+                    std::to_string(chosen_.steps) + ", and its learning rates depend on that number (give the --steps it was begun with)"};
+    }
+  }
+
   const options& chosen_;
-#ifdef GPT_HAS_CHECKPOINTS
-  std::optional<chunkmem::io::posix_folder> folder_;
-#endif
+  std::optional<folder> saved_;
+  std::optional<folder> resumed_;
 };
+
+#else
+
+/// Without a JSON parser and checksums there is nothing to be saved or taken up: check_checkpoints has said so.
+class checkpoints {
+ public:
+  explicit checkpoints(const options&) {}
+  template <class Manager>
+  [[nodiscard]] std::string resume(Manager&) const
+  {
+    return {};
+  }
+  template <class Manager>
+  [[nodiscard]] std::string save_after(std::size_t, Manager&)
+  {
+    return {};
+  }
+};
+
+#endif
 
 }  // namespace gpt

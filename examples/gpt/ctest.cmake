@@ -38,6 +38,8 @@ if(TARGET chunkmem::checkpoint)
 rm '${folder}/generation-000003.manifest' && \
 \"$1\" ${small} --precision bf16 --resume '${folder}' --layout size_class --eviction cost_aware --device-memory 760KiB"
                         resume $<TARGET_FILE:gpt>)
+  chunkmem_test(example.gpt.checkpoints LABELS example TIMEOUT 120
+                COMMAND sh "${CMAKE_CURRENT_LIST_DIR}/tests/checkpoints.sh" $<TARGET_FILE:gpt> "${PROJECT_BINARY_DIR}/gpt_checkpoints")
 endif()
 
 # Twenty steps against automatic differentiation: see oracle/oracle.py. It downloads JAX, or is skipped.

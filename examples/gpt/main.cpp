@@ -54,6 +54,7 @@ template <class Manager>
 training_result train_limited(const training_setup& setup, const memory_budget& budget, const display& show)
 {
   const options& chosen = setup.chosen;
+  checkpoints saves{chosen};
   std::ofstream report_file;
   if (chosen.report) report_file = output_file("--report", *chosen.report);
   std::ofstream exported;
@@ -65,9 +66,9 @@ training_result train_limited(const training_setup& setup, const memory_budget& 
   (void)limited.rehearse();
   show.header(chosen, setup.text, budget, setup.chunk);
   limited.fill();
-  if (const std::string found = limited.resume(); !found.empty()) show.line(found);
+  if (const std::string found = limited.resume(saves); !found.empty()) show.line(found);
   if (chosen.exported) limited.write_export(exported);
-  const training_result result = limited.train(&show);
+  const training_result result = limited.train(&show, &saves);
   show.closing(chosen, limited.figures());
   if (chosen.report) write_report(report_file, result, limited.report_json());
   if (chosen.trace) chunkmem::trace::save(trace, chosen.trace->string());
@@ -82,7 +83,7 @@ training_result train_unlimited(const training_setup& setup, const memory_budget
   session<Manager> unlimited{setup, budget.unlimited_device, budget.unlimited_host, either_gradient{}};
   (void)unlimited.rehearse();
   unlimited.fill();
-  return unlimited.train(nullptr);
+  return unlimited.train(nullptr, nullptr);
 }
 
 template <class Manager>

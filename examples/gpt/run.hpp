@@ -48,7 +48,7 @@ class session {
         losses_(setup.chosen.steps + 2)
   {
     manager_.state("gpt/step", std::as_writable_bytes(std::span{&step_, 1}));
-    manager_.state("gpt/losses", std::as_writable_bytes(std::span{losses_}));
+    manager_.state(losses_state, std::as_writable_bytes(std::span{losses_}));
   }
   session(const session&) = delete;  // the manager knows where its states are
 
@@ -68,19 +68,19 @@ class session {
   void fill() { gpt::fill(manager_, net_, setup_.chosen.seed); }
 
   /// Takes up a training where it was saved, if the command line says where. @return   a sentence, or nothing
-  [[nodiscard]] std::string resume() { return checkpoints{setup_.chosen}.resume(manager_); }
+  [[nodiscard]] std::string resume(const checkpoints& from) { return from.resume(manager_); }
 
-  /// @param show   null trains silently, and saves nothing
-  [[nodiscard]] training_result train(const display* show)
+  /// @param show   null trains silently
+  /// @param saves  null saves nothing
+  [[nodiscard]] training_result train(const display* show, checkpoints* saves)
   {
-    checkpoints saves{setup_.chosen};
     if (step_ == 0) losses_.front() = trainer_.evaluate();
     if (show != nullptr) show->note("held-out", losses_.front());
     while (step_ < setup_.chosen.steps) {
       losses_[step_ + 1] = one_step(step_, show);
       ++step_;
-      if (show == nullptr) continue;
-      if (const std::string saved = saves.save_after(step_, manager_); !saved.empty()) show->line(saved);
+      const std::string saved = saves == nullptr ? std::string{} : saves->save_after(step_, manager_);
+      if (show != nullptr && !saved.empty()) show->line(saved);
     }
     losses_.back() = trainer_.evaluate();
     if (show != nullptr) show->note("held-out", losses_.back());

@@ -150,6 +150,17 @@ TEST_CASE("a failing program is cut down to the calls it takes, and printed as a
   std::cout << text;
 }
 
+TEST_CASE("what a program asks of nobody is no operation", "[differential]")
+{
+  tally sum;
+  const program calls{{what::release}, {what::touch}, {what::end}, {what::end_lease}, {what::update}, {what::release_all}, {what::done_with_pin},
+                      {what::begin, 1, 1}, {what::begin, 1, 1}, {what::end}, {what::end}};
+  CHECK(run_program({.seed = 1, .device_frames = 8, .host_frames = 80}, calls, sum) == "");
+  CHECK(sum.rolled == calls.size());
+  CHECK(sum.operations == 3);  // two iterations asked for, one of them refused, and an end
+  CHECK(sum.calls[static_cast<std::size_t>(what::end)] == 1);
+}
+
 TEST_CASE("a gradient of a weight that could not be made again is refused", "[differential]")
 {
   // The weight's gradient was dropped while a pin kept the weight from being made again from its master: the next gradient in

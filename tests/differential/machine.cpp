@@ -42,11 +42,22 @@ void machine::expect(bool right, std::string_view what)
   throw divergence{text.append(": ").append(what)};
 }
 
+subject& machine::made()
+{
+  if (!is_counted_) {
+    ++sum_->operations;
+    ++sum_->calls[static_cast<std::size_t>(counted_)];
+  }
+  is_counted_ = true;
+  return *subject_;
+}
+
 void machine::run(const op& it)
 {
   call_ = what_names[static_cast<std::size_t>(it.call)];
-  ++sum_->operations;
-  ++sum_->calls[static_cast<std::size_t>(it.call)];
+  ++sum_->rolled;
+  counted_ = it.call;
+  is_counted_ = false;
   const auto any_pin = [&] { return it.x % model_.pins.size(); };
   const bool has_pins = !model_.pins.empty();
   switch (it.call) {
@@ -68,7 +79,7 @@ void machine::run(const op& it)
     case what::pass: pass_to(it); break;
     case what::end: end(false); break;
     case what::abandon: end(true); break;
-    case what::keep_record: subject_->keep_record(), model_.exceptional = model_.inside; break;
+    case what::keep_record: made().keep_record(), model_.exceptional = model_.inside; break;
     case what::exchange: exchange(it); break;
     case what::rehearse: rehearse(it); break;
     case what::use_profile: use_profile(it); break;
@@ -83,6 +94,7 @@ void machine::run(const op& it)
 void machine::finish()
 {
   call_ = "at the end";
+  is_counted_ = true;  // no operations of the program
   if (model_.inside) end(false);
   release_all();
   audit();

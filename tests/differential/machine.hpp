@@ -84,6 +84,8 @@ class machine final : rehearsed_step {
   void compare_states();
   void compare_figures();
   void expect(bool right, std::string_view what);
+  /// The manager under test, about to be asked for something: the operation of the program counts as made. Looking at it does not.
+  [[nodiscard]] subject& made();
   [[nodiscard]] slot_model& slot(std::uint32_t at) { return model_.slots[at]; }
 
   setting setting_;
@@ -97,6 +99,8 @@ class machine final : rehearsed_step {
   std::uint32_t number_ = 0;  // of the last contents written
   std::uint32_t script_ = 0;  // of the rehearsed step
   std::string_view call_;
+  what counted_ = what::acquire;
+  bool is_counted_ = true;
 };
 
 /// Runs a program to its end. @return   what differed, or nothing

@@ -37,7 +37,7 @@ void machine::gradient_of_pin(const op& it)
   }
   prepare(refused);
   granted got;
-  const answer result = subject_->gradient_of_pin(at, kind, got);
+  const answer result = made().gradient_of_pin(at, kind, got);
   const bool is_spent = result.is == verdict::fine || subject_->pins() < model_.pins.size();
   if (!is_spent) return judge({false, early.usage, false, false}, result, "gradient of a pin");
   expect(early.fine, "a gradient was not refused, or its pin was spent");
@@ -88,7 +88,7 @@ void machine::gradient(const op& it)
   if (expected.fine) expected = both(expected, model_.of_gradient_pin(tensor));
   prepare(expected);
   granted got;
-  const answer result = subject_->gradient(tensor, type, agent, got);
+  const answer result = made().gradient(tensor, type, agent, got);
   judge(expected, result, "gradient");
   if (result.is == verdict::fine) opened(tensor, agent, got, it.y, slot(model_.slot_of(tensor, gradient_list)).now == state::free);
 }
@@ -102,7 +102,7 @@ void machine::done_with_pin(const op& it)
     const std::uint32_t tensor = slot(pin.slot).tensor;
     const forecast expected = slot(pin.slot).pins == 1 ? forecast{} : refused;
     prepare(expected);
-    const answer result = subject_->done_with_pin(at);
+    const answer result = made().done_with_pin(at);
     judge(expected, result, "gradient_done of a pin");
     if (result.is != verdict::fine) return;
     model_.unpinned(at);
@@ -123,7 +123,7 @@ void machine::done(const op& it)
     if (held.now != state::free && held.pins == 0) expected = measures ? model_.of_clash(held.chunk, place::device, false) : forecast{};
   }
   prepare(expected);
-  const answer result = subject_->done(tensor, agent);
+  const answer result = made().done(tensor, agent);
   judge(expected, result, "gradient_done");
   if (result.is != verdict::fine) return;
   model_.done[tensor] = 1;
@@ -186,7 +186,7 @@ void machine::drop(const op& it)
   const bool may = is_known && next_of(slot(at).now, event::drop) != illegal;
   const forecast expected = may ? allowed : refused;
   prepare(expected);
-  const answer result = subject_->drop(tensor);
+  const answer result = made().drop(tensor);
   judge(expected, result, "drop");
   if (result.is == verdict::fine) model_.dropped(at);
 }
@@ -201,7 +201,7 @@ void machine::drop_gradient(std::uint32_t tensor)
   const forecast expected = model_.of_drop_gradient(tensor, is_weight ? subject_->place_of_update(tensor) : place::host);
   const bool restores = is_weight && slot(tensor).now == state::gradient;
   prepare(expected);
-  const answer result = subject_->drop_gradient(tensor);
+  const answer result = made().drop_gradient(tensor);
   if (result.is == verdict::usage && restores && expected.fine) {  // the weight could not be made again yet: call again
     sum_->note_sentence(result.sentence);
     expect(expected.usage, "drop_gradient was refused; " + result.sentence);
@@ -221,7 +221,7 @@ void machine::drop_gradients()
     if (it.pins > 0 || slot(tensor).now == state::gradient) return drop_gradient(tensor);
   }
   prepare(allowed);
-  const answer result = subject_->drop_gradients();
+  const answer result = made().drop_gradients();
   judge(allowed, result, "drop_gradients");
   for (std::uint32_t tensor = 0; tensor < model_.parameters(); ++tensor) {
     if (result.is != verdict::fine && subject_->is_filled(tensor, gradient_list)) return;

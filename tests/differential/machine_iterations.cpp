@@ -21,7 +21,7 @@ void machine::lease(const op& it)
   const std::uint32_t agent = !on_host && ((it.y >> 20U & 1U) != 0 || !subject_->is_addressable()) ? compute : on_caller;
   prepare(allowed);
   granted got;
-  const answer result = subject_->lease(on_host, size, agent, got);
+  const answer result = made().lease(on_host, size, agent, got);
   judge(allowed, result, "lease");
   if (result.is != verdict::fine) return;
   expect(got.size == (size + 255) / 256 * 256, "a lease of another size than was asked for");
@@ -50,7 +50,7 @@ void machine::end_lease(std::size_t at)
     work.expected = content;
     subject_->launch(it.agent, it.data, work);
   }
-  subject_->end_lease(at);
+  made().end_lease(at);
   model_.leases[at] = model_.leases.back();
   model_.leases.pop_back();
 }
@@ -74,7 +74,7 @@ void machine::begin(const op& it)
   }
   if (micro_batches > 1 && setting_.in_place) expected = {.fine = false, .config = true};
   prepare(expected);
-  const answer result = subject_->begin(it.x % 3, micro_batches);
+  const answer result = made().begin(it.x % 3, micro_batches);
   if (makes_masters && result.is == verdict::usage) {
     sum_->note_sentence(result.sentence);
     expect(expected.usage, "an iteration was refused; " + result.sentence);
@@ -108,7 +108,7 @@ void machine::pass_to(const op& it)
   const std::uint32_t micro_batch = it.y % 4 == 0 ? 2 : it.y % model_.micro_batches;
   const forecast expected = micro_batch < model_.micro_batches ? forecast{} : refused;
   prepare(expected);
-  const answer result = subject_->pass_to(next, micro_batch);
+  const answer result = made().pass_to(next, micro_batch);
   judge(expected, result, "pass");
   if (result.is == verdict::fine) model_.set_pass(next);
 }
@@ -116,8 +116,8 @@ void machine::pass_to(const op& it)
 void machine::end(bool abandoned)
 {
   if (!model_.inside) return;
-  if (abandoned) subject_->abandon();
-  else judge({}, subject_->end(), "end of an iteration");
+  if (abandoned) made().abandon();
+  else judge({}, made().end(), "end of an iteration");
   const bool is_kept = abandoned || model_.exceptional;
   const bool was_known = model_.recorded[model_.name];
   if (!is_kept) model_.recorded[model_.name] = model_.learnt = true;
@@ -134,7 +134,7 @@ void machine::exchange(const op& it)
   const std::uint32_t right = it.y % (model_.lists() + 1);
   const forecast expected = model_.of_exchange(left, right);
   prepare(expected);
-  const answer result = subject_->exchange(left, right);
+  const answer result = made().exchange(left, right);
   judge(expected, result, "exchange");
   if (result.is == verdict::fine) model_.exchanged(left, right);
 }
@@ -149,7 +149,7 @@ void machine::use_profile(const op& it)
   const bool may = !model_.inside && !model_.recorded[to];
   const forecast expected{.fine = may, .usage = !may, .config = true};
   prepare(expected);
-  const answer result = subject_->use_profile(from, to);
+  const answer result = made().use_profile(from, to);
   judge(expected, result, "use_profile");
   if (result.is == verdict::fine) model_.recorded[to] = true;
 }
@@ -159,7 +159,7 @@ void machine::mistake(const op& it)
   const std::uint32_t which = it.x % mistake_count;
   const forecast expected = which + config_mistakes < mistake_count ? refused : forecast{.fine = false, .config = true};
   prepare(expected);
-  judge(expected, subject_->mistake(which), "mistake " + std::to_string(which));
+  judge(expected, made().mistake(which), "mistake " + std::to_string(which));
 }
 
 }  // namespace differential

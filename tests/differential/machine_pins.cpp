@@ -71,7 +71,7 @@ bool machine::hold(const request& wanted, granted& got)
 {
   const forecast expected = model_.of_acquire(wanted, subject_->agents());
   prepare(expected);
-  const answer result = subject_->acquire(wanted, got);
+  const answer result = made().acquire(wanted, got);
   judge(expected, result, "acquire");
   if (result.is != verdict::fine) return false;
   const std::uint32_t at = wanted.by == route::tensor ? model_.slot_of(wanted.tensor, value_list) : model_.slot_of(wanted.tensor, wanted.list);
@@ -142,7 +142,7 @@ void machine::settle_kernels(std::uint32_t at)
 void machine::release(std::size_t pin)
 {
   look_at(pin, "about to be released");
-  subject_->release(pin);
+  made().release(pin);
   const std::uint32_t at = model_.pins[pin].slot;
   model_.unpinned(pin);
   if (slot(at).list == value_list) expect(subject_->state_of(slot(at).tensor) == slot(at).now, "a release led to another state");
@@ -151,7 +151,7 @@ void machine::release(std::size_t pin)
 void machine::touch(std::size_t pin, std::uint32_t number)
 {
   granted got;
-  const answer result = subject_->look(pin, got);
+  const answer result = made().look(pin, got);
   prepare({});
   judge({}, result, "look");
   const pin_model& it = model_.pins[pin];
@@ -167,7 +167,7 @@ void machine::touch(std::size_t pin, std::uint32_t number)
 void machine::move_pin(std::size_t pin)
 {
   prepare(refused);
-  judge(refused, subject_->move_pin(pin), "use of a pin that was moved from");
+  judge(refused, made().move_pin(pin), "use of a pin that was moved from");
   touch(pin, 1);
 }
 

@@ -23,9 +23,9 @@ void machine::rehearse(const op& it)
   const figures before = subject_->seen();
   script_ = it.y;
   figures need;
-  const answer result = subject_->rehearse(*this, need);
+  const answer result = made().rehearse(*this, need);
   if (may)
-    while (subject_->pins() > 0) subject_->release(0);  // those that outlived it change nothing
+    while (subject_->pins() > 0) made().release(0);  // those that outlived it change nothing
   judge(expected, result, "rehearse");
   expect(before == subject_->seen(), "a rehearsal moved something");
   compare_states();
@@ -63,16 +63,16 @@ void machine::must_refuse(const answer& got)
 void machine::rehearse_mistake(std::uint32_t kind)
 {
   figures ignored;
-  if (kind == 0) must_refuse(subject_->exchange(2, 2));
-  else if (kind == 1) must_refuse(subject_->rehearse(*this, ignored));
-  else must_refuse(subject_->use_profile(0, 1));
+  if (kind == 0) must_refuse(made().exchange(2, 2));
+  else if (kind == 1) must_refuse(made().rehearse(*this, ignored));
+  else must_refuse(made().use_profile(0, 1));
 }
 
 void machine::rehearse_drop(rehearsal& all, std::uint32_t at)
 {
   if (slot(at).list != value_list) return;
   const bool may = next_of(all.states[at], event::drop) != illegal;
-  const answer result = subject_->drop(slot(at).tensor);
+  const answer result = made().drop(slot(at).tensor);
   if (!may) return must_refuse(result);
   expect(result.is == verdict::fine, "a drop in a rehearsal was refused");
   all.states[at] = state::free;
@@ -83,7 +83,7 @@ void machine::rehearse_release(rehearsal& all, std::uint32_t number)
   if (all.held.empty()) return;
   const std::size_t which = number % all.held.size();
   const std::uint32_t at = all.held[which];
-  subject_->release(which);
+  made().release(which);
   all.held[which] = all.held.back();
   all.held.pop_back();
   if (--all.pins[at] == 0) all.states[at] = state::hold;
@@ -98,7 +98,7 @@ void machine::rehearse_acquire(rehearsal& all, std::uint32_t at, std::uint32_t r
                  .at = (roll >> 4U) % 3 == 0 ? place::host : place::device};
   if (it.list != value_list) wanted.by = route::list;
   granted got;
-  const answer result = subject_->acquire(wanted, got);
+  const answer result = made().acquire(wanted, got);
   if (all.states[at] == state::gradient) return must_refuse(result);
   expect(result.is == verdict::fine && got.data == nullptr, "a pin of a rehearsal was refused, or has bytes");
   expect(got.size == it.content.size(), "a pin of a rehearsal has another size than its tensor");

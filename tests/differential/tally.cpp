@@ -123,6 +123,7 @@ int next_of(state from, event what) noexcept
 
 void tally::operator+=(const tally& other)
 {
+  rolled += other.rolled;
   operations += other.operations;
   illegal += other.illegal;
   shortages += other.shortages;
@@ -163,7 +164,7 @@ std::string tally::missing(std::uint64_t least) const
 std::string tally::text() const
 {
   std::ostringstream out;
-  out << operations << " operations, " << illegal << " refused, " << shortages << " out of memory, " << repeated << " iterations repeated, "
+  out << operations << " operations of " << rolled << " rolled, " << illegal << " refused, " << shortages << " out of memory, " << repeated << " iterations repeated, "
       << diverged << " recorded or diverged, " << loads << " loads\ncalls:";
   for (std::size_t at = 0; at < calls.size(); ++at) out << ' ' << what_names[at] << ' ' << calls[at];
   out << "\ntransitions:";

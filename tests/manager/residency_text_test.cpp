@@ -65,6 +65,26 @@ TEST_CASE("the text of many chunks is short, and counts what it leaves out", "[m
   CHECK_THAT(to_string(snapshot, 0), ContainsSubstring("  and 1000 more\n"));
 }
 
+TEST_CASE("a name cannot begin a line of its own, nor speak to the terminal", "[manager]")
+{
+  arena memory{{.device_capacity = 6_KiB, .host_capacity = 16_KiB}};
+  cm::manager<arena> m{memory, {.chunk_bytes = 1_KiB}};
+  const auto plain = m.add<float>({16}, cm::role::frozen);
+  const auto forged = m.add<float>({16}, cm::role::frozen);
+  m.acquire(plain, cm::access::write).release();
+  m.acquire(forged, cm::access::write).release();
+  const std::string before = to_string(m.residency());
+  m.name(forged, "a\n  chunk 7 (frozen): not on device\r\x1b[31m\x7f\\n\t\u00e9");
+  const std::string text = to_string(m.residency());
+  CAPTURE(text);
+  CHECK(std::count(text.begin(), text.end(), '\n') == std::count(before.begin(), before.end(), '\n'));
+  CHECK_THAT(text, ContainsSubstring(R"(a\n  chunk 7 (frozen): not on device\x0d\x1b[31m\x7f\\n\x09)" "\u00e9 hold"));
+  cm::residency_snapshot lists = m.residency();
+  lists.lists = {"values", "mine\nforged"};
+  for (auto& chunk : lists.chunks) chunk.list = 1;
+  CHECK_THAT(to_string(lists), ContainsSubstring(R"((mine\nforged): )") && !ContainsSubstring("\nforged"));
+}
+
 TEST_CASE("a snapshot of nothing is told too", "[manager]")
 {
   const std::string text = to_string(cm::residency_snapshot{});

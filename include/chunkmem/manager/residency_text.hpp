@@ -50,7 +50,9 @@ class residency_writer {
     const chunk_snapshot& it = from.chunks[at];
     const chunk& place = it.place;
     const std::string_view kind = it.list == 0 ? name_of(it.part) : std::string_view{from.lists[it.list]};
-    add("  chunk ", at, " (", it.tensors == 0 ? "no tensor" : kind, "): ");
+    add("  chunk ", at, " (");
+    add_name(it.tensors == 0 ? "no tensor" : kind);
+    add("): ");
     add_window("device", place.device, place.frames);
     add(", ");
     add_window("host", place.host, place.frames);
@@ -67,6 +69,18 @@ class residency_writer {
 
  private:
   void append(std::string_view words) { text_.append(words); }
+  /// A name that somebody gave: what would end its line or speak to a terminal is written as a C++ escape, and so is a backslash.
+  void add_name(std::string_view name)
+  {
+    constexpr std::string_view digits = "0123456789abcdef";
+    for (const char letter : name) {
+      const auto code = static_cast<unsigned char>(letter);
+      if (letter == '\\') text_.append("\\\\");
+      else if (letter == '\n') text_.append("\\n");
+      else if (code >= 0x20 && code != 0x7f) text_.push_back(letter);
+      else text_.append("\\x").append({digits[code >> 4U], digits[code & 15U]});
+    }
+  }
   void append(std::uint64_t number) { text_.append(std::to_string(number)); }
 
   void add_window(std::string_view where, std::uint32_t first, std::uint32_t frames)
@@ -84,8 +98,12 @@ class residency_writer {
       for (std::uint32_t at = it.first_tensor; at < it.first_tensor + it.tensors && told < most; ++at) {
         const tensor_snapshot& one = from.tensors[at];
         if ((one.pins > 0) != pinned) continue;
-        add(told++ == 0 ? ": " : ", ", one.name);
-        if (one.list != it.list) add(" ", from.lists[one.list]);
+        add(told++ == 0 ? ": " : ", ");
+        add_name(one.name);
+        if (one.list != it.list) {
+          add(" ");
+          add_name(from.lists[one.list]);
+        }
         add(" ", name_of(one.state));
         if (pinned) add(" (pins ", one.pins, ")");
       }
@@ -106,6 +124,7 @@ class residency_writer {
 }  // namespace detail
 
 /// Both tiers with what is free, held and lent, then the chunks, those that cannot leave first: what to print beside an error.
+/// Each line is one of this text's, whatever names hold: a control character or a backslash in a name is written as an escape.
 /// @param most   runs of frames and leases of a tier, chunks, and tensors of a chunk that are told singly; the rest is counted
 [[nodiscard]] inline std::string to_string(const residency_snapshot& from, std::size_t most = 24)
 {

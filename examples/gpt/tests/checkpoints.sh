@@ -1,0 +1,62 @@
+# What --checkpoint and --resume refuse, in a sentence each and with everything left as it was.
+# Usage: checkpoints.sh <gpt> <folder for files>
+set -eu
+gpt=$1
+place=$2
+small='--layers 1 --heads 2 --context 16 --batch 2 --sample 0 --threads 1'
+width=16
+rm -rf "$place"
+mkdir -p "$place"
+cd "$place"
+
+fail() {
+  echo "FAILED: $*"
+  cat said
+  exit 1
+}
+
+# refused <piece of the sentence> <arguments>: exit status 2, one sentence, no step
+refused() {
+  piece=$1
+  shift
+  status=0
+  "$gpt" $small --width "$width" "$@" > said 2>&1 || status=$?
+  [ "$status" = 2 ] || fail "exit status $status of $*"
+  grep -q -e "$piece" said || fail "no '$piece' from $*"
+  grep -q 'saved generation' said && fail "a step was trained by $*"
+  return 0
+}
+trains() {
+  "$gpt" $small --width "$width" "$@" > said 2>&1 || fail "exit status $? of $*"
+}
+
+trains --steps 4 --every 2 --checkpoint saved
+ls -l --time-style=full-iso saved > before
+refused 'has checkpoints already' --steps 4 --checkpoint saved
+mkdir other
+trains --steps 2 --checkpoint other/saved
+refused 'has checkpoints already' --steps 4 --resume saved --checkpoint other/saved
+refused 'number of steps than 9' --steps 9 --resume saved
+width=32
+refused 'this checkpoint is not of this model' --steps 4 --resume saved
+width=16
+ls -l --time-style=full-iso saved > after
+cmp before after || fail 'the checkpoints of a refused training'
+
+refused 'is no folder' --steps 4 --resume typo
+[ ! -e typo ] || fail 'a folder that --resume made'
+mkdir empty
+refused 'has no checkpoint' --steps 4 --resume empty
+refused 'is no folder' --steps 4 --resume typo --checkpoint new
+[ ! -e new ] || fail 'a folder that --checkpoint made beside a --resume that was refused'
+
+# A folder that cannot be made is found before anything is trained.
+refused 'making the folder' --steps 4 --checkpoint before/inside
+grep -q 'held-out' said && fail 'a training began whose checkpoints have no place'
+
+rm saved/generation-000002.manifest
+trains --steps 4 --every 2 --resume saved --checkpoint saved
+grep -q 'resumed from generation 1 ' said || fail 'no generation resumed'
+grep -q 'saved generation' said || fail 'nothing saved behind the old ones'
+trains --steps 4 --resume ./saved --checkpoint other/../saved
+rm -rf "$place"
