@@ -179,8 +179,8 @@ TEST_CASE("a manifest that says the same in another way is refused: nothing in i
 TEST_CASE("a manifest is no longer than the limit", "[checkpoint]")
 {
   const std::string text = write_manifest(small_manifest());
-  CHECK_NOTHROW(read_manifest(text, {.header = bytes{text.size()}}));
-  CHECK_THROWS_AS(read_manifest(text, {.header = bytes{text.size() - 1}}), format_error);
+  CHECK_NOTHROW(read_manifest(text, {.manifest = bytes{text.size()}}));
+  CHECK_THROWS_AS(read_manifest(text, {.manifest = bytes{text.size() - 1}}), format_error);
   manifest long_name;
   long_name.empty = {std::string(4096, ' ')};
   CHECK(read_manifest(write_manifest(long_name)) == long_name);

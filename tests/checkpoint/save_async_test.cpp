@@ -4,6 +4,7 @@
 
 #include <chunkmem/checkpoint/load.hpp>
 
+#include <algorithm>
 #include <utility>
 
 namespace save_async_test {
@@ -24,7 +25,7 @@ TEST_CASE("a save in the background keeps the bits of its moment, whatever is wr
     const auto saved = pending.wait();
     CHECK(saved.number == 1);
     CHECK(saved.files > 1);
-    CHECK(pending.most_buffered() <= buffer);
+    CHECK(pending.most_buffered() <= std::max(buffer, checkpoint::async_save_options::least_buffer));
     CHECK(pending.wait().number == 1);
     CHECK(model.holds(9.0F));
     small_model after;
@@ -43,7 +44,22 @@ TEST_CASE("a pending save that nobody waits for ends before its folder", "[check
   auto first = checkpoint::save_async(model.m, folder);
   auto second = std::move(first);
   CHECK_THROWS_AS(first.wait(), cm::usage_error);
+  CHECK_THROWS_AS(first.most_buffered(), cm::usage_error);
   CHECK(second.wait().number == 4);
+}
+
+TEST_CASE("a tiny buffer is made one that is worth waking a thread for, and is never exceeded", "[checkpoint]")
+{
+  temporary_folder place;
+  posix_folder folder{place.path()};
+  arena memory{{.device_capacity = 1_MiB, .host_capacity = 1_MiB}};
+  cm::manager<arena> m{memory, {.chunk_bytes = 256_KiB}};
+  const auto it = m.add<float>({32 << 10}, cm::role::buffer);
+  for (float& value : m.acquire(it, cm::access::write).span()) value = 1.0F;
+  auto pending = checkpoint::save_async(m, folder, {.files = {}, .buffer = 1_B});
+  CHECK(pending.wait().size > 128_KiB);
+  CHECK(pending.most_buffered() <= checkpoint::async_save_options::least_buffer);
+  CHECK(pending.most_buffered() >= 1_KiB);
 }
 
 namespace {

@@ -6,6 +6,7 @@
 #include <chunkmem/checkpoint/export_values.hpp>
 #include <chunkmem/checkpoint/whole_generation.hpp>
 #include <support/own_disk.hpp>
+#include <support/power_cut_search.hpp>
 #include <support/sanitized.hpp>
 #include <support/short_files.hpp>
 #include <support/simulated_folder.hpp>
@@ -13,9 +14,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include <sys/wait.h>
@@ -198,8 +204,10 @@ TEST_CASE("what no loader would take is refused before anything is written", "[c
   }
 }
 
-TEST_CASE("an error behind the end of a save is said, and the generation is there", "[checkpoint]")
+TEST_CASE("an error behind the end of a save is no error of it: it is said, and the generation is there", "[checkpoint]")
 {
+  const bool in_background = GENERATE(false, true);
+  int said = 0;
   support::simulated_folder folder;
   small_model model;
   for (int turn = 0; turn < 2; ++turn) (void)checkpoint::save(model.m, folder, {.keep = 1});
@@ -212,12 +220,13 @@ TEST_CASE("an error behind the end of a save is said, and the generation is ther
     INFO("operation " << at);
     folder.set_faults({.at = at});
     model.fill(static_cast<float>(at));
-    try {
-      (void)checkpoint::save(model.m, folder, {.keep = 1});
-      CHECK(operations[at].what == support::disk_operation::remove);  // what stays goes with the next save
-    } catch (const cm::io_error& failed) {
-      CHECK(failed.fault().number == EIO);
-    }
+    const auto saved = in_background ? checkpoint::save_async(model.m, folder, {.files = {.keep = 1}}).wait()
+                                     : checkpoint::save(model.m, folder, {.keep = 1});
+    CHECK(folder.failures() == 1);
+    CHECK(saved.number == checkpoint::generations_in(folder).front());
+    if (operations[at].what == support::disk_operation::remove) CHECK(saved.clean_up.view().empty());  // what stays goes with the next save
+    else CHECK_THAT(std::string{saved.clean_up.view()}, Catch::Matchers::ContainsSubstring("errno 5"));
+    said += saved.clean_up.view().empty() ? 0 : 1;
     folder.set_faults({});
     small_model after;
     CHECK(checkpoint::load(after.m, folder).skipped.empty());
@@ -226,6 +235,109 @@ TEST_CASE("an error behind the end of a save is said, and the generation is ther
     CHECK(folder.names().size() == 2);
   }
   CHECK(manifest + 4 < operations.size());
+  CHECK(said >= 3);  // two lists and a sync
+}
+
+namespace {
+
+constexpr checkpoint::save_options three_files{.keep = 1, .file_size = 32_B};
+
+/// What a trainer finds on disks: the value that its model has after a load, 0 for no generation, -1 for a mixture.
+class finder {
+ public:
+  [[nodiscard]] std::int64_t operator()(const support::simulated_folder& left)
+  {
+    try {
+      if (checkpoint::load(model_->m, left, {.allow_fresh_start = true}).number == 0) return 0;
+    } catch (const cm::io_error&) {
+      return 0;
+    }
+    const float value = model_->m.acquire(model_->a, cm::access::read).span()[0];
+    return model_->holds(value) ? static_cast<std::int64_t>(value) : -1;
+  }
+
+ private:
+  std::shared_ptr<small_model> model_ = std::make_shared<small_model>();
+};
+
+/// Generations of the values 1, 2 and so on.
+support::disk_content disk_with(int generations)
+{
+  support::simulated_folder folder;
+  small_model model;
+  for (int value = 1; value <= generations; ++value) {
+    model.fill(static_cast<float>(value));
+    (void)checkpoint::save(model.m, folder, {.keep = 9, .file_size = three_files.file_size});
+  }
+  return folder.content();
+}
+
+/// The power goes at every moment of `saves(model, folder)`, which saves the value 5.
+template <class Save>
+support::power_cut_search::result cut_everywhere(const support::disk_content& before, std::uint64_t short_seed, Save saves)
+{
+  finder find;
+  support::power_cut_search search{before, find};
+  search.keep_what_is_left();
+  search.allow({find(support::simulated_folder{before}), 5});
+  search.folder().set_faults({.short_seed = short_seed});
+  small_model model;
+  model.fill(5.0F);
+  search.during([&] { saves(model, search.folder()); });
+  search.allow({5});
+  return search.found();
+}
+
+void write_figures(std::uint64_t states, std::uint64_t corrupt)
+{
+  const char* const folder = std::getenv("CHUNKMEM_FIGURES");
+  if (folder == nullptr) return;
+  const char* const command = R"("command": "build/bench/bin/test_checkpoint.checkpoint"})";
+  std::ofstream{std::string{folder} + "/test_checkpoint.checkpoint.json"}
+      << R"([{"name": "checkpoint.power_cut_states", "value": )" << states << R"(, "unit": "disks", "relation": ">=", "bound": 10000, )" << command
+      << R"(, {"name": "checkpoint.power_cut_corrupt", "value": )" << corrupt << R"(, "unit": "disks", "relation": "==", "bound": 0, )" << command << "]\n";
+}
+
+}  // namespace
+
+TEST_CASE("a power cut at any moment of a save of a model leaves the older or the newer generation, and the newer one once it returned", "[checkpoint]")
+{
+  std::uint64_t states = 0;
+  std::uint64_t corrupt = 0;
+  std::set<support::disk_content> left;
+  const auto add = [&](const support::disk_content& before, std::uint64_t seed, std::uint32_t keep) {
+    const auto found = cut_everywhere(before, seed, [&](small_model& model, support::simulated_folder& folder) {
+      CHECK(checkpoint::save(model.m, folder, {.keep = keep, .file_size = three_files.file_size}).clean_up.view().empty());
+    });
+    states += found.states;
+    corrupt += found.corrupt;
+    return found.left;
+  };
+  for (std::uint64_t seed = 0; seed <= (support::sanitized ? 0 : 2); ++seed)
+    for (std::uint32_t keep = 1; keep <= 2; ++keep)
+      for (int generations = 0; generations <= 3; ++generations)
+        if (corrupt == 0) left.merge(add(disk_with(generations), seed, keep));
+  const std::uint64_t after_one = states;
+  // Whatever a cut has left, the next save is cut as well.
+  std::size_t number = 0;
+  for (const support::disk_content& disk : left)
+    if (number++ % (left.size() / (support::sanitized ? 3 : 20) + 1) == 0 && corrupt == 0) (void)add(disk, 0, 1 + number % 2);
+  CHECK(corrupt == 0);
+  CHECK(after_one > 1'000);
+  CHECK(left.size() > 100);
+  if (!support::sanitized) CHECK(states > 10'000);
+  write_figures(states, corrupt);
+}
+
+TEST_CASE("a save that removes older generations too early is caught by the same search", "[checkpoint]")
+{
+  for (const std::size_t kept : {std::size_t{0}, std::size_t{1}}) {
+    const auto found = cut_everywhere(disk_with(2), 0, [&](small_model& model, support::simulated_folder& folder) {
+      checkpoint::remove_older(folder, kept, [](std::uint64_t) { return true; });
+      (void)checkpoint::save(model.m, folder, three_files);
+    });
+    CHECK((found.corrupt > 0) == (kept == 0));  // one that stays is enough
+  }
 }
 
 TEST_CASE("while somebody saves, nobody else does, and nothing of theirs is touched", "[checkpoint]")

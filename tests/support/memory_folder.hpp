@@ -4,6 +4,7 @@
 #include <support/fault_control.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -60,6 +61,27 @@ class memory_folder {
     content bytes_;
   };
 
+  /// Gives the folder back when it goes.
+  class holder {
+   public:
+    explicit holder(std::shared_ptr<std::atomic<bool>> held) : held_{std::move(held)} {}
+    holder(holder&&) noexcept = default;
+    holder& operator=(holder&&) = delete;
+    ~holder()
+    {
+      if (held_ != nullptr) *held_ = false;
+    }
+
+   private:
+    std::shared_ptr<std::atomic<bool>> held_;
+  };
+
+  [[nodiscard]] holder lock()
+  {
+    check("locking", "the folder");
+    if (held_->exchange(true)) throw chunkmem::io::failed("locking", "the folder", EWOULDBLOCK);
+    return holder{held_};
+  }
   [[nodiscard]] writer create(std::string_view name)
   {
     check("creating", name);
@@ -124,8 +146,9 @@ class memory_folder {
   using table = std::map<std::string, content, std::less<>>;
   std::unique_ptr<std::mutex> mutex_ = std::make_unique<std::mutex>();
   std::unique_ptr<table> files_ = std::make_unique<table>();
+  std::shared_ptr<std::atomic<bool>> held_ = std::make_shared<std::atomic<bool>>(false);
 };
 
-static_assert(chunkmem::file_folder<memory_folder>);
+static_assert(chunkmem::lockable_folder<memory_folder>);
 
 }  // namespace support

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <set>
+#include <utility>
 #include <vector>
 
 namespace support {
@@ -22,7 +23,15 @@ class power_cut_search {
   };
 
   /// @param known   generations that may be found, by their seeds
-  power_cut_search(const disk_content& before, const std::vector<stored_generation>& known) : folder_{before}, known_{known} {}
+  power_cut_search(const disk_content& before, const std::vector<stored_generation>& known)
+      : power_cut_search{before, [&known](const simulated_folder& left) { return newest_seed(left, known); }}
+  {
+  }
+  /// @param newest   says which of the allowed ones a disk holds: 0 for none, -1 for a mixture
+  power_cut_search(const disk_content& before, std::function<std::int64_t(const simulated_folder&)> newest)
+      : folder_{before}, newest_{std::move(newest)}
+  {
+  }
 
   [[nodiscard]] simulated_folder& folder() { return folder_; }
   /// Whole generations that may be found from now on, by seed: 0 is none.
@@ -43,7 +52,7 @@ class power_cut_search {
   {
     if (found_.corrupt >= enough) return;
     found_.states += folder_.each_after_cut([&](const simulated_folder& left) {
-      if (!allowed_.contains(newest_seed(left, known_))) ++found_.corrupt;
+      if (!allowed_.contains(newest_(left))) ++found_.corrupt;
       if (keeps_) found_.left.insert(left.content());
       return found_.corrupt < enough;
     });
@@ -53,7 +62,7 @@ class power_cut_search {
 
  private:
   simulated_folder folder_;
-  const std::vector<stored_generation>& known_;
+  std::function<std::int64_t(const simulated_folder&)> newest_;
   std::set<std::int64_t> allowed_;
   result found_;
   bool keeps_ = false;

@@ -56,6 +56,7 @@ class simulated_folder {
     std::function<void()> after_each;
     std::uint64_t failures = 0;
     bool is_off = false;
+    bool is_locked = false;
 
     /// @return   errno of this operation, or 0
     int begin(disk_operation what, std::string_view name, std::uint64_t size = 0)
@@ -150,6 +151,21 @@ class simulated_folder {
     std::string name_;
   };
 
+  /// Gives the folder back when it goes.
+  class holder {
+   public:
+    explicit holder(std::shared_ptr<state> disk) : disk_{std::move(disk)} { disk_->is_locked = true; }
+    holder(holder&&) noexcept = default;
+    holder& operator=(holder&&) = delete;
+    ~holder()
+    {
+      if (disk_ != nullptr) disk_->is_locked = false;
+    }
+
+   private:
+    std::shared_ptr<state> disk_;
+  };
+
   simulated_folder() : state_{std::make_shared<state>()} {}
   explicit simulated_folder(const disk_content& files) : simulated_folder{} { state_->disk = simulated_disk{files}; }
 
@@ -195,6 +211,11 @@ class simulated_folder {
     state_->disk.sync_names();
     state_->end();
   }
+  [[nodiscard]] holder lock()
+  {
+    if (state_->is_locked) throw chunkmem::io::failed("locking", "the folder", EWOULDBLOCK);
+    return holder{state_};
+  }
   [[nodiscard]] std::vector<std::string> names() const
   {
     state_->check(disk_operation::list, "the folder");
@@ -231,6 +252,6 @@ class simulated_folder {
   std::shared_ptr<state> state_;
 };
 
-static_assert(chunkmem::file_folder<simulated_folder>);
+static_assert(chunkmem::lockable_folder<simulated_folder>);
 
 }  // namespace support

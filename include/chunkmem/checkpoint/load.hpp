@@ -4,6 +4,7 @@
 #include <chunkmem/checkpoint/stored_tensor.hpp>
 #include <chunkmem/checkpoint/whole_generation.hpp>
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/io/checksum.hpp>
 #include <chunkmem/io/file_folder.hpp>
 #include <chunkmem/tensor/half.hpp>
 
@@ -41,6 +42,7 @@ namespace detail {
 struct item_source {
   const whole_generation::file* file = nullptr;
   const stored_tensor* tensor = nullptr;
+  std::uint64_t sum = 0;  ///< of its bytes, when all of the file were checked
 };
 
 [[nodiscard]] inline bool is_convertible(dtype from, dtype to) noexcept
@@ -83,8 +85,9 @@ inline void convert(std::span<const std::byte> from, dtype from_type, std::byte*
 {
   std::map<std::string_view, item_source> stored;
   for (const auto& file : from.files)
-    for (const stored_tensor& it : file.tensors)
-      if (!stored.emplace(it.name, item_source{&file, &it}).second) refuse_model("two files have one name", it.name);
+    for (std::size_t at = 0; at < file.tensors.size(); ++at)
+      if (const stored_tensor& it = file.tensors[at]; !stored.emplace(it.name, item_source{&file, &it, file.sums[at]}).second)
+        refuse_model("two files have one name", it.name);
   const std::set<std::string_view> empty(from.content.empty.begin(), from.content.empty.end());
   std::vector<item_source> sources;
   std::size_t found = 0;
@@ -114,20 +117,35 @@ void match_lists(const Manager& m, const manifest& stored)
   });
 }
 
-/// Reads elements of one type and writes them as another, block by block.
+/// @throws corrupt_data   these are not the bytes that were checked
+inline void check_sum(const item_source& from, const io::checksum& found)
+{
+  if (found.value() != from.sum)
+    throw corrupt_data{error_text{} << "chunkmem: " << from.file->name << " was changed while it was loaded, at " << from.tensor->name
+                                    << " (load again: some tensors are written, others are not)"};
+}
+
+/// Reads elements of one type and writes them as another, block by block, and proves that they are those that were checked.
 template <file_reader Reader>
 void read_converted(Reader& file, const item_source& from, std::span<std::byte> to, dtype type)
 {
   const std::uint64_t begin = from.file->payload + from.tensor->begin;
-  if (from.tensor->type == type) return io::read_all(file, begin, to);
+  io::checksum sum;
+  if (from.tensor->type == type) {
+    io::read_all(file, begin, to);
+    sum.add(to);
+    return check_sum(from, sum);
+  }
   const std::size_t width = size_of(from.tensor->type);
   const std::size_t elements = to.size() / size_of(type);
   std::vector<std::byte> block(std::min<std::size_t>(elements * width, block_size));
   for (std::size_t at = 0; at < elements; at += block.size() / width) {
     const std::span part = std::span{block}.first(std::min(block.size(), (elements - at) * width));
     io::read_all(file, begin + at * width, part);
+    sum.add(part);
     convert(part, from.tensor->type, to.data() + at * size_of(type), type);
   }
+  check_sum(from, sum);
 }
 
 /// A 16-bit value with a master: both are made from what was saved, the value as its optimizer would make it.
@@ -144,14 +162,22 @@ void fill_item(Manager& m, const model_item& it, const item_source& from, Reader
   it.is_state() ? write(value_list, it.type) : write(it.master != list_id::none ? value_list : it.list, it.value_type);
 }
 
+/// @param open   the first files, since they were checked
 template <class Manager, file_folder Folder>
-void fill(Manager& m, const Folder& folder, const whole_generation& from, const std::vector<model_item>& items,
-          const std::vector<item_source>& sources)
+void fill(Manager& m, const Folder& folder, const whole_generation& from, std::vector<typename Folder::reader>& open,
+          const std::vector<model_item>& items, const std::vector<item_source>& sources)
 {
-  for (const auto& file : from.files) {
-    auto open = folder.open(file.name);
+  const auto fill_from = [&](const whole_generation::file& file, typename Folder::reader& reader) {
     for (std::size_t at = 0; at < items.size(); ++at)
-      if (sources[at].file == &file) fill_item(m, items[at], sources[at], open);
+      if (sources[at].file == &file) fill_item(m, items[at], sources[at], reader);
+  };
+  for (std::size_t at = 0; at < from.files.size(); ++at) {
+    if (at < open.size()) {
+      fill_from(from.files[at], open[at]);
+    } else {
+      auto again = folder.open(from.files[at].name);
+      fill_from(from.files[at], again);
+    }
   }
   for (std::size_t at = 0; at < items.size(); ++at)
     if (sources[at].file == nullptr && items[at].is_filled)
@@ -173,12 +199,13 @@ void fill(Manager& m, const Folder& folder, const whole_generation& from, const 
 ///
 /// The model, its lists and its states are declared as when they were saved; capacity, layout, size of chunks, policies, backend and the
 /// element types of values and lists may be others: real numbers are rounded to nearest. Everything is read and checked before
-/// anything is written.
+/// anything is written, and each tensor is checked again as it is written: where this returns, all bytes are those of one generation.
 ///
 /// @throws config_error    it is a checkpoint of another model; nothing was changed, but gradients are dropped in any case
-/// @throws io_error        there is no generation, or none that is whole, and no leave to start afresh; or a file was not there any more
+/// @throws io_error        there is no generation, or none that is whole, and no leave to start afresh; or a file could not be read again
 ///                         when its bytes were wanted: some tensors are loaded then, call again
-/// @throws usage_error     inside an iteration; out_of_memory   no room to write a tensor
+/// @throws corrupt_data    a file was changed after it was checked: some tensors are loaded then, call again
+/// @throws usage_error     inside an iteration; out_of_memory   no room to write a tensor; device_error; std::bad_alloc   no room for names
 /// @complexity             two passes over the files, one over the tensors
 template <class Manager, file_folder Folder>
 loaded_generation load(Manager& m, const Folder& folder, const load_options& options = {})
@@ -187,14 +214,15 @@ loaded_generation load(Manager& m, const Folder& folder, const load_options& opt
   m.drop_gradients();
   const std::vector<model_item> items = content_of(m);
   loaded_generation result;
-  const std::optional<whole_generation> from = newest_whole(folder, result.skipped, options.limits);
+  std::vector<typename Folder::reader> open;
+  const std::optional<whole_generation> from = newest_whole(folder, result.skipped, options.limits, &open);
   if (!from) {
     if (options.allow_fresh_start && result.skipped.empty()) return result;
     detail::refuse_folder(result.skipped);
   }
   detail::match_lists(m, from->content);
   const std::vector<detail::item_source> sources = detail::match(items, *from);
-  detail::fill(m, folder, *from, items, sources);
+  detail::fill(m, folder, *from, open, items, sources);
   result.number = from->content.generation;
   return result;
 }

@@ -103,7 +103,7 @@ inline constexpr std::size_t sum_line = 9 + 16 + 1;  ///< "checksum ", digits, e
 /// @throws corrupt_data   it is not what was written; format_error   nor anything that this version writes
 [[nodiscard]] inline manifest read_manifest(std::string_view content, const loader_limits& limits = {})
 {
-  if (content.size() > limits.header.count() || content.size() < detail::sum_line)
+  if (content.size() > limits.manifest.count() || content.size() < detail::sum_line)
     throw format_error{"a manifest of a checkpoint is longer than the limit, or no manifest"};
   const std::string_view body = content.substr(0, content.size() - detail::sum_line);
   const std::string expected = "checksum " + detail::as_digits(io::checksum_of(std::as_bytes(std::span{body}))) + '\n';

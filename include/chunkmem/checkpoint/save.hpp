@@ -8,11 +8,13 @@
 #include <chunkmem/checkpoint/whole_generation.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/error_text.hpp>
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/io/file_folder.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <span>
 #include <string>
 #include <utility>
@@ -33,6 +35,7 @@ struct saved_generation {
   std::uint64_t number = 0;
   std::uint64_t files = 0;   ///< without the manifest
   bytes size;                ///< of all of them
+  error_text clean_up{};     ///< why older ones may still be there, in a sentence; empty where nobody said so. They go with the next save
 };
 
 namespace detail {
@@ -111,12 +114,19 @@ void write_model(Manager& m, const save_plan& plan, Writer& to)
   to.commit(plan.lists, plan.empty);
 }
 
-/// @param newest   was just written
+/// What fails here does not undo the save: it is no error of it.
+/// @param newest   was just written   @return   what failed, in a sentence
 template <file_folder Folder>
-void remove_superseded(Folder& folder, std::uint64_t newest, const save_options& options)
+[[nodiscard]] error_text remove_superseded(Folder& folder, std::uint64_t newest, const save_options& options)
 {
-  remove_older(folder, options.keep,
-               [&](std::uint64_t generation) { return generation == newest || !options.check_older || is_whole(folder, generation); });
+  error_text failure;
+  try {
+    remove_older(folder, options.keep,
+                 [&](std::uint64_t generation) { return generation == newest || !options.check_older || is_whole(folder, generation); });
+  } catch (const std::exception& failed) {
+    failure << failed.what();
+  }
+  return failure;
 }
 
 }  // namespace detail
@@ -124,13 +134,15 @@ void remove_superseded(Folder& folder, std::uint64_t newest, const save_options&
 /// Saves all that a manager would need to go on: values or their masters, every list, and registered states.
 ///
 /// Files are safetensors, which other programs open. The new generation is there whole when this returns, also after a power cut; until
-/// then, and where this throws, the older ones are untouched. Then what is older than the newest `keep` whole ones is removed.
-/// Reading the tensors may move chunks, so the next iteration may plan again.
+/// then, and where this throws, the older ones are untouched. Then what is older than the newest `keep` whole ones is removed; where that
+/// fails, the save succeeded, and its result says so. Reading the tensors may move chunks, so the next iteration may plan again.
+/// A folder is for one run: generations of another one in it count as older ones, and go.
 ///
-/// @throws io_error        the folder took not all of it, did not let go of older generations, or somebody else saves into it; training may go on
+/// @throws io_error        the folder took not all of it, or somebody else saves into it; training may go on
 /// @throws usage_error     inside an iteration, or with gradients that no step has used
 /// @throws config_error    two tensors have one name, or names are more than a loader takes; nothing was written
-/// @throws out_of_memory   the host has no room to read a tensor, on a device that the calling thread cannot read
+/// @throws out_of_memory   the host has no room to read a tensor, on a device that the calling thread cannot read; std::bad_alloc   none for names
+/// @throws device_error    a tensor could not be copied
 /// @complexity             one pass over the bytes, and one over those of each older generation that stays where another goes; memory for the names
 template <class Manager, file_folder Folder>
 saved_generation save(Manager& m, Folder& folder, const save_options& options = {})
@@ -143,8 +155,7 @@ saved_generation save(Manager& m, Folder& folder, const save_options& options = 
   generation_writer<Folder> writer{folder, next_generation(folder)};
   detail::write_model(m, plan, writer);
   const std::uint64_t number = writer.content().generation;
-  detail::remove_superseded(folder, number, options);
-  return {number, writer.content().files.size(), bytes{writer.size()}};
+  return {number, writer.content().files.size(), bytes{writer.size()}, detail::remove_superseded(folder, number, options)};
 }
 
 }  // namespace checkpoint

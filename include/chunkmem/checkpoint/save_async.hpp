@@ -10,6 +10,7 @@
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/io/file_folder.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -24,8 +25,10 @@ namespace chunkmem::inline v0 {
 namespace checkpoint {
 
 struct async_save_options {
+  static constexpr bytes least_buffer{4096};  ///< that is used: with less, threads wake each other for every few bytes
+
   save_options files{};
-  bytes buffer{std::uint64_t{256} << 20};  ///< copies that wait for the disk, at most
+  bytes buffer{std::uint64_t{256} << 20};  ///< copies that wait for the disk, at most; `least_buffer` where it is less
 };
 
 /// A save that goes on while its trainer does. Ends with `wait`, or with this: then its error is lost.
@@ -46,7 +49,7 @@ class pending_save {
     const detail::save_plan plan = detail::plan_of(m, items, options.files.file_size);
     auto held = io::lock_of(folder);
     remove_leftovers(folder);
-    pending_save pending{options.buffer.count()};
+    pending_save pending{std::max(options.buffer, async_save_options::least_buffer).count()};
     work& it = *pending.work_;
     const std::uint64_t generation = next_generation(folder);
     it.thread = started([&it, &folder, generation, files = options.files, held = std::move(held)]() mutable {
@@ -62,7 +65,7 @@ class pending_save {
     return pending;
   }
 
-  /// @throws io_error   the folder took not all of it; older generations are untouched
+  /// @throws io_error   the folder took not all of it; older generations are untouched. std::bad_alloc   as this one
   saved_generation wait()
   {
     expects(work_ != nullptr, "a pending save was waited for that was moved from");
@@ -71,7 +74,11 @@ class pending_save {
     return work_->result;
   }
   /// The most copies that waited at once.
-  [[nodiscard]] bytes most_buffered() const { return bytes{work_->queue.most_held()}; }
+  [[nodiscard]] bytes most_buffered() const
+  {
+    expects(work_ != nullptr, "a pending save was asked for its copies that was moved from");
+    return bytes{work_->queue.most_held()};
+  }
 
  private:
   struct work {
@@ -108,8 +115,7 @@ class pending_save {
           case detail::save_queue::kind::end_file: writer.end_file(); break;
           case detail::save_queue::kind::commit:
             writer.commit(std::move(next.lists), std::move(next.empty));
-            it.result = {generation, writer.content().files.size(), bytes{writer.size()}};
-            detail::remove_superseded(folder, generation, options);
+            it.result = {generation, writer.content().files.size(), bytes{writer.size()}, detail::remove_superseded(folder, generation, options)};
         }
         it.queue.written(next.content.size());
       }

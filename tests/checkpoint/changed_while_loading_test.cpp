@@ -1,0 +1,220 @@
+#include <chunkmem/checkpoint/load.hpp>
+
+#include "small_model.hpp"
+
+#include <chunkmem/checkpoint/save.hpp>
+#include <support/memory_folder.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace changed_while_loading_test {
+
+/// What a load returns is one generation, whatever happens to its files between its two passes.
+
+using namespace checkpoints;
+namespace checkpoint = cm::checkpoint;
+using cm::io::posix_folder;
+
+namespace {
+
+/// A folder where something happens before a certain read.
+template <class Inner>
+class watched_folder {
+  struct watch {
+    std::size_t reads = 0;
+    std::size_t at = SIZE_MAX;
+    std::function<void()> happens;
+  };
+
+ public:
+  using writer = typename Inner::writer;
+  class reader {
+   public:
+    reader(typename Inner::reader file, std::shared_ptr<watch> with) : file_{std::move(file)}, watch_{std::move(with)} {}
+    [[nodiscard]] std::uint64_t size() { return file_.size(); }
+    [[nodiscard]] std::size_t read(std::uint64_t offset, std::span<std::byte> room)
+    {
+      if (watch_->reads++ == watch_->at) watch_->happens();
+      return file_.read(offset, room);
+    }
+
+   private:
+    typename Inner::reader file_;
+    std::shared_ptr<watch> watch_;
+  };
+
+  explicit watched_folder(Inner folder) : folder_{std::move(folder)} {}
+  void before_read(std::size_t at, std::function<void()> happens) { *watch_ = {0, at, std::move(happens)}; }
+  [[nodiscard]] std::size_t reads() const { return watch_->reads; }
+
+  [[nodiscard]] writer create(std::string_view name) { return folder_.create(name); }
+  [[nodiscard]] reader open(std::string_view name) const { return {folder_.open(name), watch_}; }
+  void rename(std::string_view from, std::string_view to) { folder_.rename(from, to); }
+  bool remove(std::string_view name) noexcept { return folder_.remove(name); }
+  void sync() { folder_.sync(); }
+  [[nodiscard]] std::vector<std::string> names() const { return folder_.names(); }
+
+ private:
+  Inner folder_;
+  std::shared_ptr<watch> watch_ = std::make_shared<watch>();
+};
+static_assert(cm::file_folder<watched_folder<posix_folder>>);
+
+void flip_last_byte(const std::string& path)
+{
+  std::fstream file{path, std::ios::in | std::ios::out | std::ios::binary};
+  file.seekg(-1, std::ios::end);
+  const auto at = file.tellg();
+  const int byte = file.get();
+  file.seekp(at);
+  file.put(static_cast<char>(byte ^ 1));
+  REQUIRE(file.good());
+}
+
+/// What came of a load while something happened.
+enum class outcome : std::uint8_t { whole, refused };
+
+template <class Load>
+outcome outcome_of(Load load)
+{
+  try {
+    load();
+    return outcome::whole;
+  } catch (const cm::corrupt_data&) {
+  } catch (const cm::io_error&) {
+  }
+  return outcome::refused;
+}
+
+/// A 16-bit weight, perhaps with a master: what is saved is fp32, and is read once for each of the two.
+struct half_weight {
+  explicit half_weight(bool has_master) { if (has_master) m.use(lists); }
+  arena memory{{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};
+  cm::manager<arena> m{memory, {.chunk_bytes = 4_KiB}};
+  cm::tensor<cm::bf16> weight = m.add<cm::bf16>({700}, cm::role::parameter);
+  std::vector<cm::list_spec> lists{cm::master_list};
+};
+
+}  // namespace
+
+TEST_CASE("bytes that change while they are loaded are never taken for those that were checked", "[checkpoint]")
+{
+  temporary_folder place;
+  watched_folder folder{posix_folder{place.path()}};
+  small_model saved;
+  (void)checkpoint::save(saved.m, folder, {.file_size = 1_B});
+  folder.before_read(SIZE_MAX, {});
+  small_model counted;
+  (void)checkpoint::load(counted.m, folder);
+  const std::size_t reads = folder.reads();
+  std::size_t refused = 0;
+  for (const char* const file : {"/generation-000001-00000.safetensors", "/generation-000001-00001.safetensors", "/generation-000001-00002.safetensors"})
+    for (std::size_t at = 0; at < reads; ++at) {
+      INFO("before read " << at << " of " << reads << ": " << file);
+      small_model after;
+      folder.before_read(at, [&] { flip_last_byte(place.path() + file); });
+      const outcome found = outcome_of([&] { (void)checkpoint::load(after.m, folder); });
+      flip_last_byte(place.path() + file);
+      if (found == outcome::whole) REQUIRE(after.holds(1.5F));
+      refused += found == outcome::refused ? 1 : 0;
+    }
+  CHECK(refused > reads);
+  CHECK(refused < 3 * reads);  // what was read by then stays right
+}
+
+TEST_CASE("both reads of a weight that becomes a value and its master are checked", "[checkpoint]")
+{
+  temporary_folder place;
+  watched_folder folder{posix_folder{place.path()}};
+  half_weight saved{true};
+  for (auto& it : saved.m.acquire(saved.weight, cm::access::write).span()) it = cm::round_to<cm::bf16>(1.0F);
+  for (float& it : saved.m.acquire<float>(saved.weight, saved.m.list("master"), cm::access::write, cm::at::host).span()) it = 1.0F;
+  (void)checkpoint::save(saved.m, folder);
+  for (const bool has_master : {true, false}) {
+    const auto load = [&] {
+      half_weight after{has_master};
+      (void)checkpoint::load(after.m, folder);
+    };
+    folder.before_read(SIZE_MAX, {});
+    load();
+    const std::size_t reads = folder.reads();
+    for (std::size_t at = 0; at < reads; ++at) {
+      INFO("before read " << at << " of " << reads);
+      folder.before_read(at, [&] { flip_last_byte(place.path() + "/generation-000001-00000.safetensors"); });
+      CHECK(outcome_of(load) == outcome::refused);  // each of them is behind the last read, or before it
+      flip_last_byte(place.path() + "/generation-000001-00000.safetensors");
+    }
+  }
+}
+
+namespace {
+
+/// A model of layers, each in a file of its own.
+struct layered {
+  explicit layered(std::uint32_t count) : layers{count} {}
+  void fill(float value)
+  {
+    for (std::uint32_t layer = 0; layer < layers; ++layer)
+      for (float& it : m.acquire(stack.slice(layer), cm::access::write).span()) it = value;
+  }
+  [[nodiscard]] bool holds(float value)
+  {
+    for (std::uint32_t layer = 0; layer < layers; ++layer)
+      for (const float it : m.acquire(stack.slice(layer), cm::access::read).span())
+        if (it != value) return false;
+    return true;
+  }
+
+  std::uint32_t layers;
+  arena memory{{.device_capacity = 256_KiB, .host_capacity = 256_KiB}};
+  cm::manager<arena> m{memory, {.chunk_bytes = 4_KiB}};
+  cm::stacked<float> stack = m.add_stacked<float>(layers, {2}, cm::role::frozen);
+};
+
+/// At every third read of a load all files are removed, and another generation is saved under the same number.
+/// @return   loads that gave the older one, whole
+int older_ones(std::uint32_t layers)
+{
+  layered model{layers};
+  layered after{layers};
+  int older = 0;
+  const std::size_t reads = 1 + 4 * std::size_t{layers};  // the manifest; a number, a table, and a tensor twice
+  for (std::size_t at = 0; at < reads; at += 3) {
+    INFO("before read " << at << " of " << reads);
+    watched_folder folder{support::memory_folder{}};
+    model.fill(1.0F);
+    (void)checkpoint::save(model.m, folder, {.file_size = 1_B});
+    int turns = 0;
+    folder.before_read(at, [&] {
+      ++turns;
+      for (const std::string& name : folder.names()) REQUIRE(folder.remove(name));
+      model.fill(2.0F);
+      REQUIRE(checkpoint::save(model.m, folder, {.file_size = 1_B}).number == 1);
+    });
+    const outcome found = outcome_of([&] { (void)checkpoint::load(after.m, folder); });
+    REQUIRE(turns == 1);
+    if (found == outcome::whole) REQUIRE((after.holds(1.0F) || after.holds(2.0F)));
+    older += found == outcome::whole && after.holds(1.0F) ? 1 : 0;
+  }
+  return older;
+}
+
+}  // namespace
+
+TEST_CASE("a generation that is saved again under its number while it is loaded does not become a mixture", "[checkpoint]")
+{
+  constexpr std::uint32_t open = checkpoint::detail::most_open;
+  CHECK(older_ones(open) >= static_cast<int>(open / 3));  // files that stay open are what was checked
+  CHECK(older_ones(open + 6) <= 1);                       // a name leads to another file: only behind the last open nothing changes
+}
+
+}  // namespace changed_while_loading_test
