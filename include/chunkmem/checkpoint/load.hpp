@@ -172,19 +172,19 @@ void fill(Manager& m, const Folder& folder, const whole_generation& from, const 
 ///
 /// The model, its lists and its states are declared as when they were saved; capacity, layout, size of chunks, policies, backend and the
 /// element types of values and lists may be others: real numbers are rounded to nearest. Everything is read and checked before
-/// anything is written.
+/// anything is written. Gradients are dropped then, and an optimizer step that is half done is void: the next one begins anew.
 ///
-/// @throws config_error    it is a checkpoint of another model; nothing was changed, but gradients are dropped in any case
+/// @throws config_error    it is a checkpoint of another model; nothing was changed
 /// @throws io_error        there is no generation, or none that is whole, and no leave to start afresh; or a file was not there any more
-///                         when its bytes were wanted: some tensors are loaded then, call again
+///                         when its bytes were wanted: some tensors are loaded then, and until a load
+///                         gets through nothing is saved and no step is taken
 /// @throws usage_error     inside an iteration; out_of_memory   no room to write a tensor
 /// @complexity             two passes over the files, one over the tensors
 template <class Manager, file_folder Folder>
 loaded_generation load(Manager& m, const Folder& folder, const load_options& options = {})
 {
   expects(!m.is_iterating() && !m.rehearsing(), "a checkpoint was to be loaded inside an iteration or a rehearsal");
-  m.drop_gradients();
-  const std::vector<model_item> items = content_of(m);
+  const std::vector<model_item> items = detail::items_of(m);
   loaded_generation result;
   const std::optional<whole_generation> from = newest_whole(folder, result.skipped, options.limits);
   if (!from) {
@@ -193,7 +193,9 @@ loaded_generation load(Manager& m, const Folder& folder, const load_options& opt
   }
   detail::match_lists(m, from->content);
   const std::vector<detail::item_source> sources = detail::match(items, *from);
+  m.begin_load();
   detail::fill(m, folder, *from, items, sources);
+  m.end_load();
   result.number = from->content.generation;
   return result;
 }
