@@ -27,6 +27,32 @@ TEST_CASE("a finished gradient refuses more and keeps its norms until it is forg
   CHECK(it.measure_of(1) == nullptr);
 }
 
+TEST_CASE("gradients neither come nor go while an update is half done, and weights are unfinished while a load is", "[manager]")
+{
+  gradient_ledger it;
+  it.reset(1);
+  it.begin_update();
+  CHECK_THROWS_AS(it.expect_open(0), usage_error);
+  CHECK_THROWS_AS(it.expect_no_update("this"), usage_error);
+  it.expect_no_load("this");
+  it.begin_rehearsal();
+  it.expect_open(0);
+  it.end_rehearsal();
+  CHECK_THROWS_AS(it.expect_no_update("this"), usage_error);
+  CHECK(it.forgotten() == 0);
+  it.begin_load();
+  CHECK(it.forgotten() == 1);
+  it.expect_no_update("this");
+  CHECK_THROWS_AS(it.expect_no_load("this"), usage_error);
+  it.end_load();
+  it.expect_no_load("this");
+  it.begin_update();
+  it.end_update();
+  it.expect_open(0);
+  it.forget_step();
+  CHECK(it.forgotten() == 2);
+}
+
 TEST_CASE("a rehearsal leaves no trace in the ledger of gradients", "[manager]")
 {
   gradient_ledger it;

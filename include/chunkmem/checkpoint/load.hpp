@@ -200,19 +200,20 @@ void fill(Manager& m, const Folder& folder, const whole_generation& from, std::v
 /// The model, its lists and its states are declared as when they were saved; capacity, layout, size of chunks, policies, backend and the
 /// element types of values and lists may be others: real numbers are rounded to nearest. Everything is read and checked before
 /// anything is written, and each tensor is checked again as it is written: where this returns, all bytes are those of one generation.
+/// Gradients are dropped then, and an optimizer step that is half done is void: the next one begins anew.
 ///
-/// @throws config_error    it is a checkpoint of another model; nothing was changed, but gradients are dropped in any case
+/// @throws config_error    it is a checkpoint of another model; nothing was changed
 /// @throws io_error        there is no generation, or none that is whole, and no leave to start afresh; or a file could not be read again
-///                         when its bytes were wanted: some tensors are loaded then, call again
-/// @throws corrupt_data    a file was changed after it was checked: some tensors are loaded then, call again
+///                         when its bytes were wanted: some tensors are loaded then, and until a load gets through
+///                         nothing is saved and no step is taken
+/// @throws corrupt_data    a file was changed after it was checked: as a file that could not be read again
 /// @throws usage_error     inside an iteration; out_of_memory   no room to write a tensor; device_error; std::bad_alloc   no room for names
 /// @complexity             two passes over the files, one over the tensors
 template <class Manager, file_folder Folder>
 loaded_generation load(Manager& m, const Folder& folder, const load_options& options = {})
 {
   expects(!m.is_iterating() && !m.rehearsing(), "a checkpoint was to be loaded inside an iteration or a rehearsal");
-  m.drop_gradients();
-  const std::vector<model_item> items = content_of(m);
+  const std::vector<model_item> items = detail::items_of(m);
   loaded_generation result;
   std::vector<typename Folder::reader> open;
   const std::optional<whole_generation> from = newest_whole(folder, result.skipped, options.limits, &open);
@@ -222,7 +223,9 @@ loaded_generation load(Manager& m, const Folder& folder, const load_options& opt
   }
   detail::match_lists(m, from->content);
   const std::vector<detail::item_source> sources = detail::match(items, *from);
+  m.begin_load();
   detail::fill(m, folder, *from, open, items, sources);
+  m.end_load();
   result.number = from->content.generation;
   return result;
 }

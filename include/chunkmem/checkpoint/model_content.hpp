@@ -63,6 +63,7 @@ void add_parameter(Manager& m, tensor_handle it, const tensor_info& info, std::v
       if (!m.is_filled(it, list)) return;  // not made yet: the value is all there is
       value.list = list;
       value.type = spec.type;
+      value.is_filled = true;  // also while a gradient lies in the value's bytes
       return;
     }
     model_item state{std::string{spec.name} + '/' + name, spec.type, extents, it, list};
@@ -92,22 +93,19 @@ inline void refuse_equal_names(const std::vector<model_item>& items)
 
 }  // namespace detail
 
-/// All that a checkpoint of this manager holds, in the order in which it is written.
-///
-/// Activations and gradients are not saved. @throws usage_error   inside an iteration or a rehearsal, or with gradients that no step has
-/// used; config_error   two of them have one name
+namespace detail {
+
+/// All that a checkpoint of this manager would hold, in the order in which it is written, whatever gradients there are.
+/// @throws usage_error   inside an iteration or a rehearsal; config_error   two of them have one name
 template <class Manager>
-[[nodiscard]] std::vector<model_item> content_of(Manager& m)
+[[nodiscard]] std::vector<model_item> items_of(Manager& m)
 {
   expects(!m.is_iterating() && !m.rehearsing(), "a checkpoint inside an iteration or a rehearsal: save and load between iterations");
   std::vector<model_item> items;
   m.for_each_tensor([&](tensor_handle it, const tensor_info& info) {
     if (info.part == role::activation) return;
-    if (info.part == role::parameter) {
-      expects(!m.has_gradient(it), "a checkpoint while gradients wait for their step: take the step, or drop_gradients()");
-      return detail::add_parameter(m, it, info, items);
-    }
-    model_item value{m.name_of(it), info.type, detail::extents_of(info.extents), it, value_list, info.part};
+    if (info.part == role::parameter) return add_parameter(m, it, info, items);
+    model_item value{m.name_of(it), info.type, extents_of(info.extents), it, value_list, info.part};
     value.value_type = info.type;
     value.is_filled = m.state_of(it) != tensor_state::free;
     items.push_back(std::move(value));
@@ -118,8 +116,26 @@ template <class Manager>
     state.state = content;
     items.push_back(std::move(state));
   });
-  detail::refuse_equal_names(items);
-  detail::sort_by_alignment(items);
+  refuse_equal_names(items);
+  sort_by_alignment(items);
+  return items;
+}
+
+}  // namespace detail
+
+/// All that a checkpoint of this manager holds, in the order in which it is written.
+///
+/// Activations and gradients are not saved. @throws usage_error   inside an iteration or a rehearsal, with gradients that no step has
+/// used, or while a step or a load is half done; config_error   two of them have one name
+template <class Manager>
+[[nodiscard]] std::vector<model_item> content_of(Manager& m)
+{
+  m.expect_updated("a checkpoint was to be made");
+  m.expect_loaded("a checkpoint was to be made");
+  std::vector<model_item> items = detail::items_of(m);
+  m.for_each_parameter([&](tensor_handle it, const tensor_info&) {
+    expects(!m.has_gradient(it), "a checkpoint while gradients wait for their step: take the step, or drop_gradients()");
+  });
   return items;
 }
 

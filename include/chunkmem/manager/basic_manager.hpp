@@ -187,17 +187,17 @@ class basic_manager
   /// Forgets all gradients, as for a step that is tried again. Those not written are passed over; weights whose bytes
   /// their gradients had taken come back from their masters, bit by bit.
   /// @throws out_of_memory, device_error; usage_error   a pin is in the way in the tier where a weight is made again: the
-  ///         gradient is gone and its weight unreadable, call again to go on. usage_error also where the gradient is pinned.
+  ///         gradient is gone and its weight unreadable, call again to go on. usage_error also where the gradient is pinned, or
+  ///         an optimizer step is half done, which the others' gradients belong to: nothing was dropped.
   void drop_gradients()
   {
-    for_each_parameter([this](tensor_handle it, const tensor_info&) { drop_gradient(it); });
+    ledger_.expect_no_update("gradients were to be dropped");
+    this->forget_step();
   }
   void drop_gradient(tensor_handle wanted)
   {
-    const std::uint32_t slot = slot_in(wanted, gradient_list);
-    if (has_gradient(wanted)) engine_.drop(slot);
-    ledger_.forget(slot_of(wanted));
-    this->restore_weight(slot_of(wanted));
+    ledger_.expect_no_update("a gradient was to be dropped");
+    this->spend_gradient(wanted);
   }
 
   /// Bytes for a while, from the same budget. @throws out_of_memory, usage_error   zero bytes

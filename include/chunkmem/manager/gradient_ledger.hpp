@@ -1,22 +1,28 @@
 #pragma once
 
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/error_text.hpp>
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/tensor/gradient_measure.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace chunkmem::inline v0 {
 
-/// Which gradients of this step are finished, and what their norms are. Not for users: see manager.
+/// Which gradients of this step are finished, what their norms are, and whether the weights are those of one moment. Not for
+/// users: see manager.
 class gradient_ledger {
  public:
   void reset(std::size_t parameters) { notes_.resize(parameters); }
 
-  /// @throws usage_error   the gradient was declared done in this step
+  /// @throws usage_error   the gradient was declared done in this step, or an optimizer step is half done
   void expect_open(std::uint32_t parameter) const
   {
+    expect_no_update("a gradient was asked for");
     expects(!notes_[parameter].done, "a gradient was asked for after gradient_done: its norm is taken already (take the step, or drop it)");
   }
   /// A pin on a gradient was given out for writing.
@@ -33,15 +39,49 @@ class gradient_ledger {
     return notes_[parameter].measured ? &notes_[parameter].measure : nullptr;
   }
 
+  /// A parameter has its update, and others may not: gradients must neither come nor go now.
+  void begin_update() noexcept { weights_ = weights::updated_in_part; }
+  void end_update() noexcept { weights_ = weights::whole; }
+  /// Weights are overwritten from here to `end_load`, and what a step had done does not count any more.
+  void begin_load() noexcept
+  {
+    weights_ = weights::loaded_in_part;
+    ++forgotten_;
+  }
+  void end_load() noexcept { weights_ = weights::whole; }
+  /// A step that had updated nothing yet does not count any more.
+  void forget_step() noexcept { ++forgotten_; }
+  [[nodiscard]] std::uint64_t forgotten() const noexcept { return forgotten_; }  ///< steps
+
+  /// @throws usage_error   some parameters have an update that others do not have
+  void expect_no_update(std::string_view what) const
+  {
+    if (weights_ == weights::updated_in_part) [[unlikely]]
+      throw usage_error{error_text{} << "chunkmem: " << what << " while an optimizer step is half done (call step again, or load a checkpoint)"};
+  }
+  /// @throws usage_error   a load was cut short
+  void expect_no_load(std::string_view what) const
+  {
+    if (weights_ == weights::loaded_in_part) [[unlikely]]
+      throw usage_error{error_text{} << "chunkmem: " << what << " while a checkpoint is loaded in part (load again, or begin with a new manager)"};
+  }
+
   /// A rehearsal starts with nothing finished and leaves everything as it was.
   void begin_rehearsal()
   {
     kept_ = notes_;
     notes_.assign(notes_.size(), {});
+    kept_weights_ = std::exchange(weights_, weights::whole);
   }
-  void end_rehearsal() noexcept { notes_.swap(kept_); }
+  void end_rehearsal() noexcept
+  {
+    notes_.swap(kept_);
+    weights_ = kept_weights_;
+  }
 
  private:
+  enum class weights : std::uint8_t { whole, updated_in_part, loaded_in_part };
+
   struct note {
     gradient_measure measure;
     bool done = false;
@@ -51,6 +91,9 @@ class gradient_ledger {
   std::vector<note> notes_;  // by parameter, in the order of declaration
   std::vector<note> kept_;
   std::uint64_t opened_ = 0;
+  std::uint64_t forgotten_ = 0;
+  weights weights_ = weights::whole;
+  weights kept_weights_ = weights::whole;
 };
 
 }  // namespace chunkmem::inline v0

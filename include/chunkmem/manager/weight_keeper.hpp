@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 namespace chunkmem::inline v0 {
@@ -22,6 +23,34 @@ class weight_keeper : public Plan {
  public:
   using Plan::Plan;
   using engine_type = typename Plan::engine_type;
+
+  // For optimizers and checkpoints: what is half done is known here.
+
+  /// A parameter has its update. From here to `end_update`, gradients are not made or dropped, and nothing is saved.
+  void begin_update() noexcept { ledger_.begin_update(); }
+  void end_update() noexcept { ledger_.end_update(); }
+  /// The gradient is used up, or its parameter is passed over. @throws   as drop_gradient, which asks before
+  void spend_gradient(tensor_handle wanted)
+  {
+    const std::uint32_t slot = this->slot_in(wanted, gradient_list);
+    if (state_in(slot) != tensor_state::free) engine_.drop(slot);
+    ledger_.forget(this->slot_of(wanted));
+    restore_weight(this->slot_of(wanted));
+  }
+  /// All is about to be overwritten: gradients are dropped, and a step that is half done is void. Until `end_load`, no step is taken and
+  /// nothing is saved. @throws   as drop_gradients
+  void begin_load()
+  {
+    ledger_.begin_load();
+    spend_gradients();
+  }
+  void end_load() noexcept { ledger_.end_load(); }
+  /// Steps that were begun and do not count: a step that was cut short before goes on only while this stays the same.
+  [[nodiscard]] std::uint64_t steps_forgotten() const noexcept { return ledger_.forgotten(); }
+  /// @throws usage_error   an optimizer step is half done
+  void expect_updated(std::string_view what) const { ledger_.expect_no_update(what); }
+  /// @throws usage_error   a load is half done
+  void expect_loaded(std::string_view what) const { ledger_.expect_no_load(what); }
 
  protected:
   using Plan::engine_, Plan::gradient_, Plan::ledger_, Plan::link_, Plan::model_places_;
@@ -111,6 +140,7 @@ class weight_keeper : public Plan {
   [[nodiscard]] grant rewrite_gradient(std::uint32_t value_slot, entry_kind kind, agent who)
   {
     if (state_in(engine_.tensors().gradient_of(value_slot)) == tensor_state::free) expect_place(value_slot, 0);
+    ledger_.expect_no_update("a gradient was to be changed");
     const grant result = write_gradient(value_slot, kind, who);
     ledger_.forget(value_slot);
     return result;
@@ -140,6 +170,20 @@ class weight_keeper : public Plan {
     const auto master = take<float>(engine_.tensors().master_of(value_slot), access::read, place);
     if (value_type(value_slot) == dtype::bfloat16) copy_rounded(master, take_over<bf16>(value_slot, place));
     else copy_rounded(master, take_over<fp16>(value_slot, place));
+  }
+
+  /// Of all parameters.
+  void spend_gradients()
+  {
+    engine_.expect_alive();
+    for (std::uint32_t id = 0; id < engine_.tensors().tensors(); ++id)
+      if (engine_.tensors().info(tensor_id{id}).part == role::parameter) spend_gradient(tensor_handle{tensor_id{id}, this->owner()});
+  }
+  /// All gradients go, and with them a step that was begun. @pre no parameter has its update
+  void forget_step()
+  {
+    if (!this->rehearsing()) ledger_.forget_step();
+    spend_gradients();
   }
 
   [[nodiscard]] tensor_state state_in(std::uint32_t slot) const noexcept { return engine_.tensors().slots()[slot].state; }

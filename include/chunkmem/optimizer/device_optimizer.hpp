@@ -48,7 +48,8 @@ class device_scale {
 /// for nothing. The bits are those of `step` with the same kernel.
 ///
 /// Make it after the parameters are declared and before their first access, for as long as the manager lives. What a step has
-/// to remember lies in a buffer of the manager. States and masters are brought to the device for the update of their
+/// to remember, such as the count of updates and the loss scale, lies in a buffer of the manager, and a checkpoint holds it with the
+/// lists: nothing is to be registered, and it goes on in another device_optimizer, not in `step`. States and masters are brought to the device for the update of their
 /// parameter, whatever the placement says. Good where the device has room or the links are fast; poor where they are
 /// slow, since states that do not stay cross them twice in each step.
 ///
@@ -79,6 +80,8 @@ class device_optimizer {
   void prepare()
   {
     if (is_prepared_ || manager_.rehearsing()) return;
+    is_prepared_ = manager_.state_of(buffer_) != tensor_state::free;  // a checkpoint was loaded before
+    if (is_prepared_) return;
     device_step_state state;
     state.number = kernel_.progress.number;
     std::memcpy(&state.loss, scale_.bytes().data(), sizeof state.loss);
@@ -113,7 +116,7 @@ class device_optimizer {
     update(run, walk);
     if (manager_.rehearsing()) return;
     run.finish();
-    progress = {.number = progress.number};
+    walk.finish(progress.number);
   }
 
   /// Learning rates of the next replays of a captured step. Enqueued: replays that were started before keep theirs.
@@ -206,9 +209,7 @@ class device_optimizer {
     walk.for_each_unfinished([&](tensor_handle parameter, const tensor_info& info) {
       if (manager_.has_gradient(parameter))
         return walk.update(parameter, info, agent::compute, [&](const parameter_bytes& all) { run.update(all, info.group, has_master(all)); });
-      if (manager_.rehearsing()) return;
-      manager_.drop_gradient(parameter);
-      ++kernel_.progress.reached;
+      walk.pass_over(parameter);
     });
   }
 

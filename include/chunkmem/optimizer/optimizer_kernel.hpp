@@ -34,6 +34,7 @@ struct step_progress {
   std::uint64_t gradients = 0; ///< the manager's count of them when it was taken: with newer ones it is taken again
   float factor = 1.0F;         ///< by which the gradients of this step are multiplied
   double norm = 0.0;           ///< of all gradients of this step
+  std::uint64_t forgotten = 0; ///< the manager's count of steps that do not count: with another one, this step begins anew
 };
 
 /// The most lists that one kernel may keep beside each parameter, masters included.

@@ -53,16 +53,19 @@ class parameter_walk {
     owner.for_each_parameter([&](tensor_handle, const tensor_info& info) { check(info); });
   }
 
-  /// The first parameters may be done already, by a call that failed. @throws usage_error   one of them has a new gradient
+  /// The first parameters may be done already, by a call that failed, unless it was forgotten: by a load, or with its gradients.
+  /// @throws usage_error   one of them has a new gradient, or a load is half done
   void finish_last()
   {
     step_progress& progress = kernel_.progress;
+    manager_.expect_loaded("an optimizer step");
+    if (progress.forgotten != manager_.steps_forgotten()) begin_anew(progress.number);
     std::uint32_t at = 0;
     manager_.for_each_parameter([&](tensor_handle it, const tensor_info&) {
       if (at++ >= progress.reached || !manager_.has_gradient(it)) return;
       expects(progress.undropped != 0 && at == progress.reached,
-              "the last optimizer step was cut short: call step again before new gradients are made, then go on");
-      manager_.drop_gradient(it);
+              "the last optimizer step was cut short, and there are new gradients since (drop_gradients(), then make them all again)");
+      manager_.spend_gradient(it);
       progress.undropped = 0;
     });
   }
@@ -101,12 +104,28 @@ class parameter_walk {
       if (!manager_.rehearsing()) {
         describe(all, parameter, info, gradient, value);
         work(all);
+        manager_.begin_update();
         ++kernel_.progress.reached;
         kernel_.progress.undropped = 1;
       }
     }
-    manager_.drop_gradient(parameter);
+    manager_.spend_gradient(parameter);
     kernel_.progress.undropped = 0;
+  }
+
+  /// A parameter without a gradient, or of a step that is skipped.
+  void pass_over(tensor_handle parameter)
+  {
+    if (manager_.rehearsing()) return;
+    manager_.spend_gradient(parameter);
+    ++kernel_.progress.reached;
+  }
+
+  /// Every parameter is done with. @param number   of whole updates so far
+  void finish(std::uint64_t number)
+  {
+    manager_.end_update();
+    begin_anew(number);
   }
 
   /// Of a parameter's group, in this step.
@@ -118,6 +137,12 @@ class parameter_walk {
  private:
   using pin_type = typename Manager::template pin_type<std::uint8_t>;
 
+  void begin_anew(std::uint64_t number)
+  {
+    kernel_.progress = {};
+    kernel_.progress.number = number;
+    kernel_.progress.forgotten = manager_.steps_forgotten();
+  }
   void check(const tensor_info& info) const
   {
     expects(info.type == dtype::float32 || is_16_bit(info.type), "an optimizer step over a parameter that is no float32, bfloat16 or float16");

@@ -83,12 +83,13 @@ class step_run : public parameter_walk<Manager, Kernel> {
 /// A skipped step drops the gradients, tells the loss scale, and changes nothing else: weights whose bytes their gradients
 /// had are made again from their masters.
 /// Guarantee: safe to take again. Where it throws, some parameters have the update and the others their gradients; the
-/// next call goes on with the others, and the final bits are those of an undisturbed step.
+/// next call goes on with the others, and the final bits are those of an undisturbed step. Between the two, gradients are not
+/// made or dropped and nothing is saved (usage_error); a load makes the step void, and the next one begins anew.
 ///
 /// @param workers   share the elements of large parameters; bits do not depend on them
 /// @throws out_of_memory, device_error   a parameter could not be brought; call again
-/// @throws usage_error    the last step is half done and a new gradient of a finished parameter is there; an element type
-///                        that cannot be trained; group_rates too short; a negative limit; a kernel without masters
+/// @throws usage_error    a load is half done; the last step was cut short before its first update and a parameter that it had
+///                        passed over has a gradient now; an element type that cannot be trained; group_rates too short; a negative limit; a kernel without masters
 ///                        over weights that have some
 /// @complexity            O(parameters) and one pass over their bytes; no allocation
 template <class Manager, optimizer_kernel Kernel, executor Executor = const serial>
@@ -103,16 +104,12 @@ step_outcome step(Manager& owner, Kernel& kernel, const step_options& options = 
   if (!updates) owner.keep_record();
   run.for_each_unfinished([&](tensor_handle parameter, const tensor_info& info) {
     if (updates && owner.has_gradient(parameter)) return run.update(parameter, info);
-    if (owner.rehearsing()) return;
-    owner.drop_gradient(parameter);
-    ++progress.reached;
+    run.pass_over(parameter);
   });
   const step_outcome outcome{updates ? step_result::updated : step_result::skipped_nonfinite, progress.norm};
   if (owner.rehearsing()) return outcome;
   if (options.loss_scale != nullptr) updates ? options.loss_scale->updated() : options.loss_scale->skipped();
-  const std::uint64_t number = progress.number + (updates ? 1U : 0U);
-  progress = {};
-  progress.number = number;
+  run.finish(progress.number + (updates ? 1U : 0U));
   return outcome;
 }
 
