@@ -9,10 +9,11 @@
 #include <support/oracles/dice.hpp>
 #include <support/sanitized.hpp>
 
+#include <algorithm>
 #include <array>
 #include <fstream>
 #include <functional>
-#include <memory>
+#include <iostream>
 #include <vector>
 
 #include <csignal>
@@ -350,7 +351,7 @@ namespace {
     arena_rig<cm::bf16> run{surroundings{}, recipe_for(mixed::precision::bf16, steps)};
     if (checkpoint::load(run.m, folder, {.allow_fresh_start = true}).number == 0) run.initialise();
     for (;;) {
-      if (run.cursor < steps) run.train(run.cursor + 1);
+      run.train(run.cursor + 1);  // so that no two generations have the same bytes
       const auto number = checkpoint::save(run.m, folder, {.file_size = 16_KiB}).number;
       if (::write(says, &number, sizeof number) != sizeof number) std::_Exit(2);
     }
@@ -359,8 +360,9 @@ namespace {
   std::_Exit(3);
 }
 
+/// @param saves_first   the time begins when the first save was said
 /// @return   the last save that the child said, or 0
-std::uint64_t kill_after(const std::string& path, unsigned microseconds)
+std::uint64_t kill_after(const std::string& path, unsigned microseconds, bool saves_first)
 {
   int ends[2];
   REQUIRE(::pipe(ends) == 0);
@@ -368,49 +370,80 @@ std::uint64_t kill_after(const std::string& path, unsigned microseconds)
   REQUIRE(child >= 0);
   if (child == 0) train_until_killed(path, ends[1]);
   ::close(ends[1]);
+  std::uint64_t said = 0;
+  if (saves_first) CHECK(::read(ends[0], &said, sizeof said) == sizeof said);
   ::usleep(microseconds);
   ::kill(child, SIGKILL);
   int status = 0;
   REQUIRE(::waitpid(child, &status, 0) == child);
   REQUIRE(WIFSIGNALED(status));  // it neither failed nor ended
-  std::uint64_t said = 0;
   for (std::uint64_t number = 0; ::read(ends[0], &number, sizeof number) == sizeof number;) said = number;
   ::close(ends[0]);
   return said;
 }
 
-int resume_after_kills(int kills)
-{
-  const mixed::recipe how = recipe_for(mixed::precision::bf16, steps);
-  std::vector<mixed::outcome> right(1);  // by steps taken; there is a step before each save
+/// What training without a stop has after each step. Steps are asked for in order.
+class course {
+ public:
+  course() { run_.initialise(); }
+  [[nodiscard]] mixed::outcome after(std::uint32_t cursor)
   {
-    arena_rig<cm::bf16> run{surroundings{}, how};
-    run.initialise();
-    for (std::uint32_t now = 1; now <= steps; ++now) {
-      run.train(now);
-      right.push_back(run.values());
-    }
+    REQUIRE(cursor >= run_.cursor);
+    run_.train(cursor);
+    return run_.values();
   }
+
+ private:
+  arena_rig<cm::bf16> run_{surroundings{}, recipe_for(mixed::precision::bf16, steps)};
+};
+
+/// How often a training that was killed went on with the right bits.
+struct resumptions {
+  int kills = 0;    ///< after the first save of a folder
+  int early = 0;    ///< before it: nothing to resume from
+  int resumed = 0;  ///< with the bits of the step at which the generation was saved, and none skipped
+};
+
+/// Goes on after a kill. @param known   the newest generation that was heard of, or 0
+/// @return   the one that was found, or 0
+std::uint64_t resume(const std::string& path, std::uint64_t known, course& right, resumptions& sum)
+{
+  posix_folder folder{path};
+  arena_rig<cm::bf16> after{elsewhere[1], recipe_for(mixed::precision::bf16, steps)};
+  const auto found = checkpoint::load(after.m, folder, {.allow_fresh_start = true});
+  if (after.cursor == 0 && known == 0) {  // each save has a step before it
+    ++sum.early;
+    return 0;
+  }
+  ++sum.kills;
+  INFO("generation " << found.number << ", known " << known << ", step " << after.cursor);
+  CHECK(found.skipped.empty());
+  CHECK(found.number >= known);
+  REQUIRE(after.cursor > 0);
+  CHECK(found.number >= after.cursor);  // a step before each save, and a number that a killed save used up is left out
+  const std::string difference = right.after(after.cursor).difference(after.values());
+  CHECK(difference == "");
+  sum.resumed += difference.empty() && found.skipped.empty() && found.number >= known && found.number >= after.cursor ? 1 : 0;
+  return found.number;
+}
+
+/// @param kills   of savers that had saved before
+resumptions resume_after_kills(int kills)
+{
   support::dice dice{7};
-  auto place = std::make_unique<temporary_folder>();
-  int resumed = 0;
-  for (int kill = 0; kill < kills; ++kill) {
-    if (kill % 20 == 0) place = std::make_unique<temporary_folder>();
-    const std::uint64_t said = kill_after(place->path(), 1'000 + dice.below(30'000));
-    posix_folder folder{place->path()};
-    arena_rig<cm::bf16> after{elsewhere[1], how};
-    const auto found = checkpoint::load(after.m, folder, {.allow_fresh_start = true});
-    CHECK(found.skipped.empty());
-    CHECK(found.number >= said);
-    if (found.number == 0) {
-      ++resumed;
-      continue;
+  resumptions sum;
+  while (sum.kills < kills) {
+    const temporary_folder place;
+    course right;
+    std::uint64_t known = 0;
+    for (int kill = 0; kill < 20 && sum.kills < kills; ++kill) {
+      const std::uint64_t said = kill_after(place.path(), 1'000 + dice.below(30'000), kill > 0 && known == 0);
+      known = resume(place.path(), std::max(known, said), right, sum);
     }
-    const std::string difference = right.at(after.cursor).difference(after.values());
-    CHECK(difference == "");
-    resumed += difference.empty() && found.skipped.empty() && found.number >= said ? 1 : 0;
+    REQUIRE(sum.early <= sum.kills);  // a folder's first kill at most
   }
-  return resumed;
+  std::cout << sum.kills << " killed savers, " << sum.resumed << " resumed with the right bits; " << sum.early << " were killed before their first save\n";
+  return sum;
 }
 
 }  // namespace
@@ -419,14 +452,25 @@ TEST_CASE("whatever moment a save is killed at, training goes on from whole bits
 {
   if (support::thread_sanitized) return;  // children that start threads are not for it
   constexpr int kills = support::sanitized ? 20 : 100;
-  const int resumed = resume_after_kills(kills);
-  CHECK(resumed == kills);
+  const resumptions sum = resume_after_kills(kills);
+  CHECK(sum.resumed == sum.kills);
   if (const char* const figures = std::getenv("CHUNKMEM_FIGURES"); figures != nullptr)
     std::ofstream{std::string{figures} + "/test_checkpoint_kills.json"}
-        << R"([{"name": "checkpoint.kills_resumed_percent", "value": )" << 100.0 * resumed / kills
+        << R"([{"name": "checkpoint.kills_resumed_percent", "value": )" << 100.0 * sum.resumed / sum.kills
         << R"(, "unit": "%", "relation": "==", "bound": 100, "command": "build/bench/bin/test_checkpoint.checkpoint"}])" << '\n';
 }
 
-TEST_CASE("so it is ten thousand times", "[checkpoint][.slow]") { CHECK(resume_after_kills(10'000) == 10'000); }
+TEST_CASE("so it is ten thousand times", "[checkpoint][.slow]") { CHECK(resume_after_kills(10'000).resumed == 10'000); }
+
+TEST_CASE("no step of the training that is killed leaves the bytes as they were", "[checkpoint]")
+{
+  course right;
+  mixed::outcome before = right.after(1);
+  for (std::uint32_t step = 2; step <= 60; ++step) {
+    const mixed::outcome now = right.after(step);
+    CHECK(now.difference(before) != "");
+    before = now;
+  }
+}
 
 }  // namespace load_test

@@ -199,6 +199,9 @@ struct run_result {
   int errors = 0;           ///< that the trainer saw
   std::int64_t leaked_blocks = 0;
   std::int64_t leaked_arenas = 0;
+
+  /// Something failed, every bit is right all the same, and nothing leaked. A run in which nothing failed shows nothing.
+  [[nodiscard]] bool is_survived() const noexcept { return struck > 0 && difference.empty() && leaked_blocks == 0 && leaked_arenas == 0; }
 };
 
 /// Trains once with the given faults, and leaves nothing behind.

@@ -282,6 +282,7 @@ void fail_every_allocation(bool in_place, cm::bytes device, std::uint64_t stride
     CHECK(support::live_arenas == arenas);
     REQUIRE(broken == "");
     REQUIRE(same);
+    REQUIRE(support::faults.struck() > 0);
     caught += errors > 0 ? 1 : 0;
   }
   CHECK(caught * 20 > runs * 19);  // std::stable_sort does without

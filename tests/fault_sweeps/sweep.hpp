@@ -25,6 +25,7 @@ struct tally {
   std::uint64_t runs = 0;
   std::uint64_t identical = 0;  ///< runs with every bit of the undisturbed one, and nothing leaked
   std::uint64_t errors = 0;     ///< that trainers saw
+  std::array<std::uint64_t, 4> ways{};  ///< runs by [stays * 2 + same_scope]
 
   tally& operator+=(const tally& more) noexcept
   {
@@ -32,6 +33,7 @@ struct tally {
     runs += more.runs;
     identical += more.identical;
     errors += more.errors;
+    for (std::size_t at = 0; at < ways.size(); ++at) ways[at] += more.ways[at];
     return *this;
   }
 };
@@ -63,26 +65,31 @@ class swept {
 
   [[nodiscard]] std::uint64_t calls(fault_source from) const noexcept { return calls_[static_cast<std::size_t>(from)]; }
 
-  tally run(const fault_point& first, const fault_point& second = {})
+  /// @param same_scope   a failed update is called again inside its iteration
+  tally run(bool same_scope, const fault_point& first, const fault_point& second = {})
   {
-    how_.same_scope = !how_.same_scope;
+    how_.same_scope = same_scope;
     const run_result found = run_with<Training>(how_, expected_, saved_, first, second);
     INFO(name_ << ": " << text(first) << (second.at == fault_point::never ? "" : ", then ") << (second.at == fault_point::never ? "" : text(second)));
     CHECK(found.difference == "");
+    CHECK(found.struck > 0);
     CHECK(found.leaked_blocks == 0);
     CHECK(found.leaked_arenas == 0);
-    const bool identical = found.difference.empty() && found.leaked_blocks == 0 && found.leaked_arenas == 0;
-    return {1, 1, identical ? 1U : 0U, static_cast<std::uint64_t>(found.errors)};
+    tally sum{1, 1, found.is_survived() ? 1U : 0U, static_cast<std::uint64_t>(found.errors)};
+    sum.ways[(first.stays ? 2U : 0U) + (same_scope ? 1U : 0U)] = 1;
+    return sum;
   }
 
-  /// Every `stride`-th call of a source fails. @param both   once and, in another run, until it is repaired; else by turns
+  /// Every `stride`-th call of a source fails, and is tried again in the same iteration or a new one, by turns of two.
+  /// @param both   once and, in another run, until it is repaired; else by turns
   tally sweep(fault_source from, std::uint64_t stride, bool both)
   {
     tally sum;
     for (std::uint64_t at = 0; at < calls(from); at += stride) {
       const bool stays = at / stride % 2 == 1;
-      tally one = run({from, at, stays});
-      if (both) one += run({from, at, !stays});
+      const bool same_scope = at / stride / 2 % 2 == 1;
+      tally one = run(same_scope, {from, at, stays});
+      if (both) one += run(same_scope, {from, at, !stays});
       one.points = 1;
       sum += one;
     }
@@ -106,7 +113,7 @@ class swept {
       const fault_source one = any();
       const fault_source other = any();
       const bool soon = below(2) == 0;
-      sum += run({one, below(calls(one)), below(4) == 0}, {other, below(soon ? 4 : calls(other)), below(4) == 0});
+      sum += run(at % 2 == 1, {one, below(calls(one)), below(4) == 0}, {other, below(soon ? 4 : calls(other)), below(4) == 0});
     }
     std::cout << name_ << ", two faults in each run, seed " << seed << ": " << sum.runs << " runs, " << sum.errors << " errors, " << sum.identical
               << " runs bit for bit as undisturbed and without a leak\n";

@@ -91,7 +91,28 @@ TEST_CASE("whatever fails in a training is a typed error, and after the retry ev
   }
   std::cout << "in all: " << sum.points << " injection points, " << sum.runs << " runs, " << sum.runs - sum.identical << " wrong or with a leak\n";
   CHECK(sum.identical == sum.runs);
+  for (const std::uint64_t runs : sum.ways) CHECK(runs * 8 > sum.runs);  // once or until repaired, in the same iteration or a new one
   write_figures(sum);
+}
+
+TEST_CASE("a training in which nothing failed, or that failed for good, is not one that survived", "[faults]")
+{
+  using training = mixed_training<float>;
+  const setting how = accumulating(mixed::precision::fp32);
+  const auto expected = training::expected(how);
+  patient<training> quiet{how};
+  support::faults.arm({});
+  REQUIRE(expected.difference(quiet.train()) == "");
+  support::faults.disarm();
+  const auto saved = quiet.folder->last_of(".safetensors");
+  const std::uint64_t copies = support::faults.calls(fault_source::copy);
+  REQUIRE(copies > 0);
+  const run_result late = run_with<training>(how, expected, saved, {fault_source::copy, copies});
+  CHECK(late.difference == "");
+  CHECK(late.struck == 0);
+  CHECK_FALSE(late.is_survived());
+  CHECK(run_with<training>(how, expected, saved, {fault_source::copy, copies - 1}).is_survived());
+  CHECK_FALSE(run_with<training>(how, expected, {}, {fault_source::copy, 0}).is_survived());  // another checkpoint
 }
 
 TEST_CASE("so it is at every call, once and until it is repaired, under three evictions and two transfers", "[faults][.slow]")
