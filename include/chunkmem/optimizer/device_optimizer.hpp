@@ -75,7 +75,7 @@ class device_optimizer {
   device_optimizer(const device_optimizer&) = delete;
 
   /// Writes the beginning of all counts. The first step does it where it was not called; call it with the filling of weights,
-  /// so that all iterations are alike.
+  /// so that all iterations are alike. What a checkpoint filled before stays.
   /// @throws out_of_memory, device_error   call again
   void prepare()
   {
