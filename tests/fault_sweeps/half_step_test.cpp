@@ -328,6 +328,7 @@ TEST_CASE("a load that is cut short leaves nothing that could be saved or traine
     const bool same = it.everything() == expected;
     REQUIRE(same);
   }
+  CAPTURE(before, cut);
   CHECK((before > 3 && cut > 3));
 }
 

@@ -52,6 +52,7 @@ class memory_folder {
     [[nodiscard]] std::uint64_t size() const { return bytes_.size(); }
     [[nodiscard]] std::size_t read(std::uint64_t offset, std::span<std::byte> room) const
     {
+      check("reading", "a file");
       const std::size_t given = offset >= bytes_.size() ? 0 : std::min<std::size_t>(room.size(), bytes_.size() - static_cast<std::size_t>(offset));
       std::copy_n(bytes_.begin() + static_cast<std::ptrdiff_t>(offset), given, room.begin());
       return given;
