@@ -73,6 +73,22 @@ class device_room : public host_room<Eviction> {
     return first;
   }
 
+  /// A frame below `border` of a chunk that the plan gives up, which was let go of first; or none, and nothing was evicted.
+  template <class Mover>
+  std::uint32_t make_expendable_room(std::uint32_t border, Mover& mover)
+  {
+    std::uint32_t victim = chunk::nowhere;
+    candidates_.rank(moment::none, chunks_, [&](std::uint32_t at) {
+      if (!candidates_.gives_up(at)) return true;
+      if (chunks_[at].frames == 1 && chunks_[at].device < border && can_leave(at)) victim = at;
+      return victim != chunk::nowhere;
+    });
+    if (victim == chunk::nowhere) return frame_pool::none;
+    const std::uint32_t first = chunks_[victim].device;
+    evict(victim, mover);
+    return first;
+  }
+
   template <class Mover>
   void evict(std::uint32_t at, Mover& mover)
   {
@@ -150,6 +166,12 @@ class device_room : public host_room<Eviction> {
         if (chunks_[at].on_device() && chunks_[at].device_pins == 0 && chunks_[at].host_valid) return evict(at, mover);
       throw;
     }
+  }
+
+  /// Evicting it takes no room on the host.
+  [[nodiscard]] bool can_leave(std::uint32_t at) const noexcept
+  {
+    return chunks_[at].host_valid || chunks_[at].live == 0 || chunks_[at].host != chunk::nowhere;
   }
 
   std::uint32_t leases_from_ = frame_pool::none;  // the lowest frame that leases of the record reach

@@ -26,6 +26,7 @@ struct iteration_plan {
   std::vector<std::uint32_t> stays_until;  ///< as transfer::retention; empty where the eviction policy moves less
   std::vector<std::uint32_t> first_use;
   std::vector<std::uint32_t> borders;
+  std::vector<transfer::early_load> early;
   std::uint64_t made = 0;
   std::uint32_t variant = 0;  ///< the eviction policy's setting, chosen for the record
   bool tuned = false;         ///< that, and who stays
@@ -37,8 +38,9 @@ struct iteration_plan {
     stays_until.assign(wanted.stays_until.begin(), wanted.stays_until.end());
     first_use.assign(wanted.first_use.begin(), wanted.first_use.end());
     borders.assign(wanted.borders.begin(), wanted.borders.end());
+    early.assign(wanted.early.begin(), wanted.early.end());
   }
-  [[nodiscard]] transfer::retention who_stays() const noexcept { return {stays_until, first_use, borders}; }
+  [[nodiscard]] transfer::retention who_stays() const noexcept { return {stays_until, first_use, borders, early}; }
 
   /// Its record is another one now.
   void forget() noexcept { valid = tuned = false; }

@@ -9,9 +9,12 @@
 #include <chunkmem/profile/access_record.hpp>
 #include <chunkmem/transfer/transfer_policy.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
+#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -50,8 +53,10 @@ class retained_run {
     state_.expect_first(plan_.first_use);
     state_.tell_policy(record);
     log_.clear();
+    began_in_.clear();
+    for (const chunk& it : state_.all()) began_in_.push_back(it.device);
     try {
-      replay_.run(record, chunk_of_slot, state_, log_, true);
+      replay_.run(record, chunk_of_slot, state_, log_, true, [this] { load_early(); });
     } catch (const out_of_memory&) {
       return false;
     }
@@ -62,12 +67,51 @@ class retained_run {
   [[nodiscard]] const decision_log& log() const noexcept { return log_; }
 
  private:
+  /// What the next iteration uses first comes now, as far as there is room. What is still there stays.
+  void load_early()
+  {
+    if (plan_.early.empty()) return;
+    list_free_frames();
+    for (const transfer::early_load& it : plan_.early) state_.expect_use(it.chunk, it.first_use);
+    for (const transfer::early_load& it : plan_.early) {
+      const auto found = choose_frame(it);
+      const std::uint32_t first = found != free_.end() ? *found : frame_pool::none;
+      if (state_.bring_early(it.chunk, first, it.border, moment{it.first_use}, log_) && found != free_.end()) free_.erase(found);
+    }
+  }
+
+  /// The frame in which the chunk lay when the iteration began, if no load has to wait for it, so that plans close on
+  /// themselves; else the one that is free the longest.
+  std::vector<std::uint32_t>::iterator choose_frame(const transfer::early_load& it)
+  {
+    const auto own = std::ranges::find(free_, began_in_[it.chunk]);
+    if (own != free_.end() && *own < it.border && since_[*own] <= it.ready) return own;
+    return std::ranges::find_if(free_, [&](std::uint32_t frame) { return frame < it.border; });
+  }
+
+  /// Those that are free the longest come first: loads into them can start first.
+  void list_free_frames()
+  {
+    const frame_pool& pool = state_.space(tier::device).pool();
+    since_.assign(state_.space(tier::device).frames(), 0);
+    for (const transfer::move& it : log_.moves())
+      if (it.kind == transfer::move_kind::vacate || it.kind == transfer::move_kind::evict)
+        for (std::uint64_t frame = it.place; frame < it.place + it.frames; ++frame) since_[frame] = it.moment;
+    free_.clear();
+    for (std::uint32_t frame = 0; frame < since_.size(); ++frame)
+      if (pool.is_free(frame)) free_.push_back(frame);
+    std::ranges::sort(free_, [this](std::uint32_t left, std::uint32_t right) { return std::pair{since_[left], right} < std::pair{since_[right], left}; });
+  }
+
   static constexpr int rounds = 5;  ///< as variant_trial, with which it is compared
 
   transfer::retention plan_;
   run_state state_;
   replay<eviction::by_retention> replay_;
   decision_log log_;
+  std::vector<std::uint32_t> since_;  // by frame: the moment from which it is free
+  std::vector<std::uint32_t> free_;
+  std::vector<std::uint32_t> began_in_;  // by chunk: its frame when the iteration began
 };
 
 }  // namespace chunkmem::inline v0

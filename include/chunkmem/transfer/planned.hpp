@@ -2,6 +2,7 @@
 
 #include <chunkmem/chunk/chunk.hpp>
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/transfer/early_loads.hpp>
 #include <chunkmem/transfer/lease_tide.hpp>
 #include <chunkmem/transfer/lookahead.hpp>
 #include <chunkmem/transfer/record_uses.hpp>
@@ -32,7 +33,7 @@ class planned {
   static constexpr bool plans = true;
 
   /// How many moments ahead of its use a copy may start.
-  std::uint32_t window = 64;
+  std::uint32_t window = 1U << 30;
 
   void schedule(const schedule_input& input, std::vector<move>& actions)
   {
@@ -55,7 +56,10 @@ class planned {
     } catch (const out_of_memory&) {  // a chunk has to lie between leases
       return {};
     }
-    return links_.link(uses_, plan_.stays, tide_, record.size());
+    retention answer = links_.link(uses_, plan_.stays, tide_, record.size());
+    answer.early = early_.choose(uses_, plan_.stays, tide_, {sizes_, room_, answer.borders});
+    links_.expect(answer.early);
+    return answer;
   }
 
   /// What the last record was solved to, with its certificate.
@@ -66,6 +70,7 @@ class planned {
   lease_tide tide_;
   record_uses uses_;
   stay_links links_;
+  early_loads early_;
   retention_plan plan_;
   std::vector<std::uint64_t> sizes_;
   std::vector<std::uint64_t> room_;

@@ -55,11 +55,20 @@ struct retention_request {
   bytes host{};
 };
 
+/// A chunk that is loaded for the next iteration before this one ends.
+struct early_load {
+  std::uint32_t chunk = 0;
+  std::uint32_t ready = 0;      ///< from this moment on this iteration does not use it
+  std::uint32_t first_use = 0;  ///< its moment in the next iteration
+  std::uint32_t border = 0;     ///< leases come down to this frame before it leaves again
+};
+
 /// Who stays on the device. Spans as long as the record, or as there are chunks.
 struct retention {
   std::span<const std::uint32_t> stays_until;  ///< by moment: the next use of its chunk if it stays until then, else never
   std::span<const std::uint32_t> first_use;    ///< by chunk: the same for what lies on the device when an iteration begins
   std::span<const std::uint32_t> borders;      ///< by moment: leases come down to this frame before a chunk that comes now leaves
+  std::span<const early_load> early;           ///< those that are ready first come first
 };
 
 }  // namespace transfer

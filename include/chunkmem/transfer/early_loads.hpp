@@ -1,0 +1,105 @@
+#pragma once
+
+#include <chunkmem/transfer/lease_tide.hpp>
+#include <chunkmem/transfer/record_uses.hpp>
+#include <chunkmem/transfer/transfer_policy.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace transfer {
+
+/// What of a plan's room is there for early loads.
+struct early_room {
+  std::span<const std::uint64_t> chunk_bytes;
+  std::span<const std::uint64_t> device_bytes;  ///< what chunks may take, at each moment
+  std::span<const std::uint32_t> borders;       ///< as transfer::retention
+};
+
+/// Chooses what is loaded for the next iteration before this one ends: in the order of its first uses, as long as from
+/// the last moment to those there is room beside all that is used and all that stays.
+///
+/// So the first uses of an iteration do not wait for their loads one after the other, and the links have work while the
+/// last updates are made. Moves the same bytes: each chunk is one that would be loaded for that use in any case. What the
+/// last moment itself uses is left to the next iteration. Cost: O(uses + chunks log chunks + moments).
+class early_loads {
+ public:
+  /// @param stays   as stay_links   @return   good until the next call
+  std::span<const early_load> choose(const record_uses& record, std::span<const std::uint8_t> stays, const lease_tide& tide,
+                                     const early_room& room)
+  {
+    const auto moments = static_cast<std::uint32_t>(room.device_bytes.size());
+    const auto chunks = static_cast<std::uint32_t>(room.chunk_bytes.size());
+    find_room(record, stays, room);
+    find_ends(record, chunks);
+    chosen_.clear();
+    seen_.assign(chunks, 0);
+    std::uint64_t least = left_[moments - 1];  // room from the last moment on
+    std::uint64_t taken = 0;
+    std::uint32_t passed = 0;
+    for (std::size_t at = 0; at < record.uses().size(); ++at) {
+      const retention_use& use = record.uses()[at];
+      if (std::exchange(seen_[use.chunk], std::uint8_t{1}) != 0) continue;  // not its first
+      if (use.kind != use_kind::read && use.kind != use_kind::update) continue;
+      const std::uint32_t last = record.last_of_chunk()[use.chunk];
+      const bool is_there = last != record_uses::none && stays[record.stretches()[last].last] != 0;
+      if (is_there || end_of_chunk_[use.chunk] + 1 > moments - 1) continue;
+      for (; passed < use.begin; ++passed) least = std::min(least, left_[passed]);
+      if (taken + room.chunk_bytes[use.chunk] > least) break;
+      taken += room.chunk_bytes[use.chunk];
+      const std::uint32_t dry = use.begin == 0 ? tide.least_dry(moments - 1, moments) : tide.least_dry(moments - 1, use.begin);
+      chosen_.push_back({use.chunk, end_of_chunk_[use.chunk], use.begin, std::min(dry, room.borders[use.begin])});
+    }
+    std::ranges::sort(chosen_, [](const early_load& left, const early_load& right) {
+      return std::tuple{left.ready, left.first_use} < std::tuple{right.ready, right.first_use};
+    });
+    return chosen_;
+  }
+
+ private:
+  /// Bytes left at each moment.
+  void find_room(const record_uses& record, std::span<const std::uint8_t> stays, const early_room& room)
+  {
+    const std::size_t moments = room.device_bytes.size();
+    change_.assign(moments + 1, 0);
+    for (const held_stretch& it : record.stretches()) {
+      const std::uint64_t size = room.chunk_bytes[it.chunk];
+      const bool keeps = stays[it.last] != 0;
+      const std::uint32_t next = record.stretches()[it.next].begin;
+      const bool around = keeps && next <= it.begin;
+      change_[it.begin] += size;
+      change_[keeps ? (around ? moments : next) : it.end] -= size;  // may wrap below zero, the sums do not
+      if (around) change_[0] += size, change_[next] -= size;
+    }
+    left_.resize(moments);
+    std::uint64_t taken = 0;
+    for (std::size_t at = 0; at < moments; ++at) {
+      taken += change_[at];
+      left_[at] = taken < room.device_bytes[at] ? room.device_bytes[at] - taken : 0;
+    }
+  }
+
+  /// Behind which moment a chunk is not used any more.
+  void find_ends(const record_uses& record, std::uint32_t chunks)
+  {
+    end_of_chunk_.assign(chunks, 0);
+    for (const retention_use& it : record.uses()) end_of_chunk_[it.chunk] = std::max(end_of_chunk_[it.chunk], it.end);
+  }
+
+  std::vector<early_load> chosen_;
+  std::vector<std::uint64_t> change_;
+  std::vector<std::uint64_t> left_;            // by moment
+  std::vector<std::uint32_t> end_of_chunk_;
+  std::vector<std::uint8_t> seen_;
+};
+
+}  // namespace transfer
+
+}  // namespace chunkmem::inline v0
