@@ -137,6 +137,7 @@ class device_room : public host_room<Eviction> {
   std::uint32_t make_bounded_room(moment now, Mover& mover)
   {
     const std::uint32_t border = candidates_.border(now);
+    if (const std::uint32_t own = candidates_.policy().preferred(now); own < border && clear_frame(own, mover)) return own;
     if (const std::uint32_t first = device_.pool().highest_below(border); first != frame_pool::none) return first;
     std::uint32_t victim = chunk::nowhere;
     std::uint32_t below = chunk::nowhere;
@@ -153,6 +154,20 @@ class device_room : public host_room<Eviction> {
     }
     evict_or_clean(below, mover);
     return device_.pool().lowest(1);
+  }
+
+  /// @return   the frame is free, if need be after a chunk left it that the plan gives up
+  template <class Mover>
+  bool clear_frame(std::uint32_t at, Mover& mover)
+  {
+    if (at >= device_.frames()) return false;
+    if (device_.pool().is_free(at)) return true;
+    const std::uint32_t who = device_.occupant(at);
+    if (who >= chunks() || chunks_[who].frames != 1 || chunks_[who].device_pins > 0 || chunks_[who].next_use != access_record::never)
+      return false;
+    if (!can_leave(who)) return false;
+    evict(who, mover);
+    return true;
   }
 
   /// Evicts the victim; where the host has no room for it, a chunk that needs none. O(chunks) in that case.

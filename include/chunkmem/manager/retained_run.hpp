@@ -27,9 +27,11 @@ class retained_run {
   using run_state = residency<eviction::by_retention>;
 
   /// From `now` on, by `plan`, which must outlive the runs.
-  void start(const chunk_table& now, const transfer::retention& plan)
+  /// @param frames   as frames() of an earlier run by this plan, or nothing
+  void start(const chunk_table& now, const transfer::retention& plan, std::span<const std::uint32_t> frames = {})
   {
     plan_ = plan;
+    frames_.assign(frames.begin(), frames.end());
     state_.take_places(now);
     state_.policy().place_below(plan.borders);
     replay_.follow(plan.stays_until);
@@ -40,6 +42,7 @@ class retained_run {
   {
     std::uint64_t moved = 0;
     for (int round = 0; round < rounds; ++round) {
+      frames_.clear();  // each by the rules alone
       if (!run(record, chunk_of_slot)) return std::nullopt;
       if (round >= rounds - 2) moved += log_.frames_copied();
     }
@@ -52,6 +55,7 @@ class retained_run {
     state_.start_of(record);
     state_.expect_first(plan_.first_use);
     state_.tell_policy(record);
+    state_.policy().place_in(frames_);
     log_.clear();
     began_in_.clear();
     for (const chunk& it : state_.all()) began_in_.push_back(it.device);
@@ -60,9 +64,13 @@ class retained_run {
     } catch (const out_of_memory&) {
       return false;
     }
+    remember_frames(record, chunk_of_slot);
     return true;
   }
 
+  /// By moment the frame that the chunk of its access came to in the last run, or none. Runs that choose the same frames
+  /// again end where they began, sooner or later.
+  [[nodiscard]] std::span<const std::uint32_t> frames() const noexcept { return frames_; }
   [[nodiscard]] const run_state& state() const noexcept { return state_; }
   [[nodiscard]] const decision_log& log() const noexcept { return log_; }
 
@@ -80,12 +88,22 @@ class retained_run {
     }
   }
 
+  void remember_frames(const access_record& record, std::span<const std::uint32_t> chunk_of_slot)
+  {
+    frames_.assign(record.size(), frame_pool::none);
+    for (const transfer::move& it : log_.moves()) {
+      if (it.kind != transfer::move_kind::load && it.kind != transfer::move_kind::claim) continue;
+      const std::uint32_t slot = record.entries()[it.moment].slot;  // what comes early is not of this access
+      if (slot != access_record::never && chunk_of_slot[slot] == it.chunk) frames_[it.moment] = static_cast<std::uint32_t>(it.place);
+    }
+  }
+
   /// The frame in which the chunk lay when the iteration began, if no load has to wait for it, so that plans close on
   /// themselves; else the one that is free the longest.
   std::vector<std::uint32_t>::iterator choose_frame(const transfer::early_load& it)
   {
     const auto own = std::ranges::find(free_, began_in_[it.chunk]);
-    if (own != free_.end() && *own < it.border && since_[*own] <= it.ready) return own;
+    if (own != free_.end() && *own < it.border) return own;
     return std::ranges::find_if(free_, [&](std::uint32_t frame) { return frame < it.border; });
   }
 
@@ -111,6 +129,7 @@ class retained_run {
   decision_log log_;
   std::vector<std::uint32_t> since_;  // by frame: the moment from which it is free
   std::vector<std::uint32_t> free_;
+  std::vector<std::uint32_t> frames_;    // by moment
   std::vector<std::uint32_t> began_in_;  // by chunk: its frame when the iteration began
 };
 
