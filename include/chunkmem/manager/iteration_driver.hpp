@@ -259,7 +259,7 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
       iteration_plan<Eviction>& plan = plans_[recorder_.index()];
       if (!plan.valid || !plan.start.same_places(residency_)) make(plan, record);
       if (!plan.valid) return false;
-      residency_.start_of(record);
+      residency_.start_of(record, plan.without_homes());
       following_plan_ = true;
       return true;
     } else {

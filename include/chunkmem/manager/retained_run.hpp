@@ -46,7 +46,7 @@ class retained_run {
   /// Runs it once more. @pre start()   @return   it fits; then state() is its end and log() what it did
   [[nodiscard]] bool run(const access_record& record, std::span<const std::uint32_t> chunk_of_slot)
   {
-    state_.start_of(record);
+    state_.start_of(record, plan_.device_only);
     state_.expect_first(plan_.first_use);
     state_.tell_policy(record);
     log_.clear();
