@@ -27,6 +27,8 @@ struct iteration_plan {
   std::vector<std::uint32_t> first_use;
   std::vector<std::uint32_t> borders;
   std::vector<std::uint8_t> device_only;
+  std::uint64_t moved_bytes = 0;  ///< as transfer::retention; 0 where the eviction policy moves less
+  std::uint64_t bound_bytes = 0;
   std::uint64_t made = 0;
   std::uint32_t variant = 0;  ///< the eviction policy's setting, chosen for the record
   bool tuned = false;         ///< that, and who stays
@@ -40,8 +42,10 @@ struct iteration_plan {
     first_use.assign(wanted.first_use.begin(), wanted.first_use.end());
     borders.assign(wanted.borders.begin(), wanted.borders.end());
     device_only.assign(wanted.device_only.begin(), wanted.device_only.end());
+    moved_bytes = wanted.moved_bytes;
+    bound_bytes = wanted.bound_bytes;
   }
-  [[nodiscard]] transfer::retention who_stays() const noexcept { return {stays_until, first_use, borders, device_only}; }
+  [[nodiscard]] transfer::retention who_stays() const noexcept { return {stays_until, first_use, borders, moved_bytes, bound_bytes, device_only}; }
   [[nodiscard]] std::span<const std::uint8_t> without_homes() const noexcept
   {
     return retains ? std::span<const std::uint8_t>{device_only} : std::span<const std::uint8_t>{};
@@ -109,7 +113,7 @@ class iteration_planner {
       plan.keep(wanted);
       retained_.start(now, plan.who_stays());
       const auto moved = wanted.stays_until.empty() ? std::nullopt : retained_.frames_moved(record, chunk_of_slot);
-      if (!moved || *moved > trial_.frames_moved(now, record, chunk_of_slot, plan.variant)) plan.stays_until.clear();
+      if (!moved || *moved > trial_.frames_moved(now, record, chunk_of_slot, plan.variant)) plan.keep({});
     }
     plan.tuned = true;
   }

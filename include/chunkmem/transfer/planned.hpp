@@ -60,6 +60,8 @@ class planned {
     }
     retention answer = links_.link(uses_, plan_.stays, tide_, record.size());
     answer.device_only = plan_.device_only;
+    answer.moved_bytes = plan_.moved_bytes;
+    answer.bound_bytes = static_cast<std::uint64_t>(plan_.certified_bytes);
     return answer;
   }
 
