@@ -112,8 +112,8 @@ class iteration_planner {
                                                            bytes{device.capacity()}, bytes{now.space(tier::host).capacity()}});
       plan.keep(wanted);
       retained_.start(now, plan.who_stays());
-      const auto moved = wanted.stays_until.empty() ? std::nullopt : retained_.frames_moved(record, chunk_of_slot);
-      if (!moved || *moved > trial_.frames_moved(now, record, chunk_of_slot, plan.variant)) plan.keep({});
+      const auto moved = wanted.stays_until.empty() ? std::nullopt : retained_.frames_moved(record, chunk_of_slot, long_trial);
+      if (!moved || *moved > trial_.frames_moved(now, record, chunk_of_slot, plan.variant, long_trial)) plan.keep({});
     }
     plan.tuned = true;
   }
