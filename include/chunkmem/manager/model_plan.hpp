@@ -7,6 +7,7 @@
 #include <chunkmem/manager/gradient_ledger.hpp>
 #include <chunkmem/manager/model_places.hpp>
 #include <chunkmem/manager/pin.hpp>
+#include <chunkmem/manager/plan_store.hpp>
 #include <chunkmem/manager/policy_values.hpp>
 #include <chunkmem/manager/stacked.hpp>
 #include <chunkmem/tensor/gradient_policy.hpp>
@@ -28,7 +29,7 @@ template <stream_backend Backend, tensor_rules Rules, chunk_layout Layout, evict
           gradient_policy Gradient, transfer_policy Transfer, chunk_mover<Backend> Mover, trace_sink Sink>
 class model_plan {
  public:
-  using core_type = iteration_driver<Backend, Rules, Eviction, Transfer, Mover, Sink>;
+  using core_type = plan_store<iteration_driver<Backend, Rules, Eviction, Transfer, Mover, Sink>>;
   using engine_type = engine<core_type>;
   template <element Element>
   using pin_type = pin<Element, engine_type>;
@@ -150,6 +151,8 @@ class model_plan {
     model_places_.assign_homes(engine_);
     engine_.use_record(name, record);
   }
+  /// What another run solved for them, after their profile: `profile()`'s companion `plan()`. @throws config_error, usage_error
+  void use_plan(const transfer::stored_plan& plan, std::string_view name = "train") { ready(), engine_.use_stored_plan(plan, name); }
   /// Inside `rehearse`: pins have no bytes.
   [[nodiscard]] bool rehearsing() const noexcept { return engine_.rehearsing().is_running(); }
 
