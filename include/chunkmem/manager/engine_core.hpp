@@ -15,6 +15,7 @@
 #include <chunkmem/tensor/state_machine.hpp>
 
 #include <algorithm>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -52,6 +53,11 @@ class engine_core {
   [[nodiscard]] const Sink& sink() const noexcept { return copies_.sink(); }
   /// Accesses, leases and drops that the current iteration has had.
   [[nodiscard]] std::uint32_t progress() const noexcept { return recorder_.progress(); }
+  /// What they were; also of a rehearsal.
+  [[nodiscard]] std::span<const access_entry> entries_so_far() const noexcept
+  {
+    return rehearsal_.is_running() ? rehearsal_.record().entries() : recorder_.so_far();
+  }
   [[nodiscard]] rehearsal_log<Rules>& rehearsing() noexcept { return rehearsal_; }
   [[nodiscard]] const rehearsal_log<Rules>& rehearsing() const noexcept { return rehearsal_; }
   [[nodiscard]] gradient_places& places() noexcept { return places_; }

@@ -133,7 +133,7 @@ class weight_keeper : public Plan {
     const bool first = state_in(slot) == tensor_state::free;
     const grant result = place_of(kind) == at::host ? engine_.acquire_on_host(slot, kind) : engine_.acquire(slot, kind, who);
     if (first && takes_place(value_slot)) spend(value_slot);
-    ledger_.note_opened();
+    ledger_.note_opened(value_slot);
     return result;
   }
   /// A gradient is changed between backward and step: norms that were taken are not its norms any more.
@@ -141,9 +141,7 @@ class weight_keeper : public Plan {
   {
     if (state_in(engine_.tensors().gradient_of(value_slot)) == tensor_state::free) expect_place(value_slot, 0);
     ledger_.expect_no_update("a gradient was to be changed");
-    const grant result = write_gradient(value_slot, kind, who);
-    ledger_.forget(value_slot);
-    return result;
+    return write_gradient(value_slot, kind, who);
   }
 
   /// A weight is overwritten although its gradient has its bytes: what the update does, element by element.

@@ -61,7 +61,7 @@ class parameter_walk {
     manager_.expect_loaded("an optimizer step");
     if (progress.forgotten != manager_.steps_forgotten()) begin_anew(progress.number);
     std::uint32_t at = 0;
-    manager_.for_each_parameter([&](tensor_handle it, const tensor_info&) {
+    manager_.for_each_in_order(0, [&](tensor_handle it, const tensor_info&) {
       if (at++ >= progress.reached || !manager_.has_gradient(it)) return;
       expects(progress.undropped != 0 && at == progress.reached,
               "the last optimizer step was cut short, and there are new gradients since (drop_gradients(), then make them all again)");
@@ -70,15 +70,11 @@ class parameter_walk {
     });
   }
 
-  /// Calls `visit(handle, info)` for each parameter that this step has still to do, in their order.
+  /// Calls `visit(handle, info)` for each parameter that this step has still to do, in the manager's order for them.
   template <class Visit>
   void for_each_unfinished(Visit visit)
   {
-    const std::uint32_t done = kernel_.progress.reached;
-    std::uint32_t at = 0;
-    manager_.for_each_parameter([&](tensor_handle it, const tensor_info& info) {
-      if (at++ >= done) visit(it, info);
-    });
+    manager_.for_each_in_order(kernel_.progress.reached, visit);
   }
 
   /// Pins all that belongs to one parameter, calls `work(bytes)` unless this is a rehearsal, and gives the gradient back.

@@ -26,18 +26,20 @@ class step_run : public parameter_walk<Manager, Kernel> {
   {
   }
 
-  /// Once for each step, however often it is tried: go or skip, and by what gradients are multiplied.
+  /// Once for each step, however often it is tried: go or skip, by what gradients are multiplied, and in which order.
   void decide()
   {
     step_progress& progress = kernel_.progress;
     const float_environment standard;
     const double scale = options_.loss_scale != nullptr ? static_cast<double>(options_.loss_scale->scale()) : 1.0;
     const bool may_skip = options_.skip_nonfinite || options_.loss_scale != nullptr;
+    const bool measures = may_skip || options_.clip.norm > 0.0F;
+    manager_.order_by_completion();
     gradient_measure all;
-    if (may_skip || options_.clip.norm > 0.0F) {
-      this->for_each_unfinished([&](tensor_handle it, const tensor_info& info) {
-        if (manager_.has_gradient(it)) all.add(measure(it, info));
-      });
+    if (measures) {
+      measure_each();
+      all = sum();
+      manager_.order_by_use();
     }
     progress.norm = norm_of(all, options_.clip.order) / scale;
     const bool clips = all.finite && options_.clip.norm > 0.0F;
@@ -58,12 +60,27 @@ class step_run : public parameter_walk<Manager, Kernel> {
   }
 
  private:
+  /// The gradients that gradient_done did not measure.
+  void measure_each()
+  {
+    this->for_each_unfinished([&](tensor_handle it, const tensor_info& info) {
+      if (manager_.has_gradient(it) && manager_.measure_of(it) == nullptr) manager_.keep_measure(it, measure(it, info));
+    });
+  }
   [[nodiscard]] gradient_measure measure(tensor_handle parameter, const tensor_info& info)
   {
-    if (const gradient_measure* known = manager_.measure_of(parameter); known != nullptr) return *known;
     const auto gradient = manager_.acquire_bytes(parameter, gradient_list, access::read, manager_.place_of_update(parameter));
     if (manager_.rehearsing() || !Manager::engine_type::has_bytes) return {};
     return measure_parameter(reinterpret_cast<const std::byte*>(gradient.data()), info.gradient, info.extents.elements(), workers_);
+  }
+  /// In the order of declaration, whatever the order of the step: sums of floating point depend on it.
+  [[nodiscard]] gradient_measure sum()
+  {
+    gradient_measure all;
+    manager_.for_each_parameter([&](tensor_handle it, const tensor_info&) {
+      if (manager_.has_gradient(it)) all.add(*manager_.measure_of(it));
+    });
+    return all;
   }
 
   Manager& manager_;
@@ -76,10 +93,11 @@ class step_run : public parameter_walk<Manager, Kernel> {
 
 /// Updates every parameter from its gradient, then forgets the gradients.
 ///
-/// Runs where the placement keeps the optimizer's states, one parameter at a time in the order of declaration, in one pass
-/// over its bytes: unscale, clip, update, round. A parameter without a gradient in this step keeps its value and its
-/// states; the step counts all the same. Gradients whose norms gradient_done did not take are read once more before, where
-/// a norm is needed.
+/// Runs where the placement keeps the optimizer's states, one parameter at a time, in one pass over its bytes: unscale, clip,
+/// update, round. In the order in which gradients were completed, whose copies then come while the last ones are still made; where a
+/// norm is needed, gradients whose norms gradient_done did not take are read in that order before, and updates follow in the order in
+/// which the iteration used the weights first. No bit depends on these orders. A parameter without a gradient in this step keeps
+/// its value and its states; the step counts all the same.
 /// A skipped step drops the gradients, tells the loss scale, and changes nothing else: weights whose bytes their gradients
 /// had are made again from their masters.
 /// Guarantee: safe to take again. Where it throws, some parameters have the update and the others their gradients; the
@@ -91,7 +109,7 @@ class step_run : public parameter_walk<Manager, Kernel> {
 /// @throws usage_error    a load is half done; the last step was cut short before its first update and a parameter that it had
 ///                        passed over has a gradient now; an element type that cannot be trained; group_rates too short; a negative limit; a kernel without masters
 ///                        over weights that have some
-/// @complexity            O(parameters) and one pass over their bytes; no allocation
+/// @complexity            O(accesses of the iteration + parameters log parameters) and one pass over their bytes; no allocation once it was taken
 template <class Manager, optimizer_kernel Kernel, executor Executor = const serial>
 step_outcome step(Manager& owner, Kernel& kernel, const step_options& options = {}, Executor& workers = on_this_thread)
 {

@@ -72,6 +72,12 @@ class recorder {
       if (known->recorded) known->done.finish(chunk_of_slot, chunks);
   }
 
+  /// What the current iteration has done; nothing outside of one, and where it was stopped.
+  [[nodiscard]] std::span<const access_entry> so_far() const noexcept
+  {
+    if (current_ == nullptr || is_following()) return {entries_, progress()};
+    return std::as_const(current_->log).entries().first(progress());
+  }
   /// How many accesses, leases and drops the current iteration has had; 0 outside of one, and where it was stopped.
   [[nodiscard]] std::uint32_t progress() const noexcept
   {
