@@ -192,11 +192,13 @@ class basic_manager
   ///         an optimizer step is half done, which the others' gradients belong to: nothing was dropped.
   void drop_gradients()
   {
+    engine_.finish_updates();
     ledger_.expect_no_update("gradients were to be dropped");
     this->forget_step();
   }
   void drop_gradient(tensor_handle wanted)
   {
+    engine_.finish_updates();
     ledger_.expect_no_update("a gradient was to be dropped");
     this->spend_gradient(wanted);
   }

@@ -15,6 +15,12 @@ namespace optimizer {
 
 namespace detail {
 
+/// What was decided about a step, for each of its updates.
+struct update_terms {
+  float factor = 1.0F;         ///< by which gradients are multiplied
+  std::uint64_t number = 1;    ///< of the update
+};
+
 /// One step over one manager, on the calling thread: what is decided once, and what is done for each parameter.
 template <class Manager, optimizer_kernel Kernel, executor Executor>
 class step_run : public parameter_walk<Manager, Kernel> {
@@ -49,14 +55,35 @@ class step_run : public parameter_walk<Manager, Kernel> {
     progress.decision = may_skip && !all.finite ? step_decision::skip : step_decision::update;
   }
 
+  /// The decision is still to be taken, or gradients are not those that it was taken for.
+  [[nodiscard]] bool wants_decision() const
+  {
+    return kernel_.progress.decision == step_decision::open || kernel_.progress.gradients != manager_.gradients_opened();
+  }
+  /// Of the step that was decided.
+  [[nodiscard]] update_terms terms() const noexcept { return {kernel_.progress.factor, kernel_.progress.number + 1}; }
+
+  /// Updates the next parameter and gives its gradient back.
   void update(tensor_handle parameter, const tensor_info& info)
   {
-    walk::update(parameter, info, manager_.place_of_update(parameter), [&](const parameter_bytes& all) {
-      const gradient_transform transform{kernel_.progress.factor, options_.clip.value};
-      const step_settings settings{this->rate_of(info.group), kernel_.progress.number + 1, info.group};
-      if constexpr (Manager::engine_type::has_bytes)
-        update_parameter(kernel_, all, transform, settings, options_.seed, workers_);
-    });
+    walk::update(parameter, info, manager_.place_of_update(parameter), [&](const parameter_bytes& all) { apply(all, info, terms()); });
+  }
+  /// The same of a step that counts already, without its gradient.
+  void update(tensor_handle parameter, const tensor_info& info, const update_terms& decided)
+  {
+    walk::with_bytes(parameter, info, manager_.place_of_update(parameter), [&](const parameter_bytes& all) { apply(all, info, decided); });
+  }
+
+  /// Every parameter is done with, or waits. Nothing of it is kept in a rehearsal.
+  step_outcome finish_step()
+  {
+    const step_progress& progress = kernel_.progress;
+    const bool updates = progress.decision == step_decision::update;
+    const step_outcome outcome{updates ? step_result::updated : step_result::skipped_nonfinite, progress.norm};
+    if (manager_.rehearsing()) return outcome;
+    if (options_.loss_scale != nullptr) updates ? options_.loss_scale->updated() : options_.loss_scale->skipped();
+    walk::finish(progress.number + (updates ? 1U : 0U));
+    return outcome;
   }
 
  private:
@@ -81,6 +108,14 @@ class step_run : public parameter_walk<Manager, Kernel> {
       if (manager_.has_gradient(it)) all.add(*manager_.measure_of(it));
     });
     return all;
+  }
+
+  void apply(const parameter_bytes& all, const tensor_info& info, const update_terms& decided)
+  {
+    const gradient_transform transform{decided.factor, options_.clip.value};
+    const step_settings settings{this->rate_of(info.group), decided.number, info.group};
+    if constexpr (Manager::engine_type::has_bytes)
+      update_parameter(kernel_, all, transform, settings, options_.seed, workers_);
   }
 
   Manager& manager_;
@@ -113,22 +148,18 @@ class step_run : public parameter_walk<Manager, Kernel> {
 template <class Manager, optimizer_kernel Kernel, executor Executor = const serial>
 step_outcome step(Manager& owner, Kernel& kernel, const step_options& options = {}, Executor& workers = on_this_thread)
 {
+  owner.finish_updates();
   const detail::kept_progress kept{kernel.progress, owner.rehearsing()};
-  step_progress& progress = kernel.progress;
   detail::step_run<Manager, Kernel, Executor> run{owner, kernel, options, workers};
   run.finish_last();
-  if (progress.decision == step_decision::open || progress.gradients != owner.gradients_opened()) run.decide();
-  const bool updates = progress.decision == step_decision::update;
+  if (run.wants_decision()) run.decide();
+  const bool updates = kernel.progress.decision == step_decision::update;
   if (!updates) owner.keep_record();
   run.for_each_unfinished([&](tensor_handle parameter, const tensor_info& info) {
     if (updates && owner.has_gradient(parameter)) return run.update(parameter, info);
     run.pass_over(parameter);
   });
-  const step_outcome outcome{updates ? step_result::updated : step_result::skipped_nonfinite, progress.norm};
-  if (owner.rehearsing()) return outcome;
-  if (options.loss_scale != nullptr) updates ? options.loss_scale->updated() : options.loss_scale->skipped();
-  run.finish(progress.number + (updates ? 1U : 0U));
-  return outcome;
+  return run.finish_step();
 }
 
 }  // namespace optimizer
