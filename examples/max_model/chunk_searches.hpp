@@ -104,7 +104,8 @@ inline rival_choice gemini_search(const std::vector<declared_tensor>& tensors, s
   return least_of(all, start, start + range, hidden);
 }
 
-/// Sizes of chunks that Elixir looks at [elements]: from 32 MiB doubled until the largest tensor fits, to three times that.
+/// Sizes of chunks that Elixir looks at [elements]: from 32 MiB doubled until the largest tensor fits, to three times
+/// that.
 struct elixir_range {
   std::uint64_t least = 0;
   std::uint64_t most = 0;

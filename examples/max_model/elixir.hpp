@@ -18,8 +18,8 @@ namespace max_model {
 /// - The pool may take 0.95 of what 2 GiB and 1.25 times the activations leave, less the largest sum of a module's
 ///   tensors: a copy of them is what is computed with.
 /// - What comes first is decided by its cost model with the rates that it was measured with: with one rank blocks, with
-///   more ranks states. Where states come first there are blocks for a layer that is computed again, one more and two to
-///   overlap, at least 6; chunks are then placed while the rest lasts. Where blocks come first, as many as chunks.
+///   more ranks states. Where states come first there are blocks for a layer that is computed again, one more and two
+///   to overlap, at least 6; chunks are then placed while the rest lasts. Where blocks come first, as many as chunks.
 ///
 /// The size of a chunk is the best of 33 over its range for the job at hand. That flatters it: its own searches look at
 /// waste or at moves alone.
@@ -66,8 +66,8 @@ struct elixir {
       appended_chunks chunks{chunk};
       for (const std::uint64_t elements : tensors) chunks.add(elements);
       const memory_use here = memory(job, {chunk, chunks.held() / chunk, tied, copied});
-      const bool is_better = here.missing() < best.missing() ||
-                             (here.missing() == best.missing() && here.room() > best.room());
+      const bool is_better =
+          here.missing() < best.missing() || (here.missing() == best.missing() && here.room() > best.room());
       if (best.chunk == 0 || is_better) best = here;
     }
     return best;

@@ -43,8 +43,8 @@ void print_names()
 
 void say(std::string_view strategy, std::uint64_t width, std::size_t number, std::size_t of)
 {
-  std::fprintf(stderr, "max_model: %zu of %zu: %.*s, width %" PRIu64 "\n", number, of, static_cast<int>(strategy.size()),
-               strategy.data(), width);
+  std::fprintf(stderr, "max_model: %zu of %zu: %.*s, width %" PRIu64 "\n", number, of,
+               static_cast<int>(strategy.size()), strategy.data(), width);
 }
 
 int run(const options& chosen)
@@ -72,9 +72,12 @@ int run(const options& chosen)
 int main(int count, char** arguments)
 try {
   const options chosen = parse_options(count - 1, arguments + 1);
-  if (chosen.help) std::fputs(help_text().c_str(), stdout);
-  else if (chosen.lists_models) print_names();
-  else return run(chosen);
+  if (chosen.help)
+    std::fputs(help_text().c_str(), stdout);
+  else if (chosen.lists_models)
+    print_names();
+  else
+    return run(chosen);
   return EXIT_SUCCESS;
 } catch (const std::exception& failure) {
   std::fflush(stdout);

@@ -25,11 +25,12 @@ namespace max_model {
     if (whole == which) return {whole, it.shape};
     if (it.name != which) continue;
     if (found != nullptr)
-      throw problem{"--model '" + which + "' is the name of several models: write '" + std::string{found->family} + "/" +
-                    which + "' or '" + whole + "'"};
+      throw problem{"--model '" + which + "' is the name of several models: write '" + std::string{found->family} +
+                    "/" + which + "' or '" + whole + "'"};
     found = &it;
   }
-  if (found == nullptr) throw problem{"--model '" + which + "' is neither a file nor a name that is known (see --models)"};
+  if (found == nullptr)
+    throw problem{"--model '" + which + "' is neither a file nor a name that is known (see --models)"};
   return {which, found->shape};
 }
 

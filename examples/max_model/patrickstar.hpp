@@ -39,7 +39,7 @@ struct patrickstar {
     const std::vector<std::uint64_t> modules = modules_of(job.shape);
     const std::uint64_t largest = *std::max_element(modules.begin(), modules.end());
     memory_use best;
-    for (const std::uint64_t mebi : {88, 120, 152, 184, 216, 248, 256, 280, 288, 312, 384, 0}) {
+    for (const std::uint64_t mebi : {88u, 120u, 152u, 184u, 216u, 248u, 256u, 280u, 288u, 312u, 384u, 0u}) {
       const std::uint64_t chunk = mebi == 0 ? (largest + step - 1) / step * step : mebi << 20;
       if (chunk < largest) continue;
       const memory_use here = memory(job, modules, chunk);

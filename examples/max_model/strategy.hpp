@@ -15,8 +15,12 @@ namespace max_model {
 template <class Strategy>
 concept strategy = requires(const Strategy& it, const training_job& job)
 {
-  { Strategy::name } -> std::convertible_to<std::string_view>;
-  { it.memory(job) } -> std::same_as<memory_use>;
+  {
+    Strategy::name
+    } -> std::convertible_to<std::string_view>;
+  {
+    it.memory(job)
+    } -> std::same_as<memory_use>;
 };
 
 /// A rank's device and host with what is gone before a strategy begins: context, process, the host's reserve.

@@ -69,21 +69,25 @@ void print_question(std::FILE* out, const training_job& job, std::string_view mo
   std::fprintf(out, "training Adam, 16 bits with masters; micro-batch %" PRIu64 " of %" PRIu64 " tokens, %s%s%s\n",
                job.setup.micro_batch, job.shape.sequence, job.setup.recomputes_layers ? "recompute" : "no recompute",
                job.setup.fuses_attention ? ", fused attention" : "", job.setup.has_logits ? "" : ", no logits");
-  std::fprintf(out, "assumed  %.1f GB of a device for its context, %.1f GB of the host for a process, %.0f %% of it in reserve\n",
-               in_giga(job.beside.context), in_giga(job.beside.process), 100 * job.beside.host_reserve);
+  std::fprintf(
+      out,
+      "assumed  %.1f GB of a device for its context, %.1f GB of the host for a process, %.0f %% of it in reserve\n",
+      in_giga(job.beside.context), in_giga(job.beside.process), 100 * job.beside.host_reserve);
 }
 
 void print_models(std::FILE* out, std::span<const comparison_row> rows)
 {
-  std::fprintf(out, "\n%-14s %7s %7s %12s %22s %12s\n", "strategy", "width", "layers", "parameters", "machine's bytes used",
-               "chunk");
+  std::fprintf(out, "\n%-14s %7s %7s %12s %22s %12s\n", "strategy", "width", "layers", "parameters",
+               "machine's bytes used", "chunk");
   for (const comparison_row& row : rows) {
     std::fprintf(out, "%-14s %7" PRIu64 " %7" PRIu64, std::string{row.strategy}.c_str(), row.found.job.shape.hidden,
                  row.found.layers());
     std::fprintf(out, " %10.2f B %20.1f %%", static_cast<double>(row.found.parameters()) / giga,
                  100 * row.found.part_of_machine());
-    if (row.found.use.chunk == 0) std::fprintf(out, " %12s", "-");
-    else std::fprintf(out, " %9.1f Mi", static_cast<double>(row.found.use.chunk) / mebi);
+    if (row.found.use.chunk == 0)
+      std::fprintf(out, " %12s", "-");
+    else
+      std::fprintf(out, " %9.1f Mi", static_cast<double>(row.found.use.chunk) / mebi);
     if (row.found.layers() == 0 && !row.found.use.refusal.empty())
       std::fprintf(out, "  %s", std::string{row.found.use.refusal}.c_str());
     std::fprintf(out, "\n");

@@ -29,8 +29,8 @@ double count(bytes size)
 /// Whether parts exist that a user could give, tried one after the other.
 bool some_parts_fit(const training_job& job, const gemini_chunks& chunks)
 {
-  const double device = count(job.rank().device_bytes) - count(job.beside.context) - count(chunks.gathered()) -
-                        count(job.activations());
+  const double device =
+      count(job.rank().device_bytes) - count(job.beside.context) - count(chunks.gathered()) - count(job.activations());
   const double host = 0.97 * count(job.rank().host_bytes) - count(job.beside.process);
   const double values = count(chunks.values());
   const double states = count(chunks.states());

@@ -50,8 +50,17 @@ inline training_job random_job(std::mt19937_64& random)
   };
   training_job job;
   const std::uint64_t hidden = 512 * between(1, 6);
-  job.shape = {workload::transformer_style::gpt, between(1, 40), hidden, 8, 8, 4 * hidden, between(1'000, 60'000),
-               hidden, 512, 512, between(0, 1) == 1};
+  job.shape = {workload::transformer_style::gpt,
+               between(1, 40),
+               hidden,
+               8,
+               8,
+               4 * hidden,
+               between(1'000, 60'000),
+               hidden,
+               512,
+               512,
+               between(0, 1) == 1};
   job.setup.micro_batch = between(1, 8);
   job.setup.has_logits = between(0, 1) == 1;
   job.machine = small_machine(static_cast<std::uint32_t>(1) << between(0, 3), between(1, 20) * 1'000'000'000,

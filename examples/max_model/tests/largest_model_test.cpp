@@ -34,8 +34,8 @@ TEST_CASE("bisection finds every limit, and asks only in range", "[max_model]")
 TEST_CASE("a width keeps the kind of a model", "[max_model]")
 {
   const workload::transformer_shape twice = max_model::with_width(workload::shape_of("PatrickStar", "GPT3_18B"), 8192);
-  CHECK(twice == workload::transformer_shape{workload::transformer_style::gpt, 90, 8192, 16, 16, 4 * 8192, 50'257, 8192, 1024,
-                                             1024, true});
+  CHECK(twice == workload::transformer_shape{workload::transformer_style::gpt, 90, 8192, 16, 16, 4 * 8192, 50'257, 8192,
+                                             1024, 1024, true});
   const workload::transformer_shape llama = max_model::with_width(workload::shape_of("Gemini LLaMA", "7b"), 8192);
   CHECK(llama.ffn == 22'016);
   CHECK(llama.heads == 32);

@@ -49,7 +49,8 @@ struct phases {
       room -= module;
     };
     for (std::uint64_t layer = 0; layer < job.shape.layers; ++layer)
-      for (const double module : {2 * h, 3 * h * h + 3 * h, h * h + h, 2 * h, 4 * h * h + 4 * h, 4 * h * h + h}) put(module);
+      for (const double module : {2 * h, 3 * h * h + 3 * h, h * h + h, 2 * h, 4 * h * h + 4 * h, 4 * h * h + h})
+        put(module);
     put(2 * h);
     return std::ceil(chunks / static_cast<double>(job.machine.devices)) * limit;
   }
@@ -74,14 +75,16 @@ struct phases {
 
 TEST_CASE("PatrickStar's rules give the models that it published", "[max_model]")
 {
-  const double eighteen = static_cast<double>(workload::parameters_of(workload::shape_of("PatrickStar", "GPT3_18B"))) / 1e9;
-  for (const std::uint64_t rows : {8, 12, 16}) {
+  const double eighteen =
+      static_cast<double>(workload::parameters_of(workload::shape_of("PatrickStar", "GPT3_18B"))) / 1e9;
+  for (const std::uint64_t rows : {8u, 12u, 16u}) {
     CAPTURE(rows, billions(published("GPT3_18B", "v100_32_node", rows)));
     CHECK(is_within(billions(published("GPT3_18B", "v100_32_node", rows)), eighteen, 0.15));
   }
-  const double sixty_eight = static_cast<double>(workload::parameters_of(workload::shape_of("PatrickStar", "DS_68B"))) / 1e9;
+  const double sixty_eight =
+      static_cast<double>(workload::parameters_of(workload::shape_of("PatrickStar", "DS_68B"))) / 1e9;
   CHECK(is_within(billions(published("DS_68B", "a100_40_node", 8)), sixty_eight, 0.15));
-  for (const std::uint64_t rows : {1, 4, 8}) {
+  for (const std::uint64_t rows : {1u, 4u, 8u}) {
     CHECK(patrickstar{}.memory(published("175B", "a100_40_four_nodes", rows)).fits());
     CHECK_FALSE(patrickstar{.saves_memory = false}.memory(published("175B", "a100_40_four_nodes", rows)).fits());
   }
@@ -97,14 +100,14 @@ TEST_CASE("PatrickStar's rules give what another calculator of them gave", "[max
     std::uint64_t micro_batch;
     double parameters;
   };
-  for (const row& it : {row{"GPT3_18B", "v100_32_node", 1, 23.6}, row{"GPT3_18B", "v100_32_node", 4, 21.3},
-                        row{"GPT3_18B", "v100_32_node", 8, 19.9}, row{"GPT3_18B", "v100_32_node", 12, 19.9},
+  for (const row& it : {row{"GPT3_18B", "v100_32_node", 1, 23.6},  row{"GPT3_18B", "v100_32_node", 4, 21.3},
+                        row{"GPT3_18B", "v100_32_node", 8, 19.9},  row{"GPT3_18B", "v100_32_node", 12, 19.9},
                         row{"GPT3_18B", "v100_32_node", 16, 18.1}, row{"GPT3_18B", "v100_32_node", 24, 14.9},
-                        row{"DS_68B", "a100_40_node", 1, 65.2}, row{"DS_68B", "a100_40_node", 4, 65.2},
-                        row{"DS_68B", "a100_40_node", 8, 65.2}, row{"DS_68B", "a100_40_node", 12, 65.2},
-                        row{"DS_68B", "a100_40_node", 16, 57.1}, row{"DS_68B", "a100_40_node", 24, 51.0},
-                        row{"DS_68B", "a100_80_node", 1, 81.5}, row{"DS_68B", "a100_80_node", 8, 81.5},
-                        row{"DS_68B", "a100_80_node", 16, 73.4}, row{"DS_68B", "a100_80_node", 24, 72.4},
+                        row{"DS_68B", "a100_40_node", 1, 65.2},    row{"DS_68B", "a100_40_node", 4, 65.2},
+                        row{"DS_68B", "a100_40_node", 8, 65.2},    row{"DS_68B", "a100_40_node", 12, 65.2},
+                        row{"DS_68B", "a100_40_node", 16, 57.1},   row{"DS_68B", "a100_40_node", 24, 51.0},
+                        row{"DS_68B", "a100_80_node", 1, 81.5},    row{"DS_68B", "a100_80_node", 8, 81.5},
+                        row{"DS_68B", "a100_80_node", 16, 73.4},   row{"DS_68B", "a100_80_node", 24, 72.4},
                         row{"175B", "a100_40_four_nodes", 1, 270}, row{"175B", "a100_40_four_nodes", 4, 250},
                         row{"175B", "a100_40_four_nodes", 8, 212}, row{"175B", "a100_80_four_nodes", 1, 348},
                         row{"175B", "a100_80_four_nodes", 8, 274}, row{"175B", "a100_80_four_nodes", 16, 230}}) {
@@ -138,7 +141,7 @@ TEST_CASE("PatrickStar's chunk is one of those that it tries, and the best of th
   const training_job job = published("GPT3_18B", "v100_32_node", 8);
   const max_model::memory_use best = patrickstar{}.memory(job);
   CHECK(best.chunk % (std::uint64_t{8} << 20) == 0);
-  for (const std::uint64_t mebi : {88, 152, 216, 280, 312, 384}) {
+  for (const std::uint64_t mebi : {88u, 152u, 216u, 280u, 312u, 384u}) {
     const max_model::memory_use other = patrickstar{}.memory(job, mebi << 20);
     CHECK(best.missing() <= other.missing());
     if (best.missing() == other.missing() && other.refusal.empty()) CHECK(best.room() >= other.room());

@@ -25,16 +25,15 @@ TEST_CASE("the peak formula gives what another calculator of it gave", "[max_mod
     std::uint64_t micro_batch;
     double parameters;
   };
-  for (const row& it :
-       {row{"GPT3_18B", "v100_32_node", 32, 1, 31.8}, row{"GPT3_18B", "v100_32_node", 32, 2, 31.0},
-        row{"GPT3_18B", "v100_32_node", 32, 4, 29.4}, row{"GPT3_18B", "v100_32_node", 32, 8, 26.6},
-        row{"GPT3_18B", "v100_32_node", 32, 16, 22.2}, row{"DS_20B", "v100_32_node", 32, 4, 29.4},
-        row{"DS_68B", "a100_40_node", 40, 1, 87}, row{"DS_68B", "a100_40_node", 40, 8, 80},
-        row{"DS_68B", "a100_40_node", 40, 16, 73}, row{"DS_68B", "a100_80_node", 80, 1, 111},
-        row{"DS_68B", "a100_80_node", 80, 8, 101}, row{"DS_68B", "a100_80_node", 80, 16, 92},
-        row{"175B", "a100_40_four_nodes", 40, 1, 340}, row{"175B", "a100_40_four_nodes", 40, 4, 305},
-        row{"175B", "a100_40_four_nodes", 40, 8, 249}, row{"GPT3_10B", "rtx_4090", 24, 1, 5.8},
-        row{"GPT3_10B", "rtx_4090", 24, 4, 5.6}, row{"GPT3_10B", "rtx_4090", 24, 16, 5.2}}) {
+  for (const row& it : {row{"GPT3_18B", "v100_32_node", 32, 1, 31.8}, row{"GPT3_18B", "v100_32_node", 32, 2, 31.0},
+                        row{"GPT3_18B", "v100_32_node", 32, 4, 29.4}, row{"GPT3_18B", "v100_32_node", 32, 8, 26.6},
+                        row{"GPT3_18B", "v100_32_node", 32, 16, 22.2}, row{"DS_20B", "v100_32_node", 32, 4, 29.4},
+                        row{"DS_68B", "a100_40_node", 40, 1, 87}, row{"DS_68B", "a100_40_node", 40, 8, 80},
+                        row{"DS_68B", "a100_40_node", 40, 16, 73}, row{"DS_68B", "a100_80_node", 80, 1, 111},
+                        row{"DS_68B", "a100_80_node", 80, 8, 101}, row{"DS_68B", "a100_80_node", 80, 16, 92},
+                        row{"175B", "a100_40_four_nodes", 40, 1, 340}, row{"175B", "a100_40_four_nodes", 40, 4, 305},
+                        row{"175B", "a100_40_four_nodes", 40, 8, 249}, row{"GPT3_10B", "rtx_4090", 24, 1, 5.8},
+                        row{"GPT3_10B", "rtx_4090", 24, 4, 5.6}, row{"GPT3_10B", "rtx_4090", 24, 16, 5.2}}) {
     training_job job = published(it.model, it.machine, it.micro_batch);
     job.machine.device_bytes = bytes{it.device_bytes * 1'000'000'000};
     const double found = static_cast<double>(find_largest(planned{}, job).parameters()) / 1e9;
@@ -58,7 +57,8 @@ TEST_CASE("the peak formula counts every byte of a node once", "[max_model]")
     const double host = 0.97 * static_cast<double>(job.machine.host_bytes.count()) / ranks -
                         static_cast<double>(job.beside.process.count());
     const double needed = 14 * static_cast<double>(job.parameters()) / ranks;
-    if (std::abs(device + host - needed) < 1e3 || std::abs(device) < 1e3 || std::abs(host) < 1e3) continue;  // roundings
+    if (std::abs(device + host - needed) < 1e3 || std::abs(device) < 1e3 || std::abs(host) < 1e3)
+      continue;  // roundings
     const bool expected = device > 0 && host > 0 && needed < device + host;
     CAPTURE(run);
     CHECK(planned{}.memory(job).fits() == expected);
