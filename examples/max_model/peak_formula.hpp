@@ -9,8 +9,8 @@ namespace max_model {
 /// Only the moment of the highest tide counts: 14 B for each parameter in what context, process, reserve, three gather
 /// units and activations leave of device and host. A gather unit is the matrix of 4 h^2 elements that a layer has: one
 /// is computed with, one arrives, one leaves. Only who gathers less at once can hold more model data.
-struct planned {
-  static constexpr std::string_view name = "planned";
+struct peak_formula {
+  static constexpr std::string_view name = "peak_formula";
   static constexpr std::uint64_t gather_units = 3;
 
   [[nodiscard]] memory_use memory(const training_job& job) const
@@ -26,6 +26,6 @@ struct planned {
   }
 };
 
-static_assert(strategy<planned>);
+static_assert(strategy<peak_formula>);
 
 }  // namespace max_model

@@ -1,4 +1,4 @@
-#include "planned.hpp"
+#include "peak_formula.hpp"
 
 #include "jobs.hpp"
 #include "largest_model.hpp"
@@ -9,11 +9,11 @@
 #include <cstdint>
 #include <random>
 
-namespace planned_test {
+namespace peak_formula_test {
 
 using namespace max_model_jobs;
 using max_model::find_largest;
-using max_model::planned;
+using max_model::peak_formula;
 
 TEST_CASE("the peak formula gives what another calculator of it gave", "[max_model]")
 {
@@ -36,7 +36,7 @@ TEST_CASE("the peak formula gives what another calculator of it gave", "[max_mod
                         row{"GPT3_10B", "rtx_4090", 24, 4, 5.6}, row{"GPT3_10B", "rtx_4090", 24, 16, 5.2}}) {
     training_job job = published(it.model, it.machine, it.micro_batch);
     job.machine.device_bytes = bytes{it.device_bytes * 1'000'000'000};
-    const double found = static_cast<double>(find_largest(planned{}, job).parameters()) / 1e9;
+    const double found = static_cast<double>(find_largest(peak_formula{}, job).parameters()) / 1e9;
     CAPTURE(it.model, it.machine, it.micro_batch, found, it.parameters);
     CHECK(std::abs(found - it.parameters) <= 0.04 * it.parameters);
   }
@@ -61,7 +61,7 @@ TEST_CASE("the peak formula counts every byte of a node once", "[max_model]")
       continue;  // roundings
     const bool expected = device > 0 && host > 0 && needed < device + host;
     CAPTURE(run);
-    CHECK(planned{}.memory(job).fits() == expected);
+    CHECK(peak_formula{}.memory(job).fits() == expected);
     (expected ? fitting : other) += 1;
   }
   CHECK(fitting > 300);
@@ -72,10 +72,10 @@ TEST_CASE("of the largest model a node holds, less than a layer is missing", "[m
 {
   for (const char* const machine : {"v100_32_node", "a100_40_node", "gh200"}) {
     const training_job job = published("GPT3_18B", machine, 4);
-    const max_model::largest_model found = find_largest(planned{}, job);
+    const max_model::largest_model found = find_largest(peak_formula{}, job);
     CHECK(found.use.fits());
-    CHECK_FALSE(planned{}.memory(max_model::with_layers(job, found.layers() + 1)).fits());
+    CHECK_FALSE(peak_formula{}.memory(max_model::with_layers(job, found.layers() + 1)).fits());
   }
 }
 
-}  // namespace planned_test
+}  // namespace peak_formula_test
