@@ -108,8 +108,7 @@ class model_plan {
 
   // Planning.
 
-  /// Ends the declarations and places everything; nothing is allocated yet. Done by the first access where it is not
-  /// called.
+  /// Ends the declarations and places everything; nothing is allocated yet. The first access does it where nobody did.
   /// @throws config_error   the device is smaller than the largest tensor, no gradient could ever lie in place, the placement
   ///                        cannot place this model, or the layout cannot be searched for the size of chunks
   memory_requirement seal()
@@ -210,13 +209,11 @@ class model_plan {
   /// The record becomes that of a device of this size. @return   false where the placement refuses it
   template <class Step>
   bool settle(bytes device, Step& step)
-  {
-    try {
-      if (model_places_.homes().assign(device)) run_without_bytes(step);
-      return true;
-    } catch (const config_error&) {
-      return false;
-    }
+  try {
+    if (model_places_.homes().assign(device)) run_without_bytes(step);
+    return true;
+  } catch (const config_error&) {
+    return false;
   }
   template <class Step>
   void run_without_bytes(Step& step)
