@@ -31,9 +31,13 @@ struct iteration_plan {
   static constexpr std::uint32_t free_tries = 4;
   std::uint32_t tries = 0;   ///< plans of who stays since it was chosen
   std::uint64_t copied = 0;  ///< frames that the last one by the rules alone copies
+  std::vector<std::uint8_t> device_only;
+  std::uint64_t moved_bytes = 0;  ///< as transfer::retention; 0 where the eviction policy moves less
+  std::uint64_t bound_bytes = 0;
   std::uint64_t made = 0;
   std::uint32_t variant = 0;  ///< the eviction policy's setting, chosen for the record
   bool tuned = false;         ///< that, and who stays
+  bool retains = false;       ///< it is made of who stays, not of what the eviction policy decides
   bool valid = false;
   bool periodic = false;      ///< the iteration ends where it began, frame addresses included: the plan is good again
 
@@ -44,8 +48,18 @@ struct iteration_plan {
     borders.assign(wanted.borders.begin(), wanted.borders.end());
     early.assign(wanted.early.begin(), wanted.early.end());
     tries = 0;
+    device_only.assign(wanted.device_only.begin(), wanted.device_only.end());
+    moved_bytes = wanted.moved_bytes;
+    bound_bytes = wanted.bound_bytes;
   }
-  [[nodiscard]] transfer::retention who_stays() const noexcept { return {stays_until, first_use, borders, early}; }
+  [[nodiscard]] transfer::retention who_stays() const noexcept
+  {
+    return {stays_until, first_use, borders, moved_bytes, bound_bytes, device_only, early};
+  }
+  [[nodiscard]] std::span<const std::uint8_t> without_homes() const noexcept
+  {
+    return retains ? std::span<const std::uint8_t>{device_only} : std::span<const std::uint8_t>{};
+  }
 
   /// Its record is another one now.
   void forget() noexcept { valid = tuned = false; }
@@ -64,12 +78,13 @@ class iteration_planner {
   void make(iteration_plan<Eviction>& plan, const residency<Eviction>& now, access_record& record,
             std::span<const std::uint32_t> chunk_of_slot)
   {
-    plan.valid = false;
+    plan.valid = plan.retains = false;
     plan.start = now;
     if (!plan.tuned) tune(plan, now, record, chunk_of_slot);
     if constexpr (retaining_transfer<Transfer>) {
       if (!plan.stays_until.empty()) {
-        if (retain(plan, now, record, chunk_of_slot))
+        plan.retains = retain(plan, now, record, chunk_of_slot);
+        if (plan.retains)
           return finish(plan, now, record, chunk_of_slot, retained_.state(), retained_.log(), retained_.state().reclaims() == 0);
       }
     }
@@ -125,8 +140,8 @@ class iteration_planner {
                                                            bytes{device.capacity()}, bytes{now.space(tier::host).capacity()}});
       plan.keep(wanted);
       retained_.start(now, plan.who_stays());
-      const auto moved = wanted.stays_until.empty() ? std::nullopt : retained_.frames_moved(record, chunk_of_slot);
-      if (!moved || *moved > trial_.frames_moved(now, record, chunk_of_slot, plan.variant)) plan.stays_until.clear();
+      const auto moved = wanted.stays_until.empty() ? std::nullopt : retained_.frames_moved(record, chunk_of_slot, long_trial);
+      if (!moved || *moved > trial_.frames_moved(now, record, chunk_of_slot, plan.variant, long_trial)) plan.keep({});
     }
     plan.tuned = true;
   }

@@ -23,6 +23,20 @@ struct early_room {
   std::span<const std::uint32_t> borders;       ///< as transfer::retention
 };
 
+[[nodiscard]] inline bool is_earlier(const early_load& left, const early_load& right) noexcept
+{
+  return std::tuple{left.ready, left.first_use, left.chunk} < std::tuple{right.ready, right.first_use, right.chunk};
+}
+
+/// With the border of its whole stay, which begins before the last moment.
+[[nodiscard]] inline early_load make_early_load(std::uint32_t chunk, std::uint32_t ready, std::uint32_t first_use, const lease_tide& tide,
+                                                std::span<const std::uint32_t> borders) noexcept
+{
+  const auto moments = static_cast<std::uint32_t>(borders.size());
+  const std::uint32_t dry = tide.least_dry(moments - 1, first_use == 0 ? moments : first_use);
+  return {chunk, ready, first_use, std::min(dry, borders[first_use])};
+}
+
 /// Chooses what is loaded for the next iteration before this one ends: in the order of its first uses, as long as from
 /// the last moment to those there is room beside all that is used and all that stays.
 ///
@@ -54,12 +68,9 @@ class early_loads {
       for (; passed < use.begin; ++passed) least = std::min(least, left_[passed]);
       if (taken + room.chunk_bytes[use.chunk] > least) break;
       taken += room.chunk_bytes[use.chunk];
-      const std::uint32_t dry = use.begin == 0 ? tide.least_dry(moments - 1, moments) : tide.least_dry(moments - 1, use.begin);
-      chosen_.push_back({use.chunk, end_of_chunk_[use.chunk], use.begin, std::min(dry, room.borders[use.begin])});
+      chosen_.push_back(make_early_load(use.chunk, end_of_chunk_[use.chunk], use.begin, tide, room.borders));
     }
-    std::ranges::sort(chosen_, [](const early_load& left, const early_load& right) {
-      return std::tuple{left.ready, left.first_use} < std::tuple{right.ready, right.first_use};
-    });
+    std::ranges::sort(chosen_, is_earlier);
     return chosen_;
   }
 
@@ -99,6 +110,31 @@ class early_loads {
   std::vector<std::uint32_t> end_of_chunk_;
   std::vector<std::uint8_t> seen_;
 };
+
+/// The same of a plan that says only who stays: what it wants at the start of an iteration and nothing kept until then.
+/// O(entries + chunks log chunks).
+[[nodiscard]] inline std::vector<early_load> early_loads_of(const access_record& record, std::span<const std::uint32_t> chunk_of_slot,
+                                                            const retention& plan, bytes device, bytes frame)
+{
+  std::vector<std::uint32_t> until(plan.first_use.size(), access_record::never);
+  std::vector<std::uint32_t> ready(plan.first_use.size(), 0);
+  for (std::uint32_t at = 0; at < record.size() && !plan.stays_until.empty(); ++at) {
+    const access_entry& entry = record.entries()[at];
+    if (entry.slot == access_record::never) continue;
+    const std::uint32_t chunk = chunk_of_slot[entry.slot];
+    const std::uint32_t end = record.is_drop(at) ? at + 1 : record.details()[at].until;
+    ready[chunk] = std::max(ready[chunk], end == entry_detail::never ? record.size() : end);
+    if (is_access(entry.kind) && place_of(entry.kind) == at::device) until[chunk] = plan.stays_until[at];
+  }
+  std::vector<early_load> early;
+  lease_tide tide;
+  if (plan.first_use.empty() || !tide.read(record, device, frame)) return early;
+  for (std::uint32_t chunk = 0; chunk < until.size(); ++chunk)
+    if (plan.first_use[chunk] != access_record::never && until[chunk] == access_record::never)
+      early.push_back(make_early_load(chunk, ready[chunk], plan.first_use[chunk], tide, plan.borders));
+  std::ranges::sort(early, is_earlier);
+  return early;
+}
 
 }  // namespace transfer
 

@@ -38,7 +38,7 @@ class stay_links {
       if (const std::uint32_t last = record.last_of_chunk()[chunk]; last != record_uses::none) first_use_[chunk] = next_use(last);
     for (const bool around : {false, true})  // the second time the last stretches know what the first ones need
       for (std::size_t at = stretches.size(); at-- > 0;) set_border(stretches, at, stays, tide, around);
-    return {stays_until_, first_use_, borders_, {}};
+    return {stays_until_, first_use_, borders_};
   }
 
   /// What comes early stays until its first use. @pre link(), whose answer says so too from now on
