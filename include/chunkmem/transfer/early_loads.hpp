@@ -38,7 +38,8 @@ struct early_room {
 }
 
 /// Chooses what is loaded for the next iteration before this one ends: in the order of its first uses, as long as from
-/// the last moment to those there is room beside all that is used and all that stays.
+/// the last moment to those there is room beside all that is used and all that stays, and for all of them to stay beyond
+/// their uses: who takes more keeps out the loads that come next.
 ///
 /// So the first uses of an iteration do not wait for their loads one after the other, and the links have work while the
 /// last updates are made. Moves the same bytes: each chunk is one that would be loaded for that use in any case. What the
@@ -55,8 +56,8 @@ class early_loads {
     find_ends(record, chunks);
     chosen_.clear();
     seen_.assign(chunks, 0);
-    std::uint64_t least = left_[moments - 1];  // room from the last moment on
-    std::uint64_t taken = 0;
+    std::int64_t least = left_[moments - 1];
+    std::int64_t taken = 0;
     std::uint32_t passed = 0;
     for (std::size_t at = 0; at < record.uses().size(); ++at) {
       const retention_use& use = record.uses()[at];
@@ -64,10 +65,10 @@ class early_loads {
       if (use.kind != use_kind::read && use.kind != use_kind::update) continue;
       const std::uint32_t last = record.last_of_chunk()[use.chunk];
       const bool is_there = last != record_uses::none && stays[record.stretches()[last].last] != 0;
-      if (is_there || end_of_chunk_[use.chunk] + 1 > moments - 1) continue;
+      if (is_there || end_of_chunk_[use.chunk] > moments - 1) continue;
       for (; passed < use.begin; ++passed) least = std::min(least, left_[passed]);
-      if (taken + room.chunk_bytes[use.chunk] > least) break;
-      taken += room.chunk_bytes[use.chunk];
+      taken += static_cast<std::int64_t>(room.chunk_bytes[use.chunk]);
+      if (taken > least) break;
       chosen_.push_back(make_early_load(use.chunk, end_of_chunk_[use.chunk], use.begin, tide, room.borders));
     }
     std::ranges::sort(chosen_, is_earlier);
@@ -93,7 +94,7 @@ class early_loads {
     std::uint64_t taken = 0;
     for (std::size_t at = 0; at < moments; ++at) {
       taken += change_[at];
-      left_[at] = taken < room.device_bytes[at] ? room.device_bytes[at] - taken : 0;
+      left_[at] = static_cast<std::int64_t>(room.device_bytes[at] - taken);
     }
   }
 
@@ -106,7 +107,7 @@ class early_loads {
 
   std::vector<early_load> chosen_;
   std::vector<std::uint64_t> change_;
-  std::vector<std::uint64_t> left_;            // by moment
+  std::vector<std::int64_t> left_;             // by moment
   std::vector<std::uint32_t> end_of_chunk_;
   std::vector<std::uint8_t> seen_;
 };

@@ -26,7 +26,8 @@ namespace transfer {
 ///
 /// Where its plan moves more than the eviction policy would, as windows of several frames and the tide may have it, the
 /// policy decides; so it never moves more. Where the host has no room for every chunk, some live on the device alone.
-/// Copies start as early as with `lookahead`, whose `window` it has.
+/// Copies start as early as their chunks are ready and their frames free, and what the next iteration uses first before
+/// this one ends, as far as there is room; see early_loads.
 /// Good where an iteration repeats; poor where each is another one, since every record is solved anew.
 /// Cost: one solution for each record, see retention_plan; nothing while a plan is followed.
 class planned {
@@ -36,7 +37,7 @@ class planned {
   static constexpr bool plans = true;
 
   /// How many moments ahead of its use a copy may start.
-  std::uint32_t window = 1U << 30;
+  std::uint32_t window = UINT32_MAX;
 
   void schedule(const schedule_input& input, std::vector<move>& actions)
   {
