@@ -9,6 +9,7 @@
 #include <chunkmem/tensor/list_spec.hpp>
 #include <chunkmem/tensor/tensor.hpp>
 #include <chunkmem/tensor/tensor_rules.hpp>
+#include <chunkmem/transfer/stored_plan.hpp>
 
 #include <cstdint>
 #include <string>
@@ -43,15 +44,20 @@ class model_view : public Keeper {
   [[nodiscard]] const tide_watch& others() const noexcept { return engine_.others(); }
   /// What the iterations of this name do, or null before one was recorded. Good until the next iteration of this name ends.
   [[nodiscard]] const access_record* profile(std::string_view name = "train") const noexcept { return engine_.record_of(name); }
+  /// What was solved for them, to be written down by plan_text for the next run. @throws usage_error   they were not planned yet
+  [[nodiscard]] transfer::stored_plan plan(std::string_view name = "train") const { return engine_.stored_plan_of(name); }
   [[nodiscard]] list_id list(std::string_view name) const { return engine_.tensors().list(name); }
   [[nodiscard]] const auto& placement() const noexcept { return model_places_.homes().policy(); }
   /// Where the states of a parameter live, and with that where the calling thread updates it.
   [[nodiscard]] at place_of_update(tensor_handle wanted) { return this->update_place(slot_of(wanted)); }
   [[nodiscard]] tensor_state state_of(tensor_handle wanted) { return engine_.tensors().slots()[slot_of(wanted)].state; }
+  /// Also false of a gradient whose step was taken, and whose update waits until the weight is used.
   [[nodiscard]] bool has_gradient(tensor_handle wanted)
   {
-    return engine_.tensors().slots()[slot_in(wanted, gradient_list)].state != tensor_state::free;
+    return engine_.tensors().slots()[slot_in(wanted, gradient_list)].state != tensor_state::free && !engine_.pending().has(slot_of(wanted));
   }
+  /// Parameters whose updates wait until they are used: see optimizer::late_updates.
+  [[nodiscard]] std::size_t updates_pending() const noexcept { return engine_.pending().count(); }
   /// How often a gradient was asked for: unchanged means that no gradient was written meanwhile.
   [[nodiscard]] std::uint64_t gradients_opened() const noexcept { return ledger_.opened(); }
   /// 16-bit parameters have masters.
