@@ -34,7 +34,7 @@ class model_plan {
   template <element Element>
   using pin_type = pin<Element, engine_type>;
   using homes_type = state_homes<Placement>;
-  static_assert(!homes_type::is_profiled || Backend::host_addressable,
+  static_assert(!homes_type::is_profiled || Backend::host_addressable || !has_bytes<Backend>(),
                 "chunkmem: this placement lets the calling thread update states on the device, which it cannot read there: take placement::host_first, or "
                 "optimizer::device_optimizer, which works on the device under any placement");
 

@@ -5,6 +5,7 @@
 #include <chunkmem/optimizer/measure_parameter.hpp>
 #include <chunkmem/optimizer/parameter_walk.hpp>
 #include <chunkmem/optimizer/step_options.hpp>
+#include <chunkmem/optimizer/timed_kernel.hpp>
 #include <chunkmem/optimizer/update_parameter.hpp>
 
 #include <cstdint>
@@ -49,21 +50,44 @@ class step_run : public parameter_walk<Manager, Kernel> {
 
   void update(tensor_handle parameter, const tensor_info& info)
   {
-    walk::update(parameter, info, manager_.place_of_update(parameter), [&](const parameter_bytes& all) {
-      const gradient_transform transform{kernel_.progress.factor, options_.clip.value};
-      const step_settings settings{this->rate_of(info.group), kernel_.progress.number + 1, info.group};
-      if constexpr (Manager::engine_type::has_bytes)
-        update_parameter(kernel_, all, transform, settings, options_.seed, workers_);
-    });
+    const at place = manager_.place_of_update(parameter);
+    if constexpr (!Manager::engine_type::has_bytes)
+      if (place == at::device) return update(parameter, info, agent::compute);
+    update(parameter, info, place);
   }
 
  private:
   [[nodiscard]] gradient_measure measure(tensor_handle parameter, const tensor_info& info)
   {
     if (const gradient_measure* known = manager_.measure_of(parameter); known != nullptr) return *known;
-    const auto gradient = manager_.acquire_bytes(parameter, gradient_list, access::read, manager_.place_of_update(parameter));
-    if (manager_.rehearsing() || !Manager::engine_type::has_bytes) return {};
+    const at place = manager_.place_of_update(parameter);
+    if constexpr (!Manager::engine_type::has_bytes) {
+      if (place == at::device) return measure(parameter, info, agent::compute);
+      return measure(parameter, info, place);
+    }
+    const auto gradient = manager_.acquire_bytes(parameter, gradient_list, access::read, place);
+    if (manager_.rehearsing()) return {};
     return measure_parameter(reinterpret_cast<const std::byte*>(gradient.data()), info.gradient, info.extents.elements(), workers_);
+  }
+
+  template <class Place>
+  void update(tensor_handle parameter, const tensor_info& info, Place place)
+  {
+    walk::update(parameter, info, place, [&](const parameter_bytes& all) {
+      const gradient_transform transform{kernel_.progress.factor, options_.clip.value};
+      const step_settings settings{this->rate_of(info.group), kernel_.progress.number + 1, info.group};
+      if constexpr (Manager::engine_type::has_bytes) update_parameter(kernel_, all, transform, settings, options_.seed, workers_);
+      else if constexpr (timed_kernel<Kernel>) let_pass(manager_.backend(), place, kernel_.update_takes(place_of(place), all.elements));
+    });
+  }
+  /// On a backend without bytes: it only takes its time.
+  template <class Place>
+  [[nodiscard]] gradient_measure measure(tensor_handle parameter, const tensor_info& info, Place place)
+  {
+    const auto gradient = manager_.acquire_bytes(parameter, gradient_list, access::read, place);
+    if constexpr (timed_kernel<Kernel>)
+      if (!manager_.rehearsing()) let_pass(manager_.backend(), place, kernel_.measure_takes(place_of(place), info.extents.elements()));
+    return {};
   }
 
   Manager& manager_;

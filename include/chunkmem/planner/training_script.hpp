@@ -1,0 +1,223 @@
+#pragma once
+
+#include <chunkmem/core/bytes.hpp>
+#include <chunkmem/planner/parameter_groups.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace planner {
+
+/// What a trainer does next.
+enum class act_kind : std::uint8_t {
+  lease,     ///< takes bytes for activations
+  give,      ///< gives the bytes of `id` back
+  use,       ///< computes with a group
+  backward,  ///< the forward pass is over
+};
+
+/// One act of a training iteration, updates aside.
+struct act {
+  act_kind kind = act_kind::use;
+  std::uint32_t id = 0;            ///< of a lease, counted up; the group of a use
+  bytes size{};                    ///< of a lease
+  std::uint64_t nanoseconds = 0;   ///< of a use, on one rank's device
+  std::uint32_t stage = 0;         ///< parameter_groups::stage
+  std::uint32_t gather = 0;        ///< which gather made the weights complete, counted from 0 in an iteration
+  bool reads = false;              ///< the use wants the weights
+  bool gathers = false;            ///< it is the first one after its gather
+  bool makes_gradient = false;     ///< the group's gradient is written, or added to
+  bool finishes_gradient = false;  ///< nothing is added to it afterwards
+};
+
+/// One iteration of training as a list of acts: forward pass, then backward pass, layer by layer.
+///
+/// Activations are leases that are given back in reverse: for each layer what it holds from its forward to its backward pass,
+/// and while it works what it needs beside that, at most. The highest sum of leases is transformer_costs::peak(), each rounded
+/// up to 256 B. A layer that is computed again runs forward once more before its backward pass. Weights are gathered anew for
+/// each use, except for the last two groups that were gathered.
+class training_script {
+ public:
+  static constexpr std::uint32_t gather_units = 3;  ///< groups that are there at once: in use, before, and coming
+
+  /// @param flops_per_second   of one device, as reached
+  training_script(const parameter_groups& groups, bool recomputes, double flops_per_second)
+      : groups_{groups}, recomputes_{recomputes}, per_nanosecond_{flops_per_second * 1e-9}
+  {
+    const std::uint32_t layers = groups.stages() - 2;
+    const held ends = make_forward(layers);
+    make_backward(layers, ends);
+    mark_gradients();
+    mark_gathers();
+  }
+
+  [[nodiscard]] std::span<const act> acts() const noexcept { return acts_; }
+  [[nodiscard]] std::uint32_t leases() const noexcept { return leases_; }
+  /// Computing, without updates [ns].
+  [[nodiscard]] std::uint64_t nanoseconds() const noexcept
+  {
+    std::uint64_t all = 0;
+    for (const act& it : acts_) all += it.nanoseconds;
+    return all;
+  }
+
+ private:
+  using part = workload::transformer_operator;
+  struct held {
+    std::uint32_t embedding = nothing;
+    std::vector<std::uint32_t> layers;
+  };
+  static constexpr std::uint32_t nothing = UINT32_MAX;
+
+  held make_forward(std::uint32_t layers)
+  {
+    const workload::transformer_costs& costs = groups_.costs();
+    held ends;
+    ends.embedding = lease(costs.of(part::embedding).kept);
+    within(costs.of(part::embedding).working, [&] { forward(0); });
+    for (std::uint32_t layer = 1; layer <= layers; ++layer) {
+      ends.layers.push_back(lease(costs.held_by_layer()));
+      within(forward_working(), [&] { forward(layer); });
+    }
+    return ends;
+  }
+  void make_backward(std::uint32_t layers, const held& ends)
+  {
+    const workload::transformer_costs& costs = groups_.costs();
+    within(head_peak(), [&] {
+      forward(layers + 1);
+      acts_.push_back({.kind = act_kind::backward});
+      backward(layers + 1);
+    });
+    for (std::uint32_t layer = layers; layer > 0; --layer) {
+      within(layer_peak() - costs.held_by_layer(), [&] {
+        if (recomputes_) forward(layer);
+        backward(layer);
+      });
+      give(ends.layers[layer - 1]);
+    }
+    within(costs.of(part::embedding).working, [&] { backward(0); });
+    give(ends.embedding);
+  }
+
+  /// The most that the operators from `first` to `last` hold at once, one after the other; each keeps its bytes, and works beside `all`.
+  [[nodiscard]] bytes most_held(part first, part last, bytes all) const
+  {
+    bytes kept;
+    bytes most;
+    for (auto at = static_cast<std::size_t>(first); at <= static_cast<std::size_t>(last); ++at) {
+      const workload::operator_cost& cost = groups_.costs().of(static_cast<part>(at));
+      kept += cost.kept;
+      most = std::max(most, kept + all + cost.working);
+    }
+    return most;
+  }
+  /// On its way back, a layer holds the gradient of the stream beside what it kept.
+  [[nodiscard]] bytes layer_peak() const { return most_held(part::attention_norm, part::mlp_down, groups_.costs().checkpoint()); }
+  [[nodiscard]] bytes head_peak() const { return most_held(part::final_norm, part::loss, bytes{}); }
+  /// What a layer needs on its way forward beside what it holds: where it keeps its input alone, what one operator reads and makes.
+  [[nodiscard]] bytes forward_working() const
+  {
+    const workload::transformer_costs& costs = groups_.costs();
+    if (!recomputes_) return most_held(part::attention_norm, part::mlp_down, bytes{}) - costs.held_by_layer();
+    bytes most = costs.of(part::attention_norm).working;
+    for (auto at = static_cast<std::size_t>(part::qkv); at <= static_cast<std::size_t>(part::mlp_down); ++at)
+      most = std::max(most, costs.of(static_cast<part>(at)).kept + costs.of(static_cast<part>(at)).working);
+    return most;
+  }
+
+  [[nodiscard]] std::uint32_t lease(bytes size)
+  {
+    if (size == bytes{}) return nothing;
+    acts_.push_back({.kind = act_kind::lease, .id = leases_, .size = size});
+    return leases_++;
+  }
+  void give(std::uint32_t id)
+  {
+    if (id != nothing) acts_.push_back({.kind = act_kind::give, .id = id});
+  }
+  template <class Work>
+  void within(bytes size, Work work)
+  {
+    const std::uint32_t id = lease(size);
+    work();
+    give(id);
+  }
+
+  void forward(std::uint32_t stage)
+  {
+    for (const group_use& it : groups_.stage(stage)) use(stage, it.group, it.forward_flops, true);
+  }
+  void backward(std::uint32_t stage)
+  {
+    const auto uses = groups_.stage(stage);
+    for (std::size_t at = uses.size(); at-- > 0;) {
+      use(stage, uses[at].group, uses[at].backward_flops, stage != 0 || uses[at].backward_flops > 0);
+      acts_.back().makes_gradient = true;
+      acts_.back().finishes_gradient = !uses[at].is_tied;
+    }
+  }
+  /// What is used again at once is one use.
+  void use(std::uint32_t stage, std::uint32_t group, std::uint64_t flops, bool reads)
+  {
+    const double exact = std::ceil(static_cast<double>(flops) / per_nanosecond_);
+    const auto nanoseconds = exact < 9e18 ? static_cast<std::uint64_t>(exact) : std::uint64_t{9'000'000'000'000'000'000U};
+    if (!acts_.empty()) {
+      act& last = acts_.back();
+      if (last.kind == act_kind::use && last.id == group && last.stage == stage) {
+        last.nanoseconds += nanoseconds;
+        return;
+      }
+    }
+    acts_.push_back({.kind = act_kind::use, .id = group, .nanoseconds = nanoseconds, .stage = stage, .reads = reads});
+  }
+
+  /// A gradient is written once, at the last use of its group; that of a tied table at both ends.
+  void mark_gradients()
+  {
+    std::vector<std::uint8_t> seen(groups_.groups(), 0);
+    for (std::size_t at = acts_.size(); at-- > 0;) {
+      act& it = acts_[at];
+      if (!it.makes_gradient) continue;
+      const bool is_tied = !it.finishes_gradient;
+      it.finishes_gradient = std::exchange(seen[it.id], std::uint8_t{1}) == 0;
+      it.makes_gradient = it.finishes_gradient || is_tied;
+    }
+  }
+
+  void mark_gathers()
+  {
+    std::uint32_t next = 0;
+    std::uint32_t last[2] = {nothing, nothing};  // the groups of the last two gathers, and whether they are still weights
+    for (act& it : acts_) {
+      if (it.kind != act_kind::use) continue;
+      if (it.reads) {
+        it.gathers = it.id != last[0] && it.id != last[1];
+        if (it.gathers) {
+          last[1] = std::exchange(last[0], it.id);
+          ++next;
+        }
+        it.gather = it.id == last[0] ? next - 1 : next - 2;
+      }
+      if (!it.makes_gradient) continue;
+      for (std::uint32_t& group : last)
+        if (group == it.id) group = nothing;  // the gradient has its place
+    }
+  }
+
+  const parameter_groups& groups_;
+  bool recomputes_;
+  double per_nanosecond_;
+  std::uint32_t leases_ = 0;
+  std::vector<act> acts_;
+};
+
+}  // namespace planner
+
+}  // namespace chunkmem::inline v0
