@@ -6,6 +6,7 @@
 #include <chunkmem/checkpoint/save_async.hpp>
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/device_optimizer.hpp>
+#include <chunkmem/optimizer/late_updates.hpp>
 #include <chunkmem/optimizer/loop_launcher.hpp>
 #include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/tensor/half.hpp>
@@ -52,6 +53,13 @@ struct on_device {
   void step() { optimizer.step({.learning_rate = 1e-2F, .clip = {.norm = 1.0F}}); }
   [[nodiscard]] const cm::optimizer::step_progress& progress() const { return optimizer.kernel().progress; }
   cm::optimizer::device_optimizer<Manager, adam, cm::optimizer::loop_launcher> optimizer;
+};
+
+template <class Manager>
+struct on_host_later : on_host<Manager> {
+  using on_host<Manager>::on_host;
+  void step() { (void)late.step({.learning_rate = 1e-2F, .clip = {.norm = 1.0F}}); }
+  cm::optimizer::late_updates<Manager, adam> late{this->m, this->kernel};
 };
 
 /// A few parameters with masters and a few of 32 bits; all gradients wait on the device, and their update is on the host or there.
@@ -260,10 +268,13 @@ TEMPLATE_TEST_CASE("a step that was cut short before its first update is forgott
 
 TEST_CASE("a half-done step says what to do, and a rehearsal in between changes nothing", "[fault_sweeps]")
 {
-  training<on_host, cm::gradient::separate> it;
+  training<on_host, cm::gradient::separate> it, undisturbed;
+  undisturbed.fill();
+  undisturbed.train(2);
   it.fill();
   it.train(1);
   it.cut_short();
+  const double norm = it.optimizer->progress().norm;
   const auto says = [&](auto call) {
     try {
       call();
@@ -283,9 +294,78 @@ TEST_CASE("a half-done step says what to do, and a rehearsal in between changes 
     it.optimizer->step();
   });
   CHECK(says([&] { it.m.drop_gradients(); }) == "chunkmem: gradients were to be dropped" + rest);
+  CHECK(it.optimizer->progress().norm == norm);
   it.optimizer->step();
+  ++it.cursor;
   it.m.drop_gradients();
-  (void)cm::checkpoint::save(it.m, folder);
+  const bool same = it.everything() == undisturbed.everything();
+  CHECK(same);
+}
+
+TEMPLATE_TEST_CASE("updates that wait are in a checkpoint, however often a copy fails on the way, and a load makes them void", "[fault_sweeps]",
+                   cm::gradient::separate, cm::gradient::in_place)
+{
+  using late_training = training<on_host_later, TestType>;
+  support::memory_folder folder;
+  std::vector<std::byte> expected;
+  {
+    training<on_host, TestType> it;
+    it.fill();
+    it.train(saved_after);
+    (void)cm::checkpoint::save(it.m, folder);
+    it.train(in_all);
+    expected = it.everything();
+  }
+  std::uint64_t failures = 0;
+  for (std::uint64_t k = 0;; ++k) {
+    INFO("copy " << k);
+    late_training it;
+    it.fill();
+    it.train(in_all);
+    REQUIRE(it.m.updates_pending() > 0);
+    faults.arm({fault_source::copy, k, true});
+    std::vector<std::byte> saved;
+    try {
+      saved = it.everything();
+    } catch (const cm::device_error&) {
+      ++failures;
+    }
+    faults.disarm();
+    if (failures == k) {  // none failed any more
+      CHECK(it.m.updates_pending() == 0);
+      CHECK(saved == expected);
+      break;
+    }
+    const bool same = it.everything() == expected;
+    REQUIRE(same);
+  }
+  CHECK(failures >= layers);
+  {
+    late_training it;
+    it.fill();
+    it.train(1);
+    (void)cm::checkpoint::load(it.m, folder);
+    CHECK(it.m.updates_pending() == 0);
+    CHECK(it.cursor == saved_after);
+    it.train(in_all);
+    const bool same = it.everything() == expected;
+    CHECK(same);
+  }
+  training<on_host, TestType> it;
+  it.fill();
+  {
+    cm::optimizer::late_updates late{it.m, it.optimizer->kernel};
+    {
+      const auto scope = it.m.iteration();
+      it.differentiate();
+      (void)late.step();
+    }
+  }
+  refuses_checkpoints(it);  // nobody can do what waits
+  (void)cm::checkpoint::load(it.m, folder);
+  it.train(in_all);
+  const bool same = it.everything() == expected;
+  CHECK(same);
 }
 
 TEST_CASE("a load that is cut short leaves nothing that could be saved or trained", "[fault_sweeps]")

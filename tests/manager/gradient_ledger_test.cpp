@@ -67,4 +67,33 @@ TEST_CASE("a rehearsal leaves no trace in the ledger of gradients", "[manager]")
   CHECK(it.measure_of(0) != nullptr);
 }
 
+TEST_CASE("a gradient that is opened again is neither done nor measured, and completed last", "[manager]")
+{
+  gradient_ledger it;
+  it.reset(3);
+  it.note_opened(2);
+  it.note_opened(0);
+  CHECK(it.completed(1) == 0);
+  CHECK((it.completed(2) > 0 && it.completed(0) > it.completed(2)));
+  gradient_measure measure;
+  measure.squares = 9.0;
+  it.keep_measure(2, measure);
+  it.expect_open(2);  // measured, but nobody said that it is done
+  REQUIRE(it.measure_of(2) != nullptr);
+  CHECK(it.measure_of(2)->squares == 9.0);
+  it.finish(2);
+  CHECK(it.completed(2) > it.completed(0));
+  CHECK(it.measure_of(2) != nullptr);
+  it.note_opened(2);
+  it.expect_open(2);
+  CHECK(it.measure_of(2) == nullptr);
+  it.begin_rehearsal();
+  it.note_opened(1);
+  CHECK(it.opened() == 4);
+  it.end_rehearsal();
+  CHECK(it.opened() == 3);
+  it.forget(2);
+  CHECK(it.completed(2) == 0);
+}
+
 }  // namespace gradient_ledger_test

@@ -22,14 +22,15 @@ namespace {
 
 constexpr std::uint32_t steps = 4;
 
-mixed::recipe recipe(mixed::rule which)
+mixed::recipe recipe(mixed::rule which, mixed::updating updates = mixed::updating::at_once)
 {
   return {.kind = mixed::precision::bf16,
           .optimizer = which,
           .clip = {.norm = 1.0F},
           .scale = {.scale = 512.0F, .window = 2},
           .steps = steps,
-          .spoilt = {2, mixed::never}};
+          .spoilt = {2, mixed::never},
+          .updates = updates};
 }
 
 /// A trainer that does what our documentation says after an error.
@@ -120,9 +121,9 @@ class patient {
 };
 
 /// @param stride   every so many copies one run; 1 is all of them
-void fail_copies(mixed::rule which, bool in_place, std::uint64_t stride)
+void fail_copies(mixed::rule which, bool in_place, std::uint64_t stride, mixed::updating updates = mixed::updating::at_once)
 {
-  const mixed::recipe how = recipe(which);
+  const mixed::recipe how = recipe(which, updates);
   const mixed::outcome expected = mixed::reference{how}.train();
   support::adversarial_options options{.device_capacity = plenty, .host_capacity = plenty, .when = support::schedule::latest};
   {
@@ -158,6 +159,12 @@ TEST_CASE("a copy that fails in mid step is an error from which training recover
     fail_copies(mixed::rule::adam, in_place, support::sanitized ? 13 : 3);
     fail_copies(mixed::rule::sgd, in_place, support::sanitized ? 29 : 7);
   }
+}
+
+TEST_CASE("so is one of an update that waited until its weight was used", "[parameters]")
+{
+  fail_copies(mixed::rule::adam, false, support::sanitized ? 31 : 5, mixed::updating::late);
+  fail_copies(mixed::rule::sgd, true, support::sanitized ? 23 : 4, mixed::updating::late);
 }
 
 TEST_CASE("a step that finds no room is an error from which training recovers", "[parameters]")
@@ -269,7 +276,8 @@ TEST_CASE("a step that was decided to be skipped stays skipped when it is taken 
 
 TEST_CASE("so is every copy of a training run", "[parameters][.slow]")
 {
-  for (const bool in_place : {false, true}) fail_copies(mixed::rule::adam, in_place, 1);
+  for (const bool in_place : {false, true})
+    for (const auto updates : {mixed::updating::at_once, mixed::updating::late}) fail_copies(mixed::rule::adam, in_place, 1, updates);
 }
 
 }  // namespace retry_test

@@ -83,7 +83,7 @@ TEST_CASE("training in any precision equals training on vectors bit for bit", "[
   CHECK(sum.identical == sum.runs);
 }
 
-TEST_CASE("so it does in every combination, each with one layout and placement after the other", "[precision][.slow]")
+TEST_CASE("so it does in every combination, each with one layout, placement and way to update after the other", "[precision][.slow]")
 {
   std::vector<setting> all = allowed_settings();
   for (std::size_t at = 0; at < all.size(); ++at) all[at] = arranged(all[at], at + at / arrangements);

@@ -16,7 +16,7 @@ namespace mixed = support::mixed;
 
 /// One value for each axis of the matrix.
 struct setting {
-  enum axis : std::size_t { eviction, size, transfer, gradient, accumulation, kind, optimizer, place, layout, placement, axes };
+  enum axis : std::size_t { eviction, size, transfer, gradient, accumulation, kind, optimizer, place, layout, placement, updates, axes };
   std::array<std::uint8_t, axes> at{};
 
   [[nodiscard]] bool operator==(const setting&) const noexcept = default;
@@ -42,7 +42,8 @@ struct setting {
             .optimizer = which,
             .micro_batches = micro_batches(),
             .clip = {.norm = which == mixed::rule::adam ? 1.0F : 20.0F, .kind = norm},
-            .scale = {.scale = narrow_range ? 131072.0F : 256.0F, .window = 2}};
+            .scale = {.scale = narrow_range ? 131072.0F : 256.0F, .window = 2},
+            .updates = static_cast<mixed::updating>(at[updates])};
   }
   [[nodiscard]] std::string name() const
   {
@@ -55,27 +56,29 @@ struct setting {
                                                    {"Adam", "SGD"},
                                                    {"host_arena", "host_arena launched", "adversarial", "adversarial launched"},
                                                    {"append", "best_fit", "size_class"},
-                                                   {"host_first", "device_margin", "fixed_split"}};
+                                                   {"host_first", "device_margin", "fixed_split"},
+                                                   {"updates at once", "late updates"}};
     std::string all;
     for (std::size_t it = 0; it < axes; ++it) all += (it == 0 ? "" : ", ") + std::string{names[it][at[it]]};
     return all;
   }
 };
 
-inline constexpr std::array<std::uint8_t, setting::axes> extents{5, 4, 3, 2, 2, 3, 2, 4, 3, 3};
+inline constexpr std::array<std::uint8_t, setting::axes> extents{5, 4, 3, 2, 2, 3, 2, 4, 3, 3, 2};
 
-/// The other layouts and placements of a setting: as many as there are pairs of them.
-inline constexpr std::size_t arrangements = 9;
+/// The other layouts, placements and ways to update of a setting: as many as there are of them together.
+inline constexpr std::size_t arrangements = 18;
 [[nodiscard]] inline setting arranged(setting it, std::size_t which)
 {
   it.at[setting::layout] = static_cast<std::uint8_t>(which % 3);
   it.at[setting::placement] = static_cast<std::uint8_t>(which / 3 % 3);
+  it.at[setting::updates] = static_cast<std::uint8_t>(which / 9 % 2);
   return it;
 }
 
 inline constexpr std::size_t most_runs = 40;  ///< of the cover
 
-/// Every combination of all axes but the last two, the refused ones too; all with the first layout and placement.
+/// Every combination of all axes but the last three, the refused ones too; all with the first of those.
 [[nodiscard]] inline std::vector<setting> all_settings()
 {
   std::vector<setting> all;
@@ -138,7 +141,7 @@ inline std::size_t cover_pairs(const std::vector<setting>& allowed, pairs seen, 
   }
 }
 
-/// Gives each setting the layout and placement that add most pairs.
+/// Gives each setting the layout, placement and way to update that add most pairs.
 inline void arrange(std::vector<setting>& chosen)
 {
   pairs seen;

@@ -2,6 +2,7 @@
 
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/optimizer/adam.hpp>
+#include <chunkmem/optimizer/late_updates.hpp>
 #include <chunkmem/optimizer/loss_scale.hpp>
 #include <chunkmem/optimizer/sgd.hpp>
 #include <chunkmem/optimizer/step.hpp>
@@ -10,9 +11,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -82,7 +85,12 @@ class managed_parameters {
         scale_{scale_for(how.scale)},
         pool_{pool}
   {
-    std::visit([this](auto& kernel) { m_.use(kernel.lists()); }, kernel_);
+    std::visit(
+        [this](auto& kernel) {
+          m_.use(kernel.lists());
+          if (how_.updates == updating::late) late_.template emplace<late<std::remove_reference_t<decltype(kernel)>>>(m_, kernel, pool_);
+        },
+        kernel_);
     for (const parameter& it : known_)
       if (it.single) declare<float>(it);
       else declare<Element>(it);
@@ -137,7 +145,7 @@ class managed_parameters {
   {
     chunkmem::optimizer::step_options options{.learning_rate = how_.learning_rate, .clip = clipping_for(how_.clip), .loss_scale = &scale_, .seed = how_.seed};
     if (how_.rates[0] > 0) options.group_rates = how_.rates;
-    const auto outcome = std::visit([&](auto& kernel) { return chunkmem::optimizer::step(m_, kernel, options, pool_); }, kernel_);
+    const auto outcome = std::visit([&](auto& kernel) { return step(kernel, options); }, kernel_);
     if (m_.rehearsing()) return outcome;
     if (outcome == chunkmem::optimizer::step_result::updated) norms_.push_back(outcome.norm);
     scales_.push_back(scale_.scale());
@@ -176,6 +184,16 @@ class managed_parameters {
   [[nodiscard]] float scale() const noexcept { return scale_.scale(); }
 
  private:
+  template <class Kernel>
+  using late = chunkmem::optimizer::late_updates<Manager, Kernel, Executor>;
+
+  template <class Kernel>
+  chunkmem::optimizer::step_outcome step(Kernel& kernel, const chunkmem::optimizer::step_options& options)
+  {
+    if (auto* const waiting = std::get_if<late<Kernel>>(&late_)) return waiting->step(options);
+    return chunkmem::optimizer::step(m_, kernel, options, pool_);
+  }
+
   static constexpr bool has_masters = sizeof(Element) == 2;
 
   [[nodiscard]] bool is_wide(std::size_t at) const noexcept { return has_masters && how_.wide && !known_[at].single; }
@@ -226,6 +244,7 @@ class managed_parameters {
   any_kernel kernel_;
   chunkmem::optimizer::loss_scale scale_;
   Executor& pool_;
+  std::variant<std::monostate, late<chunkmem::optimizer::adam>, late<chunkmem::optimizer::sgd>> late_;
   std::vector<float> scales_;
   std::vector<double> norms_;
 };

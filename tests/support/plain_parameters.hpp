@@ -12,6 +12,9 @@
 
 namespace support::mixed {
 
+/// How a managed run takes its steps: the reference knows one way.
+enum class updating : std::uint8_t { at_once, late };
+
 /// How a run trains, apart from who keeps the bytes. What the reference and the managed run must agree upon.
 struct recipe {
   precision kind = precision::fp32;
@@ -28,6 +31,7 @@ struct recipe {
   bool half_states = false;
   std::uint64_t seed = 0;
   bool evaluates = true;        ///< after every second step
+  updating updates = updating::at_once;
 
   [[nodiscard]] bool is_spoilt(std::uint32_t step, std::uint32_t micro_batch) const noexcept
   {

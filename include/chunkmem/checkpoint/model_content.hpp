@@ -95,12 +95,18 @@ inline void refuse_equal_names(const std::vector<model_item>& items)
 
 namespace detail {
 
+template <class Manager>
+void expect_between(const Manager& m)
+{
+  expects(!m.is_iterating() && !m.rehearsing(), "a checkpoint inside an iteration or a rehearsal: save and load between iterations");
+}
+
 /// All that a checkpoint of this manager would hold, in the order in which it is written, whatever gradients there are.
 /// @throws usage_error   inside an iteration or a rehearsal; config_error   two of them have one name
 template <class Manager>
 [[nodiscard]] std::vector<model_item> items_of(Manager& m)
 {
-  expects(!m.is_iterating() && !m.rehearsing(), "a checkpoint inside an iteration or a rehearsal: save and load between iterations");
+  expect_between(m);
   std::vector<model_item> items;
   m.for_each_tensor([&](tensor_handle it, const tensor_info& info) {
     if (info.part == role::activation) return;
@@ -125,13 +131,15 @@ template <class Manager>
 
 /// All that a checkpoint of this manager holds, in the order in which it is written.
 ///
-/// Activations and gradients are not saved. @throws usage_error   inside an iteration or a rehearsal, with gradients that no step has
+/// Activations and gradients are not saved. Updates that wait for a use of their weights are done first. @throws usage_error   inside an iteration or a rehearsal, with gradients that no step has
 /// used, or while a step or a load is half done; config_error   two of them have one name
 template <class Manager>
 [[nodiscard]] std::vector<model_item> content_of(Manager& m)
 {
   m.expect_updated("a checkpoint was to be made");
   m.expect_loaded("a checkpoint was to be made");
+  detail::expect_between(m);
+  m.finish_updates();
   std::vector<model_item> items = detail::items_of(m);
   m.for_each_parameter([&](tensor_handle it, const tensor_info&) {
     expects(!m.has_gradient(it), "a checkpoint while gradients wait for their step: take the step, or drop_gradients()");

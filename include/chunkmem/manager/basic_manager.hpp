@@ -3,6 +3,7 @@
 #include <chunkmem/manager/captured_step.hpp>
 #include <chunkmem/manager/iteration.hpp>
 #include <chunkmem/manager/model_view.hpp>
+#include <chunkmem/manager/step_keeper.hpp>
 #include <chunkmem/manager/weight_keeper.hpp>
 
 #include <cstddef>
@@ -23,8 +24,8 @@ namespace chunkmem::inline v0 {
 template <stream_backend Backend, tensor_rules Rules, chunk_layout Layout, eviction_policy Eviction, placement_policy Placement,
           gradient_policy Gradient, transfer_policy Transfer, chunk_mover<Backend> Mover, trace_sink Sink>
 class basic_manager
-    : public model_view<weight_keeper<model_plan<Backend, Rules, Layout, Eviction, Placement, Gradient, Transfer, Mover, Sink>>> {
-  using base = model_view<weight_keeper<model_plan<Backend, Rules, Layout, Eviction, Placement, Gradient, Transfer, Mover, Sink>>>;
+    : public model_view<step_keeper<weight_keeper<model_plan<Backend, Rules, Layout, Eviction, Placement, Gradient, Transfer, Mover, Sink>>>> {
+  using base = model_view<step_keeper<weight_keeper<model_plan<Backend, Rules, Layout, Eviction, Placement, Gradient, Transfer, Mover, Sink>>>>;
   using base::check, base::engine_, base::gradient_, base::ledger_, base::link_, base::ready, base::slot_in, base::slot_of;
 
  public:
@@ -174,7 +175,7 @@ class basic_manager
       finish(acquire_in<Element>(weight, gradient_list, access::read, at::device));
     else finish(acquire_in<float>(weight, gradient_list, access::read, at::device));
   }
-  /// Its norms, or null where gradient_done did not take them. In a rehearsal the numbers mean nothing.
+  /// Its norms, or null where neither gradient_done nor a step took them. In a rehearsal the numbers mean nothing.
   [[nodiscard]] const gradient_measure* measure_of(tensor_handle weight)
   {
     (void)slot_in(weight, gradient_list);
@@ -191,11 +192,13 @@ class basic_manager
   ///         an optimizer step is half done, which the others' gradients belong to: nothing was dropped.
   void drop_gradients()
   {
+    engine_.finish_updates();
     ledger_.expect_no_update("gradients were to be dropped");
     this->forget_step();
   }
   void drop_gradient(tensor_handle wanted)
   {
+    engine_.finish_updates();
     ledger_.expect_no_update("a gradient was to be dropped");
     this->spend_gradient(wanted);
   }

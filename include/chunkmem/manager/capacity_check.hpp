@@ -40,17 +40,25 @@ template <class Core, class Visits>
   return need;
 }
 
+/// The most that a rehearsed step leases at once.
+template <class Log>
+[[nodiscard]] bytes most_leased_of(const Log& rehearsed, tier where)
+{
+  return std::max(most_leased(rehearsed.record(), where), most_leased(rehearsed.record(true), where));
+}
+
 /// Adds what the rehearsed step says: the exact smallest capacities.
 /// @param settle   `settle(device)`: makes the rehearsed record that of a device of this size; false where it cannot be placed
 template <class Eviction, class Transfer, class Core, class Settle>
 void measure_need(const Core& core, const Eviction& eviction, memory_requirement& need, Settle settle)
 {
   rehearsal<Core, Eviction, Transfer, Settle> trial{core, eviction, core.rehearsing().record(), core.rehearsing().filled(), settle};
+  if (core.rehearsing().has_second()) trial.add(core.rehearsing().record(true), core.rehearsing().filled(true));
   const std::uint64_t frame = core.options().chunk_bytes.count();
-  need.largest_leases = most_leased(core.rehearsing().record(), tier::device);
+  need.largest_leases = most_leased_of(core.rehearsing(), tier::device);
   need.everything = need.chunks + align_up(need.largest_leases, bytes{frame});
   const std::uint64_t all = need.everything.count() / frame + 1;
-  const bytes host_leases = align_up(most_leased(core.rehearsing().record(), tier::host), bytes{frame});
+  const bytes host_leases = align_up(most_leased_of(core.rehearsing(), tier::host), bytes{frame});
   const bytes roomy = 2 * need.chunks + 2 * host_leases + bytes{frame};
   const bytes device = core.capacities()[tier::device];
   const std::uint64_t largest = need.smallest_device.count() / frame;  // also where this step does not use it

@@ -62,6 +62,7 @@ class captured_step {
     Engine& engine = *link_->engine;
     engine.expect_alive();
     expects(!engine.is_inside(), "a captured step was replayed inside an iteration");
+    engine.finish_updates();
     if (engine.arrangement() != around_.arrangement) return false;
     if (!engine.places_now().same_places(around_.start)) {
       engine.return_to(around_.start, around_.clears);
@@ -93,6 +94,7 @@ try {
   expects(!engine.is_inside(), "a step was to be captured inside an iteration: capture begins and ends outside");
   expects(engine.has_repeated(), "a step was to be captured that does not repeat yet: run it until it follows its plan (a step, a "
                                  "second one, and a third)");
+  engine.finish_updates();
   const bool clears = !engine.is_steady();
   if (clears) engine.clear_device();
   typename captured_step<Engine, Backend>::circumstances around{engine.places_now(), engine.arrangement(), clears};

@@ -99,6 +99,7 @@ class engine : public Core {
   /// The bytes of a slot are dead. @throws usage_error   it is pinned; device_error, out_of_memory from planned copies
   [[gnu::noinline]] void drop(std::uint32_t index)
   try {
+    this->catch_up(index);
     if (this->rehearsal_.is_running()) return this->rehearsal_.drop(index);
     this->expect_alive();
     slot& it = this->registry_.slots()[index];
@@ -217,6 +218,7 @@ class engine : public Core {
   /// What acquire may meet: a first use, a miss, the host, the log, a divergence, a mistake.
   [[gnu::noinline, gnu::cold]] grant acquire_slowly(std::uint32_t index, entry_kind kind, agent who)
   try {
+    this->catch_up(index);
     if (this->rehearsal_.is_running())
       return {nullptr, index, this->rehearsal_.acquire(index, kind), this->rehearsal_.serial(), kind, who, true};
     this->ensure_arenas();

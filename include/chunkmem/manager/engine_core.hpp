@@ -5,6 +5,7 @@
 #include <chunkmem/manager/error_teller.hpp>
 #include <chunkmem/manager/gradient_places.hpp>
 #include <chunkmem/manager/manager_options.hpp>
+#include <chunkmem/manager/pending_updates.hpp>
 #include <chunkmem/manager/record_check.hpp>
 #include <chunkmem/manager/registry.hpp>
 #include <chunkmem/manager/rehearsal_log.hpp>
@@ -15,6 +16,7 @@
 #include <chunkmem/tensor/state_machine.hpp>
 
 #include <algorithm>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -46,12 +48,46 @@ class engine_core {
   /// @throws device_error   the first error that the device did not recover from
   void expect_alive() const { health_.expect_alive(); }
   [[nodiscard]] device_health& health() noexcept { return health_; }
+  [[nodiscard]] pending_updates& pending() noexcept { return pending_; }
+  [[nodiscard]] const pending_updates& pending() const noexcept { return pending_; }
+  /// Before these bytes are used: what waits in the chunk of their weight is updated.
+  /// @throws usage_error   whoever had to do that is gone; and what an update throws
+  void catch_up(std::uint32_t index)
+  {
+    if (!pending_.any() || pending_.is_running() || index >= registry_.lists() * registry_.parameters()) return;
+    const std::uint32_t value = index % registry_.parameters();
+    const std::uint32_t chunk = registry_.slots()[value].chunk;
+    if (!(index == value ? pending_.has_in(chunk) : pending_.has(value))) return;
+    expect_updater(index);
+    pending_.run(chunk);
+  }
+  /// The same of all that waits.
+  void finish_updates()
+  {
+    if (!pending_.any() || pending_.is_running()) return;
+    expect_updater(0);
+    pending_.run_all();
+  }
+  /// No resident access may pass by what waits.
+  void mask_pending() noexcept
+  {
+    if (!pending_.any()) return;
+    for (std::uint32_t at = 0; at < registry_.lists() * registry_.parameters(); ++at) {
+      slot& value = registry_.slots()[at % registry_.parameters()];
+      if (pending_.has(at % registry_.parameters()) || pending_.has_in(value.chunk)) registry_.slots()[at].next_moment = access_record::never;
+    }
+  }
   /// Hears of every error that leaves the engine.
   [[nodiscard]] error_teller& teller() noexcept { return teller_; }
   /// Where the trace goes.
   [[nodiscard]] const Sink& sink() const noexcept { return copies_.sink(); }
   /// Accesses, leases and drops that the current iteration has had.
   [[nodiscard]] std::uint32_t progress() const noexcept { return recorder_.progress(); }
+  /// What they were; also of a rehearsal.
+  [[nodiscard]] std::span<const access_entry> entries_so_far() const noexcept
+  {
+    return rehearsal_.is_running() ? rehearsal_.record(true).entries() : recorder_.so_far();
+  }
   [[nodiscard]] rehearsal_log<Rules>& rehearsing() noexcept { return rehearsal_; }
   [[nodiscard]] const rehearsal_log<Rules>& rehearsing() const noexcept { return rehearsal_; }
   [[nodiscard]] gradient_places& places() noexcept { return places_; }
@@ -63,7 +99,7 @@ class engine_core {
   void use_record(std::string_view name, const access_record& record)
   {
     expect_record_fits(record, registry_);
-    recorder_.adopt(name, record, registry_.chunk_of_slot(), static_cast<std::uint32_t>(registry_.frames_of_chunk().size()));
+    recorder_.adopt(name, begins_with_updates(record), record, registry_.chunk_of_slot(), static_cast<std::uint32_t>(registry_.frames_of_chunk().size()));
     places_.learn(record, registry_);
   }
   /// Bytes of the device that are outside of the arena.
@@ -175,11 +211,26 @@ class engine_core {
   copy_engine<Backend, Mover, Sink> copies_;
   recorder recorder_;
   rehearsal_log<Rules> rehearsal_;
+  pending_updates pending_;
   tide_watch others_;
   report counts_;
   error_teller teller_;
 
  private:
+  void expect_updater(std::uint32_t index) const
+  {
+    if (pending_.is_served()) return;
+    const auto [tensor, list] = registry_.describe(index);
+    throw usage_error{error_text{} << "chunkmem: tensor " << index_of(tensor) << " (" << list << ") was used although its late_updates ended before "
+                                   << "its update was done (call finish() before it ends, or load a checkpoint)"};
+  }
+  /// Its first use of a gradient is not one that makes it: those before the iteration were waiting for their updates.
+  [[nodiscard]] bool begins_with_updates(const access_record& record) const noexcept
+  {
+    for (const access_entry& it : record.entries())
+      if (it.slot >= registry_.parameters() && it.slot < 2 * registry_.parameters()) return !is_access(it.kind) || access_of(it.kind) != access::write;
+    return false;
+  }
   void release_arenas() noexcept
   {
     if (arena_[tier::device] == nullptr && arena_[tier::host] == nullptr) return;

@@ -3,6 +3,7 @@
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/error_text.hpp>
 #include <chunkmem/core/expects.hpp>
+#include <chunkmem/manager/update_order.hpp>
 #include <chunkmem/tensor/gradient_measure.hpp>
 
 #include <cstddef>
@@ -13,11 +14,15 @@
 
 namespace chunkmem::inline v0 {
 
-/// Which gradients of this step are finished, what their norms are, and whether the weights are those of one moment. Not for
+/// Which gradients of this step are finished, when and with what norms, and whether the weights are those of one moment. Not for
 /// users: see manager.
 class gradient_ledger {
  public:
-  void reset(std::size_t parameters) { notes_.resize(parameters); }
+  void reset(std::size_t parameters)
+  {
+    if (notes_.size() != parameters) order_.reset(parameters);
+    notes_.resize(parameters);
+  }
 
   /// @throws usage_error   the gradient was declared done in this step, or an optimizer step is half done
   void expect_open(std::uint32_t parameter) const
@@ -25,13 +30,30 @@ class gradient_ledger {
     expect_no_update("a gradient was asked for");
     expects(!notes_[parameter].done, "a gradient was asked for after gradient_done: its norm is taken already (take the step, or drop it)");
   }
-  /// A pin on a gradient was given out for writing.
-  void note_opened() noexcept { ++opened_; }
+  /// A pin on a gradient was given out for writing: it is not what was measured or done.
+  void note_opened(std::uint32_t parameter) noexcept
+  {
+    ++opened_;
+    notes_[parameter] = {{}, ++touched_, false, false};
+  }
   [[nodiscard]] std::uint64_t opened() const noexcept { return opened_; }  ///< so many times
-  void finish(std::uint32_t parameter) noexcept { notes_[parameter].done = true; }
+  void finish(std::uint32_t parameter) noexcept
+  {
+    notes_[parameter].touched = ++touched_;
+    notes_[parameter].done = true;
+  }
   /// @param measure   of all its elements as they are stored
-  void finish(std::uint32_t parameter, const gradient_measure& measure) noexcept { notes_[parameter] = {measure, true, true}; }
+  void finish(std::uint32_t parameter, const gradient_measure& measure) noexcept { notes_[parameter] = {measure, ++touched_, true, true}; }
+  /// The same of a gradient that nobody declared done.
+  void keep_measure(std::uint32_t parameter, const gradient_measure& measure) noexcept
+  {
+    notes_[parameter].measure = measure;
+    notes_[parameter].measured = true;
+  }
   void forget(std::uint32_t parameter) noexcept { notes_[parameter] = {}; }
+  /// Grows from gradient to gradient as they were completed in this step: opened for the last time, or declared done.
+  [[nodiscard]] std::uint64_t completed(std::uint32_t parameter) const noexcept { return notes_[parameter].touched; }
+  [[nodiscard]] update_order& order() noexcept { return order_; }
 
   /// @return   null where it was not measured
   [[nodiscard]] const gradient_measure* measure_of(std::uint32_t parameter) const noexcept
@@ -41,16 +63,24 @@ class gradient_ledger {
 
   /// A parameter has its update, and others may not: gradients must neither come nor go now.
   void begin_update() noexcept { weights_ = weights::updated_in_part; }
-  void end_update() noexcept { weights_ = weights::whole; }
+  void end_update() noexcept
+  {
+    weights_ = weights::whole;
+    order_.reset();
+  }
   /// Weights are overwritten from here to `end_load`, and what a step had done does not count any more.
   void begin_load() noexcept
   {
     weights_ = weights::loaded_in_part;
-    ++forgotten_;
+    forget_step();
   }
   void end_load() noexcept { weights_ = weights::whole; }
   /// A step that had updated nothing yet does not count any more.
-  void forget_step() noexcept { ++forgotten_; }
+  void forget_step() noexcept
+  {
+    ++forgotten_;
+    order_.reset();
+  }
   [[nodiscard]] std::uint64_t forgotten() const noexcept { return forgotten_; }  ///< steps
 
   /// @throws usage_error   some parameters have an update that others do not have
@@ -70,13 +100,18 @@ class gradient_ledger {
   void begin_rehearsal()
   {
     kept_ = notes_;
+    kept_order_ = order_;
     notes_.assign(notes_.size(), {});
+    order_.reset();
     kept_weights_ = std::exchange(weights_, weights::whole);
+    kept_opened_ = opened_;
   }
   void end_rehearsal() noexcept
   {
     notes_.swap(kept_);
+    std::swap(order_, kept_order_);
     weights_ = kept_weights_;
+    opened_ = kept_opened_;  // else a step that is half done would take its decision again
   }
 
  private:
@@ -84,13 +119,16 @@ class gradient_ledger {
 
   struct note {
     gradient_measure measure;
+    std::uint64_t touched = 0;
     bool done = false;
     bool measured = false;
   };
 
   std::vector<note> notes_;  // by parameter, in the order of declaration
   std::vector<note> kept_;
-  std::uint64_t opened_ = 0;
+  update_order order_, kept_order_;
+  std::uint64_t opened_ = 0, kept_opened_ = 0;
+  std::uint64_t touched_ = 0;
   std::uint64_t forgotten_ = 0;
   weights weights_ = weights::whole;
   weights kept_weights_ = weights::whole;

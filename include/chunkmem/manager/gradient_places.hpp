@@ -70,6 +70,11 @@ class gradient_places {
     pending_ = true;
   }
 
+  /// A gradient belongs elsewhere than it lies. O(parameters).
+  [[nodiscard]] bool is_wanting() const noexcept
+  {
+    return std::any_of(weights_.begin(), weights_.end(), [](const weight& it) { return it.lent != (it.seen && !it.apart); });
+  }
   /// Moves gradients that have no bytes now to where they belong. O(parameters). @return   true where one moved
   bool settle(registry& tensors) noexcept
   {

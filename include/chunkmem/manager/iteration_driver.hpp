@@ -31,10 +31,11 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
   {
     this->ensure_arenas();
     if (places_.is_pending() && !is_inside()) settle_gradients();  // inside, the next line refuses
-    const bool reload = recorder_.begin(name);
+    const bool reload = recorder_.begin(name, this->pending_.any());
     try {
       places_.begin(recorder_.index());
       if (reload) load_moments();
+      this->mask_pending();
       residency_.begin_round();
       recorder_.is_logging() ? start_recording() : start_following();
     } catch (...) {
@@ -49,8 +50,7 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
   /// Ends it. @param complete   false where an exception ended it: its record is then kept as it was
   void end_iteration(bool complete)
   {
-    set_pass(pass::none);
-    set_micro_batch(0);
+    set_pass(pass::none), set_micro_batch(0);
     for (slot& it : registry_.slots())
       if (machine::is_legal(it.state, tensor_event::reset))
         it.state = static_cast<tensor_state>(machine::next(it.state, tensor_event::reset));
@@ -68,10 +68,11 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
       throw;
     }
     const std::size_t record = recorder_.index();
-    if (outcome == iteration_outcome::recorded || outcome == iteration_outcome::changed) places_.learn(recorder_.record(), registry_);
     last_changed_ = outcome == iteration_outcome::changed;
+    const bool is_new = last_changed_ || outcome == iteration_outcome::recorded;
+    if (is_new) places_.learn(recorder_.record(), registry_);
     if (last_changed_ && !counted) ++counts_.divergences;
-    if ((last_changed_ || outcome == iteration_outcome::recorded) && record < plans_.size()) plans_[record].forget();
+    if (is_new && record < plans_.size()) plans_[record].forget();
     if (last_changed_) residency_.start_of(recorder_.record());
     has_repeated_ = outcome == iteration_outcome::repeated && planned;
     steady_ = outcome == iteration_outcome::repeated && (!Transfer::plans || (planned && plans_[record].periodic));
@@ -84,8 +85,7 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
   void set_pass(pass during) noexcept
   {
     constexpr tensor_event events[] = {tensor_event::release, tensor_event::release_forward, tensor_event::release_backward};
-    release_event_ = events[static_cast<std::size_t>(during)];
-    pass_ = during;
+    release_event_ = events[static_cast<std::size_t>(pass_ = during)];
   }
   void set_micro_batch(std::uint16_t at) noexcept { micro_batch_ = at; }
   [[nodiscard]] bool is_inside() const noexcept { return recorder_.is_inside(); }
@@ -95,13 +95,12 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
   void exchange(list_id left, list_id right)
   {
     expects(!recorder_.is_inside(), "lists can be exchanged only between iterations");
-    this->exchange_lists(left, right);
+    this->finish_updates(), this->exchange_lists(left, right);
     forget_plans();
   }
 
-  /// For captured_step, as all down to `replay`: the last iteration was the recorded one, and its plan was followed to the end.
+  /// For captured_step, as all down to `replay`: the last iteration was as recorded and planned; steady: it ended where it began, and since nothing.
   [[nodiscard]] bool has_repeated() const noexcept { return has_repeated_; }
-  /// Nothing happened since, and its plan ended where it began.
   [[nodiscard]] bool is_steady() const noexcept { return steady_; }
   [[nodiscard]] const chunk_table& places_now() const noexcept { return residency_; }
   /// Changes whenever slots come to lie elsewhere in their chunks.
@@ -131,6 +130,7 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
   /// Gradients go to where the records say that they may lie. @pre outside of iterations
   void settle_gradients()
   {
+    if (this->pending_.any() && places_.is_wanting()) this->finish_updates();  // gradients that wait cannot move
     if (!places_.settle(registry_)) return;
     recorder_.relink(registry_.chunk_of_slot(), static_cast<std::uint32_t>(registry_.frames_of_chunk().size()));
     forget_plans();
@@ -143,7 +143,7 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
   /// An access outside of an iteration may move what a plan relies on.
   void note_access() noexcept { steady_ = steady_ && recorder_.is_inside(); }
 
-  /// From here on the iteration is not the recorded one.
+  /// The iteration is not the recorded one.
   [[gnu::noinline, gnu::cold]] void diverge()
   {
     recorder_.diverge([this](std::uint32_t slot, at place) { return registry_.slots()[slot].pins_in(place); });
@@ -163,8 +163,8 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
   /// Whatever comes next may ask the policy.
   void ensure_policy()
   {
-    if (following_plan_) leave_plan();
-    else if (!residency_.is_telling()) residency_.tell_policy(recorder_.record());
+    if (following_plan_) return leave_plan();
+    if (!residency_.is_telling()) residency_.tell_policy(recorder_.record());
   }
 
   /// Carries out what was planned for this moment. @return   where the plan puts a lease, or no_place
@@ -232,7 +232,7 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
   /// Nothing is known of what comes, but perhaps a rehearsal: what may not fit from here starts on an empty device, as there.
   void start_recording()
   {
-    if (!this->device_holds_all(residency_) || !planner_.can_record(residency_, this->rehearsing().record(), registry_.chunk_of_slot()))
+    if (!this->device_holds_all(residency_) || !planner_.can_record(residency_, this->rehearsing().record(this->pending_.any()), registry_.chunk_of_slot()))
       residency_.evict_all(copies_);
     restart_policy();
   }

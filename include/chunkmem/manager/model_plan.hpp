@@ -108,8 +108,7 @@ class model_plan {
 
   // Planning.
 
-  /// Ends the declarations and places everything; nothing is allocated yet. Done by the first access where it is not
-  /// called.
+  /// Ends the declarations and places everything; nothing is allocated yet. The first access does it where nobody did.
   /// @throws config_error   the device is smaller than the largest tensor, no gradient could ever lie in place, the placement
   ///                        cannot place this model, or the layout cannot be searched for the size of chunks
   memory_requirement seal()
@@ -124,15 +123,15 @@ class model_plan {
 
   /// Runs `step` with pins and leases that carry no bytes, and finds the least it needs.
   ///
-  /// `step` must make the same calls as a real step; its arithmetic is skipped where `rehearsing()` is true. It is run once;
-  /// again where the placement gives states other homes by what was measured, or on a smaller device.
+  /// `step` must make the same calls as a real step; its arithmetic is skipped where `rehearsing()` is true. It is run once; again where the
+  /// placement gives states other homes by what was measured; each time twice where updates wait for the next step, which does them.
   /// @throws config_error   the device or host capacity is too small for this step, or the placement refuses it
   template <class Step>
   memory_requirement rehearse(Step&& step)
   {
-    seal();
+    seal(), engine_.finish_updates();
     run_without_bytes(step);
-    model_places_.homes().measured(most_leased(engine_.rehearsing().record(), tier::device));
+    model_places_.homes().measured(most_leased_of(engine_.rehearsing(), tier::device));
     memory_requirement need = requirement();
     measure_need<Eviction, Transfer, core_type>(engine_, eviction_, need, [&](bytes device) { return settle(device, step); });
     refuse_below(engine_, tier::device, need.smallest_device, "this step");
@@ -195,8 +194,7 @@ class model_plan {
   }
   [[gnu::noinline, gnu::cold]] void make_ready_for(tensor_handle wanted)
   {
-    expects(wanted.owner == owner() && index_of(wanted.id) < engine_.tensors().tensors(),
-            "a tensor was used with a manager that did not make it");
+    expects(wanted.owner == owner() && index_of(wanted.id) < engine_.tensors().tensors(), "a tensor was used with a manager that did not make it");
     ready();
   }
   [[nodiscard]] std::uint32_t slot_in(tensor_handle wanted, list_id list)
@@ -211,13 +209,11 @@ class model_plan {
   /// The record becomes that of a device of this size. @return   false where the placement refuses it
   template <class Step>
   bool settle(bytes device, Step& step)
-  {
-    try {
-      if (model_places_.homes().assign(device)) run_without_bytes(step);
-    } catch (const config_error&) {
-      return false;
-    }
+  try {
+    if (model_places_.homes().assign(device)) run_without_bytes(step);
     return true;
+  } catch (const config_error&) {
+    return false;
   }
   template <class Step>
   void run_without_bytes(Step& step)
@@ -227,20 +223,24 @@ class model_plan {
     auto& log = engine_.rehearsing();
     ledger_.begin_rehearsal();
     try {
-      log.begin(engine_.tensors());
-      step();
+      log.begin(engine_.tensors()), step();
+      if (engine_.pending().any()) log.begin_second(), step();
     } catch (...) {
-      if (log.is_running()) log.end();
-      ledger_.end_rehearsal();
+      end_rehearsal();
       if (wants_order()) ready_owner_ = no_owner;
       throw;
     }
-    log.end();
-    ledger_.end_rehearsal();
-    if (wants_order()) model_places_.order_by_first_use(engine_, log.record());
-    engine_.places().learn(log.record(), engine_.tensors());
+    end_rehearsal();
+    if (wants_order()) model_places_.order_by_first_use(engine_, log.record(true));
+    engine_.places().learn(log.record(true), engine_.tensors());
     engine_.settle_gradients();
-    log.record().finish(engine_.tensors().chunk_of_slot(), static_cast<std::uint32_t>(engine_.tensors().frames_of_chunk().size()));
+    for (const bool last : {false, true})
+      log.record(last).finish(engine_.tensors().chunk_of_slot(), static_cast<std::uint32_t>(engine_.tensors().frames_of_chunk().size()));
+  }
+  void end_rehearsal() noexcept
+  {
+    if (engine_.rehearsing().is_running()) engine_.rehearsing().end();
+    engine_.pending().discard(), ledger_.end_rehearsal();
   }
 
   [[nodiscard]] static std::string details_of(const void* plan)

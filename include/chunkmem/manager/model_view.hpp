@@ -51,10 +51,13 @@ class model_view : public Keeper {
   /// Where the states of a parameter live, and with that where the calling thread updates it.
   [[nodiscard]] at place_of_update(tensor_handle wanted) { return this->update_place(slot_of(wanted)); }
   [[nodiscard]] tensor_state state_of(tensor_handle wanted) { return engine_.tensors().slots()[slot_of(wanted)].state; }
+  /// Also false of a gradient whose step was taken, and whose update waits until the weight is used.
   [[nodiscard]] bool has_gradient(tensor_handle wanted)
   {
-    return engine_.tensors().slots()[slot_in(wanted, gradient_list)].state != tensor_state::free;
+    return engine_.tensors().slots()[slot_in(wanted, gradient_list)].state != tensor_state::free && !engine_.pending().has(slot_of(wanted));
   }
+  /// Parameters whose updates wait until they are used: see optimizer::late_updates.
+  [[nodiscard]] std::size_t updates_pending() const noexcept { return engine_.pending().count(); }
   /// How often a gradient was asked for: unchanged means that no gradient was written meanwhile.
   [[nodiscard]] std::uint64_t gradients_opened() const noexcept { return ledger_.opened(); }
   /// 16-bit parameters have masters.

@@ -138,6 +138,7 @@ class registry {
     return has_masters() && is_state(slot) && slot / parameters_ == index_of(masters_);
   }
   [[nodiscard]] std::uint32_t parameters() const noexcept { return parameters_; }
+  [[nodiscard]] tensor_id parameter(std::uint32_t ordinal) const noexcept { return tensor_id{of_parameter_[ordinal]}; }
   /// Of a parameter, by its value's slot.
   [[nodiscard]] dtype value_type(std::uint32_t value_slot) const noexcept { return tensors_[of_parameter_[value_slot]].type; }
   [[nodiscard]] dtype gradient_type(std::uint32_t value_slot) const noexcept { return tensors_[of_parameter_[value_slot]].gradient; }

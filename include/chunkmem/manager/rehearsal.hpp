@@ -10,7 +10,9 @@
 #include <chunkmem/profile/tide.hpp>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -33,36 +35,27 @@ class rehearsal {
   /// @param settle   `settle(device)`: makes `record` and `filled` those of a device of this size; false where there are none
   rehearsal(const Core& core, const Eviction& eviction, const access_record& record, const std::vector<std::uint8_t>& filled,
             Settle settle = {})
-      : core_{core}, record_{record}, filled_{filled}, state_{eviction}, settle_{settle}
+      : core_{core}, steps_{{&record, &filled}, {}}, state_{eviction}, settle_{settle}
   {
   }
+  /// The step is also another one, by turns: both have to run.
+  void add(const access_record& record, const std::vector<std::uint8_t>& filled) noexcept { steps_[1] = {&record, &filled}; }
 
   /// The step runs with these capacities.
   [[nodiscard]] bool fits(per_tier<bytes> capacity)
   {
-    return settle_(capacity[tier::device]) && runs_from(capacity, begin::filled) && runs_from(capacity, begin::cleared) &&
-           runs_from(capacity, begin::known);
+    if (!settle_(capacity[tier::device])) return false;
+    for (const step& it : steps())
+      if (!runs_from(it, capacity, origin::filled) || !runs_from(it, capacity, origin::cleared) || !runs_from(it, capacity, origin::known)) return false;
+    return true;
   }
 
   /// The least that any order of decisions needs: the most that is pinned and leased at once, in whole frames.
   [[nodiscard]] std::uint64_t pinned_frames(std::uint64_t frame) const
   {
-    std::vector<std::uint32_t> pins(core_.tensors().frames_of_chunk().size(), 0);
-    std::uint64_t now = 0;
     std::uint64_t most = 0;
-    visit_in_order(record_, [&](std::uint32_t at, bool begins) {
-      const access_entry& entry = record_.entries()[at];
-      if (entry.kind == entry_kind::lease_device) {
-        now = begins ? now + record_.details()[at].bytes : now - record_.details()[at].bytes;
-      } else if (is_access(entry.kind) && place_of(entry.kind) == at::device) {
-        const std::uint32_t chunk = core_.tensors().chunk_of_slot()[entry.slot];
-        const std::uint64_t size = core_.tensors().frames_of_chunk()[chunk] * frame;
-        if (begins && pins[chunk]++ == 0) now += size;
-        if (!begins && --pins[chunk] == 0) now -= size;
-      }
-      most = std::max(most, now);
-    });
-    return (most + frame - 1) / frame;
+    for (const step& it : steps()) most = std::max(most, pinned_frames(*it.record, frame));
+    return most;
   }
 
   /// The least device capacity in whole frames, from `start` up, with `host` beside it.
@@ -89,35 +82,60 @@ class rehearsal {
   }
 
  private:
-  enum class begin : std::uint8_t { filled, cleared, known };
+  enum class origin : std::uint8_t { filled, cleared, known };
+  struct step {
+    const access_record* record = nullptr;
+    const std::vector<std::uint8_t>* filled = nullptr;
+  };
+  [[nodiscard]] std::span<const step> steps() const noexcept { return {steps_, steps_[1].record != nullptr ? std::size_t{2} : std::size_t{1}}; }
 
-  [[nodiscard]] bool runs_from(per_tier<bytes> capacity, begin from)
+  [[nodiscard]] std::uint64_t pinned_frames(const access_record& record, std::uint64_t frame) const
   {
-    const bool as_filled = from != begin::known;
+    std::vector<std::uint32_t> pins(core_.tensors().frames_of_chunk().size(), 0);
+    std::uint64_t now = 0;
+    std::uint64_t most = 0;
+    visit_in_order(record, [&](std::uint32_t at, bool begins) {
+      const access_entry& entry = record.entries()[at];
+      if (entry.kind == entry_kind::lease_device) {
+        now = begins ? now + record.details()[at].bytes : now - record.details()[at].bytes;
+      } else if (is_access(entry.kind) && place_of(entry.kind) == at::device) {
+        const std::uint32_t chunk = core_.tensors().chunk_of_slot()[entry.slot];
+        const std::uint64_t size = core_.tensors().frames_of_chunk()[chunk] * frame;
+        if (begins && pins[chunk]++ == 0) now += size;
+        if (!begins && --pins[chunk] == 0) now -= size;
+      }
+      most = std::max(most, now);
+    });
+    return (most + frame - 1) / frame;
+  }
+
+  [[nodiscard]] bool runs_from(const step& it, per_tier<bytes> capacity, origin from)
+  {
+    const bool as_filled = from != origin::known;
     core_.shape(state_, capacity);
     log_.clear();
     try {
-      for (std::uint32_t slot = 0; slot < filled_.size(); ++slot)
-        if (filled_[slot] != 0 && !core_.tensors().is_master(slot)) fill(slot, as_filled);
-      for (std::uint32_t value = 0; value < core_.tensors().parameters(); ++value) make_master(value);
+      for (std::uint32_t slot = 0; slot < it.filled->size(); ++slot)
+        if ((*it.filled)[slot] != 0 && !core_.tensors().is_master(slot)) fill(slot, as_filled);
+      for (std::uint32_t value = 0; value < core_.tensors().parameters(); ++value) make_master(it, value);
       const bool holds_all = core_.device_holds_all(state_);
-      if (from == begin::cleared && !holds_all) return true;  // the same as the first
-      if (as_filled && (from == begin::cleared || !holds_all)) state_.evict_all(log_);  // a recording starts so
+      if (from == origin::cleared && !holds_all) return true;  // the same as the first
+      if (as_filled && (from == origin::cleared || !holds_all)) state_.evict_all(log_);  // a recording starts so
     } catch (const out_of_memory&) {
       return false;
     }
-    return replay_.settles(record_, core_.tensors().chunk_of_slot(), state_, log_, from == begin::known, Transfer::plans);
+    return replay_.settles(*it.record, core_.tensors().chunk_of_slot(), state_, log_, from == origin::known, Transfer::plans);
   }
 
   void fill(std::uint32_t slot, bool as_filled) { hold(slot, kind_of(access::write, as_filled ? at::device : at::host), [] {}); }
 
   /// As the manager does before the first iteration, where the step has its masters.
-  void make_master(std::uint32_t value)
+  void make_master(const step& it, std::uint32_t value)
   {
     const std::uint32_t master = core_.tensors().master_of(value);
-    if (master == slot::nowhere || filled_[master] == 0) return;
-    const auto& entries = record_.entries();
-    const auto used = std::find_if(entries.begin(), entries.end(), [&](const access_entry& it) { return it.slot == master; });
+    if (master == slot::nowhere || (*it.filled)[master] == 0) return;
+    const auto& entries = it.record->entries();
+    const auto used = std::find_if(entries.begin(), entries.end(), [&](const access_entry& entry) { return entry.slot == master; });
     const at place = used == entries.end() ? at::host : place_of(used->kind);
     hold(value, kind_of(access::read, place), [&] { hold(master, kind_of(access::write, place), [] {}); });
   }
@@ -132,8 +150,7 @@ class rehearsal {
   }
 
   const Core& core_;
-  const access_record& record_;
-  const std::vector<std::uint8_t>& filled_;
+  step steps_[2];
   residency<Eviction> state_;
   replay<Eviction> replay_;
   decision_log log_;

@@ -9,7 +9,8 @@
 
 namespace chunkmem::inline v0 {
 
-/// Writes down a step that is run without bytes, and puts everything back afterwards.
+/// Writes down a step that is run without bytes, and puts everything back afterwards; and a second one, where the first one leaves
+/// something to it.
 ///
 /// What is read before it was written is taken to be filled already, and so are weights, masters and buffers that the step
 /// does not touch. Mistakes that the rules know are found here as in a real step.
@@ -20,12 +21,16 @@ class rehearsal_log {
   {
     for (const slot& it : tensors.slots()) expects(it.pins == 0, "a rehearsal while a pin is held: release it first");
     before_ = tensors.slots();
-    filled_.assign(before_.size(), 0);
-    for (std::size_t at = 0; at < before_.size(); ++at) filled_[at] = before_[at].state != tensor_state::free;
-    touched_.assign(before_.size(), 0);
-    record_.clear();
+    begin_turn(0, tensors);
     tensors_ = &tensors;  // it runs from here on, and not where there was no memory for what it puts back
-    ++serial_;
+  }
+  /// What comes now is the second step. Pins of the first one change nothing any more.
+  void begin_second()
+  {
+    assume_filled(*tensors_);
+    begin_turn(1, *tensors_);
+    for (std::size_t at = 0; at < before_.size(); ++at)
+      if (turns_[0].touched[at] == 0) turns_[1].filled[at] |= turns_[0].filled[at];
   }
 
   void end() noexcept
@@ -36,26 +41,30 @@ class rehearsal_log {
   }
 
   [[nodiscard]] bool is_running() const noexcept { return tensors_ != nullptr; }
-  [[nodiscard]] access_record& record() noexcept { return record_; }
-  [[nodiscard]] const access_record& record() const noexcept { return record_; }
-  [[nodiscard]] const std::vector<std::uint8_t>& filled() const noexcept { return filled_; }
+  /// There was a second step.
+  [[nodiscard]] bool has_second() const noexcept { return last_ == 1; }
+  /// Of the first step, or of the last one.
+  [[nodiscard]] access_record& record(bool last = false) noexcept { return turns_[last ? last_ : 0].record; }
+  [[nodiscard]] const access_record& record(bool last = false) const noexcept { return turns_[last ? last_ : 0].record; }
+  [[nodiscard]] const std::vector<std::uint8_t>& filled(bool last = false) const noexcept { return turns_[last ? last_ : 0].filled; }
 
   /// Tells the pins of one rehearsal from those of another.
   [[nodiscard]] std::uint32_t serial() const noexcept { return serial_; }
 
   std::uint32_t acquire(std::uint32_t index, entry_kind kind)
   {
-    touched_[index] = 1;
+    turn& now = turns_[last_];
+    now.touched[index] = 1;
     slot& it = tensors_->slots()[index];
     if (it.state == tensor_state::free) {
       if (it.starts_at_zero) kind = first_use(kind);
-      if (access_of(kind) != access::write && !it.starts_at_zero) filled_[index] = 1;
+      if (access_of(kind) != access::write && !it.starts_at_zero) now.filled[index] = 1;
       apply(it, index, tensor_event::materialize);
     }
-    record_.make_room();
+    now.record.make_room();
     apply(it, index, tensor_event::acquire);
     ++it.pins;
-    return record_.append({index, 0, 0, kind, false, 0}, {});
+    return now.record.append({index, 0, 0, kind, false, 0}, {});
   }
 
   /// Pins that outlived their rehearsal change nothing.
@@ -64,27 +73,46 @@ class rehearsal_log {
     if (!is_running() || serial != serial_) return;
     slot& it = tensors_->slots()[index];
     if (--it.pins == 0) it.state = tensor_state::hold;
-    record_.release(moment);
+    turns_[last_].record.release(moment);
   }
 
   std::uint32_t lease(entry_kind kind, std::uint64_t size)
   {
-    record_.make_room();
-    return record_.append({access_record::never, 0, 0, kind, false, 0}, {size, entry_detail::never, pass::none});
+    access_record& record = turns_[last_].record;
+    record.make_room();
+    return record.append({access_record::never, 0, 0, kind, false, 0}, {size, entry_detail::never, pass::none});
   }
   void end_lease(std::uint32_t moment, std::uint32_t serial) noexcept
   {
-    if (is_running() && serial == serial_) record_.release(moment);
+    if (is_running() && serial == serial_) turns_[last_].record.release(moment);
   }
 
   void drop(std::uint32_t index)
   {
-    record_.make_room();
+    access_record& record = turns_[last_].record;
+    record.make_room();
     apply(tensors_->slots()[index], index, tensor_event::drop);
-    record_.append({index, 0, 0, entry_kind::drop, false, 0}, {});
+    record.append({index, 0, 0, entry_kind::drop, false, 0}, {});
   }
 
  private:
+  struct turn {
+    access_record record;
+    std::vector<std::uint8_t> filled;   // by slot: it held bytes before the step
+    std::vector<std::uint8_t> touched;  // by slot: the step uses it
+  };
+
+  void begin_turn(std::size_t which, const registry& tensors)
+  {
+    turn& it = turns_[which];
+    it.filled.assign(before_.size(), 0);
+    it.touched.assign(before_.size(), 0);
+    for (std::size_t at = 0; at < before_.size(); ++at) it.filled[at] = tensors.slots()[at].state != tensor_state::free;
+    it.record.clear();
+    last_ = which;
+    ++serial_;
+  }
+
   void assume_filled(const registry& tensors) noexcept
   {
     for (std::uint32_t id = 0; id < tensors.tensors(); ++id) {
@@ -92,7 +120,7 @@ class rehearsal_log {
       if (part == role::activation) continue;
       const std::uint32_t value = tensors.value_slot(tensor_id{id});
       for (const std::uint32_t at : {value, tensors.master_of(value)})
-        if (at != slot::nowhere && touched_[at] == 0) filled_[at] = 1;
+        if (at != slot::nowhere && turns_[last_].touched[at] == 0) turns_[last_].filled[at] = 1;
     }
   }
 
@@ -109,9 +137,8 @@ class rehearsal_log {
   registry* tensors_ = nullptr;
   std::uint32_t serial_ = 0;
   std::vector<slot> before_;
-  std::vector<std::uint8_t> filled_;   // by slot: it held bytes before the step
-  std::vector<std::uint8_t> touched_;  // by slot: the step uses it
-  access_record record_;
+  turn turns_[2];
+  std::size_t last_ = 0;
 };
 
 }  // namespace chunkmem::inline v0

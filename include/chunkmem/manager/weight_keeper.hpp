@@ -42,6 +42,7 @@ class weight_keeper : public Plan {
   void begin_load()
   {
     ledger_.begin_load();
+    engine_.pending().discard();
     spend_gradients();
   }
   void end_load() noexcept { ledger_.end_load(); }
@@ -70,7 +71,10 @@ class weight_keeper : public Plan {
   void begin_with_masters(Begin begin)
   {
     try {
-      if (masters_wanted_ && engine_.tensors().has_masters() && !engine_.is_inside()) make_masters();
+      if (masters_wanted_ && engine_.tensors().has_masters() && !engine_.is_inside()) {
+        engine_.finish_updates();  // they make masters too
+        make_masters();
+      }
       begin();
     } catch (...) {
       unmake_masters();
@@ -118,8 +122,9 @@ class weight_keeper : public Plan {
 
   /// @param pins   on the weight that may be there
   template <element Element>
-  void expect_gradient(std::uint32_t value_slot, std::uint32_t pins) const
+  void expect_gradient(std::uint32_t value_slot, std::uint32_t pins)
   {
+    engine_.finish_updates();  // gradients of two steps do not meet
     const registry& tensors = engine_.tensors();
     expects(tensors.gradient_type(value_slot) == dtype_of<Element>,
             "a gradient was asked for with an element type that is not its own (m.gradient<float>(...) where gradients are wide)");
@@ -134,23 +139,23 @@ class weight_keeper : public Plan {
     const bool first = state_in(slot) == tensor_state::free;
     const grant result = place_of(kind) == at::host ? engine_.acquire_on_host(slot, kind) : engine_.acquire(slot, kind, who);
     if (first && takes_place(value_slot)) spend(value_slot);
-    ledger_.note_opened();
+    ledger_.note_opened(value_slot);
     return result;
   }
   /// A gradient is changed between backward and step: norms that were taken are not its norms any more.
   [[nodiscard]] grant rewrite_gradient(std::uint32_t value_slot, entry_kind kind, agent who)
   {
+    engine_.finish_updates();
     if (state_in(engine_.tensors().gradient_of(value_slot)) == tensor_state::free) expect_place(value_slot, 0);
     ledger_.expect_no_update("a gradient was to be changed");
-    const grant result = write_gradient(value_slot, kind, who);
-    ledger_.forget(value_slot);
-    return result;
+    return write_gradient(value_slot, kind, who);
   }
 
   /// A weight is overwritten although its gradient has its bytes: what the update does, element by element.
   /// Guarantee: strong, as acquire.
   [[nodiscard]] grant acquire_over_gradient(std::uint32_t value_slot, entry_kind kind, agent who)
   {
+    engine_.catch_up(value_slot);
     tensor_state& state = engine_.tensors().slots()[value_slot].state;
     const tensor_state before = state;
     if (before == tensor_state::gradient) state = after(before, tensor_event::release);

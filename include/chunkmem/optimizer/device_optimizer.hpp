@@ -190,13 +190,11 @@ class device_optimizer {
   {
     const bool launches = !manager_.rehearsing();
     if (launches) run.begin();
-    std::uint64_t index = kernel_.progress.reached;
     if (on_device(options).measures()) {
       walk.for_each_unfinished([&](tensor_handle parameter, const tensor_info& info) {
-        const std::uint64_t at = index++;
         if (!manager_.has_gradient(parameter)) return;
         const auto gradient = manager_.acquire_bytes(parameter, gradient_list, access::read, agent::compute);
-        if (launches) run.measure(at, reinterpret_cast<const std::byte*>(gradient.data()), info.gradient, info.extents.elements());
+        if (launches) run.measure(info.ordinal, reinterpret_cast<const std::byte*>(gradient.data()), info.gradient, info.extents.elements());
       });
     }
     if (launches) run.decide();

@@ -28,7 +28,7 @@ enum class step_decision : std::uint32_t { open, update, skip };
 /// It counts the updates of one manager: give each manager a kernel object of its own.
 struct step_progress {
   std::uint64_t number = 0;    ///< of the last whole update
-  std::uint32_t reached = 0;   ///< parameters that are done with the next update already, in the order of declaration
+  std::uint32_t reached = 0;   ///< parameters that are done with the next update already, in the manager's order of updates
   std::uint32_t undropped = 0; ///< 1: the gradient of the last of them is used up but still there
   step_decision decision = step_decision::open;  ///< taken once for each step, however often it is tried
   std::uint64_t gradients = 0; ///< the manager's count of them when it was taken: with newer ones it is taken again

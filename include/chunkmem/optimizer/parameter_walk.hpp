@@ -61,7 +61,7 @@ class parameter_walk {
     manager_.expect_loaded("an optimizer step");
     if (progress.forgotten != manager_.steps_forgotten()) begin_anew(progress.number);
     std::uint32_t at = 0;
-    manager_.for_each_parameter([&](tensor_handle it, const tensor_info&) {
+    manager_.for_each_in_order(0, [&](tensor_handle it, const tensor_info&) {
       if (at++ >= progress.reached || !manager_.has_gradient(it)) return;
       expects(progress.undropped != 0 && at == progress.reached,
               "the last optimizer step was cut short, and there are new gradients since (drop_gradients(), then make them all again)");
@@ -70,47 +70,49 @@ class parameter_walk {
     });
   }
 
-  /// Calls `visit(handle, info)` for each parameter that this step has still to do, in their order.
+  /// Calls `visit(handle, info)` for each parameter that this step has still to do, in the manager's order for them.
   template <class Visit>
   void for_each_unfinished(Visit visit)
   {
-    const std::uint32_t done = kernel_.progress.reached;
-    std::uint32_t at = 0;
-    manager_.for_each_parameter([&](tensor_handle it, const tensor_info& info) {
-      if (at++ >= done) visit(it, info);
-    });
+    manager_.for_each_in_order(kernel_.progress.reached, visit);
   }
 
-  /// Pins all that belongs to one parameter, calls `work(bytes)` unless this is a rehearsal, and gives the gradient back.
+  /// Updates one parameter by `work(bytes)`, unless this is a rehearsal, and gives the gradient back.
   /// @param place   a place for the calling thread, or an agent that works on the device
   template <class Place, class Work>
   void update(tensor_handle parameter, const tensor_info& info, Place place, Work work)
   {
-    {
-      const auto gradient = manager_.acquire_bytes(parameter, gradient_list, access::read, place);
-      parameter_bytes all{};
-      pin_type pins[max_lists];
-      access how = access::read_write;  // of the value
-      for (std::size_t at = 0; at < list_count_; ++at) {
-        const bool is_master = specs_[at].use == list_use::master;
-        if (is_master && !is_16_bit(info.type)) continue;
-        all.fresh_master |= is_master && !manager_.rehearsing() && !manager_.is_filled(parameter, lists_[at]);
-        if (is_master && !all.fresh_master) how = access::write;
-        pin_type& pin = pins[all.list_count];
-        pin = manager_.acquire_bytes(parameter, lists_[at], is_master && all.fresh_master ? access::write : access::read_write, place);
-        all.lists[all.list_count++] = {reinterpret_cast<std::byte*>(pin.data()), specs_[at].type, specs_[at].use};
-      }
-      const auto value = manager_.acquire_bytes(parameter, value_list, how, place);
-      if (!manager_.rehearsing()) {
-        describe(all, parameter, info, gradient, value);
-        work(all);
-        manager_.begin_update();
-        ++kernel_.progress.reached;
-        kernel_.progress.undropped = 1;
-      }
-    }
+    with_bytes(parameter, info, place, [&](const parameter_bytes& all) {
+      work(all);
+      manager_.begin_update();
+      ++kernel_.progress.reached;
+      kernel_.progress.undropped = 1;
+    });
     manager_.spend_gradient(parameter);
     kernel_.progress.undropped = 0;
+  }
+
+  /// Pins all that belongs to one parameter, and calls `work(bytes)` unless this is a rehearsal.
+  template <class Place, class Work>
+  void with_bytes(tensor_handle parameter, const tensor_info& info, Place place, Work work)
+  {
+    const auto gradient = manager_.acquire_bytes(parameter, gradient_list, access::read, place);
+    parameter_bytes all{};
+    pin_type pins[max_lists];
+    access how = access::read_write;  // of the value
+    for (std::size_t at = 0; at < list_count_; ++at) {
+      const bool is_master = specs_[at].use == list_use::master;
+      if (is_master && !is_16_bit(info.type)) continue;
+      all.fresh_master |= is_master && !manager_.rehearsing() && !manager_.is_filled(parameter, lists_[at]);
+      if (is_master && !all.fresh_master) how = access::write;
+      pin_type& pin = pins[all.list_count];
+      pin = manager_.acquire_bytes(parameter, lists_[at], is_master && all.fresh_master ? access::write : access::read_write, place);
+      all.lists[all.list_count++] = {reinterpret_cast<std::byte*>(pin.data()), specs_[at].type, specs_[at].use};
+    }
+    const auto value = manager_.acquire_bytes(parameter, value_list, how, place);
+    if (manager_.rehearsing()) return;
+    describe(all, parameter, info, gradient, value);
+    work(all);
   }
 
   /// A parameter without a gradient, or of a step that is skipped.

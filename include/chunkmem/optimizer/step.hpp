@@ -16,6 +16,12 @@ namespace optimizer {
 
 namespace detail {
 
+/// What was decided about a step, for each of its updates.
+struct update_terms {
+  float factor = 1.0F;         ///< by which gradients are multiplied
+  std::uint64_t number = 1;    ///< of the update
+};
+
 /// One step over one manager, on the calling thread: what is decided once, and what is done for each parameter.
 template <class Manager, optimizer_kernel Kernel, executor Executor>
 class step_run : public parameter_walk<Manager, Kernel> {
@@ -27,18 +33,20 @@ class step_run : public parameter_walk<Manager, Kernel> {
   {
   }
 
-  /// Once for each step, however often it is tried: go or skip, and by what gradients are multiplied.
+  /// Once for each step, however often it is tried: go or skip, by what gradients are multiplied, and in which order.
   void decide()
   {
     step_progress& progress = kernel_.progress;
     const float_environment standard;
     const double scale = options_.loss_scale != nullptr ? static_cast<double>(options_.loss_scale->scale()) : 1.0;
     const bool may_skip = options_.skip_nonfinite || options_.loss_scale != nullptr;
+    const bool measures = may_skip || options_.clip.norm > 0.0F;
+    manager_.order_by_completion();
     gradient_measure all;
-    if (may_skip || options_.clip.norm > 0.0F) {
-      this->for_each_unfinished([&](tensor_handle it, const tensor_info& info) {
-        if (manager_.has_gradient(it)) all.add(measure(it, info));
-      });
+    if (measures) {
+      measure_each();
+      all = sum();
+      manager_.order_by_use();
     }
     progress.norm = norm_of(all, options_.clip.order) / scale;
     const bool clips = all.finite && options_.clip.norm > 0.0F;
@@ -48,46 +56,91 @@ class step_run : public parameter_walk<Manager, Kernel> {
     progress.decision = may_skip && !all.finite ? step_decision::skip : step_decision::update;
   }
 
+  /// The decision is still to be taken, or gradients are not those that it was taken for.
+  [[nodiscard]] bool wants_decision() const
+  {
+    return kernel_.progress.decision == step_decision::open || kernel_.progress.gradients != manager_.gradients_opened();
+  }
+  /// Of the step that was decided.
+  [[nodiscard]] update_terms terms() const noexcept { return {kernel_.progress.factor, kernel_.progress.number + 1}; }
+
+  /// Updates the next parameter and gives its gradient back.
   void update(tensor_handle parameter, const tensor_info& info)
   {
-    const at place = manager_.place_of_update(parameter);
-    if constexpr (!Manager::engine_type::has_bytes)
-      if (place == at::device) return update(parameter, info, agent::compute);
-    update(parameter, info, place);
+    where_updated(parameter, [&](auto place) {
+      walk::update(parameter, info, place, [&](const parameter_bytes& all) { apply(all, info, place, terms()); });
+    });
+  }
+  /// The same of a step that counts already, without its gradient.
+  void update(tensor_handle parameter, const tensor_info& info, const update_terms& decided)
+  {
+    where_updated(parameter, [&](auto place) {
+      walk::with_bytes(parameter, info, place, [&](const parameter_bytes& all) { apply(all, info, place, decided); });
+    });
+  }
+
+  /// Every parameter is done with, or waits. Nothing of it is kept in a rehearsal.
+  step_outcome finish_step()
+  {
+    const step_progress& progress = kernel_.progress;
+    const bool updates = progress.decision == step_decision::update;
+    const step_outcome outcome{updates ? step_result::updated : step_result::skipped_nonfinite, progress.norm};
+    if (manager_.rehearsing()) return outcome;
+    if (options_.loss_scale != nullptr) updates ? options_.loss_scale->updated() : options_.loss_scale->skipped();
+    walk::finish(progress.number + (updates ? 1U : 0U));
+    return outcome;
   }
 
  private:
+  /// The gradients that gradient_done did not measure.
+  void measure_each()
+  {
+    this->for_each_unfinished([&](tensor_handle it, const tensor_info& info) {
+      if (manager_.has_gradient(it) && manager_.measure_of(it) == nullptr) manager_.keep_measure(it, measure(it, info));
+    });
+  }
   [[nodiscard]] gradient_measure measure(tensor_handle parameter, const tensor_info& info)
   {
-    if (const gradient_measure* known = manager_.measure_of(parameter); known != nullptr) return *known;
+    return where_updated(parameter, [&](auto place) -> gradient_measure {
+      const auto gradient = manager_.acquire_bytes(parameter, gradient_list, access::read, place);
+      if (manager_.rehearsing()) return {};
+      const std::uint64_t elements = info.extents.elements();
+      if constexpr (Manager::engine_type::has_bytes)
+        return measure_parameter(reinterpret_cast<const std::byte*>(gradient.data()), info.gradient, elements, workers_);
+      else {
+        if constexpr (timed_kernel<Kernel>) let_pass(manager_.backend(), place, kernel_.measure_takes(place_of(place), elements));
+        return {};
+      }
+    });
+  }
+  /// In the order of declaration, whatever the order of the step: sums of floating point depend on it.
+  [[nodiscard]] gradient_measure sum()
+  {
+    gradient_measure all;
+    manager_.for_each_parameter([&](tensor_handle it, const tensor_info&) {
+      if (manager_.has_gradient(it)) all.add(*manager_.measure_of(it));
+    });
+    return all;
+  }
+
+  /// Calls `work(place)` with where the parameter is updated; nothing is read on a backend without bytes, so there the device may
+  /// do it itself.
+  template <class Work>
+  auto where_updated(tensor_handle parameter, Work work)
+  {
     const at place = manager_.place_of_update(parameter);
-    if constexpr (!Manager::engine_type::has_bytes) {
-      if (place == at::device) return measure(parameter, info, agent::compute);
-      return measure(parameter, info, place);
-    }
-    const auto gradient = manager_.acquire_bytes(parameter, gradient_list, access::read, place);
-    if (manager_.rehearsing()) return {};
-    return measure_parameter(reinterpret_cast<const std::byte*>(gradient.data()), info.gradient, info.extents.elements(), workers_);
+    if constexpr (!Manager::engine_type::has_bytes)
+      if (place == at::device) return work(agent::compute);
+    return work(place);
   }
 
   template <class Place>
-  void update(tensor_handle parameter, const tensor_info& info, Place place)
+  void apply(const parameter_bytes& all, const tensor_info& info, Place place, const update_terms& decided)
   {
-    walk::update(parameter, info, place, [&](const parameter_bytes& all) {
-      const gradient_transform transform{kernel_.progress.factor, options_.clip.value};
-      const step_settings settings{this->rate_of(info.group), kernel_.progress.number + 1, info.group};
-      if constexpr (Manager::engine_type::has_bytes) update_parameter(kernel_, all, transform, settings, options_.seed, workers_);
-      else if constexpr (timed_kernel<Kernel>) let_pass(manager_.backend(), place, kernel_.update_takes(place_of(place), all.elements));
-    });
-  }
-  /// On a backend without bytes: it only takes its time.
-  template <class Place>
-  [[nodiscard]] gradient_measure measure(tensor_handle parameter, const tensor_info& info, Place place)
-  {
-    const auto gradient = manager_.acquire_bytes(parameter, gradient_list, access::read, place);
-    if constexpr (timed_kernel<Kernel>)
-      if (!manager_.rehearsing()) let_pass(manager_.backend(), place, kernel_.measure_takes(place_of(place), info.extents.elements()));
-    return {};
+    const gradient_transform transform{decided.factor, options_.clip.value};
+    const step_settings settings{this->rate_of(info.group), decided.number, info.group};
+    if constexpr (Manager::engine_type::has_bytes) update_parameter(kernel_, all, transform, settings, options_.seed, workers_);
+    else if constexpr (timed_kernel<Kernel>) let_pass(manager_.backend(), place, kernel_.update_takes(place_of(place), all.elements));
   }
 
   Manager& manager_;
@@ -100,10 +153,11 @@ class step_run : public parameter_walk<Manager, Kernel> {
 
 /// Updates every parameter from its gradient, then forgets the gradients.
 ///
-/// Runs where the placement keeps the optimizer's states, one parameter at a time in the order of declaration, in one pass
-/// over its bytes: unscale, clip, update, round. A parameter without a gradient in this step keeps its value and its
-/// states; the step counts all the same. Gradients whose norms gradient_done did not take are read once more before, where
-/// a norm is needed.
+/// Runs where the placement keeps the optimizer's states, one parameter at a time, in one pass over its bytes: unscale, clip,
+/// update, round. In the order in which gradients were completed, whose copies then come while the last ones are still made; where a
+/// norm is needed, gradients whose norms gradient_done did not take are read in that order before, and updates follow in the order in
+/// which the iteration used the weights first. No bit depends on these orders. A parameter without a gradient in this step keeps
+/// its value and its states; the step counts all the same.
 /// A skipped step drops the gradients, tells the loss scale, and changes nothing else: weights whose bytes their gradients
 /// had are made again from their masters.
 /// Guarantee: safe to take again. Where it throws, some parameters have the update and the others their gradients; the
@@ -115,26 +169,22 @@ class step_run : public parameter_walk<Manager, Kernel> {
 /// @throws usage_error    a load is half done; the last step was cut short before its first update and a parameter that it had
 ///                        passed over has a gradient now; an element type that cannot be trained; group_rates too short; a negative limit; a kernel without masters
 ///                        over weights that have some
-/// @complexity            O(parameters) and one pass over their bytes; no allocation
+/// @complexity            O(accesses of the iteration + parameters log parameters) and one pass over their bytes; no allocation once it was taken
 template <class Manager, optimizer_kernel Kernel, executor Executor = const serial>
 step_outcome step(Manager& owner, Kernel& kernel, const step_options& options = {}, Executor& workers = on_this_thread)
 {
+  owner.finish_updates();
   const detail::kept_progress kept{kernel.progress, owner.rehearsing()};
-  step_progress& progress = kernel.progress;
   detail::step_run<Manager, Kernel, Executor> run{owner, kernel, options, workers};
   run.finish_last();
-  if (progress.decision == step_decision::open || progress.gradients != owner.gradients_opened()) run.decide();
-  const bool updates = progress.decision == step_decision::update;
+  if (run.wants_decision()) run.decide();
+  const bool updates = kernel.progress.decision == step_decision::update;
   if (!updates) owner.keep_record();
   run.for_each_unfinished([&](tensor_handle parameter, const tensor_info& info) {
     if (updates && owner.has_gradient(parameter)) return run.update(parameter, info);
     run.pass_over(parameter);
   });
-  const step_outcome outcome{updates ? step_result::updated : step_result::skipped_nonfinite, progress.norm};
-  if (owner.rehearsing()) return outcome;
-  if (options.loss_scale != nullptr) updates ? options.loss_scale->updated() : options.loss_scale->skipped();
-  run.finish(progress.number + (updates ? 1U : 0U));
-  return outcome;
+  return run.finish_step();
 }
 
 }  // namespace optimizer

@@ -45,12 +45,13 @@ class recorder {
 
   /// Which of the names the current or last iteration has, counted from 0. @pre one has begun
   [[nodiscard]] std::size_t index() const noexcept { return index_; }
-  /// The record of a name, or null where none was made yet.
+  /// The record of a name, or null where none was made yet; of two that of iterations that begin with updates.
   [[nodiscard]] const access_record* find(std::string_view name) const noexcept
   {
+    const access_record* found = nullptr;
     for (const auto& known : records_)
-      if (known->name == name && known->recorded) return &known->done;
-    return nullptr;
+      if (known->name == name && known->recorded && (found == nullptr || known->updates_first)) found = &known->done;
+    return found;
   }
   /// Which of the names it is, as index(); none where it has no record.
   static constexpr std::size_t none = SIZE_MAX;
@@ -62,12 +63,12 @@ class recorder {
   }
   /// A record from elsewhere is that of `name`, whose next iteration follows it. Guarantee: strong.
   /// @throws usage_error   there is one already, or an iteration is running
-  void adopt(std::string_view name, access_record record, std::span<const std::uint32_t> chunk_of_slot, std::uint32_t chunks)
+  void adopt(std::string_view name, bool updates_first, access_record record, std::span<const std::uint32_t> chunk_of_slot, std::uint32_t chunks)
   {
     expects(!is_inside(), "a profile was given to a manager in the middle of an iteration");
     expects(find(name) == nullptr, "a profile was given for iterations that have been recorded already");
     record.finish(chunk_of_slot, chunks);
-    named& target = find_or_add(name);
+    named& target = find_or_add(name, updates_first);
     target.done = std::move(record);
     target.recorded = true;
     stale_ = true;
@@ -80,6 +81,12 @@ class recorder {
       if (known->recorded) known->done.finish(chunk_of_slot, chunks);
   }
 
+  /// What the current iteration has done; nothing outside of one, and where it was stopped.
+  [[nodiscard]] std::span<const access_entry> so_far() const noexcept
+  {
+    if (current_ == nullptr || is_following()) return {entries_, progress()};
+    return std::as_const(current_->log).entries().first(progress());
+  }
   /// How many accesses, leases and drops the current iteration has had; 0 outside of one, and where it was stopped.
   [[nodiscard]] std::uint32_t progress() const noexcept
   {
@@ -98,12 +105,13 @@ class recorder {
     return next.slot == slot && next.kind == kind && current_->done.details()[cursor_].bytes == size;
   }
 
+  /// @param updates_first   some of the last step wait, so that this iteration does more: it has a record of its own
   /// @return   true where the slots' next moments must be loaded from the record
   /// @throws usage_error   an iteration is running; std::bad_alloc; with nothing changed
-  bool begin(std::string_view name)
+  bool begin(std::string_view name, bool updates_first = false)
   {
     expects(!is_inside(), "an iteration began inside another one: end the first one before");
-    named& wanted = find_or_add(name);
+    named& wanted = find_or_add(name, updates_first);
     if (wanted.recorded) ended_leases_.reserve(wanted.done.size());
     // From here on nothing throws: what the policy was told belongs to the current record, whichever that is.
     const bool reload = current_ != &wanted || stale_;
@@ -213,6 +221,7 @@ class recorder {
 
   struct named {
     std::string name;
+    bool updates_first = false;
     access_record done;
     access_record log;
     bool recorded = false;
@@ -252,12 +261,13 @@ class recorder {
     return never;
   }
 
-  named& find_or_add(std::string_view name)
+  named& find_or_add(std::string_view name, bool updates_first)
   {
     for (index_ = 0; index_ < records_.size(); ++index_)
-      if (records_[index_]->name == name) return *records_[index_];
+      if (records_[index_]->name == name && records_[index_]->updates_first == updates_first) return *records_[index_];
     auto fresh = std::make_unique<named>();
     fresh->name = name;
+    fresh->updates_first = updates_first;
     records_.push_back(std::move(fresh));
     return *records_.back();
   }

@@ -34,7 +34,9 @@ class retention_problem {
     std::uint32_t epoch = 0;
     std::uint32_t use = 0;  ///< after which it lies
     bool wraps = false;     ///< its rows are `first` to the end, and 0 to `last`
-    bool loads = false;     ///< its chunk is loaded again if it is dropped
+    bool loads = false;        ///< its chunk is loaded again if it is dropped
+    std::uint32_t begin = 0;   ///< its first moment
+    std::uint32_t length = 0;  ///< moments, around the end of the iteration
   };
   struct epoch {
     std::uint64_t size = 0;   ///< of its chunk [bytes]
@@ -221,11 +223,11 @@ class retention_problem {
       for (; which < found.epochs()[at].end; ++which) {
         if (!is_open[which]) continue;
         const residency_gaps::gap& it = found.gaps()[which];
-        gap made{rows_before[it.begin],           0,       static_cast<std::uint32_t>(epochs_.size()), it.use,
-                 it.begin + it.length > moments_, it.loads};
+        gap made{rows_before[it.begin], 0, static_cast<std::uint32_t>(epochs_.size()), it.use, it.begin + it.length > moments_,
+                 it.loads, it.begin, it.length};
         made.last = rows_before[made.wraps ? it.begin + it.length - moments_ : it.begin + it.length];
-        if (made.wraps && made.first == rows) made = {0, made.last, made.epoch, made.use, false, made.loads};
-        if (made.wraps && made.last == 0) made = {made.first, rows, made.epoch, made.use, false, made.loads};
+        if (made.wraps && made.first == rows) made.first = 0, made.wraps = false;
+        if (made.wraps && made.last == 0) made.last = rows, made.wraps = false;
         if (!made.wraps && made.first == made.last) {
           stays_[it.use] = 1;
           continue;

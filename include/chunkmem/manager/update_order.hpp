@@ -1,0 +1,43 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+/// In which order an optimizer step goes through the parameters: that of declaration until another one is arranged, which then stays
+/// until `reset`, so that a step that is tried again finds its place. Not for users: see manager.
+class update_order {
+ public:
+  /// From here on nothing asks for memory.
+  void reset(std::size_t parameters)
+  {
+    keys_.resize(parameters);
+    order_.resize(parameters);
+    reset();
+  }
+  void reset() noexcept
+  {
+    for (std::size_t at = 0; at < order_.size(); ++at) order_[at] = static_cast<std::uint32_t>(at);
+  }
+
+  /// Parameters by their number, the order of declaration.
+  [[nodiscard]] std::span<const std::uint32_t> all() const noexcept { return order_; }
+
+  /// The lower `key(parameter)` comes first, equal ones in the order of declaration. O(parameters log parameters).
+  template <class Key>
+  void arrange(Key key)
+  {
+    for (std::uint32_t at = 0; at < keys_.size(); ++at) keys_[at] = key(at);
+    std::sort(order_.begin(), order_.end(), [&](std::uint32_t a, std::uint32_t b) { return keys_[a] != keys_[b] ? keys_[a] < keys_[b] : a < b; });
+  }
+
+ private:
+  std::vector<std::uint32_t> order_;
+  std::vector<std::uint64_t> keys_;
+};
+
+}  // namespace chunkmem::inline v0
