@@ -1,6 +1,6 @@
 #!/bin/sh
-# bootstrap.sh [--yes] [preset...]: makes sure that the tools are there, then runs `cmake --workflow --preset <preset>`
-# for each preset in turn (demo test bench asan tsan slow gpu; without one: test). On Debian and its relatives what is
+# bootstrap.sh [--yes] [preset...]: makes sure that the tools are there, then configures, builds and tests each preset
+# in turn (demo test bench asan tsan slow gpu; without one: test). On Debian and its relatives what is
 # missing is installed with apt, never removing or upgrading anything; elsewhere it is named. Some tests need more and are
 # skipped without it: that is installed where apt has it, and no failure if not.
 # Status: 0 all passed; 1 a part failed or the call is wrong; 2 something is missing and may not be installed here.
@@ -172,12 +172,21 @@ if [ "$major" -lt 3 ] || { [ "$major" -eq 3 ] && [ "${rest%%.*}" -lt 25 ]; }; th
   exit 2
 fi
 
+# Step by step, as `cmake --workflow` does: that one takes a ctest that was killed for one that passed (CMake 3.25).
+run_preset() {
+  cmake --preset "$1" && cmake --build --preset "$1" || return 1
+  case $1 in
+    demo | bench) ;;  # their build is what they run
+    *) ctest --preset "$1" ;;
+  esac
+}
+
 minutes() { awk "BEGIN { printf \"%.1f min\", ($2 - $1) / 60 }"; }
 begin=$(date +%s)
 parts=
 for preset in $presets; do
   part_begin=$(date +%s)
-  if ! cmake --workflow --preset "$preset"; then
+  if ! run_preset "$preset"; then
     echo "chunkmem: $preset failed after $(minutes "$part_begin" "$(date +%s)")${parts:+; passed before:$parts}"
     exit 1
   fi

@@ -160,7 +160,7 @@ endwhile()
 
 # Sizes of what is no header.
 file(GLOB_RECURSE tests RELATIVE "${ROOT}" "${ROOT}/tests/*.[ch]pp" "${ROOT}/tests/*.cu" "${ROOT}/tests/*.cuh"
-     "${ROOT}/examples/gpt/tests/*.cpp")
+     "${ROOT}/examples/gpt/tests/*.cpp" "${ROOT}/examples/max_model/tests/*.cpp")
 foreach(file IN LISTS tests)
   count_lines(count "${ROOT}/${file}")
   if(count GREATER 600)

@@ -41,6 +41,25 @@ class byte_bound {
     return value + constant_;
   }
 
+  /// The fewest frames that a plan of one iteration moves, which keeps each gap whole or drops it: an integer program.
+  [[nodiscard]] double of_whole_gaps(std::uint32_t device_frames) const
+  {
+    glp_term_out(GLP_OFF);
+    glp_prob* const program = glp_create_prob();
+    build(program, device_frames);
+    for (int at = 1; at <= static_cast<int>(gaps_.size()) + epochs_; ++at) glp_set_col_kind(program, at, GLP_BV);
+    double value = -1;
+    glp_iocp how;
+    glp_init_iocp(&how);
+    how.presolve = GLP_ON;
+    how.tm_lim = 60'000;
+    how.gmi_cuts = how.mir_cuts = how.clq_cuts = GLP_ON;
+    if (glp_intopt(program, &how) == 0 && glp_mip_status(program) == GLP_OPT) value = glp_mip_obj_val(program);
+    glp_delete_prob(program);
+    if (value < 0) throw std::runtime_error{"the integer program was not solved"};
+    return value + constant_;
+  }
+
  private:
   struct use {
     std::uint32_t begin;

@@ -19,11 +19,11 @@
 #include <string>
 #include <vector>
 
-#include "model_shapes.hpp"
-#include "rival_searches.hpp"
+#include "chunk_searches.hpp"
+#include "model_tensors.hpp"
 
 namespace cm = chunkmem;
-using namespace layout_bench;
+using namespace max_model;
 
 namespace {
 

@@ -54,6 +54,17 @@ TEST_CASE("a rate that is not above zero is a config_error", "[backend]")
   for (const double rate : {0.0, -1.0, std::numeric_limits<double>::quiet_NaN()}) {
     CHECK_THROWS_AS(backend::require_usable(cost_table{.to_host = {1, rate}}), config_error);
   }
+  CHECK_NOTHROW(backend::require_usable(cost_table{.host_memory_bytes_per_second = 1e9}));
+  for (const double rate : {-1.0, std::numeric_limits<double>::quiet_NaN()})
+    CHECK_THROWS_AS(backend::require_usable(cost_table{.host_memory_bytes_per_second = rate}), config_error);
+}
+
+TEST_CASE("a copy touches host memory once for each of its ends that lies there", "[backend]")
+{
+  STATIC_REQUIRE(cost_table::host_bytes(tier::host, tier::device, bytes{5}) == bytes{5});
+  STATIC_REQUIRE(cost_table::host_bytes(tier::device, tier::host, bytes{5}) == bytes{5});
+  STATIC_REQUIRE(cost_table::host_bytes(tier::host, tier::host, bytes{5}) == bytes{10});
+  STATIC_REQUIRE(cost_table::host_bytes(tier::device, tier::device, bytes{5}) == bytes{0});
 }
 
 }  // namespace cost_table_test

@@ -4,6 +4,10 @@
 #include <support/catch.hpp>
 #include <support/failing.hpp>
 
+#include <cstddef>
+#include <cstdint>
+#include <random>
+
 namespace simulated_test {
 
 using namespace chunkmem;
@@ -109,6 +113,75 @@ TEST_CASE("nothing starts before the caller asked for it", "[backend]")
   CHECK(mem.clock(agent::compute) == 7'001);
 }
 
+TEST_CASE("copies of both links and updates of the host share host memory where it has a rate", "[backend]")
+{
+  cost_table costs{.to_device = {0, 1e9}, .to_host = {0, 1e9}, .within_device = {0, 1e9}, .within_host = {0, 1e9}};
+  costs.host_memory_bytes_per_second = 2e9;
+  simulated mem{{.device_capacity = bytes{10'000}, .host_capacity = bytes{10'000}, .costs = costs, .host_runs_ahead = true}};
+  std::byte* const here = mem.allocate(tier::host, bytes{4'000});
+  std::byte* const there = mem.allocate(tier::device, bytes{4'000});
+  mem.copy(there, here, bytes{1'000}, agent::to_device);
+  mem.copy(here + 1'000, there + 1'000, bytes{500}, agent::to_host);
+  CHECK(mem.clock(agent::to_device) == 1'000);
+  CHECK(mem.clock(agent::to_host) == 500);
+  mem.copy(there + 2'000, there, bytes{1'000}, agent::compute);  // touches no host memory
+  CHECK(mem.clock(agent::compute) == 1'000);
+  mem.advance(agent::host, 1'000, bytes{1'000});  // nothing is left until 500, half of the rate until 1,000: as much as it wants
+  CHECK(mem.now() == 1'500);
+  mem.copy(here, here + 1'000, bytes{1'000}, agent::host);  // reads and writes: all of the rate, from 1,500 on
+  CHECK(mem.now() == 2'500);
+  mem.fill(here, std::byte{}, bytes{1'000}, agent::to_host);
+  mem.fill(there, std::byte{}, bytes{1'000}, agent::to_device);
+  CHECK(mem.clock(agent::to_host) == 3'500);
+  CHECK(mem.clock(agent::to_device) == 3'500);
+  mem.advance(agent::host, 10);
+  CHECK(mem.now() == 2'510);
+}
+
+TEST_CASE("an unlimited host memory changes no time, and no limit lets bytes pass faster than it", "[backend]")
+{
+  std::mt19937 random{5};
+  const auto roll = [&](std::uint64_t below) { return random() % below; };
+  cost_table costs = round_numbers;
+  simulated_options options{.device_capacity = bytes{10'000}, .host_capacity = bytes{10'000}, .costs = costs, .host_runs_ahead = true};
+  simulated unlimited{options};
+  options.costs.host_memory_bytes_per_second = 1e18;
+  simulated plenty{options};
+  options.costs.host_memory_bytes_per_second = 1.5e9;
+  simulated narrow{options};
+  std::uint64_t touched = 0;
+  std::byte* here[3];
+  std::byte* there[3];
+  simulated* const all[] = {&unlimited, &plenty, &narrow};
+  for (std::size_t at = 0; at < 3; ++at) {
+    here[at] = all[at]->allocate(tier::host, bytes{4'000});
+    there[at] = all[at]->allocate(tier::device, bytes{4'000});
+  }
+  for (int work = 0; work < 5'000; ++work) {
+    const std::uint64_t size = 1 + roll(1'000);
+    const std::uint64_t kind = roll(6);
+    const auto one = static_cast<agent>(roll(4));
+    const auto other = static_cast<agent>(roll(4));
+    for (std::size_t at = 0; at < 3; ++at) {
+      simulated& mem = *all[at];
+      if (kind == 0) mem.copy(there[at], here[at], bytes{size}, agent::to_device);
+      if (kind == 1) mem.copy(here[at], there[at], bytes{size}, agent::to_host);
+      if (kind == 2) mem.advance(agent::host, size, bytes{3 * size});
+      if (kind == 3) mem.advance(one, size);
+      if (kind == 4) mem.wait(one, mem.record(other));
+      if (kind == 5) mem.fill(there[at], std::byte{}, bytes{size}, one);
+    }
+    touched += kind < 2 ? size : kind == 2 ? 3 * size : 0;
+  }
+  std::uint64_t last = 0;
+  for (const agent who : {agent::host, agent::compute, agent::to_device, agent::to_host}) {
+    CHECK(unlimited.clock(who) == plenty.clock(who));
+    CHECK(narrow.clock(who) >= unlimited.clock(who));
+    last = narrow.clock(who) < last ? last : narrow.clock(who);
+  }
+  CHECK(static_cast<double>(last) * 1.5 >= static_cast<double>(touched));
+}
+
 TEST_CASE("addresses are never given twice", "[backend]")
 {
   simulated mem = machine(false);
@@ -142,6 +215,8 @@ TEST_CASE("simulated refuses unknown agents, null addresses, unrecorded events a
   CHECK_THROWS_AS(mem.copy(nullptr, place, bytes{64}, agent::host), usage_error);
   CHECK_THROWS_AS(mem.wait(agent::host, {.value = 1, .source = agent::to_host}), usage_error);
   CHECK_THROWS_AS((simulated{{.costs = {.to_device = {0, 0.0}}}}), config_error);
+  CHECK_THROWS_AS((simulated{{.costs = {.host_memory_bytes_per_second = -1}}}), config_error);
+  CHECK_THROWS_AS(mem.advance(unknown, 1, bytes{1}), usage_error);
   CHECK(mem.now() == 0);
 }
 

@@ -7,14 +7,14 @@ if(CHUNKMEM_INSTALL)
     endif()
   endforeach()
   list(JOIN components "," components)
-  chunkmem_test(package TIMEOUT 300
+  chunkmem_test(package TIMEOUT 900
                 COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} -DBUILD=${PROJECT_BINARY_DIR}
                         -DVERSION=${PROJECT_VERSION} -DGENERATOR=${CMAKE_GENERATOR} -DCOMPILER=${CMAKE_CXX_COMPILER}
                         "-DCOMPONENTS=${components}" "-DNVCC=${chunkmem_nvcc}"
                         -P "${CMAKE_CURRENT_LIST_DIR}/check.cmake")
 
   # Policies of somebody else, beside the installed package.
-  chunkmem_test(package.strangers TIMEOUT 300
+  chunkmem_test(package.strangers TIMEOUT 900
                 COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} -DBUILD=${PROJECT_BINARY_DIR}
                         -DGENERATOR=${CMAKE_GENERATOR} -DCOMPILER=${CMAKE_CXX_COMPILER}
                         "-DCATCH2_INCLUDE=${CHUNKMEM_CATCH2_INCLUDE}" -P "${CMAKE_CURRENT_LIST_DIR}/strangers.cmake")

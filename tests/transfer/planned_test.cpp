@@ -52,6 +52,37 @@ TEST_CASE("what planned solves is what its run moves, where no tide and no windo
   CHECK(equal == runs);
 }
 
+TEST_CASE("what planned solves is what its run moves, where the host has no room for every home", "[transfer]")
+{
+  int equal = 0;
+  int runs = 0;
+  int cannot = 0;  // from where everything lies no chunk can make the first step
+  transfer::planned policy;
+  for (std::uint64_t seed = 1; seed <= 1'200; ++seed) {
+    CAPTURE(seed);
+    support::dice dice{seed};
+    conformance::demand_run run;
+    const support::iteration_traits traits{
+        .entries = dice.between(4, 60), .host = dice.one_in(2), .drops = dice.one_in(2), .device_leases = false};
+    if (!conformance::roll_demand(seed, traits, true, run)) continue;
+    const transfer::retention wanted = policy.retain(request_for(run));
+    if (wanted.device_only.empty()) continue;
+    REQUIRE(wanted.device_only.size() == run.iteration.chunks());
+    retained_run planned;
+    planned.start(run.start, wanted);
+    const auto moved = planned.frames_moved(run.iteration.record, run.iteration.chunk_of_slot);
+    cannot += moved ? 0 : 1;
+    if (!moved) continue;
+    ++runs;
+    equal += *moved * support::frame_bytes == 2 * policy.solution().moved_bytes ? 1 : 0;
+    for (std::uint32_t chunk = 0; chunk < run.iteration.chunks(); ++chunk)
+      if (wanted.device_only[chunk] != 0 && planned.state()[chunk].live > 0) CHECK(planned.state()[chunk].on_device());
+  }
+  CHECK(cannot < runs / 10);
+  CHECK(runs > 100);
+  CHECK(equal == runs);
+}
+
 TEST_CASE("the same record is solved to the same plan, whatever was solved before", "[transfer]")
 {
   transfer::planned used;
@@ -87,7 +118,12 @@ TEST_CASE("a record that asks for more than there is has no plan", "[transfer]")
   };
   CHECK(moments_planned(record, 1024, 1024) == 2);
   CHECK(moments_planned(record, 512, 1024) == 0);
-  CHECK(moments_planned(record, 1024, 1023) == 0);  // a chunk without a home on the host
+  CHECK(moments_planned(record, 1024, 0) == 2);  // both stay on the device
+  CHECK(moments_planned(record, 512, 1023) == 0);
+  build.access(1, entry_kind::read_on_host);
+  const access_record with_host = build.finish(own, 2);
+  CHECK(moments_planned(with_host, 1024, 512) == 3);
+  CHECK(moments_planned(with_host, 1024, 511) == 0);  // a chunk without the home that it has to have
   CHECK(moments_planned(access_record{}, 1024, 1024) == 0);
 }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <numeric>
+#include <optional>
 #include <vector>
 
 namespace retention_dual_test {
@@ -88,6 +89,50 @@ TEST_CASE("a width takes at most a quarter of it for each choice, and makes the 
     }
   }
   CHECK(compared > 500);
+}
+
+TEST_CASE("with a short host the dual is what prices certify, homes among them, and its slope is true", "[transfer]")
+{
+  int homed = 0;
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    support::dice random{seed};
+    const retention_trace what = support::roll_small_trace(random, {true, seed % 2 == 0, seed % 5 == 0});
+    transfer::retention_input input = what.input();
+    const std::uint64_t all = std::accumulate(what.chunk_bytes.begin(), what.chunk_bytes.end(), std::uint64_t{0});
+    const std::vector<std::uint64_t> host(what.device_bytes.size(), all - 1);
+    input.host_bytes = host;
+    std::optional<retention_problem> made;
+    try {
+      made.emplace(input);
+    } catch (const out_of_memory&) {
+      continue;
+    }
+    const retention_problem& problem = *made;
+    const std::size_t rows = problem.room().size();
+    retention_dual dual{problem, all_rows(problem)};
+    REQUIRE(dual.coordinates() == rows + 1);
+    row_prices price{rows};
+    std::vector<double> prices = roll_prices(random, rows + 1);
+    price.set(prices);
+    std::vector<double> slope(rows + 1);
+    std::vector<double> unused(rows + 1);
+    const auto constant = static_cast<double>(problem.constant_bytes());
+    const double value = dual(price, 0, slope) * static_cast<double>(problem.unit_bytes()) + constant;
+    CHECK(std::max(value, constant) == Catch::Approx(transfer::certified_bytes(problem, price)).epsilon(1e-9));
+    (void)dual(price, 0.3, slope);
+    for (std::size_t at = 0; at <= rows; ++at) {
+      constexpr double step = 1e-6;
+      const auto with = [&](double change) {
+        std::vector<double> changed = prices;
+        changed[at] += change;
+        price.set(changed);
+        return dual(price, 0.3, unused);
+      };
+      CHECK((with(step) - with(-step)) / (2 * step) == Catch::Approx(slope[at]).margin(1e-4));
+    }
+    homed += problem.homes().size() > 1 ? 1 : 0;
+  }
+  CHECK(homed > 50);
 }
 
 TEST_CASE("epochs of one shape are one class, whatever their sizes", "[transfer]")

@@ -113,9 +113,36 @@ TEST_CASE("what does not fit is refused with the bytes that it needs", "[transfe
   CHECK_NOTHROW(retention_problem{what.input()});
 }
 
-TEST_CASE("a host without room for every home is refused with the bytes of all homes", "[transfer]")
+TEST_CASE("where the host has no room for every home, the chunks are named that could do without", "[transfer]")
 {
-  retention_trace what{{6, 5}, {}, {20, 20}, true};
+  retention_trace what{{6, 5, 3, 2, 4}, {}, {14, 20, 20, 20, 20, 20, 20, 20}, true};
+  what.use(0, 0, use_kind::read);         // larger than what is free at moments 1 and 2
+  what.use(1, 1, use_kind::update);
+  what.use(3, 1, use_kind::overwrite);
+  what.use(2, 2, use_kind::read, 6);      // never leaves
+  what.use(2, 2, use_kind::host_read);
+  what.use(3, 3, use_kind::drop);
+  what.device_bytes[2] = 8;
+  transfer::retention_input input = what.input();
+  std::vector<std::uint64_t> host(8, 20);
+  input.host_bytes = host;
+  CHECK(retention_problem{input}.homes().empty());
+  host[3] = 19;
+  const retention_problem problem{input};
+  std::vector<std::uint32_t> chunks;
+  for (const auto& it : problem.homes()) chunks.push_back(it.chunk);
+  CHECK(chunks == std::vector<std::uint32_t>{1, 3});  // 4 is never used: it lies on the host
+  CHECK(problem.home_bytes() == 7);
+  CHECK(problem.home_room() == 6);
+  for (const auto& it : problem.homes())
+    for (std::uint32_t at = it.begin; at < it.end; ++at) CHECK(problem.epochs()[at].size == it.size);
+  host[3] = 12;
+  CHECK_THROWS_AS(retention_problem{input}, out_of_memory);
+}
+
+TEST_CASE("a host without room for the homes that nothing can do without is refused with their bytes", "[transfer]")
+{
+  retention_trace what{{6, 5}, {}, {20, 20}, false};
   what.use(0, 0, use_kind::read);
   transfer::retention_input input = what.input();
   const std::vector<std::uint64_t> enough{11, 12};

@@ -36,6 +36,14 @@ struct cost_table {
   link_cost within_device{.latency_nanoseconds = 2'000, .bytes_per_second = 1e12};
   link_cost within_host{.latency_nanoseconds = 1'000, .bytes_per_second = 10e9};
   std::uint64_t launch_nanoseconds = 5'000;
+  /// What copies of both links and work on the host read and write of host memory together; 0: more than they ever ask for.
+  double host_memory_bytes_per_second = 0;
+
+  /// Bytes of host memory that a copy between two tiers reads and writes. @throws size_overflow
+  [[nodiscard]] static constexpr bytes host_bytes(tier from, tier to, bytes size)
+  {
+    return size * ((from == tier::host ? 1U : 0U) + (to == tier::host ? 1U : 0U));
+  }
 
   /// The cost of a copy between two tiers; a fill costs what a copy within its tier does.
   [[nodiscard]] constexpr const link_cost& between(tier from, tier to) const noexcept
@@ -45,13 +53,16 @@ struct cost_table {
   }
 };
 
-/// @throws config_error   a rate is not above zero (or not a number)
+/// @throws config_error   a rate is not above zero (or not a number), or that of host memory below it
 constexpr void require_usable(const cost_table& costs)
 {
   for (const link_cost* cost : {&costs.to_device, &costs.to_host, &costs.within_device, &costs.within_host}) {
     if (!(cost->bytes_per_second > 0)) {
       throw config_error{"cost table with a rate that is not above 0 B/s (give every link its bytes_per_second)"};
     }
+  }
+  if (!(costs.host_memory_bytes_per_second >= 0)) {
+    throw config_error{"cost table whose host_memory_bytes_per_second is negative or no number (0 leaves it unlimited)"};
   }
 }
 

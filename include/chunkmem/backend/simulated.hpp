@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chunkmem/backend/cost_table.hpp>
+#include <chunkmem/backend/shared_bandwidth.hpp>
 #include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/backend/stream_checks.hpp>
 #include <chunkmem/backend/tier_ledger.hpp>
@@ -26,10 +27,12 @@ struct simulated_options {
 /// Addresses are made up and never read; copies and launches only let time pass, and a launched callable does not run.
 /// Compute is `advance(agent, nanoseconds)`. A copy starts when its agent is free, the caller has enqueued it, and the
 /// link of its direction is free; one that was enqueued first has the link first, so later copies pay, also where an
-/// earlier one still waits for an event. Good for planning and for tests of decisions; poor where copies and kernels
-/// compete for memory bandwidth, which it does not model.
+/// earlier one still waits for an event. Where the cost table has a rate of host memory, copies and what
+/// `advance(agent, nanoseconds, host_bytes)` says of work on the host share it, as shared_bandwidth does.
+/// Good for planning and for tests of decisions; poor where copies and kernels compete for the device's memory bandwidth,
+/// which it does not model.
 /// An event's value is the virtual time at which its agent is done [ns]; it never falls, and may stay the same.
-/// Cost: O(1) per operation, O(live allocations) per allocation.
+/// Cost: O(1) per operation, more where host memory has a rate; O(live allocations) per allocation.
 ///
 /// @threads   one caller at a time, from any thread
 class simulated {
@@ -37,11 +40,12 @@ class simulated {
   static constexpr bool host_addressable = false;
   static constexpr bool has_bytes = false;
 
-  /// @throws config_error   a rate in the cost table is not above zero
+  /// @throws config_error   a rate in the cost table is not above zero, or that of host memory below it
   explicit simulated(const simulated_options& options)
       : ledger_{options.device_capacity, options.host_capacity},
         costs_{options.costs},
-        host_runs_ahead_{options.host_runs_ahead}
+        host_runs_ahead_{options.host_runs_ahead},
+        host_memory_{options.costs.host_memory_bytes_per_second}
   {
     require_usable(costs_);
   }
@@ -79,7 +83,8 @@ class simulated {
     const tier target = tier_of(to);
     std::uint64_t begin = start_of(who);
     if (source != target) begin = later_of(begin, link_free_[target]);
-    const std::uint64_t end = after(begin, costs_.between(source, target).nanoseconds_for(size));
+    const std::uint64_t cost = costs_.between(source, target).nanoseconds_for(size);
+    const std::uint64_t end = end_of(begin, cost, cost_table::host_bytes(source, target, size));
     if (source != target) link_free_[target] = end;
     clock_of(who) = end;
   }
@@ -87,7 +92,8 @@ class simulated {
   void fill(std::byte* to, std::byte, bytes size, agent who)
   {
     require_places(to, to, size);
-    advance(who, costs_.between(tier_of(to), tier_of(to)).nanoseconds_for(size));
+    const tier target = tier_of(to);
+    advance(who, costs_.between(target, target).nanoseconds_for(size), target == tier::host ? size : bytes{});
   }
 
   /// Costs a launch. The callable is not run: it has no bytes to work on.
@@ -100,10 +106,15 @@ class simulated {
 
   /// Lets an agent work for a while: this is what compute costs.
   /// @throws usage_error   unknown agent; no time passed
-  void advance(agent who, std::uint64_t nanoseconds)
+  void advance(agent who, std::uint64_t nanoseconds) { advance(who, nanoseconds, bytes{}); }
+
+  /// The same for work that reads and writes `host_bytes` of host memory, evenly over its time: it lasts longer where others
+  /// leave it less.
+  /// @throws usage_error   unknown agent; no time passed
+  void advance(agent who, std::uint64_t nanoseconds, bytes host_bytes)
   {
     require_agent(who, agents_);
-    clock_of(who) = after(start_of(who), nanoseconds);
+    clock_of(who) = end_of(start_of(who), nanoseconds, host_bytes);
   }
 
   /// @throws usage_error   unknown agent
@@ -155,6 +166,13 @@ class simulated {
     return nanoseconds > UINT64_MAX - begin ? UINT64_MAX : begin + nanoseconds;
   }
 
+  [[nodiscard]] std::uint64_t end_of(std::uint64_t begin, std::uint64_t nanoseconds, bytes host_bytes)
+  {
+    if (costs_.host_memory_bytes_per_second == 0 || host_bytes == bytes{}) return after(begin, nanoseconds);
+    host_memory_.forget_before(now());
+    return host_memory_.serve(begin, nanoseconds, host_bytes);
+  }
+
   // Not std::max: <algorithm> brings half the standard library into every planner.
   [[nodiscard]] static std::uint64_t later_of(std::uint64_t one, std::uint64_t other) noexcept
   {
@@ -172,6 +190,7 @@ class simulated {
   tier_ledger ledger_;
   cost_table costs_;
   bool host_runs_ahead_;
+  shared_bandwidth host_memory_;  // used where the cost table has its rate
   std::size_t agents_ = built_in_agents;
   per_tier<std::uint64_t> taken_;
   per_tier<std::uint64_t> link_free_;

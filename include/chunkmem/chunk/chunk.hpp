@@ -25,6 +25,7 @@ struct chunk {
   std::uint16_t host_writers = 0;     ///< those of them that write: the device has no copy meanwhile
   bool host_valid = false;
   bool left_for_host = false;         ///< without a next use the host wants its bytes, by the record
+  bool device_only = false;           ///< the plan never lets it leave: its window on the host is the first to be given up
   bool touched = false;               ///< the eviction policy has not heard of its latest change
 
   [[nodiscard]] bool on_device() const noexcept { return device != nowhere; }

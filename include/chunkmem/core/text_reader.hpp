@@ -33,6 +33,7 @@ class text_reader {
     if (!*in_) refuse("the text ends in it");
     return line_;
   }
+  [[nodiscard]] bool has_word() const noexcept { return at_ <= line_.size(); }
   /// The next word of the line; good until the next line.
   std::string_view word()
   {

@@ -14,7 +14,8 @@ namespace chunkmem::inline v0 {
 /// The host's half of residency: which chunk has a window there, and whose is given up when there is no room.
 ///
 /// A window is kept as the chunk's home while there is room, valid or not. It is given up when another chunk needs it and
-/// nothing is lost: when its bytes are not valid, or the device has them too.
+/// nothing is lost: when its bytes are not valid, or the device has them too. Chunks that a plan wants on the device alone
+/// give theirs up first.
 /// Cost: O(1) while there is room; reclaiming looks at chunks from where it stopped last, or at all windows.
 template <eviction_policy Eviction>
 class host_room : public chunk_table {
@@ -87,16 +88,21 @@ class host_room : public chunk_table {
     return count == 1 ? host_.pool().lowest(1) : host_.pool().highest(count);
   }
 
-  /// Gives up a frame that nothing needs: one without valid bytes, else a copy of what the device has.
+  /// What giving up a chunk's frame on the host costs: nothing, a home for later, a write-back for later.
+  [[nodiscard]] std::uint32_t price_of_home(std::uint32_t at) const noexcept
+  {
+    return chunks_[at].device_only ? 0 : chunks_[at].host_valid ? 4 : 1;
+  }
+
+  /// Gives up a frame that nothing needs.
   template <class Mover>
   std::uint32_t reclaim_host_frame(std::uint32_t wanting, Mover& mover)
   {
-    for (const bool valid_too : {false, true})
+    for (const std::uint32_t price : {0U, 1U, 4U})
       for (std::uint32_t step = 0; step < chunks(); ++step) {
         hand_ = hand_ + 1 < chunks() ? hand_ + 1 : 0;
-        const chunk& it = chunks_[hand_];
-        if (it.host == chunk::nowhere || hand_ == wanting || !may_leave(tier::host, hand_)) continue;
-        if (it.host_valid && !valid_too) continue;
+        if (chunks_[hand_].host == chunk::nowhere || hand_ == wanting || !may_leave(tier::host, hand_)) continue;
+        if (price_of_home(hand_) > price) continue;
         leave_host(hand_, mover);
         return host_.pool().lowest(1);
       }
@@ -110,7 +116,7 @@ class host_room : public chunk_table {
     const std::uint32_t count = chunks_[wanting].frames;
     const std::uint32_t first = cheapest_window(host_, count, 0, host_.frames(), [this](std::uint32_t at) {
       if (!may_leave(tier::host, at)) return impossible_window;
-      return chunks_[at].host_valid ? 4U : 1U;  // a valid copy costs a write-back later
+      return price_of_home(at);
     });
     if (first == frame_pool::none) throw out_of_memory{shortage(tier::host, count * host_.frame_bytes())};
     for (std::uint32_t frame = first; frame < first + count; ++frame)

@@ -190,6 +190,8 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
   pass pass_ = pass::none;
   std::uint16_t micro_batch_ = 0;
   bool following_plan_ = false;
+  bool steady_ = false;  // nothing happened since an iteration that can be repeated from where it ended
+  std::vector<iteration_plan<Eviction>> plans_;  // by record
   std::uint32_t serial_ = 0;  // of the iteration, so that a pin of an older one is not logged in this one
 
  private:
@@ -259,7 +261,7 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
       iteration_plan<Eviction>& plan = plans_[recorder_.index()];
       if (!plan.valid || !plan.start.same_places(residency_)) make(plan, record);
       if (!plan.valid) return false;
-      residency_.start_of(record);
+      residency_.start_of(record, plan.without_homes());
       following_plan_ = true;
       return true;
     } else {
@@ -285,10 +287,8 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
   }
 
   iteration_planner<Eviction, Transfer> planner_;
-  std::vector<iteration_plan<Eviction>> plans_;  // by record
   std::size_t next_action_ = 0;
   std::size_t steady_record_ = 0;
-  bool steady_ = false;  // nothing happened since an iteration that can be repeated from where it ended
   bool has_repeated_ = false;
   std::uint64_t arrangement_ = 0;
   bool last_changed_ = false;

@@ -26,9 +26,13 @@ struct iteration_plan {
   std::vector<std::uint32_t> stays_until;  ///< as transfer::retention; empty where the eviction policy moves less
   std::vector<std::uint32_t> first_use;
   std::vector<std::uint32_t> borders;
+  std::vector<std::uint8_t> device_only;
+  std::uint64_t moved_bytes = 0;  ///< as transfer::retention; 0 where the eviction policy moves less
+  std::uint64_t bound_bytes = 0;
   std::uint64_t made = 0;
   std::uint32_t variant = 0;  ///< the eviction policy's setting, chosen for the record
   bool tuned = false;         ///< that, and who stays
+  bool retains = false;       ///< it is made of who stays, not of what the eviction policy decides
   bool valid = false;
   bool periodic = false;      ///< the iteration ends where it began, frame addresses included: the plan is good again
 
@@ -37,8 +41,15 @@ struct iteration_plan {
     stays_until.assign(wanted.stays_until.begin(), wanted.stays_until.end());
     first_use.assign(wanted.first_use.begin(), wanted.first_use.end());
     borders.assign(wanted.borders.begin(), wanted.borders.end());
+    device_only.assign(wanted.device_only.begin(), wanted.device_only.end());
+    moved_bytes = wanted.moved_bytes;
+    bound_bytes = wanted.bound_bytes;
   }
-  [[nodiscard]] transfer::retention who_stays() const noexcept { return {stays_until, first_use, borders}; }
+  [[nodiscard]] transfer::retention who_stays() const noexcept { return {stays_until, first_use, borders, moved_bytes, bound_bytes, device_only}; }
+  [[nodiscard]] std::span<const std::uint8_t> without_homes() const noexcept
+  {
+    return retains ? std::span<const std::uint8_t>{device_only} : std::span<const std::uint8_t>{};
+  }
 
   /// Its record is another one now.
   void forget() noexcept { valid = tuned = false; }
@@ -57,13 +68,14 @@ class iteration_planner {
   void make(iteration_plan<Eviction>& plan, const residency<Eviction>& now, access_record& record,
             std::span<const std::uint32_t> chunk_of_slot)
   {
-    plan.valid = false;
+    plan.valid = plan.retains = false;
     plan.start = now;
     if (!plan.tuned) tune(plan, now, record, chunk_of_slot);
     if constexpr (retaining_transfer<Transfer>) {
       if (!plan.stays_until.empty()) {
         retained_.start(now, plan.who_stays());
-        if (retained_.run(record, chunk_of_slot))
+        plan.retains = retained_.run(record, chunk_of_slot);
+        if (plan.retains)
           return finish(plan, now, record, chunk_of_slot, retained_.state(), retained_.log(), retained_.state().reclaims() == 0);
       }
     }
@@ -100,8 +112,8 @@ class iteration_planner {
                                                            bytes{device.capacity()}, bytes{now.space(tier::host).capacity()}});
       plan.keep(wanted);
       retained_.start(now, plan.who_stays());
-      const auto moved = wanted.stays_until.empty() ? std::nullopt : retained_.frames_moved(record, chunk_of_slot);
-      if (!moved || *moved > trial_.frames_moved(now, record, chunk_of_slot, plan.variant)) plan.stays_until.clear();
+      const auto moved = wanted.stays_until.empty() ? std::nullopt : retained_.frames_moved(record, chunk_of_slot, long_trial);
+      if (!moved || *moved > trial_.frames_moved(now, record, chunk_of_slot, plan.variant, long_trial)) plan.keep({});
     }
     plan.tuned = true;
   }

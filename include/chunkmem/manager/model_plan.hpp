@@ -7,6 +7,7 @@
 #include <chunkmem/manager/gradient_ledger.hpp>
 #include <chunkmem/manager/model_places.hpp>
 #include <chunkmem/manager/pin.hpp>
+#include <chunkmem/manager/plan_store.hpp>
 #include <chunkmem/manager/policy_values.hpp>
 #include <chunkmem/manager/stacked.hpp>
 #include <chunkmem/tensor/gradient_policy.hpp>
@@ -28,12 +29,12 @@ template <stream_backend Backend, tensor_rules Rules, chunk_layout Layout, evict
           gradient_policy Gradient, transfer_policy Transfer, chunk_mover<Backend> Mover, trace_sink Sink>
 class model_plan {
  public:
-  using core_type = iteration_driver<Backend, Rules, Eviction, Transfer, Mover, Sink>;
+  using core_type = plan_store<iteration_driver<Backend, Rules, Eviction, Transfer, Mover, Sink>>;
   using engine_type = engine<core_type>;
   template <element Element>
   using pin_type = pin<Element, engine_type>;
   using homes_type = state_homes<Placement>;
-  static_assert(!homes_type::is_profiled || Backend::host_addressable,
+  static_assert(!homes_type::is_profiled || Backend::host_addressable || !has_bytes<Backend>(),
                 "chunkmem: this placement lets the calling thread update states on the device, which it cannot read there: take placement::host_first, or "
                 "optimizer::device_optimizer, which works on the device under any placement");
 
@@ -107,8 +108,7 @@ class model_plan {
 
   // Planning.
 
-  /// Ends the declarations and places everything; nothing is allocated yet. Done by the first access where it is not
-  /// called.
+  /// Ends the declarations and places everything; nothing is allocated yet. The first access does it where nobody did.
   /// @throws config_error   the device is smaller than the largest tensor, no gradient could ever lie in place, the placement
   ///                        cannot place this model, or the layout cannot be searched for the size of chunks
   memory_requirement seal()
@@ -150,6 +150,8 @@ class model_plan {
     model_places_.assign_homes(engine_);
     engine_.use_record(name, record);
   }
+  /// What another run solved for them, after their profile: `profile()`'s companion `plan()`. @throws config_error, usage_error
+  void use_plan(const transfer::stored_plan& plan, std::string_view name = "train") { ready(), engine_.use_stored_plan(plan, name); }
   /// Inside `rehearse`: pins have no bytes.
   [[nodiscard]] bool rehearsing() const noexcept { return engine_.rehearsing().is_running(); }
 
@@ -207,13 +209,11 @@ class model_plan {
   /// The record becomes that of a device of this size. @return   false where the placement refuses it
   template <class Step>
   bool settle(bytes device, Step& step)
-  {
-    try {
-      if (model_places_.homes().assign(device)) run_without_bytes(step);
-      return true;
-    } catch (const config_error&) {
-      return false;
-    }
+  try {
+    if (model_places_.homes().assign(device)) run_without_bytes(step);
+    return true;
+  } catch (const config_error&) {
+    return false;
   }
   template <class Step>
   void run_without_bytes(Step& step)

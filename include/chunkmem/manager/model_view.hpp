@@ -9,6 +9,7 @@
 #include <chunkmem/tensor/list_spec.hpp>
 #include <chunkmem/tensor/tensor.hpp>
 #include <chunkmem/tensor/tensor_rules.hpp>
+#include <chunkmem/transfer/stored_plan.hpp>
 
 #include <cstdint>
 #include <string>
@@ -43,6 +44,8 @@ class model_view : public Keeper {
   [[nodiscard]] const tide_watch& others() const noexcept { return engine_.others(); }
   /// What the iterations of this name do, or null before one was recorded. Good until the next iteration of this name ends.
   [[nodiscard]] const access_record* profile(std::string_view name = "train") const noexcept { return engine_.record_of(name); }
+  /// What was solved for them, to be written down by plan_text for the next run. @throws usage_error   they were not planned yet
+  [[nodiscard]] transfer::stored_plan plan(std::string_view name = "train") const { return engine_.stored_plan_of(name); }
   [[nodiscard]] list_id list(std::string_view name) const { return engine_.tensors().list(name); }
   [[nodiscard]] const auto& placement() const noexcept { return model_places_.homes().policy(); }
   /// Where the states of a parameter live, and with that where the calling thread updates it.

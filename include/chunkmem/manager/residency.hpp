@@ -7,6 +7,7 @@
 #include <chunkmem/profile/access_record.hpp>
 
 #include <cstdint>
+#include <span>
 #include <utility>
 
 namespace chunkmem::inline v0 {
@@ -40,13 +41,15 @@ class residency : public device_room<Eviction> {
 
   /// Next uses of all chunks as at the start of `record`. The policy hears nothing until `tell_policy`: its keys would be
   /// moments of another record. O(chunks + entries).
-  void start_of(const access_record& record) noexcept
+  /// @param device_only   by chunk: a plan keeps it on the device alone; empty: none
+  void start_of(const access_record& record, std::span<const std::uint8_t> device_only = {}) noexcept
   {
     candidates_.silence();
     this->expect_leases(record);
     for (std::uint32_t at = 0; at < chunks(); ++at) {
       chunks_[at].next_use = record.empty() ? access_record::never : record.first_of_chunk()[at];
       chunks_[at].left_for_host = !record.empty() && record.is_left_for_host(at);
+      chunks_[at].device_only = !device_only.empty() && device_only[at] != 0;
     }
   }
 

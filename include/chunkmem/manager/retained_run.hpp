@@ -6,6 +6,7 @@
 #include <chunkmem/manager/decision_log.hpp>
 #include <chunkmem/manager/replay.hpp>
 #include <chunkmem/manager/residency.hpp>
+#include <chunkmem/manager/variant_trial.hpp>
 #include <chunkmem/profile/access_record.hpp>
 #include <chunkmem/transfer/transfer_policy.hpp>
 
@@ -32,13 +33,17 @@ class retained_run {
     replay_.follow(plan.stays_until);
   }
 
-  /// Frames that an iteration copies once it has settled; not set where it does not fit. @pre start()
-  [[nodiscard]] std::optional<std::uint64_t> frames_moved(const access_record& record, std::span<const std::uint32_t> chunk_of_slot)
+  /// Frames that the counted iterations copy, each planned where the one before it ended; not set where one does not fit.
+  /// @pre start()
+  [[nodiscard]] std::optional<std::uint64_t> frames_moved(const access_record& record, std::span<const std::uint32_t> chunk_of_slot,
+                                                          trial_length length = {})
   {
     std::uint64_t moved = 0;
-    for (int round = 0; round < rounds; ++round) {
+    for (int round = 0; round < length.rounds; ++round) {
       if (!run(record, chunk_of_slot)) return std::nullopt;
-      if (round >= rounds - 2) moved += log_.frames_copied();
+      if (round >= length.rounds - length.counted) moved += log_.frames_copied();
+      ended_ = state_;
+      state_.take_places(ended_);
     }
     return moved;
   }
@@ -46,7 +51,7 @@ class retained_run {
   /// Runs it once more. @pre start()   @return   it fits; then state() is its end and log() what it did
   [[nodiscard]] bool run(const access_record& record, std::span<const std::uint32_t> chunk_of_slot)
   {
-    state_.start_of(record);
+    state_.start_of(record, plan_.device_only);
     state_.expect_first(plan_.first_use);
     state_.tell_policy(record);
     log_.clear();
@@ -62,10 +67,9 @@ class retained_run {
   [[nodiscard]] const decision_log& log() const noexcept { return log_; }
 
  private:
-  static constexpr int rounds = 5;  ///< as variant_trial, with which it is compared
-
   transfer::retention plan_;
   run_state state_;
+  chunk_table ended_;
   replay<eviction::by_retention> replay_;
   decision_log log_;
 };

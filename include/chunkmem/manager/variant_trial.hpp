@@ -11,14 +11,21 @@
 
 namespace chunkmem::inline v0 {
 
+/// How long an iteration is repeated to see what it moves: the first rounds settle, the last ones are counted.
+struct trial_length {
+  int rounds = 5;
+  int counted = 2;  ///< orbits of two are common
+};
+
+/// Long enough for two ways of moving to be compared: orbits of two, three, four, six and twelve are counted whole.
+inline constexpr trial_length long_trial{18, 12};
+
 /// Tries the settings of a tuned eviction policy on a recorded iteration: which moves the fewest bytes when it repeats?
 ///
-/// Cost: `rounds` replays for each setting, nothing where there is one only; no allocation when sizes repeat.
+/// Cost: five replays for each setting, nothing where there is one only; no allocation when sizes repeat.
 template <class Eviction>
 class variant_trial {
  public:
-  static constexpr int rounds = 5;  ///< the first settle, the last two are counted: orbits of two are common
-
   /// The best setting for iterations that start from `now`; of equals the lowest, and 0 where none fits.
   [[nodiscard]] std::uint32_t best(const residency<Eviction>& now, const access_record& record,
                                    std::span<const std::uint32_t> chunk_of_slot)
@@ -37,20 +44,20 @@ class variant_trial {
 
   static constexpr std::uint64_t impossible = UINT64_MAX;
 
-  /// Frames that the last two of `rounds` iterations copy, from `now` on; impossible where one does not fit.
+  /// Frames that the counted iterations copy, from `now` on; impossible where one does not fit.
   [[nodiscard]] std::uint64_t frames_moved(const residency<Eviction>& now, const access_record& record,
-                                           std::span<const std::uint32_t> chunk_of_slot, std::uint32_t variant)
+                                           std::span<const std::uint32_t> chunk_of_slot, std::uint32_t variant, trial_length length = {})
   {
     std::uint64_t moved = 0;
     state_ = now;
     state_.choose(variant);
     try {
-      for (int round = 0; round < rounds; ++round) {
+      for (int round = 0; round < length.rounds; ++round) {
         state_.start_of(record);
         state_.tell_policy(record);
         log_.clear();
         replay_.run(record, chunk_of_slot, state_, log_, true);
-        if (round >= rounds - 2) moved += log_.frames_copied();
+        if (round >= length.rounds - length.counted) moved += log_.frames_copied();
       }
     } catch (const out_of_memory&) {
       return impossible;

@@ -58,10 +58,11 @@ class weight_keeper : public Plan {
   template <element Element>
   using held_by = pin<Element, engine_type>;
 
-  /// Where the calling thread updates a parameter: where the optimizer's states live, if it can read there.
+  /// Where the calling thread updates a parameter: where the optimizer's states live, if it can read there or has nothing to read.
   [[nodiscard]] at update_place(std::uint32_t value_slot) const noexcept
   {
-    return engine_type::host_addressable && model_places_.homes().home_of(value_slot) == tier::device ? at::device : at::host;
+    constexpr bool is_free = engine_type::host_addressable || !engine_type::has_bytes;
+    return is_free && model_places_.homes().home_of(value_slot) == tier::device ? at::device : at::host;
   }
 
   /// Begins an iteration, before which weights that were written since have their masters again. Where it is refused, they have

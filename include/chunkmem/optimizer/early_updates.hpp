@@ -28,8 +28,8 @@ namespace optimizer {
 /// lists are not filled yet, as before the first step, and all behind the first gradient with which the norm is over its limit. Where
 /// nothing has to be measured it is `optimizer::step`.
 ///
-/// Make one for each manager, after it, for as long as the loop lives. Source: ours; updates that are undone exactly are also those of a
-/// speculative step in SuperOffload (Lian et al. 2025, arXiv 2509.21271).
+/// Make one for each manager, after it, for as long as the loop lives. Source: speculation, then validation, of SuperOffload (Lian et al.
+/// 2025, arXiv 2509.21271); there the update is inverted, here its bytes are kept, since an inverse is not exact.
 /// @threads   one caller, that of the manager
 template <class Manager, optimizer_kernel Kernel, executor Executor = const serial>
 class early_updates {
@@ -115,19 +115,21 @@ class early_updates {
   [[nodiscard]] bool update(run_type& run, tensor_handle parameter, const tensor_info& info)
   {
     bool is_updated = manager_.rehearsing();
-    run.with_bytes(parameter, info, manager_.place_of_update(parameter), [&](const parameter_bytes& all) {
-      run.measure(parameter, info, all.gradient);
-      gradient_measure with = seen_;
-      with.add(*manager_.measure_of(parameter));
-      is_updated = run.is_usual(with);
-      if (!is_updated) return;
-      if constexpr (Manager::engine_type::has_bytes) detail::keep_bytes(all, room_->data() + used_);
-      run.apply(all, info, run.usual_terms());
-      manager_.begin_update();
-      is_in_place_ = all.value == all.gradient;
+    run.where_updated(parameter, [&](auto place) {
+      run.with_bytes(parameter, info, place, [&](const parameter_bytes& all) {
+        run.measure(parameter, info, place, all.gradient);
+        gradient_measure with = seen_;
+        with.add(*manager_.measure_of(parameter));
+        is_updated = run.is_usual(with);
+        if (!is_updated) return;
+        if constexpr (Manager::engine_type::has_bytes) detail::keep_bytes(all, room_->data() + used_);
+        run.apply(all, info, place, run.usual_terms());
+        manager_.begin_update();
+        is_in_place_ = all.value == all.gradient;
+      });
     });
     if (!is_updated) return false;
-    if (manager_.rehearsing()) run.measure(parameter, info, nullptr);
+    if (manager_.rehearsing()) run.measure(parameter, info, at::host, nullptr);
     done_.push_back({info.ordinal, used_, is_in_place_});
     used_ += detail::undo_size(run, info);
     return true;
@@ -156,8 +158,10 @@ class early_updates {
 
   void bring_back(run_type& run, tensor_handle parameter, const tensor_info& info, const early_update& it)
   {
-    run.with_bytes(parameter, info, manager_.place_of_update(parameter), [&](const parameter_bytes& all) {
-      if constexpr (Manager::engine_type::has_bytes) detail::bring_back_bytes(all, room_->data() + it.begin);
+    run.where_updated(parameter, [&](auto place) {
+      run.with_bytes(parameter, info, place, [&](const parameter_bytes& all) {
+        if constexpr (Manager::engine_type::has_bytes) detail::bring_back_bytes(all, room_->data() + it.begin);
+      });
     });
     if (it.in_place) manager_.take_place_again(parameter);
   }

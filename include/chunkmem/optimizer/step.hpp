@@ -5,6 +5,7 @@
 #include <chunkmem/optimizer/measure_parameter.hpp>
 #include <chunkmem/optimizer/parameter_walk.hpp>
 #include <chunkmem/optimizer/step_options.hpp>
+#include <chunkmem/optimizer/timed_kernel.hpp>
 #include <chunkmem/optimizer/update_parameter.hpp>
 
 #include <cstdint>
@@ -102,12 +103,16 @@ class step_run : public parameter_walk<Manager, Kernel> {
   /// Updates the next parameter and gives its gradient back.
   void update(tensor_handle parameter, const tensor_info& info)
   {
-    walk::update(parameter, info, manager_.place_of_update(parameter), [&](const parameter_bytes& all) { apply(all, info, terms()); });
+    where_updated(parameter, [&](auto place) {
+      walk::update(parameter, info, place, [&](const parameter_bytes& all) { apply(all, info, place, terms()); });
+    });
   }
   /// The same of a step that counts already, without its gradient.
   void update(tensor_handle parameter, const tensor_info& info, const update_terms& decided)
   {
-    walk::with_bytes(parameter, info, manager_.place_of_update(parameter), [&](const parameter_bytes& all) { apply(all, info, decided); });
+    where_updated(parameter, [&](auto place) {
+      walk::with_bytes(parameter, info, place, [&](const parameter_bytes& all) { apply(all, info, place, decided); });
+    });
   }
 
   /// Every parameter is done with, or waits. Nothing of it is kept in a rehearsal.
@@ -122,27 +127,44 @@ class step_run : public parameter_walk<Manager, Kernel> {
     return outcome;
   }
 
+  /// Calls `work(place)` with where the parameter is updated; nothing is read on a backend without bytes, so there the device may
+  /// do it itself.
+  template <class Work>
+  auto where_updated(tensor_handle parameter, Work work)
+  {
+    const at place = manager_.place_of_update(parameter);
+    if constexpr (!Manager::engine_type::has_bytes)
+      if (place == at::device) return work(agent::compute);
+    return work(place);
+  }
   /// A gradient that gradient_done did not measure, unless it is measured already.
   void measure(tensor_handle parameter, const tensor_info& info)
   {
     if (manager_.measure_of(parameter) != nullptr) return;
-    const auto gradient = manager_.acquire_bytes(parameter, gradient_list, access::read, manager_.place_of_update(parameter));
-    measure(parameter, info, reinterpret_cast<const std::byte*>(gradient.data()));
+    where_updated(parameter, [&](auto place) {
+      const auto gradient = manager_.acquire_bytes(parameter, gradient_list, access::read, place);
+      measure(parameter, info, place, reinterpret_cast<const std::byte*>(gradient.data()));
+    });
   }
   /// The same of one whose bytes are at hand.
-  void measure(tensor_handle parameter, const tensor_info& info, const std::byte* gradient)
+  template <class Place>
+  void measure(tensor_handle parameter, const tensor_info& info, Place place, const std::byte* gradient)
   {
     if (manager_.measure_of(parameter) != nullptr) return;
-    const bool has_bytes = Manager::engine_type::has_bytes && !manager_.rehearsing();
-    manager_.keep_measure(parameter, has_bytes ? measure_parameter(gradient, info.gradient, info.extents.elements(), workers_) : gradient_measure{});
+    gradient_measure found;
+    if (!manager_.rehearsing()) {
+      if constexpr (Manager::engine_type::has_bytes) found = measure_parameter(gradient, info.gradient, info.extents.elements(), workers_);
+      else if constexpr (timed_kernel<Kernel>) let_pass(manager_.backend(), place, kernel_.measure_takes(place_of(place), info.extents.elements()));
+    }
+    manager_.keep_measure(parameter, found);
   }
-
-  void apply(const parameter_bytes& all, const tensor_info& info, const update_terms& decided)
+  template <class Place>
+  void apply(const parameter_bytes& all, const tensor_info& info, Place place, const update_terms& decided)
   {
     const gradient_transform transform{decided.factor, options_.clip.value};
     const step_settings settings{this->rate_of(info.group), decided.number, info.group};
-    if constexpr (Manager::engine_type::has_bytes)
-      update_parameter(kernel_, all, transform, settings, options_.seed, workers_);
+    if constexpr (Manager::engine_type::has_bytes) update_parameter(kernel_, all, transform, settings, options_.seed, workers_);
+    else if constexpr (timed_kernel<Kernel>) let_pass(manager_.backend(), place, kernel_.update_takes(place_of(place), all.elements));
   }
 
  private:

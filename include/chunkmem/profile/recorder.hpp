@@ -53,6 +53,14 @@ class recorder {
       if (known->name == name && known->recorded && (found == nullptr || known->updates_first)) found = &known->done;
     return found;
   }
+  /// Which of the names it is, as index(); none where it has no record.
+  static constexpr std::size_t none = SIZE_MAX;
+  [[nodiscard]] std::size_t index_of(std::string_view name) const noexcept
+  {
+    for (std::size_t at = 0; at < records_.size(); ++at)
+      if (records_[at]->name == name && records_[at]->recorded) return at;
+    return none;
+  }
   /// A record from elsewhere is that of `name`, whose next iteration follows it. Guarantee: strong.
   /// @throws usage_error   there is one already, or an iteration is running
   void adopt(std::string_view name, bool updates_first, access_record record, std::span<const std::uint32_t> chunk_of_slot, std::uint32_t chunks)

@@ -2,6 +2,8 @@
 
 #include <chunkmem/chunk/chunk.hpp>
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/profile/tide.hpp>
+#include <chunkmem/transfer/device_only_search.hpp>
 #include <chunkmem/transfer/lease_tide.hpp>
 #include <chunkmem/transfer/lookahead.hpp>
 #include <chunkmem/transfer/record_uses.hpp>
@@ -9,8 +11,9 @@
 #include <chunkmem/transfer/stay_links.hpp>
 #include <chunkmem/transfer/transfer_policy.hpp>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
-#include <numeric>
 #include <string_view>
 #include <vector>
 
@@ -21,7 +24,7 @@ namespace transfer {
 /// Solves the recorded iteration once: which chunk stays on the device between which uses, so that the fewest bytes move.
 ///
 /// Where its plan moves more than the eviction policy would, as windows of several frames and the tide may have it, the
-/// policy decides; so it never moves more. So it does where the host has no room for every chunk.
+/// policy decides; so it never moves more. Where the host has no room for every chunk, some live on the device alone.
 /// Copies start as early as with `lookahead`, whose `window` it has.
 /// Good where an iteration repeats; poor where each is another one, since every record is solved anew.
 /// Cost: one solution for each record, see retention_plan; nothing while a plan is followed.
@@ -47,21 +50,37 @@ class planned {
     uses_.read(record, request.chunk_of_slot, static_cast<std::uint32_t>(request.chunks.size()), request.live);
     sizes_.clear();
     for (const chunk& it : request.chunks) sizes_.push_back(it.frames * request.frame.count());
-    if (std::accumulate(sizes_.begin(), sizes_.end(), std::uint64_t{0}) > request.host.count()) return {};
     room_.clear();
     for (std::uint32_t now = 0; now < record.size(); ++now) room_.push_back(tide_.dry_frames(now) * request.frame.count());
+    homes_.assign(record.size(), room_for_homes(request));
     try {
-      plan_ = plan_retention(retention_problem{{sizes_, uses_.uses(), room_, {}, true}});
-    } catch (const out_of_memory&) {  // a chunk has to lie between leases
+      plan_ = plan_retention({sizes_, uses_.uses(), room_, homes_, true});
+    } catch (const out_of_memory&) {  // a chunk has to lie between leases, or there is no room for the homes
       return {};
     }
-    return links_.link(uses_, plan_.stays, tide_, record.size());
+    retention answer = links_.link(uses_, plan_.stays, tide_, record.size());
+    answer.device_only = plan_.device_only;
+    answer.moved_bytes = plan_.moved_bytes;
+    answer.bound_bytes = static_cast<std::uint64_t>(plan_.certified_bytes);
+    return answer;
   }
 
   /// What the last record was solved to, with its certificate.
   [[nodiscard]] const retention_plan& solution() const noexcept { return plan_; }
 
  private:
+  /// Bytes of the host that no lease takes. A chunk that has no bytes and gets none needs no home.
+  [[nodiscard]] std::uint64_t room_for_homes(const retention_request& request)
+  {
+    const std::uint64_t leased = most_leased(request.record, tier::host).count();
+    std::uint64_t room = (request.host.count() - std::min(request.host.count(), leased)) / request.frame.count() * request.frame.count();
+    is_used_.assign(sizes_.size(), 0);
+    for (const retention_use& it : uses_.uses()) is_used_[it.chunk] = 1;
+    for (std::size_t chunk = 0; chunk < sizes_.size(); ++chunk)
+      if (is_used_[chunk] == 0 && request.chunks[chunk].live == 0) room += sizes_[chunk];
+    return room;
+  }
+
   lookahead ahead_;
   lease_tide tide_;
   record_uses uses_;
@@ -69,6 +88,8 @@ class planned {
   retention_plan plan_;
   std::vector<std::uint64_t> sizes_;
   std::vector<std::uint64_t> room_;
+  std::vector<std::uint64_t> homes_;
+  std::vector<std::uint8_t> is_used_;
 };
 
 static_assert(retaining_transfer<planned>);

@@ -30,16 +30,16 @@ class price_ascent {
   explicit price_ascent(const retention_problem& problem)
       : priced_rows_{tightest_rows(problem)},
         dual_{problem, priced_rows_},
-        rows_{priced_rows_.size()},
+        rows_{dual_.coordinates()},
         now_(rows_),
         slope_(rows_),
         next_(rows_),
         next_slope_(rows_),
         way_(rows_),
-        all_(problem.room().size()),
-        price_{rows_},
-        reached_{all_.size()},
-        best_{all_.size()}
+        all_(problem.room().size() + rows_ - priced_rows_.size()),
+        price_{priced_rows_.size()},
+        reached_{problem.room().size()},
+        best_{problem.room().size()}
   {
     for (pair& it : pairs_) it = {std::vector<double>(rows_), std::vector<double>(rows_), 0};
     best_value_ = dual_(price_, 0, slope_);
@@ -70,7 +70,8 @@ class price_ascent {
       count_ = 0;  // the pairs may mislead: once more along the slope
     }
     price_.set(now_);
-    for (std::size_t at = 0; at < rows_; ++at) all_[priced_rows_[at]] = now_[at];
+    for (std::size_t at = 0; at < priced_rows_.size(); ++at) all_[priced_rows_[at]] = now_[at];
+    if (rows_ > priced_rows_.size()) all_.back() = now_.back();
     reached_.set(all_);
     const double true_value = dual_(price_, 0, next_slope_);
     if (true_value <= best_value_) return;
@@ -200,7 +201,7 @@ class price_ascent {
 
   std::vector<std::uint32_t> priced_rows_;
   retention_dual dual_;
-  std::size_t rows_;
+  std::size_t rows_;  // and one for the homes, where the host has no room for all
   std::vector<double> now_;
   std::vector<double> slope_;
   std::vector<double> next_;

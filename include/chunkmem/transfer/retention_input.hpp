@@ -38,8 +38,8 @@ struct retention_input {
   std::span<const std::uint64_t> chunk_bytes;   ///< size of each chunk [bytes], above 0
   std::span<const retention_use> uses;          ///< by `begin`; those of one chunk in the order they happen
   std::span<const std::uint64_t> device_bytes;  ///< what chunks may take on the device, at each moment [bytes]
-  /// What chunks may take on the host, at each moment [bytes]; empty: a home for every chunk. A chunk that lives on the
-  /// device alone is not planned yet, so less than all homes is refused.
+  /// What homes may take on the host, at each moment [bytes]; empty: a home for every chunk. A home lasts for the whole
+  /// iteration; where some moment has no room for all, some chunks live on the device alone and never leave it.
   std::span<const std::uint64_t> host_bytes;
   /// The iteration follows itself. Else it starts with an empty device, and a chunk is worth nothing after its last
   /// use: what the end of one shot writes back is not counted.

@@ -7,6 +7,7 @@
 #include <chunkmem/transfer/retention_finish.hpp>
 #include <chunkmem/transfer/retention_problem.hpp>
 #include <chunkmem/transfer/retention_rebuild.hpp>
+#include <chunkmem/transfer/retention_shorten.hpp>
 #include <chunkmem/transfer/row_prices.hpp>
 
 #include <algorithm>
@@ -21,9 +22,10 @@ namespace transfer {
 /// What stays on the device between its uses, and how many bytes that moves.
 struct retention_plan {
   std::vector<std::uint8_t> stays;  ///< for each use: 1 if its chunk stays until its next use on the device
+  std::vector<std::uint8_t> device_only = {};  ///< for each chunk: 1 if it never leaves and has no home; empty: all have one
   std::uint64_t moved_bytes = 0;    ///< in one iteration, both directions
   double certified_bytes = 0;       ///< no plan of one iteration moves less; see certified_bytes()
-  std::vector<double> prices;       ///< of the rows, which certify it
+  std::vector<double> prices;       ///< of the rows, which certify it; then that of homes, where there is no room for all
   bool is_optimal = false;          ///< it was proven that no plan of one iteration moves less
 };
 
@@ -52,14 +54,14 @@ struct retention_effort {
 /// Gaps and rows that steps of one width may look at; more only where 40 steps need it.
 inline constexpr std::size_t visits_for_climbs = 1'000'000;
 
-/// Chooses what stays.
+/// Chooses what stays, as if every chunk had a home.
 ///
 /// Prices of the room are found by ascent on the dual. Choices are made at each stage of it, and in time by distance
 /// and by cost as demand paging would make them if an iteration closed on itself; the best is improved by exchanges, by
-/// rebuilding, and by an exact search over what prices leave open. A plan repeats in each iteration: decisions that
-/// drift over many iterations can move fewer bytes, though never fewer than `certified_bytes` on average. Cost: up to
-/// 700 values of the dual, O(classes of gaps + 1,200 rows) each, 25 passes of O(gaps log gaps), and the effort; 0.2 to
-/// 0.5 s for 10^4 chunks at 10^3 moments.
+/// rebuilding, and by an exact search over what prices leave open. Of what saves as much, the shortest stays. A plan
+/// repeats in each iteration: decisions that drift over many iterations can move fewer bytes, though never fewer than
+/// `certified_bytes` on average. Cost: up to 700 values of the dual, O(classes of gaps + 1,200 rows) each, 25 passes of
+/// O(gaps log gaps), and the effort; 0.2 to 0.5 s for 10^4 chunks at 10^3 moments.
 [[nodiscard]] inline retention_plan plan_retention(const retention_problem& problem,
                                                    const retention_effort& effort = {})
 {
@@ -80,8 +82,10 @@ inline constexpr std::size_t visits_for_climbs = 1'000'000;
   retention_exchange{problem, ascent.best()}.improve(choice, effort.attempts);
   retention_rebuild{problem, ascent.best()}.improve(choice, effort.rebuilds);
   const bool is_optimal = retention_finish{problem, ascent.best()}(choice, effort.nodes);
+  shorten(choice);
 
   retention_plan plan{problem.stays(),
+                      {},
                       problem.constant_bytes() + choice.moved_bytes(),
                       certified_bytes(problem, ascent.best()),
                       {},

@@ -34,7 +34,9 @@ class retention_problem {
     std::uint32_t epoch = 0;
     std::uint32_t use = 0;  ///< after which it lies
     bool wraps = false;     ///< its rows are `first` to the end, and 0 to `last`
-    bool loads = false;     ///< its chunk is loaded again if it is dropped
+    bool loads = false;        ///< its chunk is loaded again if it is dropped
+    std::uint32_t begin = 0;   ///< its first moment
+    std::uint32_t length = 0;  ///< moments, around the end of the iteration
   };
   struct epoch {
     std::uint64_t size = 0;   ///< of its chunk [bytes]
@@ -42,13 +44,19 @@ class retention_problem {
     std::uint32_t end = 0;
     bool writes_back = false;  ///< the first dropped gap costs a write-back
   };
+  /// A chunk that could live on the device alone: nothing of it is used on the host, and every gap may stay.
+  struct home {
+    std::uint64_t size = 0;   ///< [bytes]
+    std::uint32_t chunk = 0;
+    std::uint32_t begin = 0;  ///< its epochs; none where it stays in any case
+    std::uint32_t end = 0;
+  };
 
-  /// @throws out_of_memory   the uses of one moment, or all homes on the host, are larger than the capacity; says what
-  /// they need
+  /// @throws out_of_memory   the uses of one moment, or the homes on the host that no chunk can do without, are larger
+  /// than the capacity; says what they need
   /// @throws usage_error     a use names no chunk, does not end after it begins, or comes out of order
   explicit retention_problem(const retention_input& input)
   {
-    refuse_short_host(input);
     const residency_gaps found{input};
     constant_ = found.constant_bytes();
     stays_ = found.stays();
@@ -57,6 +65,7 @@ class retention_problem {
     std::vector<bool> is_open(found.gaps().size(), true);
     const std::vector<bool> writes_back = leave_what_must(input, found, room, is_open);
     choose_rows(sum_gaps(input, found, is_open), room);
+    find_homes(input, found, is_open);
     collect(input, found, is_open, writes_back);
   }
 
@@ -66,6 +75,12 @@ class retention_problem {
   [[nodiscard]] std::span<const std::int64_t> room() const noexcept { return room_; }
   [[nodiscard]] std::span<const std::uint32_t> moment_of_row() const noexcept { return moment_of_row_; }
   [[nodiscard]] std::uint32_t moments() const noexcept { return moments_; }
+  /// By chunk, with the epochs of each side by side; none where the host has room for every home.
+  [[nodiscard]] std::span<const home> homes() const noexcept { return homes_; }
+  /// Bytes on the host for those homes: less than all of them, where there are any.
+  [[nodiscard]] std::uint64_t home_room() const noexcept { return home_room_; }
+  /// Bytes of all of them.
+  [[nodiscard]] std::uint64_t home_bytes() const noexcept { return home_bytes_; }
   /// Bytes that move whatever is chosen.
   [[nodiscard]] std::uint64_t constant_bytes() const noexcept { return constant_; }
   /// Any two choices differ by a multiple of this many bytes.
@@ -74,12 +89,30 @@ class retention_problem {
   [[nodiscard]] const std::vector<std::uint8_t>& stays() const noexcept { return stays_; }
 
  private:
-  static void refuse_short_host(const retention_input& input)
+  /// Which chunks could do without a home, where there is no room for all.
+  void find_homes(const retention_input& input, const residency_gaps& found, const std::vector<bool>& is_open)
   {
     if (input.host_bytes.empty()) return;
-    const std::uint64_t homes = std::accumulate(input.chunk_bytes.begin(), input.chunk_bytes.end(), std::uint64_t{0});
-    const std::uint64_t least = std::ranges::min(input.host_bytes);
-    if (homes > least) throw out_of_memory{{tier::host, homes, least, homes, homes, false}};
+    const std::uint64_t all = std::accumulate(input.chunk_bytes.begin(), input.chunk_bytes.end(), std::uint64_t{0});
+    const std::uint64_t room = std::ranges::min(input.host_bytes);
+    if (all <= room) return;
+    std::vector<bool> may_stay(input.chunk_bytes.size(), false);
+    for (const retention_use& it : input.uses) may_stay[it.chunk] = input.repeats;  // one shot starts on the host
+    for (const retention_use& it : input.uses)
+      if (!is_on_device(it.kind) && it.kind != use_kind::drop) may_stay[it.chunk] = false;
+    std::size_t which = 0;
+    for (const residency_gaps::epoch& it : found.epochs())
+      for (; which < it.end; ++which)
+        if (!is_open[which]) may_stay[it.chunk] = false;
+    for (std::uint32_t chunk = 0; chunk < may_stay.size(); ++chunk) {
+      if (!may_stay[chunk]) continue;
+      homes_.push_back({input.chunk_bytes[chunk], chunk, 0, 0});
+      home_bytes_ += input.chunk_bytes[chunk];
+      unit_ = std::gcd(unit_, input.chunk_bytes[chunk]);
+    }
+    const std::uint64_t others = all - home_bytes_;
+    if (others > room) throw out_of_memory{{tier::host, others, room, others, others, false}};
+    home_room_ = room - others;
   }
 
   static std::vector<std::int64_t> room_of(const retention_input& input, const residency_gaps& found)
@@ -182,17 +215,19 @@ class retention_problem {
     std::partial_sum(rows_before.begin(), rows_before.end(), rows_before.begin());
     const auto rows = static_cast<std::uint32_t>(moment_of_row_.size());
     std::size_t which = 0;
+    auto home_of = homes_.begin();
     for (std::size_t at = 0; at < found.epochs().size(); ++at) {
       const std::uint64_t size = input.chunk_bytes[found.epochs()[at].chunk];
       const auto begin = static_cast<std::uint32_t>(gaps_.size());
+      const auto first = static_cast<std::uint32_t>(epochs_.size());
       for (; which < found.epochs()[at].end; ++which) {
         if (!is_open[which]) continue;
         const residency_gaps::gap& it = found.gaps()[which];
-        gap made{rows_before[it.begin],           0,       static_cast<std::uint32_t>(epochs_.size()), it.use,
-                 it.begin + it.length > moments_, it.loads};
+        gap made{rows_before[it.begin], 0, static_cast<std::uint32_t>(epochs_.size()), it.use, it.begin + it.length > moments_,
+                 it.loads, it.begin, it.length};
         made.last = rows_before[made.wraps ? it.begin + it.length - moments_ : it.begin + it.length];
-        if (made.wraps && made.first == rows) made = {0, made.last, made.epoch, made.use, false, made.loads};
-        if (made.wraps && made.last == 0) made = {made.first, rows, made.epoch, made.use, false, made.loads};
+        if (made.wraps && made.first == rows) made.first = 0, made.wraps = false;
+        if (made.wraps && made.last == 0) made.last = rows, made.wraps = false;
         if (!made.wraps && made.first == made.last) {
           stays_[it.use] = 1;
           continue;
@@ -201,7 +236,16 @@ class retention_problem {
         if (!writes_back[at]) close(size, static_cast<std::uint32_t>(gaps_.size()) - 1, false);
       }
       if (writes_back[at] && gaps_.size() > begin) close(size, begin, true);
+      while (home_of != homes_.end() && home_of->chunk < found.epochs()[at].chunk) ++home_of;
+      if (home_of != homes_.end() && home_of->chunk == found.epochs()[at].chunk) note_home(*home_of, first);
     }
+  }
+
+  /// @param first   of the epochs that were just made of its chunk
+  void note_home(home& it, std::uint32_t first)
+  {
+    if (it.end == 0) it.begin = first;
+    it.end = static_cast<std::uint32_t>(epochs_.size());
   }
 
   void close(std::uint64_t size, std::uint32_t begin, bool writes_back)
@@ -218,6 +262,9 @@ class retention_problem {
   std::vector<std::uint32_t> moment_of_row_;
   std::vector<gap> gaps_;
   std::vector<epoch> epochs_;
+  std::vector<home> homes_;
+  std::uint64_t home_room_ = 0;
+  std::uint64_t home_bytes_ = 0;
 };
 
 }  // namespace transfer

@@ -60,6 +60,9 @@ struct retention {
   std::span<const std::uint32_t> stays_until;  ///< by moment: the next use of its chunk if it stays until then, else never
   std::span<const std::uint32_t> first_use;    ///< by chunk: the same for what lies on the device when an iteration begins
   std::span<const std::uint32_t> borders;      ///< by moment: leases come down to this frame before a chunk that comes now leaves
+  std::uint64_t moved_bytes = 0;    ///< by an iteration, both directions, as it was solved
+  std::uint64_t bound_bytes = 0;    ///< no plan of one iteration moves less
+  std::span<const std::uint8_t> device_only = {};  ///< by chunk: 1 if it never leaves and needs no home on the host; empty: all do
 };
 
 }  // namespace transfer

@@ -11,7 +11,7 @@
 namespace support {
 
 /// The fewest bytes that an iteration moves, by trying every way to keep or drop every chunk after every use. For a
-/// dozen uses.
+/// dozen uses. Where the host is short a chunk has a home on it, or never loads, leaves with bytes, or meets the host.
 ///
 /// Uses of one chunk must not overlap. Knows nothing of gaps, epochs or prices: it plays what happens to each chunk.
 class fewest_moved_bytes {
@@ -19,6 +19,7 @@ class fewest_moved_bytes {
   explicit fewest_moved_bytes(const chunkmem::transfer::retention_input& what)
       : what_{what}, moments_{what.device_bytes.size()}
   {
+    if (!what.host_bytes.empty()) host_ = *std::ranges::min_element(what.host_bytes);
     for (std::uint32_t chunk = 0; chunk < what.chunk_bytes.size(); ++chunk) collect(chunk);
     std::ranges::stable_sort(ways_, [](const auto& left, const auto& right) { return left.size() > right.size(); });
     rest_.assign(ways_.size() + 1, 0);
@@ -30,7 +31,7 @@ class fewest_moved_bytes {
   {
     best_ = UINT64_MAX;
     std::vector<std::uint64_t> taken(moments_, 0);
-    choose(0, 0, taken);
+    choose(0, 0, 0, taken);
     return best_;
   }
 
@@ -39,6 +40,7 @@ class fewest_moved_bytes {
   using use_kind = chunkmem::transfer::use_kind;
   struct way {
     std::uint64_t bytes;               // moved
+    std::uint64_t home;                // on the host
     std::vector<std::uint64_t> taken;  // on the device, at each moment
   };
 
@@ -56,7 +58,7 @@ class fewest_moved_bytes {
       const auto is_no_worse = [&](const way& other) {
         for (std::size_t now = 0; now < moments_; ++now)
           if (other.taken[now] > it.taken[now]) return false;
-        return true;
+        return host_ == UINT64_MAX || other.home <= it.home;
       };
       if (std::ranges::none_of(useful, is_no_worse)) useful.push_back(it);
     }
@@ -66,7 +68,7 @@ class fewest_moved_bytes {
   /// What happens to one chunk that stays after those uses whose bit is set.
   [[nodiscard]] way play(const std::vector<use>& uses, std::uint32_t stays, std::uint64_t size) const
   {
-    way result{0, std::vector<std::uint64_t>(moments_, 0)};
+    way result{0, uses.empty() || !what_.repeats ? size : 0, std::vector<std::uint64_t>(moments_, 0)};
     bool resident = false;
     bool dirty = false;
     bool empty = false;
@@ -80,6 +82,7 @@ class fewest_moved_bytes {
           result.bytes += dirty ? size : 0;
           dirty = false;
         }
+        if (!chunkmem::transfer::is_on_device(it.kind) && it.kind != use_kind::drop) result.home = size;
         if (it.kind == use_kind::host_read) continue;
         if (resident) fill(result.taken, left, it.begin, size);
         if (it.kind > use_kind::overwrite) {
@@ -95,6 +98,7 @@ class fewest_moved_bytes {
         resident =
             (stays >> at & 1U) != 0;  // after the last use of one shot for nothing: what comes after it is not counted
         if (resident) continue;
+        if (uses[(at + 1) % uses.size()].kind != use_kind::drop || left != uses[(at + 1) % uses.size()].begin) result.home = size;
         result.bytes += dirty ? size : 0;
         dirty = false;
       }
@@ -106,9 +110,9 @@ class fewest_moved_bytes {
     for (std::size_t now = from; now != to; now = (now + 1) % moments_) taken[now] = size;
   }
 
-  void choose(std::size_t chunk, std::uint64_t bytes, std::vector<std::uint64_t>& taken)
+  void choose(std::size_t chunk, std::uint64_t bytes, std::uint64_t homes, std::vector<std::uint64_t>& taken)
   {
-    if (bytes + rest_[chunk] >= best_) return;
+    if (bytes + rest_[chunk] >= best_ || homes > host_) return;
     if (chunk == ways_.size()) {
       best_ = bytes;
       return;
@@ -119,7 +123,7 @@ class fewest_moved_bytes {
         taken[now] += it.taken[now];
         fits = fits && taken[now] <= what_.device_bytes[now];
       }
-      if (fits) choose(chunk + 1, bytes + it.bytes, taken);
+      if (fits) choose(chunk + 1, bytes + it.bytes, homes + it.home, taken);
       for (std::size_t now = 0; now < moments_; ++now) taken[now] -= it.taken[now];
     }
   }
@@ -129,6 +133,7 @@ class fewest_moved_bytes {
   std::vector<std::vector<way>> ways_;  // of each chunk, none worse than another one
   std::vector<std::uint64_t> rest_;     // the least of this chunk and those after it
   std::uint64_t best_ = UINT64_MAX;
+  std::uint64_t host_ = UINT64_MAX;
 };
 
 }  // namespace support

@@ -7,15 +7,16 @@
 #include <cstdint>
 #include <vector>
 
-#include "model_shapes.hpp"
+#include "model_tensors.hpp"
 
-namespace layout_bench {
+namespace max_model {
 
 /// What another engine would choose. Sizes in elements, as all its lists have the same.
 struct rival_choice {
   double waste = 1;  ///< part of its chunks that no tensor fills; 1: no size works
   std::uint64_t chunk = 0;
   std::uint64_t evaluations = 0;
+  std::uint64_t held = 0;  ///< elements of all its chunks
 };
 
 /// Chunks filled in order, tensor by tensor; what is larger than a chunk has one of its own, of just its size.
@@ -35,6 +36,7 @@ class appended_chunks {
     }
     room_ -= elements;
   }
+  [[nodiscard]] std::uint64_t held() const { return held_; }
   [[nodiscard]] double waste() const { return static_cast<double>(held_ - payload_) / static_cast<double>(held_); }
 
  private:
@@ -53,7 +55,7 @@ inline rival_choice least_of(const std::vector<std::uint64_t>& tensors, std::uin
     appended_chunks chunks{chunk};
     for (const std::uint64_t elements : tensors) chunks.add(elements);
     ++best.evaluations;
-    if (chunks.waste() < best.waste) best = {chunks.waste(), chunk, best.evaluations};
+    if (chunks.waste() < best.waste) best = {chunks.waste(), chunk, best.evaluations, chunks.held()};
   }
   return best;
 }
@@ -76,7 +78,7 @@ inline rival_choice patrickstar_grid(const std::vector<declared_tensor>& tensors
     ++best.evaluations;
     if (largest > mebi << 20) continue;
     const rival_choice here = least_of(modules, mebi << 20, mebi << 20, 1);
-    if (here.waste < best.waste) best = {here.waste, here.chunk, best.evaluations};
+    if (here.waste < best.waste) best = {here.waste, here.chunk, best.evaluations, here.held};
   }
   return best;
 }
@@ -102,19 +104,29 @@ inline rival_choice gemini_search(const std::vector<declared_tensor>& tensors, s
   return least_of(all, start, start + range, hidden);
 }
 
-/// Elixir, least waste: from 32 MiB doubled until the largest tensor fits, to three times that. A tied vocabulary is
-/// private: it has a block of its own.
+/// Sizes of chunks that Elixir looks at [elements]: from 32 MiB doubled until the largest tensor fits, to three times
+/// that.
+struct elixir_range {
+  std::uint64_t least = 0;
+  std::uint64_t most = 0;
+
+  explicit elixir_range(std::uint64_t largest_tensor) : least{std::uint64_t{16} << 20}
+  {
+    while (least < largest_tensor) least *= 2;
+    most = 3 * least;
+  }
+};
+
+/// Elixir, least waste over its range. A tied vocabulary is private: it has a block of its own.
 inline rival_choice elixir_search(const std::vector<declared_tensor>& tensors, std::uint64_t tied)
 {
   std::vector<std::uint64_t> others;
   for (const declared_tensor& it : tensors)
     if (it.elements != tied) others.push_back(it.elements);
-  const std::uint64_t largest = 2 * *std::max_element(others.begin(), others.end());
-  std::uint64_t least = std::uint64_t{32} << 20;
-  while (least < largest) least *= 2;
-  const std::uint64_t gap = least;  // elements of 16 bits between `least` and three times that
+  const elixir_range range{*std::max_element(others.begin(), others.end())};
   const std::uint64_t steps = (std::uint64_t{16} << 20) / (2 * std::bit_ceil(others.size()));
-  rival_choice best = least_of(others, least / 2, 3 * least / 2, std::max<std::uint64_t>(gap / steps, 1'024));
+  rival_choice best =
+      least_of(others, range.least, range.most, std::max<std::uint64_t>((range.most - range.least) / steps, 1'024));
   double payload = 0;
   for (const std::uint64_t elements : others) payload += static_cast<double>(elements);
   const double held = payload / (1 - best.waste);
@@ -123,4 +135,4 @@ inline rival_choice elixir_search(const std::vector<declared_tensor>& tensors, s
   return best;
 }
 
-}  // namespace layout_bench
+}  // namespace max_model

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace layout_bench {
+namespace max_model {
 
 namespace workload = chunkmem::workload;
 
@@ -37,4 +37,4 @@ class model_tensors {
   std::uint32_t first_ = 0;
 };
 
-}  // namespace layout_bench
+}  // namespace max_model

@@ -1,0 +1,149 @@
+#pragma once
+
+#include "../eviction/gpt_trace.hpp"
+
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/manager/decision_log.hpp>
+#include <chunkmem/manager/iteration_planner.hpp>
+#include <chunkmem/manager/residency.hpp>
+#include <chunkmem/transfer/planned.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace transfer_bench {
+
+namespace cm = chunkmem;
+
+/// What `planned` finds for one record and one capacity: solved for the first that asks, the same for all others.
+class solved_once {
+ public:
+  using policy_kind = cm::transfer_kind;
+  static constexpr std::string_view name = "solved_once";
+  static constexpr bool plans = true;
+
+  struct answer {
+    cm::transfer::planned solver;
+    cm::transfer::retention wanted;
+    bool is_known = false;
+  };
+  explicit solved_once(answer& known) : known_{&known} {}
+
+  void schedule(const cm::transfer::schedule_input& input, std::vector<cm::transfer::move>& actions) { ahead_.schedule(input, actions); }
+  [[nodiscard]] cm::transfer::retention retain(const cm::transfer::retention_request& request)
+  {
+    if (!known_->is_known) known_->wanted = known_->solver.retain(request);
+    known_->is_known = true;
+    return known_->wanted;
+  }
+
+ private:
+  answer* known_;
+  cm::transfer::lookahead ahead_;
+};
+
+/// A manager's iterations without bytes: each starts where the last one ended, is planned anew where its plan is not good
+/// from there, and is carried out action by action.
+template <class Eviction, cm::transfer_policy Transfer>
+class managed_run {
+ public:
+  static constexpr double never = std::numeric_limits<double>::infinity();
+
+  managed_run(const eviction_bench::trace& what, std::uint32_t device_frames, Transfer transfer)
+      : chunk_of_slot_{what.own_chunks()}, record_{what.record}, planner_{transfer}, lease_at_(record_.size(), 0)
+  {
+    std::uint32_t all = 0;
+    for (const std::uint32_t frames : what.frames_of_chunk) all += frames;
+    state_.reset(what.frames_of_chunk, what.chunks());
+    const cm::bytes frame{eviction_bench::frame_bytes};
+    state_.space(cm::tier::device).reset(cm::bytes{device_frames * eviction_bench::frame_bytes}, frame, device_frames);
+    state_.space(cm::tier::host).reset(cm::bytes{all * eviction_bench::frame_bytes}, frame, all);
+    for (std::uint32_t at = 0; at < what.chunks(); ++at) {
+      state_.acquire(at, at, cm::entry_kind::write_on_host, cm::access_record::never, cm::moment{0}, log_);
+      state_.unpin_host(at, true);
+    }
+  }
+
+  /// Frames that an iteration moves once it has settled, on average; never where it cannot be planned.
+  double settled(int warm_up, int measured)
+  {
+    double sum = 0;
+    for (int step = 0; step < warm_up + measured; ++step) {
+      if (!run()) return never;
+      if (step >= warm_up) sum += static_cast<double>(log_.frames_copied());
+    }
+    return sum / measured;
+  }
+  /// The plan of retention is what is followed, not the eviction policy.
+  [[nodiscard]] bool retains() const { return plan_.retains; }
+  [[nodiscard]] int skipped() const { return skipped_; }
+
+ private:
+  bool run()
+  {
+    if (!plan_.valid || !plan_.start.same_places(state_)) planner_.make(plan_, state_, record_, chunk_of_slot_);
+    if (!plan_.valid) return false;
+    state_.start_of(record_, plan_.without_homes());
+    state_.begin_round();
+    log_.clear();
+    std::size_t next = 0;
+    std::size_t ended = 0;
+    for (std::uint32_t now = 0; now <= record_.size(); ++now) {
+      for (; ended < record_.releases().size() && record_.releases()[ended].until <= now; ++ended) end(record_.releases()[ended].moment);
+      if (now < record_.size()) next = act(now, next);
+    }
+    return true;
+  }
+
+  std::size_t act(std::uint32_t now, std::size_t next)
+  {
+    const cm::access_entry& entry = record_.entries()[now];
+    for (; next < plan_.actions.size() && plan_.actions[next].moment <= now; ++next) {
+      const cm::transfer::move& it = plan_.actions[next];
+      if (it.kind == cm::transfer::move_kind::lease) lease_at_[now] = it.place;
+      else if (!move(it)) ++skipped_;
+    }
+    if (entry.kind == cm::entry_kind::lease_device) {
+      if (!state_.try_lease(cm::tier::device, lease_at_[now], record_.details()[now].bytes, log_)) ++skipped_;
+    } else {
+      state_.acquire(entry.slot, chunk_of_slot_[entry.slot], entry.kind, entry.next_of_chunk, cm::moment{now}, log_);
+    }
+    return next;
+  }
+
+  bool move(const cm::transfer::move& it)
+  {
+    const auto first = static_cast<std::uint32_t>(it.place);
+    switch (it.kind) {
+      case cm::transfer::move_kind::evict: return state_.try_evict(it.chunk, log_);
+      case cm::transfer::move_kind::load: return state_.try_load(it.chunk, first, true, log_);
+      case cm::transfer::move_kind::claim: return state_.try_load(it.chunk, first, false, log_);
+      case cm::transfer::move_kind::write_back: return state_.try_write_back(it.chunk, log_);
+      default: return true;
+    }
+  }
+
+  void end(std::uint32_t at)
+  {
+    const cm::access_entry& entry = record_.entries()[at];
+    if (entry.kind == cm::entry_kind::lease_device)
+      state_.end_lease(cm::tier::device, lease_at_[at], record_.details()[at].bytes, log_);
+    else if (cm::place_of(entry.kind) == cm::at::device)
+      state_.unpin_device(chunk_of_slot_[entry.slot]);
+    else
+      state_.unpin_host(chunk_of_slot_[entry.slot], cm::writes(cm::access_of(entry.kind)));
+  }
+
+  std::vector<std::uint32_t> chunk_of_slot_;
+  cm::access_record record_;
+  cm::residency<Eviction> state_;
+  cm::iteration_planner<Eviction, Transfer> planner_;
+  cm::iteration_plan<Eviction> plan_;
+  cm::decision_log log_;
+  std::vector<std::uint64_t> lease_at_;
+  int skipped_ = 0;
+};
+
+}  // namespace transfer_bench

@@ -1,0 +1,53 @@
+#pragma once
+
+#include "gemini.hpp"
+
+#include <algorithm>
+#include <cstdint>
+
+namespace max_model {
+
+/// Gemini with its automatic placement: weights on the device while nine tenths of it allow, states on the host.
+///
+/// - In the first iteration weights have a fifth of the device; steady, 0.9 of it less activations. What does not fit
+///   is evicted, or the iteration refuses to run.
+/// - States go to the device once, after the first iteration: masters of a quarter of what was never used then
+///   (gpu_margin_mem_ratio, here its most, 1; its default 0 leaves all on the host), their moments follow.
+/// - A gradient goes where its states are, as in gemini_static.
+/// Source: as gemini_chunks.
+struct gemini_auto {
+  static constexpr std::string_view name = "gemini_auto";
+  static constexpr double steady_ratio = 0.9;
+  static constexpr double warm_up_ratio = 0.2;
+
+  [[nodiscard]] memory_use memory(const training_job& job) const
+  {
+    const gemini_chunks chunks{job};
+    memory_use use = begun(job);
+    const bytes capacity = use.device.capacity();
+    use.chunk = chunks.chunk();
+    const bytes beside = capacity - part_of(capacity, steady_ratio);
+    if (beside > job.beside.context) use.device.take(taker::set_aside, beside - job.beside.context);
+    use.device.take(taker::buffers, chunks.gathered());
+    use.device.take(taker::activations, job.activations());
+    const bytes first_values = part_of(capacity, warm_up_ratio);
+    if (first_values < chunks.gathered()) use.refusal = "the first iteration has no room";
+
+    const bytes most = chunks.gathered() + job.activations() + std::min(chunks.values(), first_values);
+    const bytes never_used = most < capacity ? capacity - most : bytes{};
+    const bytes masters{never_used.count() / 4};
+    const bytes near_states = std::min({chunks.states(), masters * 3, use.device.room()});
+    use.device.take(taker::states, near_states);
+    const bytes states_away = chunks.states() - near_states;
+    use.host.take(taker::states, states_away);
+    // Chunks whose states are on the device stay there; gradients of all others come to the host.
+    const bytes values_away{states_away.count() / state_bytes * value_bytes};
+    use.device.take(taker::values, std::min(chunks.values(), use.device.room()));
+    use.host.take(taker::values, std::max(values_away, chunks.values() - use.device.of(taker::values)));
+    return use;
+  }
+};
+
+static_assert(strategy<gemini_auto>);
+
+}  // namespace max_model

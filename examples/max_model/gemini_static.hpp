@@ -1,0 +1,41 @@
+#pragma once
+
+#include "gemini.hpp"
+
+#include <algorithm>
+#include <cstdint>
+
+namespace max_model {
+
+/// Gemini with its static placement: a fixed part of states, and then of weights, on the host.
+///
+/// The parts are numbers that a user gives (offload_optim_frac, offload_param_frac, the second only where the first is
+/// one), here the best there are. A gradient goes where its states are: at the update the host holds 14 B for each
+/// parameter whose states it has, though the weight may be on the device until then.
+/// Source: as gemini_chunks.
+struct gemini_static {
+  static constexpr std::string_view name = "gemini_static";
+
+  [[nodiscard]] memory_use memory(const training_job& job) const
+  {
+    const gemini_chunks chunks{job};
+    memory_use use = begun(job);
+    use.chunk = chunks.chunk();
+    use.device.take(taker::buffers, chunks.gathered());
+    use.device.take(taker::activations, job.activations());
+    const bytes room = use.device.room();
+    const bytes near_values = std::min(chunks.values(), room);
+    const bytes near_states = std::min(chunks.states(), room - near_values);
+    use.device.take(taker::values, near_values);
+    use.device.take(taker::states, near_states);
+    use.host.take(taker::states, chunks.states() - near_states);
+    // Of chunks whose states are on the host: the weight, or the gradient that takes its place.
+    const bytes states_away = chunks.states() - near_states;
+    use.host.take(taker::values, bytes{states_away.count() / state_bytes * value_bytes});
+    return use;
+  }
+};
+
+static_assert(strategy<gemini_static>);
+
+}  // namespace max_model

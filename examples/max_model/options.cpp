@@ -1,0 +1,132 @@
+#include "options.hpp"
+
+#include "problem.hpp"
+#include "strategies.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <iterator>
+#include <string_view>
+#include <utility>
+
+namespace max_model {
+namespace {
+
+/// What was typed, before it means anything: our own sentences say what is wrong with it.
+struct raw_options {
+  std::string machine, model, micro_batch, widths, strategies, csv;
+  bool no_logits = false;
+  bool no_recompute = false;
+};
+
+/// "a, b or c"
+std::string listed()
+{
+  const std::vector<std::string_view> words = strategy_names();
+  std::string text{words.front()};
+  for (std::size_t at = 1; at < words.size(); ++at)
+    text += (at + 1 == words.size() ? " or " : ", ") + std::string{words[at]};
+  return text;
+}
+
+void declare(CLI::App& app, raw_options& raw, options& out)
+{
+  app.set_help_flag();
+  app.add_flag("-h,--help", out.help, "this text");
+  app.add_option("--machine", raw.machine, "JSON file of a machine (examples/max_model/machines)");
+  app.add_option("--model", raw.model, "JSON file of a transformer, or the name of one (--models lists them)");
+  app.add_option("--micro-batch", raw.micro_batch, "rows that go through the model together (4)");
+  app.add_option("--widths", raw.widths, "widths to look for the largest model at, with commas (the model's)");
+  app.add_option("--strategies", raw.strategies, "which to compare, with commas: " + listed() + " (all)");
+  app.add_option("--csv", raw.csv, "write every number to this file");
+  app.add_flag("--no-logits", raw.no_logits, "a classifier: no products with the vocabulary");
+  app.add_flag("--no-recompute", raw.no_recompute, "layers keep all activations");
+  app.add_flag("--fused-attention", out.fuses_attention, "attention that stores no scores");
+  app.add_flag("--models", out.lists_models, "print the names of models");
+}
+
+std::uint64_t read_whole(const char* option, std::string_view text, std::uint64_t most)
+{
+  std::uint64_t number = 0;
+  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (failure != std::errc{} || end != text.data() + text.size() || number == 0 || number > most) {
+    throw problem{std::string{option} + " '" + std::string{text} + "' is not a whole number from 1 to " +
+                  std::to_string(most)};
+  }
+  return number;
+}
+
+std::vector<std::string> words_of(const char* option, const std::string& text)
+{
+  std::vector<std::string> words;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t end = std::min(text.find(',', at), text.size());
+    words.push_back(text.substr(at, end - at));
+    if (words.back().empty()) throw problem{std::string{option} + " '" + text + "' has an empty entry"};
+    at = end + 1;
+  }
+  return words;
+}
+
+void read_lists(const raw_options& raw, options& out)
+{
+  if (!raw.widths.empty())
+    for (const std::string& word : words_of("--widths", raw.widths))
+      out.widths.push_back(read_whole("--widths", word, std::uint64_t{1} << 20));
+  if (raw.strategies.empty()) return;
+  out.strategies = words_of("--strategies", raw.strategies);
+  const std::vector<std::string_view> known = strategy_names();
+  for (const std::string& word : out.strategies)
+    if (std::find(known.begin(), known.end(), word) == known.end())
+      throw problem{"--strategies '" + word + "' is unknown: choose " + listed()};
+}
+
+/// An empty word is no choice: CLI11 lets it through, we do not.
+void refuse_empty_words(int count, const char* const* arguments)
+{
+  for (int at = 0; at < count; ++at) {
+    const std::string_view word = arguments[at];
+    if (word.empty() || word.back() == '=') throw problem{"an option has an empty value (see --help)"};
+  }
+}
+
+}  // namespace
+
+options parse_options(int count, const char* const* arguments)
+{
+  refuse_empty_words(count, arguments);
+  raw_options raw;
+  options out;
+  CLI::App app;
+  declare(app, raw, out);
+  try {
+    std::vector<std::string> reversed(std::reverse_iterator{arguments + count}, std::reverse_iterator{arguments});
+    app.parse(std::move(reversed));
+  } catch (const CLI::ParseError& failure) {
+    throw problem{std::string{failure.what()} + " (see --help)"};
+  }
+  if (out.help || out.lists_models) return out;
+  if (raw.machine.empty()) throw problem{"--machine is missing: name a JSON file of a machine (see --help)"};
+  if (raw.model.empty()) throw problem{"--model is missing: name a model or its JSON file (see --help)"};
+  out.machine = raw.machine;
+  out.model = raw.model;
+  if (!raw.micro_batch.empty()) out.micro_batch = read_whole("--micro-batch", raw.micro_batch, 65'536);
+  read_lists(raw, out);
+  if (!raw.csv.empty()) out.csv = raw.csv;
+  out.has_logits = !raw.no_logits;
+  out.recomputes = !raw.no_recompute;
+  return out;
+}
+
+std::string help_text()
+{
+  raw_options raw;
+  options out;
+  CLI::App app{"The largest model that each strategy of chunked memory trains on a machine.", "max_model"};
+  declare(app, raw, out);
+  return app.help();
+}
+
+}  // namespace max_model

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace max_model {
+
+/// What the command line says.
+struct options {
+  std::filesystem::path machine;
+  std::string model;  ///< a file, a name, or family/name
+  std::uint64_t micro_batch = 4;
+  std::vector<std::uint64_t> widths;    ///< else that of the model
+  std::vector<std::string> strategies;  ///< else all
+  std::optional<std::filesystem::path> csv;
+  bool has_logits = true;
+  bool recomputes = true;
+  bool fuses_attention = false;
+  bool lists_models = false;
+  bool help = false;
+};
+
+/// Reads a command line, the program's name not included.
+/// @throws problem   one sentence: which option, what it says, what it may say
+[[nodiscard]] options parse_options(int count, const char* const* arguments);
+
+/// What `--help` prints.
+[[nodiscard]] std::string help_text();
+
+}  // namespace max_model

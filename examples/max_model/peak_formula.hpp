@@ -1,0 +1,31 @@
+#pragma once
+
+#include "strategy.hpp"
+
+namespace max_model {
+
+/// What a manager reaches at most that keeps each byte of model data once, wherever there is room.
+///
+/// Only the moment of the highest tide counts: 14 B for each parameter in what context, process, reserve, three gather
+/// units and activations leave of device and host. A gather unit is the matrix of 4 h^2 elements that a layer has: one
+/// is computed with, one arrives, one leaves. Only who gathers less at once can hold more model data.
+struct peak_formula {
+  static constexpr std::string_view name = "peak_formula";
+  static constexpr std::uint64_t gather_units = 3;
+
+  [[nodiscard]] memory_use memory(const training_job& job) const
+  {
+    const std::uint64_t ranks = job.rank().ranks;
+    memory_use use = begun(job);
+    use.chunk = 4 * job.shape.hidden * job.shape.hidden;
+    use.device.take(taker::buffers, bytes{value_bytes} * use.chunk * gather_units);
+    use.device.take(taker::activations, job.activations());
+    use.spread(share_of(bytes{value_bytes} * job.parameters(), ranks),
+               share_of(bytes{state_bytes} * job.parameters(), ranks));
+    return use;
+  }
+};
+
+static_assert(strategy<peak_formula>);
+
+}  // namespace max_model

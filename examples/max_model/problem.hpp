@@ -1,0 +1,13 @@
+#pragma once
+
+#include <stdexcept>
+
+namespace max_model {
+
+/// Something the user can change: a wrong option, an unknown name. The text is one sentence.
+class problem : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+}  // namespace max_model

@@ -1,0 +1,121 @@
+#include "table.hpp"
+
+#include <cinttypes>
+#include <ostream>
+#include <string>
+
+namespace max_model {
+namespace {
+
+constexpr double giga = 1e9;
+constexpr double mebi = 1'048'576;
+
+double in_giga(bytes size)
+{
+  return static_cast<double>(size.count()) / giga;
+}
+
+/// One tier of one row; a number of 0 is a dash, so that what is there is seen.
+void print_tier(std::FILE* out, const tier_use& tier)
+{
+  for (std::size_t who = 0; who < taker_count; ++who) {
+    const double size = in_giga(tier.of(static_cast<taker>(who)));
+    size == 0 ? std::fprintf(out, "%*s", 12, "-") : std::fprintf(out, "%12.2f", size);
+  }
+  std::fprintf(out, "%12.2f%12.2f\n", in_giga(tier.room()), in_giga(tier.capacity()));
+}
+
+void print_tiers(std::FILE* out, std::span<const comparison_row> rows, const char* title, tier_use memory_use::*tier)
+{
+  std::fprintf(out, "%-14s %7s", title, "width");
+  for (std::size_t who = 0; who < taker_count; ++who)
+    std::fprintf(out, "%12s", std::string{name_of(static_cast<taker>(who))}.c_str());
+  std::fprintf(out, "%12s%12s\n", "unused", "capacity");
+  for (const comparison_row& row : rows) {
+    std::fprintf(out, "%-14s %7" PRIu64, std::string{row.strategy}.c_str(), row.found.job.shape.hidden);
+    if (row.found.layers() == 0) {
+      std::fprintf(out, "%12s\n", "none fits");
+      continue;
+    }
+    print_tier(out, row.found.use.*tier);
+  }
+}
+
+void write_tier(std::ostream& out, const tier_use& tier)
+{
+  for (std::size_t who = 0; who < taker_count; ++who) out << "," << tier.of(static_cast<taker>(who)).count();
+  out << "," << tier.capacity().count();
+}
+
+void write_tier_names(std::ostream& out, std::string_view tier)
+{
+  for (std::size_t who = 0; who < taker_count; ++who) {
+    std::string name{name_of(static_cast<taker>(who))};
+    for (char& it : name)
+      if (it == ' ') it = '_';
+    out << "," << tier << "_" << name << "_bytes";
+  }
+  out << "," << tier << "_capacity_bytes";
+}
+
+}  // namespace
+
+void print_question(std::FILE* out, const training_job& job, std::string_view model)
+{
+  const workload::rank_share rank = job.rank();
+  std::fprintf(out, "machine  %s: %" PRIu64 " ranks of %.1f GB, %.1f GB of the host each\n", job.machine.name.c_str(),
+               rank.ranks, in_giga(rank.device_bytes), in_giga(rank.host_bytes));
+  std::fprintf(out, "model    as %.*s, with as many layers as fit\n", static_cast<int>(model.size()), model.data());
+  std::fprintf(out, "training Adam, 16 bits with masters; micro-batch %" PRIu64 " of %" PRIu64 " tokens, %s%s%s\n",
+               job.setup.micro_batch, job.shape.sequence, job.setup.recomputes_layers ? "recompute" : "no recompute",
+               job.setup.fuses_attention ? ", fused attention" : "", job.setup.has_logits ? "" : ", no logits");
+  std::fprintf(
+      out,
+      "assumed  %.1f GB of a device for its context, %.1f GB of the host for a process, %.0f %% of it in reserve\n",
+      in_giga(job.beside.context), in_giga(job.beside.process), 100 * job.beside.host_reserve);
+}
+
+void print_models(std::FILE* out, std::span<const comparison_row> rows)
+{
+  std::fprintf(out, "\n%-14s %7s %7s %12s %22s %12s\n", "strategy", "width", "layers", "parameters",
+               "machine's bytes used", "chunk");
+  for (const comparison_row& row : rows) {
+    std::fprintf(out, "%-14s %7" PRIu64 " %7" PRIu64, std::string{row.strategy}.c_str(), row.found.job.shape.hidden,
+                 row.found.layers());
+    std::fprintf(out, " %10.2f B %20.1f %%", static_cast<double>(row.found.parameters()) / giga,
+                 100 * row.found.part_of_machine());
+    if (row.found.use.chunk == 0)
+      std::fprintf(out, " %12s", "-");
+    else
+      std::fprintf(out, " %9.1f Mi", static_cast<double>(row.found.use.chunk) / mebi);
+    if (row.found.layers() == 0 && !row.found.use.refusal.empty())
+      std::fprintf(out, "  %s", std::string{row.found.use.refusal}.c_str());
+    std::fprintf(out, "\n");
+  }
+}
+
+void print_bytes(std::FILE* out, std::span<const comparison_row> rows)
+{
+  std::fprintf(out, "\nwhat takes the bytes of one rank, each tier at its fullest [GB]\n");
+  print_tiers(out, rows, "device", &memory_use::device);
+  std::fprintf(out, "\n");
+  print_tiers(out, rows, "host", &memory_use::host);
+}
+
+void write_csv(std::ostream& out, std::span<const comparison_row> rows)
+{
+  out << "strategy,machine,micro_batch,width,layers,parameters,part_of_machine,chunk_elements";
+  write_tier_names(out, "device");
+  write_tier_names(out, "host");
+  out << "\n";
+  for (const comparison_row& row : rows) {
+    out << row.strategy << ",\"" << row.found.job.machine.name << "\"," << row.found.job.setup.micro_batch << ","
+        << row.found.job.shape.hidden << "," << row.found.layers() << "," << row.found.parameters() << ","
+        << row.found.part_of_machine() << "," << row.found.use.chunk;
+    write_tier(out, row.found.use.device);
+    write_tier(out, row.found.use.host);
+    out << "\n";
+  }
+}
+
+}  // namespace max_model

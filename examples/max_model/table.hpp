@@ -1,0 +1,24 @@
+#pragma once
+
+#include "comparison.hpp"
+
+#include <cstdio>
+#include <iosfwd>
+#include <span>
+#include <string_view>
+
+namespace max_model {
+
+/// What is compared: the machine, the model, what is assumed.
+void print_question(std::FILE* out, const training_job& job, std::string_view model);
+
+/// The largest model of each strategy.
+void print_models(std::FILE* out, std::span<const comparison_row> rows);
+
+/// What takes the bytes of one rank in that model.
+void print_bytes(std::FILE* out, std::span<const comparison_row> rows);
+
+/// All numbers, bytes as bytes. One line for each row of the table below a line of names.
+void write_csv(std::ostream& out, std::span<const comparison_row> rows);
+
+}  // namespace max_model

@@ -1,0 +1,33 @@
+#pragma once
+
+#include "strategy.hpp"
+
+namespace max_model {
+
+/// A static partition: all 16-bit weights on each device, gradients and states on the host, divided by ranks.
+///
+/// Gradients leave in buckets while they are made; each rank keeps and updates its part of them on the host.
+/// Source: ZeRO-Offload (Ren et al. 2021, arXiv 2101.06840), the placement of least traffic and 2 B for each parameter
+/// on the device. The bucket is DeepSpeed's default (reduce_bucket_size, 5e8 elements). DeepSpeed itself takes more
+/// than the paper: single-precision gradients, and its own estimate of the host is 1.5 times 16 B, for four or more
+/// ranks of a node 1.5 times 4 B a rank, since each of them builds the model.
+struct zero_offload {
+  static constexpr std::string_view name = "zero_offload";
+  static constexpr std::uint64_t bucket = 500'000'000;  ///< elements
+
+  [[nodiscard]] memory_use memory(const training_job& job) const
+  {
+    const std::uint64_t ranks = job.rank().ranks;
+    memory_use use = begun(job);
+    use.device.take(taker::values, bytes{value_bytes} * job.parameters());
+    use.device.take(taker::buffers, bytes{value_bytes} * std::min(bucket, job.parameters()));
+    use.device.take(taker::activations, job.activations());
+    use.host.take(taker::gradients, share_of(bytes{value_bytes} * job.parameters(), ranks));
+    use.host.take(taker::states, share_of(bytes{state_bytes} * job.parameters(), ranks));
+    return use;
+  }
+};
+
+static_assert(strategy<zero_offload>);
+
+}  // namespace max_model

@@ -1,0 +1,142 @@
+#pragma once
+
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/workload/transformer_costs.hpp>
+#include <chunkmem/workload/transformer_tensors.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace planner {
+
+/// A part of a pass that works with the parameters of one group.
+struct group_use {
+  std::uint32_t group = 0;
+  std::uint64_t forward_flops = 0;
+  std::uint64_t backward_flops = 0;
+  bool is_tied = false;  ///< of the head: the embedding's table, whose gradient has a second part
+};
+
+/// The parameters of a transformer, cut into groups in the order of construction, and the order in which a pass uses them.
+///
+/// A group is one chunk of each rank: who computes with it gathers it whole (ZeRO-3 on chunks, PatrickStar, Fang et al. 2021,
+/// arXiv 2108.05818). Tensors are cut wherever a group ends, so that no element is wasted. A pass goes through stages: the
+/// embedding, each layer, the head. Inside a stage the order of use is the order of construction; FLOP lie with the matrix that
+/// they multiply, those of attention with the last group of queries, keys and values. A tied table is used in both ends.
+/// Cost: O(tensors + groups), 24 B for each use.
+class parameter_groups {
+ public:
+  /// @param elements   of a group: all ranks together
+  /// @throws config_error   no such shape or micro-batch, a group of no elements, or more than 2^31 groups
+  parameter_groups(const workload::transformer_shape& shape, const workload::training_setup& setup, std::uint64_t elements)
+      : costs_{shape, setup}, has_logits_{setup.has_logits}, in_group_{elements}, all_{workload::parameters_of(shape)}
+  {
+    if (elements == 0 || all_ / elements >= UINT32_MAX / 2)
+      throw config_error{error_text{} << "chunkmem: " << all_ << " parameters cannot be cut into groups of " << elements
+                                      << " elements (give at least 1, and larger ones for large models)"};
+    recomputes_ = setup.recomputes_layers;
+    lay_out(shape);
+  }
+
+  [[nodiscard]] const workload::transformer_costs& costs() const noexcept { return costs_; }
+  [[nodiscard]] std::uint64_t elements() const noexcept { return all_; }
+  [[nodiscard]] std::uint32_t groups() const noexcept { return static_cast<std::uint32_t>((all_ + in_group_ - 1) / in_group_); }
+  /// Of all ranks together; the last group may be smaller.
+  [[nodiscard]] std::uint64_t elements_of(std::uint32_t group) const noexcept { return std::min(in_group_, all_ - group * in_group_); }
+
+  [[nodiscard]] std::uint32_t stages() const noexcept { return static_cast<std::uint32_t>(begins_.size() - 1); }
+  /// What a stage uses, in the order of the forward pass. Stage 0 is the embedding, the last one the head.
+  [[nodiscard]] std::span<const group_use> stage(std::uint32_t at) const noexcept
+  {
+    return std::span{uses_}.subspan(begins_[at], begins_[at + 1] - begins_[at]);
+  }
+
+ private:
+  void lay_out(const workload::transformer_shape& shape)
+  {
+    const auto tensors = workload::tensors_of(shape);
+    std::vector<std::size_t> of_head;
+    std::vector<std::uint64_t> offsets;
+    std::uint64_t offset = 0;
+    begins_.push_back(0);
+    bool in_layers = false;
+    std::uint64_t layer = 0;
+    for (std::size_t at = 0; at < tensors.size(); ++at) {
+      const workload::transformer_tensor& it = tensors[at];
+      offsets.push_back(offset);
+      offset += it.elements();
+      if (it.part >= workload::transformer_operator::final_norm) {
+        of_head.push_back(at);
+        continue;
+      }
+      const bool is_layer = workload::is_in_layer(it.part);
+      if (is_layer && (!in_layers || it.layer != layer)) begin_stage();
+      in_layers = is_layer;
+      layer = it.layer;
+      use(it, offsets[at], multiplies(shape, tensors, at));
+      if (it.part == workload::transformer_operator::qkv) attend(tensors, at);
+    }
+    begin_stage();
+    for (const std::size_t at : of_head) use(tensors[at], offsets[at], multiplies(shape, tensors, at));
+    if (shape.ties_embedding && has_logits_) use(tensors.front(), 0, true, true);
+    begin_stage();
+  }
+  void begin_stage() { begins_.push_back(uses_.size()); }
+
+  /// A matrix that the stream is multiplied with: no table of the embedding, no vector.
+  [[nodiscard]] bool multiplies(const workload::transformer_shape& shape, std::span<const workload::transformer_tensor> all,
+                                std::size_t at) const noexcept
+  {
+    if (all[at].part == workload::transformer_operator::logits) return has_logits_;
+    if (all[at].part != workload::transformer_operator::embedding) return all[at].columns > 1;
+    const bool is_last = at + 1 == all.size() || all[at + 1].part != workload::transformer_operator::embedding;
+    return shape.projects_embedding() && is_last;
+  }
+
+  void use(const workload::transformer_tensor& it, std::uint64_t offset, bool multiplies, bool is_tied = false)
+  {
+    const std::uint64_t end = offset + it.elements();
+    while (offset < end) {
+      const std::uint64_t group = offset / in_group_;
+      const std::uint64_t part = std::min(end, (group + 1) * in_group_) - offset;
+      const std::uint64_t flops = multiplies ? 2 * costs_.tokens() * part : 0;
+      add({static_cast<std::uint32_t>(group), flops, 2 * flops, is_tied});
+      offset += part;
+    }
+  }
+  /// After the last matrix of queries, keys and values.
+  void attend(std::span<const workload::transformer_tensor> all, std::size_t at)
+  {
+    if (at + 1 < all.size() && all[at + 1].part == workload::transformer_operator::qkv) return;
+    for (const auto which : {workload::transformer_operator::attention_scores, workload::transformer_operator::attention_values}) {
+      const workload::operator_cost& cost = costs_.of(which);
+      // What a fused kernel does again on its way back, beside a layer that runs forward again.
+      const std::uint64_t again = cost.recomputed_flops - (recomputes_ ? cost.forward_flops : 0);
+      add({uses_.back().group, cost.forward_flops, cost.backward_flops + again});
+    }
+  }
+  void add(const group_use& it)
+  {
+    if (uses_.size() == begins_.back() || uses_.back().group != it.group) return uses_.push_back(it);
+    uses_.back().forward_flops += it.forward_flops;
+    uses_.back().backward_flops += it.backward_flops;
+    uses_.back().is_tied |= it.is_tied;
+  }
+
+  workload::transformer_costs costs_;
+  bool has_logits_;
+  bool recomputes_ = false;
+  std::uint64_t in_group_;
+  std::uint64_t all_;
+  std::vector<group_use> uses_;
+  std::vector<std::size_t> begins_;
+};
+
+}  // namespace planner
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <chunkmem/backend/cost_table.hpp>
+#include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/planner/timed_adam.hpp>
+#include <chunkmem/workload/rank_share.hpp>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace chunkmem::inline v0 {
+
+namespace planner {
+
+/// What a simulation of a rank takes for given.
+struct rank_settings {
+  std::uint64_t chunk_elements = std::uint64_t{32} << 20;  ///< of an own chunk; rounded up to a multiple of 256
+  double reached_share = 0.5;                              ///< of the peak FLOP/s of a device
+  bytes device_context{1'200'000'000};                     ///< of each device, taken by the runtime and its libraries
+  bytes host_process{2'000'000'000};                       ///< of the host, taken by each rank
+  double host_reserve = 0.03;                              ///< share of the host that stays free
+  bool takes_norm = true;  ///< of all gradients, before the first update: clipping, or a look for what is not finite
+  double device_update_share = 0;                          ///< of the states that are updated on the device, 0 to 1
+  std::uint64_t link_latency_nanoseconds = 10'000;         ///< of each copy
+  std::uint32_t most_iterations = 12;                      ///< until the step time is taken as it is; at least 5
+
+  /// @throws config_error   a setting is out of its range
+  void check() const
+  {
+    if (chunk_elements == 0 || chunk_elements > (std::uint64_t{1} << 40))
+      throw config_error{"chunk_elements is not from 1 to 2^40 (give the elements of a large matrix over the ranks)"};
+    if (!(reached_share > 0 && reached_share <= 1)) throw config_error{"reached_share is not above 0 and at most 1"};
+    if (!(host_reserve >= 0 && host_reserve < 1)) throw config_error{"host_reserve is not from 0 to below 1"};
+    if (!(device_update_share >= 0 && device_update_share <= 1)) throw config_error{"device_update_share is not from 0 to 1"};
+    if (most_iterations < 5) throw config_error{"most_iterations is below 5, which a steady state takes"};
+  }
+};
+
+/// What is left for chunks and leases.
+[[nodiscard]] inline per_tier<bytes> capacities_of(const workload::rank_share& share, const rank_settings& settings)
+{
+  const auto rest = [](bytes all, bytes taken) { return all > taken ? all - taken : bytes{}; };
+  const auto usable = static_cast<std::uint64_t>(static_cast<double>(share.host_bytes.count()) * (1 - settings.host_reserve));
+  return {{rest(share.device_bytes, settings.device_context), rest(bytes{usable}, settings.host_process), bytes{}}};
+}
+
+/// Copies on virtual links.
+[[nodiscard]] inline backend::cost_table costs_of(const workload::rank_share& share, const rank_settings& settings)
+{
+  backend::cost_table costs;
+  costs.to_device = {settings.link_latency_nanoseconds, share.rates.to_device_bytes_per_second};
+  costs.to_host = {settings.link_latency_nanoseconds, share.rates.to_host_bytes_per_second};
+  return costs;
+}
+
+/// Updates, and norms of 16-bit gradients: an update reads and writes 28 B for each parameter, a norm reads 2.
+[[nodiscard]] inline update_rates update_rates_of(const workload::rank_share& share) noexcept
+{
+  return {share.rates.host_updates_per_second, share.rates.device_updates_per_second, 14 * share.rates.host_updates_per_second,
+          14 * share.rates.device_updates_per_second};
+}
+
+/// What a rank receives while a group is gathered, and sends while it is scattered, around a ring: the slowest link decides.
+[[nodiscard]] inline double ring_bytes_per_second(const workload::rank_share& share) noexcept
+{
+  if (share.rates.network_bytes_per_second == 0) return share.rates.peer_bytes_per_second;
+  if (share.rates.peer_bytes_per_second == 0) return share.rates.network_bytes_per_second;
+  return std::min(share.rates.peer_bytes_per_second, share.rates.network_bytes_per_second);
+}
+
+}  // namespace planner
+
+}  // namespace chunkmem::inline v0

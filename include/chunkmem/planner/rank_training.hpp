@@ -1,0 +1,265 @@
+#pragma once
+
+#include <chunkmem/backend/simulated.hpp>
+#include <chunkmem/eviction/belady.hpp>
+#include <chunkmem/manager/manager.hpp>
+#include <chunkmem/optimizer/step.hpp>
+#include <chunkmem/planner/rank_settings.hpp>
+#include <chunkmem/planner/timed_adam.hpp>
+#include <chunkmem/planner/training_script.hpp>
+#include <chunkmem/planner/training_timeline.hpp>
+#include <chunkmem/planner/update_share.hpp>
+#include <chunkmem/tensor/in_place_gradient.hpp>
+#include <chunkmem/transfer/planned.hpp>
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace planner {
+
+/// A representative rank of a machine that trains a transformer: the real manager and the real optimizer step, on virtual clocks.
+///
+/// The caller only enqueues, as on a GPU, and updates on the host. Own chunks are frames of 16-bit elements; a group is gathered
+/// one use ahead, by a ring, on an agent of its own, into a lease that lives as long as the passes; gradients are scattered the
+/// same way. All chunks are one frame: 32-bit lists have two where the 16-bit one has one.
+/// Good for the questions what fits and how long a step takes; poor for kernels of less than a microsecond, and where devices
+/// share a switch with others that do something else.
+/// Source: ZeRO-3 on chunks as in PatrickStar (Fang et al. 2021, arXiv 2108.05818). Cost: a few microseconds for each access.
+template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer = transfer::planned>
+class rank_training {
+ public:
+  using manager_type = manager<backend::simulated, Eviction, Transfer, update_share, gradient::in_place, timeline_sink>;
+
+  /// @throws config_error   a shape, set-up or setting that cannot be; groups, script and share must outlive this
+  rank_training(const parameter_groups& groups, const training_script& script, const workload::rank_share& share,
+                const rank_settings& settings, per_tier<bytes> capacity, Eviction eviction = {}, Transfer transfer = {})
+      : groups_{groups},
+        script_{script},
+        ranks_{share.ranks},
+        chunk_{own_elements(settings.chunk_elements)},
+        takes_norm_{settings.takes_norm},
+        ring_{0, share.ranks > 1 ? ring_bytes_per_second(share) : 1.0},
+        costs_{costs_of(share, settings)},
+        backend_{{capacity[tier::device], capacity[tier::host], costs_, true}},
+        kernel_{update_rates_of(share)},
+        manager_{backend_, {.chunk_bytes = bytes{2} * chunk_}, eviction, transfer,
+                 update_share{settings.device_update_share}, timeline_sink{backend_, costs_, timeline_.copies}},
+        collective_{share.ranks > 1 ? backend_.adopt() : agent::compute}
+  {
+    for (std::uint32_t group = 0; group < groups.groups(); ++group) declare(group);
+    manager_.use(kernel_.lists());
+    leases_.resize(script.leases());
+  }
+
+  /// Elements of an own chunk, as it is used.
+  [[nodiscard]] static constexpr std::uint64_t own_elements(std::uint64_t wanted) noexcept { return (wanted + 255) / 256 * 256; }
+
+  /// @throws config_error   the step does not fit, with the bytes that it needs
+  memory_requirement rehearse()
+  {
+    return manager_.rehearse([this] { step(); });
+  }
+  /// Weights come to be on the host, as after reading a file.
+  void fill()
+  {
+    for (const halves& it : chunks_)
+      for (const tensor<bf16> each : it.parts())
+        (void)manager_.acquire(each, access::write, at::host);
+  }
+
+  void step()
+  {
+    timeline_.copies.clear();
+    timeline_.computing.clear();
+    timeline_.gathering.clear();
+    timeline_.begin = backend_.now();
+    auto scope = manager_.iteration();
+    passes(scope);
+    optimizer::step_options options;
+    options.skip_nonfinite = false;
+    if (takes_norm_) options.clip.norm = 1.0F;
+    optimizer::step(manager_, kernel_, options);
+    timeline_.end = backend_.now();
+  }
+
+  [[nodiscard]] const backend::simulated& clocks() const noexcept { return backend_; }
+  [[nodiscard]] const manager_type& engine() const noexcept { return manager_; }
+  [[nodiscard]] const timed_adam& kernel() const noexcept { return kernel_; }
+  /// Of the last iteration.
+  [[nodiscard]] const training_timeline& timeline() const noexcept { return timeline_; }
+  /// What was computed at each moment of the record, updates on the host aside [ns].
+  [[nodiscard]] std::span<const std::uint64_t> computed() const noexcept { return computed_; }
+  [[nodiscard]] std::uint64_t collective_busy() const noexcept { return collective_busy_; }
+
+ private:
+  using lease_type = chunkmem::lease<typename manager_type::engine_type>;
+  using pin_type = typename manager_type::template pin_type<bf16>;
+
+  /// An own chunk. Two tensors, so that a 32-bit list has two chunks of one frame.
+  struct halves {
+    std::array<tensor<bf16>, 2> tensors;
+    std::uint32_t count = 2;
+    [[nodiscard]] std::span<const tensor<bf16>> parts() const noexcept { return std::span{tensors}.first(count); }
+  };
+
+  void declare(std::uint32_t group)
+  {
+    const std::uint64_t own = std::min(chunk_, own_elements((groups_.elements_of(group) + ranks_ - 1) / ranks_));
+    const std::uint64_t first = std::min(own, chunk_ / 2);
+    halves made;
+    made.tensors[0] = manager_.template add<bf16>({first}, role::parameter);
+    if (own > first) made.tensors[1] = manager_.template add<bf16>({own - first}, role::parameter);
+    made.count = own > first ? 2 : 1;
+    chunks_.push_back(made);
+  }
+
+  /// Of the rest of a group, and of a ring: each rank passes on all parts but one.
+  [[nodiscard]] bytes rest_of_group() const { return bytes{2} * chunk_ * (ranks_ - 1); }
+  [[nodiscard]] std::uint64_t ring_nanoseconds(std::uint32_t group) const
+  {
+    return ring_.nanoseconds_for(bytes{2 * groups_.elements_of(group) / ranks_} * (ranks_ - 1));
+  }
+
+  template <class Scope>
+  void passes(Scope& scope)
+  {
+    scope.pass(pass::forward);
+    computed_.assign(manager_.profile() == nullptr ? 0 : manager_.profile()->size(), 0);
+    std::optional<lease_type> gathered;
+    if (ranks_ > 1) lease(gathered, rest_of_group() * training_script::gather_units, collective_);
+    next_gather_ = 0;
+    for (std::size_t at = 0; at < script_.acts().size(); ++at) {
+      const act& it = script_.acts()[at];
+      if (ranks_ > 1) gather_before(at);
+      switch (it.kind) {
+        case act_kind::lease: lease(leases_[it.id], it.size, agent::compute); break;
+        case act_kind::give: give(leases_[it.id]); break;
+        case act_kind::backward: scope.pass(pass::backward); break;
+        case act_kind::use: use(it); break;
+      }
+    }
+    for (auto& pins : gathering_) pins.clear();
+    if (gathered) give(gathered);
+  }
+  void lease(std::optional<lease_type>& into, bytes size, agent who)
+  {
+    into.emplace(manager_.lease(tier::device, size, who));
+    leased_ += into->size();
+  }
+  void give(std::optional<lease_type>& from)
+  {
+    leased_ -= from->size();
+    from.reset();
+  }
+
+  void use(const act& it)
+  {
+    std::uint32_t moment = UINT32_MAX;
+    {
+      std::array<pin_type, 2> pins;
+      if (it.reads) {
+        std::size_t at = 0;
+        for (const tensor<bf16> each : chunks_[it.id].parts()) {
+          pins[at] = manager_.acquire(each, access::read, agent::compute);
+          moment = pins[at++].details().moment;
+        }
+        if (ranks_ > 1) {
+          gathering_[it.unit].clear();
+          follow(agent::compute, gathered_at_[it.unit]);
+        }
+      }
+      compute(it, moment);
+      if (it.makes_gradient && ranks_ == 1 && it.reads) {
+        for (std::size_t at = 0; at < chunks_[it.id].count; ++at) finish(it, manager_.gradient(std::move(pins[at])));
+        return;
+      }
+    }
+    if (it.makes_gradient) scatter(it);
+    if (ranks_ > 1 && it.reads) freed_at_[it.unit] = backend_.record(it.makes_gradient ? collective_ : agent::compute);
+  }
+  void compute(const act& it, std::uint32_t moment)
+  {
+    if (manager_.rehearsing()) return;
+    backend_.advance(agent::compute, it.nanoseconds);
+    if (moment < computed_.size()) computed_[moment] += it.nanoseconds;
+    timeline_.computing.push_back(work(it, backend_.clock(agent::compute), it.nanoseconds));
+  }
+  template <class Pin>
+  void finish(const act& it, Pin&& gradient)
+  {
+    if (it.finishes_gradient) manager_.gradient_done(std::forward<Pin>(gradient));
+    else gradient.release();
+  }
+  void scatter(const act& it)
+  {
+    if (ranks_ > 1) {
+      follow(collective_, backend_.record(agent::compute));
+      collect(it);
+    }
+    for (const tensor<bf16> each : chunks_[it.id].parts()) finish(it, manager_.gradient(each, collective_));
+  }
+
+  /// Starts the gathers that may begin before this act.
+  void gather_before(std::size_t now)
+  {
+    const auto acts = script_.acts();
+    for (; next_gather_ < acts.size(); ++next_gather_) {
+      const act& it = acts[next_gather_];
+      if (!it.gathers) continue;
+      if (it.gathered_at > now) return;
+      for (const tensor<bf16> each : chunks_[it.id].parts()) gathering_[it.unit].push_back(manager_.acquire(each, access::read, collective_));
+      follow(collective_, freed_at_[it.unit]);
+      collect(it);
+      gathered_at_[it.unit] = backend_.record(collective_);
+    }
+  }
+  void collect(const act& it)
+  {
+    if (manager_.rehearsing()) return;
+    const std::uint64_t nanoseconds = ring_nanoseconds(it.id);
+    backend_.advance(collective_, nanoseconds);
+    collective_busy_ += nanoseconds;
+    timeline_.gathering.push_back(work(it, backend_.clock(collective_), nanoseconds));
+  }
+  void follow(agent who, event point)
+  {
+    if (!manager_.rehearsing()) backend_.wait(who, point);
+  }
+  [[nodiscard]] timed_work work(const act& it, std::uint64_t end, std::uint64_t nanoseconds) const
+  {
+    const report now = manager_.report();
+    return {it.stage, it.id, end - nanoseconds, nanoseconds, now.in_use[tier::device].count(), leased_.count(), now.in_use[tier::host].count()};
+  }
+
+  const parameter_groups& groups_;
+  const training_script& script_;
+  std::uint64_t ranks_;
+  std::uint64_t chunk_;
+  bool takes_norm_;
+  backend::link_cost ring_;
+  backend::cost_table costs_;
+  training_timeline timeline_;
+  backend::simulated backend_;
+  timed_adam kernel_;
+  manager_type manager_;
+  agent collective_;
+  std::vector<halves> chunks_;
+  std::vector<std::optional<lease_type>> leases_;
+  std::vector<std::uint64_t> computed_;
+  std::array<std::vector<pin_type>, training_script::gather_units> gathering_;
+  std::array<event, training_script::gather_units> gathered_at_{};
+  std::array<event, training_script::gather_units> freed_at_{};
+  std::size_t next_gather_ = 0;
+  std::uint64_t collective_busy_ = 0;
+  bytes leased_;
+};
+
+}  // namespace planner
+
+}  // namespace chunkmem::inline v0

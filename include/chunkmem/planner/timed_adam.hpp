@@ -1,0 +1,63 @@
+#pragma once
+
+#include <chunkmem/optimizer/adam.hpp>
+#include <chunkmem/optimizer/timed_kernel.hpp>
+#include <chunkmem/tensor/access.hpp>
+
+#include <cmath>
+#include <cstdint>
+#include <string_view>
+
+namespace chunkmem::inline v0 {
+
+namespace planner {
+
+/// How fast a rank updates, in virtual time.
+struct update_rates {
+  double host_parameters_per_second = 1e9;
+  double device_parameters_per_second = 10e9;
+  double host_measured_per_second = 14e9;     ///< gradients whose norm is taken, 2 B each
+  double device_measured_per_second = 140e9;
+};
+
+/// Adam on a backend without bytes: the lists of the real one, and what an update of them takes.
+///
+/// It counts what it was asked for, so that the busy time of both places is known.
+class timed_adam : public optimizer::adam {
+ public:
+  static constexpr std::string_view name = "timed_adam";
+
+  explicit timed_adam(const update_rates& rates) : rates_{rates} {}
+
+  /// Time of one update [ns], rounded up. optimizer::step asks for it on backends without bytes.
+  [[nodiscard]] std::uint64_t update_takes(at place, std::uint64_t elements) noexcept
+  {
+    return add(place, elements, place == at::host ? rates_.host_parameters_per_second : rates_.device_parameters_per_second);
+  }
+  /// Time of taking a gradient's norm [ns], where gradient_done did not.
+  [[nodiscard]] std::uint64_t measure_takes(at place, std::uint64_t elements) noexcept
+  {
+    return add(place, elements, place == at::host ? rates_.host_measured_per_second : rates_.device_measured_per_second);
+  }
+
+  /// All that was asked for so far [ns].
+  [[nodiscard]] std::uint64_t busy(at place) const noexcept { return place == at::host ? host_ : device_; }
+
+ private:
+  std::uint64_t add(at place, std::uint64_t elements, double rate) noexcept
+  {
+    const auto nanoseconds = static_cast<std::uint64_t>(std::ceil(static_cast<double>(elements) / rate * 1e9));
+    (place == at::host ? host_ : device_) += nanoseconds;
+    return nanoseconds;
+  }
+
+  update_rates rates_;
+  std::uint64_t host_ = 0;
+  std::uint64_t device_ = 0;
+};
+
+static_assert(optimizer_kernel<timed_adam> && timed_kernel<timed_adam>);
+
+}  // namespace planner
+
+}  // namespace chunkmem::inline v0

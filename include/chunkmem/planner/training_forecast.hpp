@@ -1,0 +1,156 @@
+#pragma once
+
+#include <chunkmem/planner/rank_training.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace planner {
+
+/// Virtual time and bytes of one step in the steady state [ns], [B].
+struct step_forecast {
+  std::uint64_t nanoseconds = 0;  ///< from step to step
+  std::uint64_t computing = 0;    ///< of it, the device computes; updates there included
+  std::uint64_t to_device = 0;    ///< the link is busy
+  std::uint64_t to_host = 0;
+  std::uint64_t updating = 0;     ///< the host updates, or takes norms
+  std::uint64_t collecting = 0;   ///< groups are gathered or gradients scattered
+  std::uint64_t loaded_bytes = 0;
+  std::uint64_t written_back_bytes = 0;
+
+  /// The busiest of them: no order of the same work is faster.
+  [[nodiscard]] std::uint64_t busiest() const noexcept
+  {
+    return std::max({computing, to_device, to_host, updating, collecting});
+  }
+};
+
+/// What became of a simulated training.
+struct training_forecast {
+  bool fits = false;
+  std::string why_not;            ///< one sentence with the bytes that are needed; empty where it fits
+  memory_requirement need;        ///< of a rank; the smallest capacities also where it does not fit
+  per_tier<bytes> capacity;       ///< of a rank, for chunks and leases
+  step_forecast step;
+  report counts;                  ///< of the whole run: waits by cause, divergences, plans, highest bytes
+  std::vector<std::uint64_t> steps;  ///< time of each measured step [ns], the last ones last
+  training_timeline timeline;     ///< of the last iteration
+  access_record record;           ///< of an iteration
+  std::vector<std::uint64_t> computed;  ///< by moment of the record, updates on the host aside [ns]
+};
+
+namespace detail {
+
+/// A rank that runs until its steps repeat.
+template <class Training>
+class steady_run {
+ public:
+  explicit steady_run(Training& training) : training_{training} {}
+
+  /// @throws out_of_memory   an iteration does not fit
+  void run(std::uint32_t most, training_forecast& result)
+  {
+    training_.fill();
+    mark last = now();
+    std::vector<mark> marks{last};
+    while (result.steps.size() < most) {
+      training_.step();
+      marks.push_back(now());
+      result.steps.push_back(marks.back().compute - marks[marks.size() - 2].compute);
+      const std::size_t done = result.steps.size();
+      if (done >= 5 && result.steps[done - 1] == result.steps[done - 2] && result.steps[done - 2] == result.steps[done - 3]) break;
+    }
+    const bool repeats = result.steps.size() < most;
+    const std::size_t measured = repeats ? 1 : 4;  // those that alternate count alike
+    const mark& end = marks.back();
+    const mark& begin = marks[marks.size() - 1 - measured];
+    result.step.nanoseconds = (end.compute - begin.compute) / measured;
+    result.step.computing = (end.computing - begin.computing) / measured;
+    result.step.updating = (end.updating - begin.updating) / measured;
+    result.step.collecting = (end.collecting - begin.collecting) / measured;
+    const report moved = end.counts.copies_since(begin.counts);
+    result.step.loaded_bytes = moved.loaded.count() / measured;
+    result.step.written_back_bytes = moved.written_back.count() / measured;
+    result.step.to_device = (end.to_device - begin.to_device) / measured;
+    result.step.to_host = (end.to_host - begin.to_host) / measured;
+    result.counts = end.counts;
+    result.timeline = training_.timeline();
+    result.record = *training_.engine().profile();
+    result.computed.assign(training_.computed().begin(), training_.computed().end());
+  }
+
+ private:
+  struct mark {
+    report counts;
+    std::uint64_t compute = 0;
+    std::uint64_t computing = 0;
+    std::uint64_t updating = 0;
+    std::uint64_t collecting = 0;
+    std::uint64_t to_device = 0;
+    std::uint64_t to_host = 0;
+  };
+
+  [[nodiscard]] mark now()
+  {
+    for (const timed_work& it : training_.timeline().computing) computing_ += it.nanoseconds;
+    for (const timed_copy& it : training_.timeline().copies) (it.to == tier::device ? to_device_ : to_host_) += it.end - it.begin;
+    return {training_.engine().report(), training_.clocks().clock(agent::compute), computing_ + training_.kernel().busy(at::device),
+            training_.kernel().busy(at::host), training_.collective_busy(), to_device_, to_host_};
+  }
+
+  Training& training_;
+  std::uint64_t computing_ = 0;
+  std::uint64_t to_device_ = 0;
+  std::uint64_t to_host_ = 0;
+};
+
+}  // namespace detail
+
+/// Trains a transformer on one representative rank of a machine, in virtual time, until its steps repeat.
+///
+/// Nothing is allocated but bookkeeping: a model of any size can be asked for. The same arguments give the same answer.
+/// Policies decide as they do in training, since the engine is the same. Cost: see rank_training; a second to some for a few
+/// hundred groups.
+///
+/// @param share   of one rank, as workload::share_of_rank gives it
+/// @return        `fits` is false where a rank's step needs more than it has, with the bytes it needs
+/// @throws config_error   a shape, set-up or setting that cannot be
+template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer = transfer::planned>
+[[nodiscard]] training_forecast forecast_training(const workload::transformer_shape& shape, const workload::training_setup& setup,
+                                                  const workload::rank_share& share, const rank_settings& settings = {},
+                                                  Eviction eviction = {}, Transfer transfer = {})
+{
+  using training_type = rank_training<Eviction, Transfer>;
+  settings.check();
+  const parameter_groups groups{shape, setup, training_type::own_elements(settings.chunk_elements) * share.ranks};
+  const training_script script{groups, setup.recomputes_layers, share.rates.device_flops_per_second * settings.reached_share};
+  training_forecast result;
+  result.capacity = capacities_of(share, settings);
+  const auto rehearse = [&](per_tier<bytes> capacity) {
+    return training_type{groups, script, share, settings, capacity, eviction, transfer}.rehearse();
+  };
+  try {
+    training_type training{groups, script, share, settings, result.capacity, eviction, transfer};
+    result.need = training.rehearse();
+    detail::steady_run<training_type>{training}.run(settings.most_iterations, result);
+    result.fits = true;
+  } catch (const config_error& refused) {
+    result.why_not = refused.what();
+  } catch (const out_of_memory& refused) {
+    result.why_not = refused.what();
+  }
+  if (result.fits || result.need.rehearsed) return result;
+  constexpr bytes endless{std::uint64_t{1} << 50};
+  result.need = rehearse({{endless, endless, bytes{}}});
+  result.need = rehearse({{std::max(result.capacity[tier::device], result.need.smallest_device), endless, bytes{}}});
+  return result;
+}
+
+}  // namespace planner
+
+}  // namespace chunkmem::inline v0

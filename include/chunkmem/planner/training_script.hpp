@@ -1,0 +1,252 @@
+#pragma once
+
+#include <chunkmem/core/bytes.hpp>
+#include <chunkmem/planner/parameter_groups.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace planner {
+
+/// What a trainer does next.
+enum class act_kind : std::uint8_t {
+  lease,     ///< takes bytes for activations
+  give,      ///< gives the bytes of `id` back
+  use,       ///< computes with a group
+  backward,  ///< the forward pass is over
+};
+
+/// One act of a training iteration, updates aside.
+struct act {
+  act_kind kind = act_kind::use;
+  std::uint32_t id = 0;            ///< of a lease, counted up; the group of a use
+  bytes size{};                    ///< of a lease
+  std::uint64_t nanoseconds = 0;   ///< of a use, on one rank's device
+  std::uint32_t stage = 0;         ///< parameter_groups::stage
+  std::uint32_t unit = 0;          ///< where the gathered weights lie
+  std::uint32_t gathered_at = 0;   ///< where it gathers: the act before which that begins, at the latest this one
+  bool reads = false;              ///< the use wants the weights
+  bool gathers = false;            ///< its weights are not in a unit yet
+  bool makes_gradient = false;     ///< the group's gradient is written, or added to
+  bool finishes_gradient = false;  ///< nothing is added to it afterwards
+};
+
+/// One iteration of training as a list of acts: forward pass, then backward pass, layer by layer.
+///
+/// Activations are leases that are given back in reverse: for each layer what it holds from its forward to its backward pass,
+/// and while it works what it needs beside that, at most. The highest sum of leases is transformer_costs::peak(), each rounded
+/// up to 256 B. A layer that is computed again runs forward once more before its backward pass. Weights are gathered into one
+/// of three units while the use before them computes; what is wanted again latest gives its unit up.
+class training_script {
+ public:
+  static constexpr std::uint32_t gather_units = 3;  ///< groups that are there at once: in use, before, and coming
+
+  /// @param flops_per_second   of one device, as reached
+  training_script(const parameter_groups& groups, bool recomputes, double flops_per_second)
+      : groups_{groups}, recomputes_{recomputes}, per_nanosecond_{flops_per_second * 1e-9}
+  {
+    const std::uint32_t layers = groups.stages() - 2;
+    const held ends = make_forward(layers);
+    make_backward(layers, ends);
+    mark_gradients();
+    mark_gathers();
+  }
+
+  [[nodiscard]] std::span<const act> acts() const noexcept { return acts_; }
+  [[nodiscard]] std::uint32_t leases() const noexcept { return leases_; }
+  /// Computing, without updates [ns].
+  [[nodiscard]] std::uint64_t nanoseconds() const noexcept
+  {
+    std::uint64_t all = 0;
+    for (const act& it : acts_) all += it.nanoseconds;
+    return all;
+  }
+
+ private:
+  using part = workload::transformer_operator;
+  struct held {
+    std::uint32_t embedding = nothing;
+    std::vector<std::uint32_t> layers;
+  };
+  static constexpr std::uint32_t nothing = UINT32_MAX;
+
+  held make_forward(std::uint32_t layers)
+  {
+    const workload::transformer_costs& costs = groups_.costs();
+    held ends;
+    ends.embedding = lease(costs.of(part::embedding).kept);
+    within(costs.of(part::embedding).working, [&] { forward(0); });
+    for (std::uint32_t layer = 1; layer <= layers; ++layer) {
+      ends.layers.push_back(lease(costs.held_by_layer()));
+      within(forward_working(), [&] { forward(layer); });
+    }
+    return ends;
+  }
+  void make_backward(std::uint32_t layers, const held& ends)
+  {
+    const workload::transformer_costs& costs = groups_.costs();
+    within(head_peak(), [&] {
+      forward(layers + 1);
+      acts_.push_back({.kind = act_kind::backward});
+      backward(layers + 1);
+    });
+    for (std::uint32_t layer = layers; layer > 0; --layer) {
+      within(layer_peak() - costs.held_by_layer(), [&] {
+        if (recomputes_) forward(layer);
+        backward(layer);
+      });
+      give(ends.layers[layer - 1]);
+    }
+    within(costs.of(part::embedding).working, [&] { backward(0); });
+    give(ends.embedding);
+  }
+
+  /// The most that the operators from `first` to `last` hold at once, one after the other; each keeps its bytes, and works beside `all`.
+  [[nodiscard]] bytes most_held(part first, part last, bytes all) const
+  {
+    bytes kept;
+    bytes most;
+    for (auto at = static_cast<std::size_t>(first); at <= static_cast<std::size_t>(last); ++at) {
+      const workload::operator_cost& cost = groups_.costs().of(static_cast<part>(at));
+      kept += cost.kept;
+      most = std::max(most, kept + all + cost.working);
+    }
+    return most;
+  }
+  /// On its way back, a layer holds the gradient of the stream beside what it kept.
+  [[nodiscard]] bytes layer_peak() const { return most_held(part::attention_norm, part::mlp_down, groups_.costs().checkpoint()); }
+  [[nodiscard]] bytes head_peak() const { return most_held(part::final_norm, part::loss, bytes{}); }
+  /// What a layer needs on its way forward beside what it holds: where it keeps its input alone, what one operator reads and makes.
+  [[nodiscard]] bytes forward_working() const
+  {
+    const workload::transformer_costs& costs = groups_.costs();
+    if (!recomputes_) return most_held(part::attention_norm, part::mlp_down, bytes{}) - costs.held_by_layer();
+    bytes most = costs.of(part::attention_norm).working;
+    for (auto at = static_cast<std::size_t>(part::qkv); at <= static_cast<std::size_t>(part::mlp_down); ++at)
+      most = std::max(most, costs.of(static_cast<part>(at)).kept + costs.of(static_cast<part>(at)).working);
+    return most;
+  }
+
+  [[nodiscard]] std::uint32_t lease(bytes size)
+  {
+    if (size == bytes{}) return nothing;
+    acts_.push_back({.kind = act_kind::lease, .id = leases_, .size = size});
+    return leases_++;
+  }
+  void give(std::uint32_t id)
+  {
+    if (id != nothing) acts_.push_back({.kind = act_kind::give, .id = id});
+  }
+  template <class Work>
+  void within(bytes size, Work work)
+  {
+    const std::uint32_t id = lease(size);
+    work();
+    give(id);
+  }
+
+  void forward(std::uint32_t stage)
+  {
+    for (const group_use& it : groups_.stage(stage)) use(stage, it.group, it.forward_flops, true);
+  }
+  void backward(std::uint32_t stage)
+  {
+    const auto uses = groups_.stage(stage);
+    for (std::size_t at = uses.size(); at-- > 0;) {
+      use(stage, uses[at].group, uses[at].backward_flops, stage != 0 || uses[at].backward_flops > 0);
+      acts_.back().makes_gradient = true;
+      acts_.back().finishes_gradient = !uses[at].is_tied;
+    }
+  }
+  /// What is used again at once is one use.
+  void use(std::uint32_t stage, std::uint32_t group, std::uint64_t flops, bool reads)
+  {
+    const double exact = std::ceil(static_cast<double>(flops) / per_nanosecond_);
+    const auto nanoseconds = exact < 9e18 ? static_cast<std::uint64_t>(exact) : std::uint64_t{9'000'000'000'000'000'000U};
+    if (!acts_.empty()) {
+      act& last = acts_.back();
+      if (last.kind == act_kind::use && last.id == group && last.stage == stage) {
+        last.nanoseconds += nanoseconds;
+        return;
+      }
+    }
+    acts_.push_back({.kind = act_kind::use, .id = group, .nanoseconds = nanoseconds, .stage = stage, .reads = reads});
+  }
+
+  /// A gradient is written once, at the last use of its group; that of a tied table at both ends.
+  void mark_gradients()
+  {
+    std::vector<std::uint8_t> seen(groups_.groups(), 0);
+    for (std::size_t at = acts_.size(); at-- > 0;) {
+      act& it = acts_[at];
+      if (!it.makes_gradient) continue;
+      const bool is_tied = !it.finishes_gradient;
+      it.finishes_gradient = std::exchange(seen[it.id], std::uint8_t{1}) == 0;
+      it.makes_gradient = it.finishes_gradient || is_tied;
+    }
+  }
+
+  /// What lies in a unit of gathered weights.
+  struct unit_content {
+    std::uint32_t group = nothing;
+    std::uint32_t next = nothing;  ///< act that reads it next
+    std::uint32_t free_from = 0;   ///< act after its last use
+  };
+
+  void mark_gathers()
+  {
+    std::vector<std::uint32_t> next_read(acts_.size(), nothing);
+    std::vector<std::uint32_t> next_of(groups_.groups(), nothing);
+    for (std::size_t at = acts_.size(); at-- > 0;) {
+      const act& it = acts_[at];
+      if (it.kind != act_kind::use) continue;
+      if (it.makes_gradient) next_of[it.id] = nothing;  // it takes the place of the weights
+      if (!it.reads) continue;
+      next_read[at] = next_of[it.id];
+      next_of[it.id] = static_cast<std::uint32_t>(at);
+    }
+    unit_content units[gather_units];
+    std::uint32_t last_unit = 0;
+    std::uint32_t last_gather = 0;
+    for (std::uint32_t at = 0; at < acts_.size(); ++at) {
+      act& it = acts_[at];
+      if (!it.reads) continue;
+      it.unit = unit_of(units, it.id, last_unit);
+      unit_content& unit = units[it.unit];
+      it.gathers = unit.group != it.id;
+      if (it.gathers) {
+        it.gathered_at = std::max(unit.free_from, last_gather);
+        last_gather = at;
+      }
+      unit = {next_read[at] == nothing ? nothing : it.id, next_read[at], at + 1};
+      last_unit = it.unit;
+    }
+  }
+  /// The unit that has this group, or that of what is read latest again; never the one in use before.
+  [[nodiscard]] static std::uint32_t unit_of(std::span<const unit_content> units, std::uint32_t group, std::uint32_t last) noexcept
+  {
+    std::uint32_t found = (last + 1) % gather_units;
+    for (std::uint32_t at = 0; at < gather_units; ++at) {
+      if (units[at].group == group) return at;
+      const bool is_better = units[at].next > units[found].next || (units[at].next == units[found].next && units[at].free_from < units[found].free_from);
+      if (at != last && is_better) found = at;
+    }
+    return found;
+  }
+
+  const parameter_groups& groups_;
+  bool recomputes_;
+  double per_nanosecond_;
+  std::uint32_t leases_ = 0;
+  std::vector<act> acts_;
+};
+
+}  // namespace planner
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <chunkmem/backend/simulated.hpp>
+#include <chunkmem/trace/trace_sink.hpp>
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace planner {
+
+/// A copy over a link, in virtual time.
+struct timed_copy {
+  std::uint32_t chunk = 0;
+  tier to = tier::device;
+  std::uint64_t bytes = 0;
+  std::uint64_t begin = 0;  ///< [ns]
+  std::uint64_t end = 0;
+};
+
+/// Work of the device, the collectives or the host, in virtual time, and what lay where when it was enqueued.
+struct timed_work {
+  std::uint32_t stage = 0;        ///< parameter_groups::stage
+  std::uint32_t group = 0;
+  std::uint64_t begin = 0;        ///< [ns]
+  std::uint64_t nanoseconds = 0;
+  std::uint64_t device_bytes = 0; ///< chunks and leases
+  std::uint64_t leased_bytes = 0; ///< activations and gathered weights
+  std::uint64_t host_bytes = 0;
+};
+
+/// What happened in one iteration, for pictures.
+struct training_timeline {
+  std::uint64_t begin = 0;  ///< of the iteration: when the caller began to enqueue it [ns]
+  std::uint64_t end = 0;
+  std::vector<timed_copy> copies;
+  std::vector<timed_work> computing;
+  std::vector<timed_work> gathering;  ///< and scattering
+};
+
+/// A trace sink that knows when copies really begin and end: on virtual clocks that is known once they are enqueued.
+class timeline_sink {
+ public:
+  using policy_kind = sink_kind;
+  static constexpr std::string_view name = "timeline_sink";
+
+  timeline_sink() = default;
+  /// Both outlive the manager.
+  timeline_sink(const backend::simulated& clocks, const backend::cost_table& costs, std::vector<timed_copy>& copies) noexcept
+      : clocks_{&clocks}, costs_{&costs}, copies_{&copies}
+  {
+  }
+
+  void record(const trace_event& event) noexcept
+  {
+    if (copies_ == nullptr || (event.what != happening::load && event.what != happening::write_back)) return;
+    const bool up = event.what == happening::load;
+    const std::uint64_t end = clocks_->clock(up ? agent::to_device : agent::to_host);
+    const std::uint64_t took = (up ? costs_->to_device : costs_->to_host).nanoseconds_for(bytes{event.bytes});
+    try {
+      copies_->push_back({index_of(event.chunk), event.to, event.bytes, end - took, end});
+    } catch (...) {  // a picture with a hole is better than no training
+    }
+  }
+
+ private:
+  const backend::simulated* clocks_ = nullptr;
+  const backend::cost_table* costs_ = nullptr;
+  std::vector<timed_copy>* copies_ = nullptr;
+};
+
+static_assert(trace_sink<timeline_sink>);
+
+}  // namespace planner
+
+}  // namespace chunkmem::inline v0

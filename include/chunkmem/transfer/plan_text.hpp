@@ -1,0 +1,178 @@
+#pragma once
+
+#include <chunkmem/core/text_reader.hpp>
+#include <chunkmem/transfer/stored_plan.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <istream>
+#include <ostream>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+namespace chunkmem::inline v0 {
+
+/// A plan as text: to look at, to compare, and for the next run, which then has nothing to solve.
+///
+/// A line for each number, with its key, then one for each moment and each chunk: `moment 12 until 40 below 31`,
+/// `chunk 3 until never home host`. Chunks and frames are numbers, so that a plan holds for one model, one layout and one
+/// pair of capacities.
+class plan_text : private text_reader {
+ public:
+  static void write(std::ostream& out, const transfer::stored_plan& plan)
+  {
+    out << first_line << "\nrecord " << hexadecimal(plan.record) << "\nframe_bytes " << plan.frame_bytes << "\ndevice_bytes "
+        << plan.device_bytes << "\nhost_bytes " << plan.host_bytes << "\nmoved_bytes " << plan.moved_bytes << "\nbound_bytes "
+        << plan.bound_bytes << "\nvariant " << plan.variant << "\nmoments " << plan.stays_until.size() << "\nchunks "
+        << plan.first_use.size() << '\n';
+    for (std::size_t at = 0; at < plan.stays_until.size(); ++at)
+      out << "moment " << at << " until " << number_or(plan.stays_until[at], never) << " below " << number_or(plan.borders[at], any) << '\n';
+    for (std::size_t at = 0; at < plan.first_use.size(); ++at)
+      out << "chunk " << at << " until " << number_or(plan.first_use[at], never) << " home "
+          << home_of(plan, at) << '\n';
+    out << "end\n";
+  }
+
+  /// Reads what `write` wrote. @param name   of the file, for messages
+  /// @throws format_error   names the file, the line, the key, and what is wrong with its value
+  /// @complexity            O(characters); memory in proportion to the lines that were there
+  [[nodiscard]] static transfer::stored_plan read(std::istream& in, std::string_view name = "a plan")
+  {
+    plan_text text{in, name};
+    if (text.next_line() != first_line) text.refuse("it does not begin like a plan of version 1");
+    transfer::stored_plan plan;
+    plan.record = text.line("record", UINT64_MAX, 16);
+    plan.frame_bytes = text.line("frame_bytes", UINT64_MAX);
+    plan.device_bytes = text.line("device_bytes", UINT64_MAX);
+    plan.host_bytes = text.line("host_bytes", UINT64_MAX);
+    plan.moved_bytes = text.line("moved_bytes", UINT64_MAX);
+    plan.bound_bytes = text.line("bound_bytes", UINT64_MAX);
+    plan.variant = static_cast<std::uint32_t>(text.line("variant", UINT32_MAX));
+    const std::uint64_t moments = text.line("moments", most_lines);
+    const std::uint64_t chunks = text.line("chunks", most_lines);
+    for (std::uint64_t at = 0; at < moments; ++at) text.read_moment(plan, at, moments);
+    for (std::uint64_t at = 0; at < chunks; ++at) text.read_chunk(plan, at, moments);
+    if (std::ranges::all_of(plan.device_only, [](std::uint8_t it) { return it == 0; })) plan.device_only.clear();
+    text.next_line();
+    text.key("end");
+    text.expect_end();
+    return plan;
+  }
+
+  /// What differs between two plans, a line for each: numbers, who stays behind which moment, who has a home. Empty where
+  /// they are equal. O(moments + chunks).
+  [[nodiscard]] static std::string compare(const transfer::stored_plan& left, const transfer::stored_plan& right)
+  {
+    std::string text;
+    const auto add = [&](const std::string& what, const std::string& before, const std::string& after) {
+      if (before != after) text += what + ": " + before + " -> " + after + '\n';
+    };
+    const auto numbers = [&](const char* what, std::uint64_t before, std::uint64_t after) {
+      add(what, std::to_string(before), std::to_string(after));
+    };
+    add("record", hexadecimal(left.record), hexadecimal(right.record));
+    numbers("frame_bytes", left.frame_bytes, right.frame_bytes);
+    numbers("device_bytes", left.device_bytes, right.device_bytes);
+    numbers("host_bytes", left.host_bytes, right.host_bytes);
+    numbers("moved_bytes", left.moved_bytes, right.moved_bytes);
+    numbers("bound_bytes", left.bound_bytes, right.bound_bytes);
+    numbers("variant", left.variant, right.variant);
+    numbers("moments", left.stays_until.size(), right.stays_until.size());
+    numbers("chunks", left.first_use.size(), right.first_use.size());
+    for (std::size_t at = 0; at < std::min(left.stays_until.size(), right.stays_until.size()); ++at) {
+      add("moment " + std::to_string(at) + " until", number_or(left.stays_until[at], never), number_or(right.stays_until[at], never));
+      add("moment " + std::to_string(at) + " below", number_or(left.borders[at], any), number_or(right.borders[at], any));
+    }
+    for (std::size_t at = 0; at < std::min(left.first_use.size(), right.first_use.size()); ++at) {
+      add("chunk " + std::to_string(at) + " until", number_or(left.first_use[at], never), number_or(right.first_use[at], never));
+      add("chunk " + std::to_string(at) + " home", std::string{home_of(left, at)}, std::string{home_of(right, at)});
+    }
+    return text;
+  }
+
+ private:
+  static constexpr std::string_view first_line = "chunkmem plan 1";
+  static constexpr std::string_view never = "never";
+  static constexpr std::string_view any = "any";
+  static constexpr std::string_view on_host = "host";
+  static constexpr std::string_view device_only = "none";
+  static constexpr std::uint64_t most_lines = std::uint64_t{1} << 28;
+
+  plan_text(std::istream& in, std::string_view name) : text_reader{in, name, 100} {}
+
+  static std::string_view home_of(const transfer::stored_plan& plan, std::size_t at)
+  {
+    return !plan.device_only.empty() && plan.device_only[at] != 0 ? device_only : on_host;
+  }
+  static std::string hexadecimal(std::uint64_t value)
+  {
+    char digits[16];
+    return {digits, std::to_chars(digits, digits + sizeof digits, value, 16).ptr};
+  }
+  static std::string number_or(std::uint32_t value, std::string_view none)
+  {
+    return value == UINT32_MAX ? std::string{none} : std::to_string(value);
+  }
+
+  [[noreturn]] void refuse_key(std::string_view name, std::string_view why) const
+  {
+    refuse("key \"" + std::string{name} + "\" " + std::string{why});
+  }
+  void key(std::string_view name)
+  {
+    if (!has_word() || word() != name) refuse_key(name, "is wanted here");
+  }
+
+  /// @param none   a word that stands for no number; empty: none does
+  std::uint64_t value(std::string_view name, std::uint64_t most, std::string_view none = {}, int base = 10)
+  {
+    key(name);
+    if (!has_word()) refuse_key(name, "has no value");
+    const std::string_view digits = word();
+    if (!none.empty() && digits == none) return UINT32_MAX;
+    if (digits.starts_with('-')) refuse_key(name, "is negative");
+    std::uint64_t found = 0;
+    const auto [end, wrong] = std::from_chars(digits.data(), digits.data() + digits.size(), found, base);
+    if (wrong == std::errc::result_out_of_range || (wrong == std::errc{} && found > most)) refuse_key(name, "is too large");
+    if (wrong != std::errc{} || end != digits.data() + digits.size()) refuse_key(name, "is no whole number");
+    return found;
+  }
+
+  std::uint64_t line(std::string_view name, std::uint64_t most, int base = 10)
+  {
+    next_line();
+    const std::uint64_t found = value(name, most, {}, base);
+    expect_end();
+    return found;
+  }
+
+  void read_index(std::string_view name, std::uint64_t at)
+  {
+    next_line();
+    if (value(name, most_lines) != at) refuse_key(name, "is not the next one");
+  }
+
+  void read_moment(transfer::stored_plan& plan, std::uint64_t at, std::uint64_t moments)
+  {
+    read_index("moment", at);
+    plan.stays_until.push_back(static_cast<std::uint32_t>(value("until", moments - 1, never)));
+    plan.borders.push_back(static_cast<std::uint32_t>(value("below", UINT32_MAX - 1, any)));
+    expect_end();
+  }
+
+  void read_chunk(transfer::stored_plan& plan, std::uint64_t at, std::uint64_t moments)
+  {
+    read_index("chunk", at);
+    plan.first_use.push_back(static_cast<std::uint32_t>(value("until", moments == 0 ? 0 : moments - 1, never)));
+    key("home");
+    const std::string_view home = has_word() ? word() : std::string_view{};
+    if (home != on_host && home != device_only) refuse_key("home", "is neither \"host\" nor \"none\"");
+    plan.device_only.push_back(home == device_only ? 1 : 0);
+    expect_end();
+  }
+};
+
+}  // namespace chunkmem::inline v0

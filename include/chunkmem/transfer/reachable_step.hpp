@@ -1,0 +1,114 @@
+#pragma once
+
+#include <chunkmem/transfer/moment_chains.hpp>
+#include <chunkmem/transfer/step_input.hpp>
+#include <chunkmem/transfer/step_work.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace transfer {
+
+/// The least time that an iteration takes on average, when it repeats with given decisions.
+struct reachable_step {
+  double nanoseconds = 0;  ///< the greatest of what follows, and of the chain
+  double compute = 0;      ///< busy times of one iteration [ns]
+  double to_device = 0;
+  double to_host = 0;
+  double host = 0;
+  double collective = 0;
+  std::vector<chain_link> chain;  ///< that takes longer than all of them, or empty; it ends where it began, later
+
+  [[nodiscard]] double busiest() const noexcept { return std::max({compute, to_device, to_host, host, collective}); }
+};
+
+/// At most this many moments are looked at apart.
+inline constexpr std::size_t most_chained_moments = 1'500;
+
+namespace detail {
+
+[[nodiscard]] inline double sum_of(std::span<const work_piece> pieces)
+{
+  return std::accumulate(pieces.begin(), pieces.end(), 0.0,
+                         [](double sum, const work_piece& it) { return sum + it.nanoseconds; });
+}
+
+/// The moments at which something begins, ends or leaves. Of too many, those at even distances.
+[[nodiscard]] inline std::vector<std::uint32_t> moments_with_work(const step_work& work)
+{
+  const std::int64_t all = work.clock().moments();
+  std::vector<bool> has_work(static_cast<std::size_t>(all));
+  has_work[0] = true;
+  for (const auto& pieces : {work.loads(), work.write_backs(), work.updates()})
+    for (const work_piece& it : pieces)
+      for (const std::int64_t moment : {it.from, it.to, it.leaves})
+        if (moment != work_piece::never) has_work[static_cast<std::size_t>((moment % all + all) % all)] = true;
+  std::vector<std::uint32_t> moments;
+  for (std::uint32_t at = 0; at < has_work.size(); ++at)
+    if (has_work[at]) moments.push_back(at);
+  if (moments.size() <= most_chained_moments) return moments;
+  for (std::size_t at = 0; at < most_chained_moments; ++at) moments[at] = moments[at * moments.size() / most_chained_moments];
+  moments.resize(most_chained_moments);
+  return moments;
+}
+
+/// Room as time of copies: as many whole chunks as fit, at the rate of the slowest.
+[[nodiscard]] inline std::vector<double> room_as_time(const step_work& work, const step_input& input,
+                                                      const backend::link_cost& link, std::span<const std::uint32_t> moments)
+{
+  std::uint64_t unit = 0;
+  double slowest = 0;
+  for (const std::uint64_t size : input.chunk_bytes) {
+    unit = std::gcd(unit, size);
+    slowest = std::max(slowest, static_cast<double>(link.nanoseconds_for(bytes{size})) / static_cast<double>(size));
+  }
+  std::vector<double> room;
+  for (const std::uint32_t at : moments) {
+    const std::uint64_t whole = unit == 0 ? 0 : work.room()[at] / unit * unit;
+    room.push_back(static_cast<double>(whole) * slowest);
+  }
+  return room;
+}
+
+}  // namespace detail
+
+/// A bound below the time of an iteration, however copies and updates on the host are ordered.
+///
+/// It takes in the busy times, and all chains of constraints between moments: compute in order; one copy at a time on
+/// each link and one update at a time on the host; a load waits for the last use, the write-back and the updates of its
+/// chunk, an update for its write-backs and for the moment that it has to follow; at each moment no more bytes lie on the
+/// device than there is room beside what is used and what stays. No schedule is faster; some come within a few per cent
+/// (the first and last chunk of a chain). Of more than `most_chained_moments` moments with work those between are
+/// merged: what begins or ends there counts from the moment before, to the moment behind it, which is weaker by the
+/// waiting inside. Cost: O(moments^2) after merging, some 0.1 s for 1,500.
+///
+/// @throws usage_error   as step_work
+[[nodiscard]] inline reachable_step find_reachable_step(const step_input& input)
+{
+  const step_work work{input};
+  reachable_step found;
+  found.compute = work.clock().whole();
+  found.to_device = detail::sum_of(work.loads());
+  found.to_host = detail::sum_of(work.write_backs());
+  found.host = detail::sum_of(work.updates());
+  found.collective = static_cast<double>(input.collective_nanoseconds);
+  const std::vector<std::uint32_t> moments = detail::moments_with_work(work);
+  moment_chains chains{work.clock(), moments};
+  chains.add_queue(work.loads(), chain_kind::loads);
+  chains.add_queue(work.updates(), chain_kind::updates);
+  chains.add_queue(work.write_backs(), chain_kind::write_backs);
+  chains.add_room(work.loads(), detail::room_as_time(work, input, input.to_device, moments));
+  chains.add_leaving(work.write_backs(), detail::room_as_time(work, input, input.to_host, moments));
+  found.nanoseconds = chains.longest(found.busiest(), found.chain);
+  return found;
+}
+
+}  // namespace transfer
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,297 @@
+#pragma once
+
+#include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/expects.hpp>
+#include <chunkmem/transfer/step_input.hpp>
+#include <chunkmem/transfer/work_piece.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace transfer {
+
+/// What the links and the host have to do in an iteration whose decisions are taken, and when each piece may begin.
+///
+/// Where the copies lie follows from the uses and from what stays, as if the iteration repeats. Pieces belong to the
+/// iteration that begins at moment 0. Cost: O(uses + chunks + moments).
+class step_work {
+ public:
+  /// @throws usage_error   spans of other lengths, tasks that overlap, uses that do not fit the moments, or chunks that
+  ///                       are used and stay that do not fit the device
+  explicit step_work(const step_input& input) : input_{&input}, clock_{input.moment_nanoseconds}
+  {
+    check();
+    taken_.assign(input.device_bytes.size() + 1, 0);
+    number_tasks();
+    std::vector<std::vector<std::uint32_t>> of_chunk(input.chunk_bytes.size());
+    for (std::uint32_t at = 0; at < input.uses.size(); ++at) of_chunk[input.uses[at].chunk].push_back(at);
+    for (const std::vector<std::uint32_t>& mine : of_chunk) walk(mine);
+    close_tasks();
+    find_room();
+  }
+
+  [[nodiscard]] const compute_clock& clock() const noexcept { return clock_; }
+  [[nodiscard]] std::span<const work_piece> loads() const noexcept { return loads_; }
+  [[nodiscard]] std::span<const work_piece> write_backs() const noexcept { return write_backs_; }
+  [[nodiscard]] std::span<const work_piece> updates() const noexcept { return updates_; }
+  /// Bytes that neither uses nor what stays take, at each moment.
+  [[nodiscard]] std::span<const std::uint64_t> room() const noexcept { return room_; }
+
+ private:
+  /// A task of some iteration: `round` is 0 in the one that is looked at.
+  struct task_of_round {
+    std::uint32_t task;
+    std::int64_t round;
+  };
+  /// A chunk as its uses leave it.
+  struct copies {
+    bool on_device = false;
+    bool is_dirty = false;  // the host's copy is older
+    bool is_empty = false;
+    std::int64_t end = work_piece::never;      // of its last use on the device
+    std::uint32_t last = 0;                    // that use
+    std::int64_t written = work_piece::never;  // end of the last use that wrote there
+    double saving = 0;                         // of the write-back since then, 0: none
+    std::vector<task_of_round> writers;        // since its last use on the device
+    std::vector<task_of_round> readers;        // since its last write there
+  };
+  /// A load waits for tasks whose own waiting is known later.
+  struct waiting_load {
+    std::size_t load;
+    task_of_round task;
+  };
+  struct waiting_save {
+    std::size_t write_back;
+    std::uint32_t task;
+  };
+
+  void check() const
+  {
+    const std::size_t moments = input_->device_bytes.size();
+    expects(moments > 0, "an iteration without moments takes no time");
+    expects(input_->moment_nanoseconds.size() == moments, "not every moment has a duration and a room");
+    expects(input_->stays.size() == input_->uses.size(), "it is not said of every use whether its chunk stays");
+    std::uint32_t now = 0;
+    for (const retention_use& it : input_->uses) {
+      expects(it.chunk < input_->chunk_bytes.size(), "a use names a chunk that has no size");
+      expects(it.begin >= now && it.begin < it.end && it.end <= moments, "a use is out of order or behind the last moment");
+      now = it.begin;
+    }
+    std::uint32_t end = 0;
+    for (const host_task& it : input_->host_tasks) {
+      expects(it.begin >= end && it.begin < it.end && it.end <= moments, "tasks of the host overlap or are out of order");
+      expects(it.after == host_task::none || it.after < moments, "a task of the host waits for a moment that is not there");
+      end = it.end;
+    }
+  }
+
+  /// Uses of the host that are in no task are tasks of their own.
+  void number_tasks()
+  {
+    task_of_use_.assign(input_->uses.size(), 0);
+    std::size_t next = 0;
+    for (const host_task& it : input_->host_tasks) add_task(it);
+    for (std::size_t at = 0; at < input_->uses.size(); ++at) {
+      const retention_use& use = input_->uses[at];
+      if (is_on_device(use.kind) || use.kind == use_kind::drop) continue;
+      while (next < input_->host_tasks.size() && input_->host_tasks[next].end <= use.begin) ++next;
+      task_of_use_[at] = static_cast<std::uint32_t>(next);
+      if (next < input_->host_tasks.size() && input_->host_tasks[next].begin <= use.begin) continue;
+      task_of_use_[at] = static_cast<std::uint32_t>(updates_.size());
+      add_task({use.begin, use.begin + 1, 0, host_task::none});
+    }
+  }
+
+  void add_task(const host_task& it)
+  {
+    work_piece made;
+    made.nanoseconds = static_cast<double>(it.nanoseconds);
+    if (it.after != host_task::none) clock_.follow(made, it.after < it.begin ? it.after : it.after - clock_.moments(), 0);
+    updates_.push_back(made);
+  }
+
+  /// Two rounds: the first finds where the copies are when an iteration begins, the second one counts.
+  void walk(std::span<const std::uint32_t> mine)
+  {
+    copies now;
+    for (std::int64_t round = -1; round < 1; ++round)
+      for (const std::uint32_t at : mine)
+        is_on_device(input_->uses[at].kind) ? use_on_device(now, at, round) : use_elsewhere(now, at, round);
+    std::int64_t counted = 0;
+    for (const std::uint32_t at : mine) {
+      const retention_use& it = input_->uses[at];
+      if (!is_on_device(it.kind) || it.end <= counted) continue;
+      take(std::max<std::int64_t>(counted, it.begin), it.end, input_->chunk_bytes[it.chunk]);
+      counted = it.end;
+    }
+  }
+
+  void use_on_device(copies& now, std::uint32_t at, std::int64_t round)
+  {
+    const retention_use& it = input_->uses[at];
+    const std::int64_t begin = it.begin + round * clock_.moments();
+    const bool needs = it.kind != use_kind::overwrite && !now.is_empty;
+    const double loading = needs ? nanoseconds_for(input_->to_device, it.chunk) : 0;
+    if (now.on_device && begin > now.end) {
+      if (input_->stays[now.last] != 0) keep(now, it.chunk, begin, round);
+      else leave(now, it.chunk, begin, loading, round);
+    }
+    const bool loads = needs && !now.on_device;
+    const bool writes = it.kind != use_kind::read || now.is_empty;
+    close(now.writers, begin, loads ? loading : 0, round);
+    if (writes) close(now.readers, begin, 0, round);
+    if (loads && round == 0) load(now, begin, loading);
+    now.is_dirty = writes || (now.on_device && now.is_dirty);
+    now.on_device = true;
+    now.is_empty = false;
+    now.writers.clear();
+    const std::int64_t end = it.end + round * clock_.moments();
+    if (writes) {
+      now.written = now.written == work_piece::never ? end : std::max(now.written, end);
+      now.saving = 0;
+      now.readers.clear();
+    }
+    if (now.end != work_piece::never && end < now.end) return;
+    now.end = end;
+    now.last = at;
+  }
+
+  /// On the host, or a drop.
+  void use_elsewhere(copies& now, std::uint32_t at, std::int64_t round)
+  {
+    const retention_use& it = input_->uses[at];
+    const bool writes = it.kind != use_kind::host_read;
+    const std::uint32_t task = task_of_use_[at];
+    const bool stays = now.on_device && input_->stays[now.last] != 0;
+    if (now.on_device && now.is_dirty) {
+      if (it.kind == use_kind::host_read || it.kind == use_kind::host_update) save(now, it.chunk, task, !writes && stays, round);
+      else if (!stays) leave(now, it.chunk, work_piece::never, 0, round);
+    }
+    if (it.kind == use_kind::drop) {
+      now.on_device = now.is_dirty = false;
+      now.is_empty = true;
+      return;
+    }
+    if (round == 0 && it.kind != use_kind::host_overwrite && now.saving > 0)
+      clock_.follow(updates_[task], now.written - 1, now.saving);
+    if (round == 0 && writes && now.end != work_piece::never) clock_.follow(updates_[task], now.end - 1, 0);
+    now.readers.push_back({task, round});
+    if (!writes) return;
+    now.writers.push_back({task, round});
+    now.on_device = now.is_dirty = now.is_empty = false;
+    now.saving = 0;
+  }
+
+  void close(std::span<const task_of_round> tasks, std::int64_t begin, double loading, std::int64_t round)
+  {
+    if (round < 0) return;
+    for (const task_of_round& it : tasks) clock_.precede(updates_[it.task], begin - it.round * clock_.moments(), loading);
+  }
+
+  /// What stays takes room until the next use there. Before the host overwrites it that is not known: its order is free.
+  void keep(const copies& now, std::uint32_t chunk, std::int64_t begin, std::int64_t round)
+  {
+    if (round < 0) return;
+    const std::uint64_t size = input_->chunk_bytes[chunk];
+    if (now.end < 0) take(now.end + clock_.moments(), clock_.moments(), size);
+    take(std::max<std::int64_t>(now.end, 0), begin, size);
+  }
+
+  /// It leaves the device before its next use there, which loads it or not. @param to   moment of that, or work_piece::never
+  void leave(copies& now, std::uint32_t chunk, std::int64_t to, double loading, std::int64_t round)
+  {
+    if (now.is_dirty) {
+      now.saving = nanoseconds_for(input_->to_host, chunk);
+      work_piece made = write_back(now);
+      made.leaves = now.end;
+      if (to != work_piece::never) clock_.precede(made, to, loading);
+      if (round == 0) write_backs_.push_back(made);
+    }
+    now.on_device = now.is_dirty = false;
+  }
+
+  /// The host wants the bytes. @param stays   the device's copy is still good, and kept
+  void save(copies& now, std::uint32_t chunk, std::uint32_t task, bool stays, std::int64_t round)
+  {
+    now.saving = nanoseconds_for(input_->to_host, chunk);
+    now.is_dirty = false;
+    if (round < 0) return;
+    waiting_saves_.push_back({write_backs_.size(), task});
+    write_backs_.push_back(write_back(now));
+    if (!stays) write_backs_.back().leaves = now.end;
+  }
+
+  [[nodiscard]] work_piece write_back(const copies& now) const
+  {
+    work_piece made;
+    made.nanoseconds = now.saving;
+    clock_.follow(made, now.written - 1, 0);
+    return made;
+  }
+
+  void load(const copies& now, std::int64_t begin, double loading)
+  {
+    work_piece made;
+    made.nanoseconds = loading;
+    clock_.precede(made, begin, 0);
+    clock_.follow(made, now.end - 1, 0);
+    if (now.saving > 0) clock_.follow(made, now.written - 1, now.saving);
+    for (const task_of_round& it : now.writers) waiting_loads_.push_back({loads_.size(), it});
+    loads_.push_back(made);
+  }
+
+  void close_tasks()
+  {
+    for (const waiting_load& it : waiting_loads_) {
+      const work_piece& task = updates_[it.task.task];
+      if (task.from == work_piece::never) continue;
+      const std::int64_t from = task.from + it.task.round * clock_.moments();
+      clock_.follow(loads_[it.load], from, task.ready + task.nanoseconds - clock_.at(task.from + 1));
+    }
+    for (const waiting_save& it : waiting_saves_)
+      if (const work_piece& task = updates_[it.task]; task.to != work_piece::never)
+        clock_.precede(write_backs_[it.write_back], task.to, clock_.at(task.to) - task.due + task.nanoseconds);
+  }
+
+  void take(std::int64_t begin, std::int64_t end, std::uint64_t size)
+  {
+    if (end <= begin) return;
+    taken_[static_cast<std::size_t>(begin)] += size;
+    taken_[static_cast<std::size_t>(end)] -= size;  // may wrap below zero, the sums do not
+  }
+
+  void find_room()
+  {
+    std::uint64_t taken = 0;
+    for (std::size_t at = 0; at < input_->device_bytes.size(); ++at) {
+      taken += taken_[at];
+      expects(taken <= input_->device_bytes[at], "chunks that are used and chunks that stay do not fit the device");
+      room_.push_back(input_->device_bytes[at] - taken);
+    }
+  }
+
+  [[nodiscard]] double nanoseconds_for(const backend::link_cost& link, std::uint32_t chunk) const
+  {
+    return static_cast<double>(link.nanoseconds_for(bytes{input_->chunk_bytes[chunk]}));
+  }
+
+  const step_input* input_;
+  compute_clock clock_;
+  std::vector<std::uint64_t> taken_;  // differences
+  std::vector<std::uint64_t> room_;
+  std::vector<std::uint32_t> task_of_use_;
+  std::vector<work_piece> loads_;
+  std::vector<work_piece> write_backs_;
+  std::vector<work_piece> updates_;
+  std::vector<waiting_load> waiting_loads_;
+  std::vector<waiting_save> waiting_saves_;
+};
+
+}  // namespace transfer
+
+}  // namespace chunkmem::inline v0

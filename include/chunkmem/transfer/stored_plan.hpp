@@ -1,0 +1,87 @@
+#pragma once
+
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/profile/access_record.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace transfer {
+
+/// What was solved for a recorded iteration, as data that outlives its manager: who stays on the device, in which room,
+/// for which record.
+struct stored_plan {
+  std::uint64_t record = 0;        ///< fingerprint_of() what it was solved for
+  std::uint64_t frame_bytes = 0;
+  std::uint64_t device_bytes = 0;  ///< of chunks and leases
+  std::uint64_t host_bytes = 0;
+  std::uint64_t moved_bytes = 0;   ///< in one iteration, both directions; 0 where the eviction policy decides
+  std::uint64_t bound_bytes = 0;   ///< no plan of one iteration moves less
+  std::uint32_t variant = 0;       ///< setting of the eviction policy, for what the plan does not foresee
+  std::vector<std::uint32_t> stays_until;  ///< as retention; all four are empty where the eviction policy decides
+  std::vector<std::uint32_t> first_use;
+  std::vector<std::uint32_t> borders;
+  std::vector<std::uint8_t> device_only;  ///< as long as `first_use`, or empty
+
+  bool operator==(const stored_plan&) const = default;
+};
+
+/// A number that another iteration or another layout of chunks does not have but by chance: what a plan depends on is in
+/// it, and nothing of passes and micro-batches. O(entries + chunks).
+[[nodiscard]] inline std::uint64_t fingerprint_of(const access_record& record, std::span<const std::uint32_t> chunk_of_slot,
+                                                  std::span<const std::uint32_t> frames_of_chunk) noexcept
+{
+  std::uint64_t hash = record.size();
+  const auto add = [&](std::uint64_t value) {  // splitmix64 (Steele, Lea and Flood 2014)
+    hash = (hash ^ value) + 0x9e3779b97f4a7c15U;
+    hash = (hash ^ hash >> 30) * 0xbf58476d1ce4e5b9U;
+    hash = (hash ^ hash >> 27) * 0x94d049bb133111ebU;
+    hash ^= hash >> 31;
+  };
+  for (std::uint32_t at = 0; at < record.size(); ++at) {
+    const access_entry& entry = record.entries()[at];
+    add(static_cast<std::uint64_t>(entry.kind) << 32 | entry.slot);
+    add(entry.slot == access_record::never ? record.details()[at].bytes : chunk_of_slot[entry.slot]);
+  }
+  for (const release_entry& it : record.releases()) add(std::uint64_t{it.until} << 32 | it.moment);
+  for (const std::uint32_t frames : frames_of_chunk) add(frames);
+  return hash;
+}
+
+/// Every stay is until a use of the same chunk on the device, so that no two chunks wait for one moment.
+/// @throws config_error   names the first moment or chunk where it is not   @complexity O(moments + chunks)
+inline void expect_plan_fits(const stored_plan& plan, const access_record& record, std::span<const std::uint32_t> chunk_of_slot,
+                             std::size_t chunks)
+{
+  const auto refuse = [](std::string_view what, std::uint64_t number, std::string_view why) {
+    throw config_error{error_text{} << "chunkmem: a plan is not one of this iteration: " << what << " " << number << " " << why
+                                    << " (save it again with this model)"};
+  };
+  if (plan.stays_until.empty() && plan.first_use.empty() && plan.borders.empty() && plan.device_only.empty()) return;
+  if (plan.stays_until.size() != record.size() || plan.borders.size() != record.size())
+    refuse("it has", plan.stays_until.size(), "moments, which are too many or too few");
+  if (plan.first_use.size() != chunks || (!plan.device_only.empty() && plan.device_only.size() != chunks))
+    refuse("it has", plan.first_use.size(), "chunks, which are too many or too few");
+  const auto is_use_of = [&](std::uint32_t moment, std::uint32_t chunk) {
+    if (moment == access_record::never) return true;
+    if (moment >= record.size()) return false;
+    const access_entry& entry = record.entries()[moment];
+    return is_access(entry.kind) && place_of(entry.kind) == at::device && chunk_of_slot[entry.slot] == chunk;
+  };
+  for (std::uint32_t now = 0; now < record.size(); ++now) {
+    const std::uint32_t slot = record.entries()[now].slot;
+    if (!is_use_of(plan.stays_until[now], slot == access_record::never ? UINT32_MAX : chunk_of_slot[slot]))
+      refuse("moment", now, "says that its chunk stays until a moment that does not use it");
+  }
+  for (std::uint32_t chunk = 0; chunk < chunks; ++chunk)
+    if (!is_use_of(plan.first_use[chunk], chunk)) refuse("chunk", chunk, "is said to stay until a moment that does not use it");
+}
+
+}  // namespace transfer
+
+}  // namespace chunkmem::inline v0

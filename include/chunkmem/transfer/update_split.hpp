@@ -1,0 +1,133 @@
+#pragma once
+
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/expects.hpp>
+
+#include <array>
+#include <cstddef>
+#include <limits>
+
+namespace chunkmem::inline v0 {
+
+namespace transfer {
+
+/// What one rank's share of a machine does in a second while parameters are updated.
+struct update_rates {
+  double host_updates_per_second = 0;       ///< parameters, while nothing else uses the host's memory
+  double device_updates_per_second = 0;     ///< parameters whose states lie on the device
+  double to_device_bytes_per_second = 0;
+  double to_host_bytes_per_second = 0;
+  double host_memory_bytes_per_second = 0;  ///< reads and writes together; 0: more than is ever asked for
+};
+
+/// Bytes that the update of one parameter moves: by default Adam with 32-bit states and master, 16-bit weight and gradient.
+struct update_traffic {
+  double state_bytes = 12;        ///< both ways over the links where states are streamed
+  double gradient_bytes = 2;      ///< to the host where it updates; 0 where gradients came down during backward
+  double value_bytes = 2;         ///< back to the device
+  double host_update_bytes = 28;  ///< of host memory, read and written by an update there
+};
+
+/// Which share of the parameters is updated on the device, their states streamed, and how long the update then takes.
+struct update_split {
+  double device_share = 0;
+  double seconds = 0;  ///< for each parameter of the rank
+};
+
+/// The five resources of an update, each busy for a time that is linear in the share updated on the device.
+///
+/// With x streamed, r resident on the device and y = 1 - x - r on the host, seconds for each parameter are the largest of y / host
+/// updates, (x + r) / device updates, the bytes up and the bytes down over their links, and the bytes of host memory over its
+/// rate: 32 y + 24 x with Adam. All resources at work all the time is what no schedule beats; short updates and large chunks
+/// stay above it.
+/// Source: Deep Optimizer States (Maurya et al. 2024, arXiv 2410.21316) interleaves updates of CPU and GPU; host memory as a
+/// resource of its own is what their ratio leaves out. Cost: O(1).
+class update_bound {
+ public:
+  /// @param resident_share   of the parameters, whose states stay on the device
+  /// @throws config_error    a rate that is not above zero, or negative for host memory; a negative count of bytes
+  /// @throws usage_error     the share is not from 0 to 1
+  explicit constexpr update_bound(const update_rates& rates, double resident_share = 0, const update_traffic& each = {})
+      : most_{1 - resident_share}
+  {
+    expects(resident_share >= 0 && resident_share <= 1, "the resident share of an update is not from 0 to 1");
+    require_usable(rates, each);
+    const double up = each.value_bytes;
+    const double down = each.gradient_bytes;
+    lines_ = {line{most_, -1} / rates.host_updates_per_second, line{resident_share, 1} / rates.device_updates_per_second,
+              line{up * most_, each.state_bytes - up} / rates.to_device_bytes_per_second,
+              line{down * most_, each.state_bytes - down} / rates.to_host_bytes_per_second, line{}};
+    if (rates.host_memory_bytes_per_second == 0) return;
+    const double on_host = each.host_update_bytes + up + down;
+    lines_[4] = line{on_host * most_, 2 * each.state_bytes - on_host} / rates.host_memory_bytes_per_second;
+  }
+
+  /// The most that can be streamed: what is not resident.
+  [[nodiscard]] constexpr double most() const noexcept { return most_; }
+
+  /// Seconds for each parameter, where this share of all is streamed. @pre from 0 to most()
+  [[nodiscard]] constexpr double seconds(double device_share) const noexcept
+  {
+    double longest = 0;
+    for (const line& it : lines_) {
+      const double busy = it.at_zero + it.slope * device_share;
+      longest = busy > longest ? busy : longest;
+    }
+    return longest;
+  }
+
+  /// The share with the fewest seconds, the smallest such: they are at an end, or where two lines cross.
+  [[nodiscard]] constexpr update_split best() const noexcept
+  {
+    update_split found{0, seconds(0)};
+    const auto look_at = [&](double share) {
+      if (!(share > 0 && share <= most_)) return;
+      const double here = seconds(share);
+      if (here < found.seconds || (here == found.seconds && share < found.device_share)) found = {share, here};
+    };
+    look_at(most_);
+    for (std::size_t one = 0; one < lines_.size(); ++one)
+      for (std::size_t other = 0; other < one; ++other)
+        if (const double turn = lines_[other].slope - lines_[one].slope; turn != 0)
+          look_at((lines_[one].at_zero - lines_[other].at_zero) / turn);
+    return found;
+  }
+
+ private:
+  struct line {
+    double at_zero = 0;
+    double slope = 0;
+
+    [[nodiscard]] friend constexpr line operator/(line left, double rate) noexcept
+    {
+      return {left.at_zero / rate, left.slope / rate};
+    }
+  };
+
+  static constexpr void require_usable(const update_rates& rates, const update_traffic& each)
+  {
+    for (const double rate : {rates.host_updates_per_second, rates.device_updates_per_second, rates.to_device_bytes_per_second,
+                              rates.to_host_bytes_per_second}) {
+      if (!(rate > 0 && rate <= std::numeric_limits<double>::max()))
+        throw config_error{"update rates with one that is not above 0 (give all four; only host memory may be left at 0)"};
+    }
+    for (const double value : {rates.host_memory_bytes_per_second, each.state_bytes, each.gradient_bytes, each.value_bytes,
+                               each.host_update_bytes}) {
+      if (!(value >= 0 && value <= std::numeric_limits<double>::max()))
+        throw config_error{"update rates or bytes with a number that is negative or no number (leave out what is not there: 0)"};
+    }
+  }
+
+  double most_;
+  std::array<line, 5> lines_{};
+};
+
+/// The best split of an update between host and device. @throws config_error, usage_error   as update_bound
+[[nodiscard]] constexpr update_split best_split(const update_rates& rates, double resident_share = 0, const update_traffic& each = {})
+{
+  return update_bound{rates, resident_share, each}.best();
+}
+
+}  // namespace transfer
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,2 @@
+# Simulations: worth optimising even under the address sanitizer.
+set(chunkmem_compile_options -O1)

@@ -1,0 +1,52 @@
+#include <chunkmem/planner/rank_settings.hpp>
+
+#include <support/catch.hpp>
+
+namespace rank_settings_test {
+
+using namespace chunkmem;
+using namespace chunkmem::planner;
+
+namespace {
+
+workload::rank_share share_of(double peer, double network)
+{
+  return {8, 4, bytes{10'000'000'000}, bytes{40'000'000'000}, {1e12, 3e9, 2e9, peer, network, 1e10, 1e9, 1e10}};
+}
+
+}  // namespace
+
+TEST_CASE("a rank has what context, process and reserve leave", "[planner]")
+{
+  const per_tier<bytes> left = capacities_of(share_of(1, 0), {});
+  CHECK(left[tier::device] == bytes{8'800'000'000});
+  CHECK(left[tier::host] == bytes{36'800'000'000});  // 0.97 of 40 GB, less 2
+  const per_tier<bytes> none = capacities_of(share_of(1, 0), {.device_context = 11_GiB, .host_process = 40_GiB});
+  CHECK(none[tier::device] == bytes{});
+  CHECK(none[tier::host] == bytes{});
+}
+
+TEST_CASE("links and rings have the rates of the rank, and the slower ring decides", "[planner]")
+{
+  const backend::cost_table costs = costs_of(share_of(1, 0), {.link_latency_nanoseconds = 7});
+  CHECK(costs.to_device.nanoseconds_for(bytes{3'000}) == 1'007);
+  CHECK(costs.to_host.nanoseconds_for(bytes{3'000}) == 1'507);
+  CHECK(ring_bytes_per_second(share_of(5e9, 0)) == 5e9);
+  CHECK(ring_bytes_per_second(share_of(5e9, 2e9)) == 2e9);
+  CHECK(ring_bytes_per_second(share_of(5e9, 9e9)) == 5e9);
+  CHECK(ring_bytes_per_second(share_of(0, 2e9)) == 2e9);
+  CHECK(update_rates_of(share_of(1, 0)).host_measured_per_second == 14e9);
+}
+
+TEST_CASE("settings out of their range are refused", "[planner]")
+{
+  CHECK_NOTHROW(rank_settings{}.check());
+  CHECK_THROWS_AS(rank_settings{.chunk_elements = 0}.check(), config_error);
+  CHECK_THROWS_AS(rank_settings{.chunk_elements = UINT64_MAX}.check(), config_error);
+  for (const double share : {0.0, 1.1, -1.0}) CHECK_THROWS_AS(rank_settings{.reached_share = share}.check(), config_error);
+  for (const double share : {1.0, -0.1}) CHECK_THROWS_AS(rank_settings{.host_reserve = share}.check(), config_error);
+  for (const double share : {1.1, -0.1}) CHECK_THROWS_AS(rank_settings{.device_update_share = share}.check(), config_error);
+  CHECK_THROWS_AS(rank_settings{.most_iterations = 4}.check(), config_error);
+}
+
+}  // namespace rank_settings_test

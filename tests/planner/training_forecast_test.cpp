@@ -1,0 +1,187 @@
+#include <chunkmem/planner/training_forecast.hpp>
+
+#include <chunkmem/eviction/lru.hpp>
+#include <chunkmem/transfer/lookahead.hpp>
+#include <support/catch.hpp>
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+
+namespace training_forecast_test {
+
+using namespace chunkmem;
+using namespace chunkmem::planner;
+
+namespace {
+
+const workload::transformer_shape small{workload::transformer_style::gpt, 2, 64, 4, 4, 256, 500, 64, 32, 32, false};
+
+/// Rates of round numbers: a FLOP takes a nanosecond where half of the peak is reached, a byte one up and two down.
+workload::rank_share share_of(std::uint64_t ranks, bytes device = 1_GiB)
+{
+  return {ranks, static_cast<std::uint32_t>(ranks), device, 1_GiB,
+          {2e9, 1e9, 5e8, ranks > 1 ? 4e9 : 0.0, 0, 1e10, 1e8, 1e9}};
+}
+
+rank_settings settings_of(std::uint64_t chunk_elements, bool norm, double device_share)
+{
+  rank_settings settings;
+  settings.chunk_elements = chunk_elements;
+  settings.device_context = bytes{};
+  settings.host_process = bytes{};
+  settings.host_reserve = 0;
+  settings.takes_norm = norm;
+  settings.device_update_share = device_share;
+  settings.link_latency_nanoseconds = 100;
+  return settings;
+}
+
+std::uint64_t over(std::uint64_t elements, double per_second)
+{
+  return static_cast<std::uint64_t>(std::ceil(static_cast<double>(elements) / per_second * 1e9));
+}
+
+/// The whole model in one chunk of each rank: all happens one after the other.
+struct one_chunk {
+  explicit one_chunk(std::uint64_t ranks)
+      : own{(workload::parameters_of(small) / ranks + 255) / 256 * 256}, settings{settings_of(own, false, 0)}
+  {
+    const parameter_groups groups{small, {}, own * ranks};
+    computing = training_script{groups, true, 1e9}.nanoseconds();
+  }
+  [[nodiscard]] std::uint64_t twice(double rate) const { return over(own / 2, rate) + over(own - own / 2, rate); }
+
+  std::uint64_t own;
+  rank_settings settings;
+  std::uint64_t computing = 0;
+};
+
+}  // namespace
+
+TEST_CASE("a model that stays on the device takes its compute and its updates", "[planner]")
+{
+  one_chunk it{1};
+  it.settings.device_update_share = 1;
+  const training_forecast plain = forecast_training(small, {}, share_of(1), it.settings);
+  REQUIRE(plain.fits);
+  CHECK(plain.step.nanoseconds == it.computing + it.twice(1e9));
+  CHECK(plain.step.computing == plain.step.nanoseconds);
+  CHECK(plain.step.loaded_bytes == 0);
+  CHECK(plain.step.written_back_bytes == 0);
+  it.settings.takes_norm = true;
+  CHECK(forecast_training(small, {}, share_of(1), it.settings).step.nanoseconds == it.computing + it.twice(1e9) + it.twice(14e9));
+}
+
+TEST_CASE("a model of one chunk that the host updates takes all of its work, one after the other", "[planner]")
+{
+  one_chunk it{1};
+  const std::uint64_t chunk = 2 * it.own;
+  const std::uint64_t all = it.computing + (100 + 2 * chunk) + it.twice(1e8) + (100 + chunk);
+  const training_forecast plain = forecast_training(small, {}, share_of(1), it.settings);
+  REQUIRE(plain.fits);
+  CHECK(plain.step.nanoseconds == all);
+  CHECK(plain.step.computing == it.computing);
+  CHECK(plain.step.to_device == 100 + chunk);
+  CHECK(plain.step.to_host == 100 + 2 * chunk);
+  CHECK(plain.step.updating == it.twice(1e8));
+  CHECK(plain.step.collecting == 0);
+  CHECK(plain.step.loaded_bytes == chunk);
+  CHECK(plain.step.written_back_bytes == chunk);
+  it.settings.takes_norm = true;
+  CHECK(forecast_training(small, {}, share_of(1), it.settings).step.nanoseconds == all + it.twice(14e8));
+}
+
+TEST_CASE("two ranks gather their group once and scatter its gradient once, half of the bytes each time", "[planner]")
+{
+  const one_chunk it{2};
+  const std::uint64_t chunk = 2 * it.own;
+  const std::uint64_t ring = over(workload::parameters_of(small), 4e9);  // 2 B for each element of the other half
+  const training_forecast found = forecast_training(small, {}, share_of(2), it.settings);
+  REQUIRE(found.fits);
+  CHECK(found.step.collecting == 2 * ring);
+  CHECK(found.step.nanoseconds == it.computing + 2 * ring + (100 + 2 * chunk) + it.twice(1e8) + (100 + chunk));
+}
+
+TEST_CASE("a rank needs 14 bytes for each of its parameters, and its peak is that of the costs", "[planner]")
+{
+  const rank_settings settings = settings_of(4'096, true, 0);
+  const training_forecast found = forecast_training(small, {.micro_batch = 4}, share_of(1), settings);
+  REQUIRE(found.fits);
+  const parameter_groups groups{small, {.micro_batch = 4}, 4'096};
+  const training_script script{groups, true, 1e9};
+  CHECK(found.need.chunks >= bytes{14 * workload::parameters_of(small)});
+  CHECK(found.need.chunks <= bytes{14 * (workload::parameters_of(small) + 4'096)});
+  CHECK(found.need.largest_leases >= groups.costs().peak());
+  CHECK(found.need.largest_leases <= groups.costs().peak() + bytes{256} * script.leases());
+  CHECK(found.counts.divergences == 0);
+  CHECK(found.counts.waits.other == 0);
+  CHECK(found.computed.size() == found.record.size());
+  std::uint64_t computed = 0;
+  for (const std::uint64_t each : found.computed) computed += each;
+  CHECK(computed == script.nanoseconds());
+}
+
+TEST_CASE("gathered groups take three units of the device beside the peak of the costs", "[planner]")
+{
+  const training_forecast found = forecast_training(small, {.micro_batch = 4}, share_of(4), settings_of(1'024, true, 0));
+  REQUIRE(found.fits);
+  const workload::transformer_costs costs{small, {.micro_batch = 4}};
+  CHECK(found.need.largest_leases >= costs.peak() + bytes{3 * 3 * 2 * 1'024});
+  CHECK(found.need.largest_leases <= costs.peak() + bytes{3 * 3 * 2 * 1'024 + 256 * 20});
+}
+
+TEST_CASE("what does not fit says what would, and that fits", "[planner]")
+{
+  const rank_settings settings = settings_of(2'048, false, 0);
+  workload::rank_share share = share_of(1);
+  for (const tier short_of : {tier::device, tier::host}) {
+    share = share_of(1);
+    (short_of == tier::device ? share.device_bytes : share.host_bytes) = 10_KiB;
+    const training_forecast refused = forecast_training(small, {}, share, settings);
+    CHECK_FALSE(refused.fits);
+    CHECK(refused.why_not.find("needs at least") != std::string::npos);
+    REQUIRE(refused.need.rehearsed);
+    share.device_bytes = std::max(share.device_bytes, refused.need.smallest_device);
+    share.host_bytes = refused.need.smallest_host;
+    const training_forecast tight = forecast_training(small, {}, share, settings);
+    CHECK(tight.fits);
+    CHECK(tight.counts.peak[tier::device] <= share.device_bytes);
+    CHECK(tight.counts.peak[tier::host] <= share.host_bytes);
+    if (short_of == tier::device) share.device_bytes -= bytes{4'096};
+    else share.host_bytes -= bytes{4'096};
+    CHECK_FALSE(forecast_training(small, {}, share, settings).fits);
+  }
+}
+
+TEST_CASE("no step is faster than its busiest part, and the same question has the same answer", "[planner]")
+{
+  for (const std::uint64_t ranks : {1U, 4U})
+    for (const double device_share : {0.0, 0.4, 1.0})
+      for (const bytes device : {400_KiB, 1_MiB}) {
+        const rank_settings settings = settings_of(8'192 / ranks, ranks == 1, device_share);
+        CAPTURE(ranks, device_share, device.count());
+        const training_forecast one = forecast_training(small, {}, share_of(ranks, device), settings);
+        const training_forecast other = forecast_training(small, {}, share_of(ranks, device), settings);
+        CAPTURE(one.why_not);
+        REQUIRE(one.fits);
+        CHECK(one.step.nanoseconds >= one.step.busiest());
+        CHECK(one.steps == other.steps);
+        CHECK(one.counts.json() == other.counts.json());
+        if (device_share == 0) CHECK(one.step.loaded_bytes >= 2 * workload::parameters_of(small) / ranks);
+        CHECK(one.counts.peak[tier::device] <= device);
+      }
+}
+
+TEST_CASE("policies are the caller's", "[planner]")
+{
+  const rank_settings settings = settings_of(4'096, false, 1);
+  const auto share = share_of(1, 500_KiB);
+  const training_forecast best = forecast_training(small, {}, share, settings);
+  const training_forecast worst = forecast_training<eviction::lru, transfer::lookahead>(small, {}, share, settings);
+  REQUIRE(best.fits);
+  REQUIRE(worst.fits);
+  CHECK(best.step.loaded_bytes + best.step.written_back_bytes < worst.step.loaded_bytes + worst.step.written_back_bytes);
+}
+
+}  // namespace training_forecast_test

@@ -1,0 +1,144 @@
+#include <chunkmem/planner/training_script.hpp>
+
+#include <support/catch.hpp>
+#include <support/oracles/dice.hpp>
+
+#include "random_workload.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <vector>
+
+namespace training_script_test {
+
+using namespace chunkmem;
+using namespace chunkmem::planner;
+
+namespace {
+
+struct rolled {
+  workload::transformer_shape shape;
+  workload::training_setup setup;
+  std::uint64_t size;
+};
+
+rolled roll(support::dice& dice)
+{
+  const workload::transformer_shape shape = planner_test::random_shape(dice);
+  return {shape, planner_test::random_setup(dice), dice.between(1, static_cast<std::uint32_t>(workload::parameters_of(shape)))};
+}
+
+}  // namespace
+
+TEST_CASE("leases are given back in reverse, and their highest sum is the peak of the costs", "[planner]")
+{
+  support::dice dice{11};
+  for (int round = 0; round < 1'000; ++round) {
+    const rolled it = roll(dice);
+    const parameter_groups groups{it.shape, it.setup, it.size};
+    const training_script script{groups, it.setup.recomputes_layers, 1e9};
+    std::vector<act> open;
+    bytes now;
+    bytes most;
+    for (const act& each : script.acts()) {
+      if (each.kind == act_kind::lease) {
+        open.push_back(each);
+        now += each.size;
+        most = std::max(most, now);
+      } else if (each.kind == act_kind::give) {
+        REQUIRE(!open.empty());
+        REQUIRE(open.back().id == each.id);
+        now -= open.back().size;
+        open.pop_back();
+      }
+    }
+    CAPTURE(round, name_of(it.shape.style), it.setup.recomputes_layers, it.setup.has_logits);
+    REQUIRE(open.empty());
+    REQUIRE(most == groups.costs().peak());
+  }
+}
+
+TEST_CASE("an iteration computes what the costs say, each use rounded up to a nanosecond", "[planner]")
+{
+  support::dice dice{12};
+  for (int round = 0; round < 1'000; ++round) {
+    const rolled it = roll(dice);
+    const parameter_groups groups{it.shape, it.setup, it.size};
+    const training_script exact{groups, it.setup.recomputes_layers, 1e9};  // a FLOP a nanosecond
+    REQUIRE(exact.nanoseconds() == groups.costs().step_flops());
+    const training_script fast{groups, it.setup.recomputes_layers, 3e9};
+    REQUIRE(fast.nanoseconds() >= groups.costs().step_flops() / 3);
+    REQUIRE(fast.nanoseconds() <= groups.costs().step_flops() / 3 + 3 * fast.acts().size());
+  }
+}
+
+TEST_CASE("each group has one last gradient, after all that reads it", "[planner]")
+{
+  support::dice dice{13};
+  for (int round = 0; round < 1'000; ++round) {
+    const rolled it = roll(dice);
+    const parameter_groups groups{it.shape, it.setup, it.size};
+    const training_script script{groups, it.setup.recomputes_layers, 1e9};
+    std::set<std::uint32_t> finished;
+    bool is_back = false;
+    for (const act& each : script.acts()) {
+      is_back = is_back || each.kind == act_kind::backward;
+      if (each.kind != act_kind::use) continue;
+      REQUIRE(finished.count(each.id) == 0);
+      REQUIRE((!each.makes_gradient || is_back));
+      REQUIRE((!each.finishes_gradient || each.makes_gradient));
+      if (each.finishes_gradient) finished.insert(each.id);
+    }
+    REQUIRE(finished.size() == groups.groups());
+  }
+}
+
+TEST_CASE("what reads weights finds them in one of three units, gathered while the use before computes", "[planner]")
+{
+  support::dice dice{14};
+  for (int round = 0; round < 1'000; ++round) {
+    const rolled it = roll(dice);
+    const parameter_groups groups{it.shape, it.setup, it.size};
+    const training_script script{groups, it.setup.recomputes_layers, 1e9};
+    const auto acts = script.acts();
+    std::map<std::uint32_t, std::uint32_t> unit;  // what lies in each
+    std::size_t next = 0;
+    for (std::size_t at = 0; at < acts.size(); ++at) {
+      for (; next < acts.size() && (!acts[next].gathers || acts[next].gathered_at <= at); ++next)
+        if (acts[next].gathers) unit[acts[next].unit] = acts[next].id;
+      REQUIRE(next >= at);
+      const act& each = acts[at];
+      if (!each.reads) continue;
+      REQUIRE(each.unit < training_script::gather_units);
+      REQUIRE(unit[each.unit] == each.id);
+      if (each.makes_gradient) unit[each.unit] = UINT32_MAX;
+    }
+    // No gather waits for the use right before it, but for the first.
+    std::size_t before = 0;
+    for (std::size_t at = 0; at < acts.size(); ++at) {
+      if (!acts[at].reads) continue;
+      if (acts[at].gathers) REQUIRE(acts[at].gathered_at <= before);
+      before = at;
+    }
+  }
+}
+
+TEST_CASE("what fits three units is gathered once for each pass", "[planner]")
+{
+  support::dice dice{15};
+  for (int round = 0; round < 300; ++round) {
+    rolled it = roll(dice);
+    it.shape.ties_embedding = false;
+    const std::uint64_t all = workload::parameters_of(it.shape);
+    it.size = (all + 2) / 3;
+    const parameter_groups groups{it.shape, it.setup, it.size};
+    const training_script script{groups, it.setup.recomputes_layers, 1e9};
+    std::size_t gathers = 0;
+    for (const act& each : script.acts()) gathers += each.gathers ? 1 : 0;
+    REQUIRE(gathers <= groups.groups());
+  }
+}
+
+}  // namespace training_script_test

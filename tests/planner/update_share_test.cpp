@@ -1,0 +1,33 @@
+#include <chunkmem/planner/update_share.hpp>
+
+#include <conformance/placement_policy.hpp>
+#include <support/catch.hpp>
+
+#include <vector>
+
+namespace update_share_test {
+
+using namespace chunkmem;
+
+TEST_CASE("update_share keeps the laws of a profiled placement", "[planner]")
+{
+  for (const double share : {0.0, 0.3, 1.0}) conformance::profiled_placement_laws(planner::update_share{.device_share = share});
+}
+
+TEST_CASE("update_share gives the first parameters to the device, as far as its share goes, whatever the room", "[planner]")
+{
+  const std::vector<bytes> states{100_B, 200_B, 100_B};
+  std::vector<tier> homes(3);
+  const auto assigned = [&](double share) {
+    planner::update_share{.device_share = share}.assign({0_B, 1'000_B, 0_B, true, states}, homes);
+    return homes;
+  };
+  CHECK(assigned(0.0) == std::vector<tier>{tier::host, tier::host, tier::host});
+  CHECK(assigned(0.74) == std::vector<tier>{tier::device, tier::host, tier::host});
+  CHECK(assigned(0.75) == std::vector<tier>{tier::device, tier::device, tier::host});
+  CHECK(assigned(1.0) == std::vector<tier>{tier::device, tier::device, tier::device});
+  CHECK_THROWS_AS(assigned(-0.1), usage_error);
+  CHECK_THROWS_AS(assigned(1.1), usage_error);
+}
+
+}  // namespace update_share_test

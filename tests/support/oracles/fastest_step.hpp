@@ -1,0 +1,349 @@
+#pragma once
+
+#include <chunkmem/transfer/step_input.hpp>
+
+#include <algorithm>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <queue>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace support {
+
+/// Tries every order of copies and of updates on the host of a tiny iteration, and every wait, over several iterations.
+///
+/// A machine of events: compute takes the moments in order, each link one copy at a time, the host one update at a time.
+/// It knows the rules and nothing of chains or bounds. Durations are whole numbers of nanoseconds; no drops.
+class fastest_step {
+ public:
+  explicit fastest_step(const chunkmem::transfer::step_input& input) : input_{input}
+  {
+    moments_ = static_cast<int>(input.device_bytes.size());
+    for (const std::uint64_t size : input.chunk_bytes) {
+      up_.push_back(static_cast<int>(input.to_device.nanoseconds_for(chunkmem::bytes{size})));
+      down_.push_back(static_cast<int>(input.to_host.nanoseconds_for(chunkmem::bytes{size})));
+    }
+  }
+
+  /// The least time of an iteration, among runs of `iterations` that come back to where they were [ns]; 0: none did.
+  /// @param most_states   the search gives up behind them, and says 0
+  double operator()(int iterations, std::size_t most_states)
+  {
+    machine first;
+    first.chunks.resize(input_.chunk_bytes.size());
+    first.tasks.assign(input_.host_tasks.size(), 0);
+    push(0, 0, first, -1);
+    while (!open_.empty()) {
+      const auto [when, at] = open_.top();
+      open_.pop();
+      if (nodes_[at].is_done) continue;
+      nodes_[at].is_done = true;
+      if (nodes_[at].level == iterations) return least_loop(static_cast<int>(at));
+      if (nodes_.size() > most_states) return 0;
+      expand(static_cast<int>(at), when);
+    }
+    return 0;
+  }
+
+ private:
+  using use_kind = chunkmem::transfer::use_kind;
+  struct chunk_state {
+    char place = 0;  // 0: absent, 1: comes, 2: on the device
+    char is_dirty = 0;
+    char leaves = 0;
+    auto operator<=>(const chunk_state&) const = default;
+  };
+  struct machine {
+    int moment = 0;      // that runs, or is the next one
+    int computing = -1;  // time left, -1: it has not begun
+    int loading = -1, loading_left = 0;
+    int saving = -1, saving_left = 0;
+    int updating = -1, updating_left = 0;
+    std::vector<chunk_state> chunks;
+    std::vector<int> tasks;  // how many of each are done, minus the iterations that are done
+    auto operator<=>(const machine&) const = default;
+  };
+  struct node {
+    int level;
+    machine state;
+    int when;
+    int parent;
+    bool is_done = false;
+  };
+
+  void push(int when, int level, const machine& state, int parent)
+  {
+    const auto [found, fresh] = known_.try_emplace({level, state}, static_cast<int>(nodes_.size()));
+    const auto at = static_cast<std::size_t>(found->second);
+    if (fresh) nodes_.push_back({level, state, when, parent});
+    else if (nodes_[at].is_done || nodes_[at].when <= when) return;
+    nodes_[at].when = when;
+    nodes_[at].parent = parent;
+    open_.push({when, at});
+  }
+
+  void expand(int at, int when)
+  {
+    const machine now = nodes_[static_cast<std::size_t>(at)].state;
+    const int level = nodes_[static_cast<std::size_t>(at)].level;
+    if (now.computing < 0 && may_compute(now)) {
+      machine next = now;
+      begin_moment(next);
+      push(when, level, next, at);
+    }
+    for (int chunk = 0; chunk < static_cast<int>(up_.size()); ++chunk) {
+      const auto c = static_cast<std::size_t>(chunk);
+      if (now.loading < 0 && may_load(now, chunk)) {
+        machine next = now;
+        next.loading = chunk;
+        next.loading_left = up_[c];
+        next.chunks[c].place = 1;
+        push(when, level, next, at);
+      }
+      if (now.saving < 0 && now.chunks[c].is_dirty && !is_written(now, chunk)) {
+        machine next = now;
+        next.saving = chunk;
+        next.saving_left = down_[c];
+        push(when, level, next, at);
+      }
+    }
+    for (int task = 0; task < static_cast<int>(now.tasks.size()) && now.updating < 0; ++task) {
+      if (!may_update(now, task)) continue;
+      machine next = now;
+      next.updating = task;
+      next.updating_left = static_cast<int>(input_.host_tasks[static_cast<std::size_t>(task)].nanoseconds);
+      push(when, level, next, at);
+    }
+    pass_time(now, level, when, at);
+  }
+
+  /// Until the next thing ends.
+  void pass_time(const machine& now, int level, int when, int at)
+  {
+    int step = INT32_MAX;
+    if (now.computing >= 0) step = std::min(step, now.computing);
+    if (now.loading >= 0) step = std::min(step, now.loading_left);
+    if (now.saving >= 0) step = std::min(step, now.saving_left);
+    if (now.updating >= 0) step = std::min(step, now.updating_left);
+    if (step == INT32_MAX) return;
+    machine next = now;
+    if (next.computing >= 0) next.computing -= step;
+    if (next.loading >= 0 && (next.loading_left -= step) == 0) next.chunks[static_cast<std::size_t>(std::exchange(next.loading, -1))].place = 2;
+    if (next.saving >= 0 && (next.saving_left -= step) == 0) end_saving(next);
+    if (next.updating >= 0 && (next.updating_left -= step) == 0) end_updating(next);
+    if (next.computing == 0) level += end_moment(next);
+    push(when + step, level, next, at);
+  }
+
+  static void end_saving(machine& next)
+  {
+    chunk_state& it = next.chunks[static_cast<std::size_t>(std::exchange(next.saving, -1))];
+    it.is_dirty = 0;
+    if (it.leaves) it = {};
+  }
+
+  void end_updating(machine& next) const
+  {
+    const auto task = static_cast<std::size_t>(std::exchange(next.updating, -1));
+    ++next.tasks[task];
+    for (const auto& use : input_.uses)
+      if (is_part(use, task) && use.kind != use_kind::host_read) next.chunks[use.chunk] = {};
+  }
+
+  /// @return   an iteration ended
+  int end_moment(machine& next) const
+  {
+    const int ended = next.moment;
+    next.computing = -1;
+    next.moment = (ended + 1) % moments_;
+    if (next.moment == 0)
+      for (int& it : next.tasks) --it;
+    for (std::size_t chunk = 0; chunk < next.chunks.size(); ++chunk) let_go(next, chunk, ended + 1);
+    return next.moment == 0 ? 1 : 0;
+  }
+
+  /// The last use of a stretch on the device is over: does the chunk stay?
+  void let_go(machine& next, std::size_t chunk, int end) const
+  {
+    chunk_state& it = next.chunks[chunk];
+    std::size_t last = SIZE_MAX;
+    for (std::size_t at = 0; at < input_.uses.size(); ++at) {
+      const auto& use = input_.uses[at];
+      if (use.chunk != chunk || !is_on_device(use.kind)) continue;
+      if (static_cast<int>(use.begin) < end && static_cast<int>(use.end) > end) return;  // still in use
+      if (static_cast<int>(use.end) == end) last = at;
+    }
+    if (last == SIZE_MAX) return;
+    const auto [following, wait] = next_use(chunk, end, true);
+    if (is_on_device(input_.uses[following].kind) && wait == 0) return;
+    bool leaves = input_.stays[last] == 0;
+    if (input_.uses[following].kind == use_kind::host_update) leaves = true;
+    if (input_.uses[following].kind == use_kind::host_overwrite && !leaves) {
+      it = {};
+      return;
+    }
+    if (!leaves) return;
+    it.leaves = 1;
+    if (!it.is_dirty) it = {};
+  }
+
+  /// The chunk's next use from a moment on, around the end, and how many moments it is away.
+  std::pair<std::size_t, int> next_use(std::size_t chunk, int from, bool skips_host_reads) const
+  {
+    std::pair<std::size_t, int> best{SIZE_MAX, INT32_MAX};
+    for (std::size_t at = 0; at < input_.uses.size(); ++at) {
+      const auto& use = input_.uses[at];
+      if (use.chunk != chunk || (skips_host_reads && use.kind == use_kind::host_read)) continue;
+      const int wait = (static_cast<int>(use.begin) - from + 2 * moments_) % moments_;
+      if (wait < best.second) best = {at, wait};
+    }
+    return best;
+  }
+
+  [[nodiscard]] bool is_part(const chunkmem::transfer::retention_use& use, std::size_t task) const
+  {
+    const auto& it = input_.host_tasks[task];
+    return !is_on_device(use.kind) && use.begin >= it.begin && use.begin < it.end;
+  }
+
+  /// All updates that touch the chunk and come before a moment, `ahead` iterations on, are done.
+  [[nodiscard]] bool updates_are_done(const machine& now, std::size_t chunk, int moment, int ahead, bool readers_too) const
+  {
+    for (const auto& use : input_.uses)
+      for (std::size_t task = 0; task < now.tasks.size(); ++task) {
+        if (use.chunk != chunk || !is_part(use, task) || (use.kind == use_kind::host_read && !readers_too)) continue;
+        if (now.tasks[task] < ahead + (static_cast<int>(use.begin) < moment ? 1 : 0)) return false;
+      }
+    return true;
+  }
+
+  [[nodiscard]] std::uint64_t occupied(const machine& now) const
+  {
+    std::uint64_t all = 0;
+    for (std::size_t chunk = 0; chunk < now.chunks.size(); ++chunk)
+      if (now.chunks[chunk].place != 0) all += input_.chunk_bytes[chunk];
+    return all;
+  }
+
+  [[nodiscard]] bool may_compute(const machine& now) const
+  {
+    if (now.moment == 0)
+      for (const int it : now.tasks)
+        if (it < -1) return false;  // else what nobody waits for would come later and later
+    std::uint64_t all = occupied(now);
+    for (const auto& use : input_.uses) {
+      if (static_cast<int>(use.begin) != now.moment || !is_on_device(use.kind)) continue;
+      const bool writes = use.kind != use_kind::read;
+      const chunk_state& it = now.chunks[use.chunk];
+      if (!updates_are_done(now, use.chunk, now.moment, 0, writes)) return false;
+      if (it.place == 1 || it.leaves || (writes && now.saving == static_cast<int>(use.chunk))) return false;
+      if (it.place == 0 && use.kind != use_kind::overwrite) return false;
+      if (it.place == 0) all += input_.chunk_bytes[use.chunk];
+    }
+    return all <= input_.device_bytes[static_cast<std::size_t>(now.moment)];
+  }
+
+  void begin_moment(machine& next) const
+  {
+    next.computing = static_cast<int>(input_.moment_nanoseconds[static_cast<std::size_t>(next.moment)]);
+    for (const auto& use : input_.uses)
+      if (static_cast<int>(use.begin) == next.moment && is_on_device(use.kind)) {
+        chunk_state& it = next.chunks[use.chunk];
+        it.place = 2;
+        if (use.kind != use_kind::read) it.is_dirty = 1;
+      }
+  }
+
+  [[nodiscard]] bool may_load(const machine& now, int chunk) const
+  {
+    const auto c = static_cast<std::size_t>(chunk);
+    if (now.chunks[c].place != 0) return false;
+    const int from = now.computing >= 0 ? now.moment + 1 : now.moment;
+    std::pair<std::size_t, int> next{SIZE_MAX, INT32_MAX};  // on the device
+    for (std::size_t at = 0; at < input_.uses.size(); ++at) {
+      const auto& use = input_.uses[at];
+      if (use.chunk != c || !is_on_device(use.kind)) continue;
+      const int wait = (static_cast<int>(use.begin) - from + 2 * moments_) % moments_;
+      if (wait < next.second) next = {at, wait};
+    }
+    if (next.first == SIZE_MAX || input_.uses[next.first].kind == use_kind::overwrite) return false;
+    const int moment = from + next.second;
+    if (!updates_are_done(now, c, moment % moments_, moment / moments_, false)) return false;
+    const auto here = static_cast<std::size_t>(now.moment);
+    std::uint64_t room = input_.device_bytes[here];
+    if (now.computing < 0) room = std::max(room, input_.device_bytes[(here + static_cast<std::size_t>(moments_) - 1) % static_cast<std::size_t>(moments_)]);
+    return occupied(now) + input_.chunk_bytes[c] <= room;
+  }
+
+  [[nodiscard]] bool is_used(const machine& now, std::size_t chunk, bool writing) const
+  {
+    for (const auto& use : input_.uses) {
+      if (use.chunk != chunk || !is_on_device(use.kind) || (writing && use.kind == use_kind::read)) continue;
+      const bool has_begun = static_cast<int>(use.begin) < now.moment || (static_cast<int>(use.begin) == now.moment && now.computing >= 0);
+      if (has_begun && static_cast<int>(use.end) > now.moment) return true;
+    }
+    return false;
+  }
+  [[nodiscard]] bool is_written(const machine& now, int chunk) const { return is_used(now, static_cast<std::size_t>(chunk), true); }
+
+  /// The next one of this task may begin: everything before it that it must follow is over.
+  [[nodiscard]] bool may_update(const machine& now, int task) const
+  {
+    const auto t = static_cast<std::size_t>(task);
+    const auto& it = input_.host_tasks[t];
+    const int round = now.tasks[t];  // of the iteration that runs, 0, or before it
+    const int passed = now.moment;   // moments of iteration 0 that are over
+    if (it.after != chunkmem::transfer::host_task::none) {
+      const int moment = static_cast<int>(it.after) + (round - (it.after < it.begin ? 0 : 1)) * moments_;
+      if (moment >= passed) return false;
+    }
+    for (const auto& use : input_.uses) {
+      if (!is_part(use, t)) continue;
+      const bool writes = use.kind != use_kind::host_read;
+      for (const auto& other : input_.uses) {
+        if (other.chunk != use.chunk || !is_on_device(other.kind) || (!writes && other.kind == use_kind::read)) continue;
+        const int before = static_cast<int>(other.begin) < static_cast<int>(use.begin) ? round : round - 1;
+        if (static_cast<int>(other.end) + before * moments_ > passed) return false;
+      }
+      const chunk_state& chunk = now.chunks[use.chunk];
+      if (now.saving == static_cast<int>(use.chunk)) return false;
+      if (use.kind != use_kind::host_overwrite ? chunk.is_dirty != 0 : chunk.leaves != 0) return false;
+    }
+    return true;
+  }
+
+  /// Two visits of the same state at the start of an iteration, along the fastest run.
+  [[nodiscard]] double least_loop(int at) const
+  {
+    std::vector<int> starts;
+    for (; at >= 0; at = nodes_[static_cast<std::size_t>(at)].parent) {
+      const int parent = nodes_[static_cast<std::size_t>(at)].parent;
+      if (parent >= 0 && nodes_[static_cast<std::size_t>(at)].level != nodes_[static_cast<std::size_t>(parent)].level) starts.push_back(at);
+    }
+    double least = 0;
+    for (std::size_t later = 0; later < starts.size(); ++later)
+      for (std::size_t before = later + 1; before < starts.size(); ++before) {
+        const node& end = nodes_[static_cast<std::size_t>(starts[later])];
+        const node& begin = nodes_[static_cast<std::size_t>(starts[before])];
+        if (end.state != begin.state) continue;
+        const double one = static_cast<double>(end.when - begin.when) / (end.level - begin.level);
+        if (least == 0 || one < least) least = one;
+      }
+    return least;
+  }
+
+  chunkmem::transfer::step_input input_;
+  int moments_ = 0;
+  std::vector<int> up_;
+  std::vector<int> down_;
+  std::vector<node> nodes_;
+  std::map<std::pair<int, machine>, int> known_;
+  std::priority_queue<std::pair<int, std::size_t>, std::vector<std::pair<int, std::size_t>>, std::greater<>> open_;
+};
+
+}  // namespace support

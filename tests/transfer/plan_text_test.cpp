@@ -1,0 +1,179 @@
+#include <chunkmem/transfer/plan_text.hpp>
+
+#include <support/catch.hpp>
+#include <support/oracles/dice.hpp>
+
+#include <cstdint>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace plan_text_test {
+
+using namespace chunkmem;
+using transfer::stored_plan;
+
+namespace {
+
+std::string text_of(const stored_plan& plan)
+{
+  std::ostringstream out;
+  plan_text::write(out, plan);
+  return out.str();
+}
+stored_plan plan_of(const std::string& text)
+{
+  std::istringstream in{text};
+  return plan_text::read(in, "step.plan");
+}
+
+stored_plan roll_plan(std::uint64_t seed)
+{
+  support::dice dice{seed};
+  const auto large = [&] { return std::uint64_t{dice.below(1U << 31)} << dice.below(33); };
+  stored_plan plan{large(), large(), large(), large(), large(), large(), dice.below(20), {}, {}, {}, {}};
+  const std::uint32_t moments = dice.below(30);
+  if (moments == 0) return plan;
+  const auto moment_or_never = [&] { return dice.one_in(3) ? UINT32_MAX : dice.below(moments); };
+  for (std::uint32_t at = 0; at < moments; ++at) {
+    plan.stays_until.push_back(moment_or_never());
+    plan.borders.push_back(dice.one_in(2) ? UINT32_MAX : dice.below(1'000));
+  }
+  const bool alone = dice.one_in(2);
+  for (std::uint32_t chunks = dice.between(1, 9); chunks > 0; --chunks) {
+    plan.first_use.push_back(moment_or_never());
+    if (alone) plan.device_only.push_back(chunks == 1 || dice.one_in(2) ? 1 : 0);
+  }
+  return plan;
+}
+
+const std::vector<std::string> good{"chunkmem plan 1",   "record ff07",       "frame_bytes 512",  "device_bytes 4096",
+                                    "host_bytes 8192",   "moved_bytes 3072",  "bound_bytes 3000", "variant 2",
+                                    "moments 2",         "chunks 1",          "moment 0 until 1 below any",
+                                    "moment 1 until never below 7", "chunk 0 until 0 home none", "end"};
+
+std::string join(const std::vector<std::string>& lines)
+{
+  std::string text;
+  for (const std::string& it : lines) text += it + '\n';
+  return text;
+}
+
+/// What is said about the good text with one line changed; nothing where it is taken.
+std::string complaint(std::size_t line, const std::string& becomes)
+{
+  std::vector<std::string> lines = good;
+  lines[line] = becomes;
+  try {
+    (void)plan_of(join(lines));
+  } catch (const format_error& refused) {
+    return refused.what();
+  }
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("a plan reads as it was written", "[transfer]")
+{
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    const stored_plan plan = roll_plan(seed);
+    const std::string text = text_of(plan);
+    CAPTURE(text);
+    REQUIRE(plan_of(text) == plan);
+    REQUIRE(text_of(plan_of(text)) == text);
+  }
+}
+
+TEST_CASE("a plan can be read by people", "[transfer]")
+{
+  CHECK(text_of({0xff07, 512, 4096, 8192, 3072, 3000, 2, {1, UINT32_MAX}, {0}, {UINT32_MAX, 7}, {1}}) == join(good));
+}
+
+TEST_CASE("every mistake in a plan is one sentence with file, line and key", "[transfer]")
+{
+  using Catch::Matchers::ContainsSubstring;
+  int tried = 0;
+  const auto says = [&](std::size_t line, const std::string& becomes, const std::string& key, const std::string& why) {
+    const std::string said = complaint(line, becomes);
+    CAPTURE(becomes);
+    CHECK_THAT(said, ContainsSubstring("chunkmem: line " + std::to_string(line + 1) + " of step.plan cannot be used: key \"" + key + "\" " + why));
+    CHECK(said.find('\n') == said.npos);
+    ++tried;
+  };
+  for (std::size_t line = 1; line <= 9; ++line) {
+    const std::string key = good[line].substr(0, good[line].find(' '));
+    says(line, key + " -1", key, "is negative");
+    says(line, key + " nan", key, "is no whole number");
+    says(line, key + " 99999999999999999999", key, "is too large");
+    says(line, key, key, "has no value");
+    says(line, key + "s 1", key, "is wanted here");
+    says(line, good[line + 1], key, "is wanted here");  // it is missing
+  }
+  says(7, "variant 4294967296", "variant", "is too large");
+  says(8, "moments 268435457", "moments", "is too large");
+  says(9, "chunks 1e3", "chunks", "is no whole number");
+  says(1, "record xyz", "record", "is no whole number");
+  says(10, "moment 1 until 1 below any", "moment", "is not the next one");
+  says(10, "moment 0 until 2 below any", "until", "is too large");
+  says(10, "moment 0 until any below any", "until", "is no whole number");
+  says(10, "moment 0 until 1 below never", "below", "is no whole number");
+  says(10, "moment 0 until 1 below -7", "below", "is negative");
+  says(10, "moment 0 until 1", "below", "is wanted here");
+  says(10, "moment 0 from 1 below any", "until", "is wanted here");
+  says(12, "chunk 0 until 2 home host", "until", "is too large");
+  says(12, "chunk 0 until 0 home disk", "home", "is neither");
+  says(12, "chunk 0 until 0 home", "home", "is neither");
+  says(12, "moment 2 until 0 below any", "chunk", "is wanted here");
+  says(13, "chunk 1 until 0 home host", "end", "is wanted here");
+  CHECK(tried >= 40);
+  CHECK_THAT(complaint(0, "chunkmem plan 2"), ContainsSubstring("line 1 of step.plan") && ContainsSubstring("version 1"));
+  CHECK_THAT(complaint(3, "device_bytes 4096 "), ContainsSubstring("line 4 of step.plan") && ContainsSubstring("goes on after its end"));
+  CHECK_THAT(complaint(13, "end of it"), ContainsSubstring("goes on after its end"));
+  CHECK_THAT(complaint(5, std::string(100'000, '1')), ContainsSubstring("longer than any line"));
+}
+
+TEST_CASE("a plan that was cut short or changed is refused or read as another one, and nothing else happens", "[transfer]")
+{
+  const auto survives = [](const std::string& text) {
+    try {
+      return plan_of(text).borders.size() < 1'000'000;
+    } catch (const format_error&) {
+      return false;
+    }
+  };
+  const std::string text = text_of(roll_plan(42));
+  REQUIRE(text.size() > 200);
+  for (std::size_t length = 0; length < text.size(); ++length) REQUIRE_FALSE(survives(text.substr(0, length)));
+  support::dice dice{7};
+  for (int round = 0; round < 5'000; ++round) {
+    std::string changed = text;
+    for (std::uint32_t flips = dice.between(1, 4); flips > 0; --flips)
+      changed[dice.below(static_cast<std::uint32_t>(changed.size()))] = static_cast<char>(dice.below(256));
+    (void)survives(changed);
+  }
+}
+
+TEST_CASE("what differs between two plans is said line by line", "[transfer]")
+{
+  const stored_plan plan = plan_of(join(good));
+  CHECK(plan_text::compare(plan, plan).empty());
+  stored_plan other = plan;
+  other.record = 0xff08;
+  other.moved_bytes = 2048;
+  other.stays_until[1] = 0;
+  other.borders[0] = 3;
+  other.device_only.clear();
+  CHECK(plan_text::compare(plan, other) ==
+        "record: ff07 -> ff08\n"
+        "moved_bytes: 3072 -> 2048\n"
+        "moment 0 below: any -> 3\n"
+        "moment 1 until: never -> 0\n"
+        "chunk 0 home: none -> host\n");
+  other = plan;
+  other.stays_until.clear();
+  other.borders.clear();
+  CHECK(plan_text::compare(plan, other) == "moments: 2 -> 0\n");
+}
+
+}  // namespace plan_text_test
