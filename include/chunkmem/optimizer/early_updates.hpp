@@ -95,9 +95,12 @@ class early_updates {
   {
     manager_.for_each_in_order(next_, [&](tensor_handle parameter, const tensor_info& info) {
       if (manager_.has_gradient(parameter)) {
-        if (!goes_on_ || !is_exact(run, parameter, info) || !update(run, parameter, info)) run.measure(parameter, info);
-        seen_.add(*manager_.measure_of(parameter));
-        goes_on_ = goes_on_ && run.is_usual(seen_);
+        run.measure(parameter, info);
+        gradient_measure seen = seen_;
+        seen.add(*manager_.measure_of(parameter));
+        goes_on_ = goes_on_ && run.is_usual(seen);
+        if (goes_on_ && is_exact(run, parameter, info)) update(run, parameter, info);
+        seen_ = seen;
       }
       ++next_;
     });
@@ -111,28 +114,19 @@ class early_updates {
     return is_filled && used_ + detail::undo_size(run, info) <= undo_bytes_.count();
   }
 
-  /// @return   false where its gradient says that this is not a step for guesses: it is measured, and nothing was changed
-  [[nodiscard]] bool update(run_type& run, tensor_handle parameter, const tensor_info& info)
+  /// Only of one whose gradient is usual: where it lies in the value's place, pinning the value takes that away from it.
+  void update(run_type& run, tensor_handle parameter, const tensor_info& info)
   {
-    bool is_updated = manager_.rehearsing();
     run.where_updated(parameter, [&](auto place) {
       run.with_bytes(parameter, info, place, [&](const parameter_bytes& all) {
-        run.measure(parameter, info, place, all.gradient);
-        gradient_measure with = seen_;
-        with.add(*manager_.measure_of(parameter));
-        is_updated = run.is_usual(with);
-        if (!is_updated) return;
         if constexpr (Manager::engine_type::has_bytes) detail::keep_bytes(all, room_->data() + used_);
         run.apply(all, info, place, run.usual_terms());
         manager_.begin_update();
         is_in_place_ = all.value == all.gradient;
       });
     });
-    if (!is_updated) return false;
-    if (manager_.rehearsing()) run.measure(parameter, info, at::host, nullptr);
-    done_.push_back({info.ordinal, used_, is_in_place_});
+    done_.push_back({info.ordinal, used_, is_in_place_ && !manager_.rehearsing()});
     used_ += detail::undo_size(run, info);
-    return true;
   }
 
   /// Decides, and then keeps or brings back what was done. Goes on where it stopped.

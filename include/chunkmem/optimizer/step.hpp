@@ -141,21 +141,15 @@ class step_run : public parameter_walk<Manager, Kernel> {
   void measure(tensor_handle parameter, const tensor_info& info)
   {
     if (manager_.measure_of(parameter) != nullptr) return;
+    gradient_measure found;
     where_updated(parameter, [&](auto place) {
       const auto gradient = manager_.acquire_bytes(parameter, gradient_list, access::read, place);
-      measure(parameter, info, place, reinterpret_cast<const std::byte*>(gradient.data()));
+      if (manager_.rehearsing()) return;
+      const std::uint64_t elements = info.extents.elements();
+      if constexpr (Manager::engine_type::has_bytes)
+        found = measure_parameter(reinterpret_cast<const std::byte*>(gradient.data()), info.gradient, elements, workers_);
+      else if constexpr (timed_kernel<Kernel>) let_pass(manager_.backend(), place, kernel_.measure_takes(place_of(place), elements));
     });
-  }
-  /// The same of one whose bytes are at hand.
-  template <class Place>
-  void measure(tensor_handle parameter, const tensor_info& info, Place place, const std::byte* gradient)
-  {
-    if (manager_.measure_of(parameter) != nullptr) return;
-    gradient_measure found;
-    if (!manager_.rehearsing()) {
-      if constexpr (Manager::engine_type::has_bytes) found = measure_parameter(gradient, info.gradient, info.extents.elements(), workers_);
-      else if constexpr (timed_kernel<Kernel>) let_pass(manager_.backend(), place, kernel_.measure_takes(place_of(place), info.extents.elements()));
-    }
     manager_.keep_measure(parameter, found);
   }
   template <class Place>
