@@ -47,8 +47,11 @@ struct training {
   void differentiate(float size, std::uint32_t spoilt = count)
   {
     for (std::uint32_t at = count; at-- > 0;) {
-      auto gradient = m.gradient(m.acquire(weights.slice(at), cm::access::read));
-      for (std::size_t i = 0; i < gradient.span().size(); ++i) gradient.span()[i] = cm::round_to<Element>(size * static_cast<float>((i + at) % 5));
+      auto weight = m.acquire(weights.slice(at), cm::access::read);
+      const float seen = m.rehearsing() ? 0.0F : cm::to_float(weight.span()[7]);  // a weight that is not what it should be shows in what follows
+      auto gradient = m.gradient(std::move(weight));
+      for (std::size_t i = 0; i < gradient.span().size(); ++i)
+        gradient.span()[i] = cm::round_to<Element>(size * (static_cast<float>((i + at) % 5) + 0.1F * seen));
       if (at == spoilt && !m.rehearsing()) gradient.span()[7] = cm::round_to<Element>(std::numeric_limits<float>::infinity());
       if (at % 2 == 0) m.gradient_done(std::move(gradient));
     }
