@@ -24,6 +24,7 @@ struct rank_settings {
   bool updates_late = true;  ///< updates wait for the next use of their weights (optimizer::late_updates), as far as that is soon enough
   double device_update_share = 0;                          ///< of the states that are updated on the device, 0 to 1
   std::uint64_t link_latency_nanoseconds = 10'000;         ///< of each copy
+  bool finds_reachable = false;  ///< the bound of the step time too, which takes longer than the step
   std::uint32_t most_iterations = 12;                      ///< until the step time is taken as it is; at least 5
 
   /// @throws config_error   a setting is out of its range

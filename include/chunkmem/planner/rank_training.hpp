@@ -6,6 +6,7 @@
 #include <chunkmem/optimizer/late_updates.hpp>
 #include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/planner/rank_settings.hpp>
+#include <chunkmem/planner/reachable.hpp>
 #include <chunkmem/planner/timed_adam.hpp>
 #include <chunkmem/planner/training_script.hpp>
 #include <chunkmem/planner/training_timeline.hpp>
@@ -110,6 +111,15 @@ class rank_training {
   [[nodiscard]] const training_timeline& timeline() const noexcept { return timeline_; }
   /// What was computed at each moment of the record, updates on the device with it [ns].
   [[nodiscard]] std::span<const std::uint64_t> computed() const noexcept { return computed_; }
+  /// The last iteration as data. @pre it repeated   @param collecting   busy time of its collectives [ns]
+  [[nodiscard]] seen_iteration seen(std::uint64_t collecting) const
+  {
+    const auto chunk_of_slot = manager_.chunk_of_slot();
+    std::uint32_t parameters = 0;
+    for (const halves& it : chunks_) parameters += it.count;
+    return {*manager_.profile(), chunk_of_slot, 1 + *std::ranges::max_element(chunk_of_slot), parameters, computed_, timeline_,
+            backend_.capacity(tier::device), bytes{2} * chunk_, costs_, takes_norm_, collecting};
+  }
   [[nodiscard]] std::uint64_t collective_busy() const noexcept { return collective_busy_; }
 
  private:
