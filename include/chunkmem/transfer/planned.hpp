@@ -35,7 +35,7 @@ class planned {
   static constexpr bool plans = true;
 
   /// How many moments ahead of its use a copy may start.
-  std::uint32_t window = 64;
+  std::uint32_t window = 1U << 30;
 
   void schedule(const schedule_input& input, std::vector<move>& actions)
   {
