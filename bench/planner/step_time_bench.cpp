@@ -41,7 +41,9 @@ training_forecast ask(const question& it)
   settings.chunk_elements = std::min(own / (least_chunks + 8), std::uint64_t{32} << 20);
   settings.takes_norm = it.takes_norm;
   settings.finds_reachable = true;
-  const double host = static_cast<double>(cm::planner::capacities_of(it.share, settings)[cm::tier::host].count());
+  const auto capacity = cm::planner::capacities_of(it.share, settings);
+  const double host = static_cast<double>(capacity[cm::tier::host].count());
+  if (cm::bytes{14} * own > capacity[cm::tier::host] + capacity[cm::tier::device]) return {};
   double share = std::max(0.0, 1.0 - host / (14.0 * static_cast<double>(own)));
   training_forecast found;
   for (;; share += 0.05) {
