@@ -95,27 +95,49 @@ TEST_CASE("each group has one last gradient, after all that reads it", "[planner
   }
 }
 
-TEST_CASE("what reads weights finds them in one of three units, gathered one use ahead", "[planner]")
+TEST_CASE("what reads weights finds them in one of three units, gathered while the use before computes", "[planner]")
 {
   support::dice dice{14};
   for (int round = 0; round < 1'000; ++round) {
     const rolled it = roll(dice);
     const parameter_groups groups{it.shape, it.setup, it.size};
     const training_script script{groups, it.setup.recomputes_layers, 1e9};
-    std::vector<std::uint32_t> gathered;  // groups, in the order of gathers
-    for (const act& each : script.acts())
-      if (each.gathers) gathered.push_back(each.id);
+    const auto acts = script.acts();
     std::map<std::uint32_t, std::uint32_t> unit;  // what lies in each
-    std::uint32_t started = 0;
-    for (const act& each : script.acts()) {
-      if (each.kind != act_kind::use) continue;
-      if (each.reads) {
-        for (; started <= each.gather + 1 && started < gathered.size(); ++started)
-          unit[started % training_script::gather_units] = gathered[started];
-        REQUIRE(unit[each.gather % training_script::gather_units] == each.id);
-      }
-      if (each.makes_gradient && each.reads) unit[each.gather % training_script::gather_units] = UINT32_MAX;
+    std::size_t next = 0;
+    for (std::size_t at = 0; at < acts.size(); ++at) {
+      for (; next < acts.size() && (!acts[next].gathers || acts[next].gathered_at <= at); ++next)
+        if (acts[next].gathers) unit[acts[next].unit] = acts[next].id;
+      REQUIRE(next >= at);
+      const act& each = acts[at];
+      if (!each.reads) continue;
+      REQUIRE(each.unit < training_script::gather_units);
+      REQUIRE(unit[each.unit] == each.id);
+      if (each.makes_gradient) unit[each.unit] = UINT32_MAX;
     }
+    // No gather waits for the use right before it, but for the first.
+    std::size_t before = 0;
+    for (std::size_t at = 0; at < acts.size(); ++at) {
+      if (!acts[at].reads) continue;
+      if (acts[at].gathers) REQUIRE(acts[at].gathered_at <= before);
+      before = at;
+    }
+  }
+}
+
+TEST_CASE("what fits three units is gathered once for each pass", "[planner]")
+{
+  support::dice dice{15};
+  for (int round = 0; round < 300; ++round) {
+    rolled it = roll(dice);
+    it.shape.ties_embedding = false;
+    const std::uint64_t all = workload::parameters_of(it.shape);
+    it.size = (all + 2) / 3;
+    const parameter_groups groups{it.shape, it.setup, it.size};
+    const training_script script{groups, it.setup.recomputes_layers, 1e9};
+    std::size_t gathers = 0;
+    for (const act& each : script.acts()) gathers += each.gathers ? 1 : 0;
+    REQUIRE(gathers <= groups.groups());
   }
 }
 

@@ -136,8 +136,9 @@ class rank_training {
     std::optional<lease_type> gathered;
     if (ranks_ > 1) lease(gathered, rest_of_group() * training_script::gather_units, collective_);
     next_gather_ = 0;
-    gather_cursor_ = 0;
-    for (const act& it : script_.acts()) {
+    for (std::size_t at = 0; at < script_.acts().size(); ++at) {
+      const act& it = script_.acts()[at];
+      if (ranks_ > 1) gather_before(at);
       switch (it.kind) {
         case act_kind::lease: lease(leases_[it.id], it.size, agent::compute); break;
         case act_kind::give: give(leases_[it.id]); break;
@@ -161,7 +162,6 @@ class rank_training {
 
   void use(const act& it)
   {
-    if (ranks_ > 1 && it.reads) gather_until(it.gather + 1);
     std::uint32_t moment = UINT32_MAX;
     {
       std::array<pin_type, 2> pins;
@@ -172,8 +172,8 @@ class rank_training {
           moment = pins[at++].details().moment;
         }
         if (ranks_ > 1) {
-          gathering_[it.gather % training_script::gather_units].clear();
-          follow(agent::compute, gathered_at_[it.gather % training_script::gather_units]);
+          gathering_[it.unit].clear();
+          follow(agent::compute, gathered_at_[it.unit]);
         }
       }
       compute(it, moment);
@@ -183,7 +183,7 @@ class rank_training {
       }
     }
     if (it.makes_gradient) scatter(it);
-    if (ranks_ > 1 && it.reads) freed_at_[it.gather % training_script::gather_units] = backend_.record(it.makes_gradient ? collective_ : agent::compute);
+    if (ranks_ > 1 && it.reads) freed_at_[it.unit] = backend_.record(it.makes_gradient ? collective_ : agent::compute);
   }
   void compute(const act& it, std::uint32_t moment)
   {
@@ -207,20 +207,18 @@ class rank_training {
     for (const tensor<bf16> each : chunks_[it.id].parts()) finish(it, manager_.gradient(each, collective_));
   }
 
-  /// Starts what was not yet started of the gathers up to this one.
-  void gather_until(std::uint32_t last)
+  /// Starts the gathers that may begin before this act.
+  void gather_before(std::size_t now)
   {
     const auto acts = script_.acts();
-    for (; next_gather_ <= last; ++next_gather_) {
-      while (gather_cursor_ < acts.size() && !acts[gather_cursor_].gathers) ++gather_cursor_;
-      if (gather_cursor_ == acts.size()) return;
-      const act& it = acts[gather_cursor_++];
-      const std::size_t unit = next_gather_ % training_script::gather_units;
-      gathering_[unit].clear();
-      for (const tensor<bf16> each : chunks_[it.id].parts()) gathering_[unit].push_back(manager_.acquire(each, access::read, collective_));
-      follow(collective_, freed_at_[unit]);
+    for (; next_gather_ < acts.size(); ++next_gather_) {
+      const act& it = acts[next_gather_];
+      if (!it.gathers) continue;
+      if (it.gathered_at > now) return;
+      for (const tensor<bf16> each : chunks_[it.id].parts()) gathering_[it.unit].push_back(manager_.acquire(each, access::read, collective_));
+      follow(collective_, freed_at_[it.unit]);
       collect(it);
-      gathered_at_[unit] = backend_.record(collective_);
+      gathered_at_[it.unit] = backend_.record(collective_);
     }
   }
   void collect(const act& it)
@@ -259,8 +257,7 @@ class rank_training {
   std::array<std::vector<pin_type>, training_script::gather_units> gathering_;
   std::array<event, training_script::gather_units> gathered_at_{};
   std::array<event, training_script::gather_units> freed_at_{};
-  std::uint32_t next_gather_ = 0;
-  std::size_t gather_cursor_ = 0;
+  std::size_t next_gather_ = 0;
   std::uint64_t collective_busy_ = 0;
   bytes leased_;
 };

@@ -29,9 +29,10 @@ struct act {
   bytes size{};                    ///< of a lease
   std::uint64_t nanoseconds = 0;   ///< of a use, on one rank's device
   std::uint32_t stage = 0;         ///< parameter_groups::stage
-  std::uint32_t gather = 0;        ///< which gather made the weights complete, counted from 0 in an iteration
+  std::uint32_t unit = 0;          ///< where the gathered weights lie
+  std::uint32_t gathered_at = 0;   ///< where it gathers: the act before which that begins, at the latest this one
   bool reads = false;              ///< the use wants the weights
-  bool gathers = false;            ///< it is the first one after its gather
+  bool gathers = false;            ///< its weights are not in a unit yet
   bool makes_gradient = false;     ///< the group's gradient is written, or added to
   bool finishes_gradient = false;  ///< nothing is added to it afterwards
 };
@@ -40,8 +41,8 @@ struct act {
 ///
 /// Activations are leases that are given back in reverse: for each layer what it holds from its forward to its backward pass,
 /// and while it works what it needs beside that, at most. The highest sum of leases is transformer_costs::peak(), each rounded
-/// up to 256 B. A layer that is computed again runs forward once more before its backward pass. Weights are gathered anew for
-/// each use, except for the last two groups that were gathered.
+/// up to 256 B. A layer that is computed again runs forward once more before its backward pass. Weights are gathered into one
+/// of three units while the use before them computes; what is wanted again latest gives its unit up.
 class training_script {
  public:
   static constexpr std::uint32_t gather_units = 3;  ///< groups that are there at once: in use, before, and coming
@@ -191,24 +192,52 @@ class training_script {
     }
   }
 
+  /// What lies in a unit of gathered weights.
+  struct unit_content {
+    std::uint32_t group = nothing;
+    std::uint32_t next = nothing;  ///< act that reads it next
+    std::uint32_t free_from = 0;   ///< act after its last use
+  };
+
   void mark_gathers()
   {
-    std::uint32_t next = 0;
-    std::uint32_t last[2] = {nothing, nothing};  // the groups of the last two gathers, and whether they are still weights
-    for (act& it : acts_) {
+    std::vector<std::uint32_t> next_read(acts_.size(), nothing);
+    std::vector<std::uint32_t> next_of(groups_.groups(), nothing);
+    for (std::size_t at = acts_.size(); at-- > 0;) {
+      const act& it = acts_[at];
       if (it.kind != act_kind::use) continue;
-      if (it.reads) {
-        it.gathers = it.id != last[0] && it.id != last[1];
-        if (it.gathers) {
-          last[1] = std::exchange(last[0], it.id);
-          ++next;
-        }
-        it.gather = it.id == last[0] ? next - 1 : next - 2;
-      }
-      if (!it.makes_gradient) continue;
-      for (std::uint32_t& group : last)
-        if (group == it.id) group = nothing;  // the gradient has its place
+      if (it.makes_gradient) next_of[it.id] = nothing;  // it takes the place of the weights
+      if (!it.reads) continue;
+      next_read[at] = next_of[it.id];
+      next_of[it.id] = static_cast<std::uint32_t>(at);
     }
+    unit_content units[gather_units];
+    std::uint32_t last_unit = 0;
+    std::uint32_t last_gather = 0;
+    for (std::uint32_t at = 0; at < acts_.size(); ++at) {
+      act& it = acts_[at];
+      if (!it.reads) continue;
+      it.unit = unit_of(units, it.id, last_unit);
+      unit_content& unit = units[it.unit];
+      it.gathers = unit.group != it.id;
+      if (it.gathers) {
+        it.gathered_at = std::max(unit.free_from, last_gather);
+        last_gather = at;
+      }
+      unit = {next_read[at] == nothing ? nothing : it.id, next_read[at], at + 1};
+      last_unit = it.unit;
+    }
+  }
+  /// The unit that has this group, or that of what is read latest again; never the one in use before.
+  [[nodiscard]] static std::uint32_t unit_of(std::span<const unit_content> units, std::uint32_t group, std::uint32_t last) noexcept
+  {
+    std::uint32_t found = (last + 1) % gather_units;
+    for (std::uint32_t at = 0; at < gather_units; ++at) {
+      if (units[at].group == group) return at;
+      const bool is_better = units[at].next > units[found].next || (units[at].next == units[found].next && units[at].free_from < units[found].free_from);
+      if (at != last && is_better) found = at;
+    }
+    return found;
   }
 
   const parameter_groups& groups_;
