@@ -17,9 +17,10 @@ namespace max_model {
 /// chunkmem with transfer::planned; what fits is what the manager runs in virtual time, not a sum of bytes.
 ///
 /// A group of chunks is a matrix of 4 h^2 elements, with fewer than four ranks a part of it: room is lost in whole
-/// chunks. The host updates what it has room for, or less; the rest is updated on the device, where its states stay or
-/// come to. Which share that is is tried: the least, some more of it, what would keep all resources of the update
-/// busy, and everything.
+/// chunks. For the fastest step groups of three times that, a layer's elements, are tried too: fewer are gathered twice.
+/// The host updates what it has room for, or less; the rest is updated on the device, where its states stay or come to.
+/// Which share that is is tried: the least, some more of it, what has room on the device, what would keep all resources
+/// of the update busy, and everything.
 struct planned {
   static constexpr std::string_view name = "planned";
 
@@ -37,16 +38,21 @@ struct planned {
   }
 
   /// With the least share of updates on the device.
-  [[nodiscard]] movement moves(const training_job& job, const memory_use&) const { return candidates(job).front(); }
+  [[nodiscard]] movement moves(const training_job& job, const memory_use&) const
+  {
+    return candidates(job, own_chunk(job)).front();
+  }
 
   /// One iteration as the fastest of its candidates has it; that of the first where none fits.
   [[nodiscard]] planner::training_forecast fastest(const training_job& job) const
   {
     std::optional<planner::training_forecast> best;
-    for (const movement& it : candidates(job)) {
-      planner::training_forecast found = simulate(job, it);
-      if (!best || (found.fits && (!best->fits || found.step.nanoseconds < best->step.nanoseconds)))
-        best = std::move(found);
+    for (const std::uint64_t chunk : {own_chunk(job), 3 * own_chunk(job)}) {
+      for (const movement& it : candidates(job, chunk)) {
+        planner::training_forecast found = simulate(job, it);
+        if (!best || (found.fits && (!best->fits || found.step.nanoseconds < best->step.nanoseconds)))
+          best = std::move(found);
+      }
     }
     return *best;
   }
@@ -54,7 +60,7 @@ struct planned {
   /// Whether the manager trains it, whichever candidate it takes.
   [[nodiscard]] bool runs(const training_job& job) const
   {
-    for (const movement& it : candidates(job))
+    for (const movement& it : candidates(job, own_chunk(job)))
       if (simulate(job, it).fits) return true;
     return false;
   }
@@ -94,12 +100,12 @@ struct planned {
     return std::max<std::uint64_t>(256, 4 * job.shape.hidden * job.shape.hidden / parts);
   }
 
-  [[nodiscard]] static std::vector<movement> candidates(const training_job& job)
+  [[nodiscard]] std::vector<movement> candidates(const training_job& job, std::uint64_t chunk) const
   {
     const workload::rank_share rank = job.rank();
     const memory_use use = begun(job);
     movement moves;
-    moves.own_chunk = own_chunk(job);
+    moves.own_chunk = chunk;
     moves.device = use.device.room();
     moves.host = use.host.room();
     moves.copies = copying::planned;
@@ -116,7 +122,10 @@ struct planned {
                                                            rank.rates.host_memory_bytes_per_second}}
                              .best()
                              .device_share;
-    if (split > least && split > 0 && split < 1) shares.push_back(split);
+    const tier_use device = memory(job).device;
+    const double resident = static_cast<double>(device.of(taker::states).count()) / own * model_bytes / state_bytes;
+    for (const double share : {resident, split})
+      if (share > least && share > 0 && share < 1) shares.push_back(share);
     shares.push_back(1);
     std::vector<movement> found;
     for (const double share : shares) {
