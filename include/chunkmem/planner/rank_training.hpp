@@ -72,6 +72,8 @@ class rank_training {
   {
     return manager_.rehearse([this] { step(); });
   }
+  /// The first iteration has a plan already. @pre   of the same groups, script and settings; nothing is filled
+  void follow(const access_record& profile) { manager_.use_profile(profile); }
   /// Weights come to be on the host, as after reading a file.
   void fill()
   {
