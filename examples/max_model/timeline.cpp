@@ -20,8 +20,14 @@ class span_writer {
     out_ << "kind,track,begin_seconds,end_seconds,bytes\n";
   }
 
-  void level(std::string_view track, std::uint64_t begin, std::uint64_t end, std::uint64_t size) { write("level", track, begin, end, size); }
-  void work(std::string_view track, std::uint64_t begin, std::uint64_t end, std::uint64_t size) { write("work", track, begin, end, size); }
+  void level(std::string_view track, std::uint64_t begin, std::uint64_t end, std::uint64_t size)
+  {
+    write("level", track, begin, end, size);
+  }
+  void work(std::string_view track, std::uint64_t begin, std::uint64_t end, std::uint64_t size)
+  {
+    write("work", track, begin, end, size);
+  }
   [[nodiscard]] std::uint64_t first() const { return first_; }
   [[nodiscard]] std::uint64_t last() const { return last_; }
 
