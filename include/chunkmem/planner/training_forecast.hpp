@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chunkmem/planner/rank_training.hpp>
+#include <chunkmem/planner/reachable.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -37,6 +38,7 @@ struct training_forecast {
   memory_requirement need;        ///< of a rank; the smallest capacities also where it does not fit. From a rehearsal
   per_tier<bytes> capacity;       ///< of a rank, for chunks and leases
   step_forecast step;
+  transfer::reachable_step reachable;  ///< no step with the same decisions is faster; where it was asked for
   report counts;                  ///< of the whole run: waits by cause, divergences, plans, highest bytes
   std::vector<std::uint64_t> steps;  ///< time of each measured step [ns], the last ones last
   training_timeline timeline;     ///< of the last iteration
@@ -53,7 +55,7 @@ class steady_run {
   explicit steady_run(Training& training) : training_{training} {}
 
   /// @throws out_of_memory   an iteration does not fit
-  void run(std::uint32_t most, training_forecast& result)
+  void run(std::uint32_t most, bool finds_reachable, training_forecast& result)
   {
     training_.fill();
     mark last = now();
@@ -80,6 +82,7 @@ class steady_run {
     result.step.to_host = (end.to_host - begin.to_host) / measured;
     result.counts = end.counts;
     result.timeline = training_.timeline();
+    if (finds_reachable) result.reachable = find_reachable(training_.seen(result.step.collecting));
     result.record = *training_.engine().profile();
     result.computed.assign(training_.computed().begin(), training_.computed().end());
   }
@@ -154,7 +157,7 @@ template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer 
     training_type training{groups, script, share, settings, result.capacity, eviction, transfer};
     if (settings.known == known_before::rehearsal) result.need = training.rehearse();
     else training.follow(profile());
-    detail::steady_run<training_type>{training}.run(settings.most_iterations, result);
+    detail::steady_run<training_type>{training}.run(settings.most_iterations, settings.finds_reachable, result);
     result.fits = true;
   } catch (const config_error& refused) {
     result.why_not = refused.what();
