@@ -26,6 +26,7 @@ struct movement {
   bytes host;                      ///< for chunks
   double device_update_share = 0;  ///< of the states
   copying copies = copying::on_demand;
+  bool updates_late = false;       ///< updates may wait for the next use of their weights; else all end the step
   bool is_replicated = false;      ///< each rank holds and updates the whole model: nothing is gathered
   double rings = 0;                ///< times that a step sends each weight or gradient around all ranks; 0: as the engine
 };

@@ -21,6 +21,8 @@ namespace max_model {
 /// times that, a layer's elements, are tried too: fewer are gathered twice. The host updates what it has room for, or
 /// less; the rest is updated on the device, where its states stay or come to. Which share that is is tried: the least,
 /// some more of it, what has room on the device, what would keep all resources of the update busy, and everything.
+/// Updates that end the step, and ones that wait for the next use of their weights, are tried both for the fastest
+/// step; the first ones say what fits.
 struct planned {
   static constexpr std::string_view name = "planned";
 
@@ -48,10 +50,13 @@ struct planned {
   {
     std::optional<planner::training_forecast> best;
     for (const std::uint64_t chunk : {own_chunk(job), 3 * own_chunk(job)}) {
-      for (const movement& it : candidates(job, chunk)) {
-        planner::training_forecast found = simulate(job, it);
-        if (!best || (found.fits && (!best->fits || found.step.nanoseconds < best->step.nanoseconds)))
-          best = std::move(found);
+      for (movement it : candidates(job, chunk)) {
+        for (const bool late : {false, true}) {
+          it.updates_late = late;
+          planner::training_forecast found = simulate(job, it);
+          if (!best || (found.fits && (!best->fits || found.step.nanoseconds < best->step.nanoseconds)))
+            best = std::move(found);
+        }
       }
     }
     return *best;

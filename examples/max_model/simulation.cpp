@@ -28,6 +28,7 @@ simulated_rank::simulated_rank(const training_job& job, const movement& moves) :
   }
   settings.chunk_elements = moves.own_chunk;
   settings.device_update_share = moves.device_update_share;
+  settings.updates_late = moves.updates_late;
   settings.known = planner::known_before::profile;
   // The capacities themselves: they have been worked out.
   share.device_bytes = moves.device;

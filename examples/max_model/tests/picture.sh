@@ -59,7 +59,7 @@ fi
 import plot_timeline as script
 
 levels, works = script.read_spans("written.csv")
-assert {"compute", "ranks", "to device", "to host"} >= set(works), works.keys()
+assert {"compute", "ranks", "to device", "to host", "host updates"} >= set(works), works.keys()
 for tier in ("device", "host"):
     capacity = levels[f"{tier}/capacity"][0][2]
     held = [track for track in levels if track.startswith(tier) and not track.endswith("capacity")]

@@ -96,7 +96,7 @@ TEST_CASE("a timeline begins at 0 and has a level for each piece of work", "[max
   }
   CHECK(first == 0);
   const planner::training_timeline& times = found.timeline;
-  CHECK(count == 2 + 4 * times.computing.size() + times.gathering.size() + times.copies.size());
+  CHECK(count == 2 + 4 * times.computing.size() + times.gathering.size() + times.copies.size() + times.updating.size());
 }
 
 }  // namespace simulation_test
