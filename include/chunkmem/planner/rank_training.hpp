@@ -4,11 +4,11 @@
 #include <chunkmem/eviction/belady.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/optimizer/step.hpp>
+#include <chunkmem/placement/update_share.hpp>
 #include <chunkmem/planner/rank_settings.hpp>
 #include <chunkmem/planner/timed_adam.hpp>
 #include <chunkmem/planner/training_script.hpp>
 #include <chunkmem/planner/training_timeline.hpp>
-#include <chunkmem/planner/update_share.hpp>
 #include <chunkmem/tensor/in_place_gradient.hpp>
 #include <chunkmem/transfer/planned.hpp>
 
@@ -34,7 +34,7 @@ namespace planner {
 template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer = transfer::planned>
 class rank_training {
  public:
-  using manager_type = manager<backend::simulated, Eviction, Transfer, update_share, gradient::in_place, timeline_sink>;
+  using manager_type = manager<backend::simulated, Eviction, Transfer, placement::update_share, gradient::in_place, timeline_sink>;
 
   /// @throws config_error   a shape, set-up or setting that cannot be; groups, script and share must outlive this
   rank_training(const parameter_groups& groups, const training_script& script, const workload::rank_share& share,
@@ -49,7 +49,7 @@ class rank_training {
         backend_{{capacity[tier::device], capacity[tier::host], costs_, true}},
         kernel_{update_rates_of(share)},
         manager_{backend_, {.chunk_bytes = bytes{2} * chunk_}, eviction, transfer,
-                 update_share{settings.device_update_share}, timeline_sink{backend_, costs_, timeline_.copies}},
+                 placement::update_share{settings.device_update_share}, timeline_sink{backend_, costs_, timeline_.copies}},
         collective_{share.ranks > 1 ? backend_.adopt() : agent::compute}
   {
     for (std::uint32_t group = 0; group < groups.groups(); ++group) declare(group);
