@@ -5,6 +5,7 @@
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/placement/update_share.hpp>
+#include <chunkmem/planner/peak_watch.hpp>
 #include <chunkmem/planner/rank_settings.hpp>
 #include <chunkmem/planner/timed_adam.hpp>
 #include <chunkmem/planner/training_script.hpp>
@@ -189,6 +190,7 @@ class rank_training {
     backend_.advance(agent::compute, it.nanoseconds);
     if (moment < computed_.size()) computed_[moment] += it.nanoseconds;
     timeline_.computing.push_back(work(it, backend_.clock(agent::compute), it.nanoseconds));
+    peak_.see(manager_, leased_, timeline_.at_peak);
   }
   template <class Pin>
   void finish(const act& it, Pin&& gradient)
@@ -258,6 +260,7 @@ class rank_training {
   std::size_t next_gather_ = 0;
   std::uint64_t collective_busy_ = 0;
   bytes leased_;
+  peak_watch peak_;
 };
 
 }  // namespace planner

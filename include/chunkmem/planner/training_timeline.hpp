@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chunkmem/backend/simulated.hpp>
+#include <chunkmem/placement/memory_plan.hpp>
 #include <chunkmem/trace/trace_sink.hpp>
 
 #include <cstdint>
@@ -38,6 +39,7 @@ struct training_timeline {
   std::vector<timed_copy> copies;
   std::vector<timed_work> computing;
   std::vector<timed_work> gathering;  ///< and scattering
+  device_use at_peak;                 ///< while the most is leased
 };
 
 /// A trace sink that knows when copies really begin and end: on virtual clocks that is known once they are enqueued.
