@@ -12,6 +12,9 @@ using namespace chunkmem;
 /// 59,232 parameters: three sizes of chunks.
 inline constexpr workload::transformer_shape shape{workload::transformer_style::gpt, 1, 64, 4, 4, 256, 120, 64, 32, 32, false};
 
+/// 11,040 parameters: chunks of the least size, 44 of them.
+inline constexpr workload::transformer_shape least_shape{workload::transformer_style::gpt, 1, 32, 4, 4, 64, 60, 32, 16, 16, false};
+
 /// Rates of round numbers: a FLOP takes a nanosecond where half of the peak is reached, a byte one up and two down.
 [[nodiscard]] inline workload::rank_share share_of(bytes device, bytes host, std::uint64_t ranks = 1)
 {
