@@ -32,7 +32,7 @@ training_forecast alone(const workload::transformer_shape& shape, const workload
 TEST_CASE("a plan of memory is the fastest of its candidates, and not slower than either pure split", "[planner]")
 {
   for (const std::uint64_t ranks : {1U, 2U}) {
-    const auto share = tiny_plan::share_of(300_KiB, 1_MiB, ranks);
+    const auto share = tiny_plan::share_of(150_KiB, 1_MiB, ranks);
     std::vector<plan_trial> told;
     const memory_plan_choice found = plan_memory(tiny_plan::shape, {}, share, tiny_plan::settings(), [&](const plan_trial& it) { told.push_back(it); });
     REQUIRE(found.fits);
@@ -44,12 +44,12 @@ TEST_CASE("a plan of memory is the fastest of its candidates, and not slower tha
     for (const plan_trial& it : found.trials) {
       CHECK(asked.emplace(it.chunk_elements, it.device_update_share).second);
       sizes.insert(it.chunk_elements);
-      if (told.front().chunk_elements == it.chunk_elements && asked.size() % 3 != 0) continue;  // every third of many
+      if (asked.size() % 2 != 0) continue;  // every second of many
       const training_forecast one = alone(tiny_plan::shape, share, it.chunk_elements, it.device_update_share);
       REQUIRE(one.fits);
       CHECK(it.nanoseconds == one.step.nanoseconds);
     }
-    CHECK(sizes.size() >= 2);
+    if (ranks == 1) CHECK(sizes.size() == 2);
     CHECK(std::all_of(told.begin(), told.end(), [&](const plan_trial& it) { return found.plan.step_nanoseconds <= it.nanoseconds; }));
     for (const std::uint64_t size : sizes)
       for (const double pure : {0.0, 1.0}) {

@@ -9,8 +9,8 @@ namespace tiny_plan {
 
 using namespace chunkmem;
 
-/// 59,232 parameters: three sizes of chunks.
-inline constexpr workload::transformer_shape shape{workload::transformer_style::gpt, 1, 64, 4, 4, 256, 120, 64, 32, 32, false};
+/// 28,160 parameters: two sizes of chunks on one rank.
+inline constexpr workload::transformer_shape shape{workload::transformer_style::gpt, 3, 32, 4, 4, 64, 60, 32, 16, 16, false};
 
 /// 11,040 parameters: chunks of the least size, 44 of them.
 inline constexpr workload::transformer_shape least_shape{workload::transformer_style::gpt, 1, 32, 4, 4, 64, 60, 32, 16, 16, false};
