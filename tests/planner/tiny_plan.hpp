@@ -27,6 +27,7 @@ inline constexpr workload::transformer_shape least_shape{workload::transformer_s
   it.device_context = it.host_process = bytes{};
   it.host_reserve = 0;
   it.link_latency_nanoseconds = 100;
+  it.most_iterations = 5;
   return it;
 }
 
