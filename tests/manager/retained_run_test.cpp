@@ -30,7 +30,12 @@ class wisher {
     stays_.assign(uses_.uses().size(), 0);
     const std::uint32_t share = dice.between(1, 4);
     for (std::uint8_t& each : stays_) each = dice.one_in(share) ? 1 : 0;
-    return links_.link(uses_, stays_, tide_, it.record.size());
+    transfer::retention wanted = links_.link(uses_, stays_, tide_, it.record.size());
+    early_.clear();
+    for (std::uint32_t chunk = 0; chunk < it.chunks() && it.record.size() > 0; ++chunk)
+      if (dice.one_in(3)) early_.push_back({chunk, dice.below(it.record.size()), dice.below(it.record.size()), dice.below(device.frames() + 2)});
+    wanted.early = early_;
+    return wanted;
   }
 
  private:
@@ -38,6 +43,7 @@ class wisher {
   transfer::lease_tide tide_;
   transfer::stay_links links_;
   std::vector<std::uint8_t> stays_;
+  std::vector<transfer::early_load> early_;
 };
 
 }  // namespace

@@ -52,6 +52,7 @@ TEST_CASE("whatever changes a job but its rates changes its fingerprint", "[plan
       [](job& it) { it.settings.host_process += 1_B; },
       [](job& it) { it.settings.host_reserve = 0; },
       [](job& it) { it.settings.takes_norm = false; },
+      [](job& it) { it.settings.updates_late = false; },
   };
   std::set<std::uint64_t> seen;
   for (const auto& change : changes) {

@@ -27,6 +27,9 @@ class by_retention {
   /// @param borders   by moment: leases come down to this frame before a chunk that comes now leaves again; outlives its use
   void place_below(std::span<const std::uint32_t> borders) noexcept { borders_ = borders; }
 
+  /// @param frames   by moment: where a chunk that comes now lies if it can, or none; outlives its use
+  void place_in(std::span<const std::uint32_t> frames) noexcept { frames_ = frames; }
+
   void reset(std::uint32_t chunks)
   {
     given_up_.reset(chunks);
@@ -56,11 +59,17 @@ class by_retention {
   {
     return index_of(now) < borders_.size() ? borders_[index_of(now)] : no_border;
   }
+  /// The frame for a chunk that comes now, or none.
+  [[nodiscard]] std::uint32_t preferred(moment now) const noexcept
+  {
+    return index_of(now) < frames_.size() ? frames_[index_of(now)] : no_border;
+  }
 
  private:
   lru given_up_;
   belady staying_;
   std::span<const std::uint32_t> borders_;
+  std::span<const std::uint32_t> frames_;
 };
 
 static_assert(bounded_eviction<by_retention>);

@@ -73,6 +73,22 @@ class device_room : public host_room<Eviction> {
     return first;
   }
 
+  /// A frame below `border` of a chunk that the plan gives up, which was let go of first; or none, and nothing was evicted.
+  template <class Mover>
+  std::uint32_t make_expendable_room(std::uint32_t border, Mover& mover)
+  {
+    std::uint32_t victim = chunk::nowhere;
+    candidates_.rank(moment::none, chunks_, [&](std::uint32_t at) {
+      if (!candidates_.gives_up(at)) return true;
+      if (chunks_[at].frames == 1 && chunks_[at].device < border && can_leave(at)) victim = at;
+      return victim != chunk::nowhere;
+    });
+    if (victim == chunk::nowhere) return frame_pool::none;
+    const std::uint32_t first = chunks_[victim].device;
+    evict(victim, mover);
+    return first;
+  }
+
   template <class Mover>
   void evict(std::uint32_t at, Mover& mover)
   {
@@ -121,6 +137,7 @@ class device_room : public host_room<Eviction> {
   std::uint32_t make_bounded_room(moment now, Mover& mover)
   {
     const std::uint32_t border = candidates_.border(now);
+    if (const std::uint32_t own = candidates_.policy().preferred(now); own < border && clear_frame(own, mover)) return own;
     if (const std::uint32_t first = device_.pool().highest_below(border); first != frame_pool::none) return first;
     std::uint32_t victim = chunk::nowhere;
     std::uint32_t below = chunk::nowhere;
@@ -139,6 +156,20 @@ class device_room : public host_room<Eviction> {
     return device_.pool().lowest(1);
   }
 
+  /// @return   the frame is free, if need be after a chunk left it that the plan gives up
+  template <class Mover>
+  bool clear_frame(std::uint32_t at, Mover& mover)
+  {
+    if (at >= device_.frames()) return false;
+    if (device_.pool().is_free(at)) return true;
+    const std::uint32_t who = device_.occupant(at);
+    if (who >= chunks() || chunks_[who].frames != 1 || chunks_[who].device_pins > 0 || chunks_[who].next_use != access_record::never)
+      return false;
+    if (!can_leave(who)) return false;
+    evict(who, mover);
+    return true;
+  }
+
   /// Evicts the victim; where the host has no room for it, a chunk that needs none. O(chunks) in that case.
   template <class Mover>
   void evict_or_clean(std::uint32_t victim, Mover& mover)
@@ -150,6 +181,12 @@ class device_room : public host_room<Eviction> {
         if (chunks_[at].on_device() && chunks_[at].device_pins == 0 && chunks_[at].host_valid) return evict(at, mover);
       throw;
     }
+  }
+
+  /// Evicting it takes no room on the host.
+  [[nodiscard]] bool can_leave(std::uint32_t at) const noexcept
+  {
+    return chunks_[at].host_valid || chunks_[at].live == 0 || chunks_[at].host != chunk::nowhere;
   }
 
   std::uint32_t leases_from_ = frame_pool::none;  // the lowest frame that leases of the record reach

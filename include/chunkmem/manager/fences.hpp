@@ -3,6 +3,8 @@
 #include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/manager/device_health.hpp>
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -27,13 +29,14 @@ struct fence {
 /// Makes agents wait for each other, and remembers what each already knows.
 ///
 /// A copy agent is stamped with the event of each copy. Other streams are stamped with their epoch, a number that costs
-/// nothing; it becomes an event only when somebody must wait for it, so that a release records none.
+/// nothing; it becomes an event only when somebody must wait for it, so that a release records none. The last events are
+/// remembered: who follows an early use does not wait for what was enqueued since, where the calling thread runs ahead.
 /// The happens-before rules: a reader follows all writers, a writer follows all users, on each frame.
 /// Cost: one test of a byte where there is nothing to wait for; else one compare for each agent in it.
 template <stream_backend Backend>
 class fence_keeper {
  public:
-  fence_keeper(Backend& backend, device_health& health) : backend_{&backend}, health_{&health}
+  fence_keeper(Backend& backend, device_health& health) : backend_{&backend}, health_{&health}, recorded_(max_agents)
   {
     for (std::uint64_t& epoch : epoch_) epoch = 1;
   }
@@ -93,11 +96,11 @@ class fence_keeper {
     std::uint64_t covered = stamp;
     if (!is_copy_agent(source)) {
       if (stamp >= epoch_[at]) {
-        recorded_[at] = copied(source);
+        recorded_[at][epoch_[at] % remembered] = copied(source);
         ++epoch_[at];
       }
-      point = recorded_[at];
-      covered = epoch_[at] - 1;
+      covered = std::max(stamp, epoch_[at] > remembered ? epoch_[at] - remembered : 1);
+      point = recorded_[at][covered % remembered];
     }
     health_->ordering([&] { backend_->wait(who, point); });
     if (who == agent::host) ++waits_[static_cast<unsigned>(cause)];
@@ -108,7 +111,8 @@ class fence_keeper {
   device_health* health_;
   std::uint64_t known_[max_agents][max_agents] = {};  // [who][source]: stamps that `who` already follows
   std::uint64_t epoch_[max_agents] = {};
-  event recorded_[max_agents] = {};
+  static constexpr std::uint64_t remembered = 256;
+  std::vector<std::array<event, remembered>> recorded_;  // by agent: the event of an epoch, in a ring
   std::uint64_t waits_[3] = {};
 };
 

@@ -26,6 +26,11 @@ struct iteration_plan {
   std::vector<std::uint32_t> stays_until;  ///< as transfer::retention; empty where the eviction policy moves less
   std::vector<std::uint32_t> first_use;
   std::vector<std::uint32_t> borders;
+  std::vector<transfer::early_load> early;
+  std::vector<std::uint32_t> frames;  ///< as retained_run
+  static constexpr std::uint32_t free_tries = 4;
+  std::uint32_t tries = 0;   ///< plans of who stays since it was chosen
+  std::uint64_t copied = 0;  ///< frames that the last one by the rules alone copies
   std::vector<std::uint8_t> device_only;
   std::uint64_t moved_bytes = 0;  ///< as transfer::retention; 0 where the eviction policy moves less
   std::uint64_t bound_bytes = 0;
@@ -41,11 +46,16 @@ struct iteration_plan {
     stays_until.assign(wanted.stays_until.begin(), wanted.stays_until.end());
     first_use.assign(wanted.first_use.begin(), wanted.first_use.end());
     borders.assign(wanted.borders.begin(), wanted.borders.end());
+    early.assign(wanted.early.begin(), wanted.early.end());
+    tries = 0;
     device_only.assign(wanted.device_only.begin(), wanted.device_only.end());
     moved_bytes = wanted.moved_bytes;
     bound_bytes = wanted.bound_bytes;
   }
-  [[nodiscard]] transfer::retention who_stays() const noexcept { return {stays_until, first_use, borders, moved_bytes, bound_bytes, device_only}; }
+  [[nodiscard]] transfer::retention who_stays() const noexcept
+  {
+    return {stays_until, first_use, borders, moved_bytes, bound_bytes, device_only, early};
+  }
   [[nodiscard]] std::span<const std::uint8_t> without_homes() const noexcept
   {
     return retains ? std::span<const std::uint8_t>{device_only} : std::span<const std::uint8_t>{};
@@ -73,8 +83,7 @@ class iteration_planner {
     if (!plan.tuned) tune(plan, now, record, chunk_of_slot);
     if constexpr (retaining_transfer<Transfer>) {
       if (!plan.stays_until.empty()) {
-        retained_.start(now, plan.who_stays());
-        plan.retains = retained_.run(record, chunk_of_slot);
+        plan.retains = retain(plan, now, record, chunk_of_slot);
         if (plan.retains)
           return finish(plan, now, record, chunk_of_slot, retained_.state(), retained_.log(), retained_.state().reclaims() == 0);
       }
@@ -100,6 +109,25 @@ class iteration_planner {
 
  private:
   struct nothing {};
+
+  /// Runs the plan of who stays. By its rules alone it may never end where it began: from some plan on it repeats the frames of
+  /// the plan before, as long as that moves no more. @return   it fits
+  bool retain(iteration_plan<Eviction>& plan, const residency<Eviction>& now, const access_record& record,
+              std::span<const std::uint32_t> chunk_of_slot)
+  {
+    bool fits = false;
+    if (plan.tries++ >= plan.free_tries) {
+      retained_.start(now, plan.who_stays(), plan.frames);
+      fits = retained_.run(record, chunk_of_slot) && retained_.log().frames_copied() <= plan.copied;
+    }
+    if (!fits) {
+      retained_.start(now, plan.who_stays());
+      fits = retained_.run(record, chunk_of_slot);
+      plan.copied = retained_.log().frames_copied();
+    }
+    plan.frames.assign(retained_.frames().begin(), retained_.frames().end());
+    return fits;
+  }
 
   /// What is chosen once for a record: the policy's setting, and whether the transfer policy's own plan moves less.
   void tune(iteration_plan<Eviction>& plan, const residency<Eviction>& now, const access_record& record,

@@ -12,6 +12,7 @@
 #include <chunkmem/transfer/stored_plan.hpp>
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -44,6 +45,10 @@ class model_view : public Keeper {
   [[nodiscard]] const tide_watch& others() const noexcept { return engine_.others(); }
   /// What the iterations of this name do, or null before one was recorded. Good until the next iteration of this name ends.
   [[nodiscard]] const access_record* profile(std::string_view name = "train") const noexcept { return engine_.record_of(name); }
+  /// Accesses, leases and drops that the current iteration has had; 0 outside of one.
+  [[nodiscard]] std::uint32_t moment() const noexcept { return engine_.progress(); }
+  /// The chunk of each slot that a profile names. Good until the next tensor is placed.
+  [[nodiscard]] std::span<const std::uint32_t> chunk_of_slot() const noexcept { return engine_.tensors().chunk_of_slot(); }
   /// What was solved for them, to be written down by plan_text for the next run. @throws usage_error   they were not planned yet
   [[nodiscard]] transfer::stored_plan plan(std::string_view name = "train") const { return engine_.stored_plan_of(name); }
   [[nodiscard]] list_id list(std::string_view name) const { return engine_.tensors().list(name); }

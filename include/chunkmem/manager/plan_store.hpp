@@ -4,6 +4,7 @@
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/core/tier.hpp>
 #include <chunkmem/manager/iteration_planner.hpp>
+#include <chunkmem/transfer/early_loads.hpp>
 #include <chunkmem/transfer/stored_plan.hpp>
 
 #include <cstddef>
@@ -55,7 +56,10 @@ class plan_store : public Core {
     transfer::expect_plan_fits(given, record, this->registry_.chunk_of_slot(), residency_.chunks());
     if (plans_.size() <= index) plans_.resize(index + 1);
     auto& plan = plans_[index];
-    plan.keep({given.stays_until, given.first_use, given.borders, given.moved_bytes, given.bound_bytes, given.device_only});
+    transfer::retention wanted_stays{given.stays_until, given.first_use, given.borders, given.moved_bytes, given.bound_bytes, given.device_only};
+    const auto early = transfer::early_loads_of(record, this->registry_.chunk_of_slot(), wanted_stays, bytes{given.device_bytes}, bytes{given.frame_bytes});
+    wanted_stays.early = early;
+    plan.keep(wanted_stays);
     plan.variant = given.variant;
     plan.tuned = true;
     plan.valid = this->steady_ = false;

@@ -16,14 +16,20 @@ namespace chunkmem::inline v0 {
 /// Leaves the residency as the iteration would. Cost: as much as the manager's bookkeeping, O(moments) and no copies.
 template <class Eviction>
 class replay {
+  struct nothing {
+    void operator()() const noexcept {}
+  };
+
  public:
   /// Next uses by moment, for all runs from now on, instead of the record's; empty: the record's. They must outlive the runs.
   void follow(std::span<const std::uint32_t> next_uses) noexcept { next_uses_ = next_uses; }
 
   /// @param profiled   false: as the iteration that is being recorded, when next uses are unknown
+  /// @param before_last   called before the last entry, when all that was released before it is
   /// @throws out_of_memory   the iteration does not fit; the residency is left in the middle
+  template <class Early = nothing>
   void run(const access_record& record, std::span<const std::uint32_t> chunk_of_slot, residency<Eviction>& state,
-           decision_log& log, bool profiled)
+           decision_log& log, bool profiled, Early before_last = {})
   {
     lease_at_.assign(record.size(), 0);
     state.begin_round();
@@ -32,6 +38,7 @@ class replay {
       log.at(now, now);
       ended = release_until(record, chunk_of_slot, state, log, ended, now);
       log.at(now, now + 1);
+      if (now + 1 == record.size()) before_last();
       step(record, chunk_of_slot, state, log, now, profiled);
     }
     log.at(record.size(), record.size());

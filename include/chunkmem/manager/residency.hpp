@@ -143,6 +143,30 @@ class residency : public device_room<Eviction> {
     space(where).give_lease(begin, size, [&](std::uint32_t frame) { mover.vacated(where, frame, 1, false); });
   }
 
+  /// A chunk that is on the device is wanted at that moment of the next iteration.
+  void expect_use(std::uint32_t at, std::uint32_t next_use) noexcept
+  {
+    if (!chunks_[at].on_device()) return;
+    candidates_.touch(at, chunks_[at]);
+    chunks_[at].next_use = next_use;
+  }
+
+  /// Loads a chunk of one frame for the next iteration, into the free frame `first`, or where that is none into one below
+  /// `border` that a plan gives up. @return   false: there is none, or its bytes are not on the host; nothing happened
+  template <class Mover>
+  bool bring_early(std::uint32_t at, std::uint32_t first, std::uint32_t border, moment next_use, Mover& mover)
+    requires bounded_eviction<Eviction>
+  {
+    chunk& it = chunks_[at];
+    if (it.on_device() || it.frames != 1 || it.live == 0 || !it.host_valid || it.host_writers > 0) return false;
+    if (first == frame_pool::none) first = this->make_expendable_room(border, mover);
+    if (first == frame_pool::none) return false;
+    occupy(at, first, true, mover);
+    it.next_use = index_of(next_use);
+    candidates_.arrive(at, it);
+    return true;
+  }
+
   /// Clears the device of all that is not pinned and that the host has room for.
   /// @throws device_error   a write-back could not start; the rest stays
   template <class Mover>

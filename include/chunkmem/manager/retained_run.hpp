@@ -10,9 +10,12 @@
 #include <chunkmem/profile/access_record.hpp>
 #include <chunkmem/transfer/transfer_policy.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
+#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -25,9 +28,11 @@ class retained_run {
   using run_state = residency<eviction::by_retention>;
 
   /// From `now` on, by `plan`, which must outlive the runs.
-  void start(const chunk_table& now, const transfer::retention& plan)
+  /// @param frames   as frames() of an earlier run by this plan, or nothing
+  void start(const chunk_table& now, const transfer::retention& plan, std::span<const std::uint32_t> frames = {})
   {
     plan_ = plan;
+    frames_.assign(frames.begin(), frames.end());
     state_.take_places(now);
     state_.policy().place_below(plan.borders);
     replay_.follow(plan.stays_until);
@@ -40,6 +45,7 @@ class retained_run {
   {
     std::uint64_t moved = 0;
     for (int round = 0; round < length.rounds; ++round) {
+      frames_.clear();  // each by the rules alone
       if (!run(record, chunk_of_slot)) return std::nullopt;
       if (round >= length.rounds - length.counted) moved += log_.frames_copied();
       ended_ = state_;
@@ -54,24 +60,81 @@ class retained_run {
     state_.start_of(record, plan_.device_only);
     state_.expect_first(plan_.first_use);
     state_.tell_policy(record);
+    state_.policy().place_in(frames_);
     log_.clear();
+    began_in_.clear();
+    for (const chunk& it : state_.all()) began_in_.push_back(it.device);
     try {
-      replay_.run(record, chunk_of_slot, state_, log_, true);
+      replay_.run(record, chunk_of_slot, state_, log_, true, [this] { load_early(); });
     } catch (const out_of_memory&) {
       return false;
     }
+    remember_frames(record, chunk_of_slot);
     return true;
   }
 
+  /// By moment the frame that the chunk of its access came to in the last run, or none. Runs that choose the same frames
+  /// again end where they began, sooner or later.
+  [[nodiscard]] std::span<const std::uint32_t> frames() const noexcept { return frames_; }
   [[nodiscard]] const run_state& state() const noexcept { return state_; }
   [[nodiscard]] const decision_log& log() const noexcept { return log_; }
 
  private:
+  /// What the next iteration uses first comes now, as far as there is room. What is still there stays.
+  void load_early()
+  {
+    if (plan_.early.empty()) return;
+    list_free_frames();
+    for (const transfer::early_load& it : plan_.early) state_.expect_use(it.chunk, it.first_use);
+    for (const transfer::early_load& it : plan_.early) {
+      const auto found = choose_frame(it);
+      const std::uint32_t first = found != free_.end() ? *found : frame_pool::none;
+      if (state_.bring_early(it.chunk, first, it.border, moment{it.first_use}, log_) && found != free_.end()) free_.erase(found);
+    }
+  }
+
+  void remember_frames(const access_record& record, std::span<const std::uint32_t> chunk_of_slot)
+  {
+    frames_.assign(record.size(), frame_pool::none);
+    for (const transfer::move& it : log_.moves()) {
+      if (it.kind != transfer::move_kind::load && it.kind != transfer::move_kind::claim) continue;
+      const std::uint32_t slot = record.entries()[it.moment].slot;  // what comes early is not of this access
+      if (slot != access_record::never && chunk_of_slot[slot] == it.chunk) frames_[it.moment] = static_cast<std::uint32_t>(it.place);
+    }
+  }
+
+  /// The frame in which the chunk lay when the iteration began, if no load has to wait for it, so that plans close on
+  /// themselves; else the one that is free the longest.
+  std::vector<std::uint32_t>::iterator choose_frame(const transfer::early_load& it)
+  {
+    const auto own = std::ranges::find(free_, began_in_[it.chunk]);
+    if (own != free_.end() && *own < it.border) return own;
+    return std::ranges::find_if(free_, [&](std::uint32_t frame) { return frame < it.border; });
+  }
+
+  /// Those that are free the longest come first: loads into them can start first.
+  void list_free_frames()
+  {
+    const frame_pool& pool = state_.space(tier::device).pool();
+    since_.assign(state_.space(tier::device).frames(), 0);
+    for (const transfer::move& it : log_.moves())
+      if (it.kind == transfer::move_kind::vacate || it.kind == transfer::move_kind::evict)
+        for (std::uint64_t frame = it.place; frame < it.place + it.frames; ++frame) since_[frame] = it.moment;
+    free_.clear();
+    for (std::uint32_t frame = 0; frame < since_.size(); ++frame)
+      if (pool.is_free(frame)) free_.push_back(frame);
+    std::ranges::sort(free_, [this](std::uint32_t left, std::uint32_t right) { return std::pair{since_[left], right} < std::pair{since_[right], left}; });
+  }
+
   transfer::retention plan_;
   run_state state_;
   chunk_table ended_;
   replay<eviction::by_retention> replay_;
   decision_log log_;
+  std::vector<std::uint32_t> since_;  // by frame: the moment from which it is free
+  std::vector<std::uint32_t> free_;
+  std::vector<std::uint32_t> frames_;    // by moment
+  std::vector<std::uint32_t> began_in_;  // by chunk: its frame when the iteration began
 };
 
 }  // namespace chunkmem::inline v0

@@ -192,9 +192,6 @@ class weight_keeper : public Plan {
     spend_gradients();
   }
 
-  [[nodiscard]] tensor_state state_in(std::uint32_t slot) const noexcept { return engine_.tensors().slots()[slot].state; }
-
- private:
   /// The gradient has taken the bytes of this value. @pre the value has no pins, and its gradient lies in its place
   void spend(std::uint32_t value_slot) noexcept
   {
@@ -202,6 +199,9 @@ class weight_keeper : public Plan {
     state = after(after(state, tensor_event::acquire), tensor_event::spend);
     engine_.places().note_spent(value_slot);
   }
+  [[nodiscard]] tensor_state state_in(std::uint32_t slot) const noexcept { return engine_.tensors().slots()[slot].state; }
+
+ private:
   [[nodiscard]] static tensor_state after(tensor_state state, tensor_event event) noexcept
   {
     return static_cast<tensor_state>(state_machine<typename engine_type::rules_type>::next(state, event));

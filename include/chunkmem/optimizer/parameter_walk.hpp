@@ -54,12 +54,14 @@ class parameter_walk {
   }
 
   /// The first parameters may be done already, by a call that failed, unless it was forgotten: by a load, or with its gradients.
-  /// @throws usage_error   one of them has a new gradient, or a load is half done
+  /// @throws usage_error   one of them has a new gradient, a load is half done, or early_updates began the step
   void finish_last()
   {
     step_progress& progress = kernel_.progress;
     manager_.expect_loaded("an optimizer step");
     if (progress.forgotten != manager_.steps_forgotten()) begin_anew(progress.number);
+    expects(progress.decision != step_decision::guessed,
+            "a step that early_updates had begun was to be finished by others (call its step again, or load a checkpoint)");
     std::uint32_t at = 0;
     manager_.for_each_in_order(0, [&](tensor_handle it, const tensor_info&) {
       if (at++ >= progress.reached || !manager_.has_gradient(it)) return;
@@ -92,6 +94,13 @@ class parameter_walk {
     kernel_.progress.undropped = 0;
   }
 
+  /// Calls `visit(list, type)` for each list that this parameter is in.
+  template <class Visit>
+  void for_each_list(const tensor_info& info, Visit visit) const
+  {
+    for (std::size_t at = 0; at < list_count_; ++at)
+      if (specs_[at].use == list_use::state || is_16_bit(info.type)) visit(lists_[at], specs_[at].type);
+  }
   /// Pins all that belongs to one parameter, and calls `work(bytes)` unless this is a rehearsal.
   template <class Place, class Work>
   void with_bytes(tensor_handle parameter, const tensor_info& info, Place place, Work work)

@@ -25,7 +25,7 @@ namespace planner {
         std::uint64_t{setup.recomputes_layers}, std::uint64_t{setup.fuses_attention}, std::uint64_t{setup.has_dropout},
         std::uint64_t{setup.has_logits}, share.ranks, std::uint64_t{share.of_node}, share.device_bytes.count(), share.host_bytes.count(),
         settings.device_context.count(), settings.host_process.count(), std::bit_cast<std::uint64_t>(settings.host_reserve),
-        std::uint64_t{settings.takes_norm}}) {
+        std::uint64_t{settings.takes_norm}, std::uint64_t{settings.updates_late}}) {
     hash = (hash ^ value) + 0x9e3779b97f4a7c15U;  // splitmix64 (Steele, Lea and Flood 2014)
     hash = (hash ^ hash >> 30) * 0xbf58476d1ce4e5b9U;
     hash = (hash ^ hash >> 27) * 0x94d049bb133111ebU;

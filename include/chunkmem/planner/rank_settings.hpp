@@ -13,6 +13,12 @@ namespace chunkmem::inline v0 {
 
 namespace planner {
 
+/// What is known before the first iteration of a simulated training.
+enum class known_before : std::uint8_t {
+  rehearsal,  ///< smallest capacities, proven; the first iteration records. Most of the time of a forecast
+  profile,    ///< of a run without limits, as it would be taken from a file: the first iteration has a plan already
+};
+
 /// What a simulation of a rank takes for given.
 struct rank_settings {
   std::uint64_t chunk_elements = std::uint64_t{32} << 20;  ///< of an own chunk; rounded up to a multiple of 256
@@ -21,8 +27,11 @@ struct rank_settings {
   bytes host_process{2'000'000'000};                       ///< of the host, taken by each rank
   double host_reserve = 0.03;                              ///< share of the host that stays free
   bool takes_norm = true;  ///< of all gradients, before the first update: clipping, or a look for what is not finite
+  bool updates_late = true;  ///< updates wait for the next use of their weights (optimizer::late_updates), as far as that is soon enough
   double device_update_share = 0;                          ///< of the states that are updated on the device, 0 to 1
   std::uint64_t link_latency_nanoseconds = 10'000;         ///< of each copy
+  bool finds_reachable = false;  ///< the bound of the step time too, which takes longer than the step
+  known_before known = known_before::rehearsal;
   std::uint32_t most_iterations = 12;                      ///< until the step time is taken as it is; at least 5
 
   /// @throws config_error   a setting is out of its range

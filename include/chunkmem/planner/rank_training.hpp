@@ -3,13 +3,16 @@
 #include <chunkmem/backend/simulated.hpp>
 #include <chunkmem/eviction/belady.hpp>
 #include <chunkmem/manager/manager.hpp>
+#include <chunkmem/optimizer/late_updates.hpp>
 #include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/placement/update_share.hpp>
 #include <chunkmem/planner/peak_watch.hpp>
 #include <chunkmem/planner/rank_settings.hpp>
+#include <chunkmem/planner/reachable.hpp>
 #include <chunkmem/planner/timed_adam.hpp>
 #include <chunkmem/planner/training_script.hpp>
 #include <chunkmem/planner/training_timeline.hpp>
+#include <chunkmem/planner/update_order.hpp>
 #include <chunkmem/tensor/in_place_gradient.hpp>
 #include <chunkmem/transfer/planned.hpp>
 
@@ -50,12 +53,16 @@ class rank_training {
         backend_{{capacity[tier::device], capacity[tier::host], costs_, true}},
         kernel_{update_rates_of(share)},
         manager_{backend_, {.chunk_bytes = bytes{2} * chunk_}, eviction, transfer,
-                 placement::update_share{settings.device_update_share}, timeline_sink{backend_, costs_, timeline_.copies}},
+                 placement::update_share{settings.device_update_share}, timeline_sink{backend_, costs_, moments_, timeline_.copies}},
+        late_{manager_, kernel_},
+        updates_late_{settings.updates_late},
         collective_{share.ranks > 1 ? backend_.adopt() : agent::compute}
   {
     for (std::uint32_t group = 0; group < groups.groups(); ++group) declare(group);
     manager_.use(kernel_.lists());
     leases_.resize(script.leases());
+    moments_ = {&manager_, [](const void* who) { return static_cast<const manager_type*>(who)->moment(); }};
+    kernel_.watch(backend_, moments_, timeline_.updating);
   }
 
   /// Elements of an own chunk, as it is used.
@@ -66,6 +73,8 @@ class rank_training {
   {
     return manager_.rehearse([this] { step(); });
   }
+  /// The first iteration has a plan already. @pre   of the same groups, script and settings; nothing is filled
+  void follow(const access_record& profile) { manager_.use_profile(profile); }
   /// Weights come to be on the host, as after reading a file.
   void fill()
   {
@@ -79,13 +88,22 @@ class rank_training {
     timeline_.copies.clear();
     timeline_.computing.clear();
     timeline_.gathering.clear();
+    timeline_.updating.clear();
     timeline_.begin = backend_.now();
     auto scope = manager_.iteration();
     passes(scope);
     optimizer::step_options options;
     options.skip_nonfinite = false;
     if (takes_norm_) options.clip.norm = 1.0F;
-    optimizer::step(manager_, kernel_, options);
+    if (updates_late_) {
+      choose_first();
+      late_.step(options, first_);
+    }
+    else {
+      optimizer::step(manager_, kernel_, options);
+    }
+    for (const timed_update& it : timeline_.updating)
+      if (it.place == at::device && it.end - 1 < computed_.size()) computed_[it.end - 1] += it.nanoseconds;
     timeline_.end = backend_.now();
   }
 
@@ -94,8 +112,17 @@ class rank_training {
   [[nodiscard]] const timed_adam& kernel() const noexcept { return kernel_; }
   /// Of the last iteration.
   [[nodiscard]] const training_timeline& timeline() const noexcept { return timeline_; }
-  /// What was computed at each moment of the record, updates on the host aside [ns].
+  /// What was computed at each moment of the record, updates on the device with it [ns].
   [[nodiscard]] std::span<const std::uint64_t> computed() const noexcept { return computed_; }
+  /// The last iteration as data. @pre it repeated   @param collecting   busy time of its collectives [ns]
+  [[nodiscard]] seen_iteration seen(std::uint64_t collecting) const
+  {
+    const auto chunk_of_slot = manager_.chunk_of_slot();
+    std::uint32_t parameters = 0;
+    for (const halves& it : chunks_) parameters += it.count;
+    return {*manager_.profile(), chunk_of_slot, 1 + *std::ranges::max_element(chunk_of_slot), parameters, computed_, timeline_,
+            backend_.capacity(tier::device), bytes{2} * chunk_, costs_, takes_norm_, collecting};
+  }
   [[nodiscard]] std::uint64_t collective_busy() const noexcept { return collective_busy_; }
 
  private:
@@ -147,6 +174,21 @@ class rank_training {
     }
     for (auto& pins : gathering_) pins.clear();
     if (gathered) give(gathered);
+  }
+  /// What the host need not leave for later: without a norm its updates begin as soon as gradients come.
+  void choose_first()
+  {
+    first_.clear();
+    if (takes_norm_) return;
+    updates_.clear();
+    for (const halves& it : chunks_) {
+      std::uint64_t all = 0;
+      for (const tensor<bf16> each : it.parts())
+        if (manager_.place_of_update(each) == at::host) all += kernel_.update_time(at::host, chunk_ / it.count);
+      updates_.push_back(all);
+    }
+    for (const std::uint32_t group : groups_at_once(script_.acts(), updates_, costs_.to_host.nanoseconds_for(bytes{2} * chunk_)))
+      for (const tensor<bf16> each : chunks_[group].parts()) first_.push_back(each);
   }
   void lease(std::optional<lease_type>& into, bytes size, agent who)
   {
@@ -247,9 +289,14 @@ class rank_training {
   backend::link_cost ring_;
   backend::cost_table costs_;
   training_timeline timeline_;
+  moment_source moments_;
   backend::simulated backend_;
   timed_adam kernel_;
   manager_type manager_;
+  optimizer::late_updates<manager_type, timed_adam> late_;
+  bool updates_late_;
+  std::vector<tensor_handle> first_;
+  std::vector<std::uint64_t> updates_;  // by group, on the host [ns]
   agent collective_;
   std::vector<halves> chunks_;
   std::vector<std::optional<lease_type>> leases_;

@@ -1,12 +1,16 @@
 #pragma once
 
+#include <chunkmem/backend/simulated.hpp>
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/timed_kernel.hpp>
+#include <chunkmem/planner/training_timeline.hpp>
 #include <chunkmem/tensor/access.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -30,23 +34,45 @@ class timed_adam : public optimizer::adam {
   explicit timed_adam(const update_rates& rates) : rates_{rates} {}
 
   /// Time of one update [ns], rounded up. optimizer::step asks for it on backends without bytes.
-  [[nodiscard]] std::uint64_t update_takes(at place, std::uint64_t elements) noexcept
+  [[nodiscard]] std::uint64_t update_takes(at place, std::uint64_t elements)
   {
-    return add(place, elements, place == at::host ? rates_.host_parameters_per_second : rates_.device_parameters_per_second);
+    const auto accesses = static_cast<std::uint32_t>(2 + lists().size());  // the gradient's, the lists', the value's
+    return add(place, accesses, update_time(place, elements));
+  }
+  /// The same, asked for by nobody.
+  [[nodiscard]] std::uint64_t update_time(at place, std::uint64_t elements) const noexcept
+  {
+    return time_of(elements, place == at::host ? rates_.host_parameters_per_second : rates_.device_parameters_per_second);
   }
   /// Time of taking a gradient's norm [ns], where gradient_done did not.
-  [[nodiscard]] std::uint64_t measure_takes(at place, std::uint64_t elements) noexcept
+  [[nodiscard]] std::uint64_t measure_takes(at place, std::uint64_t elements)
   {
-    return add(place, elements, place == at::host ? rates_.host_measured_per_second : rates_.device_measured_per_second);
+    return add(place, 1, time_of(elements, place == at::host ? rates_.host_measured_per_second : rates_.device_measured_per_second));
+  }
+
+  /// From now on all that is asked for is written down too. All of them outlive this.
+  void watch(const backend::simulated& clocks, const moment_source& moments, std::vector<timed_update>& into) noexcept
+  {
+    clocks_ = &clocks;
+    moments_ = &moments;
+    seen_ = &into;
   }
 
   /// All that was asked for so far [ns].
   [[nodiscard]] std::uint64_t busy(at place) const noexcept { return place == at::host ? host_ : device_; }
 
  private:
-  std::uint64_t add(at place, std::uint64_t elements, double rate) noexcept
+  [[nodiscard]] static std::uint64_t time_of(std::uint64_t elements, double rate) noexcept
   {
-    const auto nanoseconds = static_cast<std::uint64_t>(std::ceil(static_cast<double>(elements) / rate * 1e9));
+    return static_cast<std::uint64_t>(std::ceil(static_cast<double>(elements) / rate * 1e9));
+  }
+  std::uint64_t add(at place, std::uint32_t accesses, std::uint64_t nanoseconds)
+  {
+    if (seen_ != nullptr) {
+      const std::uint32_t now = moments_->now();
+      const std::uint64_t begin = std::max(clocks_->now(), place == at::host ? 0 : clocks_->clock(agent::compute));
+      seen_->push_back({place, now - std::min(now, accesses), now, begin, nanoseconds});
+    }
     (place == at::host ? host_ : device_) += nanoseconds;
     return nanoseconds;
   }
@@ -54,6 +80,9 @@ class timed_adam : public optimizer::adam {
   update_rates rates_;
   std::uint64_t host_ = 0;
   std::uint64_t device_ = 0;
+  const backend::simulated* clocks_ = nullptr;
+  const moment_source* moments_ = nullptr;
+  std::vector<timed_update>* seen_ = nullptr;
 };
 
 static_assert(optimizer_kernel<timed_adam> && timed_kernel<timed_adam>);

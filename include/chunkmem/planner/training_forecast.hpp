@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chunkmem/planner/rank_training.hpp>
+#include <chunkmem/planner/reachable.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -34,9 +35,10 @@ struct step_forecast {
 struct training_forecast {
   bool fits = false;
   std::string why_not;            ///< one sentence with the bytes that are needed; empty where it fits
-  memory_requirement need;        ///< of a rank; the smallest capacities also where it does not fit
+  memory_requirement need;        ///< of a rank; the smallest capacities also where it does not fit. From a rehearsal
   per_tier<bytes> capacity;       ///< of a rank, for chunks and leases
   step_forecast step;
+  transfer::reachable_step reachable;  ///< no step with the same decisions is faster; where it was asked for
   report counts;                  ///< of the whole run: waits by cause, divergences, plans, highest bytes
   std::vector<std::uint64_t> steps;  ///< time of each measured step [ns], the last ones last
   training_timeline timeline;     ///< of the last iteration
@@ -53,7 +55,7 @@ class steady_run {
   explicit steady_run(Training& training) : training_{training} {}
 
   /// @throws out_of_memory   an iteration does not fit
-  void run(std::uint32_t most, training_forecast& result)
+  void run(std::uint32_t most, bool finds_reachable, training_forecast& result)
   {
     training_.fill();
     mark last = now();
@@ -80,6 +82,7 @@ class steady_run {
     result.step.to_host = (end.to_host - begin.to_host) / measured;
     result.counts = end.counts;
     result.timeline = training_.timeline();
+    if (finds_reachable) result.reachable = find_reachable(training_.seen(result.step.collecting));
     result.record = *training_.engine().profile();
     result.computed.assign(training_.computed().begin(), training_.computed().end());
   }
@@ -109,6 +112,17 @@ class steady_run {
   std::uint64_t to_host_ = 0;
 };
 
+/// What an iteration does where there is room for everything: the second one, where updates may wait for it.
+/// @throws out_of_memory   not even twice all bytes are enough
+template <class Training>
+[[nodiscard]] access_record profile_without_limits(Training& training)
+{
+  training.fill();
+  training.step();
+  training.step();
+  return *training.engine().profile();
+}
+
 }  // namespace detail
 
 /// Trains a transformer on one representative rank of a machine, in virtual time, until its steps repeat.
@@ -134,17 +148,23 @@ template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer 
   const auto rehearse = [&](per_tier<bytes> capacity) {
     return training_type{groups, script, share, settings, capacity, eviction, transfer}.rehearse();
   };
+  const auto profile = [&] {
+    const bytes roomy = 2 * (result.capacity[tier::device] + result.capacity[tier::host]);
+    training_type training{groups, script, share, settings, {{roomy, roomy, bytes{}}}, eviction, transfer};
+    return detail::profile_without_limits(training);
+  };
   try {
     training_type training{groups, script, share, settings, result.capacity, eviction, transfer};
-    result.need = training.rehearse();
-    detail::steady_run<training_type>{training}.run(settings.most_iterations, result);
+    if (settings.known == known_before::rehearsal) result.need = training.rehearse();
+    else training.follow(profile());
+    detail::steady_run<training_type>{training}.run(settings.most_iterations, settings.finds_reachable, result);
     result.fits = true;
   } catch (const config_error& refused) {
     result.why_not = refused.what();
   } catch (const out_of_memory& refused) {
     result.why_not = refused.what();
   }
-  if (result.fits || result.need.rehearsed) return result;
+  if (result.fits || result.need.rehearsed || settings.known == known_before::profile) return result;
   constexpr bytes endless{std::uint64_t{1} << 50};
   result.need = rehearse({{endless, endless, bytes{}}});
   result.need = rehearse({{std::max(result.capacity[tier::device], result.need.smallest_device), endless, bytes{}}});

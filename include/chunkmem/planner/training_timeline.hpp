@@ -2,6 +2,7 @@
 
 #include <chunkmem/backend/simulated.hpp>
 #include <chunkmem/placement/memory_plan.hpp>
+#include <chunkmem/tensor/access.hpp>
 #include <chunkmem/trace/trace_sink.hpp>
 
 #include <cstdint>
@@ -19,6 +20,7 @@ struct timed_copy {
   std::uint64_t bytes = 0;
   std::uint64_t begin = 0;  ///< [ns]
   std::uint64_t end = 0;
+  std::uint32_t moment = 0;  ///< of the record, before which it was enqueued
 };
 
 /// Work of the device, the collectives or the host, in virtual time, and what lay where when it was enqueued.
@@ -32,6 +34,23 @@ struct timed_work {
   std::uint64_t host_bytes = 0;
 };
 
+/// An update, or the norm of a gradient, in virtual time.
+struct timed_update {
+  at place = at::host;
+  std::uint32_t moment = 0;       ///< of the record, of its first access
+  std::uint32_t end = 0;          ///< moment behind its last one
+  std::uint64_t begin = 0;        ///< [ns]
+  std::uint64_t nanoseconds = 0;
+};
+
+/// Says at which moment of its iteration a manager is.
+struct moment_source {
+  const void* who = nullptr;
+  std::uint32_t (*ask)(const void*) = nullptr;
+
+  [[nodiscard]] std::uint32_t now() const { return ask == nullptr ? 0 : ask(who); }
+};
+
 /// What happened in one iteration, for pictures.
 struct training_timeline {
   std::uint64_t begin = 0;  ///< of the iteration: when the caller began to enqueue it [ns]
@@ -40,6 +59,7 @@ struct training_timeline {
   std::vector<timed_work> computing;
   std::vector<timed_work> gathering;  ///< and scattering
   device_use at_peak;                 ///< while the most is leased
+  std::vector<timed_update> updating;  ///< and norms
 };
 
 /// A trace sink that knows when copies really begin and end: on virtual clocks that is known once they are enqueued.
@@ -49,9 +69,10 @@ class timeline_sink {
   static constexpr std::string_view name = "timeline_sink";
 
   timeline_sink() = default;
-  /// Both outlive the manager.
-  timeline_sink(const backend::simulated& clocks, const backend::cost_table& costs, std::vector<timed_copy>& copies) noexcept
-      : clocks_{&clocks}, costs_{&costs}, copies_{&copies}
+  /// All of them outlive the manager.
+  timeline_sink(const backend::simulated& clocks, const backend::cost_table& costs, const moment_source& moments,
+                std::vector<timed_copy>& copies) noexcept
+      : clocks_{&clocks}, costs_{&costs}, moments_{&moments}, copies_{&copies}
   {
   }
 
@@ -62,7 +83,7 @@ class timeline_sink {
     const std::uint64_t end = clocks_->clock(up ? agent::to_device : agent::to_host);
     const std::uint64_t took = (up ? costs_->to_device : costs_->to_host).nanoseconds_for(bytes{event.bytes});
     try {
-      copies_->push_back({index_of(event.chunk), event.to, event.bytes, end - took, end});
+      copies_->push_back({index_of(event.chunk), event.to, event.bytes, end - took, end, moments_->now()});
     } catch (...) {  // a picture with a hole is better than no training
     }
   }
@@ -70,6 +91,7 @@ class timeline_sink {
  private:
   const backend::simulated* clocks_ = nullptr;
   const backend::cost_table* costs_ = nullptr;
+  const moment_source* moments_ = nullptr;
   std::vector<timed_copy>* copies_ = nullptr;
 };
 

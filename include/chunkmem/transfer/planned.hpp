@@ -4,6 +4,7 @@
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/profile/tide.hpp>
 #include <chunkmem/transfer/device_only_search.hpp>
+#include <chunkmem/transfer/early_loads.hpp>
 #include <chunkmem/transfer/lease_tide.hpp>
 #include <chunkmem/transfer/lookahead.hpp>
 #include <chunkmem/transfer/record_uses.hpp>
@@ -25,7 +26,8 @@ namespace transfer {
 ///
 /// Where its plan moves more than the eviction policy would, as windows of several frames and the tide may have it, the
 /// policy decides; so it never moves more. Where the host has no room for every chunk, some live on the device alone.
-/// Copies start as early as with `lookahead`, whose `window` it has.
+/// Copies start as early as their chunks are ready and their frames free, and what the next iteration uses first before
+/// this one ends, as far as there is room; see early_loads.
 /// Good where an iteration repeats; poor where each is another one, since every record is solved anew.
 /// Cost: one solution for each record, see retention_plan; nothing while a plan is followed.
 class planned {
@@ -35,7 +37,7 @@ class planned {
   static constexpr bool plans = true;
 
   /// How many moments ahead of its use a copy may start.
-  std::uint32_t window = 64;
+  std::uint32_t window = UINT32_MAX;
 
   void schedule(const schedule_input& input, std::vector<move>& actions)
   {
@@ -59,6 +61,8 @@ class planned {
       return {};
     }
     retention answer = links_.link(uses_, plan_.stays, tide_, record.size());
+    answer.early = early_.choose(uses_, plan_.stays, tide_, {sizes_, room_, answer.borders});
+    links_.expect(answer.early);
     answer.device_only = plan_.device_only;
     answer.moved_bytes = plan_.moved_bytes;
     answer.bound_bytes = static_cast<std::uint64_t>(plan_.certified_bytes);
@@ -85,6 +89,7 @@ class planned {
   lease_tide tide_;
   record_uses uses_;
   stay_links links_;
+  early_loads early_;
   retention_plan plan_;
   std::vector<std::uint64_t> sizes_;
   std::vector<std::uint64_t> room_;

@@ -41,6 +41,12 @@ class stay_links {
     return {stays_until_, first_use_, borders_};
   }
 
+  /// What comes early stays until its first use. @pre link(), whose answer says so too from now on
+  void expect(std::span<const early_load> early) noexcept
+  {
+    for (const early_load& it : early) first_use_[it.chunk] = it.first_use;
+  }
+
  private:
   /// A chunk lies in one frame from when it comes until it leaves: below all that leases reach meanwhile.
   void set_border(std::span<const held_stretch> stretches, std::size_t at, std::span<const std::uint8_t> stays, const lease_tide& tide,

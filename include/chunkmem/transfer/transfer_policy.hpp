@@ -55,6 +55,14 @@ struct retention_request {
   bytes host{};
 };
 
+/// A chunk that is loaded for the next iteration before this one ends.
+struct early_load {
+  std::uint32_t chunk = 0;
+  std::uint32_t ready = 0;      ///< from this moment on this iteration does not use it
+  std::uint32_t first_use = 0;  ///< its moment in the next iteration
+  std::uint32_t border = 0;     ///< leases come down to this frame before it leaves again
+};
+
 /// Who stays on the device. Spans as long as the record, or as there are chunks.
 struct retention {
   std::span<const std::uint32_t> stays_until;  ///< by moment: the next use of its chunk if it stays until then, else never
@@ -63,6 +71,7 @@ struct retention {
   std::uint64_t moved_bytes = 0;    ///< by an iteration, both directions, as it was solved
   std::uint64_t bound_bytes = 0;    ///< no plan of one iteration moves less
   std::span<const std::uint8_t> device_only = {};  ///< by chunk: 1 if it never leaves and needs no home on the host; empty: all do
+  std::span<const early_load> early = {};      ///< those that are ready first come first
 };
 
 }  // namespace transfer

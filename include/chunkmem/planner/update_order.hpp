@@ -1,0 +1,86 @@
+#pragma once
+
+#include <chunkmem/planner/training_script.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <queue>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace planner {
+
+/// An update on the host that is still to be done.
+struct awaited_update {
+  std::uint64_t arrives = 0;      ///< its gradient is on the host [ns]
+  std::uint64_t nanoseconds = 0;  ///< that the update takes
+};
+
+/// In which order the host updates, and which of the updates may wait for the next use of their weights.
+struct update_order {
+  std::vector<std::uint32_t> order;  ///< by index
+  std::size_t at_once = 0;           ///< the first ones; from there on the order is that of the next uses
+};
+
+/// Whenever the host is idle it takes, of the gradients that are there, the one whose weight is used first.
+///
+/// The last use of all is at most the longest update later than in the best order (Schrage's rule for one machine with release
+/// times and tails: Carlier 1982, "The one-machine sequencing problem"). Cost: O(updates log updates).
+///
+/// @param updates   in the order in which their weights are used next
+[[nodiscard]] inline update_order order_updates(std::span<const awaited_update> updates)
+{
+  std::vector<std::uint32_t> arriving(updates.size());
+  for (std::uint32_t at = 0; at < updates.size(); ++at) arriving[at] = at;
+  std::ranges::stable_sort(arriving, {}, [&](std::uint32_t at) { return updates[at].arrives; });
+  std::priority_queue<std::uint32_t, std::vector<std::uint32_t>, std::greater<>> there;
+  update_order made;
+  std::uint64_t now = 0;
+  std::size_t next = 0;
+  while (made.order.size() < updates.size()) {
+    if (there.empty()) now = std::max(now, updates[arriving[next]].arrives);
+    for (; next < arriving.size() && updates[arriving[next]].arrives <= now; ++next) there.push(arriving[next]);
+    made.order.push_back(there.top());
+    now += updates[there.top()].nanoseconds;
+    there.pop();
+  }
+  made.at_once = made.order.size();
+  while (made.at_once > 0 && (made.at_once == made.order.size() || made.order[made.at_once - 1] < made.order[made.at_once])) --made.at_once;
+  return made;
+}
+
+/// The groups whose updates on the host do not wait for the next use of their weights, in the order in which they are updated.
+///
+/// A gradient arrives when its own chunk was copied, one after the other, as if compute and the link never waited for anything else.
+/// @param updates       what an update of each group takes on the host [ns]; 0: the device updates it
+/// @param copy          of an own chunk to the host [ns]
+[[nodiscard]] inline std::vector<std::uint32_t> groups_at_once(std::span<const act> acts, std::span<const std::uint64_t> updates, std::uint64_t copy)
+{
+  std::vector<std::uint64_t> arrives(updates.size(), 0);
+  std::vector<std::uint32_t> by_use;
+  std::vector<std::uint8_t> seen(updates.size(), 0);
+  std::uint64_t computed = 0;
+  std::uint64_t link = 0;
+  for (const act& it : acts) {
+    if (it.kind != act_kind::use) continue;
+    computed += it.nanoseconds;
+    if (updates[it.id] == 0) continue;
+    if (std::exchange(seen[it.id], std::uint8_t{1}) == 0) by_use.push_back(it.id);
+    if (it.finishes_gradient) arrives[it.id] = link = std::max(link, computed) + copy;
+  }
+  std::vector<awaited_update> waiting;
+  for (const std::uint32_t group : by_use) waiting.push_back({arrives[group], updates[group]});
+  const update_order found = order_updates(waiting);
+  std::vector<std::uint32_t> first;
+  for (std::size_t at = 0; at < found.at_once; ++at) first.push_back(by_use[found.order[at]]);
+  return first;
+}
+
+}  // namespace planner
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,102 @@
+#include <chunkmem/transfer/early_loads.hpp>
+
+#include <chunkmem/manager/retained_run.hpp>
+#include <chunkmem/transfer/planned.hpp>
+#include <conformance/transfer_policy.hpp>
+#include <support/catch.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace early_loads_test {
+
+using namespace chunkmem;
+using transfer::early_load;
+
+namespace {
+
+transfer::retention_request request_for(const conformance::demand_run& run)
+{
+  const tier_space& device = run.start.space(tier::device);
+  return {run.iteration.record, run.iteration.chunk_of_slot, run.start.all(), run.start.live(), bytes{device.frame_bytes()},
+          bytes{device.capacity()}, bytes{run.start.space(tier::host).capacity()}};
+}
+
+/// Chunks 0 to `count` - 1 are read on the device one after the other, then the host updates them in the same order.
+access_record read_and_update(std::uint32_t count)
+{
+  support::record_builder build;
+  for (std::uint32_t at = 0; at < count; ++at) build.brief(at);
+  for (std::uint32_t at = 0; at < count; ++at) build.brief(at, entry_kind::read_write_on_host);
+  std::vector<std::uint32_t> own;
+  for (std::uint32_t at = 0; at < count; ++at) own.push_back(at);
+  return build.finish(own, count);
+}
+
+}  // namespace
+
+TEST_CASE("what is used first comes early, as far as there is room, and what is ready first comes first", "[transfer]")
+{
+  const access_record record = read_and_update(6);
+  const std::vector<std::uint32_t> own{0, 1, 2, 3, 4, 5};
+  const std::vector<chunk> chunks(6);
+  const std::vector<std::uint8_t> live(6, 1);
+  transfer::planned policy;
+  for (const std::uint32_t frames : {1U, 2U, 4U, 6U}) {
+    const transfer::retention plan = policy.retain({record, own, chunks, live, bytes{512}, bytes{512} * frames, bytes{512} * 6});
+    REQUIRE(plan.stays_until.size() == 12);
+    // At moment 1 one is used, and all that come early count; chunk 5 is updated last and left to the next iteration.
+    const std::uint32_t expected = frames == 1 ? 1 : std::min(frames - 1, 5U);
+    REQUIRE(plan.early.size() == expected);
+    for (std::uint32_t at = 0; at < expected; ++at) {
+      CHECK(plan.early[at].chunk == at);
+      CHECK(plan.early[at].first_use == at);
+      CHECK(plan.early[at].border == frames);
+      CHECK(plan.first_use[at] == at);
+    }
+  }
+}
+
+TEST_CASE("early loads move no more bytes, and a plan says again which they are", "[transfer]")
+{
+  int early = 0;
+  int runs = 0;
+  transfer::planned policy;
+  for (std::uint64_t seed = 1; seed <= 600; ++seed) {
+    CAPTURE(seed);
+    support::dice dice{seed};
+    conformance::demand_run run;
+    const support::iteration_traits traits{.entries = dice.between(4, 60), .drops = dice.one_in(3), .device_leases = dice.one_in(2)};
+    if (!conformance::roll_demand(seed, traits, false, run)) continue;
+    const transfer::retention wanted = policy.retain(request_for(run));
+    if (wanted.stays_until.empty()) continue;
+    const tier_space& device = run.start.space(tier::device);
+    const std::vector<early_load> again = transfer::early_loads_of(run.iteration.record, run.iteration.chunk_of_slot, wanted,
+                                                                   bytes{device.capacity()}, bytes{device.frame_bytes()});
+    const auto same = [](const early_load& left, const early_load& right) {
+      return left.chunk == right.chunk && left.ready == right.ready && left.first_use == right.first_use && left.border == right.border;
+    };
+    REQUIRE(std::equal(again.begin(), again.end(), wanted.early.begin(), wanted.early.end(), same));
+    retained_run with;
+    with.start(run.start, wanted);
+    const auto moved_with = with.frames_moved(run.iteration.record, run.iteration.chunk_of_slot);
+    transfer::retention plain = wanted;
+    plain.early = {};
+    std::vector<std::uint32_t> first_use(wanted.first_use.begin(), wanted.first_use.end());
+    for (const early_load& it : wanted.early) first_use[it.chunk] = access_record::never;
+    plain.first_use = first_use;
+    retained_run without;
+    without.start(run.start, plain);
+    const auto moved_without = without.frames_moved(run.iteration.record, run.iteration.chunk_of_slot);
+    if (!moved_without) continue;
+    ++runs;
+    early += wanted.early.empty() ? 0 : 1;
+    REQUIRE(moved_with.has_value());
+    if (!traits.device_leases) CHECK(*moved_with <= *moved_without);
+  }
+  CHECK(runs > 100);
+  CHECK(early > 20);
+}
+
+}  // namespace early_loads_test
