@@ -5,13 +5,14 @@
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/optimizer/late_updates.hpp>
 #include <chunkmem/optimizer/step.hpp>
+#include <chunkmem/placement/update_share.hpp>
+#include <chunkmem/planner/peak_watch.hpp>
 #include <chunkmem/planner/rank_settings.hpp>
 #include <chunkmem/planner/reachable.hpp>
 #include <chunkmem/planner/timed_adam.hpp>
 #include <chunkmem/planner/training_script.hpp>
 #include <chunkmem/planner/training_timeline.hpp>
 #include <chunkmem/planner/update_order.hpp>
-#include <chunkmem/planner/update_share.hpp>
 #include <chunkmem/tensor/in_place_gradient.hpp>
 #include <chunkmem/transfer/planned.hpp>
 
@@ -37,7 +38,7 @@ namespace planner {
 template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer = transfer::planned>
 class rank_training {
  public:
-  using manager_type = manager<backend::simulated, Eviction, Transfer, update_share, gradient::in_place, timeline_sink>;
+  using manager_type = manager<backend::simulated, Eviction, Transfer, placement::update_share, gradient::in_place, timeline_sink>;
 
   /// @throws config_error   a shape, set-up or setting that cannot be; groups, script and share must outlive this
   rank_training(const parameter_groups& groups, const training_script& script, const workload::rank_share& share,
@@ -52,7 +53,7 @@ class rank_training {
         backend_{{capacity[tier::device], capacity[tier::host], costs_, true}},
         kernel_{update_rates_of(share)},
         manager_{backend_, {.chunk_bytes = bytes{2} * chunk_}, eviction, transfer,
-                 update_share{settings.device_update_share}, timeline_sink{backend_, costs_, moments_, timeline_.copies}},
+                 placement::update_share{settings.device_update_share}, timeline_sink{backend_, costs_, moments_, timeline_.copies}},
         late_{manager_, kernel_},
         updates_late_{settings.updates_late},
         collective_{share.ranks > 1 ? backend_.adopt() : agent::compute}
@@ -231,6 +232,7 @@ class rank_training {
     backend_.advance(agent::compute, it.nanoseconds);
     if (moment < computed_.size()) computed_[moment] += it.nanoseconds;
     timeline_.computing.push_back(work(it, backend_.clock(agent::compute), it.nanoseconds));
+    peak_.see(manager_, leased_, timeline_.at_peak);
   }
   template <class Pin>
   void finish(const act& it, Pin&& gradient)
@@ -305,6 +307,7 @@ class rank_training {
   std::size_t next_gather_ = 0;
   std::uint64_t collective_busy_ = 0;
   bytes leased_;
+  peak_watch peak_;
 };
 
 }  // namespace planner
