@@ -48,6 +48,11 @@ struct planned {
   /// One iteration as the fastest of its candidates has it; that of the first where none fits.
   [[nodiscard]] planner::training_forecast fastest(const training_job& job) const
   {
+    if (!memory(job).fits()) {
+      planner::training_forecast refused;
+      refused.why_not = "its bytes are more than device and host have";
+      return refused;
+    }
     std::optional<planner::training_forecast> best;
     for (const std::uint64_t chunk : {own_chunk(job), 3 * own_chunk(job)}) {
       for (movement it : candidates(job, chunk)) {
@@ -65,6 +70,7 @@ struct planned {
   /// Whether the manager trains it, whichever candidate it takes.
   [[nodiscard]] bool runs(const training_job& job) const
   {
+    if (!memory(job).fits()) return false;  // each byte has to be somewhere
     for (const movement& it : candidates(job, own_chunk(job)))
       if (simulate(job, it).fits) return true;
     return false;
