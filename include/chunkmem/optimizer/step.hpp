@@ -51,6 +51,8 @@ class step_run : public parameter_walk<Manager, Kernel> {
   [[nodiscard]] verdict judge()
   {
     const float_environment standard;
+    if constexpr (!Manager::engine_type::has_bytes)  // there gradients are measured on the device too, and the last one decides
+      if (needs_measures() && !manager_.rehearsing()) manager_.backend().wait(agent::host, manager_.backend().record(agent::compute));
     const gradient_measure all = needs_measures() ? sum() : gradient_measure{};
     const double norm = norm_of(all, options_.clip.order) / scale();
     const bool clips = all.finite && options_.clip.norm > 0.0F;
