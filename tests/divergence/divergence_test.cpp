@@ -1,6 +1,7 @@
 #include "setting.hpp"
 
 #include <support/catch.hpp>
+#include <support/sanitized.hpp>
 
 #include <cstdint>
 #include <exception>
@@ -14,6 +15,8 @@ using namespace divergence;
 /// Planned transfers with every placement, share and way to update, in loops whose iterations leave the record at random moments.
 
 namespace {
+
+constexpr std::uint64_t runs_in_ci = support::sanitized ? 24 : 120;
 
 tally run_all(std::uint64_t first, std::uint64_t end)
 {
@@ -30,8 +33,8 @@ tally run_all(std::uint64_t first, std::uint64_t end)
     CHECK(difference == "");
     ++sum.runs;
     sum.identical += difference.empty() ? 1 : 0;
+    if (sum.runs % 1'000 == 0 || number + 1 == end) std::cout << sum.text() << std::flush;
   }
-  std::cout << sum.text();
   return sum;
 }
 
@@ -39,19 +42,19 @@ tally run_all(std::uint64_t first, std::uint64_t end)
 void check_that_they_diverged(const tally& sum)
 {
   CHECK(sum.identical == sum.runs);
-  CHECK(sum.divergences > 4 * sum.runs);
-  CHECK(sum.replans > 4 * sum.runs);
+  CHECK(sum.divergences > 3 * sum.runs);
+  CHECK(sum.replans > 3 * sum.runs);
   CHECK(sum.clipped > sum.runs);
-  CHECK(2 * sum.skipped > sum.runs);
-  CHECK(10 * sum.retried > sum.runs);
-  CHECK(sum.loads > 100 * sum.runs);
+  CHECK(4 * sum.skipped > sum.runs);
+  CHECK(20 * sum.retried > sum.runs);
+  CHECK(sum.loads > 50 * sum.runs);
 }
 
 }  // namespace
 
 TEST_CASE("training that leaves its records at random moments equals training on vectors bit for bit", "[divergence]")
 {
-  check_that_they_diverged(run_all(0, 180));
+  check_that_they_diverged(run_all(0, runs_in_ci));
 }
 
 TEST_CASE("so it does in twelve thousand runs", "[divergence][.slow]") { check_that_they_diverged(run_all(1'000, 13'000)); }

@@ -26,7 +26,7 @@ using namespace cm::literals;
 
 inline constexpr cm::bytes frame = 4_KiB;
 inline constexpr cm::bytes plenty = 2_MiB;
-inline constexpr std::size_t iterations = 14;
+inline constexpr std::size_t iterations = 10;
 inline constexpr int most_enlargements = 24;
 
 using every_placement = cm::placement::any_placement<cm::placement::host_first, cm::placement::device_margin, cm::placement::fixed_split,
@@ -124,8 +124,8 @@ template <class Element, class Backend, class Options>
     } catch (const cm::config_error&) {
       if (enlarged == most_enlargements) throw;
     }
-    options.device_capacity = options.device_capacity + cm::bytes{2 * frame.count()};
-    options.host_capacity = options.host_capacity + cm::bytes{4 * frame.count()};
+    options.device_capacity = options.device_capacity + cm::bytes{4 * frame.count()};
+    options.host_capacity = options.host_capacity + cm::bytes{8 * frame.count()};
   }
 }
 

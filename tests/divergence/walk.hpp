@@ -18,14 +18,14 @@ namespace mixed = support::mixed;
 using mixed::batch;
 using mixed::width;
 
-inline constexpr std::uint32_t blocks = 6;
-inline constexpr std::uint32_t most_visits = 9;  ///< of blocks, in one pass
+inline constexpr std::uint32_t blocks = 4;
+inline constexpr std::uint32_t most_visits = 6;  ///< of blocks, in one pass
 inline constexpr std::uint64_t widest = 72;
 inline constexpr std::uint64_t largest_extra = 2048;
 
 [[nodiscard]] constexpr std::uint64_t inner_of(std::uint32_t block) noexcept
 {
-  constexpr std::uint64_t sizes[blocks] = {56, 24, widest, 40, 56, 8};
+  constexpr std::uint64_t sizes[blocks] = {56, 24, widest, 8};
   return sizes[block];
 }
 [[nodiscard]] constexpr std::size_t up_of(std::uint32_t block) noexcept { return 1 + std::size_t{block} * 3; }
