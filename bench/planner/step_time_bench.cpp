@@ -38,8 +38,9 @@ training_forecast ask(const question& it)
 {
   const std::uint64_t own = cm::workload::parameters_of(it.shape) / it.share.ranks;
   cm::planner::rank_settings settings;
-  settings.chunk_elements = std::min(own / (least_chunks + 8), std::uint64_t{32} << 20);
+  settings.chunk_elements = std::clamp(std::uint64_t{32} << 20, own / (4 * least_chunks), own / (least_chunks + 8));
   settings.takes_norm = it.takes_norm;
+  settings.gather_units = 4;
   settings.finds_reachable = true;
   const auto capacity = cm::planner::capacities_of(it.share, settings);
   const double host = static_cast<double>(capacity[cm::tier::host].count());
@@ -91,14 +92,14 @@ int main(int count, char** arguments)
           const auto found = ask({cm::workload::shape_of("PatrickStar", model), cm::workload::share_of_rank(machine), batch, norm});
           if (!found.fits) continue;
           const auto& step = found.step;
-          const double ratio = static_cast<double>(step.nanoseconds) / found.reachable.nanoseconds;
+          const double ratio = static_cast<double>(step.nanoseconds) / found.least_nanoseconds();
           worst = std::max(worst, ratio);
           ++cases;
           const auto seconds = [](std::uint64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-9; };
           std::printf("%-20s %-9s %5d %4s | %8.3f %8.3f %6.3f | %8.3f %8.3f %8.3f %8.3f %8.3f | %s\n", file.stem().c_str(), model,
-                      static_cast<int>(batch), norm ? "yes" : "no", seconds(step.nanoseconds), found.reachable.nanoseconds * 1e-9, ratio,
+                      static_cast<int>(batch), norm ? "yes" : "no", seconds(step.nanoseconds), found.least_nanoseconds() * 1e-9, ratio,
                       seconds(step.computing), seconds(step.to_device), seconds(step.to_host), seconds(step.updating),
-                      seconds(step.collecting), words_of(found.reachable.chain).c_str());
+                      seconds(step.collecting), (seconds(found.ring_chain) > found.reachable.nanoseconds * 1e-9 ? "rings and compute" : words_of(found.reachable.chain)).c_str());
           std::fflush(stdout);
         }
   std::printf("%d cases that fit; the worst is %.3f\n", cases, worst);

@@ -36,11 +36,8 @@ struct step_row {
          std::find(chosen.strategies.begin(), chosen.strategies.end(), name) != chosen.strategies.end();
 }
 
-/// Every asked-for strategy at every width. `progress.begins(strategy, width, number, of)` is called before each, numbers
-/// from 1, and `progress.tries(layers)` before a simulation.
-/// @throws config_error   there is no model of that width
-template <class Progress>
-[[nodiscard]] std::vector<comparison_row> compare(const training_job& job, const options& chosen, const Progress& progress)
+/// The job at each asked-for width. @throws config_error   there is no model of that width
+[[nodiscard]] inline std::vector<training_job> at_widths(const training_job& job, const options& chosen)
 {
   std::vector<std::uint64_t> widths = chosen.widths;
   if (widths.empty()) widths.push_back(job.shape.hidden);
@@ -49,14 +46,24 @@ template <class Progress>
     jobs.push_back(job);
     jobs.back().shape = with_width(job.shape, width);
   }
+  return jobs;
+}
+
+/// The largest model of every asked-for strategy for every job. `progress.begins(strategy, width, number, of)` is
+/// called before each, numbers from 1, and `progress.tries(layers)` before a simulation.
+template <class Progress>
+[[nodiscard]] std::vector<comparison_row> compare(const std::vector<training_job>& jobs, const options& chosen,
+                                                  const Progress& progress)
+{
   std::size_t count = 0;
   for (const std::string_view name : strategy_names()) count += is_asked_for(chosen, name) ? jobs.size() : 0;
   std::vector<comparison_row> rows;
   for (const training_job& each : jobs) {
     for_each_strategy([&](const auto& which) {
+      using strategy_type = std::remove_cvref_t<decltype(which)>;
       if (!is_asked_for(chosen, which.name)) return;
       progress.begins(which.name, each.shape.hidden, rows.size() + 1, count);
-      if constexpr (std::is_same_v<decltype(which), const planned&>)
+      if constexpr (std::is_same_v<strategy_type, planned>)
         rows.push_back({which.name, which.find_largest(each, [&](std::uint64_t layers) { progress.tries(layers); })});
       else
         rows.push_back({which.name, find_largest(which, each)});

@@ -46,13 +46,13 @@ void print_names()
 struct progress {
   void begins(std::string_view strategy, std::uint64_t width, std::size_t number, std::size_t of) const
   {
-    std::fprintf(stderr, "max_model: %zu of %zu: %.*s, width %" PRIu64 "\n", number, of,
+    std::fprintf(stderr, "%zu of %zu: %.*s, width %" PRIu64 "\n", number, of,
                  static_cast<int>(strategy.size()), strategy.data(), width);
   }
-  void tries(std::uint64_t layers) const { std::fprintf(stderr, "max_model:   trains %" PRIu64 " layers\n", layers); }
+  void tries(std::uint64_t layers) const { std::fprintf(stderr, "  trains %" PRIu64 " layers\n", layers); }
   void simulates(std::string_view strategy) const
   {
-    std::fprintf(stderr, "max_model: a step of %.*s\n", static_cast<int>(strategy.size()), strategy.data());
+    std::fprintf(stderr, "a step of %.*s\n", static_cast<int>(strategy.size()), strategy.data());
   }
 };
 
@@ -65,7 +65,7 @@ const planner::training_forecast& planned_step(const std::vector<step_row>& step
     throw problem{"--timeline has nothing to show, since planned does not train this model (give fewer --layers): " +
                   it.forecast.why_not};
   }
-  throw problem{"--timeline is of planned, and --strategies does not name it"};
+  throw problem{"--timeline has nothing to show"};
 }
 
 int run(const options& chosen)
@@ -77,6 +77,7 @@ int run(const options& chosen)
                .fuses_attention = chosen.fuses_attention,
                .has_logits = chosen.has_logits};
   if (chosen.layers) job.shape.layers = *chosen.layers;
+  const std::vector<training_job> jobs = at_widths(job, chosen);
   std::ofstream csv;
   if (chosen.csv) csv = output_file("--csv", *chosen.csv);
   std::ofstream timeline;
@@ -87,7 +88,7 @@ int run(const options& chosen)
     write_timeline(timeline, planned_step(steps));
     close(timeline, "--timeline", *chosen.timeline);
   }
-  const std::vector<comparison_row> rows = compare(job, chosen, progress{});
+  const std::vector<comparison_row> rows = compare(jobs, chosen, progress{});
   print_question(stdout, job, model.name);
   print_models(stdout, rows);
   print_bytes(stdout, rows);

@@ -26,8 +26,9 @@ struct movement {
   bytes host;                      ///< for chunks
   double device_update_share = 0;  ///< of the states
   copying copies = copying::on_demand;
+  bool updates_late = false;       ///< updates may wait for the next use of their weights; else all end the step
   bool is_replicated = false;      ///< each rank holds and updates the whole model: nothing is gathered
-  double ring_share = 1;           ///< of the bytes that gathers in both passes and a scatter send between ranks
+  double rings = 0;                ///< times that a step sends each weight or gradient around all ranks; 0: as the engine
 };
 
 /// A strategy whose step can be simulated. `moves(job, use)`: for a job that fits, with what `memory` said of it.
@@ -38,6 +39,9 @@ concept simulated_strategy = requires(const Strategy& it, const training_job& jo
     it.moves(job, use)
   } -> std::same_as<movement>;
 };
+
+/// Groups of a model beyond which a simulation would take long. Who chooses its own chunks has no more.
+inline constexpr std::uint64_t most_groups = 800;
 
 /// Groups that the engine holds whole at once: in use, before, and coming.
 inline constexpr std::uint64_t gathered_groups = 3;

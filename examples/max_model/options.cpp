@@ -120,6 +120,9 @@ options parse_options(int count, const char* const* arguments)
     out.layers = read_whole("--layers", raw.layers, chunkmem::workload::transformer_shape::most_layers);
   read_lists(raw, out);
   if (out.only_bytes && !raw.timeline.empty()) throw problem{"--timeline is of a simulation: leave out --only-bytes"};
+  if (!raw.timeline.empty() && !out.strategies.empty() &&
+      std::find(out.strategies.begin(), out.strategies.end(), planned::name) == out.strategies.end())
+    throw problem{"--timeline is of planned, and --strategies does not name it"};
   if (!raw.timeline.empty()) out.timeline = raw.timeline;
   if (!raw.csv.empty()) out.csv = raw.csv;
   out.has_logits = !raw.no_logits;

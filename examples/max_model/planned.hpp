@@ -17,10 +17,12 @@ namespace max_model {
 /// chunkmem with transfer::planned; what fits is what the manager runs in virtual time, not a sum of bytes.
 ///
 /// A group of chunks is a matrix of 4 h^2 elements, with fewer than four ranks a part of it: room is lost in whole
-/// chunks. For the fastest step groups of three times that, a layer's elements, are tried too: fewer are gathered twice.
-/// The host updates what it has room for, or less; the rest is updated on the device, where its states stay or come to.
-/// Which share that is is tried: the least, some more of it, what has room on the device, what would keep all resources
-/// of the update busy, and everything.
+/// chunks. It is larger where the machine has room for more than 800 of them. For the fastest step groups of three
+/// times that, a layer's elements, are tried too: fewer are gathered twice. The host updates what it has room for, or
+/// less; the rest is updated on the device, where its states stay or come to. Which share that is is tried: the least,
+/// some more of it, what has room on the device, what would keep all resources of the update busy, and everything.
+/// Updates that end the step, and ones that wait for the next use of their weights, are tried both for the fastest
+/// step; the first ones say what fits.
 struct planned {
   static constexpr std::string_view name = "planned";
 
@@ -46,12 +48,20 @@ struct planned {
   /// One iteration as the fastest of its candidates has it; that of the first where none fits.
   [[nodiscard]] planner::training_forecast fastest(const training_job& job) const
   {
+    if (!memory(job).fits()) {
+      planner::training_forecast refused;
+      refused.why_not = "its bytes are more than device and host have";
+      return refused;
+    }
     std::optional<planner::training_forecast> best;
     for (const std::uint64_t chunk : {own_chunk(job), 3 * own_chunk(job)}) {
-      for (const movement& it : candidates(job, chunk)) {
-        planner::training_forecast found = simulate(job, it);
-        if (!best || (found.fits && (!best->fits || found.step.nanoseconds < best->step.nanoseconds)))
-          best = std::move(found);
+      for (movement it : candidates(job, chunk)) {
+        for (const bool late : {false, true}) {
+          it.updates_late = late;
+          planner::training_forecast found = simulate(job, it);
+          if (!best || (found.fits && (!best->fits || found.step.nanoseconds < best->step.nanoseconds)))
+            best = std::move(found);
+        }
       }
     }
     return *best;
@@ -60,6 +70,7 @@ struct planned {
   /// Whether the manager trains it, whichever candidate it takes.
   [[nodiscard]] bool runs(const training_job& job) const
   {
+    if (!memory(job).fits()) return false;  // each byte has to be somewhere
     for (const movement& it : candidates(job, own_chunk(job)))
       if (simulate(job, it).fits) return true;
     return false;
@@ -97,7 +108,8 @@ struct planned {
   [[nodiscard]] static std::uint64_t own_chunk(const training_job& job)
   {
     const std::uint64_t parts = std::max<std::uint64_t>(4, job.rank().ranks);
-    return std::max<std::uint64_t>(256, 4 * job.shape.hidden * job.shape.hidden / parts);
+    const bytes room = begun(job).room();
+    return std::max({std::uint64_t{256}, 4 * job.shape.hidden * job.shape.hidden / parts, room.count() / model_bytes / most_groups});
   }
 
   [[nodiscard]] std::vector<movement> candidates(const training_job& job, std::uint64_t chunk) const

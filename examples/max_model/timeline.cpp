@@ -17,11 +17,18 @@ class span_writer {
     for (const planner::timed_copy& it : line.copies) see(it.begin, it.end);
     for (const auto* works : {&line.computing, &line.gathering})
       for (const planner::timed_work& it : *works) see(it.begin, it.begin + it.nanoseconds);
+    for (const planner::timed_update& it : line.updating) see(it.begin, it.begin + it.nanoseconds);
     out_ << "kind,track,begin_seconds,end_seconds,bytes\n";
   }
 
-  void level(std::string_view track, std::uint64_t begin, std::uint64_t end, std::uint64_t size) { write("level", track, begin, end, size); }
-  void work(std::string_view track, std::uint64_t begin, std::uint64_t end, std::uint64_t size) { write("work", track, begin, end, size); }
+  void level(std::string_view track, std::uint64_t begin, std::uint64_t end, std::uint64_t size)
+  {
+    write("level", track, begin, end, size);
+  }
+  void work(std::string_view track, std::uint64_t begin, std::uint64_t end, std::uint64_t size)
+  {
+    write("work", track, begin, end, size);
+  }
   [[nodiscard]] std::uint64_t first() const { return first_; }
   [[nodiscard]] std::uint64_t last() const { return last_; }
 
@@ -59,6 +66,8 @@ void write_timeline(std::ostream& out, const planner::training_forecast& run)
     spans.level("host/chunks", it.begin, end, it.host_bytes);
   }
   for (const planner::timed_work& it : line.computing) spans.work("compute", it.begin, it.begin + it.nanoseconds, 0);
+  for (const planner::timed_update& it : line.updating)
+    spans.work(it.place == chunkmem::at::host ? "host updates" : "compute", it.begin, it.begin + it.nanoseconds, 0);
   for (const planner::timed_work& it : line.gathering) spans.work("ranks", it.begin, it.begin + it.nanoseconds, 0);
   for (const planner::timed_copy& it : line.copies)
     spans.work(it.to == chunkmem::tier::device ? "to device" : "to host", it.begin, it.end, it.bytes);

@@ -30,8 +30,8 @@ struct zero_offload {
 
   /// Simulated with the engine: gradients leave while they are made, the host updates all, and values come back before
   /// they are used. Not the same: the engine gathers weights in both passes, where this strategy has them on each device
-  /// and gathers once after the update, so that its ring sends two thirds of the bytes; and each value comes back when
-  /// it was updated, not when all were. The update that is delayed by a step is not simulated: it changes the arithmetic.
+  /// and gathers once after the update, so its rings are made that much faster; and each value comes back when it was
+  /// updated, not when all were. The update that is delayed by a step is not simulated: it changes the arithmetic.
   [[nodiscard]] movement moves(const training_job& job, const memory_use& use) const
   {
     const std::uint64_t ranks = job.rank().ranks;
@@ -40,7 +40,7 @@ struct zero_offload {
     moves.device = use.device.capacity() - use.device.of(taker::program);
     moves.host = use.host.capacity() - use.host.of(taker::program) - use.host.of(taker::set_aside);
     moves.copies = copying::ahead;
-    moves.ring_share = 2.0 / 3;
+    moves.rings = 2;
     return moves;
   }
 };

@@ -144,8 +144,9 @@ TEST_CASE("a training with a profile takes the same steps, says at once whether 
   CHECK(profiled.step.nanoseconds == rehearsed.step.nanoseconds);
   CHECK(profiled.record.size() == rehearsed.record.size());
   CHECK(profiled.counts.divergences == 0);
-  workload::rank_share share = share_of(2);
-  share.device_bytes = rehearsed.need.smallest_device;
+  workload::rank_share share = share_of(2, rehearsed.need.smallest_device);  // proven for a record that is known, too
+  CHECK(forecast_training(small, {}, share, settings).fits);
+  share = share_of(2);
   share.host_bytes = rehearsed.need.smallest_host;
   CHECK(forecast_training(small, {}, share, settings).fits);
   share.device_bytes = bytes{rehearsed.need.largest_leases.count() - 256};  // who cannot lease cannot train

@@ -101,7 +101,7 @@ TEST_CASE("what reads weights finds them in one of three units, gathered while t
   for (int round = 0; round < 1'000; ++round) {
     const rolled it = roll(dice);
     const parameter_groups groups{it.shape, it.setup, it.size};
-    const training_script script{groups, it.setup.recomputes_layers, 1e9};
+    const training_script script{groups, it.setup.recomputes_layers, 1e9, static_cast<std::uint32_t>(dice.between(3, 6))};
     const auto acts = script.acts();
     std::map<std::uint32_t, std::uint32_t> unit;  // what lies in each
     std::size_t next = 0;
@@ -111,7 +111,7 @@ TEST_CASE("what reads weights finds them in one of three units, gathered while t
       REQUIRE(next >= at);
       const act& each = acts[at];
       if (!each.reads) continue;
-      REQUIRE(each.unit < training_script::gather_units);
+      REQUIRE(each.unit < script.units());
       REQUIRE(unit[each.unit] == each.id);
       if (each.makes_gradient) unit[each.unit] = UINT32_MAX;
     }

@@ -15,7 +15,9 @@ TEST_CASE("timeline_sink keeps the laws of a trace sink", "[planner]")
   conformance::trace_sink_laws(planner::timeline_sink{});
   const backend::simulated clocks{{}};
   std::vector<planner::timed_copy> copies;
-  conformance::trace_sink_laws(planner::timeline_sink{clocks, {}, copies});
+  const std::uint32_t now = 7;
+  const planner::moment_source moments{&now, [](const void* who) { return *static_cast<const std::uint32_t*>(who); }};
+  conformance::trace_sink_laws(planner::timeline_sink{clocks, {}, moments, copies});
   CHECK(copies.size() == 2 * 1'000 * 2 * 2);  // loads and write-backs alone
 }
 
@@ -23,14 +25,17 @@ TEST_CASE("timeline_sink tells when copies are on the link, not when they were a
 {
   const backend::cost_table costs{.to_device = {100, 1e9}, .to_host = {50, 2e9}};
   std::vector<planner::timed_copy> copies;
+  const std::uint32_t now = 7;
+  const planner::moment_source moments{&now, [](const void* who) { return *static_cast<const std::uint32_t*>(who); }};
   backend::simulated memory{{.device_capacity = 1_MiB, .host_capacity = 1_MiB, .costs = costs, .host_runs_ahead = true}};
-  auto m = make_manager(memory, {.chunk_bytes = 1_KiB}, planner::timeline_sink{memory, costs, copies});
+  auto m = make_manager(memory, {.chunk_bytes = 1_KiB}, planner::timeline_sink{memory, costs, moments, copies});
   const auto one = m.add<float>({256}, role::frozen);
   const auto other = m.add<float>({256}, role::frozen);
   for (const auto it : {one, other}) (void)m.acquire(it, access::write, at::host);
   for (const auto it : {one, other}) (void)m.acquire(it, access::read, agent::compute);
   REQUIRE(copies.size() == 2);
   CHECK(copies[0].begin == 0);
+  CHECK(copies[0].moment == 7);
   CHECK(copies[0].end == 100 + 1'024);
   CHECK(copies[1].begin == 1'124);  // it waits for its link
   CHECK(copies[1].end == 2'248);

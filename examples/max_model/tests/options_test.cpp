@@ -53,12 +53,12 @@ TEST_CASE("a machine and a model are enough", "[max_model]")
 TEST_CASE("every option of the command line is read", "[max_model]")
 {
   const max_model::options chosen = parse({"--machine", "it.json", "--model=Gemini GPT/10b", "--micro-batch", "16",
-                                           "--widths", "4096,8192", "--strategies", "plain,peak_formula", "--csv",
+                                           "--widths", "4096,8192", "--strategies", "plain,planned", "--csv",
                                            "it.csv", "--layers", "7", "--timeline", "it.line", "--no-logits", "--no-recompute", "--fused-attention"});
   CHECK(chosen.model == "Gemini GPT/10b");
   CHECK(chosen.micro_batch == 16);
   CHECK(chosen.widths == std::vector<std::uint64_t>{4096, 8192});
-  CHECK(chosen.strategies == std::vector<std::string>{"plain", "peak_formula"});
+  CHECK(chosen.strategies == std::vector<std::string>{"plain", "planned"});
   CHECK(chosen.csv == "it.csv");
   CHECK(chosen.layers == 7);
   CHECK(chosen.timeline == "it.line");

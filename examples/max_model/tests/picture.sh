@@ -54,12 +54,12 @@ if [ $? -ne 2 ] || ! grep -q '^plot_timeline: no-such.csv cannot be read' error;
   echo "a file that is not there is not refused"
   exit 1
 fi
-"$program" --machine "$machine" --model GPT3_18B --layers 12 --strategies planned --widths 1024 --timeline written.csv >out 2>error || exit 1
+"$program" --machine "$machine" --model GPT3_18B --layers 12 --strategies planned --widths 8192 --timeline written.csv >out 2>error || exit 1
 "$python" - <<'END' || exit 1
 import plot_timeline as script
 
 levels, works = script.read_spans("written.csv")
-assert {"compute", "ranks", "to device", "to host"} >= set(works), works.keys()
+assert {"compute", "ranks", "to device", "to host", "host updates"} >= set(works), works.keys()
 for tier in ("device", "host"):
     capacity = levels[f"{tier}/capacity"][0][2]
     held = [track for track in levels if track.startswith(tier) and not track.endswith("capacity")]

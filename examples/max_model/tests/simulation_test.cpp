@@ -69,8 +69,7 @@ TEST_CASE("ZeRO-Offload sends each gradient down and each value up, updates all 
   const double host = updates(job, 4, 1e9 / 4) + updates(job, 4, 14e9 / 4);
   CHECK(std::abs(static_cast<double>(found.step.updating) - host) <= 0.01 * host);
   const double ring = 2 * 3 * 2 * own / 1e10 * 1e9;  // values and gradients, three other parts
-  CHECK(static_cast<double>(found.step.collecting) <= 1.01 * ring);
-  CHECK(static_cast<double>(found.step.collecting) >= 0.8 * ring);
+  CHECK(std::abs(static_cast<double>(found.step.collecting) - ring) <= 0.01 * ring);
 }
 
 TEST_CASE("a timeline begins at 0 and has a level for each piece of work", "[max_model]")
@@ -97,7 +96,7 @@ TEST_CASE("a timeline begins at 0 and has a level for each piece of work", "[max
   }
   CHECK(first == 0);
   const planner::training_timeline& times = found.timeline;
-  CHECK(count == 2 + 4 * times.computing.size() + times.gathering.size() + times.copies.size());
+  CHECK(count == 2 + 4 * times.computing.size() + times.gathering.size() + times.copies.size() + times.updating.size());
 }
 
 }  // namespace simulation_test

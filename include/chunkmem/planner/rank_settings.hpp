@@ -29,6 +29,7 @@ struct rank_settings {
   bool takes_norm = true;  ///< of all gradients, before the first update: clipping, or a look for what is not finite
   bool updates_late = true;  ///< updates wait for the next use of their weights (optimizer::late_updates), as far as that is soon enough
   double device_update_share = 0;                          ///< of the states that are updated on the device, 0 to 1
+  std::uint32_t gather_units = 3;  ///< room for gathered groups: 3 to 16; more of them let collectives run further ahead
   std::uint64_t link_latency_nanoseconds = 10'000;         ///< of each copy
   bool finds_reachable = false;  ///< the bound of the step time too, which takes longer than the step
   known_before known = known_before::rehearsal;
@@ -42,6 +43,7 @@ struct rank_settings {
     if (!(reached_share > 0 && reached_share <= 1)) throw config_error{"reached_share is not above 0 and at most 1"};
     if (!(host_reserve >= 0 && host_reserve < 1)) throw config_error{"host_reserve is not from 0 to below 1"};
     if (!(device_update_share >= 0 && device_update_share <= 1)) throw config_error{"device_update_share is not from 0 to 1"};
+    if (gather_units < 3 || gather_units > 16) throw config_error{"gather_units is not from 3 to 16"};
     if (most_iterations < 5) throw config_error{"most_iterations is below 5, which a steady state takes"};
   }
 };

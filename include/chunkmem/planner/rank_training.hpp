@@ -5,13 +5,15 @@
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/optimizer/late_updates.hpp>
 #include <chunkmem/optimizer/step.hpp>
+#include <chunkmem/placement/update_share.hpp>
+#include <chunkmem/planner/own_chunks.hpp>
+#include <chunkmem/planner/peak_watch.hpp>
 #include <chunkmem/planner/rank_settings.hpp>
 #include <chunkmem/planner/reachable.hpp>
 #include <chunkmem/planner/timed_adam.hpp>
 #include <chunkmem/planner/training_script.hpp>
 #include <chunkmem/planner/training_timeline.hpp>
 #include <chunkmem/planner/update_order.hpp>
-#include <chunkmem/planner/update_share.hpp>
 #include <chunkmem/tensor/in_place_gradient.hpp>
 #include <chunkmem/transfer/planned.hpp>
 
@@ -37,7 +39,7 @@ namespace planner {
 template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer = transfer::planned>
 class rank_training {
  public:
-  using manager_type = manager<backend::simulated, Eviction, Transfer, update_share, gradient::in_place, timeline_sink>;
+  using manager_type = manager<backend::simulated, Eviction, Transfer, placement::update_share, gradient::in_place, timeline_sink>;
 
   /// @throws config_error   a shape, set-up or setting that cannot be; groups, script and share must outlive this
   rank_training(const parameter_groups& groups, const training_script& script, const workload::rank_share& share,
@@ -52,20 +54,17 @@ class rank_training {
         backend_{{capacity[tier::device], capacity[tier::host], costs_, true}},
         kernel_{update_rates_of(share)},
         manager_{backend_, {.chunk_bytes = bytes{2} * chunk_}, eviction, transfer,
-                 update_share{settings.device_update_share}, timeline_sink{backend_, costs_, moments_, timeline_.copies}},
+                 placement::update_share{settings.device_update_share}, timeline_sink{backend_, costs_, moments_, timeline_.copies}},
         late_{manager_, kernel_},
         updates_late_{settings.updates_late},
         collective_{share.ranks > 1 ? backend_.adopt() : agent::compute}
   {
-    for (std::uint32_t group = 0; group < groups.groups(); ++group) declare(group);
+    chunks_ = declare_own_chunks(manager_, groups, chunk_, ranks_);
     manager_.use(kernel_.lists());
     leases_.resize(script.leases());
     moments_ = {&manager_, [](const void* who) { return static_cast<const manager_type*>(who)->moment(); }};
     kernel_.watch(backend_, moments_, timeline_.updating);
   }
-
-  /// Elements of an own chunk, as it is used.
-  [[nodiscard]] static constexpr std::uint64_t own_elements(std::uint64_t wanted) noexcept { return (wanted + 255) / 256 * 256; }
 
   /// @throws config_error   the step does not fit, with the bytes that it needs
   memory_requirement rehearse()
@@ -77,7 +76,7 @@ class rank_training {
   /// Weights come to be on the host, as after reading a file.
   void fill()
   {
-    for (const halves& it : chunks_)
+    for (const own_chunk& it : chunks_)
       for (const tensor<bf16> each : it.parts())
         (void)manager_.acquire(each, access::write, at::host);
   }
@@ -113,12 +112,21 @@ class rank_training {
   [[nodiscard]] const training_timeline& timeline() const noexcept { return timeline_; }
   /// What was computed at each moment of the record, updates on the device with it [ns].
   [[nodiscard]] std::span<const std::uint64_t> computed() const noexcept { return computed_; }
+  [[nodiscard]] std::uint64_t ranks() const noexcept { return ranks_; }
+  [[nodiscard]] const training_script& script() const noexcept { return script_; }
+  /// What gathering or scattering of each group takes [ns].
+  [[nodiscard]] std::vector<std::uint64_t> rings() const
+  {
+    std::vector<std::uint64_t> all;
+    for (std::uint32_t group = 0; group < groups_.groups(); ++group) all.push_back(ring_nanoseconds(group));
+    return all;
+  }
   /// The last iteration as data. @pre it repeated   @param collecting   busy time of its collectives [ns]
   [[nodiscard]] seen_iteration seen(std::uint64_t collecting) const
   {
     const auto chunk_of_slot = manager_.chunk_of_slot();
     std::uint32_t parameters = 0;
-    for (const halves& it : chunks_) parameters += it.count;
+    for (const own_chunk& it : chunks_) parameters += it.count;
     return {*manager_.profile(), chunk_of_slot, 1 + *std::ranges::max_element(chunk_of_slot), parameters, computed_, timeline_,
             backend_.capacity(tier::device), bytes{2} * chunk_, costs_, takes_norm_, collecting};
   }
@@ -127,24 +135,6 @@ class rank_training {
  private:
   using lease_type = chunkmem::lease<typename manager_type::engine_type>;
   using pin_type = typename manager_type::template pin_type<bf16>;
-
-  /// An own chunk. Two tensors, so that a 32-bit list has two chunks of one frame.
-  struct halves {
-    std::array<tensor<bf16>, 2> tensors;
-    std::uint32_t count = 2;
-    [[nodiscard]] std::span<const tensor<bf16>> parts() const noexcept { return std::span{tensors}.first(count); }
-  };
-
-  void declare(std::uint32_t group)
-  {
-    const std::uint64_t own = std::min(chunk_, own_elements((groups_.elements_of(group) + ranks_ - 1) / ranks_));
-    const std::uint64_t first = std::min(own, chunk_ / 2);
-    halves made;
-    made.tensors[0] = manager_.template add<bf16>({first}, role::parameter);
-    if (own > first) made.tensors[1] = manager_.template add<bf16>({own - first}, role::parameter);
-    made.count = own > first ? 2 : 1;
-    chunks_.push_back(made);
-  }
 
   /// Of the rest of a group, and of a ring: each rank passes on all parts but one.
   [[nodiscard]] bytes rest_of_group() const { return bytes{2} * chunk_ * (ranks_ - 1); }
@@ -159,7 +149,7 @@ class rank_training {
     scope.pass(pass::forward);
     computed_.assign(manager_.profile() == nullptr ? 0 : manager_.profile()->size(), 0);
     std::optional<lease_type> gathered;
-    if (ranks_ > 1) lease(gathered, rest_of_group() * training_script::gather_units, collective_);
+    if (ranks_ > 1) lease(gathered, rest_of_group() * script_.units(), collective_);
     next_gather_ = 0;
     for (std::size_t at = 0; at < script_.acts().size(); ++at) {
       const act& it = script_.acts()[at];
@@ -180,10 +170,10 @@ class rank_training {
     first_.clear();
     if (takes_norm_) return;
     updates_.clear();
-    for (const halves& it : chunks_) {
+    for (const own_chunk& it : chunks_) {
       std::uint64_t all = 0;
-      for (const tensor<bf16> each : it.parts())
-        if (manager_.place_of_update(each) == at::host) all += kernel_.update_time(at::host, chunk_ / it.count);
+      for (std::uint32_t part = 0; part < it.count; ++part)
+        if (manager_.place_of_update(it.tensors[part]) == at::host) all += kernel_.update_time(at::host, it.elements[part]);
       updates_.push_back(all);
     }
     for (const std::uint32_t group : groups_at_once(script_.acts(), updates_, costs_.to_host.nanoseconds_for(bytes{2} * chunk_)))
@@ -231,6 +221,7 @@ class rank_training {
     backend_.advance(agent::compute, it.nanoseconds);
     if (moment < computed_.size()) computed_[moment] += it.nanoseconds;
     timeline_.computing.push_back(work(it, backend_.clock(agent::compute), it.nanoseconds));
+    peak_.see(manager_, leased_, timeline_.at_peak);
   }
   template <class Pin>
   void finish(const act& it, Pin&& gradient)
@@ -296,15 +287,16 @@ class rank_training {
   std::vector<tensor_handle> first_;
   std::vector<std::uint64_t> updates_;  // by group, on the host [ns]
   agent collective_;
-  std::vector<halves> chunks_;
+  std::vector<own_chunk> chunks_;
   std::vector<std::optional<lease_type>> leases_;
   std::vector<std::uint64_t> computed_;
-  std::array<std::vector<pin_type>, training_script::gather_units> gathering_;
-  std::array<event, training_script::gather_units> gathered_at_{};
-  std::array<event, training_script::gather_units> freed_at_{};
+  std::array<std::vector<pin_type>, training_script::most_units> gathering_;
+  std::array<event, training_script::most_units> gathered_at_{};
+  std::array<event, training_script::most_units> freed_at_{};
   std::size_t next_gather_ = 0;
   std::uint64_t collective_busy_ = 0;
   bytes leased_;
+  peak_watch peak_;
 };
 
 }  // namespace planner

@@ -2,6 +2,7 @@
 
 #include <chunkmem/planner/rank_training.hpp>
 #include <chunkmem/planner/reachable.hpp>
+#include <chunkmem/planner/ring_chain.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -39,11 +40,15 @@ struct training_forecast {
   per_tier<bytes> capacity;       ///< of a rank, for chunks and leases
   step_forecast step;
   transfer::reachable_step reachable;  ///< no step with the same decisions is faster; where it was asked for
+  std::uint64_t ring_chain = 0;   ///< nor than this, where there are several ranks: see planner::ring_chain [ns]
   report counts;                  ///< of the whole run: waits by cause, divergences, plans, highest bytes
   std::vector<std::uint64_t> steps;  ///< time of each measured step [ns], the last ones last
   training_timeline timeline;     ///< of the last iteration
   access_record record;           ///< of an iteration
-  std::vector<std::uint64_t> computed;  ///< by moment of the record, updates on the host aside [ns]
+  std::vector<std::uint64_t> computed;  ///< by moment of the record, updates on the device with it [ns]
+
+  /// No order of the same work is faster [ns]. @pre it was asked for
+  [[nodiscard]] double least_nanoseconds() const noexcept { return std::max(reachable.nanoseconds, static_cast<double>(ring_chain)); }
 };
 
 namespace detail {
@@ -83,6 +88,7 @@ class steady_run {
     result.counts = end.counts;
     result.timeline = training_.timeline();
     if (finds_reachable) result.reachable = find_reachable(training_.seen(result.step.collecting));
+    if (finds_reachable && training_.ranks() > 1) result.ring_chain = ring_chain(training_.script(), training_.rings());
     result.record = *training_.engine().profile();
     result.computed.assign(training_.computed().begin(), training_.computed().end());
   }
@@ -141,8 +147,8 @@ template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer 
 {
   using training_type = rank_training<Eviction, Transfer>;
   settings.check();
-  const parameter_groups groups{shape, setup, training_type::own_elements(settings.chunk_elements) * share.ranks};
-  const training_script script{groups, setup.recomputes_layers, share.rates.device_flops_per_second * settings.reached_share};
+  const parameter_groups groups{shape, setup, own_elements(settings.chunk_elements) * share.ranks};
+  const training_script script{groups, setup.recomputes_layers, share.rates.device_flops_per_second * settings.reached_share, settings.gather_units};
   training_forecast result;
   result.capacity = capacities_of(share, settings);
   const auto rehearse = [&](per_tier<bytes> capacity) {

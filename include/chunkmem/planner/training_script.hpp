@@ -41,15 +41,16 @@ struct act {
 ///
 /// Activations are leases that are given back in reverse: for each layer what it holds from its forward to its backward pass,
 /// and while it works what it needs beside that, at most. The highest sum of leases is transformer_costs::peak(), each rounded
-/// up to 256 B. A layer that is computed again runs forward once more before its backward pass. Weights are gathered into one
-/// of three units while the use before them computes; what is wanted again latest gives its unit up.
+/// up to 256 B. A layer that is computed again runs forward once more before its backward pass. Weights are gathered into some
+/// units, in the order of their uses and as early as a unit is free; what is wanted again latest gives its unit up.
 class training_script {
  public:
-  static constexpr std::uint32_t gather_units = 3;  ///< groups that are there at once: in use, before, and coming
+  static constexpr std::uint32_t least_units = 3;  ///< groups that are there at once: in use, before, and coming
+  static constexpr std::uint32_t most_units = 16;
 
-  /// @param flops_per_second   of one device, as reached
-  training_script(const parameter_groups& groups, bool recomputes, double flops_per_second)
-      : groups_{groups}, recomputes_{recomputes}, per_nanosecond_{flops_per_second * 1e-9}
+  /// @param flops_per_second   of one device, as reached   @param units   of gathered weights, from least_units to most_units
+  training_script(const parameter_groups& groups, bool recomputes, double flops_per_second, std::uint32_t units = least_units)
+      : groups_{groups}, units_{std::clamp(units, least_units, most_units)}, recomputes_{recomputes}, per_nanosecond_{flops_per_second * 1e-9}
   {
     const std::uint32_t layers = groups.stages() - 2;
     const held ends = make_forward(layers);
@@ -59,6 +60,7 @@ class training_script {
   }
 
   [[nodiscard]] std::span<const act> acts() const noexcept { return acts_; }
+  [[nodiscard]] std::uint32_t units() const noexcept { return units_; }
   [[nodiscard]] std::uint32_t leases() const noexcept { return leases_; }
   /// Computing, without updates [ns].
   [[nodiscard]] std::uint64_t nanoseconds() const noexcept
@@ -211,7 +213,7 @@ class training_script {
       next_read[at] = next_of[it.id];
       next_of[it.id] = static_cast<std::uint32_t>(at);
     }
-    unit_content units[gather_units];
+    std::vector<unit_content> units(units_);
     std::uint32_t last_unit = 0;
     std::uint32_t last_gather = 0;
     for (std::uint32_t at = 0; at < acts_.size(); ++at) {
@@ -221,8 +223,7 @@ class training_script {
       unit_content& unit = units[it.unit];
       it.gathers = unit.group != it.id;
       if (it.gathers) {
-        it.gathered_at = std::max(unit.free_from, last_gather);
-        last_gather = at;
+        it.gathered_at = last_gather = std::max(unit.free_from, last_gather);
       }
       unit = {next_read[at] == nothing ? nothing : it.id, next_read[at], at + 1};
       last_unit = it.unit;
@@ -231,8 +232,8 @@ class training_script {
   /// The unit that has this group, or that of what is read latest again; never the one in use before.
   [[nodiscard]] static std::uint32_t unit_of(std::span<const unit_content> units, std::uint32_t group, std::uint32_t last) noexcept
   {
-    std::uint32_t found = (last + 1) % gather_units;
-    for (std::uint32_t at = 0; at < gather_units; ++at) {
+    std::uint32_t found = (last + 1) % static_cast<std::uint32_t>(units.size());
+    for (std::uint32_t at = 0; at < units.size(); ++at) {
       if (units[at].group == group) return at;
       const bool is_better = units[at].next > units[found].next || (units[at].next == units[found].next && units[at].free_from < units[found].free_from);
       if (at != last && is_better) found = at;
@@ -241,6 +242,7 @@ class training_script {
   }
 
   const parameter_groups& groups_;
+  std::uint32_t units_;
   bool recomputes_;
   double per_nanosecond_;
   std::uint32_t leases_ = 0;

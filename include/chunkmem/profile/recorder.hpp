@@ -51,7 +51,7 @@ class recorder {
     const std::size_t at = index_of(name);
     return at == none ? nullptr : &records_[at]->done;
   }
-  /// Which of the names it is, as index(); none where it has no record.
+  /// Which of the names that is, as index(); none where it has no record.
   static constexpr std::size_t none = SIZE_MAX;
   [[nodiscard]] std::size_t index_of(std::string_view name) const noexcept
   {

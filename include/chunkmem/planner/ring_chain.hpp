@@ -1,0 +1,52 @@
+#pragma once
+
+#include <chunkmem/planner/training_script.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace planner {
+
+/// What an iteration of a script takes where links and updates take no time: compute waits for gathers, gathers wait for a unit,
+/// scatters wait for compute, and each of both does one thing at a time in the order of the script [ns].
+///
+/// No step of the script is faster, whatever lies where. Cost: O(acts).
+///
+/// @param rings   what gathering or scattering of each group takes [ns]
+[[nodiscard]] inline std::uint64_t ring_chain(const training_script& script, std::span<const std::uint64_t> rings)
+{
+  constexpr int iterations = 4;  // the first ones fill the pipe
+  const auto acts = script.acts();
+  std::vector<std::uint64_t> gathered(script.units(), 0);
+  std::vector<std::uint64_t> freed(script.units(), 0);
+  std::uint64_t compute = 0;
+  std::uint64_t ring = 0;
+  std::uint64_t before = 0;
+  for (int iteration = 0; iteration < iterations; ++iteration) {
+    before = compute;
+    std::size_t next = 0;
+    for (std::size_t at = 0; at < acts.size(); ++at) {
+      for (; next < acts.size() && (!acts[next].gathers || acts[next].gathered_at <= at); ++next) {
+        if (!acts[next].gathers) continue;
+        ring = std::max(ring, freed[acts[next].unit]) + rings[acts[next].id];
+        gathered[acts[next].unit] = ring;
+      }
+      const act& it = acts[at];
+      if (it.kind != act_kind::use) continue;
+      if (it.reads) compute = std::max(compute, gathered[it.unit]);
+      compute += it.nanoseconds;
+      if (it.makes_gradient) ring = std::max(ring, compute) + rings[it.id];
+      if (it.reads) freed[it.unit] = it.makes_gradient ? ring : compute;
+    }
+  }
+  return compute - before;
+}
+
+}  // namespace planner
+
+}  // namespace chunkmem::inline v0
