@@ -85,10 +85,12 @@ class weight_keeper : public Plan {
   }
 
   /// A trainer is about to write a weight. @throws usage_error   inside an iteration, where its master would not hear of it
-  void expect_writable(std::uint32_t slot) const
+  void expect_writable(std::uint32_t slot)
   {
     const std::uint32_t master = engine_.tensors().master_of(slot);
-    if (master == slot::nowhere || state_in(master) == tensor_state::free || this->rehearsing()) return;
+    if (master == slot::nowhere || this->rehearsing()) return;
+    engine_.catch_up(slot);  // an update that waits may be the one that makes the master
+    if (state_in(master) == tensor_state::free) return;
     expects(!engine_.is_inside(),
             "a 16-bit weight was to be written inside an iteration: its update comes from its master (write it between iterations)");
     expects(engine_.tensors().slots()[master].pins == 0, "a weight was to be written while its master is pinned: release it first");

@@ -109,16 +109,23 @@ class parameter_walk {
     parameter_bytes all{};
     pin_type pins[max_lists];
     access how = access::read_write;  // of the value
-    for (std::size_t at = 0; at < list_count_; ++at) {
-      const bool is_master = specs_[at].use == list_use::master;
+    std::size_t fresh = max_lists, fresh_at = 0;  // the master that the update makes, and where it is among the lists
+    const auto take = [&](std::size_t list, std::size_t at, access as) {
+      pins[at] = manager_.acquire_bytes(parameter, lists_[list], as, place);
+      all.lists[at].data = reinterpret_cast<std::byte*>(pins[at].data());
+    };
+    for (std::size_t list = 0; list < list_count_; ++list) {
+      const bool is_master = specs_[list].use == list_use::master;
       if (is_master && !is_16_bit(info.type)) continue;
-      all.fresh_master |= is_master && !manager_.rehearsing() && !manager_.is_filled(parameter, lists_[at]);
+      const std::size_t at = all.list_count++;
+      all.lists[at] = {nullptr, specs_[list].type, specs_[list].use};
+      all.fresh_master |= is_master && !manager_.rehearsing() && !manager_.is_filled(parameter, lists_[list]);
       if (is_master && !all.fresh_master) how = access::write;
-      pin_type& pin = pins[all.list_count];
-      pin = manager_.acquire_bytes(parameter, lists_[at], is_master && all.fresh_master ? access::write : access::read_write, place);
-      all.lists[all.list_count++] = {reinterpret_cast<std::byte*>(pin.data()), specs_[at].type, specs_[at].use};
+      if (is_master && all.fresh_master) fresh = list, fresh_at = at;
+      else take(list, at, access::read_write);
     }
     const auto value = manager_.acquire_bytes(parameter, value_list, how, place);
+    if (fresh != max_lists) take(fresh, fresh_at, access::write);  // last: where another pin fails it would be there without its numbers
     if (manager_.rehearsing()) return;
     describe(all, parameter, info, gradient, value);
     work(all);
