@@ -11,7 +11,7 @@
 #include <chunkmem/planner/timed_adam.hpp>
 #include <chunkmem/planner/training_script.hpp>
 #include <chunkmem/planner/training_timeline.hpp>
-#include <chunkmem/planner/update_order.hpp>
+#include <chunkmem/planner/ready_updates.hpp>
 #include <chunkmem/planner/update_share.hpp>
 #include <chunkmem/tensor/in_place_gradient.hpp>
 #include <chunkmem/transfer/planned.hpp>
