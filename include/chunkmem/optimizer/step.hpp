@@ -108,7 +108,10 @@ class step_run : public parameter_walk<Manager, Kernel> {
       if constexpr (Manager::engine_type::has_bytes)
         return measure_parameter(reinterpret_cast<const std::byte*>(gradient.data()), info.gradient, elements, workers_);
       else {
-        if constexpr (timed_kernel<Kernel>) let_pass(manager_.backend(), place, kernel_.measure_takes(place_of(place), elements));
+        if constexpr (timed_kernel<Kernel>) {
+          let_pass(manager_.backend(), place, kernel_.measure_takes(place_of(place), elements));
+          await_result(manager_.backend(), place);
+        }
         return {};
       }
     });
