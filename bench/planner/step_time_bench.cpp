@@ -46,6 +46,7 @@ training_forecast ask(const question& it)
   const double host = static_cast<double>(capacity[cm::tier::host].count());
   if (cm::bytes{14} * own > capacity[cm::tier::host] + capacity[cm::tier::device]) return {};
   double share = std::max(0.0, 1.0 - host / (14.0 * static_cast<double>(own)));
+  if (share > 0) share += 0.05;  // a host without a spare frame leaves no choice when copies start
   training_forecast found;
   for (;; share += 0.05) {
     settings.device_update_share = std::min(1.0, share);

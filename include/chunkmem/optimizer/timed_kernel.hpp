@@ -34,6 +34,17 @@ void let_pass(Backend& backend, agent who, std::uint64_t nanoseconds)
   backend.advance(who, nanoseconds);
 }
 
+/// The calling thread wants what came out of that work.
+template <class Backend>
+void await_result(Backend&, at)
+{
+}
+template <class Backend>
+void await_result(Backend& backend, agent who)
+{
+  backend.wait(agent::host, backend.record(who));
+}
+
 }  // namespace optimizer::detail
 
 }  // namespace chunkmem::inline v0

@@ -10,10 +10,10 @@
 #include <chunkmem/planner/peak_watch.hpp>
 #include <chunkmem/planner/rank_settings.hpp>
 #include <chunkmem/planner/reachable.hpp>
+#include <chunkmem/planner/ready_updates.hpp>
 #include <chunkmem/planner/timed_adam.hpp>
 #include <chunkmem/planner/training_script.hpp>
 #include <chunkmem/planner/training_timeline.hpp>
-#include <chunkmem/planner/update_order.hpp>
 #include <chunkmem/tensor/in_place_gradient.hpp>
 #include <chunkmem/transfer/planned.hpp>
 
@@ -167,27 +167,23 @@ class rank_training {
   /// What the host need not leave for later: without a norm its updates begin as soon as gradients come.
   void choose_first()
   {
-    first_.clear();
+    first_.clear(), updates_.clear();
     if (takes_norm_) return;
-    updates_.clear();
     for (const own_chunk& it : chunks_) {
-      std::uint64_t all = 0;
+      std::uint64_t& all = updates_.emplace_back(0);
       for (std::uint32_t part = 0; part < it.count; ++part)
         if (manager_.place_of_update(it.tensors[part]) == at::host) all += kernel_.update_time(at::host, it.elements[part]);
-      updates_.push_back(all);
     }
     for (const std::uint32_t group : groups_at_once(script_.acts(), updates_, costs_.to_host.nanoseconds_for(bytes{2} * chunk_)))
       for (const tensor<bf16> each : chunks_[group].parts()) first_.push_back(each);
   }
   void lease(std::optional<lease_type>& into, bytes size, agent who)
   {
-    into.emplace(manager_.lease(tier::device, size, who));
-    leased_ += into->size();
+    leased_ += into.emplace(manager_.lease(tier::device, size, who)).size();
   }
   void give(std::optional<lease_type>& from)
   {
-    leased_ -= from->size();
-    from.reset();
+    leased_ -= from->size(), from.reset();
   }
 
   void use(const act& it)
@@ -226,8 +222,7 @@ class rank_training {
   template <class Pin>
   void finish(const act& it, Pin&& gradient)
   {
-    if (it.finishes_gradient) manager_.gradient_done(std::forward<Pin>(gradient));
-    else gradient.release();
+    it.finishes_gradient ? manager_.gradient_done(std::forward<Pin>(gradient)) : gradient.release();
   }
   void scatter(const act& it)
   {

@@ -42,6 +42,7 @@ class seen_step {
   {
     uses_.read(seen.record, seen.chunk_of_slot, seen.chunks, std::vector<std::uint8_t>(seen.chunk_of_slot.size(), 0));
     sizes_.assign(seen.chunks, seen.frame.count());
+    for (const timed_copy& it : seen.timeline.copies) sizes_[it.chunk] = it.bytes;  // the last ones are not full
     transfer::lease_tide tide;
     (void)tide.read(seen.record, seen.device, seen.frame);
     for (std::uint32_t now = 0; now < seen.record.size(); ++now) room_.push_back(tide.dry_frames(now) * seen.frame.count());

@@ -22,7 +22,7 @@ struct awaited_update {
 };
 
 /// In which order the host updates, and which of the updates may wait for the next use of their weights.
-struct update_order {
+struct update_sequence {
   std::vector<std::uint32_t> order;  ///< by index
   std::size_t at_once = 0;           ///< the first ones; from there on the order is that of the next uses
 };
@@ -33,13 +33,13 @@ struct update_order {
 /// times and tails: Carlier 1982, "The one-machine sequencing problem"). Cost: O(updates log updates).
 ///
 /// @param updates   in the order in which their weights are used next
-[[nodiscard]] inline update_order order_updates(std::span<const awaited_update> updates)
+[[nodiscard]] inline update_sequence order_updates(std::span<const awaited_update> updates)
 {
   std::vector<std::uint32_t> arriving(updates.size());
   for (std::uint32_t at = 0; at < updates.size(); ++at) arriving[at] = at;
   std::ranges::stable_sort(arriving, {}, [&](std::uint32_t at) { return updates[at].arrives; });
   std::priority_queue<std::uint32_t, std::vector<std::uint32_t>, std::greater<>> there;
-  update_order made;
+  update_sequence made;
   std::uint64_t now = 0;
   std::size_t next = 0;
   while (made.order.size() < updates.size()) {
@@ -75,7 +75,7 @@ struct update_order {
   }
   std::vector<awaited_update> waiting;
   for (const std::uint32_t group : by_use) waiting.push_back({arrives[group], updates[group]});
-  const update_order found = order_updates(waiting);
+  const update_sequence found = order_updates(waiting);
   std::vector<std::uint32_t> first;
   for (std::size_t at = 0; at < found.at_once; ++at) first.push_back(by_use[found.order[at]]);
   return first;

@@ -1,4 +1,4 @@
-#include <chunkmem/planner/update_order.hpp>
+#include <chunkmem/planner/ready_updates.hpp>
 
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>
@@ -8,7 +8,7 @@
 #include <numeric>
 #include <vector>
 
-namespace update_order_test {
+namespace ready_updates_test {
 
 using namespace chunkmem::planner;
 
@@ -40,7 +40,7 @@ TEST_CASE("an order of updates is at most the longest update above the best of a
       longest = std::max(longest, it.nanoseconds);
     }
     const std::uint64_t use = dice.below(6);
-    const update_order found = order_updates(updates);
+    const update_sequence found = order_updates(updates);
     std::vector<std::uint32_t> order(updates.size());
     std::iota(order.begin(), order.end(), 0U);
     std::uint64_t least = UINT64_MAX;
@@ -60,11 +60,11 @@ TEST_CASE("gradients that come last use first are updated as they come where the
 {
   std::vector<awaited_update> updates;
   for (std::uint64_t at = 0; at < 5; ++at) updates.push_back({100 - 10 * at, 1});
-  const update_order fast = order_updates(updates);
+  const update_sequence fast = order_updates(updates);
   CHECK(fast.order == std::vector<std::uint32_t>{4, 3, 2, 1, 0});
   CHECK(fast.at_once == 4);
   for (awaited_update& it : updates) it.nanoseconds = 1'000;
-  const update_order slow = order_updates(updates);
+  const update_sequence slow = order_updates(updates);
   CHECK(slow.order == std::vector<std::uint32_t>{4, 0, 1, 2, 3});
   CHECK(slow.at_once == 1);
 }
@@ -82,4 +82,4 @@ TEST_CASE("groups whose updates the device does are not among those at once", "[
   CHECK(groups_at_once(acts, all, 100) == std::vector<std::uint32_t>{2, 1});
 }
 
-}  // namespace update_order_test
+}  // namespace ready_updates_test
