@@ -99,6 +99,7 @@ void machine::done_with_pin(const op& it)
     const std::size_t at = (it.x + step) % model_.pins.size();
     const pin_model pin = model_.pins[at];
     if (!pin.is_gradient) continue;
+    if (pin.agent == on_caller && pin.kernel_uses != slot(pin.slot).kernel_uses) continue;  // a kernel may still write what would be measured
     const std::uint32_t tensor = slot(pin.slot).tensor;
     const forecast expected = slot(pin.slot).pins == 1 ? forecast{} : refused;
     prepare(expected);

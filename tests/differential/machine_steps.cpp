@@ -125,9 +125,12 @@ void machine::stepped_to(const step_request& wanted, const stepped& got)
     expect(!waits || (wanted.how == updates::late && has_gradient && updates_all), "an update waits that should not");
     if (has_gradient && updates_all) model_.updated(tensor, static_cast<float>(factor), waits);
     else model_.gradient_dropped(tensor, true);
-    const slot_model& weight = slot(tensor);
+    slot_model& weight = slot(tensor);
     const bool is_undone = wanted.how == updates::early && has_gradient && weight.now != state::free;
     if (is_undone && subject_->state_of(tensor) != weight.now) model_.used(tensor);  // by the update that was brought back
+    // A weight written as bytes is taken to be its master's, and may be made again from it.
+    const std::uint32_t master = model_.master_of(tensor);
+    if (is_undone && !updates_all && master != no_slot && slot(master).now != state::free && weight.content != rounded(slot(master).content)) weight.is_defined = false;
   }
 }
 

@@ -233,6 +233,10 @@ void plain_model::master_made(std::uint32_t tensor)
 void plain_model::exchanged(std::uint32_t left, std::uint32_t right)
 {
   if (left == right) return;
+  if (left == gradient_list || right == gradient_list) {
+    done.assign(done.size(), 0);
+    measured.assign(measured.size(), 0);
+  }
   for (std::uint32_t at = 0; at < plan_.parameters; ++at) {
     slot_model& one = slots[left * plan_.parameters + at];
     slot_model& other = slots[right * plan_.parameters + at];

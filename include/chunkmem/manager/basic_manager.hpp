@@ -228,6 +228,7 @@ class basic_manager
     expects(!rehearsing(), "lists cannot be exchanged in a rehearsal");
     ready();
     engine_.exchange(left, right);
+    if (left != right && (left == gradient_list || right == gradient_list)) ledger_.forget_gradients();
   } catch (error& failed) {
     engine_.teller().tell(failed);
     throw;

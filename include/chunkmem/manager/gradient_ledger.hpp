@@ -55,6 +55,13 @@ class gradient_ledger {
   [[nodiscard]] std::uint64_t completed(std::uint32_t parameter) const noexcept { return notes_[parameter].touched; }
   [[nodiscard]] update_order& order() noexcept { return order_; }
 
+  /// The gradients' bytes are others now: nothing of them is measured or done, and a decision is taken again.
+  void forget_gradients() noexcept
+  {
+    for (note& it : notes_) it = {};
+    ++opened_;
+  }
+
   /// @return   null where it was not measured
   [[nodiscard]] const gradient_measure* measure_of(std::uint32_t parameter) const noexcept
   {
