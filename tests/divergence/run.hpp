@@ -8,7 +8,7 @@
 #include <chunkmem/placement/device_margin.hpp>
 #include <chunkmem/placement/fixed_split.hpp>
 #include <chunkmem/placement/host_first.hpp>
-#include <chunkmem/planner/update_share.hpp>
+#include <chunkmem/placement/update_share.hpp>
 #include <chunkmem/transfer/planned.hpp>
 #include <support/chosen_gradient.hpp>
 #include <support/every_eviction.hpp>
@@ -30,11 +30,11 @@ inline constexpr std::size_t iterations = 10;
 inline constexpr int most_enlargements = 24;
 
 using every_placement = cm::placement::any_placement<cm::placement::host_first, cm::placement::device_margin, cm::placement::fixed_split,
-                                                     cm::planner::update_share, support::device_only, support::small_on_device>;
+                                                     cm::placement::update_share, support::device_only, support::small_on_device>;
 
 [[nodiscard]] inline every_placement placement_of(const setting& it)
 {
-  using cm::placement::device_margin, cm::placement::fixed_split, cm::planner::update_share;
+  using cm::placement::device_margin, cm::placement::fixed_split, cm::placement::update_share;
   const every_placement all[setting::extents[setting::placement]] = {
       every_placement{cm::placement::host_first{}},   every_placement{fixed_split{0.0}},      every_placement{fixed_split{0.3}},
       every_placement{fixed_split{0.7}},              every_placement{fixed_split{1.0}},      every_placement{device_margin{}},
