@@ -17,7 +17,7 @@ struct job_shape {
   std::uint64_t device_chunks = 0;
 };
 
-inline constexpr std::uint64_t layers = 24;
+inline constexpr std::uint64_t layers = 28;
 inline constexpr chunkmem::bytes layer_bytes{std::uint64_t{2} << 20};
 
 /// A training step that only takes time: forward and backward on agent::compute, then an update of each layer on the host.

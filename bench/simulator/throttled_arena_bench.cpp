@@ -96,7 +96,7 @@ int main()
 {
   std::printf("a copy within memory: %.1f GB/s; links: %.1f GB/s each way\n", memory_rate() / 1e9, one_way.bytes_per_second / 1e9);
   range all;
-  const job_shape links{.forward = millisecond, .backward = 2 * millisecond, .update = 1 * millisecond, .device_chunks = 6};
+  const job_shape links{.forward = millisecond, .backward = 2 * millisecond, .update = 3 * millisecond, .device_chunks = 6};
   const job_shape compute{.forward = 4 * millisecond, .backward = 8 * millisecond, .update = millisecond, .device_chunks = 12};
   const job_shape updates{.forward = 2 * millisecond, .backward = 4 * millisecond, .update = 7 * millisecond, .device_chunks = 12};
   measure<cm::transfer::no_prefetch>("on demand, links", links, all);

@@ -51,7 +51,8 @@ class managed_run {
  public:
   static constexpr double never = std::numeric_limits<double>::infinity();
 
-  managed_run(const eviction_bench::trace& what, std::uint32_t device_frames, Transfer transfer)
+  /// @param missing_homes   frames that the host is smaller than all chunks: the first chunks begin on the device then
+  managed_run(const eviction_bench::trace& what, std::uint32_t device_frames, Transfer transfer, std::uint32_t missing_homes = 0)
       : chunk_of_slot_{what.own_chunks()}, record_{what.record}, planner_{transfer}, lease_at_(record_.size(), 0)
   {
     std::uint32_t all = 0;
@@ -59,10 +60,12 @@ class managed_run {
     state_.reset(what.frames_of_chunk, what.chunks());
     const cm::bytes frame{eviction_bench::frame_bytes};
     state_.space(cm::tier::device).reset(cm::bytes{device_frames * eviction_bench::frame_bytes}, frame, device_frames);
-    state_.space(cm::tier::host).reset(cm::bytes{all * eviction_bench::frame_bytes}, frame, all);
-    for (std::uint32_t at = 0; at < what.chunks(); ++at) {
-      state_.acquire(at, at, cm::entry_kind::write_on_host, cm::access_record::never, cm::moment{0}, log_);
-      state_.unpin_host(at, true);
+    const std::uint32_t homes = all - missing_homes;
+    state_.space(cm::tier::host).reset(cm::bytes{homes * eviction_bench::frame_bytes}, frame, homes);
+    for (std::uint32_t at = what.chunks(); at-- > 0;) {
+      const bool on_host = at >= missing_homes;
+      state_.acquire(at, at, on_host ? cm::entry_kind::write_on_host : cm::entry_kind::write, cm::access_record::never, cm::moment{0}, log_);
+      on_host ? state_.unpin_host(at, true) : state_.unpin_device(at);
     }
   }
 
@@ -76,6 +79,7 @@ class managed_run {
     }
     return sum / measured;
   }
+  [[nodiscard]] const cm::iteration_plan<Eviction>& plan() const { return plan_; }
   /// The plan of retention is what is followed, not the eviction policy.
   [[nodiscard]] bool retains() const { return plan_.retains; }
   [[nodiscard]] int skipped() const { return skipped_; }

@@ -2,6 +2,7 @@
 
 #include "chunk_searches.hpp"
 #include "model_tensors.hpp"
+#include "movement.hpp"
 #include "strategy.hpp"
 
 #include <algorithm>
@@ -73,6 +74,16 @@ struct elixir {
     return best;
   }
 
+  /// Simulated with the engine: its chunks, its capacities less what it sets aside, and the chunks that it keeps with their
+  /// states are updated on the device; copies start ahead. Not the same: weights are gathered in both passes, where
+  /// enough blocks keep them gathered between the two; what it computes with is not copied once more.
+  [[nodiscard]] movement moves(const training_job& job, const memory_use& use) const
+  {
+    movement moves = moves_within(job, use);
+    moves.copies = copying::ahead;
+    return moves;
+  }
+
  private:
   struct chunked_model {
     std::uint64_t chunk;   ///< elements of a chunk
@@ -123,6 +134,6 @@ struct elixir {
   }
 };
 
-static_assert(strategy<elixir>);
+static_assert(strategy<elixir> && simulated_strategy<elixir>);
 
 }  // namespace max_model

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "gemini.hpp"
+#include "movement.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -46,8 +47,13 @@ struct gemini_auto {
     use.host.take(taker::values, std::max(values_away, chunks.values() - use.device.of(taker::values)));
     return use;
   }
+
+  /// Simulated with the engine: its chunks, nine tenths of the device as limit of its chunk cache, the states that it puts
+  /// on the device; farthest next use leaves, a chunk comes when it is used (max_prefetch 0). Not the same: gradients
+  /// whose states are on the host leave as soon as room is wanted.
+  [[nodiscard]] movement moves(const training_job& job, const memory_use& use) const { return moves_within(job, use); }
 };
 
-static_assert(strategy<gemini_auto>);
+static_assert(strategy<gemini_auto> && simulated_strategy<gemini_auto>);
 
 }  // namespace max_model

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "gemini.hpp"
+#include "movement.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -34,8 +35,13 @@ struct gemini_static {
     use.host.take(taker::values, bytes{states_away.count() / state_bytes * value_bytes});
     return use;
   }
+
+  /// Simulated with the engine: its chunks, capacities and the part of states that is updated on the device; a chunk comes
+  /// when it is used (max_prefetch 0). Not the same: what has room stays on the device between uses, where it would send
+  /// a fixed part away.
+  [[nodiscard]] movement moves(const training_job& job, const memory_use& use) const { return moves_within(job, use); }
 };
 
-static_assert(strategy<gemini_static>);
+static_assert(strategy<gemini_static> && simulated_strategy<gemini_static>);
 
 }  // namespace max_model

@@ -5,6 +5,7 @@
 #include "options.hpp"
 #include "problem.hpp"
 #include "table.hpp"
+#include "timeline.hpp"
 
 #include <chunkmem/workload/machine_file.hpp>
 
@@ -41,10 +42,30 @@ void print_names()
     std::printf("%s/%s\n", std::string{it.family}.c_str(), std::string{it.name}.c_str());
 }
 
-void say(std::string_view strategy, std::uint64_t width, std::size_t number, std::size_t of)
+/// What is done now, on stderr.
+struct progress {
+  void begins(std::string_view strategy, std::uint64_t width, std::size_t number, std::size_t of) const
+  {
+    std::fprintf(stderr, "%zu of %zu: %.*s, width %" PRIu64 "\n", number, of,
+                 static_cast<int>(strategy.size()), strategy.data(), width);
+  }
+  void tries(std::uint64_t layers) const { std::fprintf(stderr, "  trains %" PRIu64 " layers\n", layers); }
+  void simulates(std::string_view strategy) const
+  {
+    std::fprintf(stderr, "a step of %.*s\n", static_cast<int>(strategy.size()), strategy.data());
+  }
+};
+
+/// planned's iteration of the given model, or a sentence why there is none.
+const planner::training_forecast& planned_step(const std::vector<step_row>& steps)
 {
-  std::fprintf(stderr, "max_model: %zu of %zu: %.*s, width %" PRIu64 "\n", number, of,
-               static_cast<int>(strategy.size()), strategy.data(), width);
+  for (const step_row& it : steps) {
+    if (it.strategy != planned::name) continue;
+    if (it.forecast.fits) return it.forecast;
+    throw problem{"--timeline has nothing to show, since planned does not train this model (give fewer --layers): " +
+                  it.forecast.why_not};
+  }
+  throw problem{"--timeline has nothing to show"};
 }
 
 int run(const options& chosen)
@@ -55,14 +76,25 @@ int run(const options& chosen)
                .recomputes_layers = chosen.recomputes,
                .fuses_attention = chosen.fuses_attention,
                .has_logits = chosen.has_logits};
+  if (chosen.layers) job.shape.layers = *chosen.layers;
+  const std::vector<training_job> jobs = at_widths(job, chosen);
   std::ofstream csv;
   if (chosen.csv) csv = output_file("--csv", *chosen.csv);
-  const std::vector<comparison_row> rows = compare(job, chosen, say);
+  std::ofstream timeline;
+  if (chosen.timeline) timeline = output_file("--timeline", *chosen.timeline);
+  std::vector<step_row> steps;
+  if (!chosen.only_bytes) steps = compare_steps(job, chosen, progress{});
+  if (chosen.timeline) {
+    write_timeline(timeline, planned_step(steps));
+    close(timeline, "--timeline", *chosen.timeline);
+  }
+  const std::vector<comparison_row> rows = compare(jobs, chosen, progress{});
   print_question(stdout, job, model.name);
   print_models(stdout, rows);
   print_bytes(stdout, rows);
+  if (!steps.empty()) print_steps(stdout, job, steps);
   if (!chosen.csv) return EXIT_SUCCESS;
-  write_csv(csv, rows);
+  write_csv(csv, rows, steps);
   close(csv, "--csv", *chosen.csv);
   return EXIT_SUCCESS;
 }

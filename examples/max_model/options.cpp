@@ -16,7 +16,7 @@ namespace {
 
 /// What was typed, before it means anything: our own sentences say what is wrong with it.
 struct raw_options {
-  std::string machine, model, micro_batch, widths, strategies, csv;
+  std::string machine, model, micro_batch, layers, widths, strategies, csv, timeline;
   bool no_logits = false;
   bool no_recompute = false;
 };
@@ -38,9 +38,12 @@ void declare(CLI::App& app, raw_options& raw, options& out)
   app.add_option("--machine", raw.machine, "JSON file of a machine (examples/max_model/machines)");
   app.add_option("--model", raw.model, "JSON file of a transformer, or the name of one (--models lists them)");
   app.add_option("--micro-batch", raw.micro_batch, "rows that go through the model together (4)");
+  app.add_option("--layers", raw.layers, "of the model whose step is simulated (the model's)");
   app.add_option("--widths", raw.widths, "widths to look for the largest model at, with commas (the model's)");
   app.add_option("--strategies", raw.strategies, "which to compare, with commas: " + listed() + " (all)");
   app.add_option("--csv", raw.csv, "write every number to this file");
+  app.add_option("--timeline", raw.timeline, "write one iteration of planned to this file, for tools/plot_timeline.py");
+  app.add_flag("--only-bytes", out.only_bytes, "simulate nothing: no strategy planned, no step times");
   app.add_flag("--no-logits", raw.no_logits, "a classifier: no products with the vocabulary");
   app.add_flag("--no-recompute", raw.no_recompute, "layers keep all activations");
   app.add_flag("--fused-attention", out.fuses_attention, "attention that stores no scores");
@@ -113,7 +116,14 @@ options parse_options(int count, const char* const* arguments)
   out.machine = raw.machine;
   out.model = raw.model;
   if (!raw.micro_batch.empty()) out.micro_batch = read_whole("--micro-batch", raw.micro_batch, 65'536);
+  if (!raw.layers.empty())
+    out.layers = read_whole("--layers", raw.layers, chunkmem::workload::transformer_shape::most_layers);
   read_lists(raw, out);
+  if (out.only_bytes && !raw.timeline.empty()) throw problem{"--timeline is of a simulation: leave out --only-bytes"};
+  if (!raw.timeline.empty() && !out.strategies.empty() &&
+      std::find(out.strategies.begin(), out.strategies.end(), planned::name) == out.strategies.end())
+    throw problem{"--timeline is of planned, and --strategies does not name it"};
+  if (!raw.timeline.empty()) out.timeline = raw.timeline;
   if (!raw.csv.empty()) out.csv = raw.csv;
   out.has_logits = !raw.no_logits;
   out.recomputes = !raw.no_recompute;

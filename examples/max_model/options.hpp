@@ -13,9 +13,12 @@ struct options {
   std::filesystem::path machine;
   std::string model;  ///< a file, a name, or family/name
   std::uint64_t micro_batch = 4;
+  std::optional<std::uint64_t> layers;  ///< of the model whose step is simulated; else its own
   std::vector<std::uint64_t> widths;    ///< else that of the model
   std::vector<std::string> strategies;  ///< else all
   std::optional<std::filesystem::path> csv;
+  std::optional<std::filesystem::path> timeline;
+  bool only_bytes = false;  ///< nothing is simulated
   bool has_logits = true;
   bool recomputes = true;
   bool fuses_attention = false;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "movement.hpp"
 #include "strategy.hpp"
 
 namespace max_model {
@@ -19,8 +20,21 @@ struct plain {
     use.device.take(taker::activations, job.activations());
     return use;
   }
+
+  /// Simulated with the engine: everything stays on the device and is updated there. Not the same: gradients take the
+  /// weights' place, and their sums over ranks are taken to be hidden by the backward pass.
+  [[nodiscard]] movement moves(const training_job& job, const memory_use& use) const
+  {
+    movement moves;
+    moves.own_chunk = std::max({std::uint64_t{256}, job.shape.hidden * job.shape.hidden, job.parameters() / most_groups});
+    moves.device = use.device.capacity() - use.device.of(taker::program);
+    moves.host = bytes{2 * model_bytes} * job.parameters();  // it starts there, whatever the machine has
+    moves.device_update_share = 1;
+    moves.is_replicated = true;
+    return moves;
+  }
 };
 
-static_assert(strategy<plain>);
+static_assert(strategy<plain> && simulated_strategy<plain>);
 
 }  // namespace max_model

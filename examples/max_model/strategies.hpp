@@ -6,6 +6,7 @@
 #include "patrickstar.hpp"
 #include "peak_formula.hpp"
 #include "plain.hpp"
+#include "planned.hpp"
 #include "zero_offload.hpp"
 
 #include <cstddef>
@@ -16,7 +17,7 @@
 namespace max_model {
 
 /// All that are compared, in the order of the table.
-using strategies = std::tuple<plain, zero_offload, patrickstar, gemini_static, gemini_auto, elixir, peak_formula>;
+using strategies = std::tuple<plain, zero_offload, patrickstar, gemini_static, gemini_auto, elixir, planned, peak_formula>;
 
 /// Calls `visit` with each strategy.
 template <class Visit>

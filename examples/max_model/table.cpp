@@ -58,6 +58,18 @@ void write_tier_names(std::ostream& out, std::string_view tier)
   out << "," << tier << "_capacity_bytes";
 }
 
+/// Of the strategy's step, empty where it has none.
+void write_step(std::ostream& out, std::string_view strategy, std::span<const step_row> steps)
+{
+  for (const step_row& step : steps) {
+    if (step.strategy != strategy || !step.forecast.fits) continue;
+    out << "," << step.layers << "," << step.forecast.step.nanoseconds << ","
+        << step.forecast.step.loaded_bytes + step.forecast.step.written_back_bytes << "\n";
+    return;
+  }
+  out << ",,,\n";
+}
+
 }  // namespace
 
 void print_question(std::FILE* out, const training_job& job, std::string_view model)
@@ -102,19 +114,40 @@ void print_bytes(std::FILE* out, std::span<const comparison_row> rows)
   print_tiers(out, rows, "host", &memory_use::host);
 }
 
-void write_csv(std::ostream& out, std::span<const comparison_row> rows)
+void print_steps(std::FILE* out, const training_job& job, std::span<const step_row> rows)
+{
+  std::fprintf(out, "\none step of %" PRIu64 " layers (%.2f B parameters), simulated: all of it, and what is busy in it [s]\n",
+               job.shape.layers, static_cast<double>(job.parameters()) / giga);
+  std::fprintf(out, "%-14s %9s %10s %10s %10s %10s %10s %10s %10s\n", "strategy", "step", "tokens/s", "device", "to device",
+               "to host", "host", "ranks", "moved GB");
+  const double tokens = static_cast<double>(job.rank().ranks * job.setup.micro_batch * job.shape.sequence);
+  for (const step_row& row : rows) {
+    std::fprintf(out, "%-14s", std::string{row.strategy}.c_str());
+    if (!row.forecast.fits) {
+      std::fprintf(out, " %9s  %s\n", "-", row.has_room ? row.forecast.why_not.c_str() : "it does not fit");
+      continue;
+    }
+    const planner::step_forecast& step = row.forecast.step;
+    std::fprintf(out, " %9.3f %10.0f", in_giga(bytes{step.nanoseconds}), tokens / in_giga(bytes{step.nanoseconds}));
+    for (const std::uint64_t busy : {step.computing, step.to_device, step.to_host, step.updating, step.collecting})
+      std::fprintf(out, " %10.3f", in_giga(bytes{busy}));
+    std::fprintf(out, " %10.2f\n", in_giga(bytes{step.loaded_bytes + step.written_back_bytes}));
+  }
+}
+
+void write_csv(std::ostream& out, std::span<const comparison_row> rows, std::span<const step_row> steps)
 {
   out << "strategy,machine,micro_batch,width,layers,parameters,part_of_machine,chunk_elements";
   write_tier_names(out, "device");
   write_tier_names(out, "host");
-  out << "\n";
+  out << ",step_layers,step_nanoseconds,moved_bytes\n";
   for (const comparison_row& row : rows) {
     out << row.strategy << ",\"" << row.found.job.machine.name << "\"," << row.found.job.setup.micro_batch << ","
         << row.found.job.shape.hidden << "," << row.found.layers() << "," << row.found.parameters() << ","
         << row.found.part_of_machine() << "," << row.found.use.chunk;
     write_tier(out, row.found.use.device);
     write_tier(out, row.found.use.host);
-    out << "\n";
+    write_step(out, row.strategy, steps);
   }
 }
 

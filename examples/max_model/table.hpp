@@ -18,7 +18,10 @@ void print_models(std::FILE* out, std::span<const comparison_row> rows);
 /// What takes the bytes of one rank in that model.
 void print_bytes(std::FILE* out, std::span<const comparison_row> rows);
 
+/// One step of the given model with each strategy, in virtual time.
+void print_steps(std::FILE* out, const training_job& job, std::span<const step_row> rows);
+
 /// All numbers, bytes as bytes. One line for each row of the table below a line of names.
-void write_csv(std::ostream& out, std::span<const comparison_row> rows);
+void write_csv(std::ostream& out, std::span<const comparison_row> rows, std::span<const step_row> steps);
 
 }  // namespace max_model

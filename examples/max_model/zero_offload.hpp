@@ -1,5 +1,6 @@
 #pragma once
 
+#include "movement.hpp"
 #include "strategy.hpp"
 
 namespace max_model {
@@ -26,8 +27,24 @@ struct zero_offload {
     use.host.take(taker::states, share_of(bytes{state_bytes} * job.parameters(), ranks));
     return use;
   }
+
+  /// Simulated with the engine: gradients leave while they are made, the host updates all, and values come back before
+  /// they are used. Not the same: the engine gathers weights in both passes, where this strategy has them on each device
+  /// and gathers once after the update, so its rings are made that much faster; and each value comes back when it was
+  /// updated, not when all were. The update that is delayed by a step is not simulated: it changes the arithmetic.
+  [[nodiscard]] movement moves(const training_job& job, const memory_use& use) const
+  {
+    const std::uint64_t ranks = job.rank().ranks;
+    movement moves;
+    moves.own_chunk = std::max<std::uint64_t>(256, std::min(bucket, job.parameters()) / ranks);
+    moves.device = use.device.capacity() - use.device.of(taker::program);
+    moves.host = use.host.capacity() - use.host.of(taker::program) - use.host.of(taker::set_aside);
+    moves.copies = copying::ahead;
+    moves.rings = 2;
+    return moves;
+  }
 };
 
-static_assert(strategy<zero_offload>);
+static_assert(strategy<zero_offload> && simulated_strategy<zero_offload>);
 
 }  // namespace max_model

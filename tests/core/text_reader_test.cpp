@@ -66,6 +66,26 @@ TEST_CASE("a line has to end, and to be no longer than said", "[core]")
   CHECK(source(std::string("a\0b\n", 4)).reader.next_line() == std::string("a\0b", 3));
 }
 
+TEST_CASE("a value is read behind its key, and refused with it", "[core]")
+{
+  const auto read = [](const std::string& line, std::uint64_t most = UINT64_MAX, std::string_view none = {}, int base = 10) {
+    source it{line + '\n', 40};
+    it.reader.next_line();
+    return it.reader.value("size", most, none, base);
+  };
+  CHECK(read("size 18446744073709551615") == UINT64_MAX);
+  CHECK(read("size ff", 255, {}, 16) == 255);
+  CHECK(read("size never", 7, "never") == UINT32_MAX);
+  CHECK_THROWS_WITH(read("sizes 1"), ContainsSubstring("line 1 of a text cannot be used: key \"size\" is wanted here"));
+  CHECK_THROWS_WITH(read(""), ContainsSubstring("key \"size\" is wanted here"));
+  CHECK_THROWS_WITH(read("size"), ContainsSubstring("key \"size\" has no value"));
+  CHECK_THROWS_WITH(read("size -1"), ContainsSubstring("key \"size\" is negative"));
+  CHECK_THROWS_WITH(read("size 8", 7), ContainsSubstring("key \"size\" is too large"));
+  CHECK_THROWS_WITH(read("size 18446744073709551616"), ContainsSubstring("key \"size\" is too large"));
+  for (const char* const wrong : {"", "+1", " 1", "1x", "1.0", "1e3", "nan", "NaN", "inf", "never"})
+    CHECK_THROWS_WITH(read(std::string{"size "} + wrong), ContainsSubstring("key \"size\" is no whole number"));
+}
+
 TEST_CASE("a number is read whole, in its base, and within its type", "[core]")
 {
   CHECK(small_number("0") == 0);

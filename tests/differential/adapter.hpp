@@ -2,6 +2,7 @@
 
 #include "adapter_base.hpp"
 #include "mistakes.hpp"
+#include "stepper.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -135,6 +136,22 @@ class adapter final : public adapter_base<World> {
     return ask([&] { m().drop_gradients(); });
   }
 
+  // Steps.
+
+  answer step(const step_request& wanted, stepped& got) override
+  {
+    std::vector<cm::tensor_handle> first;
+    for (const std::uint32_t it : wanted.first) first.push_back(handle(it));
+    return steps_.step(wanted, first, got);
+  }
+  answer finish_updates() override { return steps_.finish_updates(); }
+  void end_late() override { steps_.end_late(); }
+  answer begin_load() override
+  {
+    return ask([&] { m().begin_load(); });
+  }
+  void end_load() override { m().end_load(); }
+
   // Leases and work.
 
   answer lease(bool on_host, std::uint64_t size, std::uint32_t agent, granted& got) override
@@ -219,7 +236,15 @@ class adapter final : public adapter_base<World> {
     return result;
   }
   [[nodiscard]] state state_of(std::uint32_t tensor) override { return static_cast<state>(m().state_of(handle(tensor))); }
-  [[nodiscard]] bool is_filled(std::uint32_t tensor, std::uint32_t list) override { return m().is_filled(handle(tensor), cm::list_id{list}); }
+  [[nodiscard]] bool is_filled(std::uint32_t tensor, std::uint32_t list) override 
+  {
+    return list == gradient_list ? m().has_gradient(handle(tensor)) : m().is_filled(handle(tensor), cm::list_id{list});
+  }
+  [[nodiscard]] bool waits(std::uint32_t tensor) override
+  {
+    return m().updates_pending() > 0 && !m().has_gradient(handle(tensor)) && m().is_filled(handle(tensor), cm::gradient_list);
+  }
+  [[nodiscard]] bool is_guessed() const override { return steps_.is_guessed(); }
   [[nodiscard]] bool is_measured(std::uint32_t tensor) override { return m().measure_of(handle(tensor)) != nullptr; }
   [[nodiscard]] place place_of_update(std::uint32_t tensor) override { return static_cast<place>(m().place_of_update(handle(tensor))); }
   [[nodiscard]] bool has_drifted() const override { return house_.m.drifted(); }
@@ -254,6 +279,7 @@ class adapter final : public adapter_base<World> {
   }
 
   mistake_maker<World> mistakes_;
+  stepper<World> steps_{this->house_.m, this->plan_};
   std::unique_ptr<scope_type> scope_;
 };
 

@@ -42,4 +42,31 @@ std::vector<std::byte> widened(const std::vector<std::byte>& weight)
   return result;
 }
 
+std::vector<float> numbers_of(const std::vector<std::byte>& content, element type)
+{
+  const std::vector<std::byte> wide = type == element::brain ? widened(content) : content;
+  std::vector<float> result(wide.size() / 4);
+  if (!result.empty()) std::memcpy(result.data(), wide.data(), wide.size());
+  return result;
+}
+
+std::vector<std::byte> bytes_of(const std::vector<float>& numbers)
+{
+  std::vector<std::byte> result(numbers.size() * 4);
+  if (!result.empty()) std::memcpy(result.data(), numbers.data(), result.size());
+  return result;
+}
+
+void take_averages(update_model& all, std::uint64_t number)
+{
+  const auto mean = [](float left, float right) { return (left + right) / 2; };
+  for (std::size_t at = 0; at < all.parameter.size(); ++at) {
+    const float before = all.parameter[at];
+    all.momentum[at] = mean(all.momentum[at], all.gradient[at]);
+    if (!all.variance.empty()) all.variance[at] = mean(all.variance[at], before);
+    all.parameter[at] = mean(before, all.momentum[at]);
+    if (number % 2 == 0) all.parameter[at] = mean(all.parameter[at], all.gradient[at]);
+  }
+}
+
 }  // namespace differential

@@ -14,4 +14,17 @@ void fill_with(std::vector<std::byte>& content, element type, std::uint32_t numb
 [[nodiscard]] std::vector<std::byte> rounded(const std::vector<std::byte>& master);
 [[nodiscard]] std::vector<std::byte> widened(const std::vector<std::byte>& weight);
 
+/// Floats as they are, 16-bit numbers widened.
+[[nodiscard]] std::vector<float> numbers_of(const std::vector<std::byte>& content, element type);
+
+/// What an update reads and writes: `averages` of the managers under test.
+struct update_model {
+  std::vector<float> gradient;   ///< already multiplied
+  std::vector<float> parameter;  ///< the master, where there is one
+  std::vector<float> momentum;
+  std::vector<float> variance;   ///< empty where there is none
+};
+void take_averages(update_model& all, std::uint64_t number);
+[[nodiscard]] std::vector<std::byte> bytes_of(const std::vector<float>& numbers);
+
 }  // namespace differential

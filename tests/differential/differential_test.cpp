@@ -184,4 +184,19 @@ TEST_CASE("a gradient of a weight that could not be made again is refused", "[di
   CHECK(sum.sentences["a gradient in place of a weight that is still to be made again"] > 0);
 }
 
+TEST_CASE("a weight whose late update makes its master is not written inside that iteration", "[differential]")
+{
+  // The master was looked for before the update that makes it: the write was lost with the next update.
+  tally sum;
+  const setting wanted{.seed = 1000574, .frame = 512, .device_frames = 4, .device_rest = 1, .host_frames = 80, .tensors = 1, .eviction = 1, .transfer = 2, .async_compute = true, .in_place = true};
+  CHECK(run_program(wanted,
+                    {{what::begin, 2, 1},
+                     {what::gradient, 1414463711, 304920962},
+                     {what::acquire, 4170996197, 719655167},
+                     {what::late_step, 4051934060, 2553507840},
+                     {what::acquire, 1601442947, 3136352226}},
+                    sum) == "");
+  CHECK(sum.sentences["a 16-bit weight was to be written inside an iteration"] == 1);
+}
+
 }  // namespace differential_test

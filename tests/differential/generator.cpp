@@ -20,7 +20,8 @@ constexpr weight weights[] = {
     {what::gradient, 60},     {what::done_with_pin, 15}, {what::done, 25},       {what::update, 50},   {what::drop, 40},
     {what::drop_gradient, 30}, {what::drop_gradients, 4}, {what::lease, 45},     {what::end_lease, 35}, {what::pass, 40},
     {what::keep_record, 1},   {what::begin, 6},     {what::exchange, 8},         {what::rehearse, 2},  {what::use_profile, 3},
-    {what::mistake, 20},      {what::release_all, 5}, {what::audit, 1},
+    {what::mistake, 20},      {what::release_all, 5}, {what::audit, 1},           {what::step, 3},     {what::late_step, 6},
+    {what::early_step, 4},    {what::finish_updates, 2}, {what::end_late, 2},
 };
 
 [[nodiscard]] op random_call(dice& roll)
@@ -45,6 +46,10 @@ void add_iterations(program& calls, dice& roll)
 {
   program script;
   for (std::uint32_t left = roll.between(5, 60); left > 0; --left) script.push_back(random_call(roll));
+  if (roll.one_in(2)) {
+    constexpr what steps[] = {what::step, what::late_step, what::late_step, what::early_step};
+    script.push_back({steps[roll.below(4)], roll.below(UINT32_MAX), roll.below(UINT32_MAX)});
+  }
   const std::uint32_t name = roll.below(3);
   for (std::uint32_t round = roll.between(1, 8); round > 0; --round) {
     program once = script;

@@ -55,6 +55,22 @@ class machine final : rehearsed_step {
   void drop_gradient(std::uint32_t tensor);
   void drop_gradients();
 
+  // Steps.
+  void step(const op& it, updates how);
+  [[nodiscard]] bool may_step() const;
+  void release_parameters();
+  void spoil(std::uint32_t roll);
+  [[nodiscard]] step_request step_of(const op& it, updates how) const;
+  bool take(step_request wanted, stepped& got);
+  void stepped_to(const step_request& wanted, const stepped& got);
+  void finish_updates();
+  void see_what_waits();
+  void end_late();
+  void must_be_ended(const answer& got);
+  bool load();
+  bool load_tensor(std::uint32_t tensor);
+  [[nodiscard]] std::uint64_t update_bytes() const;
+
   // The rest.
   void lease(const op& it);
   void end_lease(std::size_t at);
@@ -98,6 +114,8 @@ class machine final : rehearsed_step {
   bool is_prepared_ = false;
   std::uint32_t number_ = 0;  // of the last contents written
   std::uint32_t script_ = 0;  // of the rehearsed step
+  bool waited_ = false;  // updates waited when the call was made: it may have done them before, or failed to
+  bool is_over_ = false; // a step has no room, now or later: nothing can follow
   std::string_view call_;
   what counted_ = what::acquire;
   bool is_counted_ = true;

@@ -202,7 +202,7 @@ void machine::drop_gradient(std::uint32_t tensor)
   const bool restores = is_weight && slot(tensor).now == state::gradient;
   prepare(expected);
   const answer result = made().drop_gradient(tensor);
-  if (result.is == verdict::usage && restores && expected.fine) {  // the weight could not be made again yet: call again
+  if (result.is == verdict::usage && restores && expected.fine && !waited_) {  // the weight could not be made again yet: call again
     sum_->note_sentence(result.sentence);
     expect(expected.usage, "drop_gradient was refused; " + result.sentence);
   } else {

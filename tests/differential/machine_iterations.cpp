@@ -75,7 +75,7 @@ void machine::begin(const op& it)
   if (micro_batches > 1 && setting_.in_place) expected = {.fine = false, .config = true};
   prepare(expected);
   const answer result = made().begin(it.x % 3, micro_batches);
-  if (makes_masters && result.is == verdict::usage) {
+  if (makes_masters && result.is == verdict::usage && !waited_) {
     sum_->note_sentence(result.sentence);
     expect(expected.usage, "an iteration was refused; " + result.sentence);
   } else {

@@ -26,6 +26,7 @@ plain_model::plain_model(const setting& wanted, const std::vector<slot_place>& p
   for (std::uint32_t at = plan_.parameters; at < tensors(); ++at) add(at, value_list);
   done.resize(plan_.parameters);
   measured.resize(plan_.parameters);
+  waits.resize(plan_.parameters);
 }
 
 std::uint32_t plain_model::slot_of(std::uint32_t tensor, std::uint32_t list) const noexcept
@@ -241,6 +242,55 @@ void plain_model::exchanged(std::uint32_t left, std::uint32_t right)
     std::swap(one.is_defined, other.is_defined);
     std::swap(one.now, other.now);
   }
+}
+
+void plain_model::used(std::uint32_t slot)
+{
+  slot_model& it = slots[slot];
+  if (it.now == state::free) {
+    step(it, event::materialize);
+    it.is_defined = true;
+    if (it.starts_at_zero) it.content.assign(it.content.size(), std::byte{});
+  } else if (it.now == state::gradient) {
+    step(it, event::release);
+  }
+  step(it, event::acquire);
+  step(it, release_event());
+}
+
+void plain_model::updated(std::uint32_t tensor, float factor, bool late)
+{
+  const std::uint32_t master = master_of(tensor);
+  slot_model& weight = slots[slot_of(tensor, value_list)];
+  const bool makes_master = master != no_slot && slots[master].now == state::free;
+  update_model all;
+  all.gradient = numbers_of(slots[slot_of(tensor, gradient_list)].content, slots[slot_of(tensor, gradient_list)].type);
+  for (float& it : all.gradient) it *= factor;
+  all.parameter = master == no_slot || makes_master ? numbers_of(weight.content, weight.type) : numbers_of(slots[master].content, element::real);
+  const std::uint32_t momentum = slot_of(tensor, has_masters_ ? 3 : 2);
+  const std::uint32_t variance = slot_of(tensor, has_masters_ ? 4 : 3);
+  for (const std::uint32_t at : {slot_of(tensor, gradient_list), master, momentum, variance, slot_of(tensor, value_list)})
+    if (at != no_slot) used(at);
+  all.momentum = numbers_of(slots[momentum].content, element::real);
+  if (variance != no_slot) all.variance = numbers_of(slots[variance].content, element::real);
+  take_averages(all, updates);
+  slots[momentum].content = bytes_of(all.momentum);
+  if (variance != no_slot) slots[variance].content = bytes_of(all.variance);
+  if (master != no_slot) slots[master].content = bytes_of(all.parameter), slots[master].is_defined = true;
+  weight.content = master == no_slot ? bytes_of(all.parameter) : rounded(slots[master].content);
+  weight.is_defined = true;
+  gradient_dropped(tensor, true);
+  waits[tensor] = late ? 1 : 0;
+  if (late && weight.now != state::hold) step(weight, event::reset);  // how it is left is seen when it has its update
+}
+
+void plain_model::late_update_done(std::uint32_t tensor)
+{
+  waits[tensor] = 0;
+  slot_model& weight = slots[slot_of(tensor, value_list)];
+  if (weight.now != state::hold || weight.pins > 0) return;
+  step(weight, event::acquire);
+  step(weight, release_event());
 }
 
 void plain_model::iteration_ended()

@@ -96,6 +96,11 @@ class plain_model {
   void gradient_dropped(std::uint32_t tensor, bool restored);
   void master_made(std::uint32_t tensor);
   void exchanged(std::uint32_t left, std::uint32_t right);
+  /// A step gave this parameter its update. @param waits   its bytes will have it when they are used
+  void updated(std::uint32_t tensor, float factor, bool waits);
+  void used(std::uint32_t slot);  ///< a pin came and went
+  /// An update that waited is done.
+  void late_update_done(std::uint32_t tensor);
   void iteration_ended();
   void set_pass(pass during) noexcept { pass_ = during; }
 
@@ -112,6 +117,8 @@ class plain_model {
   std::vector<lease_model> leases;
   std::vector<std::uint8_t> done;      ///< by parameter: gradient_done was called
   std::vector<std::uint8_t> measured;  ///< by parameter: and took norms
+  std::vector<std::uint8_t> waits;     ///< by parameter: its update, which counts here already
+  std::uint64_t updates = 0;           ///< steps that updated
   bool inside = false;
   bool exceptional = false;  ///< keep_record was called
   bool masters_wanted = true;

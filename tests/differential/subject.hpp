@@ -54,6 +54,12 @@ class subject {
   virtual answer drop_gradient(std::uint32_t tensor) = 0;
   virtual answer drop_gradients() = 0;
 
+  virtual answer step(const step_request& wanted, stepped& got) = 0;
+  virtual answer finish_updates() = 0;
+  virtual void end_late() = 0;  ///< the object that does what waits ends
+  virtual answer begin_load() = 0;
+  virtual void end_load() = 0;
+
   virtual answer lease(bool on_host, std::uint64_t size, std::uint32_t agent, granted& got) = 0;
   virtual void end_lease(std::size_t at) = 0;
   virtual void launch(std::uint32_t agent, std::byte* data, const job& work) = 0;
@@ -73,6 +79,8 @@ class subject {
   [[nodiscard]] virtual figures seen() const = 0;
   [[nodiscard]] virtual state state_of(std::uint32_t tensor) = 0;
   [[nodiscard]] virtual bool is_filled(std::uint32_t tensor, std::uint32_t list) = 0;
+  [[nodiscard]] virtual bool waits(std::uint32_t tensor) = 0;   ///< its update is still to be done
+  [[nodiscard]] virtual bool is_guessed() const = 0;            ///< a step that early updates began is not decided yet
   [[nodiscard]] virtual bool is_measured(std::uint32_t tensor) = 0;
   [[nodiscard]] virtual place place_of_update(std::uint32_t tensor) = 0;
   [[nodiscard]] virtual bool has_drifted() const = 0;

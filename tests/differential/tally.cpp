@@ -83,6 +83,7 @@ constexpr known_sentence known[] = {
     {"a copy was told to fail"},
     {"the largest tensor of this model"},
     {"this step"},
+    {"was used although its late_updates ended before"},
     {"a profile is not one of this model", true},
 };
 

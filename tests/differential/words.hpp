@@ -13,12 +13,14 @@ namespace differential {
 enum class what : std::uint8_t {
   acquire, release, touch, move_pin, gradient_of_pin, gradient, done_with_pin, done, update, drop, drop_gradient, drop_gradients,
   lease, end_lease, begin, pass, end, abandon, keep_record, exchange, rehearse, use_profile, audit, release_all, mistake,
+  step, late_step, early_step, finish_updates, end_late,
 };
-inline constexpr std::size_t what_count = 25;
+inline constexpr std::size_t what_count = 30;
 inline constexpr const char* what_names[what_count] = {
     "acquire",   "release", "touch", "move_pin", "gradient_of_pin", "gradient",    "done_with_pin", "done",     "update",
     "drop",      "drop_gradient", "drop_gradients", "lease",        "end_lease",   "begin",         "pass",     "end",
-    "abandon",   "keep_record",   "exchange",       "rehearse",     "use_profile", "audit",         "release_all", "mistake"};
+    "abandon",   "keep_record",   "exchange",       "rehearse",     "use_profile", "audit",         "release_all", "mistake",
+    "step",      "late_step", "early_step", "finish_updates",       "end_late"};
 
 struct op {
   what call = what::acquire;
@@ -84,6 +86,22 @@ struct request {
   access how = access::read;
   place at = place::device;
   std::uint32_t agent = on_caller;
+};
+
+/// When a step updates: at once, before its norm is known, or when a weight is used.
+enum class updates : std::uint8_t { at_once, early, late };
+
+struct step_request {
+  updates how = updates::at_once;
+  std::vector<std::uint32_t> first{};  ///< tensors whose updates do not wait
+  std::uint64_t undo_bytes = 0;        ///< to bring early updates back with
+  float limit = 0;                     ///< of the largest magnitude; 0: none
+  bool skips_nonfinite = true;
+};
+/// What a step said.
+struct stepped {
+  bool updated = false;
+  double norm = 0;
 };
 
 enum class verdict : std::uint8_t { fine, usage, config, memory, device, other };

@@ -89,6 +89,13 @@ TEST_CASE("whatever fails in a training is a typed error, and after the retry ev
     swept<mixed_training<float>> it{"fp32, two micro-batches", accumulating(mixed::precision::fp32)};
     sum += every_source(it, 25 * pace, 5 * pace, false);
   }
+  for (const mixed::updating when : {mixed::updating::late, mixed::updating::early}) {
+    setting how = in_place(mixed::precision::bf16);
+    how.how.updates = when;
+    how.how.undo_bytes = 16 << 10;
+    swept<mixed_training<cm::bf16>> it{when == mixed::updating::late ? "bf16, in place, late updates" : "bf16, in place, early updates", how};
+    sum += every_source(it, 25 * pace, 5 * pace, false);
+  }
   std::cout << "in all: " << sum.points << " injection points, " << sum.runs << " runs, " << sum.runs - sum.identical << " wrong or with a leak\n";
   CHECK(sum.identical == sum.runs);
   for (const std::uint64_t runs : sum.ways) CHECK(runs * 8 > sum.runs);  // once or until repaired, in the same iteration or a new one

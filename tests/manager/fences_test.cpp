@@ -98,6 +98,24 @@ TEST_CASE("a release records nothing and an epoch becomes an event once", "[mana
   CHECK(backend.count(call::kind::record) == 2);
 }
 
+TEST_CASE("who follows an early use does not wait for what was enqueued since, as long as its event is remembered", "[manager]")
+{
+  listening_backend backend;
+  device_health health;
+  fence_keeper<listening_backend> keeper{backend, health};
+  std::vector<fence> frames(400);
+  for (std::size_t at = 0; at < frames.size(); ++at) {
+    backend.work(agent::compute);
+    keeper.stamp(agent::compute, frames[at], true);
+    keeper.follow(agent::to_host, frames[at], frames[at].writers, wait_cause::other);
+  }
+  keeper.follow(agent::to_device, frames[390], frames[390].users, wait_cause::other);
+  CHECK(backend.knows(agent::to_device, agent::compute) == 391);
+  keeper.follow(caller_stream, frames[10], frames[10].users, wait_cause::other);  // too long ago: a later event
+  CHECK(backend.knows(caller_stream, agent::compute) >= 11);
+  CHECK(backend.knows(caller_stream, agent::compute) < 200);
+}
+
 TEST_CASE("nothing is waited for twice, and nobody waits for itself or for the caller", "[manager]")
 {
   listening_backend backend;

@@ -36,6 +36,23 @@ struct room : cm::host_room<cm::eviction::lru> {
 
 }  // namespace
 
+TEST_CASE("what a plan wants on the device alone gives up its window first, whatever is in it", "[manager]")
+{
+  for (const bool windows : {false, true}) {
+    const std::uint32_t frames = windows ? 2 : 1;
+    room it{std::vector<std::uint32_t>(4, frames), 3 * frames};
+    for (std::uint32_t at = 0; at < 3; ++at) {
+      it.home(at, at == 2);
+      it[at].device = at * frames;
+    }
+    it[2].device_only = true;
+    it.home(3, true);
+    CHECK(it[2].host == cm::chunk::nowhere);  // though its copy is good, and those of 0 and 1 are not
+    CHECK(it[0].host != cm::chunk::nowhere);
+    CHECK(it[1].host != cm::chunk::nowhere);
+  }
+}
+
 TEST_CASE("single frames come from the bottom of the host and windows from the top", "[manager]")
 {
   room it{{1, 2, 1, 2}, 6};

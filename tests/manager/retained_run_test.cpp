@@ -1,10 +1,15 @@
 #include <chunkmem/manager/retained_run.hpp>
 
+#include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/manager/manager.hpp>
 #include <chunkmem/transfer/lookahead.hpp>
+#include <chunkmem/transfer/planned.hpp>
 #include <chunkmem/transfer/stay_links.hpp>
 #include <conformance/transfer_policy.hpp>
+#include <support/adversarial.hpp>
 #include <support/catch.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -97,6 +102,42 @@ TEST_CASE("a run copies what its log says, once it has settled", "[manager]")
   const std::vector<std::uint8_t> nothing{0, 0, 0, 0, 0, 0};
   planned.start(state, links.link(uses, nothing, tide, record.size()));
   CHECK(planned.frames_moved(record, own) == 12U);  // what nobody keeps leaves in the order in which it was let go of
+}
+
+TEMPLATE_TEST_CASE("a host without room for all tensors: the plan's bytes are copied, and every value is right", "[manager]",
+                   chunkmem::backend::host_arena, support::adversarial)
+{
+  constexpr std::uint32_t tensors = 14;
+  constexpr std::uint32_t elements = 128;  // a frame each
+  using manager_type = chunkmem::manager<TestType, chunkmem::transfer::planned>;
+  TestType memory{{.device_capacity = 8 * 512_B, .host_capacity = 9 * 512_B}};
+  manager_type m{memory, {.chunk_bytes = 512_B}};
+  std::vector<tensor<float>> all;
+  for (std::uint32_t at = 0; at < tensors; ++at) all.push_back(m.template add<float>({elements}, role::buffer));
+  std::vector<float> expected(tensors);
+  for (std::uint32_t at = 0; at < tensors; ++at) {
+    auto pin = m.acquire(all[at], access::write);
+    for (float& it : pin.span()) it = expected[at] = static_cast<float>(at);
+  }
+  report before;
+  for (int step = 0; step < 8; ++step) {
+    before = m.report();
+    auto scope = m.iteration();
+    for (std::uint32_t at = 0; at < tensors; ++at) {
+      const bool reads = at % 3 == 0;
+      auto pin = m.acquire(all[at], reads ? access::read : access::read_write);
+      for (float& it : pin.span()) REQUIRE(it == expected[at]);
+      if (reads) continue;
+      expected[at] += 1;
+      for (float& it : pin.span()) it += 1;
+    }
+  }
+  const transfer::stored_plan plan = m.plan();
+  CHECK(std::ranges::count(plan.device_only, 1) >= 5);
+  CHECK(plan.bound_bytes <= plan.moved_bytes);
+  const report last = m.report().copies_since(before);
+  CHECK(last.loaded.count() + last.written_back.count() == plan.moved_bytes);
+  CHECK(m.report().divergences == 0);
 }
 
 TEST_CASE("a run that does not fit moves nothing", "[manager]")

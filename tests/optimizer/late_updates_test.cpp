@@ -252,6 +252,21 @@ TEST_CASE("updates whose owner ended cannot be used any more, and a plain step, 
   CHECK_THROWS_WITH(cm::optimizer::step(it.m, it.kernel), ended);
 }
 
+TEST_CASE("a profile and a plan of late updates are those of the iterations that begin with them", "[optimizer]")
+{
+  separate first{true}, second{true};
+  first.fill();
+  for (int now = 0; now < 5; ++now) first.step();
+  second.m.use_profile(*first.m.profile());
+  second.m.use_plan(first.m.plan());
+  second.fill();
+  for (int now = 0; now < 5; ++now) second.step();
+  CHECK(second.m.report().divergences == 0);
+  CHECK(second.m.profile()->size() == first.m.profile()->size());
+  const bool same = second.everything() == first.everything();
+  CHECK(same);
+}
+
 TEMPLATE_TEST_CASE("a rehearsal of late updates proves the room for the steps that follow", "[optimizer]", separate, in_place, single)
 {
   TestType plain{false}, late{true};

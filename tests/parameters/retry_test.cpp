@@ -167,6 +167,12 @@ TEST_CASE("so is one of an update that waited until its weight was used", "[para
   fail_copies(mixed::rule::sgd, true, support::sanitized ? 23 : 4, mixed::updating::late);
 }
 
+TEST_CASE("so is one of an update that was done before the norm was known, or is undone", "[parameters]")
+{
+  fail_copies(mixed::rule::adam, true, support::sanitized ? 31 : 4, mixed::updating::early);
+  fail_copies(mixed::rule::sgd, false, support::sanitized ? 23 : 5, mixed::updating::early);
+}
+
 TEST_CASE("a step that finds no room is an error from which training recovers", "[parameters]")
 {
   const mixed::recipe how = recipe(mixed::rule::adam);
@@ -277,7 +283,7 @@ TEST_CASE("a step that was decided to be skipped stays skipped when it is taken 
 TEST_CASE("so is every copy of a training run", "[parameters][.slow]")
 {
   for (const bool in_place : {false, true})
-    for (const auto updates : {mixed::updating::at_once, mixed::updating::late}) fail_copies(mixed::rule::adam, in_place, 1, updates);
+    for (const auto updates : {mixed::updating::at_once, mixed::updating::late, mixed::updating::early}) fail_copies(mixed::rule::adam, in_place, 1, updates);
 }
 
 }  // namespace retry_test

@@ -131,6 +131,30 @@ TEST_CASE("gathered groups take three units of the device beside the peak of the
   CHECK(found.need.largest_leases <= costs.peak() + bytes{3 * 3 * 2 * 1'024 + 256 * 20});
 }
 
+TEST_CASE("a training with a profile takes the same steps, says at once whether it fits, and proves nothing", "[planner]")
+{
+  rank_settings settings = settings_of(2'048, true, 0.25);
+  const training_forecast rehearsed = forecast_training(small, {}, share_of(2), settings);
+  settings.known = known_before::profile;
+  const training_forecast profiled = forecast_training(small, {}, share_of(2), settings);
+  REQUIRE(rehearsed.fits);
+  REQUIRE(profiled.fits);
+  CHECK(rehearsed.need.rehearsed);
+  CHECK_FALSE(profiled.need.rehearsed);
+  CHECK(profiled.step.nanoseconds == rehearsed.step.nanoseconds);
+  CHECK(profiled.record.size() == rehearsed.record.size());
+  CHECK(profiled.counts.divergences == 0);
+  workload::rank_share share = share_of(2, rehearsed.need.smallest_device);  // proven for a record that is known, too
+  CHECK(forecast_training(small, {}, share, settings).fits);
+  share = share_of(2);
+  share.host_bytes = rehearsed.need.smallest_host;
+  CHECK(forecast_training(small, {}, share, settings).fits);
+  share.device_bytes = bytes{rehearsed.need.largest_leases.count() - 256};  // who cannot lease cannot train
+  const training_forecast refused = forecast_training(small, {}, share, settings);
+  CHECK_FALSE(refused.fits);
+  CHECK_THAT(refused.why_not, Catch::Matchers::ContainsSubstring("device"));
+}
+
 TEST_CASE("what does not fit says what would, and that fits", "[planner]")
 {
   const rank_settings settings = settings_of(2'048, false, 0);

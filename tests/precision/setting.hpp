@@ -57,22 +57,22 @@ struct setting {
                                                    {"host_arena", "host_arena launched", "adversarial", "adversarial launched"},
                                                    {"append", "best_fit", "size_class"},
                                                    {"host_first", "device_margin", "fixed_split"},
-                                                   {"updates at once", "late updates"}};
+                                                   {"updates at once", "late updates", "early updates"}};
     std::string all;
     for (std::size_t it = 0; it < axes; ++it) all += (it == 0 ? "" : ", ") + std::string{names[it][at[it]]};
     return all;
   }
 };
 
-inline constexpr std::array<std::uint8_t, setting::axes> extents{5, 4, 3, 2, 2, 3, 2, 4, 3, 3, 2};
+inline constexpr std::array<std::uint8_t, setting::axes> extents{5, 4, 3, 2, 2, 3, 2, 4, 3, 3, 3};
 
 /// The other layouts, placements and ways to update of a setting: as many as there are of them together.
-inline constexpr std::size_t arrangements = 18;
+inline constexpr std::size_t arrangements = 27;
 [[nodiscard]] inline setting arranged(setting it, std::size_t which)
 {
   it.at[setting::layout] = static_cast<std::uint8_t>(which % 3);
   it.at[setting::placement] = static_cast<std::uint8_t>(which / 3 % 3);
-  it.at[setting::updates] = static_cast<std::uint8_t>(which / 9 % 2);
+  it.at[setting::updates] = static_cast<std::uint8_t>(which / 9 % 3);
   return it;
 }
 

@@ -3,6 +3,7 @@
 #include <chunkmem/chunk/size_class_layout.hpp>
 #include <chunkmem/placement/device_margin.hpp>
 #include <chunkmem/placement/fixed_split.hpp>
+#include <chunkmem/placement/update_share.hpp>
 #include <support/catch.hpp>
 #include <support/own_policies.hpp>
 
@@ -28,6 +29,10 @@ setting setting_for(bool in_place, mixed::precision kind, std::uint8_t size, boo
   it.at[setting::place] = launched ? 3 : 2;
   return it;
 }
+
+struct half_on_device : cm::placement::update_share {
+  half_on_device() : update_share{.device_share = 0.5} {}
+};
 
 /// What a run has beside its setting.
 struct circumstances {
@@ -95,6 +100,7 @@ TEST_CASE("16-bit training gives the same bits wherever a placement keeps the st
 {
   train_all<cm::placement::device_margin>();
   train_all<cm::placement::fixed_split>();
+  train_all<half_on_device>();
 }
 
 TEST_CASE("16-bit training with a layout of one's own gives the same bits", "[precision]") { train_all<one_each_layout>(); }

@@ -138,22 +138,47 @@ TEST_CASE("what is wrong with a profile is said with its line", "[profile]")
     return said.find("line " + line + " ") != std::string::npos && said.find(what) != std::string::npos;
   };
   CHECK(says("0 peek slot 1 pass 0 micro_batch 0\n", "2", "no entry is of this kind"));
-  CHECK(says("1 read slot 1 pass 0 micro_batch 0\n", "2", "not in order"));
-  CHECK(says("0 read slot 1 pass 3 micro_batch 0\n", "2", "no such pass"));
-  CHECK(says("0 read slot -1 pass 0 micro_batch 0\n", "2", "a number is wanted"));
-  CHECK(says("0 read slot 99999999999 pass 0 micro_batch 0\n", "2", "a number is wanted"));
-  CHECK(says("0 read slot 1 pass 0 micro_batch 70000\n", "2", "a number is wanted"));
+  CHECK(says("0\n", "2", "no entry is of this kind"));
+  CHECK(says("1 read slot 1 pass 0 micro_batch 0\n", "2", "the next moment is wanted"));
+  CHECK(says("-0 read slot 1 pass 0 micro_batch 0\n", "2", "the next moment is wanted"));
+  CHECK(says("0 read slot 1 pass 3 micro_batch 0\n", "2", "key \"pass\" is too large"));
+  CHECK(says("0 read slot 1 pass nan micro_batch 0\n", "2", "key \"pass\" is no whole number"));
+  CHECK(says("0 read slot -1 pass 0 micro_batch 0\n", "2", "key \"slot\" is negative"));
+  CHECK(says("0 read slot 99999999999 pass 0 micro_batch 0\n", "2", "key \"slot\" is too large"));
+  CHECK(says("0 read slot 4294967295 pass 0 micro_batch 0\n", "2", "key \"slot\" is too large"));
+  CHECK(says("0 read slot 1e3 pass 0 micro_batch 0\n", "2", "key \"slot\" is no whole number"));
+  CHECK(says("0 read slot  pass 0 micro_batch 0\n", "2", "key \"slot\" is no whole number"));
+  CHECK(says("0 read bytes 4 pass 0 micro_batch 0\n", "2", "key \"slot\" is wanted here"));
+  CHECK(says("0 lease slot 4 pass 0 micro_batch 0\n", "2", "key \"bytes\" is wanted here"));
+  CHECK(says("0 lease bytes -4 pass 0 micro_batch 0\n", "2", "key \"bytes\" is negative"));
+  CHECK(says("0 lease bytes 18446744073709551616 pass 0 micro_batch 0\n", "2", "key \"bytes\" is too large"));
+  CHECK(says("0 lease bytes\n", "2", "key \"bytes\" has no value"));
+  CHECK(says("0 read slot 1 phase 0 micro_batch 0\n", "2", "key \"pass\" is wanted here"));
+  CHECK(says("0 read slot 1 pass 0 micro_batch 70000\n", "2", "key \"micro_batch\" is too large"));
+  CHECK(says("0 read slot 1 pass 0 micro_batch -1\n", "2", "key \"micro_batch\" is negative"));
   CHECK(says("0 read slot 1 pass 0 micro_batch 0 \n", "2", "goes on after its end"));
-  CHECK(says("0 read slot 1 pass 0\n", "2", "a word is missing"));
-  CHECK(says("0 read slot 1 pass 0 micro_batch 0\nend 1\n", "3", "nothing that could end"));
-  CHECK(says("0 read slot 1 pass 0 micro_batch 0\nend 0\nend 0\n", "4", "ended before"));
+  CHECK(says("0 read slot 1 pass 0\n", "2", "key \"micro_batch\" is wanted here"));
+  CHECK(says("0 read slot 1 pass 0 micro_batch 0\nend 1\n", "3", "key \"end\" names nothing that could end"));
+  CHECK(says("0 read slot 1 pass 0 micro_batch 0\nend 0\nend 0\n", "4", "key \"end\" names what has ended before"));
   CHECK(says("0 drop slot 1 pass 0 micro_batch 0\nend 0\n", "3", "nothing that could end"));
-  CHECK(says("0 read slot 1 pass 0 micro_batch 0\nend 0\nentries 2 highest_tide 0\n", "4", "another number of entries"));
-  CHECK(says("entries 0 highest_tide 5\n", "2", "another tide"));
+  CHECK(says("0 read slot 1 pass 0 micro_batch 0\nend 0\nentries 2 highest_tide 0\n", "4", "key \"entries\" is another number"));
+  CHECK(says("entries 0 highest_tide 5\n", "2", "key \"highest_tide\" is not what"));
+  CHECK(says("entries 0\n", "2", "key \"highest_tide\" is wanted here"));
+  CHECK(says("entries -1 highest_tide 0\n", "2", "key \"entries\" is negative"));
+  CHECK(says("entries nan highest_tide 0\n", "2", "key \"entries\" is no whole number"));
+  CHECK(says("end -1\n", "2", "key \"end\" is negative"));
+  CHECK(says("end\n", "2", "key \"end\" has no value"));
   CHECK(says("entries 0 highest_tide 0 and more\n", "2", "goes on after its end"));
   CHECK(says(std::string(100'000, '1'), "2", "longer than any line"));
   CHECK(says("0 read slot 1 pass 0 micro_batch 0\n", "3", "the text ends"));
   CHECK(complaint("entries 0 highest_tide 0\n") == "nothing");
+  try {
+    std::istringstream named{"chunkmem profile 1\n0 read slot\n"};
+    (void)profile_text::read(named, "first.profile");
+    FAIL("it was read");
+  } catch (const format_error& refused) {
+    CHECK(std::string{refused.what()} == "chunkmem: line 2 of first.profile cannot be used: key \"slot\" has no value (write it anew)");
+  }
   std::istringstream other{"another file\n"};
   CHECK_THROWS_AS(profile_text::read(other), format_error);
 }

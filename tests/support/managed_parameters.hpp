@@ -2,6 +2,7 @@
 
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/optimizer/adam.hpp>
+#include <chunkmem/optimizer/early_updates.hpp>
 #include <chunkmem/optimizer/late_updates.hpp>
 #include <chunkmem/optimizer/loss_scale.hpp>
 #include <chunkmem/optimizer/sgd.hpp>
@@ -88,7 +89,9 @@ class managed_parameters {
     std::visit(
         [this](auto& kernel) {
           m_.use(kernel.lists());
-          if (how_.updates == updating::late) late_.template emplace<late<std::remove_reference_t<decltype(kernel)>>>(m_, kernel, pool_);
+          using kind = std::remove_reference_t<decltype(kernel)>;
+          if (how_.updates == updating::late) stepper_.template emplace<late<kind>>(m_, kernel, pool_);
+          if (how_.updates == updating::early) stepper_.template emplace<early<kind>>(m_, kernel, chunkmem::bytes{how_.undo_bytes}, pool_);
         },
         kernel_);
     for (const parameter& it : known_)
@@ -186,11 +189,14 @@ class managed_parameters {
  private:
   template <class Kernel>
   using late = chunkmem::optimizer::late_updates<Manager, Kernel, Executor>;
+  template <class Kernel>
+  using early = chunkmem::optimizer::early_updates<Manager, Kernel, Executor>;
 
   template <class Kernel>
   chunkmem::optimizer::step_outcome step(Kernel& kernel, const chunkmem::optimizer::step_options& options)
   {
-    if (auto* const waiting = std::get_if<late<Kernel>>(&late_)) return waiting->step(options);
+    if (auto* const it = std::get_if<late<Kernel>>(&stepper_)) return it->step(options);
+    if (auto* const it = std::get_if<early<Kernel>>(&stepper_)) return it->step(options);
     return chunkmem::optimizer::step(m_, kernel, options, pool_);
   }
 
@@ -244,7 +250,9 @@ class managed_parameters {
   any_kernel kernel_;
   chunkmem::optimizer::loss_scale scale_;
   Executor& pool_;
-  std::variant<std::monostate, late<chunkmem::optimizer::adam>, late<chunkmem::optimizer::sgd>> late_;
+  std::variant<std::monostate, late<chunkmem::optimizer::adam>, late<chunkmem::optimizer::sgd>, early<chunkmem::optimizer::adam>,
+               early<chunkmem::optimizer::sgd>>
+      stepper_;
   std::vector<float> scales_;
   std::vector<double> norms_;
 };

@@ -13,7 +13,7 @@
 namespace support::mixed {
 
 /// How a managed run takes its steps: the reference knows one way.
-enum class updating : std::uint8_t { at_once, late };
+enum class updating : std::uint8_t { at_once, late, early };
 
 /// How a run trains, apart from who keeps the bytes. What the reference and the managed run must agree upon.
 struct recipe {
@@ -32,6 +32,7 @@ struct recipe {
   std::uint64_t seed = 0;
   bool evaluates = true;        ///< after every second step
   updating updates = updating::at_once;
+  std::uint64_t undo_bytes = 24576;  ///< for early updates: half of the states or so
 
   [[nodiscard]] bool is_spoilt(std::uint32_t step, std::uint32_t micro_batch) const noexcept
   {

@@ -3,7 +3,7 @@ set(machines "${PROJECT_SOURCE_DIR}/examples/max_model/machines")
 set(chunkmem_compile_options "-DMAX_MODEL_MACHINES=\"${machines}\"" -O2)
 
 chunkmem_test(example.max_model LABELS example TIMEOUT 120
-              COMMAND max_model --machine "${machines}/v100_32_node.json" --model GPT3_18B --micro-batch 8)
+              COMMAND max_model --machine "${machines}/v100_32_node.json" --model GPT3_18B --micro-batch 8 --layers 100)
 chunkmem_test(example.max_model.refusals LABELS example TIMEOUT 120
               COMMAND sh "${CMAKE_CURRENT_LIST_DIR}/refusals.sh" $<TARGET_FILE:max_model> "${machines}"
                       "${PROJECT_BINARY_DIR}/max_model")
@@ -13,7 +13,8 @@ find_program(max_model_python python3)
 if(max_model_python)
   chunkmem_test(example.max_model.picture LABELS example TIMEOUT 120
                 COMMAND sh "${CMAKE_CURRENT_LIST_DIR}/picture.sh" "${max_model_python}"
-                        "${PROJECT_SOURCE_DIR}/tools/plot_timeline.py" "${PROJECT_BINARY_DIR}/max_model")
+                        "${PROJECT_SOURCE_DIR}/tools/plot_timeline.py" "${PROJECT_BINARY_DIR}/max_model"
+                        $<TARGET_FILE:max_model> "${machines}/v100_32_node.json")
 else()
   chunkmem_test(example.max_model.picture LABELS example COMMAND sh -c "echo 'SKIPPED: no python3 was found' && exit 4")
 endif()

@@ -42,6 +42,9 @@ TEST_CASE("a machine and a model are enough", "[max_model]")
   CHECK(chosen.widths.empty());
   CHECK(chosen.strategies.empty());
   CHECK(!chosen.csv);
+  CHECK(!chosen.layers);
+  CHECK(!chosen.timeline);
+  CHECK(!chosen.only_bytes);
   CHECK(chosen.has_logits);
   CHECK(chosen.recomputes);
   CHECK(!chosen.fuses_attention);
@@ -50,13 +53,16 @@ TEST_CASE("a machine and a model are enough", "[max_model]")
 TEST_CASE("every option of the command line is read", "[max_model]")
 {
   const max_model::options chosen = parse({"--machine", "it.json", "--model=Gemini GPT/10b", "--micro-batch", "16",
-                                           "--widths", "4096,8192", "--strategies", "plain,peak_formula", "--csv",
-                                           "it.csv", "--no-logits", "--no-recompute", "--fused-attention"});
+                                           "--widths", "4096,8192", "--strategies", "plain,planned", "--csv",
+                                           "it.csv", "--layers", "7", "--timeline", "it.line", "--no-logits", "--no-recompute", "--fused-attention"});
   CHECK(chosen.model == "Gemini GPT/10b");
   CHECK(chosen.micro_batch == 16);
   CHECK(chosen.widths == std::vector<std::uint64_t>{4096, 8192});
-  CHECK(chosen.strategies == std::vector<std::string>{"plain", "peak_formula"});
+  CHECK(chosen.strategies == std::vector<std::string>{"plain", "planned"});
   CHECK(chosen.csv == "it.csv");
+  CHECK(chosen.layers == 7);
+  CHECK(chosen.timeline == "it.line");
+  CHECK(parse({"--machine", "it.json", "--model", "GPT3_18B", "--only-bytes"}).only_bytes);
   CHECK(!chosen.has_logits);
   CHECK(!chosen.recomputes);
   CHECK(chosen.fuses_attention);
@@ -68,7 +74,7 @@ TEST_CASE("a wrong word is refused by one sentence that names it", "[max_model]"
 {
   CHECK_THAT(refusal({}), ContainsSubstring("--machine is missing"));
   CHECK_THAT(refusal({"--machine", "it.json"}), ContainsSubstring("--model is missing"));
-  const std::vector<const char*> good{"--machine", "it.json", "--model", "GPT3_18B"};
+  std::vector<const char*> good{"--machine", "it.json", "--model", "GPT3_18B"};
   const auto with = [&](const char* option, const char* value) {
     std::vector<const char*> words = good;
     words.push_back(option);
@@ -77,6 +83,10 @@ TEST_CASE("a wrong word is refused by one sentence that names it", "[max_model]"
   };
   for (const char* const value : {"0", "-1", "1.5", "x", "99999999999999999999"})
     CHECK_THAT(with("--micro-batch", value), ContainsSubstring("--micro-batch '" + std::string{value} + "'"));
+  CHECK_THAT(with("--layers", "0"), ContainsSubstring("--layers '0'"));
+  good.push_back("--only-bytes");
+  CHECK_THAT(with("--timeline", "it.line"), ContainsSubstring("--timeline is of a simulation"));
+  good.pop_back();
   CHECK_THAT(with("--widths", "1,,2"), ContainsSubstring("empty entry"));
   CHECK_THAT(with("--widths", "1,0"), ContainsSubstring("--widths '0'"));
   CHECK_THAT(with("--strategies", "plain,"), ContainsSubstring("empty entry"));
@@ -88,7 +98,7 @@ TEST_CASE("a wrong word is refused by one sentence that names it", "[max_model]"
 TEST_CASE("the help names every option", "[max_model]")
 {
   for (const char* const option : {"--machine", "--model", "--micro-batch", "--widths", "--strategies", "--csv",
-                                   "--no-logits", "--no-recompute", "--fused-attention", "--models"})
+                                   "--layers", "--timeline", "--only-bytes", "--no-logits", "--no-recompute", "--fused-attention", "--models"})
     CHECK_THAT(max_model::help_text(), ContainsSubstring(option));
 }
 

@@ -1,9 +1,12 @@
 #!/bin/sh
 # The script that draws a timeline: it compiles, it sums and refuses as it says, and where matplotlib is it draws.
-#   sh picture.sh <python3> <plot_timeline.py> <folder to write to>
+# It reads what max_model writes.
+#   sh picture.sh <python3> <plot_timeline.py> <folder to write to> <max_model> <file of a machine>
 python="$1"
 script="$2"
 folder="$3/picture"
+program="$4"
+machine="$5"
 rm -rf "$folder" && mkdir -p "$folder" && cp "$script" "$folder/plot_timeline.py" || exit 1
 cd "$folder" || exit 1
 "$python" -m py_compile plot_timeline.py || exit 1
@@ -51,6 +54,21 @@ if [ $? -ne 2 ] || ! grep -q '^plot_timeline: no-such.csv cannot be read' error;
   echo "a file that is not there is not refused"
   exit 1
 fi
+"$program" --machine "$machine" --model GPT3_18B --layers 12 --strategies planned --widths 8192 --timeline written.csv >out 2>error || exit 1
+"$python" - <<'END' || exit 1
+import plot_timeline as script
+
+levels, works = script.read_spans("written.csv")
+assert {"compute", "ranks", "to device", "to host", "host updates"} >= set(works), works.keys()
+for tier in ("device", "host"):
+    capacity = levels[f"{tier}/capacity"][0][2]
+    held = [track for track in levels if track.startswith(tier) and not track.endswith("capacity")]
+    times = sorted({span[0] for track in held for span in levels[track]})
+    values = script.steps_of({track: levels[track] for track in held}, times + [times[-1] + 1])
+    most = max(sum(values[track][at] for track in held) for at in range(len(times) - 1))
+    assert 0 < most <= capacity, (tier, most, capacity)
+assert 0.5 < script.busy_share(works["compute"], 0, levels["host/capacity"][0][1]) <= 1
+END
 if ! "$python" -c 'import matplotlib' 2>/dev/null; then
   echo "SKIPPED: no matplotlib was found (Debian: apt-get install python3-matplotlib): the script was read, and nothing drawn"
   exit 4

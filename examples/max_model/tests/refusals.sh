@@ -36,6 +36,11 @@ refuses "--widths '4096,,1'" --machine "$machine" --model GPT3_18B --widths 4096
 refuses "heads does not divide hidden" --machine "$machine" --model GPT3_18B --widths 4097
 refuses "--strategies 'luck' is unknown" --machine "$machine" --model GPT3_18B --strategies plain,luck
 refuses "cannot be written" --machine "$machine" --model GPT3_18B --csv "$folder/no/such/folder/it.csv"
+refuses "--layers '0'" --machine "$machine" --model GPT3_18B --layers 0
+refuses "cannot be written" --machine "$machine" --model GPT3_18B --timeline "$folder/no/such/folder/it.csv"
+refuses "--timeline is of a simulation" --machine "$machine" --model GPT3_18B --timeline "$folder/it.csv" --only-bytes
+refuses "--strategies does not name it" --machine "$machine" --model GPT3_18B --timeline "$folder/it.csv" --strategies plain
+refuses "give fewer --layers" --machine "$machine" --model GPT3_18B --layers 400 --timeline "$folder/it.csv" --strategies planned
 refuses "--colour" --machine "$machine" --model GPT3_18B --colour
 
 for mistake in 's/"nodes": {"value": 1/"nodes": {"value": -1/' 's/"devices"/"device"/' 's/"value": 125000000000000/"value": 1e999/'; do

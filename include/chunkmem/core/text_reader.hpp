@@ -47,6 +47,34 @@ class text_reader {
   {
     if (word() != wanted) refuse("another word is wanted");
   }
+  /// The next word is this one, which says what comes after it.
+  void key(std::string_view name)
+  {
+    if (!has_word() || word() != name) refuse_key(name, "is wanted here");
+  }
+  /// A key, and a whole number from 0 to `most`. @param none   a word for no number, which is UINT32_MAX then; empty: there is none
+  std::uint64_t value(std::string_view name, std::uint64_t most, std::string_view none = {}, int base = 10)
+  {
+    key(name);
+    return number_of(name, most, none, base);
+  }
+  /// The same without the key in the line: `name` is for messages.
+  std::uint64_t number_of(std::string_view name, std::uint64_t most, std::string_view none = {}, int base = 10)
+  {
+    if (!has_word()) refuse_key(name, "has no value");
+    const std::string_view digits = word();
+    if (!none.empty() && digits == none) return UINT32_MAX;
+    if (digits.starts_with('-')) refuse_key(name, "is negative");
+    std::uint64_t found = 0;
+    const auto [end, wrong] = std::from_chars(digits.data(), digits.data() + digits.size(), found, base);
+    if (wrong == std::errc::result_out_of_range || (wrong == std::errc{} && found > most)) refuse_key(name, "is too large");
+    if (wrong != std::errc{} || end != digits.data() + digits.size()) refuse_key(name, "is no whole number");
+    return found;
+  }
+  [[noreturn]] void refuse_key(std::string_view name, std::string_view why) const
+  {
+    refuse("key \"" + std::string{name} + "\" " + std::string{why});
+  }
   void expect_end() const
   {
     if (at_ <= line_.size()) refuse("it goes on after its end");

@@ -62,6 +62,9 @@ class step_keeper : public Keeper {
     visit(tensor_handle{id, this->owner()}, engine_.tensors().info(id));
   }
 
+  /// An update that overwrote a gradient in its weight's place was undone: the bytes are the gradient's again. @pre no pin holds them
+  void take_place_again(tensor_handle parameter) noexcept { this->spend(this->slot_of(parameter)); }
+
   // Updates that wait until their weights are used: see optimizer::late_updates.
 
   /// @throws std::bad_alloc   @pre nothing waits

@@ -85,10 +85,12 @@ class weight_keeper : public Plan {
   }
 
   /// A trainer is about to write a weight. @throws usage_error   inside an iteration, where its master would not hear of it
-  void expect_writable(std::uint32_t slot) const
+  void expect_writable(std::uint32_t slot)
   {
     const std::uint32_t master = engine_.tensors().master_of(slot);
-    if (master == slot::nowhere || state_in(master) == tensor_state::free || this->rehearsing()) return;
+    if (master == slot::nowhere || this->rehearsing()) return;
+    engine_.catch_up(slot);  // an update that waits may be the one that makes the master
+    if (state_in(master) == tensor_state::free) return;
     expects(!engine_.is_inside(),
             "a 16-bit weight was to be written inside an iteration: its update comes from its master (write it between iterations)");
     expects(engine_.tensors().slots()[master].pins == 0, "a weight was to be written while its master is pinned: release it first");
@@ -192,9 +194,6 @@ class weight_keeper : public Plan {
     spend_gradients();
   }
 
-  [[nodiscard]] tensor_state state_in(std::uint32_t slot) const noexcept { return engine_.tensors().slots()[slot].state; }
-
- private:
   /// The gradient has taken the bytes of this value. @pre the value has no pins, and its gradient lies in its place
   void spend(std::uint32_t value_slot) noexcept
   {
@@ -202,6 +201,9 @@ class weight_keeper : public Plan {
     state = after(after(state, tensor_event::acquire), tensor_event::spend);
     engine_.places().note_spent(value_slot);
   }
+  [[nodiscard]] tensor_state state_in(std::uint32_t slot) const noexcept { return engine_.tensors().slots()[slot].state; }
+
+ private:
   [[nodiscard]] static tensor_state after(tensor_state state, tensor_event event) noexcept
   {
     return static_cast<tensor_state>(state_machine<typename engine_type::rules_type>::next(state, event));

@@ -21,8 +21,8 @@ struct step_settings {
   group_id group{0};         ///< of the parameter, for settings by group
 };
 
-/// What was decided about the update that is under way.
-enum class step_decision : std::uint32_t { open, update, skip };
+/// What was decided about the update that is under way. `guessed`: it began before it was decided, see early_updates.
+enum class step_decision : std::uint32_t { open, update, skip, guessed };
 
 /// How far the updates of a kernel are: what makes a step safe to take again. Plain bytes, fit to survive a restart.
 /// It counts the updates of one manager: give each manager a kernel object of its own.

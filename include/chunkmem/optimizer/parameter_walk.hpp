@@ -54,12 +54,14 @@ class parameter_walk {
   }
 
   /// The first parameters may be done already, by a call that failed, unless it was forgotten: by a load, or with its gradients.
-  /// @throws usage_error   one of them has a new gradient, or a load is half done
+  /// @throws usage_error   one of them has a new gradient, a load is half done, or early_updates began the step
   void finish_last()
   {
     step_progress& progress = kernel_.progress;
     manager_.expect_loaded("an optimizer step");
     if (progress.forgotten != manager_.steps_forgotten()) begin_anew(progress.number);
+    expects(progress.decision != step_decision::guessed,
+            "a step that early_updates had begun was to be finished by others (call its step again, or load a checkpoint)");
     std::uint32_t at = 0;
     manager_.for_each_in_order(0, [&](tensor_handle it, const tensor_info&) {
       if (at++ >= progress.reached || !manager_.has_gradient(it)) return;
@@ -92,6 +94,13 @@ class parameter_walk {
     kernel_.progress.undropped = 0;
   }
 
+  /// Calls `visit(list, type)` for each list that this parameter is in.
+  template <class Visit>
+  void for_each_list(const tensor_info& info, Visit visit) const
+  {
+    for (std::size_t at = 0; at < list_count_; ++at)
+      if (specs_[at].use == list_use::state || is_16_bit(info.type)) visit(lists_[at], specs_[at].type);
+  }
   /// Pins all that belongs to one parameter, and calls `work(bytes)` unless this is a rehearsal.
   template <class Place, class Work>
   void with_bytes(tensor_handle parameter, const tensor_info& info, Place place, Work work)
@@ -100,16 +109,23 @@ class parameter_walk {
     parameter_bytes all{};
     pin_type pins[max_lists];
     access how = access::read_write;  // of the value
-    for (std::size_t at = 0; at < list_count_; ++at) {
-      const bool is_master = specs_[at].use == list_use::master;
+    std::size_t fresh = max_lists, fresh_at = 0;  // the master that the update makes, and where it is among the lists
+    const auto take = [&](std::size_t list, std::size_t at, access as) {
+      pins[at] = manager_.acquire_bytes(parameter, lists_[list], as, place);
+      all.lists[at].data = reinterpret_cast<std::byte*>(pins[at].data());
+    };
+    for (std::size_t list = 0; list < list_count_; ++list) {
+      const bool is_master = specs_[list].use == list_use::master;
       if (is_master && !is_16_bit(info.type)) continue;
-      all.fresh_master |= is_master && !manager_.rehearsing() && !manager_.is_filled(parameter, lists_[at]);
+      const std::size_t at = all.list_count++;
+      all.lists[at] = {nullptr, specs_[list].type, specs_[list].use};
+      all.fresh_master |= is_master && !manager_.rehearsing() && !manager_.is_filled(parameter, lists_[list]);
       if (is_master && !all.fresh_master) how = access::write;
-      pin_type& pin = pins[all.list_count];
-      pin = manager_.acquire_bytes(parameter, lists_[at], is_master && all.fresh_master ? access::write : access::read_write, place);
-      all.lists[all.list_count++] = {reinterpret_cast<std::byte*>(pin.data()), specs_[at].type, specs_[at].use};
+      if (is_master && all.fresh_master) fresh = list, fresh_at = at;
+      else take(list, at, access::read_write);
     }
     const auto value = manager_.acquire_bytes(parameter, value_list, how, place);
+    if (fresh != max_lists) take(fresh, fresh_at, access::write);  // last: where another pin fails it would be there without its numbers
     if (manager_.rehearsing()) return;
     describe(all, parameter, info, gradient, value);
     work(all);

@@ -22,6 +22,13 @@ struct update_terms {
   std::uint64_t number = 1;    ///< of the update
 };
 
+/// What becomes of a step.
+struct verdict {
+  double norm = 0.0;
+  float factor = 1.0F;
+  step_decision decision = step_decision::update;
+};
+
 /// One step over one manager, on the calling thread: what is decided once, and what is done for each parameter.
 template <class Manager, optimizer_kernel Kernel, executor Executor>
 class step_run : public parameter_walk<Manager, Kernel> {
@@ -36,26 +43,57 @@ class step_run : public parameter_walk<Manager, Kernel> {
   /// Once for each step, however often it is tried: go or skip, by what gradients are multiplied, and in which order.
   void decide()
   {
-    step_progress& progress = kernel_.progress;
-    const float_environment standard;
-    const double scale = options_.loss_scale != nullptr ? static_cast<double>(options_.loss_scale->scale()) : 1.0;
-    const bool may_skip = options_.skip_nonfinite || options_.loss_scale != nullptr;
-    const bool measures = may_skip || options_.clip.norm > 0.0F;
     manager_.order_by_completion();
-    gradient_measure all;
-    if (measures) {
-      measure_each();
-      all = sum();
-      manager_.order_by_use();
-    }
-    progress.norm = norm_of(all, options_.clip.order) / scale;
+    if (needs_measures()) measure_each();
+    take(judge());
+  }
+  /// What all gradients together say. @pre they are measured, where that is needed
+  [[nodiscard]] verdict judge()
+  {
+    const float_environment standard;
+    if constexpr (!Manager::engine_type::has_bytes)  // there gradients are measured on the device too, and the last one decides
+      if (needs_measures() && !manager_.rehearsing()) manager_.backend().wait(agent::host, manager_.backend().record(agent::compute));
+    const gradient_measure all = needs_measures() ? sum() : gradient_measure{};
+    const double norm = norm_of(all, options_.clip.order) / scale();
     const bool clips = all.finite && options_.clip.norm > 0.0F;
-    const double factor = clips ? static_cast<double>(clip_factor(progress.norm, options_.clip.norm)) : 1.0;
-    progress.factor = static_cast<float>(factor / scale);
+    const double factor = clips ? static_cast<double>(clip_factor(norm, options_.clip.norm)) : 1.0;
+    return {norm, static_cast<float>(factor / scale()), may_skip() && !all.finite ? step_decision::skip : step_decision::update};
+  }
+  /// From here on the step is decided.
+  void take(const verdict& decided)
+  {
+    step_progress& progress = kernel_.progress;
+    if (needs_measures()) manager_.order_by_use();
+    progress.norm = decided.norm;
+    progress.factor = decided.factor;
     progress.gradients = manager_.gradients_opened();
-    progress.decision = may_skip && !all.finite ? step_decision::skip : step_decision::update;
+    progress.decision = decided.decision;
+  }
+  /// Updates or passes over all that is left.
+  step_outcome complete()
+  {
+    const bool updates = kernel_.progress.decision == step_decision::update;
+    if (!updates) manager_.keep_record();
+    this->for_each_unfinished([&](tensor_handle parameter, const tensor_info& info) {
+      if (updates && manager_.has_gradient(parameter)) return update(parameter, info);
+      this->pass_over(parameter);
+    });
+    return finish_step();
   }
 
+  /// The decision depends on all gradients.
+  [[nodiscard]] bool needs_measures() const noexcept { return may_skip() || options_.clip.norm > 0.0F; }
+  /// It is the usual one as far as these gradients say: an update by the loss scale alone.
+  [[nodiscard]] bool is_usual(const gradient_measure& some) const
+  {
+    const float_environment standard;
+    return some.finite && !(options_.clip.norm > 0.0F && norm_of(some, options_.clip.order) / scale() > static_cast<double>(options_.clip.norm));
+  }
+  [[nodiscard]] update_terms usual_terms() const
+  {
+    const float_environment standard;
+    return {static_cast<float>(1.0 / scale()), kernel_.progress.number + 1};
+  }
   /// The decision is still to be taken, or gradients are not those that it was taken for.
   [[nodiscard]] bool wants_decision() const
   {
@@ -91,41 +129,6 @@ class step_run : public parameter_walk<Manager, Kernel> {
     return outcome;
   }
 
- private:
-  /// The gradients that gradient_done did not measure.
-  void measure_each()
-  {
-    this->for_each_unfinished([&](tensor_handle it, const tensor_info& info) {
-      if (manager_.has_gradient(it) && manager_.measure_of(it) == nullptr) manager_.keep_measure(it, measure(it, info));
-    });
-  }
-  [[nodiscard]] gradient_measure measure(tensor_handle parameter, const tensor_info& info)
-  {
-    return where_updated(parameter, [&](auto place) -> gradient_measure {
-      const auto gradient = manager_.acquire_bytes(parameter, gradient_list, access::read, place);
-      if (manager_.rehearsing()) return {};
-      const std::uint64_t elements = info.extents.elements();
-      if constexpr (Manager::engine_type::has_bytes)
-        return measure_parameter(reinterpret_cast<const std::byte*>(gradient.data()), info.gradient, elements, workers_);
-      else {
-        if constexpr (timed_kernel<Kernel>) {
-          let_pass(manager_.backend(), place, kernel_.measure_takes(place_of(place), elements));
-          await_result(manager_.backend(), place);
-        }
-        return {};
-      }
-    });
-  }
-  /// In the order of declaration, whatever the order of the step: sums of floating point depend on it.
-  [[nodiscard]] gradient_measure sum()
-  {
-    gradient_measure all;
-    manager_.for_each_parameter([&](tensor_handle it, const tensor_info&) {
-      if (manager_.has_gradient(it)) all.add(*manager_.measure_of(it));
-    });
-    return all;
-  }
-
   /// Calls `work(place)` with where the parameter is updated; nothing is read on a backend without bytes, so there the device may
   /// do it itself.
   template <class Work>
@@ -136,7 +139,21 @@ class step_run : public parameter_walk<Manager, Kernel> {
       if (place == at::device) return work(agent::compute);
     return work(place);
   }
-
+  /// A gradient that gradient_done did not measure, unless it is measured already.
+  void measure(tensor_handle parameter, const tensor_info& info)
+  {
+    if (manager_.measure_of(parameter) != nullptr) return;
+    gradient_measure found;
+    where_updated(parameter, [&](auto place) {
+      const auto gradient = manager_.acquire_bytes(parameter, gradient_list, access::read, place);
+      if (manager_.rehearsing()) return;
+      const std::uint64_t elements = info.extents.elements();
+      if constexpr (Manager::engine_type::has_bytes)
+        found = measure_parameter(reinterpret_cast<const std::byte*>(gradient.data()), info.gradient, elements, workers_);
+      else if constexpr (timed_kernel<Kernel>) let_pass(manager_.backend(), place, kernel_.measure_takes(place_of(place), elements));
+    });
+    manager_.keep_measure(parameter, found);
+  }
   template <class Place>
   void apply(const parameter_bytes& all, const tensor_info& info, Place place, const update_terms& decided)
   {
@@ -144,6 +161,25 @@ class step_run : public parameter_walk<Manager, Kernel> {
     const step_settings settings{this->rate_of(info.group), decided.number, info.group};
     if constexpr (Manager::engine_type::has_bytes) update_parameter(kernel_, all, transform, settings, options_.seed, workers_);
     else if constexpr (timed_kernel<Kernel>) let_pass(manager_.backend(), place, kernel_.update_takes(place_of(place), all.elements));
+  }
+
+ private:
+  [[nodiscard]] double scale() const { return options_.loss_scale != nullptr ? static_cast<double>(options_.loss_scale->scale()) : 1.0; }
+  [[nodiscard]] bool may_skip() const noexcept { return options_.skip_nonfinite || options_.loss_scale != nullptr; }
+  void measure_each()
+  {
+    this->for_each_unfinished([&](tensor_handle it, const tensor_info& info) {
+      if (manager_.has_gradient(it)) measure(it, info);
+    });
+  }
+  /// In the order of declaration, whatever the order of the step: sums of floating point depend on it.
+  [[nodiscard]] gradient_measure sum()
+  {
+    gradient_measure all;
+    manager_.for_each_parameter([&](tensor_handle it, const tensor_info&) {
+      if (manager_.has_gradient(it)) all.add(*manager_.measure_of(it));
+    });
+    return all;
   }
 
   Manager& manager_;
@@ -181,13 +217,7 @@ step_outcome step(Manager& owner, Kernel& kernel, const step_options& options = 
   detail::step_run<Manager, Kernel, Executor> run{owner, kernel, options, workers};
   run.finish_last();
   if (run.wants_decision()) run.decide();
-  const bool updates = kernel.progress.decision == step_decision::update;
-  if (!updates) owner.keep_record();
-  run.for_each_unfinished([&](tensor_handle parameter, const tensor_info& info) {
-    if (updates && owner.has_gradient(parameter)) return run.update(parameter, info);
-    run.pass_over(parameter);
-  });
-  return run.finish_step();
+  return run.complete();
 }
 
 }  // namespace optimizer

@@ -13,6 +13,12 @@ namespace chunkmem::inline v0 {
 
 namespace planner {
 
+/// What is known before the first iteration of a simulated training.
+enum class known_before : std::uint8_t {
+  rehearsal,  ///< smallest capacities, proven; the first iteration records. Most of the time of a forecast
+  profile,    ///< of a run without limits, as it would be taken from a file: the first iteration has a plan already
+};
+
 /// What a simulation of a rank takes for given.
 struct rank_settings {
   std::uint64_t chunk_elements = std::uint64_t{32} << 20;  ///< of an own chunk; rounded up to a multiple of 256
@@ -26,6 +32,7 @@ struct rank_settings {
   std::uint32_t gather_units = 3;  ///< room for gathered groups: 3 to 16; more of them let collectives run further ahead
   std::uint64_t link_latency_nanoseconds = 10'000;         ///< of each copy
   bool finds_reachable = false;  ///< the bound of the step time too, which takes longer than the step
+  known_before known = known_before::rehearsal;
   std::uint32_t most_iterations = 12;                      ///< until the step time is taken as it is; at least 5
 
   /// @throws config_error   a setting is out of its range

@@ -5,14 +5,15 @@
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/optimizer/late_updates.hpp>
 #include <chunkmem/optimizer/step.hpp>
+#include <chunkmem/placement/update_share.hpp>
 #include <chunkmem/planner/own_chunks.hpp>
+#include <chunkmem/planner/peak_watch.hpp>
 #include <chunkmem/planner/rank_settings.hpp>
 #include <chunkmem/planner/reachable.hpp>
+#include <chunkmem/planner/ready_updates.hpp>
 #include <chunkmem/planner/timed_adam.hpp>
 #include <chunkmem/planner/training_script.hpp>
 #include <chunkmem/planner/training_timeline.hpp>
-#include <chunkmem/planner/ready_updates.hpp>
-#include <chunkmem/planner/update_share.hpp>
 #include <chunkmem/tensor/in_place_gradient.hpp>
 #include <chunkmem/transfer/planned.hpp>
 
@@ -38,7 +39,7 @@ namespace planner {
 template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer = transfer::planned>
 class rank_training {
  public:
-  using manager_type = manager<backend::simulated, Eviction, Transfer, update_share, gradient::in_place, timeline_sink>;
+  using manager_type = manager<backend::simulated, Eviction, Transfer, placement::update_share, gradient::in_place, timeline_sink>;
 
   /// @throws config_error   a shape, set-up or setting that cannot be; groups, script and share must outlive this
   rank_training(const parameter_groups& groups, const training_script& script, const workload::rank_share& share,
@@ -53,7 +54,7 @@ class rank_training {
         backend_{{capacity[tier::device], capacity[tier::host], costs_, true}},
         kernel_{update_rates_of(share)},
         manager_{backend_, {.chunk_bytes = bytes{2} * chunk_}, eviction, transfer,
-                 update_share{settings.device_update_share}, timeline_sink{backend_, costs_, moments_, timeline_.copies}},
+                 placement::update_share{settings.device_update_share}, timeline_sink{backend_, costs_, moments_, timeline_.copies}},
         late_{manager_, kernel_},
         updates_late_{settings.updates_late},
         collective_{share.ranks > 1 ? backend_.adopt() : agent::compute}
@@ -70,6 +71,8 @@ class rank_training {
   {
     return manager_.rehearse([this] { step(); });
   }
+  /// The first iteration has a plan already. @pre   of the same groups, script and settings; nothing is filled
+  void follow(const access_record& profile) { manager_.use_profile(profile); }
   /// Weights come to be on the host, as after reading a file.
   void fill()
   {
@@ -164,27 +167,23 @@ class rank_training {
   /// What the host need not leave for later: without a norm its updates begin as soon as gradients come.
   void choose_first()
   {
-    first_.clear();
+    first_.clear(), updates_.clear();
     if (takes_norm_) return;
-    updates_.clear();
     for (const own_chunk& it : chunks_) {
-      std::uint64_t all = 0;
+      std::uint64_t& all = updates_.emplace_back(0);
       for (std::uint32_t part = 0; part < it.count; ++part)
         if (manager_.place_of_update(it.tensors[part]) == at::host) all += kernel_.update_time(at::host, it.elements[part]);
-      updates_.push_back(all);
     }
     for (const std::uint32_t group : groups_at_once(script_.acts(), updates_, costs_.to_host.nanoseconds_for(bytes{2} * chunk_)))
       for (const tensor<bf16> each : chunks_[group].parts()) first_.push_back(each);
   }
   void lease(std::optional<lease_type>& into, bytes size, agent who)
   {
-    into.emplace(manager_.lease(tier::device, size, who));
-    leased_ += into->size();
+    leased_ += into.emplace(manager_.lease(tier::device, size, who)).size();
   }
   void give(std::optional<lease_type>& from)
   {
-    leased_ -= from->size();
-    from.reset();
+    leased_ -= from->size(), from.reset();
   }
 
   void use(const act& it)
@@ -218,12 +217,12 @@ class rank_training {
     backend_.advance(agent::compute, it.nanoseconds);
     if (moment < computed_.size()) computed_[moment] += it.nanoseconds;
     timeline_.computing.push_back(work(it, backend_.clock(agent::compute), it.nanoseconds));
+    peak_.see(manager_, leased_, timeline_.at_peak);
   }
   template <class Pin>
   void finish(const act& it, Pin&& gradient)
   {
-    if (it.finishes_gradient) manager_.gradient_done(std::forward<Pin>(gradient));
-    else gradient.release();
+    it.finishes_gradient ? manager_.gradient_done(std::forward<Pin>(gradient)) : gradient.release();
   }
   void scatter(const act& it)
   {
@@ -292,6 +291,7 @@ class rank_training {
   std::size_t next_gather_ = 0;
   std::uint64_t collective_busy_ = 0;
   bytes leased_;
+  peak_watch peak_;
 };
 
 }  // namespace planner

@@ -36,7 +36,7 @@ struct step_forecast {
 struct training_forecast {
   bool fits = false;
   std::string why_not;            ///< one sentence with the bytes that are needed; empty where it fits
-  memory_requirement need;        ///< of a rank; the smallest capacities also where it does not fit
+  memory_requirement need;        ///< of a rank; the smallest capacities also where it does not fit. From a rehearsal
   per_tier<bytes> capacity;       ///< of a rank, for chunks and leases
   step_forecast step;
   transfer::reachable_step reachable;  ///< no step with the same decisions is faster; where it was asked for
@@ -118,6 +118,17 @@ class steady_run {
   std::uint64_t to_host_ = 0;
 };
 
+/// What an iteration does where there is room for everything: the second one, where updates may wait for it.
+/// @throws out_of_memory   not even twice all bytes are enough
+template <class Training>
+[[nodiscard]] access_record profile_without_limits(Training& training)
+{
+  training.fill();
+  training.step();
+  training.step();
+  return *training.engine().profile();
+}
+
 }  // namespace detail
 
 /// Trains a transformer on one representative rank of a machine, in virtual time, until its steps repeat.
@@ -143,9 +154,15 @@ template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer 
   const auto rehearse = [&](per_tier<bytes> capacity) {
     return training_type{groups, script, share, settings, capacity, eviction, transfer}.rehearse();
   };
+  const auto profile = [&] {
+    const bytes roomy = 2 * (result.capacity[tier::device] + result.capacity[tier::host]);
+    training_type training{groups, script, share, settings, {{roomy, roomy, bytes{}}}, eviction, transfer};
+    return detail::profile_without_limits(training);
+  };
   try {
     training_type training{groups, script, share, settings, result.capacity, eviction, transfer};
-    result.need = training.rehearse();
+    if (settings.known == known_before::rehearsal) result.need = training.rehearse();
+    else training.follow(profile());
     detail::steady_run<training_type>{training}.run(settings.most_iterations, settings.finds_reachable, result);
     result.fits = true;
   } catch (const config_error& refused) {
@@ -153,7 +170,7 @@ template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer 
   } catch (const out_of_memory& refused) {
     result.why_not = refused.what();
   }
-  if (result.fits || result.need.rehearsed) return result;
+  if (result.fits || result.need.rehearsed || settings.known == known_before::profile) return result;
   constexpr bytes endless{std::uint64_t{1} << 50};
   result.need = rehearse({{endless, endless, bytes{}}});
   result.need = rehearse({{std::max(result.capacity[tier::device], result.need.smallest_device), endless, bytes{}}});

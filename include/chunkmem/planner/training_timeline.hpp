@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chunkmem/backend/simulated.hpp>
+#include <chunkmem/placement/memory_plan.hpp>
 #include <chunkmem/tensor/access.hpp>
 #include <chunkmem/trace/trace_sink.hpp>
 
@@ -57,6 +58,7 @@ struct training_timeline {
   std::vector<timed_copy> copies;
   std::vector<timed_work> computing;
   std::vector<timed_work> gathering;  ///< and scattering
+  device_use at_peak;                 ///< while the most is leased
   std::vector<timed_update> updating;  ///< and norms
 };
 

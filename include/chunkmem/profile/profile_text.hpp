@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <istream>
 #include <ostream>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -30,11 +31,12 @@ class profile_text : private text_reader {
   }
 
   /// Reads what `write` wrote; the record has still to be finished, which `use_profile` of a manager does.
-  /// @throws format_error   names the line and what is wrong with it
+  /// @param name   of the file, for messages
+  /// @throws format_error   names the file, the line, the key, and what is wrong with its value
   /// @complexity            O(characters); memory in proportion to the lines that were there
-  [[nodiscard]] static access_record read(std::istream& in)
+  [[nodiscard]] static access_record read(std::istream& in, std::string_view name = "a profile")
   {
-    profile_text text{in};
+    profile_text text{in, name};
     if (text.next_line() != first_line) text.refuse("it does not begin like a profile of version 1");
     access_record record;
     for (;;) {
@@ -44,9 +46,9 @@ class profile_text : private text_reader {
       if (first == "end") text.read_end(record);
       else text.read_entry(first, record);
     }
-    if (text.number<std::uint32_t>(text.word()) != record.size()) text.refuse("it says another number of entries");
-    text.expect("highest_tide");
-    if (text.number<std::uint64_t>(text.word()) != most_leased(record, tier::device).count()) text.refuse("it says another tide");
+    if (text.number_of("entries", UINT32_MAX) != record.size()) text.refuse_key("entries", "is another number than there are");
+    if (text.value("highest_tide", UINT64_MAX) != most_leased(record, tier::device).count())
+      text.refuse_key("highest_tide", "is not what the entries lease");
     text.expect_end();
     return record;
   }
@@ -65,7 +67,7 @@ class profile_text : private text_reader {
       {entry_kind::lease_host, "lease_on_host"},
       {entry_kind::drop, "drop"}};
 
-  explicit profile_text(std::istream& in) : text_reader{in, "a profile", 200} {}
+  profile_text(std::istream& in, std::string_view name) : text_reader{in, name, 200} {}
 
   static void write_entry(std::ostream& out, const access_record& record, std::uint32_t at)
   {
@@ -79,23 +81,18 @@ class profile_text : private text_reader {
 
   void read_entry(std::string_view moment, access_record& record)
   {
-    if (number<std::uint32_t>(moment) != record.size()) refuse("moments are not in order");
+    if (moment != std::to_string(record.size())) refuse("\"entries\", \"end\" or the next moment is wanted here");
     if (record.size() >= most_entries) refuse("more than 2^28 entries");
     access_entry entry;
     entry_detail detail;
-    const std::string_view kind = word();
+    const std::string_view kind = has_word() ? word() : std::string_view{};
     const auto named = std::find_if(std::begin(kinds), std::end(kinds), [&](const auto& it) { return it.second == kind; });
     if (named == std::end(kinds)) refuse("no entry is of this kind");
     entry.kind = named->first;
-    expect(is_lease(entry.kind) ? "bytes" : "slot");
-    if (is_lease(entry.kind)) detail.bytes = number<std::uint64_t>(word());
-    entry.slot = is_lease(entry.kind) ? access_record::never : number<std::uint32_t>(word());
-    expect("pass");
-    const auto during = number<unsigned>(word());
-    if (during > static_cast<unsigned>(pass::backward)) refuse("there is no such pass");
-    detail.during = static_cast<pass>(during);
-    expect("micro_batch");
-    entry.micro_batch = number<std::uint16_t>(word());
+    if (is_lease(entry.kind)) detail.bytes = value("bytes", UINT64_MAX);
+    entry.slot = is_lease(entry.kind) ? access_record::never : static_cast<std::uint32_t>(value("slot", access_record::never - 1));
+    detail.during = static_cast<pass>(value("pass", static_cast<unsigned>(pass::backward)));
+    entry.micro_batch = static_cast<std::uint16_t>(value("micro_batch", UINT16_MAX));
     expect_end();
     record.make_room();
     record.append(entry, detail);
@@ -103,9 +100,9 @@ class profile_text : private text_reader {
 
   void read_end(access_record& record)
   {
-    const auto moment = number<std::uint32_t>(word());
-    if (moment >= record.size() || record.is_drop(moment)) refuse("there is nothing that could end");
-    if (record.details()[moment].until != entry_detail::never) refuse("it has ended before");
+    const auto moment = static_cast<std::uint32_t>(number_of("end", UINT32_MAX));
+    if (moment >= record.size() || record.is_drop(moment)) refuse_key("end", "names nothing that could end");
+    if (record.details()[moment].until != entry_detail::never) refuse_key("end", "names what has ended before");
     expect_end();
     record.make_room();
     record.release(moment);

@@ -48,18 +48,17 @@ class recorder {
   /// The record of a name, or null where none was made yet; of two that of iterations that begin with updates.
   [[nodiscard]] const access_record* find(std::string_view name) const noexcept
   {
-    const access_record* found = nullptr;
-    for (const auto& known : records_)
-      if (known->name == name && known->recorded && (found == nullptr || known->updates_first)) found = &known->done;
-    return found;
+    const std::size_t at = index_of(name);
+    return at == none ? nullptr : &records_[at]->done;
   }
-  /// Which of the names it is, as index(); none where it has no record.
+  /// Which of the names that is, as index(); none where it has no record.
   static constexpr std::size_t none = SIZE_MAX;
   [[nodiscard]] std::size_t index_of(std::string_view name) const noexcept
   {
+    std::size_t found = none;
     for (std::size_t at = 0; at < records_.size(); ++at)
-      if (records_[at]->name == name && records_[at]->recorded) return at;
-    return none;
+      if (records_[at]->name == name && records_[at]->recorded && (found == none || records_[at]->updates_first)) found = at;
+    return found;
   }
   /// A record from elsewhere is that of `name`, whose next iteration follows it. Guarantee: strong.
   /// @throws usage_error   there is one already, or an iteration is running

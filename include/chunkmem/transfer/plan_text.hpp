@@ -11,7 +11,6 @@
 #include <ostream>
 #include <string>
 #include <string_view>
-#include <system_error>
 
 namespace chunkmem::inline v0 {
 
@@ -115,30 +114,6 @@ class plan_text : private text_reader {
   static std::string number_or(std::uint32_t value, std::string_view none)
   {
     return value == UINT32_MAX ? std::string{none} : std::to_string(value);
-  }
-
-  [[noreturn]] void refuse_key(std::string_view name, std::string_view why) const
-  {
-    refuse("key \"" + std::string{name} + "\" " + std::string{why});
-  }
-  void key(std::string_view name)
-  {
-    if (!has_word() || word() != name) refuse_key(name, "is wanted here");
-  }
-
-  /// @param none   a word that stands for no number; empty: none does
-  std::uint64_t value(std::string_view name, std::uint64_t most, std::string_view none = {}, int base = 10)
-  {
-    key(name);
-    if (!has_word()) refuse_key(name, "has no value");
-    const std::string_view digits = word();
-    if (!none.empty() && digits == none) return UINT32_MAX;
-    if (digits.starts_with('-')) refuse_key(name, "is negative");
-    std::uint64_t found = 0;
-    const auto [end, wrong] = std::from_chars(digits.data(), digits.data() + digits.size(), found, base);
-    if (wrong == std::errc::result_out_of_range || (wrong == std::errc{} && found > most)) refuse_key(name, "is too large");
-    if (wrong != std::errc{} || end != digits.data() + digits.size()) refuse_key(name, "is no whole number");
-    return found;
   }
 
   std::uint64_t line(std::string_view name, std::uint64_t most, int base = 10)

@@ -10,11 +10,13 @@
 
 namespace chunkmem::inline v0 {
 
-namespace planner {
+namespace placement {
 
 /// A share of the optimizer's states is updated on the device, the first parameters'; the rest on the host.
 ///
-/// Says where updates work, not where bytes stay: states of the device come and go like any other chunk, so any share fits.
+/// Says where updates work, not where bytes stay: states of the device come and go like any other chunk, so any share fits
+/// that leaves the host no more states than it holds. Good with a share that planner::plan_memory settled, and where the
+/// device updates faster than the link brings states; poor by guess. What cannot come and go, fixed_split refuses instead.
 /// The first parameters, because their gradients are the last to come: the host has then had the others.
 /// Source: interleaved updates of Deep Optimizer States (Maurya et al. 2024, arXiv 2410.21316). Cost: O(parameters) for each
 /// assignment.
@@ -45,6 +47,6 @@ struct update_share {
 
 static_assert(profiled_placement<update_share>);
 
-}  // namespace planner
+}  // namespace placement
 
 }  // namespace chunkmem::inline v0

@@ -1,4 +1,4 @@
-#include <chunkmem/planner/update_share.hpp>
+#include <chunkmem/placement/update_share.hpp>
 
 #include <conformance/placement_policy.hpp>
 #include <support/catch.hpp>
@@ -9,17 +9,17 @@ namespace update_share_test {
 
 using namespace chunkmem;
 
-TEST_CASE("update_share keeps the laws of a profiled placement", "[planner]")
+TEST_CASE("update_share keeps the laws of a profiled placement", "[placement]")
 {
-  for (const double share : {0.0, 0.3, 1.0}) conformance::profiled_placement_laws(planner::update_share{.device_share = share});
+  for (const double share : {0.0, 0.3, 1.0}) conformance::profiled_placement_laws(placement::update_share{.device_share = share});
 }
 
-TEST_CASE("update_share gives the first parameters to the device, as far as its share goes, whatever the room", "[planner]")
+TEST_CASE("update_share gives the first parameters to the device, as far as its share goes, whatever the room", "[placement]")
 {
   const std::vector<bytes> states{100_B, 200_B, 100_B};
   std::vector<tier> homes(3);
   const auto assigned = [&](double share) {
-    planner::update_share{.device_share = share}.assign({0_B, 1'000_B, 0_B, true, states}, homes);
+    placement::update_share{.device_share = share}.assign({0_B, 1'000_B, 0_B, true, states}, homes);
     return homes;
   };
   CHECK(assigned(0.0) == std::vector<tier>{tier::host, tier::host, tier::host});

@@ -1,0 +1,14 @@
+#include "simulation.hpp"
+
+#include <chunkmem/eviction/belady.hpp>
+#include <chunkmem/transfer/lookahead.hpp>
+
+namespace max_model {
+
+planner::training_forecast simulate_ahead(const training_job& job, const simulated_rank& rank)
+{
+  return planner::forecast_training<chunkmem::eviction::belady, chunkmem::transfer::lookahead>(
+      job.shape, job.setup, rank.share, rank.settings);
+}
+
+}  // namespace max_model

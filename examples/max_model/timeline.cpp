@@ -1,0 +1,76 @@
+#include "timeline.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <ostream>
+#include <string_view>
+#include <vector>
+
+namespace max_model {
+namespace {
+
+/// Writes spans, counted from when the first of them begins.
+class span_writer {
+ public:
+  span_writer(std::ostream& out, const planner::training_timeline& line) : out_{out}
+  {
+    for (const planner::timed_copy& it : line.copies) see(it.begin, it.end);
+    for (const auto* works : {&line.computing, &line.gathering})
+      for (const planner::timed_work& it : *works) see(it.begin, it.begin + it.nanoseconds);
+    for (const planner::timed_update& it : line.updating) see(it.begin, it.begin + it.nanoseconds);
+    out_ << "kind,track,begin_seconds,end_seconds,bytes\n";
+  }
+
+  void level(std::string_view track, std::uint64_t begin, std::uint64_t end, std::uint64_t size)
+  {
+    write("level", track, begin, end, size);
+  }
+  void work(std::string_view track, std::uint64_t begin, std::uint64_t end, std::uint64_t size)
+  {
+    write("work", track, begin, end, size);
+  }
+  [[nodiscard]] std::uint64_t first() const { return first_; }
+  [[nodiscard]] std::uint64_t last() const { return last_; }
+
+ private:
+  void see(std::uint64_t begin, std::uint64_t end)
+  {
+    first_ = std::min(first_, begin);
+    last_ = std::max(last_, end);
+  }
+  void write(std::string_view kind, std::string_view track, std::uint64_t begin, std::uint64_t end, std::uint64_t size)
+  {
+    out_ << kind << "," << track << "," << static_cast<double>(begin - first_) * 1e-9 << ","
+         << static_cast<double>(end - first_) * 1e-9 << "," << size << "\n";
+  }
+
+  std::ostream& out_;
+  std::uint64_t first_ = UINT64_MAX;
+  std::uint64_t last_ = 0;
+};
+
+}  // namespace
+
+void write_timeline(std::ostream& out, const planner::training_forecast& run)
+{
+  out.precision(12);
+  const planner::training_timeline& line = run.timeline;
+  span_writer spans{out, line};
+  spans.level("device/capacity", spans.first(), spans.last(), run.capacity[chunkmem::tier::device].count());
+  spans.level("host/capacity", spans.first(), spans.last(), run.capacity[chunkmem::tier::host].count());
+  for (std::size_t at = 0; at < line.computing.size(); ++at) {
+    const planner::timed_work& it = line.computing[at];
+    const std::uint64_t end = at + 1 < line.computing.size() ? line.computing[at + 1].begin : spans.last();
+    spans.level("device/chunks", it.begin, end, it.device_bytes - it.leased_bytes);
+    spans.level("device/activations and gathered weights", it.begin, end, it.leased_bytes);
+    spans.level("host/chunks", it.begin, end, it.host_bytes);
+  }
+  for (const planner::timed_work& it : line.computing) spans.work("compute", it.begin, it.begin + it.nanoseconds, 0);
+  for (const planner::timed_update& it : line.updating)
+    spans.work(it.place == chunkmem::at::host ? "host updates" : "compute", it.begin, it.begin + it.nanoseconds, 0);
+  for (const planner::timed_work& it : line.gathering) spans.work("ranks", it.begin, it.begin + it.nanoseconds, 0);
+  for (const planner::timed_copy& it : line.copies)
+    spans.work(it.to == chunkmem::tier::device ? "to device" : "to host", it.begin, it.end, it.bytes);
+}
+
+}  // namespace max_model

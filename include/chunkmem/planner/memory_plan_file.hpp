@@ -1,0 +1,135 @@
+#pragma once
+
+#include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/placement/memory_plan.hpp>
+#include <chunkmem/workload/json_fields.hpp>
+
+#include <cerrno>
+#include <cstdint>
+#include <fstream>
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+namespace chunkmem::inline v0 {
+
+namespace planner {
+
+namespace detail {
+
+/// The first thing that no plan has.
+inline void require_plan(const workload::json_fields& fields, const memory_plan& made)
+{
+  if (made.chunk_bytes == bytes{}) fields.refuse("chunk_bytes", "is 0", "plan again");
+  if (made.chunk_bytes.count() % tensor_alignment.count() != 0) fields.refuse("chunk_bytes", "is no multiple of 256", "plan again");
+  if (made.device_capacity == bytes{}) fields.refuse("device_capacity", "is 0", "plan again");
+  if (made.device_update_share > 1) fields.refuse("device_update_share", "is above 1", "write a share from 0 to 1");
+  bytes left = made.device_capacity;
+  const auto take = [&](std::string_view key, bytes size) {
+    if (size > left) fields.refuse(key, "makes more bytes with those before it than the device's capacity", "plan again");
+    left -= size;
+  };
+  take("at_peak.values", made.at_peak.values);
+  take("at_peak.states", made.at_peak.states);
+  take("at_peak.leases", made.at_peak.leases);
+  take("at_peak.free", made.at_peak.free);
+  if (left != bytes{}) fields.refuse("at_peak.free", "makes fewer bytes with those before it than the device's capacity", "plan again");
+  if (made.host_peak > made.host_capacity) fields.refuse("host_peak", "is above host_capacity", "plan again");
+}
+
+[[nodiscard]] inline memory_plan memory_plan_of(workload::json_fields fields, std::uint64_t fingerprint)
+{
+  memory_plan made;
+  made.fingerprint = fields.whole("fingerprint");
+  if (made.fingerprint != fingerprint)
+    fields.refuse("fingerprint", "is that of another model, training or amount of memory", "plan again with planner::plan_memory");
+  const auto size = [&](std::string_view key) { return bytes{fields.whole(key)}; };
+  made.chunk_bytes = size("chunk_bytes");
+  made.device_capacity = size("device_capacity");
+  made.host_capacity = size("host_capacity");
+  made.device_update_share = fields.number("device_update_share");
+  made.at_peak = {size("at_peak.values"), size("at_peak.states"), size("at_peak.leases"), size("at_peak.free")};
+  made.host_peak = size("host_peak");
+  made.step_nanoseconds = fields.whole("step_nanoseconds");
+  made.assumed.tide = size("assumed.tide");
+  made.assumed.modelled_tide = size("assumed.modelled_tide");
+  const auto rate = [&](const std::string& key, bool may_be_zero = false) {
+    const double value = fields.number(key);
+    if (value == 0 && !may_be_zero) fields.refuse(key, "is 0", "write a rate above 0");
+    return value;
+  };
+  made.assumed.flops_per_second = rate("assumed.flops_per_second");
+  made.assumed.rates = {rate("rates.device_flops_per_second"),           rate("rates.to_device_bytes_per_second"),
+                        rate("rates.to_host_bytes_per_second"),          rate("rates.peer_bytes_per_second", true),
+                        rate("rates.network_bytes_per_second", true),    rate("rates.host_memory_bytes_per_second", true),
+                        rate("rates.host_updates_per_second"),           rate("rates.device_updates_per_second")};
+  fields.finish();
+  require_plan(fields, made);
+  return made;
+}
+
+}  // namespace detail
+
+/// A plan of memory as JSON: one object, sizes in bytes, every number such that it is read back as it is.
+[[nodiscard]] inline std::string to_json(const memory_plan& plan)
+{
+  nlohmann::ordered_json all;
+  all["fingerprint"] = plan.fingerprint;
+  all["chunk_bytes"] = plan.chunk_bytes.count();
+  all["device_capacity"] = plan.device_capacity.count();
+  all["host_capacity"] = plan.host_capacity.count();
+  all["device_update_share"] = plan.device_update_share;
+  all["at_peak"] = {{"values", plan.at_peak.values.count()},
+                    {"states", plan.at_peak.states.count()},
+                    {"leases", plan.at_peak.leases.count()},
+                    {"free", plan.at_peak.free.count()}};
+  all["host_peak"] = plan.host_peak.count();
+  all["step_nanoseconds"] = plan.step_nanoseconds;
+  all["assumed"] = {{"tide", plan.assumed.tide.count()},
+                    {"modelled_tide", plan.assumed.modelled_tide.count()},
+                    {"flops_per_second", plan.assumed.flops_per_second}};
+  const workload::machine_rates& rates = plan.assumed.rates;
+  all["rates"] = {{"device_flops_per_second", rates.device_flops_per_second},
+                  {"to_device_bytes_per_second", rates.to_device_bytes_per_second},
+                  {"to_host_bytes_per_second", rates.to_host_bytes_per_second},
+                  {"peer_bytes_per_second", rates.peer_bytes_per_second},
+                  {"network_bytes_per_second", rates.network_bytes_per_second},
+                  {"host_memory_bytes_per_second", rates.host_memory_bytes_per_second},
+                  {"host_updates_per_second", rates.host_updates_per_second},
+                  {"device_updates_per_second", rates.device_updates_per_second}};
+  return all.dump(2) + '\n';
+}
+
+/// The plan that a JSON text is, for the job of this fingerprint (plan_fingerprint).
+/// @param file   a name for messages
+/// @throws format_error   one sentence with the file and the key that is wrong, that of another job included
+[[nodiscard]] inline memory_plan parse_memory_plan(std::string_view text, std::string_view file, std::uint64_t fingerprint)
+{
+  return detail::memory_plan_of(workload::json_fields{text, file}, fingerprint);
+}
+
+/// The same from a file. @throws io_error   it cannot be read
+[[nodiscard]] inline memory_plan load_memory_plan(const std::string& path, std::uint64_t fingerprint)
+{
+  return detail::memory_plan_of(workload::json_fields::of_file(path), fingerprint);
+}
+
+/// Writes a plan where load_memory_plan finds it; what was there is written over.
+/// @throws io_error   it cannot be written; what was there may be gone
+inline void save_memory_plan(const memory_plan& plan, const std::string& path)
+{
+  errno = 0;
+  std::ofstream out{path, std::ios::binary | std::ios::trunc};
+  out << to_json(plan);
+  out.close();
+  if (!out)
+    throw io_error{error_text{} << "chunkmem: " << workload::detail::short_path(path)
+                                << " cannot be written (look at the folder, its rights and its room)",
+                   io_fault{errno, 0}};
+}
+
+}  // namespace planner
+
+}  // namespace chunkmem::inline v0

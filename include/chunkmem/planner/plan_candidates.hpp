@@ -1,0 +1,63 @@
+#pragma once
+
+#include <chunkmem/chunk/chunk_size_search.hpp>
+#include <chunkmem/chunk/frame_limits.hpp>
+#include <chunkmem/chunk/size_class_layout.hpp>
+#include <chunkmem/core/bytes.hpp>
+#include <chunkmem/workload/transformer_tensors.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace planner {
+
+/// Sizes of own chunks that are worth a simulation, in elements, the first one first: at most four, none twice.
+///
+/// The largest matrix of the body over the ranks, its half and its quarter, and the size with which whole tensors waste the
+/// least. No larger than a fortieth of what a rank owns, since the ends of a pass cost a chunk each; multiples of 256.
+/// @throws config_error, size_overflow   no such shape
+/// Cost: a search for the size of chunks.
+[[nodiscard]] inline std::vector<std::uint64_t> chunk_candidates(const workload::transformer_shape& shape, std::uint64_t ranks)
+{
+  constexpr std::uint64_t fewest_chunks = 40;
+  constexpr std::uint64_t unit = 256;
+  std::vector<bytes> sizes;
+  for (const workload::transformer_tensor& it : workload::tensors_of(shape)) sizes.push_back(bytes{2} * it.elements());
+  const std::uint64_t largest = std::max(workload::parameters_of(shape) / ranks / fewest_chunks / unit * unit, unit);
+  std::vector<std::uint64_t> found;
+  const auto add = [&](std::uint64_t elements) {
+    const std::uint64_t size = std::min((elements / ranks + unit - 1) / unit * unit, largest);
+    if (size > 0 && std::find(found.begin(), found.end(), size) == found.end()) found.push_back(size);
+  };
+  const std::uint64_t matrix = frame_limits::largest_of_body(sizes).count() / 2;
+  // Halves of what is used, also where a fortieth of the rank is less than the matrix.
+  for (const std::uint64_t part : {1U, 2U, 4U}) add(std::min((matrix + ranks - 1) / ranks, largest) * ranks / part);
+  chunk_size_search<size_class_layout> search;
+  search.add(sizes);
+  add(search.find(frame_limits::of(sizes)).frame.count() / 2);
+  return found;
+}
+
+/// How many groups the device must update, since the host has no room for more: 14 B for each parameter that it updates, states,
+/// master, and what comes down and goes up. Whole chunks and the moments at which they move may ask for more groups, or fewer.
+[[nodiscard]] constexpr std::uint32_t least_device_groups(std::uint32_t groups, std::uint64_t own_elements, bytes host) noexcept
+{
+  constexpr std::uint64_t bytes_each = 14;
+  const std::uint64_t on_host = host.count() / bytes_each / own_elements;
+  return on_host >= groups ? 0 : groups - static_cast<std::uint32_t>(on_host);
+}
+
+/// The share of the states that stay on the device where it has room for them beside its leases and all 16-bit chunks, 0 to 1.
+[[nodiscard]] constexpr double resident_share(std::uint64_t own_parameters, bytes device, bytes leases) noexcept
+{
+  const double room = static_cast<double>(device.count()) - static_cast<double>(leases.count()) - 2.0 * static_cast<double>(own_parameters);
+  return std::clamp(room / 12.0 / static_cast<double>(own_parameters), 0.0, 1.0);
+}
+
+}  // namespace planner
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,208 @@
+#pragma once
+
+#include <chunkmem/placement/memory_plan.hpp>
+#include <chunkmem/planner/plan_candidates.hpp>
+#include <chunkmem/planner/plan_fingerprint.hpp>
+#include <chunkmem/planner/training_forecast.hpp>
+#include <chunkmem/planner/update_split_search.hpp>
+#include <chunkmem/profile/tide.hpp>
+#include <chunkmem/transfer/update_split.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace planner {
+
+/// A candidate that was simulated.
+struct plan_trial {
+  std::uint64_t chunk_elements = 0;   ///< of an own chunk
+  double device_update_share = 0;
+  bool fits = false;
+  std::uint64_t nanoseconds = 0;      ///< of a step, where it fits
+  bytes missing;                      ///< on both tiers, where it does not and that is known
+
+  [[nodiscard]] constexpr bool operator==(const plan_trial&) const noexcept = default;
+};
+
+/// What a search for a plan of memory found.
+struct memory_plan_choice {
+  bool fits = false;
+  std::string why_not;             ///< one sentence with the bytes that are missing; empty where it fits
+  memory_plan plan;                ///< the fastest that fits
+  training_forecast forecast;      ///< of the plan; of the candidate that misses the fewest bytes where none fits
+  std::vector<plan_trial> trials;  ///< all candidates, in the order of their simulations
+};
+
+/// Simulations that plan_memory asks for at most: twelve splits of one chunk size, and three of each of three more.
+inline constexpr std::uint32_t most_plan_trials = 21;
+
+/// Hears nothing.
+struct no_progress {
+  constexpr void operator()(const plan_trial&) const noexcept {}
+};
+
+namespace detail {
+
+/// Simulates candidates, each once, and keeps the best.
+template <class Forecast, class Progress>
+class plan_trials {
+ public:
+  plan_trials(Forecast forecast, rank_settings settings, Progress& progress)
+      : forecast_{std::move(forecast)}, settings_{settings}, progress_{progress}
+  {
+  }
+
+  /// Seconds of a step; infinity where it does not fit.
+  double attempt(std::uint64_t chunk_elements, double share)
+  {
+    for (const plan_trial& it : trials_)
+      if (it.chunk_elements == chunk_elements && it.device_update_share == share) return seconds(it);
+    settings_.chunk_elements = chunk_elements;
+    settings_.device_update_share = share;
+    training_forecast found = forecast_(std::as_const(settings_));
+    plan_trial now{chunk_elements, share, found.fits, found.fits ? found.step.nanoseconds : 0, missing_of(found)};
+    const bool is_best = trials_.empty() || is_better(now, trials_[best_]);
+    trials_.push_back(now);
+    if (is_best) {
+      best_ = trials_.size() - 1;
+      forecast_of_best_ = std::move(found);
+    }
+    progress_(trials_.back());
+    return seconds(trials_.back());
+  }
+
+  [[nodiscard]] const std::vector<plan_trial>& all() const noexcept { return trials_; }
+  /// @pre something was tried
+  [[nodiscard]] const plan_trial& best() const noexcept { return trials_[best_]; }
+  [[nodiscard]] training_forecast& forecast_of_best() noexcept { return forecast_of_best_; }
+
+ private:
+  [[nodiscard]] static double seconds(const plan_trial& it) noexcept
+  {
+    return it.fits ? static_cast<double>(it.nanoseconds) * 1e-9 : std::numeric_limits<double>::infinity();
+  }
+  [[nodiscard]] static bytes missing_of(const training_forecast& it)
+  {
+    if (it.fits || !it.need.rehearsed) return {};
+    bytes all;
+    if (it.need.smallest_device > it.capacity[tier::device]) all += it.need.smallest_device - it.capacity[tier::device];
+    if (it.need.smallest_host > it.capacity[tier::host]) all += it.need.smallest_host - it.capacity[tier::host];
+    return all;
+  }
+  /// What fits, then the faster one, or the one that misses less; of equal ones the first.
+  [[nodiscard]] static bool is_better(const plan_trial& left, const plan_trial& right) noexcept
+  {
+    if (left.fits != right.fits) return left.fits;
+    return left.fits ? left.nanoseconds < right.nanoseconds : left.missing < right.missing;
+  }
+
+  Forecast forecast_;
+  rank_settings settings_;
+  Progress& progress_;
+  std::vector<plan_trial> trials_;
+  std::size_t best_ = 0;
+  training_forecast forecast_of_best_;
+};
+
+/// The five lines of the update of one rank.
+[[nodiscard]] inline transfer::update_bound bound_of(const workload::machine_rates& rates, double resident)
+{
+  return transfer::update_bound{{rates.host_updates_per_second, rates.device_updates_per_second, rates.to_device_bytes_per_second,
+                                 rates.to_host_bytes_per_second, rates.host_memory_bytes_per_second},
+                                resident};
+}
+
+[[nodiscard]] inline std::string refusal_of(const training_forecast& nearest)
+{
+  if (!nearest.need.rehearsed) return nearest.why_not;
+  return std::string{(error_text{} << "chunkmem: no plan of memory fits: the nearest one needs " << nearest.need.smallest_device.count()
+                                  << " B on the device of a rank, which has " << nearest.capacity[tier::device].count() << " B, and "
+                                  << nearest.need.smallest_host.count() << " B on its share of the host, which has "
+                                  << nearest.capacity[tier::host].count() << " B (take a smaller batch, more ranks or more memory)")
+                         .view()};
+}
+
+/// The best of the trials as a plan. Moves their forecast away.
+template <class Trials>
+[[nodiscard]] memory_plan_choice choice_of(Trials& trials, std::uint64_t fingerprint, const workload::machine_rates& rates, double reached_share)
+{
+  const plan_trial& best = trials.best();
+  memory_plan_choice made;
+  made.trials = trials.all();
+  made.forecast = std::move(trials.forecast_of_best());
+  made.fits = best.fits;
+  if (!made.fits) {
+    made.why_not = refusal_of(made.forecast);
+    return made;
+  }
+  const training_forecast& it = made.forecast;
+  const bytes tide = most_leased(it.record, tier::device);
+  made.plan = {.fingerprint = fingerprint,
+               .chunk_bytes = bytes{2} * best.chunk_elements,
+               .device_capacity = it.capacity[tier::device],
+               .host_capacity = it.capacity[tier::host],
+               .device_update_share = best.device_update_share,
+               .at_peak = it.timeline.at_peak,
+               .host_peak = it.counts.peak[tier::host],
+               .step_nanoseconds = it.step.nanoseconds,
+               .assumed = {tide, tide, rates.device_flops_per_second * reached_share, rates}};
+  return made;
+}
+
+}  // namespace detail
+
+/// Chooses the size of chunks and where each chunk is updated, together, by simulating candidates with the manager itself.
+///
+/// For the first size of chunk_candidates that fits the split of the updates is settled by search_update_split, beside it the least
+/// share that the host has room for, and the five lines' best above what stays on the device; then that split and both pure ones
+/// are tried with every other size, the least share where the host cannot have all. The fastest that fits is taken: never slower
+/// than any candidate, nor than the better of updating everything on the host or on the device. What stays on the device, and when
+/// it moves, is the manager's own planning inside each simulation. The same arguments give the same plan.
+/// Cost: at most `most_plan_trials` simulations, each as forecast_training; one forecast is kept.
+///
+/// @param share      of one rank, as workload::share_of_rank gives it
+/// @param settings   of every simulation; its chunk size and its share of updates are not looked at
+/// @param progress   told of each candidate that was simulated
+/// @return           `fits` is false where no candidate fits, with the bytes that the nearest one needs
+/// @throws config_error   a shape, set-up or setting that cannot be
+template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer = transfer::planned, class Progress = no_progress>
+  requires std::is_invocable_v<Progress&, const plan_trial&>
+[[nodiscard]] memory_plan_choice plan_memory(const workload::transformer_shape& shape, const workload::training_setup& setup,
+                                             const workload::rank_share& share, const rank_settings& settings = {},
+                                             Progress&& progress = {})
+{
+  settings.check();
+  detail::plan_trials trials{[&](const rank_settings& each) { return forecast_training<Eviction, Transfer>(shape, setup, share, each); },
+                             settings, progress};
+  const std::uint64_t own = (workload::parameters_of(shape) + share.ranks - 1) / share.ranks;
+  const per_tier<bytes> capacity = capacities_of(share, settings);
+  std::optional<double> split;
+  for (const std::uint64_t size : chunk_candidates(shape, share.ranks)) {
+    const auto groups = static_cast<std::uint32_t>((own + size - 1) / size);
+    const auto share_of = [&](std::uint32_t streamed) { return static_cast<double>(streamed) / groups; };
+    const double least = share_of(least_device_groups(groups, size, capacity[tier::host]));
+    const double more = least > 0 ? least + (1 - least) / 8 : 0;  // chunks and their homes may not come out even
+    for (const double each : {least, split.value_or(more), 1.0}) trials.attempt(size, each);
+    if (split || !trials.best().fits) continue;
+    const bytes leases = most_leased(trials.forecast_of_best().record, tier::device);
+    const double resident = resident_share(own, capacity[tier::device], leases);
+    trials.attempt(size, std::min(1.0, resident + detail::bound_of(share.rates, resident).best().device_share));
+    (void)search_update_split(detail::bound_of(share.rates, 0), groups,
+                              [&](std::uint32_t streamed) { return trials.attempt(size, share_of(streamed)); });
+    split = trials.best().device_update_share;
+  }
+  return detail::choice_of(trials, plan_fingerprint(shape, setup, share, settings), share.rates, settings.reached_share);
+}
+
+}  // namespace planner
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,53 @@
+#pragma once
+
+#include "breakable.hpp"
+#include "plan.hpp"
+
+#include <chunkmem/optimizer/optimizer_kernel.hpp>
+#include <chunkmem/tensor/list_spec.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace differential {
+namespace {  // each kind of manager has its own, since one is compiled with other headers
+
+/// An optimizer that takes means of two numbers: its bits are the same however a compiler orders them. Even updates do one thing
+/// more, so that the number of an update shows.
+class averages {
+ public:
+  static constexpr std::string_view name = "averages";
+
+  averages() = default;
+  explicit averages(const plan& it)
+  {
+    for (const list_plan& list : it.lists) lists_[count_++] = list.is_master ? cm::master_list : cm::list_spec{list.name};
+  }
+
+  [[nodiscard]] std::span<const cm::list_spec> lists() const noexcept { return {lists_.data(), count_}; }
+  void update(const cm::optimizer::update_spans& all, const cm::optimizer::step_settings& settings) const noexcept
+  {
+    for (std::size_t at = 0; at < all.parameter.size(); ++at) {
+      float& parameter = all.parameter[at];
+      float& momentum = all.lists[0][at];
+      momentum = (momentum + all.gradient[at]) * 0.5F;
+      if (!all.lists[1].empty()) all.lists[1][at] = (all.lists[1][at] + parameter) * 0.5F;
+      parameter = (parameter + momentum) * 0.5F;
+      if (settings.number % 2 == 0) parameter = (parameter + all.gradient[at]) * 0.5F;
+    }
+  }
+
+  cm::optimizer::step_progress progress;
+
+ private:
+  std::array<cm::list_spec, 3> lists_{};
+  std::size_t count_ = 0;
+};
+
+static_assert(cm::optimizer_kernel<averages>);
+
+}  // namespace
+}  // namespace differential

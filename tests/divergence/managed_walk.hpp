@@ -1,0 +1,257 @@
+#pragma once
+
+#include "walk.hpp"
+
+#include <support/managed_parameters.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace divergence {
+
+namespace cm = chunkmem;
+
+/// The same loop out of a manager, with weights of `Element`. An iteration that reads a weight whose bytes a gradient has taken is
+/// refused; it is forgotten and taken again, as the documentation says.
+template <class Manager, class Backend, class Element>
+class managed_walk {
+ public:
+  managed_walk(Manager& manager, Backend& backend, const mixed::recipe& how, cm::agent who)
+      : m_{manager}, backend_{backend}, who_{who}, weights_{manager, backend, how, parameters()}
+  {
+    x_ = m_.template add_stacked<Element>(most_visits + 1, {batch, width}, cm::role::activation);
+    h_ = m_.template add_stacked<Element>(most_visits, {batch, widest}, cm::role::activation);
+    flow_ = m_.template add<float>({batch, width}, cm::role::activation);
+    loss_ = m_.template add<float>({1}, cm::role::buffer);
+  }
+
+  /// The bytes that a regular iteration needs.
+  cm::memory_requirement rehearse()
+  {
+    return m_.rehearse([this] { iterate(regular(), 0); });
+  }
+
+  mixed::outcome train(const std::vector<turn>& turns)
+  {
+    weights_.initialise();
+    for (std::size_t at = 0; at < turns.size(); ++at) take(turns[at], at);
+    mixed::outcome result;
+    result.add("losses", losses_);
+    weights_.add_numbers_to(result);
+    weights_.add_weights_to(result);
+    return result;
+  }
+
+  [[nodiscard]] std::size_t retried() const noexcept { return retried_; }  ///< iterations
+
+ private:
+  template <class Kind>
+  [[nodiscard]] auto use(cm::tensor<Kind> it) { return m_.acquire(it, cm::access::read, who_); }
+  template <class Kind>
+  [[nodiscard]] auto make(cm::tensor<Kind> it) { return m_.acquire(it, cm::access::write, who_); }
+  [[nodiscard]] auto weight(std::size_t at) { return use(weights_.template as<Element>(at)); }
+  [[nodiscard]] auto workspace(std::uint64_t elements) { return m_.lease(cm::tier::device, cm::bytes{elements * sizeof(float)}, who_); }
+  template <class Lease>
+  [[nodiscard]] static float* numbers(const Lease& it) { return reinterpret_cast<float*>(it.data()); }
+  template <class Kernel>
+  void launch(Kernel work)
+  {
+    if (!m_.rehearsing()) backend_.launch(who_, work);
+  }
+
+  void take(const turn& it, std::uint64_t number)
+  {
+    for (const std::uint32_t at : it.rewritten)
+      weights_.rewrite(at, [at, number](std::uint64_t i) { return rewritten(at, number, i); });
+    if (it.finishes) m_.finish_updates();
+    if (it.rehearses) rehearse();
+    const std::size_t noted = losses_.size();
+    for (std::size_t tries = 0;; ++tries) {
+      try {
+        return iterate(it, number);
+      } catch (const cm::usage_error&) {
+        if (updating_ || tries == parameter_count) throw;
+        ++retried_;
+        losses_.resize(noted);
+        forget();
+      }
+    }
+  }
+
+  void iterate(const turn& it, std::uint64_t number)
+  {
+    auto scope = m_.iteration(it.evaluates ? "evaluation" : "train", static_cast<std::uint32_t>(it.passes.size()));
+    updating_ = false;
+    left_ = gradients_of(it);
+    if (it.evaluates) return go(scope, it, number, 0, false);
+    if (it.false_start) {
+      std::vector<std::uint32_t> all = std::exchange(left_, std::vector<std::uint32_t>(parameter_count, 0));
+      go(scope, it, number, 0, true);
+      m_.drop_gradients();
+      left_ = std::move(all);
+    }
+    for (std::size_t pass = 0; pass < it.passes.size(); ++pass) go(scope, it, number, pass, true);
+    for (const std::uint32_t at : it.dropped) m_.drop_gradient(weights_.template as<Element>(at));
+    if (it.abandoned) return m_.drop_gradients();
+    updating_ = true;
+    weights_.update();
+    updating_ = false;
+  }
+
+  template <class Scope>
+  void go(Scope& scope, const turn& it, std::uint64_t number, std::size_t pass, bool trains)
+  {
+    const std::vector<std::uint32_t>& visits = it.passes[pass];
+    const auto top = static_cast<std::uint32_t>(visits.size());
+    scope.pass(cm::pass::forward, static_cast<std::uint32_t>(pass));
+    float seen = 0;
+    {
+      const auto x = make(x_.slice(0));
+      launch([out = mixed::view(x), key = key_of(number, pass)] { look_at(out, key); });
+    }
+    for (std::uint32_t at = 0; at < top; ++at) {
+      if (pass == 0) seen += sum_before(it, at);
+      forward(at, visits[at], it.extra);
+    }
+    head(key_of(number, pass), top, trains ? weights_.loss_factor() : 1.0F, it.spoilt, trains);
+    if (trains) scope.pass(cm::pass::backward, static_cast<std::uint32_t>(pass));
+    for (std::uint32_t at = top; at-- > 0;) {
+      if (trains) backward(at, visits[at]);
+      m_.drop(x_.slice(at + 1));
+      m_.drop(h_.slice(at));
+    }
+    m_.drop(x_.slice(0));
+    if (trains) m_.drop(flow_);
+    const auto loss = m_.acquire(loss_, cm::access::read, cm::at::host);
+    if (!m_.rehearsing()) losses_.push_back(loss.span()[0] + seen);
+  }
+
+  void forward(std::uint32_t at, std::uint32_t block, std::uint64_t extra)
+  {
+    const std::uint64_t inner = inner_of(block);
+    const auto wide = workspace(batch * widest + extra);
+    const auto narrow = workspace(batch * width);
+    const auto x = use(x_.slice(at));
+    const auto h = make(h_.slice(at));
+    {
+      const auto up = weight(up_of(block));
+      const auto bias = use(weights_.template as<float>(bias_of(block)));
+      launch([out = numbers(wide), x = mixed::view(x), up = mixed::view(up), bias = mixed::view(bias), h = mixed::view(h), inner] {
+        mixed::multiply(out, x, up, width, inner);
+        mixed::add_bias(out, bias, inner);
+        mixed::store_softsign(h, out, batch * inner);
+      });
+    }
+    const auto down = weight(down_of(block));
+    const auto next = make(x_.slice(at + 1));
+    launch([out = numbers(narrow), h = mixed::view(h), down = mixed::view(down), x = mixed::view(x), next = mixed::view(next), inner] {
+      mixed::multiply(out, h, down, inner, width);
+      add(next, x, out);
+    });
+  }
+
+  void head(std::uint64_t key, std::uint32_t top, float factor, bool spoilt, bool trains)
+  {
+    const auto y = workspace(batch * width);
+    auto head = weight(0);
+    const auto x = use(x_.slice(top));
+    {
+      const auto loss = make(loss_);
+      launch([y = numbers(y), x = mixed::view(x), head = mixed::view(head), loss = loss.data(), key, factor, spoilt] {
+        mixed::multiply(y, x, head, width, width);
+        judge(loss, y, key, factor, spoilt);
+      });
+    }
+    if (!trains) return;
+    {
+      const auto flow = make(flow_);
+      launch([y = mixed::floats{numbers(y)}, head = mixed::view(head), flow = flow.data()] {
+        mixed::multiply_transposed(flow, y, head, width, width, false);
+      });
+    }
+    weights_.differentiate(std::move(head), 0, is_last(0), [x = mixed::view(x), slope = mixed::floats{numbers(y)}](auto out, float beta) {
+      mixed::outer(out, x, slope, width, width, beta);
+    });
+  }
+
+  void backward(std::uint32_t at, std::uint32_t block)
+  {
+    const std::uint64_t inner = inner_of(block);
+    const auto wide = workspace(batch * inner);
+    const auto h = use(h_.slice(at));
+    const auto x = use(x_.slice(at));
+    const auto flow = m_.acquire(flow_, cm::access::read_write, who_);
+    auto down = weight(down_of(block));
+    launch([wide = numbers(wide), flow = mixed::floats{flow.data()}, down = mixed::view(down), inner] {
+      mixed::multiply_transposed(wide, flow, down, inner, width, false);
+    });
+    weights_.differentiate(std::move(down), down_of(block), is_last(down_of(block)),
+                           [h = mixed::view(h), in = mixed::floats{flow.data()}, inner](auto out, float beta) {
+                             mixed::outer(out, h, in, inner, width, beta);
+                           });
+    weights_.differentiate(bias_of(block), who_, is_last(bias_of(block)), [wide = numbers(wide), h = mixed::view(h), inner](auto out, float beta) {
+      mixed::softsign_backward(wide, h, batch * inner);
+      mixed::sum_rows(out, wide, inner, beta);
+    });
+    auto up = weight(up_of(block));
+    launch([flow = flow.data(), wide = mixed::floats{numbers(wide)}, up = mixed::view(up), inner] {
+      mixed::multiply_transposed(flow, wide, up, width, inner, true);
+    });
+    weights_.differentiate(std::move(up), up_of(block), is_last(up_of(block)),
+                           [x = mixed::view(x), wide = mixed::floats{numbers(wide)}, inner](auto out, float beta) {
+                             mixed::outer(out, x, wide, width, inner, beta);
+                           });
+  }
+
+  /// Nothing is added to this gradient in the iteration.
+  [[nodiscard]] bool is_last(std::size_t parameter) noexcept { return left_[parameter] > 0 && --left_[parameter] == 0; }
+
+  [[nodiscard]] float sum_before(const turn& it, std::uint32_t visit)
+  {
+    float sum = 0;
+    for (const look& each : it.looks) {
+      if (each.visit != visit) continue;
+      const bool single = each.parameter % 3 == 2;
+      sum += single ? sum_on_host<float>(each.parameter) : sum_on_host<Element>(each.parameter);
+    }
+    return sum;
+  }
+  template <class Kind>
+  [[nodiscard]] float sum_on_host(std::uint32_t parameter)
+  {
+    const auto pin = m_.acquire(weights_.template as<Kind>(parameter), cm::access::read, cm::at::host);
+    return m_.rehearsing() ? 0.0F : mixed::sum_of(mixed::view(pin), pin.size());
+  }
+
+  void forget()
+  {
+    m_.drop_gradients();
+    for (std::uint32_t at = 0; at < most_visits; ++at) {
+      forget(x_.slice(at));
+      forget(h_.slice(at));
+    }
+    forget(x_.slice(most_visits));
+    forget(flow_);
+  }
+  template <class Kind>
+  void forget(cm::tensor<Kind> it)
+  {
+    if (m_.state_of(it) != cm::tensor_state::free) m_.drop(it);
+  }
+
+  Manager& m_;
+  Backend& backend_;
+  cm::agent who_;
+  mixed::managed_parameters<Manager, Backend, Element> weights_;
+  cm::stacked<Element> x_, h_;
+  cm::tensor<float> flow_{}, loss_{};
+  std::vector<std::uint32_t> left_;  // gradients of each parameter that are still to come
+  std::vector<float> losses_;
+  std::size_t retried_ = 0;
+  bool updating_ = false;
+};
+
+}  // namespace divergence

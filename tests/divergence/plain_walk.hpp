@@ -1,0 +1,109 @@
+#pragma once
+
+#include "walk.hpp"
+
+#include <support/plain_parameters.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace divergence {
+
+/// The reference: vectors, loops, and numbers that are rounded where 16 bits would be stored.
+class plain_walk {
+ public:
+  explicit plain_walk(const mixed::recipe& how) : how_{how}, weights_{how, parameters()} {}
+
+  mixed::outcome train(const std::vector<turn>& turns)
+  {
+    for (std::size_t at = 0; at < turns.size(); ++at) take(turns[at], at);
+    mixed::outcome result;
+    result.add("losses", losses_);
+    weights_.add_numbers_to(result);
+    weights_.add_weights_to(result);
+    return result;
+  }
+
+  /// Of all steps that were not skipped, before they were clipped.
+  [[nodiscard]] const std::vector<double>& norms() const noexcept { return weights_.norms(); }
+  [[nodiscard]] std::size_t skipped() const noexcept { return weights_.scales().size() - weights_.norms().size(); }
+
+ private:
+  using row = std::vector<float>;
+
+  void take(const turn& it, std::uint64_t number)
+  {
+    for (const std::uint32_t at : it.rewritten)
+      weights_.rewrite(at, [at, number](std::uint64_t i) { return rewritten(at, number, i); });
+    if (it.evaluates) return go(it, number, 0, false);
+    if (it.false_start) {
+      go(it, number, 0, true);
+      forget();
+    }
+    for (std::size_t pass = 0; pass < it.passes.size(); ++pass) go(it, number, pass, true);
+    for (const std::uint32_t at : it.dropped) weights_.forget_gradient(at);
+    if (it.abandoned) forget();
+    else weights_.update();
+  }
+  void forget()
+  {
+    for (std::size_t at = 0; at < parameter_count; ++at) weights_.forget_gradient(at);
+  }
+
+  void go(const turn& it, std::uint64_t number, std::size_t pass, bool trains)
+  {
+    const std::vector<std::uint32_t>& visits = it.passes[pass];
+    std::vector<row> x(visits.size() + 1, row(batch * width));
+    std::vector<row> h(visits.size());
+    row wide(batch * widest), y(batch * width), flow(batch * width);
+    float seen = 0;
+    look_at(act(x[0]), key_of(number, pass));
+    for (std::size_t at = 0; at < visits.size(); ++at) {
+      if (pass == 0) seen += sum_before(it, at);
+      const std::uint32_t block = visits[at];
+      h[at].resize(batch * inner_of(block));
+      mixed::multiply(wide.data(), act(x[at]), weights_.value(up_of(block)), width, inner_of(block));
+      mixed::add_bias(wide.data(), weights_.value(bias_of(block)), inner_of(block));
+      mixed::store_softsign(act(h[at]), wide.data(), batch * inner_of(block));
+      mixed::multiply(y.data(), act(h[at]), weights_.value(down_of(block)), inner_of(block), width);
+      add(act(x[at + 1]), act(x[at]), y.data());
+    }
+    float loss = 0;
+    mixed::multiply(y.data(), act(x.back()), weights_.value(0), width, width);
+    judge(&loss, y.data(), key_of(number, pass), trains ? weights_.loss_factor() : 1.0F, it.spoilt);
+    losses_.push_back(loss + seen);
+    if (!trains) return;
+    const mixed::floats slope{y.data()};
+    mixed::multiply_transposed(flow.data(), slope, weights_.value(0), width, width, false);
+    mixed::outer(weights_.gradient(0), act(x.back()), slope, width, width, weights_.beta(0));
+    for (std::size_t at = visits.size(); at-- > 0;) backward(visits[at], act(x[at]), act(h[at]), flow, wide);
+  }
+
+  void backward(std::uint32_t block, mixed::rounded x, mixed::rounded h, row& flow, row& wide)
+  {
+    const std::uint64_t inner = inner_of(block);
+    const mixed::floats in{flow.data()};
+    mixed::multiply_transposed(wide.data(), in, weights_.value(down_of(block)), inner, width, false);
+    mixed::outer(weights_.gradient(down_of(block)), h, in, inner, width, weights_.beta(down_of(block)));
+    mixed::softsign_backward(wide.data(), h, batch * inner);
+    mixed::sum_rows(weights_.gradient(bias_of(block)), wide.data(), inner, weights_.beta(bias_of(block)));
+    mixed::multiply_transposed(flow.data(), mixed::floats{wide.data()}, weights_.value(up_of(block)), width, inner, true);
+    mixed::outer(weights_.gradient(up_of(block)), x, mixed::floats{wide.data()}, width, inner, weights_.beta(up_of(block)));
+  }
+
+  [[nodiscard]] float sum_before(const turn& it, std::size_t visit)
+  {
+    float sum = 0;
+    for (const look& each : it.looks)
+      if (each.visit == visit) sum += mixed::sum_of(weights_.value(each.parameter), weights_.size_of(each.parameter));
+    return sum;
+  }
+  [[nodiscard]] mixed::rounded act(row& values) const noexcept { return {values.data(), how_.kind}; }
+
+  mixed::recipe how_;
+  mixed::plain_parameters weights_;
+  row losses_;
+};
+
+}  // namespace divergence

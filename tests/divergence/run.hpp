@@ -1,0 +1,138 @@
+#pragma once
+
+#include "managed_walk.hpp"
+#include "plain_walk.hpp"
+#include "setting.hpp"
+
+#include <chunkmem/placement/any_placement.hpp>
+#include <chunkmem/placement/device_margin.hpp>
+#include <chunkmem/placement/fixed_split.hpp>
+#include <chunkmem/placement/host_first.hpp>
+#include <chunkmem/planner/update_share.hpp>
+#include <chunkmem/transfer/planned.hpp>
+#include <support/chosen_gradient.hpp>
+#include <support/every_eviction.hpp>
+#include <support/own_policies.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+/// Trains under one setting and compares everything that is left with the run on plain vectors.
+namespace divergence {
+
+using namespace cm::literals;
+
+inline constexpr cm::bytes frame = 4_KiB;
+inline constexpr cm::bytes plenty = 2_MiB;
+inline constexpr std::size_t iterations = 10;
+inline constexpr int most_enlargements = 24;
+
+using every_placement = cm::placement::any_placement<cm::placement::host_first, cm::placement::device_margin, cm::placement::fixed_split,
+                                                     cm::planner::update_share, support::device_only, support::small_on_device>;
+
+[[nodiscard]] inline every_placement placement_of(const setting& it)
+{
+  using cm::placement::device_margin, cm::placement::fixed_split, cm::planner::update_share;
+  const every_placement all[setting::extents[setting::placement]] = {
+      every_placement{cm::placement::host_first{}},   every_placement{fixed_split{0.0}},      every_placement{fixed_split{0.3}},
+      every_placement{fixed_split{0.7}},              every_placement{fixed_split{1.0}},      every_placement{device_margin{}},
+      every_placement{device_margin{0.3}},            every_placement{device_margin{1.0}},    every_placement{update_share{0.25}},
+      every_placement{update_share{0.75}},            every_placement{support::device_only{}}, every_placement{support::small_on_device{4_KiB}}};
+  return all[it.at[setting::placement]];
+}
+
+template <class Backend>
+using manager_for = cm::manager<Backend, support::every_eviction, support::chosen_gradient, cm::transfer::planned, every_placement>;
+
+/// A manager for a setting, and its trainer.
+template <class Backend, class Element>
+struct rig {
+  rig(const setting& it, Backend& memory)
+      : m{memory, {.chunk_bytes = frame}, support::every_eviction{support::every_eviction::names[it.at[setting::eviction]]},
+          support::chosen_gradient{it.in_place()}, placement_of(it)},
+        walk{m, memory, it.recipe(), it.launched() ? cm::agent::compute : cm::agent::host}
+  {
+  }
+  manager_for<Backend> m;
+  managed_walk<manager_for<Backend>, Backend, Element> walk;
+};
+
+/// A static partition takes the room for its share or refuses; the others take any from the smallest on.
+[[nodiscard]] inline cm::bytes device_for(const setting& it, const cm::memory_requirement& need)
+{
+  const std::uint8_t which = it.at[setting::placement];
+  if (it.at[setting::device] == 3 || (which >= 1 && which <= 4)) return need.everything;
+  constexpr std::uint64_t quarters[] = {4, 5, 8};
+  return cm::align_up(cm::bytes{need.smallest_device.count() * quarters[it.at[setting::device]] / 4}, frame);
+}
+[[nodiscard]] inline cm::bytes host_for(const setting& it, const cm::memory_requirement& need)
+{
+  return it.host_is_tight() ? cm::align_up(cm::bytes{need.smallest_host.count() * 9 / 8}, frame) : plenty;
+}
+
+/// Names the first promise that was broken, or nothing.
+template <class Backend>
+[[nodiscard]] std::string broken_promise(const cm::report& seen)
+{
+  for (const cm::tier where : {cm::tier::device, cm::tier::host})
+    if (seen.peak[where] > seen.capacity[where] || seen.in_use[where] > seen.peak[where]) return "more bytes than the capacity";
+  return {};
+}
+
+/// Only rehearsed iterations are sure to fit: where another one does not, the run begins anew with more room.
+template <class Element, class Backend, class Options>
+[[nodiscard]] std::string train(const setting& it, Options options, tally& sum)
+{
+  const std::vector<turn> turns = random_turns(it.seed, iterations, !it.in_place());
+  plain_walk reference{it.recipe()};
+  const mixed::outcome expected = reference.train(turns);
+  options.device_capacity = options.host_capacity = plenty;
+  {
+    Backend memory{options};
+    const cm::memory_requirement need = rig<Backend, Element>{it, memory}.walk.rehearse();
+    options.device_capacity = device_for(it, need);
+    options.host_capacity = host_for(it, need);
+  }
+  for (int enlarged = 0;; ++enlarged) {
+    try {
+      Backend memory{options};
+      rig<Backend, Element> under{it, memory};
+      if (it.rehearses()) under.walk.rehearse();
+      std::string difference = expected.difference(under.walk.train(turns));
+      const cm::report seen = under.m.report();
+      if (difference.empty()) difference = broken_promise<Backend>(seen);
+      if constexpr (requires { memory.faults(); }) {
+        memory.drain();
+        if (difference.empty() && !memory.faults().empty()) difference = memory.faults().front();
+      }
+      sum.iterations += seen.iterations;
+      sum.divergences += seen.divergences;
+      sum.replans += seen.replans;
+      sum.loads += seen.loads;
+      sum.retried += under.walk.retried();
+      sum.enlarged += enlarged > 0 ? 1 : 0;
+      const float limit = it.recipe().clip.norm;
+      if (limit > 0)
+        sum.clipped += static_cast<std::uint64_t>(std::count_if(reference.norms().begin(), reference.norms().end(),
+                                                                [limit](double norm) { return norm > static_cast<double>(limit); }));
+      sum.skipped += reference.skipped();
+      return difference;
+    } catch (const cm::out_of_memory&) {
+      if (enlarged == most_enlargements) throw;
+    } catch (const cm::config_error&) {
+      if (enlarged == most_enlargements) throw;
+    }
+    options.device_capacity = options.device_capacity + cm::bytes{4 * frame.count()};
+    options.host_capacity = options.host_capacity + cm::bytes{8 * frame.count()};
+  }
+}
+
+template <class Backend, class Options>
+[[nodiscard]] std::string run_on(const setting& it, const Options& options, tally& sum)
+{
+  return it.is_short() ? train<cm::bf16, Backend>(it, options, sum) : train<float, Backend>(it, options, sum);
+}
+
+}  // namespace divergence

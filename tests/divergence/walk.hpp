@@ -1,0 +1,185 @@
+#pragma once
+
+#include <support/mixed_model.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <utility>
+#include <vector>
+
+/// Training loops that leave what they did before at random moments: skipped and repeated layers, other orders, dropped gradients,
+/// steps given up, begun again, skipped and clipped, evaluations and overwritten weights in between.
+namespace divergence {
+
+namespace mixed = support::mixed;
+using mixed::batch;
+using mixed::width;
+
+inline constexpr std::uint32_t blocks = 4;
+inline constexpr std::uint32_t most_visits = 6;  ///< of blocks, in one pass
+inline constexpr std::uint64_t widest = 72;
+inline constexpr std::uint64_t largest_extra = 2048;
+
+[[nodiscard]] constexpr std::uint64_t inner_of(std::uint32_t block) noexcept
+{
+  constexpr std::uint64_t sizes[blocks] = {56, 24, widest, 8};
+  return sizes[block];
+}
+[[nodiscard]] constexpr std::size_t up_of(std::uint32_t block) noexcept { return 1 + std::size_t{block} * 3; }
+[[nodiscard]] constexpr std::size_t bias_of(std::uint32_t block) noexcept { return 2 + std::size_t{block} * 3; }
+[[nodiscard]] constexpr std::size_t down_of(std::uint32_t block) noexcept { return 3 + std::size_t{block} * 3; }
+
+/// A head, then an up, a bias in single precision and a down for each block, of several sizes.
+[[nodiscard]] inline std::vector<mixed::parameter> parameters()
+{
+  std::vector<mixed::parameter> all{{width, width}};
+  for (std::uint32_t block = 0; block < blocks; ++block)
+    for (const mixed::parameter& it :
+         {mixed::parameter{width, inner_of(block)}, mixed::parameter{1, inner_of(block), true, 1}, mixed::parameter{inner_of(block), width}})
+      all.push_back(it);
+  return all;
+}
+inline constexpr std::size_t parameter_count = 1 + std::size_t{blocks} * 3;
+
+/// The same random numbers on every machine (splitmix64).
+class dice {
+ public:
+  explicit dice(std::uint64_t seed) noexcept : state_{seed} {}
+  [[nodiscard]] std::uint32_t below(std::size_t end) noexcept
+  {
+    std::uint64_t z = state_ += 0x9E3779B97F4A7C15U;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
+    return static_cast<std::uint32_t>((z ^ (z >> 31)) % end);
+  }
+  [[nodiscard]] bool percent(std::uint32_t chance) noexcept { return below(100) < chance; }
+
+ private:
+  std::uint64_t state_;
+};
+
+/// A parameter is read on the host before the pass visits its next block.
+struct look {
+  std::uint32_t visit;
+  std::uint32_t parameter;
+};
+
+/// What one iteration does, and what is done right before it.
+struct turn {
+  std::vector<std::uint32_t> rewritten;  ///< before: parameters that get new values
+  bool finishes = false;                 ///< before: updates that wait are done
+  bool rehearses = false;                ///< before
+  bool evaluates = false;                ///< forward alone, by a name of its own
+  std::vector<std::vector<std::uint32_t>> passes;  ///< the blocks that each one visits; gradients add up
+  std::vector<look> looks;               ///< in the forward part of the first pass
+  std::uint64_t extra = 0;               ///< elements of a workspace that only this iteration has
+  std::vector<std::uint32_t> dropped;    ///< parameters whose gradients are dropped before the update
+  bool false_start = false;              ///< its first pass is taken, its gradients are dropped, and it begins anew
+  bool abandoned = false;                ///< gradients are dropped, nothing is updated
+  bool spoilt = false;                   ///< a gradient is infinite
+};
+
+[[nodiscard]] inline turn regular()
+{
+  turn result;
+  result.passes.emplace_back();
+  for (std::uint32_t block = 0; block < blocks; ++block) result.passes[0].push_back(block);
+  return result;
+}
+
+/// Leaves the usual way at a random moment. @param adds_up   gradients of several passes may add up
+inline void stray(turn& it, dice& random, bool adds_up)
+{
+  std::vector<std::uint32_t>& visits = it.passes[0];
+  const std::uint32_t at = random.below(visits.size());
+  const auto there = visits.begin() + at;
+  switch (random.below(12)) {
+    case 0: if (visits.size() > 1) visits.erase(there); break;
+    case 1: if (visits.size() < most_visits) visits.insert(there, visits[random.below(visits.size())]); break;
+    case 2: std::swap(*there, visits[random.below(visits.size())]); break;
+    case 3: visits.resize(1 + at); break;
+    case 4: for (std::size_t left = visits.size(); left > 1; --left) std::swap(visits[left - 1], visits[random.below(left)]); break;
+    case 5: it.looks.push_back({at, random.below(parameter_count)}); break;
+    case 6: it.extra = 1 + random.below(largest_extra); break;
+    case 7: it.dropped.push_back(random.below(parameter_count)); break;
+    case 8: it.false_start = true; break;
+    case 9: it.abandoned = random.percent(50); break;
+    case 10: it.spoilt = true; break;
+    default:
+      if (adds_up) it.passes.push_back(visits);
+      else std::reverse(visits.begin(), visits.end());
+  }
+}
+
+/// A loop that is regular for a few iterations, leaves it, comes back.
+[[nodiscard]] inline std::vector<turn> random_turns(std::uint64_t seed, std::size_t count, bool adds_up)
+{
+  dice random{seed};
+  std::vector<turn> all;
+  while (all.size() < count) {
+    turn it = regular();
+    if (random.percent(45))
+      for (std::uint32_t times = 1 + random.below(2); times > 0; --times) stray(it, random, adds_up);
+    if (random.percent(8)) it.rewritten.push_back(random.below(parameter_count));
+    it.finishes = random.percent(8);
+    it.rehearses = random.percent(4);
+    all.push_back(it);
+    if (!random.percent(20)) continue;
+    turn evaluation = regular();
+    evaluation.evaluates = true;
+    if (random.percent(30)) evaluation.passes[0].resize(1 + random.below(blocks));
+    if (random.percent(30)) evaluation.looks.push_back({random.below(evaluation.passes[0].size()), random.below(parameter_count)});
+    all.push_back(evaluation);
+  }
+  return all;
+}
+
+/// New values of a parameter that is overwritten in this iteration.
+[[nodiscard]] inline float rewritten(std::size_t parameter, std::uint64_t key, std::uint64_t at) noexcept
+{
+  return 0.3F * mixed::noise(key * 7'000'003 + parameter * 40'009 + at);
+}
+
+/// For each visit of a turn's backward passes, by parameter: how many gradients are still to come.
+[[nodiscard]] inline std::vector<std::uint32_t> gradients_of(const turn& it)
+{
+  std::vector<std::uint32_t> left(parameter_count, 0);
+  for (const auto& visits : it.passes) {
+    ++left[0];
+    for (const std::uint32_t block : visits)
+      for (const std::size_t at : {up_of(block), bias_of(block), down_of(block)}) ++left[at];
+  }
+  return left;
+}
+
+// Kernels beside those of mixed_model.
+
+template <class Out>
+void look_at(Out x, std::uint64_t key) noexcept
+{
+  for (std::uint64_t at = 0; at < batch * width; ++at) x.set(at, mixed::noise(key * 7919 + at));
+}
+/// next = x + delta
+template <class Out, class X>
+void add(Out next, X x, const float* delta) noexcept
+{
+  for (std::uint64_t at = 0; at < batch * width; ++at) next.set(at, x.get(at) + delta[at]);
+}
+/// y becomes its slope, times `factor`; infinity comes first where the iteration is spoilt.
+inline void judge(float* loss, float* y, std::uint64_t key, float factor, bool spoilt) noexcept
+{
+  float sum = 0;
+  for (std::uint64_t at = 0; at < batch * width; ++at) {
+    const float error = y[at] - mixed::noise(key * 104'729 + at);
+    sum = std::fma(error, error, sum);
+    y[at] = error * factor;
+  }
+  loss[0] = sum;
+  if (spoilt) y[0] = std::numeric_limits<float>::infinity();
+}
+[[nodiscard]] constexpr std::uint64_t key_of(std::uint64_t number, std::size_t pass) noexcept { return number * 4 + pass; }
+
+}  // namespace divergence

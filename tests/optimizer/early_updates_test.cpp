@@ -1,0 +1,216 @@
+#include <chunkmem/optimizer/early_updates.hpp>
+
+#include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/manager/manager.hpp>
+#include <chunkmem/optimizer/adam.hpp>
+#include <chunkmem/optimizer/sgd.hpp>
+#include <chunkmem/tensor/in_place_gradient.hpp>
+#include <support/catch.hpp>
+#include <support/count_allocations.hpp>
+#include <support/failing.hpp>
+#include <support/oracles/dice.hpp>
+
+#include <limits>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace early_updates_test {
+
+namespace cm = chunkmem;
+using namespace cm::literals;
+using cm::optimizer::early_updates;
+using cm::optimizer::step_result;
+using backend = support::failing<cm::backend::host_arena>;
+
+namespace {
+
+constexpr std::uint32_t count = 6;
+constexpr std::uint64_t elements = 1900;
+
+/// Weights whose gradients are what a test wants; updates at once, or early with so many bytes to undo them.
+template <class Kernel, class Element, class Gradient>
+struct training {
+  using manager = cm::manager<backend, Gradient>;
+  using element_type = Element;
+
+  explicit training(std::optional<cm::bytes> undo, bool rehearses = false, cm::bytes device = 24_KiB)
+      : memory{support::failure_plan{}, cm::backend::host_arena_options{.device_capacity = device, .host_capacity = 1_MiB}}
+  {
+    m.use(kernel.lists());
+    weights = m.template add_stacked<Element>(count, {elements}, cm::role::parameter);
+    if (undo) early.emplace(m, kernel, *undo);
+    if (rehearses) m.rehearse([&] { step(0.1F); });
+    for (std::uint32_t at = 0; at < count; ++at)
+      for (Element& it : m.acquire(weights.slice(at), cm::access::write).span()) it = cm::round_to<Element>(0.5F + 0.1F * static_cast<float>(at));
+  }
+  void differentiate(float size, std::uint32_t spoilt = count)
+  {
+    for (std::uint32_t at = count; at-- > 0;) {
+      auto weight = m.acquire(weights.slice(at), cm::access::read);
+      const float seen = m.rehearsing() ? 0.0F : cm::to_float(weight.span()[7]);  // a weight that is not what it should be shows in what follows
+      auto gradient = m.gradient(std::move(weight));
+      for (std::size_t i = 0; i < gradient.span().size(); ++i)
+        gradient.span()[i] = cm::round_to<Element>(size * (static_cast<float>((i + at) % 5) + 0.1F * seen));
+      if (at == spoilt && !m.rehearsing()) gradient.span()[7] = cm::round_to<Element>(std::numeric_limits<float>::infinity());
+      if (at % 2 == 0) m.gradient_done(std::move(gradient));
+    }
+  }
+  cm::optimizer::step_outcome update()
+  {
+    const cm::optimizer::step_options options{.learning_rate = 0.01F, .clip = {.norm = 10.0F}, .seed = 3};
+    return early ? early->step(options) : cm::optimizer::step(m, kernel, options);
+  }
+  cm::optimizer::step_outcome step(float size, std::uint32_t spoilt = count)
+  {
+    const auto scope = m.iteration();
+    differentiate(size, spoilt);
+    return update();
+  }
+  std::vector<float> everything()
+  {
+    std::vector<float> all;
+    for (std::uint32_t at = 0; at < count; ++at) {
+      for (const Element& it : m.acquire(weights.slice(at), cm::access::read, cm::at::host).span()) all.push_back(cm::to_float(it));
+      m.for_each_list([&](cm::list_id list, const cm::list_spec&) {
+        if (!m.is_in(weights.slice(at), list)) return;
+        if (!m.is_filled(weights.slice(at), list)) return all.push_back(-77);
+        for (const float it : m.template acquire<float>(weights.slice(at), list, cm::access::read, cm::at::host).span()) all.push_back(it);
+      });
+    }
+    all.push_back(static_cast<float>(kernel.progress.number));
+    return all;
+  }
+
+  Kernel kernel;
+  backend memory;
+  manager m{memory, {.chunk_bytes = 4_KiB}};
+  cm::stacked<Element> weights;
+  std::optional<early_updates<manager, Kernel>> early;
+};
+
+using cm::optimizer::adam;
+using cm::optimizer::sgd;
+using single = training<adam, float, cm::gradient::separate>;
+using separate = training<sgd, cm::bf16, cm::gradient::separate>;
+using in_place = training<adam, cm::bf16, cm::gradient::in_place>;
+constexpr float small = 0.01F, large = 10.0F;
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("early updates give the bits of steps, whatever the norm says in the end", "[optimizer]", single, separate, in_place)
+{
+  for (const cm::bytes undo : {0_B, 30_KiB, 80_KiB, 400_KiB})
+    for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+      CAPTURE(undo.count(), seed);
+      TestType plain{std::nullopt}, early{undo, seed % 2 == 0};
+      support::dice chance{seed};
+      for (int now = 0; now < 16; ++now) {
+        const float size = chance.below(3) == 0 ? large : small;
+        const std::uint32_t spoilt = chance.below(4) == 0 ? chance.below(count) : count;
+        const auto wanted = plain.step(size, spoilt);
+        const auto seen = early.step(size, spoilt);
+        CHECK(wanted.result == seen.result);
+        const bool same = wanted.norm == seen.norm || spoilt != count;
+        CHECK(same);
+      }
+      const bool same = plain.everything() == early.everything();
+      CHECK(same);
+    }
+}
+
+TEMPLATE_TEST_CASE("as many are updated early as can be undone, and none before its states are filled", "[optimizer]", single, separate, in_place)
+{
+  const std::uint64_t each = elements * (sizeof(typename TestType::element_type) + TestType{std::nullopt}.kernel.lists().size() * 4 -
+                                         (std::is_same_v<typename TestType::element_type, float> ? 4 : 0));
+  for (std::size_t fit = 0; fit <= count; ++fit) {
+    TestType it{cm::align_up(cm::bytes{each * fit}, 256_B)};
+    it.step(small);
+    CHECK(it.early->early() == 0);
+    it.step(small);
+    CHECK(it.early->early() == fit);
+    it.step(large);
+    CHECK(it.early->early() == 0);
+    it.step(small);
+    CHECK(it.early->early() == fit);
+    CHECK(it.step(small, 1) == step_result::skipped_nonfinite);
+    CHECK(it.early->early() == 0);
+  }
+}
+
+TEMPLATE_TEST_CASE("early updates repeat: they follow their record and allocate nothing", "[optimizer]", single, separate, in_place)
+{
+  for (const bool rehearses : {false, true}) {
+    TestType it{80_KiB, rehearses};
+    for (int now = 0; now < 4; ++now) it.step(small);
+    const auto before = support::allocations_so_far();
+    const cm::report start = it.m.report();
+    for (int now = 0; now < 10; ++now) it.step(small);
+    const cm::report end = it.m.report();
+    if (support::counts_allocations) CHECK((support::allocations_so_far() - before).all() == 0);
+    CHECK(end.divergences == start.divergences);
+    CHECK(end.abandoned_plans == start.abandoned_plans);
+    CHECK(end.waits.other == 0);
+  }
+}
+
+TEMPLATE_TEST_CASE("whichever copy fails in an early step, the next call finishes it with the same bits", "[optimizer]", single, separate, in_place)
+{
+  for (const float last : {small, large, 0.0F}) {  // kept, undone, and undone for an infinity
+    const std::uint32_t spoilt = last == 0.0F ? 0 : count;
+    TestType plain{std::nullopt};
+    for (int now = 0; now < 4; ++now) now == 2 ? plain.step(last, spoilt) : plain.step(small);
+    const auto expected = plain.everything();
+    std::uint64_t failures = 0, guesses = 0;
+    for (std::uint64_t k = 0;; ++k) {
+      CAPTURE(last, k);
+      TestType it{80_KiB, false, 128_KiB};  // gradients stay on the device until they are wanted
+      it.step(small);
+      it.step(small);
+      bool failed = false;
+      it.differentiate(last, spoilt);  // outside of an iteration copies come one by one, when they are wanted
+      it.memory.set_plan({.copy = it.memory.copies() + k, .persistent = true});
+      try {
+        it.update();
+      } catch (const cm::device_error&) {
+        failed = true;
+      }
+      it.memory.set_plan({});
+      if (!failed) break;
+      if (it.kernel.progress.decision == cm::optimizer::step_decision::guessed) {
+        ++guesses;
+        CHECK_THROWS_AS(cm::optimizer::step(it.m, it.kernel), cm::usage_error);
+      }
+      it.update();
+      it.step(small);
+      ++failures;
+      const bool same = it.everything() == expected;
+      REQUIRE(same);
+    }
+    CHECK(failures > 3);
+    CHECK(guesses >= count / 2);
+  }
+}
+
+TEST_CASE("room that is not there is an error before anything is done, and a rehearsal in a half-done step is refused", "[optimizer]")
+{
+  single it{4_MiB};
+  const auto before = it.everything();
+  CHECK_THROWS_AS(it.step(small), cm::out_of_memory);
+  CHECK(it.kernel.progress.decision == cm::optimizer::step_decision::open);
+  it.m.drop_gradients();
+  CHECK(it.everything() == before);
+  CHECK_THROWS_AS(single(4_MiB, true), cm::config_error);
+
+  single other{80_KiB, false, 128_KiB};
+  other.step(small);
+  other.differentiate(small);
+  other.memory.set_plan({.copy = other.memory.copies() + 1, .persistent = true});
+  CHECK_THROWS_AS(other.update(), cm::device_error);
+  other.memory.set_plan({});
+  REQUIRE(other.kernel.progress.decision == cm::optimizer::step_decision::guessed);
+  CHECK_THROWS_AS(other.m.rehearse([&] { other.step(small); }), cm::usage_error);
+  CHECK(other.update() == step_result::updated);
+}
+
+}  // namespace early_updates_test

@@ -1,0 +1,121 @@
+#include <chunkmem/planner/memory_plan_file.hpp>
+
+#include <support/catch.hpp>
+
+#include "../workload/file_mistakes.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <random>
+#include <string>
+
+namespace memory_plan_file_test {
+
+using namespace chunkmem;
+using namespace chunkmem::planner;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+const auto parse = [](const std::string& text) { return parse_memory_plan(text, "it.json", 7); };
+
+const memory_plan example{.fingerprint = 7,
+                          .chunk_bytes = 512_B,
+                          .device_capacity = 100_B,
+                          .host_capacity = 200_B,
+                          .device_update_share = 0.25,
+                          .at_peak = {10_B, 20_B, 30_B, 40_B},
+                          .host_peak = 150_B,
+                          .step_nanoseconds = 5,
+                          .assumed = {30_B, 29_B, 1e12, {2e12, 3e9, 4e9, 5e9, 6e9, 7e9, 8e9, 9e9}}};
+
+file_mistakes::fields good()
+{
+  return {{"fingerprint", "7"},
+          {"chunk_bytes", "512"},
+          {"device_capacity", "100"},
+          {"host_capacity", "200"},
+          {"device_update_share", "0.25"},
+          {"at_peak.values", "10"},
+          {"at_peak.states", "20"},
+          {"at_peak.leases", "30"},
+          {"at_peak.free", "40"},
+          {"host_peak", "150"},
+          {"step_nanoseconds", "5"},
+          {"assumed.tide", "30"},
+          {"assumed.modelled_tide", "29"},
+          {"assumed.flops_per_second", "1e12"},
+          {"rates.device_flops_per_second", "2e12"},
+          {"rates.to_device_bytes_per_second", "3e9"},
+          {"rates.to_host_bytes_per_second", "4e9"},
+          {"rates.peer_bytes_per_second", "5e9"},
+          {"rates.network_bytes_per_second", "6000000000"},
+          {"rates.host_memory_bytes_per_second", "7e9"},
+          {"rates.host_updates_per_second", "8e9"},
+          {"rates.device_updates_per_second", "9e9"}};
+}
+
+void expect(const std::string& path, const std::string& value, const std::string& why)
+{
+  file_mistakes::fields all = good();
+  for (auto& it : all)
+    if (it.first == path) it.second = value;
+  file_mistakes::expect(parse, all, path, why);
+}
+
+}  // namespace
+
+TEST_CASE("a plan of memory is what its file says", "[planner]") { CHECK(parse(file_mistakes::json_of(good())) == example); }
+
+TEST_CASE("every mistake at every key of a plan of memory is one sentence with file and key", "[planner]")
+{
+  CHECK(file_mistakes::try_all(parse, good()) == 22 * 12 + 1);
+}
+
+TEST_CASE("a plan of another job, or one that cannot be, is refused at its key", "[planner]")
+{
+  expect("fingerprint", "8", "is that of another model, training or amount of memory");
+  expect("chunk_bytes", "0", "is 0");
+  expect("chunk_bytes", "100", "is no multiple of 256");
+  expect("chunk_bytes", "18446744073709551616", "more than 64 bits");
+  expect("device_capacity", "0", "is 0");
+  expect("device_update_share", "1.01", "is above 1");
+  expect("at_peak.values", "101", "more bytes");
+  expect("at_peak.states", "18446744073709551615", "more bytes");
+  expect("at_peak.free", "39", "fewer bytes");
+  expect("host_peak", "201", "is above host_capacity");
+  expect("assumed.flops_per_second", "0", "is 0");
+  for (const char* key : {"device_flops_per_second", "to_device_bytes_per_second", "to_host_bytes_per_second", "host_updates_per_second",
+                          "device_updates_per_second"})
+    expect(std::string{"rates."} + key, "0", "is 0");
+}
+
+TEST_CASE("a plan that was written is read as it was, to the last bit", "[planner]")
+{
+  const std::string path = (std::filesystem::temp_directory_path() / "chunkmem_memory_plan_file_test.json").string();
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    std::mt19937_64 random{seed};
+    const auto number = [&] { return (1 + static_cast<double>(random() >> 1)) / (1 + static_cast<double>(random() >> 20)); };
+    const auto size = [&] { return bytes{random() >> 4}; };
+    memory_plan plan = example;
+    plan.chunk_bytes = bytes{256} * (1 + (random() >> 20));
+    plan.at_peak = {size(), size(), size(), size()};
+    plan.device_capacity = plan.at_peak.sum();
+    plan.host_peak = size();
+    plan.host_capacity = plan.host_peak + size();
+    plan.device_update_share = static_cast<double>(random()) * 0x1p-64;
+    plan.step_nanoseconds = random();
+    plan.fingerprint = random();
+    plan.assumed = {size(), size(), number(), {number(), number(), number(), number(), 0, 0, number(), 1e300}};
+    CAPTURE(seed, to_json(plan));
+    REQUIRE(parse_memory_plan(to_json(plan), "it.json", plan.fingerprint) == plan);
+    if (seed > 3) continue;
+    save_memory_plan(plan, path);
+    REQUIRE(load_memory_plan(path, plan.fingerprint) == plan);
+  }
+  std::filesystem::remove(path);
+  CHECK_THROWS_AS(load_memory_plan(path, 7), io_error);
+  CHECK_THROWS_WITH(save_memory_plan(example, path + "/there/is/no/such/folder"), ContainsSubstring("cannot be written"));
+}
+
+}  // namespace memory_plan_file_test

@@ -1,0 +1,127 @@
+#include <chunkmem/planner/plan_memory.hpp>
+
+#include <support/catch.hpp>
+
+#include "tiny_plan.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace plan_memory_test {
+
+using namespace chunkmem;
+using namespace chunkmem::planner;
+
+namespace {
+
+/// One candidate by itself.
+training_forecast alone(const workload::transformer_shape& shape, const workload::rank_share& share, std::uint64_t chunk_elements, double device_share)
+{
+  rank_settings settings = tiny_plan::settings();
+  settings.chunk_elements = chunk_elements;
+  settings.device_update_share = device_share;
+  return forecast_training(shape, {}, share, settings);
+}
+
+}  // namespace
+
+TEST_CASE("a plan of memory is the fastest of its candidates, and not slower than either pure split", "[planner]")
+{
+  for (const std::uint64_t ranks : {1U, 2U}) {
+    const workload::transformer_shape& shape = ranks == 1 ? tiny_plan::shape : tiny_plan::least_shape;
+    const auto share = tiny_plan::share_of(200_KiB, 1_MiB, ranks);
+    std::vector<plan_trial> told;
+    const memory_plan_choice found = plan_memory(shape, {}, share, tiny_plan::settings(), [&](const plan_trial& it) { told.push_back(it); });
+    REQUIRE(found.fits);
+    CHECK(found.why_not.empty());
+    CHECK(told == found.trials);
+    CHECK(found.trials.size() <= most_plan_trials);
+    std::set<std::pair<std::uint64_t, double>> asked;
+    std::set<std::uint64_t> sizes;
+    for (const plan_trial& it : found.trials) {
+      CHECK(asked.emplace(it.chunk_elements, it.device_update_share).second);
+      sizes.insert(it.chunk_elements);
+      if (asked.size() % 2 != 0) continue;  // every second of many
+      const training_forecast one = alone(shape, share, it.chunk_elements, it.device_update_share);
+      REQUIRE(one.fits);
+      CHECK(it.nanoseconds == one.step.nanoseconds);
+    }
+    if (ranks == 1) CHECK(sizes.size() == 2);
+    CHECK(std::all_of(told.begin(), told.end(), [&](const plan_trial& it) { return found.plan.step_nanoseconds <= it.nanoseconds; }));
+    for (const std::uint64_t size : sizes)
+      for (const double pure : {0.0, 1.0}) {
+        const auto same = [&](const plan_trial& it) { return it.chunk_elements == size && it.device_update_share == pure; };
+        CHECK(std::any_of(found.trials.begin(), found.trials.end(), same));
+      }
+  }
+}
+
+TEST_CASE("a plan of memory says what was simulated, and the same job has the same plan", "[planner]")
+{
+  const auto share = tiny_plan::share_of(90_KiB, 1_MiB);
+  const memory_plan_choice found = plan_memory(tiny_plan::least_shape, {}, share, tiny_plan::settings());
+  REQUIRE(found.fits);
+  CHECK(plan_memory(tiny_plan::least_shape, {}, share, tiny_plan::settings()).plan == found.plan);
+  const memory_plan& plan = found.plan;
+  const training_forecast same = alone(tiny_plan::least_shape, share, plan.chunk_bytes.count() / 2, plan.device_update_share);
+  CHECK(plan.step_nanoseconds == same.step.nanoseconds);
+  CHECK(plan.device_capacity == 90_KiB);
+  CHECK(plan.host_capacity == 1_MiB);
+  CHECK(plan.at_peak.sum() == 90_KiB);
+  CHECK(plan.at_peak == same.timeline.at_peak);
+  CHECK(plan.at_peak.leases == plan.assumed.tide);
+  CHECK(plan.assumed.tide == same.need.largest_leases);
+  CHECK(plan.assumed.modelled_tide == plan.assumed.tide);
+  CHECK(plan.assumed.rates == share.rates);
+  CHECK(plan.assumed.flops_per_second == 1e9);
+  CHECK(plan.host_peak == same.counts.peak[tier::host]);
+  CHECK(plan.host_peak <= 1_MiB);
+  CHECK(plan.placement().device_share == plan.device_update_share);
+  CHECK(plan.fingerprint == plan_fingerprint(tiny_plan::least_shape, {}, share, tiny_plan::settings()));
+}
+
+TEST_CASE("a device that updates faster than all others work gets the updates, one that is slow does not", "[planner]")
+{
+  auto share = tiny_plan::share_of(2_MiB, 2_MiB);  // there is room for everything
+  share.rates.host_updates_per_second = 1e5;
+  share.rates.device_updates_per_second = 1e12;
+  CHECK(plan_memory(tiny_plan::least_shape, {}, share, tiny_plan::settings()).plan.device_update_share == 1);
+  std::swap(share.rates.host_updates_per_second, share.rates.device_updates_per_second);
+  CHECK(plan_memory(tiny_plan::least_shape, {}, share, tiny_plan::settings()).plan.device_update_share == 0);
+}
+
+TEST_CASE("where the host has no room for all states, the device updates what it cannot have", "[planner]")
+{
+  const std::uint64_t all = workload::parameters_of(tiny_plan::least_shape);
+  const auto share = tiny_plan::share_of(200_KiB, bytes{8 * all});
+  const memory_plan_choice found = plan_memory(tiny_plan::least_shape, {}, share, tiny_plan::settings());
+  CAPTURE(found.why_not);
+  REQUIRE(found.fits);
+  CHECK(found.plan.device_update_share > 0.3);
+  CHECK(found.plan.host_peak <= share.host_bytes);
+}
+
+TEST_CASE("where nothing fits the bytes that are missing are named, and with them a plan is there", "[planner]")
+{
+  auto share = tiny_plan::share_of(20_KiB, 90_KiB);
+  const memory_plan_choice refused = plan_memory(tiny_plan::least_shape, {}, share, tiny_plan::settings());
+  REQUIRE_FALSE(refused.fits);
+  CHECK(refused.trials.size() <= most_plan_trials);
+  const memory_requirement& need = refused.forecast.need;
+  REQUIRE(need.rehearsed);
+  for (const bytes each : {need.smallest_device, 20_KiB, need.smallest_host, 90_KiB})
+    CHECK(refused.why_not.find(std::to_string(each.count()) + " B") != std::string::npos);
+  for (const plan_trial& it : refused.trials) {
+    CHECK_FALSE(it.fits);
+    CHECK(it.missing > bytes{});
+  }
+  share.device_bytes = std::max(share.device_bytes, need.smallest_device);
+  share.host_bytes = std::max(share.host_bytes, need.smallest_host);
+  CHECK(plan_memory(tiny_plan::least_shape, {}, share, tiny_plan::settings()).fits);
+}
+
+}  // namespace plan_memory_test
