@@ -327,15 +327,15 @@ TEST_CASE("a record from elsewhere is followed from the first iteration on, and 
   const walk steps = random_walk(dice, 12);
   walker it;
   CHECK(it.log.find("train") == nullptr);
-  it.log.adopt("train", recorded(steps), it.chunk_of_slot, 3);
+  it.log.adopt("train", false, recorded(steps), it.chunk_of_slot, 3);
   REQUIRE(it.log.find("train") != nullptr);
   CHECK(it.run("eval", {{1, entry_kind::read}}) == iteration_outcome::recorded);
   CHECK(it.run("train", steps) == iteration_outcome::repeated);
   CHECK(it.run("eval", {{1, entry_kind::read}}) == iteration_outcome::repeated);
   CHECK(it.run("train", random_walk(dice, 12)) == iteration_outcome::changed);
-  CHECK_THROWS_AS(it.log.adopt("train", recorded(steps), it.chunk_of_slot, 3), usage_error);
+  CHECK_THROWS_AS(it.log.adopt("train", false, recorded(steps), it.chunk_of_slot, 3), usage_error);
   it.begin("train");
-  CHECK_THROWS_AS(it.log.adopt("third", recorded(steps), it.chunk_of_slot, 3), usage_error);
+  CHECK_THROWS_AS(it.log.adopt("third", false, recorded(steps), it.chunk_of_slot, 3), usage_error);
 }
 
 TEST_CASE("a recorder says how far its iteration is", "[profile]")
