@@ -104,5 +104,7 @@ int main(int count, char** arguments)
           std::fflush(stdout);
         }
   std::printf("%d cases that fit; the worst is %.3f\n", cases, worst);
+  if (cases == 0) return 1;  // nothing was shown
+  if (!only.empty()) return 0;  // some cases make no figure
   return transfer_bench::write_figures("step_time_bench", {{"transfer.step_over_reachable_worst", worst, "ratio", "<=", bound}});
 }

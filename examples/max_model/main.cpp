@@ -49,7 +49,7 @@ struct progress {
     std::fprintf(stderr, "%zu of %zu: %.*s, width %" PRIu64 "\n", number, of,
                  static_cast<int>(strategy.size()), strategy.data(), width);
   }
-  void tries(std::uint64_t layers) const { std::fprintf(stderr, "  trains %" PRIu64 " layers\n", layers); }
+  void tries(std::uint64_t layers) const { std::fprintf(stderr, "  tries %" PRIu64 " layers\n", layers); }
   void simulates(std::string_view strategy) const
   {
     std::fprintf(stderr, "a step of %.*s\n", static_cast<int>(strategy.size()), strategy.data());

@@ -155,6 +155,19 @@ TEST_CASE("a training with a profile takes the same steps, says at once whether 
   CHECK_THAT(refused.why_not, Catch::Matchers::ContainsSubstring("device"));
 }
 
+TEST_CASE("a step that no clock can count does not fit, whichever part is that slow", "[planner]")
+{
+  for (double workload::machine_rates::*which :
+       {&workload::machine_rates::device_flops_per_second, &workload::machine_rates::to_device_bytes_per_second,
+        &workload::machine_rates::to_host_bytes_per_second, &workload::machine_rates::host_updates_per_second}) {
+    workload::rank_share share = share_of(1, 1_MiB);
+    share.rates.*which = 1e-9;
+    const training_forecast found = forecast_training(small, {}, share, settings_of(2'048, true, 0));
+    CHECK_FALSE(found.fits);
+    CHECK_THAT(found.why_not, Catch::Matchers::ContainsSubstring("virtual clocks"));
+  }
+}
+
 TEST_CASE("what does not fit says what would, and that fits", "[planner]")
 {
   const rank_settings settings = settings_of(2'048, false, 0);

@@ -3,6 +3,7 @@
 #include <support/catch.hpp>
 
 #include <cstdint>
+#include <limits>
 
 namespace rank_share_test {
 
@@ -41,6 +42,24 @@ TEST_CASE("a machine that cannot be has no shares", "[workload]")
 {
   CHECK_THROWS_AS(share_of_rank(machine{}), config_error);
   CHECK_THROWS_AS(share_of_rank({"no devices", 1, 0, bytes{1}, bytes{1}, {1, 1, 1, 0, 0, 1, 1, 1}}), config_error);
+}
+
+TEST_CASE("a share that nobody could have is refused", "[workload]")
+{
+  const machine_rates rates{1, 1, 1, 1, 0, 1, 1, 1};
+  CHECK_NOTHROW(rank_share{2, 2, bytes{1}, bytes{1}, rates}.check());
+  CHECK_NOTHROW(share_of_rank({"two", 2, 1, bytes{1}, bytes{1}, {1, 1, 1, 0, 1, 1, 1, 1}}).check());
+  CHECK_THROWS_AS((rank_share{0, 2, bytes{1}, bytes{1}, rates}.check()), config_error);
+  CHECK_THROWS_AS((rank_share{2, 0, bytes{1}, bytes{1}, rates}.check()), config_error);
+  for (double machine_rates::*which :
+       {&machine_rates::device_flops_per_second, &machine_rates::to_device_bytes_per_second, &machine_rates::to_host_bytes_per_second,
+        &machine_rates::peer_bytes_per_second, &machine_rates::host_memory_bytes_per_second, &machine_rates::host_updates_per_second,
+        &machine_rates::device_updates_per_second})
+    for (const double wrong : {0.0, -1.0, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+      rank_share share{2, 2, bytes{1}, bytes{1}, rates};
+      share.rates.*which = wrong;
+      CHECK_THROWS_AS(share.check(), config_error);
+    }
 }
 
 }  // namespace rank_share_test

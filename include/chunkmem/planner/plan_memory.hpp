@@ -123,7 +123,8 @@ class plan_trials {
 
 [[nodiscard]] inline std::string refusal_of(const training_forecast& nearest)
 {
-  if (!nearest.need.rehearsed) return nearest.why_not;
+  const bool is_short = nearest.need.smallest_device > nearest.capacity[tier::device] || nearest.need.smallest_host > nearest.capacity[tier::host];
+  if (!nearest.need.rehearsed || !is_short) return nearest.why_not;
   return std::string{(error_text{} << "chunkmem: no plan of memory fits: the nearest one needs " << nearest.need.smallest_device.count()
                                   << " B on the device of a rank, which has " << nearest.capacity[tier::device].count() << " B, and "
                                   << nearest.need.smallest_host.count() << " B on its share of the host, which has "
@@ -180,7 +181,7 @@ template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer 
                                              const workload::rank_share& share, const rank_settings& settings = {},
                                              Progress&& progress = {})
 {
-  settings.check();
+  settings.check(), share.check();
   detail::plan_trials trials{[&](const rank_settings& each) { return forecast_training<Eviction, Transfer>(shape, setup, share, each); },
                              settings, progress};
   const std::uint64_t own = (workload::parameters_of(shape) + share.ranks - 1) / share.ranks;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chunkmem/backend/cost_table.hpp>
 #include <chunkmem/backend/simulated.hpp>
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/timed_kernel.hpp>
@@ -7,7 +8,6 @@
 #include <chunkmem/tensor/access.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -64,7 +64,7 @@ class timed_adam : public optimizer::adam {
  private:
   [[nodiscard]] static std::uint64_t time_of(std::uint64_t elements, double rate) noexcept
   {
-    return static_cast<std::uint64_t>(std::ceil(static_cast<double>(elements) / rate * 1e9));
+    return backend::link_cost{.bytes_per_second = rate}.nanoseconds_for(bytes{elements});  // rounded and saturated as copies are
   }
   std::uint64_t add(at place, std::uint32_t accesses, std::uint64_t nanoseconds)
   {

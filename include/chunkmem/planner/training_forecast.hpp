@@ -59,7 +59,7 @@ class steady_run {
  public:
   explicit steady_run(Training& training) : training_{training} {}
 
-  /// @throws out_of_memory   an iteration does not fit
+  /// @throws out_of_memory   an iteration does not fit   @throws config_error   its time does not fit into a clock
   void run(std::uint32_t most, bool finds_reachable, training_forecast& result)
   {
     training_.fill();
@@ -68,6 +68,8 @@ class steady_run {
     while (result.steps.size() < most) {
       training_.step();
       marks.push_back(now());
+      if (marks.back().compute == UINT64_MAX || training_.clocks().now() == UINT64_MAX)
+        throw config_error{"a step takes longer than virtual clocks count, 2^64 ns (a rate of this machine is next to nothing)"};
       result.steps.push_back(marks.back().compute - marks[marks.size() - 2].compute);
       const std::size_t done = result.steps.size();
       if (done >= 5 && result.steps[done - 1] == result.steps[done - 2] && result.steps[done - 2] == result.steps[done - 3]) break;
@@ -146,7 +148,7 @@ template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer 
                                                   Eviction eviction = {}, Transfer transfer = {})
 {
   using training_type = rank_training<Eviction, Transfer>;
-  settings.check();
+  settings.check(), share.check();
   const parameter_groups groups{shape, setup, own_elements(settings.chunk_elements) * share.ranks};
   const training_script script{groups, setup.recomputes_layers, share.rates.device_flops_per_second * settings.reached_share, settings.gather_units};
   training_forecast result;

@@ -4,6 +4,7 @@
 #include <chunkmem/workload/machine.hpp>
 
 #include <cstdint>
+#include <limits>
 
 namespace chunkmem::inline v0 {
 
@@ -21,6 +22,18 @@ struct rank_share {
   machine_rates rates;  ///< of this rank: the host's divided, those of devices and links as they are
 
   [[nodiscard]] constexpr bool operator==(const rank_share&) const noexcept = default;
+
+  /// For shares that share_of_rank did not make. @throws config_error   there is no rank, or a rate cannot be
+  constexpr void check() const
+  {
+    const auto is_rate = [](double it) { return it > 0 && it <= std::numeric_limits<double>::max(); };
+    if (ranks == 0 || of_node == 0) throw config_error{"a share of a machine without ranks (use share_of_rank)"};
+    for (const double it : {rates.device_flops_per_second, rates.to_device_bytes_per_second, rates.to_host_bytes_per_second,
+                            rates.host_memory_bytes_per_second, rates.host_updates_per_second, rates.device_updates_per_second})
+      if (!is_rate(it)) throw config_error{"a share of a machine with a rate that is not above 0 (use share_of_rank)"};
+    if (ranks > 1 && !is_rate(rates.peer_bytes_per_second) && !is_rate(rates.network_bytes_per_second))
+      throw config_error{"a share of several ranks without a link between them (give a peer or network rate)"};
+  }
 };
 
 /// @throws config_error   the machine cannot be
