@@ -23,7 +23,7 @@ TEST_CASE("parameters come as declared until an order is arranged, which stays u
   it.arrange([&](std::uint32_t at) { return keys[at]; });
   if (support::counts_allocations) CHECK((support::allocations_so_far() - before).all() == 0);
   CHECK(numbers(it) == std::vector<std::uint32_t>{4, 1, 3, 0, 2});
-  it.arrange([](std::uint32_t) { return 1; });
+  it.arrange([](std::uint32_t) { return std::uint64_t{1}; });
   CHECK(numbers(it) == std::vector<std::uint32_t>{0, 1, 2, 3, 4});
   it.arrange([](std::uint32_t at) { return 9 - at; });
   CHECK(numbers(it) == std::vector<std::uint32_t>{4, 3, 2, 1, 0});
