@@ -29,6 +29,11 @@ class counting {
   int* solved = nullptr;
 
   void schedule(const cm::transfer::schedule_input& input, std::vector<cm::transfer::move>& actions) { solver_.schedule(input, actions); }
+  [[nodiscard]] static std::vector<cm::transfer::early_load> early_of(const access_record& record, std::span<const std::uint32_t> chunk_of_slot,
+                                                                      const cm::transfer::retention& plan, bytes device, bytes frame)
+  {
+    return cm::transfer::planned::early_of(record, chunk_of_slot, plan, device, frame);
+  }
   [[nodiscard]] cm::transfer::retention retain(const cm::transfer::retention_request& request)
   {
     ++*solved;

@@ -189,6 +189,7 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
   tensor_event release_event_ = tensor_event::release;
   pass pass_ = pass::none;
   std::uint16_t micro_batch_ = 0;
+  iteration_planner<Eviction, Transfer> planner_;
   bool following_plan_ = false;
   bool steady_ = false;  // nothing happened since an iteration that can be repeated from where it ended
   std::vector<iteration_plan<Eviction>> plans_;  // by record
@@ -286,7 +287,6 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
     residency_.tell_policy(recorder_.record());
   }
 
-  iteration_planner<Eviction, Transfer> planner_;
   std::size_t next_action_ = 0;
   std::size_t steady_record_ = 0;
   bool has_repeated_ = false;

@@ -107,6 +107,15 @@ class iteration_planner {
     return replay_.settles(record, chunk_of_slot, state_, log_, true, false);
   }
 
+  /// What a plan that says only who stays loads before an iteration ends.
+  [[nodiscard]] static std::vector<transfer::early_load> early_of(const access_record& record, std::span<const std::uint32_t> chunk_of_slot,
+                                                                  const transfer::retention& plan, bytes device, bytes frame)
+  {
+    if constexpr (requires { Transfer::early_of(record, chunk_of_slot, plan, device, frame); })
+      return Transfer::early_of(record, chunk_of_slot, plan, device, frame);
+    else return {};
+  }
+
  private:
   struct nothing {};
 

@@ -4,7 +4,6 @@
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/core/tier.hpp>
 #include <chunkmem/manager/iteration_planner.hpp>
-#include <chunkmem/transfer/early_loads.hpp>
 #include <chunkmem/transfer/stored_plan.hpp>
 
 #include <cstddef>
@@ -57,7 +56,7 @@ class plan_store : public Core {
     if (plans_.size() <= index) plans_.resize(index + 1);
     auto& plan = plans_[index];
     transfer::retention wanted_stays{given.stays_until, given.first_use, given.borders, given.moved_bytes, given.bound_bytes, given.device_only};
-    const auto early = transfer::early_loads_of(record, this->registry_.chunk_of_slot(), wanted_stays, bytes{given.device_bytes}, bytes{given.frame_bytes});
+    const auto early = this->planner_.early_of(record, this->registry_.chunk_of_slot(), wanted_stays, bytes{given.device_bytes}, bytes{given.frame_bytes});
     wanted_stays.early = early;
     plan.keep(wanted_stays);
     plan.variant = given.variant;

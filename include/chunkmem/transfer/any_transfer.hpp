@@ -3,6 +3,8 @@
 #include <chunkmem/core/policy_choice.hpp>
 #include <chunkmem/transfer/transfer_policy.hpp>
 
+#include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -32,6 +34,18 @@ class any_transfer : public policy_choice<Policies...> {
   }
 
   /// As the chosen one; no plan where it has none.
+  /// As planned has it.
+  [[nodiscard]] static std::vector<early_load> early_of(const access_record& record, std::span<const std::uint32_t> chunk_of_slot,
+                                                        const retention& plan, bytes device, bytes frame)
+  {
+    std::vector<early_load> early;
+    const auto ask = [&]<class Policy>() {
+      if constexpr (requires { Policy::early_of(record, chunk_of_slot, plan, device, frame); })
+        early = Policy::early_of(record, chunk_of_slot, plan, device, frame);
+    };
+    (ask.template operator()<Policies>(), ...);
+    return early;
+  }
   [[nodiscard]] retention retain(const retention_request& request) requires(retaining_transfer<Policies> || ...)
   {
     retention answer;

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -67,6 +68,13 @@ class planned {
     answer.moved_bytes = plan_.moved_bytes;
     answer.bound_bytes = static_cast<std::uint64_t>(plan_.certified_bytes);
     return answer;
+  }
+
+  /// What a plan that says only who stays loads before an iteration ends; see early_loads_of.
+  [[nodiscard]] static std::vector<early_load> early_of(const access_record& record, std::span<const std::uint32_t> chunk_of_slot,
+                                                        const retention& plan, bytes device, bytes frame)
+  {
+    return early_loads_of(record, chunk_of_slot, plan, device, frame);
   }
 
   /// What the last record was solved to, with its certificate.

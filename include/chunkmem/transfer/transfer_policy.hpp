@@ -93,6 +93,7 @@ concept transfer_policy =
 ///
 /// Laws: `retain` gives spans that are good until it is called again, empty ones where it has no plan; the same record, lengths
 /// and capacities give the same answer. A plan that asks for too much is carried out as far as it goes.
+/// Where it has a static `early_of`, as transfer::planned, a stored plan gets its early loads from there.
 template <class Transfer>
 concept retaining_transfer = transfer_policy<Transfer> && requires(Transfer policy, const transfer::retention_request& input) {
   { policy.retain(input) } -> std::same_as<transfer::retention>;
