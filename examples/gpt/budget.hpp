@@ -1,8 +1,13 @@
 #pragma once
 
+#include "either_gradient.hpp"
 #include "run.hpp"
+#include "size_text.hpp"
 
 #include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
 
 #include <unistd.h>
 
@@ -15,18 +20,29 @@ namespace gpt {
   return chunkmem::bytes{static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE))} * pages;
 }
 
-/// @throws problem   the device is below the smallest that works, or both together are above what the machine has
-inline void check(const memory_budget& budget)
+/// What a training may be given.
+struct memory_limits {
+  chunkmem::bytes host;
+  std::optional<chunkmem::bytes> device;  ///< none: the device is played by memory of the host
+};
+
+/// @throws problem   the device is below the smallest that works, or a tier is above what the machine has
+inline void check(const memory_budget& budget, const memory_limits& limits)
 {
   if (budget.device < budget.smallest_device) {
     throw problem{"--device-memory " + size_text(budget.device) + " is too small: this model needs at least " +
                   std::to_string(budget.smallest_device.count()) + " B, which is " + size_text(budget.smallest_device) +
                   " (give that much, or make --width, --context or --chunk-bytes smaller)"};
   }
-  const chunkmem::bytes machine = machine_memory();
-  if (budget.device > machine || budget.host > machine - budget.device) {
-    throw problem{"device memory " + size_text(budget.device) + " and host memory " + size_text(budget.host) +
-                  " do not fit the " + size_text(machine) +
+  if (limits.device && budget.device > *limits.device) {
+    throw problem{"device memory " + size_text(budget.device) + " is more than the " + size_text(*limits.device) +
+                  " that the device has free (give less)"};
+  }
+  const chunkmem::bytes beside = limits.device ? chunkmem::bytes{} : budget.device;
+  if (beside > limits.host || budget.host > limits.host - beside) {
+    const std::string what = limits.device ? "" : "device memory " + size_text(budget.device) + " and ";
+    throw problem{what + "host memory " + size_text(budget.host) + " do" + (limits.device ? "es" : "") + " not fit the " +
+                  size_text(limits.host) +
                   " of this machine (give less, or make --layers, --width or --batch smaller)"};
   }
 }
@@ -35,19 +51,19 @@ inline void check(const memory_budget& budget)
 inline constexpr chunkmem::bytes boundless{std::uint64_t{1} << 50};
 
 /// The chunk size asked for, or the one from the largest tensor to twice as much that leaves the least room unused.
-template <class Manager>
+template <class Training>
 [[nodiscard]] chunkmem::bytes chunk_for(const options& chosen, const training_text& text,
                                         chunkmem::optimizer::thread_pool& workers)
 {
   if (chosen.chunk_bytes) return *chosen.chunk_bytes;
   const either_gradient gradient{chosen.gradient};
-  const std::uint64_t largest = chosen.size.largest_tensor_bytes();
+  const std::uint64_t largest = Training::largest_tensor_bytes(chosen.size);
   chunkmem::bytes best;
   chunkmem::bytes least = boundless;
   for (std::uint64_t sixteenths = 16; sixteenths <= 32; ++sixteenths) {
     const chunkmem::bytes candidate = align_up(chunkmem::bytes{largest * sixteenths / 16}, chunkmem::bytes{4096});
     const chunkmem::bytes taken =
-        session_as_chosen<Manager>({chosen, text, workers, candidate}, boundless, boundless, gradient).chunks();
+        session_as_chosen<Training>({chosen, text, workers, candidate}, boundless, boundless, gradient).chunks();
     if (taken >= least) continue;
     best = candidate;
     least = taken;
@@ -55,17 +71,16 @@ template <class Manager>
   return best;
 }
 
-
 /// Rehearses one step on a memory without bytes and settles the capacities that the command line leaves open.
 ///
 /// The need is counted in bytes of tensors and leases, not in chunks: room that chunks leave unused is no need.
 /// @throws problem   see check
-template <class Manager>
+template <class Training>
 [[nodiscard]] memory_budget budget_for(const training_setup& setup)
 {
   using chunkmem::role;
   const auto need =
-      session_as_chosen<Manager>(setup, boundless, boundless, either_gradient{setup.chosen.gradient}).rehearse();
+      session_as_chosen<Training>(setup, boundless, boundless, either_gradient{setup.chosen.gradient}).rehearse();
   memory_budget budget;
   budget.weights = need.by_role[role::parameter];
   budget.gradients = need.by_role[role::gradient];
@@ -78,10 +93,16 @@ template <class Manager>
   const chunkmem::bytes quarter{budget.everything.count() / 4};
   budget.device = setup.chosen.device_memory.value_or(std::max(quarter, need.smallest_device));
   budget.host = setup.chosen.host_memory.value_or(need.chunks + setup.chunk);
-  check(budget);
-  const auto luxury = session<Manager>{setup, boundless, boundless, either_gradient{}}.rehearse();
+  const memory_limits limits = Training::limits();
+  check(budget, limits);
+  const auto luxury = session<Training>{setup, boundless, boundless, either_gradient{}}.rehearse();
   budget.unlimited_device = luxury.everything + 4 * setup.chunk;
   budget.unlimited_host = std::max(budget.host, luxury.chunks + setup.chunk);
+  if (setup.chosen.verify && limits.device && budget.unlimited_device > *limits.device) {
+    throw problem{"--verify trains a second time with " + size_text(budget.unlimited_device) +
+                  ", room for everything, and the device has " + size_text(*limits.device) +
+                  " free (leave it out, or make --layers, --width or --batch smaller)"};
+  }
   return budget;
 }
 

@@ -1,15 +1,12 @@
 #include "options.hpp"
 
+#include "../command_line.hpp"
 #include "problem.hpp"
 #include "size_text.hpp"
 
-#include <CLI/CLI.hpp>
-
 #include <algorithm>
 #include <charconv>
-#include <iterator>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace gpt {
@@ -19,7 +16,7 @@ namespace {
 struct raw_options {
   std::string device_memory, host_memory, chunk_bytes;
   std::string layers, width, heads, context, batch, steps, seed, sample, learning_rate;
-  std::string precision, gradient, accumulate, clip, threads;
+  std::string precision, gradient, accumulate, update, clip, threads;
   std::string eviction, layout, placement, device_share, transfer, text, trace, report, exported;
   std::string checkpoint, every, resume;
 };
@@ -37,21 +34,13 @@ std::vector<std::string> words_of()
   return words;
 }
 
-/// "a, b or c"
-std::string listed(const std::vector<std::string>& words)
-{
-  std::string text = words.front();
-  for (std::size_t i = 1; i < words.size(); ++i) text += (i + 1 == words.size() ? " or " : ", ") + words[i];
-  return text;
-}
-
 /// "a, b or c (a)"
 std::string with_default(const std::vector<std::string>& words)
 {
-  return listed(words) + " (" + words.front() + ")";
+  return command_line::listed(words) + " (" + words.front() + ")";
 }
 
-void declare(CLI::App& app, raw_options& raw, bool& verify, bool& help)
+void declare(CLI::App& app, program whose, raw_options& raw, bool& verify, bool& help)
 {
   app.set_help_flag();
   app.add_flag("-h,--help", help, "this text");
@@ -65,7 +54,12 @@ void declare(CLI::App& app, raw_options& raw, bool& verify, bool& help)
   app.add_option("--batch", raw.batch, "windows of text per step (4)");
   app.add_option("--steps", raw.steps, "steps of training (50)");
   app.add_option("--learning-rate", raw.learning_rate, "highest learning rate (0.001)");
-  app.add_option("--precision", raw.precision, "of weights and gradients: fp32, bf16 or fp16 (fp32)");
+  const bool is_cuda = whose == program::gpt_cuda;
+  app.add_option("--precision", raw.precision,
+                 is_cuda ? "of weights and gradients: bf16 alone (bf16)" : "of weights and gradients: fp32, bf16 or fp16 (fp32)");
+  if (is_cuda)
+    app.add_option("--update", raw.update,
+                   "where the optimizer works: placement (where that keeps most states), cpu or gpu (placement)");
   app.add_option("--gradient", raw.gradient,
                  "separate, or in_place: 16-bit gradients in the bytes of their weights (separate)");
   app.add_option("--accumulate", raw.accumulate, "batches whose gradients add up to one step (1)");
@@ -81,7 +75,8 @@ void declare(CLI::App& app, raw_options& raw, bool& verify, bool& help)
   app.add_option("--text", raw.text, "file or folder to learn from");
   app.add_option("--trace", raw.trace, "write a Chrome trace to this JSON file");
   app.add_option("--report", raw.report, "write losses and the memory report to this JSON file");
-  app.add_option("--export", raw.exported, "write first weights, batches and settings to this JSON file");
+  if (!is_cuda)
+    app.add_option("--export", raw.exported, "write first weights, batches and settings to this JSON file");
   app.add_option("--checkpoint", raw.checkpoint, "save to this folder");
   app.add_option("--every", raw.every, "steps between two checkpoints (10); the last step is saved in any case");
   app.add_option("--resume", raw.resume, "go on from the newest whole checkpoint of this folder");
@@ -91,15 +86,7 @@ void declare(CLI::App& app, raw_options& raw, bool& verify, bool& help)
 template <class Number>
 void read_whole(const char* option, const std::string& text, Number lowest, Number highest, Number& out)
 {
-  if (text.empty()) return;
-  Number number{};
-  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const bool whole = failure == std::errc{} && end == text.data() + text.size();
-  if (!whole || number < lowest || number > highest) {
-    throw problem{std::string{option} + " '" + text + "' is not a whole number from " + std::to_string(lowest) +
-                  " to " + std::to_string(highest)};
-  }
-  out = number;
+  if (!text.empty()) out = command_line::whole<problem>(option, text, lowest, highest);
 }
 
 void read_real(const char* option, const std::string& text, const char* range, bool (*accepts)(float), float& out)
@@ -117,7 +104,7 @@ std::size_t read_word(const char* option, const std::string& text, const std::ve
 {
   if (text.empty()) return 0;
   const auto found = std::find(words.begin(), words.end(), text);
-  if (found == words.end()) throw problem{std::string{option} + " '" + text + "' is unknown: choose " + listed(words)};
+  if (found == words.end()) throw problem{std::string{option} + " '" + text + "' is unknown: choose " + command_line::listed(words)};
   return static_cast<std::size_t>(found - words.begin());
 }
 
@@ -141,14 +128,19 @@ void read_policies(const raw_options& raw, options& out)
   else if (!raw.device_share.empty()) throw problem{"--device-share goes with --placement fixed_split alone (leave it out)"};
 }
 
-void read_precision(const std::string& text, chunkmem::dtype& out)
+void read_precision(const std::string& text, program whose, chunkmem::dtype& out)
 {
   using enum chunkmem::dtype;
+  if (whose == program::gpt_cuda) {
+    (void)read_word("--precision", text, {"bf16"});
+    out = bfloat16;
+    return;
+  }
   constexpr chunkmem::dtype types[] = {float32, bfloat16, float16};
   out = types[read_word("--precision", text, {"fp32", "bf16", "fp16"})];
 }
 
-void check_extents(const extents& size)
+void check_extents(const extents& size, program whose)
 {
   const auto number = [](std::size_t value) { return std::to_string(value); };
   if (size.width % size.heads != 0) {
@@ -156,11 +148,11 @@ void check_extents(const extents& size)
     throw problem{"--width " + number(size.width) + " is not divisible by --heads " + number(size.heads) + " (" +
                   number(below + size.heads) + " would be)"};
   }
-  if (size.width / size.heads % 4 != 0) {
+  const std::size_t load = whose == program::gpt_cuda ? 8 : 4;  // numbers of 16 bytes
+  if (size.width / size.heads % load != 0) {
     throw problem{"--width " + number(size.width) + " over --heads " + number(size.heads) + " gives heads of " +
-                  number(size.width / size.heads) +
-                  " numbers, which is not a multiple of 4 (make the width a multiple of " + number(4 * size.heads) +
-                  ")"};
+                  number(size.width / size.heads) + " numbers, which is not a multiple of " + number(load) +
+                  " (make the width a multiple of " + number(load * size.heads) + ")"};
   }
   if (size.layers * size.batch > 16384) {
     throw problem{"--layers " + number(size.layers) + " times --batch " + number(size.batch) +
@@ -180,7 +172,7 @@ void read_sizes(const raw_options& raw, options& out)
   }
 }
 
-void read_numbers(const raw_options& raw, options& out)
+void read_numbers(const raw_options& raw, program whose, options& out)
 {
   const std::size_t one = 1;
   read_whole("--layers", raw.layers, one, std::size_t{512}, out.size.layers);
@@ -199,7 +191,7 @@ void read_numbers(const raw_options& raw, options& out)
   read_real(
       "--clip", raw.clip, "from 0 to 1000000", [](float it) { return it >= 0.0f && it <= 1e6f; }, out.clip);
   if (!raw.threads.empty()) read_whole("--threads", raw.threads, 1u, 256u, out.threads.emplace(1u));
-  check_extents(out.size);
+  check_extents(out.size, whose);
 }
 
 /// A gradient in the bytes of its weight: what it asks of the rest.
@@ -218,34 +210,20 @@ void check_gradient(const options& chosen)
   }
 }
 
-/// An empty word is no choice: CLI11 lets it through, we do not.
-void refuse_empty_words(int count, const char* const* arguments)
-{
-  for (int i = 0; i < count; ++i) {
-    const std::string_view word = arguments[i];
-    if (word.empty() || word.back() == '=') throw problem{"an option has an empty value (see --help)"};
-  }
-}
-
 }  // namespace
 
-options parse_options(int count, const char* const* arguments)
+options parse_options(int count, const char* const* arguments, program whose)
 {
-  refuse_empty_words(count, arguments);
   raw_options raw;
   options out;
   CLI::App app;
-  declare(app, raw, out.verify, out.help);
-  try {
-    std::vector<std::string> reversed(std::reverse_iterator{arguments + count}, std::reverse_iterator{arguments});
-    app.parse(std::move(reversed));
-  } catch (const CLI::ParseError& failure) {
-    throw problem{std::string{failure.what()} + " (see --help)"};
-  }
+  declare(app, whose, raw, out.verify, out.help);
+  command_line::read<problem>(app, count, arguments);
   if (out.help) return out;
   read_sizes(raw, out);
-  read_numbers(raw, out);
-  read_precision(raw.precision, out.precision);
+  read_numbers(raw, whose, out);
+  read_precision(raw.precision, whose, out.precision);
+  out.update = static_cast<update_choice>(read_word("--update", raw.update, {"placement", "cpu", "gpu"}));
   out.gradient = static_cast<gradient_choice>(read_word("--gradient", raw.gradient, {"separate", "in_place"}));
   check_gradient(out);
   read_policies(raw, out);
@@ -259,13 +237,16 @@ options parse_options(int count, const char* const* arguments)
   return out;
 }
 
-std::string help_text()
+std::string help_text(program whose)
 {
   raw_options raw;
   bool verify = false;
   bool help = false;
-  CLI::App app{"Trains a small GPT on text, byte by byte, in less device memory than it needs.", "gpt"};
-  declare(app, raw, verify, help);
+  const bool is_cuda = whose == program::gpt_cuda;
+  CLI::App app{is_cuda ? "Trains a GPT on text, byte by byte, on a GPU with less memory than it needs."
+                       : "Trains a small GPT on text, byte by byte, in less device memory than it needs.",
+               is_cuda ? "gpt_cuda" : "gpt"};
+  declare(app, whose, raw, verify, help);
   return app.help();
 }
 

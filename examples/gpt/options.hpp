@@ -15,6 +15,10 @@
 namespace gpt {
 
 enum class gradient_choice : std::uint8_t { separate, in_place };
+/// Where the optimizer works: placement means where the placement policy keeps most of its states.
+enum class update_choice : std::uint8_t { placement, cpu, gpu };
+/// Who reads a command line: the trainer on the CPU, or that on a GPU, which has options and defaults of its own.
+enum class program : std::uint8_t { gpt, gpt_cuda };
 
 /// What the command line says. What it leaves out has a default that works.
 struct options {
@@ -32,6 +36,7 @@ struct options {
   any_transfer transfer;
   chunkmem::dtype precision = chunkmem::dtype::float32;  ///< of weights and their gradients
   gradient_choice gradient = gradient_choice::separate;
+  update_choice update = update_choice::placement;  ///< of gpt_cuda
   float clip = 0.0f;                ///< largest norm of all gradients of a step; 0: any
   std::optional<unsigned> threads;  ///< of the update; else as many as the machine runs at once, 8 at most
   std::optional<std::filesystem::path> text, trace, report, exported;
@@ -43,9 +48,9 @@ struct options {
 
 /// Reads a command line, the program's name not included.
 /// @throws problem   one sentence: which option, what it says, what it may say; or which two do not go together
-[[nodiscard]] options parse_options(int count, const char* const* arguments);
+[[nodiscard]] options parse_options(int count, const char* const* arguments, program whose = program::gpt);
 
 /// What `--help` prints.
-[[nodiscard]] std::string help_text();
+[[nodiscard]] std::string help_text(program whose = program::gpt);
 
 }  // namespace gpt

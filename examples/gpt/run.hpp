@@ -2,16 +2,16 @@
 
 #include "checkpoints.hpp"
 #include "display.hpp"
-#include "either_gradient.hpp"
-#include "export_file.hpp"
+#include "parameters.hpp"
 #include "problem.hpp"
-#include "sampler.hpp"
-#include "size_text.hpp"
+#include "settings.hpp"
 
-#include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/chunkmem.hpp>
+#include <chunkmem/optimizer/thread_pool.hpp>
 
 #include <chrono>
 #include <cstdint>
+#include <ostream>
 #include <span>
 #include <string>
 #include <vector>
@@ -30,20 +30,27 @@ struct training_setup {
     return {.schedule = {chosen.learning_rate, chosen.steps},
             .seed = chosen.seed,
             .precision = chosen.precision,
-            .clip = chosen.clip};
+            .clip = chosen.clip,
+            .update = chosen.update};
   }
 };
 
 /// One manager with the model in it, and the trainer that works on it.
-template <class Manager>
+///
+/// @tparam Training   what is trained by what, see training_on_host: `manager_type`, `backend_type`, `model_type` and
+///                    `trainer_type`; `declare` and `sample`; `exports`, and `write_export` if so; `places_states`: whether
+///                    its manager has a placement to be chosen
+template <class Training>
 class session {
  public:
+  using manager_type = typename Training::manager_type;
+
   template <class... Policies>
   session(const training_setup& setup, chunkmem::bytes device, chunkmem::bytes host, Policies... policies)
       : setup_{setup},
         memory_{{.device_capacity = device, .host_capacity = host}},
         manager_{memory_, {.chunk_bytes = setup.chunk}, policies...},
-        net_{declare(manager_, setup.chosen.size, setup.chosen.precision)},
+        net_{Training::declare(manager_, setup.chosen.size, setup.chosen.precision)},
         trainer_{manager_, net_, setup.text, setup.settings(), setup.workers},
         losses_(setup.chosen.steps + 2)
   {
@@ -62,7 +69,7 @@ class session {
   }
 
   /// The first weights and all that the steps will ask for, to a file. @pre filled, not trained
-  void write_export(std::ostream& out) const { export_file<Manager>{out, trainer_}.write(setup_.chosen.steps); }
+  void write_export(std::ostream& out) const { Training::write_export(out, trainer_, setup_.chosen.steps); }
 
   /// Gives the weights their first values.
   void fill() { gpt::fill(manager_, net_, setup_.chosen.seed); }
@@ -89,7 +96,7 @@ class session {
 
   [[nodiscard]] std::string sample(std::string_view prompt)
   {
-    return sampler<Manager>{trainer_}.write(prompt, setup_.chosen.sample, setup_.chosen.seed);
+    return Training::sample(trainer_, prompt, setup_.chosen.sample, setup_.chosen.seed);
   }
 
   [[nodiscard]] std::string report_json() const { return manager_.report().json(); }
@@ -142,22 +149,25 @@ class session {
   }
 
   training_setup setup_;
-  chunkmem::backend::host_arena memory_;
-  Manager manager_;
-  model net_;
-  trainer<Manager> trainer_;
+  typename Training::backend_type memory_;
+  manager_type manager_;
+  typename Training::model_type net_;
+  typename Training::trainer_type trainer_;
   std::uint64_t step_ = 0;      ///< steps that are done
   std::vector<float> losses_;   ///< held-out before, every step, held-out after
 };
 
 /// A session with the policies of the command line, and others beside them.
-template <class Manager, class... Others>
-[[nodiscard]] session<Manager> session_as_chosen(const training_setup& setup, chunkmem::bytes device,
-                                                 chunkmem::bytes host, Others... others)
+template <class Training, class... Others>
+[[nodiscard]] session<Training> session_as_chosen(const training_setup& setup, chunkmem::bytes device,
+                                                  chunkmem::bytes host, Others... others)
 {
   const options& chosen = setup.chosen;
-  return session<Manager>{setup, device, host, chosen.eviction, chosen.layout, chosen.placement, chosen.transfer,
-                          others...};
+  if constexpr (Training::places_states) {
+    return session<Training>{setup, device, host, chosen.eviction, chosen.layout, chosen.transfer, chosen.placement, others...};
+  } else {
+    return session<Training>{setup, device, host, chosen.eviction, chosen.layout, chosen.transfer, others...};
+  }
 }
 
 }  // namespace gpt

@@ -1,9 +1,9 @@
 #pragma once
 
+#include "choice.hpp"
 #include "trainer.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <span>
 #include <string>
 #include <string_view>
@@ -36,7 +36,7 @@ class sampler {
     std::size_t first = 0;
     for (std::size_t i = 0; i < count; ++i) {
       next_logits(tokens, first, odds);
-      tokens.push_back(choose(odds, random.uniform(i)));
+      tokens.push_back(choose(odds, random.uniform(i), temperature_));
       written.push_back(static_cast<char>(tokens.back()));
       first = tokens.size() - 1;
       if (tokens.size() < context) continue;
@@ -60,19 +60,6 @@ class sampler {
     const auto logits = model_.net().scratch(static_cast<kernels::index>(vocabulary));
     model_.end().logits(0, window{nullptr, end - 1, 1}, floats(logits));
     std::copy_n(floats(logits), vocabulary, odds.begin());
-  }
-
-  [[nodiscard]] unsigned char choose(std::vector<float>& odds, float drawn) const
-  {
-    const float highest = *std::max_element(odds.begin(), odds.end());
-    float sum = 0.0f;
-    for (float& each : odds) sum += each = std::exp((each - highest) / temperature_);
-    float left = drawn * sum;
-    for (std::size_t token = 0; token < odds.size(); ++token) {
-      left -= odds[token];
-      if (left < 0.0f) return static_cast<unsigned char>(token);
-    }
-    return static_cast<unsigned char>(std::max_element(odds.begin(), odds.end()) - odds.begin());
   }
 
   trainer<Manager>& model_;

@@ -1,11 +1,10 @@
 #pragma once
 
 #include "backward.hpp"
-#include "fnv.hpp"
 #include "forward.hpp"
 #include "head.hpp"
-#include "schedule.hpp"
-#include "text.hpp"
+#include "settings.hpp"
+#include "windows.hpp"
 
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/loss_scale.hpp>
@@ -16,16 +15,6 @@
 #include <span>
 
 namespace gpt {
-
-/// How a model is trained.
-struct trainer_settings {
-  cosine_schedule schedule;
-  std::uint64_t seed = 1;
-  chunkmem::dtype precision = chunkmem::dtype::float32;
-  float clip = 0.0f;  ///< largest norm of all gradients of a step; 0: any
-  chunkmem::optimizer::adam_options adam{.beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f, .weight_decay = 0.1f};
-  chunkmem::optimizer::loss_scale_options scale{};  ///< of fp16: small slopes would round to zero
-};
 
 /// Trains the model: batches, forward, backward, update, and the loss on text it never saw.
 ///
@@ -90,14 +79,7 @@ class trainer {
   /// A hash of all parameters, byte by byte in the order they were declared.
   [[nodiscard]] std::uint64_t parameter_hash() const
   {
-    fnv1a hash;
-    for (const parameter& each : net_.handles().parameters) {
-      with_element(each.tensor.type, [&](auto element) {
-        const auto pin = m_.acquire(each.tensor.template as<decltype(element)>(), chunkmem::access::read);
-        hash.add(std::as_bytes(pin.span()));
-      });
-    }
-    return hash.value();
+    return hash_of_parameters(m_, net_.handles());
   }
 
   [[nodiscard]] const trainer_settings& settings() const noexcept { return settings_; }
@@ -109,9 +91,7 @@ class trainer {
   /// @param row   counted over all micro-batches of the step
   [[nodiscard]] window training_window(std::size_t number, std::size_t row) const
   {
-    const std::span<const unsigned char> text = text_.training();
-    const counter_random random{settings_.seed, stream::batches + number};
-    return {text.data() + random.below(text.size() - size().context, row), 0, net_.context()};
+    return {training_tokens(text_, size().context, settings_.seed, number, row), 0, net_.context()};
   }
   [[nodiscard]] const network<Manager>& net() const noexcept { return net_; }
   [[nodiscard]] const forward_pass<Manager>& forward() const noexcept { return forward_; }
@@ -162,9 +142,7 @@ class trainer {
 
   [[nodiscard]] double held_out_loss(std::size_t which)
   {
-    const std::span<const unsigned char> text = text_.held_out();
-    const std::size_t last = text.size() - size().context - 1;
-    const window where{text.data() + last * which / (held_out_windows - 1), 0, net_.context()};
+    const window where{held_out_tokens(text_, size().context, which, held_out_windows), 0, net_.context()};
     forward_.embed(0, where);
     for (std::size_t layer = 0; layer < size().layers; ++layer) forward_.layer(layer, 0, where);
     double loss = 0.0;

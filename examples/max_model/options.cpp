@@ -1,15 +1,11 @@
 #include "options.hpp"
 
+#include "../command_line.hpp"
 #include "problem.hpp"
 #include "strategies.hpp"
 
-#include <CLI/CLI.hpp>
-
 #include <algorithm>
-#include <charconv>
-#include <iterator>
 #include <string_view>
-#include <utility>
 
 namespace max_model {
 namespace {
@@ -21,16 +17,6 @@ struct raw_options {
   bool no_recompute = false;
 };
 
-/// "a, b or c"
-std::string listed()
-{
-  const std::vector<std::string_view> words = strategy_names();
-  std::string text{words.front()};
-  for (std::size_t at = 1; at < words.size(); ++at)
-    text += (at + 1 == words.size() ? " or " : ", ") + std::string{words[at]};
-  return text;
-}
-
 void declare(CLI::App& app, raw_options& raw, options& out)
 {
   app.set_help_flag();
@@ -40,7 +26,7 @@ void declare(CLI::App& app, raw_options& raw, options& out)
   app.add_option("--micro-batch", raw.micro_batch, "rows that go through the model together (4)");
   app.add_option("--layers", raw.layers, "of the model whose step is simulated (the model's)");
   app.add_option("--widths", raw.widths, "widths to look for the largest model at, with commas (the model's)");
-  app.add_option("--strategies", raw.strategies, "which to compare, with commas: " + listed() + " (all)");
+  app.add_option("--strategies", raw.strategies, "which to compare, with commas: " + command_line::listed(strategy_names()) + " (all)");
   app.add_option("--csv", raw.csv, "write every number to this file");
   app.add_option("--timeline", raw.timeline, "write one iteration of planned to this file, for tools/plot_timeline.py");
   app.add_flag("--only-bytes", out.only_bytes, "simulate nothing: no strategy planned, no step times");
@@ -52,13 +38,7 @@ void declare(CLI::App& app, raw_options& raw, options& out)
 
 std::uint64_t read_whole(const char* option, std::string_view text, std::uint64_t most)
 {
-  std::uint64_t number = 0;
-  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (failure != std::errc{} || end != text.data() + text.size() || number == 0 || number > most) {
-    throw problem{std::string{option} + " '" + std::string{text} + "' is not a whole number from 1 to " +
-                  std::to_string(most)};
-  }
-  return number;
+  return command_line::whole<problem>(option, text, std::uint64_t{1}, most);
 }
 
 std::vector<std::string> words_of(const char* option, const std::string& text)
@@ -83,33 +63,18 @@ void read_lists(const raw_options& raw, options& out)
   const std::vector<std::string_view> known = strategy_names();
   for (const std::string& word : out.strategies)
     if (std::find(known.begin(), known.end(), word) == known.end())
-      throw problem{"--strategies '" + word + "' is unknown: choose " + listed()};
-}
-
-/// An empty word is no choice: CLI11 lets it through, we do not.
-void refuse_empty_words(int count, const char* const* arguments)
-{
-  for (int at = 0; at < count; ++at) {
-    const std::string_view word = arguments[at];
-    if (word.empty() || word.back() == '=') throw problem{"an option has an empty value (see --help)"};
-  }
+      throw problem{"--strategies '" + word + "' is unknown: choose " + command_line::listed(known)};
 }
 
 }  // namespace
 
 options parse_options(int count, const char* const* arguments)
 {
-  refuse_empty_words(count, arguments);
   raw_options raw;
   options out;
   CLI::App app;
   declare(app, raw, out);
-  try {
-    std::vector<std::string> reversed(std::reverse_iterator{arguments + count}, std::reverse_iterator{arguments});
-    app.parse(std::move(reversed));
-  } catch (const CLI::ParseError& failure) {
-    throw problem{std::string{failure.what()} + " (see --help)"};
-  }
+  command_line::read<problem>(app, count, arguments);
   if (out.help || out.lists_models) return out;
   if (raw.machine.empty()) throw problem{"--machine is missing: name a JSON file of a machine (see --help)"};
   if (raw.model.empty()) throw problem{"--model is missing: name a model or its JSON file (see --help)"};

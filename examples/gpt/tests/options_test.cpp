@@ -215,4 +215,20 @@ TEST_CASE("unknown options and policies are refused by name", "[gpt]")
   CHECK_THAT(refusal({"--layers", "2", "--layers", "3"}), ContainsSubstring("--layers"));
 }
 
+TEST_CASE("the program of the GPU has options and defaults of its own", "[gpt]")
+{
+  const auto parse_cuda = [](std::vector<const char*> words) {
+    return gpt::parse_options(static_cast<int>(words.size()), words.data(), gpt::program::gpt_cuda);
+  };
+  CHECK(parse_cuda({}).precision == chunkmem::dtype::bfloat16);
+  CHECK(parse_cuda({}).update == gpt::update_choice::placement);
+  CHECK(parse_cuda({"--update", "gpu", "--precision", "bf16"}).update == gpt::update_choice::gpu);
+  CHECK_THROWS_WITH(parse_cuda({"--precision", "fp32"}), ContainsSubstring("--precision 'fp32' is unknown: choose bf16"));
+  CHECK_THROWS_WITH(parse_cuda({"--width", "24", "--heads", "2"}), ContainsSubstring("not a multiple of 8"));
+  CHECK_THROWS_WITH(parse_cuda({"--export", "x.json"}), ContainsSubstring("--help"));
+  CHECK_THAT(refusal({"--update", "gpu"}), ContainsSubstring("--help"));
+  CHECK_THAT(gpt::help_text(gpt::program::gpt_cuda), ContainsSubstring("--update"));
+  CHECK_THAT(gpt::help_text(), !ContainsSubstring("--update"));
+}
+
 }  // namespace options_test

@@ -8,7 +8,14 @@ chunkmem_test(example.max_model.refusals LABELS example TIMEOUT 120
               COMMAND sh "${CMAKE_CURRENT_LIST_DIR}/refusals.sh" $<TARGET_FILE:max_model> "${machines}"
                       "${PROJECT_BINARY_DIR}/max_model")
 
-# The picture: whatever Python is here reads the script, and draws where it has matplotlib.
+# The picture: a Python that has matplotlib draws it; where there is none, any Python reads the script.
+function(max_model_can_draw result program)
+  execute_process(COMMAND "${program}" -c "import matplotlib" RESULT_VARIABLE failed OUTPUT_QUIET ERROR_QUIET)
+  if(failed)
+    set(${result} FALSE PARENT_SCOPE)
+  endif()
+endfunction()
+find_program(max_model_python python3 VALIDATOR max_model_can_draw)
 find_program(max_model_python python3)
 if(max_model_python)
   chunkmem_test(example.max_model.picture LABELS example TIMEOUT 120

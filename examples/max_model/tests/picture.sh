@@ -35,6 +35,12 @@ assert values["device/activations"] == [2e9, 6e9, 0], values
 assert values["device/chunks"] == [3e9, 3e9, 3e9], values
 assert script.busy_share(works["compute"], 0, 4) == 0.5
 assert script.busy_share(works["to_host"], 0, 4) == 0.25
+assert script.busy_share(works["compute"], 1, 3) == 0.5
+assert script.busy_shares(works["compute"], 0, 4, 4) == [1, 1, 0, 0]
+assert script.busy_shares(works["to_host"], 0, 4, 8) == [0, 0, 0, 0, 0, 0, 1, 1]
+short = [(at / 1000, at / 1000 + 1e-4, 0) for at in range(4000)]  # far less than a pixel each, and a tenth of the time together
+assert all(abs(share - 0.1) < 1e-3 for share in script.busy_shares(short, 0, 4, 40)), script.busy_shares(short, 0, 4, 40)
+assert script.busy_shares([(2, 2, 0)], 2, 2, 3) == [0, 0, 0]
 
 good = open("good.csv").read()
 for number, (old, new) in enumerate([("kind,", "sort,"), ("work,compute", "luck,compute"), (",1e9\n", ",-1\n"), (",3,6e9", ",0.5,6e9"),
@@ -73,4 +79,4 @@ if ! "$python" -c 'import matplotlib' 2>/dev/null; then
   echo "SKIPPED: no matplotlib was found (Debian: apt-get install python3-matplotlib): the script was read, and nothing drawn"
   exit 4
 fi
-"$python" plot_timeline.py good.csv it.png && [ -s it.png ] && "$python" plot_timeline.py good.csv it.svg && grep -q '<svg' it.svg
+"$python" plot_timeline.py written.csv written.png && [ -s written.png ] && "$python" plot_timeline.py good.csv it.png && [ -s it.png ] && "$python" plot_timeline.py good.csv it.svg && grep -q '<svg' it.svg

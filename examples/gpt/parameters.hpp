@@ -1,0 +1,192 @@
+#pragma once
+
+#include "element.hpp"
+#include "extents.hpp"
+#include "fnv.hpp"
+#include "random.hpp"
+
+#include <chunkmem/chunkmem.hpp>
+#include <chunkmem/tensor/half.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace gpt {
+
+/// How a parameter starts.
+enum class start : std::uint8_t {
+  random,  ///< uniform around zero with the deviation given
+  zero,    ///< biases
+  norm,    ///< {gain, bias} of a layer norm: ones, then zeros
+};
+
+/// A trained tensor, whose element type is known when the program runs.
+struct weight : chunkmem::tensor_handle {
+  chunkmem::dtype type = chunkmem::dtype::float32;
+  std::uint64_t elements = 0;
+
+  /// @pre   `Element` is what it was declared with
+  template <class Element>
+  [[nodiscard]] constexpr chunkmem::tensor<Element> as() const noexcept
+  {
+    return {static_cast<const chunkmem::tensor_handle&>(*this)};
+  }
+};
+
+/// A trained tensor and its first values.
+struct parameter {
+  weight tensor;
+  start from = start::zero;
+  float deviation = 0.0f;
+};
+
+/// The weights of one layer. Products are row vectors times [inputs, outputs]; a norm is {gain, bias}.
+struct layer_weights {
+  weight attention_norm, qkv, qkv_bias, projection, projection_bias;
+  weight mlp_norm, expand, expand_bias, contract, contract_bias;
+};
+
+/// Handles of all trained tensors of a model: no data.
+struct parameter_set {
+  extents size;
+  weight token_table, position_table, final_norm;
+  std::vector<layer_weights> layers;
+  std::vector<parameter> parameters;  ///< all of them, in the order they were declared
+};
+
+namespace detail {
+
+/// Adds trained tensors to a manager and notes them.
+template <class Manager>
+struct parameter_declaration {
+  Manager& manager;
+  parameter_set& net;
+  chunkmem::dtype precision;
+
+  gpt::weight weight(std::uint64_t inputs, std::uint64_t outputs, float deviation)
+  {
+    return trained({inputs, outputs}, start::random, deviation);
+  }
+  gpt::weight bias(std::uint64_t outputs) { return trained({outputs}, start::zero, 0.0f); }
+  gpt::weight norm(std::uint64_t width) { return trained({2, width}, start::norm, 0.0f); }
+
+ private:
+  gpt::weight trained(const chunkmem::shape& size, start from, float deviation)
+  {
+    const chunkmem::tensor_handle handle = with_element(precision, [&](auto element) -> chunkmem::tensor_handle {
+      return manager.template add<decltype(element)>(size, chunkmem::role::parameter);
+    });
+    net.parameters.push_back({{handle, precision, size.elements()}, from, deviation});
+    return net.parameters.back().tensor;
+  }
+};
+
+template <class Manager>
+layer_weights declare_weights(parameter_declaration<Manager> make, const extents& size)
+{
+  const std::uint64_t width = size.width;
+  const float deviation = 0.02f;
+  const float residual = deviation / std::sqrt(2.0f * static_cast<float>(size.layers));
+  layer_weights layer;
+  layer.attention_norm = make.norm(width);
+  layer.qkv = make.weight(width, 3 * width, deviation);
+  layer.qkv_bias = make.bias(3 * width);
+  layer.projection = make.weight(width, width, residual);
+  layer.projection_bias = make.bias(width);
+  layer.mlp_norm = make.norm(width);
+  layer.expand = make.weight(width, 4 * width, deviation);
+  layer.expand_bias = make.bias(4 * width);
+  layer.contract = make.weight(4 * width, width, residual);
+  layer.contract_bias = make.bias(width);
+  return layer;
+}
+
+/// Names for files: what a weight is, with the number of its layer.
+template <class Manager>
+void name_weights(Manager& manager, const parameter_set& net)
+{
+  manager.name(net.token_table, "token_table");
+  manager.name(net.position_table, "position_table");
+  manager.name(net.final_norm, "final_norm");
+  for (std::size_t at = 0; at < net.layers.size(); ++at) {
+    const layer_weights& it = net.layers[at];
+    const auto name = [&](const weight& which, const char* what) { manager.name(which, "layers." + std::to_string(at) + '.' + what); };
+    name(it.attention_norm, "attention_norm");
+    name(it.qkv, "qkv"), name(it.qkv_bias, "qkv_bias");
+    name(it.projection, "projection"), name(it.projection_bias, "projection_bias");
+    name(it.mlp_norm, "mlp_norm");
+    name(it.expand, "expand"), name(it.expand_bias, "expand_bias");
+    name(it.contract, "contract"), name(it.contract_bias, "contract_bias");
+  }
+}
+
+}  // namespace detail
+
+/// Declares all trained tensors in the order of their use, with their names.
+/// @param precision   what weights are stored in: float32, bfloat16 or float16
+template <class Manager>
+void declare_parameters(Manager& manager, parameter_set& net, const extents& size, chunkmem::dtype precision)
+{
+  net.size = size;
+  detail::parameter_declaration<Manager> make{manager, net, precision};
+  net.token_table = make.weight(vocabulary, size.width, 0.04f);
+  net.position_table = make.weight(size.context, size.width, 0.02f);
+  for (std::size_t layer = 0; layer < size.layers; ++layer) net.layers.push_back(detail::declare_weights(make, size));
+  net.final_norm = make.norm(size.width);
+  detail::name_weights(manager, net);
+}
+
+/// Where the calling thread reads and writes weights: on the device, if that is memory which it can reach.
+template <class Manager>
+inline constexpr chunkmem::at reachable =
+    Manager::engine_type::host_addressable ? chunkmem::at::device : chunkmem::at::host;
+
+/// The first value of one number of a parameter.
+[[nodiscard]] inline float first_value(const parameter& each, const counter_random& random, std::uint64_t i)
+{
+  const float uniform_deviation = std::sqrt(1.0f / 12.0f);
+  switch (each.from) {
+    case start::random: return (random.uniform(i) - 0.5f) * (each.deviation / uniform_deviation);
+    case start::norm: return i < each.tensor.elements / 2 ? 1.0f : 0.0f;
+    default: return 0.0f;
+  }
+}
+
+/// Gives every parameter its first values, which depend on the seed and on the place of each number only, rounded to
+/// nearest where they are stored in 16 bits.
+template <class Manager>
+void fill(Manager& manager, const parameter_set& net, std::uint64_t seed)
+{
+  for (std::size_t which = 0; which < net.parameters.size(); ++which) {
+    const parameter& each = net.parameters[which];
+    const counter_random random{seed, stream::weights + which};
+    with_element(each.tensor.type, [&](auto element) {
+      using stored = decltype(element);
+      const auto pin = manager.acquire(each.tensor.template as<stored>(), chunkmem::access::write, reachable<Manager>);
+      const auto values = pin.span();
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        values[i] = chunkmem::round_to<stored>(first_value(each, random, i));
+      }
+    });
+  }
+}
+
+/// A hash of all parameters, byte by byte in the order they were declared.
+template <class Manager>
+[[nodiscard]] std::uint64_t hash_of_parameters(Manager& manager, const parameter_set& net)
+{
+  fnv1a hash;
+  for (const parameter& each : net.parameters) {
+    with_element(each.tensor.type, [&](auto element) {
+      const auto pin = manager.acquire(each.tensor.template as<decltype(element)>(), chunkmem::access::read, reachable<Manager>);
+      hash.add(std::as_bytes(pin.span()));
+    });
+  }
+  return hash.value();
+}
+
+}  // namespace gpt

@@ -1,0 +1,25 @@
+#pragma once
+
+#include "options.hpp"
+#include "schedule.hpp"
+
+#include <chunkmem/optimizer/adam.hpp>
+#include <chunkmem/optimizer/loss_scale.hpp>
+#include <chunkmem/tensor/dtype.hpp>
+
+#include <cstdint>
+
+namespace gpt {
+
+/// How a model is trained.
+struct trainer_settings {
+  cosine_schedule schedule;
+  std::uint64_t seed = 1;
+  chunkmem::dtype precision = chunkmem::dtype::float32;
+  float clip = 0.0f;  ///< largest norm of all gradients of a step; 0: any
+  chunkmem::optimizer::adam_options adam{.beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f, .weight_decay = 0.1f};
+  chunkmem::optimizer::loss_scale_options scale{};  ///< of fp16: small slopes would round to zero
+  update_choice update = update_choice::cpu;        ///< where there is a choice: cpu or gpu
+};
+
+}  // namespace gpt

@@ -1,0 +1,46 @@
+#pragma once
+
+#include "budget.hpp"
+#include "export_file.hpp"
+#include "sampler.hpp"
+#include "trainer.hpp"
+
+#include <chunkmem/backend/host_arena.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <ostream>
+#include <string>
+#include <string_view>
+
+namespace gpt {
+
+/// The CPU's training: capped memory of the host plays the device, and the calling thread computes.
+template <class Manager>
+struct training_on_host {
+  using backend_type = chunkmem::backend::host_arena;
+  using manager_type = Manager;
+  using model_type = model;
+  using trainer_type = trainer<Manager>;
+
+  [[nodiscard]] static model_type declare(Manager& manager, const extents& size, chunkmem::dtype precision)
+  {
+    return gpt::declare(manager, size, precision);
+  }
+  [[nodiscard]] static std::string sample(trainer_type& model, std::string_view prompt, std::size_t count,
+                                          std::uint64_t seed)
+  {
+    return sampler<Manager>{model}.write(prompt, count, seed);
+  }
+  static constexpr bool places_states = true;
+  static constexpr bool exports = true;
+  static void write_export(std::ostream& out, const trainer_type& from, std::size_t steps)
+  {
+    export_file<Manager>{out, from}.write(steps);
+  }
+  /// What a chunk has to hold [bytes].
+  [[nodiscard]] static std::uint64_t largest_tensor_bytes(const extents& size) { return size.largest_tensor_bytes(); }
+  [[nodiscard]] static memory_limits limits() { return {.host = machine_memory(), .device = {}}; }
+};
+
+}  // namespace gpt
