@@ -1,6 +1,7 @@
 #include <chunkmem/manager/residency.hpp>
 
 #include <chunkmem/eviction/belady.hpp>
+#include <chunkmem/eviction/by_retention.hpp>
 #include <chunkmem/eviction/lru.hpp>
 #include <support/catch.hpp>
 #include <support/oracles/residency_trial.hpp>
@@ -202,6 +203,53 @@ TEST_CASE("a planned move that does not fit is skipped and changes nothing", "[m
   CHECK(state.try_write_back(1, mover));
   CHECK_FALSE(state.try_write_back(1, mover));  // is clean already
   CHECK(state.try_evict(1, mover));
+}
+
+TEST_CASE("a lease comes down onto what a plan gives up, and beside what it keeps", "[manager]")
+{
+  for (const bool is_given_up : {true, false}) {
+    auto state = small<eviction::by_retention>({1, 1, 1}, 3, 3);
+    counting_mover mover;
+    for (const std::uint32_t at : {2U, 1U, 0U}) {  // from the top down, each with a home
+      use(state, at, entry_kind::write_on_host, mover);
+      use(state, at, entry_kind::write, mover);
+    }
+    REQUIRE(state.try_evict(0, mover));  // the lowest frame is free, and those above have chunks
+    state.acquire(1, 1, entry_kind::read, 5, moment{0}, mover);
+    state.unpin_device(1);
+    state.acquire(2, 2, entry_kind::read, is_given_up ? access_record::never : 7, moment{0}, mover);
+    state.unpin_device(2);
+    REQUIRE(state[2].device == 2);
+    CHECK(state.lease(tier::device, 256, mover) == (is_given_up ? 512U : 0U));
+    CHECK(state[1].on_device());
+    CHECK(state[2].on_device() != is_given_up);
+    CHECK(state[2].host_valid == is_given_up);  // it was written back
+  }
+}
+
+TEST_CASE("a lease comes down onto nothing that a plan gives up and that cannot leave", "[manager]")
+{
+  auto state = small<eviction::by_retention>({1, 1}, 2, 1);  // a host with room for one of the two
+  counting_mover mover;
+  use(state, 0, entry_kind::write_on_host, mover);
+  use(state, 1, entry_kind::write, mover);
+  REQUIRE(state[1].device == 1);
+  CHECK(state.lease(tier::device, 256, mover) == 0U);
+  CHECK(state[1].on_device());
+}
+
+TEST_CASE("where chunks are windows of several frames a lease takes free room first", "[manager]")
+{
+  auto state = small<eviction::by_retention>({1, 2}, 4, 3);
+  counting_mover mover;
+  state.start_of(access_record{});
+  for (const std::uint32_t at : {0U, 1U}) use(state, at, entry_kind::write_on_host, mover);
+  REQUIRE(state.try_load(0, 3, true, mover));
+  REQUIRE(state.try_load(1, 1, true, mover));
+  CHECK(state.lease(tier::device, 256, mover) == 0U);
+  CHECK((state[0].on_device() && state[1].on_device()));
+  CHECK(state.lease(tier::device, 256, mover) == 768U);
+  CHECK_FALSE(state[0].on_device());
 }
 
 TEST_CASE("a device that is cleared keeps what is pinned and loses no byte", "[manager]")

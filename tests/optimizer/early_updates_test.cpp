@@ -3,6 +3,7 @@
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/optimizer/adam.hpp>
+#include <chunkmem/optimizer/late_updates.hpp>
 #include <chunkmem/optimizer/sgd.hpp>
 #include <chunkmem/tensor/in_place_gradient.hpp>
 #include <support/catch.hpp>
@@ -190,6 +191,80 @@ TEMPLATE_TEST_CASE("whichever copy fails in an early step, the next call finishe
     CHECK(failures > 3);
     CHECK(guesses >= count / 2);
   }
+}
+
+TEMPLATE_TEST_CASE("a half-done early step takes no other options, and finishes with its own", "[optimizer]", single, separate, in_place)
+{
+  using Catch::Matchers::ContainsSubstring;
+  TestType plain{std::nullopt};
+  for (int now = 0; now < 3; ++now) plain.step(small);
+  TestType it{80_KiB, false, 128_KiB};
+  it.step(small);
+  it.step(small);
+  it.differentiate(small);
+  it.memory.set_plan({.copy = it.memory.copies() + 3, .persistent = true});
+  CHECK_THROWS_AS(it.update(), cm::device_error);
+  it.memory.set_plan({});
+  REQUIRE(it.kernel.progress.decision == cm::optimizer::step_decision::guessed);
+  const cm::optimizer::step_options asked{.learning_rate = 0.01F, .clip = {.norm = 10.0F}, .seed = 3};
+  const float rates[] = {0.01F};
+  cm::optimizer::loss_scale scale = cm::optimizer::loss_scale::fixed(1.0F);
+  std::vector<cm::optimizer::step_options> others(8, asked);
+  others[0].learning_rate = 0.02F;
+  others[1].group_rates = rates;
+  others[2].clip.norm = 1e-3F;
+  others[3].clip.value = 1.0F;
+  others[4].clip.order = cm::optimizer::norm_order::l1;
+  others[5].loss_scale = &scale;
+  others[6].skip_nonfinite = false;
+  others[7].seed = 4;
+  for (const auto& other : others) CHECK_THROWS_WITH(it.early->step(other), ContainsSubstring("called again with other options: give it those it began with"));
+  cm::optimizer::late_updates late{it.m, it.kernel};
+  CHECK_THROWS_WITH(late.step(asked), ContainsSubstring("a step that early_updates had begun was to be finished by others"));
+  CHECK(it.early->step(asked) == step_result::updated);
+  const bool same = it.everything() == plain.everything();
+  CHECK(same);
+}
+
+TEST_CASE("a loss scale that changed meanwhile is another option, and so are rates of groups", "[optimizer]")
+{
+  single it{80_KiB, false, 128_KiB};
+  it.step(small);
+  it.differentiate(small);
+  cm::optimizer::loss_scale scale = cm::optimizer::loss_scale::dynamic({.initial = 4.0F});
+  float rates[] = {0.01F};
+  const cm::optimizer::step_options asked{.group_rates = rates, .loss_scale = &scale};
+  it.memory.set_plan({.copy = it.memory.copies() + 1, .persistent = true});
+  CHECK_THROWS_AS(it.early->step(asked), cm::device_error);
+  it.memory.set_plan({});
+  REQUIRE(it.kernel.progress.decision == cm::optimizer::step_decision::guessed);
+  rates[0] = 0.02F;
+  CHECK_THROWS_AS(it.early->step(asked), cm::usage_error);
+  rates[0] = 0.01F;
+  scale.skipped();
+  CHECK_THROWS_AS(it.early->step(asked), cm::usage_error);
+  scale = cm::optimizer::loss_scale::dynamic({.initial = 4.0F});
+  CHECK(it.early->step(asked) == step_result::updated);
+}
+
+TEMPLATE_TEST_CASE("a loop may change between steps, early and late ones", "[optimizer]", single, separate, in_place)
+{
+  TestType plain{std::nullopt}, it{80_KiB};
+  cm::optimizer::late_updates late{it.m, it.kernel};
+  const cm::optimizer::step_options options{.learning_rate = 0.01F, .clip = {.norm = 10.0F}, .seed = 3};
+  for (int now = 0; now < 9; ++now) {
+    const float size = now == 4 ? large : small;
+    plain.step(size);
+    const auto scope = it.m.iteration();
+    it.differentiate(size);
+    if (now % 3 == 0) late.step(options);
+    else if (now % 3 == 1) it.early->step(options);
+    else cm::optimizer::step(it.m, it.kernel, options);
+    if (now % 3 != 0) CHECK(late.waiting() == 0);
+  }
+  late.finish();
+  const bool same = it.everything() == plain.everything();
+  CHECK(same);
 }
 
 TEST_CASE("room that is not there is an error before anything is done, and a rehearsal in a half-done step is refused", "[optimizer]")

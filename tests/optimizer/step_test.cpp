@@ -4,6 +4,7 @@
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/sgd.hpp>
+#include <chunkmem/profile/profile_text.hpp>
 #include <chunkmem/tensor/in_place_gradient.hpp>
 #include <support/adversarial.hpp>
 #include <support/catch.hpp>
@@ -13,6 +14,7 @@
 
 #include <cmath>
 #include <span>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -351,6 +353,28 @@ TEMPLATE_TEST_CASE("steps in 16 bits that repeat allocate nothing and follow the
   CHECK(end.divergences == 0);
   CHECK(end.abandoned_plans + end.skipped_moves == 0);
   CHECK(end.waits.other == 0);
+}
+
+TEST_CASE("the profile of a loop that updates at the top of its iteration is followed", "[optimizer]")
+{
+  using trainer = fixture<cm::optimizer::adam>;
+  const auto train = [](trainer& it, int steps) {
+    it.fill();
+    it.differentiate(0);
+    for (int step = 1; step <= steps; ++step) {
+      const auto scope = it.m.iteration();
+      cm::optimizer::step(it.m, it.kernel, {.learning_rate = 0.1F});
+      it.differentiate(static_cast<std::uint64_t>(step));
+    }
+  };
+  trainer first, second;
+  train(first, 4);
+  std::stringstream file;
+  cm::profile_text::write(file, *first.m.profile());
+  second.m.use_profile(cm::profile_text::read(file));
+  train(second, 1);
+  CHECK(second.m.plan() == first.m.plan());  // where it was recorded, it has none yet
+  CHECK(second.m.report().divergences == 0);
 }
 
 }  // namespace step_test

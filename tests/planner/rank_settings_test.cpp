@@ -26,6 +26,20 @@ TEST_CASE("a rank has what context, process and reserve leave", "[planner]")
   CHECK(none[tier::host] == bytes{});
 }
 
+TEST_CASE("a rank never has more than there is, whatever rounding says", "[planner]")
+{
+  const rank_settings nothing_taken{.device_context = bytes{}, .host_process = bytes{}, .host_reserve = 0};
+  for (const std::uint64_t host : {UINT64_MAX, UINT64_MAX - 1, UINT64_MAX - 1024, (std::uint64_t{1} << 53) + 3, std::uint64_t{1} << 63}) {
+    workload::rank_share share = share_of(1, 0);
+    share.host_bytes = bytes{host};
+    const bytes left = capacities_of(share, nothing_taken)[tier::host];
+    CAPTURE(host, left.count());
+    CHECK(left <= share.host_bytes);
+    CHECK(left.count() >= host - 1024);  // a double's step there
+    CHECK(capacities_of(share, {.host_process = bytes{}, .host_reserve = 0.5})[tier::host].count() / 2 <= host / 4 + 1024);
+  }
+}
+
 TEST_CASE("links and rings have the rates of the rank, and the slower ring decides", "[planner]")
 {
   const backend::cost_table costs = costs_of(share_of(1, 0), {.link_latency_nanoseconds = 7});

@@ -168,6 +168,25 @@ TEST_CASE("a step that no clock can count does not fit, whichever part is that s
   }
 }
 
+TEST_CASE("what no memory is enough for does not fit, and says so", "[planner]")
+{
+  using Catch::Matchers::ContainsSubstring;
+  const rank_settings settings = settings_of(8'192, true, 0);
+  const training_forecast refused = forecast_training(small, {.micro_batch = std::uint64_t{1} << 36}, share_of(1), settings);  // 8 PB
+  CHECK_FALSE(refused.fits);
+  CHECK_FALSE(refused.need.rehearsed);
+  CHECK_THAT(refused.why_not, ContainsSubstring("this step needs at least") && ContainsSubstring("device capacity is 1073741824 B"));
+  rank_settings wide = settings_of(std::uint64_t{1} << 40, true, 0);
+  wide.gather_units = 16;
+  workload::rank_share share = share_of(2, workload::rank_share::most_bytes);
+  share.ranks = workload::machine::most_ranks;
+  const training_forecast uncountable = forecast_training(small, {}, share, wide);  // gathered groups of 2^65 B
+  CHECK_FALSE(uncountable.fits);
+  CHECK_THAT(uncountable.why_not, ContainsSubstring("64 bits"));
+  ++share.ranks;
+  CHECK_THROWS_WITH(forecast_training(small, {}, share, settings), ContainsSubstring("ranks is above 2^20"));
+}
+
 TEST_CASE("what does not fit says what would, and that fits", "[planner]")
 {
   const rank_settings settings = settings_of(2'048, false, 0);

@@ -94,13 +94,37 @@ TEST_CASE("a profile can be read by people", "[profile]")
   build.release(scratch);
   build.drop(7);
   CHECK(text_of(build.finish(std::vector<std::uint32_t>(8, 0), 1)) ==
-        "chunkmem profile 1\n"
+        "chunkmem profile 2\n"
+        "updates_first unknown\n"
         "0 lease bytes 4096 pass 0 micro_batch 0\n"
         "1 read_write slot 7 pass 0 micro_batch 0\n"
         "end 1\n"
         "end 0\n"
         "2 drop slot 7 pass 0 micro_batch 0\n"
         "entries 3 highest_tide 4096\n");
+}
+
+TEST_CASE("a profile says whether updates were waiting, and one of version 1 does not", "[profile]")
+{
+  for (const record_start start : {record_start::without_updates, record_start::with_updates, record_start::unknown}) {
+    access_record record = random_record(3, 20);
+    record.began(start);
+    CHECK(record_of(text_of(record)).start() == start);
+  }
+  const std::string older = "chunkmem profile 1\n0 read slot 4 pass 1 micro_batch 0\nend 0\nentries 1 highest_tide 0\n";
+  CHECK(record_of(older).size() == 1);
+  CHECK(record_of(older).start() == record_start::unknown);
+  const std::string rest = "entries 0 highest_tide 0\n";
+  const auto refused = [&](const std::string& second, const std::string& why) {
+    CHECK_THROWS_WITH(record_of("chunkmem profile 2\n" + second + rest), Catch::Matchers::ContainsSubstring("line 2 of a profile") && Catch::Matchers::ContainsSubstring(why));
+  };
+  CHECK(record_of("chunkmem profile 2\nupdates_first 1\n" + rest).start() == record_start::with_updates);
+  refused("", "key \"updates_first\" is wanted here");
+  refused("updates_first 2\n", "key \"updates_first\" is too large");
+  refused("updates_first -1\n", "key \"updates_first\" is negative");
+  refused("updates_first yes\n", "key \"updates_first\" is no whole number");
+  refused("updates_first 1 1\n", "goes on after its end");
+  CHECK_THROWS_WITH(record_of("chunkmem profile 3\nupdates_first 1\n" + rest), Catch::Matchers::ContainsSubstring("version 1 or 2"));
 }
 
 TEST_CASE("a profile that was cut short or changed is refused or read as another one, and nothing else happens", "[profile]")

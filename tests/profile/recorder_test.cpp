@@ -329,7 +329,11 @@ TEST_CASE("a record from elsewhere is followed from the first iteration on, and 
   CHECK(it.log.find("train") == nullptr);
   it.log.adopt("train", false, recorded(steps), it.chunk_of_slot, 3);
   REQUIRE(it.log.find("train") != nullptr);
+  CHECK(it.log.find("train")->start() == record_start::without_updates);
   CHECK(it.run("eval", {{1, entry_kind::read}}) == iteration_outcome::recorded);
+  CHECK(it.log.find("eval")->start() == record_start::without_updates);
+  it.log.adopt("late", true, recorded(steps), it.chunk_of_slot, 3);
+  CHECK(it.log.find("late")->start() == record_start::with_updates);
   CHECK(it.run("train", steps) == iteration_outcome::repeated);
   CHECK(it.run("eval", {{1, entry_kind::read}}) == iteration_outcome::repeated);
   CHECK(it.run("train", random_walk(dice, 12)) == iteration_outcome::changed);

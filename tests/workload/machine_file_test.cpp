@@ -70,6 +70,8 @@ TEST_CASE("a key is refused where it cannot go together with others", "[workload
     file_mistakes::expect(parse, with(path, "18446744073709551616"), path, "needs more than 64 bits");
   }
   file_mistakes::expect(parse, with("nodes.value", "4294967296"), "nodes.value", "is too large");
+  file_mistakes::expect(parse, with("nodes.value", "4294967295"), "nodes.value", "is above 2^20");
+  file_mistakes::expect(parse, with("devices.value", "4294967295"), "devices.value", "makes more than 2^20 ranks");
   file_mistakes::expect(parse, with("devices.value", "4294967296"), "devices.value", "is too large");
   for (const char* key : {"device_flops_per_second", "to_device_bytes_per_second", "to_host_bytes_per_second", "peer_bytes_per_second",
                           "network_bytes_per_second", "host_memory_bytes_per_second", "host_updates_per_second", "device_updates_per_second"}) {

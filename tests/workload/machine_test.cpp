@@ -55,6 +55,19 @@ TEST_CASE("what cannot be is named: a machine without parts", "[workload]")
   check(it, "host_bytes");
 }
 
+TEST_CASE("a machine of more ranks than are counted is refused by its member", "[workload]")
+{
+  machine it = good();
+  it.nodes = static_cast<std::uint32_t>(machine::most_ranks) / it.devices;
+  CHECK(it.problem().member.empty());
+  ++it.nodes;
+  CHECK(it.problem().member == "devices");
+  CHECK_THROWS_WITH(it.check(), ContainsSubstring("devices makes more than 2^20 ranks with all nodes"));
+  it.nodes = UINT32_MAX, it.devices = UINT32_MAX;
+  CHECK(it.problem().member == "nodes");
+  CHECK_THROWS_WITH(it.check(), ContainsSubstring("nodes is above 2^20"));
+}
+
 TEST_CASE("each rate is a number above 0, or 0 where it leads nowhere", "[workload]")
 {
   struct rate {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <chunkmem/core/version.hpp>
+
 #include <concepts>
 #include <cstddef>
 #include <type_traits>

@@ -10,6 +10,9 @@
 #ifndef XXH_INLINE_ALL
 #define XXH_INLINE_ALL
 #endif
+#ifndef XXH_NO_INLINE_HINTS
+#define XXH_NO_INLINE_HINTS 1  // with hints g++ -Og refuses the header; without them it hashes as fast
+#endif
 #include <xxhash.h>
 
 namespace chunkmem::inline v0 {

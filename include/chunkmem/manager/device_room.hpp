@@ -38,9 +38,10 @@ class device_room : public host_room<Eviction> {
 
   explicit device_room(Eviction eviction) : base{std::move(eviction)} {}
 
-  /// Leases of the iterations to come reach as far down as those of `record`. O(entries).
+  /// Leases of the iterations to come reach as far down as those of `record`. O(entries + chunks).
   void expect_leases(const access_record& record) noexcept
   {
+    has_windows_ = std::ranges::any_of(chunks_, [](const chunk& it) { return it.frames > 1; });
     const std::uint64_t tide = std::min(most_leased(record, tier::device).count(), device_.capacity());
     const std::uint64_t first = std::min<std::uint64_t>((device_.capacity() - tide) / device_.frame_bytes(), device_.frames());
     leases_from_ = tide == 0 ? frame_pool::none : static_cast<std::uint32_t>(first);
@@ -88,6 +89,18 @@ class device_room : public host_room<Eviction> {
     evict(victim, mover);
     return first;
   }
+
+  /// A plan gives this chunk of one frame up, and it can leave. No other policy gives up.
+  [[nodiscard]] bool is_given_up(std::uint32_t at) const noexcept
+  {
+    if constexpr (!bounded_eviction<Eviction>) return false;
+    else if (at >= chunks() || chunks_[at].frames != 1 || chunks_[at].device_pins > 0) return false;
+    else return chunks_[at].next_use == access_record::never && can_leave(at);
+  }
+
+  /// A lease comes down onto it rather than into free room below. Not where some chunks are windows of several frames: a plan in
+  /// bytes does not know what those wait for, and some steps that were tried then moved up to 0.04 of the bound more.
+  [[nodiscard]] bool makes_way(std::uint32_t at) const noexcept { return !has_windows_ && is_given_up(at); }
 
   template <class Mover>
   void evict(std::uint32_t at, Mover& mover)
@@ -163,9 +176,7 @@ class device_room : public host_room<Eviction> {
     if (at >= device_.frames()) return false;
     if (device_.pool().is_free(at)) return true;
     const std::uint32_t who = device_.occupant(at);
-    if (who >= chunks() || chunks_[who].frames != 1 || chunks_[who].device_pins > 0 || chunks_[who].next_use != access_record::never)
-      return false;
-    if (!can_leave(who)) return false;
+    if (!is_given_up(who)) return false;
     evict(who, mover);
     return true;
   }
@@ -190,6 +201,7 @@ class device_room : public host_room<Eviction> {
   }
 
   std::uint32_t leases_from_ = frame_pool::none;  // the lowest frame that leases of the record reach
+  bool has_windows_ = false;                      // of several frames
 };
 
 }  // namespace chunkmem::inline v0

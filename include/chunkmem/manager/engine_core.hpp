@@ -224,9 +224,10 @@ class engine_core {
     throw usage_error{error_text{} << "chunkmem: tensor " << index_of(tensor) << " (" << list << ") was used although its late_updates ended before "
                                    << "its update was done (call finish() before it ends, or load a checkpoint)"};
   }
-  /// Its first use of a gradient is not one that makes it: those before the iteration were waiting for their updates.
+  /// Where the record does not say so: its first use of a gradient is not one that makes it, so it was there before the iteration.
   [[nodiscard]] bool begins_with_updates(const access_record& record) const noexcept
   {
+    if (record.start() != record_start::unknown) return record.start() == record_start::with_updates;
     for (const access_entry& it : record.entries())
       if (it.slot >= registry_.parameters() && it.slot < 2 * registry_.parameters()) return !is_access(it.kind) || access_of(it.kind) != access::write;
     return false;

@@ -35,7 +35,10 @@ class plan_store : public Core {
     return made;
   }
 
-  /// The next iteration of this name is planned from it. Guarantee: strong.
+  /// The next iteration of this name is planned from it. What it says that it moves, and the least that any moves, is not taken
+  /// over: the certificate stayed where it was solved.
+  /// Guarantee: a plan that is refused leaves those that are there; before that, gradients go where the records want them and what
+  /// waits is updated, as at the beginning of an iteration. Where memory ends, the record is solved anew.
   /// @throws config_error   it is for another iteration, layout of chunks or capacity   @throws usage_error   there is no record of
   ///                        this name, or an iteration is running; out_of_memory   arenas cannot be allocated
   void use_stored_plan(const transfer::stored_plan& given, std::string_view name)
@@ -55,13 +58,14 @@ class plan_store : public Core {
     transfer::expect_plan_fits(given, record, this->registry_.chunk_of_slot(), residency_.chunks());
     if (plans_.size() <= index) plans_.resize(index + 1);
     auto& plan = plans_[index];
-    transfer::retention wanted_stays{given.stays_until, given.first_use, given.borders, given.moved_bytes, given.bound_bytes, given.device_only};
+    transfer::retention wanted_stays{given.stays_until, given.first_use, given.borders, 0, 0, given.device_only};
     const auto early = this->planner_.early_of(record, this->registry_.chunk_of_slot(), wanted_stays, bytes{given.device_bytes}, bytes{given.frame_bytes});
     wanted_stays.early = early;
+    this->steady_ = false;
+    plan.forget();
     plan.keep(wanted_stays);
     plan.variant = given.variant;
     plan.tuned = true;
-    plan.valid = this->steady_ = false;
   }
 
  protected:

@@ -4,8 +4,9 @@
 #include <chunkmem/core/tier.hpp>
 
 #include <cstdint>
-#include <ostream>
+#include <iosfwd>
 #include <string>
+#include <string_view>
 
 namespace chunkmem::inline v0 {
 
@@ -60,7 +61,9 @@ struct report {
     return out + "}";
   }
 
-  friend std::ostream& operator<<(std::ostream& out, const report& it)
+  /// One line for each number: `name value`. A template, so that who prints nothing need not compile <ostream>.
+  template <class Traits>
+  friend std::basic_ostream<char, Traits>& operator<<(std::basic_ostream<char, Traits>& out, const report& it)
   {
     it.visit([&](std::string_view name, std::uint64_t value) { out << name << ' ' << value << '\n'; });
     return out;

@@ -119,12 +119,15 @@ class residency : public device_room<Eviction> {
     it.host_valid = false;  // its window stays, as the home of the next iteration's bytes
   }
 
-  /// Bytes for a while, from the same budget. @return   first byte in the arena
+  /// Bytes for a while, from the same budget: where a plan has them, so onto what it gives up and not into free room below that.
+  /// @return   first byte in the arena
   template <class Mover>
   std::uint64_t lease(tier where, std::uint64_t size, Mover& mover)
   {
     tier_space& room = space(where);
-    std::uint64_t begin = room.find_lease(size, [](std::uint32_t) { return false; });
+    std::uint64_t begin = room.find_lease(size, [&](std::uint32_t frame) {
+      return where == tier::device && this->makes_way(room.occupant(frame));
+    });
     if (begin == tier_space::no_place)
       begin = room.find_lease(size, [&](std::uint32_t frame) { return may_leave(where, room.occupant(frame)); });
     if (begin == tier_space::no_place) throw out_of_memory{shortage(where, size)};

@@ -18,6 +18,8 @@ struct clipping {
   float norm = 0.0F;  ///< the most that the norm may be; 0: any
   norm_order order = norm_order::l2;
   float value = 0.0F;  ///< the most that a magnitude may be; 0: any
+
+  [[nodiscard]] constexpr bool operator==(const clipping&) const noexcept = default;
 };
 
 /// @throws usage_error   a limit is negative or no number

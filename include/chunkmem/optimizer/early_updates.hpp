@@ -7,6 +7,7 @@
 #include <chunkmem/optimizer/step_options.hpp>
 #include <chunkmem/optimizer/undo_memory.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -28,6 +29,9 @@ namespace optimizer {
 /// lists are not filled yet, as before the first step, and all behind the first gradient with which the norm is over its limit. Where
 /// nothing has to be measured it is `optimizer::step`.
 ///
+/// A step is early, late (`late_updates`) or neither, never two of them; from step to step a loop may change between them, and what
+/// late updates left waiting is done before an early step begins.
+///
 /// Make one for each manager, after it, for as long as the loop lives. Source: speculation, then validation, of SuperOffload (Lian et al.
 /// 2025, arXiv 2509.21271); there the update is inverted, here its bytes are kept, since an inverse is not exact.
 /// @threads   one caller, that of the manager
@@ -43,9 +47,9 @@ class early_updates {
 
   /// Takes a step. @return   what `optimizer::step` would
   /// Guarantee: as `optimizer::step`: call again, and the final bits are those of an undisturbed step. Where it threw before the
-  /// decision, only this object can finish the step.
+  /// decision, only this object can finish the step, with the options that it began with.
   /// @throws as `optimizer::step`; out_of_memory also where the host has no room for `undo_bytes`; std::bad_alloc
-  /// @throws usage_error   a rehearsal while the last step is half done
+  /// @throws usage_error   a rehearsal while the last step is half done, or other options for it; nothing was done
   step_outcome step(const step_options& options = {})
   {
     manager_.finish_updates();
@@ -54,13 +58,14 @@ class early_updates {
     run_type run{manager_, kernel_, options, workers_};
     step_progress& progress = kernel_.progress;
     const bool resumes = room_ && progress.decision == step_decision::guessed && progress.forgotten == manager_.steps_forgotten();
+    expects(!resumes || asked_.are(options), "a step of early_updates that is half done was called again with other options: give it those it began with, or load a checkpoint");
     if (!resumes) {
       forget();
       run.finish_last();
     }
     if (!resumes && run.wants_decision()) {
       if (!run.needs_measures() || undo_bytes_ == bytes{}) run.decide();
-      else begin();
+      else begin(options);
     }
     if (progress.decision == step_decision::guessed) {
       guess(run);
@@ -78,8 +83,30 @@ class early_updates {
   using run_type = detail::step_run<Manager, Kernel, Executor>;
   using room_type = decltype(std::declval<Manager&>().lease(tier::host, bytes{}));
 
-  void begin()
+  /// What a step was begun with: some of its updates are done by it.
+  struct begun_with {
+    step_options options{};
+    std::vector<float> rates;
+    float scale = 1.0F;
+
+    [[nodiscard]] static float scale_of(const step_options& of) noexcept { return of.loss_scale != nullptr ? of.loss_scale->scale() : 1.0F; }
+    void keep(const step_options& now)
+    {
+      rates.assign(now.group_rates.begin(), now.group_rates.end());
+      options = now;
+      options.group_rates = {};  // whoever called has them
+      scale = scale_of(now);
+    }
+    [[nodiscard]] bool are(const step_options& now) const noexcept
+    {
+      return options.learning_rate == now.learning_rate && std::ranges::equal(rates, now.group_rates) && options.clip == now.clip &&
+             options.loss_scale == now.loss_scale && scale == scale_of(now) && options.skip_nonfinite == now.skip_nonfinite && options.seed == now.seed;
+    }
+  };
+
+  void begin(const step_options& options)
   {
+    asked_.keep(options);
     std::uint32_t parameters = 0;
     manager_.for_each_parameter([&](tensor_handle, const tensor_info&) { ++parameters; });
     done_.reserve(parameters);
@@ -178,6 +205,7 @@ class early_updates {
   Executor& workers_;
   std::optional<room_type> room_;  // from the beginning of a step to its decision
   std::vector<early_update> done_;
+  begun_with asked_;
   std::optional<detail::verdict> verdict_;
   gradient_measure seen_;
   std::uint64_t used_ = 0;

@@ -28,6 +28,9 @@ namespace optimizer {
 /// twice and proves the room for both. Gradients that come to lie in their weights' places need a rehearsal, or updates
 /// that are finished once between iterations, which is then done.
 ///
+/// A step is late, early (`early_updates`) or neither, never two of them, and a loop may change between them from step to step; a step
+/// that early updates have begun is finished by them alone (usage_error).
+///
 /// Make one for each manager, after it, for as long as the loop lives. Where it ends while updates wait, their parameters
 /// cannot be used any more until a checkpoint is loaded (usage_error): call `finish` before.
 /// Source: updates of ZeRO-Offload that are delayed (Ren et al. 2021, arXiv 2101.06840), but here nothing reads an older weight.

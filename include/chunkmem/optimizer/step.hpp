@@ -200,7 +200,8 @@ class step_run : public parameter_walk<Manager, Kernel> {
 /// A skipped step drops the gradients, tells the loss scale, and changes nothing else: weights whose bytes their gradients
 /// had are made again from their masters.
 /// Guarantee: safe to take again. Where it throws, some parameters have the update and the others their gradients; the
-/// next call goes on with the others, and the final bits are those of an undisturbed step. Between the two, gradients are not
+/// next call goes on with the others, by its own options but for what was decided (norm, factor, skip), and with the same options the
+/// final bits are those of an undisturbed step. Between the two, gradients are not
 /// made or dropped and nothing is saved (usage_error); a load makes the step void, and the next one begins anew.
 ///
 /// @param workers   share the elements of large parameters; bits do not depend on them

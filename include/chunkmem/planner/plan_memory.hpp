@@ -28,7 +28,7 @@ struct plan_trial {
   double device_update_share = 0;
   bool fits = false;
   std::uint64_t nanoseconds = 0;      ///< of a step, where it fits
-  bytes missing;                      ///< on both tiers, where it does not and that is known
+  bytes missing;                      ///< on both tiers, where it does not and that is known; else 0
 
   [[nodiscard]] constexpr bool operator==(const plan_trial&) const noexcept = default;
 };
@@ -42,8 +42,10 @@ struct memory_plan_choice {
   std::vector<plan_trial> trials;  ///< all candidates, in the order of their simulations
 };
 
-/// Simulations that plan_memory asks for at most: twelve splits of one chunk size, and three of each of three more.
-inline constexpr std::uint32_t most_plan_trials = 21;
+/// Simulations that plan_update_share asks for at most.
+inline constexpr std::uint32_t most_split_trials = 12;
+/// Those that plan_memory asks for at most: the splits of one chunk size, and three of each of three more.
+inline constexpr std::uint32_t most_plan_trials = most_split_trials + 9;
 
 /// Hears nothing.
 struct no_progress {
@@ -98,11 +100,12 @@ class plan_trials {
     if (it.need.smallest_host > it.capacity[tier::host]) all += it.need.smallest_host - it.capacity[tier::host];
     return all;
   }
-  /// What fits, then the faster one, or the one that misses less; of equal ones the first.
+  /// What fits, then the faster one, or the one that misses less, unknown ones last; of equal ones the first.
   [[nodiscard]] static bool is_better(const plan_trial& left, const plan_trial& right) noexcept
   {
     if (left.fits != right.fits) return left.fits;
-    return left.fits ? left.nanoseconds < right.nanoseconds : left.missing < right.missing;
+    if (left.fits) return left.nanoseconds < right.nanoseconds;
+    return left.missing != bytes{} && (right.missing == bytes{} || left.missing < right.missing);
   }
 
   Forecast forecast_;
@@ -120,6 +123,30 @@ class plan_trials {
                                  rates.to_host_bytes_per_second, rates.host_memory_bytes_per_second},
                                 resident};
 }
+
+/// Which shares of the updates are worth a simulation with chunks of one size.
+struct split_trials {
+  std::uint64_t own = 0;  ///< parameters of a rank
+  per_tier<bytes> capacity;
+  workload::machine_rates rates;
+
+  /// Tries the least share that the host has room for, `split` or a share above that, and all; where there is no `split` yet and
+  /// something fits, settles it by search_update_split and by the five lines' best above what stays on the device.
+  template <class Trials>
+  void attempt(Trials& trials, std::uint64_t size, std::optional<double>& split) const
+  {
+    const auto groups = static_cast<std::uint32_t>((own + size - 1) / size);
+    const auto share_of = [&](std::uint32_t streamed) { return static_cast<double>(streamed) / groups; };
+    const double least = share_of(least_device_groups(groups, size, capacity[tier::host]));
+    const double more = least > 0 ? least + (1 - least) / 8 : 0;  // chunks and their homes may not come out even
+    for (const double each : {least, split.value_or(more), 1.0}) trials.attempt(size, each);
+    if (split || !trials.best().fits) return;
+    const double resident = resident_share(own, capacity[tier::device], most_leased(trials.forecast_of_best().record, tier::device));
+    trials.attempt(size, std::min(1.0, resident + bound_of(rates, resident).best().device_share));
+    (void)search_update_split(bound_of(rates, 0), groups, [&](std::uint32_t streamed) { return trials.attempt(size, share_of(streamed)); });
+    split = trials.best().device_update_share;
+  }
+};
 
 [[nodiscard]] inline std::string refusal_of(const training_forecast& nearest)
 {
@@ -174,7 +201,7 @@ template <class Trials>
 /// @param settings   of every simulation; its chunk size and its share of updates are not looked at
 /// @param progress   told of each candidate that was simulated
 /// @return           `fits` is false where no candidate fits, with the bytes that the nearest one needs
-/// @throws config_error   a shape, set-up or setting that cannot be
+/// @throws config_error   a shape, set-up, share or setting that cannot be; size_overflow   a model whose costs 64 bits cannot count
 template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer = transfer::planned, class Progress = no_progress>
   requires std::is_invocable_v<Progress&, const plan_trial&>
 [[nodiscard]] memory_plan_choice plan_memory(const workload::transformer_shape& shape, const workload::training_setup& setup,
@@ -184,23 +211,28 @@ template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer 
   settings.check(), share.check();
   detail::plan_trials trials{[&](const rank_settings& each) { return forecast_training<Eviction, Transfer>(shape, setup, share, each); },
                              settings, progress};
-  const std::uint64_t own = (workload::parameters_of(shape) + share.ranks - 1) / share.ranks;
-  const per_tier<bytes> capacity = capacities_of(share, settings);
+  const detail::split_trials splits{(workload::parameters_of(shape) + share.ranks - 1) / share.ranks, capacities_of(share, settings), share.rates};
   std::optional<double> split;
-  for (const std::uint64_t size : chunk_candidates(shape, share.ranks)) {
-    const auto groups = static_cast<std::uint32_t>((own + size - 1) / size);
-    const auto share_of = [&](std::uint32_t streamed) { return static_cast<double>(streamed) / groups; };
-    const double least = share_of(least_device_groups(groups, size, capacity[tier::host]));
-    const double more = least > 0 ? least + (1 - least) / 8 : 0;  // chunks and their homes may not come out even
-    for (const double each : {least, split.value_or(more), 1.0}) trials.attempt(size, each);
-    if (split || !trials.best().fits) continue;
-    const bytes leases = most_leased(trials.forecast_of_best().record, tier::device);
-    const double resident = resident_share(own, capacity[tier::device], leases);
-    trials.attempt(size, std::min(1.0, resident + detail::bound_of(share.rates, resident).best().device_share));
-    (void)search_update_split(detail::bound_of(share.rates, 0), groups,
-                              [&](std::uint32_t streamed) { return trials.attempt(size, share_of(streamed)); });
-    split = trials.best().device_update_share;
-  }
+  for (const std::uint64_t size : chunk_candidates(shape, share.ranks)) splits.attempt(trials, size, split);
+  return detail::choice_of(trials, plan_fingerprint(shape, setup, share, settings), share.rates, settings.reached_share);
+}
+
+/// Chooses where each chunk is updated as plan_memory does, for chunks of the size that `settings` name.
+///
+/// Good where that size is given: at most `most_split_trials` simulations. The share in `settings` is not looked at.
+/// @return, @throws   as plan_memory
+template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer = transfer::planned, class Progress = no_progress>
+  requires std::is_invocable_v<Progress&, const plan_trial&>
+[[nodiscard]] memory_plan_choice plan_update_share(const workload::transformer_shape& shape, const workload::training_setup& setup,
+                                                   const workload::rank_share& share, const rank_settings& settings = {},
+                                                   Progress&& progress = {})
+{
+  settings.check(), share.check();
+  detail::plan_trials trials{[&](const rank_settings& each) { return forecast_training<Eviction, Transfer>(shape, setup, share, each); },
+                             settings, progress};
+  const detail::split_trials splits{(workload::parameters_of(shape) + share.ranks - 1) / share.ranks, capacities_of(share, settings), share.rates};
+  std::optional<double> split;
+  splits.attempt(trials, own_elements(settings.chunk_elements), split);
   return detail::choice_of(trials, plan_fingerprint(shape, setup, share, settings), share.rates, settings.reached_share);
 }
 

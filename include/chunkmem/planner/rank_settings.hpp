@@ -48,12 +48,13 @@ struct rank_settings {
   }
 };
 
-/// What is left for chunks and leases.
+/// What is left for chunks and leases; never more than there is, whatever the rounding of a share of it.
 [[nodiscard]] inline per_tier<bytes> capacities_of(const workload::rank_share& share, const rank_settings& settings)
 {
   const auto rest = [](bytes all, bytes taken) { return all > taken ? all - taken : bytes{}; };
-  const auto usable = static_cast<std::uint64_t>(static_cast<double>(share.host_bytes.count()) * (1 - settings.host_reserve));
-  return {{rest(share.device_bytes, settings.device_context), rest(bytes{usable}, settings.host_process), bytes{}}};
+  const double usable = static_cast<double>(share.host_bytes.count()) * (1 - settings.host_reserve);
+  const bytes host = usable < 0x1p64 ? std::min(bytes{static_cast<std::uint64_t>(usable)}, share.host_bytes) : share.host_bytes;
+  return {{rest(share.device_bytes, settings.device_context), rest(host, settings.host_process), bytes{}}};
 }
 
 /// Copies on virtual links.

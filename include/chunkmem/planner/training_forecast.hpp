@@ -140,8 +140,8 @@ template <class Training>
 /// hundred groups.
 ///
 /// @param share   of one rank, as workload::share_of_rank gives it
-/// @return        `fits` is false where a rank's step needs more than it has, with the bytes it needs
-/// @throws config_error   a shape, set-up or setting that cannot be
+/// @return        `fits` is false where a rank's step needs more than it has, with the bytes it needs where a pebibyte is enough
+/// @throws config_error   a shape, set-up, share or setting that cannot be; size_overflow   a model whose costs 64 bits cannot count
 template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer = transfer::planned>
 [[nodiscard]] training_forecast forecast_training(const workload::transformer_shape& shape, const workload::training_setup& setup,
                                                   const workload::rank_share& share, const rank_settings& settings = {},
@@ -171,11 +171,18 @@ template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer 
     result.why_not = refused.what();
   } catch (const out_of_memory& refused) {
     result.why_not = refused.what();
+  } catch (const size_overflow& refused) {
+    result.why_not = refused.what();
   }
   if (result.fits || result.need.rehearsed || settings.known == known_before::profile) return result;
   constexpr bytes endless{std::uint64_t{1} << 50};
-  result.need = rehearse({{endless, endless, bytes{}}});
-  result.need = rehearse({{std::max(result.capacity[tier::device], result.need.smallest_device), endless, bytes{}}});
+  try {  // what even that is not enough for was refused above, with its bytes
+    result.need = rehearse({{endless, endless, bytes{}}});
+    result.need = rehearse({{std::max(result.capacity[tier::device], result.need.smallest_device), endless, bytes{}}});
+  } catch (const config_error&) {
+  } catch (const out_of_memory&) {
+  } catch (const size_overflow&) {
+  }
   return result;
 }
 

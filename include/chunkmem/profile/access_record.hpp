@@ -75,6 +75,13 @@ struct release_entry {
   std::uint32_t moment = 0;  ///< of the acquire that it ends
 };
 
+/// What waited for an iteration when it began. With updates of the step before it does more than without.
+enum class record_start : std::uint8_t {
+  without_updates,
+  with_updates,
+  unknown,  ///< of profiles that an older version wrote
+};
+
 /// What one iteration did, keyed by slot: tensor and list, never chunk, so that it outlives a change of layout.
 ///
 /// Holds accesses with their place and end, leases and drops, since each of them changes what may be moved when.
@@ -96,6 +103,9 @@ class access_record {
   /// What makes the device's copy of this chunk useless is always an access on the host, which wants its bytes; never one on
   /// the device that overwrites them. A write-back before costs nothing then: it has to come in any case.
   [[nodiscard]] bool is_left_for_host(std::uint32_t chunk) const noexcept { return use_of_chunk_[chunk] == on_host; }
+
+  [[nodiscard]] record_start start() const noexcept { return start_; }
+  void began(record_start how) noexcept { start_ = how; }
 
   [[nodiscard]] bool is_drop(std::uint32_t moment) const noexcept { return entries_[moment].kind == entry_kind::drop; }
 
@@ -226,6 +236,7 @@ class access_record {
     else if (writes(access_of(entry.kind))) chunk = never;  // the device's copy is worth nothing from here on
   }
 
+  record_start start_ = record_start::unknown;
   std::vector<access_entry> entries_;
   std::vector<entry_detail> details_;
   std::vector<release_entry> releases_;

@@ -19,13 +19,14 @@ namespace chunkmem::inline v0 {
 /// a plan.
 ///
 /// One line for each entry and each release, in the order they happened; slots and bytes, never addresses, so that it holds
-/// for any capacity and layout. `12 read slot 4 pass 1 micro_batch 0`, later `end 12`.
+/// for any capacity and layout. `12 read slot 4 pass 1 micro_batch 0`, later `end 12`. Before them whether updates of the step before
+/// were waiting (1), none (0), or `unknown`, as in texts of version 1, which do not say so and are read all the same.
 class profile_text : private text_reader {
  public:
   /// @pre the record is finished
   static void write(std::ostream& out, const access_record& record)
   {
-    out << first_line << '\n';
+    out << first_line << "\nupdates_first " << starts[static_cast<std::size_t>(record.start())] << '\n';
     visit_in_order(record, [&](std::uint32_t at, bool begins) { begins ? write_entry(out, record, at) : void(out << "end " << at << '\n'); });
     out << "entries " << record.size() << " highest_tide " << most_leased(record, tier::device).count() << '\n';
   }
@@ -37,8 +38,11 @@ class profile_text : private text_reader {
   [[nodiscard]] static access_record read(std::istream& in, std::string_view name = "a profile")
   {
     profile_text text{in, name};
-    if (text.next_line() != first_line) text.refuse("it does not begin like a profile of version 1");
+    const std::string_view title = text.next_line();
+    const bool is_older = title == older_first_line;
+    if (!is_older && title != first_line) text.refuse("it does not begin like a profile of version 1 or 2");
     access_record record;
+    if (!is_older) text.read_start(record);
     for (;;) {
       text.next_line();
       const std::string_view first = text.word();
@@ -54,7 +58,9 @@ class profile_text : private text_reader {
   }
 
  private:
-  static constexpr std::string_view first_line = "chunkmem profile 1";
+  static constexpr std::string_view first_line = "chunkmem profile 2";
+  static constexpr std::string_view older_first_line = "chunkmem profile 1";
+  static constexpr std::string_view starts[] = {"0", "1", "unknown"};  // as record_start
   static constexpr std::uint32_t most_entries = std::uint32_t{1} << 28;
   static constexpr std::pair<entry_kind, std::string_view> kinds[] = {
       {entry_kind::read, "read"},
@@ -77,6 +83,14 @@ class profile_text : private text_reader {
     if (is_lease(entry.kind)) out << " bytes " << record.details()[at].bytes;
     else out << " slot " << entry.slot;
     out << " pass " << static_cast<unsigned>(record.details()[at].during) << " micro_batch " << entry.micro_batch << '\n';
+  }
+
+  void read_start(access_record& record)
+  {
+    next_line();
+    const std::uint64_t how = value("updates_first", 1, starts[2]);
+    expect_end();
+    record.began(how > 1 ? record_start::unknown : static_cast<record_start>(how));
   }
 
   void read_entry(std::string_view moment, access_record& record)

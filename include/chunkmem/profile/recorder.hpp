@@ -6,7 +6,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <iterator>
+#include <list>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -49,15 +50,18 @@ class recorder {
   [[nodiscard]] const access_record* find(std::string_view name) const noexcept
   {
     const std::size_t at = index_of(name);
-    return at == none ? nullptr : &records_[at]->done;
+    return at == none ? nullptr : &std::next(records_.begin(), static_cast<std::ptrdiff_t>(at))->done;
   }
   /// Which of the names that is, as index(); none where it has no record.
   static constexpr std::size_t none = SIZE_MAX;
   [[nodiscard]] std::size_t index_of(std::string_view name) const noexcept
   {
     std::size_t found = none;
-    for (std::size_t at = 0; at < records_.size(); ++at)
-      if (records_[at]->name == name && records_[at]->recorded && (found == none || records_[at]->updates_first)) found = at;
+    std::size_t at = 0;
+    for (const named& known : records_) {
+      if (known.name == name && known.recorded && (found == none || known.updates_first)) found = at;
+      ++at;
+    }
     return found;
   }
   /// A record from elsewhere is that of `name`, whose next iteration follows it. Guarantee: strong.
@@ -67,6 +71,7 @@ class recorder {
     expects(!is_inside(), "a profile was given to a manager in the middle of an iteration");
     expects(find(name) == nullptr, "a profile was given for iterations that have been recorded already");
     record.finish(chunk_of_slot, chunks);
+    record.began(updates_first ? record_start::with_updates : record_start::without_updates);
     named& target = find_or_add(name, updates_first);
     target.done = std::move(record);
     target.recorded = true;
@@ -76,8 +81,8 @@ class recorder {
   /// Slots lie in other chunks now: links every record again. O(all entries). @pre not inside
   void relink(std::span<const std::uint32_t> chunk_of_slot, std::uint32_t chunks)
   {
-    for (const auto& known : records_)
-      if (known->recorded) known->done.finish(chunk_of_slot, chunks);
+    for (named& known : records_)
+      if (known.recorded) known.done.finish(chunk_of_slot, chunks);
   }
 
   /// What the current iteration has done; nothing outside of one, and where it was stopped.
@@ -208,6 +213,7 @@ class recorder {
     stale_ = true;
     if (was == mode::following) current_->log.copy_prefix(current_->done, reached);
     close_released(pins_of);
+    current_->log.began(current_->updates_first ? record_start::with_updates : record_start::without_updates);
     current_->log.finish(chunk_of_slot, chunks);
     std::swap(current_->log, current_->done);
     current_->recorded = true;
@@ -262,13 +268,16 @@ class recorder {
 
   named& find_or_add(std::string_view name, bool updates_first)
   {
-    for (index_ = 0; index_ < records_.size(); ++index_)
-      if (records_[index_]->name == name && records_[index_]->updates_first == updates_first) return *records_[index_];
-    auto fresh = std::make_unique<named>();
-    fresh->name = name;
-    fresh->updates_first = updates_first;
+    index_ = 0;
+    for (named& known : records_) {
+      if (known.name == name && known.updates_first == updates_first) return known;
+      ++index_;
+    }
+    named fresh;
+    fresh.name = name;
+    fresh.updates_first = updates_first;
     records_.push_back(std::move(fresh));
-    return *records_.back();
+    return records_.back();
   }
 
   std::uint32_t cursor_ = nowhere;
@@ -280,8 +289,8 @@ class recorder {
   std::uint32_t hint_ = 0;
   std::uint32_t followed_ = 0;  // entries of the log that are those of the record: pins of them may have been released unseen
   access_record nothing_;
-  std::vector<std::uint32_t> ended_leases_;        // moments, of the iteration that is followed
-  std::vector<std::unique_ptr<named>> records_;  // stable addresses; a handful of names
+  std::vector<std::uint32_t> ended_leases_;  // moments, of the iteration that is followed
+  std::list<named> records_;                 // stable addresses; a handful of names
 };
 
 }  // namespace chunkmem::inline v0

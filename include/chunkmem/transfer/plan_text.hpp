@@ -49,6 +49,7 @@ class plan_text : private text_reader {
     plan.host_bytes = text.line("host_bytes", UINT64_MAX);
     plan.moved_bytes = text.line("moved_bytes", UINT64_MAX);
     plan.bound_bytes = text.line("bound_bytes", UINT64_MAX);
+    if (plan.bound_bytes > plan.moved_bytes) text.refuse_key("bound_bytes", "is above moved_bytes, which it is a bound of");
     plan.variant = static_cast<std::uint32_t>(text.line("variant", UINT32_MAX));
     const std::uint64_t moments = text.line("moments", most_lines);
     const std::uint64_t chunks = text.line("chunks", most_lines);

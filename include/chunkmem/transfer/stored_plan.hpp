@@ -20,8 +20,8 @@ struct stored_plan {
   std::uint64_t frame_bytes = 0;
   std::uint64_t device_bytes = 0;  ///< of chunks and leases
   std::uint64_t host_bytes = 0;
-  std::uint64_t moved_bytes = 0;   ///< in one iteration, both directions; 0 where the eviction policy decides
-  std::uint64_t bound_bytes = 0;   ///< no plan of one iteration moves less
+  std::uint64_t moved_bytes = 0;   ///< in one iteration, both directions; 0 where the eviction policy decides, or nobody here solved it
+  std::uint64_t bound_bytes = 0;   ///< no plan of one iteration moves less; 0 as above. For people: a manager believes neither of a plan that it is given
   std::uint32_t variant = 0;       ///< setting of the eviction policy, for what the plan does not foresee
   std::vector<std::uint32_t> stays_until;  ///< as retention; all four are empty where the eviction policy decides
   std::vector<std::uint32_t> first_use;

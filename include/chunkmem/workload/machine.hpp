@@ -43,6 +43,9 @@ struct machine {
   bytes host_bytes;           ///< of each node
   machine_rates rates;
 
+  /// More than any machine has, and few enough that what they hold together can be counted.
+  static constexpr std::uint64_t most_ranks = std::uint64_t{1} << 20;
+
   [[nodiscard]] constexpr bool operator==(const machine&) const noexcept = default;
 
   /// Devices of all nodes.
@@ -56,6 +59,8 @@ struct machine {
     if (name.empty()) return {"name", "is empty"};
     if (nodes == 0) return {"nodes", "is 0"};
     if (devices == 0) return {"devices", "is 0"};
+    if (nodes > most_ranks) return {"nodes", "is above 2^20"};
+    if (ranks() > most_ranks) return {"devices", "makes more than 2^20 ranks with all nodes"};
     if (device_bytes == bytes{}) return {"device_bytes", "is 0"};
     if (host_bytes == bytes{}) return {"host_bytes", "is 0"};
     struct rate {

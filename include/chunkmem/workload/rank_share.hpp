@@ -21,13 +21,20 @@ struct rank_share {
   bytes host_bytes;     ///< an equal part of the node's, rounded down
   machine_rates rates;  ///< of this rank: the host's divided, those of devices and links as they are
 
+  /// An exbibyte: what a rank may have of each memory.
+  static constexpr bytes most_bytes{std::uint64_t{1} << 60};
+
   [[nodiscard]] constexpr bool operator==(const rank_share&) const noexcept = default;
 
-  /// For shares that share_of_rank did not make. @throws config_error   there is no rank, or a rate cannot be
+  /// For shares that share_of_rank did not make. @throws config_error   there is no rank or more than machine::most_ranks, more
+  ///                                                                     memory than most_bytes, or a rate cannot be
   constexpr void check() const
   {
     const auto is_rate = [](double it) { return it > 0 && it <= std::numeric_limits<double>::max(); };
     if (ranks == 0 || of_node == 0) throw config_error{"a share of a machine without ranks (use share_of_rank)"};
+    if (ranks > machine::most_ranks) throw config_error{"ranks is above 2^20 (ask for fewer ranks)"};
+    if (device_bytes > most_bytes) throw config_error{"device_bytes is above 2^60 (give what one device has)"};
+    if (host_bytes > most_bytes) throw config_error{"host_bytes is above 2^60 (give a rank's part of its host)"};
     for (const double it : {rates.device_flops_per_second, rates.to_device_bytes_per_second, rates.to_host_bytes_per_second,
                             rates.host_memory_bytes_per_second, rates.host_updates_per_second, rates.device_updates_per_second})
       if (!is_rate(it)) throw config_error{"a share of a machine with a rate that is not above 0 (use share_of_rank)"};
