@@ -1,0 +1,50 @@
+#pragma once
+
+#include "team.hpp"
+
+#include <cmath>
+#include <cstdint>
+
+namespace gpt::cuda {
+
+inline constexpr float gelu_scale = 0.7978845608F;  // sqrt(2 / pi)
+inline constexpr float gelu_cubic = 0.044715F;
+
+/// y = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) (Hendrycks and Gimpel 2016, arXiv 1606.08415)
+struct gelu_forward_body {
+  const bf16* x;
+  bf16* y;
+  std::uint64_t elements;  ///< a multiple of 8
+
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE std::uint64_t count() const noexcept { return elements / pack; }
+  CHUNKMEM_HOST_DEVICE void operator()(std::uint64_t index) const
+  {
+    eight values = load(x + index * pack);
+    for (float& each : values.at)
+      each = 0.5F * each * (1.0F + tanhf(gelu_scale * each * (1.0F + gelu_cubic * each * each)));
+    store(y + index * pack, values);
+  }
+};
+
+/// slope: in the gradient of what came out of GELU, out of what went in.
+struct gelu_backward_body {
+  const bf16* x;  ///< what went in
+  bf16* slope;
+  std::uint64_t elements;  ///< a multiple of 8
+
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE std::uint64_t count() const noexcept { return elements / pack; }
+  CHUNKMEM_HOST_DEVICE void operator()(std::uint64_t index) const
+  {
+    const eight values = load(x + index * pack);
+    eight result = load(slope + index * pack);
+    for (std::uint32_t i = 0; i < pack; ++i) {
+      const float each = values.at[i];
+      const float bend = tanhf(gelu_scale * each * (1.0F + gelu_cubic * each * each));
+      const float inner = gelu_scale * (1.0F + 3.0F * gelu_cubic * each * each);
+      result.at[i] *= 0.5F * (1.0F + bend) + 0.5F * each * (1.0F - bend * bend) * inner;
+    }
+    store(slope + index * pack, result);
+  }
+};
+
+}  // namespace gpt::cuda

@@ -1,0 +1,7 @@
+# The GPT of the GPU on a GPU that is threads: its host logic, and the text of its kernels.
+set(gpt "${PROJECT_SOURCE_DIR}/examples/gpt")
+add_library(gpt_cuda_host OBJECT EXCLUDE_FROM_ALL "${gpt}/display.cpp" "${gpt}/size_text.cpp" "${gpt}/text.cpp")
+chunkmem_flags(gpt_cuda_host)
+target_compile_options(gpt_cuda_host PRIVATE "-DCHUNKMEM_SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\"")
+set(chunkmem_compile_options "-I${PROJECT_SOURCE_DIR}/examples" "-I${gpt}")
+set(chunkmem_libraries gpt_cuda_host)

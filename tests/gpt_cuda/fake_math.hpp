@@ -1,0 +1,67 @@
+#pragma once
+
+#include <chunkmem/backend/stream_backend.hpp>
+#include <gpt_cuda/product_body.hpp>
+#include <gpt_cuda/team.hpp>
+#include <support/fake_cuda.hpp>
+#include <support/kernel_launcher.hpp>
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <vector>
+
+namespace support {
+
+/// Runs a body of the GPT in loops, on the calling thread.
+template <class Body>
+void run_in_loops(const Body& body)
+{
+  const std::uint64_t count = body.count();
+  for (std::uint64_t index = 0; index < count; ++index)
+    if constexpr (std::invocable<const Body&, const gpt::cuda::looped_team&, std::uint64_t>)
+      body(gpt::cuda::looped_team{}, index);
+    else
+      body(index);
+}
+
+/// The GPT's kernels and products on the threads of the fake GPU: in stream order, refused like kernels.
+///
+/// Products are loops. One whose shape was not made known before is refused: on a GPU its algorithm would have to be chosen
+/// in the middle of a step.
+class fake_math {
+ public:
+  using launcher = kernel_launcher;
+  static constexpr std::uint64_t workspace_bytes = 256;
+
+  template <class Backend, class Body>
+  void launch(Backend& backend, chunkmem::agent who, const Body& body) const
+  {
+    if (body.count() == 0) return;
+    backend.launch(who, [&body](fake_stream_handle stream) { launch_kernel(stream, [body] { run_in_loops(body); }); });
+  }
+
+  void prepare(const gpt::cuda::product_shape& shape)
+  {
+    if (!is_known(shape)) known_.push_back(shape);
+  }
+
+  template <class Backend>
+  void multiply(Backend& backend, chunkmem::agent who, const gpt::cuda::product& what, const void*) const
+  {
+    if (!is_known(what.shape)) throw std::logic_error{"a product of a shape that no rehearsal had"};
+    launch(backend, who, gpt::cuda::product_body{what});
+  }
+
+ private:
+  [[nodiscard]] bool is_known(const gpt::cuda::product_shape& shape) const
+  {
+    return std::find(known_.begin(), known_.end(), shape) != known_.end();
+  }
+
+  std::vector<gpt::cuda::product_shape> known_;
+};
+
+}  // namespace support

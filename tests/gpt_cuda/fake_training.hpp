@@ -1,0 +1,42 @@
+#pragma once
+
+#include <chunkmem/chunkmem.hpp>
+#include <either_gradient.hpp>
+#include <extents.hpp>
+#include <file_trace.hpp>
+#include <gpt_cuda/fake_math.hpp>
+#include <policies.hpp>
+#include <support/fake_device.hpp>
+#include <text.hpp>
+
+#include <string>
+
+namespace support {
+
+/// A fake GPU that begins at once whatever it is given.
+struct prompt_device : fake_device {
+  explicit prompt_device(fake_device_options options) : fake_device{at_once(options)} {}
+
+ private:
+  [[nodiscard]] static fake_device_options at_once(fake_device_options options)
+  {
+    options.when = fake_schedule::earliest;
+    return options;
+  }
+};
+
+/// The manager of the program, on the fake GPU.
+using gpt_manager =
+    chunkmem::manager<fake_device, gpt::any_eviction, gpt::any_layout, gpt::any_transfer, gpt::file_trace, gpt::either_gradient>;
+
+/// A GPT of two layers whose every extent is odd where it may be.
+inline constexpr gpt::extents small_gpt{.layers = 2, .width = 16, .heads = 2, .context = 9, .batch = 2};
+
+inline gpt::training_text some_text()
+{
+  std::string all;
+  for (int i = 0; i < 200; ++i) all += "the quick brown fox jumps over the lazy dog " + std::to_string(i) + '\n';
+  return {"made here", all};
+}
+
+}  // namespace support
