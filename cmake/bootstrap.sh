@@ -104,6 +104,7 @@ for preset in $presets; do
       has_thrust || wants_package libthrust-dev
       ;;
   esac
+  [ "$preset" != test ] || wants_package libtorch-dev
   [ "$preset" != bench ] || wants_package libglpk-dev
 done
 

@@ -1,12 +1,46 @@
-# Makes one program of the examples in docs/policies: each block ```cpp of a page, in a namespace of that page.
-#   cmake -DROOT= -DOUT=<file.cpp> -P extract.cmake
+# Makes one program of the examples in docs/policies and docs/integrating.md: each block ```cpp of a page, in a namespace of that
+# page. What stands under the heading "## LibTorch" is a program of its own, made with -DLIBTORCH=ON.
+#   cmake -DROOT= -DOUT=<file.cpp> [-DLIBTORCH=ON] -P extract.cmake
 cmake_minimum_required(VERSION 3.25)
+
+# keep_section(<text> <in>): what is inside or outside of the section on LibTorch; the other lines are empty, so that numbers stay.
+function(keep_section text_out in_section)
+  set(text "${${text_out}}")
+  string(FIND "${text}" "\n## LibTorch\n" begin)
+  set(kept "")
+  set(section "")
+  set(behind "")
+  if(begin EQUAL -1)
+    set(kept "${text}")
+  else()
+    string(SUBSTRING "${text}" 0 ${begin} kept)
+    string(SUBSTRING "${text}" ${begin} -1 section)
+    string(SUBSTRING "${section}" 1 -1 rest)
+    string(FIND "${rest}" "\n## " end)
+    if(NOT end EQUAL -1)
+      string(SUBSTRING "${rest}" ${end} -1 behind)
+      string(SUBSTRING "${section}" 0 ${end} section)
+      string(APPEND section "\n")
+    endif()
+  endif()
+  foreach(part IN ITEMS kept section behind)
+    if((part STREQUAL "section" AND NOT in_section) OR (NOT part STREQUAL "section" AND in_section))
+      string(REGEX REPLACE "[^\n]" "" ${part} "${${part}}")
+    endif()
+  endforeach()
+  set(${text_out} "${kept}${section}${behind}" PARENT_SCOPE)
+endfunction()
+
 set(includes "")
 set(body "")
 file(GLOB pages "${ROOT}/docs/policies/*.md")
-foreach(page IN LISTS pages)
+if(LIBTORCH)
+  set(pages "")
+endif()
+foreach(page IN LISTS pages ITEMS "${ROOT}/docs/integrating.md")
   cmake_path(GET page STEM stem)
   file(READ "${page}" rest)
+  keep_section(rest "${LIBTORCH}")
   set(line 1)
   set(blocks "")
   while(TRUE)
@@ -37,11 +71,11 @@ foreach(page IN LISTS pages)
     message(FATAL_ERROR "pages: ${page} has no example")
   endif()
 endforeach()
-file(WRITE "${OUT}" "// Written by tests/pages/extract.cmake from docs/policies.
+file(WRITE "${OUT}" "// Written by tests/pages/extract.cmake from docs.
+${includes}
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <support/catch.hpp>
-${includes}
 #include <cmath>
 #include <cstddef>
 #include <cstdint>

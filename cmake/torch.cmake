@@ -1,0 +1,38 @@
+# LibTorch, for the example libtorch_gpt and its tests alone: nothing of the library needs it.
+# chunkmem_find_torch(<why_not>): makes the target libtorch_gpt_parts, the example's headers and all that they need, or says in
+# <why_not> what is missing. Debian: apt-get install libtorch-dev; that of a Python:
+#   -DCMAKE_PREFIX_PATH=$(python3 -c 'import torch; print(torch.utils.cmake_prefix_path)')
+function(chunkmem_find_torch why_not)
+  set(${why_not} "" PARENT_SCOPE)
+  if(TARGET libtorch_gpt_parts)
+    return()
+  endif()
+  # In a function, so that the compiler flags that it sets for CUDA stay here; it has much to say of what it looks for.
+  set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)
+  set(CMAKE_MESSAGE_LOG_LEVEL ERROR)
+  find_package(Torch QUIET)
+  if(NOT Torch_FOUND OR NOT TORCH_LIBRARIES)
+    set(${why_not} "no LibTorch was found (Debian: apt-get install libtorch-dev, or CMAKE_PREFIX_PATH)" PARENT_SCOPE)
+    return()
+  endif()
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND Torch_VERSION VERSION_LESS 2)
+    set(${why_not} "the headers of LibTorch ${Torch_VERSION} do not compile with clang as C++20 (2.0 or newer is needed there)" PARENT_SCOPE)
+    return()
+  elseif(CHUNKMEM_SANITIZE)
+    set(${why_not} "LibTorch itself is not built with sanitizers, and its tests were not tried with them" PARENT_SCOPE)
+    return()
+  endif()
+  add_library(libtorch_gpt_parts INTERFACE)
+  target_include_directories(libtorch_gpt_parts INTERFACE "${PROJECT_SOURCE_DIR}/examples/libtorch_gpt"
+                                                          "${PROJECT_SOURCE_DIR}/examples/gpt")
+  target_include_directories(libtorch_gpt_parts SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
+  target_link_libraries(libtorch_gpt_parts INTERFACE ${TORCH_LIBRARIES})
+  set(with "CPU")
+  if(TARGET torch_cuda AND TARGET chunkmem::cuda)
+    target_link_libraries(libtorch_gpt_parts INTERFACE chunkmem::cuda)
+    target_link_options(libtorch_gpt_parts INTERFACE LINKER:--allow-shlib-undefined) # of libraries that lie beside it in Python
+    target_compile_definitions(libtorch_gpt_parts INTERFACE LIBTORCH_GPT_HAS_CUDA)
+    set(with "CUDA")
+  endif()
+  set_property(GLOBAL PROPERTY CHUNKMEM_TORCH "${Torch_VERSION}, ${with}")
+endfunction()

@@ -1,0 +1,256 @@
+#pragma once
+
+#include "lent_bytes.hpp"
+#include "recomputed.hpp"
+
+#include <c10/core/StreamGuard.h>
+#include <chunkmem/manager/manager.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace libtorch_gpt {
+
+namespace cm = chunkmem;
+
+/// Where LibTorch computes: the device of a manager's backend and, on a GPU, the stream of its agent `compute`.
+struct torch_place {
+  at::Device device = at::kCPU;
+  std::optional<c10::Stream> stream{};
+};
+
+/// The parameters that one layer reads: what is acquired before it and released behind it.
+using layer = std::vector<std::size_t>;
+
+/// Parameters of a LibTorch model whose bytes live in chunks.
+///
+/// Each parameter is one leaf tensor for life. It has bytes while a layer that reads it is held, and none in between; autograd
+/// may save it and views of it as it likes, since they share its storage. `run` holds a layer in the forward pass, and a hook on
+/// the layer's output holds it again in the backward pass, until that comes to the layer before. A gradient goes to the
+/// manager as soon as autograd has it, and `.grad` is empty again.
+/// A parameter that several layers read is one leaf: autograd adds its gradients up in memory of its own, and hands them over once.
+///
+/// Hooks know this object: it outlives every graph that was made with it; a graph that is left over and used later throws.
+/// Several layers on several devices are not supported: the order of a backward pass is that of one device.
+///
+/// @tparam Element   of all parameters; gradients have the same
+/// @threads   one caller; the thread that autograd runs backward on takes its place while `backward` lasts
+template <class Manager, cm::element Element>
+class chunked_parameters {
+ public:
+  /// Where the kernels of LibTorch run.
+  static constexpr cm::agent worker = Manager::engine_type::host_addressable ? cm::agent::host : cm::agent::compute;
+
+  chunked_parameters(Manager& manager, const torch_place& where) : m_{manager}, device_{where.device}, stream_{where.stream} {}
+  chunked_parameters(const chunked_parameters&) = delete;
+  chunked_parameters& operator=(const chunked_parameters&) = delete;
+
+  /// Declares a parameter. @return   its number; `tensor(number)` has no bytes yet
+  std::size_t add(std::string_view name, at::IntArrayRef sizes, cm::group_id group = cm::group_id{0})
+  {
+    return adopt(name, view_of(nullptr, sizes, scalar_of<Element>, device_).requires_grad_(), group);
+  }
+
+  /// Declares a leaf that is there, such as a parameter of a module, and takes its bytes from it. Fill it before training.
+  std::size_t adopt(std::string_view name, at::Tensor leaf, cm::group_id group = cm::group_id{0})
+  {
+    TORCH_CHECK(leaf.is_leaf() && leaf.requires_grad() && leaf.scalar_type() == scalar_of<Element>, "a parameter is a leaf of the element type");
+    std::vector<std::uint64_t> extents(leaf.sizes().begin(), leaf.sizes().end());
+    const auto handle = m_.template add<Element>(cm::shape{std::span<const std::uint64_t>{extents}}, cm::role::parameter, group);
+    m_.name(handle, name);
+    leaf.set_data(view_of(nullptr, leaf.sizes(), scalar_of<Element>, device_));
+    take_bytes_back(leaf);
+    const on_stream ours{stream_};  // autograd accumulates on the stream that is current now
+    auto accumulator = torch::autograd::impl::grad_accumulator(leaf);
+    accumulator->add_post_hook(std::make_unique<hand_over>(life_, entries_.size()));
+    entries_.push_back({handle, std::move(leaf), std::move(accumulator), {}, 0});
+    return entries_.size() - 1;
+  }
+
+  [[nodiscard]] const at::Tensor& tensor(std::size_t which) const { return entries_.at(which).leaf; }
+  [[nodiscard]] cm::tensor<Element> handle(std::size_t which) const { return entries_.at(which).handle; }
+  [[nodiscard]] std::size_t size() const noexcept { return entries_.size(); }
+
+  /// Gives a parameter its first values: `write` is called with a tensor on the CPU.
+  template <class Write>
+  void fill(std::size_t which, Write&& write)
+  {
+    const auto pin = m_.acquire(handle(which), cm::access::write, cm::at::host);
+    write(view_of(pin.data(), tensor(which).sizes(), scalar_of<Element>, at::kCPU));
+  }
+  /// A copy of its values, on the CPU.
+  [[nodiscard]] at::Tensor values(std::size_t which)
+  {
+    const auto pin = m_.acquire(handle(which), cm::access::read, cm::at::host);
+    return view_of(pin.data(), tensor(which).sizes(), scalar_of<Element>, at::kCPU).clone();
+  }
+
+  /// The parameters of a layer have their bytes while this lives. Holds may overlap.
+  class hold {
+   public:
+    hold(chunked_parameters& owner, const layer& members) : hold{owner, members, 0}
+    {
+      for (; lent_ < members.size(); ++lent_) owner.lend(members[lent_]);
+    }
+    hold(const hold&) = delete;
+    hold& operator=(const hold&) = delete;
+    ~hold()
+    {
+      while (lent_ > 0) owner_.take_back(members_[--lent_]);
+    }
+
+   private:
+    hold(chunked_parameters& owner, const layer& members, std::size_t lent) : owner_{owner}, members_{members}, lent_{lent} {}
+    chunked_parameters& owner_;
+    const layer& members_;
+    std::size_t lent_;
+  };
+
+  /// One layer: `body(input)` reads its parameters, now and in the backward pass. @param members   outlives the graph
+  template <class Body>
+  [[nodiscard]] at::Tensor run(const layer& members, const at::Tensor& input, Body&& body)
+  {
+    at::Tensor output;
+    {
+      const hold weights{*this, members};
+      output = body(input);
+    }
+    if (output.requires_grad()) {
+      output.register_hook([life = std::weak_ptr<chunked_parameters*>{life_}, &members](const at::Tensor&) {
+        chunked_parameters& self = alive(life);
+        self.open_.reset();  // all of the layer behind has run: autograd takes what was made last first
+        self.open_.emplace(self, members);
+      });
+    }
+    return output;
+  }
+
+  /// The same, but only the input is kept: the layer is computed again in the backward pass. @param input   requires a gradient
+  template <class Body>
+  [[nodiscard]] at::Tensor run_again(const layer& members, const at::Tensor& input, Body body)
+  {
+    const auto within = [life = std::weak_ptr<chunked_parameters*>{life_}, &members](const std::function<void()>& work) {
+      chunked_parameters& self = alive(life);
+      self.open_.reset();
+      const hold weights{self, members};
+      work();
+    };
+    return recomputed::run(input, std::move(body), within);
+  }
+
+  /// Gradients of everything that `loss` depends on, to the manager.
+  /// @throws what a hook or a kernel throws, chunkmem's errors with their types; call `forget_gradients`, then go on
+  void backward(const at::Tensor& loss)
+  {
+    const closing end{open_};
+    torch::autograd::backward({loss}, {});
+  }
+
+  /// As for a step that is tried again.
+  void forget_gradients()
+  {
+    for (entry& it : entries_) it.leaf.mutable_grad() = at::Tensor{};
+    m_.drop_gradients();
+  }
+
+  /// The optimizer has changed the values: a graph from before must not be used any more, and autograd says so.
+  void weights_changed()
+  {
+    for (entry& it : entries_) it.leaf.unsafeGetTensorImpl()->bump_version();
+  }
+
+ private:
+  using pin_type = typename Manager::template pin_type<Element>;
+  using accumulator_type = decltype(torch::autograd::impl::grad_accumulator(std::declval<at::Tensor>()));
+  using life_type = std::shared_ptr<chunked_parameters*>;
+
+  struct entry {
+    cm::tensor<Element> handle;
+    at::Tensor leaf;
+    accumulator_type accumulator;  // autograd itself keeps no more than a weak one
+    std::optional<pin_type> pin;
+    std::uint32_t holds;
+  };
+
+  struct on_stream {
+    explicit on_stream(const std::optional<c10::Stream>& wanted)
+    {
+      if (wanted) guard.reset_stream(*wanted);
+    }
+    c10::OptionalStreamGuard guard;
+  };
+
+  struct closing {
+    std::optional<hold>& open;
+    ~closing() { open.reset(); }
+  };
+
+  /// Behind the accumulation of a gradient: autograd has nothing more to add in this backward pass.
+  struct hand_over : torch::autograd::FunctionPostHook {
+    hand_over(const life_type& life, std::size_t at) : life_{life}, at_{at} {}
+    torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs, const torch::autograd::variable_list&) override
+    {
+      alive(life_).take_gradient(at_);
+      return outputs;
+    }
+
+   private:
+    std::weak_ptr<chunked_parameters*> life_;
+    std::size_t at_;
+  };
+
+  static chunked_parameters& alive(const std::weak_ptr<chunked_parameters*>& life)
+  {
+    const auto self = life.lock();
+    TORCH_CHECK(self, "a graph was used after the chunked_parameters that it was made with");
+    return **self;
+  }
+
+  void lend(std::size_t which)
+  {
+    entry& it = entries_.at(which);
+    if (it.holds == 0) {
+      it.pin.emplace(m_.acquire(it.handle, cm::access::read, worker));
+      lend_bytes(it.leaf, it.pin->data());
+    }
+    ++it.holds;
+  }
+  void take_back(std::size_t which) noexcept
+  {
+    entry& it = entries_[which];
+    if (--it.holds > 0) return;
+    take_bytes_back(it.leaf);
+    it.pin.reset();
+  }
+
+  void take_gradient(std::size_t which)
+  {
+    entry& it = entries_[which];
+    at::Tensor& made = it.leaf.mutable_grad();
+    if (!made.defined()) return;
+    TORCH_CHECK(made.layout() == at::kStrided, "a sparse gradient cannot lie in a chunk");
+    const at::NoGradGuard without_graph;
+    const on_stream ours{stream_};
+    const auto room = m_.gradient(it.handle, worker);
+    at::Tensor kept = view_of(room.data(), it.leaf.sizes(), scalar_of<Element>, device_);
+    if (room.beta() == 0.0F) kept.copy_(made);
+    else kept.add_(made);
+    made = at::Tensor{};
+  }
+
+  Manager& m_;
+  at::Device device_;
+  std::optional<c10::Stream> stream_;
+  std::vector<entry> entries_;
+  std::optional<hold> open_;  // the layer that the backward pass is in
+  life_type life_ = std::make_shared<chunked_parameters*>(this);
+};
+
+}  // namespace libtorch_gpt

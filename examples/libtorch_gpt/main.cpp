@@ -1,0 +1,116 @@
+// Trains a small GPT in LibTorch with its parameters in chunks: on the CPU, or on a GPU where LibTorch has one.
+
+#include "options.hpp"
+#include "run.hpp"
+
+#include "problem.hpp"
+#include "size_text.hpp"
+#include "text.hpp"
+
+#include <chunkmem/backend/host_arena.hpp>
+#ifdef LIBTORCH_GPT_HAS_CUDA
+#include <chunkmem/backend/cuda_device.hpp>
+#include <chunkmem/backend/cuda_runtime.hpp>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#endif
+
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <string>
+
+namespace {
+
+using namespace libtorch_gpt;
+
+void add_options(CLI::App& app, options& to)
+{
+  app.add_option("--layers", to.how.size.layers, "blocks")->check(CLI::PositiveNumber);
+  app.add_option("--width", to.how.size.width, "width of a block")->check(CLI::PositiveNumber);
+  app.add_option("--heads", to.how.size.heads, "attention heads; they divide the width")->check(CLI::PositiveNumber);
+  app.add_option("--context", to.how.size.context, "tokens of one row")->check(CLI::PositiveNumber);
+  app.add_option("--batch", to.how.size.batch, "rows of one micro-batch")->check(CLI::PositiveNumber);
+  app.add_option("--micro-batches", to.how.size.micro_batches, "of one step")->check(CLI::Range(1, 65535));
+  app.add_option("--vocabulary", to.how.size.vocabulary, "at least 256: tokens are bytes")->check(CLI::Range(256, 1 << 24));
+  app.add_option("--steps", to.steps, "steps to train");
+  app.add_option("--warm-up", to.warm_up, "first steps that do not count in the tokens per second");
+  app.add_option("--learning-rate", to.how.learning_rate);
+  app.add_option("--seed", to.how.seed);
+  app.add_option("--threads", to.threads, "threads of the update")->check(CLI::Range(1, 1024));
+  const auto size_into = [](std::optional<chunkmem::bytes>& into, const char* name) {
+    return [&into, name](const std::string& text) { into = gpt::parse_size(name, text); };
+  };
+  app.add_option_function<std::string>("--device", size_into(to.device, "--device"), "memory of the device for chunks, such as 4MiB");
+  app.add_option_function<std::string>("--host", size_into(to.host, "--host"), "memory of the host for chunks");
+  app.add_option("--text", to.text, "a file or folder to learn from");
+  app.add_option("--report", to.report, "write a report to this file, as JSON");
+  app.add_flag("--recompute", to.how.recompute, "compute each block again in the backward pass");
+  app.add_flag("--late", to.how.late, "update weights when the next step uses them");
+  app.add_flag("--cuda", to.cuda, "on a GPU, in bfloat16");
+  app.add_flag("--verify", to.verify, "train again without a limit, and on the CPU without chunkmem, and compare");
+}
+
+void refuse_what_cannot_be(const options& chosen)
+{
+  if (chosen.how.size.width % chosen.how.size.heads != 0) throw gpt::problem{"--heads does not divide --width"};
+#ifndef LIBTORCH_GPT_HAS_CUDA
+  if (chosen.cuda) throw gpt::problem{"--cuda: this program was built with a LibTorch without CUDA, or without a CUDA toolkit"};
+#endif
+}
+
+int train_on_cpu(const options& chosen, const gpt::training_text& text)
+{
+  const auto train = [&](chunkmem::bytes device, chunkmem::bytes host) {
+    chunkmem::backend::host_arena memory{{.device_capacity = device, .host_capacity = host}};
+    return run<float>(chosen, memory, {at::kCPU, std::nullopt}, text);
+  };
+  const outcome capped = train(budget_of(chosen), host_of(chosen));
+  write_report(chosen, capped);
+  if (!chosen.verify) return 0;
+  const bool same = says_identical("without a limit", capped, train(host_of(chosen), host_of(chosen)));
+  return says_identical("without chunkmem", capped, run_plain(chosen, text)) && same ? 0 : 1;
+}
+
+#ifdef LIBTORCH_GPT_HAS_CUDA
+int train_on_cuda(const options& chosen, const gpt::training_text& text)
+{
+  if (chosen.verify) at::globalContext().setDeterministicAlgorithms(true, true);  // else sums of a look-up's gradient depend on the order of threads
+  const auto train = [&](chunkmem::bytes device, chunkmem::bytes host) {
+    chunkmem::backend::cuda_device<chunkmem::backend::cuda_runtime> memory{{.device_capacity = device, .host_capacity = host}};
+    const auto stream = c10::cuda::getStreamFromExternal(memory.stream(chunkmem::agent::compute), 0);
+    const c10::cuda::CUDAStreamGuard ours{stream};
+    return run<chunkmem::bf16>(chosen, memory, {at::Device{at::kCUDA, 0}, stream.unwrap()}, text);
+  };
+  const outcome capped = train(budget_of(chosen), host_of(chosen));
+  write_report(chosen, capped);
+  return !chosen.verify || says_identical("without a limit", capped, train(host_of(chosen), host_of(chosen))) ? 0 : 1;
+}
+#endif
+
+int train(const options& chosen)
+{
+  refuse_what_cannot_be(chosen);
+  const gpt::training_text text = chosen.text ? gpt::read_text(*chosen.text) : gpt::default_text();
+  text.expects_windows_of(static_cast<std::size_t>(chosen.how.size.context));
+#ifdef LIBTORCH_GPT_HAS_CUDA
+  if (chosen.cuda) return train_on_cuda(chosen, text);
+#endif
+  return train_on_cpu(chosen, text);
+}
+
+}  // namespace
+
+int main(int count, char** arguments)
+try {
+  options chosen;
+  CLI::App app{"Trains a small GPT in LibTorch with its parameters in chunks."};
+  add_options(app, chosen);
+  CLI11_PARSE(app, count, arguments);
+  return train(chosen);
+} catch (const std::exception& failed) {
+  std::fprintf(stderr, "libtorch_gpt: %s\n", failed.what());
+  return 1;
+}

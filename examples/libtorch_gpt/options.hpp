@@ -1,0 +1,35 @@
+#pragma once
+
+#include "training.hpp"
+
+#include <chunkmem/core/bytes.hpp>
+
+#include <cstddef>
+#include <filesystem>
+#include <optional>
+
+namespace libtorch_gpt {
+
+/// What the command line says.
+struct options {
+  settings how;
+  std::size_t steps = 10;
+  std::size_t warm_up = 3;  ///< first steps that do not count in the tokens per second
+  std::optional<chunkmem::bytes> device;  ///< else a quarter of parameters, gradients and states
+  std::optional<chunkmem::bytes> host;    ///< else all of them and a tenth
+  std::optional<std::filesystem::path> text, report;
+  unsigned threads = 2;  ///< of the update
+  bool cuda = false;
+  bool verify = false;
+};
+
+/// Bytes of parameters, gradients and states: 16 for each parameter, in 32 bits as in 16.
+[[nodiscard]] inline chunkmem::bytes model_data(const extents& size)
+{
+  const auto w = static_cast<std::uint64_t>(size.width);
+  const std::uint64_t block = 12 * w * w + 13 * w;
+  const std::uint64_t rest = (static_cast<std::uint64_t>(size.vocabulary) + static_cast<std::uint64_t>(size.context) + 2) * w;
+  return chunkmem::bytes{16 * (static_cast<std::uint64_t>(size.layers) * block + rest)};
+}
+
+}  // namespace libtorch_gpt

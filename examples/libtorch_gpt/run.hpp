@@ -1,0 +1,134 @@
+#pragma once
+
+#include "options.hpp"
+
+#include "random.hpp"
+#include "size_text.hpp"
+#include "text.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <fstream>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace libtorch_gpt {
+
+/// What a training left, on the CPU.
+struct outcome {
+  std::vector<float> losses;
+  std::vector<at::Tensor> values;
+  double tokens_per_second = 0.0;  ///< after the steps that warm up
+  std::string report = "{}";       ///< of the manager
+};
+
+[[nodiscard]] inline chunkmem::bytes host_of(const options& chosen)
+{
+  const std::uint64_t all = model_data(chosen.how.size).count();
+  return chosen.host ? *chosen.host : chunkmem::bytes{all + all / 10 + (1U << 20)};  // and some for whole frames
+}
+[[nodiscard]] inline chunkmem::bytes budget_of(const options& chosen)
+{
+  return chosen.device ? *chosen.device : chunkmem::bytes{model_data(chosen.how.size).count() / 4};
+}
+
+/// Windows of a text, drawn by counters: the same ones for every run.
+[[nodiscard]] inline token_source windows_of(const gpt::training_text& text, const settings& how, at::Device device)
+{
+  return [&text, how, device](std::size_t step, std::size_t micro_batch) {
+    const extents& size = how.size;
+    const std::span<const unsigned char> all = text.training();
+    const gpt::counter_random random{how.seed, gpt::stream::batches + step};
+    at::Tensor tokens = at::empty({size.batch, size.context + 1}, at::kLong);
+    auto* to = tokens.data_ptr<std::int64_t>();
+    for (std::int64_t row = 0; row < size.batch; ++row) {
+      const auto draw = micro_batch * static_cast<std::size_t>(size.batch) + static_cast<std::size_t>(row);
+      const auto* from = all.data() + random.below(all.size() - static_cast<std::size_t>(size.context), draw);
+      to = std::copy_n(from, size.context + 1, to);
+    }
+    return tokens.to(device);
+  };
+}
+
+/// Takes all steps and prints each. @param step   one step by number: its loss
+template <class Step>
+void take_steps(const options& chosen, outcome& into, Step&& step)
+{
+  using clock = std::chrono::steady_clock;
+  const double tokens = static_cast<double>(chosen.how.size.context * chosen.how.size.batch * chosen.how.size.micro_batches);
+  auto warm = clock::now();
+  for (std::size_t at = 0; at < chosen.steps; ++at) {
+    if (at == chosen.warm_up) warm = clock::now();
+    const auto begin = clock::now();
+    into.losses.push_back(step(at));
+    const double seconds = std::chrono::duration<double>(clock::now() - begin).count();
+    std::printf("step %3zu  loss %.6f  %10.0f tokens/s\n", at + 1, static_cast<double>(into.losses.back()), tokens / seconds);
+  }
+  if (chosen.steps <= chosen.warm_up) return;
+  const double seconds = std::chrono::duration<double>(clock::now() - warm).count();
+  into.tokens_per_second = tokens * static_cast<double>(chosen.steps - chosen.warm_up) / seconds;
+}
+
+/// Trains with the parameters in chunks of this backend.
+template <cm::element Element, class Backend>
+[[nodiscard]] outcome run(const options& chosen, Backend& memory, const torch_place& where, const gpt::training_text& text)
+{
+  using manager = cm::manager<Backend>;
+  cm::optimizer::thread_pool workers{chosen.threads};
+  manager m{memory, {.chunk_bytes = cm::least_waste_chunks}};
+  chunked_training<manager, Element> training{m, where, chosen.how, workers};
+  const cm::memory_requirement need = m.seal();
+  const auto capacity = memory.capacity(cm::tier::device);
+  std::printf("\nmodel data %s in chunks of %s; the device may hold %s of it (%.0f %%)\n", gpt::size_text(need.chunks).c_str(),
+              gpt::size_text(need.chunk_bytes).c_str(), gpt::size_text(capacity).c_str(),
+              100.0 * static_cast<double>(capacity.count()) / static_cast<double>(need.chunks.count()));
+  training.fill();
+  outcome result;
+  const token_source tokens = windows_of(text, chosen.how, where.device);
+  take_steps(chosen, result, [&](std::size_t at) { return training.step(at, tokens); });
+  result.values = training.values();
+  const auto report = m.report();
+  std::printf("moved %s to the device and %s back, %llu evictions, %llu divergences\n", gpt::size_text(report.loaded).c_str(),
+              gpt::size_text(report.written_back).c_str(), static_cast<unsigned long long>(report.evictions),
+              static_cast<unsigned long long>(report.divergences));
+  result.report = report.json();
+  return result;
+}
+
+/// Trains with tensors of LibTorch, in float32 on the CPU.
+[[nodiscard]] inline outcome run_plain(const options& chosen, const gpt::training_text& text)
+{
+  std::printf("\nwithout chunkmem\n");
+  plain_training training{chosen.how};
+  outcome result;
+  const token_source tokens = windows_of(text, chosen.how, at::kCPU);
+  take_steps(chosen, result, [&](std::size_t at) { return training.step(at, tokens); });
+  result.values = training.values();
+  return result;
+}
+
+/// Says whether losses and parameters are the same, bit for bit.
+[[nodiscard]] inline bool says_identical(const char* other, const outcome& left, const outcome& right)
+{
+  std::size_t losses = 0;
+  for (std::size_t at = 0; at < left.losses.size(); ++at) losses += left.losses[at] == right.losses[at] ? 1 : 0;
+  std::size_t values = 0;
+  for (std::size_t at = 0; at < left.values.size(); ++at) values += at::equal(left.values[at], right.values[at]) ? 1 : 0;
+  std::printf("verify, %s: %zu losses, %zu identical; %zu parameters, %zu identical\n", other, left.losses.size(), losses, left.values.size(),
+              values);
+  return losses == left.losses.size() && values == left.values.size();
+}
+
+inline void write_report(const options& chosen, const outcome& result)
+{
+  if (!chosen.report) return;
+  std::ofstream file{*chosen.report};
+  file << "{\"tokens_per_second\": " << result.tokens_per_second << ", \"losses\": [";
+  for (std::size_t at = 0; at < result.losses.size(); ++at) file << (at > 0 ? ", " : "") << result.losses[at];
+  file << "], \"memory\": " << result.report << "}\n";
+}
+
+}  // namespace libtorch_gpt

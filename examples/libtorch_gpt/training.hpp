@@ -1,0 +1,151 @@
+#pragma once
+
+#include "chunked_parameters.hpp"
+#include "network.hpp"
+#include "plain_parameters.hpp"
+
+#include <chunkmem/optimizer/adam.hpp>
+#include <chunkmem/optimizer/late_updates.hpp>
+#include <chunkmem/optimizer/step.hpp>
+#include <chunkmem/optimizer/thread_pool.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+namespace libtorch_gpt {
+
+/// Tokens of one micro-batch of one step: [batch, context + 1], int64, on the device.
+using token_source = std::function<at::Tensor(std::size_t step, std::size_t micro_batch)>;
+
+/// How a model is trained.
+struct settings {
+  extents size;
+  float learning_rate = 1e-3F;
+  std::uint64_t seed = 1;
+  bool recompute = false;  ///< blocks are computed again in the backward pass
+  bool late = false;       ///< updates wait until their weights are used in the next step
+};
+
+/// AdamW as it is used for GPTs.
+[[nodiscard]] inline chunkmem::optimizer::adam adam_for_gpt()
+{
+  const chunkmem::optimizer::adam_options usual{.beta1 = 0.9F, .beta2 = 0.95F, .epsilon = 1e-8F, .weight_decay = 0.1F};
+  chunkmem::optimizer::adam kernel{usual};
+  chunkmem::optimizer::adam_options without = usual;
+  without.weight_decay = 0.0F;
+  kernel.group(kept, without);
+  return kernel;
+}
+
+/// Forward and backward of one step, over its micro-batches. @return   the mean loss before the update [nats]
+template <class Parameters, class Iteration>
+float run_micro_batches(Parameters& parameters, network<Parameters>& net, const token_source& tokens, std::size_t step, std::int64_t micro_batches,
+                        Iteration& iteration)
+{
+  double sum = 0.0;
+  for (std::uint32_t which = 0; which < static_cast<std::uint32_t>(micro_batches); ++which) {
+    iteration.pass(chunkmem::pass::forward, which);
+    const at::Tensor loss = net.loss(tokens(step, which));
+    iteration.pass(chunkmem::pass::backward, which);
+    parameters.backward(loss / static_cast<double>(micro_batches));
+    sum += static_cast<double>(loss.template item<float>());
+  }
+  return static_cast<float>(sum / static_cast<double>(micro_batches));
+}
+
+/// Training with the parameters, their gradients and the states of Adam in chunks.
+template <class Manager, cm::element Element>
+class chunked_training {
+ public:
+  /// @param manager   nothing was declared in it yet; with the workers it outlives this
+  chunked_training(Manager& manager, const torch_place& where, const settings& how, cm::optimizer::thread_pool& workers)
+      : m_{manager}, how_{how}, workers_{workers}, parameters_{manager, where}, net_{parameters_, how.size, how.recompute}
+  {
+    manager.use(kernel_.lists());
+    if (how.late) late_.emplace(manager, kernel_, workers);
+  }
+
+  void fill() { net_.fill(how_.seed); }
+
+  /// @throws what LibTorch and the manager throw. Where `gradients` did, nothing of the step was done and it can be taken
+  ///         again; where `update` did, call that again: no update is lost or done twice
+  float step(std::size_t number, const token_source& tokens)
+  {
+    auto iteration = m_.iteration(static_cast<std::uint32_t>(how_.size.micro_batches));
+    const float loss = gradients(number, tokens, iteration);
+    update();
+    return loss;
+  }
+
+  template <class Iteration>
+  float gradients(std::size_t number, const token_source& tokens, Iteration& iteration)
+  try {
+    return run_micro_batches(parameters_, net_, tokens, number, how_.size.micro_batches, iteration);
+  } catch (...) {
+    parameters_.forget_gradients();
+    throw;
+  }
+
+  void update()
+  {
+    const cm::optimizer::step_options options{.learning_rate = how_.learning_rate};
+    if (late_) late_->step(options);
+    else cm::optimizer::step(m_, kernel_, options, workers_);
+    parameters_.weights_changed();
+  }
+
+  [[nodiscard]] chunked_parameters<Manager, Element>& parameters() noexcept { return parameters_; }
+  [[nodiscard]] network<chunked_parameters<Manager, Element>>& net() noexcept { return net_; }
+
+  /// All parameters, on the CPU, in the order of their declaration.
+  [[nodiscard]] std::vector<at::Tensor> values()
+  {
+    if (late_) late_->finish();
+    std::vector<at::Tensor> all;
+    for (std::size_t at = 0; at < parameters_.size(); ++at) all.push_back(parameters_.values(at));
+    return all;
+  }
+
+ private:
+  Manager& m_;
+  settings how_;
+  cm::optimizer::thread_pool& workers_;
+  cm::optimizer::adam kernel_ = adam_for_gpt();
+  chunked_parameters<Manager, Element> parameters_;
+  network<chunked_parameters<Manager, Element>> net_;
+  std::optional<cm::optimizer::late_updates<Manager, cm::optimizer::adam, cm::optimizer::thread_pool>> late_;
+};
+
+/// The same training with plain tensors.
+class plain_training {
+ public:
+  explicit plain_training(const settings& how) : how_{how}, net_{parameters_, how.size, false} { net_.fill(how.seed); }
+
+  float step(std::size_t number, const token_source& tokens)
+  {
+    struct {
+      void pass(chunkmem::pass, std::uint32_t) noexcept {}
+    } iteration;
+    const float loss = run_micro_batches(parameters_, net_, tokens, number, how_.size.micro_batches, iteration);
+    parameters_.update(kernel_, how_.learning_rate);
+    return loss;
+  }
+
+  [[nodiscard]] std::vector<at::Tensor> values() const
+  {
+    std::vector<at::Tensor> all;
+    for (std::size_t at = 0; at < parameters_.size(); ++at) all.push_back(parameters_.values(at));
+    return all;
+  }
+
+ private:
+  settings how_;
+  chunkmem::optimizer::adam kernel_ = adam_for_gpt();
+  plain_parameters parameters_;
+  network<plain_parameters> net_;
+};
+
+}  // namespace libtorch_gpt

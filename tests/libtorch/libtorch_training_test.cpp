@@ -1,0 +1,142 @@
+#include <training.hpp>
+
+#include <chunkmem/manager/manager.hpp>
+#include <support/adversarial.hpp>
+#include <support/catch.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace libtorch_training_test {
+
+namespace cm = chunkmem;
+using namespace cm::literals;
+using namespace libtorch_gpt;
+using manager = cm::manager<support::adversarial>;
+
+namespace {
+
+constexpr std::size_t steps = 4;
+
+settings small(bool recompute = false, bool late = false, std::int64_t micro_batches = 1)
+{
+  return {.size = {.layers = 3, .width = 16, .heads = 2, .context = 8, .batch = 2, .micro_batches = micro_batches, .vocabulary = 64},
+          .learning_rate = 3e-3F,
+          .recompute = recompute,
+          .late = late};
+}
+
+/// The same rows in every step, so that the loss falls.
+at::Tensor tokens(const settings& how, std::size_t micro_batch)
+{
+  const extents& size = how.size;
+  const auto start = static_cast<std::int64_t>(micro_batch * 3);
+  return at::arange(start, start + size.batch * (size.context + 1)).mul(5).remainder(size.vocabulary).view({size.batch, size.context + 1});
+}
+token_source source(const settings& how)
+{
+  return [how](std::size_t, std::size_t micro_batch) { return tokens(how, micro_batch); };
+}
+
+struct outcome {
+  std::vector<float> losses;
+  std::vector<at::Tensor> values;
+};
+
+bool identical(const outcome& left, const outcome& right)
+{
+  if (left.losses != right.losses || left.values.size() != right.values.size()) return false;
+  for (std::size_t at = 0; at < left.values.size(); ++at)
+    if (!at::equal(left.values[at], right.values[at])) return false;
+  return true;
+}
+
+template <class Training>
+outcome outcome_of(Training& training, const settings& how)
+{
+  outcome result;
+  for (std::size_t at = 0; at < steps; ++at) result.losses.push_back(training.step(at, source(how)));
+  result.values = training.values();
+  return result;
+}
+
+outcome plain(const settings& how)
+{
+  plain_training training{how};
+  return outcome_of(training, how);
+}
+
+constexpr cm::bytes tight = 32_KiB;  // of 175 KiB
+
+struct rig {
+  rig(const settings& how, cm::bytes device, support::schedule when, std::uint64_t seed)
+      : memory{{.device_capacity = device, .host_capacity = 512_KiB, .when = when, .seed = seed}}, training{m, {}, how, workers}
+  {
+    training.fill();
+  }
+  ~rig() { REQUIRE(memory.faults().empty()); }
+
+  support::adversarial memory;
+  cm::optimizer::thread_pool workers{1};
+  manager m{memory, {.chunk_bytes = 1_KiB}};
+  chunked_training<manager, float> training;
+};
+
+outcome chunked(const settings& how, cm::bytes device, support::schedule when)
+{
+  rig it{how, device, when, 7};
+  outcome result = outcome_of(it.training, how);
+  REQUIRE((device > tight || it.m.report().evictions > 0));
+  REQUIRE(it.m.report().peak[cm::tier::device] <= device);
+  REQUIRE(it.m.report().divergences == 0);  // autograd asks for the same layers in the same order in each step
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("losses and weights are those of plain LibTorch, with all of the memory and with a fifth of it", "[libtorch]")
+{
+  const bool recompute = GENERATE(false, true);
+  const bool late = GENERATE(false, true);
+  const auto micro_batches = GENERATE(1, 2);
+  const settings how = small(recompute, late, micro_batches);
+  const outcome expected = plain(how);
+  REQUIRE(expected.losses.back() < expected.losses.front());
+  REQUIRE(identical(expected, chunked(how, 512_KiB, support::schedule::random)));
+  for (const auto when : {support::schedule::latest, support::schedule::earliest, support::schedule::random})
+    REQUIRE(identical(expected, chunked(how, tight, when)));
+}
+
+TEST_CASE("a step that failed in its middle is taken again with the same bits", "[libtorch]")
+{
+  const settings how = small(GENERATE(false, true));
+  rig it{how, tight, support::schedule::random, 5};
+  outcome result;
+  for (std::size_t at = 0; at < steps; ++at) {
+    {
+      const auto all = it.m.lease(cm::tier::device, tight - 4_KiB);  // no layer has room beside it
+      REQUIRE_THROWS_AS(it.training.step(at, source(how)), cm::out_of_memory);
+    }
+    result.losses.push_back(it.training.step(at, source(how)));
+  }
+  result.values = it.training.values();
+  REQUIRE(identical(plain(how), result));
+}
+
+TEST_CASE("an evaluation in between needs no graph and changes nothing", "[libtorch]")
+{
+  const settings how = small();
+  rig it{how, tight, support::schedule::random, 5};
+  outcome result;
+  for (std::size_t at = 0; at < steps; ++at) {
+    result.losses.push_back(it.training.step(at, source(how)));
+    const auto iteration = it.m.iteration("held out");
+    const at::NoGradGuard without_graph;
+    REQUIRE(it.training.net().loss(tokens(how, 9)).item<float>() > 0.0F);
+  }
+  result.values = it.training.values();
+  REQUIRE(identical(plain(how), result));
+}
+
+}  // namespace libtorch_training_test
