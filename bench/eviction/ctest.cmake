@@ -1,10 +1,3 @@
 # The bounds come from a solver that is kept by others: without it these figures are skipped.
 set(chunkmem_only_bench ON)
-find_path(CHUNKMEM_GLPK_INCLUDE glpk.h)
-find_library(CHUNKMEM_GLPK_LIBRARY glpk)
-mark_as_advanced(CHUNKMEM_GLPK_INCLUDE CHUNKMEM_GLPK_LIBRARY)
-if(CHUNKMEM_GLPK_INCLUDE AND CHUNKMEM_GLPK_LIBRARY)
-  set(chunkmem_libraries "${CHUNKMEM_GLPK_LIBRARY}")
-else()
-  set(chunkmem_why_not "no glpk.h and libglpk were found (Debian: apt-get install libglpk-dev)")
-endif()
+include("${PROJECT_SOURCE_DIR}/cmake/glpk.cmake")
