@@ -48,6 +48,7 @@ void check_that_they_diverged(const tally& sum)
   CHECK(4 * sum.skipped > sum.runs);
   CHECK(20 * sum.retried > sum.runs);
   CHECK(sum.loads > 50 * sum.runs);
+  CHECK(4 * sum.enlarged < sum.runs);
 }
 
 }  // namespace

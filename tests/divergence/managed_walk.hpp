@@ -15,7 +15,7 @@ namespace divergence {
 namespace cm = chunkmem;
 
 /// The same loop out of a manager, with weights of `Element`. An iteration that reads a weight whose bytes a gradient has taken is
-/// refused; it is forgotten and taken again, as the documentation says.
+/// refused; it is forgotten and taken again, as the documentation says. No other refusal is.
 template <class Manager, class Backend, class Element>
 class managed_walk {
  public:
@@ -46,6 +46,8 @@ class managed_walk {
   }
 
   [[nodiscard]] std::size_t retried() const noexcept { return retried_; }  ///< iterations
+  /// Something was not the regular iteration that a rehearsal proves.
+  [[nodiscard]] bool strayed() const noexcept { return strayed_; }
 
  private:
   template <class Kind>
@@ -64,6 +66,7 @@ class managed_walk {
 
   void take(const turn& it, std::uint64_t number)
   {
+    strayed_ = strayed_ || !is_regular(it);
     for (const std::uint32_t at : it.rewritten)
       weights_.rewrite(at, [at, number](std::uint64_t i) { return rewritten(at, number, i); });
     if (it.finishes) m_.finish_updates();
@@ -72,8 +75,9 @@ class managed_walk {
     for (std::size_t tries = 0;; ++tries) {
       try {
         return iterate(it, number);
-      } catch (const cm::usage_error&) {
-        if (updating_ || tries == parameter_count) throw;
+      } catch (const cm::usage_error& refused) {
+        const bool is_expected = std::string_view{refused.what()}.find("its gradient has its place: release the gradient") != std::string_view::npos;
+        if (!is_expected || updating_ || tries == parameter_count) throw;
         ++retried_;
         losses_.resize(noted);
         forget();
@@ -110,7 +114,7 @@ class managed_walk {
     float seen = 0;
     {
       const auto x = make(x_.slice(0));
-      launch([out = mixed::view(x), key = key_of(number, pass)] { look_at(out, key); });
+      launch([out = mixed::view(x), key = key_of(number, pass)] { mixed::draw_input(out, key); });
     }
     for (std::uint32_t at = 0; at < top; ++at) {
       if (pass == 0) seen += sum_before(it, at);
@@ -149,7 +153,7 @@ class managed_walk {
     const auto next = make(x_.slice(at + 1));
     launch([out = numbers(narrow), h = mixed::view(h), down = mixed::view(down), x = mixed::view(x), next = mixed::view(next), inner] {
       mixed::multiply(out, h, down, inner, width);
-      add(next, x, out);
+      mixed::residual(next, x, out);
     });
   }
 
@@ -162,7 +166,7 @@ class managed_walk {
       const auto loss = make(loss_);
       launch([y = numbers(y), x = mixed::view(x), head = mixed::view(head), loss = loss.data(), key, factor, spoilt] {
         mixed::multiply(y, x, head, width, width);
-        judge(loss, y, key, factor, spoilt);
+        mixed::regression_loss(loss, y, key, factor, spoilt);
       });
     }
     if (!trains) return;
@@ -251,6 +255,7 @@ class managed_walk {
   std::vector<std::uint32_t> left_;  // gradients of each parameter that are still to come
   std::vector<float> losses_;
   std::size_t retried_ = 0;
+  bool strayed_ = false;
   bool updating_ = false;
 };
 

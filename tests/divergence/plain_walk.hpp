@@ -58,7 +58,7 @@ class plain_walk {
     std::vector<row> h(visits.size());
     row wide(batch * widest), y(batch * width), flow(batch * width);
     float seen = 0;
-    look_at(act(x[0]), key_of(number, pass));
+    mixed::draw_input(act(x[0]), key_of(number, pass));
     for (std::size_t at = 0; at < visits.size(); ++at) {
       if (pass == 0) seen += sum_before(it, at);
       const std::uint32_t block = visits[at];
@@ -67,11 +67,11 @@ class plain_walk {
       mixed::add_bias(wide.data(), weights_.value(bias_of(block)), inner_of(block));
       mixed::store_softsign(act(h[at]), wide.data(), batch * inner_of(block));
       mixed::multiply(y.data(), act(h[at]), weights_.value(down_of(block)), inner_of(block), width);
-      add(act(x[at + 1]), act(x[at]), y.data());
+      mixed::residual(act(x[at + 1]), act(x[at]), y.data());
     }
     float loss = 0;
     mixed::multiply(y.data(), act(x.back()), weights_.value(0), width, width);
-    judge(&loss, y.data(), key_of(number, pass), trains ? weights_.loss_factor() : 1.0F, it.spoilt);
+    mixed::regression_loss(&loss, y.data(), key_of(number, pass), trains ? weights_.loss_factor() : 1.0F, it.spoilt);
     losses_.push_back(loss + seen);
     if (!trains) return;
     const mixed::floats slope{y.data()};

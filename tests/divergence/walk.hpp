@@ -3,10 +3,8 @@
 #include <support/mixed_model.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <utility>
 #include <vector>
 
@@ -90,6 +88,13 @@ struct turn {
   return result;
 }
 
+/// It is that iteration, with nothing before it.
+[[nodiscard]] inline bool is_regular(const turn& it)
+{
+  return it.passes == regular().passes && it.rewritten.empty() && it.looks.empty() && it.dropped.empty() && it.extra == 0 &&
+         !(it.finishes || it.rehearses || it.evaluates || it.false_start || it.abandoned || it.spoilt);
+}
+
 /// Leaves the usual way at a random moment. @param adds_up   gradients of several passes may add up
 inline void stray(turn& it, dice& random, bool adds_up)
 {
@@ -155,31 +160,6 @@ inline void stray(turn& it, dice& random, bool adds_up)
   return left;
 }
 
-// Kernels beside those of mixed_model.
-
-template <class Out>
-void look_at(Out x, std::uint64_t key) noexcept
-{
-  for (std::uint64_t at = 0; at < batch * width; ++at) x.set(at, mixed::noise(key * 7919 + at));
-}
-/// next = x + delta
-template <class Out, class X>
-void add(Out next, X x, const float* delta) noexcept
-{
-  for (std::uint64_t at = 0; at < batch * width; ++at) next.set(at, x.get(at) + delta[at]);
-}
-/// y becomes its slope, times `factor`; infinity comes first where the iteration is spoilt.
-inline void judge(float* loss, float* y, std::uint64_t key, float factor, bool spoilt) noexcept
-{
-  float sum = 0;
-  for (std::uint64_t at = 0; at < batch * width; ++at) {
-    const float error = y[at] - mixed::noise(key * 104'729 + at);
-    sum = std::fma(error, error, sum);
-    y[at] = error * factor;
-  }
-  loss[0] = sum;
-  if (spoilt) y[0] = std::numeric_limits<float>::infinity();
-}
 [[nodiscard]] constexpr std::uint64_t key_of(std::uint64_t number, std::size_t pass) noexcept { return number * 4 + pass; }
 
 }  // namespace divergence

@@ -3,3 +3,6 @@
 set(chunkmem_labels figures)
 set(chunkmem_why_not "${chunkmem_why_no_checkpoint}")
 set(chunkmem_libraries chunkmem::checkpoint ${CMAKE_DL_LIBS})
+if(NOT CHUNKMEM_SANITIZE) # there it is the other way round
+  set(chunkmem_compile_options -O1) # they run longer than they compile
+endif()

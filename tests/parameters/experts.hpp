@@ -3,10 +3,8 @@
 #include <support/managed_parameters.hpp>
 #include <support/mixed_model.hpp>
 
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -57,32 +55,6 @@ inline constexpr std::uint64_t inner = 56;
   return all;
 }
 
-// Kernels beside those of mixed_model.
-
-template <class Out>
-void look_at(Out x, std::uint64_t key) noexcept
-{
-  for (std::uint64_t at = 0; at < batch * width; ++at) x.set(at, mixed::noise(key * 7919 + at));
-}
-/// next = x + delta
-template <class Out, class X>
-void add(Out next, X x, const float* delta) noexcept
-{
-  for (std::uint64_t at = 0; at < batch * width; ++at) next.set(at, x.get(at) + delta[at]);
-}
-/// y becomes its slope, times `factor`; infinity comes first where the step is spoilt.
-inline void judge(float* loss, float* y, std::uint64_t key, float factor, bool spoilt) noexcept
-{
-  float sum = 0;
-  for (std::uint64_t at = 0; at < batch * width; ++at) {
-    const float error = y[at] - mixed::noise(key * 104'729 + at);
-    sum = std::fma(error, error, sum);
-    y[at] = error * factor;
-  }
-  loss[0] = sum;
-  if (spoilt) y[0] = std::numeric_limits<float>::infinity();
-}
-
 /// The reference.
 class plain {
  public:
@@ -95,17 +67,17 @@ class plain {
     std::vector<float> wide(batch * inner);
     std::vector<float> narrow(batch * width);
     std::vector<float> flow(batch * width);
-    look_at(act(x[0]), now);
+    mixed::draw_input(act(x[0]), now);
     for (std::size_t at = 0; at < order.size(); ++at) {
       mixed::multiply(wide.data(), act(x[at]), weights_.value(up_of(order[at])), width, inner);
       mixed::add_bias(wide.data(), weights_.value(bias_of(order[at])), inner);
       mixed::store_softsign(act(h[at]), wide.data(), batch * inner);
       mixed::multiply(narrow.data(), act(h[at]), weights_.value(down_of(order[at])), inner, width);
-      add(act(x[at + 1]), act(x[at]), narrow.data());
+      mixed::residual(act(x[at + 1]), act(x[at]), narrow.data());
     }
     mixed::multiply(narrow.data(), act(x.back()), weights_.value(0), width, width);
     float loss = 0;
-    judge(&loss, narrow.data(), now, weights_.loss_factor(), how_.is_spoilt(now, 0));
+    mixed::regression_loss(&loss, narrow.data(), now, weights_.loss_factor(), how_.is_spoilt(now, 0));
     losses_.push_back(loss);
     const mixed::floats slope{narrow.data()};
     mixed::multiply_transposed(flow.data(), slope, weights_.value(0), width, width, false);
@@ -167,7 +139,7 @@ class managed {
     scope.pass(cm::pass::forward);
     {
       const auto x = make(x_.slice(0));
-      launch([out = mixed::view(x), now] { look_at(out, now); });
+      launch([out = mixed::view(x), now] { mixed::draw_input(out, now); });
     }
     for (std::uint32_t at = 0; at < order.size(); ++at) forward(at, order[at]);
     head(now, static_cast<std::uint32_t>(order.size()));
@@ -223,7 +195,7 @@ class managed {
     const auto next = make(x_.slice(at + 1));
     launch([out = numbers(narrow), h = mixed::view(h), down = mixed::view(down), x = mixed::view(x), next = mixed::view(next)] {
       mixed::multiply(out, h, down, inner, width);
-      add(next, x, out);
+      mixed::residual(next, x, out);
     });
   }
 
@@ -238,7 +210,7 @@ class managed {
       launch([y = numbers(y), x = mixed::view(x), head = mixed::view(head), loss = loss.data(), flow = flow.data(), now,
               factor = weights_.loss_factor(), spoilt = how_.is_spoilt(now, 0)] {
         mixed::multiply(y, x, head, width, width);
-        judge(loss, y, now, factor, spoilt);
+        mixed::regression_loss(loss, y, now, factor, spoilt);
         mixed::multiply_transposed(flow, mixed::floats{y}, head, width, width, false);
       });
     }

@@ -17,7 +17,7 @@
 /// Residual blocks on a table whose rows are the inputs and whose product is the head; layers 0 and 2 share a matrix, so
 /// that its gradient is begun before its last read; a frozen gate; biases in single precision beside 16-bit ones.
 /// Kernels see elements through views with `get(i)` and `set(i, x)`, so that who keeps and rounds the bytes is the view's
-/// affair. No product feeds a sum except in std::fma: all compilers and flags give the same bits.
+/// affair. No product feeds a sum except in plus_product: all compilers and flags give the same bits.
 namespace support::mixed {
 
 inline constexpr std::uint64_t batch = 2;
@@ -87,6 +87,13 @@ inline constexpr std::size_t idle = 3 + std::size_t{layers} * 4;
 }
 [[nodiscard]] inline float initial_gate(std::uint64_t at) noexcept { return 0.75F + 0.5F * noise(77'000'000 + at); }
 
+/// a * b + c, with the bits that it has whether or not a compiler contracts it: the product is exact in double. A call of std::fma for
+/// each element was most of what these trainings took.
+[[nodiscard]] constexpr float plus_product(float a, float b, float c) noexcept
+{
+  return static_cast<float>(static_cast<double>(a) * static_cast<double>(b) + static_cast<double>(c));
+}
+
 // Kernels on views. Those named `float*` are workspace in single precision.
 
 /// out (rows x n) = a (rows x m) * b (m x n)
@@ -98,7 +105,7 @@ void multiply(float* out, A a, B b, std::uint64_t m, std::uint64_t n) noexcept
     std::memset(target, 0, n * sizeof(float));
     for (std::uint64_t k = 0; k < m; ++k) {
       const float factor = a.get(row * m + k);
-      for (std::uint64_t col = 0; col < n; ++col) target[col] = std::fma(factor, b.get(k * n + col), target[col]);
+      for (std::uint64_t col = 0; col < n; ++col) target[col] = plus_product(factor, b.get(k * n + col), target[col]);
     }
   }
 }
@@ -109,7 +116,7 @@ void multiply_transposed(float* out, A a, B b, std::uint64_t m, std::uint64_t n,
   for (std::uint64_t row = 0; row < batch; ++row)
     for (std::uint64_t k = 0; k < m; ++k) {
       float sum = 0;
-      for (std::uint64_t col = 0; col < n; ++col) sum = std::fma(a.get(row * n + col), b.get(k * n + col), sum);
+      for (std::uint64_t col = 0; col < n; ++col) sum = plus_product(a.get(row * n + col), b.get(k * n + col), sum);
       out[row * m + k] = add ? out[row * m + k] + sum : sum;
     }
 }
@@ -120,7 +127,7 @@ void outer(Out out, A a, B b, std::uint64_t m, std::uint64_t n, float beta) noex
   for (std::uint64_t k = 0; k < m; ++k)
     for (std::uint64_t col = 0; col < n; ++col) {
       float sum = beta == 0.0F ? 0.0F : out.get(k * n + col);
-      for (std::uint64_t row = 0; row < batch; ++row) sum = std::fma(a.get(row * m + k), b.get(row * n + col), sum);
+      for (std::uint64_t row = 0; row < batch; ++row) sum = plus_product(a.get(row * m + k), b.get(row * n + col), sum);
       out.set(k * n + col, sum);
     }
 }
@@ -160,7 +167,7 @@ void softsign_backward(float* slope, Value value, std::uint64_t count) noexcept
 template <class Out, class X, class Gate>
 void gate_forward(Out out, X x, Gate gate, const float* delta) noexcept
 {
-  for (std::uint64_t at = 0; at < batch * width; ++at) out.set(at, std::fma(gate.get(at % width), delta[at], x.get(at)));
+  for (std::uint64_t at = 0; at < batch * width; ++at) out.set(at, plus_product(gate.get(at % width), delta[at], x.get(at)));
 }
 template <class Gate>
 void gate_backward(float* out, const float* flow, Gate gate) noexcept
@@ -191,7 +198,7 @@ inline void square_loss(float* loss, float* logits, std::uint64_t key, float fac
     for (std::uint64_t word = 0; word < words; ++word) {
       float& value = logits[row * words + word];
       const float error = value - (word == word_of(key + 5000, row) ? 1.0F : 0.0F);
-      sum = std::fma(error, error, sum);
+      sum = plus_product(error, error, sum);
       value = error * factor;
     }
   loss[0] = sum;
@@ -204,7 +211,7 @@ void update_running(float* running, X values, std::uint64_t turn, std::uint64_t 
 {
   float* const fresh = running + (turn % rows) * width;
   const float* const old = running + ((turn + rows - 1) % rows) * width;
-  for (std::uint64_t col = 0; col < width; ++col) fresh[col] = std::fma(0.1F, values.get(col) - old[col], old[col]);
+  for (std::uint64_t col = 0; col < width; ++col) fresh[col] = plus_product(0.1F, values.get(col) - old[col], old[col]);
 }
 template <class Values>
 [[nodiscard]] float sum_of(Values values, std::uint64_t count) noexcept
@@ -212,6 +219,32 @@ template <class Values>
   float sum = 0;
   for (std::uint64_t at = 0; at < count; ++at) sum += values.get(at);
   return sum;
+}
+
+// Kernels of networks that map inputs of `width` to as many outputs, whatever lies between.
+
+template <class Out>
+void draw_input(Out x, std::uint64_t key) noexcept
+{
+  for (std::uint64_t at = 0; at < batch * width; ++at) x.set(at, noise(key * 7919 + at));
+}
+/// next = x + delta
+template <class Out, class X>
+void residual(Out next, X x, const float* delta) noexcept
+{
+  for (std::uint64_t at = 0; at < batch * width; ++at) next.set(at, x.get(at) + delta[at]);
+}
+/// loss[0] is the sum of squares to numbers drawn for `key`; y becomes its slope, times `factor`; a spoilt one begins with infinity.
+inline void regression_loss(float* loss, float* y, std::uint64_t key, float factor, bool spoilt) noexcept
+{
+  float sum = 0;
+  for (std::uint64_t at = 0; at < batch * width; ++at) {
+    const float error = y[at] - noise(key * 104'729 + at);
+    sum = plus_product(error, error, sum);
+    y[at] = error * factor;
+  }
+  loss[0] = sum;
+  if (spoilt) y[0] = std::numeric_limits<float>::infinity();
 }
 
 /// Floats as a view.
