@@ -91,7 +91,7 @@ function(chunkmem_test_program name folder)
 endfunction()
 
 # The program and its ctest; it takes what chunkmem_read_folder sets. Cases with the tag [.slow] are hidden from that test and get
-# the ctest <name>.slow with the label slow. Eight files are compiled as one, so that what managers have in common is compiled
+# the ctest <name>.slow with the label slow. Up to 24 files are compiled as one, so that what managers have in common is compiled
 # once: each test has a namespace of its own name, and a file that defines a macro is compiled alone. While editing one test,
 # -DCMAKE_UNITY_BUILD=OFF compiles each alone.
 function(chunkmem_add_test_program name)
@@ -103,7 +103,7 @@ function(chunkmem_add_test_program name)
   endif()
   chunkmem_program(test_${name} ${ARGN})
   if(NOT DEFINED CMAKE_UNITY_BUILD)
-    set_target_properties(test_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    set_target_properties(test_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 24)
   endif()
   target_compile_options(test_${name} PRIVATE ${chunkmem_compile_options})
   target_link_libraries(test_${name} PRIVATE chunkmem_test_main ${chunkmem_libraries})

@@ -16,7 +16,7 @@ using namespace divergence;
 
 namespace {
 
-constexpr std::uint64_t runs_in_ci = support::sanitized ? 24 : 120;
+constexpr std::uint64_t runs_in_ci = support::sanitized ? 10 : 120;
 
 tally run_all(std::uint64_t first, std::uint64_t end)
 {

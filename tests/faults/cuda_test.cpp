@@ -1,6 +1,7 @@
 #include <chunkmem/manager/manager.hpp>
 #include <support/catch.hpp>
 #include <support/fake_device.hpp>
+#include <support/sanitized.hpp>
 #include <support/toy_trainer.hpp>
 
 #include <array>
@@ -25,7 +26,7 @@ using trainer = toy::toy_trainer<cuda_manager, fake_device>;
 namespace {
 
 constexpr std::uint32_t steps = 2;
-constexpr std::uint64_t pace = 5;  // every so manieth call in the short runs
+constexpr std::uint64_t pace = support::sanitized ? 17 : 5;  // every so manieth call in the short runs
 
 /// Which call fails, counted from the first of all.
 struct failure {

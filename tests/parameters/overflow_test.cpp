@@ -1,4 +1,5 @@
 #include "training_fixture.hpp"
+#include <support/sanitized.hpp>
 
 namespace overflow_test {
 
@@ -49,6 +50,7 @@ template <class Element>
 void skip_everywhere(mixed::rule which)
 {
   for (const std::uint32_t spoilt : {0U, 1U, 3U}) {
+    if (support::sanitized && spoilt != 1) continue;
     for (const std::uint32_t micro_batches : {1U, 4U}) skip_and_go_on<Element>(recipe<Element>(which, micro_batches, spoilt), {});
     if (sizeof(Element) == 4) continue;
     for (const bool rehearsed : {false, true})
@@ -88,6 +90,7 @@ TEST_CASE("gradients clipped by each norm and by value give the bits of the refe
                                  {.norm = 1e6F}};
   for (const mixed::limits& clip : kinds)
     for (const mixed::rule which : {mixed::rule::adam, mixed::rule::sgd}) {
+      if (support::sanitized && which == mixed::rule::sgd) continue;
       INFO("norm " << clip.norm << " of kind " << static_cast<int>(clip.kind) << ", value " << clip.value);
       mixed::recipe how = recipe<cm::bf16>(which, 1, 2);
       how.clip = clip;
