@@ -271,7 +271,7 @@ TEST_CASE("a layer that gives its input back is none, and one that writes it in 
   rig it;
   const auto scope = it.m.iteration();
   const auto one = [&](const at::Tensor& x) { return at::linear(x, it.chunks->tensor(0)); };
-  at::Tensor x = it.chunks->run(it.first, some_input(), one);
+  at::Tensor x = it.chunks->run(it.first, some_input().requires_grad_(), one);  // so that its backward pass reads the weight
   const bool last = GENERATE(false, true);
   if (!last) x = it.chunks->run(it.second, x, [&](at::Tensor in) { return in.mul_(it.chunks->tensor(1).sum()); });
   x = it.chunks->run(it.second, x, [](const at::Tensor& in) { return in; });
