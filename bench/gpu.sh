@@ -103,13 +103,14 @@ fi
 
 # 1. Build what the figures need. Programs one by one, so that one that does not compile takes none of the others with it.
 # A PyTorch that its own CMake files refuse with this CUDA ends configuring: once more without it then.
-configure="cmake --preset gpu -S $here -DCHUNKMEM_BUILD_EXAMPLES=ON -DCHUNKMEM_BUILD_TESTS=$catch"
-[ $dry = yes ] || rm -f "$build/CMakeCache.txt"  # an answer of another time
-# shellcheck disable=SC2086  # a list of words
-if ! part configure 60 $configure "-DCMAKE_PREFIX_PATH=$torch"; then
-  rm -f "$build/CMakeCache.txt"
-  # shellcheck disable=SC2086
-  part configure_without_torch 60 $configure -DCMAKE_DISABLE_FIND_PACKAGE_Torch=ON
+configure() { # name, what it is told besides
+  name=$1
+  shift
+  part "$name" 60 cmake --preset gpu -S "$here" -DCHUNKMEM_BUILD_EXAMPLES=ON "-DCHUNKMEM_BUILD_TESTS=$catch" "$@"
+}
+if ! configure configure "-DCMAKE_PREFIX_PATH=$torch" -DCMAKE_DISABLE_FIND_PACKAGE_Torch=OFF; then
+  rm -f "$build/CMakeCache.txt"  # what PyTorch's files left in it
+  configure configure_without_torch -DCMAKE_DISABLE_FIND_PACKAGE_Torch=ON
 fi
 part build 120 cmake --build "$build" --parallel "$jobs" --target gpt_cuda adam_bandwidth_bench -- -k 0
 [ $has_torch = no ] || part build_libtorch 90 cmake --build "$build" --parallel "$jobs" --target libtorch_gpt

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Figures of a campaign of bench/gpu.sh, from what its parts left: python3 bench/gpu_figures.py OUTDIR
 
-A figure whose parts are missing or damaged is not written, a line says why, and the others are made. Which steps count was decided before any was seen: the second
-half of a training, since the first steps record, plan, and meet everything for the first time.
+A figure whose parts are missing or damaged is not written, a line says why, and the others are made. Which steps count was
+decided before any was seen: the second half of a training, since the first steps record, plan, and meet everything for the
+first time.
 """
 
 import json
