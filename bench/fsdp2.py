@@ -9,6 +9,8 @@ computed again in the backward pass. One group for each block, and one for the r
 
 import argparse
 import json
+import math
+import os
 import sys
 import tempfile
 import time
@@ -135,8 +137,10 @@ def main():
         torch.distributed.destroy_process_group()
     print(f"{rate:.0f} tokens/s, PyTorch {torch.__version__}")
     if size.report:
-        with open(size.report, "w", encoding="utf-8") as file:
+        losses = [loss if math.isfinite(loss) else None for loss in losses]  # JSON has no other word for it
+        with open(size.report + ".unfinished", "w", encoding="utf-8") as file:
             json.dump({"tokens_per_second": rate, "losses": losses, "pin": size.pin, "pytorch": torch.__version__}, file)
+        os.replace(size.report + ".unfinished", size.report)
     return 0
 
 

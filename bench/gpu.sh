@@ -1,10 +1,11 @@
 #!/bin/sh
 # gpu.sh [--dry] OUTDIR: everything that only a GPU can show, in at most ten minutes on one GPU of this machine.
 #
-# Builds the preset gpu, runs the tests and figures of a GPU, trains examples/gpt_cuda at 0.5, 1 and 4 T* with a quarter of its memory and
-# with all of it, looks for the largest GPT, and compares examples/libtorch_gpt with PyTorch's FSDP2. T* is the number of tokens per
-# step at which copies and the host's update hide behind compute, from rates that are measured here. Every part has a time
-# limit of its own: one that hangs or fails does not take the rest, and the log says so. Nothing is downloaded.
+# Builds the preset gpu, trains examples/gpt_cuda at 0.5, 1 and 4 T* with a quarter of its model data on the device and with all of it there,
+# compares examples/libtorch_gpt with PyTorch's FSDP2, looks for the largest GPT, and runs the tests and benches of a GPU. T* is the number
+# of tokens per step at which copies and the host's update hide behind compute, from rates that are measured here, which takes PyTorch.
+# Every part has a time limit of its own, and no more than is left: one that hangs or fails does not take the rest, and the log
+# says so. What is worth most comes first. Nothing is downloaded.
 #
 # OUTDIR gets `log`, the output of each part, and `figures/*.json`: commit these to bench/results/.
 # Environment: CHUNKMEM_CATCH2_INCLUDE (folder of catch2/catch.hpp), CMAKE_PREFIX_PATH (where CLI11 and others lie), PYTHON (with PyTorch).
@@ -35,7 +36,7 @@ log=$out/log
 export CHUNKMEM_FIGURES="$out/figures"
 build=$here/build/gpu
 begin=$(date +%s)
-limit=590  # seconds in all
+limit=560  # seconds of parts; figures and the end of what hangs take some of the ten minutes
 failed=
 
 say() { echo "$*" | tee -a "$log"; }
@@ -70,6 +71,16 @@ part() {
   case $status in 0 | 4) ;; *) failed="$failed $name" ;; esac
   return $status
 }
+# What the host may give [MiB]: what the machine has free, and no more than what this container may still take.
+host_memory() {
+  awk '/^MemAvailable/ { print int($2 / 1024) }' /proc/meminfo >"$out/host_memory"
+  for names in memory.max,memory.current memory/memory.limit_in_bytes,memory/memory.usage_in_bytes; do
+    most=/sys/fs/cgroup/${names%,*} used=/sys/fs/cgroup/${names#*,}
+    if ! [ -r "$most" ] || ! [ -r "$used" ]; then continue; fi
+    awk 'NR == 1 { most = $1 } NR == 2 && most != "max" { print int((most - $1) / 1048576) }' "$most" "$used" >>"$out/host_memory"
+  done
+  awk 'NR == 1 || $1 < least { least = $1 } END { print int(least * 0.85) }' "$out/host_memory"
+}
 has_program() { [ $dry = yes ] || [ -x "$build/bin/$1" ] || { say "$1: was not built"; failed="$failed $1"; return 1; }; }
 
 say "gpu.sh: $(date -u '+%Y-%m-%d %H:%M UTC'), $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | head -n 1)"
@@ -78,7 +89,7 @@ has_torch=no
 torch=
 if [ $dry = yes ]; then
   has_torch=yes
-  torch='<of PyTorch>'
+  torch='PYTORCH'
 elif torch=$("$PYTHON" -c 'import torch; assert torch.cuda.is_available(); print(torch.utils.cmake_prefix_path)' 2>/dev/null); then
   has_torch=yes
 else
@@ -90,18 +101,24 @@ if [ $dry = no ] && [ -z "${CHUNKMEM_CATCH2_INCLUDE:-}" ] && [ ! -e /usr/include
   say "tests: left out, Catch2 was not found (CHUNKMEM_CATCH2_INCLUDE)"
 fi
 
-# 1. Build. Programs one by one, so that one that does not compile takes none of the others with it.
-part configure 60 cmake --preset gpu -S "$here" -DCHUNKMEM_BUILD_EXAMPLES=ON "-DCHUNKMEM_BUILD_TESTS=$catch" "-DCMAKE_PREFIX_PATH=$torch"
-part build 200 cmake --build "$build" --parallel "$jobs" --target cuda_programs adam_bandwidth_bench -- -k 0
+# 1. Build what the figures need. Programs one by one, so that one that does not compile takes none of the others with it.
+# A PyTorch that its own CMake files refuse with this CUDA ends configuring: once more without it then.
+configure() { # name, what it is told besides
+  name=$1
+  shift
+  part "$name" 60 cmake --preset gpu -S "$here" -DCHUNKMEM_BUILD_EXAMPLES=ON "-DCHUNKMEM_BUILD_TESTS=$catch" "$@"
+}
+if ! configure configure "-DCMAKE_PREFIX_PATH=$torch" -DCMAKE_DISABLE_FIND_PACKAGE_Torch=OFF; then
+  rm -f "$build/CMakeCache.txt"  # what PyTorch's files left in it
+  configure configure_without_torch -DCMAKE_DISABLE_FIND_PACKAGE_Torch=ON
+fi
+part build 120 cmake --build "$build" --parallel "$jobs" --target gpt_cuda adam_bandwidth_bench -- -k 0
 [ $has_torch = no ] || part build_libtorch 90 cmake --build "$build" --parallel "$jobs" --target libtorch_gpt
 
-# 2. Tests and figures of the backend.
-[ $catch = OFF ] || part tests 60 ctest --test-dir "$build" -L '^gpu$' -LE '^(slow|figures)$' -E '^cuda[.]' --output-on-failure
-for program in copies_bench adam_bench steady_state_bench; do
-  has_program $program && part $program 30 "$build/bin/$program"
-done
+gpt=no
+! has_program gpt_cuda || gpt=yes
 
-# 3. Rates of this machine, T*, and the sizes that follow.
+# 2. Rates of this machine, T*, and the sizes that follow.
 model="--layers 40 --width 2048 --heads 16"  # 2.0 billion parameters, 30 GiB of model data
 parameters=2015000000
 if [ $dry = yes ]; then
@@ -118,21 +135,26 @@ else
   half=$1 one=$2 four=$3
   say "T*: $("$PYTHON" -c "import json; r = json.load(open('$out/rates.json')); print(r['t_star'], 'tokens', r['from'])")"
 
-  # 4. Our GPT with a quarter of its model data on the device, and with all of it. Its activations come out of the same budget, so room
-  # for them is added to both: a row of each layer's input, and some of the layer that is computed.
+  # 3. Our GPT with a quarter of its model data on the device and updates on the CPU, and with all of it and updates on the device, which
+  # is its fastest form; both have the same bits. Activations come out of the same budget, so room for them is added to both: a row of
+  # each layer's input, and some of the layer that is computed.
   quarter=$((parameters * 16 / 4 / 1048576))
-  for batch in $half $one $four; do
-    has_program gpt_cuda || break
-    common="$model --context 1024 --batch $batch --steps 8 --sample 0 --threads $jobs"
-    activations=$((batch * 1024 * 2048 * 2 * (40 + 32) / 1048576))
+  train_pair() { # batch
+    common="$model --context 1024 --batch $1 --steps 8 --sample 0 --threads $jobs --transfer planned"
+    activations=$(($1 * 1024 * 2048 * 2 * (40 + 32) / 1048576))
     # shellcheck disable=SC2086
-    part gpt_capped_$batch 40 "$build/bin/gpt_cuda" $common --device-memory $((quarter + activations))MiB --report "$out/gpt_capped_$batch.json"
+    part gpt_capped_$1 40 "$build/bin/gpt_cuda" $common --update cpu --device-memory $((quarter + activations))MiB \
+      --report "$out/gpt_capped_$1.json"
     # shellcheck disable=SC2086
-    part gpt_whole_$batch 40 "$build/bin/gpt_cuda" $common --device-memory $((quarter * 4 + 1024 + activations))MiB \
-      --report "$out/gpt_whole_$batch.json"
-  done
+    part gpt_whole_$1 40 "$build/bin/gpt_cuda" $common --update gpu --device-memory $((quarter * 4 + 2048 + activations))MiB \
+      --report "$out/gpt_whole_$1.json"
+  }
+  if [ $gpt = yes ]; then
+    train_pair "$one"
+    train_pair "$half"
+  fi
 
-  # 5. LibTorch with chunkmem, its activations beside the budget, and FSDP2 with both choices of pinned memory: the same model, tokens, recomputation.
+  # 4. LibTorch with chunkmem, its activations beside the budget, and FSDP2 with both choices of pinned memory: the same model, tokens, recomputation.
   if [ $has_torch = yes ]; then
     same="$model --context 1024 --batch $one --steps 8 --warm-up 3"
     # shellcheck disable=SC2086
@@ -144,30 +166,50 @@ else
     done
   fi
 
-  # 6. The largest GPT, from large to small; what is too large says so before it trains, and what takes too long is halved.
-  memory=$(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits 2>/dev/null | head -n 1)
-  host=$(awk '/^MemAvailable/ { print int($2 * 0.85 / 1024) }' /proc/meminfo)
-  layers=160
-  while [ $layers -ge 16 ] && has_program gpt_cuda; do
-    size="--layers $layers --width 2560 --heads 20 --context 1024 --batch 4 --steps 2 --sample 0 --threads $jobs --gradient in_place --clip 1"
-    # shellcheck disable=SC2086
-    part largest_$layers 90 "$build/bin/gpt_cuda" $size --device-memory $((${memory:-81559} * 9 / 10))MiB --host-memory "${host}MiB" \
-      --report "$out/largest_$layers.json" && break
-    failed=${failed% largest_"$layers"}  # too large is no failure
-    case $status in
-      over) break ;;
-      124 | 137) layers=$((layers / 2)) ;;
-      *) layers=$((layers - 16)) ;;
-    esac
-  done
+  # 5. Above T*.
+  [ $gpt = no ] || train_pair "$four"
 fi
 
-# 7. Figures, and their bounds.
+# 6. The largest GPT, from large to small: what is too large says so before it trains, what takes too long is halved, any other end is a failure.
+memory=$(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits 2>/dev/null | head -n 1)
+host=$(host_memory)
+layers=160
+while [ $gpt = yes ] && [ $layers -ge 16 ]; do
+  size="--layers $layers --width 2560 --heads 20 --context 1024 --batch 4 --steps 2 --sample 0 --threads $jobs --gradient in_place --clip 1"
+  # shellcheck disable=SC2086
+  part largest_$layers 120 "$build/bin/gpt_cuda" $size --device-memory $((${memory:-81559} * 9 / 10))MiB --host-memory "${host}MiB" \
+    --report "$out/largest_$layers.json" && break
+  case $status in
+    over) break ;;
+    124 | 137)
+      failed=${failed% largest_"$layers"}
+      say "largest: the time limit, not memory, decided against $layers layers"
+      layers=$((layers / 2))
+      ;;
+    *)
+      if [ "$status" -eq 2 ] && grep -q -e 'is too small:' -e 'is more than the' -e 'not fit the' "$out/largest_$layers.txt"; then
+        failed=${failed% largest_"$layers"}
+      fi
+      layers=$((layers - 16))
+      ;;
+  esac
+done
+[ $layers -ge 16 ] || failed="$failed largest"
+
+# 7. Tests and benches of the backend.
+part build_rest 120 cmake --build "$build" --parallel "$jobs" --target cuda_programs -- -k 0
+[ $catch = OFF ] || part tests 60 ctest --test-dir "$build" -L '^gpu$' -LE '^(slow|figures)$' -E '^cuda[.]' --output-on-failure
+for program in copies_bench adam_bench steady_state_bench; do
+  has_program $program && part $program 30 "$build/bin/$program"
+done
+
+# 8. Figures, and their bounds.
 if [ $dry = yes ]; then
   say "figures (10 s): $PYTHON $here/bench/gpu_figures.py $out"
   exit 0
 fi
-"$PYTHON" "$here/bench/gpu_figures.py" "$out" 2>&1 | tee -a "$log"
+"$PYTHON" "$here/bench/gpu_figures.py" "$out" >"$out/figures.txt" 2>&1 || failed="$failed figures"
+tee -a "$log" <"$out/figures.txt"
 cmake "-DFIGURES=$out/figures" -P "$here/cmake/print_figures.cmake" >"$out/bounds.txt" 2>&1 || failed="$failed bounds"
 tee -a "$log" <"$out/bounds.txt"
 say "gpu.sh: $(($(date +%s) - begin)) s${failed:+; failed:$failed}"

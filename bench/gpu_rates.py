@@ -5,7 +5,7 @@
     python3 bench/gpu_rates.py --nominal --out rates.json     # rates that are assumed: for a dry run, never for a figure
 
 With recomputation a GPU does 8 P T floating-point operations for P parameters and T tokens, so x bytes for each parameter over a
-link of B bytes a second hide where T >= x F / (8 B). Weights come twice (4 B), gradients go once (2 B), and an update takes
+link of B bytes a second hide where T >= x F / (8 B). Weights come twice (4 B, as if none stayed), gradients go once (2 B), and an update takes
 1/R of a second for each parameter. T* is the largest of the three; F is what a large product in bfloat16 reaches.
 """
 

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <optional>
 #include <string>
 
@@ -13,11 +15,18 @@
 
 namespace gpt {
 
-/// The memory of this machine. A budget above it could only end in the kernel's hands.
-[[nodiscard]] inline chunkmem::bytes machine_memory()
+/// The memory of this machine, or of the container that this runs in. A budget above it could only end in the kernel's hands.
+/// @param limits   where a control group, version 2 or 1, says what it may have; not there, or "max": all
+[[nodiscard]] inline chunkmem::bytes machine_memory(const std::filesystem::path& limits = "/sys/fs/cgroup")
 {
   const auto pages = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES));
-  return chunkmem::bytes{static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE))} * pages;
+  const chunkmem::bytes all = chunkmem::bytes{static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE))} * pages;
+  chunkmem::bytes least = all;
+  for (const char* name : {"memory.max", "memory/memory.limit_in_bytes"}) {
+    std::ifstream file{limits / name};
+    if (std::uint64_t most = 0; file >> most) least = std::min(least, chunkmem::bytes{most});
+  }
+  return least;
 }
 
 /// What a training may be given.

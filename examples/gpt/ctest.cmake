@@ -3,7 +3,8 @@ set(gpt_small --layers 2 --width 32 --heads 2 --context 32 --batch 2 --steps 8 -
 # With every policy that can be chosen, each at least once; the run without a limit has the defaults.
 foreach(choice IN ITEMS "belady append host_first lookahead" "lru best_fit host_first no_prefetch"
         "fifo size_class host_first lookahead" "list_order best_fit device_margin lookahead"
-        "cost_aware append fixed_split lookahead" "cost_aware size_class device_margin no_prefetch")
+        "cost_aware append fixed_split lookahead" "cost_aware size_class device_margin no_prefetch"
+        "belady best_fit host_first planned")
   string(REPLACE " " ";" words "${choice}")
   list(GET words 0 eviction)
   list(GET words 1 layout)

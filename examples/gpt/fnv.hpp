@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 
 namespace gpt {
@@ -12,6 +13,19 @@ class fnv1a {
   void add(std::span<const std::byte> data) noexcept
   {
     for (const std::byte each : data) value_ = (value_ ^ static_cast<std::uint64_t>(each)) * 0x100000001b3u;
+  }
+  /// Eight bytes at once where it can, for many bytes: another value than `add` has, and a fifth of its time.
+  /// What a product leaves in the high half comes down again, or two changes of highest bits would cancel.
+  void add_words(std::span<const std::byte> data) noexcept
+  {
+    std::size_t at = 0;
+    for (; data.size() - at >= sizeof(std::uint64_t); at += sizeof(std::uint64_t)) {
+      std::uint64_t word = 0;
+      std::memcpy(&word, data.data() + at, sizeof word);
+      value_ = (value_ ^ word) * 0x100000001b3u;
+      value_ ^= value_ >> 32;
+    }
+    add(data.subspan(at));
   }
   [[nodiscard]] std::uint64_t value() const noexcept { return value_; }
 

@@ -6,8 +6,10 @@
 #include "random.hpp"
 
 #include <chunkmem/chunkmem.hpp>
+#include <chunkmem/optimizer/executor.hpp>
 #include <chunkmem/tensor/half.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -158,9 +160,10 @@ inline constexpr chunkmem::at reachable =
 
 /// Gives every parameter its first values, which depend on the seed and on the place of each number only, rounded to
 /// nearest where they are stored in 16 bits.
-template <class Manager>
-void fill(Manager& manager, const parameter_set& net, std::uint64_t seed)
+template <class Manager, chunkmem::executor Executor = chunkmem::optimizer::serial>
+void fill(Manager& manager, const parameter_set& net, std::uint64_t seed, Executor&& workers = {})
 {
+  constexpr std::size_t piece = std::size_t{1} << 16;  // numbers that a thread fills at once
   for (std::size_t which = 0; which < net.parameters.size(); ++which) {
     const parameter& each = net.parameters[which];
     const counter_random random{seed, stream::weights + which};
@@ -168,14 +171,15 @@ void fill(Manager& manager, const parameter_set& net, std::uint64_t seed)
       using stored = decltype(element);
       const auto pin = manager.acquire(each.tensor.template as<stored>(), chunkmem::access::write, reachable<Manager>);
       const auto values = pin.span();
-      for (std::size_t i = 0; i < values.size(); ++i) {
-        values[i] = chunkmem::round_to<stored>(first_value(each, random, i));
-      }
+      workers.run(static_cast<unsigned>((values.size() + piece - 1) / piece), [&](unsigned part) {
+        const std::size_t end = std::min(values.size(), (part + 1) * piece);
+        for (std::size_t i = part * piece; i < end; ++i) values[i] = chunkmem::round_to<stored>(first_value(each, random, i));
+      });
     });
   }
 }
 
-/// A hash of all parameters, byte by byte in the order they were declared.
+/// A hash of all parameters, byte for byte in the order they were declared.
 template <class Manager>
 [[nodiscard]] std::uint64_t hash_of_parameters(Manager& manager, const parameter_set& net)
 {
@@ -183,7 +187,7 @@ template <class Manager>
   for (const parameter& each : net.parameters) {
     with_element(each.tensor.type, [&](auto element) {
       const auto pin = manager.acquire(each.tensor.template as<decltype(element)>(), chunkmem::access::read, reachable<Manager>);
-      hash.add(std::as_bytes(pin.span()));
+      hash.add_words(std::as_bytes(pin.span()));
     });
   }
   return hash.value();

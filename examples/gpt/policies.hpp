@@ -17,6 +17,7 @@
 #include <chunkmem/transfer/any_transfer.hpp>
 #include <chunkmem/transfer/lookahead.hpp>
 #include <chunkmem/transfer/no_prefetch.hpp>
+#include <chunkmem/transfer/planned.hpp>
 
 namespace gpt {
 
@@ -28,6 +29,7 @@ using any_eviction =
 using any_layout = chunkmem::any_layout<chunkmem::append_layout, chunkmem::best_fit_layout, chunkmem::size_class_layout>;
 using any_placement = chunkmem::placement::any_placement<
     chunkmem::placement::host_first, chunkmem::placement::device_margin, chunkmem::placement::fixed_split>;
-using any_transfer = chunkmem::transfer::any_transfer<chunkmem::transfer::lookahead, chunkmem::transfer::no_prefetch>;
+using any_transfer =
+    chunkmem::transfer::any_transfer<chunkmem::transfer::lookahead, chunkmem::transfer::no_prefetch, chunkmem::transfer::planned>;
 
 }  // namespace gpt

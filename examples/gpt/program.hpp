@@ -7,6 +7,7 @@
 #include <chunkmem/trace/chrome_sink.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -31,7 +32,7 @@ inline void write_report(std::ofstream& out, const training_result& result, cons
   char number[32];
   for (std::size_t i = 0; i < result.losses.size(); ++i) {
     std::snprintf(number, sizeof number, "%.9g", static_cast<double>(result.losses[i]));
-    out << (i == 0 ? "" : ", ") << number;
+    out << (i == 0 ? "" : ", ") << (std::isfinite(result.losses[i]) ? number : "null");  // JSON has no other word for it
   }
   std::snprintf(number, sizeof number, "%016llx", static_cast<unsigned long long>(result.parameter_hash));
   out << "],\n\"parameter_hash\": \"" << number << "\",\n\"memory\": " << memory << "\n}\n";

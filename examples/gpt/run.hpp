@@ -72,7 +72,7 @@ class session {
   void write_export(std::ostream& out) const { Training::write_export(out, trainer_, setup_.chosen.steps); }
 
   /// Gives the weights their first values.
-  void fill() { gpt::fill(manager_, net_, setup_.chosen.seed); }
+  void fill() { gpt::fill(manager_, net_, setup_.chosen.seed, setup_.workers); }
 
   /// Takes up a training where it was saved, if the command line says where. @return   a sentence, or nothing
   [[nodiscard]] std::string resume(const checkpoints& from) { return from.resume(manager_); }

@@ -171,6 +171,10 @@ void check_norms()
     run(on, slab_total_body{sums.on(on), bias.on(on), slabs_of(rows), width, 0.0F});
   });
   check("GELU", y, rounded_once, [&](bool on) { run(on, gelu_forward_body{x.on(on), y.on(on), rows * width}); });
+  check("way back through GELU", dx, rounded_once, [&](bool on) {
+    must(cudaMemcpy(dx.on(on), dy.on(on), rows * width * sizeof(bf16), cudaMemcpyDefault));  // it works in its own place
+    run(on, gelu_backward_body{x.on(on), dx.on(on), rows * width});
+  });
 }
 
 void check_softmax()

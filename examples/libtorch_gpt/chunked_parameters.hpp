@@ -59,9 +59,12 @@ class chunked_parameters {
   }
 
   /// Declares a leaf that is there, such as a parameter of a module, and takes its bytes from it. Fill it before training.
+  /// @throws c10::Error   not a leaf of the element type that requires a gradient, or its storage was adopted before
   std::size_t adopt(std::string_view name, at::Tensor leaf, cm::group_id group = cm::group_id{0})
   {
     TORCH_CHECK(leaf.is_leaf() && leaf.requires_grad() && leaf.scalar_type() == scalar_of<Element>, "a parameter is a leaf of the element type");
+    for (const entry& it : entries_)
+      TORCH_CHECK(storage_of(it.leaf) != storage_of(leaf), "this leaf was adopted before: name its first number in each layer that reads it");
     std::vector<std::uint64_t> extents(leaf.sizes().begin(), leaf.sizes().end());
     const auto handle = m_.template add<Element>(cm::shape{std::span<const std::uint64_t>{extents}}, cm::role::parameter, group);
     m_.name(handle, name);
@@ -95,9 +98,9 @@ class chunked_parameters {
   /// The parameters of a layer have their bytes while this lives. Holds may overlap.
   class hold {
    public:
-    hold(chunked_parameters& owner, const layer& members) : hold{owner, members, 0}
+    hold(chunked_parameters& owner, layer members) : hold{owner, std::move(members), 0}
     {
-      for (; lent_ < members.size(); ++lent_) owner.lend(members[lent_]);
+      for (; lent_ < members_.size(); ++lent_) owner.lend(members_[lent_]);
     }
     hold(const hold&) = delete;
     hold& operator=(const hold&) = delete;
@@ -107,23 +110,25 @@ class chunked_parameters {
     }
 
    private:
-    hold(chunked_parameters& owner, const layer& members, std::size_t lent) : owner_{owner}, members_{members}, lent_{lent} {}
+    hold(chunked_parameters& owner, layer members, std::size_t lent) : owner_{owner}, members_{std::move(members)}, lent_{lent} {}
     chunked_parameters& owner_;
-    const layer& members_;
+    layer members_;
     std::size_t lent_;
   };
 
-  /// One layer: `body(input)` reads its parameters, now and in the backward pass. @param members   outlives the graph
+  /// One layer: `body(input)` reads its parameters, now and in the backward pass.
   template <class Body>
   [[nodiscard]] at::Tensor run(const layer& members, const at::Tensor& input, Body&& body)
   {
+    const auto before = input.grad_fn();
     at::Tensor output;
     {
       const hold weights{*this, members};
       output = body(input);
     }
-    if (output.requires_grad()) {
-      output.register_hook([life = std::weak_ptr<chunked_parameters*>{life_}, &members](const at::Tensor&) {
+    const bool computed = !output.is_same(input) || output.grad_fn() != before;  // the input may also be written in place
+    if (computed && output.requires_grad()) {
+      output.register_hook([life = std::weak_ptr<chunked_parameters*>{life_}, members](const at::Tensor&) {
         chunked_parameters& self = alive(life);
         self.open_.reset();  // all of the layer behind has run: autograd takes what was made last first
         self.open_.emplace(self, members);
@@ -132,11 +137,15 @@ class chunked_parameters {
     return output;
   }
 
-  /// The same, but only the input is kept: the layer is computed again in the backward pass. @param input   requires a gradient
+  /// The same, but only the input is kept: the layer is computed again in the backward pass.
+  /// @param input   requires a gradient, or autograd passes the layer by; all activations that the body reads
+  /// @throws c10::Error   it does not, and gradients are wanted: the first layer of a model takes `run`
   template <class Body>
   [[nodiscard]] at::Tensor run_again(const layer& members, const at::Tensor& input, Body body)
   {
-    const auto within = [life = std::weak_ptr<chunked_parameters*>{life_}, &members](const std::function<void()>& work) {
+    TORCH_CHECK(input.requires_grad() || !at::GradMode::is_enabled(),
+                "run_again: its input needs a gradient, or its parameters would get none; use run for a first layer");
+    const auto within = [life = std::weak_ptr<chunked_parameters*>{life_}, members](const std::function<void()>& work) {
       chunked_parameters& self = alive(life);
       self.open_.reset();
       const hold weights{self, members};
@@ -153,9 +162,10 @@ class chunked_parameters {
     torch::autograd::backward({loss}, {});
   }
 
-  /// As for a step that is tried again.
+  /// As for a step that is tried again. Releases what a backward pass outside of `backward` left held, too.
   void forget_gradients()
   {
+    open_.reset();
     for (entry& it : entries_) it.leaf.mutable_grad() = at::Tensor{};
     m_.drop_gradients();
   }
@@ -205,6 +215,8 @@ class chunked_parameters {
     std::weak_ptr<chunked_parameters*> life_;
     std::size_t at_;
   };
+
+  static const void* storage_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
 
   static chunked_parameters& alive(const std::weak_ptr<chunked_parameters*>& life)
   {

@@ -48,7 +48,7 @@ inline void lend_bytes(const at::Tensor& tensor, void* bytes)
   storage.set_nbytes(static_cast<std::size_t>(tensor.numel()) * tensor.element_size());
 }
 
-/// It has none: who reads it gets an error. Nothing is freed, since the bytes were never the storage's own.
+/// It has none, and who reads it gets an error or the end, see set_readable. Nothing is freed, since the bytes were never the storage's own.
 inline void take_bytes_back(const at::Tensor& tensor)
 {
   c10::StorageImpl& storage = *tensor.storage().unsafeGetStorageImpl();

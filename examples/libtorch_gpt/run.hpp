@@ -8,10 +8,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
+#include <limits>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -122,13 +126,28 @@ template <cm::element Element, class Backend>
   return losses == left.losses.size() && values == left.values.size();
 }
 
+/// A number that reads back as itself; JSON has no word for one that is not finite but null.
+[[nodiscard]] inline std::string json_number(double value, int digits)
+{
+  if (!std::isfinite(value)) return "null";
+  char text[32];
+  std::snprintf(text, sizeof text, "%.*g", digits, value);
+  return text;
+}
+
+/// @throws std::runtime_error   the file cannot be written; there is none then, or the one of before
 inline void write_report(const options& chosen, const outcome& result)
 {
   if (!chosen.report) return;
-  std::ofstream file{*chosen.report};
-  file << "{\"tokens_per_second\": " << result.tokens_per_second << ", \"losses\": [";
-  for (std::size_t at = 0; at < result.losses.size(); ++at) file << (at > 0 ? ", " : "") << result.losses[at];
+  const std::string unfinished = chosen.report->string() + ".unfinished";
+  std::ofstream file{unfinished};
+  file << "{\"tokens_per_second\": " << json_number(result.tokens_per_second, 17) << ", \"losses\": [";
+  for (std::size_t at = 0; at < result.losses.size(); ++at)
+    file << (at > 0 ? ", " : "") << json_number(static_cast<double>(result.losses[at]), std::numeric_limits<float>::max_digits10);
   file << "], \"memory\": " << result.report << "}\n";
+  file.close();
+  if (!file) throw std::runtime_error{"the report '" + unfinished + "' cannot be written (choose another file)"};
+  std::filesystem::rename(unfinished, *chosen.report);
 }
 
 }  // namespace libtorch_gpt

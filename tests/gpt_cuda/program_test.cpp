@@ -4,10 +4,16 @@
 #include <program.hpp>
 #include <support/catch.hpp>
 
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <optional>
 #include <string>
+
+#include <unistd.h>
 
 namespace program_test {
 
@@ -73,6 +79,72 @@ TEST_CASE("the program of the GPU trains capped, then without a limit, and finds
   CHECK_THAT(result.all, ContainsSubstring("5 losses, 5 identical"));
   CHECK_THAT(result.all, ContainsSubstring("updates on threads of the CPU"));
   CHECK_THAT(result.all, ContainsSubstring("sampled after the bar"));
+}
+
+TEST_CASE("the program of the GPU finds every bit the same where the whole iteration is planned", "[gpt_cuda]")
+{
+  gpt::options chosen = some_options();
+  chosen.transfer = gpt::any_transfer{"planned"};
+  chosen.steps = 5;
+  chosen.update = GENERATE(update_choice::cpu, update_choice::gpu);
+  const printed result{chosen};
+  CHECK(result.status == EXIT_SUCCESS);
+  CHECK_THAT(result.all, ContainsSubstring("transfer planned"));
+  CHECK_THAT(result.all, ContainsSubstring("7 losses, 7 identical"));
+  CHECK_THAT(result.all, ContainsSubstring("parameters identical"));
+}
+
+TEST_CASE("a report with a loss that is no number is still JSON", "[gpt_cuda]")
+{
+  const auto where = std::filesystem::temp_directory_path() / ("chunkmem_report_" + std::to_string(::getpid()));
+  {
+    std::ofstream out{where};
+    gpt::write_report(out, {.losses = {5.5f, NAN, INFINITY}, .parameter_hash = 1}, "{}");
+  }
+  std::ifstream in{where};
+  const std::string all{std::istreambuf_iterator<char>{in}, {}};
+  std::filesystem::remove(where);
+  CHECK_THAT(all, ContainsSubstring("[5.5, null, null]"));
+}
+
+TEST_CASE("the memory of a machine is no more than what its container may have", "[gpt_cuda]")
+{
+  const auto where = std::filesystem::temp_directory_path() / ("chunkmem_cgroup_" + std::to_string(::getpid()));
+  std::filesystem::create_directories(where);
+  const auto says = [&](const char* text) {
+    std::ofstream{where / "memory.max"} << text << '\n';
+    return gpt::machine_memory(where);
+  };
+  const chunkmem::bytes all = gpt::machine_memory(where);
+  CHECK(all.count() > 0);
+  CHECK(says("max") == all);
+  CHECK(says("1048576") == 1_MiB);
+  CHECK(says("9223372036854771712") == all);
+  std::filesystem::remove_all(where);
+}
+
+TEST_CASE("first weights and their hash are the same on any number of threads, and every number counts in the hash", "[gpt_cuda]")
+{
+  const auto hash_of = [](unsigned threads, std::size_t flipped) {
+    support::prompt_device memory{{.device_capacity = 4_MiB, .host_capacity = 8_MiB}};
+    support::gpt_manager m{memory, {.chunk_bytes = 512_KiB}};
+    gpt::parameter_set net;
+    gpt::declare_parameters(m, net, {.layers = 1, .width = 160, .heads = 2, .context = 9, .batch = 1}, chunkmem::dtype::bfloat16);
+    chunkmem::optimizer::thread_pool workers{threads};
+    gpt::fill(m, net, 3, workers);
+    if (flipped > 0) {  // signs alone: the highest bits of words
+      const auto pin = m.acquire(net.layers[0].qkv.as<chunkmem::bf16>(), chunkmem::access::read_write, chunkmem::at::host);
+      for (std::size_t at = 0; at < flipped; ++at) {
+        chunkmem::bf16& highest = pin.span()[4 * at + 3];
+        highest = chunkmem::round_to<chunkmem::bf16>(-chunkmem::to_float(highest));
+      }
+    }
+    return gpt::hash_of_parameters(m, net);
+  };
+  const std::uint64_t one = hash_of(1, 0);
+  CHECK(hash_of(4, 0) == one);
+  CHECK(hash_of(1, 1) != one);
+  CHECK(hash_of(1, 2) != one);
 }
 
 TEST_CASE("where the placement keeps the states decides who updates", "[gpt_cuda]")

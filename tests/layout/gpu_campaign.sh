@@ -18,39 +18,97 @@ done
 # A campaign of made-up numbers: steps of 1,000 tokens, the second half twice as fast as the first.
 made=$out/made
 cat >"$made/rates.json" <<'RATES'
-{"from": "measured rates", "to_device": 2e6, "to_host": 1e6, "context": 10, "batches": [50, 100, 400], "t_star": 1000}
+{"from": "measured rates", "to_device": 20e6, "to_host": 10e6, "updates": 2e6, "context": 10, "batches": [50, 100, 400], "t_star": 1000}
 RATES
-training() { # name, tokens/s of the second half, MiB of a step, loaded and written back, hash
+training() { # name, tokens/s of the second half, MiB of a step, hash
   for step in 1 2 3 4; do
     rate=$2
     [ $step -gt 2 ] || rate=$(($2 / 2))
     echo "step $step/4  loss 5.$step  lr 0.001  $rate tokens/s  moved $3 MiB"
   done >"$made/$1.txt"
   echo "model   2000000 parameters: 1 layers" >>"$made/$1.txt"
-  echo "{\"losses\": [5.1, 5.2], \"parameter_hash\": \"$6\", \"memory\": {\"loaded\": $4, \"written_back\": $5}}" >"$made/$1.json"
+  echo "{\"losses\": [5.1, 5.2], \"parameter_hash\": \"$4\", \"memory\": {}}" >"$made/$1.json"
 }
 for batch in 50 100 400; do
-  training gpt_capped_$batch 400 1 3 1 aa
-  training gpt_whole_$batch 500 1 1 1 aa
+  training gpt_capped_$batch 400 1 aa
+  training gpt_whole_$batch 500 0 aa
 done
-training largest_80 400 1 1 1 aa
-training largest_64 400 1 1 1 aa
+training largest_80 400 1 aa
+training largest_64 400 1 aa
 echo '{"tokens_per_second": 300}' >"$made/libtorch.json"
 echo '{"tokens_per_second": 100}' >"$made/fsdp2_pin_yes.json"
 echo '{"tokens_per_second": 150}' >"$made/fsdp2_pin_no.json"
+figures() { told=$("$python" "$top/bench/gpu_figures.py" "$made" 2>&1); }
 says() {
-  told=$("$python" "$top/bench/gpu_figures.py" "$made") || fail "no figures were made"
+  figures
   echo "$told" | grep -q -x -F "$1" || fail "no line '$1' in: $told"
 }
 says 'cuda.capped_over_uncapped_tokens is 0.8 ratio, bound >= 0.9'
-# 500 tokens at 400 a second are 1.25 s; 3/4 of 1 MiB at 2 MB/s are 0.393 s, more than 1/4 at 1 MB/s
-says 'cuda.step_over_link_bound is 3.179 ratio, bound <= 1.1'
+# 500 tokens at 400 a second are 1.25 s; two million updates at 2 million a second are 1 s, more than 4 MB up at 20 or down at 10 MB/s
+says 'cuda.step_over_link_bound is 1.25 ratio, bound <= 1.1'
 says 'cuda.largest_gpt_billions is 0.002 10^9 parameters, bound >= 0'
 says 'cuda.libtorch_over_fsdp2_tokens is 2 ratio, bound >= 1.5'
 says 'cuda.trainings_that_differ is 0 trainings, bound == 0'
 [ -s "$made/figures/gpu_campaign.json" ] || fail "no records were written"
-training gpt_whole_400 500 1 1 1 bb
+training gpt_whole_400 500 0 bb
 says 'cuda.trainings_that_differ is 1 trainings, bound == 0'
+training gpt_whole_50 500 0 cc
+rm "$made/gpt_capped_100.txt"  # what was seen to differ stays so where another pair is missing
+says 'cuda.trainings_that_differ is 2 trainings, bound == 0'
+says 'compared capped and whole: 2 of 3'
+training gpt_capped_100 400 1 aa
+training gpt_whole_100 500 1 aa
+says 'cuda.capped_over_uncapped_tokens: not measured, the uncapped training moved 1 MiB in a step: it is capped itself'
+training gpt_whole_100 500 0 aa
+sed 's/5.1/null/' "$made/gpt_whole_100.json" >"$made/with_null" && mv "$made/with_null" "$made/gpt_whole_100.json"
+says 'cuda.trainings_that_differ is 3 trainings, bound == 0'  # losses that are no number are nobody's match
+training gpt_whole_100 500 0 aa
 rm "$made/fsdp2_pin_no.json"
 says 'cuda.libtorch_over_fsdp2_tokens: not measured, FSDP2 did not finish with both choices of pinned memory'
+
+# A damaged file takes one figure, whatever is wrong with it, and the next size is the largest.
+for damage in '{"tokens_per' '[]' '{"tokens_per_second": "fast"}' '{"tokens_per_second": 0}' '{"tokens_per_second": 3, "losses": [null]}'; do
+  echo "$damage" >"$made/libtorch.json"
+  rm -f "$made/figures/gpu_campaign.json"
+  says 'cuda.capped_over_uncapped_tokens is 0.8 ratio, bound >= 0.9'
+  echo "$told" | grep -q '^cuda.libtorch_over_fsdp2_tokens: not measured, ' || fail "no word of '$damage' in: $told"
+  [ -s "$made/figures/gpu_campaign.json" ] || fail "no records beside '$damage'"
+done
+: >"$made/largest_80.json"
+sed 's/2000000/1000000/' "$made/largest_64.txt" >"$made/smaller" && mv "$made/smaller" "$made/largest_64.txt"
+says 'cuda.largest_gpt_billions is 0.001 10^9 parameters, bound >= 0'
+sed '/^model/d' "$made/gpt_capped_50.txt" >"$made/headless" && mv "$made/headless" "$made/gpt_capped_50.txt"
+says 'cuda.step_over_link_bound: not measured, gpt_capped_50 did not say how many parameters it has'
+rm "$made/rates.json"
+says 'cuda.capped_over_uncapped_tokens: not measured, batches is not known: rates.json is not there'
+says 'cuda.largest_gpt_billions is 0.001 10^9 parameters, bound >= 0'
+
+# The whole campaign with programs that only say that they ran: a PyTorch that ends configuring takes its own parts alone, what is too
+# large is no failure, and what failed is told at the end.
+tree=$out/tree
+mkdir -p "$tree/bench" "$tree/bin" "$tree/build/gpu/bin"
+cp "$top/bench/gpu.sh" "$tree/bench/"
+program() { # file, its text
+  printf '#!/bin/sh\n%s\n' "$2" >"$1" && chmod +x "$1"
+}
+program "$tree/bin/nvidia-smi" 'case $* in -L) echo "GPU 0: made up" ;; *memory.total*) echo 1000 ;; *) echo "made up, 1" ;; esac'
+program "$tree/bin/cmake" 'case $* in *"-DCMAKE_PREFIX_PATH="*) echo "CUDA does not match"; exit 1 ;; esac'
+program "$tree/bin/ctest" 'exit 0'
+program "$tree/bin/python" 'case $* in
+  *gpu_rates.py*) echo "{}" >/dev/null ;;
+  *prefix_path*) echo made/up ;;
+  *gpu_figures.py*) echo "a figure is broken"; exit 1 ;;
+  *batches*) echo "2 4 16" ;;
+esac'
+program "$tree/build/gpu/bin/gpt_cuda" 'case $* in *"--layers 160"*) echo "host memory 3 GiB does not fit the 2 GiB"; exit 2 ;; esac'
+for each in copies_bench adam_bench steady_state_bench; do program "$tree/build/gpu/bin/$each" 'exit 0'; done
+CHUNKMEM_CATCH2_INCLUDE=$out PYTHON=$tree/bin/python PATH=$tree/bin:$PATH sh "$tree/bench/gpu.sh" "$out/run" >"$out/run.txt" &&
+  fail "a campaign with failures returned 0"
+for line in 'configure: FAILED' 'configure_without_torch: done' 'gpt_whole_4: done' 'largest_160: FAILED' 'largest_144: done' 'tests: done' \
+  'a figure is broken'; do
+  grep -q "^$line" "$out/run.txt" || fail "no line '$line' in: $(cat "$out/run.txt")"
+done
+grep -q '; failed: configure libtorch_gpt figures$' "$out/run.txt" || fail "other failures in: $(tail -n 1 "$out/run.txt")"
+order=$(grep -n -e '^gpt_capped_4:' -e '^fsdp2_pin_no:' -e '^largest_144:' -e '^tests:' "$out/run.txt" | cut -d : -f 2 | tr '\n' ' ')
+[ "$order" = 'gpt_capped_4 fsdp2_pin_no largest_144 tests ' ] || fail "the order is $order"
 echo "gpu_campaign: commands and figures are as they should be"

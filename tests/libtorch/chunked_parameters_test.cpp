@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -242,6 +243,65 @@ TEST_CASE("a leaf of a module keeps its identity when its bytes move into chunks
   REQUIRE(m.has_gradient(chunks.handle(0)));
   REQUIRE_THROWS(chunks.adopt("no leaf", weight.t()));
   REQUIRE_THROWS(chunks.adopt("of another type", at::zeros({2}, at::kDouble).requires_grad_()));
+}
+
+TEST_CASE("a leaf that was adopted under another number is refused, and so is another leaf over its bytes", "[libtorch]")
+{
+  support::adversarial memory{{.device_capacity = 8_KiB, .host_capacity = 32_KiB}};
+  manager m{memory, {.chunk_bytes = 1_KiB}};
+  parameters chunks{m, {}};
+  const at::Tensor weight = first_values(0).requires_grad_();
+  chunks.adopt("embedding", weight);
+  REQUIRE_THROWS_WITH(chunks.adopt("head", weight), ContainsSubstring("adopted before"));
+  REQUIRE_THROWS_WITH(chunks.adopt("a slice", weight.detach().requires_grad_()), ContainsSubstring("adopted before"));
+  REQUIRE(chunks.size() == 1);
+}
+
+TEST_CASE("a layer that is computed again and whose input has no gradient is refused unless none is wanted", "[libtorch]")
+{
+  rig it;
+  const auto one = [&](const at::Tensor& x) { return at::linear(x, it.chunks->tensor(0)); };
+  REQUIRE_THROWS_WITH(it.chunks->run_again(it.first, some_input(), one), ContainsSubstring("use run for a first layer"));
+  const at::NoGradGuard without_graph;
+  REQUIRE(at::equal(it.chunks->run_again(it.first, some_input(), one), at::linear(some_input(), first_values(0))));
+}
+
+TEST_CASE("a layer that gives its input back is none, and one that writes it in place is one", "[libtorch]")
+{
+  rig it;
+  const auto scope = it.m.iteration();
+  const auto one = [&](const at::Tensor& x) { return at::linear(x, it.chunks->tensor(0)); };
+  at::Tensor x = it.chunks->run(it.first, some_input().requires_grad_(), one);  // so that its backward pass reads the weight
+  const bool last = GENERATE(false, true);
+  if (!last) x = it.chunks->run(it.second, x, [&](at::Tensor in) { return in.mul_(it.chunks->tensor(1).sum()); });
+  x = it.chunks->run(it.second, x, [](const at::Tensor& in) { return in; });
+  it.evict_weights();
+  it.chunks->backward(x.sum());
+
+  const at::Tensor w0 = first_values(0).requires_grad_(), w1 = first_values(1).requires_grad_();
+  const at::Tensor y = at::linear(some_input(), w0);
+  torch::autograd::backward({last ? y.sum() : y.mul_(w1.sum()).sum()}, {});
+  REQUIRE(at::equal(it.gradient(0), w0.grad()));
+  if (!last) REQUIRE(at::equal(it.gradient(1), w1.grad()));
+  REQUIRE(it.pins() == 0);
+}
+
+TEST_CASE("a backward pass of LibTorch's own leaves the last layer held, until gradients are forgotten or the graph's layers are gone", "[libtorch]")
+{
+  rig it;
+  const auto scope = it.m.iteration();
+  torch::autograd::backward({it.loss()}, {});
+  REQUIRE(it.pins() == 1);
+  it.chunks->forget_gradients();
+  REQUIRE(it.pins() == 0);
+  {
+    const auto passing = std::make_unique<layer>(layer{0});
+    const at::Tensor x = it.chunks->run(*passing, some_input(), [&](const at::Tensor& in) { return at::linear(in, it.chunks->tensor(0)).sum(); });
+    torch::autograd::backward({x}, {});
+  }
+  REQUIRE(it.pins() == 1);
+  it.chunks.reset();
+  REQUIRE(it.pins() == 0);
 }
 
 }  // namespace chunked_parameters_test

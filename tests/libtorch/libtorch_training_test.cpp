@@ -1,12 +1,20 @@
+#include <run.hpp>
 #include <training.hpp>
 
 #include <chunkmem/manager/manager.hpp>
 #include <support/adversarial.hpp>
 #include <support/catch.hpp>
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
 #include <vector>
+
+#include <unistd.h>
 
 namespace libtorch_training_test {
 
@@ -137,6 +145,20 @@ TEST_CASE("an evaluation in between needs no graph and changes nothing", "[libto
   }
   result.values = it.training.values();
   REQUIRE(identical(plain(how), result));
+}
+
+TEST_CASE("a report is JSON whatever the losses are, and a loss is read back from it as itself", "[libtorch]")
+{
+  options chosen;
+  chosen.report = std::filesystem::temp_directory_path() / ("chunkmem_libtorch_report_" + std::to_string(::getpid()));
+  libtorch_gpt::outcome result;
+  result.losses = {5.5451774F, NAN};
+  result.tokens_per_second = 1.0 / 3.0;
+  write_report(chosen, result);
+  std::ifstream in{*chosen.report};
+  const std::string all{std::istreambuf_iterator<char>{in}, {}};
+  std::filesystem::remove(*chosen.report);
+  REQUIRE(all == "{\"tokens_per_second\": 0.33333333333333331, \"losses\": [5.54517746, null], \"memory\": {}}\n");
 }
 
 }  // namespace libtorch_training_test

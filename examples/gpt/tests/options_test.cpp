@@ -121,7 +121,7 @@ TEST_CASE("every policy is chosen by its name", "[gpt]")
     CHECK(parse({"--layout", name}).layout.chosen() == std::string{name} + "_layout");
   for (const char* name : {"host_first", "device_margin", "fixed_split"})
     CHECK(parse({"--placement", name}).placement.chosen() == name);
-  for (const char* name : {"lookahead", "no_prefetch"})
+  for (const char* name : {"lookahead", "no_prefetch", "planned"})
     CHECK(parse({"--transfer", name}).transfer.chosen() == name);
 }
 
@@ -206,7 +206,7 @@ TEST_CASE("unknown options and policies are refused by name", "[gpt]")
   CHECK_THAT(refusal({"--eviction", "best"}), ContainsSubstring("choose belady, lru, fifo, list_order or cost_aware"));
   CHECK_THAT(refusal({"--layout", "tight"}), ContainsSubstring("choose append, best_fit or size_class"));
   CHECK_THAT(refusal({"--placement", "here"}), ContainsSubstring("choose host_first, device_margin or fixed_split"));
-  CHECK_THAT(refusal({"--transfer", "fast"}), ContainsSubstring("choose lookahead or no_prefetch"));
+  CHECK_THAT(refusal({"--transfer", "fast"}), ContainsSubstring("choose lookahead, no_prefetch or planned"));
   CHECK_THAT(refusal({"--precision", "fp8"}), ContainsSubstring("choose fp32, bf16 or fp16"));
   CHECK_THAT(refusal({"--gradient", "mine"}), ContainsSubstring("choose separate or in_place"));
   CHECK_THAT(refusal({"stray"}), ContainsSubstring("stray"));
