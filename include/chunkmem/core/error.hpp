@@ -3,6 +3,7 @@
 #include <chunkmem/core/error_text.hpp>
 #include <chunkmem/core/tier.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <new>
 #include <stdexcept>
@@ -21,6 +22,7 @@ enum class error_code : std::uint16_t {
   internal = 7,
   format = 8,
   corrupt = 9,
+  comm = 10,
 };
 
 /// What every exception of this library also is.
@@ -138,6 +140,43 @@ class corrupt_data : public detail::typed_error<std::runtime_error, error_code::
 class format_error : public detail::typed_error<std::runtime_error, error_code::format> {
  public:
   using typed_error::typed_error;
+};
+
+/// Why ranks could not work together.
+enum class comm_failure : std::uint8_t {
+  peer_lost,  ///< a rank is gone, or left
+  deadline,   ///< nobody answered in time
+  mismatch,   ///< ranks did not ask for the same
+  revoked,    ///< another rank met an error first, and said so
+};
+
+[[nodiscard]] constexpr std::string_view name_of(comm_failure failure) noexcept
+{
+  constexpr std::string_view names[] = {"a rank is lost", "the deadline passed", "ranks ask for different things", "another rank gave up"};
+  return names[static_cast<std::size_t>(failure)];
+}
+
+/// What a communicator met.
+struct comm_fault {
+  comm_failure failure = comm_failure::deadline;
+  std::uint32_t rank = UINT32_MAX;  ///< who is at fault; UINT32_MAX: not known
+  std::uint64_t sequence = 0;       ///< which operation of this communicator, counted from 1
+  std::uint64_t waited = 0;         ///< for the others [ns]
+  int number = 0;                   ///< the transport's own number of the error; 0: it has none
+};
+
+/// Ranks could not finish an operation together. What it would have written is not valid.
+///
+/// Every later call of the communicator throws this first cause.
+class comm_error : public detail::typed_error<std::runtime_error, error_code::comm> {
+ public:
+  using typed_error::typed_error;
+  comm_error(const error_text& sentence, const comm_fault& fault) noexcept : typed_error{sentence}, fault_{fault} {}
+
+  [[nodiscard]] const comm_fault& fault() const noexcept { return fault_; }
+
+ private:
+  comm_fault fault_;
 };
 
 /// A promise of this library to itself was broken: a defect, please report it.

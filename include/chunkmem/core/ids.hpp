@@ -14,6 +14,7 @@ enum class slot_id : std::uint32_t { none = UINT32_MAX };    ///< one tensor in 
 enum class chunk_id : std::uint32_t { none = UINT32_MAX };   ///< what moves
 enum class frame_id : std::uint32_t { none = UINT32_MAX };   ///< where a chunk of one frame lies in a tier
 enum class group_id : std::uint32_t { none = UINT32_MAX };   ///< parameters that share settings
+enum class rank_id : std::uint32_t { none = UINT32_MAX };    ///< one of those that train together
 
 /// A place in the record of an iteration: 0 is its first access.
 enum class moment : std::uint32_t { none = UINT32_MAX };

@@ -18,6 +18,8 @@ struct layout_kind {};
 struct rules_kind {};
 struct sink_kind {};
 struct gradient_kind {};
+struct communicator_kind {};
+struct ownership_kind {};
 
 /// Says of itself which kind it is and what it is called.
 template <class Policy>
