@@ -5,6 +5,7 @@
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -54,8 +55,8 @@ class thread_meeting {
   /// @param deadline     longest wait for a rank [ns]
   /// @param slow_after   a wait that is counted as slow [ns]
   thread_meeting(std::uint32_t ranks, std::uint64_t deadline, std::uint64_t slow_after)
-      : ranks_{ranks}, deadline_{deadline < longest_deadline ? deadline : longest_deadline}, slow_after_{slow_after},
-        seats_(std::size_t{2} * ranks), sources_(std::size_t{ranks} * ranks)
+      : ranks_{ranks}, deadline_{std::min(deadline, longest_deadline)}, slow_after_{slow_after}, seats_(std::size_t{2} * ranks),
+        sources_(std::size_t{ranks} * ranks)
   {
   }
 
@@ -233,14 +234,11 @@ class thread_meeting {
   {
     std::uint64_t longest = 0;
     for_all_in(lane, last, [&](const seat& it, std::uint32_t) {
-      const std::uint64_t waited = since(it.came, seat_of(lane, last).came);
-      longest = waited > longest ? waited : longest;
+      longest = std::max(longest, since(it.came, seat_of(lane, last).came));
     });
     if (longest > slow_after_) ++waits_.slow_meetings;
     if (longest <= waits_.longest) return;
-    waits_.longest = longest;
-    waits_.longest_for = rank_id{last};
-    waits_.longest_at = seat_of(lane, last).request.asked.what;
+    waits_ = {longest, rank_id{last}, seat_of(lane, last).request.asked.what, waits_.slow_meetings};
   }
 
   [[nodiscard]] static std::uint64_t since(clock::time_point from, clock::time_point to) noexcept
