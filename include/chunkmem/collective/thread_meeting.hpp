@@ -1,0 +1,298 @@
+#pragma once
+
+#include <chunkmem/collective/call.hpp>
+#include <chunkmem/collective/first_failure.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/ids.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace collective {
+
+/// What one rank brings to a meeting.
+struct meeting_request {
+  call asked;
+  std::uint64_t each = 0;            ///< a full share [bytes]; the same on all ranks, as `asked` is
+  const std::byte* place = nullptr;  ///< what others read
+  rank_id other = rank_id::none;     ///< the only other rank that takes part; none: all do
+};
+
+/// Work of agents and words of callers meet apart: neither waits for the other.
+enum class meeting_lane : std::uint8_t { agents, callers };
+
+/// How long ranks were waited for.
+struct meeting_waits {
+  std::uint64_t longest = 0;        ///< between the first rank that came and the last [ns]
+  rank_id longest_for{};            ///< who came last then
+  operation longest_at{};           ///< to what
+  std::uint64_t slow_meetings = 0;  ///< that waited longer than was called slow
+};
+
+/// Where ranks that are threads of one process meet, compare what they ask for, and see each other's memory.
+///
+/// A meeting is decided under one lock, and once: when the last rank is there with the same request it takes place on every
+/// rank that takes part, else it fails on every one. What failed once has failed for the whole group. A meeting that takes
+/// place is not broken off by a failure elsewhere: nothing but library code runs until it ends, and who left it early would
+/// take its memory away from those who still read. So the deadline limits the wait for ranks to come, not the moving of bytes.
+/// A rank does one thing at a time in a lane. So two ranks that wait for each other with different requests are a mismatch at
+/// once; a ring of sends that nobody receives ends with the deadline.
+/// Cost: a lock and O(ranks) for each step of a rank, a sleep on a condition variable of its own for who is not the last.
+/// No allocation after construction.
+///
+/// @threads   any; in each lane one at a time for each rank
+class thread_meeting {
+ public:
+  using clock = std::chrono::steady_clock;
+
+  /// @param deadline     longest wait for a rank [ns]
+  /// @param slow_after   a wait that is counted as slow [ns]
+  thread_meeting(std::uint32_t ranks, std::uint64_t deadline, std::uint64_t slow_after)
+      : ranks_{ranks}, deadline_{std::min(deadline, longest_deadline)}, slow_after_{slow_after}, seats_(std::size_t{2} * ranks),
+        sources_(std::size_t{ranks} * ranks)
+  {
+  }
+
+  [[nodiscard]] std::uint32_t ranks() const noexcept { return ranks_; }
+
+  /// For who works as this rank, before anything else.
+  /// @throws usage_error   there is no such rank, or somebody was it before
+  void take(std::uint32_t rank)
+  {
+    if (rank >= ranks_)
+      throw usage_error{error_text{} << "chunkmem: rank " << rank << " joins a group of " << ranks_ << " (ranks count from 0)"};
+    const std::lock_guard lock{mutex_};
+    if (seat_of(meeting_lane::agents, rank).is_taken)
+      throw usage_error{error_text{} << "chunkmem: rank " << rank << " joins its group twice (each rank once; a new group for a new start)"};
+    seat_of(meeting_lane::agents, rank).is_taken = true;
+  }
+
+  /// The rank asks for nothing more than the `given` calls of its agents, of which some may still be queued.
+  void leave(std::uint32_t rank, std::uint64_t given) noexcept
+  {
+    const std::lock_guard lock{mutex_};
+    seat& at_agents = seat_of(meeting_lane::agents, rank);
+    at_agents.given = given;
+    at_agents.has_left = seat_of(meeting_lane::callers, rank).has_left = true;
+    fail_who_waits_for(meeting_lane::agents, rank);
+    fail_who_waits_for(meeting_lane::callers, rank);
+  }
+
+  /// Waits until all that take part are there with the same request. A request of no bytes is over then, others are by the
+  /// last `settle`.
+  /// @return   false: the group has failed, and no meeting takes place
+  [[nodiscard]] bool meet(meeting_lane lane, std::uint32_t rank, const meeting_request& mine) noexcept
+  {
+    std::unique_lock lock{mutex_};
+    seat& own = seat_of(lane, rank);
+    ++own.begun;
+    if (failure_.is_there()) return false;
+    own.request = mine;
+    own.step = 1;
+    own.is_released = false;
+    own.came = clock::now();
+    if (finds_trouble(lane, rank)) return false;
+    if (are_all_at(lane, rank, 1)) {
+      count_wait(lane, rank);
+      release(lane, rank, mine.asked.size == 0);
+      return true;
+    }
+    const auto due = own.came + std::chrono::nanoseconds{deadline_};
+    if (!own.woken.wait_until(lock, due, [&] { return own.is_released || failure_.is_there(); })) fail(late(lane, rank));
+    return own.is_released;  // decided before any failure that came since
+  }
+
+  /// Waits until all that take part have come as far; `is_last`: and ends the meeting.
+  /// @pre   `meet` returned true, of a request with bytes
+  void settle(meeting_lane lane, std::uint32_t rank, bool is_last) noexcept
+  {
+    std::unique_lock lock{mutex_};
+    seat& own = seat_of(lane, rank);
+    own.is_released = false;
+    ++own.step;
+    if (are_all_at(lane, rank, own.step)) release(lane, rank, is_last);
+    else own.woken.wait(lock, [&] { return own.is_released; });
+  }
+
+  /// What a rank brought. @pre   a meeting takes place, and has not settled for the last time
+  [[nodiscard]] const std::byte* place_of(meeting_lane lane, std::uint32_t rank) const noexcept { return seat_of(lane, rank).request.place; }
+
+  /// Room for an address of each rank: for the agent of one rank.
+  [[nodiscard]] const std::byte** sources_of(std::uint32_t rank) noexcept { return &sources_[std::size_t{rank} * ranks_]; }
+
+  void revoke(std::uint32_t rank) noexcept
+  {
+    const std::lock_guard lock{mutex_};
+    fail({error_text{} << "chunkmem: rank " << rank << " gave up, and with it its group of " << ranks_
+                       << " (its own error says why; make a new group to go on)",
+          {.failure = comm_failure::revoked, .rank = rank, .sequence = seat_of(meeting_lane::agents, rank).begun}});
+  }
+  /// @throws comm_error   why the group failed
+  void check() const { failure_.check(); }
+
+  [[nodiscard]] meeting_waits waits() const noexcept
+  {
+    const std::lock_guard lock{mutex_};
+    return waits_;
+  }
+
+ private:
+  static constexpr std::uint64_t longest_deadline = std::uint64_t{1} << 60U;  ///< 36 years: added to a time, it does not overflow
+
+  struct seat {
+    std::condition_variable woken;
+    meeting_request request;
+    clock::time_point came;
+    std::uint64_t begun = 0;   ///< calls so far
+    std::uint64_t given = 0;   ///< of a rank that has left: calls that it will have made
+    std::uint32_t step = 0;    ///< 0: not there; 1: came; more: so often settled
+    bool is_released = false;  ///< by the last one that came as far
+    bool is_taken = false;
+    bool has_left = false;
+
+    [[nodiscard]] bool is_gone() const noexcept { return has_left && step == 0 && begun >= given; }
+    [[nodiscard]] bool needs(std::uint32_t rank) const noexcept
+    {
+      return request.other == rank_id::none || index_of(request.other) == rank;
+    }
+    [[nodiscard]] bool is_waiting() const noexcept { return step == 1 && !is_released; }
+  };
+
+  [[nodiscard]] std::size_t index_of_seat(meeting_lane lane, std::uint32_t rank) const noexcept
+  {
+    return static_cast<std::size_t>(lane) * ranks_ + rank;
+  }
+  [[nodiscard]] seat& seat_of(meeting_lane lane, std::uint32_t rank) noexcept { return seats_[index_of_seat(lane, rank)]; }
+  [[nodiscard]] const seat& seat_of(meeting_lane lane, std::uint32_t rank) const noexcept { return seats_[index_of_seat(lane, rank)]; }
+
+  /// Calls `what(seat, its rank)` for all that take part in the request of a rank, itself included.
+  template <class What>
+  void for_all_in(meeting_lane lane, std::uint32_t rank, What what) noexcept
+  {
+    const rank_id other = seat_of(lane, rank).request.other;
+    for (std::uint32_t each = 0; each < ranks_; ++each)
+      if (other == rank_id::none || each == rank || each == index_of(other)) what(seat_of(lane, each), each);
+  }
+
+  /// Here for each other: elsewhere is not here.
+  [[nodiscard]] bool are_all_at(meeting_lane lane, std::uint32_t rank, std::uint32_t step) noexcept
+  {
+    bool are = true;
+    for_all_in(lane, rank, [&](const seat& it, std::uint32_t each) { are = are && it.step == step && (each == rank || it.needs(rank)); });
+    return are;
+  }
+
+  void release(meeting_lane lane, std::uint32_t rank, bool is_last) noexcept
+  {
+    bool somebody_left = false;
+    for_all_in(lane, rank, [&](seat& it, std::uint32_t each) {
+      it.is_released = true;
+      if (is_last) it.step = 0;
+      if (each != rank) it.woken.notify_one();
+      somebody_left = somebody_left || it.has_left;
+    });
+    if (!is_last || !somebody_left) return;
+    for_all_in(lane, rank, [&](const seat&, std::uint32_t each) { fail_who_waits_for(lane, each); });
+  }
+
+  /// A rank that just came: does it wait for one that asks for something else, or that is gone?
+  [[nodiscard]] bool finds_trouble(meeting_lane lane, std::uint32_t rank) noexcept
+  {
+    const seat& own = seat_of(lane, rank);
+    for_all_in(lane, rank, [&](const seat& it, std::uint32_t each) {
+      if (it.is_gone()) fail(lost(lane, rank, each));
+      else if (it.is_waiting() && it.needs(rank) && !are_same(it.request, own.request)) fail(mismatch(lane, each, rank));
+    });
+    return failure_.is_there();
+  }
+  [[nodiscard]] static bool are_same(const meeting_request& left, const meeting_request& right) noexcept
+  {
+    return left.asked == right.asked && left.each == right.each && (left.other == rank_id::none) == (right.other == rank_id::none);
+  }
+
+  void fail_who_waits_for(meeting_lane lane, std::uint32_t gone) noexcept
+  {
+    if (!seat_of(lane, gone).is_gone()) return;
+    for (std::uint32_t rank = 0; rank < ranks_; ++rank)
+      if (const seat& it = seat_of(lane, rank); it.is_waiting() && it.needs(gone)) fail(lost(lane, rank, gone));
+  }
+
+  void fail(const comm_error& error) noexcept
+  {
+    failure_.tell(error);
+    for (seat& it : seats_) it.woken.notify_one();
+  }
+
+  void count_wait(meeting_lane lane, std::uint32_t last) noexcept
+  {
+    std::uint64_t longest = 0;
+    for_all_in(lane, last, [&](const seat& it, std::uint32_t) {
+      longest = std::max(longest, since(it.came, seat_of(lane, last).came));
+    });
+    if (longest > slow_after_) ++waits_.slow_meetings;
+    if (longest <= waits_.longest) return;
+    waits_ = {longest, rank_id{last}, seat_of(lane, last).request.asked.what, waits_.slow_meetings};
+  }
+
+  [[nodiscard]] static std::uint64_t since(clock::time_point from, clock::time_point to) noexcept
+  {
+    return static_cast<std::uint64_t>(std::chrono::nanoseconds{to - from}.count());
+  }
+  static error_text& describe(error_text& text, const call& it) noexcept
+  {
+    return text << name_of(it.what) << " of " << it.size << " B of " << name_of(it.type) << " (root " << it.root << ", label " << it.label
+                << ", scale bits " << it.scale << ", fingerprint " << fingerprint_of(it) << ')';
+  }
+
+  [[nodiscard]] comm_error late(meeting_lane lane, std::uint32_t rank) noexcept
+  {
+    const seat& own = seat_of(lane, rank);
+    std::uint32_t missing = UINT32_MAX;
+    for_all_in(lane, rank, [&](const seat& it, std::uint32_t each) {
+      if (missing == UINT32_MAX && (it.step == 0 || !it.needs(rank))) missing = each;
+    });
+    error_text text;
+    text << "chunkmem: rank " << missing << " did not come within " << deadline_ / 1'000'000 << " ms: rank " << rank << " waits in its call "
+         << own.begun << ", ";
+    describe(text, own.request.asked) << " (see what that rank does, or raise the deadline)";
+    return {text, {.failure = comm_failure::deadline, .rank = missing, .sequence = own.begun, .waited = since(own.came, clock::now())}};
+  }
+  [[nodiscard]] comm_error lost(meeting_lane lane, std::uint32_t rank, std::uint32_t gone) noexcept
+  {
+    const seat& own = seat_of(lane, rank);
+    error_text text;
+    text << "chunkmem: rank " << gone << " has left its group of " << ranks_ << ": rank " << rank << " waits in its call " << own.begun << ", ";
+    describe(text, own.request.asked) << " (the error of that rank says why; ranks have to make the same calls)";
+    return {text, {.failure = comm_failure::peer_lost, .rank = gone, .sequence = own.begun, .waited = since(own.came, clock::now())}};
+  }
+  [[nodiscard]] comm_error mismatch(meeting_lane lane, std::uint32_t there, std::uint32_t late_one) noexcept
+  {
+    const seat& own = seat_of(lane, late_one);
+    const seat& its = seat_of(lane, there);
+    error_text text;
+    text << "chunkmem: ranks ask for different things: rank " << there << " for ";
+    describe(text, its.request.asked) << ", rank " << late_one << " in its call " << own.begun << " for ";
+    describe(text, own.request.asked) << " (ranks have to make the same calls in the same order)";
+    return {text, {.failure = comm_failure::mismatch, .sequence = own.begun, .waited = since(its.came, own.came)}};
+  }
+
+  std::uint32_t ranks_;
+  std::uint64_t deadline_;
+  std::uint64_t slow_after_;
+  mutable std::mutex mutex_;
+  std::vector<seat> seats_;  ///< of agents, then of callers
+  std::vector<const std::byte*> sources_;
+  first_failure failure_;    ///< told under the lock only: it comes before or after each meeting, for all ranks
+  meeting_waits waits_;
+};
+
+}  // namespace collective
+
+}  // namespace chunkmem::inline v0

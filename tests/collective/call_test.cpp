@@ -1,0 +1,71 @@
+#include <chunkmem/collective/call.hpp>
+
+#include <support/catch.hpp>
+#include <support/hostile.hpp>
+
+#include <cstdint>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace call_test {
+
+using namespace chunkmem;
+using collective::call;
+using collective::fingerprint;
+using collective::operation;
+
+std::uint64_t value_of(const std::vector<call>& calls)
+{
+  fingerprint all;
+  for (const call& it : calls) all.add(it);
+  return all.value();
+}
+
+TEST_CASE("every field of a call is in its fingerprint", "[collective]")
+{
+  const call one{.what = operation::all_reduce, .type = dtype::bfloat16, .size = 1'024, .root = 1, .label = 2, .scale = 3};
+  std::vector<call> others(8, one);
+  others[1].what = operation::all_gather;
+  others[2].type = dtype::float16;
+  others[3].size = std::uint64_t{1'024} << 32U;
+  others[4].root = 2;
+  others[5].label = 1;
+  others[6].scale = 4;
+  std::swap(others[7].root, others[7].label);
+  std::set<std::uint64_t> values;
+  for (const call& it : others) values.insert(fingerprint_of(it));
+  CHECK(values.size() == others.size());
+}
+
+TEST_CASE("sequences of calls that were changed in one place have other fingerprints", "[collective]")
+{
+  std::vector<call> calls;
+  for (std::uint32_t at = 0; at < 40; ++at)
+    calls.push_back({.what = static_cast<operation>(support::scrambled(at) % 8), .size = support::scrambled(at + 99) % 4, .label = at % 3});
+  std::set<std::uint64_t> values{value_of(calls)};
+  std::size_t tried = 1;
+  for (std::size_t at = 0; at < calls.size(); ++at) {
+    auto other = calls;
+    other[at].size += 1;
+    values.insert(value_of(other));
+    other = calls;
+    other.erase(other.begin() + static_cast<std::ptrdiff_t>(at), other.end());
+    values.insert(value_of(other));
+    tried += 2;
+    if (at == 0 || calls[at] == calls[at - 1]) continue;
+    other = calls;
+    std::swap(other[at], other[at - 1]);
+    values.insert(value_of(other));
+    ++tried;
+  }
+  CHECK(values.size() == tried);
+}
+
+TEST_CASE("operations have names", "[collective]")
+{
+  CHECK(name_of(operation::all_gather) == "all_gather");
+  CHECK(name_of(operation::exchange) == "exchange");
+}
+
+}  // namespace call_test

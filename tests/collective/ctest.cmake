@@ -1,0 +1,2 @@
+# These tests start threads: the thread sanitizer runs them. Some make figures.
+set(chunkmem_labels threads figures)

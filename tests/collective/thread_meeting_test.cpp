@@ -1,0 +1,73 @@
+#include <chunkmem/collective/thread_meeting.hpp>
+
+#include <support/catch.hpp>
+#include <support/rank_threads.hpp>
+
+#include <atomic>
+#include <cstdint>
+
+namespace thread_meeting_test {
+
+using namespace chunkmem;
+using collective::meeting_lane;
+using collective::meeting_request;
+using collective::operation;
+using collective::thread_meeting;
+
+constexpr std::uint64_t minute = 60'000'000'000;
+constexpr meeting_request barrier{.asked = {.what = operation::barrier}};
+
+TEST_CASE("a wait longer than was called slow is counted, with the rank that came last", "[collective]")
+{
+  thread_meeting meeting{2, minute, 0};
+  CHECK(meeting.waits().slow_meetings == 0);
+  support::on_ranks(2, [&](std::uint32_t rank) { (void)meeting.meet(meeting_lane::callers, rank, barrier); });
+  const auto waits = meeting.waits();
+  CHECK(waits.slow_meetings == (waits.longest > 0 ? 1 : 0));
+  if (waits.longest > 0) CHECK(waits.longest_at == operation::barrier);
+  thread_meeting patient{2, minute, minute};
+  support::on_ranks(2, [&](std::uint32_t rank) { (void)patient.meet(meeting_lane::callers, rank, barrier); });
+  CHECK(patient.waits().slow_meetings == 0);
+}
+
+TEST_CASE("a deadline of centuries does not overflow", "[collective]")
+{
+  thread_meeting meeting{2, UINT64_MAX, minute};
+  std::atomic<int> met{0};
+  support::on_ranks(2, [&](std::uint32_t rank) { met += meeting.meet(meeting_lane::agents, rank, barrier) ? 1 : 0; });
+  CHECK(met == 2);
+}
+
+TEST_CASE("a deadline that passes while the last rank comes fails for both or for none", "[collective]")
+{
+  for (int round = 0; round < 300; ++round) {
+    thread_meeting meeting{2, 20'000, minute};  // about as long as a thread takes to start
+    std::atomic<int> met{0};
+    support::on_ranks(2, [&](std::uint32_t rank) { met += meeting.meet(meeting_lane::agents, rank, barrier) ? 1 : 0; });
+    CHECK((met == 0 || met == 2));
+    if (met == 0) CHECK_THROWS_AS(meeting.check(), comm_error);
+  }
+}
+
+TEST_CASE("a rank that has left is missed only beyond the calls that it gave", "[collective]")
+{
+  thread_meeting meeting{2, minute, minute};
+  meeting.leave(1, 1);  // one is still queued
+  std::atomic<int> met{0};
+  support::on_ranks(2, [&](std::uint32_t rank) { met += meeting.meet(meeting_lane::agents, rank, barrier) ? 1 : 0; });
+  CHECK(met == 2);
+  CHECK_FALSE(meeting.meet(meeting_lane::agents, 0, barrier));
+  CHECK_THROWS_WITH(meeting.check(), Catch::Matchers::ContainsSubstring("rank 1 has left its group of 2"));
+}
+
+TEST_CASE("two ranks that wait for each other in different meetings are a mismatch at once", "[collective]")
+{
+  thread_meeting meeting{3, minute, minute};
+  const meeting_request from_0{.asked = {.what = operation::send, .size = 8, .root = 0}, .other = rank_id{1}};
+  std::atomic<int> met{0};
+  support::on_ranks(2, [&](std::uint32_t rank) { met += meeting.meet(meeting_lane::agents, rank, rank == 0 ? from_0 : barrier) ? 1 : 0; });
+  CHECK(met == 0);
+  CHECK_THROWS_WITH(meeting.check(), Catch::Matchers::ContainsSubstring("ranks ask for different things"));
+}
+
+}  // namespace thread_meeting_test

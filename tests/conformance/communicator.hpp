@@ -1,0 +1,322 @@
+#pragma once
+
+#include <chunkmem/collective/communicator.hpp>
+#include <chunkmem/collective/shares.hpp>
+#include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/ids.hpp>
+#include <conformance/memory_backend.hpp>
+#include <support/catch.hpp>
+#include <support/hostile.hpp>
+#include <support/rank_schedule.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+// The laws of a communicator, for ranks that are threads or processes. A harness has `worlds`, the numbers of ranks to try, and
+// `run(ranks, body)`, which calls `body(stage)` on every rank with new communicators and returns what each found wrong; a stage
+// is like support::rank_stage. Bodies only talk by the communicator.
+namespace conformance {
+
+/// Bytes of one rank on its device between two guards, which nothing may touch.
+template <class Stage>
+class rank_memory {
+ public:
+  rank_memory(Stage& at, const support::rank_bytes& content)
+      : at_{&at}, size_{content.size()}, memory_{at.backend, chunkmem::tier::device, chunkmem::bytes{size_ + 2 * guard}}
+  {
+    at.backend.fill(memory_.data(), mark, chunkmem::bytes{size_ + 2 * guard});
+    at.backend.copy(data(), content.data(), chunkmem::bytes{size_});
+  }
+  [[nodiscard]] std::byte* data() const noexcept { return memory_.data() + guard; }
+  /// Behind all that was given to the stage's agents.
+  [[nodiscard]] support::rank_bytes now() const
+  {
+    at_->finish();
+    const auto all = contents(at_->backend, memory_.data(), size_ + 2 * guard);
+    for (std::uint64_t at = 0; at < guard; ++at)
+      at_->expect(all[at] == mark && all[guard + size_ + at] == mark, "bytes beside the run changed", at);
+    return {all.begin() + guard, all.end() - guard};
+  }
+
+ private:
+  static constexpr std::uint64_t guard = 64;
+  static constexpr std::byte mark{0xA5};
+
+  Stage* at_;
+  std::uint64_t size_;
+  block<std::remove_reference_t<decltype(std::declval<Stage&>().backend)>> memory_;
+};
+
+/// Every rank does one call on random bytes; what is left is what the model has.
+template <class Stage>
+void does_as_the_model(Stage& at, const support::rank_call& it, std::uint64_t seed)
+{
+  using chunkmem::collective::operation;
+  const std::uint32_t ranks = at.ranks.ranks();
+  std::vector<support::rank_bytes> all;
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) all.push_back(support::bytes_of_rank(it.type, it.size, rank, seed));
+  const rank_memory<Stage> mine{at, all[at.rank()]};
+  support::give(at.ranks, at.backend, at.who, mine.data(), it);
+  support::play(all, it);
+  const support::rank_bytes found = mine.now();
+  at.ranks.check();
+  const auto parts = chunkmem::collective::shares::of(chunkmem::bytes{it.size}, ranks);
+  const bool is_own_only = it.what == operation::reduce_scatter;
+  const std::uint64_t begin = is_own_only ? parts.begin(at.rank()) : 0;
+  const std::uint64_t end = is_own_only ? parts.end(at.rank()) : it.size;
+  for (std::uint64_t byte = begin; byte < end; ++byte)
+    at.expect(found[byte] == all[at.rank()][byte], std::string{name_of(it.what)} + " of " + std::to_string(it.size) + " B of " +
+                                                     std::string{name_of(it.type)} + " left a wrong byte", byte);
+}
+
+/// None, less than a unit, one unit, uneven and empty shares, equal shares, a last one that is empty.
+[[nodiscard]] inline std::vector<std::uint64_t> run_sizes(std::uint32_t ranks)
+{
+  const std::uint64_t unit = chunkmem::tensor_alignment.count();
+  return {0, 4, unit, unit * ranks - 4, unit * ranks, unit * ranks + 4};
+}
+
+/// Laws 2 and 3.
+template <class Stage>
+void moves_and_adds_shares(Stage& at)
+{
+  using chunkmem::collective::operation;
+  using chunkmem::dtype;
+  std::uint64_t seed = 0;
+  for (const std::uint64_t size : run_sizes(at.ranks.ranks())) {
+    does_as_the_model(at, {.what = operation::all_gather, .size = size}, ++seed);
+    for (const dtype type : {dtype::float32, dtype::bfloat16, dtype::float16})
+      for (const operation what : {operation::reduce_scatter, operation::all_reduce})
+        for (const float scale : {1.0F, 1.0F / static_cast<float>(at.ranks.ranks())})
+          does_as_the_model(at, {.what = what, .size = size, .type = type, .label = 3, .scale = scale}, ++seed);
+  }
+}
+
+/// Law 4.
+template <class Stage>
+void moves_from_each_root(Stage& at)
+{
+  using chunkmem::collective::operation;
+  const std::uint32_t ranks = at.ranks.ranks();
+  for (std::uint32_t root = 0; root < ranks; ++root) {
+    for (const std::uint64_t size : {0U, 1U, 333U}) does_as_the_model(at, {.what = operation::broadcast, .size = size, .root = root}, root);
+    if (ranks == 1) continue;
+    // A ring: each rank in turn sends to the next one.
+    for (const std::uint64_t size : {0U, 1U, 333U})
+      does_as_the_model(at, {.what = operation::send, .size = size, .root = root, .peer = (root + 1) % ranks, .label = root}, root + 100);
+  }
+  if (ranks == 1) return;
+  // All at once: a send may wait for its receive, so ranks of even and odd numbers begin differently.
+  const rank_memory<Stage> out{at, support::rank_bytes(50, std::byte(at.rank()))};
+  const rank_memory<Stage> in{at, support::rank_bytes(50, std::byte{99})};
+  const std::uint32_t next = (at.rank() + 1) % ranks;
+  const std::uint32_t before = (at.rank() + ranks - 1) % ranks;
+  const auto send = [&] { at.ranks.send(at.backend, at.who, out.data(), chunkmem::bytes{50}, chunkmem::rank_id{next}, 1); };
+  if (at.rank() % 2 == 0) send();
+  at.ranks.receive(at.backend, at.who, in.data(), chunkmem::bytes{50}, chunkmem::rank_id{before}, 1);
+  if (at.rank() % 2 == 1) send();
+  at.expect(in.now() == support::rank_bytes(50, std::byte(before)), "a ring of sends left wrong bytes");
+}
+
+/// Law 5: words of callers pass while agents wait.
+template <class Stage>
+void exchanges_beside_agents(Stage& at)
+{
+  const std::uint32_t ranks = at.ranks.ranks();
+  for (std::uint64_t words = 0; words < 40; words = 2 * words + 1) {
+    if (at.rank() == 0) at.ranks.barrier(at.backend, at.who, 1);  // its agent waits until the words have passed
+    std::vector<std::uint64_t> mine(words, at.rank() * 1'000 + words);
+    std::vector<std::uint64_t> all(words * ranks, 7);
+    at.ranks.exchange(mine, all);
+    for (std::uint64_t place = 0; place < all.size(); ++place) at.expect(all[place] == place / words * 1'000 + words, "wrong word", place);
+    if (at.rank() != 0) at.ranks.barrier(at.backend, at.who, 1);
+  }
+  at.finish();
+  at.ranks.check();
+}
+
+/// All laws at once: a schedule given without a wait, fresh bytes now and then, looked at now and then.
+template <class Stage>
+void plays_schedule(Stage& at, std::uint64_t seed, std::size_t calls)
+{
+  const std::uint32_t ranks = at.ranks.ranks();
+  std::vector<support::rank_bytes> all;
+  for (std::uint32_t rank = 0; rank < ranks; ++rank)
+    all.push_back(support::bytes_of_rank(chunkmem::dtype::float32, support::schedule_room, rank, seed));
+  const rank_memory<Stage> mine{at, all[at.rank()]};
+  std::uint64_t number = 0;
+  for (const support::rank_call& it : support::random_schedule(seed, ranks, calls)) {
+    support::give(at.ranks, at.backend, at.who, mine.data(), it);
+    support::play(all, it);
+    if (++number % 16 != 0) continue;
+    at.expect(mine.now() == all[at.rank()], "wrong bytes after so many calls", number);
+    for (std::uint32_t rank = 0; rank < ranks; ++rank)
+      all[rank] = support::bytes_of_rank(number % 32 == 0 ? chunkmem::dtype::float32 : chunkmem::dtype::bfloat16, support::schedule_room, rank,
+                                         seed + number);
+    at.backend.copy(mine.data(), all[at.rank()].data(), chunkmem::bytes{support::schedule_room});
+  }
+  at.expect(mine.now() == all[at.rank()], "wrong bytes at the end", number);
+  at.ranks.check();
+}
+
+/// Two groups of the same ranks on two agents of each do not disturb each other, in whatever order they are given work.
+template <class Stage>
+void works_beside_another(Stage& at)
+{
+  using chunkmem::collective::operation;
+  const std::uint32_t ranks = at.ranks.ranks();
+  const support::rank_call sum{.what = operation::all_reduce, .size = 1'500, .type = chunkmem::dtype::float32, .scale = 0.25F};
+  const support::rank_call gather{.what = operation::all_gather, .size = 1'316};
+  std::vector<support::rank_bytes> one;
+  std::vector<support::rank_bytes> two;
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    one.push_back(support::bytes_of_rank(chunkmem::dtype::float32, 1'600, rank, 1));
+    two.push_back(support::bytes_of_rank(chunkmem::dtype::uint8, 1'600, rank, 2));
+  }
+  const rank_memory<Stage> here{at, one[at.rank()]};
+  const rank_memory<Stage> there{at, two[at.rank()]};
+  for (std::uint32_t round = 0; round < 20; ++round) {
+    const bool is_first = (round + at.rank()) % 2 == 0;
+    if (is_first) support::give(at.ranks, at.backend, at.who, here.data(), sum);
+    support::give(at.others, at.backend, at.other, there.data(), gather);
+    if (!is_first) support::give(at.ranks, at.backend, at.who, here.data(), sum);
+    support::play(one, sum);
+    support::play(two, gather);
+  }
+  at.expect(here.now() == one[at.rank()], "the first of two groups left wrong bytes");
+  at.expect(there.now() == two[at.rank()], "the second of two groups left wrong bytes");
+}
+
+/// True where `call()` throws a comm_error of this kind.
+template <class Call>
+[[nodiscard]] bool fails_as(chunkmem::comm_failure kind, Call call)
+{
+  try {
+    call();
+  } catch (const chunkmem::comm_error& error) {
+    return error.fault().failure == kind && std::string{error.what()}.starts_with("chunkmem: ");
+  }
+  return false;
+}
+
+/// Law 7: what every call of a failed group does.
+template <class Stage>
+void all_calls_fail(Stage& at, chunkmem::comm_failure kind)
+{
+  std::byte place[8]{};
+  std::vector<std::uint64_t> all(at.ranks.ranks());
+  const std::uint64_t word[1]{};
+  const auto parts = chunkmem::collective::shares::of(chunkmem::bytes{8}, at.ranks.ranks());
+  const chunkmem::rank_id next{(at.rank() + 1) % at.ranks.ranks()};
+  auto& ranks = at.ranks;
+  auto& memory = at.backend;
+  const chunkmem::bytes size{8};
+  at.expect(fails_as(kind, [&] { ranks.check(); }), "check does not throw the first cause");
+  at.expect(fails_as(kind, [&] { ranks.all_gather(memory, at.who, place, parts, 0); }), "all_gather of a failed group does not throw it");
+  at.expect(fails_as(kind, [&] { ranks.reduce_scatter(memory, at.who, place, parts, {}, 0); }), "reduce_scatter does not throw it");
+  at.expect(fails_as(kind, [&] { ranks.all_reduce(memory, at.who, place, parts, {}, 0); }), "all_reduce does not throw it");
+  at.expect(fails_as(kind, [&] { ranks.broadcast(memory, at.who, place, size, next, 0); }), "broadcast does not throw it");
+  at.expect(fails_as(kind, [&] { ranks.send(memory, at.who, place, size, next, 0); }), "send does not throw it");
+  at.expect(fails_as(kind, [&] { ranks.receive(memory, at.who, place, size, next, 0); }), "receive does not throw it");
+  at.expect(fails_as(kind, [&] { ranks.barrier(memory, at.who, 0); }), "barrier does not throw it");
+  at.expect(fails_as(kind, [&] { ranks.exchange(word, all); }), "exchange does not throw it");
+}
+
+/// Law 6: the last rank asks for something else than the others.
+template <class Stage>
+void refuses_a_difference(Stage& at, const support::rank_call& asked, const support::rank_call& other)
+{
+  const bool is_other = at.rank() + 1 == at.ranks.ranks();
+  const auto before = support::bytes_of_rank(chunkmem::dtype::uint8, support::schedule_room, at.rank(), 5);
+  const rank_memory<Stage> mine{at, before};
+  try {
+    support::give(at.ranks, at.backend, at.who, mine.data(), is_other ? other : asked);
+  } catch (const chunkmem::comm_error&) {  // the others were faster
+  }
+  at.expect(mine.now() == before, "bytes changed though ranks asked for different things");
+  all_calls_fail(at, chunkmem::comm_failure::mismatch);
+}
+
+/// Law 8.
+template <class Stage>
+void ends_by_revoke(Stage& at)
+{
+  try {
+    if (at.rank() == 0) at.ranks.revoke();
+    else at.ranks.barrier(at.backend, at.who, 0);
+  } catch (const chunkmem::comm_error&) {  // revoked before it asked
+  }
+  at.finish();
+  if (at.rank() != 0) all_calls_fail(at, chunkmem::comm_failure::revoked);
+}
+template <class Stage>
+void ends_by_a_loss(Stage& at)
+{
+  if (at.rank() == 0) return;  // and its communicator ends
+  try {
+    at.ranks.barrier(at.backend, at.who, 0);
+  } catch (const chunkmem::comm_error&) {
+  }
+  at.finish();
+  all_calls_fail(at, chunkmem::comm_failure::peer_lost);
+}
+
+template <class Harness, class Body>
+void on_each_world(const Harness& harness, Body body)
+{
+  for (const std::uint32_t ranks : harness.worlds)
+    for (const std::string& complaint : harness.run(ranks, body)) CHECK(complaint == "");
+}
+
+/// Laws 1 to 5.
+template <class Harness>
+void communicator_moves_bytes(const Harness& harness)
+{
+  using stage = typename Harness::stage;
+  on_each_world(harness, [](stage& at) { moves_and_adds_shares(at); });
+  on_each_world(harness, [](stage& at) { moves_from_each_root(at); });
+  on_each_world(harness, [](stage& at) { exchanges_beside_agents(at); });
+  on_each_world(harness, [](stage& at) { works_beside_another(at); });
+}
+
+template <class Harness>
+void communicator_plays_schedules(const Harness& harness, std::uint64_t seed, std::size_t calls)
+{
+  CAPTURE(seed);
+  on_each_world(harness, [=](typename Harness::stage& at) { plays_schedule(at, seed, calls); });
+}
+
+/// Laws 6 to 8, of each harness with two or more ranks.
+template <class Harness>
+void communicator_fails_for_all(const Harness& harness)
+{
+  using chunkmem::collective::operation;
+  using stage = typename Harness::stage;
+  const support::rank_call asked{.what = operation::all_reduce, .size = 256, .type = chunkmem::dtype::float16, .label = 3, .scale = 0.5F};
+  std::vector<support::rank_call> others(7, asked);
+  others[0].what = operation::reduce_scatter;
+  others[1].size = 260;
+  others[2].type = chunkmem::dtype::bfloat16;
+  others[3].label = 4;
+  others[4].scale = 1;
+  others[5] = {.what = operation::barrier, .label = 3};
+  others[6] = {.what = operation::send, .size = 256, .root = 0, .label = 3};
+  for (const std::uint32_t ranks : harness.worlds) {
+    if (ranks < 2) continue;
+    others[6].peer = ranks - 1;
+    for (const support::rank_call& other : others)
+      for (const std::string& complaint : harness.run(ranks, [&](stage& at) { refuses_a_difference(at, asked, other); })) CHECK(complaint == "");
+    const support::rank_call from_0{.what = operation::broadcast, .size = 99, .root = 0};
+    const support::rank_call from_1{.what = operation::broadcast, .size = 99, .root = 1};
+    for (const std::string& complaint : harness.run(ranks, [&](stage& at) { refuses_a_difference(at, from_0, from_1); })) CHECK(complaint == "");
+    for (const std::string& complaint : harness.run(ranks, [](stage& at) { ends_by_revoke(at); })) CHECK(complaint == "");
+    for (const std::string& complaint : harness.run(ranks, [](stage& at) { ends_by_a_loss(at); })) CHECK(complaint == "");
+  }
+}
+
+}  // namespace conformance

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/collective/local_threads.hpp>
+#include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/ids.hpp>
+
+#include <cstdint>
+#include <exception>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+namespace support {
+
+/// Runs `body(rank)` on as many threads; returns when all have.
+template <class Body>
+void on_ranks(std::uint32_t ranks, Body body)
+{
+  std::vector<std::thread> threads;
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) threads.emplace_back([&body, rank] { body(rank); });
+  for (std::thread& each : threads) each.join();
+}
+
+/// One rank on its thread: what it works with, and what it found wrong first. Assertions of Catch2 are for one thread.
+template <class Communicator, class Backend>
+struct rank_stage {
+  Communicator& ranks;
+  Communicator& others;  ///< a second group of the same ranks
+  Backend& backend;
+  chunkmem::agent who = chunkmem::agent::to_device;
+  chunkmem::agent other = chunkmem::agent::to_host;
+  std::string complaint{};
+
+  [[nodiscard]] std::uint32_t rank() const { return chunkmem::index_of(ranks.rank()); }
+  void expect(bool holds, std::string_view what, std::uint64_t number = 0)
+  {
+    if (!holds && complaint.empty())
+      complaint = "rank " + std::to_string(rank()) + " of " + std::to_string(ranks.ranks()) + ": " + std::string{what} + " (" + std::to_string(number) + ")";
+  }
+  /// All that agents were given is done.
+  void finish()
+  {
+    backend.wait(chunkmem::agent::host, backend.record(who));
+    backend.wait(chunkmem::agent::host, backend.record(other));
+  }
+};
+
+/// Ranks that are threads, each with a played device of its own: a harness for the laws of communicators.
+struct thread_harness {
+  using communicator = chunkmem::collective::local_threads;
+  using backend = chunkmem::backend::host_arena;
+  using stage = rank_stage<communicator, backend>;
+  static constexpr bool ranks_share_memory = true;
+
+  std::vector<std::uint32_t> worlds{1, 2, 3, 4, 5, 6, 7, 8};
+  chunkmem::collective::thread_group_options options{};
+
+  /// What each rank found wrong; empty for who found nothing.
+  template <class Body>
+  std::vector<std::string> run(std::uint32_t ranks, Body body) const
+  {
+    std::vector<std::string> complaints(ranks);
+    const chunkmem::collective::thread_group group{ranks, options};
+    const chunkmem::collective::thread_group second{ranks, options};
+    on_ranks(ranks, [&](std::uint32_t rank) {
+      try {
+        backend memory{{.device_capacity = chunkmem::bytes{1U << 20U}, .host_capacity = chunkmem::bytes{1U << 20U}}};
+        communicator one{group, chunkmem::rank_id{rank}};
+        communicator two{second, chunkmem::rank_id{rank}};
+        stage here{.ranks = one, .others = two, .backend = memory};
+        body(here);
+        complaints[rank] = here.complaint;
+      } catch (const std::exception& error) {
+        complaints[rank] = error.what();
+      }
+    });
+    return complaints;
+  }
+};
+
+}  // namespace support
