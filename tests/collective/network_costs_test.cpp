@@ -171,8 +171,11 @@ TEST_CASE("one rank costs nothing, and no bytes cost nothing", "[collective]")
   CHECK(many.send(bytes{}, true) == 0);
 }
 
-TEST_CASE("times that 64 bits do not hold saturate", "[collective]")
+TEST_CASE("times are rounded up, and saturate where 64 bits do not hold them", "[collective]")
 {
+  network_costs thirds = round_numbers(2, 1);
+  thirds.peer_bytes_per_second = 3e9;
+  CHECK(thirds.send(bytes{1}, true) == 1'000 + 10 + 1);
   network_costs slow = round_numbers(4, 4);
   slow.peer_bytes_per_second = 1e-3;
   CHECK(slow.all_gather(over(slow, std::uint64_t{1} << 40)) == UINT64_MAX);
