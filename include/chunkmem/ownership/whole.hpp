@@ -47,10 +47,8 @@ struct whole {
   {
     using collective::operation;
     if (fetched == run::group) return {{{of_group(operation::reduce_scatter, chunk, world)}}, 1};
-    collective_step sum = of_one(operation::reduce_scatter, chunk, world);
-    sum.root = 0;
-    const bool is_owner = index_of(rank) == owner_of(chunk, world);
-    return {{sum, of_one(is_owner ? operation::receive : operation::send, chunk, world)}, world.ranks == 1 ? 1U : 2U};
+    const operation together = index_of(rank) == owner_of(chunk, world) ? operation::receive : operation::send;
+    return {{of_one(operation::reduce_scatter, chunk, world), of_one(together, chunk, world)}, world.ranks == 1 ? 1U : 2U};
   }
   [[nodiscard]] constexpr bytes room(const owned_chunk& chunk, const rank_world& world) const
   {
