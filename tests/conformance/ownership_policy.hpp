@@ -240,17 +240,16 @@ void ownership_policy_laws(const Policy& policy = {})
     for (std::uint32_t of_node = 1; of_node <= ranks; ++of_node) {
       if (ranks % of_node != 0) continue;
       const rank_world world{ranks, of_node};
-      for (const std::uint64_t size : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{2}, std::uint64_t{255},
-                                       std::uint64_t{256}, std::uint64_t{257}, std::uint64_t{65'537},
-                                       std::uint64_t{1'000'003}, std::uint64_t{64} << 20, std::uint64_t{1} << 50})
-        for (const std::uint32_t index : {0U, 1U, ranks, 2 * ranks}) {
+      for (const std::uint64_t size : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{256}, std::uint64_t{257},
+                                       std::uint64_t{65'537}, std::uint64_t{1'000'003}, std::uint64_t{1} << 50})
+        for (const std::uint32_t index : {1U, 2 * ranks}) {
           CAPTURE(ranks, of_node, size, index);
           const owned_chunk chunk{chunk_id{index}, bytes{size}, 2 * ranks + 1};
           REQUIRE(fault_of_ranges(policy, chunk, world) == "");
           bytes_balance(policy, chunk, world);
           if (ranks <= 9 && size <= 257) steps_do_what_they_say(policy, chunk, world);
         }
-      if (ranks <= 9) steps_do_what_they_say(policy, {chunk_id{ranks / 2}, bytes{4'099}, ranks}, world);
+      if (ranks <= 9) steps_do_what_they_say(policy, {chunk_id{ranks / 2}, bytes{2'053}, ranks}, world);
     }
 }
 
