@@ -21,7 +21,8 @@ namespace collective {
 ///   all_gather, by node             (N-1) (a_n + s b_n) + (d-1) (a_i + N s b_i)
 ///   reduce_scatter                  what all_gather costs; adding is not counted
 ///   all_reduce                      both
-///   broadcast of z bytes            as a chain, h hops: h_i a_i + h_n a_n + (z + (h-1) min(z, segment)) b_o
+///   broadcast of z bytes            a chain of h hops: h_i a_i + (N-1) a_n + (z + (h-1) min(z, segment)) b_o
+///                                   with h_i = W-N of one ring, d-1 by node; h = h_i + N-1
 ///   send, receive                   a + z b
 ///   barrier                         ceil(log2 d) a_i + ceil(log2 N) a_n
 ///
