@@ -27,8 +27,9 @@ namespace collective {
 ///   barrier                         ceil(log2 d) a_i + ceil(log2 N) a_n
 ///
 /// and once `start` for each. In one node the first is the ring of Thakur, Rabenseifner, Gropp 2005 (IJHPCA 19:1), (W-1) (a +
-/// z/W b), so z (W-1)/W bytes over its time, without starts, are the link's rate: NCCL's "bus bandwidth". Starts in rings
-/// over several nodes are counted as NCCL's own model does (src/graph/tuning.cc). Barriers disseminate (Hensgen, Finkel,
+/// z/W b), so z (W-1)/W bytes over its time, without starts, are the link's rate: NCCL's "bus bandwidth". Starts of gathers in
+/// rings over several nodes are counted as NCCL's own model does (src/graph/tuning.cc), without what it adds for network
+/// interfaces, and all_reduce is two of them, where NCCL has two starts between nodes more. Barriers disseminate (Hensgen, Finkel,
 /// Manber 1988). Unequal shares cost what equal ones of the largest size do. One rank, or no bytes, cost nothing.
 /// Good for comparing plans on machines that one does not have; not modelled: trees, sums in switches, links that several
 /// ranks of a node share (rates are those of a device while all of its node copy), and everybody else.
