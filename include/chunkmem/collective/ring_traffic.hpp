@@ -1,0 +1,54 @@
+#pragma once
+
+#include <chunkmem/collective/shares.hpp>
+#include <chunkmem/core/bytes.hpp>
+
+#include <cstdint>
+
+namespace chunkmem::inline v0 {
+
+namespace collective {
+
+/// What one rank sends and receives while ranks move bytes around a ring, each to the next.
+///
+/// Another algorithm that moves no byte twice changes who sends how much where shares are unequal, but neither what a rank
+/// receives of a gather, nor what it sends into a sum, nor what all ranks send and receive together.
+struct ring_traffic {
+  std::uint64_t sent = 0;      ///< [bytes]
+  std::uint64_t received = 0;  ///< [bytes]
+
+  [[nodiscard]] constexpr bool operator==(const ring_traffic&) const noexcept = default;
+
+  /// Every share passes every rank but its own; the next one lacks all but its own.
+  /// @pre   rank < parts.ranks, for all of these
+  [[nodiscard]] static constexpr ring_traffic of_all_gather(const shares& parts, std::uint32_t rank) noexcept
+  {
+    const std::uint32_t next = rank + 1 == parts.ranks ? 0 : rank + 1;
+    return {parts.whole - parts.size(next), parts.whole - parts.size(rank)};
+  }
+  /// The same backwards: a sum starts behind the rank that keeps it and ends there.
+  [[nodiscard]] static constexpr ring_traffic of_reduce_scatter(const shares& parts, std::uint32_t rank) noexcept
+  {
+    const std::uint32_t previous = rank == 0 ? parts.ranks - 1 : rank - 1;
+    return {parts.whole - parts.size(rank), parts.whole - parts.size(previous)};
+  }
+  /// A reduce_scatter, then an all_gather.
+  /// @throws size_overflow   twice the bytes need more than 64 bits
+  [[nodiscard]] static constexpr ring_traffic of_all_reduce(const shares& parts, std::uint32_t rank)
+  {
+    const ring_traffic first = of_reduce_scatter(parts, rank);
+    const ring_traffic second = of_all_gather(parts, rank);
+    return {(bytes{first.sent} + bytes{second.sent}).count(), (bytes{first.received} + bytes{second.received}).count()};
+  }
+  /// Down the chain that begins at the root: the last rank passes nothing on.
+  [[nodiscard]] static constexpr ring_traffic of_broadcast(bytes size, std::uint32_t rank, std::uint32_t root,
+                                                           std::uint32_t ranks) noexcept
+  {
+    const std::uint32_t behind = rank >= root ? rank - root : rank + (ranks - root);
+    return {behind + 1 == ranks ? 0 : size.count(), behind == 0 ? 0 : size.count()};
+  }
+};
+
+}  // namespace collective
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/ids.hpp>
+
+#include <cstdint>
+
+namespace chunkmem::inline v0 {
+
+namespace ownership {
+
+/// Which ranks work together: all, those of one node, or those in the same place of every node.
+enum class circle : std::uint8_t { all, node, across };
+
+/// The ranks that train together; those of a node are numbered one after the other.
+struct rank_world {
+  std::uint32_t ranks = 1;
+  std::uint32_t of_node = 1;
+
+  [[nodiscard]] constexpr bool operator==(const rank_world&) const noexcept = default;
+
+  /// @throws config_error   there are no ranks, or they do not fill their nodes
+  constexpr void check() const
+  {
+    if (ranks != 0 && of_node != 0 && ranks % of_node == 0) return;
+    throw config_error{error_text{} << "chunkmem: " << ranks << " ranks with " << of_node
+                                    << " of each node (give one or more of both, and full nodes)"};
+  }
+  [[nodiscard]] constexpr std::uint32_t nodes() const noexcept { return ranks / of_node; }
+  /// How many ranks a circle has, and which of them a rank is.
+  [[nodiscard]] constexpr std::uint32_t size_of(circle who) const noexcept
+  {
+    return who == circle::all ? ranks : who == circle::node ? of_node : nodes();
+  }
+  [[nodiscard]] constexpr std::uint32_t place_in(circle who, rank_id rank) const noexcept
+  {
+    const std::uint32_t index = index_of(rank);
+    return who == circle::all ? index : who == circle::node ? index % of_node : index / of_node;
+  }
+};
+
+}  // namespace ownership
+
+}  // namespace chunkmem::inline v0

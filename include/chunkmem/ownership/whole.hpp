@@ -1,0 +1,99 @@
+#pragma once
+
+#include <chunkmem/collective/call.hpp>
+#include <chunkmem/collective/shares.hpp>
+#include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/ids.hpp>
+#include <chunkmem/core/policy.hpp>
+#include <chunkmem/ownership/collective_step.hpp>
+#include <chunkmem/ownership/ownership_policy.hpp>
+#include <chunkmem/ownership/rank_world.hpp>
+
+#include <cstdint>
+#include <string_view>
+
+namespace chunkmem::inline v0 {
+
+namespace ownership {
+
+/// Each chunk has one owner: chunk c belongs to rank c mod W, and W chunks in a row are a group.
+///
+/// Good as PatrickStar's baseline, and where a chunk's states must not be divided; poor beside `sharded` in memory (W chunks
+/// are room for one) or in time (one owner's link feeds all). A member that the last group lacks, PatrickStar's
+/// dummy, is an empty share here: it takes no memory and no bytes. It still takes time, for the ring has as many steps.
+/// Source: PatrickStar (Fang et al. 2021, arXiv 2108.05818) with its memory-saving communication; a sum that comes together at
+/// one rank is a reduce_scatter and then a gather (Thakur, Rabenseifner, Gropp 2005). Bytes that all W ranks receive for a
+/// chunk of n: (W-1) n to fetch; the same to reduce with its group, and alone n (W-1)/W more. Cost: O(1).
+struct whole {
+  using policy_kind = ownership_kind;
+  static constexpr std::string_view name = "whole";
+
+  enum class run : std::uint8_t {
+    group,  ///< all_gather and reduce_scatter of W chunks at a time
+    alone,  ///< memory-saving: broadcast by the owner, and a sum that comes together there
+  };
+  run fetched = run::group;
+
+  [[nodiscard]] constexpr owned_range owned(const owned_chunk& chunk, rank_id rank, const rank_world& world) const
+  {
+    return {0, index_of(rank) == owner_of(chunk, world) ? chunk.size.count() : 0};
+  }
+  [[nodiscard]] constexpr collective_steps fetch(const owned_chunk& chunk, rank_id, const rank_world& world) const
+  {
+    if (fetched == run::group) return {{{of_group(collective::operation::all_gather, chunk, world)}}, 1};
+    return {{{of_one(collective::operation::broadcast, chunk, world)}}, 1};
+  }
+  [[nodiscard]] constexpr collective_steps reduction(const owned_chunk& chunk, rank_id rank, const rank_world& world) const
+  {
+    using collective::operation;
+    if (fetched == run::group) return {{{of_group(operation::reduce_scatter, chunk, world)}}, 1};
+    const operation together = index_of(rank) == owner_of(chunk, world) ? operation::receive : operation::send;
+    return {{of_one(operation::reduce_scatter, chunk, world), of_one(together, chunk, world)}, world.ranks == 1 ? 1U : 2U};
+  }
+  [[nodiscard]] constexpr bytes room(const owned_chunk& chunk, const rank_world& world) const
+  {
+    return fetched == run::group ? bytes{group_of(chunk, world).whole} : chunk.size;
+  }
+
+ private:
+  [[nodiscard]] static constexpr std::uint32_t owner_of(const owned_chunk& chunk, const rank_world& world) noexcept
+  {
+    return index_of(chunk.id) % world.ranks;
+  }
+  [[nodiscard]] static constexpr std::uint32_t first_of(const owned_chunk& chunk, const rank_world& world) noexcept
+  {
+    return index_of(chunk.id) - owner_of(chunk, world);
+  }
+  [[nodiscard]] static constexpr std::uint32_t members_of(const owned_chunk& chunk, const rank_world& world) noexcept
+  {
+    const std::uint32_t behind = chunk.chunks - first_of(chunk, world);
+    return behind < world.ranks ? behind : world.ranks;
+  }
+  [[nodiscard]] static constexpr collective::shares group_of(const owned_chunk& chunk, const rank_world& world)
+  {
+    const bytes each = align_up(chunk.size, tensor_alignment);
+    return {(each * (members_of(chunk, world) - 1) + chunk.size).count(), each.count(), world.ranks};
+  }
+  [[nodiscard]] static constexpr collective_step of_group(collective::operation what, const owned_chunk& chunk,
+                                                          const rank_world& world)
+  {
+    return {.what = what,
+            .first = chunk_id{first_of(chunk, world)},
+            .chunks = members_of(chunk, world),
+            .parts = group_of(chunk, world)};
+  }
+  [[nodiscard]] static constexpr collective_step of_one(collective::operation what, const owned_chunk& chunk,
+                                                        const rank_world& world)
+  {
+    return {.what = what,
+            .first = chunk.id,
+            .parts = collective::shares::of(chunk.size, world.ranks),
+            .root = owner_of(chunk, world)};
+  }
+};
+
+static_assert(ownership_policy<whole>);
+
+}  // namespace ownership
+
+}  // namespace chunkmem::inline v0
