@@ -1,0 +1,2 @@
+# These tests start threads: the thread sanitizer runs them.
+set(chunkmem_labels threads)
