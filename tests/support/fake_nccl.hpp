@@ -68,6 +68,8 @@ struct fake_nccl_world {
   void meet(int rank, std::uint64_t number, const fake_nccl_operation& mine)
   {
     std::unique_lock lock{mutex};
+    member& own = members[static_cast<std::size_t>(rank)];
+    if (own.is_aborted) return (void)++own.done;
     meeting& it = meetings[number];
     it.all.resize(members.size());
     it.all[static_cast<std::size_t>(rank)] = mine;
@@ -77,8 +79,8 @@ struct fake_nccl_world {
       if (it.is_over) move(it.all);
       changed.notify_all();
     }
-    member& own = members[static_cast<std::size_t>(rank)];
     changed.wait(lock, [&] { return it.is_over || own.is_aborted; });
+    if (!it.is_over) --it.arrived;  // its memory may be gone by the time that another comes
     ++own.done;
   }
   void pass(int rank, int from, int to, std::uint64_t number, const fake_nccl_operation& mine)
@@ -90,6 +92,7 @@ struct fake_nccl_world {
       letters[key] = mine;
       changed.notify_all();
       changed.wait(lock, [&] { return !letters.contains(key) || own.is_aborted; });
+      letters.erase(key);
     } else {
       changed.wait(lock, [&] { return (letters.contains(key) && letters[key].count == mine.count) || own.is_aborted; });
       if (!own.is_aborted) {
