@@ -109,8 +109,8 @@ class nccl {
     agree({.what = operation::all_gather, .size = parts.whole, .label = label});
     const std::byte* const own = whole + parts.begin(index_of(rank_));
     if (parts.are_equal()) {
-      return enqueue(backend, who, "all_gather",
-                     [=](const Api& api, comm_type g, auto on) { return api.all_gather(own, whole, parts.each, dtype::uint8, g, on); });
+      const auto give = [=](const Api& api, comm_type g, auto on) { return api.all_gather(own, whole, parts.each, dtype::uint8, g, on); };
+      return enqueue(backend, who, "all_gather", give);
     }
     enqueue(backend, who, "all_gather", [=](const Api& api, comm_type group, auto on) {
       return for_each_share(api, parts, [&](std::uint32_t root, std::size_t at, std::size_t size) {
@@ -148,25 +148,22 @@ class nccl {
   {
     require(root, false);
     agree({.what = operation::broadcast, .size = size.count(), .root = index_of(root), .label = label});
-    enqueue(backend, who, "broadcast", [=](const Api& api, comm_type group, auto on) {
-      return api.broadcast(place, place, size.count(), dtype::uint8, number_of(root), group, on);
-    });
+    enqueue(backend, who, "broadcast",
+            [=](const Api& api, comm_type g, auto on) { return api.broadcast(place, place, size.count(), dtype::uint8, number_of(root), g, on); });
   }
   template <stream_backend Backend>
   void send(Backend& backend, agent who, std::byte* place, bytes size, rank_id to, std::uint32_t)
   {
     require(to, true);
-    enqueue(backend, who, "send", [=](const Api& api, comm_type group, auto on) {
-      return api.send(place, size.count(), dtype::uint8, number_of(to), group, on);
-    });
+    enqueue(backend, who, "send",
+            [=](const Api& api, comm_type g, auto on) { return api.send(place, size.count(), dtype::uint8, number_of(to), g, on); });
   }
   template <stream_backend Backend>
   void receive(Backend& backend, agent who, std::byte* place, bytes size, rank_id from, std::uint32_t)
   {
     require(from, true);
-    enqueue(backend, who, "receive", [=](const Api& api, comm_type group, auto on) {
-      return api.receive(place, size.count(), dtype::uint8, number_of(from), group, on);
-    });
+    enqueue(backend, who, "receive",
+            [=](const Api& api, comm_type g, auto on) { return api.receive(place, size.count(), dtype::uint8, number_of(from), g, on); });
   }
   /// The calling threads meet, each after `finish`: NCCL has no barrier, and a sum would need room on the device.
   template <stream_backend Backend>
@@ -207,8 +204,7 @@ class nccl {
                              {.failure = comm_failure::revoked, .rank = index_of(rank_), .sequence = session_.sequence()}});
   }
 
-  /// For `nccl_registration`.
-  [[nodiscard]] nccl_session<Api, Control>& session() noexcept { return session_; }
+  [[nodiscard]] nccl_session<Api, Control>& session() noexcept { return session_; }  ///< for `nccl_registration`
 
  private:
   static constexpr std::size_t words_of_id = 1 + (Api::id_size + 7) / 8;
@@ -222,9 +218,7 @@ class nccl {
 
   void create(std::span<const std::byte> id)
   {
-    session_.make("making a communicator", [&](const Api& api, comm_type& handle) {
-      return api.create(handle, static_cast<int>(ranks_), id, number_of(rank_));
-    });
+    session_.make("making a communicator", [&](const Api& api, comm_type& fresh) { return api.create(fresh, static_cast<int>(ranks_), id, number_of(rank_)); });
   }
 
   /// `give(rank, place, size)` for each share that is not empty, as one call; ends the group of calls in any case.
@@ -233,10 +227,10 @@ class nccl {
   {
     int number = api.begin_calls();
     if (number != 0) return number;
-    for (std::uint32_t rank = 0; rank < parts.ranks && (number == 0 || number == session_type::in_progress); ++rank)
+    for (std::uint32_t rank = 0; rank < parts.ranks && (number == 0 || number == nccl_session<Api, Control>::in_progress); ++rank)
       if (parts.size(rank) != 0) number = give(rank, parts.begin(rank), parts.size(rank));
     const int end = api.end_calls();
-    return number != 0 && number != session_type::in_progress ? number : end;
+    return number != 0 && number != nccl_session<Api, Control>::in_progress ? number : end;
   }
 
   template <class Backend, class Enqueue>
@@ -262,7 +256,6 @@ class nccl {
     const auto found = std::ranges::find_if(sums_, [&](const auto& it) { return it.type == how.type && it.scale == scale; });
     if (found != sums_.end()) return found->how;
     scaled_sum fresh{.type = how.type, .scale = scale, .how = {}};
-    sums_.reserve(sums_.size() + 1);
     session_.run("a scaled sum", [&](const Api& api, comm_type group) { return api.create_scaled_sum(fresh.how, how.type, how.scale, group); });
     sums_.push_back(fresh);
     return fresh.how;
@@ -276,8 +269,7 @@ class nccl {
     const std::uint64_t mine[] = {fingerprint_of(next)};
     const std::span all{words_.data(), ranks_};
     exchange(mine, all);
-    const auto other = std::ranges::find_if(all, [&](std::uint64_t word) { return word != mine[0]; });
-    if (other != all.end())
+    if (std::ranges::count(all, mine[0]) != std::ranges::ssize(all))
       session_.raise(name_of(next.what), {.failure = comm_failure::mismatch, .sequence = session_.sequence() + 1});
   }
 
@@ -293,8 +285,7 @@ class nccl {
                                    << index_of(other) << " (name one that is there; bytes are sent to others)"};
   }
 
-  using session_type = nccl_session<Api, Control>;
-  session_type session_;
+  nccl_session<Api, Control> session_;
   rank_id rank_;
   std::uint32_t ranks_;
   bool is_agreed_ = false;
