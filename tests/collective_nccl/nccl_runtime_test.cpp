@@ -23,7 +23,7 @@ TEST_CASE("NCCL has a sentence for each of its numbers", "[collective]")
   for (int number = 0; number < 8; ++number) CHECK(!std::string_view{collective::nccl_runtime{}.name_of(number)}.empty());
 }
 
-TEST_CASE("a group of one goes through every operation on a GPU", "[collective]")
+TEST_CASE("a group of one goes through every operation on a GPU", "[.gpu]")
 {
   int count = 0;
   if (backend::cuda_runtime{}.count_devices(count) != 0 || count == 0) SKIP("no GPU is here");
