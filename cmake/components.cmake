@@ -25,6 +25,28 @@ function(chunkmem_find_cuda why_not)
   set(chunkmem_cuda_version "${CUDAToolkit_VERSION}" PARENT_SCOPE)
 endfunction()
 
+# chunkmem_find_nccl(<why_not> [GLOBAL]): NCCL, and the CUDA runtime that it needs.
+# The cache entries CHUNKMEM_NCCL_INCLUDE and CHUNKMEM_NCCL_LIBRARY are the folder that holds nccl.h, and libnccl.
+function(chunkmem_find_nccl why_not)
+  chunkmem_find_cuda(missing ${ARGN})
+  set(${why_not} "${missing}" PARENT_SCOPE)
+  if(missing)
+    return()
+  endif()
+  find_path(CHUNKMEM_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ${chunkmem_cuda_include})
+  find_library(CHUNKMEM_NCCL_LIBRARY NAMES nccl libnccl.so.2 HINTS ${CUDAToolkit_LIBRARY_DIR} ENV CUDA_PATH PATH_SUFFIXES lib lib64)
+  mark_as_advanced(CHUNKMEM_NCCL_INCLUDE CHUNKMEM_NCCL_LIBRARY)
+  if(NOT CHUNKMEM_NCCL_INCLUDE OR NOT CHUNKMEM_NCCL_LIBRARY)
+    set(${why_not} "no nccl.h or no libnccl was found (CHUNKMEM_NCCL_INCLUDE and CHUNKMEM_NCCL_LIBRARY may name them)" PARENT_SCOPE)
+    return()
+  endif()
+  if(NOT TARGET chunkmem::nccl)
+    add_library(chunkmem::nccl INTERFACE IMPORTED ${ARGN})
+    target_link_libraries(chunkmem::nccl INTERFACE chunkmem::cuda "${CHUNKMEM_NCCL_LIBRARY}")
+    target_include_directories(chunkmem::nccl SYSTEM INTERFACE "${CHUNKMEM_NCCL_INCLUDE}")
+  endif()
+endfunction()
+
 # chunkmem_find_thrust(<why_not> [GLOBAL]): the headers of Thrust, those of a CUDA toolkit or a package without one.
 # The cache entry CHUNKMEM_THRUST_INCLUDE is the folder that holds thrust/version.h.
 function(chunkmem_find_thrust why_not)

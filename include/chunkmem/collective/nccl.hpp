@@ -1,0 +1,299 @@
+#pragma once
+
+#include <chunkmem/backend/stream_backend.hpp>
+#include <chunkmem/collective/call.hpp>
+#include <chunkmem/collective/communicator.hpp>
+#include <chunkmem/collective/nccl_api.hpp>
+#include <chunkmem/collective/nccl_session.hpp>
+#include <chunkmem/collective/ordered_sum.hpp>
+#include <chunkmem/collective/shares.hpp>
+#include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/exact_compare.hpp>
+#include <chunkmem/core/ids.hpp>
+#include <chunkmem/core/policy.hpp>
+#include <chunkmem/tensor/dtype.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace collective {
+
+struct nccl_options {
+  std::uint64_t deadline = 60'000'000'000;  ///< longest wait for other ranks [ns]
+};
+
+/// Ranks with a GPU each: NCCL moves the bytes, on the stream of the agent that is given.
+///
+/// `Control` is a communicator of the same ranks, whose `exchange` compares calls and carries NCCL's identity, and which
+/// fails together with this one; it outlives it. Departures from the laws of a communicator:
+/// - Sums are in NCCL's order, rounded to the element type at each step, after each rank's elements are scaled.
+/// - A wait of the host for an agent is bounded only behind `finish`: call it before waiting for what depends on this group.
+///   Until then NCCL waits on the stream for as long as nobody calls `check`.
+/// - A send and a receive that differ are not compared; they wait until the deadline.
+/// - After an error the bytes that were under way are unspecified.
+///
+/// Cost: one call of NCCL and an exchange of one word, or none between `agreed(true)` and `agreed(false)`.
+///
+/// @threads   one caller at a time; `revoke` any
+template <nccl_api Api, class Control>
+  requires knows_ranks<Control> && exchanges_words<Control> && tells_failure<Control>
+class nccl {
+ public:
+  using policy_kind = communicator_kind;
+  using comm_type = typename Api::comm_type;
+  static constexpr std::string_view name = "nccl";
+
+  /// With the current device of the calling thread. All ranks make it together; the identity goes over `control`.
+  /// @throws comm_error   a rank is missing or failed
+  explicit nccl(Control& control, const nccl_options& options = {}, Api api = {})
+      : session_{control, options.deadline, std::move(api)}, rank_{control.rank()}, ranks_{control.ranks()}, words_(words_of_id * ranks_)
+  {
+    std::uint64_t mine[words_of_id] = {};
+    const std::span<std::byte> id{reinterpret_cast<std::byte*>(mine + 1), Api::id_size};
+    if (index_of(rank_) == 0) mine[0] = static_cast<std::uint64_t>(session_.api().make_id(id));
+    exchange(mine, words_);
+    session_.require("its identity", static_cast<int>(words_[0]));
+    std::memcpy(id.data(), words_.data() + 1, Api::id_size);
+    create(id);
+  }
+  /// With an identity that came another way, such as by `nccl_id_file`. @throws comm_error   a rank is missing or failed
+  nccl(Control& control, std::span<const std::byte> id, const nccl_options& options = {}, Api api = {})
+      : session_{control, options.deadline, std::move(api)}, rank_{control.rank()}, ranks_{control.ranks()}, words_(words_of_id * ranks_)
+  {
+    if (id.size() != Api::id_size) throw usage_error{"an identity of NCCL has another length (pass what make_id gave)"};
+    create(id);
+  }
+  /// Takes a communicator that another library made; it is destroyed or aborted here.
+  /// @throws usage_error   it has another rank or other ranks than `control`; it is ended
+  nccl(Control& control, comm_type given, const nccl_options& options = {}, Api api = {})
+      : session_{control, options.deadline, std::move(api)}, rank_{control.rank()}, ranks_{control.ranks()}, words_(words_of_id * ranks_)
+  {
+    int rank = -1;
+    int ranks = -1;
+    session_.make("an adoption", [&](const Api& own, comm_type& handle) {
+      handle = given;
+      const int number = own.rank_of(given, rank);
+      return number != 0 ? number : own.ranks_of(given, ranks);
+    });
+    if (rank != number_of(rank_) || ranks != static_cast<int>(ranks_))
+      throw usage_error{"a communicator of NCCL was given with another rank or number of ranks than its control (number both alike)"};
+  }
+  nccl(const nccl&) = delete;
+  nccl& operator=(const nccl&) = delete;
+  ~nccl()
+  {
+    for (const auto& it : sums_) (void)session_.enter([&](const Api& api, comm_type group) { return api.destroy_sum(it.how, group); });
+  }
+
+  [[nodiscard]] rank_id rank() const noexcept { return rank_; }
+  [[nodiscard]] std::uint32_t ranks() const noexcept { return ranks_; }
+
+  /// From here calls are not compared: the caller has compared the plan that they come from.
+  void agreed(bool is_agreed) noexcept { is_agreed_ = is_agreed; }
+  /// Of all calls so far but sends and receives: ranks with equal plans have equal ones.
+  [[nodiscard]] std::uint64_t rolled() const noexcept { return rolled_.value(); }
+
+  template <stream_backend Backend>
+  void all_gather(Backend& backend, agent who, std::byte* whole, const shares& parts, std::uint32_t label)
+  {
+    require(parts);
+    agree({.what = operation::all_gather, .size = parts.whole, .label = label});
+    const std::byte* const own = whole + parts.begin(index_of(rank_));
+    if (parts.are_equal()) {
+      const auto give = [=](const Api& api, comm_type g, auto on) { return api.all_gather(own, whole, parts.each, dtype::uint8, g, on); };
+      return enqueue(backend, who, "all_gather", give);
+    }
+    enqueue(backend, who, "all_gather", [=](const Api& api, comm_type group, auto on) {
+      return for_each_share(api, parts, [&](std::uint32_t root, std::size_t at, std::size_t size) {
+        return api.broadcast(whole + at, whole + at, size, dtype::uint8, static_cast<int>(root), group, on);
+      });
+    });
+  }
+  template <stream_backend Backend>
+  void reduce_scatter(Backend& backend, agent who, std::byte* whole, const shares& parts, sum how, std::uint32_t label)
+  {
+    const auto added = agree_sum(operation::reduce_scatter, parts, how, label);
+    const std::size_t each = size_of(how.type);
+    if (parts.are_equal()) {
+      std::byte* const own = whole + parts.begin(index_of(rank_));
+      return enqueue(backend, who, "reduce_scatter", [=](const Api& api, comm_type group, auto on) {
+        return api.reduce_scatter(whole, own, parts.each / each, how.type, added, group, on);
+      });
+    }
+    enqueue(backend, who, "reduce_scatter", [=](const Api& api, comm_type group, auto on) {
+      return for_each_share(api, parts, [&](std::uint32_t root, std::size_t at, std::size_t size) {
+        return api.reduce(whole + at, whole + at, size / each, how.type, added, static_cast<int>(root), group, on);
+      });
+    });
+  }
+  template <stream_backend Backend>
+  void all_reduce(Backend& backend, agent who, std::byte* whole, const shares& parts, sum how, std::uint32_t label)
+  {
+    const auto added = agree_sum(operation::all_reduce, parts, how, label);
+    const std::size_t count = parts.whole / size_of(how.type);
+    enqueue(backend, who, "all_reduce",
+            [=](const Api& api, comm_type g, auto on) { return api.all_reduce(whole, whole, count, how.type, added, g, on); });
+  }
+  template <stream_backend Backend>
+  void broadcast(Backend& backend, agent who, std::byte* place, bytes size, rank_id root, std::uint32_t label)
+  {
+    require(root, false);
+    agree({.what = operation::broadcast, .size = size.count(), .root = index_of(root), .label = label});
+    enqueue(backend, who, "broadcast",
+            [=](const Api& api, comm_type g, auto on) { return api.broadcast(place, place, size.count(), dtype::uint8, number_of(root), g, on); });
+  }
+  template <stream_backend Backend>
+  void send(Backend& backend, agent who, std::byte* place, bytes size, rank_id to, std::uint32_t)
+  {
+    require(to, true);
+    enqueue(backend, who, "send",
+            [=](const Api& api, comm_type g, auto on) { return api.send(place, size.count(), dtype::uint8, number_of(to), g, on); });
+  }
+  template <stream_backend Backend>
+  void receive(Backend& backend, agent who, std::byte* place, bytes size, rank_id from, std::uint32_t)
+  {
+    require(from, true);
+    enqueue(backend, who, "receive",
+            [=](const Api& api, comm_type g, auto on) { return api.receive(place, size.count(), dtype::uint8, number_of(from), g, on); });
+  }
+  /// The calling threads meet, each after `finish`: NCCL has no barrier, and a sum would need room on the device.
+  template <stream_backend Backend>
+  void barrier(Backend& backend, agent who, std::uint32_t label)
+  {
+    agree({.what = operation::barrier, .label = label});
+    finish(backend, who);
+    const std::uint64_t mine[] = {label};
+    exchange(mine, std::span{words_}.first(ranks_));
+  }
+
+  void exchange(std::span<const std::uint64_t> mine, std::span<std::uint64_t> all)
+  {
+    try {
+      session_.control().exchange(mine, all);
+    } catch (const comm_error& error) {
+      session_.fail(error);
+      throw;
+    }
+  }
+
+  /// Waits until all work of the agent is done; after it no wait of the host for that agent is long.
+  /// @throws comm_error   the deadline passed, or the group failed; it is ended, and the stream goes on
+  template <stream_backend Backend>
+  void finish(Backend& backend, agent who)
+  {
+    const auto on = backend.stream(who);
+    session_.wait("work of a stream", [&] {
+      bool is_done = false;
+      session_.require("a query of a stream", session_.enter([&](const Api& api, comm_type) { return api.is_done(on, is_done); }));
+      return is_done;
+    });
+  }
+  void check() { session_.check(); }
+  void revoke() noexcept
+  {
+    session_.fail(comm_error{error_text{} << "chunkmem: the group of NCCL was revoked by rank " << index_of(rank_) << " (see its error)",
+                             {.failure = comm_failure::revoked, .rank = index_of(rank_), .sequence = session_.sequence()}});
+  }
+
+  [[nodiscard]] nccl_session<Api, Control>& session() noexcept { return session_; }  ///< for `nccl_registration`
+
+ private:
+  static constexpr std::size_t words_of_id = 1 + (Api::id_size + 7) / 8;
+  struct scaled_sum {
+    dtype type;
+    std::uint32_t scale;
+    typename Api::sum_type how;
+  };
+
+  [[nodiscard]] static int number_of(rank_id rank) noexcept { return static_cast<int>(index_of(rank)); }
+
+  void create(std::span<const std::byte> id)
+  {
+    session_.make("making a communicator", [&](const Api& api, comm_type& fresh) { return api.create(fresh, static_cast<int>(ranks_), id, number_of(rank_)); });
+  }
+
+  /// `give(rank, place, size)` for each share that is not empty, as one call; ends the group of calls in any case.
+  template <class Give>
+  [[nodiscard]] static int for_each_share(const Api& api, const shares& parts, Give&& give) noexcept
+  {
+    int number = api.begin_calls();
+    if (number != 0) return number;
+    for (std::uint32_t rank = 0; rank < parts.ranks && (number == 0 || number == nccl_session<Api, Control>::in_progress); ++rank)
+      if (parts.size(rank) != 0) number = give(rank, parts.begin(rank), parts.size(rank));
+    const int end = api.end_calls();
+    return number != 0 && number != nccl_session<Api, Control>::in_progress ? number : end;
+  }
+
+  template <class Backend, class Enqueue>
+  void enqueue(Backend& backend, agent who, std::string_view what, Enqueue&& give)
+  {
+    session_.check();
+    session_.count();
+    int number = 0;
+    backend.launch(who, [&](typename Api::stream_type on) {
+      number = session_.enter([&](const Api& api, comm_type group) { return give(api, group, on); });
+    });
+    session_.settle(what, number);
+  }
+
+  [[nodiscard]] typename Api::sum_type agree_sum(operation what, const shares& parts, sum how, std::uint32_t label)
+  {
+    require(parts);
+    require_summable(how, parts.whole);
+    const auto scale = bits_as<std::uint32_t>(how.scale);
+    agree({.what = what, .type = how.type, .size = parts.whole, .label = label, .scale = scale});
+    if (how.scale == 1) return session_.api().plain_sum();
+    if (how.scale == 1 / static_cast<float>(ranks_)) return session_.api().mean();
+    const auto found = std::ranges::find_if(sums_, [&](const auto& it) { return it.type == how.type && it.scale == scale; });
+    if (found != sums_.end()) return found->how;
+    scaled_sum fresh{.type = how.type, .scale = scale, .how = {}};
+    session_.run("a scaled sum", [&](const Api& api, comm_type group) { return api.create_scaled_sum(fresh.how, how.type, how.scale, group); });
+    sums_.push_back(fresh);
+    return fresh.how;
+  }
+
+  void agree(const call& next)
+  {
+    session_.check();
+    rolled_.add(next);
+    if (is_agreed_) return;
+    const std::uint64_t mine[] = {fingerprint_of(next)};
+    const std::span all{words_.data(), ranks_};
+    exchange(mine, all);
+    if (std::ranges::count(all, mine[0]) != std::ranges::ssize(all))
+      session_.raise(name_of(next.what), {.failure = comm_failure::mismatch, .sequence = session_.sequence() + 1});
+  }
+
+  void require(const shares& parts) const
+  {
+    if (parts.ranks == ranks_) return;
+    throw usage_error{error_text{} << "chunkmem: shares for " << parts.ranks << " ranks were given to a group of " << ranks_ << " (make them for it)"};
+  }
+  void require(rank_id other, bool is_peer) const
+  {
+    if (index_of(other) < ranks_ && !(is_peer && other == rank_)) return;
+    throw usage_error{error_text{} << "chunkmem: rank " << index_of(rank_) << " of " << ranks_ << " moves bytes from or to rank "
+                                   << index_of(other) << " (name one that is there; bytes are sent to others)"};
+  }
+
+  nccl_session<Api, Control> session_;
+  rank_id rank_;
+  std::uint32_t ranks_;
+  bool is_agreed_ = false;
+  fingerprint rolled_;
+  std::vector<std::uint64_t> words_;
+  std::vector<scaled_sum> sums_;
+};
+
+}  // namespace collective
+
+}  // namespace chunkmem::inline v0

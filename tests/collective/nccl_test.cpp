@@ -1,0 +1,107 @@
+#include <chunkmem/collective/nccl.hpp>
+
+#include <collective/nccl_rig.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <thread>
+#include <vector>
+
+namespace nccl_test {
+
+using namespace nccl_rig;
+
+static_assert(communicator<group, device>);
+
+TEST_CASE("nccl gives the bytes of a plain loop, with equal and unequal shares, also where each call is in progress", "[collective]")
+{
+  for (std::uint32_t ranks = 1; ranks <= 4; ++ranks)
+    for (const std::size_t count : {std::size_t{512}, std::size_t{389}}) {
+      CAPTURE(ranks, count);
+      std::atomic<int> wrong{0};
+      const outcome end = run(ranks, [&](rank_rig& rig) { wrong += wrong_results(rig, count); },
+                              std::vector<fake_nccl::plan>(ranks, {.in_progress = 2}));
+      CHECK(wrong == 0);
+      CHECK(end.world->misuses == 0);
+      CHECK(end.world->aborts + end.world->destroys == static_cast<int>(ranks));
+      for (const auto& fault : end.faults) CHECK(!fault);
+    }
+}
+
+TEST_CASE("whatever call of NCCL fails first, both ranks throw, and NCCL is only aborted after it", "[collective]")
+{
+  const auto work = [](rank_rig& rig) {
+    const auto parts = collective::shares::of(bytes{600}, 2);
+    rig.all.agreed(true);
+    rig.all.all_gather(rig.gpu, agent::compute, rig.place, parts, 1);
+    rig.all.all_reduce(rig.gpu, agent::compute, rig.place, parts, {.scale = 3}, 2);
+    rig.all.barrier(rig.gpu, agent::compute, 3);
+  };
+  for (const bool is_async : {false, true})
+    for (int number = 1; number <= 6; ++number)
+      for (int at = 0; at < 12; ++at) {
+        CAPTURE(is_async, number, at);
+        const outcome end = run(2, work, {{.fail_at = at, .number = number, .is_async = is_async}});
+        REQUIRE(end.faults[0]);
+        CHECK(end.faults[0]->number == number);
+        CHECK(end.faults[1]);
+        CHECK(end.world->after_failure == 0);
+        CHECK(end.world->misuses == 0);
+        CHECK(end.world->aborts + end.world->destroys <= 2);
+      }
+}
+
+TEST_CASE("calls that differ throw on every rank before a byte changes", "[collective]")
+{
+  std::atomic<int> changed{0};
+  const outcome end = run(3, [&](rank_rig& rig) {
+    rig.gpu.fill(rig.place, std::byte{7}, bytes{64}, agent::compute);
+    rig.all.finish(rig.gpu, agent::compute);
+    const auto size = bytes{index_of(rig.all.rank()) == 1 ? 32U : 64U};
+    try {
+      rig.all.broadcast(rig.gpu, agent::compute, rig.place, size, rank_id{0}, 1);
+    } catch (...) {
+      rig.gpu.wait(agent::host, rig.gpu.record(agent::compute));
+      for (int i = 0; i < 64; ++i) changed += rig.place[i] == std::byte{7} ? 0 : 1;
+      throw;
+    }
+  });
+  for (const auto& fault : end.faults) CHECK((fault && fault->failure != comm_failure::deadline));
+  CHECK(changed == 0);
+}
+
+TEST_CASE("a rank that leaves before an operation is an error on every other one, and streams drain", "[collective]")
+{
+  for (int left_at = 0; left_at < 4; ++left_at) {
+    CAPTURE(left_at);
+    const outcome end = run(3, [&](rank_rig& rig) {
+      rig.all.agreed(true);
+      const auto parts = collective::shares::of(bytes{600}, 3);
+      for (int step = 0; step < 4; ++step) {
+        if (step == left_at && index_of(rig.all.rank()) == 2) return;
+        if (step == 0) rig.all.all_gather(rig.gpu, agent::compute, rig.place, parts, 1);
+        if (step == 1) rig.all.reduce_scatter(rig.gpu, agent::compute, rig.place, parts, {}, 1);
+        if (step == 2) rig.all.all_reduce(rig.gpu, agent::compute, rig.place, parts, {}, 1);
+        if (step == 3) rig.all.broadcast(rig.gpu, agent::compute, rig.place, bytes{64}, rank_id{0}, 1);
+        rig.all.finish(rig.gpu, agent::compute);
+      }
+    });
+    CHECK(end.faults[0]);
+    CHECK(end.faults[1]);
+    CHECK(end.world->misuses == 0);
+  }
+}
+
+TEST_CASE("a planned operation that differs ends by the deadline", "[collective]")
+{
+  const outcome end = run(2, [](rank_rig& rig) {
+    rig.all.agreed(true);
+    rig.all.broadcast(rig.gpu, agent::compute, rig.place, bytes{64 + index_of(rig.all.rank())}, rank_id{0}, 1);
+    rig.all.finish(rig.gpu, agent::compute);
+  }, {}, 50'000'000);
+  for (const auto& fault : end.faults) REQUIRE(fault);
+  CHECK((end.faults[0]->failure == comm_failure::deadline || end.faults[1]->failure == comm_failure::deadline));
+  CHECK(end.world->aborts == 2);
+}
+
+}  // namespace nccl_test

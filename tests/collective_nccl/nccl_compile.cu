@@ -1,0 +1,12 @@
+// NCCL's functions and the communicator over them, as nvcc reads them.
+#if __has_include(<nccl.h>)
+#include <chunkmem/backend/cuda_device.hpp>
+#include <chunkmem/backend/cuda_runtime.hpp>
+#include <chunkmem/collective/nccl.hpp>
+#include <chunkmem/collective/nccl_runtime.hpp>
+#include <chunkmem/collective/self.hpp>
+
+using group = chunkmem::collective::nccl<chunkmem::collective::nccl_runtime, chunkmem::collective::self>;
+template class chunkmem::collective::nccl<chunkmem::collective::nccl_runtime, chunkmem::collective::self>;
+static_assert(chunkmem::communicator<group, chunkmem::backend::cuda_device<chunkmem::backend::cuda_runtime>>);
+#endif
