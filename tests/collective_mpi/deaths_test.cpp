@@ -25,13 +25,15 @@ using clock = std::chrono::steady_clock;
 // The launcher and its ranks; they end with it, since each asked the system for that.
 class job {
  public:
-  explicit job(const std::vector<std::string>& words)
+  /// What it leaves behind when it is killed lies in `folder`.
+  job(const std::vector<std::string>& words, const std::string& folder)
   {
     std::vector<char*> arguments;
     for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
     arguments.push_back(nullptr);
     process_ = ::fork();
     if (process_ != 0) return;
+    for (const char* const place : {"OMPI_MCA_btl_vader_backing_directory", "OMPI_MCA_orte_tmpdir_base"}) ::setenv(place, folder.c_str(), 1);
     const int nothing = ::open("/dev/null", O_RDWR);
     for (const int stream : {0, 1, 2}) ::dup2(nothing, stream);
     ::execvp(arguments[0], arguments.data());
@@ -92,7 +94,7 @@ outcome run(std::uint32_t seed, std::uint32_t ranks, std::chrono::milliseconds d
     words.push_back(word);
   outcome result;
   {
-    const job launched{words};
+    const job launched{words, folder.string()};
     const auto begin = clock::now();
     const auto ended = [&] {
       std::uint32_t count = 0;

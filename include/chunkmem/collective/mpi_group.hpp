@@ -198,10 +198,11 @@ class mpi_group {
       lower(group_left_, told[2], from);
       lower(words_left_, told[4], from);
     } else {
+      // Who only waited too long gave up. Else the cause is handed on as it is, with who began it.
       const auto cause = static_cast<comm_failure>(told[0]);
-      const bool names_first = cause == comm_failure::mismatch || cause == comm_failure::revoked;  // and hands on what it heard
-      const std::uint32_t who = names_first && told[1] < ranks_ ? static_cast<std::uint32_t>(told[1]) : from;
-      fail(error(cause == comm_failure::mismatch ? cause : comm_failure::revoked, at, waited, who));
+      const bool gave_up = cause == comm_failure::deadline || told[1] >= ranks_;
+      fail(error(gave_up && cause != comm_failure::mismatch ? comm_failure::revoked : cause, at, waited,
+                 gave_up ? from : static_cast<std::uint32_t>(told[1])));
     }
     heard_.fetch_add(1);
   }
