@@ -11,6 +11,15 @@ namespace mpi_group_test {
 using namespace chunkmem;
 using collective::mpi_group;
 
+constexpr auto over = collective::mpi_session::left_group::state::over;
+
+// What becomes of it once every rank has left or failed.
+collective::mpi_session::left_group::state leave_behind(mpi_group& group)
+{
+  for (;;)
+    if (const auto found = group.look_back(); found != collective::mpi_session::left_group::state::waiting) return found;
+}
+
 // Left to MPI where it failed, as its owner does.
 struct own_group {
   own_group() { mpi_world::meet(); }  // nobody fails while another still makes it
@@ -18,7 +27,7 @@ struct own_group {
   {
     mpi_world::meet();  // nobody leaves while another still looks
     if (!one->has_failed()) one->leave();
-    if (one->has_failed()) static_cast<void>(one.release());
+    if (leave_behind(*one) != over) static_cast<void>(one.release());
   }
   collective::mpi_session session;
   std::unique_ptr<mpi_group> one = std::make_unique<mpi_group>(session, MPI_COMM_WORLD, mpi_world::patience);
@@ -46,6 +55,7 @@ TEST_CASE("a group that all leave stays healthy", "[collective]")
   mpi_world::doomed world;
   mpi_group group{world.session, MPI_COMM_WORLD, mpi_world::patience};
   group.leave();
+  CHECK(leave_behind(group) == over);
   CHECK(!group.has_failed());
   CHECK(!world.session.is_broken());
 }
@@ -86,7 +96,8 @@ TEST_CASE("who left is lost for what it had not done, and not for what it had", 
     group.one->finish({.of = mpi_group::part::words, .sequence = 4});
     group.one->finish({.of = mpi_group::part::pair, .sequence = 1, .peer = 0});
     group.one->leave();
-    CHECK(group.session.is_broken());  // the others fail
+    CHECK(leave_behind(*group.one) != over);  // the others fail
+    CHECK(group.session.is_broken());
     MPI_Comm_free(&others);
     return;
   }

@@ -26,7 +26,10 @@ struct own_lane {
   ~own_lane()
   {
     if (!group->has_failed()) group->leave();
-    if (!group->has_failed()) return;
+    using state = collective::mpi_session::left_group::state;
+    auto found = state::waiting;
+    while (found == state::waiting) found = group->look_back();
+    if (found == state::over) return;
     lane->cancel();
     static_cast<void>(lane.release());
     static_cast<void>(group.release());

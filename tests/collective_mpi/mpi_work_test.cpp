@@ -24,7 +24,12 @@ struct own_work {
   {
     work.prepare_sums();
   }
-  ~own_work() { group.leave(); }
+  ~own_work()
+  {
+    group.leave();
+    while (group.look_back() == collective::mpi_session::left_group::state::waiting) {
+    }
+  }
 
   void run(operation what, std::vector<float>& numbers, std::uint32_t root = 0)
   {

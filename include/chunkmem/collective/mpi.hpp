@@ -47,8 +47,8 @@ struct mpi_options {
 /// Cost: bytes as in the formulas of ring algorithms, (ranks - 1) / ranks of the run in each direction, twice for an all_reduce;
 /// each rank sends its share to every other one at once. The room for sums comes with the first of them; else no allocation.
 ///
-/// Destroying it waits for what agents still have of it, tells the others, and waits for them to do so too, at most for the
-/// deadline. After a failure nothing is waited for and nothing is freed: what MPI may still read or write (three communicators, the room for
+/// Destroying it waits for what agents still have of it, and tells the others; the session frees its communicators once all have
+/// left, and waits for that only before it ends MPI. After a failure nothing is waited for and nothing is freed: what MPI may still read or write (three communicators, the room for
 /// sums) is leaked on purpose, and receives into the user's memory are cancelled. One that MPI had begun to fill and that does
 /// not end soon may still be written while this process makes MPI calls: after a failure end the process, or keep that memory.
 ///
@@ -61,10 +61,11 @@ class mpi {
   /// Collective over `users`: every rank makes one, with the same options.
   /// @throws config_error   no deadline, or sizes that messages cannot have
   /// @throws comm_error     another rank has other options, or did not come before the deadline
-  mpi(mpi_session& session, MPI_Comm users, const mpi_options& options = {})
+  mpi(mpi_session& session, MPI_Comm users, const mpi_options& options = {}) : session_{&session}
   {
     require(options);
-    auto made = std::make_unique<state>(session, users, options);
+    session.look_back();
+    auto made = std::make_unique<room>(session, users, options);
     try {
       made->words.agree({.what = shake_hands(options), .of = part::words});
     } catch (const comm_error& error) {
@@ -80,8 +81,12 @@ class mpi {
   ~mpi()
   {
     while (state_->work.is_expected()) std::this_thread::sleep_for(std::chrono::microseconds{50});
-    if (!state_->group.has_failed()) state_->group.leave();
-    if (state_->group.has_failed()) static_cast<void>(state_.release());
+    if (!state_->group.has_failed()) {
+      state_->group.leave();
+      session_->keep(std::move(state_));
+    } else {
+      static_cast<void>(state_.release());
+    }
   }
 
   [[nodiscard]] rank_id rank() const noexcept { return rank_id{state_->group.rank()}; }
@@ -178,12 +183,14 @@ class mpi {
   using part = mpi_group::part;
 
   // All that MPI may still use after a failure, so that it can be left behind as one.
-  struct state {
-    state(mpi_session& session, MPI_Comm users, const mpi_options& options)
+  struct room : mpi_session::left_group {
+    room(mpi_session& session, MPI_Comm users, const mpi_options& options)
         : group{session, users, options.deadline}, words{group}, work{group, options.staging, options.largest_message},
           pairs(group.ranks())
     {
     }
+
+    [[nodiscard]] left_group::state look_back() noexcept override { return group.look_back(); }
 
     mpi_group group;
     mpi_lane words;
@@ -266,7 +273,8 @@ class mpi {
             .root = static_cast<std::uint32_t>(options.largest_message.count()), .label = static_cast<std::uint32_t>(deadline)};
   }
 
-  std::unique_ptr<state> state_;
+  mpi_session* session_;
+  std::unique_ptr<room> state_;
   bool is_agreed_ = false;
   fingerprint rolled_;
   std::uint64_t operations_ = 0;

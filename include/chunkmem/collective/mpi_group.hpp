@@ -28,7 +28,7 @@ namespace collective {
 /// notices are probed for and taken by whoever looks.
 /// Cost of a look: one probe. Memory: 64 bytes for each rank.
 ///
-/// @threads   any, but for the constructor and `leave`
+/// @threads   any, but for the constructor, `leave` and `look_back`
 class mpi_group {
  public:
   /// What an operation is counted with: those of all ranks, those of two, and the words of callers.
@@ -68,7 +68,7 @@ class mpi_group {
   [[nodiscard]] bool has_failed() const noexcept { return failure_.is_there(); }
   [[nodiscard]] MPI_Comm notices() const noexcept { return notices_; }
 
-  /// One more communicator of the same ranks that returns its errors; freed by `leave`.
+  /// One more communicator of the same ranks that returns its errors; freed by `look_back`.
   [[nodiscard]] MPI_Comm duplicate(MPI_Comm from)
   {
     auto fresh = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
@@ -123,18 +123,24 @@ class mpi_group {
     tell(static_cast<std::uint64_t>(cause.fault().failure), cause.fault().rank, std::chrono::milliseconds{20});
   }
 
-  /// The healthy end: tells all, waits until all have told this rank, frees the communicators. Where some did not before the
-  /// deadline, or failed, the communicators are leaked: a late notice must not reach a later communicator of the same number.
+  /// The healthy end: tells all, and does not wait for them.
   void leave() noexcept
   {
-    const auto begin = std::chrono::steady_clock::now();
-    tell(has_left, rank_, deadline_);
-    while (heard_.load() + 1 < ranks_ && !has_failed() && std::chrono::steady_clock::now() - begin < deadline_) {
-      listen({}, {});
-      std::this_thread::sleep_for(std::chrono::microseconds{50});
-    }
-    if (heard_.load() + 1 < ranks_ || has_failed() || !are_told_) return session_->mark_broken();
+    left_at_ = std::chrono::steady_clock::now();
+    tell(has_left, rank_, std::chrono::milliseconds{20});
+  }
+  /// After leaving: frees the communicators once all have left. Never where some fail, or do not leave before the deadline: a
+  /// late notice must not reach a later communicator of the same number, so they are leaked.
+  [[nodiscard]] mpi_session::left_group::state look_back() noexcept
+  {
+    using state = mpi_session::left_group::state;
+    listen({}, {});
+    int is_told = 0;
+    const bool holds = MPI_Testall(static_cast<int>(ranks_), requests_.data(), &is_told, MPI_STATUSES_IGNORE) == MPI_SUCCESS;
+    if (has_failed() || !holds || std::chrono::steady_clock::now() - left_at_ > deadline_) return state::lost;
+    if (heard_.load() + 1 < ranks_ || is_told == 0) return state::waiting;
     for (MPI_Comm& each : owned_) MPI_Comm_free(&each);
+    return state::over;
   }
 
   /// A failure of this attempt, in words and numbers.
@@ -173,8 +179,7 @@ class mpi_group {
     const auto begin = std::chrono::steady_clock::now();
     for (int done = 0; done == 0 && std::chrono::steady_clock::now() - begin < patience;) {
       if (MPI_Testall(static_cast<int>(ranks_), requests_.data(), &done, MPI_STATUSES_IGNORE) != MPI_SUCCESS) break;
-      are_told_ = done != 0;
-      if (!are_told_) std::this_thread::yield();
+      if (done == 0) std::this_thread::yield();
     }
   }
 
@@ -238,7 +243,7 @@ class mpi_group {
   std::atomic<std::uint64_t> words_left_{never};
   std::atomic<std::uint32_t> heard_{0};
   std::atomic<bool> has_told_{false};
-  std::atomic<bool> are_told_{false};
+  std::chrono::steady_clock::time_point left_at_{};
 };
 
 }  // namespace collective

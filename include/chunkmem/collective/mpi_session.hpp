@@ -5,8 +5,13 @@
 
 #include <mpi.h>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <exception>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
 
 namespace chunkmem::inline v0 {
 
@@ -18,7 +23,8 @@ namespace collective {
 /// of: MPI has to be started with MPI_THREAD_MULTIPLE, here or by whoever starts it.
 /// MPI_Finalize waits for every rank of the program, without a deadline. The destructor leaves it out where it might wait for
 /// ever: after a communicator of this session failed, and while an exception that began later is passing. A launcher may
-/// then say that this process did not end MPI; which is so.
+/// then say that this process did not end MPI; which is so. Before MPI_Finalize it waits, each time for their deadline at most,
+/// until every rank has left the groups that this one has left; communicators themselves leave without waiting.
 /// Cost: the start of MPI, tenths of a second. One per program, before the first communicator and destroyed after the last.
 ///
 /// @threads   one caller; `mark_broken` and `is_broken` any
@@ -48,7 +54,55 @@ class mpi_session {
   mpi_session& operator=(const mpi_session&) = delete;
   ~mpi_session()
   {
-    if (has_started_ && !is_broken() && std::uncaught_exceptions() <= exceptions_) MPI_Finalize();
+    const bool ends_mpi = has_started_ && std::uncaught_exceptions() <= exceptions_;
+    for (look_back(); ends_mpi && left_; look_back()) std::this_thread::sleep_for(std::chrono::microseconds{50});
+    while (left_) {  // nobody will ask for them any more: MPI keeps what it has
+      std::unique_ptr<left_group> next = std::move(left_->next_);
+      static_cast<void>(left_.release());
+      left_ = std::move(next);
+    }
+    if (ends_mpi && !is_broken()) MPI_Finalize();
+  }
+
+  /// A group that this rank has left and that others may not have left yet.
+  class left_group {
+   public:
+    enum class state : std::uint8_t { waiting, over, lost };
+    virtual ~left_group() = default;
+    /// Over: all have left, and MPI may free what it had. Lost: some never will.
+    [[nodiscard]] virtual state look_back() noexcept = 0;
+
+   private:
+    friend mpi_session;
+    std::unique_ptr<left_group> next_;
+  };
+
+  /// Takes over what MPI may still need of a group. Does not allocate.
+  void keep(std::unique_ptr<left_group> group) noexcept
+  {
+    {
+      const std::lock_guard lock{mutex_};
+      group->next_ = std::move(left_);
+      left_ = std::move(group);
+    }
+    look_back();
+  }
+  /// Frees what all ranks have left; does not wait.
+  void look_back() noexcept
+  {
+    const std::lock_guard lock{mutex_};
+    for (std::unique_ptr<left_group>* at = &left_; *at;) {
+      const auto found = (*at)->look_back();
+      if (found == left_group::state::waiting) {
+        at = &(*at)->next_;
+        continue;
+      }
+      std::unique_ptr<left_group> gone = std::move(*at);
+      *at = std::move(gone->next_);
+      if (found == left_group::state::over) continue;
+      mark_broken();
+      static_cast<void>(gone.release());
+    }
   }
 
   /// It was this session that started MPI, and that will end it.
@@ -62,6 +116,8 @@ class mpi_session {
   int exceptions_ = std::uncaught_exceptions();
   bool has_started_ = false;
   std::atomic<bool> is_broken_{false};
+  std::mutex mutex_;
+  std::unique_ptr<left_group> left_;
 };
 
 }  // namespace collective
