@@ -48,6 +48,13 @@ class job {
     ::waitpid(process_, nullptr, 0);
   }
 
+  /// The launcher itself has come back: nothing more will happen.
+  [[nodiscard]] bool has_ended()
+  {
+    if (process_ > 0 && ::waitpid(process_, nullptr, WNOHANG) == process_) process_ = -1;
+    return process_ <= 0;
+  }
+
  private:
   pid_t process_ = -1;
 };
@@ -94,7 +101,7 @@ outcome run(std::uint32_t seed, std::uint32_t ranks, std::chrono::milliseconds d
     words.push_back(word);
   outcome result;
   {
-    const job launched{words, folder.string()};
+    job launched{words, folder.string()};
     const auto begin = clock::now();
     const auto ended = [&] {
       std::uint32_t count = 0;
@@ -105,7 +112,7 @@ outcome run(std::uint32_t seed, std::uint32_t ranks, std::chrono::milliseconds d
       }
       return count + (fs::exists(folder / "death") ? 1U : 0U) >= ranks;
     };
-    while (!ended() && clock::now() - begin < patience) std::this_thread::sleep_for(std::chrono::milliseconds{10});
+    while (!ended() && !launched.has_ended() && clock::now() - begin < patience) std::this_thread::sleep_for(std::chrono::milliseconds{10});
   }
   const auto death = read(folder / "death");
   result.died = death.has_value();

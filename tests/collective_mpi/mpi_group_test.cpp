@@ -29,6 +29,7 @@ struct own_group {
     if (!one->has_failed()) one->leave();
     if (leave_behind(*one) != over) static_cast<void>(one.release());
   }
+  bool has_met = (mpi_world::meet(), true);  // before: whoever starts MPI ends it
   collective::mpi_session session;
   std::unique_ptr<mpi_group> one = std::make_unique<mpi_group>(session, MPI_COMM_WORLD, mpi_world::patience);
 };
