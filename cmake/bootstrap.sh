@@ -104,7 +104,11 @@ for preset in $presets; do
       has_thrust || wants_package libthrust-dev
       ;;
   esac
-  [ "$preset" != test ] || wants_package libtorch-dev
+  if [ "$preset" = test ]; then
+    wants_package libtorch-dev
+    wants_package libopenmpi-dev
+    wants_package openmpi-bin
+  fi
   [ "$preset" != bench ] || wants_package libglpk-dev
 done
 

@@ -109,6 +109,25 @@ function(chunkmem_find_checkpoint why_not)
   endif()
 endfunction()
 
+# chunkmem_find_mpi(<why_not> [GLOBAL]): an MPI library, of whatever make, without its bindings for C++.
+function(chunkmem_find_mpi why_not)
+  set(${why_not} "" PARENT_SCOPE)
+  set(MPI_CXX_SKIP_MPICXX ON)
+  if(NOT TARGET MPI::MPI_CXX)
+    find_package(MPI QUIET COMPONENTS CXX ${ARGN})
+  endif()
+  if(NOT TARGET MPI::MPI_CXX)
+    set(${why_not} "no MPI was found (Debian: apt-get install libopenmpi-dev openmpi-bin)" PARENT_SCOPE)
+    return()
+  endif()
+  if(NOT TARGET chunkmem::mpi)
+    add_library(chunkmem::mpi INTERFACE IMPORTED ${ARGN})
+    target_link_libraries(chunkmem::mpi INTERFACE chunkmem::chunkmem MPI::MPI_CXX)
+  endif()
+  set(chunkmem_mpi_launcher "${MPIEXEC_EXECUTABLE}" PARENT_SCOPE)
+  set(chunkmem_mpi_include "${MPI_CXX_INCLUDE_DIRS}" PARENT_SCOPE)
+endfunction()
+
 # chunkmem_find_conformance(<why_not>): the laws of each family of policies, as <conformance/...> and <support/...>, and a
 # main program for Catch2. CHUNKMEM_CATCH2_INCLUDE may name the folder of catch2/catch.hpp, version 2 in one header.
 function(chunkmem_find_conformance why_not)

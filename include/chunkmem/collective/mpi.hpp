@@ -1,0 +1,288 @@
+#pragma once
+
+#include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/backend/stream_backend.hpp>
+#include <chunkmem/collective/call.hpp>
+#include <chunkmem/collective/communicator.hpp>
+#include <chunkmem/collective/mpi_group.hpp>
+#include <chunkmem/collective/mpi_lane.hpp>
+#include <chunkmem/collective/mpi_session.hpp>
+#include <chunkmem/collective/mpi_work.hpp>
+#include <chunkmem/collective/ordered_sum.hpp>
+#include <chunkmem/collective/shares.hpp>
+#include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/ids.hpp>
+#include <chunkmem/core/policy.hpp>
+
+#include <mpi.h>
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace collective {
+
+struct mpi_options {
+  std::chrono::milliseconds deadline{std::chrono::minutes{10}};  ///< of each wait for another rank
+  bytes staging{std::uint64_t{4} << 20U};                        ///< where the others' parts of a sum lie, of all of them together
+  bytes largest_message{std::uint64_t{1} << 30U};                ///< longer ones go in pieces; MPI counts with an int
+};
+
+/// Ranks that are processes of an MPI program; adopts the user's MPI_Comm, which stays free for the user's own messages.
+///
+/// Good over shared memory and where MPI drives the network; bytes lie where the host reaches them. What is asked for is agreed
+/// on before any byte moves (16 bytes, ceil(log2 ranks) rounds), unless the caller says that it is agreed already. Nothing of
+/// MPI's fault tolerance is needed: every wait polls with a deadline, and the first rank to fail tells the others.
+///
+/// Cost: bytes as in the formulas of ring algorithms, (ranks - 1) / ranks of the run in each direction, twice for an all_reduce;
+/// each rank sends its share to every other one at once. The room for sums comes with the first of them; else no allocation.
+///
+/// Destroying it waits for what agents still have of it, and tells the others; the session frees its communicators once all have
+/// left, and waits for that only before it ends MPI. After a failure nothing is waited for and nothing is freed: what MPI may still read or write (three communicators, the room for
+/// sums) is leaked on purpose, and receives into the user's memory are cancelled. One that MPI had begun to fill and that does
+/// not end soon may still be written while this process makes MPI calls: after a failure end the process, or keep that memory.
+///
+/// @threads   one caller at a time; `revoke` any
+class mpi {
+ public:
+  using policy_kind = communicator_kind;
+  static constexpr std::string_view name = "mpi";
+
+  /// Collective over `users`: every rank makes one, with the same options.
+  /// @throws config_error   no deadline, or sizes that messages cannot have
+  /// @throws comm_error     another rank has other options, or did not come before the deadline
+  mpi(mpi_session& session, MPI_Comm users, const mpi_options& options = {}) : session_{&session}
+  {
+    require(options);
+    session.look_back();
+    auto made = std::make_unique<room>(session, users, options);
+    try {
+      made->words.agree({.what = shake_hands(options), .of = part::words});
+    } catch (const comm_error& error) {
+      made->words.cancel();
+      made->group.fail(error);
+      static_cast<void>(made.release());
+      throw;
+    }
+    state_ = std::move(made);
+  }
+  mpi(const mpi&) = delete;
+  mpi& operator=(const mpi&) = delete;
+  ~mpi()
+  {
+    while (state_->work.is_expected()) std::this_thread::sleep_for(std::chrono::microseconds{50});
+    if (!state_->group.has_failed()) {
+      state_->group.leave();
+      session_->keep(std::move(state_));
+    } else {
+      static_cast<void>(state_.release());
+    }
+  }
+
+  [[nodiscard]] rank_id rank() const noexcept { return rank_id{state_->group.rank()}; }
+  [[nodiscard]] std::uint32_t ranks() const noexcept { return state_->group.ranks(); }
+
+  /// What follows was agreed on before, such as a plan that all ranks have: no agreement for each call, until set back. Not for
+  /// pairs, barriers and exchanges, which agree in any case. A mismatch is then found by comparing `rolled` of all ranks, say
+  /// once for each step, and bytes may have changed by then. Every rank says so at the same place of its sequence.
+  void agreed(bool yes) noexcept { is_agreed_ = yes; }
+
+  /// A fingerprint of all calls of the group so far.
+  [[nodiscard]] std::uint64_t rolled() const noexcept { return rolled_.value(); }
+
+  /// @throws usage_error   the shares are not for these ranks; so for the others below
+  /// @throws comm_error    the group has ended; so for the others below
+  template <stream_backend Backend>
+    requires(Backend::host_addressable)
+  void all_gather(Backend& backend, agent who, std::byte* whole, const shares& parts, std::uint32_t label)
+  {
+    require(parts);
+    give(backend, who, whole, parts.each, {.what = operation::all_gather, .size = parts.whole, .label = label});
+  }
+  template <stream_backend Backend>
+    requires(Backend::host_addressable)
+  void reduce_scatter(Backend& backend, agent who, std::byte* whole, const shares& parts, sum how, std::uint32_t label)
+  {
+    add_up(backend, who, operation::reduce_scatter, whole, parts, how, label);
+  }
+  template <stream_backend Backend>
+    requires(Backend::host_addressable)
+  void all_reduce(Backend& backend, agent who, std::byte* whole, const shares& parts, sum how, std::uint32_t label)
+  {
+    add_up(backend, who, operation::all_reduce, whole, parts, how, label);
+  }
+
+  /// @throws usage_error   there is no such rank; so for the others below
+  template <stream_backend Backend>
+    requires(Backend::host_addressable)
+  void broadcast(Backend& backend, agent who, std::byte* place, bytes size, rank_id root, std::uint32_t label)
+  {
+    require(root);
+    give(backend, who, place, 0, {.what = operation::broadcast, .size = size.count(), .root = index_of(root), .label = label});
+  }
+  template <stream_backend Backend>
+    requires(Backend::host_addressable)
+  void send(Backend& backend, agent who, std::byte* place, bytes size, rank_id to, std::uint32_t label)
+  {
+    require_other(to);
+    give_pair(backend, who, place, index_of(to), {.what = operation::send, .size = size.count(), .root = index_of(rank()), .label = label});
+  }
+  template <stream_backend Backend>
+    requires(Backend::host_addressable)
+  void receive(Backend& backend, agent who, std::byte* place, bytes size, rank_id from, std::uint32_t label)
+  {
+    require_other(from);
+    give_pair(backend, who, place, index_of(from), {.what = operation::send, .size = size.count(), .root = index_of(from), .label = label});
+  }
+  template <stream_backend Backend>
+    requires(Backend::host_addressable)
+  void barrier(Backend& backend, agent who, std::uint32_t label)
+  {
+    give(backend, who, nullptr, 0, {.what = operation::barrier, .label = label});
+  }
+
+  /// @throws usage_error   `all` is not as long as all ranks' words
+  void exchange(std::span<const std::uint64_t> mine, std::span<std::uint64_t> all)
+  {
+    check();
+    if (all.size() != mine.size() * ranks()) throw usage_error{"words of all ranks are not as many as ranks times words of one"};
+    const attempt at{.what = {.what = operation::exchange, .size = mine.size_bytes()}, .of = part::words, .sequence = ++exchanges_};
+    try {
+      state_->words.agree(at);
+      const std::span<const std::uint64_t> found = state_->words.gather(at, mine);
+      for (std::uint32_t step = 0; step < ranks(); ++step)
+        std::ranges::copy(found.subspan(step * mine.size(), mine.size()),
+                          all.subspan((index_of(rank()) + step) % ranks() * mine.size(), mine.size()).begin());
+      state_->group.finish(at);
+    } catch (const comm_error& error) {
+      state_->words.cancel();
+      state_->group.fail(error);
+      state_->group.look();
+    }
+  }
+  /// @throws comm_error   this rank failed, or another one said so
+  void check() { state_->group.look(); }
+  void revoke() noexcept
+  {
+    state_->group.fail(comm_error{error_text{} << "chunkmem: rank " << index_of(rank()) << " ended the group (start its ranks again)",
+                                  {.failure = comm_failure::revoked, .rank = index_of(rank())}});
+  }
+
+ private:
+  using attempt = mpi_group::attempt;
+  using part = mpi_group::part;
+
+  // All that MPI may still use after a failure, so that it can be left behind as one.
+  struct room : mpi_session::left_group {
+    room(mpi_session& session, MPI_Comm users, const mpi_options& options)
+        : group{session, users, options.deadline}, words{group}, work{group, options.staging, options.largest_message},
+          pairs(group.ranks())
+    {
+    }
+
+    [[nodiscard]] left_group::state look_back() noexcept override { return group.look_back(); }
+
+    mpi_group group;
+    mpi_lane words;
+    mpi_work work;
+    std::vector<std::uint64_t> pairs;  // operations with each other rank so far
+  };
+
+  template <class Backend>
+  void add_up(Backend& backend, agent who, operation what, std::byte* whole, const shares& parts, sum how, std::uint32_t label)
+  {
+    require(parts);
+    require_summable(how, parts.whole);
+    state_->work.prepare_sums();
+    give(backend, who, whole, parts.each,
+         {.what = what, .type = how.type, .size = parts.whole, .label = label, .scale = std::bit_cast<std::uint32_t>(how.scale)});
+  }
+
+  template <class Backend>
+  void give(Backend& backend, agent who, std::byte* place, std::uint64_t each, const call& what)
+  {
+    check();
+    launch(backend, who, {.at = {.what = what, .each = each, .sequence = operations_ + 1}, .place = place,
+                          .agrees = !is_agreed_ || what.what == operation::barrier});
+    ++operations_;
+    rolled_.add(what);
+    rolled_.add(each);
+  }
+  template <class Backend>
+  void give_pair(Backend& backend, agent who, std::byte* place, std::uint32_t peer, const call& what)
+  {
+    check();
+    std::uint64_t& count = state_->pairs[peer];
+    launch(backend, who, {.at = {.what = what, .of = part::pair, .sequence = count + 1, .peer = peer, .group_sequence = operations_},
+                          .place = place});
+    ++count;
+  }
+  template <class Backend>
+  void launch(Backend& backend, agent who, const mpi_work::job& job)
+  {
+    if (job.place == nullptr && job.at.what.size != 0) throw usage_error{"ranks cannot move bytes at a null address (give an address)"};
+    state_->work.expect();
+    try {
+      backend.launch(who, [work = &state_->work, job]() noexcept { work->run(job); });
+    } catch (...) {
+      state_->work.expect_no_more();
+      throw;
+    }
+  }
+
+  static void require(const mpi_options& options)
+  {
+    const std::uint64_t largest = options.largest_message.count();
+    if (options.deadline.count() <= 0) throw config_error{"a group of MPI ranks without a deadline (give one above 0 ms)"};
+    if (largest == 0 || largest % tensor_alignment.count() != 0 || largest > INT32_MAX)
+      throw config_error{error_text{} << "chunkmem: messages of MPI cannot be of " << largest << " B (give a multiple of "
+                                      << tensor_alignment.count() << " B below 2 GiB)"};
+  }
+  void require(const shares& parts) const
+  {
+    if (parts.ranks != ranks() || parts.end(ranks() - 1) != parts.whole || parts.each % tensor_alignment.count() != 0)
+      throw usage_error{error_text{} << "chunkmem: shares of " << parts.each << " B for " << parts.ranks << " ranks do not divide "
+                                     << parts.whole << " B over a group of " << ranks() << " (make them with shares::of)"};
+  }
+  void require(rank_id root) const
+  {
+    if (index_of(root) >= ranks())
+      throw usage_error{error_text{} << "chunkmem: there is no rank " << index_of(root) << " in a group of " << ranks()
+                                     << " (they are counted from 0)"};
+  }
+  void require_other(rank_id other) const
+  {
+    require(other);
+    if (other == rank()) throw usage_error{"a rank sends bytes to itself (copy them)"};
+  }
+  /// Options that have to be the same everywhere, as a call.
+  [[nodiscard]] static call shake_hands(const mpi_options& options) noexcept
+  {
+    const auto deadline = static_cast<std::uint64_t>(options.deadline.count());
+    return {.what = operation::exchange, .size = options.staging.count(),
+            .root = static_cast<std::uint32_t>(options.largest_message.count()), .label = static_cast<std::uint32_t>(deadline)};
+  }
+
+  mpi_session* session_;
+  std::unique_ptr<room> state_;
+  bool is_agreed_ = false;
+  fingerprint rolled_;
+  std::uint64_t operations_ = 0;
+  std::uint64_t exchanges_ = 0;
+};
+
+static_assert(communicator<mpi, backend::host_arena>);
+
+}  // namespace collective
+
+}  // namespace chunkmem::inline v0

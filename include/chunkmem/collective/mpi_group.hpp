@@ -1,0 +1,251 @@
+#pragma once
+
+#include <chunkmem/collective/call.hpp>
+#include <chunkmem/collective/first_failure.hpp>
+#include <chunkmem/collective/mpi_error.hpp>
+#include <chunkmem/collective/mpi_session.hpp>
+#include <chunkmem/core/error.hpp>
+
+#include <mpi.h>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace collective {
+
+/// Who takes part, who failed, and who left: what the lanes of a communicator have in common.
+///
+/// Every rank sends every other exactly one notice in its life, over a communicator of its own: that it failed, or that it left
+/// and how far it had come. Who waits looks for notices, so that the first rank to fail ends the waits of all; a rank that left
+/// after it had done its part of an operation lets the others finish it. There is no standing receive that a thread would own:
+/// notices are probed for and taken by whoever looks.
+/// Cost of a look: one probe. Memory: 64 bytes for each rank.
+///
+/// @threads   any, but for the constructor, `leave` and `look_back`
+class mpi_group {
+ public:
+  /// What an operation is counted with: those of all ranks, those of two, and the words of callers.
+  enum class part : std::uint8_t { group, pair, words };
+
+  /// One operation as this rank does it.
+  struct attempt {
+    call what{};
+    std::uint64_t each = 0;            ///< of the shares [bytes]
+    part of = part::group;
+    std::uint64_t sequence = 0;        ///< among those of its part, and of its peer; counted from 1
+    std::uint32_t peer = UINT32_MAX;   ///< of a pair
+    std::uint64_t group_sequence = 0;  ///< of the last operation of all before a pair's
+  };
+
+  /// Collective over `users`, which stays the user's and carries nothing of ours but the agreement on new communicators.
+  /// @throws comm_error   MPI failed, or another rank did not come before the deadline; what MPI still waits for is leaked
+  mpi_group(mpi_session& session, MPI_Comm users, std::chrono::milliseconds deadline) : session_{&session}, deadline_{deadline}
+  {
+    notices_ = duplicate(users);
+    int rank = 0;
+    int ranks = 0;
+    detail::require_mpi("asking for the rank", MPI_Comm_rank(notices_, &rank));
+    detail::require_mpi("asking for the number of ranks", MPI_Comm_size(notices_, &ranks));
+    rank_ = static_cast<std::uint32_t>(rank);
+    ranks_ = static_cast<std::uint32_t>(ranks);
+    outgoing_.resize(ranks_);
+    requests_.assign(ranks_, MPI_REQUEST_NULL);
+    pairs_ = std::make_unique<pair_counts[]>(ranks_);
+  }
+  mpi_group(const mpi_group&) = delete;
+  mpi_group& operator=(const mpi_group&) = delete;
+
+  [[nodiscard]] std::uint32_t rank() const noexcept { return rank_; }
+  [[nodiscard]] std::uint32_t ranks() const noexcept { return ranks_; }
+  [[nodiscard]] std::chrono::milliseconds deadline() const noexcept { return deadline_; }
+  [[nodiscard]] bool has_failed() const noexcept { return failure_.is_there(); }
+  [[nodiscard]] MPI_Comm notices() const noexcept { return notices_; }
+
+  /// One more communicator of the same ranks that returns its errors; freed by `look_back`.
+  [[nodiscard]] MPI_Comm duplicate(MPI_Comm from)
+  {
+    auto fresh = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
+    MPI_Request request = MPI_REQUEST_NULL;
+    detail::require_mpi("duplicating a communicator", MPI_Comm_idup(from, fresh.get(), &request));
+    const auto begin = std::chrono::steady_clock::now();
+    for (int done = 0;;) {
+      detail::require_mpi("duplicating a communicator", MPI_Test(&request, &done, MPI_STATUS_IGNORE));
+      if (done != 0) break;
+      const auto waited = std::chrono::steady_clock::now() - begin;
+      if (waited > deadline_) {
+        static_cast<void>(fresh.release());  // MPI may still write to it
+        session_->mark_broken();
+        throw error(comm_failure::deadline, {}, waited);
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds{50});
+    }
+    detail::require_mpi("setting how errors are told", MPI_Comm_set_errhandler(*fresh, MPI_ERRORS_RETURN));
+    owned_.push_back(*fresh);
+    return *fresh;
+  }
+
+  /// For whoever waits: what another rank said ends the wait, if it concerns this attempt.
+  /// @throws comm_error   the first cause
+  void look(const attempt& at, std::chrono::nanoseconds waited)
+  {
+    listen(at, waited);
+    failure_.check();
+    const std::uint32_t gone = left_before(at);
+    if (gone != UINT32_MAX) throw error(comm_failure::peer_lost, at, waited, gone);
+  }
+  /// For whoever does not wait.
+  /// @throws comm_error   the first cause
+  void look()
+  {
+    listen({}, {});
+    failure_.check();
+  }
+
+  /// This rank has done its part.
+  void finish(const attempt& at) noexcept
+  {
+    auto& count = at.of == part::pair ? pairs_[at.peer].done : at.of == part::group ? group_done_ : words_done_;
+    count.store(at.sequence, std::memory_order_relaxed);
+  }
+
+  /// The end of the group, kept if it is the first, and told to all. Waits some milliseconds for MPI to take the notices.
+  void fail(const comm_error& cause) noexcept
+  {
+    failure_.tell(cause);
+    session_->mark_broken();
+    tell(static_cast<std::uint64_t>(cause.fault().failure), cause.fault().rank, std::chrono::milliseconds{20});
+  }
+
+  /// The healthy end: tells all, and does not wait for them.
+  void leave() noexcept
+  {
+    left_at_ = std::chrono::steady_clock::now();
+    tell(has_left, rank_, std::chrono::milliseconds{20});
+  }
+  /// After leaving: frees the communicators once all have left. Never where some fail, or do not leave before the deadline: a
+  /// late notice must not reach a later communicator of the same number, so they are leaked.
+  [[nodiscard]] mpi_session::left_group::state look_back() noexcept
+  {
+    using state = mpi_session::left_group::state;
+    listen({}, {});
+    int is_told = 0;
+    const bool holds = MPI_Testall(static_cast<int>(ranks_), requests_.data(), &is_told, MPI_STATUSES_IGNORE) == MPI_SUCCESS;
+    if (has_failed() || !holds || std::chrono::steady_clock::now() - left_at_ > deadline_) return state::lost;
+    if (heard_.load() + 1 < ranks_ || is_told == 0) return state::waiting;
+    for (MPI_Comm& each : owned_) MPI_Comm_free(&each);
+    return state::over;
+  }
+
+  /// A failure of this attempt, in words and numbers.
+  [[nodiscard]] comm_error error(comm_failure failure, const attempt& at, std::chrono::nanoseconds waited,
+                                 std::uint32_t who = UINT32_MAX) const noexcept
+  {
+    error_text text;
+    text << "chunkmem: " << name_of(at.what.what) << " of " << at.what.size << " B failed: " << name_of(failure) << ", operation "
+         << at.sequence << " with label " << at.what.label << " on rank " << rank_ << " of " << ranks_ << ", waited "
+         << static_cast<std::uint64_t>(waited.count()) / 1'000'000 << " ms";
+    if (who != UINT32_MAX) text << ", rank " << who;
+    text << (failure == comm_failure::deadline ? " (see what has become of that rank, or raise the deadline)"
+                                               : " (see what that rank says, and start the ranks again)");
+    return {text, {.failure = failure, .rank = who, .sequence = at.sequence, .waited = static_cast<std::uint64_t>(waited.count())}};
+  }
+
+ private:
+  static constexpr std::uint64_t has_left = 255;
+  static constexpr int notice_tag = 1;
+
+  struct pair_counts {
+    std::atomic<std::uint64_t> done{0};         // by this rank, with that one
+    std::atomic<std::uint64_t> left_at{never};  // how many that one had done with this rank when it left
+  };
+  static constexpr std::uint64_t never = UINT64_MAX;
+  using notice = std::array<std::uint64_t, 5>;  // why, who, and what was done: of all, of the pair, words
+
+  void tell(std::uint64_t why, std::uint32_t who, std::chrono::milliseconds patience) noexcept
+  {
+    if (has_told_.exchange(true)) return;
+    for (std::uint32_t to = 0; to < ranks_; ++to) {
+      if (to == rank_) continue;
+      outgoing_[to] = {why, who, group_done_.load(), pairs_[to].done.load(), words_done_.load()};
+      MPI_Isend(outgoing_[to].data(), 5, MPI_UINT64_T, static_cast<int>(to), notice_tag, notices_, &requests_[to]);
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    for (int done = 0; done == 0 && std::chrono::steady_clock::now() - begin < patience;) {
+      if (MPI_Testall(static_cast<int>(ranks_), requests_.data(), &done, MPI_STATUSES_IGNORE) != MPI_SUCCESS) break;
+      if (done == 0) std::this_thread::yield();
+    }
+  }
+
+  void listen(const attempt& at, std::chrono::nanoseconds waited) noexcept
+  {
+    for (;;) {
+      int is_there = 0;
+      MPI_Message message = MPI_MESSAGE_NULL;
+      MPI_Status from;
+      if (MPI_Improbe(MPI_ANY_SOURCE, notice_tag, notices_, &is_there, &message, &from) != MPI_SUCCESS || is_there == 0) return;
+      notice told{};
+      if (MPI_Mrecv(told.data(), 5, MPI_UINT64_T, &message, MPI_STATUS_IGNORE) != MPI_SUCCESS) return;
+      hear(static_cast<std::uint32_t>(from.MPI_SOURCE), told, at, waited);
+    }
+  }
+
+  void hear(std::uint32_t from, const notice& told, const attempt& at, std::chrono::nanoseconds waited) noexcept
+  {
+    if (told[0] == has_left) {
+      pairs_[from].left_at.store(told[3]);
+      lower(group_left_, told[2], from);
+      lower(words_left_, told[4], from);
+    } else {
+      // Who only waited too long gave up. Else the cause is handed on as it is, with who began it.
+      const auto cause = static_cast<comm_failure>(told[0]);
+      const bool gave_up = cause == comm_failure::deadline || told[1] >= ranks_;
+      fail(error(gave_up && cause != comm_failure::mismatch ? comm_failure::revoked : cause, at, waited,
+                 gave_up ? from : static_cast<std::uint32_t>(told[1])));
+    }
+    heard_.fetch_add(1);
+  }
+
+  // The least count of those that left, and who that is, in one word: 40 bits and 24.
+  static void lower(std::atomic<std::uint64_t>& least, std::uint64_t count, std::uint32_t rank) noexcept
+  {
+    const std::uint64_t mine = count << 24U | rank;
+    for (std::uint64_t seen = least.load(); mine < seen && !least.compare_exchange_weak(seen, mine);) {
+    }
+  }
+
+  [[nodiscard]] std::uint32_t left_before(const attempt& at) const noexcept
+  {
+    if (at.of == part::pair) return pairs_[at.peer].left_at.load() < at.sequence ? at.peer : UINT32_MAX;
+    const std::uint64_t least = (at.of == part::group ? group_left_ : words_left_).load();
+    return least != never && least >> 24U < at.sequence ? static_cast<std::uint32_t>(least & 0xffffffU) : UINT32_MAX;
+  }
+
+  mpi_session* session_;
+  std::chrono::milliseconds deadline_;
+  MPI_Comm notices_ = MPI_COMM_NULL;
+  std::vector<MPI_Comm> owned_;
+  std::uint32_t rank_ = 0;
+  std::uint32_t ranks_ = 1;
+  first_failure failure_;
+  std::vector<notice> outgoing_;
+  std::vector<MPI_Request> requests_;
+  std::unique_ptr<pair_counts[]> pairs_;
+  std::atomic<std::uint64_t> group_done_{0};
+  std::atomic<std::uint64_t> words_done_{0};
+  std::atomic<std::uint64_t> group_left_{never};
+  std::atomic<std::uint64_t> words_left_{never};
+  std::atomic<std::uint32_t> heard_{0};
+  std::atomic<bool> has_told_{false};
+  std::chrono::steady_clock::time_point left_at_{};
+};
+
+}  // namespace collective
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,126 @@
+#pragma once
+
+#include <chunkmem/collective/mpi_error.hpp>
+#include <chunkmem/core/error.hpp>
+
+#include <mpi.h>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace collective {
+
+/// Messages under way to and from other ranks, waited for together.
+///
+/// Point to point only: MPI cannot cancel a collective operation of its own, and a receive that is not cancelled could still
+/// write into memory that its owner has long taken back.
+/// Cost: a test looks at all of them. No allocation but by the first call with more of them than ever before.
+///
+/// @threads   one caller at a time
+class mpi_transfers {
+ public:
+  explicit mpi_transfers(std::size_t expected)
+  {
+    requests_.reserve(expected);
+    statuses_.reserve(expected);
+    ends_.reserve(expected);
+  }
+
+  /// @throws comm_error   MPI refused it; @pre size fits an int
+  void send(MPI_Comm group, int tag, std::uint32_t to, const std::byte* place, std::uint64_t size)
+  {
+    MPI_Request& fresh = add({to, false});
+    const int answer = MPI_Isend(place, static_cast<int>(size), MPI_BYTE, static_cast<int>(to), tag, group, &fresh);
+    if (answer != MPI_SUCCESS) throw mpi_error("sending", answer, to);
+  }
+  /// @throws comm_error   MPI refused it; @pre size fits an int
+  void receive(MPI_Comm group, int tag, std::uint32_t from, std::byte* place, std::uint64_t size)
+  {
+    MPI_Request& fresh = add({from, true});
+    const int answer = MPI_Irecv(place, static_cast<int>(size), MPI_BYTE, static_cast<int>(from), tag, group, &fresh);
+    if (answer != MPI_SUCCESS) throw mpi_error("receiving", answer, from);
+  }
+
+  /// Moves them on. Where all have ended, they are forgotten.
+  /// @throws comm_error   one of them failed
+  [[nodiscard]] bool are_done()
+  {
+    if (requests_.empty()) return true;
+    int done = 0;
+    const int answer = MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, statuses_.data());
+    if (answer != MPI_SUCCESS) refuse(answer);
+    if (done == 0) return false;
+    forget();
+    return true;
+  }
+
+  /// The rank of the first one that has not ended; UINT32_MAX: there is none, or MPI does not say.
+  [[nodiscard]] std::uint32_t awaited() noexcept
+  {
+    for (std::size_t at = 0; at < requests_.size(); ++at) {
+      int done = 0;
+      if (MPI_Test(&requests_[at], &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done == 0) return ends_[at].rank;
+    }
+    return UINT32_MAX;
+  }
+
+  /// Takes back what was to be received; what was to be sent stays with MPI. Tries as often as asked.
+  /// @return   nothing will be written any more
+  bool cancel(unsigned tries) noexcept
+  {
+    for (std::size_t at = 0; at < requests_.size(); ++at)
+      if (ends_[at].receives && requests_[at] != MPI_REQUEST_NULL) MPI_Cancel(&requests_[at]);
+    bool is_quiet = false;
+    for (unsigned turn = 0; turn < tries && !is_quiet; ++turn) {
+      is_quiet = true;
+      for (std::size_t at = 0; at < requests_.size(); ++at) {
+        int done = 1;
+        if (ends_[at].receives && requests_[at] != MPI_REQUEST_NULL) MPI_Test(&requests_[at], &done, MPI_STATUS_IGNORE);
+        is_quiet = is_quiet && done != 0;
+      }
+    }
+    return is_quiet;
+  }
+
+  [[nodiscard]] std::size_t size() const noexcept { return requests_.size(); }
+
+ private:
+  struct other_end {
+    std::uint32_t rank = 0;
+    bool receives = false;  // this rank does
+  };
+
+  MPI_Request& add(other_end end)
+  {
+    statuses_.emplace_back();
+    ends_.push_back(end);
+    return requests_.emplace_back(MPI_REQUEST_NULL);
+  }
+
+  void forget() noexcept
+  {
+    requests_.clear();
+    statuses_.clear();
+    ends_.clear();
+  }
+
+  [[noreturn]] void refuse(int answer) const
+  {
+    for (std::size_t at = 0; answer == MPI_ERR_IN_STATUS && at < statuses_.size(); ++at) {
+      const int number = statuses_[at].MPI_ERROR;
+      if (number != MPI_SUCCESS && number != MPI_ERR_PENDING)
+        throw mpi_error(ends_[at].receives ? "receiving" : "sending", number, ends_[at].rank);
+    }
+    throw mpi_error("waiting for messages", answer);
+  }
+
+  std::vector<MPI_Request> requests_;
+  std::vector<MPI_Status> statuses_;
+  std::vector<other_end> ends_;
+};
+
+}  // namespace collective
+
+}  // namespace chunkmem::inline v0

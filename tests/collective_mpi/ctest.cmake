@@ -1,0 +1,50 @@
+# Ranks that are processes: mpirun starts the program 1 to 4 times, and every rank runs the same cases. What is set here keeps Open
+# MPI quiet where a test runs: as root, with more ranks than cores, without a network, without ssh, in a container.
+set(chunkmem_own_programs ON)
+if(CHUNKMEM_SANITIZE) # what MPI itself does with memory and threads is not ours to mend
+  return()
+elseif(chunkmem_why_no_mpi)
+  chunkmem_skipped_test(collective_mpi "${chunkmem_why_no_mpi}" LABELS mpi)
+  return()
+elseif(NOT chunkmem_mpi_launcher)
+  chunkmem_skipped_test(collective_mpi "no mpirun was found (Debian: apt-get install openmpi-bin)" LABELS mpi)
+  return()
+endif()
+
+file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_LIST_DIR}/*_test.cpp")
+chunkmem_program(test_collective_mpi ${sources})
+set_target_properties(test_collective_mpi PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+target_link_libraries(test_collective_mpi PRIVATE chunkmem_test_main chunkmem::mpi)
+chunkmem_program(mpi_rank_that_dies "${CMAKE_CURRENT_LIST_DIR}/rank_that_dies.cpp")
+target_link_libraries(mpi_rank_that_dies PRIVATE chunkmem::mpi)
+
+set(chunkmem_mpi_environment OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_plm=isolated
+    OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_btl_base_warn_component_unused=0)
+execute_process(COMMAND ${chunkmem_mpi_launcher} --version OUTPUT_VARIABLE made ERROR_QUIET)
+set(chunkmem_mpi_run "${chunkmem_mpi_launcher}")
+if(made MATCHES "Open MPI|open-mpi")
+  list(APPEND chunkmem_mpi_run --oversubscribe --bind-to none)
+endif()
+foreach(ranks RANGE 1 4)
+  set(name collective_mpi.${ranks})
+  chunkmem_test(${name} LABELS mpi TIMEOUT 120 COMMAND ${chunkmem_mpi_run} -np ${ranks} $<TARGET_FILE:test_collective_mpi> "~[deaths]~[.]")
+  set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT ${chunkmem_mpi_environment})
+endforeach()
+chunkmem_test(collective_mpi.slow LABELS slow mpi TIMEOUT 7200
+              COMMAND ${chunkmem_mpi_run} -np 3 $<TARGET_FILE:test_collective_mpi> "~[deaths][.]")
+set_property(TEST collective_mpi.slow APPEND PROPERTY ENVIRONMENT ${chunkmem_mpi_environment})
+
+# Ranks that are killed and stopped: only Open MPI's launcher leaves the others alive.
+if(made MATCHES "Open MPI|open-mpi")
+  list(JOIN chunkmem_mpi_run " " words)
+  chunkmem_test(collective_mpi.deaths LABELS mpi figures TIMEOUT 600 COMMAND test_collective_mpi "[deaths]~[.]")
+  chunkmem_test(collective_mpi.deaths.slow LABELS slow mpi TIMEOUT 7200 COMMAND test_collective_mpi "[deaths][.]")
+  foreach(name IN ITEMS collective_mpi.deaths collective_mpi.deaths.slow)
+    set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT ${chunkmem_mpi_environment} "CHUNKMEM_MPIRUN=${words}"
+                 "CHUNKMEM_MPI_RANK=$<TARGET_FILE:mpi_rank_that_dies>")
+  endforeach()
+  chunkmem_makes_figures(test_collective_mpi)
+  add_dependencies(test_collective_mpi mpi_rank_that_dies)
+else()
+  chunkmem_skipped_test(collective_mpi.deaths "its launcher ends all ranks with the first: ${chunkmem_mpi_launcher}" LABELS mpi)
+endif()

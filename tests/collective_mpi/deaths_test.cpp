@@ -1,0 +1,174 @@
+// Ranks that are killed or stopped while the others wait for them: real processes, real signals, under mpirun.
+#include <support/catch.hpp>
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace deaths_test {
+
+namespace fs = std::filesystem;
+using clock = std::chrono::steady_clock;
+
+// The launcher and its ranks; they end with it, since each asked the system for that.
+class job {
+ public:
+  /// What it leaves behind when it is killed lies in `folder`.
+  job(const std::vector<std::string>& words, const std::string& folder)
+  {
+    std::vector<char*> arguments;
+    for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+    arguments.push_back(nullptr);
+    process_ = ::fork();
+    if (process_ != 0) return;
+    for (const char* const place : {"OMPI_MCA_btl_vader_backing_directory", "OMPI_MCA_orte_tmpdir_base"}) ::setenv(place, folder.c_str(), 1);
+    const int nothing = ::open("/dev/null", O_RDWR);
+    for (const int stream : {0, 1, 2}) ::dup2(nothing, stream);
+    ::execvp(arguments[0], arguments.data());
+    ::_exit(127);
+  }
+  job(const job&) = delete;
+  job& operator=(const job&) = delete;
+  ~job()
+  {
+    if (process_ <= 0) return;
+    ::kill(process_, SIGKILL);
+    ::waitpid(process_, nullptr, 0);
+  }
+
+  /// The launcher itself has come back: nothing more will happen.
+  [[nodiscard]] bool has_ended()
+  {
+    if (process_ > 0 && ::waitpid(process_, nullptr, WNOHANG) == process_) process_ = -1;
+    return process_ <= 0;
+  }
+
+ private:
+  pid_t process_ = -1;
+};
+
+struct words_and_time {
+  std::string words;
+  std::int64_t time = 0;  // [ns]
+};
+
+std::optional<words_and_time> read(const fs::path& file)
+{
+  std::ifstream in{file};
+  std::string line;
+  if (!std::getline(in, line)) return {};
+  const auto space = line.rfind(' ');
+  return words_and_time{line.substr(0, space), std::stoll(line.substr(space + 1))};
+}
+
+std::vector<std::string> split(const std::string& text)
+{
+  std::istringstream in{text};
+  std::vector<std::string> words;
+  for (std::string word; in >> word;) words.push_back(word);
+  return words;
+}
+
+struct outcome {
+  std::uint32_t failed = 0;    // survivors with a comm_error that also destroyed what they had
+  std::uint32_t finished = 0;  // must be none, but where nobody died
+  std::uint32_t missing = 0;
+  std::string other;           // what else somebody said
+  bool died = false;
+  double late = -1e9;          // of the last survivor's error, behind death + deadline [s]
+};
+
+outcome run(std::uint32_t seed, std::uint32_t ranks, std::chrono::milliseconds deadline, std::chrono::seconds patience)
+{
+  const fs::path folder = fs::temp_directory_path() / ("chunkmem_deaths." + std::to_string(::getpid()) + "." + std::to_string(seed));
+  fs::remove_all(folder);
+  fs::create_directories(folder);
+  std::vector<std::string> words = split(std::getenv("CHUNKMEM_MPIRUN"));
+  for (const std::string& word : {std::string{"--enable-recovery"}, std::string{"-np"}, std::to_string(ranks), std::string{std::getenv("CHUNKMEM_MPI_RANK")},
+                                  folder.string(), std::to_string(seed), std::to_string(deadline.count())})
+    words.push_back(word);
+  outcome result;
+  {
+    job launched{words, folder.string()};
+    const auto begin = clock::now();
+    const auto ended = [&] {
+      std::uint32_t count = 0;
+      for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+        const auto verdict = read(folder / ("verdict." + std::to_string(rank)));
+        const bool is_over = verdict && (verdict->words == "finished" || fs::exists(folder / ("destroyed." + std::to_string(rank))));
+        count += is_over ? 1U : 0U;
+      }
+      return count + (fs::exists(folder / "death") ? 1U : 0U) >= ranks;
+    };
+    while (!ended() && !launched.has_ended() && clock::now() - begin < patience) std::this_thread::sleep_for(std::chrono::milliseconds{10});
+  }
+  const auto death = read(folder / "death");
+  result.died = death.has_value();
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    const auto verdict = read(folder / ("verdict." + std::to_string(rank)));
+    const bool is_destroyed = fs::exists(folder / ("destroyed." + std::to_string(rank)));
+    if (!verdict || (!is_destroyed && verdict->words != "finished")) result.missing += 1;
+    else if (verdict->words == "finished") result.finished += 1;
+    else if (verdict->words == "deadline" || verdict->words == "told") result.failed += 1;
+    else result.other += verdict->words;
+    if (verdict && death && is_destroyed)
+      result.late = std::max(result.late, static_cast<double>(verdict->time - death->time) * 1e-9 - static_cast<double>(deadline.count()) * 1e-3);
+  }
+  fs::remove_all(folder);
+  return result;
+}
+
+/// @return   how late the latest error of all runs was [s]
+double check_runs(std::uint32_t first, std::uint32_t runs, std::chrono::milliseconds deadline)
+{
+  double late = -1e9;
+  std::uint32_t deaths = 0;
+  for (std::uint32_t seed = first; seed < first + runs; ++seed) {
+    const std::uint32_t ranks = 2 + seed % 3;
+    const outcome result = run(seed, ranks, deadline, std::chrono::seconds{60});
+    INFO("seed " << seed << ", ranks " << ranks << ", said: " << result.other);
+    CHECK(result.other.empty());
+    CHECK(result.finished == 0);
+    CHECK(result.missing == (result.died ? 1 : 0));  // of the dead there is no verdict
+    CHECK(result.failed + result.missing == ranks);
+    deaths += result.died ? 1U : 0U;
+    if (result.died) late = std::max(late, result.late);
+  }
+  CHECK(deaths > 0);
+  return late;
+}
+
+bool can_run() { return std::getenv("CHUNKMEM_MPIRUN") != nullptr && std::getenv("CHUNKMEM_MPI_RANK") != nullptr; }
+
+TEST_CASE("every survivor of a rank that was killed or stopped gets an error", "[collective][deaths]")
+{
+  if (!can_run()) SKIP("CHUNKMEM_MPIRUN and CHUNKMEM_MPI_RANK say what to run");
+  const double late = check_runs(1, 5, std::chrono::milliseconds{1'000});
+  if (const char* const folder = std::getenv("CHUNKMEM_FIGURES"); folder != nullptr)
+    std::ofstream{std::string{folder} + "/test_collective_mpi.json"}
+        << R"([{"name": "collective.mpi_death_to_error_seconds_over_deadline", "value": )" << late
+        << R"(, "unit": "s", "relation": "<=", "bound": 0.5, "command": "ctest --preset bench -R collective_mpi.deaths"}])" << '\n';
+}
+
+TEST_CASE("every survivor of fifty killed or stopped ranks gets an error", "[collective][deaths][.slow]")
+{
+  if (!can_run()) SKIP("CHUNKMEM_MPIRUN and CHUNKMEM_MPI_RANK say what to run");
+  const double late = check_runs(1'000, 50, std::chrono::milliseconds{3'000});
+  std::ostringstream said;
+  said << "latest error " << late << " s after death and deadline";
+  WARN(said.str());
+}
+
+}  // namespace deaths_test

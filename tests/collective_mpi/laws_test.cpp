@@ -1,0 +1,86 @@
+// The laws of a communicator, for ranks that are processes: each tries them for the number of ranks that its program has.
+#include <conformance/communicator.hpp>
+
+#include "mpi_world.hpp"
+
+#include <chunkmem/backend/host_arena.hpp>
+#include <support/catch.hpp>
+
+#include <cstdint>
+#include <exception>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace laws_test {
+
+struct process_stage {
+  chunkmem::collective::mpi& ranks;
+  chunkmem::collective::mpi& others;
+  chunkmem::backend::host_arena& backend;
+  chunkmem::agent who = chunkmem::agent::to_device;
+  chunkmem::agent other = chunkmem::agent::to_host;
+  std::string complaint{};
+
+  [[nodiscard]] std::uint32_t rank() const { return chunkmem::index_of(ranks.rank()); }
+  void expect(bool holds, std::string_view what, std::uint64_t number = 0)
+  {
+    if (!holds && complaint.empty())
+      complaint = "rank " + std::to_string(rank()) + " of " + std::to_string(ranks.ranks()) + ": " + std::string{what} + " (" + std::to_string(number) + ")";
+  }
+  void finish()
+  {
+    backend.wait(chunkmem::agent::host, backend.record(who));
+    backend.wait(chunkmem::agent::host, backend.record(other));
+  }
+};
+
+struct process_harness {
+  using communicator = chunkmem::collective::mpi;
+  using backend = chunkmem::backend::host_arena;
+  using stage = process_stage;
+  static constexpr bool ranks_share_memory = false;
+
+  std::vector<std::uint32_t> worlds{mpi_world::ranks()};
+
+  /// What this rank found wrong.
+  template <class Body>
+  std::vector<std::string> run(std::uint32_t, Body body) const
+  {
+    try {
+      mpi_world::doomed world;
+      const chunkmem::collective::mpi_options options{.deadline = mpi_world::patience};
+      backend memory{{.device_capacity = chunkmem::bytes{1U << 20U}, .host_capacity = chunkmem::bytes{1U << 20U}}};
+      communicator one{world.session, MPI_COMM_WORLD, options};
+      communicator two{world.session, MPI_COMM_WORLD, options};
+      mpi_world::meet();  // nobody fails before all have come
+      stage here{.ranks = one, .others = two, .backend = memory};
+      body(here);
+      return {here.complaint};
+    } catch (const std::exception& error) {
+      return {error.what()};
+    }
+  }
+};
+
+TEST_CASE("mpi moves and adds bytes as a communicator does", "[collective]")
+{
+  conformance::communicator_moves_bytes(process_harness{});
+}
+
+TEST_CASE("mpi plays a random schedule as vectors do", "[collective]")
+{
+  conformance::communicator_plays_schedules(process_harness{}, 1, 300);
+}
+
+TEST_CASE("mpi fails on all ranks, before bytes change", "[collective]")
+{
+  conformance::communicator_fails_for_all(process_harness{});
+}
+
+TEST_CASE("mpi plays many random schedules as vectors do", "[collective][.slow]")
+{
+  for (std::uint64_t seed = 2; seed < 40; ++seed) conformance::communicator_plays_schedules(process_harness{}, seed, 400);
+}
+
+}  // namespace laws_test

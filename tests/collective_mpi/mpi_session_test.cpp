@@ -1,0 +1,48 @@
+#include <chunkmem/collective/mpi_session.hpp>
+
+#include "mpi_world.hpp"
+
+#include <support/catch.hpp>
+
+#include <optional>
+
+namespace mpi_session_test {
+
+using namespace chunkmem;
+
+TEST_CASE("a session that finds MPI started adopts it and does not end it", "[collective]")
+{
+  REQUIRE(mpi_world::session().has_started());
+  {
+    const collective::mpi_session adopted;
+    CHECK(!adopted.has_started());
+  }
+  int has_ended = 1;
+  MPI_Finalized(&has_ended);
+  CHECK(has_ended == 0);
+}
+
+TEST_CASE("a session has all threads of MPI", "[collective]")
+{
+  mpi_world::session();
+  int level = 0;
+  MPI_Query_thread(&level);
+  CHECK(level == MPI_THREAD_MULTIPLE);
+}
+
+TEST_CASE("a session knows that a communicator of its own has failed", "[collective]")
+{
+  mpi_world::doomed one;
+  mpi_world::doomed other;
+  CHECK(!one.session.is_broken());
+  std::optional<collective::mpi> group;
+  group.emplace(one.session, MPI_COMM_WORLD, collective::mpi_options{.deadline = mpi_world::patience});
+  mpi_world::meet();
+  group->revoke();
+  group.reset();
+  CHECK(one.session.is_broken());
+  CHECK(!other.session.is_broken());
+  CHECK(!mpi_world::session().is_broken());
+}
+
+}  // namespace mpi_session_test
