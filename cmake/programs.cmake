@@ -24,6 +24,8 @@ endfunction()
 #   chunkmem_timeout           seconds that one run may take (600 where unset)
 #   chunkmem_why_not           why it cannot be built here: its test is there and skipped with this reason
 #   chunkmem_only_bench        ON where a folder of bench/ has no part in the tests
+#   chunkmem_unsanitized       ON where no sanitizer needs it: it has no bytes, or other folders run the same code under them; its
+#                              programs for components stay
 #   chunkmem_own_programs      ON where the file has added the folder's programs itself
 # and may add tests of its own.
 macro(chunkmem_read_folder folder)
@@ -33,6 +35,7 @@ macro(chunkmem_read_folder folder)
   set(chunkmem_timeout 600)
   set(chunkmem_why_not "")
   set(chunkmem_only_bench OFF)
+  set(chunkmem_unsanitized OFF)
   set(chunkmem_own_programs OFF)
   include("${folder}/ctest.cmake" OPTIONAL)
 endmacro()

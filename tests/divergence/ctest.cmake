@@ -1,4 +1,3 @@
-# They start threads, but none that tests/equality and tests/optimizer do not start too: not under the thread sanitizer.
-if(NOT CHUNKMEM_SANITIZE) # there it is the other way round
-  set(chunkmem_compile_options -O1) # they run longer than they compile
-endif()
+# Programs that leave their records run under sanitizers in tests/differential.
+set(chunkmem_unsanitized ON)
+set(chunkmem_compile_options -O1) # they run longer than they compile

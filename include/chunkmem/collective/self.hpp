@@ -20,7 +20,8 @@ namespace collective {
 
 /// A group of one; the default. Nothing is sent anywhere and nothing waits.
 ///
-/// A sum over one rank is still scaled and rounded, so that one rank computes what several would.
+/// A sum over one rank is still scaled and rounded, so that one rank computes what several would; times 1 its bytes stay as
+/// they are, payloads of NaN included.
 ///
 /// @threads   one caller at a time
 class self {
