@@ -6,7 +6,7 @@
 #include <chunkmem/collective/nccl_runtime.hpp>
 #include <chunkmem/collective/self.hpp>
 
-using group = chunkmem::collective::nccl<chunkmem::collective::nccl_runtime, chunkmem::collective::self>;
+using gpu_ranks = chunkmem::collective::nccl<chunkmem::collective::nccl_runtime, chunkmem::collective::self>;
 template class chunkmem::collective::nccl<chunkmem::collective::nccl_runtime, chunkmem::collective::self>;
-static_assert(chunkmem::communicator<group, chunkmem::backend::cuda_device<chunkmem::backend::cuda_runtime>>);
+static_assert(chunkmem::communicator<gpu_ranks, chunkmem::backend::cuda_device<chunkmem::backend::cuda_runtime>>);
 #endif
