@@ -81,7 +81,7 @@ double count(const std::string& self, const std::string& arguments)
 double per_access(const std::string& self, const std::string& policies, const char* how, std::uint32_t chunks)
 {
   constexpr std::uint32_t few = 4;  // the first is recorded, the second may plan again
-  constexpr std::uint32_t more = 8;
+  constexpr std::uint32_t more = 6;
   const auto run = [&](std::uint32_t iterations) {
     return count(self, policies + " " + how + " " + std::to_string(chunks) + " " + std::to_string(iterations));
   };

@@ -1,6 +1,7 @@
 #include "campaign.hpp"
 
 #include <support/catch.hpp>
+#include <support/sanitized.hpp>
 
 #include <cstdint>
 #include <cstdlib>
@@ -93,6 +94,7 @@ std::uint64_t find_planted_bugs()
   std::uint64_t found = 0;
   for (const planted& it : bugs) {
     INFO(it.what);
+    if (support::sanitized && (it.where == world::lenient_rules || it.where == world::lost_pin)) continue;  // not built there
     const finding what = find(it);
     std::cout << (what.difference.empty() ? "SURVIVED" : "found") << " after " << what.operations << " operations, " << what.calls.size()
               << " calls suffice: " << it.what << " (" << what.difference << ")\n";
@@ -118,7 +120,8 @@ TEST_CASE("random operations on every backend equal a model of vectors, and six 
     CHECK(sum.repeated > 1'000);
   }
   const std::uint64_t found = find_planted_bugs();
-  CHECK(found == std::size(bugs));
+  CHECK(found == (support::sanitized ? std::size(bugs) - 2 : std::size(bugs)));
+  if (support::sanitized) return;  // figures are those of all bugs
   write_figures({{"engine.differential_divergences", differing, "==", 0},
                  {"engine.planted_bugs_found", found, "==", 6},
                  {"engine.differential_operations", sum.operations, ">=", 1'000'000}});
