@@ -109,7 +109,7 @@ template <class Manager>
   expect_between(m);
   std::vector<model_item> items;
   m.for_each_tensor([&](tensor_handle it, const tensor_info& info) {
-    if (info.part == role::activation) return;
+    if (info.part == role::activation || info.part == role::gathered) return;  // the bytes of the second are saved as shares
     if (info.part == role::parameter) return add_parameter(m, it, info, items);
     model_item value{m.name_of(it), info.type, extents_of(info.extents), it, value_list, info.part};
     value.value_type = info.type;

@@ -11,9 +11,11 @@ namespace chunkmem::inline v0 {
 /// What the manager knows of a chunk: where its copies lie and whether they may move. 32 bytes.
 ///
 /// A device copy is always valid: it is given up when the host's is written. A host window may be kept without being
-/// valid, as the home to which the next write-back goes.
+/// valid, as the home to which the next write-back goes. A derived chunk has no window: a mover makes its bytes from others,
+/// it is read on the device alone, and a write on the host says that what it is made from has changed.
 struct chunk {
   static constexpr std::uint32_t nowhere = UINT32_MAX;
+  static constexpr std::uint32_t elsewhere = UINT32_MAX - 1;  ///< the host frame of derived chunks
 
   std::uint32_t frames = 1;           ///< length of its window in every tier
   std::uint32_t device = nowhere;     ///< first device frame
@@ -29,6 +31,8 @@ struct chunk {
   bool touched = false;               ///< the eviction policy has not heard of its latest change
 
   [[nodiscard]] bool on_device() const noexcept { return device != nowhere; }
+  [[nodiscard]] bool is_derived() const noexcept { return host == elsewhere; }
+  [[nodiscard]] bool has_window() const noexcept { return host < elsewhere; }  ///< on the host
 };
 
 static_assert(sizeof(chunk) == 32);

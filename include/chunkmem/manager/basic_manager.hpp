@@ -25,6 +25,7 @@ template <stream_backend Backend, tensor_rules Rules, chunk_layout Layout, evict
           gradient_policy Gradient, transfer_policy Transfer, chunk_mover<Backend> Mover, trace_sink Sink>
 class basic_manager
     : public model_view<step_keeper<weight_keeper<model_plan<Backend, Rules, Layout, Eviction, Placement, Gradient, Transfer, Mover, Sink>>>> {
+ protected:
   using base = model_view<step_keeper<weight_keeper<model_plan<Backend, Rules, Layout, Eviction, Placement, Gradient, Transfer, Mover, Sink>>>>;
   using base::check, base::engine_, base::gradient_, base::ledger_, base::link_, base::ready, base::slot_in, base::slot_of;
 

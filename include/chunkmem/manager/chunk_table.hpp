@@ -49,7 +49,7 @@ class chunk_table {
     const tier_space& room = space(where);
     std::uint64_t stuck = room.leased();
     for (std::uint32_t at = 0; at < chunks(); ++at)
-      if ((where == tier::device ? chunks_[at].device : chunks_[at].host) != chunk::nowhere && !may_leave(where, at))
+      if ((where == tier::device ? chunks_[at].on_device() : chunks_[at].has_window()) && !may_leave(where, at))
         stuck += chunks_[at].frames * room.frame_bytes();
     const std::uint64_t held = stuck + requested <= room.capacity() ? room.capacity() : stuck;
     return {where, requested, room.capacity(), stuck, requested > UINT64_MAX - held ? UINT64_MAX : held + requested, false};

@@ -2,9 +2,12 @@
 
 #include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/chunk/chunk.hpp>
+#include <chunkmem/core/expects.hpp>
 #include <chunkmem/manager/chunk_mover.hpp>
+#include <chunkmem/manager/chunk_table.hpp>
 #include <chunkmem/manager/device_health.hpp>
 #include <chunkmem/manager/fences.hpp>
+#include <chunkmem/manager/gathering_mover.hpp>
 #include <chunkmem/manager/report.hpp>
 #include <chunkmem/trace/trace_sink.hpp>
 
@@ -24,10 +27,13 @@ namespace chunkmem::inline v0 {
 template <stream_backend Backend, chunk_mover<Backend> Mover, trace_sink Sink>
 class copy_engine {
  public:
+  static constexpr bool gathers = gathering_mover<Mover, Backend>;
+
   /// @param health   hears of every error of the backend
   copy_engine(Backend& backend, device_health& health, Mover mover, Sink sink)
       : backend_{&backend}, health_{&health}, keeper_{backend, health}, mover_{std::move(mover)}, sink_{std::move(sink)}
   {
+    if constexpr (gathers) keeper_.add_copy_agent(mover_.worker());
   }
   copy_engine(const copy_engine&) = delete;
 
@@ -38,6 +44,12 @@ class copy_engine {
     frame_ = frame;
     arena_ = arena;
     for (const tier where : {tier::device, tier::host}) fences_[where].assign(std::size_t{frames[where]} + 1, fence{});
+  }
+  /// What derived chunks are made of, and where the chunks lie that hold it, which must outlive this.
+  void derive(chunk_shares shares, const chunk_table& places) noexcept
+  {
+    shares_ = std::move(shares);
+    places_ = &places;
   }
 
   [[nodiscard]] std::byte* address(tier where, std::uint32_t frame) const noexcept { return arena_[where] + frame * frame_; }
@@ -95,6 +107,10 @@ class copy_engine {
   void load(std::uint32_t at, const chunk& it, std::uint32_t first)
   {
     const std::uint64_t begin = time();
+    if (it.is_derived()) [[unlikely]] {
+      make_whole(at, first);
+      return tell(happening::load, tier::host, tier::device, at, begin);
+    }
     fence& from = fences_[tier::host][it.host];
     fence& to = fences_[tier::device][first];
     order(agent::to_device, from, to);
@@ -122,6 +138,15 @@ class copy_engine {
     tell(happening::write_back, tier::device, tier::host, at, begin);
   }
 
+  /// Adds what all ranks have in this chunk: this rank's share becomes the sum. @pre it is on the device, and the mover gathers
+  void sum(std::uint32_t at, const chunk& it, std::uint32_t label, collective::sum how)
+  {
+    fence& frames = fences_[tier::device][it.device];
+    keeper_.follow(mover_.worker(), frames, frames.users, wait_cause::other);
+    health_->starting([&] { mover_.sum(*backend_, address(tier::device, it.device), bytes{used_[at]}, label, how); });
+    stamp_collective(frames);
+  }
+
   void claimed(std::uint32_t, const chunk&, std::uint32_t) noexcept {}
   void leased(tier where, std::uint64_t, std::uint64_t size) noexcept { note(happening::lease, where, size); }
   void evicted(std::uint32_t at, const chunk&) noexcept
@@ -140,6 +165,38 @@ class copy_engine {
   }
 
  private:
+  /// Brings this rank's share from where it is valid, then all others'.
+  void make_whole(std::uint32_t at, std::uint32_t first)
+  {
+    if constexpr (gathers) {
+      for (const chunk_share& it : shares_.of(at)) bring_share(it, first);
+      fence& to = fences_[tier::device][first];
+      keeper_.follow(mover_.worker(), to, to.users, wait_cause::other);
+      health_->starting([&] { mover_.gather(*backend_, address(tier::device, first), bytes{used_[at]}, shares_.label_of(at)); });
+      stamp_collective(to);
+    }
+  }
+  void bring_share(const chunk_share& share, std::uint32_t first)
+  {
+    const chunk& home = (*places_)[share.chunk];
+    expects(home.live > 0, "a derived chunk was used before its share was filled");
+    const tier where = home.on_device() ? tier::device : tier::host;
+    const std::uint32_t frame = where == tier::device ? home.device : home.host;
+    fence& from = fences_[where][frame];
+    fence& to = fences_[tier::device][first];
+    order(agent::to_device, from, to);
+    health_->starting([&] {
+      backend_->copy(address(tier::device, first) + share.begin, address(where, frame) + share.offset, bytes{share.size}, agent::to_device);
+    });
+    finish(agent::to_device, from, to);
+    ++counts_.loads;
+    counts_.loaded += bytes{share.size};
+  }
+  void stamp_collective(fence& frames)
+  {
+    fence_keeper<Backend>::stamp_copy(keeper_.copied(mover_.worker()), frames, true);
+  }
+
   static void merge(fence& into, const fence& from) noexcept
   {
     for (unsigned source = 0; source < max_agents; ++source)
@@ -183,6 +240,8 @@ class copy_engine {
   per_tier<std::byte*> arena_;
   std::uint64_t frame_ = 1;
   report counts_;  // of these, only what is moved
+  chunk_shares shares_;
+  const chunk_table* places_ = nullptr;
 };
 
 }  // namespace chunkmem::inline v0

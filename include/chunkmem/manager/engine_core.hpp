@@ -77,6 +77,12 @@ class engine_core {
       if (pending_.has(at % registry_.parameters()) || pending_.has_in(value.chunk)) registry_.slots()[at].next_moment = access_record::never;
     }
   }
+  /// The chunk of this slot becomes the sum of what all ranks have there, each in its share. @pre it is on the device
+  void sum_over_ranks(std::uint32_t index, std::uint32_t label, collective::sum how)
+  {
+    const std::uint32_t at = registry_.slots()[index].chunk;
+    copies_.sum(at, residency_[at], label, how);
+  }
   /// Hears of every error that leaves the engine.
   [[nodiscard]] error_teller& teller() noexcept { return teller_; }
   /// Where the trace goes.
@@ -144,7 +150,14 @@ class engine_core {
     target.reset(registry_.frames_of_chunk(), static_cast<std::uint32_t>(registry_.slots().size()));
     for (const tier where : {tier::device, tier::host})
       target.space(where).reset(capacity[where], options_.chunk_bytes, frames_in(capacity[where]));
+    for (const gathered_tensor& it : gathered_) target[chunk_of(it.whole)].host = chunk::elsewhere;
   }
+
+  /// The chunk of `whole` is made from shares of all ranks each time it is loaded. @param label   of it, the same on every rank
+  /// @pre nothing is allocated; a mover that gathers; `whole` fills its chunk
+  void gather(tensor_id whole, std::uint32_t label) { gathered_.push_back({whole, label}); }
+  /// A part of this rank's share of it. @param begin   of the part in `whole` [bytes]
+  void derive(tensor_id whole, tensor_id share, std::uint64_t begin) { derivations_.push_back({whole, share, begin}); }
 
   [[nodiscard]] per_tier<bytes> capacities() const
   {
@@ -183,6 +196,7 @@ class engine_core {
         if (capacity[where] > bytes{}) arena_[where] = health_.starting([&] { return backend_->allocate(where, capacity[where]); });
       copies_.reset(registry_.used(), options_.chunk_bytes.count(), arena_,
                     {{frames_in(capacity[tier::device]), frames_in(capacity[tier::host]), 0}});
+      if (!gathered_.empty()) copies_.derive(shares(), residency_);
     } catch (...) {
       release_arenas();
       throw;
@@ -217,6 +231,30 @@ class engine_core {
   error_teller teller_;
 
  private:
+  /// A tensor that fills a chunk of its own.
+  struct gathered_tensor {
+    tensor_id whole;
+    std::uint32_t label = 0;
+  };
+  struct derivation {
+    tensor_id whole;
+    tensor_id share;
+    std::uint64_t begin = 0;
+  };
+
+  [[nodiscard]] std::uint32_t chunk_of(tensor_id it) const noexcept { return registry_.slots()[registry_.value_slot(it)].chunk; }
+  [[nodiscard]] chunk_shares shares() const
+  {
+    std::vector<chunk_share> all;
+    for (const derivation& it : derivations_) {
+      const slot& share = registry_.slots()[registry_.value_slot(it.share)];
+      all.push_back({chunk_of(it.whole), share.chunk, share.offset, it.begin, share.size});
+    }
+    std::vector<std::uint32_t> labels(registry_.frames_of_chunk().size(), 0);
+    for (const gathered_tensor& it : gathered_) labels[chunk_of(it.whole)] = it.label;
+    return {std::move(all), std::move(labels)};
+  }
+
   void expect_updater(std::uint32_t index) const
   {
     if (pending_.is_served()) return;
@@ -245,6 +283,8 @@ class engine_core {
   }
 
   per_tier<std::byte*> arena_;
+  std::vector<gathered_tensor> gathered_;
+  std::vector<derivation> derivations_;
   bool ready_ = false;
 };
 

@@ -69,10 +69,13 @@ class fence_keeper {
     set(frame, point.source, point.value, wrote);
   }
 
+  /// Everything that this agent does is stamped by `copied` and `stamp_copy`; so it is for the two of the manager's own copies.
+  void add_copy_agent(agent who) noexcept { copy_agents_ |= 1U << static_cast<unsigned>(who); }
+
   [[nodiscard]] std::uint64_t waits(wait_cause cause) const noexcept { return waits_[static_cast<unsigned>(cause)]; }
 
  private:
-  [[nodiscard]] static bool is_copy_agent(agent who) noexcept { return who == agent::to_device || who == agent::to_host; }
+  [[nodiscard]] bool is_copy_agent(agent who) const noexcept { return (copy_agents_ >> static_cast<unsigned>(who) & 1U) != 0; }
 
   static void set(fence& frame, agent who, std::uint64_t stamp, bool wrote) noexcept
   {
@@ -114,6 +117,7 @@ class fence_keeper {
   static constexpr std::uint64_t remembered = 256;
   std::vector<std::array<event, remembered>> recorded_;  // by agent: the event of an epoch, in a ring
   std::uint64_t waits_[3] = {};
+  unsigned copy_agents_ = 1U << static_cast<unsigned>(agent::to_device) | 1U << static_cast<unsigned>(agent::to_host);
 };
 
 }  // namespace chunkmem::inline v0

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -34,6 +35,7 @@ class gradient_ledger {
   void note_opened(std::uint32_t parameter) noexcept
   {
     ++opened_;
+    of_all_.reset();
     notes_[parameter] = {{}, ++touched_, false, false};
   }
   [[nodiscard]] std::uint64_t opened() const noexcept { return opened_; }  ///< so many times
@@ -50,6 +52,10 @@ class gradient_ledger {
     notes_[parameter].measure = measure;
     notes_[parameter].measured = true;
   }
+  /// Of all gradients of this step together, where it is known from elsewhere: so long as none comes.
+  void keep_measure_of_all(const gradient_measure& measure) noexcept { of_all_ = measure; }
+  /// @return   null where it was not given
+  [[nodiscard]] const gradient_measure* measure_of_all() const noexcept { return of_all_ ? &*of_all_ : nullptr; }
   void forget(std::uint32_t parameter) noexcept { notes_[parameter] = {}; }
   /// Grows from gradient to gradient as they were completed in this step: opened for the last time, or declared done.
   [[nodiscard]] std::uint64_t completed(std::uint32_t parameter) const noexcept { return notes_[parameter].touched; }
@@ -59,6 +65,7 @@ class gradient_ledger {
   void forget_gradients() noexcept
   {
     for (note& it : notes_) it = {};
+    of_all_.reset();
     ++opened_;
   }
 
@@ -73,6 +80,7 @@ class gradient_ledger {
   void end_update() noexcept
   {
     weights_ = weights::whole;
+    of_all_.reset();
     order_.reset();
   }
   /// Weights are overwritten from here to `end_load`, and what a step had done does not count any more.
@@ -86,6 +94,7 @@ class gradient_ledger {
   void forget_step() noexcept
   {
     ++forgotten_;
+    of_all_.reset();
     order_.reset();
   }
   [[nodiscard]] std::uint64_t forgotten() const noexcept { return forgotten_; }  ///< steps
@@ -108,6 +117,8 @@ class gradient_ledger {
   {
     kept_ = notes_;
     kept_order_ = order_;
+    kept_of_all_ = of_all_;
+    of_all_.reset();
     notes_.assign(notes_.size(), {});
     order_.reset();
     kept_weights_ = std::exchange(weights_, weights::whole);
@@ -116,6 +127,7 @@ class gradient_ledger {
   void end_rehearsal() noexcept
   {
     notes_.swap(kept_);
+    of_all_ = kept_of_all_;
     std::swap(order_, kept_order_);
     weights_ = kept_weights_;
     opened_ = kept_opened_;  // else a step that is half done would take its decision again
@@ -133,6 +145,7 @@ class gradient_ledger {
 
   std::vector<note> notes_;  // by parameter, in the order of declaration
   std::vector<note> kept_;
+  std::optional<gradient_measure> of_all_, kept_of_all_;
   update_order order_, kept_order_;
   std::uint64_t opened_ = 0, kept_opened_ = 0;
   std::uint64_t touched_ = 0;

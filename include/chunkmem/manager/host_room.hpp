@@ -101,7 +101,7 @@ class host_room : public chunk_table {
     for (const std::uint32_t price : {0U, 1U, 4U})
       for (std::uint32_t step = 0; step < chunks(); ++step) {
         hand_ = hand_ + 1 < chunks() ? hand_ + 1 : 0;
-        if (chunks_[hand_].host == chunk::nowhere || hand_ == wanting || !may_leave(tier::host, hand_)) continue;
+        if (!chunks_[hand_].has_window() || hand_ == wanting || !may_leave(tier::host, hand_)) continue;
         if (price_of_home(hand_) > price) continue;
         leave_host(hand_, mover);
         return host_.pool().lowest(1);

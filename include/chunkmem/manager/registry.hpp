@@ -104,7 +104,7 @@ class registry {
           sizes.push_back(bytes{tensors_[id].extents.elements()} * size_of(type_in(tensor_id{id}, list)));
       return sizes;
     };
-    for (const role part : {role::parameter, role::frozen, role::buffer, role::activation}) visit(sizes_of(value_list, part));
+    for (const role part : {role::parameter, role::frozen, role::buffer, role::activation, role::gathered}) visit(sizes_of(value_list, part));
     for (std::uint32_t list = 1; list < lists_.size(); ++list) visit(sizes_of(list_id{list}, role::parameter));
   }
 
@@ -265,7 +265,7 @@ class registry {
         std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) { return first_use[a] < first_use[b]; });
       fresh.place(order, prototype, frame);
     };
-    for (const role part : {role::parameter, role::frozen, role::buffer, role::activation}) place(value_list, part);
+    for (const role part : {role::parameter, role::frozen, role::buffer, role::activation, role::gathered}) place(value_list, part);
     for (std::uint32_t list = 1; list < lists_.size(); ++list) place(list_id{list}, role::parameter);
     fresh.finish();
     std::swap(table_, fresh);

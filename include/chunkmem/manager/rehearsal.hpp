@@ -127,7 +127,11 @@ class rehearsal {
     return replay_.settles(*it.record, core_.tensors().chunk_of_slot(), state_, log_, from == origin::known, Transfer::plans);
   }
 
-  void fill(std::uint32_t slot, bool as_filled) { hold(slot, kind_of(access::write, as_filled ? at::device : at::host), [] {}); }
+  void fill(std::uint32_t slot, bool as_filled)
+  {
+    const bool on_device = as_filled && !state_[core_.tensors().chunk_of_slot()[slot]].is_derived();
+    hold(slot, kind_of(access::write, on_device ? at::device : at::host), [] {});
+  }
 
   /// As the manager does before the first iteration, where the step has its masters.
   void make_master(const step& it, std::uint32_t value)

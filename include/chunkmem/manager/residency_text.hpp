@@ -55,8 +55,9 @@ class residency_writer {
     add("): ");
     add_window("device", place.device, place.frames);
     add(", ");
-    add_window("host", place.host, place.frames);
-    if (place.host != chunk::nowhere && !place.host_valid) add(" without valid bytes");
+    if (place.is_derived()) add("host share elsewhere");
+    else add_window("host", place.host, place.frames);
+    if (place.has_window() && !place.host_valid) add(" without valid bytes");
     if (place.device_pins > 0) add(", pins on the device ", place.device_pins);
     if (place.host_pins > 0) add(", pins on the host ", std::uint32_t{place.host_pins}, " (writing ", std::uint32_t{place.host_writers}, ")");
     if (place.next_use != chunk::nowhere) add(", next use at ", place.next_use);
@@ -118,7 +119,7 @@ class residency_writer {
 {
   if (it.device_pins > 0 || it.host_pins > 0) return 0;
   if (it.live > 0 && it.on_device() != it.host_valid) return 1;
-  return it.on_device() || it.host != chunk::nowhere ? 2 : 3;
+  return it.on_device() || it.has_window() ? 2 : 3;
 }
 
 }  // namespace detail

@@ -44,7 +44,7 @@ class step_run : public parameter_walk<Manager, Kernel> {
   void decide()
   {
     manager_.order_by_completion();
-    if (needs_measures()) measure_each();
+    if (needs_measures() && manager_.measure_of_all() == nullptr) measure_each();
     take(judge());
   }
   /// What all gradients together say. @pre they are measured, where that is needed
@@ -159,8 +159,14 @@ class step_run : public parameter_walk<Manager, Kernel> {
   {
     const gradient_transform transform{decided.factor, options_.clip.value};
     const step_settings settings{this->rate_of(info.group), decided.number, info.group};
-    if constexpr (Manager::engine_type::has_bytes) update_parameter(kernel_, all, transform, settings, options_.seed, workers_);
-    else if constexpr (timed_kernel<Kernel>) let_pass(manager_.backend(), place, kernel_.update_takes(place_of(place), all.elements));
+    const auto update = [&](const parameter_bytes& some) { update_parameter(kernel_, some, transform, settings, options_.seed, workers_); };
+    if constexpr (!Manager::engine_type::has_bytes) {
+      if constexpr (timed_kernel<Kernel>) let_pass(manager_.backend(), place, kernel_.update_takes(place_of(place), all.elements));
+    } else if constexpr (requires { manager_.for_each_run(all, update); }) {
+      manager_.for_each_run(all, update);  // what a rank owns is parts of several tensors
+    } else {
+      update(all);
+    }
   }
 
  private:
@@ -175,6 +181,7 @@ class step_run : public parameter_walk<Manager, Kernel> {
   /// In the order of declaration, whatever the order of the step: sums of floating point depend on it.
   [[nodiscard]] gradient_measure sum()
   {
+    if (const gradient_measure* known = manager_.measure_of_all(); known != nullptr) return *known;
     gradient_measure all;
     manager_.for_each_parameter([&](tensor_handle it, const tensor_info&) {
       if (manager_.has_gradient(it)) all.add(*manager_.measure_of(it));

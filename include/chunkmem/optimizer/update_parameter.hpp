@@ -34,6 +34,21 @@ struct parameter_bytes {
   bool fresh_master = false;  ///< it is made from the value first
   std::uint64_t elements = 0;
   std::uint32_t tensor = 0;  ///< names the parameter to stochastic rounding
+  std::uint64_t first = 0;   ///< element of it that these begin with, a multiple of 4,096: for stochastic rounding too
+
+  /// A run of its elements by itself, as elements of a tensor from `origin` on.
+  [[nodiscard]] parameter_bytes run(std::uint64_t begin, std::uint64_t count, std::uint32_t of, std::uint64_t origin) const noexcept
+  {
+    parameter_bytes part = *this;
+    part.value += begin * size_of(value_type);
+    part.gradient += begin * size_of(gradient_type);
+    for (std::size_t at = 0; at < list_count; ++at)
+      if (lists[at].data != nullptr) part.lists[at].data += begin * size_of(lists[at].type);
+    part.elements = count;
+    part.tensor = of;
+    part.first = origin;
+    return part;
+  }
 };
 
 namespace detail {
@@ -155,7 +170,7 @@ class fused_update {
   void store_stochastic(std::byte* data, dtype type, std::uint32_t stream, std::uint64_t first, std::size_t count,
                         const float* wide, std::uint16_t* random) const noexcept
   {
-    const random_work bits{{seed_, settings_.number, bytes_.tensor, stream}, first};
+    const random_work bits{{seed_, settings_.number, bytes_.tensor, stream}, bytes_.first + first};
     const std::size_t whole = (count + elements_per_block - 1) / elements_per_block * elements_per_block;
     for_elements(set_, bits, whole, random);
     with_elements(data, type, first, [&](auto* stored) {

@@ -81,7 +81,7 @@ class planned {
   [[nodiscard]] const retention_plan& solution() const noexcept { return plan_; }
 
  private:
-  /// Bytes of the host that no lease takes. A chunk that has no bytes and gets none needs no home.
+  /// Bytes of the host that no lease takes. A chunk that has no bytes and gets none needs no home, nor does a derived one.
   [[nodiscard]] std::uint64_t room_for_homes(const retention_request& request)
   {
     const std::uint64_t leased = most_leased(request.record, tier::host).count();
@@ -89,7 +89,7 @@ class planned {
     is_used_.assign(sizes_.size(), 0);
     for (const retention_use& it : uses_.uses()) is_used_[it.chunk] = 1;
     for (std::size_t chunk = 0; chunk < sizes_.size(); ++chunk)
-      if (is_used_[chunk] == 0 && request.chunks[chunk].live == 0) room += sizes_[chunk];
+      if (request.chunks[chunk].is_derived() || (is_used_[chunk] == 0 && request.chunks[chunk].live == 0)) room += sizes_[chunk];
     return room;
   }
 
