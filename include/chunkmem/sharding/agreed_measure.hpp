@@ -1,0 +1,129 @@
+#pragma once
+
+#include <chunkmem/collective/call.hpp>
+#include <chunkmem/collective/communicator.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/float_environment.hpp>
+#include <chunkmem/optimizer/executor.hpp>
+#include <chunkmem/sharding/unit_plan.hpp>
+#include <chunkmem/tensor/dtype.hpp>
+#include <chunkmem/tensor/gradient_measure.hpp>
+#include <chunkmem/tensor/half.hpp>
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace sharding {
+
+/// The measure of all gradients, over ranks: on every rank the bits that one rank with all of them would have.
+///
+/// Each rank measures the blocks that it owns; ranks exchange them unit by unit, and every one adds the blocks of each tensor
+/// in order, then the tensors in order. Cost: one pass over what the rank owns, and 24 B from each rank to each other for each
+/// block of `measure_block` elements: 0.3 % of gradients of 16 bits, on the calling threads. Memory: the blocks of one unit.
+class agreed_measure {
+ public:
+  /// Forgets all. @param has_gradient   `has_gradient(tensor)`, the same on every rank
+  /// @throws usage_error   on every rank: it is not; comm_error
+  template <class Communicator, class HasGradient>
+  void begin(Communicator& ranks, std::uint32_t tensors, HasGradient has_gradient)
+  {
+    of_tensor_.assign(tensors, {});
+    has_gradient_.resize(tensors);
+    collective::fingerprint set;
+    for (std::uint32_t at = 0; at < tensors; ++at) {
+      has_gradient_[at] = has_gradient(at) ? 1 : 0;
+      if (has_gradient_[at] != 0) set.add(at);
+    }
+    const std::uint64_t mine[] = {set.value()};
+    all_.resize(ranks.ranks());
+    ranks.exchange(mine, all_);
+    if (std::ranges::all_of(all_, [&](std::uint64_t it) { return it == mine[0]; })) return;
+    throw usage_error{"ranks have gradients of different weights in one step (make the gradients of the same weights on every rank: zeros where "
+                      "a rank has nothing to add)"};
+  }
+
+  /// Takes in one unit. Every rank has to, in the same order.
+  /// @param share   this rank's share of its gradients, where the calling thread finds it; null where there are none
+  template <class Communicator, class Plan, executor Executor>
+  void add(Communicator& ranks, const Plan& plan, std::uint32_t at, dtype type, const std::byte* share, Executor& workers)
+  {
+    const unit& of = plan.units()[at];
+    const std::uint64_t begin = plan.share_begin(at, ranks.rank());
+    mine_.assign((plan.share_end(at, ranks.rank()) - begin) / measure_block * words_of_block, 0);
+    for (const tensor_part& part : plan.parts(at, ranks.rank()))
+      if (share != nullptr && has_gradient_[part.tensor] != 0)
+        measure_part(share + (part.begin - begin) * size_of(type), type, part.elements,
+                     mine_.data() + (part.begin - begin) / measure_block * words_of_block, workers);
+    all_.resize(mine_.size() * ranks.ranks());
+    ranks.exchange(mine_, all_);
+    const float_environment standard;
+    for (const std::uint32_t tensor : of.tensors) {
+      const std::uint64_t first = plan.place(tensor).first / measure_block;
+      const std::uint64_t blocks = (plan.elements(tensor) + measure_block - 1) / measure_block;
+      for (std::uint64_t block = first; block < first + blocks; ++block) of_tensor_[tensor].add(measure_in(all_.data() + block * words_of_block));
+    }
+  }
+
+  /// @pre every unit with a gradient was added
+  [[nodiscard]] gradient_measure total() const noexcept
+  {
+    const float_environment standard;
+    gradient_measure all;
+    for (std::size_t at = 0; at < of_tensor_.size(); ++at)
+      if (has_gradient_[at] != 0) all.add(of_tensor_[at]);
+    return all;
+  }
+
+ private:
+  static constexpr std::size_t words_of_block = 3;
+
+  static void write(const gradient_measure& from, std::uint64_t* words) noexcept
+  {
+    words[0] = std::bit_cast<std::uint64_t>(from.squares);
+    words[1] = std::bit_cast<std::uint64_t>(from.magnitudes);
+    words[2] = std::uint64_t{std::bit_cast<std::uint32_t>(from.largest)} << 1U | (from.finite ? 0U : 1U);
+  }
+  /// A block that nobody wrote is a block of zeros.
+  [[nodiscard]] static gradient_measure measure_in(const std::uint64_t* words) noexcept
+  {
+    return {std::bit_cast<double>(words[0]), std::bit_cast<double>(words[1]),
+            std::bit_cast<float>(static_cast<std::uint32_t>(words[2] >> 1U)), (words[2] & 1U) == 0};
+  }
+
+  template <class Executor>
+  static void measure_part(const std::byte* gradient, dtype type, std::uint64_t elements, std::uint64_t* words, Executor& workers)
+  {
+    if (type == dtype::bfloat16) return measure_elements(reinterpret_cast<const bf16*>(gradient), elements, words, workers);
+    if (type == dtype::float16) return measure_elements(reinterpret_cast<const fp16*>(gradient), elements, words, workers);
+    measure_elements(reinterpret_cast<const float*>(gradient), elements, words, workers);
+  }
+  template <class Element, class Executor>
+  static void measure_elements(const Element* values, std::uint64_t elements, std::uint64_t* words, Executor& workers)
+  {
+    constexpr std::uint64_t blocks_of_a_piece = 8;
+    const std::uint64_t blocks = (elements + measure_block - 1) / measure_block;
+    workers.run(static_cast<unsigned>((blocks + blocks_of_a_piece - 1) / blocks_of_a_piece), [&](unsigned piece) {
+      const float_environment standard;
+      const std::uint64_t end = std::min(blocks, (piece + std::uint64_t{1}) * blocks_of_a_piece);
+      for (std::uint64_t at = piece * blocks_of_a_piece; at < end; ++at) {
+        const std::uint64_t count = std::min<std::uint64_t>(measure_block, elements - at * measure_block);
+        write(measure_one_block(std::span{values + at * measure_block, static_cast<std::size_t>(count)}), words + at * words_of_block);
+      }
+    });
+  }
+
+  std::vector<gradient_measure> of_tensor_;
+  std::vector<std::uint8_t> has_gradient_;
+  std::vector<std::uint64_t> mine_;
+  std::vector<std::uint64_t> all_;
+};
+
+}  // namespace sharding
+
+}  // namespace chunkmem::inline v0

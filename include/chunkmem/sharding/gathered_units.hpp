@@ -1,0 +1,108 @@
+#pragma once
+
+#include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/ids.hpp>
+#include <chunkmem/sharding/rank_manager.hpp>
+#include <chunkmem/sharding/unit_plan.hpp>
+#include <chunkmem/tensor/dtype.hpp>
+#include <chunkmem/tensor/half.hpp>
+#include <chunkmem/tensor/role.hpp>
+#include <chunkmem/tensor/tensor.hpp>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace sharding {
+
+/// A unit as a manager has it.
+struct unit_tensors {
+  tensor<std::uint8_t> whole;      ///< gathered: the weights
+  tensor<std::uint8_t> gradients;  ///< what this rank has of them before the sum; of trained units
+  tensor_handle share;             ///< what this rank owns of the weights: a parameter, or frozen
+  dtype type = dtype::float32;     ///< of its weights
+  dtype gradient_type = dtype::float32;
+  bool is_trained = true;
+  std::uint64_t elements = 0;     ///< of the whole, padding included
+  std::uint64_t share_begin = 0;  ///< element of the whole that the share begins with
+  std::uint64_t share_elements = 0;
+  std::vector<tensor_part> parts;  ///< of tensors, that the share is made of, in the order of their places
+};
+
+/// Calls `work(Element{})` for the element type of trained and frozen weights.
+/// @throws usage_error   another type
+template <class Work>
+decltype(auto) with_element(dtype type, Work work)
+{
+  switch (type) {
+    case dtype::bfloat16: return work(bf16{});
+    case dtype::float16: return work(fp16{});
+    case dtype::float32: return work(float{});
+    default: throw usage_error{"weights that are sharded are float32, bfloat16 or float16 (declare others as buffers)"};
+  }
+}
+
+/// Declares the units of a plan in a manager of one rank: each whole, its gradients, and the share that this rank owns.
+///
+/// Every rank declares tensors of the same sizes in the same order, so that all managers decide alike.
+/// Memory: on the host what the rank owns; on the device whole units only while they are used.
+class gathered_units {
+ public:
+  /// @param gradient_type   `gradient_type(dtype)`: of a weight of this type
+  /// @param id_of           `id_of(tensor)`: what one rank alone would call a tensor of the plan
+  /// @throws what declaring throws
+  template <class Manager, class Plan, class GradientType, class IdOf>
+  void declare(Manager& m, const Plan& plan, rank_id rank, GradientType gradient_type, IdOf id_of)
+  {
+    for (std::uint32_t at = 0; at < plan.units().size(); ++at) {
+      const unit& from = plan.units()[at];
+      unit_tensors it;
+      it.type = from.type;
+      it.gradient_type = gradient_type(from.type);
+      it.is_trained = from.trained;
+      it.elements = from.elements;
+      it.share_begin = plan.share_begin(at, rank);
+      it.share_elements = plan.share_end(at, rank) - it.share_begin;
+      it.parts = plan.parts(at, rank);
+      declare_tensors(m, it, from.group, at, id_of);
+      units_.push_back(std::move(it));
+    }
+  }
+
+  [[nodiscard]] std::span<const unit_tensors> all() const noexcept { return units_; }
+  [[nodiscard]] std::uint32_t size() const noexcept { return static_cast<std::uint32_t>(units_.size()); }
+  [[nodiscard]] const unit_tensors& operator[](std::uint32_t at) const noexcept { return units_[at]; }
+  /// What this rank owns of a tensor, or null where that is nothing. O(tensors of the unit)
+  [[nodiscard]] const tensor_part* part_of(std::uint32_t unit, std::uint32_t tensor) const noexcept
+  {
+    for (const tensor_part& it : units_[unit].parts)
+      if (it.tensor == tensor) return &it;
+    return nullptr;
+  }
+
+ private:
+  template <class Manager, class IdOf>
+  static void declare_tensors(Manager& m, unit_tensors& it, group_id group, std::uint32_t at, IdOf& id_of)
+  {
+    it.whole = m.add_gathered(it.elements * size_of(it.type), at);
+    if (it.is_trained) it.gradients = m.template add<std::uint8_t>({it.elements * size_of(it.gradient_type)}, role::activation);
+    it.share = with_element(it.type, [&]<class Element>(Element) -> tensor_handle {
+      return m.template add<Element>({it.share_elements}, it.is_trained ? role::parameter : role::frozen, group);
+    });
+    m.name(it.share, "unit." + std::to_string(at));
+    m.derive(it.whole, it.share, it.share_begin * size_of(it.type));
+    std::vector<share_run> runs;
+    for (const tensor_part& part : it.parts) runs.push_back({part.begin - it.share_begin, part.elements, id_of(part.tensor), part.first, false});
+    m.divide(it.share, std::move(runs));
+  }
+
+  std::vector<unit_tensors> units_;
+};
+
+}  // namespace sharding
+
+}  // namespace chunkmem::inline v0

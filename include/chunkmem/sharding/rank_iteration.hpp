@@ -1,0 +1,40 @@
+#pragma once
+
+#include <chunkmem/manager/iteration.hpp>
+
+#include <cstdint>
+#include <utility>
+
+namespace chunkmem::inline v0 {
+
+namespace sharding {
+
+/// An iteration of a sharded_model: as iteration, and where a micro-batch ends its gradients are added over ranks.
+template <class Model>
+class rank_iteration {
+  using inner_type = chunkmem::iteration<typename Model::engine_type>;
+
+ public:
+  /// @param begin   `begin()`: the iteration of the rank's manager, made in place
+  template <class Begin>
+  rank_iteration(Model& model, Begin begin) : model_{model}, inner_{begin()}
+  {
+  }
+
+  /// As iteration's. @throws comm_error, out_of_memory, device_error   from sums of the micro-batch that ended
+  void pass(chunkmem::pass during, std::uint32_t micro_batch = 0)
+  {
+    if (std::exchange(micro_batch_, micro_batch) != micro_batch) model_.end_micro_batch();
+    inner_.pass(during, micro_batch);
+  }
+  void end() { inner_.end(); }
+
+ private:
+  Model& model_;
+  inner_type inner_;
+  std::uint32_t micro_batch_ = 0;
+};
+
+}  // namespace sharding
+
+}  // namespace chunkmem::inline v0

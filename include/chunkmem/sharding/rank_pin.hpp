@@ -1,0 +1,140 @@
+#pragma once
+
+#include <chunkmem/core/expects.hpp>
+#include <chunkmem/manager/held_span.hpp>
+#include <chunkmem/sharding/gathered_units.hpp>
+#include <chunkmem/tensor/dtype.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace sharding {
+
+/// A weight that is being written on the calling thread, whole; when it ends, this rank keeps what it owns of it.
+template <element Element, class Manager>
+struct filling {
+  std::vector<Element> all;
+  std::optional<typename Manager::template pin_type<Element>> kept;       ///< the share; none where nothing of it is owned
+  std::optional<typename Manager::template pin_type<std::uint8_t>> unit;  ///< changes: nobody has it whole meanwhile
+  std::uint64_t first = 0;  ///< element of the tensor with which that begins
+  std::uint64_t begin = 0;  ///< element of the share that it becomes
+  std::uint64_t elements = 0;
+
+  ~filling()
+  {
+    if (kept && kept->is_live()) std::copy_n(all.data() + first, elements, std::as_const(*kept).data() + begin);
+  }
+};
+
+/// A tensor of a sharded_model that stays where it is while this lives. As pin.
+///
+/// A weight that is read is on the device, whole; one that is written is on the host, whole, and becomes a share when the pin ends.
+template <element Element, class Manager>
+class rank_pin {
+ public:
+  using element_type = Element;
+  using unit_pin = typename Manager::template pin_type<std::uint8_t>;
+  using plain_pin = typename Manager::template pin_type<Element>;
+
+  rank_pin() = default;
+  /// Of a weight. @param first   its first element in the unit
+  rank_pin(unit_pin&& unit, tensor<Element> of, std::uint64_t first, std::uint64_t elements, agent who)
+      : unit_{std::move(unit)}, of_{of}, first_{first}, elements_{elements}, who_{who}
+  {
+  }
+  /// Of a tensor of this rank's own.
+  rank_pin(plain_pin&& own, tensor<Element> of, agent who) : own_{std::move(own)}, of_{of}, elements_{own_.size()}, who_{who} {}
+  /// Of a weight that is written.
+  rank_pin(std::unique_ptr<filling<Element, Manager>> fill, tensor<Element> of, std::uint64_t elements)
+      : fill_{std::move(fill)}, of_{of}, elements_{elements}
+  {
+  }
+
+  /// Null in a rehearsal. @throws usage_error   released, moved from, or its model is gone
+  [[nodiscard]] Element* data() const&
+  {
+    if (fill_ != nullptr) return fill_->all.data();
+    if (!unit_.is_live()) return own_.data();
+    std::uint8_t* const begin = unit_.data();
+    return begin == nullptr ? nullptr : reinterpret_cast<Element*>(begin) + first_;
+  }
+  Element* data() const&& = delete;
+  /// The elements, where the calling thread may read them; empty in a rehearsal.
+  /// @throws usage_error   as data(), or these bytes are not the calling thread's to read
+  [[nodiscard]] std::span<Element> span() const&
+  {
+    if (fill_ != nullptr) return fill_->all;
+    if (!unit_.is_live()) return own_.span();
+    return unit_.span().empty() ? std::span<Element>{} : std::span<Element>{data(), static_cast<std::size_t>(elements_)};
+  }
+  [[nodiscard]] held_span<Element, rank_pin> span() &&
+  {
+    const std::span<Element> elements = std::as_const(*this).span();
+    return {elements, std::move(*this)};
+  }
+  [[nodiscard]] std::uint64_t size() const noexcept { return elements_; }
+  void release() noexcept
+  {
+    unit_.release();
+    own_.release();
+    fill_.reset();
+  }
+  [[nodiscard]] tensor<Element> of() const noexcept { return of_; }
+  [[nodiscard]] agent who() const noexcept { return who_; }
+
+ private:
+  unit_pin unit_;
+  plain_pin own_;
+  std::unique_ptr<filling<Element, Manager>> fill_;
+  tensor<Element> of_;
+  std::uint64_t first_ = 0;
+  std::uint64_t elements_ = 0;
+  agent who_ = agent::host;
+};
+
+/// The gradient of a weight while it is being written: what this rank adds to the sum. As gradient_pin.
+template <element Element, class Manager>
+class rank_gradient {
+ public:
+  using element_type = Element;
+  using unit_pin = typename Manager::template pin_type<std::uint8_t>;
+
+  rank_gradient(unit_pin&& unit, tensor_handle of, std::uint64_t first, std::uint64_t elements, bool adds)
+      : unit_{std::move(unit)}, of_{of}, first_{first}, elements_{elements}, beta_{adds ? 1.0F : 0.0F}
+  {
+  }
+
+  [[nodiscard]] Element* data() const&
+  {
+    std::uint8_t* const begin = unit_.data();
+    return begin == nullptr ? nullptr : reinterpret_cast<Element*>(begin) + first_;
+  }
+  Element* data() const&& = delete;
+  [[nodiscard]] std::span<Element> span() const&
+  {
+    return unit_.span().empty() ? std::span<Element>{} : std::span<Element>{data(), static_cast<std::size_t>(elements_)};
+  }
+  [[nodiscard]] std::uint64_t size() const noexcept { return elements_; }
+  [[nodiscard]] float beta() const noexcept { return beta_; }
+  void release() noexcept { unit_.release(); }
+  [[nodiscard]] tensor_handle of() const noexcept { return of_; }
+
+ private:
+  unit_pin unit_;
+  tensor_handle of_;
+  std::uint64_t first_;
+  std::uint64_t elements_;
+  float beta_;
+};
+
+}  // namespace sharding
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,174 @@
+#pragma once
+
+#include <chunkmem/collective/communicator.hpp>
+#include <chunkmem/core/expects.hpp>
+#include <chunkmem/sharding/add_gradient.hpp>
+#include <chunkmem/sharding/gathered_units.hpp>
+#include <chunkmem/tensor/access.hpp>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace sharding {
+
+/// Gradients on their way from a backward pass to the sums that ranks own.
+///
+/// A unit's gradients are made whole on the device, from the first one that is asked for to the last one that is declared done;
+/// there they stay. Then they are added over ranks, what this rank owns joins its own gradients, and the room is free again.
+/// Not for users: see sharded_model.
+template <class Manager>
+class unit_gradients {
+ public:
+  using pin_type = typename Manager::template pin_type<std::uint8_t>;
+
+  /// A gradient that is being written: the pin of its unit, and whether there is something to add to.
+  struct opened {
+    pin_type unit;
+    bool adds = false;
+  };
+
+  /// @param unit_of   by tensor   @param scale   by which sums are multiplied
+  void reset(std::span<const std::uint32_t> unit_of, std::uint32_t units, float scale)
+  {
+    scale_ = scale;
+    notes_.assign(unit_of.size(), {});
+    open_.clear();
+    open_.resize(units);
+    for (std::size_t at = 0; at < unit_of.size(); ++at) {
+      notes_[at].unit = unit_of[at];
+      open_[unit_of[at]].tensors.push_back(static_cast<std::uint32_t>(at));
+    }
+  }
+
+  /// @throws out_of_memory, device_error   nothing was opened
+  [[nodiscard]] opened open(Manager& m, const unit_tensors& unit, std::uint32_t tensor, agent who)
+  {
+    note& it = notes_[tensor];
+    state& of = open_[it.unit];
+    expects(!of.is_summed, "a gradient was asked for while the sum of its unit over ranks is half done (call step again, or drop_gradients)");
+    expects(!it.is_done, "a gradient was asked for after gradient_done in this micro-batch, with others of its unit still open");
+    const bool first = !of.is_open;
+    opened result{m.acquire(unit.gradients, first ? access::write : access::read_write, who), it.is_written};
+    if (first) {
+      if (!m.rehearsing()) fill_with_zeros(m, unit, result.unit, who);
+      of.hold = m.acquire(unit.gradients, access::read, who);
+      of.is_open = true;
+    }
+    it.is_written = it.is_of_step = true;
+    return result;
+  }
+  /// It is complete in this micro-batch. @return   so are all of its unit
+  [[nodiscard]] bool done(std::uint32_t tensor)
+  {
+    note& it = notes_[tensor];
+    expects(it.is_written, "gradient_done of a gradient that was not written");
+    if (it.is_done) return false;
+    it.is_done = true;
+    return ++open_[it.unit].done == open_[it.unit].tensors.size();
+  }
+  /// Adds a unit over ranks. Every rank has to, in the same order. Called again it goes on where it stopped.
+  /// @throws out_of_memory, device_error, comm_error
+  void finish(Manager& m, const unit_tensors& unit, std::uint32_t at)
+  {
+    state& of = open_[at];
+    if (!of.is_open) return;
+    if (!of.is_summed) m.sum_over_ranks(unit.gradients, at, {unit.gradient_type, scale_});
+    of.is_summed = true;
+    if (!of.is_joined) join(m, unit);
+    of.is_joined = true;
+    of.hold.release();
+    m.drop(unit.gradients);
+    close(at);
+  }
+  /// Nothing is open any more, and what was is worth nothing.
+  void forget(Manager& m, std::span<const unit_tensors> units)
+  {
+    for (std::uint32_t at = 0; at < open_.size(); ++at) {
+      if (!open_[at].is_open) continue;
+      open_[at].hold.release();
+      m.drop(units[at].gradients);
+      close(at);
+    }
+    forget_step();
+  }
+  /// A micro-batch ends: units of which a gradient was declared done are added over ranks, also where others were not written.
+  void end_micro_batch(Manager& m, std::span<const unit_tensors> units)
+  {
+    for (std::uint32_t at = 0; at < open_.size(); ++at)
+      if (open_[at].done > 0) finish(m, units[at], at);
+  }
+  /// The step that they were for is over.
+  void forget_step() noexcept
+  {
+    for (note& it : notes_) it.is_of_step = false;
+  }
+  /// A rehearsal is over: nothing of it is true.
+  void forget_rehearsal() noexcept
+  {
+    for (std::uint32_t at = 0; at < open_.size(); ++at)
+      if (open_[at].is_open) close(at);
+    forget_step();
+  }
+
+  [[nodiscard]] bool is_open(std::uint32_t unit) const noexcept { return open_[unit].is_open; }
+  /// A gradient of this tensor was asked for since the last step.
+  [[nodiscard]] bool is_of_step(std::uint32_t tensor) const noexcept { return notes_[tensor].is_of_step; }
+
+ private:
+  struct note {
+    std::uint32_t unit = 0;
+    bool is_written = false;  ///< in this micro-batch
+    bool is_done = false;     ///< in this micro-batch
+    bool is_of_step = false;
+  };
+  struct state {
+    pin_type hold;  ///< keeps it on the device: there is no other place for what is not summed yet
+    std::vector<std::uint32_t> tensors;
+    std::size_t done = 0;
+    bool is_open = false;
+    bool is_summed = false;
+    bool is_joined = false;  ///< this rank's own gradients have the sum
+  };
+
+  static void fill_with_zeros(Manager& m, const unit_tensors& unit, const pin_type& pin, agent who)
+  {
+    m.backend().fill(reinterpret_cast<std::byte*>(pin.data()), std::byte{0}, bytes{unit.elements} * size_of(unit.gradient_type), who);
+  }
+
+  void close(std::uint32_t at) noexcept
+  {
+    state& of = open_[at];
+    of.hold.release();
+    of.is_open = of.is_summed = of.is_joined = false;
+    of.done = 0;
+    for (const std::uint32_t tensor : of.tensors) notes_[tensor].is_written = notes_[tensor].is_done = false;
+  }
+
+  void join(Manager& m, const unit_tensors& unit)
+  {
+    with_element(unit.type, [&]<class Element>(Element) {
+      if (unit.gradient_type == dtype_of<Element>) join_as<Element>(m, unit, tensor<Element>{unit.share});
+      else join_as<float>(m, unit, tensor<Element>{unit.share});
+    });
+  }
+  template <class Kind, class Element>
+  void join_as(Manager& m, const unit_tensors& unit, tensor<Element> weight)
+  {
+    const auto to = m.template gradient<Kind>(weight, agent::compute);
+    const auto from = m.acquire(unit.gradients, access::read, agent::compute);
+    if (m.rehearsing()) return;
+    add_gradient(m.backend(), to.data(), reinterpret_cast<const Kind*>(from.data()) + unit.share_begin, unit.share_elements, to.beta() != 0,
+                 agent::compute);
+  }
+
+  std::vector<note> notes_;  // by tensor of the plan
+  std::vector<state> open_;  // by unit
+  float scale_ = 1;
+};
+
+}  // namespace sharding
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,171 @@
+#pragma once
+
+#include <chunkmem/chunk/chunk_layout.hpp>
+#include <chunkmem/chunk/place_all.hpp>
+#include <chunkmem/collective/shares.hpp>
+#include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/ids.hpp>
+#include <chunkmem/tensor/dtype.hpp>
+#include <chunkmem/tensor/gradient_measure.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace sharding {
+
+/// Where a tensor lies in the units of a plan.
+struct unit_place {
+  std::uint32_t unit = 0;
+  std::uint64_t first = 0;  ///< element of the unit that it begins with, a multiple of `measure_block`
+};
+
+/// What is gathered at a time: tensors of one element type and one group, all of them trained or none, in whole frames.
+struct unit {
+  dtype type = dtype::float32;
+  group_id group{0};
+  bool trained = true;
+  std::uint64_t elements = 0;  ///< of whole frames, padding included
+  std::vector<std::uint32_t> tensors;  ///< numbers, in the order of their places
+};
+
+/// A run of a tensor that one rank owns.
+struct tensor_part {
+  std::uint32_t tensor = 0;
+  std::uint64_t first = 0;  ///< element of the tensor that it begins with, a multiple of `measure_block`
+  std::uint64_t begin = 0;  ///< element of the unit that it begins with
+  std::uint64_t elements = 0;
+};
+
+/// Places tensors in units that W ranks can divide without cutting a block of `measure_block` elements. Numbers only.
+///
+/// So the norm of all gradients is the sum of the same blocks, in the same order, however many ranks there are.
+/// Padding: less than a block for each tensor, and what the layout leaves at the end of a unit. Cost: that of the layout.
+template <chunk_layout Layout>
+class unit_plan {
+ public:
+  explicit unit_plan(Layout layout = {}) : layout_{std::move(layout)} {}
+
+  /// @return   the tensor's number, counted from 0   @throws usage_error   sealed already
+  std::uint32_t add(dtype type, group_id group, bool trained, std::uint64_t elements)
+  {
+    expects(!sealed_, "a tensor was added after its units were planned");
+    tensors_.push_back({type, group, trained, elements, {}});
+    return static_cast<std::uint32_t>(tensors_.size() - 1);
+  }
+
+  /// @param frame   size of a chunk
+  /// @throws config_error   `ranks` do not divide a frame into whole blocks of every element type; usage_error   a layout that does
+  ///                        not keep blocks whole; size_overflow
+  void seal(bytes frame, std::uint32_t ranks)
+  {
+    const std::uint64_t grain = (bytes{std::uint64_t{ranks} * measure_block} * sizeof(float)).count();
+    if (frame.count() == 0 || frame.count() % grain != 0)
+      throw config_error{error_text{} << "chunkmem: chunk_bytes is " << frame.count() << " B, which " << ranks
+                                      << " ranks cannot divide into blocks of " << measure_block << " elements (take "
+                                      << align_up(bytes{std::max(frame.count(), std::uint64_t{1})}, bytes{grain}).count() << ")"};
+    for (std::size_t first = 0; first < tensors_.size(); ++first)
+      if (is_first_of_kind(first)) place_kind(first, frame);
+    for (std::uint32_t at = 0; at < tensors_.size(); ++at) units_[tensors_[at].place.unit].tensors.push_back(at);
+    for (unit& it : units_)
+      std::ranges::sort(it.tensors, {}, [this](std::uint32_t at) { return tensors_[at].place.first; });
+    ranks_ = ranks;
+    sealed_ = true;
+  }
+
+  [[nodiscard]] std::uint32_t tensors() const noexcept { return static_cast<std::uint32_t>(tensors_.size()); }
+  [[nodiscard]] std::uint64_t elements(std::uint32_t tensor) const noexcept { return tensors_[tensor].elements; }
+  [[nodiscard]] unit_place place(std::uint32_t tensor) const noexcept { return tensors_[tensor].place; }
+  [[nodiscard]] std::span<const unit> units() const noexcept { return units_; }
+
+  /// Elements [begin, end) of a unit that a rank owns; as many as every other rank. @pre sealed
+  [[nodiscard]] std::uint64_t share_begin(std::uint32_t at, rank_id rank) const noexcept
+  {
+    return units_[at].elements / ranks_ * index_of(rank);
+  }
+  [[nodiscard]] std::uint64_t share_end(std::uint32_t at, rank_id rank) const noexcept
+  {
+    return share_begin(at, rank) + units_[at].elements / ranks_;
+  }
+  /// Of each tensor of a unit what a rank owns, where that is not nothing, in the order of places. Allocates.
+  [[nodiscard]] std::vector<tensor_part> parts(std::uint32_t at, rank_id rank) const
+  {
+    std::vector<tensor_part> result;
+    for (const std::uint32_t tensor : units_[at].tensors) {
+      const std::uint64_t place = tensors_[tensor].place.first;
+      const std::uint64_t begin = std::max(place, share_begin(at, rank));
+      const std::uint64_t end = std::min(place + tensors_[tensor].elements, share_end(at, rank));
+      if (begin < end) result.push_back({tensor, begin - place, begin, end - begin});
+    }
+    return result;
+  }
+  /// Elements of all units that belong to no tensor.
+  [[nodiscard]] std::uint64_t padding() const noexcept
+  {
+    std::uint64_t all = 0;
+    for (const unit& it : units_) all += it.elements;
+    for (const planned& it : tensors_) all -= it.elements;
+    return all;
+  }
+
+ private:
+  struct planned {
+    dtype type;
+    group_id group;
+    bool trained;
+    std::uint64_t elements;
+    unit_place place;
+  };
+
+  [[nodiscard]] static bool are_alike(const planned& left, const planned& right) noexcept
+  {
+    return left.type == right.type && left.group == right.group && left.trained == right.trained;
+  }
+  [[nodiscard]] bool is_first_of_kind(std::size_t at) const noexcept
+  {
+    return std::none_of(tensors_.begin(), tensors_.begin() + static_cast<std::ptrdiff_t>(at),
+                        [&](const planned& it) { return are_alike(it, tensors_[at]); });
+  }
+
+  void place_kind(std::size_t first, bytes frame)
+  {
+    const planned kind = tensors_[first];
+    const std::uint64_t size = size_of(kind.type);
+    std::vector<std::size_t> members;
+    std::vector<bytes> sizes;
+    for (std::size_t at = first; at < tensors_.size(); ++at) {
+      if (!are_alike(tensors_[at], kind)) continue;
+      members.push_back(at);
+      sizes.push_back(align_up(bytes{tensors_[at].elements}, bytes{measure_block}) * size);
+    }
+    std::vector<chunk_place> places(sizes.size());
+    Layout layout = layout_;
+    layout.reset(frame);
+    place_all(layout, sizes, places);
+    const auto base = static_cast<std::uint32_t>(units_.size());
+    for (std::size_t at = 0; at < members.size(); ++at) {
+      const std::uint64_t element = places[at].offset / size;
+      expects(places[at].offset % (measure_block * size) == 0, "a layout of units that does not place whole blocks behind whole blocks");
+      const std::uint32_t where = base + places[at].chunk;
+      if (where >= units_.size()) units_.resize(where + std::size_t{1}, unit{kind.type, kind.group, kind.trained, 0, {}});
+      units_[where].elements = std::max(units_[where].elements, (places[at].frames * frame).count() / size);
+      tensors_[members[at]].place = {where, element};
+    }
+  }
+
+  Layout layout_;
+  std::vector<planned> tensors_;
+  std::vector<unit> units_;
+  std::uint32_t ranks_ = 1;
+  bool sealed_ = false;
+};
+
+}  // namespace sharding
+
+}  // namespace chunkmem::inline v0

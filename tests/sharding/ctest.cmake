@@ -1,0 +1,2 @@
+# Ranks are threads: the thread sanitizer runs them.
+set(chunkmem_labels threads)

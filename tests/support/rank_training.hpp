@@ -1,0 +1,268 @@
+#pragma once
+
+#include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/collective/ordered_sum.hpp>
+#include <chunkmem/manager/manager.hpp>
+#include <chunkmem/optimizer/adam.hpp>
+#include <chunkmem/optimizer/step.hpp>
+#include <chunkmem/sharding/sharded_model.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace support::ranks {
+
+namespace cm = chunkmem;
+
+/// A training of several ranks that one rank can repeat: what is trained, how, and on how much room.
+struct job {
+  std::uint32_t ranks = 2;
+  std::uint32_t steps = 3;
+  std::uint32_t micro_batches = 1;
+  bool sums_each = true;        ///< gradients are summed over ranks in every micro-batch, not in the last one alone
+  float clip = 0;               ///< of the norm
+  float scale = 1;              ///< of sums over ranks
+  std::uint32_t frames = 0;     ///< of the device; 0: room for all
+  bool rehearses = false;
+  cm::bytes frame{};            ///< 0: the least that these ranks can divide, twice
+  [[nodiscard]] cm::bytes frame_bytes() const { return frame.count() != 0 ? frame : cm::bytes{std::uint64_t{ranks} * 2 * 4096 * 4}; }
+};
+
+/// Sizes of weights: tiny ones, whole blocks, one element more, several frames.
+inline const std::vector<std::uint64_t>& sizes()
+{
+  static const std::vector<std::uint64_t> all{5000, 4096, 1, 70000, 300, 9000, 4097, 12000};
+  return all;
+}
+inline constexpr std::size_t frozen = 4;  ///< not trained
+inline constexpr std::size_t unused = 5;  ///< without a gradient in odd steps
+inline constexpr std::size_t tied = 1;    ///< its gradient is written twice
+
+[[nodiscard]] inline bool has_gradient(std::size_t tensor, std::uint32_t step) { return tensor != frozen && (tensor != unused || step % 2 == 0); }
+
+/// A number in [-1, 1) that depends on all of these.
+[[nodiscard]] inline float noise(std::uint64_t a, std::uint64_t b, std::uint64_t c)
+{
+  std::uint64_t x = a * 0x9e3779b97f4a7c15U + b * 0xbf58476d1ce4e5b9U + c * 0x94d049bb133111ebU + 1;
+  x = (x ^ x >> 31U) * 0xd6e8feb86659fd93U;
+  x ^= x >> 29U;
+  return static_cast<float>(static_cast<std::int32_t>(x >> 32U)) / 2147483648.0F;
+}
+[[nodiscard]] inline float first_value(std::size_t tensor, std::uint64_t at) { return noise(tensor, at, 7); }
+/// What rank `rank` adds to the gradient of one weight in one of `times` visits.
+[[nodiscard]] inline float gradient_of(float weight, std::size_t tensor, std::uint64_t at, std::uint32_t rank, std::uint32_t batch, std::uint32_t step,
+                                       std::uint32_t visit)
+{
+  return weight * 0.25F + noise(tensor * 977 + at, rank * 131 + batch * 17 + visit, step) * (tensor == 3 ? 4.0F : 1.0F);
+}
+
+template <class Element>
+void write_gradient(Element* to, const Element* weight, std::uint64_t size, bool adds, std::size_t tensor, std::uint32_t rank, std::uint32_t batch,
+                    std::uint32_t step, std::uint32_t visit)
+{
+  for (std::uint64_t at = 0; at < size; ++at) {
+    const float fresh = gradient_of(cm::to_float(weight[at]), tensor, at, rank, batch, step, visit);
+    to[at] = cm::round_to<Element>(adds ? cm::to_float(to[at]) + fresh : fresh);
+  }
+}
+
+/// All values after each step; what every rank has to have.
+template <class Element>
+using history = std::vector<std::vector<std::vector<Element>>>;
+
+template <class Element>
+[[nodiscard]] bool equal(const Element* left, const std::vector<Element>& right)
+{
+  return std::memcmp(left, right.data(), right.size() * sizeof(Element)) == 0;
+}
+
+/// The same training on one rank with plain gradients: what each rank and micro-batch would add, in the same grouping.
+template <class Element, class Kernel>
+class one_rank {
+ public:
+  one_rank(const job& wanted, Kernel kernel) : job_{wanted}, kernel_{std::move(kernel)}
+  {
+    m_.use(kernel_.lists());
+    for (std::size_t at = 0; at < sizes().size(); ++at)
+      weights_.push_back(m_.template add<Element>({sizes()[at]}, at == frozen ? cm::role::frozen : cm::role::parameter));
+    for (std::size_t at = 0; at < sizes().size(); ++at) {
+      const auto pin = m_.acquire(weights_[at], cm::access::write);
+      for (std::uint64_t i = 0; i < sizes()[at]; ++i) pin.span()[i] = cm::round_to<Element>(first_value(at, i));
+    }
+    for (std::uint32_t step = 0; step < job_.steps; ++step) train(step);
+  }
+
+  history<Element> values;                        ///< before the first step and after each
+  std::vector<double> norms;
+  std::vector<std::vector<float>> momentum() { return list("adam/momentum"); }
+
+ private:
+  std::vector<std::vector<Element>> now()
+  {
+    std::vector<std::vector<Element>> result;
+    for (const auto& it : weights_) {
+      const auto pin = m_.acquire(it, cm::access::read);
+      result.emplace_back(pin.span().begin(), pin.span().end());
+    }
+    return result;
+  }
+  std::vector<std::vector<float>> list(std::string_view name)
+  {
+    std::vector<std::vector<float>> result(weights_.size());
+    for (std::size_t at = 0; at < weights_.size(); ++at) {
+      if (at == frozen) continue;
+      const auto pin = m_.template acquire<float>(weights_[at], m_.list(name), cm::access::read, cm::at::host);
+      result[at].assign(pin.span().begin(), pin.span().end());
+    }
+    return result;
+  }
+  void train(std::uint32_t step)
+  {
+    if (values.empty()) values.push_back(now());
+    {
+      auto scope = m_.iteration();
+      for (std::size_t at = 0; at < weights_.size(); ++at)
+        if (has_gradient(at, step)) make_gradient(at, step);
+      norms.push_back(cm::optimizer::step(m_, kernel_, {.learning_rate = 0.01F, .clip = {.norm = job_.clip}}).norm);
+    }
+    values.push_back(now());
+  }
+  void make_gradient(std::size_t at, std::uint32_t step)
+  {
+    const std::vector<Element>& weight = values.back()[at];
+    std::vector<Element> all(weight.size());
+    const auto batch_of = [&](std::vector<Element>& to, std::uint32_t rank, std::uint32_t batch, bool adds) {
+      for (std::uint32_t visit = 0; visit < (at == tied ? 2U : 1U); ++visit)
+        write_gradient(to.data(), weight.data(), to.size(), adds || visit > 0, at, rank, batch, step, visit);
+    };
+    for (std::uint32_t batch = 0; batch < (job_.sums_each ? job_.micro_batches : 1); ++batch) {
+      std::vector<std::vector<Element>> of_rank(job_.ranks, std::vector<Element>(weight.size()));
+      std::vector<const std::byte*> places;
+      for (std::uint32_t rank = 0; rank < job_.ranks; ++rank) {
+        if (job_.sums_each) batch_of(of_rank[rank], rank, batch, false);
+        else for (std::uint32_t each = 0; each < job_.micro_batches; ++each) batch_of(of_rank[rank], rank, each, each > 0);
+        places.push_back(reinterpret_cast<const std::byte*>(of_rank[rank].data()));
+      }
+      std::vector<Element> sum(weight.size());
+      cm::collective::add_in_order(reinterpret_cast<std::byte*>(sum.data()), places, cm::bytes{sum.size() * sizeof(Element)},
+                                   {cm::dtype_of<Element>, job_.scale});
+      for (std::size_t i = 0; i < sum.size(); ++i)
+        all[i] = batch == 0 ? sum[i] : cm::round_to<Element>(cm::to_float(all[i]) + cm::to_float(sum[i]));
+    }
+    const auto pin = m_.gradient(weights_[at]);
+    std::copy(all.begin(), all.end(), pin.span().begin());
+  }
+
+  job job_;
+  Kernel kernel_;
+  cm::backend::host_arena backend_{{.device_capacity = cm::bytes{64U << 20U}, .host_capacity = cm::bytes{64U << 20U}}};
+  cm::manager<cm::backend::host_arena> m_{backend_, {.chunk_bytes = cm::bytes{512U << 10U}}};
+  std::vector<cm::tensor<Element>> weights_;
+};
+
+/// One rank of many. Compares every weight that it reads with `wanted`, and complains in words.
+template <class Element, class Model, class Kernel>
+class one_of_many {
+ public:
+  one_of_many(Model& model, Kernel kernel, const job& given, const history<Element>& wanted)
+      : m_{model}, kernel_{std::move(kernel)}, job_{given}, wanted_{wanted}
+  {
+    m_.use(kernel_.lists());
+    for (std::size_t at = 0; at < sizes().size(); ++at)
+      weights_.push_back(m_.template add<Element>({sizes()[at]}, at == frozen ? cm::role::frozen : cm::role::parameter));
+    activation_ = m_.template add<float>({2000}, cm::role::activation);
+  }
+
+  std::string complaint;
+  std::vector<double> norms;
+
+  void fill()
+  {
+    for (std::size_t at = 0; at < sizes().size(); ++at) {
+      const auto pin = m_.acquire(weights_[at], cm::access::write);
+      for (std::uint64_t i = 0; i < sizes()[at]; ++i) pin.span()[i] = cm::round_to<Element>(first_value(at, i));
+    }
+  }
+  void run()
+  {
+    if (job_.rehearses) (void)m_.rehearse([this] { step(0); });
+    fill();
+    for (std::uint32_t now = 0; now < job_.steps; ++now) {
+      step(now);
+      check_all(now + 1);
+    }
+  }
+  void step(std::uint32_t now)
+  {
+    auto scope = m_.iteration(job_.micro_batches);
+    for (std::uint32_t batch = 0; batch < job_.micro_batches; ++batch) {
+      scope.pass(cm::pass::forward, batch);
+      for (std::size_t at = 0; at < weights_.size(); ++at) read(at, now);
+      { const auto pin = m_.acquire(activation_, cm::access::write); }
+      scope.pass(cm::pass::backward, batch);
+      const auto lease = m_.lease(cm::tier::device, cm::bytes{4096});
+      for (std::size_t at = weights_.size(); at-- > 0;)
+        if (has_gradient(at, now)) backward(at, now, batch);
+      visit(tied, now, batch, 1);
+      done(tied, batch);
+      m_.drop(activation_);
+    }
+    const auto outcome = m_.step(kernel_, {.learning_rate = 0.01F, .clip = {.norm = job_.clip}});
+    if (!m_.rehearsing()) norms.push_back(outcome.norm);
+  }
+  /// Of what this rank owns. @param all   of the whole tensors
+  void check_momentum(const std::vector<std::vector<float>>& all)
+  {
+    for (std::size_t at = 0; at < weights_.size(); ++at) {
+      const auto [unit, part] = m_.share_of(weights_[at]);
+      if (at == frozen || part == nullptr) continue;
+      auto& own = m_.shares();
+      const auto pin = own.template acquire<float>(unit->share, own.list("adam/momentum"), cm::access::read, cm::at::host);
+      if (std::memcmp(pin.span().data() + (part->begin - unit->share_begin), all[at].data() + part->first, part->elements * sizeof(float)) != 0) complain("momentum of", at);
+    }
+  }
+  void check_all(std::uint32_t step)
+  {
+    for (std::size_t at = 0; at < weights_.size(); ++at) read(at, step);
+  }
+
+ private:
+  void complain(const char* what, std::size_t tensor)
+  {
+    if (complaint.empty()) complaint = "rank " + std::to_string(cm::index_of(m_.ranks().rank())) + ": " + what + " weight " + std::to_string(tensor) + " differs";
+  }
+  void read(std::size_t at, std::uint32_t step)
+  {
+    const auto pin = m_.acquire(weights_[at], cm::access::read);
+    if (!m_.rehearsing() && !equal(pin.data(), wanted_[step][at])) complain(("before step " + std::to_string(step) + ", at a read of").c_str(), at);
+  }
+  void backward(std::size_t at, std::uint32_t step, std::uint32_t batch)
+  {
+    visit(at, step, batch, 0);
+    if (at != tied) done(at, batch);
+  }
+  void done(std::size_t at, std::uint32_t batch)
+  {
+    if (job_.sums_each || batch + 1 == job_.micro_batches) m_.gradient_done(weights_[at]);
+  }
+  void visit(std::size_t at, std::uint32_t step, std::uint32_t batch, std::uint32_t which)
+  {
+    auto weight = m_.acquire(weights_[at], cm::access::read);
+    const std::vector<Element>& before = wanted_[step][at];
+    const auto gradient = m_.gradient(std::move(weight));
+    if (!m_.rehearsing())
+      write_gradient(gradient.data(), before.data(), before.size(), gradient.beta() != 0, at, cm::index_of(m_.ranks().rank()), batch, step, which);
+  }
+
+  Model& m_;
+  Kernel kernel_;
+  job job_;
+  const history<Element>& wanted_;
+  std::vector<cm::tensor<Element>> weights_;
+  cm::tensor<float> activation_;
+};
+
+}  // namespace support::ranks
