@@ -1,0 +1,42 @@
+#include <chunkmem/manager/gathering_mover.hpp>
+
+#include <support/catch.hpp>
+#include <support/oracles/listening_backend.hpp>
+
+#include <vector>
+
+namespace gathering_mover_test {
+
+using namespace chunkmem;
+
+struct archetype {
+  using policy_kind = mover_kind;
+  static constexpr std::string_view name = "archetype";
+  void bring(support::listening_backend&, std::byte*, const std::byte*, bytes, agent) {}
+  void take(support::listening_backend&, std::byte*, const std::byte*, bytes, agent) {}
+  agent worker() const noexcept { return agent::to_device; }
+  void gather(support::listening_backend&, std::byte*, bytes, std::uint32_t) {}
+  void sum(support::listening_backend&, std::byte*, bytes, std::uint32_t, collective::sum) {}
+};
+struct without_sum : archetype {
+  void sum(support::listening_backend&, std::byte*, bytes, std::uint32_t, collective::sum) = delete;
+};
+static_assert(gathering_mover<archetype, support::listening_backend>);
+static_assert(!gathering_mover<without_sum, support::listening_backend> && !gathering_mover<copy_mover, support::listening_backend>);
+
+TEST_CASE("shares are found by their chunk, in order, and runs that follow each other are one", "[manager]")
+{
+  // whole, chunk, offset, begin, size
+  const chunk_shares shares{{{7, 1, 512, 768, 256}, {7, 1, 0, 256, 256}, {7, 1, 256, 512, 256}, {9, 1, 0, 0, 64}, {7, 2, 0, 1024, 128}, {7, 2, 128, 2048, 128}},
+                            {0, 0, 0, 0, 0, 0, 0, 70, 0, 90}};
+  const std::vector<chunk_share> of_seven{shares.of(7).begin(), shares.of(7).end()};
+  CHECK(of_seven == std::vector<chunk_share>{{7, 1, 0, 256, 768}, {7, 2, 0, 1024, 128}, {7, 2, 128, 2048, 128}});
+  CHECK(shares.of(9).size() == 1);
+  CHECK(shares.of(8).empty());
+  CHECK(shares.label_of(7) == 70);
+  CHECK(shares.label_of(9) == 90);
+  CHECK(chunk_shares{}.of(0).empty());
+  CHECK(chunk_shares{{}, {}}.of(0).empty());
+}
+
+}  // namespace gathering_mover_test

@@ -1,0 +1,60 @@
+#include <chunkmem/sharding/gathering.hpp>
+
+#include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/collective/local_threads.hpp>
+
+#include <support/catch.hpp>
+#include <support/oracles/listening_backend.hpp>
+#include <support/rank_threads.hpp>
+
+#include <cstdint>
+#include <vector>
+
+namespace gathering_test {
+
+using namespace chunkmem;
+using mover_type = sharding::gathering<collective::local_threads>;
+static_assert(gathering_mover<mover_type, backend::host_arena>);
+
+TEST_CASE("a gathering mover copies as the default does, and says who works for the ranks", "[sharding]")
+{
+  support::listening_backend backend;
+  std::byte device[4]{};
+  std::byte host[4]{};
+  const collective::thread_group group{1, {}};
+  collective::local_threads ranks{group, rank_id{0}};
+  mover_type mover{ranks, static_cast<agent>(4)};
+  mover.bring(backend, device, host, bytes{4}, agent::to_device);
+  mover.take(backend, host, device, bytes{3}, agent::to_host);
+  REQUIRE(backend.heard.size() == 2);
+  CHECK(backend.heard[0] == support::copied(agent::to_device, device, host, 4));
+  CHECK(backend.heard[1] == support::copied(agent::to_host, host, device, 3));
+  CHECK(mover.worker() == static_cast<agent>(4));
+}
+
+TEST_CASE("a gather makes a chunk of equal shares whole, a sum leaves each rank its share", "[sharding]")
+{
+  constexpr std::uint32_t ranks = 3;
+  constexpr std::size_t share = 128;
+  std::vector<int> right(ranks, 0);
+  const collective::thread_group group{ranks, {}};
+  support::on_ranks(ranks, [&](std::uint32_t rank) {
+    backend::host_arena memory{{.device_capacity = bytes{4096}, .host_capacity = bytes{4096}}};
+    collective::local_threads here{group, rank_id{rank}};
+    mover_type mover{here, memory.adopt()};
+    std::vector<float> whole(ranks * share, -1.0F);
+    for (std::size_t at = 0; at < share; ++at) whole[rank * share + at] = static_cast<float>(rank * 1000 + at);
+    const bytes size{whole.size() * sizeof(float)};
+    mover.gather(memory, reinterpret_cast<std::byte*>(whole.data()), size, 5);
+    memory.wait(agent::host, memory.record(mover.worker()));
+    bool fine = true;
+    for (std::size_t at = 0; at < whole.size(); ++at) fine = fine && whole[at] == static_cast<float>(at / share * 1000 + at % share);
+    mover.sum(memory, reinterpret_cast<std::byte*>(whole.data()), size, 6, {dtype::float32, 0.5F});
+    memory.wait(agent::host, memory.record(mover.worker()));
+    for (std::size_t at = rank * share; at < (rank + 1) * share; ++at) fine = fine && whole[at] == static_cast<float>(at / share * 1000 + at % share) * 1.5F;
+    right[rank] = fine ? 1 : 0;
+  });
+  CHECK(right == std::vector<int>(ranks, 1));
+}
+
+}  // namespace gathering_test

@@ -1,0 +1,44 @@
+#include <chunkmem/sharding/rank_iteration.hpp>
+
+#include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/manager/manager.hpp>
+
+#include <support/catch.hpp>
+
+#include <cstdint>
+
+namespace rank_iteration_test {
+
+using namespace chunkmem;
+using manager_type = manager<backend::host_arena>;
+
+struct model {
+  using engine_type = manager_type::engine_type;
+  int ended = 0;
+  void end_micro_batch() { ++ended; }
+};
+
+TEST_CASE("a micro-batch ends where a pass of another one begins", "[sharding]")
+{
+  backend::host_arena memory{{.device_capacity = bytes{4096}, .host_capacity = bytes{4096}}};
+  manager_type m{memory, {.chunk_bytes = bytes{256}}};
+  model heard;
+  {
+    sharding::rank_iteration<model> scope{heard, [&] { return m.iteration(3); }};
+    scope.pass(pass::forward, 0);
+    scope.pass(pass::backward, 0);
+    CHECK(heard.ended == 0);
+    scope.pass(pass::forward, 1);
+    scope.pass(pass::backward, 1);
+    CHECK(heard.ended == 1);
+    scope.pass(pass::forward, 2);
+    CHECK(heard.ended == 2);
+    CHECK_THROWS_AS(scope.pass(pass::forward, 3), usage_error);
+    CHECK(m.is_iterating());
+    scope.end();
+    CHECK_FALSE(m.is_iterating());
+  }
+  CHECK(m.report().iterations == 1);
+}
+
+}  // namespace rank_iteration_test

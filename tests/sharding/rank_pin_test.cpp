@@ -1,0 +1,71 @@
+#include <chunkmem/sharding/rank_pin.hpp>
+
+#include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/collective/self.hpp>
+#include <chunkmem/sharding/sharded_model.hpp>
+
+#include <support/catch.hpp>
+
+#include <cstdint>
+#include <numeric>
+#include <utility>
+
+namespace rank_pin_test {
+
+using namespace chunkmem;
+using model_type = sharded_model<backend::host_arena, collective::self>;
+
+struct rig {
+  static constexpr bytes frame{65536};
+  backend::host_arena memory{{.device_capacity = frame * 8, .host_capacity = frame * 8}};
+  collective::self alone;
+  model_type m{memory, alone, {.chunk_bytes = frame}};
+  tensor<float> first = m.add<float>({100}, role::parameter);
+  tensor<float> second = m.add<float>({200}, role::parameter);
+  tensor<std::int32_t> own = m.add<std::int32_t>({10}, role::buffer);
+};
+
+TEST_CASE("a weight that is written becomes a share when its pin ends, and is read whole", "[sharding]")
+{
+  rig it;
+  for (const auto which : {it.first, it.second}) {
+    auto pin = it.m.acquire(which, access::write);
+    REQUIRE(pin.span().size() == pin.size());
+    std::iota(pin.span().begin(), pin.span().end(), static_cast<float>(pin.size()));
+    auto moved = std::move(pin);
+    CHECK(moved.data()[1] == static_cast<float>(moved.size()) + 1);
+  }
+  auto read = it.m.acquire(it.second, access::read);
+  CHECK(read.size() == 200);
+  CHECK(read.span()[199] == 399);
+  CHECK(read.of() == it.second);
+  float sum = 0;
+  for (const float value : it.m.acquire(it.first, access::read).span()) sum += value;
+  CHECK(sum == 100 * 100 + 99 * 50);
+  read.release();
+  CHECK_THROWS_AS(read.data(), usage_error);
+}
+
+TEST_CASE("tensors of a rank's own are pinned as in a manager", "[sharding]")
+{
+  rig it;
+  it.m.acquire(it.own, access::write, at::host).span()[3] = 7;
+  CHECK(it.m.acquire(it.own, access::read).span()[3] == 7);
+  CHECK(it.m.acquire(it.own, access::read).size() == 10);
+}
+
+TEST_CASE("a gradient says whether there is something to add to", "[sharding]")
+{
+  rig it;
+  { const auto pin = it.m.acquire(it.first, access::write); }
+  auto scope = it.m.iteration();
+  {
+    const auto gradient = it.m.gradient(it.m.acquire(it.first, access::read));
+    CHECK((gradient.beta() == 0 && gradient.size() == 100 && gradient.span().size() == 100));
+    gradient.span()[0] = 2;
+  }
+  const auto again = it.m.gradient(it.first);
+  CHECK((again.beta() == 1 && again.data()[0] == 2));
+}
+
+}  // namespace rank_pin_test

@@ -1,0 +1,71 @@
+#include <chunkmem/sharding/rank_tensors.hpp>
+
+#include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/collective/local_threads.hpp>
+#include <chunkmem/collective/self.hpp>
+#include <chunkmem/optimizer/adam.hpp>
+#include <chunkmem/sharding/sharded_model.hpp>
+
+#include <support/catch.hpp>
+#include <support/rank_threads.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace rank_tensors_test {
+
+using namespace chunkmem;
+using model_type = sharded_model<backend::host_arena, collective::self>;
+
+struct rig {
+  backend::host_arena memory{{.device_capacity = bytes{1U << 20U}, .host_capacity = bytes{1U << 20U}}};
+  collective::self alone;
+};
+
+TEST_CASE("mistakes in declarations are refused in words", "[sharding]")
+{
+  rig it;
+  CHECK_THROWS_AS((model_type{it.memory, it.alone, {.chunk_bytes = least_waste_chunks}}), config_error);
+  model_type m{it.memory, it.alone, {.chunk_bytes = bytes{65536}}};
+  model_type other{it.memory, it.alone, {.chunk_bytes = bytes{65536}}};
+  CHECK_THROWS_AS(m.add<std::int32_t>({4}, role::parameter), usage_error);
+  CHECK_THROWS_AS(m.add_stacked<float>(0, {4}, role::parameter), usage_error);
+  const auto weight = m.add<float>({4}, role::parameter);
+  const auto stack = m.add_stacked<float>(3, {4}, role::frozen);
+  CHECK(stack.slice(2).id == tensor_id{3});
+  CHECK_THROWS_AS(other.acquire(weight, access::write), usage_error);
+  m.seal();
+  m.seal();
+  CHECK_THROWS_AS(m.add<float>({4}, role::parameter), usage_error);
+  CHECK_THROWS_AS(m.gradient(stack.slice(0)), usage_error);
+  CHECK_THROWS_AS(m.drop(weight), usage_error);
+  CHECK_THROWS_AS(m.acquire(weight, access::read_write), usage_error);
+  model_type uneven{it.memory, it.alone, {.chunk_bytes = bytes{65536 + 256}}};
+  (void)uneven.add<float>({4}, role::parameter);
+  CHECK_THROWS_AS(uneven.seal(), config_error);
+}
+
+TEST_CASE("ranks that cannot decide alike are told so before they move a byte", "[sharding]")
+{
+  for (const int difference : {0, 1, 2}) {
+    std::vector<std::string> said(2);
+    const collective::thread_group group{2, {}};
+    support::on_ranks(2, [&](std::uint32_t rank) {
+      const std::uint64_t room = (difference == 1 && rank == 1 ? 2U : 1U) << 20U;
+      backend::host_arena memory{{.device_capacity = bytes{room}, .host_capacity = bytes{1U << 20U}}};
+      collective::local_threads here{group, rank_id{rank}};
+      sharded_model<backend::host_arena, collective::local_threads> m{memory, here, {.chunk_bytes = bytes{65536}}};
+      (void)m.add<float>({difference == 2 && rank == 1 ? 70'000U : 4U}, role::parameter);
+      try {
+        const auto scope = m.iteration();
+      } catch (const usage_error& refused) {
+        said[rank] = refused.what();
+      }
+    });
+    INFO(difference);
+    for (const std::string& it : said) CHECK((it.find("other models, capacities") != std::string::npos) == (difference != 0));
+  }
+}
+
+}  // namespace rank_tensors_test

@@ -1,0 +1,176 @@
+// What one step of a sharded model moves over links, and what becomes of it where a rank dies at any of its collectives.
+#include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/collective/local_threads.hpp>
+#include <chunkmem/optimizer/sgd.hpp>
+#include <chunkmem/sharding/sharded_model.hpp>
+
+#include <support/catch.hpp>
+#include <support/counting_ranks.hpp>
+#include <support/rank_threads.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace step_of_ranks_test {
+
+using namespace chunkmem;
+using collective::operation;
+using support::counting_ranks;
+
+/// A stack of layers, each a unit of its own; at each turn of a pass a workspace wants the whole device.
+template <class Element>
+class layers {
+ public:
+  using model_type = sharded_model<backend::host_arena, counting_ranks>;
+  static constexpr std::uint32_t count = 5;
+
+  layers(backend::host_arena& memory, counting_ranks& ranks, bytes frame)
+      : m_{memory, ranks, {.chunk_bytes = frame}}, workspace_{memory.capacity(tier::device)}
+  {
+    m_.use(kernel_.lists());
+    const std::uint64_t elements = frame.count() / sizeof(Element);
+    for (std::uint32_t at = 0; at < count; ++at) weights_.push_back(m_.template add<Element>({elements}, role::parameter));
+    for (const auto it : weights_) {
+      const auto pin = m_.acquire(it, access::write);
+      for (Element& value : pin.span()) value = round_to<Element>(0.5F);
+    }
+  }
+
+  void step(std::uint32_t micro_batches)
+  {
+    auto scope = m_.iteration(micro_batches);
+    for (std::uint32_t batch = 0; batch < micro_batches; ++batch) {
+      scope.pass(pass::forward, batch);
+      for (const auto it : weights_) (void)m_.acquire(it, access::read).size();
+      clear();
+      scope.pass(pass::backward, batch);
+      for (std::uint32_t at = count; at-- > 0;) {
+        const auto gradient = m_.gradient(m_.acquire(weights_[at], access::read));
+        for (Element& value : gradient.span()) value = round_to<Element>(0.25F);
+      }
+      for (std::uint32_t at = count; at-- > 0;) m_.gradient_done(weights_[at]);
+      clear();
+    }
+    (void)m_.step(kernel_, {.learning_rate = 0.1F, .clip = {.norm = 1}});
+  }
+
+ private:
+  void clear() { (void)m_.lease(tier::device, workspace_).size(); }
+
+  model_type m_;
+  optimizer::sgd kernel_{{}};
+  bytes workspace_;
+  std::vector<tensor<Element>> weights_;
+};
+
+void write_figure(double over)
+{
+  const char* const folder = std::getenv("CHUNKMEM_FIGURES");
+  if (folder == nullptr) return;
+  std::ofstream{std::string{folder} + "/test_sharding.json"} << R"([{"name": "sharding.bytes_over_formula_stage3", "value": )" << over
+                                                             << R"(, "unit": "", "relation": "==", "bound": 1, "command": "build/test/bin/test_sharding"}])"
+                                                             << "\n";
+}
+
+/// Bytes that one rank of `ranks` receives for gathers and sums in a step, over (4 k + 2 k) M (W-1)/W.
+template <class Element>
+std::vector<double> bytes_over_formula(std::uint32_t ranks, std::uint32_t micro_batches)
+{
+  std::vector<double> over(ranks, 0);
+  const bytes frame{std::uint64_t{ranks} * 4096 * 4};
+  const collective::thread_group group{ranks, {}};
+  support::on_ranks(ranks, [&](std::uint32_t rank) {
+    backend::host_arena memory{{.device_capacity = frame * 14, .host_capacity = frame * 20}};
+    collective::local_threads here{group, rank_id{rank}};
+    counting_ranks counted{here};
+    layers<Element> trainer{memory, counted, frame};
+    trainer.step(micro_batches);  // the first one is recorded
+    counted.counts = {};
+    constexpr std::uint32_t steps = 3;
+    for (std::uint32_t step = 0; step < steps; ++step) trainer.step(micro_batches);
+    const std::uint64_t moved = counted.counts[operation::all_gather].received + counted.counts[operation::reduce_scatter].received;
+    const std::uint64_t model = layers<Element>::count * frame.count();  // in 16 bits 2 B for each parameter
+    const std::uint64_t wanted = 3 * std::uint64_t{micro_batches} * model / ranks * (ranks - 1) * steps;
+    over[rank] = static_cast<double>(moved) / static_cast<double>(wanted);
+  });
+  return over;
+}
+
+TEST_CASE("a step gathers each unit once in each pass and sums it once in each micro-batch", "[sharding]")
+{
+  double worst = 1;
+  for (const std::uint32_t ranks : {2U, 3U, 4U, 8U})
+    for (const std::uint32_t micro_batches : {1U, 3U}) {
+      INFO(ranks << " ranks, " << micro_batches << " micro-batches");
+      for (const double over : bytes_over_formula<bf16>(ranks, micro_batches)) {
+        CHECK(over == 1.0);
+        if (over > worst || over < worst) worst = over;
+      }
+      for (const double over : bytes_over_formula<float>(ranks, micro_batches)) CHECK(over == 1.0);
+    }
+  write_figure(worst);
+}
+
+/// The rank throws at a call of its communicator, as if it had died there.
+struct death : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+TEST_CASE("where a rank dies at any collective of a step, every other one has an error within its deadline", "[sharding]")
+{
+  constexpr std::uint32_t ranks = 3;
+  constexpr std::uint64_t deadline = 500'000'000;  // nanoseconds
+  const bytes frame{std::uint64_t{ranks} * 4096 * 4};
+  std::uint64_t calls = 0;
+  double slowest = 0;
+  for (std::uint64_t fatal = 0; fatal <= calls; ++fatal) {
+    std::vector<std::string> ends(ranks);
+    std::vector<double> seconds(ranks, 0);
+    std::uint64_t of_step = 0;
+    const collective::thread_group group{ranks, {.deadline = deadline}};
+    support::on_ranks(ranks, [&](std::uint32_t rank) {
+      auto died = std::chrono::steady_clock::now();
+      try {
+        backend::host_arena memory{{.device_capacity = frame * 14, .host_capacity = frame * 20}};
+        collective::local_threads here{group, rank_id{rank}};
+        counting_ranks counted{here};
+        layers<float> trainer{memory, counted, frame};
+        trainer.step(1);
+        const std::uint64_t first = counted.calls;
+        if (rank == 1)
+          counted.before = [&](std::uint64_t now) {
+            if (now == first + fatal) throw death{"dies"};
+          };
+        died = std::chrono::steady_clock::now();
+        trainer.step(1);
+        trainer.step(1);  // a death at the last collective is heard of in the next step
+        ends[rank] = "ended";
+        if (rank == 0) of_step = (counted.calls - first) / 2;
+      } catch (const death&) {
+        ends[rank] = "died";
+      } catch (const comm_error&) {
+        ends[rank] = "comm_error";
+      } catch (const std::exception& other) {
+        ends[rank] = other.what();
+      }
+      seconds[rank] = std::chrono::duration<double>(std::chrono::steady_clock::now() - died).count();
+    });
+    if (fatal == 0) {
+      CHECK(ends == std::vector<std::string>{"comm_error", "died", "comm_error"});
+      calls = 3 * layers<float>::count + 1;  // at least: gathers of two passes, sums, and one agreement
+    } else {
+      INFO("at call " << fatal);
+      CHECK(ends == std::vector<std::string>{"comm_error", "died", "comm_error"});
+    }
+    for (const double it : seconds) slowest = std::max(slowest, it);
+  }
+  std::cout << "slowest end of a rank: " << slowest << " s behind the begin of the step, deadline 0.5 s\n";
+}
+
+}  // namespace step_of_ranks_test

@@ -1,0 +1,97 @@
+#pragma once
+
+#include <chunkmem/collective/collective_counts.hpp>
+#include <chunkmem/collective/communicator.hpp>
+#include <chunkmem/collective/local_threads.hpp>
+#include <chunkmem/collective/ring_traffic.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace support {
+
+/// A communicator that counts what it is asked to move, and calls `before(number)` at each call.
+class counting_ranks {
+ public:
+  using policy_kind = chunkmem::communicator_kind;
+  static constexpr std::string_view name = "counting_ranks";
+
+  explicit counting_ranks(chunkmem::collective::local_threads& inner) : inner_{inner} {}
+
+  chunkmem::collective::collective_counts counts;
+  std::vector<std::uint32_t> gathered;  ///< labels, in order
+  std::vector<std::uint32_t> summed;
+  std::function<void(std::uint64_t)> before = [](std::uint64_t) {};
+  std::uint64_t calls = 0;
+
+  [[nodiscard]] chunkmem::rank_id rank() const noexcept { return inner_.rank(); }
+  [[nodiscard]] std::uint32_t ranks() const noexcept { return inner_.ranks(); }
+  template <class Backend>
+  void all_gather(Backend& backend, chunkmem::agent who, std::byte* whole, const chunkmem::collective::shares& parts, std::uint32_t label)
+  {
+    before(calls++);
+    add(chunkmem::collective::operation::all_gather, chunkmem::collective::ring_traffic::of_all_gather(parts, index_of(rank())));
+    gathered.push_back(label);
+    inner_.all_gather(backend, who, whole, parts, label);
+  }
+  template <class Backend>
+  void reduce_scatter(Backend& backend, chunkmem::agent who, std::byte* whole, const chunkmem::collective::shares& parts, chunkmem::collective::sum how,
+                      std::uint32_t label)
+  {
+    before(calls++);
+    add(chunkmem::collective::operation::reduce_scatter, chunkmem::collective::ring_traffic::of_reduce_scatter(parts, index_of(rank())));
+    summed.push_back(label);
+    inner_.reduce_scatter(backend, who, whole, parts, how, label);
+  }
+  template <class Backend>
+  void all_reduce(Backend& backend, chunkmem::agent who, std::byte* whole, const chunkmem::collective::shares& parts, chunkmem::collective::sum how,
+                  std::uint32_t label)
+  {
+    inner_.all_reduce(backend, who, whole, parts, how, label);
+  }
+  template <class Backend>
+  void broadcast(Backend& backend, chunkmem::agent who, std::byte* place, chunkmem::bytes size, chunkmem::rank_id root, std::uint32_t label)
+  {
+    inner_.broadcast(backend, who, place, size, root, label);
+  }
+  template <class Backend>
+  void send(Backend& backend, chunkmem::agent who, std::byte* place, chunkmem::bytes size, chunkmem::rank_id to, std::uint32_t label)
+  {
+    inner_.send(backend, who, place, size, to, label);
+  }
+  template <class Backend>
+  void receive(Backend& backend, chunkmem::agent who, std::byte* place, chunkmem::bytes size, chunkmem::rank_id from, std::uint32_t label)
+  {
+    inner_.receive(backend, who, place, size, from, label);
+  }
+  template <class Backend>
+  void barrier(Backend& backend, chunkmem::agent who, std::uint32_t label)
+  {
+    inner_.barrier(backend, who, label);
+  }
+  void exchange(std::span<const std::uint64_t> mine, std::span<std::uint64_t> all)
+  {
+    before(calls++);
+    ++counts[chunkmem::collective::operation::exchange].calls;
+    inner_.exchange(mine, all);
+  }
+  void check() { inner_.check(); }
+  void revoke() noexcept { inner_.revoke(); }
+
+ private:
+  void add(chunkmem::collective::operation what, const chunkmem::collective::ring_traffic& moved)
+  {
+    auto& entry = counts[what];
+    ++entry.calls;
+    entry.sent += moved.sent;
+    entry.received += moved.received;
+  }
+
+  chunkmem::collective::local_threads& inner_;
+};
+
+}  // namespace support
