@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-namespace sharded_model {
+namespace sharded_model_test {
 
 namespace cm = chunkmem;
 using support::ranks::job;
@@ -86,4 +86,4 @@ TEST_CASE("so they do under other policies", "[sharding]")
   CHECK(train<cm::bf16, cm::best_fit_layout, cm::placement::device_margin>(tight) == nothing(tight));
 }
 
-}  // namespace sharded_model
+}  // namespace sharded_model_test
