@@ -1,2 +1,2 @@
-# Ranks are threads: the thread sanitizer runs them.
-set(chunkmem_labels threads)
+# Ranks are threads: the thread sanitizer runs them. Some make figures.
+set(chunkmem_labels threads figures)

@@ -1,16 +1,14 @@
 #include <chunkmem/sharding/sharded_model.hpp>
 
-#include <chunkmem/backend/host_arena.hpp>
-#include <chunkmem/collective/local_threads.hpp>
 #include <chunkmem/chunk/best_fit_layout.hpp>
 #include <chunkmem/eviction/lru.hpp>
 #include <chunkmem/placement/device_margin.hpp>
 #include <chunkmem/transfer/no_prefetch.hpp>
 #include <chunkmem/transfer/planned.hpp>
 
+#include <support/adversarial.hpp>
 #include <support/catch.hpp>
-#include <support/rank_threads.hpp>
-#include <support/rank_training.hpp>
+#include <support/train_on_ranks.hpp>
 
 #include <cstdint>
 #include <string>
@@ -21,33 +19,8 @@ namespace sharded_model_test {
 namespace cm = chunkmem;
 using support::ranks::job;
 
-/// What each rank of a job complains of.
-template <class Element, class... Policies>
-std::vector<std::string> train(const job& wanted)
-{
-  const cm::optimizer::adam kernel{{.weight_decay = 0.01F}};
-  support::ranks::one_rank<Element, cm::optimizer::adam> alone{wanted, kernel};
-  const auto momentum = alone.momentum();
-  std::vector<std::string> complaints(wanted.ranks);
-  const cm::collective::thread_group group{wanted.ranks, {}};
-  support::on_ranks(wanted.ranks, [&](std::uint32_t rank) {
-    try {
-      const std::uint64_t frames = wanted.frames == 0 ? 64 : wanted.frames;
-      cm::backend::host_arena memory{{.device_capacity = wanted.frame_bytes() * frames, .host_capacity = wanted.frame_bytes() * 128}};
-      cm::collective::local_threads ranks{group, cm::rank_id{rank}};
-      using model_type = cm::sharded_model<cm::backend::host_arena, cm::collective::local_threads, Policies...>;
-      model_type model{memory, ranks, {.chunk_bytes = wanted.frame_bytes()}, wanted.scale};
-      support::ranks::one_of_many<Element, model_type, cm::optimizer::adam> trainer{model, kernel, wanted, alone.values};
-      trainer.run();
-      trainer.check_momentum(momentum);
-      complaints[rank] = trainer.complaint;
-      if (complaints[rank].empty() && trainer.norms != alone.norms) complaints[rank] = "rank " + std::to_string(rank) + ": another norm";
-    } catch (const std::exception& failed) {
-      complaints[rank] = failed.what();
-    }
-  });
-  return complaints;
-}
+using support::ranks::train;
+using support::ranks::train_on;
 
 std::vector<std::string> nothing(const job& wanted) { return std::vector<std::string>(wanted.ranks); }
 
@@ -84,6 +57,24 @@ TEST_CASE("so they do under other policies", "[sharding]")
   CHECK(train<float, cm::eviction::lru, cm::transfer::no_prefetch>(tight) == nothing(tight));
   CHECK(train<float, cm::transfer::planned>(tight) == nothing(tight));
   CHECK(train<cm::bf16, cm::best_fit_layout, cm::placement::device_margin>(tight) == nothing(tight));
+}
+
+struct hostile {
+  using type = support::adversarial;
+  support::schedule when = support::schedule::random;
+  type operator()(std::uint32_t rank, cm::bytes device, cm::bytes host) const
+  {
+    return type{{.device_capacity = device, .host_capacity = host, .when = when, .seed = rank + 1, .async_compute = true}};
+  }
+};
+
+TEST_CASE("so they do on devices that use every freedom, each in its own way", "[sharding]")
+{
+  for (const auto when : {support::schedule::earliest, support::schedule::latest, support::schedule::random}) {
+    const job tight{.ranks = 3, .steps = 4, .micro_batches = 2, .clip = 1, .frames = 14};
+    CHECK(train_on<float>(hostile{when}, tight) == nothing(tight));
+    CHECK(train_on<cm::bf16, cm::transfer::planned>(hostile{when}, tight) == nothing(tight));
+  }
 }
 
 }  // namespace sharded_model_test

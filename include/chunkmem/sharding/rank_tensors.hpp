@@ -45,7 +45,8 @@ class rank_tensors {
   template <class... Given>
   explicit rank_tensors(Backend& backend, Communicator& ranks, const manager_options& options = {}, float sum_scale = 1, Given... given)
       : ranks_{ranks},
-        m_{backend, options, gathering<Communicator>{ranks, backend.adopt()}, given...},
+        worker_{backend.adopt()},
+        m_{backend, options, gathering<Communicator>{ranks, worker_}, given...},
         plan_{policy_value<layout_type>(given...)},
         gradient_{policy_value<gradient_type>(given...)},
         chunk_bytes_{options.chunk_bytes},
@@ -135,6 +136,14 @@ class rank_tensors {
     if (!sealed_) [[unlikely]] seal();
     return m_;
   }
+  /// Before ranks exchange words: what this one owes the others' agents is done, also where agents work only while they are called.
+  /// @throws comm_error   something of it failed
+  void settle()
+  {
+    m_.backend().wait(agent::host, m_.backend().record(worker_));
+    ranks_.check();
+  }
+
   /// Ranks decide alike where they have the same model, the same room and the same settings.
   void agree_on_model()
   {
@@ -143,6 +152,7 @@ class rank_tensors {
     same.add(chunk_bytes_.count());
     for (const unit& it : plan_.units()) same.add(it.elements * 8 + static_cast<std::uint64_t>(it.type));
     for (const entry& it : entries_) same.add(it.elements * role_count + static_cast<std::uint64_t>(it.part));
+    settle();
     const std::uint64_t mine[] = {same.value()};
     std::vector<std::uint64_t> all(ranks_.ranks());
     ranks_.exchange(mine, all);
@@ -152,6 +162,7 @@ class rank_tensors {
   }
 
   Communicator& ranks_;
+  agent worker_;
   manager_type m_;
   unit_plan<layout_type> plan_;
   gathered_units units_;

@@ -137,7 +137,7 @@ class sharded_model : public sharding::rank_tensors<Backend, Communicator, Polic
   optimizer::step_outcome step(Kernel& kernel, const optimizer::step_options& options = {}, Executor& workers = optimizer::on_this_thread)
   {
     for (std::uint32_t at = 0; at < units_.size(); ++at) finish(at);
-    if (!rehearsing()) ranks_.check();
+    if (!rehearsing()) this->settle();
     agree_on_gradients(kernel, options, workers);
     std::vector<typename manager_type::template pin_type<std::uint8_t>> changes;
     changes.reserve(units_.size());

@@ -1,0 +1,101 @@
+// Random trainings over ranks: element types, policies, groupings and capacities, each compared with one rank.
+#include <chunkmem/chunk/best_fit_layout.hpp>
+#include <chunkmem/eviction/cost_aware.hpp>
+#include <chunkmem/eviction/fifo.hpp>
+#include <chunkmem/eviction/lru.hpp>
+#include <chunkmem/placement/device_margin.hpp>
+#include <chunkmem/sharding/sharded_model.hpp>
+#include <chunkmem/transfer/no_prefetch.hpp>
+#include <chunkmem/transfer/planned.hpp>
+
+#include <support/adversarial.hpp>
+#include <support/catch.hpp>
+#include <support/sanitized.hpp>
+#include <support/train_on_ranks.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace matrix_of_ranks_test {
+
+namespace cm = chunkmem;
+using support::ranks::job;
+using support::ranks::train;
+using support::ranks::train_on;
+
+struct hostile {
+  using type = support::adversarial;
+  std::uint64_t seed = 1;
+  type operator()(std::uint32_t rank, cm::bytes device, cm::bytes host) const
+  {
+    return type{{.device_capacity = device, .host_capacity = host, .when = static_cast<support::schedule>(seed % 3), .seed = seed + rank, .async_compute = seed % 2 == 0}};
+  }
+};
+
+job random_job(std::mt19937_64& random)
+{
+  job result{.ranks = 1 + static_cast<std::uint32_t>(random() % 8)};
+  result.steps = 2 + static_cast<std::uint32_t>(random() % 3);
+  result.micro_batches = 1 + static_cast<std::uint32_t>(random() % 3);
+  result.sums_each = random() % 2 == 0;
+  result.clip = random() % 3 == 0 ? 0.0F : 0.5F * static_cast<float>(random() % 5);
+  result.scale = random() % 2 == 0 ? 1.0F : 1.0F / static_cast<float>(result.ranks);
+  result.frames = (result.ranks == 1 ? 40 : 20) + static_cast<std::uint32_t>(random() % 30);
+  result.rehearses = random() % 2 == 0;
+  return result;
+}
+
+std::vector<std::string> run(std::uint64_t seed)
+{
+  std::mt19937_64 random{seed};
+  const job wanted = random_job(random);
+  switch (random() % 8) {
+    case 0: return train<float>(wanted);
+    case 1: return train<cm::bf16, cm::transfer::planned>(wanted);
+    case 2: return train<cm::fp16, cm::eviction::lru, cm::transfer::no_prefetch>(wanted);
+    case 3: return train<float, cm::eviction::cost_aware, cm::placement::device_margin>(wanted);
+    case 4: return train<cm::bf16, cm::best_fit_layout, cm::eviction::fifo>(wanted);
+    case 5: return train_on<float>(hostile{seed}, wanted);
+    case 6: return train_on<cm::bf16, cm::transfer::planned>(hostile{seed}, wanted);
+    default: return train<float, cm::transfer::planned>(wanted);
+  }
+}
+
+/// @return   how many were not the same as one rank
+std::uint64_t differing(std::uint64_t first, std::uint64_t count)
+{
+  std::uint64_t wrong = 0;
+  for (std::uint64_t seed = first; seed < first + count; ++seed) {
+    const std::vector<std::string> complaints = run(seed);
+    const auto found = std::ranges::find_if(complaints, [](const std::string& it) { return !it.empty(); });
+    if (found == complaints.end()) continue;
+    ++wrong;
+    UNSCOPED_INFO("seed " << seed << ": " << *found);
+  }
+  return wrong;
+}
+
+TEST_CASE("random trainings over ranks have the bits of one rank", "[sharding]")
+{
+  constexpr std::uint64_t count = support::sanitized ? 12 : 64;
+  const std::uint64_t wrong = differing(1, count);
+  CHECK(wrong == 0);
+  const char* const folder = std::getenv("CHUNKMEM_FIGURES");
+  if (folder == nullptr || support::sanitized) return;
+  std::ofstream{std::string{folder} + "/test_sharding_matrix.json"}
+      << R"([{"name": "sharding.ranks_equal_single_percent", "value": )" << 100 * (count - wrong) / count
+      << R"(, "unit": "%", "relation": "==", "bound": 100, "command": "build/test/bin/test_sharding"}])" << "\n";
+}
+
+TEST_CASE("two thousand random trainings over ranks have the bits of one rank", "[.slow]")
+{
+  CHECK(differing(1'000, 2'000) == 0);
+}
+
+}  // namespace matrix_of_ranks_test
