@@ -115,7 +115,7 @@ class engine : public Core {
   }
 
  private:
-  static inline std::byte derived_home{};  ///< what a pin on the host of a derived chunk points to: there is nothing to read
+  std::byte derived_home_{};  ///< what a pin on the host of a derived chunk points to: there is nothing to read
 
   [[gnu::always_inline]] grant acquire_if_resident(std::uint32_t index, entry_kind kind, agent who)
   {
@@ -268,7 +268,7 @@ class engine : public Core {
   {
     const chunk& home = this->residency_[it.chunk];
     const bool device = place_of(kind) == at::device;
-    if (!device && home.is_derived()) return &derived_home;
+    if (!device && home.is_derived()) return &derived_home_;
     const tier where = device ? tier::device : tier::host;
     const std::uint32_t first = device ? home.device : home.host;
     fence& frame = this->copies_.fence_at(where, first);
