@@ -48,6 +48,7 @@ job random_job(std::mt19937_64& random)
   result.scale = random() % 2 == 0 ? 1.0F : 1.0F / static_cast<float>(result.ranks);
   result.frames = (result.ranks == 1 ? 40 : 20) + static_cast<std::uint32_t>(random() % 30);
   result.rehearses = random() % 2 == 0;
+  result.on_compute = random() % 2 == 0;
   return result;
 }
 

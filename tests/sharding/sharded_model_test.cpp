@@ -74,6 +74,9 @@ TEST_CASE("so they do on devices that use every freedom, each in its own way", "
     const job tight{.ranks = 3, .steps = 4, .micro_batches = 2, .clip = 1, .frames = 14};
     CHECK(train_on<float>(hostile{when}, tight) == nothing(tight));
     CHECK(train_on<cm::bf16, cm::transfer::planned>(hostile{when}, tight) == nothing(tight));
+    job on_compute = tight;
+    on_compute.on_compute = true;
+    CHECK(train_on<float>(hostile{when}, on_compute) == nothing(tight));
   }
 }
 

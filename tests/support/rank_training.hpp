@@ -27,6 +27,7 @@ struct job {
   float scale = 1;              ///< of sums over ranks
   std::uint32_t frames = 0;     ///< of the device; 0: room for all
   bool rehearses = false;
+  bool on_compute = false;      ///< gradients are written by work of the compute agent
   cm::bytes frame{};            ///< 0: the least that these ranks can divide, twice
   [[nodiscard]] cm::bytes frame_bytes() const { return frame.count() != 0 ? frame : cm::bytes{std::uint64_t{ranks} * 2 * 4096 * 4}; }
 };
@@ -250,11 +251,19 @@ class one_of_many {
   }
   void visit(std::size_t at, std::uint32_t step, std::uint32_t batch, std::uint32_t which)
   {
-    auto weight = m_.acquire(weights_[at], cm::access::read);
-    const std::vector<Element>& before = wanted_[step][at];
+    const cm::agent who = job_.on_compute ? cm::agent::compute : cm::agent::host;
+    auto weight = m_.acquire(weights_[at], cm::access::read, who);
     const auto gradient = m_.gradient(std::move(weight));
-    if (!m_.rehearsing())
-      write_gradient(gradient.data(), before.data(), before.size(), gradient.beta() != 0, at, cm::index_of(m_.ranks().rank()), batch, step, which);
+    if (m_.rehearsing()) return;
+    struct {
+      Element* to;
+      const std::vector<Element>* before;
+      std::size_t at;
+      std::uint32_t rank, batch, step, which;
+      bool adds;
+      void operator()() const noexcept { write_gradient(to, before->data(), before->size(), adds, at, rank, batch, step, which); }
+    } const work{gradient.data(), &wanted_[step][at], at, cm::index_of(m_.ranks().rank()), batch, step, which, gradient.beta() != 0};
+    who == cm::agent::host ? work() : m_.backend().launch(who, work);
   }
 
   Model& m_;
