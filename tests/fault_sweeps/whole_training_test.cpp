@@ -22,7 +22,7 @@ using namespace fault_sweeps;
 namespace {
 
 /// Under a sanitizer a run takes several times as long: every so manieth call then.
-constexpr std::uint64_t pace = support::sanitized ? 11 : 1;
+constexpr std::uint64_t pace = support::sanitized ? 23 : 1;
 
 void write_figures(const tally& sum)
 {
