@@ -4,6 +4,7 @@
 #include <conformance/transfer_policy.hpp>
 #include <support/catch.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -125,6 +126,29 @@ TEST_CASE("a record that asks for more than there is has no plan", "[transfer]")
   CHECK(moments_planned(with_host, 1024, 512) == 3);
   CHECK(moments_planned(with_host, 1024, 511) == 0);  // a chunk without the home that it has to have
   CHECK(moments_planned(access_record{}, 1024, 1024) == 0);
+}
+
+TEST_CASE("leases on the host take room from homes, and derived chunks need none", "[transfer]")
+{
+  const std::vector<std::uint32_t> own{0, 1, 2};
+  const std::vector<std::uint8_t> live{1, 1, 1};
+  transfer::planned policy;
+  const auto without_home = [&](bool leases, bool derived, std::uint64_t host) {
+    support::record_builder build;
+    for (const std::uint32_t chunk : own) build.release(build.access(chunk));
+    if (leases) build.release(build.lease(entry_kind::lease_host, 512));
+    const access_record record = build.finish(own, 3);
+    std::vector<chunk> chunks(3);
+    if (derived) chunks[1].host = chunk::elsewhere;
+    const transfer::retention plan = policy.retain({record, own, chunks, live, bytes{512}, bytes{1024}, bytes{host}});
+    REQUIRE(plan.stays_until.size() == record.size());
+    return std::count(plan.device_only.begin(), plan.device_only.end(), 1);
+  };
+  CHECK(without_home(false, false, 3 * 512) == 0);
+  CHECK(without_home(false, false, 2 * 512) == 1);
+  CHECK(without_home(true, false, 3 * 512) == 1);
+  CHECK(without_home(true, false, 4 * 512) == 0);
+  CHECK(without_home(false, true, 2 * 512) == 0);
 }
 
 }  // namespace planned_test
