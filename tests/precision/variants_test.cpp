@@ -6,7 +6,6 @@
 #include <chunkmem/placement/update_share.hpp>
 #include <support/catch.hpp>
 #include <support/own_policies.hpp>
-#include <support/sanitized.hpp>
 
 #include <string>
 #include <string_view>
@@ -86,7 +85,6 @@ void train_all(const circumstances& with = {})
   for (const bool in_place : {false, true})
     for (const bool launched : {false, true})
       for (const std::uint8_t size : {std::uint8_t{0}, std::uint8_t{1}, std::uint8_t{3}}) {
-        if (support::sanitized && (size == 1) == launched) continue;
         const setting it = setting_for(in_place, mixed::precision::bf16, size, launched);
         INFO(it.name());
         const std::string difference = train_with<Policies...>(it, with);

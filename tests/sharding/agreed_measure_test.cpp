@@ -107,20 +107,22 @@ TEST_CASE("ranks measure what one rank measures, bit by bit", "[sharding]")
     }
 }
 
-TEST_CASE("ranks with gradients of different weights are told so, all of them", "[sharding]")
+TEST_CASE("ranks with gradients of different weights, or other settings, are told so, all of them", "[sharding]")
 {
-  std::vector<int> refused(3, 0);
-  const collective::thread_group group{3, {}};
-  support::on_ranks(3, [&](std::uint32_t rank) {
-    collective::local_threads here{group, rank_id{rank}};
-    agreed_measure measure;
-    try {
-      measure.begin(here, 5, [&](std::uint32_t tensor) { return tensor != 2 || rank != 1; });
-    } catch (const usage_error&) {
-      refused[rank] = 1;
-    }
-  });
-  CHECK(refused == std::vector<int>{1, 1, 1});
+  for (const bool of_settings : {false, true}) {
+    std::vector<int> refused(3, 0);
+    const collective::thread_group group{3, {}};
+    support::on_ranks(3, [&](std::uint32_t rank) {
+      collective::local_threads here{group, rank_id{rank}};
+      agreed_measure measure;
+      try {
+        measure.begin(here, 5, [&](std::uint32_t tensor) { return of_settings || tensor != 2 || rank != 1; }, of_settings && rank == 2 ? 8U : 7U);
+      } catch (const usage_error&) {
+        refused[rank] = 1;
+      }
+    });
+    CHECK(refused == std::vector<int>{1, 1, 1});
+  }
 }
 
 }  // namespace agreed_measure_test

@@ -80,4 +80,34 @@ TEST_CASE("so they do on devices that use every freedom, each in its own way", "
   }
 }
 
+TEST_CASE("ranks that take a step with other options are told so, and weights stay as they are", "[sharding]")
+{
+  std::vector<std::string> said(2);
+  const cm::collective::thread_group group{2, {}};
+  support::on_ranks(2, [&](std::uint32_t rank) {
+    cm::backend::host_arena memory{{.device_capacity = cm::bytes{1U << 20U}, .host_capacity = cm::bytes{1U << 20U}}};
+    cm::collective::local_threads ranks{group, cm::rank_id{rank}};
+    cm::sharded_model<cm::backend::host_arena, cm::collective::local_threads> m{memory, ranks, {.chunk_bytes = cm::bytes{32768}}};
+    cm::optimizer::adam adam{{}};
+    m.use(adam.lists());
+    const auto weight = m.add<float>({10}, cm::role::parameter);
+    for (float& it : m.acquire(weight, cm::access::write).span()) it = 1;
+    {
+      const auto scope = m.iteration();
+      for (float& it : m.gradient(weight).span()) it = 1;
+      try {
+        m.step(adam, {.learning_rate = rank == 0 ? 0.1F : 0.2F, .skip_nonfinite = false});
+      } catch (const cm::usage_error& refused) {
+        said[rank] = refused.what();
+      }
+      if (m.acquire(weight, cm::access::read).span()[0] != 1) said[rank] += "a weight moved";
+      m.step(adam, {.learning_rate = 0.1F, .skip_nonfinite = false});
+    }
+    if (!(m.acquire(weight, cm::access::read).span()[0] < 1)) said[rank] += "no weight moved";
+  });
+  for (const std::string& it : said) CHECK_THAT(it, Catch::Matchers::StartsWith("chunkmem: ranks take a step with other rates"));
+  CHECK(said[0].find("moved") == std::string::npos);
+  CHECK(said[1].find("moved") == std::string::npos);
+}
+
 }  // namespace sharded_model_test

@@ -3,6 +3,7 @@
 #include <chunkmem/collective/call.hpp>
 #include <chunkmem/collective/communicator.hpp>
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/expects.hpp>
 #include <chunkmem/core/float_environment.hpp>
 #include <chunkmem/optimizer/executor.hpp>
 #include <chunkmem/sharding/unit_plan.hpp>
@@ -28,10 +29,10 @@ namespace sharding {
 /// block of `measure_block` elements: 0.3 % of gradients of 16 bits, on the calling threads. Memory: the blocks of one unit.
 class agreed_measure {
  public:
-  /// Forgets all. @param has_gradient   `has_gradient(tensor)`, the same on every rank
-  /// @throws usage_error   on every rank: it is not; comm_error
+  /// Forgets all. @param has_gradient   `has_gradient(tensor)`, the same on every rank   @param settings   of the step: so they
+  /// @throws usage_error   on every rank: they are not; comm_error
   template <class Communicator, class HasGradient>
-  void begin(Communicator& ranks, std::uint32_t tensors, HasGradient has_gradient)
+  void begin(Communicator& ranks, std::uint32_t tensors, HasGradient has_gradient, std::uint64_t settings = 0)
   {
     of_tensor_.assign(tensors, {});
     has_gradient_.resize(tensors);
@@ -40,12 +41,13 @@ class agreed_measure {
       has_gradient_[at] = has_gradient(at) ? 1 : 0;
       if (has_gradient_[at] != 0) set.add(at);
     }
-    const std::uint64_t mine[] = {set.value()};
-    all_.resize(ranks.ranks());
+    const std::uint64_t mine[] = {set.value(), settings};
+    all_.resize(2 * std::size_t{ranks.ranks()});
     ranks.exchange(mine, all_);
-    if (std::ranges::all_of(all_, [&](std::uint64_t it) { return it == mine[0]; })) return;
-    throw usage_error{"ranks have gradients of different weights in one step (make the gradients of the same weights on every rank: zeros where "
-                      "a rank has nothing to add)"};
+    for (std::size_t at = 1; at < all_.size(); at += 2)
+      expects(all_[at] == settings, "ranks take a step with other rates, clipping, loss scales or seeds (give all of them the same options)");
+    for (std::size_t at = 0; at < all_.size(); at += 2)
+      if (all_[at] != mine[0]) refuse_sets();
   }
 
   /// Takes in one unit. Every rank has to, in the same order.
@@ -82,6 +84,12 @@ class agreed_measure {
 
  private:
   static constexpr std::size_t words_of_block = 3;
+
+  [[noreturn]] static void refuse_sets()
+  {
+    throw usage_error{"ranks have gradients of different weights in one step (make the gradients of the same weights on every rank: zeros where "
+                      "a rank has nothing to add)"};
+  }
 
   static void write(const gradient_measure& from, std::uint64_t* words) noexcept
   {

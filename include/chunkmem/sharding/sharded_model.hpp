@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chunkmem/collective/call.hpp>
 #include <chunkmem/collective/communicator.hpp>
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/optimizer/step.hpp>
@@ -12,6 +13,7 @@
 #include <chunkmem/sharding/unit_gradients.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -132,7 +134,7 @@ class sharded_model : public sharding::rank_tensors<Backend, Communicator, Polic
   }
 
   /// optimizer::step over what this rank owns, with the norm and the decision of all ranks.
-  /// @throws comm_error; usage_error   ranks have gradients of different weights; as optimizer::step: call again to go on
+  /// @throws comm_error; usage_error   ranks have gradients of different weights, or other options; as optimizer::step: call again to go on
   template <optimizer_kernel Kernel, executor Executor = const optimizer::serial>
   optimizer::step_outcome step(Kernel& kernel, const optimizer::step_options& options = {}, Executor& workers = optimizer::on_this_thread)
   {
@@ -203,15 +205,28 @@ class sharded_model : public sharding::rank_tensors<Backend, Communicator, Polic
   }
   void finish(std::uint32_t unit) { gradients_.finish(m_, units_[unit], unit); }
 
-  /// What all gradients of all ranks measure, where the step asks for it.
+  /// What has to be the same on every rank, as a word.
+  [[nodiscard]] static std::uint64_t settings_of(const optimizer::step_options& options)
+  {
+    collective::fingerprint all;
+    for (const float it : {options.learning_rate, options.clip.norm, options.clip.value, options.loss_scale != nullptr ? options.loss_scale->scale() : 0.0F})
+      all.add(std::bit_cast<std::uint32_t>(it));
+    for (const float it : options.group_rates) all.add(std::bit_cast<std::uint32_t>(it));
+    all.add(static_cast<std::uint64_t>(options.clip.order) * 2 + (options.skip_nonfinite ? 1 : 0));
+    all.add(options.seed);
+    return all.value();
+  }
+
+  /// What all gradients of all ranks measure, where the step asks for it; that all take the same step, always.
   template <class Kernel, class Executor>
   void agree_on_gradients(const Kernel& kernel, const optimizer::step_options& options, Executor& workers)
   {
-    if (!options.skip_nonfinite && options.loss_scale == nullptr && !(options.clip.norm > 0.0F)) return;
     const optimizer::step_progress& progress = kernel.progress;
     const bool is_decided = progress.decision != optimizer::step_decision::open && progress.gradients == m_.gradients_opened();
     if (is_decided && progress.forgotten == m_.steps_forgotten() && !rehearsing()) return;
-    if (!rehearsing()) measure_.begin(ranks_, plan_.tensors(), [this](std::uint32_t planned) { return gradients_.is_of_step(planned); });
+    if (!rehearsing())
+      measure_.begin(ranks_, plan_.tensors(), [this](std::uint32_t planned) { return gradients_.is_of_step(planned); }, settings_of(options));
+    if (!options.skip_nonfinite && options.loss_scale == nullptr && !(options.clip.norm > 0.0F)) return;
     for (std::uint32_t at = 0; at < units_.size(); ++at)
       if (units_[at].is_trained) measure_unit(at, workers);
     m_.keep_measure_of_all(rehearsing() ? gradient_measure{} : measure_.total());
