@@ -5,3 +5,4 @@ chunkmem_flags(gpt_cuda_host)
 target_compile_options(gpt_cuda_host PRIVATE "-DCHUNKMEM_SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\"")
 set(chunkmem_compile_options "-I${PROJECT_SOURCE_DIR}/examples" "-I${gpt}")
 set(chunkmem_libraries gpt_cuda_host)
+set(chunkmem_unsanitized ON) # managers on a fake GPU have the sanitizers in tests/faults

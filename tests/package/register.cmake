@@ -14,7 +14,7 @@ if(CHUNKMEM_INSTALL)
                         -P "${CMAKE_CURRENT_LIST_DIR}/check.cmake")
 
   # Policies of somebody else, beside the installed package.
-  chunkmem_test(package.strangers TIMEOUT 900
+  chunkmem_test(package.strangers TIMEOUT 900 LABELS slow
                 COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} -DBUILD=${PROJECT_BINARY_DIR}
                         -DGENERATOR=${CMAKE_GENERATOR} -DCOMPILER=${CMAKE_CXX_COMPILER}
                         "-DCATCH2_INCLUDE=${CHUNKMEM_CATCH2_INCLUDE}" -P "${CMAKE_CURRENT_LIST_DIR}/strangers.cmake")
