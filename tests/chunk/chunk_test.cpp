@@ -17,6 +17,15 @@ TEST_CASE("a fresh chunk is nowhere and holds nothing", "[chunk]")
   CHECK(fresh.next_use == chunk::nowhere);
 }
 
+TEST_CASE("a derived chunk has no window on the host, and is not nowhere", "[chunk]")
+{
+  const chunk fresh, derived{.host = chunk::elsewhere}, last{.host = chunk::elsewhere - 1}, first{.host = 0};
+  CHECK((derived.is_derived() && !derived.has_window() && !derived.on_device()));
+  CHECK((!fresh.is_derived() && !fresh.has_window()));
+  for (const chunk& it : {last, first}) CHECK((!it.is_derived() && it.has_window()));
+  CHECK_FALSE(have_same_place(fresh, derived));
+}
+
 TEST_CASE("two chunks have the same place where all but the next use is equal", "[chunk]")
 {
   const chunk base{.frames = 2, .device = 3, .host = 4, .next_use = 5, .live = 6, .device_pins = 7, .host_pins = 8, .host_valid = true};

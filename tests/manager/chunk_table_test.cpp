@@ -69,6 +69,22 @@ TEST_CASE("a shortage counts pinned chunks and leases, and cannot wrap", "[manag
   CHECK(table.shortage(cm::tier::host, 1).pinned == 0);
 }
 
+TEST_CASE("a derived chunk is not what the host is short of", "[manager]")
+{
+  open_table table{{1, 2, 1}};
+  for (const std::uint32_t at : {0U, 1U}) {
+    table[at].host_valid = true;
+    table[at].live = 1;
+    table[at].host_pins = 1;
+  }
+  table[0].host = 0;
+  table[1].host = cm::chunk::elsewhere;
+  CHECK(table.shortage(cm::tier::host, 256).pinned == 256);
+  table[1].device = 2;
+  table[1].device_pins = 1;
+  CHECK(table.shortage(cm::tier::device, 256).pinned == 2 * 256);  // there it is like any other
+}
+
 TEST_CASE("two tables have the same places whatever their next uses are", "[manager]")
 {
   open_table left{{1, 1}};

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <set>
 #include <vector>
 
@@ -162,6 +163,251 @@ TEST_CASE("a copy that cannot be started is not counted", "[manager]")
   report told;
   it.copies.describe(told);
   CHECK((told.loads == 0 && told.loaded == bytes{0}));
+}
+
+namespace {
+
+/// What a mover was told to do for all ranks.
+struct collective_call {
+  bool is_sum = false;
+  const std::byte* whole = nullptr;
+  std::uint64_t size = 0;
+  std::uint32_t label = 0;
+  std::size_t behind = 0;  ///< calls of the backend before it
+  bool operator==(const collective_call&) const = default;
+};
+
+constexpr agent ranks_agent{4};
+constexpr agent caller_stream{5};
+
+/// Moves nothing, gives its worker a number of work for each call, and remembers.
+struct listening_gatherer : copy_mover {
+  std::vector<collective_call>* heard = nullptr;
+  agent worker() const noexcept { return ranks_agent; }
+  void gather(listening_backend& backend, std::byte* whole, bytes size, std::uint32_t label) { note(backend, {false, whole, size.count(), label}); }
+  void sum(listening_backend& backend, std::byte* whole, bytes size, std::uint32_t label, collective::sum) { note(backend, {true, whole, size.count(), label}); }
+
+ private:
+  void note(listening_backend& backend, collective_call it)
+  {
+    it.behind = backend.heard.size();
+    heard->push_back(it);
+    backend.work(ranks_agent);
+  }
+};
+
+struct open_table : chunk_table {
+  using chunk_table::reset_chunks;
+};
+
+/// Chunk 0 is derived; 1 and 2 keep runs of this rank's share, 3 nothing of it.
+struct gathering_set_up {
+  explicit gathering_set_up(std::vector<chunk_share> shares = {{0, 1, 256, 128, 128}, {0, 2, 0, 512, 64}})
+      : copies{backend, health, listening_gatherer{{}, &told}, trace::null_sink{}}
+  {
+    const std::vector<std::uint64_t> used{1'000, 512, 256, 300};
+    copies.reset(used, frame_size, {{device.data(), host.data(), nullptr}}, {{6, 6, 0}});
+    places.reset_chunks(std::vector<std::uint32_t>(4, 1), 4);
+    places[0].host = chunk::elsewhere;
+    for (const std::uint32_t at : {1U, 2U}) places[at].live = 1;
+    copies.derive({std::move(shares), {70, 71, 72, 73}}, places);
+  }
+  [[nodiscard]] std::vector<call> copied() const
+  {
+    std::vector<call> result;
+    for (const call& it : backend.heard)
+      if (it.what == call::kind::copy) result.push_back(it);
+    return result;
+  }
+  listening_backend backend;
+  std::array<std::byte, 7 * frame_size> device{};
+  std::array<std::byte, 7 * frame_size> host{};
+  std::vector<collective_call> told;
+  device_health health;
+  open_table places;
+  copy_engine<listening_backend, listening_gatherer, trace::null_sink> copies;
+};
+
+}  // namespace
+
+TEST_CASE("a derived chunk is made from its shares, each from the device where it is there, then gathered", "[manager]")
+{
+  gathering_set_up it;
+  it.places[1].host = 4;
+  it.places[1].host_valid = true;
+  it.places[2].device = 1;
+  it.places[2].host = 5;  // what the host has of it may be old
+  it.copies.load(0, it.places[0], 3);
+  const std::byte* const whole = &it.device[3 * frame_size];
+  CHECK(it.copied() == std::vector<call>{support::copied(agent::to_device, whole + 128, &it.host[4 * frame_size + 256], 128),
+                                         support::copied(agent::to_device, whole + 512, &it.device[frame_size], 64)});
+  REQUIRE(it.told.size() == 1);
+  CHECK((!it.told[0].is_sum && it.told[0].whole == whole && it.told[0].size == 1'000 && it.told[0].label == 70));
+  for (std::size_t at = it.told[0].behind; at < it.backend.heard.size(); ++at) CHECK(it.backend.heard[at].what != call::kind::copy);
+
+  it.places[1].device = 5;  // now both are there, and the host's copies still valid
+  it.places[2].host_valid = true;
+  it.copies.load(0, it.places[0], 0);
+  const std::vector<call> copied = it.copied();
+  REQUIRE(copied.size() == 4);
+  CHECK(copied[2] == support::copied(agent::to_device, &it.device[128], &it.device[5 * frame_size + 256], 128));
+  CHECK(copied[3] == support::copied(agent::to_device, &it.device[512], &it.device[frame_size], 64));
+  report told;
+  it.copies.describe(told);
+  CHECK((told.loads == 4 && told.loaded == bytes{2 * (128 + 64)} && told.write_backs == 0));  // what ranks move is not the link's
+}
+
+TEST_CASE("a gather follows the copies of the share and all who used the room, and is followed itself", "[manager]")
+{
+  gathering_set_up it;
+  auto& keeper = it.copies.keeper();
+  it.places[1].device = 1;
+  it.places[2].host = 2;
+  const std::uint64_t wrote_share = it.backend.work(agent::compute);
+  keeper.stamp(agent::compute, it.copies.fence_at(tier::device, 1), true);
+  const std::uint64_t read_room = it.backend.work(caller_stream);
+  keeper.stamp(caller_stream, it.copies.fence_at(tier::device, 3), false);
+  const std::uint64_t wrote_home = it.backend.work(agent::to_host);
+  fence_keeper<listening_backend>::stamp_copy(keeper.copied(agent::to_host), it.copies.fence_at(tier::host, 2), true);
+  it.copies.load(0, it.places[0], 3);
+  CHECK(it.backend.knows(agent::to_device, agent::compute) >= wrote_share);
+  CHECK(it.backend.knows(agent::to_device, caller_stream) >= read_room);
+  CHECK(it.backend.knows(agent::to_device, agent::to_host) >= wrote_home);
+  CHECK(it.backend.knows(ranks_agent, agent::to_device) == 2);
+  CHECK(it.backend.knows(ranks_agent, caller_stream) >= read_room);
+
+  fence& share = it.copies.fence_at(tier::device, 1);  // read: who reads it too has nothing to wait for, who writes it has
+  CHECK((share.writers >> static_cast<unsigned>(agent::to_device) & 1U) == 0);
+  keeper.follow(agent::compute, share, share.users, wait_cause::other);
+  CHECK(it.backend.knows(agent::compute, agent::to_device) >= 1);
+  CHECK(it.backend.knows(agent::compute, ranks_agent) == 0);
+  fence& whole = it.copies.fence_at(tier::device, 3);
+  keeper.follow(agent::compute, whole, whole.writers, wait_cause::other);
+  CHECK(it.backend.knows(agent::compute, ranks_agent) == 1);
+}
+
+TEST_CASE("a rank that owns nothing of a derived chunk takes part, behind who used the room", "[manager]")
+{
+  gathering_set_up it{{}};
+  auto& keeper = it.copies.keeper();
+  const std::uint64_t used = it.backend.work(agent::compute);
+  keeper.stamp(agent::compute, it.copies.fence_at(tier::device, 3), false);
+  it.copies.load(0, it.places[0], 3);
+  CHECK(it.copied().empty());
+  REQUIRE(it.told.size() == 1);
+  CHECK(it.backend.knows(ranks_agent, agent::compute) >= used);
+  report told;
+  it.copies.describe(told);
+  CHECK((told.loads == 0 && told.loaded == bytes{0}));
+}
+
+TEST_CASE("a sum over ranks follows all users of its chunk, and is followed by the next", "[manager]")
+{
+  gathering_set_up it;
+  auto& keeper = it.copies.keeper();
+  fence& frames = it.copies.fence_at(tier::device, 2);
+  it.places[3].device = 2;
+  const std::uint64_t wrote = it.backend.work(agent::compute);
+  keeper.stamp(agent::compute, frames, true);
+  const std::uint64_t read = it.backend.work(caller_stream);
+  keeper.stamp(caller_stream, frames, false);
+  it.copies.sum(3, it.places[3], 9, {dtype::bfloat16, 0.5F});
+  CHECK(it.told == std::vector<collective_call>{{true, &it.device[2 * frame_size], 300, 9, it.told[0].behind}});
+  CHECK(it.backend.knows(ranks_agent, agent::compute) >= wrote);
+  CHECK(it.backend.knows(ranks_agent, caller_stream) >= read);
+  keeper.follow(agent::compute, frames, frames.writers, wait_cause::other);
+  CHECK(it.backend.knows(agent::compute, ranks_agent) == 1);
+  CHECK(it.copied().empty());
+}
+
+TEST_CASE("a share that was never filled, or a copy of one that fails, makes no gather", "[manager]")
+{
+  gathering_set_up it;
+  it.places[1].host = 4;
+  it.places[2].live = 0;
+  CHECK_THROWS_AS(it.copies.load(0, it.places[0], 3), usage_error);
+  it.places[2].live = 1;
+  it.places[2].host = 5;
+  for (std::uint64_t which = 0;; ++which) {
+    const std::size_t before = it.told.size();
+    it.backend.fail_in = which;
+    try {
+      it.copies.load(0, it.places[0], 3);
+      it.backend.fail_in = UINT64_MAX;
+      break;
+    } catch (const device_error&) {
+      CHECK(it.told.size() == before + (which == 5 ? 1 : 0));  // then only its event failed: before it are two copies, theirs, and a wait
+    }
+  }
+  CHECK(it.told.size() == 2);
+}
+
+namespace {
+
+/// Who read and wrote a frame last, as numbers of work.
+struct history {
+  std::map<agent, std::uint64_t> readers, writers;
+};
+
+bool follows(listening_backend& backend, agent who, const std::map<agent, std::uint64_t>& work)
+{
+  return std::all_of(work.begin(), work.end(), [&](const auto& it) { return it.first == who || backend.knows(who, it.first) >= it.second; });
+}
+
+}  // namespace
+
+TEST_CASE("gathers, sums, copies and users of two chunks never overtake each other, whatever happens", "[manager]")
+{
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    support::dice dice{seed};
+    gathering_set_up it{{{0, 1, 0, 256, 512}}};
+    auto& keeper = it.copies.keeper();
+    history whole, share, home;  // frame 0 and 1 of the device, frame 1 of the host
+    it.places[1].device = it.places[1].host = 1;
+    const auto check = [&](agent who, const history& frame, bool writing) {
+      if (!follows(it.backend, who, frame.writers)) FAIL("seed " << seed << ": agent " << static_cast<unsigned>(who) << " does not follow a writer");
+      if (writing && !follows(it.backend, who, frame.readers)) FAIL("seed " << seed << ": a writer does not follow a reader");
+    };
+    const auto moved = [&](agent who, history& to, history& from) {
+      check(who, from, false);
+      check(who, to, true);
+      to.writers[who] = from.readers[who] = it.backend.knows(who, who);
+    };
+    const auto worked_for_ranks = [&] {
+      check(ranks_agent, whole, true);
+      whole.writers[ranks_agent] = it.backend.knows(ranks_agent, ranks_agent);
+    };
+    for (int step = 0; step < 80; ++step) {
+      const std::uint32_t what = dice.below(8);
+      if (what == 0) {
+        it.places[1].device = dice.one_in(2) ? 1 : chunk::nowhere;
+        it.copies.load(0, it.places[0], 0);
+        moved(agent::to_device, whole, it.places[1].on_device() ? share : home);
+        it.places[1].device = 1;
+        worked_for_ranks();
+      } else if (what == 1) {
+        it.places[0].device = 0;
+        it.copies.sum(0, it.places[0], 0, {});
+        worked_for_ranks();
+      } else if (what == 2) {
+        it.copies.write_back(1, it.places[1]);
+        moved(agent::to_host, home, share);
+      } else if (what == 3) {
+        it.copies.load(1, it.places[1], 1);
+        moved(agent::to_device, share, home);
+      } else {  // a pin
+        const agent who = dice.one_in(2) ? agent::compute : caller_stream;
+        const bool writing = dice.one_in(2);
+        history& used = what % 2 == 0 ? whole : share;
+        fence& frame = it.copies.fence_at(tier::device, what % 2);
+        keeper.follow(who, frame, writing ? frame.users : frame.writers, wait_cause::other);
+        check(who, used, writing);
+        const std::uint64_t number = it.backend.work(who);
+        keeper.stamp(who, frame, writing);
+        (writing ? used.writers : used.readers)[who] = number;
+      }
+    }
+  }
 }
 
 TEST_CASE("after a replay everything was used by compute, and its copies are counted", "[manager]")

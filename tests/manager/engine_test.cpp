@@ -8,12 +8,15 @@
 #define CHUNKMEM_TEST_COUNTS_ALLOCATIONS
 #include <support/catch.hpp>
 #include <support/count_allocations.hpp>
+#include <support/told_gatherer.hpp>
 #include <support/toy_trainer.hpp>
 
 #include <cstdlib>
 #include <fstream>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace engine_test {
 
@@ -135,6 +138,112 @@ TEST_CASE("bytes that are dead are not copied", "[manager]")
     }
   }
   CHECK(m.report().write_backs == before);
+}
+
+namespace {
+
+/// A manager of two derived chunks, the first halves of which are this rank's shares.
+struct deriving : cm::manager<arena, support::told_gatherer> {
+  using base = cm::manager<arena, support::told_gatherer>;
+  static constexpr std::uint64_t frame = 512;
+
+  deriving(arena& memory, support::told_of_ranks& told)
+      : base{memory, {.chunk_bytes = cm::bytes{frame}}, support::told_gatherer{{}, &told, memory.adopt(), true}}
+  {
+    for (int at = 0; at < 2; ++at) {
+      whole[at] = add<std::uint8_t>({frame}, cm::role::gathered);
+      this->engine_.gather(whole[at].id, static_cast<std::uint32_t>(20 + at));
+    }
+    for (int at = 0; at < 2; ++at) {
+      share[at] = add<std::uint8_t>({frame / 2}, cm::role::frozen);  // both in one chunk
+      this->engine_.derive(whole[at].id, share[at].id, 0);
+    }
+  }
+  void write(int which, std::uint8_t value, cm::at place = cm::at::host)
+  {
+    const auto change = acquire(whole[which], cm::access::write, cm::at::host);
+    for (std::uint8_t& it : acquire(share[which], cm::access::write, place).span()) it = value;
+  }
+  /// The first and the last byte.
+  std::pair<int, int> ends(int which)
+  {
+    const auto pin = acquire(whole[which], cm::access::read);
+    return {pin.span()[0], pin.span()[frame - 1]};
+  }
+
+  cm::tensor<std::uint8_t> whole[2];
+  cm::tensor<std::uint8_t> share[2];
+};
+
+struct deriving_set_up {
+  explicit deriving_set_up(cm::bytes device = 4_KiB) : memory{{.device_capacity = device, .host_capacity = 8_KiB}}, m{memory, told} {}
+
+  arena memory;
+  support::told_of_ranks told;
+  deriving m;
+};
+
+}  // namespace
+
+TEST_CASE("a write on the host spoils a derived chunk, and nothing else does", "[manager]")
+{
+  deriving_set_up it;
+  it.m.write(0, 7);
+  it.m.write(1, 9);
+  CHECK(it.told.gathers.empty());
+  CHECK(it.m.ends(1) == std::pair{9, 1});
+  CHECK(it.m.ends(0) == std::pair{7, 2});
+  for (int again = 0; again < 3; ++again) CHECK(it.m.ends(1) == std::pair{9, 1});
+  CHECK(it.told.gathered() == std::vector<std::uint32_t>{21, 20});
+  it.m.write(0, 8, cm::at::device);
+  CHECK(it.m.ends(1) == std::pair{9, 1});  // though its share lies beside
+  CHECK(it.m.ends(0) == std::pair{8, 3});
+  { const auto change = it.m.acquire(it.m.whole[1], cm::access::read_write, cm::at::host); }
+  CHECK(it.m.ends(1) == std::pair{9, 4});
+  CHECK(it.told.gathered() == std::vector<std::uint32_t>{21, 20, 20, 21});
+}
+
+TEST_CASE("a derived chunk is not read while it is written on the host, nor written there while it is read", "[manager]")
+{
+  deriving_set_up it;
+  CHECK_THROWS_AS(it.m.ends(0), cm::usage_error);  // never filled
+  it.m.write(0, 7);
+  {
+    const auto change = it.m.acquire(it.m.whole[0], cm::access::write, cm::at::host);
+    CHECK_THROWS_AS(it.m.ends(0), cm::usage_error);
+    const auto second = it.m.acquire(it.m.whole[0], cm::access::write, cm::at::host);  // two shares change at a time
+  }
+  CHECK(it.told.gathers.empty());
+  const auto pin = it.m.acquire(it.m.whole[0], cm::access::read);
+  CHECK_THROWS_AS(it.m.acquire(it.m.whole[0], cm::access::write, cm::at::host), cm::usage_error);
+  CHECK(pin.span()[0] == 7);
+  CHECK(it.told.gathers.size() == 1);
+}
+
+TEST_CASE("what a pin of a derived chunk on the host points to is its manager's own", "[manager]")
+{
+  deriving_set_up left, right;
+  const auto one = left.m.acquire(left.m.whole[0], cm::access::write, cm::at::host);
+  const auto other = right.m.acquire(right.m.whole[0], cm::access::write, cm::at::host);
+  CHECK((one.data() != nullptr && other.data() != nullptr && one.data() != other.data()));
+  CHECK(left.m.report().in_use[cm::tier::host] == 0_B);
+}
+
+TEST_CASE("derived chunks of iterations are gathered as often as they are spoiled or gone, and never written back", "[manager]")
+{
+  for (const bool tight : {false, true}) {
+    deriving_set_up it{cm::bytes{tight ? 512U : 2048U}};
+    deriving& m = it.m;
+    for (int step = 0; step < 6; ++step) {
+      for (int at = 0; at < 2; ++at) m.write(at, static_cast<std::uint8_t>(10 * step + at));
+      const auto scope = m.iteration();
+      for (int use = 0; use < 3; ++use) CHECK(m.ends(use % 2).first == 10 * step + use % 2);
+    }
+    CHECK(it.told.gathers.size() == (tight ? 18 : 12));
+    CHECK(m.report().write_backs == 0);
+    CHECK(m.report().divergences == 0);
+    CHECK(m.report().in_use[cm::tier::host] == 512_B);  // of the shares
+  }
 }
 
 TEST_CASE("a failed call changes neither states nor the record", "[manager]")

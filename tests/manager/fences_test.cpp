@@ -116,6 +116,33 @@ TEST_CASE("who follows an early use does not wait for what was enqueued since, a
   CHECK(backend.knows(caller_stream, agent::compute) < 200);
 }
 
+TEST_CASE("an agent that is made a copy agent is followed to the event of its work, and records no other", "[manager]")
+{
+  listening_backend backend;
+  device_health health;
+  fence_keeper<listening_backend> keeper{backend, health};
+  keeper.add_copy_agent(caller_stream);
+  std::vector<fence> frames(20);
+  for (fence& frame : frames) {
+    backend.work(caller_stream);
+    fence_keeper<listening_backend>::stamp_copy(keeper.copied(caller_stream), frame, true);
+  }
+  CHECK(backend.count(call::kind::record) == frames.size());
+  keeper.follow(agent::compute, frames[4], frames[4].writers, wait_cause::other);
+  CHECK(backend.knows(agent::compute, caller_stream) == 5);
+  keeper.follow(agent::to_device, frames[19], frames[19].users, wait_cause::other);
+  CHECK(backend.knows(agent::to_device, caller_stream) == 20);
+  for (const agent copies : {agent::to_device, agent::to_host}) {  // which they still are
+    fence frame;
+    backend.work(copies);
+    fence_keeper<listening_backend>::stamp_copy(keeper.copied(copies), frame, true);
+    backend.work(copies);
+    keeper.follow(agent::compute, frame, frame.writers, wait_cause::other);
+    CHECK(backend.knows(agent::compute, copies) == 1);
+  }
+  CHECK(backend.count(call::kind::record) == frames.size() + 2);
+}
+
 TEST_CASE("nothing is waited for twice, and nobody waits for itself or for the caller", "[manager]")
 {
   listening_backend backend;

@@ -106,4 +106,30 @@ TEST_CASE("what is pinned on the host stays there", "[manager]")
   CHECK(it[1].host == 0);
 }
 
+TEST_CASE("a derived chunk takes no frame of the host and has none to give up", "[manager]")
+{
+  for (const bool device_only : {false, true})
+    for (const std::uint32_t frames : {1U, 2U}) {
+      room it{std::vector<std::uint32_t>(3, frames), frames};
+      it[0].host = cm::chunk::elsewhere;
+      it[0].host_valid = true;
+      it[0].live = 1;
+      it[0].device = 4;
+      it[0].device_only = device_only;
+      it.home(0, true);
+      CHECK(it[0].host == cm::chunk::elsewhere);
+      CHECK(it.space(cm::tier::host).pool().is_free(0, frames));
+      it.home(1, true);
+      CHECK_THROWS_AS(it.home(2, true), cm::out_of_memory);  // 1 has the only copy of its bytes
+      it[1].device = 6;
+      it.home(2, true);
+      CHECK(it.reclaims() == 1);
+      CHECK(it[1].host == cm::chunk::nowhere);
+      CHECK((it[0].host == cm::chunk::elsewhere && it[0].host_valid));
+      it[2].host_pins = 1;
+      CHECK_THROWS_AS(it.home(1, true), cm::out_of_memory);  // nor where it is all that could leave
+      CHECK((it[0].host == cm::chunk::elsewhere && it[0].host_valid));
+    }
+}
+
 }  // namespace host_room_test

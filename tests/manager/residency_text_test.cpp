@@ -85,6 +85,25 @@ TEST_CASE("a name cannot begin a line of its own, nor speak to the terminal", "[
   CHECK_THAT(to_string(lists), ContainsSubstring(R"((mine\nforged): )") && !ContainsSubstring("\nforged"));
 }
 
+TEST_CASE("a derived chunk is told as one whose share is elsewhere, behind what has bytes of its own", "[manager]")
+{
+  arena memory{{.device_capacity = 6_KiB, .host_capacity = 16_KiB}};
+  cm::manager<arena> m{memory, {.chunk_bytes = 1_KiB}};
+  const auto weights = m.add_stacked<float>(3, {256}, cm::role::frozen);
+  for (std::uint32_t at = 0; at < 3; ++at) m.acquire(weights.slice(at), cm::access::write).release();
+  cm::residency_snapshot it = m.residency();
+  it.chunks[0].place = {.host = cm::chunk::elsewhere};
+  it.chunks[1].place = {.device = 2, .host = cm::chunk::elsewhere};
+  it.chunks[2].place = {.host = 3};
+  const std::string text = to_string(it);
+  CAPTURE(text);
+  CHECK_THAT(text, ContainsSubstring("chunk 0 (frozen): not on device, host share elsewhere; 1024 B"));
+  CHECK_THAT(text, ContainsSubstring("chunk 1 (frozen): device frame 2, host share elsewhere; 1024 B"));
+  CHECK_THAT(text, ContainsSubstring("chunk 2 (frozen): not on device, host frame 3 without valid bytes; 1024 B"));
+  CHECK(text.find("chunk 1 (") < text.find("chunk 0 ("));
+  CHECK(text.find("chunk 2 (") < text.find("chunk 0 ("));  // that one lies nowhere
+}
+
 TEST_CASE("a snapshot of nothing is told too", "[manager]")
 {
   const std::string text = to_string(cm::residency_snapshot{});

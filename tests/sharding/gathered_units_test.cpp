@@ -2,28 +2,28 @@
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/chunk/append_layout.hpp>
-#include <chunkmem/collective/self.hpp>
 #include <chunkmem/manager/manager.hpp>
-#include <chunkmem/sharding/gathering.hpp>
 
 #include <support/catch.hpp>
+#include <support/told_gatherer.hpp>
 
 #include <cstdint>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace gathered_units_test {
 
 using namespace chunkmem;
-using manager_type = sharding::rank_manager<manager<backend::host_arena, sharding::gathering<collective::self>>>;
+using manager_type = sharding::rank_manager<manager<backend::host_arena, support::told_gatherer>>;
 
 struct rig {
   static constexpr std::uint32_t ranks = 3;
   static constexpr bytes frame{std::uint64_t{ranks} * 4096 * 4};
-  backend::host_arena memory{{.device_capacity = frame * 8, .host_capacity = frame * 8}};
-  collective::self alone;
-  manager_type m{memory, {.chunk_bytes = frame}, sharding::gathering<collective::self>{alone, memory.adopt()}};
+  backend::host_arena memory{{.device_capacity = frame * 12, .host_capacity = frame * 12}};
+  support::told_of_ranks told;
+  manager_type m{memory, {.chunk_bytes = frame}, support::told_gatherer{{}, &told, memory.adopt()}};
   sharding::unit_plan<append_layout> plan;
   sharding::gathered_units units;
 
@@ -69,6 +69,61 @@ TEST_CASE("units have the types, groups and gradients of their tensors", "[shard
   REQUIRE(runs.size() == 1);
   CHECK((runs[0].tensor == 11 && runs[0].begin == 0 && runs[0].elements == 100 && runs[0].first == 0 && !runs[0].has_gradient));
   CHECK(it.units.part_of(0, 3) == nullptr);
+}
+
+TEST_CASE("each rank owns its parts of the tensors, under their names and places", "[sharding]")
+{
+  struct run {
+    std::uint32_t unit, tensor;
+    std::uint64_t begin, elements, first;
+    bool operator==(const run&) const = default;
+  };
+  const auto runs_of = [](std::uint32_t rank) {
+    rig it{rank};
+    std::vector<run> all;
+    for (std::uint32_t unit = 0; unit < it.units.size(); ++unit) {
+      CHECK(it.units[unit].share_elements == it.units[unit].elements / rig::ranks);
+      for (const auto& one : it.m.runs_of(it.units[unit].share)) all.push_back({unit, one.tensor, one.begin, one.elements, one.first});
+    }
+    return all;
+  };
+  CHECK(runs_of(0) == std::vector<run>{{0, 10, 0, 4096, 0}, {1, 11, 0, 100, 0}, {2, 13, 0, 8192, 0}});
+  CHECK(runs_of(1) == std::vector<run>{{0, 10, 0, 904, 4096}, {2, 13, 0, 808, 8192}});
+  CHECK(runs_of(2) == std::vector<run>{{0, 12, 0, 100, 0}});
+}
+
+TEST_CASE("a unit is gathered with its number, and this rank's share lies in its place there", "[sharding]")
+{
+  for (std::uint32_t rank = 0; rank < rig::ranks; ++rank) {
+    rig it{rank};
+    for (std::uint32_t at = 0; at < it.units.size(); ++at) {
+      const sharding::unit_tensors& unit = it.units[at];
+      {
+        const auto change = it.m.change(unit.whole);
+        sharding::with_element(unit.type, [&]<class Element>(Element) {
+          for (Element& value : it.m.acquire(tensor<Element>{unit.share}, access::write, at::host).span()) value = round_to<Element>(static_cast<float>(at + 2));
+        });
+      }
+      const auto whole = it.m.acquire(unit.whole, access::read);
+      CHECK(whole.size() == unit.elements * size_of(unit.type));
+      sharding::with_element(unit.type, [&]<class Element>(Element) {
+        const auto* const share = reinterpret_cast<const Element*>(std::as_const(whole).data()) + unit.share_begin;
+        CHECK(to_float(share[0]) == static_cast<float>(at + 2));
+        CHECK(to_float(share[unit.share_elements - 1]) == static_cast<float>(at + 2));
+      });
+    }
+    CHECK(it.told.gathered() == std::vector<std::uint32_t>{0, 1, 2});
+    CHECK(it.m.report().loaded == rig::frame);  // three units of a frame each, a third of each
+  }
+}
+
+TEST_CASE("gradients of a unit have room for their own element type", "[sharding]")
+{
+  rig it{0};
+  for (const std::uint32_t at : {0U, 1U}) {
+    const auto pin = it.m.acquire(it.units[at].gradients, access::write);
+    CHECK(pin.size() == it.units[at].elements * sizeof(float));
+  }
 }
 
 TEST_CASE("weights of other element types are refused by name", "[sharding]")

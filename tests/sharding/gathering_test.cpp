@@ -57,4 +57,28 @@ TEST_CASE("a gather makes a chunk of equal shares whole, a sum leaves each rank 
   CHECK(right == std::vector<int>(ranks, 1));
 }
 
+TEST_CASE("ranks that gather or sum chunks of two names are told so, both of them", "[sharding]")
+{
+  for (const bool sums : {false, true}) {
+    std::vector<int> refused(2, 0);
+    const collective::thread_group group{2, {}};
+    support::on_ranks(2, [&](std::uint32_t rank) {
+      backend::host_arena memory{{.device_capacity = bytes{4096}, .host_capacity = bytes{4096}}};
+      collective::local_threads here{group, rank_id{rank}};
+      mover_type mover{here, memory.adopt()};
+      std::vector<float> whole(128);
+      const bytes size{whole.size() * sizeof(float)};
+      auto* const begin = reinterpret_cast<std::byte*>(whole.data());
+      try {
+        sums ? mover.sum(memory, begin, size, 5 + rank, {dtype::float32, 1}) : mover.gather(memory, begin, size, 5 + rank);
+        memory.wait(agent::host, memory.record(mover.worker()));
+        here.check();
+      } catch (const error&) {
+        refused[rank] = 1;
+      }
+    });
+    CHECK(refused == std::vector<int>{1, 1});
+  }
+}
+
 }  // namespace gathering_test

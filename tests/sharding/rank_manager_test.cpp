@@ -7,6 +7,7 @@
 #include <chunkmem/sharding/gathering.hpp>
 
 #include <support/catch.hpp>
+#include <support/told_gatherer.hpp>
 
 #include <cstdint>
 #include <vector>
@@ -102,6 +103,66 @@ TEST_CASE("an update visits the runs of a share that have a gradient, under the 
   CHECK((visited[1].value == all.value + 128 && visited[1].gradient == all.gradient + 128 && visited[1].elements == 32 && visited[1].tensor == 9));
   all.fresh_master = true;
   CHECK_THROWS_AS(it.m.for_each_run(all, [](const optimizer::parameter_bytes&) {}), usage_error);
+}
+
+namespace {
+
+using told_type = sharding::rank_manager<manager<backend::host_arena, support::told_gatherer>>;
+
+/// A rank of four that owns the third quarter of two wholes.
+struct told_rig {
+  static constexpr bytes frame{256};
+  backend::host_arena memory{{.device_capacity = frame * 8, .host_capacity = frame * 8}};
+  support::told_of_ranks told;
+  told_type m{memory, {.chunk_bytes = frame}, support::told_gatherer{{}, &told, memory.adopt()}};
+  std::vector<tensor<std::uint8_t>> wholes;
+  std::vector<tensor<float>> shares;
+  tensor<float> gradients;
+
+  told_rig()
+  {
+    for (const std::uint32_t label : {30U, 31U}) {
+      wholes.push_back(m.add_gathered(frame.count(), label));
+      shares.push_back(m.add<float>({16}, role::parameter));
+      m.derive(wholes.back(), shares.back(), 128);
+    }
+    gradients = m.add<float>({64}, role::activation);
+    for (std::size_t at = 0; at < wholes.size(); ++at) {
+      const auto changes = m.change(wholes[at]);
+      for (float& it : m.acquire(shares[at], access::write, at::host).span()) it = static_cast<float>(at + 1);
+    }
+  }
+};
+
+}  // namespace
+
+TEST_CASE("ranks gather by label, and a share lies where it was said to", "[sharding]")
+{
+  told_rig it;
+  for (const std::size_t at : {1U, 0U}) {
+    const auto pin = it.m.acquire(it.wholes[at], access::read);
+    const auto* const values = reinterpret_cast<const float*>(pin.data());
+    CHECK((values[32] == static_cast<float>(at + 1) && values[47] == static_cast<float>(at + 1)));
+  }
+  CHECK(it.told.gathered() == std::vector<std::uint32_t>{31, 30});
+}
+
+TEST_CASE("a sum over ranks is that of one chunk under its label, and of none in a rehearsal", "[sharding]")
+{
+  told_rig it;
+  const auto sum = [&] {
+    const auto pin = it.m.acquire(it.gradients, access::write);
+    it.m.sum_over_ranks(it.gradients, 9, {dtype::float32, 0.25F});
+  };
+  sum();
+  REQUIRE(it.told.sums.size() == 1);
+  CHECK((it.told.sums[0].label == 9 && it.told.sums[0].size == 256 && it.told.sums[0].how.type == dtype::float32 && it.told.sums[0].how.scale == 0.25F));
+  it.m.drop(it.gradients);
+  (void)it.m.rehearse([&] {
+    sum();
+    it.m.drop(it.gradients);
+  });
+  CHECK(it.told.sums.size() == 1);
 }
 
 }  // namespace rank_manager_test

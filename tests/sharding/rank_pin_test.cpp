@@ -6,9 +6,11 @@
 
 #include <support/catch.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <numeric>
 #include <utility>
+#include <vector>
 
 namespace rank_pin_test {
 
@@ -66,6 +68,63 @@ TEST_CASE("a gradient says whether there is something to add to", "[sharding]")
   }
   const auto again = it.m.gradient(it.first);
   CHECK((again.beta() == 1 && again.data()[0] == 2));
+}
+
+TEST_CASE("of what was written a rank keeps its own part, in its place, when the pin ends", "[sharding]")
+{
+  using manager_type = model_type::manager_type;
+  rig it;
+  auto& own = it.m.shares();
+  const auto share = it.own;  // any tensor of a manager will do
+  { const auto fill = it.m.acquire(share, access::write, at::host); }
+  const tensor<std::int32_t> kept{[&] {
+    tensor_handle found;
+    own.for_each_tensor([&](tensor_handle one, const tensor_info& info) {
+      if (info.type == dtype::int32) found = one;
+    });
+    return found;
+  }()};
+  {
+    auto pin = own.acquire(kept, access::write, at::host);
+    std::fill_n(pin.span().begin(), 10, -1);
+  }
+  {
+    sharding::filling<std::int32_t, manager_type> fill;
+    for (int value = 0; value < 20; ++value) fill.all.push_back(value);
+    fill.kept = own.acquire(kept, access::read_write, at::host);
+    fill.first = 12;
+    fill.begin = 3;
+    fill.elements = 4;
+  }
+  const auto pin = own.acquire(kept, access::read, at::host);
+  CHECK(std::vector<std::int32_t>(pin.span().begin(), pin.span().end()) == std::vector<std::int32_t>{-1, -1, -1, 12, 13, 14, 15, -1, -1, -1});
+}
+
+TEST_CASE("pins that are released hold nothing, whatever they were of", "[sharding]")
+{
+  rig it;
+  auto filled = it.m.acquire(it.first, access::write);
+  CHECK_THROWS_AS(it.m.acquire(it.first, access::read), usage_error);
+  filled.span()[99] = 5;
+  filled.release();
+  CHECK_THROWS_AS(filled.data(), usage_error);
+  CHECK(it.m.acquire(it.first, access::read).span()[99] == 5);
+  const auto scratch = it.m.acquire(it.own, access::write, at::host);
+  auto again = it.m.acquire(it.own, access::read, at::host);
+  again.release();
+  CHECK_THROWS_AS(again.data(), usage_error);
+  CHECK(scratch.data() != nullptr);
+}
+
+TEST_CASE("gradients of one unit lie side by side, each at its own place", "[sharding]")
+{
+  rig it;
+  for (const auto which : {it.first, it.second}) { const auto pin = it.m.acquire(which, access::write); }
+  const auto scope = it.m.iteration();
+  const auto first = it.m.gradient(it.first);
+  const auto second = it.m.gradient(it.second);
+  CHECK(second.data() - first.data() == 4096);
+  CHECK((second.span().data() == second.data() && second.size() == 200 && second.of() == it.second));
 }
 
 }  // namespace rank_pin_test

@@ -1,7 +1,10 @@
 #include <chunkmem/sharding/sharded_model.hpp>
 
+#include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/chunk/best_fit_layout.hpp>
+#include <chunkmem/collective/self.hpp>
 #include <chunkmem/eviction/lru.hpp>
+#include <chunkmem/optimizer/sgd.hpp>
 #include <chunkmem/placement/device_margin.hpp>
 #include <chunkmem/transfer/no_prefetch.hpp>
 #include <chunkmem/transfer/planned.hpp>
@@ -110,6 +113,37 @@ TEST_CASE("ranks that take a step with other options are told so, and weights st
   for (const std::string& it : said) CHECK_THAT(it, Catch::Matchers::StartsWith("chunkmem: ranks take a step with other rates"));
   CHECK(said[0].find("moved") == std::string::npos);
   CHECK(said[1].find("moved") == std::string::npos);
+}
+
+TEST_CASE("a rehearsal between gradients and their step takes none of them away", "[sharding]")
+{
+  cm::backend::host_arena memory{{.device_capacity = cm::bytes{1U << 20U}, .host_capacity = cm::bytes{1U << 20U}}};
+  cm::collective::self alone;
+  cm::sharded_model<cm::backend::host_arena, cm::collective::self> m{memory, alone, {.chunk_bytes = cm::bytes{65536}}};
+  cm::optimizer::sgd kernel{{}};
+  m.use(kernel.lists());
+  const auto weight = m.add<float>({100}, cm::role::parameter);
+  const auto unused = m.add<float>({100}, cm::role::parameter);
+  for (const auto which : {weight, unused})
+    for (float& it : m.acquire(which, cm::access::write).span()) it = 1;
+  const auto differentiate = [&](cm::tensor<float> which, bool done) {
+    const auto scope = m.iteration();
+    for (float& it : m.gradient(which).span()) it = 1;
+    if (done) m.gradient_done(which);
+  };
+  const auto rehearsed = [&] {
+    differentiate(unused, true);
+    m.step(kernel, {.learning_rate = 0.5F});
+  };
+  differentiate(weight, false);
+  CHECK_THROWS_WITH(m.rehearse(rehearsed), Catch::Matchers::StartsWith("chunkmem: a rehearsal while gradients are open"));
+  CHECK(m.step(kernel, {.learning_rate = 0.5F}).norm == 10);  // it is still there
+  differentiate(weight, true);
+  (void)m.rehearse(rehearsed);
+  CHECK_THROWS_AS(m.rehearse([&] { (void)m.rehearse(rehearsed); }), cm::usage_error);
+  CHECK(m.step(kernel, {.learning_rate = 0.25F}).norm == 10);
+  CHECK(m.acquire(weight, cm::access::read).span()[7] == 0.25F);
+  CHECK(m.acquire(unused, cm::access::read).span()[7] == 1);
 }
 
 }  // namespace sharded_model_test

@@ -5,9 +5,13 @@
 #include <chunkmem/collective/self.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/sharding/gathering.hpp>
+#include <chunkmem/tensor/separate_gradient.hpp>
 
 #include <support/catch.hpp>
+#include <support/failing.hpp>
+#include <support/told_gatherer.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -100,6 +104,156 @@ TEST_CASE("units without a gradient that is done stay open at the end of a micro
   CHECK_FALSE(it.gradients.is_of_step(1));
   CHECK_FALSE(it.m.has_gradient(it.units[0].share));
   CHECK_FALSE(it.write(1, 5));
+}
+
+TEST_CASE("what a unit's gradients held before is gone when they are opened again", "[sharding]")
+{
+  rig it;
+  for (const std::uint32_t tensor : {0U, 1U, 2U}) it.write(tensor, 5);
+  it.gradients.end_micro_batch(it.m, it.units.all());  // none is done: nothing is summed
+  CHECK(it.gradients.is_open(0));
+  for (const std::uint32_t tensor : {0U, 1U, 2U}) (void)it.gradients.done(tensor);
+  it.gradients.end_micro_batch(it.m, it.units.all());
+  it.write(1, 7);
+  CHECK_FALSE(it.gradients.done(1));
+  it.gradients.end_micro_batch(it.m, it.units.all());
+  CHECK((it.sum(0) == 5 && it.sum(1) == 12 && it.sum(2) == 5));
+}
+
+TEST_CASE("a unit's gradients stay on the device from the first that is opened to their sum", "[sharding]")
+{
+  rig it;
+  it.write(0, 1);
+  CHECK_THROWS_AS(it.m.drop(it.units[0].gradients), usage_error);
+  CHECK_THROWS_AS(it.m.acquire(it.units[0].gradients, access::read_write, at::host), usage_error);
+  it.gradients.finish(it.m, it.units[0], 0);
+  CHECK(it.m.state_of(it.units[0].gradients) == tensor_state::free);
+}
+
+TEST_CASE("a rehearsal puts back which gradients a step has, and does not begin while one is open", "[sharding]")
+{
+  rig it;
+  it.write(0, 1);
+  CHECK_THROWS_AS(it.gradients.begin_rehearsal(), usage_error);
+  CHECK((it.gradients.is_open(0) && it.gradients.is_of_step(0)));
+  it.gradients.finish(it.m, it.units[0], 0);
+  it.gradients.begin_rehearsal();
+  (void)it.m.rehearse([&] {
+    it.gradients.forget_rehearsal();
+    CHECK_FALSE(it.gradients.is_of_step(0));
+    (void)it.gradients.open(it.m, it.units[0], 1, agent::host);
+    CHECK_FALSE(it.gradients.done(1));
+    (void)it.gradients.open(it.m, it.units[0], 2, agent::host);
+    CHECK((it.gradients.is_open(0) && it.gradients.is_of_step(1)));
+  });
+  it.gradients.end_rehearsal();
+  CHECK_FALSE(it.gradients.is_open(0));
+  CHECK((it.gradients.is_of_step(0) && !it.gradients.is_of_step(1) && !it.gradients.is_of_step(2)));
+  CHECK_FALSE(it.write(1, 3));
+  CHECK_FALSE(it.gradients.done(1));
+  it.gradients.finish(it.m, it.units[0], 0);
+  CHECK((it.sum(0) == 1 && it.sum(1) == 3));
+}
+
+namespace {
+
+using failing = support::failing<backend::host_arena>;
+using told_type = sharding::rank_manager<manager<failing, support::told_gatherer, gradient::separate>>;
+
+/// Rank 1 of two. Unit 0 has two tensors, of which it owns the second; unit 1 is another group's.
+struct told_rig {
+  static constexpr bytes frame{32768};
+  failing memory{{}, backend::host_arena_options{.device_capacity = frame * 16, .host_capacity = frame * 16}};
+  support::told_of_ranks told;
+  told_type m;
+  sharding::unit_plan<append_layout> plan;
+  sharding::gathered_units units;
+  sharding::unit_gradients<told_type> gradients;
+
+  explicit told_rig(dtype type = dtype::float32)
+      : m{memory, {.chunk_bytes = frame}, support::told_gatherer{{}, &told, memory.adopt()}, gradient::separate{.wide = true}}
+  {
+    const std::uint64_t share = frame.count() / size_of(type) / 2;
+    plan.add(type, group_id{0}, true, share);
+    plan.add(type, group_id{0}, true, share - 96);
+    plan.add(type, group_id{1}, true, 100);
+    plan.seal(frame, 2);
+    units.declare(m, plan, rank_id{1}, [](dtype) { return dtype::float32; }, [](std::uint32_t tensor) { return tensor; });
+    const std::vector<std::uint32_t> unit_of{0, 0, 1};
+    gradients.reset(unit_of, units.size(), 0.5F);
+    m.seal();
+    for (std::uint32_t at = 0; at < 2; ++at)
+      sharding::with_element(type, [&]<class Element>(Element) {
+        const auto pin = m.acquire(tensor<Element>{units[at].share}, access::write);
+        for (Element& it : pin.span()) it = Element{};
+      });
+  }
+  void write(std::uint32_t tensor, float value)
+  {
+    const std::uint32_t unit = plan.place(tensor).unit;
+    auto opened = gradients.open(m, units[unit], tensor, agent::host);
+    std::fill_n(reinterpret_cast<float*>(std::as_const(opened.unit).data()) + plan.place(tensor).first, plan.elements(tensor), value);
+  }
+  std::vector<float> share_of(std::uint32_t unit)
+  {
+    const auto pin = m.acquire<float>(units[unit].share, gradient_list, access::read, at::host);
+    return {pin.span().begin(), pin.span().end()};
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a unit is summed once under its number, and the rank keeps its own part of the sum", "[sharding]")
+{
+  for (const dtype type : {dtype::float32, dtype::bfloat16, dtype::float16}) {
+    told_rig it{type};
+    const float fine = 5 + 0x1p-20F;  // which 16 bits do not hold: gradients are wide
+    it.write(2, 9);
+    it.write(0, 3);
+    it.write(1, fine);
+    it.gradients.finish(it.m, it.units[1], 1);
+    it.gradients.finish(it.m, it.units[0], 0);
+    it.gradients.finish(it.m, it.units[0], 0);  // not open any more
+    REQUIRE(it.told.sums.size() == 2);
+    for (const std::uint32_t at : {0U, 1U}) {
+      const auto& sum = it.told.sums[1 - at];
+      CHECK((sum.label == at && sum.size == it.units[at].elements * 4 && sum.how.type == dtype::float32 && sum.how.scale == 0.5F));
+    }
+    const std::vector<float> own = it.share_of(0);
+    REQUIRE(own.size() == it.units[0].share_elements);
+    CHECK(std::all_of(own.begin(), own.end() - 96, [&](float value) { return value == fine; }));
+    CHECK(std::all_of(own.end() - 96, own.end(), [](float value) { return value == 0; }));
+    const std::vector<float> other = it.share_of(1);
+    CHECK(std::all_of(other.begin(), other.end(), [](float value) { return value == 0; }));  // its tensor is all the other rank's
+  }
+}
+
+TEST_CASE("a sum that is done is not done again where what came behind it failed, and nothing is added twice", "[sharding]")
+{
+  for (const bool adds : {false, true})
+    for (std::uint64_t which = 0;; ++which) {
+      told_rig it;
+      if (adds) {
+        it.write(1, 16);
+        it.gradients.finish(it.m, it.units[0], 0);
+      }
+      const std::size_t summed = it.told.sums.size();
+      it.write(0, 3);
+      it.write(1, 5);
+      it.memory.set_plan({.copy = it.memory.copies() + which});
+      bool failed = false;
+      try {
+        it.gradients.finish(it.m, it.units[0], 0);
+      } catch (const device_error&) {
+        failed = true;
+        it.gradients.finish(it.m, it.units[0], 0);
+      }
+      INFO((adds ? "added to, " : "first, ") << "copy " << which << (failed ? " failed" : ""));
+      it.memory.set_plan({});
+      CHECK(it.told.sums.size() == summed + 1);
+      CHECK(it.share_of(0)[7] == (adds ? 21 : 5));
+      if (!failed) break;
+    }
 }
 
 }  // namespace unit_gradients_test

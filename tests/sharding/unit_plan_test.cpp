@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace unit_plan_test {
@@ -48,12 +49,20 @@ std::string complaint(const std::vector<wish>& wishes, std::uint32_t ranks)
   unit_plan<Layout> plan;
   for (const wish& it : wishes) plan.add(it.type, it.group, it.trained, it.elements);
   plan.seal(frame, ranks);
+  std::uint64_t padding = 0;
+  std::uint32_t first_of_next = 0;  // the unit that a tensor of a kind not seen yet begins
   std::vector<std::vector<int>> owners;
   for (const wish& it : wishes) owners.emplace_back(it.elements, 0);
   std::vector<std::vector<std::uint8_t>> taken;
   for (std::uint32_t at = 0; at < plan.units().size(); ++at) {
     const unit& it = plan.units()[at];
-    if (it.elements * size_of(it.type) % frame.count() != 0) return "a unit is not whole frames";
+    if (it.elements == 0 || it.elements * size_of(it.type) % frame.count() != 0) return "a unit is not whole frames";
+    if (!std::ranges::is_sorted(it.tensors, {}, [&](std::uint32_t tensor) { return plan.place(tensor).first; })) return "tensors of a unit are not in order";
+    padding += it.elements;
+    for (const std::uint32_t tensor : it.tensors) {
+      if (plan.place(tensor).unit != at) return "a unit names a tensor of another";
+      if (plan.place(tensor).first % measure_block != 0) return "a tensor begins within a block";
+    }
     const auto shares = collective::shares::of(bytes{it.elements * size_of(it.type)}, ranks);
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
       if (shares.begin(rank) != plan.share_begin(at, rank_id{rank}) * size_of(it.type)) return "shares are not those of a communicator";
@@ -65,24 +74,36 @@ std::string complaint(const std::vector<wish>& wishes, std::uint32_t ranks)
     }
     taken.emplace_back(it.elements, 0);
   }
+  std::size_t named = 0;
+  for (const unit& it : plan.units()) named += it.tensors.size();
+  if (named != wishes.size()) return "units do not name every tensor once";
   for (std::uint32_t tensor = 0; tensor < wishes.size(); ++tensor) {
+    padding -= wishes[tensor].elements;
     const auto place = plan.place(tensor);
     const unit& it = plan.units()[place.unit];
     if (it.type != wishes[tensor].type || it.group != wishes[tensor].group || it.trained != wishes[tensor].trained) return "kinds are mixed";
     if (std::ranges::any_of(owners[tensor], [](int count) { return count != 1; })) return "an element is not owned once";
     for (std::uint64_t i = 0; i < wishes[tensor].elements; ++i)
       if (std::exchange(taken[place.unit].at(place.first + i), std::uint8_t{1}) != 0) return "two tensors overlap";
+    const auto is_like = [&](const wish& other) {
+      return other.type == wishes[tensor].type && other.group == wishes[tensor].group && other.trained == wishes[tensor].trained;
+    };
+    if (std::any_of(wishes.begin(), wishes.begin() + tensor, is_like)) continue;
+    const auto units_of_kind = std::ranges::count_if(plan.units(), [&](const unit& one) { return one.type == it.type && one.group == it.group && one.trained == it.trained; });
+    if (place.unit < first_of_next || place.unit >= first_of_next + units_of_kind) return "units are not in the order of their kinds' first tensors";
+    first_of_next += static_cast<std::uint32_t>(units_of_kind);
   }
-  return {};
+  return padding == plan.padding() ? "" : "padding is counted wrongly";
 }
 
 TEST_CASE("every element of every tensor has one owner, and no block of a norm has two", "[sharding]")
 {
   for (std::uint64_t seed = 1; seed <= 20; ++seed)
-    for (const std::uint32_t ranks : {1U, 2U, 3U, 7U, 8U}) {
+    for (std::uint32_t ranks = 1; ranks <= 8; ++ranks) {
       INFO("seed " << seed << ", " << ranks << " ranks");
       CHECK(complaint<append_layout>(random_wishes(seed), ranks) == "");
       CHECK(complaint<best_fit_layout>(random_wishes(seed), ranks) == "");
+      CHECK(complaint<size_class_layout>(random_wishes(seed), ranks) == "");
     }
 }
 
@@ -99,11 +120,56 @@ TEST_CASE("a chunk that ranks cannot divide into blocks is refused, with the nex
   CHECK_THROWS_AS(plan.add(dtype::float32, group_id{0}, true, 1), usage_error);
 }
 
+TEST_CASE("a size of chunks is refused just where shares would cut blocks of any element type, and the size named is the least good one", "[sharding]")
+{
+  for (std::uint64_t ranks = 1; ranks <= 9; ++ranks) {
+    const std::uint64_t grain = ranks * 4096 * 4;
+    for (const std::uint64_t frame : {std::uint64_t{0}, std::uint64_t{1}, ranks * 4096, ranks * 8192, grain - 1, grain, grain + 1, grain + 256, 2 * grain, 3 * grain - 256}) {
+      INFO(ranks << " ranks, " << frame << " B");
+      unit_plan<append_layout> plan;
+      plan.add(dtype::float16, group_id{0}, true, 10'000);
+      const auto seal = [&](std::uint64_t size) { plan.seal(bytes{size}, static_cast<std::uint32_t>(ranks)); };
+      if (frame != 0 && frame % grain == 0) {
+        CHECK_NOTHROW(seal(frame));
+        continue;
+      }
+      const std::uint64_t next = frame == 0 ? grain : (frame + grain - 1) / grain * grain;
+      CHECK_THROWS_WITH(seal(frame), Catch::Matchers::EndsWith("(take " + std::to_string(next) + ")"));
+      CHECK_NOTHROW(seal(next));
+      CHECK(plan.units().size() == 1);
+    }
+  }
+}
+
+namespace {
+
+/// Places as append_layout does, and one step of alignment further.
+struct ragged_layout : append_layout {
+  chunk_place place(bytes size)
+  {
+    chunk_place result = append_layout::place(size);
+    result.offset += 256;
+    return result;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a layout that does not keep blocks whole is refused", "[sharding]")
+{
+  unit_plan<ragged_layout> plan;
+  plan.add(dtype::float32, group_id{0}, true, 10);
+  CHECK_THROWS_AS(plan.seal(bytes{16'384}, 1), usage_error);
+}
+
 TEST_CASE("a tensor of more elements than 64 bits of bytes hold is refused", "[sharding]")
 {
   unit_plan<append_layout> plan;
   plan.add(dtype::float32, group_id{0}, true, UINT64_MAX / 2);
   CHECK_THROWS_AS(plan.seal(bytes{1U << 20U}, 2), size_overflow);
+  unit_plan<append_layout> rounded;
+  rounded.add(dtype::bfloat16, group_id{0}, true, UINT64_MAX);  // no whole number of blocks
+  CHECK_THROWS_AS(rounded.seal(bytes{1U << 20U}, 2), size_overflow);
 }
 
 }  // namespace unit_plan_test

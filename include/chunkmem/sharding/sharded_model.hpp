@@ -49,12 +49,14 @@ class sharded_model : public sharding::rank_tensors<Backend, Communicator, Polic
   template <element Element>
   using pin_type = sharding::rank_pin<Element, manager_type>;
 
-  /// As a manager's. Ranks do not talk in it.
+  /// As a manager's. Ranks do not talk in it. @throws usage_error   also where gradients are open
   template <class Step>
   memory_requirement rehearse(Step&& step)
   {
     seal();
-    const forget_at_end forget{*this};
+    if (rehearsing()) return m_.rehearse(step);  // which refuses it
+    gradients_.begin_rehearsal();
+    const rehearsed_until_end puts_back{*this};
     return m_.rehearse([&] {
       gradients_.forget_rehearsal();
       step();
@@ -170,9 +172,9 @@ class sharded_model : public sharding::rank_tensors<Backend, Communicator, Polic
   void end_micro_batch() { gradients_.end_micro_batch(m_, units_.all()); }
 
  private:
-  struct forget_at_end {
+  struct rehearsed_until_end {
     sharded_model& model;
-    ~forget_at_end() { model.gradients_.forget_rehearsal(); }
+    ~rehearsed_until_end() { model.gradients_.end_rehearsal(); }
   };
 
   template <element Element>

@@ -6,6 +6,7 @@
 #include <chunkmem/sharding/gathered_units.hpp>
 #include <chunkmem/tensor/access.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -105,7 +106,20 @@ class unit_gradients {
   {
     for (note& it : notes_) it.is_of_step = false;
   }
-  /// A rehearsal is over: nothing of it is true.
+  /// What this step has so far is put aside until `end_rehearsal`. @throws usage_error   a gradient is open: nothing changed
+  void begin_rehearsal()
+  {
+    expects(std::ranges::none_of(open_, &state::is_open),
+            "a rehearsal while gradients are open (declare them done and end the micro-batch, call step or drop_gradients first)");
+    kept_ = notes_;
+  }
+  /// A rehearsal is over: nothing of it is true, and what was before it is.
+  void end_rehearsal() noexcept
+  {
+    forget_rehearsal();
+    notes_.swap(kept_);
+  }
+  /// A rehearsal begins its step, perhaps once more.
   void forget_rehearsal() noexcept
   {
     for (std::uint32_t at = 0; at < open_.size(); ++at)
@@ -165,6 +179,7 @@ class unit_gradients {
   }
 
   std::vector<note> notes_;  // by tensor of the plan
+  std::vector<note> kept_;   // while a rehearsal runs
   std::vector<state> open_;  // by unit
   float scale_ = 1;
 };

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <chunkmem/collective/communicator.hpp>
+#include <chunkmem/manager/chunk_mover.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace support {
+
+/// What a mover was told to gather and to sum.
+struct told_of_ranks {
+  struct one {
+    std::uint32_t label = 0;
+    std::uint64_t size = 0;
+    chunkmem::collective::sum how;  ///< of sums
+  };
+  std::vector<one> gathers;
+  std::vector<one> sums;
+
+  [[nodiscard]] std::vector<std::uint32_t> gathered() const
+  {
+    std::vector<std::uint32_t> labels;
+    for (const one& it : gathers) labels.push_back(it.label);
+    return labels;
+  }
+};
+
+/// A gathering mover that is the only rank, and remembers what it was told. A sum leaves everything as it is.
+struct told_gatherer : chunkmem::copy_mover {
+  using policy_kind = chunkmem::mover_kind;
+  static constexpr std::string_view name = "told_gatherer";
+
+  told_of_ranks* told = nullptr;
+  chunkmem::agent who = chunkmem::agent::to_device;
+  bool fills = false;  ///< a gather makes the second half a byte that says how many there were
+
+  [[nodiscard]] chunkmem::agent worker() const noexcept { return who; }
+  template <class Backend>
+  void gather(Backend& memory, std::byte* whole, chunkmem::bytes size, std::uint32_t label)
+  {
+    told->gathers.push_back({label, size.count(), {}});
+    const chunkmem::bytes half{size.count() / 2};
+    if (fills) memory.fill(whole + half.count(), static_cast<std::byte>(told->gathers.size()), half, who);
+  }
+  template <class Backend>
+  void sum(Backend&, std::byte*, chunkmem::bytes size, std::uint32_t label, chunkmem::collective::sum how)
+  {
+    told->sums.push_back({label, size.count(), how});
+  }
+};
+
+}  // namespace support
