@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -78,7 +79,7 @@ class unit_gradients {
     if (!of.is_open) return;
     if (!of.is_summed) m.sum_over_ranks(unit.gradients, at, {unit.gradient_type, scale_});
     of.is_summed = true;
-    if (!of.is_joined) join(m, unit);
+    if (!of.is_joined) join(m, unit, of);
     of.is_joined = true;
     of.hold.release();
     m.drop(unit.gradients);
@@ -145,6 +146,7 @@ class unit_gradients {
     bool is_open = false;
     bool is_summed = false;
     bool is_joined = false;  ///< this rank's own gradients have the sum
+    std::optional<bool> adds;  ///< to own gradients: as it was before a first try opened them
   };
 
   static void fill_with_zeros(Manager& m, const unit_tensors& unit, const pin_type& pin, agent who)
@@ -158,23 +160,25 @@ class unit_gradients {
     of.hold.release();
     of.is_open = of.is_summed = of.is_joined = false;
     of.done = 0;
+    of.adds.reset();
     for (const std::uint32_t tensor : of.tensors) notes_[tensor].is_written = notes_[tensor].is_done = false;
   }
 
-  void join(Manager& m, const unit_tensors& unit)
+  void join(Manager& m, const unit_tensors& unit, state& of)
   {
     with_element(unit.type, [&]<class Element>(Element) {
-      if (unit.gradient_type == dtype_of<Element>) join_as<Element>(m, unit, tensor<Element>{unit.share});
-      else join_as<float>(m, unit, tensor<Element>{unit.share});
+      if (unit.gradient_type == dtype_of<Element>) join_as<Element>(m, unit, tensor<Element>{unit.share}, of);
+      else join_as<float>(m, unit, tensor<Element>{unit.share}, of);
     });
   }
   template <class Kind, class Element>
-  void join_as(Manager& m, const unit_tensors& unit, tensor<Element> weight)
+  void join_as(Manager& m, const unit_tensors& unit, tensor<Element> weight, state& of)
   {
     const auto to = m.template gradient<Kind>(weight, agent::compute);
+    if (!of.adds) of.adds = to.beta() != 0;
     const auto from = m.acquire(unit.gradients, access::read, agent::compute);
     if (m.rehearsing()) return;
-    add_gradient(m.backend(), to.data(), reinterpret_cast<const Kind*>(from.data()) + unit.share_begin, unit.share_elements, to.beta() != 0,
+    add_gradient(m.backend(), to.data(), reinterpret_cast<const Kind*>(from.data()) + unit.share_begin, unit.share_elements, *of.adds,
                  agent::compute);
   }
 
