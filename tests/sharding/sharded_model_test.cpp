@@ -120,10 +120,10 @@ TEST_CASE("a rehearsal between gradients and their step takes none of them away"
   cm::backend::host_arena memory{{.device_capacity = cm::bytes{1U << 20U}, .host_capacity = cm::bytes{1U << 20U}}};
   cm::collective::self alone;
   cm::sharded_model<cm::backend::host_arena, cm::collective::self> m{memory, alone, {.chunk_bytes = cm::bytes{65536}}};
-  cm::optimizer::sgd kernel{{}};
+  cm::optimizer::sgd kernel{{.momentum = 0}};
   m.use(kernel.lists());
   const auto weight = m.add<float>({100}, cm::role::parameter);
-  const auto unused = m.add<float>({100}, cm::role::parameter);
+  const auto unused = m.add<float>({100}, cm::role::parameter, cm::group_id{1});  // a unit of its own
   for (const auto which : {weight, unused})
     for (float& it : m.acquire(which, cm::access::write).span()) it = 1;
   const auto differentiate = [&](cm::tensor<float> which, bool done) {
