@@ -96,4 +96,33 @@ TEST_CASE("a gradient that is opened again is neither done nor measured, and com
   CHECK(it.completed(2) == 0);
 }
 
+TEST_CASE("what all gradients measure together is forgotten with each of them, with the step, and for a rehearsal", "[manager]")
+{
+  gradient_ledger it;
+  it.reset(2);
+  gradient_measure all;
+  all.squares = 4.0;
+  const auto is_forgotten_by = [&](auto change) {
+    it.keep_measure_of_all(all);
+    if (it.measure_of_all() == nullptr || it.measure_of_all()->squares != 4.0) return false;
+    change();
+    return it.measure_of_all() == nullptr;
+  };
+  CHECK(is_forgotten_by([&] { it.note_opened(1); }));
+  CHECK(is_forgotten_by([&] { it.forget_measure_of_all(); }));
+  CHECK(is_forgotten_by([&] { it.forget_gradients(); }));
+  CHECK(is_forgotten_by([&] { it.forget_step(); }));
+  CHECK(is_forgotten_by([&] { it.end_update(); }));
+  CHECK(is_forgotten_by([&] { it.begin_load(); }));
+  CHECK(is_forgotten_by([&] { it.begin_rehearsal(); }));
+  gradient_measure rehearsed;
+  rehearsed.squares = 9.0;
+  it.keep_measure_of_all(rehearsed);
+  it.end_rehearsal();
+  REQUIRE(it.measure_of_all() != nullptr);
+  CHECK(it.measure_of_all()->squares == 4.0);
+  CHECK(!is_forgotten_by([&] { it.keep_measure(0, all); }));  // a part of what is known already
+  CHECK(!is_forgotten_by([&] { it.forget(1); }));             // used up by an update that had waited
+}
+
 }  // namespace gradient_ledger_test

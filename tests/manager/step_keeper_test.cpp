@@ -144,4 +144,50 @@ TEST_CASE("a rehearsal leaves the order of a step that is half done", "[manager]
   CHECK(it.m.gradients_opened() == opened);
 }
 
+TEST_CASE("a measure of all gradients that is given lasts until a gradient comes or goes, or the step is over", "[manager]")
+{
+  fixture it;
+  cm::gradient_measure given;
+  given.squares = 25.0;
+  const auto is_forgotten_by = [&](auto change) {
+    it.differentiate({0, 1, 2, 3, 4, 5});
+    it.m.keep_measure_of_all(given);
+    if (it.m.measure_of_all() == nullptr) return false;
+    change();
+    return it.m.measure_of_all() == nullptr;
+  };
+  CHECK(is_forgotten_by([&] { it.differentiate({3}); }));
+  CHECK(is_forgotten_by([&] { it.m.drop_gradient(it.weights.slice(3)); }));
+  CHECK(is_forgotten_by([&] { it.m.drop_gradients(); }));
+  CHECK(is_forgotten_by([&] { cm::optimizer::step(it.m, it.kernel); }));
+  CHECK(is_forgotten_by([&] { cm::optimizer::step(it.m, it.kernel, {.skip_nonfinite = false}); }));  // which had no use for it
+  CHECK(is_forgotten_by([&] {
+    it.m.begin_load();
+    it.m.end_load();
+  }));
+  CHECK(!is_forgotten_by([&] { it.m.rehearse([&] { CHECK(it.m.measure_of_all() == nullptr); }); }));
+  CHECK(it.m.measure_of_all()->squares == 25.0);
+  it.m.rehearse([&] {
+    it.differentiate({2});
+    it.m.keep_measure_of_all({});
+    it.m.drop_gradients();
+    CHECK(it.m.measure_of_all() == nullptr);
+  });
+  CHECK(it.m.measure_of_all()->squares == 25.0);
+}
+
+TEST_CASE("a step that is given the measure of all gradients reads each of them once", "[manager]")
+{
+  fixture it;
+  for (int turn = 0; turn < 3; ++turn) {
+    const auto scope = it.m.iteration();
+    it.use({5, 0, 3, 1, 2, 4});
+    it.differentiate({1, 3, 5, 4, 2});
+    it.m.keep_measure_of_all({});
+    cm::optimizer::step(it.m, it.kernel, {.clip = {.norm = 1.0F}});
+  }
+  CHECK(it.m.report().divergences == 0);
+  CHECK(it.reads(*it.m.profile(), true) == numbers{5, 3, 1, 2, 4});
+}
+
 }  // namespace step_keeper_test

@@ -288,4 +288,32 @@ TEST_CASE("room that is not there is an error before anything is done, and a reh
   CHECK(other.update() == step_result::updated);
 }
 
+TEMPLATE_TEST_CASE("early updates stay or go by the measure of all gradients where it is given", "[optimizer]", single, separate, in_place)
+{
+  TestType plain{std::nullopt}, early{400_KiB};
+  std::size_t stayed = 0, went = 0;
+  for (int now = 0; now < 12; ++now) {
+    CAPTURE(now);
+    cm::gradient_measure given;
+    given.squares = now % 3 == 0 ? 1e4 : 4.0;
+    given.finite = now % 4 != 1;
+    const auto step = [&](TestType& it) {
+      const auto scope = it.m.iteration();
+      it.differentiate(small);  // by which alone nothing would be clipped
+      it.m.keep_measure_of_all(given);
+      return it.update();
+    };
+    const auto wanted = step(plain), seen = step(early);
+    CHECK(wanted.norm == seen.norm);
+    CHECK(wanted.result == seen.result);
+    CHECK(wanted.result == (given.finite ? step_result::updated : step_result::skipped_nonfinite));
+    const bool stays = given.finite && given.squares == 4.0;
+    if (!stays) CHECK(early.early->early() == 0);
+    (stays ? stayed : went) += early.early->early() != 0 || !stays ? 1 : 0;
+    const bool same = plain.everything() == early.everything();
+    CHECK(same);
+  }
+  CHECK((stayed > 2 && went > 2));
+}
+
 }  // namespace early_updates_test

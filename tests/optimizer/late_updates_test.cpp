@@ -290,4 +290,39 @@ TEMPLATE_TEST_CASE("a rehearsal of late updates proves the room for the steps th
   }
 }
 
+TEMPLATE_TEST_CASE("late updates are decided by the measure of all gradients where it is given", "[optimizer]", single, separate, in_place)
+{
+  TestType plain{false}, late{true};
+  plain.fill();
+  late.fill();
+  for (int now = 0; now < 8; ++now) {
+    CAPTURE(now);
+    cm::gradient_measure given;
+    given.squares = now % 3 == 0 ? 1e6 : 1e-6;
+    given.finite = now % 4 != 1;
+    const auto step = [&](TestType& it) {
+      const auto scope = it.m.iteration();
+      it.losses.push_back(it.forward());
+      it.backward(it.losses.back());
+      it.m.keep_measure_of_all(given);
+      const auto result = it.update();
+      CHECK(it.m.measure_of_all() == nullptr);  // the gradients that wait are of a step that is over
+      return result;
+    };
+    const auto wanted = step(plain), seen = step(late);
+    CHECK(wanted.norm == seen.norm);
+    CHECK(wanted.result == seen.result);
+    CHECK(wanted.result == (given.finite ? step_result::updated : step_result::skipped_nonfinite));
+    if (given.finite) CHECK(late.updates->waiting() > 0);
+  }
+  REQUIRE(late.updates->waiting() > 0);  // and are done first in a step that has none but others' gradients
+  for (TestType* it : {&plain, &late}) {
+    cm::gradient_measure given;
+    given.finite = false;
+    it->m.keep_measure_of_all(given);
+    CHECK(it->update().result == step_result::skipped_nonfinite);
+  }
+  CHECK(plain.everything() == late.everything());
+}
+
 }  // namespace late_updates_test

@@ -377,4 +377,126 @@ TEST_CASE("the profile of a loop that updates at the top of its iteration is fol
   CHECK(second.m.report().divergences == 0);
 }
 
+namespace {
+
+constexpr cm::optimizer::step_options clipped{.learning_rate = 0.1F, .clip = {.norm = 1.0F}};
+
+/// What all gradients of a fixture measure, tensor by tensor in the order of declaration.
+template <class Kernel>
+cm::gradient_measure measure_all(fixture<Kernel>& it)
+{
+  cm::gradient_measure all;
+  for (std::uint32_t at = 0; at < layers; ++at)
+    if (it.m.has_gradient(it.weights.slice(at)))
+      all.add(cm::measure(std::span<const float>{it.m.template acquire<float>(it.weights.slice(at), cm::gradient_list, cm::access::read, cm::at::host).span()}));
+  return all;
+}
+cm::gradient_measure measure_of_norm(double norm)
+{
+  cm::gradient_measure all;
+  all.squares = norm * norm;
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("a step that is given the true measure of all gradients is the step that takes it", "[optimizer]")
+{
+  fixture<cm::optimizer::adam> own, told;
+  own.fill();
+  told.fill();
+  for (std::uint64_t step = 0; step < 3; ++step) {
+    own.differentiate(step, 2);
+    told.differentiate(step, 2);
+    told.m.keep_measure_of_all(measure_all(told));
+    const auto wanted = cm::optimizer::step(own.m, own.kernel, clipped);
+    const auto found = cm::optimizer::step(told.m, told.kernel, clipped);
+    CHECK(wanted.norm > 1.0);  // it clips
+    CHECK(found.norm == wanted.norm);
+    CHECK(found.result == wanted.result);
+  }
+  CHECK(told.everything() == own.everything());
+}
+
+TEST_CASE("a step decides by the measure of all gradients that it is given, and by its own again in the next one", "[optimizer]")
+{
+  fixture<cm::optimizer::sgd> far, near, plain;
+  for (auto* it : {&far, &near, &plain}) it->fill(), it->differentiate(0);
+  far.m.keep_measure_of_all(measure_of_norm(1024.0));
+  near.m.keep_measure_of_all(measure_of_norm(0.5));
+  CHECK(cm::optimizer::step(far.m, far.kernel, clipped).norm == 1024.0);
+  CHECK(cm::optimizer::step(near.m, near.kernel, clipped).norm == 0.5);
+  cm::optimizer::step(plain.m, plain.kernel, {.learning_rate = 0.1F});
+  CHECK(near.everything() == plain.everything());  // its own norm would have clipped it
+  CHECK(far.everything() != plain.everything());
+
+  const std::vector<float> before = near.everything();
+  near.differentiate(1);
+  plain.differentiate(1);
+  cm::gradient_measure broken;
+  broken.finite = false;
+  near.m.keep_measure_of_all(broken);
+  CHECK(cm::optimizer::step(near.m, near.kernel, clipped).result == cm::optimizer::step_result::skipped_nonfinite);
+  CHECK(near.everything() == before);
+  for (std::uint32_t at = 0; at < layers; ++at) CHECK(!near.m.has_gradient(near.weights.slice(at)));
+  near.differentiate(1);
+  CHECK(cm::optimizer::step(near.m, near.kernel, clipped).norm == cm::optimizer::step(plain.m, plain.kernel, clipped).norm);
+  CHECK(near.everything() == plain.everything());
+}
+
+TEST_CASE("a step that fails goes on by the measure that it was given, whichever copy it was", "[optimizer]")
+{
+  const auto train = [](fixture<cm::optimizer::adam>& it, std::uint64_t fails) {
+    it.fill();
+    it.differentiate(0);
+    it.m.keep_measure_of_all(measure_of_norm(1024.0));
+    const std::uint64_t before = it.memory.copies();
+    if (fails != 0) it.memory.set_plan({.copy = fails});
+    for (bool done = false; !done;) try {
+        const double norm = cm::optimizer::step(it.m, it.kernel, clipped).norm;
+        CHECK(norm == 1024.0);
+        done = true;
+      } catch (const cm::device_error&) {
+        CHECK(it.memory.copies() > fails);
+      }
+    CHECK(it.kernel.progress.number == 1);
+    it.memory.set_plan({});
+    return std::pair{before, it.memory.copies()};
+  };
+  fixture<cm::optimizer::adam> whole;
+  const auto [begin, end] = train(whole, 0);
+  const std::vector<float> expected = whole.everything();
+  REQUIRE(end > begin);
+  for (std::uint64_t copy = begin; copy < end; ++copy) {
+    INFO("copy " << copy);
+    fixture<cm::optimizer::adam> it;
+    train(it, copy);
+    CHECK(it.everything() == expected);
+  }
+}
+
+TEST_CASE("a measure of gradients that others have decides where the manager has no gradient, or no parameter", "[optimizer]")
+{
+  fixture<cm::optimizer::sgd> it;
+  it.fill();
+  const std::vector<float> before = it.everything();
+  it.m.keep_measure_of_all(measure_of_norm(3.0));
+  CHECK(cm::optimizer::step(it.m, it.kernel, clipped).norm == 3.0);
+  CHECK(it.kernel.progress.number == 1);
+  CHECK(it.everything() == before);
+
+  failing memory{{}, support::adversarial_options{.device_capacity = 12_KiB, .host_capacity = 256_KiB}};
+  manager none{memory, {.chunk_bytes = 4_KiB}};
+  cm::optimizer::sgd kernel;
+  none.use(kernel.lists());
+  cm::gradient_measure broken;
+  broken.finite = false;
+  none.keep_measure_of_all(broken);
+  CHECK(cm::optimizer::step(none, kernel, clipped).result == cm::optimizer::step_result::skipped_nonfinite);
+  CHECK(kernel.progress.number == 0);
+  none.keep_measure_of_all(measure_of_norm(3.0));
+  CHECK(cm::optimizer::step(none, kernel, clipped).norm == 3.0);
+  CHECK(kernel.progress.number == 1);
+}
+
 }  // namespace step_test

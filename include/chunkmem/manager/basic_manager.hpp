@@ -201,7 +201,7 @@ class basic_manager
   {
     engine_.finish_updates();
     ledger_.expect_no_update("a gradient was to be dropped");
-    this->spend_gradient(wanted);
+    ledger_.forget_measure_of_all(), this->spend_gradient(wanted);
   }
 
   /// Bytes for a while, from the same budget. @throws out_of_memory, usage_error   zero bytes

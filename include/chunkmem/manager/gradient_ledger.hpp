@@ -56,6 +56,8 @@ class gradient_ledger {
   void keep_measure_of_all(const gradient_measure& measure) noexcept { of_all_ = measure; }
   /// @return   null where it was not given
   [[nodiscard]] const gradient_measure* measure_of_all() const noexcept { return of_all_ ? &*of_all_ : nullptr; }
+  void forget_measure_of_all() noexcept { of_all_.reset(); }
+  /// Of a gradient that is used up or dropped. The measure of all stays: updates that waited use gradients of the step before.
   void forget(std::uint32_t parameter) noexcept { notes_[parameter] = {}; }
   /// Grows from gradient to gradient as they were completed in this step: opened for the last time, or declared done.
   [[nodiscard]] std::uint64_t completed(std::uint32_t parameter) const noexcept { return notes_[parameter].touched; }

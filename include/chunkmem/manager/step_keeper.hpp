@@ -48,7 +48,7 @@ class step_keeper : public Keeper {
   /// What a step measured, so that it is not measured again where the step is tried again. @pre it has a gradient
   void keep_measure(tensor_handle parameter, const gradient_measure& measure) { ledger_.keep_measure(this->slot_of(parameter), measure); }
   /// What all gradients of this step measure together, where more take part than this manager knows: the step decides by it, and
-  /// measures none. Good until a gradient is asked for or the step is over.
+  /// measures none. Good until a gradient is asked for or dropped, or the step is over.
   void keep_measure_of_all(const gradient_measure& measure) noexcept { ledger_.keep_measure_of_all(measure); }
   [[nodiscard]] const gradient_measure* measure_of_all() const noexcept { return ledger_.measure_of_all(); }
   /// Calls `visit(handle, info)` for each parameter in that order, without the first `done`.

@@ -190,6 +190,7 @@ class weight_keeper : public Plan {
   /// All gradients go, and with them a step that was begun. @pre no parameter has its update
   void forget_step()
   {
+    ledger_.forget_measure_of_all();
     if (!this->rehearsing()) ledger_.forget_step();
     spend_gradients();
   }
