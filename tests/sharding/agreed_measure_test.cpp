@@ -9,6 +9,8 @@
 #include <chunkmem/sharding/unit_plan.hpp>
 
 #include <support/catch.hpp>
+#define CHUNKMEM_TEST_COUNTS_ALLOCATIONS  // this file has the replacements for the program of this folder
+#include <support/count_allocations.hpp>
 #include <support/rank_threads.hpp>
 
 #include <algorithm>
@@ -234,6 +236,28 @@ TEST_CASE("ranks with gradients of different weights, or other settings, are tol
     });
     CHECK(refused == std::vector<int>{1, 1, 1});
   }
+}
+
+TEST_CASE("a measure that is taken again for the same plan allocates nothing", "[sharding]")
+{
+  const gradients<bf16> all{7, false};
+  unit_plan<append_layout> plan;
+  for (const auto& it : all.of_tensor) plan.add(dtype::bfloat16, group_id{0}, true, it.size());
+  plan.seal(bytes{4096 * 4 * 2}, 1);
+  const auto own = all.shares(plan, rank_id{0});
+  collective::self here;
+  agreed_measure measure;
+  const auto take = [&] {
+    measure.begin(here, plan.tensors(), [](std::uint32_t) { return true; });
+    for (std::uint32_t at = 0; at < plan.units().size(); ++at)
+      measure.add(here, plan, at, dtype::bfloat16, reinterpret_cast<const std::byte*>(own[at].data()), optimizer::on_this_thread);
+    return measure.total().squares;
+  };
+  const double first = take();
+  const auto before = support::allocations_so_far();
+  const bool same = take() == first;
+  if (support::counts_allocations) CHECK((support::allocations_so_far() - before).all() == 0);
+  CHECK(same);
 }
 
 }  // namespace agreed_measure_test

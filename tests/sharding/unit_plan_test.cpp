@@ -172,4 +172,31 @@ TEST_CASE("a tensor of more elements than 64 bits of bytes hold is refused", "[s
   CHECK_THROWS_AS(rounded.seal(bytes{1U << 20U}, 2), size_overflow);
 }
 
+/// Its author did not think of blocks: what has one size is moved.
+struct shifting_layout : append_layout {
+  static inline bytes moved{};
+  chunk_place place(bytes size)
+  {
+    chunk_place result = append_layout::place(size);
+    if (size == moved) result.offset += tensor_alignment.count();
+    return result;
+  }
+};
+
+TEST_CASE("a layout that cuts blocks is refused, and nothing of it stays", "[sharding]")
+{
+  unit_plan<shifting_layout> plan;
+  plan.add(dtype::float32, group_id{0}, true, 4096);
+  plan.add(dtype::bfloat16, group_id{0}, true, 4096);
+  shifting_layout::moved = bytes{8192};  // the second kind, when the first one is placed
+  CHECK_THROWS_AS(plan.seal(bytes{1U << 16U}, 2), usage_error);
+  shifting_layout::moved = bytes{};
+  CHECK_THROWS_AS(plan.seal(bytes{1U << 16U}, 0), usage_error);
+  plan.seal(bytes{1U << 16U}, 2);
+  REQUIRE(plan.units().size() == 2);
+  CHECK((plan.place(0).unit == 0 && plan.place(1).unit == 1));
+  CHECK(plan.units()[0].tensors == std::vector<std::uint32_t>{0});
+  CHECK_THROWS_AS(plan.seal(bytes{1U << 16U}, 2), usage_error);
+}
+
 }  // namespace unit_plan_test

@@ -62,14 +62,17 @@ class unit_plan {
 
   /// @param frame   size of a chunk
   /// @throws config_error   `ranks` do not divide a frame into whole blocks of every element type; usage_error   a layout that does
-  ///                        not keep blocks whole; size_overflow
+  ///                        not keep blocks whole, no ranks, sealed already; size_overflow. Where it throws nothing is sealed
   void seal(bytes frame, std::uint32_t ranks)
   {
+    expects(!sealed_, "units were planned twice");
+    expects(ranks > 0, "units for no ranks");
     const std::uint64_t grain = (bytes{std::uint64_t{ranks} * measure_block} * sizeof(float)).count();
     if (frame.count() == 0 || frame.count() % grain != 0)
       throw config_error{error_text{} << "chunkmem: chunk_bytes is " << frame.count() << " B, which " << ranks
                                       << " ranks cannot divide into blocks of " << measure_block << " elements (take "
                                       << align_up(bytes{std::max(frame.count(), std::uint64_t{1})}, bytes{grain}).count() << ")"};
+    units_.clear();  // of a call that failed
     for (std::size_t first = 0; first < tensors_.size(); ++first)
       if (is_first_of_kind(first)) place_kind(first, frame);
     for (std::uint32_t at = 0; at < tensors_.size(); ++at) units_[tensors_[at].place.unit].tensors.push_back(at);
@@ -93,16 +96,22 @@ class unit_plan {
   {
     return share_begin(at, rank) + units_[at].elements / ranks_;
   }
-  /// Of each tensor of a unit what a rank owns, where that is not nothing, in the order of places. Allocates.
-  [[nodiscard]] std::vector<tensor_part> parts(std::uint32_t at, rank_id rank) const
+  /// Calls `visit(part)` for what a rank owns of each tensor of a unit, where that is not nothing, in the order of places.
+  template <class Visit>
+  void for_each_part(std::uint32_t at, rank_id rank, Visit visit) const
   {
-    std::vector<tensor_part> result;
     for (const std::uint32_t tensor : units_[at].tensors) {
       const std::uint64_t place = tensors_[tensor].place.first;
       const std::uint64_t begin = std::max(place, share_begin(at, rank));
       const std::uint64_t end = std::min(place + tensors_[tensor].elements, share_end(at, rank));
-      if (begin < end) result.push_back({tensor, begin - place, begin, end - begin});
+      if (begin < end) visit(tensor_part{tensor, begin - place, begin, end - begin});
     }
+  }
+  /// All of them. Allocates.
+  [[nodiscard]] std::vector<tensor_part> parts(std::uint32_t at, rank_id rank) const
+  {
+    std::vector<tensor_part> result;
+    for_each_part(at, rank, [&](const tensor_part& part) { result.push_back(part); });
     return result;
   }
   /// Elements of all units that belong to no tensor.
