@@ -34,7 +34,7 @@ struct rig {
     plan.add(dtype::float32, group_id{1}, true, 100);
     plan.add(dtype::float16, group_id{0}, false, 9000);
     plan.seal(frame, ranks);
-    units.declare(m, plan, rank_id{rank}, [](dtype) { return dtype::float32; }, [](std::uint32_t tensor) { return tensor + 10; });
+    units.declare(m, plan, rank_id{rank}, false, [](dtype) { return dtype::float32; }, [](std::uint32_t tensor) { return tensor + 10; });
   }
 };
 

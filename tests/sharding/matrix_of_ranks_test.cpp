@@ -1,8 +1,10 @@
-// Random trainings over ranks: element types, policies, groupings and capacities, each compared with one rank.
+// Random trainings over ranks: element types, policies, ownerships, stages, groupings and capacities, each compared with one rank.
 #include <chunkmem/chunk/best_fit_layout.hpp>
 #include <chunkmem/eviction/cost_aware.hpp>
 #include <chunkmem/eviction/fifo.hpp>
 #include <chunkmem/eviction/lru.hpp>
+#include <chunkmem/ownership/hierarchical.hpp>
+#include <chunkmem/ownership/whole.hpp>
 #include <chunkmem/placement/device_margin.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
 #include <chunkmem/transfer/no_prefetch.hpp>
@@ -48,7 +50,26 @@ job random_job(std::mt19937_64& random)
   result.frames = (result.ranks == 1 ? 40 : 20) + static_cast<std::uint32_t>(random() % 30);
   result.rehearses = random() % 2 == 0;
   result.on_compute = random() % 2 == 0;
+  result.is_tight = random() % 2 == 0;
+  constexpr cm::sharding::zero stages[] = {cm::sharding::zero_1, cm::sharding::zero_2, cm::sharding::zero_3, cm::sharding::zero_3_reduce_last};
+  result.divided = stages[random() % 4];
   return result;
+}
+/// Nodes of any size that divides the ranks; without them a node has all.
+job in_nodes(job wanted, std::uint64_t which)
+{
+  std::vector<std::uint32_t> sizes;
+  for (std::uint32_t size = 1; size <= wanted.ranks; ++size)
+    if (wanted.ranks % size == 0) sizes.push_back(size);
+  wanted.of_node = sizes[which % sizes.size()];
+  return wanted;
+}
+/// Chunks that hold the largest tensor, and room for some groups of them.
+job in_groups(job wanted)
+{
+  wanted.frame = cm::bytes{std::uint64_t{20} * 4096 * 4};
+  wanted.frames += 10 * wanted.ranks;
+  return wanted;
 }
 
 std::vector<std::string> run(std::uint64_t seed)
@@ -56,12 +77,12 @@ std::vector<std::string> run(std::uint64_t seed)
   std::mt19937_64 random{seed};
   const job wanted = random_job(random);
   switch (random() % 8) {
-    case 0: return train<float>(wanted);
+    case 0: return train<float, cm::ownership::whole>(in_groups(wanted));
     case 1: return train<cm::bf16, cm::transfer::planned>(wanted);
-    case 2: return train<cm::fp16, cm::eviction::lru, cm::transfer::no_prefetch>(wanted);
+    case 2: return train<cm::fp16, cm::eviction::lru, cm::transfer::no_prefetch, cm::ownership::hierarchical>(in_nodes(wanted, random()));
     case 3: return train<float, cm::eviction::cost_aware, cm::placement::device_margin>(wanted);
-    case 4: return train<cm::bf16, cm::best_fit_layout, cm::eviction::fifo>(wanted);
-    case 5: return train_on<float>(hostile{seed}, wanted);
+    case 4: return train<cm::bf16, cm::best_fit_layout, cm::eviction::fifo, cm::ownership::whole>(in_groups(wanted));
+    case 5: return train_on<float, cm::ownership::hierarchical>(hostile{seed}, in_nodes(wanted, random()));
     case 6: return train_on<cm::bf16, cm::transfer::planned>(hostile{seed}, wanted);
     default: return train<float, cm::transfer::planned>(wanted);
   }

@@ -15,7 +15,12 @@ using manager_type = manager<backend::host_arena>;
 struct model {
   using engine_type = manager_type::engine_type;
   int ended = 0;
-  void end_micro_batch() { ++ended; }
+  std::uint32_t next = 0;
+  void end_micro_batch(std::uint32_t begins)
+  {
+    ++ended;
+    next = begins;
+  }
 };
 
 TEST_CASE("a micro-batch ends where a pass of another one begins", "[sharding]")
@@ -33,6 +38,7 @@ TEST_CASE("a micro-batch ends where a pass of another one begins", "[sharding]")
     CHECK(heard.ended == 1);
     scope.pass(pass::forward, 2);
     CHECK(heard.ended == 2);
+    CHECK(heard.next == 2);
     CHECK_THROWS_AS(scope.pass(pass::forward, 3), usage_error);
     CHECK(m.is_iterating());
     scope.end();

@@ -31,7 +31,7 @@ struct rig {
   explicit rig(std::uint64_t frames = 8)
       : memory{{.device_capacity = frame * frames, .host_capacity = frame * 8}}, m{memory, {.chunk_bytes = frame}, sharding::gathering<collective::self>{ranks, memory.adopt()}}
   {
-    whole = m.add_gathered(frame.count(), 3);
+    whole = m.add_gathered(frame.count(), 3, false);
     share = m.add<float>({64}, role::parameter);
     other = m.add<float>({64}, role::activation);
     m.derive(whole, share, 0);
@@ -122,7 +122,7 @@ struct told_rig {
   told_rig()
   {
     for (const std::uint32_t label : {30U, 31U}) {
-      wholes.push_back(m.add_gathered(frame.count(), label));
+      wholes.push_back(m.add_gathered(frame.count(), label, false));
       shares.push_back(m.add<float>({16}, role::parameter));
       m.derive(wholes.back(), shares.back(), 128);
     }

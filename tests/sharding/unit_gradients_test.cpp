@@ -31,13 +31,13 @@ struct rig {
   sharding::gathered_units units;
   sharding::unit_gradients<manager_type> gradients;
 
-  explicit rig(float scale = 1)
+  explicit rig(const sharding::sharding_options& options = {})
   {
     for (int at = 0; at < 3; ++at) plan.add(dtype::float32, group_id{0}, true, 100);
     plan.seal(frame, 1);
-    units.declare(m, plan, rank_id{0}, [](dtype type) { return type; }, [](std::uint32_t tensor) { return tensor; });
+    units.declare(m, plan, rank_id{0}, !options.divided.parameters, [](dtype type) { return type; }, [](std::uint32_t tensor) { return tensor; });
     const std::vector<std::uint32_t> unit_of(3, 0);
-    gradients.reset(unit_of, units.size(), scale);
+    gradients.reset(unit_of, units.size(), options);
     m.seal();
     const auto pin = m.acquire(tensor<float>{units[0].share}, access::write);
     for (float& it : pin.span()) it = 0;
@@ -50,6 +50,8 @@ struct rig {
     for (int at = 0; at < 100; ++at) to[at] = opened.adds ? to[at] + value : value;
     return opened.adds;
   }
+  void done(std::uint32_t tensor) { gradients.done(m, units[0], tensor); }
+  void end_micro_batch(std::uint32_t next = 0) { gradients.end_micro_batch(m, units.all(), next); }
   float sum(std::uint32_t tensor)
   {
     const auto pin = m.acquire<float>(units[0].share, gradient_list, access::read, at::host);
@@ -59,17 +61,17 @@ struct rig {
 
 TEST_CASE("gradients of a unit are summed when the last one is done, and what was not written is zero", "[sharding]")
 {
-  rig it{0.5F};
+  rig it{{.sum_scale = 0.5F}};
   CHECK_FALSE(it.write(0, 4));
   CHECK(it.write(0, 2));
   CHECK_FALSE(it.write(1, 8));
-  CHECK_FALSE(it.gradients.done(0));
-  CHECK_FALSE(it.gradients.done(0));
-  CHECK_FALSE(it.gradients.done(1));
-  CHECK_THROWS_AS(it.gradients.done(2), usage_error);
+  it.done(0);
+  it.done(0);
+  it.done(1);
+  CHECK_THROWS_AS(it.done(2), usage_error);
   CHECK_THROWS_AS(it.write(0, 1), usage_error);
   CHECK(it.gradients.is_open(0));
-  it.gradients.end_micro_batch(it.m, it.units.all());
+  it.end_micro_batch();
   CHECK_FALSE(it.gradients.is_open(0));
   CHECK(it.sum(0) == 3);
   CHECK(it.sum(1) == 4);
@@ -85,7 +87,7 @@ TEST_CASE("sums of later micro-batches are added, and their room is free in betw
   for (int batch = 0; batch < 3; ++batch) {
     for (const std::uint32_t tensor : {2U, 1U, 0U}) {
       CHECK_FALSE(it.write(tensor, static_cast<float>(batch + 1)));
-      if (it.gradients.done(tensor)) it.gradients.finish(it.m, it.units[0], 0);
+      it.done(tensor);
     }
     CHECK(it.m.state_of(it.units[0].gradients) == tensor_state::free);
   }
@@ -96,7 +98,7 @@ TEST_CASE("units without a gradient that is done stay open at the end of a micro
 {
   rig it;
   it.write(1, 3);
-  it.gradients.end_micro_batch(it.m, it.units.all());
+  it.end_micro_batch();
   CHECK(it.gradients.is_open(0));
   CHECK(it.write(1, 4));
   it.gradients.forget(it.m, it.units.all());
@@ -110,13 +112,13 @@ TEST_CASE("what a unit's gradients held before is gone when they are opened agai
 {
   rig it;
   for (const std::uint32_t tensor : {0U, 1U, 2U}) it.write(tensor, 5);
-  it.gradients.end_micro_batch(it.m, it.units.all());  // none is done: nothing is summed
+  it.end_micro_batch();  // none is done: nothing is summed
   CHECK(it.gradients.is_open(0));
-  for (const std::uint32_t tensor : {0U, 1U, 2U}) (void)it.gradients.done(tensor);
-  it.gradients.end_micro_batch(it.m, it.units.all());
+  for (const std::uint32_t tensor : {0U, 1U, 2U}) it.done(tensor);
+  it.end_micro_batch();
   it.write(1, 7);
-  CHECK_FALSE(it.gradients.done(1));
-  it.gradients.end_micro_batch(it.m, it.units.all());
+  it.done(1);
+  it.end_micro_batch();
   CHECK((it.sum(0) == 5 && it.sum(1) == 12 && it.sum(2) == 5));
 }
 
@@ -128,6 +130,41 @@ TEST_CASE("a unit's gradients stay on the device from the first that is opened t
   CHECK_THROWS_AS(it.m.acquire(it.units[0].gradients, access::read_write, at::host), usage_error);
   it.gradients.finish(it.m, it.units[0], 0);
   CHECK(it.m.state_of(it.units[0].gradients) == tensor_state::free);
+}
+
+TEST_CASE("gradients that are not divided add up whole, free to leave the device between micro-batches, and are summed in the last one", "[sharding]")
+{
+  rig it{{.divided = sharding::zero_3_reduce_last, .sum_scale = 0.5F}};
+  it.gradients.begin(3);
+  for (std::uint32_t batch = 0; batch < 3; ++batch) {
+    for (const std::uint32_t tensor : {2U, 1U, 0U}) {
+      if (batch == 1 && tensor == 2) continue;  // without a gradient in this one
+      CHECK(it.write(tensor, static_cast<float>(batch + 1)) == (batch > 0));
+      it.done(tensor);
+    }
+    it.end_micro_batch(batch + 1);
+    if (batch == 2) break;
+    CHECK_FALSE(it.m.has_gradient(it.units[0].share));
+    const auto away = it.m.acquire(it.units[0].gradients, access::read_write, at::host);  // nothing keeps it
+    CHECK(reinterpret_cast<const float*>(away.data())[0] == (batch == 0 ? 1.0F : 3.0F));
+  }
+  CHECK_FALSE(it.gradients.is_open(0));
+  CHECK((it.sum(0) == 3 && it.sum(1) == 3 && it.sum(2) == 2));
+  it.gradients.begin(1);  // of another iteration
+  CHECK_FALSE(it.write(0, 2));
+}
+
+TEST_CASE("gradients that add up whole are summed by the step from wherever they are", "[sharding]")
+{
+  rig it{{.divided = sharding::zero_1}};
+  it.gradients.begin(2);
+  it.write(1, 3);
+  for (const std::uint32_t tensor : {0U, 2U}) it.write(tensor, 1);
+  for (const std::uint32_t tensor : {0U, 1U, 2U}) it.done(tensor);
+  { const auto away = it.m.acquire(it.units[0].gradients, access::read_write, at::host); }
+  it.end_micro_batch(1);
+  it.gradients.finish(it.m, it.units[0], 0);
+  CHECK((it.sum(0) == 1 && it.sum(1) == 3));
 }
 
 TEST_CASE("a rehearsal puts back which gradients a step has, and does not begin while one is open", "[sharding]")
@@ -142,7 +179,7 @@ TEST_CASE("a rehearsal puts back which gradients a step has, and does not begin 
     it.gradients.forget_rehearsal();
     CHECK_FALSE(it.gradients.is_of_step(0));
     (void)it.gradients.open(it.m, it.units[0], 1, agent::host);
-    CHECK_FALSE(it.gradients.done(1));
+    it.done(1);
     (void)it.gradients.open(it.m, it.units[0], 2, agent::host);
     CHECK((it.gradients.is_open(0) && it.gradients.is_of_step(1)));
   });
@@ -150,7 +187,7 @@ TEST_CASE("a rehearsal puts back which gradients a step has, and does not begin 
   CHECK_FALSE(it.gradients.is_open(0));
   CHECK((it.gradients.is_of_step(0) && !it.gradients.is_of_step(1) && !it.gradients.is_of_step(2)));
   CHECK_FALSE(it.write(1, 3));
-  CHECK_FALSE(it.gradients.done(1));
+  it.done(1);
   it.gradients.finish(it.m, it.units[0], 0);
   CHECK((it.sum(0) == 1 && it.sum(1) == 3));
 }
@@ -178,9 +215,9 @@ struct told_rig {
     plan.add(type, group_id{0}, true, share - 96);
     plan.add(type, group_id{1}, true, 100);
     plan.seal(frame, 2);
-    units.declare(m, plan, rank_id{1}, [](dtype) { return dtype::float32; }, [](std::uint32_t tensor) { return tensor; });
+    units.declare(m, plan, rank_id{1}, false, [](dtype) { return dtype::float32; }, [](std::uint32_t tensor) { return tensor; });
     const std::vector<std::uint32_t> unit_of{0, 0, 1};
-    gradients.reset(unit_of, units.size(), 0.5F);
+    gradients.reset(unit_of, units.size(), {.sum_scale = 0.5F});
     m.seal();
     for (std::uint32_t at = 0; at < 2; ++at)
       sharding::with_element(type, [&]<class Element>(Element) {

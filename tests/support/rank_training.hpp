@@ -22,13 +22,19 @@ struct job {
   std::uint32_t ranks = 2;
   std::uint32_t steps = 3;
   std::uint32_t micro_batches = 1;
-  bool sums_each = true;        ///< gradients are summed over ranks in every micro-batch, not in the last one alone
+  bool sums_each = true;        ///< the trainer declares gradients done in every micro-batch, not in the last one alone
+  cm::sharding::zero divided = cm::sharding::zero_3;
+  std::uint32_t of_node = 0;    ///< ranks of a node, which add their gradients first; 0: all
   float clip = 0;               ///< of the norm
   float scale = 1;              ///< of sums over ranks
   std::uint32_t frames = 0;     ///< of the device; 0: room for all
   bool rehearses = false;
+  bool is_tight = false;        ///< the least device that a rehearsal finds and the longest window more (steps differ), instead of `frames`
   bool on_compute = false;      ///< gradients are written by work of the compute agent
   cm::bytes frame{};            ///< 0: the least that these ranks can divide, twice
+  [[nodiscard]] cm::bytes longest_unit() const { return cm::align_up(cm::bytes{70000 * 4}, frame_bytes()); }
+  /// Gradients are summed over ranks in every micro-batch.
+  [[nodiscard]] bool adds_each() const { return sums_each && divided.gradients; }
   [[nodiscard]] cm::bytes frame_bytes() const { return frame.count() != 0 ? frame : cm::bytes{std::uint64_t{ranks} * 2 * 4096 * 4}; }
 };
 
@@ -139,22 +145,36 @@ class one_rank {
       for (std::uint32_t visit = 0; visit < (at == tied ? 2U : 1U); ++visit)
         write_gradient(to.data(), weight.data(), to.size(), adds || visit > 0, at, rank, batch, step, visit);
     };
-    for (std::uint32_t batch = 0; batch < (job_.sums_each ? job_.micro_batches : 1); ++batch) {
+    for (std::uint32_t batch = 0; batch < (job_.adds_each() ? job_.micro_batches : 1); ++batch) {
       std::vector<std::vector<Element>> of_rank(job_.ranks, std::vector<Element>(weight.size()));
-      std::vector<const std::byte*> places;
       for (std::uint32_t rank = 0; rank < job_.ranks; ++rank) {
-        if (job_.sums_each) batch_of(of_rank[rank], rank, batch, false);
+        if (job_.adds_each()) batch_of(of_rank[rank], rank, batch, false);
         else for (std::uint32_t each = 0; each < job_.micro_batches; ++each) batch_of(of_rank[rank], rank, each, each > 0);
-        places.push_back(reinterpret_cast<const std::byte*>(of_rank[rank].data()));
       }
-      std::vector<Element> sum(weight.size());
-      cm::collective::add_in_order(reinterpret_cast<std::byte*>(sum.data()), places, cm::bytes{sum.size() * sizeof(Element)},
-                                   {cm::dtype_of<Element>, job_.scale});
+      const std::vector<Element> sum = sum_of(of_rank);
       for (std::size_t i = 0; i < sum.size(); ++i)
         all[i] = batch == 0 ? sum[i] : cm::round_to<Element>(cm::to_float(all[i]) + cm::to_float(sum[i]));
     }
     const auto pin = m_.gradient(weights_[at]);
     std::copy(all.begin(), all.end(), pin.span().begin());
+  }
+
+  /// In order of ranks inside each node, then in order of nodes.
+  [[nodiscard]] std::vector<Element> sum_of(const std::vector<std::vector<Element>>& of_rank) const
+  {
+    const std::uint32_t of_node = job_.of_node == 0 ? job_.ranks : job_.of_node;
+    std::vector<std::vector<Element>> of_nodes;
+    for (std::uint32_t first = 0; first < job_.ranks; first += of_node)
+      of_nodes.push_back(added({of_rank.begin() + first, of_rank.begin() + first + of_node}, job_.scale));
+    return of_nodes.size() == 1 ? of_nodes[0] : added(of_nodes, 1);
+  }
+  [[nodiscard]] static std::vector<Element> added(const std::vector<std::vector<Element>>& all, float scale)
+  {
+    std::vector<const std::byte*> places;
+    for (const auto& it : all) places.push_back(reinterpret_cast<const std::byte*>(it.data()));
+    std::vector<Element> sum(all[0].size());
+    cm::collective::add_in_order(reinterpret_cast<std::byte*>(sum.data()), places, cm::bytes{sum.size() * sizeof(Element)}, {cm::dtype_of<Element>, scale});
+    return sum;
   }
 
   job job_;
@@ -189,12 +209,18 @@ class one_of_many {
   }
   void run()
   {
-    if (job_.rehearses) (void)m_.rehearse([this] { step(0); });
+    if (job_.rehearses) (void)least_device();
     fill();
     for (std::uint32_t now = 0; now < job_.steps; ++now) {
       step(now);
       check_all(now + 1);
     }
+  }
+  [[nodiscard]] cm::bytes least_device()
+  {
+    cm::bytes least{};
+    for (const std::uint32_t now : {0U, 1U}) least = std::max(least, m_.rehearse([&] { step(now); }).smallest_device);
+    return least;
   }
   void step(std::uint32_t now)
   {

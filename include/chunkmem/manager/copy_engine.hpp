@@ -138,6 +138,17 @@ class copy_engine {
     tell(happening::write_back, tier::device, tier::host, at, begin);
   }
 
+  /// Brings this rank's share of a chunk from where it is valid, then all others', to these frames.
+  void make_whole(std::uint32_t at, std::uint32_t first)
+  {
+    if constexpr (gathers) {
+      for (const chunk_share& it : shares_.of(at)) bring_share(it, first);
+      fence& to = fences_[tier::device][first];
+      keeper_.follow(mover_.worker(), to, to.users, wait_cause::other);
+      health_->starting([&] { mover_.gather(*backend_, address(tier::device, first), bytes{used_[at]}, shares_.label_of(at)); });
+      stamp_collective(to);
+    }
+  }
   /// Adds what all ranks have in this chunk: this rank's share becomes the sum. @pre it is on the device, and the mover gathers
   void sum(std::uint32_t at, const chunk& it, std::uint32_t label, collective::sum how)
   {
@@ -165,17 +176,6 @@ class copy_engine {
   }
 
  private:
-  /// Brings this rank's share from where it is valid, then all others'.
-  void make_whole(std::uint32_t at, std::uint32_t first)
-  {
-    if constexpr (gathers) {
-      for (const chunk_share& it : shares_.of(at)) bring_share(it, first);
-      fence& to = fences_[tier::device][first];
-      keeper_.follow(mover_.worker(), to, to.users, wait_cause::other);
-      health_->starting([&] { mover_.gather(*backend_, address(tier::device, first), bytes{used_[at]}, shares_.label_of(at)); });
-      stamp_collective(to);
-    }
-  }
   void bring_share(const chunk_share& share, std::uint32_t first)
   {
     const chunk& home = (*places_)[share.chunk];

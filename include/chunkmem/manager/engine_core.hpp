@@ -83,6 +83,8 @@ class engine_core {
     const std::uint32_t at = registry_.slots()[index].chunk;
     copies_.sum(at, residency_[at], label, how);
   }
+  /// The chunk of this slot, that has a window on the host too, is made from shares of all ranks now. @pre a pin of a write keeps it on the device
+  void gather_over_ranks(std::uint32_t index) { copies_.make_whole(registry_.slots()[index].chunk, residency_[registry_.slots()[index].chunk].device); }
   /// Hears of every error that leaves the engine.
   [[nodiscard]] error_teller& teller() noexcept { return teller_; }
   /// Where the trace goes.
@@ -150,12 +152,14 @@ class engine_core {
     target.reset(registry_.frames_of_chunk(), static_cast<std::uint32_t>(registry_.slots().size()));
     for (const tier where : {tier::device, tier::host})
       target.space(where).reset(capacity[where], options_.chunk_bytes, frames_in(capacity[where]));
-    for (const gathered_tensor& it : gathered_) target[chunk_of(it.whole)].host = chunk::elsewhere;
+    for (const gathered_tensor& it : gathered_)
+      if (!it.keeps) target[chunk_of(it.whole)].host = chunk::elsewhere;
   }
 
   /// The chunk of `whole` is made from shares of all ranks each time it is loaded. @param label   of it, the same on every rank
+  /// @param keeps   it is loaded as others are, and made by `gather_over_ranks`
   /// @pre nothing is allocated; a mover that gathers; `whole` fills its chunk
-  void gather(tensor_id whole, std::uint32_t label) { gathered_.push_back({whole, label}); }
+  void gather(tensor_id whole, std::uint32_t label, bool keeps) { gathered_.push_back({whole, label, keeps}); }
   /// A part of this rank's share of it. @param begin   of the part in `whole` [bytes]
   void derive(tensor_id whole, tensor_id share, std::uint64_t begin) { derivations_.push_back({whole, share, begin}); }
 
@@ -235,6 +239,7 @@ class engine_core {
   struct gathered_tensor {
     tensor_id whole;
     std::uint32_t label = 0;
+    bool keeps = false;
   };
   struct derivation {
     tensor_id whole;

@@ -15,15 +15,19 @@ namespace detail {
 using manager_kinds = accepts<rules_kind, layout_kind, eviction_kind, placement_kind, gradient_kind, transfer_kind,
                               mover_kind, sink_kind>;
 
+/// With whatever else the list names: who takes it checks it.
 template <class Backend, class... Policies>
-  requires(manager_kinds::check<Policies...>())
-using manager_for =
+using manager_among =
     basic_manager<Backend, pick_policy<rules_kind, training_rules, Policies...>, pick_policy<layout_kind, append_layout, Policies...>,
                   pick_policy<eviction_kind, eviction::belady, Policies...>,
                   pick_policy<placement_kind, placement::host_first, Policies...>,
                   pick_policy<gradient_kind, gradient::separate, Policies...>,
                   pick_policy<transfer_kind, transfer::lookahead, Policies...>, pick_policy<mover_kind, copy_mover, Policies...>,
                   pick_policy<sink_kind, trace::null_sink, Policies...>>;
+
+template <class Backend, class... Policies>
+  requires(manager_kinds::check<Policies...>())
+using manager_for = manager_among<Backend, Policies...>;
 
 }  // namespace detail
 

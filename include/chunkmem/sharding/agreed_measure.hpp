@@ -66,11 +66,16 @@ class agreed_measure {
     });
     all_.resize(mine_.size() * ranks.ranks());
     ranks.exchange(mine_, all_);
+    const std::uint64_t blocks_of_share = mine_.size() / words_of_block;
+    const auto words_of = [&](std::uint64_t block) {  // of the first rank that owns it
+      const std::uint64_t owner = plan.division().owner_of[block / blocks_of_share];
+      return all_.data() + (owner * blocks_of_share + block % blocks_of_share) * words_of_block;
+    };
     const float_environment standard;
     for (const std::uint32_t tensor : of.tensors) {
       const std::uint64_t first = plan.place(tensor).first / measure_block;
       const std::uint64_t blocks = (plan.elements(tensor) + measure_block - 1) / measure_block;
-      for (std::uint64_t block = first; block < first + blocks; ++block) of_tensor_[tensor].add(measure_in(all_.data() + block * words_of_block));
+      for (std::uint64_t block = first; block < first + blocks; ++block) of_tensor_[tensor].add(measure_in(words_of(block)));
     }
   }
 

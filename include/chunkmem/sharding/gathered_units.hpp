@@ -27,6 +27,7 @@ struct unit_tensors {
   dtype type = dtype::float32;     ///< of its weights
   dtype gradient_type = dtype::float32;
   bool is_trained = true;
+  bool is_kept = false;           ///< the whole stays whole on this rank, on the device or the host, and is gathered behind updates
   std::uint64_t elements = 0;     ///< of the whole, padding included
   std::uint64_t share_begin = 0;  ///< element of the whole that the share begins with
   std::uint64_t share_elements = 0;
@@ -49,14 +50,15 @@ decltype(auto) with_element(dtype type, Work work)
 /// Declares the units of a plan in a manager of one rank: each whole, its gradients, and the share that this rank owns.
 ///
 /// Every rank declares tensors of the same sizes in the same order, so that all managers decide alike.
-/// Memory: on the host what the rank owns; on the device whole units only while they are used.
+/// Memory: on the host what the rank owns, and on the device whole units only while they are used; where they are kept, all of them.
 class gathered_units {
  public:
+  /// @param keeps           wholes are ordinary chunks; else they have no place on the host, and are gathered when they are loaded
   /// @param gradient_type   `gradient_type(dtype)`: of a weight of this type
   /// @param id_of           `id_of(tensor)`: what one rank alone would call a tensor of the plan
   /// @throws what declaring throws
   template <class Manager, class Plan, class GradientType, class IdOf>
-  void declare(Manager& m, const Plan& plan, rank_id rank, GradientType gradient_type, IdOf id_of)
+  void declare(Manager& m, const Plan& plan, rank_id rank, bool keeps, GradientType gradient_type, IdOf id_of)
   {
     for (std::uint32_t at = 0; at < plan.units().size(); ++at) {
       const unit& from = plan.units()[at];
@@ -64,6 +66,7 @@ class gathered_units {
       it.type = from.type;
       it.gradient_type = gradient_type(from.type);
       it.is_trained = from.trained;
+      it.is_kept = keeps;
       it.elements = from.elements;
       it.share_begin = plan.share_begin(at, rank);
       it.share_elements = plan.share_end(at, rank) - it.share_begin;
@@ -88,7 +91,7 @@ class gathered_units {
   template <class Manager, class IdOf>
   static void declare_tensors(Manager& m, unit_tensors& it, group_id group, std::uint32_t at, IdOf& id_of)
   {
-    it.whole = m.add_gathered(it.elements * size_of(it.type), at);
+    it.whole = m.add_gathered(it.elements * size_of(it.type), at, it.is_kept);
     if (it.is_trained) it.gradients = m.template add<std::uint8_t>({it.elements * size_of(it.gradient_type)}, role::activation);
     it.share = with_element(it.type, [&]<class Element>(Element) -> tensor_handle {
       return m.template add<Element>({it.share_elements}, it.is_trained ? role::parameter : role::frozen, group);

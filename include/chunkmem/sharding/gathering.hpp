@@ -1,32 +1,57 @@
 #pragma once
 
 #include <chunkmem/backend/stream_backend.hpp>
+#include <chunkmem/collective/call.hpp>
 #include <chunkmem/collective/communicator.hpp>
-#include <chunkmem/collective/shares.hpp>
 #include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/manager/gathering_mover.hpp>
+#include <chunkmem/ownership/collective_step.hpp>
+#include <chunkmem/ownership/ownership_policy.hpp>
+#include <chunkmem/ownership/sharded.hpp>
+#include <chunkmem/sharding/circles.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
+#include <vector>
 
 namespace chunkmem::inline v0 {
 
 namespace sharding {
 
-/// A mover for ranks: chunks of one rank are copied, chunks of all ranks are gathered and summed by equal shares.
+/// Units as their ownership knows them: runs of chunks.
+struct unit_runs {
+  struct run {
+    std::uint32_t first = 0;   ///< chunk, of the list of its kind
+    std::uint32_t chunks = 1;  ///< of that list
+  };
+  std::uint32_t chunks = 1;  ///< of a unit
+  std::vector<run> runs;     ///< by label
+};
+
+/// A mover for ranks: chunks of one rank are copied, units of all ranks are gathered and summed by the steps of an ownership.
 ///
-/// Cost: a gather of n bytes over W ranks moves n (W-1)/W to each and from each, a sum the same. Source: ZeRO-3 (Rajbhandari et al.
-/// 2021, arXiv 2104.07857), on the chunks of PatrickStar (Fang et al. 2021, arXiv 2108.05818).
-template <class Communicator>
+/// Cost: that of the steps, O(1) beside it. Under ownership::sharded a gather of n bytes over W ranks moves n (W-1)/W to each and from
+/// each, a sum the same. Source: ZeRO-3 (Rajbhandari et al. 2021, arXiv 2104.07857), on the chunks of PatrickStar (Fang et al.
+/// 2021, arXiv 2108.05818).
+template <class Communicator, ownership_policy Ownership = ownership::sharded>
 class gathering {
+  using ranks_type = circles_of<Communicator>;
+
  public:
   using policy_kind = mover_kind;
   static constexpr std::string_view name = "gathering";
 
-  gathering() = default;  ///< to be given a group before it moves anything
-  /// @param ranks    outlives this   @param worker   does nothing but the work of these ranks: adopt() one
-  gathering(Communicator& ranks, agent worker) noexcept : ranks_{&ranks}, worker_{worker} {}
+  gathering() = default;  ///< to be given ranks before it moves anything
+  /// @param ranks    a communicator or circles, which outlive this   @param worker   does nothing but the work of these ranks: adopt() one
+  /// @param units    outlives this. Null: each is a chunk
+  gathering(Communicator& ranks, agent worker, const unit_runs* units = nullptr, Ownership ownership = {}) noexcept
+      : ranks_{ranks_type{ranks}}, worker_{worker}, units_{units}, ownership_{ownership}
+  {
+  }
 
   template <class Backend>
   void bring(Backend& backend, std::byte* to, const std::byte* from, bytes size, agent who)
@@ -43,17 +68,50 @@ class gathering {
   template <class Backend>
   void gather(Backend& backend, std::byte* whole, bytes size, std::uint32_t label)
   {
-    ranks_->all_gather(backend, worker_, whole, collective::shares::of(size, ranks_->ranks()), label);
+    const ownership::owned_chunk first = first_of(size, label);
+    for (const auto& step : ownership_.fetch(first, rank(), ranks_->world())) run(backend, step, whole, first, {}, label);
   }
+  /// The scale is that of the first sum: what is added up behind it stays as small.
   template <class Backend>
   void sum(Backend& backend, std::byte* whole, bytes size, std::uint32_t label, collective::sum how)
   {
-    ranks_->reduce_scatter(backend, worker_, whole, collective::shares::of(size, ranks_->ranks()), how, label);
+    const ownership::owned_chunk first = first_of(size, label);
+    for (const auto& step : ownership_.reduction(first, rank(), ranks_->world())) {
+      run(backend, step, whole, first, how, label);
+      how.scale = 1;
+    }
   }
 
  private:
-  Communicator* ranks_ = nullptr;
+  [[nodiscard]] rank_id rank() const noexcept { return ranks_->of(ownership::circle::all).rank(); }
+  /// The first chunk of a unit of `size` bytes.
+  [[nodiscard]] ownership::owned_chunk first_of(bytes size, std::uint32_t label) const
+  {
+    if (units_ == nullptr) return {chunk_id{0}, size, 1};
+    const unit_runs::run& it = units_->runs[label];
+    return {chunk_id{it.first}, bytes{size.count() / units_->chunks}, it.chunks};
+  }
+
+  template <class Backend>
+  void run(Backend& backend, const ownership::collective_step& step, std::byte* whole, const ownership::owned_chunk& first, collective::sum how,
+           std::uint32_t label)
+  {
+    using collective::operation;
+    auto& among = ranks_->of(step.among);
+    std::byte* const begin = whole + (index_of(step.first) - index_of(first.id)) * first.size.count() + step.begin;
+    switch (step.what) {
+      case operation::all_gather: return among.all_gather(backend, worker_, begin, step.parts, label);
+      case operation::reduce_scatter: return among.reduce_scatter(backend, worker_, begin, step.parts, how, label);
+      case operation::all_reduce: return among.all_reduce(backend, worker_, begin, step.parts, how, label);
+      case operation::broadcast: return among.broadcast(backend, worker_, begin, bytes{step.parts.whole}, rank_id{step.root}, label);
+      default: throw usage_error{"an ownership whose sums come together at one rank, which units of equal shares do not need"};
+    }
+  }
+
+  std::optional<ranks_type> ranks_;
   agent worker_ = agent::to_device;
+  const unit_runs* units_ = nullptr;
+  [[no_unique_address]] Ownership ownership_;
 };
 
 }  // namespace sharding

@@ -24,7 +24,7 @@ class rank_iteration {
   /// As iteration's. @throws comm_error, out_of_memory, device_error   from sums of the micro-batch that ended
   void pass(chunkmem::pass during, std::uint32_t micro_batch = 0)
   {
-    if (std::exchange(micro_batch_, micro_batch) != micro_batch) model_.end_micro_batch();
+    if (std::exchange(micro_batch_, micro_batch) != micro_batch) model_.end_micro_batch(micro_batch);
     inner_.pass(during, micro_batch);
   }
   void end() { inner_.end(); }

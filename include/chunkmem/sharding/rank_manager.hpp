@@ -35,10 +35,11 @@ class rank_manager : public Manager {
   using Manager::Manager;
 
   /// A tensor that is made whole from the shares of all ranks. @param label   what they all call it   @pre nothing is placed yet
-  [[nodiscard]] tensor<std::uint8_t> add_gathered(std::uint64_t size, std::uint32_t label)
+  /// @param keeps   it has a place on the host too and is gathered when `gather_over_ranks` says so; else each load gathers it
+  [[nodiscard]] tensor<std::uint8_t> add_gathered(std::uint64_t size, std::uint32_t label, bool keeps)
   {
     const auto made = this->template add<std::uint8_t>({size}, role::gathered);
-    engine_.gather(made.id, label);
+    engine_.gather(made.id, label, keeps);
     return made;
   }
   /// A part of this rank's share of `whole`. @param begin   of it in `whole` [bytes]   @pre as above, and `whole` is gathered
@@ -62,6 +63,13 @@ class rank_manager : public Manager {
   /// While this pin lives the shares of `whole` change: nobody has it whole, and it is made anew at its next use.
   /// @throws usage_error   it is pinned on the device
   [[nodiscard]] auto change(tensor<std::uint8_t> whole) { return this->acquire(whole, access::write, at::host); }
+  /// Makes a kept tensor whole from what ranks have in their shares now. Every rank has to call it, in the same order.
+  /// @throws out_of_memory, device_error, comm_error   what it holds is undefined until it is called again
+  void gather_over_ranks(tensor<std::uint8_t> whole)
+  {
+    const auto pin = this->acquire(whole, access::write, agent::compute);
+    if (!this->rehearsing()) engine_.gather_over_ranks(this->slot_of(whole));
+  }
   /// Adds what all ranks have in the chunk of this tensor; its share becomes the sum. Every rank has to call it, in the same order.
   /// @pre a pin keeps it on the device, and nobody works on it but agents whose pins have ended
   void sum_over_ranks(tensor_handle whole, std::uint32_t label, collective::sum how)

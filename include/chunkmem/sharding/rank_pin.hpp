@@ -24,13 +24,16 @@ struct filling {
   std::vector<Element> all;
   std::optional<typename Manager::template pin_type<Element>> kept;       ///< the share; none where nothing of it is owned
   std::optional<typename Manager::template pin_type<std::uint8_t>> unit;  ///< changes: nobody has it whole meanwhile
+  Element* whole = nullptr;  ///< the tensor, where this rank keeps it whole
   std::uint64_t first = 0;  ///< element of the tensor with which that begins
   std::uint64_t begin = 0;  ///< element of the share that it becomes
   std::uint64_t elements = 0;
 
   ~filling()
   {
-    if (kept && kept->is_live()) std::copy_n(all.data() + first, elements, std::as_const(*kept).data() + begin);
+    if (!kept || !kept->is_live()) return;
+    if (whole != nullptr) std::copy_n(all.data(), all.size(), whole);
+    std::copy_n(all.data() + first, elements, std::as_const(*kept).data() + begin);
   }
 };
 

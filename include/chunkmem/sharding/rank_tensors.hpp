@@ -7,13 +7,18 @@
 #include <chunkmem/core/policy.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/manager/stacked.hpp>
+#include <chunkmem/ownership/sharded.hpp>
+#include <chunkmem/sharding/circles.hpp>
 #include <chunkmem/sharding/gathered_units.hpp>
 #include <chunkmem/sharding/gathering.hpp>
 #include <chunkmem/sharding/rank_manager.hpp>
 #include <chunkmem/sharding/unit_gradients.hpp>
+#include <chunkmem/sharding/unit_division.hpp>
 #include <chunkmem/sharding/unit_plan.hpp>
+#include <chunkmem/sharding/zero.hpp>
 #include <chunkmem/tensor/in_place_gradient.hpp>
 
+#include <bit>
 #include <concepts>
 #include <cstdint>
 #include <span>
@@ -24,11 +29,20 @@ namespace chunkmem::inline v0 {
 
 namespace sharding {
 
+namespace detail {
+
+using rank_kinds = chunkmem::detail::accepts<rules_kind, layout_kind, eviction_kind, placement_kind, gradient_kind, transfer_kind, sink_kind, ownership_kind>;
+
+}  // namespace detail
+
 /// The half of a sharded_model that comes before training: tensors are declared, and become units and shares.
 ///
 /// Not for users by itself: see sharded_model.
-template <stream_backend Backend, communicator<Backend> Communicator, class... Policies>
+template <stream_backend Backend, rank_group<Backend> Ranks, class... Policies>
+  requires(detail::rank_kinds::check<Policies...>())
 class rank_tensors {
+  using ownership_type = pick_policy<ownership_kind, ownership::sharded, Policies...>;
+  using mover_type = gathering<Ranks, ownership_type>;
   using gradient_type = pick_policy<gradient_kind, gradient::separate, Policies...>;
   using layout_type = pick_policy<layout_kind, append_layout, Policies...>;
   static_assert(!std::same_as<gradient_type, gradient::in_place>,
@@ -36,21 +50,23 @@ class rank_tensors {
                 "would lose its bytes");
 
  public:
-  static_assert(gathering_mover<gathering<Communicator>, Backend>);
-  using manager_type = rank_manager<manager<Backend, gathering<Communicator>, Policies...>>;
+  static_assert(gathering_mover<mover_type, Backend>);
+  using communicator_type = typename circles_of<Ranks>::communicator_type;
+  using manager_type = rank_manager<chunkmem::detail::manager_among<Backend, mover_type, Policies...>>;
   using engine_type = typename manager_type::engine_type;
 
-  /// @param sum_scale   what sums of gradients over ranks are multiplied with; 1 / ranks makes means, which 16 bits hold
-  /// @param given       policies with settings, as for a manager
+  /// @param ranks   a communicator, or circles for ownerships that know of nodes; what it refers to outlives this
+  /// @param given   policies with settings, as for a manager
   template <class... Given>
-  explicit rank_tensors(Backend& backend, Communicator& ranks, const manager_options& options = {}, float sum_scale = 1, Given... given)
+  explicit rank_tensors(Backend& backend, Ranks& ranks, const manager_options& options = {}, const sharding_options& sharding = {}, Given... given)
       : ranks_{ranks},
         worker_{backend.adopt()},
-        m_{backend, options, gathering<Communicator>{ranks, worker_}, given...},
+        ownership_{policy_value<ownership_type>(given...)},
+        m_{backend, options, mover(ranks), or_mover(given, ranks)...},
         plan_{policy_value<layout_type>(given...)},
         gradient_{policy_value<gradient_type>(given...)},
         chunk_bytes_{options.chunk_bytes},
-        sum_scale_{sum_scale}
+        sharding_{sharding}
   {
     if (options.chunk_bytes == least_waste_chunks)
       throw config_error{"a sharded model takes chunk_bytes as a size: the ranks have to divide it"};
@@ -90,12 +106,15 @@ class rank_tensors {
   memory_requirement seal()
   {
     if (!sealed_) {
-      plan_.seal(chunk_bytes_, ranks_.ranks());
-      units_.declare(m_, plan_, ranks_.rank(), [this](dtype type) { return gradient_.type_for(type); },
+      plan_.seal(chunk_bytes_, divide(ownership_, ranks_.world()));
+      runs_.chunks = plan_.division().chunks;
+      runs_.runs.clear();
+      for (const unit& it : plan_.units()) runs_.runs.push_back({it.first, it.chunks});
+      units_.declare(m_, plan_, ranks().rank(), !sharding_.divided.parameters, [this](dtype type) { return gradient_.type_for(type); },
                      [this](std::uint32_t planned) { return id_of_[planned]; });
       std::vector<std::uint32_t> unit_of;
       for (std::uint32_t at = 0; at < plan_.tensors(); ++at) unit_of.push_back(plan_.place(at).unit);
-      gradients_.reset(unit_of, units_.size(), sum_scale_);
+      gradients_.reset(unit_of, units_.size(), sharding_);
       sealed_ = true;
     }
     return m_.seal();
@@ -104,7 +123,8 @@ class rank_tensors {
   [[nodiscard]] agent adopt() { return m_.adopt(); }
   [[nodiscard]] chunkmem::report report() const { return m_.report(); }
   [[nodiscard]] residency_snapshot residency() const { return m_.residency(); }
-  [[nodiscard]] Communicator& ranks() noexcept { return ranks_; }
+  /// All of them.
+  [[nodiscard]] communicator_type& ranks() const noexcept { return ranks_.of(ownership::circle::all); }
   /// What this rank owns, as parameters of its own: for checkpoints of this rank and for tests.
   [[nodiscard]] manager_type& shares() noexcept { return m_; }
   /// What this rank owns of a weight, and of which share, or nothing. @pre sealed
@@ -141,7 +161,7 @@ class rank_tensors {
   void settle()
   {
     m_.backend().wait(agent::host, m_.backend().record(worker_));
-    ranks_.check();
+    for (const auto who : {ownership::circle::all, ownership::circle::node, ownership::circle::across}) ranks_.of(who).check();
   }
 
   /// Ranks decide alike where they have the same model, the same room and the same settings.
@@ -150,19 +170,24 @@ class rank_tensors {
     collective::fingerprint same;
     for (const tier where : {tier::device, tier::host}) same.add(m_.backend().capacity(where).count());
     same.add(chunk_bytes_.count());
+    same.add((sharding_.divided.gradients ? 1U : 0U) + (sharding_.divided.parameters ? 2U : 0U));
+    same.add(std::bit_cast<std::uint32_t>(sharding_.sum_scale));
+    same.add(plan_.division().shares);
     for (const unit& it : plan_.units()) same.add(it.elements * 8 + static_cast<std::uint64_t>(it.type));
     for (const entry& it : entries_) same.add(it.elements * role_count + static_cast<std::uint64_t>(it.part));
     settle();
     const std::uint64_t mine[] = {same.value()};
-    std::vector<std::uint64_t> all(ranks_.ranks());
-    ranks_.exchange(mine, all);
+    std::vector<std::uint64_t> all(ranks().ranks());
+    ranks().exchange(mine, all);
     for (const std::uint64_t it : all)
-      expects(it == mine[0], "ranks have other models, capacities or sizes of chunks (give all of them the same: they move their units together)");
+      expects(it == mine[0], "ranks have other models, capacities, sizes of chunks or sharding_options (give all of them the same: they move their units together)");
     agreed_ = true;
   }
 
-  Communicator& ranks_;
+  circles_of<Ranks> ranks_;
   agent worker_;
+  ownership_type ownership_;
+  unit_runs runs_;
   manager_type m_;
   unit_plan<layout_type> plan_;
   gathered_units units_;
@@ -171,9 +196,19 @@ class rank_tensors {
   std::vector<entry> entries_;
   std::vector<std::uint32_t> id_of_;  // by tensor of the plan
   bytes chunk_bytes_;
-  float sum_scale_ = 1;
+  sharding_options sharding_;
   bool sealed_ = false;
   bool agreed_ = false;
+
+ private:
+  [[nodiscard]] mover_type mover(Ranks& ranks) const noexcept { return {ranks, worker_, &runs_, ownership_}; }
+  /// A manager refuses values that are none of its policies: the ownership, which its mover has, is passed as that once more.
+  template <class Given>
+  [[nodiscard]] auto or_mover(const Given& given, Ranks& ranks) const
+  {
+    if constexpr (std::same_as<Given, ownership_type>) return mover(ranks);
+    else return given;
+  }
 };
 
 }  // namespace sharding

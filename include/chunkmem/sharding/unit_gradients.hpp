@@ -4,6 +4,7 @@
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/sharding/add_gradient.hpp>
 #include <chunkmem/sharding/gathered_units.hpp>
+#include <chunkmem/sharding/zero.hpp>
 #include <chunkmem/tensor/access.hpp>
 
 #include <algorithm>
@@ -19,7 +20,8 @@ namespace sharding {
 /// Gradients on their way from a backward pass to the sums that ranks own.
 ///
 /// A unit's gradients are made whole on the device, from the first one that is asked for to the last one that is declared done;
-/// there they stay. Then they are added over ranks, what this rank owns joins its own gradients, and the room is free again.
+/// there they stay. Then they are added over ranks, what this rank owns joins its own gradients, and the room is free again. Where
+/// they are added in the last micro-batch alone they may leave the device between micro-batches.
 /// Not for users: see sharded_model.
 template <class Manager>
 class unit_gradients {
@@ -32,10 +34,11 @@ class unit_gradients {
     bool adds = false;
   };
 
-  /// @param unit_of   by tensor   @param scale   by which sums are multiplied
-  void reset(std::span<const std::uint32_t> unit_of, std::uint32_t units, float scale)
+  /// @param unit_of   by tensor
+  void reset(std::span<const std::uint32_t> unit_of, std::uint32_t units, const sharding_options& options)
   {
-    scale_ = scale;
+    scale_ = options.sum_scale;
+    sums_each_ = options.divided.gradients;
     notes_.assign(unit_of.size(), {});
     open_.clear();
     open_.resize(units);
@@ -56,20 +59,30 @@ class unit_gradients {
     opened result{m.acquire(unit.gradients, first ? access::write : access::read_write, who), it.is_written};
     if (first) {
       if (!m.rehearsing()) fill_with_zeros(m, unit, result.unit, who);
-      of.hold = m.acquire(unit.gradients, access::read, who);
       of.is_open = true;
+    }
+    if (!of.is_held) {
+      of.hold = m.acquire(unit.gradients, access::read, who);
+      of.is_held = true;
     }
     it.is_written = it.is_of_step = true;
     return result;
   }
-  /// It is complete in this micro-batch. @return   so are all of its unit
-  [[nodiscard]] bool done(std::uint32_t tensor)
+  /// An iteration begins.
+  void begin(std::uint32_t micro_batches) noexcept
+  {
+    micro_batches_ = micro_batches;
+    micro_batch_ = 0;
+  }
+  /// Complete in this micro-batch. With the last one of a unit it is added over ranks, or where that is for a later micro-batch, free
+  /// to leave the device. @throws usage_error; as finish
+  void done(Manager& m, const unit_tensors& unit, std::uint32_t tensor)
   {
     note& it = notes_[tensor];
     expects(it.is_written, "gradient_done of a gradient that was not written");
-    if (it.is_done) return false;
+    if (it.is_done) return;
     it.is_done = true;
-    return ++open_[it.unit].done == open_[it.unit].tensors.size();
+    if (++open_[it.unit].done == open_[it.unit].tensors.size()) end_unit(m, unit, it.unit);
   }
   /// Adds a unit over ranks. Every rank has to, in the same order. Called again it goes on where it stopped.
   /// @throws out_of_memory, device_error, comm_error
@@ -77,6 +90,10 @@ class unit_gradients {
   {
     state& of = open_[at];
     if (!of.is_open) return;
+    if (!of.is_held) {
+      of.hold = m.acquire(unit.gradients, access::read_write, agent::compute);
+      of.is_held = true;
+    }
     if (!of.is_summed) m.sum_over_ranks(unit.gradients, at, {unit.gradient_type, scale_});
     of.is_summed = true;
     if (!of.is_joined) join(m, unit, of);
@@ -96,11 +113,12 @@ class unit_gradients {
     }
     forget_step();
   }
-  /// A micro-batch ends: units of which a gradient was declared done are added over ranks, also where others were not written.
-  void end_micro_batch(Manager& m, std::span<const unit_tensors> units)
+  /// A micro-batch ends and `next` begins: units of which a gradient was declared done are complete in it, also where others were not written.
+  void end_micro_batch(Manager& m, std::span<const unit_tensors> units, std::uint32_t next)
   {
     for (std::uint32_t at = 0; at < open_.size(); ++at)
-      if (open_[at].done > 0) finish(m, units[at], at);
+      if (open_[at].done > 0) end_unit(m, units[at], at);
+    micro_batch_ = next;
   }
   /// The step that they were for is over.
   void forget_step() noexcept
@@ -140,10 +158,11 @@ class unit_gradients {
     bool is_of_step = false;
   };
   struct state {
-    pin_type hold;  ///< keeps it on the device: there is no other place for what is not summed yet
+    pin_type hold;  ///< keeps it on the device while it is written and summed
     std::vector<std::uint32_t> tensors;
     std::size_t done = 0;
     bool is_open = false;
+    bool is_held = false;
     bool is_summed = false;
     bool is_joined = false;  ///< this rank's own gradients have the sum
     std::optional<bool> adds;  ///< to own gradients: as it was before a first try opened them
@@ -154,11 +173,21 @@ class unit_gradients {
     m.backend().fill(reinterpret_cast<std::byte*>(pin.data()), std::byte{0}, bytes{unit.elements} * size_of(unit.gradient_type), who);
   }
 
+  void end_unit(Manager& m, const unit_tensors& unit, std::uint32_t at)
+  {
+    if (sums_each_ || micro_batch_ + 1 >= micro_batches_) return finish(m, unit, at);
+    state& of = open_[at];
+    of.hold.release();
+    of.is_held = false;
+    of.done = 0;
+    for (const std::uint32_t tensor : of.tensors) notes_[tensor].is_done = false;
+  }
+
   void close(std::uint32_t at) noexcept
   {
     state& of = open_[at];
     of.hold.release();
-    of.is_open = of.is_summed = of.is_joined = false;
+    of.is_open = of.is_held = of.is_summed = of.is_joined = false;
     of.done = 0;
     of.adds.reset();
     for (const std::uint32_t tensor : of.tensors) notes_[tensor].is_written = notes_[tensor].is_done = false;
@@ -185,7 +214,10 @@ class unit_gradients {
   std::vector<note> notes_;  // by tensor of the plan
   std::vector<note> kept_;   // while a rehearsal runs
   std::vector<state> open_;  // by unit
+  std::uint32_t micro_batches_ = 1;
+  std::uint32_t micro_batch_ = 0;
   float scale_ = 1;
+  bool sums_each_ = true;  ///< in every micro-batch; else once, in the last one
 };
 
 }  // namespace sharding

@@ -2,11 +2,11 @@
 
 #include <chunkmem/chunk/chunk_layout.hpp>
 #include <chunkmem/chunk/place_all.hpp>
-#include <chunkmem/collective/shares.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/core/ids.hpp>
+#include <chunkmem/sharding/unit_division.hpp>
 #include <chunkmem/tensor/dtype.hpp>
 #include <chunkmem/tensor/gradient_measure.hpp>
 
@@ -28,6 +28,8 @@ struct unit_place {
 
 /// What is gathered at a time: tensors of one element type and one group, all of them trained or none, in whole frames.
 struct unit {
+  std::uint32_t first = 0;   ///< chunk, of the list of its kind
+  std::uint32_t chunks = 1;  ///< of that list
   dtype type = dtype::float32;
   group_id group{0};
   bool trained = true;
@@ -61,41 +63,41 @@ class unit_plan {
   }
 
   /// @param frame   size of a chunk
-  /// @throws config_error   `ranks` do not divide a frame into whole blocks of every element type; usage_error   a layout that does
-  ///                        not keep blocks whole, no ranks, sealed already; size_overflow. Where it throws nothing is sealed
-  void seal(bytes frame, std::uint32_t ranks)
+  /// @throws config_error   the shares do not divide a frame into whole blocks of every element type, or a tensor is larger than a
+  ///                        frame where chunks are gathered by groups; usage_error   a layout that does not keep blocks whole,
+  ///                        sealed already; size_overflow. Where it throws nothing is sealed
+  void seal(bytes frame, unit_division division)
   {
     expects(!sealed_, "units were planned twice");
-    expects(ranks > 0, "units for no ranks");
-    const std::uint64_t grain = (bytes{std::uint64_t{ranks} * measure_block} * sizeof(float)).count();
+    const std::uint64_t grain = (bytes{std::uint64_t{division.shares / division.chunks} * measure_block} * sizeof(float)).count();
     if (frame.count() == 0 || frame.count() % grain != 0)
-      throw config_error{error_text{} << "chunkmem: chunk_bytes is " << frame.count() << " B, which " << ranks
+      throw config_error{error_text{} << "chunkmem: chunk_bytes is " << frame.count() << " B, which " << division.shares / division.chunks
                                       << " ranks cannot divide into blocks of " << measure_block << " elements (take "
                                       << align_up(bytes{std::max(frame.count(), std::uint64_t{1})}, bytes{grain}).count() << ")"};
+    division_ = std::move(division);
     units_.clear();  // of a call that failed
     for (std::size_t first = 0; first < tensors_.size(); ++first)
       if (is_first_of_kind(first)) place_kind(first, frame);
     for (std::uint32_t at = 0; at < tensors_.size(); ++at) units_[tensors_[at].place.unit].tensors.push_back(at);
     for (unit& it : units_)
       std::ranges::sort(it.tensors, {}, [this](std::uint32_t at) { return tensors_[at].place.first; });
-    ranks_ = ranks;
     sealed_ = true;
   }
+  void seal(bytes frame, std::uint32_t ranks) { seal(frame, unit_division::even(ranks)); }
 
   [[nodiscard]] std::uint32_t tensors() const noexcept { return static_cast<std::uint32_t>(tensors_.size()); }
   [[nodiscard]] std::uint64_t elements(std::uint32_t tensor) const noexcept { return tensors_[tensor].elements; }
   [[nodiscard]] unit_place place(std::uint32_t tensor) const noexcept { return tensors_[tensor].place; }
   [[nodiscard]] std::span<const unit> units() const noexcept { return units_; }
+  [[nodiscard]] const unit_division& division() const noexcept { return division_; }
 
   /// Elements [begin, end) of a unit that a rank owns; as many as every other rank. @pre sealed
   [[nodiscard]] std::uint64_t share_begin(std::uint32_t at, rank_id rank) const noexcept
   {
-    return units_[at].elements / ranks_ * index_of(rank);
+    return share_elements(at) * division_.place_of[index_of(rank)];
   }
-  [[nodiscard]] std::uint64_t share_end(std::uint32_t at, rank_id rank) const noexcept
-  {
-    return share_begin(at, rank) + units_[at].elements / ranks_;
-  }
+  [[nodiscard]] std::uint64_t share_end(std::uint32_t at, rank_id rank) const noexcept { return share_begin(at, rank) + share_elements(at); }
+  [[nodiscard]] std::uint64_t share_elements(std::uint32_t at) const noexcept { return units_[at].elements / division_.shares; }
   /// Calls `visit(part)` for what a rank owns of each tensor of a unit, where that is not nothing, in the order of places.
   template <class Visit>
   void for_each_part(std::uint32_t at, rank_id rank, Visit visit) const
@@ -158,20 +160,31 @@ class unit_plan {
     layout.reset(frame);
     place_all(layout, sizes, places);
     const auto base = static_cast<std::uint32_t>(units_.size());
+    std::uint32_t chunks = 0;
     for (std::size_t at = 0; at < members.size(); ++at) {
-      const std::uint64_t element = places[at].offset / size;
-      expects(places[at].offset % (measure_block * size) == 0, "a layout of units that does not place whole blocks behind whole blocks");
-      const std::uint32_t where = base + places[at].chunk;
-      if (where >= units_.size()) units_.resize(where + std::size_t{1}, unit{kind.type, kind.group, kind.trained, 0, {}});
-      units_[where].elements = std::max(units_[where].elements, (places[at].frames * frame).count() / size);
-      tensors_[members[at]].place = {where, element};
+      const chunk_place& it = places[at];
+      expects(it.offset % (measure_block * size) == 0, "a layout of units that does not place whole blocks behind whole blocks");
+      if (division_.chunks > 1 && it.frames > 1) refuse_window(it.frames * frame);
+      chunks = std::max(chunks, it.chunk + 1);
+      const std::uint32_t where = base + it.chunk / division_.chunks;
+      while (where >= units_.size())
+        units_.push_back({static_cast<std::uint32_t>(units_.size() - base) * division_.chunks, 0, kind.type, kind.group, kind.trained, 0, {}});
+      const std::uint64_t frames = division_.chunks > 1 ? division_.chunks : it.frames;
+      units_[where].elements = std::max(units_[where].elements, (frames * frame).count() / size);
+      tensors_[members[at]].place = {where, (frame * (it.chunk % division_.chunks)).count() / size + it.offset / size};
     }
+    for (std::size_t at = base; at < units_.size(); ++at) units_[at].chunks = chunks;
+  }
+  [[noreturn]] static void refuse_window(bytes needed)
+  {
+    throw config_error{error_text{} << "chunkmem: a tensor is larger than a chunk, and this ownership gathers groups of chunks (take chunk_bytes of "
+                                    << needed.count() << ", or ownership::sharded)"};
   }
 
   Layout layout_;
   std::vector<planned> tensors_;
   std::vector<unit> units_;
-  std::uint32_t ranks_ = 1;
+  unit_division division_;
   bool sealed_ = false;
 };
 

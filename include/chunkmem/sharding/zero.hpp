@@ -1,0 +1,34 @@
+#pragma once
+
+#include <chunkmem/core/version.hpp>
+
+namespace chunkmem::inline v0 {
+
+namespace sharding {
+
+/// What is divided over ranks, beside optimizer states, which always are.
+///
+/// Source: the stages of ZeRO (Rajbhandari et al. 2020, arXiv 1910.02054).
+struct zero {
+  bool gradients = true;   ///< added over ranks in every micro-batch, so that a rank keeps its share alone (`reduce_each`); else they add up
+                           ///< whole on each rank and are added over ranks once, in the last micro-batch (`reduce_last`)
+  bool parameters = true;  ///< whole only while they are used; else they stay whole on each rank and are gathered once, behind the update
+
+  [[nodiscard]] constexpr bool operator==(const zero&) const noexcept = default;
+};
+
+inline constexpr zero zero_1{.gradients = false, .parameters = false};
+inline constexpr zero zero_2{.gradients = true, .parameters = false};
+inline constexpr zero zero_3{.gradients = true, .parameters = true};
+/// Stage 3 where links to other ranks are slow and memory is not short: one sum for a step.
+inline constexpr zero zero_3_reduce_last{.gradients = false, .parameters = true};
+
+/// Settings of a model over ranks, the same on every rank.
+struct sharding_options {
+  zero divided = zero_3;
+  float sum_scale = 1;  ///< what sums of gradients over ranks are multiplied with; 1 / ranks makes means, which 16 bits hold
+};
+
+}  // namespace sharding
+
+}  // namespace chunkmem::inline v0
