@@ -103,8 +103,7 @@ class gathering {
       case operation::all_gather: return among.all_gather(backend, worker_, begin, step.parts, label);
       case operation::reduce_scatter: return among.reduce_scatter(backend, worker_, begin, step.parts, how, label);
       case operation::all_reduce: return among.all_reduce(backend, worker_, begin, step.parts, how, label);
-      case operation::broadcast: return among.broadcast(backend, worker_, begin, bytes{step.parts.whole}, rank_id{step.root}, label);
-      default: throw usage_error{"an ownership whose sums come together at one rank, which units of equal shares do not need"};
+      default: throw usage_error{"an ownership with steps that units of equal shares do not need (take all_gather, reduce_scatter and all_reduce)"};
     }
   }
 
