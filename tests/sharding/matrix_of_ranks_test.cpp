@@ -20,7 +20,10 @@
 #include <fstream>
 #include <iostream>
 #include <random>
+#include <set>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace matrix_of_ranks_test {
@@ -72,11 +75,14 @@ job in_groups(job wanted)
   return wanted;
 }
 
+constexpr std::uint64_t kinds = 8;  ///< of element types, policies and ownerships
+constexpr std::string_view ownership_of_kind[kinds] = {"whole", "sharded", "hierarchical", "sharded", "whole", "hierarchical", "sharded", "sharded"};
+
 std::vector<std::string> run(std::uint64_t seed)
 {
   std::mt19937_64 random{seed};
   const job wanted = random_job(random);
-  switch (random() % 8) {
+  switch (random() % kinds) {
     case 0: return train<float, cm::ownership::whole>(in_groups(wanted));
     case 1: return train<cm::bf16, cm::transfer::planned>(wanted);
     case 2: return train<cm::fp16, cm::eviction::lru, cm::transfer::no_prefetch, cm::ownership::hierarchical>(in_nodes(wanted, random()));
@@ -102,9 +108,34 @@ std::uint64_t differing(std::uint64_t first, std::uint64_t count)
   return wrong;
 }
 
+/// Ownership x stage x capacity x accumulation (k micro-batches or one), each as words.
+std::vector<std::string> words_of(std::uint64_t seed)
+{
+  std::mt19937_64 random{seed};
+  const job it = random_job(random);
+  const std::string stage = std::string{it.divided.gradients ? "gradients" : "-"} + (it.divided.parameters ? "+parameters" : "");
+  return {std::string{ownership_of_kind[random() % kinds]}, stage, it.is_tight ? "tight" : "wide", it.micro_batches > 1 ? "accumulates" : "one batch"};
+}
+
+constexpr std::uint64_t count_in_ci = 48;
+
+TEST_CASE("random trainings have every pair of an ownership, a stage, a capacity and an accumulation", "[sharding]")
+{
+  std::set<std::string> single;
+  std::set<std::pair<std::string, std::string>> pairs;
+  for (std::uint64_t seed = 1; seed <= count_in_ci; ++seed) {
+    const auto words = words_of(seed);
+    for (std::size_t left = 0; left < words.size(); ++left)
+      for (std::size_t right = left + 1; right < words.size(); ++right) pairs.insert({words[left], words[right]});
+    single.insert(words.begin(), words.end());
+  }
+  CHECK(single.size() == 3 + 4 + 2 + 2);
+  CHECK(pairs.size() == 3 * 4 + 3 * 2 + 3 * 2 + 4 * 2 + 4 * 2 + 2 * 2);
+}
+
 TEST_CASE("random trainings over ranks have the bits of one rank", "[sharding]")
 {
-  constexpr std::uint64_t count = 40;
+  constexpr std::uint64_t count = count_in_ci;
   const std::uint64_t wrong = differing(1, count);
   CHECK(wrong == 0);
   const char* const folder = std::getenv("CHUNKMEM_FIGURES");

@@ -46,6 +46,8 @@ TEST_CASE("so they do with several micro-batches, summed each or last, clipped, 
       {.ranks = 4, .steps = 5, .frames = 12},
       {.ranks = 2, .steps = 4, .micro_batches = 2, .clip = 1, .frames = 12, .rehearses = true},
       {.ranks = 1, .steps = 4, .frames = 24, .rehearses = true},
+      {.ranks = 3, .steps = 4, .micro_batches = 3, .divided = cm::sharding::zero_1, .clip = 1, .is_tight = true},
+      {.ranks = 2, .steps = 4, .divided = cm::sharding::zero_2, .is_tight = true},
   };
   for (const job& it : jobs) {
     INFO("job " << &it - jobs);
@@ -113,6 +115,32 @@ TEST_CASE("ranks that take a step with other options are told so, and weights st
   for (const std::string& it : said) CHECK_THAT(it, Catch::Matchers::StartsWith("chunkmem: ranks take a step with other rates"));
   CHECK(said[0].find("moved") == std::string::npos);
   CHECK(said[1].find("moved") == std::string::npos);
+}
+
+TEST_CASE("a rank that has nothing to add to a gradient says so, and others' gradients count", "[sharding]")
+{
+  std::vector<float> found(3);
+  const cm::collective::thread_group group{3, {}};
+  support::on_ranks(3, [&](std::uint32_t rank) {
+    cm::backend::host_arena memory{{.device_capacity = cm::bytes{1U << 20U}, .host_capacity = cm::bytes{1U << 20U}}};
+    cm::collective::local_threads ranks{group, cm::rank_id{rank}};
+    cm::sharded_model<cm::backend::host_arena, cm::collective::local_threads> m{memory, ranks, {.chunk_bytes = cm::bytes{49152}}};
+    cm::optimizer::sgd kernel{{.momentum = 0}};
+    m.use(kernel.lists());
+    const auto shared = m.add<float>({100}, cm::role::parameter);
+    const auto expert = m.add<float>({100}, cm::role::parameter, cm::group_id{1});
+    for (const auto which : {shared, expert})
+      for (float& it : m.acquire(which, cm::access::write).span()) it = 1;
+    const auto scope = m.iteration();
+    for (float& it : m.gradient(shared).span()) it = 1;
+    if (rank == 1)
+      for (float& it : m.gradient(expert).span()) it = 2;
+    else m.gradient_zero(expert);
+    for (const auto which : {expert, shared}) m.gradient_done(which);
+    m.step(kernel, {.learning_rate = 0.25F});
+    found[rank] = m.acquire(expert, cm::access::read).span()[99] + m.acquire(shared, cm::access::read).span()[0] * 16;
+  });
+  CHECK(found == std::vector<float>(3, 0.5F + 0.25F * 16));
 }
 
 TEST_CASE("a rehearsal between gradients and their step takes none of them away", "[sharding]")

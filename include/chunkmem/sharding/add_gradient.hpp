@@ -27,7 +27,7 @@ void add_gradient(Backend& backend, Element* to, const Element* from, std::uint6
       const float_environment standard;
       for (std::uint64_t at = 0; at < elements; ++at) to[at] = round_to<Element>(exact::sum(to_float(to[at]), to_float(from[at])));
     });
-  else throw usage_error{"gradients of several micro-batches were summed over ranks one by one where the host cannot reach them (call gradient_done in the last one alone)"};
+  else throw usage_error{"gradients of several micro-batches were summed over ranks one by one where the host cannot reach them (take sharding::zero_1 or zero_3_reduce_last)"};
 }
 
 }  // namespace sharding

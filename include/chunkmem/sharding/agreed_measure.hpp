@@ -6,6 +6,7 @@
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/core/float_environment.hpp>
 #include <chunkmem/optimizer/executor.hpp>
+#include <chunkmem/optimizer/step_options.hpp>
 #include <chunkmem/sharding/unit_plan.hpp>
 #include <chunkmem/tensor/dtype.hpp>
 #include <chunkmem/tensor/gradient_measure.hpp>
@@ -21,6 +22,18 @@
 namespace chunkmem::inline v0 {
 
 namespace sharding {
+
+/// Settings of a step, as a word that ranks compare.
+[[nodiscard]] inline std::uint64_t settings_word(const optimizer::step_options& options)
+{
+  collective::fingerprint all;
+  for (const float it : {options.learning_rate, options.clip.norm, options.clip.value, options.loss_scale != nullptr ? options.loss_scale->scale() : 0.0F})
+    all.add(std::bit_cast<std::uint32_t>(it));
+  for (const float it : options.group_rates) all.add(std::bit_cast<std::uint32_t>(it));
+  all.add(static_cast<std::uint64_t>(options.clip.order) * 2 + (options.skip_nonfinite ? 1 : 0));
+  all.add(options.seed);
+  return all.value();
+}
 
 /// The measure of all gradients, over ranks: on every rank the bits that one rank with all of them would have.
 ///
@@ -46,7 +59,8 @@ class agreed_measure {
     all_.resize(2 * std::size_t{ranks.ranks()});
     ranks.exchange(mine, all_);
     for (std::size_t at = 1; at < all_.size(); at += 2)
-      expects(all_[at] == settings, "ranks take a step with other rates, clipping, loss scales or seeds (give all of them the same options)");
+      expects(all_[at] == settings, "ranks take a step with other rates, clipping, loss scales or seeds, or gathered and added other chunks before it (give all of them the "
+              "same options, and the same calls in the same order)");
     for (std::size_t at = 0; at < all_.size(); at += 2)
       if (all_[at] != mine[0]) refuse_sets();
   }

@@ -28,8 +28,9 @@ struct unit_runs {
     std::uint32_t first = 0;   ///< chunk, of the list of its kind
     std::uint32_t chunks = 1;  ///< of that list
   };
-  std::uint32_t chunks = 1;  ///< of a unit
-  std::vector<run> runs;     ///< by label
+  std::uint32_t chunks = 1;       ///< of a unit
+  std::vector<run> runs;          ///< by label
+  collective::fingerprint moved;  ///< all gathers and sums so far, in their order
 };
 
 /// A mover for ranks: chunks of one rank are copied, units of all ranks are gathered and summed by the steps of an ownership.
@@ -48,7 +49,7 @@ class gathering {
   gathering() = default;  ///< to be given ranks before it moves anything
   /// @param ranks    a communicator or circles, which outlive this   @param worker   does nothing but the work of these ranks: adopt() one
   /// @param units    outlives this. Null: each is a chunk
-  gathering(Communicator& ranks, agent worker, const unit_runs* units = nullptr, Ownership ownership = {}) noexcept
+  gathering(Communicator& ranks, agent worker, unit_runs* units = nullptr, Ownership ownership = {}) noexcept
       : ranks_{ranks_type{ranks}}, worker_{worker}, units_{units}, ownership_{ownership}
   {
   }
@@ -70,6 +71,7 @@ class gathering {
   {
     const ownership::owned_chunk first = first_of(size, label);
     for (const auto& step : ownership_.fetch(first, rank(), ranks_->world())) run(backend, step, whole, first, {}, label);
+    note(collective::operation::all_gather, size, label);
   }
   /// The scale is that of the first sum: what is added up behind it stays as small.
   template <class Backend>
@@ -80,10 +82,16 @@ class gathering {
       run(backend, step, whole, first, how, label);
       how.scale = 1;
     }
+    note(collective::operation::reduce_scatter, size, label);
   }
 
  private:
   [[nodiscard]] rank_id rank() const noexcept { return ranks_->of(ownership::circle::all).rank(); }
+  /// Behind what was enqueued, so that a call which failed and is made again counts once.
+  void note(collective::operation what, bytes size, std::uint32_t label) noexcept
+  {
+    if (units_ != nullptr) units_->moved.add({what, dtype::float32, size.count(), 0, label, 0});
+  }
   /// The first chunk of a unit of `size` bytes.
   [[nodiscard]] ownership::owned_chunk first_of(bytes size, std::uint32_t label) const
   {
@@ -109,7 +117,7 @@ class gathering {
 
   std::optional<ranks_type> ranks_;
   agent worker_ = agent::to_device;
-  const unit_runs* units_ = nullptr;
+  unit_runs* units_ = nullptr;
   [[no_unique_address]] Ownership ownership_;
 };
 

@@ -201,10 +201,10 @@ class rank_tensors {
   bool agreed_ = false;
 
  private:
-  [[nodiscard]] mover_type mover(Ranks& ranks) const noexcept { return {ranks, worker_, &runs_, ownership_}; }
+  [[nodiscard]] mover_type mover(Ranks& ranks) noexcept { return {ranks, worker_, &runs_, ownership_}; }
   /// A manager refuses values that are none of its policies: the ownership, which its mover has, is passed as that once more.
   template <class Given>
-  [[nodiscard]] auto or_mover(const Given& given, Ranks& ranks) const
+  [[nodiscard]] auto or_mover(const Given& given, Ranks& ranks)
   {
     if constexpr (std::same_as<Given, ownership_type>) return mover(ranks);
     else return given;

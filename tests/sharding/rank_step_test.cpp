@@ -1,0 +1,176 @@
+#include <chunkmem/sharding/rank_step.hpp>
+
+#include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/collective/local_threads.hpp>
+#include <chunkmem/optimizer/adam.hpp>
+#include <chunkmem/sharding/sharded_model.hpp>
+
+#include <support/catch.hpp>
+#include <support/failing.hpp>
+#include <support/rank_threads.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace rank_step_test {
+
+using namespace chunkmem;
+using support::failing;
+using support::failure_plan;
+
+constexpr std::uint32_t ranks = 2;
+constexpr bytes frame{ranks * 16384};
+
+/// A rank that trains three units, one of them frozen, on a device that has room for `frames`.
+struct trainer {
+  using memory_type = failing<backend::host_arena>;
+  memory_type memory;
+  collective::local_threads here;
+  sharded_model<memory_type, collective::local_threads> m;
+  optimizer::adam adam{{}};
+  std::vector<tensor<float>> weights;
+
+  trainer(const collective::thread_group& group, std::uint32_t rank, sharding::zero divided, std::uint32_t frames = 10)
+      : memory{failure_plan{}, backend::host_arena_options{.device_capacity = frame * frames, .host_capacity = frame * 30}},
+        here{group, rank_id{rank}},
+        m{memory, here, {.chunk_bytes = frame}, {.divided = divided}}
+  {
+    m.use(adam.lists());
+    for (const role part : {role::parameter, role::frozen, role::parameter, role::parameter}) weights.push_back(m.template add<float>({7000}, part));
+    for (const auto it : weights)
+      for (float& value : m.acquire(it, access::write).span()) value = 1;
+  }
+  void differentiate(std::uint32_t step)
+  {
+    for (const auto it : weights) (void)m.acquire(it, access::read).size();
+    const float own = static_cast<float>(index_of(here.rank()) + 1 + step);
+    for (const std::size_t at : {3U, 2U, 0U}) {
+      auto gradient = m.gradient(m.acquire(weights[at], access::read));
+      for (float& value : gradient.span()) value = own * static_cast<float>(at + 1);
+      m.gradient_done(std::move(gradient));
+    }
+  }
+  optimizer::step_outcome step() { return m.step(adam, {.learning_rate = 0.125F, .clip = {.norm = 1}}); }
+  std::vector<float> values()
+  {
+    std::vector<float> all;
+    for (const auto it : weights) {
+      const auto pin = m.acquire(it, access::read);
+      all.push_back(pin.span()[0]);
+      all.push_back(pin.span()[6999]);
+    }
+    return all;
+  }
+};
+
+constexpr sharding::zero stages[] = {sharding::zero_1, sharding::zero_2, sharding::zero_3};
+
+/// Weights behind three steps; in one of them copy `fatal` of rank 1's step fails, and it calls again. @return   what went wrong, or nothing
+std::string run(const sharding::zero& divided, std::uint32_t in_step, std::uint64_t fatal, std::vector<float>& found, std::uint64_t& copies, std::uint32_t& failures)
+{
+  std::vector<std::string> complaints(ranks);
+  const collective::thread_group group{ranks, {}};
+  support::on_ranks(ranks, [&](std::uint32_t rank) {
+    trainer it{group, rank, divided};
+    for (std::uint32_t step = 0; step < 3; ++step) {
+      const auto scope = it.m.iteration();
+      it.differentiate(step);
+      const std::uint64_t before = it.memory.copies();
+      if (rank == 1 && step == in_step) it.memory.set_plan({.copy = before + fatal});
+      optimizer::step_outcome outcome;
+      for (bool ended = false; !ended;) {
+        try {
+          outcome = it.step();
+          ended = true;
+        } catch (const device_error&) {
+          ++failures;
+          try {
+            if (it.m.shares().has_gradient(it.m.share_of(it.weights[0]).first->share)) continue;  // it was not updated yet: weights are the old ones
+            (void)it.m.acquire(it.weights[0], access::read);
+            if (!divided.parameters) complaints[rank] = "a weight was read that is not gathered yet";
+          } catch (const usage_error&) {
+          }
+        }
+      }
+      if (rank == 1 && step == in_step) copies = it.memory.copies() - before;
+      if (!(outcome.norm > 0)) complaints[rank] = "no norm";
+    }
+    const std::vector<float> values = it.values();
+    if (rank == 1) found = values;
+    else if (values[2] != 1) complaints[rank] = "a frozen weight moved";
+  });
+  return complaints[0] + complaints[1];
+}
+
+TEST_CASE("a step that failed at any copy goes on where it stopped: nothing is updated twice, nothing is left out", "[sharding]")
+{
+  for (const sharding::zero& divided : stages)
+    for (const std::uint32_t in_step : {0U, 1U}) {  // which is recorded, which follows a plan
+      std::vector<float> wanted;
+      std::uint64_t copies = 0;
+      std::uint32_t failures = 0;
+      CHECK(run(divided, in_step, UINT64_MAX / 2, wanted, copies, failures) == "");
+      CHECK(failures == 0);
+      const std::uint64_t all = copies;
+      for (std::uint64_t fatal = 0; fatal < all; ++fatal) {
+        INFO("stage " << &divided - stages + 1 << ", step " << in_step << ", copy " << fatal << " of " << all);
+        std::vector<float> found;
+        CHECK(run(divided, in_step, fatal, found, copies, failures) == "");
+        CHECK(found == wanted);
+      }
+      CHECK(failures == all);
+      CHECK((all > 0 || in_step == 1));  // a plan may have made them all before
+    }
+}
+
+TEST_CASE("weights are made of shares that others changed, in every stage", "[sharding]")
+{
+  for (const sharding::zero& divided : stages) {
+    std::vector<std::vector<float>> found(ranks);
+    const collective::thread_group group{ranks, {}};
+    support::on_ranks(ranks, [&](std::uint32_t rank) {
+      trainer it{group, rank, divided};
+      (void)it.values();  // they are whole somewhere
+      const auto [unit, part] = it.m.share_of(it.weights[0]);
+      if (part != nullptr) {
+        const auto pin = it.m.shares().acquire(tensor<float>{unit->share}, access::read_write, at::host);
+        for (std::uint64_t at = 0; at < part->elements; ++at) pin.span()[part->begin - unit->share_begin + at] = static_cast<float>(rank + 5);
+      }
+      {
+        const auto scope = it.m.iteration();
+        try {
+          it.m.gather_weights();
+          found[rank].push_back(-1);
+        } catch (const usage_error&) {
+        }
+      }
+      it.m.gather_weights();
+      const std::vector<float> values = it.values();
+      found[rank].insert(found[rank].end(), values.begin(), values.end());
+    });
+    INFO("stage " << &divided - stages + 1);
+    CHECK(found[0] == std::vector<float>{5, 6, 1, 1, 1, 1, 1, 1});
+    CHECK(found[1] == found[0]);
+  }
+}
+
+TEST_CASE("a rank that gathered another chunk than the others is found out by the next step", "[sharding]")
+{
+  std::vector<std::string> said(ranks);
+  const collective::thread_group group{ranks, {.deadline = 300'000'000}};
+  support::on_ranks(ranks, [&](std::uint32_t rank) {
+    trainer it{group, rank, sharding::zero_3};
+    try {
+      const auto scope = it.m.iteration();
+      (void)it.m.acquire(it.weights[rank == 0 ? 0 : 2], access::read).size();
+      it.differentiate(0);
+      (void)it.step();
+    } catch (const comm_error& failed) {
+      said[rank] = failed.what();
+    }
+  });
+  for (const std::string& it : said) CHECK(it != "");
+}
+
+}  // namespace rank_step_test
