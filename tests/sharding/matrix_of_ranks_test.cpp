@@ -42,7 +42,9 @@ struct hostile {
   }
 };
 
-job random_job(std::mt19937_64& random)
+constexpr std::uint64_t kinds = 8;  ///< of element types, policies and ownerships, which take turns with stages
+
+job random_job(std::uint64_t seed, std::mt19937_64& random)
 {
   job result{.ranks = 1 + static_cast<std::uint32_t>(random() % 8)};
   result.steps = 2 + static_cast<std::uint32_t>(random() % 3);
@@ -55,7 +57,7 @@ job random_job(std::mt19937_64& random)
   result.on_compute = random() % 2 == 0;
   result.is_tight = random() % 2 == 0;
   constexpr cm::sharding::zero stages[] = {cm::sharding::zero_1, cm::sharding::zero_2, cm::sharding::zero_3, cm::sharding::zero_3_reduce_last};
-  result.divided = stages[random() % 4];
+  result.divided = stages[(seed + seed / kinds) % 4];
   return result;
 }
 /// Nodes of any size that divides the ranks; without them a node has all.
@@ -75,14 +77,13 @@ job in_groups(job wanted)
   return wanted;
 }
 
-constexpr std::uint64_t kinds = 8;  ///< of element types, policies and ownerships
 constexpr std::string_view ownership_of_kind[kinds] = {"whole", "sharded", "hierarchical", "sharded", "whole", "hierarchical", "sharded", "sharded"};
 
 std::vector<std::string> run(std::uint64_t seed)
 {
   std::mt19937_64 random{seed};
-  const job wanted = random_job(random);
-  switch (random() % kinds) {
+  const job wanted = random_job(seed, random);
+  switch (seed % kinds) {
     case 0: return train<float, cm::ownership::whole>(in_groups(wanted));
     case 1: return train<cm::bf16, cm::transfer::planned>(wanted);
     case 2: return train<cm::fp16, cm::eviction::lru, cm::transfer::no_prefetch, cm::ownership::hierarchical>(in_nodes(wanted, random()));
@@ -112,9 +113,9 @@ std::uint64_t differing(std::uint64_t first, std::uint64_t count)
 std::vector<std::string> words_of(std::uint64_t seed)
 {
   std::mt19937_64 random{seed};
-  const job it = random_job(random);
+  const job it = random_job(seed, random);
   const std::string stage = std::string{it.divided.gradients ? "gradients" : "-"} + (it.divided.parameters ? "+parameters" : "");
-  return {std::string{ownership_of_kind[random() % kinds]}, stage, it.is_tight ? "tight" : "wide", it.micro_batches > 1 ? "accumulates" : "one batch"};
+  return {std::string{ownership_of_kind[seed % kinds]}, stage, it.is_tight ? "tight" : "wide", it.micro_batches > 1 ? "accumulates" : "one batch"};
 }
 
 constexpr std::uint64_t count_in_ci = 48;

@@ -1,0 +1,113 @@
+#pragma once
+
+#include <chunkmem/collective/local_threads.hpp>
+#include <chunkmem/collective/thread_group.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/ids.hpp>
+#include <chunkmem/sharding/circles.hpp>
+
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <thread>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace sharding {
+
+/// Ranks that are threads of this process: their groups, of all of them, of each node, and of each place in nodes.
+///
+/// @threads   any
+class thread_ranks {
+ public:
+  /// @param of_node   ranks of a node, as an ownership is to see them; 0: one node has all
+  /// @throws config_error   nodes are not full; as collective::thread_group
+  explicit thread_ranks(std::uint32_t ranks, std::uint32_t of_node = 0, const collective::thread_group_options& options = {})
+      : world_{ranks, of_node == 0 ? ranks : of_node}, all_{ranks, options}
+  {
+    world_.check();
+    for (std::uint32_t at = 0; at < world_.nodes(); ++at) nodes_.emplace_back(world_.of_node, options);
+    for (std::uint32_t at = 0; at < world_.of_node; ++at) places_.emplace_back(world_.nodes(), options);
+  }
+
+  /// One rank's ends of its groups. They may outlive the groups.
+  class place {
+   public:
+    using communicator_type = collective::local_threads;
+
+    /// @throws usage_error   no such rank, or its place is taken
+    place(const thread_ranks& groups, std::uint32_t rank)
+        : all_{groups.all_, rank_id{rank}},
+          node_{groups.nodes_[rank / groups.world_.of_node], rank_id{rank % groups.world_.of_node}},
+          across_{groups.places_[rank % groups.world_.of_node], rank_id{rank / groups.world_.of_node}},
+          circles_{all_, node_, across_}
+    {
+    }
+    place(const place&) = delete;
+
+    [[nodiscard]] std::uint32_t rank() const noexcept { return index_of(all_.rank()); }
+    /// For ownerships that know of nodes.
+    [[nodiscard]] sharding::circles<communicator_type>& circles() noexcept { return circles_; }
+    /// For all others.
+    [[nodiscard]] communicator_type& all() noexcept { return all_; }
+
+   private:
+    communicator_type all_;
+    communicator_type node_;
+    communicator_type across_;
+    sharding::circles<communicator_type> circles_;
+  };
+
+  [[nodiscard]] const ownership::rank_world& world() const noexcept { return world_; }
+
+  /// Calls `work(place)` once for each rank, each on a thread of its own, and returns when all have ended.
+  ///
+  /// Where one throws, its ends are gone, so waits of the others end with a comm_error at once.
+  /// @throws what the first rank threw whose failure is no comm_error, which are others' mostly; else what the first one did
+  template <class Work>
+  void run(Work work) const
+  {
+    std::vector<std::exception_ptr> failures(world_.ranks);
+    std::vector<std::thread> threads;
+    threads.reserve(world_.ranks);
+    for (std::uint32_t rank = 0; rank < world_.ranks; ++rank)
+      threads.emplace_back([this, &work, &failures, rank] {
+        try {
+          place here{*this, rank};
+          work(here);
+        } catch (...) {
+          failures[rank] = std::current_exception();
+        }
+      });
+    for (std::thread& each : threads) each.join();
+    throw_cause(failures);
+  }
+
+ private:
+  static void throw_cause(const std::vector<std::exception_ptr>& failures)
+  {
+    std::exception_ptr first;
+    for (const std::exception_ptr& it : failures) {
+      if (!it) continue;
+      if (!first) first = it;
+      try {
+        std::rethrow_exception(it);
+      } catch (const comm_error&) {
+      } catch (...) {
+        throw;
+      }
+    }
+    if (first) std::rethrow_exception(first);
+  }
+
+  ownership::rank_world world_;
+  collective::thread_group all_;
+  std::deque<collective::thread_group> nodes_;
+  std::deque<collective::thread_group> places_;
+};
+
+}  // namespace sharding
+
+}  // namespace chunkmem::inline v0
