@@ -40,16 +40,24 @@ TEST_CASE("a rank never has more than there is, whatever rounding says", "[plann
   }
 }
 
-TEST_CASE("links and rings have the rates of the rank, and the slower ring decides", "[planner]")
+TEST_CASE("links have the rates of the rank", "[planner]")
 {
   const backend::cost_table costs = costs_of(share_of(1, 0), {.link_latency_nanoseconds = 7});
   CHECK(costs.to_device.nanoseconds_for(bytes{3'000}) == 1'007);
   CHECK(costs.to_host.nanoseconds_for(bytes{3'000}) == 1'507);
-  CHECK(ring_bytes_per_second(share_of(5e9, 0)) == 5e9);
-  CHECK(ring_bytes_per_second(share_of(5e9, 2e9)) == 2e9);
-  CHECK(ring_bytes_per_second(share_of(5e9, 9e9)) == 5e9);
-  CHECK(ring_bytes_per_second(share_of(0, 2e9)) == 2e9);
   CHECK(update_rates_of(share_of(1, 0)).host_measured_per_second == 14e9);
+}
+
+TEST_CASE("collectives are those that the settings have, for as many ranks, or one ring", "[planner]")
+{
+  workload::rank_share share = share_of(5e9, 2e9);
+  share.ranks = 16;
+  share.of_node = 8;
+  CHECK(exchange_of(share, {}).network == group_times::ring_of(share).network);
+  const group_times eight{{.of_node = 8, .peer_bytes_per_second = 1e9}};
+  CHECK_THROWS_AS(exchange_of(share, {.exchange = eight}), config_error);
+  share.ranks = 8;
+  CHECK(exchange_of(share, {.exchange = eight}).network == eight.network);
 }
 
 TEST_CASE("settings out of their range are refused", "[planner]")

@@ -3,11 +3,13 @@
 #include <chunkmem/backend/cost_table.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/planner/group_times.hpp>
 #include <chunkmem/planner/timed_adam.hpp>
 #include <chunkmem/workload/rank_share.hpp>
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 
 namespace chunkmem::inline v0 {
 
@@ -29,7 +31,8 @@ struct rank_settings {
   bool takes_norm = true;  ///< of all gradients, before the first update: clipping, or a look for what is not finite
   bool updates_late = true;  ///< updates wait for the next use of their weights (optimizer::late_updates), as far as that is soon enough
   double device_update_share = 0;                          ///< of the states that are updated on the device, 0 to 1
-  std::uint32_t gather_units = 3;  ///< room for gathered groups: 3 to 16; more of them let collectives run further ahead
+  std::uint32_t gather_units = 3;  ///< room for gathered groups: 1 (nothing is gathered ahead) to 16; more of them let collectives run further ahead
+  std::optional<group_times> exchange{};  ///< prices of collectives; none: group_times::ring_of the share
   std::uint64_t link_latency_nanoseconds = 10'000;         ///< of each copy
   bool finds_reachable = false;  ///< the bound of the step time too, which takes longer than the step
   known_before known = known_before::rehearsal;
@@ -43,7 +46,7 @@ struct rank_settings {
     if (!(reached_share > 0 && reached_share <= 1)) throw config_error{"reached_share is not above 0 and at most 1"};
     if (!(host_reserve >= 0 && host_reserve < 1)) throw config_error{"host_reserve is not from 0 to below 1"};
     if (!(device_update_share >= 0 && device_update_share <= 1)) throw config_error{"device_update_share is not from 0 to 1"};
-    if (gather_units < 3 || gather_units > 16) throw config_error{"gather_units is not from 3 to 16"};
+    if (gather_units < 1 || gather_units > 16) throw config_error{"gather_units is not from 1 to 16"};
     if (most_iterations < 5) throw config_error{"most_iterations is below 5, which a steady state takes"};
   }
 };
@@ -73,12 +76,12 @@ struct rank_settings {
           14 * share.rates.device_updates_per_second};
 }
 
-/// What a rank receives while a group is gathered, and sends while it is scattered, around a ring: the slowest link decides.
-[[nodiscard]] inline double ring_bytes_per_second(const workload::rank_share& share) noexcept
+/// What collectives of a rank cost. @throws config_error   they are those of another machine
+[[nodiscard]] inline group_times exchange_of(const workload::rank_share& share, const rank_settings& settings)
 {
-  if (share.rates.network_bytes_per_second == 0) return share.rates.peer_bytes_per_second;
-  if (share.rates.peer_bytes_per_second == 0) return share.rates.network_bytes_per_second;
-  return std::min(share.rates.peer_bytes_per_second, share.rates.network_bytes_per_second);
+  group_times times = settings.exchange ? *settings.exchange : group_times::ring_of(share);
+  times.check(share.ranks);
+  return times;
 }
 
 }  // namespace planner

@@ -31,8 +31,8 @@ namespace planner {
 /// A representative rank of a machine that trains a transformer: the real manager and the real optimizer step, on virtual clocks.
 ///
 /// The caller only enqueues, as on a GPU, and updates on the host. Own chunks are frames of 16-bit elements; a group is gathered
-/// one use ahead, by a ring, on an agent of its own, into a lease that lives as long as the passes; gradients are scattered the
-/// same way. All chunks are one frame: 32-bit lists have two where the 16-bit one has one.
+/// ahead, as rank_settings::exchange says, on an agent of its own, into a lease that lives as long as the passes; gradients are scattered
+/// the same way. All chunks are one frame: 32-bit lists have two where the 16-bit one has one.
 /// Good for the questions what fits and how long a step takes; poor for kernels of less than a microsecond, and where devices
 /// share a switch with others that do something else.
 /// Source: ZeRO-3 on chunks as in PatrickStar (Fang et al. 2021, arXiv 2108.05818). Cost: a few microseconds for each access.
@@ -49,7 +49,7 @@ class rank_training {
         ranks_{share.ranks},
         chunk_{own_elements(settings.chunk_elements)},
         takes_norm_{settings.takes_norm},
-        ring_{0, share.ranks > 1 ? ring_bytes_per_second(share) : 1.0},
+        exchange_{exchange_of(share, settings)},
         costs_{costs_of(share, settings)},
         backend_{{capacity[tier::device], capacity[tier::host], costs_, true}},
         kernel_{update_rates_of(share)},
@@ -140,7 +140,7 @@ class rank_training {
   [[nodiscard]] bytes rest_of_group() const { return bytes{2} * chunk_ * (ranks_ - 1); }
   [[nodiscard]] std::uint64_t ring_nanoseconds(std::uint32_t group) const
   {
-    return ring_.nanoseconds_for(bytes{2 * groups_.elements_of(group) / ranks_} * (ranks_ - 1));
+    return exchange_.nanoseconds(bytes{2 * groups_.elements_of(group)});
   }
 
   template <class Scope>
@@ -270,7 +270,7 @@ class rank_training {
   std::uint64_t ranks_;
   std::uint64_t chunk_;
   bool takes_norm_;
-  backend::link_cost ring_;
+  group_times exchange_;
   backend::cost_table costs_;
   training_timeline timeline_;
   moment_source moments_;

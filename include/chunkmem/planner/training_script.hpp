@@ -45,11 +45,11 @@ struct act {
 /// units, in the order of their uses and as early as a unit is free; what is wanted again latest gives its unit up.
 class training_script {
  public:
-  static constexpr std::uint32_t least_units = 3;  ///< groups that are there at once: in use, before, and coming
+  static constexpr std::uint32_t least_units = 1;  ///< groups that are there at once: 3 are that in use, the one before, and one to come
   static constexpr std::uint32_t most_units = 16;
 
   /// @param flops_per_second   of one device, as reached   @param units   of gathered weights, from least_units to most_units
-  training_script(const parameter_groups& groups, bool recomputes, double flops_per_second, std::uint32_t units = least_units)
+  training_script(const parameter_groups& groups, bool recomputes, double flops_per_second, std::uint32_t units = 3)
       : groups_{groups}, units_{std::clamp(units, least_units, most_units)}, recomputes_{recomputes}, per_nanosecond_{flops_per_second * 1e-9}
   {
     const std::uint32_t layers = groups.stages() - 2;

@@ -1,0 +1,211 @@
+// How does a step over 1 to 1,024 ranks compare with the least time it could take, and with how others exchange chunks?
+//
+// A representative rank of DGX A100-80 nodes trains GPTs of 10B and 175B parameters on virtual clocks, by the manager and the
+// optimizer steps themselves; collectives have the prices of collective::network_costs, by node, with NCCL's latencies. Every rank
+// has an eighth of a node's host, whatever their number, and the same micro-batch: weak scaling.
+//
+// First table: step over T_reach (of compute, links, updates, collectives, and the chains between them) at 8, 64 and 1,024
+// ranks, under `sharded`, for micro-batches of 1, 4 and 16, with and without a global norm, for two networks. All cases that fit count.
+// T_reach has the chain of gathers, products and sums in the order of the script, which no step is faster than (planner::ring_chain); the
+// last column has the ratio where of collectives their busy time alone counts.
+// Second table: seconds for a step, by scheme, all with the same manager, eviction and planned transfers:
+//   sharded   48, 96 or 192 groups, gathered ahead into room for 4, 8 or 16, what is fastest
+//   groups    PatrickStar: a chunk for the largest matrix, as many in a group as ranks, gathered when it is used, room for one
+//   alone     its memory-saving mode: one such chunk at a time, broadcast by its owner when it is used
+//   tensors   ZeRO-3 as it began: each tensor of a layer broadcast by its owner, layers up to two ahead
+// The last three have the means of their schemes: each rank owns a share of every chunk, where theirs owns every so-many-th.
+//
+//   weak_scaling_bench [figures | table]
+#include "../transfer/planning_figures.hpp"
+
+#include <chunkmem/planner/training_forecast.hpp>
+#include <chunkmem/workload/machine_file.hpp>
+#include <chunkmem/workload/named_transformers.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+namespace {
+
+namespace cm = chunkmem;
+using cm::planner::group_exchange;
+using cm::planner::group_times;
+using cm::planner::training_forecast;
+
+constexpr double bound = 1.05;
+constexpr double dgx_network = 25e9;    // eight ports of 200 Gb/s for eight devices
+constexpr double thin_network = 6.25e9;  // two ports
+
+enum class scheme : std::uint8_t { sharded, groups, alone, tensors };
+constexpr const char* scheme_names[] = {"sharded", "groups", "alone", "tensors"};
+
+struct question {
+  const char* model;
+  std::uint64_t ranks;
+  std::uint64_t micro_batch;
+  bool takes_norm = false;
+  double network = dgx_network;
+  scheme how = scheme::sharded;
+  bool finds_reachable = false;
+  std::uint64_t groups = 48;  ///< of the model, under `sharded`
+  std::uint32_t units = 4;    ///< of them, that there is room for
+};
+
+cm::workload::rank_share share_of(const question& it)
+{
+  static const cm::workload::machine dgx = cm::workload::read_machine(CHUNKMEM_MACHINES "/a100_80_four_nodes.json");
+  cm::workload::rank_share share = cm::workload::share_of_rank(dgx);
+  share.ranks = it.ranks;
+  share.of_node = static_cast<std::uint32_t>(std::min<std::uint64_t>(it.ranks, dgx.devices));
+  share.rates.network_bytes_per_second = it.network;
+  return share;
+}
+
+group_times times_of(const question& it, const cm::workload::rank_share& share, std::uint64_t width)
+{
+  group_times times{{.of_node = share.of_node,
+                     .nodes = static_cast<std::uint32_t>(share.ranks / share.of_node),
+                     .peer_bytes_per_second = share.rates.peer_bytes_per_second,
+                     .network_bytes_per_second = it.network}};
+  if (it.how == scheme::alone || it.how == scheme::tensors) times.how = group_exchange::broadcasts;
+  if (it.how == scheme::tensors)  // of a layer: matrices, their biases, two norms of a gain and a bias
+    for (const std::uint64_t elements : {3 * width * width, width * width, 4 * width * width, 4 * width * width, 3 * width, width, 4 * width, width, width, width, width, width})
+      times.pieces.push_back(cm::bytes{2 * elements});
+  return times;
+}
+
+cm::planner::rank_settings settings_of(const question& it, const cm::workload::rank_share& share, const cm::workload::transformer_shape& shape)
+{
+  const std::uint64_t own = cm::workload::parameters_of(shape) / it.ranks;
+  const std::uint64_t width = shape.hidden;
+  cm::planner::rank_settings settings;
+  settings.takes_norm = it.takes_norm;
+  settings.exchange = times_of(it, share, width);
+  settings.finds_reachable = it.finds_reachable;
+  settings.known = cm::planner::known_before::profile;
+  switch (it.how) {
+    case scheme::sharded:
+      settings.gather_units = it.units;
+      settings.chunk_elements = std::max<std::uint64_t>(1, own / it.groups);
+      break;
+    case scheme::groups:
+      settings.gather_units = 1;
+      settings.chunk_elements = 4 * width * width;
+      break;
+    case scheme::alone:
+      settings.gather_units = 1;
+      settings.chunk_elements = std::max<std::uint64_t>(1, 4 * width * width / it.ranks);
+      break;
+    case scheme::tensors:
+      settings.gather_units = 3;
+      settings.chunk_elements = std::max<std::uint64_t>(1, (12 * width * width + 13 * width) / it.ranks);
+      break;
+  }
+  return settings;
+}
+
+training_forecast ask(const question& it);
+
+/// Under `sharded` groups and the room for them are ours to choose: the fastest of a few, as a plan would find it.
+training_forecast ask_best(question it)
+{
+  if (it.how != scheme::sharded) return ask(it);
+  training_forecast best;
+  for (const std::uint64_t groups : {48U, 96U, 192U})
+    for (const std::uint32_t units : {4U, 8U, 16U}) {
+      it.groups = groups;
+      it.units = units;
+      training_forecast found = ask(it);
+      if (found.fits && (!best.fits || found.step.nanoseconds < best.step.nanoseconds)) best = std::move(found);
+    }
+  return best;
+}
+
+/// With the least share of updates on the device that fits, and a twentieth more where the host is too small for all states.
+training_forecast ask(const question& it)
+{
+  const auto shape = cm::workload::shape_of("PatrickStar", it.model);
+  const auto share = share_of(it);
+  auto settings = settings_of(it, share, shape);
+  const auto capacity = cm::planner::capacities_of(share, settings);
+  const double states = 14.0 * static_cast<double>(cm::workload::parameters_of(shape)) / static_cast<double>(it.ranks);
+  const double host = static_cast<double>(capacity[cm::tier::host].count());
+  if (states > host + static_cast<double>(capacity[cm::tier::device].count())) return {};
+  double on_device = states > host ? 1.05 - host / states : 0.0;
+  for (;; on_device += 0.1) {
+    settings.device_update_share = std::min(1.0, on_device);
+    auto found = cm::planner::forecast_training(shape, {.micro_batch = it.micro_batch}, share, settings);
+    if (found.fits || on_device >= 1) return found;
+  }
+}
+
+struct worst_ratio {
+  double value = 0;
+  double of_busy = 0;  // where of collectives their busy time alone counts
+  int fit = 0;
+};
+
+worst_ratio print_ratios(std::uint64_t ranks)
+{
+  worst_ratio worst;
+  for (const char* model : {"GPT3_10B", "175B"})
+    for (const double network : {dgx_network, thin_network})
+      for (const std::uint64_t batch : {1U, 4U, 16U})
+        for (const bool norm : {false, true}) {
+          const auto found = ask_best({model, ranks, batch, norm, network, scheme::sharded, true});
+          if (!found.fits) continue;
+          const double ratio = static_cast<double>(found.step.nanoseconds) / found.least_nanoseconds();
+          const double of_busy = static_cast<double>(found.step.nanoseconds) / found.reachable.nanoseconds;
+          ++worst.fit;
+          worst.value = std::max(worst.value, ratio);
+          worst.of_busy = std::max(worst.of_busy, of_busy);
+          const auto seconds = [](double nanoseconds) { return nanoseconds * 1e-9; };
+          std::printf("%-9s %5d ranks, batch %2d, norm %-3s, %5.2f GB/s: step %8.3f s, T_reach %8.3f s, %.3f; compute %8.3f, collectives %8.3f, host %8.3f; without the chain of gathers and products %.3f\n",
+                      model, static_cast<int>(ranks), static_cast<int>(batch), norm ? "yes" : "no", network * 1e-9,
+                      seconds(static_cast<double>(found.step.nanoseconds)), seconds(found.least_nanoseconds()), ratio,
+                      seconds(static_cast<double>(found.step.computing)), seconds(static_cast<double>(found.step.collecting)),
+                      seconds(static_cast<double>(found.step.updating)), of_busy);
+          std::fflush(stdout);
+        }
+  std::printf("%d ranks: %d cases fit, the worst is %.3f, without that chain %.3f\n\n", static_cast<int>(ranks), worst.fit, worst.value, worst.of_busy);
+  return worst;
+}
+
+void print_table(const char* model, std::uint64_t batch)
+{
+  std::printf("%s, micro-batch %d for each rank, %g GB/s between nodes for each device\n\n| ranks |", model, static_cast<int>(batch), dgx_network * 1e-9);
+  for (const char* name : scheme_names) std::printf(" %s [s] |", name);
+  std::printf(" sharded: collectives busy |\n|---|---|---|---|---|---|\n");
+  for (std::uint64_t ranks = 1; ranks <= 1024; ranks *= 2) {
+    std::printf("| %d |", static_cast<int>(ranks));
+    double busy = -1;
+    for (const scheme how : {scheme::sharded, scheme::groups, scheme::alone, scheme::tensors}) {
+      const auto found = ask_best({.model = model, .ranks = ranks, .micro_batch = batch, .how = how});
+      found.fits ? std::printf(" %.2f |", static_cast<double>(found.step.nanoseconds) * 1e-9) : std::printf(" does not fit |");
+      std::fflush(stdout);
+      if (found.fits && how == scheme::sharded) busy = static_cast<double>(found.step.collecting) / static_cast<double>(found.step.nanoseconds);
+    }
+    busy < 0 ? std::printf(" |\n") : std::printf(" %.0f %% |\n", 100 * busy);
+  }
+  std::printf("\n");
+}
+
+}  // namespace
+
+int main(int count, char** arguments)
+{
+  const std::string only = count > 1 ? arguments[1] : "";
+  if (only != "figures") {
+    print_table("GPT3_10B", 8);
+    print_table("175B", 4);
+  }
+  if (only == "table") return 0;
+  worst_ratio worst;
+  for (const std::uint64_t ranks : {8U, 64U, 1024U}) worst = print_ratios(ranks);
+  if (worst.fit == 0) return 1;  // nothing was shown
+  return transfer_bench::write_figures("weak_scaling_bench", {{"sharding.step_over_bound_1024_ranks", worst.value, "ratio", "<=", bound},
+                                                              {"sharding.steps_of_1024_ranks_that_fit", 1.0 * worst.fit, "cases", ">=", 24.0}});
+}
