@@ -159,7 +159,7 @@ class engine_core {
   /// The chunk of `whole` is made from shares of all ranks each time it is loaded. @param label   of it, the same on every rank
   /// @param keeps   it is loaded as others are, and made by `gather_over_ranks`
   /// @pre nothing is allocated; a mover that gathers; `whole` fills its chunk
-  void gather(tensor_id whole, std::uint32_t label, bool keeps) { gathered_.push_back({whole, label, keeps}); }
+  void gather(tensor_id whole, std::uint32_t label, bool keeps = false) { gathered_.push_back({whole, label, keeps}); }
   /// A part of this rank's share of it. @param begin   of the part in `whole` [bytes]
   void derive(tensor_id whole, tensor_id share, std::uint64_t begin) { derivations_.push_back({whole, share, begin}); }
 

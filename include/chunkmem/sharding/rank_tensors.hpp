@@ -123,6 +123,16 @@ class rank_tensors {
   [[nodiscard]] agent adopt() { return m_.adopt(); }
   [[nodiscard]] chunkmem::report report() const { return m_.report(); }
   [[nodiscard]] residency_snapshot residency() const { return m_.residency(); }
+  /// All that was gathered and added so far is done. Whoever waits for the device by other means calls it first: a rank that is gone then
+  /// ends the wait here, by the deadline of the group. @throws comm_error   something of it failed
+  void settle()
+  {
+    constexpr ownership::circle all[] = {ownership::circle::all, ownership::circle::node, ownership::circle::across};
+    for (const auto who : all)  // groups whose work runs on a device have to be asked
+      if constexpr (requires(communicator_type& group) { group.finish(m_.backend(), worker_); }) ranks_.of(who).finish(m_.backend(), worker_);
+    m_.backend().wait(agent::host, m_.backend().record(worker_));
+    for (const auto who : all) ranks_.of(who).check();
+  }
   /// All of them.
   [[nodiscard]] communicator_type& ranks() const noexcept { return ranks_.of(ownership::circle::all); }
   /// What this rank owns, as parameters of its own: for checkpoints of this rank and for tests.
@@ -156,14 +166,6 @@ class rank_tensors {
     if (!sealed_) [[unlikely]] seal();
     return m_;
   }
-  /// Before ranks exchange words: what this one owes the others' agents is done, also where agents work only while they are called.
-  /// @throws comm_error   something of it failed
-  void settle()
-  {
-    m_.backend().wait(agent::host, m_.backend().record(worker_));
-    for (const auto who : {ownership::circle::all, ownership::circle::node, ownership::circle::across}) ranks_.of(who).check();
-  }
-
   /// Ranks decide alike where they have the same model, the same room and the same settings.
   void agree_on_model()
   {
