@@ -26,6 +26,21 @@ foreach(precision IN ITEMS bf16 fp16)
                 COMMAND gpt ${gpt_small} --precision ${precision} --gradient in_place --clip 1 --threads 2)
 endforeach()
 
+# Over ranks: every stage, with more than one batch for each; and as processes, where there is MPI.
+set(gpt_over_ranks --layers 2 --width 32 --heads 2 --context 32 --batch 2 --steps 5 --clip 1 --verify)
+foreach(stage RANGE 0 3)
+  chunkmem_test(example.gpt_ranks.${stage} LABELS example TIMEOUT 120
+                COMMAND gpt ${gpt_over_ranks} --ranks 3 --shard ${stage} --accumulate 2)
+endforeach()
+chunkmem_test(example.gpt_ranks.nodes LABELS example TIMEOUT 120
+              COMMAND gpt ${gpt_over_ranks} --ranks 4 --nodes 2 --precision bf16 --transfer planned --eviction cost_aware)
+if(TARGET chunkmem::mpi AND chunkmem_mpi_launcher AND NOT CHUNKMEM_SANITIZE)
+  chunkmem_test(example.gpt_mpi LABELS example mpi TIMEOUT 120
+                COMMAND ${chunkmem_mpi_launcher} -np 2 $<TARGET_FILE:gpt> ${gpt_over_ranks} --shard 3)
+  set_property(TEST example.gpt_mpi APPEND PROPERTY ENVIRONMENT OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_plm=isolated
+               OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_btl_base_warn_component_unused=0 OMPI_MCA_rmaps_base_oversubscribe=1)
+endif()
+
 # Saved after 3, 6 and 8 steps; taken up after 6 with another device, layout and eviction: every loss is that of one run.
 if(TARGET chunkmem::checkpoint)
   set(folder "${PROJECT_BINARY_DIR}/gpt_checkpoint")

@@ -1,6 +1,7 @@
 // Trains a small GPT on real text in a quarter of the device memory it needs, and can prove that nothing changed.
 
 #include "program.hpp"
+#include "ranks.hpp"
 #include "training_on_host.hpp"
 
 #include <cstdio>
@@ -14,6 +15,14 @@ using namespace gpt;
 using manager = chunkmem::manager<chunkmem::backend::host_arena, any_eviction, any_layout, any_placement, any_transfer,
                                   file_trace, either_gradient>;
 
+int run_over_ranks(const options& chosen)
+{
+  const training_text text = chosen.text ? read_text(*chosen.text) : default_text();
+  text.expects_windows_of(chosen.size.context);
+  const display show{stdout};
+  return chosen.ranks > 0 ? run_on_threads(chosen, text, show) : run_on_processes(chosen, text, show);
+}
+
 }  // namespace
 
 int main(int count, char** arguments)
@@ -23,6 +32,7 @@ try {
     std::fputs(help_text().c_str(), stdout);
     return EXIT_SUCCESS;
   }
+  if (over_ranks(chosen)) return run_over_ranks(chosen);
   return run<training_on_host<manager>>(chosen);
 } catch (const std::exception& failure) {
   std::fflush(stdout);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <charconv>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace gpt {
@@ -19,6 +20,7 @@ struct raw_options {
   std::string precision, gradient, accumulate, update, clip, threads;
   std::string eviction, layout, placement, device_share, transfer, text, trace, report, exported;
   std::string checkpoint, every, resume;
+  std::string ranks, shard, nodes;
 };
 
 /// The words that choose one policy of a list: their names, without the family where they end in it.
@@ -75,8 +77,13 @@ void declare(CLI::App& app, program whose, raw_options& raw, bool& verify, bool&
   app.add_option("--text", raw.text, "file or folder to learn from");
   app.add_option("--trace", raw.trace, "write a Chrome trace to this JSON file");
   app.add_option("--report", raw.report, "write losses and the memory report to this JSON file");
-  if (!is_cuda)
+  if (!is_cuda) {
     app.add_option("--export", raw.exported, "write first weights, batches and settings to this JSON file");
+    app.add_option("--ranks", raw.ranks, "threads that train together, each with a device and a batch of its own");
+    app.add_option("--shard", raw.shard, "divide over ranks: 0 nothing, 1 optimizer states, 2 gradients too, 3 weights too (3); without "
+                                         "--ranks the ranks are processes: mpirun -n 4 gpt --shard 3");
+    app.add_option("--nodes", raw.nodes, "divide over the ranks of each node, and have a copy on every one (1)");
+  }
   app.add_option("--checkpoint", raw.checkpoint, "save to this folder");
   app.add_option("--every", raw.every, "steps between two checkpoints (10); the last step is saved in any case");
   app.add_option("--resume", raw.resume, "go on from the newest whole checkpoint of this folder");
@@ -191,6 +198,9 @@ void read_numbers(const raw_options& raw, program whose, options& out)
   read_real(
       "--clip", raw.clip, "from 0 to 1000000", [](float it) { return it >= 0.0f && it <= 1e6f; }, out.clip);
   if (!raw.threads.empty()) read_whole("--threads", raw.threads, 1u, 256u, out.threads.emplace(1u));
+  read_whole("--ranks", raw.ranks, one, std::size_t{64}, out.ranks);
+  if (!raw.shard.empty()) read_whole("--shard", raw.shard, 0u, 3u, out.shard.emplace(3u));
+  read_whole("--nodes", raw.nodes, one, std::size_t{4096}, out.nodes);
   check_extents(out.size, whose);
 }
 
@@ -208,6 +218,25 @@ void check_gradient(const options& chosen)
         "--gradient in_place does not go with --accumulate " + std::to_string(chosen.size.micro_batches) +
         ": the next batch would need the weights whose bytes the gradients took (choose --gradient separate)"};
   }
+}
+
+/// What trains over ranks has no way to yet, or would do once for each rank.
+void check_ranks(const raw_options& raw, const options& chosen)
+{
+  if (!over_ranks(chosen)) {
+    if (!raw.nodes.empty()) throw problem{"--nodes goes with --ranks or --shard alone (leave it out)"};
+    return;
+  }
+  const std::pair<const char*, const std::string&> refused[] = {
+      {"--checkpoint", raw.checkpoint}, {"--resume", raw.resume}, {"--trace", raw.trace}, {"--report", raw.report}, {"--export", raw.exported}};
+  for (const auto& [option, text] : refused)
+    if (!text.empty()) throw problem{std::string{option} + " is for one rank (leave it out, or --ranks and --shard)"};
+  if (!raw.sample.empty() && chosen.sample > 0) throw problem{"--sample is for one rank (leave it out, or --ranks and --shard)"};
+  if (chosen.gradient == gradient_choice::in_place)
+    throw problem{"--gradient in_place does not go with several ranks, which use each other's weights (choose --gradient separate)"};
+  if (chosen.shard == 0u && chosen.nodes > 1) throw problem{"--nodes does not go with --shard 0, where each rank has a copy (leave it out)"};
+  if (chosen.ranks % chosen.nodes != 0)
+    throw problem{"--ranks " + raw.ranks + " does not fill --nodes " + raw.nodes + " (make it a multiple)"};
 }
 
 }  // namespace
@@ -233,6 +262,7 @@ options parse_options(int count, const char* const* arguments, program whose)
   if (!raw.exported.empty()) out.exported = raw.exported;
   if (!raw.checkpoint.empty()) out.checkpoint = raw.checkpoint;
   if (!raw.resume.empty()) out.resume = raw.resume;
+  check_ranks(raw, out);
   if (!raw.every.empty() && !out.checkpoint) throw problem{"--every goes with --checkpoint alone (name a folder, or leave it out)"};
   return out;
 }

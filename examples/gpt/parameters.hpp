@@ -139,7 +139,7 @@ void declare_parameters(Manager& manager, parameter_set& net, const extents& siz
   net.position_table = make.weight(size.context, size.width, 0.02f);
   for (std::size_t layer = 0; layer < size.layers; ++layer) net.layers.push_back(detail::declare_weights(make, size));
   net.final_norm = make.norm(size.width);
-  detail::name_weights(manager, net);
+  if constexpr (requires { manager.name(net.final_norm, ""); }) detail::name_weights(manager, net);
 }
 
 /// Where the calling thread reads and writes weights: on the device, if that is memory which it can reach.

@@ -35,6 +35,31 @@ struct training_setup {
   }
 };
 
+/// The closing table's numbers.
+template <class Trainer>
+[[nodiscard]] memory_figures figures_of(const chunkmem::report& report, const Trainer& trainer)
+{
+  using enum chunkmem::tier;
+  memory_figures out;
+  out.device_peak = report.peak[device];
+  out.device_capacity = report.capacity[device];
+  out.host_peak = report.peak[host];
+  out.host_capacity = report.capacity[host];
+  out.loaded = report.loaded;
+  out.written_back = report.written_back;
+  out.loads = report.loads;
+  out.evictions = report.evictions;
+  out.divergences = report.divergences;
+  out.replans = report.replans;
+  out.demand_miss = report.waits.demand_miss;
+  out.optimizer_input = report.waits.optimizer_input;
+  out.throttle = report.waits.throttle;
+  out.other = report.waits.other;
+  out.skipped = trainer.skipped();
+  out.loss_scale = trainer.loss_scale();
+  return out;
+}
+
 /// One manager with the model in it, and the trainer that works on it.
 ///
 /// @tparam Training   what is trained by what, see training_on_host: `manager_type`, `backend_type`, `model_type` and
@@ -101,29 +126,7 @@ class session {
 
   [[nodiscard]] std::string report_json() const { return manager_.report().json(); }
 
-  [[nodiscard]] memory_figures figures() const
-  {
-    using enum chunkmem::tier;
-    const auto report = manager_.report();
-    memory_figures out;
-    out.device_peak = report.peak[device];
-    out.device_capacity = report.capacity[device];
-    out.host_peak = report.peak[host];
-    out.host_capacity = report.capacity[host];
-    out.loaded = report.loaded;
-    out.written_back = report.written_back;
-    out.loads = report.loads;
-    out.evictions = report.evictions;
-    out.divergences = report.divergences;
-    out.replans = report.replans;
-    out.demand_miss = report.waits.demand_miss;
-    out.optimizer_input = report.waits.optimizer_input;
-    out.throttle = report.waits.throttle;
-    out.other = report.waits.other;
-    out.skipped = trainer_.skipped();
-    out.loss_scale = trainer_.loss_scale();
-    return out;
-  }
+  [[nodiscard]] memory_figures figures() const { return figures_of(manager_.report(), trainer_); }
 
  private:
   [[nodiscard]] chunkmem::bytes moved() const

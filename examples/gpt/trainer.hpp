@@ -28,9 +28,7 @@ class trainer {
       : m_{manager}, net_{manager, net}, text_{text}, settings_{settings}, workers_{workers}
   {
     manager.use(adam_.lists());
-    manager.state("adam/updates", std::as_writable_bytes(std::span{&adam_.progress.number, 1}));
-    manager.state("loss scale", scale_.bytes());
-    manager.state("skipped steps", std::as_writable_bytes(std::span{&skipped_, 1}));
+    if constexpr (!trains_over_ranks) name_states();  // ranks save nothing here
   }
   trainer(const trainer&) = delete;
   trainer& operator=(const trainer&) = delete;
@@ -40,12 +38,8 @@ class trainer {
   {
     auto iteration = m_.iteration(static_cast<std::uint32_t>(size().micro_batches));
     const float loss = gradient(number, iteration);
-    const chunkmem::optimizer::step_result result =
-        chunkmem::optimizer::step(m_, adam_,
-                                  {.learning_rate = learning_rate(number),
-                                   .clip = {.norm = settings_.clip},
-                                   .loss_scale = scales() ? &scale_ : nullptr},
-                                  workers_);
+    const chunkmem::optimizer::step_result result = update(
+        {.learning_rate = learning_rate(number), .clip = {.norm = settings_.clip}, .loss_scale = scales() ? &scale_ : nullptr});
     if (result == chunkmem::optimizer::step_result::skipped_nonfinite) ++skipped_;
     return loss;
   }
@@ -88,10 +82,11 @@ class trainer {
   [[nodiscard]] std::size_t skipped() const noexcept { return skipped_; }
   /// What the loss is multiplied by before it is differentiated.
   [[nodiscard]] float loss_scale() const noexcept { return scale_.scale(); }
-  /// @param row   counted over all micro-batches of the step
+  /// @param row   counted over all micro-batches of the step; those of other ranks come before and behind
   [[nodiscard]] window training_window(std::size_t number, std::size_t row) const
   {
-    return {training_tokens(text_, size().context, settings_.seed, number, row), 0, net_.context()};
+    const std::size_t first = settings_.rank * size().micro_batches * size().batch;
+    return {training_tokens(text_, size().context, settings_.seed, number, first + row), 0, net_.context()};
   }
   [[nodiscard]] const network<Manager>& net() const noexcept { return net_; }
   [[nodiscard]] const forward_pass<Manager>& forward() const noexcept { return forward_; }
@@ -111,8 +106,22 @@ class trainer {
 
  private:
   static constexpr std::size_t held_out_windows = 8;
+  static constexpr bool trains_over_ranks = requires(Manager& m) { m.ranks(); };
 
   [[nodiscard]] const extents& size() const noexcept { return net_.handles().size; }
+
+  void name_states()
+  {
+    m_.state("adam/updates", std::as_writable_bytes(std::span{&adam_.progress.number, 1}));
+    m_.state("loss scale", scale_.bytes());
+    m_.state("skipped steps", std::as_writable_bytes(std::span{&skipped_, 1}));
+  }
+
+  auto update(const chunkmem::optimizer::step_options& options)
+  {
+    if constexpr (trains_over_ranks) return m_.step(adam_, options, workers_);
+    else return chunkmem::optimizer::step(m_, adam_, options, workers_);
+  }
 
   [[nodiscard]] bool scales() const noexcept { return settings_.precision == chunkmem::dtype::float16; }
 
@@ -132,8 +141,9 @@ class trainer {
     const auto tokens_of = [&](std::size_t row) {
       return training_window(number, micro_batch * size().batch + row).tokens;
     };
-    const bool last = micro_batch + 1 == size().micro_batches;
-    const float scale = loss_scale() / static_cast<float>(size().tokens_per_step());
+    // Over ranks each micro-batch ends its gradients: the model knows when they are added.
+    const bool last = trains_over_ranks || micro_batch + 1 == size().micro_batches;
+    const float scale = loss_scale() / static_cast<float>(size().tokens_per_step() * settings_.ranks);
     const double loss = head_.backward([&](std::size_t row) { return tokens_of(row) + 1; }, scale, last);
     for (std::size_t layer = size().layers; layer-- > 0;) backward_.layer(layer, last);
     backward_.embed(tokens_of, last);

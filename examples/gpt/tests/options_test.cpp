@@ -231,4 +231,24 @@ TEST_CASE("the program of the GPU has options and defaults of its own", "[gpt]")
   CHECK_THAT(gpt::help_text(), !ContainsSubstring("--update"));
 }
 
+TEST_CASE("ranks are threads by --ranks and processes without it, and what they cannot do is refused in a sentence", "[gpt]")
+{
+  CHECK(!gpt::over_ranks(parse({})));
+  const gpt::options threads = parse({"--ranks", "4", "--shard", "2", "--nodes", "2"});
+  CHECK(gpt::over_ranks(threads));
+  CHECK((threads.ranks == 4 && threads.shard == 2u && threads.nodes == 2));
+  const gpt::options processes = parse({"--shard", "0"});
+  CHECK(gpt::over_ranks(processes));
+  CHECK((processes.ranks == 0 && processes.shard == 0u));
+  CHECK_THAT(refusal({"--shard", "4"}), ContainsSubstring("--shard"));
+  CHECK_THAT(refusal({"--ranks", "65"}), ContainsSubstring("--ranks"));
+  CHECK_THAT(refusal({"--nodes", "2"}), ContainsSubstring("--nodes goes with --ranks or --shard alone"));
+  CHECK_THAT(refusal({"--ranks", "3", "--nodes", "2"}), ContainsSubstring("--ranks 3 does not fill --nodes 2"));
+  CHECK_THAT(refusal({"--ranks", "4", "--nodes", "2", "--shard", "0"}), ContainsSubstring("--nodes does not go with --shard 0"));
+  for (const char* option : {"--checkpoint", "--resume", "--trace", "--report", "--export"})
+    CHECK_THAT(refusal({"--ranks", "2", option, "x"}), ContainsSubstring(std::string{option} + " is for one rank"));
+  CHECK_THAT(refusal({"--ranks", "2", "--sample", "5"}), ContainsSubstring("--sample is for one rank"));
+  CHECK_THAT(refusal({"--ranks", "2", "--precision", "bf16", "--gradient", "in_place"}), ContainsSubstring("--gradient in_place"));
+}
+
 }  // namespace options_test

@@ -1,0 +1,193 @@
+#pragma once
+
+#include "budget.hpp"
+#include "display.hpp"
+#include "run.hpp"
+#include "trainer.hpp"
+
+#include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/core/ids.hpp>
+#include <chunkmem/ownership/hierarchical.hpp>
+#include <chunkmem/sharding/sharded_model.hpp>
+#include <chunkmem/sharding/zero.hpp>
+
+#include <bit>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gpt {
+
+/// How ranks divide a model.
+struct rank_plan {
+  chunkmem::sharding::zero divided;
+  std::uint32_t of_node = 1;  ///< ranks that divide it; as many copies as nodes
+
+  /// A stage where there are `ranks`. In stage 0 a rank divides the model with itself.
+  /// @throws problem   they do not fill the nodes
+  [[nodiscard]] static rank_plan of(const options& chosen, std::uint32_t ranks)
+  {
+    using namespace chunkmem::sharding;
+    constexpr zero stages[] = {zero_1, zero_1, zero_2, zero_3};
+    const unsigned stage = chosen.shard.value_or(3);
+    if (ranks % chosen.nodes != 0)
+      throw problem{std::to_string(ranks) + " ranks do not fill --nodes " + std::to_string(chosen.nodes) + " (start a multiple)"};
+    return {stages[stage], stage == 0 ? 1 : ranks / static_cast<std::uint32_t>(chosen.nodes)};
+  }
+  /// Other memory, the same sums.
+  [[nodiscard]] rank_plan other() const { return {{.gradients = divided.gradients, .parameters = !divided.parameters}, of_node}; }
+};
+
+/// One rank: its played device, its part of the model, and the trainer that works on it.
+///
+/// Every rank computes on rows of its own; the loss of a step is the mean of all of them, in order of ranks.
+/// @tparam Communicator   of chunkmem::sharding::circles
+template <class Communicator>
+class rank_session {
+  using ranks_type = chunkmem::sharding::circles<Communicator>;
+
+ public:
+  using manager_type = chunkmem::sharded_model<chunkmem::backend::host_arena, ranks_type, chunkmem::ownership::hierarchical, any_eviction,
+                                               any_layout, any_transfer, any_placement>;
+
+  rank_session(const training_setup& setup, ranks_type& ranks, const rank_plan& plan, chunkmem::bytes device, chunkmem::bytes host)
+      : setup_{setup},
+        ranks_{ranks.of(chunkmem::ownership::circle::all)},
+        memory_{{.device_capacity = device, .host_capacity = host}},
+        manager_{memory_,  ranks, {.chunk_bytes = setup.chunk}, {.divided = plan.divided}, setup.chosen.eviction, setup.chosen.layout,
+                 setup.chosen.transfer, setup.chosen.placement},
+        net_{declare(manager_, setup.chosen.size, setup.chosen.precision)},
+        trainer_{manager_, net_, setup.text, settings(), setup.workers}
+  {
+  }
+
+  /// What one step needs. Ranks do not talk in it.
+  [[nodiscard]] auto rehearse()
+  {
+    return manager_.rehearse([this] { (void)trainer_.step(0); });
+  }
+
+  /// Fills the weights and trains. @param show   null trains silently
+  /// @throws problem   ranks ended with other weights than this one
+  [[nodiscard]] training_result train(const display* show)
+  {
+    gpt::fill(manager_, net_, setup_.chosen.seed, setup_.workers);
+    training_result result;
+    result.losses.push_back(mean(trainer_.evaluate()));
+    if (show != nullptr) show->note("held-out", result.losses.back());
+    for (std::size_t number = 0; number < setup_.chosen.steps; ++number) result.losses.push_back(one_step(number, show));
+    result.losses.push_back(mean(trainer_.evaluate()));
+    if (show != nullptr) show->note("held-out", result.losses.back());
+    result.parameter_hash = trainer_.parameter_hash();
+    for (const std::uint64_t other : all(result.parameter_hash))
+      if (other != result.parameter_hash) throw problem{"ranks ended with different weights: this must not happen, please report it"};
+    return result;
+  }
+
+  [[nodiscard]] memory_figures figures() const { return figures_of(manager_.report(), trainer_); }
+
+ private:
+  [[nodiscard]] trainer_settings settings() const
+  {
+    trainer_settings result = setup_.settings();
+    result.rank = chunkmem::index_of(ranks_.rank());
+    result.ranks = ranks_.ranks();
+    return result;
+  }
+  /// A word of every rank, in their order.
+  [[nodiscard]] std::vector<std::uint64_t> all(std::uint64_t mine)
+  {
+    std::vector<std::uint64_t> words(ranks_.ranks());
+    ranks_.exchange({&mine, 1}, words);
+    return words;
+  }
+  [[nodiscard]] float mean(float loss)
+  {
+    double sum = 0.0;
+    for (const std::uint64_t word : all(std::bit_cast<std::uint32_t>(loss))) sum += static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(word)));
+    return static_cast<float>(sum / static_cast<double>(ranks_.ranks()));
+  }
+
+  [[nodiscard]] float one_step(std::size_t number, const display* show)
+  {
+    using clock = std::chrono::steady_clock;
+    const auto moved = [this] { return manager_.report().loaded + manager_.report().written_back; };
+    const chunkmem::bytes before = moved();
+    const std::size_t skipped = trainer_.skipped();
+    const auto begin = clock::now();
+    const float loss = mean(trainer_.step(number));
+    const double seconds = std::chrono::duration<double>(clock::now() - begin).count();
+    if (show != nullptr) {
+      const auto tokens = static_cast<double>(setup_.chosen.size.tokens_per_step() * ranks_.ranks());
+      show->step({number + 1, setup_.chosen.steps, loss, trainer_.learning_rate(number), tokens / seconds, moved() - before, trainer_.skipped() > skipped});
+    }
+    return loss;
+  }
+
+  training_setup setup_;
+  Communicator& ranks_;
+  chunkmem::backend::host_arena memory_;
+  manager_type manager_;
+  model net_;
+  trainer<manager_type> trainer_;
+};
+
+/// What a rank needs, and is given. @throws problem   see check
+template <class Communicator>
+[[nodiscard]] memory_budget budget_of_rank(const training_setup& setup, chunkmem::sharding::circles<Communicator>& ranks, const rank_plan& plan)
+{
+  using chunkmem::role;
+  const auto need = rank_session<Communicator>{setup, ranks, plan, boundless, boundless}.rehearse();
+  memory_budget budget;
+  budget.weights = need.by_role[role::parameter];
+  budget.gradients = need.by_role[role::gradient];
+  budget.optimizer_states = need.by_role[role::optimizer_state];
+  budget.activations = need.by_role[role::activation];
+  budget.workspace = need.largest_leases + need.by_role[role::gathered];
+  budget.everything = budget.weights + budget.gradients + budget.optimizer_states + budget.activations + budget.workspace;
+  budget.smallest_device = need.smallest_device;
+  budget.device = setup.chosen.device_memory.value_or(std::max(chunkmem::bytes{budget.everything.count() / 4}, need.smallest_device));
+  budget.host = setup.chosen.host_memory.value_or(need.chunks + setup.chunk);
+  chunkmem::bytes machine = machine_memory();
+  if (setup.chosen.ranks > 1) machine = chunkmem::bytes{machine.count() / setup.chosen.ranks};
+  check(budget, {.host = machine, .device = {}});
+  const auto luxury = rank_session<Communicator>{setup, ranks, plan.other(), boundless, boundless}.rehearse();
+  budget.unlimited_device = luxury.everything + 4 * setup.chunk;
+  budget.unlimited_host = std::max(budget.host, luxury.chunks + setup.chunk);
+  return budget;
+}
+
+/// What one rank does, rank 0 with words. @return   what the program exits with
+template <class Communicator>
+[[nodiscard]] int run_rank(const options& chosen, const training_text& text, const display& show, chunkmem::sharding::circles<Communicator>& ranks,
+                           const rank_plan& plan, std::string_view kind)
+{
+  const auto world = ranks.world();
+  const bool prints = chunkmem::index_of(ranks.of(chunkmem::ownership::circle::all).rank()) == 0;
+  chunkmem::optimizer::thread_pool workers{chosen.threads.value_or(1)};
+  const chunkmem::bytes grain{std::uint64_t{plan.of_node} * 16384};
+  const training_setup setup{chosen, text, workers, align_up(chosen.chunk_bytes.value_or(chunkmem::bytes{chosen.size.largest_tensor_bytes()}), grain)};
+  const memory_budget budget = budget_of_rank(setup, ranks, plan);
+  training_result limited;
+  {
+    rank_session<Communicator> session{setup, ranks, plan, budget.device, budget.host};
+    if (prints) {
+      show.line("ranks   " + std::to_string(world.ranks) + " " + std::string{kind} + ", divided in stage " + std::to_string(chosen.shard.value_or(3)) +
+                " of ZeRO over " + std::to_string(plan.of_node) + "; what follows is for each");
+      show.header(chosen, text, budget, setup.chunk);
+    }
+    limited = session.train(prints ? &show : nullptr);
+    if (prints) show.closing(chosen, session.figures());
+  }
+  if (!chosen.verify) return EXIT_SUCCESS;
+  if (prints) show.line("verify: training again with unlimited device memory and weights " + std::string{plan.divided.parameters ? "whole on each rank" : "divided"} + " ...");
+  const training_result other = rank_session<Communicator>{setup, ranks, plan.other(), budget.unlimited_device, budget.unlimited_host}.train(nullptr);
+  if (prints) return show.verdict(limited, other) ? EXIT_SUCCESS : EXIT_FAILURE;
+  return limited.parameter_hash == other.parameter_hash ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+}  // namespace gpt

@@ -1,0 +1,42 @@
+#include "problem.hpp"
+#include "ranks.hpp"
+
+#ifdef GPT_HAS_MPI
+#include "rank_session.hpp"
+
+#include <chunkmem/collective/mpi.hpp>
+#include <chunkmem/collective/mpi_nodes.hpp>
+#include <chunkmem/collective/mpi_session.hpp>
+
+#include <chrono>
+#include <cstdint>
+#endif
+
+namespace gpt {
+
+#ifdef GPT_HAS_MPI
+
+int run_on_processes(const options& chosen, const training_text& text, const display& show)
+{
+  using chunkmem::collective::mpi;
+  chunkmem::collective::mpi_session session;
+  const chunkmem::collective::mpi_options waits{.deadline = std::chrono::minutes{1}};
+  mpi all{session, MPI_COMM_WORLD, waits};
+  const rank_plan plan = rank_plan::of(chosen, all.ranks());
+  const chunkmem::collective::mpi_nodes nodes{session, MPI_COMM_WORLD, plan.of_node};
+  mpi node{session, nodes.node(), waits};
+  mpi across{session, nodes.across(), waits};
+  chunkmem::sharding::circles<mpi> circles{all, node, across};
+  return run_rank(chosen, text, show, circles, plan, "processes");
+}
+
+#else
+
+int run_on_processes(const options&, const training_text&, const display&)
+{
+  throw problem{"--shard without --ranks trains over processes, and this program was built without MPI (add --ranks 2, or install libopenmpi-dev and build it again)"};
+}
+
+#endif
+
+}  // namespace gpt
