@@ -56,6 +56,15 @@ inline void check(const memory_budget& budget, const memory_limits& limits)
   }
 }
 
+/// @throws problem   the device has no room for everything
+inline void check_unlimited(const memory_budget& budget, const memory_limits& limits)
+{
+  if (!limits.device || budget.unlimited_device <= *limits.device) return;
+  throw problem{"--verify trains a second time with " + size_text(budget.unlimited_device) +
+                ", room for everything, and the device has " + size_text(*limits.device) +
+                " free (leave it out, or make --layers, --width or --batch smaller)"};
+}
+
 /// More than any model has. Nothing of it is allocated before the first step.
 inline constexpr chunkmem::bytes boundless{std::uint64_t{1} << 50};
 
@@ -107,11 +116,7 @@ template <class Training>
   const auto luxury = session<Training>{setup, boundless, boundless, either_gradient{}}.rehearse();
   budget.unlimited_device = luxury.everything + 4 * setup.chunk;
   budget.unlimited_host = std::max(budget.host, luxury.chunks + setup.chunk);
-  if (setup.chosen.verify && limits.device && budget.unlimited_device > *limits.device) {
-    throw problem{"--verify trains a second time with " + size_text(budget.unlimited_device) +
-                  ", room for everything, and the device has " + size_text(*limits.device) +
-                  " free (leave it out, or make --layers, --width or --batch smaller)"};
-  }
+  if (setup.chosen.verify) check_unlimited(budget, limits);
   return budget;
 }
 

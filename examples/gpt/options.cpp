@@ -77,13 +77,12 @@ void declare(CLI::App& app, program whose, raw_options& raw, bool& verify, bool&
   app.add_option("--text", raw.text, "file or folder to learn from");
   app.add_option("--trace", raw.trace, "write a Chrome trace to this JSON file");
   app.add_option("--report", raw.report, "write losses and the memory report to this JSON file");
-  if (!is_cuda) {
+  if (!is_cuda)
     app.add_option("--export", raw.exported, "write first weights, batches and settings to this JSON file");
-    app.add_option("--ranks", raw.ranks, "threads that train together, each with a device and a batch of its own");
-    app.add_option("--shard", raw.shard, "divide over ranks: 0 nothing, 1 optimizer states, 2 gradients too, 3 weights too (3); without "
-                                         "--ranks the ranks are processes: mpirun -n 4 gpt --shard 3");
-    app.add_option("--nodes", raw.nodes, "divide over the ranks of each node, and have a copy on every one (1)");
-  }
+  app.add_option("--ranks", raw.ranks, "threads that train together, each with a device and a batch of its own");
+  app.add_option("--shard", raw.shard, std::string{"divide over ranks: 0 nothing, 1 optimizer states, 2 gradients too, 3 weights too (3); without "
+                                                   "--ranks the ranks are processes: mpirun -n 4 "} + (is_cuda ? "gpt_cuda" : "gpt") + " --shard 3");
+  app.add_option("--nodes", raw.nodes, "divide over the ranks of each node, and have a copy on every one (1)");
   app.add_option("--checkpoint", raw.checkpoint, "save to this folder");
   app.add_option("--every", raw.every, "steps between two checkpoints (10); the last step is saved in any case");
   app.add_option("--resume", raw.resume, "go on from the newest whole checkpoint of this folder");
@@ -234,6 +233,8 @@ void check_ranks(const raw_options& raw, const options& chosen)
   if (!raw.sample.empty() && chosen.sample > 0) throw problem{"--sample is for one rank (leave it out, or --ranks and --shard)"};
   if (chosen.gradient == gradient_choice::in_place)
     throw problem{"--gradient in_place does not go with several ranks, which use each other's weights (choose --gradient separate)"};
+  if (chosen.update == update_choice::gpu)
+    throw problem{"--update gpu is for one rank (choose --update cpu, or leave out --ranks and --shard)"};
   if (chosen.shard == 0u && chosen.nodes > 1) throw problem{"--nodes does not go with --shard 0, where each rank has a copy (leave it out)"};
   if (chosen.ranks % chosen.nodes != 0)
     throw problem{"--ranks " + raw.ranks + " does not fill --nodes " + raw.nodes + " (make it a multiple)"};

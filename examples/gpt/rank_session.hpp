@@ -3,14 +3,12 @@
 #include "budget.hpp"
 #include "display.hpp"
 #include "run.hpp"
-#include "trainer.hpp"
 
-#include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/core/ids.hpp>
-#include <chunkmem/ownership/hierarchical.hpp>
-#include <chunkmem/sharding/sharded_model.hpp>
+#include <chunkmem/ownership/collective_step.hpp>
 #include <chunkmem/sharding/zero.hpp>
 
+#include <algorithm>
 #include <bit>
 #include <chrono>
 #include <cstdint>
@@ -42,25 +40,22 @@ struct rank_plan {
   [[nodiscard]] rank_plan other() const { return {{.gradients = divided.gradients, .parameters = !divided.parameters}, of_node}; }
 };
 
-/// One rank: its played device, its part of the model, and the trainer that works on it.
+/// One rank: its device, its part of the model, and the trainer that works on it.
 ///
 /// Every rank computes on rows of its own; the loss of a step is the mean of all of them, in order of ranks.
-/// @tparam Communicator   of chunkmem::sharding::circles
-template <class Communicator>
+/// @tparam Place   a rank and what it trains with, see rank_on_host: `communicator_type`, `backend_type`, `manager_type`, `model_type` and
+///                 `trainer_type`; `circles()`, `memory`, `manager`, `declare`, `limits` and `largest_tensor_bytes`
+template <class Place>
 class rank_session {
-  using ranks_type = chunkmem::sharding::circles<Communicator>;
-
  public:
-  using manager_type = chunkmem::sharded_model<chunkmem::backend::host_arena, ranks_type, chunkmem::ownership::hierarchical, any_eviction,
-                                               any_layout, any_transfer, any_placement>;
+  using manager_type = typename Place::manager_type;
 
-  rank_session(const training_setup& setup, ranks_type& ranks, const rank_plan& plan, chunkmem::bytes device, chunkmem::bytes host)
+  rank_session(const training_setup& setup, const Place& here, const rank_plan& plan, chunkmem::bytes device, chunkmem::bytes host)
       : setup_{setup},
-        ranks_{ranks.of(chunkmem::ownership::circle::all)},
-        memory_{{.device_capacity = device, .host_capacity = host}},
-        manager_{memory_,  ranks, {.chunk_bytes = setup.chunk}, {.divided = plan.divided}, setup.chosen.eviction, setup.chosen.layout,
-                 setup.chosen.transfer, setup.chosen.placement},
-        net_{declare(manager_, setup.chosen.size, setup.chosen.precision)},
+        ranks_{here.circles().of(chunkmem::ownership::circle::all)},
+        memory_{here.memory(device, host)},
+        manager_{here.manager(memory_, setup, plan)},
+        net_{Place::declare(manager_, setup.chosen.size, setup.chosen.precision)},
         trainer_{manager_, net_, setup.text, settings(), setup.workers}
   {
   }
@@ -71,10 +66,11 @@ class rank_session {
     return manager_.rehearse([this] { (void)trainer_.step(0); });
   }
 
-  /// Fills the weights and trains. @param show   null trains silently
+  /// Rehearses, fills the weights and trains. @param show   null trains silently
   /// @throws problem   ranks ended with other weights than this one
   [[nodiscard]] training_result train(const display* show)
   {
+    (void)rehearse();
     gpt::fill(manager_, net_, setup_.chosen.seed, setup_.workers);
     training_result result;
     result.losses.push_back(mean(trainer_.evaluate()));
@@ -129,19 +125,19 @@ class rank_session {
   }
 
   training_setup setup_;
-  Communicator& ranks_;
-  chunkmem::backend::host_arena memory_;
+  typename Place::communicator_type& ranks_;
+  typename Place::backend_type memory_;
   manager_type manager_;
-  model net_;
-  trainer<manager_type> trainer_;
+  typename Place::model_type net_;
+  typename Place::trainer_type trainer_;
 };
 
 /// What a rank needs, and is given. @throws problem   see check
-template <class Communicator>
-[[nodiscard]] memory_budget budget_of_rank(const training_setup& setup, chunkmem::sharding::circles<Communicator>& ranks, const rank_plan& plan)
+template <class Place>
+[[nodiscard]] memory_budget budget_of_rank(const training_setup& setup, const Place& here, const rank_plan& plan)
 {
   using chunkmem::role;
-  const auto need = rank_session<Communicator>{setup, ranks, plan, boundless, boundless}.rehearse();
+  const auto need = rank_session<Place>{setup, here, plan, boundless, boundless}.rehearse();
   memory_budget budget;
   budget.weights = need.by_role[role::parameter];
   budget.gradients = need.by_role[role::gradient];
@@ -152,29 +148,29 @@ template <class Communicator>
   budget.smallest_device = need.smallest_device;
   budget.device = setup.chosen.device_memory.value_or(std::max(chunkmem::bytes{budget.everything.count() / 4}, need.smallest_device));
   budget.host = setup.chosen.host_memory.value_or(need.chunks + setup.chunk);
-  chunkmem::bytes machine = machine_memory();
-  if (setup.chosen.ranks > 1) machine = chunkmem::bytes{machine.count() / setup.chosen.ranks};
-  check(budget, {.host = machine, .device = {}});
-  const auto luxury = rank_session<Communicator>{setup, ranks, plan.other(), boundless, boundless}.rehearse();
+  const memory_limits limits = here.limits(setup.chosen);
+  check(budget, limits);
+  const auto luxury = rank_session<Place>{setup, here, plan.other(), boundless, boundless}.rehearse();
   budget.unlimited_device = luxury.everything + 4 * setup.chunk;
   budget.unlimited_host = std::max(budget.host, luxury.chunks + setup.chunk);
+  if (setup.chosen.verify) check_unlimited(budget, limits);
   return budget;
 }
 
 /// What one rank does, rank 0 with words. @return   what the program exits with
-template <class Communicator>
-[[nodiscard]] int run_rank(const options& chosen, const training_text& text, const display& show, chunkmem::sharding::circles<Communicator>& ranks,
-                           const rank_plan& plan, std::string_view kind)
+template <class Place>
+[[nodiscard]] int run_rank(const options& chosen, const training_text& text, const display& show, const Place& here, const rank_plan& plan,
+                           std::string_view kind)
 {
-  const auto world = ranks.world();
-  const bool prints = chunkmem::index_of(ranks.of(chunkmem::ownership::circle::all).rank()) == 0;
+  const auto world = here.circles().world();
+  const bool prints = chunkmem::index_of(here.circles().of(chunkmem::ownership::circle::all).rank()) == 0;
   chunkmem::optimizer::thread_pool workers{chosen.threads.value_or(1)};
   const chunkmem::bytes grain{std::uint64_t{plan.of_node} * 16384};
-  const training_setup setup{chosen, text, workers, align_up(chosen.chunk_bytes.value_or(chunkmem::bytes{chosen.size.largest_tensor_bytes()}), grain)};
-  const memory_budget budget = budget_of_rank(setup, ranks, plan);
+  const training_setup setup{chosen, text, workers, align_up(chosen.chunk_bytes.value_or(chunkmem::bytes{Place::largest_tensor_bytes(chosen.size)}), grain)};
+  const memory_budget budget = budget_of_rank(setup, here, plan);
   training_result limited;
   {
-    rank_session<Communicator> session{setup, ranks, plan, budget.device, budget.host};
+    rank_session<Place> session{setup, here, plan, budget.device, budget.host};
     if (prints) {
       show.line("ranks   " + std::to_string(world.ranks) + " " + std::string{kind} + ", divided in stage " + std::to_string(chosen.shard.value_or(3)) +
                 " of ZeRO over " + std::to_string(plan.of_node) + "; what follows is for each");
@@ -185,7 +181,7 @@ template <class Communicator>
   }
   if (!chosen.verify) return EXIT_SUCCESS;
   if (prints) show.line("verify: training again with unlimited device memory and weights " + std::string{plan.divided.parameters ? "whole on each rank" : "divided"} + " ...");
-  const training_result other = rank_session<Communicator>{setup, ranks, plan.other(), budget.unlimited_device, budget.unlimited_host}.train(nullptr);
+  const training_result other = rank_session<Place>{setup, here, plan.other(), budget.unlimited_device, budget.unlimited_host}.train(nullptr);
   if (prints) return show.verdict(limited, other) ? EXIT_SUCCESS : EXIT_FAILURE;
   return limited.parameter_hash == other.parameter_hash ? EXIT_SUCCESS : EXIT_FAILURE;
 }

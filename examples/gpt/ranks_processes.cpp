@@ -2,7 +2,7 @@
 #include "ranks.hpp"
 
 #ifdef GPT_HAS_MPI
-#include "rank_session.hpp"
+#include "rank_on_host.hpp"
 
 #include <chunkmem/collective/mpi.hpp>
 #include <chunkmem/collective/mpi_nodes.hpp>
@@ -27,7 +27,7 @@ int run_on_processes(const options& chosen, const training_text& text, const dis
   mpi node{session, nodes.node(), waits};
   mpi across{session, nodes.across(), waits};
   chunkmem::sharding::circles<mpi> circles{all, node, across};
-  return run_rank(chosen, text, show, circles, plan, "processes");
+  return run_rank(chosen, text, show, rank_on_host{circles}, plan, "processes");
 }
 
 #else

@@ -1,6 +1,8 @@
 // Trains a GPT on real text on a GPU that has a quarter of the memory it needs, and can prove that nothing changed.
 
 #include "cuda_math.hpp"
+#include "free_memory.hpp"
+#include "nccl_ranks.hpp"
 #include "program.hpp"
 #include "training_on_device.hpp"
 
@@ -9,7 +11,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -19,23 +20,21 @@ namespace {
 
 using namespace gpt;
 
-/// What the first GPU has free, less what libraries and the driver may still want; what this machine has.
+/// The first GPU, and this machine.
 struct gpu_machine {
-  static constexpr std::uint64_t headroom = std::uint64_t{512} << 20;
-
-  [[nodiscard]] static memory_limits limits()
-  {
-    std::size_t free = 0;
-    std::size_t total = 0;
-    if (const cudaError_t failed = cudaMemGetInfo(&free, &total); failed != cudaSuccess)
-      throw problem{std::string{"the GPU does not say what memory it has: "} + cudaGetErrorName(failed)};
-    return {.host = machine_memory(), .device = chunkmem::bytes{free > headroom ? free - headroom : 0}};
-  }
+  [[nodiscard]] static memory_limits limits() { return {.host = machine_memory(), .device = cuda::free_on_device()}; }
 };
 
 using backend = chunkmem::backend::cuda_device<chunkmem::backend::cuda_runtime>;
 using manager = chunkmem::manager<backend, any_eviction, any_layout, any_transfer, file_trace, either_gradient>;
 using training = cuda::training_on_device<backend, manager, cuda::cuda_math, gpu_machine>;
+
+int run_over_ranks(const options& chosen)
+{
+  const training_text text = chosen.text ? read_text(*chosen.text) : default_text();
+  text.expects_windows_of(chosen.size.context);
+  return cuda::run_over_ranks(chosen, text, display{stdout});
+}
 
 /// Why nothing can run here; empty where it can.
 std::string why_not()
@@ -59,6 +58,7 @@ try {
     std::printf("SKIPPED: %s\n", why.c_str());
     return 4;
   }
+  if (over_ranks(chosen)) return run_over_ranks(chosen);
   return run<training>(chosen);
 } catch (const std::exception& failure) {
   std::fflush(stdout);

@@ -2,6 +2,7 @@
 
 #include "ends.hpp"
 #include "layer.hpp"
+#include "rank_updates.hpp"
 #include "settings.hpp"
 #include "updates.hpp"
 #include "windows.hpp"
@@ -13,6 +14,7 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 namespace gpt::cuda {
@@ -82,7 +84,11 @@ class batch_trainer {
     });
   }
 
-  [[nodiscard]] std::uint64_t parameter_hash() const { return hash_of_parameters(m_, n().handles()); }
+  [[nodiscard]] std::uint64_t parameter_hash() const
+  {
+    if constexpr (trains_over_ranks) return hash_of_gathered();
+    else return hash_of_parameters(m_, n().handles());
+  }
   [[nodiscard]] const trainer_settings& settings() const noexcept { return settings_; }
   [[nodiscard]] float learning_rate(std::size_t number) const noexcept { return settings_.schedule.at(number); }
   [[nodiscard]] std::size_t skipped() const noexcept { return static_cast<std::size_t>(updates_.skipped()); }
@@ -99,12 +105,13 @@ class batch_trainer {
     for (std::uint32_t which = 0; which < extent().micro_batches; ++which) {
       const auto room = n().room(text_plan_);
       const token_windows text = send(room, [&](std::size_t window) {
-        return training_tokens(text_, extent().context, settings_.seed, number, which * extent().batch + window);
+        return training_tokens(text_, extent().context, settings_.seed, number, first_row() + which * extent().batch + window);
       });
       iteration.pass(chunkmem::pass::forward, which);
       forward(text, false);
       iteration.pass(chunkmem::pass::backward, which);
-      backward(text, totals.at(which), which + 1 == extent().micro_batches);
+      // Over ranks each micro-batch ends its gradients: the model knows when they are added.
+      backward(text, totals.at(which), trains_over_ranks || which + 1 == extent().micro_batches);
     }
     return fetch(totals);
   }
@@ -125,9 +132,27 @@ class batch_trainer {
   }
 
  private:
+  static constexpr bool trains_over_ranks = requires(Manager& m) { m.ranks(); };
+  using updates_type = std::conditional_t<trains_over_ranks, rank_updates<Manager>, updates<Manager, typename Math::launcher>>;
   using network_type = network<Manager, Math>;
   using scratch_type = typename network_type::scratch_type;
   using lease_type = decltype(std::declval<Manager&>().lease(chunkmem::tier::host, chunkmem::bytes{}, agent::compute));
+
+  /// Of this rank, in the rows of a step.
+  [[nodiscard]] std::size_t first_row() const noexcept { return settings_.rank * extent().micro_batches * extent().batch; }
+
+  /// As hash_of_parameters, where weights are whole on the device alone.
+  [[nodiscard]] std::uint64_t hash_of_gathered() const
+  {
+    fnv1a hash;
+    for (const parameter& each : n().handles().parameters) {
+      const auto pin = n().read(each.tensor);
+      const auto message = fetch_bytes(pin.data(), each.tensor.elements * sizeof(bf16));
+      message.wait(m_);
+      hash.add_words({message.room.data(), static_cast<std::size_t>(each.tensor.elements) * sizeof(bf16)});
+    }
+    return hash.value();
+  }
 
   /// A loss for each micro-batch, in device memory.
   struct losses {
@@ -205,7 +230,7 @@ class batch_trainer {
   void backward(const token_windows& text, double* total, bool last) const
   {
     const auto room = n().room(slope_plan_);
-    const float scale = 1.0F / static_cast<float>(extent().tokens_per_step());
+    const float scale = 1.0F / static_cast<float>(extent().tokens_per_step() * settings_.ranks);
     ends_.head_backward(text, scale, total, room[slope_block_], last);
     for (std::size_t layer = extent().layers; layer-- > 0;) layers_.backward(layer, room[slope_block_], last);
     ends_.embedding_backward(text, room[slope_block_], last);
@@ -222,7 +247,7 @@ class batch_trainer {
   block_plan text_plan_, slope_plan_;
   block<unsigned char> text_block_ = text_plan_.add<unsigned char>(ends_.window_bytes());
   block<bf16> slope_block_ = slope_plan_.add<bf16>(n().size().numbers(n().size().width));
-  updates<Manager, typename Math::launcher> updates_;
+  updates_type updates_;
 };
 
 }  // namespace gpt::cuda

@@ -16,6 +16,13 @@
 
 namespace gpt::cuda {
 
+/// What a chunk has to hold [bytes]: a momentum in float32, a table, or what a micro-batch leaves between two layers.
+[[nodiscard]] inline std::uint64_t largest_batch_tensor(const extents& size)
+{
+  const std::uint64_t table = 4 * std::max(std::uint64_t{vocabulary}, std::uint64_t{size.context}) * size.width;
+  return std::max({std::uint64_t{16} * size.width * size.width, table, 2 * std::uint64_t{size.batch} * size.context * size.width});
+}
+
 /// The GPU's training, for the program that a training on the CPU shares with it.
 ///
 /// @tparam Backend    made from {.device_capacity, .host_capacity}
@@ -41,12 +48,7 @@ struct training_on_device {
   {
     return batch_sampler<trainer_type>{model}.write(prompt, count, seed);
   }
-  /// What a chunk has to hold [bytes]: a momentum in float32, a table, or what a micro-batch leaves between two layers.
-  [[nodiscard]] static std::uint64_t largest_tensor_bytes(const extents& size)
-  {
-    const std::uint64_t table = 4 * std::max(std::uint64_t{vocabulary}, std::uint64_t{size.context}) * size.width;
-    return std::max({std::uint64_t{16} * size.width * size.width, table, 2 * std::uint64_t{size.batch} * size.context * size.width});
-  }
+  [[nodiscard]] static std::uint64_t largest_tensor_bytes(const extents& size) { return largest_batch_tensor(size); }
   [[nodiscard]] static memory_limits limits() { return Machine::limits(); }
 
   /// `--update placement` becomes cpu or gpu: where the placement keeps most of the states, given this device beside all

@@ -2,6 +2,7 @@
 
 #include <chunkmem/collective/nccl_api.hpp>
 #include <chunkmem/tensor/dtype.hpp>
+#include <chunkmem/tensor/half.hpp>
 #include <support/fake_cuda.hpp>
 
 #include <atomic>
@@ -39,7 +40,7 @@ struct fake_nccl_operation {
   [[nodiscard]] std::size_t size() const noexcept { return count * chunkmem::size_of(type); }
 };
 
-/// What all ranks of one process share. Adds float32 only.
+/// What all ranks of one process share. Adds float32 and bfloat16 only.
 struct fake_nccl_world {
   struct member {
     bool is_there = false, is_aborted = false, is_destroyed = false;
@@ -105,22 +106,31 @@ struct fake_nccl_world {
   }
 
  private:
+  /// In order of ranks, in single precision, rounded once.
+  template <class Element>
+  [[nodiscard]] static std::vector<std::byte> sum_of(const std::vector<fake_nccl_operation>& all, std::size_t at)
+  {
+    const auto& first = all[0];
+    std::vector<std::byte> result(first.size());
+    for (std::size_t i = 0; i < first.count; ++i) {
+      float total = 0;
+      for (const auto& one : all) {
+        Element value{};
+        std::memcpy(&value, one.from + at + i * sizeof value, sizeof value);
+        total += chunkmem::to_float(value) * first.scale;
+      }
+      const auto rounded = chunkmem::round_to<Element>(total);
+      std::memcpy(result.data() + i * sizeof rounded, &rounded, sizeof rounded);
+    }
+    return result;
+  }
   void move(const std::vector<fake_nccl_operation>& all)
   {
     const auto& first = all[0];
     const std::size_t size = first.size();
     std::vector<std::vector<std::byte>> results;
     const auto sum = [&](std::size_t at) {
-      std::vector<float> total(first.count);
-      for (const auto& one : all)
-        for (std::size_t i = 0; i < first.count; ++i) {
-          float value = 0;
-          std::memcpy(&value, one.from + at + i * sizeof value, sizeof value);
-          total[i] += value * first.scale;
-        }
-      std::vector<std::byte> result(size);
-      std::memcpy(result.data(), total.data(), size);
-      return result;
+      return first.type == chunkmem::dtype::bfloat16 ? sum_of<chunkmem::bf16>(all, at) : sum_of<float>(all, at);
     };
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
       if (first.what == 's') results.push_back(sum(rank * size));

@@ -226,6 +226,8 @@ TEST_CASE("the program of the GPU has options and defaults of its own", "[gpt]")
   CHECK_THROWS_WITH(parse_cuda({"--precision", "fp32"}), ContainsSubstring("--precision 'fp32' is unknown: choose bf16"));
   CHECK_THROWS_WITH(parse_cuda({"--width", "24", "--heads", "2"}), ContainsSubstring("not a multiple of 8"));
   CHECK_THROWS_WITH(parse_cuda({"--export", "x.json"}), ContainsSubstring("--help"));
+  CHECK(parse_cuda({"--ranks", "2", "--update", "cpu"}).ranks == 2);
+  CHECK_THROWS_WITH(parse_cuda({"--ranks", "2", "--update", "gpu"}), ContainsSubstring("--update gpu is for one rank"));
   CHECK_THAT(refusal({"--update", "gpu"}), ContainsSubstring("--help"));
   CHECK_THAT(gpt::help_text(gpt::program::gpt_cuda), ContainsSubstring("--update"));
   CHECK_THAT(gpt::help_text(), !ContainsSubstring("--update"));

@@ -1,0 +1,57 @@
+#pragma once
+
+#include "rank_session.hpp"
+#include "trainer.hpp"
+
+#include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/ownership/hierarchical.hpp>
+#include <chunkmem/sharding/circles.hpp>
+#include <chunkmem/sharding/sharded_model.hpp>
+
+#include <cstdint>
+
+namespace gpt {
+
+/// A rank of the CPU's training: capped memory of the host plays its device.
+///
+/// @tparam Communicator   of its circles
+template <class Communicator>
+class rank_on_host {
+ public:
+  using communicator_type = Communicator;
+  using ranks_type = chunkmem::sharding::circles<Communicator>;
+  using backend_type = chunkmem::backend::host_arena;
+  using manager_type = chunkmem::sharded_model<backend_type, ranks_type, chunkmem::ownership::hierarchical, any_eviction, any_layout,
+                                               any_transfer, any_placement>;
+  using model_type = model;
+  using trainer_type = trainer<manager_type>;
+
+  explicit rank_on_host(ranks_type& circles) noexcept : circles_{&circles} {}
+
+  [[nodiscard]] ranks_type& circles() const noexcept { return *circles_; }
+  [[nodiscard]] static backend_type memory(chunkmem::bytes device, chunkmem::bytes host)
+  {
+    return backend_type{{.device_capacity = device, .host_capacity = host}};
+  }
+  [[nodiscard]] manager_type manager(backend_type& memory, const training_setup& setup, const rank_plan& plan) const
+  {
+    const options& chosen = setup.chosen;
+    return manager_type{memory, *circles_, {.chunk_bytes = setup.chunk}, {.divided = plan.divided}, chosen.eviction, chosen.layout, chosen.transfer, chosen.placement};
+  }
+  [[nodiscard]] static model_type declare(manager_type& manager, const extents& size, chunkmem::dtype precision)
+  {
+    return gpt::declare(manager, size, precision);
+  }
+  [[nodiscard]] static std::uint64_t largest_tensor_bytes(const extents& size) { return size.largest_tensor_bytes(); }
+  /// What this rank may take of the machine that it shares with the others.
+  [[nodiscard]] static memory_limits limits(const options& chosen)
+  {
+    const chunkmem::bytes all = machine_memory();
+    return {.host = chosen.ranks > 1 ? chunkmem::bytes{all.count() / chosen.ranks} : all, .device = {}};
+  }
+
+ private:
+  ranks_type* circles_;
+};
+
+}  // namespace gpt

@@ -1,0 +1,67 @@
+#pragma once
+
+#include "policies.hpp"
+#include "rank_session.hpp"
+#include "trainer.hpp"
+#include "training_on_device.hpp"
+
+#include <chunkmem/ownership/hierarchical.hpp>
+#include <chunkmem/sharding/circles.hpp>
+#include <chunkmem/sharding/sharded_model.hpp>
+#include <chunkmem/sharding/zero.hpp>
+
+#include <cstdint>
+
+namespace gpt::cuda {
+
+/// How ranks divide a model on devices: there gradients of several micro-batches are added over ranks once for a step, since no kernel
+/// of ours joins sums.
+/// @throws problem   that is not what the stage says
+[[nodiscard]] inline rank_plan plan_on_device(const options& chosen, std::uint32_t ranks)
+{
+  rank_plan plan = rank_plan::of(chosen, ranks);
+  if (chosen.size.micro_batches == 1 || !plan.divided.gradients) return plan;
+  if (!plan.divided.parameters)
+    throw problem{"--shard 2 does not go with --accumulate on a GPU, where gradients are added over ranks once for a step (choose --shard 1 or 3)"};
+  plan.divided = chunkmem::sharding::zero_3_reduce_last;
+  return plan;
+}
+
+/// A rank of the GPU's training, for the session that it shares with ranks on the CPU.
+///
+/// @tparam Gpu    of this rank: `backend_type`, `make(device, host)`, and `limits()` of what a rank may be given
+/// @tparam Math   see network
+template <class Gpu, class Communicator, class Math>
+class rank_on_device {
+ public:
+  using communicator_type = Communicator;
+  using ranks_type = chunkmem::sharding::circles<Communicator>;
+  using backend_type = typename Gpu::backend_type;
+  using manager_type =
+      chunkmem::sharded_model<backend_type, ranks_type, chunkmem::ownership::hierarchical, any_eviction, any_layout, any_transfer>;
+  using model_type = batch_model;
+  using trainer_type = batch_trainer<manager_type, Math>;
+
+  /// @param gpu, circles   outlive this
+  rank_on_device(const Gpu& gpu, ranks_type& circles) noexcept : gpu_{&gpu}, circles_{&circles} {}
+
+  [[nodiscard]] ranks_type& circles() const noexcept { return *circles_; }
+  [[nodiscard]] backend_type memory(chunkmem::bytes device, chunkmem::bytes host) const { return gpu_->make(device, host); }
+  [[nodiscard]] manager_type manager(backend_type& memory, const training_setup& setup, const rank_plan& plan) const
+  {
+    const options& chosen = setup.chosen;
+    return manager_type{memory, *circles_, {.chunk_bytes = setup.chunk}, {.divided = plan.divided}, chosen.eviction, chosen.layout, chosen.transfer};
+  }
+  [[nodiscard]] static model_type declare(manager_type& manager, const extents& size, chunkmem::dtype precision)
+  {
+    return declare_batch_model(manager, size, precision);
+  }
+  [[nodiscard]] static std::uint64_t largest_tensor_bytes(const extents& size) { return largest_batch_tensor(size); }
+  [[nodiscard]] memory_limits limits(const options&) const { return gpu_->limits(); }
+
+ private:
+  const Gpu* gpu_;
+  ranks_type* circles_;
+};
+
+}  // namespace gpt::cuda

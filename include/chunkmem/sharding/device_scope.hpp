@@ -1,0 +1,53 @@
+#pragma once
+
+#include <chunkmem/backend/cuda_api.hpp>
+#include <chunkmem/backend/cuda_session.hpp>
+#include <chunkmem/core/error.hpp>
+
+#include <cstdint>
+#include <utility>
+
+namespace chunkmem::inline v0 {
+
+namespace sharding {
+
+/// The device of a rank as the calling thread's own, for a scope; the device that the thread had before is put back.
+///
+/// A rank makes it first, then its backend and its communicator of NCCL: contexts, kernels and NCCL take the thread's device.
+/// Includes no header of CUDA: see cuda_api. Cost: one call of the runtime where the device is the same, else three.
+///
+/// @threads   ends on the thread that made it
+template <cuda_api Api>
+class device_scope {
+ public:
+  /// @param device   which of those that the runtime shows   @throws device_error   there is none such: nothing was switched
+  explicit device_scope(std::uint32_t device, Api api = {}) : session_{std::move(api)}, now_{session_, static_cast<int>(device)} {}
+  device_scope(const device_scope&) = delete;
+  device_scope& operator=(const device_scope&) = delete;
+
+  /// How many the runtime shows. @throws device_error   the runtime failed, as it does where there is no driver
+  [[nodiscard]] static std::uint32_t devices(Api api = {})
+  {
+    int count = 0;
+    backend::cuda_session<Api> session{std::move(api)};
+    session.require("cudaGetDeviceCount", [&](const Api& asked) { return asked.count_devices(count); });
+    return static_cast<std::uint32_t>(count);
+  }
+  /// The device of a rank that shares it with no other rank of its node, as NCCL wants it.
+  /// @throws config_error   the node has fewer devices than ranks; device_error   as devices
+  [[nodiscard]] static std::uint32_t device_of(std::uint32_t rank_in_node, std::uint32_t ranks_of_node, Api api = {})
+  {
+    const std::uint32_t all = devices(std::move(api));
+    if (ranks_of_node <= all) return rank_in_node;
+    throw config_error{error_text{} << "chunkmem: " << ranks_of_node << " ranks on a node that shows " << all
+                                    << " devices (start as many ranks as devices: each needs one of its own)"};
+  }
+
+ private:
+  backend::cuda_session<Api> session_;
+  backend::cuda_current_device<Api> now_;
+};
+
+}  // namespace sharding
+
+}  // namespace chunkmem::inline v0
