@@ -115,6 +115,30 @@ TEST_CASE("ranks that take a step with other options are told so, and weights st
   CHECK(said[1].find("moved") == std::string::npos);
 }
 
+TEST_CASE("ranks that loaded checkpoints of different steps are told so by the first step", "[sharding]")
+{
+  std::vector<std::string> said(2);
+  const cm::collective::thread_group group{2, {}};
+  support::on_ranks(2, [&](std::uint32_t rank) {
+    cm::backend::host_arena memory{{.device_capacity = cm::bytes{1U << 20U}, .host_capacity = cm::bytes{1U << 20U}}};
+    cm::collective::local_threads ranks{group, cm::rank_id{rank}};
+    cm::sharded_model<cm::backend::host_arena, cm::collective::local_threads> m{memory, ranks, {.chunk_bytes = cm::bytes{32768}}};
+    cm::optimizer::adam adam{{}};
+    adam.progress.number = 10 - rank;  // a kill between their saves
+    m.use(adam.lists());
+    const auto weight = m.add<float>({10}, cm::role::parameter);
+    for (float& it : m.acquire(weight, cm::access::write).span()) it = 1;
+    const auto scope = m.iteration();
+    for (float& it : m.gradient(weight).span()) it = 1;
+    try {
+      m.step(adam, {.learning_rate = 0.1F});
+    } catch (const cm::usage_error& refused) {
+      said[rank] = refused.what();
+    }
+  });
+  for (const std::string& it : said) CHECK(it.find("checkpoints of the same step") != std::string::npos);
+}
+
 TEST_CASE("a rehearsal between gradients and their step takes none of them away", "[sharding]")
 {
   cm::backend::host_arena memory{{.device_capacity = cm::bytes{1U << 20U}, .host_capacity = cm::bytes{1U << 20U}}};

@@ -253,8 +253,8 @@ class sharded_model : public sharding::rank_tensors<Backend, Ranks, Policies...>
     gradients_.done(m_, units_[plan_.place(it.planned).unit], it.planned);
   }
 
-  /// What has to be the same on every rank, as a word.
-  [[nodiscard]] static std::uint64_t settings_of(const optimizer::step_options& options)
+  /// What has to be the same on every rank, as a word. @param updates   so far: ranks may have loaded checkpoints of different steps
+  [[nodiscard]] static std::uint64_t settings_of(const optimizer::step_options& options, std::uint64_t updates)
   {
     collective::fingerprint all;
     for (const float it : {options.learning_rate, options.clip.norm, options.clip.value, options.loss_scale != nullptr ? options.loss_scale->scale() : 0.0F})
@@ -262,6 +262,7 @@ class sharded_model : public sharding::rank_tensors<Backend, Ranks, Policies...>
     for (const float it : options.group_rates) all.add(std::bit_cast<std::uint32_t>(it));
     all.add(static_cast<std::uint64_t>(options.clip.order) * 2 + (options.skip_nonfinite ? 1 : 0));
     all.add(options.seed);
+    all.add(updates);
     return all.value();
   }
 
@@ -273,7 +274,7 @@ class sharded_model : public sharding::rank_tensors<Backend, Ranks, Policies...>
     const bool is_decided = progress.decision != optimizer::step_decision::open && progress.gradients == m_.gradients_opened();
     if (is_decided && progress.forgotten == m_.steps_forgotten() && !rehearsing()) return;
     if (!rehearsing())
-      measure_.begin(ranks(), plan_.tensors(), [this](std::uint32_t planned) { return gradients_.is_of_step(planned); }, settings_of(options));
+      measure_.begin(ranks(), plan_.tensors(), [this](std::uint32_t planned) { return gradients_.is_of_step(planned); }, settings_of(options, progress.number));
     if (!options.skip_nonfinite && options.loss_scale == nullptr && !(options.clip.norm > 0.0F)) return;
     for (std::uint32_t at = 0; at < units_.size(); ++at)
       if (units_[at].is_trained) measure_unit(at, workers);
