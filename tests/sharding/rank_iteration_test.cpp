@@ -6,6 +6,7 @@
 #include <support/catch.hpp>
 
 #include <cstdint>
+#include <utility>
 
 namespace rank_iteration_test {
 
@@ -16,8 +17,10 @@ struct model {
   using engine_type = manager_type::engine_type;
   int ended = 0;
   std::uint32_t next = 0;
+  bool fails = false;  // once
   void end_micro_batch(std::uint32_t begins)
   {
+    if (std::exchange(fails, false)) throw device_error{"a sum failed"};
     ++ended;
     next = begins;
   }
@@ -45,6 +48,20 @@ TEST_CASE("a micro-batch ends where a pass of another one begins", "[sharding]")
     CHECK_FALSE(m.is_iterating());
   }
   CHECK(m.report().iterations == 1);
+}
+
+TEST_CASE("a micro-batch that could not end is ended by the pass that is called again", "[sharding]")
+{
+  backend::host_arena memory{{.device_capacity = bytes{4096}, .host_capacity = bytes{4096}}};
+  manager_type m{memory, {.chunk_bytes = bytes{256}}};
+  model heard;
+  sharding::rank_iteration<model> scope{heard, [&] { return m.iteration(2); }};
+  scope.pass(pass::forward, 0);
+  heard.fails = true;
+  CHECK_THROWS_AS(scope.pass(pass::forward, 1), device_error);
+  CHECK(heard.ended == 0);
+  scope.pass(pass::forward, 1);
+  CHECK(heard.ended == 1);
 }
 
 }  // namespace rank_iteration_test

@@ -143,6 +143,53 @@ TEST_CASE("a rank that has nothing to add to a gradient says so, and others' gra
   CHECK(found == std::vector<float>(3, 0.5F + 0.25F * 16));
 }
 
+TEST_CASE("a weight with a master is not written any more: others share its unit", "[sharding]")
+{
+  cm::backend::host_arena memory{{.device_capacity = cm::bytes{1U << 20U}, .host_capacity = cm::bytes{1U << 20U}}};
+  cm::collective::self alone;
+  cm::sharded_model<cm::backend::host_arena, cm::collective::self> m{memory, alone, {.chunk_bytes = cm::bytes{65536}}};
+  cm::optimizer::adam adam{{}};
+  m.use(adam.lists());
+  const auto wide = m.add<float>({100}, cm::role::parameter);
+  const auto narrow = m.add<cm::bf16>({100}, cm::role::parameter);
+  for (int round = 0; round < 2; ++round) {
+    { const auto pin = m.acquire(wide, cm::access::write); }
+    { const auto pin = m.acquire(narrow, cm::access::write); }
+  }
+  {
+    const auto scope = m.iteration();
+    for (float& it : m.gradient(wide).span()) it = 1;
+    for (cm::bf16& it : m.gradient(narrow).span()) it = cm::round_to<cm::bf16>(1.0F);
+    m.step(adam, {.learning_rate = 0.1F});
+  }
+  { const auto pin = m.acquire(wide, cm::access::write); }
+  CHECK_THROWS_WITH(m.acquire(narrow, cm::access::write), Catch::Matchers::StartsWith("chunkmem: a weight was written whose share has a master"));
+}
+
+TEST_CASE("ranks that loaded checkpoints of different steps are told so by the first step", "[sharding]")
+{
+  std::vector<std::string> said(2);
+  const cm::collective::thread_group group{2, {}};
+  support::on_ranks(2, [&](std::uint32_t rank) {
+    cm::backend::host_arena memory{{.device_capacity = cm::bytes{1U << 20U}, .host_capacity = cm::bytes{1U << 20U}}};
+    cm::collective::local_threads ranks{group, cm::rank_id{rank}};
+    cm::sharded_model<cm::backend::host_arena, cm::collective::local_threads> m{memory, ranks, {.chunk_bytes = cm::bytes{32768}}};
+    cm::optimizer::adam adam{{}};
+    adam.progress.number = 10 - rank;  // a kill between their saves
+    m.use(adam.lists());
+    const auto weight = m.add<float>({10}, cm::role::parameter);
+    for (float& it : m.acquire(weight, cm::access::write).span()) it = 1;
+    const auto scope = m.iteration();
+    for (float& it : m.gradient(weight).span()) it = 1;
+    try {
+      m.step(adam, {.learning_rate = 0.1F});
+    } catch (const cm::usage_error& refused) {
+      said[rank] = refused.what();
+    }
+  });
+  for (const std::string& it : said) CHECK(it.find("checkpoints of the same step") != std::string::npos);
+}
+
 TEST_CASE("a rehearsal between gradients and their step takes none of them away", "[sharding]")
 {
   cm::backend::host_arena memory{{.device_capacity = cm::bytes{1U << 20U}, .host_capacity = cm::bytes{1U << 20U}}};

@@ -295,4 +295,24 @@ TEST_CASE("a sum that is done is not done again where what came behind it failed
   CHECK(failures > 0);
 }
 
+TEST_CASE("a gradient that was declared done while its sum failed is summed when it is declared again", "[sharding]")
+{
+  told_rig it;
+  it.write(1, 16);
+  it.gradients.finish(it.m, it.units[0], 0);
+  it.m.drop_gradients();  // but its room is full of them
+  const std::size_t summed = it.told.sums.size();
+  it.write(0, 3);
+  it.write(1, 5);
+  it.gradients.done(it.m, it.units[0], 0);
+  it.memory.set_plan({.copy = it.memory.copies()});
+  CHECK_THROWS_AS(it.gradients.done(it.m, it.units[0], 1), device_error);
+  it.memory.set_plan({});
+  CHECK(it.gradients.is_open(0));
+  it.gradients.done(it.m, it.units[0], 1);
+  CHECK_FALSE(it.gradients.is_open(0));
+  CHECK(it.told.sums.size() == summed + 1);
+  CHECK(it.share_of(0)[7] == 5);
+}
+
 }  // namespace unit_gradients_test

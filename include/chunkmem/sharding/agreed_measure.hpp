@@ -59,8 +59,8 @@ class agreed_measure {
     all_.resize(2 * std::size_t{ranks.ranks()});
     ranks.exchange(mine, all_);
     for (std::size_t at = 1; at < all_.size(); at += 2)
-      expects(all_[at] == settings, "ranks take a step with other rates, clipping, loss scales or seeds, or gathered and added other chunks before it (give all of them the "
-              "same options, and the same calls in the same order)");
+      expects(all_[at] == settings, "ranks take a step with other rates, clipping, loss scales or seeds, behind other numbers of updates, or gathered and added other "
+              "chunks before it (give all of them the same options and calls, and load checkpoints of the same step)");
     for (std::size_t at = 0; at < all_.size(); at += 2)
       if (all_[at] != mine[0]) refuse_sets();
   }

@@ -3,7 +3,6 @@
 #include <chunkmem/manager/iteration.hpp>
 
 #include <cstdint>
-#include <utility>
 
 namespace chunkmem::inline v0 {
 
@@ -21,10 +20,11 @@ class rank_iteration {
   {
   }
 
-  /// As iteration's. @throws comm_error, out_of_memory, device_error   from sums of the micro-batch that ended
+  /// As iteration's. @throws comm_error, out_of_memory, device_error   from sums of the micro-batch that ended: call it again to go on
   void pass(chunkmem::pass during, std::uint32_t micro_batch = 0)
   {
-    if (std::exchange(micro_batch_, micro_batch) != micro_batch) model_.end_micro_batch(micro_batch);
+    if (micro_batch_ != micro_batch) model_.end_micro_batch(micro_batch);  // again where it threw: other ranks wait for its sums
+    micro_batch_ = micro_batch;
     inner_.pass(during, micro_batch);
   }
   void end() { inner_.end(); }

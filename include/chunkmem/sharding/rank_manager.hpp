@@ -50,6 +50,12 @@ class rank_manager : public Manager {
     runs_.resize(std::max<std::size_t>(runs_.size(), index_of(share.id) + std::size_t{1}));
     runs_[index_of(share.id)] = std::move(runs);
   }
+  /// It was made from the share, which then has fewer digits.
+  [[nodiscard]] bool has_master(tensor_handle share)
+  {
+    const std::uint32_t master = engine_.tensors().master_of(this->slot_of(share));
+    return master != slot::nowhere && engine_.tensors().slots()[master].state != tensor_state::free;
+  }
   [[nodiscard]] std::span<share_run> runs_of(tensor_handle share) noexcept { return runs_[index_of(share.id)]; }
   /// For optimizer::step: calls `update(bytes)` for each run of a share that has a gradient in this step.
   /// @throws usage_error   a share whose master is still to be made, which an update of parts cannot do

@@ -33,7 +33,8 @@ class rank_step : public rank_tensors<Backend, Ranks, Policies...> {
 
   [[nodiscard]] bool rehearsing() const noexcept { return m_.rehearsing(); }
 
-  /// optimizer::step over what this rank owns, with the norm and the decision of all ranks.
+  /// optimizer::step over what this rank owns, with the norm and the decision of all ranks. No weight may be pinned. Ranks have to
+  /// give their kernels the same settings: those are not compared.
   /// @throws comm_error; usage_error   ranks have gradients of different weights, or other options; as optimizer::step: call again to go on
   template <optimizer_kernel Kernel, executor Executor = const optimizer::serial>
   optimizer::step_outcome step(Kernel& kernel, const optimizer::step_options& options = {}, Executor& workers = optimizer::on_this_thread)
@@ -62,6 +63,8 @@ class rank_step : public rank_tensors<Backend, Ranks, Policies...> {
   {
     seal_once();
     expects(!m_.is_iterating() && !rehearsing(), "weights were to be gathered in an iteration (end it first)");
+    forget_update();  // a step that did not end is void
+    agreed_on_.reset();
     for (const unit_tensors& it : units_.all()) {
       if (it.is_kept) m_.gather_over_ranks(it.whole);
       else m_.change(it.whole).release();
@@ -73,11 +76,11 @@ class rank_step : public rank_tensors<Backend, Ranks, Policies...> {
   {
     expects(!is_updating_, "a weight was used behind a step that did not end: some were updated and not gathered yet (call step again)");
   }
-  /// For the end of a rehearsal.
   void forget_update() noexcept
   {
     updated_.reset();
     behind_ = 0;
+    is_updating_ = false;
   }
 
  private:
@@ -96,11 +99,13 @@ class rank_step : public rank_tensors<Backend, Ranks, Policies...> {
     rank_step& model;
   };
 
-  /// What has to be the same on every rank: the settings of a step, and all that was gathered and added so far.
-  [[nodiscard]] std::uint64_t same_in_step(const optimizer::step_options& options) const
+  /// What has to be the same on every rank: the settings of a step, the updates so far (ranks may have loaded checkpoints of different
+  /// steps), and all that was gathered and added.
+  [[nodiscard]] std::uint64_t same_in_step(const optimizer::step_options& options, std::uint64_t updates) const
   {
     collective::fingerprint all;
     all.add(settings_word(options));
+    all.add(updates);
     all.add(this->runs_.moved.value());
     return all.value();
   }
@@ -113,7 +118,7 @@ class rank_step : public rank_tensors<Backend, Ranks, Policies...> {
     if (is_decided && progress.forgotten == m_.steps_forgotten() && !rehearsing()) return;
     const agreement now{m_.gradients_opened(), m_.steps_forgotten()};
     if (!rehearsing() && agreed_on_ != now) {
-      measure_.begin(ranks(), plan_.tensors(), [this](std::uint32_t planned) { return gradients_.is_of_step(planned); }, same_in_step(options));
+      measure_.begin(ranks(), plan_.tensors(), [this](std::uint32_t planned) { return gradients_.is_of_step(planned); }, same_in_step(options, progress.number));
       agreed_on_ = now;
       measured_ = 0;
     }

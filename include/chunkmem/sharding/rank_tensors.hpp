@@ -175,7 +175,10 @@ class rank_tensors {
     same.add((sharding_.divided.gradients ? 1U : 0U) + (sharding_.divided.parameters ? 2U : 0U));
     same.add(std::bit_cast<std::uint32_t>(sharding_.sum_scale));
     same.add(plan_.division().shares);
-    for (const unit& it : plan_.units()) same.add(it.elements * 8 + static_cast<std::uint64_t>(it.type));
+    for (const unit& it : plan_.units()) {
+      same.add(it.elements * 8 + static_cast<std::uint64_t>(it.type));
+      same.add(std::uint64_t{index_of(it.group)} * 2 + (it.trained ? 1U : 0U));  // the rates of its updates
+    }
     for (const entry& it : entries_) same.add(it.elements * role_count + static_cast<std::uint64_t>(it.part));
     settle();
     const std::uint64_t mine[] = {same.value()};

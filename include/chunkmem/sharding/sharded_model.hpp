@@ -180,6 +180,8 @@ class sharded_model : public sharding::rank_step<Backend, Ranks, Policies...> {
     result->all.resize(it.elements);
     const std::uint32_t at = plan_.place(it.planned).unit;
     const sharding::unit_tensors& unit = units_[at];
+    expects(!m_.has_master(unit.share),
+            "a weight was written whose share has a master: those of others in its unit would lose digits (write weights before the first iteration)");
     const bool first = m_.state_of(unit.share) == tensor_state::free;
     result->unit = m_.acquire(unit.whole, first || !unit.is_kept ? access::write : access::read_write, at::host);
     result->kept = m_.acquire(tensor<Element>{unit.share}, first ? access::write : access::read_write, at::host);

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace chunkmem::inline v0 {
@@ -75,14 +76,14 @@ class unit_gradients {
     micro_batch_ = 0;
   }
   /// Complete in this micro-batch. With the last one of a unit it is added over ranks, or where that is for a later micro-batch, free
-  /// to leave the device. @throws usage_error; as finish
+  /// to leave the device. @throws usage_error; as finish: called again it goes on
   void done(Manager& m, const unit_tensors& unit, std::uint32_t tensor)
   {
     note& it = notes_[tensor];
     expects(it.is_written, "gradient_done of a gradient that was not written");
-    if (it.is_done) return;
-    it.is_done = true;
-    if (++open_[it.unit].done == open_[it.unit].tensors.size()) end_unit(m, unit, it.unit);
+    state& of = open_[it.unit];
+    if (!std::exchange(it.is_done, true)) ++of.done;
+    if (of.done == of.tensors.size()) end_unit(m, unit, it.unit);
   }
   /// Adds a unit over ranks. Every rank has to, in the same order. Called again it goes on where it stopped.
   /// @throws out_of_memory, device_error, comm_error
