@@ -13,7 +13,7 @@
 //   groups    PatrickStar: a chunk for the largest matrix, as many in a group as ranks, gathered when it is used, room for one
 //   alone     its memory-saving mode: one such chunk at a time, broadcast by its owner when it is used
 //   tensors   ZeRO-3 as it began: each tensor of a layer broadcast by its owner, layers up to two ahead
-// The last three have the means of their schemes: each rank owns a share of every chunk, where theirs owns every so-many-th.
+// Broadcasts have the network of all devices of a node. The last three have the means of their schemes: each rank owns a share of every chunk, where theirs owns every so-many-th.
 //
 //   weak_scaling_bench [figures | table]
 #include "../transfer/planning_figures.hpp"
@@ -70,7 +70,10 @@ group_times times_of(const question& it, const cm::workload::rank_share& share, 
                      .nodes = static_cast<std::uint32_t>(share.ranks / share.of_node),
                      .peer_bytes_per_second = share.rates.peer_bytes_per_second,
                      .network_bytes_per_second = it.network}};
-  if (it.how == scheme::alone || it.how == scheme::tensors) times.how = group_exchange::broadcasts;
+  if (it.how == scheme::alone || it.how == scheme::tensors) {
+    times.how = group_exchange::broadcasts;  // over all devices of a node, as several rings of NCCL go
+    times.network.network_bytes_per_second = std::min(it.network * share.of_node, share.rates.peer_bytes_per_second);
+  }
   if (it.how == scheme::tensors)  // of a layer: matrices, their biases, two norms of a gain and a bias
     for (const std::uint64_t elements : {3 * width * width, width * width, 4 * width * width, 4 * width * width, 3 * width, width, 4 * width, width, width, width, width, width})
       times.pieces.push_back(cm::bytes{2 * elements});
