@@ -15,12 +15,15 @@
 namespace support {
 
 /// A communicator that counts what it is asked to move, and calls `before(number)` at each call.
-class counting_ranks {
+template <class Inner>
+class counting {
+  Inner& inner_;
+
  public:
   using policy_kind = chunkmem::communicator_kind;
   static constexpr std::string_view name = "counting_ranks";
 
-  explicit counting_ranks(chunkmem::collective::local_threads& inner) : inner_{inner} {}
+  explicit counting(Inner& inner) : inner_{inner} {}
 
   chunkmem::collective::collective_counts counts;
   std::vector<std::uint32_t> gathered;  ///< labels, in order
@@ -79,6 +82,12 @@ class counting_ranks {
     ++counts[chunkmem::collective::operation::exchange].calls;
     inner_.exchange(mine, all);
   }
+  template <class Backend>
+  void finish(Backend& backend, chunkmem::agent who)
+    requires requires { inner_.finish(backend, who); }
+  {
+    inner_.finish(backend, who);
+  }
   void check() { inner_.check(); }
   void revoke() noexcept { inner_.revoke(); }
 
@@ -90,8 +99,8 @@ class counting_ranks {
     entry.sent += moved.sent;
     entry.received += moved.received;
   }
-
-  chunkmem::collective::local_threads& inner_;
 };
+
+using counting_ranks = counting<chunkmem::collective::local_threads>;
 
 }  // namespace support

@@ -1,0 +1,145 @@
+// Steps of ranks with a fake GPU each over a fake NCCL: their weights, and what becomes of a step where a rank dies at any of its collectives.
+#include <chunkmem/collective/local_threads.hpp>
+#include <chunkmem/collective/nccl.hpp>
+#include <chunkmem/optimizer/sgd.hpp>
+#include <chunkmem/sharding/sharded_model.hpp>
+
+#include <support/catch.hpp>
+#include <support/counting_ranks.hpp>
+#include <support/fake_device.hpp>
+#include <support/fake_nccl.hpp>
+#include <support/rank_threads.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <iostream>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace step_over_nccl_test {
+
+using namespace chunkmem;
+using group_type = collective::nccl<support::fake_nccl, collective::local_threads>;
+using counted_type = support::counting<group_type>;
+
+constexpr std::uint32_t ranks = 3;
+constexpr std::uint64_t deadline = 500'000'000;  // nanoseconds
+constexpr bytes frame{ranks * 16384};
+constexpr std::uint64_t elements = frame.count() / sizeof(float);
+
+/// Three weights, whose gradients are made on the GPU: as floats 0x40404040 (3.0), the same on every rank.
+struct trainer {
+  sharded_model<support::fake_device, counted_type> m;
+  optimizer::sgd kernel{{.momentum = 0}};
+  std::vector<tensor<float>> weights;
+
+  trainer(support::fake_device& gpu, counted_type& all, const sharding::zero& divided)
+      : m{gpu, all, {.chunk_bytes = frame}, {.divided = divided, .sum_scale = 1.0F / ranks}}
+  {
+    m.use(kernel.lists());
+    for (int at = 0; at < 3; ++at) weights.push_back(m.template add<float>({elements}, role::parameter));
+    for (const auto it : weights)
+      for (float& value : m.acquire(it, access::write).span()) value = 1;
+  }
+  void step()
+  {
+    const auto scope = m.iteration();
+    for (const auto it : weights) { const auto pin = m.acquire(it, access::read, agent::compute); }
+    for (std::size_t at = weights.size(); at-- > 0;) {
+      auto gradient = m.gradient(m.acquire(weights[at], access::read, agent::compute));
+      m.backend().fill(reinterpret_cast<std::byte*>(std::as_const(gradient).data()), std::byte{0x40}, frame, agent::compute);
+      m.gradient_done(std::move(gradient));
+    }
+    (void)m.step(kernel, {.learning_rate = 0.125F, .clip = {.norm = 1e9F}});
+  }
+  /// The first element of what this rank owns of the first weight.
+  float first_of_share()
+  {
+    const auto pin = m.shares().acquire(tensor<float>{m.share_of(weights[0]).first->share}, access::read, at::host);
+    return pin.span()[0];
+  }
+};
+
+/// What each rank does, with its communicator over one world. @param work   `work(rank, gpu, all)`
+template <class Work>
+void on_gpus(Work work)
+{
+  const collective::thread_group threads{ranks, {.deadline = deadline}};
+  const auto world = std::make_shared<support::fake_nccl_world>(static_cast<int>(ranks));
+  support::on_ranks(ranks, [&](std::uint32_t rank) {
+    support::fake_cuda runtime{support::fake_cuda_options{.when = support::fake_schedule::earliest}};
+    support::fake_device gpu{{.device_capacity = frame * 14, .host_capacity = frame * 30}, runtime};
+    collective::local_threads control{threads, rank_id{rank}};
+    group_type group{control, collective::nccl_options{.deadline = deadline}, support::fake_nccl{world, runtime, static_cast<int>(rank), {}}};
+    counted_type all{group};
+    work(rank, gpu, all);
+  });
+}
+
+constexpr sharding::zero stages[] = {sharding::zero_2, sharding::zero_3};
+
+TEST_CASE("ranks with a GPU each move their weights by the mean of their gradients", "[sharding]")
+{
+  for (const sharding::zero& divided : stages) {
+    std::vector<float> found(ranks);
+    on_gpus([&](std::uint32_t rank, support::fake_device& gpu, counted_type& all) {
+      trainer it{gpu, all, divided};
+      for (int step = 0; step < 3; ++step) it.step();
+      found[rank] = it.first_of_share();
+    });
+    const float gradient = 3.00392198562622F;  // of the bytes 0x40404040
+    for (const float it : found) CHECK(it == Catch::Approx(1 - 3 * 0.125F * gradient));
+  }
+}
+
+struct death : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// @return   how the ranks ended, and the time of the slowest [s]
+std::vector<std::string> die_at(const sharding::zero& divided, std::uint64_t fatal, double& slowest)
+{
+  std::vector<std::string> ends(ranks);
+  std::vector<double> seconds(ranks, 0);
+  on_gpus([&](std::uint32_t rank, support::fake_device& gpu, counted_type& all) {
+    auto begin = std::chrono::steady_clock::now();
+    try {
+      trainer it{gpu, all, divided};
+      it.step();
+      const std::uint64_t first = all.calls;
+      if (rank == 1)
+        all.before = [&](std::uint64_t now) {
+          if (now == first + fatal) throw death{"dies"};
+        };
+      begin = std::chrono::steady_clock::now();
+      for (int step = 0; step < 2; ++step) it.step();
+      ends[rank] = "ended";
+    } catch (const death&) {
+      ends[rank] = "died";
+    } catch (const comm_error&) {
+      ends[rank] = "comm_error";
+    } catch (const std::exception& other) {
+      ends[rank] = other.what();
+    }
+    seconds[rank] = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  });
+  for (const double it : seconds) slowest = std::max(slowest, it);
+  return ends;
+}
+
+TEST_CASE("where a rank dies at any collective of a step over NCCL, every other one has an error", "[sharding]")
+{
+  double slowest = 0;
+  for (const sharding::zero& divided : stages)
+    for (std::uint64_t fatal = 0; fatal < 3 * 3 + 1; ++fatal) {  // gathers, sums, measures, and an agreement
+      INFO("stage " << (divided.parameters ? 3 : 2) << ", at call " << fatal);
+      CHECK(die_at(divided, fatal, slowest) == std::vector<std::string>{"comm_error", "died", "comm_error"});
+    }
+  std::cout << "slowest end of a rank over NCCL: " << slowest << " s behind the begin of the step, deadline 0.5 s\n";
+}
+
+}  // namespace step_over_nccl_test
