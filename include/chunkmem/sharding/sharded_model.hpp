@@ -204,7 +204,6 @@ class sharded_model : public sharding::rank_step<Backend, Ranks, Policies...> {
     const entry& it = trained(weight);
     gradients_.done(m_, units_[plan_.place(it.planned).unit], it.planned);
   }
-
 };
 
 }  // namespace chunkmem::inline v0
