@@ -143,6 +143,22 @@ TEST_CASE("a rank that has nothing to add to a gradient says so, and others' gra
   CHECK(found == std::vector<float>(3, 0.5F + 0.25F * 16));
 }
 
+TEST_CASE("an iteration that is refused inside another one leaves that as it is", "[sharding]")
+{
+  cm::backend::host_arena memory{{.device_capacity = cm::bytes{1U << 20U}, .host_capacity = cm::bytes{1U << 20U}}};
+  cm::collective::self alone;
+  cm::sharded_model<cm::backend::host_arena, cm::collective::self> m{memory, alone, {.chunk_bytes = cm::bytes{65536}}, {.divided = cm::sharding::zero_1}};
+  cm::optimizer::sgd kernel{{.momentum = 0}};
+  m.use(kernel.lists());
+  const auto weight = m.add<float>({100}, cm::role::parameter);
+  for (float& it : m.acquire(weight, cm::access::write).span()) it = 1;
+  const auto scope = m.iteration(2);
+  CHECK_THROWS_AS(m.iteration("another"), cm::usage_error);
+  for (float& it : m.gradient(weight).span()) it = 1;
+  m.gradient_done(weight);
+  CHECK_FALSE(m.shares().has_gradient(m.share_of(weight).first->share));  // it is not the last micro-batch: nothing was added yet
+}
+
 TEST_CASE("a weight with a master is not written any more: others share its unit", "[sharding]")
 {
   cm::backend::host_arena memory{{.device_capacity = cm::bytes{1U << 20U}, .host_capacity = cm::bytes{1U << 20U}}};

@@ -66,7 +66,7 @@ class sharded_model : public sharding::rank_step<Backend, Ranks, Policies...> {
   {
     seal_once();
     if (!agreed_ && !rehearsing()) agree_on_model();
-    gradients_.begin(micro_batches);
+    if (!m_.is_iterating()) gradients_.begin(micro_batches);  // else the manager refuses, and the one that runs goes on
     return sharding::rank_iteration<sharded_model>{*this, [&] { return m_.iteration(name, micro_batches); }};
   }
   [[nodiscard]] auto iteration(std::uint32_t micro_batches = 1) { return iteration("train", micro_batches); }
