@@ -85,12 +85,12 @@ TEST_CASE("a generation is there when it was committed, and not before", "[check
   const auto known = four();
   simulated_folder folder = with_older(known);
   generation_writer<simulated_folder> writer{folder, next_generation(folder)};
-  CHECK(writer.content().generation == 2);
+  CHECK(writer.generation() == 2);
   known[2].write_files(writer);
   CHECK(newest_seed(folder, known) == 101);
-  writer.commit(known[2].lists(), known[2].empty());
+  writer.commit(known[2].rest());
   CHECK(newest_seed(folder, known) == 102);
-  CHECK(writer.content().files.size() == 2);
+  CHECK(writer.files() == 2);
   std::uint64_t size = 0;
   for (const auto& [name, content] : folder.content())
     if (name.starts_with("generation-000002-")) size += content.size();
@@ -124,7 +124,7 @@ TEST_CASE("a writer that ends early takes its files away and no others", "[check
     const support::disk_content before = folder.content();
     {
       generation_writer<simulated_folder> writer{folder, 2};
-      if (stop > 0) writer.begin_file();
+      if (stop > 0) writer.begin_file(4);
       if (stop > 1) writer.write(stored_generation::bytes_of("some"));
       if (stop > 2) writer.end_file();
     }
@@ -141,7 +141,7 @@ TEST_CASE("a writer leaves alone what somebody else has under its names", "[chec
   const support::disk_content before = folder.content();
   {
     generation_writer<simulated_folder> writer{folder, 1};  // a number that is taken, by mistake
-    CHECK_THROWS_AS(writer.begin_file(), io_error);
+    CHECK_THROWS_AS(writer.begin_file(4), io_error);
   }
   CHECK(folder.content() == before);
   CHECK(newest_seed(folder, known) == 101);
@@ -155,16 +155,16 @@ TEST_CASE("after a failure a writer takes nothing more: a file that missed bytes
     generation_writer<simulated_folder> writer{folder, 1};
     folder.set_faults({.at = at});
     try {
-      writer.begin_file();
+      writer.begin_file(4);
       writer.write(content);
       writer.end_file();
       FAIL("operation " << at << " did not fail");
     } catch (const io_error&) {
     }
-    CHECK_THROWS_AS(writer.begin_file(), usage_error);
+    CHECK_THROWS_AS(writer.begin_file(4), usage_error);
     CHECK_THROWS_AS(writer.write(content), usage_error);
     CHECK_THROWS_AS(writer.end_file(), usage_error);
-    CHECK_THROWS_AS(writer.commit({}, {}), usage_error);
+    CHECK_THROWS_AS(writer.commit({}), usage_error);
     CHECK(folder.requests().size() == at + 1);
   }
 }
@@ -175,14 +175,15 @@ TEST_CASE("a writer's calls have an order", "[checkpoint]")
   generation_writer<simulated_folder> writer{folder, 1};
   CHECK_THROWS_AS(writer.write({}), usage_error);
   CHECK_THROWS_AS(writer.end_file(), usage_error);
-  writer.begin_file();
-  CHECK_THROWS_AS(writer.begin_file(), usage_error);
-  CHECK_THROWS_AS(writer.commit({}, {}), usage_error);
-  writer.write(stored_generation::bytes_of(checkpoint::write_table({})));
+  const std::string table = checkpoint::write_table({});
+  writer.begin_file(table.size());
+  CHECK_THROWS_AS(writer.begin_file(table.size()), usage_error);
+  CHECK_THROWS_AS(writer.commit({}), usage_error);
+  writer.write(stored_generation::bytes_of(table));
   writer.end_file();
-  writer.commit({}, {});
-  CHECK_THROWS_AS(writer.commit({}, {}), usage_error);
-  CHECK_THROWS_AS(writer.begin_file(), usage_error);
+  writer.commit({});
+  CHECK_THROWS_AS(writer.commit({}), usage_error);
+  CHECK_THROWS_AS(writer.begin_file(4), usage_error);
   std::vector<checkpoint::skipped_generation> skipped;
   CHECK(checkpoint::newest_whole(folder, skipped));
 }

@@ -33,15 +33,23 @@ manifest random_manifest(std::uint64_t seed)
   const auto number = [&] { return dice.one_in(4) ? UINT64_MAX : std::uint64_t{dice.below(UINT32_MAX)} << dice.below(32); };
   manifest made;
   made.generation = number();
-  for (std::uint32_t count = dice.below(4); count > 0; --count) made.files.push_back({random_name(dice), number(), number()});
+  for (std::uint32_t count = dice.below(4); count > 0; --count) {
+    made.files.push_back({random_name(dice), number(), number(), {}});
+    for (std::uint32_t sums = dice.below(4); sums > 0; --sums) made.files.back().sums.push_back(number());
+  }
   for (std::uint32_t count = dice.below(4); count > 0; --count) made.lists.push_back({random_name(dice), dice.below(UINT32_MAX)});
   for (std::uint32_t count = dice.below(4); count > 0; --count) made.empty.push_back(random_name(dice));
+  for (std::uint32_t count = dice.below(4); count > 0; --count) {
+    made.divided.push_back({random_name(dice), {}});
+    for (std::uint32_t rank = dice.below(4); rank > 0; --rank) made.divided.back().extents.push_back(number());
+  }
+  made.run = number();
   return made;
 }
 
 manifest small_manifest()
 {
-  return {7, {{"generation-000007-00000.safetensors", 4096, 0x0123456789abcdef}}, {{"adam/momentum", 2}}, {"not yet", "100 %"}};
+  return {7, {{"generation-000007-00000.safetensors", 4096, 80, {0x0123456789abcdef, 1}}}, {{"adam/momentum", 2}}, {"not yet", "100 %"}, {{"wte", {8, 16}}}, 0xabc};
 }
 
 /// With a checksum that is right.
@@ -51,7 +59,7 @@ std::string with_checksum(const std::string& body)
 }
 
 /// Why a text with a right checksum is refused.
-std::string refusal(const std::string& lines, const std::string& begin = "chunkmem checkpoint 1\ngeneration 7\n")
+std::string refusal(const std::string& lines, const std::string& begin = "chunkmem checkpoint 2\ngeneration 7\nrun 0000000000000abc\n")
 {
   try {
     (void)read_manifest(with_checksum(begin + lines));
@@ -78,12 +86,16 @@ verdict read_anything(const std::string& text, const manifest& written)
 
 TEST_CASE("a manifest can be read by people", "[checkpoint]")
 {
-  CHECK(write_manifest(small_manifest()) == with_checksum("chunkmem checkpoint 1\n"
+  CHECK(write_manifest(small_manifest()) == with_checksum("chunkmem checkpoint 2\n"
                                                           "generation 7\n"
-                                                          "file generation-000007-00000.safetensors 4096 0123456789abcdef\n"
+                                                          "run 0000000000000abc\n"
+                                                          "file generation-000007-00000.safetensors 4096 80\n"
+                                                          "sum 0123456789abcdef\n"
+                                                          "sum 0000000000000001\n"
                                                           "list adam/momentum 2\n"
                                                           "empty not%20yet\n"
-                                                          "empty 100%20%25\n"));
+                                                          "empty 100%20%25\n"
+                                                          "divided wte 8 16\n"));
   CHECK(read_manifest(write_manifest(small_manifest())) == small_manifest());
 }
 
@@ -131,22 +143,28 @@ TEST_CASE("a manifest that was cut short, or goes on, is found", "[checkpoint]")
 
 TEST_CASE("a manifest with a right checksum and wrong words is refused with a reason", "[checkpoint]")
 {
-  CHECK_THAT(refusal("", ""), ContainsSubstring("line 1 of a manifest cannot be used: it does not begin like a checkpoint of version 1"));
-  CHECK_THAT(refusal("", "chunkmem checkpoint 2\ngeneration 7\n"), ContainsSubstring("it does not begin like"));
-  CHECK_THAT(refusal("", "chunkmem checkpoint 1"), ContainsSubstring("it does not begin like"));
-  CHECK_THAT(refusal("", "chunkmem checkpoint 1\n"), ContainsSubstring("line 2 of a manifest cannot be used: another word is wanted"));
-  CHECK_THAT(refusal("", "chunkmem checkpoint 1\ngeneration\n"), ContainsSubstring("a word is missing"));
-  CHECK_THAT(refusal("", "chunkmem checkpoint 1\ngeneration x\n"), ContainsSubstring("a number is wanted, or a smaller one"));
-  CHECK_THAT(refusal("", "chunkmem checkpoint 1\ngeneration -1\n"), ContainsSubstring("a number is wanted, or a smaller one"));
-  CHECK_THAT(refusal("", "chunkmem checkpoint 1\ngeneration 18446744073709551616\n"), ContainsSubstring("a number is wanted"));
+  CHECK_THAT(refusal("", ""), ContainsSubstring("line 1 of a manifest cannot be used: it does not begin like a checkpoint of version 2"));
+  CHECK_THAT(refusal("", "chunkmem checkpoint 1\ngeneration 7\n"), ContainsSubstring("it does not begin like"));
+  CHECK_THAT(refusal("", "chunkmem checkpoint 2"), ContainsSubstring("it does not begin like"));
+  CHECK_THAT(refusal("", "chunkmem checkpoint 2\n"), ContainsSubstring("line 2 of a manifest cannot be used: another word is wanted"));
+  CHECK_THAT(refusal("", "chunkmem checkpoint 2\ngeneration\n"), ContainsSubstring("a word is missing"));
+  CHECK_THAT(refusal("", "chunkmem checkpoint 2\ngeneration x\n"), ContainsSubstring("a number is wanted, or a smaller one"));
+  CHECK_THAT(refusal("", "chunkmem checkpoint 2\ngeneration -1\n"), ContainsSubstring("a number is wanted, or a smaller one"));
+  CHECK_THAT(refusal("", "chunkmem checkpoint 2\ngeneration 18446744073709551616\n"), ContainsSubstring("a number is wanted"));
 
-  CHECK_THAT(refusal("file\n"), ContainsSubstring("line 3 of a manifest cannot be used: a word is missing"));
+  CHECK_THAT(refusal("file\n"), ContainsSubstring("line 4 of a manifest cannot be used: a word is missing"));
   CHECK_THAT(refusal("file a\n"), ContainsSubstring("a word is missing"));
   CHECK_THAT(refusal("file a 1\n"), ContainsSubstring("a word is missing"));
   CHECK_THAT(refusal("file a 1 g\n"), ContainsSubstring("a number is wanted, or a smaller one"));
-  CHECK_THAT(refusal("file a 1 00000000000000000\n"), ContainsSubstring("the text up to it"));
-  CHECK_THAT(refusal("file a 18446744073709551616 0123456789abcdef\n"), ContainsSubstring("a number is wanted"));
-  CHECK_THAT(refusal("file a 1 0123456789abcdef 2\n"), ContainsSubstring("it goes on after its end"));
+  CHECK_THAT(refusal("file a 18446744073709551616 1\n"), ContainsSubstring("a number is wanted"));
+  CHECK_THAT(refusal("file a 1 1 2\n"), ContainsSubstring("it goes on after its end"));
+  CHECK_THAT(refusal("sum 0123456789abcdef\n"), ContainsSubstring("a checksum of no file"));
+  CHECK_THAT(refusal("file a 1 1\nsum g\n"), ContainsSubstring("a number is wanted, or a smaller one"));
+  CHECK_THAT(refusal("file a 1 1\nsum 00000000000000000\n"), ContainsSubstring("the text up to it"));
+  CHECK_THAT(refusal("file a 1 1\nsum 0123456789abcdef 2\n"), ContainsSubstring("it goes on after its end"));
+  CHECK_THAT(refusal("divided\n"), ContainsSubstring("a word is missing"));
+  CHECK_THAT(refusal("divided a 1 x\n"), ContainsSubstring("a number is wanted"));
+  CHECK_THAT(refusal("", "chunkmem checkpoint 2\ngeneration 7\nran 1\n"), ContainsSubstring("another word is wanted"));
   CHECK_THAT(refusal("list a 4294967296\n"), ContainsSubstring("a number is wanted"));
   CHECK_THAT(refusal("list a b\n"), ContainsSubstring("a number is wanted"));
   CHECK_THAT(refusal("empty a b\n"), ContainsSubstring("it goes on after its end"));
@@ -167,13 +185,13 @@ TEST_CASE("a name in a manifest is written in one way only", "[checkpoint]")
 
 TEST_CASE("a manifest that says the same in another way is refused: nothing in it goes unread", "[checkpoint]")
 {
-  const std::string hidden = "checksum 0000000000000000\nfile a 1 0123456789abcdef\n";
-  for (const std::string& lines : {std::string{"file a 01 0123456789abcdef\n"}, std::string{"file a 1 0123456789ABCDEF\n"},
-                                   std::string{"file a 1 1\n"}, std::string{"list a 02\n"}, std::string{"empty a\nlist a 1\n"},
-                                   std::string{"list a 1\nfile a 1 0123456789abcdef\n"}, hidden, std::string{"checksum x\nempty "}})
+  const std::string hidden = "checksum 0000000000000000\nfile a 1 1\n";
+  for (const std::string& lines : {std::string{"file a 01 1\n"}, std::string{"file a 1 1\nsum 0123456789ABCDEF\n"},
+                                   std::string{"file a 1 1\nsum 1\n"}, std::string{"list a 02\n"}, std::string{"empty a\nlist a 1\n"},
+                                   std::string{"divided a 02\n"}, std::string{"divided a\nempty a\n"}, std::string{"list a 1\nfile a 1 1\n"}, hidden, std::string{"checksum x\nempty "}})
     CHECK_THAT(refusal(lines), ContainsSubstring("the text up to it is not written as this library writes it"));
-  CHECK_THAT(refusal("", "chunkmem checkpoint 1\ngeneration 07\n"), ContainsSubstring("the text up to it"));
-  CHECK_THAT(refusal("", "chunkmem checkpoint 1\ngeneration 7 8\n"), ContainsSubstring("the text up to it"));
+  CHECK_THAT(refusal("", "chunkmem checkpoint 2\ngeneration 07\nrun 0000000000000001\n"), ContainsSubstring("the text up to it"));
+  CHECK_THAT(refusal("", "chunkmem checkpoint 2\ngeneration 7 8\nrun 0000000000000001\n"), ContainsSubstring("the text up to it"));
 }
 
 TEST_CASE("a manifest is no longer than the limit", "[checkpoint]")

@@ -68,7 +68,7 @@ TEST_CASE("a save writes files of the size asked for, each tensor whole and alig
   const auto saved = checkpoint::save(model.m, folder, {.file_size = 32_B});
   CHECK(saved.number == 1);
   CHECK(saved.files == 3);
-  const auto found = checkpoint::check_generation(folder, 1);
+  const checkpoint::whole_generation found = checkpoint::check_generation(folder, 1).generation();
   REQUIRE(found.files.size() == 3);
   CHECK(found.files[0].tensors == std::vector<checkpoint::stored_tensor>{{"a", cm::dtype::float32, {2, 4}, 0, 32}});
   CHECK(found.files[1].tensors[0].name == "b");
@@ -78,7 +78,7 @@ TEST_CASE("a save writes files of the size asked for, each tensor whole and alig
   CHECK(saved.size.count() == all);
   for (const auto& file : found.files) CHECK(file.payload % 256 == 0);
 
-  auto file = folder.open(found.files[1].name);
+  auto file = folder.open(found.content.files[1].name);
   std::vector<float> values(300);
   cm::io::read_all(file, found.files[1].payload, std::as_writable_bytes(std::span{values}));
   CHECK(std::count(values.begin(), values.end(), -3.0F) == 300);

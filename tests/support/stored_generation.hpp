@@ -1,9 +1,9 @@
 #pragma once
 
 #include <chunkmem/checkpoint/generation_files.hpp>
+#include <chunkmem/checkpoint/generation_reader.hpp>
 #include <chunkmem/checkpoint/generation_writer.hpp>
 #include <chunkmem/checkpoint/safetensors_table.hpp>
-#include <chunkmem/checkpoint/whole_generation.hpp>
 #include <chunkmem/io/file_folder.hpp>
 
 #include <support/oracles/dice.hpp>
@@ -45,12 +45,16 @@ class stored_generation {
   [[nodiscard]] std::vector<chunkmem::checkpoint::stored_list> lists() const { return {{"adam momentum", seed_}}; }
   [[nodiscard]] std::vector<std::string> empty() const { return {"empty " + std::to_string(seed_)}; }
 
+  /// Of the manifest.
+  [[nodiscard]] chunkmem::checkpoint::manifest rest() const { return {0, {}, lists(), empty(), {}, 0}; }
+
   template <class Folder>
   void write_files(chunkmem::checkpoint::generation_writer<Folder>& to) const
   {
     for (const one_file& it : files_) {
-      to.begin_file();
-      to.write(bytes_of(chunkmem::checkpoint::write_table(it.tensors)));
+      const std::string table = chunkmem::checkpoint::write_table(it.tensors);
+      to.begin_file(table.size());
+      to.write(bytes_of(table));
       for (const std::string& content : it.content) to.write(bytes_of(content));
       to.end_file();
     }
@@ -61,7 +65,7 @@ class stored_generation {
   {
     chunkmem::checkpoint::generation_writer<Folder> writer{folder, chunkmem::checkpoint::next_generation(folder)};
     write_files(writer);
-    writer.commit(lists(), empty());
+    writer.commit(rest());
   }
   /// Every byte, list and name is this generation's.
   template <class Folder>
@@ -70,7 +74,7 @@ class stored_generation {
     if (found.content.lists != lists() || found.content.empty != empty() || found.files.size() != files_.size()) return false;
     for (std::size_t at = 0; at < files_.size(); ++at) {
       if (found.files[at].tensors != files_[at].tensors) return false;
-      auto from = folder.open(found.files[at].name);
+      auto from = folder.open(found.content.files[at].name);
       for (std::size_t tensor = 0; tensor < files_[at].tensors.size(); ++tensor) {
         std::string bytes(files_[at].content[tensor].size(), '\0');
         chunkmem::io::read_all(from, found.files[at].payload + files_[at].tensors[tensor].begin, std::as_writable_bytes(std::span{bytes}));
@@ -95,7 +99,7 @@ template <class Folder>
   const auto found = chunkmem::checkpoint::newest_whole(folder, skipped);
   if (!found) return 0;
   for (const stored_generation& it : known)
-    if (it.is_in(folder, *found)) return it.seed();
+    if (it.is_in(folder, found->generation())) return it.seed();
   return -1;
 }
 

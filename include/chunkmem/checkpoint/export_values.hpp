@@ -2,8 +2,8 @@
 
 #include <chunkmem/checkpoint/generation_files.hpp>
 #include <chunkmem/checkpoint/model_content.hpp>
+#include <chunkmem/checkpoint/model_writer.hpp>
 #include <chunkmem/checkpoint/safetensors_table.hpp>
-#include <chunkmem/checkpoint/save.hpp>
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/io/file_folder.hpp>
 #include <chunkmem/io/whole_file.hpp>
@@ -40,8 +40,8 @@ void export_values(Manager& m, Folder& folder, std::string_view file_name)
     values.back().type = it.value_type;
   }
   detail::sort_by_alignment(values);
-  std::vector<const model_item*> all;
-  for (const model_item& it : values) all.push_back(&it);
+  std::vector<save_plan::entry> all;
+  for (const model_item& it : values) all.push_back({&it, &it.pieces.front()});
   const std::string table = write_table(detail::table_of(all));
   [[maybe_unused]] const auto held = io::lock_of(folder);
   (void)folder.remove(detail::export_name);  // of an export that was killed

@@ -16,11 +16,12 @@ namespace chunkmem::inline v0 {
 
 namespace checkpoint {
 
-/// A file of a generation: whole if it is this long and has this checksum.
+/// A file of a generation: whole if it is this long and its blocks have these checksums.
 struct stored_file {
   std::string name;
   std::uint64_t size = 0;
-  std::uint64_t sum = 0;
+  std::uint64_t header = 0;         ///< bytes of it that come before tensors
+  std::vector<std::uint64_t> sums{};  ///< of the header, then of each `sum_block` behind it: so any part is proven without the others
 
   [[nodiscard]] bool operator==(const stored_file&) const = default;
 };
@@ -33,12 +34,22 @@ struct stored_list {
   [[nodiscard]] bool operator==(const stored_list&) const = default;
 };
 
+/// A tensor of which no file has all: its parts are called `name[first:end]`, by elements in row-major order.
+struct divided_tensor {
+  std::string name;
+  std::vector<std::uint64_t> extents{};  ///< of the whole
+
+  [[nodiscard]] bool operator==(const divided_tensor&) const = default;
+};
+
 /// What a generation consists of. It is whole when its manifest is, and every file that the manifest names.
 struct manifest {
   std::uint64_t generation = 0;
-  std::vector<stored_file> files;   ///< safetensors, in the order in which they were written
-  std::vector<stored_list> lists;
-  std::vector<std::string> empty;   ///< names of tensors that held no bytes when they were saved
+  std::vector<stored_file> files{};   ///< safetensors, in the order in which they were written; those of rank 0 first
+  std::vector<stored_list> lists{};
+  std::vector<std::string> empty{};   ///< names of tensors that held no bytes when they were saved
+  std::vector<divided_tensor> divided{};
+  std::uint64_t run = 0;            ///< whose training this is: a number that its first save drew
 
   [[nodiscard]] bool operator==(const manifest&) const = default;
 };
@@ -82,7 +93,7 @@ namespace detail {
   return text;
 }
 
-inline constexpr std::string_view first_line = "chunkmem checkpoint 1";
+inline constexpr std::string_view first_line = "chunkmem checkpoint 2";
 inline constexpr std::size_t sum_line = 9 + 16 + 1;  ///< "checksum ", digits, end of line
 
 }  // namespace detail
@@ -91,13 +102,49 @@ inline constexpr std::size_t sum_line = 9 + 16 + 1;  ///< "checksum ", digits, e
 [[nodiscard]] inline std::string write_manifest(const manifest& it)
 {
   std::string text{detail::first_line};
-  text += "\ngeneration " + std::to_string(it.generation) + '\n';
-  for (const stored_file& file : it.files)
-    text += "file " + detail::as_word(file.name) + ' ' + std::to_string(file.size) + ' ' + detail::as_digits(file.sum) + '\n';
+  text += "\ngeneration " + std::to_string(it.generation) + "\nrun " + detail::as_digits(it.run) + '\n';
+  for (const stored_file& file : it.files) {
+    text += "file " + detail::as_word(file.name) + ' ' + std::to_string(file.size) + ' ' + std::to_string(file.header) + '\n';
+    for (const std::uint64_t sum : file.sums) text += "sum " + detail::as_digits(sum) + '\n';
+  }
   for (const stored_list& list : it.lists) text += "list " + detail::as_word(list.name) + ' ' + std::to_string(list.version) + '\n';
   for (const std::string& name : it.empty) text += "empty " + detail::as_word(name) + '\n';
+  for (const divided_tensor& whole : it.divided) {
+    text += "divided " + detail::as_word(whole.name);
+    for (const std::uint64_t extent : whole.extents) text += ' ' + std::to_string(extent);
+    text += '\n';
+  }
   return text + "checksum " + detail::as_digits(io::checksum_of(std::as_bytes(std::span{text}))) + '\n';
 }
+
+namespace detail {
+
+/// Reads the rest of a line that begins with `kind`.
+inline void read_line(text_reader& text, std::string_view kind, manifest& found)
+{
+  if (kind == "sum") {
+    if (found.files.empty()) text.refuse("a checksum of no file");
+    found.files.back().sums.push_back(text.number<std::uint64_t>(text.word(), 16));
+    return text.expect_end();
+  }
+  const std::string name = from_word(text, text.word());
+  if (kind == "file") {
+    const auto size = text.number<std::uint64_t>(text.word());
+    found.files.push_back({name, size, text.number<std::uint64_t>(text.word()), {}});
+  } else if (kind == "list") {
+    found.lists.push_back({name, text.number<std::uint32_t>(text.word())});
+  } else if (kind == "empty") {
+    found.empty.push_back(name);
+  } else if (kind == "divided") {
+    found.divided.push_back({name, {}});
+    while (text.has_word()) found.divided.back().extents.push_back(text.number<std::uint64_t>(text.word()));
+  } else {
+    text.refuse("it says something that this version does not know");
+  }
+  text.expect_end();
+}
+
+}  // namespace detail
 
 /// The reverse: a pure function of text and limits.
 /// @throws corrupt_data   it is not what was written; format_error   nor anything that this version writes
@@ -110,28 +157,20 @@ inline constexpr std::size_t sum_line = 9 + 16 + 1;  ///< "checksum ", digits, e
   if (content.substr(body.size()) != expected)
     throw corrupt_data{"the manifest of a checkpoint is damaged (its checksum is another one): take an older generation"};
   std::istringstream in{std::string{content}};
-  text_reader text{in, "a manifest", 3 * std::size_t{limits.name_length} + 64};
+  text_reader text{in, "a manifest", 3 * std::size_t{limits.name_length} + 512};
   manifest found;
-  if (text.next_line() != detail::first_line) text.refuse("it does not begin like a checkpoint of version 1");
+  if (text.next_line() != detail::first_line) text.refuse("it does not begin like a checkpoint of version 2");
   text.next_line();
   text.expect("generation");
   found.generation = text.number<std::uint64_t>(text.word());
+  text.next_line();
+  text.expect("run");
+  found.run = text.number<std::uint64_t>(text.word(), 16);
   for (;;) {
     text.next_line();
-    const std::string_view kind = text.word();
+    const std::string kind{text.word()};
     if (kind == "checksum") break;
-    const std::string name = detail::from_word(text, text.word());
-    if (kind == "file") {
-      const auto size = text.number<std::uint64_t>(text.word());
-      found.files.push_back({name, size, text.number<std::uint64_t>(text.word(), 16)});
-    } else if (kind == "list") {
-      found.lists.push_back({name, text.number<std::uint32_t>(text.word())});
-    } else if (kind == "empty") {
-      found.empty.push_back(name);
-    } else {
-      text.refuse("it says something that this version does not know");
-    }
-    text.expect_end();
+    detail::read_line(text, kind, found);
   }
   if (write_manifest(found) != content) text.refuse("the text up to it is not written as this library writes it");
   return found;

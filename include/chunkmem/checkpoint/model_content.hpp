@@ -20,6 +20,17 @@ namespace chunkmem::inline v0 {
 
 namespace checkpoint {
 
+/// Elements of a stored tensor that lie in an item, one behind the other.
+struct item_piece {
+  std::string name;                    ///< of the tensor
+  std::vector<std::uint64_t> extents;  ///< of all of it
+  std::uint64_t first = 0;             ///< element of it
+  std::uint64_t elements = 0;
+  std::uint64_t begin = 0;             ///< element of the item
+
+  [[nodiscard]] bool is_whole() const { return elements == size_of_tensor(dtype::uint8, extents).count(); }
+};
+
 /// Something of a manager that must survive: a tensor in one of its lists, or a registered state.
 struct model_item {
   std::string name;                    ///< in files: "wte", "adam/momentum/wte", "state/data/cursor"
@@ -33,8 +44,11 @@ struct model_item {
   bool is_filled = true;               ///< it holds bytes now
   bool starts_at_zero = false;         ///< without bytes it reads as zeros
   std::span<std::byte> state{};        ///< of a registered state: the caller's bytes
+  std::vector<item_piece> pieces{};    ///< what is saved of it, in their order: itself; of a rank's share, runs of tensors
+  bool is_written = true;              ///< by this rank: another has the same bytes
 
   [[nodiscard]] bool is_state() const noexcept { return state.data() != nullptr; }
+  /// Of all of it. @throws size_overflow
   [[nodiscard]] std::uint64_t size() const { return size_of_tensor(type, extents).count(); }
 };
 
@@ -122,6 +136,7 @@ template <class Manager>
     state.state = content;
     items.push_back(std::move(state));
   });
+  for (model_item& it : items) it.pieces.push_back({it.name, it.extents, 0, size_of_tensor(dtype::uint8, it.extents).count(), 0});
   refuse_equal_names(items);
   sort_by_alignment(items);
   return items;
@@ -129,22 +144,27 @@ template <class Manager>
 
 }  // namespace detail
 
-/// All that a checkpoint of this manager holds, in the order in which it is written.
-///
-/// Activations and gradients are not saved. Updates that wait for a use of their weights are done first. @throws usage_error   inside an iteration or a rehearsal, with gradients that no step has
-/// used, or while a step or a load is half done; config_error   two of them have one name
+/// A manager whose weights are all of one moment. Updates that wait for a use of their weights are done.
+/// @throws usage_error   inside an iteration or a rehearsal, with gradients that no step has used, or while a step or a load is half done
 template <class Manager>
-[[nodiscard]] std::vector<model_item> content_of(Manager& m)
+void prepare_to_save(Manager& m)
 {
   m.expect_updated("a checkpoint was to be made");
   m.expect_loaded("a checkpoint was to be made");
   detail::expect_between(m);
   m.finish_updates();
-  std::vector<model_item> items = detail::items_of(m);
   m.for_each_parameter([&](tensor_handle it, const tensor_info&) {
     expects(!m.has_gradient(it), "a checkpoint while gradients wait for their step: take the step, or drop_gradients()");
   });
-  return items;
+}
+
+/// All that a checkpoint of this manager holds, in the order in which it is written. Activations and gradients are not saved.
+/// @throws as prepare_to_save; config_error   two of them have one name
+template <class Manager>
+[[nodiscard]] std::vector<model_item> content_of(Manager& m)
+{
+  prepare_to_save(m);
+  return detail::items_of(m);
 }
 
 namespace detail {

@@ -46,9 +46,9 @@ class pending_save {
   [[nodiscard]] static pending_save start(Manager& m, Folder& folder, const async_save_options& options)
   {
     const std::vector<model_item> items = content_of(m);
-    const detail::save_plan plan = detail::plan_of(m, items, options.files.file_size);
+    const save_plan plan = plan_of(m, items, options.files.file_size);
     auto held = io::lock_of(folder);
-    remove_leftovers(folder);
+    manifest rest = detail::begin_save(m, folder, plan);
     pending_save pending{std::max(options.buffer, async_save_options::least_buffer).count()};
     work& it = *pending.work_;
     const std::uint64_t generation = next_generation(folder);
@@ -56,7 +56,9 @@ class pending_save {
       run(it, folder, generation, files, std::move(held));
     });
     try {
-      detail::write_model(m, plan, it.queue);
+      model_writer{m, plan}.write(it.queue);
+      m.belongs_to(rest.run);
+      it.queue.commit(std::move(rest));
     } catch (...) {
       it.queue.close();
       throw;
@@ -110,12 +112,12 @@ class pending_save {
       generation_writer<Folder> writer{folder, generation};
       for (detail::save_queue::order next; it.queue.take(next);) {
         switch (next.what) {
-          case detail::save_queue::kind::begin_file: writer.begin_file(); break;
+          case detail::save_queue::kind::begin_file: writer.begin_file(next.header); break;
           case detail::save_queue::kind::bytes: writer.write(next.content); break;
           case detail::save_queue::kind::end_file: writer.end_file(); break;
           case detail::save_queue::kind::commit:
-            writer.commit(std::move(next.lists), std::move(next.empty));
-            it.result = {generation, writer.content().files.size(), bytes{writer.size()}, detail::remove_superseded(folder, generation, options)};
+            writer.commit(std::move(next.rest));
+            it.result = {generation, writer.files(), bytes{writer.size()}, detail::remove_superseded(folder, generation, options)};
         }
         it.queue.written(next.content.size());
       }

@@ -27,25 +27,25 @@ class save_queue {
   struct order {
     kind what;
     std::vector<std::byte> content;
-    std::vector<stored_list> lists;
-    std::vector<std::string> empty;
+    std::uint64_t header = 0;
+    manifest rest;
   };
 
   explicit save_queue(std::uint64_t bound) : bound_{bound} {}
 
   // For the thread that saves; each throws what the other one met.
 
-  void begin_file() { push({kind::begin_file, {}, {}, {}}); }
+  void begin_file(std::uint64_t header) { push({kind::begin_file, {}, header, {}}); }
   void write(std::span<const std::byte> content)
   {
     const std::size_t piece = static_cast<std::size_t>(std::clamp<std::uint64_t>(bound_ / 4, 1, std::uint64_t{4} << 20));
     for (; !content.empty(); content = content.subspan(std::min(piece, content.size()))) {
       const auto part = content.first(std::min(piece, content.size()));
-      push({kind::bytes, {part.begin(), part.end()}, {}, {}});
+      push({kind::bytes, {part.begin(), part.end()}, 0, {}});
     }
   }
-  void end_file() { push({kind::end_file, {}, {}, {}}); }
-  void commit(std::vector<stored_list> lists, std::vector<std::string> empty) { push({kind::commit, {}, std::move(lists), std::move(empty)}); }
+  void end_file() { push({kind::end_file, {}, 0, {}}); }
+  void commit(manifest rest) { push({kind::commit, {}, 0, std::move(rest)}); }
   /// No order follows.
   void close() noexcept
   {

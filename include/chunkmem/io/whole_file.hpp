@@ -30,6 +30,8 @@ class whole_file {
 
   /// @throws io_error   nothing more may be done with it
   void write(std::span<const std::byte> content) { write_all(*file_, content, temporary_); }
+  /// What was written survives a power cut, under a name that is not yet its own. @throws io_error   nothing more may be done with it
+  void sync() { file_->sync(); }
   /// Nothing is written afterwards. A file that had the name is replaced.
   /// @throws io_error   a file that had the name is untouched
   void end(std::string_view name)

@@ -109,6 +109,12 @@ class model_view : public Keeper {
   {
     for (const auto& known : states_) visit(std::string_view{known.name}, known.content);
   }
+  /// Whose checkpoints this makes: the number of a training, which its first save draws and a load takes over; 0 before.
+  [[nodiscard]] std::uint64_t run() const noexcept { return run_; }
+  void belongs_to(std::uint64_t run) noexcept { run_ = run; }
+
+ private:
+  std::uint64_t run_ = 0;
 };
 
 }  // namespace chunkmem::inline v0

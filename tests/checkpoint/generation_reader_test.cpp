@@ -1,4 +1,4 @@
-#include <chunkmem/checkpoint/whole_generation.hpp>
+#include <chunkmem/checkpoint/generation_reader.hpp>
 
 #include <support/catch.hpp>
 #include <support/disk_mutants.hpp>
@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-namespace whole_generation_test {
+namespace generation_reader_test {
 
 using namespace chunkmem;
 using Catch::Matchers::ContainsSubstring;
@@ -92,15 +92,15 @@ TEST_CASE("the newest whole generation is found, with the reasons why newer ones
   simulated_folder folder{disk_of(3)};
   const auto newest = newest_whole(folder, skipped);
   REQUIRE(newest);
-  CHECK(newest->content.generation == 3);
-  CHECK(known()[2].is_in(folder, *newest));
+  CHECK(newest->content().generation == 3);
+  CHECK(known()[2].is_in(folder, newest->generation()));
   CHECK(skipped.empty());
 
   REQUIRE(folder.remove("generation-000003-00001.safetensors"));
   folder.put("generation-000002.manifest", "nothing that one would write into a manifest");
   const auto oldest = newest_whole(folder, skipped);
   REQUIRE(oldest);
-  CHECK(known()[0].is_in(folder, *oldest));
+  CHECK(known()[0].is_in(folder, oldest->generation()));
   REQUIRE(skipped.size() == 2);
   CHECK(skipped[0].number == 3);
   CHECK_THAT(skipped[0].why, ContainsSubstring("generation-000003-00001.safetensors"));
@@ -123,9 +123,9 @@ TEST_CASE("a generation whose files were exchanged is not whole", "[checkpoint]"
   CHECK(newest_of(swapped) == 11);
   // Without files only its number tells whose manifest it is.
   support::disk_content renamed = two;
-  renamed["generation-000009.manifest"] = checkpoint::write_manifest({8, {}, {}, {}});
+  renamed["generation-000009.manifest"] = checkpoint::write_manifest({.generation = 8});
   CHECK(newest_of(renamed) == 12);
-  renamed["generation-000009.manifest"] = checkpoint::write_manifest({9, {}, {{"all", 1}}, {}});
+  renamed["generation-000009.manifest"] = checkpoint::write_manifest({.generation = 9, .lists = {{"all", 1}}});
   CHECK(newest_of(renamed) == -1);
 }
 
@@ -136,26 +136,32 @@ TEST_CASE("a manifest with a right checksum cannot point elsewhere, or at what i
     simulated_folder folder{disk_of(1)};
     folder.put("generation-000002-00000.safetensors", content);
     for (checkpoint::stored_file& it : files)
-      if (it.size == 0) it.size = content.size(), it.sum = io::checksum_of(stored_generation::bytes_of(content));
-    folder.put("generation-000002.manifest", checkpoint::write_manifest({2, files, {}, {}}));
+      if (it.size == 0) it = {it.name, content.size(), content.size(), {io::checksum_of(stored_generation::bytes_of(content))}};
+    folder.put("generation-000002.manifest", checkpoint::write_manifest({.generation = 2, .files = files}));
     std::vector<checkpoint::skipped_generation> skipped;
     const auto found = newest_whole(folder, skipped);
-    return found && found->content.generation == 1 ? skipped.at(0).why : "it is taken";
+    return found && found->content().generation == 1 ? skipped.at(0).why : "it is taken";
   };
   const std::string own = "generation-000002-00000.safetensors";
   const std::string empty = checkpoint::write_table({});
-  CHECK(reason({{own, 0, 0}}, empty) == "it is taken");
+  CHECK(reason({{own}}, empty) == "it is taken");
   for (const std::string& name : {outside, std::string{"../secret"}, std::string{}, std::string{"generation-000002-00001.safetensors"}})
-    CHECK_THAT(reason({{name, 0, 0}}, empty), ContainsSubstring("names a file that is not its own"));
-  CHECK_THAT(reason({{own, 0, 0}, {own, 0, 0}}, empty), ContainsSubstring("names a file that is not its own"));
-  CHECK_THAT(reason({{own, UINT64_MAX, 0}}, empty), ContainsSubstring("is damaged"));
-  CHECK_THAT(reason({{own, 0, 0}}, "1234567"), ContainsSubstring("shorter than its first number"));
+    CHECK_THAT(reason({{name}}, empty), ContainsSubstring("names a file that is not its own"));
+  CHECK_THAT(reason({{own}, {own}}, empty), ContainsSubstring("names a file that is not its own"));
+  CHECK_THAT(reason({{own, UINT64_MAX, 0, {}}}, empty), ContainsSubstring("a file that cannot be"));
+  CHECK_THAT(reason({{own}}, "1234567"), ContainsSubstring("a file that cannot be"));
   for (const char last : {'\0', '\1', '\x7f', '\xff'}) {  // lengths up to 2^64 - 1
     const std::string length = std::string(6, '\xff') + '\0' + last;
-    CHECK_THAT(reason({{own, 0, 0}}, length + "{}"), ContainsSubstring("longer than the file"));
+    CHECK_THAT(reason({{own}}, length + "{}"), ContainsSubstring("has another length than its manifest says"));
   }
-  CHECK_THAT(reason({{own, 0, 0}}, std::string("\3\0\0\0\0\0\0\0{}", 10)), ContainsSubstring("longer than the file"));
-  CHECK_THAT(reason({{own, 0, 0}}, std::string("\2\0\0\0\0\0\0\0{}x", 11)), ContainsSubstring("goes on after its last tensor"));
+  CHECK_THAT(reason({{own}}, std::string("\3\0\0\0\0\0\0\0{}", 10)), ContainsSubstring("has another length than its manifest says"));
+  const std::string more("\2\0\0\0\0\0\0\0{}x", 11);
+  const auto sum_of = [&](std::size_t begin, std::size_t end) { return io::checksum_of(stored_generation::bytes_of(more).subspan(begin, end - begin)); };
+  CHECK_THAT(reason({{own, 11, 10, {sum_of(0, 10), sum_of(10, 11)}}}, more), ContainsSubstring("goes on after its last tensor"));
+  for (const checkpoint::stored_file& wrong : {checkpoint::stored_file{own, 11, 10, {sum_of(0, 10)}}, {own, 11, 10, {}}, {own, 11, 12, {1}}, {own, 11, 7, {1, 2}},
+                                               {own, 11, UINT64_MAX, {1}}, {own, 11, 10, {sum_of(0, 10), sum_of(10, 11), 1}}})
+    CHECK_THAT(reason({wrong}, more), ContainsSubstring("a file that cannot be"));
+  CHECK_THAT(reason({{own, 11, 10, {sum_of(0, 10), 1}}}, more), ContainsSubstring("goes on after its last tensor"));
 }
 
 TEST_CASE("a generation that cannot be read is passed over, a folder that cannot be listed is an error", "[checkpoint]")
@@ -172,7 +178,7 @@ TEST_CASE("a generation that cannot be read is passed over, a folder that cannot
     skipped.clear();
     const auto found = newest_whole(folder, skipped);
     REQUIRE(found);
-    REQUIRE(found->content.generation == 1);
+    REQUIRE(found->content().generation == 1);
     REQUIRE(skipped.size() == 1);
     REQUIRE_THAT(skipped[0].why, ContainsSubstring("errno"));
     folder.set_faults({.at = at, .stays = true});
@@ -265,7 +271,7 @@ TEST_CASE("every flipped bit and every lost byte of a generation is found, and t
   const auto takes_the_older_one = [&] {
     std::vector<checkpoint::skipped_generation> skipped;
     const auto found = newest_whole(folder, skipped);
-    return found && found->content.generation == 1 && skipped.size() == 1 && skipped[0].number == 2 && !skipped[0].why.empty();
+    return found && found->content().generation == 1 && skipped.size() == 1 && skipped[0].number == 2 && !skipped[0].why.empty();
   };
   CHECK_FALSE(takes_the_older_one());
 
@@ -295,4 +301,4 @@ TEST_CASE("every flipped bit and every lost byte of a generation is found, and t
   CHECK(newest_seed(folder, {older, newer}) == 22);
 }
 
-}  // namespace whole_generation_test
+}  // namespace generation_reader_test

@@ -1,0 +1,119 @@
+#pragma once
+
+#include <chunkmem/checkpoint/block_sums.hpp>
+#include <chunkmem/checkpoint/generation_files.hpp>
+#include <chunkmem/checkpoint/manifest.hpp>
+#include <chunkmem/core/expects.hpp>
+#include <chunkmem/io/file_folder.hpp>
+#include <chunkmem/io/whole_file.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace checkpoint {
+
+/// Writes files of one generation, and no manifest: all of them, or those of one rank.
+///
+/// Each is written under another name, synced, and renamed. They are taken away again, as far as that goes, unless `keep` is called.
+template <file_folder Folder>
+class generation_part {
+ public:
+  /// @param generation   a number that no file of the folder has   @param first_file   number of its first file
+  generation_part(Folder& folder, std::uint64_t generation, std::uint64_t first_file = 0) : folder_{folder}, generation_{generation}, first_{first_file}
+  {
+    expects(generation > 0 && generation <= detail::last_generation, "a checkpoint has a number that no loader would find");
+  }
+  generation_part(const generation_part&) = delete;
+  ~generation_part()
+  {
+    if (!is_kept_) take_away();
+  }
+
+  [[nodiscard]] std::uint64_t generation() const noexcept { return generation_; }
+  [[nodiscard]] const std::vector<stored_file>& files() const noexcept { return files_; }
+  /// All bytes of its files.
+  [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
+
+  /// @param header   bytes that come before tensors
+  /// @throws io_error   as the others: nothing more may be written, and the files must not become a generation
+  void begin_file(std::uint64_t header)
+  {
+    step(false, [&] {
+      std::string name = detail::tensors_name(generation_, first_ + files_.size());
+      open_.emplace(folder_, name + std::string{detail::temporary_suffix});
+      now_ = {std::move(name), 0, header, {}};
+      sums_ = block_sums{header};
+    });
+  }
+  void write(std::span<const std::byte> content)
+  {
+    step(true, [&] {
+      sums_.add(content);
+      open_->write(content);
+      now_.size += content.size();
+    });
+  }
+  /// What was written to a file survives a power cut: so that no single sync takes long.
+  void sync()
+  {
+    if (open_) step(true, [&] { open_->sync(); });
+  }
+  void end_file()
+  {
+    step(true, [&] {
+      open_->end(now_.name);
+      open_.reset();
+      now_.sums = sums_.take();
+      size_ += now_.size;
+      files_.push_back(std::exchange(now_, {}));
+    });
+  }
+  /// All files have their names for good; nothing is written afterwards.
+  void finish()
+  {
+    step(false, [&] { folder_.sync(); });
+    is_over_ = true;
+  }
+  /// The files stay, whatever comes of the generation.
+  void keep() noexcept { is_kept_ = true; }
+
+ private:
+  /// Work after which nothing is taken on, if it fails: a file that missed a write or a sync must not become part of a generation.
+  template <class Work>
+  void step(bool in_file, Work work)
+  {
+    expects(!is_over_, "a checkpoint goes on after it failed, or after its end");
+    expects(open_.has_value() == in_file, "a checkpoint begins or ends in the middle of a file, or writes outside of one");
+    is_over_ = true;
+    work();
+    is_over_ = false;
+  }
+  void take_away() noexcept
+  {
+    open_.reset();
+    if (!now_.name.empty()) (void)folder_.remove(now_.name);  // its end may have failed behind its renaming
+    for (const stored_file& file : files_) (void)folder_.remove(file.name);
+  }
+
+  Folder& folder_;
+  std::uint64_t generation_;
+  std::uint64_t first_;
+  std::vector<stored_file> files_;
+  stored_file now_;
+  std::optional<io::whole_file<Folder>> open_;
+  block_sums sums_;
+  std::uint64_t size_ = 0;
+  bool is_over_ = false;
+  bool is_kept_ = false;
+};
+
+}  // namespace checkpoint
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,191 @@
+#pragma once
+
+#include <chunkmem/checkpoint/block_sums.hpp>
+#include <chunkmem/checkpoint/generation_files.hpp>
+#include <chunkmem/checkpoint/stored_tensor.hpp>
+#include <chunkmem/checkpoint/whole_generation.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/io/file_folder.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace checkpoint {
+
+/// Reads bytes of a generation, each proven by its block's checksum. Memory: `most_held` blocks.
+///
+/// @throws of all that reads: corrupt_data   a file is not what was written; io_error   it cannot be read
+template <file_folder Folder>
+class generation_reader {
+ public:
+  using reader_type = typename Folder::reader;
+
+  /// @param folder   outlives this @throws as read_generation
+  generation_reader(const Folder& folder, std::uint64_t number, const loader_limits& limits = {})
+      : folder_{&folder}, is_{read_generation(folder, number, limits, &open_)}
+  {
+  }
+
+  [[nodiscard]] const whole_generation& generation() const noexcept { return is_; }
+  [[nodiscard]] const manifest& content() const noexcept { return is_.content; }
+
+  /// Blocks behind the headers, in the order of files: what is left to be proven.
+  [[nodiscard]] std::uint64_t blocks() const noexcept
+  {
+    std::uint64_t all = 0;
+    for (const stored_file& it : is_.content.files) all += it.sums.size() - 1;
+    return all;
+  }
+  /// Proves some of them: from `begin` on `count`, each `stride` behind the one before, as far as there are. In rising order it opens each file once
+  void check(std::uint64_t begin, std::uint64_t count, std::uint64_t stride = 1)
+  {
+    std::uint64_t first = 0;  // block of the file
+    std::uint32_t file = 0;
+    for (std::uint64_t at = begin; count-- > 0; at += stride) {
+      for (; file < is_.files.size() && at - first >= is_.content.files[file].sums.size() - 1; ++file) first += is_.content.files[file].sums.size() - 1;
+      if (file == is_.files.size()) return;
+      (void)block(file, 1 + (at - first));
+    }
+  }
+  /// Bytes of a file from `begin` on, once all were checked. @pre they are in the file, behind its header
+  void read(std::uint32_t file, std::uint64_t begin, std::span<std::byte> to)
+  {
+    while (!to.empty()) {
+      const stored_file& it = is_.content.files[file];
+      const std::uint64_t which = block_of(begin, it.header);
+      const std::uint64_t skipped = begin - block_at(which, it.size, it.header).begin;
+      const std::span<const std::byte> found = block_again(file, which).subspan(static_cast<std::size_t>(skipped));
+      const std::size_t size = std::min(found.size(), to.size());
+      std::memcpy(to.data(), found.data(), size);
+      to = to.subspan(size);
+      begin += size;
+    }
+  }
+
+ private:
+  /// The last few stay: whoever reads some files in turn, each in order, reads each block once.
+  std::span<const std::byte> block(std::uint32_t file, std::uint64_t which)
+  {
+    const auto known = std::ranges::find_if(held_, [&](const held_block& it) { return it.file == file && it.which == which; });
+    if (known != held_.end()) {
+      known->used = ++uses_;
+      return known->bytes;
+    }
+    if (held_.size() < most_held) held_.emplace_back();
+    held_block& it = *std::ranges::min_element(held_, {}, &held_block::used);
+    it.which = 0;  // a header, which nobody asks for: nothing, until all of it is read
+    it.bytes = detail::read_block(reader_of(file), is_.content.files[file], which, it.room);
+    it.file = file;
+    it.which = which;
+    it.used = ++uses_;
+    return it.bytes;
+  }
+  std::span<const std::byte> block_again(std::uint32_t file, std::uint64_t which)
+  {
+    try {
+      return block(file, which);
+    } catch (const corrupt_data&) {
+      throw corrupt_data{error_text{} << "chunkmem: " << is_.content.files[file].name
+                                      << " was changed while it was loaded (load again: some tensors are written, others are not)"};
+    }
+  }
+  reader_type& reader_of(std::uint32_t file)
+  {
+    if (file < open_.size()) return open_[file];
+    if (!other_ || other_->first != file) {
+      other_.reset();
+      other_.emplace(file, folder_->open(is_.content.files[file].name));
+    }
+    return other_->second;
+  }
+
+  static constexpr std::size_t most_held = 8;
+  struct held_block {
+    std::uint32_t file = 0;
+    std::uint64_t which = 0;
+    std::span<const std::byte> bytes;
+    std::uint64_t used = 0;
+    std::vector<std::byte> room;
+  };
+
+  const Folder* folder_;
+  std::vector<reader_type> open_;  // the first files, since their headers were read
+  whole_generation is_;
+  std::optional<std::pair<std::uint32_t, reader_type>> other_;
+  std::vector<held_block> held_;
+  std::uint64_t uses_ = 0;
+};
+
+/// A generation that is there and cannot be used.
+struct skipped_generation {
+  std::uint64_t number = 0;
+  std::string why;
+};
+
+/// Reads every byte of a generation and proves it. @throws as generation_reader
+template <file_folder Folder>
+[[nodiscard]] generation_reader<Folder> check_generation(const Folder& folder, std::uint64_t number, const loader_limits& limits = {})
+{
+  generation_reader<Folder> found{folder, number, limits};
+  found.check(0, UINT64_MAX);
+  return found;
+}
+
+/// Reads every byte of a generation: it could be loaded.
+template <file_folder Folder>
+[[nodiscard]] bool is_whole(const Folder& folder, std::uint64_t number)
+{
+  try {
+    (void)check_generation(folder, number);
+    return true;
+  } catch (const corrupt_data&) {
+  } catch (const format_error&) {
+  } catch (const io_error&) {
+  }
+  return false;
+}
+
+/// Tries the generations of a folder, newest first. @param attempt   `attempt(number)` throws corrupt_data, format_error or io_error where it
+/// is not whole @param skipped   gets those that are newer and cannot be used
+/// @return   false where none can be used @throws io_error   the folder cannot be listed; what else `attempt` throws
+template <class Attempt>
+bool try_newest(const std::vector<std::uint64_t>& generations, std::vector<skipped_generation>& skipped, Attempt attempt)
+{
+  for (const std::uint64_t number : generations) {
+    try {
+      attempt(number);
+      return true;
+    } catch (const corrupt_data& failed) {
+      skipped.push_back({number, failed.what()});
+    } catch (const format_error& failed) {
+      skipped.push_back({number, failed.what()});
+    } catch (const io_error& failed) {
+      skipped.push_back({number, failed.what()});
+    }
+  }
+  return false;
+}
+
+/// The newest generation of a folder that is whole. @param skipped   gets those that are newer and cannot be used
+/// @return   none where there is none @throws io_error   the folder cannot be listed
+template <file_folder Folder>
+[[nodiscard]] std::optional<generation_reader<Folder>> newest_whole(const Folder& folder, std::vector<skipped_generation>& skipped,
+                                                                    const loader_limits& limits = {})
+{
+  std::optional<generation_reader<Folder>> found;
+  (void)try_newest(generations_in(folder), skipped, [&](std::uint64_t number) { found.emplace(check_generation(folder, number, limits)); });
+  return found;
+}
+
+}  // namespace checkpoint
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,181 @@
+#pragma once
+
+#include <chunkmem/checkpoint/manifest.hpp>
+#include <chunkmem/checkpoint/model_content.hpp>
+#include <chunkmem/checkpoint/safetensors_table.hpp>
+#include <chunkmem/checkpoint/stored_index.hpp>
+#include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/tensor/access.hpp>
+#include <chunkmem/tensor/list_spec.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace checkpoint {
+
+/// All that a save writes but the bytes of tensors. Made before anything is written, so that what cannot be loaded is never begun.
+struct save_plan {
+  /// A tensor of a file, or a part of one.
+  struct entry {
+    const model_item* item;
+    const item_piece* piece;
+
+    [[nodiscard]] std::uint64_t size() const { return piece->elements * size_of(item->type); }
+  };
+
+  std::vector<std::vector<entry>> files;
+  std::vector<std::string> tables;   ///< begin of each file
+  manifest rest;                     ///< without generation and files
+};
+
+namespace detail {
+
+/// Which pieces go into one file, and where. @param file_size   a file ends with the one that reaches it
+[[nodiscard]] inline std::vector<std::vector<save_plan::entry>> split(const std::vector<model_item>& items, bytes file_size)
+{
+  std::vector<std::vector<save_plan::entry>> files;
+  std::uint64_t now = file_size.count();
+  for (const model_item& it : items) {
+    if (!it.is_filled || !it.is_written) continue;
+    for (const item_piece& piece : it.pieces) {
+      if (now >= file_size.count()) {
+        files.emplace_back();
+        now = 0;
+      }
+      files.back().push_back({&it, &piece});
+      now += files.back().back().size();
+    }
+  }
+  return files;
+}
+
+[[nodiscard]] inline std::vector<stored_tensor> table_of(const std::vector<save_plan::entry>& entries)
+{
+  std::vector<stored_tensor> table;
+  std::uint64_t end = 0;
+  for (const save_plan::entry& it : entries) {
+    const item_piece& piece = *it.piece;
+    stored_tensor& made = table.emplace_back();
+    made.name = piece.is_whole() ? piece.name : part_name(piece.name, piece.first, piece.first + piece.elements);
+    made.type = it.item->type;
+    made.extents = piece.is_whole() ? piece.extents : std::vector{piece.elements};
+    made.begin = end;
+    made.end = end += it.size();
+  }
+  return table;
+}
+
+/// @throws config_error   the manifest would be one that no loader takes
+inline void refuse_unreadable_manifest(const save_plan& plan)
+{
+  manifest longest = plan.rest;
+  longest.generation = UINT64_MAX;
+  for (std::size_t at = 0; at < plan.files.size(); ++at) {
+    std::uint64_t size = plan.tables[at].size();
+    for (const save_plan::entry& it : plan.files[at]) size += it.size();
+    const std::uint64_t header = plan.tables[at].size();
+    longest.files.push_back({tensors_name(UINT64_MAX, at), size, header, std::vector<std::uint64_t>(static_cast<std::size_t>(blocks_in(size, header)))});
+  }
+  try {
+    (void)read_manifest(write_manifest(longest));
+  } catch (const format_error& refused) {
+    throw config_error{error_text{} << "chunkmem: no loader would take the manifest of " << plan.files.size() << " files, " << plan.rest.lists.size()
+                                    << " lists and " << plan.rest.empty.size() << " empty tensors (shorter names, or larger files): " << refused.what()};
+  }
+}
+
+}  // namespace detail
+
+/// @param items   outlive the plan @param rest   of the manifest, but for lists and empty tensors, which are filled in
+/// @throws config_error   no loader would take what is written
+template <class Manager>
+[[nodiscard]] save_plan plan_of(const Manager& m, const std::vector<model_item>& items, bytes file_size, manifest rest = {})
+{
+  save_plan plan{detail::split(items, file_size), {}, std::move(rest)};
+  for (const auto& file : plan.files) plan.tables.push_back(write_table(detail::table_of(file)));
+  m.for_each_list([&](list_id, const list_spec& spec) { plan.rest.lists.push_back({std::string{spec.name}, spec.version}); });
+  for (const model_item& it : items)
+    if (!it.is_filled && it.is_written)
+      for (const item_piece& piece : it.pieces) plan.rest.empty.push_back(piece.name);
+  detail::refuse_unreadable_manifest(plan);
+  return plan;
+}
+
+/// Hands what a manager has to a writer of generations, as much as is wanted at a time.
+template <class Manager>
+class model_writer {
+ public:
+  /// @param plan   outlives this, as its items do
+  model_writer(Manager& m, const save_plan& plan) : m_{m}, plan_{plan} {}
+
+  [[nodiscard]] bool is_done() const noexcept { return file_ == plan_.files.size(); }
+  /// Writes about `most` bytes more, at least a piece of them, to `to`: `begin_file(header)`, `write(content)`, `end_file()`.
+  /// @throws what pins and the writer throw; then nothing more may be written
+  template <class Writer>
+  void write(Writer& to, std::uint64_t most = UINT64_MAX)
+  {
+    std::uint64_t left = most;
+    while (!is_done() && left > 0) {
+      if (!is_begun_) begin_file(to, left);
+      else if (entry_ < plan_.files[file_].size()) write_item(to, left);
+      else end_file(to);
+    }
+  }
+
+ private:
+  template <class Writer>
+  void begin_file(Writer& to, std::uint64_t& left)
+  {
+    const std::string& table = plan_.tables[file_];
+    to.begin_file(table.size());
+    to.write(std::as_bytes(std::span{table}));
+    is_begun_ = true;
+    left -= std::min<std::uint64_t>(left, table.size());
+  }
+  template <class Writer>
+  void end_file(Writer& to)
+  {
+    to.end_file();
+    is_begun_ = false;
+    entry_ = 0;
+    ++file_;
+  }
+  /// Pieces of one item, under one pin.
+  template <class Writer>
+  void write_item(Writer& to, std::uint64_t& left)
+  {
+    const std::vector<save_plan::entry>& entries = plan_.files[file_];
+    const model_item& item = *entries[entry_].item;
+    detail::with_bytes(m_, item, access::read, [&](std::span<const std::byte> content) {
+      while (entry_ < entries.size() && entries[entry_].item == &item && left > 0) {
+        const save_plan::entry& it = entries[entry_];
+        const std::span whole = content.subspan(static_cast<std::size_t>(it.piece->begin * size_of(item.type)), static_cast<std::size_t>(it.size()));
+        const std::span part = whole.subspan(offset_).first(static_cast<std::size_t>(std::min<std::uint64_t>(left, whole.size() - offset_)));
+        to.write(part);
+        left -= part.size();
+        offset_ += part.size();
+        if (offset_ < whole.size()) return;
+        offset_ = 0;
+        ++entry_;
+      }
+    });
+  }
+
+  Manager& m_;
+  const save_plan& plan_;
+  std::size_t file_ = 0;
+  std::size_t entry_ = 0;   // of the file
+  std::size_t offset_ = 0;  // of the entry [bytes]
+  bool is_begun_ = false;
+};
+
+}  // namespace checkpoint
+
+}  // namespace chunkmem::inline v0

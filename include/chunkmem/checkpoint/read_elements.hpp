@@ -1,0 +1,85 @@
+#pragma once
+
+#include <chunkmem/checkpoint/stored_index.hpp>
+#include <chunkmem/tensor/dtype.hpp>
+#include <chunkmem/tensor/half.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+namespace chunkmem::inline v0 {
+
+namespace checkpoint {
+
+/// Elements of one type can be read as another: real numbers, whatever their digits.
+[[nodiscard]] inline bool is_convertible(dtype from, dtype to) noexcept
+{
+  const auto is_real = [](dtype type) { return type == dtype::float32 || is_16_bit(type); };
+  return from == to || (is_real(from) && is_real(to));
+}
+
+namespace detail {
+
+template <class From, class To>
+void convert(std::span<const std::byte> from, std::byte* to) noexcept
+{
+  for (std::size_t at = 0; at < from.size() / sizeof(From); ++at) {
+    From value;
+    std::memcpy(&value, from.data() + at * sizeof(From), sizeof value);
+    const To made = round_to<To>(to_float(value));
+    std::memcpy(to + at * sizeof(To), &made, sizeof made);
+  }
+}
+template <class From>
+void convert(std::span<const std::byte> from, std::byte* to, dtype type) noexcept
+{
+  if (type == dtype::float32) return convert<From, float>(from, to);
+  type == dtype::bfloat16 ? convert<From, bf16>(from, to) : convert<From, fp16>(from, to);
+}
+
+}  // namespace detail
+
+/// Elements of one real type become those of another, rounded to nearest. @pre is_convertible, and not equal
+inline void convert(std::span<const std::byte> from, dtype from_type, std::byte* to, dtype to_type) noexcept
+{
+  if (from_type == dtype::float32) return detail::convert<float>(from, to, to_type);
+  from_type == dtype::bfloat16 ? detail::convert<bf16>(from, to, to_type) : detail::convert<fp16>(from, to, to_type);
+}
+
+/// Something that gives bytes of files: a generation, or a plain file.
+template <class Reader>
+concept element_reader = requires(Reader& from, std::uint32_t file, std::uint64_t begin, std::span<std::byte> to) { from.read(file, begin, to); };
+
+/// Elements [first, first + elements) of a stored tensor, as elements of `type`.
+/// @param to   room for them @pre they are in it, and is_convertible @throws what `from` throws
+template <element_reader Reader>
+void read_elements(Reader& from, const stored_value& it, std::uint64_t first, std::uint64_t elements, std::byte* to, dtype type)
+{
+  const std::size_t width = size_of(it.type);
+  std::array<std::byte, 16384> part;
+  auto run = std::ranges::upper_bound(it.runs, first, {}, &stored_run::first) - 1;
+  while (elements > 0) {
+    const std::uint64_t left = run->first + run->elements - first;
+    const std::uint64_t count = std::min({elements, left, it.type == type ? left : part.size() / width});
+    const std::uint64_t begin = run->begin + (first - run->first) * width;
+    const auto size = static_cast<std::size_t>(count * width);
+    if (it.type == type) {
+      from.read(run->file, begin, {to, size});
+    } else {
+      from.read(run->file, begin, std::span{part}.first(size));
+      convert(std::span{part}.first(size), it.type, to, type);
+    }
+    to += count * size_of(type);
+    elements -= count;
+    first += count;
+    if (first == run->first + run->elements) ++run;
+  }
+}
+
+}  // namespace checkpoint
+
+}  // namespace chunkmem::inline v0
