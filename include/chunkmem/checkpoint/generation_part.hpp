@@ -81,8 +81,8 @@ class generation_part {
     step(false, [&] { folder_.sync(); });
     is_over_ = true;
   }
-  /// The files stay, whatever comes of the generation.
-  void keep() noexcept { is_kept_ = true; }
+  /// The files stay, whatever comes of the generation; or they go after all.
+  void keep(bool stays = true) noexcept { is_kept_ = stays; }
 
  private:
   /// Work after which nothing is taken on, if it fails: a file that missed a write or a sync must not become part of a generation.

@@ -44,6 +44,17 @@ namespace detail {
 
 }  // namespace detail
 
+/// States and buffers that ranks had different bytes of load on as many ranks alone: each has its own, called "name[rank 1 of 4]".
+/// @throws config_error   this is such a one, of another number of ranks
+inline void refuse_other_ranks(std::string_view name, std::uint32_t ranks, const stored_index& from)
+{
+  const std::string begin = std::string{name} + "[rank ";
+  const auto own = from.all().lower_bound(begin);
+  if (own == from.all().end() || !own->first.starts_with(begin) || own->first.ends_with(" of " + std::to_string(ranks) + ']')) return;
+  throw config_error{error_text{} << "chunkmem: each rank saved its own bytes of " << name << ", as " << own->first << ", and here are " << ranks
+                                  << " (start as many ranks, or make them the same on all ranks before they are saved)"};
+}
+
 /// The tensors of a checkpoint are those of a model, by name and shape.
 /// @param names   `names(visit)` calls `visit(name, extents)` for each of the model   @throws config_error   they are not
 template <class Names>
@@ -172,6 +183,7 @@ loaded_generation load(Manager& m, const Folder& folder, const load_options& opt
   expect_one_run(folder, content.generation, content.run);
   const stored_index index{from->generation()};
   match_lists(m, content);
+  for (const model_item& it : items) refuse_other_ranks(it.name, 1, index);
   match_names([&](auto visit) { for (const model_item& it : items) visit(it.name, it.extents); }, index, content);
   match_items(items, index);
   m.begin_load();

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace chunkmem::inline v0 {
@@ -73,11 +74,12 @@ namespace detail {
 }
 
 /// @throws config_error   the manifest would be one that no loader takes
-inline void refuse_unreadable_manifest(const save_plan& plan)
+inline void refuse_unreadable_manifest(const save_plan& plan, std::uint32_t ranks)
 {
   manifest longest = plan.rest;
   longest.generation = UINT64_MAX;
-  for (std::size_t at = 0; at < plan.files.size(); ++at) {
+  for (std::size_t all = 0; all < plan.files.size() * ranks; ++all) {
+    const std::size_t at = all % plan.files.size();
     std::uint64_t size = plan.tables[at].size();
     for (const save_plan::entry& it : plan.files[at]) size += it.size();
     const std::uint64_t header = plan.tables[at].size();
@@ -93,18 +95,24 @@ inline void refuse_unreadable_manifest(const save_plan& plan)
 
 }  // namespace detail
 
-/// @param items   outlive the plan @param rest   of the manifest, but for lists and empty tensors, which are filled in
-/// @throws config_error   no loader would take what is written
+/// What the manifest says beside files: lists, and what of these items has no bytes.
 template <class Manager>
-[[nodiscard]] save_plan plan_of(const Manager& m, const std::vector<model_item>& items, bytes file_size, manifest rest = {})
+[[nodiscard]] manifest rest_of(const Manager& m, const std::vector<model_item>& items)
+{
+  manifest rest;
+  m.for_each_list([&](list_id, const list_spec& spec) { rest.lists.push_back({std::string{spec.name}, spec.version}); });
+  for (const model_item& it : items)
+    if (!it.is_filled) rest.empty.push_back(it.name);
+  return rest;
+}
+
+/// @param items   outlive the plan @param rest   of the manifest @param ranks   that write as much as this one
+/// @throws config_error   no loader would take what is written
+[[nodiscard]] inline save_plan plan_of(const std::vector<model_item>& items, bytes file_size, manifest rest, std::uint32_t ranks = 1)
 {
   save_plan plan{detail::split(items, file_size), {}, std::move(rest)};
   for (const auto& file : plan.files) plan.tables.push_back(write_table(detail::table_of(file)));
-  m.for_each_list([&](list_id, const list_spec& spec) { plan.rest.lists.push_back({std::string{spec.name}, spec.version}); });
-  for (const model_item& it : items)
-    if (!it.is_filled && it.is_written)
-      for (const item_piece& piece : it.pieces) plan.rest.empty.push_back(piece.name);
-  detail::refuse_unreadable_manifest(plan);
+  detail::refuse_unreadable_manifest(plan, ranks);
   return plan;
 }
 

@@ -89,7 +89,7 @@ saved_generation save(Manager& m, Folder& folder, const save_options& options = 
 {
   expects(options.keep > 0 && options.file_size.count() > 0, "a checkpoint that keeps no generation, or files without bytes");
   const std::vector<model_item> items = content_of(m);
-  const save_plan plan = plan_of(m, items, options.file_size);
+  const save_plan plan = plan_of(items, options.file_size, rest_of(m, items));
   [[maybe_unused]] const auto held = io::lock_of(folder);
   manifest rest = detail::begin_save(m, folder, plan);
   generation_writer<Folder> writer{folder, next_generation(folder)};

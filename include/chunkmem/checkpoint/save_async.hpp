@@ -46,7 +46,7 @@ class pending_save {
   [[nodiscard]] static pending_save start(Manager& m, Folder& folder, const async_save_options& options)
   {
     const std::vector<model_item> items = content_of(m);
-    const save_plan plan = plan_of(m, items, options.files.file_size);
+    const save_plan plan = plan_of(items, options.files.file_size, rest_of(m, items));
     auto held = io::lock_of(folder);
     manifest rest = detail::begin_save(m, folder, plan);
     pending_save pending{std::max(options.buffer, async_save_options::least_buffer).count()};

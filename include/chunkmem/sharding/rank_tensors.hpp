@@ -3,6 +3,7 @@
 #include <chunkmem/chunk/append_layout.hpp>
 #include <chunkmem/collective/call.hpp>
 #include <chunkmem/collective/communicator.hpp>
+#include <chunkmem/core/error.hpp>
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/core/policy.hpp>
 #include <chunkmem/manager/manager.hpp>
@@ -18,10 +19,15 @@
 #include <chunkmem/sharding/zero.hpp>
 #include <chunkmem/tensor/in_place_gradient.hpp>
 
+#include <array>
 #include <bit>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <span>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -80,7 +86,7 @@ class rank_tensors {
   tensor<Element> add(const shape& extents, role part, group_id group = group_id{0})
   {
     expects(!sealed_, "a tensor was added after the model was sealed: declare all tensors before the first access");
-    entry fresh{part, {}, 0, extents.elements()};
+    entry fresh{part, dtype_of<Element>, {}, 0, extents.elements(), extents, {}};
     if (is_sharded(part)) {
       with_element(dtype_of<Element>, [](auto) {});
       fresh.planned = plan_.add(dtype_of<Element>, group, part == role::parameter, extents.elements());
@@ -89,6 +95,7 @@ class rank_tensors {
       fresh.own = m_.template add<Element>(extents, part, group);
     }
     entries_.push_back(fresh);
+    name_own(entries_.size() - 1, "tensor." + std::to_string(entries_.size() - 1));
     return {{tensor_id{static_cast<std::uint32_t>(entries_.size() - 1)}, owner()}};
   }
   template <element Element>
@@ -100,6 +107,14 @@ class rank_tensors {
     return {first, layers};
   }
   void use(std::span<const list_spec> specs) { m_.use(specs); }
+  /// What files and messages call a tensor; one without a name is "tensor.<number>", as one rank alone would call it.
+  void name(tensor_handle wanted, std::string_view text)
+  {
+    entry_of(wanted).name = text;
+    name_own(index_of(wanted.id), text);
+  }
+  /// Bytes that must survive a restart, by name, on every rank. As a manager's.
+  void state(std::string_view name, std::span<std::byte> content) { m_.state(name, content); }
 
   /// Ends the declarations: units are made, and shares of this rank. The first access does it where nobody did.
   /// @throws config_error   ranks cannot divide a chunk into whole blocks (the message names a size that they can); as a manager's
@@ -145,13 +160,50 @@ class rank_tensors {
     return {&units_[unit], units_.part_of(unit, planned)};
   }
   [[nodiscard]] const unit_plan<layout_type>& plan() const noexcept { return plan_; }
+  [[nodiscard]] std::span<const unit_tensors> units() const noexcept { return units_.all(); }
+  /// Calls `visit(name, extents, type, part)` for each tensor, in the order of declaration.
+  template <class Visit>
+  void for_each_tensor(Visit visit) const
+  {
+    for (std::uint32_t at = 0; at < entries_.size(); ++at) visit(name_of(at), entries_[at].extents, entries_[at].type, entries_[at].part);
+  }
+  /// @param tensor   as a share_run names it
+  [[nodiscard]] std::string name_of(std::uint32_t tensor) const
+  {
+    return entries_[tensor].name.empty() ? "tensor." + std::to_string(tensor) : entries_[tensor].name;
+  }
+  [[nodiscard]] std::string name_of(tensor_handle wanted) { return name_of((void(entry_of(wanted)), index_of(wanted.id))); }
+  [[nodiscard]] const shape& extents_of(std::uint32_t tensor) const noexcept { return entries_[tensor].extents; }
+  /// Which one a tensor of the plan is, as a share_run names it.
+  [[nodiscard]] std::uint32_t tensor_of_plan(std::uint32_t planned) const noexcept { return id_of_[planned]; }
+
+  /// Ranks decide alike where they have the same model, the same room and the same settings. The first iteration asks, a save, and a load; every
+  /// rank has to call it. @throws usage_error   on every rank: what differs; comm_error
+  void agree_on_model()
+  {
+    seal_once();
+    if (agreed_) return;
+    settle();
+    static constexpr std::string_view names[] = {"capacities of the device", "capacities of the host", "chunk_bytes", "sharding_options", "ownerships", "tensors"};
+    const std::array<std::uint64_t, std::size(names)> mine = settings_words();
+    std::vector<std::uint64_t> all(mine.size() * ranks().ranks());
+    ranks().exchange(mine, all);
+    for (std::size_t at = 0; at < all.size(); ++at)
+      if (const std::size_t what = at % mine.size(); all[at] != all[what])
+        throw usage_error{error_text{} << "chunkmem: ranks have other " << names[what] << ": rank " << at / mine.size()
+                                       << " and rank 0 (give all of them the same: they move their units together)"};
+    agreed_ = true;
+  }
 
  protected:
   struct entry {
     role part = role::parameter;
+    dtype type = dtype::float32;
     tensor_handle own;          ///< of tensors that are not sharded
     std::uint32_t planned = 0;  ///< number in the plan, of those that are
     std::uint64_t elements = 0;
+    shape extents;
+    std::string name;
   };
 
   [[nodiscard]] static constexpr bool is_sharded(role part) noexcept { return part == role::parameter || part == role::frozen; }
@@ -166,29 +218,6 @@ class rank_tensors {
     if (!sealed_) [[unlikely]] seal();
     return m_;
   }
-  /// Ranks decide alike where they have the same model, the same room and the same settings.
-  void agree_on_model()
-  {
-    collective::fingerprint same;
-    for (const tier where : {tier::device, tier::host}) same.add(m_.backend().capacity(where).count());
-    same.add(chunk_bytes_.count());
-    same.add((sharding_.divided.gradients ? 1U : 0U) + (sharding_.divided.parameters ? 2U : 0U));
-    same.add(std::bit_cast<std::uint32_t>(sharding_.sum_scale));
-    same.add(plan_.division().shares);
-    for (const unit& it : plan_.units()) {
-      same.add(it.elements * 8 + static_cast<std::uint64_t>(it.type));
-      same.add(std::uint64_t{index_of(it.group)} * 2 + (it.trained ? 1U : 0U));  // the rates of its updates
-    }
-    for (const entry& it : entries_) same.add(it.elements * role_count + static_cast<std::uint64_t>(it.part));
-    settle();
-    const std::uint64_t mine[] = {same.value()};
-    std::vector<std::uint64_t> all(ranks().ranks());
-    ranks().exchange(mine, all);
-    for (const std::uint64_t it : all)
-      expects(it == mine[0], "ranks have other models, capacities, sizes of chunks or sharding_options (give all of them the same: they move their units together)");
-    agreed_ = true;
-  }
-
   circles_of<Ranks> ranks_;
   agent worker_;
   ownership_type ownership_;
@@ -206,6 +235,22 @@ class rank_tensors {
   bool agreed_ = false;
 
  private:
+  [[nodiscard]] std::array<std::uint64_t, 6> settings_words() const
+  {
+    const std::uint64_t divided = (sharding_.divided.gradients ? 1U : 0U) + (sharding_.divided.parameters ? 2U : 0U);
+    collective::fingerprint tensors;
+    for (const unit& it : plan_.units()) {
+      tensors.add(it.elements * 8 + static_cast<std::uint64_t>(it.type));
+      tensors.add(std::uint64_t{index_of(it.group)} * 2 + (it.trained ? 1U : 0U));  // the rates of its updates
+    }
+    for (const entry& it : entries_) tensors.add(it.elements * role_count + static_cast<std::uint64_t>(it.part));
+    return {m_.backend().capacity(tier::device).count(), m_.backend().capacity(tier::host).count(), chunk_bytes_.count(),
+            divided << 32 | std::bit_cast<std::uint32_t>(sharding_.sum_scale), plan_.division().shares, tensors.value()};
+  }
+  void name_own(std::size_t at, std::string_view text)
+  {
+    if (!is_sharded(entries_[at].part)) m_.name(entries_[at].own, text);
+  }
   [[nodiscard]] mover_type mover(Ranks& ranks) noexcept { return {ranks, worker_, &runs_, ownership_}; }
   /// A manager refuses values that are none of its policies: the ownership, which its mover has, is passed as that once more.
   template <class Given>

@@ -35,7 +35,7 @@ template <stream_backend Backend, sharding::rank_group<Backend> Ranks, class... 
 class sharded_model : public sharding::rank_step<Backend, Ranks, Policies...> {
   using base = sharding::rank_step<Backend, Ranks, Policies...>;
   using typename base::entry;
-  using base::agree_on_model, base::agreed_, base::entry_of, base::expect_whole, base::gradient_, base::gradients_, base::is_sharded, base::m_,
+  using base::agreed_, base::entry_of, base::expect_whole, base::gradient_, base::gradients_, base::is_sharded, base::m_,
       base::plan_, base::seal_once, base::units_;
 
  public:
@@ -65,7 +65,7 @@ class sharded_model : public sharding::rank_step<Backend, Ranks, Policies...> {
   [[nodiscard]] auto iteration(std::string_view name, std::uint32_t micro_batches = 1)
   {
     seal_once();
-    if (!agreed_ && !rehearsing()) agree_on_model();
+    if (!agreed_ && !rehearsing()) this->agree_on_model();
     if (!m_.is_iterating()) gradients_.begin(micro_batches);  // else the manager refuses, and the one that runs goes on
     return sharding::rank_iteration<sharded_model>{*this, [&] { return m_.iteration(name, micro_batches); }};
   }

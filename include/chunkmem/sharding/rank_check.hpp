@@ -1,0 +1,75 @@
+#pragma once
+
+#include <chunkmem/checkpoint/generation_files.hpp>
+#include <chunkmem/checkpoint/generation_reader.hpp>
+#include <chunkmem/checkpoint/manifest.hpp>
+#include <chunkmem/collective/agreed_outcome.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/ids.hpp>
+#include <chunkmem/io/checksum.hpp>
+#include <chunkmem/io/file_folder.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace sharding {
+
+/// Numbers of the generations that rank 0 sees, newest first. Every rank has to call it, as the others here.
+/// @throws io_error   on every rank: rank 0 cannot list its folder; comm_error
+template <exchanges_words Communicator, file_folder Folder>
+[[nodiscard]] std::vector<std::uint64_t> generations_of_first(Communicator& ranks, const Folder& folder)
+{
+  std::vector<std::uint64_t> found;
+  collective::all_or_none(ranks, [&] {
+    if (index_of(ranks.rank()) == 0) found = checkpoint::generations_in(folder);
+  });
+  found.resize(static_cast<std::size_t>(collective::words_of_all(ranks, found.size())[0]));
+  std::vector<std::uint64_t> all(found.size() * ranks.ranks());
+  ranks.exchange(found, all);
+  all.resize(found.size());
+  return all;
+}
+
+/// Opens a generation on every rank and proves it: each rank reads its part of all blocks, in rounds, so that nobody waits for long.
+/// @throws on every rank: corrupt_data, format_error, io_error   it is not whole; config_error   ranks see different files; comm_error
+template <exchanges_words Communicator, file_folder Folder>
+[[nodiscard]] checkpoint::generation_reader<Folder> check_over_ranks(Communicator& ranks, const Folder& folder, std::uint64_t number,
+                                                                     const checkpoint::loader_limits& limits = {})
+{
+  constexpr std::uint64_t blocks_of_round = 64;
+  std::optional<checkpoint::generation_reader<Folder>> found;
+  collective::all_or_none(ranks, [&] { found.emplace(folder, number, limits); });
+  const std::string text = checkpoint::write_manifest(found->content());
+  const std::uint64_t own = io::checksum_of(std::as_bytes(std::span{text}));
+  const std::uint64_t first = collective::words_of_all(ranks, own)[0];
+  collective::all_or_none(ranks, [&] {
+    if (own != first)
+      throw config_error{error_text{} << "chunkmem: generation " << number << " is another one than rank 0 sees (name one folder that all ranks see)"};
+  });
+  std::uint64_t next = index_of(ranks.rank());
+  while (!collective::agreed(ranks, [&] {
+    found->check(next, blocks_of_round, ranks.ranks());
+    next += blocks_of_round * ranks.ranks();
+    return next >= found->blocks();
+  })) {
+  }
+  return std::move(*found);
+}
+
+/// It could be loaded. @throws config_error   ranks see different files; comm_error
+template <exchanges_words Communicator, file_folder Folder>
+[[nodiscard]] bool is_whole_over_ranks(Communicator& ranks, const Folder& folder, std::uint64_t number)
+{
+  std::vector<checkpoint::skipped_generation> ignored;
+  return checkpoint::try_newest({number}, ignored, [&](std::uint64_t it) { (void)check_over_ranks(ranks, folder, it); });
+}
+
+}  // namespace sharding
+
+}  // namespace chunkmem::inline v0

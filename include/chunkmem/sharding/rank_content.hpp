@@ -1,0 +1,173 @@
+#pragma once
+
+#include <chunkmem/checkpoint/model_content.hpp>
+#include <chunkmem/collective/agreed_outcome.hpp>
+#include <chunkmem/collective/call.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/sharding/gathered_units.hpp>
+#include <chunkmem/tensor/role.hpp>
+#include <chunkmem/tensor/shape.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace sharding {
+
+/// What one rank of a model has to save and to load, as items made of runs of the model's tensors.
+///
+/// The items of shares come in the same order on every rank, and so do those of which each rank has its own: buffers and registered states.
+/// @tparam Model   a sharded_model
+template <class Model>
+class rank_content {
+ public:
+  using model_item = checkpoint::model_item;
+
+  /// Seals the model. @throws usage_error   inside an iteration; config_error   a tensor's name looks like that of a part, or two have one
+  explicit rank_content(Model& model) : model_{model}
+  {
+    model.seal();
+    items_ = checkpoint::detail::items_of(model.shares());
+    unit_of_.assign(items_.size(), none);
+    for (std::uint32_t unit = 0; unit < model.units().size(); ++unit)
+      for (std::size_t at = 0; at < items_.size(); ++at)
+        if (!items_[at].is_state() && items_[at].tensor == model.units()[unit].share) take(at, unit);
+    refuse_names();
+  }
+
+  [[nodiscard]] const std::vector<model_item>& items() const noexcept { return items_; }
+  [[nodiscard]] std::vector<model_item>& items() noexcept { return items_; }
+  /// Each rank has its own bytes of it.
+  [[nodiscard]] bool is_own(std::size_t item) const noexcept { return unit_of_[item] == none; }
+
+  /// Calls `visit(name, extents, item)` for each tensor, in each of its lists, that is divided over ranks: those of which this rank has nothing too.
+  template <class Visit>
+  void for_each_shared(Visit visit) const
+  {
+    for (std::size_t at = 0; at < items_.size(); ++at) {
+      if (is_own(at)) continue;
+      for (const std::uint32_t planned : model_.plan().units()[unit_of_[at]].tensors) {
+        const std::uint32_t tensor = model_.tensor_of_plan(planned);
+        visit(prefix(at) + model_.name_of(tensor), checkpoint::detail::extents_of(model_.extents_of(tensor)), at);
+      }
+    }
+  }
+  /// More than one rank has elements of it. @param tensor   of for_each_shared, in the same order
+  template <class Visit>
+  void for_each_divided(Visit visit) const
+  {
+    for (std::size_t at = 0; at < items_.size(); ++at) {
+      if (is_own(at) || !items_[at].is_filled) continue;
+      const std::uint64_t share = model_.plan().share_elements(unit_of_[at]);
+      for (const std::uint32_t planned : model_.plan().units()[unit_of_[at]].tensors) {
+        const std::uint64_t first = model_.plan().place(planned).first;
+        if (first / share == (first + model_.plan().elements(planned) - 1) / share) continue;
+        const std::uint32_t tensor = model_.tensor_of_plan(planned);
+        visit(prefix(at) + model_.name_of(tensor), checkpoint::detail::extents_of(model_.extents_of(tensor)));
+      }
+    }
+  }
+
+  /// All ranks have tensors, lists and states of the same names and sizes. Every rank has to call it.
+  /// @throws config_error   on every rank: the first that differs; comm_error
+  void agree_on_names()
+  {
+    const std::vector<std::string> mine = descriptions();
+    std::vector<std::uint64_t> prefixes;
+    collective::fingerprint all;
+    for (const std::string& it : mine) {
+      for (const char c : it) all.add(static_cast<unsigned char>(c));
+      prefixes.push_back(all.value());
+    }
+    const auto are_equal = [&](std::size_t count) {  // the first of them
+      const auto words = collective::words_of_all(model_.ranks(), count > mine.size() ? 0 : count == 0 ? 1 : prefixes[count - 1]);
+      return std::ranges::all_of(words, [&](std::uint64_t it) { return it == words[0]; });
+    };
+    const auto counts = collective::words_of_all(model_.ranks(), mine.size());
+    const std::size_t most = *std::ranges::max_element(counts);
+    if (are_equal(most)) return;
+    std::size_t low = 0;  // so many are equal
+    std::size_t high = most;
+    while (high - low > 1) {
+      const std::size_t middle = low + (high - low) / 2;
+      (are_equal(middle) ? low : high) = middle;
+    }
+    const std::string own = low < mine.size() ? mine[low] : "nothing more";
+    collective::fingerprint word;
+    for (const char c : own) word.add(static_cast<unsigned char>(c));
+    const auto words = collective::words_of_all(model_.ranks(), word.value());
+    collective::all_or_none(model_.ranks(), [&] {
+      if (word.value() != words[0])
+        throw config_error{error_text{} << "chunkmem: ranks have other models: here is " << own << ", which rank 0 does not have in this place "
+                                        << "(declare the same tensors, names, lists and states on every rank)"};
+    });
+  }
+
+ private:
+  static constexpr std::uint32_t none = UINT32_MAX;
+
+  /// An item of a share: its pieces, and whether this rank writes it. Of the ranks that have the same share each writes some units.
+  void take(std::size_t at, std::uint32_t unit)
+  {
+    unit_of_[at] = unit;
+    model_item& it = items_[at];
+    it.pieces.clear();
+    for (const share_run& run : model_.shares().runs_of(model_.units()[unit].share))
+      it.pieces.push_back({prefix(at) + model_.name_of(run.tensor), checkpoint::detail::extents_of(model_.extents_of(run.tensor)), run.first, run.elements, run.begin});
+    const auto& place_of = model_.plan().division().place_of;
+    const std::size_t mine = index_of(model_.ranks().rank());
+    const auto copies = std::ranges::count(place_of, place_of[mine]);
+    const auto before = std::count(place_of.begin(), place_of.begin() + static_cast<std::ptrdiff_t>(mine), place_of[mine]);
+    it.is_written = unit % copies == before;
+  }
+  /// What comes before the name of a tensor in this list: "adam/momentum/", or nothing.
+  [[nodiscard]] std::string prefix(std::size_t at) const
+  {
+    const std::string share = model_.shares().name_of(model_.units()[unit_of_[at]].share);
+    return items_[at].name.substr(0, items_[at].name.size() - share.size());
+  }
+  void refuse_names() const
+  {
+    std::set<std::string> names;
+    const auto add = [&](const std::string& name) {
+      if (name.ends_with(']'))
+        throw config_error{error_text{} << "chunkmem: over ranks a name with ] at its end is that of a part: " << name << " (choose another name)"};
+      if (!names.insert(name).second)
+        throw config_error{error_text{} << "chunkmem: two things of this model are called " << name << " in a checkpoint (give tensors other names)"};
+    };
+    for_each_shared([&](const std::string& name, const auto&, std::size_t) { add(name); });
+    for (std::size_t at = 0; at < items_.size(); ++at)
+      if (is_own(at)) add(items_[at].name);
+  }
+  /// Of everything, in words.
+  [[nodiscard]] std::vector<std::string> descriptions() const
+  {
+    std::vector<std::string> all;
+    const auto add = [&](std::string text, const auto& extents) {
+      for (const std::uint64_t extent : extents) text += ' ' + std::to_string(extent);
+      all.push_back(std::move(text));
+    };
+    model_.for_each_tensor([&](const std::string& name, const shape& extents, dtype type, role part) {
+      if (part == role::activation) return;
+      add(std::string{name_of(part)} + ' ' + name + " of " + std::string{name_of(type)}, checkpoint::detail::extents_of(extents));
+    });
+    model_.shares().for_each_list([&](list_id, const list_spec& spec) { add("list " + std::string{spec.name}, std::vector<std::uint64_t>{spec.version}); });
+    model_.shares().for_each_state([&](std::string_view name, std::span<std::byte> content) { add("state " + std::string{name}, std::vector<std::uint64_t>{content.size()}); });
+    return all;
+  }
+
+  Model& model_;
+  std::vector<model_item> items_;
+  std::vector<std::uint32_t> unit_of_;  // by item; none: each rank has its own
+};
+
+}  // namespace sharding
+
+}  // namespace chunkmem::inline v0

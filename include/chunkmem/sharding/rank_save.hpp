@@ -1,0 +1,217 @@
+#pragma once
+
+#include <chunkmem/checkpoint/generation_files.hpp>
+#include <chunkmem/checkpoint/generation_part.hpp>
+#include <chunkmem/checkpoint/generation_writer.hpp>
+#include <chunkmem/checkpoint/manifest.hpp>
+#include <chunkmem/checkpoint/model_content.hpp>
+#include <chunkmem/checkpoint/model_writer.hpp>
+#include <chunkmem/checkpoint/run_number.hpp>
+#include <chunkmem/checkpoint/save.hpp>
+#include <chunkmem/collective/agreed_outcome.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/expects.hpp>
+#include <chunkmem/io/file_folder.hpp>
+#include <chunkmem/sharding/own_items.hpp>
+#include <chunkmem/sharding/rank_check.hpp>
+#include <chunkmem/sharding/rank_content.hpp>
+#include <chunkmem/sharding/sharded_model.hpp>
+#include <chunkmem/sharding/stored_files.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <numeric>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace sharding {
+
+/// One save of one rank, step by step: see checkpoint::save. Every rank makes the same calls in the same order.
+template <class Model, file_folder Folder>
+class rank_save {
+ public:
+  rank_save(Model& model, Folder& folder, const checkpoint::save_options& options) : model_{model}, folder_{folder}, options_{options} {}
+
+  /// What is to be written is agreed on; nothing is written yet.
+  void prepare()
+  {
+    collective::all_or_none(ranks(), [&] {
+      expects(options_.keep > 0 && options_.file_size.count() > 0 && options_.round.count() > 0,
+              "a checkpoint that keeps no generation, or files or rounds without bytes");
+      model_.settle();
+      checkpoint::prepare_to_save(model_.shares());
+      content_.emplace(model_);
+    });
+    content_->agree_on_names();
+    model_.agree_on_model();
+    const std::vector<std::string> empty = share_own_items(model_, *content_);
+    collective::all_or_none(ranks(), [&] { plan(empty); });
+  }
+  /// The folder is clean, and this rank knows the number of the generation and of its first file.
+  void begin()
+  {
+    std::uint64_t number = 0;
+    std::uint64_t run = model_.shares().run();
+    collective::all_or_none(ranks(), [&] {
+      if (is_first()) {
+        held_.emplace(io::lock_of(folder_));
+        checkpoint::expect_own_folder(folder_, run);
+        number = checkpoint::next_generation(folder_);  // before leftovers go: who still writes those has another number
+        checkpoint::remove_leftovers(folder_);
+        if (run == 0) run = checkpoint::draw_run();
+      }
+    });
+    number = collective::words_of_all(ranks(), number)[0];
+    const std::vector<std::uint64_t> runs = collective::words_of_all(ranks(), run);
+    collective::all_or_none(ranks(), [&] {
+      if (model_.shares().run() != 0 && run != runs[0])
+        throw config_error{error_text{} << "chunkmem: ranks go on with other trainings: here run " << run << ", rank 0 has " << runs[0]
+                                        << " (load the same checkpoint on every rank)"};
+    });
+    model_.shares().belongs_to(runs[0]);  // before the commit: it may be there though it failed
+    const std::vector<std::uint64_t> files = collective::words_of_all(ranks(), plan_.files.size());
+    const auto mine = files.begin() + static_cast<std::ptrdiff_t>(index_of(ranks().rank()));
+    part_.emplace(folder_, number, std::accumulate(files.begin(), mine, std::uint64_t{0}));
+  }
+  /// The files of all ranks are there for good. In rounds, so that nobody waits for long.
+  void write()
+  {
+    checkpoint::model_writer writer{model_.shares(), plan_};
+    while (!collective::agreed(ranks(), [&] {
+      writer.write(*part_, options_.round.count());
+      part_->sync();
+      return writer.is_done();
+    })) {
+    }
+    collective::all_or_none(ranks(), [&] { part_->finish(); });
+  }
+  /// The generation is there.
+  void commit()
+  {
+    plan_.rest.generation = part_->generation();
+    plan_.rest.run = model_.shares().run();
+    plan_.rest.files = files_of_all(ranks(), part_->files(), part_->generation());
+    part_->keep();  // from here on the manifest may be there, also where this rank does not hear of it
+    enum : std::uint64_t { done, withdrawn, unknown };
+    std::uint64_t outcome = done;
+    std::exception_ptr failed;
+    if (is_first()) {
+      checkpoint::manifest_writer<Folder> last{folder_};
+      try {
+        expect_files_of_all();
+        last.write(plan_.rest);
+      } catch (const std::exception&) {
+        failed = std::current_exception();
+        outcome = last.withdraw() ? withdrawn : unknown;
+      }
+    }
+    outcome = collective::words_of_all(ranks(), outcome)[0];
+    if (outcome == withdrawn) part_->keep(false);
+    collective::all_or_none(ranks(), [&] {
+      if (failed != nullptr) std::rethrow_exception(failed);
+    });
+  }
+  /// Older generations go. @return   as checkpoint::save
+  [[nodiscard]] checkpoint::saved_generation finish()
+  {
+    checkpoint::saved_generation result{part_->generation(), plan_.rest.files.size(), {}, {}};
+    std::uint64_t size = 0;
+    for (const checkpoint::stored_file& it : plan_.rest.files) size += it.size;
+    result.size = bytes{size};
+    const bool checks = options_.check_older && options_.keep > 1;
+    if (checks) remove_older_checked(result);
+    else if (is_first()) result.clean_up = checkpoint::detail::remove_superseded(folder_, result.number, unchecked());
+    held_.reset();
+    return result;
+  }
+
+ private:
+  using lock_type = decltype(io::lock_of(std::declval<Folder&>()));
+
+  [[nodiscard]] auto& ranks() const noexcept { return model_.ranks(); }
+  [[nodiscard]] bool is_first() const noexcept { return index_of(ranks().rank()) == 0; }
+
+  void plan(const std::vector<std::string>& empty)
+  {
+    checkpoint::manifest rest = checkpoint::rest_of(model_.shares(), std::vector<checkpoint::model_item>{});
+    rest.empty = empty;
+    content_->for_each_shared([&](const std::string& name, const auto&, std::size_t item) {
+      if (!content_->items()[item].is_filled) rest.empty.push_back(name);
+    });
+    content_->for_each_divided([&](const std::string& name, const auto& extents) { rest.divided.push_back({name, extents}); });
+    plan_ = checkpoint::plan_of(content_->items(), options_.file_size, std::move(rest), ranks().ranks());
+  }
+  /// Files that rank 0 does not see would make a damaged generation: the folder is not the same for all.
+  void expect_files_of_all() const
+  {
+    for (const checkpoint::stored_file& it : plan_.rest.files)
+      if (auto file = std::as_const(folder_).open(it.name); file.size() != it.size) checkpoint::detail::refuse_damaged(it.name);
+  }
+  [[nodiscard]] checkpoint::save_options unchecked() const
+  {
+    checkpoint::save_options result = options_;
+    result.check_older = false;
+    return result;
+  }
+  /// All ranks read those that stay, each a part of them.
+  void remove_older_checked(checkpoint::saved_generation& result)
+  {
+    std::vector<std::uint64_t> whole{result.number};
+    try {
+      const std::vector<std::uint64_t> all = generations_of_first(ranks(), folder_);
+      if (all.size() <= options_.keep) return;
+      for (std::size_t at = 1; at < all.size() && whole.size() < options_.keep; ++at)
+        if (is_whole_over_ranks(ranks(), folder_, all[at])) whole.push_back(all[at]);
+    } catch (const io_error& failed) {
+      result.clean_up << failed.what();
+      return;
+    }
+    if (!is_first()) return;
+    try {
+      checkpoint::remove_older(folder_, options_.keep, [&](std::uint64_t it) { return std::ranges::find(whole, it) != whole.end(); });
+    } catch (const std::exception& failed) {
+      result.clean_up << failed.what();
+    }
+  }
+
+  Model& model_;
+  Folder& folder_;
+  checkpoint::save_options options_;
+  std::optional<rank_content<Model>> content_;
+  checkpoint::save_plan plan_;
+  std::optional<lock_type> held_;  // rank 0 alone
+  std::optional<checkpoint::generation_part<Folder>> part_;
+};
+
+}  // namespace sharding
+
+namespace checkpoint {
+
+/// Saves a model over ranks, each rank its shares: nothing is gathered. Every rank has to call it, with a folder that all of them see.
+///
+/// What W ranks save loads on any number of them, divided in any way, or by one manager. Registered states and buffers are stored
+/// once where all ranks have the same bytes; else each rank's own, which load on as many ranks alone.
+/// Source: the commit of two phases that Torch's and DeepSpeed's checkpoints lack (their metadata may come before the shards): files synced on
+/// every rank, sizes and checksums agreed on, the manifest by rank 0, success. Memory beside the pins: none but tables
+/// @throws as save, on every rank what the first that failed threw: no rank then has the generation, and older ones are untouched
+/// @throws comm_error   a rank is gone, or did not answer within the deadline: the generation is there whole, or it is not there
+/// @throws usage_error, config_error   ranks have other models or settings: what differs
+template <class Backend, class Ranks, class... Policies, file_folder Folder>
+saved_generation save(sharded_model<Backend, Ranks, Policies...>& model, Folder& folder, const save_options& options = {})
+{
+  sharding::rank_save save{model, folder, options};
+  save.prepare();
+  save.begin();
+  save.write();
+  save.commit();
+  return save.finish();
+}
+
+}  // namespace checkpoint
+
+}  // namespace chunkmem::inline v0
