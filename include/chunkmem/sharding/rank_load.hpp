@@ -59,6 +59,9 @@ void match_over_ranks(Model& model, rank_content<Model>& content, const checkpoi
     }
   };
   checkpoint::match_names(names, index, stored);
+  content.for_each_shared([&](const std::string& name, const auto&, std::size_t item) {  // also a share that is nothing but padding
+    if (index.find(name) != nullptr) content.items()[item].is_filled = true;
+  });
   checkpoint::match_items(content.items(), index);
 }
 
