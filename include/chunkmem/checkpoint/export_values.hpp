@@ -1,16 +1,12 @@
 #pragma once
 
-#include <chunkmem/checkpoint/generation_files.hpp>
+#include <chunkmem/checkpoint/export_file.hpp>
 #include <chunkmem/checkpoint/model_content.hpp>
 #include <chunkmem/checkpoint/model_writer.hpp>
-#include <chunkmem/checkpoint/safetensors_table.hpp>
-#include <chunkmem/core/expects.hpp>
 #include <chunkmem/io/file_folder.hpp>
-#include <chunkmem/io/whole_file.hpp>
 
 #include <cstddef>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -30,8 +26,7 @@ namespace checkpoint {
 template <class Manager, file_folder Folder>
 void export_values(Manager& m, Folder& folder, std::string_view file_name)
 {
-  expects(!file_name.empty() && file_name.find('/') == file_name.npos && !file_name.starts_with(detail::file_prefix),
-          "an export has the name of a checkpoint's file, one with a separator in it, or none");
+  detail::expect_export_name(file_name);
   std::vector<model_item> values;
   for (const model_item& it : content_of(m)) {
     if (it.is_state() || !it.is_filled || (it.list != value_list && it.list != it.master)) continue;
@@ -42,16 +37,9 @@ void export_values(Manager& m, Folder& folder, std::string_view file_name)
   detail::sort_by_alignment(values);
   std::vector<save_plan::entry> all;
   for (const model_item& it : values) all.push_back({&it, &it.pieces.front()});
-  const std::string table = write_table(detail::table_of(all));
-  [[maybe_unused]] const auto held = io::lock_of(folder);
-  (void)folder.remove(detail::export_name);  // of an export that was killed
-  {
-    io::whole_file<Folder> file{folder, detail::export_name};
-    file.write(std::as_bytes(std::span{table}));
+  detail::export_file(folder, file_name, detail::table_of(all), [&](auto& file) {
     for (const model_item& it : values) detail::with_bytes(m, it, access::read, [&](std::span<const std::byte> content) { file.write(content); });
-    file.end(file_name);
-  }
-  folder.sync();
+  });
 }
 
 }  // namespace checkpoint

@@ -17,6 +17,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -28,18 +29,22 @@ namespace sharding {
 
 namespace detail {
 
-/// Fills what this rank has of a model, in rounds, so that nobody waits for long. @param from   of every rank: the same tensors
+/// Fills items of this rank, in rounds, so that nobody waits for long, and gathers the weights again. On every rank the same: until it is over nothing is
+/// saved and no step is taken. @param items   numbers of those
 template <class Model, class Reader>
-void fill_over_ranks(Model& model, const rank_content<Model>& content, const checkpoint::stored_index& index, Reader& from)
+void fill_over_ranks(Model& model, const rank_content<Model>& content, const std::vector<std::size_t>& items, const checkpoint::stored_index& index, Reader& from)
 {
   constexpr std::uint64_t bytes_of_round = std::uint64_t{256} << 20;
   std::size_t next = 0;
+  model.shares().begin_load();
   while (!collective::agreed(model.ranks(), [&] {
-    for (std::uint64_t done = 0; next < content.items().size() && done < bytes_of_round; ++next)
-      done += checkpoint::fill_item(model.shares(), content.items()[next], index, from);
-    return next == content.items().size();
+    for (std::uint64_t done = 0; next < items.size() && done < bytes_of_round; ++next)
+      done += checkpoint::fill_item(model.shares(), content.items()[items[next]], index, from);
+    return next == items.size();
   })) {
   }
+  model.shares().end_load();
+  model.gather_weights();
 }
 
 /// @throws config_error   on every rank: it is no checkpoint of this model
@@ -106,10 +111,9 @@ loaded_generation load(sharded_model<Backend, Ranks, Policies...>& model, const 
     index.emplace(from->generation());
     sharding::detail::match_over_ranks(model, *content, *index, stored);
   });
-  model.shares().begin_load();
-  sharding::detail::fill_over_ranks(model, *content, *index, *from);
-  model.shares().end_load();
-  model.gather_weights();
+  std::vector<std::size_t> all(content->items().size());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  sharding::detail::fill_over_ranks(model, *content, all, *index, *from);
   model.shares().belongs_to(stored.run);
   result.number = stored.generation;
   return result;

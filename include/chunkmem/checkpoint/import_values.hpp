@@ -1,0 +1,110 @@
+#pragma once
+
+#include <chunkmem/checkpoint/load.hpp>
+#include <chunkmem/checkpoint/model_content.hpp>
+#include <chunkmem/checkpoint/read_elements.hpp>
+#include <chunkmem/checkpoint/safetensors_file.hpp>
+#include <chunkmem/checkpoint/stored_index.hpp>
+#include <chunkmem/checkpoint/stored_tensor.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/io/file_folder.hpp>
+#include <chunkmem/tensor/dtype.hpp>
+#include <chunkmem/tensor/role.hpp>
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace checkpoint {
+
+struct import_options {
+  bool takes_part = false;  ///< weights that the file does not have stay what they are, and its tensors that the model does not have are passed over
+  loader_limits limits{};
+};
+
+/// What an import did.
+struct imported_values {
+  std::uint64_t tensors = 0;         ///< that were filled
+  std::vector<std::string> kept;     ///< weights that the file does not have
+  std::vector<std::string> ignored;  ///< tensors of the file that the model does not have
+};
+
+namespace detail {
+
+[[noreturn]] inline void refuse_import(std::string_view what, std::string_view name)
+{
+  throw config_error{error_text{} << "chunkmem: this file is not of this model: " << what << ": " << name
+                                  << " (name and declare tensors as the file does, or let takes_part be true)"};
+}
+
+/// An item that comes from a file of weights, or has to begin anew with them; not states of the trainer.
+[[nodiscard]] inline bool is_imported(const model_item& it, const stored_index& index)
+{
+  if (it.is_state()) return false;
+  if (it.starts_at_zero) return it.is_filled;
+  for (const item_piece& piece : it.pieces)
+    if (index.find(piece.name) != nullptr) return true;
+  return false;
+}
+
+}  // namespace detail
+
+/// Compares the names of a file with those of a model's values. @param names   `names(visit)` calls `visit(name, extents, is_weight, type)` for each of them
+/// @throws config_error   they do not fit
+template <class Names>
+[[nodiscard]] imported_values match_values(Names names, const stored_index& index, const import_options& options)
+{
+  imported_values result;
+  std::set<std::string_view> left;
+  for (const auto& [name, value] : index.all()) left.insert(name);
+  names([&](std::string_view name, const std::vector<std::uint64_t>& extents, bool is_weight, dtype type) {
+    const stored_value* const known = index.find(name);
+    if (known == nullptr) {
+      if (is_weight && !options.takes_part) detail::refuse_import("it does not have", name);
+      if (is_weight) result.kept.emplace_back(name);
+      return;
+    }
+    left.erase(name);
+    ++result.tensors;
+    if (known->extents != extents) detail::refuse_import("another shape", name);
+    if (!is_convertible(known->type, type)) detail::refuse_import("another element type", name);
+  });
+  if (!left.empty() && !options.takes_part) detail::refuse_import("this model does not have", *left.begin());
+  result.ignored.assign(left.begin(), left.end());
+  return result;
+}
+
+/// Fills the weights of a manager, and buffers that the file has, from a safetensors file of any program, by the names of tensors.
+///
+/// Real numbers are rounded to the types of the model; a 16-bit weight with a master gets both from the file. What an optimizer has beside
+/// weights begins anew, as zeros; registered states are left alone. The file has no checksums: only its form is checked.
+/// @throws config_error   names or shapes are others; format_error   it is no safetensors file; nothing was changed
+/// @throws io_error       it cannot be read: some tensors are filled, and until an import or a load gets through nothing is saved and no step is taken
+/// @throws usage_error    inside an iteration; otherwise as load
+/// @complexity            one pass over the tensors
+template <class Manager, file_folder Folder>
+imported_values import_values(Manager& m, const Folder& folder, std::string_view file_name, const import_options& options = {})
+{
+  const std::vector<model_item> items = detail::items_of(m);
+  safetensors_file<typename Folder::reader> file{folder.open(file_name), std::string{file_name}, options.limits};
+  const stored_index index{file.tensors(), file.payload()};
+  imported_values result = match_values(
+      [&](auto visit) {
+        for (const model_item& it : items)
+          if (!it.is_state() && !it.starts_at_zero) visit(it.name, it.extents, it.part != role::buffer, it.type);
+      },
+      index, options);
+  m.begin_load();
+  for (const model_item& it : items)
+    if (detail::is_imported(it, index)) (void)fill_item(m, it, index, file);
+  m.end_load();
+  return result;
+}
+
+}  // namespace checkpoint
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,96 @@
+#pragma once
+
+#include <chunkmem/checkpoint/import_values.hpp>
+#include <chunkmem/checkpoint/safetensors_file.hpp>
+#include <chunkmem/checkpoint/stored_index.hpp>
+#include <chunkmem/collective/agreed_outcome.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/io/file_folder.hpp>
+#include <chunkmem/sharding/rank_content.hpp>
+#include <chunkmem/sharding/rank_load.hpp>
+#include <chunkmem/sharding/sharded_model.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace sharding {
+
+namespace detail {
+
+/// Compares a file of weights with a model. @return   what it does
+template <class Model>
+[[nodiscard]] checkpoint::imported_values match_import(const rank_content<Model>& content, const checkpoint::stored_index& index, const checkpoint::import_options& options)
+{
+  return checkpoint::match_values(
+      [&](auto visit) {
+        content.for_each_shared([&](const std::string& name, const auto& extents, std::size_t at) {
+          if (const checkpoint::model_item& it = content.items()[at]; !it.starts_at_zero) visit(name, extents, true, it.type);
+        });
+        for (std::size_t at = 0; at < content.items().size(); ++at)
+          if (const checkpoint::model_item& it = content.items()[at]; content.is_own(at) && !it.is_state()) visit(it.name, it.extents, false, it.type);
+      },
+      index, options);
+}
+
+/// Which items come from the file, and which begin anew. @throws config_error   a part of a unit would stay as it is
+template <class Model>
+[[nodiscard]] std::vector<std::size_t> items_to_import(rank_content<Model>& content, const checkpoint::stored_index& index)
+{
+  std::vector<std::uint64_t> found(content.items().size());
+  std::vector<std::uint64_t> missing(content.items().size());
+  content.for_each_shared([&](const std::string& name, const auto&, std::size_t at) {
+    if (content.items()[at].starts_at_zero) return;
+    ++(index.find(name) != nullptr ? found : missing)[at];
+    if (found[at] != 0 && missing[at] != 0)
+      throw config_error{error_text{} << "chunkmem: over ranks a file has all weights that lie in one unit, or none, and " << name
+                                      << " makes the difference (import into one manager, save, and load that over ranks)"};
+  });
+  std::vector<std::size_t> wanted;
+  for (std::size_t at = 0; at < content.items().size(); ++at) {
+    checkpoint::model_item& it = content.items()[at];
+    if (found[at] != 0) it.is_filled = true;  // also a share that is nothing but padding
+    if (found[at] != 0 || checkpoint::detail::is_imported(it, index)) wanted.push_back(at);
+  }
+  return wanted;
+}
+
+}  // namespace detail
+
+}  // namespace sharding
+
+namespace checkpoint {
+
+/// As import_values for a manager: each rank reads what it owns. Every rank has to call it, and all have to see the file.
+/// @throws as that, on every rank what the first that failed threw; config_error   also: a part of a unit would stay as it is; comm_error
+template <class Backend, class Ranks, class... Policies, file_folder Folder>
+imported_values import_values(sharded_model<Backend, Ranks, Policies...>& model, const Folder& folder, std::string_view file_name,
+                              const import_options& options = {})
+{
+  auto& ranks = model.ranks();
+  std::optional<sharding::rank_content<sharded_model<Backend, Ranks, Policies...>>> content;
+  collective::all_or_none(ranks, [&] { content.emplace(model); });
+  content->agree_on_names();
+  model.agree_on_model();
+  std::optional<safetensors_file<typename Folder::reader>> file;
+  std::optional<stored_index> index;
+  imported_values result;
+  std::vector<std::size_t> items;
+  collective::all_or_none(ranks, [&] {
+    file.emplace(folder.open(file_name), std::string{file_name}, options.limits);
+    index.emplace(file->tensors(), file->payload());
+    result = sharding::detail::match_import(*content, *index, options);
+    items = sharding::detail::items_to_import(*content, *index);
+  });
+  sharding::detail::fill_over_ranks(model, *content, items, *index, *file);
+  return result;
+}
+
+}  // namespace checkpoint
+
+}  // namespace chunkmem::inline v0
