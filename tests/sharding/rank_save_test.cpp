@@ -1,91 +1,146 @@
 #include <chunkmem/sharding/rank_save.hpp>
 
-#include <chunkmem/backend/host_arena.hpp>
-#include <chunkmem/collective/local_threads.hpp>
-#include <chunkmem/manager/manager.hpp>
-#include <chunkmem/sharding/rank_load.hpp>
-#include <chunkmem/sharding/thread_ranks.hpp>
+#include "checkpoint_rig.hpp"
 
-#include <support/catch.hpp>
+#include <chunkmem/checkpoint/load.hpp>
+#include <chunkmem/sharding/rank_load.hpp>
 #include <support/memory_folder.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 namespace rank_save_test {
 
-using namespace chunkmem;
-using arena = backend::host_arena;
-using threads = collective::local_threads;
+using namespace rank_checkpoints;
+namespace checkpoint = cm::checkpoint;
+using support::memory_folder;
 
 namespace {
 
-constexpr bytes room = 16_MiB;
-
-/// A model of a few tensors, one larger than a chunk, one of a few elements.
-template <class Manager>
-struct declared {
-  explicit declared(Manager& m) : large{m.template add<float>({300, 70}, role::parameter)}, small{m.template add<float>({5}, role::parameter)}, fixed{m.template add<bf16>({90, 3}, role::frozen)}
-  {
-    m.name(large, "large");
-    m.name(small, "small");
-  }
-  void fill(Manager& m)
-  {
-    int next = 0;
-    for (float& it : m.acquire(large, access::write).span()) it = static_cast<float>(next++);
-    for (float& it : m.acquire(small, access::write).span()) it = -static_cast<float>(next++);
-    for (bf16& it : m.acquire(fixed, access::write).span()) it = round_to<bf16>(static_cast<float>(next++ % 97));
-  }
-  [[nodiscard]] bool holds(Manager& m)
-  {
-    int next = 0;
-    bool same = true;
-    for (const float it : m.acquire(large, access::read).span()) same = same && it == static_cast<float>(next++);
-    for (const float it : m.acquire(small, access::read).span()) same = same && it == -static_cast<float>(next++);
-    for (const bf16 it : m.acquire(fixed, access::read).span()) same = same && to_float(it) == static_cast<float>(next++ % 97);
-    return same;
-  }
-  tensor<float> large;
-  tensor<float> small;
-  tensor<bf16> fixed;
-};
-
-template <class Work>
-void on_ranks(std::uint32_t ranks, bytes chunk, Work work)
+/// Says what it was where it is not.
+bool contains(const std::string& text, std::string_view part)
 {
-  using model_type = sharded_model<arena, threads>;
-  sharding::thread_ranks{ranks}.run([&](sharding::thread_ranks::place& here) {
-    arena memory{{.device_capacity = room, .host_capacity = room}};
-    model_type model{memory, here.all(), {.chunk_bytes = chunk}};
-    declared<model_type> tensors{model};
-    work(here.rank(), model, tensors);
+  if (text.find(part) != text.npos) return true;
+  UNSCOPED_INFO("it says: " << text);
+  return false;
+}
+
+/// Saves on two ranks, where one of them does something of its own before.
+template <class Before>
+std::vector<std::string> save_on_two(memory_folder& folder, Before before, const checkpoint::save_options& options = {})
+{
+  return said_on({2}, [&](std::uint32_t rank, model_type& model, auto& tensors) {
+    tensors.fill(1);
+    before(rank, model, tensors);
+    (void)checkpoint::save(model, folder, options);
   });
 }
 
 }  // namespace
 
-TEST_CASE("what some ranks saved loads on others, and in a manager, and back", "[sharding]")
+TEST_CASE("a save says on every rank what was written", "[sharding]")
 {
-  for (std::uint32_t from = 1; from <= 4; ++from) {
-    support::memory_folder folder;
-    on_ranks(from, bytes{from} * 16384 * 2, [&](std::uint32_t, auto& model, auto& tensors) {
-      tensors.fill(model);
-      const auto saved = checkpoint::save(model, folder, {.file_size = 64_KiB, .round = 1000_B});
-      if (saved.number != 1) throw std::runtime_error{"number"};
-    });
-    for (std::uint32_t to = 1; to <= 4; ++to)
-      on_ranks(to, bytes{to} * 16384 * 3, [&](std::uint32_t rank, auto& model, auto& tensors) {
-        const auto loaded = checkpoint::load(model, folder);
-        if (loaded.number != 1 || !tensors.holds(model)) throw std::runtime_error{"rank " + std::to_string(rank) + " has other weights"};
-      });
-    arena memory{{.device_capacity = room, .host_capacity = room}};
-    manager<arena> m{memory, {.chunk_bytes = 256_KiB}};
-    declared<manager<arena>> tensors{m};
-    CHECK(checkpoint::load(m, folder).number == 1);
-    CHECK(tensors.holds(m));
-  }
+  memory_folder folder;
+  on_ranks({3}, [&](std::uint32_t, model_type& model, auto& tensors) {
+    tensors.fill(1);
+    for (std::uint64_t number = 1; number <= 4; ++number) {
+      const auto saved = checkpoint::save(model, folder, {.keep = 2, .file_size = 30000_B, .round = 1000_B});
+      expect(saved.number == number && saved.files > 3 && saved.size.count() > 21000 * 4 && saved.clean_up.view().empty(), "another result");
+    }
+  });
+  CHECK(checkpoint::generations_in(folder) == std::vector<std::uint64_t>{4, 3});
+  const auto names = folder.names();
+  CHECK(std::ranges::none_of(names, [](const std::string& it) { return it.ends_with(".tmp") || it.starts_with("generation-000002"); }));
+}
+
+TEST_CASE("nothing is gathered: a rank writes no more than its shares, and a file for itself", "[sharding]")
+{
+  memory_folder folder;
+  on_ranks({4}, [&](std::uint32_t, model_type& model, auto& tensors) {
+    tensors.fill(1);
+    (void)checkpoint::save(model, folder);
+  });
+  const auto whole = checkpoint::check_generation(folder, 1);
+  const auto& files = whole.content().files;
+  REQUIRE(files.size() == 4);
+  for (const auto& it : files) CHECK(it.size - it.header <= 2 * 4096 * 2 * 4);  // two units, of two blocks for each rank
+}
+
+TEST_CASE("a damaged generation does not count as one that is kept, and all ranks look for it", "[sharding]")
+{
+  memory_folder folder;
+  const auto save = [&](std::uint64_t number) {
+    return [&, number](std::uint32_t, model_type& model, auto& tensors) {
+      number == 1 ? tensors.fill(1) : expect(checkpoint::load(model, folder).number == number - 1, "another one was loaded");
+      (void)checkpoint::save(model, folder, {.keep = 2});
+    };
+  };
+  on_ranks({2}, save(1));
+  on_ranks({2}, save(2));
+  on_ranks({3}, save(3));
+  folder.flip("generation-000002-00001.safetensors", 5000);
+  on_ranks({2}, [&](std::uint32_t, model_type& model, auto&) {
+    expect(checkpoint::load(model, folder).number == 3, "another one was loaded");
+    (void)checkpoint::save(model, folder, {.keep = 3});
+    (void)checkpoint::save(model, folder, {.keep = 3});
+  });
+  CHECK(checkpoint::generations_in(folder) == std::vector<std::uint64_t>{5, 4, 3});
+}
+
+TEST_CASE("where one rank must not save, none does", "[sharding]")
+{
+  memory_folder folder;
+  const auto nothing = [&] { return folder.names().empty(); };
+  for (const std::string& it : save_on_two(folder, [](std::uint32_t rank, model_type& m, auto&) { if (rank == 1) m.shares().begin_load(); }))
+    CHECK(contains(it, "while a checkpoint is loaded"));
+  for (const std::string& it : save_on_two(folder, [](std::uint32_t, model_type&, auto&) {}, {.keep = 0})) CHECK(contains(it, "keeps no generation"));
+  for (const std::string& it : save_on_two(folder, [](std::uint32_t rank, model_type& m, auto& t) { if (rank == 0) m.name(t.large, "x]"); }))
+    CHECK(contains(it, "x] (choose another name)"));
+  for (const std::string& it : save_on_two(folder, [](std::uint32_t rank, model_type& m, auto& t) { if (rank == 0) m.name(t.large, "x"); }))
+    CHECK(contains(it, "ranks have other models: here is parameter large of float32 300 70"));
+  CHECK(nothing());
+}
+
+TEST_CASE("gradients that no step has used are not lost in silence", "[sharding]")
+{
+  memory_folder folder;
+  const auto said = said_on({2}, [&](std::uint32_t, model_type& model, auto& tensors) {
+    tensors.fill(1);
+    {
+      auto iteration = model.iteration();
+      iteration.pass(cm::pass::backward, 0);
+      auto g = model.gradient(model.acquire(tensors.small, cm::access::read));
+    }
+    (void)checkpoint::save(model, folder);
+  });
+  for (const std::string& it : said) CHECK(contains(it, "gradients wait for their step"));
+}
+
+TEST_CASE("a folder of another training is refused on all ranks, and one's own is not", "[sharding]")
+{
+  memory_folder folder;
+  const auto fresh = [&] { return save_on_two(folder, [](std::uint32_t, model_type&, auto&) {}); };
+  for (const std::string& it : fresh()) CHECK(it.empty());
+  for (const std::string& it : fresh()) CHECK(contains(it, "checkpoints of another training"));
+  on_ranks({3}, [&](std::uint32_t, model_type& model, auto&) {
+    (void)checkpoint::load(model, folder);
+    expect(checkpoint::save(model, folder).number == 2, "another number");
+  });
+  for (const std::string& it : save_on_two(folder, [](std::uint32_t rank, model_type& m, auto&) { m.shares().belongs_to(rank + 1); })) CHECK_FALSE(it.empty());
+  memory_folder empty;
+  for (const std::string& it : save_on_two(empty, [](std::uint32_t rank, model_type& m, auto&) { m.shares().belongs_to(rank + 1); }))
+    CHECK(contains(it, "ranks go on with other trainings: here run 2"));
+  CHECK(empty.names().empty());
+}
+
+TEST_CASE("numbers of files that a save left behind are not given again", "[sharding]")
+{
+  memory_folder folder;
+  folder.create("generation-000007-00003.safetensors.tmp").close();  // of one who may still write it
+  for (const std::string& it : save_on_two(folder, [](std::uint32_t, model_type&, auto&) {})) CHECK(it.empty());
+  CHECK(checkpoint::generations_in(folder) == std::vector<std::uint64_t>{8});
 }
 
 }  // namespace rank_save_test

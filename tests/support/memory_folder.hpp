@@ -129,6 +129,13 @@ class memory_folder {
     return found;
   }
 
+  /// Damages a byte of a file that is there.
+  void flip(std::string_view name, std::size_t byte)
+  {
+    const std::lock_guard guard{*mutex_};
+    files_->find(name)->second.at(byte) ^= std::byte{1};
+  }
+
   /// The file whose name ends so and is the last of them, or nothing.
   [[nodiscard]] content last_of(std::string_view ending) const
   {

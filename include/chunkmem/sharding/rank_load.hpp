@@ -36,6 +36,7 @@ void fill_over_ranks(Model& model, const rank_content<Model>& content, const std
 {
   constexpr std::uint64_t bytes_of_round = std::uint64_t{256} << 20;
   std::size_t next = 0;
+  model.drop_gradients();
   model.shares().begin_load();
   while (!collective::agreed(model.ranks(), [&] {
     for (std::uint64_t done = 0; next < items.size() && done < bytes_of_round; ++next)

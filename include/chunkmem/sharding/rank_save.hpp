@@ -44,8 +44,9 @@ class rank_save {
       expects(options_.keep > 0 && options_.file_size.count() > 0 && options_.round.count() > 0,
               "a checkpoint that keeps no generation, or files or rounds without bytes");
       model_.settle();
-      checkpoint::prepare_to_save(model_.shares());
       content_.emplace(model_);
+      model_.expect_no_gradients();
+      checkpoint::prepare_to_save(model_.shares());
     });
     content_->agree_on_names();
     model_.agree_on_model();
@@ -167,14 +168,10 @@ class rank_save {
       if (all.size() <= options_.keep) return;
       for (std::size_t at = 1; at < all.size() && whole.size() < options_.keep; ++at)
         if (is_whole_over_ranks(ranks(), folder_, all[at])) whole.push_back(all[at]);
-    } catch (const io_error& failed) {
-      result.clean_up << failed.what();
-      return;
-    }
-    if (!is_first()) return;
-    try {
-      checkpoint::remove_older(folder_, options_.keep, [&](std::uint64_t it) { return std::ranges::find(whole, it) != whole.end(); });
-    } catch (const std::exception& failed) {
+      if (is_first()) checkpoint::remove_older(folder_, options_.keep, [&](std::uint64_t it) { return std::ranges::find(whole, it) != whole.end(); });
+    } catch (const comm_error&) {
+      throw;
+    } catch (const std::exception& failed) {  // no error of a save, which is there
       result.clean_up << failed.what();
     }
   }

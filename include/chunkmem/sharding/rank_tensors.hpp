@@ -159,6 +159,12 @@ class rank_tensors {
     const std::uint32_t unit = plan_.place(planned).unit;
     return {&units_[unit], units_.part_of(unit, planned)};
   }
+  /// For checkpoints. @throws usage_error   gradients were opened that no step has used
+  void expect_no_gradients() const
+  {
+    for (std::uint32_t at = 0; at < units_.size(); ++at)
+      expects(!gradients_.is_open(at), "a checkpoint while gradients wait for their step: take the step, or drop_gradients()");
+  }
   [[nodiscard]] const unit_plan<layout_type>& plan() const noexcept { return plan_; }
   [[nodiscard]] std::span<const unit_tensors> units() const noexcept { return units_.all(); }
   /// Calls `visit(name, extents, type, part)` for each tensor, in the order of declaration.

@@ -1,0 +1,121 @@
+#pragma once
+
+#include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/collective/local_threads.hpp>
+#include <chunkmem/manager/manager.hpp>
+#include <chunkmem/ownership/hierarchical.hpp>
+#include <chunkmem/sharding/circles.hpp>
+#include <chunkmem/sharding/sharded_model.hpp>
+#include <chunkmem/sharding/thread_ranks.hpp>
+
+#include <support/catch.hpp>
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// A small model over ranks that is saved and loaded.
+namespace rank_checkpoints {
+
+namespace cm = chunkmem;
+using namespace cm::literals;
+using arena = cm::backend::host_arena;
+using threads = cm::collective::local_threads;
+using model_type = cm::sharded_model<arena, cm::sharding::circles<threads>, cm::ownership::hierarchical>;
+using manager_type = cm::manager<arena>;
+
+inline constexpr cm::bytes room = 16_MiB;
+inline const std::vector<cm::list_spec> momenta{{.name = "momentum", .type = cm::dtype::float32, .version = 1, .use = cm::list_use::state}};
+
+/// A few tensors, one larger than a chunk may be, one of a few elements, a frozen one, a buffer and a state of each rank.
+template <class Model>
+struct declared {
+  explicit declared(Model& model)
+      : m{model},
+        large{m.template add<float>({300, 70}, cm::role::parameter)},
+        small{m.template add<float>({5}, cm::role::parameter)},
+        fixed{m.template add<cm::bf16>({90, 3}, cm::role::frozen)},
+        buffer{m.template add<float>({7}, cm::role::buffer)}
+  {
+    m.use(momenta);
+    m.name(large, "large");
+    m.name(small, "small");
+    m.name(buffer, "running mean");
+    m.state("cursor", std::as_writable_bytes(std::span{cursor}));
+  }
+  void fill(float begin)
+  {
+    each(cm::access::write, [&, next = begin](auto& it) mutable { it = cm::round_to<std::remove_reference_t<decltype(it)>>(next++); });
+    for (float& it : m.acquire(buffer, cm::access::write).span()) it = begin;
+  }
+  [[nodiscard]] bool holds(float begin)
+  {
+    bool same = true;
+    each(cm::access::read, [&, next = begin](const auto& it) mutable { same = same && cm::to_float(it) == cm::to_float(cm::round_to<std::remove_cvref_t<decltype(it)>>(next++)); });
+    return same;
+  }
+
+  Model& m;
+  cm::tensor<float> large;
+  cm::tensor<float> small;
+  cm::tensor<cm::bf16> fixed;
+  cm::tensor<float> buffer;
+  std::array<std::uint32_t, 3> cursor{};
+
+ private:
+  template <class Use>
+  void each(cm::access how, Use use)
+  {
+    for (auto& it : m.acquire(large, how).span()) use(it);
+    for (auto& it : m.acquire(small, how).span()) use(it);
+    for (auto& it : m.acquire(fixed, how).span()) use(it);
+  }
+};
+
+/// How ranks divide the model.
+struct division {
+  std::uint32_t ranks = 2;
+  std::uint32_t of_node = 0;  ///< 0: all
+  std::uint32_t blocks = 2;   ///< of a chunk, for each rank
+  cm::sharding::zero divided = cm::sharding::zero_3;
+
+  [[nodiscard]] cm::bytes chunk() const { return cm::bytes{std::uint64_t{of_node == 0 ? ranks : of_node} * 16384 * blocks}; }
+};
+
+/// What each rank says of `work(rank, model, tensors)`: nothing, or what was thrown.
+template <class Work>
+std::vector<std::string> said_on(const division& how, Work work)
+{
+  std::vector<std::string> said(how.ranks);
+  cm::sharding::thread_ranks{how.ranks, how.of_node == 0 ? how.ranks : how.of_node}.run([&](cm::sharding::thread_ranks::place& here) {
+    try {
+      arena memory{{.device_capacity = room, .host_capacity = room}};
+      model_type model{memory, here.circles(), {.chunk_bytes = how.chunk()}, {.divided = how.divided}};
+      declared<model_type> tensors{model};
+      work(here.rank(), model, tensors);
+    } catch (const std::exception& failed) {
+      said[here.rank()] = failed.what();
+    }
+  });
+  return said;
+}
+
+/// The same where nothing is thrown.
+template <class Work>
+void on_ranks(const division& how, Work work)
+{
+  for (const std::string& it : said_on(how, work))
+    if (!it.empty()) throw std::runtime_error{it};
+}
+
+inline void expect(bool holds, std::string_view what)
+{
+  if (!holds) throw std::runtime_error{std::string{what}};
+}
+
+}  // namespace rank_checkpoints
