@@ -3,6 +3,7 @@
 #include "small_model.hpp"
 
 #include <chunkmem/checkpoint/load.hpp>
+#include <chunkmem/checkpoint/safetensors_file.hpp>
 #include <chunkmem/checkpoint/save.hpp>
 #include <chunkmem/checkpoint/whole_generation.hpp>
 #include <support/simulated_folder.hpp>
@@ -53,11 +54,10 @@ TEST_CASE("weights and buffers go into one file as they are computed with", "[ch
   trained_model model;
   for (int turn = 0; turn < 2; ++turn) checkpoint::export_values(model.m, folder, "model.safetensors");  // the second replaces the first
   CHECK(folder.names() == std::vector<std::string>{"model.safetensors"});
-  auto file = folder.open("model.safetensors");
-  const auto found = checkpoint::detail::read_header(file, "model.safetensors", file.size(), {});
-  CHECK(found.tensors == std::vector<checkpoint::stored_tensor>{{"tensor.1", cm::dtype::int64, {4}, 0, 32}, {"weight", cm::dtype::bfloat16, {5, 3}, 32, 62}});
+  checkpoint::safetensors_file file{folder.open("model.safetensors"), "model.safetensors"};
+  CHECK(file.tensors() == std::vector<checkpoint::stored_tensor>{{"tensor.1", cm::dtype::int64, {4}, 0, 32}, {"weight", cm::dtype::bfloat16, {5, 3}, 32, 62}});
   std::vector<cm::bf16> weights(15);
-  cm::io::read_all(file, found.payload + 32, std::as_writable_bytes(std::span{weights}));
+  file.read(0, file.payload() + 32, std::as_writable_bytes(std::span{weights}));
   for (const cm::bf16 it : weights) CHECK(cm::to_float(it) == 1.0F);
 }
 
@@ -142,12 +142,11 @@ std::string line_of(const stored_tensor& it, std::string_view content)
 /// In the order of names.
 std::string listing_of(const posix_folder& folder, const std::string& name)
 {
-  auto file = folder.open(name);
-  const auto found = checkpoint::detail::read_header(file, name, file.size(), {});
+  checkpoint::safetensors_file file{folder.open(name), name};
   std::map<std::string, std::string> lines;
-  for (const stored_tensor& it : found.tensors) {
+  for (const stored_tensor& it : file.tensors()) {
     std::string content(it.size(), '\0');
-    cm::io::read_all(file, found.payload + it.begin, std::as_writable_bytes(std::span{content}));
+    file.read(0, file.payload() + it.begin, std::as_writable_bytes(std::span{content}));
     lines[it.name] = line_of(it, content);
   }
   std::string text;
@@ -302,7 +301,11 @@ TEST_CASE("what Python's safetensors writes is opened and loaded byte for byte",
   const std::string name = "generation-000001-00000.safetensors";
   REQUIRE(write(listing_of(folder, "all.safetensors"), name));
   const std::string content = text_of(place.path() + '/' + name);
-  const checkpoint::manifest whole{1, {{name, content.size(), cm::io::checksum_of(std::as_bytes(std::span{content}))}}, {}, {}};
+  const auto bytes = std::as_bytes(std::span{content});
+  const std::uint64_t header = 8 + checkpoint::detail::header_text_size(bytes);
+  checkpoint::block_sums sums{header};
+  sums.add(bytes);
+  const checkpoint::manifest whole{.generation = 1, .files = {{name, content.size(), header, sums.take()}}, .run = 1};
   std::ofstream{place.path() + "/generation-000001.manifest"} << checkpoint::write_manifest(whole);
   model_of_all_types again;
   CHECK(checkpoint::load(again.m, folder).number == 1);

@@ -23,28 +23,30 @@ TEST_CASE("orders arrive in order, and never more bytes wait than may", "[checkp
   save_queue queue{1'000};
   std::vector<std::byte> written;
   int files = 0;
+  std::uint64_t headers = 0;
   bool committed = false;
   std::thread writer{[&] {
     for (save_queue::order next; queue.take(next);) {
-      if (next.what == save_queue::kind::begin_file) ++files;
-      if (next.what == save_queue::kind::commit) committed = next.lists.size() == 1 && next.empty.size() == 2;
+      if (next.what == save_queue::kind::begin_file) headers += next.header, ++files;
+      if (next.what == save_queue::kind::commit) committed = next.rest.lists.size() == 1 && next.rest.empty.size() == 2;
       written.insert(written.end(), next.content.begin(), next.content.end());
       queue.written(next.content.size());
     }
   }};
   std::vector<std::byte> expected;
   for (unsigned file = 0; file < 20; ++file) {
-    queue.begin_file();
+    queue.begin_file(file);
     const auto content = bytes_of(137 * file, file);
     expected.insert(expected.end(), content.begin(), content.end());
     queue.write(content);
     queue.end_file();
   }
-  queue.commit({{"momentum", 1}}, {"a", "b"});
+  queue.commit({.lists = {{"momentum", 1}}, .empty = {"a", "b"}});
   queue.close();
   writer.join();
   CHECK(written == expected);
   CHECK(files == 20);
+  CHECK(headers == 190);
   CHECK(committed);
   CHECK(queue.most_held() <= 1'000);
   CHECK(queue.failure() == nullptr);

@@ -34,13 +34,14 @@ class temporary_folder {
   std::string path_;
 };
 
-/// Three tensors, one of them of 16 bits.
+/// Three tensors, one of them of 16 bits. All of them are of one training.
 struct small_model {
   small_model()
   {
     m.name(a, "a");
     m.name(b, "b");
     m.name(half, "half");
+    m.belongs_to(1);
     fill(1.5F);
   }
   void fill(float value)
