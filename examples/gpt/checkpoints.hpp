@@ -2,6 +2,7 @@
 
 #include "options.hpp"
 #include "problem.hpp"
+#include "progress.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -16,6 +17,8 @@
 #include <chunkmem/checkpoint/load.hpp>
 #include <chunkmem/checkpoint/save.hpp>
 #include <chunkmem/io/posix_folder.hpp>
+#include <chunkmem/sharding/rank_load.hpp>
+#include <chunkmem/sharding/rank_save.hpp>
 
 #include <unistd.h>
 #endif
@@ -32,12 +35,9 @@ inline void check_checkpoints([[maybe_unused]] const options& chosen)
 #endif
 }
 
-/// The state with every loss; as many as the training has steps, and two.
-inline constexpr std::string_view losses_state = "gpt/losses";
-
 #ifdef GPT_HAS_CHECKPOINTS
 
-/// Where a training is saved, and where it was: does nothing where the command line names no folder.
+/// Where a training is saved, and where it was: does nothing where the command line names no folder. Over ranks each has one, of the same folders.
 class checkpoints {
  public:
   /// Opens the folders, so that what is wrong with them is said before the first step.

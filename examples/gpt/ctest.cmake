@@ -37,8 +37,10 @@ chunkmem_test(example.gpt_ranks.nodes LABELS example TIMEOUT 120
 if(TARGET chunkmem::mpi AND chunkmem_mpi_launcher AND NOT CHUNKMEM_SANITIZE)
   chunkmem_test(example.gpt_mpi LABELS example mpi TIMEOUT 120
                 COMMAND ${chunkmem_mpi_launcher} -np 2 $<TARGET_FILE:gpt> ${gpt_over_ranks} --shard 3)
-  set_property(TEST example.gpt_mpi APPEND PROPERTY ENVIRONMENT OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_plm=isolated
-               OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_btl_base_warn_component_unused=0 OMPI_MCA_rmaps_base_oversubscribe=1)
+  set(gpt_launches ON)
+  set(gpt_mpi_environment OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_plm=isolated
+      OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_btl_base_warn_component_unused=0 OMPI_MCA_rmaps_base_oversubscribe=1)
+  set_property(TEST example.gpt_mpi APPEND PROPERTY ENVIRONMENT ${gpt_mpi_environment})
 endif()
 
 # Saved after 3, 6 and 8 steps; taken up after 6 with another device, layout and eviction: every loss is that of one run.
@@ -53,6 +55,13 @@ rm '${folder}/generation-000003.manifest' && \
                         resume $<TARGET_FILE:gpt>)
   chunkmem_test(example.gpt.checkpoints LABELS example TIMEOUT 120
                 COMMAND sh "${CMAKE_CURRENT_LIST_DIR}/tests/checkpoints.sh" $<TARGET_FILE:gpt> "${PROJECT_BINARY_DIR}/gpt_checkpoints")
+  set(ranks_resume sh "${CMAKE_CURRENT_LIST_DIR}/tests/ranks_resume.sh" $<TARGET_FILE:gpt>)
+  chunkmem_test(example.gpt_ranks.resume LABELS example TIMEOUT 120 COMMAND ${ranks_resume} "${PROJECT_BINARY_DIR}/gpt_ranks_resume")
+  if(gpt_launches)
+    chunkmem_test(example.gpt_mpi.resume LABELS example mpi TIMEOUT 120
+                  COMMAND ${ranks_resume} "${PROJECT_BINARY_DIR}/gpt_mpi_resume" ${chunkmem_mpi_launcher})
+    set_property(TEST example.gpt_mpi.resume APPEND PROPERTY ENVIRONMENT ${gpt_mpi_environment})
+  endif()
 endif()
 
 # Twenty steps against automatic differentiation: see oracle/oracle.py. It downloads JAX, or is skipped.

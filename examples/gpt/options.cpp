@@ -227,7 +227,7 @@ void check_ranks(const raw_options& raw, const options& chosen)
     return;
   }
   const std::pair<const char*, const std::string&> refused[] = {
-      {"--checkpoint", raw.checkpoint}, {"--resume", raw.resume}, {"--trace", raw.trace}, {"--report", raw.report}, {"--export", raw.exported}};
+      {"--trace", raw.trace}, {"--report", raw.report}, {"--export", raw.exported}};
   for (const auto& [option, text] : refused)
     if (!text.empty()) throw problem{std::string{option} + " is for one rank (leave it out, or --ranks and --shard)"};
   if (!raw.sample.empty() && chosen.sample > 0) throw problem{"--sample is for one rank (leave it out, or --ranks and --shard)"};

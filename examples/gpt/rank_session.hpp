@@ -1,7 +1,9 @@
 #pragma once
 
 #include "budget.hpp"
+#include "checkpoints.hpp"
 #include "display.hpp"
+#include "progress.hpp"
 #include "run.hpp"
 
 #include <chunkmem/core/ids.hpp>
@@ -56,8 +58,10 @@ class rank_session {
         memory_{here.memory(device, host)},
         manager_{here.manager(memory_, setup, plan)},
         net_{Place::declare(manager_, setup.chosen.size, setup.chosen.precision)},
-        trainer_{manager_, net_, setup.text, settings(), setup.workers}
+        trainer_{manager_, net_, setup.text, settings(), setup.workers},
+        progress_{setup.chosen, ranks_.ranks()}
   {
+    progress_.name_states(manager_);
   }
 
   /// What one step needs. Ranks do not talk in it.
@@ -66,19 +70,26 @@ class rank_session {
     return manager_.rehearse([this] { (void)trainer_.step(0); });
   }
 
-  /// Rehearses, fills the weights and trains. @param show   null trains silently
-  /// @throws problem   ranks ended with other weights than this one
-  [[nodiscard]] training_result train(const display* show)
+  /// Rehearses, fills the weights or takes up a training that was saved, and trains.
+  /// @param show   null trains silently @param saves   null saves nothing; of the same folders on every rank
+  /// @throws problem   ranks ended with other weights than this one; steps had more or fewer rows when they were saved
+  [[nodiscard]] training_result train(const display* show, checkpoints* saves)
   {
     (void)rehearse();
     gpt::fill(manager_, net_, setup_.chosen.seed, setup_.workers);
-    training_result result;
-    result.losses.push_back(mean(trainer_.evaluate()));
-    if (show != nullptr) show->note("held-out", result.losses.back());
-    for (std::size_t number = 0; number < setup_.chosen.steps; ++number) result.losses.push_back(one_step(number, show));
-    result.losses.push_back(mean(trainer_.evaluate()));
-    if (show != nullptr) show->note("held-out", result.losses.back());
-    result.parameter_hash = trainer_.parameter_hash();
+    const std::string found = saves == nullptr ? std::string{} : saves->resume(manager_);
+    progress_.check();
+    if (show != nullptr && !found.empty()) show->line(found);
+    if (progress_.step() == 0) progress_.begin(mean(trainer_.evaluate()));
+    if (show != nullptr) show->note("held-out", progress_.first());
+    while (progress_.step() < setup_.chosen.steps) {
+      progress_.step_is_done(one_step(progress_.step(), show));
+      const std::string saved = saves == nullptr ? std::string{} : saves->save_after(progress_.step(), manager_);
+      if (show != nullptr && !saved.empty()) show->line(saved);
+    }
+    progress_.end(mean(trainer_.evaluate()));
+    if (show != nullptr) show->note("held-out", progress_.losses().back());
+    const training_result result{progress_.losses(), trainer_.parameter_hash()};
     for (const std::uint64_t other : all(result.parameter_hash))
       if (other != result.parameter_hash) throw problem{"ranks ended with different weights: this must not happen, please report it"};
     return result;
@@ -130,6 +141,7 @@ class rank_session {
   manager_type manager_;
   typename Place::model_type net_;
   typename Place::trainer_type trainer_;
+  progress progress_;
 };
 
 /// What a rank needs, and is given. @throws problem   see check
@@ -162,6 +174,7 @@ template <class Place>
 [[nodiscard]] int run_rank(const options& chosen, const training_text& text, const display& show, const Place& here, const rank_plan& plan,
                            std::string_view kind)
 {
+  check_checkpoints(chosen);
   const auto world = here.circles().world();
   const bool prints = chunkmem::index_of(here.circles().of(chunkmem::ownership::circle::all).rank()) == 0;
   chunkmem::optimizer::thread_pool workers{chosen.threads.value_or(1)};
@@ -170,18 +183,19 @@ template <class Place>
   const memory_budget budget = budget_of_rank(setup, here, plan);
   training_result limited;
   {
+    checkpoints saves{chosen};
     rank_session<Place> session{setup, here, plan, budget.device, budget.host};
     if (prints) {
       show.line("ranks   " + std::to_string(world.ranks) + " " + std::string{kind} + ", divided in stage " + std::to_string(chosen.shard.value_or(3)) +
                 " of ZeRO over " + std::to_string(plan.of_node) + "; what follows is for each");
       show.header(chosen, text, budget, setup.chunk);
     }
-    limited = session.train(prints ? &show : nullptr);
+    limited = session.train(prints ? &show : nullptr, &saves);
     if (prints) show.closing(chosen, session.figures());
   }
   if (!chosen.verify) return EXIT_SUCCESS;
   if (prints) show.line("verify: training again with unlimited device memory and weights " + std::string{plan.divided.parameters ? "whole on each rank" : "divided"} + " ...");
-  const training_result other = rank_session<Place>{setup, here, plan.other(), budget.unlimited_device, budget.unlimited_host}.train(nullptr);
+  const training_result other = rank_session<Place>{setup, here, plan.other(), budget.unlimited_device, budget.unlimited_host}.train(nullptr, nullptr);
   if (prints) return show.verdict(limited, other) ? EXIT_SUCCESS : EXIT_FAILURE;
   return limited.parameter_hash == other.parameter_hash ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -3,7 +3,7 @@
 #include "checkpoints.hpp"
 #include "display.hpp"
 #include "parameters.hpp"
-#include "problem.hpp"
+#include "progress.hpp"
 #include "settings.hpp"
 
 #include <chunkmem/chunkmem.hpp>
@@ -77,10 +77,9 @@ class session {
         manager_{memory_, {.chunk_bytes = setup.chunk}, policies...},
         net_{Training::declare(manager_, setup.chosen.size, setup.chosen.precision)},
         trainer_{manager_, net_, setup.text, setup.settings(), setup.workers},
-        losses_(setup.chosen.steps + 2)
+        progress_{setup.chosen, 1}
   {
-    manager_.state("gpt/step", std::as_writable_bytes(std::span{&step_, 1}));
-    manager_.state(losses_state, std::as_writable_bytes(std::span{losses_}));
+    progress_.name_states(manager_);
   }
   session(const session&) = delete;  // the manager knows where its states are
 
@@ -100,23 +99,27 @@ class session {
   void fill() { gpt::fill(manager_, net_, setup_.chosen.seed, setup_.workers); }
 
   /// Takes up a training where it was saved, if the command line says where. @return   a sentence, or nothing
-  [[nodiscard]] std::string resume(const checkpoints& from) { return from.resume(manager_); }
+  [[nodiscard]] std::string resume(const checkpoints& from)
+  {
+    std::string found = from.resume(manager_);
+    progress_.check();
+    return found;
+  }
 
   /// @param show   null trains silently
   /// @param saves  null saves nothing
   [[nodiscard]] training_result train(const display* show, checkpoints* saves)
   {
-    if (step_ == 0) losses_.front() = trainer_.evaluate();
-    if (show != nullptr) show->note("held-out", losses_.front());
-    while (step_ < setup_.chosen.steps) {
-      losses_[step_ + 1] = one_step(step_, show);
-      ++step_;
-      const std::string saved = saves == nullptr ? std::string{} : saves->save_after(step_, manager_);
+    if (progress_.step() == 0) progress_.begin(trainer_.evaluate());
+    if (show != nullptr) show->note("held-out", progress_.first());
+    while (progress_.step() < setup_.chosen.steps) {
+      progress_.step_is_done(one_step(progress_.step(), show));
+      const std::string saved = saves == nullptr ? std::string{} : saves->save_after(progress_.step(), manager_);
       if (show != nullptr && !saved.empty()) show->line(saved);
     }
-    losses_.back() = trainer_.evaluate();
-    if (show != nullptr) show->note("held-out", losses_.back());
-    return {losses_, trainer_.parameter_hash()};
+    progress_.end(trainer_.evaluate());
+    if (show != nullptr) show->note("held-out", progress_.losses().back());
+    return {progress_.losses(), trainer_.parameter_hash()};
   }
 
   [[nodiscard]] std::string sample(std::string_view prompt)
@@ -156,8 +159,7 @@ class session {
   manager_type manager_;
   typename Training::model_type net_;
   typename Training::trainer_type trainer_;
-  std::uint64_t step_ = 0;      ///< steps that are done
-  std::vector<float> losses_;   ///< held-out before, every step, held-out after
+  progress progress_;
 };
 
 /// A session with the policies of the command line, and others beside them.

@@ -28,7 +28,7 @@ class trainer {
       : m_{manager}, net_{manager, net}, text_{text}, settings_{settings}, workers_{workers}
   {
     manager.use(adam_.lists());
-    if constexpr (!trains_over_ranks) name_states();  // ranks save nothing here
+    name_states();
   }
   trainer(const trainer&) = delete;
   trainer& operator=(const trainer&) = delete;

@@ -123,7 +123,7 @@ std::vector<float> losses_of(const gpt::options& chosen)
   on_ranks(chosen, [&](const place& here, const gpt::rank_plan& plan) {
     optimizer::thread_pool workers{1};
     const gpt::training_setup setup{chosen, text, workers, *chosen.chunk_bytes};
-    const auto result = gpt::rank_session<place>{setup, here, plan, 16_MiB, 64_MiB}.train(nullptr);
+    const auto result = gpt::rank_session<place>{setup, here, plan, 16_MiB, 64_MiB}.train(nullptr, nullptr);
     if (index_of(here.circles().of(circle::all).rank()) == 0) losses = result.losses;
   });
   return losses;

@@ -1,0 +1,60 @@
+#pragma once
+
+#include "options.hpp"
+#include "problem.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gpt {
+
+/// The state with every loss; as many as the training has steps, and two.
+inline constexpr std::string_view losses_state = "gpt/losses";
+
+/// How far a training is: what its checkpoints hold beside the model.
+class progress {
+ public:
+  /// @param ranks   that take rows of each step
+  progress(const options& chosen, std::size_t ranks) : rows_{rows_of(chosen, ranks)}, saved_rows_{rows_}, losses_(chosen.steps + 2) {}
+  progress(const progress&) = delete;  // a manager knows where its states are
+
+  template <class Manager>
+  void name_states(Manager& manager)
+  {
+    manager.state("gpt/step", std::as_writable_bytes(std::span{&step_, 1}));
+    manager.state("gpt/rows", std::as_writable_bytes(std::span{&saved_rows_, 1}));
+    manager.state(losses_state, std::as_writable_bytes(std::span{losses_}));
+  }
+  /// What was loaded goes on here with the rows that it would have seen.
+  /// @throws problem   steps have more or fewer rows
+  void check() const
+  {
+    if (saved_rows_ == rows_) return;
+    throw problem{"--resume takes up a training of " + std::to_string(saved_rows_) + " rows in each step, and here are " + std::to_string(rows_) +
+                  ": its batches would be others (choose ranks, --batch and --accumulate whose product is " + std::to_string(saved_rows_) + ")"};
+  }
+
+  [[nodiscard]] std::size_t step() const noexcept { return static_cast<std::size_t>(step_); }
+  [[nodiscard]] const std::vector<float>& losses() const noexcept { return losses_; }
+  [[nodiscard]] float first() const noexcept { return losses_.front(); }
+  void begin(float held_out) noexcept { losses_.front() = held_out; }
+  void step_is_done(float loss) noexcept { losses_[++step_] = loss; }
+  void end(float held_out) noexcept { losses_.back() = held_out; }
+
+ private:
+  [[nodiscard]] static std::uint64_t rows_of(const options& chosen, std::size_t ranks)
+  {
+    return std::uint64_t{ranks} * chosen.size.micro_batches * chosen.size.batch;
+  }
+
+  std::uint64_t rows_;
+  std::uint64_t saved_rows_;
+  std::uint64_t step_ = 0;     ///< steps that are done
+  std::vector<float> losses_;  ///< held-out before, every step, held-out after
+};
+
+}  // namespace gpt
