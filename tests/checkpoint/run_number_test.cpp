@@ -1,0 +1,85 @@
+#include <chunkmem/checkpoint/run_number.hpp>
+
+#include "small_model.hpp"
+
+#include <chunkmem/checkpoint/load.hpp>
+#include <chunkmem/checkpoint/save.hpp>
+#include <chunkmem/checkpoint/save_async.hpp>
+#include <support/memory_folder.hpp>
+
+#include <cstdint>
+#include <set>
+#include <string>
+
+namespace run_number_test {
+
+using namespace checkpoints;
+namespace checkpoint = cm::checkpoint;
+using Catch::Matchers::ContainsSubstring;
+using support::memory_folder;
+
+TEST_CASE("a first save draws a number for its training, which a load takes over", "[checkpoint]")
+{
+  std::set<std::uint64_t> drawn;
+  for (int turn = 0; turn < 100; ++turn) drawn.insert(checkpoint::draw_run());
+  CHECK(drawn.size() == 100);
+  CHECK_FALSE(drawn.contains(0));
+
+  memory_folder folder;
+  small_model model;
+  model.m.belongs_to(0);  // as a fresh one does
+  (void)checkpoint::save(model.m, folder);
+  const std::uint64_t run = model.m.run();
+  CHECK(run != 0);
+  (void)checkpoint::save(model.m, folder);
+  CHECK(model.m.run() == run);
+  small_model after;
+  (void)checkpoint::load(after.m, folder);
+  CHECK(after.m.run() == run);
+  CHECK(checkpoint::save(after.m, folder).number == 3);
+}
+
+TEST_CASE("a save into a folder of another training is refused, and its generations stay", "[checkpoint]")
+{
+  memory_folder folder;
+  small_model model;
+  (void)checkpoint::save(model.m, folder);
+  const auto before = folder.names();
+  for (const std::uint64_t run : {std::uint64_t{0}, std::uint64_t{2}}) {
+    small_model other;
+    other.m.belongs_to(run);
+    CHECK_THROWS_AS(checkpoint::save(other.m, folder), cm::config_error);
+    CHECK_THROWS_WITH(checkpoint::save(other.m, folder), ContainsSubstring("generation 1 is of run 1, this is run " + std::to_string(run)));
+    CHECK_THROWS_AS(checkpoint::save_async(other.m, folder), cm::config_error);
+    CHECK(other.m.run() == run);
+  }
+  CHECK(folder.names() == before);
+}
+
+TEST_CASE("a manifest that cannot be read says nothing of a training", "[checkpoint]")
+{
+  memory_folder folder;
+  small_model model;
+  (void)checkpoint::save(model.m, folder);
+  folder.flip("generation-000001.manifest", 30);
+  small_model other;
+  other.m.belongs_to(2);
+  CHECK(checkpoint::save(other.m, folder).number == 2);
+}
+
+TEST_CASE("two trainings in one folder are not loaded as one", "[checkpoint]")
+{
+  memory_folder folder;
+  small_model model;
+  (void)checkpoint::save(model.m, folder);
+  folder.flip("generation-000001.manifest", 30);
+  small_model other;
+  other.m.belongs_to(2);
+  (void)checkpoint::save(other.m, folder);
+  folder.flip("generation-000001.manifest", 30);  // it was hidden
+  small_model after;
+  CHECK_THROWS_AS(checkpoint::load(after.m, folder), cm::config_error);
+  CHECK_THROWS_WITH(checkpoint::load(after.m, folder), ContainsSubstring("of two trainings: generation 2 is of run 2, generation 1 of run 1"));
+}
+
+}  // namespace run_number_test

@@ -1,0 +1,106 @@
+#include <chunkmem/checkpoint/stored_index.hpp>
+
+#include <support/catch.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace stored_index_test {
+
+using namespace chunkmem;
+using namespace chunkmem::checkpoint;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+/// Entries of one file, one behind the other.
+whole_generation::file file_of(const std::vector<std::pair<std::string, std::vector<std::uint64_t>>>& entries, dtype type = dtype::float32)
+{
+  whole_generation::file made;
+  made.payload = 256;
+  std::uint64_t end = 0;
+  for (const auto& [name, extents] : entries) {
+    const std::uint64_t size = size_of_tensor(type, extents).count();
+    made.tensors.push_back({name, type, extents, end, end + size});
+    end += size;
+  }
+  return made;
+}
+whole_generation generation_of(const std::vector<whole_generation::file>& files, const std::vector<divided_tensor>& divided)
+{
+  whole_generation made;
+  made.files = files;
+  made.content.divided = divided;
+  return made;
+}
+std::string refusal(const std::vector<whole_generation::file>& files, const std::vector<divided_tensor>& divided)
+{
+  const whole_generation made = generation_of(files, divided);
+  try {
+    const stored_index index{made};
+    return "it is taken";
+  } catch (const error& refused) {
+    return refused.what();
+  }
+}
+
+}  // namespace
+
+TEST_CASE("names of parts say which elements they are, in one spelling", "[checkpoint]")
+{
+  CHECK(part_name("w", 0, 4096) == "w[0:4096]");
+  const auto part = part_of_name("a[b][4096:8192]");
+  REQUIRE(part);
+  CHECK(part->tensor == "a[b]");
+  CHECK(part->first == 4096);
+  CHECK(part->end == 8192);
+  for (const char* const none : {"w", "w[]", "w[:]", "w[1]", "w[1:]", "w[:1]", "w[2:2]", "w[3:2]", "w[01:2]", "w[1:2", "w[1:2]x", "w[-1:2]", "w[+1:2]", "w[1:2 ]",
+                                 "w[0:18446744073709551616]", "[", "]", "", "w[0:4096][rank 0 of 2]"})
+    CHECK_FALSE(part_of_name(none));
+}
+
+TEST_CASE("parts of a tensor are put together in the order of elements, whichever files they are in", "[checkpoint]")
+{
+  const auto made = generation_of({file_of({{"small", {2, 3}}, {"w[8:12]", {4}}}), file_of({{"w[0:8]", {8}}, {"v[0:4]", {4}}})}, {{"w", {3, 4}}});
+  const stored_index index{made};
+  CHECK(index.all().size() == 3);
+  const stored_value* const w = index.find("w");
+  REQUIRE(w != nullptr);
+  CHECK(w->extents == std::vector<std::uint64_t>{3, 4});
+  REQUIRE(w->runs.size() == 2);
+  CHECK((w->runs[0].first == 0 && w->runs[0].elements == 8 && w->runs[0].file == 1 && w->runs[0].begin == 256));
+  CHECK((w->runs[1].first == 8 && w->runs[1].elements == 4 && w->runs[1].file == 0 && w->runs[1].begin == 256 + 24));
+  REQUIRE(index.find("v[0:4]") != nullptr);  // nobody divided a "v": that is a name
+  CHECK(index.find("v[0:4]")->extents == std::vector<std::uint64_t>{4});
+  CHECK(index.find("v") == nullptr);
+  CHECK(index.find("small")->runs.front().elements == 6);
+}
+
+TEST_CASE("parts that are missing, overlap or do not fit are refused with the tensor's name", "[checkpoint]")
+{
+  const divided_tensor w{"w", {12}};
+  CHECK(refusal({file_of({{"w[0:8]", {8}}}), file_of({{"w[8:12]", {4}}})}, {w}) == "it is taken");
+  CHECK_THAT(refusal({file_of({{"w[0:8]", {8}}})}, {w}), ContainsSubstring("w: a part is missing or too much, from element 8"));
+  CHECK_THAT(refusal({}, {w}), ContainsSubstring("w: a part is missing or too much, from element 0"));
+  CHECK_THAT(refusal({file_of({{"w[8:12]", {4}}})}, {w}), ContainsSubstring("w: a part is missing, from element 0"));
+  CHECK_THAT(refusal({file_of({{"w[0:8]", {8}}, {"w[4:12]", {8}}})}, {w}), ContainsSubstring("w: its parts overlap"));
+  CHECK_THAT(refusal({file_of({{"w[0:8]", {8}}, {"w[8:16]", {8}}})}, {w}), ContainsSubstring("a part is missing or too much, from element 16"));
+  CHECK_THAT(refusal({file_of({{"w[0:12]", {3, 4}}})}, {w}), ContainsSubstring("w: a part has another size"));
+  CHECK_THAT(refusal({file_of({{"w[0:12]", {11}}})}, {w}), ContainsSubstring("w: a part has another size"));
+  CHECK_THAT(refusal({file_of({{"w[0:8]", {8}}}), file_of({{"w[8:12]", {4}}}, dtype::bfloat16)}, {w}), ContainsSubstring("several element types"));
+  CHECK_THAT(refusal({file_of({{"a", {1}}}), file_of({{"a", {1}}})}, {}), ContainsSubstring("two tensors of one name: a"));
+  CHECK_THAT(refusal({file_of({{"w", {12}}})}, {w}), ContainsSubstring("two tensors of one name: w"));
+  CHECK_THAT(refusal({}, {w, w}), ContainsSubstring("two tensors of one name: w"));
+  CHECK_THAT(refusal({}, {{"w", {UINT64_MAX, 2}}}), ContainsSubstring("does not fit 64 bits"));
+}
+
+TEST_CASE("a plain file is an index too", "[checkpoint]")
+{
+  const auto file = file_of({{"a", {2}}, {"b[0:4]", {4}}});
+  const stored_index index{file.tensors, 1000};
+  CHECK(index.all().size() == 2);
+  CHECK(index.find("b[0:4]")->runs.front().begin == 1008);
+}
+
+}  // namespace stored_index_test
