@@ -1,0 +1,132 @@
+#include <chunkmem/checkpoint/import_values.hpp>
+
+#include "small_model.hpp"
+
+#include <chunkmem/checkpoint/export_values.hpp>
+#include <chunkmem/checkpoint/save.hpp>
+#include <support/memory_folder.hpp>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace import_values_test {
+
+using namespace checkpoints;
+namespace checkpoint = cm::checkpoint;
+using Catch::Matchers::ContainsSubstring;
+using support::memory_folder;
+
+namespace {
+
+/// A weight of any type, with a master where it has 16 bits, and a momentum.
+template <class Element>
+struct one_weight {
+  explicit one_weight(cm::shape extents = {6, 3}) : w{m.add<Element>(extents, cm::role::parameter)}
+  {
+    m.use(lists);
+    m.name(w, "w");
+  }
+  void fill(float value)
+  {
+    for (auto& it : m.acquire(w, cm::access::write).span()) it = cm::round_to<Element>(value);
+    for (float& it : m.template acquire<float>(w, m.list("momentum"), cm::access::write, cm::at::host).span()) it = 5;
+  }
+  [[nodiscard]] float value() { return cm::to_float(m.acquire(w, cm::access::read).span()[17]); }
+  [[nodiscard]] float in(std::string_view list)
+  {
+    return m.template acquire<float>(w, m.list(list), cm::access::read, cm::at::host).span()[17];
+  }
+  arena memory{{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};
+  cm::manager<arena> m{memory, {.chunk_bytes = 4_KiB}};
+  cm::tensor<Element> w;
+  std::vector<cm::list_spec> lists{cm::master_list, {"momentum", cm::dtype::float32}};
+};
+
+memory_folder file_of(float value)
+{
+  memory_folder folder;
+  one_weight<float> model;
+  model.fill(value);
+  checkpoint::export_values(model.m, folder, "weights");
+  return folder;
+}
+
+}  // namespace
+
+TEST_CASE("weights come from a plain file, rounded to their types, masters with all digits", "[checkpoint]")
+{
+  const memory_folder folder = file_of(1.001F);
+  one_weight<float> same;
+  CHECK(checkpoint::import_values(same.m, folder, "weights").tensors == 1);
+  CHECK(same.value() == 1.001F);
+  one_weight<cm::bf16> half;
+  (void)checkpoint::import_values(half.m, folder, "weights");
+  CHECK(half.value() == 1.0F);
+  CHECK(half.in("master") == 1.001F);
+}
+
+TEST_CASE("an optimizer begins anew behind an import, states of the trainer are left alone", "[checkpoint]")
+{
+  const memory_folder folder = file_of(2.0F);
+  one_weight<float> model;
+  int turn = 7;
+  model.m.state("turn", std::as_writable_bytes(std::span{&turn, 1}));
+  model.fill(9.0F);
+  (void)checkpoint::import_values(model.m, folder, "weights");
+  CHECK(model.value() == 2.0F);
+  CHECK(model.in("momentum") == 0.0F);
+  CHECK(turn == 7);
+  memory_folder saved;
+  CHECK(checkpoint::save(model.m, saved).number == 1);
+}
+
+TEST_CASE("names and shapes of a file are those of the model, unless a part is enough", "[checkpoint]")
+{
+  const memory_folder folder = file_of(2.0F);
+  one_weight<float> turned{{3, 6}};
+  turned.fill(1);
+  CHECK_THROWS_WITH(checkpoint::import_values(turned.m, folder, "weights"), ContainsSubstring("another shape: w"));
+  CHECK_THROWS_AS(checkpoint::import_values(turned.m, folder, "weights"), cm::config_error);
+  CHECK(turned.value() == 1.0F);
+
+  one_weight<float> more;
+  const auto head = more.m.add<float>({2}, cm::role::parameter);
+  const auto mean = more.m.add<float>({2}, cm::role::buffer);
+  more.m.name(head, "head");
+  for (float& it : more.m.acquire(head, cm::access::write).span()) it = 3;
+  for (float& it : more.m.acquire(mean, cm::access::write).span()) it = 4;
+  more.fill(1);
+  CHECK_THROWS_WITH(checkpoint::import_values(more.m, folder, "weights"), ContainsSubstring("it does not have: head"));
+  CHECK(more.value() == 1.0F);
+  const auto done = checkpoint::import_values(more.m, folder, "weights", {.takes_part = true});
+  CHECK(done.tensors == 1);
+  CHECK(done.kept == std::vector<std::string>{"head"});
+  CHECK(more.value() == 2.0F);
+  CHECK(more.m.acquire(head, cm::access::read).span()[1] == 3);
+  CHECK(more.m.acquire(mean, cm::access::read).span()[1] == 4);  // a buffer that the file does not have
+
+  one_weight<float> other;
+  other.m.name(other.w, "v");
+  other.fill(1);
+  CHECK_THROWS_AS(checkpoint::import_values(other.m, folder, "weights"), cm::config_error);
+  CHECK(checkpoint::import_values(other.m, folder, "weights", {.takes_part = true}).ignored == std::vector<std::string>{"w"});
+  CHECK(other.value() == 1.0F);
+  CHECK_THROWS_AS(checkpoint::import_values(other.m, folder, "nothing"), cm::io_error);
+}
+
+TEST_CASE("numbers of another kind are refused", "[checkpoint]")
+{
+  memory_folder folder;
+  arena memory{{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};
+  cm::manager<arena> whole{memory, {.chunk_bytes = 4_KiB}};
+  const auto numbers = whole.add<std::int32_t>({6, 3}, cm::role::buffer);
+  whole.name(numbers, "w");
+  for (auto& it : whole.acquire(numbers, cm::access::write).span()) it = 1;
+  checkpoint::export_values(whole, folder, "weights");
+  one_weight<float> model;
+  CHECK_THROWS_WITH(checkpoint::import_values(model.m, folder, "weights"), ContainsSubstring("another element type: w"));
+}
+
+}  // namespace import_values_test

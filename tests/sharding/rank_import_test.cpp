@@ -1,0 +1,65 @@
+#include <chunkmem/sharding/rank_import.hpp>
+
+#include "checkpoint_rig.hpp"
+
+#include <chunkmem/checkpoint/export_generation.hpp>
+#include <chunkmem/sharding/rank_save.hpp>
+#include <support/memory_folder.hpp>
+
+#include <string>
+
+namespace rank_import_test {
+
+using namespace rank_checkpoints;
+namespace checkpoint = cm::checkpoint;
+using support::memory_folder;
+
+namespace {
+
+/// What three ranks saved, as a file of weights alone.
+memory_folder exported(float begin)
+{
+  memory_folder folder;
+  memory_folder to;
+  on_ranks({3}, [&](std::uint32_t rank, model_type& model, auto& tensors) {
+    tensors.fill(begin);
+    tensors.cursor[0] = rank;
+    model.acquire(tensors.buffer, cm::access::write).span()[2] = static_cast<float>(rank);
+    (void)checkpoint::save(model, folder);
+  });
+  (void)checkpoint::export_generation(folder, to, "weights", {.rank = 2});
+  return to;
+}
+
+}  // namespace
+
+TEST_CASE("what ranks saved and one file holds comes back on any ranks", "[sharding]")
+{
+  const memory_folder folder = exported(3);
+  for (std::uint32_t ranks = 1; ranks <= 4; ++ranks)
+    for (const auto& divided : {cm::sharding::zero_1, cm::sharding::zero_3})
+      on_ranks({ranks, 0, 3, divided}, [&](std::uint32_t, model_type& model, auto& tensors) {
+        const auto done = checkpoint::import_values(model, folder, "weights");
+        expect(done.tensors == 4 && tensors.holds(3), "other weights");
+        expect(model.acquire(tensors.buffer, cm::access::read).span()[2] == 2, "the buffer of another rank");
+        expect(tensors.cursor[0] == 0, "a state of the trainer");
+      });
+}
+
+TEST_CASE("a file of another model is refused on all ranks", "[sharding]")
+{
+  const memory_folder folder = exported(3);
+  const auto said = [&](auto before) {
+    return said_on({2, 0, 8}, [&](std::uint32_t rank, model_type& model, auto& tensors) {
+      before(rank, model, tensors);
+      (void)checkpoint::import_values(model, folder, "weights", {.takes_part = true});
+    });
+  };
+  for (const std::string& it : said([](std::uint32_t, model_type&, auto&) {})) CHECK(it.empty());
+  for (const std::string& it : said([](std::uint32_t, model_type& m, auto& t) { m.name(t.small, "other"); })) CHECK(it.find("other makes the difference") != it.npos);
+  for (const std::string& it : said([](std::uint32_t, model_type& m, auto& t) { m.name(t.buffer, "large buffer"), m.name(t.fixed, "f"); })) CHECK(it.empty());  // kept as they are
+  for (const std::string& it : said_on({2}, [&](std::uint32_t, model_type& model, auto&) { (void)checkpoint::import_values(model, folder, "nothing"); }))
+    CHECK(it.find("nothing") != it.npos);
+}
+
+}  // namespace rank_import_test
