@@ -2,3 +2,4 @@
 # tests/checkpoint. It makes a figure.
 set(chunkmem_labels figures)
 set(chunkmem_unsanitized ON)
+set(chunkmem_why_not "${chunkmem_why_no_checkpoint}")

@@ -39,7 +39,7 @@ namespace {
 constexpr std::uint32_t saved_at = 2;  ///< steps before the save
 constexpr std::uint32_t steps = 4;
 
-const cm::optimizer::adam kernel{{.weight_decay = 0.01F}};
+const cm::optimizer::adam the_kernel{{.weight_decay = 0.01F}};
 
 /// How one side of a move divides the model.
 struct side {
@@ -143,10 +143,10 @@ std::string reshard(const move& how)
   using cm::ownership::hierarchical;
   const job first = how.from.as_job(saved_at, how.seed);
   const job then = how.to.as_job(steps, how.seed / 7);
-  reference<Element> right{first, then, kernel};
+  reference<Element> right{first, then, the_kernel};
   memory_folder folder;
-  const std::string said = train_and_save<Element, hierarchical>(folder, first, kernel, right, cm::bytes{how.seed % 2 == 0 ? 100'000U : 1U << 30U});
-  return said.empty() ? go_on<Element, hierarchical, Policies...>(folder, then, kernel, right) : said;
+  const std::string said = train_and_save<Element, hierarchical>(folder, first, the_kernel, right, cm::bytes{how.seed % 2 == 0 ? 100'000U : 1U << 30U});
+  return said.empty() ? go_on<Element, hierarchical, Policies...>(folder, then, the_kernel, right) : said;
 }
 
 std::string run(const move& how)
@@ -251,16 +251,16 @@ TEST_CASE("chunks of one owner each go to ranks that share them, and back", "[sh
   groups.frames = 50;
   job shares = side{2, 2, 2, 2}.as_job(steps, 5);
   {
-    reference<float> right{groups, shares, kernel};
+    reference<float> right{groups, shares, the_kernel};
     memory_folder folder;
-    CHECK(train_and_save<float, whole>(folder, groups, kernel, right, 1_GiB) == "");
-    CHECK(go_on<float, hierarchical>(folder, shares, kernel, right) == "");
+    CHECK(train_and_save<float, whole>(folder, groups, the_kernel, right, 1_GiB) == "");
+    CHECK(go_on<float, hierarchical>(folder, shares, the_kernel, right) == "");
   }
   std::swap(groups.steps, shares.steps);
-  reference<float> right{shares, groups, kernel};
+  reference<float> right{shares, groups, the_kernel};
   memory_folder folder;
-  CHECK(train_and_save<float, hierarchical>(folder, shares, kernel, right, 1_GiB) == "");
-  CHECK(go_on<float, whole>(folder, groups, kernel, right) == "");
+  CHECK(train_and_save<float, hierarchical>(folder, shares, the_kernel, right, 1_GiB) == "");
+  CHECK(go_on<float, whole>(folder, groups, the_kernel, right) == "");
 }
 
 TEST_CASE("a manager goes on with what ranks saved, and they with what it saved", "[sharding]")
@@ -270,18 +270,18 @@ TEST_CASE("a manager goes on with what ranks saved, and they with what it saved"
     INFO(ranks << " ranks");
     const job first = side{ranks, 2, 3, ranks}.as_job(saved_at, ranks);
     const job then = side{ranks, 3, 1, 1}.as_job(steps, 3);
-    reference<float> right{first, then, kernel};
+    reference<float> right{first, then, the_kernel};
     {
-      one_rank saver{first, kernel};
+      one_rank saver{first, the_kernel};
       memory_folder folder;
       (void)checkpoint::save(saver.manager(), folder, {.file_size = 100'000_B});
-      CHECK(go_on<float, cm::ownership::hierarchical>(folder, then, kernel, right) == "");
+      CHECK(go_on<float, cm::ownership::hierarchical>(folder, then, the_kernel, right) == "");
     }
     memory_folder folder;
-    CHECK(train_and_save<float, cm::ownership::hierarchical>(folder, first, kernel, right, 1_GiB) == "");
+    CHECK(train_and_save<float, cm::ownership::hierarchical>(folder, first, the_kernel, right, 1_GiB) == "");
     job none = first;
     none.steps = 0;
-    one_rank alone{none, kernel};
+    one_rank alone{none, the_kernel};
     (void)checkpoint::load(alone.manager(), folder);
     alone.take_up(saved_at);
     CHECK(alone.values[saved_at] == right.one.values[saved_at]);
