@@ -26,7 +26,7 @@ endfunction()
 #   chunkmem_only_bench        ON where a folder of bench/ has no part in the tests
 #   chunkmem_unsanitized       ON where no sanitizer needs it: it has no bytes, or other folders run the same code under them; its
 #                              programs for components stay
-#   chunkmem_sanitized_files   of the others: a regular expression for those files that sanitizers need all the same
+#   chunkmem_sanitized_files   of all of them: a regular expression for those files that sanitizers need all the same
 #   chunkmem_own_programs      ON where the file has added the folder's programs itself
 # and may add tests of its own.
 macro(chunkmem_read_folder folder)

@@ -2,6 +2,7 @@
 # tests/manager, which the address sanitizer has. Some make figures.
 set(chunkmem_labels threads figures)
 set(chunkmem_unsanitized ON)
+set(chunkmem_sanitized_files "rank_load_test[.]cpp")
 if("thread" IN_LIST CHUNKMEM_SANITIZE)
-  set(chunkmem_sanitized_files "(sharded_model|step_of_ranks)_test[.]cpp")
+  set(chunkmem_sanitized_files "(sharded_model|step_of_ranks|rank_save)_test[.]cpp")
 endif()
