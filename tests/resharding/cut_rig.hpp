@@ -75,15 +75,22 @@ struct tiny_tensors {
 
 struct dying {};  ///< what a rank throws that ends: no error of the library
 
+/// How a rank leaves an exchange.
+enum class ending : std::uint8_t {
+  before,   ///< it ends and takes no part
+  behind,   ///< it took part, and ends
+  unheard,  ///< it took part, and the answer did not come: a comm_error there, and not on others
+};
+
 /// What is to happen in a save.
 struct attempt {
   std::uint32_t ranks = 2;
   std::uint32_t sized_for = 0;  ///< a model as so many ranks have it; 0: these
   std::uint64_t order = 1;   ///< seed of turns
   std::uint32_t seed = 1;    ///< of values
-  std::optional<std::uint64_t> dies_at{};  ///< this rank's exchange of the save
-  std::uint32_t who_dies = 0;
-  bool behind = false;       ///< it dies behind the exchange, which it took part in
+  std::optional<std::uint64_t> ends_at{};  ///< at this exchange of the save a rank ends
+  std::uint32_t who_ends = 0;
+  ending kind = ending::before;
   std::array<rank_lies, 4> lies{};
   cm::checkpoint::save_options options{.keep = 1};
 };
@@ -154,14 +161,16 @@ ended save_once(support::simulated_folder folder, const attempt& how, Said said)
     model.shares().belongs_to(1);
     tensors.fill(how.seed);
     const std::uint64_t first = ranks.exchanges;
-    const auto may_die = [&, first](std::uint64_t number, bool behind) {
-      if (how.dies_at && rank == how.who_dies && number - first == *how.dies_at && behind == how.behind) throw dying{};
-    };
-    ranks.into = [&, may_die](std::uint64_t number) {
-      may_die(number, false);
+    const auto ends = [&how, rank, first](std::uint64_t number) { return how.ends_at && rank == how.who_ends && number - first == *how.ends_at; };
+    ranks.into = [&, ends](std::uint64_t number) {
+      if (ends(number) && how.kind == ending::before) throw dying{};
       order.meets(rank);
     };
-    ranks.out = [&, may_die](std::uint64_t number) { may_die(number, true); };
+    ranks.out = [&, ends](std::uint64_t number) {
+      if (!ends(number) || how.kind == ending::before) return;
+      if (how.kind == ending::behind) throw dying{};
+      throw cm::comm_error{"chunkmem: the answer of other ranks did not come"};
+    };
     const auto saved = cm::checkpoint::save(model, view, how.options);
     all.clean_up[rank] = std::string{saved.clean_up.view()};
     exchanges = ranks.exchanges - first;

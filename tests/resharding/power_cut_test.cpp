@@ -176,7 +176,7 @@ TEST_CASE("a failed save leaves the older generation on every disk that a power 
   }
 }
 
-TEST_CASE("a rank that ends at any exchange of a save ends it for all, and leaves the folder whole", "[resharding]")
+TEST_CASE("a rank that ends at any exchange of a save, or hears of none, ends it for all, and leaves the folder whole", "[resharding]")
 {
   for (const std::uint32_t ranks : {2U, 3U}) {
     known_values known = values_of(ranks);
@@ -184,23 +184,25 @@ TEST_CASE("a rank that ends at any exchange of a save ends it for all, and leave
     simulated_folder undisturbed{before};
     const std::uint64_t exchanges = save_once(undisturbed, {.ranks = ranks, .seed = 2}).exchanges;
     REQUIRE(exchanges > 8);
-    for (std::uint32_t who = 0; who < ranks; ++who)
-      for (const bool behind : {false, true})
-        for (std::uint64_t at = 0; at < exchanges; ++at) {
-          INFO("rank " << who << " of " << ranks << (behind ? " behind" : " at") << " exchange " << at << " of " << exchanges);
-          simulated_folder folder{before};
-          const auto ends = save_once(folder, {.ranks = ranks, .order = at, .seed = 2, .dies_at = at, .who_dies = who, .behind = behind}).how;
-          for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-            INFO(ends[rank]);
-            const bool may_succeed = at + 1 == exchanges && behind;
-            CHECK((rank == who ? ends[rank] == "died" : ends[rank].starts_with("comm: ") || (may_succeed && ends[rank] == "saved")));
-          }
-          const std::int64_t newest = known.newest(folder);
-          CHECK((newest == 1 || newest == 2));
-          CHECK(has_no_damaged(folder));
-          CHECK(all_are(save_once(folder, {.ranks = ranks, .seed = 3}).how, "saved"));
-          CHECK(known.newest(folder) == 3);
-        }
+    const auto end_at = [&](std::uint64_t at, std::uint32_t who, ending kind, std::uint64_t order) {
+      INFO("rank " << who << " of " << ranks << ", ending " << static_cast<int>(kind) << ", exchange " << at << " of " << exchanges << ", order " << order);
+      simulated_folder folder{before};
+      const auto ends = save_once(folder, {.ranks = ranks, .order = order, .seed = 2, .ends_at = at, .who_ends = who, .kind = kind}).how;
+      for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+        INFO(ends[rank]);
+        const bool may_succeed = at + 1 == exchanges && kind != ending::before && rank != who;
+        CHECK(((rank == who && kind != ending::unheard ? ends[rank] == "died" : ends[rank].starts_with("comm: ")) || (may_succeed && ends[rank] == "saved")));
+      }
+      const std::int64_t newest = known.newest(folder);
+      CHECK((newest == 1 || newest == 2));
+      CHECK(has_no_damaged(folder));
+      CHECK(all_are(save_once(folder, {.ranks = ranks, .seed = 3}).how, "saved"));
+      CHECK(known.newest(folder) == 3);
+    };
+    for (std::uint64_t at = 0; at < exchanges; ++at)
+      for (std::uint32_t who = 0; who < ranks; ++who)
+        for (const ending kind : {ending::before, ending::behind, ending::unheard})
+          for (std::uint64_t order = 1; order <= (kind == ending::before ? 1U : ranks == 2 ? 3U : 2U); ++order) end_at(at, who, kind, order);
   }
 }
 

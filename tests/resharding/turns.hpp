@@ -22,7 +22,11 @@ namespace resharding {
 /// order is a matter of the seed alone, and ranks that talk never wait for one that waits for its turn.
 class turns {
  public:
-  turns(std::uint32_t ranks, std::uint64_t seed) : who_(ranks, state::runs), chance_{seed} {}
+  static constexpr std::uint64_t first_rank_first = 1;
+  static constexpr std::uint64_t last_rank_first = 2;
+
+  /// @param order   first_rank_first, last_rank_first, or a seed
+  turns(std::uint32_t ranks, std::uint64_t order) : who_(ranks, state::runs), order_{order}, chance_{order} {}
 
   /// This rank begins to wait for all others; the last one lets all go on.
   void meets(std::uint32_t rank)
@@ -66,13 +70,15 @@ class turns {
       if (who_[at] == state::wants) wanting.push_back(at);
     }
     if (wanting.empty()) return;
-    who_[wanting[chance_.below(static_cast<std::uint32_t>(wanting.size()))]] = state::has;
+    const std::size_t next = order_ == first_rank_first ? wanting.front() : order_ == last_rank_first ? wanting.back() : chance_.pick(wanting);
+    who_[next] = state::has;
     changed_.notify_all();
   }
 
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<state> who_;
+  std::uint64_t order_;
   support::dice chance_;
 };
 
