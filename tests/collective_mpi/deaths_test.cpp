@@ -1,9 +1,7 @@
 // Ranks that are killed or stopped while the others wait for them: real processes, real signals, under mpirun.
 #include <support/catch.hpp>
+#include <support/launched_job.hpp>
 
-#include <fcntl.h>
-#include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 #include <algorithm>
 #include <chrono>
@@ -22,43 +20,6 @@ namespace deaths_test {
 namespace fs = std::filesystem;
 using clock = std::chrono::steady_clock;
 
-// The launcher and its ranks; they end with it, since each asked the system for that.
-class job {
- public:
-  /// What it leaves behind when it is killed lies in `folder`.
-  job(const std::vector<std::string>& words, const std::string& folder)
-  {
-    std::vector<char*> arguments;
-    for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
-    arguments.push_back(nullptr);
-    process_ = ::fork();
-    if (process_ != 0) return;
-    for (const char* const place : {"OMPI_MCA_btl_vader_backing_directory", "OMPI_MCA_orte_tmpdir_base"}) ::setenv(place, folder.c_str(), 1);
-    const int nothing = ::open("/dev/null", O_RDWR);
-    for (const int stream : {0, 1, 2}) ::dup2(nothing, stream);
-    ::execvp(arguments[0], arguments.data());
-    ::_exit(127);
-  }
-  job(const job&) = delete;
-  job& operator=(const job&) = delete;
-  ~job()
-  {
-    if (process_ <= 0) return;
-    ::kill(process_, SIGKILL);
-    ::waitpid(process_, nullptr, 0);
-  }
-
-  /// The launcher itself has come back: nothing more will happen.
-  [[nodiscard]] bool has_ended()
-  {
-    if (process_ > 0 && ::waitpid(process_, nullptr, WNOHANG) == process_) process_ = -1;
-    return process_ <= 0;
-  }
-
- private:
-  pid_t process_ = -1;
-};
-
 struct words_and_time {
   std::string words;
   std::int64_t time = 0;  // [ns]
@@ -71,14 +32,6 @@ std::optional<words_and_time> read(const fs::path& file)
   if (!std::getline(in, line)) return {};
   const auto space = line.rfind(' ');
   return words_and_time{line.substr(0, space), std::stoll(line.substr(space + 1))};
-}
-
-std::vector<std::string> split(const std::string& text)
-{
-  std::istringstream in{text};
-  std::vector<std::string> words;
-  for (std::string word; in >> word;) words.push_back(word);
-  return words;
 }
 
 struct outcome {
@@ -95,13 +48,13 @@ outcome run(std::uint32_t seed, std::uint32_t ranks, std::chrono::milliseconds d
   const fs::path folder = fs::temp_directory_path() / ("chunkmem_deaths." + std::to_string(::getpid()) + "." + std::to_string(seed));
   fs::remove_all(folder);
   fs::create_directories(folder);
-  std::vector<std::string> words = split(std::getenv("CHUNKMEM_MPIRUN"));
+  std::vector<std::string> words = support::split(std::getenv("CHUNKMEM_MPIRUN"));
   for (const std::string& word : {std::string{"--enable-recovery"}, std::string{"-np"}, std::to_string(ranks), std::string{std::getenv("CHUNKMEM_MPI_RANK")},
                                   folder.string(), std::to_string(seed), std::to_string(deadline.count())})
     words.push_back(word);
   outcome result;
   {
-    job launched{words, folder.string()};
+    support::launched_job launched{words, folder.string()};
     const auto begin = clock::now();
     const auto ended = [&] {
       std::uint32_t count = 0;

@@ -1,4 +1,5 @@
-// W ranks -> W' ranks, for all pairs of 1 to 4: what is trained on has the bits of one rank that never stopped.
+// W ranks -> W' ranks with all that a model may have: groups, weights that were never updated, buffers, states, masters. What the files hold is put
+// together by hand, and is what one rank that never stopped would have saved.
 #include "rig.hpp"
 #include "stored_content.hpp"
 
@@ -11,10 +12,10 @@
 
 #include <array>
 #include <cstdint>
-#include <cstdlib>
-#include <fstream>
+#include <exception>
 #include <random>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -29,7 +30,7 @@ namespace {
 
 /// What is drawn: element type, W and W', and for both stage, blocks of a chunk, nodes, eviction, layout, capacity, accumulation; then
 /// whether a plain manager has the training in between.
-constexpr std::array<std::uint32_t, 19> choices{3, 4, 4, 4, 4, 3, 3, 2, 2, 5, 5, 2, 2, 2, 2, 3, 3, 2, 2};
+constexpr std::array<std::uint32_t, 18> choices{2, 4, 4, 4, 4, 3, 3, 2, 2, 5, 5, 2, 2, 2, 2, 3, 3, 2};
 using row = std::array<std::uint32_t, choices.size()>;
 
 phase phase_of(const row& it, std::size_t which)
@@ -109,7 +110,7 @@ void run_as(const row& it)
 std::string run(const row& it)
 {
   try {
-    it[0] == 0 ? run_as<float>(it) : it[0] == 1 ? run_as<cm::bf16>(it) : run_as<cm::fp16>(it);
+    it[0] == 0 ? run_as<float>(it) : run_as<cm::bf16>(it);
     return {};
   } catch (const std::exception& failed) {
     return failed.what();
@@ -183,17 +184,11 @@ std::uint64_t differing(const std::vector<row>& rows)
 
 }  // namespace
 
-TEST_CASE("a training goes on over other ranks as if it never stopped, for every pair of ways to divide it", "[resharding]")
+TEST_CASE("files and weights of a training that goes on over other ranks are those of one that never stopped", "[resharding]")
 {
   const std::vector<row> rows = cover();
   INFO(rows.size() << " trainings");
-  const std::uint64_t wrong = differing(rows);
-  CHECK(wrong == 0);
-  const char* const folder = std::getenv("CHUNKMEM_FIGURES");
-  if (folder == nullptr) return;
-  std::ofstream{std::string{folder} + "/test_resharding.json"}
-      << R"([{"name": "checkpoint.reshard_identical_percent", "value": )" << 100 * (rows.size() - wrong) / rows.size()
-      << R"(, "unit": "%", "relation": "==", "bound": 100, "command": "build/test/bin/test_resharding"}])" << "\n";
+  CHECK(differing(rows) == 0);
 }
 
 TEST_CASE("a thousand random trainings go on over other ranks", "[.slow]")

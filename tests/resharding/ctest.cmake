@@ -1,3 +1,5 @@
-# Ranks are threads: the thread sanitizer runs what they do together, here for bad input alone. Some make figures.
-set(chunkmem_labels threads figures)
+# Trainings over ranks that are saved and go on elsewhere. Threads, files and checksums have their sanitizers in tests/sharding and
+# tests/checkpoint. It makes a figure.
+set(chunkmem_labels figures)
 set(chunkmem_unsanitized ON)
+set(chunkmem_why_not "${chunkmem_why_no_checkpoint}")

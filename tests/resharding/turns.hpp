@@ -86,7 +86,6 @@ class turns {
 struct rank_lies {
   bool file_syncs = false;
   bool folder_syncs = false;
-  bool takes_away = false;  ///< the files of the generation go when the manifest could not be made safe
 };
 
 /// One rank's view of a folder that all of them write into.

@@ -10,7 +10,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace support::ranks {
@@ -93,6 +95,7 @@ class one_rank {
   one_rank(const job& wanted, Kernel kernel) : job_{wanted}, kernel_{std::move(kernel)}
   {
     m_.use(kernel_.lists());
+    m_.state("adam/updates", std::as_writable_bytes(std::span{&kernel_.progress.number, 1}));
     for (std::size_t at = 0; at < sizes().size(); ++at)
       weights_.push_back(m_.template add<Element>({sizes()[at]}, at == frozen ? cm::role::frozen : cm::role::parameter));
     for (std::size_t at = 0; at < sizes().size(); ++at) {
@@ -102,9 +105,37 @@ class one_rank {
     for (std::uint32_t step = 0; step < job_.steps; ++step) train(step);
   }
 
+  /// Trains on as other ranks would. @param next   its steps count from the first of all
+  void go_on(const job& next)
+  {
+    const std::uint32_t done = job_.steps;
+    job_ = next;
+    for (std::uint32_t step = done; step < job_.steps; ++step) train(step);
+  }
+  /// What it holds after a checkpoint was loaded into it becomes the values before `step`. @pre no step was trained
+  void take_up(std::uint32_t step)
+  {
+    job_.steps = step;
+    values.assign(step, {});
+    norms.assign(step, 0);
+    values.push_back(now());
+  }
+  [[nodiscard]] auto& manager() noexcept { return m_; }
+
   history<Element> values;                        ///< before the first step and after each
   std::vector<double> norms;
   std::vector<std::vector<float>> momentum() { return list("adam/momentum"); }
+  /// Of each weight, in the order of declaration; nothing of a frozen one.
+  std::vector<std::vector<float>> list(std::string_view name)
+  {
+    std::vector<std::vector<float>> result(weights_.size());
+    for (std::size_t at = 0; at < weights_.size(); ++at) {
+      if (at == frozen) continue;
+      const auto pin = m_.template acquire<float>(weights_[at], m_.list(name), cm::access::read, cm::at::host);
+      result[at].assign(pin.span().begin(), pin.span().end());
+    }
+    return result;
+  }
 
  private:
   std::vector<std::vector<Element>> now()
@@ -113,16 +144,6 @@ class one_rank {
     for (const auto& it : weights_) {
       const auto pin = m_.acquire(it, cm::access::read);
       result.emplace_back(pin.span().begin(), pin.span().end());
-    }
-    return result;
-  }
-  std::vector<std::vector<float>> list(std::string_view name)
-  {
-    std::vector<std::vector<float>> result(weights_.size());
-    for (std::size_t at = 0; at < weights_.size(); ++at) {
-      if (at == frozen) continue;
-      const auto pin = m_.template acquire<float>(weights_[at], m_.list(name), cm::access::read, cm::at::host);
-      result[at].assign(pin.span().begin(), pin.span().end());
     }
     return result;
   }
@@ -195,6 +216,7 @@ class one_of_many {
     for (std::size_t at = 0; at < sizes().size(); ++at)
       weights_.push_back(m_.template add<Element>({sizes()[at]}, at == frozen ? cm::role::frozen : cm::role::parameter));
     activation_ = m_.template add<float>({2000}, cm::role::activation);
+    m_.state("adam/updates", std::as_writable_bytes(std::span{&kernel_.progress.number, 1}));
   }
 
   std::string complaint;
@@ -211,7 +233,13 @@ class one_of_many {
   {
     if (job_.rehearses) (void)least_device();
     fill();
-    for (std::uint32_t now = 0; now < job_.steps; ++now) {
+    go_on(0);
+  }
+  /// From a step on: before it weights are what they have to be.
+  void go_on(std::uint32_t first)
+  {
+    check_all(first);
+    for (std::uint32_t now = first; now < job_.steps; ++now) {
       step(now);
       check_all(now + 1);
     }
@@ -241,14 +269,15 @@ class one_of_many {
     if (!m_.rehearsing()) norms.push_back(outcome.norm);
   }
   /// Of what this rank owns. @param all   of the whole tensors
-  void check_momentum(const std::vector<std::vector<float>>& all)
+  void check_momentum(const std::vector<std::vector<float>>& all) { check_list("adam/momentum", all); }
+  void check_list(std::string_view list, const std::vector<std::vector<float>>& all)
   {
     for (std::size_t at = 0; at < weights_.size(); ++at) {
       const auto [unit, part] = m_.share_of(weights_[at]);
       if (at == frozen || part == nullptr) continue;
       auto& own = m_.shares();
-      const auto pin = own.template acquire<float>(unit->share, own.list("adam/momentum"), cm::access::read, cm::at::host);
-      if (std::memcmp(pin.span().data() + (part->begin - unit->share_begin), all[at].data() + part->first, part->elements * sizeof(float)) != 0) complain("momentum of", at);
+      const auto pin = own.template acquire<float>(unit->share, own.list(list), cm::access::read, cm::at::host);
+      if (std::memcmp(pin.span().data() + (part->begin - unit->share_begin), all[at].data() + part->first, part->elements * sizeof(float)) != 0) complain("a list of", at);
     }
   }
   void check_all(std::uint32_t step)
