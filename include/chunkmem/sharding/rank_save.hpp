@@ -96,8 +96,8 @@ class rank_save {
   {
     plan_.rest.generation = part_->generation();
     plan_.rest.run = model_.shares().run();
+    part_->keep();  // whoever takes part in what follows may be the last that rank 0 waits for, and hear no answer: the manifest may be there then
     plan_.rest.files = files_of_all(ranks(), part_->files(), part_->generation());
-    part_->keep();  // from here on the manifest may be there, also where this rank does not hear of it
     enum : std::uint64_t { done, withdrawn, unknown };
     std::uint64_t outcome = done;
     std::exception_ptr failed;

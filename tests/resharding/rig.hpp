@@ -1,0 +1,268 @@
+#pragma once
+
+#include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/chunk/any_layout.hpp>
+#include <chunkmem/chunk/append_layout.hpp>
+#include <chunkmem/chunk/best_fit_layout.hpp>
+#include <chunkmem/collective/local_threads.hpp>
+#include <chunkmem/collective/ordered_sum.hpp>
+#include <chunkmem/manager/manager.hpp>
+#include <chunkmem/optimizer/adam.hpp>
+#include <chunkmem/optimizer/step.hpp>
+#include <chunkmem/ownership/hierarchical.hpp>
+#include <chunkmem/sharding/circles.hpp>
+#include <chunkmem/sharding/sharded_model.hpp>
+#include <chunkmem/sharding/thread_ranks.hpp>
+
+#include <support/every_eviction.hpp>
+#include <support/rank_training.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+/// A training that goes on over other ranks than those it began on, and the same on one rank that never stopped.
+namespace resharding {
+
+namespace cm = chunkmem;
+using support::ranks::job;
+using arena = cm::backend::host_arena;
+using threads = cm::collective::local_threads;
+using every_layout = cm::any_layout<cm::append_layout, cm::best_fit_layout>;
+using model_type = cm::sharded_model<arena, cm::sharding::circles<threads>, cm::ownership::hierarchical, support::every_eviction, every_layout>;
+using manager_type = cm::manager<arena>;
+
+/// A part of a training, on some ranks.
+struct phase {
+  job how;
+  std::string eviction = "lru";
+  std::string layout = "append_layout";
+};
+
+/// Some blocks and a bit, whole blocks, one element, more than a chunk of four ranks, few.
+inline constexpr std::array<std::uint64_t, 8> sizes{5000, 4096, 1, 17000, 300, 9000, 4097, 100};
+inline constexpr std::size_t tied = 1, frozen = 4, unused = 5, late = 6, never = 7;
+inline constexpr std::uint32_t first_of_late = 2;  ///< step of its first gradient: the checkpoint is made before it
+
+[[nodiscard]] inline bool has_gradient(std::size_t tensor, std::uint32_t step)
+{
+  return tensor != frozen && tensor != never && (tensor != unused || step % 2 == 0) && (tensor != late || step >= first_of_late);
+}
+[[nodiscard]] inline cm::optimizer::adam kernel_of_all()
+{
+  cm::optimizer::adam all{{.weight_decay = 0.01F}};
+  all.group(cm::group_id{1}, {.beta1 = 0.8F, .weight_decay = 0.0F});
+  return all;
+}
+
+/// What one rank and many declare alike.
+template <class Element, class Model>
+struct declared {
+  explicit declared(Model& model) : m{model}, kernel{kernel_of_all()}
+  {
+    m.use(kernel.lists());
+    for (std::size_t at = 0; at < sizes.size(); ++at)
+      weights.push_back(m.template add<Element>({sizes[at]}, at == frozen ? cm::role::frozen : cm::role::parameter, cm::group_id{at % 3 == 2 ? 1U : 0U}));
+    buffer = m.template add<float>({7}, cm::role::buffer);
+    empty = m.template add<float>({3}, cm::role::buffer);
+    m.name(weights[3], "large one");
+    m.state("cursor", std::as_writable_bytes(std::span{cursor}));
+    m.state("updates", std::as_writable_bytes(std::span{&kernel.progress.number, 1}));
+  }
+  void fill()
+  {
+    for (std::size_t at = 0; at < sizes.size(); ++at) {
+      const auto pin = m.acquire(weights[at], cm::access::write);
+      for (std::uint64_t i = 0; i < sizes[at]; ++i) pin.span()[i] = cm::round_to<Element>(support::ranks::first_value(at, i));
+    }
+    tell(0);
+  }
+  /// What is no weight goes with the step.
+  void tell(std::uint32_t step)
+  {
+    cursor = {step, step * 3, 77};
+    for (float& it : m.acquire(buffer, cm::access::write).span()) it = static_cast<float>(step) + 0.5F;
+  }
+  [[nodiscard]] bool was_told(std::uint32_t step)
+  {
+    const auto pin = m.acquire(buffer, cm::access::read);
+    return cursor == std::array<std::uint32_t, 3>{step, step * 3, 77} && kernel.progress.number == step &&
+           std::ranges::all_of(pin.span(), [&](float it) { return it == static_cast<float>(step) + 0.5F; });
+  }
+
+  Model& m;
+  cm::optimizer::adam kernel;
+  std::vector<cm::tensor<Element>> weights;
+  cm::tensor<float> buffer;
+  cm::tensor<float> empty;  ///< never written
+  std::array<std::uint32_t, 3> cursor{};
+};
+
+[[nodiscard]] inline cm::optimizer::step_options options_of(const job& how, const std::array<float, 2>& rates)
+{
+  return {.group_rates = rates, .clip = {.norm = how.clip}};
+}
+inline constexpr std::array<float, 2> group_rates{0.01F, 0.003F};
+
+/// One rank that never stops: gradients are added in the grouping of whoever would train now.
+template <class Element>
+class undisturbed {
+ public:
+  undisturbed() { tensors.fill(), values.push_back(now()); }
+
+  void train(const job& how)
+  {
+    for (std::uint32_t count = 0; count < how.steps; ++count) step(how, static_cast<std::uint32_t>(values.size()) - 1);
+  }
+
+  arena memory{{.device_capacity = cm::bytes{16U << 20U}, .host_capacity = cm::bytes{16U << 20U}}};
+  manager_type m{memory, {.chunk_bytes = cm::bytes{256U << 10U}}};
+  declared<Element, manager_type> tensors{m};
+  support::ranks::history<Element> values;  ///< before the first step and after each
+  std::vector<double> norms;
+
+ private:
+  std::vector<std::vector<Element>> now()
+  {
+    std::vector<std::vector<Element>> result;
+    for (const auto& it : tensors.weights) {
+      const auto pin = m.acquire(it, cm::access::read);
+      result.emplace_back(pin.span().begin(), pin.span().end());
+    }
+    return result;
+  }
+  void step(const job& how, std::uint32_t number)
+  {
+    {
+      auto scope = m.iteration();
+      for (std::size_t at = 0; at < sizes.size(); ++at)
+        if (has_gradient(at, number)) make_gradient(how, at, number);
+      norms.push_back(cm::optimizer::step(m, tensors.kernel, options_of(how, group_rates)).norm);
+    }
+    tensors.tell(number + 1);
+    values.push_back(now());
+  }
+  void make_gradient(const job& how, std::size_t at, std::uint32_t number)
+  {
+    const std::vector<Element>& weight = values.back()[at];
+    const auto add = [&](std::vector<Element>& to, std::uint32_t rank, std::uint32_t batch, bool adds) {
+      for (std::uint32_t visit = 0; visit < (at == tied ? 2U : 1U); ++visit)
+        support::ranks::write_gradient(to.data(), weight.data(), to.size(), adds || visit > 0, at, rank, batch, number, visit);
+    };
+    std::vector<Element> all(weight.size());
+    for (std::uint32_t batch = 0; batch < (how.adds_each() ? how.micro_batches : 1); ++batch) {
+      std::vector<std::vector<Element>> of_rank(how.ranks, std::vector<Element>(weight.size()));
+      for (std::uint32_t rank = 0; rank < how.ranks; ++rank) {
+        if (how.adds_each()) add(of_rank[rank], rank, batch, false);
+        else for (std::uint32_t each = 0; each < how.micro_batches; ++each) add(of_rank[rank], rank, each, each > 0);
+      }
+      const std::vector<Element> sum = in_nodes(how, of_rank);
+      for (std::size_t i = 0; i < sum.size(); ++i) all[i] = batch == 0 ? sum[i] : cm::round_to<Element>(cm::to_float(all[i]) + cm::to_float(sum[i]));
+    }
+    std::ranges::copy(all, m.gradient(tensors.weights[at]).span().begin());
+  }
+  [[nodiscard]] static std::vector<Element> in_nodes(const job& how, const std::vector<std::vector<Element>>& of_rank)
+  {
+    const std::uint32_t of_node = how.of_node == 0 ? how.ranks : how.of_node;
+    std::vector<std::vector<Element>> of_nodes;
+    for (std::uint32_t first = 0; first < how.ranks; first += of_node) of_nodes.push_back(added({of_rank.begin() + first, of_rank.begin() + first + of_node}, how.scale));
+    return of_nodes.size() == 1 ? of_nodes[0] : added(of_nodes, 1);
+  }
+  [[nodiscard]] static std::vector<Element> added(const std::vector<std::vector<Element>>& all, float scale)
+  {
+    std::vector<const std::byte*> places;
+    for (const auto& it : all) places.push_back(reinterpret_cast<const std::byte*>(it.data()));
+    std::vector<Element> sum(all[0].size());
+    cm::collective::add_in_order(reinterpret_cast<std::byte*>(sum.data()), places, cm::bytes{sum.size() * sizeof(Element)}, {cm::dtype_of<Element>, scale});
+    return sum;
+  }
+};
+
+/// One rank of many. What it reads is compared with `wanted`.
+template <class Element>
+class rank_of_many {
+ public:
+  rank_of_many(model_type& model, const job& how, const support::ranks::history<Element>& wanted) : tensors{model}, m_{model}, how_{how}, wanted_{wanted} {}
+
+  [[nodiscard]] cm::bytes least_device(std::uint32_t first)
+  {
+    cm::bytes least{};
+    for (std::uint32_t at = 0; at < how_.steps; ++at) least = std::max(least, m_.rehearse([&] { (void)step(first + at); }).smallest_device);
+    return least;
+  }
+  /// @return   the norm
+  double step(std::uint32_t number)
+  {
+    auto scope = m_.iteration(how_.micro_batches);
+    for (std::uint32_t batch = 0; batch < how_.micro_batches; ++batch) {
+      scope.pass(cm::pass::forward, batch);
+      for (std::size_t at = 0; at < sizes.size(); ++at) read(at, number);
+      scope.pass(cm::pass::backward, batch);
+      for (std::size_t at = sizes.size(); at-- > 0;)
+        if (has_gradient(at, number)) backward(at, number, batch);
+      visit(tied, number, batch, 1);
+      done(tied, batch);
+    }
+    return m_.step(tensors.kernel, options_of(how_, group_rates)).norm;
+  }
+  void check_all(std::uint32_t number)
+  {
+    for (std::size_t at = 0; at < sizes.size(); ++at) read(at, number);
+  }
+
+  declared<Element, model_type> tensors;
+
+ private:
+  void read(std::size_t at, std::uint32_t number)
+  {
+    const auto pin = m_.acquire(tensors.weights[at], cm::access::read);
+    if (!m_.rehearsing() && !support::ranks::equal(pin.data(), wanted_[number][at]))
+      throw std::runtime_error{"before step " + std::to_string(number) + " weight " + std::to_string(at) + " differs"};
+  }
+  void backward(std::size_t at, std::uint32_t number, std::uint32_t batch)
+  {
+    visit(at, number, batch, 0);
+    if (at != tied) done(at, batch);
+  }
+  void done(std::size_t at, std::uint32_t batch)
+  {
+    if (how_.sums_each || batch + 1 == how_.micro_batches) m_.gradient_done(tensors.weights[at]);
+  }
+  void visit(std::size_t at, std::uint32_t number, std::uint32_t batch, std::uint32_t which)
+  {
+    const auto gradient = m_.gradient(tensors.weights[at]);
+    if (m_.rehearsing()) return;
+    const auto& before = wanted_[number][at];
+    support::ranks::write_gradient(gradient.data(), before.data(), before.size(), gradient.beta() != 0, at, cm::index_of(m_.ranks().rank()), batch, number, which);
+  }
+
+  model_type& m_;
+  job how_;
+  const support::ranks::history<Element>& wanted_;
+};
+
+/// Runs `work(rank, trainer)` on all ranks of a phase. @param first   its first step @throws what a rank throws
+template <class Element, class Work>
+void on_ranks(const phase& now, std::uint32_t first, const support::ranks::history<Element>& wanted, Work work)
+{
+  const job& how = now.how;
+  cm::sharding::thread_ranks{how.ranks, how.of_node}.run([&](cm::sharding::thread_ranks::place& here) {
+    const auto on = [&](cm::bytes device, auto use) {
+      arena memory{{.device_capacity = device, .host_capacity = how.frame_bytes() * 128}};
+      model_type model{memory,           here.circles(), {.chunk_bytes = how.frame_bytes()}, {.divided = how.divided, .sum_scale = how.scale},
+                       support::every_eviction{now.eviction}, every_layout{now.layout}};
+      rank_of_many<Element> trainer{model, how, wanted};
+      use(model, trainer);
+    };
+    cm::bytes device = how.frame_bytes() * 64;
+    if (how.is_tight)
+      on(device, [&](model_type&, rank_of_many<Element>& trainer) { device = trainer.least_device(first) + cm::align_up(cm::bytes{sizes[3] * 4}, how.frame_bytes()); });
+    on(device, [&](model_type& model, rank_of_many<Element>& trainer) { work(here.rank(), model, trainer); });
+  });
+}
+
+}  // namespace resharding
