@@ -184,7 +184,8 @@ inline ended save_once(support::simulated_folder folder, const attempt& how)
   return save_once(std::move(folder), how, [] {});
 }
 
-/// Which of the values that are known a folder holds, by its newest whole generation: 0 where there is none, -1 for a mixture.
+/// Which of the values that are known a folder holds, by its newest whole generation: 0 where there is none, -1 for a mixture, -3 where a
+/// loader would have to skip one: a manifest without all of its files.
 class known_values {
  public:
   /// Values of a seed, as the folder has them now.
@@ -204,6 +205,8 @@ class known_values {
  private:
   [[nodiscard]] std::int64_t look(const support::simulated_folder& left) const
   {
+    for (const std::uint64_t it : cm::checkpoint::generations_in(left))
+      if (!cm::checkpoint::is_whole(left, it)) return -3;
     std::vector<cm::checkpoint::skipped_generation> skipped;
     const auto found = cm::checkpoint::newest_whole(left, skipped);
     if (!found) return 0;

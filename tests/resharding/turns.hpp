@@ -5,6 +5,7 @@
 #include <support/oracles/dice.hpp>
 #include <support/simulated_folder.hpp>
 
+#include <cerrno>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -86,6 +87,7 @@ class turns {
 struct rank_lies {
   bool file_syncs = false;
   bool folder_syncs = false;
+  std::uint32_t good_syncs = UINT32_MAX;  ///< of the folder; those after them fail, while files can be removed
 };
 
 /// One rank's view of a folder that all of them write into.
@@ -148,6 +150,7 @@ class rank_folder {
   }
   void sync()
   {
+    if (syncs_++ >= lies_.good_syncs) throw chunkmem::io::failed("syncing", "the folder", EIO);
     if (!lies_.folder_syncs) turn([&] { folder_.sync(); });
   }
   [[nodiscard]] support::simulated_folder::holder lock()
@@ -170,6 +173,7 @@ class rank_folder {
   turns* order_;
   std::uint32_t rank_;
   rank_lies lies_;
+  std::uint32_t syncs_ = 0;
 };
 
 static_assert(chunkmem::lockable_folder<rank_folder>);
