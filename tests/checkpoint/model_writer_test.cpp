@@ -72,7 +72,7 @@ TEST_CASE("a model is handed over in pieces of any size, and is the same", "[che
     CHECK(plan.files.size() == (file_size == 1_B ? 3 : file_size == 40_B ? 2 : 1));
     const told all = write(model, plan, UINT64_MAX);
     CHECK(all.files.size() == plan.files.size());
-    for (const std::uint64_t most : {1, 7, 33, 4096}) {
+    for (const std::uint64_t most : {1U, 7U, 33U, 4096U}) {
       INFO(most << " bytes at a time");
       const told some = write(model, plan, most);
       CHECK(some.files == all.files);

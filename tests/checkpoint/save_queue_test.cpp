@@ -30,7 +30,7 @@ TEST_CASE("orders arrive in order, and never more bytes wait than may", "[checkp
       if (next.what == save_queue::kind::begin_file) headers += next.header, ++files;
       if (next.what == save_queue::kind::commit) committed = next.rest.lists.size() == 1 && next.rest.empty.size() == 2;
       written.insert(written.end(), next.content.begin(), next.content.end());
-      queue.written(next.content.size());
+      queue.written(next);
     }
   }};
   std::vector<std::byte> expected;

@@ -124,7 +124,8 @@ class model_writer {
   model_writer(Manager& m, const save_plan& plan) : m_{m}, plan_{plan} {}
 
   [[nodiscard]] bool is_done() const noexcept { return file_ == plan_.files.size(); }
-  /// Writes about `most` bytes more, at least a piece of them, to `to`: `begin_file(header)`, `write(content)`, `end_file()`.
+  /// Writes about `most` bytes more, at least a piece of them, to `to`: `begin_file(header)`, `write(content)`, `end_file()`; where it has
+  /// `with_bytes(m, item, use)`, that pins instead.
   /// @throws what pins and the writer throw; then nothing more may be written
   template <class Writer>
   void write(Writer& to, std::uint64_t most = UINT64_MAX)
@@ -161,7 +162,7 @@ class model_writer {
   {
     const std::vector<save_plan::entry>& entries = plan_.files[file_];
     const model_item& item = *entries[entry_].item;
-    detail::with_bytes(m_, item, access::read, [&](std::span<const std::byte> content) {
+    const auto write_pieces = [&](std::span<const std::byte> content) {
       while (entry_ < entries.size() && entries[entry_].item == &item && left > 0) {
         const save_plan::entry& it = entries[entry_];
         const std::span whole = content.subspan(static_cast<std::size_t>(it.piece->begin * size_of(item.type)), static_cast<std::size_t>(it.size()));
@@ -173,7 +174,9 @@ class model_writer {
         offset_ = 0;
         ++entry_;
       }
-    });
+    };
+    if constexpr (requires { to.with_bytes(m_, item, write_pieces); }) to.with_bytes(m_, item, write_pieces);
+    else detail::with_bytes(m_, item, access::read, write_pieces);
   }
 
   Manager& m_;

@@ -2,6 +2,7 @@
 
 #include <chunkmem/checkpoint/generation_files.hpp>
 #include <chunkmem/checkpoint/generation_writer.hpp>
+#include <chunkmem/checkpoint/lent_items.hpp>
 #include <chunkmem/checkpoint/model_content.hpp>
 #include <chunkmem/checkpoint/save.hpp>
 #include <chunkmem/checkpoint/save_queue.hpp>
@@ -14,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <system_error>
 #include <thread>
@@ -29,16 +31,19 @@ struct async_save_options {
 
   save_options files{};
   bytes buffer{std::uint64_t{256} << 20};  ///< copies that wait for the disk, at most; `least_buffer` where it is less
+  bool lends = false;  ///< weights and states are written from where they lie on the host, pinned until something is about to change them: see save_async
 };
 
-/// A save that goes on while its trainer does. Ends with `wait`, or with this: then its error is lost.
+/// A save that goes on while its trainer does. Ends with `wait`, or with this: then its error is lost. The manager outlives it.
 class pending_save {
  public:
   pending_save(pending_save&&) noexcept = default;
   pending_save& operator=(pending_save&&) = delete;
   ~pending_save()
   {
-    if (work_ != nullptr && work_->thread.joinable()) work_->thread.join();
+    if (work_ == nullptr) return;
+    if (work_->thread.joinable()) work_->thread.join();
+    work_->let_go();
   }
 
   /// For save_async.
@@ -56,7 +61,7 @@ class pending_save {
       run(it, folder, generation, files, std::move(held));
     });
     try {
-      model_writer{m, plan}.write(it.queue);
+      options.lends ? lend(m, plan, it) : model_writer{m, plan}.write(it.queue);
       m.belongs_to(rest.run);
       it.queue.commit(std::move(rest));
     } catch (...) {
@@ -67,11 +72,18 @@ class pending_save {
     return pending;
   }
 
+  /// Nothing of the manager is read any more, and nothing of it pinned: what is not written yet was copied, and what does not fit in the buffer is
+  /// waited for. An update does it by itself.
+  void let_go() noexcept
+  {
+    if (work_ != nullptr) work_->let_go();
+  }
   /// @throws io_error   the folder took not all of it; older generations are untouched. std::bad_alloc   as this one
   saved_generation wait()
   {
     expects(work_ != nullptr, "a pending save was waited for that was moved from");
     if (work_->thread.joinable()) work_->thread.join();
+    work_->let_go();
     if (const std::exception_ptr failed = work_->queue.failure(); failed != nullptr) std::rethrow_exception(failed);
     return work_->result;
   }
@@ -85,11 +97,30 @@ class pending_save {
  private:
   struct work {
     explicit work(std::uint64_t bound) : queue{bound} {}
+    void let_go() noexcept
+    {
+      if (lent == nullptr) return;
+      queue.take_back();
+      unwatch();
+      lent.reset();
+    }
     detail::save_queue queue;
     saved_generation result;
+    std::unique_ptr<detail::lent_pins> lent;
+    std::function<void()> unwatch;
     std::thread thread;
   };
 
+  template <class Manager>
+  static void lend(Manager& m, const save_plan& plan, work& it)
+  {
+    auto lent = std::make_unique<detail::lending_writer<Manager>>(it.queue);
+    detail::lending_writer<Manager>& to = *lent;
+    it.lent = std::move(lent);
+    it.unwatch = [&m] { m.watch_changes({}); };
+    model_writer{m, plan}.write(to);
+    m.watch_changes({[](void* who) noexcept { static_cast<work*>(who)->let_go(); }, &it});
+  }
   template <class Work>
   [[nodiscard]] static std::thread started(Work writing)
   {
@@ -113,13 +144,13 @@ class pending_save {
       for (detail::save_queue::order next; it.queue.take(next);) {
         switch (next.what) {
           case detail::save_queue::kind::begin_file: writer.begin_file(next.header); break;
-          case detail::save_queue::kind::bytes: writer.write(next.content); break;
+          case detail::save_queue::kind::bytes: writer.write(next.bytes()); break;
           case detail::save_queue::kind::end_file: writer.end_file(); break;
           case detail::save_queue::kind::commit:
             writer.commit(std::move(next.rest));
             it.result = {generation, writer.files(), bytes{writer.size()}, detail::remove_superseded(folder, generation, options)};
         }
-        it.queue.written(next.content.size());
+        it.queue.written(next);
       }
     } catch (...) {
       it.queue.fail(std::current_exception());
@@ -134,6 +165,12 @@ class pending_save {
 /// The bytes saved are those of this moment, whatever is trained afterwards. With a buffer for the whole model the trainer waits for copies
 /// in memory alone. One save at a time: wait for the last one before the next; a folder that knows locks refuses the next
 /// one. The folder has to outlive what is returned.
+///
+/// With `lends` it returns at once: the writing thread takes weights, masters and states from where they lie on the host while the next
+/// iteration runs forward and backward; pins keep them there. Before an update, or a write on the host, changes any of them, what is not
+/// written yet is copied into the buffer (`let_go`), and that waits for the disk where the buffer is full. For hosts that have room for all
+/// chunks: what is pinned there makes no room for others. Until then weights are not written on the device (`usage_error`), and captured
+/// steps not replayed.
 /// @throws as `save`, with io_error also where its thread cannot be started; what the disk says later is said by `wait`
 template <class Manager, file_folder Folder>
 [[nodiscard]] pending_save save_async(Manager& m, Folder& folder, const async_save_options& options = {})

@@ -20,38 +20,57 @@ namespace checkpoint {
 
 namespace detail {
 
-/// What a writer of generations was told, on its way to the thread that does it. Holds a bounded number of bytes.
+/// What a writer of generations was told, on its way to the thread that does it. Its own copies are a bounded number of bytes; what is lent to
+/// it stays where it lies until it is written, or taken back.
 class save_queue {
  public:
   enum class kind : std::uint8_t { begin_file, bytes, end_file, commit };
   struct order {
     kind what;
     std::vector<std::byte> content;
+    std::span<const std::byte> lent;  ///< instead of content
     std::uint64_t header = 0;
     manifest rest;
+
+    [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return lent.empty() ? std::span<const std::byte>{content} : lent; }
   };
 
   explicit save_queue(std::uint64_t bound) : bound_{bound} {}
 
   // For the thread that saves; each throws what the other one met.
 
-  void begin_file(std::uint64_t header) { push({kind::begin_file, {}, header, {}}); }
+  void begin_file(std::uint64_t header) { push({kind::begin_file, {}, {}, header, {}}); }
   void write(std::span<const std::byte> content)
   {
-    const std::size_t piece = static_cast<std::size_t>(std::clamp<std::uint64_t>(bound_ / 4, 1, std::uint64_t{4} << 20));
-    for (; !content.empty(); content = content.subspan(std::min(piece, content.size()))) {
-      const auto part = content.first(std::min(piece, content.size()));
-      push({kind::bytes, {part.begin(), part.end()}, 0, {}});
-    }
+    for_each_piece(content, [this](std::span<const std::byte> part) { push({kind::bytes, {part.begin(), part.end()}, {}, 0, {}}); });
   }
-  void end_file() { push({kind::end_file, {}, 0, {}}); }
-  void commit(manifest rest) { push({kind::commit, {}, 0, std::move(rest)}); }
+  /// As write, but nothing is copied: the bytes stay as they are until `take_back` returns.
+  void lend(std::span<const std::byte> content)
+  {
+    for_each_piece(content, [this](std::span<const std::byte> part) { push({kind::bytes, {}, part, 0, {}}); });
+  }
+  void end_file() { push({kind::end_file, {}, {}, 0, {}}); }
+  void commit(manifest rest) { push({kind::commit, {}, {}, 0, std::move(rest)}); }
   /// No order follows.
   void close() noexcept
   {
     const std::lock_guard guard{mutex_};
     closed_ = true;
     changed_.notify_all();
+  }
+  /// Nothing that was lent is needed any more when this returns: what is written last was copied as far as there is room, and what is
+  /// written first is written. Waits for that alone. Never throws: where there is no memory for copies it waits for all.
+  void take_back() noexcept
+  {
+    for (std::size_t from_end = 0;; ++from_end) {
+      std::unique_lock guard{mutex_};
+      if (from_end >= orders_.size()) break;
+      order& it = orders_[orders_.size() - 1 - from_end];
+      if (it.lent.empty()) continue;
+      if (held_ + it.lent.size() > bound_ || !copies(it)) break;
+    }
+    std::unique_lock guard{mutex_};
+    changed_.wait(guard, [this] { return lent_ == 0 || failed_ != nullptr; });
   }
 
   // For the thread that writes.
@@ -66,13 +85,15 @@ class save_queue {
     orders_.pop_front();
     return true;
   }
-  /// The bytes of an order that was taken are gone.
-  void written(std::size_t size) noexcept
+  /// An order that was taken is done: its bytes are gone.
+  void written(const order& it) noexcept
   {
     const std::lock_guard guard{mutex_};
-    held_ -= size;
+    held_ -= it.content.size();
+    lent_ -= it.lent.size();
     changed_.notify_all();
   }
+  /// The thread that writes has met this, and reads nothing any more.
   void fail(std::exception_ptr why) noexcept
   {
     const std::lock_guard guard{mutex_};
@@ -85,7 +106,7 @@ class save_queue {
     const std::lock_guard guard{mutex_};
     return failed_;
   }
-  /// The most bytes that were held at once.
+  /// The most bytes of copies that were held at once.
   [[nodiscard]] std::uint64_t most_held() const
   {
     const std::lock_guard guard{mutex_};
@@ -93,15 +114,36 @@ class save_queue {
   }
 
  private:
+  template <class Use>
+  void for_each_piece(std::span<const std::byte> content, Use use)
+  {
+    const std::size_t piece = static_cast<std::size_t>(std::clamp<std::uint64_t>(bound_ / 4, 1, std::uint64_t{4} << 20));
+    for (; !content.empty(); content = content.subspan(std::min(piece, content.size()))) use(content.first(std::min(piece, content.size())));
+  }
   void push(order next)
   {
     std::unique_lock guard{mutex_};
     changed_.wait(guard, [&] { return failed_ != nullptr || held_ == 0 || held_ + next.content.size() <= bound_; });
     if (failed_ != nullptr) std::rethrow_exception(failed_);
     held_ += next.content.size();
+    lent_ += next.lent.size();
     most_held_ = std::max(most_held_, held_);
     orders_.push_back(std::move(next));
     changed_.notify_all();
+  }
+  /// Under the lock. @return   there was memory for it
+  bool copies(order& it) noexcept
+  {
+    try {
+      it.content.assign(it.lent.begin(), it.lent.end());
+    } catch (...) {
+      return false;
+    }
+    lent_ -= it.lent.size();
+    held_ += it.content.size();
+    it.lent = {};
+    most_held_ = std::max(most_held_, held_);
+    return true;
   }
 
   const std::uint64_t bound_;
@@ -111,6 +153,7 @@ class save_queue {
   std::exception_ptr failed_;
   std::uint64_t held_ = 0;
   std::uint64_t most_held_ = 0;
+  std::uint64_t lent_ = 0;
   bool closed_ = false;
 };
 

@@ -106,8 +106,7 @@ class basic_manager
   {
     (void)slot_in(wanted, list);
     expects(engine_.tensors().type_in(wanted.id, list) == dtype_of<Element>, "a list was acquired with an element type that is not its own");
-    if (list != value_list || !writes(how)) return acquire_in<Element>(wanted, list, how, place);
-    return acquire(tensor<Element>{wanted}, how, place);
+    return list == value_list && writes(how) ? acquire(tensor<Element>{wanted}, how, place) : acquire_in<Element>(wanted, list, how, place);
   }
   /// The same as bytes of any element type. For optimizers: a weight that is written through it is taken to be its master's.
   [[nodiscard]] pin_type<std::uint8_t> acquire_bytes(tensor_handle wanted, list_id list, access how, at place)
@@ -271,6 +270,7 @@ class basic_manager
     const std::uint32_t slot = slot_in(wanted, list);
     const entry_kind kind = kind_of(how, place);
     return {link_, [&] {
+              if (writes(how) && list != gradient_list) this->before_change();
               if (list == value_list && how == access::write) return this->acquire_over_gradient(slot, kind, who);
               if (list == gradient_list && writes(how)) return this->rewrite_gradient(slot_of(wanted), kind, who);
               return place == at::host ? engine_.acquire_on_host(slot, kind) : engine_.acquire(slot, kind, who);

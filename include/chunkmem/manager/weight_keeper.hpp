@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace chunkmem::inline v0 {
@@ -41,11 +42,19 @@ class weight_keeper : public Plan {
   /// nothing is saved. @throws   as drop_gradients
   void begin_load()
   {
+    before_change();
     ledger_.begin_load();
     engine_.pending().discard();
     spend_gradients();
   }
   void end_load() noexcept { ledger_.end_load(); }
+  /// Somebody takes bytes of weights and states from where they lie on the host, such as a save that goes on: before one of them is
+  /// written there, or by an update, `before(who)` is called, once. It does not throw.
+  struct change_watch {
+    void (*before)(void* who) noexcept = nullptr;
+    void* who = nullptr;
+  };
+  void watch_changes(change_watch watch) noexcept { watch_ = watch; }
   /// Steps that were begun and do not count: a step that was cut short before goes on only while this stays the same.
   [[nodiscard]] std::uint64_t steps_forgotten() const noexcept { return ledger_.forgotten(); }
   /// @throws usage_error   an optimizer step is half done
@@ -57,6 +66,13 @@ class weight_keeper : public Plan {
   using Plan::engine_, Plan::gradient_, Plan::ledger_, Plan::link_, Plan::model_places_;
   template <element Element>
   using held_by = pin<Element, engine_type>;
+
+  void before_change() noexcept
+  {
+    if (watch_.before == nullptr || this->rehearsing()) [[likely]] return;
+    const change_watch told = std::exchange(watch_, {});
+    told.before(told.who);
+  }
 
   /// Where the calling thread updates a parameter: where the optimizer's states live, if it can read there or has nothing to read.
   [[nodiscard]] at update_place(std::uint32_t value_slot) const noexcept
@@ -87,6 +103,7 @@ class weight_keeper : public Plan {
   /// A trainer is about to write a weight. @throws usage_error   inside an iteration, where its master would not hear of it
   void expect_writable(std::uint32_t slot)
   {
+    if (engine_.tensors().is_value_of_parameter(slot)) before_change();
     const std::uint32_t master = engine_.tensors().master_of(slot);
     if (master == slot::nowhere || this->rehearsing()) return;
     engine_.catch_up(slot);  // an update that waits may be the one that makes the master
@@ -270,6 +287,7 @@ class weight_keeper : public Plan {
 
   [[nodiscard]] dtype value_type(std::uint32_t value_slot) const noexcept { return engine_.tensors().value_type(value_slot); }
 
+  change_watch watch_;
   bool masters_wanted_ = true;
   std::vector<std::uint32_t> made_;  // slots of masters made for the iteration that is about to begin
 };

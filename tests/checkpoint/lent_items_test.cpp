@@ -1,0 +1,193 @@
+#include <chunkmem/checkpoint/lent_items.hpp>
+
+#include "small_model.hpp"
+
+#include <chunkmem/checkpoint/load.hpp>
+#include <chunkmem/checkpoint/save.hpp>
+#include <chunkmem/checkpoint/save_async.hpp>
+#include <chunkmem/transfer/planned.hpp>
+#include <support/adversarial.hpp>
+#include <support/memory_folder.hpp>
+#include <support/toy_trainer.hpp>
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace lent_items_test {
+
+using namespace checkpoints;
+namespace checkpoint = cm::checkpoint;
+using support::memory_folder;
+
+namespace {
+
+/// A folder whose writes wait until they may go on.
+class gated_folder {
+  struct gate {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool is_open = true;
+    void pass()
+    {
+      std::unique_lock guard{mutex};
+      changed.wait(guard, [this] { return is_open; });
+    }
+  };
+
+ public:
+  class writer {
+   public:
+    writer(memory_folder::writer file, gate& at) : file_{std::move(file)}, gate_{&at} {}
+    [[nodiscard]] std::size_t write(std::span<const std::byte> content) { return gate_->pass(), file_.write(content); }
+    void sync() { file_.sync(); }
+    void close() { file_.close(); }
+
+   private:
+    memory_folder::writer file_;
+    gate* gate_;
+  };
+  using reader = memory_folder::reader;
+
+  void set_open(bool is)
+  {
+    const std::lock_guard guard{gate_->mutex};
+    gate_->is_open = is;
+    gate_->changed.notify_all();
+  }
+  [[nodiscard]] writer create(std::string_view name) { return {folder_.create(name), *gate_}; }
+  [[nodiscard]] reader open(std::string_view name) const { return folder_.open(name); }
+  void rename(std::string_view from, std::string_view to) { folder_.rename(from, to); }
+  bool remove(std::string_view name) noexcept { return folder_.remove(name); }
+  void sync() { folder_.sync(); }
+  [[nodiscard]] std::vector<std::string> names() const { return folder_.names(); }
+
+ private:
+  memory_folder folder_;
+  std::unique_ptr<gate> gate_ = std::make_unique<gate>();
+};
+static_assert(cm::file_folder<gated_folder>);
+
+/// A trainer in memory of its own, whose steps can be taken in two halves.
+template <class Backend, class... Policies>
+struct training {
+  using manager_type = cm::manager<Backend, Policies...>;
+
+  training() { m.belongs_to(1), trainer.initialise(); }
+  void step(std::uint32_t now) { trainer.step(now); }
+  [[nodiscard]] std::vector<float> losses() { return trainer.collect().losses; }
+
+  Backend memory{{.device_capacity = 48_KiB, .host_capacity = 1_MiB}};
+  manager_type m{memory, {.chunk_bytes = 4_KiB}};
+  support::toy::toy_trainer<manager_type, Backend> trainer{m, memory};
+};
+
+constexpr std::uint32_t saved_at = 4;
+constexpr std::uint32_t steps = 7;
+
+/// Trains with a save in flight from `saved_at` on. @param opens   after which half of the next step the disk begins to write: 0 is before it
+template <class Backend, class... Policies>
+void save_in_flight(cm::bytes buffer, int opens)
+{
+  training<Backend, Policies...> plain;
+  training<Backend, Policies...> run;
+  gated_folder folder;
+  memory_folder right;
+  std::optional<checkpoint::pending_save> pending;
+  for (std::uint32_t now = 0; now < steps; ++now) {
+    plain.step(now);
+    if (now != saved_at) {
+      run.step(now);
+      continue;
+    }
+    (void)checkpoint::save(run.m, right);
+    folder.set_open(opens == 0);
+    pending.emplace(checkpoint::save_async(run.m, folder, {.files = {.file_size = opens == 0 ? 20_KiB : 1_MiB}, .buffer = buffer, .lends = true}));
+    {
+      auto scope = run.m.iteration();
+      run.trainer.forward_and_backward(scope, now);
+      CHECK((opens == 0 || pending->most_buffered() < 16_KiB));  // headers, and what is no weight or state
+      folder.set_open(true);
+      run.trainer.update();
+    }
+    CHECK(pending->most_buffered() <= std::max(buffer, checkpoint::async_save_options::least_buffer));
+  }
+  CHECK(pending->wait().number == 1);
+  CHECK(run.losses() == plain.losses());
+  CHECK(run.m.report().divergences == plain.m.report().divergences);
+  CHECK(run.m.report().loads == plain.m.report().loads);
+
+  training<Backend, Policies...> now;
+  training<Backend, Policies...> then;
+  CHECK(checkpoint::load(now.m, folder).number == 1);
+  CHECK(checkpoint::load(then.m, right).number == 1);
+  CHECK(now.losses() == then.losses());
+  std::vector<cm::tensor_handle> others;
+  then.m.for_each_parameter([&](cm::tensor_handle it, const cm::tensor_info&) { others.push_back(it); });
+  std::size_t at = 0;
+  now.m.for_each_parameter([&](cm::tensor_handle it, const cm::tensor_info&) {
+    for (const std::string_view name : {"adam/momentum", "adam/variance"}) {
+      if (!now.m.is_filled(it, now.m.list(name))) continue;
+      const auto left = now.m.acquire_bytes(it, now.m.list(name), cm::access::read, cm::at::host);
+      const auto of_right = then.m.acquire_bytes(others[at], then.m.list(name), cm::access::read, cm::at::host);
+      CHECK(std::ranges::equal(left.span(), of_right.span()));
+    }
+    const auto left = now.m.acquire_bytes(it, cm::value_list, cm::access::read, cm::at::host);
+    const auto of_right = then.m.acquire_bytes(others[at++], cm::value_list, cm::access::read, cm::at::host);
+    CHECK(std::ranges::equal(left.span(), of_right.span()));
+  });
+}
+
+}  // namespace
+
+TEST_CASE("a save takes weights and states from where they lie while the next iteration runs, and its bits are of one moment", "[checkpoint]")
+{
+  for (const cm::bytes buffer : {4_KiB, 20_KiB, 1_MiB})
+    for (const int opens : {0, buffer > 4_KiB ? 1 : 0}) {
+      INFO("buffer of " << buffer.count() << " B, the disk begins " << (opens == 0 ? "at once" : "before the update"));
+      save_in_flight<arena>(buffer, opens);
+      save_in_flight<arena, cm::transfer::planned>(buffer, opens);
+    }
+}
+
+TEST_CASE("the same on a backend that copies at the worst moments", "[checkpoint]")
+{
+  for (const cm::bytes buffer : {20_KiB, 1_MiB}) save_in_flight<support::adversarial>(buffer, 1);
+}
+
+TEST_CASE("a write on the host, a load and the end of a save let go of what is lent", "[checkpoint]")
+{
+  gated_folder folder;
+  small_model model;
+  const auto weight = [&] { return model.m.acquire(model.a, cm::access::read, cm::at::host); };
+  {
+    auto pending = checkpoint::save_async(model.m, folder, {.files = {}, .buffer = 1_MiB, .lends = true});
+    CHECK(pending.wait().number == 1);
+  }
+  {
+    auto pending = checkpoint::save_async(model.m, folder, {.files = {}, .buffer = 1_MiB, .lends = true});
+    (void)weight();
+    (void)checkpoint::load(model.m, folder);
+    pending.let_go();
+    pending.let_go();
+    auto moved = std::move(pending);
+    pending.let_go();  // nothing is there any more
+    CHECK(moved.wait().number == 2);
+  }
+  model.fill(3.0F);
+  { auto pending = checkpoint::save_async(model.m, folder, {.files = {}, .buffer = 1_MiB, .lends = true}); }
+  model.fill(4.0F);
+  small_model after;
+  CHECK(checkpoint::load(after.m, folder).number == 3);
+  CHECK(after.holds(3.0F));
+}
+
+}  // namespace lent_items_test
