@@ -17,8 +17,6 @@
 #include <chunkmem/checkpoint/load.hpp>
 #include <chunkmem/checkpoint/save.hpp>
 #include <chunkmem/io/posix_folder.hpp>
-#include <chunkmem/sharding/rank_load.hpp>
-#include <chunkmem/sharding/rank_save.hpp>
 
 #include <unistd.h>
 #endif
@@ -37,7 +35,23 @@ inline void check_checkpoints([[maybe_unused]] const options& chosen)
 
 #ifdef GPT_HAS_CHECKPOINTS
 
+/// How one rank saves and loads.
+struct files_of_one {
+  template <class Manager, class Folder>
+  [[nodiscard]] static auto save(Manager& manager, Folder& folder)
+  {
+    return chunkmem::checkpoint::save(manager, folder);
+  }
+  template <class Manager, class Folder>
+  [[nodiscard]] static auto load(Manager& manager, const Folder& folder)
+  {
+    return chunkmem::checkpoint::load(manager, folder);
+  }
+};
+
 /// Where a training is saved, and where it was: does nothing where the command line names no folder. Over ranks each has one, of the same folders.
+/// @tparam Files   how its manager is saved and loaded, see files_of_one
+template <class Files>
 class checkpoints {
  public:
   /// Opens the folders, so that what is wrong with them is said before the first step.
@@ -65,7 +79,7 @@ class checkpoints {
   [[nodiscard]] std::string save_after(std::size_t steps, Manager& manager)
   {
     if (!saved_ || (steps % chosen_.every != 0 && steps != chosen_.steps)) return {};
-    const auto saved = chunkmem::checkpoint::save(manager, *saved_);
+    const auto saved = Files::save(manager, *saved_);
     return "saved generation " + std::to_string(saved.number) + ": " + std::to_string(saved.size.count()) + " B in " +
            chosen_.checkpoint->string();
   }
@@ -99,7 +113,7 @@ class checkpoints {
   [[nodiscard]] auto load(Manager& manager) const
   {
     try {
-      return chunkmem::checkpoint::load(manager, *resumed_);
+      return Files::load(manager, *resumed_);
     } catch (const chunkmem::config_error& other) {
       if (std::string_view{other.what()}.find(losses_state) == std::string_view::npos) throw;
       throw problem{"--resume '" + chosen_.resume->string() + "' holds a training of another number of steps than " +
@@ -114,7 +128,10 @@ class checkpoints {
 
 #else
 
+struct files_of_one {};
+
 /// Without a JSON parser and checksums there is nothing to be saved or taken up: check_checkpoints has said so.
+template <class Files>
 class checkpoints {
  public:
   explicit checkpoints(const options&) {}

@@ -55,7 +55,7 @@ template <class Training>
 training_result train_limited(const training_setup& setup, const memory_budget& budget, const display& show)
 {
   const options& chosen = setup.chosen;
-  checkpoints saves{chosen};
+  checkpoints<files_of_one> saves{chosen};
   std::ofstream report_file;
   if (chosen.report) report_file = output_file("--report", *chosen.report);
   std::ofstream exported;

@@ -9,6 +9,10 @@
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/ownership/collective_step.hpp>
 #include <chunkmem/sharding/zero.hpp>
+#ifdef GPT_HAS_CHECKPOINTS
+#include <chunkmem/sharding/rank_load.hpp>
+#include <chunkmem/sharding/rank_save.hpp>
+#endif
 
 #include <algorithm>
 #include <bit>
@@ -21,6 +25,22 @@
 #include <vector>
 
 namespace gpt {
+
+/// How ranks save and load: each calls it, with the same folder.
+struct files_of_ranks {
+#ifdef GPT_HAS_CHECKPOINTS
+  template <class Model, class Folder>
+  [[nodiscard]] static auto save(Model& model, Folder& folder)
+  {
+    return chunkmem::checkpoint::save(model, folder);
+  }
+  template <class Model, class Folder>
+  [[nodiscard]] static auto load(Model& model, const Folder& folder)
+  {
+    return chunkmem::checkpoint::load(model, folder);
+  }
+#endif
+};
 
 /// How ranks divide a model.
 struct rank_plan {
@@ -73,7 +93,7 @@ class rank_session {
   /// Rehearses, fills the weights or takes up a training that was saved, and trains.
   /// @param show   null trains silently @param saves   null saves nothing; of the same folders on every rank
   /// @throws problem   ranks ended with other weights than this one; steps had more or fewer rows when they were saved
-  [[nodiscard]] training_result train(const display* show, checkpoints* saves)
+  [[nodiscard]] training_result train(const display* show, checkpoints<files_of_ranks>* saves)
   {
     (void)rehearse();
     gpt::fill(manager_, net_, setup_.chosen.seed, setup_.workers);
@@ -183,7 +203,7 @@ template <class Place>
   const memory_budget budget = budget_of_rank(setup, here, plan);
   training_result limited;
   {
-    checkpoints saves{chosen};
+    checkpoints<files_of_ranks> saves{chosen};
     rank_session<Place> session{setup, here, plan, budget.device, budget.host};
     if (prints) {
       show.line("ranks   " + std::to_string(world.ranks) + " " + std::string{kind} + ", divided in stage " + std::to_string(chosen.shard.value_or(3)) +

@@ -99,7 +99,7 @@ class session {
   void fill() { gpt::fill(manager_, net_, setup_.chosen.seed, setup_.workers); }
 
   /// Takes up a training where it was saved, if the command line says where. @return   a sentence, or nothing
-  [[nodiscard]] std::string resume(const checkpoints& from)
+  [[nodiscard]] std::string resume(const checkpoints<files_of_one>& from)
   {
     std::string found = from.resume(manager_);
     progress_.check();
@@ -108,7 +108,7 @@ class session {
 
   /// @param show   null trains silently
   /// @param saves  null saves nothing
-  [[nodiscard]] training_result train(const display* show, checkpoints* saves)
+  [[nodiscard]] training_result train(const display* show, checkpoints<files_of_one>* saves)
   {
     if (progress_.step() == 0) progress_.begin(trainer_.evaluate());
     if (show != nullptr) show->note("held-out", progress_.first());

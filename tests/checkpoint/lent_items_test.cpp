@@ -163,6 +163,25 @@ TEST_CASE("the same on a backend that copies at the worst moments", "[checkpoint
   for (const cm::bytes buffer : {20_KiB, 1_MiB}) save_in_flight<support::adversarial>(buffer, 1);
 }
 
+TEST_CASE("one save at a time lends from a manager, and another one does not end its watch", "[checkpoint]")
+{
+  gated_folder folder;
+  memory_folder other;
+  small_model model;
+  model.fill(3.0F);
+  folder.set_open(false);
+  auto first = checkpoint::save_async(model.m, folder, {.files = {}, .buffer = 1_MiB, .lends = true});
+  CHECK_THROWS_AS(checkpoint::save_async(model.m, other, {.files = {}, .buffer = 1_MiB, .lends = true}), cm::usage_error);
+  CHECK(checkpoint::generations_in(other).empty());
+  CHECK(checkpoint::save_async(model.m, other, {.files = {}, .buffer = 1_MiB}).wait().number == 1);
+  for (auto& it : model.m.acquire(model.a, cm::access::write, cm::at::host).span()) it = 9.0F;  // a copy of the old ones is written
+  folder.set_open(true);
+  CHECK(first.wait().number == 1);
+  small_model after;
+  CHECK(checkpoint::load(after.m, folder).number == 1);
+  CHECK(after.holds(3.0F));
+}
+
 TEST_CASE("a write on the host, a load and the end of a save let go of what is lent", "[checkpoint]")
 {
   gated_folder folder;

@@ -377,7 +377,7 @@ TEST_CASE("a load that is cut short leaves nothing that could be saved or traine
     training_type it;
     it.fill();
     it.train(saved_after);
-    (void)cm::checkpoint::save(it.m, folder, {.file_size = 16_KiB});
+    (void)cm::checkpoint::save(it.m, folder, {.file_size = 1_B});  // more files than stay in memory
     it.train(in_all);
     expected = it.everything();
   }

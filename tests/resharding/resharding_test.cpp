@@ -128,10 +128,10 @@ std::string go_on(const memory_folder& folder, const job& then, const cm::optimi
 }
 
 /// Trains until the save.
-template <class Element, class Ownership>
+template <class Element, class Ownership, class... Policies>
 std::string train_and_save(memory_folder& folder, const job& first, const cm::optimizer::adam& kernel, const reference<Element>& right, cm::bytes file_size)
 {
-  return on_ranks<Element, Ownership>(first, kernel, right.one.values, [&](auto& model, auto& trainer) {
+  return on_ranks<Element, Ownership, Policies...>(first, kernel, right.one.values, [&](auto& model, auto& trainer) {
     trainer.run();
     (void)checkpoint::save(model, folder, {.file_size = file_size, .round = 50_KiB});
   });
@@ -145,7 +145,7 @@ std::string reshard(const move& how)
   const job then = how.to.as_job(steps, how.seed / 7);
   reference<Element> right{first, then, the_kernel};
   memory_folder folder;
-  const std::string said = train_and_save<Element, hierarchical>(folder, first, the_kernel, right, cm::bytes{how.seed % 2 == 0 ? 100'000U : 1U << 30U});
+  const std::string said = train_and_save<Element, hierarchical, Policies...>(folder, first, the_kernel, right, cm::bytes{how.seed % 2 == 0 ? 100'000U : 1U << 30U});
   return said.empty() ? go_on<Element, hierarchical, Policies...>(folder, then, the_kernel, right) : said;
 }
 

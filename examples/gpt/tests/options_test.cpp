@@ -247,7 +247,8 @@ TEST_CASE("ranks are threads by --ranks and processes without it, and what they 
   CHECK_THAT(refusal({"--nodes", "2"}), ContainsSubstring("--nodes goes with --ranks or --shard alone"));
   CHECK_THAT(refusal({"--ranks", "3", "--nodes", "2"}), ContainsSubstring("--ranks 3 does not fill --nodes 2"));
   CHECK_THAT(refusal({"--ranks", "4", "--nodes", "2", "--shard", "0"}), ContainsSubstring("--nodes does not go with --shard 0"));
-  for (const char* option : {"--checkpoint", "--resume", "--trace", "--report", "--export"})
+  CHECK(parse({"--ranks", "2", "--checkpoint", "x", "--resume", "y"}).resume == "y");
+  for (const char* option : {"--trace", "--report", "--export"})
     CHECK_THAT(refusal({"--ranks", "2", option, "x"}), ContainsSubstring(std::string{option} + " is for one rank"));
   CHECK_THAT(refusal({"--ranks", "2", "--sample", "5"}), ContainsSubstring("--sample is for one rank"));
   CHECK_THAT(refusal({"--ranks", "2", "--precision", "bf16", "--gradient", "in_place"}), ContainsSubstring("--gradient in_place"));

@@ -117,9 +117,9 @@ class pending_save {
     auto lent = std::make_unique<detail::lending_writer<Manager>>(it.queue);
     detail::lending_writer<Manager>& to = *lent;
     it.lent = std::move(lent);
-    it.unwatch = [&m] { m.watch_changes({}); };
-    model_writer{m, plan}.write(to);
+    it.unwatch = [&m, &it] { m.unwatch_changes(&it); };
     m.watch_changes({[](void* who) noexcept { static_cast<work*>(who)->let_go(); }, &it});
+    model_writer{m, plan}.write(to);
   }
   template <class Work>
   [[nodiscard]] static std::thread started(Work writing)
@@ -170,7 +170,7 @@ class pending_save {
 /// iteration runs forward and backward; pins keep them there. Before an update, or a write on the host, changes any of them, what is not
 /// written yet is copied into the buffer (`let_go`), and that waits for the disk where the buffer is full. For hosts that have room for all
 /// chunks: what is pinned there makes no room for others. Until then weights are not written on the device (`usage_error`), and captured
-/// steps not replayed.
+/// steps not replayed. One save at a time lends from a manager (`usage_error`).
 /// @throws as `save`, with io_error also where its thread cannot be started; what the disk says later is said by `wait`
 template <class Manager, file_folder Folder>
 [[nodiscard]] pending_save save_async(Manager& m, Folder& folder, const async_save_options& options = {})

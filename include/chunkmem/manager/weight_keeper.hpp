@@ -54,7 +54,14 @@ class weight_keeper : public Plan {
     void (*before)(void* who) noexcept = nullptr;
     void* who = nullptr;
   };
-  void watch_changes(change_watch watch) noexcept { watch_ = watch; }
+  /// @throws usage_error   somebody does so already
+  void watch_changes(change_watch watch)
+  {
+    expects(watch_.before == nullptr, "two saves were to take bytes of one manager from where they lie (wait for the first, or call its let_go())");
+    watch_ = watch;
+  }
+  /// Does nothing where it was called before, or another one watches.
+  void unwatch_changes(const void* who) noexcept { if (watch_.who == who) watch_ = {}; }
   /// Steps that were begun and do not count: a step that was cut short before goes on only while this stays the same.
   [[nodiscard]] std::uint64_t steps_forgotten() const noexcept { return ledger_.forgotten(); }
   /// @throws usage_error   an optimizer step is half done
