@@ -117,8 +117,8 @@ class pending_save {
     auto lent = std::make_unique<detail::lending_writer<Manager>>(it.queue);
     detail::lending_writer<Manager>& to = *lent;
     it.lent = std::move(lent);
-    it.unwatch = [&m, &it] { m.unwatch_changes(&it); };
-    m.watch_changes({[](void* who) noexcept { static_cast<work*>(who)->let_go(); }, &it});
+    it.unwatch = [&m, &it] { m.changes().end(&it); };
+    m.changes().begin([](void* who) noexcept { static_cast<work*>(who)->let_go(); }, &it);
     model_writer{m, plan}.write(to);
   }
   template <class Work>

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chunkmem/core/expects.hpp>
+#include <chunkmem/manager/change_watch.hpp>
 #include <chunkmem/manager/model_plan.hpp>
 #include <chunkmem/manager/pin.hpp>
 #include <chunkmem/tensor/half.hpp>
@@ -9,7 +10,6 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace chunkmem::inline v0 {
@@ -48,20 +48,8 @@ class weight_keeper : public Plan {
     spend_gradients();
   }
   void end_load() noexcept { ledger_.end_load(); }
-  /// Somebody takes bytes of weights and states from where they lie on the host, such as a save that goes on: before one of them is
-  /// written there, or by an update, `before(who)` is called, once. It does not throw.
-  struct change_watch {
-    void (*before)(void* who) noexcept = nullptr;
-    void* who = nullptr;
-  };
-  /// @throws usage_error   somebody does so already
-  void watch_changes(change_watch watch)
-  {
-    expects(watch_.before == nullptr, "two saves were to take bytes of one manager from where they lie (wait for the first, or call its let_go())");
-    watch_ = watch;
-  }
-  /// Does nothing where it was called before, or another one watches.
-  void unwatch_changes(const void* who) noexcept { if (watch_.who == who) watch_ = {}; }
+  /// Told before weights or states change on the host: by an update, a write there, or a load.
+  [[nodiscard]] change_watch& changes() noexcept { return changes_; }
   /// Steps that were begun and do not count: a step that was cut short before goes on only while this stays the same.
   [[nodiscard]] std::uint64_t steps_forgotten() const noexcept { return ledger_.forgotten(); }
   /// @throws usage_error   an optimizer step is half done
@@ -76,9 +64,7 @@ class weight_keeper : public Plan {
 
   void before_change() noexcept
   {
-    if (watch_.before == nullptr || this->rehearsing()) [[likely]] return;
-    const change_watch told = std::exchange(watch_, {});
-    told.before(told.who);
+    if (!this->rehearsing()) changes_.tell();
   }
 
   /// Where the calling thread updates a parameter: where the optimizer's states live, if it can read there or has nothing to read.
@@ -294,7 +280,7 @@ class weight_keeper : public Plan {
 
   [[nodiscard]] dtype value_type(std::uint32_t value_slot) const noexcept { return engine_.tensors().value_type(value_slot); }
 
-  change_watch watch_;
+  change_watch changes_;
   bool masters_wanted_ = true;
   std::vector<std::uint32_t> made_;  // slots of masters made for the iteration that is about to begin
 };

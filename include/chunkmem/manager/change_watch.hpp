@@ -1,0 +1,38 @@
+#pragma once
+
+#include <chunkmem/core/expects.hpp>
+
+#include <utility>
+
+namespace chunkmem::inline v0 {
+
+/// Who takes bytes of weights and states from where they lie on the host, such as a save that goes on, hears before one of them changes.
+class change_watch {
+ public:
+  using call = void (*)(void* who) noexcept;
+
+  /// `before(who)` is called once. @throws usage_error   somebody watches already
+  void begin(call before, void* who)
+  {
+    expects(before_ == nullptr, "two saves were to take bytes of one manager from where they lie (wait for the first, or call its let_go())");
+    before_ = before;
+    who_ = who;
+  }
+  /// Does nothing where it was called, or where another one watches.
+  void end(const void* who) noexcept
+  {
+    if (who_ == who) before_ = nullptr, who_ = nullptr;
+  }
+  void tell() noexcept
+  {
+    if (before_ == nullptr) [[likely]] return;
+    void* const who = std::exchange(who_, nullptr);
+    std::exchange(before_, nullptr)(who);
+  }
+
+ private:
+  call before_ = nullptr;
+  void* who_ = nullptr;
+};
+
+}  // namespace chunkmem::inline v0
