@@ -85,6 +85,7 @@ TEST_CASE("parts that are missing, overlap or do not fit are refused with the te
   CHECK_THAT(refusal({}, {w}), ContainsSubstring("w: a part is missing or too much, from element 0"));
   CHECK_THAT(refusal({file_of({{"w[8:12]", {4}}})}, {w}), ContainsSubstring("w: a part is missing, from element 0"));
   CHECK_THAT(refusal({file_of({{"w[0:8]", {8}}, {"w[4:12]", {8}}})}, {w}), ContainsSubstring("w: its parts overlap"));
+  CHECK_THAT(refusal({file_of({{"w[0:12]", {12}}, {"w[4:8]", {4}}})}, {w}), ContainsSubstring("w: its parts overlap"));
   CHECK_THAT(refusal({file_of({{"w[0:8]", {8}}, {"w[8:16]", {8}}})}, {w}), ContainsSubstring("a part is missing or too much, from element 16"));
   CHECK_THAT(refusal({file_of({{"w[0:12]", {3, 4}}})}, {w}), ContainsSubstring("w: a part has another size"));
   CHECK_THAT(refusal({file_of({{"w[0:12]", {11}}})}, {w}), ContainsSubstring("w: a part has another size"));

@@ -59,6 +59,7 @@ concept element_reader = requires(Reader& from, std::uint32_t file, std::uint64_
 template <element_reader Reader>
 void read_elements(Reader& from, const stored_value& it, std::uint64_t first, std::uint64_t elements, std::byte* to, dtype type)
 {
+  if (elements == 0) return;
   const std::size_t width = size_of(it.type);
   std::array<std::byte, 16384> part;
   auto run = std::ranges::upper_bound(it.runs, first, {}, &stored_run::first) - 1;

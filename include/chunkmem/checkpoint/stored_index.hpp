@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <span>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -70,7 +70,7 @@ class stored_index {
   /// @throws format_error   two parts of one tensor overlap, one is missing, or it has two types; config_error   two entries have one name
   explicit stored_index(const whole_generation& from)
   {
-    for (const divided_tensor& it : from.content.divided) add({}, it.name, {{}, it.extents, {}});
+    for (const divided_tensor& it : from.content.divided) add(it.name, {{}, it.extents, {}}), divided_.insert(it.name);
     for (std::uint32_t file = 0; file < from.files.size(); ++file)
       for (const stored_tensor& it : from.files[file].tensors) add_entry(it, {0, 0, file, from.files[file].payload + it.begin});
     for (auto& [name, value] : tensors_) check(name, value);
@@ -90,20 +90,19 @@ class stored_index {
   [[nodiscard]] const map_type& all() const noexcept { return tensors_; }
 
  private:
-  void add(std::string_view also, std::string_view name, stored_value value)
+  void add(std::string_view name, stored_value value)
   {
     if (!tensors_.emplace(name, std::move(value)).second)
-      throw config_error{error_text{} << "chunkmem: this checkpoint has two tensors of one name: " << name << also << " (it was put together by hand?)"};
+      throw config_error{error_text{} << "chunkmem: this checkpoint has two tensors of one name: " << name << " (it was put together by hand?)"};
   }
   void add_entry(const stored_tensor& it, stored_run where)
   {
     const std::optional<part_label> part = part_of_name(it.name);
-    const auto whole = part ? tensors_.find(part->tensor) : tensors_.end();
-    if (whole == tensors_.end() || is_whole(whole->second)) {
+    if (!part || !divided_.contains(part->tensor)) {
       where.elements = elements_of(it.extents);
-      return add({}, it.name, {it.type, it.extents, {where}});
+      return add(it.name, {it.type, it.extents, {where}});
     }
-    stored_value& value = whole->second;
+    stored_value& value = tensors_.find(part->tensor)->second;
     where.first = part->first;
     where.elements = part->end - part->first;
     if (it.extents != std::vector{where.elements}) refuse(part->tensor, "a part has another size than its name says");
@@ -111,8 +110,6 @@ class stored_index {
     value.type = it.type;
     value.runs.push_back(where);
   }
-  /// It lies in one file, under its own name: what looks like its parts are others.
-  [[nodiscard]] static bool is_whole(const stored_value& it) { return it.runs.size() == 1 && it.runs.front().elements == elements_of(it.extents); }
 
   static void check(std::string_view name, stored_value& it)
   {
@@ -138,6 +135,7 @@ class stored_index {
   }
 
   map_type tensors_;
+  std::set<std::string_view> divided_;
 };
 
 }  // namespace checkpoint
