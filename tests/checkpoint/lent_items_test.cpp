@@ -209,4 +209,21 @@ TEST_CASE("a write on the host, a load and the end of a save let go of what is l
   CHECK(after.holds(3.0F));
 }
 
+TEST_CASE("a save that lends before the first iteration lets go of weights whose masters are made", "[checkpoint]")
+{
+  gated_folder folder;
+  arena memory{{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};
+  cm::manager<arena> m{memory, {.chunk_bytes = 4_KiB}};
+  const std::vector<cm::list_spec> lists{cm::master_list};
+  const auto w = m.add<cm::bf16>({16}, cm::role::parameter);
+  m.use(lists);
+  for (auto& it : m.acquire(w, cm::access::write).span()) it = cm::round_to<cm::bf16>(2.0F);
+  auto pending = checkpoint::save_async(m, folder, {.files = {}, .buffer = 1_MiB, .lends = true});
+  {
+    const auto scope = m.iteration();
+    CHECK(cm::to_float(m.acquire(w, cm::access::read).span()[3]) == 2.0F);
+  }
+  CHECK(pending.wait().number == 1);
+}
+
 }  // namespace lent_items_test

@@ -143,4 +143,18 @@ TEST_CASE("numbers of files that a save left behind are not given again", "[shar
   CHECK(checkpoint::generations_in(folder) == std::vector<std::uint64_t>{8});
 }
 
+TEST_CASE("ranks that keep other numbers of generations are told so before anything is written", "[sharding]")
+{
+  memory_folder folder;
+  const auto save = [&](auto options_of) {
+    return said_on({2}, [&](std::uint32_t rank, model_type& model, auto& tensors) {
+      tensors.fill(1);
+      (void)checkpoint::save(model, folder, options_of(rank));
+    });
+  };
+  for (const std::string& it : save([](std::uint32_t rank) { return checkpoint::save_options{.keep = 1 + rank}; })) CHECK(contains(it, "same keep"));
+  for (const std::string& it : save([](std::uint32_t rank) { return checkpoint::save_options{.check_older = rank == 0}; })) CHECK(contains(it, "same keep"));
+  CHECK(folder.names().empty());
+}
+
 }  // namespace rank_save_test

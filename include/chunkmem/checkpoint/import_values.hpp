@@ -51,6 +51,13 @@ namespace detail {
   return false;
 }
 
+/// What an optimizer has is zeros then, also where a tensor of the file has its name: of that one neither type nor shape was compared.
+inline void begin_states_anew(std::vector<model_item>& items)
+{
+  for (model_item& it : items)
+    if (it.starts_at_zero) it.pieces.clear();
+}
+
 }  // namespace detail
 
 /// Compares the names of a file with those of a model's values. @param names   `names(visit)` calls `visit(name, extents, is_weight, type)` for each of them
@@ -89,7 +96,7 @@ template <class Names>
 template <class Manager, file_folder Folder>
 imported_values import_values(Manager& m, const Folder& folder, std::string_view file_name, const import_options& options = {})
 {
-  const std::vector<model_item> items = detail::items_of(m);
+  std::vector<model_item> items = detail::items_of(m);
   safetensors_file<typename Folder::reader> file{folder.open(file_name), std::string{file_name}, options.limits};
   const stored_index index{file.tensors(), file.payload()};
   imported_values result = match_values(
@@ -98,6 +105,7 @@ imported_values import_values(Manager& m, const Folder& folder, std::string_view
           if (!it.is_state() && !it.starts_at_zero) visit(it.name, it.extents, it.part != role::buffer, it.type);
       },
       index, options);
+  detail::begin_states_anew(items);
   m.begin_load();
   for (const model_item& it : items)
     if (detail::is_imported(it, index)) (void)fill_item(m, it, index, file);

@@ -240,6 +240,7 @@ class weight_keeper : public Plan {
   {
     const std::uint32_t master = engine_.tensors().master_of(value_slot);
     if (master == slot::nowhere || state_in(master) != tensor_state::free || state_in(value_slot) == tensor_state::free) return;
+    before_change();  // a save that takes the weight's bytes from where they lie has a pin on it
     expects(engine_.tensors().slots()[value_slot].pins == 0,
             "a weight is pinned while its master is made: release pins of weights that were written before the iteration");
     made_.push_back(master);

@@ -86,6 +86,7 @@ imported_values import_values(sharded_model<Backend, Ranks, Policies...>& model,
     index.emplace(file->tensors(), file->payload());
     result = sharding::detail::match_import(*content, *index, options);
     items = sharding::detail::items_to_import(*content, *index);
+    detail::begin_states_anew(content->items());
   });
   sharding::detail::fill_over_ranks(model, *content, items, *index, *file);
   return result;

@@ -50,6 +50,7 @@ class rank_save {
     });
     content_->agree_on_names();
     model_.agree_on_model();
+    agree_on_keeping();
     const std::vector<std::string> empty = share_own_items(model_, *content_);
     collective::all_or_none(ranks(), [&] { plan(empty); });
   }
@@ -137,6 +138,15 @@ class rank_save {
   [[nodiscard]] auto& ranks() const noexcept { return model_.ranks(); }
   [[nodiscard]] bool is_first() const noexcept { return index_of(ranks().rank()) == 0; }
 
+  /// Which exchanges come behind the commit depends on them: a rank with others would answer other questions than it is asked.
+  void agree_on_keeping()
+  {
+    const std::uint64_t mine = std::uint64_t{options_.keep} << 1 | (options_.check_older ? 1U : 0U);
+    const std::uint64_t first = collective::words_of_all(ranks(), mine)[0];
+    collective::all_or_none(ranks(), [&] {
+      if (mine != first) throw config_error{"ranks keep other numbers of checkpoints, or check others (give all of them the same keep and check_older)"};
+    });
+  }
   void plan(const std::vector<std::string>& empty)
   {
     checkpoint::manifest rest = checkpoint::rest_of(model_.shares(), std::vector<checkpoint::model_item>{});
