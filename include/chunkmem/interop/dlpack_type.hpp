@@ -2,7 +2,9 @@
 
 #include <chunkmem/tensor/dtype.hpp>
 
+#if !defined(DLPACK_DLPACK_H_)  // not where a framework's copy, such as ATen/dlpack.h, was included before
 #include <dlpack/dlpack.h>
+#endif
 
 #include <cstdint>
 #include <string_view>
