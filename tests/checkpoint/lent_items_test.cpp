@@ -7,14 +7,12 @@
 #include <chunkmem/checkpoint/save_async.hpp>
 #include <chunkmem/transfer/planned.hpp>
 #include <support/adversarial.hpp>
+#include <support/gated_folder.hpp>
 #include <support/memory_folder.hpp>
 #include <support/toy_trainer.hpp>
 
 #include <algorithm>
-#include <condition_variable>
 #include <cstdint>
-#include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -26,55 +24,10 @@ namespace lent_items_test {
 
 using namespace checkpoints;
 namespace checkpoint = cm::checkpoint;
+using support::gated_folder;
 using support::memory_folder;
 
 namespace {
-
-/// A folder whose writes wait until they may go on.
-class gated_folder {
-  struct gate {
-    std::mutex mutex;
-    std::condition_variable changed;
-    bool is_open = true;
-    void pass()
-    {
-      std::unique_lock guard{mutex};
-      changed.wait(guard, [this] { return is_open; });
-    }
-  };
-
- public:
-  class writer {
-   public:
-    writer(memory_folder::writer file, gate& at) : file_{std::move(file)}, gate_{&at} {}
-    [[nodiscard]] std::size_t write(std::span<const std::byte> content) { return gate_->pass(), file_.write(content); }
-    void sync() { file_.sync(); }
-    void close() { file_.close(); }
-
-   private:
-    memory_folder::writer file_;
-    gate* gate_;
-  };
-  using reader = memory_folder::reader;
-
-  void set_open(bool is)
-  {
-    const std::lock_guard guard{gate_->mutex};
-    gate_->is_open = is;
-    gate_->changed.notify_all();
-  }
-  [[nodiscard]] writer create(std::string_view name) { return {folder_.create(name), *gate_}; }
-  [[nodiscard]] reader open(std::string_view name) const { return folder_.open(name); }
-  void rename(std::string_view from, std::string_view to) { folder_.rename(from, to); }
-  bool remove(std::string_view name) noexcept { return folder_.remove(name); }
-  void sync() { folder_.sync(); }
-  [[nodiscard]] std::vector<std::string> names() const { return folder_.names(); }
-
- private:
-  memory_folder folder_;
-  std::unique_ptr<gate> gate_ = std::make_unique<gate>();
-};
-static_assert(cm::file_folder<gated_folder>);
 
 /// A trainer in memory of its own, whose steps can be taken in two halves.
 template <class Backend, class... Policies>

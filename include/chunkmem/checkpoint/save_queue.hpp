@@ -58,6 +58,23 @@ class save_queue {
     closed_ = true;
     changed_.notify_all();
   }
+  /// What was not taken yet is not written any more; for a save whose end nobody wants.
+  void cancel() noexcept
+  {
+    const std::lock_guard guard{mutex_};
+    for (const order& it : orders_) held_ -= it.content.size(), lent_ -= it.lent.size();
+    orders_.clear();
+    closed_ = true;
+    changed_.notify_all();
+  }
+  /// Waits until so many bytes more are written or read, or the thread that writes does nothing any more. @return   the latter
+  bool wait_for_more(std::uint64_t bytes)
+  {
+    std::unique_lock guard{mutex_};
+    const std::uint64_t before = done_;
+    changed_.wait(guard, [&] { return over_ || done_ - before >= bytes; });
+    return over_;
+  }
   /// Nothing that was lent is needed any more when this returns: what is written last was copied as far as there is room, and what is
   /// written first is written. Waits for that alone. Never throws: where there is no memory for copies it waits for all.
   void take_back() noexcept
@@ -91,7 +108,27 @@ class save_queue {
     const std::lock_guard guard{mutex_};
     held_ -= it.content.size();
     lent_ -= it.lent.size();
+    done_ += it.bytes().size();
     changed_.notify_all();
+  }
+  /// So many bytes more are done, beside orders.
+  void progress(std::uint64_t bytes) noexcept
+  {
+    const std::lock_guard guard{mutex_};
+    done_ += bytes;
+    changed_.notify_all();
+  }
+  /// The thread that writes does nothing any more.
+  void end() noexcept
+  {
+    const std::lock_guard guard{mutex_};
+    over_ = true;
+    changed_.notify_all();
+  }
+  [[nodiscard]] bool is_over() const
+  {
+    const std::lock_guard guard{mutex_};
+    return over_;
   }
   /// The thread that writes has met this, and reads nothing any more.
   void fail(std::exception_ptr why) noexcept
@@ -154,7 +191,9 @@ class save_queue {
   std::uint64_t held_ = 0;
   std::uint64_t most_held_ = 0;
   std::uint64_t lent_ = 0;
+  std::uint64_t done_ = 0;
   bool closed_ = false;
+  bool over_ = false;
 };
 
 }  // namespace detail
