@@ -93,7 +93,7 @@ TEST_CASE("a queue that is cancelled gives no more orders", "[checkpoint]")
   save_queue queue{1'000};
   const auto lent = bytes_of(300, 2);
   queue.write(bytes_of(300, 1));
-  queue.lend(lent);
+  queue.lend(lent, 0);
   queue.cancel();
   save_queue::order next;
   CHECK_FALSE(queue.take(next));

@@ -36,17 +36,17 @@ void carry_out(save_queue& queue, Writer& writer, Commit commit)
 class background_write {
  public:
   /// @param bound   of the queue's copies [B]
-  explicit background_write(std::uint64_t bound) : queue_{bound} {}
+  explicit background_write(std::uint64_t bound) : queue_{std::make_shared<save_queue>(bound)} {}
   background_write(const background_write&) = delete;
   ~background_write()
   {
-    queue_.close();
+    queue_->close();
     join();
     let_go();
   }
 
-  [[nodiscard]] save_queue& queue() noexcept { return queue_; }
-  [[nodiscard]] const save_queue& queue() const noexcept { return queue_; }
+  [[nodiscard]] save_queue& queue() noexcept { return *queue_; }
+  [[nodiscard]] const save_queue& queue() const noexcept { return *queue_; }
 
   /// `work()` on a thread of its own, once. What it throws is the queue's failure. @throws io_error   no thread could be started
   template <class Work>
@@ -57,9 +57,9 @@ class background_write {
         try {
           work();
         } catch (...) {
-          queue_.fail(std::current_exception());
+          queue_->fail(std::current_exception());
         }
-        queue_.end();
+        queue_->end();
       }};
     } catch (const std::system_error& refused) {
       throw io_error{error_text{} << "chunkmem: starting the thread of a background save failed: system error "
@@ -72,29 +72,42 @@ class background_write {
   template <class Manager>
   [[nodiscard]] lending_writer<Manager>& lend_from(Manager& m)
   {
-    auto lent = std::make_unique<lending_writer<Manager>>(queue_);
+    auto lent = std::make_unique<lending_writer<Manager>>(m, queue_);
     lending_writer<Manager>& to = *lent;
     lent_ = std::move(lent);
     unwatch_ = [&m, this] { m.changes().end(this); };
     m.changes().begin([](void* who) noexcept { static_cast<background_write*>(who)->let_go(); }, this);
     return to;
   }
+  /// What was lent has arrived, or the queue knows that it will not: nobody waits for a device that is lost.
+  void settle() noexcept
+  {
+    if (lent_ == nullptr) return;
+    try {
+      lent_->wait();
+    } catch (...) {
+      queue_->refuse(std::current_exception());
+    }
+  }
+
   /// Nothing of the manager is read any more, and nothing of it pinned. Waits where the buffer is full.
   void let_go() noexcept
   {
     if (lent_ == nullptr) return;
-    queue_.take_back();
+    settle();
+    queue_->take_back();
     unwatch_();
     lent_.reset();
   }
   /// All that was handed over is written, or failed. The queue was closed, or its last order is the commit.
-  void join()
+  void join() noexcept
   {
+    settle();
     if (thread_.joinable()) thread_.join();
   }
 
  private:
-  save_queue queue_;
+  std::shared_ptr<save_queue> queue_;
   std::unique_ptr<lent_pins> lent_;
   std::function<void()> unwatch_;
   std::thread thread_;

@@ -108,6 +108,7 @@ class rank_pending_save {
     expects(work_ != nullptr, "a pending save over ranks was waited for that failed or was moved from");
     const std::unique_ptr<work> ended = std::move(work_);
     checkpoint::detail::save_queue& queue = ended->writing.queue();
+    ended->writing.settle();
     while (!collective::agreed(ended->model.ranks(), [&] {
       const bool is_over = queue.wait_for_more(ended->round);
       if (const std::exception_ptr failed = queue.failure(); failed != nullptr) std::rethrow_exception(failed);
