@@ -7,14 +7,14 @@
 #include <chunkmem/checkpoint/save_async.hpp>
 #include <chunkmem/transfer/planned.hpp>
 #include <support/adversarial.hpp>
+#include <support/fake_device.hpp>
+#include <support/gated_folder.hpp>
 #include <support/memory_folder.hpp>
 #include <support/toy_trainer.hpp>
 
 #include <algorithm>
-#include <condition_variable>
 #include <cstdint>
-#include <memory>
-#include <mutex>
+#include <future>
 #include <optional>
 #include <span>
 #include <string>
@@ -26,55 +26,10 @@ namespace lent_items_test {
 
 using namespace checkpoints;
 namespace checkpoint = cm::checkpoint;
+using support::gated_folder;
 using support::memory_folder;
 
 namespace {
-
-/// A folder whose writes wait until they may go on.
-class gated_folder {
-  struct gate {
-    std::mutex mutex;
-    std::condition_variable changed;
-    bool is_open = true;
-    void pass()
-    {
-      std::unique_lock guard{mutex};
-      changed.wait(guard, [this] { return is_open; });
-    }
-  };
-
- public:
-  class writer {
-   public:
-    writer(memory_folder::writer file, gate& at) : file_{std::move(file)}, gate_{&at} {}
-    [[nodiscard]] std::size_t write(std::span<const std::byte> content) { return gate_->pass(), file_.write(content); }
-    void sync() { file_.sync(); }
-    void close() { file_.close(); }
-
-   private:
-    memory_folder::writer file_;
-    gate* gate_;
-  };
-  using reader = memory_folder::reader;
-
-  void set_open(bool is)
-  {
-    const std::lock_guard guard{gate_->mutex};
-    gate_->is_open = is;
-    gate_->changed.notify_all();
-  }
-  [[nodiscard]] writer create(std::string_view name) { return {folder_.create(name), *gate_}; }
-  [[nodiscard]] reader open(std::string_view name) const { return folder_.open(name); }
-  void rename(std::string_view from, std::string_view to) { folder_.rename(from, to); }
-  bool remove(std::string_view name) noexcept { return folder_.remove(name); }
-  void sync() { folder_.sync(); }
-  [[nodiscard]] std::vector<std::string> names() const { return folder_.names(); }
-
- private:
-  memory_folder folder_;
-  std::unique_ptr<gate> gate_ = std::make_unique<gate>();
-};
-static_assert(cm::file_folder<gated_folder>);
 
 /// A trainer in memory of its own, whose steps can be taken in two halves.
 template <class Backend, class... Policies>
@@ -224,6 +179,58 @@ TEST_CASE("a save that lends before the first iteration lets go of weights whose
     CHECK(cm::to_float(m.acquire(w, cm::access::read).span()[3]) == 2.0F);
   }
   CHECK(pending.wait().number == 1);
+}
+
+TEST_CASE("what lies on the device is lent before it has arrived, and nobody waits for its copy", "[checkpoint]")
+{
+  memory_folder folder;
+  arena memory{{.device_capacity = 256_KiB, .host_capacity = 256_KiB}};
+  cm::manager<arena> m{memory, {.chunk_bytes = 4_KiB}};
+  const auto weight = m.add<float>({5000}, cm::role::parameter);
+  const auto holds = [](const auto& pin) { return std::ranges::all_of(pin.span(), [](float it) { return it == 3.0F; }); };
+  std::ranges::fill(m.acquire(weight, cm::access::write).span(), 3.0F);  // on the device
+  std::promise<void> opens;
+  memory.launch(cm::agent::to_host, [open = opens.get_future().share()]() noexcept { open.wait(); });
+  auto pending = checkpoint::save_async(m, folder, {.files = {}, .buffer = 1_MiB, .lends = true});
+  CHECK_FALSE(pending.is_over());
+  CHECK(pending.most_buffered() < 1_KiB);  // headers
+  opens.set_value();
+  CHECK(pending.wait().number == 1);
+  CHECK(pending.is_over());
+  std::ranges::fill(m.acquire(weight, cm::access::write).span(), 4.0F);
+  CHECK(checkpoint::load(m, folder).number == 1);
+  CHECK(holds(m.acquire(weight, cm::access::read)));
+}
+
+TEST_CASE("a device that is lost under a save ends it with an error", "[checkpoint]")
+{
+  constexpr int lost = 700;
+  int in_wait = 0;
+  int saved = 0;
+  for (std::uint64_t operation = 1; operation < 60 && saved < 3; ++operation)
+    for (const cm::bytes buffer : {4_KiB, 1_MiB}) {
+      memory_folder folder;
+      support::fake_device memory{{.device_capacity = 256_KiB, .host_capacity = 256_KiB, .seed = operation}};
+      memory.runtime().fail_operation(operation, lost);
+      cm::manager<support::fake_device> m{memory, {.chunk_bytes = 4_KiB}};
+      std::vector<cm::tensor<float>> weights;
+      for (int at = 0; at < 6; ++at) weights.push_back(m.add<float>({1000}, cm::role::parameter));
+      const auto buffer_of_model = m.add<float>({1000}, cm::role::buffer);
+      bool has_begun = false;
+      try {
+        for (const auto& it : weights) std::ranges::fill(m.acquire(it, cm::access::write, cm::at::host).span(), 2.0F);
+        std::ranges::fill(m.acquire(buffer_of_model, cm::access::write, cm::at::host).span(), 1.0F);
+        for (const auto& it : weights) (void)m.acquire(it, cm::access::read_write, cm::agent::compute);  // now on the device alone
+        auto pending = checkpoint::save_async(m, folder, {.files = {}, .buffer = buffer, .lends = true});
+        has_begun = true;
+        saved += pending.wait().number == 1 ? 1 : 0;
+      } catch (const cm::device_error&) {
+        in_wait += has_begun ? 1 : 0;
+        CHECK(folder.names().empty());
+      }
+    }
+  CHECK(in_wait > 0);
+  CHECK(saved > 0);
 }
 
 }  // namespace lent_items_test

@@ -65,4 +65,42 @@ TEST_CASE("who gives orders hears that they cannot be done", "[checkpoint]")
   CHECK(queue.failure() != nullptr);
 }
 
+TEST_CASE("who waits for more hears of each part, and of the end", "[checkpoint]")
+{
+  save_queue queue{1'000};
+  queue.write(bytes_of(300, 1));
+  queue.write(bytes_of(300, 2));
+  const auto write_one = [&] {
+    save_queue::order next;
+    REQUIRE(queue.take(next));
+    queue.written(next);
+  };
+  std::thread writer{[&] {
+    write_one();
+    write_one();
+    write_one();
+    queue.progress(1'000'000);
+    queue.end();
+  }};
+  CHECK_FALSE((queue.wait_for_more(250) && !queue.is_over()));
+  writer.join();
+  CHECK(queue.is_over());
+  CHECK(queue.wait_for_more(UINT64_MAX));
+}
+
+TEST_CASE("a queue that is cancelled gives no more orders", "[checkpoint]")
+{
+  save_queue queue{1'000};
+  const auto lent = bytes_of(300, 2);
+  queue.write(bytes_of(300, 1));
+  queue.lend(lent, 0);
+  queue.cancel();
+  save_queue::order next;
+  CHECK_FALSE(queue.take(next));
+  queue.take_back();  // returns
+  CHECK_FALSE(queue.is_over());
+  queue.end();
+  CHECK(queue.is_over());
+}
+
 }  // namespace save_queue_test

@@ -11,6 +11,7 @@
 #include <chunkmem/io/posix_folder.hpp>
 #include <chunkmem/sharding/rank_load.hpp>
 #include <chunkmem/sharding/rank_save.hpp>
+#include <chunkmem/sharding/rank_save_async.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
 
 #include <mpi.h>
@@ -117,8 +118,16 @@ void train(collective::mpi& ranks, char** arguments)
   const std::uint32_t first = share * index_of(ranks.rank());
   for (std::uint64_t end = training.done() + steps; training.done() < end;) {
     training.step(first, first + share);
-    (void)checkpoint::save(model, folder, {.keep = 2, .file_size = 50_KiB, .round = 20_KiB});
-    write(words + "/saved" + own, std::to_string(training.done()));
+    const std::uint64_t saved = training.done();
+    const checkpoint::save_options files{.keep = 2, .file_size = 50_KiB, .round = 20_KiB};
+    if (seed % 4 >= 2 && saved < end) {
+      auto pending = checkpoint::save_async(model, folder, {.files = files, .buffer = 64_KiB, .lends = true});
+      training.step(first, first + share);
+      (void)pending.wait();
+    } else {
+      (void)checkpoint::save(model, folder, files);
+    }
+    write(words + "/saved" + own, std::to_string(saved));
   }
   write(words + "/hash" + own, std::to_string(training.hash()));
 }

@@ -136,6 +136,12 @@ class memory_folder {
     files_->find(name)->second.at(byte) ^= std::byte{1};
   }
 
+  [[nodiscard]] content content_of(std::string_view name) const
+  {
+    const std::lock_guard guard{*mutex_};
+    const auto found = files_->find(name);
+    return found == files_->end() ? content{} : found->second;
+  }
   /// The file whose name ends so and is the last of them, or nothing.
   [[nodiscard]] content last_of(std::string_view ending) const
   {

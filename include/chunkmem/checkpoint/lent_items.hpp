@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/checkpoint/model_content.hpp>
 #include <chunkmem/checkpoint/save_queue.hpp>
 #include <chunkmem/core/error.hpp>
@@ -8,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
@@ -23,18 +25,28 @@ namespace detail {
 class lent_pins {
  public:
   virtual ~lent_pins() = default;
+  /// All bytes have arrived on the host. For the thread of the manager. @throws device_error   some will not
+  virtual void wait() = 0;
 };
 
 /// Hands a model to a queue: what only a step changes (weights, masters, states) is lent where it lies on the host and stays pinned there for reading; all
-/// else is copied. What the host has no room for is copied too, from the device.
+/// else is copied. What lies on the device is on its way to the host when it is lent: the calling thread waits for no copy, and the queue hears of each
+/// that arrived from the agent that made it. What the host has no room for is copied at once.
 template <class Manager>
 class lending_writer final : public lent_pins {
  public:
-  explicit lending_writer(save_queue& queue) : queue_{queue} {}
+  lending_writer(Manager& m, std::shared_ptr<save_queue> queue) : m_{m}, queue_{std::move(queue)} {}
 
-  void begin_file(std::uint64_t header) { queue_.begin_file(header); }
-  void write(std::span<const std::byte> content) { lends_ ? queue_.lend(content) : queue_.write(content); }
-  void end_file() { queue_.end_file(); }
+  void wait() override { m_.backend().wait(agent::host, last_); }
+
+  void begin_file(std::uint64_t header) { queue_->begin_file(header); }
+  void write(std::span<const std::byte> content)
+  {
+    if (lends_) return queue_->lend(content, pins_.size());
+    if (!queue_->has_room(content.size())) wait();  // so that whoever makes room waits for no device that may be lost
+    queue_->write(content);
+  }
+  void end_file() { queue_->end_file(); }
 
   template <class Use>
   void with_bytes(Manager& m, const model_item& it, Use use)
@@ -42,21 +54,25 @@ class lending_writer final : public lent_pins {
     if (it.is_state() || it.part != role::parameter) return detail::with_bytes(m, it, access::read, use);
     std::optional<pin_type> pin;
     try {
-      pin.emplace(m.acquire_bytes(it.tensor, it.list, access::read, at::host));
+      pin.emplace(m.acquire_bytes(it.tensor, it.list, access::read, at::host, agent::to_host));
     } catch (const out_of_memory&) {
       return detail::with_bytes(m, it, access::read, use);
     }
     pins_.push_back(std::move(*pin));
+    m.backend().launch(agent::to_host, [queue = queue_]() noexcept { queue->arrive(); });
+    last_ = m.backend().record(agent::to_host);
     lends_ = true;
     use(std::as_bytes(std::as_const(pins_.back()).span()));
     lends_ = false;
   }
 
  private:
-  using pin_type = decltype(std::declval<Manager&>().acquire_bytes(tensor_handle{}, list_id{}, access::read, at::host));
+  using pin_type = decltype(std::declval<Manager&>().acquire_bytes(tensor_handle{}, list_id{}, access::read, at::host, agent::to_host));
 
-  save_queue& queue_;
+  Manager& m_;
+  std::shared_ptr<save_queue> queue_;  // work on the device's copies may outlive a save that failed
   std::vector<pin_type> pins_;
+  event last_{};
   bool lends_ = false;  // what is written just now
 };
 

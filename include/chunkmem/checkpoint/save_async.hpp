@@ -1,24 +1,18 @@
 #pragma once
 
+#include <chunkmem/checkpoint/background_write.hpp>
 #include <chunkmem/checkpoint/generation_files.hpp>
 #include <chunkmem/checkpoint/generation_writer.hpp>
-#include <chunkmem/checkpoint/lent_items.hpp>
 #include <chunkmem/checkpoint/model_content.hpp>
 #include <chunkmem/checkpoint/save.hpp>
-#include <chunkmem/checkpoint/save_queue.hpp>
 #include <chunkmem/core/bytes.hpp>
-#include <chunkmem/core/error.hpp>
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/io/file_folder.hpp>
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <functional>
 #include <memory>
-#include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -39,12 +33,6 @@ class pending_save {
  public:
   pending_save(pending_save&&) noexcept = default;
   pending_save& operator=(pending_save&&) = delete;
-  ~pending_save()
-  {
-    if (work_ == nullptr) return;
-    if (work_->thread.joinable()) work_->thread.join();
-    work_->let_go();
-  }
 
   /// For save_async.
   template <class Manager, file_folder Folder>
@@ -57,18 +45,15 @@ class pending_save {
     pending_save pending{std::max(options.buffer, async_save_options::least_buffer).count()};
     work& it = *pending.work_;
     const std::uint64_t generation = next_generation(folder);
-    it.thread = started([&it, &folder, generation, files = options.files, held = std::move(held)]() mutable {
-      run(it, folder, generation, files, std::move(held));
+    it.writing.start([&it, &folder, generation, files = options.files, held = std::move(held)] {
+      (void)held;  // keeps others out of the folder until the thread ends
+      run(it, folder, generation, files);
     });
-    try {
-      options.lends ? lend(m, plan, it) : model_writer{m, plan}.write(it.queue);
-      m.belongs_to(rest.run);
-      it.queue.commit(std::move(rest));
-    } catch (...) {
-      it.queue.close();
-      throw;
-    }
-    it.queue.close();
+    model_writer all{m, plan};
+    options.lends ? all.write(it.writing.lend_from(m)) : all.write(it.writing.queue());
+    m.belongs_to(rest.run);
+    it.writing.queue().commit(std::move(rest));
+    it.writing.queue().close();
     return pending;
   }
 
@@ -76,85 +61,47 @@ class pending_save {
   /// waited for. An update does it by itself.
   void let_go() noexcept
   {
-    if (work_ != nullptr) work_->let_go();
+    if (work_ != nullptr) work_->writing.let_go();
+  }
+  /// Its files are there, or failed: `wait` would not wait.
+  [[nodiscard]] bool is_over() const
+  {
+    expects(work_ != nullptr, "a pending save was asked for its end that was moved from");
+    return work_->writing.queue().is_over();
   }
   /// @throws io_error   the folder took not all of it; older generations are untouched. std::bad_alloc   as this one
   saved_generation wait()
   {
     expects(work_ != nullptr, "a pending save was waited for that was moved from");
-    if (work_->thread.joinable()) work_->thread.join();
-    work_->let_go();
-    if (const std::exception_ptr failed = work_->queue.failure(); failed != nullptr) std::rethrow_exception(failed);
+    work_->writing.join();
+    work_->writing.let_go();
+    if (const std::exception_ptr failed = work_->writing.queue().failure(); failed != nullptr) std::rethrow_exception(failed);
     return work_->result;
   }
   /// The most copies that waited at once.
   [[nodiscard]] bytes most_buffered() const
   {
     expects(work_ != nullptr, "a pending save was asked for its copies that was moved from");
-    return bytes{work_->queue.most_held()};
+    return bytes{work_->writing.queue().most_held()};
   }
 
  private:
   struct work {
-    explicit work(std::uint64_t bound) : queue{bound} {}
-    void let_go() noexcept
-    {
-      if (lent == nullptr) return;
-      queue.take_back();
-      unwatch();
-      lent.reset();
-    }
-    detail::save_queue queue;
+    explicit work(std::uint64_t bound) : writing{bound} {}
     saved_generation result;
-    std::unique_ptr<detail::lent_pins> lent;
-    std::function<void()> unwatch;
-    std::thread thread;
+    detail::background_write writing;  // last: its thread writes the result
   };
-
-  template <class Manager>
-  static void lend(Manager& m, const save_plan& plan, work& it)
-  {
-    auto lent = std::make_unique<detail::lending_writer<Manager>>(it.queue);
-    detail::lending_writer<Manager>& to = *lent;
-    it.lent = std::move(lent);
-    it.unwatch = [&m, &it] { m.changes().end(&it); };
-    m.changes().begin([](void* who) noexcept { static_cast<work*>(who)->let_go(); }, &it);
-    model_writer{m, plan}.write(to);
-  }
-  template <class Work>
-  [[nodiscard]] static std::thread started(Work writing)
-  {
-    try {
-      return std::thread{std::move(writing)};
-    } catch (const std::system_error& refused) {
-      throw io_error{error_text{} << "chunkmem: starting the thread of a background save failed: system error "
-                                  << static_cast<std::uint64_t>(refused.code().value()) << " (raise the limit of threads, or call checkpoint::save)",
-                     {.number = refused.code().value()}};
-    }
-  }
 
   explicit pending_save(std::uint64_t bound) : work_{std::make_unique<work>(bound)} {}
 
-  /// @param held   keeps others out of the folder until this returns
-  template <file_folder Folder, class Guard>
-  static void run(work& it, Folder& folder, std::uint64_t generation, const save_options& options, [[maybe_unused]] Guard held) noexcept
+  template <file_folder Folder>
+  static void run(work& it, Folder& folder, std::uint64_t generation, const save_options& options)
   {
-    try {
-      generation_writer<Folder> writer{folder, generation};
-      for (detail::save_queue::order next; it.queue.take(next);) {
-        switch (next.what) {
-          case detail::save_queue::kind::begin_file: writer.begin_file(next.header); break;
-          case detail::save_queue::kind::bytes: writer.write(next.bytes()); break;
-          case detail::save_queue::kind::end_file: writer.end_file(); break;
-          case detail::save_queue::kind::commit:
-            writer.commit(std::move(next.rest));
-            it.result = {generation, writer.files(), bytes{writer.size()}, detail::remove_superseded(folder, generation, options)};
-        }
-        it.queue.written(next);
-      }
-    } catch (...) {
-      it.queue.fail(std::current_exception());
-    }
+    generation_writer<Folder> writer{folder, generation};
+    detail::carry_out(it.writing.queue(), writer, [&](manifest rest) {
+      writer.commit(std::move(rest));
+      it.result = {generation, writer.files(), bytes{writer.size()}, detail::remove_superseded(folder, generation, options)};
+    });
   }
 
   std::unique_ptr<work> work_;

@@ -31,6 +31,7 @@ class save_queue {
     std::span<const std::byte> lent;  ///< instead of content
     std::uint64_t header = 0;
     manifest rest;
+    std::uint64_t arrivals = 0;  ///< that have to come before the lent bytes are there
 
     [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return lent.empty() ? std::span<const std::byte>{content} : lent; }
   };
@@ -39,24 +40,61 @@ class save_queue {
 
   // For the thread that saves; each throws what the other one met.
 
-  void begin_file(std::uint64_t header) { push({kind::begin_file, {}, {}, header, {}}); }
+  void begin_file(std::uint64_t header) { push({kind::begin_file, {}, {}, header, {}, 0}); }
+  /// A copy of so many bytes would not wait.
+  [[nodiscard]] bool has_room(std::uint64_t size) const
+  {
+    const std::lock_guard guard{mutex_};
+    return held_ + size <= bound_;
+  }
   void write(std::span<const std::byte> content)
   {
-    for_each_piece(content, [this](std::span<const std::byte> part) { push({kind::bytes, {part.begin(), part.end()}, {}, 0, {}}); });
+    for_each_piece(content, [&](std::span<const std::byte> part) { push({kind::bytes, {part.begin(), part.end()}, {}, 0, {}, 0}); });
   }
-  /// As write, but nothing is copied: the bytes stay as they are until `take_back` returns.
-  void lend(std::span<const std::byte> content)
+  /// As write, but nothing is copied: the bytes stay as they are until `take_back` returns. @param arrivals   they are there behind so many calls of `arrive`
+  void lend(std::span<const std::byte> content, std::uint64_t arrivals)
   {
-    for_each_piece(content, [this](std::span<const std::byte> part) { push({kind::bytes, {}, part, 0, {}}); });
+    for_each_piece(content, [&](std::span<const std::byte> part) { push({kind::bytes, {}, part, 0, {}, arrivals}); });
   }
-  void end_file() { push({kind::end_file, {}, {}, 0, {}}); }
-  void commit(manifest rest) { push({kind::commit, {}, {}, 0, std::move(rest)}); }
+  /// Bytes that were lent are there. @threads any
+  void arrive() noexcept
+  {
+    const std::lock_guard guard{mutex_};
+    ++arrived_;
+    changed_.notify_all();
+  }
+  void end_file() { push({kind::end_file, {}, {}, 0, {}, 0}); }
+  void commit(manifest rest) { push({kind::commit, {}, {}, 0, std::move(rest), 0}); }
   /// No order follows.
   void close() noexcept
   {
     const std::lock_guard guard{mutex_};
     closed_ = true;
     changed_.notify_all();
+  }
+  /// What was not taken yet is not written any more; for a save whose end nobody wants.
+  void cancel() noexcept
+  {
+    const std::lock_guard guard{mutex_};
+    drop_orders();
+    closed_ = true;
+    changed_.notify_all();
+  }
+  /// Bytes that were lent do not arrive: nothing more is written.
+  void refuse(std::exception_ptr why) noexcept
+  {
+    const std::lock_guard guard{mutex_};
+    if (failed_ == nullptr) failed_ = std::move(why);
+    drop_orders();
+    changed_.notify_all();
+  }
+  /// Waits until so many bytes more are written or read, or the thread that writes does nothing any more. @return   the latter
+  bool wait_for_more(std::uint64_t bytes)
+  {
+    std::unique_lock guard{mutex_};
+    const std::uint64_t before = done_;
+    changed_.wait(guard, [&] { return over_ || done_ - before >= bytes; });
+    return over_;
   }
   /// Nothing that was lent is needed any more when this returns: what is written last was copied as far as there is room, and what is
   /// written first is written. Waits for that alone. Never throws: where there is no memory for copies it waits for all.
@@ -70,7 +108,7 @@ class save_queue {
       if (held_ + it.lent.size() > bound_ || !copies(it)) break;
     }
     std::unique_lock guard{mutex_};
-    changed_.wait(guard, [this] { return lent_ == 0 || failed_ != nullptr; });
+    changed_.wait(guard, [this] { return lent_ == 0; });
   }
 
   // For the thread that writes.
@@ -79,7 +117,7 @@ class save_queue {
   bool take(order& next)
   {
     std::unique_lock guard{mutex_};
-    changed_.wait(guard, [this] { return !orders_.empty() || closed_; });
+    changed_.wait(guard, [this] { return orders_.empty() ? closed_ || failed_ != nullptr : orders_.front().arrivals <= arrived_; });
     if (orders_.empty()) return false;
     next = std::move(orders_.front());
     orders_.pop_front();
@@ -91,14 +129,35 @@ class save_queue {
     const std::lock_guard guard{mutex_};
     held_ -= it.content.size();
     lent_ -= it.lent.size();
+    done_ += it.bytes().size();
     changed_.notify_all();
+  }
+  /// So many bytes more are done, beside orders.
+  void progress(std::uint64_t bytes) noexcept
+  {
+    const std::lock_guard guard{mutex_};
+    done_ += bytes;
+    changed_.notify_all();
+  }
+  /// The thread that writes does nothing any more.
+  void end() noexcept
+  {
+    const std::lock_guard guard{mutex_};
+    over_ = true;
+    changed_.notify_all();
+  }
+  [[nodiscard]] bool is_over() const
+  {
+    const std::lock_guard guard{mutex_};
+    return over_;
   }
   /// The thread that writes has met this, and reads nothing any more.
   void fail(std::exception_ptr why) noexcept
   {
     const std::lock_guard guard{mutex_};
-    failed_ = std::move(why);
-    orders_.clear();
+    if (failed_ == nullptr) failed_ = std::move(why);
+    drop_orders();
+    lent_ = 0;
     changed_.notify_all();
   }
   [[nodiscard]] std::exception_ptr failure() const
@@ -131,7 +190,13 @@ class save_queue {
     orders_.push_back(std::move(next));
     changed_.notify_all();
   }
-  /// Under the lock. @return   there was memory for it
+  /// Under the lock, as the next.
+  void drop_orders() noexcept
+  {
+    for (const order& it : orders_) held_ -= it.content.size(), lent_ -= it.lent.size();
+    orders_.clear();
+  }
+  /// @return   there was memory for it
   bool copies(order& it) noexcept
   {
     try {
@@ -154,7 +219,10 @@ class save_queue {
   std::uint64_t held_ = 0;
   std::uint64_t most_held_ = 0;
   std::uint64_t lent_ = 0;
+  std::uint64_t done_ = 0;
+  std::uint64_t arrived_ = 0;
   bool closed_ = false;
+  bool over_ = false;
 };
 
 }  // namespace detail

@@ -108,10 +108,10 @@ class basic_manager
     expects(engine_.tensors().type_in(wanted.id, list) == dtype_of<Element>, "a list was acquired with an element type that is not its own");
     return list == value_list && writes(how) ? acquire(tensor<Element>{wanted}, how, place) : acquire_in<Element>(wanted, list, how, place);
   }
-  /// The same as bytes of any element type. For optimizers: a weight that is written through it is taken to be its master's.
-  [[nodiscard]] pin_type<std::uint8_t> acquire_bytes(tensor_handle wanted, list_id list, access how, at place)
+  /// The same as bytes of any element type, on the host ready for `who`. For optimizers: a weight written through it is taken to be its master's.
+  [[nodiscard]] pin_type<std::uint8_t> acquire_bytes(tensor_handle wanted, list_id list, access how, at place, agent who = agent::host)
   {
-    return acquire_in<std::uint8_t>(wanted, list, how, place);
+    return acquire_in<std::uint8_t>(wanted, list, how, place, who);
   }
   /// The same on the device, ready for a stream.
   [[nodiscard]] pin_type<std::uint8_t> acquire_bytes(tensor_handle wanted, list_id list, access how, agent who)
@@ -273,7 +273,7 @@ class basic_manager
               if (writes(how) && list != gradient_list) this->before_change();
               if (list == value_list && how == access::write) return this->acquire_over_gradient(slot, kind, who);
               if (list == gradient_list && writes(how)) return this->rewrite_gradient(slot_of(wanted), kind, who);
-              return place == at::host ? engine_.acquire_on_host(slot, kind) : engine_.acquire(slot, kind, who);
+              return place == at::host ? engine_.acquire_on_host(slot, kind, who) : engine_.acquire(slot, kind, who);
             }};
   }
 

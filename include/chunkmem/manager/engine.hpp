@@ -49,7 +49,7 @@ class engine : public Core {
   }
   /// For any agent. @param kind   an access on the device; the host's is acquire_on_host
   grant acquire(std::uint32_t index, entry_kind kind, agent who) { return acquire_if_resident(index, kind, who); }
-  grant acquire_on_host(std::uint32_t index, entry_kind kind) { return acquire_slowly(index, kind, agent::host); }
+  grant acquire_on_host(std::uint32_t index, entry_kind kind, agent who = agent::host) { return acquire_slowly(index, kind, who); }
 
   void release(const grant& held) noexcept
   {
@@ -249,7 +249,8 @@ class engine : public Core {
     ++it.pins;
     it.host_pins = static_cast<std::uint16_t>(it.host_pins + (place_of(kind) == at::host ? 1 : 0));
     const std::uint32_t moment = finish(planned, index, kind, 0);
-    return {data, index, moment, this->serial_, kind, who, who != agent::host || place_of(kind) == at::host};
+    const bool on_host = place_of(kind) == at::host;  // whoever reads there has read when the pin ends
+    return {data, index, moment, this->serial_, kind, on_host ? agent::host : who, who != agent::host || on_host};
   } catch (error& failed) {
     this->teller_.tell(failed);
     throw;

@@ -106,7 +106,7 @@ class rank_training {
   }
 
   [[nodiscard]] const backend::simulated& clocks() const noexcept { return backend_; }
-  [[nodiscard]] const manager_type& engine() const noexcept { return manager_; }
+  [[nodiscard]] manager_type& engine() noexcept { return manager_; }
   [[nodiscard]] const timed_adam& kernel() const noexcept { return kernel_; }
   /// Of the last iteration.
   [[nodiscard]] const training_timeline& timeline() const noexcept { return timeline_; }

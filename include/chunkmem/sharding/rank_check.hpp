@@ -20,6 +20,12 @@ namespace chunkmem::inline v0 {
 
 namespace sharding {
 
+namespace detail {
+
+inline constexpr std::uint64_t blocks_of_round = 64;  ///< that a rank reads of a generation before it says how it went
+
+}  // namespace detail
+
 /// Numbers of the generations that rank 0 sees, newest first. Every rank has to call it, as the others here.
 /// @throws io_error   on every rank: rank 0 cannot list its folder; comm_error
 template <exchanges_words Communicator, file_folder Folder>
@@ -42,7 +48,6 @@ template <exchanges_words Communicator, file_folder Folder>
 [[nodiscard]] checkpoint::generation_reader<Folder> check_over_ranks(Communicator& ranks, const Folder& folder, std::uint64_t number,
                                                                      const checkpoint::loader_limits& limits = {})
 {
-  constexpr std::uint64_t blocks_of_round = 64;
   std::optional<checkpoint::generation_reader<Folder>> found;
   collective::all_or_none(ranks, [&] { found.emplace(folder, number, limits); });
   const std::string text = checkpoint::write_manifest(found->content());
@@ -54,12 +59,31 @@ template <exchanges_words Communicator, file_folder Folder>
   });
   std::uint64_t next = index_of(ranks.rank());
   while (!collective::agreed(ranks, [&] {
-    found->check(next, blocks_of_round, ranks.ranks());
-    next += blocks_of_round * ranks.ranks();
+    found->check(next, detail::blocks_of_round, ranks.ranks());
+    next += detail::blocks_of_round * ranks.ranks();
     return next >= found->blocks();
   })) {
   }
   return std::move(*found);
+}
+
+/// This rank's part of `check_over_ranks`, alone. @param progress   `progress(bytes)`: so many more were read
+/// @return   0 where something is not whole, else a word that is equal on ranks that see the same generation
+template <file_folder Folder, class Progress>
+[[nodiscard]] std::uint64_t check_own_part(const Folder& folder, std::uint64_t number, std::uint64_t rank, std::uint32_t ranks, Progress progress)
+{
+  std::uint64_t word = 0;
+  std::vector<checkpoint::skipped_generation> ignored;
+  (void)checkpoint::try_newest({number}, ignored, [&](std::uint64_t it) {
+    checkpoint::generation_reader<Folder> found{folder, it};
+    for (std::uint64_t next = rank; next < found.blocks(); next += detail::blocks_of_round * ranks) {
+      found.check(next, detail::blocks_of_round, ranks);
+      progress(detail::blocks_of_round * checkpoint::sum_block);
+    }
+    const std::string text = checkpoint::write_manifest(found.content());
+    word = io::checksum_of(std::as_bytes(std::span{text})) | 1U;
+  });
+  return word;
 }
 
 /// It could be loaded. @throws config_error   ranks see different files; comm_error

@@ -13,7 +13,7 @@
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/io/file_folder.hpp>
 #include <chunkmem/sharding/own_items.hpp>
-#include <chunkmem/sharding/rank_check.hpp>
+#include <chunkmem/sharding/older_generations.hpp>
 #include <chunkmem/sharding/rank_content.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
 #include <chunkmem/sharding/stored_files.hpp>
@@ -35,7 +35,9 @@ namespace sharding {
 template <class Model, file_folder Folder>
 class rank_save {
  public:
-  rank_save(Model& model, Folder& folder, const checkpoint::save_options& options) : model_{model}, folder_{folder}, options_{options} {}
+  rank_save(Model& model, Folder& folder, const checkpoint::save_options& options) : model_{model}, folder_{folder}, options_{options}, older_{model.ranks(), folder, options}
+  {
+  }
 
   /// What is to be written is agreed on; nothing is written yet.
   void prepare()
@@ -80,17 +82,23 @@ class rank_save {
     const auto mine = files.begin() + static_cast<std::ptrdiff_t>(index_of(ranks().rank()));
     part_.emplace(folder_, number, std::accumulate(files.begin(), mine, std::uint64_t{0}));
   }
-  /// The files of all ranks are there for good. In rounds, so that nobody waits for long.
+  /// The files of all ranks are there for good.
   void write()
+  {
+    hand_over(*part_, [&] { part_->sync(); });
+    collective::all_or_none(ranks(), [&] { part_->finish(); });
+  }
+  /// All of this rank goes to a writer, as to a model_writer, in rounds, so that nobody waits for long. @param after   a round
+  template <class Writer, class After>
+  void hand_over(Writer& to, After after)
   {
     checkpoint::model_writer writer{model_.shares(), plan_};
     while (!collective::agreed(ranks(), [&] {
-      writer.write(*part_, options_.round.count());
-      part_->sync();
+      writer.write(to, options_.round.count());
+      after();
       return writer.is_done();
     })) {
     }
-    collective::all_or_none(ranks(), [&] { part_->finish(); });
   }
   /// The generation is there.
   void commit()
@@ -125,12 +133,15 @@ class rank_save {
     std::uint64_t size = 0;
     for (const checkpoint::stored_file& it : plan_.rest.files) size += it.size;
     result.size = bytes{size};
-    const bool checks = options_.check_older && options_.keep > 1;
-    if (checks) remove_older_checked(result);
-    else if (is_first()) result.clean_up = checkpoint::detail::remove_superseded(folder_, result.number, unchecked());
+    older_.remove(result);
     held_.reset();
     return result;
   }
+
+  [[nodiscard]] Model& model() const noexcept { return model_; }
+  /// Files of this rank, behind `begin`.
+  [[nodiscard]] checkpoint::generation_part<Folder>& part() noexcept { return *part_; }
+  [[nodiscard]] older_generations<typename Model::communicator_type, Folder>& older() noexcept { return older_; }
 
  private:
   using lock_type = decltype(io::lock_of(std::declval<Folder&>()));
@@ -163,32 +174,10 @@ class rank_save {
     for (const checkpoint::stored_file& it : plan_.rest.files)
       if (auto file = std::as_const(folder_).open(it.name); file.size() != it.size) checkpoint::detail::refuse_damaged(it.name);
   }
-  [[nodiscard]] checkpoint::save_options unchecked() const
-  {
-    checkpoint::save_options result = options_;
-    result.check_older = false;
-    return result;
-  }
-  /// All ranks read those that stay, each a part of them.
-  void remove_older_checked(checkpoint::saved_generation& result)
-  {
-    std::vector<std::uint64_t> whole{result.number};
-    try {
-      const std::vector<std::uint64_t> all = generations_of_first(ranks(), folder_);
-      if (all.size() <= options_.keep) return;
-      for (std::size_t at = 1; at < all.size() && whole.size() < options_.keep; ++at)
-        if (is_whole_over_ranks(ranks(), folder_, all[at])) whole.push_back(all[at]);
-      if (is_first()) checkpoint::remove_older(folder_, options_.keep, [&](std::uint64_t it) { return std::ranges::find(whole, it) != whole.end(); });
-    } catch (const comm_error&) {
-      throw;
-    } catch (const std::exception& failed) {  // no error of a save, which is there
-      result.clean_up << failed.what();
-    }
-  }
-
   Model& model_;
   Folder& folder_;
   checkpoint::save_options options_;
+  older_generations<typename Model::communicator_type, Folder> older_;
   std::optional<rank_content<Model>> content_;
   checkpoint::save_plan plan_;
   std::optional<lock_type> held_;  // rank 0 alone

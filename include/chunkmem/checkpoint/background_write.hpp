@@ -1,0 +1,120 @@
+#pragma once
+
+#include <chunkmem/checkpoint/lent_items.hpp>
+#include <chunkmem/checkpoint/save_queue.hpp>
+#include <chunkmem/core/error.hpp>
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+namespace chunkmem::inline v0 {
+
+namespace checkpoint {
+
+namespace detail {
+
+/// Does what a queue says, until nothing follows. @param commit   `commit(manifest)`: all was handed over
+template <class Writer, class Commit>
+void carry_out(save_queue& queue, Writer& writer, Commit commit)
+{
+  for (save_queue::order next; queue.take(next); queue.written(next)) {
+    switch (next.what) {
+      case save_queue::kind::begin_file: writer.begin_file(next.header); break;
+      case save_queue::kind::bytes: writer.write(next.bytes()); break;
+      case save_queue::kind::end_file: writer.end_file(); break;
+      case save_queue::kind::commit: commit(std::move(next.rest));
+    }
+  }
+}
+
+/// A thread that writes while its trainer goes on, and what it takes from where it lies in a manager. Ends with what was handed over.
+class background_write {
+ public:
+  /// @param bound   of the queue's copies [B]
+  explicit background_write(std::uint64_t bound) : queue_{std::make_shared<save_queue>(bound)} {}
+  background_write(const background_write&) = delete;
+  ~background_write()
+  {
+    queue_->close();
+    join();
+    let_go();
+  }
+
+  [[nodiscard]] save_queue& queue() noexcept { return *queue_; }
+  [[nodiscard]] const save_queue& queue() const noexcept { return *queue_; }
+
+  /// `work()` on a thread of its own, once. What it throws is the queue's failure. @throws io_error   no thread could be started
+  template <class Work>
+  void start(Work work)
+  {
+    try {
+      thread_ = std::thread{[this, work = std::move(work)]() mutable noexcept {
+        try {
+          work();
+        } catch (...) {
+          queue_->fail(std::current_exception());
+        }
+        queue_->end();
+      }};
+    } catch (const std::system_error& refused) {
+      throw io_error{error_text{} << "chunkmem: starting the thread of a background save failed: system error "
+                                  << static_cast<std::uint64_t>(refused.code().value()) << " (raise the limit of threads, or call checkpoint::save)",
+                     {.number = refused.code().value()}};
+    }
+  }
+  /// For a model_writer of this manager: it takes the bytes of weights and states from where they lie, until they are about to change.
+  /// @throws usage_error   somebody else does
+  template <class Manager>
+  [[nodiscard]] lending_writer<Manager>& lend_from(Manager& m)
+  {
+    auto lent = std::make_unique<lending_writer<Manager>>(m, queue_);
+    lending_writer<Manager>& to = *lent;
+    lent_ = std::move(lent);
+    unwatch_ = [&m, this] { m.changes().end(this); };
+    m.changes().begin([](void* who) noexcept { static_cast<background_write*>(who)->let_go(); }, this);
+    return to;
+  }
+  /// What was lent has arrived, or the queue knows that it will not: nobody waits for a device that is lost.
+  void settle() noexcept
+  {
+    if (lent_ == nullptr) return;
+    try {
+      lent_->wait();
+    } catch (...) {
+      queue_->refuse(std::current_exception());
+    }
+  }
+
+  /// Nothing of the manager is read any more, and nothing of it pinned. Waits where the buffer is full.
+  void let_go() noexcept
+  {
+    if (lent_ == nullptr) return;
+    settle();
+    queue_->take_back();
+    unwatch_();
+    lent_.reset();
+  }
+  /// All that was handed over is written, or failed. The queue was closed, or its last order is the commit.
+  void join() noexcept
+  {
+    settle();
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  std::shared_ptr<save_queue> queue_;
+  std::unique_ptr<lent_pins> lent_;
+  std::function<void()> unwatch_;
+  std::thread thread_;
+};
+
+}  // namespace detail
+
+}  // namespace checkpoint
+
+}  // namespace chunkmem::inline v0

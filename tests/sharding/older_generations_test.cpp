@@ -1,0 +1,90 @@
+#include <chunkmem/sharding/older_generations.hpp>
+
+#include <chunkmem/collective/local_threads.hpp>
+#include <chunkmem/collective/thread_group.hpp>
+
+#include <support/catch.hpp>
+#include <support/memory_folder.hpp>
+#include <support/rank_threads.hpp>
+#include <support/stored_generation.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace older_generations_test {
+
+using namespace chunkmem;
+using collective::local_threads;
+using support::memory_folder;
+using support::stored_generation;
+
+namespace {
+
+constexpr std::uint32_t ranks = 3;
+
+/// Who reads the older generations before the newest is there.
+enum class readers : std::uint8_t { none, some, all };
+
+/// Numbers that stay behind the fourth of four, some of which are damaged.
+std::vector<std::uint64_t> kept(const std::vector<std::uint64_t>& damaged, const checkpoint::save_options& options, readers before)
+{
+  memory_folder folder;
+  for (std::uint32_t seed = 1; seed < 4; ++seed) stored_generation{seed, 3, 1000}.write(folder);
+  for (const std::uint64_t it : damaged) folder.flip(checkpoint::detail::tensors_name(it, 1), 3000);
+  collective::thread_group group{ranks};
+  support::on_ranks(ranks, [&](std::uint32_t rank) {
+    local_threads here{group, rank_id{rank}};
+    sharding::older_generations older{here, folder, options};
+    older.find();
+    if (before == readers::all || (before == readers::some && rank != 1)) older.check_own_part([](std::uint64_t) {});
+    (void)collective::words_of_all(here, 0);
+    if (rank == 0) stored_generation{4, 3, 1000}.write(folder);
+    (void)collective::words_of_all(here, 0);
+    checkpoint::saved_generation result{4, 3, {}};
+    older.remove(result);
+  });
+  return checkpoint::generations_in(folder);
+}
+
+}  // namespace
+
+TEST_CASE("the newest whole generations stay, whoever reads the older ones and when", "[sharding]")
+{
+  using numbers = std::vector<std::uint64_t>;
+  for (const readers before : {readers::none, readers::some, readers::all}) {
+    CAPTURE(before);
+    CHECK(kept({}, {.keep = 2}, before) == numbers{4, 3});
+    CHECK(kept({}, {.keep = 3}, before) == numbers{4, 3, 2});
+    CHECK(kept({3}, {.keep = 2}, before) == numbers{4, 3, 2});
+    CHECK(kept({3}, {.keep = 3}, before) == numbers{4, 3, 2, 1});
+    CHECK(kept({3, 2}, {.keep = 2}, before) == numbers{4, 3, 2, 1});
+    CHECK(kept({3}, {.keep = 2, .check_older = false}, before) == numbers{4, 3});
+    CHECK(kept({}, {.keep = 1}, before) == numbers{4});
+  }
+}
+
+TEST_CASE("what every rank has read before is not read again", "[sharding]")
+{
+  memory_folder folder;
+  for (std::uint32_t seed = 1; seed < 4; ++seed) stored_generation{seed, 3, 1000}.write(folder);
+  collective::thread_group group{ranks};
+  std::vector<std::uint64_t> read(ranks);
+  support::on_ranks(ranks, [&](std::uint32_t rank) {
+    local_threads here{group, rank_id{rank}};
+    sharding::older_generations older{here, folder, checkpoint::save_options{.keep = 2}};
+    older.find();
+    older.check_own_part([&](std::uint64_t bytes) { read[rank] += bytes; });
+    (void)collective::words_of_all(here, 0);
+    if (rank == 0) folder.flip(checkpoint::detail::tensors_name(3, 1), 3000);  // nobody looks again
+    if (rank == 0) stored_generation{4, 3, 1000}.write(folder);
+    (void)collective::words_of_all(here, 0);
+    checkpoint::saved_generation result{4, 3, {}};
+    older.remove(result);
+  });
+  CHECK(checkpoint::generations_in(folder) == std::vector<std::uint64_t>{4, 3});
+  for (const std::uint64_t it : read) CHECK(it > 0);
+}
+
+}  // namespace older_generations_test
