@@ -94,6 +94,20 @@ TEST_CASE("axes of one element have any stride, and no element is read of an emp
   CHECK(got == scalar.elements[0]);
 }
 
+TEST_CASE("the usual order is that of all axes together", "[interop]")
+{
+  foreign<std::uint8_t> it{{2, 3, 4}, 64};
+  it.strides = {12, 4, 1};
+  CHECK(cm::interop::span_of<std::uint8_t>(it.tensor()).size() == 24);
+  std::vector<std::uint8_t> got(24);
+  for (const std::int64_t plane : {std::int64_t{20}, std::int64_t{4}, std::int64_t{3}}) {  // gaps, and planes over each other
+    it.strides[0] = plane;
+    CHECK_THROWS_AS(cm::interop::span_of<std::uint8_t>(it.tensor()), cm::usage_error);
+    cm::interop::copy_of<std::uint8_t>(it.tensor(), got);
+    CHECK(got[12 + 5] == it.elements[static_cast<std::size_t>(plane) + 5]);
+  }
+}
+
 TEST_CASE("elements that are not aligned are copied and not looked at in place", "[interop]")
 {
   foreign<float> it{{3}, 4};
