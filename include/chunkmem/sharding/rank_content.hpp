@@ -135,6 +135,7 @@ class rank_content {
   }
   void refuse_names() const
   {
+    model_.for_each_tensor([&](const std::string& name, const shape&, dtype, role) { checkpoint::detail::refuse_reserved_name(model_.shares(), name); });
     std::set<std::string> names;
     const auto add = [&](const std::string& name) {
       if (name.ends_with(']'))
