@@ -98,10 +98,10 @@ TEST_CASE("where one rank must not save, none does", "[sharding]")
   for (const std::string& it : save_on_two(folder, [](std::uint32_t rank, model_type& m, auto&) { if (rank == 1) m.shares().begin_load(); }))
     CHECK(contains(it, "while a checkpoint is loaded"));
   for (const std::string& it : save_on_two(folder, [](std::uint32_t, model_type&, auto&) {}, {.keep = 0})) CHECK(contains(it, "keeps no generation"));
-  for (const std::string& it : save_on_two(folder, [](std::uint32_t rank, model_type& m, auto& t) { if (rank == 0) m.name(t.large, "x]"); }))
-    CHECK(contains(it, "x] (choose another name)"));
+  for (const std::string& it : save_on_two(folder, [](std::uint32_t rank, model_type& m, auto& t) { if (rank == 0) m.name(t.large, "x[0:1]"); }))
+    CHECK(contains(it, "x[0:1] would be that of a part of a tensor (choose another name)"));
   for (const std::string& it : save_on_two(folder, [](std::uint32_t rank, model_type& m, auto& t) { if (rank == 0) m.name(t.large, "x"); }))
-    CHECK(contains(it, "ranks have other models: here is parameter large of float32 300 70"));
+    CHECK(contains(it, "ranks have other models: here is parameter layers[3] of float32 300 70"));
   CHECK(nothing());
 }
 
