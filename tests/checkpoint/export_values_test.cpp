@@ -1,5 +1,6 @@
 #include <chunkmem/checkpoint/export_values.hpp>
 
+#include "exchange.hpp"
 #include "small_model.hpp"
 
 #include <chunkmem/checkpoint/load.hpp>
@@ -9,11 +10,8 @@
 #include <support/simulated_folder.hpp>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
-#include <map>
 #include <sstream>
 #include <vector>
 
@@ -126,39 +124,6 @@ namespace {
 
 using checkpoint::stored_tensor;
 
-/// What exchange.py reads and writes.
-std::string as_hex(std::string_view text)
-{
-  std::string digits;
-  for (const char it : text) digits += {"0123456789abcdef"[static_cast<unsigned char>(it) >> 4], "0123456789abcdef"[it & 15]};
-  return digits.empty() ? "-" : digits;
-}
-std::string line_of(const stored_tensor& it, std::string_view content)
-{
-  std::string extents;
-  for (const std::uint64_t extent : it.extents) extents += (extents.empty() ? "" : ",") + std::to_string(extent);
-  return as_hex(it.name) + ' ' + std::string{checkpoint::stored_name_of(it.type)} + ' ' + (extents.empty() ? "-" : extents) + ' ' + as_hex(content) + '\n';
-}
-/// In the order of names.
-std::string listing_of(const posix_folder& folder, const std::string& name)
-{
-  checkpoint::safetensors_file file{folder.open(name), name};
-  std::map<std::string, std::string> lines;
-  for (const stored_tensor& it : file.tensors()) {
-    std::string content(it.size(), '\0');
-    file.read(0, file.payload() + it.begin, std::as_writable_bytes(std::span{content}));
-    lines[it.name] = line_of(it, content);
-  }
-  std::string text;
-  for (const auto& [key, line] : lines) text += line;
-  return text;
-}
-std::string text_of(const std::string& path)
-{
-  std::ifstream in{path, std::ios::binary};
-  return {std::istreambuf_iterator<char>{in}, {}};
-}
-
 /// Every byte that there is, NaNs of all kinds in it.
 std::string bytes_of(std::size_t size, unsigned number)
 {
@@ -203,24 +168,6 @@ struct model_of_all_types {
   cm::tensor<std::uint8_t> small = m.add<std::uint8_t>({257}, cm::role::buffer);
 };
 
-/// A Python with safetensors and numpy, and the script beside this file.
-class python {
- public:
-  python()
-  {
-    const char* const interpreter = std::getenv("CHUNKMEM_PYTHON");
-    const std::string script = (std::filesystem::path{__FILE__}.parent_path() / "exchange.py").string();
-    if (interpreter != nullptr) command_ = std::string{interpreter} + " '" + script + "' ";
-  }
-  [[nodiscard]] bool is_there() const { return !command_.empty() && std::system((command_ + "ask").c_str()) == 0; }
-  [[nodiscard]] bool run(const std::string& words) const { return std::system((command_ + words).c_str()) == 0; }
-
- private:
-  std::string command_;
-};
-
-constexpr auto no_python = "no Python with safetensors and numpy (CHUNKMEM_PYTHON names an interpreter; pip install safetensors numpy)";
-
 }  // namespace
 
 TEST_CASE("Python's safetensors opens what is exported and what is saved, byte for byte", "[checkpoint][.python]")
@@ -229,10 +176,7 @@ TEST_CASE("Python's safetensors opens what is exported and what is saved, byte f
   if (!other.is_there()) SKIP(no_python);
   temporary_folder place;
   posix_folder folder{place.path()};
-  const auto opens = [&](const std::string& name) {
-    const std::string path = place.path() + '/' + name;
-    return other.run("list '" + path + "' '" + path + ".txt'") && text_of(path + ".txt") == listing_of(folder, name);
-  };
+  const auto opens = [&](const std::string& name) { return other.read(place.path() + '/' + name) == listing_of(folder, name); };
   model_of_all_types all;
   all.fill();
   checkpoint::export_values(all.m, folder, "all.safetensors");
@@ -269,11 +213,7 @@ TEST_CASE("what Python's safetensors writes is opened and loaded byte for byte",
   posix_folder folder{place.path()};
   model_of_all_types all;
   all.fill();
-  const auto write = [&](const std::string& listing, const std::string& raw) {
-    std::ofstream{place.path() + "/listing"} << listing;
-    const std::string path = '\'' + place.path() + '/';
-    return other.run("write " + path + "listing' " + path + raw + "' " + path + "numpy'");
-  };
+  const auto write = [&](const std::string& listing, const std::string& raw) { return other.write(place.path(), listing, raw); };
   // Each element type, a single number, and tensors without elements.
   std::string listing;
   std::string of_numpy;

@@ -136,6 +136,19 @@ TEST_CASE("leftovers of saves that never ended are removed, and nothing else", "
   CHECK(remove_leftovers(stubborn) == left.size() - 1);
 }
 
+TEST_CASE("a number that was claimed is not given again, whatever becomes of its save", "[checkpoint]")
+{
+  auto folder = folder_of({"generation-000003.manifest", "generation-000003-00000.safetensors"});
+  CHECK(checkpoint::claim_generation(folder) == 4);
+  CHECK(next_generation(folder) == 5);
+  CHECK(checkpoint::claim_generation(folder) == 5);
+  CHECK(remove_leftovers(folder, 5) == 1);  // the first claim
+  CHECK(names_in(folder) == std::set<std::string>{"generation-000003.manifest", "generation-000003-00000.safetensors", "generation-000005.claim.tmp"});
+  CHECK(next_generation(folder) == 6);
+  CHECK(remove_leftovers(folder) == 1);
+  for (const char* const foreign_claim : {"generation-000005.claim", "generation-5.claim.tmp", "generation-000000.claim.tmp"}) CHECK_FALSE(label_of(foreign_claim).has_value());
+}
+
 TEST_CASE("all but the newest generations are removed, manifests first", "[checkpoint]")
 {
   std::vector<std::string> names = foreign;

@@ -86,10 +86,12 @@ TEST_CASE("what a file calls as an optimizer's states is not read as those", "[c
 {
   memory_folder folder;
   one_weight<float> model;
-  one_weight<float> short_one{{2, 1}};
-  short_one.m.name(short_one.w, "momentum/w");  // as large as a part of the model's momentum
-  for (float& it : short_one.m.acquire(short_one.w, cm::access::write).span()) it = 3;
-  checkpoint::export_values(short_one.m, folder, "weights");
+  arena memory{{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};
+  cm::manager<arena> without_lists{memory, {.chunk_bytes = 4_KiB}};
+  const auto short_one = without_lists.add<float>({2, 1}, cm::role::parameter);
+  without_lists.name(short_one, "momentum/w");  // as large as a part of the model's momentum
+  for (float& it : without_lists.acquire(short_one, cm::access::write).span()) it = 3;
+  checkpoint::export_values(without_lists, folder, "weights");
   model.fill(9.0F);
   const auto done = checkpoint::import_values(model.m, folder, "weights", {.takes_part = true});
   CHECK((done.tensors == 0 && done.ignored == std::vector<std::string>{"momentum/w"}));

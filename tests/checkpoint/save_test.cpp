@@ -106,7 +106,7 @@ TEST_CASE("what a killed save left behind is removed by the next one", "[checkpo
   (void)checkpoint::save(model.m, folder);
   for (const char* const name : {"generation-000002-00000.safetensors", "generation-000002-00001.safetensors.tmp", "generation-000003.manifest.tmp"})
     folder.create(name).close();
-  CHECK(checkpoint::save(model.m, folder).number == 2);
+  CHECK(checkpoint::save(model.m, folder).number == 4);  // the other numbers may be in use by ranks of a dead job that live on
   CHECK(folder.names().size() == 4);
 }
 
@@ -187,7 +187,7 @@ TEST_CASE("what no loader would take is refused before anything is written", "[c
     CHECK_THROWS_AS(checkpoint::export_values(m, folder, "values"), cm::config_error);
     CHECK(folder.names().size() == 1);
     CHECK(checkpoint::save(m, folder, {.file_size = cm::bytes{count / 2 + 1}}).files == 2);
-    CHECK(checkpoint::is_whole(folder, 1));
+    CHECK(checkpoint::is_whole(folder, 10));
   }
   SECTION("a name of a tensor without bytes that fills a line of the manifest")
   {
@@ -359,7 +359,7 @@ TEST_CASE("while somebody saves, nobody else does, and nothing of theirs is touc
     CHECK(checkpoint::load(reader.m, folder).number == 1);  // who only reads need not wait
   }
   CHECK(errno_of_save(model, folder) == 0);
-  CHECK(checkpoint::generations_in(folder) == std::vector<std::uint64_t>{2, 1});
+  CHECK(checkpoint::generations_in(folder) == std::vector<std::uint64_t>{3, 1});
 }
 
 namespace {

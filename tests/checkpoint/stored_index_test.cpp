@@ -93,7 +93,7 @@ TEST_CASE("parts that are missing, overlap or do not fit are refused with the te
   CHECK_THAT(refusal({file_of({{"a", {1}}}), file_of({{"a", {1}}})}, {}), ContainsSubstring("two tensors of one name: a"));
   CHECK_THAT(refusal({file_of({{"w", {12}}})}, {w}), ContainsSubstring("two tensors of one name: w"));
   CHECK_THAT(refusal({}, {w, w}), ContainsSubstring("two tensors of one name: w"));
-  CHECK_THAT(refusal({}, {{"w", {UINT64_MAX, 2}}}), ContainsSubstring("does not fit 64 bits"));
+  CHECK_THAT(refusal({}, {{"w", {UINT64_MAX, 2}}}), ContainsSubstring("w: it has more elements than can be counted"));
 }
 
 TEST_CASE("a plain file is an index too", "[checkpoint]")

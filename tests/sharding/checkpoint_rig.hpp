@@ -43,7 +43,7 @@ struct declared {
         buffer{m.template add<float>({7}, cm::role::buffer)}
   {
     m.use(momenta);
-    m.name(large, "large");
+    m.name(large, "layers[3]");  // brackets that mean nothing in a checkpoint
     m.name(small, "small");
     m.name(buffer, "running mean");
     m.state("cursor", std::as_writable_bytes(std::span{cursor}));

@@ -86,6 +86,15 @@ TEST_CASE("an empty folder is an error, unless a fresh start is allowed", "[shar
   for (const std::string& it : load_on(folder, 2, [](std::uint32_t, model_type&, auto&) {}, {.allow_fresh_start = true, .limits = {}})) CHECK(it.empty());
 }
 
+TEST_CASE("ranks of which some allow a fresh start are told so", "[sharding]")
+{
+  memory_folder folder;
+  const auto said = said_on({3}, [&](std::uint32_t rank, model_type& model, auto&) {
+    (void)checkpoint::load(model, folder, {.allow_fresh_start = rank == 2, .limits = {}});
+  });
+  for (const std::string& it : said) CHECK(it.find("same allow_fresh_start") != it.npos);
+}
+
 TEST_CASE("a checkpoint of another model is refused on all ranks with what differs, and nothing is changed", "[sharding]")
 {
   memory_folder folder;

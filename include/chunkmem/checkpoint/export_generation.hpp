@@ -10,6 +10,7 @@
 #include <chunkmem/io/file_folder.hpp>
 
 #include <algorithm>
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -39,6 +40,19 @@ struct exported {
   dtype type;
 };
 
+/// @param own   "[rank 1 of 4]" @throws config_error   there are fewer
+[[nodiscard]] inline bool is_of_other_rank(std::string_view own, std::uint32_t rank)
+{
+  constexpr std::string_view before = " of ";
+  const std::string_view all = own.substr(own.rfind(before) + before.size());
+  std::uint64_t ranks = 0;
+  (void)std::from_chars(all.data(), all.data() + all.size(), ranks);
+  if (rank >= ranks)
+    throw config_error{error_text{} << "chunkmem: buffers of rank " << rank << " were asked for, and this checkpoint has those of " << ranks
+                                    << " ranks (export_options::rank counts from 0)"};
+  return !own.starts_with("[rank " + std::to_string(rank) + std::string{before});
+}
+
 /// Weights and buffers: neither registered states, nor what an optimizer has beside a weight.
 [[nodiscard]] inline std::vector<exported> values_of(const stored_index& index, const manifest& content, const export_options& options)
 {
@@ -48,8 +62,8 @@ struct exported {
   std::vector<exported> all;
   for (const auto& [name, value] : index.all()) {
     if (name.starts_with("state/") || is_beside_weight(name)) continue;
-    const std::size_t own = name.ends_with(']') ? name.rfind("[rank ") : name.npos;
-    if (own != name.npos && !name.substr(own).starts_with("[rank " + std::to_string(options.rank) + " of ")) continue;
+    const std::size_t own = looks_divided(name) ? name.rfind("[rank ") : name.npos;
+    if (own != name.npos && is_of_other_rank(name.substr(own), options.rank)) continue;
     const bool changes = options.type && is_convertible(value.type, *options.type);
     all.push_back({std::string{name.substr(0, own)}, &value, changes ? *options.type : value.type});
   }

@@ -21,7 +21,7 @@ namespace checkpoint {
 /// What a file of a checkpoint folder is for. Names that begin with "generation-" are for checkpoints; other files in the folder are
 /// left alone.
 struct file_label {
-  enum class kind : std::uint8_t { manifest, tensors };
+  enum class kind : std::uint8_t { manifest, tensors, claim };
 
   std::uint64_t generation = 0;
   kind what = kind::manifest;
@@ -35,6 +35,7 @@ namespace detail {
 inline constexpr std::string_view file_prefix = "generation-";
 inline constexpr std::string_view manifest_suffix = ".manifest";
 inline constexpr std::string_view tensors_suffix = ".safetensors";
+inline constexpr std::string_view claim_suffix = ".claim";
 inline constexpr std::string_view temporary_suffix = ".tmp";
 inline constexpr std::string_view export_name = "generation-export.tmp";  ///< a file that has not yet the name that somebody chose for it
 
@@ -53,6 +54,12 @@ inline constexpr std::uint64_t last_generation = 999'999'999'999'999;  ///< one 
 [[nodiscard]] inline std::string tensors_name(std::uint64_t generation, std::size_t file)
 {
   return std::string{file_prefix} + padded(generation, 6) + '-' + padded(file, 5) + std::string{tensors_suffix};
+}
+
+/// Of an empty file that keeps a number from being given again.
+[[nodiscard]] inline std::string claim_name(std::uint64_t generation)
+{
+  return std::string{file_prefix} + padded(generation, 6) + std::string{claim_suffix} + std::string{temporary_suffix};
 }
 
 /// Takes a number off the front. @return   none where there is no digit, or more than a checkpoint writes
@@ -83,6 +90,10 @@ inline constexpr std::uint64_t last_generation = 999'999'999'999'999;  ///< one 
   if (!generation || *generation == 0) return {};
   label.generation = *generation;
   if (name == manifest_suffix) return kept == manifest_name(label.generation) ? std::optional{label} : std::nullopt;
+  if (name == claim_suffix) {
+    label.what = file_label::kind::claim;
+    return label.is_temporary && kept == claim_name(label.generation).substr(0, kept.size()) ? std::optional{label} : std::nullopt;
+  }
   if (!name.starts_with('-')) return {};
   name.remove_prefix(1);
   const auto file = take_number(name);
@@ -117,17 +128,32 @@ template <file_folder Folder>
   return newest + 1;
 }
 
-/// Removes what saves and exports that never ended left behind: temporary files, and files of generations without a manifest.
-/// @return   files removed
+/// Takes the next number for good: whoever was told a number and wakes when its job is dead finds no other job's files under it. The empty file that says so
+/// goes with the leftovers of a later save, which has a larger number.
+/// @throws as next_generation; io_error
 template <file_folder Folder>
-std::size_t remove_leftovers(Folder& folder)
+[[nodiscard]] std::uint64_t claim_generation(Folder& folder)
+{
+  const std::uint64_t number = next_generation(folder);
+  const std::string name = detail::claim_name(number);
+  auto file = folder.create(name);
+  file.sync();
+  file.close();
+  folder.sync();
+  return number;
+}
+
+/// Removes what saves and exports that never ended left behind: temporary files, and files of generations without a manifest.
+/// @param below   of generations with smaller numbers alone @return   files removed
+template <file_folder Folder>
+std::size_t remove_leftovers(Folder& folder, std::uint64_t below = UINT64_MAX)
 {
   const std::vector<std::uint64_t> whole = generations_in(folder);
   std::size_t removed = 0;
   for (const std::string& name : folder.names()) {
     const auto label = label_of(name);
     if (name != detail::export_name &&
-        (!label || (!label->is_temporary && std::binary_search(whole.rbegin(), whole.rend(), label->generation))))
+        (!label || label->generation >= below || (!label->is_temporary && std::binary_search(whole.rbegin(), whole.rend(), label->generation))))
       continue;
     removed += folder.remove(name) ? 1 : 0;
   }

@@ -88,7 +88,8 @@ template <class Names>
 /// Fills the weights of a manager, and buffers that the file has, from a safetensors file of any program, by the names of tensors.
 ///
 /// Real numbers are rounded to the types of the model; a 16-bit weight with a master gets both from the file. What an optimizer has beside
-/// weights begins anew, as zeros; registered states are left alone. The file has no checksums: only its form is checked.
+/// weights begins anew, as zeros; registered states are left alone, and counts of steps that are no list (`adam.progress`, a device_optimizer's buffer): import
+/// before the first step, or set them back. The file has no checksums: only its form is checked.
 /// @throws config_error   names or shapes are others; format_error   it is no safetensors file; nothing was changed
 /// @throws io_error       it cannot be read: some tensors are filled, and until an import or a load gets through nothing is saved and no step is taken
 /// @throws usage_error    inside an iteration; otherwise as load

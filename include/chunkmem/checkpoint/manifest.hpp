@@ -93,6 +93,7 @@ namespace detail {
   return text;
 }
 
+inline constexpr std::string_view first_words = "chunkmem checkpoint ";
 inline constexpr std::string_view first_line = "chunkmem checkpoint 2";
 inline constexpr std::size_t sum_line = 9 + 16 + 1;  ///< "checksum ", digits, end of line
 
@@ -145,6 +146,16 @@ inline void read_line(text_reader& text, std::string_view kind, manifest& found)
 }
 
 }  // namespace detail
+
+/// It was written whole, by a version of this library with another format. @return   the number of that, else nothing
+[[nodiscard]] inline std::string_view other_version(std::string_view content)
+{
+  if (content.size() < detail::sum_line || !content.starts_with(detail::first_words)) return {};
+  const std::string_view body = content.substr(0, content.size() - detail::sum_line);
+  if (content.substr(body.size()) != "checksum " + detail::as_digits(io::checksum_of(std::as_bytes(std::span{body}))) + '\n') return {};
+  const std::string_view line = body.substr(0, body.find('\n'));
+  return line == detail::first_line ? std::string_view{} : line.substr(detail::first_words.size(), 20);
+}
 
 /// The reverse: a pure function of text and limits.
 /// @throws corrupt_data   it is not what was written; format_error   nor anything that this version writes

@@ -105,9 +105,29 @@ inline void refuse_equal_names(const std::vector<model_item>& items)
     throw config_error{error_text{} << "chunkmem: two things of this model are called " << *twice << " in a checkpoint (give tensors other names)"};
 }
 
-}  // namespace detail
+/// In files such names are those of parts, "x[0:7]", or of what each rank has its own of, "x[rank 1 of 2]".
+[[nodiscard]] inline bool looks_divided(std::string_view name)
+{
+  const std::size_t open = name.rfind('[');
+  if (open == name.npos || !name.ends_with(']')) return false;
+  std::string form;  // without digits
+  for (const char it : name.substr(open)) form += it >= '0' && it <= '9' ? (form.ends_with('0') ? "" : "0") : std::string{it};
+  return form == "[0:0]" || form == "[rank 0 of 0]";
+}
 
-namespace detail {
+/// @param name   of a tensor @throws config_error   in a file it would mean something else
+template <class Manager>
+void refuse_reserved_name(const Manager& m, std::string_view name)
+{
+  const auto refuse = [&](std::string_view what) {
+    throw config_error{error_text{} << "chunkmem: in a checkpoint the name " << name << " would be that of " << what << " (choose another name)"};
+  };
+  if (looks_divided(name)) refuse("a part of a tensor");
+  if (name.starts_with("state/")) refuse("a registered state");
+  m.for_each_list([&](list_id, const list_spec& spec) {
+    if (name.starts_with(std::string{spec.name} + '/')) refuse("what an optimizer has beside a weight");
+  });
+}
 
 template <class Manager>
 void expect_between(const Manager& m)
@@ -116,7 +136,7 @@ void expect_between(const Manager& m)
 }
 
 /// All that a checkpoint of this manager would hold, in the order in which it is written, whatever gradients there are.
-/// @throws usage_error   inside an iteration or a rehearsal; config_error   two of them have one name
+/// @throws usage_error   inside an iteration or a rehearsal; config_error   two of them have one name, or a name means something else in files
 template <class Manager>
 [[nodiscard]] std::vector<model_item> items_of(Manager& m)
 {
@@ -124,6 +144,7 @@ template <class Manager>
   std::vector<model_item> items;
   m.for_each_tensor([&](tensor_handle it, const tensor_info& info) {
     if (info.part == role::activation || info.part == role::gathered) return;  // the bytes of the second are saved as shares
+    refuse_reserved_name(m, m.name_of(it));
     if (info.part == role::parameter) return add_parameter(m, it, info, items);
     model_item value{m.name_of(it), info.type, extents_of(info.extents), it, value_list, info.part};
     value.value_type = info.type;
@@ -132,6 +153,7 @@ template <class Manager>
   });
   m.for_each_state([&](std::string_view name, std::span<std::byte> content) {
     if (content.empty()) return;
+    if (looks_divided(name)) refuse_reserved_name(m, name);
     model_item state{"state/" + std::string{name}, dtype::uint8, {content.size()}};
     state.state = content;
     items.push_back(std::move(state));

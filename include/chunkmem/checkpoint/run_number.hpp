@@ -28,12 +28,23 @@ namespace checkpoint {
 
 namespace detail {
 
-/// Whose generation this is. @return   none where its manifest cannot be read
-template <file_folder Folder>
-[[nodiscard]] std::optional<std::uint64_t> run_of(const Folder& folder, std::uint64_t generation)
+/// What may differ between versions of this library. @throws config_error   it does
+inline void expect_own_version(std::uint64_t generation, std::string_view text)
+{
+  const std::string_view other = other_version(text);
+  if (other.empty()) return;
+  throw config_error{error_text{} << "chunkmem: generation " << generation << " of this folder has format " << other
+                                  << " of another version of chunkmem, this one has 2 (name another folder, or go on with that version)"};
+}
+
+/// Whose generation this is. @param look   `look(text)` sees its manifest first @return   none where it cannot be read
+template <file_folder Folder, class Look>
+[[nodiscard]] std::optional<std::uint64_t> run_of(const Folder& folder, std::uint64_t generation, Look look)
 {
   try {
-    return read_manifest(read_text(folder, manifest_name(generation), loader_limits{}.manifest)).run;
+    const std::string text = read_text(folder, manifest_name(generation), loader_limits{}.manifest);
+    look(std::string_view{text});
+    return read_manifest(text).run;
   } catch (const corrupt_data&) {
   } catch (const format_error&) {
   } catch (const io_error&) {
@@ -44,12 +55,13 @@ template <file_folder Folder>
 }  // namespace detail
 
 /// A folder is for one training: saves of another one would make its generations the older ones, which go.
-/// @param run   whose saves are to come; 0: a training that was neither saved nor loaded yet @throws config_error   it has generations of another
+/// @param run   whose saves are to come; 0: a training that was neither saved nor loaded yet @throws config_error   it has generations of another, or of another version
 template <file_folder Folder>
 void expect_own_folder(const Folder& folder, std::uint64_t run)
 {
   for (const std::uint64_t generation : generations_in(folder)) {
-    const std::optional<std::uint64_t> other = detail::run_of(folder, generation);
+    const std::optional<std::uint64_t> other =
+        detail::run_of(folder, generation, [&](std::string_view text) { detail::expect_own_version(generation, text); });
     if (!other || *other == run) continue;
     throw config_error{error_text{} << "chunkmem: this folder has checkpoints of another training: generation " << generation << " is of run "
                                     << *other << ", this is run " << run << " (name another folder, or load from this one before you save into it)"};
@@ -62,7 +74,7 @@ template <file_folder Folder>
 void expect_one_run(const Folder& folder, std::uint64_t number, std::uint64_t run)
 {
   for (const std::uint64_t generation : generations_in(folder)) {
-    const std::optional<std::uint64_t> other = detail::run_of(folder, generation);
+    const std::optional<std::uint64_t> other = detail::run_of(folder, generation, [](std::string_view) {});
     if (!other || *other == run) continue;
     throw config_error{error_text{} << "chunkmem: this folder has checkpoints of two trainings: generation " << number << " is of run " << run
                                     << ", generation " << generation << " of run " << *other << " (move those of one of them elsewhere)"};

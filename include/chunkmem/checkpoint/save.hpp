@@ -43,13 +43,14 @@ struct saved_generation {
 
 namespace detail {
 
-/// The folder is fit for a save, and clean. @return   the manifest, without generation and files, of the training that saves
+/// The folder is fit for a save, and clean. @return   the manifest, without files, of the training that saves
 template <class Manager, file_folder Folder>
 [[nodiscard]] manifest begin_save(const Manager& m, Folder& folder, const save_plan& plan)
 {
   expect_own_folder(folder, m.run());
-  remove_leftovers(folder);
   manifest rest = plan.rest;
+  rest.generation = next_generation(folder);  // before leftovers go: a rank of a dead job that still writes some has another number
+  remove_leftovers(folder);
   rest.run = m.run() != 0 ? m.run() : draw_run();
   return rest;
 }
@@ -92,7 +93,7 @@ saved_generation save(Manager& m, Folder& folder, const save_options& options = 
   const save_plan plan = plan_of(items, options.file_size, rest_of(m, items));
   [[maybe_unused]] const auto held = io::lock_of(folder);
   manifest rest = detail::begin_save(m, folder, plan);
-  generation_writer<Folder> writer{folder, next_generation(folder)};
+  generation_writer<Folder> writer{folder, rest.generation};
   model_writer{m, plan}.write(writer);
   m.belongs_to(rest.run);
   writer.commit(std::move(rest));

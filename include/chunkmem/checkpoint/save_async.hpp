@@ -44,7 +44,7 @@ class pending_save {
     manifest rest = detail::begin_save(m, folder, plan);
     pending_save pending{std::max(options.buffer, async_save_options::least_buffer).count()};
     work& it = *pending.work_;
-    const std::uint64_t generation = next_generation(folder);
+    const std::uint64_t generation = rest.generation;
     it.writing.start([&it, &folder, generation, files = options.files, held = std::move(held)] {
       (void)held;  // keeps others out of the folder until the thread ends
       run(it, folder, generation, files);

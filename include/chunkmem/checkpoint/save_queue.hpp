@@ -49,12 +49,12 @@ class save_queue {
   }
   void write(std::span<const std::byte> content)
   {
-    for_each_piece(content, [&](std::span<const std::byte> part) { push({kind::bytes, {part.begin(), part.end()}, {}, 0, {}, 0}); });
+    for_each_piece(content, 1, [&](std::span<const std::byte> part) { push({kind::bytes, {part.begin(), part.end()}, {}, 0, {}, 0}); });
   }
   /// As write, but nothing is copied: the bytes stay as they are until `take_back` returns. @param arrivals   they are there behind so many calls of `arrive`
   void lend(std::span<const std::byte> content, std::uint64_t arrivals)
   {
-    for_each_piece(content, [&](std::span<const std::byte> part) { push({kind::bytes, {}, part, 0, {}, arrivals}); });
+    for_each_piece(content, least_lent, [&](std::span<const std::byte> part) { push({kind::bytes, {}, part, 0, {}, arrivals}); });
   }
   /// Bytes that were lent are there. @threads any
   void arrive() noexcept
@@ -174,9 +174,9 @@ class save_queue {
 
  private:
   template <class Use>
-  void for_each_piece(std::span<const std::byte> content, Use use)
+  void for_each_piece(std::span<const std::byte> content, std::uint64_t least, Use use)
   {
-    const std::size_t piece = static_cast<std::size_t>(std::clamp<std::uint64_t>(bound_ / 4, 1, std::uint64_t{4} << 20));
+    const std::size_t piece = static_cast<std::size_t>(std::clamp<std::uint64_t>(bound_ / 4, least, std::uint64_t{4} << 20));
     for (; !content.empty(); content = content.subspan(std::min(piece, content.size()))) use(content.first(std::min(piece, content.size())));
   }
   void push(order next)
@@ -210,6 +210,8 @@ class save_queue {
     most_held_ = std::max(most_held_, held_);
     return true;
   }
+
+  static constexpr std::uint64_t least_lent = 4096;  ///< what is lent is not copied: pieces are as many as make a copy possible
 
   const std::uint64_t bound_;
   mutable std::mutex mutex_;

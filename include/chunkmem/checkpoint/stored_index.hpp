@@ -70,7 +70,11 @@ class stored_index {
   /// @throws format_error   two parts of one tensor overlap, one is missing, or it has two types; config_error   two entries have one name
   explicit stored_index(const whole_generation& from)
   {
-    for (const divided_tensor& it : from.content.divided) add(it.name, {{}, it.extents, {}}), divided_.insert(it.name);
+    for (const divided_tensor& it : from.content.divided) {
+      expect_countable(it);
+      add(it.name, {{}, it.extents, {}});
+      divided_.insert(it.name);
+    }
     for (std::uint32_t file = 0; file < from.files.size(); ++file)
       for (const stored_tensor& it : from.files[file].tensors) add_entry(it, {0, 0, file, from.files[file].payload + it.begin});
     for (auto& [name, value] : tensors_) check(name, value);
@@ -111,6 +115,14 @@ class stored_index {
     value.runs.push_back(where);
   }
 
+  static void expect_countable(const divided_tensor& it)
+  {
+    try {
+      (void)elements_of(it.extents);
+    } catch (const size_overflow&) {
+      refuse(it.name, "it has more elements than can be counted");
+    }
+  }
   static void check(std::string_view name, stored_value& it)
   {
     std::ranges::sort(it.runs, {}, &stored_run::first);

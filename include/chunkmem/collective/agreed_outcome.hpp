@@ -124,6 +124,17 @@ void all_or_none(Communicator& ranks, Work work)
   });
 }
 
+/// Settings on which it depends what comes next. @param mine   as a number @param sentence   what to do
+/// @throws config_error   on every rank: one has another number than rank 0; comm_error
+template <exchanges_words Communicator>
+void agree_on(Communicator& ranks, std::uint64_t mine, std::string_view sentence)
+{
+  const std::uint64_t first = words_of_all(ranks, mine)[0];
+  all_or_none(ranks, [&] {
+    if (mine != first) throw config_error{error_text{} << sentence};
+  });
+}
+
 }  // namespace collective
 
 }  // namespace chunkmem::inline v0

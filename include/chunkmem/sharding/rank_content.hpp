@@ -135,10 +135,9 @@ class rank_content {
   }
   void refuse_names() const
   {
+    model_.for_each_tensor([&](const std::string& name, const shape&, dtype, role) { checkpoint::detail::refuse_reserved_name(model_.shares(), name); });
     std::set<std::string> names;
     const auto add = [&](const std::string& name) {
-      if (name.ends_with(']'))
-        throw config_error{error_text{} << "chunkmem: over ranks a name with ] at its end is that of a part: " << name << " (choose another name)"};
       if (!names.insert(name).second)
         throw config_error{error_text{} << "chunkmem: two things of this model are called " << name << " in a checkpoint (give tensors other names)"};
     };

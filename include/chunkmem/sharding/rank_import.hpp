@@ -77,6 +77,7 @@ imported_values import_values(sharded_model<Backend, Ranks, Policies...>& model,
   collective::all_or_none(ranks, [&] { content.emplace(model); });
   content->agree_on_names();
   model.agree_on_model();
+  collective::agree_on(ranks, options.takes_part ? 1 : 0, "some ranks take a part of a file, and others all of it (give all of them the same takes_part)");
   std::optional<safetensors_file<typename Folder::reader>> file;
   std::optional<stored_index> index;
   imported_values result;

@@ -36,8 +36,10 @@ void fill_over_ranks(Model& model, const rank_content<Model>& content, const std
 {
   constexpr std::uint64_t bytes_of_round = std::uint64_t{256} << 20;
   std::size_t next = 0;
-  model.drop_gradients();
-  model.shares().begin_load();
+  collective::all_or_none(model.ranks(), [&] {
+    model.drop_gradients();
+    model.shares().begin_load();
+  });
   while (!collective::agreed(model.ranks(), [&] {
     for (std::uint64_t done = 0; next < items.size() && done < bytes_of_round; ++next)
       done += checkpoint::fill_item(model.shares(), content.items()[items[next]], index, from);
@@ -97,6 +99,7 @@ loaded_generation load(sharded_model<Backend, Ranks, Policies...>& model, const 
   });
   content->agree_on_names();
   model.agree_on_model();
+  collective::agree_on(ranks, options.allow_fresh_start ? 1 : 0, "some ranks allow a fresh start, and others do not (give all of them the same allow_fresh_start)");
   loaded_generation result;
   std::optional<generation_reader<Folder>> from;
   const bool is_there = try_newest(sharding::generations_of_first(ranks, folder), result.skipped,

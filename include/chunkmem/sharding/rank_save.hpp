@@ -59,24 +59,27 @@ class rank_save {
   /// The folder is clean, and this rank knows the number of the generation and of its first file.
   void begin()
   {
-    std::uint64_t number = 0;
     std::uint64_t run = model_.shares().run();
     collective::all_or_none(ranks(), [&] {
       if (is_first()) {
         held_.emplace(io::lock_of(folder_));
         checkpoint::expect_own_folder(folder_, run);
-        number = checkpoint::next_generation(folder_);  // before leftovers go: who still writes those has another number
-        checkpoint::remove_leftovers(folder_);
         if (run == 0) run = checkpoint::draw_run();
       }
     });
-    number = collective::words_of_all(ranks(), number)[0];
     const std::vector<std::uint64_t> runs = collective::words_of_all(ranks(), run);
+    std::uint64_t number = 0;
     collective::all_or_none(ranks(), [&] {
       if (model_.shares().run() != 0 && run != runs[0])
         throw config_error{error_text{} << "chunkmem: ranks go on with other trainings: here run " << run << ", rank 0 has " << runs[0]
                                         << " (load the same checkpoint on every rank)"};
     });
+    collective::all_or_none(ranks(), [&] {
+      if (!is_first()) return;
+      number = checkpoint::claim_generation(folder_);  // before leftovers go: who still writes those has another number
+      checkpoint::remove_leftovers(folder_, number);
+    });
+    number = collective::words_of_all(ranks(), number)[0];
     model_.shares().belongs_to(runs[0]);  // before the commit: it may be there though it failed
     const std::vector<std::uint64_t> files = collective::words_of_all(ranks(), plan_.files.size());
     const auto mine = files.begin() + static_cast<std::ptrdiff_t>(index_of(ranks().rank()));
@@ -133,6 +136,7 @@ class rank_save {
     std::uint64_t size = 0;
     for (const checkpoint::stored_file& it : plan_.rest.files) size += it.size;
     result.size = bytes{size};
+    if (is_first()) (void)folder_.remove(checkpoint::detail::claim_name(result.number));  // the manifest has the number now
     older_.remove(result);
     held_.reset();
     return result;
@@ -152,11 +156,8 @@ class rank_save {
   /// Which exchanges come behind the commit depends on them: a rank with others would answer other questions than it is asked.
   void agree_on_keeping()
   {
-    const std::uint64_t mine = std::uint64_t{options_.keep} << 1 | (options_.check_older ? 1U : 0U);
-    const std::uint64_t first = collective::words_of_all(ranks(), mine)[0];
-    collective::all_or_none(ranks(), [&] {
-      if (mine != first) throw config_error{"ranks keep other numbers of checkpoints, or check others (give all of them the same keep and check_older)"};
-    });
+    collective::agree_on(ranks(), std::uint64_t{options_.keep} << 1 | (options_.check_older ? 1U : 0U),
+                         "ranks keep other numbers of checkpoints, or check others (give all of them the same keep and check_older)");
   }
   void plan(const std::vector<std::string>& empty)
   {
