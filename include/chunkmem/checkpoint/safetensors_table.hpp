@@ -12,9 +12,6 @@
 #include <utility>
 #include <vector>
 
-#if !__has_include(<nlohmann/json.hpp>)
-#error "chunkmem: checkpoints need nlohmann/json.hpp: link chunkmem::checkpoint (Debian: apt-get install nlohmann-json3-dev)"
-#endif
 #include <nlohmann/json.hpp>
 
 namespace chunkmem::inline v0 {
