@@ -153,7 +153,7 @@ function(chunkmem_find_conformance why_not)
   if(TARGET chunkmem::conformance)
     return()
   endif()
-  cmake_path(SET laws NORMALIZE "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../../chunkmem/laws")
+  set(laws "${chunkmem_laws}")  # the config file knows where they are
   add_library(chunkmem_conformance_catch2 INTERFACE)
   if(CHUNKMEM_CATCH2_INCLUDE)
     target_include_directories(chunkmem_conformance_catch2 SYSTEM INTERFACE "${CHUNKMEM_CATCH2_INCLUDE}")

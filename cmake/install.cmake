@@ -1,11 +1,13 @@
-# Headers and a package that `find_package(chunkmem)` finds. A header-only library fits every architecture; before 1.0
-# a minor version may break its users.
+# Headers, machines of the planner, and packages that `find_package(chunkmem)` and pkg-config find. A header-only library fits every
+# architecture; before 1.0 a minor version may break its users.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 target_include_directories(chunkmem INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 set(package_folder "${CMAKE_INSTALL_DATADIR}/cmake/chunkmem")
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/chunkmem" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/examples/max_model/machines" DESTINATION "${CMAKE_INSTALL_DATADIR}/chunkmem" FILES_MATCHING PATTERN "*.json")
+install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DATADIR}/licenses/chunkmem")
 
 # The laws of each family of policies, for tests of policies of one's own: the component conformance.
 set(laws_folder "${CMAKE_INSTALL_DATADIR}/chunkmem/laws")
@@ -21,10 +23,24 @@ install(EXPORT chunkmem-targets NAMESPACE chunkmem:: DESTINATION "${package_fold
 
 configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/chunkmem-config.cmake.in"
                               "${PROJECT_BINARY_DIR}/package/chunkmem-config.cmake"
-                              INSTALL_DESTINATION "${package_folder}")
+                              INSTALL_DESTINATION "${package_folder}" PATH_VARS laws_folder)
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/package/chunkmem-config-version.cmake"
                                  COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
 install(FILES "${PROJECT_BINARY_DIR}/package/chunkmem-config.cmake"
               "${PROJECT_BINARY_DIR}/package/chunkmem-config-version.cmake"
               "${PROJECT_SOURCE_DIR}/cmake/components.cmake"
         DESTINATION "${package_folder}")
+
+# For Makefiles. The folder of the file tells where the headers are, so that the package may be moved.
+file(RELATIVE_PATH prefix_from_pc "/${CMAKE_INSTALL_DATADIR}/pkgconfig" "/")
+file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/package/chunkmem.pc" @ONLY CONTENT [[
+prefix=${pcfiledir}/@prefix_from_pc@
+includedir=${prefix}/@CMAKE_INSTALL_INCLUDEDIR@
+
+Name: chunkmem
+Description: @PROJECT_DESCRIPTION@
+Version: @PROJECT_VERSION@
+Cflags: -I${includedir} -pthread
+Libs: -pthread
+]])
+install(FILES "${PROJECT_BINARY_DIR}/package/chunkmem.pc" DESTINATION "${CMAKE_INSTALL_DATADIR}/pkgconfig")

@@ -3,3 +3,18 @@ chunkmem_test(compile_fail TIMEOUT 600
               COMMAND sh "${CMAKE_CURRENT_LIST_DIR}/check.sh" "${PROJECT_SOURCE_DIR}" "${CMAKE_CXX_COMPILER}")
 chunkmem_test(compile_fail.older_standard
               COMMAND sh "${CMAKE_CURRENT_LIST_DIR}/older_standard.sh" "${PROJECT_SOURCE_DIR}" "${CMAKE_CXX_COMPILER}")
+
+# What newcomers get wrong. All of it has the label slow: the repaired forms compile whole managers.
+set(newcomers sh "${CMAKE_CURRENT_LIST_DIR}/newcomers.sh" "${PROJECT_SOURCE_DIR}")
+chunkmem_test(compile_fail.newcomers TIMEOUT 600 LABELS slow COMMAND ${newcomers} "${CMAKE_CXX_COMPILER}" -fsyntax-only)
+find_program(chunkmem_second_compiler NAMES clang++-16 clang++-19 clang++-18 clang++-17)
+if(chunkmem_second_compiler)
+  chunkmem_test(compile_fail.newcomers.clang TIMEOUT 600 LABELS slow COMMAND ${newcomers} "${chunkmem_second_compiler}" -fsyntax-only)
+endif()
+if(chunkmem_nvcc)
+  set(host "")
+  if(CMAKE_CUDA_HOST_COMPILER)
+    set(host "-ccbin=${CMAKE_CUDA_HOST_COMPILER}")
+  endif()
+  chunkmem_test(compile_fail.newcomers.nvcc TIMEOUT 900 LABELS slow COMMAND ${newcomers} "${chunkmem_nvcc}" ${host} -x cu -c -o /dev/null)
+endif()

@@ -3,6 +3,9 @@
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/error_text.hpp>
 
+#if !__has_include(<mpi.h>)
+#error "chunkmem: ranks over MPI need mpi.h: link chunkmem::mpi, or compile with mpicxx"
+#endif
 #include <mpi.h>
 #include <cstdint>
 #include <string_view>

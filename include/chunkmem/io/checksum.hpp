@@ -13,6 +13,9 @@
 #ifndef XXH_NO_INLINE_HINTS
 #define XXH_NO_INLINE_HINTS 1  // with hints g++ -Og refuses the header; without them it hashes as fast
 #endif
+#if !__has_include(<xxhash.h>)
+#error "chunkmem: checkpoints need xxhash.h: link chunkmem::checkpoint (Debian: apt-get install libxxhash-dev)"
+#endif
 #include <xxhash.h>
 
 namespace chunkmem::inline v0 {

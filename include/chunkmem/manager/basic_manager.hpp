@@ -31,12 +31,12 @@ class basic_manager
 
  public:
   using base::base, base::for_each_parameter, base::has_gradient, base::rehearsing;
+  basic_manager(const basic_manager&) = delete;  // pass a manager by reference: its tensors and pins know where it is
   using engine_type = typename base::engine_type;
   template <element Element>
   using pin_type = pin<Element, engine_type>;
 
   // Training.
-
   /// @throws usage_error     another iteration is running, or a pin holds a weight whose master is to be made
   /// @throws config_error    several micro-batches under gradient::in_place: their gradients could not add up; or the placement
   ///                         refuses what the last iteration leased

@@ -25,7 +25,15 @@ class model_view : public Keeper {
   using Keeper::engine_, Keeper::ledger_, Keeper::model_places_, Keeper::names_, Keeper::owner, Keeper::slot_in, Keeper::slot_of, Keeper::states_;
 
  public:
-  using Keeper::Keeper, Keeper::rehearsing;
+  using Keeper::Keeper, Keeper::add, Keeper::rehearsing;
+
+  /// Says which types there are to who asks for another.
+  template <class Other>
+    requires(!element<Other>)
+  void add(const shape&, role, group_id = group_id{0})
+  {
+    static_assert(element<Other>, "chunkmem: tensors are of float, bf16, fp16, std::int32_t, std::int64_t or std::uint8_t");
+  }
 
   /// What was done so far. Also of a manager whose device is lost.
   [[nodiscard]] chunkmem::report report() const { return engine_.snapshot(); }

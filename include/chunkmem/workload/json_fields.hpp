@@ -12,6 +12,9 @@
 #include <utility>
 #include <vector>
 
+#if !__has_include(<nlohmann/json.hpp>)
+#error "chunkmem: files of workloads need nlohmann/json.hpp: link chunkmem::json (Debian: apt-get install nlohmann-json3-dev)"
+#endif
 #include <nlohmann/json.hpp>
 
 namespace chunkmem::inline v0 {

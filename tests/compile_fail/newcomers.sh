@@ -1,0 +1,34 @@
+#!/bin/sh
+# newcomers.sh <top of the tree> <compiler and its words...>: the mistakes that newcomers make, each with its remedy in the first ten lines of what
+# the compiler says. Each file of newcomers/ matches the `// remedy: <regex>` of its first line there, and compiles with -DCHUNKMEM_COMPILES;
+# `// standard: 17` in its second line is what it is compiled as, and no repaired form is asked for.
+top=$1
+shift
+here=$(dirname "$0")
+count=0
+for file in "$here"/newcomers/*.cpp; do
+  remedy=$(sed -n '1s|^// remedy: ||p' "$file")
+  standard=$(sed -n '2s|^// standard: ||p' "$file")
+  if [ -z "$remedy" ]; then
+    echo "$file: its first line is no '// remedy: <regex>'"
+    exit 1
+  fi
+  if output=$("$@" "-std=c++${standard:-20}" "-I$top/include" "$file" 2>&1); then
+    echo "$file: compiled, but must not"
+    exit 1
+  fi
+  if ! printf '%s\n' "$output" | head -n 10 | grep -E -q -e "$remedy"; then
+    printf '%s: no remedy in the first ten lines: %s\n%s\n' "$file" "$remedy" "$output"
+    exit 1
+  fi
+  if [ -z "$standard" ] && ! output=$("$@" -std=c++20 "-I$top/include" -DCHUNKMEM_COMPILES "$file" 2>&1); then
+    printf '%s: must compile with -DCHUNKMEM_COMPILES\n%s\n' "$file" "$output"
+    exit 1
+  fi
+  count=$((count + 1))
+done
+if [ $count -lt 10 ]; then
+  echo "newcomers: $count mistakes, ten are wanted"
+  exit 1
+fi
+echo "newcomers: $count mistakes, each with its remedy in ten lines of $1"

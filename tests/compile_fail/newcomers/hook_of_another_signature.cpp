@@ -1,0 +1,27 @@
+// remedy: an eviction policy lacks a hook, or has it with another signature: .*victim.moment. noexcept -> chunk_id
+#include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/manager/manager.hpp>
+
+#include <cstdint>
+#include <string_view>
+
+#ifdef CHUNKMEM_COMPILES
+#define ANSWER chunkmem::chunk_id
+#else
+#define ANSWER bool
+#endif
+
+struct newcomer {
+  using policy_kind = chunkmem::eviction_kind;
+  static constexpr std::string_view name = "newcomer";
+  void reset(std::uint32_t) {}
+  void on_profile(const chunkmem::access_record&) {}
+  void enter(const chunkmem::eviction::candidate&) noexcept {}
+  void leave(const chunkmem::eviction::candidate&) noexcept {}
+  ANSWER victim(chunkmem::moment) noexcept { return ANSWER{}; }
+};
+
+void train(chunkmem::backend::host_arena& memory)
+{
+  chunkmem::manager<chunkmem::backend::host_arena, newcomer> m{memory, {.chunk_bytes = chunkmem::bytes{4096}}};
+}

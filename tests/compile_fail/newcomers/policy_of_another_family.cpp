@@ -1,0 +1,12 @@
+// remedy: use one of the kinds in core/policy.hpp that this class accepts
+#include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/manager/manager.hpp>
+#include <chunkmem/ownership/sharded.hpp>
+
+#ifdef CHUNKMEM_COMPILES
+using manager_type = chunkmem::manager<chunkmem::backend::host_arena>;
+#else
+using manager_type = chunkmem::manager<chunkmem::backend::host_arena, chunkmem::ownership::sharded>;
+#endif
+
+void train(chunkmem::backend::host_arena& memory) { manager_type m{memory, {.chunk_bytes = chunkmem::bytes{4096}}}; }

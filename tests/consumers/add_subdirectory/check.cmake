@@ -1,0 +1,6 @@
+# By Makefiles where there is make.
+find_program(make NAMES make gmake)
+if(make)
+  set(GENERATOR "Unix Makefiles")
+endif()
+build_by_cmake("-DCHUNKMEM_SOURCE=${ROOT}")

@@ -1,0 +1,26 @@
+# `conan create` with no remote and a home of its own: packs, and builds this folder as its test package.
+if(NOT CONAN)
+  skip("no conan was found (pip install conan; CHUNKMEM_CONAN may name it)")
+endif()
+set(ENV{CONAN_HOME} "${scratch}/home")
+set(ENV{CXX} "${COMPILER}")
+run("${CONAN}" --version)
+if(NOT output MATCHES "version 2")
+  skip("Conan 2 is needed, found was ${output}")
+endif()
+run("${CONAN}" profile detect)
+run("${CONAN}" create "${ROOT}" -nr -s compiler.cppstd=20 -c "tools.cmake.cmake_layout:test_folder=${scratch}/test")
+if(NOT output MATCHES "loads: lru 3, fifo 4")
+  message(FATAL_ERROR "the test package did not run:\n${output}")
+endif()
+run("${CONAN}" list "chunkmem/${VERSION}:*")
+if(NOT output MATCHES "da39a3ee5e6b4b0d3255bfef95601890afd80709")
+  message(FATAL_ERROR "the id of the package is not the one of headers alone:\n${output}")
+endif()
+
+# An optional part asks for its library, which no remote is there to give.
+execute_process(COMMAND "${CONAN}" graph info "${ROOT}" -nr -s compiler.cppstd=20 -o "&:with_json=True" RESULT_VARIABLE status OUTPUT_VARIABLE output
+                ERROR_VARIABLE output)
+if(status EQUAL 0 OR NOT output MATCHES "nlohmann_json")
+  message(FATAL_ERROR "with_json asks for nothing:\n${output}")
+endif()
