@@ -99,6 +99,9 @@ for preset in $presets; do
     wants_package libxxhash-dev
   fi
   case $preset in
+    test | slow | asan) wants_package libdlpack-dev ;;
+  esac
+  case $preset in
     test | slow | bench | asan)
       wants_package libtbb-dev
       has_thrust || wants_package libthrust-dev

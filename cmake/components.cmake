@@ -128,6 +128,24 @@ function(chunkmem_find_mpi why_not)
   set(chunkmem_mpi_include "${MPI_CXX_INCLUDE_DIRS}" PARENT_SCOPE)
 endfunction()
 
+# chunkmem_find_dlpack(<why_not> [GLOBAL]): the header of DLPack, 0.6 or newer.
+# The cache entry CHUNKMEM_DLPACK_INCLUDE is the folder that holds dlpack/dlpack.h; nothing is linked.
+function(chunkmem_find_dlpack why_not)
+  set(${why_not} "" PARENT_SCOPE)
+  find_path(CHUNKMEM_DLPACK_INCLUDE dlpack/dlpack.h)
+  mark_as_advanced(CHUNKMEM_DLPACK_INCLUDE)
+  if(NOT CHUNKMEM_DLPACK_INCLUDE)
+    set(${why_not} "no dlpack/dlpack.h was found (Debian: apt-get install libdlpack-dev; CHUNKMEM_DLPACK_INCLUDE may name its folder)"
+        PARENT_SCOPE)
+    return()
+  endif()
+  if(NOT TARGET chunkmem::dlpack)
+    add_library(chunkmem::dlpack INTERFACE IMPORTED ${ARGN})
+    target_link_libraries(chunkmem::dlpack INTERFACE chunkmem::chunkmem)
+    target_include_directories(chunkmem::dlpack SYSTEM INTERFACE "${CHUNKMEM_DLPACK_INCLUDE}")
+  endif()
+endfunction()
+
 # chunkmem_find_conformance(<why_not>): the laws of each family of policies, as <conformance/...> and <support/...>, and a
 # main program for Catch2. CHUNKMEM_CATCH2_INCLUDE may name the folder of catch2/catch.hpp, version 2 in one header.
 function(chunkmem_find_conformance why_not)

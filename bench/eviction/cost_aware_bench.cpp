@@ -71,7 +71,8 @@ std::uint32_t all_resident(const trace& what)
   return frames + static_cast<std::uint32_t>((leased + frame_bytes - 1) / frame_bytes);
 }
 
-void measure(const gpt_shape& shape, const char* name, worst_ratios& worst)
+/// @param table   gets the frames moved as lines for tools/plot.py, or is null
+void measure(const gpt_shape& shape, const char* name, worst_ratios& worst, std::FILE* table)
 {
   const trace what = gpt_writer{shape}();
   const byte_bound bound{what};
@@ -84,10 +85,17 @@ void measure(const gpt_shape& shape, const char* name, worst_ratios& worst)
     const std::uint32_t frames = least + (most - least) * static_cast<std::uint32_t>(step) / (capacities - 1);
     const double fewest = bound(frames);
     const double plain = over(steady(what, frames, cm::eviction::cost_aware{0.0}), fewest);
-    const double tuned = over(steady(what, frames, cm::eviction::cost_aware{}), fewest);
-    std::printf("  %6u  %8.1f %6.2f %6.2f %6.2f %6.3f | %6.3f %6.3f\n", frames, fewest, over(steady(what, frames, cm::eviction::lru{}), fewest),
-                over(steady(what, frames, cm::eviction::fifo{}), fewest), over(steady(what, frames, cm::eviction::list_order{}), fewest),
-                over(steady(what, frames, cm::eviction::belady{}), fewest), plain, tuned);
+    const double moved[] = {steady(what, frames, cm::eviction::lru{}), steady(what, frames, cm::eviction::fifo{}),
+                            steady(what, frames, cm::eviction::list_order{}), steady(what, frames, cm::eviction::belady{}),
+                            steady(what, frames, cm::eviction::cost_aware{})};
+    const double tuned = over(moved[4], fewest);
+    std::printf("  %6u  %8.1f %6.2f %6.2f %6.2f %6.3f | %6.3f %6.3f\n", frames, fewest, over(moved[0], fewest), over(moved[1], fewest),
+                over(moved[2], fewest), over(moved[3], fewest), plain, tuned);
+    if (table != nullptr) {
+      std::fprintf(table, "%u layers of %u chunks; %s,%u,%.2f", shape.layers, shape.chunks_per_layer, name, frames, fewest);
+      for (const double frames_moved : moved) std::fprintf(table, ",%.2f", frames_moved);
+      std::fprintf(table, "\n");
+    }
     worst.plain = std::max(worst.plain, plain);
     worst.tuned = std::max(worst.tuned, tuned);
   }
@@ -95,14 +103,19 @@ void measure(const gpt_shape& shape, const char* name, worst_ratios& worst)
 
 }  // namespace
 
-int main()
+/// With the name of a file, what was moved is written there too.
+int main(int count, char** arguments)
 {
+  std::FILE* const table = count > 1 ? std::fopen(arguments[1], "w") : nullptr;
+  if (count > 1 && table == nullptr) return std::fprintf(stderr, "%s cannot be written\n", arguments[1]), 2;
+  if (table != nullptr) std::fprintf(table, "model,frames,bound,lru,fifo,list_order,belady,cost_aware\n");
   worst_ratios worst;
   for (const gpt_shape shape : {gpt_shape{24, 4}, gpt_shape{50, 2}, gpt_shape{50, 3}}) {
-    measure({shape.layers, shape.chunks_per_layer, updates::on_device, false}, "updated on the device", worst);
-    measure({shape.layers, shape.chunks_per_layer, updates::half, false}, "first half updated on the device", worst);
-    measure({shape.layers, shape.chunks_per_layer, updates::half_alternating, false}, "every second chunk updated on the device", worst);
+    measure({shape.layers, shape.chunks_per_layer, updates::on_device, false}, "updated on the device", worst, table);
+    measure({shape.layers, shape.chunks_per_layer, updates::half, false}, "first half updated on the device", worst, table);
+    measure({shape.layers, shape.chunks_per_layer, updates::half_alternating, false}, "every second chunk updated on the device", worst, table);
   }
   std::printf("worst: %.3f with theta 0, %.3f with the theta that a manager chooses\n", worst.plain, worst.tuned);
+  if (table != nullptr && std::fclose(table) != 0) return 2;
   return write_figures("cost_aware_bench", {{"eviction.cost_aware_bytes_over_bound", worst.tuned, 1.05}});
 }

@@ -26,6 +26,17 @@ foreach(precision IN ITEMS bf16 fp16)
                 COMMAND gpt ${gpt_small} --precision ${precision} --gradient in_place --clip 1 --threads 2)
 endforeach()
 
+# A trace of a training, which the test of traces reads.
+if(TARGET test_perfetto)
+  set(gpt_traced ${gpt_small})
+  list(REMOVE_ITEM gpt_traced --verify)
+  list(JOIN gpt_traced " " gpt_traced)
+  set(folder "${PROJECT_BINARY_DIR}/gpt_trace")
+  chunkmem_test(example.gpt.trace LABELS example TIMEOUT 120
+                COMMAND sh -c "mkdir -p '${folder}' && \"$1\" ${gpt_traced} --trace '${folder}/trace.json' --report '${folder}/report.json' && \
+CHUNKMEM_TRACE='${folder}' \"$2\" '[.trace]'" trace $<TARGET_FILE:gpt> $<TARGET_FILE:test_perfetto>)
+endif()
+
 # Over ranks: every stage, with more than one batch for each; and as processes, where there is MPI.
 set(gpt_over_ranks --layers 2 --width 32 --heads 2 --context 32 --batch 2 --steps 5 --clip 1 --verify)
 foreach(stage RANGE 0 3)

@@ -18,6 +18,9 @@ void size_line(std::FILE* out, const char* name, bytes size)
   std::fprintf(out, "  %-20s %12s\n", name, size_text(size).c_str());
 }
 
+/// Time left [s] from which on a line says it.
+constexpr double worth_telling = 5.0;
+
 /// One kind of bytes that every parameter has.
 void parameter_line(std::FILE* out, const char* name, bytes size, std::uint64_t parameters)
 {
@@ -94,6 +97,8 @@ void display::step(const step_figures& figures) const
   std::fprintf(out_, "step %zu/%zu  loss %.9g  lr %.3g  %.0f tokens/s  moved %.1f MiB", figures.number, figures.steps,
                static_cast<double>(figures.loss), static_cast<double>(figures.learning_rate), figures.tokens_per_second,
                moved);
+  const double left = figures.seconds * static_cast<double>(figures.steps - figures.number);
+  if (left >= worth_telling) std::fprintf(out_, "  %.0f s left", left);
   if (!terminal_ || figures.skipped || figures.number == figures.steps) std::fputc('\n', out_);
   std::fflush(out_);
 }

@@ -36,6 +36,7 @@ struct step_figures {
   double tokens_per_second = 0.0;
   chunkmem::bytes moved;
   bool skipped = false;  ///< its gradients were not finite: nothing was updated
+  double seconds = 0.0;  ///< that it took
 };
 
 /// The closing table's numbers.

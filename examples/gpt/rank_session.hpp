@@ -150,7 +150,8 @@ class rank_session {
     const double seconds = std::chrono::duration<double>(clock::now() - begin).count();
     if (show != nullptr) {
       const auto tokens = static_cast<double>(setup_.chosen.size.tokens_per_step() * ranks_.ranks());
-      show->step({number + 1, setup_.chosen.steps, loss, trainer_.learning_rate(number), tokens / seconds, moved() - before, trainer_.skipped() > skipped});
+      show->step({number + 1, setup_.chosen.steps, loss, trainer_.learning_rate(number), tokens / seconds, moved() - before, trainer_.skipped() > skipped,
+                  seconds});
     }
     return loss;
   }

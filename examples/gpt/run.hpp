@@ -149,7 +149,7 @@ class session {
     if (show != nullptr) {
       const auto tokens = static_cast<double>(setup_.chosen.size.tokens_per_step());
       show->step({number + 1, setup_.chosen.steps, loss, trainer_.learning_rate(number), tokens / seconds,
-                  moved() - before, trainer_.skipped() > skipped});
+                  moved() - before, trainer_.skipped() > skipped, seconds});
     }
     return loss;
   }

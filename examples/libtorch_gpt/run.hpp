@@ -69,7 +69,11 @@ void take_steps(const options& chosen, outcome& into, Step&& step)
     const auto begin = clock::now();
     into.losses.push_back(step(at));
     const double seconds = std::chrono::duration<double>(clock::now() - begin).count();
-    std::printf("step %3zu  loss %.6f  %10.0f tokens/s\n", at + 1, static_cast<double>(into.losses.back()), tokens / seconds);
+    std::printf("step %3zu  loss %.6f  %10.0f tokens/s", at + 1, static_cast<double>(into.losses.back()), tokens / seconds);
+    const double left = seconds * static_cast<double>(chosen.steps - at - 1);
+    if (left >= 5) std::printf("  %.0f s left", left);
+    std::printf("\n");
+    std::fflush(stdout);
   }
   if (chosen.steps <= chosen.warm_up) return;
   const double seconds = std::chrono::duration<double>(clock::now() - warm).count();

@@ -9,6 +9,7 @@
 
 #include <chunkmem/workload/machine_file.hpp>
 
+#include <chrono>
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
@@ -42,18 +43,25 @@ void print_names()
     std::printf("%s/%s\n", std::string{it.family}.c_str(), std::string{it.name}.c_str());
 }
 
-/// What is done now, on stderr.
+/// What is done now, on stderr, and about how long the rest takes where that is worth telling.
 struct progress {
+  using clock = std::chrono::steady_clock;
   void begins(std::string_view strategy, std::uint64_t width, std::size_t number, std::size_t of) const
   {
-    std::fprintf(stderr, "%zu of %zu: %.*s, width %" PRIu64 "\n", number, of,
+    std::fprintf(stderr, "%zu of %zu: %.*s, width %" PRIu64, number, of,
                  static_cast<int>(strategy.size()), strategy.data(), width);
+    const double passed = std::chrono::duration<double>(clock::now() - began).count();
+    const double left = number > 1 ? passed / static_cast<double>(number - 1) * static_cast<double>(of - number + 1) : 0;
+    if (left >= 5) std::fprintf(stderr, ", about %.0f s left", left);
+    std::fputc('\n', stderr);
   }
   void tries(std::uint64_t layers) const { std::fprintf(stderr, "  tries %" PRIu64 " layers\n", layers); }
   void simulates(std::string_view strategy) const
   {
     std::fprintf(stderr, "a step of %.*s\n", static_cast<int>(strategy.size()), strategy.data());
   }
+
+  clock::time_point began = clock::now();
 };
 
 /// planned's iteration of the given model, or a sentence why there is none.

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <ostream>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -24,6 +26,10 @@ class span_writer {
   void level(std::string_view track, std::uint64_t begin, std::uint64_t end, std::uint64_t size)
   {
     write("level", track, begin, end, size);
+  }
+  void chunk(std::string_view track, std::uint64_t begin, std::uint64_t end, std::uint64_t size)
+  {
+    if (begin <= end) write("chunk", track, begin, end, size);
   }
   void work(std::string_view track, std::uint64_t begin, std::uint64_t end, std::uint64_t size)
   {
@@ -49,6 +55,34 @@ class span_writer {
   std::uint64_t last_ = 0;
 };
 
+/// When each chunk that moved was on the device. One whose first news is that it left was there from the beginning.
+void write_residency(span_writer& spans, const planner::training_timeline& line)
+{
+  struct news {
+    std::uint64_t time;
+    bool arrives;
+    std::uint64_t size;
+  };
+  std::map<std::uint32_t, std::vector<news>> of_chunk;
+  for (const planner::timed_copy& it : line.copies)
+    if (it.to == chunkmem::tier::device) of_chunk[it.chunk].push_back({it.end, true, it.bytes});
+  for (const planner::timed_departure& it : line.departures) of_chunk[it.chunk].push_back({it.time, false, 0});
+  for (auto& [chunk, all] : of_chunk) {
+    std::ranges::stable_sort(all, {}, &news::time);
+    const std::string name = std::to_string(chunk);
+    std::uint64_t since = all.front().arrives ? UINT64_MAX : spans.first();
+    std::uint64_t size = 0;
+    for (const news& it : all) {
+      if (it.arrives) size = it.size;
+      if (it.arrives && since == UINT64_MAX) since = it.time;
+      if (it.arrives || since == UINT64_MAX) continue;
+      spans.chunk(name, since, std::min(it.time, spans.last()), size);
+      since = UINT64_MAX;
+    }
+    if (since != UINT64_MAX) spans.chunk(name, since, spans.last(), size);
+  }
+}
+
 }  // namespace
 
 void write_timeline(std::ostream& out, const planner::training_forecast& run)
@@ -65,6 +99,7 @@ void write_timeline(std::ostream& out, const planner::training_forecast& run)
     spans.level("device/activations and gathered weights", it.begin, end, it.leased_bytes);
     spans.level("host/chunks", it.begin, end, it.host_bytes);
   }
+  write_residency(spans, line);
   for (const planner::timed_work& it : line.computing) spans.work("compute", it.begin, it.begin + it.nanoseconds, 0);
   for (const planner::timed_update& it : line.updating)
     spans.work(it.place == chunkmem::at::host ? "host updates" : "compute", it.begin, it.begin + it.nanoseconds, 0);

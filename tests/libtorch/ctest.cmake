@@ -1,9 +1,10 @@
-# The bridge of examples/libtorch_gpt, and what docs/integrating.md says of LibTorch: where one is found.
+# The bridge of examples/libtorch_gpt, and what docs/integrating.md and docs/interop.md say of LibTorch: where one is found.
 include("${PROJECT_SOURCE_DIR}/cmake/torch.cmake")
 chunkmem_find_torch(chunkmem_why_not)
 set(chunkmem_libraries libtorch_gpt_parts)
 set(extract "${PROJECT_SOURCE_DIR}/tests/pages/extract.cmake")
-set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/docs/integrating.md" "${extract}")
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/docs/integrating.md" "${PROJECT_SOURCE_DIR}/docs/interop.md"
+             "${extract}")
 execute_process(COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} -DLIBTORCH=ON
                         -DOUT=${PROJECT_BINARY_DIR}/generated/integrating_libtorch.hpp -P "${extract}"
                 COMMAND_ERROR_IS_FATAL ANY)

@@ -1,4 +1,4 @@
-# Makes one program of the examples in docs/policies and docs/integrating.md: each block ```cpp of a page, in a namespace of that
+# Makes one program of the examples in docs/policies, docs/integrating.md and docs/interop.md: each block ```cpp of a page, in a namespace of that
 # page. What stands under the heading "## LibTorch" is a program of its own, made with -DLIBTORCH=ON.
 #   cmake -DROOT= -DOUT=<file.cpp> [-DLIBTORCH=ON] -P extract.cmake
 cmake_minimum_required(VERSION 3.25)
@@ -37,7 +37,7 @@ file(GLOB pages "${ROOT}/docs/policies/*.md")
 if(LIBTORCH)
   set(pages "")
 endif()
-foreach(page IN LISTS pages ITEMS "${ROOT}/docs/integrating.md")
+foreach(page IN LISTS pages ITEMS "${ROOT}/docs/integrating.md" "${ROOT}/docs/interop.md")
   cmake_path(GET page STEM stem)
   file(READ "${page}" rest)
   keep_section(rest "${LIBTORCH}")

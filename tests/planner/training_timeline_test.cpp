@@ -25,12 +25,14 @@ TEST_CASE("timeline_sink tells when copies are on the link, not when they were a
 {
   const backend::cost_table costs{.to_device = {100, 1e9}, .to_host = {50, 2e9}};
   std::vector<planner::timed_copy> copies;
+  std::vector<planner::timed_departure> left;
   const std::uint32_t now = 7;
   const planner::moment_source moments{&now, [](const void* who) { return *static_cast<const std::uint32_t*>(who); }};
-  backend::simulated memory{{.device_capacity = 1_MiB, .host_capacity = 1_MiB, .costs = costs, .host_runs_ahead = true}};
-  auto m = make_manager(memory, {.chunk_bytes = 1_KiB}, planner::timeline_sink{memory, costs, moments, copies});
+  backend::simulated memory{{.device_capacity = 2_KiB, .host_capacity = 1_MiB, .costs = costs, .host_runs_ahead = true}};
+  auto m = make_manager(memory, {.chunk_bytes = 1_KiB}, planner::timeline_sink{memory, costs, moments, copies, &left});
   const auto one = m.add<float>({256}, role::frozen);
   const auto other = m.add<float>({256}, role::frozen);
+  const auto third = m.add<float>({256}, role::frozen);
   for (const auto it : {one, other}) (void)m.acquire(it, access::write, at::host);
   for (const auto it : {one, other}) (void)m.acquire(it, access::read, agent::compute);
   REQUIRE(copies.size() == 2);
@@ -47,6 +49,14 @@ TEST_CASE("timeline_sink tells when copies are on the link, not when they were a
   CHECK(copies[2].to == tier::host);
   CHECK(copies[2].begin == 2'248);  // compute had followed both loads before it wrote
   CHECK(copies[2].end == 2'248 + 50 + 512);
+  CHECK(left.empty());
+  (void)m.acquire(other, access::write, at::host);
+  REQUIRE(left.size() == 1);  // what was written on the host is worth nothing on the device
+  left.clear();
+  (void)m.acquire(other, access::read, agent::compute);
+  (void)m.acquire(third, access::write, agent::compute);
+  REQUIRE(left.size() == 1);
+  CHECK(left[0].time == copies.back().end);  // until then compute waited for the load
 }
 
 }  // namespace training_timeline_test

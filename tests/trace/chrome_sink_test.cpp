@@ -105,7 +105,7 @@ TEST_CASE("an empty trace is well-formed", "[trace]")
 {
   const std::string text = to_json(trace::chrome_trace{0});
   CHECK(is_json(text));
-  CHECK_THAT(text, ContainsSubstring("\"traceEvents\":[") && ContainsSubstring("\"name\":\"loads\""));
+  CHECK_THAT(text, ContainsSubstring("\"traceEvents\":[") && ContainsSubstring("\"name\":\"to device: loads\""));
 }
 
 TEST_CASE("a trace has one track per direction and keeps the nanoseconds", "[trace]")

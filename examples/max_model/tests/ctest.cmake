@@ -20,7 +20,7 @@ find_program(max_model_python python3)
 if(max_model_python)
   chunkmem_test(example.max_model.picture LABELS example TIMEOUT 120
                 COMMAND sh "${CMAKE_CURRENT_LIST_DIR}/picture.sh" "${max_model_python}"
-                        "${PROJECT_SOURCE_DIR}/tools/plot_timeline.py" "${PROJECT_BINARY_DIR}/max_model"
+                        "${PROJECT_SOURCE_DIR}/tools/plot.py" "${PROJECT_BINARY_DIR}/max_model"
                         $<TARGET_FILE:max_model> "${machines}/v100_32_node.json")
 else()
   chunkmem_test(example.max_model.picture LABELS example COMMAND sh -c "echo 'SKIPPED: no python3 was found' && exit 4")

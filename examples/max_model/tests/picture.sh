@@ -1,15 +1,15 @@
 #!/bin/sh
-# The script that draws a timeline: it compiles, it sums and refuses as it says, and where matplotlib is it draws.
-# It reads what max_model writes.
-#   sh picture.sh <python3> <plot_timeline.py> <folder to write to> <max_model> <file of a machine>
+# The script that draws runs: it compiles, it sums and refuses as it says, and where matplotlib is it draws, the same bytes each time.
+# It reads what max_model writes, and traces and tables as they come from elsewhere.
+#   sh picture.sh <python3> <plot.py> <folder to write to> <max_model> <file of a machine>
 python="$1"
 script="$2"
 folder="$3/picture"
 program="$4"
 machine="$5"
-rm -rf "$folder" && mkdir -p "$folder" && cp "$script" "$folder/plot_timeline.py" || exit 1
+rm -rf "$folder" && mkdir -p "$folder" && cp "$script" "$folder/plot.py" || exit 1
 cd "$folder" || exit 1
-"$python" -m py_compile plot_timeline.py || exit 1
+"$python" -m py_compile plot.py || exit 1
 
 cat >good.csv <<'END'
 kind,track,begin_seconds,end_seconds,bytes
@@ -23,11 +23,27 @@ work,compute,0,1,0
 work,compute,0.5,2,0
 work,to_device,1,2,1e9
 work,to_host,3,4,1e9
+chunk,7,0,1,4e6
+chunk,7,2,4,4e6
+chunk,12,0.5,3,4e6
 END
+cat >good.json <<'END'
+{"traceEvents":[{"name":"thread_name","ph":"M","pid":1,"tid":1,"args":{"name":"loads"}},
+{"name":"load","ph":"X","pid":1,"tid":1,"ts":1000000.000,"dur":5.0,"args":{"chunk":3,"bytes":100}},
+{"name":"loaded bytes on device","ph":"C","pid":1,"tid":1,"ts":1000000.000,"args":{"bytes":100}},
+{"name":"lease","ph":"i","pid":1,"tid":3,"ts":1500000.000,"s":"t","args":{"bytes":40}},
+{"name":"write_back","ph":"i","pid":1,"tid":2,"ts":2000000.000,"s":"t","args":{"chunk":3,"bytes":100}},
+{"name":"evict","ph":"i","pid":1,"tid":4,"ts":2000000.000,"s":"t","args":{"chunk":3,"bytes":100}},
+{"name":"load","ph":"i","pid":1,"tid":1,"ts":2500000.000,"s":"t","args":{"chunk":4,"bytes":60}},
+{"name":"lease_end","ph":"i","pid":1,"tid":3,"ts":2600000.000,"s":"t","args":{"bytes":40}},
+{"name":"iteration","ph":"i","pid":1,"tid":4,"ts":3000000.000,"s":"t","args":{"number":1}}]}
+END
+printf 'model,frames,bound,lru,belady\na small one,2,10,14,11\na small one,4,5,inf,5\nanother,2,1,2,1\n' >good_moved.csv
 "$python" - <<'END' || exit 1
-import plot_timeline as script
+import plot as script
 
-levels, works = script.read_spans("good.csv")
+levels, works, chunks = script.read_spans("good.csv")
+assert chunks == {"7": [(0, 1, 4e6), (2, 4, 4e6)], "12": [(0.5, 3, 4e6)]}, chunks
 assert list(levels) == ["device/capacity", "device/activations", "device/chunks", "host/capacity", "host/chunks"]
 assert works["compute"] == [(0, 1, 0), (0.5, 2, 0)]
 values = script.steps_of(levels, [0, 1, 3, 4])
@@ -53,18 +69,59 @@ for number, (old, new) in enumerate([("kind,", "sort,"), ("work,compute", "luck,
         assert "bad.csv" in str(mistake)
     else:
         raise AssertionError(f"not refused: {new} for {old}")
+
+events = script.read_trace("good.json")
+assert [(it[0], it[1]) for it in events] == [("load", 0), ("lease", 0.5), ("write_back", 1), ("evict", 1), ("load", 1.5), ("lease_end", 1.6),
+                                             ("iteration", 2)], events
+levels, chunks, ends = script.follow(events)
+assert chunks == {"3": [(0, 1, 100)], "4": [(1.5, 2, 60)]}, chunks
+assert levels["leases"] == [(0, 0), (0.5, 40), (1.6, 0)], levels
+assert (ends, levels["loaded chunks"][-1]) == ([2], (2, 60))
+assert max(size for _, size in levels["loaded chunks"]) == 100
+for text in ("", "[]", "{}", '{"traceEvents":[]}', '{"traceEvents":[{"ph":"X"}]}', '{"traceEvents":[{"ph":"i","args":{},"name":"load"}]}'):
+    open("bad.json", "w").write(text)
+    try:
+        script.read_trace("bad.json")
+    except script.Mistake as mistake:
+        assert "bad.json" in str(mistake)
+    else:
+        raise AssertionError(f"not refused: {text}")
+
+models = script.read_policies("good_moved.csv", "")
+assert list(models) == ["a small one", "another"]
+assert models["a small one"] == ([2, 4], [10, 5], {"lru": [14, float("inf")], "belady": [11, 5]}), models
+assert list(script.read_policies("good_moved.csv", "small")) == ["a small one"]
+for text, wanted in (("model,frames,bound\n", ""), ("model,frames,bound,lru\nx,1,2\n", ""), ("model,frames,bound,lru\nx,1,2,y\n", ""),
+                     ("model,frames,bound,lru\nx,1,2,3\n", "z")):
+    open("bad.csv", "w").write(text)
+    try:
+        script.read_policies("bad.csv", wanted)
+    except script.Mistake as mistake:
+        assert "bad.csv" in str(mistake)
+    else:
+        raise AssertionError(f"not refused: {text}")
 END
 
-"$python" plot_timeline.py no-such.csv it.png 2>error
-if [ $? -ne 2 ] || ! grep -q '^plot_timeline: no-such.csv cannot be read' error; then
-  echo "a file that is not there is not refused"
+for use in step trace policies; do
+  "$python" plot.py $use no-such.csv it.png 2>error
+  if [ $? -ne 2 ] || ! grep -q '^plot: no-such.csv ' error; then
+    echo "a file that is not there is not refused"
+    exit 1
+  fi
+done
+"$python" plot.py step good.csv 2>error
+if [ $? -ne 2 ] || ! grep -q '^plot: write: plot.py step' error; then
+  echo "a word too few is not refused"
   exit 1
 fi
 "$program" --machine "$machine" --model GPT3_18B --layers 12 --strategies planned --widths 8192 --timeline written.csv >out 2>error || exit 1
 "$python" - <<'END' || exit 1
-import plot_timeline as script
+import plot as script
 
-levels, works = script.read_spans("written.csv")
+levels, works, chunks = script.read_spans("written.csv")
+assert chunks, "no chunk moved"
+for spans in chunks.values():  # one after the other
+    assert all(before[1] <= after[0] for before, after in zip(spans, spans[1:])), spans
 assert {"compute", "ranks", "to device", "to host", "host updates"} >= set(works), works.keys()
 for tier in ("device", "host"):
     capacity = levels[f"{tier}/capacity"][0][2]
@@ -79,4 +136,14 @@ if ! "$python" -c 'import matplotlib' 2>/dev/null; then
   echo "SKIPPED: no matplotlib was found (Debian: apt-get install python3-matplotlib): the script was read, and nothing drawn"
   exit 4
 fi
-"$python" plot_timeline.py written.csv written.png && [ -s written.png ] && "$python" plot_timeline.py good.csv it.png && [ -s it.png ] && "$python" plot_timeline.py good.csv it.svg && grep -q '<svg' it.svg
+draw() { "$python" plot.py "$@" || exit 1; }
+draw step written.csv written.png
+draw step written.csv written.svg
+draw step written.csv again.svg
+draw trace good.json trace.svg
+draw policies good_moved.csv moved.svg small
+cmp written.svg again.svg || exit 1
+for picture in written trace moved; do
+  grep -q '<svg' $picture.svg || { echo "$picture.svg is no picture"; exit 1; }
+done
+grep -q 'stalls of compute' written.svg && [ -s written.png ]

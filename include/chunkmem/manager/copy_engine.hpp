@@ -165,6 +165,7 @@ class copy_engine {
     ++counts_.evictions;
     tell(happening::evict, tier::device, tier::host, at, time());
   }
+  void discarded(std::uint32_t at, const chunk&) noexcept { tell(happening::discard, tier::device, tier::device, at, time()); }
 
   /// Events that are no copy.
   void note(happening what, tier where, std::uint64_t size) noexcept

@@ -115,6 +115,8 @@ class device_room : public host_room<Eviction> {
   {
     chunk& it = chunks_[at];
     candidates_.touch(at, it);
+    if constexpr (requires { mover.discarded(at, it); })
+      if (!evicted) mover.discarded(at, it);
     device_.vacate(it.device, it.frames);
     mover.vacated(tier::device, it.device, it.frames, evicted);
     it.device = chunk::nowhere;

@@ -95,6 +95,12 @@ class model_view : public Keeper {
     for (std::uint32_t id = 0; id < engine_.tensors().tensors(); ++id)
       visit(tensor_handle{tensor_id{id}, owner()}, engine_.tensors().info(tensor_id{id}));
   }
+  /// What a tensor was declared as. Good until the next declaration. @throws usage_error   it is another manager's
+  [[nodiscard]] const tensor_info& info(tensor_handle wanted) const
+  {
+    expects(wanted.owner == owner() && index_of(wanted.id) < engine_.tensors().tensors(), "a tensor was asked about that another manager made");
+    return engine_.tensors().info(wanted.id);
+  }
   /// What files and messages call a tensor.
   [[nodiscard]] std::string name_of(tensor_handle wanted) const
   {

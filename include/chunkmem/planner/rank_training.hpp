@@ -54,7 +54,7 @@ class rank_training {
         backend_{{capacity[tier::device], capacity[tier::host], costs_, true}},
         kernel_{update_rates_of(share)},
         manager_{backend_, {.chunk_bytes = bytes{2} * chunk_}, eviction, transfer,
-                 placement::update_share{settings.device_update_share}, timeline_sink{backend_, costs_, moments_, timeline_.copies}},
+                 placement::update_share{settings.device_update_share}, timeline_sink{backend_, costs_, moments_, timeline_.copies, &timeline_.departures}},
         late_{manager_, kernel_},
         updates_late_{settings.updates_late},
         collective_{share.ranks > 1 ? backend_.adopt() : agent::compute}
@@ -83,7 +83,7 @@ class rank_training {
 
   void step()
   {
-    timeline_.copies.clear();
+    timeline_.copies.clear(), timeline_.departures.clear();
     timeline_.computing.clear();
     timeline_.gathering.clear();
     timeline_.updating.clear();

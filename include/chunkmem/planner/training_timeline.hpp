@@ -23,6 +23,12 @@ struct timed_copy {
   std::uint32_t moment = 0;  ///< of the record, before which it was enqueued
 };
 
+/// A chunk that gave up its frames on the device, in virtual time: when all that it was used for before is done.
+struct timed_departure {
+  std::uint32_t chunk = 0;
+  std::uint64_t time = 0;  ///< [ns]
+};
+
 /// Work of the device, the collectives or the host, in virtual time, and what lay where when it was enqueued.
 struct timed_work {
   std::uint32_t stage = 0;        ///< parameter_groups::stage
@@ -56,6 +62,7 @@ struct training_timeline {
   std::uint64_t begin = 0;  ///< of the iteration: when the caller began to enqueue it [ns]
   std::uint64_t end = 0;
   std::vector<timed_copy> copies;
+  std::vector<timed_departure> departures;
   std::vector<timed_work> computing;
   std::vector<timed_work> gathering;  ///< and scattering
   device_use at_peak;                 ///< while the most is leased
@@ -71,13 +78,14 @@ class timeline_sink {
   timeline_sink() = default;
   /// All of them outlive the manager.
   timeline_sink(const backend::simulated& clocks, const backend::cost_table& costs, const moment_source& moments,
-                std::vector<timed_copy>& copies) noexcept
-      : clocks_{&clocks}, costs_{&costs}, moments_{&moments}, copies_{&copies}
+                std::vector<timed_copy>& copies, std::vector<timed_departure>* departures = nullptr) noexcept
+      : clocks_{&clocks}, costs_{&costs}, moments_{&moments}, copies_{&copies}, departures_{departures}
   {
   }
 
   void record(const trace_event& event) noexcept
   {
+    if ((event.what == happening::evict || event.what == happening::discard) && departures_ != nullptr) return depart(event);
     if (copies_ == nullptr || (event.what != happening::load && event.what != happening::write_back)) return;
     const bool up = event.what == happening::load;
     const std::uint64_t end = clocks_->clock(up ? agent::to_device : agent::to_host);
@@ -89,10 +97,19 @@ class timeline_sink {
   }
 
  private:
+  void depart(const trace_event& event) noexcept
+  {
+    try {
+      departures_->push_back({index_of(event.chunk), clocks_->clock(agent::compute)});
+    } catch (...) {
+    }
+  }
+
   const backend::simulated* clocks_ = nullptr;
   const backend::cost_table* costs_ = nullptr;
   const moment_source* moments_ = nullptr;
   std::vector<timed_copy>* copies_ = nullptr;
+  std::vector<timed_departure>* departures_ = nullptr;
 };
 
 static_assert(trace_sink<timeline_sink>);

@@ -76,6 +76,13 @@ class chrome_writer {
   {
     open("thread_name", "M", track);
     text_->append(",\"args\":{\"name\":\"").append(name).append("\"}}");
+    open("thread_sort_index", "M", track);
+    text_->append(",\"args\":{\"sort_index\":").append(std::to_string(static_cast<unsigned>(track))).append("}}");
+  }
+  void name_process(std::string_view name)
+  {
+    open("process_name", "M", chrome_track::loads);
+    text_->append(",\"args\":{\"name\":\"").append(name).append("\"}}");
   }
 
   void add(const trace_event& event)
@@ -157,15 +164,16 @@ class chrome_writer {
 
 /// The trace as Chrome trace JSON: chrome://tracing and https://ui.perfetto.dev open it.
 ///
-/// One track each for loads, write-backs, leases and decisions, and two counters that follow from the events: leased
+/// One track each for the loads of the stream to the device, the write-backs of that to the host, leases and decisions, and two counters that follow from the events: leased
 /// bytes, and bytes on the device that a load brought. A bar is as long as its enqueue took, not its copy.
 [[nodiscard]] inline std::string to_json(const chrome_trace& trace)
 {
   using detail::chrome_track;
   std::string text;
   detail::chrome_writer writer{text};
-  writer.name_track(chrome_track::loads, "loads");
-  writer.name_track(chrome_track::write_backs, "write-backs");
+  writer.name_process("chunkmem");
+  writer.name_track(chrome_track::loads, "to device: loads");
+  writer.name_track(chrome_track::write_backs, "to host: write-backs");
   writer.name_track(chrome_track::leases, "leases");
   writer.name_track(chrome_track::decisions, "decisions");
   for (const trace_event& event : trace.events()) writer.add(event);

@@ -14,7 +14,7 @@ enum class happening : std::uint8_t {
   load,         ///< a chunk is copied to the device
   write_back,   ///< a chunk is copied to the host
   evict,        ///< a chunk gave up its device frames
-  discard,      ///< a chunk's bytes were given up in every tier: nothing needs them
+  discard,      ///< a chunk gave up its device frames without a copy: its bytes are dead, or written anew on the host
   lease,        ///< bytes were leased
   lease_end,    ///< leased bytes came back
   iteration,    ///< an iteration ended; `bytes` is its number

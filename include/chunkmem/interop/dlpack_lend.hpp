@@ -1,0 +1,111 @@
+#pragma once
+
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/interop/dlpack_returns.hpp>
+#include <chunkmem/interop/dlpack_type.hpp>
+#include <chunkmem/manager/pin.hpp>
+#include <chunkmem/profile/access_record.hpp>
+#include <chunkmem/tensor/shape.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+namespace chunkmem::inline v0 {
+namespace interop {
+
+namespace detail {
+
+/// What belongs to one tensor that is out: the struct, what it points to, and the pin.
+template <dlpack_managed Managed, class Pin>
+class lent_pin final : public lent_tensor {
+ public:
+  lent_pin(const shape& extents, DLDevice where, const dlpack_returns* returns) : rank_{extents.rank()}
+  {
+    if (returns != nullptr) home_ = dlpack_returns::address{*returns};
+    std::int64_t stride = 1;
+    for (std::size_t axis = rank_; axis-- > 0;) {
+      extents_[axis] = static_cast<std::int64_t>(extents[axis]);
+      strides_[axis] = stride;
+      stride *= extents_[axis];
+    }
+    managed_.dl_tensor.device = where;
+    managed_.dl_tensor.ndim = static_cast<int>(rank_);
+    managed_.dl_tensor.dtype = dlpack_type_of(dtype_of<typename Pin::element_type>);
+    managed_.dl_tensor.shape = extents_;
+    managed_.dl_tensor.strides = strides_;  // newer readers want them, also where they are the usual ones
+    managed_.dl_tensor.byte_offset = 0;
+    managed_.manager_ctx = this;
+    managed_.deleter = &come_back;
+  }
+
+  /// The pin is this tensor's from here on. Cannot fail.
+  Managed* take(Pin&& held, void* data, bool reads_only) noexcept
+  {
+    pin_ = std::move(held);
+    managed_.dl_tensor.data = data;
+    if constexpr (dlpack_versioned<Managed>) {
+      managed_.version.major = dlpack_major_version;
+      managed_.version.minor = 0;
+      managed_.flags = reads_only ? dlpack_read_only : 0;
+    }
+    return &managed_;
+  }
+
+ private:
+  static void come_back(Managed* self)
+  {
+    auto* const it = static_cast<lent_pin*>(self->manager_ctx);
+    dlpack_returns::address home = std::move(it->home_);
+    if (home.is_known()) dlpack_returns::address::drop(std::move(home), it);
+    else delete it;
+  }
+
+  Managed managed_{};
+  std::size_t rank_;
+  std::int64_t extents_[shape::max_rank] = {};
+  std::int64_t strides_[shape::max_rank] = {};
+  dlpack_returns::address home_;
+  Pin pin_;
+};
+
+}  // namespace detail
+
+/// How a pin is lent.
+struct lending {
+  int device_id = 0;                        ///< of the GPU, as the consumer counts them; memory of the host has none
+  const dlpack_returns* returns = nullptr;  ///< where the tensor comes back; null: its deleter ends the pin itself
+};
+
+/// Lends the bytes of a pin: the tensor stays where it is until the consumer calls the deleter.
+///
+/// A pin for a stream is ready for that stream alone: let the consumer work on it, and give the tensor back no earlier than its
+/// last work is enqueued there. Consumers of the older struct are not told what a pin for reading is; those of the newer one find
+/// the read-only flag. A pin in memory that a CUDA device has is lent as that device's, all others as the CPU's.
+/// The deleter has to be called before the manager goes, like the end of any pin, and within the iteration that acquired it where
+/// the step is to be followed; without `returns` it is called where the manager may be called. Cost: one allocation.
+/// @tparam Managed   DLManagedTensor, or DLManagedTensorVersioned of DLPack 1
+/// @param held       moved from only where this returns
+/// @param extents    of the tensor, as it was declared, or any others with as many elements
+/// @throws usage_error      released, moved from, of a rehearsal (which has no bytes), or another number of elements
+/// @throws std::bad_alloc   no room for the struct
+template <dlpack_managed Managed = DLManagedTensor, element Element, class Engine>
+[[nodiscard]] Managed* to_dlpack(pin<Element, Engine>&& held, const shape& extents, const lending& how = {})
+{
+  using pin_type = pin<Element, Engine>;
+  const grant& known = held.details();
+  Element* const data = held.data();
+  if (data == nullptr) throw usage_error{"a pin of a rehearsal has no bytes to lend (ask the manager whether it is rehearsing)"};
+  if (held.size() != extents.elements())
+    throw usage_error{error_text{} << "chunkmem: a tensor of " << held.size() << " elements was to be lent with a shape of "
+                                   << extents.elements() << " (give the shape that it was declared with)"};
+  const bool on_gpu = !Engine::host_addressable && place_of(known.kind) == at::device;
+  const DLDevice where{on_gpu ? kDLCUDA : kDLCPU, on_gpu ? how.device_id : 0};
+  const bool reads_only = !writes(access_of(known.kind));
+  auto lent = std::make_unique<detail::lent_pin<Managed, pin_type>>(extents, where, how.returns);
+  return lent.release()->take(std::move(held), data, reads_only);
+}
+
+}  // namespace interop
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,226 @@
+#include <chunkmem/interop/dlpack_take.hpp>
+
+#include "newer_dlpack.hpp"
+
+#include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/interop/dlpack_lend.hpp>
+#include <chunkmem/manager/manager.hpp>
+#include <support/catch.hpp>
+
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <vector>
+
+namespace dlpack_take_test {
+
+namespace cm = chunkmem;
+using namespace cm::literals;
+using Catch::Matchers::ContainsSubstring;
+using arena = cm::backend::host_arena;
+using manager = cm::manager<arena>;
+
+namespace {
+
+/// A foreign tensor over elements of one type.
+template <class Element>
+struct foreign {
+  foreign(std::vector<std::int64_t> its_extents, std::size_t room) : extents{std::move(its_extents)}, elements(room)
+  {
+    auto* const bytes = reinterpret_cast<unsigned char*>(elements.data());
+    for (std::size_t at = 0; at < room * sizeof(Element); ++at) bytes[at] = static_cast<unsigned char>(at * 37 + 11);
+  }
+  DLTensor tensor()
+  {
+    return {elements.data(), {kDLCPU, 0}, static_cast<int>(extents.size()), cm::interop::dlpack_type_of(cm::dtype_of<Element>),
+            extents.data(), strides.empty() ? nullptr : strides.data(), 0};
+  }
+  std::vector<std::int64_t> extents;
+  std::vector<std::int64_t> strides;
+  std::vector<Element> elements;
+};
+
+template <class Element>
+bool same_bits(const Element& left, const Element& right)
+{
+  return std::memcmp(&left, &right, sizeof left) == 0;
+}
+
+int ended = 0;
+void count_end(DLManagedTensor*) { ++ended; }
+void count_newer_end(newer_dlpack*) { ++ended; }
+
+}  // namespace
+
+TEST_CASE("every bit of a foreign tensor arrives, in the usual order, whatever its strides", "[interop]")
+{
+  foreign<float> it{{3, 4}, 32};
+  std::vector<float> got(12);
+  cm::interop::copy_of<float>(it.tensor(), got);
+  CHECK(std::memcmp(got.data(), it.elements.data(), 48) == 0);
+  CHECK(cm::interop::span_of<float>(it.tensor()).data() == it.elements.data());
+
+  it.strides = {1, 3};  // columns first
+  cm::interop::copy_of<float>(it.tensor(), got);
+  for (std::size_t row = 0; row < 3; ++row)
+    for (std::size_t column = 0; column < 4; ++column) CHECK(same_bits(got[row * 4 + column], it.elements[row + 3 * column]));
+  CHECK_THROWS_WITH(cm::interop::span_of<float>(it.tensor()), ContainsSubstring("another order"));
+
+  it.strides = {-8, 2};  // backwards, with gaps
+  DLTensor backwards = it.tensor();
+  backwards.byte_offset = 16 * sizeof(float);
+  cm::interop::copy_of<float>(backwards, got);
+  for (std::size_t row = 0; row < 3; ++row)
+    for (std::size_t column = 0; column < 4; ++column) CHECK(same_bits(got[row * 4 + column], it.elements[16 - 8 * row + 2 * column]));
+
+  it.strides = {0, 1};  // one row three times
+  cm::interop::copy_of<float>(it.tensor(), got);
+  CHECK((same_bits(got[0], it.elements[0]) && same_bits(got[8], it.elements[0])));
+}
+
+TEST_CASE("axes of one element have any stride, and no element is read of an empty tensor", "[interop]")
+{
+  foreign<std::int32_t> it{{1, 4, 1}, 4};
+  it.strides = {77, 1, -3};
+  CHECK(cm::interop::span_of<std::int32_t>(it.tensor()).size() == 4);
+  it.extents = {4, 0, 2};
+  DLTensor empty = it.tensor();
+  empty.data = nullptr;
+  CHECK(cm::interop::span_of<std::int32_t>(empty).empty());
+  cm::interop::copy_of<std::int32_t>(empty, {});
+  foreign<std::int32_t> scalar{{}, 1};
+  std::int32_t got = 0;
+  cm::interop::copy_of<std::int32_t>(scalar.tensor(), {&got, 1});
+  CHECK(got == scalar.elements[0]);
+}
+
+TEST_CASE("the usual order is that of all axes together", "[interop]")
+{
+  foreign<std::uint8_t> it{{2, 3, 4}, 64};
+  it.strides = {12, 4, 1};
+  CHECK(cm::interop::span_of<std::uint8_t>(it.tensor()).size() == 24);
+  std::vector<std::uint8_t> got(24);
+  for (const std::int64_t plane : {std::int64_t{20}, std::int64_t{4}, std::int64_t{3}}) {  // gaps, and planes over each other
+    it.strides[0] = plane;
+    CHECK_THROWS_AS(cm::interop::span_of<std::uint8_t>(it.tensor()), cm::usage_error);
+    cm::interop::copy_of<std::uint8_t>(it.tensor(), got);
+    CHECK(got[12 + 5] == it.elements[static_cast<std::size_t>(plane) + 5]);
+  }
+}
+
+TEST_CASE("elements that are not aligned are copied and not looked at in place", "[interop]")
+{
+  foreign<float> it{{3}, 4};
+  DLTensor odd = it.tensor();
+  odd.byte_offset = 2;
+  CHECK_THROWS_WITH(cm::interop::span_of<float>(odd), ContainsSubstring("not aligned"));
+  std::vector<float> got(3);
+  cm::interop::copy_of<float>(odd, got);
+  CHECK(std::memcmp(got.data(), reinterpret_cast<const std::byte*>(it.elements.data()) + 2, 12) == 0);
+}
+
+TEST_CASE("a foreign tensor that is not what is wanted is refused with a reason", "[interop]")
+{
+  foreign<float> it{{3, 4}, 12};
+  std::vector<float> got(12, 7.0F);
+  const auto refused = [&](DLTensor changed, const char* why) {
+    CHECK_THROWS_AS(cm::interop::copy_of<float>(changed, got), cm::usage_error);
+    CHECK_THROWS_WITH(cm::interop::copy_of<float>(changed, got), ContainsSubstring(why));
+    CHECK_THROWS_AS(cm::interop::span_of<float>(changed), cm::usage_error);
+  };
+  DLTensor wrong = it.tensor();
+  wrong.dtype = {kDLFloat, 64, 1};
+  refused(wrong, "64 bits");
+  wrong.dtype = {kDLInt, 32, 1};
+  refused(wrong, "wanted is float32");
+  wrong.dtype = {kDLFloat, 32, 4};
+  refused(wrong, "4 lanes");
+  wrong = it.tensor();
+  wrong.device = {kDLCUDA, 0};
+  refused(wrong, "not the host's");
+  wrong = it.tensor();
+  wrong.data = nullptr;
+  refused(wrong, "no bytes");
+  wrong = it.tensor();
+  wrong.shape = nullptr;
+  refused(wrong, "no shape");
+  wrong = it.tensor();
+  wrong.ndim = -1;
+  refused(wrong, "no shape");
+  wrong.ndim = 1'000'000;
+  refused(wrong, "too many axes");
+  std::int64_t negative[] = {3, -4};
+  wrong = it.tensor();
+  wrong.shape = negative;
+  refused(wrong, "negative");
+  std::int64_t huge[] = {INT64_MAX, INT64_MAX};
+  wrong.shape = huge;
+  CHECK_THROWS_AS(cm::interop::copy_of<float>(wrong, got), cm::size_overflow);
+  std::int64_t too_many_bytes[] = {INT64_MAX, 1};
+  wrong.shape = too_many_bytes;
+  CHECK_THROWS_AS(cm::interop::copy_of<float>(wrong, got), cm::size_overflow);
+  CHECK_THROWS_WITH(cm::interop::copy_of<float>(it.tensor(), std::span{got}.first(11)), ContainsSubstring("12 elements") && ContainsSubstring("11"));
+  for (const float untouched : got) CHECK(untouched == 7.0F);
+}
+
+TEST_CASE("a weight is filled from a foreign tensor of its shape, on either tier, NaN payloads included", "[interop]")
+{
+  arena memory{{.device_capacity = 16_KiB, .host_capacity = 64_KiB}};
+  manager m{memory, {.chunk_bytes = 4_KiB}};
+  const auto weight = m.add<cm::bf16>({2, 1, 32768 / 32}, cm::role::parameter);
+  foreign<cm::bf16> it{{2, 1, 1024}, 2048};
+  for (std::size_t at = 0; at < 2048; ++at) it.elements[at].bits = static_cast<std::uint16_t>(at * 32 + 1);  // many of them NaN
+  for (const cm::at place : {cm::at::device, cm::at::host}) {
+    cm::interop::fill(m, weight, it.tensor(), place);
+    const auto pin = m.acquire(weight, cm::access::read);
+    CHECK(std::memcmp(pin.data(), it.elements.data(), 4096) == 0);
+    for (auto& element : it.elements) element.bits = static_cast<std::uint16_t>(element.bits + 5);
+  }
+  it.extents = {1, 2, 1024};
+  CHECK_THROWS_WITH(cm::interop::fill(m, weight, it.tensor()), ContainsSubstring("shape"));
+  it.extents = {2048};
+  CHECK_THROWS_WITH(cm::interop::fill(m, weight, it.tensor()), ContainsSubstring("shape"));
+  const auto held = m.acquire(weight, cm::access::read);
+  it.extents = {2, 1, 1024};
+  CHECK_THROWS_AS(cm::interop::fill(m, weight, it.tensor(), cm::at::host), cm::usage_error);
+}
+
+TEST_CASE("what a manager lends can be taken again", "[interop]")
+{
+  arena memory{{.device_capacity = 16_KiB, .host_capacity = 64_KiB}};
+  manager m{memory, {.chunk_bytes = 4_KiB}};
+  const auto from = m.add<std::int64_t>({4, 4}, cm::role::buffer);
+  const auto to = m.add<std::int64_t>({4, 4}, cm::role::frozen);
+  foreign<std::int64_t> it{{4, 4}, 16};
+  cm::interop::fill(m, from, it.tensor());
+  {
+    const auto lent = cm::interop::own_dlpack(cm::interop::to_dlpack(m.acquire(from, cm::access::read), {4, 4}));
+    cm::interop::fill(m, to, lent->dl_tensor);
+    CHECK(m.state_of(from) == cm::tensor_state::compute);
+  }
+  CHECK(m.state_of(from) == cm::tensor_state::hold);
+  CHECK(std::memcmp(m.acquire(to, cm::access::read).span().data(), it.elements.data(), 128) == 0);
+}
+
+TEST_CASE("a tensor that was handed over ends once, also where its version is not known", "[interop]")
+{
+  ended = 0;
+  DLManagedTensor older{};
+  older.deleter = &count_end;
+  (void)cm::interop::own_dlpack(&older);
+  CHECK(ended == 1);
+  newer_dlpack newer;
+  newer.deleter = &count_newer_end;
+  newer.version.major = 1;
+  newer.version.minor = 99;
+  (void)cm::interop::own_dlpack(&newer);
+  CHECK(ended == 2);
+  newer.version.major = 2;
+  CHECK_THROWS_WITH((void)cm::interop::own_dlpack(&newer), ContainsSubstring("version 2"));
+  CHECK(ended == 3);
+  older.deleter = nullptr;  // allowed: nothing to tell
+  (void)cm::interop::own_dlpack(&older);
+  CHECK_THROWS_AS((void)cm::interop::own_dlpack(static_cast<DLManagedTensor*>(nullptr)), cm::usage_error);
+}
+
+}  // namespace dlpack_take_test

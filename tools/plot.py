@@ -1,0 +1,347 @@
+#!/usr/bin/env python3
+"""Draws what a run did: who holds which bytes, what is on the device, when links and compute are busy, and where it stalls.
+
+    python3 tools/plot.py step timeline.csv picture.svg          one simulated iteration, as max_model --timeline writes it
+    python3 tools/plot.py trace trace.json picture.svg           a real run, as gpt --trace and trace::chrome_sink write it
+    python3 tools/plot.py policies moved.csv picture.svg [name]  what evictions move, beside the least that any way of moving could;
+                                                                 of the models whose name has this in it
+
+A timeline has a line of names, then one line for each span:
+
+    kind,track,begin_seconds,end_seconds,bytes
+
+kind is `level` (a track holds so many bytes from begin to end), `work` (an agent is busy from begin to end; bytes are
+what it moves, 0 where it moves none) or `chunk` (the chunk with this number is on the device). Tracks of levels are named
+<tier>/<what>, such as device/activations; the track <tier>/capacity is drawn as a line, the others are stacked in the order in which
+they first appear. Work is a row for each track, as high as the share of its time that it is busy; its name says the share of the
+whole iteration. Stalls are the time in which the track `compute` does nothing.
+
+A table of moved bytes has columns model, frames (of the device), bound and one for each policy, in frames of a step.
+
+The same input gives the same bytes of SVG on every run of one version. Wants matplotlib (Debian: python3-matplotlib); tried with 3.6.
+"""
+
+import csv
+import json
+import sys
+
+COLUMNS = ["kind", "track", "begin_seconds", "end_seconds", "bytes"]
+COLOURS = ["C0", "C1", "C2", "C4", "C5", "C6"]  # of rows of work; stalls are red
+PARTS = 800  # of an iteration, in the rows of work: what is shorter shows as a lower bar
+
+
+class Mistake(Exception):
+    """One sentence about a file that is not what it should be."""
+
+
+def read_spans(path):
+    """The spans of a file: (levels, works, chunks), each {track: [(begin, end, bytes), ...]} in the order of the file."""
+    spans = {"level": {}, "work": {}, "chunk": {}}
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            rows = csv.DictReader(file)
+            if rows.fieldnames != COLUMNS:
+                raise Mistake(f"{path}: the first line is not {','.join(COLUMNS)}")
+            for row in rows:
+                read_row(path, rows.line_num, row, spans)
+    except (OSError, UnicodeDecodeError, csv.Error) as failure:
+        raise Mistake(f"{path} cannot be read: {failure}") from failure
+    if not spans["level"] and not spans["work"]:
+        raise Mistake(f"{path} has no spans")
+    return spans["level"], spans["work"], spans["chunk"]
+
+
+def read_row(path, line, row, spans):
+    if None in row or None in row.values() or row["kind"] not in spans:
+        raise Mistake(f"{path}, line {line}: not a level, work or chunk with a track and three numbers")
+    try:
+        begin, end, size = (float(row[name]) for name in COLUMNS[2:])
+    except ValueError as failure:
+        raise Mistake(f"{path}, line {line}: {failure}") from failure
+    if not 0 <= begin <= end < float("inf") or not 0 <= size < float("inf"):
+        raise Mistake(f"{path}, line {line}: a span ends before it begins, or a number is negative or none")
+    spans[row["kind"]].setdefault(row["track"], []).append((begin, end, size))
+
+
+def steps_of(levels, times):
+    """Each track's bytes from times[i] to times[i + 1]."""
+    values = {}
+    for track, spans in levels.items():
+        waiting = sorted(spans)
+        held = []
+        at = 0
+        for time in times[:-1]:
+            while at < len(waiting) and waiting[at][0] <= time:
+                at += 1
+            held.append(waiting[at - 1][2] if at > 0 and waiting[at - 1][1] > time else 0.0)
+        values[track] = held
+    return values
+
+
+def joined(spans):
+    """The times in which a track works, by begin; spans of one track may touch and overlap."""
+    times = []
+    for begin, end, _ in sorted(spans):
+        if times and begin <= times[-1][1]:
+            times[-1][1] = max(times[-1][1], end)
+        else:
+            times.append([begin, end])
+    return times
+
+
+def busy_share(spans, begin, end):
+    """Part of the time in which a track works."""
+    busy = sum(max(0.0, min(stop, end) - max(start, begin)) for start, stop in joined(spans))
+    return busy / (end - begin) if end > begin else 0.0
+
+
+def busy_shares(spans, begin, end, parts):
+    """The same of each of many equal parts of the time, so that spans much shorter than a pixel are not lost."""
+    if end <= begin:
+        return [0.0] * parts
+    width = (end - begin) / parts
+    shares = [0.0] * parts
+    for start, stop in joined(spans):
+        first = min(parts - 1, int((start - begin) / width))
+        last = min(parts - 1, int((stop - begin) / width))
+        for part in range(first, last + 1):
+            low, high = begin + part * width, begin + (part + 1) * width
+            shares[part] += max(0.0, min(stop, high) - max(start, low)) / width
+    return [min(1.0, share) for share in shares]
+
+
+def draw_levels(axes, tier, levels):
+    times = sorted({time for spans in levels.values() for begin, end, _ in spans for time in (begin, end)})
+    values = steps_of(levels, times)
+    stacked = [track for track in levels if not track.endswith("/capacity")]
+    lower = [0.0] * (len(times) - 1)
+    for track in stacked:
+        upper = [low + value / 1e9 for low, value in zip(lower, values[track])]
+        axes.fill_between(times, lower + lower[-1:], upper + upper[-1:], step="post", linewidth=0, label=track.split("/", 1)[1], rasterized=True)
+        lower = upper
+    most = max(lower, default=0.0)
+    top = most
+    told = f"at most {most:.2f} GB"
+    for track in levels:
+        if track.endswith("/capacity"):
+            capacity = levels[track][0][2] / 1e9
+            axes.axhline(capacity, color="black", linewidth=1, linestyle="--", label="capacity")
+            top = max(top, capacity)
+            told += f" of {capacity:.2f} GB"
+    axes.set_ylim(0, 1.05 * top if top > 0 else 1)
+    axes.set_ylabel(f"{tier} [GB]")
+    axes.set_title(told, loc="right", fontsize="medium")
+    axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncol=4, fontsize="medium", frameon=False, borderaxespad=0.2)
+
+
+def draw_works(axes, works, begin, end):
+    """A row for each track, and one for the time in which compute does nothing."""
+    times = [begin + (end - begin) * part / PARTS for part in range(PARTS + 1)]
+    rows = [(track, busy_shares(spans, begin, end, PARTS), busy_share(spans, begin, end), COLOURS[line % len(COLOURS)])
+            for line, (track, spans) in enumerate(works.items())]
+    if "compute" in works:
+        idle = [1 - share for share in busy_shares(works["compute"], begin, end, PARTS)]
+        rows.insert(1, ("stalls of compute", idle, 1 - busy_share(works["compute"], begin, end), "tab:red"))
+    names = []
+    for line, (track, shares, whole, colour) in enumerate(rows):
+        foot = len(rows) - 1 - line  # the first track is the highest one
+        axes.fill_between(times, foot, [foot + 0.8 * share for share in shares + shares[-1:]], step="post", linewidth=0, color=colour, rasterized=True)
+        axes.axhline(foot, color="0.8", linewidth=0.6, zorder=0)
+        names.append(f"{track} ({100 * whole:.{0 if 0.1 <= whole <= 0.99 else 1}f} %)")
+    axes.set_yticks([len(rows) - 1 - line + 0.4 for line in range(len(names))])
+    axes.set_yticklabels(names)
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylim(-0.1, len(rows))
+    axes.set_title(f"height: the share of each {1e3 * (end - begin) / PARTS:.3g} ms in which it works", loc="right", fontsize="medium")
+
+
+def draw_residency(axes, chunks, begin, end):
+    """A line of pixels for each chunk, dark where it is on the device; those that come first are at the top."""
+    width = (end - begin) / PARTS if end > begin else 1.0
+    lines = []
+    for _, spans in sorted(chunks.items(), key=lambda it: (min(span[0] for span in it[1]), int(it[0]))):
+        line = [0.0] * PARTS
+        for start, stop, _ in spans:
+            first, last = (min(PARTS - 1, max(0, int((time - begin) / width))) for time in (start, stop))
+            line[first:last + 1] = [1.0] * (last + 1 - first)
+        lines.append(line)
+    axes.imshow(lines, aspect="auto", interpolation="nearest", cmap="Blues", vmin=0, vmax=1.4,
+                extent=(begin, end, len(lines), 0))
+    axes.set_ylabel("chunks")
+    axes.set_title(f"on the device: each of the {len(lines)} chunks that moved", loc="right", fontsize="medium")
+
+
+def new_figure(panels, heights=None):
+    """A figure whose SVG has nothing in it that changes from run to run."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plot
+
+    matplotlib.rcParams["svg.hashsalt"] = "chunkmem"
+    matplotlib.rcParams["svg.fonttype"] = "none"
+    matplotlib.rcParams["path.simplify_threshold"] = 0.5
+    return plot.subplots(panels, 1, squeeze=False, figsize=(12, 2.6 * panels if heights is None else sum(heights)), constrained_layout=True,
+                         gridspec_kw=None if heights is None else {"height_ratios": heights})
+
+
+def write(figure, target):
+    figure.savefig(target, dpi=150, metadata={"Date": None} if str(target).endswith(".svg") else None)
+
+
+def draw_step(levels, works, chunks, target):
+    tiers = {}
+    for track, spans in levels.items():
+        tiers.setdefault(track.split("/", 1)[0], {})[track] = spans
+    every = [span for tracks in (levels, works, chunks) for spans in tracks.values() for span in spans]
+    begin, end = min(span[0] for span in every), max(span[1] for span in every)
+    panels = len(tiers) + bool(chunks) + bool(works)
+    figure, all_axes = new_figure(panels)
+    left = list(all_axes[:, 0])
+    for at, (tier, its_levels) in enumerate(tiers.items()):
+        draw_levels(left.pop(0), tier, its_levels)
+        if at == 0 and chunks:
+            draw_residency(left.pop(0), chunks, begin, end)
+    if works:
+        draw_works(left.pop(0), works, begin, end)
+    for axes in all_axes[:, 0]:
+        axes.set_xlim(begin, end if end > begin else begin + 1)
+    all_axes[-1, 0].set_xlabel("time of one iteration [s]")
+    write(figure, target)
+
+
+def read_trace(path):
+    """The events of a Chrome trace that say what moved: (name, begin, chunk, bytes), times in seconds from the first one."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            events = json.load(file)["traceEvents"]
+        found = [(it["name"], it["ts"] * 1e-6, it["args"].get("chunk"), it["args"].get("bytes", 0)) for it in events
+                 if it["ph"] in "Xi" and "args" in it]
+    except (OSError, UnicodeDecodeError, ValueError, KeyError, TypeError, AttributeError) as failure:
+        raise Mistake(f"{path} is no trace of chunkmem: {failure}") from failure
+    if not found:
+        raise Mistake(f"{path} has no events")
+    first = min(it[1] for it in found)
+    return sorted(((name, time - first, chunk, size) for name, time, chunk, size in found), key=lambda it: it[1])
+
+
+def follow(events):
+    """What a trace says of each moment: (levels, chunks, ends of iterations)."""
+    leased = loaded = 0
+    since, levels, chunks, ends = {}, {"leases": [(0.0, 0)], "loaded chunks": [(0.0, 0)]}, {}, []
+    for name, time, chunk, size in events:
+        if name in ("lease", "lease_end"):
+            leased = max(0, leased + (size if name == "lease" else -size))
+            levels["leases"].append((time, leased))
+        elif name == "load" and chunk not in since:
+            since[chunk] = (time, size)
+            loaded += size
+        elif name in ("evict", "discard") and chunk in since:
+            begin, its_size = since.pop(chunk)
+            loaded -= its_size
+            chunks.setdefault(str(chunk), []).append((begin, time, its_size))
+        elif name == "iteration":
+            ends.append(time)
+        levels["loaded chunks"].append((time, loaded))
+    last = events[-1][1]
+    for chunk, (begin, size) in since.items():
+        chunks.setdefault(str(chunk), []).append((begin, last, size))
+    return levels, chunks, ends
+
+
+def draw_trace(events, target):
+    levels, chunks, ends = follow(events)
+    last = max(events[-1][1], 1e-9)
+    figure, all_axes = new_figure(3)
+    tide, residency, links = all_axes[:, 0]
+    for track, steps in levels.items():
+        tide.step([time for time, _ in steps] + [last], [size / 1e6 for _, size in steps] + [steps[-1][1] / 1e6], where="post", label=track)
+    tide.set_ylabel("device [MB]")
+    tide.legend(loc="upper left", ncol=2, frameon=False)
+    if chunks:
+        draw_residency(residency, chunks, 0.0, last)
+    for what, sign in (("load", 1), ("write_back", -1)):
+        moved = [0.0] * (PARTS // 4)
+        for name, time, _, size in events:
+            if name == what:
+                moved[min(len(moved) - 1, int(time / last * len(moved)))] += sign * size / 1e6
+        total = sum(size for name, _, _, size in events if name == what) / 1e6
+        links.bar([last * (at + 0.5) / len(moved) for at in range(len(moved))], moved, width=last / len(moved),
+                  label=f"{'loads' if sign > 0 else 'write-backs'} ({total:.1f} MB)")
+    links.set_ylabel("asked of the links [MB]")
+    links.legend(loc="upper left", ncol=2, frameon=False)
+    links.set_xlabel("time since the first event [s]; grey lines end iterations; a copy counts when it was asked for")
+    for axes in all_axes[:, 0]:
+        axes.set_xlim(0, last)
+        for end in ends:
+            axes.axvline(end, color="0.7", linewidth=0.6, zorder=0)
+    write(figure, target)
+
+
+def read_policies(path, wanted):
+    """{model: (frames, {policy: moved}, bound)} of a table, of the models that have `wanted` in their names."""
+    models = {}
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            rows = csv.DictReader(file)
+            if rows.fieldnames is None or rows.fieldnames[:3] != ["model", "frames", "bound"] or len(rows.fieldnames) < 4:
+                raise Mistake(f"{path}: the first line is not model,frames,bound and policies")
+            for row in rows:
+                if None in row or None in row.values():
+                    raise Mistake(f"{path}, line {rows.line_num}: too many values or too few")
+                if wanted not in row["model"]:
+                    continue
+                frames, bound, moved = models.setdefault(row["model"], ([], [], {}))
+                frames.append(float(row["frames"]))
+                bound.append(float(row["bound"]))
+                for policy in rows.fieldnames[3:]:
+                    moved.setdefault(policy, []).append(float(row[policy]))
+    except (OSError, UnicodeDecodeError, ValueError, csv.Error) as failure:
+        raise Mistake(f"{path} cannot be read: {failure}") from failure
+    if not models:
+        raise Mistake(f"{path} has no model with '{wanted}' in its name")
+    return models
+
+
+def draw_policies(models, target):
+    figure, all_axes = new_figure(len(models), [4.0] * len(models))
+    for axes, (model, (frames, bound, moved)) in zip(all_axes[:, 0], models.items()):
+        for policy, values in moved.items():
+            axes.plot(frames, values, marker="o", markersize=4, label=policy)
+        axes.plot(frames, bound, color="black", linewidth=2, label="no way of moving moves less")
+        axes.fill_between(frames, 0, bound, color="0.9")
+        axes.set_ylim(bottom=0)
+        axes.set_xlim(min(frames), max(frames))
+        axes.set_title(model, loc="left", fontsize="medium")
+        axes.set_ylabel("frames moved in a step")
+        axes.legend(frameon=False)
+    all_axes[-1, 0].set_xlabel("capacity of the device [frames]")
+    write(figure, target)
+
+
+USES = {
+    "step": (3, 3, lambda words: draw_step(*read_spans(words[1]), words[2])),
+    "trace": (3, 3, lambda words: draw_trace(read_trace(words[1]), words[2])),
+    "policies": (3, 4, lambda words: draw_policies(read_policies(words[1], words[3] if len(words) > 3 else ""), words[2])),
+}
+
+
+def main(arguments):
+    least, most, use = USES.get(arguments[0] if arguments else "", (1, 0, None))
+    if not least <= len(arguments) <= most:
+        raise Mistake("write: plot.py step <timeline.csv> <picture>, plot.py trace <trace.json> <picture> or plot.py policies <table.csv> "
+                      "<picture> [part of a model's name]; pictures are .svg, .png or .pdf")
+    try:
+        use(arguments)
+    except ImportError as failure:
+        raise Mistake(f"drawing needs matplotlib, and it was not found ({failure})") from failure
+    except (OSError, ValueError) as failure:
+        raise Mistake(f"{arguments[2]} cannot be written: {failure}") from failure
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except Mistake as mistake:
+        print(f"plot: {mistake}", file=sys.stderr)
+        sys.exit(2)
