@@ -16,8 +16,8 @@ class Chunkmem(ConanFile):
     topics = ("training", "memory", "offloading", "cuda", "header-only")
     package_type = "header-library"
     settings = "os", "arch", "compiler", "build_type"
-    options = {"with_checkpoint": [True, False], "with_json": [True, False]}
-    default_options = {"with_checkpoint": False, "with_json": False}
+    options = {"with_checkpoint": [True, False], "with_json": [True, False], "with_dlpack": [True, False]}
+    default_options = {"with_checkpoint": False, "with_json": False, "with_dlpack": False}
     no_copy_source = True
     exports_sources = "CMakeLists.txt", "LICENSE", "cmake/*", "include/*", "examples/max_model/machines/*", "tests/conformance/*", "tests/support/*"
     test_package_folder = os.path.join("tests", "consumers", "conan")
@@ -33,6 +33,8 @@ class Chunkmem(ConanFile):
             self.requires("nlohmann_json/[>=3.11 <4]", transitive_headers=True)
         if self.options.with_checkpoint:
             self.requires("xxhash/[>=0.8 <1]", transitive_headers=True)
+        if self.options.with_dlpack:
+            self.requires("dlpack/[>=0.6]", transitive_headers=True)
 
     def validate(self):
         check_min_cppstd(self, 20)

@@ -9,3 +9,36 @@ target_link_libraries(test_pages PRIVATE chunkmem_test_main)
 chunkmem_test(pages COMMAND test_pages)
 chunkmem_test(pages.sentences COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR}
                                       -P "${CMAKE_CURRENT_LIST_DIR}/sentences.cmake")
+
+# Blocks that need surroundings, and checkpoints: compiled under the label slow.
+include("${CMAKE_CURRENT_LIST_DIR}/page_block.cmake")
+set(blocks "${PROJECT_BINARY_DIR}/generated/blocks")
+chunkmem_page_block(README.md "add_stacked<float>(24" "${blocks}/program.inc")
+chunkmem_page_block(README.md "m.gradient_done(std::move(g))" "${blocks}/update.inc")
+chunkmem_page_block(README.md "using mine =" "${blocks}/policies.inc")
+chunkmem_page_block(README.md "struct clean_first_rule" "${blocks}/own_policy.inc")
+chunkmem_page_block(README.md "to_string(m.residency())" "${blocks}/errors.inc")
+chunkmem_page_block(docs/training.md "cm::gradient::in_place> m" "${blocks}/sixteen_bits.inc")
+chunkmem_page_block(docs/ranks.md "cm::sharded_model<memory_type" "${blocks}/ranks.inc")
+chunkmem_page_block(docs/checkpoints.md "cm::checkpoint::save(m, folder)" "${blocks}/checkpoints.inc")
+chunkmem_page_block(docs/gpu.md "my_kernel<<<" "${blocks}/gpu.inc")
+chunkmem_page_block(docs/gpu.md "adam.step(" "${blocks}/gpu_updates.inc")
+chunkmem_expect_all_blocks(README.md docs/training.md docs/ranks.md docs/checkpoints.md docs/gpu.md)
+if(chunkmem_why_no_checkpoint)
+  chunkmem_skipped_test(pages.blocks "${chunkmem_why_no_checkpoint}" LABELS slow)
+else()
+  chunkmem_test(pages.blocks LABELS slow
+                COMMAND ${CMAKE_CXX_COMPILER} -std=c++20 -fsyntax-only -Wall -Wextra "-I${PROJECT_SOURCE_DIR}/include" "-I${blocks}"
+                        "-I${CHUNKMEM_JSON_INCLUDE}" "${CMAKE_CURRENT_LIST_DIR}/blocks.cpp")
+endif()
+if(chunkmem_nvcc)
+  set(host "")
+  if(CMAKE_CUDA_HOST_COMPILER)
+    set(host "-ccbin=${CMAKE_CUDA_HOST_COMPILER}")
+  endif()
+  chunkmem_test(pages.blocks.cuda LABELS slow
+                COMMAND "${chunkmem_nvcc}" ${host} -std=c++20 -arch=sm_90 "-I${PROJECT_SOURCE_DIR}/include" "-I${blocks}" -c
+                        "${CMAKE_CURRENT_LIST_DIR}/blocks.cu" -o "${blocks}/blocks.o")
+else()
+  chunkmem_skipped_test(pages.blocks.cuda "${chunkmem_why_no_nvcc}" LABELS slow)
+endif()

@@ -9,6 +9,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <map>
 #include <sstream>
 #include <string>
 
@@ -72,7 +73,7 @@ TEST_CASE("ZeRO-Offload sends each gradient down and each value up, updates all 
   CHECK(std::abs(static_cast<double>(found.step.collecting) - ring) <= 0.01 * ring);
 }
 
-TEST_CASE("a timeline begins at 0 and has a level for each piece of work", "[max_model]")
+TEST_CASE("a timeline begins at 0, has a level for each piece of work, and no chunk twice at once", "[max_model]")
 {
   const training_job job = small_job(1);
   const max_model::zero_offload it;
@@ -88,13 +89,23 @@ TEST_CASE("a timeline begins at 0 and has a level for each piece of work", "[max
   CHECK(line == "kind,track,begin_seconds,end_seconds,bytes");
   std::size_t count = 0;
   double first = 1e9;
-  for (; std::getline(lines, line); ++count) {
+  std::map<std::string, double> left;  // when each chunk did, the last time
+  while (std::getline(lines, line)) {
     const std::size_t after = line.find(',', line.find(',') + 1) + 1;
     const double begin = std::stod(line.substr(after));
-    CHECK(begin <= std::stod(line.substr(line.find(',', after) + 1)));
+    const double end = std::stod(line.substr(line.find(',', after) + 1));
+    CHECK(begin <= end);
     first = std::min(first, begin);
+    if (!line.starts_with("chunk,")) {
+      ++count;
+      continue;
+    }
+    double& before = left.try_emplace(line.substr(0, after), 0.0).first->second;
+    CHECK(before <= begin);
+    before = end;
   }
   CHECK(first == 0);
+  CHECK(left.size() > 1);
   const planner::training_timeline& times = found.timeline;
   CHECK(count == 2 + 4 * times.computing.size() + times.gathering.size() + times.copies.size() + times.updating.size());
 }

@@ -1,0 +1,65 @@
+// The blocks of the README and of pages whose statements need surroundings, each as it stands there. They are compiled, and not run.
+#include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/checkpoint/load.hpp>
+#include <chunkmem/checkpoint/save.hpp>
+#include <chunkmem/chunkmem.hpp>
+#include <chunkmem/collective/local_threads.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/eviction/lru.hpp>
+#include <chunkmem/eviction/scanning.hpp>
+#include <chunkmem/io/posix_folder.hpp>
+#include <chunkmem/optimizer/adam.hpp>
+#include <chunkmem/optimizer/step.hpp>
+#include <chunkmem/optimizer/thread_pool.hpp>
+#include <chunkmem/sharding/sharded_model.hpp>
+#include <chunkmem/tensor/in_place_gradient.hpp>
+#include <chunkmem/transfer/no_prefetch.hpp>
+
+#include <cstdint>
+#include <iostream>
+#include <span>
+#include <string_view>
+#include <utility>
+
+inline void program()
+{
+#include "program.inc"
+}
+
+namespace cm = chunkmem;
+using namespace cm::literals;
+using memory_type = cm::backend::host_arena;
+using manager_type = cm::manager<memory_type>;
+
+inline void update(manager_type& m, const cm::tensor<float>& w, cm::optimizer::adam& adam)
+{
+#include "update.inc"
+  (void)done;
+}
+inline void sixteen_bits(memory_type& memory)
+{
+#include "sixteen_bits.inc"
+  (void)w, (void)scale, (void)pool;
+}
+inline void several_ranks(memory_type& memory, cm::collective::local_threads& ranks, cm::optimizer::adam& adam)
+{
+#include "ranks.inc"
+}
+inline void checkpoints(manager_type& m, const cm::tensor<float>& w, cm::optimizer::adam& adam, cm::optimizer::loss_scale& scale)
+{
+#include "checkpoints.inc"
+  (void)found;
+}
+namespace policies {
+#include "policies.inc"
+#include "own_policy.inc"
+mine* first = nullptr;
+static_assert(cm::eviction_policy<clean_first>);
+}  // namespace policies
+inline void errors(const manager_type& m)
+{
+  try {
+    m.residency();
+  }
+#include "errors.inc"
+}

@@ -1,0 +1,24 @@
+// The blocks of docs/gpu.md, each as it stands there. They are compiled, and not run.
+#include <chunkmem/backend/cuda_device.hpp>
+#include <chunkmem/backend/cuda_runtime.hpp>
+#include <chunkmem/chunkmem.hpp>
+#include <chunkmem/optimizer/adam.hpp>
+#include <chunkmem/optimizer/device_optimizer.hpp>
+#include <chunkmem/optimizer/launch_bodies.cuh>
+
+namespace cm = chunkmem;
+using namespace cm::literals;
+
+__global__ void my_kernel(const float*) {}
+constexpr int grid = 1;
+constexpr int block = 32;
+
+inline void on_a_stream(const cm::tensor<float>& w)
+{
+#include "gpu.inc"
+}
+using device = cm::backend::cuda_device<cm::backend::cuda_runtime>;
+inline void updates(cm::manager<device>& m)
+{
+#include "gpu_updates.inc"
+}
