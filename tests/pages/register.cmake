@@ -9,6 +9,7 @@ target_link_libraries(test_pages PRIVATE chunkmem_test_main)
 chunkmem_test(pages COMMAND test_pages)
 chunkmem_test(pages.sentences COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR}
                                       -P "${CMAKE_CURRENT_LIST_DIR}/sentences.cmake")
+chunkmem_test(docs.links COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} -P "${CMAKE_CURRENT_LIST_DIR}/links.cmake")
 chunkmem_test(docs.numbers LABELS figures COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} -P "${CMAKE_CURRENT_LIST_DIR}/numbers.cmake")
 
 # Blocks that need surroundings, and checkpoints: compiled under the label slow.
