@@ -10,6 +10,16 @@ chunkmem_test(pages COMMAND test_pages)
 chunkmem_test(pages.sentences COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR}
                                       -P "${CMAKE_CURRENT_LIST_DIR}/sentences.cmake")
 chunkmem_test(docs.links COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} -P "${CMAKE_CURRENT_LIST_DIR}/links.cmake")
+# The site: the pages, and every public comment. What Doxygen warns of is an error.
+find_program(CHUNKMEM_DOXYGEN NAMES doxygen DOC "Doxygen, for the site of the docs")
+mark_as_advanced(CHUNKMEM_DOXYGEN)
+if(CHUNKMEM_DOXYGEN)
+  set(make_site ${CMAKE_COMMAND} -E chdir "${PROJECT_SOURCE_DIR}" ${CMAKE_COMMAND} -E env "CHUNKMEM_SITE=${PROJECT_BINARY_DIR}/site" "${CHUNKMEM_DOXYGEN}" docs/Doxyfile)
+  add_custom_target(docs COMMAND ${make_site} VERBATIM USES_TERMINAL)
+  chunkmem_test(docs.site LABELS slow TIMEOUT 600 COMMAND ${make_site})
+else()
+  chunkmem_skipped_test(docs.site "no doxygen was found (Debian: apt-get install doxygen)" LABELS slow)
+endif()
 chunkmem_test(docs.numbers LABELS figures COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} -P "${CMAKE_CURRENT_LIST_DIR}/numbers.cmake")
 
 # Blocks that need surroundings, and checkpoints: compiled under the label slow.

@@ -10,7 +10,7 @@ namespace chunkmem::inline v0 {
 /// `-prec-sqrt`, `--use_fast_math`) change operators, and with `-ftz` the `_rn` intrinsics too, but not these.
 /// On the host they are the operators, so one rule stays with the caller: no product feeds a sum except through
 /// `fused`, since compilers contract the two. Rounding mode and denormals of the host: see float_environment. Builtins, since
-/// <cmath> is 10,000 lines that the umbrella header would carry.
+/// `<cmath>` is 10,000 lines that the umbrella header would carry.
 namespace exact {
 
 /// left * right

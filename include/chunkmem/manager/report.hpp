@@ -61,7 +61,7 @@ struct report {
     return out + "}";
   }
 
-  /// One line for each number: `name value`. A template, so that who prints nothing need not compile <ostream>.
+  /// One line for each number: `name value`. A template, so that who prints nothing need not compile `<ostream>`.
   template <class Traits>
   friend std::basic_ostream<char, Traits>& operator<<(std::basic_ostream<char, Traits>& out, const report& it)
   {

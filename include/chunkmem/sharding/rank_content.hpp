@@ -59,7 +59,7 @@ class rank_content {
       }
     }
   }
-  /// More than one rank has elements of it. @param tensor   of for_each_shared, in the same order
+  /// Those of for_each_shared of which more than one rank has elements, in the same order. @param visit   `visit(name, extents)`
   template <class Visit>
   void for_each_divided(Visit visit) const
   {
