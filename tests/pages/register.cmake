@@ -50,7 +50,7 @@ if(chunkmem_nvcc)
   endif()
   chunkmem_test(pages.blocks.cuda LABELS slow
                 COMMAND "${chunkmem_nvcc}" ${host} -std=c++20 -arch=sm_90 "-I${PROJECT_SOURCE_DIR}/include" "-I${blocks}" -c
-                        "${CMAKE_CURRENT_LIST_DIR}/blocks.cu" -o "${blocks}/blocks.o")
+                        -x cu "${CMAKE_CURRENT_LIST_DIR}/gpu_blocks.cuh" -o "${blocks}/blocks.o")
 else()
   chunkmem_skipped_test(pages.blocks.cuda "${chunkmem_why_no_nvcc}" LABELS slow)
 endif()
