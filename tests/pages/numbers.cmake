@@ -94,6 +94,23 @@ foreach(page IN LISTS pages)
   endforeach()
 endforeach()
 
+# The version has one home, and other files repeat it.
+include("${ROOT}/cmake/version.cmake")
+chunkmem_read_version(version)
+foreach(place IN ITEMS "CITATION.cff|^version: ([0-9.]+)" "CHANGELOG.md|^## ([0-9.]+)" "cmake/vcpkg/ports/chunkmem/vcpkg.json|\"version\": \"([0-9.]+)"
+                       "docs/installing.md|chunkmem/([0-9]+[.][0-9]+[.][0-9]+)")
+  string(REPLACE "|" ";" place "${place}")
+  list(GET place 0 file)
+  list(GET place 1 form)
+  file(STRINGS "${ROOT}/${file}" lines REGEX "${form}")
+  list(GET lines 0 line)
+  string(REGEX MATCH "${form}" all "${line}")
+  math(EXPR checked "${checked} + 1")
+  if(NOT CMAKE_MATCH_1 STREQUAL version)
+    list(APPEND wrong "${file}: its version is ${CMAKE_MATCH_1}, that of core/version.hpp ${version}")
+  endif()
+endforeach()
+
 list(LENGTH wrong count)
 if(DEFINED ENV{CHUNKMEM_FIGURES})
   file(WRITE "$ENV{CHUNKMEM_FIGURES}/numbers.json"

@@ -50,7 +50,7 @@ class model_plan {
         link_{new owner_link<engine_type>{&engine_, 0}}
   {
     static_assert((is_one_of<Given, Layout, Eviction, Placement, Gradient, Transfer, Mover, Sink> && ...),
-                  "chunkmem: a policy value was given whose type this manager was not named with");
+                  "chunkmem: a policy value was given whose type this manager was not named with: add it to the arguments of manager<...>");
     const std::uint64_t chunk = options.chunk_bytes.count();
     if (options.chunk_bytes != least_waste_chunks && (chunk == 0 || chunk % tensor_alignment.count() != 0)) {
       delete link_;
