@@ -9,6 +9,7 @@ target_link_libraries(test_pages PRIVATE chunkmem_test_main)
 chunkmem_test(pages COMMAND test_pages)
 chunkmem_test(pages.sentences COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR}
                                       -P "${CMAKE_CURRENT_LIST_DIR}/sentences.cmake")
+chunkmem_test(docs.policies COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} -P "${CMAKE_CURRENT_LIST_DIR}/policies.cmake")
 chunkmem_test(docs.links COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} -P "${CMAKE_CURRENT_LIST_DIR}/links.cmake")
 # The site: the pages, and every public comment. What Doxygen warns of is an error.
 find_program(CHUNKMEM_DOXYGEN NAMES doxygen DOC "Doxygen, for the site of the docs")
