@@ -22,6 +22,7 @@ endfunction()
 #   chunkmem_compile_options   added last to the flags of the folder's program
 #   chunkmem_libraries         linked to it
 #   chunkmem_timeout           seconds that one run may take (600 where unset)
+#   chunkmem_processors        that its test wants for itself (1 where unset): threads that hand over to each other crawl beside a busy neighbour
 #   chunkmem_why_not           why it cannot be built here: its test is there and skipped with this reason
 #   chunkmem_only_bench        ON where a folder of bench/ has no part in the tests
 #   chunkmem_unsanitized       ON where no sanitizer needs it: it has no bytes, or other folders run the same code under them; its
@@ -34,6 +35,7 @@ macro(chunkmem_read_folder folder)
   set(chunkmem_compile_options "")
   set(chunkmem_libraries "")
   set(chunkmem_timeout 600)
+  set(chunkmem_processors 1)
   set(chunkmem_why_not "")
   set(chunkmem_only_bench OFF)
   set(chunkmem_unsanitized OFF)
