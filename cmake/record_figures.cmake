@@ -1,19 +1,25 @@
 # Keeps the figures of one run as a record, beside the machine that they were seen on. Figures of older runs that this one did not make stay, with
 # theirs.
-#   cmake -DFIGURES=<build>/figures -DCOMPILER=<compiler> -DRECORD=<file.json> -P record_figures.cmake
+#   cmake -DBUILD=<build> -DRECORD=<file.json> -P record_figures.cmake
 cmake_minimum_required(VERSION 3.25)
-file(GLOB files "${FIGURES}/*.json")
+file(GLOB files "${BUILD}/figures/*.json")
 if(NOT files)
-  message(FATAL_ERROR "no figures in ${FIGURES} (run ctest -L figures)")
+  message(FATAL_ERROR "no figures in ${BUILD}/figures (run ctest -L figures)")
 endif()
 
 cmake_host_system_information(RESULT cores QUERY NUMBER_OF_LOGICAL_CORES)
-cmake_host_system_information(RESULT processor QUERY OS_PLATFORM)
+set(processor "")
+if(EXISTS /proc/cpuinfo)
+  file(STRINGS /proc/cpuinfo processor REGEX "^model name" LIMIT_COUNT 1)
+  string(REGEX REPLACE "^[^:]*: " "" processor "${processor}, ")
+endif()
+cmake_host_system_information(RESULT platform QUERY OS_PLATFORM)
 cmake_host_system_information(RESULT system QUERY DISTRIB_PRETTY_NAME)
-execute_process(COMMAND ${COMPILER} --version OUTPUT_VARIABLE compiler COMMAND_ERROR_IS_FATAL ANY)
+load_cache("${BUILD}" READ_WITH_PREFIX of_build_ CMAKE_CXX_COMPILER)
+execute_process(COMMAND ${of_build_CMAKE_CXX_COMPILER} --version OUTPUT_VARIABLE compiler COMMAND_ERROR_IS_FATAL ANY)
 string(REGEX REPLACE "\n.*" "" compiler "${compiler}")
 string(TIMESTAMP today "%Y-%m-%d" UTC)
-set(machine "${cores} cores, ${processor}, ${system}, ${compiler}")
+set(machine "${cores} cores, ${processor}${platform}, ${system}, ${compiler}")
 
 # name -> one line of the record
 set(names "")
