@@ -334,7 +334,7 @@ def main(arguments):
     try:
         use(arguments)
     except ImportError as failure:
-        raise Mistake(f"drawing needs matplotlib, and it was not found ({failure})") from failure
+        raise Mistake(f"drawing needs matplotlib (Debian: apt-get install python3-matplotlib), and this Python has none: {failure}") from failure
     except (OSError, ValueError) as failure:
         raise Mistake(f"{arguments[2]} cannot be written: {failure}") from failure
 
