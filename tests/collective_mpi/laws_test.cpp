@@ -39,7 +39,6 @@ struct process_harness {
   using communicator = chunkmem::collective::mpi;
   using backend = chunkmem::backend::host_arena;
   using stage = process_stage;
-  static constexpr bool ranks_share_memory = false;
 
   std::vector<std::uint32_t> worlds{mpi_world::ranks()};
 

@@ -48,6 +48,19 @@ if(EXISTS "${scratch}/added/bin" OR EXISTS "${scratch}/added/chunkmem/generated"
   message(FATAL_ERROR "as a part of another project chunkmem built programs of its own")
 endif()
 
+# Nothing that is installed includes what is not.
+set(laws "${scratch}/prefix/share/chunkmem/laws")
+file(GLOB_RECURSE files "${laws}/*.hpp" "${scratch}/prefix/include/*.hpp" "${scratch}/prefix/include/*.cuh")
+foreach(file IN LISTS files)
+  file(STRINGS "${file}" lines REGEX "^ *#include <(chunkmem|conformance|support)/")
+  foreach(line IN LISTS lines)
+    string(REGEX MATCH "<([^>]+)>" all "${line}")
+    if(NOT EXISTS "${laws}/${CMAKE_MATCH_1}" AND NOT EXISTS "${scratch}/prefix/include/${CMAKE_MATCH_1}")
+      message(FATAL_ERROR "${file} includes ${CMAKE_MATCH_1}, which is not installed")
+    endif()
+  endforeach()
+endforeach()
+
 # Components: those that are here work, from .cu files too; others are refused with what is missing.
 if(COMPONENTS)
   if(NVCC)

@@ -2,6 +2,7 @@
 # page. What stands under the heading "## LibTorch" is a program of its own, made with -DLIBTORCH=ON.
 #   cmake -DROOT= -DOUT=<file.cpp> [-DLIBTORCH=ON] -P extract.cmake
 cmake_minimum_required(VERSION 3.25)
+cmake_path(ABSOLUTE_PATH ROOT)
 
 # keep_section(<text> <in>): what is inside or outside of the section on LibTorch; the other lines are empty, so that numbers stay.
 function(keep_section text_out in_section)

@@ -5,6 +5,7 @@
 # `<!-- end of output -->` are lines of that file of bench/results, in its order. Anything else in text that has the unit of something measured is
 # a number without a record.
 cmake_minimum_required(VERSION 3.25)
+cmake_path(ABSOLUTE_PATH ROOT)
 file(READ "${ROOT}/bench/results/cpu.json" record)
 string(JSON count LENGTH "${record}")
 math(EXPR last "${count} - 1")

@@ -2,6 +2,7 @@
 #   cmake -DROOT=<top of the tree> [-DWRITE=ON] -P policies.cmake
 # A policy is a class with `using policy_kind` and a `name` of its own; the default of its kind stands in `pick_policy<kind, default, ...>`.
 cmake_minimum_required(VERSION 3.25)
+cmake_path(ABSOLUTE_PATH ROOT)
 set(kinds eviction transfer placement layout rules gradient mover sink ownership communicator)
 set(parts_of_others by_retention gathering timeline_sink)
 
@@ -25,6 +26,11 @@ endforeach()
 
 set(table "\n| family | headers | policies, the default in bold | a page |\n|---|---|---|---|\n")
 foreach(kind IN LISTS kinds)
+  if(NOT models_${kind})
+    message(FATAL_ERROR "policies: no ${kind} was found in ${ROOT}/include/chunkmem")
+  elseif(NOT EXISTS "${ROOT}/docs/policies/${kind}.md")
+    message(FATAL_ERROR "policies: there is no page docs/policies/${kind}.md")
+  endif()
   list(SORT models_${kind})
   set(cell "")
   foreach(name IN LISTS models_${kind})
@@ -37,11 +43,7 @@ foreach(kind IN LISTS kinds)
     list(APPEND cell "${text}")
   endforeach()
   list(JOIN cell ", " cell)
-  set(page "")
-  if(EXISTS "${ROOT}/docs/policies/${kind}.md")
-    set(page "[${kind}](docs/policies/${kind}.md)")
-  endif()
-  string(APPEND table "| ${kind} | `${folder_${kind}}/` | ${cell} | ${page} |\n")
+  string(APPEND table "| ${kind} | `${folder_${kind}}/` | ${cell} | [${kind}](docs/policies/${kind}.md) |\n")
 endforeach()
 
 file(READ "${ROOT}/README.md" text)

@@ -2,6 +2,7 @@
 # `chunkmem: ...` stands in a header, `concept name` is defined in one, and `"..."` stands in a law.
 #   cmake -DROOT= -P sentences.cmake
 cmake_minimum_required(VERSION 3.25)
+cmake_path(ABSOLUTE_PATH ROOT)
 
 # All files of a folder in one text, with string literals that continue on the next line put together.
 function(read_all out)

@@ -52,7 +52,6 @@ struct thread_harness {
   using communicator = chunkmem::collective::local_threads;
   using backend = chunkmem::backend::host_arena;
   using stage = rank_stage<communicator, backend>;
-  static constexpr bool ranks_share_memory = true;
 
   std::vector<std::uint32_t> worlds{1, 2, 3, 4, 5, 6, 7, 8};
   chunkmem::collective::thread_group_options options{};
