@@ -24,3 +24,28 @@ execute_process(COMMAND "${CONAN}" graph info "${ROOT}" -nr -s compiler.cppstd=2
 if(status EQUAL 0 OR NOT output MATCHES "nlohmann_json")
   message(FATAL_ERROR "with_json asks for nothing:\n${output}")
 endif()
+
+# Stand-ins of those libraries have the names of their headers, and nothing in them.
+foreach(library IN ITEMS "nlohmann_json/3.11.3 nlohmann/json.hpp" "xxhash/0.8.2 xxhash.h" "dlpack/0.8 dlpack/dlpack.h")
+  string(REGEX MATCH "^(.+)/(.+) (.+)$" all "${library}")
+  file(WRITE "${scratch}/${CMAKE_MATCH_1}/conanfile.py"
+"import os
+from conan import ConanFile
+from conan.tools.files import save
+class StandIn(ConanFile):
+    name = '${CMAKE_MATCH_1}'
+    version = '${CMAKE_MATCH_2}'
+    package_type = 'header-library'
+    def package(self):
+        save(self, os.path.join(self.package_folder, 'include', '${CMAKE_MATCH_3}'), '')
+")
+  run("${CONAN}" create "${scratch}/${CMAKE_MATCH_1}" -nr)
+endforeach()
+foreach(part IN ITEMS "checkpoint;XXHASH" "json;JSON" "dlpack;DLPACK")
+  list(GET part 0 component)
+  list(GET part 1 library)
+  run("${CONAN}" create "${ROOT}" -nr -s compiler.cppstd=20 -o "&:with_${component}=True" -c "tools.cmake.cmake_layout:test_folder=${scratch}/test")
+  if(NOT output MATCHES "${library} is Conan's" OR NOT output MATCHES "loads: lru 3, fifo 4")
+    message(FATAL_ERROR "with_${component} does not bring its library:\n${output}")
+  endif()
+endforeach()

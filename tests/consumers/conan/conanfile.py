@@ -18,6 +18,11 @@ class ConsumerOfChunkmem(ConanFile):
         CMakeDeps(self).generate()
         toolchain = CMakeToolchain(self)
         toolchain.user_presets_path = False  # nothing is written beside the sources
+        options = self.dependencies["chunkmem"].options
+        components = {"checkpoint": ["JSON", "XXHASH"], "json": ["JSON"], "dlpack": ["DLPACK"]}
+        wanted = [name for name in components if options.get_safe(f"with_{name}")]
+        toolchain.cache_variables["WANTED_COMPONENTS"] = ";".join(wanted)
+        toolchain.cache_variables["WANTED_LIBRARIES"] = ";".join(library for name in wanted for library in components[name])
         toolchain.generate()
 
     def build(self):
