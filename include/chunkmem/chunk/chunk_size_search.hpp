@@ -114,7 +114,7 @@ class chunk_size_search {
         note_fewer(each, frame);
         continue;
       }
-      evaluations += &each == groups_.data() ? 1 : 0;
+      evaluations += &each == groups_.data() ? 1U : 0U;
       frames += (frames_of(each, bytes{frame}) - full_frames(each, frame)) * each.lists;
     }
     return frames;

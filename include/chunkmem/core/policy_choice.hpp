@@ -18,7 +18,7 @@ namespace chunkmem::inline v0 {
 /// each call finds the chosen one first. A policy of your own joins by being named in the list. The first is the default.
 /// Cost: one indirect call for each call; the memory of the largest.
 ///
-/// @tparam Policies   of one kind, each with a name of its own
+/// @tparam First, Others   of one kind, each with a name of its own
 template <class First, class... Others>
   requires(names_itself<First> && (names_itself<Others> && ...) &&
            (std::same_as<typename First::policy_kind, typename Others::policy_kind> && ...))

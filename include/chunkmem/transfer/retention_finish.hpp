@@ -131,7 +131,7 @@ class retention_finish {
   [[nodiscard]] std::uint32_t count_dropped(const retention_problem::epoch& it) const noexcept
   {
     std::uint32_t count = 0;
-    for (std::uint32_t which = it.begin; which < it.end; ++which) count += answers_[which] == dropped ? 1 : 0;
+    for (std::uint32_t which = it.begin; which < it.end; ++which) count += answers_[which] == dropped ? 1U : 0U;
     return count;
   }
 
