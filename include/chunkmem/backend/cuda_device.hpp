@@ -24,6 +24,7 @@
 namespace chunkmem::inline v0 {
 namespace backend {
 
+/// Which GPU, and what its two tiers may hold.
 struct cuda_device_options {
   int device = 0;                            ///< which of the devices that the runtime shows
   bytes device_capacity{};                   ///< 0: what is free at the start, less `headroom`

@@ -19,6 +19,7 @@
 namespace chunkmem::inline v0 {
 namespace backend {
 
+/// What the two tiers may hold, and who computes.
 struct host_arena_options {
   bytes device_capacity{};     ///< what the played device may hold
   bytes host_capacity{};       ///< what the host tier may hold

@@ -15,10 +15,11 @@
 namespace chunkmem::inline v0 {
 namespace backend {
 
+/// The machine that is played.
 struct simulated_options {
-  bytes device_capacity{};
-  bytes host_capacity{};
-  cost_table costs{};
+  bytes device_capacity{};       ///< what the device may hold
+  bytes host_capacity{};         ///< what the host tier may hold
+  cost_table costs{};            ///< what copies, launches and kernels take
   bool host_runs_ahead = false;  ///< the caller only enqueues compute, as on a GPU; else the caller is compute
 };
 

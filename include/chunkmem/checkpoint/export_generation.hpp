@@ -24,6 +24,7 @@ namespace chunkmem::inline v0 {
 
 namespace checkpoint {
 
+/// What an export takes, and what values become.
 struct export_options {
   std::uint64_t generation = 0;     ///< 0: the newest that is whole
   std::optional<dtype> type = {};   ///< that real tensors are rounded to; none: as they were saved, masters in 32 bits

@@ -21,6 +21,7 @@ namespace chunkmem::inline v0 {
 
 namespace checkpoint {
 
+/// What an import accepts.
 struct import_options {
   bool takes_part = false;  ///< weights that the file does not have stay what they are, and its tensors that the model does not have are passed over
   loader_limits limits{};

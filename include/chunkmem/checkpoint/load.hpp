@@ -23,6 +23,7 @@ namespace chunkmem::inline v0 {
 
 namespace checkpoint {
 
+/// What a load accepts.
 struct load_options {
   bool allow_fresh_start = false;  ///< an empty folder is no error
   loader_limits limits{};

@@ -25,6 +25,7 @@ namespace chunkmem::inline v0 {
 
 namespace checkpoint {
 
+/// What a save keeps, and the sizes of its files and rounds.
 struct save_options {
   std::uint32_t keep = 2;                      ///< whole generations that stay, this one too; at least 1
   bytes file_size{std::uint64_t{4} << 30};     ///< a file ends with the tensor that reaches it

@@ -20,6 +20,7 @@ namespace chunkmem::inline v0 {
 
 namespace checkpoint {
 
+/// How a save in the background is done.
 struct async_save_options {
   static constexpr bytes least_buffer{4096};  ///< that is used: with less, threads wake each other for every few bytes
 

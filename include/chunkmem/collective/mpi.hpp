@@ -32,6 +32,7 @@ namespace chunkmem::inline v0 {
 
 namespace collective {
 
+/// Deadline and memory of an MPI group.
 struct mpi_options {
   std::chrono::milliseconds deadline{std::chrono::minutes{10}};  ///< of each wait for another rank
   bytes staging{std::uint64_t{4} << 20U};                        ///< where the others' parts of a sum lie, of all of them together

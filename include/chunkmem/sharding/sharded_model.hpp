@@ -69,6 +69,7 @@ class sharded_model : public sharding::rank_step<Backend, Ranks, Policies...> {
     if (!m_.is_iterating()) gradients_.begin(micro_batches);  // else the manager refuses, and the one that runs goes on
     return sharding::rank_iteration<sharded_model>{*this, [&] { return m_.iteration(name, micro_batches); }};
   }
+  /// Of the loop "train".
   [[nodiscard]] auto iteration(std::uint32_t micro_batches = 1) { return iteration("train", micro_batches); }
 
   /// A pin on the device. Weights are read only, whole; other tensors as in a manager.
@@ -104,6 +105,7 @@ class sharded_model : public sharding::rank_step<Backend, Ranks, Policies...> {
     weight.release();
     return gradient<Kind>(of, who);
   }
+  /// The same without a pin of the weight.
   template <class Kind = void, element Element>
   [[nodiscard]] auto gradient(tensor<Element> weight, agent who = agent::host)
   {
@@ -132,6 +134,7 @@ class sharded_model : public sharding::rank_step<Backend, Ranks, Policies...> {
     last.release();
     done(of);
   }
+  /// The same where the gradient's pin has ended before. @throws as gradient
   template <element Element>
   void gradient_done(tensor<Element> weight, agent = agent::host)
   {
@@ -144,11 +147,13 @@ class sharded_model : public sharding::rank_step<Backend, Ranks, Policies...> {
     expects(!is_sharded(entry_of(wanted).part), "a weight was to be dropped");
     m_.drop(entry_of(wanted).own);
   }
+  /// As a manager's, on every rank.
   void drop_gradients()
   {
     gradients_.forget(m_, units_.all());
     m_.drop_gradients();
   }
+  /// As a manager's: of this rank alone.
   [[nodiscard]] auto lease(tier where, bytes size, agent who = agent::host) { return seal_once().lease(where, size, who); }
 
   /// For iterations: gradients that were declared done are added over ranks.
