@@ -19,6 +19,9 @@ foreach(choice IN ITEMS "belady append host_first lookahead" "lru best_fit host_
                 COMMAND gpt ${gpt_small} ${device} --eviction ${eviction} --layout ${layout} --placement ${placement}
                         --transfer ${transfer})
 endforeach()
+# What the README shows of the first command.
+chunkmem_test(docs.output LABELS slow TIMEOUT 900
+              COMMAND sh "${PROJECT_SOURCE_DIR}/tests/pages/output.sh" $<TARGET_FILE:gpt> "${PROJECT_SOURCE_DIR}/bench/results/gpt.txt")
 foreach(precision IN ITEMS bf16 fp16)
   chunkmem_test(example.gpt_${precision} LABELS example TIMEOUT 120
                 COMMAND gpt ${gpt_small} --precision ${precision} --accumulate 2 --threads 2)

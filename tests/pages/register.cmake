@@ -21,10 +21,6 @@ if(CHUNKMEM_DOXYGEN)
 else()
   chunkmem_skipped_test(docs.site "no doxygen was found (Debian: apt-get install doxygen)" LABELS slow)
 endif()
-if(TARGET gpt AND NOT CHUNKMEM_SANITIZE)
-  chunkmem_test(docs.output LABELS slow TIMEOUT 900
-                COMMAND sh "${CMAKE_CURRENT_LIST_DIR}/output.sh" $<TARGET_FILE:gpt> "${PROJECT_SOURCE_DIR}/bench/results/gpt.txt")
-endif()
 chunkmem_test(docs.numbers LABELS figures COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} -P "${CMAKE_CURRENT_LIST_DIR}/numbers.cmake")
 
 # Blocks that need surroundings, and checkpoints: compiled under the label slow.
