@@ -66,8 +66,9 @@ class eviction_trial {
     Policy copy = policy_;
     const auto order = drain(copy, inside_.size());
     if (policy_.victim(chunkmem::moment{0}) != before) return "a copy shares its candidates with the original";
-    if (order.size() != inside_.size() || copy.victim(chunkmem::moment{0}) != chunkmem::chunk_id::none)
-      return "a candidate was lost or named twice";
+    const bool has_next = copy.victim(chunkmem::moment{0}) != chunkmem::chunk_id::none;
+    if (order.size() != inside_.size()) return has_next ? "a victim that is no candidate" : "no victim although there are candidates";
+    if (has_next) return "a victim without candidates";
     for (const std::size_t some : {order.size(), (order.size() + 1) / 2, std::min<std::size_t>(order.size(), 1)}) {
       copy = policy_;
       const auto left = drain(copy, some);
