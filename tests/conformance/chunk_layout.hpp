@@ -67,8 +67,8 @@ inline std::vector<std::uint64_t> counts_of(const std::vector<chunkmem::bytes>& 
   return counts;
 }
 
-/// One trial on random sizes, which `run(layout, sizes, places)` places: the places are right, the same every time, and a
-/// reset forgets.
+/// One trial on random sizes, which `run(layout, sizes, places)` places: the places are right, the same every time, and
+/// a reset forgets.
 template <class Layout, class Run>
 [[nodiscard]] std::string mistake_in_placing(const Layout& prototype, Layout& used, std::uint64_t seed, Run run)
 {
@@ -130,16 +130,18 @@ template <class Layout>
 
 inline constexpr std::uint64_t layout_trials = 200;
 
-/// One trial of the laws of chunk_layout, and of arranging_layout where it is one. The layouts `used` go from trial to trial.
+/// One trial of the laws of chunk_layout, and of arranging_layout where it is one. The layouts `used` go from trial to
+/// trial.
 template <chunkmem::chunk_layout Layout>
 [[nodiscard]] std::string mistake_in_layouts(const Layout& prototype, Layout& used, std::uint64_t seed)
 {
   using sizes_of = std::vector<chunkmem::bytes>;
   using places_of = std::vector<chunkmem::chunk_place>;
   if (std::string_view{Layout::name}.empty()) return "a policy without a name";
-  std::string mistake = mistake_in_placing(prototype, used, seed, [](Layout& layout, const sizes_of& sizes, places_of& places) {
-    for (std::size_t at = 0; at < sizes.size(); ++at) places[at] = layout.place(sizes[at]);
-  });
+  std::string mistake =
+      mistake_in_placing(prototype, used, seed, [](Layout& layout, const sizes_of& sizes, places_of& places) {
+        for (std::size_t at = 0; at < sizes.size(); ++at) places[at] = layout.place(sizes[at]);
+      });
   if (!mistake.empty()) return mistake;
   if constexpr (chunkmem::arranging_layout<Layout>) {
     mistake = mistake_in_placing(prototype, used, seed, [](Layout& layout, const sizes_of& sizes, places_of& places) {
@@ -186,11 +188,12 @@ template <chunkmem::searchable_layout Layout>
   const auto places = places_in(layout, frame);
   const std::uint64_t changes = layout.changes_at().count();
   if (changes <= frame)
-    return "changes_at is no larger frame: " + std::to_string(changes) + " B with frames of " + std::to_string(frame) + " B";
+    return "changes_at is no larger frame: " + std::to_string(changes) + " B with frames of " + std::to_string(frame) +
+           " B";
   for (std::uint64_t other = frame + 256; other < std::min(changes, 6 * frame); other += 256, ++passed_over)
     if (places_in(layout, other) != places)
-      return "places change before changes_at: with frames of " + std::to_string(other) + " B, where " + std::to_string(changes) +
-             " B was promised";
+      return "places change before changes_at: with frames of " + std::to_string(other) + " B, where " +
+             std::to_string(changes) + " B was promised";
   return {};
 }
 
@@ -201,7 +204,8 @@ template <chunkmem::searchable_layout Layout>
 [[nodiscard]] std::string mistake_in_searchable_layout(const Layout& prototype = {})
 {
   std::uint64_t passed_over = 0;
-  return first_mistake(searching_trials, [&](std::uint64_t seed) { return mistake_in_searching(prototype, seed, passed_over); });
+  return first_mistake(searching_trials,
+                       [&](std::uint64_t seed) { return mistake_in_searching(prototype, seed, passed_over); });
 }
 
 /// The law of searchable_layout: with every frame from this one to `changes_at()` the places are the same.
@@ -209,7 +213,8 @@ template <chunkmem::searchable_layout Layout>
 void searchable_layout_laws(const Layout& prototype = {})
 {
   std::uint64_t passed_over = 0;
-  require_trials(searching_trials, [&](std::uint64_t seed) { return mistake_in_searching(prototype, seed, passed_over); });
+  require_trials(searching_trials,
+                 [&](std::uint64_t seed) { return mistake_in_searching(prototype, seed, passed_over); });
   CHECK(passed_over > 100);
 }
 

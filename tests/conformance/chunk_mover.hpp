@@ -91,9 +91,16 @@ template <class Mover>
 class mover_trial {
  public:
   mover_trial(const Mover& prototype, std::uint64_t seed)
-      : mover_{prototype}, dice_{seed}, backend_{options_of(seed)}, units_{std::uint64_t{dice_.between(1, 40)} * 256},
-        window_{place_in(chunkmem::tier::host)}, first_{place_in(chunkmem::tier::device)}, second_{place_in(chunkmem::tier::device)},
-        who_{dice_.one_in(3) ? backend_.adopt() : dice_.one_in(2) ? chunkmem::agent::to_device : chunkmem::agent::to_host}
+      : mover_{prototype},
+        dice_{seed},
+        backend_{options_of(seed)},
+        units_{std::uint64_t{dice_.between(1, 40)} * 256},
+        window_{place_in(chunkmem::tier::host)},
+        first_{place_in(chunkmem::tier::device)},
+        second_{place_in(chunkmem::tier::device)},
+        who_{dice_.one_in(3)   ? backend_.adopt()
+             : dice_.one_in(2) ? chunkmem::agent::to_device
+                               : chunkmem::agent::to_host}
   {
   }
   mover_trial(const mover_trial&) = delete;
@@ -124,8 +131,12 @@ class mover_trial {
 
   static support::adversarial_options options_of(std::uint64_t seed)
   {
-    constexpr support::schedule modes[] = {support::schedule::latest, support::schedule::earliest, support::schedule::random};
-    return {.device_capacity = chunkmem::bytes{1U << 16U}, .host_capacity = chunkmem::bytes{1U << 16U}, .when = modes[seed % 3], .seed = seed};
+    constexpr support::schedule modes[] = {support::schedule::latest, support::schedule::earliest,
+                                           support::schedule::random};
+    return {.device_capacity = chunkmem::bytes{1U << 16U},
+            .host_capacity = chunkmem::bytes{1U << 16U},
+            .when = modes[seed % 3],
+            .seed = seed};
   }
   [[nodiscard]] std::byte* place_in(chunkmem::tier where)
   {
@@ -178,7 +189,8 @@ class mover_trial {
     if (backend_.given().empty()) return name + " gives its agent nothing to do";
     for (const chunkmem::agent who : backend_.given()) {
       if (who == who_) continue;
-      return name + (who == chunkmem::agent::host ? " works or waits on the calling thread" : " enqueues on another agent than it is told");
+      return name + (who == chunkmem::agent::host ? " works or waits on the calling thread"
+                                                  : " enqueues on another agent than it is told");
     }
     return {};
   }
@@ -211,8 +223,8 @@ template <class Mover>
   return first_mistake(mover_trials, [&](std::uint64_t seed) { return mistake_in_moves(prototype, seed); });
 }
 
-/// The laws of chunk_mover: work on the agent alone that it is told; `device_error` with nothing enqueued; what is brought and
-/// taken back is what it was, and what is taken comes back.
+/// The laws of chunk_mover: work on the agent alone that it is told; `device_error` with nothing enqueued; what is
+/// brought and taken back is what it was, and what is taken comes back.
 template <class Mover>
   requires chunkmem::chunk_mover<Mover, watched_backend>
 void chunk_mover_laws(const Mover& prototype = {})

@@ -218,8 +218,8 @@ template <class Call>
   return false;
 }
 
-/// Law 7: what every call of a failed group does. It ends with the first call that does something else, for what that call
-/// has given to an agent would use places that are gone.
+/// Law 7: what every call of a failed group does. It ends with the first call that does something else, for what that
+/// call has given to an agent would use places that are gone.
 template <class Stage>
 void all_calls_fail(Stage& at, chunkmem::comm_failure kind)
 {
@@ -236,15 +236,17 @@ void all_calls_fail(Stage& at, chunkmem::comm_failure kind)
     at.expect(does, std::string{what} + " of a failed group does not throw the first cause");
     return does;
   };
-  (void)(fails("check", [&] { ranks.check(); }) && fails("all_gather", [&] { ranks.all_gather(memory, at.who, place, parts, 0); }) &&
+  (void)(fails("check", [&] { ranks.check(); }) &&
+         fails("all_gather", [&] { ranks.all_gather(memory, at.who, place, parts, 0); }) &&
          fails("reduce_scatter", [&] { ranks.reduce_scatter(memory, at.who, place, parts, {}, 0); }) &&
          fails("all_reduce", [&] { ranks.all_reduce(memory, at.who, place, parts, {}, 0); }) &&
          fails("broadcast", [&] { ranks.broadcast(memory, at.who, place, size, next, 0); }) &&
          fails("send", [&] { ranks.send(memory, at.who, place, size, next, 0); }) &&
          fails("receive", [&] { ranks.receive(memory, at.who, place, size, next, 0); }) &&
-         fails("barrier", [&] { ranks.barrier(memory, at.who, 0); }) && fails("exchange", [&] { ranks.exchange(word, all); }));
+         fails("barrier", [&] { ranks.barrier(memory, at.who, 0); }) &&
+         fails("exchange", [&] { ranks.exchange(word, all); }));
   try {
-    at.finish();  // before the places end
+    at.finish();                           // before the places end
   } catch (const chunkmem::comm_error&) {  // it had failed
   }
 }
@@ -288,7 +290,8 @@ void ends_by_a_loss(Stage& at)
   all_calls_fail(at, chunkmem::comm_failure::peer_lost);
 }
 
-// The attempts of the suite: `attempt(ranks, body)` has the harness run the body, and looks at what the ranks complain of.
+// The attempts of the suite: `attempt(ranks, body)` has the harness run the body, and looks at what the ranks complain
+// of.
 
 /// Laws 1 to 5.
 template <class Harness, class Attempt>
@@ -319,7 +322,8 @@ void attempt_failures(const Harness& harness, Attempt attempt)
   for (const std::uint32_t ranks : harness.worlds) {
     if (ranks < 2) continue;
     others[6].peer = ranks - 1;
-    for (const support::rank_call& other : others) attempt(ranks, [&](stage& at) { refuses_a_difference(at, asked, other); });
+    for (const support::rank_call& other : others)
+      attempt(ranks, [&](stage& at) { refuses_a_difference(at, asked, other); });
     const support::rank_call from_0{.what = operation::broadcast, .size = 99, .root = 0};
     const support::rank_call from_1{.what = operation::broadcast, .size = 99, .root = 1};
     attempt(ranks, [&](stage& at) { refuses_a_difference(at, from_0, from_1); });
@@ -364,8 +368,8 @@ void communicator_fails_for_all(const Harness& harness)
   attempt_failures(harness, checked_by(harness));
 }
 
-/// Which law of a communicator is broken, as the first rank says that noticed; empty: none. For ranks of one process: attempts
-/// end with the first complaint.
+/// Which law of a communicator is broken, as the first rank says that noticed; empty: none. For ranks of one process:
+/// attempts end with the first complaint.
 template <class Harness>
 [[nodiscard]] std::string mistake_in_communicator(const Harness& harness)
 {

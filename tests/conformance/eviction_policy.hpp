@@ -23,7 +23,13 @@ class eviction_trial {
   /// @param prototype   the policy with its settings, before any call
   eviction_trial(const Policy& prototype, std::uint32_t chunks, std::uint32_t moments, std::uint64_t seed,
                  allocation_counter allocations = nullptr)
-      : dice_{seed}, chunks_{chunks}, moments_{moments}, prototype_{prototype}, policy_{prototype}, twin_{prototype}, watch_{allocations}
+      : dice_{seed},
+        chunks_{chunks},
+        moments_{moments},
+        prototype_{prototype},
+        policy_{prototype},
+        twin_{prototype},
+        watch_{allocations}
   {
     support::record_builder build;
     for (std::uint32_t at = 0; at < moments; ++at) build.brief(dice_.below(chunks));
@@ -67,7 +73,8 @@ class eviction_trial {
     const auto order = drain(copy, inside_.size());
     if (policy_.victim(chunkmem::moment{0}) != before) return "a copy shares its candidates with the original";
     const bool has_next = copy.victim(chunkmem::moment{0}) != chunkmem::chunk_id::none;
-    if (order.size() != inside_.size()) return has_next ? "a victim that is no candidate" : "no victim although there are candidates";
+    if (order.size() != inside_.size())
+      return has_next ? "a victim that is no candidate" : "no victim although there are candidates";
     if (has_next) return "a victim without candidates";
     for (const std::size_t some : {order.size(), (order.size() + 1) / 2, std::min<std::size_t>(order.size(), 1)}) {
       copy = policy_;
@@ -142,10 +149,11 @@ class eviction_trial {
   allocation_watch watch_;
 };
 
-/// One trial of the laws of eviction_policy: random calls, with and without a profile. A policy with settings is tried with
-/// each of them in turn.
+/// One trial of the laws of eviction_policy: random calls, with and without a profile. A policy with settings is tried
+/// with each of them in turn.
 template <chunkmem::eviction_policy Policy>
-[[nodiscard]] std::string mistake_in_evictions(Policy policy, std::uint64_t seed, allocation_counter allocations = nullptr)
+[[nodiscard]] std::string mistake_in_evictions(Policy policy, std::uint64_t seed,
+                                               allocation_counter allocations = nullptr)
 {
   if (std::string_view{Policy::name}.empty()) return "a policy without a name";
   if constexpr (chunkmem::tuned_eviction<Policy>) {
@@ -157,10 +165,12 @@ template <chunkmem::eviction_policy Policy>
     one.reset(1);
     Policy other = one;
     one.enter({.chunk = chunkmem::chunk_id{0}});
-    if (other.victim(chunkmem::moment{0}) != chunkmem::chunk_id::none) return "a copy shares its candidates with the original";
+    if (other.victim(chunkmem::moment{0}) != chunkmem::chunk_id::none)
+      return "a copy shares its candidates with the original";
   }
   support::dice sizes{seed};
-  eviction_trial<Policy> trial{policy, sizes.between(1, 90), sizes.one_in(3) ? 0 : sizes.between(1, 300), seed + 1'000, allocations};
+  eviction_trial<Policy> trial{policy, sizes.between(1, 90), sizes.one_in(3) ? 0 : sizes.between(1, 300), seed + 1'000,
+                               allocations};
   for (int step = 0; step < 400; ++step) {
     trial.random_step();
     const char* mistake = trial.mistake();
@@ -175,16 +185,19 @@ inline constexpr std::uint64_t eviction_trials = 60;
 
 /// Which law of eviction_policy is broken; empty: none.
 template <chunkmem::eviction_policy Policy>
-[[nodiscard]] std::string mistake_in_eviction_policy(const Policy& prototype = {}, allocation_counter allocations = nullptr)
+[[nodiscard]] std::string mistake_in_eviction_policy(const Policy& prototype = {},
+                                                     allocation_counter allocations = nullptr)
 {
-  return first_mistake(eviction_trials, [&](std::uint64_t seed) { return mistake_in_evictions(prototype, seed, allocations); });
+  return first_mistake(eviction_trials,
+                       [&](std::uint64_t seed) { return mistake_in_evictions(prototype, seed, allocations); });
 }
 
 /// The laws of eviction_policy, and of tuned_eviction where it is one.
 template <chunkmem::eviction_policy Policy>
 void eviction_policy_laws(const Policy& prototype = {}, allocation_counter allocations = nullptr)
 {
-  require_trials(eviction_trials, [&](std::uint64_t seed) { return mistake_in_evictions(prototype, seed, allocations); });
+  require_trials(eviction_trials,
+                 [&](std::uint64_t seed) { return mistake_in_evictions(prototype, seed, allocations); });
 }
 
 }  // namespace conformance

@@ -9,8 +9,9 @@
 
 namespace conformance {
 
-/// One trial of the laws of gradient_policy, for one type of parameter: a gradient is of the parameter's type or float32, and
-/// of the parameter's where it takes its slot. Answers depend on the arguments alone, whatever was asked in between.
+/// One trial of the laws of gradient_policy, for one type of parameter: a gradient is of the parameter's type or
+/// float32, and of the parameter's where it takes its slot. Answers depend on the arguments alone, whatever was asked
+/// in between.
 template <chunkmem::gradient_policy Gradient>
 [[nodiscard]] std::string mistake_in_gradients(const Gradient& gradient, std::uint64_t number)
 {
@@ -23,12 +24,17 @@ template <chunkmem::gradient_policy Gradient>
   const Gradient other = gradient;
   const bool takes_slot = one.takes_slot();
   const dtype type = one.type_for(parameter);
-  if (type != parameter && type != dtype::float32) return said("a gradient is neither of the parameter's type nor float32");
-  if (takes_slot && type != parameter) return said("a gradient that takes a slot is of another type than its parameter");
+  if (type != parameter && type != dtype::float32)
+    return said("a gradient is neither of the parameter's type nor float32");
+  if (takes_slot && type != parameter)
+    return said("a gradient that takes a slot is of another type than its parameter");
   for (const dtype first : {dtype::float16, dtype::bfloat16, dtype::float32}) (void)other.type_for(first);
-  if (one.type_for(parameter) != type || other.type_for(parameter) != type) return said("the same parameter got two types");
-  if (one.takes_slot() != takes_slot || other.takes_slot() != takes_slot) return said("the policy takes slots and does not");
-  if (gradient.type_for(parameter) != type || gradient.takes_slot() != takes_slot) return said("a copy gives another answer");
+  if (one.type_for(parameter) != type || other.type_for(parameter) != type)
+    return said("the same parameter got two types");
+  if (one.takes_slot() != takes_slot || other.takes_slot() != takes_slot)
+    return said("the policy takes slots and does not");
+  if (gradient.type_for(parameter) != type || gradient.takes_slot() != takes_slot)
+    return said("a copy gives another answer");
   return {};
 }
 

@@ -59,14 +59,16 @@ class step_room {
   }
 
  private:
-  [[nodiscard]] std::string mistake_in(const std::vector<std::uint32_t>& members, const std::vector<collective_step>& named) const
+  [[nodiscard]] std::string mistake_in(const std::vector<std::uint32_t>& members,
+                                       const std::vector<collective_step>& named) const
   {
     using collective::operation;
     const collective_step& step = named[0];
     for (std::uint32_t at = 0; at < named.size(); ++at) {
       collective_step same = named[at];
       if (same.what == operation::send || same.what == operation::receive) {
-        if (same.what != (at == same.root ? operation::receive : operation::send)) return "the root does not receive, or others do not send";
+        if (same.what != (at == same.root ? operation::receive : operation::send))
+          return "the root does not receive, or others do not send";
         same.what = step.what;
       }
       if (same != step) return "ranks of one circle name different steps";
@@ -95,11 +97,16 @@ class step_room {
         for (const auto& each : before) sum += each[byte];
         for (std::uint32_t at = 0; at < members.size(); ++at) {
           std::uint32_t& here = places_[members[at]][byte];
-          if (step.what == operation::all_gather) here = before[share][byte];
-          else if (step.what == operation::reduce_scatter) here = at == share ? sum : junk;
-          else if (step.what == operation::all_reduce) here = sum;
-          else if (step.what == operation::broadcast) here = before[step.root][byte];
-          else if (at == step.root) here = before[share][byte];  // the others send
+          if (step.what == operation::all_gather)
+            here = before[share][byte];
+          else if (step.what == operation::reduce_scatter)
+            here = at == share ? sum : junk;
+          else if (step.what == operation::all_reduce)
+            here = sum;
+          else if (step.what == operation::broadcast)
+            here = before[step.root][byte];
+          else if (at == step.root)
+            here = before[share][byte];  // the others send
         }
       }
   }
@@ -153,9 +160,11 @@ class run_on_bytes {
   }
   [[nodiscard]] std::string mistake()
   {
-    if (first_ > index_of(chunk_.id) || index_of(chunk_.id) - first_ >= count_) return "a run lacks the chunk that was asked for";
+    if (first_ > index_of(chunk_.id) || index_of(chunk_.id) - first_ >= count_)
+      return "a run lacks the chunk that was asked for";
     if (first_ + count_ > chunk_.chunks) return "a run has chunks that the list has not";
-    if (room_.of(0).size() < (count_ - 1) * stride() + chunk_.size.count()) return "the room of a chunk is too small for its run";
+    if (room_.of(0).size() < (count_ - 1) * stride() + chunk_.size.count())
+      return "the room of a chunk is too small for its run";
     std::vector<std::uint32_t> total(room_.of(0).size());
     each_byte([&](std::uint32_t rank, std::uint64_t byte, bool is_owned) {
       if (!sums_ && !is_owned) return;
@@ -255,8 +264,8 @@ template <class Policy>
 inline std::string placed(const std::string& law, const owned_chunk& chunk, const rank_world& world)
 {
   return law + " (chunk " + std::to_string(index_of(chunk.id)) + " of " + std::to_string(chunk.chunks) + ", " +
-         std::to_string(chunk.size.count()) + " B, " + std::to_string(world.ranks) + " ranks, " + std::to_string(world.of_node) +
-         " of a node)";
+         std::to_string(chunk.size.count()) + " B, " + std::to_string(world.ranks) + " ranks, " +
+         std::to_string(world.of_node) + " of a node)";
 }
 
 /// All worlds of 1 to 64 ranks, with nodes of every size.
@@ -279,8 +288,8 @@ template <chunkmem::ownership_policy Policy>
   using namespace detail;
   if (std::string_view{Policy::name}.empty()) return "a policy without a name";
   const bool has_few_ranks = world.ranks <= 9;
-  for (const std::uint64_t size : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{256}, std::uint64_t{257}, std::uint64_t{65'537},
-                                   std::uint64_t{1'000'003}, std::uint64_t{1} << 50})
+  for (const std::uint64_t size : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{256}, std::uint64_t{257},
+                                   std::uint64_t{65'537}, std::uint64_t{1'000'003}, std::uint64_t{1} << 50})
     for (const std::uint32_t index : {1U, 2 * world.ranks}) {
       const owned_chunk chunk{chunk_id{index}, bytes{size}, 2 * world.ranks + 1};
       allocation_watch watch{allocations};
@@ -304,10 +313,12 @@ template <chunkmem::ownership_policy Policy>
 
 /// Which law of ownership_policy is broken; empty: none.
 template <chunkmem::ownership_policy Policy>
-[[nodiscard]] std::string mistake_in_ownership_policy(const Policy& policy = {}, allocation_counter allocations = nullptr)
+[[nodiscard]] std::string mistake_in_ownership_policy(const Policy& policy = {},
+                                                      allocation_counter allocations = nullptr)
 {
   const auto worlds = detail::worlds_of_laws();
-  return first_mistake(worlds.size(), [&](std::uint64_t number) { return mistake_in_world(policy, worlds[number - 1], allocations); });
+  return first_mistake(worlds.size(),
+                       [&](std::uint64_t number) { return mistake_in_world(policy, worlds[number - 1], allocations); });
 }
 
 /// The laws of ownership_policy: on numbers for 1 to 64 ranks, on bytes for up to 9 and nodes of every size.
@@ -315,7 +326,8 @@ template <chunkmem::ownership_policy Policy>
 void ownership_policy_laws(const Policy& policy = {}, allocation_counter allocations = nullptr)
 {
   const auto worlds = detail::worlds_of_laws();
-  require_trials(worlds.size(), [&](std::uint64_t number) { return mistake_in_world(policy, worlds[number - 1], allocations); });
+  require_trials(worlds.size(),
+                 [&](std::uint64_t number) { return mistake_in_world(policy, worlds[number - 1], allocations); });
 }
 
 }  // namespace conformance

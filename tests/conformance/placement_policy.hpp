@@ -13,7 +13,8 @@
 
 namespace conformance {
 
-/// One trial of the laws of placement_policy, for one role: the answer is device or host and depends on the arguments alone.
+/// One trial of the laws of placement_policy, for one role: the answer is device or host and depends on the arguments
+/// alone.
 template <chunkmem::placement_policy Placement>
 [[nodiscard]] std::string mistake_in_homes(const Placement& placement, std::uint64_t number)
 {
@@ -92,7 +93,8 @@ class outlook_trial {
     using chunkmem::tier;
     const homes given = homes_of(*placement_, tier::disk);
     for (const tier home : given)
-      if (home != tier::device && home != tier::host) return "assign left a home as it found it, or gave one that is neither device nor host";
+      if (home != tier::device && home != tier::host)
+        return "assign left a home as it found it, or gave one that is neither device nor host";
     if (homes_of(*placement_, tier::host) != given) return "the same outlook gave two answers";
     if (homes_of(copy_, tier::disk) != given) return "a copy gives another home";
     if (given.size() < smaller_.size()) return "a larger device was refused";

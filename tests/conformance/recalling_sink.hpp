@@ -10,8 +10,8 @@
 
 namespace conformance {
 
-/// Where another event comes after two of one kind, the last line is another one, at least for some kinds: a sink need not
-/// recall all of them.
+/// Where another event comes after two of one kind, the last line is another one, at least for some kinds: a sink need
+/// not recall all of them.
 template <chunkmem::recalling_sink Sink>
 [[nodiscard]] std::string mistake_in_newest_line(Sink& sink)
 {
@@ -27,8 +27,8 @@ template <chunkmem::recalling_sink Sink>
 
 inline constexpr std::uint64_t recalling_trials = 21;
 
-/// One trial of the laws of recalling_sink, for `recall(number - 1)`, after events of every kind were recorded: so many whole
-/// lines at most, the last ones, the oldest first, and the same ones again.
+/// One trial of the laws of recalling_sink, for `recall(number - 1)`, after events of every kind were recorded: so many
+/// whole lines at most, the last ones, the oldest first, and the same ones again.
 template <chunkmem::recalling_sink Sink>
 [[nodiscard]] std::string mistake_in_recalling(Sink& sink, std::uint64_t number)
 {
@@ -38,9 +38,12 @@ template <chunkmem::recalling_sink Sink>
   const Sink& asked = sink;
   const std::string all = asked.recall(1'000);
   const std::string lines = asked.recall(most);
-  const auto said = [&](const char* law) { return std::string{law} + ", of at most " + std::to_string(most) + ":\n" + lines; };
+  const auto said = [&](const char* law) {
+    return std::string{law} + ", of at most " + std::to_string(most) + ":\n" + lines;
+  };
   if (asked.recall(1'000) != all || asked.recall(most) != lines) return said("recalling changed what is recalled");
-  if (static_cast<std::size_t>(std::count(lines.begin(), lines.end(), '\n')) > most) return said("more lines than were asked for");
+  if (static_cast<std::size_t>(std::count(lines.begin(), lines.end(), '\n')) > most)
+    return said("more lines than were asked for");
   if (most == 0) return lines.empty() ? "" : said("more lines than were asked for");
   if (lines.empty() || all.empty()) return said("nothing is recalled though events were recorded");
   if (lines.back() != '\n') return said("the last line has no end");
@@ -54,7 +57,8 @@ template <chunkmem::recalling_sink Sink>
 [[nodiscard]] std::string mistake_in_recalling_sink(Sink sink)
 {
   std::string mistake = mistake_in_trace_sink(sink);
-  if (mistake.empty()) mistake = first_mistake(recalling_trials, [&](std::uint64_t number) { return mistake_in_recalling(sink, number); });
+  if (mistake.empty())
+    mistake = first_mistake(recalling_trials, [&](std::uint64_t number) { return mistake_in_recalling(sink, number); });
   return mistake;
 }
 

@@ -136,7 +136,8 @@ template <class Layout>
   const auto first = layout.place(bytes{1});
   if (first.chunk != 0 || first.offset != 0) return "a refused call changed something";
   layout.erase(first, bytes{1});
-  if (!is_refused_as<usage_error>([&] { layout.erase(first, bytes{1}); })) return "erasing a place twice was no usage_error";
+  if (!is_refused_as<usage_error>([&] { layout.erase(first, bytes{1}); }))
+    return "erasing a place twice was no usage_error";
   return {};
 }
 
@@ -145,7 +146,8 @@ template <chunkmem::reusing_layout Layout>
 [[nodiscard]] std::string mistake_in_reusing_layout(std::uint64_t sequences, const Layout& prototype = {})
 {
   std::string mistake = first_mistake(sequences, [&](std::uint64_t seed) { return mistake_in_reuse(prototype, seed); });
-  return !mistake.empty() ? mistake : first_mistake(1, [&](std::uint64_t) { return mistake_in_refused_reuse(prototype); });
+  return !mistake.empty() ? mistake
+                          : first_mistake(1, [&](std::uint64_t) { return mistake_in_refused_reuse(prototype); });
 }
 
 /// The laws of reusing_layout on `sequences` random sequences of insertions, erasures and groups.

@@ -65,8 +65,9 @@ class rules_trial {
   /// The law that the rows of one state break; empty: none.
   [[nodiscard]] std::string mistake_in(chunkmem::tensor_state from) const
   {
-    for (const auto law : {&rules_trial::mistake_in_rows, &rules_trial::mistake_in_ways, &rules_trial::mistake_in_releases,
-                           &rules_trial::mistake_in_bytes, &rules_trial::mistake_in_pins})
+    for (const auto law :
+         {&rules_trial::mistake_in_rows, &rules_trial::mistake_in_ways, &rules_trial::mistake_in_releases,
+          &rules_trial::mistake_in_bytes, &rules_trial::mistake_in_pins})
       if (const char* const mistake = (this->*law)(from); mistake != nullptr)
         return std::string{mistake} + ": " + std::string{name_of(from)};
     return {};
@@ -76,19 +77,26 @@ class rules_trial {
   using state = chunkmem::tensor_state;
   using event = chunkmem::tensor_event;
 
-  [[nodiscard]] bool is_legal(state from, event what) const { return target(from, what) != chunkmem::illegal_transition; }
+  [[nodiscard]] bool is_legal(state from, event what) const
+  {
+    return target(from, what) != chunkmem::illegal_transition;
+  }
   [[nodiscard]] std::uint8_t target(state from, event what) const
   {
     return next_[static_cast<std::size_t>(from)][static_cast<std::size_t>(what)];
   }
-  [[nodiscard]] bool leads(state from, event what, state to) const { return target(from, what) == static_cast<std::uint8_t>(to); }
+  [[nodiscard]] bool leads(state from, event what, state to) const
+  {
+    return target(from, what) == static_cast<std::uint8_t>(to);
+  }
   [[nodiscard]] std::set<state> reached_from(state start) const
   {
     std::set<state> seen{start};
     for (std::size_t round = 0; round < chunkmem::tensor_state_count; ++round)
       for (const state from : std::set<state>{seen})
         for (std::size_t what = 0; what < chunkmem::tensor_event_count; ++what)
-          if (is_legal(from, static_cast<event>(what))) seen.insert(static_cast<state>(target(from, static_cast<event>(what))));
+          if (is_legal(from, static_cast<event>(what)))
+            seen.insert(static_cast<state>(target(from, static_cast<event>(what))));
     return seen;
   }
   [[nodiscard]] bool is_named(state one) const
@@ -123,10 +131,13 @@ class rules_trial {
     for (std::size_t at = 0; at < chunkmem::tensor_event_count; ++at) {
       const auto what = static_cast<event>(at);
       if (!is_legal(from, what)) continue;
-      if (from == state::free && what != event::materialize) return "a tensor without bytes is used before it is materialized";
+      if (from == state::free && what != event::materialize)
+        return "a tensor without bytes is used before it is materialized";
       if (from != state::free && what == event::materialize) return "a tensor with bytes is materialized again";
-      if (what == event::materialize && !leads(from, what, state::hold)) return "materialize leads elsewhere than to hold";
-      if (leads(from, what, state::free) != (what == event::drop)) return "a tensor loses its bytes by another event than drop, or keeps them";
+      if (what == event::materialize && !leads(from, what, state::hold))
+        return "materialize leads elsewhere than to hold";
+      if (leads(from, what, state::free) != (what == event::drop))
+        return "a tensor loses its bytes by another event than drop, or keeps them";
     }
     return nullptr;
   }
@@ -136,29 +147,34 @@ class rules_trial {
     const bool is_pinned = from == state::compute || from == state::gradient;
     for (const event what : {event::drop, event::reset})
       if (is_pinned && is_legal(from, what)) return "a pinned tensor is dropped or reset";
-    if (is_legal(from, event::acquire) && !leads(from, event::acquire, state::compute)) return "acquire leads elsewhere than to compute";
+    if (is_legal(from, event::acquire) && !leads(from, event::acquire, state::compute))
+      return "acquire leads elsewhere than to compute";
     for (const event what : {event::release, event::release_forward, event::release_backward}) {
       if (!is_legal(from, what)) continue;
       if (!is_pinned) return "a release of a tensor that is not pinned";
-      if (leads(from, what, state::compute) || leads(from, what, state::gradient)) return "a release leaves the tensor pinned";
+      if (leads(from, what, state::compute) || leads(from, what, state::gradient))
+        return "a release leaves the tensor pinned";
     }
-    if (is_legal(from, event::reset) && !leads(from, event::reset, state::hold)) return "reset leads elsewhere than to hold";
+    if (is_legal(from, event::reset) && !leads(from, event::reset, state::hold))
+      return "reset leads elsewhere than to hold";
     if (!is_legal(from, event::spend)) return nullptr;
-    return from == state::compute && leads(from, event::spend, state::gradient) ? nullptr
-                                                                                : "spend is not the way from compute to gradient";
+    return from == state::compute && leads(from, event::spend, state::gradient)
+               ? nullptr
+               : "spend is not the way from compute to gradient";
   }
 
   std::span<const chunkmem::transition> rows_;
   chunkmem::transition_table next_;
 };
 
-/// One trial of the laws of tensor_rules, for one state. It asks for a table alone, since the compiler refuses rules that
-/// break some of the laws.
+/// One trial of the laws of tensor_rules, for one state. It asks for a table alone, since the compiler refuses rules
+/// that break some of the laws.
 template <class Rules>
 [[nodiscard]] std::string mistake_in_rules(std::uint64_t number)
 {
   if (std::string_view{Rules::name}.empty()) return "a policy without a name";
-  return rules_trial{Rules::table}.mistake_in(static_cast<chunkmem::tensor_state>((number - 1) % chunkmem::tensor_state_count));
+  return rules_trial{Rules::table}.mistake_in(
+      static_cast<chunkmem::tensor_state>((number - 1) % chunkmem::tensor_state_count));
 }
 
 /// Which law of tensor_rules is broken; empty: none.
@@ -168,9 +184,9 @@ template <class Rules>
   return first_mistake(chunkmem::tensor_state_count, mistake_in_rules<Rules>);
 }
 
-/// The laws of tensor_rules, by walking the machine: every state that a row names is reached from `free`, and `free` from it;
-/// the three releases are legal together; bytes come by `materialize` and go by `drop`; pins begin by `acquire` and end by a
-/// release; what is pinned is not dropped.
+/// The laws of tensor_rules, by walking the machine: every state that a row names is reached from `free`, and `free`
+/// from it; the three releases are legal together; bytes come by `materialize` and go by `drop`; pins begin by
+/// `acquire` and end by a release; what is pinned is not dropped.
 template <chunkmem::tensor_rules Rules>
 void tensor_rules_laws()
 {

@@ -21,8 +21,8 @@ void each_kind_of_event(Visitor visit)
   }
 }
 
-/// One trial of the laws of trace_sink: it takes every event, as often as it comes, through any copy, and never throws. It
-/// asks for `record` alone, since the compiler refuses a sink that may throw.
+/// One trial of the laws of trace_sink: it takes every event, as often as it comes, through any copy, and never throws.
+/// It asks for `record` alone, since the compiler refuses a sink that may throw.
 /// @param sink   by reference: a trial goes on where the last one ended
 template <class Sink>
 [[nodiscard]] std::string mistake_in_records(Sink& sink, std::uint64_t)

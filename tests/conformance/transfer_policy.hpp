@@ -101,7 +101,8 @@ inline std::string mistake_in_times(const moves& demand, const moves& actions, b
 
 inline std::string_view name_of_move(chunkmem::transfer::move_kind kind)
 {
-  constexpr std::string_view names[] = {"the eviction", "the load", "the claim", "the write-back", "the lease", "the vacated frames"};
+  constexpr std::string_view names[] = {"the eviction",   "the load",  "the claim",
+                                        "the write-back", "the lease", "the vacated frames"};
   return names[static_cast<std::size_t>(kind)];
 }
 
@@ -162,11 +163,11 @@ inline std::string mistake_in_actions(const demand_run& run, const moves& action
   return mistake.empty() ? "" : "a move comes before what it depends on: " + mistake;
 }
 
-/// One trial of the laws of transfer_policy on a random iteration: with room on the host, or where it is short. The policy
-/// goes from trial to trial, beside a new one for each.
+/// One trial of the laws of transfer_policy on a random iteration: with room on the host, or where it is short. The
+/// policy goes from trial to trial, beside a new one for each.
 template <chunkmem::transfer_policy Transfer>
-[[nodiscard]] std::string mistake_in_transfers(const Transfer& prototype, Transfer& policy, std::uint64_t seed, transfer_tally& tally,
-                                               allocation_counter allocations = nullptr)
+[[nodiscard]] std::string mistake_in_transfers(const Transfer& prototype, Transfer& policy, std::uint64_t seed,
+                                               transfer_tally& tally, allocation_counter allocations = nullptr)
 {
   if (std::string_view{Transfer::name}.empty()) return "a policy without a name";
   support::dice dice{seed};
@@ -184,7 +185,9 @@ template <chunkmem::transfer_policy Transfer>
   if (!same_actions(actions, again)) return "two plans for one input";
   if (std::string mistake = mistake_in_actions(run, actions, !run.host_was_short); !mistake.empty()) return mistake;
   for (const auto& it : actions)
-    tally.early += std::none_of(run.demand.begin(), run.demand.end(), [&](const auto& d) { return same_actions({it}, {d}); }) ? 1 : 0;
+    tally.early +=
+        std::none_of(run.demand.begin(), run.demand.end(), [&](const auto& d) { return same_actions({it}, {d}); }) ? 1
+                                                                                                                   : 0;
   allocation_watch watch{allocations};
   watch([&] { policy.schedule(input, again); });  // both have had an input of these sizes
   if (!same_actions(actions, again)) return "two plans for one input";
@@ -198,12 +201,14 @@ inline constexpr std::uint64_t transfer_trials = 150;
 
 /// Which law of transfer_policy is broken; empty: none.
 template <chunkmem::transfer_policy Transfer>
-[[nodiscard]] std::string mistake_in_transfer_policy(const Transfer& prototype = {}, allocation_counter allocations = nullptr)
+[[nodiscard]] std::string mistake_in_transfer_policy(const Transfer& prototype = {},
+                                                     allocation_counter allocations = nullptr)
 {
   Transfer policy = prototype;
   transfer_tally tally;
-  return first_mistake(transfer_trials,
-                       [&](std::uint64_t seed) { return mistake_in_transfers(prototype, policy, seed, tally, allocations); });
+  return first_mistake(transfer_trials, [&](std::uint64_t seed) {
+    return mistake_in_transfers(prototype, policy, seed, tally, allocations);
+  });
 }
 
 /// The laws of transfer_policy on random iterations: with room on the host, and where it is short.
@@ -214,7 +219,8 @@ std::uint64_t transfer_policy_laws(std::uint64_t seeds = transfer_trials, const 
 {
   Transfer policy = prototype;
   transfer_tally tally;
-  require_trials(seeds, [&](std::uint64_t seed) { return mistake_in_transfers(prototype, policy, seed, tally, allocations); });
+  require_trials(seeds,
+                 [&](std::uint64_t seed) { return mistake_in_transfers(prototype, policy, seed, tally, allocations); });
   CHECK(tally.runs > seeds / 3);
   return tally.early;
 }

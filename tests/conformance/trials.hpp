@@ -56,8 +56,8 @@ template <class Error, class Call>
   return false;
 }
 
-/// Counts the allocations of the program so far. A program that replaces operator new can give it to a suite, which then
-/// also looks for allocations where a law forbids them; without it nobody can see them.
+/// Counts the allocations of the program so far. A program that replaces operator new can give it to a suite, which
+/// then also looks for allocations where a law forbids them; without it nobody can see them.
 using allocation_counter = std::uint64_t (*)();
 
 /// Sees whether calls allocate.

@@ -14,7 +14,10 @@
 #include <string>
 #include <string_view>
 
-std::uint64_t laws::allocations_so_far() { return support::allocations_so_far().all(); }
+std::uint64_t laws::allocations_so_far()
+{
+  return support::allocations_so_far().all();
+}
 
 namespace caught_test {
 
@@ -56,10 +59,11 @@ TEST_CASE("each family has eight wrong policies or more, and its laws name the m
     const laws::verdicts& all = each.judged();
     const auto of_family = static_cast<std::size_t>(
         std::count_if(all.begin(), all.end(), [](const laws::verdict& one) { return one.is_caught(); }));
-    std::cout << std::left << std::setw(13) << each.name << std::right << std::setw(3) << of_family << " of " << std::setw(2)
-              << all.size() << " wrong policies are caught\n";
+    std::cout << std::left << std::setw(13) << each.name << std::right << std::setw(3) << of_family << " of "
+              << std::setw(2) << all.size() << " wrong policies are caught\n";
     for (const laws::verdict& one : all)
-      std::cout << "  " << (one.is_caught() ? "" : "NOT CAUGHT: ") << one.policy << ": " << one.said.substr(0, one.said.find('\n')) << '\n';
+      std::cout << "  " << (one.is_caught() ? "" : "NOT CAUGHT: ") << one.policy << ": "
+                << one.said.substr(0, one.said.find('\n')) << '\n';
     CHECK(all.size() >= least_of_family);
     CHECK(of_family == all.size());
     caught += of_family;
@@ -75,7 +79,8 @@ TEST_CASE("no two wrong policies of a family have one name", "[laws]")
     for (const laws::verdict& one : each.judged()) {
       CAPTURE(each.name, one.policy);
       const laws::verdicts& all = each.judged();
-      CHECK(std::count_if(all.begin(), all.end(), [&](const laws::verdict& other) { return other.policy == one.policy; }) == 1);
+      CHECK(std::count_if(all.begin(), all.end(),
+                          [&](const laws::verdict& other) { return other.policy == one.policy; }) == 1);
     }
 }
 

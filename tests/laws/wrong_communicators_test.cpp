@@ -45,7 +45,8 @@ class forwards {
   {
     inner.all_gather(memory, who, whole, parts, label);
   }
-  void reduce_scatter(host_arena& memory, agent who, std::byte* whole, const shares& parts, sum how, std::uint32_t label)
+  void reduce_scatter(host_arena& memory, agent who, std::byte* whole, const shares& parts, sum how,
+                      std::uint32_t label)
   {
     inner.reduce_scatter(memory, who, whole, parts, how, label);
   }
@@ -79,7 +80,8 @@ static_assert(communicator<forwards, host_arena>);
 struct forgets_the_scale : forwards {
   using forwards::forwards;
   static constexpr std::string_view name = "forgets_the_scale";
-  void reduce_scatter(host_arena& memory, agent who, std::byte* whole, const shares& parts, sum how, std::uint32_t label)
+  void reduce_scatter(host_arena& memory, agent who, std::byte* whole, const shares& parts, sum how,
+                      std::uint32_t label)
   {
     inner.reduce_scatter(memory, who, whole, parts, {.type = how.type}, label);
   }

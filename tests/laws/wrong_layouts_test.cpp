@@ -129,7 +129,11 @@ struct knows_one_frame : in_order {
 /// Goes on with the chunk numbers of the last list.
 struct keeps_numbers_over_reset : in_order {
   static constexpr std::string_view name = "keeps_numbers_over_reset";
-  void reset(bytes size) { const std::uint32_t last = next; in_order::reset(size), next = last; }
+  void reset(bytes size)
+  {
+    const std::uint32_t last = next;
+    in_order::reset(size), next = last;
+  }
 };
 
 /// Draws an empty unit between tensors now and then, to spread them.

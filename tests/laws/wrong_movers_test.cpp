@@ -32,13 +32,19 @@ struct turns_bytes_over {
       for (std::uint64_t at = 0; at < size.count(); ++at) to[at] = ~from[at];
     });
   }
-  void take(memory& backend, std::byte* to, const std::byte* from, bytes size, agent who) { bring(backend, to, from, size, who); }
+  void take(memory& backend, std::byte* to, const std::byte* from, bytes size, agent who)
+  {
+    bring(backend, to, from, size, who);
+  }
 };
 
 /// Loads go over the stream for loads, whatever the caller says.
 struct has_an_agent_of_its_own : copy_mover {
   static constexpr std::string_view name = "has_an_agent_of_its_own";
-  void bring(memory& backend, std::byte* to, const std::byte* from, bytes size, agent) { backend.copy(to, from, size, agent::to_device); }
+  void bring(memory& backend, std::byte* to, const std::byte* from, bytes size, agent)
+  {
+    backend.copy(to, from, size, agent::to_device);
+  }
 };
 /// Returns when the bytes are there.
 struct waits_inside : copy_mover {
@@ -101,7 +107,10 @@ struct takes_a_place_once : copy_mover {
 /// Encodes what it brings, and takes the code back.
 struct decodes_nothing : turns_bytes_over {
   static constexpr std::string_view name = "decodes_nothing";
-  void take(memory& backend, std::byte* to, const std::byte* from, bytes size, agent who) { backend.copy(to, from, size, who); }
+  void take(memory& backend, std::byte* to, const std::byte* from, bytes size, agent who)
+  {
+    backend.copy(to, from, size, who);
+  }
 };
 /// Keeps a checksum behind the window.
 struct writes_behind_the_window : copy_mover {

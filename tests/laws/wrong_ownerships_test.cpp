@@ -31,8 +31,14 @@ using ownership::rank_world;
 
 namespace {
 
-shares shares_of(const owned_chunk& chunk, std::uint32_t ranks) { return shares::of(chunk.size, ranks); }
-collective_steps one(const collective_step& step) { return {{step}, 1}; }
+shares shares_of(const owned_chunk& chunk, std::uint32_t ranks)
+{
+  return shares::of(chunk.size, ranks);
+}
+collective_steps one(const collective_step& step)
+{
+  return {{step}, 1};
+}
 
 // Each ownership below changes one that is right by one mistake.
 
@@ -51,7 +57,8 @@ struct forgets_alignment : ownership::sharded {
   owned_range owned(const owned_chunk& chunk, rank_id rank, const rank_world& world) const
   {
     const std::uint64_t each = chunk.size.count() / world.ranks + 1;
-    return {std::min(index_of(rank) * each, chunk.size.count()), std::min((index_of(rank) + 1) * each, chunk.size.count())};
+    return {std::min(index_of(rank) * each, chunk.size.count()),
+            std::min((index_of(rank) + 1) * each, chunk.size.count())};
   }
 };
 /// Gives the last ranks whole shares, too.
@@ -115,7 +122,10 @@ struct lists_all_shares : ownership::sharded {
 /// Plans room for its own share, and not for what comes.
 struct has_room_for_its_share : ownership::sharded {
   static constexpr std::string_view name = "has_room_for_its_share";
-  bytes room(const owned_chunk& chunk, const rank_world& world) const { return bytes{shares_of(chunk, world.ranks).each}; }
+  bytes room(const owned_chunk& chunk, const rank_world& world) const
+  {
+    return bytes{shares_of(chunk, world.ranks).each};
+  }
 };
 /// Expects that all have all.
 struct fetches_nothing : ownership::sharded {
@@ -127,7 +137,10 @@ struct gathers_in_the_node : ownership::sharded {
   static constexpr std::string_view name = "gathers_in_the_node";
   collective_steps fetch(const owned_chunk& chunk, rank_id, const rank_world& world) const
   {
-    return one({.what = operation::all_gather, .among = circle::node, .first = chunk.id, .parts = shares_of(chunk, world.of_node)});
+    return one({.what = operation::all_gather,
+                .among = circle::node,
+                .first = chunk.id,
+                .parts = shares_of(chunk, world.of_node)});
   }
 };
 /// Gathers inside a node, with the shares of all ranks.
@@ -135,7 +148,10 @@ struct mixes_circles : ownership::hierarchical {
   static constexpr std::string_view name = "mixes_circles";
   collective_steps fetch(const owned_chunk& chunk, rank_id, const rank_world& world) const
   {
-    return one({.what = operation::all_gather, .among = circle::node, .first = chunk.id, .parts = shares_of(chunk, world.ranks)});
+    return one({.what = operation::all_gather,
+                .among = circle::node,
+                .first = chunk.id,
+                .parts = shares_of(chunk, world.ranks)});
   }
 };
 /// Adds inside a node, and forgets the other nodes.
@@ -163,7 +179,10 @@ struct is_its_own_root : ownership::whole {
   static constexpr std::string_view name = "is_its_own_root";
   collective_steps fetch(const owned_chunk& chunk, rank_id rank, const rank_world& world) const
   {
-    return one({.what = operation::broadcast, .first = chunk.id, .parts = shares_of(chunk, world.ranks), .root = index_of(rank)});
+    return one({.what = operation::broadcast,
+                .first = chunk.id,
+                .parts = shares_of(chunk, world.ranks),
+                .root = index_of(rank)});
   }
 };
 /// Spreads every chunk from rank 0.
@@ -221,7 +240,8 @@ TEST_CASE("the laws of ownership hold for ours, and no answer of theirs allocate
   CHECK(conformance::mistake_in_ownership_policy<ownership::sharded>({}, laws::allocations_so_far) == "");
   CHECK(conformance::mistake_in_ownership_policy<ownership::hierarchical>({}, laws::allocations_so_far) == "");
   CHECK(conformance::mistake_in_ownership_policy<ownership::whole>({}, laws::allocations_so_far) == "");
-  CHECK(conformance::mistake_in_ownership_policy(ownership::whole{ownership::whole::run::alone}, laws::allocations_so_far) == "");
+  CHECK(conformance::mistake_in_ownership_policy(ownership::whole{ownership::whole::run::alone},
+                                                 laws::allocations_so_far) == "");
 }
 
 TEST_CASE("the laws of ownership name the mistake of each wrong ownership", "[laws][ownership]")

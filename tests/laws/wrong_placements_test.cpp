@@ -22,8 +22,8 @@ using placement::outlook;
 
 namespace {
 
-/// Right: the first states ride on the device, as many as fit beside what works there. Each placement below changes it by
-/// one mistake.
+/// Right: the first states ride on the device, as many as fit beside what works there. Each placement below changes it
+/// by one mistake.
 struct first_that_fit {
   using policy_kind = placement_kind;
   static constexpr std::string_view name = "first_that_fit";
@@ -91,7 +91,8 @@ struct largest_that_fit : first_that_fit {
   {
     std::vector<std::size_t> order(homes.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
-    std::stable_sort(order.begin(), order.end(), [&](std::size_t left, std::size_t right) { return now.states[left] > now.states[right]; });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t left, std::size_t right) { return now.states[left] > now.states[right]; });
     std::uint64_t need = now.working.count() + now.tide.count();
     for (const std::size_t at : order) {
       const bool fits = need + now.states[at].count() <= now.device.count();
@@ -116,7 +117,10 @@ struct writes_device_homes_only : first_that_fit {
 /// Ends before the last state.
 struct passes_the_last_state_over : first_that_fit {
   static constexpr std::string_view name = "passes_the_last_state_over";
-  void assign(const outlook& now, std::span<tier> homes) const { first_that_fit::assign(now, homes.first(homes.size() - 1)); }
+  void assign(const outlook& now, std::span<tier> homes) const
+  {
+    first_that_fit::assign(now, homes.first(homes.size() - 1));
+  }
 };
 
 /// Gives homes only once an iteration was measured.

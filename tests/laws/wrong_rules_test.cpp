@@ -37,7 +37,8 @@ struct plain {
 };
 static_assert(tensor_rules<plain>);
 
-/// The first rows, which all tables below begin with unless they say otherwise: a tensor that is written, used and dropped.
+/// The first rows, which all tables below begin with unless they say otherwise: a tensor that is written, used and
+/// dropped.
 template <transition... More>
 struct with_rows {
   using policy_kind = rules_kind;
@@ -70,8 +71,10 @@ struct forgets_the_plain_release {
   using policy_kind = rules_kind;
   static constexpr std::string_view name = "forgets_the_plain_release";
   static constexpr transition table[] = {
-      {state::free, event::materialize, state::hold},         {state::hold, event::acquire, state::compute},
-      {state::hold, event::drop, state::free},                {state::compute, event::release_forward, state::hold},
+      {state::free, event::materialize, state::hold},
+      {state::hold, event::acquire, state::compute},
+      {state::hold, event::drop, state::free},
+      {state::compute, event::release_forward, state::hold},
       {state::compute, event::release_backward, state::hold},
   };
 };
@@ -109,8 +112,8 @@ struct frees_by_release {
   using policy_kind = rules_kind;
   static constexpr std::string_view name = "frees_by_release";
   static constexpr transition table[] = {
-      {state::free, event::materialize, state::hold},    {state::hold, event::acquire, state::compute},
-      {state::compute, event::release, state::free},     {state::compute, event::release_forward, state::hold},
+      {state::free, event::materialize, state::hold},         {state::hold, event::acquire, state::compute},
+      {state::compute, event::release, state::free},          {state::compute, event::release_forward, state::hold},
       {state::compute, event::release_backward, state::free},
   };
 };
@@ -119,9 +122,12 @@ struct materializes_pinned {
   using policy_kind = rules_kind;
   static constexpr std::string_view name = "materializes_pinned";
   static constexpr transition table[] = {
-      {state::free, event::materialize, state::compute},     {state::hold, event::acquire, state::compute},
-      {state::hold, event::drop, state::free},               {state::compute, event::release, state::hold},
-      {state::compute, event::release_forward, state::hold}, {state::compute, event::release_backward, state::hold},
+      {state::free, event::materialize, state::compute},
+      {state::hold, event::acquire, state::compute},
+      {state::hold, event::drop, state::free},
+      {state::compute, event::release, state::hold},
+      {state::compute, event::release_forward, state::hold},
+      {state::compute, event::release_backward, state::hold},
   };
 };
 /// Keeps the pin until the iteration ends.
@@ -129,9 +135,12 @@ struct keeps_pins {
   using policy_kind = rules_kind;
   static constexpr std::string_view name = "keeps_pins";
   static constexpr transition table[] = {
-      {state::free, event::materialize, state::hold},           {state::hold, event::acquire, state::compute},
-      {state::hold, event::drop, state::free},                  {state::compute, event::release, state::hold},
-      {state::compute, event::release_forward, state::compute}, {state::compute, event::release_backward, state::hold},
+      {state::free, event::materialize, state::hold},
+      {state::hold, event::acquire, state::compute},
+      {state::hold, event::drop, state::free},
+      {state::compute, event::release, state::hold},
+      {state::compute, event::release_forward, state::compute},
+      {state::compute, event::release_backward, state::hold},
   };
 };
 

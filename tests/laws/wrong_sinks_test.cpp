@@ -148,7 +148,10 @@ struct passes_the_newest_over : last_events {
 /// Finds no beginning where more lines are asked for than it has.
 struct recalls_nothing_if_asked_for_more : last_events {
   static constexpr std::string_view name = "recalls_nothing_if_asked_for_more";
-  [[nodiscard]] std::string recall(std::size_t most) const { return most > held() ? std::string{} : last_events::recall(most); }
+  [[nodiscard]] std::string recall(std::size_t most) const
+  {
+    return most > held() ? std::string{} : last_events::recall(most);
+  }
 };
 
 template <class Policy>

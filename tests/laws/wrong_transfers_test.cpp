@@ -57,7 +57,10 @@ struct leaves_evictions_out : on_demand {
 /// Passes the whole demand log on, with what only tells a scheduler that frames became free.
 struct passes_vacates_on : on_demand {
   static constexpr std::string_view name = "passes_vacates_on";
-  void schedule(const schedule_input& input, actions_of& actions) { actions.assign(input.demand.begin(), input.demand.end()); }
+  void schedule(const schedule_input& input, actions_of& actions)
+  {
+    actions.assign(input.demand.begin(), input.demand.end());
+  }
 };
 
 /// Loads a chunk ahead and again where it is used.
@@ -224,7 +227,8 @@ laws::verdict judge(std::string_view law)
 
 }  // namespace
 
-TEST_CASE("the laws of transfer hold for demand paging, which allocates nothing for sizes that it knows", "[laws][transfer]")
+TEST_CASE("the laws of transfer hold for demand paging, which allocates nothing for sizes that it knows",
+          "[laws][transfer]")
 {
   CHECK(conformance::transfer_policy_laws<on_demand>(60, {}, laws::allocations_so_far) == 0);
 }
