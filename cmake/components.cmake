@@ -1,9 +1,9 @@
-# The components of chunkmem that need another library: for this tree and, installed with the package, for its users.
-# Each function makes the target chunkmem::<component>, or says in <why_not> why there is none. A file that was found is not
-# enough: a small program has to compile and link with the library first.
+# The components of chunkmem that need another library, for this tree and for users of the installed package.
+# Each function makes the target chunkmem::<component>, or says in <why_not> why there is none. A file that was
+# found is not enough: a small program has to compile and link with the library first.
 cmake_policy(VERSION 3.25)
 
-# chunkmem_first_error(<out> <text>): the first line of <text> that names an error, without the folder that the program lay in.
+# chunkmem_first_error(<out> <text>): the first line of <text> that names an error, without the folder of the program.
 function(chunkmem_first_error out text)
   string(REGEX REPLACE "[;[]|]" " " text "${text}")
   string(REGEX REPLACE "[^ \n\"']*/TryCompile-[^/]*/" "" text "${text}")
@@ -17,13 +17,14 @@ function(chunkmem_first_error out text)
   set(${out} "${line}" PARENT_SCOPE)
 endfunction()
 
-# chunkmem_try(<why_not> <part> PROGRAM <source> [INCLUDES <folder...>] [LIBRARIES <target or file...>] [DEFINITIONS <name=value...>]
-#              [COMPILE_OPTIONS <flag...>] [LINK_OPTIONS <flag...>])
-# Compiles and links <source>, the smallest program that calls something of <part>. Success is kept in the cache until the compiler
-# or the arguments change, failure is tried again by every configuration. The parts of this tree and of its users are tried here.
+# chunkmem_try(<why_not> <part> PROGRAM <source> [INCLUDES <folder...>] [LIBRARIES <target or file...>]
+#              [DEFINITIONS <name=value...>] [LINK_OPTIONS <flag...>])
+# Compiles and links <source>, a small program that calls something of <part>. Success is kept in the cache until the
+# compiler or an argument changes. A failure is tried again by every configuration.
 function(chunkmem_try why_not part)
-  cmake_parse_arguments(PARSE_ARGV 2 arg "" "PROGRAM" "INCLUDES;LIBRARIES;DEFINITIONS;COMPILE_OPTIONS;LINK_OPTIONS")
-  set(question "${CMAKE_CXX_COMPILER} ${CMAKE_CXX_COMPILER_VERSION} ${CMAKE_CXX_FLAGS} ${CMAKE_EXE_LINKER_FLAGS} ${ARGN}")
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "PROGRAM" "INCLUDES;LIBRARIES;DEFINITIONS;LINK_OPTIONS")
+  set(question "${CMAKE_CXX_COMPILER} ${CMAKE_CXX_COMPILER_VERSION} ${CMAKE_CXX_FLAGS} ${CMAKE_EXE_LINKER_FLAGS}")
+  string(APPEND question " ${ARGN}")
   set(${why_not} "" PARENT_SCOPE)
   foreach(library IN LISTS arg_LIBRARIES)
     if(TARGET ${library})
@@ -47,8 +48,9 @@ function(chunkmem_try why_not part)
   set(CMAKE_CXX_FLAGS_DEBUG "") # nothing runs: the fastest compilation
   set(language "$ENV{LC_ALL}")
   set(ENV{LC_ALL} C)
-  try_compile(works SOURCE_FROM_VAR "${part}.cpp" arg_PROGRAM NO_CACHE CMAKE_FLAGS "-DINCLUDE_DIRECTORIES=${arg_INCLUDES}"
-              COMPILE_DEFINITIONS ${arg_DEFINITIONS} ${arg_COMPILE_OPTIONS} LINK_OPTIONS ${arg_LINK_OPTIONS}
+  try_compile(works SOURCE_FROM_VAR "${part}.cpp" arg_PROGRAM NO_CACHE
+              CMAKE_FLAGS "-DINCLUDE_DIRECTORIES=${arg_INCLUDES}"
+              COMPILE_DEFINITIONS ${arg_DEFINITIONS} LINK_OPTIONS ${arg_LINK_OPTIONS}
               LINK_LIBRARIES ${arg_LIBRARIES} OUTPUT_VARIABLE said CXX_STANDARD 20 CXX_STANDARD_REQUIRED ON)
   set(ENV{LC_ALL} "${language}")
   if(works)
@@ -59,7 +61,8 @@ function(chunkmem_try why_not part)
   endif()
 endfunction()
 
-# chunkmem_add_component(<component> [GLOBAL] [INCLUDES <folder...>] [LIBRARIES <target or file...>]): the target chunkmem::<component>.
+# chunkmem_add_component(<component> [GLOBAL] [INCLUDES <folder...>] [LIBRARIES <target or file...>]):
+# the target chunkmem::<component>.
 function(chunkmem_add_component component)
   cmake_parse_arguments(PARSE_ARGV 1 arg "GLOBAL" "" "INCLUDES;LIBRARIES")
   if(NOT TARGET chunkmem::${component})
@@ -76,7 +79,8 @@ endfunction()
 function(chunkmem_find_cuda why_not)
   find_package(CUDAToolkit QUIET ${ARGN})
   if(NOT CUDAToolkit_FOUND OR NOT TARGET CUDA::cudart)
-    set(missing "no CUDA toolkit with cuda_runtime_api.h and libcudart was found (CUDAToolkit_ROOT may name its folder)")
+    string(CONCAT missing "no CUDA toolkit with cuda_runtime_api.h and libcudart was found "
+                         "(CUDAToolkit_ROOT may name its folder)")
   elseif(CUDAToolkit_VERSION VERSION_LESS 12)
     set(missing "CUDA 12 or newer is needed, found was ${CUDAToolkit_VERSION}")
   else()
@@ -104,12 +108,14 @@ function(chunkmem_find_nccl why_not)
   chunkmem_find_cuda(missing ${ARGN})
   if(NOT missing)
     find_path(CHUNKMEM_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ${chunkmem_cuda_include})
-    find_library(CHUNKMEM_NCCL_LIBRARY NAMES nccl libnccl.so.2 HINTS ${CUDAToolkit_LIBRARY_DIR} ENV CUDA_PATH PATH_SUFFIXES lib lib64)
+    find_library(CHUNKMEM_NCCL_LIBRARY NAMES nccl libnccl.so.2 HINTS ${CUDAToolkit_LIBRARY_DIR} ENV CUDA_PATH
+                 PATH_SUFFIXES lib lib64)
     mark_as_advanced(CHUNKMEM_NCCL_INCLUDE CHUNKMEM_NCCL_LIBRARY)
     if(NOT CHUNKMEM_NCCL_INCLUDE OR NOT CHUNKMEM_NCCL_LIBRARY)
       set(missing "no nccl.h or no libnccl was found (CHUNKMEM_NCCL_INCLUDE and CHUNKMEM_NCCL_LIBRARY may name them)")
     else()
-      chunkmem_try(missing nccl INCLUDES "${CHUNKMEM_NCCL_INCLUDE}" LIBRARIES CUDA::cudart "${CHUNKMEM_NCCL_LIBRARY}" PROGRAM [[
+      chunkmem_try(missing nccl INCLUDES "${CHUNKMEM_NCCL_INCLUDE}"
+                   LIBRARIES CUDA::cudart "${CHUNKMEM_NCCL_LIBRARY}" PROGRAM [[
 #include <nccl.h>
 int main() { int version = 0; return ncclGetVersion(&version); }
 ]])
@@ -117,7 +123,8 @@ int main() { int version = 0; return ncclGetVersion(&version); }
   endif()
   set(${why_not} "${missing}" PARENT_SCOPE)
   if(NOT missing)
-    chunkmem_add_component(nccl ${ARGN} LIBRARIES chunkmem::cuda "${CHUNKMEM_NCCL_LIBRARY}" INCLUDES "${CHUNKMEM_NCCL_INCLUDE}")
+    chunkmem_add_component(nccl ${ARGN} LIBRARIES chunkmem::cuda "${CHUNKMEM_NCCL_LIBRARY}"
+                           INCLUDES "${CHUNKMEM_NCCL_INCLUDE}")
   endif()
 endfunction()
 
@@ -130,7 +137,8 @@ function(chunkmem_find_thrust why_not)
   mark_as_advanced(CHUNKMEM_THRUST_INCLUDE)
   set(number "")
   if(CHUNKMEM_THRUST_INCLUDE)
-    file(STRINGS "${CHUNKMEM_THRUST_INCLUDE}/thrust/version.h" number REGEX "define +THRUST_VERSION +[0-9]+" LIMIT_COUNT 1)
+    file(STRINGS "${CHUNKMEM_THRUST_INCLUDE}/thrust/version.h" number LIMIT_COUNT 1
+         REGEX "define +THRUST_VERSION +[0-9]+")
     string(REGEX REPLACE ".*THRUST_VERSION +([0-9]+).*" "\\1" number "${number}")
   endif()
   if(NOT CHUNKMEM_THRUST_INCLUDE)
@@ -195,8 +203,9 @@ int main() { return nlohmann::json{}.empty() ? 0 : 1; }
   endif()
 endfunction()
 
-# chunkmem_find_checkpoint(<why_not> [GLOBAL]): JSON for the headers of safetensors, and checksums. POSIX is taken for granted.
-# The cache entries CHUNKMEM_JSON_INCLUDE and CHUNKMEM_XXHASH_INCLUDE hold nlohmann/json.hpp and xxhash.h; nothing is linked.
+# chunkmem_find_checkpoint(<why_not> [GLOBAL]): JSON for the headers of safetensors, and checksums. POSIX is assumed.
+# The cache entries CHUNKMEM_JSON_INCLUDE and CHUNKMEM_XXHASH_INCLUDE hold nlohmann/json.hpp and xxhash.h; nothing is
+# linked.
 function(chunkmem_find_checkpoint why_not)
   chunkmem_find_json(missing ${ARGN})
   if(NOT missing)
@@ -246,11 +255,17 @@ function(chunkmem_find_dlpack why_not)
   find_path(CHUNKMEM_DLPACK_INCLUDE dlpack/dlpack.h)
   mark_as_advanced(CHUNKMEM_DLPACK_INCLUDE)
   if(NOT CHUNKMEM_DLPACK_INCLUDE)
-    set(missing "no dlpack/dlpack.h was found (Debian: apt-get install libdlpack-dev; CHUNKMEM_DLPACK_INCLUDE may name its folder)")
+    string(CONCAT missing "no dlpack/dlpack.h was found (Debian: apt-get install libdlpack-dev, "
+                         "or CHUNKMEM_DLPACK_INCLUDE may name its folder)")
   else()
     chunkmem_try(missing dlpack INCLUDES "${CHUNKMEM_DLPACK_INCLUDE}" PROGRAM [[
 #include <dlpack/dlpack.h>
-int main() { DLManagedTensor tensor{}; tensor.dl_tensor.device = DLDevice{kDLCPU, 0}; return tensor.dl_tensor.ndim; }
+int main()
+{
+  DLManagedTensor tensor{};
+  tensor.dl_tensor.device = DLDevice{kDLCPU, 0};
+  return tensor.dl_tensor.ndim;
+}
 ]])
   endif()
   set(${why_not} "${missing}" PARENT_SCOPE)

@@ -7,7 +7,8 @@ if(NOT CHUNKMEM_WITH_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "chunkmem: CHUNKMEM_WITH_CUDA is AUTO, ON or OFF, and not '${CHUNKMEM_WITH_CUDA}'")
 endif()
 
-# Compiles and links a few lines of C++20: the first words of an unfit nvcc, host compiler or toolkit are the reason to leave it alone.
+# Compiles and links a few lines of C++20. The first error of an unfit nvcc, host compiler or toolkit is the reason to
+# leave nvcc alone.
 function(chunkmem_try_nvcc why_not)
   set(tried "${chunkmem_nvcc} with ${CMAKE_CUDA_HOST_COMPILER}")
   if(NOT tried STREQUAL CHUNKMEM_NVCC_TRIED OR CHUNKMEM_NVCC_REASON)

@@ -1,13 +1,15 @@
-# Packages that our own programs use and the library does not. The files that a package brings for CMake may stop it, say where one
-# of its libraries was removed: so a project of its own loads them first, and only a package that passes is loaded here.
+# Packages that our own programs use and the library does not. The config file of a package may stop CMake, for example
+# where one of its libraries was removed. So a separate project loads each package first, and only a package that passed
+# is loaded here.
 
-# chunkmem_rehearse(<why_not> <package> <libraries> [<word of find_package...>]): finds <package> and links <libraries> in that project.
+# chunkmem_rehearse(<why_not> <package> <libraries> [<word of find_package...>]): finds <package> and links <libraries>
+# in that project.
 function(chunkmem_rehearse why_not package libraries)
   set(${why_not} "" PARENT_SCOPE)
   if(CHUNKMEM_REHEARSED_${package} AND CHUNKMEM_REHEARSED_${package} STREQUAL "${${package}_DIR}")
     return()
   endif()
-  # Whatever the caller chose: compiler, flags, prefixes, places that are not to be looked into.
+  # The caller's choices: compiler, flags, prefixes, folders to ignore.
   set(choices "")
   get_cmake_property(names CACHE_VARIABLES)
   foreach(name IN LISTS names)
@@ -29,7 +31,8 @@ if(${package}_FOUND)
   message(STATUS \"found <\${${package}_DIR}>\")
 endif()
 ")
-  execute_process(COMMAND ${CMAKE_COMMAND} -S "${folder}" -B "${folder}/build" -G "${CMAKE_GENERATOR}" -C "${folder}/choices.cmake"
+  execute_process(COMMAND ${CMAKE_COMMAND} -S "${folder}" -B "${folder}/build" -G "${CMAKE_GENERATOR}"
+                          -C "${folder}/choices.cmake"
                   RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
   if(status EQUAL 0 AND output MATCHES "found <([^>]*)>")
     set(CHUNKMEM_REHEARSED_${package} "${CMAKE_MATCH_1}" CACHE INTERNAL "")
@@ -46,8 +49,8 @@ endif()
   endif()
 endfunction()
 
-# chunkmem_find_package(<why_not> <package> <target> <Debian's name> PROGRAM <source>): makes <target>, the library of
-# <package>, where <source> builds with it. Sets <package>_VERSION.
+# chunkmem_find_package(<why_not> <package> <target> <Debian's name> PROGRAM <source>): finds <package> and tries its
+# <target> with the program <source>. Sets <package>_VERSION.
 function(chunkmem_find_package why_not package target debian_name)
   cmake_parse_arguments(PARSE_ARGV 4 arg "" "PROGRAM" "")
   chunkmem_rehearse(missing ${package} ${target})

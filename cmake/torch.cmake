@@ -36,9 +36,10 @@ function(chunkmem_look_for_torch why_not)
   if(missing MATCHES "^no ")
     set(missing "no LibTorch was found (Debian: apt-get install libtorch-dev, or CMAKE_PREFIX_PATH)")
   elseif(NOT missing AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND Torch_VERSION VERSION_LESS 2)
-    set(missing "the headers of LibTorch ${Torch_VERSION} do not compile with clang as C++20 (2.0 or newer is needed there)")
+    set(missing "the headers of LibTorch ${Torch_VERSION} do not compile with clang as C++20 (2.0 or newer is needed)")
   elseif(NOT missing)
-    chunkmem_try(missing torch INCLUDES ${TORCH_INCLUDE_DIRS} LIBRARIES ${TORCH_LIBRARIES} LINK_OPTIONS ${options} PROGRAM [[
+    chunkmem_try(missing torch INCLUDES ${TORCH_INCLUDE_DIRS} LIBRARIES ${TORCH_LIBRARIES} LINK_OPTIONS ${options}
+                 PROGRAM [[
 #include <torch/csrc/autograd/variable.h>
 int main() { return torch::autograd::Variable{}.defined() ? 1 : 0; }
 ]])

@@ -1,12 +1,16 @@
 #!/bin/sh
 # Runs the README's two commands in fresh roots of Debian, each command in a root of its own:
 #   sh tools/bare_roots.sh [system...] [demo|tests...]
-# Systems: debian12 and debian13, minimal; debian12_tools, with pkg-config, cmake and g++; debian12_user, a user without root
-# rights and without sudo, for whom a command has to name what is missing and return 2. Without a system all of them run, without
-# a command both. The roots are made by debootstrap from the sources that apt has on this machine.
-# BARE_ROOTS names the folder to work in (build/bare_roots). It keeps the packages that were fetched, and the output of each command
-# in logs/; the roots themselves are removed, also after a failure.
-# Status: 0 each command returned what it should; 1 one did not, or the call is wrong; 2 root rights or a tool is missing here.
+# Systems:
+#   debian12, debian13   minimal
+#   debian12_tools       minimal, with pkg-config, cmake and g++, without MPI
+#   debian12_user        minimal, as a user without root rights and without sudo: a command has to print the apt command
+#                        to run, and to return 2
+# Without a system all of them run, without a command both commands. Debootstrap makes the roots from the sources that
+# apt has on this machine. BARE_ROOTS names the folder to work in (build/bare_roots). The folder keeps the packages that
+# were fetched, and in logs/ the output of each command. The roots are removed, also after a failure.
+# Status: 0 each command returned the expected code; 1 a command did not, or the call is wrong; 2 root rights or a tool
+# is missing here.
 set -u
 unset CDPATH
 
@@ -53,7 +57,7 @@ work=${BARE_ROOTS:-$top/build/bare_roots}
 mkdir -p "$work/logs" || exit 1
 work=$(cd "$work" && pwd) || exit 1
 
-# remove <root>: unmounts what lies in it; nothing is deleted where that fails.
+# remove <root>: unmounts and deletes the root. Nothing is deleted where an unmount fails.
 remove() {
   for place in proc dev/pts dev/shm dev var/cache/apt/archives; do
     umount "$1/$place" 2>/dev/null
@@ -76,6 +80,7 @@ trap 'exit 143' TERM
 clean_up # of a run that was killed
 
 # sources_of <codename>: the machine's own sources of Debian, for another release of it.
+# shellcheck source=/dev/null
 mine=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
 # shellcheck disable=SC2016  # apt reads these names
 sources_of() {
@@ -100,7 +105,7 @@ base() {
   debootstrap --variant=minbase --cache-dir="$work/packages.$1" $authorities "$1" "$place" "$mirror" || return 1
   rm -f "$place"/var/cache/apt/archives/*.deb
   echo "$sources" >"$place/etc/apt/sources.list"
-  # How this machine reaches its sources; what its packages hook into apt stays outside.
+  # The way this machine reaches its sources. Hooks of its packages stay outside.
   apt-config dump | grep -E '^Acquire::(http|https|Check|Retries|Languages)' >"$place/etc/apt/apt.conf.d/90machine"
   cp -L /etc/resolv.conf /etc/hosts "$place/etc/"
 }
