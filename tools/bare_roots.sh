@@ -34,7 +34,7 @@ if [ "$(id -u)" -ne 0 ]; then
   echo "bare_roots: roots are made and entered with root rights: run it as root, or by sudo" >&2
   exit 2
 fi
-for tool in apt-get chroot debootstrap mount tar unshare; do
+for tool in apt-get chroot debootstrap flock mount setsid tar unshare; do
   command -v "$tool" >/dev/null || {
     echo "bare_roots: there is no $tool (Debian: apt-get install debootstrap mount util-linux)" >&2
     exit 2
@@ -56,11 +56,13 @@ top=$(cd "$(dirname "$0")/.." && pwd) || exit 1
 work=${BARE_ROOTS:-$top/build/bare_roots}
 mkdir -p "$work/logs" || exit 1
 work=$(cd "$work" && pwd) || exit 1
+exec 9>"$work/lock"
+flock --nonblock 9 || { echo "bare_roots: another run works in $work" >&2; exit 1; }
 
 # remove <root>: unmounts and deletes the root. Nothing is deleted where an unmount fails.
 remove() {
   for place in proc dev/pts dev/shm dev var/cache/apt/archives; do
-    umount "$1/$place" 2>/dev/null
+    umount -l "$1/$place" 2>/dev/null # a process that was ended may hold it a moment longer
   done
   if grep -q " $1/" /proc/mounts; then
     echo "bare_roots: something is still mounted in $1, so it is left there" >&2
@@ -73,7 +75,12 @@ clean_up() {
     if [ -d "$root" ]; then remove "$root"; fi
   done
 }
-trap clean_up EXIT
+stop() {
+  if [ -e "$work/group" ]; then kill -TERM -- "-$(cat "$work/group")" 2>/dev/null; fi
+  rm -f "$work/group"
+  clean_up
+}
+trap stop EXIT
 trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
@@ -110,14 +117,20 @@ base() {
   cp -L /etc/resolv.conf /etc/hosts "$place/etc/"
 }
 
-# enter <root> <command...>: in the root, with no more of the environment than a login has.
-enter() {
+# enter <root> <command...>: in the root, with no more of the environment than a login has. The processes are a group,
+# and <work>/group says which.
+enter() (
   root=$1
   shift
-  chroot ${as:+--userspec="$as"} "$root" /usr/bin/env -i HOME="$home" TERM=dumb LC_ALL=C.UTF-8 \
+  # shellcheck disable=SC2016  # for the inner shell
+  setsid sh -c 'echo $$ >"$0" && exec "$@"' "$work/group" chroot ${as:+--userspec="$as"} "$root" \
+    /usr/bin/env -i HOME="$home" TERM=dumb LC_ALL=C.UTF-8 \
     PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     ${http_proxy:+http_proxy="$http_proxy"} ${https_proxy:+https_proxy="$https_proxy"} "$@" </dev/null
-}
+  status=$?
+  rm -f "$work/group"
+  exit $status
+)
 
 # prepare <root> <codename> <system>: a copy of the base with this tree in /chunkmem.
 prepare() {
@@ -159,7 +172,8 @@ for system in $systems; do
     if prepare "$root" "$codename" "$system" >"$log" 2>&1; then
       begin=$(date +%s)
       # shellcheck disable=SC2016  # for the inner shell
-      enter "$root" sh -c 'cd /chunkmem && exec sh "$1"' sh "$script" >"$log" 2>&1
+      enter "$root" sh -c 'cd /chunkmem && exec sh "$1"' sh "$script" >"$log" 2>&1 &
+      wait $! # a signal ends it
       status=$?
     else
       status="no root"
