@@ -79,7 +79,7 @@ for preset in $presets; do
   packages=
   case $preset in
     demo) packages="libeigen3-dev libcli11-dev" ;;
-    test | slow | bench) packages="libeigen3-dev libcli11-dev nlohmann-json3-dev catch2 valgrind" ;;
+    test | slow | bench) packages="libeigen3-dev libcli11-dev nlohmann-json3-dev catch2" ;;
     asan | tsan)
       number=$(clang_number)
       packages="catch2 clang-$number libclang-rt-$number-dev"
@@ -102,6 +102,9 @@ for preset in $presets; do
     test | slow | asan) wants_package libdlpack-dev ;;
   esac
   case $preset in
+    test | slow | bench) wants_package valgrind ;; # some figures count instructions
+  esac
+  case $preset in
     test | slow | bench | asan)
       wants_package libtbb-dev
       has_thrust || wants_package libthrust-dev
@@ -115,21 +118,25 @@ for preset in $presets; do
   [ "$preset" != bench ] || wants_package libglpk-dev
 done
 
-# What is only wanted: with what is missing, or alone where nobody has to be asked and apt knows it already.
+# Packages that are only wanted: with those that are missing, or alone where nobody has to be asked and apt knows them.
 has_candidate() { apt-cache policy "$1" 2>/dev/null | grep -q 'Candidate: [^(]'; }
+has_lists() { [ -n "$(find /var/lib/apt/lists -name '*_Packages*' 2>/dev/null | head -n 1)" ]; }
 if [ -n "$wanted" ] && [ -z "$missing" ]; then
   known=
-  for package in $wanted; do
-    if [ $yes = yes ] && [ "$(id -u)" -eq 0 ] && has_candidate "$package"; then known="$known $package"; fi
-  done
+  if [ $yes = yes ] && [ "$(id -u)" -eq 0 ]; then
+    has_lists || apt-get update </dev/null
+    for package in $wanted; do
+      if has_candidate "$package"; then known="$known $package"; fi
+    done
+  fi
   if [ -n "$known" ]; then
-    echo "chunkmem: some tests want$known: will install these with apt"
+    echo "chunkmem: optional parts want$known: will install these with apt"
     # shellcheck disable=SC2086  # a list of words
     env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends --no-remove --no-upgrade \
       -o Acquire::Retries=0 -o Acquire::http::Timeout=20 $known </dev/null ||
-      echo "chunkmem: could not; their tests are skipped"
+      echo "chunkmem: could not; these parts are off"
   else
-    echo "chunkmem: some tests are skipped without$wanted"
+    echo "chunkmem: optional parts are off without$wanted"
   fi
 fi
 
@@ -165,7 +172,7 @@ elif [ -n "$missing" ]; then
     if has_candidate "$package"; then
       # shellcheck disable=SC2086  # a list of words
       $as_root env DEBIAN_FRONTEND=noninteractive ${install%"$missing"} "$package" </dev/null ||
-        echo "chunkmem: could not install $package; its tests are skipped"
+        echo "chunkmem: could not install $package; the part that wants it is off"
     fi
   done
 else

@@ -1,22 +1,99 @@
-# The components of chunkmem that need something else: for this tree and, installed beside the package, for its users.
-# Each function makes the target chunkmem::<component>, or says in <why_not> what is missing.
+# The components of chunkmem that need another library, for this tree and for users of the installed package.
+# Each function makes the target chunkmem::<component>, or says in <why_not> why there is none. A file that was
+# found is not enough: a small program has to compile and link with the library first.
+cmake_policy(VERSION 3.25)
+
+# chunkmem_first_error(<out> <text>): the first line of <text> that names an error, without the folder of the program.
+function(chunkmem_first_error out text)
+  string(REGEX REPLACE "[;[]|]" " " text "${text}")
+  string(REGEX REPLACE "[^ \n\"']*/TryCompile-[^/]*/" "" text "${text}")
+  string(REGEX MATCHALL "[^\n]+" lines "${text}")
+  set(errors "${lines}")
+  list(FILTER errors INCLUDE REGEX "error:|undefined reference|cannot find|not recognized")
+  list(APPEND errors ${lines} "without a word")
+  list(GET errors 0 line)
+  string(STRIP "${line}" line)
+  string(SUBSTRING "${line}" 0 200 line)
+  set(${out} "${line}" PARENT_SCOPE)
+endfunction()
+
+# chunkmem_try(<why_not> <part> PROGRAM <source> [INCLUDES <folder...>] [LIBRARIES <target or file...>]
+#              [DEFINITIONS <name=value...>] [LINK_OPTIONS <flag...>])
+# Compiles and links <source>, a small program that calls something of <part>. Success is kept in the cache until the
+# compiler or an argument changes. A failure is tried again by every configuration.
+function(chunkmem_try why_not part)
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "PROGRAM" "INCLUDES;LIBRARIES;DEFINITIONS;LINK_OPTIONS")
+  set(question "${CMAKE_CXX_COMPILER} ${CMAKE_CXX_COMPILER_VERSION} ${CMAKE_CXX_FLAGS} ${CMAKE_EXE_LINKER_FLAGS}")
+  string(APPEND question " ${ARGN}")
+  set(${why_not} "" PARENT_SCOPE)
+  foreach(library IN LISTS arg_LIBRARIES)
+    if(TARGET ${library})
+      get_target_property(folders ${library} INTERFACE_INCLUDE_DIRECTORIES)
+      get_target_property(linked ${library} INTERFACE_LINK_LIBRARIES)
+      string(APPEND question " ${folders} ${linked}")
+      foreach(folder IN LISTS folders) # CMake itself would stop there
+        if(IS_ABSOLUTE "${folder}" AND NOT EXISTS "${folder}")
+          set(${why_not} "${library} names the folder ${folder}, which does not exist" PARENT_SCOPE)
+          return()
+        endif()
+      endforeach()
+    endif()
+  endforeach()
+  string(SHA256 question "${question}")
+  if(question STREQUAL CHUNKMEM_TRIED_${part})
+    return()
+  endif()
+
+  list(TRANSFORM arg_DEFINITIONS PREPEND "-D")
+  set(CMAKE_CXX_FLAGS_DEBUG "") # nothing runs: the fastest compilation
+  set(language "$ENV{LC_ALL}")
+  set(ENV{LC_ALL} C)
+  try_compile(works SOURCE_FROM_VAR "${part}.cpp" arg_PROGRAM NO_CACHE
+              CMAKE_FLAGS "-DINCLUDE_DIRECTORIES=${arg_INCLUDES}"
+              COMPILE_DEFINITIONS ${arg_DEFINITIONS} LINK_OPTIONS ${arg_LINK_OPTIONS}
+              LINK_LIBRARIES ${arg_LIBRARIES} OUTPUT_VARIABLE said CXX_STANDARD 20 CXX_STANDARD_REQUIRED ON)
+  set(ENV{LC_ALL} "${language}")
+  if(works)
+    set(CHUNKMEM_TRIED_${part} "${question}" CACHE INTERNAL "")
+  else()
+    chunkmem_first_error(error "${said}")
+    set(${why_not} "a small program with it does not build: ${error}" PARENT_SCOPE)
+  endif()
+endfunction()
+
+# chunkmem_add_component(<component> [GLOBAL] [INCLUDES <folder...>] [LIBRARIES <target or file...>]):
+# the target chunkmem::<component>.
+function(chunkmem_add_component component)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "GLOBAL" "" "INCLUDES;LIBRARIES")
+  if(NOT TARGET chunkmem::${component})
+    add_library(chunkmem::${component} INTERFACE IMPORTED)
+    target_link_libraries(chunkmem::${component} INTERFACE chunkmem::chunkmem ${arg_LIBRARIES})
+    target_include_directories(chunkmem::${component} SYSTEM INTERFACE ${arg_INCLUDES})
+    if(arg_GLOBAL)
+      set_target_properties(chunkmem::${component} PROPERTIES IMPORTED_GLOBAL ON)
+    endif()
+  endif()
+endfunction()
 
 # chunkmem_find_cuda(<why_not> [GLOBAL]): the CUDA runtime, for .cpp and .cu files alike.
 function(chunkmem_find_cuda why_not)
-  set(${why_not} "" PARENT_SCOPE)
-  if(NOT TARGET chunkmem::cuda)
-    find_package(CUDAToolkit QUIET ${ARGN})
-    if(NOT CUDAToolkit_FOUND OR NOT TARGET CUDA::cudart)
-      set(${why_not} "no CUDA toolkit with cuda_runtime_api.h and libcudart was found (CUDAToolkit_ROOT may name its folder)"
-          PARENT_SCOPE)
-      return()
-    elseif(CUDAToolkit_VERSION VERSION_LESS 12)
-      set(${why_not} "CUDA 12 or newer is needed, found was ${CUDAToolkit_VERSION}" PARENT_SCOPE)
-      return()
-    endif()
-    add_library(chunkmem::cuda INTERFACE IMPORTED ${ARGN})
-    target_link_libraries(chunkmem::cuda INTERFACE chunkmem::chunkmem CUDA::cudart)
+  find_package(CUDAToolkit QUIET ${ARGN})
+  if(NOT CUDAToolkit_FOUND OR NOT TARGET CUDA::cudart)
+    string(CONCAT missing "no CUDA toolkit with cuda_runtime_api.h and libcudart was found "
+                         "(CUDAToolkit_ROOT may name its folder)")
+  elseif(CUDAToolkit_VERSION VERSION_LESS 12)
+    set(missing "CUDA 12 or newer is needed, found was ${CUDAToolkit_VERSION}")
+  else()
+    chunkmem_try(missing cuda LIBRARIES CUDA::cudart PROGRAM [[
+#include <cuda_runtime_api.h>
+int main() { int version = 0; return cudaRuntimeGetVersion(&version); }
+]])
   endif()
+  set(${why_not} "${missing}" PARENT_SCOPE)
+  if(missing)
+    return()
+  endif()
+  chunkmem_add_component(cuda ${ARGN} LIBRARIES CUDA::cudart)
   foreach(folder IN LISTS CUDAToolkit_INCLUDE_DIRS)
     if(EXISTS "${folder}/driver_types.h")
       set(chunkmem_cuda_include "${folder}" PARENT_SCOPE)
@@ -29,118 +106,171 @@ endfunction()
 # The cache entries CHUNKMEM_NCCL_INCLUDE and CHUNKMEM_NCCL_LIBRARY are the folder that holds nccl.h, and libnccl.
 function(chunkmem_find_nccl why_not)
   chunkmem_find_cuda(missing ${ARGN})
+  if(NOT missing)
+    find_path(CHUNKMEM_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ${chunkmem_cuda_include})
+    find_library(CHUNKMEM_NCCL_LIBRARY NAMES nccl libnccl.so.2 HINTS ${CUDAToolkit_LIBRARY_DIR} ENV CUDA_PATH
+                 PATH_SUFFIXES lib lib64)
+    mark_as_advanced(CHUNKMEM_NCCL_INCLUDE CHUNKMEM_NCCL_LIBRARY)
+    if(NOT CHUNKMEM_NCCL_INCLUDE OR NOT CHUNKMEM_NCCL_LIBRARY)
+      set(missing "no nccl.h or no libnccl was found (CHUNKMEM_NCCL_INCLUDE and CHUNKMEM_NCCL_LIBRARY may name them)")
+    else()
+      chunkmem_try(missing nccl INCLUDES "${CHUNKMEM_NCCL_INCLUDE}"
+                   LIBRARIES CUDA::cudart "${CHUNKMEM_NCCL_LIBRARY}" PROGRAM [[
+#include <nccl.h>
+int main() { int version = 0; return ncclGetVersion(&version); }
+]])
+    endif()
+  endif()
   set(${why_not} "${missing}" PARENT_SCOPE)
-  if(missing)
-    return()
-  endif()
-  find_path(CHUNKMEM_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ${chunkmem_cuda_include})
-  find_library(CHUNKMEM_NCCL_LIBRARY NAMES nccl libnccl.so.2 HINTS ${CUDAToolkit_LIBRARY_DIR} ENV CUDA_PATH PATH_SUFFIXES lib lib64)
-  mark_as_advanced(CHUNKMEM_NCCL_INCLUDE CHUNKMEM_NCCL_LIBRARY)
-  if(NOT CHUNKMEM_NCCL_INCLUDE OR NOT CHUNKMEM_NCCL_LIBRARY)
-    set(${why_not} "no nccl.h or no libnccl was found (CHUNKMEM_NCCL_INCLUDE and CHUNKMEM_NCCL_LIBRARY may name them)" PARENT_SCOPE)
-    return()
-  endif()
-  if(NOT TARGET chunkmem::nccl)
-    add_library(chunkmem::nccl INTERFACE IMPORTED ${ARGN})
-    target_link_libraries(chunkmem::nccl INTERFACE chunkmem::cuda "${CHUNKMEM_NCCL_LIBRARY}")
-    target_include_directories(chunkmem::nccl SYSTEM INTERFACE "${CHUNKMEM_NCCL_INCLUDE}")
+  if(NOT missing)
+    chunkmem_add_component(nccl ${ARGN} LIBRARIES chunkmem::cuda "${CHUNKMEM_NCCL_LIBRARY}"
+                           INCLUDES "${CHUNKMEM_NCCL_INCLUDE}")
   endif()
 endfunction()
 
 # chunkmem_find_thrust(<why_not> [GLOBAL]): the headers of Thrust, those of a CUDA toolkit or a package without one.
 # The cache entry CHUNKMEM_THRUST_INCLUDE is the folder that holds thrust/version.h.
 function(chunkmem_find_thrust why_not)
-  set(${why_not} "" PARENT_SCOPE)
   find_path(CHUNKMEM_THRUST_INCLUDE thrust/version.h
             HINTS ${CUDAToolkit_INCLUDE_DIRS} ${chunkmem_cuda_include} ENV CUDA_PATH ENV CUDA_HOME
             PATHS /usr/local/cuda PATH_SUFFIXES cccl include/cccl include)
   mark_as_advanced(CHUNKMEM_THRUST_INCLUDE)
+  set(number "")
+  if(CHUNKMEM_THRUST_INCLUDE)
+    file(STRINGS "${CHUNKMEM_THRUST_INCLUDE}/thrust/version.h" number LIMIT_COUNT 1
+         REGEX "define +THRUST_VERSION +[0-9]+")
+    string(REGEX REPLACE ".*THRUST_VERSION +([0-9]+).*" "\\1" number "${number}")
+  endif()
   if(NOT CHUNKMEM_THRUST_INCLUDE)
-    set(${why_not} "no thrust/version.h was found (CUDA toolkit, or Debian: apt-get install libthrust-dev)" PARENT_SCOPE)
+    set(missing "no thrust/version.h was found (CUDA toolkit, or Debian: apt-get install libthrust-dev)")
+  elseif(NOT number)
+    set(missing "${CHUNKMEM_THRUST_INCLUDE}/thrust/version.h defines no THRUST_VERSION")
+  else()
+    chunkmem_try_thrust(missing cpp)
+  endif()
+  set(${why_not} "${missing}" PARENT_SCOPE)
+  if(missing)
     return()
   endif()
-  file(STRINGS "${CHUNKMEM_THRUST_INCLUDE}/thrust/version.h" line REGEX "define +THRUST_VERSION +[0-9]+")
-  string(REGEX REPLACE ".*THRUST_VERSION +([0-9]+).*" "\\1" number "${line}")
   math(EXPR major "${number} / 100000")
   math(EXPR minor "${number} / 100 % 1000")
   math(EXPR patch "${number} % 100")
   set(chunkmem_thrust_version "${major}.${minor}.${patch}" PARENT_SCOPE)
-  if(NOT TARGET chunkmem::thrust)
-    add_library(chunkmem::thrust INTERFACE IMPORTED ${ARGN})
-    target_link_libraries(chunkmem::thrust INTERFACE chunkmem::chunkmem)
-    # nvcc brings its own.
-    target_include_directories(chunkmem::thrust SYSTEM INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${CHUNKMEM_THRUST_INCLUDE}>")
-  endif()
+  # nvcc brings its own.
+  chunkmem_add_component(thrust ${ARGN} INCLUDES "$<$<COMPILE_LANGUAGE:CXX>:${CHUNKMEM_THRUST_INCLUDE}>")
+endfunction()
+
+# chunkmem_try_thrust(<why_not> <system> [<arguments of chunkmem_try...>]): a loop on one of Thrust's systems.
+function(chunkmem_try_thrust why_not system)
+  string(TOUPPER "${system}" name)
+  chunkmem_try(missing thrust_${system} INCLUDES "${CHUNKMEM_THRUST_INCLUDE}" ${ARGN}
+               DEFINITIONS THRUST_DEVICE_SYSTEM=THRUST_DEVICE_SYSTEM_${name} SYSTEM=${system} PROGRAM [[
+#include <thrust/for_each.h>
+#include <thrust/iterator/counting_iterator.h>
+#include <thrust/memory.h>
+#include <thrust/system/cpp/execution_policy.h>
+#if THRUST_DEVICE_SYSTEM == THRUST_DEVICE_SYSTEM_OMP
+#include <thrust/system/omp/execution_policy.h>
+#elif THRUST_DEVICE_SYSTEM == THRUST_DEVICE_SYSTEM_TBB
+#include <thrust/system/tbb/execution_policy.h>
+#endif
+int main()
+{
+  int last = 0;
+  thrust::for_each_n(thrust::SYSTEM::par, thrust::counting_iterator<int>{1}, 1, [&last](int number) { last = number; });
+  return last - 1;
+}
+]])
+  set(${why_not} "${missing}" PARENT_SCOPE)
 endfunction()
 
 # chunkmem_find_json(<why_not> [GLOBAL]): JSON for the headers that read files of people.
 # The cache entry CHUNKMEM_JSON_INCLUDE holds nlohmann/json.hpp; nothing is linked.
 function(chunkmem_find_json why_not)
-  set(${why_not} "" PARENT_SCOPE)
   find_path(CHUNKMEM_JSON_INCLUDE nlohmann/json.hpp)
   mark_as_advanced(CHUNKMEM_JSON_INCLUDE)
   if(NOT CHUNKMEM_JSON_INCLUDE)
-    set(${why_not} "no nlohmann/json.hpp was found (Debian: apt-get install nlohmann-json3-dev)" PARENT_SCOPE)
-    return()
+    set(missing "no nlohmann/json.hpp was found (Debian: apt-get install nlohmann-json3-dev)")
+  else()
+    chunkmem_try(missing json INCLUDES "${CHUNKMEM_JSON_INCLUDE}" PROGRAM [[
+#include <nlohmann/json.hpp>
+int main() { return nlohmann::json{}.empty() ? 0 : 1; }
+]])
   endif()
-  if(NOT TARGET chunkmem::json)
-    add_library(chunkmem::json INTERFACE IMPORTED ${ARGN})
-    target_link_libraries(chunkmem::json INTERFACE chunkmem::chunkmem)
-    target_include_directories(chunkmem::json SYSTEM INTERFACE "${CHUNKMEM_JSON_INCLUDE}")
+  set(${why_not} "${missing}" PARENT_SCOPE)
+  if(NOT missing)
+    chunkmem_add_component(json ${ARGN} INCLUDES "${CHUNKMEM_JSON_INCLUDE}")
   endif()
 endfunction()
 
-# chunkmem_find_checkpoint(<why_not> [GLOBAL]): JSON for the headers of safetensors, and checksums. POSIX is taken for granted.
-# The cache entries CHUNKMEM_JSON_INCLUDE and CHUNKMEM_XXHASH_INCLUDE hold nlohmann/json.hpp and xxhash.h; nothing is linked.
+# chunkmem_find_checkpoint(<why_not> [GLOBAL]): JSON for the headers of safetensors, and checksums. POSIX is assumed.
+# The cache entries CHUNKMEM_JSON_INCLUDE and CHUNKMEM_XXHASH_INCLUDE hold nlohmann/json.hpp and xxhash.h; nothing is
+# linked.
 function(chunkmem_find_checkpoint why_not)
-  set(${why_not} "" PARENT_SCOPE)
-  find_path(CHUNKMEM_JSON_INCLUDE nlohmann/json.hpp)
-  find_path(CHUNKMEM_XXHASH_INCLUDE xxhash.h)
-  mark_as_advanced(CHUNKMEM_JSON_INCLUDE CHUNKMEM_XXHASH_INCLUDE)
-  if(NOT CHUNKMEM_JSON_INCLUDE OR NOT CHUNKMEM_XXHASH_INCLUDE)
-    set(${why_not} "no nlohmann/json.hpp or no xxhash.h was found (Debian: apt-get install nlohmann-json3-dev libxxhash-dev)"
-        PARENT_SCOPE)
-    return()
+  chunkmem_find_json(missing ${ARGN})
+  if(NOT missing)
+    find_path(CHUNKMEM_XXHASH_INCLUDE xxhash.h)
+    mark_as_advanced(CHUNKMEM_XXHASH_INCLUDE)
+    if(NOT CHUNKMEM_XXHASH_INCLUDE)
+      set(missing "no xxhash.h was found (Debian: apt-get install libxxhash-dev)")
+    else()
+      chunkmem_try(missing xxhash INCLUDES "${CHUNKMEM_XXHASH_INCLUDE}" DEFINITIONS XXH_INLINE_ALL PROGRAM [[
+#include <xxhash.h>
+int main() { return XXH3_64bits("chunkmem", 8) == 0 ? 1 : 0; }
+]])
+      if(missing)
+        string(PREPEND missing "xxHash in ${CHUNKMEM_XXHASH_INCLUDE}: ")
+      endif()
+    endif()
   endif()
-  if(NOT TARGET chunkmem::checkpoint)
-    add_library(chunkmem::checkpoint INTERFACE IMPORTED ${ARGN})
-    target_link_libraries(chunkmem::checkpoint INTERFACE chunkmem::chunkmem)
-    target_include_directories(chunkmem::checkpoint SYSTEM INTERFACE "${CHUNKMEM_JSON_INCLUDE}" "${CHUNKMEM_XXHASH_INCLUDE}")
+  set(${why_not} "${missing}" PARENT_SCOPE)
+  if(NOT missing)
+    chunkmem_add_component(checkpoint ${ARGN} INCLUDES "${CHUNKMEM_JSON_INCLUDE}" "${CHUNKMEM_XXHASH_INCLUDE}")
   endif()
 endfunction()
 
 # chunkmem_find_mpi(<why_not> [GLOBAL]): an MPI library, of whatever make, without its bindings for C++.
 function(chunkmem_find_mpi why_not)
-  set(${why_not} "" PARENT_SCOPE)
   set(MPI_CXX_SKIP_MPICXX ON)
   find_package(MPI QUIET COMPONENTS CXX ${ARGN})
   if(NOT MPI_CXX_FOUND) # CMake makes the target MPI::MPI_CXX even where it finds no MPI
-    set(${why_not} "no MPI was found (Debian: apt-get install libopenmpi-dev openmpi-bin)" PARENT_SCOPE)
-    return()
+    set(missing "no MPI was found (Debian: apt-get install libopenmpi-dev openmpi-bin)")
+  else()
+    chunkmem_try(missing mpi LIBRARIES MPI::MPI_CXX PROGRAM [[
+#include <mpi.h>
+int main() { int has_begun = 0; return MPI_Initialized(&has_begun) == MPI_SUCCESS ? 0 : 1; }
+]])
   endif()
-  if(NOT TARGET chunkmem::mpi)
-    add_library(chunkmem::mpi INTERFACE IMPORTED ${ARGN})
-    target_link_libraries(chunkmem::mpi INTERFACE chunkmem::chunkmem MPI::MPI_CXX)
+  set(${why_not} "${missing}" PARENT_SCOPE)
+  if(NOT missing)
+    chunkmem_add_component(mpi ${ARGN} LIBRARIES MPI::MPI_CXX)
+    set(chunkmem_mpi_launcher "${MPIEXEC_EXECUTABLE}" PARENT_SCOPE)
+    set(chunkmem_mpi_include "${MPI_CXX_INCLUDE_DIRS}" PARENT_SCOPE)
   endif()
-  set(chunkmem_mpi_launcher "${MPIEXEC_EXECUTABLE}" PARENT_SCOPE)
-  set(chunkmem_mpi_include "${MPI_CXX_INCLUDE_DIRS}" PARENT_SCOPE)
 endfunction()
 
 # chunkmem_find_dlpack(<why_not> [GLOBAL]): the header of DLPack, 0.6 or newer.
 # The cache entry CHUNKMEM_DLPACK_INCLUDE is the folder that holds dlpack/dlpack.h; nothing is linked.
 function(chunkmem_find_dlpack why_not)
-  set(${why_not} "" PARENT_SCOPE)
   find_path(CHUNKMEM_DLPACK_INCLUDE dlpack/dlpack.h)
   mark_as_advanced(CHUNKMEM_DLPACK_INCLUDE)
   if(NOT CHUNKMEM_DLPACK_INCLUDE)
-    set(${why_not} "no dlpack/dlpack.h was found (Debian: apt-get install libdlpack-dev; CHUNKMEM_DLPACK_INCLUDE may name its folder)"
-        PARENT_SCOPE)
-    return()
+    string(CONCAT missing "no dlpack/dlpack.h was found (Debian: apt-get install libdlpack-dev, "
+                         "or CHUNKMEM_DLPACK_INCLUDE may name its folder)")
+  else()
+    chunkmem_try(missing dlpack INCLUDES "${CHUNKMEM_DLPACK_INCLUDE}" PROGRAM [[
+#include <dlpack/dlpack.h>
+int main()
+{
+  DLManagedTensor tensor{};
+  tensor.dl_tensor.device = DLDevice{kDLCPU, 0};
+  return tensor.dl_tensor.ndim;
+}
+]])
   endif()
-  if(NOT TARGET chunkmem::dlpack)
-    add_library(chunkmem::dlpack INTERFACE IMPORTED ${ARGN})
-    target_link_libraries(chunkmem::dlpack INTERFACE chunkmem::chunkmem)
-    target_include_directories(chunkmem::dlpack SYSTEM INTERFACE "${CHUNKMEM_DLPACK_INCLUDE}")
+  set(${why_not} "${missing}" PARENT_SCOPE)
+  if(NOT missing)
+    chunkmem_add_component(dlpack ${ARGN} INCLUDES "${CHUNKMEM_DLPACK_INCLUDE}")
   endif()
 endfunction()
 

@@ -7,24 +7,26 @@ if(NOT CHUNKMEM_WITH_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "chunkmem: CHUNKMEM_WITH_CUDA is AUTO, ON or OFF, and not '${CHUNKMEM_WITH_CUDA}'")
 endif()
 
-# Compiles a few lines of C++20: what an unfit nvcc or host compiler says about them is the reason to leave it alone.
+# Compiles and links a few lines of C++20. The first error of an unfit nvcc, host compiler or toolkit is the reason to
+# leave nvcc alone.
 function(chunkmem_try_nvcc why_not)
   set(tried "${chunkmem_nvcc} with ${CMAKE_CUDA_HOST_COMPILER}")
   if(NOT tried STREQUAL CHUNKMEM_NVCC_TRIED OR CHUNKMEM_NVCC_REASON)
     set(source "${PROJECT_BINARY_DIR}/generated/try_nvcc.cu")
     file(WRITE "${source}" "#include <concepts>\n"
                            "template <std::integral Number> __global__ void add(Number* to) { *to += 1; }\n"
-                           "template __global__ void add<int>(int*);\n")
+                           "template __global__ void add<int>(int*);\n"
+                           "int main() { return 0; }\n")
     set(host "")
     if(CMAKE_CUDA_HOST_COMPILER)
       set(host "-ccbin=${CMAKE_CUDA_HOST_COMPILER}")
     endif()
-    execute_process(COMMAND "${chunkmem_nvcc}" -std=c++20 ${host} -c "${source}" -o "${source}.o"
+    execute_process(COMMAND "${chunkmem_nvcc}" -std=c++20 ${host} "${source}" -o "${source}.out"
                     RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
     set(reason "")
     if(NOT status EQUAL 0)
-      string(REGEX REPLACE "[\n;].*" "" output "${output}")
-      set(reason "${tried} does not compile C++20: ${output}")
+      chunkmem_first_error(error "${output}")
+      set(reason "${tried} does not build C++20: ${error}")
     endif()
     set(CHUNKMEM_NVCC_TRIED "${tried}" CACHE INTERNAL "")
     set(CHUNKMEM_NVCC_REASON "${reason}" CACHE INTERNAL "")

@@ -3,6 +3,7 @@ function(chunkmem_summarize what state why)
   string(LENGTH "${what}" length)
   math(EXPR padding "20 - ${length}")
   string(REPEAT " " ${padding} padding)
+  string(REPLACE ";" "," why "${why}") # a line is one item of a list
   set_property(GLOBAL APPEND PROPERTY CHUNKMEM_SUMMARY "  ${what}${padding}${state}   ${why}")
 endfunction()
 

@@ -72,6 +72,9 @@ refuse("component cuda: no CUDA toolkit .*CUDAToolkit_ROOT" no_cuda ${installed}
        -DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON)
 refuse("component thrust: no thrust/version.h .*libthrust-dev" no_thrust ${installed} -DWANTED_COMPONENTS=thrust
        -DCMAKE_FIND_ROOT_PATH_MODE_INCLUDE=ONLY -DCMAKE_FIND_ROOT_PATH=${scratch}/nowhere)
+file(WRITE "${scratch}/broken/dlpack/dlpack.h" "#error broken\n")
+refuse("component dlpack: a small program with it does not build: .*broken" broken_dlpack ${installed}
+       -DWANTED_COMPONENTS=dlpack "-DCHUNKMEM_DLPACK_INCLUDE=${scratch}/broken")
 refuse("component typo: there is no such component" typo ${installed} -DWANTED_COMPONENTS=typo)
 
 # The next minor version and the next major one are other packages.

@@ -25,7 +25,11 @@ if(status EQUAL 0 OR NOT output MATCHES "nlohmann_json")
   message(FATAL_ERROR "with_json asks for nothing:\n${output}")
 endif()
 
-# Stand-ins of those libraries have the names of their headers, and nothing in them.
+# Stand-ins of those libraries have the names of their headers, and so much in them as the small program of each component calls.
+set(text_of_nlohmann_json "namespace nlohmann { struct json { bool empty() const { return true; } }; }")
+set(text_of_xxhash "inline unsigned long XXH3_64bits(const void*, unsigned long) { return 1; }")
+set(text_of_dlpack "enum { kDLCPU }; struct DLDevice { int type, id; }; struct DLTensor { DLDevice device; int ndim; };")
+string(APPEND text_of_dlpack " struct DLManagedTensor { DLTensor dl_tensor; };")
 foreach(library IN ITEMS "nlohmann_json/3.11.3 nlohmann/json.hpp" "xxhash/0.8.2 xxhash.h" "dlpack/0.8 dlpack/dlpack.h")
   string(REGEX MATCH "^(.+)/(.+) (.+)$" all "${library}")
   file(WRITE "${scratch}/${CMAKE_MATCH_1}/conanfile.py"
@@ -37,7 +41,7 @@ class StandIn(ConanFile):
     version = '${CMAKE_MATCH_2}'
     package_type = 'header-library'
     def package(self):
-        save(self, os.path.join(self.package_folder, 'include', '${CMAKE_MATCH_3}'), '')
+        save(self, os.path.join(self.package_folder, 'include', '${CMAKE_MATCH_3}'), '${text_of_${CMAKE_MATCH_1}}')
 ")
   run("${CONAN}" create "${scratch}/${CMAKE_MATCH_1}" -nr)
 endforeach()

@@ -1,0 +1,9 @@
+# Parts that a machine lacks, or has by half, break neither a configuration nor the demo.
+foreach(name IN ITEMS hidden half_present)
+  chunkmem_test(parts.${name} TIMEOUT 900
+                COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} -DBUILD=${PROJECT_BINARY_DIR}
+                        -DGENERATOR=${CMAKE_GENERATOR} -DCOMPILER=${CMAKE_CXX_COMPILER}
+                        -P "${CMAKE_CURRENT_LIST_DIR}/${name}.cmake")
+  set_tests_properties(parts.${name} PROPERTIES SKIP_REGULAR_EXPRESSION "SKIPPED: ")
+endforeach()
+set_tests_properties(parts.hidden PROPERTIES PROCESSORS 2 COST 900) # it builds
