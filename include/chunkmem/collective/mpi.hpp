@@ -83,7 +83,10 @@ class mpi {
   /// Leaves all to the parent in a forked child: MPI does not work there.
   ~mpi()
   {
-    if (!made_in_.is_here()) return static_cast<void>(state_.release());
+    if (!made_in_.is_here()) {
+      static_cast<void>(state_.release());
+      return;
+    }
     while (state_->work.is_expected()) std::this_thread::sleep_for(std::chrono::microseconds{50});
     if (!state_->group.has_failed()) {
       state_->group.leave();

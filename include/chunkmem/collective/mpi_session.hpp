@@ -56,7 +56,10 @@ class mpi_session {
   /// Does nothing in a forked child: MPI does not work there.
   ~mpi_session()
   {
-    if (!made_in_.is_here()) return static_cast<void>(left_.release());
+    if (!made_in_.is_here()) {
+      static_cast<void>(left_.release());
+      return;
+    }
     const bool ends_mpi = has_started_ && std::uncaught_exceptions() <= exceptions_;
     for (look_back(); ends_mpi && left_; look_back()) std::this_thread::sleep_for(std::chrono::microseconds{50});
     while (left_) {  // nobody will ask for them any more: MPI keeps what it has
