@@ -21,7 +21,9 @@ TEST_CASE("a forked child that only ends a host_arena ends, whatever its threads
   const bool async_compute = GENERATE(false, true);
   const bool is_busy = GENERATE(false, true);
   CAPTURE(async_compute, is_busy);
-  std::optional<host_arena> mem{std::in_place, backend::host_arena_options{.device_capacity = 1_MiB, .host_capacity = 1_MiB, .async_compute = async_compute}};
+  std::optional<host_arena> mem{
+      std::in_place,
+      backend::host_arena_options{.device_capacity = 1_MiB, .host_capacity = 1_MiB, .async_compute = async_compute}};
   std::byte* const on_device = mem->allocate(tier::device, 4_KiB);
   std::byte* const on_host = mem->allocate(tier::host, 4_KiB);
   std::atomic<bool> has_begun{false};
@@ -66,7 +68,7 @@ TEST_CASE("a forked child can give a host_arena no work and wait for none, and i
           if (!is_refused_to_children([&] { mem.launch(agent::compute, [] {}); })) return 3;
           if (!is_refused_to_children([&] { mem.wait(agent::host, filled); })) return 4;
           if (!is_refused_to_children([&] { (void)mem.adopt(); })) return 5;
-          if (on_host[17] != std::byte{3}) return 6;  // it has a copy of the bytes
+          if (on_host[17] != std::byte{3}) return 6;                           // it has a copy of the bytes
           host_arena own{{.device_capacity = 1_MiB, .host_capacity = 1_MiB}};  // and may have an arena of its own
           std::byte* const place = own.allocate(tier::host, 4_KiB);
           own.copy(place, on_host, 4_KiB, agent::to_device);

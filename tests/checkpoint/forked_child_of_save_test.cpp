@@ -17,7 +17,8 @@ namespace checkpoint = cm::checkpoint;
 using support::is_refused_to_children;
 using support::result_in_child;
 
-TEST_CASE("a forked child ends a save in the background without waiting for it, and can do nothing else with it", "[checkpoint]")
+TEST_CASE("a forked child ends a save in the background without waiting for it, and can do nothing else with it",
+          "[checkpoint]")
 {
   if (support::thread_sanitized) SKIP("the thread sanitizer allows no fork of a program with threads");
   const bool lends = GENERATE(false, true);

@@ -87,13 +87,18 @@ TEST_CASE("names of tensors that a file or a model has are told in one line by a
   named_model plain{"w"};
   named_model odd{hostile};
   named_model longer{hostile, 5};
-  CHECK_THAT(message_of([&] { (void)checkpoint::load(odd.m, ours); }), ContainsSubstring("it does not have: " + harmless));
-  CHECK_THAT(message_of([&] { (void)checkpoint::load(longer.m, theirs); }), ContainsSubstring("another shape: " + harmless));
-  CHECK_THAT(message_of([&] { (void)checkpoint::import_values(plain.m, theirs, "weights"); }), ContainsSubstring("this model does not have: " + harmless));
-  CHECK_THAT(message_of([&] { (void)checkpoint::import_values(longer.m, theirs, "weights"); }), ContainsSubstring("another shape: " + harmless));
+  CHECK_THAT(message_of([&] { (void)checkpoint::load(odd.m, ours); }),
+             ContainsSubstring("it does not have: " + harmless));
+  CHECK_THAT(message_of([&] { (void)checkpoint::load(longer.m, theirs); }),
+             ContainsSubstring("another shape: " + harmless));
+  CHECK_THAT(message_of([&] { (void)checkpoint::import_values(plain.m, theirs, "weights"); }),
+             ContainsSubstring("this model does not have: " + harmless));
+  CHECK_THAT(message_of([&] { (void)checkpoint::import_values(longer.m, theirs, "weights"); }),
+             ContainsSubstring("another shape: " + harmless));
   memory_folder more = folder_of(hostile);
   small_model both;
-  CHECK_THAT(message_of([&] { (void)checkpoint::load(both.m, more); }), ContainsSubstring("this checkpoint is not of this model"));
+  CHECK_THAT(message_of([&] { (void)checkpoint::load(both.m, more); }),
+             ContainsSubstring("this checkpoint is not of this model"));
   CHECK(checkpoint::load(odd.m, theirs).number == 1);  // the name itself is no mistake
 }
 
@@ -109,7 +114,8 @@ TEST_CASE("names in a manifest are told in one line", "[checkpoint]")
   writer.end_file();
   writer.commit({.lists = {{hostile, 7}}, .divided = {{hostile + "2", {3}}}, .run = 1});
   named_model model{hostile};
-  CHECK_THAT(message_of([&] { (void)checkpoint::load(model.m, folder); }), ContainsSubstring(harmless + "2: a part is missing"));
+  CHECK_THAT(message_of([&] { (void)checkpoint::load(model.m, folder); }),
+             ContainsSubstring(harmless + "2: a part is missing"));
 
   memory_folder versions;
   std::vector<cm::list_spec> lists{{hostile, cm::dtype::float32}};
@@ -117,7 +123,8 @@ TEST_CASE("names in a manifest are told in one line", "[checkpoint]")
   (void)checkpoint::save(saved.m, versions);
   ++lists[0].version;
   named_model other{"w", 4, lists};
-  CHECK_THAT(message_of([&] { (void)checkpoint::load(other.m, versions); }), ContainsSubstring("another version of a list: " + harmless));
+  CHECK_THAT(message_of([&] { (void)checkpoint::load(other.m, versions); }),
+             ContainsSubstring("another version of a list: " + harmless));
 }
 
 TEST_CASE("names of files are told in one line", "[checkpoint]")
@@ -125,17 +132,21 @@ TEST_CASE("names of files are told in one line", "[checkpoint]")
   memory_folder memory;
   named_model model{"w"};
   write_file(memory, hostile, "123");
-  CHECK_THAT(message_of([&] { (void)checkpoint::import_values(model.m, memory, hostile); }), ContainsSubstring("shorter than its first number"));
+  CHECK_THAT(message_of([&] { (void)checkpoint::import_values(model.m, memory, hostile); }),
+             ContainsSubstring("shorter than its first number"));
   temporary_folder place;
   cm::io::posix_folder folder{place.path()};
-  CHECK_THAT(message_of([&] { (void)checkpoint::import_values(model.m, folder, hostile); }), ContainsSubstring("opening " + harmless));
+  CHECK_THAT(message_of([&] { (void)checkpoint::import_values(model.m, folder, hostile); }),
+             ContainsSubstring("opening " + harmless));
   CHECK_THAT(message_of([&] { cm::io::posix_folder{place.path() + "/a/" + hostile}; }), ContainsSubstring(harmless));
-  CHECK_THAT(message_of([&] { (void)checkpoint::export_generation(folder, folder, hostile); }), ContainsSubstring("there is no checkpoint"));
+  CHECK_THAT(message_of([&] { (void)checkpoint::export_generation(folder, folder, hostile); }),
+             ContainsSubstring("there is no checkpoint"));
 }
 
 TEST_CASE("names of profiles and plans, and what is in them, are told in one line", "[checkpoint]")
 {
-  for (const std::string& text : {hostile, "chunkmem profile 1\n" + hostile, "chunkmem profile 2\nupdates_first " + hostile + "\n"}) {
+  for (const std::string& text :
+       {hostile, "chunkmem profile 1\n" + hostile, "chunkmem profile 2\nupdates_first " + hostile + "\n"}) {
     std::istringstream in{text};
     CHECK_THAT(message_of([&] { (void)cm::profile_text::read(in, hostile); }), ContainsSubstring("of " + harmless));
   }
@@ -159,7 +170,8 @@ TEST_CASE("names that a model gives twice are told in one line, and so are those
   } catch (const cm::out_of_memory& failed) {
     const std::string details{failed.details()};
     CHECK_THAT(details, ContainsSubstring(R"(w\nchunkmem: all is well\x0d\x1b[2K\xc2\x9b1m\xe2\x80\xae)"));
-    CHECK(std::ranges::none_of(details, [](char letter) { return static_cast<unsigned char>(letter) < 0x20 && letter != '\n'; }));
+    CHECK(std::ranges::none_of(
+        details, [](char letter) { return static_cast<unsigned char>(letter) < 0x20 && letter != '\n'; }));
     CHECK(details.find("\nchunkmem: all is well") == details.npos);
   }
   CHECK_THAT(message_of([&] {

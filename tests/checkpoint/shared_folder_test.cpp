@@ -60,12 +60,14 @@ TEST_CASE("a generation of another user is passed over by every loader, and name
   CHECK(after.holds(1.5F));
   REQUIRE(found.skipped.size() == 1);
   CHECK(found.skipped[0].number == 2);
-  CHECK_THAT(found.skipped[0].why, ContainsSubstring(given) && ContainsSubstring("is not believed: it belongs to user 12345"));
+  CHECK_THAT(found.skipped[0].why,
+             ContainsSubstring(given) && ContainsSubstring("is not believed: it belongs to user 12345"));
   CHECK(checkpoint::export_generation(it.folder, it.folder, "w") == 1);
   CHECK_THROWS_AS(checkpoint::export_generation(it.folder, it.folder, "w", {.generation = 2}), cm::io_error);
 }
 
-TEST_CASE("saves go on beside generations of another user, whatever their numbers and runs, and remove none", "[checkpoint]")
+TEST_CASE("saves go on beside generations of another user, whatever their numbers and runs, and remove none",
+          "[checkpoint]")
 {
   if (::geteuid() != 0) SKIP("only root makes a file of another user");
   temporary_folder place;
@@ -77,8 +79,8 @@ TEST_CASE("saves go on beside generations of another user, whatever their number
     (void)checkpoint::save(other.m, folder);
     (void)checkpoint::save(other.m, folder);
   }
-  for (const char* const name : {"generation-000004.manifest.tmp", "generation-999999999999999.manifest", "generation-export.tmp",
-                                 "generation-export-1.tmp"})
+  for (const char* const name : {"generation-000004.manifest.tmp", "generation-999999999999999.manifest",
+                                 "generation-export.tmp", "generation-export-1.tmp"})
     std::ofstream{place.path() + '/' + name} << "planted";
   give_away(place, "generation-");
   small_model model;
@@ -107,7 +109,8 @@ TEST_CASE("a planted last number of one's own is named, and blocks until it is r
   shared it;
   std::ofstream{it.place.path() + "/generation-999999999999999.manifest"} << "planted";
   CHECK_THROWS_AS(checkpoint::save(it.model.m, it.folder), cm::config_error);
-  CHECK_THROWS_WITH(checkpoint::save(it.model.m, it.folder), ContainsSubstring("this folder has generation-999999999999999.manifest"));
+  CHECK_THROWS_WITH(checkpoint::save(it.model.m, it.folder),
+                    ContainsSubstring("this folder has generation-999999999999999.manifest"));
   CHECK(checkpoint::load(it.model.m, it.folder).number == 2);
   std::filesystem::remove(it.place.path() + "/generation-999999999999999.manifest");
   CHECK(checkpoint::save(it.model.m, it.folder).number == 3);
@@ -121,7 +124,8 @@ TEST_CASE("a file of a checkpoint that everybody may write to is not loaded", "[
   const auto found = checkpoint::load(after.m, it.folder);
   CHECK(found.number == 1);
   REQUIRE(found.skipped.size() == 1);
-  CHECK_THAT(found.skipped[0].why, ContainsSubstring("generation-000002-00000.safetensors is not believed: everybody may write to it"));
+  CHECK_THAT(found.skipped[0].why,
+             ContainsSubstring("generation-000002-00000.safetensors is not believed: everybody may write to it"));
 }
 
 }  // namespace shared_folder_test

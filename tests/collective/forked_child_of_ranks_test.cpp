@@ -40,7 +40,9 @@ TEST_CASE("a forked child waits for no rank that is a thread of its parent", "[c
             const std::uint64_t mine = 5;
             std::array<std::uint64_t, 2> all{};
             if (!is_refused_to_children([&] { first->exchange({&mine, 1}, all); })) return 1;
-            if (!is_refused_to_children([&] { first->all_gather(mem, agent::to_device, place, shares::of(4_KiB, 2), 0); })) return 2;
+            if (!is_refused_to_children(
+                    [&] { first->all_gather(mem, agent::to_device, place, shares::of(4_KiB, 2), 0); }))
+              return 2;
             if (!is_refused_to_children([&] { first->barrier(mem, agent::to_device, 0); })) return 3;
             if (!is_refused_to_children([&] { local_threads{group, rank_id{0}}; })) return 4;
             first->revoke();

@@ -25,7 +25,10 @@ namespace {
 
 class temporary_folder {
  public:
-  temporary_folder() : path_{(std::filesystem::temp_directory_path() / "chunkmem-XXXXXX").string()} { REQUIRE(::mkdtemp(path_.data()) != nullptr); }
+  temporary_folder() : path_{(std::filesystem::temp_directory_path() / "chunkmem-XXXXXX").string()}
+  {
+    REQUIRE(::mkdtemp(path_.data()) != nullptr);
+  }
   temporary_folder(const temporary_folder&) = delete;
   ~temporary_folder()
   {
@@ -76,7 +79,8 @@ TEST_CASE("the identity's file is its owner's alone, is never an old one, and is
   CHECK(!nccl_id_file::read(path, other));
   {
     const nccl_id_file file{path, id};
-    CHECK(std::filesystem::status(path).permissions() == (std::filesystem::perms::owner_read | std::filesystem::perms::owner_write));
+    CHECK(std::filesystem::status(path).permissions() ==
+          (std::filesystem::perms::owner_read | std::filesystem::perms::owner_write));
     REQUIRE(nccl_id_file::read(path, other));
     CHECK(other == id);
     CHECK_THROWS_AS((nccl_id_file{path, id}), config_error);
@@ -91,7 +95,8 @@ TEST_CASE("what is no plain file in the place of the identity's is an error at o
   using Catch::Matchers::ContainsSubstring;
   const temporary_folder place;
   REQUIRE(::mkfifo((place / "pipe").c_str(), 0600) == 0);
-  CHECK_THAT(refusal(place / "pipe"), ContainsSubstring("is no plain file"));  // and waits for nobody who writes into it
+  CHECK_THAT(refusal(place / "pipe"),
+             ContainsSubstring("is no plain file"));  // and waits for nobody who writes into it
   std::filesystem::create_directory(place / "folder");
   CHECK_THAT(refusal(place / "folder"), ContainsSubstring("is no plain file"));
   const nccl_id_file file{place / "id", some_id()};

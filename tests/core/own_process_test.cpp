@@ -29,8 +29,8 @@ TEST_CASE("what is used in a forked child is told with both processes", "[core]"
             here.expect_here("a thing");
           } catch (const usage_error& failed) {
             const std::string text = failed.what();
-            const bool tells = text.find("a thing was used in a forked child: made in process " + parent + ", used in process " +
-                                         std::to_string(::getpid())) != text.npos;
+            const bool tells = text.find("a thing was used in a forked child: made in process " + parent +
+                                         ", used in process " + std::to_string(::getpid())) != text.npos;
             return tells ? 0 : 1;
           }
           return 2;

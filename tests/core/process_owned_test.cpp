@@ -37,7 +37,9 @@ TEST_CASE("a value that a process owns is used like the value, and destroyed wit
   CHECK_NOTHROW(list.expect_owner("a list"));
   CHECK_NOTHROW(process_owned<std::condition_variable>{});
   int ended = 0;
-  { const process_owned<counted> one{ended}; }
+  {
+    const process_owned<counted> one{ended};
+  }
   CHECK(ended == 1);
 }
 
@@ -49,7 +51,9 @@ TEST_CASE("a forked child leaves the value as it is", "[core]")
           if (one->is_owner()) return 1;
           one.reset();
           if (ended != 0) return 2;
-          { const process_owned<counted> own{ended}; }
+          {
+            const process_owned<counted> own{ended};
+          }
           return ended == 1 ? 0 : 3;
         }) == 0);
   one.reset();

@@ -24,7 +24,10 @@ namespace {
 
 class temporary_folder {
  public:
-  temporary_folder() : path_{(std::filesystem::temp_directory_path() / "chunkmem-XXXXXX").string()} { REQUIRE(::mkdtemp(path_.data()) != nullptr); }
+  temporary_folder() : path_{(std::filesystem::temp_directory_path() / "chunkmem-XXXXXX").string()}
+  {
+    REQUIRE(::mkdtemp(path_.data()) != nullptr);
+  }
   temporary_folder(const temporary_folder&) = delete;
   ~temporary_folder()
   {
@@ -43,7 +46,10 @@ std::string text_of(const std::string& path)
   std::ifstream in{path, std::ios::binary};
   return {std::istreambuf_iterator<char>{in}, {}};
 }
-void write_file(const std::string& path, const std::string& text) { std::ofstream{path, std::ios::binary} << text; }
+void write_file(const std::string& path, const std::string& text)
+{
+  std::ofstream{path, std::ios::binary} << text;
+}
 
 int errno_of(const std::string& path, naming when = naming::at_end)
 {
@@ -80,7 +86,9 @@ TEST_CASE("a file is replaced as a whole at its end, or at once and then filled"
     std::fflush(file.stream());
     CHECK(text_of(path) == "third");
   }
-  { replaced_file dropped{path, "a text", naming::at_end}; }
+  {
+    replaced_file dropped{path, "a text", naming::at_end};
+  }
   CHECK(text_of(path) == "third");
   CHECK(place.files() == 1);
 }
@@ -117,7 +125,8 @@ TEST_CASE("what is no plain file is refused at once, and stays; a device is writ
   if (std::filesystem::exists("/dev/full")) CHECK_THROWS_AS(replace_file("/dev/full", "a text", "x"), io_error);
 }
 
-TEST_CASE("a file that a killed program left unfinished is no hindrance, and one of a forked child is its parent's", "[core]")
+TEST_CASE("a file that a killed program left unfinished is no hindrance, and one of a forked child is its parent's",
+          "[core]")
 {
   const temporary_folder place;
   write_file(place / "it.new", "half");
@@ -154,7 +163,8 @@ TEST_CASE("the error of a file tells its path in one line", "[core]")
     replace_file("/nowhere/a\nb\x1b[m", "a text", "");
     FAIL("not refused");
   } catch (const io_error& failed) {
-    CHECK(std::string{failed.what()}.starts_with(R"(chunkmem: opening a text failed: /nowhere/a\x0ab\x1b[m, errno 2 ()"));
+    CHECK(
+        std::string{failed.what()}.starts_with(R"(chunkmem: opening a text failed: /nowhere/a\x0ab\x1b[m, errno 2 ()"));
   }
 }
 

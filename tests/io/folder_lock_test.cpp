@@ -28,7 +28,10 @@ constexpr const char* lock_file = "/.chunkmem-lock";
 
 class temporary_folder {
  public:
-  temporary_folder() : path_{(std::filesystem::temp_directory_path() / "chunkmem-XXXXXX").string()} { REQUIRE(::mkdtemp(path_.data()) != nullptr); }
+  temporary_folder() : path_{(std::filesystem::temp_directory_path() / "chunkmem-XXXXXX").string()}
+  {
+    REQUIRE(::mkdtemp(path_.data()) != nullptr);
+  }
   temporary_folder(const temporary_folder&) = delete;
   ~temporary_folder()
   {
@@ -101,7 +104,8 @@ TEST_CASE("who has the lock of a folder is told at once, also where that process
     const auto held = folder.lock();
     int number = 0;
     CHECK_THAT(refusal(folder, &number), ContainsSubstring("somebody else writes into this folder") &&
-                                             ContainsSubstring("process " + std::to_string(::getpid()) + " on ") && ContainsSubstring("which runs"));
+                                             ContainsSubstring("process " + std::to_string(::getpid()) + " on ") &&
+                                             ContainsSubstring("which runs"));
     CHECK(number == EWOULDBLOCK);
   }
   const pid_t child = ::fork();
@@ -116,7 +120,8 @@ TEST_CASE("who has the lock of a folder is told at once, also where that process
   REQUIRE(::waitpid(child, &status, WUNTRACED) == child);
   REQUIRE(WIFSTOPPED(status));
   int number = 0;
-  CHECK_THAT(refusal(folder, &number), ContainsSubstring("process " + std::to_string(child) + " on ") && ContainsSubstring("which is stopped"));
+  CHECK_THAT(refusal(folder, &number),
+             ContainsSubstring("process " + std::to_string(child) + " on ") && ContainsSubstring("which is stopped"));
   CHECK(number == EWOULDBLOCK);
   ::kill(child, SIGKILL);
   REQUIRE(::waitpid(child, &status, 0) == child);
@@ -128,7 +133,8 @@ TEST_CASE("what a lock's file says is told in one line, and need not be what a h
   const temporary_folder place;
   io::posix_folder folder{place.path()};
   const auto held = folder.lock();
-  for (const std::string text : {"", "x", "12", "99999999999999999999999 host\n", "7 a\x1b[2Jb\rc\nchunkmem: all is well", " \n"}) {
+  for (const std::string text :
+       {"", "x", "12", "99999999999999999999999 host\n", "7 a\x1b[2Jb\rc\nchunkmem: all is well", " \n"}) {
     std::ofstream{place.path() + lock_file, std::ios::trunc} << text;
     const std::string said = refusal(folder);
     CHECK_THAT(said, ContainsSubstring("somebody else writes into this folder"));
@@ -151,7 +157,8 @@ TEST_CASE("a link or a folder with the name of the lock is passed over, and noth
     CHECK_THAT(refusal(folder), ContainsSubstring("somebody else writes into this folder"));
   }
   CHECK(std::filesystem::file_size(other.path() + "/precious") == 4);
-  for (unsigned at = 2; at < 8; ++at) std::filesystem::create_directory(place.path() + lock_file + "-" + std::to_string(at));
+  for (unsigned at = 2; at < 8; ++at)
+    std::filesystem::create_directory(place.path() + lock_file + "-" + std::to_string(at));
   CHECK_THAT(refusal(folder), ContainsSubstring("cannot be locked") && ContainsSubstring(".chunkmem-lock-7"));
 }
 

@@ -23,7 +23,10 @@ namespace {
 
 class temporary_folder {
  public:
-  temporary_folder() : path_{(std::filesystem::temp_directory_path() / "chunkmem-XXXXXX").string()} { REQUIRE(::mkdtemp(path_.data()) != nullptr); }
+  temporary_folder() : path_{(std::filesystem::temp_directory_path() / "chunkmem-XXXXXX").string()}
+  {
+    REQUIRE(::mkdtemp(path_.data()) != nullptr);
+  }
   temporary_folder(const temporary_folder&) = delete;
   ~temporary_folder()
   {
@@ -85,7 +88,10 @@ TEST_CASE("files of this user, of the folder's owner and of root are believed, a
       CHECK(folder.is_foreign("file") == (owner == 2002));
       CHECK(errno_of([&] { (void)folder.open_own("file"); }) == (owner == 2002 ? EPERM : -1));
     }
-    CHECK_THAT(refusal(folder, "file"), ContainsSubstring("file is not believed: it belongs to user 2002, the folder to user 2001, this process is of user 0"));
+    CHECK_THAT(
+        refusal(folder, "file"),
+        ContainsSubstring(
+            "file is not believed: it belongs to user 2002, the folder to user 2001, this process is of user 0"));
   }
 }
 

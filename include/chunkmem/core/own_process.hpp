@@ -12,9 +12,10 @@ namespace chunkmem::inline v0 {
 
 /// The process that made this: tells a forked child what it must leave to its parent.
 ///
-/// A child of `fork` has a copy of all memory, but none of the threads; files, devices and other ranks it shares with its parent.
-/// Limit: a child in a new namespace of processes that gets the number of its parent is taken for the parent.
-/// Cost: `is_here` is one short system call: for waits, copies and ends, not for what is called all the time. Without POSIX there is no fork.
+/// A child of `fork` has a copy of all memory, but none of the threads; files, devices and other ranks it shares with
+/// its parent. Limit: a child in a new namespace of processes that gets the number of its parent is taken for the
+/// parent. Cost: `is_here` is one short system call: for waits, copies and ends, not for what is called all the time.
+/// Without POSIX there is no fork.
 /// @threads   any
 class own_process {
  public:
@@ -25,9 +26,11 @@ class own_process {
   {
     if (is_here()) [[likely]]
       return;
-    throw usage_error{error_text{} << "chunkmem: " << what << " was used in a forked child: made in process " << static_cast<std::uint64_t>(number_)
-                                   << ", used in process " << static_cast<std::uint64_t>(now())
-                                   << ", which has none of its threads (make it after the fork, or let the child run another program)"};
+    throw usage_error{
+        error_text{}
+        << "chunkmem: " << what << " was used in a forked child: made in process "
+        << static_cast<std::uint64_t>(number_) << ", used in process " << static_cast<std::uint64_t>(now())
+        << ", which has none of its threads (make it after the fork, or let the child run another program)"};
   }
 
  private:

@@ -11,9 +11,9 @@ namespace chunkmem::inline v0 {
 
 /// A value that only the process which made it destroys: for threads, and for what threads wait on.
 ///
-/// In a forked child the threads do not exist: to join one, or to end a condition variable that one waits on, would last for ever, and
-/// what a thread was changing may be half changed. There the value is left as it is, with all memory that it holds.
-/// Cost: the number of a process beside the value.
+/// In a forked child the threads do not exist: to join one, or to end a condition variable that one waits on, would
+/// last for ever, and what a thread was changing may be half changed. There the value is left as it is, with all memory
+/// that it holds. Cost: the number of a process beside the value.
 template <class Value>
 class process_owned {
  public:
@@ -36,13 +36,14 @@ class process_owned {
   [[nodiscard]] const Value& operator*() const noexcept { return value_; }
   [[nodiscard]] Value* operator->() noexcept { return &value_; }
   [[nodiscard]] const Value* operator->() const noexcept { return &value_; }
-  [[nodiscard]] decltype(auto) operator[](std::size_t at) noexcept
-    requires requires(Value& value) { value[at]; }
+  [[nodiscard]] decltype(auto) operator[](std::size_t at) noexcept requires requires(Value& value) { value[at]; }
   {
     return value_[at];
   }
-  [[nodiscard]] decltype(auto) operator[](std::size_t at) const noexcept
-    requires requires(const Value& value) { value[at]; }
+  [[nodiscard]] decltype(auto) operator[](std::size_t at) const noexcept requires requires(const Value& value)
+  {
+    value[at];
+  }
   {
     return value_[at];
   }

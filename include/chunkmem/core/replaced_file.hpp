@@ -19,10 +19,11 @@ namespace chunkmem::inline v0 {
 
 /// A new file in the place of an older one, for traces and plans: the older one is never written to.
 ///
-/// The file is made anew, beside its name (`.new`), and then takes the name. So a link that somebody has put there is never followed, what has
-/// another name too stays as it is, and a reader of the older file goes on with the older one. A link, a folder, a pipe or another
-/// user's file in a shared folder is refused and stays. A device, such as /dev/full, is written to. The mode is that of a new file.
-/// Folders on the way are followed as they are: use no path through a folder that others may change. Needs POSIX.
+/// The file is made anew, beside its name (`.new`), and then takes the name. So a link that somebody has put there is
+/// never followed, what has another name too stays as it is, and a reader of the older file goes on with the older one.
+/// A link, a folder, a pipe or another user's file in a shared folder is refused and stays. A device, such as
+/// /dev/full, is written to. The mode is that of a new file. Folders on the way are followed as they are: use no path
+/// through a folder that others may change. Needs POSIX.
 /// @threads   one caller
 class replaced_file {
  public:
@@ -41,7 +42,8 @@ class replaced_file {
     if (!is_there && errno != ENOENT) fail("opening", errno);
     if (is_there && S_ISLNK(found.st_mode)) fail("opening", ELOOP, "it is a symbolic link: name what it points at");
     if (is_there && S_ISDIR(found.st_mode)) fail("opening", EISDIR, "it is a folder: name a file");
-    if (is_there && !S_ISREG(found.st_mode) && !S_ISCHR(found.st_mode)) fail("opening", EINVAL, "it is no plain file: name another one");
+    if (is_there && !S_ISREG(found.st_mode) && !S_ISCHR(found.st_mode))
+      fail("opening", EINVAL, "it is no plain file: name another one");
     if (is_there && S_ISCHR(found.st_mode)) {
       open_stream(::open(path_.c_str(), O_WRONLY | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC), path_);
       return;
@@ -77,16 +79,21 @@ class replaced_file {
     void operator()(std::FILE* file) const noexcept { std::fclose(file); }
   };
 
-  [[noreturn]] void fail(std::string_view operation, int number,
-                         std::string_view advice = "check that its folder is there, may be written to and has room") const
+  [[noreturn]] void fail(
+      std::string_view operation, int number,
+      std::string_view advice = "check that its folder is there, may be written to and has room") const
   {
-    throw io_error{error_text{} << "chunkmem: " << operation << " " << what_ << " failed: " << std::string_view{path_}.substr(0, 255) << ", errno "
+    throw io_error{error_text{} << "chunkmem: " << operation << " " << what_
+                                << " failed: " << std::string_view{path_}.substr(0, 255) << ", errno "
                                 << static_cast<std::uint64_t>(number) << " (" << advice << ")",
                    {number, 0}};
   }
   void open_stream(int file, const std::string& name)
   {
-    if (file < 0) fail("opening", errno, name == path_ ? "check its mode" : "remove what has its name with .new behind it, if that is in the way, and check its folder");
+    if (file < 0)
+      fail("opening", errno,
+           name == path_ ? "check its mode"
+                         : "remove what has its name with .new behind it, if that is in the way, and check its folder");
     stream_.reset(::fdopen(file, "wb"));
     if (stream_ != nullptr) return;
     const int number = errno;
@@ -99,7 +106,8 @@ class replaced_file {
     const auto open = [&] { return ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666); };
     int file = open();
     struct stat left = {};
-    if (file < 0 && errno == EEXIST && ::lstat(name.c_str(), &left) == 0 && S_ISREG(left.st_mode) && left.st_uid == ::geteuid()) {
+    if (file < 0 && errno == EEXIST && ::lstat(name.c_str(), &left) == 0 && S_ISREG(left.st_mode) &&
+        left.st_uid == ::geteuid()) {
       (void)::unlink(name.c_str());  // of a program that was killed
       file = open();
     }
