@@ -71,7 +71,10 @@ TEST_CASE("an export that fails leaves the older file", "[checkpoint]")
   CHECK(std::filesystem::file_size(place.path() + "/model.safetensors") == size);
 }
 
-TEST_CASE("an export takes another name for its unfinished file where something lies in the way, and says so when no name is left", "[checkpoint]")
+TEST_CASE(
+    "an export takes another name for its unfinished file where something lies in the way, and says so when no name is "
+    "left",
+    "[checkpoint]")
 {
   temporary_folder place;
   posix_folder folder{place.path()};
@@ -85,10 +88,12 @@ TEST_CASE("an export takes another name for its unfinished file where something 
   std::ofstream{place.path() + "/generation-export-2.tmp"} << "left by an export that was killed";
   (void)checkpoint::save(model.m, folder);
   CHECK_FALSE(std::filesystem::exists(place.path() + "/generation-export-2.tmp"));
-  for (unsigned at = 2; at < 100; ++at) std::filesystem::create_directory(place.path() + "/generation-export-" + std::to_string(at) + ".tmp");
+  for (unsigned at = 2; at < 100; ++at)
+    std::filesystem::create_directory(place.path() + "/generation-export-" + std::to_string(at) + ".tmp");
   CHECK_THROWS_AS(checkpoint::export_values(model.m, folder, "w"), cm::io_error);
-  CHECK_THROWS_WITH(checkpoint::export_values(model.m, folder, "w"),
-                    Catch::Matchers::ContainsSubstring("all from generation-export.tmp to generation-export-99.tmp are taken"));
+  CHECK_THROWS_WITH(
+      checkpoint::export_values(model.m, folder, "w"),
+      Catch::Matchers::ContainsSubstring("all from generation-export.tmp to generation-export-99.tmp are taken"));
 }
 
 TEST_CASE("an export touches no file but the one that it was told, and none of a checkpoint", "[checkpoint]")

@@ -49,10 +49,12 @@ TEST_CASE("a session knows that a communicator of its own has failed", "[collect
   CHECK(!mpi_world::session().is_broken());
 }
 
-TEST_CASE("a forked child of a rank ends its copies without MPI, and is told that it has no part in a group", "[collective]")
+TEST_CASE("a forked child of a rank ends its copies without MPI, and is told that it has no part in a group",
+          "[collective]")
 {
   std::optional<collective::mpi_session> session{std::in_place};
-  std::optional<collective::mpi> group{std::in_place, *session, MPI_COMM_WORLD, collective::mpi_options{.deadline = mpi_world::patience}};
+  std::optional<collective::mpi> group{std::in_place, *session, MPI_COMM_WORLD,
+                                       collective::mpi_options{.deadline = mpi_world::patience}};
   std::vector<std::uint64_t> all(group->ranks());
   const std::uint64_t mine = 3;
   CHECK(support::result_in_child([&] {

@@ -39,7 +39,9 @@ TEST_CASE("an error text is cut at its capacity and stays terminated", "[core]")
 TEST_CASE("an error text is one line, whatever names are put into it", "[core]")
 {
   error_text text;
-  text << "tensor " << "w\nchunkmem: all is well\x1b[2K\r" << " of " << 3;
+  text << "tensor "
+       << "w\nchunkmem: all is well\x1b[2K\r"
+       << " of " << 3;
   CHECK(text.view() == R"(tensor w\x0achunkmem: all is well\x1b[2K\x0d of 3)");
   CHECK((error_text{} << text.view()).view() == text.view());  // one error that tells another
   CHECK((error_text{} << "gr\u00f6\u00dfe").view() == "gr\u00f6\u00dfe");

@@ -115,7 +115,8 @@ TEST_CASE("a plan that was written is read as it was, to the last bit", "[planne
   }
   std::filesystem::remove(path);
   CHECK_THROWS_AS(load_memory_plan(path, 7), io_error);
-  CHECK_THROWS_WITH(save_memory_plan(example, path + "/there/is/no/such/folder"), ContainsSubstring("opening a memory plan failed"));
+  CHECK_THROWS_WITH(save_memory_plan(example, path + "/there/is/no/such/folder"),
+                    ContainsSubstring("opening a memory plan failed"));
 }
 
 TEST_CASE("a saved plan never goes through a link", "[planner]")

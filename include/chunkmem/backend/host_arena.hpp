@@ -36,7 +36,8 @@ struct host_arena_options {
 /// An event's value is the number of operations its agent finished; waits count, so it never depends on timing.
 /// Cost: copies cost a lock and a wake-up; no allocation after construction other than by `allocate` and `adopt`.
 /// Needs a system with mmap (POSIX).
-/// In a forked child its threads do not exist: it can be destroyed there, and memory released; work and waits are a usage_error.
+/// In a forked child its threads do not exist: it can be destroyed there, and memory released; work and waits are a
+/// usage_error.
 ///
 /// @threads   one caller at a time, from any thread
 class host_arena {
@@ -77,8 +78,8 @@ class host_arena {
     return static_cast<std::byte*>(place);
   }
 
-  /// Finishes all queued work first, since some of it may touch this memory; then unmaps. A forked child waits for nothing. Null is ignored; what was
-  /// never allocated is counted by `unknown_releases` and left alone.
+  /// Finishes all queued work first, since some of it may touch this memory; then unmaps. A forked child waits for
+  /// nothing. Null is ignored; what was never allocated is counted by `unknown_releases` and left alone.
   void release(tier where, std::byte* place) noexcept
   {
     if (workers_.is_owner())

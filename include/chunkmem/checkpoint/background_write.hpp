@@ -33,8 +33,9 @@ void carry_out(save_queue& queue, Writer& writer, Commit commit)
   }
 }
 
-/// A thread that writes while its trainer goes on, and what it takes from where it lies in a manager. Ends with what was handed over.
-/// In a forked child its thread does not exist: there it can be destroyed, which leaves all to the parent.
+/// A thread that writes while its trainer goes on, and what it takes from where it lies in a manager. Ends with what
+/// was handed over. In a forked child its thread does not exist: there it can be destroyed, which leaves all to the
+/// parent.
 class background_write {
  public:
   /// @param bound   of the queue's copies [B]

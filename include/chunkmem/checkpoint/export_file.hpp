@@ -29,7 +29,8 @@ inline void expect_export_name(std::string_view file_name)
           "an export has the name of a checkpoint's file, one with a separator in it, or none");
 }
 
-/// Begins a file under the first name that is free, or can be made free. @throws io_error   there is none, or it cannot be made
+/// Begins a file under the first name that is free, or can be made free. @throws io_error   there is none, or it cannot
+/// be made
 template <file_folder Folder>
 void begin_export(Folder& folder, std::optional<io::whole_file<Folder>>& file)
 {
@@ -44,7 +45,8 @@ void begin_export(Folder& folder, std::optional<io::whole_file<Folder>>& file)
     }
   }
   throw io_error{error_text{} << "chunkmem: an export finds no name for its file: all from " << export_name(0) << " to "
-                              << export_name(export_names - 1) << " are taken by what cannot be removed (remove the folders and files of these names)",
+                              << export_name(export_names - 1)
+                              << " are taken by what cannot be removed (remove the folders and files of these names)",
                  {EEXIST, 0}};
 }
 

@@ -57,7 +57,8 @@ inline constexpr std::uint64_t last_generation = 999'999'999'999'999;  ///< one 
   return std::string{file_prefix} + padded(generation, 6) + '-' + padded(file, 5) + std::string{tensors_suffix};
 }
 
-/// Of a file that has not yet the name that somebody chose for it. @param at   below export_names: the next is for where the one before is taken
+/// Of a file that has not yet the name that somebody chose for it. @param at   below export_names: the next is for
+/// where the one before is taken
 [[nodiscard]] inline std::string export_name(unsigned at)
 {
   return std::string{export_prefix} + (at == 0 ? "" : "-" + std::to_string(at)) + std::string{temporary_suffix};
@@ -116,7 +117,8 @@ inline constexpr std::uint64_t last_generation = 999'999'999'999'999;  ///< one 
   return label;
 }
 
-/// Numbers of the generations that have a manifest, newest first; with those of which the manifest is foreign, which nobody loads.
+/// Numbers of the generations that have a manifest, newest first; with those of which the manifest is foreign, which
+/// nobody loads.
 template <file_folder Folder>
 [[nodiscard]] std::vector<std::uint64_t> all_generations_in(const Folder& folder)
 {
@@ -136,7 +138,8 @@ template <file_folder Folder>
   return found;
 }
 
-/// More than any number that a file of the folder has, whole or not, foreign files aside; and no number of a foreign file.
+/// More than any number that a file of the folder has, whole or not, foreign files aside; and no number of a foreign
+/// file.
 /// @throws config_error   the folder has the last number that there is
 template <file_folder Folder>
 [[nodiscard]] std::uint64_t next_generation(const Folder& folder)
@@ -179,7 +182,8 @@ template <file_folder Folder>
   return number;
 }
 
-/// Removes what saves and exports that never ended left behind: temporary files, and files of generations without a manifest. Foreign files stay.
+/// Removes what saves and exports that never ended left behind: temporary files, and files of generations without a
+/// manifest. Foreign files stay.
 /// @param below   of generations with smaller numbers alone @return   files removed
 template <file_folder Folder>
 std::size_t remove_leftovers(Folder& folder, std::uint64_t below = UINT64_MAX)
@@ -189,7 +193,8 @@ std::size_t remove_leftovers(Folder& folder, std::uint64_t below = UINT64_MAX)
   for (const std::string& name : folder.names()) {
     const auto label = label_of(name);
     if (!detail::is_export_name(name) &&
-        (!label || label->generation >= below || (!label->is_temporary && std::binary_search(whole.rbegin(), whole.rend(), label->generation))))
+        (!label || label->generation >= below ||
+         (!label->is_temporary && std::binary_search(whole.rbegin(), whole.rend(), label->generation))))
       continue;
     if (io::is_foreign(folder, name)) continue;
     removed += folder.remove(name) ? 1 : 0;
@@ -197,9 +202,10 @@ std::size_t remove_leftovers(Folder& folder, std::uint64_t below = UINT64_MAX)
   return removed;
 }
 
-/// Removes generations that are older than the newest `keep` that count, foreign ones aside; a manifest goes before its files, and is gone for good before
-/// they go.
-/// @param counts   is asked from the newest on, and not at all where nothing is to go; one that does not count stays if it is newer
+/// Removes generations that are older than the newest `keep` that count, foreign ones aside; a manifest goes before its
+/// files, and is gone for good before they go.
+/// @param counts   is asked from the newest on, and not at all where nothing is to go; one that does not count stays if
+/// it is newer
 /// @throws io_error   some may be left
 template <file_folder Folder, class Counts>
 void remove_older(Folder& folder, std::size_t keep, Counts counts)

@@ -175,14 +175,16 @@ bool try_newest(const std::vector<std::uint64_t>& generations, std::vector<skipp
   return false;
 }
 
-/// The newest generation of a folder that is whole. @param skipped   gets those that are newer and cannot be used, foreign ones too
+/// The newest generation of a folder that is whole. @param skipped   gets those that are newer and cannot be used,
+/// foreign ones too
 /// @return   none where there is none @throws io_error   the folder cannot be listed
 template <file_folder Folder>
 [[nodiscard]] std::optional<generation_reader<Folder>> newest_whole(const Folder& folder, std::vector<skipped_generation>& skipped,
                                                                     const loader_limits& limits = {})
 {
   std::optional<generation_reader<Folder>> found;
-  (void)try_newest(all_generations_in(folder), skipped, [&](std::uint64_t number) { found.emplace(check_generation(folder, number, limits)); });
+  (void)try_newest(all_generations_in(folder), skipped,
+                   [&](std::uint64_t number) { found.emplace(check_generation(folder, number, limits)); });
   return found;
 }
 

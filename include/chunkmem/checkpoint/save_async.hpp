@@ -29,8 +29,8 @@ struct async_save_options {
   bool lends = false;  ///< weights and states are written from where they lie on the host, pinned until something is about to change them: see save_async
 };
 
-/// A save that goes on while its trainer does. Ends with `wait`, or with this: then its error is lost. The manager outlives it.
-/// A forked child may destroy it, which changes no file; all else there is a usage_error.
+/// A save that goes on while its trainer does. Ends with `wait`, or with this: then its error is lost. The manager
+/// outlives it. A forked child may destroy it, which changes no file; all else there is a usage_error.
 class pending_save {
  public:
   pending_save(pending_save&&) noexcept = default;

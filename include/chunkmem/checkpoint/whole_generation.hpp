@@ -92,7 +92,8 @@ template <file_reader Reader>
 
 }  // namespace detail
 
-/// Reads the manifest of a generation and the headers of its files. @param open   gets its first files, still open: what has their names later need not be them
+/// Reads the manifest of a generation and the headers of its files. @param open   gets its first files, still open:
+/// what has their names later need not be them
 /// @throws corrupt_data, format_error   something is not what was written; io_error   it cannot be read, or is foreign
 template <file_folder Folder>
 [[nodiscard]] whole_generation read_generation(const Folder& folder, std::uint64_t number, const loader_limits& limits = {},

@@ -103,7 +103,8 @@ class local_threads {
   [[nodiscard]] rank_id rank() const noexcept { return rank_; }
   [[nodiscard]] std::uint32_t ranks() const noexcept { return meeting_->ranks(); }
 
-  /// @throws usage_error   shares of another group, no memory, or a forked child; nothing was enqueued. So for the others below
+  /// @throws usage_error   shares of another group, no memory, or a forked child; nothing was enqueued. So for the
+  /// others below
   /// @throws comm_error    the group failed before: the first cause. So for the others below
   template <stream_backend Backend>
   void all_gather(Backend& backend, agent who, std::byte* whole, const shares& parts, std::uint32_t label)

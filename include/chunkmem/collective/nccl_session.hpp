@@ -69,7 +69,8 @@ class nccl_session {
   {
     settle(what, enter(std::forward<Call>(call)));
   }
-  /// @throws comm_error   NCCL met an error since, or the control communicator did; usage_error   this is a forked child
+  /// @throws comm_error   NCCL met an error since, or the control communicator did; usage_error   this is a forked
+  /// child
   void check()
   {
     made_in_.expect_here("a communicator of NCCL");

@@ -47,7 +47,7 @@ struct meeting_waits {
 /// once; a ring of sends that nobody receives ends with the deadline.
 /// Cost: a lock and O(ranks) for each step of a rank, a sleep on a condition variable of its own for who is not the last.
 /// No allocation after construction.
-/// In a forked child the other ranks do not exist: `take` and `expect_own_process` throw, nobody meets, and nothing waits.
+/// In a forked child the other ranks do not exist: `take` and `expect_own_process` throw, nobody meets, nothing waits.
 ///
 /// @threads   any; in each lane one at a time for each rank
 class thread_meeting {

@@ -12,9 +12,9 @@ namespace chunkmem::inline v0 {
 
 /// One sentence built in place, so that an error can be thrown when the heap has nothing left.
 ///
-/// Names come from files and users: what could end the line or speak to a terminal is written as `\xNN`, see `printable`.
-/// Text past the capacity is cut, never allocated; a character or an escape is never cut in two: dots take its place.
-/// Cost: no allocation, O(characters).
+/// Names come from files and users: what could end the line or speak to a terminal is written as `\xNN`, see
+/// `printable`. Text past the capacity is cut, never allocated; a character or an escape is never cut in two: dots take
+/// its place. Cost: no allocation, O(characters).
 class error_text {
  public:
   constexpr error_text() = default;
@@ -44,7 +44,8 @@ class error_text {
   void append(std::string_view piece) noexcept
   {
     const bool fits = piece.size() <= capacity - length_;
-    for (std::size_t at = 0; at < piece.size() && length_ < capacity; ++at) storage_[length_++] = fits ? piece[at] : '.';
+    for (std::size_t at = 0; at < piece.size() && length_ < capacity; ++at)
+      storage_[length_++] = fits ? piece[at] : '.';
   }
 
   static constexpr std::size_t capacity = 511;

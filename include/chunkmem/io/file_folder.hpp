@@ -47,15 +47,16 @@ concept file_folder = std::movable<Folder> && file_writer<typename Folder::write
                         { known.names() } -> std::same_as<std::vector<std::string>>;
                       };
 
-/// A folder that can tell those apart who write into it: `lock` gives what keeps all others out for as long as it lives, in this process
-/// and in others. Throws io_error at once where somebody has it. A process that is killed does not have it any more; its children may.
+/// A folder that can tell those apart who write into it: `lock` gives what keeps all others out for as long as it lives, in
+/// this process and in others. Throws io_error at once where somebody has it. A process that is killed does not have it any
+/// more; its children may.
 template <class Folder>
 concept lockable_folder = file_folder<Folder> && requires(Folder folder) {
   { folder.lock() } -> std::move_constructible;
 };
 
-/// A folder that knows whose its files are. A file is foreign where somebody may change it who has no say in this folder: `open_own` throws
-/// io_error for such a file, and a checkpoint passes over it. A file that is not there is not foreign.
+/// A folder that knows whose its files are. A file is foreign where somebody may change it who has no say in this folder:
+/// `open_own` throws io_error for such a file, and a checkpoint passes over it. A file that is not there is not foreign.
 template <class Folder>
 concept guarded_folder = file_folder<Folder> && requires(const Folder& known, std::string_view name) {
   { known.is_foreign(name) } -> std::same_as<bool>;

@@ -66,10 +66,11 @@ template <class Call>
 
 /// A folder of this machine, opened once: what happens to its path afterwards does not matter.
 ///
-/// Files are made for their owner alone (0600), never followed through a symbolic link, and closed in a child. A folder that is not there
-/// is made (0700), and stays after a power cut; its parent has to be there. Good for any local or network file system that keeps POSIX's rename.
-/// Files may be changed by the user of this process, by the owner of the folder and by root. A file of anybody else, or one that everybody
-/// may write to, is foreign: see guarded_folder. So others may add files to a folder, as to one with mode 01777 or 0770, and none is believed.
+/// Files are made for their owner alone (0600), never followed through a symbolic link, and closed in a child. A folder
+/// that is not there is made (0700), and stays after a power cut; its parent has to be there. Good for any local or
+/// network file system that keeps POSIX's rename. Files may be changed by the user of this process, by the owner of the
+/// folder and by root. A file of anybody else, or one that everybody may write to, is foreign: see guarded_folder. So
+/// others may add files to a folder, as to one with mode 01777 or 0770, and none is believed.
 /// @threads   one caller for each file; the folder's own operations from any thread
 class posix_folder {
  public:
@@ -136,8 +137,9 @@ class posix_folder {
     ~guard()
     {
       if (!lock_.is_open() || !made_in_.is_here()) return;
-      (void)::unlinkat(folder_.get(), name_.c_str(), 0);  // as long as it is locked: whoever waits for it looks whether it is still there
-      ::flock(lock_.get(), LOCK_UN);                      // a child has the descriptor, too
+      (void)::unlinkat(folder_.get(), name_.c_str(),
+                       0);            // as long as it is locked: whoever waits for it looks whether it is still there
+      ::flock(lock_.get(), LOCK_UN);  // a child has the descriptor, too
     }
 
    private:
@@ -211,11 +213,12 @@ class posix_folder {
   {
     if (::fsync(folder_.get()) != 0) throw failed("syncing", "the folder", errno);
   }
-  /// Locks a file that only its owner can open, `.chunkmem-lock`: nobody else can hold the lock. Never waits. The file goes with the lock; a
-  /// process that is killed leaves it, unlocked, for the next one. A foreign file of that name is passed over: `.chunkmem-lock-1` is next.
-  /// Where the file system knows no locks (some network file systems), nobody is kept out.
-  /// @throws io_error   another has it (errno EWOULDBLOCK), in this process too: says which process, and whether it is stopped; or the file
-  /// cannot be made
+  /// Locks a file that only its owner can open, `.chunkmem-lock`: nobody else can hold the lock. Never waits. The file
+  /// goes with the lock; a process that is killed leaves it, unlocked, for the next one. A foreign file of that name is
+  /// passed over: `.chunkmem-lock-1` is next. Where the file system knows no locks (some network file systems), nobody
+  /// is kept out.
+  /// @throws io_error   another has it (errno EWOULDBLOCK), in this process too: says which process, and whether it is
+  /// stopped; or the file cannot be made
   [[nodiscard]] guard lock()
   {
     constexpr unsigned names = 8;
@@ -228,8 +231,8 @@ class posix_folder {
         return guard{std::move(again), std::move(held), std::move(name)};
       }
     }
-    throw io_error{error_text{} << "chunkmem: this folder cannot be locked: all files from " << lock_name << " to " << name
-                                << " are of other users (remove them, or name a folder of its own)",
+    throw io_error{error_text{} << "chunkmem: this folder cannot be locked: all files from " << lock_name << " to "
+                                << name << " are of other users (remove them, or name a folder of its own)",
                    {EPERM, 0}};
   }
   /// Of everything in it but its locks, in no order.
@@ -245,7 +248,8 @@ class posix_folder {
       const dirent* const entry = ::readdir(list.get());
       if (entry == nullptr && errno != 0) throw failed("listing", "the folder", errno);
       if (entry == nullptr) return found;
-      if (const std::string_view name{entry->d_name}; name != "." && name != ".." && !name.starts_with(lock_name)) found.emplace_back(name);
+      if (const std::string_view name{entry->d_name}; name != "." && name != ".." && !name.starts_with(lock_name))
+        found.emplace_back(name);
     }
   }
 
@@ -263,7 +267,8 @@ class posix_folder {
 
   [[nodiscard]] detail::descriptor opened(std::string_view name, struct stat& what) const
   {
-    detail::descriptor found{::openat(folder_.get(), checked(name).c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)};
+    detail::descriptor found{
+        ::openat(folder_.get(), checked(name).c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)};
     if (!found.is_open()) throw failed("opening", name, errno);
     if (::fstat(found.get(), &what) != 0) throw failed("looking at", name, errno);
     if (!S_ISREG(what.st_mode)) throw failed("opening as a plain file", name, 0);
@@ -279,8 +284,11 @@ class posix_folder {
   {
     error_text text;
     text << "chunkmem: " << name.substr(0, 255) << " is not believed: ";
-    if ((what.st_mode & S_IWOTH) != 0) text << "everybody may write to it";
-    else text << "it belongs to user " << std::uint64_t{what.st_uid} << ", the folder to user " << std::uint64_t{owner_} << ", this process is of user " << std::uint64_t{::geteuid()};
+    if ((what.st_mode & S_IWOTH) != 0)
+      text << "everybody may write to it";
+    else
+      text << "it belongs to user " << std::uint64_t{what.st_uid} << ", the folder to user " << std::uint64_t{owner_}
+           << ", this process is of user " << std::uint64_t{::geteuid()};
     return io_error{text << " (remove it, or make it yours if you know where it comes from)", {EPERM, 0}};
   }
 
@@ -288,20 +296,25 @@ class posix_folder {
   [[nodiscard]] detail::descriptor locked(const std::string& name) const
   {
     for (;;) {
-      detail::descriptor file{::openat(folder_.get(), name.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600)};
+      detail::descriptor file{
+          ::openat(folder_.get(), name.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600)};
       const int number = errno;
       struct stat what = {};
-      const bool is_there = file.is_open() ? ::fstat(file.get(), &what) == 0 : ::fstatat(folder_.get(), name.c_str(), &what, AT_SYMLINK_NOFOLLOW) == 0;
+      const bool is_there = file.is_open() ? ::fstat(file.get(), &what) == 0
+                                           : ::fstatat(folder_.get(), name.c_str(), &what, AT_SYMLINK_NOFOLLOW) == 0;
       if (is_there && (is_foreign(what) || !S_ISREG(what.st_mode))) return {};
       if (!file.is_open()) throw failed("locking the folder by", name, number);
       if (!is_there) throw failed("looking at", name, errno);
       if (what.st_uid == ::geteuid() && (what.st_mode & 077U) != 0) (void)::fchmod(file.get(), 0600);
-      if (detail::uninterrupted([&] { return ::flock(file.get(), LOCK_EX | LOCK_NB); }) != 0 && errno == EWOULDBLOCK) throw locked_by_other(file.get());
+      if (detail::uninterrupted([&] { return ::flock(file.get(), LOCK_EX | LOCK_NB); }) != 0 && errno == EWOULDBLOCK)
+        throw locked_by_other(file.get());
       struct stat now = {};
-      if (::fstatat(folder_.get(), name.c_str(), &now, AT_SYMLINK_NOFOLLOW) != 0 || now.st_ino != what.st_ino || now.st_dev != what.st_dev)
+      if (::fstatat(folder_.get(), name.c_str(), &now, AT_SYMLINK_NOFOLLOW) != 0 || now.st_ino != what.st_ino ||
+          now.st_dev != what.st_dev)
         continue;  // it went with the lock of another one meanwhile
       const std::string holder = std::to_string(::getpid()) + ' ' + host_name() + '\n';
-      if (::ftruncate(file.get(), 0) == 0) (void)!::pwrite(file.get(), holder.data(), holder.size(), 0);  // for messages alone
+      if (::ftruncate(file.get(), 0) == 0)
+        (void)!::pwrite(file.get(), holder.data(), holder.size(), 0);  // for messages alone
       return file;
     }
   }
@@ -315,7 +328,8 @@ class posix_folder {
   {
     char text[512] = {};
     const detail::descriptor file{::open(("/proc/" + std::to_string(process) + "/stat").c_str(), O_RDONLY | O_CLOEXEC)};
-    if (!file.is_open()) return ::access("/proc/self/stat", R_OK) == 0 ? ", which has ended: a child of it has the lock" : "";
+    if (!file.is_open())
+      return ::access("/proc/self/stat", R_OK) == 0 ? ", which has ended: a child of it has the lock" : "";
     const ssize_t size = ::read(file.get(), text, sizeof text - 1);
     const std::string_view found{text, size > 0 ? static_cast<std::size_t>(size) : 0};
     const std::size_t name_end = found.rfind(')');  // number (name) state

@@ -13,8 +13,8 @@ namespace chunkmem::inline v0 {
 
 namespace io {
 
-/// A new file that gets its name when it is whole, and synced. One that does not come so far is removed, as far as it can be;
-/// a forked child leaves it to its parent.
+/// A new file that gets its name when it is whole, and synced. One that does not come so far is removed, as far as it
+/// can be; a forked child leaves it to its parent.
 ///
 /// The name is there for good after the next sync of the folder. The folder has to outlive it.
 template <file_folder Folder>

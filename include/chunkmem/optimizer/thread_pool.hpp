@@ -21,8 +21,8 @@ namespace optimizer {
 ///
 /// Parts are taken one by one, so that a slow thread takes fewer. Every thread works under a float_environment. Threads
 /// without work look for more for some microseconds and then sleep. A `run` inside another one, or beside one that
-/// another thread began, takes all its parts on its own thread. So does a forked child, where the pool's threads do not exist.
-/// Cost: about a microsecond for a run, tens where threads sleep; nothing is allocated after the constructor.
+/// another thread began, takes all its parts on its own thread. So does a forked child, where the pool's threads do not
+/// exist. Cost: about a microsecond for a run, tens where threads sleep; nothing is allocated after the constructor.
 ///
 /// @threads   any thread may call `run`; work that throws ends the program
 class thread_pool {
@@ -59,7 +59,8 @@ class thread_pool {
   {
     const auto take = [&work](unsigned part) { work(part); };
     const job whole{[](const void* of, unsigned part) { (*static_cast<decltype(&take)>(of))(part); }, &take, parts};
-    if (parts <= 1 || workers_->empty() || !workers_.is_owner() || is_running_.exchange(true, std::memory_order_acquire)) {
+    if (parts <= 1 || workers_->empty() || !workers_.is_owner() ||
+        is_running_.exchange(true, std::memory_order_acquire)) {
       const float_environment standard;
       for (unsigned part = 0; part < parts; ++part) take(part);
       return;

@@ -122,7 +122,10 @@ class rank_pending_save {
     return *result_;
   }
   /// The most copies of this rank that waited at once.
-  [[nodiscard]] bytes most_buffered() const { return bytes{work_ != nullptr ? work_->writing.queue().most_held() : most_buffered_}; }
+  [[nodiscard]] bytes most_buffered() const
+  {
+    return bytes{work_ != nullptr ? work_->writing.queue().most_held() : most_buffered_};
+  }
 
  private:
   using lending_writer = checkpoint::detail::lending_writer<typename Model::manager_type>;

@@ -20,7 +20,8 @@ namespace trace {
 /// Columns: what, chunk (empty where there is none), bytes (of an iteration: its number), from, to, begin and end in nanoseconds.
 class csv_file {
  public:
-  /// A new file, which takes the name at once; never through a link: see replaced_file. @throws io_error   it cannot be made
+  /// A new file, which takes the name at once; never through a link: see replaced_file. @throws io_error   it cannot be
+  /// made
   explicit csv_file(const std::string& path) : file_{path, "a table of events", replaced_file::naming::at_once}
   {
     write("what,chunk,bytes,from,to,begin_ns,end_ns\n");
@@ -54,13 +55,15 @@ class csv_file {
   [[nodiscard]] static unsigned long long number(std::uint64_t value) noexcept { return value; }
   [[nodiscard]] static io_error failed(int number)
   {
-    return io_error{error_text{} << "chunkmem: writing a table of events failed, errno " << static_cast<std::uint64_t>(number)
+    return io_error{error_text{} << "chunkmem: writing a table of events failed, errno "
+                                 << static_cast<std::uint64_t>(number)
                                  << " (check that its folder is there, may be written to and has room)",
                     {number, 0}};
   }
   void write(const char* line) noexcept
   {
-    if (problem_ == 0 && (file_.stream() == nullptr || std::fputs(line, file_.stream()) < 0)) problem_ = errno != 0 ? errno : EIO;
+    if (problem_ == 0 && (file_.stream() == nullptr || std::fputs(line, file_.stream()) < 0))
+      problem_ = errno != 0 ? errno : EIO;
   }
 
   replaced_file file_;
