@@ -66,9 +66,34 @@ TEST_CASE("an export that fails leaves the older file", "[checkpoint]")
   trained_model model;
   checkpoint::export_values(model.m, folder, "model.safetensors");
   const auto size = std::filesystem::file_size(place.path() + "/model.safetensors");
-  std::filesystem::create_directory(place.path() + "/generation-export.tmp");  // in the way
-  CHECK_THROWS_AS(checkpoint::export_values(model.m, folder, "model.safetensors"), cm::io_error);
+  std::filesystem::create_directory(place.path() + "/model");  // in the way
+  CHECK_THROWS_AS(checkpoint::export_values(model.m, folder, "model"), cm::io_error);
   CHECK(std::filesystem::file_size(place.path() + "/model.safetensors") == size);
+}
+
+TEST_CASE(
+    "an export takes another name for its unfinished file where something lies in the way, and says so when no name is "
+    "left",
+    "[checkpoint]")
+{
+  temporary_folder place;
+  posix_folder folder{place.path()};
+  trained_model model;
+  std::filesystem::create_directory(place.path() + "/generation-export.tmp");
+  std::filesystem::create_directories(place.path() + "/generation-export-1.tmp/full");
+  checkpoint::export_values(model.m, folder, "w");
+  auto names = folder.names();
+  std::sort(names.begin(), names.end());
+  CHECK(names == std::vector<std::string>{"generation-export-1.tmp", "generation-export.tmp", "w"});
+  std::ofstream{place.path() + "/generation-export-2.tmp"} << "left by an export that was killed";
+  (void)checkpoint::save(model.m, folder);
+  CHECK_FALSE(std::filesystem::exists(place.path() + "/generation-export-2.tmp"));
+  for (unsigned at = 2; at < 100; ++at)
+    std::filesystem::create_directory(place.path() + "/generation-export-" + std::to_string(at) + ".tmp");
+  CHECK_THROWS_AS(checkpoint::export_values(model.m, folder, "w"), cm::io_error);
+  CHECK_THROWS_WITH(
+      checkpoint::export_values(model.m, folder, "w"),
+      Catch::Matchers::ContainsSubstring("all from generation-export.tmp to generation-export-99.tmp are taken"));
 }
 
 TEST_CASE("an export touches no file but the one that it was told, and none of a checkpoint", "[checkpoint]")

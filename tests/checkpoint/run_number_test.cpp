@@ -49,7 +49,8 @@ TEST_CASE("a save into a folder of another training is refused, and its generati
     small_model other;
     other.m.belongs_to(run);
     CHECK_THROWS_AS(checkpoint::save(other.m, folder), cm::config_error);
-    CHECK_THROWS_WITH(checkpoint::save(other.m, folder), ContainsSubstring("generation 1 is of run 1, this is run " + std::to_string(run)));
+    CHECK_THROWS_WITH(checkpoint::save(other.m, folder),
+                      ContainsSubstring("generation-000001.manifest is of run 1, this is run " + std::to_string(run)));
     CHECK_THROWS_AS(checkpoint::save_async(other.m, folder), cm::config_error);
     CHECK(other.m.run() == run);
   }
@@ -98,7 +99,10 @@ TEST_CASE("two trainings in one folder are not loaded as one", "[checkpoint]")
   folder.flip("generation-000001.manifest", 30);  // it was hidden
   small_model after;
   CHECK_THROWS_AS(checkpoint::load(after.m, folder), cm::config_error);
-  CHECK_THROWS_WITH(checkpoint::load(after.m, folder), ContainsSubstring("of two trainings: generation 2 is of run 2, generation 1 of run 1"));
+  CHECK_THROWS_WITH(
+      checkpoint::load(after.m, folder),
+      ContainsSubstring(
+          "of two trainings: generation-000002.manifest is of run 2, generation-000001.manifest of run 1"));
 }
 
 }  // namespace run_number_test

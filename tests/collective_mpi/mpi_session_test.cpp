@@ -3,8 +3,12 @@
 #include "mpi_world.hpp"
 
 #include <support/catch.hpp>
+#include <support/forked_child.hpp>
 
+#include <cstdint>
 #include <optional>
+#include <utility>
+#include <vector>
 
 namespace mpi_session_test {
 
@@ -43,6 +47,25 @@ TEST_CASE("a session knows that a communicator of its own has failed", "[collect
   CHECK(one.session.is_broken());
   CHECK(!other.session.is_broken());
   CHECK(!mpi_world::session().is_broken());
+}
+
+TEST_CASE("a forked child of a rank ends its copies without MPI, and is told that it has no part in a group",
+          "[collective]")
+{
+  std::optional<collective::mpi_session> session{std::in_place};
+  std::optional<collective::mpi> group{std::in_place, *session, MPI_COMM_WORLD,
+                                       collective::mpi_options{.deadline = mpi_world::patience}};
+  std::vector<std::uint64_t> all(group->ranks());
+  const std::uint64_t mine = 3;
+  CHECK(support::result_in_child([&] {
+          if (!support::is_refused_to_children([&] { group->exchange({&mine, 1}, all); })) return 1;
+          group->revoke();
+          group.reset();
+          session.reset();
+          return 0;
+        }) == 0);
+  group->exchange({&mine, 1}, all);
+  CHECK(all == std::vector<std::uint64_t>(all.size(), 3));
 }
 
 }  // namespace mpi_session_test

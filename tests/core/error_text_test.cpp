@@ -36,4 +36,27 @@ TEST_CASE("an error text is cut at its capacity and stays terminated", "[core]")
   CHECK(exact.view() == std::string(511, 'a'));
 }
 
+TEST_CASE("an error text is one line, whatever names are put into it", "[core]")
+{
+  error_text text;
+  text << "tensor "
+       << "w\nchunkmem: all is well\x1b[2K\r"
+       << " of " << 3;
+  CHECK(text.view() == R"(tensor w\x0achunkmem: all is well\x1b[2K\x0d of 3)");
+  CHECK((error_text{} << text.view()).view() == text.view());  // one error that tells another
+  CHECK((error_text{} << "gr\u00f6\u00dfe").view() == "gr\u00f6\u00dfe");
+}
+
+TEST_CASE("an error text is never cut within a character or an escape", "[core]")
+{
+  for (std::size_t before = 505; before <= 511; ++before)
+    for (const std::string piece : {"\n", "\u00e9", "\U0001f600"}) {
+      const std::string whole = piece == "\n" ? R"(\x0a)" : piece;
+      error_text text;
+      text << std::string(before, 'a') << piece << "bb";
+      const std::string begin = std::string(before, 'a') + (before + whole.size() <= 511 ? whole + "bb" : "......");
+      CHECK(text.view() == begin.substr(0, 511));
+    }
+}
+
 }  // namespace error_text_test

@@ -115,7 +115,25 @@ TEST_CASE("a plan that was written is read as it was, to the last bit", "[planne
   }
   std::filesystem::remove(path);
   CHECK_THROWS_AS(load_memory_plan(path, 7), io_error);
-  CHECK_THROWS_WITH(save_memory_plan(example, path + "/there/is/no/such/folder"), ContainsSubstring("cannot be written"));
+  CHECK_THROWS_WITH(save_memory_plan(example, path + "/there/is/no/such/folder"),
+                    ContainsSubstring("opening a memory plan failed"));
+}
+
+TEST_CASE("a saved plan never goes through a link", "[planner]")
+{
+  const auto path = std::filesystem::temp_directory_path() / ("chunkmem_plan_link_" + std::to_string(::getpid()));
+  const std::string precious = path.string() + ".precious";
+  std::ofstream{precious} << "kept";
+  std::filesystem::remove(path);
+  std::filesystem::create_symlink(precious, path);
+  CHECK_THROWS_AS(save_memory_plan(example, path.string()), io_error);
+  CHECK(std::filesystem::file_size(precious) == 4);
+  std::filesystem::remove(path);
+  std::filesystem::create_hard_link(precious, path);
+  CHECK_NOTHROW(save_memory_plan(example, path.string()));
+  CHECK(std::filesystem::file_size(precious) == 4);
+  std::filesystem::remove(path);
+  std::filesystem::remove(precious);
 }
 
 }  // namespace memory_plan_file_test

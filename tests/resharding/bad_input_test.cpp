@@ -190,7 +190,7 @@ TEST_CASE("two trainings in one folder are told apart on every rank", "[reshardi
     auto file = folder.create(name);
     cm::io::write_all(file, other.last_of(name), name);
   }
-  expect(ends_of(3, folder, act::load, nothing), "config: ", {"two trainings", "generation 2", "generation 1"});
+  expect(ends_of(3, folder, act::load, nothing), "config: ", {"two trainings", "generation-000002.manifest", "generation-000001.manifest"});
 }
 
 TEST_CASE("ranks that see different folders are told so", "[resharding]")

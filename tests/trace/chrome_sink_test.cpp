@@ -180,4 +180,21 @@ TEST_CASE("a saved trace is the same text, and a file that cannot be written is 
   if (std::filesystem::exists("/dev/full")) CHECK_THROWS_AS(save(trace, "/dev/full"), io_error);
 }
 
+TEST_CASE("a saved trace never goes through a link", "[trace]")
+{
+  const auto path = std::filesystem::temp_directory_path() / ("chunkmem_trace_link_" + std::to_string(::getpid()));
+  const std::string precious = path.string() + ".precious";
+  std::ofstream{precious} << "kept";
+  std::filesystem::remove(path);
+  std::filesystem::create_symlink(precious, path);
+  CHECK_THROWS_AS(save(trace::chrome_trace{1}, path.string()), io_error);
+  CHECK(std::filesystem::file_size(precious) == 4);
+  std::filesystem::remove(path);
+  std::filesystem::create_hard_link(precious, path);
+  CHECK_NOTHROW(save(trace::chrome_trace{1}, path.string()));
+  CHECK(std::filesystem::file_size(precious) == 4);
+  std::filesystem::remove(path);
+  std::filesystem::remove(precious);
+}
+
 }  // namespace chrome_sink_test

@@ -72,4 +72,21 @@ TEST_CASE("a table that cannot be written says so when it is opened or closed", 
   }
 }
 
+TEST_CASE("a table of events never goes through a link", "[trace]")
+{
+  const auto path = std::filesystem::temp_directory_path() / ("chunkmem_csv_link_" + std::to_string(::getpid()));
+  const std::string precious = path.string() + ".precious";
+  std::ofstream{precious} << "kept";
+  std::filesystem::remove(path);
+  std::filesystem::create_symlink(precious, path);
+  CHECK_THROWS_AS(trace::csv_file{path.string()}, io_error);
+  CHECK(std::filesystem::file_size(precious) == 4);
+  std::filesystem::remove(path);
+  std::filesystem::create_hard_link(precious, path);
+  CHECK_NOTHROW(trace::csv_file{path.string()});
+  CHECK(std::filesystem::file_size(precious) == 4);
+  std::filesystem::remove(path);
+  std::filesystem::remove(precious);
+}
+
 }  // namespace csv_sink_test

@@ -60,6 +60,7 @@ using progress_table = std::array<progress, max_agents>;
 /// was given before, so a full ring always empties. Good for copies of chunks; poor for work of less than a few
 /// microseconds, which a wake-up costs.
 /// Cost: one uncontended lock per operation on each side; no allocation after construction.
+/// A forked child has no such thread, and may not destroy the worker there: keep it in a process_owned.
 ///
 /// @threads   `enqueue`, `given` and `stop` one caller at a time; the rest any
 class agent_worker {

@@ -7,6 +7,7 @@
 #include <chunkmem/backend/tier_ledger.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/ids.hpp>
+#include <chunkmem/core/process_owned.hpp>
 
 #include <sys/mman.h>
 #include <array>
@@ -35,6 +36,8 @@ struct host_arena_options {
 /// An event's value is the number of operations its agent finished; waits count, so it never depends on timing.
 /// Cost: copies cost a lock and a wake-up; no allocation after construction other than by `allocate` and `adopt`.
 /// Needs a system with mmap (POSIX).
+/// In a forked child its threads do not exist: it can be destroyed there, and memory released; work and waits are a
+/// usage_error.
 ///
 /// @threads   one caller at a time, from any thread
 class host_arena {
@@ -55,7 +58,8 @@ class host_arena {
   /// Finishes what is queued, then unmaps what was not released.
   ~host_arena()
   {
-    for (auto& worker : workers_) worker.reset();
+    if (workers_.is_owner())
+      for (auto& worker : *workers_) worker.reset();
     for (const tier_ledger::allocation& entry : ledger_.allocations()) ::munmap(entry.place, entry.size.count());
   }
 
@@ -74,11 +78,12 @@ class host_arena {
     return static_cast<std::byte*>(place);
   }
 
-  /// Finishes all queued work first, since some of it may touch this memory; then unmaps. Null is ignored; what was
-  /// never allocated is counted by `unknown_releases` and left alone.
+  /// Finishes all queued work first, since some of it may touch this memory; then unmaps. A forked child waits for
+  /// nothing. Null is ignored; what was never allocated is counted by `unknown_releases` and left alone.
   void release(tier where, std::byte* place) noexcept
   {
-    for (std::size_t i = 0; i < agents_; ++i) progress_[i].wait_for(given(static_cast<agent>(i)));
+    if (workers_.is_owner())
+      for (std::size_t i = 0; i < agents_; ++i) progress_[i].wait_for(given(static_cast<agent>(i)));
     const bytes size = ledger_.remove(where, place);
     if (size != bytes{}) ::munmap(place, size.count());
   }
@@ -122,6 +127,7 @@ class host_arena {
     require_agent(who, agents_);
     require_agent(point.source, agents_);
     require_recorded(point, given(point.source));
+    require_own_process();
     if (point.source == who || point.value == 0) return;
     // Never "skip what is reached already": the counts, and with them later events, would depend on timing.
     if (workers_[index_of(who)]) {
@@ -137,6 +143,7 @@ class host_arena {
   agent adopt()
   {
     require_room_for_agent(agents_);
+    require_own_process();
     const auto fresh = static_cast<agent>(agents_);
     start_worker(fresh);
     ++agents_;
@@ -155,12 +162,13 @@ class host_arena {
   [[nodiscard]] std::uint64_t throttled() const noexcept
   {
     std::uint64_t sum = 0;
-    for (const auto& worker : workers_) sum += worker ? worker->throttled() : 0;
+    for (const auto& worker : *workers_) sum += worker ? worker->throttled() : 0;
     return sum;
   }
 
  private:
-  void start_worker(agent who) { workers_[index_of(who)] = std::make_unique<agent_worker>(who, progress_); }
+  void start_worker(agent who) { workers_[index_of(who)] = std::make_unique<agent_worker>(who, *progress_); }
+  void require_own_process() const { workers_.expect_owner("a host_arena"); }
 
   [[nodiscard]] std::uint64_t given(agent who) const noexcept
   {
@@ -171,6 +179,7 @@ class host_arena {
   void give(agent who, operation&& work)
   {
     require_agent(who, agents_);
+    require_own_process();
     if (workers_[index_of(who)]) {
       workers_[index_of(who)]->enqueue(std::move(work));
     } else {
@@ -182,8 +191,8 @@ class host_arena {
   tier_ledger ledger_;
   std::chrono::steady_clock::time_point start_;
   std::size_t agents_ = built_in_agents;
-  progress_table progress_;  // before the workers: they use it until they are joined
-  std::array<std::unique_ptr<agent_worker>, max_agents> workers_;
+  process_owned<progress_table> progress_;  // before the workers: they use it until they are joined
+  process_owned<std::array<std::unique_ptr<agent_worker>, max_agents>> workers_;
 };
 
 static_assert(stream_backend<host_arena>);

@@ -3,6 +3,7 @@
 #include <chunkmem/checkpoint/lent_items.hpp>
 #include <chunkmem/checkpoint/save_queue.hpp>
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/process_owned.hpp>
 
 #include <cstdint>
 #include <exception>
@@ -32,34 +33,55 @@ void carry_out(save_queue& queue, Writer& writer, Commit commit)
   }
 }
 
-/// A thread that writes while its trainer goes on, and what it takes from where it lies in a manager. Ends with what was handed over.
+/// A thread that writes while its trainer goes on, and what it takes from where it lies in a manager. Ends with what
+/// was handed over. In a forked child its thread does not exist: there it can be destroyed, which leaves all to the
+/// parent.
 class background_write {
  public:
   /// @param bound   of the queue's copies [B]
-  explicit background_write(std::uint64_t bound) : queue_{std::make_shared<save_queue>(bound)} {}
+  explicit background_write(std::uint64_t bound) : queue_(std::make_shared<save_queue>(bound)) {}
   background_write(const background_write&) = delete;
   ~background_write()
   {
-    queue_->close();
+    if (!thread_.is_owner()) {
+      if (unwatch_) unwatch_();
+      return;
+    }
+    (*queue_)->close();
     join();
     let_go();
   }
 
-  [[nodiscard]] save_queue& queue() noexcept { return *queue_; }
-  [[nodiscard]] const save_queue& queue() const noexcept { return *queue_; }
+  /// @throws usage_error   this is a forked child; so for the next
+  [[nodiscard]] save_queue& queue()
+  {
+    expect_own_process();
+    return **queue_;
+  }
+  [[nodiscard]] const save_queue& queue() const
+  {
+    expect_own_process();
+    return **queue_;
+  }
+  void expect_own_process() const { thread_.expect_owner("a background save"); }
+  /// What was not written yet is not written any more.
+  void cancel() noexcept
+  {
+    if (thread_.is_owner()) (*queue_)->cancel();
+  }
 
   /// `work()` on a thread of its own, once. What it throws is the queue's failure. @throws io_error   no thread could be started
   template <class Work>
   void start(Work work)
   {
     try {
-      thread_ = std::thread{[this, work = std::move(work)]() mutable noexcept {
+      *thread_ = std::thread{[this, work = std::move(work)]() mutable noexcept {
         try {
           work();
         } catch (...) {
-          queue_->fail(std::current_exception());
+          (*queue_)->fail(std::current_exception());
         }
-        queue_->end();
+        (*queue_)->end();
       }};
     } catch (const std::system_error& refused) {
       throw io_error{error_text{} << "chunkmem: starting the thread of a background save failed: system error "
@@ -72,9 +94,9 @@ class background_write {
   template <class Manager>
   [[nodiscard]] lending_writer<Manager>& lend_from(Manager& m)
   {
-    auto lent = std::make_unique<lending_writer<Manager>>(m, queue_);
+    auto lent = std::make_unique<lending_writer<Manager>>(m, *queue_);
     lending_writer<Manager>& to = *lent;
-    lent_ = std::move(lent);
+    *lent_ = std::move(lent);
     unwatch_ = [&m, this] { m.changes().end(this); };
     m.changes().begin([](void* who) noexcept { static_cast<background_write*>(who)->let_go(); }, this);
     return to;
@@ -82,35 +104,35 @@ class background_write {
   /// What was lent has arrived, or the queue knows that it will not: nobody waits for a device that is lost.
   void settle() noexcept
   {
-    if (lent_ == nullptr) return;
+    if (!lent_.is_owner() || *lent_ == nullptr) return;
     try {
-      lent_->wait();
+      (*lent_)->wait();
     } catch (...) {
-      queue_->refuse(std::current_exception());
+      (*queue_)->refuse(std::current_exception());
     }
   }
 
   /// Nothing of the manager is read any more, and nothing of it pinned. Waits where the buffer is full.
   void let_go() noexcept
   {
-    if (lent_ == nullptr) return;
+    if (!lent_.is_owner() || *lent_ == nullptr) return;
     settle();
-    queue_->take_back();
+    (*queue_)->take_back();
     unwatch_();
-    lent_.reset();
+    lent_->reset();
   }
   /// All that was handed over is written, or failed. The queue was closed, or its last order is the commit.
   void join() noexcept
   {
     settle();
-    if (thread_.joinable()) thread_.join();
+    if (thread_.is_owner() && thread_->joinable()) thread_->join();
   }
 
  private:
-  std::shared_ptr<save_queue> queue_;
-  std::unique_ptr<lent_pins> lent_;
+  process_owned<std::shared_ptr<save_queue>> queue_;
+  process_owned<std::unique_ptr<lent_pins>> lent_;
   std::function<void()> unwatch_;
-  std::thread thread_;
+  process_owned<std::thread> thread_;
 };
 
 }  // namespace detail

@@ -16,11 +16,13 @@ namespace checkpoint {
 
 /// Writes the weights and buffers alone, as they are computed with, into one safetensors file for other programs.
 ///
-/// A 16-bit weight is written in 16 bits; states of the optimizer and of the trainer are left out. The file replaces one of that name when
-/// it is whole, and no other: until then it is "generation-export.tmp".
+/// A 16-bit weight is written in 16 bits; states of the optimizer and of the trainer are left out. The file replaces
+/// one of that name when it is whole, and no other: until then it is "generation-export.tmp", or
+/// "generation-export-1.tmp" where something has that name that cannot be removed, and so on.
 /// @pre file_name   has no separator and does not begin with "generation-": those are the names of checkpoints
-/// @throws io_error      a file of that name is untouched, also where a save into the folder is not over. Where only the folder's last sync
-///                       failed it is replaced, and a power cut may bring it back: one of the two is there, whole
+/// @throws io_error      a file of that name is untouched, also where a save into the folder is not over. Where only the
+///                       folder's last sync failed it is replaced, and a power cut may bring it back: one of the two is
+///                       there, whole
 /// @throws usage_error   `file_name` is none for an export; otherwise as `save`
 /// @complexity        one pass over the bytes
 template <class Manager, file_folder Folder>

@@ -37,7 +37,8 @@ inline constexpr std::string_view manifest_suffix = ".manifest";
 inline constexpr std::string_view tensors_suffix = ".safetensors";
 inline constexpr std::string_view claim_suffix = ".claim";
 inline constexpr std::string_view temporary_suffix = ".tmp";
-inline constexpr std::string_view export_name = "generation-export.tmp";  ///< a file that has not yet the name that somebody chose for it
+inline constexpr std::string_view export_prefix = "generation-export";
+inline constexpr unsigned export_names = 100;
 
 inline constexpr std::size_t most_digits = 15;
 inline constexpr std::uint64_t last_generation = 999'999'999'999'999;  ///< one more would have more digits
@@ -54,6 +55,20 @@ inline constexpr std::uint64_t last_generation = 999'999'999'999'999;  ///< one 
 [[nodiscard]] inline std::string tensors_name(std::uint64_t generation, std::size_t file)
 {
   return std::string{file_prefix} + padded(generation, 6) + '-' + padded(file, 5) + std::string{tensors_suffix};
+}
+
+/// Of a file that has not yet the name that somebody chose for it. @param at   below export_names: the next is for
+/// where the one before is taken
+[[nodiscard]] inline std::string export_name(unsigned at)
+{
+  return std::string{export_prefix} + (at == 0 ? "" : "-" + std::to_string(at)) + std::string{temporary_suffix};
+}
+[[nodiscard]] inline bool is_export_name(std::string_view name)
+{
+  if (!name.starts_with(export_prefix)) return false;
+  for (unsigned at = 0; at < export_names; ++at)
+    if (name == export_name(at)) return true;
+  return false;
 }
 
 /// Of an empty file that keeps a number from being given again.
@@ -102,9 +117,10 @@ inline constexpr std::uint64_t last_generation = 999'999'999'999'999;  ///< one 
   return label;
 }
 
-/// Numbers of the generations that have a manifest, newest first.
+/// Numbers of the generations that have a manifest, newest first; with those of which the manifest is foreign, which
+/// nobody loads.
 template <file_folder Folder>
-[[nodiscard]] std::vector<std::uint64_t> generations_in(const Folder& folder)
+[[nodiscard]] std::vector<std::uint64_t> all_generations_in(const Folder& folder)
 {
   std::vector<std::uint64_t> found;
   for (const std::string& name : folder.names())
@@ -113,19 +129,42 @@ template <file_folder Folder>
   std::sort(found.rbegin(), found.rend());
   return found;
 }
+/// The same without those of which the manifest is foreign.
+template <file_folder Folder>
+[[nodiscard]] std::vector<std::uint64_t> generations_in(const Folder& folder)
+{
+  std::vector<std::uint64_t> found = all_generations_in(folder);
+  std::erase_if(found, [&](std::uint64_t number) { return io::is_foreign(folder, detail::manifest_name(number)); });
+  return found;
+}
 
-/// One more than any number that a file of the folder has, whole or not.
+/// More than any number that a file of the folder has, whole or not, foreign files aside; and no number of a foreign
+/// file.
 /// @throws config_error   the folder has the last number that there is
 template <file_folder Folder>
 [[nodiscard]] std::uint64_t next_generation(const Folder& folder)
 {
   std::uint64_t newest = 0;
-  for (const std::string& name : folder.names())
-    if (const auto label = label_of(name)) newest = std::max(newest, label->generation);
-  if (newest >= detail::last_generation)
-    throw config_error{error_text{} << "chunkmem: no number is left for a checkpoint: this folder has files of generation " << newest
-                                    << ", which is the last one (remove them if they are not yours, or name another folder)"};
-  return newest + 1;
+  std::string newest_name;
+  std::vector<std::uint64_t> taken;
+  for (const std::string& name : folder.names()) {
+    const auto label = label_of(name);
+    if (!label) continue;
+    if (io::is_foreign(folder, name)) {
+      taken.push_back(label->generation);
+    } else if (label->generation > newest) {
+      newest = label->generation;
+      newest_name = name;
+    }
+  }
+  std::uint64_t next = newest + 1;
+  std::sort(taken.begin(), taken.end());
+  for (const std::uint64_t number : taken) next += number == next ? 1 : 0;
+  if (next > detail::last_generation)
+    throw config_error{error_text{} << "chunkmem: no number is left for a checkpoint: this folder has " << newest_name
+                                    << ", and generation " << detail::last_generation
+                                    << " is the last one (remove it if it is not yours, or name another folder)"};
+  return next;
 }
 
 /// Takes the next number for good: whoever was told a number and wakes when its job is dead finds no other job's files under it. The empty file that says so
@@ -143,7 +182,8 @@ template <file_folder Folder>
   return number;
 }
 
-/// Removes what saves and exports that never ended left behind: temporary files, and files of generations without a manifest.
+/// Removes what saves and exports that never ended left behind: temporary files, and files of generations without a
+/// manifest. Foreign files stay.
 /// @param below   of generations with smaller numbers alone @return   files removed
 template <file_folder Folder>
 std::size_t remove_leftovers(Folder& folder, std::uint64_t below = UINT64_MAX)
@@ -152,17 +192,20 @@ std::size_t remove_leftovers(Folder& folder, std::uint64_t below = UINT64_MAX)
   std::size_t removed = 0;
   for (const std::string& name : folder.names()) {
     const auto label = label_of(name);
-    if (name != detail::export_name &&
-        (!label || label->generation >= below || (!label->is_temporary && std::binary_search(whole.rbegin(), whole.rend(), label->generation))))
+    if (!detail::is_export_name(name) &&
+        (!label || label->generation >= below ||
+         (!label->is_temporary && std::binary_search(whole.rbegin(), whole.rend(), label->generation))))
       continue;
+    if (io::is_foreign(folder, name)) continue;
     removed += folder.remove(name) ? 1 : 0;
   }
   return removed;
 }
 
-/// Removes generations that are older than the newest `keep` that count; a manifest goes before its files, and is gone for good before
-/// they go.
-/// @param counts   is asked from the newest on, and not at all where nothing is to go; one that does not count stays if it is newer
+/// Removes generations that are older than the newest `keep` that count, foreign ones aside; a manifest goes before its
+/// files, and is gone for good before they go.
+/// @param counts   is asked from the newest on, and not at all where nothing is to go; one that does not count stays if
+/// it is newer
 /// @throws io_error   some may be left
 template <file_folder Folder, class Counts>
 void remove_older(Folder& folder, std::size_t keep, Counts counts)

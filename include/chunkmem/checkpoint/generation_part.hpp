@@ -4,6 +4,7 @@
 #include <chunkmem/checkpoint/generation_files.hpp>
 #include <chunkmem/checkpoint/manifest.hpp>
 #include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/own_process.hpp>
 #include <chunkmem/io/file_folder.hpp>
 #include <chunkmem/io/whole_file.hpp>
 
@@ -33,7 +34,7 @@ class generation_part {
   generation_part(const generation_part&) = delete;
   ~generation_part()
   {
-    if (!is_kept_) take_away();
+    if (!is_kept_ && made_in_.is_here()) take_away();  // a forked child leaves them to its parent
   }
 
   [[nodiscard]] std::uint64_t generation() const noexcept { return generation_; }
@@ -112,6 +113,7 @@ class generation_part {
   std::uint64_t size_ = 0;
   bool is_over_ = false;
   bool is_kept_ = false;
+  own_process made_in_;
 };
 
 }  // namespace checkpoint

@@ -103,7 +103,7 @@ class generation_reader {
     if (file < open_.size()) return open_[file];
     if (!other_ || other_->first != file) {
       other_.reset();
-      other_.emplace(file, folder_->open(is_.content.files[file].name));
+      other_.emplace(file, io::open_own(*folder_, is_.content.files[file].name));
     }
     return other_->second;
   }
@@ -175,14 +175,16 @@ bool try_newest(const std::vector<std::uint64_t>& generations, std::vector<skipp
   return false;
 }
 
-/// The newest generation of a folder that is whole. @param skipped   gets those that are newer and cannot be used
+/// The newest generation of a folder that is whole. @param skipped   gets those that are newer and cannot be used,
+/// foreign ones too
 /// @return   none where there is none @throws io_error   the folder cannot be listed
 template <file_folder Folder>
 [[nodiscard]] std::optional<generation_reader<Folder>> newest_whole(const Folder& folder, std::vector<skipped_generation>& skipped,
                                                                     const loader_limits& limits = {})
 {
   std::optional<generation_reader<Folder>> found;
-  (void)try_newest(generations_in(folder), skipped, [&](std::uint64_t number) { found.emplace(check_generation(folder, number, limits)); });
+  (void)try_newest(all_generations_in(folder), skipped,
+                   [&](std::uint64_t number) { found.emplace(check_generation(folder, number, limits)); });
   return found;
 }
 

@@ -25,14 +25,14 @@ namespace checkpoint {
 
 /// What a load accepts.
 struct load_options {
-  bool allow_fresh_start = false;  ///< an empty folder is no error
+  bool allow_fresh_start = false;  ///< a folder without a generation, or with foreign ones alone, is no error
   loader_limits limits{};
 };
 
 /// What a load found.
 struct loaded_generation {
   std::uint64_t number = 0;                 ///< 0 after a fresh start
-  std::vector<skipped_generation> skipped;  ///< newer ones that could not be used
+  std::vector<skipped_generation> skipped;  ///< newer ones that could not be used, foreign ones too: why
 };
 
 namespace detail {
@@ -177,7 +177,7 @@ loaded_generation load(Manager& m, const Folder& folder, const load_options& opt
   loaded_generation result;
   auto from = newest_whole(folder, result.skipped, options.limits);
   if (!from) {
-    if (options.allow_fresh_start && result.skipped.empty()) return result;
+    if (options.allow_fresh_start && generations_in(folder).empty()) return result;
     detail::refuse_folder(result.skipped);
   }
   const manifest& content = from->content();

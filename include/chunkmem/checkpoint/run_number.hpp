@@ -55,7 +55,8 @@ template <file_folder Folder, class Look>
 }  // namespace detail
 
 /// A folder is for one training: saves of another one would make its generations the older ones, which go.
-/// @param run   whose saves are to come; 0: a training that was neither saved nor loaded yet @throws config_error   it has generations of another, or of another version
+/// A foreign generation does not count. @param run   whose saves are to come; 0: a training that was neither saved nor
+/// loaded yet @throws config_error   it has generations of another, or of another version
 template <file_folder Folder>
 void expect_own_folder(const Folder& folder, std::uint64_t run)
 {
@@ -63,12 +64,13 @@ void expect_own_folder(const Folder& folder, std::uint64_t run)
     const std::optional<std::uint64_t> other =
         detail::run_of(folder, generation, [&](std::string_view text) { detail::expect_own_version(generation, text); });
     if (!other || *other == run) continue;
-    throw config_error{error_text{} << "chunkmem: this folder has checkpoints of another training: generation " << generation << " is of run "
-                                    << *other << ", this is run " << run << " (name another folder, or load from this one before you save into it)"};
+    throw config_error{error_text{} << "chunkmem: this folder has checkpoints of another training: "
+                                    << detail::manifest_name(generation) << " is of run " << *other << ", this is run "
+                                    << run << " (name another folder, or load from this one before you save into it)"};
   }
 }
 
-/// All readable generations of a folder are of the training that is to be loaded.
+/// All readable generations of a folder are of the training that is to be loaded. A foreign generation does not count.
 /// @throws config_error   there are two
 template <file_folder Folder>
 void expect_one_run(const Folder& folder, std::uint64_t number, std::uint64_t run)
@@ -76,8 +78,10 @@ void expect_one_run(const Folder& folder, std::uint64_t number, std::uint64_t ru
   for (const std::uint64_t generation : generations_in(folder)) {
     const std::optional<std::uint64_t> other = detail::run_of(folder, generation, [](std::string_view) {});
     if (!other || *other == run) continue;
-    throw config_error{error_text{} << "chunkmem: this folder has checkpoints of two trainings: generation " << number << " is of run " << run
-                                    << ", generation " << generation << " of run " << *other << " (move those of one of them elsewhere)"};
+    throw config_error{error_text{} << "chunkmem: this folder has checkpoints of two trainings: "
+                                    << detail::manifest_name(number) << " is of run " << run << ", "
+                                    << detail::manifest_name(generation) << " of run " << *other
+                                    << " (move those of one of them elsewhere)"};
   }
 }
 

@@ -29,7 +29,8 @@ struct async_save_options {
   bool lends = false;  ///< weights and states are written from where they lie on the host, pinned until something is about to change them: see save_async
 };
 
-/// A save that goes on while its trainer does. Ends with `wait`, or with this: then its error is lost. The manager outlives it.
+/// A save that goes on while its trainer does. Ends with `wait`, or with this: then its error is lost. The manager
+/// outlives it. A forked child may destroy it, which changes no file; all else there is a usage_error.
 class pending_save {
  public:
   pending_save(pending_save&&) noexcept = default;
@@ -74,6 +75,7 @@ class pending_save {
   saved_generation wait()
   {
     expects(work_ != nullptr, "a pending save was waited for that was moved from");
+    work_->writing.expect_own_process();
     work_->writing.join();
     work_->writing.let_go();
     if (const std::exception_ptr failed = work_->writing.queue().failure(); failed != nullptr) std::rethrow_exception(failed);

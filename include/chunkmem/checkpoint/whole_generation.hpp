@@ -36,11 +36,11 @@ namespace detail {
 
 inline constexpr std::size_t most_open = 64;  ///< files that stay open: a program has a thousand, and other uses for them
 
-/// All of a small file. @throws format_error   it is longer than the limit
+/// All of a small file. @throws format_error   it is longer than the limit; io_error   it cannot be read, or is foreign
 template <file_folder Folder>
 [[nodiscard]] std::string read_text(const Folder& folder, const std::string& name, bytes limit)
 {
-  auto file = folder.open(name);
+  auto file = io::open_own(folder, name);
   const std::uint64_t size = file.size();
   if (size > limit.count()) throw format_error{"a file of a checkpoint is longer than the limit"};
   std::string text(static_cast<std::size_t>(size), '\0');
@@ -92,8 +92,9 @@ template <file_reader Reader>
 
 }  // namespace detail
 
-/// Reads the manifest of a generation and the headers of its files. @param open   gets its first files, still open: what has their names later need not be them
-/// @throws corrupt_data, format_error   something is not what was written; io_error   it cannot be read
+/// Reads the manifest of a generation and the headers of its files. @param open   gets its first files, still open:
+/// what has their names later need not be them
+/// @throws corrupt_data, format_error   something is not what was written; io_error   it cannot be read, or is foreign
 template <file_folder Folder>
 [[nodiscard]] whole_generation read_generation(const Folder& folder, std::uint64_t number, const loader_limits& limits = {},
                                                std::vector<typename Folder::reader>* open = nullptr)
@@ -105,7 +106,7 @@ template <file_folder Folder>
   for (std::size_t at = 0; at < found.content.files.size(); ++at) {
     const stored_file& it = found.content.files[at];
     if (it.name != detail::tensors_name(number, at)) throw format_error{"a manifest of a checkpoint names a file that is not its own"};
-    auto file = folder.open(it.name);
+    auto file = io::open_own(folder, it.name);
     found.files.push_back(detail::read_tensors(file, it, limits));
     if (open != nullptr && at < detail::most_open) open->push_back(std::move(file));
   }

@@ -103,7 +103,8 @@ class local_threads {
   [[nodiscard]] rank_id rank() const noexcept { return rank_; }
   [[nodiscard]] std::uint32_t ranks() const noexcept { return meeting_->ranks(); }
 
-  /// @throws usage_error   shares of another group, or no memory; nothing was enqueued. So for the others below
+  /// @throws usage_error   shares of another group, no memory, or a forked child; nothing was enqueued. So for the
+  /// others below
   /// @throws comm_error    the group failed before: the first cause. So for the others below
   template <stream_backend Backend>
   void all_gather(Backend& backend, agent who, std::byte* whole, const shares& parts, std::uint32_t label)
@@ -152,10 +153,11 @@ class local_threads {
   }
 
   /// `mine` and `all` may not overlap.
-  /// @throws usage_error   `all` is not as long as ranks times `mine`
+  /// @throws usage_error   `all` is not as long as ranks times `mine`; a forked child
   void exchange(std::span<const std::uint64_t> mine, std::span<std::uint64_t> all)
   {
     if (all.size() != mine.size() * ranks()) throw usage_error{"words of all ranks are not as many as ranks times words of one"};
+    meeting_->expect_own_process();
     check();
     const meeting_request request{.asked = {.what = operation::exchange, .type = dtype::int64, .size = mine.size_bytes()},
                                   .place = reinterpret_cast<const std::byte*>(mine.data())};
@@ -188,6 +190,7 @@ class local_threads {
                                              "whose memory the host can reach, such as host_arena, or another communicator");
     if (place == nullptr && asked.size != 0)
       throw usage_error{error_text{} << "chunkmem: ranks move " << asked.size << " B at a null address (pass memory that allocate() gave)"};
+    meeting_->expect_own_process();
     check();
     const meeting_request mine{.asked = asked, .each = each, .place = place, .other = other};
     backend.launch(who, detail::thread_work{meeting_, place, mine, index_of(rank_)});

@@ -13,6 +13,7 @@
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
+#include <chunkmem/core/own_process.hpp>
 #include <chunkmem/core/policy.hpp>
 
 #include <mpi.h>
@@ -79,8 +80,13 @@ class mpi {
   }
   mpi(const mpi&) = delete;
   mpi& operator=(const mpi&) = delete;
+  /// Leaves all to the parent in a forked child: MPI does not work there.
   ~mpi()
   {
+    if (!made_in_.is_here()) {
+      static_cast<void>(state_.release());
+      return;
+    }
     while (state_->work.is_expected()) std::this_thread::sleep_for(std::chrono::microseconds{50});
     if (!state_->group.has_failed()) {
       state_->group.leave();
@@ -171,10 +177,15 @@ class mpi {
       state_->group.look();
     }
   }
-  /// @throws comm_error   this rank failed, or another one said so
-  void check() { state_->group.look(); }
+  /// @throws comm_error   this rank failed, or another one said so; usage_error   this is a forked child
+  void check()
+  {
+    made_in_.expect_here("a communicator of MPI");
+    state_->group.look();
+  }
   void revoke() noexcept
   {
+    if (!made_in_.is_here()) return;
     state_->group.fail(comm_error{error_text{} << "chunkmem: rank " << index_of(rank()) << " ended the group (start its ranks again)",
                                   {.failure = comm_failure::revoked, .rank = index_of(rank())}});
   }
@@ -280,6 +291,7 @@ class mpi {
   fingerprint rolled_;
   std::uint64_t operations_ = 0;
   std::uint64_t exchanges_ = 0;
+  own_process made_in_;
 };
 
 static_assert(communicator<mpi, backend::host_arena>);

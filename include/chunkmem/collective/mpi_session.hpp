@@ -2,6 +2,7 @@
 
 #include <chunkmem/collective/mpi_error.hpp>
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/own_process.hpp>
 
 #include <mpi.h>
 #include <atomic>
@@ -52,8 +53,13 @@ class mpi_session {
   }
   mpi_session(const mpi_session&) = delete;
   mpi_session& operator=(const mpi_session&) = delete;
+  /// Does nothing in a forked child: MPI does not work there.
   ~mpi_session()
   {
+    if (!made_in_.is_here()) {
+      static_cast<void>(left_.release());
+      return;
+    }
     const bool ends_mpi = has_started_ && std::uncaught_exceptions() <= exceptions_;
     for (look_back(); ends_mpi && left_; look_back()) std::this_thread::sleep_for(std::chrono::microseconds{50});
     while (left_) {  // nobody will ask for them any more: MPI keeps what it has
@@ -118,6 +124,7 @@ class mpi_session {
   std::atomic<bool> is_broken_{false};
   std::mutex mutex_;
   std::unique_ptr<left_group> left_;
+  own_process made_in_;
 };
 
 }  // namespace collective

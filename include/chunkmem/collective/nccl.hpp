@@ -11,6 +11,7 @@
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/exact_compare.hpp>
 #include <chunkmem/core/ids.hpp>
+#include <chunkmem/core/own_process.hpp>
 #include <chunkmem/core/policy.hpp>
 #include <chunkmem/tensor/dtype.hpp>
 
@@ -91,6 +92,7 @@ class nccl {
   nccl& operator=(const nccl&) = delete;
   ~nccl()
   {
+    if (!made_in_.is_here()) return;  // NCCL does not work in a forked child
     for (const auto& it : sums_) (void)session_.enter([&](const Api& api, comm_type group) { return api.destroy_sum(it.how, group); });
   }
 
@@ -200,6 +202,7 @@ class nccl {
   void check() { session_.check(); }
   void revoke() noexcept
   {
+    if (!made_in_.is_here()) return;
     session_.fail(comm_error{error_text{} << "chunkmem: the group of NCCL was revoked by rank " << index_of(rank_) << " (see its error)",
                              {.failure = comm_failure::revoked, .rank = index_of(rank_), .sequence = session_.sequence()}});
   }
@@ -292,6 +295,7 @@ class nccl {
   fingerprint rolled_;
   std::vector<std::uint64_t> words_;
   std::vector<scaled_sum> sums_;
+  own_process made_in_;
 };
 
 }  // namespace collective

@@ -3,6 +3,7 @@
 #include <chunkmem/collective/first_failure.hpp>
 #include <chunkmem/collective/nccl_api.hpp>
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/own_process.hpp>
 
 #include <atomic>
 #include <chrono>
@@ -37,7 +38,10 @@ class nccl_session {
   nccl_session(const nccl_session&) = delete;
   nccl_session& operator=(const nccl_session&) = delete;
   /// Finishes with the others for no longer than the deadline, then aborts.
-  ~nccl_session() { close(); }
+  ~nccl_session()
+  {
+    if (made_in_.is_here()) close();  // NCCL does not work in a forked child
+  }
 
   [[nodiscard]] const Api& api() const noexcept { return api_; }
   [[nodiscard]] Control& control() const noexcept { return *control_; }
@@ -65,9 +69,11 @@ class nccl_session {
   {
     settle(what, enter(std::forward<Call>(call)));
   }
-  /// @throws comm_error   NCCL met an error since, or the control communicator did
+  /// @throws comm_error   NCCL met an error since, or the control communicator did; usage_error   this is a forked
+  /// child
   void check()
   {
+    made_in_.expect_here("a communicator of NCCL");
     poll_control();
     require("an operation on the stream", state());
     failure_.check();
@@ -162,6 +168,7 @@ class nccl_session {
   comm_type handle_{};
   std::mutex inside_;
   bool ended_ = true;  ///< or not made yet
+  own_process made_in_;
   std::atomic<std::uint64_t> sequence_{0};
   first_failure failure_;
 };

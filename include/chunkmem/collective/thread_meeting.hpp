@@ -4,6 +4,7 @@
 #include <chunkmem/collective/first_failure.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
+#include <chunkmem/core/process_owned.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -46,6 +47,7 @@ struct meeting_waits {
 /// once; a ring of sends that nobody receives ends with the deadline.
 /// Cost: a lock and O(ranks) for each step of a rank, a sleep on a condition variable of its own for who is not the last.
 /// No allocation after construction.
+/// In a forked child the other ranks do not exist: `take` and `expect_own_process` throw, nobody meets, nothing waits.
 ///
 /// @threads   any; in each lane one at a time for each rank
 class thread_meeting {
@@ -61,6 +63,8 @@ class thread_meeting {
   }
 
   [[nodiscard]] std::uint32_t ranks() const noexcept { return ranks_; }
+  /// @throws usage_error   this is a forked child
+  void expect_own_process() const { seats_.expect_owner("a group of ranks that are threads"); }
 
   /// For who works as this rank, before anything else.
   /// @throws usage_error   there is no such rank, or somebody was it before
@@ -68,6 +72,7 @@ class thread_meeting {
   {
     if (rank >= ranks_)
       throw usage_error{error_text{} << "chunkmem: rank " << rank << " joins a group of " << ranks_ << " (ranks count from 0)"};
+    expect_own_process();
     const std::lock_guard lock{mutex_};
     if (seat_of(meeting_lane::agents, rank).is_taken)
       throw usage_error{error_text{} << "chunkmem: rank " << rank << " joins its group twice (each rank once; a new group for a new start)"};
@@ -77,6 +82,7 @@ class thread_meeting {
   /// The rank asks for nothing more than the `given` calls of its agents, of which some may still be queued.
   void leave(std::uint32_t rank, std::uint64_t given) noexcept
   {
+    if (!seats_.is_owner()) return;
     const std::lock_guard lock{mutex_};
     seat& at_agents = seat_of(meeting_lane::agents, rank);
     at_agents.given = given;
@@ -90,6 +96,7 @@ class thread_meeting {
   /// @return   false: the group has failed, and no meeting takes place
   [[nodiscard]] bool meet(meeting_lane lane, std::uint32_t rank, const meeting_request& mine) noexcept
   {
+    if (!seats_.is_owner()) return false;
     std::unique_lock lock{mutex_};
     seat& own = seat_of(lane, rank);
     ++own.begun;
@@ -129,6 +136,7 @@ class thread_meeting {
 
   void revoke(std::uint32_t rank) noexcept
   {
+    if (!seats_.is_owner()) return;
     const std::lock_guard lock{mutex_};
     fail({error_text{} << "chunkmem: rank " << rank << " gave up, and with it its group of " << ranks_
                        << " (its own error says why; make a new group to go on)",
@@ -139,6 +147,7 @@ class thread_meeting {
 
   [[nodiscard]] meeting_waits waits() const noexcept
   {
+    if (!seats_.is_owner()) return waits_;
     const std::lock_guard lock{mutex_};
     return waits_;
   }
@@ -227,7 +236,7 @@ class thread_meeting {
   void fail(const comm_error& error) noexcept
   {
     failure_.tell(error);
-    for (seat& it : seats_) it.woken.notify_one();
+    for (seat& it : *seats_) it.woken.notify_one();
   }
 
   void count_wait(meeting_lane lane, std::uint32_t last) noexcept
@@ -287,7 +296,7 @@ class thread_meeting {
   std::uint64_t deadline_;
   std::uint64_t slow_after_;
   mutable std::mutex mutex_;
-  std::vector<seat> seats_;  ///< of agents, then of callers
+  process_owned<std::vector<seat>> seats_;  ///< of agents, then of callers
   std::vector<const std::byte*> sources_;
   first_failure failure_;    ///< told under the lock only: it comes before or after each meeting, for all ranks
   meeting_waits waits_;

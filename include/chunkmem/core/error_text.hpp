@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chunkmem/core/printable.hpp>
 #include <chunkmem/core/version.hpp>
 
 #include <charconv>
@@ -11,17 +12,20 @@ namespace chunkmem::inline v0 {
 
 /// One sentence built in place, so that an error can be thrown when the heap has nothing left.
 ///
-/// Text past the capacity is cut, never allocated. Cost: no allocation, O(characters).
+/// Names come from files and users: what could end the line or speak to a terminal is written as `\xNN`, see
+/// `printable`. Text past the capacity is cut, never allocated; a character or an escape is never cut in two: dots take
+/// its place. Cost: no allocation, O(characters).
 class error_text {
  public:
   constexpr error_text() = default;
 
   error_text& operator<<(std::string_view words) noexcept
   {
-    const std::size_t room = capacity - length_;
-    const std::size_t taken = words.size() < room ? words.size() : room;
-    for (std::size_t i = 0; i < taken; ++i) storage_[length_ + i] = words[i];
-    length_ += taken;
+    while (!words.empty()) {
+      const std::size_t length = printable_length(words);
+      append(length != 0 ? words.substr(0, length) : detail::escaped_byte{words.front()}.view());
+      words.remove_prefix(length != 0 ? length : 1);
+    }
     storage_[length_] = '\0';
     return *this;
   }
@@ -37,6 +41,13 @@ class error_text {
   [[nodiscard]] std::string_view view() const noexcept { return {storage_, length_}; }
 
  private:
+  void append(std::string_view piece) noexcept
+  {
+    const bool fits = piece.size() <= capacity - length_;
+    for (std::size_t at = 0; at < piece.size() && length_ < capacity; ++at)
+      storage_[length_++] = fits ? piece[at] : '.';
+  }
+
   static constexpr std::size_t capacity = 511;
   char storage_[capacity + 1] = {};
   std::size_t length_ = 0;

@@ -47,11 +47,20 @@ concept file_folder = std::movable<Folder> && file_writer<typename Folder::write
                         { known.names() } -> std::same_as<std::vector<std::string>>;
                       };
 
-/// A folder that can tell those apart who write into it: `lock` gives what keeps all others out for as long as it lives, in this process
-/// and in others. Throws io_error where somebody has it. Who is killed does not have it any more; its children may.
+/// A folder that can tell those apart who write into it: `lock` gives what keeps all others out for as long as it lives, in
+/// this process and in others. Throws io_error at once where somebody has it. A process that is killed does not have it any
+/// more; its children may.
 template <class Folder>
 concept lockable_folder = file_folder<Folder> && requires(Folder folder) {
   { folder.lock() } -> std::move_constructible;
+};
+
+/// A folder that knows whose its files are. A file is foreign where somebody may change it who has no say in this folder:
+/// `open_own` throws io_error for such a file, and a checkpoint passes over it. A file that is not there is not foreign.
+template <class Folder>
+concept guarded_folder = file_folder<Folder> && requires(const Folder& known, std::string_view name) {
+  { known.is_foreign(name) } -> std::same_as<bool>;
+  { known.open_own(name) } -> std::same_as<typename Folder::reader>;
 };
 
 namespace io {
@@ -95,6 +104,21 @@ template <file_folder Folder>
 {
   if constexpr (lockable_folder<Folder>) return folder.lock();
   else return detail::no_lock{};
+}
+
+/// As the folder says; nothing is foreign where the folder does not know.
+template <file_folder Folder>
+[[nodiscard]] bool is_foreign(const Folder& folder, std::string_view name)
+{
+  if constexpr (guarded_folder<Folder>) return folder.is_foreign(name);
+  else return false;
+}
+/// Opens a file that is not foreign. @throws io_error   also where it is
+template <file_folder Folder>
+[[nodiscard]] typename Folder::reader open_own(const Folder& folder, std::string_view name)
+{
+  if constexpr (guarded_folder<Folder>) return folder.open_own(name);
+  else return folder.open(name);
 }
 
 /// The error of an operation on a file. @param number   errno, or 0 where nothing was said and nothing was done

@@ -1,9 +1,12 @@
 #pragma once
 
 #include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/own_process.hpp>
 #include <chunkmem/io/file_folder.hpp>
 
+#include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -63,8 +66,11 @@ template <class Call>
 
 /// A folder of this machine, opened once: what happens to its path afterwards does not matter.
 ///
-/// Files are made for their owner alone (0600), never followed through a symbolic link, and closed in a child. A folder that is not there
-/// is made (0700), and stays after a power cut; its parent has to be there. Good for any local or network file system that keeps POSIX's rename.
+/// Files are made for their owner alone (0600), never followed through a symbolic link, and closed in a child. A folder
+/// that is not there is made (0700), and stays after a power cut; its parent has to be there. Good for any local or
+/// network file system that keeps POSIX's rename. Files may be changed by the user of this process, by the owner of the
+/// folder and by root. A file of anybody else, or one that everybody may write to, is foreign: see guarded_folder. So
+/// others may add files to a folder, as to one with mode 01777 or 0770, and none is believed.
 /// @threads   one caller for each file; the folder's own operations from any thread
 class posix_folder {
  public:
@@ -121,17 +127,26 @@ class posix_folder {
   /// child with it that was forked meanwhile and has run no other program since. A copy of this in a child locks and unlocks nothing.
   class guard {
    public:
-    explicit guard(detail::descriptor folder) : folder_{std::move(folder)}, owner_{::getpid()} {}
+    /// @param lock   has the lock @param name   of the locked file
+    guard(detail::descriptor folder, detail::descriptor lock, std::string name)
+        : folder_{std::move(folder)}, lock_{std::move(lock)}, name_{std::move(name)}
+    {
+    }
     guard(guard&&) noexcept = default;
     guard& operator=(guard&&) = delete;
     ~guard()
     {
-      if (folder_.is_open() && owner_ == ::getpid()) ::flock(folder_.get(), LOCK_UN);  // a child has the descriptor, too
+      if (!lock_.is_open() || !made_in_.is_here()) return;
+      (void)::unlinkat(folder_.get(), name_.c_str(),
+                       0);            // as long as it is locked: whoever waits for it looks whether it is still there
+      ::flock(lock_.get(), LOCK_UN);  // a child has the descriptor, too
     }
 
    private:
     detail::descriptor folder_;
-    pid_t owner_;
+    detail::descriptor lock_;
+    std::string name_;
+    own_process made_in_;
   };
 
   /// @throws io_error       it cannot be made or opened; one that was made and might not stay is removed
@@ -146,6 +161,7 @@ class posix_folder {
     if (::fstat(folder_.get(), &what) != 0) throw failed("looking at the folder", path, errno);
     if ((what.st_mode & S_IWOTH) != 0 && (what.st_mode & S_ISVTX) == 0)
       throw config_error{error_text{} << "chunkmem: everybody may replace files in " << path << " (chmod o-w, or take another folder)"};
+    owner_ = what.st_uid;
     // Also for one that was there: whoever made it may have been killed right after that. Its parent may be closed to us, though.
     const detail::descriptor parent{::openat(folder_.get(), "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
     if ((parent.is_open() && ::fsync(parent.get()) == 0) || !is_new) return;
@@ -164,13 +180,22 @@ class posix_folder {
   /// @throws io_error   also where it is no plain file
   [[nodiscard]] reader open(std::string_view name) const
   {
-    const std::string file = checked(name);
-    detail::descriptor found{::openat(folder_.get(), file.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)};
-    if (!found.is_open()) throw failed("opening", name, errno);
+    struct stat ignored = {};
+    return {opened(name, ignored), name};
+  }
+  /// The same of a file that is not foreign. @throws io_error   also where it is: says whose
+  [[nodiscard]] reader open_own(std::string_view name) const
+  {
     struct stat what = {};
-    if (::fstat(found.get(), &what) != 0) throw failed("looking at", name, errno);
-    if (!S_ISREG(what.st_mode)) throw failed("opening as a plain file", name, 0);
+    detail::descriptor found = opened(name, what);
+    if (is_foreign(what)) throw foreign(name, what);
     return {std::move(found), name};
+  }
+  /// False too where there is no such file.
+  [[nodiscard]] bool is_foreign(std::string_view name) const
+  {
+    struct stat what = {};
+    return ::fstatat(folder_.get(), checked(name).c_str(), &what, AT_SYMLINK_NOFOLLOW) == 0 && is_foreign(what);
   }
   void rename(std::string_view from, std::string_view to)
   {
@@ -188,19 +213,29 @@ class posix_folder {
   {
     if (::fsync(folder_.get()) != 0) throw failed("syncing", "the folder", errno);
   }
-  /// Leaves no file behind. Where the file system knows no locks (some network file systems), nobody is kept out.
-  /// @throws io_error   another has it (errno EWOULDBLOCK), in this process too
+  /// Locks a file that only its owner can open, `.chunkmem-lock`: nobody else can hold the lock. Never waits. The file
+  /// goes with the lock; a process that is killed leaves it, unlocked, for the next one. A foreign file of that name is
+  /// passed over: `.chunkmem-lock-1` is next. Where the file system knows no locks (some network file systems), nobody
+  /// is kept out.
+  /// @throws io_error   another has it (errno EWOULDBLOCK), in this process too: says which process, and whether it is
+  /// stopped; or the file cannot be made
   [[nodiscard]] guard lock()
   {
-    detail::descriptor again{::openat(folder_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
-    if (!again.is_open()) throw failed("locking", "the folder", errno);
-    if (detail::uninterrupted([&] { return ::flock(again.get(), LOCK_EX | LOCK_NB); }) != 0 && errno == EWOULDBLOCK)
-      throw io_error{error_text{} << "chunkmem: somebody else writes into this folder, errno " << static_cast<std::uint64_t>(EWOULDBLOCK)
-                                  << " (wait for the other save to end, or name a folder of its own)",
-                     {EWOULDBLOCK, 0}};
-    return guard{std::move(again)};
+    constexpr unsigned names = 8;
+    std::string name;
+    for (unsigned at = 0; at < names; ++at) {
+      name = std::string{lock_name} + (at == 0 ? "" : "-" + std::to_string(at));
+      if (detail::descriptor held = locked(name); held.is_open()) {
+        detail::descriptor again{::openat(folder_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+        if (!again.is_open()) throw failed("locking", "the folder", errno);
+        return guard{std::move(again), std::move(held), std::move(name)};
+      }
+    }
+    throw io_error{error_text{} << "chunkmem: this folder cannot be locked: all files from " << lock_name << " to "
+                                << name << " are of other users (remove them, or name a folder of its own)",
+                   {EPERM, 0}};
   }
-  /// Of everything in it, in no order.
+  /// Of everything in it but its locks, in no order.
   [[nodiscard]] std::vector<std::string> names() const
   {
     detail::descriptor again{::openat(folder_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
@@ -213,7 +248,8 @@ class posix_folder {
       const dirent* const entry = ::readdir(list.get());
       if (entry == nullptr && errno != 0) throw failed("listing", "the folder", errno);
       if (entry == nullptr) return found;
-      if (const std::string_view name{entry->d_name}; name != "." && name != "..") found.emplace_back(name);
+      if (const std::string_view name{entry->d_name}; name != "." && name != ".." && !name.starts_with(lock_name))
+        found.emplace_back(name);
     }
   }
 
@@ -229,10 +265,102 @@ class posix_folder {
     return std::string{name};
   }
 
+  [[nodiscard]] detail::descriptor opened(std::string_view name, struct stat& what) const
+  {
+    detail::descriptor found{
+        ::openat(folder_.get(), checked(name).c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)};
+    if (!found.is_open()) throw failed("opening", name, errno);
+    if (::fstat(found.get(), &what) != 0) throw failed("looking at", name, errno);
+    if (!S_ISREG(what.st_mode)) throw failed("opening as a plain file", name, 0);
+    return found;
+  }
+
+  [[nodiscard]] bool is_foreign(const struct stat& what) const noexcept
+  {
+    const bool is_of_known = what.st_uid == ::geteuid() || what.st_uid == owner_ || what.st_uid == 0;
+    return !is_of_known || (!S_ISLNK(what.st_mode) && (what.st_mode & S_IWOTH) != 0);  // every link has mode 0777
+  }
+  [[nodiscard]] io_error foreign(std::string_view name, const struct stat& what) const
+  {
+    error_text text;
+    text << "chunkmem: " << name.substr(0, 255) << " is not believed: ";
+    if ((what.st_mode & S_IWOTH) != 0)
+      text << "everybody may write to it";
+    else
+      text << "it belongs to user " << std::uint64_t{what.st_uid} << ", the folder to user " << std::uint64_t{owner_}
+           << ", this process is of user " << std::uint64_t{::geteuid()};
+    return io_error{text << " (remove it, or make it yours if you know where it comes from)", {EPERM, 0}};
+  }
+
+  /// @return   the locked file; none: the name is that of a foreign one @throws io_error
+  [[nodiscard]] detail::descriptor locked(const std::string& name) const
+  {
+    for (;;) {
+      detail::descriptor file{
+          ::openat(folder_.get(), name.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600)};
+      const int number = errno;
+      struct stat what = {};
+      const bool is_there = file.is_open() ? ::fstat(file.get(), &what) == 0
+                                           : ::fstatat(folder_.get(), name.c_str(), &what, AT_SYMLINK_NOFOLLOW) == 0;
+      if (is_there && (is_foreign(what) || !S_ISREG(what.st_mode))) return {};
+      if (!file.is_open()) throw failed("locking the folder by", name, number);
+      if (!is_there) throw failed("looking at", name, errno);
+      if (what.st_uid == ::geteuid() && (what.st_mode & 077U) != 0) (void)::fchmod(file.get(), 0600);
+      if (detail::uninterrupted([&] { return ::flock(file.get(), LOCK_EX | LOCK_NB); }) != 0 && errno == EWOULDBLOCK)
+        throw locked_by_other(file.get());
+      struct stat now = {};
+      if (::fstatat(folder_.get(), name.c_str(), &now, AT_SYMLINK_NOFOLLOW) != 0 || now.st_ino != what.st_ino ||
+          now.st_dev != what.st_dev)
+        continue;  // it went with the lock of another one meanwhile
+      const std::string holder = std::to_string(::getpid()) + ' ' + host_name() + '\n';
+      if (::ftruncate(file.get(), 0) == 0)
+        (void)!::pwrite(file.get(), holder.data(), holder.size(), 0);  // for messages alone
+      return file;
+    }
+  }
+  [[nodiscard]] static std::string host_name()
+  {
+    char name[256] = {};
+    return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
+  }
+  /// What a process of this machine does, as far as the system says; empty: it does not.
+  [[nodiscard]] static std::string_view state_of(std::uint64_t process)
+  {
+    char text[512] = {};
+    const detail::descriptor file{::open(("/proc/" + std::to_string(process) + "/stat").c_str(), O_RDONLY | O_CLOEXEC)};
+    if (!file.is_open())
+      return ::access("/proc/self/stat", R_OK) == 0 ? ", which has ended: a child of it has the lock" : "";
+    const ssize_t size = ::read(file.get(), text, sizeof text - 1);
+    const std::string_view found{text, size > 0 ? static_cast<std::size_t>(size) : 0};
+    const std::size_t name_end = found.rfind(')');  // number (name) state
+    const char state = name_end == found.npos || name_end + 2 >= found.size() ? '?' : found[name_end + 2];
+    return state == 'T' || state == 't' ? ", which is stopped: let it go on, or end it" : ", which runs";
+  }
+  [[nodiscard]] static io_error locked_by_other(int file)
+  {
+    char text[320] = {};
+    const ssize_t size = ::pread(file, text, sizeof text - 1, 0);
+    std::string_view holder{text, size > 0 ? static_cast<std::size_t>(size) : 0};
+    holder = holder.substr(0, holder.find('\n'));
+    const std::string_view host = holder.substr(std::min(holder.find(' '), holder.size()));
+    std::uint64_t process = 0;
+    (void)std::from_chars(holder.data(), holder.data() + holder.size(), process);
+    error_text sentence;
+    sentence << "chunkmem: somebody else writes into this folder, errno " << static_cast<std::uint64_t>(EWOULDBLOCK);
+    if (process != 0) {
+      sentence << ": process " << process << " on" << (host.size() > 1 ? host : " this machine");
+      if (host.size() > 1 && host.substr(1) == host_name()) sentence << state_of(process);
+    }
+    return io_error{sentence << " (wait for the other save to end, or name a folder of its own)", {EWOULDBLOCK, 0}};
+  }
+
+  static constexpr std::string_view lock_name = ".chunkmem-lock";
+
   detail::descriptor folder_;
+  uid_t owner_ = 0;  ///< of the folder
 };
 
-static_assert(lockable_folder<posix_folder>);
+static_assert(lockable_folder<posix_folder> && guarded_folder<posix_folder>);
 
 }  // namespace io
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chunkmem/core/own_process.hpp>
 #include <chunkmem/io/file_folder.hpp>
 
 #include <cstddef>
@@ -12,7 +13,8 @@ namespace chunkmem::inline v0 {
 
 namespace io {
 
-/// A new file that gets its name when it is whole, and synced. One that does not come so far is removed, as far as it can be.
+/// A new file that gets its name when it is whole, and synced. One that does not come so far is removed, as far as it
+/// can be; a forked child leaves it to its parent.
 ///
 /// The name is there for good after the next sync of the folder. The folder has to outlive it.
 template <file_folder Folder>
@@ -25,7 +27,7 @@ class whole_file {
   ~whole_file()
   {
     file_.reset();
-    if (!is_whole_) (void)folder_.remove(temporary_);
+    if (!is_whole_ && made_in_.is_here()) (void)folder_.remove(temporary_);
   }
 
   /// @throws io_error   nothing more may be done with it
@@ -47,6 +49,7 @@ class whole_file {
   std::string temporary_;
   std::optional<typename Folder::writer> file_;
   bool is_whole_ = false;
+  own_process made_in_;
 };
 
 }  // namespace io

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chunkmem/core/printable.hpp>
 #include <chunkmem/manager/residency_snapshot.hpp>
 
 #include <algorithm>
@@ -73,13 +74,11 @@ class residency_writer {
   /// A name that somebody gave: what would end its line or speak to a terminal is written as a C++ escape, and so is a backslash.
   void add_name(std::string_view name)
   {
-    constexpr std::string_view digits = "0123456789abcdef";
-    for (const char letter : name) {
-      const auto code = static_cast<unsigned char>(letter);
-      if (letter == '\\') text_.append("\\\\");
-      else if (letter == '\n') text_.append("\\n");
-      else if (code >= 0x20 && code != 0x7f) text_.push_back(letter);
-      else text_.append("\\x").append({digits[code >> 4U], digits[code & 15U]});
+    while (!name.empty()) {
+      const std::size_t special = std::min(name.find_first_of("\\\n"), name.size());
+      text_.append(printable(name.substr(0, special)));
+      if (special < name.size()) text_.append(name[special] == '\n' ? "\\n" : "\\\\");
+      name.remove_prefix(std::min(special + 1, name.size()));
     }
   }
   void append(std::uint64_t number) { text_.append(std::to_string(number)); }

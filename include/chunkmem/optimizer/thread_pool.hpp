@@ -3,6 +3,7 @@
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/core/float_environment.hpp>
+#include <chunkmem/core/process_owned.hpp>
 #include <chunkmem/optimizer/executor.hpp>
 
 #include <atomic>
@@ -20,8 +21,8 @@ namespace optimizer {
 ///
 /// Parts are taken one by one, so that a slow thread takes fewer. Every thread works under a float_environment. Threads
 /// without work look for more for some microseconds and then sleep. A `run` inside another one, or beside one that
-/// another thread began, takes all its parts on its own thread.
-/// Cost: about a microsecond for a run, tens where threads sleep; nothing is allocated after the constructor.
+/// another thread began, takes all its parts on its own thread. So does a forked child, where the pool's threads do not
+/// exist. Cost: about a microsecond for a run, tens where threads sleep; nothing is allocated after the constructor.
 ///
 /// @threads   any thread may call `run`; work that throws ends the program
 class thread_pool {
@@ -37,9 +38,9 @@ class thread_pool {
   thread_pool(unsigned threads, Start&& start)
   {
     expects(threads > 0, "a thread pool of 0 threads (the caller counts: ask for at least 1)");
-    workers_.reserve(threads - 1);
+    workers_->reserve(threads - 1);
     try {
-      while (workers_.size() + 1 < threads) workers_.push_back(start(&thread_pool::serve, this));
+      while (workers_->size() + 1 < threads) workers_->push_back(start(&thread_pool::serve, this));
     } catch (...) {
       stop();
       throw;
@@ -50,7 +51,7 @@ class thread_pool {
   thread_pool(const thread_pool&) = delete;
   thread_pool& operator=(const thread_pool&) = delete;
 
-  [[nodiscard]] unsigned threads() const noexcept { return static_cast<unsigned>(workers_.size()) + 1; }
+  [[nodiscard]] unsigned threads() const noexcept { return static_cast<unsigned>(workers_->size()) + 1; }
 
   /// Calls `work(part)` for each part below `parts`, in no certain order, and returns when all are over.
   template <class Work>
@@ -58,7 +59,8 @@ class thread_pool {
   {
     const auto take = [&work](unsigned part) { work(part); };
     const job whole{[](const void* of, unsigned part) { (*static_cast<decltype(&take)>(of))(part); }, &take, parts};
-    if (parts <= 1 || workers_.empty() || is_running_.exchange(true, std::memory_order_acquire)) {
+    if (parts <= 1 || workers_->empty() || !workers_.is_owner() ||
+        is_running_.exchange(true, std::memory_order_acquire)) {
       const float_environment standard;
       for (unsigned part = 0; part < parts; ++part) take(part);
       return;
@@ -151,10 +153,11 @@ class thread_pool {
 
   void stop() noexcept
   {
+    if (!workers_.is_owner()) return;
     is_stopping_.store(true, std::memory_order_relaxed);
     runs_.fetch_add(1, std::memory_order_release);
     runs_.notify_all();
-    for (std::thread& worker : workers_) worker.join();
+    for (std::thread& worker : *workers_) worker.join();
   }
 
   alignas(line) std::atomic<std::uint32_t> untaken_{0};     ///< parts that nobody has begun
@@ -163,7 +166,7 @@ class thread_pool {
   std::atomic<bool> is_running_{false};
   std::atomic<bool> is_stopping_{false};
   job job_;  ///< of the run under way; changes only while every part is finished
-  std::vector<std::thread> workers_;
+  process_owned<std::vector<std::thread>> workers_;
 };
 
 static_assert(executor<thread_pool>);

@@ -2,12 +2,11 @@
 
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/replaced_file.hpp>
 #include <chunkmem/placement/memory_plan.hpp>
 #include <chunkmem/workload/json_fields.hpp>
 
-#include <cerrno>
 #include <cstdint>
-#include <fstream>
 #include <string>
 #include <string_view>
 
@@ -116,18 +115,11 @@ inline void require_plan(const workload::json_fields& fields, const memory_plan&
   return detail::memory_plan_of(workload::json_fields::of_file(path), fingerprint);
 }
 
-/// Writes a plan where load_memory_plan finds it; what was there is written over.
-/// @throws io_error   it cannot be written; what was there may be gone
+/// Writes a plan where load_memory_plan finds it, replacing what was there; never through a link: see replaced_file.
+/// @throws io_error   it cannot be written; what was there stays
 inline void save_memory_plan(const memory_plan& plan, const std::string& path)
 {
-  errno = 0;
-  std::ofstream out{path, std::ios::binary | std::ios::trunc};
-  out << to_json(plan);
-  out.close();
-  if (!out)
-    throw io_error{error_text{} << "chunkmem: " << workload::detail::short_path(path)
-                                << " cannot be written (look at the folder, its rights and its room)",
-                   io_fault{errno, 0}};
+  replace_file(path, "a memory plan", to_json(plan));
 }
 
 }  // namespace planner

@@ -27,13 +27,16 @@ inline constexpr std::uint64_t blocks_of_round = 64;  ///< that a rank reads of 
 }  // namespace detail
 
 /// Numbers of the generations that rank 0 sees, newest first. Every rank has to call it, as the others here.
+/// @param with_foreign   see all_generations_in
 /// @throws io_error   on every rank: rank 0 cannot list its folder; comm_error
 template <exchanges_words Communicator, file_folder Folder>
-[[nodiscard]] std::vector<std::uint64_t> generations_of_first(Communicator& ranks, const Folder& folder)
+[[nodiscard]] std::vector<std::uint64_t> generations_of_first(Communicator& ranks, const Folder& folder,
+                                                              bool with_foreign = false)
 {
   std::vector<std::uint64_t> found;
   collective::all_or_none(ranks, [&] {
-    if (index_of(ranks.rank()) == 0) found = checkpoint::generations_in(folder);
+    if (index_of(ranks.rank()) == 0)
+      found = with_foreign ? checkpoint::all_generations_in(folder) : checkpoint::generations_in(folder);
   });
   found.resize(static_cast<std::size_t>(collective::words_of_all(ranks, found.size())[0]));
   std::vector<std::uint64_t> all(found.size() * ranks.ranks());

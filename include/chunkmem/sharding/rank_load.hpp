@@ -102,10 +102,11 @@ loaded_generation load(sharded_model<Backend, Ranks, Policies...>& model, const 
   collective::agree_on(ranks, options.allow_fresh_start ? 1 : 0, "some ranks allow a fresh start, and others do not (give all of them the same allow_fresh_start)");
   loaded_generation result;
   std::optional<generation_reader<Folder>> from;
-  const bool is_there = try_newest(sharding::generations_of_first(ranks, folder), result.skipped,
-                                   [&](std::uint64_t number) { from.emplace(sharding::check_over_ranks(ranks, folder, number, options.limits)); });
+  const bool is_there = try_newest(
+      sharding::generations_of_first(ranks, folder, true), result.skipped,
+      [&](std::uint64_t number) { from.emplace(sharding::check_over_ranks(ranks, folder, number, options.limits)); });
   if (!is_there) {
-    if (options.allow_fresh_start && result.skipped.empty()) return result;
+    if (options.allow_fresh_start && sharding::generations_of_first(ranks, folder).empty()) return result;
     detail::refuse_folder(result.skipped);
   }
   const manifest& stored = from->content();

@@ -107,7 +107,7 @@ class rank_pending_save {
     if (result_) return *result_;
     expects(work_ != nullptr, "a pending save over ranks was waited for that failed or was moved from");
     const std::unique_ptr<work> ended = std::move(work_);
-    checkpoint::detail::save_queue& queue = ended->writing.queue();
+    checkpoint::detail::save_queue& queue = ended->writing.queue();  // first: a forked child gets no further
     ended->writing.settle();
     while (!collective::agreed(ended->model.ranks(), [&] {
       const bool is_over = queue.wait_for_more(ended->round);
@@ -122,7 +122,10 @@ class rank_pending_save {
     return *result_;
   }
   /// The most copies of this rank that waited at once.
-  [[nodiscard]] bytes most_buffered() const noexcept { return bytes{work_ != nullptr ? work_->writing.queue().most_held() : most_buffered_}; }
+  [[nodiscard]] bytes most_buffered() const
+  {
+    return bytes{work_ != nullptr ? work_->writing.queue().most_held() : most_buffered_};
+  }
 
  private:
   using lending_writer = checkpoint::detail::lending_writer<typename Model::manager_type>;
@@ -133,7 +136,7 @@ class rank_pending_save {
           writing{std::max(options.buffer, checkpoint::async_save_options::least_buffer).count()}
     {
     }
-    ~work() { writing.queue().cancel(); }
+    ~work() { writing.cancel(); }
     /// On the thread that writes.
     void run()
     {

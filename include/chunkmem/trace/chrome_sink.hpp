@@ -1,14 +1,12 @@
 #pragma once
 
-#include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
+#include <chunkmem/core/replaced_file.hpp>
 #include <chunkmem/trace/trace_event.hpp>
 #include <chunkmem/trace/trace_sink.hpp>
 
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <map>
 #include <span>
 #include <string>
@@ -181,23 +179,12 @@ class chrome_writer {
   return text;
 }
 
-/// Writes the trace to a file, replacing what was there.
+/// Writes the trace to a file, replacing what was there; never through a link: see replaced_file.
 ///
-/// @throws io_error   the file cannot be opened or written; what was written so far stays
+/// @throws io_error   the file cannot be made or written; what was there stays
 inline void save(const chrome_trace& trace, const std::string& path)
 {
-  const auto fail = [&path](std::string_view what, int number) {
-    throw io_error{error_text{} << "chunkmem: " << what << " the trace file failed: " << path << ", errno "
-                                << static_cast<std::uint64_t>(number)
-                                << " (check that its folder exists, is writable and has room)"};
-  };
-  const std::string text = to_json(trace);
-  std::FILE* const file = std::fopen(path.c_str(), "wb");
-  if (file == nullptr) fail("opening", errno);
-  int problem = 0;
-  if (std::fwrite(text.data(), 1, text.size(), file) != text.size()) problem = errno;
-  if (std::fclose(file) != 0 && problem == 0) problem = errno;  // a full disk may show only here
-  if (problem != 0) fail("writing", problem);
+  replace_file(path, "the trace file", to_json(trace));
 }
 
 /// Keeps each event, for a picture of a run in time.

@@ -2,13 +2,13 @@
 
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
+#include <chunkmem/core/replaced_file.hpp>
 #include <chunkmem/trace/trace_event.hpp>
 #include <chunkmem/trace/trace_sink.hpp>
 
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
-#include <memory>
 #include <string>
 #include <string_view>
 
@@ -20,10 +20,10 @@ namespace trace {
 /// Columns: what, chunk (empty where there is none), bytes (of an iteration: its number), from, to, begin and end in nanoseconds.
 class csv_file {
  public:
-  /// Replaces what was there. @throws io_error   it cannot be opened
-  explicit csv_file(const std::string& path) : file_{std::fopen(path.c_str(), "wb")}
+  /// A new file, which takes the name at once; never through a link: see replaced_file. @throws io_error   it cannot be
+  /// made
+  explicit csv_file(const std::string& path) : file_{path, "a table of events", replaced_file::naming::at_once}
   {
-    if (file_ == nullptr) throw failed("opening", errno);
     write("what,chunk,bytes,from,to,begin_ns,end_ns\n");
   }
 
@@ -41,30 +41,32 @@ class csv_file {
   /// Ends the file. What could not be written before is said here. @throws io_error   the file is not whole
   void close()
   {
-    if (file_ == nullptr) return;
-    if (std::fclose(file_.release()) != 0 && problem_ == 0) problem_ = errno;
-    if (problem_ != 0) throw failed("writing", problem_);
+    if (file_.stream() == nullptr) return;
+    try {
+      file_.finish();
+    } catch (const io_error&) {
+      if (problem_ == 0) throw;
+    }
+    if (problem_ != 0) throw failed(problem_);
   }
 
  private:
-  struct closer {
-    void operator()(std::FILE* file) const noexcept { std::fclose(file); }
-  };
-
   [[nodiscard]] static int length(std::string_view text) noexcept { return static_cast<int>(text.size()); }
   [[nodiscard]] static unsigned long long number(std::uint64_t value) noexcept { return value; }
-  [[nodiscard]] static io_error failed(std::string_view what, int number)
+  [[nodiscard]] static io_error failed(int number)
   {
-    return io_error{error_text{} << "chunkmem: " << what << " a table of events failed, errno " << static_cast<std::uint64_t>(number)
+    return io_error{error_text{} << "chunkmem: writing a table of events failed, errno "
+                                 << static_cast<std::uint64_t>(number)
                                  << " (check that its folder is there, may be written to and has room)",
                     {number, 0}};
   }
   void write(const char* line) noexcept
   {
-    if (problem_ == 0 && (file_ == nullptr || std::fputs(line, file_.get()) < 0)) problem_ = errno != 0 ? errno : EIO;
+    if (problem_ == 0 && (file_.stream() == nullptr || std::fputs(line, file_.stream()) < 0))
+      problem_ = errno != 0 ? errno : EIO;
   }
 
-  std::unique_ptr<std::FILE, closer> file_;
+  replaced_file file_;
   int problem_ = 0;  ///< the first; record must not throw
 };
 

@@ -1,0 +1,171 @@
+#include <chunkmem/core/replaced_file.hpp>
+
+#include <support/catch.hpp>
+#include <support/forked_child.hpp>
+
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <system_error>
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace replaced_file_test {
+
+using namespace chunkmem;
+using naming = replaced_file::naming;
+
+namespace {
+
+class temporary_folder {
+ public:
+  temporary_folder() : path_{(std::filesystem::temp_directory_path() / "chunkmem-XXXXXX").string()}
+  {
+    REQUIRE(::mkdtemp(path_.data()) != nullptr);
+  }
+  temporary_folder(const temporary_folder&) = delete;
+  ~temporary_folder()
+  {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  [[nodiscard]] std::string operator/(const std::string& name) const { return path_ + '/' + name; }
+  [[nodiscard]] std::ptrdiff_t files() const { return std::distance(std::filesystem::directory_iterator{path_}, {}); }
+
+ private:
+  std::string path_;
+};
+
+std::string text_of(const std::string& path)
+{
+  std::ifstream in{path, std::ios::binary};
+  return {std::istreambuf_iterator<char>{in}, {}};
+}
+void write_file(const std::string& path, const std::string& text)
+{
+  std::ofstream{path, std::ios::binary} << text;
+}
+
+int errno_of(const std::string& path, naming when = naming::at_end)
+{
+  try {
+    replaced_file file{path, "a text", when};
+    file.finish();
+    return -1;
+  } catch (const io_error& failed) {
+    return failed.fault().number;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a file is replaced as a whole at its end, or at once and then filled", "[core]")
+{
+  const temporary_folder place;
+  const std::string path = place / "it";
+  replace_file(path, "a text", "first");
+  CHECK(text_of(path) == "first");
+  {
+    replaced_file file{path, "a text", naming::at_end};
+    std::fputs("second", file.stream());
+    CHECK(text_of(path) == "first");
+    file.finish();
+    CHECK(file.stream() == nullptr);
+    CHECK_NOTHROW(file.finish());
+    CHECK(text_of(path) == "second");
+  }
+  {
+    replaced_file file{path, "a text", naming::at_once};
+    CHECK(text_of(path).empty());
+    std::fputs("third", file.stream());
+    std::fflush(file.stream());
+    CHECK(text_of(path) == "third");
+  }
+  {
+    replaced_file dropped{path, "a text", naming::at_end};
+  }
+  CHECK(text_of(path) == "third");
+  CHECK(place.files() == 1);
+}
+
+TEST_CASE("a link is never followed, and another name of a file keeps its bytes", "[core]")
+{
+  const temporary_folder place;
+  const naming when = GENERATE(naming::at_once, naming::at_end);
+  write_file(place / "precious", "kept");
+  std::filesystem::create_symlink("precious", place / "link");
+  std::filesystem::create_symlink("nothing", place / "dangling");
+  std::filesystem::create_symlink("loop", place / "loop");
+  for (const char* const name : {"link", "dangling", "loop"}) CHECK(errno_of(place / name, when) == ELOOP);
+  std::filesystem::create_hard_link(place / "precious", place / "other");
+  CHECK(errno_of(place / "other", when) == -1);
+  std::filesystem::create_symlink("precious", place / "new.new");  // where the new file is made
+  CHECK(errno_of(place / "new", when) == EEXIST);
+  CHECK(text_of(place / "precious") == "kept");
+  CHECK_FALSE(std::filesystem::exists(place / "nothing"));
+  CHECK_FALSE(std::filesystem::exists(place / "new"));
+}
+
+TEST_CASE("what is no plain file is refused at once, and stays; a device is written to", "[core]")
+{
+  const temporary_folder place;
+  REQUIRE(::mkfifo((place / "pipe").c_str(), 0600) == 0);
+  CHECK(errno_of(place / "pipe") == EINVAL);  // and waits for nobody who reads
+  std::filesystem::create_directory(place / "folder");
+  CHECK(errno_of(place / "folder") == EISDIR);
+  CHECK(errno_of(place / "nowhere/it") == ENOENT);
+  CHECK(errno_of(place / "pipe/it") == ENOTDIR);
+  CHECK(place.files() == 2);
+  CHECK(errno_of("/dev/null") == -1);
+  if (std::filesystem::exists("/dev/full")) CHECK_THROWS_AS(replace_file("/dev/full", "a text", "x"), io_error);
+}
+
+TEST_CASE("a file that a killed program left unfinished is no hindrance, and one of a forked child is its parent's",
+          "[core]")
+{
+  const temporary_folder place;
+  write_file(place / "it.new", "half");
+  replace_file(place / "it", "a text", "whole");
+  CHECK(text_of(place / "it") == "whole");
+  CHECK(place.files() == 1);
+  std::optional<replaced_file> file{std::in_place, place / "it", "a text", naming::at_end};
+  CHECK(support::result_in_child([&] {
+          file.reset();
+          return 0;
+        }) == 0);
+  CHECK_NOTHROW(file->finish());
+}
+
+TEST_CASE("a file of another user in a shared folder is neither written to nor replaced", "[core]")
+{
+  if (::geteuid() != 0) SKIP("only root makes a file of another user");
+  const temporary_folder place;
+  REQUIRE(::chmod((place / ".").c_str(), 01777) == 0);
+  write_file(place / "it", "theirs");
+  REQUIRE(::chmod((place / "it").c_str(), 0666) == 0);
+  REQUIRE(::chown((place / "it").c_str(), 2001, 2001) == 0);
+  CHECK(support::result_in_child([&] {
+          if (::setgid(2002) != 0 || ::setuid(2002) != 0) return 1;
+          return errno_of(place / "it") == EPERM && errno_of(place / "it", naming::at_once) == EPERM ? 0 : 2;
+        }) == 0);
+  CHECK(text_of(place / "it") == "theirs");
+  CHECK(place.files() == 1);
+}
+
+TEST_CASE("the error of a file tells its path in one line", "[core]")
+{
+  try {
+    replace_file("/nowhere/a\nb\x1b[m", "a text", "");
+    FAIL("not refused");
+  } catch (const io_error& failed) {
+    CHECK(
+        std::string{failed.what()}.starts_with(R"(chunkmem: opening a text failed: /nowhere/a\x0ab\x1b[m, errno 2 ()"));
+  }
+}
+
+}  // namespace replaced_file_test

@@ -1,0 +1,183 @@
+#include <chunkmem/io/posix_folder.hpp>
+
+#include <support/catch.hpp>
+#include <support/forked_child.hpp>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <system_error>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace folder_lock_test {
+
+using namespace chunkmem;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+constexpr const char* lock_file = "/.chunkmem-lock";
+
+class temporary_folder {
+ public:
+  temporary_folder() : path_{(std::filesystem::temp_directory_path() / "chunkmem-XXXXXX").string()}
+  {
+    REQUIRE(::mkdtemp(path_.data()) != nullptr);
+  }
+  temporary_folder(const temporary_folder&) = delete;
+  ~temporary_folder()
+  {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  [[nodiscard]] const std::string& path() const noexcept { return path_; }
+
+ private:
+  std::string path_;
+};
+
+/// Why a folder is not locked; empty: it is
+std::string refusal(io::posix_folder& folder, int* number = nullptr)
+{
+  try {
+    const auto held = folder.lock();
+    return "";
+  } catch (const io_error& failed) {
+    if (number != nullptr) *number = failed.fault().number;
+    return failed.what();
+  }
+}
+
+}  // namespace
+
+TEST_CASE("the lock of a folder is a file that goes with it, and that no name of the folder tells", "[io]")
+{
+  const temporary_folder place;
+  io::posix_folder folder{place.path()};
+  {
+    const auto held = folder.lock();
+    CHECK(std::filesystem::exists(place.path() + lock_file));
+    CHECK(folder.names().empty());
+  }
+  CHECK(std::filesystem::is_empty(place.path()));
+  std::ofstream{place.path() + lock_file} << "of a process that was killed";
+  CHECK(refusal(folder).empty());
+  CHECK(std::filesystem::is_empty(place.path()));
+}
+
+TEST_CASE("nobody who can merely read a folder keeps its owner from locking it", "[io]")
+{
+  const temporary_folder place;
+  REQUIRE(::chmod(place.path().c_str(), 0755) == 0);
+  io::posix_folder folder{place.path()};
+  const int reader = ::open(place.path().c_str(), O_RDONLY | O_DIRECTORY);
+  REQUIRE(::flock(reader, LOCK_EX | LOCK_NB) == 0);  // all that such a user can lock
+  {
+    const auto held = folder.lock();
+    struct stat what = {};
+    REQUIRE(::stat((place.path() + lock_file).c_str(), &what) == 0);
+    CHECK((what.st_mode & 07777U) == 0600);
+    if (::geteuid() == 0) {
+      CHECK(support::result_in_child([&] {
+              if (::setgid(12345) != 0 || ::setuid(12345) != 0) return 1;
+              if (::open(place.path().c_str(), O_RDONLY | O_DIRECTORY) < 0) return 2;
+              return ::open((place.path() + lock_file).c_str(), O_RDONLY) < 0 && errno == EACCES ? 0 : 3;
+            }) == 0);
+    }
+  }
+  ::close(reader);
+}
+
+TEST_CASE("who has the lock of a folder is told at once, also where that process is stopped", "[io]")
+{
+  const temporary_folder place;
+  io::posix_folder folder{place.path()};
+  {
+    const auto held = folder.lock();
+    int number = 0;
+    CHECK_THAT(refusal(folder, &number), ContainsSubstring("somebody else writes into this folder") &&
+                                             ContainsSubstring("process " + std::to_string(::getpid()) + " on ") &&
+                                             ContainsSubstring("which runs"));
+    CHECK(number == EWOULDBLOCK);
+  }
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    io::posix_folder same{place.path()};
+    const auto held = same.lock();
+    (void)::raise(SIGSTOP);
+    ::_exit(0);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, WUNTRACED) == child);
+  REQUIRE(WIFSTOPPED(status));
+  int number = 0;
+  CHECK_THAT(refusal(folder, &number),
+             ContainsSubstring("process " + std::to_string(child) + " on ") && ContainsSubstring("which is stopped"));
+  CHECK(number == EWOULDBLOCK);
+  ::kill(child, SIGKILL);
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(refusal(folder).empty());
+}
+
+TEST_CASE("what a lock's file says is told in one line, and need not be what a holder writes", "[io]")
+{
+  const temporary_folder place;
+  io::posix_folder folder{place.path()};
+  const auto held = folder.lock();
+  for (const std::string text :
+       {"", "x", "12", "99999999999999999999999 host\n", "7 a\x1b[2Jb\rc\nchunkmem: all is well", " \n"}) {
+    std::ofstream{place.path() + lock_file, std::ios::trunc} << text;
+    const std::string said = refusal(folder);
+    CHECK_THAT(said, ContainsSubstring("somebody else writes into this folder"));
+    CHECK(said.find_first_of("\x1b\r\n") == said.npos);
+    CHECK(said.find("all is well") == said.npos);
+  }
+}
+
+TEST_CASE("a link or a folder with the name of the lock is passed over, and nothing is written through it", "[io]")
+{
+  const temporary_folder place;
+  const temporary_folder other;
+  std::ofstream{other.path() + "/precious"} << "kept";
+  io::posix_folder folder{place.path()};
+  std::filesystem::create_symlink(other.path() + "/precious", place.path() + lock_file);
+  std::filesystem::create_directory(place.path() + lock_file + "-1");
+  {
+    const auto held = folder.lock();
+    CHECK(std::filesystem::exists(place.path() + lock_file + "-2"));
+    CHECK_THAT(refusal(folder), ContainsSubstring("somebody else writes into this folder"));
+  }
+  CHECK(std::filesystem::file_size(other.path() + "/precious") == 4);
+  for (unsigned at = 2; at < 8; ++at)
+    std::filesystem::create_directory(place.path() + lock_file + "-" + std::to_string(at));
+  CHECK_THAT(refusal(folder), ContainsSubstring("cannot be locked") && ContainsSubstring(".chunkmem-lock-7"));
+}
+
+TEST_CASE("a file of another user with the name of the lock is passed over", "[io]")
+{
+  if (::geteuid() != 0) SKIP("only root makes a file of another user");
+  const temporary_folder place;
+  REQUIRE(::chmod(place.path().c_str(), 01777) == 0);
+  io::posix_folder folder{place.path()};
+  std::ofstream{place.path() + lock_file} << "1 nowhere\n";
+  REQUIRE(::chown((place.path() + lock_file).c_str(), 12345, 12345) == 0);
+  const int theirs = ::open((place.path() + lock_file).c_str(), O_RDWR);
+  REQUIRE(::flock(theirs, LOCK_EX | LOCK_NB) == 0);
+  {
+    const auto held = folder.lock();
+    CHECK_THAT(refusal(folder), ContainsSubstring("process " + std::to_string(::getpid())));
+  }
+  CHECK(std::filesystem::file_size(place.path() + lock_file) == 10);
+  ::close(theirs);
+}
+
+}  // namespace folder_lock_test

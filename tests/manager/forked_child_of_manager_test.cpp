@@ -1,0 +1,107 @@
+#include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/chunkmem.hpp>
+#include <chunkmem/optimizer/thread_pool.hpp>
+#include <support/catch.hpp>
+#include <support/forked_child.hpp>
+#include <support/sanitized.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <optional>
+#include <string_view>
+
+namespace forked_child_of_manager_test {
+
+namespace cm = chunkmem;
+using namespace cm::literals;
+using arena = cm::backend::host_arena;
+using support::result_in_child;
+
+namespace {
+
+/// Eight tensors of a chunk each, of which two fit on the device.
+struct trainer {
+  trainer()
+  {
+    for (std::uint32_t at = 0; at < 8; ++at)
+      for (float& value : m.acquire(weights.slice(at), cm::access::write).span()) value = static_cast<float>(at);
+    for (int step = 0; step < 3; ++step) {
+      const auto scope = m.iteration();
+      for (std::uint32_t at = 0; at < 8; ++at) (void)first_of(at);
+    }
+  }
+  float first_of(std::uint32_t at)
+  {
+    const auto pin = m.acquire(weights.slice(at), cm::access::read);
+    return pin.span()[0];
+  }
+
+  arena memory{{.device_capacity = 8_KiB, .host_capacity = 64_KiB}};
+  cm::manager<arena> m{memory, {.chunk_bytes = 4_KiB}};
+  cm::stacked<float> weights = m.add_stacked<float>(8, {1024}, cm::role::parameter);
+};
+
+}  // namespace
+
+TEST_CASE("a forked child of a program with a static manager ends by exit", "[manager]")
+{
+  if (support::thread_sanitized) SKIP("the thread sanitizer allows no fork of a program with threads");
+  static trainer whole;
+  static cm::optimizer::thread_pool pool{3};
+  CHECK(result_in_child([]() -> int { std::exit(42); }) == 42);
+  CHECK(whole.first_of(3) == 3.0F);
+}
+
+TEST_CASE("a forked child that reads tensors which are elsewhere is told so, and does not wait", "[manager]")
+{
+  if (support::thread_sanitized) SKIP("the thread sanitizer allows no fork of a program with threads");
+  trainer whole;
+  CHECK(result_in_child([&] {
+          int refused = 0;
+          for (std::uint32_t at = 0; at < 8; ++at) {
+            try {
+              if (whole.first_of(at) != static_cast<float>(at)) return 1;
+            } catch (const cm::usage_error& failed) {
+              if (std::string_view{failed.what()}.find("in a forked child") == std::string_view::npos) return 2;
+              ++refused;
+            }
+          }
+          return refused >= 6 ? 0 : 3;  // two fit on the device
+        }) == 0);
+  for (std::uint32_t at = 0; at < 8; ++at) CHECK(whole.first_of(at) == static_cast<float>(at));
+}
+
+TEST_CASE("a forked child destroys a manager in the middle of an iteration", "[manager]")
+{
+  if (support::thread_sanitized) SKIP("the thread sanitizer allows no fork of a program with threads");
+  std::optional<trainer> whole{std::in_place};
+  {
+    const auto iteration = whole->m.iteration();
+    (void)whole->first_of(0);
+    (void)whole->first_of(1);
+    CHECK(result_in_child([&] {
+            whole.reset();
+            return 0;
+          }) == 0);
+    for (std::uint32_t at = 2; at < 8; ++at) CHECK(whole->first_of(at) == static_cast<float>(at));
+  }
+}
+
+TEST_CASE("a forked child does the parts of a thread pool itself, and ends the pool", "[manager]")
+{
+  if (support::thread_sanitized) SKIP("the thread sanitizer allows no fork of a program with threads");
+  std::optional<cm::optimizer::thread_pool> pool{std::in_place, 3U};
+  std::array<int, 64> done{};
+  const auto all_are = [&](int value) { return std::ranges::all_of(done, [&](int it) { return it == value; }); };
+  pool->run(64, [&](unsigned part) { ++done[part]; });
+  CHECK(result_in_child([&] {
+          pool->run(64, [&](unsigned part) { ++done[part]; });
+          pool.reset();
+          return all_are(2) ? 0 : 1;
+        }) == 0);
+  pool->run(64, [&](unsigned part) { ++done[part]; });
+  CHECK(all_are(2));
+}
+
+}  // namespace forked_child_of_manager_test
