@@ -113,10 +113,19 @@ bool take_round(std::size_t round, const plain_loops::token_batch& batch, plain_
   return std::equal(losses + 1, losses + 4, losses);
 }
 
-void print(const times& some, const times& plain)
+void print(const std::array<times, 4>& all)
 {
-  std::printf("%-34s %10.2f %10.2f %10.4f %10.4f\n", some.name, 1e3 * median(some.user), 1e3 * median(some.wall),
-              median(some.user) / median(plain.user), median(some.wall) / median(plain.wall));
+  std::printf("%-34s %10s %10s\n", "a step, median of user time", "[ms]", "ratio");
+  for (const times& each : all)
+    std::printf("%-34s %10.2f %10.4f\n", each.name, 1e3 * median(each.user), median(each.user) / median(all[0].user));
+}
+
+void print_wall_clock(const std::array<times, 4>& all)
+{
+  std::printf("wall clock, which other programs on the machine change:");
+  for (const times& each : all)
+    std::printf(" %.2f ms (%.3f)", 1e3 * median(each.wall), median(each.wall) / median(all[0].wall));
+  std::printf("\n");
 }
 
 void print_copies(const char* name, const cm::report& report)
@@ -154,9 +163,9 @@ int main()
     if (!take_round(round, batch_at(round), plain, others, all)) return std::puts("losses differ"), 1;
   if (plain.weights() != uncapped.trainer.weights()) return std::puts("weights differ"), 1;
 
-  std::printf("%-34s %10s %10s %10s %10s\n", "medians of a step", "user [ms]", "wall [ms]", "user ratio", "wall ratio");
-  for (const times& each : all) print(each, all[0]);
+  print(all);
   for (std::size_t at = 0; at < others.size(); ++at) print_copies(all[at + 1].name, others[at]->m.report());
+  print_wall_clock(all);
   const double ratio = median(all[1].user) / median(all[0].user);
   return transfer_bench::write_figures(
       "plain_loops_bench", {{"edge.plain_loops_over_chunks", ratio, "of the time with malloc", "<=", bound}});

@@ -85,8 +85,7 @@ class chunk_trainer {
       const int last = place_window(window, text);
       forward(window.data(), 1, false);
       run_kernel{m_, head_forward, write(logits), read(final_norm), read(token_table), batch_.context, model_.width};
-      const float coin = random_uniform(how_.seed, 2000, static_cast<std::uint64_t>(at));
-      text.push_back(static_cast<char>(sample(read(logits).span().data() + last * vocabulary, how_.temperature, coin)));
+      text.push_back(next_byte(last, static_cast<std::uint64_t>(at)));
       forget({logits, final_norm, final_mean, final_scale});
     }
     return text;
@@ -249,6 +248,13 @@ class chunk_trainer {
   {
     const auto pin = update(logits);
     return m_.rehearsing() ? 0.0 : cross_entropy(pin.data(), batch.targets.data(), batch_.rows());
+  }
+
+  [[nodiscard]] char next_byte(int position, std::uint64_t number) const
+  {
+    const auto pin = read(logits);
+    const float coin = random_uniform(how_.seed, 2000, number);
+    return static_cast<char>(sample(pin.data() + position * vocabulary, how_.temperature, coin));
   }
 
   void backward(const token_batch& batch)
