@@ -106,7 +106,8 @@ class basic_manager
   template <element Element, access_choice Access>
   [[nodiscard]] pin_type<pinned_as<Element, Access>> acquire(tensor_handle wanted, list_id list, Access mode, at place)
   {
-    engine_.tensors().expects_of(slot_in(wanted, list), engine_.tensors().type_in(wanted.id, list) == dtype_of<Element>,
+    const std::uint32_t slot = slot_in(wanted, list);
+    engine_.tensors().expects_of(slot, engine_.tensors().type_in(wanted.id, list) == dtype_of<Element>,
                                  "a list was acquired with an element type that is not its own");
     return list == value_list && writes(mode) ? acquire(tensor<Element>{wanted}, mode, place)
                                               : acquire_in<pinned_as<Element, Access>>(wanted, list, mode, place);
