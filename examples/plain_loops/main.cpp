@@ -1,0 +1,178 @@
+// A GPT-2 in plain loops, trained twice: its memory from malloc, and its memory in chunks on a device that holds a
+// quarter of it.
+#include "chunk_trainer.hpp"
+#include "options.hpp"
+#include "plain_trainer.hpp"
+
+#include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/chunk/any_layout.hpp>
+#include <chunkmem/chunk/best_fit_layout.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/eviction/any_eviction.hpp>
+#include <chunkmem/eviction/cost_aware.hpp>
+#include <chunkmem/eviction/lru.hpp>
+#include <chunkmem/placement/device_margin.hpp>
+#include <chunkmem/transfer/any_transfer.hpp>
+#include <chunkmem/transfer/no_prefetch.hpp>
+#include <chunkmem/transfer/planned.hpp>
+
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <string>
+#include <vector>
+
+namespace plain_loops {
+namespace {
+
+namespace cm = chunkmem;
+
+// What the command line chooses from. A trainer that knows its policies names them: cm::manager<Backend,
+// cm::eviction::lru>.
+using any_eviction = cm::eviction::any_eviction<cm::eviction::belady, cm::eviction::lru, cm::eviction::cost_aware>;
+using any_layout = cm::any_layout<cm::best_fit_layout, cm::append_layout>;
+using any_transfer =
+    cm::transfer::any_transfer<cm::transfer::lookahead, cm::transfer::no_prefetch, cm::transfer::planned>;
+using memory = cm::backend::host_arena;
+using manager = cm::manager<memory, any_eviction, any_layout, any_transfer, cm::placement::device_margin>;
+
+/// More than any model has; nothing of it is allocated by a rehearsal.
+constexpr cm::bytes boundless{std::uint64_t{1} << 50};
+
+cm::manager_options settings_of(const options& chosen)
+{
+  return {.chunk_bytes = cm::bytes{chosen.chunk_bytes},
+          .order = chosen.first_use ? cm::tensor_order::first_use : cm::tensor_order::declaration};
+}
+
+/// A manager and the trainer on it, with a device and a host of these sizes; rehearsed, not filled.
+struct session {
+  session(const options& chosen, const token_batch& first, cm::bytes device, cm::bytes host)
+      : arena{{.device_capacity = device, .host_capacity = host}},
+        m{arena, settings_of(chosen), any_eviction{chosen.eviction}, any_layout{chosen.layout},
+          any_transfer{chosen.transfer}},
+        trainer{m, chosen.model, chosen.how}
+  {
+    trainer.declare_activations(first.shape);
+    need = trainer.rehearse(first);
+  }
+
+  memory arena;
+  manager m;
+  chunk_trainer<manager> trainer;
+  cm::memory_requirement need;
+};
+
+/// The bytes of all tensors, and of scratch at its highest: what the trainer with malloc takes.
+std::uint64_t all_bytes(const cm::memory_requirement& need)
+{
+  std::uint64_t sum = need.largest_leases.count();
+  for (const cm::bytes each : need.by_role.values) sum += each.count();
+  return sum;
+}
+
+void print_sizes(options chosen, const token_batch& first)
+{
+  std::printf("%-16s %-12s %11s %15s %20s\n", "layout", "order", "chunk [B]", "all chunks [B]", "smallest device [B]");
+  for (const char* const layout : {"best_fit_layout", "append_layout"})
+    for (const bool first_use : {false, true})
+      for (const unsigned kibibytes : {64U, 128U, 512U, 1024U, 2048U}) {
+        chosen.layout = layout;
+        chosen.first_use = first_use;
+        chosen.chunk_bytes = std::uint64_t{kibibytes} << 10;
+        const session one{chosen, first, boundless, boundless};
+        std::printf("%-16s %-12s %11llu %15llu %20llu\n", layout, first_use ? "first_use" : "declaration",
+                    static_cast<unsigned long long>(chosen.chunk_bytes),
+                    static_cast<unsigned long long>(one.need.chunks.count()),
+                    static_cast<unsigned long long>(one.need.smallest_device.count()));
+      }
+}
+
+void print_need(const cm::memory_requirement& need)
+{
+  const auto line = [](const char* what, std::uint64_t count) {
+    std::printf("  %-18s %11llu B\n", what, static_cast<unsigned long long>(count));
+  };
+  line("weights", need.by_role[cm::role::parameter].count());
+  line("gradients", need.by_role[cm::role::gradient].count());
+  line("optimizer states", need.by_role[cm::role::optimizer_state].count());
+  line("activations", need.by_role[cm::role::activation].count());
+  line("scratch", need.largest_leases.count());
+  line("together", all_bytes(need));
+  line("smallest device", need.smallest_device.count());
+}
+
+void print_report(const cm::report& report)
+{
+  for (const cm::tier where : {cm::tier::device, cm::tier::host})
+    std::printf("%-7s peak %llu B of %llu B\n", where == cm::tier::device ? "device:" : "host:",
+                static_cast<unsigned long long>(report.peak[where].count()),
+                static_cast<unsigned long long>(report.capacity[where].count()));
+  std::printf(
+      "copied: %llu B to the device, %llu B to the host, in %llu iterations; divergences %llu, plans made again %llu\n",
+      static_cast<unsigned long long>(report.loaded.count()),
+      static_cast<unsigned long long>(report.written_back.count()), static_cast<unsigned long long>(report.iterations),
+      static_cast<unsigned long long>(report.divergences), static_cast<unsigned long long>(report.replans));
+}
+
+bool same_bits(const std::vector<float>& left, const std::vector<float>& right)
+{
+  return left.size() == right.size() && std::memcmp(left.data(), right.data(), left.size() * sizeof(float)) == 0;
+}
+
+/// @return   the losses that differ
+int train_both(const options& chosen, const std::string& text, plain_trainer& plain, chunk_trainer<manager>& chunks)
+{
+  int different = 0;
+  for (int step = 0; step < chosen.steps; ++step) {
+    const token_batch batch = batch_of(text, chosen.batch, chosen.how.seed, static_cast<std::uint64_t>(step));
+    const float before = plain.step(batch);
+    const float after = chunks.step(batch);
+    const bool same = same_bits({before}, {after});
+    different += same ? 0 : 1;
+    std::printf("step %4d  loss %.9g  over chunks %.9g%s\n", step + 1, static_cast<double>(before),
+                static_cast<double>(after), same ? "" : "  DIFFERENT");
+  }
+  return different;
+}
+
+int run(const options& chosen)
+{
+  const std::string text = read_text(chosen.text, static_cast<std::size_t>(chosen.batch.context) + 2);
+  const token_batch first = batch_of(text, chosen.batch, chosen.how.seed, 0);
+  if (chosen.sizes) return print_sizes(chosen, first), 0;
+
+  const cm::memory_requirement need = session{chosen, first, boundless, boundless}.need;
+  print_need(need);
+  const auto quarter = static_cast<std::uint64_t>(static_cast<double>(all_bytes(need)) * chosen.device_fraction);
+  const cm::bytes device = chosen.uncapped ? 2 * need.everything : cm::bytes{quarter};
+  session over_chunks{chosen, first, device, need.chunks};
+  over_chunks.trainer.fill();
+  plain_trainer plain{chosen.model, chosen.how};
+
+  const int different = train_both(chosen, text, plain, over_chunks.trainer);
+  const bool same_weights = same_bits(plain.weights(), over_chunks.trainer.weights());
+  const std::string written = plain.generate(chosen.prompt, chosen.generate);
+  const bool same_text = written == over_chunks.trainer.generate(chosen.prompt, chosen.generate);
+  std::printf("%s\n", written.c_str());
+  print_report(over_chunks.m.report());
+  std::printf("losses %s, parameters %s, text %s\n", different == 0 ? "equal" : "DIFFERENT",
+              same_weights ? "equal" : "DIFFERENT", same_text ? "equal" : "DIFFERENT");
+  return different == 0 && same_weights && same_text ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace plain_loops
+
+int main(int count, char** words)
+try {
+  const plain_loops::options chosen = plain_loops::read_options(count, words);
+  if (chosen.help) return std::fputs(plain_loops::help_text(), stdout), 0;
+  return plain_loops::run(chosen);
+} catch (const plain_loops::bad_option& mistake) {
+  std::fprintf(stderr, "plain_loops: %s\n", mistake.what());
+  return 2;
+} catch (const std::exception& failure) {
+  std::fprintf(stderr, "plain_loops: %s\n", failure.what());
+  return 1;
+}
