@@ -96,7 +96,8 @@ class engine : public Core {
     this->copies_.note(happening::lease_end, held.where, held.size);
   }
 
-  /// The bytes of a slot are dead. @throws usage_error   it is pinned; device_error, out_of_memory from planned copies
+  /// The bytes of a slot are dead. Without bytes it is an entry of the record and no more, where the rules allow that.
+  /// @throws usage_error   it is pinned; device_error, out_of_memory from planned copies
   [[gnu::noinline]] void drop(std::uint32_t index)
   try {
     this->catch_up(index);
