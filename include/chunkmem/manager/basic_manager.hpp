@@ -307,7 +307,8 @@ class basic_manager
   {
     const std::uint32_t parameter = held.slot - engine_.tensors().parameters();
     if constexpr (engine_type::host_addressable && real_element<typename Pin::element_type>) {
-      if (held.who == agent::host) return ledger_.finish(parameter, measure(std::span<const typename Pin::element_type>{last.span()}));
+      using elements = std::span<const typename Pin::element_type>;
+      if (held.who == agent::host) return ledger_.finish(parameter, measure(rehearsing() ? elements{} : elements{last.span()}));
     }
     ledger_.finish(parameter);
   }

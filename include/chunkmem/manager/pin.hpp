@@ -25,7 +25,7 @@ void give_back(engine<Core>& owner, const lease_grant& held) noexcept
 
 /// A tensor that stays where it is while this lives.
 ///
-/// Move-only; ends with its scope or by `release()`. In a rehearsal it has no bytes: `data()` is null and `span()` empty.
+/// Move-only; ends with its scope or by `release()`. In a rehearsal it has no bytes: `data()` is null and `span()` empty, but for rehearse_on::scratch.
 /// It may outlive its manager, but every use of it then is a typed error.
 /// @threads one caller per manager
 template <element Element, class Engine>

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chunkmem/core/expects.hpp>
+#include <chunkmem/manager/rehearse_on.hpp>
 #include <chunkmem/sharding/gathered_units.hpp>
 #include <chunkmem/sharding/rank_iteration.hpp>
 #include <chunkmem/sharding/rank_pin.hpp>
@@ -47,17 +48,18 @@ class sharded_model : public sharding::rank_step<Backend, Ranks, Policies...> {
 
   /// As a manager's. Ranks do not talk in it. @throws usage_error   also where gradients are open
   template <class Step>
-  memory_requirement rehearse(Step&& step)
+  memory_requirement rehearse(Step&& step, rehearse_on on = rehearse_on::nothing)
   {
     seal();
     if (rehearsing()) return m_.rehearse(step);  // which refuses it
     expect_whole();
     gradients_.begin_rehearsal();
     const rehearsed_until_end puts_back{*this};
-    return m_.rehearse([&] {
+    const auto anew = [&] {
       gradients_.forget_rehearsal();
       step();
-    });
+    };
+    return m_.rehearse(anew, on);
   }
 
   // Training.
