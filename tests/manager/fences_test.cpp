@@ -201,6 +201,22 @@ TEST_CASE("streams of kernels and the caller have their waits told, and agents t
   machine.advance(agent::host, 400);
   keeper.follow(agent::host, frame, frame.writers, wait_cause::optimizer_input);
   CHECK(keeper.waited(wait_cause::optimizer_input) == wait_total{1, 100});
+
+  const agent own = machine.adopt();
+  fence shared;
+  machine.advance(agent::compute, 1'000);
+  keeper.stamp(agent::compute, shared, true);
+  keeper.follow(own, shared, shared.writers, wait_cause::demand_miss);  // the trainer's order of its streams
+  CHECK(keeper.waited(wait_cause::demand_miss) == wait_total{1, 500});
+  CHECK(machine.clock(own) == machine.clock(agent::compute));
+
+  fence left;
+  machine.advance(agent::to_host, 2'000);
+  keeper.stamp_copy(keeper.copied(agent::to_host), left, false);
+  const std::uint64_t waits_for = machine.clock(agent::to_host) - machine.clock(agent::compute);
+  keeper.follow(agent::compute, left, left.users, wait_cause::other);  // it overwrites what is written back
+  CHECK(keeper.waited(wait_cause::demand_miss) == wait_total{2, 500 + waits_for});
+  CHECK(keeper.waited(wait_cause::other) == wait_total{});
 }
 
 TEST_CASE("a wait that fails is made again by the next who asks", "[manager]")

@@ -5,12 +5,12 @@
 
 namespace chunkmem::inline v0 {
 
-/// Why the calling thread or a stream of kernels waits.
+/// Why the calling thread waits, or a stream of kernels waits for a copy.
 enum class wait_cause : std::uint8_t {
-  demand_miss,      ///< for a load, or for the room that a load needs
+  demand_miss,      ///< for a load, for the room that a load needs, or a stream for a write-back of what it overwrites
   optimizer_input,  ///< for bytes on their way to the host
   throttle,         ///< for room in a queue of the backend
-  other,            ///< for agents that only read what is overwritten: a step on one agent has none
+  other,            ///< the calling thread for agents that only read what it overwrites: a step on one agent has none
 };
 
 inline constexpr std::size_t wait_causes = 4;

@@ -27,8 +27,9 @@ struct fence {
 /// nothing; it becomes an event only when somebody must wait for it, so that a release records none. The last events are
 /// remembered: who follows an early use does not wait for what was enqueued since, where the calling thread runs ahead.
 /// The happens-before rules: a reader follows all writers, a writer follows all users, on each frame.
-/// Copy agents wait beside the step, so their waits are no stalls and are not added up. Those of the calling thread and of
-/// other streams are: by a measuring_backend. Where the backend is none, by its clock around each wait of the calling thread.
+/// Waits of the calling thread are added up, and those of streams of kernels for copies: by a measuring_backend. Where the backend is
+/// none, by its clock around each wait of the calling thread. Two other kinds are no stalls and are not told. Copy agents wait beside the
+/// step; and a stream that waits for another stream of kernels does so for the trainer.
 /// Cost: one test of a byte where there is nothing to wait for; else one compare for each agent in it.
 template <stream_backend Backend>
 class fence_keeper {
@@ -114,13 +115,15 @@ class fence_keeper {
 
   void wait_and_tell(agent who, event point, wait_cause cause)
   {
-    if (is_copy_agent(who)) return backend_->wait(who, point);
+    const bool is_stream = who != agent::host;
+    if (is_copy_agent(who) || (is_stream && !is_copy_agent(point.source))) return backend_->wait(who, point);
+    if (is_stream && cause == wait_cause::other) cause = wait_cause::demand_miss;  // a write-back still reads what it overwrites
     if constexpr (measuring_backend<Backend>) {
       backend_->wait(who, point, cause);
     } else {
-      const std::uint64_t begin = who == agent::host ? backend_->now() : 0;
+      const std::uint64_t begin = is_stream ? 0 : backend_->now();
       backend_->wait(who, point);
-      if (who != agent::host) return;  // nobody knows when a stream goes on
+      if (is_stream) return;  // nobody knows when it goes on
       const std::uint64_t end = backend_->now();
       wait_total& total = waited_[static_cast<unsigned>(cause)];
       ++total.count;

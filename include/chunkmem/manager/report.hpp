@@ -10,19 +10,19 @@
 
 namespace chunkmem::inline v0 {
 
-/// How often the calling thread or a stream of kernels was blocked, by cause. An event that had come already is no wait.
+/// How often the calling thread was blocked, or a stream of kernels by a copy, by cause. An event that had come already is no wait.
 /// A step that follows its plan and works on one agent has no `other`. On threads the counts differ from run to run.
 ///
 /// Where the backend cannot tell, as on CUDA, each wait of the calling thread for work that it did not know to be over counts, and none of a stream.
 struct wait_counts {
-  std::uint64_t demand_miss = 0;      ///< for a load, or the room it needs
+  std::uint64_t demand_miss = 0;      ///< for a load, or the room it needs; of streams for any copy
   std::uint64_t optimizer_input = 0;  ///< for bytes on their way to the host
   std::uint64_t throttle = 0;         ///< for room in a queue of the backend
-  std::uint64_t other = 0;            ///< for agents that only read what it overwrites
+  std::uint64_t other = 0;            ///< of the calling thread, for agents that only read what it overwrites
 };
 
 /// How long these waits lasted: what a step could be shorter by at most. The agents that copy wait too, beside the step, and do
-/// not count. In virtual time on `simulated`.
+/// not count, nor does a stream that waits for another stream of kernels. In virtual time on `simulated`.
 struct wait_times {
   std::uint64_t demand_miss_nanoseconds = 0;
   std::uint64_t optimizer_input_nanoseconds = 0;
