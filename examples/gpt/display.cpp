@@ -111,9 +111,10 @@ void display::closing(const options& chosen, const memory_figures& figures) cons
   std::fprintf(out_, "moved   %s to the device, %s back; %" PRIu64 " loads, %" PRIu64 " evictions\n",
                size_text(figures.loaded).c_str(), size_text(figures.written_back).c_str(), figures.loads,
                figures.evictions);
-  std::fprintf(
-      out_, "waits   demand_miss %" PRIu64 ", optimizer_input %" PRIu64 ", throttle %" PRIu64 ", other %" PRIu64 "\n",
-      figures.demand_miss, figures.optimizer_input, figures.throttle, figures.other);
+  const auto seconds = [](std::uint64_t nanoseconds) { return static_cast<double>(nanoseconds) / 1e9; };
+  std::fprintf(out_, "waited  %.2f s for loads, %.2f s for the optimizer's input, %.2f s for queues, %.2f s for others\n",
+               seconds(figures.stalls.demand_miss_nanoseconds), seconds(figures.stalls.optimizer_input_nanoseconds),
+               seconds(figures.stalls.throttle_nanoseconds), seconds(figures.stalls.other_nanoseconds));
   std::fprintf(out_, "plan    %" PRIu64 " divergences, %" PRIu64 " replans\n", figures.divergences, figures.replans);
   if (chosen.precision == chunkmem::dtype::float16) {
     std::fprintf(out_, "scale   loss times %g at the end, %zu steps skipped\n", static_cast<double>(figures.loss_scale),

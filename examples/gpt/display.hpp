@@ -43,7 +43,7 @@ struct step_figures {
 struct memory_figures {
   chunkmem::bytes device_peak, device_capacity, host_peak, host_capacity, loaded, written_back;
   std::uint64_t loads = 0, evictions = 0, divergences = 0, replans = 0;
-  std::uint64_t demand_miss = 0, optimizer_input = 0, throttle = 0, other = 0;
+  chunkmem::wait_times stalls;
   std::size_t skipped = 0;  ///< steps whose gradients were not finite
   float loss_scale = 1.0f;  ///< at the end
 };

@@ -51,10 +51,7 @@ template <class Trainer>
   out.evictions = report.evictions;
   out.divergences = report.divergences;
   out.replans = report.replans;
-  out.demand_miss = report.waits.demand_miss;
-  out.optimizer_input = report.waits.optimizer_input;
-  out.throttle = report.waits.throttle;
-  out.other = report.waits.other;
+  out.stalls = report.stalls;
   out.skipped = trainer.skipped();
   out.loss_scale = trainer.loss_scale();
   return out;

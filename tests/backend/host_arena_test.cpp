@@ -102,6 +102,26 @@ TEST_CASE("a queue with more than 256 operations throttles the caller", "[backen
   CHECK(place[1'023] == std::byte(599 % 256));
 }
 
+TEST_CASE("a wait of the caller for what is reached is none, and one that blocks is told with its time", "[backend]")
+{
+  host_arena mem{{.device_capacity = 1_MiB, .host_capacity = 1_MiB}};
+  mem.launch(agent::to_host, [] {});
+  const event first = mem.record(agent::to_host);
+  mem.wait(agent::host, first);
+  for (const wait_cause why : {wait_cause::demand_miss, wait_cause::other}) mem.wait(agent::host, first, why);
+  CHECK(mem.waited(wait_cause::demand_miss) == wait_total{});
+  CHECK(mem.waited(wait_cause::other) == wait_total{});
+  for (int round = 0; round < 100'000 && mem.waited(wait_cause::demand_miss).count == 0; ++round) {  // nearly always the first one
+    mem.launch(agent::to_device, [] {
+      for (int turn = 0; turn < 100; ++turn) std::this_thread::yield();
+    });
+    mem.wait(agent::host, mem.record(agent::to_device), wait_cause::demand_miss);
+  }
+  CHECK(mem.waited(wait_cause::demand_miss).count == 1);
+  CHECK(mem.waited(wait_cause::demand_miss).nanoseconds > 0);
+  CHECK(mem.waited(wait_cause::other) == wait_total{});
+}
+
 TEST_CASE("memory may be given back while work on it is queued", "[backend]")
 {
   host_arena mem{{.device_capacity = 8_MiB, .host_capacity = 8_MiB}};

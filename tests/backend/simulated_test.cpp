@@ -101,6 +101,28 @@ TEST_CASE("a wait delays its agent and nobody else", "[backend]")
   CHECK(mem.clock(agent::to_host) == 0);
 }
 
+TEST_CASE("a wait that names its cause is told with the virtual time that it takes", "[backend]")
+{
+  simulated mem = machine(true);
+  std::byte* const there = mem.allocate(tier::device, 1_KiB);
+  std::byte* const here = mem.allocate(tier::host, 1_KiB);
+  mem.copy(there, here, 1'000_B, agent::to_device);  // until 1,010
+  const event loaded = mem.record(agent::to_device);
+  mem.advance(agent::compute, 300);
+  mem.wait(agent::compute, loaded, wait_cause::demand_miss);
+  CHECK(mem.waited(wait_cause::demand_miss) == wait_total{1, 710});
+  mem.wait(agent::compute, loaded, wait_cause::demand_miss);  // it has come
+  mem.wait(agent::to_host, loaded);                           // nobody asks
+  CHECK(mem.waited(wait_cause::demand_miss) == wait_total{1, 710});
+  mem.advance(agent::host, 1'000);
+  const agent late = mem.adopt();  // idle until the caller gives it this
+  mem.wait(late, loaded, wait_cause::other);
+  mem.wait(agent::host, loaded, wait_cause::optimizer_input);
+  CHECK(mem.waited(wait_cause::other) == wait_total{1, 10});
+  CHECK(mem.waited(wait_cause::optimizer_input) == wait_total{1, 10});
+  CHECK(mem.waited(wait_cause::throttle) == wait_total{});
+}
+
 TEST_CASE("nothing starts before the caller asked for it", "[backend]")
 {
   simulated mem = machine(true);

@@ -15,6 +15,7 @@ struct lenient_rules {
 
   static constexpr cm::transition table[] = {
       {from::free, what::materialize, from::hold},
+      {from::free, what::drop, from::free},
       {from::hold, what::acquire, from::compute},
       {from::hold, what::drop, from::free},
       {from::compute, what::acquire, from::compute},

@@ -70,7 +70,6 @@ constexpr known_sentence known[] = {
     {"is in use on the host by"},
     {"is in use on the device by"},
     {"is free and cannot acquire"},
-    {"is free and cannot drop"},
     {"is compute and cannot drop"},
     {"is gradient and cannot acquire"},
     {"is gradient and cannot drop"},
@@ -103,7 +102,9 @@ int next_of(state from, event what) noexcept
 {
   const auto to = [](state next) { return static_cast<int>(next); };
   switch (from) {
-    case state::free: return what == event::materialize ? to(state::hold) : illegal;
+    case state::free:
+      if (what == event::drop) return to(state::free);
+      return what == event::materialize ? to(state::hold) : illegal;
     case state::compute:
       if (what == event::acquire) return to(state::compute);
       if (what == event::spend) return to(state::gradient);

@@ -1,5 +1,6 @@
 #include <chunkmem/manager/fences.hpp>
 
+#include <chunkmem/backend/simulated.hpp>
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>
 #include <support/oracles/listening_backend.hpp>
@@ -171,16 +172,51 @@ TEST_CASE("waits of the caller are counted by cause and forgotten by the frame",
   keeper.stamp_copy(keeper.copied(agent::to_device), frame, true);
   keeper.stamp(agent::compute, frame, false);
   keeper.follow(agent::compute, frame, frame.writers, wait_cause::demand_miss);
-  CHECK(keeper.waits(wait_cause::demand_miss) == 0);  // the caller did not wait
+  CHECK(keeper.waited(wait_cause::demand_miss).count == 0);  // the caller did not wait
   keeper.follow(agent::host, frame, frame.writers, wait_cause::demand_miss);
-  CHECK(keeper.waits(wait_cause::demand_miss) == 1);
+  CHECK(keeper.waited(wait_cause::demand_miss).count == 1);
   CHECK(frame.writers == 0);
   CHECK(frame.users != 0);  // the reader is still there
   keeper.follow(agent::host, frame, frame.users, wait_cause::optimizer_input);
-  CHECK((keeper.waits(wait_cause::optimizer_input) == 1 && keeper.waits(wait_cause::other) == 0));
+  CHECK((keeper.waited(wait_cause::optimizer_input).count == 1 && keeper.waited(wait_cause::other).count == 0));
   CHECK(frame.users == 0);
   keeper.follow(agent::host, frame, frame.users, wait_cause::other);
-  CHECK(keeper.waits(wait_cause::other) == 0);
+  CHECK(keeper.waited(wait_cause::other).count == 0);
+}
+
+TEST_CASE("streams of kernels and the caller have their waits told, and agents that copy do not", "[manager]")
+{
+  backend::simulated machine{{.device_capacity = 1_MiB, .host_capacity = 1_MiB, .host_runs_ahead = true}};
+  device_health health;
+  fence_keeper<backend::simulated> keeper{machine, health};
+  fence frame;
+  machine.advance(agent::to_device, 500);
+  keeper.stamp_copy(keeper.copied(agent::to_device), frame, true);
+  keeper.follow(agent::to_host, frame, frame.writers, wait_cause::other);
+  CHECK(keeper.waited(wait_cause::other) == wait_total{});
+  keeper.follow(agent::compute, frame, frame.writers, wait_cause::demand_miss);
+  CHECK(keeper.waited(wait_cause::demand_miss) == wait_total{1, 500});
+  keeper.follow(agent::compute, frame, frame.writers, wait_cause::demand_miss);  // it follows it already
+  CHECK(keeper.waited(wait_cause::demand_miss) == wait_total{1, 500});
+  machine.advance(agent::host, 400);
+  keeper.follow(agent::host, frame, frame.writers, wait_cause::optimizer_input);
+  CHECK(keeper.waited(wait_cause::optimizer_input) == wait_total{1, 100});
+
+  const agent own = machine.adopt();
+  fence shared;
+  machine.advance(agent::compute, 1'000);
+  keeper.stamp(agent::compute, shared, true);
+  keeper.follow(own, shared, shared.writers, wait_cause::demand_miss);  // the trainer's order of its streams
+  CHECK(keeper.waited(wait_cause::demand_miss) == wait_total{1, 500});
+  CHECK(machine.clock(own) == machine.clock(agent::compute));
+
+  fence left;
+  machine.advance(agent::to_host, 2'000);
+  keeper.stamp_copy(keeper.copied(agent::to_host), left, false);
+  const std::uint64_t waits_for = machine.clock(agent::to_host) - machine.clock(agent::compute);
+  keeper.follow(agent::compute, left, left.users, wait_cause::other);  // it overwrites what is written back
+  CHECK(keeper.waited(wait_cause::demand_miss) == wait_total{2, 500 + waits_for});
+  CHECK(keeper.waited(wait_cause::other) == wait_total{});
 }
 
 TEST_CASE("a wait that fails is made again by the next who asks", "[manager]")

@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
 namespace iteration_driver_test {
 
@@ -172,6 +173,47 @@ TEMPLATE_TEST_CASE("loops of other names between the steps change no record and 
   check_counts(it.m.report(), {.iterations = 36});
   CHECK(it.m.report().skipped_moves == 0);
   CHECK(it.m.report().replans == replans);
+}
+
+TEST_CASE("a scan that ends elsewhere each time is soon planned so that it ends where it began", "[manager]")
+{
+  for (std::uint64_t frames = 3; frames < 8; ++frames) {
+    weights_on<planned> it{frames};
+    for (int step = 0; step < 12; ++step) it.run("generate", 8);
+    const cm::report settled = it.m.report();
+    for (int step = 0; step < 21; ++step) it.run("generate", 8);
+    const cm::report seen = it.m.report();
+    INFO(frames << " frames");
+    CHECK(seen.replans == settled.replans);
+    CHECK(seen.loads - settled.loads == 21 * (8 - frames + 1));  // belady alone moves less by less than one chunk an iteration
+    CHECK(seen.skipped_moves == 0);
+    CHECK(seen.abandoned_plans == 0);
+  }
+}
+
+TEST_CASE("rounds of steps and of longer and longer generations come to need no new plan", "[manager]")
+{
+  for (const auto& [train, generate] : {std::pair{1, 1}, {3, 8}, {2, 1}, {1, 3}, {4, 20}}) {
+    weights_on<planned> it{4};
+    int tokens = generate;
+    const auto round = [&, steps = train] {
+      for (int at = 0; at < steps; ++at) it.run_there_and_back("train", 8);
+      for (int at = 0; at < tokens; ++at) it.run("generate", 8);
+    };
+    for (int at = 0; at < 8; ++at) round();
+    const cm::report equal = it.m.report();
+    for (int at = 0; at < 4; ++at) round();
+    CHECK(it.m.report().replans == equal.replans);
+    for (int at = 0; at < 8; ++at, ++tokens) round();
+    const cm::report settled = it.m.report();
+    for (int at = 0; at < 8; ++at, ++tokens) round();
+    const cm::report seen = it.m.report();
+    INFO(train << " steps and " << generate << " generations");
+    CHECK(seen.replans == settled.replans);
+    CHECK(seen.divergences == 0);
+    CHECK(seen.skipped_moves == 0);
+    CHECK(seen.clean_starts == 0);
+  }
 }
 
 TEMPLATE_TEST_CASE("an iteration that an exception ends keeps the record and counts as none that changed it", "[manager]", planned, on_demand)

@@ -123,4 +123,39 @@ TEST_CASE("a plan goes back to the first setting of its policy where the chosen 
   CHECK(loads() == 7);
 }
 
+TEST_CASE("plans for other starts are found again, the one left longest ago is given up first", "[manager]")
+{
+  const auto start = [](std::uint32_t first) {
+    chunk_table made;
+    made.reset_chunks(std::vector<std::uint32_t>{1}, 1);
+    made[0].device = first;
+    return made;
+  };
+  iteration_plan<eviction::belady> plan;
+  for (std::uint32_t at = 0; at < 9; ++at) {
+    plan.put_aside();
+    plan.start = start(at);
+    plan.actions.assign(at, transfer::move{});
+    plan.valid = true;
+    plan.periodic = at % 2 == 0;
+  }
+  CHECK_FALSE(plan.recall(start(0)));  // one is followed and seven are put aside
+  CHECK_FALSE(plan.recall(start(8)));  // this is the one that is followed
+  for (const std::uint32_t at : {3U, 1U, 7U, 3U}) {
+    REQUIRE(plan.recall(start(at)));
+    CHECK(plan.actions.size() == at);
+    CHECK(plan.start[0].device == at);
+    CHECK(plan.valid);
+    CHECK(plan.periodic == (at % 2 == 0));
+  }
+  plan.put_aside();
+  plan.start = start(9);
+  plan.valid = true;
+  CHECK_FALSE(plan.recall(start(2)));
+  CHECK(plan.recall(start(8)));
+  plan.forget();
+  CHECK_FALSE(plan.valid);
+  CHECK_FALSE(plan.recall(start(9)));
+}
+
 }  // namespace iteration_planner_test

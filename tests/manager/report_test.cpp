@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include <cmath>
+#include <cstdint>
 #include <map>
 #include <set>
 #include <sstream>
@@ -15,7 +17,7 @@ using namespace chunkmem;
 
 namespace {
 
-/// A report in which every number is another one, and what its fields should be called.
+/// A report in which every number is another one, and what its fields should be called. Times are in nanoseconds.
 std::map<std::string, std::uint64_t> fill(report& it)
 {
   std::map<std::string, std::uint64_t> expected;
@@ -34,6 +36,8 @@ std::map<std::string, std::uint64_t> fill(report& it)
   it.write_backs = number("write_backs");
   it.evictions = number("evictions");
   it.waits = {number("waits_demand_miss"), number("waits_optimizer_input"), number("waits_throttle"), number("waits_other")};
+  it.stalls = {number("waited_demand_miss_seconds"), number("waited_optimizer_input_seconds"), number("waited_throttle_seconds"),
+               number("waited_other_seconds")};
   it.iterations = number("iterations");
   it.divergences = number("divergences");
   it.replans = number("replans");
@@ -50,7 +54,12 @@ TEST_CASE("a report as JSON has each field with its number", "[manager]")
   report it;
   const auto expected = fill(it);
   const auto parsed = nlohmann::json::parse(it.json());
-  CHECK(parsed.get<std::map<std::string, std::uint64_t>>() == expected);
+  REQUIRE(parsed.size() == expected.size());
+  for (const auto& [name, value] : expected) {
+    INFO(name);
+    if (name.ends_with("_seconds")) CHECK(std::llround(parsed.at(name).get<double>() * 1e9) == static_cast<long long>(value));
+    else CHECK(parsed.at(name).get<std::uint64_t>() == value);
+  }
   CHECK(nlohmann::json::parse(report{}.json()).size() == expected.size());
 }
 
@@ -69,8 +78,18 @@ TEST_CASE("a report as text has a line for each field", "[manager]")
   text << it;
   std::map<std::string, std::uint64_t> read;
   std::string name;
-  for (std::uint64_t value = 0; text >> name >> value;) read[name] = value;
+  for (std::string value; text >> name >> value;)
+    read[name] = name.ends_with("_seconds") ? static_cast<std::uint64_t>(std::llround(std::stod(value) * 1e9)) : std::stoull(value);
   CHECK(read == expected);
+}
+
+TEST_CASE("times of a report are told in seconds to the nanosecond", "[manager]")
+{
+  report it;
+  it.stalls.demand_miss_nanoseconds = 12'000'000'034;
+  CHECK_THAT(it.json(), Catch::Matchers::ContainsSubstring("\"waited_demand_miss_seconds\": 12.000000034,"));
+  it.stalls = {1'000'000'000, 500'000'000, 250'000'000, 125'000'000};
+  CHECK(it.stalls.seconds() == 1.875);
 }
 
 TEST_CASE("what was copied since another report is told apart from all else", "[manager]")

@@ -378,7 +378,7 @@ class world {
       m_.drop_gradient(tensor);
     } else {
       const auto tensor = tensors_[is_other(at) ? at - 2 * parameters : at];
-      if (slot.state == cm::tensor_state::free || slot.pins > 0) return refuse([&] { m_.drop(tensor); });
+      if (slot.pins > 0) return refuse([&] { m_.drop(tensor); });
       m_.drop(tensor);
     }
     slot.state = cm::tensor_state::free;

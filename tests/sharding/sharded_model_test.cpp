@@ -143,6 +143,37 @@ TEST_CASE("a rank that has nothing to add to a gradient says so, and others' gra
   CHECK(found == std::vector<float>(3, 0.5F + 0.25F * 16));
 }
 
+TEST_CASE("a gradient of ranks that starts from zeros is added to from the first write on", "[sharding]")
+{
+  std::vector<std::vector<float>> found(3);
+  const cm::collective::thread_group group{3, {}};
+  support::on_ranks(3, [&](std::uint32_t rank) {
+    cm::backend::host_arena memory{{.device_capacity = cm::bytes{1U << 20U}, .host_capacity = cm::bytes{1U << 20U}}};
+    cm::collective::local_threads ranks{group, cm::rank_id{rank}};
+    cm::sharded_model<cm::backend::host_arena, cm::collective::local_threads> m{memory, ranks, {.chunk_bytes = cm::bytes{49152}}};
+    cm::optimizer::sgd kernel{{.momentum = 0}};
+    m.use(kernel.lists());
+    const auto table = m.add<float>({100}, cm::role::parameter);
+    for (float& it : m.acquire(table, cm::access::write).span()) it = 1;
+    const auto one_row = [rank](const auto& gradient) {
+      if (gradient.beta() == 1.0F) gradient.span()[rank] += 3;
+    };
+    for (int step = 0; step < 2; ++step) {
+      auto scope = m.iteration(2);
+      for (std::uint16_t which = 0; which < 2; ++which) {
+        scope.pass(cm::pass::backward, which);
+        if (which == 0) one_row(m.gradient(table, cm::agent::host, cm::gradient_start::zeros));
+        else one_row(m.gradient(m.acquire(table, cm::access::read), cm::gradient_start::zeros));
+        m.gradient_done(table);
+      }
+      m.step(kernel, {.learning_rate = 0.25F});
+    }
+    const auto pin = m.acquire(table, cm::access::read);
+    for (std::size_t at = 0; at < 4; ++at) found[rank].push_back(pin.span()[at]);
+  });
+  for (const auto& it : found) CHECK(it == std::vector<float>{-2, -2, -2, 1});
+}
+
 TEST_CASE("an iteration that is refused inside another one leaves that as it is", "[sharding]")
 {
   cm::backend::host_arena memory{{.device_capacity = cm::bytes{1U << 20U}, .host_capacity = cm::bytes{1U << 20U}}};

@@ -18,6 +18,7 @@ TEST_CASE("inference knows held weights and no gradient", "[tensor]")
   using enum tensor_event;
   conformance::rules_are<inference_rules>({
       {{free, materialize}, hold},
+      {{free, drop}, free},
       {{hold, acquire}, compute},
       {{hold, drop}, free},
       {{compute, acquire}, compute},

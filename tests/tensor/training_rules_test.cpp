@@ -18,6 +18,7 @@ TEST_CASE("training rules are those of the documentation and no others", "[tenso
   using enum tensor_event;
   conformance::rules_are<training_rules>({
       {{free, materialize}, hold},
+      {{free, drop}, free},
       {{hold, acquire}, compute},
       {{hold, drop}, free},
       {{compute, acquire}, compute},

@@ -2,11 +2,13 @@
 
 #include <chunkmem/backend/operation.hpp>
 #include <chunkmem/backend/stream_backend.hpp>
+#include <chunkmem/backend/wait_totals.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -44,6 +46,15 @@ class progress {
     std::unique_lock lock{mutex_};
     moved_.wait(lock, [&] { return reached(value); });
   }
+  /// The same; a wait that blocks is added to the totals.
+  void wait_for(std::uint64_t value, wait_cause why, wait_totals& totals) const
+  {
+    if (reached(value)) return;
+    const auto begin = std::chrono::steady_clock::now();
+    wait_for(value);
+    const auto passed = std::chrono::steady_clock::now() - begin;
+    totals.add(why, static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(passed).count()));
+  }
 
  private:
   mutable std::mutex mutex_;
@@ -68,9 +79,11 @@ class agent_worker {
   static constexpr std::size_t queue_length = 256;
 
   /// @param self    whose progress this worker makes
-  /// @param table   where all agents keep theirs; outlives the worker
+  /// @param table    where all agents keep theirs; outlives the worker
+  /// @param totals   of the waits that blocked; outlives the worker
   /// @throws device_error   the system gives no more threads
-  agent_worker(agent self, progress_table& table) : table_{&table}, own_{&table[index_of(self)]}
+  agent_worker(agent self, progress_table& table, wait_totals& totals)
+      : table_{&table}, own_{&table[index_of(self)]}, totals_{&totals}
   {
     try {
       thread_ = std::thread{[this] { drain(); }};
@@ -89,7 +102,7 @@ class agent_worker {
   {
     if (given_ - own_->count() >= queue_length) {
       throttled_.fetch_add(1, std::memory_order_relaxed);
-      own_->wait_for(given_ - queue_length + 1);
+      own_->wait_for(given_ - queue_length + 1, wait_cause::throttle, *totals_);
     }
     ring_[given_ % queue_length] = std::move(work);
     {
@@ -122,11 +135,18 @@ class agent_worker {
   {
     for (std::uint64_t next = 0; await(next); ++next) {
       operation& work = ring_[next % queue_length];
-      if (work.kind == operation_kind::wait) (*table_)[index_of(work.point.source)].wait_for(work.point.value);
+      if (work.kind == operation_kind::wait) wait_for(work);
       work.run();
       work.task.reset();  // before the count: afterwards the slot belongs to the caller again
       own_->advance();
     }
+  }
+
+  void wait_for(const operation& work) const
+  {
+    const progress& source = (*table_)[index_of(work.point.source)];
+    if (work.why == 0) source.wait_for(work.point.value);
+    else source.wait_for(work.point.value, static_cast<wait_cause>(work.why - 1), *totals_);
   }
 
   /// False when nothing is left and nothing will come.
@@ -139,6 +159,7 @@ class agent_worker {
 
   progress_table* table_;
   progress* own_;
+  wait_totals* totals_;
   std::mutex mutex_;
   std::condition_variable arrived_;
   std::uint64_t given_ = 0;  // written by the caller under the lock, so the caller itself may read it without

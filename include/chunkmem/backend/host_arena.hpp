@@ -1,10 +1,12 @@
 #pragma once
 
 #include <chunkmem/backend/agent_worker.hpp>
+#include <chunkmem/backend/measuring_backend.hpp>
 #include <chunkmem/backend/operation.hpp>
 #include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/backend/stream_checks.hpp>
 #include <chunkmem/backend/tier_ledger.hpp>
+#include <chunkmem/backend/wait_totals.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/process_owned.hpp>
@@ -122,20 +124,13 @@ class host_arena {
 
   /// Later work of `who` starts after `point`. Blocks only where `who` works on the calling thread.
   /// @throws usage_error   unknown agent, or the event was never recorded; nothing was enqueued
-  void wait(agent who, event point)
-  {
-    require_agent(who, agents_);
-    require_agent(point.source, agents_);
-    require_recorded(point, given(point.source));
-    require_own_process();
-    if (point.source == who || point.value == 0) return;
-    // Never "skip what is reached already": the counts, and with them later events, would depend on timing.
-    if (workers_[index_of(who)]) {
-      workers_[index_of(who)]->enqueue(operation::waiting(point));
-    } else {
-      progress_[index_of(point.source)].wait_for(point.value);
-    }
-  }
+  void wait(agent who, event point) { order(who, point, 0); }
+  /// The same; where it blocks, it is added to `waited`.
+  /// @throws usage_error   as above
+  void wait(agent who, event point, wait_cause why) { order(who, point, static_cast<std::uint8_t>(1 + static_cast<unsigned>(why))); }
+
+  /// Waits that blocked the calling thread or a stream's thread, of those that named a cause; of enqueues all.
+  [[nodiscard]] wait_total waited(wait_cause why) const noexcept { return totals_.of(why); }
 
   /// One more agent, a thread of its own.
   /// @throws usage_error    `max_agents` are in use
@@ -167,8 +162,26 @@ class host_arena {
   }
 
  private:
-  void start_worker(agent who) { workers_[index_of(who)] = std::make_unique<agent_worker>(who, *progress_); }
+  void start_worker(agent who) { workers_[index_of(who)] = std::make_unique<agent_worker>(who, *progress_, totals_); }
   void require_own_process() const { workers_.expect_owner("a host_arena"); }
+
+  /// @param why   as operation
+  void order(agent who, event point, std::uint8_t why)
+  {
+    require_agent(who, agents_);
+    require_agent(point.source, agents_);
+    require_recorded(point, given(point.source));
+    require_own_process();
+    if (point.source == who || point.value == 0) return;
+    // Never "skip what is reached already": the counts, and with them later events, would depend on timing.
+    if (workers_[index_of(who)]) {
+      workers_[index_of(who)]->enqueue(operation::waiting(point, why));
+    } else if (why == 0) {
+      progress_[index_of(point.source)].wait_for(point.value);
+    } else {
+      progress_[index_of(point.source)].wait_for(point.value, static_cast<wait_cause>(why - 1), totals_);
+    }
+  }
 
   [[nodiscard]] std::uint64_t given(agent who) const noexcept
   {
@@ -191,11 +204,12 @@ class host_arena {
   tier_ledger ledger_;
   std::chrono::steady_clock::time_point start_;
   std::size_t agents_ = built_in_agents;
-  process_owned<progress_table> progress_;  // before the workers: they use it until they are joined
+  wait_totals totals_;                       // before the workers, as the next one: they use both until they are joined
+  process_owned<progress_table> progress_;
   process_owned<std::array<std::unique_ptr<agent_worker>, max_agents>> workers_;
 };
 
-static_assert(stream_backend<host_arena>);
+static_assert(measuring_backend<host_arena>);
 
 }  // namespace backend
 }  // namespace chunkmem::inline v0

@@ -2,6 +2,7 @@
 
 #include <chunkmem/backend/memory_backend.hpp>
 #include <chunkmem/backend/operation.hpp>
+#include <chunkmem/backend/measuring_backend.hpp>
 #include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/backend/stream_checks.hpp>
 #include <chunkmem/core/bytes.hpp>
@@ -100,6 +101,10 @@ class on_caller {
     require_agent(point.source, agents_);
     require_recorded(point, given_[index_of(point.source)]);
   }
+  /// @throws usage_error   as above
+  void wait(agent who, event point, wait_cause) { wait(who, point); }
+  /// Nothing ever blocks.
+  [[nodiscard]] wait_total waited(wait_cause) const noexcept { return {}; }
 
   /// @throws usage_error   `max_agents` are in use
   agent adopt()

@@ -113,6 +113,7 @@ struct operation {
   const std::byte* from = nullptr;  ///< copy
   bytes size;                       ///< copy, fill
   event point;                      ///< wait: for what
+  std::uint8_t why = 0;             ///< wait: 1 + its cause, or 0 where nobody asks
   inline_task task;                 ///< launch
 
   [[nodiscard]] static operation copying(std::byte* to, const std::byte* from, bytes size) noexcept
@@ -123,9 +124,9 @@ struct operation {
   {
     return {.kind = operation_kind::fill, .value = value, .to = to, .size = size, .point = {}, .task = {}};
   }
-  [[nodiscard]] static operation waiting(event point) noexcept
+  [[nodiscard]] static operation waiting(event point, std::uint8_t why = 0) noexcept
   {
-    return {.kind = operation_kind::wait, .size = {}, .point = point, .task = {}};
+    return {.kind = operation_kind::wait, .size = {}, .point = point, .why = why, .task = {}};
   }
   template <class Callable>
   [[nodiscard]] static operation launching(Callable&& work)

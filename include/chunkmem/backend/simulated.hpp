@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chunkmem/backend/cost_table.hpp>
+#include <chunkmem/backend/measuring_backend.hpp>
 #include <chunkmem/backend/shared_bandwidth.hpp>
 #include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/backend/stream_checks.hpp>
@@ -128,6 +129,21 @@ class simulated {
     require_recorded(point, clock(point.source));
     clock_of(who) = later_of(clock_of(who), point.value);
   }
+  /// The same; where the event is later than anything else that `who` waits for, the time between is added to `waited`.
+  /// @throws usage_error   as above
+  void wait(agent who, event point, wait_cause why)
+  {
+    require_agent(who, agents_);
+    const std::uint64_t ready = start_of(who);
+    wait(who, point);
+    if (point.value <= ready) return;
+    wait_total& total = waited_[static_cast<std::size_t>(why)];
+    ++total.count;
+    total.nanoseconds += point.value - ready;
+  }
+
+  /// Waits that named a cause and let virtual time pass [ns].
+  [[nodiscard]] wait_total waited(wait_cause why) const noexcept { return waited_[static_cast<std::size_t>(why)]; }
 
   /// @throws usage_error   `max_agents` are in use
   agent adopt()
@@ -196,9 +212,10 @@ class simulated {
   per_tier<std::uint64_t> taken_;
   per_tier<std::uint64_t> link_free_;
   std::array<std::uint64_t, max_agents> clocks_{};
+  std::array<wait_total, wait_causes> waited_{};
 };
 
-static_assert(stream_backend<simulated>);
+static_assert(measuring_backend<simulated>);
 
 }  // namespace backend
 }  // namespace chunkmem::inline v0

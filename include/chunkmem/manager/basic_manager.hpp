@@ -5,6 +5,7 @@
 #include <chunkmem/manager/model_view.hpp>
 #include <chunkmem/manager/step_keeper.hpp>
 #include <chunkmem/manager/weight_keeper.hpp>
+#include <chunkmem/tensor/gradient_start.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -130,10 +131,11 @@ class basic_manager
   /// The gradient of the weight that `weight` held; that pin is spent, also where there is no room for the gradient, or a pin
   /// on the host is in the way of its chunk.
   /// @tparam Kind   of the gradient, where that is not the weight's: float under gradient::separate{.wide = true}
+  /// @param how     zeros: for what writes some elements only. The agent fills the bytes, and beta() is 1 from the first write on
   /// @throws usage_error   with the pin as it was: no parameter of this manager, rules without gradients, another element
   ///                       type, gradient_done was called, or a gradient in place while another pin holds the weight
   template <class Kind = void, pinned_element Element>
-  [[nodiscard]] auto gradient(pin_type<Element>&& weight)
+  [[nodiscard]] auto gradient(pin_type<Element>&& weight, gradient_start how = gradient_start::undefined)
   {
     const grant held = weight.details();
     expects(weight.is_of(link_), "a gradient was asked for with a pin of another manager");
@@ -143,18 +145,18 @@ class basic_manager
     using kind = std::conditional_t<std::is_void_v<Kind>, std::remove_const_t<Element>, Kind>;
     this->template expect_gradient<kind>(held.slot, 1);
     weight.release();
-    return open_gradient<kind>(held.slot, held.who);
+    return open_gradient<kind>(held.slot, held.who, how);
   }
   /// The same without a pin, for frameworks that hand gradients over.
   template <class Kind = void, element Element>
-  [[nodiscard]] auto gradient(tensor<Element> weight, agent who = agent::host)
+  [[nodiscard]] auto gradient(tensor<Element> weight, agent who = agent::host, gradient_start how = gradient_start::undefined)
   {
     check(who);
     refuse_without_gradients();
     (void)slot_in(weight, gradient_list);
     using kind = std::conditional_t<std::is_void_v<Kind>, Element, Kind>;
     this->template expect_gradient<kind>(slot_of(weight), 0);
-    return open_gradient<kind>(slot_of(weight), who);
+    return open_gradient<kind>(slot_of(weight), who, how);
   }
 
   /// The gradient is complete: nothing is added to it in this step. Where the calling thread wrote it, its norms are taken
@@ -192,8 +194,8 @@ class basic_manager
     return ledger_.measure_of(slot_of(weight));
   }
 
-  /// The bytes of a tensor are dead: nothing is copied for them any more.
-  /// @throws usage_error   pinned, or without bytes; device_error   a copy planned for now could not start
+  /// The bytes of a tensor are dead: nothing is copied for them any more. Without bytes nothing happens but an entry in the record.
+  /// @throws usage_error   pinned; device_error   a copy planned for now could not start
   void drop(tensor_handle wanted) { engine_.drop(slot_of(wanted)); }
   /// Forgets all gradients, as for a step that is tried again. Those not written are passed over; weights whose bytes
   /// their gradients had taken come back from their masters, bit by bit.
@@ -288,11 +290,26 @@ class basic_manager
   }
 
   template <element Element>
-  gradient_pin<Element, engine_type> open_gradient(std::uint32_t value_slot, agent who)
+  gradient_pin<Element, engine_type> open_gradient(std::uint32_t value_slot, agent who, gradient_start how)
   {
     const bool first = this->state_in(engine_.tensors().gradient_of(value_slot)) == tensor_state::free;
     const entry_kind kind = kind_of(first ? access::write : access::read_write, at::device);
-    return {pin_type<Element>{link_, [&] { return this->write_gradient(value_slot, kind, who); }}, first ? 0.0F : 1.0F};
+    pin_type<Element> made{link_, [&] { return this->write_gradient(value_slot, kind, who); }};
+    if (!first || how == gradient_start::undefined) return {std::move(made), first ? 0.0F : 1.0F};
+    if (!rehearsing()) fill_with_zeros(made, value_slot, who);
+    return {std::move(made), 1.0F};
+  }
+  /// @throws device_error   the gradient is dropped again; out_of_memory, device_error   as drop_gradient
+  template <element Element>
+  void fill_with_zeros(pin_type<Element>& fresh, std::uint32_t value_slot, agent who)
+  try {
+    auto* const begin = reinterpret_cast<std::byte*>(fresh.data());
+    const bytes size{fresh.size() * sizeof(Element)};
+    engine_.health().starting([&] { engine_.backend().fill(begin, std::byte{0}, size, who); });
+  } catch (const device_error&) {
+    fresh.release();
+    this->spend_gradient({engine_.tensors().describe(value_slot).first, this->owner()});
+    throw;
   }
 
   template <class Pin>
@@ -301,7 +318,8 @@ class basic_manager
     const std::uint32_t parameter = held.slot - engine_.tensors().parameters();
     using kind = std::remove_const_t<typename Pin::element_type>;
     if constexpr (engine_type::host_addressable && real_element<kind>) {
-      if (held.who == agent::host) return ledger_.finish(parameter, measure(std::span<const kind>{last.span()}));
+      using elements = std::span<const kind>;
+      if (held.who == agent::host) return ledger_.finish(parameter, measure(rehearsing() ? elements{} : elements{last.span()}));
     }
     ledger_.finish(parameter);
   }

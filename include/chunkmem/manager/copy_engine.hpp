@@ -66,8 +66,10 @@ class copy_engine {
     result.loads = counts_.loads;
     result.write_backs = counts_.write_backs;
     result.evictions = counts_.evictions;
-    result.waits = {keeper_.waits(wait_cause::demand_miss), keeper_.waits(wait_cause::optimizer_input), backend_->throttled(),
-                    keeper_.waits(wait_cause::other)};
+    const auto seen = [this](wait_cause cause) { return keeper_.waited(cause); };
+    using enum wait_cause;
+    result.waits = {seen(demand_miss).count, seen(optimizer_input).count, seen(throttle).count, seen(other).count};
+    result.stalls = {seen(demand_miss).nanoseconds, seen(optimizer_input).nanoseconds, seen(throttle).nanoseconds, seen(other).nanoseconds};
   }
 
   /// Calls `visit(fence)` for each frame that a lease touches, and for the rest of the arena behind the last frame.

@@ -15,7 +15,7 @@ struct grant {
   std::uint32_t serial = 0;
   entry_kind kind = entry_kind::read;
   agent who = agent::host;
-  bool is_special = false;  ///< on the host, for a stream, or without bytes: its release is more than a count
+  bool is_special = false;  ///< on the host, for a stream, or of a rehearsal: its release is more than a count
 };
 
 /// Bytes for a while.
@@ -63,7 +63,8 @@ class engine : public Core {
   [[gnu::noinline]] lease_grant lease(tier where, std::uint64_t size, agent who)
   try {
     const auto kind = where == tier::device ? entry_kind::lease_device : entry_kind::lease_host;
-    if (this->rehearsal_.is_running()) return {nullptr, 0, size, this->rehearsal_.lease(kind, size), this->rehearsal_.serial(), where, who};
+    if (this->rehearsal_.is_running())
+      return {this->scratch_.to_write(size), 0, size, this->rehearsal_.lease(kind, size), this->rehearsal_.serial(), where, who};
     this->ensure_arenas();
     const bool planned = step_to(access_record::never, kind, size);
     const std::uint32_t now = this->recorder_.cursor();
@@ -88,7 +89,7 @@ class engine : public Core {
 
   void end_lease(const lease_grant& held) noexcept
   {
-    if (held.data == nullptr) return this->rehearsal_.end_lease(held.moment, held.serial);
+    if (this->rehearsal_.made(held.serial)) return this->rehearsal_.end_lease(held.moment, held.serial);
     auto& keeper = this->copies_.keeper();
     this->copies_.for_lease(held.where, held.begin, held.size, [&](fence& it) { keeper.stamp(held.who, it, true); });
     this->residency_.end_lease(held.where, held.begin, held.size, this->copies_);
@@ -96,7 +97,8 @@ class engine : public Core {
     this->copies_.note(happening::lease_end, held.where, held.size);
   }
 
-  /// The bytes of a slot are dead. @throws usage_error   it is pinned; device_error, out_of_memory from planned copies
+  /// The bytes of a slot are dead. Without bytes it is an entry of the record and no more, where the rules allow that.
+  /// @throws usage_error   it is pinned; device_error, out_of_memory from planned copies
   [[gnu::noinline]] void drop(std::uint32_t index)
   try {
     this->catch_up(index);
@@ -168,7 +170,7 @@ class engine : public Core {
 
   [[gnu::noinline]] void release_slowly(const grant& held) noexcept
   {
-    if (held.data == nullptr) return this->rehearsal_.release(held.slot, held.moment, held.serial);
+    if (this->rehearsal_.made(held.serial)) return this->rehearsal_.release(held.slot, held.moment, held.serial);
     slot& it = this->registry_.slots()[held.slot];
     unpin(it);
     if (held.who != agent::host) stamp(held, it.chunk);
@@ -220,8 +222,7 @@ class engine : public Core {
   [[gnu::noinline, gnu::cold]] grant acquire_slowly(std::uint32_t index, entry_kind kind, agent who)
   try {
     this->catch_up(index);
-    if (this->rehearsal_.is_running())
-      return {nullptr, index, this->rehearsal_.acquire(index, kind), this->rehearsal_.serial(), kind, who, true};
+    if (this->rehearsal_.is_running()) return rehearse(index, kind, who);
     this->ensure_arenas();
     slot& it = this->registry_.slots()[index];
     const bool fresh = it.state == tensor_state::free;
@@ -253,6 +254,12 @@ class engine : public Core {
   } catch (error& failed) {
     this->teller_.tell(failed);
     throw;
+  }
+
+  [[nodiscard]] grant rehearse(std::uint32_t index, entry_kind kind, agent who)
+  {
+    std::byte* const data = writes(access_of(kind)) ? this->scratch_.to_write(this->registry_.slots()[index].size) : this->scratch_.to_read();
+    return {data, index, this->rehearsal_.acquire(index, kind), this->rehearsal_.serial(), kind, who, true};
   }
 
   [[nodiscard]] std::uint32_t next_use_after(slot& it, bool planned, std::uint32_t now) noexcept

@@ -9,6 +9,7 @@
 #include <chunkmem/manager/record_check.hpp>
 #include <chunkmem/manager/registry.hpp>
 #include <chunkmem/manager/rehearsal_log.hpp>
+#include <chunkmem/manager/rehearsal_scratch.hpp>
 #include <chunkmem/manager/report.hpp>
 #include <chunkmem/manager/residency.hpp>
 #include <chunkmem/profile/recorder.hpp>
@@ -98,6 +99,19 @@ class engine_core {
   }
   [[nodiscard]] rehearsal_log<Rules>& rehearsing() noexcept { return rehearsal_; }
   [[nodiscard]] const rehearsal_log<Rules>& rehearsing() const noexcept { return rehearsal_; }
+  /// Pins and leases of the rehearsal that comes point to bytes. @throws std::bad_alloc   with nothing changed
+  void begin_scratch()
+  {
+    std::uint64_t largest = 0;
+    for (const slot& it : registry_.slots()) largest = std::max(largest, it.size);
+    scratch_.begin(largest);
+  }
+  /// Kernels that were launched on them are waited for.
+  void end_scratch() noexcept
+  {
+    wait_for_all();
+    scratch_.end();
+  }
   [[nodiscard]] gradient_places& places() noexcept { return places_; }
   [[nodiscard]] const gradient_places& places() const noexcept { return places_; }
   [[nodiscard]] const access_record* record_of(std::string_view name) const noexcept { return recorder_.find(name); }
@@ -231,6 +245,7 @@ class engine_core {
   copy_engine<Backend, Mover, Sink> copies_;
   recorder recorder_;
   rehearsal_log<Rules> rehearsal_;
+  rehearsal_scratch scratch_;
   pending_updates pending_;
   tide_watch others_;
   report counts_;
@@ -276,14 +291,18 @@ class engine_core {
       if (it.slot >= registry_.parameters() && it.slot < 2 * registry_.parameters()) return !is_access(it.kind) || access_of(it.kind) != access::write;
     return false;
   }
+  /// Nothing may still write into what is given back.
+  void wait_for_all() noexcept
+  {
+    try {
+      for (unsigned who = 1; who < backend_->agents(); ++who) backend_->wait(agent::host, backend_->record(static_cast<agent>(who)));
+    } catch (...) {  // a device that is going away cannot be waited for; its memory goes with it
+    }
+  }
   void release_arenas() noexcept
   {
     if (arena_[tier::device] == nullptr && arena_[tier::host] == nullptr) return;
-    try {
-      for (unsigned who = 1; who < backend_->agents(); ++who)  // nothing may still write into what is given back
-        backend_->wait(agent::host, backend_->record(static_cast<agent>(who)));
-    } catch (...) {  // a device that is going away cannot be waited for; its memory goes with it
-    }
+    wait_for_all();
     for (const tier where : {tier::device, tier::host})
       if (std::byte* const arena = std::exchange(arena_[where], nullptr); arena != nullptr) backend_->release(where, arena);
   }

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <chunkmem/backend/measuring_backend.hpp>
 #include <chunkmem/backend/stream_backend.hpp>
+#include <chunkmem/backend/wait_cause.hpp>
 #include <chunkmem/manager/device_health.hpp>
 
 #include <algorithm>
@@ -10,13 +12,6 @@
 #include <vector>
 
 namespace chunkmem::inline v0 {
-
-/// Why the calling thread had to wait.
-enum class wait_cause : std::uint8_t {
-  demand_miss,      ///< for a load, or for the room it needs
-  optimizer_input,  ///< for bytes on their way to the host
-  other,            ///< for agents that only read what it overwrites: a step on one agent has none
-};
 
 /// Who touched a frame last: for each agent the stamp of its last use. Stamps of the host agent are not needed, since
 /// what it did is done when anything else is enqueued. 72 bytes.
@@ -32,6 +27,9 @@ struct fence {
 /// nothing; it becomes an event only when somebody must wait for it, so that a release records none. The last events are
 /// remembered: who follows an early use does not wait for what was enqueued since, where the calling thread runs ahead.
 /// The happens-before rules: a reader follows all writers, a writer follows all users, on each frame.
+/// Waits of the calling thread are added up, and those of streams of kernels for copies: by a measuring_backend. Where the backend is
+/// none, by its clock around each wait of the calling thread. Two other kinds are no stalls and are not told. Copy agents wait beside the
+/// step; and a stream that waits for another stream of kernels does so for the trainer.
 /// Cost: one test of a byte where there is nothing to wait for; else one compare for each agent in it.
 template <stream_backend Backend>
 class fence_keeper {
@@ -72,7 +70,13 @@ class fence_keeper {
   /// Everything that this agent does is stamped by `copied` and `stamp_copy`; so it is for the two of the manager's own copies.
   void add_copy_agent(agent who) noexcept { copy_agents_ |= 1U << static_cast<unsigned>(who); }
 
-  [[nodiscard]] std::uint64_t waits(wait_cause cause) const noexcept { return waits_[static_cast<unsigned>(cause)]; }
+  /// What blocked the calling thread or a stream of kernels, by cause; for reports alone.
+  [[nodiscard]] wait_total waited(wait_cause cause) const noexcept
+  {
+    if constexpr (measuring_backend<Backend>) return backend_->waited(cause);
+    else if (cause == wait_cause::throttle) return {backend_->throttled(), 0};
+    else return waited_[static_cast<unsigned>(cause)];
+  }
 
  private:
   [[nodiscard]] bool is_copy_agent(agent who) const noexcept { return (copy_agents_ >> static_cast<unsigned>(who) & 1U) != 0; }
@@ -105,9 +109,26 @@ class fence_keeper {
       covered = std::max(stamp, epoch_[at] > remembered ? epoch_[at] - remembered : 1);
       point = recorded_[at][covered % remembered];
     }
-    health_->ordering([&] { backend_->wait(who, point); });
-    if (who == agent::host) ++waits_[static_cast<unsigned>(cause)];
+    health_->ordering([&] { wait_and_tell(who, point, cause); });
     known_[static_cast<unsigned>(who)][at] = covered;
+  }
+
+  void wait_and_tell(agent who, event point, wait_cause cause)
+  {
+    const bool is_stream = who != agent::host;
+    if (is_copy_agent(who) || (is_stream && !is_copy_agent(point.source))) return backend_->wait(who, point);
+    if (is_stream && cause == wait_cause::other) cause = wait_cause::demand_miss;  // a write-back still reads what it overwrites
+    if constexpr (measuring_backend<Backend>) {
+      backend_->wait(who, point, cause);
+    } else {
+      const std::uint64_t begin = is_stream ? 0 : backend_->now();
+      backend_->wait(who, point);
+      if (is_stream) return;  // nobody knows when it goes on
+      const std::uint64_t end = backend_->now();
+      wait_total& total = waited_[static_cast<unsigned>(cause)];
+      ++total.count;
+      total.nanoseconds += end > begin ? end - begin : 0;
+    }
   }
 
   Backend* backend_;
@@ -116,7 +137,7 @@ class fence_keeper {
   std::uint64_t epoch_[max_agents] = {};
   static constexpr std::uint64_t remembered = 256;
   std::vector<std::array<event, remembered>> recorded_;  // by agent: the event of an epoch, in a ring
-  std::uint64_t waits_[3] = {};
+  wait_total waited_[wait_causes] = {};
   unsigned copy_agents_ = 1U << static_cast<unsigned>(agent::to_device) | 1U << static_cast<unsigned>(agent::to_host);
 };
 

@@ -260,7 +260,7 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
     if constexpr (Transfer::plans) {
       if (plans_.size() <= recorder_.index()) plans_.resize(recorder_.index() + 1);
       iteration_plan<Eviction>& plan = plans_[recorder_.index()];
-      if (!plan.valid || !plan.start.same_places(residency_)) make(plan, record);
+      if (!plan.valid || !plan.start.same_places(residency_)) plan_from_here(plan, record);
       if (!plan.valid) return false;
       residency_.start_of(record, plan.without_homes());
       following_plan_ = true;
@@ -272,13 +272,19 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
     }
   }
 
-  void make(iteration_plan<Eviction>& plan, access_record& record)
+  /// The iteration has been followed from here before, or a plan is made.
+  void plan_from_here(iteration_plan<Eviction>& plan, access_record& record)
   {
-    if (plan.made++ > 0) {
+    if (plan.recall(residency_)) return planner_.mark(plan, record);
+    const bool is_first = plan.made++ == 0;
+    if (!is_first) {
       ++counts_.replans;
       copies_.note(happening::replan, tier::device, 0);
     }
+    plan.put_aside();
+    if (plan.tuned) planner_.settle(plan, residency_, record, registry_.chunk_of_slot());
     planner_.make(plan, residency_, record, registry_.chunk_of_slot());
+    if (is_first) plan.reserve();
   }
 
   void give_up_plan()

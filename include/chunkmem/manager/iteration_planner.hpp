@@ -1,13 +1,17 @@
 #pragma once
 
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/manager/chunk_table.hpp>
 #include <chunkmem/manager/decision_log.hpp>
+#include <chunkmem/manager/policy_stays.hpp>
 #include <chunkmem/manager/replay.hpp>
 #include <chunkmem/manager/residency.hpp>
 #include <chunkmem/manager/retained_run.hpp>
 #include <chunkmem/manager/variant_trial.hpp>
 #include <chunkmem/transfer/transfer_policy.hpp>
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -18,10 +22,19 @@
 
 namespace chunkmem::inline v0 {
 
-/// The actions of one recorded iteration, good for one start.
+/// What was planned for one start of an iteration, put aside while the iteration is followed from another one.
+struct kept_plan {
+  chunk_table start;
+  std::vector<transfer::move> actions;
+  bool retains = false;
+  bool valid = false;
+  bool periodic = false;
+};
+
+/// The actions of one recorded iteration, good for one start, and those for other starts, from which it was followed before.
 template <class Eviction>
 struct iteration_plan {
-  residency<Eviction> start;  ///< where everything lay when it was made
+  chunk_table start;  ///< where everything lay when it was made
   std::vector<transfer::move> actions;
   std::vector<std::uint32_t> stays_until;  ///< as transfer::retention; empty where the eviction policy moves less
   std::vector<std::uint32_t> first_use;
@@ -40,6 +53,9 @@ struct iteration_plan {
   bool retains = false;       ///< it is made of who stays, not of what the eviction policy decides
   bool valid = false;
   bool periodic = false;      ///< the iteration ends where it began, frame addresses included: the plan is good again
+  std::array<kept_plan, 7> others;  ///< as many as a round of other iterations needs to come back; the one that was left last is first
+  std::uint32_t unlike = 0;   ///< plans made since its record is this one
+  bool closes = false;        ///< `stays_until` is what the eviction policy kept, so that the iteration ends where it began
 
   void keep(const transfer::retention& wanted)
   {
@@ -52,6 +68,32 @@ struct iteration_plan {
     moved_bytes = wanted.moved_bytes;
     bound_bytes = wanted.bound_bytes;
   }
+  /// It is made again: what it was is put aside.
+  void put_aside() noexcept
+  {
+    if (!valid) return;
+    std::rotate(others.begin(), others.end() - 1, others.end());
+    exchange(others.front());
+  }
+  /// Takes back what was planned for this start. @return   false where nothing was
+  [[nodiscard]] bool recall(const chunk_table& now) noexcept
+  {
+    for (auto it = others.begin(); it != others.end(); ++it) {
+      if (!it->valid || !it->start.same_places(now)) continue;
+      std::rotate(others.begin(), it, it + 1);
+      exchange(others.front());
+      return true;
+    }
+    return false;
+  }
+  /// Room for what is put aside, so that later plans of the same size allocate nothing.
+  void reserve()
+  {
+    for (kept_plan& it : others) {
+      it.start = start;
+      it.actions.reserve(actions.size() + actions.size() / 4 + 16);
+    }
+  }
   [[nodiscard]] transfer::retention who_stays() const noexcept
   {
     return {stays_until, first_use, borders, moved_bytes, bound_bytes, device_only, early};
@@ -62,13 +104,29 @@ struct iteration_plan {
   }
 
   /// Its record is another one now.
-  void forget() noexcept { valid = tuned = false; }
+  void forget() noexcept
+  {
+    valid = tuned = closes = false;
+    unlike = 0;
+    for (kept_plan& it : others) it.valid = false;
+  }
+
+ private:
+  void exchange(kept_plan& other) noexcept
+  {
+    std::swap(start, other.start);
+    std::swap(actions, other.actions);
+    std::swap(retains, other.retains);
+    std::swap(valid, other.valid);
+    std::swap(periodic, other.periodic);
+  }
 };
 
 /// Makes plans: runs the record on a copy of the residency, and lets the transfer policy move the decisions forward.
 ///
 /// Cost: two copies of the residency and one replay for each plan, a trial of the settings of a tuned eviction policy for
-/// each record; no allocation when sizes repeat.
+/// each record; no allocation when sizes repeat. The search for a plan that ends where it began costs fifteen
+/// replays, at most once for a record, and allocates.
 template <class Eviction, transfer_policy Transfer>
 class iteration_planner {
  public:
@@ -81,16 +139,35 @@ class iteration_planner {
     plan.valid = plan.retains = false;
     plan.start = now;
     if (!plan.tuned) tune(plan, now, record, chunk_of_slot);
-    if constexpr (retaining_transfer<Transfer>) {
-      if (!plan.stays_until.empty()) {
-        plan.retains = retain(plan, now, record, chunk_of_slot);
-        if (plan.retains)
-          return finish(plan, now, record, chunk_of_slot, retained_.state(), retained_.log(), retained_.state().reclaims() == 0);
-      }
+    if (!plan.stays_until.empty()) {
+      plan.retains = retain(plan, now, record, chunk_of_slot);
+      if (plan.retains)
+        return finish(plan, now, record, chunk_of_slot, retained_.state(), retained_.log(), retained_.state().reclaims() == 0);
     }
     // What a rehearsal proves holds for the first setting.
     if (!runs(now, record, chunk_of_slot, plan.variant) && (plan.variant == 0 || !runs(now, record, chunk_of_slot, 0))) return;
     finish(plan, now, record, chunk_of_slot, state_, log_, state_.reclaims() == now.reclaims());
+  }
+
+  /// One more plan is to be made for a record that has some. An eviction policy may leave every iteration elsewhere, so that each
+  /// costs a plan. After some of them a plan is sought that ends where it began; where it does not do so either, it is given up.
+  /// @pre make() was called for the record
+  void settle(iteration_plan<Eviction>& plan, const residency<Eviction>& now, const access_record& record,
+              std::span<const std::uint32_t> chunk_of_slot)
+  {
+    constexpr std::uint32_t patience = 4;
+    constexpr std::uint32_t enough = 24;
+    if (++plan.unlike == patience) close(plan, now, record, chunk_of_slot);
+    if (plan.unlike != enough || !plan.closes) return;
+    plan.keep({});
+    plan.closes = false;
+  }
+
+  /// The entries know which of them have actions, of the plan that is followed now.
+  static void mark(const iteration_plan<Eviction>& plan, access_record& record) noexcept
+  {
+    for (access_entry& entry : record.entries()) entry.has_actions = false;
+    for (const transfer::move& action : plan.actions) record.entries()[action.moment].has_actions = true;
   }
 
   /// An iteration like this one can be recorded from `now` on, when nothing is known of it, and repeated.
@@ -138,11 +215,34 @@ class iteration_planner {
     return fits;
   }
 
+  /// From now on the chunks stay that stayed in an iteration by the policy. Not where that copies more than one chunk more.
+  void close(iteration_plan<Eviction>& plan, const residency<Eviction>& now, const access_record& record,
+             std::span<const std::uint32_t> chunk_of_slot)
+  {
+    if (!plan.stays_until.empty() || !runs(now, record, chunk_of_slot, plan.variant)) return;
+    std::uint32_t saved = 0;
+    for (int round = 0; round < 4; ++round) {
+      ended_ = state_;
+      if (!runs(ended_, record, chunk_of_slot, plan.variant)) break;
+      const transfer::retention seen = stays_.of(record, chunk_of_slot, now.chunks(), log_.moves());
+      if (stays_.saved() > saved) plan.keep(seen);
+      saved = std::max(saved, stays_.saved());
+    }
+    if (saved == 0) return;
+    plan.tries = plan.free_tries;
+    retained_.start(now, plan.who_stays());
+    const auto moved = retained_.frames_moved(record, chunk_of_slot);
+    const std::uint64_t least = trial_.frames_moved(now, record, chunk_of_slot, plan.variant);
+    if (!moved || *moved > least + trial_length{}.counted * longest(now)) return plan.keep({});
+    plan.closes = true;
+  }
+
   /// What is chosen once for a record: the policy's setting, and whether the transfer policy's own plan moves less.
   void tune(iteration_plan<Eviction>& plan, const residency<Eviction>& now, const access_record& record,
             std::span<const std::uint32_t> chunk_of_slot)
   {
     plan.variant = trial_.best(now, record, chunk_of_slot);
+    plan.keep({});  // what it says of another record, or of other chunks
     if constexpr (retaining_transfer<Transfer>) {
       const tier_space& device = now.space(tier::device);
       const transfer::retention wanted = transfer_.retain({record, chunk_of_slot, now.all(), now.live(), bytes{device.frame_bytes()},
@@ -160,8 +260,7 @@ class iteration_planner {
   {
     transfer_.schedule({record, chunk_of_slot, log.moves(), now.chunks(), now.space(tier::device).frames(), may_move_early},
                        plan.actions);
-    for (access_entry& entry : record.entries()) entry.has_actions = false;
-    for (const transfer::move& action : plan.actions) record.entries()[action.moment].has_actions = true;
+    mark(plan, record);
     plan.periodic = end.same_places(now);
     plan.valid = true;
   }
@@ -182,12 +281,21 @@ class iteration_planner {
     return true;
   }
 
+  [[nodiscard]] static std::uint64_t longest(const chunk_table& of) noexcept
+  {
+    std::uint64_t frames = 0;
+    for (const chunk& it : of.all()) frames = std::max<std::uint64_t>(frames, it.frames);
+    return frames;
+  }
+
   Transfer transfer_;
   variant_trial<Eviction> trial_;
   residency<Eviction> state_;
+  residency<Eviction> ended_;
+  policy_stays stays_;
   replay<Eviction> replay_;
   decision_log log_;
-  [[no_unique_address]] std::conditional_t<retaining_transfer<Transfer>, retained_run, nothing> retained_;
+  [[no_unique_address]] std::conditional_t<Transfer::plans, retained_run, nothing> retained_;
 };
 
 }  // namespace chunkmem::inline v0

@@ -9,6 +9,7 @@
 #include <chunkmem/manager/pin.hpp>
 #include <chunkmem/manager/plan_store.hpp>
 #include <chunkmem/manager/policy_values.hpp>
+#include <chunkmem/manager/rehearse_on.hpp>
 #include <chunkmem/manager/stacked.hpp>
 #include <chunkmem/tensor/gradient_policy.hpp>
 
@@ -128,11 +129,14 @@ class model_plan {
   ///
   /// `step` must make the same calls as a real step; its arithmetic is skipped where `rehearsing()` is true. It is run once; again where the
   /// placement gives states other homes by what was measured; each time twice where updates wait for the next step, which does them.
+  /// @param on   what pins and leases point to: with scratch bytes plain loops need no test of `rehearsing()`; see rehearse_on
   /// @throws config_error   the device or host capacity is too small for this step, or the placement refuses it
+  /// @throws usage_error    scratch bytes for a device that the calling thread cannot address, or as a mistake in the step
   template <class Step>
-  memory_requirement rehearse(Step&& step)
+  memory_requirement rehearse(Step&& step, rehearse_on on = rehearse_on::nothing)
   {
     seal(), engine_.finish_updates();
+    const scratch_until_end scratch{*this, on};
     run_without_bytes(step);
     model_places_.homes().measured(most_leased_of(engine_.rehearsing(), tier::device));
     memory_requirement need = requirement();
@@ -155,7 +159,7 @@ class model_plan {
   }
   /// What another run solved for them, after their profile: `profile()`'s companion `plan()`. @throws config_error, usage_error
   void use_plan(const transfer::stored_plan& plan, std::string_view name = "train") { ready(), engine_.use_stored_plan(plan, name); }
-  /// Inside `rehearse`: pins have no bytes.
+  /// Inside `rehearse`: pins have no bytes, or scratch bytes.
   [[nodiscard]] bool rehearsing() const noexcept { return engine_.rehearsing().is_running(); }
 
  protected:
@@ -241,6 +245,22 @@ class model_plan {
     for (const bool last : {false, true})
       log.record(last).finish(engine_.tensors().chunk_of_slot(), static_cast<std::uint32_t>(engine_.tensors().frames_of_chunk().size()));
   }
+  struct scratch_until_end {
+    model_plan* plan = nullptr;
+    scratch_until_end(model_plan& of, rehearse_on on)
+    {
+      if (on == rehearse_on::nothing || of.rehearsing()) return;  // inside another one the next line refuses
+      expects(core_type::host_addressable, "a rehearsal on scratch bytes, of a device that the calling thread cannot address: its kernels "
+                                           "could not work on them (rehearse on nothing, and skip kernels where rehearsing() is true)");
+      of.engine_.begin_scratch();
+      plan = &of;
+    }
+    scratch_until_end(const scratch_until_end&) = delete;
+    ~scratch_until_end()
+    {
+      if (plan != nullptr) plan->engine_.end_scratch();
+    }
+  };
   void end_rehearsal() noexcept
   {
     if (engine_.rehearsing().is_running()) engine_.rehearsing().end();

@@ -33,7 +33,8 @@ concept pinned_element = element<std::remove_const_t<Element>>;
 ///
 /// `acquire(w, access::read)` gives a pin of const elements: the compiler refuses to write through it. A pin ends with its
 /// scope or by `release()`. Move-only. A named pin converts to a pointer, for functions of C. In a rehearsal a pin has
-/// no bytes: `data()` is null and `span()` is empty. A pin may outlive its manager, but each use of it is then a typed error.
+/// no bytes, unless it runs on `rehearse_on::scratch`: `data()` is null and `span()` is empty. A pin may outlive its manager,
+/// but each use of it is then a typed error.
 /// @tparam Element   const where the pin was acquired for reading, or by a variable of type `access`
 /// @threads one caller per manager
 template <pinned_element Element, class Engine>

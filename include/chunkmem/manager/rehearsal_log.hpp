@@ -48,8 +48,10 @@ class rehearsal_log {
   [[nodiscard]] const access_record& record(bool last = false) const noexcept { return turns_[last ? last_ : 0].record; }
   [[nodiscard]] const std::vector<std::uint8_t>& filled(bool last = false) const noexcept { return turns_[last ? last_ : 0].filled; }
 
-  /// Tells the pins of one rehearsal from those of another.
+  /// Tells the pins of one rehearsal from those of another, and from those of iterations, whose numbers are small.
   [[nodiscard]] std::uint32_t serial() const noexcept { return serial_; }
+  /// A pin or lease with this number was made in a rehearsal.
+  [[nodiscard]] static constexpr bool made(std::uint32_t serial) noexcept { return serial >= first_serial; }
 
   std::uint32_t acquire(std::uint32_t index, entry_kind kind)
   {
@@ -133,8 +135,9 @@ class rehearsal_log {
     state_machine<Rules>::refuse(it.state, event, tensors_->label(index));
   }
 
+  static constexpr std::uint32_t first_serial = std::uint32_t{1} << 31;
   registry* tensors_ = nullptr;
-  std::uint32_t serial_ = 0;
+  std::uint32_t serial_ = first_serial;
   std::vector<slot> before_;
   turn turns_[2];
   std::size_t last_ = 0;

@@ -10,13 +10,30 @@
 
 namespace chunkmem::inline v0 {
 
-/// How often the calling thread followed work that it did not know to be over, by cause. A step that follows its plan and
-/// works on one agent has no `other`.
+/// How often the calling thread was blocked, or a stream of kernels by a copy, by cause. An event that had come already is no wait.
+/// A step that follows its plan and works on one agent has no `other`. On threads the counts differ from run to run.
+///
+/// Where the backend cannot tell, as on CUDA, each wait of the calling thread for work that it did not know to be over counts, and none of a stream.
 struct wait_counts {
-  std::uint64_t demand_miss = 0;      ///< for a load, or the room it needs
+  std::uint64_t demand_miss = 0;      ///< for a load, or the room it needs; of streams for any copy
   std::uint64_t optimizer_input = 0;  ///< for bytes on their way to the host
   std::uint64_t throttle = 0;         ///< for room in a queue of the backend
-  std::uint64_t other = 0;            ///< for agents that only read what it overwrites
+  std::uint64_t other = 0;            ///< of the calling thread, for agents that only read what it overwrites
+};
+
+/// How long these waits lasted: what a step could be shorter by at most. The agents that copy wait too, beside the step, and do
+/// not count, nor does a stream that waits for another stream of kernels. In virtual time on `simulated`.
+struct wait_times {
+  std::uint64_t demand_miss_nanoseconds = 0;
+  std::uint64_t optimizer_input_nanoseconds = 0;
+  std::uint64_t throttle_nanoseconds = 0;  ///< 0 where the backend counts such waits alone, as on CUDA
+  std::uint64_t other_nanoseconds = 0;
+
+  /// All of them [s]. Two streams that wait at once are added up.
+  [[nodiscard]] double seconds() const noexcept
+  {
+    return static_cast<double>(demand_miss_nanoseconds + optimizer_input_nanoseconds + throttle_nanoseconds + other_nanoseconds) / 1e9;
+  }
 };
 
 /// What a manager did since it was made. A snapshot: plain numbers.
@@ -31,6 +48,7 @@ struct report {
   std::uint64_t write_backs = 0;  ///< copies of chunks to the host
   std::uint64_t evictions = 0;    ///< times a chunk gave up its device frames for another
   wait_counts waits;
+  wait_times stalls;              ///< in text and JSON as `waited_..._seconds`
   std::uint64_t iterations = 0;
   std::uint64_t divergences = 0;    ///< iterations that were not the recorded one
   std::uint64_t replans = 0;        ///< plans made after the first one of each name
@@ -50,13 +68,13 @@ struct report {
     return result;
   }
 
-  /// One JSON object; keys are the names above, sizes in bytes.
+  /// One JSON object; keys are the names above, sizes in bytes, times in seconds.
   [[nodiscard]] std::string json() const
   {
     std::string out = "{";
-    visit([&](std::string_view name, std::uint64_t value) {
+    visit([&](std::string_view name, const auto& value) {
       if (out.size() > 1) out += ", ";
-      out.append("\"").append(name).append("\": ").append(std::to_string(value));
+      out.append("\"").append(name).append("\": ").append(text_of(value));
     });
     return out + "}";
   }
@@ -65,11 +83,22 @@ struct report {
   template <class Traits>
   friend std::basic_ostream<char, Traits>& operator<<(std::basic_ostream<char, Traits>& out, const report& it)
   {
-    it.visit([&](std::string_view name, std::uint64_t value) { out << name << ' ' << value << '\n'; });
+    it.visit([&](std::string_view name, const auto& value) { out << name << ' ' << text_of(value) << '\n'; });
     return out;
   }
 
  private:
+  /// A time that is told in seconds.
+  struct time_in_seconds {
+    std::uint64_t nanoseconds = 0;
+  };
+  [[nodiscard]] static std::string text_of(std::uint64_t number) { return std::to_string(number); }
+  [[nodiscard]] static std::string text_of(time_in_seconds time)
+  {
+    const std::string parts = std::to_string(1'000'000'000 + time.nanoseconds % 1'000'000'000);
+    return std::to_string(time.nanoseconds / 1'000'000'000) + "." + parts.substr(1);
+  }
+
   template <class Visit>
   void visit(Visit see) const
   {
@@ -89,6 +118,10 @@ struct report {
     see("waits_optimizer_input", waits.optimizer_input);
     see("waits_throttle", waits.throttle);
     see("waits_other", waits.other);
+    see("waited_demand_miss_seconds", time_in_seconds{stalls.demand_miss_nanoseconds});
+    see("waited_optimizer_input_seconds", time_in_seconds{stalls.optimizer_input_nanoseconds});
+    see("waited_throttle_seconds", time_in_seconds{stalls.throttle_nanoseconds});
+    see("waited_other_seconds", time_in_seconds{stalls.other_nanoseconds});
     see("iterations", iterations);
     see("divergences", divergences);
     see("replans", replans);

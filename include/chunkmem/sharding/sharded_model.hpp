@@ -1,11 +1,13 @@
 #pragma once
 
 #include <chunkmem/core/expects.hpp>
+#include <chunkmem/manager/rehearse_on.hpp>
 #include <chunkmem/sharding/gathered_units.hpp>
 #include <chunkmem/sharding/rank_iteration.hpp>
 #include <chunkmem/sharding/rank_pin.hpp>
 #include <chunkmem/sharding/rank_step.hpp>
 #include <chunkmem/sharding/unit_gradients.hpp>
+#include <chunkmem/tensor/gradient_start.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -46,17 +48,18 @@ class sharded_model : public sharding::rank_step<Backend, Ranks, Policies...> {
 
   /// As a manager's. Ranks do not talk in it. @throws usage_error   also where gradients are open
   template <class Step>
-  memory_requirement rehearse(Step&& step)
+  memory_requirement rehearse(Step&& step, rehearse_on on = rehearse_on::nothing)
   {
     seal();
     if (rehearsing()) return m_.rehearse(step);  // which refuses it
     expect_whole();
     gradients_.begin_rehearsal();
     const rehearsed_until_end puts_back{*this};
-    return m_.rehearse([&] {
+    const auto anew = [&] {
       gradients_.forget_rehearsal();
       step();
-    });
+    };
+    return m_.rehearse(anew, on);
   }
 
   // Training.
@@ -101,16 +104,16 @@ class sharded_model : public sharding::rank_step<Backend, Ranks, Policies...> {
   /// The gradient of the weight that `weight` held; that pin is spent. As a manager's.
   /// @throws usage_error   no parameter, or another element type than gradients have
   template <class Kind = void, pinned_element Element>
-  [[nodiscard]] auto gradient(pin_type<Element>&& weight)
+  [[nodiscard]] auto gradient(pin_type<Element>&& weight, gradient_start how = gradient_start::undefined)
   {
     const tensor<std::remove_const_t<Element>> of = weight.of();
     const agent who = weight.who();
     weight.release();
-    return gradient<Kind>(of, who);
+    return gradient<Kind>(of, who, how);
   }
   /// The same without a pin of the weight.
   template <class Kind = void, element Element>
-  [[nodiscard]] auto gradient(tensor<Element> weight, agent who = agent::host)
+  [[nodiscard]] auto gradient(tensor<Element> weight, agent who = agent::host, gradient_start how = gradient_start::undefined)
   {
     using kind = std::conditional_t<std::is_void_v<Kind>, Element, Kind>;
     const entry& it = trained(weight);
@@ -118,7 +121,8 @@ class sharded_model : public sharding::rank_step<Backend, Ranks, Policies...> {
             "a gradient was asked for with an element type that is not its own (m.gradient<float>(...) where gradients are wide)");
     const sharding::unit_place place = plan_.place(it.planned);
     auto opened = gradients_.open(m_, units_[place.unit], it.planned, who);
-    return sharding::rank_gradient<kind, manager_type>{std::move(opened.unit), weight, place.first, it.elements, opened.adds};
+    const bool adds = opened.adds || how == gradient_start::zeros;  // units begin with zeros
+    return sharding::rank_gradient<kind, manager_type>{std::move(opened.unit), weight, place.first, it.elements, adds};
   }
   /// This rank has nothing to add to the gradient of a weight that others have one of: as if it were written as zeros (mixtures of experts).
   /// @throws as gradient

@@ -7,6 +7,7 @@ namespace chunkmem::inline v0 {
 /// The rules of inference: weights are held or in use; a gradient is an error.
 ///
 /// Passes do not matter here, so the three releases lead to one state and there is nothing to reset.
+/// A tensor without bytes may be dropped, and nothing happens.
 struct inference_rules {
   using policy_kind = rules_kind;
   static constexpr std::string_view name = "inference_rules";
@@ -15,6 +16,7 @@ struct inference_rules {
 
   static constexpr transition table[] = {
       {free, materialize, hold},
+      {free, drop, free},
       {hold, acquire, compute},
       {hold, drop, free},
       {compute, acquire, compute},

@@ -8,6 +8,7 @@ namespace chunkmem::inline v0 {
 ///
 /// `hold_after_forward` and `hold_after_backward` tell a sharded chunk when its frame may go and when its gradient may
 /// be reduced. `gradient` is a weight whose slot its own gradient has taken: reading the weight there is an error.
+/// A tensor without bytes may be dropped: nothing happens, so that a step need not know whether it wrote the tensor.
 /// Source: PatrickStar (Fang et al. 2021, arXiv 2108.05818), with `spend` added for gradients in place.
 struct training_rules {
   using policy_kind = rules_kind;
@@ -17,6 +18,7 @@ struct training_rules {
 
   static constexpr transition table[] = {
       {free, materialize, hold},
+      {free, drop, free},
       {hold, tensor_event::acquire, compute},
       {hold, drop, free},
       {compute, tensor_event::acquire, compute},

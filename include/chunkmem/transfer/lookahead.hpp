@@ -15,7 +15,8 @@ namespace transfer {
 ///
 /// A load moves forward to the latest of: the end of the last use of the chunk that leaves its frames, its own last
 /// departure or use, and `window` moments before it is needed. Victims and frames stay those of demand paging, so it
-/// never moves more bytes. Poor where the host is nearly full: then decisions depend on each other and stay in place.
+/// never moves more bytes. Where demand paging ends each iteration elsewhere, an engine soon gives up at most one chunk of that
+/// for a plan that ends where it began. Poor where the host is nearly full: then decisions depend on each other and stay in place.
 /// Cost: O(moments + moves) for each plan; nothing while it is followed.
 class lookahead {
  public:

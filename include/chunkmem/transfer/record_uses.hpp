@@ -70,11 +70,12 @@ class record_uses {
   void add(const access_record& record, std::uint32_t at, std::span<const std::uint32_t> chunk_of_slot)
   {
     const access_entry& entry = record.entries()[at];
+    const bool had_bytes = entry.slot != access_record::never && live_[entry.slot] != 0;
     const bool needs = note_bytes(entry, chunk_of_slot);
     if (entry.slot == access_record::never) return;
     const std::uint32_t chunk = chunk_of_slot[entry.slot];
     if (entry.kind == entry_kind::drop) {
-      if (live_of_chunk_[chunk] == 0) uses_.push_back({chunk, at, at + 1, use_kind::drop});
+      if (had_bytes && live_of_chunk_[chunk] == 0) uses_.push_back({chunk, at, at + 1, use_kind::drop});
       return;
     }
     const bool on_host = place_of(entry.kind) == at::host;

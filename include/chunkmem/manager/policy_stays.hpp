@@ -1,0 +1,123 @@
+#pragma once
+
+#include <chunkmem/profile/access_record.hpp>
+#include <chunkmem/transfer/transfer_policy.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+/// Reads from the decisions of an eviction policy which chunks stayed on the device between which uses.
+///
+/// An eviction policy may leave each iteration with other chunks on the device than the iteration before. A scan over n chunks
+/// under belady comes back after n - 1 iterations. Chunks that stayed in one iteration can stay in every iteration.
+/// Belady often has a chunk stay until its use and another one after it, in the same frames. Then the first of them stays on.
+/// Cost: O(moments + moves + chunks log chunks); no allocation when sizes repeat. Not for users: see iteration_planner.
+class policy_stays {
+ public:
+  /// @param moves   of an iteration that began where an iteration like it had ended, by the moment that needed them
+  /// @return        good until the next call; a stay around the end has to hold in both parts
+  [[nodiscard]] transfer::retention of(const access_record& record, std::span<const std::uint32_t> chunk_of_slot, std::uint32_t chunks,
+                                       std::span<const transfer::move> moves)
+  {
+    stays_until_.assign(record.size(), access_record::never);
+    borders_.assign(record.size(), UINT32_MAX);
+    first_use_.assign(chunks, access_record::never);
+    first_break_.assign(chunks, access_record::never);
+    next_break_.assign(chunks, access_record::never);
+    last_break_.assign(chunks, {});
+    early_.clear();
+    late_.clear();
+    for (const transfer::move& it : moves) {
+      if (!breaks(it)) continue;
+      first_break_[it.chunk] = std::min(first_break_[it.chunk], it.moment);
+      last_break_[it.chunk] = {it.moment, it.chunk, it.frames};
+    }
+    saved_ = 0;
+    std::size_t left = moves.size();
+    for (std::uint32_t now = record.size(); now-- > 0;) {
+      for (; left > 0 && moves[left - 1].moment > now; --left) note(moves[left - 1]);
+      mark(record.entries()[now], now, chunk_of_slot);
+    }
+    join_halves(record);
+    return {stays_until_, first_use_, borders_};
+  }
+  /// How many uses the last answer serves without a copy.
+  [[nodiscard]] std::uint32_t saved() const noexcept { return saved_; }
+
+ private:
+  /// A chunk that is there for one part of the way around the end.
+  struct half {
+    std::uint32_t moment = 0;  ///< of its last use, or when it came
+    std::uint32_t chunk = 0;
+    std::uint32_t frames = 0;
+  };
+
+  [[nodiscard]] static bool breaks(const transfer::move& it) noexcept
+  {
+    return it.kind == transfer::move_kind::evict || it.kind == transfer::move_kind::load || it.kind == transfer::move_kind::claim;
+  }
+  void note(const transfer::move& it) noexcept
+  {
+    if (breaks(it)) next_break_[it.chunk] = it.moment;
+  }
+
+  /// @pre next_break_ knows all that is later than this moment
+  void mark(const access_entry& entry, std::uint32_t now, std::span<const std::uint32_t> chunk_of_slot) noexcept
+  {
+    if (!is_access(entry.kind) || entry.next_of_chunk == access_record::never) return;
+    const std::uint32_t chunk = chunk_of_slot[entry.slot];
+    const std::uint32_t next = entry.next_of_chunk;
+    const std::uint32_t broken = next_break_[chunk];
+    if (next > now) {
+      if (broken > next) stay(now, next);
+      return;
+    }
+    const bool until_first = first_break_[chunk] > next;
+    const bool until_end = broken == access_record::never;
+    if (until_first && until_end) stay_around(chunk, now, next);
+    else if (until_first) early_.push_back({now, chunk, last_break_[chunk].frames});
+    else if (until_end) late_.push_back(last_break_[chunk]);
+  }
+
+  /// What is there until its first use stays after its last one, where something else came by then that stays until the end.
+  void join_halves(const access_record& record)
+  {
+    std::ranges::sort(early_, {}, &half::moment);
+    std::ranges::sort(late_, {}, &half::moment);
+    auto other = late_.begin();
+    for (const half& it : early_) {
+      while (other != late_.end() && other->moment <= it.moment && other->frames < it.frames) ++other;
+      if (other == late_.end() || other->moment > it.moment) continue;
+      stay_around(it.chunk, it.moment, record.entries()[it.moment].next_of_chunk);
+      ++other;
+    }
+  }
+
+  void stay(std::uint32_t now, std::uint32_t next) noexcept
+  {
+    stays_until_[now] = next;
+    ++saved_;
+  }
+  void stay_around(std::uint32_t chunk, std::uint32_t now, std::uint32_t next) noexcept
+  {
+    stay(now, next);
+    first_use_[chunk] = next;
+  }
+
+  std::vector<std::uint32_t> stays_until_;
+  std::vector<std::uint32_t> first_use_;
+  std::vector<std::uint32_t> borders_;
+  std::uint32_t saved_ = 0;
+  std::vector<std::uint32_t> first_break_;  // by chunk: the first moment at which it comes or leaves
+  std::vector<std::uint32_t> next_break_;   // by chunk: the same after the moment that is looked at
+  std::vector<half> last_break_;            // by chunk: when it came or left last
+  std::vector<half> early_;
+  std::vector<half> late_;
+};
+
+}  // namespace chunkmem::inline v0

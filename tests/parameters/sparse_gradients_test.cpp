@@ -1,0 +1,189 @@
+#include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/manager/manager.hpp>
+#include <chunkmem/tensor/gradient_start.hpp>
+#include <chunkmem/tensor/in_place_gradient.hpp>
+#include <chunkmem/tensor/separate_gradient.hpp>
+#include <support/adversarial.hpp>
+#include <support/catch.hpp>
+#include <support/failing.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace sparse_gradients_test {
+
+namespace cm = chunkmem;
+using namespace cm::literals;
+using cm::gradient_start;
+using support::adversarial;
+
+/// Gradients of tables of which a step touches some rows only, and tensors that are dropped whether they were written or not.
+
+namespace {
+
+constexpr std::uint32_t tables = 6;
+constexpr std::uint32_t rows = 1024;
+
+constexpr cm::list_spec lists[] = {{"momentum"}, cm::master_list};
+
+/// What a micro-batch adds to one row of each table.
+constexpr std::uint32_t row_of(std::uint32_t table, std::uint32_t micro_batch) { return (table * 37 + micro_batch * 11) % rows; }
+
+template <class Element, class Backend, class Gradient>
+struct tables_on {
+  using manager = cm::manager<Backend, Gradient>;
+  using kind = std::conditional_t<std::is_same_v<Gradient, cm::gradient::separate>, float, Element>;
+
+  template <class... Arguments>
+  explicit tables_on(Gradient how, Arguments&&... arguments) : memory{std::forward<Arguments>(arguments)...}, m{memory, {.chunk_bytes = 4_KiB}, how}
+  {
+    m.use(lists);
+    for (std::uint32_t at = 0; at < tables; ++at)
+      for (Element& it : m.acquire(weights.slice(at), cm::access::write).span()) it = cm::round_to<Element>(3.0F);
+  }
+
+  /// By a pin, or without one, for the calling thread or for the compute stream.
+  template <class Gradients>
+  void add(Gradients&& gradient, std::uint32_t table, std::uint32_t micro_batch, cm::agent who)
+  {
+    CHECK(gradient.beta() == 1.0F);
+    if (m.rehearsing()) return;
+    kind* const to = gradient.data() + row_of(table, micro_batch);
+    const auto work = [to] { *to = cm::round_to<kind>(cm::to_float(*to) + 1.0F); };
+    if (who == cm::agent::host) work();
+    else m.backend().launch(who, work);
+  }
+  void differentiate(std::uint32_t micro_batch, bool by_pin, cm::agent who)
+  {
+    for (std::uint32_t at = tables; at-- > 0;) {
+      const auto it = weights.slice(at);
+      if (by_pin) add(m.template gradient<kind>(m.acquire(it, cm::access::read, who), gradient_start::zeros), at, micro_batch, who);
+      else add(m.template gradient<kind>(it, who, gradient_start::zeros), at, micro_batch, who);
+    }
+  }
+  void check(std::uint32_t micro_batches)
+  {
+    for (std::uint32_t at = 0; at < tables; ++at) {
+      std::vector<float> expected(rows, 0.0F);
+      for (std::uint32_t which = 0; which < micro_batches; ++which) expected[row_of(at, which)] += 1.0F;
+      {
+        const auto pin = m.template acquire<kind>(weights.slice(at), cm::gradient_list, cm::access::read, cm::at::host);
+        const std::span<const kind> found = pin.span();
+        for (std::uint32_t row = 0; row < rows; ++row)
+          if (cm::to_float(found[row]) != expected[row]) FAIL("table " << at << ", row " << row << ": " << cm::to_float(found[row]));
+      }
+      m.drop_gradient(weights.slice(at));
+    }
+  }
+
+  Backend memory;
+  manager m;
+  cm::stacked<Element> weights = m.template add_stacked<Element>(tables, {rows}, cm::role::parameter);
+};
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("a gradient that starts from zeros has them wherever nobody added", "[parameters]", adversarial, cm::backend::host_arena)
+{
+  const auto options = [] {
+    if constexpr (std::is_same_v<TestType, adversarial>) return support::adversarial_options{.device_capacity = 16_KiB, .host_capacity = 256_KiB};
+    else return cm::backend::host_arena_options{.device_capacity = 16_KiB, .host_capacity = 256_KiB, .async_compute = true};
+  };
+  const bool by_pin = GENERATE(true, false);
+  const cm::agent who = GENERATE(cm::agent::host, cm::agent::compute);
+  INFO((by_pin ? "by a pin" : "without a pin") << (who == cm::agent::host ? "" : " on a stream"));
+  tables_on<cm::bf16, TestType, cm::gradient::separate> it{cm::gradient::separate{.wide = true}, options()};
+  for (int step = 0; step < 4; ++step) {
+    auto scope = it.m.iteration(3);
+    for (std::uint32_t which = 0; which < 3; ++which) {
+      scope.pass(cm::pass::backward, static_cast<std::uint16_t>(which));
+      it.differentiate(which, by_pin, who);
+    }
+    it.check(3);
+  }
+  CHECK(it.m.report().divergences == 0);
+}
+
+TEST_CASE("so it has where its weight lay", "[parameters]")
+{
+  tables_on<cm::bf16, adversarial, cm::gradient::in_place> it{cm::gradient::in_place{},
+                                                              support::adversarial_options{.device_capacity = 16_KiB, .host_capacity = 256_KiB}};
+  const bool by_pin = GENERATE(true, false);
+  for (int step = 0; step < 4; ++step) {
+    const auto scope = it.m.iteration();
+    it.differentiate(0, by_pin, cm::agent::compute);
+    it.check(1);
+    if (step > 1) CHECK(it.m.report().divergences == 1);  // the second is the first whose gradients lie in their weights' places
+  }
+  for (std::uint32_t at = 0; at < tables; ++at)
+    CHECK(cm::to_float(it.m.acquire(it.weights.slice(at), cm::access::read).span()[5]) == 3.0F);
+}
+
+TEST_CASE("where zeros could not be written the gradient is not there, and can be asked for again", "[parameters]")
+{
+  using failing = support::failing<adversarial>;
+  const support::adversarial_options room{.device_capacity = 64_KiB, .host_capacity = 256_KiB};
+  tables_on<float, failing, cm::gradient::separate> it{cm::gradient::separate{}, support::failure_plan{}, room};
+  const auto weight = it.weights.slice(2);
+  { const auto placed = it.m.acquire(weight, cm::access::read); }
+  it.memory.set_plan({.copy = it.memory.copies(), .persistent = true});
+  CHECK_THROWS_AS(it.m.gradient(weight, cm::agent::host, gradient_start::zeros), cm::device_error);
+  it.memory.set_plan({});
+  CHECK_FALSE(it.m.has_gradient(weight));
+  const auto gradient = it.m.gradient(weight, cm::agent::host, gradient_start::zeros);
+  CHECK(gradient.beta() == 1.0F);
+  const std::span<const float> found = gradient.span();
+  CHECK(std::count(found.begin(), found.end(), 0.0F) == std::ptrdiff_t{rows});
+}
+
+TEST_CASE("later writes of a step do not zero again, and without zeros nothing changes", "[parameters]")
+{
+  tables_on<float, cm::backend::host_arena, cm::gradient::separate> it{
+      cm::gradient::separate{}, cm::backend::host_arena_options{.device_capacity = 64_KiB, .host_capacity = 256_KiB}};
+  const auto weight = it.weights.slice(1);
+  {
+    const auto plain = it.m.gradient(weight);
+    CHECK(plain.beta() == 0.0F);
+    for (float& value : plain.span()) value = 2.0F;
+  }
+  const auto more = it.m.gradient(weight, cm::agent::host, gradient_start::zeros);
+  CHECK(more.beta() == 1.0F);
+  CHECK(more.span()[rows - 1] == 2.0F);
+}
+
+TEST_CASE("a step may drop what it never wrote, and repeats itself", "[parameters]")
+{
+  cm::backend::host_arena memory{{.device_capacity = 12_KiB, .host_capacity = 64_KiB}};
+  cm::manager<cm::backend::host_arena> m{memory, {.chunk_bytes = 4_KiB}};
+  const auto weights = m.add_stacked<float>(4, {1024}, cm::role::buffer);
+  const auto outputs = m.add_stacked<float>(4, {1024}, cm::role::activation);
+  const auto step = [&](std::uint32_t written) {
+    const auto scope = m.iteration();
+    for (std::uint32_t at = 0; at < 4; ++at) {
+      const auto weight = m.acquire(weights.slice(at), cm::access::read);
+      if (at < written) m.acquire(outputs.slice(at), cm::access::write).release();
+    }
+    for (std::uint32_t at = 0; at < 4; ++at) m.drop(outputs.slice(at));
+  };
+  const cm::memory_requirement need = m.rehearse([&] { step(2); });
+  CHECK(need.rehearsed);
+  for (std::uint32_t at = 0; at < 4; ++at) m.acquire(weights.slice(at), cm::access::write).release();
+  for (std::uint32_t at = 0; at < 4; ++at) m.drop(outputs.slice(at));
+  for (int at = 0; at < 6; ++at) step(2);
+  CHECK(m.report().divergences == 0);
+  CHECK(m.report().iterations == 6);
+  CHECK(m.profile()->size() == 4 + 2 + 4);
+  step(3);
+  CHECK(m.report().divergences == 1);
+  for (int at = 0; at < 3; ++at) step(3);
+  CHECK(m.report().divergences == 1);
+  CHECK(m.report().skipped_moves == 0);
+  for (std::uint32_t at = 0; at < 4; ++at) CHECK(m.state_of(outputs.slice(at)) == cm::tensor_state::free);
+}
+
+}  // namespace sparse_gradients_test
