@@ -55,13 +55,14 @@ class parameter_walk {
 
   /// The first parameters may be done already, by a call that failed, unless it was forgotten: by a load, or with its gradients.
   /// @throws usage_error   one of them has a new gradient, a load is half done, or early_updates began the step
-  void finish_last()
+  void finish_last(typename Manager::place_type from = typename Manager::place_type{})
   {
     step_progress& progress = kernel_.progress;
     manager_.expect_loaded("an optimizer step");
     if (progress.forgotten != manager_.steps_forgotten()) begin_anew(progress.number);
     expects(progress.decision != step_decision::guessed,
             "a step that early_updates had begun was to be finished by others (call its step again, or load a checkpoint)");
+    if (progress.decision == step_decision::open) manager_.expect_gradients(from);
     std::uint32_t at = 0;
     manager_.for_each_in_order(0, [&](tensor_handle it, const tensor_info&) {
       if (at++ >= progress.reached || !manager_.has_gradient(it)) return;
