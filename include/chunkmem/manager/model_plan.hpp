@@ -32,7 +32,7 @@ class model_plan {
  public:
   using core_type = plan_store<iteration_driver<Backend, Rules, Eviction, Transfer, Mover, Sink, Checks>>;
   using engine_type = engine<core_type>;
-  template <element Element>
+  template <pinned_element Element>
   using pin_type = pin<Element, engine_type>;
   using homes_type = state_homes<Placement>;
   static_assert(!homes_type::is_profiled || Backend::host_addressable || !has_bytes<Backend>(),

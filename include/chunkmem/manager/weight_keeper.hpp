@@ -59,7 +59,7 @@ class weight_keeper : public Plan {
 
  protected:
   using Plan::engine_, Plan::gradient_, Plan::ledger_, Plan::link_, Plan::model_places_;
-  template <element Element>
+  template <pinned_element Element>
   using held_by = pin<Element, engine_type>;
 
   void before_change() noexcept
@@ -253,7 +253,7 @@ class weight_keeper : public Plan {
   }
 
   template <element Element>
-  void copy_widened(const held_by<Element>& weight, std::uint32_t master_slot, at place)
+  void copy_widened(const held_by<const Element>& weight, std::uint32_t master_slot, at place)
   {
     const auto master = take<float>(master_slot, access::write, place);
     if constexpr (!engine_type::has_bytes) return;
@@ -262,7 +262,7 @@ class weight_keeper : public Plan {
     for (std::size_t at = 0; at < to.size(); ++at) to[at] = to_float(from[at]);
   }
   template <element Element>
-  static void copy_rounded(const held_by<float>& master, const held_by<Element>& weight)
+  static void copy_rounded(const held_by<const float>& master, const held_by<Element>& weight)
   {
     if constexpr (!engine_type::has_bytes) return;
     const std::span<const float> from = master.span();
@@ -270,10 +270,10 @@ class weight_keeper : public Plan {
     for (std::size_t at = 0; at < to.size(); ++at) to[at] = round_to<Element>(from[at]);
   }
 
-  template <element Element>
-  [[nodiscard]] held_by<Element> take(std::uint32_t slot, access how, at place)
+  template <element Element, access_choice Access>
+  [[nodiscard]] held_by<pinned_as<Element, Access>> take(std::uint32_t slot, Access mode, at place)
   {
-    const entry_kind kind = kind_of(how, place);
+    const entry_kind kind = kind_of(mode, place);
     return {link_, [&] { return place == at::host ? engine_.acquire_on_host(slot, kind) : engine_.acquire(slot, kind, agent::host); }};
   }
   template <element Element>
