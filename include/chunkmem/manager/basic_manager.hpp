@@ -78,19 +78,18 @@ class basic_manager
   template <element Element, access_choice Access>
   [[nodiscard]] pin_type<pinned_as<Element, Access>> acquire(tensor<Element> wanted, Access mode, place_type from = place_type{})
   {
-    using result = pin_type<pinned_as<Element, Access>>;
-    return within("acquire", from, [&] { return result{link_, [&] { return take(wanted, mode, agent::host); }}; });
+    const auto take_it = [&] { return take(wanted, mode, agent::host); };
+    if constexpr (!Checks::is_on) return {link_, take_it};  // the hot path: nothing comes between
+    else return within("acquire", from, [&] { return pin_type<pinned_as<Element, Access>>{link_, take_it}; });
   }
   /// A pin on the device, ready for a stream: the host does not wait, and release orders after the stream's work.
   template <element Element, access_choice Access>
   [[nodiscard]] pin_type<pinned_as<Element, Access>> acquire(tensor<Element> wanted, Access mode, agent who,
                                                              place_type from = place_type{})
   {
-    using result = pin_type<pinned_as<Element, Access>>;
-    return within("acquire", from, [&] {
-      check(who);
-      return result{link_, [&] { return take(wanted, mode, who); }};
-    });
+    const auto take_for = [&] { return check(who), take(wanted, mode, who); };
+    if constexpr (!Checks::is_on) return {link_, take_for};
+    else return within("acquire", from, [&] { return pin_type<pinned_as<Element, Access>>{link_, take_for}; });
   }
   /// A pin on the device or on the host, ready for the calling thread.
   template <element Element, access_choice Access>

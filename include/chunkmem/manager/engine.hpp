@@ -47,16 +47,19 @@ class engine : public Core {
   template <entry_kind Kind>
   grant acquire_as(std::uint32_t index)
   {
-    return watched(index, [&] { return acquire_if_resident(index, Kind, agent::host); });
+    if constexpr (!watch_type::sees_bytes) return acquire_if_resident(index, Kind, agent::host);
+    else return watched(index, [&] { return acquire_if_resident(index, Kind, agent::host); });
   }
   /// For any agent. @param kind   an access on the device; the host's is acquire_on_host
   grant acquire(std::uint32_t index, entry_kind kind, agent who)
   {
-    return watched(index, [&] { return acquire_if_resident(index, kind, who); });
+    if constexpr (!watch_type::sees_bytes) return acquire_if_resident(index, kind, who);
+    else return watched(index, [&] { return acquire_if_resident(index, kind, who); });
   }
   grant acquire_on_host(std::uint32_t index, entry_kind kind, agent who = agent::host)
   {
-    return watched(index, [&] { return acquire_slowly(index, kind, who); });
+    if constexpr (!watch_type::sees_bytes) return acquire_slowly(index, kind, who);
+    else return watched(index, [&] { return acquire_slowly(index, kind, who); });
   }
 
   void release(const grant& held) noexcept
@@ -174,20 +177,17 @@ class engine : public Core {
 
   /// With checks: looks at the bytes before something moves, and begins the pin for them.
   template <class Take>
-  [[gnu::always_inline]] grant watched(std::uint32_t index, Take take)
+  grant watched(std::uint32_t index, Take take)
   {
-    if constexpr (!watch_type::sees_bytes) return take();
-    else {
-      compare(index);
-      const grant given = take();
-      try {
-        if (has_content(given)) this->watch_.pinned(given.slot, given.data, access_of(given.kind));
-      } catch (...) {
-        end(given);
-        throw;
-      }
-      return given;
+    compare(index);
+    const grant given = take();
+    try {
+      if (has_content(given)) this->watch_.pinned(given.slot, given.data, access_of(given.kind));
+    } catch (...) {
+      end(given);
+      throw;
     }
+    return given;
   }
   void release_watched(const grant& held) noexcept
   {
@@ -224,7 +224,7 @@ class engine : public Core {
     if (home.has_window()) this->watch_.part().fresh({this->copies_.address(tier::host, home.host) + it.offset, it.size});
   }
 
-  void end(const grant& held) noexcept
+  [[gnu::always_inline]] void end(const grant& held) noexcept
   {
     if (held.is_special || this->recorder_.is_logging()) [[unlikely]] return release_slowly(held);
     slot& it = this->registry_.slots()[held.slot];

@@ -121,7 +121,7 @@ class parameter_walk {
       const std::size_t at = all.list_count++;
       all.lists[at] = {nullptr, specs_[list].type, specs_[list].use};
       all.fresh_master |= is_master && !manager_.rehearsing() && !manager_.is_filled(parameter, lists_[list]);
-      if (is_master && !all.fresh_master) value_mode = access::write;
+      if (is_master && !all.fresh_master && is_overwritten(parameter)) value_mode = access::write;
       if (is_master && all.fresh_master) fresh = list, fresh_at = at;
       else take(list, at, access::read_write);
     }
@@ -157,6 +157,12 @@ class parameter_walk {
   using pin_type = typename Manager::template pin_type<std::uint8_t>;
   using read_pin = typename Manager::template pin_type<const std::uint8_t>;
 
+  /// An update from its master writes every element of the value: not of a share of which some runs have no gradient.
+  [[nodiscard]] bool is_overwritten([[maybe_unused]] tensor_handle parameter) const
+  {
+    if constexpr (requires { manager_.has_gradient_in_each_run(parameter); }) return manager_.has_gradient_in_each_run(parameter);
+    else return true;
+  }
   void begin_anew(std::uint64_t number)
   {
     kernel_.progress = {};
