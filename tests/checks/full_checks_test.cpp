@@ -1,5 +1,7 @@
 #include <chunkmem/checks/full_checks.hpp>
 
+#include "mistakes.hpp"
+
 #include <conformance/check_policy.hpp>
 #include <support/catch.hpp>
 
@@ -11,6 +13,7 @@
 namespace full_checks_test {
 
 namespace cm = chunkmem;
+using mistakes::holds_nan, mistakes::write_unseen;
 using cm::checks::call_place;
 using cm::checks::full_checks;
 using Catch::Matchers::ContainsSubstring;
@@ -19,7 +22,7 @@ namespace {
 
 /// A part alone, with an arena of two tensors, which are its slots 0 and 1; slot 1 is the gradient of parameter 0.
 struct alone {
-  std::array<float, 64> values{};
+  alignas(256) std::array<float, 64> values{};
   std::array<float, 64> slopes{};
   int settled = 0;
   full_checks part;
@@ -29,6 +32,7 @@ struct alone {
     part.attach({this, [](void* it) noexcept { ++static_cast<alone*>(it)->settled; },
                  [](void*, std::uint32_t slot, cm::error_text& text) noexcept { text << (slot == 0 ? "'w' (value)" : "'w' (gradient)"); }});
     part.reset(2, 1);
+    part.add_arena(std::as_writable_bytes(std::span{values}));
   }
   [[nodiscard]] cm::checks::pin_event pin(cm::access how) { return {0, 0, std::as_writable_bytes(std::span{values}), how, true}; }
   [[nodiscard]] cm::checks::gradient_event gradient() { return {0, 1, std::as_writable_bytes(std::span{slopes}), cm::dtype::float32}; }
@@ -55,7 +59,7 @@ TEST_CASE("a part alone: what is written through a pin that reads is thrown by t
     const auto inside = it.part.enter("acquire", call_place{"a/trainer.cpp", 12});
     it.part.pinned(it.pin(cm::access::read));
   }
-  it.values[2] = 1.0F;
+  write_unseen(&it.values[2], 1.0F);
   it.part.released(it.pin(cm::access::read));
   CHECK(it.part.noted() == 1);
   CHECK(it.next_call() == "chunkmem: a pin that reads 'w' (value) was written through; the last pin was acquired at trainer.cpp:12 "
@@ -74,7 +78,7 @@ TEST_CASE("a part alone: pins that overwrite begin with poison, unless another p
   CHECK(it.values[63] == 2.0F);
   it.part.released(it.pin(cm::access::write));
   it.part.released(it.pin(cm::access::write));
-  it.values[0] = 3.0F;
+  write_unseen(&it.values[0], 3.0F);
   it.part.compare(it.pin(cm::access::read));
   CHECK_THAT(it.next_call(), ContainsSubstring("bytes of 'w' (value) changed while no pin held them"));
 }
@@ -88,7 +92,7 @@ TEST_CASE("a part alone: leases are poison before and after", "[checks]")
   CHECK(it.part.guarded().is_open(bytes.data()));
   it.values[0] = 1.0F;
   it.part.lease_ended(bytes);
-  CHECK(std::isnan(it.values[0]));
+  CHECK(holds_nan(&it.values[0]));
   CHECK_FALSE(it.part.guarded().is_open(bytes.data()));
 }
 

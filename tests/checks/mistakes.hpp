@@ -96,6 +96,12 @@ std::string answer_of(Work work)
   *const_cast<volatile float*>(to) = value;
 }
 
+[[nodiscard, gnu::noinline, gnu::no_sanitize_address]] inline bool holds_nan(const float* at)
+{
+  const float value = *const_cast<const volatile float*>(at);
+  return value != value;
+}
+
 inline std::string write_through_a_read_pin()
 {
   rig<> it;

@@ -16,12 +16,6 @@ bool all_are_nan(std::span<const float> values)
 {
   return std::all_of(values.begin(), values.end(), [](float value) { return std::isnan(value); });
 }
-/// The same where the address sanitizer guards the bytes.
-[[gnu::noinline, gnu::no_sanitize_address]] bool holds_nan(const float* at)
-{
-  const float value = *const_cast<const volatile float*>(at);
-  return value != value;
-}
 
 }  // namespace
 
