@@ -9,7 +9,7 @@ using Catch::Matchers::ContainsSubstring;
 
 TEST_CASE("a write through a pointer that outlived its pin is named", "[checks]")
 {
-  CHECK_THAT(write_through_a_kept_pointer(), ContainsSubstring("bytes of 'wte' (value) changed while no pin held them"));
+  CHECK_THAT(write_through_a_kept_pointer(), ContainsSubstring("bytes of tensor 'wte' (value) changed while no pin held them"));
 }
 
 TEST_CASE("it is named also where its chunk was evicted before anybody looked", "[checks]")
@@ -27,7 +27,7 @@ TEST_CASE("it is named also where its chunk was evicted before anybody looked", 
 
 TEST_CASE("a write past the end of a tensor is named as a change of its neighbour", "[checks]")
 {
-  CHECK_THAT(write_past_the_end_of_a_tensor(), ContainsSubstring("bytes of 'wpe' (value) changed"));
+  CHECK_THAT(write_past_the_end_of_a_tensor(), ContainsSubstring("bytes of tensor 'wpe' (value) changed"));
 }
 
 TEST_CASE("writes of the library itself are none", "[checks]")

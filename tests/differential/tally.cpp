@@ -37,7 +37,7 @@ constexpr known_sentence known[] = {
     {"a gradient was asked for after gradient_done"},
     {"a pass was named after its iteration had ended"},
     {"a micro-batch beyond those"},
-    {"a layer beyond the end of a stack"},
+    {"of a stack of"},
     {"a stack of tensors needs at least one layer"},
     {"two registered states have one name"},
     {"a profile was given to a manager in a rehearsal"},

@@ -394,7 +394,7 @@ class world {
       const auto got = m_.gradient(tensors_[parameter]);
       REQUIRE(got.beta() == (fresh ? 0.0F : 1.0F));
       if (fresh) slot.zeros = false;
-      work(slot, got.span(), fresh ? cm::access::write : cm::access::read_write, 3);
+      work(slot, got.span(), got.span(), fresh ? cm::access::write : cm::access::read_write, 3);
       slot.state = cm::tensor_state::compute;
     } catch (const cm::out_of_memory& shortage) {
       return note_shortage(shortage, chunks_[slot.chunk].frames, false);

@@ -18,7 +18,7 @@ namespace checks {
 struct surroundings {
   void* manager = nullptr;
   void (*settle)(void* manager) noexcept = nullptr;  ///< all agents finish what they were given
-  void (*describe)(void* manager, std::uint32_t slot, error_text& text) noexcept = nullptr;  ///< of a tensor in a list: 'wte' (value)
+  void (*describe)(void* manager, std::uint32_t slot, error_text& text) noexcept = nullptr;  ///< of a tensor in a list: tensor 'wte' (value)
 };
 
 /// A pin, for checks.

@@ -108,8 +108,8 @@ class basic_manager
                                                              place_type from = place_type{})
   {
     return within("acquire", from, [&] {
-      (void)slot_in(wanted, list);
-      expects(engine_.tensors().type_in(wanted.id, list) == dtype_of<Element>, "a list was acquired with an element type that is not its own");
+      engine_.tensors().expects_of(slot_in(wanted, list), engine_.tensors().type_in(wanted.id, list) == dtype_of<Element>,
+                                   "a list was acquired with an element type that is not its own");
       return list == value_list && writes(mode) ? acquire(tensor<Element>{wanted}, mode, place, from)
                                                 : acquire_in<pinned_as<Element, Access>>(wanted, list, mode, place);
     });
@@ -144,7 +144,8 @@ class basic_manager
       const grant held = weight.details();
       expects(weight.is_of(link_), "a gradient was asked for with a pin of another manager");
       refuse_without_gradients();
-      expects(engine_.tensors().is_value_of_parameter(held.slot), "a gradient was asked for with a pin that holds no parameter");
+      engine_.tensors().expects_of(held.slot, engine_.tensors().is_value_of_parameter(held.slot),
+                                   "a gradient was asked for with a pin that holds no parameter");
       using kind = std::conditional_t<std::is_void_v<Kind>, std::remove_const_t<Element>, Kind>;
       this->template expect_gradient<kind>(held.slot, 1);
       weight.release();
@@ -174,7 +175,8 @@ class basic_manager
     within("gradient_done", from, [&] {
       const grant held = last.details();
       expects(last.is_of(link_), "gradient_done with a pin of another manager");
-      expects(engine_.tensors().slots()[held.slot].pins == 1, "gradient_done while another pin holds the gradient: release it before");
+      engine_.tensors().expects_of(held.slot, engine_.tensors().slots()[held.slot].pins == 1,
+                                   "gradient_done while another pin holds the gradient: release it before");
       engine_.expect_written(held.slot - engine_.tensors().parameters(), "gradient_done");
       note_done(last, held);
       last.release();
@@ -270,7 +272,8 @@ class basic_manager
  private:
   [[nodiscard]] chunkmem::iteration<engine_type> begin(std::string_view name, std::uint32_t micro_batches)
   try {
-    expects(micro_batches > 0 && micro_batches <= UINT16_MAX, "an iteration has one to 65535 micro-batches");
+    if (micro_batches == 0 || micro_batches > UINT16_MAX)
+      throw usage_error{error_text{} << "chunkmem: an iteration has one to 65535 micro-batches, not " << micro_batches};
     if (micro_batches > 1 && gradient_.takes_slot())
       throw config_error{"gradients of several micro-batches cannot add up where their weights lie (use gradient::separate)"};
     ready();
@@ -293,8 +296,9 @@ class basic_manager
   {
     check(who);
     const std::uint32_t slot = slot_in(weight, gradient_list);
-    expects(has_gradient(weight), "gradient_done of a gradient that was not written");
-    expects(engine_.tensors().slots()[slot].pins == 0, "gradient_done while a pin holds the gradient: release it before");
+    const registry& tensors = engine_.tensors();
+    tensors.expects_of(slot, has_gradient(weight), "gradient_done of a gradient that was not written");
+    tensors.expects_of(slot, tensors.slots()[slot].pins == 0, "gradient_done while a pin holds the gradient: release it before");
     engine_.expect_written(slot_of(weight), "gradient_done");
     const auto finish = [&](const auto& held) { note_done(held, held.details()); };
     if (who != agent::host || !engine_type::host_addressable) return ledger_.finish(slot_of(weight));
