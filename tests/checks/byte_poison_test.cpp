@@ -37,10 +37,10 @@ TEST_CASE("a sum changes with every single byte", "[checks]")
     }
     CHECK(sum_of_bytes(std::span{content}.first(size - 1)) != before);
   }
-  const std::array<std::byte, 16> ordered{std::byte{1}, std::byte{0}, std::byte{0}, std::byte{0}, std::byte{0}, std::byte{0}, std::byte{0},
-                                          std::byte{0}, std::byte{2}};
-  const std::array<std::byte, 16> swapped{std::byte{2}, std::byte{0}, std::byte{0}, std::byte{0}, std::byte{0}, std::byte{0}, std::byte{0},
-                                          std::byte{0}, std::byte{1}};
+  const std::array<std::byte, 16> ordered{std::byte{1}, std::byte{0}, std::byte{0}, std::byte{0}, std::byte{0},
+                                          std::byte{0}, std::byte{0}, std::byte{0}, std::byte{2}};
+  const std::array<std::byte, 16> swapped{std::byte{2}, std::byte{0}, std::byte{0}, std::byte{0}, std::byte{0},
+                                          std::byte{0}, std::byte{0}, std::byte{0}, std::byte{1}};
   CHECK(sum_of_bytes(ordered) != sum_of_bytes(swapped));
 }
 

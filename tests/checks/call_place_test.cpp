@@ -10,7 +10,10 @@ using chunkmem::checks::call_place;
 
 namespace {
 
-unsigned line_of_call(call_place from = call_place{}) { return from.line; }
+unsigned line_of_call(call_place from = call_place{})
+{
+  return from.line;
+}
 
 }  // namespace
 

@@ -38,7 +38,8 @@ TEST_CASE("one thread is inside, as deep as it likes", "[checks]")
     {
       const auto inner = guard.enter("acquire");
     }
-    CHECK_THAT(answer_elsewhere(guard, "drop"), Catch::Matchers::ContainsSubstring("drop, while another thread is in gradient"));
+    CHECK_THAT(answer_elsewhere(guard, "drop"),
+               Catch::Matchers::ContainsSubstring("drop, while another thread is in gradient"));
   }
   CHECK(answer_elsewhere(guard, "drop") == "");
 }

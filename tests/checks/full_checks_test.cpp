@@ -13,10 +13,10 @@
 namespace full_checks_test {
 
 namespace cm = chunkmem;
-using mistakes::holds_nan, mistakes::write_unseen;
+using Catch::Matchers::ContainsSubstring;
 using cm::checks::call_place;
 using cm::checks::full_checks;
-using Catch::Matchers::ContainsSubstring;
+using mistakes::holds_nan, mistakes::write_unseen;
 
 namespace {
 
@@ -30,12 +30,20 @@ struct alone {
   alone()
   {
     part.attach({this, [](void* it) noexcept { ++static_cast<alone*>(it)->settled; },
-                 [](void*, std::uint32_t slot, cm::error_text& text) noexcept { text << (slot == 0 ? "'w' (value)" : "'w' (gradient)"); }});
+                 [](void*, std::uint32_t slot, cm::error_text& text) noexcept {
+                   text << (slot == 0 ? "'w' (value)" : "'w' (gradient)");
+                 }});
     part.reset(2, 1);
     part.add_arena(std::as_writable_bytes(std::span{values}));
   }
-  [[nodiscard]] cm::checks::pin_event pin(cm::access how) { return {0, 0, std::as_writable_bytes(std::span{values}), how, true}; }
-  [[nodiscard]] cm::checks::gradient_event gradient() { return {0, 1, std::as_writable_bytes(std::span{slopes}), cm::dtype::float32}; }
+  [[nodiscard]] cm::checks::pin_event pin(cm::access how)
+  {
+    return {0, 0, std::as_writable_bytes(std::span{values}), how, true};
+  }
+  [[nodiscard]] cm::checks::gradient_event gradient()
+  {
+    return {0, 1, std::as_writable_bytes(std::span{slopes}), cm::dtype::float32};
+  }
   /// What the next call throws, or "".
   [[nodiscard]] std::string next_call()
   {
@@ -50,7 +58,10 @@ struct alone {
 
 }  // namespace
 
-TEST_CASE("checks::full keeps the laws of a check policy", "[checks]") { conformance::check_policy_laws<cm::checks::full>(); }
+TEST_CASE("checks::full keeps the laws of a check policy", "[checks]")
+{
+  conformance::check_policy_laws<cm::checks::full>();
+}
 
 TEST_CASE("a part alone: what is written through a pin that reads is thrown by the next call", "[checks]")
 {
@@ -62,8 +73,9 @@ TEST_CASE("a part alone: what is written through a pin that reads is thrown by t
   write_unseen(&it.values[2], 1.0F);
   it.part.released(it.pin(cm::access::read));
   CHECK(it.part.noted() == 1);
-  CHECK(it.next_call() == "chunkmem: a pin that reads 'w' (value) was written through; the last pin was acquired at trainer.cpp:12 "
-                          "(acquire it with access::read_write)");
+  CHECK(it.next_call() ==
+        "chunkmem: a pin that reads 'w' (value) was written through; the last pin was acquired at trainer.cpp:12 "
+        "(acquire it with access::read_write)");
   CHECK(it.next_call() == "");
   CHECK(it.settled > 0);
 }
@@ -100,7 +112,8 @@ TEST_CASE("a part alone: a gradient is asked for its beta, and written", "[check
 {
   alone it;
   it.part.gradient_opened(it.gradient(), true, true);
-  CHECK_THROWS_WITH(it.part.expect_written(it.gradient(), "gradient_done"), ContainsSubstring("gradient_done: the beta() of 'w' (gradient)"));
+  CHECK_THROWS_WITH(it.part.expect_written(it.gradient(), "gradient_done"),
+                    ContainsSubstring("gradient_done: the beta() of 'w' (gradient)"));
   it.part.beta_read(0);
   it.slopes[0] = 1.0F;
   CHECK_THROWS_WITH(it.part.expect_written(it.gradient(), "gradient_done"),

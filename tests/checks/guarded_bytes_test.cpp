@@ -19,8 +19,10 @@ namespace {
 /// What the address sanitizer would report; without it, nothing is.
 bool is_reported([[maybe_unused]] const void* at)
 {
-  if constexpr (guarded_bytes::is_guarding) return __asan_address_is_poisoned(at) != 0;
-  else return false;
+  if constexpr (guarded_bytes::is_guarding)
+    return __asan_address_is_poisoned(at) != 0;
+  else
+    return false;
 }
 
 /// Of a byte that nobody may touch.

@@ -9,7 +9,8 @@ using Catch::Matchers::ContainsSubstring;
 
 TEST_CASE("a write through a pointer that outlived its pin is named", "[checks]")
 {
-  CHECK_THAT(write_through_a_kept_pointer(), ContainsSubstring("bytes of tensor 'wte' (value) changed while no pin held them"));
+  CHECK_THAT(write_through_a_kept_pointer(),
+             ContainsSubstring("bytes of tensor 'wte' (value) changed while no pin held them"));
 }
 
 TEST_CASE("it is named also where its chunk was evicted before anybody looked", "[checks]")

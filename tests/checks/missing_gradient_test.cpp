@@ -20,7 +20,8 @@ TEST_CASE("not those that may be without one, and the step goes on", "[checks]")
   it.m.without_gradient(it.weights.slice(0));
   const auto scope = it.m.iteration();
   it.write_gradients(2);
-  CHECK_THAT(answer_of([&] { cm::optimizer::step(it.m, it.sgd); }), ContainsSubstring("1 of 4 parameters have no gradient: 'wpe' ("));
+  CHECK_THAT(answer_of([&] { cm::optimizer::step(it.m, it.sgd); }),
+             ContainsSubstring("1 of 4 parameters have no gradient: 'wpe' ("));
   it.m.without_gradient(it.weights.slice(1));
   CHECK(cm::optimizer::step(it.m, it.sgd) == cm::optimizer::step_result::updated);
   CHECK(it.m.acquire(it.weights.slice(0), cm::access::read).span()[0] == 1.0F);

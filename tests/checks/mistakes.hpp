@@ -13,7 +13,8 @@
 #include <string_view>
 #include <thread>
 
-/// Mistakes of a trainer that nothing but checks::full finds, one function each: what the library answered, or "" for silence.
+/// Mistakes of a trainer that nothing but checks::full finds, one function each: what the library answered, or "" for
+/// silence.
 namespace mistakes {
 
 namespace cm = chunkmem;
@@ -72,7 +73,8 @@ struct rig {
     for (std::uint32_t at = first; at < 4; ++at) {
       auto gradient = m.gradient(weights.slice(at));
       for (float& value : gradient.span()) value = gradient.beta() * value + 1.0F;
-      if (gradient.beta() == 0) for (float& value : gradient.span()) value = 1.0F;
+      if (gradient.beta() == 0)
+        for (float& value : gradient.span()) value = 1.0F;
       m.gradient_done(std::move(gradient));
     }
   }

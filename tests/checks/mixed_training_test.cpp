@@ -17,7 +17,8 @@ using namespace cm::literals;
 
 namespace {
 
-/// The trainer in 16 bits with masters, in the least device, under checks::full. @return   what differs from a run on vectors
+/// The trainer in 16 bits with masters, in the least device, under checks::full. @return   what differs from a run on
+/// vectors
 template <class Element, class... Policies>
 std::string train_checked(const mixed::recipe& how)
 {
@@ -46,24 +47,32 @@ std::string train_checked(const mixed::recipe& how)
   return {.kind = kind,
           .micro_batches = micro_batches,
           .clip = {.norm = 1.0F, .kind = mixed::norm_kind::l2},
-          .scale = {.scale = kind == mixed::precision::fp16 ? 131072.0F : 256.0F, .window = 2},  // fp16 overflows in the first step
+          .scale = {.scale = kind == mixed::precision::fp16 ? 131072.0F : 256.0F,
+                    .window = 2},  // fp16 overflows in the first step
           .updates = updates};
 }
 
 }  // namespace
 
-TEST_CASE("gradients in their weights' places, and steps that are skipped, have no complaint under checks::full", "[checks]")
+TEST_CASE("gradients in their weights' places, and steps that are skipped, have no complaint under checks::full",
+          "[checks]")
 {
-  CHECK(train_checked<cm::fp16, cm::gradient::in_place>(recipe(mixed::precision::fp16, 1, mixed::updating::at_once)) == "");
-  CHECK(train_checked<cm::fp16, cm::gradient::in_place>(recipe(mixed::precision::fp16, 1, mixed::updating::late)) == "");
-  CHECK(train_checked<cm::fp16, cm::gradient::in_place>(recipe(mixed::precision::fp16, 1, mixed::updating::early)) == "");
+  CHECK(train_checked<cm::fp16, cm::gradient::in_place>(recipe(mixed::precision::fp16, 1, mixed::updating::at_once)) ==
+        "");
+  CHECK(train_checked<cm::fp16, cm::gradient::in_place>(recipe(mixed::precision::fp16, 1, mixed::updating::late)) ==
+        "");
+  CHECK(train_checked<cm::fp16, cm::gradient::in_place>(recipe(mixed::precision::fp16, 1, mixed::updating::early)) ==
+        "");
 }
 
 TEST_CASE("gradients that add up have none either, nor updates that come early or late", "[checks]")
 {
-  CHECK(train_checked<cm::bf16, cm::placement::device_margin>(recipe(mixed::precision::bf16, 4, mixed::updating::at_once)) == "");
-  CHECK(train_checked<cm::bf16, cm::placement::device_margin>(recipe(mixed::precision::bf16, 4, mixed::updating::late)) == "");
-  CHECK(train_checked<cm::bf16, cm::placement::device_margin>(recipe(mixed::precision::bf16, 4, mixed::updating::early)) == "");
+  CHECK(train_checked<cm::bf16, cm::placement::device_margin>(
+            recipe(mixed::precision::bf16, 4, mixed::updating::at_once)) == "");
+  CHECK(train_checked<cm::bf16, cm::placement::device_margin>(
+            recipe(mixed::precision::bf16, 4, mixed::updating::late)) == "");
+  CHECK(train_checked<cm::bf16, cm::placement::device_margin>(
+            recipe(mixed::precision::bf16, 4, mixed::updating::early)) == "");
 }
 
 }  // namespace mixed_training_test

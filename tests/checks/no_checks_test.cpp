@@ -9,7 +9,10 @@ namespace no_checks_test {
 
 namespace cm = chunkmem;
 
-TEST_CASE("checks::none keeps the laws of a check policy", "[checks]") { conformance::check_policy_laws<cm::checks::none>(); }
+TEST_CASE("checks::none keeps the laws of a check policy", "[checks]")
+{
+  conformance::check_policy_laws<cm::checks::none>();
+}
 
 TEST_CASE("checks::none is the default, and its part is empty", "[checks]")
 {

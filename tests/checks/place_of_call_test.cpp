@@ -23,7 +23,10 @@ std::string details_of(Work work)
   return "no error";
 }
 
-[[nodiscard]] std::string at_line(int line) { return "called at place_of_call_test.cpp:" + std::to_string(line); }
+[[nodiscard]] std::string at_line(int line)
+{
+  return "called at place_of_call_test.cpp:" + std::to_string(line);
+}
 
 }  // namespace
 

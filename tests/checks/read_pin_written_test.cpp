@@ -45,7 +45,8 @@ TEST_CASE("a write on the host through a pin that reads is named too", "[checks]
     const auto pin = it.m.acquire(it.weights.slice(2), cm::access::read, cm::at::host);
     write_unseen(pin.data(), 4.0F);
   }
-  CHECK_THAT(answer_of([&] { (void)it.m.lease(cm::tier::host, 256_B); }), ContainsSubstring("'up' (value) was written through"));
+  CHECK_THAT(answer_of([&] { (void)it.m.lease(cm::tier::host, 256_B); }),
+             ContainsSubstring("'up' (value) was written through"));
 }
 
 }  // namespace read_pin_written_test

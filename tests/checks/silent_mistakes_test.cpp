@@ -55,7 +55,8 @@ TEST_CASE("mistakes that were silent are found", "[checks]")
   if (const char* const folder = std::getenv("CHUNKMEM_FIGURES"); folder != nullptr)
     std::ofstream{std::string{folder} + "/test_checks.json"}
         << R"([{"name": "edge.silent_mistakes_found_percent", "value": )" << 100.0 * found / total
-        << R"(, "unit": "%", "relation": "==", "bound": 100, "command": "build/test/bin/test_checks '[checks]'"}])" << "\n";
+        << R"(, "unit": "%", "relation": "==", "bound": 100, "command": "build/test/bin/test_checks '[checks]'"}])"
+        << "\n";
 }
 
 }  // namespace silent_mistakes_test

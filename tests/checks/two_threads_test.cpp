@@ -19,7 +19,9 @@ TEST_CASE("threads may take turns", "[checks]")
 {
   rig<> it;
   std::string answer = "not run";
-  std::thread{[&] { answer = answer_of([&] { (void)it.m.acquire(it.weights.slice(0), cm::access::read).span()[0]; }); }}.join();
+  std::thread{[&] {
+    answer = answer_of([&] { (void)it.m.acquire(it.weights.slice(0), cm::access::read).span()[0]; });
+  }}.join();
   CHECK(answer == "");
   CHECK_NOTHROW(it.m.verify());
 }

@@ -9,7 +9,8 @@ using Catch::Matchers::ContainsSubstring;
 
 TEST_CASE("a gradient whose beta was not read is named by gradient_done", "[checks]")
 {
-  CHECK_THAT(a_gradient_added_to_without_beta(), ContainsSubstring("gradient_done: the beta() of tensor 'down' (gradient) was not read"));
+  CHECK_THAT(a_gradient_added_to_without_beta(),
+             ContainsSubstring("gradient_done: the beta() of tensor 'down' (gradient) was not read"));
 }
 
 TEST_CASE("so is one of a later micro-batch, by the step", "[checks]")
@@ -25,7 +26,8 @@ TEST_CASE("so is one of a later micro-batch, by the step", "[checks]")
     const auto again = it.m.gradient(it.weights.slice(1));
     for (float& value : again.span()) value = 2.0F;  // for 3
   }
-  CHECK_THAT(answer_of([&] { cm::optimizer::step(it.m, it.sgd); }), ContainsSubstring("the beta() of tensor 'wpe' (gradient) was not read"));
+  CHECK_THAT(answer_of([&] { cm::optimizer::step(it.m, it.sgd); }),
+             ContainsSubstring("the beta() of tensor 'wpe' (gradient) was not read"));
 }
 
 TEST_CASE("a gradient that is handed over by its list has no beta to read", "[checks]")

@@ -16,7 +16,8 @@ TEST_CASE("elements of a gradient that were not written are counted by gradient_
 
 TEST_CASE("a gradient that was opened and not written is found by the step", "[checks]")
 {
-  CHECK_THAT(a_gradient_that_is_opened_and_not_written(), ContainsSubstring("250 of 250 elements of tensor 'wte' (gradient)"));
+  CHECK_THAT(a_gradient_that_is_opened_and_not_written(),
+             ContainsSubstring("250 of 250 elements of tensor 'wte' (gradient)"));
 }
 
 TEST_CASE("after the complaint the gradient can be written, and is done", "[checks]")
@@ -45,7 +46,8 @@ TEST_CASE("a gradient that is written through its list is looked at too", "[chec
   const auto scope = it.m.iteration();
   it.write_gradients(1);
   it.m.acquire<float>(it.weights.slice(0), cm::gradient_list, cm::access::write, cm::at::host).release();
-  CHECK_THAT(answer_of([&] { cm::optimizer::step(it.m, it.sgd); }), ContainsSubstring("250 of 250 elements of tensor 'wte' (gradient)"));
+  CHECK_THAT(answer_of([&] { cm::optimizer::step(it.m, it.sgd); }),
+             ContainsSubstring("250 of 250 elements of tensor 'wte' (gradient)"));
 }
 
 }  // namespace unwritten_gradient_test

@@ -23,7 +23,8 @@ template <chunkmem::check_policy Checks>
   using backend = chunkmem::backend::host_arena;
   using manager = chunkmem::manager<backend, Checks>;
   constexpr std::uint32_t steps = 3;
-  chunkmem::backend::host_arena_options options{.device_capacity = 512_KiB, .host_capacity = 512_KiB, .async_compute = on_streams};
+  chunkmem::backend::host_arena_options options{
+      .device_capacity = 512_KiB, .host_capacity = 512_KiB, .async_compute = on_streams};
   {
     backend memory{options};
     manager m{memory, {.chunk_bytes = 4_KiB}};
@@ -62,7 +63,8 @@ void refuse_under()
 
 }  // namespace detail
 
-/// The laws of check_policy: a trainer without mistakes hears nothing, has the bits that it has without checks, and is refused the same.
+/// The laws of check_policy: a trainer without mistakes hears nothing, has the bits that it has without checks, and is
+/// refused the same.
 template <chunkmem::check_policy Checks>
 void check_policy_laws()
 {

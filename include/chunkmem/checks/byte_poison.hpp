@@ -14,7 +14,8 @@ namespace checks {
 /// What bytes hold that nobody has written: NaN as float32, bfloat16 and float16.
 inline constexpr std::byte poison{0xFF};
 
-/// A signalling NaN of its own payload, which no arithmetic makes: what elements of a gradient hold until they are written.
+/// A signalling NaN of its own payload, which no arithmetic makes: what elements of a gradient hold until they are
+/// written.
 /// @return   its bits, in the lowest bytes   @pre   the type has 2 or 4 bytes
 [[nodiscard]] constexpr std::uint32_t unwritten_element(dtype type) noexcept
 {
@@ -28,8 +29,8 @@ struct unwritten_count {
   std::uint64_t first = 0;  ///< of them
 };
 
-// These go over bytes that the address sanitizer may have been told to guard. It sees nothing of them: they call no memset or
-// memcpy, which it would see (hence volatile), and are compiled without it.
+// These go over bytes that the address sanitizer may have been told to guard. It sees nothing of them: they call no
+// memset or memcpy, which it would see (hence volatile), and are compiled without it.
 
 /// Fills bytes with poison. @complexity   O(bytes)
 [[gnu::noinline, gnu::no_sanitize_address]] inline void fill_with_poison(std::span<std::byte> content) noexcept
@@ -39,7 +40,8 @@ struct unwritten_count {
 }
 
 /// A number that changes with every single word of these bytes. @complexity   O(bytes)
-[[nodiscard, gnu::noinline, gnu::no_sanitize_address]] inline std::uint64_t sum_of_bytes(std::span<const std::byte> content) noexcept
+[[nodiscard, gnu::noinline, gnu::no_sanitize_address]] inline std::uint64_t sum_of_bytes(
+    std::span<const std::byte> content) noexcept
 {
   constexpr std::uint64_t odd = 0x9E3779B97F4A7C15U;
   const volatile std::byte* const from = content.data();
@@ -55,7 +57,8 @@ struct unwritten_count {
 }
 
 /// Marks every element of a gradient as unwritten. @complexity   O(bytes)
-[[gnu::noinline, gnu::no_sanitize_address]] inline void fill_as_unwritten(std::span<std::byte> content, dtype type) noexcept
+[[gnu::noinline, gnu::no_sanitize_address]] inline void fill_as_unwritten(std::span<std::byte> content,
+                                                                          dtype type) noexcept
 {
   const std::uint32_t bits = unwritten_element(type);
   const std::size_t size = size_of(type);
@@ -64,8 +67,8 @@ struct unwritten_count {
 }
 
 /// How many elements of a gradient still have that mark. @complexity   O(bytes)
-[[nodiscard, gnu::noinline, gnu::no_sanitize_address]] inline unwritten_count count_unwritten(std::span<const std::byte> content,
-                                                                                              dtype type) noexcept
+[[nodiscard, gnu::noinline, gnu::no_sanitize_address]] inline unwritten_count count_unwritten(
+    std::span<const std::byte> content, dtype type) noexcept
 {
   const std::uint32_t bits = unwritten_element(type);
   const std::size_t size = size_of(type);
@@ -73,7 +76,8 @@ struct unwritten_count {
   unwritten_count found;
   for (std::size_t element = 0; element < content.size() / size; ++element) {
     bool same = true;
-    for (std::size_t at = 0; at < size; ++at) same = same && from[element * size + at] == static_cast<std::byte>(bits >> 8 * at);
+    for (std::size_t at = 0; at < size; ++at)
+      same = same && from[element * size + at] == static_cast<std::byte>(bits >> 8 * at);
     if (same && found.elements++ == 0) found.first = element;
   }
   return found;

@@ -16,7 +16,8 @@ struct call_place {
   const char* file = nullptr;
   unsigned line = 0;
 
-  explicit constexpr call_place(const char* from = __builtin_FILE(), unsigned at = static_cast<unsigned>(__builtin_LINE())) noexcept
+  explicit constexpr call_place(const char* from = __builtin_FILE(),
+                                unsigned at = static_cast<unsigned>(__builtin_LINE())) noexcept
       : file{from}, line{at}
   {
   }

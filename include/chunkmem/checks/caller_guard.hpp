@@ -44,9 +44,10 @@ class caller_guard {
     }
     if (other == this_thread()) return {};
     const char* const theirs = call_.load(std::memory_order_relaxed);
-    throw usage_error{error_text{} << "chunkmem: the manager was called by two threads at once: " << std::string_view{call}
-                                   << ", while another thread is in " << std::string_view{theirs == nullptr ? "another call" : theirs}
-                                   << " (one caller at a time: guard the manager with a mutex, or give each thread its own)"};
+    throw usage_error{
+        error_text{} << "chunkmem: the manager was called by two threads at once: " << std::string_view{call}
+                     << ", while another thread is in " << std::string_view{theirs == nullptr ? "another call" : theirs}
+                     << " (one caller at a time: guard the manager with a mutex, or give each thread its own)"};
   }
 
   /// The same where nothing may be thrown: waits until the other thread is out.
@@ -54,7 +55,8 @@ class caller_guard {
   [[nodiscard]] scope wait_to_enter(const char* call, bool& waited) noexcept
   {
     waited = false;
-    for (const void* other = nullptr; !inside_.compare_exchange_strong(other, this_thread(), std::memory_order_acquire); other = nullptr) {
+    for (const void* other = nullptr; !inside_.compare_exchange_strong(other, this_thread(), std::memory_order_acquire);
+         other = nullptr) {
       if (other == this_thread()) return {};
       waited = true;
       inside_.wait(other, std::memory_order_relaxed);

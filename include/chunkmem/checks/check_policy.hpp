@@ -18,7 +18,8 @@ namespace checks {
 struct surroundings {
   void* manager = nullptr;
   void (*settle)(void* manager) noexcept = nullptr;  ///< all agents finish what they were given
-  void (*describe)(void* manager, std::uint32_t slot, error_text& text) noexcept = nullptr;  ///< of a tensor in a list: tensor 'wte' (value)
+  /// Writes which tensor a slot is, and in which list: tensor 'wte' (value).
+  void (*describe)(void* manager, std::uint32_t slot, error_text& text) noexcept = nullptr;
 };
 
 /// A pin, for checks.
@@ -43,7 +44,8 @@ struct gradient_event {
 namespace detail {
 
 template <class Part>
-concept hears_calls = requires(Part& part, const checks::surroundings& about, typename Part::place_type from, error_text& text) {
+concept hears_calls =
+    requires(Part& part, const checks::surroundings& about, typename Part::place_type from, error_text& text) {
   part.attach(about);
   part.enter("a call", from);
   { part.enter_release() } noexcept;
@@ -51,7 +53,8 @@ concept hears_calls = requires(Part& part, const checks::surroundings& about, ty
   part.tell_place(text, from);
 };
 template <class Part>
-concept hears_bytes = requires(Part& part, std::span<std::byte> content, const checks::pin_event& pin, std::uint32_t number) {
+concept hears_bytes =
+    requires(Part& part, std::span<std::byte> content, const checks::pin_event& pin, std::uint32_t number) {
   part.reset(number, number);
   { part.add_arena(content) };
   { part.forget_arenas() } noexcept;
@@ -81,13 +84,14 @@ concept hears_gradients = requires(Part& part, const checks::gradient_event& gra
 
 /// What a manager tells of its calls, its pins and its gradients, for somebody who looks for mistakes of its caller.
 ///
-/// `is_on` is false for a policy that looks at nothing: then no call of it is compiled. Its `part` lives in the manager.
-/// Where the policy is on, agents finish their copies at once, and pins and releases wait for agents: it is for debugging.
+/// `is_on` is false for a policy that looks at nothing: then no call of it is compiled. Its `part` lives in the
+/// manager. Where the policy is on, agents finish their copies at once, and pins and releases wait for agents.
 template <class Checks>
 concept check_policy = names_itself<Checks> && std::same_as<typename Checks::policy_kind, checks_kind> && requires {
   { Checks::is_on } -> std::convertible_to<bool>;
   typename Checks::part;
   typename Checks::part::place_type;
-} && detail::hears_calls<typename Checks::part> && detail::hears_bytes<typename Checks::part> && detail::hears_gradients<typename Checks::part>;
+} && detail::hears_calls<typename Checks::part> && detail::hears_bytes<typename Checks::part> &&
+    detail::hears_gradients<typename Checks::part>;
 
 }  // namespace chunkmem::inline v0

@@ -23,8 +23,8 @@ namespace checks {
 
 /// Looks for the mistakes of a trainer that neither the compiler nor a usage_error finds. See checks::full.
 ///
-/// A mistake that shows where nothing may be thrown, at the end of a pin or while a chunk leaves, is noted; the next call of
-/// the manager throws it. It names the tensor, its list and the line that asked for the last pin.
+/// A mistake that shows where nothing may be thrown, at the end of a pin or while a chunk leaves, is noted; the next
+/// call of the manager throws it. It names the tensor, its list and the line that asked for the last pin.
 class full_checks {
  public:
   using place_type = call_place;
@@ -39,7 +39,8 @@ class full_checks {
     mistakes_.raise();
     return inside;
   }
-  /// The end of a pin or lease, which may be within a call. Waits for a thread that is inside, and notes that it had to.
+  /// The end of a pin or lease, which may be within a call. Waits for a thread that is inside, and notes that it had
+  /// to.
   [[nodiscard]] caller_guard::scope enter_release() noexcept
   {
     bool waited = false;
@@ -91,8 +92,9 @@ class full_checks {
     if (cells_.compare(copy.cell, copy.content) == pinned_cells::finding::fine) return;
     error_text text = begin_with("bytes of ");
     describe(copy.slot, text);
-    mistakes_.add(text << " changed while no pin held them; the last pin was acquired at " << cells_.last_pin(copy.cell)
-                       << " (keep the pin as long as its pointer is used, and write no element past the end of a tensor)");
+    mistakes_.add(
+        text << " changed while no pin held them; the last pin was acquired at " << cells_.last_pin(copy.cell)
+             << " (keep the pin as long as its pointer is used, and write no element past the end of a tensor)");
   }
   void forget(std::uint32_t cell) noexcept { cells_.forget(cell); }
   void forget_all() noexcept { cells_.forget_all(); }
@@ -157,11 +159,16 @@ class full_checks {
   [[nodiscard]] const guarded_bytes& guarded() const noexcept { return guarded_; }
 
  private:
-  [[nodiscard]] static error_text begin_with(std::string_view words) noexcept { return error_text{} << "chunkmem: " << words; }
+  [[nodiscard]] static error_text begin_with(std::string_view words) noexcept
+  {
+    return error_text{} << "chunkmem: " << words;
+  }
   void describe(std::uint32_t slot, error_text& text) const noexcept
   {
-    if (about_.describe != nullptr) about_.describe(about_.manager, slot, text);
-    else text << "slot " << std::uint64_t{slot};
+    if (about_.describe != nullptr)
+      about_.describe(about_.manager, slot, text);
+    else
+      text << "slot " << std::uint64_t{slot};
   }
   void settle() const noexcept
   {
@@ -179,12 +186,12 @@ class full_checks {
 
 /// For debugging: finds the mistakes of a trainer that would otherwise be silent, and names tensor, place and remedy.
 ///
-/// Finds: writes through a pin that reads; bytes that change while no pin holds them; elements of a gradient that were never
-/// written; a beta that was never read; parameters without a gradient at an optimizer's step; a second thread inside of the
-/// manager. Bytes that nobody has written, leases that ended and bytes that were dropped are NaN. With the address sanitizer
-/// every touch of bytes that no pin or lease holds is reported where it happens.
-/// Good while a trainer is written, and in its tests. Poor for training: copies overlap nothing, and each pin costs two
-/// passes over its bytes. Bits are the same as without it. Bytes are looked at where the calling thread can read the device tier.
+/// Finds: writes through a pin that reads; bytes that change while no pin holds them; elements of a gradient that were
+/// never written; a beta that was never read; parameters without a gradient at an optimizer's step; a second thread
+/// inside of the manager. Bytes that nobody has written, leases that ended and bytes that were dropped are NaN. With
+/// the address sanitizer every touch of bytes that no pin or lease holds is reported where it happens. Good while a
+/// trainer is written, and in its tests. Poor for training: copies overlap nothing, and each pin costs two passes over
+/// its bytes. Bits are the same as without it. Bytes are looked at where the calling thread can read the device tier.
 struct full {
   using policy_kind = checks_kind;
   static constexpr std::string_view name = "full";

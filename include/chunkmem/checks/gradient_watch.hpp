@@ -38,7 +38,8 @@ class gradient_watch {
   [[nodiscard]] bool was_asked(std::uint32_t parameter) const noexcept { return asked_[parameter]; }
 
   /// @return   elements that were not written since its first opening of this step
-  [[nodiscard]] unwritten_count unwritten(std::uint32_t parameter, std::span<const std::byte> content, dtype type) noexcept
+  [[nodiscard]] unwritten_count unwritten(std::uint32_t parameter, std::span<const std::byte> content,
+                                          dtype type) noexcept
   {
     if (!has_marks_[parameter]) return {};
     const unwritten_count found = count_unwritten(content, type);

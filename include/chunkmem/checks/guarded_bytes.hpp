@@ -17,11 +17,12 @@ namespace chunkmem::inline v0 {
 
 namespace checks {
 
-/// Which bytes of the arenas somebody may touch: those of pins and leases that live. The address sanitizer is told of all others.
+/// Which bytes of the arenas somebody may touch: those of pins and leases that live. The address sanitizer is told of
+/// all others.
 ///
-/// Where a program is built with the sanitizer, it reports a read after a release, a write past a tensor into its neighbour,
-/// and a use of free frames and gaps. Elsewhere only the book is kept.
-/// Cost: O(log open pins) for each pin, and the sanitizer's own 1/8 of the bytes.
+/// Where a program is built with the sanitizer, it reports a read after a release, a write past a tensor into its
+/// neighbour, and a use of free frames and gaps. Elsewhere only the book is kept. Cost: O(log open pins) for each pin,
+/// and the sanitizer's own 1/8 of the bytes.
 class guarded_bytes {
  public:
 #if defined(__SANITIZE_ADDRESS__)
@@ -34,7 +35,10 @@ class guarded_bytes {
 
   guarded_bytes() = default;
   guarded_bytes(const guarded_bytes&) = delete;
-  ~guarded_bytes() { forget(); }
+  ~guarded_bytes()
+  {
+    forget();
+  }
 
   /// Nobody may touch these bytes, which are about to serve as an arena.
   /// @throws std::bad_alloc
@@ -71,7 +75,10 @@ class guarded_bytes {
   }
 
   /// A copy of the library's own goes over these bytes, from here to `take_back`.
-  void lend(std::span<const std::byte> content) noexcept { release(content.data(), content.size()); }
+  void lend(std::span<const std::byte> content) noexcept
+  {
+    release(content.data(), content.size());
+  }
   void take_back(std::span<const std::byte> content) noexcept
   {
     if constexpr (!is_guarding) return;

@@ -24,7 +24,8 @@ class mistake_note {
   /// @throws usage_error   the first one that was noted; from here on nothing is noted
   void raise()
   {
-    if (count_ == 0) [[likely]] return;
+    if (count_ == 0) [[likely]]
+      return;
     const std::uint64_t more = std::exchange(count_, 0) - 1;
     if (more > 0) first_ << " [and " << more << " more that were found since]";
     throw usage_error{std::exchange(first_, {})};

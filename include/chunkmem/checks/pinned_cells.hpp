@@ -30,8 +30,10 @@ class pinned_cells {
     cell& it = cells_[at];
     if (it.pins++ == 0) it.writers = false;
     it.from = from;
-    if (writes) it.writers = true, it.known = false;
-    else if (!it.writers && !it.known) it.know(sum_of_bytes(content));
+    if (writes)
+      it.writers = true, it.known = false;
+    else if (!it.writers && !it.known)
+      it.know(sum_of_bytes(content));
   }
 
   /// A pin ends. @param stays   these bytes are the same until the next pin
@@ -44,8 +46,10 @@ class pinned_cells {
       it.know(sum_of_bytes(content));  // told once
     }
     if (--it.pins > 0) return found;
-    if (!stays) it.known = false;
-    else if (!it.known) it.know(sum_of_bytes(content));
+    if (!stays)
+      it.known = false;
+    else if (!it.known)
+      it.know(sum_of_bytes(content));
     return found;
   }
 

@@ -21,15 +21,17 @@ namespace chunkmem::inline v0 {
 /// full precision, which its optimizer updates; the manager makes it from the weight.
 /// Guarantees: a call that throws leaves tensors, states and bytes as they were; chunks that had to leave stay away.
 /// @threads one caller at a time, from any thread; two managers share nothing
-template <stream_backend Backend, tensor_rules Rules, chunk_layout Layout, eviction_policy Eviction, placement_policy Placement,
-          gradient_policy Gradient, transfer_policy Transfer, chunk_mover<Backend> Mover, trace_sink Sink, check_policy Checks = checks::none>
+template <stream_backend Backend, tensor_rules Rules, chunk_layout Layout, eviction_policy Eviction,
+          placement_policy Placement, gradient_policy Gradient, transfer_policy Transfer, chunk_mover<Backend> Mover,
+          trace_sink Sink, check_policy Checks = checks::none>
 class basic_manager
     : public model_view<step_keeper<weight_keeper<
           model_plan<Backend, Rules, Layout, Eviction, Placement, Gradient, Transfer, Mover, Sink, Checks>>>> {
  protected:
-  using base = model_view<step_keeper<weight_keeper<
-      model_plan<Backend, Rules, Layout, Eviction, Placement, Gradient, Transfer, Mover, Sink, Checks>>>>;
-  using base::check, base::engine_, base::gradient_, base::ledger_, base::link_, base::ready, base::slot_in, base::slot_of, base::within;
+  using base = model_view<step_keeper<
+      weight_keeper<model_plan<Backend, Rules, Layout, Eviction, Placement, Gradient, Transfer, Mover, Sink, Checks>>>>;
+  using base::check, base::engine_, base::gradient_, base::ledger_, base::link_, base::ready, base::slot_in,
+      base::slot_of, base::within;
 
  public:
   using base::base, base::for_each_parameter, base::has_gradient, base::rehearsing;
@@ -50,7 +52,8 @@ class basic_manager
   {
     return within("iteration", from, [&] { return begin(name, micro_batches); });
   }
-  [[nodiscard]] chunkmem::iteration<engine_type> iteration(std::uint32_t micro_batches = 1, place_type from = place_type{})
+  [[nodiscard]] chunkmem::iteration<engine_type> iteration(std::uint32_t micro_batches = 1,
+                                                           place_type from = place_type{})
   {
     return iteration("train", micro_batches, from);
   }
@@ -76,11 +79,14 @@ class basic_manager
   /// @throws usage_error     not written yet, in use where it must not be, or a tensor of another manager
   /// @throws device_error    a copy could not be started; try again when the device can
   template <element Element, access_choice Access>
-  [[nodiscard]] pin_type<pinned_as<Element, Access>> acquire(tensor<Element> wanted, Access mode, place_type from = place_type{})
+  [[nodiscard]] pin_type<pinned_as<Element, Access>> acquire(tensor<Element> wanted, Access mode,
+                                                             place_type from = place_type{})
   {
     const auto take_it = [&] { return take(wanted, mode, agent::host); };
-    if constexpr (!Checks::is_on) return {link_, take_it};  // the hot path: nothing comes between
-    else return within("acquire", from, [&] { return pin_type<pinned_as<Element, Access>>{link_, take_it}; });
+    if constexpr (!Checks::is_on)
+      return {link_, take_it};  // the hot path: nothing comes between
+    else
+      return within("acquire", from, [&] { return pin_type<pinned_as<Element, Access>>{link_, take_it}; });
   }
   /// A pin on the device, ready for a stream: the host does not wait, and release orders after the stream's work.
   template <element Element, access_choice Access>
@@ -88,8 +94,10 @@ class basic_manager
                                                              place_type from = place_type{})
   {
     const auto take_for = [&] { return check(who), take(wanted, mode, who); };
-    if constexpr (!Checks::is_on) return {link_, take_for};
-    else return within("acquire", from, [&] { return pin_type<pinned_as<Element, Access>>{link_, take_for}; });
+    if constexpr (!Checks::is_on)
+      return {link_, take_for};
+    else
+      return within("acquire", from, [&] { return pin_type<pinned_as<Element, Access>>{link_, take_for}; });
   }
   /// A pin on the device or on the host, ready for the calling thread.
   template <element Element, access_choice Access>
@@ -108,7 +116,8 @@ class basic_manager
                                                              place_type from = place_type{})
   {
     return within("acquire", from, [&] {
-      engine_.tensors().expects_of(slot_in(wanted, list), engine_.tensors().type_in(wanted.id, list) == dtype_of<Element>,
+      engine_.tensors().expects_of(slot_in(wanted, list),
+                                   engine_.tensors().type_in(wanted.id, list) == dtype_of<Element>,
                                    "a list was acquired with an element type that is not its own");
       return list == value_list && writes(mode) ? acquire(tensor<Element>{wanted}, mode, place, from)
                                                 : acquire_in<pinned_as<Element, Access>>(wanted, list, mode, place);
@@ -116,15 +125,17 @@ class basic_manager
   }
   /// The same as bytes of any element type, on the host ready for `who`. For optimizers: a weight written through it is taken to be its master's.
   template <access_choice Access>
-  [[nodiscard]] pin_type<pinned_as<std::uint8_t, Access>> acquire_bytes(tensor_handle wanted, list_id list, Access mode, at place,
-                                                                        agent who = agent::host, place_type from = place_type{})
+  [[nodiscard]] pin_type<pinned_as<std::uint8_t, Access>> acquire_bytes(tensor_handle wanted, list_id list, Access mode,
+                                                                        at place, agent who = agent::host,
+                                                                        place_type from = place_type{})
   {
-    return within("acquire_bytes", from, [&] { return acquire_in<pinned_as<std::uint8_t, Access>>(wanted, list, mode, place, who); });
+    return within("acquire_bytes", from,
+                  [&] { return acquire_in<pinned_as<std::uint8_t, Access>>(wanted, list, mode, place, who); });
   }
   /// The same on the device, ready for a stream.
   template <access_choice Access>
-  [[nodiscard]] pin_type<pinned_as<std::uint8_t, Access>> acquire_bytes(tensor_handle wanted, list_id list, Access mode, agent who,
-                                                                        place_type from = place_type{})
+  [[nodiscard]] pin_type<pinned_as<std::uint8_t, Access>> acquire_bytes(tensor_handle wanted, list_id list, Access mode,
+                                                                        agent who, place_type from = place_type{})
   {
     return within("acquire_bytes", from, [&] {
       check(who);
@@ -224,17 +235,20 @@ class basic_manager
   }
 
   /// Bytes for a while, from the same budget. @throws out_of_memory, usage_error   zero bytes
-  [[nodiscard]] chunkmem::lease<engine_type> lease(tier where, bytes size, agent who = agent::host, place_type from = place_type{})
+  [[nodiscard]] chunkmem::lease<engine_type> lease(tier where, bytes size, agent who = agent::host,
+                                                   place_type from = place_type{})
   {
     return within("lease", from, [&] {
       expects(size.count() > 0, "a lease of zero bytes");
       expects(where != tier::disk, "a lease on the disk tier, which no backend has");
       check(who);
       ready();
-      return chunkmem::lease<engine_type>{link_, [&] { return engine_.lease(where, align_up(size, tensor_alignment).count(), who); }};
+      return chunkmem::lease<engine_type>{
+          link_, [&] { return engine_.lease(where, align_up(size, tensor_alignment).count(), who); }};
     });
   }
-  /// For checks::full: this parameter may be without a gradient in any step, as an expert that no token chose. Else nothing happens.
+  /// For checks::full: this parameter may be without a gradient in any step, as an expert that no token chose. Else
+  /// nothing happens.
   /// @throws usage_error   not of this manager
   void without_gradient(tensor_handle wanted)
   {
@@ -275,7 +289,8 @@ class basic_manager
     if (micro_batches == 0 || micro_batches > UINT16_MAX)
       throw usage_error{error_text{} << "chunkmem: an iteration has one to 65535 micro-batches, not " << micro_batches};
     if (micro_batches > 1 && gradient_.takes_slot())
-      throw config_error{"gradients of several micro-batches cannot add up where their weights lie (use gradient::separate)"};
+      throw config_error{
+          "gradients of several micro-batches cannot add up where their weights lie (use gradient::separate)"};
     ready();
     const bool real = !rehearsing();
     if (real) {
@@ -298,13 +313,15 @@ class basic_manager
     const std::uint32_t slot = slot_in(weight, gradient_list);
     const registry& tensors = engine_.tensors();
     tensors.expects_of(slot, has_gradient(weight), "gradient_done of a gradient that was not written");
-    tensors.expects_of(slot, tensors.slots()[slot].pins == 0, "gradient_done while a pin holds the gradient: release it before");
+    tensors.expects_of(slot, tensors.slots()[slot].pins == 0,
+                       "gradient_done while a pin holds the gradient: release it before");
     engine_.expect_written(slot_of(weight), "gradient_done");
     const auto finish = [&](const auto& held) { note_done(held, held.details()); };
     if (who != agent::host || !engine_type::host_addressable) return ledger_.finish(slot_of(weight));
     if (engine_.tensors().type_in(weight.id, gradient_list) == dtype_of<Element>)
       finish(acquire_in<const Element>(weight, gradient_list, access::read, at::device));
-    else finish(acquire_in<const float>(weight, gradient_list, access::read, at::device));
+    else
+      finish(acquire_in<const float>(weight, gradient_list, access::read, at::device));
   }
   void exchange_lists(list_id left, list_id right)
   try {
@@ -328,9 +345,11 @@ class basic_manager
       this->write_name(it.id, names << (missing > 1 ? ", " : ""));
     });
     if (missing == 0) return;
-    throw usage_error{error_text{} << "chunkmem: an optimizer step: " << missing << " of " << all << " parameters have no gradient: " << names.view()
+    throw usage_error{error_text{} << "chunkmem: an optimizer step: " << missing << " of " << all
+                                   << " parameters have no gradient: " << names.view()
                                    << (missing > most_named ? ", ..." : "")
-                                   << " (write one for each, declare what is not trained with role::frozen, or call without_gradient(w) for what may lack one)"};
+                                   << " (write one for each, declare what is not trained with role::frozen, or call "
+                                      "without_gradient(w) for what may lack one)"};
   }
   static constexpr std::uint64_t most_named = 4;
 
@@ -381,7 +400,8 @@ class basic_manager
   {
     const bool first = this->state_in(engine_.tensors().gradient_of(value_slot)) == tensor_state::free;
     const entry_kind kind = kind_of(first ? access::write : access::read_write, at::device);
-    return {pin_type<Element>{link_, [&] { return this->write_gradient(value_slot, kind, who, true); }}, first ? 0.0F : 1.0F};
+    return {pin_type<Element>{link_, [&] { return this->write_gradient(value_slot, kind, who, true); }},
+            first ? 0.0F : 1.0F};
   }
 
   template <class Pin>

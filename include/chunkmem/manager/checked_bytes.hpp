@@ -12,8 +12,8 @@ namespace chunkmem::inline v0 {
 
 /// The part of an engine that tells a check policy of pins, frames and gradients: it knows whose bytes are which.
 ///
-/// Empty calls where the policy is off; without bytes that the calling thread can read, only calls and gradients are looked at.
-/// Not for users: see manager.
+/// Empty calls where the policy is off; without bytes that the calling thread can read, only calls and gradients are
+/// looked at. Not for users: see manager.
 template <check_policy Checks, bool SeesBytes>
 class checked_bytes {
  public:
@@ -47,8 +47,10 @@ class checked_bytes {
   }
   [[nodiscard]] bool is_watched(std::uint32_t index) const noexcept
   {
-    if constexpr (sees_bytes) return tensors_ != nullptr && part_.is_watched(cell_of(index));
-    else return false;
+    if constexpr (sees_bytes)
+      return tensors_ != nullptr && part_.is_watched(cell_of(index));
+    else
+      return false;
   }
   /// The same of all tensors in a chunk, which is about to leave. O(slots).
   void compare_chunk(std::uint32_t chunk, std::byte* begin) noexcept

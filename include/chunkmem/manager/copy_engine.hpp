@@ -1,9 +1,9 @@
 #pragma once
 
 #include <chunkmem/backend/stream_backend.hpp>
+#include <chunkmem/checks/no_checks.hpp>
 #include <chunkmem/chunk/chunk.hpp>
 #include <chunkmem/core/expects.hpp>
-#include <chunkmem/checks/no_checks.hpp>
 #include <chunkmem/manager/checked_bytes.hpp>
 #include <chunkmem/manager/chunk_mover.hpp>
 #include <chunkmem/manager/chunk_table.hpp>
@@ -235,7 +235,8 @@ class copy_engine {
     fence& from = fences_[where][frame];
     fence& to = fences_[tier::device][first];
     order(agent::to_device, from, to);
-    const lent_bytes lent{watch_, address(where, frame) + share.offset, address(tier::device, first) + share.begin, share.size};
+    const lent_bytes lent{watch_, address(where, frame) + share.offset, address(tier::device, first) + share.begin,
+                          share.size};
     health_->starting([&] {
       backend_->copy(address(tier::device, first) + share.begin, address(where, frame) + share.offset, bytes{share.size}, agent::to_device);
     });

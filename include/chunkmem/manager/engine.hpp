@@ -47,25 +47,33 @@ class engine : public Core {
   template <entry_kind Kind>
   grant acquire_as(std::uint32_t index)
   {
-    if constexpr (!watch_type::sees_bytes) return acquire_if_resident(index, Kind, agent::host);
-    else return watched(index, [&] { return acquire_if_resident(index, Kind, agent::host); });
+    if constexpr (!watch_type::sees_bytes)
+      return acquire_if_resident(index, Kind, agent::host);
+    else
+      return watched(index, [&] { return acquire_if_resident(index, Kind, agent::host); });
   }
   /// For any agent. @param kind   an access on the device; the host's is acquire_on_host
   grant acquire(std::uint32_t index, entry_kind kind, agent who)
   {
-    if constexpr (!watch_type::sees_bytes) return acquire_if_resident(index, kind, who);
-    else return watched(index, [&] { return acquire_if_resident(index, kind, who); });
+    if constexpr (!watch_type::sees_bytes)
+      return acquire_if_resident(index, kind, who);
+    else
+      return watched(index, [&] { return acquire_if_resident(index, kind, who); });
   }
   grant acquire_on_host(std::uint32_t index, entry_kind kind, agent who = agent::host)
   {
-    if constexpr (!watch_type::sees_bytes) return acquire_slowly(index, kind, who);
-    else return watched(index, [&] { return acquire_slowly(index, kind, who); });
+    if constexpr (!watch_type::sees_bytes)
+      return acquire_slowly(index, kind, who);
+    else
+      return watched(index, [&] { return acquire_slowly(index, kind, who); });
   }
 
   void release(const grant& held) noexcept
   {
-    if constexpr (watch_type::is_on) return release_watched(held);
-    else end(held);
+    if constexpr (watch_type::is_on)
+      return release_watched(held);
+    else
+      end(held);
   }
 
   /// For checks, as all down to `verify`: the holder of a gradient knows how it is to be written.
@@ -129,7 +137,8 @@ class engine : public Core {
     try {
       auto& keeper = this->copies_.keeper();
       this->copies_.for_lease(where, begin, size, [&](fence& it) { keeper.follow(who, it, it.users, wait_cause::demand_miss); });
-      if constexpr (watch_type::sees_bytes) this->watch_.part().leased({this->copies_.lease_address(where, begin), size});
+      if constexpr (watch_type::sees_bytes)
+        this->watch_.part().leased({this->copies_.lease_address(where, begin), size});
     } catch (...) {
       this->residency_.end_lease(where, begin, size, this->copies_);
       throw;
@@ -195,7 +204,10 @@ class engine : public Core {
     if (has_content(held)) this->watch_.released(held.slot, held.data, access_of(held.kind));
     end(held);
   }
-  [[nodiscard]] bool has_content(const grant& it) const noexcept { return it.data != nullptr && it.data != &derived_home_; }
+  [[nodiscard]] bool has_content(const grant& it) const noexcept
+  {
+    return it.data != nullptr && it.data != &derived_home_;
+  }
 
   /// What nobody holds, wherever there is a valid copy, is what it was.
   void compare(std::uint32_t index) noexcept
@@ -204,7 +216,8 @@ class engine : public Core {
     const slot& it = this->registry_.slots()[index];
     const chunk& home = this->residency_[it.chunk];
     if (home.on_device()) this->watch_.compare(index, this->copies_.address(tier::device, home.device) + it.offset);
-    if (home.host_valid && home.has_window()) this->watch_.compare(index, this->copies_.address(tier::host, home.host) + it.offset);
+    if (home.host_valid && home.has_window())
+      this->watch_.compare(index, this->copies_.address(tier::host, home.host) + it.offset);
   }
   /// A valid copy of its bytes, or null.
   [[nodiscard]] std::byte* copy_of(std::uint32_t index) const noexcept
@@ -220,13 +233,16 @@ class engine : public Core {
     if (!this->watch_.dropped(index) || !watch_type::sees_bytes) return;
     const slot& it = this->registry_.slots()[index];
     const chunk& home = this->residency_[it.chunk];
-    if (home.on_device()) this->watch_.part().fresh({this->copies_.address(tier::device, home.device) + it.offset, it.size});
-    if (home.has_window()) this->watch_.part().fresh({this->copies_.address(tier::host, home.host) + it.offset, it.size});
+    if (home.on_device())
+      this->watch_.part().fresh({this->copies_.address(tier::device, home.device) + it.offset, it.size});
+    if (home.has_window())
+      this->watch_.part().fresh({this->copies_.address(tier::host, home.host) + it.offset, it.size});
   }
 
   [[gnu::always_inline]] void end(const grant& held) noexcept
   {
-    if (held.is_special || this->recorder_.is_logging()) [[unlikely]] return release_slowly(held);
+    if (held.is_special || this->recorder_.is_logging()) [[unlikely]]
+      return release_slowly(held);
     slot& it = this->registry_.slots()[held.slot];
     unpin(it);
     this->residency_.unpin_device(it.chunk);

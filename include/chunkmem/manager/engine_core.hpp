@@ -27,7 +27,8 @@ namespace chunkmem::inline v0 {
 /// What a manager is made of: declarations, residency, copies and the record, in arenas that are allocated once.
 ///
 /// Not for users: see manager.
-template <stream_backend Backend, tensor_rules Rules, eviction_policy Eviction, class Mover, trace_sink Sink, check_policy Checks = checks::none>
+template <stream_backend Backend, tensor_rules Rules, eviction_policy Eviction, class Mover, trace_sink Sink,
+          check_policy Checks = checks::none>
 class engine_core {
  public:
   engine_core(Backend& backend, const manager_options& options, Eviction eviction, Mover mover, Sink sink)
@@ -299,7 +300,8 @@ class engine_core {
   {
     watch_.reset(registry_);
     if constexpr (watch_type::sees_bytes)
-      for (const tier where : {tier::device, tier::host}) watch_.part().add_arena({arena_[where], capacity[where].count()});
+      for (const tier where : {tier::device, tier::host})
+        watch_.part().add_arena({arena_[where], capacity[where].count()});
   }
   void release_arenas() noexcept
   {

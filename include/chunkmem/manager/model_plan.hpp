@@ -25,9 +25,9 @@ namespace chunkmem::inline v0 {
 /// The half of a manager that comes before training: tensors, lists and states are declared, and the need is measured.
 ///
 /// Not for users by itself: see basic_manager.
-template <stream_backend Backend, tensor_rules Rules, chunk_layout Layout, eviction_policy Eviction, placement_policy Placement,
-          gradient_policy Gradient, transfer_policy Transfer, chunk_mover<Backend> Mover, trace_sink Sink,
-          check_policy Checks = checks::none>
+template <stream_backend Backend, tensor_rules Rules, chunk_layout Layout, eviction_policy Eviction,
+          placement_policy Placement, gradient_policy Gradient, transfer_policy Transfer, chunk_mover<Backend> Mover,
+          trace_sink Sink, check_policy Checks = checks::none>
 class model_plan {
  public:
   using core_type = plan_store<iteration_driver<Backend, Rules, Eviction, Transfer, Mover, Sink, Checks>>;
@@ -51,14 +51,16 @@ class model_plan {
         link_{new owner_link<engine_type>{&engine_, 0}}
   {
     static_assert((is_one_of<Given, Layout, Eviction, Placement, Gradient, Transfer, Mover, Sink, Checks> && ...),
-                  "chunkmem: a policy value was given whose type this manager was not named with: add it to the arguments of manager<...>");
+                  "chunkmem: a policy value was given whose type this manager was not named with: add it to the "
+                  "arguments of manager<...>");
     const std::uint64_t chunk = options.chunk_bytes.count();
     if (options.chunk_bytes != least_waste_chunks && (chunk == 0 || chunk % tensor_alignment.count() != 0)) {
       delete link_;
       throw config_error{error_text{} << "chunkmem: chunk_bytes is " << chunk << " B (give a positive multiple of 256 B, or least_waste_chunks)"};
     }
     if (options.error_details) engine_.teller().ask(&model_plan::details_of, this);
-    engine_.checks().attach({this, [](void* plan) noexcept { static_cast<model_plan*>(plan)->engine_.settle(); }, &model_plan::describe});
+    engine_.checks().attach(
+        {this, [](void* plan) noexcept { static_cast<model_plan*>(plan)->engine_.settle(); }, &model_plan::describe});
   }
   model_plan(const model_plan&) = delete;
   ~model_plan()
@@ -167,14 +169,16 @@ class model_plan {
   };
 
   using place_type = typename Checks::part::place_type;
-  /// Does the work of a public call. With checks: for one thread at a time, after what was noted before is thrown, and an error that
-  /// leaves it says where in the caller's program it was called.
+  /// Does the work of a public call. With checks: for one thread at a time, after what was noted before is thrown, and
+  /// an error that leaves it says where in the caller's program it was called.
   /// @param call   a literal
   template <class Work>
   [[gnu::always_inline]] decltype(auto) within(const char* call, place_type from, Work&& work)
   {
-    if constexpr (!Checks::is_on) return work();
-    else return watched(call, from, work);
+    if constexpr (!Checks::is_on)
+      return work();
+    else
+      return watched(call, from, work);
   }
 
   /// Tells this manager's handles from another's; never 0.
@@ -290,8 +294,10 @@ class model_plan {
   {
     const std::uint32_t at = index_of(tensor);
     const auto names = engine_.tensors().names();
-    if (at < names.size() && !names[at].empty()) text << "'" << names[at] << "'";
-    else text << "tensor." << std::uint64_t{at};
+    if (at < names.size() && !names[at].empty())
+      text << "'" << names[at] << "'";
+    else
+      text << "tensor." << std::uint64_t{at};
   }
 
   [[nodiscard]] bool wants_order() const noexcept { return model_places_.wants_order(engine_.options()); }

@@ -145,7 +145,8 @@ class weight_keeper : public Plan {
     ledger_.expect_no_update("a gradient was asked for");
     tensors.expects_of(value_slot, ledger_.is_open(value_slot),
                        "a gradient was asked for after gradient_done: its norm is taken already (take the step, or drop it)");
-    if (tensors.slots()[tensors.gradient_of(value_slot)].pins == 0) engine_.expect_written(value_slot, "a gradient was opened again");
+    if (tensors.slots()[tensors.gradient_of(value_slot)].pins == 0)
+      engine_.expect_written(value_slot, "a gradient was opened again");
     if (state_in(tensors.gradient_of(value_slot)) == tensor_state::free) expect_place(value_slot, pins);
   }
 

@@ -160,8 +160,10 @@ class parameter_walk {
   /// An update from its master writes every element of the value: not of a share of which some runs have no gradient.
   [[nodiscard]] bool is_overwritten([[maybe_unused]] tensor_handle parameter) const
   {
-    if constexpr (requires { manager_.has_gradient_in_each_run(parameter); }) return manager_.has_gradient_in_each_run(parameter);
-    else return true;
+    if constexpr (requires { manager_.has_gradient_in_each_run(parameter); })
+      return manager_.has_gradient_in_each_run(parameter);
+    else
+      return true;
   }
   void begin_anew(std::uint64_t number)
   {
