@@ -48,7 +48,7 @@ class guarded_bytes {
     arenas_[arena.data()] = arena.size();
     guard(arena.data(), arena.size());
   }
-  /// Their owner may do with them as he likes. Whatever was open is forgotten.
+  /// The arenas end: nothing is guarded, and nothing is open.
   void forget() noexcept
   {
     for (const auto& [begin, size] : arenas_) release(begin, size);
