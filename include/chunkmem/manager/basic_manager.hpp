@@ -50,7 +50,10 @@ class basic_manager
   [[nodiscard]] chunkmem::iteration<engine_type> iteration(std::string_view name, std::uint32_t micro_batches = 1,
                                                            place_type from = place_type{})
   {
-    return within("iteration", from, [&] { return begin(name, micro_batches); });
+    if constexpr (!Checks::is_on)
+      return begin(name, micro_batches);
+    else
+      return within("iteration", from, [&] { return begin(name, micro_batches); });
   }
   [[nodiscard]] chunkmem::iteration<engine_type> iteration(std::uint32_t micro_batches = 1,
                                                            place_type from = place_type{})
@@ -116,8 +119,8 @@ class basic_manager
                                                              place_type from = place_type{})
   {
     return within("acquire", from, [&] {
-      engine_.tensors().expects_of(slot_in(wanted, list),
-                                   engine_.tensors().type_in(wanted.id, list) == dtype_of<Element>,
+      const std::uint32_t slot = slot_in(wanted, list);
+      engine_.tensors().expects_of(slot, engine_.tensors().type_in(wanted.id, list) == dtype_of<Element>,
                                    "a list was acquired with an element type that is not its own");
       return list == value_list && writes(mode) ? acquire(tensor<Element>{wanted}, mode, place, from)
                                                 : acquire_in<pinned_as<Element, Access>>(wanted, list, mode, place);
@@ -284,7 +287,8 @@ class basic_manager
   }
 
  private:
-  [[nodiscard]] chunkmem::iteration<engine_type> begin(std::string_view name, std::uint32_t micro_batches)
+  [[nodiscard, gnu::always_inline]] chunkmem::iteration<engine_type> begin(std::string_view name,
+                                                                            std::uint32_t micro_batches)
   try {
     if (micro_batches == 0 || micro_batches > UINT16_MAX)
       throw usage_error{error_text{} << "chunkmem: an iteration has one to 65535 micro-batches, not " << micro_batches};
