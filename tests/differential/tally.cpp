@@ -36,7 +36,7 @@ constexpr known_sentence known[] = {
     {"a weight is pinned while its master is made"},
     {"a gradient was asked for after gradient_done"},
     {"a pass was named after its iteration had ended"},
-    {"a micro-batch beyond those"},
+    {"of an iteration that was begun with"},
     {"of a stack of"},
     {"a stack of tensors needs at least one layer"},
     {"two registered states have one name"},
