@@ -3,7 +3,7 @@
 # A policy is a class with `using policy_kind` and a `name` of its own; the default of its kind stands in `pick_policy<kind, default, ...>`.
 cmake_minimum_required(VERSION 3.25)
 cmake_path(ABSOLUTE_PATH ROOT)
-set(kinds eviction transfer placement layout rules gradient mover sink ownership communicator)
+set(kinds eviction transfer placement layout rules gradient mover sink checks ownership communicator)
 set(parts_of_others by_retention gathering timeline_sink)
 
 file(GLOB_RECURSE headers RELATIVE "${ROOT}/include/chunkmem" "${ROOT}/include/chunkmem/*.hpp")

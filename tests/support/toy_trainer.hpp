@@ -241,7 +241,10 @@ class toy_trainer {
     {
       const auto flow = use(flow_);
       const auto gradient = m_.gradient(parameters_[0], crew_.main);
-      launch([out = gradient.data(), in = flow.data(), now] { embed_backward(out, in, now); });
+      launch([out = gradient.data(), in = flow.data(), now, beta = gradient.beta()] {
+        if (beta == 0.0F) std::memset(out, 0, words * width * sizeof(float));
+        embed_backward(out, in, now);
+      });
     }
     m_.drop(x_[0]);
     m_.drop(flow_);

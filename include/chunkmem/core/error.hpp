@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <new>
 #include <stdexcept>
+#include <string>
 #include <string_view>
 
 namespace chunkmem::inline v0 {
@@ -43,6 +44,13 @@ class error {
   void add_details(const char* text)
   {
     if (details().empty()) details_ = std::runtime_error{text};
+  }
+  /// One line more, below the details that are there. @throws std::bad_alloc   as add_details
+  void append_details(std::string_view line)
+  {
+    std::string all{details()};
+    if (!all.empty() && all.back() != '\n') all += '\n';
+    details_ = std::runtime_error{all.append(line)};
   }
 
  protected:

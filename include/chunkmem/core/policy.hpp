@@ -20,6 +20,7 @@ struct sink_kind {};
 struct gradient_kind {};
 struct communicator_kind {};
 struct ownership_kind {};
+struct checks_kind {};
 
 /// Says of itself which kind it is and what it is called.
 template <class Policy>

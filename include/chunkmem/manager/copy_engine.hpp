@@ -1,8 +1,10 @@
 #pragma once
 
 #include <chunkmem/backend/stream_backend.hpp>
+#include <chunkmem/checks/no_checks.hpp>
 #include <chunkmem/chunk/chunk.hpp>
 #include <chunkmem/core/expects.hpp>
+#include <chunkmem/manager/checked_bytes.hpp>
 #include <chunkmem/manager/chunk_mover.hpp>
 #include <chunkmem/manager/chunk_table.hpp>
 #include <chunkmem/manager/device_health.hpp>
@@ -24,9 +26,10 @@ namespace chunkmem::inline v0 {
 /// The fence of a window is that of its first frame while a chunk is in it; when the window opens all its frames are
 /// merged into the first, and spread again when it closes, so that no use of any frame is forgotten.
 /// Cost: a copy adds one wait for each agent that must be followed and one event; no allocation after `reset`.
-template <stream_backend Backend, chunk_mover<Backend> Mover, trace_sink Sink>
+template <stream_backend Backend, chunk_mover<Backend> Mover, trace_sink Sink, check_policy Checks = checks::none>
 class copy_engine {
  public:
+  using watch_type = checked_bytes<Checks, Backend::host_addressable && has_bytes<Backend>()>;
   static constexpr bool gathers = gathering_mover<Mover, Backend>;
 
   /// @param health   hears of every error of the backend
@@ -51,6 +54,9 @@ class copy_engine {
     shares_ = std::move(shares);
     places_ = &places;
   }
+
+  /// These checks hear of frames that come and go and of copies, and outlive this. @pre nothing was moved
+  void tell(watch_type& checks) noexcept { watch_ = &checks; }
 
   [[nodiscard]] std::byte* address(tier where, std::uint32_t frame) const noexcept { return arena_[where] + frame * frame_; }
   [[nodiscard]] std::byte* lease_address(tier where, std::uint64_t begin) const noexcept { return arena_[where] + begin; }
@@ -99,11 +105,13 @@ class copy_engine {
   {
     fence& window = fences_[where][first];
     for (std::uint32_t at = first + 1; at < first + count; ++at) merge(window, fences_[where][at]);
+    poison(where, first, count);
   }
 
   void vacated(tier where, std::uint32_t first, std::uint32_t count, bool) noexcept
   {
     for (std::uint32_t at = first + 1; at < first + count; ++at) fences_[where][at] = fences_[where][first];
+    poison(where, first, count);
   }
 
   void load(std::uint32_t at, const chunk& it, std::uint32_t first)
@@ -116,6 +124,7 @@ class copy_engine {
     fence& from = fences_[tier::host][it.host];
     fence& to = fences_[tier::device][first];
     order(agent::to_device, from, to);
+    const lent_bytes lent{watch_, address(tier::host, it.host), address(tier::device, first), used_[at]};
     health_->starting([&] {
       mover_.bring(*backend_, address(tier::device, first), address(tier::host, it.host), bytes{used_[at]}, agent::to_device);
     });
@@ -131,6 +140,7 @@ class copy_engine {
     fence& from = fences_[tier::device][it.device];
     fence& to = fences_[tier::host][it.host];
     order(agent::to_host, from, to);
+    const lent_bytes lent{watch_, address(tier::device, it.device), address(tier::host, it.host), used_[at]};
     health_->starting([&] {
       mover_.take(*backend_, address(tier::host, it.host), address(tier::device, it.device), bytes{used_[at]}, agent::to_host);
     });
@@ -147,6 +157,7 @@ class copy_engine {
       for (const chunk_share& it : shares_.of(at)) bring_share(it, first);
       fence& to = fences_[tier::device][first];
       keeper_.follow(mover_.worker(), to, to.users, wait_cause::other);
+      const lent_bytes lent{watch_, address(tier::device, first), nullptr, used_[at]};
       health_->starting([&] { mover_.gather(*backend_, address(tier::device, first), bytes{used_[at]}, shares_.label_of(at)); });
       stamp_collective(to);
     }
@@ -156,18 +167,24 @@ class copy_engine {
   {
     fence& frames = fences_[tier::device][it.device];
     keeper_.follow(mover_.worker(), frames, frames.users, wait_cause::other);
+    const lent_bytes lent{watch_, address(tier::device, it.device), nullptr, used_[at]};
     health_->starting([&] { mover_.sum(*backend_, address(tier::device, it.device), bytes{used_[at]}, label, how); });
     stamp_collective(frames);
   }
 
   void claimed(std::uint32_t, const chunk&, std::uint32_t) noexcept {}
   void leased(tier where, std::uint64_t, std::uint64_t size) noexcept { note(happening::lease, where, size); }
-  void evicted(std::uint32_t at, const chunk&) noexcept
+  void evicted(std::uint32_t at, const chunk& it) noexcept
   {
     ++counts_.evictions;
+    compare(at, it);
     tell(happening::evict, tier::device, tier::host, at, time());
   }
-  void discarded(std::uint32_t at, const chunk&) noexcept { tell(happening::discard, tier::device, tier::device, at, time()); }
+  void discarded(std::uint32_t at, const chunk& it) noexcept
+  {
+    compare(at, it);
+    tell(happening::discard, tier::device, tier::device, at, time());
+  }
 
   /// Events that are no copy.
   void note(happening what, tier where, std::uint64_t size) noexcept
@@ -179,6 +196,38 @@ class copy_engine {
   }
 
  private:
+  /// Bytes that a copy goes over; with checks the copy is done when this ends.
+  class lent_bytes {
+   public:
+    lent_bytes(watch_type* watch, std::byte* first, std::byte* second, std::uint64_t size) noexcept
+    {
+      if constexpr (watch_type::sees_bytes) {
+        watch_ = watch;
+        from_ = {first, size};
+        if (second != nullptr) to_ = {second, size};
+        watch_->part().lend(from_), watch_->part().lend(to_);
+      }
+    }
+    lent_bytes(const lent_bytes&) = delete;
+    ~lent_bytes()
+    {
+      if constexpr (watch_type::sees_bytes) watch_->part().take_back(from_), watch_->part().take_back(to_);
+    }
+
+   private:
+    watch_type* watch_ = nullptr;
+    std::span<std::byte> from_, to_;
+  };
+
+  void poison(tier where, std::uint32_t first, std::uint32_t count) noexcept
+  {
+    if constexpr (watch_type::sees_bytes) watch_->part().fresh({address(where, first), count * frame_});
+  }
+  void compare(std::uint32_t at, const chunk& it) noexcept
+  {
+    if constexpr (watch_type::sees_bytes) watch_->compare_chunk(at, address(tier::device, it.device));
+  }
+
   void bring_share(const chunk_share& share, std::uint32_t first)
   {
     const chunk& home = (*places_)[share.chunk];
@@ -188,6 +237,8 @@ class copy_engine {
     fence& from = fences_[where][frame];
     fence& to = fences_[tier::device][first];
     order(agent::to_device, from, to);
+    const lent_bytes lent{watch_, address(where, frame) + share.offset, address(tier::device, first) + share.begin,
+                          share.size};
     health_->starting([&] {
       backend_->copy(address(tier::device, first) + share.begin, address(where, frame) + share.offset, bytes{share.size}, agent::to_device);
     });
@@ -245,6 +296,7 @@ class copy_engine {
   report counts_;  // of these, only what is moved
   chunk_shares shares_;
   const chunk_table* places_ = nullptr;
+  watch_type* watch_ = nullptr;
 };
 
 }  // namespace chunkmem::inline v0

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 namespace chunkmem::inline v0 {
 
@@ -36,6 +37,7 @@ struct lease_grant {
 template <class Core>
 class engine : public Core {
   using machine = typename Core::machine;
+  using typename Core::watch_type;
 
  public:
   using Core::Core;
@@ -45,18 +47,78 @@ class engine : public Core {
   template <entry_kind Kind>
   grant acquire_as(std::uint32_t index)
   {
-    return acquire_if_resident(index, Kind, agent::host);
+    if constexpr (!watch_type::sees_bytes)
+      return acquire_if_resident(index, Kind, agent::host);
+    else
+      return watched(index, [&] { return acquire_if_resident(index, Kind, agent::host); });
   }
   /// For any agent. @param kind   an access on the device; the host's is acquire_on_host
-  grant acquire(std::uint32_t index, entry_kind kind, agent who) { return acquire_if_resident(index, kind, who); }
-  grant acquire_on_host(std::uint32_t index, entry_kind kind, agent who = agent::host) { return acquire_slowly(index, kind, who); }
+  grant acquire(std::uint32_t index, entry_kind kind, agent who)
+  {
+    if constexpr (!watch_type::sees_bytes)
+      return acquire_if_resident(index, kind, who);
+    else
+      return watched(index, [&] { return acquire_if_resident(index, kind, who); });
+  }
+  grant acquire_on_host(std::uint32_t index, entry_kind kind, agent who = agent::host)
+  {
+    if constexpr (!watch_type::sees_bytes)
+      return acquire_slowly(index, kind, who);
+    else
+      return watched(index, [&] { return acquire_slowly(index, kind, who); });
+  }
 
   void release(const grant& held) noexcept
   {
-    if (held.is_special || this->recorder_.is_logging()) [[unlikely]] return release_slowly(held);
-    slot& it = this->registry_.slots()[held.slot];
-    unpin(it);
-    this->residency_.unpin_device(it.chunk);
+    if constexpr (watch_type::is_on)
+      return release_watched(held);
+    else
+      end(held);
+  }
+
+  /// For checks, as all down to `verify`: the holder of a gradient knows how it is to be written.
+  void beta_was_read(const grant& held) noexcept
+  {
+    if constexpr (watch_type::is_on)
+      if (has_content(held)) this->watch_.part().beta_read(held.slot - this->registry_.parameters());
+  }
+  /// A pin on it was given out. @param has_beta   the holder can ask how it is to be written
+  void gradient_opened(std::uint32_t parameter, const grant& held, bool first, bool has_beta)
+  {
+    if constexpr (watch_type::is_on)
+      if (has_content(held)) this->watch_.gradient_opened(parameter, held.data, first, has_beta);
+  }
+  /// @throws usage_error   the gradient was not written whole, or its holder did not ask how
+  void expect_written(std::uint32_t parameter, std::string_view before)
+  {
+    if constexpr (watch_type::is_on) {
+      const std::uint32_t index = this->registry_.gradient_of(parameter);
+      if (this->rehearsal_.is_running() || this->registry_.slots()[index].state == tensor_state::free) return;
+      this->watch_.expect_written(parameter, copy_of(index), before);
+    }
+  }
+  /// Looks at all bytes that nobody holds. @throws usage_error   what was noted so far
+  void verify()
+  {
+    if constexpr (watch_type::is_on) {
+      for (std::uint32_t at = 0; at < this->registry_.slots().size(); ++at) compare(at);
+      this->watch_.part().expect_no_mistake();
+    }
+  }
+  template <class Graph>
+  void replay(Graph& graph, const report& moved)
+  {
+    Core::replay(graph, moved);
+    if constexpr (watch_type::sees_bytes) this->watch_.part().forget_all();
+  }
+  void exchange(list_id left, list_id right)
+  {
+    Core::exchange(left, right);
+    if constexpr (watch_type::is_on) {
+      this->watch_.part().forget_all();
+      if (left == gradient_list || right == gradient_list)
+        for (std::uint32_t at = 0; at < this->registry_.parameters(); ++at) this->watch_.part().gradient_gone(at);
+    }
   }
 
   /// @throws out_of_memory, usage_error, device_error; as acquire
@@ -76,6 +138,8 @@ class engine : public Core {
     try {
       auto& keeper = this->copies_.keeper();
       this->copies_.for_lease(where, begin, size, [&](fence& it) { keeper.follow(who, it, it.users, wait_cause::demand_miss); });
+      if constexpr (watch_type::sees_bytes)
+        this->watch_.part().leased({this->copies_.lease_address(where, begin), size});
     } catch (...) {
       this->residency_.end_lease(where, begin, size, this->copies_);
       throw;
@@ -89,7 +153,9 @@ class engine : public Core {
 
   void end_lease(const lease_grant& held) noexcept
   {
+    [[maybe_unused]] const auto inside = this->watch_.part().enter_release();
     if (this->rehearsal_.made(held.serial)) return this->rehearsal_.end_lease(held.moment, held.serial);
+    if constexpr (watch_type::sees_bytes) this->watch_.part().lease_ended({held.data, held.size});
     auto& keeper = this->copies_.keeper();
     this->copies_.for_lease(held.where, held.begin, held.size, [&](fence& it) { keeper.stamp(held.who, it, true); });
     this->residency_.end_lease(held.where, held.begin, held.size, this->copies_);
@@ -110,6 +176,7 @@ class engine : public Core {
     if (planned && this->recorder_.entry(this->recorder_.cursor()).has_actions) this->run_actions(this->recorder_.cursor());
     this->residency_.drop(index, it.chunk, this->copies_);
     it.state = tensor_state::free;
+    if constexpr (watch_type::is_on) bury(index);
     finish(planned, index, entry_kind::drop, 0);
   } catch (error& failed) {
     this->teller_.tell(failed);
@@ -118,6 +185,70 @@ class engine : public Core {
 
  private:
   std::byte derived_home_{};  ///< what a pin on the host of a derived chunk points to: there is nothing to read
+
+  /// With checks: looks at the bytes before something moves, and begins the pin for them.
+  template <class Take>
+  grant watched(std::uint32_t index, Take take)
+  {
+    compare(index);
+    const grant given = take();
+    try {
+      if (has_content(given)) this->watch_.pinned(given.slot, given.data, access_of(given.kind));
+    } catch (...) {
+      end(given);
+      throw;
+    }
+    return given;
+  }
+  void release_watched(const grant& held) noexcept
+  {
+    [[maybe_unused]] const auto inside = this->watch_.part().enter_release();
+    if (has_content(held)) this->watch_.released(held.slot, held.data, access_of(held.kind));
+    end(held);
+  }
+  [[nodiscard]] bool has_content(const grant& it) const noexcept
+  {
+    return it.data != nullptr && it.data != &derived_home_ && !this->rehearsal_.made(it.serial);
+  }
+
+  /// What nobody holds, wherever there is a valid copy, is what it was.
+  void compare(std::uint32_t index) noexcept
+  {
+    if (this->rehearsal_.is_running() || !this->watch_.is_watched(index)) return;
+    const slot& it = this->registry_.slots()[index];
+    const chunk& home = this->residency_[it.chunk];
+    if (home.on_device()) this->watch_.compare(index, this->copies_.address(tier::device, home.device) + it.offset);
+    if (home.host_valid && home.has_window())
+      this->watch_.compare(index, this->copies_.address(tier::host, home.host) + it.offset);
+  }
+  /// A valid copy of its bytes, or null.
+  [[nodiscard]] std::byte* copy_of(std::uint32_t index) const noexcept
+  {
+    const slot& it = this->registry_.slots()[index];
+    const chunk& home = this->residency_[it.chunk];
+    if (home.on_device()) return this->copies_.address(tier::device, home.device) + it.offset;
+    return home.host_valid && home.has_window() ? this->copies_.address(tier::host, home.host) + it.offset : nullptr;
+  }
+  /// A slot was dropped: its bytes are poison wherever they lie.
+  void bury(std::uint32_t index) noexcept
+  {
+    if (!this->watch_.dropped(index) || !watch_type::sees_bytes) return;
+    const slot& it = this->registry_.slots()[index];
+    const chunk& home = this->residency_[it.chunk];
+    if (home.on_device())
+      this->watch_.part().fresh({this->copies_.address(tier::device, home.device) + it.offset, it.size});
+    if (home.has_window())
+      this->watch_.part().fresh({this->copies_.address(tier::host, home.host) + it.offset, it.size});
+  }
+
+  [[gnu::always_inline]] void end(const grant& held) noexcept
+  {
+    if (held.is_special || this->recorder_.is_logging()) [[unlikely]]
+      return release_slowly(held);
+    slot& it = this->registry_.slots()[held.slot];
+    unpin(it);
+    this->residency_.unpin_device(it.chunk);
+  }
 
   [[gnu::always_inline]] grant acquire_if_resident(std::uint32_t index, entry_kind kind, agent who)
   {
@@ -282,6 +413,8 @@ class engine : public Core {
     const std::uint8_t mask = writes(access_of(kind)) ? frame.users : frame.writers;
     this->copies_.keeper().follow(who, frame, mask, device ? wait_cause::demand_miss : wait_cause::optimizer_input);
     std::byte* const data = this->copies_.address(where, first) + it.offset;
+    if constexpr (watch_type::sees_bytes)
+      if (zero) this->watch_.part().lend({data, it.size});
     if (zero) this->health_.starting([&] { this->backend_->fill(data, std::byte{0}, bytes{it.size}, who); });
     return data;
   }

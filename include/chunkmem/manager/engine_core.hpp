@@ -1,6 +1,8 @@
 #pragma once
 
 #include <chunkmem/backend/stream_backend.hpp>
+#include <chunkmem/checks/no_checks.hpp>
+#include <chunkmem/manager/checked_bytes.hpp>
 #include <chunkmem/manager/copy_engine.hpp>
 #include <chunkmem/manager/error_teller.hpp>
 #include <chunkmem/manager/gradient_places.hpp>
@@ -26,7 +28,8 @@ namespace chunkmem::inline v0 {
 /// What a manager is made of: declarations, residency, copies and the record, in arenas that are allocated once.
 ///
 /// Not for users: see manager.
-template <stream_backend Backend, tensor_rules Rules, eviction_policy Eviction, class Mover, trace_sink Sink>
+template <stream_backend Backend, tensor_rules Rules, eviction_policy Eviction, class Mover, trace_sink Sink,
+          check_policy Checks = checks::none>
 class engine_core {
  public:
   engine_core(Backend& backend, const manager_options& options, Eviction eviction, Mover mover, Sink sink)
@@ -36,6 +39,7 @@ class engine_core {
         health_{[](void* core) noexcept { static_cast<engine_core*>(core)->recorder_.stop(); }, this},
         copies_{backend, health_, std::move(mover), std::move(sink)}
   {
+    copies_.tell(watch_);
   }
   engine_core(const engine_core&) = delete;
   ~engine_core() { release_arenas(); }
@@ -88,6 +92,18 @@ class engine_core {
   void gather_over_ranks(std::uint32_t index) { copies_.make_whole(registry_.slots()[index].chunk, residency_[registry_.slots()[index].chunk].device); }
   /// Hears of every error that leaves the engine.
   [[nodiscard]] error_teller& teller() noexcept { return teller_; }
+  /// Who looks for mistakes of the caller.
+  [[nodiscard]] auto& checks() noexcept { return watch_.part(); }
+  /// All agents are done with what they were given. An agent that fails is told elsewhere.
+  void settle() noexcept
+  {
+    for (unsigned who = 1; who < backend_->agents(); ++who) {
+      try {
+        backend_->wait(agent::host, backend_->record(static_cast<agent>(who)));
+      } catch (...) {
+      }
+    }
+  }
   /// Where the trace goes.
   [[nodiscard]] const Sink& sink() const noexcept { return copies_.sink(); }
   /// Accesses, leases and drops that the current iteration has had.
@@ -129,6 +145,7 @@ class engine_core {
   [[nodiscard]] const tide_watch& others() const noexcept { return others_; }
   [[nodiscard]] std::uint64_t size_of_slot(std::uint32_t at) const noexcept { return registry_.slots()[at].size; }
   using rules_type = Rules;
+  using checks_type = Checks;
   static constexpr bool host_addressable = Backend::host_addressable;
   static constexpr bool has_bytes = chunkmem::has_bytes<Backend>();
   static constexpr std::uint64_t most_frames = UINT32_MAX / 2;
@@ -217,6 +234,7 @@ class engine_core {
       copies_.reset(registry_.used(), options_.chunk_bytes.count(), arena_,
                     {{frames_in(capacity[tier::device]), frames_in(capacity[tier::host]), 0}});
       if (!gathered_.empty()) copies_.derive(shares(), residency_);
+      guard_arenas(capacity);
     } catch (...) {
       release_arenas();
       throw;
@@ -242,7 +260,8 @@ class engine_core {
   gradient_places places_;
   residency<Eviction> residency_;
   device_health health_;
-  copy_engine<Backend, Mover, Sink> copies_;
+  using watch_type = typename copy_engine<Backend, Mover, Sink, Checks>::watch_type;
+  copy_engine<Backend, Mover, Sink, Checks> copies_;
   recorder recorder_;
   rehearsal_log<Rules> rehearsal_;
   rehearsal_scratch scratch_;
@@ -250,6 +269,7 @@ class engine_core {
   tide_watch others_;
   report counts_;
   error_teller teller_;
+  watch_type watch_;
 
  private:
   /// A tensor that fills a chunk of its own.
@@ -291,6 +311,13 @@ class engine_core {
       if (it.slot >= registry_.parameters() && it.slot < 2 * registry_.parameters()) return !is_access(it.kind) || access_of(it.kind) != access::write;
     return false;
   }
+  void guard_arenas(per_tier<bytes> capacity)
+  {
+    watch_.reset(registry_);
+    if constexpr (watch_type::sees_bytes)
+      for (const tier where : {tier::device, tier::host})
+        watch_.part().add_arena({arena_[where], capacity[where].count()});
+  }
   /// Nothing may still write into what is given back.
   void wait_for_all() noexcept
   {
@@ -302,6 +329,7 @@ class engine_core {
   void release_arenas() noexcept
   {
     if (arena_[tier::device] == nullptr && arena_[tier::host] == nullptr) return;
+    if constexpr (watch_type::sees_bytes) watch_.part().forget_arenas();
     wait_for_all();
     for (const tier where : {tier::device, tier::host})
       if (std::byte* const arena = std::exchange(arena_[where], nullptr); arena != nullptr) backend_->release(where, arena);

@@ -16,9 +16,10 @@ namespace chunkmem::inline v0 {
 /// An iteration that starts where nothing has been proven is replayed first; where it would not fit, the device is
 /// cleared, which is the start that a rehearsal proves. So a rehearsed step fits always, also after a failure or another
 /// loop in between, where the host holds all chunks. Not for users: see manager.
-template <stream_backend Backend, tensor_rules Rules, eviction_policy Eviction, transfer_policy Transfer, class Mover, trace_sink Sink>
-class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sink> {
-  using base = engine_core<Backend, Rules, Eviction, Mover, Sink>;
+template <stream_backend Backend, tensor_rules Rules, eviction_policy Eviction, transfer_policy Transfer, class Mover,
+          trace_sink Sink, check_policy Checks = checks::none>
+class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sink, Checks> {
+  using base = engine_core<Backend, Rules, Eviction, Mover, Sink, Checks>;
 
  public:
   iteration_driver(Backend& backend, const manager_options& options, Eviction eviction, Transfer transfer, Mover mover, Sink sink)

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chunkmem/checks/no_checks.hpp>
 #include <chunkmem/chunk/append_layout.hpp>
 #include <chunkmem/eviction/belady.hpp>
 #include <chunkmem/manager/basic_manager.hpp>
@@ -13,17 +14,17 @@ namespace chunkmem::inline v0 {
 namespace detail {
 
 using manager_kinds = accepts<rules_kind, layout_kind, eviction_kind, placement_kind, gradient_kind, transfer_kind,
-                              mover_kind, sink_kind>;
+                              mover_kind, sink_kind, checks_kind>;
 
 /// With whatever else the list names: who takes it checks it.
 template <class Backend, class... Policies>
-using manager_among =
-    basic_manager<Backend, pick_policy<rules_kind, training_rules, Policies...>, pick_policy<layout_kind, append_layout, Policies...>,
-                  pick_policy<eviction_kind, eviction::belady, Policies...>,
-                  pick_policy<placement_kind, placement::host_first, Policies...>,
-                  pick_policy<gradient_kind, gradient::separate, Policies...>,
-                  pick_policy<transfer_kind, transfer::lookahead, Policies...>, pick_policy<mover_kind, copy_mover, Policies...>,
-                  pick_policy<sink_kind, trace::null_sink, Policies...>>;
+using manager_among = basic_manager<
+    Backend, pick_policy<rules_kind, training_rules, Policies...>, pick_policy<layout_kind, append_layout, Policies...>,
+    pick_policy<eviction_kind, eviction::belady, Policies...>,
+    pick_policy<placement_kind, placement::host_first, Policies...>,
+    pick_policy<gradient_kind, gradient::separate, Policies...>,
+    pick_policy<transfer_kind, transfer::lookahead, Policies...>, pick_policy<mover_kind, copy_mover, Policies...>,
+    pick_policy<sink_kind, trace::null_sink, Policies...>, pick_policy<checks_kind, checks::none, Policies...>>;
 
 /// A mistake inside a policy is one sentence too: what its family has to have.
 template <class Backend, class... Policies>
@@ -44,6 +45,9 @@ consteval bool has_hooks()
                 "chunkmem: a mover lacks a hook: bring and take(backend, to, from, bytes, agent) (docs/policies/mover.md)");
   static_assert(trace_sink<pick_policy<sink_kind, trace::null_sink, Policies...>>,
                 "chunkmem: a sink lacks its hook: record(trace_event) noexcept (docs/policies/sink.md)");
+  static_assert(check_policy<pick_policy<checks_kind, checks::none, Policies...>>,
+                "chunkmem: a check policy lacks something: static is_on, and a part with the calls of "
+                "checks::no_checks (docs/policies/checks.md)");
   return true;
 }
 

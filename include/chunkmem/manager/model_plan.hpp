@@ -26,11 +26,12 @@ namespace chunkmem::inline v0 {
 /// The half of a manager that comes before training: tensors, lists and states are declared, and the need is measured.
 ///
 /// Not for users by itself: see basic_manager.
-template <stream_backend Backend, tensor_rules Rules, chunk_layout Layout, eviction_policy Eviction, placement_policy Placement,
-          gradient_policy Gradient, transfer_policy Transfer, chunk_mover<Backend> Mover, trace_sink Sink>
+template <stream_backend Backend, tensor_rules Rules, chunk_layout Layout, eviction_policy Eviction,
+          placement_policy Placement, gradient_policy Gradient, transfer_policy Transfer, chunk_mover<Backend> Mover,
+          trace_sink Sink, check_policy Checks = checks::none>
 class model_plan {
  public:
-  using core_type = plan_store<iteration_driver<Backend, Rules, Eviction, Transfer, Mover, Sink>>;
+  using core_type = plan_store<iteration_driver<Backend, Rules, Eviction, Transfer, Mover, Sink, Checks>>;
   using engine_type = engine<core_type>;
   template <pinned_element Element>
   using pin_type = pin<Element, engine_type>;
@@ -50,14 +51,17 @@ class model_plan {
         gradient_{policy_value<Gradient>(given...)},
         link_{new owner_link<engine_type>{&engine_, 0}}
   {
-    static_assert((is_one_of<Given, Layout, Eviction, Placement, Gradient, Transfer, Mover, Sink> && ...),
-                  "chunkmem: a policy value was given whose type this manager was not named with: add it to the arguments of manager<...>");
+    static_assert((is_one_of<Given, Layout, Eviction, Placement, Gradient, Transfer, Mover, Sink, Checks> && ...),
+                  "chunkmem: a policy value was given whose type this manager was not named with: add it to the "
+                  "arguments of manager<...>");
     const std::uint64_t chunk = options.chunk_bytes.count();
     if (options.chunk_bytes != least_waste_chunks && (chunk == 0 || chunk % tensor_alignment.count() != 0)) {
       delete link_;
       throw config_error{error_text{} << "chunkmem: chunk_bytes is " << chunk << " B (give a positive multiple of 256 B, or least_waste_chunks)"};
     }
     if (options.error_details) engine_.teller().ask(&model_plan::details_of, this);
+    engine_.checks().attach(
+        {this, [](void* plan) noexcept { static_cast<model_plan*>(plan)->engine_.settle(); }, &model_plan::describe});
   }
   model_plan(const model_plan&) = delete;
   ~model_plan()
@@ -168,6 +172,19 @@ class model_plan {
     std::span<std::byte> content;
   };
 
+  using place_type = typename Checks::part::place_type;
+  /// Does the work of a public call. With checks: for one thread at a time, after what was noted before is thrown, and
+  /// an error that leaves it says where in the caller's program it was called.
+  /// @param call   a literal
+  template <class Work>
+  [[gnu::always_inline]] decltype(auto) within(const char* call, place_type from, Work&& work)
+  {
+    if constexpr (!Checks::is_on)
+      return work();
+    else
+      return watched(call, from, work);
+  }
+
   /// Tells this manager's handles from another's; never 0.
   [[nodiscard]] std::uint32_t owner() const noexcept
   {
@@ -271,6 +288,36 @@ class model_plan {
   {
     const auto& it = *static_cast<const model_plan*>(plan);
     return error_details(it.engine_, it.engine_.tensors().names());
+  }
+
+  template <class Work>
+  decltype(auto) watched(const char* call, place_type from, Work& work)
+  try {
+    [[maybe_unused]] const auto inside = engine_.checks().enter(call, from);
+    return work();
+  } catch (error& failed) {
+    error_text line;
+    engine_.checks().tell_place(line, from);
+    try {
+      if (failed.details().find(line.view()) == std::string_view::npos) failed.append_details(line.view());
+    } catch (...) {  // no memory for a line about it
+    }
+    throw;
+  }
+  /// For messages of checks.
+  static void describe(void* plan, std::uint32_t slot, error_text& text) noexcept
+  {
+    const auto& it = *static_cast<const model_plan*>(plan);
+    text << it.engine_.tensors().label(slot);
+  }
+  void write_name(tensor_id tensor, error_text& text) const noexcept
+  {
+    const std::uint32_t at = index_of(tensor);
+    const auto names = engine_.tensors().names();
+    if (at < names.size() && !names[at].empty())
+      text << "'" << names[at] << "'";
+    else
+      text << "tensor." << std::uint64_t{at};
   }
 
   [[nodiscard]] bool wants_order() const noexcept { return model_places_.wants_order(engine_.options()); }

@@ -118,7 +118,12 @@ template <element Element, class Engine>
 class gradient_pin : public pin<Element, Engine> {
  public:
   gradient_pin(pin<Element, Engine>&& from, float beta) noexcept : pin<Element, Engine>{std::move(from)}, beta_{beta} {}
-  [[nodiscard]] float beta() const noexcept { return beta_; }
+  [[nodiscard]] float beta() const noexcept
+  {
+    if constexpr (Engine::checks_type::is_on)
+      if (this->is_live()) this->link()->engine->beta_was_read(this->held());
+    return beta_;
+  }
 
  private:
   float beta_;

@@ -140,6 +140,13 @@ class registry {
   {
     return has_masters() && is_state(slot) && slot / parameters_ == index_of(masters_);
   }
+  /// Others than this rank change it while nobody holds it. O(tensors).
+  [[nodiscard]] bool is_gathered(std::uint32_t slot) const noexcept
+  {
+    return slot >= lists() * parameters_ && std::any_of(tensors_.begin(), tensors_.end(), [&](const tensor_info& it) {
+             return it.part == role::gathered && value_slot(id_of(it)) == slot;
+           });
+  }
   [[nodiscard]] std::uint32_t parameters() const noexcept { return parameters_; }
   [[nodiscard]] tensor_id parameter(std::uint32_t ordinal) const noexcept { return tensor_id{of_parameter_[ordinal]}; }
   /// Of a parameter, by its value's slot.

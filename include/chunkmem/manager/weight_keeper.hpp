@@ -145,17 +145,21 @@ class weight_keeper : public Plan {
     ledger_.expect_no_update("a gradient was asked for");
     tensors.expects_of(value_slot, ledger_.is_open(value_slot),
                        "a gradient was asked for after gradient_done: its norm is taken already (take the step, or drop it)");
+    if (tensors.slots()[tensors.gradient_of(value_slot)].pins == 0)
+      engine_.expect_written(value_slot, "a gradient was opened again");
     if (state_in(tensors.gradient_of(value_slot)) == tensor_state::free) expect_place(value_slot, pins);
   }
 
   /// A pin on the gradient of this weight, which may take the weight's bytes. @pre expect_place
-  [[nodiscard]] grant write_gradient(std::uint32_t value_slot, entry_kind kind, agent who)
+  /// @param has_beta   its holder can ask whether to add
+  [[nodiscard]] grant write_gradient(std::uint32_t value_slot, entry_kind kind, agent who, bool has_beta = false)
   {
     const std::uint32_t slot = engine_.tensors().gradient_of(value_slot);
     const bool first = state_in(slot) == tensor_state::free;
     const grant result = place_of(kind) == at::host ? engine_.acquire_on_host(slot, kind) : engine_.acquire(slot, kind, who);
     if (first && takes_place(value_slot)) spend(value_slot);
     ledger_.note_opened(value_slot);
+    engine_.gradient_opened(value_slot, result, first, has_beta);
     return result;
   }
   /// A gradient is changed between backward and step: norms that were taken are not its norms any more.

@@ -55,13 +55,14 @@ class parameter_walk {
 
   /// The first parameters may be done already, by a call that failed, unless it was forgotten: by a load, or with its gradients.
   /// @throws usage_error   one of them has a new gradient, a load is half done, or early_updates began the step
-  void finish_last()
+  void finish_last(typename Manager::place_type from = typename Manager::place_type{})
   {
     step_progress& progress = kernel_.progress;
     manager_.expect_loaded("an optimizer step");
     if (progress.forgotten != manager_.steps_forgotten()) begin_anew(progress.number);
     expects(progress.decision != step_decision::guessed,
             "a step that early_updates had begun was to be finished by others (call its step again, or load a checkpoint)");
+    if (progress.decision == step_decision::open) manager_.expect_gradients(from);
     std::uint32_t at = 0;
     manager_.for_each_in_order(0, [&](tensor_handle it, const tensor_info&) {
       if (at++ >= progress.reached || !manager_.has_gradient(it)) return;
@@ -120,7 +121,7 @@ class parameter_walk {
       const std::size_t at = all.list_count++;
       all.lists[at] = {nullptr, specs_[list].type, specs_[list].use};
       all.fresh_master |= is_master && !manager_.rehearsing() && !manager_.is_filled(parameter, lists_[list]);
-      if (is_master && !all.fresh_master) value_mode = access::write;
+      if (is_master && !all.fresh_master && is_overwritten(parameter)) value_mode = access::write;
       if (is_master && all.fresh_master) fresh = list, fresh_at = at;
       else take(list, at, access::read_write);
     }
@@ -156,6 +157,14 @@ class parameter_walk {
   using pin_type = typename Manager::template pin_type<std::uint8_t>;
   using read_pin = typename Manager::template pin_type<const std::uint8_t>;
 
+  /// An update from its master writes every element of the value: not of a share of which some runs have no gradient.
+  [[nodiscard]] bool is_overwritten([[maybe_unused]] tensor_handle parameter) const
+  {
+    if constexpr (requires { manager_.has_gradient_in_each_run(parameter); })
+      return manager_.has_gradient_in_each_run(parameter);
+    else
+      return true;
+  }
   void begin_anew(std::uint64_t number)
   {
     kernel_.progress = {};

@@ -218,12 +218,13 @@ class step_run : public parameter_walk<Manager, Kernel> {
 ///                        over weights that have some
 /// @complexity            O(accesses of the iteration + parameters log parameters) and one pass over their bytes; no allocation once it was taken
 template <class Manager, optimizer_kernel Kernel, executor Executor = const serial>
-step_outcome step(Manager& owner, Kernel& kernel, const step_options& options = {}, Executor& workers = on_this_thread)
+step_outcome step(Manager& owner, Kernel& kernel, const step_options& options = {}, Executor& workers = on_this_thread,
+                  typename Manager::place_type from = typename Manager::place_type{})
 {
   owner.finish_updates();
   const detail::kept_progress kept{kernel.progress, owner.rehearsing()};
   detail::step_run<Manager, Kernel, Executor> run{owner, kernel, options, workers};
-  run.finish_last();
+  run.finish_last(from);
   if (run.wants_decision()) run.decide();
   return run.complete();
 }

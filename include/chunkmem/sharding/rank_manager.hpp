@@ -66,6 +66,11 @@ class rank_manager : public Manager {
     for (const share_run& it : runs_[all.tensor])
       if (it.has_gradient) update(all.run(it.begin, it.elements, it.tensor, it.first));
   }
+  /// In this step: else its update leaves elements as they are.
+  [[nodiscard]] bool has_gradient_in_each_run(tensor_handle share) const
+  {
+    return std::ranges::all_of(runs_[index_of(share.id)], &share_run::has_gradient);
+  }
   /// While this pin lives the shares of `whole` change: nobody has it whole, and it is made anew at its next use.
   /// @throws usage_error   it is pinned on the device
   [[nodiscard]] auto change(tensor<std::uint8_t> whole) { return this->acquire(whole, access::write, at::host); }

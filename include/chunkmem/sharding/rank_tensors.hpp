@@ -37,7 +37,8 @@ namespace sharding {
 
 namespace detail {
 
-using rank_kinds = chunkmem::detail::accepts<rules_kind, layout_kind, eviction_kind, placement_kind, gradient_kind, transfer_kind, sink_kind, ownership_kind>;
+using rank_kinds = chunkmem::detail::accepts<rules_kind, layout_kind, eviction_kind, placement_kind, gradient_kind,
+                                             transfer_kind, sink_kind, ownership_kind, checks_kind>;
 
 }  // namespace detail
 
@@ -127,6 +128,8 @@ class rank_tensors {
       for (const unit& it : plan_.units()) runs_.runs.push_back({it.first, it.chunks});
       units_.declare(m_, plan_, ranks().rank(), !sharding_.divided.parameters, [this](dtype type) { return gradient_.type_for(type); },
                      [this](std::uint32_t planned) { return id_of_[planned]; });
+      for (const unit_tensors& it : units_.all())
+        m_.without_gradient(it.share);  // of which tensors a step has gradients, ranks agree
       std::vector<std::uint32_t> unit_of;
       for (std::uint32_t at = 0; at < plan_.tensors(); ++at) unit_of.push_back(plan_.place(at).unit);
       gradients_.reset(unit_of, units_.size(), sharding_);

@@ -205,7 +205,8 @@ class unit_gradients {
   void join_as(Manager& m, const unit_tensors& unit, tensor<Element> weight, state& of)
   {
     const auto to = m.template gradient<Kind>(weight, agent::compute);
-    if (!of.adds) of.adds = to.beta() != 0;
+    const bool adds = to.beta() != 0;
+    if (!of.adds) of.adds = adds;
     const auto from = m.acquire(unit.gradients, access::read, agent::compute);
     if (m.rehearsing()) return;
     add_gradient(m.backend(), to.data(), reinterpret_cast<const Kind*>(from.data()) + unit.share_begin, unit.share_elements, *of.adds,

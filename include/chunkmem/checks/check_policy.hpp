@@ -1,0 +1,97 @@
+#pragma once
+
+#include <chunkmem/core/error_text.hpp>
+#include <chunkmem/core/policy.hpp>
+#include <chunkmem/tensor/access.hpp>
+#include <chunkmem/tensor/dtype.hpp>
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace chunkmem::inline v0 {
+
+namespace checks {
+
+/// What the part of a check policy may ask of its manager. All may be null.
+struct surroundings {
+  void* manager = nullptr;
+  void (*settle)(void* manager) noexcept = nullptr;  ///< all agents finish what they were given
+  /// Writes which tensor a slot is, and in which list: tensor 'wte' (value).
+  void (*describe)(void* manager, std::uint32_t slot, error_text& text) noexcept = nullptr;
+};
+
+/// A pin, for checks.
+struct pin_event {
+  std::uint32_t slot = 0;  ///< the tensor in its list
+  std::uint32_t cell = 0;  ///< its bytes: another slot's where it shares them
+  std::span<std::byte> content;
+  access how = access::read;
+  bool stays = true;  ///< without a pin nobody changes these bytes; else ranks may
+};
+
+/// A gradient, for checks.
+struct gradient_event {
+  std::uint32_t parameter = 0;
+  std::uint32_t slot = 0;
+  std::span<std::byte> content;  ///< empty: the calling thread cannot read it
+  dtype type = dtype::float32;
+};
+
+}  // namespace checks
+
+namespace detail {
+
+template <class Part>
+concept hears_calls =
+    requires(Part& part, const checks::surroundings& about, typename Part::place_type from, error_text& text) {
+  part.attach(about);
+  part.enter("a call", from);
+  { part.enter_release() } noexcept;
+  part.expect_no_mistake();
+  part.tell_place(text, from);
+};
+template <class Part>
+concept hears_bytes =
+    requires(Part& part, std::span<std::byte> content, const checks::pin_event& pin, std::uint32_t number) {
+  part.reset(number, number);
+  { part.add_arena(content) };
+  { part.forget_arenas() } noexcept;
+  { part.pinned(pin) };
+  { part.released(pin) } noexcept;
+  { part.is_watched(number) } noexcept -> std::same_as<bool>;
+  { part.compare(pin) } noexcept;
+  { part.forget(number) } noexcept;
+  { part.forget_all() } noexcept;
+  { part.fresh(content) } noexcept;
+  { part.leased(content) };
+  { part.lease_ended(content) } noexcept;
+  { part.lend(content) } noexcept;
+  { part.take_back(content) } noexcept;
+};
+template <class Part>
+concept hears_gradients = requires(Part& part, const checks::gradient_event& gradient, std::uint32_t number) {
+  part.gradient_opened(gradient, true, true);
+  { part.beta_read(number) } noexcept;
+  part.expect_written(gradient, "a call");
+  { part.gradient_gone(number) } noexcept;
+  part.allow_no_gradient(number);
+  { part.may_lack_gradient(number) } noexcept -> std::same_as<bool>;
+};
+
+}  // namespace detail
+
+/// What a manager tells of its calls, its pins and its gradients, for somebody who looks for mistakes of its caller.
+///
+/// `is_on` is false for a policy that looks at nothing: then no call of it is compiled. Its `part` lives in the
+/// manager. Where the policy is on, agents finish their copies at once, and pins and releases wait for agents.
+template <class Checks>
+concept check_policy = names_itself<Checks> && std::same_as<typename Checks::policy_kind, checks_kind> && requires {
+  { Checks::is_on } -> std::convertible_to<bool>;
+  typename Checks::part;
+  typename Checks::part::place_type;
+} && detail::hears_calls<typename Checks::part> && detail::hears_bytes<typename Checks::part> &&
+    detail::hears_gradients<typename Checks::part>;
+
+}  // namespace chunkmem::inline v0

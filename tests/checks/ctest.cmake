@@ -1,0 +1,2 @@
+# These tests start threads: the thread sanitizer runs them. One makes a figure.
+set(chunkmem_labels threads figures)

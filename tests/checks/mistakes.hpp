@@ -1,0 +1,187 @@
+#pragma once
+
+#include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/checks/full_checks.hpp>
+#include <chunkmem/manager/manager.hpp>
+#include <chunkmem/optimizer/sgd.hpp>
+#include <chunkmem/optimizer/step.hpp>
+#include <chunkmem/trace/trace_sink.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <thread>
+
+/// Mistakes of a trainer that nothing but checks::full finds, one function each: what the library answered, or "" for
+/// silence.
+namespace mistakes {
+
+namespace cm = chunkmem;
+using namespace cm::literals;
+
+/// Blocks the first lease until it may go on, so that a test decides when a second thread comes.
+class gate_sink {
+ public:
+  using policy_kind = cm::sink_kind;
+  static constexpr std::string_view name = "gate_sink";
+  struct gate {
+    std::atomic<bool> is_inside{false};
+    std::atomic<bool> may_go{false};
+  };
+
+  gate_sink() = default;
+  explicit gate_sink(gate& it) noexcept : gate_{&it} {}
+  void record(const cm::trace_event& event) noexcept
+  {
+    if (gate_ == nullptr || event.what != cm::happening::lease) return;
+    gate_->is_inside = true;
+    gate_->is_inside.notify_all();
+    gate_->may_go.wait(false);
+  }
+
+ private:
+  gate* gate_ = nullptr;
+};
+
+/// Four weights of 250 floats, which share a chunk, in a device of two frames.
+template <class... Policies>
+struct rig {
+  using manager = cm::manager<cm::backend::host_arena, cm::checks::full, Policies...>;
+
+  cm::backend::host_arena memory{{.device_capacity = 8_KiB, .host_capacity = 64_KiB}};
+  manager m;
+  cm::optimizer::sgd sgd;
+  cm::stacked<float> weights;
+
+  template <class... Given>
+  explicit rig(Given... given) : m{memory, {.chunk_bytes = 4_KiB}, given...}
+  {
+    m.use(sgd.lists());
+    weights = m.template add_stacked<float>(4, {250}, cm::role::parameter);
+    constexpr std::string_view names[] = {"wte", "wpe", "up", "down"};
+    for (std::uint32_t at = 0; at < 4; ++at) m.name(weights.slice(at), names[at]);
+    for (std::uint32_t at = 0; at < 4; ++at) {
+      const auto pin = m.acquire(weights.slice(at), cm::access::write);
+      for (float& value : pin.span()) value = 1.0F;
+    }
+  }
+
+  /// A gradient of ones for each weight from this one on.
+  void write_gradients(std::uint32_t first)
+  {
+    for (std::uint32_t at = first; at < 4; ++at) {
+      auto gradient = m.gradient(weights.slice(at));
+      for (float& value : gradient.span()) value = gradient.beta() * value + 1.0F;
+      if (gradient.beta() == 0)
+        for (float& value : gradient.span()) value = 1.0F;
+      m.gradient_done(std::move(gradient));
+    }
+  }
+};
+
+/// What a usage_error said, or "" where none came.
+template <class Work>
+std::string answer_of(Work work)
+{
+  try {
+    work();
+  } catch (const cm::usage_error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+/// Without the address sanitizer, which would end the program here; that it guards the byte is another question.
+[[gnu::noinline, gnu::no_sanitize_address]] inline void write_unseen(const float* to, float value)
+{
+  *const_cast<volatile float*>(to) = value;
+}
+
+[[nodiscard, gnu::noinline, gnu::no_sanitize_address]] inline bool holds_nan(const float* at)
+{
+  const float value = *const_cast<const volatile float*>(at);
+  return value != value;
+}
+
+inline std::string write_through_a_read_pin()
+{
+  rig<> it;
+  {
+    const auto pin = it.m.acquire(it.weights.slice(0), cm::access::read);
+    write_unseen(pin.data() + 3, 2.0F);
+  }
+  return answer_of([&] { (void)it.m.acquire(it.weights.slice(1), cm::access::read); });
+}
+
+inline std::string write_through_a_kept_pointer()
+{
+  rig<> it;
+  const float* const kept = it.m.acquire(it.weights.slice(0), cm::access::read).span().data();
+  write_unseen(kept + 7, 5.0F);
+  return answer_of([&] {
+    (void)it.m.acquire(it.weights.slice(0), cm::access::read);
+    it.m.verify();
+  });
+}
+
+inline std::string write_past_the_end_of_a_tensor()
+{
+  rig<> it;
+  {
+    const auto pin = it.m.acquire(it.weights.slice(0), cm::access::read_write);
+    write_unseen(pin.data() + 256, 5.0F);  // the next tensor begins at the next multiple of 256 B
+  }
+  return answer_of([&] { it.m.verify(); });
+}
+
+inline std::string some_elements_of_a_gradient()
+{
+  rig<> it;
+  const auto scope = it.m.iteration();
+  auto gradient = it.m.gradient(it.weights.slice(2));
+  if (gradient.beta() == 0)
+    for (std::size_t at = 0; at < 100; ++at) gradient.span()[at] = 1.0F;
+  return answer_of([&] { it.m.gradient_done(std::move(gradient)); });
+}
+
+inline std::string a_gradient_that_is_opened_and_not_written()
+{
+  rig<> it;
+  const auto scope = it.m.iteration();
+  it.write_gradients(1);
+  (void)it.m.gradient(it.weights.slice(0)).beta();
+  return answer_of([&] { cm::optimizer::step(it.m, it.sgd); });
+}
+
+inline std::string a_gradient_added_to_without_beta()
+{
+  rig<> it;
+  const auto scope = it.m.iteration();
+  auto gradient = it.m.gradient(it.weights.slice(3));
+  for (float& value : gradient.span()) value = 1.0F;
+  return answer_of([&] { it.m.gradient_done(std::move(gradient)); });
+}
+
+inline std::string a_weight_without_a_gradient()
+{
+  rig<> it;
+  const auto scope = it.m.iteration();
+  it.write_gradients(2);
+  return answer_of([&] { cm::optimizer::step(it.m, it.sgd); });
+}
+
+inline std::string two_threads_in_one_manager()
+{
+  gate_sink::gate gate;
+  rig<gate_sink> it{gate_sink{gate}};
+  std::thread other{[&] { (void)it.m.lease(cm::tier::host, 256_B); }};
+  gate.is_inside.wait(false);
+  const std::string answer = answer_of([&] { (void)it.m.acquire(it.weights.slice(0), cm::access::read); });
+  gate.may_go = true;
+  gate.may_go.notify_all();
+  other.join();
+  return answer;
+}
+
+}  // namespace mistakes

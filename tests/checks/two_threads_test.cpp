@@ -1,0 +1,29 @@
+#include "mistakes.hpp"
+
+#include <support/catch.hpp>
+
+#include <thread>
+
+namespace two_threads_test {
+
+using namespace mistakes;
+using Catch::Matchers::ContainsSubstring;
+
+TEST_CASE("a second thread inside of a manager is refused, and both calls are named", "[checks]")
+{
+  const std::string answer = two_threads_in_one_manager();
+  CHECK_THAT(answer, ContainsSubstring("two threads at once: acquire, while another thread is in lease"));
+}
+
+TEST_CASE("threads may take turns", "[checks]")
+{
+  rig<> it;
+  std::string answer = "not run";
+  std::thread{[&] {
+    answer = answer_of([&] { (void)it.m.acquire(it.weights.slice(0), cm::access::read).span()[0]; });
+  }}.join();
+  CHECK(answer == "");
+  CHECK_NOTHROW(it.m.verify());
+}
+
+}  // namespace two_threads_test
