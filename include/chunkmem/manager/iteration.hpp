@@ -39,8 +39,7 @@ class iteration {
     expects(!over_ && link_->engine != nullptr, "a pass was named after its iteration had ended");
     expects(micro_batch < micro_batches_, "a micro-batch beyond those that the iteration was begun with");
     if (!real_) return;
-    link_->engine->set_pass(during);
-    link_->engine->set_micro_batch(static_cast<std::uint16_t>(micro_batch));
+    link_->engine->enter_pass(during, static_cast<std::uint16_t>(micro_batch));
     link_->engine->others().sample();
   }
 
