@@ -398,7 +398,7 @@ def draw_policies(models, target):
         for number, (policy, values) in enumerate(moved.items()):
             axes.plot(frames, values, marker="os^Dv*"[number % 6], markersize=5 if policy == "planned" else 4, label=policy,
                       linewidth=2 if policy == "planned" else 1.3, linestyle="--" if policy == "planned" else "-")
-        axes.plot(frames, bound, color="black", linewidth=2, label="no way of moving moves less")
+        axes.plot(frames, bound, color="black", linewidth=3, label="lower bound for any policy", zorder=1.5)
         axes.fill_between(frames, 0, bound, color="0.9")
         axes.set_ylim(bottom=0)
         axes.set_xlim(min(frames), max(frames))
