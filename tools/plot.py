@@ -19,7 +19,7 @@ whole iteration. Stalls are the time in which the track `compute` does nothing.
 
 A table of moved bytes has columns model, frames (of the device), bound and one for each policy, in frames of a step.
 
-The same input gives the same bytes of SVG on every run of one version. Wants matplotlib (Debian: python3-matplotlib); tried with 3.6.
+The same input gives the same bytes of SVG on every run of one version. Wants matplotlib (Debian: python3-matplotlib); tried with 3.11.
 """
 
 import csv
