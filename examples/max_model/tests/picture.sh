@@ -40,7 +40,7 @@ cat >good.json <<'END'
 {"name":"lease_end","ph":"i","pid":1,"tid":3,"ts":2600000.000,"s":"t","args":{"bytes":40}},
 {"name":"iteration","ph":"i","pid":1,"tid":4,"ts":3000000.000,"s":"t","args":{"number":1}},
 {"name":"forward","ph":"i","pid":1,"tid":4,"ts":3000000.000,"s":"t","args":{"number":0}},
-{"name":"claim","ph":"i","pid":1,"tid":4,"ts":3100000.000,"s":"t","args":{"chunk":5,"bytes":129}},
+{"name":"claim","ph":"i","pid":1,"tid":4,"ts":3250000.000,"s":"t","args":{"chunk":5,"bytes":129}},
 {"name":"backward","ph":"i","pid":1,"tid":4,"ts":3500000.000,"s":"t","args":{"number":0}},
 {"name":"update","ph":"i","pid":1,"tid":4,"ts":4000000.000,"s":"t","args":{"bytes":0}},
 {"name":"iteration","ph":"i","pid":1,"tid":4,"ts":4500000.000,"s":"t","args":{"number":2}}],
@@ -84,14 +84,14 @@ assert about == {"device_capacity": 512, "frame": 128, "chunks": {"3": "a (value
 assert [(it[0], it[1]) for it in events[:7]] == [("load", 0), ("lease", 0.5), ("write_back", 1), ("evict", 1), ("load", 1.5), ("lease_end", 1.6),
                                                  ("iteration", 2)], events
 levels, chunks, phases, ends, most = script.follow(events)
-assert chunks == {"3": [(0, 1, 100)], "4": [(1.5, 3.5, 60)], "5": [(2.1, 3.5, 129)]}, chunks
+assert chunks == {"3": [(0, 1, 100)], "4": [(1.5, 3.5, 60)], "5": [(2.25, 3.5, 129)]}, chunks
 assert levels["leases"] == [(0, 0), (0.5, 40), (1.6, 0)], levels
 assert (ends, levels["chunks"][-1]) == ([2, 3.5], (3.5, 189))
 assert phases == {"forward": [(2, 2.5, 0)], "backward": [(2.5, 3, 0)], "update": [(3, 3.5, 0)]}, phases
 assert most == 189, most
 whole, _, _, _, most = script.follow(events, 128)  # in frames
 assert most == 3 * 128, most
-assert script.at_each(whole["chunks"], [0, 1.2, 2.1, 9]) == [128, 0, 3 * 128, 3 * 128], whole
+assert script.at_each(whole["chunks"], [0, 1.2, 2.25, 9]) == [128, 0, 3 * 128, 3 * 128], whole
 for text in ("", "[]", "{}", '{"traceEvents":[]}', '{"traceEvents":[{"ph":"X"}]}', '{"traceEvents":[{"ph":"i","args":{},"name":"load"}]}'):
     open("bad.json", "w").write(text)
     try:
