@@ -15,7 +15,7 @@ struct window {
   kernels::index count = 0;
 
   /// A window from position 0 overwrites; a later one continues what lies there.
-  [[nodiscard]] chunkmem::access how() const noexcept
+  [[nodiscard]] chunkmem::write_access how() const noexcept
   {
     return first == 0 ? chunkmem::access::write : chunkmem::access::read_write;
   }

@@ -41,7 +41,7 @@ class wide_weight {
 
   /// The numbers for one use.
   struct opened {
-    typename Manager::template pin_type<float> pin;
+    typename Manager::template pin_type<const float> pin;
     const float* numbers = nullptr;
 
     /// Null in a rehearsal.

@@ -92,7 +92,7 @@ class chunked_parameters {
   [[nodiscard]] at::Tensor values(std::size_t which)
   {
     const auto pin = m_.acquire(handle(which), cm::access::read, cm::at::host);
-    return view_of(pin.data(), tensor(which).sizes(), scalar_of<Element>, at::kCPU).clone();
+    return view_of(pin.data_without_const(), tensor(which).sizes(), scalar_of<Element>, at::kCPU).clone();
   }
 
   /// The parameters of a layer have their bytes while this lives. Holds may overlap.
@@ -177,7 +177,7 @@ class chunked_parameters {
   }
 
  private:
-  using pin_type = typename Manager::template pin_type<Element>;
+  using pin_type = typename Manager::template pin_type<const Element>;
   using accumulator_type = decltype(torch::autograd::impl::grad_accumulator(std::declval<at::Tensor>()));
   using life_type = std::shared_ptr<chunked_parameters*>;
 
@@ -230,7 +230,7 @@ class chunked_parameters {
     entry& it = entries_.at(which);
     if (it.holds == 0) {
       it.pin.emplace(m_.acquire(it.handle, cm::access::read, worker));
-      lend_bytes(it.leaf, it.pin->data());
+      lend_bytes(it.leaf, it.pin->data_without_const());
     }
     ++it.holds;
   }

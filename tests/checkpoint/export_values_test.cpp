@@ -144,11 +144,14 @@ struct model_of_all_types {
     m.name(small, "small");
   }
   /// Calls `use(number, bytes)` for each.
-  template <class Use>
-  void each(cm::access how, Use use)
+  template <cm::access_choice Access, class Use>
+  void each(Access mode, Use use)
   {
     unsigned number = 0;
-    const auto one = [&](const auto& it) { use(number++, std::as_writable_bytes(m.acquire(it, how).span())); };
+    const auto one = [&](const auto& it) {
+      const auto pin = m.acquire(it, mode);
+      use(number++, cm::checkpoint::detail::bytes_of(pin.span()));
+    };
     one(singles), one(brains), one(halves), one(ints), one(longs), one(small);
   }
   void fill()
@@ -183,7 +186,7 @@ TEST_CASE("Python's safetensors opens what is exported and what is saved, byte f
   CHECK(opens("all.safetensors"));
   const std::string said = text_of(place.path() + "/all.safetensors.txt");
   CHECK(std::count(said.begin(), said.end(), '\n') == 6);
-  all.each(cm::access::read, [&](unsigned number, std::span<std::byte> content) {
+  all.each(cm::access::read, [&](unsigned number, std::span<const std::byte> content) {
     CHECK(said.find(' ' + as_hex(bytes_of(content.size(), number)) + '\n') != said.npos);
   });
 
@@ -249,7 +252,7 @@ TEST_CASE("what Python's safetensors writes is opened and loaded byte for byte",
   std::ofstream{place.path() + "/generation-000001.manifest"} << checkpoint::write_manifest(whole);
   model_of_all_types again;
   CHECK(checkpoint::load(again.m, folder).number == 1);
-  again.each(cm::access::read, [](unsigned number, std::span<std::byte> got) {
+  again.each(cm::access::read, [](unsigned number, std::span<const std::byte> got) {
     const std::string right = bytes_of(got.size(), number);
     CHECK(std::ranges::equal(got, std::as_bytes(std::span{right})));
   });

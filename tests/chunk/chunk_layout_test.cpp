@@ -20,7 +20,11 @@ class one_each {
     frame_ = frame_size{frame};
     next_ = 0;
   }
-  chunk_place place(bytes size) { return {next_++, 0, frame_.frames_for(frame_size::padded(size))}; }
+  chunk_place place(bytes size)
+  {
+    const std::uint32_t frames = frame_.frames_for(frame_size::padded(size));  // it may throw
+    return {next_++, 0, frames};
+  }
 
  private:
   frame_size frame_;

@@ -5,6 +5,7 @@
 #include <chunkmem/chunk/place_all.hpp>
 #include <chunkmem/chunk/searchable_layout.hpp>
 #include <chunkmem/core/error.hpp>
+#include <conformance/trials.hpp>
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>
 
@@ -12,6 +13,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -65,28 +67,98 @@ inline std::vector<std::uint64_t> counts_of(const std::vector<chunkmem::bytes>& 
   return counts;
 }
 
-/// Places by `run(layout, sizes, places)` for random sizes: they are right, the same every time, and a reset forgets.
+/// One trial on random sizes, which `run(layout, sizes, places)` places: the places are right, the same every time, and
+/// a reset forgets.
 template <class Layout, class Run>
-void placing_laws(const Layout& prototype, Run run)
+[[nodiscard]] std::string mistake_in_placing(const Layout& prototype, Layout& used, std::uint64_t seed, Run run)
 {
   using chunkmem::bytes;
-  Layout used = prototype;
-  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
-    INFO("seed " << seed);
-    support::dice dice{seed};
-    const std::uint64_t frame = 256 * std::uint64_t{dice.one_in(4) ? dice.between(60, 300) : dice.between(1, 20)};
-    const std::vector<bytes> sizes = random_sizes(dice, frame, 60);
-    std::vector<chunkmem::chunk_place> places(sizes.size());
-    std::vector<chunkmem::chunk_place> again(sizes.size());
-    Layout fresh = prototype;
-    fresh.reset(bytes{frame});
-    run(fresh, sizes, places);
-    const std::string mistake = mistake_in(counts_of(sizes), places, frame);
-    if (!mistake.empty()) FAIL(mistake);
-    used.reset(bytes{frame});
-    run(used, sizes, again);
-    if (places != again) FAIL("the same sizes gave two places");
+  support::dice dice{seed};
+  const std::uint64_t frame = 256 * std::uint64_t{dice.one_in(4) ? dice.between(60, 300) : dice.between(1, 20)};
+  const std::vector<bytes> sizes = random_sizes(dice, frame, 60);
+  std::vector<chunkmem::chunk_place> places(sizes.size());
+  std::vector<chunkmem::chunk_place> again(sizes.size());
+  Layout fresh = prototype;
+  fresh.reset(bytes{frame});
+  run(fresh, sizes, places);
+  if (std::string mistake = mistake_in(counts_of(sizes), places, frame); !mistake.empty()) return mistake;
+  used.reset(bytes{frame});
+  run(used, sizes, again);
+  return places == again ? "" : "the same sizes gave two places";
+}
+
+/// A copy that is taken half-way and goes on by itself changes nothing for the original.
+template <class Layout>
+[[nodiscard]] std::string mistake_in_copying(const Layout& prototype, std::uint64_t seed)
+{
+  using chunkmem::bytes;
+  support::dice dice{seed};
+  const std::uint64_t frame = 256 * std::uint64_t{dice.between(1, 20)};
+  const std::vector<bytes> sizes = random_sizes(dice, frame, 20);
+  Layout alone = prototype;
+  alone.reset(bytes{frame});
+  std::vector<chunkmem::chunk_place> places;
+  for (const bytes size : sizes) places.push_back(alone.place(size));
+  Layout layout = prototype;
+  layout.reset(bytes{frame});
+  for (std::size_t at = 0; at < sizes.size(); ++at) {
+    Layout copy = layout;
+    (void)copy.place(bytes{1 + dice.below(static_cast<std::uint32_t>(frame))});
+    if (layout.place(sizes[at]) != places[at]) return "a copy shares its chunks with the original";
   }
+  return {};
+}
+
+/// What a layout refuses, and that nothing is changed by it.
+template <class Layout>
+[[nodiscard]] std::string mistake_in_refusals(const Layout& prototype)
+{
+  using chunkmem::bytes;
+  Layout layout = prototype;
+  for (const std::uint64_t frame : {0U, 1U, 255U, 257U, 1'000U})
+    if (!is_refused_as<chunkmem::usage_error>([&] { layout.reset(bytes{frame}); }))
+      return "a frame of " + std::to_string(frame) + " B was no usage_error";
+  layout.reset(bytes{256});
+  for (const std::uint64_t size : {UINT64_MAX, std::uint64_t{1} << 41})
+    if (!is_refused_as<chunkmem::size_overflow>([&] { (void)layout.place(bytes{size}); }))
+      return "a tensor beyond the numbers of a chunk was no size_overflow";
+  const chunkmem::chunk_place small = layout.place(bytes{100});
+  const chunkmem::chunk_place large = layout.place(bytes{256 * 7});
+  if (small != chunkmem::chunk_place{0, 0, 1} || large.frames != 7) return "a refused tensor changed something";
+  return {};
+}
+
+inline constexpr std::uint64_t layout_trials = 200;
+
+/// One trial of the laws of chunk_layout, and of arranging_layout where it is one. The layouts `used` go from trial to
+/// trial.
+template <chunkmem::chunk_layout Layout>
+[[nodiscard]] std::string mistake_in_layouts(const Layout& prototype, Layout& used, std::uint64_t seed)
+{
+  using sizes_of = std::vector<chunkmem::bytes>;
+  using places_of = std::vector<chunkmem::chunk_place>;
+  if (std::string_view{Layout::name}.empty()) return "a policy without a name";
+  std::string mistake =
+      mistake_in_placing(prototype, used, seed, [](Layout& layout, const sizes_of& sizes, places_of& places) {
+        for (std::size_t at = 0; at < sizes.size(); ++at) places[at] = layout.place(sizes[at]);
+      });
+  if (!mistake.empty()) return mistake;
+  if constexpr (chunkmem::arranging_layout<Layout>) {
+    mistake = mistake_in_placing(prototype, used, seed, [](Layout& layout, const sizes_of& sizes, places_of& places) {
+      layout.arrange(sizes, places);
+    });
+    if (!mistake.empty()) return "arranged: " + mistake;
+  }
+  if (seed % 10 == 0) mistake = mistake_in_copying(prototype, seed);
+  return !mistake.empty() || seed != layout_trials ? mistake : mistake_in_refusals(prototype);
+}
+
+/// Which law of chunk_layout is broken; empty: none.
+template <chunkmem::chunk_layout Layout>
+[[nodiscard]] std::string mistake_in_chunk_layout(const Layout& prototype = {})
+{
+  Layout used = prototype;
+  return first_mistake(layout_trials, [&](std::uint64_t seed) { return mistake_in_layouts(prototype, used, seed); });
 }
 
 /// The laws of chunk_layout, and of arranging_layout where it is one, on random sizes, many of them at the edges of a
@@ -94,49 +166,55 @@ void placing_laws(const Layout& prototype, Run run)
 template <chunkmem::chunk_layout Layout>
 void chunk_layout_laws(const Layout& prototype = {})
 {
+  Layout used = prototype;
+  require_trials(layout_trials, [&](std::uint64_t seed) { return mistake_in_layouts(prototype, used, seed); });
+}
+
+/// One trial of the law of searchable_layout. @param passed_over   counts the frames that a search need not try
+template <chunkmem::searchable_layout Layout>
+[[nodiscard]] std::string mistake_in_searching(const Layout& prototype, std::uint64_t seed, std::uint64_t& passed_over)
+{
   using chunkmem::bytes;
-  placing_laws(prototype,
-               [](Layout& layout, const std::vector<bytes>& sizes, std::vector<chunkmem::chunk_place>& places) {
-                 for (std::size_t at = 0; at < sizes.size(); ++at) places[at] = layout.place(sizes[at]);
-               });
-  if constexpr (chunkmem::arranging_layout<Layout>)
-    placing_laws(prototype, [](Layout& layout, const std::vector<bytes>& sizes,
-                               std::vector<chunkmem::chunk_place>& places) { layout.arrange(sizes, places); });
+  support::dice dice{seed};
+  const std::uint64_t frame = 256 * std::uint64_t{dice.one_in(4) ? dice.between(60, 300) : dice.between(1, 20)};
+  const std::vector<bytes> sizes = random_sizes(dice, frame, dice.one_in(3) ? 40 : 6);
+  const auto places_in = [&](Layout& layout, std::uint64_t size) {
+    std::vector<chunkmem::chunk_place> places(sizes.size());
+    layout.reset(bytes{size});
+    chunkmem::place_all(layout, sizes, places);
+    return places;
+  };
   Layout layout = prototype;
-  for (const std::uint64_t frame : {0U, 1U, 255U, 257U, 1'000U})
-    CHECK_THROWS_AS(layout.reset(bytes{frame}), chunkmem::usage_error);
-  layout.reset(bytes{256});
-  CHECK_THROWS_AS(layout.place(bytes{UINT64_MAX}), chunkmem::size_overflow);
-  CHECK_THROWS_AS(layout.place(bytes{std::uint64_t{1} << 41}), chunkmem::size_overflow);
-  CHECK((layout.place(bytes{100}).offset == 0 &&
-         layout.place(bytes{256 * 7}).frames == 7));  // as if nothing had been asked
+  const auto places = places_in(layout, frame);
+  const std::uint64_t changes = layout.changes_at().count();
+  if (changes <= frame)
+    return "changes_at is no larger frame: " + std::to_string(changes) + " B with frames of " + std::to_string(frame) +
+           " B";
+  for (std::uint64_t other = frame + 256; other < std::min(changes, 6 * frame); other += 256, ++passed_over)
+    if (places_in(layout, other) != places)
+      return "places change before changes_at: with frames of " + std::to_string(other) + " B, where " +
+             std::to_string(changes) + " B was promised";
+  return {};
+}
+
+inline constexpr std::uint64_t searching_trials = 300;
+
+/// Whether the law of searchable_layout is broken; empty: it is not.
+template <chunkmem::searchable_layout Layout>
+[[nodiscard]] std::string mistake_in_searchable_layout(const Layout& prototype = {})
+{
+  std::uint64_t passed_over = 0;
+  return first_mistake(searching_trials,
+                       [&](std::uint64_t seed) { return mistake_in_searching(prototype, seed, passed_over); });
 }
 
 /// The law of searchable_layout: with every frame from this one to `changes_at()` the places are the same.
 template <chunkmem::searchable_layout Layout>
 void searchable_layout_laws(const Layout& prototype = {})
 {
-  using chunkmem::bytes;
   std::uint64_t passed_over = 0;
-  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
-    INFO("seed " << seed);
-    support::dice dice{seed};
-    const std::uint64_t frame = 256 * std::uint64_t{dice.one_in(4) ? dice.between(60, 300) : dice.between(1, 20)};
-    const std::vector<bytes> sizes = random_sizes(dice, frame, dice.one_in(3) ? 40 : 6);
-    const auto places_in = [&](Layout& layout, std::uint64_t size) {
-      std::vector<chunkmem::chunk_place> places(sizes.size());
-      layout.reset(bytes{size});
-      chunkmem::place_all(layout, sizes, places);
-      return places;
-    };
-    Layout layout = prototype;
-    const auto places = places_in(layout, frame);
-    const std::uint64_t changes = layout.changes_at().count();
-    if (changes <= frame) FAIL("nothing changes below " << changes << " with frames of " << frame);
-    for (std::uint64_t other = frame + 256; other < std::min(changes, 6 * frame); other += 256, ++passed_over)
-      if (places_in(layout, other) != places)
-        FAIL("frames of " << other << " change what cannot change below " << changes);
-  }
+  require_trials(searching_trials,
+                 [&](std::uint64_t seed) { return mistake_in_searching(prototype, seed, passed_over); });
   CHECK(passed_over > 100);
 }
 

@@ -128,16 +128,21 @@ template <class Stage>
 void exchanges_beside_agents(Stage& at)
 {
   const std::uint32_t ranks = at.ranks.ranks();
-  for (std::uint64_t words = 0; words < 40; words = 2 * words + 1) {
-    if (at.rank() == 0) at.ranks.barrier(at.backend, at.who, 1);  // its agent waits until the words have passed
-    std::vector<std::uint64_t> mine(words, at.rank() * 1'000 + words);
-    std::vector<std::uint64_t> all(words * ranks, 7);
-    at.ranks.exchange(mine, all);
-    for (std::uint64_t place = 0; place < all.size(); ++place) at.expect(all[place] == place / words * 1'000 + words, "wrong word", place);
-    if (at.rank() != 0) at.ranks.barrier(at.backend, at.who, 1);
+  try {
+    for (std::uint64_t words = 0; words < 40; words = 2 * words + 1) {
+      if (at.rank() == 0) at.ranks.barrier(at.backend, at.who, 1);  // its agent waits until the words have passed
+      std::vector<std::uint64_t> mine(words, at.rank() * 1'000 + words);
+      std::vector<std::uint64_t> all(words * ranks, 7);
+      at.ranks.exchange(mine, all);
+      for (std::uint64_t place = 0; place < all.size(); ++place)
+        at.expect(all[place] == place / words * 1'000 + words, "exchange gave a wrong word", place);
+      if (at.rank() != 0) at.ranks.barrier(at.backend, at.who, 1);
+    }
+    at.finish();
+    at.ranks.check();
+  } catch (const chunkmem::comm_error& error) {
+    at.expect(false, std::string{"words of callers did not pass while agents wait: "} + error.what());
   }
-  at.finish();
-  at.ranks.check();
 }
 
 /// All laws at once: a schedule given without a wait, fresh bytes now and then, looked at now and then.
@@ -180,13 +185,22 @@ void works_beside_another(Stage& at)
   }
   const rank_memory<Stage> here{at, one[at.rank()]};
   const rank_memory<Stage> there{at, two[at.rank()]};
-  for (std::uint32_t round = 0; round < 20; ++round) {
-    const bool is_first = (round + at.rank()) % 2 == 0;
-    if (is_first) support::give(at.ranks, at.backend, at.who, here.data(), sum);
-    support::give(at.others, at.backend, at.other, there.data(), gather);
-    if (!is_first) support::give(at.ranks, at.backend, at.who, here.data(), sum);
-    support::play(one, sum);
-    support::play(two, gather);
+  try {
+    for (std::uint32_t round = 0; round < 20; ++round) {
+      const bool is_first = (round + at.rank()) % 2 == 0;
+      if (is_first) support::give(at.ranks, at.backend, at.who, here.data(), sum);
+      support::give(at.others, at.backend, at.other, there.data(), gather);
+      if (!is_first) support::give(at.ranks, at.backend, at.who, here.data(), sum);
+      support::play(one, sum);
+      support::play(two, gather);
+    }
+    at.finish();
+    at.ranks.check();
+    at.others.check();
+  } catch (const chunkmem::comm_error& error) {
+    at.finish();  // before the places end
+    at.expect(false, std::string{"two groups of the same ranks disturb each other: "} + error.what());
+    return;
   }
   at.expect(here.now() == one[at.rank()], "the first of two groups left wrong bytes");
   at.expect(there.now() == two[at.rank()], "the second of two groups left wrong bytes");
@@ -204,7 +218,8 @@ template <class Call>
   return false;
 }
 
-/// Law 7: what every call of a failed group does.
+/// Law 7: what every call of a failed group does. It ends with the first call that does something else, for what that
+/// call has given to an agent would use places that are gone.
 template <class Stage>
 void all_calls_fail(Stage& at, chunkmem::comm_failure kind)
 {
@@ -216,15 +231,24 @@ void all_calls_fail(Stage& at, chunkmem::comm_failure kind)
   auto& ranks = at.ranks;
   auto& memory = at.backend;
   const chunkmem::bytes size{8};
-  at.expect(fails_as(kind, [&] { ranks.check(); }), "check does not throw the first cause");
-  at.expect(fails_as(kind, [&] { ranks.all_gather(memory, at.who, place, parts, 0); }), "all_gather of a failed group does not throw it");
-  at.expect(fails_as(kind, [&] { ranks.reduce_scatter(memory, at.who, place, parts, {}, 0); }), "reduce_scatter does not throw it");
-  at.expect(fails_as(kind, [&] { ranks.all_reduce(memory, at.who, place, parts, {}, 0); }), "all_reduce does not throw it");
-  at.expect(fails_as(kind, [&] { ranks.broadcast(memory, at.who, place, size, next, 0); }), "broadcast does not throw it");
-  at.expect(fails_as(kind, [&] { ranks.send(memory, at.who, place, size, next, 0); }), "send does not throw it");
-  at.expect(fails_as(kind, [&] { ranks.receive(memory, at.who, place, size, next, 0); }), "receive does not throw it");
-  at.expect(fails_as(kind, [&] { ranks.barrier(memory, at.who, 0); }), "barrier does not throw it");
-  at.expect(fails_as(kind, [&] { ranks.exchange(word, all); }), "exchange does not throw it");
+  const auto fails = [&](const char* what, auto call) {
+    const bool does = fails_as(kind, call);
+    at.expect(does, std::string{what} + " of a failed group does not throw the first cause");
+    return does;
+  };
+  (void)(fails("check", [&] { ranks.check(); }) &&
+         fails("all_gather", [&] { ranks.all_gather(memory, at.who, place, parts, 0); }) &&
+         fails("reduce_scatter", [&] { ranks.reduce_scatter(memory, at.who, place, parts, {}, 0); }) &&
+         fails("all_reduce", [&] { ranks.all_reduce(memory, at.who, place, parts, {}, 0); }) &&
+         fails("broadcast", [&] { ranks.broadcast(memory, at.who, place, size, next, 0); }) &&
+         fails("send", [&] { ranks.send(memory, at.who, place, size, next, 0); }) &&
+         fails("receive", [&] { ranks.receive(memory, at.who, place, size, next, 0); }) &&
+         fails("barrier", [&] { ranks.barrier(memory, at.who, 0); }) &&
+         fails("exchange", [&] { ranks.exchange(word, all); }));
+  try {
+    at.finish();                           // before the places end
+  } catch (const chunkmem::comm_error&) {  // it had failed
+  }
 }
 
 /// Law 6: the last rank asks for something else than the others.
@@ -266,34 +290,23 @@ void ends_by_a_loss(Stage& at)
   all_calls_fail(at, chunkmem::comm_failure::peer_lost);
 }
 
-template <class Harness, class Body>
-void on_each_world(const Harness& harness, Body body)
-{
-  for (const std::uint32_t ranks : harness.worlds)
-    for (const std::string& complaint : harness.run(ranks, body)) CHECK(complaint == "");
-}
+// The attempts of the suite: `attempt(ranks, body)` has the harness run the body, and looks at what the ranks complain
+// of.
 
 /// Laws 1 to 5.
-template <class Harness>
-void communicator_moves_bytes(const Harness& harness)
+template <class Harness, class Attempt>
+void attempt_moves(const Harness& harness, Attempt attempt)
 {
   using stage = typename Harness::stage;
-  on_each_world(harness, [](stage& at) { moves_and_adds_shares(at); });
-  on_each_world(harness, [](stage& at) { moves_from_each_root(at); });
-  on_each_world(harness, [](stage& at) { exchanges_beside_agents(at); });
-  on_each_world(harness, [](stage& at) { works_beside_another(at); });
-}
-
-template <class Harness>
-void communicator_plays_schedules(const Harness& harness, std::uint64_t seed, std::size_t calls)
-{
-  CAPTURE(seed);
-  on_each_world(harness, [=](typename Harness::stage& at) { plays_schedule(at, seed, calls); });
+  for (const std::uint32_t ranks : harness.worlds) attempt(ranks, [](stage& at) { moves_and_adds_shares(at); });
+  for (const std::uint32_t ranks : harness.worlds) attempt(ranks, [](stage& at) { moves_from_each_root(at); });
+  for (const std::uint32_t ranks : harness.worlds) attempt(ranks, [](stage& at) { exchanges_beside_agents(at); });
+  for (const std::uint32_t ranks : harness.worlds) attempt(ranks, [](stage& at) { works_beside_another(at); });
 }
 
 /// Laws 6 to 8, of each harness with two or more ranks.
-template <class Harness>
-void communicator_fails_for_all(const Harness& harness)
+template <class Harness, class Attempt>
+void attempt_failures(const Harness& harness, Attempt attempt)
 {
   using chunkmem::collective::operation;
   using stage = typename Harness::stage;
@@ -310,13 +323,67 @@ void communicator_fails_for_all(const Harness& harness)
     if (ranks < 2) continue;
     others[6].peer = ranks - 1;
     for (const support::rank_call& other : others)
-      for (const std::string& complaint : harness.run(ranks, [&](stage& at) { refuses_a_difference(at, asked, other); })) CHECK(complaint == "");
+      attempt(ranks, [&](stage& at) { refuses_a_difference(at, asked, other); });
     const support::rank_call from_0{.what = operation::broadcast, .size = 99, .root = 0};
     const support::rank_call from_1{.what = operation::broadcast, .size = 99, .root = 1};
-    for (const std::string& complaint : harness.run(ranks, [&](stage& at) { refuses_a_difference(at, from_0, from_1); })) CHECK(complaint == "");
-    for (const std::string& complaint : harness.run(ranks, [](stage& at) { ends_by_revoke(at); })) CHECK(complaint == "");
-    for (const std::string& complaint : harness.run(ranks, [](stage& at) { ends_by_a_loss(at); })) CHECK(complaint == "");
+    attempt(ranks, [&](stage& at) { refuses_a_difference(at, from_0, from_1); });
+    attempt(ranks, [](stage& at) { ends_by_revoke(at); });
+    attempt(ranks, [](stage& at) { ends_by_a_loss(at); });
   }
+}
+
+/// Every rank's answer is one assertion of the running test case; all attempts are made, since ranks may be processes.
+template <class Harness>
+[[nodiscard]] auto checked_by(const Harness& harness)
+{
+  return [&harness](std::uint32_t ranks, auto body) {
+    for (const std::string& complaint : harness.run(ranks, body)) CHECK(complaint == "");
+  };
+}
+
+template <class Harness, class Body>
+void on_each_world(const Harness& harness, Body body)
+{
+  for (const std::uint32_t ranks : harness.worlds) checked_by(harness)(ranks, body);
+}
+
+/// Laws 1 to 5.
+template <class Harness>
+void communicator_moves_bytes(const Harness& harness)
+{
+  attempt_moves(harness, checked_by(harness));
+}
+
+template <class Harness>
+void communicator_plays_schedules(const Harness& harness, std::uint64_t seed, std::size_t calls)
+{
+  CAPTURE(seed);
+  on_each_world(harness, [=](typename Harness::stage& at) { plays_schedule(at, seed, calls); });
+}
+
+/// Laws 6 to 8, of each harness with two or more ranks.
+template <class Harness>
+void communicator_fails_for_all(const Harness& harness)
+{
+  attempt_failures(harness, checked_by(harness));
+}
+
+/// Which law of a communicator is broken, as the first rank says that noticed; empty: none. For ranks of one process:
+/// attempts end with the first complaint.
+template <class Harness>
+[[nodiscard]] std::string mistake_in_communicator(const Harness& harness)
+{
+  std::string mistake;
+  const auto attempt = [&](std::uint32_t ranks, auto body) {
+    if (!mistake.empty()) return;
+    for (const std::string& complaint : harness.run(ranks, body))
+      if (mistake.empty()) mistake = complaint;
+  };
+  attempt_moves(harness, attempt);
+  for (const std::uint32_t ranks : harness.worlds)
+    attempt(ranks, [](typename Harness::stage& at) { plays_schedule(at, 1, 40); });
+  attempt_failures(harness, attempt);
+  return mistake;
 }
 
 }  // namespace conformance

@@ -1,14 +1,17 @@
 #pragma once
 
 #include <chunkmem/eviction/eviction_policy.hpp>
-#include <support/catch.hpp>
+#include <conformance/trials.hpp>
 #include <support/oracles/dice.hpp>
 #include <support/oracles/record_builder.hpp>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <set>
+#include <string>
+#include <string_view>
 #include <vector>
 
 namespace conformance {
@@ -17,17 +20,26 @@ namespace conformance {
 template <chunkmem::eviction_policy Policy>
 class eviction_trial {
  public:
-  eviction_trial(std::uint32_t chunks, std::uint32_t moments, std::uint64_t seed) : dice_{seed}, chunks_{chunks}, moments_{moments}
+  /// @param prototype   the policy with its settings, before any call
+  eviction_trial(const Policy& prototype, std::uint32_t chunks, std::uint32_t moments, std::uint64_t seed,
+                 allocation_counter allocations = nullptr)
+      : dice_{seed},
+        chunks_{chunks},
+        moments_{moments},
+        prototype_{prototype},
+        policy_{prototype},
+        twin_{prototype},
+        watch_{allocations}
   {
     support::record_builder build;
     for (std::uint32_t at = 0; at < moments; ++at) build.brief(dice_.below(chunks));
     std::vector<std::uint32_t> own(chunks);
     for (std::uint32_t at = 0; at < chunks; ++at) own[at] = at;
     record_ = build.finish(own, chunks);
-    policy_.reset(chunks);
-    twin_.reset(chunks);
-    policy_.on_profile(record_);
-    twin_.on_profile(record_);
+    for (Policy* each : {&policy_, &twin_}) {
+      each->reset(chunks);
+      each->on_profile(record_);
+    }
   }
 
   void random_step()
@@ -41,28 +53,42 @@ class eviction_trial {
   [[nodiscard]] const char* mistake()
   {
     const chunkmem::moment now{dice_.below(moments_ + 1)};
-    const chunkmem::chunk_id victim = policy_.victim(now);
-    if (policy_.victim(now) != victim) return "asking for a victim removed it";
-    if (twin_.victim(now) != victim) return "the same calls gave two victims";
+    const auto asked = [&](Policy& policy) { return watch_([&] { return policy.victim(now); }); };
+    const chunkmem::chunk_id victim = asked(policy_);
+    if (asked(twin_) != victim)
+      return was_reset_ ? "after a reset a policy is not as a new one" : "the same calls gave two victims";
+    if (asked(policy_) != victim || asked(twin_) != victim) return "asking for a victim removed it";
+    if (watch_.has_seen_one()) return "enter, leave or victim allocated";
     if (inside_.empty()) return victim == chunkmem::chunk_id::none ? nullptr : "a victim without candidates";
     if (victim == chunkmem::chunk_id::none) return "no victim although there are candidates";
     return inside_.count(index_of(victim)) != 0 ? nullptr : "a victim that is no candidate";
   }
 
-  /// Evicting one after the other gives each candidate once, and again in this order where they came back unchanged, the
-  /// last that left first.
+  /// Evicting one after the other gives each candidate once. Where all of them, or the first of them, came back
+  /// unchanged, the last that left first, the order is the same again. The policy does not notice what its copies do.
   [[nodiscard]] const char* mistake_in_draining()
   {
+    const chunkmem::chunk_id before = policy_.victim(chunkmem::moment{0});
     Policy copy = policy_;
-    const auto order = drain(copy);
-    if (order.size() != inside_.size() || copy.victim(chunkmem::moment{0}) != chunkmem::chunk_id::none)
-      return "a candidate was lost or named twice";
-    for (auto back = order.rbegin(); back != order.rend(); ++back) copy.enter(inside_[*back]);
-    return drain(copy) == order ? nullptr : "a candidate that came back unchanged is another one";
+    const auto order = drain(copy, inside_.size());
+    if (policy_.victim(chunkmem::moment{0}) != before) return "a copy shares its candidates with the original";
+    const bool has_next = copy.victim(chunkmem::moment{0}) != chunkmem::chunk_id::none;
+    if (order.size() != inside_.size())
+      return has_next ? "a victim that is no candidate" : "no victim although there are candidates";
+    if (has_next) return "a victim without candidates";
+    for (const std::size_t some : {order.size(), (order.size() + 1) / 2, std::min<std::size_t>(order.size(), 1)}) {
+      copy = policy_;
+      const auto left = drain(copy, some);
+      for (auto back = left.rbegin(); back != left.rend(); ++back) copy.enter(inside_[*back]);
+      if (drain(copy, inside_.size()) != order) return "a candidate that came back unchanged is another one";
+    }
+    return nullptr;
   }
 
+  /// The policy that was used goes on beside one that never was: a reset has forgotten all.
   void reset()
   {
+    twin_ = prototype_;
     policy_.reset(chunks_);
     twin_.reset(chunks_);
     if (dice_.one_in(2)) {
@@ -71,15 +97,16 @@ class eviction_trial {
     }
     inside_.clear();
     used_.clear();
+    was_reset_ = true;
   }
 
  private:
-  /// Victims in their order, until there is none or a wrong one.
-  [[nodiscard]] std::vector<std::uint32_t> drain(Policy& policy)
+  /// Up to so many victims in their order, until there is none or a wrong one.
+  [[nodiscard]] std::vector<std::uint32_t> drain(Policy& policy, std::size_t most)
   {
     std::vector<std::uint32_t> order;
     auto left = inside_;
-    while (!left.empty()) {
+    while (order.size() < most) {
       const auto found = left.find(index_of(policy.victim(chunkmem::moment{0})));
       if (found == left.end()) break;
       policy.leave(found->second);
@@ -97,15 +124,14 @@ class eviction_trial {
       const std::uint32_t next = dice_.below(moments_);
       if (used_.insert(next).second) item.next_use = chunkmem::moment{next};
     }
-    policy_.enter(item);
-    twin_.enter(item);
+    watch_([&] { policy_.enter(item), twin_.enter(item); });
     inside_[chunk] = item;
   }
   void leave(std::uint32_t chunk)
   {
-    policy_.leave(inside_[chunk]);
-    twin_.leave(inside_[chunk]);
-    used_.erase(index_of(inside_[chunk].next_use));
+    const chunkmem::eviction::candidate& item = inside_[chunk];
+    watch_([&] { policy_.leave(item), twin_.leave(item); });
+    used_.erase(index_of(item.next_use));
     inside_.erase(chunk);
   }
 
@@ -113,28 +139,65 @@ class eviction_trial {
   std::uint32_t chunks_;
   std::uint32_t moments_;
   chunkmem::access_record record_;
-  Policy policy_{};
-  Policy twin_{};
+  Policy prototype_;
+  Policy policy_;
+  Policy twin_;
   std::map<std::uint32_t, chunkmem::eviction::candidate> inside_;
   std::set<std::uint32_t> used_;
   std::uint64_t clock_ = 0;
+  bool was_reset_ = false;
+  allocation_watch watch_;
 };
 
-/// The laws of eviction_policy on random calls, with and without a profile.
+/// One trial of the laws of eviction_policy: random calls, with and without a profile. A policy with settings is tried
+/// with each of them in turn.
 template <chunkmem::eviction_policy Policy>
-void eviction_policy_laws()
+[[nodiscard]] std::string mistake_in_evictions(Policy policy, std::uint64_t seed,
+                                               allocation_counter allocations = nullptr)
 {
-  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
-    support::dice sizes{seed};
-    eviction_trial<Policy> trial{sizes.between(1, 90), sizes.one_in(3) ? 0 : sizes.between(1, 300), seed + 1'000};
-    for (int step = 0; step < 400; ++step) {
-      trial.random_step();
-      if (const char* mistake = trial.mistake(); mistake != nullptr) FAIL("seed " << seed << ", step " << step << ": " << mistake);
-      if (const char* mistake = step % 100 == 50 ? trial.mistake_in_draining() : nullptr; mistake != nullptr)
-        FAIL("seed " << seed << ": " << mistake);
-      if (step % 150 == 149) trial.reset();
-    }
+  if (std::string_view{Policy::name}.empty()) return "a policy without a name";
+  if constexpr (chunkmem::tuned_eviction<Policy>) {
+    if (policy.variants() == 0) return "a policy with settings that has none";
+    policy.choose(static_cast<std::uint32_t>(seed % policy.variants()));
   }
+  {
+    Policy one = policy;
+    one.reset(1);
+    Policy other = one;
+    one.enter({.chunk = chunkmem::chunk_id{0}});
+    if (other.victim(chunkmem::moment{0}) != chunkmem::chunk_id::none)
+      return "a copy shares its candidates with the original";
+  }
+  support::dice sizes{seed};
+  eviction_trial<Policy> trial{policy, sizes.between(1, 90), sizes.one_in(3) ? 0 : sizes.between(1, 300), seed + 1'000,
+                               allocations};
+  for (int step = 0; step < 400; ++step) {
+    trial.random_step();
+    const char* mistake = trial.mistake();
+    if (mistake == nullptr && step % 100 == 50) mistake = trial.mistake_in_draining();
+    if (mistake != nullptr) return "step " + std::to_string(step) + ": " + mistake;
+    if (step % 150 == 149) trial.reset();
+  }
+  return {};
+}
+
+inline constexpr std::uint64_t eviction_trials = 60;
+
+/// Which law of eviction_policy is broken; empty: none.
+template <chunkmem::eviction_policy Policy>
+[[nodiscard]] std::string mistake_in_eviction_policy(const Policy& prototype = {},
+                                                     allocation_counter allocations = nullptr)
+{
+  return first_mistake(eviction_trials,
+                       [&](std::uint64_t seed) { return mistake_in_evictions(prototype, seed, allocations); });
+}
+
+/// The laws of eviction_policy, and of tuned_eviction where it is one.
+template <chunkmem::eviction_policy Policy>
+void eviction_policy_laws(const Policy& prototype = {}, allocation_counter allocations = nullptr)
+{
+  require_trials(eviction_trials,
+                 [&](std::uint64_t seed) { return mistake_in_evictions(prototype, seed, allocations); });
 }
 
 }  // namespace conformance

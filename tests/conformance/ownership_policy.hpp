@@ -2,12 +2,13 @@
 
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/ownership/ownership_policy.hpp>
-#include <support/catch.hpp>
+#include <conformance/trials.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace conformance {
@@ -34,43 +35,60 @@ class step_room {
   std::vector<std::uint32_t>& of(std::uint32_t rank) { return places_[rank]; }
 
   /// @param steps   of every rank
-  void carry_out(const std::vector<collective_steps>& steps)
+  /// @return        what is wrong with them; empty: nothing, and they were carried out
+  [[nodiscard]] std::string carry_out(const std::vector<collective_steps>& steps)
   {
-    for (const collective_steps& each : steps) REQUIRE(each.count == steps[0].count);
+    for (const collective_steps& each : steps)
+      if (each.count != steps[0].count) return "ranks name different numbers of steps";
     for (std::uint32_t at = 0; at < steps[0].count; ++at) {
       std::map<std::uint32_t, std::vector<std::uint32_t>> circles;
       for (std::uint32_t rank = 0; rank < world_.ranks; ++rank) {
         const circle who = steps[rank].items[at].among;
-        REQUIRE(who == steps[0].items[at].among);
+        if (who != steps[0].items[at].among) return "ranks name different circles";
         const std::uint32_t key = who == circle::all ? 0 : who == circle::node ? rank / world_.of_node : rank % world_.of_node;
         circles[key].push_back(rank);
       }
       for (const auto& [key, members] : circles) {
         std::vector<collective_step> named;
         for (const std::uint32_t rank : members) named.push_back(steps[rank].items[at]);
-        together(members, named);
+        if (std::string wrong = mistake_in(members, named); !wrong.empty()) return wrong;
+        together(members, named[0]);
       }
     }
+    return {};
   }
 
  private:
-  void together(const std::vector<std::uint32_t>& members, const std::vector<collective_step>& named)
+  [[nodiscard]] std::string mistake_in(const std::vector<std::uint32_t>& members,
+                                       const std::vector<collective_step>& named) const
   {
     using collective::operation;
     const collective_step& step = named[0];
-    REQUIRE(step.parts.ranks == members.size());
-    REQUIRE(step.root < members.size());
-    REQUIRE(step.begin + step.parts.whole <= places_[0].size());
     for (std::uint32_t at = 0; at < named.size(); ++at) {
       collective_step same = named[at];
       if (same.what == operation::send || same.what == operation::receive) {
-        INFO("the root receives, and the others send");
-        REQUIRE(same.what == (at == same.root ? operation::receive : operation::send));
+        if (same.what != (at == same.root ? operation::receive : operation::send))
+          return "the root does not receive, or others do not send";
         same.what = step.what;
       }
-      INFO("ranks of one circle name different steps");
-      REQUIRE(same == step);
+      if (same != step) return "ranks of one circle name different steps";
     }
+    if (step.parts.ranks != members.size()) return "a step has shares for another number of ranks than its circle";
+    if (step.root >= members.size()) return "the root of a step is no rank of its circle";
+    if (step.begin + step.parts.whole > places_[0].size()) return "a step reaches beyond the room";
+    switch (step.what) {
+      case operation::all_gather:
+      case operation::reduce_scatter:
+      case operation::all_reduce:
+      case operation::broadcast:
+      case operation::send:
+      case operation::receive: return {};
+      default: return "a step of an ownership is a " + std::string{name_of(step.what)};
+    }
+  }
+  void together(const std::vector<std::uint32_t>& members, const collective_step& step)
+  {
+    using collective::operation;
     std::vector<std::vector<std::uint32_t>> before;
     for (const std::uint32_t rank : members) before.push_back(places_[rank]);
     for (std::uint32_t share = 0; share < members.size(); ++share)
@@ -79,15 +97,16 @@ class step_room {
         for (const auto& each : before) sum += each[byte];
         for (std::uint32_t at = 0; at < members.size(); ++at) {
           std::uint32_t& here = places_[members[at]][byte];
-          switch (step.what) {
-            case operation::all_gather: here = before[share][byte]; break;
-            case operation::reduce_scatter: here = at == share ? sum : junk; break;
-            case operation::all_reduce: here = sum; break;
-            case operation::broadcast: here = before[step.root][byte]; break;
-            case operation::send:
-            case operation::receive: here = at == step.root ? before[share][byte] : here; break;
-            default: FAIL("a step of an ownership is a " << name_of(step.what));
-          }
+          if (step.what == operation::all_gather)
+            here = before[share][byte];
+          else if (step.what == operation::reduce_scatter)
+            here = at == share ? sum : junk;
+          else if (step.what == operation::all_reduce)
+            here = sum;
+          else if (step.what == operation::broadcast)
+            here = before[step.root][byte];
+          else if (at == step.root)
+            here = before[share][byte];  // the others send
         }
       }
   }
@@ -106,9 +125,13 @@ std::string fault_of_ranges(const Policy& policy, const owned_chunk& chunk, cons
   };
   std::map<std::uint64_t, owners> ranges;  // by where they begin
   const Policy copy = policy;
-  for (std::uint32_t rank = 0; rank < world.ranks; ++rank) {
-    const owned_range own = policy.owned(chunk, rank_id{rank}, world);
-    if (copy.owned(chunk, rank_id{rank}, world) != own) return "a copy of the ownership gives another range";
+  std::vector<owned_range> all;
+  for (std::uint32_t rank = 0; rank < world.ranks; ++rank) all.push_back(policy.owned(chunk, rank_id{rank}, world));
+  for (std::uint32_t rank = world.ranks; rank-- > 0;) {
+    if (policy.owned(chunk, rank_id{rank}, world) != all[rank]) return "the same arguments gave two ranges";
+    if (copy.owned(chunk, rank_id{rank}, world) != all[rank]) return "a copy of the ownership gives another range";
+  }
+  for (const owned_range& own : all) {
     if (own.begin > own.end || own.end > chunk.size.count()) return "an owned range is none of the chunk";
     if (own.begin == own.end) continue;
     if (own.begin % tensor_alignment.count() != 0) return "an owned range begins at no multiple of 256 B";
@@ -135,13 +158,13 @@ class run_on_bytes {
     const collective_steps steps = steps_of(chunk, 0);
     if (steps.count != 0) first_ = index_of(steps.items[0].first), count_ = steps.items[0].chunks;
   }
-  void check()
+  [[nodiscard]] std::string mistake()
   {
-    REQUIRE(first_ <= index_of(chunk_.id));
-    REQUIRE(index_of(chunk_.id) - first_ < count_);
-    REQUIRE(first_ + count_ <= chunk_.chunks);
-    INFO("the room of a chunk is too small for its run");
-    REQUIRE(room_.of(0).size() >= (count_ - 1) * stride() + chunk_.size.count());
+    if (first_ > index_of(chunk_.id) || index_of(chunk_.id) - first_ >= count_)
+      return "a run lacks the chunk that was asked for";
+    if (first_ + count_ > chunk_.chunks) return "a run has chunks that the list has not";
+    if (room_.of(0).size() < (count_ - 1) * stride() + chunk_.size.count())
+      return "the room of a chunk is too small for its run";
     std::vector<std::uint32_t> total(room_.of(0).size());
     each_byte([&](std::uint32_t rank, std::uint64_t byte, bool is_owned) {
       if (!sums_ && !is_owned) return;
@@ -150,22 +173,23 @@ class run_on_bytes {
     });
     std::vector<collective_steps> steps;
     for (std::uint32_t rank = 0; rank < world_.ranks; ++rank) steps.push_back(steps_of(chunk_, rank));
-    room_.carry_out(steps);
+    if (std::string wrong = room_.carry_out(steps); !wrong.empty()) return wrong;
     std::uint64_t wrong = 0;
     each_byte([&](std::uint32_t rank, std::uint64_t byte, bool is_owned) {
       if (!sums_ || is_owned) wrong += room_.of(rank)[byte] != (sums_ ? total[byte] : truth(rank, byte)) ? 1U : 0U;
     });
-    INFO("bytes are not what they should be behind the steps");
-    REQUIRE(wrong == 0);
+    if (wrong == 0) return {};
+    return sums_ ? "a rank that owns bytes has no sum over all ranks after the reduction"
+                 : "a rank has not the whole run after the fetch";
   }
-  void check_other_chunks()
+  [[nodiscard]] std::string mistake_in_other_chunks()
   {
     for (std::uint32_t member = 0; member < count_; ++member)
       for (std::uint32_t rank = 0; rank < world_.ranks; ++rank) {
         const collective_steps same = steps_of(chunk_at(member), rank);
-        INFO("a run is another one for another of its chunks");
-        REQUIRE(same == steps_of(chunk_, rank));
+        if (same != steps_of(chunk_, rank)) return "a run is another one for another of its chunks";
       }
+    return {};
   }
 
  private:
@@ -200,57 +224,110 @@ class run_on_bytes {
 };
 
 template <class Policy>
-void steps_do_what_they_say(const Policy& policy, const owned_chunk& chunk, const rank_world& world)
+[[nodiscard]] std::string fault_of_steps(const Policy& policy, const owned_chunk& chunk, const rank_world& world)
 {
   for (const bool sums : {false, true}) {
-    CAPTURE(sums);
     run_on_bytes run{policy, chunk, world, sums};
-    run.check();
-    run.check_other_chunks();
+    std::string wrong = run.mistake();
+    if (wrong.empty()) wrong = run.mistake_in_other_chunks();
+    if (!wrong.empty()) return wrong;
   }
+  return {};
 }
 
-/// What all ranks send is what all receive.
+/// What all ranks send is what all receive, and answers do not depend on what was asked before.
 template <class Policy>
-void bytes_balance(const Policy& policy, const owned_chunk& chunk, const rank_world& world)
+[[nodiscard]] std::string fault_of_traffic(const Policy& policy, const owned_chunk& chunk, const rank_world& world)
 {
+  const Policy copy = policy;
+  if (copy.room(chunk, world) != policy.room(chunk, world)) return "the same arguments gave two rooms";
   for (const bool sums : {false, true}) {
     std::uint64_t sent = 0;
     std::uint64_t received = 0;
     for (std::uint32_t rank = 0; rank < world.ranks; ++rank) {
-      const collective_steps steps =
-          sums ? policy.reduction(chunk, rank_id{rank}, world) : policy.fetch(chunk, rank_id{rank}, world);
+      const auto steps_by = [&](const Policy& asked) {
+        return sums ? asked.reduction(chunk, rank_id{rank}, world) : asked.fetch(chunk, rank_id{rank}, world);
+      };
+      const collective_steps steps = steps_by(policy);
+      if (steps_by(copy) != steps || steps_by(policy) != steps) return "the same arguments gave other steps";
+      if (steps.count > steps.items.size()) return "more steps than there is room for";
       sent += steps.traffic(rank_id{rank}, world).sent;
       received += steps.traffic(rank_id{rank}, world).received;
     }
-    INFO("what ranks send is not what they receive");
-    REQUIRE(sent == received);
-    if (world.ranks == 1) REQUIRE(received == 0);
+    if (sent != received) return "what ranks send is not what they receive";
+    if (world.ranks == 1 && received != 0) return "a rank alone moves bytes";
   }
+  return {};
+}
+
+/// Where and for what a law was broken, after the law.
+inline std::string placed(const std::string& law, const owned_chunk& chunk, const rank_world& world)
+{
+  return law + " (chunk " + std::to_string(index_of(chunk.id)) + " of " + std::to_string(chunk.chunks) + ", " +
+         std::to_string(chunk.size.count()) + " B, " + std::to_string(world.ranks) + " ranks, " +
+         std::to_string(world.of_node) + " of a node)";
+}
+
+/// All worlds of 1 to 64 ranks, with nodes of every size.
+inline std::vector<rank_world> worlds_of_laws()
+{
+  std::vector<rank_world> all;
+  for (std::uint32_t ranks = 1; ranks <= 64; ++ranks)
+    for (std::uint32_t of_node = 1; of_node <= ranks; ++of_node)
+      if (ranks % of_node == 0) all.push_back({ranks, of_node});
+  return all;
 }
 
 }  // namespace detail
 
-/// The laws of ownership_policy: on numbers for 1 to 64 ranks, on bytes for up to 9 and nodes of every size.
+/// One trial of the laws of ownership_policy, for one world: on numbers, and with few ranks on bytes.
 template <chunkmem::ownership_policy Policy>
-void ownership_policy_laws(const Policy& policy = {})
+[[nodiscard]] std::string mistake_in_world(const Policy& policy, const chunkmem::ownership::rank_world& world,
+                                           allocation_counter allocations = nullptr)
 {
   using namespace detail;
-  for (std::uint32_t ranks = 1; ranks <= 64; ++ranks)
-    for (std::uint32_t of_node = 1; of_node <= ranks; ++of_node) {
-      if (ranks % of_node != 0) continue;
-      const rank_world world{ranks, of_node};
-      for (const std::uint64_t size : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{256}, std::uint64_t{257},
-                                       std::uint64_t{65'537}, std::uint64_t{1'000'003}, std::uint64_t{1} << 50})
-        for (const std::uint32_t index : {1U, 2 * ranks}) {
-          CAPTURE(ranks, of_node, size, index);
-          const owned_chunk chunk{chunk_id{index}, bytes{size}, 2 * ranks + 1};
-          REQUIRE(fault_of_ranges(policy, chunk, world) == "");
-          bytes_balance(policy, chunk, world);
-          if (ranks <= 9 && size <= 257) steps_do_what_they_say(policy, chunk, world);
-        }
-      if (ranks <= 9) steps_do_what_they_say(policy, {chunk_id{ranks / 2}, bytes{2'053}, ranks}, world);
+  if (std::string_view{Policy::name}.empty()) return "a policy without a name";
+  const bool has_few_ranks = world.ranks <= 9;
+  for (const std::uint64_t size : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{256}, std::uint64_t{257},
+                                   std::uint64_t{65'537}, std::uint64_t{1'000'003}, std::uint64_t{1} << 50})
+    for (const std::uint32_t index : {1U, 2 * world.ranks}) {
+      const owned_chunk chunk{chunk_id{index}, bytes{size}, 2 * world.ranks + 1};
+      allocation_watch watch{allocations};
+      watch([&] {
+        (void)policy.owned(chunk, rank_id{0}, world);
+        (void)policy.fetch(chunk, rank_id{0}, world);
+        (void)policy.reduction(chunk, rank_id{0}, world);
+        (void)policy.room(chunk, world);
+      });
+      if (watch.has_seen_one()) return placed("an answer allocated", chunk, world);
+      std::string wrong = fault_of_ranges(policy, chunk, world);
+      if (wrong.empty() && has_few_ranks && size <= 257) wrong = fault_of_steps(policy, chunk, world);
+      if (wrong.empty()) wrong = fault_of_traffic(policy, chunk, world);
+      if (!wrong.empty()) return placed(wrong, chunk, world);
     }
+  if (!has_few_ranks) return {};
+  const owned_chunk chunk{chunk_id{world.ranks / 2}, bytes{2'053}, world.ranks};
+  const std::string wrong = fault_of_steps(policy, chunk, world);
+  return wrong.empty() ? "" : placed(wrong, chunk, world);
+}
+
+/// Which law of ownership_policy is broken; empty: none.
+template <chunkmem::ownership_policy Policy>
+[[nodiscard]] std::string mistake_in_ownership_policy(const Policy& policy = {},
+                                                      allocation_counter allocations = nullptr)
+{
+  const auto worlds = detail::worlds_of_laws();
+  return first_mistake(worlds.size(),
+                       [&](std::uint64_t number) { return mistake_in_world(policy, worlds[number - 1], allocations); });
+}
+
+/// The laws of ownership_policy: on numbers for 1 to 64 ranks, on bytes for up to 9 and nodes of every size.
+template <chunkmem::ownership_policy Policy>
+void ownership_policy_laws(const Policy& policy = {}, allocation_counter allocations = nullptr)
+{
+  const auto worlds = detail::worlds_of_laws();
+  require_trials(worlds.size(),
+                 [&](std::uint64_t number) { return mistake_in_world(policy, worlds[number - 1], allocations); });
 }
 
 }  // namespace conformance

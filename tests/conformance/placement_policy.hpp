@@ -2,31 +2,134 @@
 
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/placement/placement_policy.hpp>
-#include <support/catch.hpp>
+#include <conformance/trials.hpp>
 #include <support/oracles/dice.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <string_view>
 #include <vector>
 
 namespace conformance {
 
-/// The laws of placement_policy: the answer is device or host and depends on the arguments alone.
+/// One trial of the laws of placement_policy, for one role: the answer is device or host and depends on the arguments
+/// alone.
+template <chunkmem::placement_policy Placement>
+[[nodiscard]] std::string mistake_in_homes(const Placement& placement, std::uint64_t number)
+{
+  using namespace chunkmem;
+  if (std::string_view{Placement::name}.empty()) return "a policy without a name";
+  const auto part = static_cast<role>((number - 1) % role_count);
+  const Placement copy = placement;
+  for (int round = 0; round < 2; ++round)
+    for (const bytes size : {bytes{0}, bytes{1}, bytes{256}, 1_MiB, bytes{UINT64_MAX}, bytes{1}}) {
+      const auto said = [&](const char* law) {
+        return std::string{law} + ": " + std::string{name_of(part)} + " of " + std::to_string(size.count()) + " B";
+      };
+      const tier home = placement.home_of(part, size);
+      if (home != tier::device && home != tier::host) return said("a home is neither device nor host");
+      if (placement.home_of(part, size) != home) return said("the same arguments gave two homes");
+      if (copy.home_of(part, size) != home) return said("a copy gives another home");
+    }
+  return {};
+}
+
+inline constexpr std::uint64_t placement_trials = 2 * chunkmem::role_count;
+
+/// Which law of placement_policy is broken; empty: none.
+template <chunkmem::placement_policy Placement>
+[[nodiscard]] std::string mistake_in_placement_policy(const Placement& placement = {})
+{
+  return first_mistake(placement_trials, [&](std::uint64_t number) { return mistake_in_homes(placement, number); });
+}
+
+/// The laws of placement_policy.
 template <chunkmem::placement_policy Placement>
 void placement_policy_laws(const Placement& placement = {})
 {
-  using namespace chunkmem;
-  const Placement copy = placement;
-  for (int round = 0; round < 2; ++round)
-    for (std::size_t part = 0; part < role_count; ++part)
-      for (const bytes size : {bytes{0}, bytes{1}, 1_MiB, bytes{UINT64_MAX}}) {
-        const auto which = static_cast<role>(part);
-        INFO(name_of(which) << " of " << size.count() << " B");
-        const tier home = placement.home_of(which, size);
-        CHECK((home == tier::device || home == tier::host));
-        CHECK(placement.home_of(which, size) == home);
-        CHECK(copy.home_of(which, size) == home);
-      }
+  require_trials(placement_trials, [&](std::uint64_t number) { return mistake_in_homes(placement, number); });
+}
+
+/// One outlook on a growing device, and the homes that a placement gave on the last one.
+template <chunkmem::profiled_placement Placement>
+class outlook_trial {
+ public:
+  outlook_trial(const Placement& placement, std::uint64_t seed) : placement_{&placement}, copy_{placement}, dice_{seed}
+  {
+    using chunkmem::bytes;
+    states_.resize(dice_.between(1, 20));
+    for (bytes& each : states_) each = bytes{dice_.below(1'000)};
+    now_ = {bytes{0}, bytes{dice_.below(5'000)}, bytes{dice_.below(3'000)}, dice_.one_in(2), states_};
+  }
+  outlook_trial(const outlook_trial&) = delete;
+  outlook_trial& operator=(const outlook_trial&) = delete;
+
+  [[nodiscard]] const char* mistake()
+  {
+    for (std::uint64_t device = 0; device < 20'000; device += 1 + dice_.below(900)) {
+      now_.device = chunkmem::bytes{device};
+      if (const char* mistake = mistake_here(); mistake != nullptr) return mistake;
+    }
+    return nullptr;
+  }
+
+ private:
+  using homes = std::vector<chunkmem::tier>;
+
+  /// None where the placement refuses the outlook.
+  [[nodiscard]] homes homes_of(const Placement& policy, chunkmem::tier before) const
+  {
+    homes given(states_.size(), before);
+    try {
+      policy.assign(now_, given);
+    } catch (const chunkmem::config_error&) {
+      given.clear();
+    }
+    return given;
+  }
+  [[nodiscard]] const char* mistake_here()
+  {
+    using chunkmem::tier;
+    const homes given = homes_of(*placement_, tier::disk);
+    for (const tier home : given)
+      if (home != tier::device && home != tier::host)
+        return "assign left a home as it found it, or gave one that is neither device nor host";
+    if (homes_of(*placement_, tier::host) != given) return "the same outlook gave two answers";
+    if (homes_of(copy_, tier::disk) != given) return "a copy gives another home";
+    if (given.size() < smaller_.size()) return "a larger device was refused";
+    for (std::size_t at = 0; at < smaller_.size(); ++at)
+      if (smaller_[at] == tier::device && given[at] == tier::host) return "a larger device moved a state to the host";
+    smaller_ = given;
+    return nullptr;
+  }
+
+  const Placement* placement_;
+  Placement copy_;
+  support::dice dice_;
+  std::vector<chunkmem::bytes> states_;
+  chunkmem::placement::outlook now_;
+  homes smaller_;  ///< what the last, smaller device got; none: refused
+};
+
+/// One trial of the laws of profiled_placement.
+template <chunkmem::profiled_placement Placement>
+[[nodiscard]] std::string mistake_in_outlooks(const Placement& placement, std::uint64_t seed)
+{
+  outlook_trial<Placement> trial{placement, seed};
+  const char* const mistake = trial.mistake();
+  return mistake == nullptr ? "" : mistake;
+}
+
+inline constexpr std::uint64_t outlook_trials = 300;
+
+/// Which law of profiled_placement is broken; empty: none.
+template <chunkmem::profiled_placement Placement>
+[[nodiscard]] std::string mistake_in_profiled_placement(const Placement& placement = {})
+{
+  const std::string mistake = mistake_in_placement_policy(placement);
+  if (!mistake.empty()) return mistake;
+  return first_mistake(outlook_trials, [&](std::uint64_t seed) { return mistake_in_outlooks(placement, seed); });
 }
 
 /// The laws of profiled_placement: homes for everyone, the same for the same outlook, and never fewer on a larger device.
@@ -34,37 +137,8 @@ void placement_policy_laws(const Placement& placement = {})
 template <chunkmem::profiled_placement Placement>
 void profiled_placement_laws(const Placement& placement = {})
 {
-  using namespace chunkmem;
   placement_policy_laws(placement);
-  const auto homes_of = [](const Placement& policy, const placement::outlook& now) {
-    std::vector<tier> homes(now.states.size(), tier::disk);
-    try {
-      policy.assign(now, homes);
-    } catch (const config_error&) {
-      homes.clear();
-    }
-    return homes;
-  };
-  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
-    INFO("seed " << seed);
-    support::dice dice{seed};
-    std::vector<bytes> states(dice.between(1, 20));
-    for (bytes& each : states) each = bytes{dice.below(1'000)};
-    placement::outlook now{bytes{0}, bytes{dice.below(5'000)}, bytes{dice.below(3'000)}, dice.one_in(2), states};
-    const Placement copy = placement;
-    std::vector<tier> smaller;
-    for (std::uint64_t device = 0; device < 20'000; device += 1 + dice.below(900)) {
-      now.device = bytes{device};
-      const std::vector<tier> homes = homes_of(placement, now);
-      REQUIRE(homes_of(copy, now) == homes);
-      REQUIRE(homes.size() >= smaller.size());  // no homes at all: refused
-      for (std::size_t at = 0; at < homes.size(); ++at) {
-        REQUIRE((homes[at] == tier::device || homes[at] == tier::host));
-        if (!smaller.empty() && smaller[at] == tier::device) REQUIRE(homes[at] == tier::device);
-      }
-      smaller = homes;
-    }
-  }
+  require_trials(outlook_trials, [&](std::uint64_t seed) { return mistake_in_outlooks(placement, seed); });
 }
 
 }  // namespace conformance

@@ -3,7 +3,7 @@
 #include <chunkmem/chunk/frame_size.hpp>
 #include <chunkmem/chunk/reusing_layout.hpp>
 #include <chunkmem/core/error.hpp>
-#include <support/catch.hpp>
+#include <conformance/trials.hpp>
 #include <support/oracles/dice.hpp>
 
 #include <algorithm>
@@ -88,45 +88,74 @@ class reuse_trial {
   std::vector<std::uint32_t> frames_of_;
 };
 
+/// One trial on a random sequence of insertions, erasures and groups.
+template <class Layout>
+[[nodiscard]] std::string mistake_in_reuse(const Layout& prototype, std::uint64_t seed)
+{
+  using chunkmem::bytes;
+  support::dice dice{seed};
+  const std::uint64_t frame = 256 * std::uint64_t{dice.between(1, 12)};
+  const auto size = [&] {
+    return std::uint64_t{dice.one_in(6) ? dice.between(1, 3) * static_cast<std::uint32_t>(frame)
+                                        : dice.between(1, static_cast<std::uint32_t>(frame))};
+  };
+  reuse_trial<Layout> trial{prototype, frame};
+  for (std::uint32_t step = dice.between(4, 14); step > 0; --step) {
+    std::string wrong;
+    if (const std::uint32_t what = dice.below(8); what < 3)
+      wrong = trial.place(size());
+    else if (what < 6 && trial.live() > 0)
+      trial.erase(dice.below(trial.live()));
+    else {
+      std::vector<bytes> group(dice.between(1, 4));
+      for (bytes& each : group) each = bytes{dice.one_in(8) ? size() : 1 + size() / 3};
+      wrong = trial.place_together(group);
+    }
+    if (!wrong.empty()) return wrong;
+  }
+  return {};
+}
+
+/// What a layout with reuse refuses, and that nothing is changed by it.
+template <class Layout>
+[[nodiscard]] std::string mistake_in_refused_reuse(const Layout& prototype)
+{
+  using chunkmem::bytes;
+  using chunkmem::size_overflow;
+  using chunkmem::usage_error;
+  Layout layout = prototype;
+  layout.reset(bytes{256});
+  std::vector<chunkmem::chunk_place> places(2);
+  for (const std::uint64_t huge : {UINT64_MAX, UINT64_MAX - 511, std::uint64_t{1} << 41})
+    if (!is_refused_as<size_overflow>([&] { (void)layout.place_together(std::vector{bytes{1}, bytes{huge}}, places); }))
+      return "a group beyond the numbers of a chunk was no size_overflow";
+  if (!is_refused_as<usage_error>([&] { (void)layout.place_together(std::vector{bytes{1}}, places); }))
+    return "a group with more places than sizes was no usage_error";
+  if (!is_refused_as<usage_error>([&] { layout.erase({0, 0, 1}, bytes{1}); }))
+    return "erasing from a chunk that was never opened was no usage_error";
+  const auto first = layout.place(bytes{1});
+  if (first.chunk != 0 || first.offset != 0) return "a refused call changed something";
+  layout.erase(first, bytes{1});
+  if (!is_refused_as<usage_error>([&] { layout.erase(first, bytes{1}); }))
+    return "erasing a place twice was no usage_error";
+  return {};
+}
+
+/// Which law of reusing_layout is broken in so many random sequences; empty: none.
+template <chunkmem::reusing_layout Layout>
+[[nodiscard]] std::string mistake_in_reusing_layout(std::uint64_t sequences, const Layout& prototype = {})
+{
+  std::string mistake = first_mistake(sequences, [&](std::uint64_t seed) { return mistake_in_reuse(prototype, seed); });
+  return !mistake.empty() ? mistake
+                          : first_mistake(1, [&](std::uint64_t) { return mistake_in_refused_reuse(prototype); });
+}
+
 /// The laws of reusing_layout on `sequences` random sequences of insertions, erasures and groups.
 template <chunkmem::reusing_layout Layout>
 void reusing_layout_laws(std::uint64_t sequences, const Layout& prototype = {})
 {
-  using chunkmem::bytes;
-  for (std::uint64_t seed = 1; seed <= sequences; ++seed) {
-    support::dice dice{seed};
-    const std::uint64_t frame = 256 * std::uint64_t{dice.between(1, 12)};
-    const auto size = [&] {
-      return std::uint64_t{dice.one_in(6) ? dice.between(1, 3) * static_cast<std::uint32_t>(frame)
-                                          : dice.between(1, static_cast<std::uint32_t>(frame))};
-    };
-    reuse_trial<Layout> trial{prototype, frame};
-    for (std::uint32_t step = dice.between(4, 14); step > 0; --step) {
-      std::string wrong;
-      if (const std::uint32_t what = dice.below(8); what < 3)
-        wrong = trial.place(size());
-      else if (what < 6 && trial.live() > 0)
-        trial.erase(dice.below(trial.live()));
-      else {
-        std::vector<bytes> group(dice.between(1, 4));
-        for (bytes& each : group) each = bytes{dice.one_in(8) ? size() : 1 + size() / 3};
-        wrong = trial.place_together(group);
-      }
-      if (!wrong.empty()) FAIL("seed " << seed << ": " << wrong);
-    }
-  }
-  Layout layout = prototype;
-  layout.reset(bytes{256});
-  std::vector<chunkmem::chunk_place> places(2);
-  CHECK_THROWS_AS(layout.place_together(std::vector{bytes{1}, bytes{UINT64_MAX}}, places), chunkmem::size_overflow);
-  CHECK_THROWS_AS(layout.place_together(std::vector{bytes{1}, bytes{std::uint64_t{1} << 41}}, places),
-                  chunkmem::size_overflow);
-  CHECK_THROWS_AS(layout.place_together(std::vector{bytes{1}}, places), chunkmem::usage_error);
-  CHECK_THROWS_AS(layout.erase({0, 0, 1}, bytes{1}), chunkmem::usage_error);
-  const auto first = layout.place(bytes{1});
-  CHECK((first.chunk == 0 && first.offset == 0));
-  layout.erase(first, bytes{1});
-  CHECK_THROWS_AS(layout.erase(first, bytes{1}), chunkmem::usage_error);
+  require_trials(sequences, [&](std::uint64_t seed) { return mistake_in_reuse(prototype, seed); });
+  require_trials(1, [&](std::uint64_t) { return mistake_in_refused_reuse(prototype); });
 }
 
 }  // namespace conformance

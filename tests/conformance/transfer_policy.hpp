@@ -4,12 +4,15 @@
 #include <chunkmem/manager/decision_log.hpp>
 #include <chunkmem/manager/replay.hpp>
 #include <chunkmem/transfer/transfer_policy.hpp>
+#include <conformance/trials.hpp>
 #include <support/catch.hpp>
 #include <support/oracles/random_iteration.hpp>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -96,6 +99,13 @@ inline std::string mistake_in_times(const moves& demand, const moves& actions, b
   return {};
 }
 
+inline std::string_view name_of_move(chunkmem::transfer::move_kind kind)
+{
+  constexpr std::string_view names[] = {"the eviction",   "the load",  "the claim",
+                                        "the write-back", "the lease", "the vacated frames"};
+  return names[static_cast<std::size_t>(kind)];
+}
+
 /// Carries the actions out beside the iteration: each fits, every access finds its chunk, every read its bytes.
 inline std::string mistake_when_followed(const demand_run& run, const moves& actions)
 {
@@ -118,7 +128,7 @@ inline std::string mistake_when_followed(const demand_run& run, const moves& act
       if (it.kind == transfer::move_kind::write_back) fits = state.try_write_back(it.chunk, memory);
       if (it.kind == transfer::move_kind::lease) place = it.place;
       if (!fits)
-        memory.blame("move " + std::to_string(static_cast<int>(it.kind)) + " of chunk " + std::to_string(it.chunk) + " at " +
+        memory.blame(std::string{name_of_move(it.kind)} + " of chunk " + std::to_string(it.chunk) + " at moment " +
                      std::to_string(now) + " does not fit");
     }
     memory.be_quiet(true);
@@ -131,42 +141,88 @@ inline std::string mistake_when_followed(const demand_run& run, const moves& act
   return {};
 }
 
+inline bool same_actions(const moves& left, const moves& right)
+{
+  return std::equal(left.begin(), left.end(), right.begin(), right.end(), [](const auto& a, const auto& b) {
+    return a.moment == b.moment && a.chunk == b.chunk && a.kind == b.kind && a.place == b.place && a.frames == b.frames;
+  });
+}
+
+/// What trials of transfer policies have seen.
+struct transfer_tally {
+  std::uint64_t runs = 0;   ///< iterations that fit their random capacities
+  std::uint64_t early = 0;  ///< moves that were made earlier than they were needed
+};
+
+/// The law that a list of actions breaks; empty: none.
+inline std::string mistake_in_actions(const demand_run& run, const moves& actions, bool may_move_early)
+{
+  std::string mistake = mistake_in_times(run.demand, actions, may_move_early);
+  if (!mistake.empty()) return mistake;
+  mistake = mistake_when_followed(run, actions);
+  return mistake.empty() ? "" : "a move comes before what it depends on: " + mistake;
+}
+
+/// One trial of the laws of transfer_policy on a random iteration: with room on the host, or where it is short. The
+/// policy goes from trial to trial, beside a new one for each.
+template <chunkmem::transfer_policy Transfer>
+[[nodiscard]] std::string mistake_in_transfers(const Transfer& prototype, Transfer& policy, std::uint64_t seed,
+                                               transfer_tally& tally, allocation_counter allocations = nullptr)
+{
+  if (std::string_view{Transfer::name}.empty()) return "a policy without a name";
+  support::dice dice{seed};
+  const support::iteration_traits traits{.entries = dice.between(1, 60), .longest_chunk = dice.between(1, 3)};
+  demand_run run;
+  if (!roll_demand(seed + 10'000, traits, dice.one_in(3), run)) return {};
+  ++tally.runs;
+  const auto input = run.input(!run.host_was_short);
+  moves actions;
+  policy.schedule(input, actions);
+  if constexpr (!Transfer::plans) return actions.empty() ? "" : "a policy that plans nothing gave actions";
+  Transfer fresh = prototype;
+  moves again;
+  fresh.schedule(input, again);
+  if (!same_actions(actions, again)) return "two plans for one input";
+  if (std::string mistake = mistake_in_actions(run, actions, !run.host_was_short); !mistake.empty()) return mistake;
+  for (const auto& it : actions)
+    tally.early +=
+        std::none_of(run.demand.begin(), run.demand.end(), [&](const auto& d) { return same_actions({it}, {d}); }) ? 1
+                                                                                                                   : 0;
+  allocation_watch watch{allocations};
+  watch([&] { policy.schedule(input, again); });  // both have had an input of these sizes
+  if (!same_actions(actions, again)) return "two plans for one input";
+  if (watch.has_seen_one()) return "schedule allocated for sizes that it had seen";
+  policy.schedule(run.input(false), actions);
+  const std::string mistake = mistake_in_actions(run, actions, false);
+  return mistake.empty() ? "" : "nothing early: " + mistake;
+}
+
+inline constexpr std::uint64_t transfer_trials = 150;
+
+/// Which law of transfer_policy is broken; empty: none.
+template <chunkmem::transfer_policy Transfer>
+[[nodiscard]] std::string mistake_in_transfer_policy(const Transfer& prototype = {},
+                                                     allocation_counter allocations = nullptr)
+{
+  Transfer policy = prototype;
+  transfer_tally tally;
+  return first_mistake(transfer_trials, [&](std::uint64_t seed) {
+    return mistake_in_transfers(prototype, policy, seed, tally, allocations);
+  });
+}
+
 /// The laws of transfer_policy on random iterations: with room on the host, and where it is short.
 /// @return   how many moves were made earlier than they were needed
 template <chunkmem::transfer_policy Transfer>
-std::uint64_t transfer_policy_laws(std::uint64_t seeds = 150)
+std::uint64_t transfer_policy_laws(std::uint64_t seeds = transfer_trials, const Transfer& prototype = {},
+                                   allocation_counter allocations = nullptr)
 {
-  std::uint64_t early = 0;
-  std::uint64_t runs = 0;
-  Transfer policy;
-  for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
-    support::dice dice{seed};
-    support::iteration_traits traits{.entries = dice.between(1, 60), .longest_chunk = dice.between(1, 3)};
-    demand_run run;
-    if (!roll_demand(seed + 10'000, traits, dice.one_in(3), run)) continue;
-    ++runs;
-    moves actions;
-    policy.schedule(run.input(!run.host_was_short), actions);
-    if constexpr (!Transfer::plans) {
-      if (!actions.empty()) FAIL("seed " << seed << ": a policy that plans nothing gave actions");
-      continue;
-    }
-    moves again;
-    Transfer{}.schedule(run.input(!run.host_was_short), again);
-    const auto same = [](const auto& a, const auto& b) { return a.moment == b.moment && a.chunk == b.chunk && a.kind == b.kind && a.place == b.place; };
-    if (!std::equal(actions.begin(), actions.end(), again.begin(), again.end(), same)) FAIL("seed " << seed << ": two plans for one input");
-    std::string mistake = mistake_in_times(run.demand, actions, !run.host_was_short);
-    if (mistake.empty()) mistake = mistake_when_followed(run, actions);
-    if (!mistake.empty()) FAIL("seed " << seed << ": " << mistake);
-    for (const auto& it : actions)
-      early += std::none_of(run.demand.begin(), run.demand.end(), [&](const auto& d) { return same(it, d); }) ? 1 : 0;
-    policy.schedule(run.input(false), actions);
-    mistake = mistake_in_times(run.demand, actions, false);
-    if (mistake.empty()) mistake = mistake_when_followed(run, actions);
-    if (!mistake.empty()) FAIL("seed " << seed << ", nothing early: " << mistake);
-  }
-  CHECK(runs > seeds / 3);
-  return early;
+  Transfer policy = prototype;
+  transfer_tally tally;
+  require_trials(seeds,
+                 [&](std::uint64_t seed) { return mistake_in_transfers(prototype, policy, seed, tally, allocations); });
+  CHECK(tally.runs > seeds / 3);
+  return tally.early;
 }
 
 }  // namespace conformance

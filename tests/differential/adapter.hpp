@@ -35,7 +35,7 @@ class adapter final : public adapter_base<World> {
   {
     return ask([&] {
       const cm::tensor_handle wanted = handle(it.tensor);
-      const auto how = static_cast<cm::access>(it.how);
+      const auto how = cm::access{static_cast<cm::access_mode>(it.how)};
       const auto place = static_cast<cm::at>(it.at);
       const auto list = cm::list_id{it.list};
       if (it.by == route::bytes) {

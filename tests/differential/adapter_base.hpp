@@ -99,7 +99,7 @@ class adapter_base : public subject {
   using manager = typename World::manager;
   using engine = typename manager::engine_type;
   template <class Element>
-  using pin_of = typename manager::template pin_type<Element>;
+  using pin_of = typename manager::template pin_type<const Element>;  // modes are known at run time
   template <class Element>
   using gradient_of = cm::gradient_pin<Element, engine>;
   using any_pin = std::variant<pin_of<float>, pin_of<cm::bf16>, pin_of<std::uint8_t>, gradient_of<float>, gradient_of<cm::bf16>>;
@@ -146,11 +146,11 @@ class adapter_base : public subject {
   void show(const Pin& it, granted& got)
   {
     using value = typename Pin::element_type;
-    got.data = reinterpret_cast<std::byte*>(it.data());
+    got.data = const_cast<std::byte*>(reinterpret_cast<const std::byte*>(it.data()));
     got.size = it.size() * sizeof(value);
     if (!backend::host_addressable && cm::place_of(it.details().kind) == cm::at::device) return;
     const auto elements = it.span();
-    const bool same = got.data == nullptr ? elements.empty() : elements.size_bytes() == got.size && reinterpret_cast<std::byte*>(elements.data()) == got.data;
+    const bool same = got.data == nullptr ? elements.empty() : elements.size_bytes() == got.size && reinterpret_cast<const std::byte*>(elements.data()) == got.data;
     if (!same) throw divergence{"span() and data() of a pin differ"};
   }
 

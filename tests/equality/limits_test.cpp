@@ -2,6 +2,7 @@
 
 #include <chunkmem/transfer/no_prefetch.hpp>
 
+#include <initializer_list>
 #include <string>
 
 namespace limits_test {
@@ -107,7 +108,7 @@ TEST_CASE("an acquire that does not fit leaves pins, states and bytes as they we
     const auto first = m.acquire(weights.slice(0), cm::access::read);
     const auto second = m.acquire(weights.slice(1), cm::access::read);
     const cm::report before = m.report();
-    for (const cm::access how : {cm::access::read, cm::access::read_write, cm::access::write}) {
+    for (const cm::access how : std::initializer_list<cm::access>{cm::access::read, cm::access::read_write, cm::access::write}) {
       try {
         const auto third = m.acquire(weights.slice(2), how);
         FAIL("three chunks were pinned in two frames");

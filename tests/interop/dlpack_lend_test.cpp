@@ -7,6 +7,7 @@
 #include <support/catch.hpp>
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <utility>
 
@@ -92,7 +93,7 @@ TEST_CASE("the newer struct has a version and says who may write", "[interop]")
     CHECK((lent->dl_tensor.ndim == 1 && lent->dl_tensor.shape[0] == 1024));
     lent->deleter(lent);
   }
-  for (const cm::access how : {cm::access::read, cm::access::read_write})
+  for (const cm::access how : std::initializer_list<cm::access>{cm::access::read, cm::access::read_write})
     for (const cm::at place : {cm::at::device, cm::at::host}) {
       auto* const lent = cm::interop::to_dlpack<newer_dlpack>(it.m->acquire(it.weight, how, place), {32, 32});
       CHECK(lent->flags == (how == cm::access::read ? 1U : 0U));

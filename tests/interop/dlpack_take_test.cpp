@@ -194,7 +194,7 @@ TEST_CASE("what a manager lends can be taken again", "[interop]")
   foreign<std::int64_t> it{{4, 4}, 16};
   cm::interop::fill(m, from, it.tensor());
   {
-    const auto lent = cm::interop::own_dlpack(cm::interop::to_dlpack(m.acquire(from, cm::access::read), {4, 4}));
+    const auto lent = cm::interop::own_dlpack(cm::interop::to_dlpack_without_const(m.acquire(from, cm::access::read), {4, 4}));
     cm::interop::fill(m, to, lent->dl_tensor);
     CHECK(m.state_of(from) == cm::tensor_state::compute);
   }

@@ -75,7 +75,10 @@ void* lend(int type, bool writes)
 {
   return guarded<void*>([&] {
     return all->with(type, [&](auto from) -> void* {
-      return cm::interop::to_dlpack<Managed>(all->m.acquire(from, writes ? cm::access::read_write : cm::access::read), {3, 4, 5});
+      if (writes) return cm::interop::to_dlpack<Managed>(all->m.acquire(from, cm::access::read_write), {3, 4, 5});
+      if constexpr (cm::interop::dlpack_versioned<Managed>)
+        return cm::interop::to_dlpack<Managed>(all->m.acquire(from, cm::access::read), {3, 4, 5});
+      else return cm::interop::to_dlpack_without_const<Managed>(all->m.acquire(from, cm::access::read), {3, 4, 5});
     });
   });
 }

@@ -10,6 +10,7 @@
 #include <support/toy_trainer.hpp>
 
 #include <array>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <vector>
@@ -117,7 +118,7 @@ TEST_CASE("what was never written cannot be read", "[manager]")
 {
   fixture it;
   const auto weight = it.weights.slice(1);
-  for (const cm::access how : {cm::access::read, cm::access::read_write}) {
+  for (const cm::access how : std::initializer_list<cm::access>{cm::access::read, cm::access::read_write}) {
     CHECK_THROWS_WITH(it.m.acquire(weight, how), ContainsSubstring("tensor 1") && ContainsSubstring("free") && ContainsSubstring("write it first"));
     CHECK_THROWS_AS(it.m.acquire(weight, how, cm::at::host), cm::usage_error);
   }
@@ -129,7 +130,7 @@ TEST_CASE("what was never written cannot be read", "[manager]")
 TEST_CASE("a fresh list of an optimizer is zero, however it is first looked at", "[manager]")
 {
   for (const cm::at first : {cm::at::device, cm::at::host})
-    for (const cm::access how : {cm::access::read, cm::access::read_write}) {
+    for (const cm::access how : std::initializer_list<cm::access>{cm::access::read, cm::access::read_write}) {
       support::adversarial memory{{.device_capacity = 8_KiB, .host_capacity = 256_KiB, .when = support::schedule::latest}};
       cm::manager<support::adversarial> m{memory, {.chunk_bytes = 4_KiB}};
       m.use(specs);

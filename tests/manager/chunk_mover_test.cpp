@@ -1,5 +1,6 @@
 #include <chunkmem/manager/chunk_mover.hpp>
 
+#include <conformance/chunk_mover.hpp>
 #include <support/catch.hpp>
 #include <support/oracles/listening_backend.hpp>
 
@@ -41,6 +42,11 @@ TEST_CASE("the default mover is one copy each way, on the agent it is told", "[m
   REQUIRE(backend.heard.size() == 2);
   CHECK(backend.heard[0] == support::copied(agent::to_device, device, host, 4));
   CHECK(backend.heard[1] == support::copied(agent::to_host, host, device, 3));
+}
+
+TEST_CASE("the default mover keeps the laws of a mover", "[manager]")
+{
+  conformance::chunk_mover_laws<copy_mover>();
 }
 
 }  // namespace chunk_mover_test

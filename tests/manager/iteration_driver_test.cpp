@@ -303,7 +303,7 @@ TEST_CASE("an iteration that could not begin leaves nothing of the record before
   failing memory{{}, options};
   cm::manager<failing> m{memory, {.chunk_bytes = 1_KiB}};
   const auto w = m.add_stacked<float>(8, {256}, cm::role::parameter);
-  const auto use = [&](std::uint32_t at, cm::access how) { m.acquire(w.slice(at), how).span()[0] = static_cast<float>(at); };
+  const auto use = [&](std::uint32_t at, cm::write_access how) { m.acquire(w.slice(at), how).span()[0] = static_cast<float>(at); };
   for (std::uint32_t at = 0; at < 8; ++at) use(at, cm::access::write);
   const auto pair = [&] {
     const auto scope = m.iteration("short");

@@ -5,6 +5,7 @@
 #include <chunkmem/manager/manager.hpp>
 #include <support/catch.hpp>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <type_traits>
@@ -48,6 +49,62 @@ TEST_CASE("a pin gives its elements until it is released, then a typed error", "
   CHECK_THROWS_AS(held.size(), cm::usage_error);
   CHECK_THROWS_WITH(held.data(), ContainsSubstring("after it was released"));
   CHECK(it.m->state_of(it.weight) == cm::tensor_state::hold);
+}
+
+TEST_CASE("only a pin that was acquired for writing gives writable elements", "[manager]")
+{
+  fixture it;
+  auto& m = *it.m;
+  const auto read = cm::access::read;
+  const auto both = cm::access::read_write;
+  const bool overwrites = m.moment() == 0;
+  static_assert(std::is_same_v<decltype(m.acquire(it.weight, read).span())::element_type, const float>);
+  static_assert(std::is_same_v<decltype(m.acquire(it.weight, both).span())::element_type, float>);
+  {
+    const auto held = m.acquire(it.weight, overwrites ? cm::access::write : cm::access::read_write);
+    float* const numbers = held;
+    std::fill_n(numbers, held.size(), 3.0F);
+  }
+  const cm::access modes[] = {cm::access::read, cm::access::read_write, cm::access::write};
+  for (const cm::access mode : modes) {
+    const auto held = m.acquire(it.weight, mode);
+    const float* const numbers = held;
+    static_assert(std::is_same_v<decltype(held.span())::element_type, const float>);
+    CHECK((numbers == held.data() && held.data_without_const() == held.data()));
+    if (mode == cm::access::read) {
+      CHECK_THROWS_WITH(held.writable(), ContainsSubstring("access::read was to be written"));
+      CHECK_THROWS_AS(held.writable(), cm::usage_error);
+    } else {
+      held.writable()[7] = 5.0F;
+    }
+  }
+  CHECK(m.acquire(it.weight, overwrites ? modes[0] : cm::access::write).span()[7] == 5.0F);
+  CHECK_THROWS_WITH(cm::access{static_cast<cm::access_mode>(7)}, ContainsSubstring("none of read, read_write and write"));
+}
+
+TEST_CASE("a pin for reading and a pin for writing both become the gradient's", "[manager]")
+{
+  fixture it;
+  for (float& x : it.m->acquire(it.weight, cm::access::write).span()) x = 1.0F;
+  {
+    const auto gradient = it.m->gradient(it.m->acquire(it.weight, cm::access::read));
+    for (float& x : gradient.span()) x = 2.0F;
+  }
+  const auto again = it.m->gradient(it.m->acquire(it.weight, cm::access::read_write));
+  CHECK(again.beta() == 1.0F);
+  float* const numbers = again;
+  CHECK(numbers[0] == 2.0F);
+}
+
+TEST_CASE("a writable pin becomes one of const elements, and still counts as a write", "[manager]")
+{
+  fixture it;
+  auto writing = it.m->acquire(it.weight, cm::access::write);
+  writing.span()[0] = 4.0F;
+  const arena_manager::pin_type<const float> reading = std::move(writing);
+  CHECK_FALSE(writing.is_live());
+  CHECK(reading.span()[0] == 4.0F);
+  CHECK(cm::writes(cm::access_of(reading.details().kind)));
 }
 
 TEST_CASE("a pin that was moved from is empty, and the other one holds", "[manager]")

@@ -126,10 +126,10 @@ TEMPLATE_TEST_CASE("a host without room for all tensors: the plan's bytes are co
     for (std::uint32_t at = 0; at < tensors; ++at) {
       const bool reads = at % 3 == 0;
       auto pin = m.acquire(all[at], reads ? access::read : access::read_write);
-      for (float& it : pin.span()) REQUIRE(it == expected[at]);
+      for (const float it : pin.span()) REQUIRE(it == expected[at]);
       if (reads) continue;
       expected[at] += 1;
-      for (float& it : pin.span()) it += 1;
+      for (float& it : pin.writable()) it += 1;
     }
   }
   const transfer::stored_plan plan = m.plan();

@@ -88,7 +88,7 @@ std::uint64_t walk(Backend& memory, std::uint64_t seed)
   for (std::uint32_t at = 0; at < 7; ++at) m.acquire(weights.slice(at), cm::access::write).release();
   for (std::uint32_t at = 0; at < 2; ++at) m.acquire(wide.slice(at), cm::access::write).release();
   support::dice dice{seed};
-  std::vector<typename cm::manager<Backend>::template pin_type<float>> pins;
+  std::vector<typename cm::manager<Backend>::template pin_type<const float>> pins;
   std::vector<cm::lease<typename cm::manager<Backend>::engine_type>> leases;
   std::uint64_t refused = 0;
   for (int call = 0; call < 150; ++call) {

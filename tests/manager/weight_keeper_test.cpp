@@ -388,10 +388,11 @@ TEST_CASE("an iteration that is refused leaves no masters behind, and keeps thos
 
 TEST_CASE("weights can be read where the host had no room for their masters", "[manager]")
 {
-  arena memory{{.device_capacity = 4_KiB, .host_capacity = 16_KiB}};
+  arena memory{{.device_capacity = 4_KiB, .host_capacity = 40_KiB}};
   cm::manager<arena> m{memory, {.chunk_bytes = 2_KiB}};
   const auto weights = m.add_stacked<cm::bf16>(layers, {1024}, cm::role::parameter);  // with masters 24 KiB
   m.use(lists);
+  const auto taken = m.lease(cm::tier::host, 24_KiB);
   for (std::uint32_t layer = 0; layer < layers; ++layer)
     for (cm::bf16& value : m.acquire(weights.slice(layer), cm::access::write).span()) value = cm::round_to<cm::bf16>(0.5F);
   const auto before = m.residency();

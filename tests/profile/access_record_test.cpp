@@ -4,6 +4,7 @@
 #include <support/oracles/dice.hpp>
 #include <support/oracles/record_builder.hpp>
 
+#include <initializer_list>
 #include <utility>
 #include <vector>
 
@@ -75,7 +76,7 @@ bool same(const access_record& left, const access_record& right)
 TEST_CASE("the kind of an entry holds access and place", "[profile]")
 {
   static_assert(sizeof(access_entry) == 16);
-  for (const chunkmem::access how : {access::read, access::read_write, access::write})
+  for (const chunkmem::access how : std::initializer_list<chunkmem::access>{access::read, access::read_write, access::write})
     for (const chunkmem::at place : {at::device, at::host}) {
       const entry_kind kind = kind_of(how, place);
       CHECK((is_access(kind) && !is_lease(kind) && access_of(kind) == how && place_of(kind) == place));

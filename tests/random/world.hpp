@@ -121,7 +121,7 @@ class world {
  private:
   static constexpr std::uint32_t parameters = 9;
   static constexpr std::uint32_t others = 9;
-  using pin = typename Manager::template pin_type<float>;
+  using pin = typename Manager::template pin_type<const float>;
   using scope_type = decltype(std::declval<Manager&>().iteration());
   struct held_pin {
     pin held;
@@ -212,7 +212,7 @@ class world {
   {
     ++sum_.operations;
     const std::uint32_t what = steps.below(100);
-    if (what < 48) return access(pick(steps), static_cast<cm::access>(steps.below(3)), steps);
+    if (what < 48) return access(pick(steps), static_cast<cm::access_mode>(steps.below(3)), steps);
     if (what < 68) return pins_.empty() ? void() : release(steps.below(static_cast<std::uint32_t>(pins_.size())));
     if (what < 74) return lease(steps);
     if (what < 80) return leases_.empty() ? void() : end_lease(steps.below(static_cast<std::uint32_t>(leases_.size())));
@@ -261,9 +261,9 @@ class world {
     slot.state = cm::tensor_state::compute;
     ++slot.pins;
     if (by_kernel) {
-      work_by_kernel(slot, got->data(), how, static_cast<float>(value));
+      work_by_kernel(slot, got->data_without_const(), how, static_cast<float>(value));
     } else {
-      work(slot, got->span(), how, static_cast<float>(value));
+      work(slot, got->span(), cm::writes(how) ? got->writable() : std::span<float>{}, how, static_cast<float>(value));
     }
     compare_state(at);
     ++(on_host ? chunk.host_pins : chunk.device_pins);
@@ -286,7 +286,7 @@ class world {
     return m_.acquire(tensor, how, place);
   }
 
-  void work(modelled& slot, std::span<float> values, cm::access how, float value)
+  void work(modelled& slot, std::span<const float> values, std::span<float> to, cm::access how, float value)
   {
     REQUIRE(values.size() == slot.size);
     if (how != cm::access::write) check(slot, values.data());
@@ -296,7 +296,7 @@ class world {
     }
     if (how == cm::access::read_write) slot.base += 1;
     if (how != cm::access::read)
-      for (std::uint32_t i = 0; i < slot.size; ++i) values[i] = slot.at(i);
+      for (std::uint32_t i = 0; i < slot.size; ++i) to[i] = slot.at(i);
   }
 
   void check(const modelled& slot, const float* values) const
@@ -394,7 +394,7 @@ class world {
       const auto got = m_.gradient(tensors_[parameter]);
       REQUIRE(got.beta() == (fresh ? 0.0F : 1.0F));
       if (fresh) slot.zeros = false;
-      work(slot, got.span(), fresh ? cm::access::write : cm::access::read_write, 3);
+      work(slot, got.span(), got.span(), fresh ? cm::access::write : cm::access::read_write, 3);
       slot.state = cm::tensor_state::compute;
     } catch (const cm::out_of_memory& shortage) {
       return note_shortage(shortage, chunks_[slot.chunk].frames, false);

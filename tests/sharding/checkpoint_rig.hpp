@@ -68,8 +68,8 @@ struct declared {
   std::array<std::uint32_t, 3> cursor{};
 
  private:
-  template <class Use>
-  void each(cm::access how, Use use)
+  template <cm::access_choice Access, class Use>
+  void each(Access how, Use use)
   {
     for (auto& it : m.acquire(large, how).span()) use(it);
     for (auto& it : m.acquire(small, how).span()) use(it);

@@ -39,7 +39,8 @@ class one_each_layout {
   }
   chunkmem::chunk_place place(chunkmem::bytes size)
   {
-    return {next_++, 0, frame_.frames_for(chunkmem::frame_size::padded(size))};
+    const std::uint32_t frames = frame_.frames_for(chunkmem::frame_size::padded(size));  // it may throw
+    return {next_++, 0, frames};
   }
 
  private:

@@ -191,17 +191,28 @@ template <class Manager>
 
 namespace detail {
 
+[[nodiscard]] inline std::span<std::byte> bytes_of(auto elements)
+  requires(!std::is_const_v<typename decltype(elements)::element_type>)
+{
+  return std::as_writable_bytes(elements);
+}
+[[nodiscard]] inline std::span<const std::byte> bytes_of(auto elements)
+  requires std::is_const_v<typename decltype(elements)::element_type>
+{
+  return std::as_bytes(elements);
+}
+
 /// Calls `use(bytes)` with the bytes of a tensor in a list, in the tier where the thread can reach them.
-template <class Manager, class Use>
-void with_pinned(Manager& m, const model_item& it, access how, at place, Use use)
+template <class Manager, access_choice Access, class Use>
+void with_pinned(Manager& m, const model_item& it, Access mode, at place, Use use)
 {
   const auto typed = [&]<class Element>(Element) {
-    const auto pin = m.acquire(tensor<Element>{it.tensor}, how, place);
-    use(std::as_writable_bytes(pin.span()));
+    const auto pin = m.acquire(tensor<Element>{it.tensor}, mode, place);
+    use(bytes_of(pin.span()));
   };
   if (it.part == role::parameter) {
-    const auto pin = m.acquire_bytes(it.tensor, it.list, how, place);
-    return use(std::as_writable_bytes(pin.span()));
+    const auto pin = m.acquire_bytes(it.tensor, it.list, mode, place);
+    return use(bytes_of(pin.span()));
   }
   switch (it.type) {
     case dtype::float32: return typed(float{});
@@ -214,20 +225,20 @@ void with_pinned(Manager& m, const model_item& it, access how, at place, Use use
 }
 
 /// On the host; where it has no room and the thread can read the device, there.
-template <class Manager, class Use>
-void with_bytes(Manager& m, const model_item& it, access how, Use use)
+template <class Manager, access_choice Access, class Use>
+void with_bytes(Manager& m, const model_item& it, Access mode, Use use)
 {
   if (it.is_state()) return use(it.state);
   bool used = false;
   try {
-    return with_pinned(m, it, how, at::host, [&](std::span<std::byte> content) {
+    return with_pinned(m, it, mode, at::host, [&](auto content) {
       used = true;
       use(content);
     });
   } catch (const out_of_memory&) {
     if (used || !Manager::engine_type::host_addressable) throw;
   }
-  with_pinned(m, it, how, at::device, use);
+  with_pinned(m, it, mode, at::device, use);
 }
 
 }  // namespace detail

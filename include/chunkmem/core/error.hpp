@@ -203,6 +203,7 @@ struct memory_shortage {
   std::uint64_t pinned = 0;     ///< held by pins, leases, or as the only copy: cannot leave now
   std::uint64_t needed = 0;     ///< capacity that this moment fits in; the least one, unless free bytes lie scattered
   bool refused = false;         ///< the capacity has room, but the system gave no memory
+  std::uint64_t step = 0;       ///< capacity that the rehearsed step fits in; 0: no step was rehearsed
 };
 
 /// No room is left, after everything that may move was considered.
@@ -220,10 +221,13 @@ class out_of_memory : public detail::typed_error<std::bad_alloc, error_code::out
       return text << "chunkmem: the system gave no memory for the " << name_of(it.where) << " tier: " << it.requested
                   << " B asked for, within a capacity of " << it.capacity << " B (make the capacity smaller, or free memory)";
     text << "chunkmem: out of memory on the " << name_of(it.where) << " tier: " << it.requested << " B asked for, capacity "
-         << it.capacity << " B, " << it.pinned << " B cannot leave now, this moment fits in " << it.needed << " B ";
+         << it.capacity << " B, " << it.pinned << " B cannot leave now, this moment fits in " << it.needed << " B";
+    if (it.step > 0) text << ", the rehearsed step fits in " << it.step << " B";
+    text << " ";
     if (it.pinned < it.capacity && it.capacity - it.pinned >= it.requested)
       return text << "(what cannot leave lies so that no free run is long enough: raise the capacity, or pin less at once)";
-    return text << "(raise the capacity, or hold fewer pins and leases at once)";
+    text << "(raise the capacity, or hold fewer pins and leases at once";
+    return text << (it.step > 0 ? ")" : "; rehearse finds what a whole step needs)");
   }
 
   memory_shortage shortage_;

@@ -6,15 +6,14 @@
 
 namespace chunkmem::inline v0 {
 
-/// Throws where a caller broke a precondition; the text names the line that checks it.
+/// Throws where a caller broke a precondition. The text says which, and what to change.
 ///
-/// A function, not a macro: the location comes from default arguments (clang 14 has no `std::source_location`).
+/// The place in the source is left out: it would be a line of this library, where the caller has nothing to mend.
 /// @throws usage_error   `condition` is false; nothing was changed
-constexpr void expects(bool condition, std::string_view what, const char* file = __builtin_FILE(),
-                       unsigned line = static_cast<unsigned>(__builtin_LINE()))
+constexpr void expects(bool condition, std::string_view what)
 {
   if (condition) [[likely]] return;
-  throw usage_error{error_text{} << "chunkmem: " << what << " (at " << std::string_view{file} << ":" << line << ")"};
+  throw usage_error{error_text{} << "chunkmem: " << what};
 }
 
 }  // namespace chunkmem::inline v0

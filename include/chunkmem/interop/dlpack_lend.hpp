@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <type_traits>
 #include <utility>
 
 namespace chunkmem::inline v0 {
@@ -32,7 +33,7 @@ class lent_pin final : public lent_tensor {
     }
     managed_.dl_tensor.device = where;
     managed_.dl_tensor.ndim = static_cast<int>(rank_);
-    managed_.dl_tensor.dtype = dlpack_type_of(dtype_of<typename Pin::element_type>);
+    managed_.dl_tensor.dtype = dlpack_type_of(dtype_of<std::remove_const_t<typename Pin::element_type>>);
     managed_.dl_tensor.shape = extents_;
     managed_.dl_tensor.strides = strides_;  // newer readers want them, also where they are the usual ones
     managed_.dl_tensor.byte_offset = 0;
@@ -78,24 +79,14 @@ struct lending {
   const dlpack_returns* returns = nullptr;  ///< where the tensor comes back; null: its deleter ends the pin itself
 };
 
-/// Lends the bytes of a pin: the tensor stays where it is until the consumer calls the deleter.
-///
-/// A pin for a stream is ready for that stream alone: let the consumer work on it, and give the tensor back no earlier than its
-/// last work is enqueued there. Consumers of the older struct are not told what a pin for reading is; those of the newer one find
-/// the read-only flag. A pin in memory that a CUDA device has is lent as that device's, all others as the CPU's.
-/// The deleter has to be called before the manager goes, like the end of any pin, and within the iteration that acquired it where
-/// the step is to be followed; without `returns` it is called where the manager may be called. Cost: one allocation.
-/// @tparam Managed   DLManagedTensor, or DLManagedTensorVersioned of DLPack 1
-/// @param held       moved from only where this returns
-/// @param extents    of the tensor, as it was declared, or any others with as many elements
-/// @throws usage_error      released, moved from, of a rehearsal (which has no bytes), or another number of elements
-/// @throws std::bad_alloc   no room for the struct
-template <dlpack_managed Managed = DLManagedTensor, element Element, class Engine>
-[[nodiscard]] Managed* to_dlpack(pin<Element, Engine>&& held, const shape& extents, const lending& how = {})
+namespace detail {
+
+template <dlpack_managed Managed, pinned_element Element, class Engine>
+[[nodiscard]] Managed* lend_pin(pin<Element, Engine>&& held, const shape& extents, const lending& how)
 {
   using pin_type = pin<Element, Engine>;
   const grant& known = held.details();
-  Element* const data = held.data();
+  void* const data = held.data_without_const();
   if (data == nullptr) throw usage_error{"a pin of a rehearsal has no bytes to lend (ask the manager whether it is rehearsing)"};
   if (held.size() != extents.elements())
     throw usage_error{error_text{} << "chunkmem: a tensor of " << held.size() << " elements was to be lent with a shape of "
@@ -103,8 +94,43 @@ template <dlpack_managed Managed = DLManagedTensor, element Element, class Engin
   const bool on_gpu = !Engine::host_addressable && place_of(known.kind) == at::device;
   const DLDevice where{on_gpu ? kDLCUDA : kDLCPU, on_gpu ? how.device_id : 0};
   const bool reads_only = !writes(access_of(known.kind));
-  auto lent = std::make_unique<detail::lent_pin<Managed, pin_type>>(extents, where, how.returns);
+  auto lent = std::make_unique<lent_pin<Managed, pin_type>>(extents, where, how.returns);
   return lent.release()->take(std::move(held), data, reads_only);
+}
+
+}  // namespace detail
+
+/// Lends the bytes of a pin: the tensor stays where it is until the consumer calls the deleter.
+///
+/// A pin for a stream is ready for that stream alone: let the consumer work on that stream, and call the deleter no earlier
+/// than its last work is enqueued there. A pin in memory that a CUDA device has is lent as that device's, all others as the
+/// CPU's. A pin for reading has the read-only flag of DLPack 1; the older struct has no such flag, so it takes
+/// `to_dlpack_without_const`.
+/// The deleter has to be called before the manager goes, like the end of any pin, and within the iteration that acquired it where
+/// the step is to be followed; without `returns` it is called where the manager may be called. Cost: one allocation.
+/// @tparam Managed   DLManagedTensor, or DLManagedTensorVersioned of DLPack 1
+/// @param held       moved from only where this returns
+/// @param extents    of the tensor, as it was declared, or any others with as many elements
+/// @throws usage_error      released, moved from, of a rehearsal (which has no bytes), or another number of elements
+/// @throws std::bad_alloc   no room for the struct
+template <dlpack_managed Managed = DLManagedTensor, pinned_element Element, class Engine>
+[[nodiscard]] Managed* to_dlpack(pin<Element, Engine>&& held, const shape& extents, const lending& how = {})
+{
+  static_assert(dlpack_versioned<Managed> || !std::is_const_v<Element>,
+                "chunkmem: DLManagedTensor cannot say that a tensor is read only: lend a pin for reading as "
+                "DLManagedTensorVersioned, or by to_dlpack_without_const");
+  return detail::lend_pin<Managed>(std::move(held), extents, how);
+}
+
+/// The same of a pin for reading, in a struct whose consumers do not learn that they must not write.
+///
+/// A consumer that writes makes the bytes depend on the capacity: they are kept while the chunk stays on the device, and
+/// lost when it leaves. `checks::full` reports the change when the tensor comes back.
+/// @throws   as to_dlpack
+template <dlpack_managed Managed = DLManagedTensor, pinned_element Element, class Engine>
+[[nodiscard]] Managed* to_dlpack_without_const(pin<Element, Engine>&& held, const shape& extents, const lending& how = {})
+{
+  return detail::lend_pin<Managed>(std::move(held), extents, how);
 }
 
 }  // namespace interop

@@ -33,7 +33,7 @@ class basic_manager
   using base::base, base::for_each_parameter, base::has_gradient, base::rehearsing;
   basic_manager(const basic_manager&) = delete;  // pass a manager by reference: its tensors and pins know where it is
   using engine_type = typename base::engine_type;
-  template <element Element>
+  template <pinned_element Element>
   using pin_type = pin<Element, engine_type>;
 
   // Training.
@@ -44,7 +44,8 @@ class basic_manager
   ///                         Masters that were made for it are gone again; chunks that had to leave stay away
   [[nodiscard]] chunkmem::iteration<engine_type> iteration(std::string_view name, std::uint32_t micro_batches = 1)
   try {
-    expects(micro_batches > 0 && micro_batches <= UINT16_MAX, "an iteration has one to 65535 micro-batches");
+    if (micro_batches == 0 || micro_batches > UINT16_MAX)
+      throw usage_error{error_text{} << "chunkmem: an iteration has one to 65535 micro-batches, not " << micro_batches};
     if (micro_batches > 1 && gradient_.takes_slot())
       throw config_error{"gradients of several micro-batches cannot add up where their weights lie (use gradient::separate)"};
     ready();
@@ -76,48 +77,54 @@ class basic_manager
     return capture_step<Backend>(*link_, engine_.backend(), std::forward<Step>(step));
   }
 
-  /// A pin on the device, ready for the calling thread.
+  /// A pin on the device, ready for the calling thread. The pin is const, unless `mode` is `access::read_write` or
+  /// `access::write`. A variable of type `access` gives a const pin as well; see `pin::writable`.
   /// @throws out_of_memory   all that could leave is pinned; names what this moment needs
   /// @throws usage_error     not written yet, in use where it must not be, or a tensor of another manager
   /// @throws device_error    a copy could not be started; try again when the device can
-  template <element Element>
-  [[nodiscard]] pin_type<Element> acquire(tensor<Element> wanted, access how)
+  template <element Element, access_choice Access>
+  [[nodiscard]] pin_type<pinned_as<Element, Access>> acquire(tensor<Element> wanted, Access mode)
   {
-    return {link_, [&] { return take(wanted, how, agent::host); }};
+    return {link_, [&] { return take(wanted, mode, agent::host); }};
   }
   /// A pin on the device, ready for a stream: the host does not wait, and release orders after the stream's work.
-  template <element Element>
-  [[nodiscard]] pin_type<Element> acquire(tensor<Element> wanted, access how, agent who)
+  template <element Element, access_choice Access>
+  [[nodiscard]] pin_type<pinned_as<Element, Access>> acquire(tensor<Element> wanted, Access mode, agent who)
   {
     check(who);
-    return {link_, [&] { return take(wanted, how, who); }};
+    return {link_, [&] { return take(wanted, mode, who); }};
   }
   /// A pin on the device or on the host, ready for the calling thread.
-  template <element Element>
-  [[nodiscard]] pin_type<Element> acquire(tensor<Element> wanted, access how, at place)
+  template <element Element, access_choice Access>
+  [[nodiscard]] pin_type<pinned_as<Element, Access>> acquire(tensor<Element> wanted, Access mode, at place)
   {
-    if (place == at::device) return acquire(wanted, how);
-    return {link_, [&] { return written(wanted, how, [&](std::uint32_t slot) { return engine_.acquire_on_host(slot, kind_of(how, place)); }); }};
+    if (place == at::device) return acquire(wanted, mode);
+    return {link_, [&] { return written(wanted, mode, [&](std::uint32_t slot) { return engine_.acquire_on_host(slot, kind_of(mode, place)); }); }};
   }
   /// A pin of a parameter in a list: a state of an optimizer, or a gradient between backward and step.
   /// @throws usage_error   an element type that is not the list's own, or a list that this parameter is not in
-  template <element Element>
-  [[nodiscard]] pin_type<Element> acquire(tensor_handle wanted, list_id list, access how, at place)
+  template <element Element, access_choice Access>
+  [[nodiscard]] pin_type<pinned_as<Element, Access>> acquire(tensor_handle wanted, list_id list, Access mode, at place)
   {
-    (void)slot_in(wanted, list);
-    expects(engine_.tensors().type_in(wanted.id, list) == dtype_of<Element>, "a list was acquired with an element type that is not its own");
-    return list == value_list && writes(how) ? acquire(tensor<Element>{wanted}, how, place) : acquire_in<Element>(wanted, list, how, place);
+    const std::uint32_t slot = slot_in(wanted, list);
+    engine_.tensors().expects_of(slot, engine_.tensors().type_in(wanted.id, list) == dtype_of<Element>,
+                                 "a list was acquired with an element type that is not its own");
+    return list == value_list && writes(mode) ? acquire(tensor<Element>{wanted}, mode, place)
+                                              : acquire_in<pinned_as<Element, Access>>(wanted, list, mode, place);
   }
   /// The same as bytes of any element type, on the host ready for `who`. For optimizers: a weight written through it is taken to be its master's.
-  [[nodiscard]] pin_type<std::uint8_t> acquire_bytes(tensor_handle wanted, list_id list, access how, at place, agent who = agent::host)
+  template <access_choice Access>
+  [[nodiscard]] pin_type<pinned_as<std::uint8_t, Access>> acquire_bytes(tensor_handle wanted, list_id list, Access mode, at place,
+                                                                        agent who = agent::host)
   {
-    return acquire_in<std::uint8_t>(wanted, list, how, place, who);
+    return acquire_in<pinned_as<std::uint8_t, Access>>(wanted, list, mode, place, who);
   }
   /// The same on the device, ready for a stream.
-  [[nodiscard]] pin_type<std::uint8_t> acquire_bytes(tensor_handle wanted, list_id list, access how, agent who)
+  template <access_choice Access>
+  [[nodiscard]] pin_type<pinned_as<std::uint8_t, Access>> acquire_bytes(tensor_handle wanted, list_id list, Access mode, agent who)
   {
     check(who);
-    return acquire_in<std::uint8_t>(wanted, list, how, at::device, who);
+    return acquire_in<pinned_as<std::uint8_t, Access>>(wanted, list, mode, at::device, who);
   }
 
   /// The gradient of the weight that `weight` held; that pin is spent, also where there is no room for the gradient, or a pin
@@ -125,14 +132,15 @@ class basic_manager
   /// @tparam Kind   of the gradient, where that is not the weight's: float under gradient::separate{.wide = true}
   /// @throws usage_error   with the pin as it was: no parameter of this manager, rules without gradients, another element
   ///                       type, gradient_done was called, or a gradient in place while another pin holds the weight
-  template <class Kind = void, element Element>
+  template <class Kind = void, pinned_element Element>
   [[nodiscard]] auto gradient(pin_type<Element>&& weight)
   {
     const grant held = weight.details();
     expects(weight.is_of(link_), "a gradient was asked for with a pin of another manager");
     refuse_without_gradients();
-    expects(engine_.tensors().is_value_of_parameter(held.slot), "a gradient was asked for with a pin that holds no parameter");
-    using kind = std::conditional_t<std::is_void_v<Kind>, Element, Kind>;
+    engine_.tensors().expects_of(held.slot, engine_.tensors().is_value_of_parameter(held.slot),
+                                 "a gradient was asked for with a pin that holds no parameter");
+    using kind = std::conditional_t<std::is_void_v<Kind>, std::remove_const_t<Element>, Kind>;
     this->template expect_gradient<kind>(held.slot, 1);
     weight.release();
     return open_gradient<kind>(held.slot, held.who);
@@ -157,7 +165,8 @@ class basic_manager
   {
     const grant held = last.details();
     expects(last.is_of(link_), "gradient_done with a pin of another manager");
-    expects(engine_.tensors().slots()[held.slot].pins == 1, "gradient_done while another pin holds the gradient: release it before");
+    engine_.tensors().expects_of(held.slot, engine_.tensors().slots()[held.slot].pins == 1,
+                                 "gradient_done while another pin holds the gradient: release it before");
     note_done(last, held);
     last.release();
   }
@@ -167,13 +176,14 @@ class basic_manager
   {
     check(who);
     const std::uint32_t slot = slot_in(weight, gradient_list);
-    expects(has_gradient(weight), "gradient_done of a gradient that was not written");
-    expects(engine_.tensors().slots()[slot].pins == 0, "gradient_done while a pin holds the gradient: release it before");
+    const registry& tensors = engine_.tensors();
+    tensors.expects_of(slot, has_gradient(weight), "gradient_done of a gradient that was not written");
+    tensors.expects_of(slot, tensors.slots()[slot].pins == 0, "gradient_done while a pin holds the gradient: release it before");
     const auto finish = [&](const auto& held) { note_done(held, held.details()); };
     if (who != agent::host || !engine_type::host_addressable) return ledger_.finish(slot_of(weight));
     if (engine_.tensors().type_in(weight.id, gradient_list) == dtype_of<Element>)
-      finish(acquire_in<Element>(weight, gradient_list, access::read, at::device));
-    else finish(acquire_in<float>(weight, gradient_list, access::read, at::device));
+      finish(acquire_in<const Element>(weight, gradient_list, access::read, at::device));
+    else finish(acquire_in<const float>(weight, gradient_list, access::read, at::device));
   }
   /// Its norms, or null where neither gradient_done nor a step took them. In a rehearsal the numbers mean nothing.
   [[nodiscard]] const gradient_measure* measure_of(tensor_handle weight)
@@ -241,38 +251,38 @@ class basic_manager
   }
 
   /// The hot path asks one thing more than the engine: a write may be one that a master must hear of.
-  [[nodiscard, gnu::always_inline]] grant take(tensor_handle wanted, access how, agent who)
+  [[nodiscard, gnu::always_inline]] grant take(tensor_handle wanted, access_mode mode, agent who)
   {
-    if (writes(how) && engine_.tensors().has_masters()) [[unlikely]] return take_to_write(wanted, how, who);
+    if (writes(mode) && engine_.tensors().has_masters()) [[unlikely]] return take_to_write(wanted, mode, who);
     const std::uint32_t slot = slot_of(wanted);
-    if (who != agent::host) return engine_.acquire(slot, kind_of(how, at::device), who);
-    if (how == access::read) return engine_.template acquire_as<entry_kind::read>(slot);
-    return how == access::write ? engine_.template acquire_as<entry_kind::write>(slot) : engine_.template acquire_as<entry_kind::read_write>(slot);
+    if (who != agent::host) return engine_.acquire(slot, kind_of(mode, at::device), who);
+    if (mode == access::read) return engine_.template acquire_as<entry_kind::read>(slot);
+    return mode == access::write ? engine_.template acquire_as<entry_kind::write>(slot) : engine_.template acquire_as<entry_kind::read_write>(slot);
   }
-  [[nodiscard, gnu::noinline]] grant take_to_write(tensor_handle wanted, access how, agent who)
+  [[nodiscard, gnu::noinline]] grant take_to_write(tensor_handle wanted, access_mode mode, agent who)
   {
-    return written(wanted, how, [&](std::uint32_t slot) { return engine_.acquire(slot, kind_of(how, at::device), who); });
+    return written(wanted, mode, [&](std::uint32_t slot) { return engine_.acquire(slot, kind_of(mode, at::device), who); });
   }
   template <class Take>
-  [[nodiscard]] grant written(tensor_handle wanted, access how, Take take)
+  [[nodiscard]] grant written(tensor_handle wanted, access_mode mode, Take take)
   {
     const std::uint32_t slot = slot_of(wanted);
-    if (!writes(how)) return take(slot);
+    if (!writes(mode)) return take(slot);
     this->expect_writable(slot);
     const grant result = take(slot);
     this->note_written(slot);
     return result;
   }
 
-  template <element Element>
-  [[nodiscard]] pin_type<Element> acquire_in(tensor_handle wanted, list_id list, access how, at place, agent who = agent::host)
+  template <pinned_element Element>
+  [[nodiscard]] pin_type<Element> acquire_in(tensor_handle wanted, list_id list, access_mode mode, at place, agent who = agent::host)
   {
     const std::uint32_t slot = slot_in(wanted, list);
-    const entry_kind kind = kind_of(how, place);
+    const entry_kind kind = kind_of(mode, place);
     return {link_, [&] {
-              if (writes(how) && list != gradient_list) this->before_change();
-              if (list == value_list && how == access::write) return this->acquire_over_gradient(slot, kind, who);
-              if (list == gradient_list && writes(how)) return this->rewrite_gradient(slot_of(wanted), kind, who);
+              if (writes(mode) && list != gradient_list) this->before_change();
+              if (list == value_list && mode == access::write) return this->acquire_over_gradient(slot, kind, who);
+              if (list == gradient_list && writes(mode)) return this->rewrite_gradient(slot_of(wanted), kind, who);
               return place == at::host ? engine_.acquire_on_host(slot, kind, who) : engine_.acquire(slot, kind, who);
             }};
   }
@@ -289,8 +299,9 @@ class basic_manager
   void note_done(const Pin& last, const grant& held)
   {
     const std::uint32_t parameter = held.slot - engine_.tensors().parameters();
-    if constexpr (engine_type::host_addressable && real_element<typename Pin::element_type>) {
-      if (held.who == agent::host) return ledger_.finish(parameter, measure(std::span<const typename Pin::element_type>{last.span()}));
+    using kind = std::remove_const_t<typename Pin::element_type>;
+    if constexpr (engine_type::host_addressable && real_element<kind>) {
+      if (held.who == agent::host) return ledger_.finish(parameter, measure(std::span<const kind>{last.span()}));
     }
     ledger_.finish(parameter);
   }

@@ -77,16 +77,77 @@ void measure_need(const Core& core, const Eviction& eviction, memory_requirement
   need.rehearsed = true;
 }
 
-/// @throws config_error   the tier's capacity is below `least`
+namespace detail {
+
+/// One error about several sizes: each line of it is a size that must grow.
+class too_small {
+ public:
+  explicit too_small(std::string_view what) { text_ << "chunkmem: " << what << " does not fit"; }
+
+  /// @param what   needs it, such as "the largest tensor of this model"
+  void expect(std::string_view where, bytes capacity, bytes least, std::string_view what)
+  {
+    if (capacity >= least) return;
+    text_ << (count_++ == 0 ? ": " : "; ") << "the " << where << " capacity is " << capacity.count() << " B, but " << what
+          << " needs at least " << least.count() << " B";
+  }
+  /// @throws config_error   some size was too small
+  void refuse(bytes chunk_bytes, std::string_view smaller)
+  {
+    if (count_ == 0) return;
+    throw config_error{text_ << " with chunks of " << chunk_bytes.count() << " B (raise " << (count_ == 1 ? "it" : "them")
+                             << ", or use smaller chunks" << smaller << ")"};
+  }
+
+ private:
+  error_text text_;
+  unsigned count_ = 0;
+};
+
+}  // namespace detail
+
+/// What weights and the states of the optimizer take together: they are all there once every parameter had a step.
+/// Chunks that are gathered from shares of ranks are not counted. In whole frames. O(slots). @pre sealed
 template <class Core>
-void refuse_below(const Core& core, tier where, bytes least, std::string_view what)
+[[nodiscard]] bytes lasting_bytes(const Core& core)
 {
-  const bytes capacity = core.capacities()[where];
-  if (capacity >= least) return;
-  throw config_error{error_text{} << "chunkmem: the " << name_of(where) << " capacity is " << capacity.count() << " B, but "
-                                  << what << " needs at least " << least.count() << " B with chunks of "
-                                  << core.options().chunk_bytes.count()
-                                  << " B (raise the capacity, or use smaller chunks or batches)"};
+  const registry& tensors = core.tensors();
+  std::vector<std::uint8_t> counted(tensors.frames_of_chunk().size(), 0);
+  std::uint64_t frames = 0;
+  const auto count = [&](std::uint32_t chunk) {
+    if (chunk != slot::nowhere && std::exchange(counted[chunk], std::uint8_t{1}) == 0) frames += tensors.frames_of_chunk()[chunk];
+  };
+  for (std::uint32_t at = 0; at < tensors.slots().size(); ++at)
+    if (tensors.is_value_of_parameter(at) || tensors.is_state(at)) count(tensors.slots()[at].chunk);
+  for (std::uint32_t id = 0; id < tensors.tensors(); ++id)
+    if (tensors.info(tensor_id{id}).part == role::frozen) count(tensors.slots()[tensors.value_slot(tensor_id{id})].chunk);
+  return frames * core.options().chunk_bytes;
+}
+
+/// @throws config_error   a tier is too small for the declarations alone; names each size that must grow
+template <class Core>
+void refuse_too_small_for_model(const Core& core, const memory_requirement& need)
+{
+  const auto whole_frames = [&](tier where) {
+    return core.capacities()[where].count() / core.options().chunk_bytes.count() * core.options().chunk_bytes;
+  };
+  detail::too_small sizes{"this model"};
+  sizes.expect("device", core.capacities()[tier::device], need.smallest_device, "the largest tensor of this model");
+  const bytes lasting = lasting_bytes(core);
+  const bytes device = std::max(whole_frames(tier::device), need.smallest_device);
+  sizes.expect("host", whole_frames(tier::host), lasting > device ? lasting - device : bytes{},
+               "the part of weights and optimizer states that the device does not hold");
+  sizes.refuse(core.options().chunk_bytes, "");
+}
+
+/// @throws config_error   a tier is too small for the rehearsed step; names each size that must grow
+template <class Core>
+void refuse_too_small_for_step(const Core& core, const memory_requirement& need)
+{
+  detail::too_small sizes{"this step"};
+  sizes.expect("device", core.capacities()[tier::device], need.smallest_device, "this step");
+  sizes.expect("host", core.capacities()[tier::host], need.smallest_host, "this step");
+  sizes.refuse(core.options().chunk_bytes, " or batches");
 }
 
 }  // namespace chunkmem::inline v0

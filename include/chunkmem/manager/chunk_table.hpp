@@ -52,8 +52,11 @@ class chunk_table {
       if ((where == tier::device ? chunks_[at].on_device() : chunks_[at].has_window()) && !may_leave(where, at))
         stuck += chunks_[at].frames * room.frame_bytes();
     const std::uint64_t held = stuck + requested <= room.capacity() ? room.capacity() : stuck;
-    return {where, requested, room.capacity(), stuck, requested > UINT64_MAX - held ? UINT64_MAX : held + requested, false};
+    return {where, requested, room.capacity(), stuck, requested > UINT64_MAX - held ? UINT64_MAX : held + requested, false,
+            step_need_[where].count()};
   }
+  /// What the rehearsed step needs, for messages.
+  void note_step_need(per_tier<bytes> need) noexcept { step_need_ = need; }
 
   /// The same chunks in the same frames, with the same room left. Next uses are not compared. O(chunks + frames).
   [[nodiscard]] bool same_places(const chunk_table& other) const noexcept
@@ -67,6 +70,7 @@ class chunk_table {
   std::vector<std::uint8_t> live_;  // by slot: it holds bytes
   tier_space device_;
   tier_space host_;
+  per_tier<bytes> step_need_;  // zero until a step was rehearsed
 };
 
 }  // namespace chunkmem::inline v0

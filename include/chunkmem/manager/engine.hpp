@@ -189,8 +189,7 @@ class engine : public Core {
   void check(const slot& it, std::uint32_t index, tensor_event event) const
   {
     if (machine::is_legal(it.state, event)) return;
-    const auto [tensor, list] = this->registry_.describe(index);
-    machine::refuse(it.state, event, tensor, list);
+    machine::refuse(it.state, event, this->registry_.label(index));
   }
 
   /// Makes room in the log and finds out whether this is what the record says; diverges where it is not.
@@ -229,7 +228,7 @@ class engine : public Core {
     if (fresh) kind = first_use(kind);
     if (it.state == tensor_state::gradient) this->places_.keep_apart(index);  // allowed when it is tried again
     check(it, index, fresh && (access_of(kind) == access::write || it.starts_at_zero) ? tensor_event::materialize : tensor_event::acquire);
-    refuse_conflicts(it, kind);
+    refuse_conflicts(it, index, kind);
     const bool planned = step_to(index, kind, 0);
     const std::uint32_t now = this->recorder_.cursor();
     if (planned && this->recorder_.entry(now).has_actions) this->run_actions(now);
@@ -280,19 +279,31 @@ class engine : public Core {
     return data;
   }
 
-  /// A chunk is written in one place at a time. Its tensors share that fate, so the message names the chunk.
-  void refuse_conflicts(const slot& it, entry_kind kind) const
+  /// For messages: the first slot of this chunk that has a pin in that place, or `otherwise` where none has one. O(slots).
+  [[nodiscard]] std::uint32_t pinned_in(std::uint32_t chunk, at place, std::uint32_t otherwise) const noexcept
+  {
+    const auto& slots = this->registry_.slots();
+    for (std::uint32_t index = 0; index < slots.size(); ++index)
+      if (slots[index].chunk == chunk && slots[index].pins_in(place) > 0) return index;
+    return otherwise;
+  }
+
+  /// A chunk is written in one tier at a time, with all of its tensors.
+  void refuse_conflicts(const slot& it, std::uint32_t index, entry_kind kind) const
   {
     const chunk& home = this->residency_[it.chunk];
     const bool writing = writes(access_of(kind));
     const bool device = place_of(kind) == at::device;
-    expects(device || home.host_pins < UINT16_MAX, "a chunk with 65535 pins on the host");
+    this->registry_.expects_of(index, device || home.host_pins < UINT16_MAX, "its chunk has 65535 pins on the host (release some)");
     const bool clash = device ? home.host_writers > 0 || (writing && home.host_pins > 0) : home.device_pins > 0 && (writing || !home.host_valid);
     if (!clash) return;
-    throw usage_error{error_text{} << "chunkmem: chunk " << it.chunk << " is in use on the " << (device ? "host" : "device")
-                                   << " by " << (device ? home.host_pins : home.device_pins)
-                                   << " pins and cannot be " << (writing ? "written" : "read") << " on the "
-                                   << (device ? "device" : "host") << " (release them first)"};
+    const std::uint32_t pins = device ? home.host_pins : home.device_pins;
+    error_text text;
+    text << "chunkmem: " << this->registry_.label(index) << " cannot be " << (writing ? "written" : "read") << " on the "
+         << (device ? "device" : "host") << " now: its chunk is in use on the " << (device ? "host" : "device") << " by "
+         << pins << (pins == 1 ? " pin" : " pins");
+    if (const std::uint32_t other = pinned_in(it.chunk, device ? at::host : at::device, index); other != index) text << ", the first of them on " << this->registry_.label(other);
+    throw usage_error{text << " (release them first)"};
   }
 };
 

@@ -170,6 +170,8 @@ class engine_core {
     return result;
   }
 
+  void note_step_need(per_tier<bytes> need) noexcept { residency_.note_step_need(need); }
+
   [[nodiscard]] report snapshot() const
   {
     report result = counts_;
@@ -263,8 +265,7 @@ class engine_core {
   void expect_updater(std::uint32_t index) const
   {
     if (pending_.is_served()) return;
-    const auto [tensor, list] = registry_.describe(index);
-    throw usage_error{error_text{} << "chunkmem: tensor " << index_of(tensor) << " (" << list << ") was used although its late_updates ended before "
+    throw usage_error{error_text{} << "chunkmem: " << registry_.label(index) << " was used although its late_updates ended before "
                                    << "its update was done (call finish() before it ends, or load a checkpoint)"};
   }
   /// Where the record does not say so: its first use of a gradient is not one that makes it, so it was there before the iteration.

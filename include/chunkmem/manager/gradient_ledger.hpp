@@ -25,12 +25,8 @@ class gradient_ledger {
     notes_.resize(parameters);
   }
 
-  /// @throws usage_error   the gradient was declared done in this step, or an optimizer step is half done
-  void expect_open(std::uint32_t parameter) const
-  {
-    expect_no_update("a gradient was asked for");
-    expects(!notes_[parameter].done, "a gradient was asked for after gradient_done: its norm is taken already (take the step, or drop it)");
-  }
+  /// False after the gradient was declared done in this step.
+  [[nodiscard]] bool is_open(std::uint32_t parameter) const noexcept { return !notes_[parameter].done; }
   /// A pin on a gradient was given out for writing: it is not what was measured or done.
   void note_opened(std::uint32_t parameter) noexcept
   {

@@ -37,7 +37,9 @@ class iteration {
   void pass(chunkmem::pass during, std::uint32_t micro_batch = 0)
   {
     expects(!over_ && link_->engine != nullptr, "a pass was named after its iteration had ended");
-    expects(micro_batch < micro_batches_, "a micro-batch beyond those that the iteration was begun with");
+    if (micro_batch >= micro_batches_)
+      throw usage_error{error_text{} << "chunkmem: micro-batch " << micro_batch << " of an iteration that was begun with " << micro_batches_
+                                     << " micro-batches (they count from 0)"};
     if (!real_) return;
     link_->engine->enter_pass(during, static_cast<std::uint16_t>(micro_batch));
     link_->engine->others().sample();

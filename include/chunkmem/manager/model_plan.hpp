@@ -31,7 +31,7 @@ class model_plan {
  public:
   using core_type = plan_store<iteration_driver<Backend, Rules, Eviction, Transfer, Mover, Sink>>;
   using engine_type = engine<core_type>;
-  template <element Element>
+  template <pinned_element Element>
   using pin_type = pin<Element, engine_type>;
   using homes_type = state_homes<Placement>;
   static_assert(!homes_type::is_profiled || Backend::host_addressable || !has_bytes<Backend>(),
@@ -89,8 +89,7 @@ class model_plan {
   void name(tensor_handle wanted, std::string_view text)
   {
     expects(wanted.owner == owner() && index_of(wanted.id) < engine_.tensors().tensors(), "a tensor was named that this manager did not make");
-    if (names_.size() <= index_of(wanted.id)) names_.resize(index_of(wanted.id) + std::size_t{1});
-    names_[index_of(wanted.id)] = text;
+    engine_.tensors().name(wanted.id, text);
   }
   /// Lists beside each parameter, as an optimizer names them. @throws usage_error   sealed already, or a name twice
   void use(std::span<const list_spec> specs)
@@ -102,22 +101,26 @@ class model_plan {
   /// Bytes that must survive a restart, by name. They stay the caller's. @throws usage_error   a name twice
   void state(std::string_view name, std::span<std::byte> content)
   {
-    for (const auto& known : states_) expects(known.name != name, "two registered states have one name");
+    for (const auto& known : states_)
+      if (known.name == name)
+        throw usage_error{error_text{} << "chunkmem: two registered states have one name, " << name << " (give one of them another)"};
     states_.push_back({std::string{name}, content});
   }
 
   // Planning.
 
   /// Ends the declarations and places everything; nothing is allocated yet. The first access does it where nobody did.
-  /// @throws config_error   the device is smaller than the largest tensor, no gradient could ever lie in place, the placement
-  ///                        cannot place this model, or the layout cannot be searched for the size of chunks
+  /// @throws config_error   the device is smaller than the largest tensor; device and host together are smaller than the
+  ///                        weights and the states of the optimizer (the message lists each size that must grow); no gradient
+  ///                        could ever lie in place; the placement cannot place this model; or the layout cannot be searched
+  ///                        for the size of chunks
   memory_requirement seal()
   {
     if (gradient_.takes_slot()) prepare_for_gradients_in_place();
     ledger_.reset(engine_.tensors().parameters());
     model_places_.seal(engine_);  // the last that may be left undone: see prepare
     const memory_requirement need = requirement();
-    refuse_below(engine_, tier::device, need.smallest_device, "the largest tensor of this model");
+    refuse_too_small_for_model(engine_, need);
     return need;
   }
 
@@ -134,8 +137,8 @@ class model_plan {
     model_places_.homes().measured(most_leased_of(engine_.rehearsing(), tier::device));
     memory_requirement need = requirement();
     measure_need<Eviction, Transfer, core_type>(engine_, eviction_, need, [&](bytes device) { return settle(device, step); });
-    refuse_below(engine_, tier::device, need.smallest_device, "this step");
-    refuse_below(engine_, tier::host, need.smallest_host, "this step");
+    refuse_too_small_for_step(engine_, need);
+    engine_.note_step_need({{need.smallest_device, need.smallest_host, bytes{}}});
     if (model_places_.assign_homes(engine_)) run_without_bytes(step);
     return need;
   }
@@ -200,10 +203,11 @@ class model_plan {
   [[nodiscard]] std::uint32_t slot_in(tensor_handle wanted, list_id list)
   {
     (void)slot_of(wanted);
-    expects(engine_.tensors().info(wanted.id).part == role::parameter,
-            "a gradient or list of a tensor that is not trained (a frozen weight, a buffer or an activation)");
+    engine_.tensors().expects_of(engine_.tensors().value_slot(wanted.id), engine_.tensors().info(wanted.id).part == role::parameter,
+                                 "a gradient or list of a tensor that is not trained (a frozen weight, a buffer or an activation)");
     expects(index_of(list) < engine_.tensors().lists(), "a list that this manager does not have");
-    expects(engine_.tensors().is_in(wanted.id, list), "the master of a 32-bit parameter, which has none");
+    engine_.tensors().expects_of(engine_.tensors().value_slot(wanted.id), engine_.tensors().is_in(wanted.id, list),
+                                 "the master of a 32-bit parameter, which has none");
     return engine_.tensors().slot_in(wanted.id, list);
   }
   /// The record becomes that of a device of this size. @return   false where the placement refuses it
@@ -246,7 +250,7 @@ class model_plan {
   [[nodiscard]] static std::string details_of(const void* plan)
   {
     const auto& it = *static_cast<const model_plan*>(plan);
-    return error_details(it.engine_, it.names_);
+    return error_details(it.engine_, it.engine_.tensors().names());
   }
 
   [[nodiscard]] bool wants_order() const noexcept { return model_places_.wants_order(engine_.options()); }
@@ -290,7 +294,6 @@ class model_plan {
   Gradient gradient_;
   gradient_ledger ledger_;
   std::vector<named_state> states_;
-  std::vector<std::string> names_;  // by tensor, as far as they were given
   owner_link<engine_type>* link_;
   static constexpr std::uint32_t no_owner = 2;  // a number that no handle has
   std::uint32_t ready_owner_ = no_owner;        // owner() once everything is placed

@@ -22,7 +22,7 @@ namespace chunkmem::inline v0 {
 template <class Keeper>
 class model_view : public Keeper {
  protected:
-  using Keeper::engine_, Keeper::ledger_, Keeper::model_places_, Keeper::names_, Keeper::owner, Keeper::slot_in, Keeper::slot_of, Keeper::states_;
+  using Keeper::engine_, Keeper::ledger_, Keeper::model_places_, Keeper::owner, Keeper::slot_in, Keeper::slot_of, Keeper::states_;
 
  public:
   using Keeper::Keeper, Keeper::add, Keeper::rehearsing;
@@ -39,7 +39,7 @@ class model_view : public Keeper {
   [[nodiscard]] chunkmem::report report() const { return engine_.snapshot(); }
   /// Where everything lies now, as data; `to_string` makes a short text of it. At any time, inside an iteration and after a refused
   /// call too, which left things where they are. O(frames + chunks + tensors log tensors), allocates.
-  [[nodiscard]] residency_snapshot residency() const { return take_snapshot_of(engine_, names_); }
+  [[nodiscard]] residency_snapshot residency() const { return take_snapshot_of(engine_, engine_.tensors().names()); }
   /// The last iteration was not the one recorded under its name, or others held more of the device than they usually do.
   [[nodiscard]] bool drifted() const noexcept { return engine_.last_changed() || engine_.others().has_drifted(); }
   /// From now on `source()` says how many bytes of the device others hold, such as a framework's allocator; for one of the
@@ -105,7 +105,8 @@ class model_view : public Keeper {
   [[nodiscard]] std::string name_of(tensor_handle wanted) const
   {
     const std::uint32_t at = index_of(wanted.id);
-    return at < names_.size() && !names_[at].empty() ? names_[at] : "tensor." + std::to_string(at);
+    const auto names = engine_.tensors().names();
+    return at < names.size() && !names[at].empty() ? names[at] : "tensor." + std::to_string(at);
   }
   /// Calls `visit(list, spec)` for each list that an optimizer asked for.
   template <class Visit>

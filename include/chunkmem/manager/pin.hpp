@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chunkmem/core/expects.hpp>
 #include <chunkmem/manager/engine.hpp>
 #include <chunkmem/manager/held_span.hpp>
 #include <chunkmem/manager/owner_link.hpp>
@@ -8,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 #include <utility>
 
 namespace chunkmem::inline v0 {
@@ -23,31 +25,43 @@ void give_back(engine<Core>& owner, const lease_grant& held) noexcept
   owner.end_lease(held);
 }
 
-/// A tensor that stays where it is while this lives.
+/// A tensor element, const or not.
+template <class Element>
+concept pinned_element = element<std::remove_const_t<Element>>;
+
+/// A tensor whose bytes stay where they are while the pin lives.
 ///
-/// Move-only; ends with its scope or by `release()`. In a rehearsal it has no bytes: `data()` is null and `span()` empty.
-/// It may outlive its manager, but every use of it then is a typed error.
+/// `acquire(w, access::read)` gives a pin of const elements: the compiler refuses to write through it. A pin ends with its
+/// scope or by `release()`. Move-only. A named pin converts to a pointer, for functions of C. In a rehearsal a pin has
+/// no bytes: `data()` is null and `span()` is empty. A pin may outlive its manager, but each use of it is then a typed error.
+/// @tparam Element   const where the pin was acquired for reading, or by a variable of type `access`
 /// @threads one caller per manager
-template <element Element, class Engine>
+template <pinned_element Element, class Engine>
 class pin : public holder<Engine, grant> {
+  using mutable_element = std::remove_const_t<Element>;
+
  public:
   using element_type = Element;
   using holder<Engine, grant>::holder;
+  /// A writable pin that is only read from here on. The manager still counts the access as a write.
+  template <class Other>
+    requires(std::is_const_v<Element> && std::is_same_v<Other, mutable_element>)
+  pin(pin<Other, Engine>&& other) noexcept
+      : holder<Engine, grant>{std::move(other)}
+  {
+  }
 
   /// @throws usage_error   released, moved from, or its manager is gone
   [[nodiscard]] Element* data() const& { return reinterpret_cast<Element*>(this->held().data); }
   Element* data() const&& = delete;  // the bytes would be released before the address is used
 
+  /// For functions that take a pointer. @throws usage_error   as data()
+  operator Element*() const& { return data(); }
+  operator Element*() const&& = delete;  // the bytes would be released before the function returns
+
   /// The elements, where the calling thread may read the device tier or the pin is on the host.
-  /// @throws usage_error   as data(), or these bytes are not the calling thread's to read
-  [[nodiscard]] std::span<Element> span() const&
-  {
-    const grant& held = this->held();
-    if constexpr (!Engine::host_addressable)
-      if (place_of(held.kind) == at::device) throw usage_error{"span() of a pin in device memory (use data(), or acquire with at::host)"};
-    if (held.data == nullptr) return {};
-    return {reinterpret_cast<Element*>(held.data), this->link()->engine->size_of_slot(held.slot) / sizeof(Element)};
-  }
+  /// @throws usage_error   as data(), or the calling thread cannot reach these bytes
+  [[nodiscard]] std::span<Element> span() const& { return span_of<Element>(); }
 
   /// Of a pin without a name: the span keeps the pin.
   [[nodiscard]] held_span<Element, pin> span() &&
@@ -56,7 +70,23 @@ class pin : public holder<Engine, grant> {
     return {elements, std::move(*this)};
   }
 
-  /// Elements, also in a rehearsal. @throws usage_error   as data()
+  /// The elements of a pin that was acquired by a variable of type `access`, to be written.
+  /// @throws usage_error   as span(), or the mode was `access::read`
+  [[nodiscard]] std::span<mutable_element> writable() const&
+    requires std::is_const_v<Element>
+  {
+    expects(writes(access_of(this->held().kind)),
+            "a pin that was acquired with access::read was to be written (acquire it with access::read_write or access::write)");
+    return span_of<mutable_element>();
+  }
+
+  /// The address without const, for readers whose interface has no const, such as `torch::from_blob`. Writing through the
+  /// address of a pin for reading is an error: the bytes are kept or lost with the capacity; `checks::full` reports it.
+  /// @throws usage_error   as data()
+  [[nodiscard]] mutable_element* data_without_const() const& { return reinterpret_cast<mutable_element*>(this->held().data); }
+  mutable_element* data_without_const() const&& = delete;
+
+  /// Number of elements, also in a rehearsal. @throws usage_error   as data()
   [[nodiscard]] std::uint64_t size() const
   {
     const grant& held = this->held();
@@ -66,6 +96,17 @@ class pin : public holder<Engine, grant> {
   /// The tensor's slot, for the manager.
   [[nodiscard]] const grant& details() const { return this->held(); }
   [[nodiscard]] bool is_of(const owner_link<Engine>* manager) const noexcept { return this->link() == manager; }
+
+ private:
+  template <class Other>
+  [[nodiscard]] std::span<Other> span_of() const
+  {
+    const grant& held = this->held();
+    if constexpr (!Engine::host_addressable)
+      if (place_of(held.kind) == at::device) throw usage_error{"span() of a pin in device memory (use data(), or acquire with at::host)"};
+    if (held.data == nullptr) return {};
+    return {reinterpret_cast<Other*>(held.data), this->link()->engine->size_of_slot(held.slot) / sizeof(Other)};
+  }
 };
 
 /// The gradient of a parameter while it is being written.

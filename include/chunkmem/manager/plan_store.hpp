@@ -22,7 +22,8 @@ class plan_store : public Core {
   [[nodiscard]] transfer::stored_plan stored_plan_of(std::string_view name) const
   {
     const std::size_t index = recorder_.index_of(name);
-    expects(index < plans_.size() && plans_[index].tuned, "a plan was asked for of iterations that have none: run two of them before");
+    if (index >= plans_.size() || !plans_[index].tuned)
+      throw usage_error{error_text{} << "chunkmem: iterations named " << name << " have no plan yet (run two of them before)"};
     const auto& plan = plans_[index];
     transfer::stored_plan made = empty_plan(*recorder_.find(name));
     made.moved_bytes = plan.moved_bytes;

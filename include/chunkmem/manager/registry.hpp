@@ -7,6 +7,7 @@
 #include <chunkmem/tensor/list_spec.hpp>
 #include <chunkmem/tensor/role.hpp>
 #include <chunkmem/tensor/shape.hpp>
+#include <chunkmem/tensor/tensor_label.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -57,7 +58,9 @@ class registry {
   list_id add_list(const list_spec& spec)
   {
     expects(!sealed_, "a list was added after the manager was sealed: name the optimizer before the first access");
-    for (const auto& known : lists_) expects(known.name != spec.name, "two lists have one name");
+    for (const auto& known : lists_)
+      if (known.name == spec.name)
+        throw usage_error{error_text{} << "chunkmem: two lists have one name, " << spec.name << " (call use once, or give the lists other names)"};
     const list_id added{lists()};
     if (spec.use == list_use::master) {
       expects(spec.type == dtype::float32, "a master list that is not float32");
@@ -165,7 +168,7 @@ class registry {
   {
     for (std::uint32_t at = 0; at < lists_.size(); ++at)
       if (lists_[at].name == name) return list_id{at};
-    throw usage_error{error_text{} << "chunkmem: there is no list named " << name << " (hand the optimizer's lists to use())"};
+    throw usage_error{error_text{} << "chunkmem: there is no list named " << name << " (call use with the optimizer before)"};
   }
 
   /// Two lists of one element type exchange their bytes by exchanging places: a flip of weight versions. Slots keep
@@ -203,7 +206,33 @@ class registry {
     it.offset = offset;
   }
 
-  /// Which tensor and list a slot belongs to, for messages. O(tensors).
+  /// What files and messages call a tensor; an empty text takes the name away.
+  void name(tensor_id id, std::string_view text)
+  {
+    if (names_.size() <= index_of(id)) names_.resize(index_of(id) + std::size_t{1});
+    names_[index_of(id)] = text;
+  }
+  /// By tensor, as far as names were given.
+  [[nodiscard]] std::span<const std::string> names() const noexcept { return names_; }
+
+  /// For messages: "tensor 'embedding' (value)", or "tensor 12 (gradient)" where it has no name. O(tensors).
+  [[nodiscard]] tensor_label label(std::uint32_t slot) const noexcept
+  {
+    const auto [id, list] = describe(slot);
+    const std::size_t at = index_of(id);
+    return {id, at < names_.size() ? std::string_view{names_[at]} : std::string_view{}, list};
+  }
+  /// Throws where a call about a tensor broke a precondition. @throws usage_error   `condition` is false; names the tensor
+  void expects_of(std::uint32_t slot, bool condition, std::string_view what) const
+  {
+    if (!condition) [[unlikely]] refuse(slot, what);
+  }
+  [[noreturn, gnu::noinline, gnu::cold]] void refuse(std::uint32_t slot, std::string_view what) const
+  {
+    throw usage_error{error_text{} << "chunkmem: " << label(slot) << ": " << what};
+  }
+
+  /// Which tensor and list a slot belongs to. O(tensors).
   [[nodiscard]] std::pair<tensor_id, std::string_view> describe(std::uint32_t at) const noexcept
   {
     for (std::uint32_t id = 0; id < tensors(); ++id) {
@@ -285,6 +314,7 @@ class registry {
   }
 
   std::vector<tensor_info> tensors_;
+  std::vector<std::string> names_;  // by tensor, as far as they were given
   std::vector<list_info> lists_{{"value"}, {"gradient"}};
   slot_table table_;
   std::vector<std::uint32_t> value_slots_;  // by tensor: parameters list by list, then all others

@@ -130,8 +130,7 @@ class rehearsal_log {
       it.state = static_cast<tensor_state>(state_machine<Rules>::next(it.state, event));
       return;
     }
-    const auto [tensor, list] = tensors_->describe(index);
-    state_machine<Rules>::refuse(it.state, event, tensor, list);
+    state_machine<Rules>::refuse(it.state, event, tensors_->label(index));
   }
 
   registry* tensors_ = nullptr;

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/tensor/tensor.hpp>
 
@@ -17,7 +17,8 @@ struct stacked {
   /// The tensor of a layer. @throws usage_error   there is no such layer
   [[nodiscard]] constexpr tensor<Element> slice(std::uint32_t layer) const
   {
-    expects(layer < layers, "a layer beyond the end of a stack of tensors");
+    if (layer >= layers)
+      throw usage_error{error_text{} << "chunkmem: layer " << layer << " of a stack of " << layers << " tensors (layers count from 0)"};
     return {{tensor_id{index_of(first.id) + layer}, first.owner}};
   }
 };

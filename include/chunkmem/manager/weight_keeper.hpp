@@ -59,7 +59,7 @@ class weight_keeper : public Plan {
 
  protected:
   using Plan::engine_, Plan::gradient_, Plan::ledger_, Plan::link_, Plan::model_places_;
-  template <element Element>
+  template <pinned_element Element>
   using held_by = pin<Element, engine_type>;
 
   void before_change() noexcept
@@ -101,9 +101,10 @@ class weight_keeper : public Plan {
     if (master == slot::nowhere || this->rehearsing()) return;
     engine_.catch_up(slot);  // an update that waits may be the one that makes the master
     if (state_in(master) == tensor_state::free) return;
-    expects(!engine_.is_inside(),
+    engine_.tensors().expects_of(slot, !engine_.is_inside(),
             "a 16-bit weight was to be written inside an iteration: its update comes from its master (write it between iterations)");
-    expects(engine_.tensors().slots()[master].pins == 0, "a weight was to be written while its master is pinned: release it first");
+    engine_.tensors().expects_of(slot, engine_.tensors().slots()[master].pins == 0,
+                                 "a weight was to be written while its master is pinned: release it first");
   }
   /// It did: the master is not that of this weight any more.
   void note_written(std::uint32_t slot)
@@ -124,11 +125,12 @@ class weight_keeper : public Plan {
   void expect_place(std::uint32_t value_slot, std::uint32_t pins) const
   {
     if (!takes_place(value_slot)) return;
-    expects(engine_.tensors().slots()[value_slot].pins <= pins,
+    const registry& tensors = engine_.tensors();
+    tensors.expects_of(value_slot, tensors.slots()[value_slot].pins <= pins,
             "a gradient in place was asked for while another pin holds the weight: release it before, or take gradient::separate");
-    expects(state_in(value_slot) != tensor_state::gradient,
+    tensors.expects_of(value_slot, state_in(value_slot) != tensor_state::gradient,
             "a gradient in place of a weight that is still to be made again from its master: call drop_gradient again before");
-    expects(state_in(value_slot) != tensor_state::free && state_in(engine_.tensors().master_of(value_slot)) != tensor_state::free,
+    tensors.expects_of(value_slot, state_in(value_slot) != tensor_state::free && state_in(tensors.master_of(value_slot)) != tensor_state::free,
             "a gradient in place of a weight without a master yet: fill weights before their first iteration");
   }
 
@@ -138,9 +140,11 @@ class weight_keeper : public Plan {
   {
     engine_.finish_updates();  // gradients of two steps do not meet
     const registry& tensors = engine_.tensors();
-    expects(tensors.gradient_type(value_slot) == dtype_of<Element>,
+    tensors.expects_of(value_slot, tensors.gradient_type(value_slot) == dtype_of<Element>,
             "a gradient was asked for with an element type that is not its own (m.gradient<float>(...) where gradients are wide)");
-    ledger_.expect_open(value_slot);
+    ledger_.expect_no_update("a gradient was asked for");
+    tensors.expects_of(value_slot, ledger_.is_open(value_slot),
+                       "a gradient was asked for after gradient_done: its norm is taken already (take the step, or drop it)");
     if (state_in(tensors.gradient_of(value_slot)) == tensor_state::free) expect_place(value_slot, pins);
   }
 
@@ -241,7 +245,7 @@ class weight_keeper : public Plan {
     const std::uint32_t master = engine_.tensors().master_of(value_slot);
     if (master == slot::nowhere || state_in(master) != tensor_state::free || state_in(value_slot) == tensor_state::free) return;
     before_change();  // a save that takes the weight's bytes from where they lie has a pin on it
-    expects(engine_.tensors().slots()[value_slot].pins == 0,
+    engine_.tensors().expects_of(value_slot, engine_.tensors().slots()[value_slot].pins == 0,
             "a weight is pinned while its master is made: release pins of weights that were written before the iteration");
     made_.push_back(master);
     const at place = update_place(value_slot);
@@ -250,7 +254,7 @@ class weight_keeper : public Plan {
   }
 
   template <element Element>
-  void copy_widened(const held_by<Element>& weight, std::uint32_t master_slot, at place)
+  void copy_widened(const held_by<const Element>& weight, std::uint32_t master_slot, at place)
   {
     const auto master = take<float>(master_slot, access::write, place);
     if constexpr (!engine_type::has_bytes) return;
@@ -259,7 +263,7 @@ class weight_keeper : public Plan {
     for (std::size_t at = 0; at < to.size(); ++at) to[at] = to_float(from[at]);
   }
   template <element Element>
-  static void copy_rounded(const held_by<float>& master, const held_by<Element>& weight)
+  static void copy_rounded(const held_by<const float>& master, const held_by<Element>& weight)
   {
     if constexpr (!engine_type::has_bytes) return;
     const std::span<const float> from = master.span();
@@ -267,10 +271,10 @@ class weight_keeper : public Plan {
     for (std::size_t at = 0; at < to.size(); ++at) to[at] = round_to<Element>(from[at]);
   }
 
-  template <element Element>
-  [[nodiscard]] held_by<Element> take(std::uint32_t slot, access how, at place)
+  template <element Element, access_choice Access>
+  [[nodiscard]] held_by<pinned_as<Element, Access>> take(std::uint32_t slot, Access mode, at place)
   {
-    const entry_kind kind = kind_of(how, place);
+    const entry_kind kind = kind_of(mode, place);
     return {link_, [&] { return place == at::host ? engine_.acquire_on_host(slot, kind) : engine_.acquire(slot, kind, agent::host); }};
   }
   template <element Element>

@@ -30,7 +30,7 @@ struct device_progress {
 template <class Manager>
 class device_scale {
  public:
-  using pin_type = typename Manager::template pin_type<std::uint8_t>;
+  using pin_type = typename Manager::template pin_type<const std::uint8_t>;
   explicit device_scale(pin_type&& state) noexcept : state_{std::move(state)} {}
 
   /// One float in device memory; null in a rehearsal.

@@ -108,10 +108,10 @@ class parameter_walk {
     const auto gradient = manager_.acquire_bytes(parameter, gradient_list, access::read, place);
     parameter_bytes all{};
     pin_type pins[max_lists];
-    access how = access::read_write;  // of the value
+    write_access value_mode = access::read_write;
     std::size_t fresh = max_lists, fresh_at = 0;  // the master that the update makes, and where it is among the lists
-    const auto take = [&](std::size_t list, std::size_t at, access as) {
-      pins[at] = manager_.acquire_bytes(parameter, lists_[list], as, place);
+    const auto take = [&](std::size_t list, std::size_t at, write_access mode) {
+      pins[at] = manager_.acquire_bytes(parameter, lists_[list], mode, place);
       all.lists[at].data = reinterpret_cast<std::byte*>(pins[at].data());
     };
     for (std::size_t list = 0; list < list_count_; ++list) {
@@ -120,11 +120,11 @@ class parameter_walk {
       const std::size_t at = all.list_count++;
       all.lists[at] = {nullptr, specs_[list].type, specs_[list].use};
       all.fresh_master |= is_master && !manager_.rehearsing() && !manager_.is_filled(parameter, lists_[list]);
-      if (is_master && !all.fresh_master) how = access::write;
+      if (is_master && !all.fresh_master) value_mode = access::write;
       if (is_master && all.fresh_master) fresh = list, fresh_at = at;
       else take(list, at, access::read_write);
     }
-    const auto value = manager_.acquire_bytes(parameter, value_list, how, place);
+    const auto value = manager_.acquire_bytes(parameter, value_list, value_mode, place);
     if (fresh != max_lists) take(fresh, fresh_at, access::write);  // last: where another pin fails it would be there without its numbers
     if (manager_.rehearsing()) return;
     describe(all, parameter, info, gradient, value);
@@ -154,6 +154,7 @@ class parameter_walk {
 
  private:
   using pin_type = typename Manager::template pin_type<std::uint8_t>;
+  using read_pin = typename Manager::template pin_type<const std::uint8_t>;
 
   void begin_anew(std::uint64_t number)
   {
@@ -170,7 +171,7 @@ class parameter_walk {
             "an optimizer without masters over 16-bit weights that have some: the masters would not hear of the update");
   }
 
-  void describe(parameter_bytes& all, tensor_handle parameter, const tensor_info& info, const pin_type& gradient,
+  void describe(parameter_bytes& all, tensor_handle parameter, const tensor_info& info, const read_pin& gradient,
                 const pin_type& value) const
   {
     all.value = reinterpret_cast<std::byte*>(value.data());

@@ -134,7 +134,7 @@ class rank_training {
 
  private:
   using lease_type = chunkmem::lease<typename manager_type::engine_type>;
-  using pin_type = typename manager_type::template pin_type<bf16>;
+  using pin_type = typename manager_type::template pin_type<const bf16>;
 
   /// Of the rest of a group, and of a ring: each rank passes on all parts but one.
   [[nodiscard]] bytes rest_of_group() const { return bytes{2} * chunk_ * (ranks_ - 1); }

@@ -128,18 +128,18 @@ class update_phase_run {
 
   void update_on_device(tensor<bf16> weight)
   {
-    const bytes_pin gradient = manager_.acquire_bytes(weight, gradient_list, access::read, agent::compute);
+    const auto gradient = manager_.acquire_bytes(weight, gradient_list, access::read, agent::compute);
     for (const list_id list : lists_) pins_.push_back(manager_.acquire_bytes(weight, list, access::read_write, agent::compute));
-    const bytes_pin value = manager_.acquire_bytes(weight, value_list, access::write, agent::compute);
+    const auto value = manager_.acquire_bytes(weight, value_list, access::write, agent::compute);
     backend_.advance(agent::compute, nanoseconds(what_.rates.device_updates_per_second));
     pins_.clear();
   }
 
   void update_on_host(tensor<bf16> weight)
   {
-    const bytes_pin gradient = manager_.acquire_bytes(weight, gradient_list, access::read, at::host);
+    const auto gradient = manager_.acquire_bytes(weight, gradient_list, access::read, at::host);
     for (const list_id list : lists_) pins_.push_back(manager_.acquire_bytes(weight, list, access::read_write, at::host));
-    const bytes_pin value = manager_.acquire_bytes(weight, value_list, access::write, at::host);
+    const auto value = manager_.acquire_bytes(weight, value_list, access::write, at::host);
     const transfer::update_traffic each;
     const auto touched = static_cast<std::uint64_t>(each.host_update_bytes * static_cast<double>(what_.chunk_parameters));
     backend_.advance(agent::host, nanoseconds(what_.rates.host_updates_per_second), bytes{touched});

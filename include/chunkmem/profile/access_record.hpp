@@ -13,15 +13,15 @@ namespace chunkmem::inline v0 {
 
 /// What one entry of a record is: one byte, compared on the hot path.
 enum class entry_kind : std::uint8_t {
-  read, read_write, write,                 ///< a pin on the device; the values of `access`
+  read, read_write, write,                 ///< a pin on the device; the values of `access_mode`
   read_on_host = 4, read_write_on_host, write_on_host,
   lease_device = 8, lease_host,            ///< bytes for a while
   drop = 16,                               ///< the bytes of a slot are dead
 };
 
-[[nodiscard]] constexpr entry_kind kind_of(access how, at place) noexcept
+[[nodiscard]] constexpr entry_kind kind_of(access_mode mode, at place) noexcept
 {
-  return static_cast<entry_kind>(static_cast<unsigned>(how) | (place == at::host ? 4U : 0U));
+  return static_cast<entry_kind>(static_cast<unsigned>(mode) | (place == at::host ? 4U : 0U));
 }
 [[nodiscard]] constexpr bool is_access(entry_kind kind) noexcept { return static_cast<unsigned>(kind) < 8; }
 [[nodiscard]] constexpr bool is_lease(entry_kind kind) noexcept
@@ -32,9 +32,9 @@ enum class entry_kind : std::uint8_t {
 {
   return (static_cast<unsigned>(kind) & 4U) != 0 ? at::host : at::device;
 }
-[[nodiscard]] constexpr access access_of(entry_kind kind) noexcept
+[[nodiscard]] constexpr access_mode access_of(entry_kind kind) noexcept
 {
-  return static_cast<access>(static_cast<unsigned>(kind) & 3U);
+  return static_cast<access_mode>(static_cast<unsigned>(kind) & 3U);
 }
 
 /// What a first use of bytes that start at zero is: it fills them, so a read is an update.

@@ -2,6 +2,7 @@
 
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/manager/held_span.hpp>
+#include <chunkmem/manager/pin.hpp>
 #include <chunkmem/sharding/gathered_units.hpp>
 #include <chunkmem/tensor/dtype.hpp>
 
@@ -11,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -37,26 +39,31 @@ struct filling {
   }
 };
 
-/// A tensor of a sharded_model that stays where it is while this lives. As pin.
+/// A tensor of a sharded_model whose bytes stay where they are while the pin lives. As pin.
 ///
-/// A weight that is read is on the device, whole; one that is written is on the host, whole, and becomes a share when the pin ends.
-template <element Element, class Manager>
+/// A weight that is read is on the device, whole. A weight that is written is on the host, whole, and becomes a share when
+/// the pin ends.
+/// @tparam Element   const where the pin was acquired for reading, or by a variable of type `access`
+template <pinned_element Element, class Manager>
 class rank_pin {
+  using mutable_element = std::remove_const_t<Element>;
+
  public:
   using element_type = Element;
-  using unit_pin = typename Manager::template pin_type<std::uint8_t>;
+  using unit_pin = typename Manager::template pin_type<const std::uint8_t>;
   using plain_pin = typename Manager::template pin_type<Element>;
 
   rank_pin() = default;
-  /// Of a weight. @param first   its first element in the unit
-  rank_pin(unit_pin&& unit, tensor<Element> of, std::uint64_t first, std::uint64_t elements, agent who)
+  /// Of a weight that is read. @param first   its first element in the unit
+  rank_pin(unit_pin&& unit, tensor<mutable_element> of, std::uint64_t first, std::uint64_t elements, agent who)
+    requires std::is_const_v<Element>
       : unit_{std::move(unit)}, of_{of}, first_{first}, elements_{elements}, who_{who}
   {
   }
   /// Of a tensor of this rank's own.
-  rank_pin(plain_pin&& own, tensor<Element> of, agent who) : own_{std::move(own)}, of_{of}, elements_{own_.size()}, who_{who} {}
+  rank_pin(plain_pin&& own, tensor<mutable_element> of, agent who) : own_{std::move(own)}, of_{of}, elements_{own_.size()}, who_{who} {}
   /// Of a weight that is written.
-  rank_pin(std::unique_ptr<filling<Element, Manager>> fill, tensor<Element> of, std::uint64_t elements)
+  rank_pin(std::unique_ptr<filling<mutable_element, Manager>> fill, tensor<mutable_element> of, std::uint64_t elements)
       : fill_{std::move(fill)}, of_{of}, elements_{elements}
   {
   }
@@ -65,11 +72,18 @@ class rank_pin {
   [[nodiscard]] Element* data() const&
   {
     if (fill_ != nullptr) return fill_->all.data();
-    if (!unit_.is_live()) return own_.data();
-    std::uint8_t* const begin = unit_.data();
-    return begin == nullptr ? nullptr : reinterpret_cast<Element*>(begin) + first_;
+    if constexpr (std::is_const_v<Element>) {
+      if (unit_.is_live()) {
+        const std::uint8_t* const begin = unit_.data();
+        return begin == nullptr ? nullptr : reinterpret_cast<Element*>(begin) + first_;
+      }
+    }
+    return own_.data();
   }
   Element* data() const&& = delete;
+  /// For functions that take a pointer. @throws usage_error   as data()
+  operator Element*() const& { return data(); }
+  operator Element*() const&& = delete;
   /// The elements, where the calling thread may read them; empty in a rehearsal.
   /// @throws usage_error   as data(), or these bytes are not the calling thread's to read
   [[nodiscard]] std::span<Element> span() const&
@@ -83,6 +97,14 @@ class rank_pin {
     const std::span<Element> elements = std::as_const(*this).span();
     return {elements, std::move(*this)};
   }
+  /// As that of a pin. @throws usage_error   as span(), or the mode was `access::read`
+  [[nodiscard]] std::span<mutable_element> writable() const&
+    requires std::is_const_v<Element>
+  {
+    if (fill_ != nullptr) return fill_->all;
+    expects(!unit_.is_live(), "a weight that was acquired with access::read was to be written (acquire it with access::write)");
+    return own_.writable();
+  }
   [[nodiscard]] std::uint64_t size() const noexcept { return elements_; }
   void release() noexcept
   {
@@ -90,14 +112,14 @@ class rank_pin {
     own_.release();
     fill_.reset();
   }
-  [[nodiscard]] tensor<Element> of() const noexcept { return of_; }
+  [[nodiscard]] tensor<mutable_element> of() const noexcept { return of_; }
   [[nodiscard]] agent who() const noexcept { return who_; }
 
  private:
   unit_pin unit_;
   plain_pin own_;
-  std::unique_ptr<filling<Element, Manager>> fill_;
-  tensor<Element> of_;
+  std::unique_ptr<filling<mutable_element, Manager>> fill_;
+  tensor<mutable_element> of_;
   std::uint64_t first_ = 0;
   std::uint64_t elements_ = 0;
   agent who_ = agent::host;
@@ -121,6 +143,8 @@ class rank_gradient {
     return begin == nullptr ? nullptr : reinterpret_cast<Element*>(begin) + first_;
   }
   Element* data() const&& = delete;
+  operator Element*() const& { return data(); }
+  operator Element*() const&& = delete;
   [[nodiscard]] std::span<Element> span() const&
   {
     return unit_.span().empty() ? std::span<Element>{} : std::span<Element>{data(), static_cast<std::size_t>(elements_)};

@@ -41,7 +41,7 @@ class sharded_model : public sharding::rank_step<Backend, Ranks, Policies...> {
  public:
   using base::base, base::rehearsing, base::seal;
   using typename base::engine_type, typename base::manager_type;
-  template <element Element>
+  template <pinned_element Element>
   using pin_type = sharding::rank_pin<Element, manager_type>;
 
   /// As a manager's. Ranks do not talk in it. @throws usage_error   also where gradients are open
@@ -74,33 +74,36 @@ class sharded_model : public sharding::rank_step<Backend, Ranks, Policies...> {
 
   /// A pin on the device. Weights are read only, whole; other tensors as in a manager.
   /// @throws comm_error   what a unit is made of could not be gathered; as a manager's acquire
-  template <element Element>
-  [[nodiscard]] pin_type<Element> acquire(tensor<Element> wanted, access how, agent who = agent::host)
+  template <element Element, access_choice Access>
+  [[nodiscard]] pin_type<pinned_as<Element, Access>> acquire(tensor<Element> wanted, Access mode, agent who = agent::host)
   {
     seal_once();
     const entry& it = entry_of(wanted);
-    if (!is_sharded(it.part)) return {m_.acquire(tensor<Element>{it.own}, how, who), wanted, who};
+    if (!is_sharded(it.part)) return {m_.acquire(tensor<Element>{it.own}, mode, who), wanted, who};
     expect_whole();
-    if (writes(how)) return fill(wanted, how);
-    const sharding::unit_place place = plan_.place(it.planned);
-    return {m_.acquire(units_[place.unit].whole, access::read, who), wanted, place.first, it.elements, who};
+    if (writes(mode)) return {fill(wanted, mode), wanted, it.elements};
+    if constexpr (!std::is_same_v<Access, write_access>) {
+      const sharding::unit_place place = plan_.place(it.planned);
+      return {m_.acquire(units_[place.unit].whole, access::read, who), wanted, place.first, it.elements, who};
+    }
+    return {};  // a write_access writes
   }
   /// A weight is read on the device wherever it is wanted: on the host there are shares alone.
-  template <element Element>
-  [[nodiscard]] pin_type<Element> acquire(tensor<Element> wanted, access how, at place)
+  template <element Element, access_choice Access>
+  [[nodiscard]] pin_type<pinned_as<Element, Access>> acquire(tensor<Element> wanted, Access mode, at place)
   {
     const entry& it = entry_of(wanted);
-    if (is_sharded(it.part) || place == at::device) return acquire(wanted, how);
+    if (is_sharded(it.part) || place == at::device) return acquire(wanted, mode);
     seal_once();
-    return {m_.acquire(tensor<Element>{it.own}, how, place), wanted, agent::host};
+    return {m_.acquire(tensor<Element>{it.own}, mode, place), wanted, agent::host};
   }
 
   /// The gradient of the weight that `weight` held; that pin is spent. As a manager's.
   /// @throws usage_error   no parameter, or another element type than gradients have
-  template <class Kind = void, element Element>
+  template <class Kind = void, pinned_element Element>
   [[nodiscard]] auto gradient(pin_type<Element>&& weight)
   {
-    const tensor<Element> of = weight.of();
+    const tensor<std::remove_const_t<Element>> of = weight.of();
     const agent who = weight.who();
     weight.release();
     return gradient<Kind>(of, who);
@@ -176,10 +179,10 @@ class sharded_model : public sharding::rank_step<Backend, Ranks, Policies...> {
     return it;
   }
   template <element Element>
-  [[nodiscard]] pin_type<Element> fill(tensor<Element> wanted, access how)
+  [[nodiscard]] auto fill(tensor<Element> wanted, access_mode mode)
   {
     const entry& it = entry_of(wanted);
-    expects(how == access::write && !m_.is_iterating() && !rehearsing(),
+    expects(mode == access::write && !m_.is_iterating() && !rehearsing(),
             "a weight that is sharded is written whole and between iterations (acquire it with access::write before they begin)");
     auto result = std::make_unique<sharding::filling<Element, manager_type>>();
     result->all.resize(it.elements);
@@ -201,7 +204,7 @@ class sharded_model : public sharding::rank_step<Backend, Ranks, Policies...> {
       result->begin = part->begin - unit.share_begin;
       result->elements = part->elements;
     }
-    return {std::move(result), wanted, it.elements};
+    return result;
   }
 
   void done(tensor_handle weight)

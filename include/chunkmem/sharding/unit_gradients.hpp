@@ -159,7 +159,7 @@ class unit_gradients {
     bool is_of_step = false;
   };
   struct state {
-    pin_type hold;  ///< keeps it on the device while it is written and summed
+    typename Manager::template pin_type<const std::uint8_t> hold;  ///< keeps it on the device while it is written and summed
     std::vector<std::uint32_t> tensors;
     std::size_t done = 0;
     bool is_open = false;

@@ -2,6 +2,7 @@
 
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
+#include <chunkmem/tensor/tensor_label.hpp>
 #include <chunkmem/tensor/tensor_rules.hpp>
 
 #include <string_view>
@@ -32,15 +33,13 @@ class state_machine {
   static void apply(tensor_state& state, tensor_event event, tensor_id tensor, std::string_view list)
   {
     const std::uint8_t after = next(state, event);
-    if (after == illegal_transition) [[unlikely]] refuse(state, event, tensor, list);
+    if (after == illegal_transition) [[unlikely]] refuse(state, event, tensor_label{tensor, {}, list});
     state = static_cast<tensor_state>(after);
   }
 
-  [[noreturn, gnu::noinline, gnu::cold]] static void refuse(tensor_state state, tensor_event event, tensor_id tensor,
-                                                           std::string_view list)
+  [[noreturn, gnu::noinline, gnu::cold]] static void refuse(tensor_state state, tensor_event event, const tensor_label& label)
   {
-    throw usage_error{error_text{} << "chunkmem: tensor " << index_of(tensor) << " (" << list << ") is "
-                                   << name_of(state) << " and cannot " << name_of(event) << ": "
+    throw usage_error{error_text{} << "chunkmem: " << label << " is " << name_of(state) << " and cannot " << name_of(event) << ": "
                                    << advice(state, event) << " (" << Rules::name << ")"};
   }
 

@@ -115,6 +115,9 @@ inline constexpr bool releases_agree_in_table = releases_agree(Rules::table);
 /// A table of (state, event, next state), checked when it is compiled.
 ///
 /// Laws: deterministic; every state reachable from `free`; no state a dead end; the three releases are legal together.
+/// Bytes come by `materialize`, which leads from `free` to `hold`, and go by `drop`. `acquire` begins a pin and leads to
+/// `compute`; a release ends it. A pinned tensor is neither dropped nor reset. `reset` leads to `hold`. `spend` leads from
+/// `compute` to `gradient`.
 /// Source: tensor states of PatrickStar (Fang et al. 2021, arXiv 2108.05818).
 template <class Rules>
 concept tensor_rules = names_itself<Rules> && std::same_as<typename Rules::policy_kind, rules_kind> && requires {

@@ -11,6 +11,7 @@ namespace chunkmem::inline v0 {
 /// A sink that can say what happened last: errors that tell details have it in them.
 ///
 /// Laws: `recall(most)` gives at most that many lines, the oldest first, each with its end; it changes nothing.
+/// It is not empty after events were recorded, and its last line tells the newest event.
 template <class Sink>
 concept recalling_sink = trace_sink<Sink> && requires(const Sink sink, std::size_t most) {
   { sink.recall(most) } -> std::same_as<std::string>;

@@ -93,7 +93,7 @@ class iteration_roller {
       live_[slot] = 0;
       return;
     }
-    const chunkmem::access how = live_[slot] == 0 ? access::write : static_cast<chunkmem::access>(dice_.below(3));
+    const chunkmem::access how = live_[slot] == 0 ? access::write : static_cast<chunkmem::access_mode>(dice_.below(3));
     const bool host = traits_.host && dice_.one_in(4);
     if (host ? held.device > 0 : held.host_writers > 0 || (writes(how) && held.host > 0)) return;
     const entry_kind kind = kind_of(how, host ? at::host : at::device);

@@ -97,7 +97,7 @@ class residency_trial {
   {
     using namespace chunkmem;
     const chunk& it = state_[model_.chunk_of_slot[slot]];
-    const chunkmem::access how = live_[slot] ? static_cast<chunkmem::access>(dice_.below(3)) : access::write;
+    const chunkmem::access how = live_[slot] ? static_cast<chunkmem::access_mode>(dice_.below(3)) : access::write;
     const bool host = dice_.one_in(3);
     // The engine refuses these.
     if (host ? it.device_pins > 0 && (writes(how) || !it.host_valid) : it.host_writers > 0 || (writes(how) && it.host_pins > 0)) return;

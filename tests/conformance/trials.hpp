@@ -1,0 +1,92 @@
+#pragma once
+
+#include <support/catch.hpp>
+
+#include <cstdint>
+#include <exception>
+#include <string>
+
+namespace conformance {
+
+// A suite of laws is a number of trials. `trial(number)`, counted from 1, makes one attempt, most of them with random
+// calls, and says which law was broken; an empty text says that none was. Nothing in a trial is an assertion, so that a
+// program may also ask a suite what it thinks of a policy that is known to be wrong.
+
+/// The law that one trial saw broken. A call that throws what no law lets it throw has broken one.
+template <class Trial>
+[[nodiscard]] std::string mistake_of(Trial& trial, std::uint64_t number)
+{
+  try {
+    return trial(number);
+  } catch (const std::exception& error) {
+    return std::string{"a call threw what no law lets it throw: "} + error.what();
+  }
+}
+
+/// The first law that any of the trials saw broken, with the trial's number; empty: all laws were kept.
+template <class Trial>
+[[nodiscard]] std::string first_mistake(std::uint64_t trials, Trial trial)
+{
+  for (std::uint64_t number = 1; number <= trials; ++number)
+    if (const std::string mistake = mistake_of(trial, number); !mistake.empty())
+      return "trial " + std::to_string(number) + ": " + mistake;
+  return {};
+}
+
+/// Each trial is one assertion of the running test case, which ends with the first that fails.
+template <class Trial>
+void require_trials(std::uint64_t trials, Trial trial)
+{
+  for (std::uint64_t number = 1; number <= trials; ++number) {
+    INFO("trial " << number);
+    REQUIRE(mistake_of(trial, number) == "");
+  }
+}
+
+/// True where `call()` throws this class of error.
+template <class Error, class Call>
+[[nodiscard]] bool is_refused_as(Call&& call)
+{
+  try {
+    call();
+  } catch (const Error&) {
+    return true;
+  } catch (const std::exception&) {
+  }
+  return false;
+}
+
+/// Counts the allocations of the program so far. A program that replaces operator new can give it to a suite, which
+/// then also looks for allocations where a law forbids them; without it nobody can see them.
+using allocation_counter = std::uint64_t (*)();
+
+/// Sees whether calls allocate.
+class allocation_watch {
+ public:
+  explicit allocation_watch(allocation_counter counter) noexcept : counter_{counter} {}
+
+  /// Does `call()` and returns what it returns.
+  template <class Call>
+  decltype(auto) operator()(Call&& call)
+  {
+    const reading now{*this};
+    return call();
+  }
+  [[nodiscard]] bool has_seen_one() const noexcept { return seen_; }
+
+ private:
+  struct reading {
+    explicit reading(allocation_watch& to) noexcept : watch{to}, before{watch.so_far()} {}
+    reading(const reading&) = delete;
+    reading& operator=(const reading&) = delete;
+    ~reading() { watch.seen_ = watch.seen_ || watch.so_far() != before; }
+    allocation_watch& watch;
+    std::uint64_t before;
+  };
+  [[nodiscard]] std::uint64_t so_far() const { return counter_ == nullptr ? 0 : counter_(); }
+
+  allocation_counter counter_;
+  bool seen_ = false;
+};
+
+}  // namespace conformance

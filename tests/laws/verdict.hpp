@@ -1,0 +1,45 @@
+#pragma once
+
+#include <support/catch.hpp>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace laws {
+
+/// A policy with one mistake, a piece of the law that should name it, and what the laws of its family said.
+struct verdict {
+  std::string_view policy;
+  std::string_view law;
+  std::string said;
+
+  [[nodiscard]] bool is_caught() const { return !law.empty() && said.find(law) != std::string::npos; }
+};
+using verdicts = std::vector<verdict>;
+
+/// The wrong policies of each family, judged when they are asked for the first time.
+[[nodiscard]] const verdicts& wrong_evictions();
+[[nodiscard]] const verdicts& wrong_transfers();
+[[nodiscard]] const verdicts& wrong_placements();
+[[nodiscard]] const verdicts& wrong_layouts();
+[[nodiscard]] const verdicts& wrong_rules();
+[[nodiscard]] const verdicts& wrong_gradients();
+[[nodiscard]] const verdicts& wrong_movers();
+[[nodiscard]] const verdicts& wrong_sinks();
+[[nodiscard]] const verdicts& wrong_ownerships();
+[[nodiscard]] const verdicts& wrong_communicators();
+
+/// Allocations of this program so far; see caught_test.cpp.
+[[nodiscard]] std::uint64_t allocations_so_far();
+
+inline void expect_all_caught(const verdicts& all)
+{
+  for (const verdict& each : all) {
+    CAPTURE(each.policy, each.law, each.said);
+    CHECK(each.is_caught());
+  }
+}
+
+}  // namespace laws

@@ -1,0 +1,195 @@
+#include <conformance/tensor_rules.hpp>
+
+#include "verdict.hpp"
+
+#include <chunkmem/core/policy.hpp>
+#include <chunkmem/tensor/tensor_rules.hpp>
+#include <support/catch.hpp>
+
+#include <string_view>
+
+namespace wrong_rules_test {
+
+using namespace chunkmem;
+
+namespace {
+
+using state = tensor_state;
+using event = tensor_event;
+
+/// Right: pins that count, and gradients that take the place of weights. Each table below has one mistake.
+struct plain {
+  using policy_kind = rules_kind;
+  static constexpr std::string_view name = "plain";
+  static constexpr transition table[] = {
+      {state::free, event::materialize, state::hold},
+      {state::hold, event::acquire, state::compute},
+      {state::hold, event::drop, state::free},
+      {state::compute, event::acquire, state::compute},
+      {state::compute, event::spend, state::gradient},
+      {state::compute, event::release, state::hold},
+      {state::compute, event::release_forward, state::hold},
+      {state::compute, event::release_backward, state::hold},
+      {state::gradient, event::release, state::hold},
+      {state::gradient, event::release_forward, state::hold},
+      {state::gradient, event::release_backward, state::hold},
+  };
+};
+static_assert(tensor_rules<plain>);
+
+/// The first rows, which all tables below begin with unless they say otherwise: a tensor that is written, used and
+/// dropped.
+template <transition... More>
+struct with_rows {
+  using policy_kind = rules_kind;
+  static constexpr transition table[] = {
+      {state::free, event::materialize, state::hold},
+      {state::hold, event::acquire, state::compute},
+      {state::hold, event::drop, state::free},
+      {state::compute, event::release, state::hold},
+      {state::compute, event::release_forward, state::hold},
+      {state::compute, event::release_backward, state::hold},
+      More...,
+  };
+};
+
+/// A row was copied and its event left as it was.
+struct says_it_twice : with_rows<transition{state::compute, event::release, state::hold_after_forward},
+                                 transition{state::hold_after_forward, event::reset, state::hold}> {
+  static constexpr std::string_view name = "says_it_twice";
+};
+/// Has a way out of a state, and none into it.
+struct has_an_island : with_rows<transition{state::hold_after_backward, event::reset, state::hold}> {
+  static constexpr std::string_view name = "has_an_island";
+};
+/// Knows how a gradient begins, and not how it ends.
+struct ends_in_a_gradient : with_rows<transition{state::compute, event::spend, state::gradient}> {
+  static constexpr std::string_view name = "ends_in_a_gradient";
+};
+/// Has only trainers in mind that name their pass.
+struct forgets_the_plain_release {
+  using policy_kind = rules_kind;
+  static constexpr std::string_view name = "forgets_the_plain_release";
+  static constexpr transition table[] = {
+      {state::free, event::materialize, state::hold},
+      {state::hold, event::acquire, state::compute},
+      {state::hold, event::drop, state::free},
+      {state::compute, event::release_forward, state::hold},
+      {state::compute, event::release_backward, state::hold},
+  };
+};
+/// Lets a tensor go while a kernel uses it.
+struct drops_what_is_pinned : with_rows<transition{state::compute, event::drop, state::free}> {
+  static constexpr std::string_view name = "drops_what_is_pinned";
+};
+/// Ends an iteration over the head of a pin.
+struct resets_what_is_pinned : with_rows<transition{state::compute, event::reset, state::hold}> {
+  static constexpr std::string_view name = "resets_what_is_pinned";
+};
+/// Reads what nobody has written.
+struct reads_before_it_writes : with_rows<transition{state::free, event::acquire, state::compute}> {
+  static constexpr std::string_view name = "reads_before_it_writes";
+};
+/// Takes frames for bytes that are there.
+struct writes_anew : with_rows<transition{state::hold, event::materialize, state::hold}> {
+  static constexpr std::string_view name = "writes_anew";
+};
+/// Lets a pin end that nobody has.
+struct releases_what_is_held : with_rows<transition{state::hold, event::release, state::hold},
+                                         transition{state::hold, event::release_forward, state::hold},
+                                         transition{state::hold, event::release_backward, state::hold}> {
+  static constexpr std::string_view name = "releases_what_is_held";
+};
+/// Lets a gradient take the place of a weight that nobody uses.
+struct spends_what_is_held : with_rows<transition{state::hold, event::spend, state::gradient},
+                                       transition{state::gradient, event::release, state::hold},
+                                       transition{state::gradient, event::release_forward, state::hold},
+                                       transition{state::gradient, event::release_backward, state::hold}> {
+  static constexpr std::string_view name = "spends_what_is_held";
+};
+/// Frees a tensor with its last pin.
+struct frees_by_release {
+  using policy_kind = rules_kind;
+  static constexpr std::string_view name = "frees_by_release";
+  static constexpr transition table[] = {
+      {state::free, event::materialize, state::hold},         {state::hold, event::acquire, state::compute},
+      {state::compute, event::release, state::free},          {state::compute, event::release_forward, state::hold},
+      {state::compute, event::release_backward, state::free},
+  };
+};
+/// Pins a tensor while it writes it.
+struct materializes_pinned {
+  using policy_kind = rules_kind;
+  static constexpr std::string_view name = "materializes_pinned";
+  static constexpr transition table[] = {
+      {state::free, event::materialize, state::compute},
+      {state::hold, event::acquire, state::compute},
+      {state::hold, event::drop, state::free},
+      {state::compute, event::release, state::hold},
+      {state::compute, event::release_forward, state::hold},
+      {state::compute, event::release_backward, state::hold},
+  };
+};
+/// Keeps the pin until the iteration ends.
+struct keeps_pins {
+  using policy_kind = rules_kind;
+  static constexpr std::string_view name = "keeps_pins";
+  static constexpr transition table[] = {
+      {state::free, event::materialize, state::hold},
+      {state::hold, event::acquire, state::compute},
+      {state::hold, event::drop, state::free},
+      {state::compute, event::release, state::hold},
+      {state::compute, event::release_forward, state::compute},
+      {state::compute, event::release_backward, state::hold},
+  };
+};
+
+template <class Policy>
+laws::verdict judge(std::string_view law)
+{
+  return {Policy::name, law, conformance::mistake_in_tensor_rules<Policy>()};
+}
+
+}  // namespace
+
+TEST_CASE("the laws of rules hold for a table with gradients and without passes", "[laws][rules]")
+{
+  conformance::tensor_rules_laws<plain>();
+}
+
+TEST_CASE("the laws of rules name the mistake of each wrong table", "[laws][rules]")
+{
+  laws::expect_all_caught(laws::wrong_rules());
+}
+
+TEST_CASE("the compiler refuses those wrong tables that the concept can see", "[laws][rules]")
+{
+  STATIC_REQUIRE_FALSE(tensor_rules<says_it_twice>);
+  STATIC_REQUIRE_FALSE(tensor_rules<has_an_island>);
+  STATIC_REQUIRE_FALSE(tensor_rules<ends_in_a_gradient>);
+  STATIC_REQUIRE_FALSE(tensor_rules<forgets_the_plain_release>);
+  STATIC_REQUIRE(tensor_rules<drops_what_is_pinned>);  // the laws alone see this one
+}
+
+}  // namespace wrong_rules_test
+
+const laws::verdicts& laws::wrong_rules()
+{
+  using namespace wrong_rules_test;
+  static const verdicts all{
+      judge<says_it_twice>("two rows share a state and an event"),
+      judge<has_an_island>("a state is not reached from free"),
+      judge<ends_in_a_gradient>("a state does not lead back to free"),
+      judge<forgets_the_plain_release>("one release is legal without the other two"),
+      judge<drops_what_is_pinned>("a pinned tensor is dropped or reset"),
+      judge<resets_what_is_pinned>("a pinned tensor is dropped or reset"),
+      judge<reads_before_it_writes>("a tensor without bytes is used before it is materialized"),
+      judge<writes_anew>("a tensor with bytes is materialized again"),
+      judge<releases_what_is_held>("a release of a tensor that is not pinned"),
+      judge<spends_what_is_held>("spend is not the way from compute to gradient"),
+      judge<frees_by_release>("a tensor loses its bytes by another event than drop"),
+      judge<materializes_pinned>("materialize leads elsewhere than to hold"),
+      judge<keeps_pins>("a release leaves the tensor pinned"),
+  };
+  return all;
+}

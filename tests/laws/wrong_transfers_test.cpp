@@ -1,0 +1,265 @@
+#include <conformance/transfer_policy.hpp>
+
+#include "verdict.hpp"
+
+#include <chunkmem/transfer/lookahead.hpp>
+#include <chunkmem/transfer/transfer_policy.hpp>
+#include <support/catch.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace wrong_transfers_test {
+
+using namespace chunkmem;
+using transfer::move;
+using transfer::move_kind;
+using transfer::schedule_input;
+using actions_of = std::vector<move>;
+
+namespace {
+
+/// Right: demand paging, written down. Each policy below changes it by one mistake.
+struct on_demand {
+  using policy_kind = transfer_kind;
+  static constexpr std::string_view name = "on_demand";
+  static constexpr bool plans = true;
+  void schedule(const schedule_input& input, actions_of& actions)
+  {
+    actions.clear();
+    for (const move& each : input.demand)
+      if (each.kind != move_kind::vacate) actions.push_back(each);
+  }
+};
+
+void sort_by_moment(actions_of& actions)
+{
+  std::sort(actions.begin(), actions.end(), [](const move& left, const move& right) {
+    return std::pair{left.moment, left.order} < std::pair{right.moment, right.order};
+  });
+}
+
+/// An eviction needs no order, so its author thinks: a load into the frames evicts.
+struct leaves_evictions_out : on_demand {
+  static constexpr std::string_view name = "leaves_evictions_out";
+  void schedule(const schedule_input& input, actions_of& actions)
+  {
+    on_demand::schedule(input, actions);
+    std::erase_if(actions, [](const move& each) { return each.kind == move_kind::evict; });
+  }
+};
+
+/// Passes the whole demand log on, with what only tells a scheduler that frames became free.
+struct passes_vacates_on : on_demand {
+  static constexpr std::string_view name = "passes_vacates_on";
+  void schedule(const schedule_input& input, actions_of& actions)
+  {
+    actions.assign(input.demand.begin(), input.demand.end());
+  }
+};
+
+/// Loads a chunk ahead and again where it is used.
+struct loads_twice : on_demand {
+  static constexpr std::string_view name = "loads_twice";
+  void schedule(const schedule_input& input, actions_of& actions)
+  {
+    actions.clear();
+    for (const move& each : input.demand) {
+      if (each.kind != move_kind::vacate) actions.push_back(each);
+      if (each.kind == move_kind::load) actions.push_back(each);
+    }
+  }
+};
+
+/// Takes the frame after the one that demand paging chose.
+struct loads_one_frame_on : on_demand {
+  static constexpr std::string_view name = "loads_one_frame_on";
+  void schedule(const schedule_input& input, actions_of& actions)
+  {
+    on_demand::schedule(input, actions);
+    for (move& each : actions) each.place += each.kind == move_kind::load ? 1 : 0;
+  }
+};
+
+/// Gives frames to a chunk that was to be loaded, and copies nothing.
+struct claims_for_loads : on_demand {
+  static constexpr std::string_view name = "claims_for_loads";
+  void schedule(const schedule_input& input, actions_of& actions)
+  {
+    on_demand::schedule(input, actions);
+    for (move& each : actions)
+      if (each.kind == move_kind::load) each.kind = move_kind::claim;
+  }
+};
+
+/// Counts moments from 1.
+struct is_late_by_one : on_demand {
+  static constexpr std::string_view name = "is_late_by_one";
+  void schedule(const schedule_input& input, actions_of& actions)
+  {
+    on_demand::schedule(input, actions);
+    for (move& each : actions) ++each.moment;
+  }
+};
+
+/// Starts everything at the beginning, before frames were left.
+struct starts_all_at_once : on_demand {
+  static constexpr std::string_view name = "starts_all_at_once";
+  void schedule(const schedule_input& input, actions_of& actions)
+  {
+    on_demand::schedule(input, actions);
+    if (!input.may_move_early) return;
+    for (move& each : actions) each.moment = 0;
+  }
+};
+
+/// Moves loads ahead and leaves the evictions that make room for them where they were.
+struct loads_before_room : on_demand {
+  static constexpr std::string_view name = "loads_before_room";
+  void schedule(const schedule_input& input, actions_of& actions)
+  {
+    on_demand::schedule(input, actions);
+    if (!input.may_move_early) return;
+    for (move& each : actions)
+      if (each.kind == move_kind::load && each.moment > 0) --each.moment;
+    sort_by_moment(actions);
+  }
+};
+
+/// Sorts by moment, and inside a moment by kind: copies to the device before what makes room for them.
+struct sorts_loads_first : on_demand {
+  static constexpr std::string_view name = "sorts_loads_first";
+  void schedule(const schedule_input& input, actions_of& actions)
+  {
+    on_demand::schedule(input, actions);
+    std::sort(actions.begin(), actions.end(), [](const move& left, const move& right) {
+      return std::tuple{left.moment, left.kind != move_kind::load, left.order} <
+             std::tuple{right.moment, right.kind != move_kind::load, right.order};
+    });
+  }
+};
+
+/// Evicts as soon as the frames are wanted soon, also while the chunk is still in use.
+struct evicts_what_is_in_use : on_demand {
+  static constexpr std::string_view name = "evicts_what_is_in_use";
+  void schedule(const schedule_input& input, actions_of& actions)
+  {
+    on_demand::schedule(input, actions);
+    if (!input.may_move_early) return;
+    for (move& each : actions)
+      if (each.kind == move_kind::evict) each.moment -= std::min(each.moment, 2U);
+    sort_by_moment(actions);
+  }
+};
+
+/// Gives the moves of a chunk one after the other.
+struct sorts_by_chunk : on_demand {
+  static constexpr std::string_view name = "sorts_by_chunk";
+  void schedule(const schedule_input& input, actions_of& actions)
+  {
+    on_demand::schedule(input, actions);
+    std::sort(actions.begin(), actions.end(), [](const move& left, const move& right) {
+      return std::tuple{left.chunk, left.moment, left.order} < std::tuple{right.chunk, right.moment, right.order};
+    });
+  }
+};
+
+/// Looks ahead without asking whether moves may start early.
+struct is_early_where_forbidden : transfer::lookahead {
+  static constexpr std::string_view name = "is_early_where_forbidden";
+  void schedule(schedule_input input, actions_of& actions)
+  {
+    input.may_move_early = true;
+    lookahead::schedule(input, actions);
+  }
+};
+
+/// Adds to what the last plan left in `actions`.
+struct forgets_to_clear : on_demand {
+  static constexpr std::string_view name = "forgets_to_clear";
+  void schedule(const schedule_input& input, actions_of& actions)
+  {
+    for (const move& each : input.demand)
+      if (each.kind != move_kind::vacate) actions.push_back(each);
+  }
+};
+
+/// Takes a record with as many moves for the record that it knows.
+struct keeps_an_old_plan : on_demand {
+  static constexpr std::string_view name = "keeps_an_old_plan";
+  void schedule(const schedule_input& input, actions_of& actions)
+  {
+    if (input.demand.size() != moves_) on_demand::schedule(input, known_);
+    moves_ = input.demand.size();
+    actions = known_;
+  }
+  std::size_t moves_ = SIZE_MAX;
+  actions_of known_;
+};
+
+/// Says that it plans nothing, and does.
+struct plans_in_secret : on_demand {
+  static constexpr std::string_view name = "plans_in_secret";
+  static constexpr bool plans = false;
+};
+
+/// Makes its notes anew for each plan.
+struct allocates_for_each_plan : on_demand {
+  static constexpr std::string_view name = "allocates_for_each_plan";
+  void schedule(const schedule_input& input, actions_of& actions)
+  {
+    const std::vector<std::uint32_t> ready(input.chunks + 1, 0);
+    on_demand::schedule(input, actions);
+    for (move& each : actions) each.moment += ready[0];
+  }
+};
+
+template <class Policy>
+laws::verdict judge(std::string_view law)
+{
+  return {Policy::name, law, conformance::mistake_in_transfer_policy<Policy>({}, laws::allocations_so_far)};
+}
+
+}  // namespace
+
+TEST_CASE("the laws of transfer hold for demand paging, which allocates nothing for sizes that it knows",
+          "[laws][transfer]")
+{
+  CHECK(conformance::transfer_policy_laws<on_demand>(60, {}, laws::allocations_so_far) == 0);
+}
+
+TEST_CASE("the laws of transfer name the mistake of each wrong policy", "[laws][transfer]")
+{
+  laws::expect_all_caught(laws::wrong_transfers());
+}
+
+}  // namespace wrong_transfers_test
+
+const laws::verdicts& laws::wrong_transfers()
+{
+  using namespace wrong_transfers_test;
+  static const verdicts all{
+      judge<leaves_evictions_out>("a move is missing or was made twice"),
+      judge<passes_vacates_on>("a move is missing or was made twice"),
+      judge<loads_twice>("a move is missing or was made twice"),
+      judge<loads_one_frame_on>("a move is missing or was made twice"),
+      judge<claims_for_loads>("a move is missing or was made twice"),
+      judge<is_late_by_one>("a move comes later than it is needed"),
+      judge<starts_all_at_once>("a move comes before what it depends on"),
+      judge<loads_before_room>("a move comes before what it depends on"),
+      judge<sorts_loads_first>("a move comes before what it depends on"),
+      judge<evicts_what_is_in_use>("a move comes before what it depends on"),
+      judge<sorts_by_chunk>("actions are not in the order of moments"),
+      judge<is_early_where_forbidden>("a move was made early where that is forbidden"),
+      judge<forgets_to_clear>("two plans for one input"),
+      judge<keeps_an_old_plan>("two plans for one input"),
+      judge<plans_in_secret>("a policy that plans nothing gave actions"),
+      judge<allocates_for_each_plan>("schedule allocated for sizes that it had seen"),
+  };
+  return all;
+}
