@@ -7,6 +7,7 @@ target_include_directories(chunkmem INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTAL
 set(package_folder "${CMAKE_INSTALL_DATADIR}/cmake/chunkmem")
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/chunkmem" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/examples/max_model/machines" DESTINATION "${CMAKE_INSTALL_DATADIR}/chunkmem" FILES_MATCHING PATTERN "*.json")
+install(PROGRAMS "${PROJECT_SOURCE_DIR}/tools/plot.py" DESTINATION "${CMAKE_INSTALL_DATADIR}/chunkmem") # draws what trace::chrome_sink wrote
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DATADIR}/licenses/chunkmem")
 
 # The laws of each family of policies, for tests of policies of one's own: the component conformance.

@@ -59,6 +59,19 @@ function(chunkmem_test name)
   endif()
 endfunction()
 
+# chunkmem_mpi_command(<out>): starts an MPI program in a test. chunkmem_mpi_environment keeps Open MPI quiet where a test runs: as
+# root, with more ranks than cores, without a network, without ssh, in a container.
+set(chunkmem_mpi_environment OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_plm=isolated
+    OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_btl_base_warn_component_unused=0)
+function(chunkmem_mpi_command out)
+  execute_process(COMMAND ${chunkmem_mpi_launcher} --version OUTPUT_VARIABLE made ERROR_QUIET)
+  set(start "${chunkmem_mpi_launcher}")
+  if(made MATCHES "Open MPI|open-mpi")
+    list(APPEND start --oversubscribe --bind-to none)
+  endif()
+  set(${out} "${start}" PARENT_SCOPE)
+endfunction()
+
 # chunkmem_skipped_test(<name> <reason> [LABELS <label...>]): what cannot be tested here is named, never silently absent.
 function(chunkmem_skipped_test name reason)
   chunkmem_test(${name} ${ARGN} COMMAND sh -c "echo \"$1\"; exit 4" sh "SKIPPED: ${reason}")

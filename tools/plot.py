@@ -11,22 +11,26 @@ A timeline has a line of names, then one line for each span:
     kind,track,begin_seconds,end_seconds,bytes
 
 kind is `level` (a track holds so many bytes from begin to end), `work` (an agent is busy from begin to end; bytes are
-what it moves, 0 where it moves none) or `chunk` (the chunk with this number is on the device). Tracks of levels are named
+what it moves, 0 where it moves none), `chunk` (the chunk with this number is on the device) or `phase` (such as forward, in
+the head line of the picture). Tracks of levels are named
 <tier>/<what>, such as device/activations; the track <tier>/capacity is drawn as a line, the others are stacked in the order in which
 they first appear. Work is a row for each track, as high as the share of its time that it is busy; its name says the share of the
 whole iteration. Stalls are the time in which the track `compute` does nothing.
 
 A table of moved bytes has columns model, frames (of the device), bound and one for each policy, in frames of a step.
 
-The same input gives the same bytes of SVG on every run of one version. Wants matplotlib (Debian: python3-matplotlib); tried with 3.6.
+The same input gives the same bytes of SVG on every run of one version. Wants matplotlib (Debian: python3-matplotlib); tried with 3.11.
 """
 
 import csv
 import json
+import math
 import sys
 
 COLUMNS = ["kind", "track", "begin_seconds", "end_seconds", "bytes"]
 COLOURS = ["C0", "C1", "C2", "C4", "C5", "C6"]  # of rows of work; stalls are red
+PHASES = {"forward": "#cfe3f5", "backward": "#f9dcc4", "update": "#d5ecd4"}  # others are grey
+NAMED = 24  # chunks, at most, of which each has its name at the axis
 PARTS = 800  # of an iteration, in the rows of work: what is shorter shows as a lower bar
 
 
@@ -35,8 +39,8 @@ class Mistake(Exception):
 
 
 def read_spans(path):
-    """The spans of a file: (levels, works, chunks), each {track: [(begin, end, bytes), ...]} in the order of the file."""
-    spans = {"level": {}, "work": {}, "chunk": {}}
+    """The spans of a file: (levels, works, chunks, phases), each {track: [(begin, end, bytes), ...]} in the order of the file."""
+    spans = {"level": {}, "work": {}, "chunk": {}, "phase": {}}
     try:
         with open(path, newline="", encoding="utf-8") as file:
             rows = csv.DictReader(file)
@@ -48,12 +52,12 @@ def read_spans(path):
         raise Mistake(f"{path} cannot be read: {failure}") from failure
     if not spans["level"] and not spans["work"]:
         raise Mistake(f"{path} has no spans")
-    return spans["level"], spans["work"], spans["chunk"]
+    return spans["level"], spans["work"], spans["chunk"], spans["phase"]
 
 
 def read_row(path, line, row, spans):
     if None in row or None in row.values() or row["kind"] not in spans:
-        raise Mistake(f"{path}, line {line}: not a level, work or chunk with a track and three numbers")
+        raise Mistake(f"{path}, line {line}: not a level, work, chunk or phase with a track and three numbers")
     try:
         begin, end, size = (float(row[name]) for name in COLUMNS[2:])
     except ValueError as failure:
@@ -155,11 +159,46 @@ def draw_works(axes, works, begin, end):
     axes.set_title(f"height: the share of each {1e3 * (end - begin) / PARTS:.3g} ms in which it works", loc="right", fontsize="medium")
 
 
-def draw_residency(axes, chunks, begin, end):
+def draw_phases(axes, phases, begin, end):
+    """A bar with the name of each phase, where there is room for its name; the lines between phases go through all panels."""
+    for name, spans in phases.items():
+        for start, stop, _ in spans:
+            axes.axvspan(start, stop, color=PHASES.get(name, "0.9"), linewidth=0)
+            if stop - start > 0.06 * (end - begin):
+                axes.text((start + stop) / 2, 0.5, name, ha="center", va="center")
+    axes.set_ylim(0, 1)
+    axes.set_yticks([])
+    for edge in axes.spines.values():
+        edge.set_visible(False)
+    axes.tick_params(axis="x", length=0, labelbottom=False)
+
+
+def mark_phases(all_axes, phases):
+    edges = {span[0] for spans in phases.values() for span in spans} | {span[1] for spans in phases.values() for span in spans}
+    for axes in all_axes:
+        for edge in sorted(edges):
+            axes.axvline(edge, color="0.4", linewidth=0.6, linestyle=":", zorder=3)
+
+
+def name_chunks(axes, order, names):
+    """A name for each line where there are few; else numbers of lines, whole ones."""
+    from matplotlib.ticker import MaxNLocator
+
+    if names and len(order) <= NAMED:
+        labels = [names.get(chunk, f"chunk {chunk}") for chunk in order]
+        axes.set_yticks([at + 0.5 for at in range(len(order))])
+        axes.set_yticklabels([label if len(label) <= 34 else label[:31] + "..." for label in labels], fontsize="x-small")
+        axes.tick_params(axis="y", length=0)
+    else:
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
+
+
+def draw_residency(axes, chunks, begin, end, names=None, what="chunks that moved"):
     """A line of pixels for each chunk, dark where it is on the device; those that come first are at the top."""
     width = (end - begin) / PARTS if end > begin else 1.0
-    lines = []
-    for _, spans in sorted(chunks.items(), key=lambda it: (min(span[0] for span in it[1]), int(it[0]))):
+    lines, order = [], []
+    for chunk, spans in sorted(chunks.items(), key=lambda it: (min(span[0] for span in it[1]), int(it[0]))):
+        order.append(chunk)
         line = [0.0] * PARTS
         for start, stop, _ in spans:
             first, last = (min(PARTS - 1, max(0, int((time - begin) / width))) for time in (start, stop))
@@ -168,7 +207,8 @@ def draw_residency(axes, chunks, begin, end):
     axes.imshow(lines, aspect="auto", interpolation="nearest", cmap="Blues", vmin=0, vmax=1.4,
                 extent=(begin, end, len(lines), 0))
     axes.set_ylabel("chunks")
-    axes.set_title(f"on the device: each of the {len(lines)} chunks that moved", loc="right", fontsize="medium")
+    name_chunks(axes, order, names)
+    axes.set_title(f"on the device: each of the {len(lines)} {what}", loc="right", fontsize="medium")
 
 
 def new_figure(panels, heights=None):
@@ -189,15 +229,18 @@ def write(figure, target):
     figure.savefig(target, dpi=150, metadata={"Date": None} if str(target).endswith(".svg") else None)
 
 
-def draw_step(levels, works, chunks, target):
+def draw_step(levels, works, chunks, phases, target):
     tiers = {}
     for track, spans in levels.items():
         tiers.setdefault(track.split("/", 1)[0], {})[track] = spans
     every = [span for tracks in (levels, works, chunks) for spans in tracks.values() for span in spans]
     begin, end = min(span[0] for span in every), max(span[1] for span in every)
     panels = len(tiers) + bool(chunks) + bool(works)
-    figure, all_axes = new_figure(panels)
+    figure, all_axes = new_figure(panels + bool(phases), ([0.4] if phases else []) + [2.6] * panels)
     left = list(all_axes[:, 0])
+    if phases:
+        draw_phases(left.pop(0), phases, begin, end)
+        mark_phases(left, phases)
     for at, (tier, its_levels) in enumerate(tiers.items()):
         draw_levels(left.pop(0), tier, its_levels)
         if at == 0 and chunks:
@@ -211,10 +254,14 @@ def draw_step(levels, works, chunks, target):
 
 
 def read_trace(path):
-    """The events of a Chrome trace that say what moved: (name, begin, chunk, bytes), times in seconds from the first one."""
+    """The events of a Chrome trace that say what moved: (name, begin, chunk, bytes), times in seconds from the first one; and what
+    it was described with: {device_capacity, frame, chunks}, where it was."""
     try:
         with open(path, encoding="utf-8") as file:
-            events = json.load(file)["traceEvents"]
+            read = json.load(file)
+        events = read["traceEvents"]
+        about = read.get("otherData", {})
+        about = {"device_capacity": int(about.get("device_capacity", 0)), "frame": int(about.get("frame", 0)), "chunks": dict(about.get("chunks", {}))}
         found = [(it["name"], it["ts"] * 1e-6, it["args"].get("chunk"), it["args"].get("bytes", 0)) for it in events
                  if it["ph"] in "Xi" and "args" in it]
     except (OSError, UnicodeDecodeError, ValueError, KeyError, TypeError, AttributeError) as failure:
@@ -222,44 +269,82 @@ def read_trace(path):
     if not found:
         raise Mistake(f"{path} has no events")
     first = min(it[1] for it in found)
-    return sorted(((name, time - first, chunk, size) for name, time, chunk, size in found), key=lambda it: it[1])
+    return sorted(((name, time - first, chunk, size) for name, time, chunk, size in found), key=lambda it: it[1]), about
 
 
-def follow(events):
-    """What a trace says of each moment: (levels, chunks, ends of iterations)."""
-    leased = loaded = 0
-    since, levels, chunks, ends = {}, {"leases": [(0.0, 0)], "loaded chunks": [(0.0, 0)]}, {}, []
+def follow(events, frame=0):
+    """What a trace says of each moment: (levels, chunks, phases, ends of iterations, the most that was held at once).
+
+    @param frame   of the device: a chunk takes whole ones, as in a report; 0: bytes as they are"""
+    leased = held = most = 0
+    since, levels, chunks, ends, marks = {}, {"chunks": [(0.0, 0)], "leases": [(0.0, 0)]}, {}, [], []
     for name, time, chunk, size in events:
         if name in ("lease", "lease_end"):
             leased = max(0, leased + (size if name == "lease" else -size))
             levels["leases"].append((time, leased))
-        elif name == "load" and chunk not in since:
-            since[chunk] = (time, size)
-            loaded += size
+        elif name in ("load", "claim") and chunk not in since:
+            since[chunk] = (time, math.ceil(size / frame) * frame if frame else size)
+            held += since[chunk][1]
         elif name in ("evict", "discard") and chunk in since:
             begin, its_size = since.pop(chunk)
-            loaded -= its_size
+            held -= its_size
             chunks.setdefault(str(chunk), []).append((begin, time, its_size))
         elif name == "iteration":
             ends.append(time)
-        levels["loaded chunks"].append((time, loaded))
+        if name in ("forward", "backward", "update", "iteration"):
+            marks.append((time, name))
+        levels["chunks"].append((time, held))
+        most = max(most, held + leased)
     last = events[-1][1]
     for chunk, (begin, size) in since.items():
         chunks.setdefault(str(chunk), []).append((begin, last, size))
-    return levels, chunks, ends
+    phases = {}
+    for (begin, name), (end, _) in zip(marks, marks[1:] + [(last, "")]):
+        if name != "iteration" and end > begin:
+            phases.setdefault(name, []).append((begin, end, 0))
+    return levels, chunks, phases, ends, most
 
 
-def draw_trace(events, target):
-    levels, chunks, ends = follow(events)
+def at_each(steps, times):
+    """The value of a step function at each of these times, the last one where several have one time."""
+    values, at = [], 0
+    for time in times:
+        while at + 1 < len(steps) and steps[at + 1][0] <= time:
+            at += 1
+        values.append(steps[at][1])
+    return values
+
+
+def draw_trace(events, about, target):
+    levels, chunks, phases, ends, most = follow(events, about["frame"])
     last = max(events[-1][1], 1e-9)
-    figure, all_axes = new_figure(3)
-    tide, residency, links = all_axes[:, 0]
+    named = len(chunks) if about["chunks"] and len(chunks) <= NAMED else 0
+    heights = ([0.4] if phases else []) + [2.6, max(2.6, 0.2 * named), 2.6]
+    figure, all_axes = new_figure(len(heights), heights)
+    left = list(all_axes[:, 0])
+    if phases:
+        draw_phases(left.pop(0), phases, 0.0, last)
+        mark_phases(left, phases)
+    tide, residency, links = left
+    times = sorted({time for steps in levels.values() for time, _ in steps} | {last})
+    lower = [0.0] * len(times)
     for track, steps in levels.items():
-        tide.step([time for time, _ in steps] + [last], [size / 1e6 for _, size in steps] + [steps[-1][1] / 1e6], where="post", label=track)
+        upper = [low + size / 1e6 for low, size in zip(lower, at_each(steps, times))]
+        tide.fill_between(times, lower, upper, step="post", linewidth=0, label=track)
+        lower = upper
+    told = f"at most {most / 1e6:.4g} MB"
+    top = most / 1e6
+    if about["device_capacity"]:
+        capacity = about["device_capacity"] / 1e6
+        tide.axhline(capacity, color="black", linewidth=1, linestyle="--", label="capacity")
+        told += f" of {capacity:.4g} MB"
+        top = max(top, capacity)
+    tide.set_ylim(0, 1.05 * top if top > 0 else 1)
     tide.set_ylabel("device [MB]")
-    tide.legend(loc="upper left", ncol=2, frameon=False)
+    tide.set_title(told, loc="right", fontsize="medium")
+    tide.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncol=3, fontsize="medium", frameon=False, borderaxespad=0.2)
     if chunks:
-        draw_residency(residency, chunks, 0.0, last)
+        draw_residency(residency, chunks, 0.0, last, about["chunks"], "chunks that were there")
     for what, sign in (("load", 1), ("write_back", -1)):
         moved = [0.0] * (PARTS // 4)
         for name, time, _, size in events:
@@ -268,13 +353,15 @@ def draw_trace(events, target):
         total = sum(size for name, _, _, size in events if name == what) / 1e6
         links.bar([last * (at + 0.5) / len(moved) for at in range(len(moved))], moved, width=last / len(moved),
                   label=f"{'loads' if sign > 0 else 'write-backs'} ({total:.1f} MB)")
+    links.axhline(0, color="0.8", linewidth=0.6, zorder=0)
     links.set_ylabel("asked of the links [MB]")
-    links.legend(loc="upper left", ncol=2, frameon=False)
-    links.set_xlabel("time since the first event [s]; grey lines end iterations; a copy counts when it was asked for")
+    links.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncol=2, fontsize="medium", frameon=False, borderaxespad=0.2)
+    links.set_xlabel("time since the first event [s]; black lines end iterations; a copy counts when it was asked for")
     for axes in all_axes[:, 0]:
         axes.set_xlim(0, last)
+    for axes in left:
         for end in ends:
-            axes.axvline(end, color="0.7", linewidth=0.6, zorder=0)
+            axes.axvline(end, color="black", linewidth=0.6, zorder=3)
     write(figure, target)
 
 
@@ -305,23 +392,27 @@ def read_policies(path, wanted):
 
 def draw_policies(models, target):
     figure, all_axes = new_figure(len(models), [4.0] * len(models))
+    from matplotlib.ticker import MaxNLocator
+
     for axes, (model, (frames, bound, moved)) in zip(all_axes[:, 0], models.items()):
-        for policy, values in moved.items():
-            axes.plot(frames, values, marker="o", markersize=4, label=policy)
-        axes.plot(frames, bound, color="black", linewidth=2, label="no way of moving moves less")
+        for number, (policy, values) in enumerate(moved.items()):
+            axes.plot(frames, values, marker="os^Dv*"[number % 6], markersize=5 if policy == "planned" else 4, label=policy,
+                      linewidth=2 if policy == "planned" else 1.3, linestyle="--" if policy == "planned" else "-")
+        axes.plot(frames, bound, color="black", linewidth=3, label="lower bound for any policy", zorder=1.5)
         axes.fill_between(frames, 0, bound, color="0.9")
         axes.set_ylim(bottom=0)
         axes.set_xlim(min(frames), max(frames))
         axes.set_title(model, loc="left", fontsize="medium")
         axes.set_ylabel("frames moved in a step")
-        axes.legend(frameon=False)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     all_axes[-1, 0].set_xlabel("capacity of the device [frames]")
     write(figure, target)
 
 
 USES = {
     "step": (3, 3, lambda words: draw_step(*read_spans(words[1]), words[2])),
-    "trace": (3, 3, lambda words: draw_trace(read_trace(words[1]), words[2])),
+    "trace": (3, 3, lambda words: draw_trace(*read_trace(words[1]), words[2])),
     "policies": (3, 4, lambda words: draw_policies(read_policies(words[1], words[3] if len(words) > 3 else ""), words[2])),
 }
 

@@ -3,6 +3,7 @@
 // Steps of GPTs with 96 to 150 16-bit chunks, updates on the device or half of them there, ten capacities from the smallest
 // to all that the device could hold, decisions by the engine's own replay. The bound is a linear program. cost_aware takes
 // the theta that a manager chooses when it makes its first plan, and beside it theta 0.
+#include "../transfer/managed_run.hpp"
 #include "bench_figure.hpp"
 #include "byte_bound.hpp"
 #include "gpt_trace.hpp"
@@ -71,7 +72,7 @@ std::uint32_t all_resident(const trace& what)
   return frames + static_cast<std::uint32_t>((leased + frame_bytes - 1) / frame_bytes);
 }
 
-/// @param table   gets the frames moved as lines for tools/plot.py, or is null
+/// @param table   gets the frames moved as lines for tools/plot.py, those of the transfer `planned` with them, or is null
 void measure(const gpt_shape& shape, const char* name, worst_ratios& worst, std::FILE* table)
 {
   const trace what = gpt_writer{shape}();
@@ -94,7 +95,8 @@ void measure(const gpt_shape& shape, const char* name, worst_ratios& worst, std:
     if (table != nullptr) {
       std::fprintf(table, "%u layers of %u chunks; %s,%u,%.2f", shape.layers, shape.chunks_per_layer, name, frames, fewest);
       for (const double frames_moved : moved) std::fprintf(table, ",%.2f", frames_moved);
-      std::fprintf(table, "\n");
+      transfer_bench::managed_run<cm::eviction::cost_aware, cm::transfer::planned> planned{what, frames, {}};
+      std::fprintf(table, ",%.2f\n", planned.settled(warm_up, measured));
     }
     worst.plain = std::max(worst.plain, plain);
     worst.tuned = std::max(worst.tuned, tuned);
@@ -108,7 +110,7 @@ int main(int count, char** arguments)
 {
   std::FILE* const table = count > 1 ? std::fopen(arguments[1], "w") : nullptr;
   if (count > 1 && table == nullptr) return std::fprintf(stderr, "%s cannot be written\n", arguments[1]), 2;
-  if (table != nullptr) std::fprintf(table, "model,frames,bound,lru,fifo,list_order,belady,cost_aware\n");
+  if (table != nullptr) std::fprintf(table, "model,frames,bound,lru,fifo,list_order,belady,cost_aware,planned\n");
   worst_ratios worst;
   for (const gpt_shape shape : {gpt_shape{24, 4}, gpt_shape{50, 2}, gpt_shape{50, 3}}) {
     measure({shape.layers, shape.chunks_per_layer, updates::on_device, false}, "updated on the device", worst, table);

@@ -77,7 +77,10 @@ training_result train_limited(const training_setup& setup, const memory_budget& 
   const training_result result = limited.train(&show, &saves);
   show.closing(chosen, limited.figures());
   if (chosen.report) write_report(report_file, result, limited.report_json());
-  if (chosen.trace) chunkmem::trace::save(trace, chosen.trace->string());
+  if (chosen.trace) {
+    trace.describe(limited.places());
+    chunkmem::trace::save(trace, chosen.trace->string());
+  }
   if (chosen.sample > 0) show.sample(prompt_of(setup.text), limited.sample(prompt_of(setup.text)));
   return result;
 }

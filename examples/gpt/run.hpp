@@ -125,6 +125,8 @@ class session {
   }
 
   [[nodiscard]] std::string report_json() const { return manager_.report().json(); }
+  /// Where everything lies.
+  [[nodiscard]] auto places() const { return manager_.residency(); }
 
   [[nodiscard]] memory_figures figures() const { return figures_of(manager_.report(), trainer_); }
 

@@ -35,6 +35,10 @@ class span_writer {
   {
     write("work", track, begin, end, size);
   }
+  void phase(std::string_view name, std::uint64_t begin, std::uint64_t end)
+  {
+    if (begin < end) write("phase", name, begin, end, 0);
+  }
   [[nodiscard]] std::uint64_t first() const { return first_; }
   [[nodiscard]] std::uint64_t last() const { return last_; }
 
@@ -83,6 +87,16 @@ void write_residency(span_writer& spans, const planner::training_timeline& line)
   }
 }
 
+/// Updates may begin before the backward pass is over: the last phase is the part of them that is left then.
+void write_phases(span_writer& spans, const planner::training_timeline& line)
+{
+  if (line.computing.empty()) return;
+  const std::uint64_t over = line.computing.back().begin + line.computing.back().nanoseconds;
+  spans.phase("forward", spans.first(), line.backward);
+  spans.phase("backward", line.backward, over);
+  spans.phase("update", over, spans.last());
+}
+
 }  // namespace
 
 void write_timeline(std::ostream& out, const planner::training_forecast& run)
@@ -100,6 +114,7 @@ void write_timeline(std::ostream& out, const planner::training_forecast& run)
     spans.level("host/chunks", it.begin, end, it.host_bytes);
   }
   write_residency(spans, line);
+  write_phases(spans, line);
   for (const planner::timed_work& it : line.computing) spans.work("compute", it.begin, it.begin + it.nanoseconds, 0);
   for (const planner::timed_update& it : line.updating)
     spans.work(it.place == chunkmem::at::host ? "host updates" : "compute", it.begin, it.begin + it.nanoseconds, 0);

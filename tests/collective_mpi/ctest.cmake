@@ -1,5 +1,4 @@
-# Ranks that are processes: mpirun starts the program 1 to 4 times, and every rank runs the same cases. What is set here keeps Open
-# MPI quiet where a test runs: as root, with more ranks than cores, without a network, without ssh, in a container.
+# Ranks that are processes: mpirun starts the program 1 to 4 times, and every rank runs the same cases.
 set(chunkmem_own_programs ON)
 if(CHUNKMEM_SANITIZE) # what MPI itself does with memory and threads is not ours to mend
   return()
@@ -18,13 +17,7 @@ target_link_libraries(test_collective_mpi PRIVATE chunkmem_test_main chunkmem::m
 chunkmem_program(mpi_rank_that_dies "${CMAKE_CURRENT_LIST_DIR}/rank_that_dies.cpp")
 target_link_libraries(mpi_rank_that_dies PRIVATE chunkmem::mpi)
 
-set(chunkmem_mpi_environment OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_plm=isolated
-    OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_btl_base_warn_component_unused=0)
-execute_process(COMMAND ${chunkmem_mpi_launcher} --version OUTPUT_VARIABLE made ERROR_QUIET)
-set(chunkmem_mpi_run "${chunkmem_mpi_launcher}")
-if(made MATCHES "Open MPI|open-mpi")
-  list(APPEND chunkmem_mpi_run --oversubscribe --bind-to none)
-endif()
+chunkmem_mpi_command(chunkmem_mpi_run)
 foreach(ranks RANGE 1 4)
   set(name collective_mpi.${ranks})
   chunkmem_test(${name} LABELS mpi TIMEOUT 120 COMMAND ${chunkmem_mpi_run} -np ${ranks} $<TARGET_FILE:test_collective_mpi> "~[deaths]~[.]")
@@ -35,7 +28,7 @@ chunkmem_test(collective_mpi.slow LABELS slow mpi TIMEOUT 7200
 set_property(TEST collective_mpi.slow APPEND PROPERTY ENVIRONMENT ${chunkmem_mpi_environment})
 
 # Ranks that are killed and stopped: only Open MPI's launcher leaves the others alive.
-if(made MATCHES "Open MPI|open-mpi")
+if("--oversubscribe" IN_LIST chunkmem_mpi_run)
   list(JOIN chunkmem_mpi_run " " words)
   chunkmem_test(collective_mpi.deaths LABELS mpi figures TIMEOUT 600 COMMAND test_collective_mpi "[deaths]~[.]")
   chunkmem_test(collective_mpi.deaths.slow LABELS slow mpi TIMEOUT 7200 COMMAND test_collective_mpi "[deaths][.]")

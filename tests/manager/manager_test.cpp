@@ -3,12 +3,20 @@
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/chunkmem.hpp>
 #include <chunkmem/eviction/lru.hpp>
+#include <chunkmem/optimizer/sgd.hpp>
+#include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/tensor/inference_rules.hpp>
+#include <chunkmem/trace/chrome_sink.hpp>
 #include <chunkmem/trace/counter_sink.hpp>
 #include <chunkmem/transfer/no_prefetch.hpp>
 #include <support/catch.hpp>
 
+#include <algorithm>
 #include <concepts>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
 
 namespace manager_test {
 
@@ -58,6 +66,53 @@ TEST_CASE("make_manager takes the types of the policies it is given", "[manager]
   CHECK(totals[happening::divergence].count == seen.divergences);
   CHECK(totals[happening::replan].count == seen.replans);
   CHECK(seen.loads > 0);
+}
+
+TEST_CASE("from a trace follow the peak of the device, chunks that were never loaded, passes and updates", "[manager]")
+{
+  arena memory{{.device_capacity = 24_KiB, .host_capacity = 128_KiB}};
+  cm::trace::chrome_trace trace;
+  cm::manager<arena, cm::trace::chrome_sink> m{memory, {.chunk_bytes = 4_KiB}, cm::trace::chrome_sink{trace}};
+  cm::optimizer::sgd kernel;
+  m.use(kernel.lists());
+  const auto weights = m.add_stacked<float>(8, {1000}, cm::role::parameter);
+  for (std::uint32_t at = 0; at < 8; ++at) m.acquire(weights.slice(at), cm::access::write).span().back() = 1;
+  for (int step = 0; step < 2; ++step) {
+    auto scope = m.iteration();
+    scope.pass(cm::pass::forward);
+    const auto lease = m.lease(cm::tier::device, 2_KiB);
+    for (std::uint32_t at = 0; at < 8; ++at) m.acquire(weights.slice(at), cm::access::read).release();
+    scope.pass(cm::pass::backward);
+    for (std::uint32_t at = 8; at-- > 0;) {
+      auto gradient = m.gradient(m.acquire(weights.slice(at), cm::access::read));
+      for (float& each : gradient.span()) each = 0;
+      m.gradient_done(std::move(gradient));
+    }
+    cm::optimizer::step(m, kernel);
+  }
+  std::map<cm::chunk_id, std::uint64_t> there;
+  std::uint64_t held = 0;
+  std::uint64_t peak = 0;
+  std::string marks;
+  for (const cm::trace_event& event : trace.events()) {
+    switch (event.what) {
+      case cm::happening::load:
+      case cm::happening::claim: held += there[event.chunk] = cm::align_up(cm::bytes{event.bytes}, 4_KiB).count(); break;
+      case cm::happening::evict:
+      case cm::happening::discard: held -= std::exchange(there[event.chunk], 0); break;
+      case cm::happening::lease: held += event.bytes; break;
+      case cm::happening::lease_end: held -= event.bytes; break;
+      case cm::happening::forward: marks += 'f'; break;
+      case cm::happening::backward: marks += 'b'; break;
+      case cm::happening::update: marks += 'u'; break;
+      case cm::happening::iteration: marks += ' '; break;
+      default: break;
+    }
+    peak = std::max(peak, held);
+  }
+  CHECK(peak == m.report().peak[cm::tier::device].count());
+  CHECK(held == m.report().in_use[cm::tier::device].count());
+  CHECK(marks == "fbu fbu ");
 }
 
 TEST_CASE("policies that need settings are given by value, in any order", "[manager]")

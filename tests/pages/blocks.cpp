@@ -21,21 +21,11 @@
 #include <string_view>
 #include <utility>
 
-inline void program()
-{
-#include "program.inc"
-}
-
 namespace cm = chunkmem;
 using namespace cm::literals;
 using memory_type = cm::backend::host_arena;
 using manager_type = cm::manager<memory_type>;
 
-inline void update(manager_type& m, const cm::tensor<float>& w, cm::optimizer::adam& adam)
-{
-#include "update.inc"
-  (void)done;
-}
 inline void sixteen_bits(memory_type& memory)
 {
 #include "sixteen_bits.inc"
@@ -52,9 +42,7 @@ inline void checkpoints(manager_type& m, const cm::tensor<float>& w, cm::optimiz
 }
 namespace policies {
 #include "policies.inc"
-#include "own_policy.inc"
 mine* first = nullptr;
-static_assert(cm::eviction_policy<clean_first>);
 }  // namespace policies
 inline void errors(const manager_type& m)
 {

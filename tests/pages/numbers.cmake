@@ -1,7 +1,8 @@
 # Figure docs.numbers_without_record: numbers beside the name of a figure, in the README and the docs, that no record has.
 #   cmake -DROOT=<top of the tree> [-DWRITE=ON] -P numbers.cmake
 # A table between `<!-- figures: <names> -->` and `<!-- end of figures -->` is what this script writes (with WRITE) from bench/results/cpu.json; in
-# text, "`folder.figure` is 12" is compared with the record to the digits that stand there; what stands between `<!-- output: <file> -->` and
+# text, "`folder.figure` is 12" is compared with the record to the digits that stand there, and so is "12<!-- folder.figure -->", which
+# readers see as 12; what stands between `<!-- output: <file> -->` and
 # `<!-- end of output -->` are lines of that file of bench/results, in its order. Anything else in text that has the unit of something measured is
 # a number without a record.
 cmake_minimum_required(VERSION 3.25)
@@ -190,6 +191,7 @@ foreach(page IN LISTS pages)
   foreach(part IN LISTS parts)
     compare_output("${part}")
   endforeach()
+  string(REGEX REPLACE "([0-9]+([.][0-9]+)?)<!-- ([a-z]+[.][a-z0-9_]+) -->" "`\\3` is \\1" text "${text}")
   string(REGEX MATCHALL "`[a-z]+[.][a-z0-9_]+`[ \n]+is[ \n]+[0-9]+([.][0-9]+)?" said "${text}")
   foreach(sentence IN LISTS said)
     compare_sentence("${sentence}")

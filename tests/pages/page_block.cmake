@@ -22,13 +22,17 @@ function(chunkmem_page_block name text file)
   set_property(GLOBAL APPEND PROPERTY chunkmem_blocks_of_${name} "${text}")
 endfunction()
 
-# chunkmem_expect_all_blocks(<page...>): every ```cpp block of these pages was asked for above, so that none goes uncompiled.
+# chunkmem_expect_all_blocks(<page...>): every ```cpp block of these pages was asked for above, so that none goes uncompiled, or is a
+# file of examples/ (docs.programs compares them).
 function(chunkmem_expect_all_blocks)
   foreach(name IN LISTS ARGN)
     file(STRINGS "${PROJECT_SOURCE_DIR}/${name}" begins REGEX "^```cpp")
     list(LENGTH begins blocks)
     get_property(texts GLOBAL PROPERTY chunkmem_blocks_of_${name})
     list(LENGTH texts compiled)
+    file(STRINGS "${PROJECT_SOURCE_DIR}/${name}" programs REGEX "^<!-- program: examples/")
+    list(LENGTH programs shown)
+    math(EXPR compiled "${compiled} + ${shown}")
     if(NOT blocks EQUAL compiled)
       message(FATAL_ERROR "${name} has ${blocks} blocks of C++, and ${compiled} are compiled (tests/pages/register.cmake)")
     endif()

@@ -59,7 +59,7 @@ TEST_CASE("an iteration is a range, all else is a mark in its category", "[trace
   {
     domain_type domain{"mine", written_nvtx{&calls}};
     CHECK(calls.size() == 1 + happening_count);
-    CHECK((calls[0] == "domain mine" && calls[1] == "1 is load" && calls.back() == "9 is replan"));
+    CHECK((calls[0] == "domain mine" && calls[1] == "1 is load" && calls.back() == "13 is update"));
     calls.clear();
     sink_type sink{domain};
     {

@@ -17,6 +17,8 @@ TEST_CASE("every happening has a name of its own", "[trace]")
   CHECK(names.count("") == 0);
   CHECK(name_of(happening::load) == "load");
   CHECK(name_of(happening::replan) == "replan");
+  CHECK(name_of(happening::update) == "update");
+  CHECK((is_numbered(happening::backward) && !is_numbered(happening::claim)));
 }
 
 TEST_CASE("an event is 32 plain bytes", "[trace]")

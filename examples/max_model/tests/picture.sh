@@ -26,23 +26,32 @@ work,to_host,3,4,1e9
 chunk,7,0,1,4e6
 chunk,7,2,4,4e6
 chunk,12,0.5,3,4e6
+phase,forward,0,1.5,0
+phase,backward,1.5,4,0
 END
 cat >good.json <<'END'
 {"traceEvents":[{"name":"thread_name","ph":"M","pid":1,"tid":1,"args":{"name":"loads"}},
 {"name":"load","ph":"X","pid":1,"tid":1,"ts":1000000.000,"dur":5.0,"args":{"chunk":3,"bytes":100}},
-{"name":"loaded bytes on device","ph":"C","pid":1,"tid":1,"ts":1000000.000,"args":{"bytes":100}},
+{"name":"bytes of chunks on device","ph":"C","pid":1,"tid":1,"ts":1000000.000,"args":{"bytes":100}},
 {"name":"lease","ph":"i","pid":1,"tid":3,"ts":1500000.000,"s":"t","args":{"bytes":40}},
 {"name":"write_back","ph":"i","pid":1,"tid":2,"ts":2000000.000,"s":"t","args":{"chunk":3,"bytes":100}},
 {"name":"evict","ph":"i","pid":1,"tid":4,"ts":2000000.000,"s":"t","args":{"chunk":3,"bytes":100}},
 {"name":"load","ph":"i","pid":1,"tid":1,"ts":2500000.000,"s":"t","args":{"chunk":4,"bytes":60}},
 {"name":"lease_end","ph":"i","pid":1,"tid":3,"ts":2600000.000,"s":"t","args":{"bytes":40}},
-{"name":"iteration","ph":"i","pid":1,"tid":4,"ts":3000000.000,"s":"t","args":{"number":1}}]}
+{"name":"iteration","ph":"i","pid":1,"tid":4,"ts":3000000.000,"s":"t","args":{"number":1}},
+{"name":"forward","ph":"i","pid":1,"tid":4,"ts":3000000.000,"s":"t","args":{"number":0}},
+{"name":"claim","ph":"i","pid":1,"tid":4,"ts":3250000.000,"s":"t","args":{"chunk":5,"bytes":129}},
+{"name":"backward","ph":"i","pid":1,"tid":4,"ts":3500000.000,"s":"t","args":{"number":0}},
+{"name":"update","ph":"i","pid":1,"tid":4,"ts":4000000.000,"s":"t","args":{"bytes":0}},
+{"name":"iteration","ph":"i","pid":1,"tid":4,"ts":4500000.000,"s":"t","args":{"number":2}}],
+"otherData":{"dropped_events":"0","device_capacity":512,"frame":128,"chunks":{"3":"a (value)","5":"b (value), c (value)"}}}
 END
 printf 'model,frames,bound,lru,belady\na small one,2,10,14,11\na small one,4,5,inf,5\nanother,2,1,2,1\n' >good_moved.csv
 "$python" - <<'END' || exit 1
 import plot as script
 
-levels, works, chunks = script.read_spans("good.csv")
+levels, works, chunks, phases = script.read_spans("good.csv")
+assert phases == {"forward": [(0, 1.5, 0)], "backward": [(1.5, 4, 0)]}, phases
 assert chunks == {"7": [(0, 1, 4e6), (2, 4, 4e6)], "12": [(0.5, 3, 4e6)]}, chunks
 assert list(levels) == ["device/capacity", "device/activations", "device/chunks", "host/capacity", "host/chunks"]
 assert works["compute"] == [(0, 1, 0), (0.5, 2, 0)]
@@ -70,14 +79,19 @@ for number, (old, new) in enumerate([("kind,", "sort,"), ("work,compute", "luck,
     else:
         raise AssertionError(f"not refused: {new} for {old}")
 
-events = script.read_trace("good.json")
-assert [(it[0], it[1]) for it in events] == [("load", 0), ("lease", 0.5), ("write_back", 1), ("evict", 1), ("load", 1.5), ("lease_end", 1.6),
-                                             ("iteration", 2)], events
-levels, chunks, ends = script.follow(events)
-assert chunks == {"3": [(0, 1, 100)], "4": [(1.5, 2, 60)]}, chunks
+events, about = script.read_trace("good.json")
+assert about == {"device_capacity": 512, "frame": 128, "chunks": {"3": "a (value)", "5": "b (value), c (value)"}}, about
+assert [(it[0], it[1]) for it in events[:7]] == [("load", 0), ("lease", 0.5), ("write_back", 1), ("evict", 1), ("load", 1.5), ("lease_end", 1.6),
+                                                 ("iteration", 2)], events
+levels, chunks, phases, ends, most = script.follow(events)
+assert chunks == {"3": [(0, 1, 100)], "4": [(1.5, 3.5, 60)], "5": [(2.25, 3.5, 129)]}, chunks
 assert levels["leases"] == [(0, 0), (0.5, 40), (1.6, 0)], levels
-assert (ends, levels["loaded chunks"][-1]) == ([2], (2, 60))
-assert max(size for _, size in levels["loaded chunks"]) == 100
+assert (ends, levels["chunks"][-1]) == ([2, 3.5], (3.5, 189))
+assert phases == {"forward": [(2, 2.5, 0)], "backward": [(2.5, 3, 0)], "update": [(3, 3.5, 0)]}, phases
+assert most == 189, most
+whole, _, _, _, most = script.follow(events, 128)  # in frames
+assert most == 3 * 128, most
+assert script.at_each(whole["chunks"], [0, 1.2, 2.25, 9]) == [128, 0, 3 * 128, 3 * 128], whole
 for text in ("", "[]", "{}", '{"traceEvents":[]}', '{"traceEvents":[{"ph":"X"}]}', '{"traceEvents":[{"ph":"i","args":{},"name":"load"}]}'):
     open("bad.json", "w").write(text)
     try:
@@ -118,7 +132,9 @@ fi
 "$python" - <<'END' || exit 1
 import plot as script
 
-levels, works, chunks = script.read_spans("written.csv")
+levels, works, chunks, phases = script.read_spans("written.csv")
+assert list(phases)[:2] == ["forward", "backward"], phases
+assert phases["forward"][0][1] == phases["backward"][0][0], phases
 assert chunks, "no chunk moved"
 for spans in chunks.values():  # one after the other
     assert all(before[1] <= after[0] for before, after in zip(spans, spans[1:])), spans
@@ -143,6 +159,7 @@ draw step written.csv again.svg
 draw trace good.json trace.svg
 draw policies good_moved.csv moved.svg small
 cmp written.svg again.svg || exit 1
+grep -q 'b (value), c (value)' trace.svg && grep -q 'at most 0.000384 MB of 0.000512 MB' trace.svg && grep -q 'backward' trace.svg || { echo "trace.svg lacks names"; exit 1; }
 for picture in written trace moved; do
   grep -q '<svg' $picture.svg || { echo "$picture.svg is no picture"; exit 1; }
 done

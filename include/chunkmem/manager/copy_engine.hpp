@@ -172,7 +172,10 @@ class copy_engine {
     stamp_collective(frames);
   }
 
-  void claimed(std::uint32_t, const chunk&, std::uint32_t) noexcept {}
+  void claimed(std::uint32_t at, const chunk&, std::uint32_t) noexcept
+  {
+    tell(happening::claim, tier::device, tier::device, at, time());
+  }
   void leased(tier where, std::uint64_t, std::uint64_t size) noexcept { note(happening::lease, where, size); }
   void evicted(std::uint32_t at, const chunk& it) noexcept
   {

@@ -41,8 +41,7 @@ class iteration {
       throw usage_error{error_text{} << "chunkmem: micro-batch " << micro_batch << " of an iteration that was begun with " << micro_batches_
                                      << " micro-batches (they count from 0)"};
     if (!real_) return;
-    link_->engine->set_pass(during);
-    link_->engine->set_micro_batch(static_cast<std::uint16_t>(micro_batch));
+    link_->engine->enter_pass(during, static_cast<std::uint16_t>(micro_batch));
     link_->engine->others().sample();
   }
 

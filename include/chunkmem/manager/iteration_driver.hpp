@@ -89,6 +89,14 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
     release_event_ = events[static_cast<std::size_t>(pass_ = during)];
   }
   void set_micro_batch(std::uint16_t at) noexcept { micro_batch_ = at; }
+  /// The trainer named a pass: the trace says so.
+  void enter_pass(pass during, std::uint16_t micro_batch) noexcept
+  {
+    set_pass(during), set_micro_batch(micro_batch);
+    if (during != pass::none) copies_.note(during == pass::forward ? happening::forward : happening::backward, tier::device, micro_batch);
+  }
+  /// An optimizer's step begins: the trace says so.
+  void note_update() noexcept { copies_.note(happening::update, tier::device, 0); }
   [[nodiscard]] bool is_inside() const noexcept { return recorder_.is_inside(); }
   [[nodiscard]] bool last_changed() const noexcept { return last_changed_; }
 

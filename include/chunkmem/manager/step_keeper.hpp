@@ -28,6 +28,7 @@ class step_keeper : public Keeper {
   void order_by_completion()
   {
     arrange([this](std::uint32_t at) { return ledger_.completed(at); });
+    if (!this->rehearsing()) engine_.note_update();
   }
   /// First these, then as this iteration used the weights for the first time, which is how the next one will; then those that it
   /// did not use. O(accesses so far + parameters log parameters).

@@ -157,7 +157,10 @@ class rank_training {
       switch (it.kind) {
         case act_kind::lease: lease(leases_[it.id], it.size, agent::compute); break;
         case act_kind::give: give(leases_[it.id]); break;
-        case act_kind::backward: scope.pass(pass::backward); break;
+        case act_kind::backward:
+          scope.pass(pass::backward);
+          timeline_.backward = backend_.clock(agent::compute);
+          break;
         case act_kind::use: use(it); break;
       }
     }

@@ -61,6 +61,7 @@ struct moment_source {
 struct training_timeline {
   std::uint64_t begin = 0;  ///< of the iteration: when the caller began to enqueue it [ns]
   std::uint64_t end = 0;
+  std::uint64_t backward = 0;  ///< when the forward pass is computed and the backward pass begins [ns]
   std::vector<timed_copy> copies;
   std::vector<timed_departure> departures;
   std::vector<timed_work> computing;

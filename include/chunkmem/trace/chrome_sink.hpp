@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace chunkmem::inline v0 {
@@ -38,13 +39,42 @@ class chrome_trace {
     }
   }
 
+  /// What a picture wants beside the events: the device's capacity, the size of a frame, and which tensors lie in which chunk.
+  /// @param places   a manager's `residency()`   @throws std::bad_alloc   nothing is described
+  template <class Snapshot>
+    requires requires(const Snapshot& places) {
+      places.tiers[tier::device].capacity.count(), places.frame.count(), places.tensors, places.lists;
+    }
+  void describe(const Snapshot& places)
+  {
+    std::map<std::uint32_t, std::string> names;
+    for (const auto& tensor : places.tensors) {
+      std::string& text = names[tensor.chunk];
+      if (text.size() >= longest_name) continue;
+      text.append(text.empty() ? "" : ", ").append(tensor.name);
+      text.append(" (").append(places.lists[tensor.list]).append(")");
+    }
+    names_ = std::move(names);
+    capacity_ = places.tiers[tier::device].capacity.count();
+    frame_ = places.frame.count();
+  }
+
   [[nodiscard]] std::span<const trace_event> events() const noexcept { return events_; }
+  /// Of chunks.
+  [[nodiscard]] const std::map<std::uint32_t, std::string>& names() const noexcept { return names_; }
+  /// Of the device [bytes]; 0 where nothing was described.
+  [[nodiscard]] std::uint64_t capacity() const noexcept { return capacity_; }
+  [[nodiscard]] std::uint64_t frame() const noexcept { return frame_; }  ///< [bytes]
   [[nodiscard]] std::uint64_t dropped() const noexcept { return dropped_; }
 
  private:
   std::size_t bound_;
   std::uint64_t dropped_ = 0;
   std::vector<trace_event> events_;
+  std::map<std::uint32_t, std::string> names_;
+  std::uint64_t capacity_ = 0;
+  std::uint64_t frame_ = 0;
+  static constexpr std::size_t longest_name = 120;  // of a chunk with many tensors
 };
 
 namespace detail {
@@ -95,19 +125,40 @@ class chrome_writer {
     }
     *text_ += ",\"args\":{";
     if (event.chunk != chunk_id::none) *text_ += "\"chunk\":" + std::to_string(index_of(event.chunk)) + ",";
-    *text_ += event.what == happening::iteration ? "\"number\":" : "\"bytes\":";
+    *text_ += is_numbered(event.what) ? "\"number\":" : "\"bytes\":";
     *text_ += std::to_string(event.bytes);
     text_->append(",\"from\":\"").append(name_of(event.from)).append("\",\"to\":\"").append(name_of(event.to));
     *text_ += "\"}}";
     count(event);
   }
 
-  void close(std::uint64_t dropped)
+  void close(const chrome_trace& trace)
   {
-    *text_ += "\n],\"otherData\":{\"dropped_events\":\"" + std::to_string(dropped) + "\"}}\n";
+    *text_ += "\n],\"otherData\":{\"dropped_events\":\"" + std::to_string(trace.dropped()) + "\"";
+    if (trace.capacity() > 0) {
+      *text_ += ",\"device_capacity\":" + std::to_string(trace.capacity());
+      *text_ += ",\"frame\":" + std::to_string(trace.frame()) + ",\"chunks\":{";
+      bool first = true;
+      for (const auto& [chunk, name] : trace.names()) {
+        *text_ += (first ? "\"" : ",\"") + std::to_string(chunk) + "\":\"";
+        quote(name);
+        *text_ += "\"";
+        first = false;
+      }
+      *text_ += "}";
+    }
+    *text_ += "}}\n";
   }
 
  private:
+  /// Names are a user's: what JSON forbids inside a string becomes a space, and quotes and backslashes are escaped.
+  void quote(std::string_view name)
+  {
+    for (const char each : name) {
+      if (each == '"' || each == '\\') *text_ += '\\';
+      *text_ += static_cast<unsigned char>(each) < 0x20 ? ' ' : each;
+    }
+  }
   void open(std::string_view name, std::string_view phase, chrome_track track)
   {
     *text_ += first_ ? "\n" : ",\n";
@@ -127,34 +178,34 @@ class chrome_writer {
   void count(const trace_event& event)
   {
     const bool leases = event.what == happening::lease || event.what == happening::lease_end;
-    const bool moves =
-        event.what == happening::load || event.what == happening::evict || event.what == happening::discard;
+    const bool arrives = event.what == happening::load || event.what == happening::claim;
+    const bool moves = arrives || event.what == happening::evict || event.what == happening::discard;
     if (!leases && !moves) return;
     if (event.what == happening::lease) leased_ += event.bytes;
     if (event.what == happening::lease_end) leased_ -= event.bytes < leased_ ? event.bytes : leased_;
     if (moves) follow(event);
-    open(leases ? "leased bytes" : "loaded bytes on device", "C", track_of(event.what));
+    open(leases ? "leased bytes" : "bytes of chunks on device", "C", track_of(event.what));
     member("ts", event.end > event.begin ? event.end : event.begin);
-    *text_ += ",\"args\":{\"bytes\":" + std::to_string(leases ? leased_ : loaded_) + "}}";
+    *text_ += ",\"args\":{\"bytes\":" + std::to_string(leases ? leased_ : held_) + "}}";
   }
 
-  // A chunk counts from its load until it leaves; one that was made on the device was never loaded.
+  // A chunk counts from its load, or from when it was made on the device, until it leaves.
   void follow(const trace_event& event)
   {
     const auto found = resident_.find(event.chunk);
     if (found != resident_.end()) {
-      loaded_ -= found->second;
+      held_ -= found->second;
       resident_.erase(found);
     }
-    if (event.what != happening::load) return;
+    if (event.what != happening::load && event.what != happening::claim) return;
     resident_[event.chunk] = event.bytes;
-    loaded_ += event.bytes;
+    held_ += event.bytes;
   }
 
   std::string* text_;
   bool first_ = true;
   std::uint64_t leased_ = 0;
-  std::uint64_t loaded_ = 0;
+  std::uint64_t held_ = 0;
   std::map<chunk_id, std::uint64_t> resident_;
 };
 
@@ -162,8 +213,9 @@ class chrome_writer {
 
 /// The trace as Chrome trace JSON: chrome://tracing and https://ui.perfetto.dev open it.
 ///
-/// One track each for the loads of the stream to the device, the write-backs of that to the host, leases and decisions, and two counters that follow from the events: leased
-/// bytes, and bytes on the device that a load brought. A bar is as long as its enqueue took, not its copy.
+/// One track each for the loads of the stream to the device, the write-backs of that to the host, leases and decisions, and
+/// two counters that follow from the events: leased bytes, and bytes of the chunks on the device. Passes and updates are
+/// among the decisions. A bar is as long as its enqueue took, not its copy.
 [[nodiscard]] inline std::string to_json(const chrome_trace& trace)
 {
   using detail::chrome_track;
@@ -175,7 +227,7 @@ class chrome_writer {
   writer.name_track(chrome_track::leases, "leases");
   writer.name_track(chrome_track::decisions, "decisions");
   for (const trace_event& event : trace.events()) writer.add(event);
-  writer.close(trace.dropped());
+  writer.close(trace);
   return text;
 }
 

@@ -16,7 +16,7 @@ class counter_totals {
  public:
   struct total {
     std::uint64_t count = 0;
-    std::uint64_t bytes = 0;  ///< stays 0 for `happening::iteration`, whose number is no size
+    std::uint64_t bytes = 0;  ///< stays 0 where a number is no size: see is_numbered
   };
 
   [[nodiscard]] const total& operator[](happening what) const noexcept
@@ -28,7 +28,7 @@ class counter_totals {
   {
     total& sum = totals_[static_cast<std::size_t>(event.what)];
     ++sum.count;
-    if (event.what != happening::iteration) sum.bytes += event.bytes;
+    if (!is_numbered(event.what)) sum.bytes += event.bytes;
   }
 
   void reset() noexcept { totals_ = {}; }

@@ -51,7 +51,7 @@ class event_ring {
     const trace_event& event = ring.last(age);
     text.append(name_of(event.what));
     if (event.chunk != chunk_id::none) text.append(" of chunk ").append(std::to_string(index_of(event.chunk)));
-    text.append(event.what == happening::iteration ? ", number " : ", bytes ").append(std::to_string(event.bytes));
+    text.append(is_numbered(event.what) ? ", number " : ", bytes ").append(std::to_string(event.bytes));
     text.append(", from ").append(name_of(event.from)).append(" to ").append(name_of(event.to)).append("\n");
   }
   return text;

@@ -20,14 +20,25 @@ enum class happening : std::uint8_t {
   iteration,    ///< an iteration ended; `bytes` is its number
   divergence,   ///< an access was not the recorded one
   replan,       ///< the actions of the next iteration were computed again
+  claim,        ///< a chunk took device frames without a copy: its bytes are written anew
+  forward,      ///< the trainer named a forward pass; `bytes` is the number of its micro-batch
+  backward,     ///< the trainer named a backward pass; `bytes` is the number of its micro-batch
+  update,       ///< an optimizer's step begins
 };
 
-inline constexpr std::size_t happening_count = 9;
+inline constexpr std::size_t happening_count = 13;
+
+/// `bytes` of such an event is a number, and no size.
+[[nodiscard]] constexpr bool is_numbered(happening what) noexcept
+{
+  return what == happening::iteration || what == happening::forward || what == happening::backward;
+}
 
 [[nodiscard]] constexpr std::string_view name_of(happening what) noexcept
 {
   constexpr std::string_view names[happening_count] = {"load",      "write_back", "evict",      "discard", "lease",
-                                                       "lease_end", "iteration",  "divergence", "replan"};
+                                                       "lease_end", "iteration",  "divergence", "replan",  "claim",
+                                                       "forward",   "backward",   "update"};
   return names[static_cast<std::size_t>(what)];
 }
 

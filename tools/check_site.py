@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""Opens every page of a site in Chromium and looks for what a reader would stumble over.
+
+    python3 tools/check_site.py <folder of HTML> [page...]
+
+Each page is opened 1280 and 390 pixels wide: light at the one width, dark at the other. A page that scrolls sideways and an error
+on the console are told with the page, the width and the widest element; the status is then 1. Wants selenium, Chromium
+and its driver (Debian: chromium chromium-driver); CHROMIUM and CHROMEDRIVER may name them.
+"""
+
+import os
+import pathlib
+import shutil
+import sys
+
+WIDTHS = (1280, 390)
+WIDEST = """
+const room = document.documentElement.clientWidth;
+const hidden = (it) => { for (let at = it.parentElement; at; at = at.parentElement) {
+  if (['auto', 'scroll', 'hidden', 'clip'].includes(getComputedStyle(at).overflowX) && at !== document.body
+      && at !== document.documentElement) return true; } return false; };
+let found = null, most = room;
+for (const it of document.body.querySelectorAll('*')) {
+  const end = it.getBoundingClientRect().right;
+  if (end > most + 1 && !hidden(it)) { most = end; found = it; }
+}
+return found ? found.tagName.toLowerCase() + '.' + found.className + ' ' + found.textContent.trim().slice(0, 60) : 'nothing of its own';
+"""
+
+
+def browser():
+    try:
+        from selenium import webdriver
+        from selenium.webdriver.chrome.service import Service
+    except ImportError as failure:
+        sys.exit(f"check_site: wants selenium, which this Python has not: {failure}")
+    driver = os.environ.get("CHROMEDRIVER") or shutil.which("chromedriver")
+    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
+    if not driver or not chromium:
+        sys.exit("check_site: wants Chromium and its driver (Debian: apt-get install chromium chromium-driver)")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for word in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
+        options.add_argument(word)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    return webdriver.Chrome(options=options, service=Service(driver))
+
+
+def look_at(window, page, name):
+    troubles = []
+    for width in WIDTHS:
+        window.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
+                               {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False})
+        scheme = "dark" if width == WIDTHS[1] else "light"
+        window.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+        window.get(page.as_uri())
+        whole, room = window.execute_script("return [document.documentElement.scrollWidth, document.documentElement.clientWidth]")
+        if whole > room:
+            troubles.append(f"{name}, {width} px: scrolls sideways, {whole} px wide: {window.execute_script(WIDEST)}")
+        for line in window.get_log("browser"):
+            if line["level"] == "SEVERE":
+                troubles.append(f"{name}, {width} px: {line['message']}")
+    return troubles
+
+
+def main(arguments):
+    if not arguments:
+        sys.exit("write: check_site.py <folder of HTML> [page...]")
+    top = pathlib.Path(arguments[0]).resolve()
+    pages = [top / each for each in arguments[1:]] or sorted(each for each in top.rglob("*.html") if "_static" not in each.parts)
+    if not pages:
+        sys.exit(f"check_site: there is no page in {top}")
+    window = browser()
+    try:
+        troubles = [trouble for page in pages for trouble in look_at(window, page, page.relative_to(top))]
+    finally:
+        window.quit()
+    print("\n".join(troubles) if troubles else f"check_site: {len(pages)} pages, {len(WIDTHS)} widths, nothing to tell")
+    return 1 if troubles else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

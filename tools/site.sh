@@ -1,0 +1,29 @@
+#!/bin/sh
+# Makes the site of the docs: sh tools/site.sh [--check] [folder to build in, build/site]; then open <folder>/html/index.html.
+# --check opens every page in Chromium, at the width of a screen and of a telephone (Debian: apt-get install chromium chromium-driver).
+# Wants Python 3.11 with venv, and Doxygen (Debian: apt-get install python3-venv doxygen). Sphinx and its parts, of the versions in
+# docs/site/requirements.txt, go into a virtual environment in that folder. PYTHON names another Python.
+set -eu
+check=no
+if [ "${1:-}" = --check ]; then check=yes; shift; fi
+top=$(cd "$(dirname "$0")/.." && pwd)
+build=${1:-$top/build/site}
+mkdir -p "$build"
+build=$(cd "$build" && pwd)
+python=$build/venv/bin/python
+command -v doxygen >/dev/null || { echo "site: there is no doxygen (Debian: apt-get install doxygen)" >&2; exit 2; }
+if ! cmp -s "$top/docs/site/requirements.txt" "$build/venv/installed.txt"; then
+  "${PYTHON:-python3}" -m venv --clear "$build/venv" || { echo "site: no venv (Debian: apt-get install python3-venv)" >&2; exit 2; }
+  "$python" -m pip install --quiet --requirement "$top/docs/site/requirements.txt"
+  cp "$top/docs/site/requirements.txt" "$build/venv/installed.txt"
+fi
+rm -rf "$build/xml" "$build/doctrees" "$build/html"
+cd "$top"
+CHUNKMEM_SITE=$build doxygen docs/site/Doxyfile
+"$python" docs/site/stage.py "$top" "$build/xml" "$build/source"
+CHUNKMEM_XML=$build/xml "$python" -m sphinx -W --keep-going -q -j auto -b html -d "$build/doctrees" "$build/source" "$build/html"
+echo "site: $build/html/index.html"
+if [ $check = yes ]; then
+  "$python" -m pip install --quiet --requirement "$top/docs/site/check_requirements.txt"
+  "$python" "$top/tools/check_site.py" "$build/html"
+fi
