@@ -27,7 +27,7 @@ class trainer {
           chunkmem::optimizer::thread_pool& workers)
       : m_{manager}, net_{manager, net}, text_{text}, settings_{settings}, workers_{workers}
   {
-    manager.use(adam_.lists());
+    manager.use(adam_);
     name_states();
   }
   trainer(const trainer&) = delete;

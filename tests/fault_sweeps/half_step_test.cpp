@@ -39,7 +39,7 @@ constexpr std::uint32_t saved_after = 2, in_all = 4;  // steps
 /// What updates: `step`, or a device_optimizer.
 template <class Manager>
 struct on_host {
-  explicit on_host(Manager& owner) : m{owner} { m.use(kernel.lists()); }
+  explicit on_host(Manager& owner) : m{owner} { m.use(kernel); }
   void register_states() { m.state("adam/updates", std::as_writable_bytes(std::span{&kernel.progress.number, 1})); }
   void step() { (void)cm::optimizer::step(m, kernel, {.learning_rate = 1e-2F, .clip = {.norm = 1.0F}}); }
   [[nodiscard]] const cm::optimizer::step_progress& progress() const { return kernel.progress; }

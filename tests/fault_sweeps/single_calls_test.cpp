@@ -91,7 +91,7 @@ class trainer {
   }
   void declare()
   {
-    call(promise::strong, [this] { m->use(kernel.lists()); });
+    call(promise::strong, [this] { m->use(kernel); });
     call(promise::strong, [this] { weights = m->add_stacked<cm::bf16>(layers, {rows, columns}, cm::role::parameter); });
     call(promise::strong, [this] { bias = m->add<float>({columns}, cm::role::parameter, cm::group_id{1}); });
     call(promise::strong, [this] { frozen = m->add<cm::bf16>({columns}, cm::role::frozen); });

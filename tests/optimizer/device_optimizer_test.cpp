@@ -44,7 +44,7 @@ struct model {
     weights = m.template add_stacked<Element>(layers, {elements}, cm::role::parameter);
     biases = m.template add_stacked<float>(layers, {7}, cm::role::parameter, cm::group_id{1});
     if (on_device) optimizer.emplace(m, kernel, cm::optimizer::loop_launcher{}, scale);
-    else m.use(kernel.lists());
+    else m.use(kernel);
     support::dice dice{99};
     for (std::uint32_t at = 0; at < layers; ++at) {
       for (Element& value : m.acquire(weights.slice(at), cm::access::write, cm::at::host).span()) value = cm::round_to<Element>(random(dice));

@@ -38,7 +38,7 @@ struct training {
   explicit training(std::optional<cm::bytes> undo, bool rehearses = false, cm::bytes device = 24_KiB)
       : memory{support::failure_plan{}, cm::backend::host_arena_options{.device_capacity = device, .host_capacity = 1_MiB}}
   {
-    m.use(kernel.lists());
+    m.use(kernel);
     weights = m.template add_stacked<Element>(count, {elements}, cm::role::parameter);
     if (undo) early.emplace(m, kernel, *undo);
     if (rehearses) m.rehearse([&] { step(0.1F); });

@@ -38,7 +38,7 @@ struct fixture {
   explicit fixture(const support::failure_plan& plan = {})
       : memory{plan, support::adversarial_options{.device_capacity = 12_KiB, .host_capacity = 256_KiB, .when = support::schedule::latest}}
   {
-    m.use(kernel.lists());
+    m.use(kernel);
     weights = m.template add_stacked<float>(layers, {1000}, cm::role::parameter);
   }
   void fill()
@@ -211,7 +211,7 @@ template <class Element, class Gradient = cm::gradient::separate>
 struct half_fixture {
   half_fixture()
   {
-    m.use(kernel.lists());
+    m.use(kernel);
     for (std::uint32_t at = 0; at < layers; ++at) weights.push_back(m.template add<Element>({1000}, cm::role::parameter, cm::group_id{at % 2}));
     m.rehearse([&] { step(0, {}); });
     for (std::uint32_t at = 0; at < layers; ++at) {
@@ -488,7 +488,7 @@ TEST_CASE("a measure of gradients that others have decides where the manager has
   failing memory{{}, support::adversarial_options{.device_capacity = 12_KiB, .host_capacity = 256_KiB}};
   manager none{memory, {.chunk_bytes = 4_KiB}};
   cm::optimizer::sgd kernel;
-  none.use(kernel.lists());
+  none.use(kernel);
   cm::gradient_measure broken;
   broken.finite = false;
   none.keep_measure_of_all(broken);

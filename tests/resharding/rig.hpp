@@ -64,7 +64,7 @@ template <class Element, class Model>
 struct declared {
   explicit declared(Model& model) : m{model}, kernel{kernel_of_all()}
   {
-    m.use(kernel.lists());
+    m.use(kernel);
     for (std::size_t at = 0; at < sizes.size(); ++at)
       weights.push_back(m.template add<Element>({sizes[at]}, at == frozen ? cm::role::frozen : cm::role::parameter, cm::group_id{at % 3 == 2 ? 1U : 0U}));
     buffer = m.template add<float>({7}, cm::role::buffer);

@@ -36,7 +36,7 @@ struct trainer {
         here{group, rank_id{rank}},
         m{memory, here, {.chunk_bytes = frame}, {.divided = divided}}
   {
-    m.use(adam.lists());
+    m.use(adam);
     for (const role part : {role::parameter, role::frozen, role::parameter, role::parameter}) weights.push_back(m.template add<float>({7000}, part));
     for (const auto it : weights)
       for (float& value : m.acquire(it, access::write).span()) value = 1;

@@ -88,7 +88,7 @@ class managed_parameters {
   {
     std::visit(
         [this](auto& kernel) {
-          m_.use(kernel.lists());
+          m_.use(kernel);
           using kind = std::remove_reference_t<decltype(kernel)>;
           if (how_.updates == updating::late) stepper_.template emplace<late<kind>>(m_, kernel, pool_);
           if (how_.updates == updating::early) stepper_.template emplace<early<kind>>(m_, kernel, chunkmem::bytes{how_.undo_bytes}, pool_);

@@ -37,7 +37,8 @@ class basic_manager
   using pin_type = pin<Element, engine_type>;
 
   // Training.
-  /// @throws usage_error     another iteration is running, or a pin holds a weight whose master is to be made
+  /// @throws usage_error     another iteration is running, or a pin holds a weight whose master is to be made; or the last iteration
+  ///                         ended with its scope and had named too few micro-batches: said once, then iterations go on
   /// @throws config_error    several micro-batches under gradient::in_place: their gradients could not add up; or the placement
   ///                         refuses what the last iteration leased
   /// @throws out_of_memory   arenas cannot be allocated, or no room to make masters; device_error   a copy could not start.
@@ -47,6 +48,8 @@ class basic_manager
     expects(micro_batches > 0 && micro_batches <= UINT16_MAX, "an iteration has one to 65535 micro-batches");
     if (micro_batches > 1 && gradient_.takes_slot())
       throw config_error{"gradients of several micro-batches cannot add up where their weights lie (use gradient::separate)"};
+    link_->micro_batches.expect_told();
+    link_->micro_batches.reserve(micro_batches);
     ready();
     const bool real = !rehearsing();
     if (real) {

@@ -11,9 +11,11 @@
 #include <chunkmem/manager/policy_values.hpp>
 #include <chunkmem/manager/stacked.hpp>
 #include <chunkmem/tensor/gradient_policy.hpp>
+#include <chunkmem/tensor/registration.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -61,6 +63,7 @@ class model_plan {
   model_plan(const model_plan&) = delete;
   ~model_plan()
   {
+    for (const auto& it : used_) it->manager = nullptr;
     link_->engine = nullptr;
     if (link_->holders == 0) delete link_;
   }
@@ -92,19 +95,47 @@ class model_plan {
     if (names_.size() <= index_of(wanted.id)) names_.resize(index_of(wanted.id) + std::size_t{1});
     names_[index_of(wanted.id)] = text;
   }
-  /// Lists beside each parameter, as an optimizer names them. @throws usage_error   sealed already, or a name twice
+  /// What a training depends on besides its weights: an optimizer kernel, a loss scale, learning rates. Its lists are kept
+  /// beside each parameter, and checkpoints save and load its states by name, such as "adam/updates": no other call is needed.
+  ///
+  /// The object is tied to this manager for good, and stays where it is: a copy of it is not known here. A step refuses a
+  /// kernel, a loss scale or rates that its manager was not given.
+  /// @throws usage_error   it was given to a manager before; sealed already, and it has lists; or a name twice: nothing was changed
+  template <registrable Owner>
+  void use(Owner& owner)
+  {
+    registration& registered = detail::registration_of(owner);
+    expects(!registered.is_tied(), "an object was given to use() again: it counts the updates of its first manager (make one for each manager)");
+    std::vector<named_state> states = states_;
+    auto tie = std::make_shared<registration::tie>(registration::tie{this, true});
+    detail::for_each_state_of(owner, [&](const restart_state& it) {
+      add_state(states, {full_name(detail::name_of_type<Owner>(), it.name), it.content, it.check, tie});
+    });
+    used_.reserve(used_.size() + 1);
+    if constexpr (requires { std::span<const list_spec>{owner.lists()}; }) use(std::span<const list_spec>{owner.lists()});
+    states_ = std::move(states);
+    used_.push_back(tie);
+    registered.take(std::move(tie));
+  }
+  /// Lists beside each parameter, without an optimizer. @throws usage_error   sealed already, or a name twice
   void use(std::span<const list_spec> specs)
   {
     registry more = engine_.tensors();  // all of them, or none
     for (const list_spec& spec : specs) more.add_list(spec);
     engine_.tensors() = std::move(more);
   }
-  /// Bytes that must survive a restart, by name. They stay the caller's. @throws usage_error   a name twice
-  void state(std::string_view name, std::span<std::byte> content)
+  /// For optimizer steps. @param what   it is: "an optimizer kernel"   @throws usage_error   this manager was not given it by `use`
+  void expect_used(const registration& registered, std::string_view what) const
   {
-    for (const auto& known : states_) expects(known.name != name, "two registered states have one name");
-    states_.push_back({std::string{name}, content});
+    if (registered.is_tied_to(this)) [[likely]] return;
+    const std::string_view why = registered.is_tied() ? " that another manager was given (make one for each manager, and give it to use())"
+                                                      : " that the manager was not given (call m.use() with it before the first access; a copy is another one)";
+    throw usage_error{error_text{} << "chunkmem: a step with " << what << why};
   }
+  /// For optimizer steps. @throws usage_error   the last iteration had named too few of its micro-batches: said once
+  void expect_whole_iteration() { link_->micro_batches.expect_told(); }
+  /// Bytes that must survive a restart, by name. They stay the caller's. @throws usage_error   a name twice
+  void state(std::string_view name, std::span<std::byte> content) { add_state(states_, {std::string{name}, content, nullptr, nullptr}); }
 
   // Planning.
 
@@ -159,7 +190,28 @@ class model_plan {
   struct named_state {
     std::string name;
     std::span<std::byte> content;
+    void (*check)(std::span<const std::byte> loaded) = nullptr;
+    std::shared_ptr<const registration::tie> tie;  // of its owner; null: the caller's bytes
+
+    /// @throws usage_error   the owner is gone, and the bytes with it
+    void expect_owner() const
+    {
+      if (tie != nullptr && !tie->has_owner)
+        throw usage_error{error_text{} << "chunkmem: the owner of the state " << name << " was given to use() and is gone (keep it where it is for as "
+                                       << "long as its manager is saved or loaded; a copy or a moved one is not known)"};
+    }
   };
+
+  static void add_state(std::vector<named_state>& states, named_state fresh)
+  {
+    for (const named_state& known : states)
+      if (known.name == fresh.name) throw usage_error{error_text{} << "chunkmem: two registered states are called " << fresh.name << " (choose another name)"};
+    states.push_back(std::move(fresh));
+  }
+  [[nodiscard]] static std::string full_name(std::string_view type, std::string_view name)
+  {
+    return type.empty() ? std::string{name} : std::string{type} + '/' + std::string{name};
+  }
 
   /// Tells this manager's handles from another's; never 0.
   [[nodiscard]] std::uint32_t owner() const noexcept
@@ -290,6 +342,7 @@ class model_plan {
   Gradient gradient_;
   gradient_ledger ledger_;
   std::vector<named_state> states_;
+  std::vector<std::shared_ptr<registration::tie>> used_;  // ends of those that `use` was called with
   std::vector<std::string> names_;  // by tensor, as far as they were given
   owner_link<engine_type>* link_;
   static constexpr std::uint32_t no_owner = 2;  // a number that no handle has

@@ -118,10 +118,19 @@ class model_view : public Keeper {
   /// An iteration is running.
   [[nodiscard]] bool is_iterating() const noexcept { return engine_.is_inside(); }
   /// Calls `visit(name, content)` for each registered state.
+  /// @throws usage_error   the owner of one was given to `use` and is gone, and its bytes with it
   template <class Visit>
   void for_each_state(Visit visit) const
   {
+    for (const auto& known : states_) known.expect_owner();
     for (const auto& known : states_) visit(std::string_view{known.name}, known.content);
+  }
+  /// Throws config_error where loaded bytes cannot be right for the state of this name. Null: any bytes can.
+  [[nodiscard]] auto check_of_state(std::string_view name) const noexcept -> void (*)(std::span<const std::byte>)
+  {
+    for (const auto& known : states_)
+      if (known.name == name) return known.check;
+    return nullptr;
   }
   /// Whose checkpoints this makes: the number of a training, which its first save draws and a load takes over; 0 before.
   [[nodiscard]] std::uint64_t run() const noexcept { return run_; }

@@ -114,6 +114,7 @@ loaded_generation load(sharded_model<Backend, Ranks, Policies...>& model, const 
     if (index_of(ranks.rank()) == 0) expect_one_run(folder, stored.generation, stored.run);
     index.emplace(from->generation());
     sharding::detail::match_over_ranks(model, *content, *index, stored);
+    check_states(model.shares(), content->items(), *index, *from);
   });
   std::vector<std::size_t> all(content->items().size());
   std::iota(all.begin(), all.end(), std::size_t{0});
