@@ -31,7 +31,6 @@ class updates {
       return;
     }
     manager.use(adam_);
-    manager.state("adam/updates", std::as_writable_bytes(std::span{&adam_.progress.number, 1}));
     manager.state("skipped steps", std::as_writable_bytes(std::span{&skipped_, 1}));
     on_threads_.emplace(manager, adam_, workers);
   }

@@ -27,12 +27,12 @@ struct fixture {
     first = m.add<cm::bf16>({32}, cm::role::parameter);
     frozen = m.add<float>({32}, cm::role::frozen);
     second = m.add<float>({16}, cm::role::parameter, cm::group_id{1});
-    for (cm::bf16& value : m.acquire(first, cm::access::write).span()) value = {0x3f80};
+    for (cm::bf16& value : m.acquire(first, cm::access::write).span()) value = cm::bf16{1.0F};
     for (float& value : m.acquire(second, cm::access::write).span()) value = 1;
   }
   void differentiate()
   {
-    for (cm::bf16& value : m.gradient(first).span()) value = {0x3f80};
+    for (cm::bf16& value : m.gradient(first).span()) value = cm::bf16{1.0F};
     for (float& value : m.gradient(second).span()) value = 1;
   }
 

@@ -250,8 +250,8 @@ TEST_CASE("two optimizers with masters in one manager are one name too many", "[
 {
   adversarial memory{{.device_capacity = plenty, .host_capacity = plenty}};
   manager m{memory, chunks};
-  const cm::optimizer::adam first;
-  const cm::optimizer::sgd second;
+  cm::optimizer::adam first;
+  cm::optimizer::sgd second;
   m.use(first);
   CHECK_THROWS_AS(m.use(second), cm::usage_error);
 }

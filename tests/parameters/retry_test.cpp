@@ -229,6 +229,7 @@ TEST_CASE("a step that was decided to be skipped stays skipped when it is taken 
       m.use(kernel);
       const auto weights = m.add_stacked<cm::bf16>(count, {elements}, cm::role::parameter);
       auto scale = cm::optimizer::loss_scale::dynamic({.initial = 256.0F});
+      m.use(scale);
       for (std::uint32_t at = 0; at < count; ++at) {
         const auto pin = m.acquire(weights.slice(at), cm::access::write);
         for (std::uint64_t i = 0; i < elements; ++i) mixed::view(pin).set(i, mixed::noise(at * elements + i));

@@ -71,7 +71,6 @@ struct declared {
     empty = m.template add<float>({3}, cm::role::buffer);
     m.name(weights[3], "large one");
     m.state("cursor", std::as_writable_bytes(std::span{cursor}));
-    m.state("updates", std::as_writable_bytes(std::span{&kernel.progress.number, 1}));
   }
   void fill()
   {

@@ -152,8 +152,9 @@ TEST_CASE("an iteration that is refused inside another one leaves that as it is"
   m.use(kernel);
   const auto weight = m.add<float>({100}, cm::role::parameter);
   for (float& it : m.acquire(weight, cm::access::write).span()) it = 1;
-  const auto scope = m.iteration(2);
+  auto scope = m.iteration(2);
   CHECK_THROWS_AS(m.iteration("another"), cm::usage_error);
+  scope.pass(cm::pass::backward, 0);
   for (float& it : m.gradient(weight).span()) it = 1;
   m.gradient_done(weight);
   CHECK_FALSE(m.shares().has_gradient(m.share_of(weight).first->share));  // it is not the last micro-batch: nothing was added yet

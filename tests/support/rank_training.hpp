@@ -95,7 +95,6 @@ class one_rank {
   one_rank(const job& wanted, Kernel kernel) : job_{wanted}, kernel_{std::move(kernel)}
   {
     m_.use(kernel_);
-    m_.state("adam/updates", std::as_writable_bytes(std::span{&kernel_.progress.number, 1}));
     for (std::size_t at = 0; at < sizes().size(); ++at)
       weights_.push_back(m_.template add<Element>({sizes()[at]}, at == frozen ? cm::role::frozen : cm::role::parameter));
     for (std::size_t at = 0; at < sizes().size(); ++at) {
@@ -216,7 +215,6 @@ class one_of_many {
     for (std::size_t at = 0; at < sizes().size(); ++at)
       weights_.push_back(m_.template add<Element>({sizes()[at]}, at == frozen ? cm::role::frozen : cm::role::parameter));
     activation_ = m_.template add<float>({2000}, cm::role::activation);
-    m_.state("adam/updates", std::as_writable_bytes(std::span{&kernel_.progress.number, 1}));
   }
 
   std::string complaint;
