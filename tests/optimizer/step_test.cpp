@@ -20,6 +20,7 @@
 #include <span>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -358,12 +359,23 @@ TEST_CASE("a step has learning rates by group", "[optimizer]")
   CHECK_THROWS_AS(cm::optimizer::step(it.m, it.kernel, {.clip = {.norm = -1.0F}}), cm::usage_error);
 }
 
+namespace {
+
+/// Beside an sgd of its manager.
+struct second_sgd : cm::optimizer::sgd {
+  using sgd::sgd;
+  static constexpr std::string_view name = "second sgd";
+};
+
+}  // namespace
+
 TEST_CASE("an optimizer without masters leaves weights with masters alone", "[optimizer]")
 {
   half_fixture<cm::bf16> it;
   it.step(1.0F, {.learning_rate = 0.5F});
   it.differentiate(1.0F, true);
-  cm::optimizer::sgd other{{.momentum = 0.0F}, {.masters = false}};
+  second_sgd other{{.momentum = 0.0F}, {.masters = false}};
+  it.m.use(other);
   CHECK_THROWS_WITH(cm::optimizer::step(it.m, other, {.learning_rate = 0.5F}), ContainsSubstring("without masters"));
   CHECK((it.value(0) == 0.5F && it.master(0) == 0.5F && it.m.has_gradient(it.weights[0])));
   cm::optimizer::step(it.m, it.kernel, {.learning_rate = 0.5F});

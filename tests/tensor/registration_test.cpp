@@ -3,7 +3,7 @@
 #include <support/catch.hpp>
 
 #include <cstddef>
-#include <memory>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -15,11 +15,10 @@ using namespace chunkmem;
 
 namespace {
 
-std::shared_ptr<registration::tie> tie_to(registration& registered, const void* manager)
+void tie(registrations& manager, registration& owner)
 {
-  auto tie = std::make_shared<registration::tie>(registration::tie{manager, true});
-  registered.take(tie);
-  return tie;
+  manager.make_room();
+  manager.add(owner);
 }
 
 struct counter {
@@ -54,47 +53,54 @@ static_assert(std::is_nothrow_copy_constructible_v<registration> && std::is_noth
 
 TEST_CASE("a registration knows the manager that it was tied to, until that is gone", "[tensor]")
 {
-  const int manager = 0, another = 0;
+  registrations another;
   registration it;
   CHECK_FALSE(it.is_tied());
-  CHECK_FALSE(it.is_tied_to(&manager));
-  const auto tie = tie_to(it, &manager);
-  CHECK((it.is_tied() && it.is_tied_to(&manager) && !it.is_tied_to(&another)));
-  tie->manager = nullptr;  // as a manager ends
-  CHECK((it.is_tied() && !it.is_tied_to(&manager)));
+  {
+    registrations manager;
+    CHECK_FALSE(it.is_tied_to(manager));
+    tie(manager, it);
+    CHECK((it.is_tied() && it.is_tied_to(manager) && !it.is_tied_to(another)));
+  }
+  CHECK((it.is_tied() && !it.is_tied_to(another)));
 }
 
 TEST_CASE("a registration tells its manager that the owner is gone", "[tensor]")
 {
-  const int manager = 0;
-  std::shared_ptr<registration::tie> tie;
+  registrations manager;
+  registration stays;
+  tie(manager, stays);
   {
     registration it;
-    tie = tie_to(it, &manager);
-    CHECK(tie->has_owner);
+    CHECK(manager.next() == 1);
+    tie(manager, it);
+    CHECK((manager.has(0) && manager.has(1)));
   }
-  CHECK_FALSE(tie->has_owner);
+  CHECK((manager.has(0) && !manager.has(1)));
+  registration later;
+  tie(manager, later);
+  CHECK((manager.has(2) && !manager.has(1)));
 }
 
 TEST_CASE("a copy of a registration is not tied, and an assignment keeps the tie", "[tensor]")
 {
-  const int manager = 0;
+  registrations manager;
   counter it;
   it.count = 3;
-  const auto tie = tie_to(it.registered, &manager);
+  tie(manager, it.registered);
   counter copy = it;
   CHECK((copy.count == 3 && !copy.registered.is_tied()));
   const counter moved = std::move(copy);
   CHECK_FALSE(moved.registered.is_tied());
   it = counter{};
-  CHECK((it.count == 0 && it.registered.is_tied_to(&manager) && tie->has_owner));
+  CHECK((it.count == 0 && it.registered.is_tied_to(manager) && manager.has(0)));
   copy = it;
   CHECK_FALSE(copy.registered.is_tied());
 
   std::vector<counter> grown(1);
-  const auto of_first = tie_to(grown[0].registered, &manager);
+  tie(manager, grown[0].registered);
   grown.reserve(grown.capacity() + 1);  // the owner is elsewhere now
-  CHECK_FALSE(of_first->has_owner);
+  CHECK_FALSE(manager.has(1));
   CHECK_FALSE(grown[0].registered.is_tied());
 }
 

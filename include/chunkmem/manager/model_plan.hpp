@@ -15,7 +15,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -63,7 +62,6 @@ class model_plan {
   model_plan(const model_plan&) = delete;
   ~model_plan()
   {
-    for (const auto& it : used_) it->manager = nullptr;
     link_->engine = nullptr;
     if (link_->holders == 0) delete link_;
   }
@@ -107,15 +105,13 @@ class model_plan {
     registration& registered = detail::registration_of(owner);
     expects(!registered.is_tied(), "an object was given to use() again: it counts the updates of its first manager (make one for each manager)");
     std::vector<named_state> states = states_;
-    auto tie = std::make_shared<registration::tie>(registration::tie{this, true});
     detail::for_each_state_of(owner, [&](const restart_state& it) {
-      add_state(states, {full_name(detail::name_of_type<Owner>(), it.name), it.content, it.check, tie});
+      add_state(states, {full_name(detail::name_of_type<Owner>(), it.name), it.content, it.check, used_.next()});
     });
-    used_.reserve(used_.size() + 1);
+    used_.make_room();
     if constexpr (requires { std::span<const list_spec>{owner.lists()}; }) use(std::span<const list_spec>{owner.lists()});
     states_ = std::move(states);
-    used_.push_back(tie);
-    registered.take(std::move(tie));
+    used_.add(registered);
   }
   /// Lists beside each parameter, without an optimizer. @throws usage_error   sealed already, or a name twice
   void use(std::span<const list_spec> specs)
@@ -127,7 +123,7 @@ class model_plan {
   /// For optimizer steps. @param what   it is: "an optimizer kernel"   @throws usage_error   this manager was not given it by `use`
   void expect_used(const registration& registered, std::string_view what) const
   {
-    if (registered.is_tied_to(this)) [[likely]] return;
+    if (registered.is_tied_to(used_)) [[likely]] return;
     const std::string_view why = registered.is_tied() ? " that another manager was given (make one for each manager, and give it to use())"
                                                       : " that the manager was not given (call m.use() with it before the first access; a copy is another one)";
     throw usage_error{error_text{} << "chunkmem: a step with " << what << why};
@@ -135,7 +131,7 @@ class model_plan {
   /// For optimizer steps. @throws usage_error   the last iteration had named too few of its micro-batches: said once
   void expect_whole_iteration() { link_->micro_batches.expect_told(); }
   /// Bytes that must survive a restart, by name. They stay the caller's. @throws usage_error   a name twice
-  void state(std::string_view name, std::span<std::byte> content) { add_state(states_, {std::string{name}, content, nullptr, nullptr}); }
+  void state(std::string_view name, std::span<std::byte> content) { add_state(states_, {std::string{name}, content, nullptr, callers_own}); }
 
   // Planning.
 
@@ -187,21 +183,22 @@ class model_plan {
   [[nodiscard]] bool rehearsing() const noexcept { return engine_.rehearsing().is_running(); }
 
  protected:
+  static constexpr std::size_t callers_own = SIZE_MAX;
   struct named_state {
     std::string name;
     std::span<std::byte> content;
     void (*check)(std::span<const std::byte> loaded) = nullptr;
-    std::shared_ptr<const registration::tie> tie;  // of its owner; null: the caller's bytes
-
-    /// @throws usage_error   the owner is gone, and the bytes with it
-    void expect_owner() const
-    {
-      if (tie != nullptr && !tie->has_owner)
-        throw usage_error{error_text{} << "chunkmem: the owner of the state " << name << " was given to use() and is gone (keep it where it is for as "
-                                       << "long as its manager is saved or loaded; a copy or a moved one is not known)"};
-    }
+    std::size_t owner = callers_own;  // among those that were given to use()
   };
 
+  /// @throws usage_error   the owner of a state is gone, and the bytes with it
+  void expect_owners() const
+  {
+    for (const named_state& it : states_)
+      if (it.owner != callers_own && !used_.has(it.owner))
+        throw usage_error{error_text{} << "chunkmem: the owner of the state " << it.name << " was given to use() and is gone (keep it where it is for as "
+                                       << "long as its manager is saved or loaded; a copy or a moved one is not known)"};
+  }
   static void add_state(std::vector<named_state>& states, named_state fresh)
   {
     for (const named_state& known : states)
@@ -342,7 +339,7 @@ class model_plan {
   Gradient gradient_;
   gradient_ledger ledger_;
   std::vector<named_state> states_;
-  std::vector<std::shared_ptr<registration::tie>> used_;  // ends of those that `use` was called with
+  registrations used_;
   std::vector<std::string> names_;  // by tensor, as far as they were given
   owner_link<engine_type>* link_;
   static constexpr std::uint32_t no_owner = 2;  // a number that no handle has

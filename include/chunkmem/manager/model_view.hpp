@@ -122,7 +122,7 @@ class model_view : public Keeper {
   template <class Visit>
   void for_each_state(Visit visit) const
   {
-    for (const auto& known : states_) known.expect_owner();
+    this->expect_owners();
     for (const auto& known : states_) visit(std::string_view{known.name}, known.content);
   }
   /// Throws config_error where loaded bytes cannot be right for the state of this name. Null: any bytes can.

@@ -4,10 +4,9 @@
 
 #include <concepts>
 #include <cstddef>
-#include <memory>
 #include <span>
 #include <string_view>
-#include <utility>
+#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -19,37 +18,68 @@ struct restart_state {
   void (*check)(std::span<const std::byte> loaded) = nullptr;
 };
 
+class registration;
+
+/// The objects that a manager was given by `use`: the manager's side of the ties.
+class registrations {
+ public:
+  registrations() noexcept = default;
+  registrations(const registrations&) = delete;
+  ~registrations();
+
+  /// Room for one more. Guarantee: strong.
+  void make_room() { owners_.reserve(owners_.size() + 1); }
+  /// The number of the next one.
+  [[nodiscard]] std::size_t next() const noexcept { return owners_.size(); }
+  /// @pre make_room was called, and the owner is not tied
+  void add(registration& owner) noexcept;
+  /// The owner is where it was when it was added.
+  [[nodiscard]] bool has(std::size_t number) const noexcept { return owners_[number] != nullptr; }
+
+ private:
+  friend class registration;
+  std::vector<registration*> owners_;  // null: gone
+};
+
 /// Ties an object to the manager that it was given to by `use`, and tells each of the two that the other is gone.
 ///
 /// The object has it as a public member `registered`. The first `use` ties the object to that manager for good. A copy
 /// of the object is not tied, and an assignment keeps the tie of its target: so a tied object stays where it is.
-/// Source: connections of signals that end with either side (Boost.Signals2). Cost: one allocation for each `use`.
+/// Source: connections of signals that end with either side (Boost.Signals2). Cost: no allocation.
 /// @threads   the caller of the manager
 class registration {
  public:
-  /// What both sides know. Each of them clears its own half when it ends.
-  struct tie {
-    const void* manager = nullptr;
-    bool has_owner = true;
-  };
-
   registration() noexcept = default;
   registration(const registration&) noexcept {}
   registration& operator=(const registration&) noexcept { return *this; }
   ~registration()
   {
-    if (tie_ != nullptr) tie_->has_owner = false;
+    if (with_ != nullptr) with_->owners_[number_] = nullptr;
   }
 
   /// It was given to a manager, which may be gone.
-  [[nodiscard]] bool is_tied() const noexcept { return tie_ != nullptr; }
-  [[nodiscard]] bool is_tied_to(const void* manager) const noexcept { return tie_ != nullptr && tie_->manager == manager; }
-  /// @param made   by the manager   @pre it is not tied
-  void take(std::shared_ptr<tie> made) noexcept { tie_ = std::move(made); }
+  [[nodiscard]] bool is_tied() const noexcept { return is_tied_; }
+  [[nodiscard]] bool is_tied_to(const registrations& manager) const noexcept { return with_ == &manager; }
 
  private:
-  std::shared_ptr<tie> tie_;
+  friend class registrations;
+  registrations* with_ = nullptr;  // null: no manager, or one that is gone
+  std::size_t number_ = 0;
+  bool is_tied_ = false;
 };
+
+inline registrations::~registrations()
+{
+  for (registration* const owner : owners_)
+    if (owner != nullptr) owner->with_ = nullptr;
+}
+inline void registrations::add(registration& owner) noexcept
+{
+  owner.with_ = this;
+  owner.number_ = owners_.size();
+  owner.is_tied_ = true;
+  owners_.push_back(&owner);
+}
 
 namespace detail {
 
