@@ -1,4 +1,5 @@
 // What `use` registers survives a restart with no other call.
+#include <chunkmem/checkpoint/export_values.hpp>
 #include <chunkmem/checkpoint/load.hpp>
 #include <chunkmem/checkpoint/save.hpp>
 
@@ -181,6 +182,7 @@ TEST_CASE("a save and a load after the optimizer is gone say so and change nothi
   CHECK_THROWS_WITH(checkpoint::save(m, folder), ContainsSubstring("the owner of the state adam/updates was given to use() and is gone"));
   CHECK_THROWS_AS(checkpoint::load(m, folder), cm::usage_error);
   CHECK(m.acquire(weight, cm::access::read).span()[0] == 0.5F);
+  checkpoint::export_values(m, folder, "weights.safetensors");  // which needs no states
 }
 
 }  // namespace used_states_test

@@ -178,7 +178,7 @@ TEST_CASE("a use that is refused leaves the manager and the object as they were"
   willing.use(kernel);
 }
 
-TEST_CASE("states whose owner is gone or moved are never read: asking for them says so", "[manager]")
+TEST_CASE("states whose owner is gone or moved are never read, and a save would say so", "[manager]")
 {
   memory mem{{.device_capacity = 64_KiB, .host_capacity = 1_MiB}};
   cm::manager<memory> m{mem, {.chunk_bytes = 4_KiB}};
@@ -190,9 +190,11 @@ TEST_CASE("states whose owner is gone or moved are never read: asking for them s
     moved.count = 7;
     CHECK_THROWS_AS(m.expect_used(moved.registered, "a kernel"), cm::usage_error);
     CHECK(states_of(m) == "toy/count 4 ");  // of the one that it was given
+    m.expect_states();
   }
-  CHECK_THROWS_WITH(states_of(m), ContainsSubstring("the owner of the state toy/count was given to use() and is gone"));
-  CHECK_THROWS_AS(states_of(m), cm::usage_error);
+  CHECK(states_of(m) == "toy/count 0 ");
+  CHECK_THROWS_WITH(m.expect_states(), ContainsSubstring("the owner of the state toy/count was given to use() and is gone"));
+  CHECK_THROWS_AS(m.expect_states(), cm::usage_error);
 }
 
 TEST_CASE("a handle that this manager did not make is refused, also the empty one and as the first call", "[manager]")

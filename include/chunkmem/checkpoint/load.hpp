@@ -189,6 +189,7 @@ template <class Manager, file_folder Folder>
 loaded_generation load(Manager& m, const Folder& folder, const load_options& options = {})
 {
   expects(!m.is_iterating() && !m.rehearsing(), "a checkpoint was to be loaded inside an iteration or a rehearsal");
+  m.expect_states();
   const std::vector<model_item> items = detail::items_of(m);
   loaded_generation result;
   auto from = newest_whole(folder, result.skipped, options.limits);

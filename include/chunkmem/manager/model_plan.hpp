@@ -133,6 +133,15 @@ class model_plan {
   /// Bytes that must survive a restart, by name. They stay the caller's. @throws usage_error   a name twice
   void state(std::string_view name, std::span<std::byte> content) { add_state(states_, {std::string{name}, content, nullptr, callers_own}); }
 
+  /// For saves and loads. @throws usage_error   the owner of a state was given to `use` and is gone, and the bytes with it
+  void expect_states() const
+  {
+    for (const named_state& it : states_)
+      if (!has_owner(it))
+        throw usage_error{error_text{} << "chunkmem: the owner of the state " << it.name << " was given to use() and is gone (keep it where it is for as "
+                                       << "long as its manager is saved or loaded; a copy or a moved one is not known)"};
+  }
+
   // Planning.
 
   /// Ends the declarations and places everything; nothing is allocated yet. The first access does it where nobody did.
@@ -191,14 +200,7 @@ class model_plan {
     std::size_t owner = callers_own;  // among those that were given to use()
   };
 
-  /// @throws usage_error   the owner of a state is gone, and the bytes with it
-  void expect_owners() const
-  {
-    for (const named_state& it : states_)
-      if (it.owner != callers_own && !used_.has(it.owner))
-        throw usage_error{error_text{} << "chunkmem: the owner of the state " << it.name << " was given to use() and is gone (keep it where it is for as "
-                                       << "long as its manager is saved or loaded; a copy or a moved one is not known)"};
-  }
+  [[nodiscard]] bool has_owner(const named_state& it) const noexcept { return it.owner == callers_own || used_.has(it.owner); }
   static void add_state(std::vector<named_state>& states, named_state fresh)
   {
     for (const named_state& known : states)

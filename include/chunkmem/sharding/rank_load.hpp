@@ -95,6 +95,7 @@ loaded_generation load(sharded_model<Backend, Ranks, Policies...>& model, const 
   std::optional<sharding::rank_content<sharded_model<Backend, Ranks, Policies...>>> content;
   collective::all_or_none(ranks, [&] {
     expects(!model.shares().is_iterating() && !model.rehearsing(), "a checkpoint was to be loaded inside an iteration or a rehearsal");
+    model.shares().expect_states();
     content.emplace(model);
   });
   content->agree_on_names();
