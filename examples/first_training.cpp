@@ -17,7 +17,7 @@ double train(cm::bytes device)
   cm::backend::host_arena memory{{.device_capacity = device, .host_capacity = 16_MiB}};
   cm::manager<cm::backend::host_arena> m{memory, {.chunk_bytes = 256_KiB}};
   cm::optimizer::adam adam;
-  m.use(adam.lists());
+  m.use(adam);
   const auto weights = m.add_stacked<float>(layers, {width, width}, cm::role::parameter);
   for (std::uint32_t layer = 0; layer < layers; ++layer)
     for (float& w : m.acquire(weights.slice(layer), cm::access::write).span()) w = 0.0F;

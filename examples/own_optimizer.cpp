@@ -41,7 +41,7 @@ int main()
   cm::backend::host_arena memory{{.device_capacity = 1_MiB, .host_capacity = 16_MiB}};
   cm::manager<cm::backend::host_arena> m{memory, {.chunk_bytes = 256_KiB}};
   lion kernel;
-  m.use(kernel.lists());
+  m.use(kernel);
   const auto weights = m.add_stacked<cm::bf16>(8, {256, 256}, cm::role::parameter);
   for (std::uint32_t at = 0; at < 8; ++at)
     for (cm::bf16& x : m.acquire(weights.slice(at), cm::access::write).span()) x = cm::round_to<cm::bf16>(1.0F);

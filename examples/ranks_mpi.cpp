@@ -31,7 +31,7 @@ result train(ranks_type& group)
   const float scale = 1.0F / static_cast<float>(group.ranks());  // sums of gradients become means
   cm::sharded_model<memory_type, ranks_type> m{memory, group, {.chunk_bytes = 64_KiB}, {.sum_scale = scale}};
   cm::optimizer::adam adam;
-  m.use(adam.lists());
+  m.use(adam);
   const auto weights = m.add_stacked<float>(layers, {width}, cm::role::parameter);
   for (std::uint32_t layer = 0; layer < layers; ++layer)
     for (float& w : m.acquire(weights.slice(layer), cm::access::write).span()) w = 0.0F;

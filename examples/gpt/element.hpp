@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chunkmem/tensor/dtype.hpp>
+#include <chunkmem/tensor/half.hpp>
 
 namespace gpt {
 

@@ -27,8 +27,9 @@ class trainer {
           chunkmem::optimizer::thread_pool& workers)
       : m_{manager}, net_{manager, net}, text_{text}, settings_{settings}, workers_{workers}
   {
-    manager.use(adam_.lists());
-    name_states();
+    manager.use(adam_);
+    manager.use(scale_);
+    manager.state("skipped steps", std::as_writable_bytes(std::span{&skipped_, 1}));
   }
   trainer(const trainer&) = delete;
   trainer& operator=(const trainer&) = delete;
@@ -109,13 +110,6 @@ class trainer {
   static constexpr bool trains_over_ranks = requires(Manager& m) { m.ranks(); };
 
   [[nodiscard]] const extents& size() const noexcept { return net_.handles().size; }
-
-  void name_states()
-  {
-    m_.state("adam/updates", std::as_writable_bytes(std::span{&adam_.progress.number, 1}));
-    m_.state("loss scale", scale_.bytes());
-    m_.state("skipped steps", std::as_writable_bytes(std::span{&skipped_, 1}));
-  }
 
   auto update(const chunkmem::optimizer::step_options& options)
   {

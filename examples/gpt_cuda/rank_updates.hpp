@@ -21,8 +21,7 @@ class rank_updates {
       : m_{manager}, adam_{options}, workers_{workers}
   {
     if (where == update_choice::gpu) throw problem{"--update gpu is for one rank (choose --update cpu, or leave out --ranks and --shard)"};
-    manager.use(adam_.lists());
-    manager.state("adam/updates", std::as_writable_bytes(std::span{&adam_.progress.number, 1}));
+    manager.use(adam_);
     manager.state("skipped steps", std::as_writable_bytes(std::span{&skipped_, 1}));
   }
   rank_updates(const rank_updates&) = delete;

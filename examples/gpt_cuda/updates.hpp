@@ -30,8 +30,7 @@ class updates {
       on_device_.emplace(manager, chunkmem::optimizer::adam{options});
       return;
     }
-    manager.use(adam_.lists());
-    manager.state("adam/updates", std::as_writable_bytes(std::span{&adam_.progress.number, 1}));
+    manager.use(adam_);
     manager.state("skipped steps", std::as_writable_bytes(std::span{&skipped_, 1}));
     on_threads_.emplace(manager, adam_, workers);
   }

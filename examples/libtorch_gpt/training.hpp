@@ -64,7 +64,7 @@ class chunked_training {
   chunked_training(Manager& manager, const torch_place& where, const settings& how, cm::optimizer::thread_pool& workers)
       : m_{manager}, how_{how}, workers_{workers}, parameters_{manager, where}, net_{parameters_, how.size, how.recompute}
   {
-    manager.use(kernel_.lists());
+    manager.use(kernel_);
     if (how.late) late_.emplace(manager, kernel_, workers);
   }
 

@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -33,8 +32,7 @@ class chunk_trainer {
       const auto group = decays(which, model) ? decaying : chunkmem::group_id{0};
       weights_[kind] = declare(shape_of(which, model), chunkmem::role::parameter, group);
     }
-    m_.use(adamw_.lists());
-    m_.state("adamw/updates", std::as_writable_bytes(std::span{&adamw_.progress.number, 1}));
+    m_.use(adamw_);
   }
   chunk_trainer(const chunk_trainer&) = delete;
 

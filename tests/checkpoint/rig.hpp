@@ -48,7 +48,6 @@ struct rig {
           either_layout{around.layout}},
         trainer{m, memory, how}
   {
-    trainer.weights().register_states();
     m.state("data/cursor", std::as_writable_bytes(std::span{&cursor, 1}));
   }
 

@@ -57,7 +57,7 @@ struct rig {
   template <class... Given>
   explicit rig(Given... given) : m{memory, {.chunk_bytes = 4_KiB}, given...}
   {
-    m.use(sgd.lists());
+    m.use(sgd);
     weights = m.template add_stacked<float>(4, {250}, cm::role::parameter);
     constexpr std::string_view names[] = {"wte", "wpe", "up", "down"};
     for (std::uint32_t at = 0; at < 4; ++at) m.name(weights.slice(at), names[at]);

@@ -20,7 +20,7 @@ void look_at_gradients(Backend& memory)
 {
   cm::manager<Backend, cm::checks::full> m{memory, {.chunk_bytes = 4_KiB}};
   cm::optimizer::sgd sgd;
-  m.use(sgd.lists());
+  m.use(sgd);
   const auto weights = m.template add_stacked<float>(2, {64}, cm::role::parameter);
   for (std::uint32_t at = 0; at < 2; ++at) m.acquire(weights.slice(at), cm::access::write, cm::at::host).release();
   const auto scope = m.iteration();

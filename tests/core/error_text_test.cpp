@@ -2,6 +2,7 @@
 
 #include <support/catch.hpp>
 
+#include <limits>
 #include <string>
 
 namespace error_text_test {
@@ -17,6 +18,13 @@ TEST_CASE("an error text joins words and numbers", "[core]")
   CHECK(error_text{}.view().empty());
   CHECK(std::string{error_text{}.c_str()}.empty());
   CHECK((error_text{} << std::uint64_t{0}).view() == "0");
+}
+
+TEST_CASE("an error text says a floating-point number in the fewest digits that tell it apart", "[core]")
+{
+  CHECK((error_text{} << 0.1F << " " << 1e-8F << " " << 65504.0F << " " << 0.25).view() == "0.1 1e-08 65504 0.25");
+  CHECK((error_text{} << std::numeric_limits<float>::infinity() << " " << std::numeric_limits<float>::quiet_NaN()).view() == "inf nan");
+  CHECK((error_text{} << -std::numeric_limits<double>::max()).view() == "-1.7976931348623157e+308");
 }
 
 TEST_CASE("an error text is cut at its capacity and stays terminated", "[core]")

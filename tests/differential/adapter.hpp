@@ -279,7 +279,7 @@ class adapter final : public adapter_base<World> {
   }
 
   mistake_maker<World> mistakes_;
-  stepper<World> steps_{this->house_.m, this->plan_};
+  stepper<World> steps_{this->house_.m, this->kernel_};
   std::unique_ptr<scope_type> scope_;
 };
 

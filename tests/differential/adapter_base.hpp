@@ -1,5 +1,6 @@
 #pragma once
 
+#include "averages.hpp"
 #include "breakable.hpp"
 #include "plan.hpp"
 #include "subject.hpp"
@@ -156,6 +157,7 @@ class adapter_base : public subject {
 
   setting setting_;
   plan plan_;
+  averages kernel_{plan_};
   house<World> house_;
   std::array<std::byte, 8> cursor_{};
   std::vector<cm::tensor_handle> handles_;
@@ -167,9 +169,7 @@ class adapter_base : public subject {
  private:
   void declare()
   {
-    std::vector<cm::list_spec> specs;
-    for (const list_plan& it : plan_.lists) specs.push_back(it.is_master ? cm::master_list : cm::list_spec{it.name});
-    m().use(specs);
+    m().use(kernel_);
     for (const tensor_plan& it : plan_.tensors) {
       const cm::role part = part_of(it.part);
       if (it.type == element::real) handles_.push_back(m().template add<float>({it.elements}, part));

@@ -77,6 +77,7 @@ class machine final : rehearsed_step {
   void begin(const op& it);
   void pass_to(const op& it);
   void end(bool abandoned);
+  void end_short();
   void exchange(const op& it);
   void rehearse(const op& it);
   void use_profile(const op& it);

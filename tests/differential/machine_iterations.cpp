@@ -86,6 +86,7 @@ void machine::begin(const op& it)
   model_.inside = true;
   model_.masters_wanted = false;
   model_.micro_batches = micro_batches;
+  model_.named = 0;
   model_.name = it.x % 3;
   before_ = subject_->seen();
 }
@@ -110,15 +111,19 @@ void machine::pass_to(const op& it)
   prepare(expected);
   const answer result = made().pass_to(next, micro_batch);
   judge(expected, result, "pass");
-  if (result.is == verdict::fine) model_.set_pass(next);
+  if (result.is != verdict::fine) return;
+  model_.set_pass(next);
+  model_.named |= 1U << micro_batch;
 }
 
 void machine::end(bool abandoned)
 {
   if (!model_.inside) return;
+  const bool is_short = model_.micro_batches > 1 && model_.named != 3;
   if (abandoned) made().abandon();
+  else if (is_short) end_short();
   else judge({}, made().end(), "end of an iteration");
-  const bool is_kept = abandoned || model_.exceptional;
+  const bool is_kept = abandoned || is_short || model_.exceptional;
   const bool was_known = model_.recorded[model_.name];
   if (!is_kept) model_.recorded[model_.name] = model_.learnt = true;
   model_.iteration_ended();
@@ -126,6 +131,14 @@ void machine::end(bool abandoned)
   if (is_kept) return;
   const bool is_repeat = was_known && !subject_->has_drifted();
   ++(is_repeat ? sum_->repeated : sum_->diverged);
+}
+
+/// It ends, and says that it was not what it was begun as.
+void machine::end_short()
+{
+  const answer result = made().end();
+  sum_->note_sentence(result.sentence);
+  expect(result.is == verdict::usage, "an iteration ended that had named too few micro-batches");
 }
 
 void machine::exchange(const op& it)

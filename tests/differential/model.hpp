@@ -124,6 +124,7 @@ class plain_model {
   bool masters_wanted = true;
   bool learnt = false;  ///< an iteration or rehearsal showed which gradients may lie in place
   std::uint32_t micro_batches = 1;
+  std::uint32_t named = 0;  ///< micro-batches of this iteration that a pass named, a bit for each
   std::uint32_t name = 0;
   bool recorded[3] = {};
   std::uint64_t iterations = 0;

@@ -19,7 +19,7 @@ class stepper {
   using manager = typename World::manager;
 
  public:
-  stepper(manager& m, const plan& it) : m_{m}, kernel_{it} {}
+  stepper(manager& m, averages& kernel) : m_{m}, kernel_{kernel} {}
 
   /// @param first   of those whose updates may wait, these do not
   answer step(const step_request& wanted, const std::vector<cm::tensor_handle>& first, stepped& got)
@@ -53,7 +53,7 @@ class stepper {
   }
 
   manager& m_;
-  averages kernel_;
+  averages& kernel_;
   std::optional<cm::optimizer::late_updates<manager, averages>> late_;
   std::optional<cm::optimizer::early_updates<manager, averages>> early_;
 };

@@ -37,6 +37,7 @@ constexpr known_sentence known[] = {
     {"a gradient was asked for after gradient_done"},
     {"a pass was named after its iteration had ended"},
     {"of an iteration that was begun with"},
+    {"micro-batches ended after"},
     {"of a stack of"},
     {"a stack of tensors needs at least one layer"},
     {"two registered states have one name"},

@@ -39,8 +39,7 @@ constexpr std::uint32_t saved_after = 2, in_all = 4;  // steps
 /// What updates: `step`, or a device_optimizer.
 template <class Manager>
 struct on_host {
-  explicit on_host(Manager& owner) : m{owner} { m.use(kernel.lists()); }
-  void register_states() { m.state("adam/updates", std::as_writable_bytes(std::span{&kernel.progress.number, 1})); }
+  explicit on_host(Manager& owner) : m{owner} { m.use(kernel); }
   void step() { (void)cm::optimizer::step(m, kernel, {.learning_rate = 1e-2F, .clip = {.norm = 1.0F}}); }
   [[nodiscard]] const cm::optimizer::step_progress& progress() const { return kernel.progress; }
   Manager& m;
@@ -49,7 +48,6 @@ struct on_host {
 template <class Manager>
 struct on_device {
   explicit on_device(Manager& owner) : optimizer{owner, adam{{.weight_decay = 0.1F}}, {}, cm::optimizer::loss_scale::dynamic({.initial = 8.0F, .window = 1})} {}
-  void register_states() {}
   void step() { optimizer.step({.learning_rate = 1e-2F, .clip = {.norm = 1.0F}}); }
   [[nodiscard]] const cm::optimizer::step_progress& progress() const { return optimizer.kernel().progress; }
   cm::optimizer::device_optimizer<Manager, adam, cm::optimizer::loop_launcher> optimizer;
@@ -72,7 +70,6 @@ struct training {
     for (std::uint32_t at = 0; at < layers; ++at) weights.push_back(m.template add<cm::bf16>({1'000}, cm::role::parameter));
     for (std::uint32_t at = 0; at < layers; ++at) wide.push_back(m.template add<float>({1'000}, cm::role::parameter));
     optimizer.emplace(m);
-    optimizer->register_states();
     m.state("cursor", std::as_writable_bytes(std::span{&cursor, 1}));
   }
   void fill()

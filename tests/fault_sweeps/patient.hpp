@@ -70,7 +70,6 @@ struct mixed_training {
   {
     const mixed::crew crew = it.launched ? mixed::crew{cm::agent::compute, memory.adopt()} : mixed::crew{};
     run.emplace(m, memory, it.how, crew, workers);
-    run->weights().register_states();
     run->reserve();
   }
 };

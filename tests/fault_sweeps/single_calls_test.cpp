@@ -85,19 +85,19 @@ class trainer {
       memory.emplace(cm::backend::host_arena_options{device_, 1_MiB});
       m.emplace(*memory, cm::manager_options{.chunk_bytes = 2_KiB}, support::chosen_gradient{in_place_});
     });
-    kernel.progress = {};
+    kernel.emplace(decaying());  // one belongs to its first manager
     is_sealed_ = false;
     need_ = {};
   }
   void declare()
   {
-    call(promise::strong, [this] { m->use(kernel.lists()); });
+    call(promise::strong, [this] { m->use(*kernel); });
     call(promise::strong, [this] { weights = m->add_stacked<cm::bf16>(layers, {rows, columns}, cm::role::parameter); });
     call(promise::strong, [this] { bias = m->add<float>({columns}, cm::role::parameter, cm::group_id{1}); });
     call(promise::strong, [this] { frozen = m->add<cm::bf16>({columns}, cm::role::frozen); });
     call(promise::strong, [this] { flow = m->add<float>({columns}, cm::role::activation); });
     call(promise::strong, [this] { m->name(bias, "a name that is longer than what a string holds inside"); });
-    call(promise::strong, [this] { m->state("how many updates the optimizer has done so far", std::as_writable_bytes(std::span{&kernel.progress.number, 1})); });
+    call(promise::strong, [this] { m->state("how many updates the optimizer has done so far", std::as_writable_bytes(std::span{&kernel->progress.number, 1})); });
   }
 
   void fill()
@@ -125,7 +125,7 @@ class trainer {
     for (std::uint32_t layer = layers; layer-- > 0;) differentiate(weights.slice(layer));
     differentiate(bias);
     m->drop(flow);
-    (void)cm::optimizer::step(*m, kernel, {.learning_rate = 0.1F, .clip = {.norm = 1.0F}});
+    (void)cm::optimizer::step(*m, *kernel, {.learning_rate = 0.1F, .clip = {.norm = 1.0F}});
   }
 
   /// One call after the other.
@@ -137,7 +137,7 @@ class trainer {
     for (std::uint32_t layer = layers; layer-- > 0;) call(promise::basic, [&] { differentiate(weights.slice(layer)); });
     call(promise::basic, [this] { differentiate(bias); });
     call(promise::basic, [this] { m->drop(flow); });
-    call(promise::basic, [this] { (void)cm::optimizer::step(*m, kernel, {.learning_rate = 0.1F, .clip = {.norm = 1.0F}}); });
+    call(promise::basic, [this] { (void)cm::optimizer::step(*m, *kernel, {.learning_rate = 0.1F, .clip = {.norm = 1.0F}}); });
     call(promise::basic, [&] { scope->end(); });  // its record is lost where there is no memory for it; the next one is recorded again
   }
   /// Nothing that is pinned stays so where it throws, and nothing is done before all is there.
@@ -231,12 +231,12 @@ class trainer {
         for (const std::uint8_t byte : pin.span()) all += static_cast<char>(byte);
       }
     });
-    return all + "\nupdates " + std::to_string(kernel.progress.number);
+    return all + "\nupdates " + std::to_string(kernel->progress.number);
   }
 
   bool in_place_;
   cm::bytes device_;
-  cm::optimizer::adam kernel = decaying();
+  std::optional<cm::optimizer::adam> kernel;
   cm::stacked<cm::bf16> weights{};
   cm::tensor<float> bias{}, flow{};
   cm::tensor<cm::bf16> frozen{};

@@ -80,7 +80,7 @@ TEST_CASE("a way back through a norm may add to its own place", "[gpt_cuda]")
   run_in_loops(body);
   body.dx = same.data();
   run_in_loops(body);
-  for (std::size_t i = 0; i < same.size(); ++i) REQUIRE(same.data()[i].bits == apart.data()[i].bits);
+  for (std::size_t i = 0; i < same.size(); ++i) REQUIRE(same.data()[i].bits() == apart.data()[i].bits());
 }
 
 }  // namespace norm_bodies_test

@@ -32,7 +32,7 @@ TEST_CASE("GELU is that of float64, and its way back the slope of it", "[gpt_cud
   run_in_loops(gpt::cuda::gelu_backward_body{x.data(), slope.data(), size});
   check_near(slope, back, bf16_bound);
   run_in_loops(gpt::cuda::gelu_forward_body{x.data(), x.data(), size});  // in its own place
-  for (std::size_t i = 0; i < size; ++i) REQUIRE(x.data()[i].bits == y.data()[i].bits);
+  for (std::size_t i = 0; i < size; ++i) REQUIRE(x.data()[i].bits() == y.data()[i].bits());
 }
 
 }  // namespace pointwise_bodies_test

@@ -26,7 +26,7 @@ struct dense_shape {
 template <class Manager>
 class host_updates {
  public:
-  explicit host_updates(Manager& manager) : manager_{manager} { manager.use(kernel_.lists()); }
+  explicit host_updates(Manager& manager) : manager_{manager} { manager.use(kernel_); }
   void prepare() {}
   void step(const chunkmem::optimizer::step_options& options) { chunkmem::optimizer::step(manager_, kernel_, options); }
 

@@ -169,12 +169,12 @@ TEST_CASE("a weight is filled from a foreign tensor of its shape, on either tier
   manager m{memory, {.chunk_bytes = 4_KiB}};
   const auto weight = m.add<cm::bf16>({2, 1, 32768 / 32}, cm::role::parameter);
   foreign<cm::bf16> it{{2, 1, 1024}, 2048};
-  for (std::size_t at = 0; at < 2048; ++at) it.elements[at].bits = static_cast<std::uint16_t>(at * 32 + 1);  // many of them NaN
+  for (std::size_t at = 0; at < 2048; ++at) it.elements[at] = cm::bf16::from_bits(static_cast<std::uint16_t>(at * 32 + 1));  // many of them NaN
   for (const cm::at place : {cm::at::device, cm::at::host}) {
     cm::interop::fill(m, weight, it.tensor(), place);
     const auto pin = m.acquire(weight, cm::access::read);
     CHECK(std::memcmp(pin.data(), it.elements.data(), 4096) == 0);
-    for (auto& element : it.elements) element.bits = static_cast<std::uint16_t>(element.bits + 5);
+    for (auto& element : it.elements) element = cm::bf16::from_bits(static_cast<std::uint16_t>(element.bits() + 5));
   }
   it.extents = {1, 2, 1024};
   CHECK_THROWS_WITH(cm::interop::fill(m, weight, it.tensor()), ContainsSubstring("shape"));

@@ -80,7 +80,7 @@ inline void fill(placed_bytes& bytes, cm::dtype type, std::uint64_t key, bool al
     const float wide = support::hostile(here);
     const float tame = support::tame(here);
     std::uint16_t half =
-        type == cm::dtype::bfloat16 ? cm::round_to<cm::bf16>(tame).bits : cm::round_to<cm::fp16>(tame).bits;
+        type == cm::dtype::bfloat16 ? cm::round_to<cm::bf16>(tame).bits() : cm::round_to<cm::fp16>(tame).bits();
     half = support::hostile_16_bits(here, half);
     if (size == 2)
       std::memcpy(bytes.data() + 2 * at, &half, 2);

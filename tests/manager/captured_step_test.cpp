@@ -253,7 +253,7 @@ TEST_CASE("an exception in the middle of a captured step leaves what was done by
       const auto scope = it.m.iteration();
       for (std::uint32_t at = 0; at < layers; ++at) {
         const auto gradient = it.m.gradient(it.weights.slice(at), cm::agent::compute);
-        it.launch([out = gradient.data()] { for (std::uint64_t i = 0; i < elements; ++i) out[i] = {0x3f80}; });
+        it.launch([out = gradient.data()] { for (std::uint64_t i = 0; i < elements; ++i) out[i] = cm::bf16::from_bits(0x3f80); });
       }
       throw interruption{};
     };

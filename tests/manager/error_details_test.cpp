@@ -105,7 +105,7 @@ TEST_CASE("a full host is told, with the windows that cannot be given up", "[man
 {
   arena memory{{.device_capacity = 8_KiB, .host_capacity = 8_KiB}};
   cm::manager<arena> m{memory, told};
-  const auto stack = m.add_stacked<float>(5, {1024}, cm::role::parameter);
+  const auto stack = m.add_stacked<float>(5, {1024}, cm::role::buffer);
   for (std::uint32_t layer = 0; layer < 4; ++layer) m.acquire(stack.slice(layer), cm::access::write).release();
   const auto error = refused<cm::out_of_memory>([&] { return m.acquire(stack.slice(4), cm::access::write); });
   REQUIRE(error);

@@ -13,6 +13,7 @@ namespace cm = chunkmem;
 using namespace cm::literals;
 using arena = cm::backend::host_arena;
 using arena_manager = cm::manager<arena>;
+using Catch::Matchers::ContainsSubstring;
 
 namespace {
 
@@ -161,12 +162,61 @@ TEST_CASE("passes name a micro-batch that the iteration has", "[manager]")
   CHECK_THROWS_AS(scope.pass(cm::pass::forward, 2), cm::usage_error);
   it.walk(1);
   CHECK(it.m->state_of(it.weights.slice(0)) == cm::tensor_state::hold_after_forward);
-  scope.pass(cm::pass::backward);
+  scope.pass(cm::pass::backward, 0);
   it.walk(1);
   CHECK(it.m->state_of(it.weights.slice(0)) == cm::tensor_state::hold_after_backward);
   scope.end();
   CHECK(it.m->state_of(it.weights.slice(0)) == cm::tensor_state::hold);
   CHECK_THROWS_AS(scope.pass(cm::pass::forward), cm::usage_error);
+}
+
+TEST_CASE("an iteration that ends before all of its micro-batches were named says so, and its record stays as it was", "[manager]")
+{
+  fixture it;
+  const auto step = [&](std::uint32_t named, auto end) {
+    auto scope = it.m->iteration("train", 4);
+    for (std::uint32_t at = 0; at < named; ++at) {
+      scope.pass(cm::pass::forward, at);
+      it.walk();
+    }
+    end(scope);
+  };
+  const auto by_call = [](auto& scope) { scope.end(); };
+  const auto by_scope = [](auto&) {};
+  for (int now = 0; now < 3; ++now) step(4, by_scope);
+  CHECK_THROWS_WITH(step(2, by_call), ContainsSubstring("an iteration of 4 micro-batches ended after 2 of them"));
+  CHECK_FALSE(it.m->is_iterating());
+  step(4, by_call);
+  CHECK_FALSE(it.m->drifted());
+
+  step(3, by_scope);  // a destructor cannot throw
+  CHECK_FALSE(it.m->is_iterating());
+  CHECK_THROWS_WITH(it.m->iteration("eval"), ContainsSubstring("ended after 3 of them"));
+  step(4, by_scope);  // it was said
+  CHECK_FALSE(it.m->drifted());
+  CHECK(it.m->report().divergences == 0);
+}
+
+TEST_CASE("an iteration that an exception ends need not have named its micro-batches", "[manager]")
+{
+  fixture it;
+  try {
+    auto scope = it.m->iteration("train", 2);
+    throw std::runtime_error{"the trainer's own"};
+  } catch (const std::runtime_error&) {
+  }
+  it.run("train");
+}
+
+TEST_CASE("a rehearsal that names too few micro-batches is told so before step 1", "[manager]")
+{
+  fixture it;
+  CHECK_THROWS_AS(it.m->rehearse([&] {
+    auto scope = it.m->iteration("train", 2);
+    scope.pass(cm::pass::forward, 0);
+    scope.end();
+  }), cm::usage_error);
+  it.run("train");
 }
 
 TEST_CASE("an iteration that outlives its manager says so", "[manager]")

@@ -74,7 +74,7 @@ TEST_CASE("from a trace follow the peak of the device, chunks that were never lo
   cm::trace::chrome_trace trace;
   cm::manager<arena, cm::trace::chrome_sink> m{memory, {.chunk_bytes = 4_KiB}, cm::trace::chrome_sink{trace}};
   cm::optimizer::sgd kernel;
-  m.use(kernel.lists());
+  m.use(kernel);
   const auto weights = m.add_stacked<float>(8, {1000}, cm::role::parameter);
   for (std::uint32_t at = 0; at < 8; ++at) m.acquire(weights.slice(at), cm::access::write).span().back() = 1;
   for (int step = 0; step < 2; ++step) {

@@ -46,7 +46,7 @@ template <class Backend, class... Policies>
 struct trainer {
   trainer(Backend& memory, bool guards_loops) : m{memory, {.chunk_bytes = 4_KiB}}, guards{guards_loops}
   {
-    m.use(adam.lists());
+    m.use(adam);
   }
   [[nodiscard]] bool runs() const { return !guards || !m.rehearsing(); }
   void fill()

@@ -23,7 +23,7 @@ struct fixture {
 
   fixture()
   {
-    m.use(kernel.lists());
+    m.use(kernel);
     weights = m.add_stacked<float>(count, {1000}, cm::role::parameter);
     for (std::uint32_t at = 0; at < count; ++at)
       for (float& it : m.acquire(weights.slice(at), cm::access::write).span()) it = 1;

@@ -68,7 +68,7 @@ inline void fill(std::vector<std::byte>& bytes, cm::dtype type, std::uint64_t ke
   for (std::size_t at = 0; at * size < bytes.size(); ++at) {
     const float tame = support::tame(key + at);
     const std::uint16_t half =
-        type == cm::dtype::bfloat16 ? cm::round_to<cm::bf16>(tame).bits : cm::round_to<cm::fp16>(tame).bits;
+        type == cm::dtype::bfloat16 ? cm::round_to<cm::bf16>(tame).bits() : cm::round_to<cm::fp16>(tame).bits();
     const std::uint16_t half_bits = support::hostile_16_bits(key + at, half);
     const float bits = support::hostile(key + at);
     if (size == 2)

@@ -25,7 +25,7 @@ template <class Element>
 std::vector<std::uint16_t> bits_of(const std::vector<Element>& all)
 {
   std::vector<std::uint16_t> bits;
-  for (const Element it : all) bits.push_back(it.bits);
+  for (const Element it : all) bits.push_back(it.bits());
   return bits;
 }
 
@@ -64,7 +64,7 @@ TEST_CASE("casts have the bits of the conversions, to nearest and by random bits
 TEST_CASE("between the two types of 16 bits a number is rounded once, in its own bytes too", "[optimizer]")
 {
   std::vector<cm::bf16> from(1 << 16);
-  for (std::size_t at = 0; at < from.size(); ++at) from[at].bits = static_cast<std::uint16_t>(at);
+  for (std::size_t at = 0; at < from.size(); ++at) from[at] = cm::bf16::from_bits(static_cast<std::uint16_t>(at));
   std::vector<cm::fp16> to(from.size()), expected(from.size());
   for (std::size_t at = 0; at < from.size(); ++at) expected[at] = cm::round_to<cm::fp16>(cm::to_float(from[at]));
   loop_launcher::run(cast_body{run_of(to), run_of(from), from.size()});

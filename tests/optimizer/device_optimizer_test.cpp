@@ -23,6 +23,7 @@ namespace device_optimizer_test {
 namespace cm = chunkmem;
 using namespace cm::literals;
 using arena = support::failing<cm::backend::host_arena>;
+using Catch::Matchers::ContainsSubstring;
 
 namespace {
 
@@ -44,7 +45,10 @@ struct model {
     weights = m.template add_stacked<Element>(layers, {elements}, cm::role::parameter);
     biases = m.template add_stacked<float>(layers, {7}, cm::role::parameter, cm::group_id{1});
     if (on_device) optimizer.emplace(m, kernel, cm::optimizer::loop_launcher{}, scale);
-    else m.use(kernel.lists());
+    else {
+      m.use(kernel);
+      m.use(scale);
+    }
     support::dice dice{99};
     for (std::uint32_t at = 0; at < layers; ++at) {
       for (Element& value : m.acquire(weights.slice(at), cm::access::write, cm::at::host).span()) value = cm::round_to<Element>(random(dice));
@@ -215,10 +219,49 @@ TEST_CASE("an optimizer on the device says what it cannot do", "[optimizer]")
   CHECK_THROWS_AS(it.optimizer->step({.loss_scale = &other}), cm::usage_error);
   const float one_rate[] = {1.0F};
   CHECK_THROWS_AS(it.optimizer->set_rates(one_rate), cm::usage_error);
+  it.differentiate(1, no_layer);
+  const std::vector<std::byte> before = it.everything();
+  for (const float wrong : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), -0.5F}) {
+    const float rates[] = {0.5F, wrong};
+    CHECK_THROWS_AS(it.optimizer->step({.learning_rate = wrong}), cm::usage_error);
+    CHECK_THROWS_AS(it.optimizer->step({.group_rates = rates}), cm::usage_error);
+    CHECK_THROWS_WITH(it.optimizer->set_rates(rates), ContainsSubstring("a learning rate of "));
+  }
+  CHECK(it.everything() == before);
+  it.optimizer->step({});
+  CHECK(it.optimizer->progress().updates == 1);
   cm::backend::host_arena memory{{.device_capacity = 4_KiB, .host_capacity = 4_KiB}};
   cm::manager<cm::backend::host_arena> empty{memory, {.chunk_bytes = 4_KiB}};
   using device = cm::optimizer::device_optimizer<cm::manager<cm::backend::host_arena>, adam, cm::optimizer::loop_launcher>;
   CHECK_THROWS_AS((device{empty, adam{}}), cm::usage_error);
+}
+
+TEST_CASE("a number of updates on the device that a checkpoint cannot have is refused before the first step", "[optimizer]")
+{
+  cm::backend::host_arena memory{{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};
+  cm::manager<cm::backend::host_arena> m{memory, {.chunk_bytes = 4_KiB}};
+  const auto weight = m.add<float>({100}, cm::role::parameter);
+  cm::optimizer::device_optimizer<cm::manager<cm::backend::host_arena>, adam, cm::optimizer::loop_launcher> device{m, adam{}};
+  std::optional<cm::tensor<std::uint8_t>> buffer;  // of the optimizer
+  m.for_each_tensor([&](cm::tensor_handle handle, const cm::tensor_info& info) {
+    if (info.part == cm::role::buffer) buffer = cm::tensor<std::uint8_t>{handle};
+  });
+  REQUIRE(buffer);
+  const auto load = [&](std::uint64_t number) {
+    const auto pin = m.acquire(*buffer, cm::access::write, cm::at::host);
+    cm::optimizer::device_step_state state;
+    state.number = number;
+    std::memset(pin.data(), 0, pin.size());
+    std::memcpy(pin.data(), &state, sizeof state);
+  };
+  for (float& value : m.acquire(weight, cm::access::write).span()) value = 1.0F;
+  load(UINT64_MAX);
+  CHECK_THROWS_WITH(device.prepare(), ContainsSubstring("an optimizer step after 18446744073709551615 updates"));
+  CHECK_THROWS_AS(device.step(), cm::usage_error);
+  load(7);
+  for (float& value : m.gradient(weight).span()) value = 1.0F;
+  device.step();
+  CHECK(m.acquire(weight, cm::access::read).span()[0] < 1.0F);
 }
 
 TEST_CASE("a rehearsed step on the device needs what the real one needs", "[optimizer]")

@@ -38,7 +38,7 @@ struct training {
   explicit training(std::optional<cm::bytes> undo, bool rehearses = false, cm::bytes device = 24_KiB)
       : memory{support::failure_plan{}, cm::backend::host_arena_options{.device_capacity = device, .host_capacity = 1_MiB}}
   {
-    m.use(kernel.lists());
+    m.use(kernel);
     weights = m.template add_stacked<Element>(count, {elements}, cm::role::parameter);
     if (undo) early.emplace(m, kernel, *undo);
     if (rehearses) m.rehearse([&] { step(0.1F); });
@@ -209,6 +209,7 @@ TEMPLATE_TEST_CASE("a half-done early step takes no other options, and finishes 
   const cm::optimizer::step_options asked{.learning_rate = 0.01F, .clip = {.norm = 10.0F}, .seed = 3};
   const float rates[] = {0.01F};
   cm::optimizer::loss_scale scale = cm::optimizer::loss_scale::fixed(1.0F);
+  it.m.use(scale);
   std::vector<cm::optimizer::step_options> others(8, asked);
   others[0].learning_rate = 0.02F;
   others[1].group_rates = rates;
@@ -232,6 +233,7 @@ TEST_CASE("a loss scale that changed meanwhile is another option, and so are rat
   it.step(small);
   it.differentiate(small);
   cm::optimizer::loss_scale scale = cm::optimizer::loss_scale::dynamic({.initial = 4.0F});
+  it.m.use(scale);
   float rates[] = {0.01F};
   const cm::optimizer::step_options asked{.group_rates = rates, .loss_scale = &scale};
   it.memory.set_plan({.copy = it.memory.copies() + 1, .persistent = true});

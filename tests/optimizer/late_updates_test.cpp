@@ -36,7 +36,8 @@ struct training {
 
   explicit training(bool late, cm::bytes device = 40_KiB) : memory{{.device_capacity = device, .host_capacity = 512_KiB}}
   {
-    m.use(kernel.lists());
+    m.use(kernel);
+    m.use(scale);
     for (std::uint32_t at = 0; at < count; ++at)
       weights.push_back(m.template add<Element>({at < 5 ? 1000U : 40U}, cm::role::parameter, cm::group_id{at % 2}));
     if (late) updates.emplace(m, kernel);

@@ -18,7 +18,7 @@ namespace {
 constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 
-static_assert(std::is_trivially_copyable_v<loss_scale>);
+static_assert(std::is_nothrow_copy_constructible_v<loss_scale> && std::is_nothrow_copy_assignable_v<loss_scale>);
 
 void update(loss_scale& scale, int times)
 {
@@ -105,6 +105,24 @@ TEST_CASE("the bytes of a scale are all that changes: another one goes on from t
     CHECK(scale->updates() == 12);
     CHECK(scale->skips() == 1);
   }
+}
+
+TEST_CASE("a loss scale says by itself what must survive, and which loaded bytes cannot be right", "[optimizer]")
+{
+  loss_scale scale = loss_scale::dynamic();
+  int states = 0;
+  scale.for_each_state([&](const restart_state& it) {
+    ++states;
+    CHECK(it.name == "loss scale");
+    CHECK((it.content.data() == scale.bytes().data() && it.content.size() == scale.bytes().size()));
+    loss_scale loaded = loss_scale::fixed(4.0F);
+    it.check(loaded.bytes());
+    for (const float wrong : {0.0F, -2.0F, infinity, not_a_number}) {
+      std::memcpy(loaded.bytes().data() + 16, &wrong, sizeof wrong);
+      CHECK_THROWS_AS(it.check(loaded.bytes()), config_error);
+    }
+  });
+  CHECK(states == 1);
 }
 
 TEST_CASE("settings that cannot work are refused", "[optimizer]")

@@ -60,7 +60,8 @@ TEST_CASE("a kernel of one's own with no list or with four is stepped like ours"
   cm::manager<arena> m{memory, {.chunk_bytes = 4_KiB}};
   four_lists many;
   descend none;
-  m.use(many.lists());
+  m.use(many);
+  m.use(none);
   const auto weights = m.add_stacked<float>(7, {900}, cm::role::parameter);
   for (std::uint32_t at = 0; at < 7; ++at)
     for (float& value : m.acquire(weights.slice(at), cm::access::write).span()) value = 1;

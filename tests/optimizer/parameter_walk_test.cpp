@@ -23,16 +23,16 @@ namespace {
 struct fixture {
   fixture()
   {
-    m.use(kernel.lists());
+    m.use(kernel);
     first = m.add<cm::bf16>({32}, cm::role::parameter);
     frozen = m.add<float>({32}, cm::role::frozen);
     second = m.add<float>({16}, cm::role::parameter, cm::group_id{1});
-    for (cm::bf16& value : m.acquire(first, cm::access::write).span()) value = {0x3f80};
+    for (cm::bf16& value : m.acquire(first, cm::access::write).span()) value = cm::bf16{1.0F};
     for (float& value : m.acquire(second, cm::access::write).span()) value = 1;
   }
   void differentiate()
   {
-    for (cm::bf16& value : m.gradient(first).span()) value = {0x3f80};
+    for (cm::bf16& value : m.gradient(first).span()) value = cm::bf16{1.0F};
     for (float& value : m.gradient(second).span()) value = 1;
   }
 
@@ -120,7 +120,7 @@ std::vector<float> masters(std::optional<std::uint64_t> failed, std::uint64_t& c
   backend memory{support::failure_plan{}, cm::backend::host_arena_options{.device_capacity = 16_KiB, .host_capacity = 256_KiB}};
   cm::manager<backend> m{memory, {.chunk_bytes = 4_KiB}};
   cm::optimizer::adam kernel;
-  m.use(kernel.lists());
+  m.use(kernel);
   const auto weights = m.add_stacked<cm::bf16>(2, {1000}, cm::role::parameter);
   for (std::uint32_t at = 0; at < 2; ++at)
     for (cm::bf16& value : m.acquire(weights.slice(at), cm::access::write).span()) value = cm::round_to<cm::bf16>(0.5F);

@@ -3,6 +3,8 @@
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/optimizer/adam.hpp>
+#include <chunkmem/optimizer/early_updates.hpp>
+#include <chunkmem/optimizer/late_updates.hpp>
 #include <chunkmem/optimizer/sgd.hpp>
 #include <chunkmem/profile/profile_text.hpp>
 #include <chunkmem/tensor/in_place_gradient.hpp>
@@ -13,9 +15,12 @@
 #include <support/toy_trainer.hpp>
 
 #include <cmath>
+#include <cstdint>
+#include <limits>
 #include <span>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -38,7 +43,7 @@ struct fixture {
   explicit fixture(const support::failure_plan& plan = {})
       : memory{plan, support::adversarial_options{.device_capacity = 12_KiB, .host_capacity = 256_KiB, .when = support::schedule::latest}}
   {
-    m.use(kernel.lists());
+    m.use(kernel);
     weights = m.template add_stacked<float>(layers, {1000}, cm::role::parameter);
   }
   void fill()
@@ -179,16 +184,106 @@ TEST_CASE("new gradients in the middle of an unfinished update are refused", "[o
   CHECK(it.kernel.progress.number == 1);
 }
 
-TEST_CASE("a step without the optimizer's lists names what is missing", "[optimizer]")
+TEST_CASE("a step with an optimizer that the manager was not given changes nothing", "[optimizer]")
 {
   fixture<cm::optimizer::sgd> it;
   it.fill();
   it.differentiate(0);
   cm::optimizer::adam stranger;
-  CHECK_THROWS_WITH(cm::optimizer::step(it.m, stranger), ContainsSubstring("adam/momentum"));
+  CHECK_THROWS_WITH(cm::optimizer::step(it.m, stranger), ContainsSubstring("an optimizer kernel that the manager was not given (call m.use()"));
   CHECK(stranger.progress.number == 0);
   cm::optimizer::step(it.m, it.kernel);
   CHECK(it.kernel.progress.number == 1);
+}
+
+TEST_CASE("a step with a learning rate that is no number, infinite or negative changes nothing and names the rate", "[optimizer]")
+{
+  fixture<cm::optimizer::adam> it;
+  it.fill();
+  it.differentiate(0);
+  const std::vector<float> before = it.everything();
+  cm::optimizer::late_updates late{it.m, it.kernel};
+  cm::optimizer::early_updates early{it.m, it.kernel, 8_KiB};
+  for (const auto& [rate, said] : {std::pair{std::numeric_limits<float>::quiet_NaN(), "a learning rate of nan"},
+                                   std::pair{std::numeric_limits<float>::infinity(), "a learning rate of inf"},
+                                   std::pair{-1e-3F, "a learning rate of -0.001"}}) {
+    const float rates[] = {0.1F, rate};
+    for (const cm::optimizer::step_options& options : {cm::optimizer::step_options{.learning_rate = rate}, cm::optimizer::step_options{.group_rates = rates}}) {
+      CHECK_THROWS_WITH(cm::optimizer::step(it.m, it.kernel, options), ContainsSubstring(said));
+      CHECK_THROWS_AS(cm::optimizer::step(it.m, it.kernel, options), cm::usage_error);
+      CHECK_THROWS_WITH(late.step(options), ContainsSubstring(said));
+      CHECK_THROWS_WITH(early.step(options), ContainsSubstring(said));
+    }
+    CHECK_THROWS_AS(it.kernel.group(cm::group_id{1}, {.rate_factor = rate}), cm::config_error);
+    CHECK_THROWS_AS(it.kernel.group(cm::group_id{1}, {.weight_decay = rate}), cm::config_error);
+    CHECK_THROWS_AS(cm::optimizer::sgd{{.weight_decay = rate}}, cm::config_error);
+    CHECK_THROWS_AS(cm::optimizer::sgd{{.rate_factor = rate}}, cm::config_error);
+  }
+  CHECK(it.kernel.progress.number == 0);
+  CHECK(it.everything() == before);
+  it.kernel.group(cm::group_id{0}, {.rate_factor = 1e30F});
+  CHECK_THROWS_WITH(cm::optimizer::step(it.m, it.kernel, {.learning_rate = 1e20F}), ContainsSubstring("a learning rate of 1e+20 and a rate factor of 1e+30"));
+  CHECK(it.everything() == before);
+  it.kernel.group(cm::group_id{0}, {});
+  CHECK(cm::optimizer::step(it.m, it.kernel, {.learning_rate = 0.0F}) == cm::optimizer::step_result::updated);
+  CHECK(it.kernel.progress.number == 1);
+}
+
+TEST_CASE("a kernel is of one manager: a step with it in another, and with a copy of it, changes nothing", "[optimizer]")
+{
+  fixture<cm::optimizer::adam> it, other;
+  for (auto* each : {&it, &other}) {
+    each->fill();
+    each->differentiate(0);
+  }
+  const std::vector<float> before = it.everything();
+  CHECK_THROWS_WITH(cm::optimizer::step(it.m, other.kernel), ContainsSubstring("that another manager was given"));
+  cm::optimizer::adam copy = it.kernel;
+  CHECK_THROWS_WITH(cm::optimizer::step(it.m, copy), ContainsSubstring("that the manager was not given"));
+  CHECK_THROWS_AS(cm::optimizer::late_updates(it.m, copy).step(), cm::usage_error);
+  CHECK_THROWS_AS(cm::optimizer::early_updates(it.m, copy, 8_KiB).step(), cm::usage_error);
+  CHECK_THROWS_AS(it.m.use(other.kernel), cm::usage_error);
+  auto scale = cm::optimizer::loss_scale::fixed(2.0F);
+  CHECK_THROWS_WITH(cm::optimizer::step(it.m, it.kernel, {.loss_scale = &scale}), ContainsSubstring("a loss scale that the manager was not given"));
+  other.m.use(scale);
+  CHECK_THROWS_WITH(cm::optimizer::step(it.m, it.kernel, {.loss_scale = &scale}), ContainsSubstring("a loss scale that another manager was given"));
+  CHECK(it.everything() == before);
+  CHECK((it.kernel.progress.number == 0 && other.kernel.progress.number == 0));
+  cm::optimizer::step(it.m, it.kernel);
+  CHECK((it.kernel.progress.number == 1 && other.kernel.progress.number == 0));
+  it.kernel = cm::optimizer::adam{{.weight_decay = 0.5F}};  // other settings, of the same manager
+  it.differentiate(1);
+  CHECK(cm::optimizer::step(it.m, it.kernel) == cm::optimizer::step_result::updated);
+}
+
+TEST_CASE("a step after more updates than can be counted changes nothing", "[optimizer]")
+{
+  fixture<cm::optimizer::adam> it;
+  it.fill();
+  it.differentiate(0);
+  const std::vector<float> before = it.everything();
+  for (const std::uint64_t wrong : {UINT64_MAX, UINT64_MAX - 1, cm::optimizer::most_updates}) {
+    it.kernel.progress.number = wrong;
+    CHECK_THROWS_WITH(cm::optimizer::step(it.m, it.kernel), ContainsSubstring("an optimizer step after " + std::to_string(wrong) + " updates"));
+  }
+  CHECK(it.everything() == before);
+  it.kernel.progress.number = 0;
+  CHECK(cm::optimizer::step(it.m, it.kernel) == cm::optimizer::step_result::updated);
+}
+
+TEST_CASE("a step after an iteration that named too few micro-batches says so, once", "[optimizer]")
+{
+  fixture<cm::optimizer::adam> it;
+  it.fill();
+  {
+    auto scope = it.m.iteration(2);
+    scope.pass(cm::pass::backward, 1);
+    it.differentiate(0);
+  }
+  const std::vector<float> before = it.everything();
+  CHECK_THROWS_WITH(cm::optimizer::step(it.m, it.kernel), ContainsSubstring("an iteration of 2 micro-batches ended after 1 of them"));
+  CHECK(it.everything() == before);
+  CHECK(cm::optimizer::step(it.m, it.kernel) == cm::optimizer::step_result::updated);
 }
 
 TEST_CASE("a rehearsed step updates nothing", "[optimizer]")
@@ -211,7 +306,7 @@ template <class Element, class Gradient = cm::gradient::separate>
 struct half_fixture {
   half_fixture()
   {
-    m.use(kernel.lists());
+    m.use(kernel);
     for (std::uint32_t at = 0; at < layers; ++at) weights.push_back(m.template add<Element>({1000}, cm::role::parameter, cm::group_id{at % 2}));
     m.rehearse([&] { step(0, {}); });
     for (std::uint32_t at = 0; at < layers; ++at) {
@@ -264,12 +359,23 @@ TEST_CASE("a step has learning rates by group", "[optimizer]")
   CHECK_THROWS_AS(cm::optimizer::step(it.m, it.kernel, {.clip = {.norm = -1.0F}}), cm::usage_error);
 }
 
+namespace {
+
+/// Beside an sgd of its manager.
+struct second_sgd : cm::optimizer::sgd {
+  using sgd::sgd;
+  static constexpr std::string_view name = "second sgd";
+};
+
+}  // namespace
+
 TEST_CASE("an optimizer without masters leaves weights with masters alone", "[optimizer]")
 {
   half_fixture<cm::bf16> it;
   it.step(1.0F, {.learning_rate = 0.5F});
   it.differentiate(1.0F, true);
-  cm::optimizer::sgd other{{.momentum = 0.0F}, {.masters = false}};
+  second_sgd other{{.momentum = 0.0F}, {.masters = false}};
+  it.m.use(other);
   CHECK_THROWS_WITH(cm::optimizer::step(it.m, other, {.learning_rate = 0.5F}), ContainsSubstring("without masters"));
   CHECK((it.value(0) == 0.5F && it.master(0) == 0.5F && it.m.has_gradient(it.weights[0])));
   cm::optimizer::step(it.m, it.kernel, {.learning_rate = 0.5F});
@@ -281,6 +387,7 @@ TEST_CASE("a step says the norm and clips by it, measured before or not", "[opti
   for (const bool measured : {false, true}) {
     half_fixture<cm::bf16> it;
     auto scale = cm::optimizer::loss_scale::fixed(8.0F);
+    it.m.use(scale);
     const double elements = 1000.0 * layers;
     const auto outcome = it.step(8.0F, {.learning_rate = 1.0F, .clip = {.norm = 1.0F}, .loss_scale = &scale}, measured);
     CHECK(outcome.norm == Catch::Approx(std::sqrt(elements)));
@@ -300,6 +407,7 @@ TEMPLATE_TEST_CASE("a step with an infinite gradient changes nothing but the los
   for (const bool measured : {false, true}) {
     half_fixture<cm::fp16, TestType> it;
     auto scale = cm::optimizer::loss_scale::dynamic({.initial = 1024.0F});
+    it.m.use(scale);
     it.step(1024.0F, {.learning_rate = 0.5F, .loss_scale = &scale}, measured);
     const std::vector<float> before = it.masters();
     CHECK(it.step(1.0F, {.loss_scale = &scale}, measured, 1e30F) == cm::optimizer::step_result::skipped_nonfinite);
@@ -488,7 +596,7 @@ TEST_CASE("a measure of gradients that others have decides where the manager has
   failing memory{{}, support::adversarial_options{.device_capacity = 12_KiB, .host_capacity = 256_KiB}};
   manager none{memory, {.chunk_bytes = 4_KiB}};
   cm::optimizer::sgd kernel;
-  none.use(kernel.lists());
+  none.use(kernel);
   cm::gradient_measure broken;
   broken.finite = false;
   none.keep_measure_of_all(broken);

@@ -65,12 +65,12 @@ TEST_CASE("what an update overwrites comes back byte by byte, a gradient in the 
     CHECK(detail::undo_size(known_lists{true}, info) == count * 12);
     CHECK(detail::undo_size(known_lists{false}, info) == count * 8);
     const auto whole = value;
-    if (!in_place) std::fill(value.begin(), value.end(), cm::bf16{0x7ffe});
+    if (!in_place) std::fill(value.begin(), value.end(), cm::bf16::from_bits(0x7ffe));
     detail::keep_bytes(all, room.data());
     value = whole;
     update_parameter(kernel, all, {}, {}, 0, on_this_thread);
     CHECK_FALSE(same());
-    if (!in_place) std::fill(value.begin(), value.end(), cm::bf16{0x7fff});  // it was never read, and what is there may be anything
+    if (!in_place) std::fill(value.begin(), value.end(), cm::bf16::from_bits(0x7fff));  // it was never read, and what is there may be anything
     detail::bring_back_bytes(all, room.data());
     CHECK(same());
   }

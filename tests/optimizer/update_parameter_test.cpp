@@ -29,7 +29,7 @@ float number_at(const std::vector<std::byte>& bytes, dtype type, std::size_t at)
   std::uint16_t half = 0;
   if (type == dtype::float32) return std::memcpy(&wide, bytes.data() + 4 * at, 4), wide;
   std::memcpy(&half, bytes.data() + 2 * at, 2);
-  return type == dtype::bfloat16 ? cm::to_float(cm::bf16{half}) : cm::to_float(cm::fp16{half});
+  return type == dtype::bfloat16 ? cm::to_float(cm::bf16::from_bits(half)) : cm::to_float(cm::fp16::from_bits(half));
 }
 void put_half(std::vector<std::byte>& bytes, std::size_t at, std::uint16_t half)
 {
@@ -39,13 +39,13 @@ void put(std::vector<std::byte>& bytes, dtype type, std::size_t at, float value)
 {
   if (type == dtype::float32) return static_cast<void>(std::memcpy(bytes.data() + 4 * at, &value, 4));
   put_half(bytes, at,
-           type == dtype::bfloat16 ? cm::round_to<cm::bf16>(value).bits : cm::round_to<cm::fp16>(value).bits);
+           type == dtype::bfloat16 ? cm::round_to<cm::bf16>(value).bits() : cm::round_to<cm::fp16>(value).bits());
 }
 void put_stochastic(std::vector<std::byte>& bytes, dtype type, std::size_t at, float value, std::uint16_t random)
 {
   put_half(bytes, at,
-           type == dtype::bfloat16 ? cm::round_stochastic<cm::bf16>(value, random).bits
-                                   : cm::round_stochastic<cm::fp16>(value, random).bits);
+           type == dtype::bfloat16 ? cm::round_stochastic<cm::bf16>(value, random).bits()
+                                   : cm::round_stochastic<cm::fp16>(value, random).bits());
 }
 
 /// One parameter with all its lists, as plain bytes.

@@ -31,11 +31,16 @@ inline void sixteen_bits(memory_type& memory)
 #include "sixteen_bits.inc"
   (void)w, (void)scale, (void)pool;
 }
+inline void sixteen_bit_values(manager_type& m, const cm::tensor<cm::bf16>& w)
+{
+#include "sixteen_bit_values.inc"
+  (void)back, (void)half, (void)bits;
+}
 inline void several_ranks(memory_type& memory, cm::collective::local_threads& ranks, cm::optimizer::adam& adam)
 {
 #include "ranks.inc"
 }
-inline void checkpoints(manager_type& m, const cm::tensor<float>& w, cm::optimizer::adam& adam, cm::optimizer::loss_scale& scale)
+inline void checkpoints(manager_type& m, const cm::tensor<float>& w, cm::optimizer::adam& adam, cm::optimizer::loss_scale& scale, std::uint64_t& cursor)
 {
 #include "checkpoints.inc"
   (void)found;

@@ -196,7 +196,7 @@ TEST_CASE("a frozen weight costs its own bytes and nothing else", "[parameters]"
     adversarial memory{{.device_capacity = plenty, .host_capacity = plenty}};
     manager m{memory, chunks, chosen_gradient{in_place}};
     cm::optimizer::adam kernel;
-    m.use(kernel.lists());
+    m.use(kernel);
     const auto frozen = m.add<cm::bf16>({64, 64}, cm::role::frozen);
     const auto trained = m.add<cm::bf16>({16, 16}, cm::role::parameter);
     const cm::memory_requirement need = m.seal();
@@ -214,14 +214,14 @@ TEST_CASE("a frozen weight costs its own bytes and nothing else", "[parameters]"
     {
       auto pin = m.acquire(frozen, cm::access::read);
       CHECK_THROWS_AS(m.gradient(std::move(pin)), cm::usage_error);
-      CHECK(pin.span()[7].bits == mixed::bits_of(mixed::precision::bf16, 1.0F));  // the pin is as it was
+      CHECK(pin.span()[7].bits() == mixed::bits_of(mixed::precision::bf16, 1.0F));  // the pin is as it was
     }
     CHECK_THROWS_AS(m.has_gradient(frozen), cm::usage_error);
     CHECK_THROWS_AS(m.gradient_done(frozen), cm::usage_error);
     for (const char* list : {"adam/momentum", "adam/variance", "master"})
       CHECK_THROWS_AS(m.acquire<float>(frozen, m.list(list), cm::access::read, cm::at::host), cm::usage_error);
     CHECK_THROWS_AS(m.acquire<cm::bf16>(frozen, cm::gradient_list, cm::access::read, cm::at::host), cm::usage_error);
-    CHECK(m.acquire(frozen, cm::access::read).span()[9].bits == mixed::bits_of(mixed::precision::bf16, 1.0F));
+    CHECK(m.acquire(frozen, cm::access::read).span()[9].bits() == mixed::bits_of(mixed::precision::bf16, 1.0F));
   }
 }
 
@@ -233,7 +233,7 @@ TEST_CASE("gradients in place need fourteen bytes for each parameter with Adam, 
     adversarial memory{{.device_capacity = plenty, .host_capacity = plenty}};
     manager m{memory, chunks, chosen_gradient{in_place}};
     cm::optimizer::adam kernel;
-    m.use(kernel.lists());
+    m.use(kernel);
     const auto weights = m.add_stacked<cm::bf16>(3, {64, 64}, cm::role::parameter);
     const cm::memory_requirement need = m.rehearse([&] {
       auto scope = m.iteration();

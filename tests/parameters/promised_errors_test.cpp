@@ -90,14 +90,14 @@ TEST_CASE("gradients in place are refused where no weight could lend its bytes",
   {
     manager m{memory, chunks, chosen_gradient{true}};
     cm::optimizer::adam kernel;
-    m.use(kernel.lists());
+    m.use(kernel);
     (void)m.add<float>({64}, cm::role::parameter);
     CHECK_THROWS_AS(m.seal(), cm::config_error);
   }
   {
     manager m{memory, chunks, chosen_gradient{true}};
     cm::optimizer::adam kernel{{}, {.masters = false}};
-    m.use(kernel.lists());
+    m.use(kernel);
     (void)m.add<cm::bf16>({64}, cm::role::parameter);
     CHECK_THROWS_AS(m.seal(), cm::config_error);
   }
@@ -109,7 +109,7 @@ TEST_CASE("gradients in place are refused where no weight could lend its bytes",
   {
     manager m{memory, chunks, chosen_gradient{true}};
     cm::optimizer::adam kernel;
-    m.use(kernel.lists());
+    m.use(kernel);
     (void)m.add<cm::bf16>({64}, cm::role::frozen);
     CHECK_THROWS_AS(m.seal(), cm::config_error);
   }
@@ -194,15 +194,15 @@ TEST_CASE("a gradient in place waits until nobody else holds the weight", "[para
           if (now == 0) return;
           const auto weight = it.run.weights().as<cm::bf16>(private_weight);
           const auto other = it.m.acquire(weight, cm::access::read);
-          const auto first = other.span()[11].bits;
+          const auto first = other.span()[11].bits();
           if (by_handle) {
             CHECK_THROWS_AS(it.m.gradient(weight), cm::usage_error);
           } else {
             auto pin = it.m.acquire(weight, cm::access::read);
             CHECK_THROWS_AS(it.m.gradient(std::move(pin)), cm::usage_error);
-            CHECK(pin.span()[11].bits == first);  // as it was
+            CHECK(pin.span()[11].bits() == first);  // as it was
           }
-          CHECK(other.span()[11].bits == first);
+          CHECK(other.span()[11].bits() == first);
           CHECK(!it.m.has_gradient(weight));
         },
         nothing);
@@ -241,7 +241,7 @@ TEST_CASE("a step that lacks a rate for a group, or meets integers, changes noth
   adversarial memory{{.device_capacity = plenty, .host_capacity = plenty}};
   manager m{memory, chunks};
   cm::optimizer::adam kernel;
-  m.use(kernel.lists());
+  m.use(kernel);
   (void)m.add<std::int32_t>({64}, cm::role::parameter);
   CHECK_THROWS_AS(cm::optimizer::step(m, kernel), cm::usage_error);
 }
@@ -250,10 +250,10 @@ TEST_CASE("two optimizers with masters in one manager are one name too many", "[
 {
   adversarial memory{{.device_capacity = plenty, .host_capacity = plenty}};
   manager m{memory, chunks};
-  const cm::optimizer::adam first;
-  const cm::optimizer::sgd second;
-  m.use(first.lists());
-  CHECK_THROWS_AS(m.use(second.lists()), cm::usage_error);
+  cm::optimizer::adam first;
+  cm::optimizer::sgd second;
+  m.use(first);
+  CHECK_THROWS_AS(m.use(second), cm::usage_error);
 }
 
 TEST_CASE("settings of clipping and loss scale that cannot work are refused", "[parameters]")

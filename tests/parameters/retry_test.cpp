@@ -226,9 +226,10 @@ TEST_CASE("a step that was decided to be skipped stays skipped when it is taken 
                      support::adversarial_options{.device_capacity = 4 * frame, .host_capacity = plenty, .when = support::schedule::latest}};
       patient::manager m{memory, chunks, chosen_gradient{in_place}};
       cm::optimizer::adam kernel;
-      m.use(kernel.lists());
+      m.use(kernel);
       const auto weights = m.add_stacked<cm::bf16>(count, {elements}, cm::role::parameter);
       auto scale = cm::optimizer::loss_scale::dynamic({.initial = 256.0F});
+      m.use(scale);
       for (std::uint32_t at = 0; at < count; ++at) {
         const auto pin = m.acquire(weights.slice(at), cm::access::write);
         for (std::uint64_t i = 0; i < elements; ++i) mixed::view(pin).set(i, mixed::noise(at * elements + i));

@@ -34,7 +34,7 @@ std::vector<float> update_large(Workers& workers, bool in_place, bool tells_norm
   adversarial memory{{.device_capacity = 8_MiB, .host_capacity = 8_MiB, .when = support::schedule::latest}};
   manager m{memory, {.chunk_bytes = 64_KiB}, chosen_gradient{in_place}};
   cm::optimizer::adam kernel{{.weight_decay = 0.1F}};
-  m.use(kernel.lists());
+  m.use(kernel);
   const auto weight = m.add<cm::bf16>({many}, cm::role::parameter);
   {
     const auto pin = m.acquire(weight, cm::access::write);

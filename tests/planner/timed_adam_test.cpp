@@ -28,7 +28,7 @@ TEST_CASE("a step takes the time of its kernel on the calling thread where there
     manager<backend::simulated> m{memory, {.chunk_bytes = 4_KiB}};
     planner::timed_adam kernel{{1e9, 4e9, 2e9, 8e9}};
     const auto weight = m.add<float>({1'000}, role::parameter);
-    m.use(kernel.lists());
+    m.use(kernel);
     (void)m.acquire(weight, access::write, at::host);
     std::uint64_t took[2];
     for (std::uint64_t& each : took) {

@@ -187,6 +187,7 @@ class world {
         if (steps.one_in(12)) change_pass(scope, steps);
         operate(steps);
       }
+      for (const std::uint32_t micro_batch : {0U, 1U}) scope.pass(pass_, micro_batch);  // each has to be named
       release_all();
       for (std::size_t slot = 0; slot < slots_.size(); ++slot)
         if (is_short_lived(slot) && slots_[slot].state != cm::tensor_state::free) drop(slot);  // as a trainer leaves a step

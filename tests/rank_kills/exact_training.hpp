@@ -24,9 +24,8 @@ class exact_training {
 
   explicit exact_training(Model& m) : m_{m}
   {
-    m_.use(adam_.lists());
+    m_.use(adam_);
     for (const std::uint64_t size : {5000U, 300U, 9000U}) weights_.push_back(m_.template add<float>({size}, cm::role::parameter));
-    m_.state("adam/updates", std::as_writable_bytes(std::span{&adam_.progress.number, 1}));
     m_.state("step", std::as_writable_bytes(std::span{&done_, 1}));
   }
   exact_training(const exact_training&) = delete;

@@ -64,14 +64,13 @@ template <class Element, class Model>
 struct declared {
   explicit declared(Model& model) : m{model}, kernel{kernel_of_all()}
   {
-    m.use(kernel.lists());
+    m.use(kernel);
     for (std::size_t at = 0; at < sizes.size(); ++at)
       weights.push_back(m.template add<Element>({sizes[at]}, at == frozen ? cm::role::frozen : cm::role::parameter, cm::group_id{at % 3 == 2 ? 1U : 0U}));
     buffer = m.template add<float>({7}, cm::role::buffer);
     empty = m.template add<float>({3}, cm::role::buffer);
     m.name(weights[3], "large one");
     m.state("cursor", std::as_writable_bytes(std::span{cursor}));
-    m.state("updates", std::as_writable_bytes(std::span{&kernel.progress.number, 1}));
   }
   void fill()
   {

@@ -3,10 +3,12 @@
 #include "checkpoint_rig.hpp"
 
 #include <chunkmem/checkpoint/save.hpp>
+#include <chunkmem/optimizer/loss_scale.hpp>
 #include <chunkmem/sharding/rank_save.hpp>
 #include <support/memory_folder.hpp>
 
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -109,6 +111,37 @@ TEST_CASE("a checkpoint of another model is refused on all ranks with what diffe
   expect_said("ranks have other models: here is parameter other of float32 300 70", [](std::uint32_t rank, model_type& m, auto& t) { if (rank == 1) m.name(t.large, "other"); });
   expect_said("it does not have: tensor.4", [](std::uint32_t, model_type& m, auto&) { (void)m.template add<float>({9}, cm::role::frozen); });
   expect_said("it does not have: state/more", [](std::uint32_t, model_type& m, auto& t) { m.state("more", std::as_writable_bytes(std::span{t.cursor})); });
+}
+
+TEST_CASE("a loss scale that `use` registered is loaded on all ranks, and one that cannot be right is refused by all", "[sharding]")
+{
+  const auto save_scale = [](memory_folder& folder, float stored) {
+    on_ranks({2}, [&](std::uint32_t, model_type& model, auto& tensors) {
+      auto scale = cm::optimizer::loss_scale::fixed(8.0F);
+      model.use(scale);
+      std::memcpy(scale.bytes().data() + 16, &stored, sizeof stored);
+      tensors.fill(1);
+      (void)checkpoint::save(model, folder);
+    });
+  };
+  memory_folder right, wrong;
+  save_scale(right, 4.0F);
+  save_scale(wrong, 0.0F);
+  on_ranks({3}, [&](std::uint32_t, model_type& model, auto& tensors) {
+    auto scale = cm::optimizer::loss_scale::fixed(2.0F);
+    model.use(scale);
+    tensors.fill(9);
+    std::string said;
+    try {
+      (void)checkpoint::load(model, wrong);
+    } catch (const cm::config_error& refused) {
+      said = refused.what();
+    }
+    expect(said.find("a checkpoint with a loss scale of 0") != std::string::npos, said);
+    expect(scale.scale() == 2.0F && tensors.holds(9), "something was changed");
+    (void)checkpoint::load(model, right);
+    expect(scale.scale() == 4.0F && tensors.holds(1), "another scale");
+  });
 }
 
 TEST_CASE("two trainings in one folder are not taken for one", "[sharding]")

@@ -10,6 +10,7 @@
 #include <support/rank_threads.hpp>
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@ namespace rank_step_test {
 using namespace chunkmem;
 using support::failing;
 using support::failure_plan;
+using Catch::Matchers::ContainsSubstring;
 
 constexpr std::uint32_t ranks = 2;
 constexpr bytes frame{ranks * 16384};
@@ -36,7 +38,7 @@ struct trainer {
         here{group, rank_id{rank}},
         m{memory, here, {.chunk_bytes = frame}, {.divided = divided}}
   {
-    m.use(adam.lists());
+    m.use(adam);
     for (const role part : {role::parameter, role::frozen, role::parameter, role::parameter}) weights.push_back(m.template add<float>({7000}, part));
     for (const auto it : weights)
       for (float& value : m.acquire(it, access::write).span()) value = 1;
@@ -171,6 +173,74 @@ TEST_CASE("a rank that gathered another chunk than the others is found out by th
     }
   });
   for (const std::string& it : said) CHECK(it != "");
+}
+
+TEST_CASE("a step that one rank cannot take is taken by none, and all of them go on", "[sharding]")
+{
+  const collective::thread_group group{ranks, {}};
+  std::vector<std::string> said(ranks), said_by_all(ranks);
+  std::vector<std::uint64_t> updates(ranks);
+  std::vector<char> same(ranks);
+  support::on_ranks(ranks, [&](std::uint32_t rank) {
+    trainer it{group, rank, sharding::zero_3};
+    const auto refusal = [&](float rate) {
+      try {
+        (void)it.m.step(it.adam, {.learning_rate = rate});
+        return std::string{"it was taken"};
+      } catch (const usage_error& refused) {
+        return std::string{refused.what()};
+      }
+    };
+    {
+      const auto scope = it.m.iteration();
+      it.differentiate(0);
+      said[rank] = refusal(rank == 1 ? std::numeric_limits<float>::quiet_NaN() : 0.125F);
+      said_by_all[rank] = refusal(-1.0F);
+      it.step();
+    }
+    updates[rank] = it.adam.progress.number;
+    trainer undisturbed{group, rank, sharding::zero_3};
+    {
+      const auto scope = undisturbed.m.iteration();
+      undisturbed.differentiate(0);
+      undisturbed.step();
+    }
+    same[rank] = it.values() == undisturbed.values();
+  });
+  CHECK_THAT(said[0], ContainsSubstring("ranks take a step with other rates"));
+  CHECK_THAT(said[1], ContainsSubstring("a learning rate of nan"));
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    CHECK_THAT(said_by_all[rank], ContainsSubstring("a learning rate of -1 "));
+    CHECK(updates[rank] == 1);
+    CHECK(same[rank]);
+  }
+}
+
+TEST_CASE("a step over ranks refuses a kernel and a loss scale that use was not called with", "[sharding]")
+{
+  const collective::thread_group group{ranks, {}};
+  std::vector<std::string> kernel(ranks), scale(ranks);
+  support::on_ranks(ranks, [&](std::uint32_t rank) {
+    trainer it{group, rank, sharding::zero_3};
+    optimizer::adam copy = it.adam;
+    auto of_loss = optimizer::loss_scale::fixed(2.0F);
+    const auto refusal = [&](optimizer::adam& with, optimizer::loss_scale* by) {
+      try {
+        (void)it.m.step(with, {.loss_scale = by});
+        return std::string{"it was taken"};
+      } catch (const usage_error& refused) {
+        return std::string{refused.what()};
+      }
+    };
+    const auto scope = it.m.iteration();
+    it.differentiate(0);
+    kernel[rank] = refusal(copy, nullptr);
+    scale[rank] = refusal(it.adam, &of_loss);
+    it.m.use(of_loss);
+    (void)it.m.step(it.adam, {.loss_scale = &of_loss});
+  });
+  for (const std::string& it : kernel) CHECK_THAT(it, ContainsSubstring("an optimizer kernel that the manager was not given"));
+  for (const std::string& it : scale) CHECK_THAT(it, ContainsSubstring("a loss scale that the manager was not given"));
 }
 
 }  // namespace rank_step_test

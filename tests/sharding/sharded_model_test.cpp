@@ -96,7 +96,7 @@ TEST_CASE("ranks that take a step with other options are told so, and weights st
     cm::collective::local_threads ranks{group, cm::rank_id{rank}};
     cm::sharded_model<cm::backend::host_arena, cm::collective::local_threads> m{memory, ranks, {.chunk_bytes = cm::bytes{32768}}};
     cm::optimizer::adam adam{{}};
-    m.use(adam.lists());
+    m.use(adam);
     const auto weight = m.add<float>({10}, cm::role::parameter);
     for (float& it : m.acquire(weight, cm::access::write).span()) it = 1;
     {
@@ -126,7 +126,7 @@ TEST_CASE("a rank that has nothing to add to a gradient says so, and others' gra
     cm::collective::local_threads ranks{group, cm::rank_id{rank}};
     cm::sharded_model<cm::backend::host_arena, cm::collective::local_threads> m{memory, ranks, {.chunk_bytes = cm::bytes{49152}}};
     cm::optimizer::sgd kernel{{.momentum = 0}};
-    m.use(kernel.lists());
+    m.use(kernel);
     const auto shared = m.add<float>({100}, cm::role::parameter);
     const auto expert = m.add<float>({100}, cm::role::parameter, cm::group_id{1});
     for (const auto which : {shared, expert})
@@ -152,7 +152,7 @@ TEST_CASE("a gradient of ranks that starts from zeros is added to from the first
     cm::collective::local_threads ranks{group, cm::rank_id{rank}};
     cm::sharded_model<cm::backend::host_arena, cm::collective::local_threads> m{memory, ranks, {.chunk_bytes = cm::bytes{49152}}};
     cm::optimizer::sgd kernel{{.momentum = 0}};
-    m.use(kernel.lists());
+    m.use(kernel);
     const auto table = m.add<float>({100}, cm::role::parameter);
     for (float& it : m.acquire(table, cm::access::write).span()) it = 1;
     const auto one_row = [rank](const auto& gradient) {
@@ -180,11 +180,12 @@ TEST_CASE("an iteration that is refused inside another one leaves that as it is"
   cm::collective::self alone;
   cm::sharded_model<cm::backend::host_arena, cm::collective::self> m{memory, alone, {.chunk_bytes = cm::bytes{65536}}, {.divided = cm::sharding::zero_1}};
   cm::optimizer::sgd kernel{{.momentum = 0}};
-  m.use(kernel.lists());
+  m.use(kernel);
   const auto weight = m.add<float>({100}, cm::role::parameter);
   for (float& it : m.acquire(weight, cm::access::write).span()) it = 1;
-  const auto scope = m.iteration(2);
+  auto scope = m.iteration(2);
   CHECK_THROWS_AS(m.iteration("another"), cm::usage_error);
+  scope.pass(cm::pass::backward, 0);
   for (float& it : m.gradient(weight).span()) it = 1;
   m.gradient_done(weight);
   CHECK_FALSE(m.shares().has_gradient(m.share_of(weight).first->share));  // it is not the last micro-batch: nothing was added yet
@@ -196,7 +197,7 @@ TEST_CASE("a weight with a master is not written any more: others share its unit
   cm::collective::self alone;
   cm::sharded_model<cm::backend::host_arena, cm::collective::self> m{memory, alone, {.chunk_bytes = cm::bytes{65536}}};
   cm::optimizer::adam adam{{}};
-  m.use(adam.lists());
+  m.use(adam);
   const auto wide = m.add<float>({100}, cm::role::parameter);
   const auto narrow = m.add<cm::bf16>({100}, cm::role::parameter);
   for (int round = 0; round < 2; ++round) {
@@ -223,7 +224,7 @@ TEST_CASE("ranks that loaded checkpoints of different steps are told so by the f
     cm::sharded_model<cm::backend::host_arena, cm::collective::local_threads> m{memory, ranks, {.chunk_bytes = cm::bytes{32768}}};
     cm::optimizer::adam adam{{}};
     adam.progress.number = 10 - rank;  // a kill between their saves
-    m.use(adam.lists());
+    m.use(adam);
     const auto weight = m.add<float>({10}, cm::role::parameter);
     for (float& it : m.acquire(weight, cm::access::write).span()) it = 1;
     const auto scope = m.iteration();
@@ -243,7 +244,7 @@ TEST_CASE("a rehearsal between gradients and their step takes none of them away"
   cm::collective::self alone;
   cm::sharded_model<cm::backend::host_arena, cm::collective::self> m{memory, alone, {.chunk_bytes = cm::bytes{65536}}};
   cm::optimizer::sgd kernel{{.momentum = 0}};
-  m.use(kernel.lists());
+  m.use(kernel);
   const auto weight = m.add<float>({100}, cm::role::parameter);
   const auto unused = m.add<float>({100}, cm::role::parameter, cm::group_id{1});  // a unit of its own
   for (const auto which : {weight, unused})

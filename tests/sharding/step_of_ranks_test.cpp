@@ -33,7 +33,7 @@ class layers {
   layers(backend::host_arena& memory, counting_ranks& ranks, bytes frame, sharding::zero divided = sharding::zero_3)
       : m_{memory, ranks, {.chunk_bytes = frame}, {.divided = divided}}, workspace_{memory.capacity(tier::device)}
   {
-    m_.use(kernel_.lists());
+    m_.use(kernel_);
     const std::uint64_t elements = frame.count() / sizeof(Element);
     for (std::uint32_t at = 0; at < count; ++at) weights_.push_back(m_.template add<Element>({elements}, role::parameter));
     for (const auto it : weights_) {

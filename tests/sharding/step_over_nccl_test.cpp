@@ -40,7 +40,7 @@ struct trainer {
   trainer(support::fake_device& gpu, counted_type& all, const sharding::zero& divided)
       : m{gpu, all, {.chunk_bytes = frame}, {.divided = divided, .sum_scale = 1.0F / ranks}}
   {
-    m.use(kernel.lists());
+    m.use(kernel);
     for (int at = 0; at < 3; ++at) weights.push_back(m.template add<float>({elements}, role::parameter));
     for (const auto it : weights)
       for (float& value : m.acquire(it, access::write).span()) value = 1;

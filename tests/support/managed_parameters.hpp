@@ -88,22 +88,16 @@ class managed_parameters {
   {
     std::visit(
         [this](auto& kernel) {
-          m_.use(kernel.lists());
+          m_.use(kernel);
           using kind = std::remove_reference_t<decltype(kernel)>;
           if (how_.updates == updating::late) stepper_.template emplace<late<kind>>(m_, kernel, pool_);
           if (how_.updates == updating::early) stepper_.template emplace<early<kind>>(m_, kernel, chunkmem::bytes{how_.undo_bytes}, pool_);
         },
         kernel_);
+    m_.use(scale_);
     for (const parameter& it : known_)
       if (it.single) declare<float>(it);
       else declare<Element>(it);
-  }
-
-  /// What else a checkpoint has to hold, as states of the manager. Once, before the first access.
-  void register_states()
-  {
-    std::visit([this](auto& kernel) { m_.state("optimizer/updates", std::as_writable_bytes(std::span{&kernel.progress.number, 1})); }, kernel_);
-    m_.state("loss scale", scale_.bytes());
   }
 
   void initialise()

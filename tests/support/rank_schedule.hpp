@@ -50,8 +50,8 @@ struct rank_call {
     const std::uint64_t key = (seed * 131 + rank) * 100'003 + at;
     std::uint64_t element = scrambled(key);
     if (type == chunkmem::dtype::float32) element = std::bit_cast<std::uint32_t>(hostile(key));
-    if (type == chunkmem::dtype::bfloat16) element = hostile_16_bits(key, chunkmem::round_to<chunkmem::bf16>(tame(key)).bits);
-    if (type == chunkmem::dtype::float16) element = hostile_16_bits(key, chunkmem::round_to<chunkmem::fp16>(tame(key)).bits);
+    if (type == chunkmem::dtype::bfloat16) element = hostile_16_bits(key, chunkmem::round_to<chunkmem::bf16>(tame(key)).bits());
+    if (type == chunkmem::dtype::float16) element = hostile_16_bits(key, chunkmem::round_to<chunkmem::fp16>(tame(key)).bits());
     std::memcpy(&all[at * width], &element, width);
   }
   return all;

@@ -94,8 +94,7 @@ class one_rank {
  public:
   one_rank(const job& wanted, Kernel kernel) : job_{wanted}, kernel_{std::move(kernel)}
   {
-    m_.use(kernel_.lists());
-    m_.state("adam/updates", std::as_writable_bytes(std::span{&kernel_.progress.number, 1}));
+    m_.use(kernel_);
     for (std::size_t at = 0; at < sizes().size(); ++at)
       weights_.push_back(m_.template add<Element>({sizes()[at]}, at == frozen ? cm::role::frozen : cm::role::parameter));
     for (std::size_t at = 0; at < sizes().size(); ++at) {
@@ -212,11 +211,10 @@ class one_of_many {
   one_of_many(Model& model, Kernel kernel, const job& given, const history<Element>& wanted)
       : m_{model}, kernel_{std::move(kernel)}, job_{given}, wanted_{wanted}
   {
-    m_.use(kernel_.lists());
+    m_.use(kernel_);
     for (std::size_t at = 0; at < sizes().size(); ++at)
       weights_.push_back(m_.template add<Element>({sizes()[at]}, at == frozen ? cm::role::frozen : cm::role::parameter));
     activation_ = m_.template add<float>({2000}, cm::role::activation);
-    m_.state("adam/updates", std::as_writable_bytes(std::span{&kernel_.progress.number, 1}));
   }
 
   std::string complaint;

@@ -30,7 +30,7 @@ class toy_trainer {
   toy_trainer(Manager& manager, Backend& backend, const crew& workers = {}) : m_{manager}, backend_{backend}, crew_{workers}
   {
     using chunkmem::role;
-    m_.use(kernel_.lists());
+    m_.use(kernel_);
     for (const auto& extents : parameter_extents()) parameters_.push_back(m_.template add<float>({extents[0], extents[1]}, role::parameter));
     for (std::uint32_t layer = 0; layer < layers; ++layer) {
       x_.push_back(m_.template add<float>({batch, width}, role::activation));

@@ -27,12 +27,12 @@ double magnitude_of(float value)
 }
 double magnitude_of(bf16 value)
 {
-  return magnitude_of(std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) * 65536U));
+  return magnitude_of(std::bit_cast<float>(static_cast<std::uint32_t>(value.bits()) * 65536U));
 }
 double magnitude_of(fp16 value)
 {
-  const int exponent = value.bits >> 10 & 31;
-  const int fraction = value.bits & 1023;
+  const int exponent = value.bits() >> 10 & 31;
+  const int fraction = value.bits() & 1023;
   if (exponent == 31) return fraction == 0 ? HUGE_VAL : std::nan("");
   return exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
 }
@@ -86,8 +86,8 @@ std::vector<Element> some(std::size_t count, std::uint32_t seed)
       if (!std::isfinite(value)) value = 1.0F;
     } else {
       const std::uint32_t infinity = std::is_same_v<Element, bf16> ? 0x7f80U : 0x7c00U;
-      value.bits = static_cast<std::uint16_t>(state >> 16U);
-      if ((value.bits & infinity) == infinity) value.bits = 0x0001;
+      value = Element::from_bits(static_cast<std::uint16_t>(state >> 16U));
+      if ((value.bits() & infinity) == infinity) value = Element::from_bits(0x0001);
     }
   }
   return values;
@@ -148,9 +148,9 @@ TEST_CASE("denormal singles count as zero, denormal halves as what they are", "[
 {
   const std::vector<float> singles(100, -FLT_MIN / 2);
   CHECK(same_bits(measure(std::span<const float>{singles}), gradient_measure{}));
-  const std::vector<bf16> brains(100, bf16{0x807f});
+  const std::vector<bf16> brains(100, bf16::from_bits(0x807f));
   CHECK(same_bits(measure(std::span<const bf16>{brains}), gradient_measure{}));
-  const std::vector<fp16> halves(100, fp16{0x8001});
+  const std::vector<fp16> halves(100, fp16::from_bits(0x8001));
   CHECK(measure(std::span<const fp16>{halves}).magnitudes == 100 * 0x1p-24);
   CHECK(measure(std::span<const fp16>{halves}).largest == 0x1p-24F);
 }

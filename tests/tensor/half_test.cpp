@@ -18,11 +18,28 @@ static_assert(real_element<float> && real_element<bf16> && real_element<fp16>);
 static_assert(!real_element<std::int32_t> && !real_element<double> && !real_element<const float>);
 static_assert(is_16_bit(dtype::bfloat16) && is_16_bit(dtype::float16) && !is_16_bit(dtype::float32) &&
               !is_16_bit(dtype::int32));
-static_assert(to_float(bf16{0x3f80}) == 1.0F && to_float(fp16{0x3c00}) == 1.0F && to_float(fp16{0x0001}) == 0x1p-24F);
-static_assert(round_to<bf16>(1.0F).bits == 0x3f80 && round_to<fp16>(-2.0F).bits == 0xc000 &&
+static_assert(to_float(bf16::from_bits(0x3f80)) == 1.0F && to_float(fp16::from_bits(0x3c00)) == 1.0F && to_float(fp16::from_bits(0x0001)) == 0x1p-24F);
+static_assert(round_to<bf16>(1.0F).bits() == 0x3f80 && round_to<fp16>(-2.0F).bits() == 0xc000 &&
               round_to<float>(3.0F) == 3.0F);
-static_assert(round_stochastic<bf16>(1.0F, 0xffff).bits == 0x3f80 &&
-              round_stochastic<fp16>(1.0F, 0x1fff).bits == 0x3c00);
+static_assert(round_stochastic<bf16>(1.0F, 0xffff).bits() == 0x3f80 &&
+              round_stochastic<fp16>(1.0F, 0x1fff).bits() == 0x3c00);
+static_assert(sizeof(bf16) == 2 && sizeof(fp16) == 2 && std::is_trivially_copyable_v<bf16> && std::is_trivially_copyable_v<fp16>);
+static_assert(std::is_standard_layout_v<bf16> && std::is_standard_layout_v<fp16>);
+
+/// `Element x = from` compiles.
+template <class From, class To>
+concept implicit = std::is_convertible_v<From, To>;
+template <class Element>
+constexpr bool is_made_from_float_alone =
+    std::is_nothrow_constructible_v<Element, float> && !implicit<float, Element> && !std::is_constructible_v<Element, double> &&
+    !std::is_constructible_v<Element, int> && !std::is_constructible_v<Element, unsigned> && !std::is_constructible_v<Element, std::uint16_t> &&
+    !std::is_constructible_v<Element, bool> && !std::is_constructible_v<Element, std::conditional_t<std::is_same_v<Element, bf16>, fp16, bf16>>;
+template <class Element>
+constexpr bool becomes_float_alone = std::is_nothrow_constructible_v<float, Element> && !implicit<Element, float> &&
+                                     !std::is_constructible_v<double, Element> && !std::is_constructible_v<int, Element> &&
+                                     !std::is_constructible_v<bool, Element>;
+static_assert(is_made_from_float_alone<bf16> && is_made_from_float_alone<fp16>);
+static_assert(becomes_float_alone<bf16> && becomes_float_alone<fp16>);
 static_assert(flush(1e-39F) == 0.0F && flush(0x1p-126F) == 0x1p-126F);
 
 /// What the bits of a format mean, in double and by its definition.
@@ -70,7 +87,7 @@ std::uint32_t nearest(const format& it, std::uint32_t below, double number)
 template <class Element>
 bool rounds_to(float number, std::uint32_t magnitude)
 {
-  return round_to<Element>(number).bits == magnitude && round_to<Element>(-number).bits == (magnitude | 0x8000U);
+  return round_to<Element>(number).bits() == magnitude && round_to<Element>(-number).bits() == (magnitude | 0x8000U);
 }
 
 /// Both neighbours, the tie, the singles next to these, and seven more between them.
@@ -102,8 +119,8 @@ int ups(float number, std::uint32_t below, std::uint32_t randoms)
 {
   int count = 0;
   for (std::uint32_t random = 0; random < randoms; ++random) {
-    const std::uint32_t up = round_stochastic<Element>(number, random).bits;
-    const std::uint32_t down = round_stochastic<Element>(-number, random | 0xabcd0000U).bits;
+    const std::uint32_t up = round_stochastic<Element>(number, random).bits();
+    const std::uint32_t down = round_stochastic<Element>(-number, random | 0xabcd0000U).bits();
     if (down != (up | 0x8000U) || (up != below && up != below + 1)) return -1;
     count += up == below + 1 ? 1 : 0;
   }
@@ -136,14 +153,42 @@ std::uint32_t first_wrong()
 
 }  // namespace
 
+TEMPLATE_TEST_CASE("every spelling of a 16-bit value made from a float gives the nearest one", "[tensor]", bf16, fp16)
+{
+  for (const float value : {0.0F, -0.0F, 1.0F, 1.5F, -2.25F, 0.1F, 3.14159274F, 65504.0F, 1e-6F, 1e9F, -1e-30F}) {
+    const std::uint16_t right = round_to<TestType>(value).bits();
+    CHECK(TestType{value}.bits() == right);
+    CHECK(TestType(value).bits() == right);
+    CHECK(static_cast<TestType>(value).bits() == right);
+    std::vector<TestType> grown;
+    grown.emplace_back(value);
+    CHECK(grown[0].bits() == right);
+    CHECK(static_cast<float>(TestType{value}) == to_float(TestType{value}));
+  }
+  CHECK(bf16(1.5F).bits() == 0x3fc0);
+  CHECK(fp16(1.5F).bits() == 0x3e00);
+  CHECK(TestType{}.bits() == 0);
+  CHECK(std::vector<TestType>(3)[2].bits() == 0);
+}
+
+TEMPLATE_TEST_CASE("bits of a 16-bit value go in and out as they are", "[tensor]", bf16, fp16)
+{
+  std::uint32_t wrong = 0;
+  for (std::uint32_t bits = 0; bits <= 0xffffU; ++bits)
+    if (TestType::from_bits(static_cast<std::uint16_t>(bits)).bits() != bits) ++wrong;
+  CHECK(wrong == 0);
+  CHECK(static_cast<float>(bf16::from_bits(0x3f80)) == 1.0F);
+  CHECK(static_cast<float>(fp16::from_bits(0x3c00)) == 1.0F);
+}
+
 TEMPLATE_TEST_CASE("every 16-bit number becomes the single of the same value and comes back", "[tensor]", bf16, fp16)
 {
   const format it = format_of<TestType>;
   int wrong = 0;
   for (std::uint32_t bits = 0; bits < 0x10000U; ++bits) {
     const std::uint32_t magnitude = bits & 0x7fffU;
-    const float single = to_float(TestType{static_cast<std::uint16_t>(bits)});
-    const std::uint32_t back = round_to<TestType>(single).bits;
+    const float single = to_float(TestType::from_bits(static_cast<std::uint16_t>(bits)));
+    const std::uint32_t back = round_to<TestType>(single).bits();
     const std::uint32_t quiet = 1U << (it.fraction_bits - 1);
     if (std::signbit(single) != (bits >= 0x8000U)) ++wrong;
     if (magnitude > it.infinity) {
@@ -180,9 +225,9 @@ TEMPLATE_TEST_CASE("from half an ulp above the largest number on all is infinite
     for (const std::uint32_t random : {0U, 0x1fffU, 0xffffU}) {
       const auto rounded =
           random == 0 ? round_to<TestType>(from_bits(nan)) : round_stochastic<TestType>(from_bits(nan), random);
-      CHECK((rounded.bits & 0x7fffU) > it.infinity);
-      CHECK((rounded.bits & 1U << (it.fraction_bits - 1)) != 0);
-      CHECK((rounded.bits >= 0x8000U) == (nan >= 0x80000000U));
+      CHECK((rounded.bits() & 0x7fffU) > it.infinity);
+      CHECK((rounded.bits() & 1U << (it.fraction_bits - 1)) != 0);
+      CHECK((rounded.bits() >= 0x8000U) == (nan >= 0x80000000U));
     }
   }
   CHECK(rounds_to<TestType>(from_bits(1), 0));
@@ -232,14 +277,14 @@ TEMPLATE_TEST_CASE("stochastic rounding keeps what fits and rounds to nearest ab
   int wrong = 0;
   for (std::uint32_t magnitude = 0; magnitude <= it.infinity; ++magnitude)
     for (const std::uint32_t random : {0U, 1U, 0x1fffU, 0x8000U, 0xffffU, 0xffffffffU}) {
-      const float number = to_float(TestType{static_cast<std::uint16_t>(magnitude)});
-      if (round_stochastic<TestType>(number, random).bits != magnitude) ++wrong;
-      if (round_stochastic<TestType>(-number, random).bits != (magnitude | 0x8000U)) ++wrong;
+      const float number = to_float(TestType::from_bits(static_cast<std::uint16_t>(magnitude)));
+      if (round_stochastic<TestType>(number, random).bits() != magnitude) ++wrong;
+      if (round_stochastic<TestType>(-number, random).bits() != (magnitude | 0x8000U)) ++wrong;
     }
   const std::uint32_t largest = bits_of(static_cast<float>(it.value(it.infinity - 1)));
   for (std::uint32_t bits = largest; bits < largest + 0x10000U && bits <= 0x7f800000U; bits += 0x3fU)
     for (const std::uint32_t random : {0U, 1U, 0x1fffU, 0xffffU})
-      if (round_stochastic<TestType>(from_bits(bits), random).bits != round_to<TestType>(from_bits(bits)).bits) ++wrong;
+      if (round_stochastic<TestType>(from_bits(bits), random).bits() != round_to<TestType>(from_bits(bits)).bits()) ++wrong;
   CHECK(wrong == 0);
 }
 
@@ -257,11 +302,11 @@ TEST_CASE("no rounding mode of the caller changes a conversion", "[tensor]")
 {
   const auto all = [](std::vector<std::uint32_t>& out) {
     for (std::uint32_t bits = 0; bits < 0x10000U; ++bits)
-      out.push_back(bits_of(to_float(fp16{static_cast<std::uint16_t>(bits)})));
+      out.push_back(bits_of(to_float(fp16::from_bits(static_cast<std::uint16_t>(bits)))));
     for (std::uint32_t bits = 0x30000000U; bits < 0x48000000U; bits += 0x1abcU) {
       const float number = from_bits(bits);
-      out.push_back(round_to<fp16>(number).bits | static_cast<std::uint32_t>(round_to<bf16>(-number).bits) << 16U);
-      out.push_back(round_stochastic<fp16>(-number, bits >> 3U).bits);
+      out.push_back(round_to<fp16>(number).bits() | static_cast<std::uint32_t>(round_to<bf16>(-number).bits()) << 16U);
+      out.push_back(round_stochastic<fp16>(-number, bits >> 3U).bits());
     }
   };
   std::vector<std::uint32_t> expected;

@@ -22,7 +22,7 @@ TEMPLATE_TEST_CASE("16-bit numbers are widened exactly", "[gpt]", chunkmem::bf16
 {
   for (const std::size_t length : lengths) {
     std::vector<TestType> stored(length);
-    for (std::size_t i = 0; i < length; ++i) stored[i].bits = static_cast<std::uint16_t>(0x3c00 + 37 * i);
+    for (std::size_t i = 0; i < length; ++i) stored[i] = TestType::from_bits(static_cast<std::uint16_t>(0x3c00 + 37 * i));
     std::vector<float> wide(length + 1, -1.0f);
     kernels::widen(stored.data(), wide.data(), static_cast<kernels::index>(length));
     for (std::size_t i = 0; i < length; ++i) CHECK(wide[i] == chunkmem::to_float(stored[i]));
@@ -40,14 +40,14 @@ TEMPLATE_TEST_CASE("a gradient is added in single precision and rounded once", "
     std::vector<TestType> stored(length + 1, garbage);
     kernels::add_rounded(first.data(), 0.0f, stored.data(), static_cast<kernels::index>(length));
     for (std::size_t i = 0; i < length; ++i) {
-      CHECK(stored[i].bits == chunkmem::round_to<TestType>(first[i]).bits);
+      CHECK(stored[i].bits() == chunkmem::round_to<TestType>(first[i]).bits());
     }
     const std::vector<TestType> before = stored;
     kernels::add_rounded(second.data(), 1.0f, stored.data(), static_cast<kernels::index>(length));
     for (std::size_t i = 0; i < length; ++i) {
-      CHECK(stored[i].bits == chunkmem::round_to<TestType>(chunkmem::to_float(before[i]) + second[i]).bits);
+      CHECK(stored[i].bits() == chunkmem::round_to<TestType>(chunkmem::to_float(before[i]) + second[i]).bits());
     }
-    CHECK(stored[length].bits == garbage.bits);
+    CHECK(stored[length].bits() == garbage.bits());
   }
 }
 

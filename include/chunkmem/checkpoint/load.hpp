@@ -122,6 +122,22 @@ void fill_list(Manager& m, const model_item& it, const stored_index& index, Read
 
 }  // namespace detail
 
+/// Bytes of registered states that cannot be right are refused before anything is changed.
+/// @throws config_error   the owner of a state says that its bytes are such; what `from` throws
+template <class Manager, element_reader Reader>
+void check_states(const Manager& m, const std::vector<model_item>& items, const stored_index& index, Reader& from)
+{
+  for (const model_item& it : items) {
+    if (!it.is_state()) continue;
+    const auto check = m.check_of_state(std::string_view{it.name}.substr(detail::state_prefix.size()));
+    const stored_value* const known = index.find(it.pieces.front().name);
+    if (check == nullptr || known == nullptr) continue;
+    std::vector<std::byte> loaded(it.size());
+    read_elements(from, *known, 0, it.size(), loaded.data(), it.type);
+    check(loaded);
+  }
+}
+
 /// Fills an item of a manager from a checkpoint that matches it. A 16-bit value with a master: both are made from what was saved, the value as
 /// its optimizer would make it. @return   bytes that were written, about @throws what pins and `from` throw
 template <class Manager, element_reader Reader>
@@ -162,7 +178,7 @@ namespace detail {
 /// anything is written, and each tensor is checked again as it is written: where this returns, all bytes are those of one generation.
 /// Gradients are dropped then, and an optimizer step that is half done is void: the next one begins anew.
 ///
-/// @throws config_error    it is a checkpoint of another model; nothing was changed
+/// @throws config_error    it is a checkpoint of another model, or a registered state that cannot be right; nothing was changed
 /// @throws io_error        there is no generation, or none that is whole, and no leave to start afresh; or a file could not be read again
 ///                         when its bytes were wanted: some tensors are loaded then, and until a load gets through
 ///                         nothing is saved and no step is taken
@@ -173,6 +189,7 @@ template <class Manager, file_folder Folder>
 loaded_generation load(Manager& m, const Folder& folder, const load_options& options = {})
 {
   expects(!m.is_iterating() && !m.rehearsing(), "a checkpoint was to be loaded inside an iteration or a rehearsal");
+  m.expect_states();
   const std::vector<model_item> items = detail::items_of(m);
   loaded_generation result;
   auto from = newest_whole(folder, result.skipped, options.limits);
@@ -187,6 +204,7 @@ loaded_generation load(Manager& m, const Folder& folder, const load_options& opt
   for (const model_item& it : items) refuse_other_ranks(it.name, 1, index);
   match_names([&](auto visit) { for (const model_item& it : items) visit(it.name, it.extents); }, index, content);
   match_items(items, index);
+  check_states(m, items, index, *from);
   m.begin_load();
   for (const model_item& it : items) (void)fill_item(m, it, index, *from);
   m.end_load();

@@ -5,6 +5,7 @@
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/manager/registry.hpp>
 #include <chunkmem/tensor/access.hpp>
+#include <chunkmem/tensor/half.hpp>
 #include <chunkmem/tensor/list_spec.hpp>
 #include <chunkmem/tensor/tensor.hpp>
 
@@ -53,6 +54,8 @@ struct model_item {
 };
 
 namespace detail {
+
+inline constexpr std::string_view state_prefix = "state/";  ///< of the names of registered states in files
 
 [[nodiscard]] inline std::vector<std::uint64_t> extents_of(const shape& of)
 {
@@ -123,7 +126,7 @@ void refuse_reserved_name(const Manager& m, std::string_view name)
     throw config_error{error_text{} << "chunkmem: in a checkpoint the name " << name << " would be that of " << what << " (choose another name)"};
   };
   if (looks_divided(name)) refuse("a part of a tensor");
-  if (name.starts_with("state/")) refuse("a registered state");
+  if (name.starts_with(state_prefix)) refuse("a registered state");
   m.for_each_list([&](list_id, const list_spec& spec) {
     if (name.starts_with(std::string{spec.name} + '/')) refuse("what an optimizer has beside a weight");
   });
@@ -154,7 +157,7 @@ template <class Manager>
   m.for_each_state([&](std::string_view name, std::span<std::byte> content) {
     if (content.empty()) return;
     if (looks_divided(name)) refuse_reserved_name(m, name);
-    model_item state{"state/" + std::string{name}, dtype::uint8, {content.size()}};
+    model_item state{std::string{state_prefix} + std::string{name}, dtype::uint8, {content.size()}};
     state.state = content;
     items.push_back(std::move(state));
   });

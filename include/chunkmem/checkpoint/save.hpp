@@ -90,6 +90,7 @@ template <class Manager, file_folder Folder>
 saved_generation save(Manager& m, Folder& folder, const save_options& options = {})
 {
   expects(options.keep > 0 && options.file_size.count() > 0, "a checkpoint that keeps no generation, or files without bytes");
+  m.expect_states();
   const std::vector<model_item> items = content_of(m);
   const save_plan plan = plan_of(items, options.file_size, rest_of(m, items));
   [[maybe_unused]] const auto held = io::lock_of(folder);

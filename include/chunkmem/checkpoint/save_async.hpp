@@ -40,6 +40,7 @@ class pending_save {
   template <class Manager, file_folder Folder>
   [[nodiscard]] static pending_save start(Manager& m, Folder& folder, const async_save_options& options)
   {
+    m.expect_states();
     const std::vector<model_item> items = content_of(m);
     const save_plan plan = plan_of(items, options.files.file_size, rest_of(m, items));
     auto held = io::lock_of(folder);

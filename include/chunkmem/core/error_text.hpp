@@ -4,6 +4,7 @@
 #include <chunkmem/core/version.hpp>
 
 #include <charconv>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -33,6 +34,15 @@ class error_text {
   error_text& operator<<(std::uint64_t number) noexcept
   {
     char digits[20];
+    const auto end = std::to_chars(digits, digits + sizeof digits, number);
+    return *this << std::string_view{digits, static_cast<std::size_t>(end.ptr - digits)};
+  }
+
+  /// The fewest digits that tell it from its neighbours; "nan" and "inf" as they are.
+  template <std::floating_point Number>
+  error_text& operator<<(Number number) noexcept
+  {
+    char digits[32];
     const auto end = std::to_chars(digits, digits + sizeof digits, number);
     return *this << std::string_view{digits, static_cast<std::size_t>(end.ptr - digits)};
   }

@@ -43,7 +43,8 @@ class basic_manager
   using place_type = typename Checks::part::place_type;  ///< where in the trainer a call stands; empty without checks
 
   // Training.
-  /// @throws usage_error     another iteration is running, or a pin holds a weight whose master is to be made
+  /// @throws usage_error     another iteration is running, or a pin holds a weight whose master is to be made; or the last iteration
+  ///                         ended with its scope and had named too few micro-batches: said once, then iterations go on
   /// @throws config_error    several micro-batches under gradient::in_place: their gradients could not add up; or the placement
   ///                         refuses what the last iteration leased
   /// @throws out_of_memory   arenas cannot be allocated, or no room to make masters; device_error   a copy could not start.
@@ -299,6 +300,8 @@ class basic_manager
     if (micro_batches > 1 && gradient_.takes_slot())
       throw config_error{
           "gradients of several micro-batches cannot add up where their weights lie (use gradient::separate)"};
+    link_->micro_batches.expect_told();
+    link_->micro_batches.reserve(micro_batches);
     ready();
     const bool real = !rehearsing();
     if (real) {

@@ -12,21 +12,26 @@ namespace chunkmem::inline v0 {
 /// One step of a loop: recorded the first time, followed afterwards.
 ///
 /// Ends with its scope. Where an exception ends it, its record stays as it was. `end()` does the same and may throw.
+/// An iteration of several micro-batches names each of them by `pass`. Where one is missing at the end, `end()` throws; where
+/// the iteration ends with its scope, the next iteration or optimizer step does. The record stays as it was.
 template <class Engine>
 class iteration {
  public:
   /// @param real   false in a rehearsal, where nothing begins
+  /// @pre the link has room for so many micro-batches
   iteration(owner_link<Engine>& link, std::uint32_t micro_batches, bool real) noexcept
       : link_{&link}, micro_batches_{micro_batches}, exceptions_{std::uncaught_exceptions()}, real_{real}
   {
     ++link.holders;
+    link.micro_batches.begin(micro_batches);
   }
   iteration(const iteration&) = delete;
   iteration& operator=(const iteration&) = delete;
   ~iteration()
   {
     try {
-      finish(std::uncaught_exceptions() <= exceptions_);
+      const bool complete = std::uncaught_exceptions() <= exceptions_;
+      if (finish(complete) && complete && !link_->micro_batches.is_complete()) link_->micro_batches.keep();
     } catch (...) {  // no room for a changed record: the one before it stays, if there is one
     }
     if (--link_->holders == 0 && link_->engine == nullptr) delete link_;
@@ -40,22 +45,29 @@ class iteration {
     if (micro_batch >= micro_batches_)
       throw usage_error{error_text{} << "chunkmem: micro-batch " << micro_batch << " of an iteration that was begun with " << micro_batches_
                                      << " micro-batches (they count from 0)"};
+    link_->micro_batches.name(micro_batch);
     if (!real_) return;
     link_->engine->enter_pass(during, static_cast<std::uint16_t>(micro_batch));
     link_->engine->others().sample();
   }
 
   /// Ends it now. @throws std::bad_alloc   no room for a changed record: the one before it stays, if there is one
-  void end() { finish(true); }
+  /// @throws usage_error   it was begun with more micro-batches than were named: it has ended
+  void end()
+  {
+    if (finish(true)) link_->micro_batches.expect_complete();
+  }
 
  private:
-  void finish(bool complete)
+  /// @return   it had not ended before
+  bool finish(bool complete)
   {
-    if (over_) return;
+    if (over_ || link_->engine == nullptr) return false;
     over_ = true;
-    if (!real_ || link_->engine == nullptr) return;
+    if (!real_) return true;
     link_->engine->others().end_iteration();
-    link_->engine->end_iteration(complete);
+    link_->engine->end_iteration(complete && link_->micro_batches.is_complete());
+    return true;
   }
 
   owner_link<Engine>* link_;

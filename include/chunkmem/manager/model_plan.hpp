@@ -12,6 +12,7 @@
 #include <chunkmem/manager/rehearse_on.hpp>
 #include <chunkmem/manager/stacked.hpp>
 #include <chunkmem/tensor/gradient_policy.hpp>
+#include <chunkmem/tensor/registration.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -96,20 +97,53 @@ class model_plan {
     expects(wanted.owner == owner() && index_of(wanted.id) < engine_.tensors().tensors(), "a tensor was named that this manager did not make");
     engine_.tensors().name(wanted.id, text);
   }
-  /// Lists beside each parameter, as an optimizer names them. @throws usage_error   sealed already, or a name twice
+  /// What a training depends on besides its weights: an optimizer kernel, a loss scale, learning rates. Its lists are kept
+  /// beside each parameter, and checkpoints save and load its states by name, such as "adam/updates": no other call is needed.
+  ///
+  /// The object is tied to this manager for good, and stays where it is: a copy of it is not known here. A step refuses a
+  /// kernel, a loss scale or rates that its manager was not given.
+  /// @throws usage_error   it was given to a manager before; sealed already, and it has lists; or a name twice: nothing was changed
+  template <registrable Owner>
+  void use(Owner& owner)
+  {
+    registration& registered = detail::registration_of(owner);
+    expects(!registered.is_tied(), "an object was given to use() again: it counts the updates of its first manager (make one for each manager)");
+    std::vector<named_state> states = states_;
+    detail::for_each_state_of(owner, [&](const restart_state& it) {
+      add_state(states, {full_name(detail::name_of_type<Owner>(), it.name), it.content, it.check, used_.next()});
+    });
+    used_.make_room();
+    if constexpr (requires { std::span<const list_spec>{owner.lists()}; }) use(std::span<const list_spec>{owner.lists()});
+    states_ = std::move(states);
+    used_.add(registered);
+  }
+  /// Lists beside each parameter, without an optimizer. @throws usage_error   sealed already, or a name twice
   void use(std::span<const list_spec> specs)
   {
     registry more = engine_.tensors();  // all of them, or none
     for (const list_spec& spec : specs) more.add_list(spec);
     engine_.tensors() = std::move(more);
   }
-  /// Bytes that must survive a restart, by name. They stay the caller's. @throws usage_error   a name twice
-  void state(std::string_view name, std::span<std::byte> content)
+  /// For optimizer steps. @param what   it is: "an optimizer kernel"   @throws usage_error   this manager was not given it by `use`
+  void expect_used(const registration& registered, std::string_view what) const
   {
-    for (const auto& known : states_)
-      if (known.name == name)
-        throw usage_error{error_text{} << "chunkmem: two registered states have one name, " << name << " (give one of them another)"};
-    states_.push_back({std::string{name}, content});
+    if (registered.is_tied_to(used_)) [[likely]] return;
+    const std::string_view why = registered.is_tied() ? " that another manager was given (make one for each manager, and give it to use())"
+                                                      : " that the manager was not given (call m.use() with it before the first access; a copy is another one)";
+    throw usage_error{error_text{} << "chunkmem: a step with " << what << why};
+  }
+  /// For optimizer steps. @throws usage_error   the last iteration had named too few of its micro-batches: said once
+  void expect_whole_iteration() { link_->micro_batches.expect_told(); }
+  /// Bytes that must survive a restart, by name. They stay the caller's. @throws usage_error   a name twice
+  void state(std::string_view name, std::span<std::byte> content) { add_state(states_, {std::string{name}, content, nullptr, callers_own}); }
+
+  /// For saves and loads. @throws usage_error   the owner of a state was given to `use` and is gone, and the bytes with it
+  void expect_states() const
+  {
+    for (const named_state& it : states_)
+      if (!has_owner(it))
+        throw usage_error{error_text{} << "chunkmem: the owner of the state " << it.name << " was given to use() and is gone (keep it where it is for as "
+                                       << "long as its manager is saved or loaded; a copy or a moved one is not known)"};
   }
 
   // Planning.
@@ -167,9 +201,12 @@ class model_plan {
   [[nodiscard]] bool rehearsing() const noexcept { return engine_.rehearsing().is_running(); }
 
  protected:
+  static constexpr std::size_t callers_own = SIZE_MAX;
   struct named_state {
     std::string name;
     std::span<std::byte> content;
+    void (*check)(std::span<const std::byte> loaded) = nullptr;
+    std::size_t owner = callers_own;  // among those that were given to use()
   };
 
   using place_type = typename Checks::part::place_type;
@@ -183,6 +220,19 @@ class model_plan {
       return work();
     else
       return watched(call, from, work);
+  }
+
+  [[nodiscard]] bool has_owner(const named_state& it) const noexcept { return it.owner == callers_own || used_.has(it.owner); }
+  static void add_state(std::vector<named_state>& states, named_state fresh)
+  {
+    for (const named_state& known : states)
+      if (known.name == fresh.name)
+        throw usage_error{error_text{} << "chunkmem: two registered states have one name, " << fresh.name << " (give one of them another)"};
+    states.push_back(std::move(fresh));
+  }
+  [[nodiscard]] static std::string full_name(std::string_view type, std::string_view name)
+  {
+    return type.empty() ? std::string{name} : std::string{type} + '/' + std::string{name};
   }
 
   /// Tells this manager's handles from another's; never 0.
@@ -361,6 +411,7 @@ class model_plan {
   Gradient gradient_;
   gradient_ledger ledger_;
   std::vector<named_state> states_;
+  registrations used_;
   owner_link<engine_type>* link_;
   static constexpr std::uint32_t no_owner = 2;  // a number that no handle has
   std::uint32_t ready_owner_ = no_owner;        // owner() once everything is placed

@@ -118,11 +118,18 @@ class model_view : public Keeper {
   [[nodiscard]] bool is_in(tensor_handle wanted, list_id list) const { return engine_.tensors().is_in(wanted.id, list); }
   /// An iteration is running.
   [[nodiscard]] bool is_iterating() const noexcept { return engine_.is_inside(); }
-  /// Calls `visit(name, content)` for each registered state.
+  /// Calls `visit(name, content)` for each registered state. Where its owner was given to `use` and is gone, there is no content.
   template <class Visit>
   void for_each_state(Visit visit) const
   {
-    for (const auto& known : states_) visit(std::string_view{known.name}, known.content);
+    for (const auto& known : states_) visit(std::string_view{known.name}, this->has_owner(known) ? known.content : std::span<std::byte>{});
+  }
+  /// Throws config_error where loaded bytes cannot be right for the state of this name. Null: any bytes can.
+  [[nodiscard]] auto check_of_state(std::string_view name) const noexcept -> void (*)(std::span<const std::byte>)
+  {
+    for (const auto& known : states_)
+      if (known.name == name) return known.check;
+    return nullptr;
   }
   /// Whose checkpoints this makes: the number of a training, which its first save draws and a load takes over; 0 before.
   [[nodiscard]] std::uint64_t run() const noexcept { return run_; }

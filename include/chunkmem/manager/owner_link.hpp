@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/manager/micro_batch_ledger.hpp>
 
 #include <cstdint>
 #include <utility>
@@ -14,6 +15,7 @@ template <class Engine>
 struct owner_link {
   Engine* engine = nullptr;   ///< null once the manager is gone
   std::uint64_t holders = 0;  ///< live pins and leases
+  micro_batch_ledger micro_batches{};  ///< of the iteration that runs, or ran last
 };
 
 /// A share in something that an engine handed out; given back when it ends. Move-only.

@@ -23,9 +23,9 @@ struct adam_options {
   float beta1 = 0.9F;     ///< in [0, 1)
   float beta2 = 0.999F;   ///< in [0, 1)
   float epsilon = 1e-8F;  ///< a normal number above 0
-  float weight_decay = 0.0F;
+  float weight_decay = 0.0F; ///< finite, 0 or above
   bool decoupled = true;     ///< the decay is taken off the parameter (AdamW); false: it is added to the gradient (L2)
-  float rate_factor = 1.0F;  ///< multiplies the learning rate, for groups
+  float rate_factor = 1.0F;  ///< multiplies the learning rate, for groups; finite, 0 or above
 };
 
 /// How Adam keeps its states. What is not float32 is rounded stochastically, so that small changes are not lost.
@@ -227,12 +227,14 @@ class adam {
 
   static const adam_options& checked(const adam_options& it)
   {
-    if (!(it.beta1 >= 0.0F && it.beta1 < 1.0F && it.beta2 >= 0.0F && it.beta2 < 1.0F))
-      throw config_error{"a beta of Adam is not in [0, 1) (the usual ones are 0.9 and 0.999)"};
-    if (!std::isnormal(it.epsilon) || !(it.epsilon > 0.0F))
-      throw config_error{"epsilon of Adam is not a normal number above 0 (the usual one is 1e-8)"};
-    if (!std::isfinite(it.weight_decay) || !std::isfinite(it.rate_factor))
-      throw config_error{"weight decay or rate factor of Adam is not finite (0 and 1 are neutral)"};
+    const auto is_part = [](float beta) { return beta >= 0.0F && beta < 1.0F; };
+    const auto is_factor = [](float number) { return number >= 0.0F && std::isfinite(number); };
+    detail::expect_option(is_part(it.beta1), "beta1 of Adam", it.beta1, "give one in [0, 1), such as 0.9");
+    detail::expect_option(is_part(it.beta2), "beta2 of Adam", it.beta2, "give one in [0, 1), such as 0.999");
+    detail::expect_option(std::isnormal(it.epsilon) && it.epsilon > 0.0F, "epsilon of Adam", it.epsilon,
+                          "give a normal number above 0, such as 1e-8");
+    detail::expect_option(is_factor(it.weight_decay), "weight decay of Adam", it.weight_decay, "give a finite one, 0 or above");
+    detail::expect_option(is_factor(it.rate_factor), "rate factor of Adam", it.rate_factor, "give a finite one, 0 or above");
     return it;
   }
 

@@ -76,13 +76,19 @@ class device_optimizer {
 
   /// Writes the beginning of all counts. The first step does it where it was not called; call it with the filling of weights,
   /// so that all iterations are alike. What a checkpoint filled before stays.
+  /// @throws usage_error   a checkpoint was loaded whose number of updates cannot be right
   /// @throws out_of_memory, device_error   call again
   void prepare()
   {
     if (is_prepared_ || manager_.rehearsing()) return;
-    is_prepared_ = manager_.state_of(buffer_) != tensor_state::free;  // a checkpoint was loaded before
-    if (is_prepared_) return;
     device_step_state state;
+    if (manager_.state_of(buffer_) != tensor_state::free) {  // a checkpoint was loaded before
+      const auto buffer = manager_.acquire(buffer_, access::read, at::host);
+      std::memcpy(&state, buffer.data(), sizeof state);
+      detail::check_updates(state.number);
+      is_prepared_ = true;
+      return;
+    }
     state.number = kernel_.progress.number;
     std::memcpy(&state.loss, scale_.bytes().data(), sizeof state.loss);
     const auto buffer = manager_.acquire(buffer_, access::write, at::host);
@@ -101,6 +107,7 @@ class device_optimizer {
   void step(const step_options& options = {})
   {
     expects(options.loss_scale == nullptr, "a step on the device with a loss scale: give it to the optimizer's constructor");
+    detail::check_step(manager_, kernel_.progress, options);
     prepare();
     const detail::kept_progress kept{kernel_.progress, manager_.rehearsing()};
     walk_type walk{manager_, kernel_, options};
@@ -121,11 +128,12 @@ class device_optimizer {
 
   /// Learning rates of the next replays of a captured step. Enqueued: replays that were started before keep theirs.
   /// A step that is not captured writes those of its options.
-  /// @throws usage_error   not one rate for each group, or inside a capture, which would repeat them; out_of_memory, device_error
+  /// @throws usage_error   not one rate for each group, one that is no number, infinite or negative, or inside a capture, which would repeat them; out_of_memory, device_error
   void set_rates(std::span<const float> rates)
   {
     expects(!is_capturing(), "learning rates were set inside a capture, which would set them again with each replay (set them before it)");
     expects(rates.size() == sizes_.groups, "learning rates for a device that are not one for each group of parameters");
+    for (const float rate : rates) check_learning_rate(rate);
     prepare();
     const auto buffer = manager_.acquire(buffer_, access::read_write, agent::compute);
     write_rates(memory_type{reinterpret_cast<std::byte*>(buffer.data()), sizes_}, [&](std::size_t at) { return rates[at]; });

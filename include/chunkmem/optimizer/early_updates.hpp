@@ -52,6 +52,7 @@ class early_updates {
   /// @throws usage_error   a rehearsal while the last step is half done, or other options for it; nothing was done
   step_outcome step(const step_options& options = {})
   {
+    detail::check_used_step(manager_, kernel_, options);
     manager_.finish_updates();
     expects(!manager_.rehearsing() || kernel_.progress.decision != step_decision::guessed, "a rehearsal of early_updates whose last step is half done: call its step again before");
     const detail::kept_progress kept{kernel_.progress, manager_.rehearsing()};

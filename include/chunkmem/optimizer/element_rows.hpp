@@ -133,9 +133,9 @@ template <row_order Order>
     const std::uint32_t packed = raw.word[at / 2] >> (at % 2 * 16);
     const auto half = static_cast<std::uint16_t>(is_packed ? packed : raw.word[at]);
     if (type == dtype::bfloat16)
-      wide.at[at] = to_float(bf16{half});
+      wide.at[at] = to_float(bf16::from_bits(half));
     else if (type == dtype::float16)
-      wide.at[at] = to_float(fp16{half});
+      wide.at[at] = to_float(fp16::from_bits(half));
     else
       wide.at[at] = bits_as<float>(raw.word[at]);
   }
@@ -181,8 +181,8 @@ CHUNKMEM_HOST_DEVICE inline void store_halves(std::byte* data, row_place<Order> 
   if (is_wide) {
     std::uint32_t words[2];
     for (std::uint32_t at = 0; at < 2; ++at) {
-      const std::uint32_t high = how.template rounded<Element>(values.at[2 * at + 1], 2 * at + 1).bits;
-      words[at] = how.template rounded<Element>(values.at[2 * at], 2 * at).bits | high << 16U;
+      const std::uint32_t high = how.template rounded<Element>(values.at[2 * at + 1], 2 * at + 1).bits();
+      words[at] = how.template rounded<Element>(values.at[2 * at], 2 * at).bits() | high << 16U;
     }
     return store_words<2>(data + 2 * place.first, words);
   }

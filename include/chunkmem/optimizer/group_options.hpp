@@ -1,7 +1,9 @@
 #pragma once
 
+#include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
 
+#include <string_view>
 #include <vector>
 
 namespace chunkmem::inline v0 {
@@ -9,6 +11,12 @@ namespace chunkmem::inline v0 {
 namespace optimizer {
 
 namespace detail {
+
+/// @throws config_error   an option is not right: names the option, its value, and what to give instead
+inline void expect_option(bool is_right, std::string_view what, float value, std::string_view instead)
+{
+  if (!is_right) throw config_error{error_text{} << "chunkmem: " << what << " is " << value << " (" << instead << ")"};
+}
 
 /// Options that all groups share, and those of the few groups that have their own.
 template <class Options>

@@ -50,6 +50,7 @@ class late_updates {
   /// @throws as `optimizer::step`, and std::bad_alloc   @complexity   as there; no allocation once it was taken
   step_outcome step(const step_options& options = {}, std::span<const tensor_handle> first = {})
   {
+    detail::check_used_step(manager_, kernel_, options);
     manager_.finish_updates();
     for (const tensor_handle it : first) (void)manager_.has_gradient(it);  // what is no parameter is refused before anything is decided
     const detail::kept_progress kept{kernel_.progress, manager_.rehearsing()};

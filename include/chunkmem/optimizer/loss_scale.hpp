@@ -1,10 +1,12 @@
 #pragma once
 
 #include <chunkmem/core/expects.hpp>
+#include <chunkmem/tensor/registration.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <span>
 
@@ -26,6 +28,7 @@ struct loss_scale_options {
 ///
 /// A fixed one stays. A dynamic one backs off after a step whose gradients were not finite, and grows after many that
 /// were: so it stays just below what overflows. bf16 has the range of single precision and needs none.
+/// A manager is given it by `m.use(scale)`: checkpoints hold it then, as "loss scale". It stays where it is from there on.
 /// Source: Micikevicius et al. 2018 (arXiv 1710.03740), with the defaults of PyTorch's GradScaler.
 class loss_scale {
  public:
@@ -80,8 +83,26 @@ class loss_scale {
   /// All that changes, to be saved and restored as it is; the options are not among it.
   [[nodiscard]] std::span<std::byte> bytes() noexcept { return std::as_writable_bytes(std::span{&state_, 1}); }
 
+  template <class Visit>
+  void for_each_state(Visit visit)
+  {
+    visit(restart_state{"loss scale", bytes(), &check});
+  }
+
+  registration registered;
+
  private:
   static constexpr float highest = std::numeric_limits<float>::max();
+
+  /// @throws config_error   no loss can be multiplied with it
+  static void check(std::span<const std::byte> loaded)
+  {
+    state all{};
+    std::memcpy(&all, loaded.data(), sizeof all);
+    if (!(all.scale > 0.0F && all.scale <= highest))
+      throw config_error{error_text{} << "chunkmem: a checkpoint with a loss scale of " << all.scale
+                                      << " (the file was not made by a training: load another generation)"};
+  }
 
   struct state {
     std::uint64_t updates;

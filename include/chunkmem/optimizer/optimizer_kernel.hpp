@@ -1,12 +1,15 @@
 #pragma once
 
+#include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/policy.hpp>
 #include <chunkmem/tensor/list_spec.hpp>
+#include <chunkmem/tensor/registration.hpp>
 
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string_view>
 
@@ -24,8 +27,13 @@ struct step_settings {
 /// What was decided about the update that is under way. `guessed`: it began before it was decided, see early_updates.
 enum class step_decision : std::uint32_t { open, update, skip, guessed };
 
-/// How far the updates of a kernel are: what makes a step safe to take again. Plain bytes, fit to survive a restart.
-/// It counts the updates of one manager: give each manager a kernel object of its own.
+/// The most updates that a progress may count: a double counts no further, and nobody ever gets there.
+inline constexpr std::uint64_t most_updates = std::uint64_t{1} << 53;
+
+/// How far the updates of a kernel are: what makes a step safe to take again, and what survives a restart.
+///
+/// It counts the updates of one manager, the one that the kernel was given to by `use`. An assignment changes the counts
+/// and leaves the kernel with its manager; a copy has the counts and no manager.
 struct step_progress {
   std::uint64_t number = 0;    ///< of the last whole update
   std::uint32_t reached = 0;   ///< parameters that are done with the next update already, in the manager's order of updates
@@ -35,6 +43,25 @@ struct step_progress {
   float factor = 1.0F;         ///< by which the gradients of this step are multiplied
   double norm = 0.0;           ///< of all gradients of this step
   std::uint64_t forgotten = 0; ///< the manager's count of steps that do not count: with another one, this step begins anew
+  registration registered{};   ///< the manager whose updates are counted
+
+  /// `number` alone: nothing is saved while a step is half done.
+  template <class Visit>
+  void for_each_state(Visit visit)
+  {
+    visit(restart_state{"updates", std::as_writable_bytes(std::span{&number, 1}), &check});
+  }
+
+ private:
+  /// @throws config_error   so many updates cannot have been done
+  static void check(std::span<const std::byte> loaded)
+  {
+    std::uint64_t updates = 0;
+    std::memcpy(&updates, loaded.data(), sizeof updates);
+    if (updates > most_updates)
+      throw config_error{error_text{} << "chunkmem: a checkpoint of an optimizer after " << updates << " updates, and at most " << most_updates
+                                      << " can be counted (the file was not made by a training: load another generation)"};
+  }
 };
 
 /// The most lists that one kernel may keep beside each parameter, masters included.
@@ -56,7 +83,8 @@ struct update_spans {
 /// Laws: `lists()` names what the kernel keeps beside each parameter, at most `max_lists`, one master at most, and never
 /// changes; `update` treats every element alike and by itself, so that the bits do not depend on how a parameter is cut
 /// into runs or on the thread that takes a run; it reads and writes nothing but its spans and settings; it does not throw.
-/// `progress` is a member that `step` alone changes. Optional: `prepared(settings)`, work to do once for each part of a
+/// `progress` is a member that `step` alone changes. Optional: `for_each_state(visit)`, the kernel's own bytes that must
+/// survive a restart, see registrable; `prepared(settings)`, work to do once for each part of a
 /// parameter, whose result is then called with the spans instead; `instructions()`, the set that the rounding around the
 /// kernel uses.
 template <class Kernel>

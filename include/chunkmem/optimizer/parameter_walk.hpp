@@ -6,6 +6,7 @@
 #include <chunkmem/optimizer/step_options.hpp>
 #include <chunkmem/optimizer/update_parameter.hpp>
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 
@@ -35,6 +36,33 @@ class kept_progress {
   step_progress before_;
   bool rehearses_;
 };
+
+/// @throws usage_error   there are so many updates that one more cannot be counted
+inline void check_updates(std::uint64_t number)
+{
+  if (number >= most_updates) [[unlikely]]
+    throw usage_error{error_text{} << "chunkmem: an optimizer step after " << number << " updates, and at most " << most_updates
+                                   << " can be counted (load a checkpoint of this training, or set progress.number to the updates that were done)"};
+}
+
+/// What is wrong with a step before it begins. @throws usage_error   the last iteration had named too few of its micro-batches, a
+/// learning rate that no update can be made with, or more updates than can be counted; nothing was changed
+template <class Manager>
+void check_step(Manager& owner, const step_progress& progress, const step_options& options)
+{
+  owner.expect_whole_iteration();
+  check_rates(options);
+  check_updates(progress.number);
+}
+
+/// The same of a step on the calling thread. @throws usage_error   also: the manager was not given the kernel or the loss scale by use()
+template <class Manager, class Kernel>
+void check_used_step(Manager& owner, const Kernel& kernel, const step_options& options)
+{
+  owner.expect_used(kernel.progress.registered, "an optimizer kernel");
+  if (options.loss_scale != nullptr) owner.expect_used(options.loss_scale->registered, "a loss scale");
+  check_step(owner, kernel.progress, options);
+}
 
 /// The way of one step through the parameters of a manager: which are left, and the pins that an update of one needs.
 template <class Manager, optimizer_kernel Kernel>
@@ -176,6 +204,11 @@ class parameter_walk {
     expects(info.type == dtype::float32 || is_16_bit(info.type), "an optimizer step over a parameter that is no float32, bfloat16 or float16");
     expects(options_.group_rates.empty() || index_of(info.group) < options_.group_rates.size(),
             "a parameter of a group that group_rates has no learning rate for");
+    if constexpr (requires { { kernel_.options(info.group).rate_factor } -> std::convertible_to<float>; }) {
+      const float rate = rate_of(info.group), factor = kernel_.options(info.group).rate_factor;
+      if (!is_learning_rate(rate * factor))
+        throw usage_error{error_text{} << "chunkmem: a learning rate of " << rate << " and a rate factor of " << factor << ", whose product is too large (lower one)"};
+    }
     expects(has_master_ || !is_16_bit(info.type) || !manager_.has_masters(),
             "an optimizer without masters over 16-bit weights that have some: the masters would not hear of the update");
   }

@@ -20,10 +20,10 @@ namespace optimizer {
 /// Settings of stochastic gradient descent.
 struct sgd_options {
   float momentum = 0.9F;      ///< in [0, 1); where it is 0 from the start, no list is kept
-  float weight_decay = 0.0F;  ///< added to the gradient (L2)
+  float weight_decay = 0.0F;  ///< added to the gradient (L2); finite, 0 or above
   float dampening = 0.0F;     ///< of the gradient on its way into the momentum, also in the first step
   bool nesterov = false;      ///< looks ahead along the momentum; without dampening
-  float rate_factor = 1.0F;   ///< multiplies the learning rate, for groups
+  float rate_factor = 1.0F;   ///< multiplies the learning rate, for groups; finite, 0 or above
 };
 
 /// How SGD keeps its states. What is not float32 is rounded stochastically, so that small changes are not lost.
@@ -172,10 +172,11 @@ class sgd {
 
   static const sgd_options& checked(const sgd_options& it)
   {
-    if (!(it.momentum >= 0.0F && it.momentum < 1.0F))
-      throw config_error{"momentum of SGD is not in [0, 1) (the usual one is 0.9)"};
-    if (!std::isfinite(it.weight_decay) || !std::isfinite(it.dampening) || !std::isfinite(it.rate_factor))
-      throw config_error{"an option of SGD is not finite (0, and 1 for the rate factor, are neutral)"};
+    const auto is_factor = [](float number) { return number >= 0.0F && std::isfinite(number); };
+    detail::expect_option(it.momentum >= 0.0F && it.momentum < 1.0F, "momentum of SGD", it.momentum, "give one in [0, 1), such as 0.9");
+    detail::expect_option(is_factor(it.weight_decay), "weight decay of SGD", it.weight_decay, "give a finite one, 0 or above");
+    detail::expect_option(std::isfinite(it.dampening), "dampening of SGD", it.dampening, "give a finite one; 0 is neutral");
+    detail::expect_option(is_factor(it.rate_factor), "rate factor of SGD", it.rate_factor, "give a finite one, 0 or above");
     if (it.nesterov && (it.dampening != 0.0F || it.momentum == 0.0F))
       throw config_error{"Nesterov's form of SGD wants a momentum and no dampening (such as 0.9 and 0)"};
     return it;

@@ -213,6 +213,8 @@ class step_run : public parameter_walk<Manager, Kernel> {
 ///
 /// @param workers   share the elements of large parameters; bits do not depend on them
 /// @throws out_of_memory, device_error   a parameter could not be brought; call again
+/// @throws usage_error    the manager was not given the kernel, or the loss scale, by use(); a learning rate is no number, infinite or
+///                        negative; the last iteration had named too few of its micro-batches: nothing was changed
 /// @throws usage_error    a load is half done; the last step was cut short before its first update and a parameter that it had
 ///                        passed over has a gradient now; an element type that cannot be trained; group_rates too short; a negative limit; a kernel without masters
 ///                        over weights that have some
@@ -221,6 +223,7 @@ template <class Manager, optimizer_kernel Kernel, executor Executor = const seri
 step_outcome step(Manager& owner, Kernel& kernel, const step_options& options = {}, Executor& workers = on_this_thread,
                   typename Manager::place_type from = typename Manager::place_type{})
 {
+  detail::check_used_step(owner, kernel, options);
   owner.finish_updates();
   const detail::kept_progress kept{kernel.progress, owner.rehearsing()};
   detail::step_run<Manager, Kernel, Executor> run{owner, kernel, options, workers};

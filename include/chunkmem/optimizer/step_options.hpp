@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chunkmem/optimizer/clipping.hpp>
+#include <chunkmem/optimizer/learning_rates.hpp>
 #include <chunkmem/optimizer/loss_scale.hpp>
 
 #include <cstdint>
@@ -12,13 +13,20 @@ namespace optimizer {
 
 /// Settings of one call of `step`.
 struct step_options {
-  float learning_rate = 1e-3F;
+  float learning_rate = 1e-3F;           ///< finite, 0 or above
   std::span<const float> group_rates{};  ///< learning rates by group instead; empty: one for all
   clipping clip{};                    ///< of the unscaled gradients: by the norm of all of them first, then value by value
-  optimizer::loss_scale* loss_scale = nullptr;  ///< by which the loss was multiplied; hears what became of the step
+  optimizer::loss_scale* loss_scale = nullptr;  ///< by which the loss was multiplied, given to use(); hears what became of the step
   bool skip_nonfinite = true;  ///< an infinity or NaN in any gradient leaves everything as it is; always so with a loss scale
   std::uint64_t seed = 0;      ///< of stochastic rounding, where something is stored in 16 bits without a master
 };
+
+/// @throws usage_error   a learning rate that the step would use is no number, infinite or negative
+inline void check_rates(const step_options& options)
+{
+  if (options.group_rates.empty()) check_learning_rate(options.learning_rate);
+  for (const float rate : options.group_rates) check_learning_rate(rate);
+}
 
 /// What a step did.
 enum class step_result : std::uint8_t { updated, skipped_nonfinite };

@@ -60,7 +60,7 @@ class rank_training {
         collective_{share.ranks > 1 ? backend_.adopt() : agent::compute}
   {
     chunks_ = declare_own_chunks(manager_, groups, chunk_, ranks_);
-    manager_.use(kernel_.lists());
+    manager_.use(kernel_);
     leases_.resize(script.leases());
     moments_ = {&manager_, [](const void* who) { return static_cast<const manager_type*>(who)->moment(); }};
     kernel_.watch(backend_, moments_, timeline_.updating);

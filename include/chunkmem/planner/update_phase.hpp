@@ -59,7 +59,7 @@ class update_phase_run {
       : what_{what}, streamed_{streamed}, backend_{options_of(what, streamed)},
         manager_{backend_, {.chunk_bytes = bytes{2 * what.chunk_parameters}}, eviction, transfer}
   {
-    manager_.use(kernel_.lists());
+    manager_.use(kernel_);
     for (std::uint32_t at = 0; at < what.chunks; ++at)
       weights_.push_back(manager_.template add<bf16>({what.chunk_parameters}, role::parameter));
     for (const list_spec& spec : kernel_.lists()) lists_.push_back(manager_.list(spec.name));

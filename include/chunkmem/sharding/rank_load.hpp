@@ -95,6 +95,7 @@ loaded_generation load(sharded_model<Backend, Ranks, Policies...>& model, const 
   std::optional<sharding::rank_content<sharded_model<Backend, Ranks, Policies...>>> content;
   collective::all_or_none(ranks, [&] {
     expects(!model.shares().is_iterating() && !model.rehearsing(), "a checkpoint was to be loaded inside an iteration or a rehearsal");
+    model.shares().expect_states();
     content.emplace(model);
   });
   content->agree_on_names();
@@ -115,6 +116,7 @@ loaded_generation load(sharded_model<Backend, Ranks, Policies...>& model, const 
     if (index_of(ranks.rank()) == 0) expect_one_run(folder, stored.generation, stored.run);
     index.emplace(from->generation());
     sharding::detail::match_over_ranks(model, *content, *index, stored);
+    check_states(model.shares(), content->items(), *index, *from);
   });
   std::vector<std::size_t> all(content->items().size());
   std::iota(all.begin(), all.end(), std::size_t{0});

@@ -46,6 +46,7 @@ class rank_save {
       expects(options_.keep > 0 && options_.file_size.count() > 0 && options_.round.count() > 0,
               "a checkpoint that keeps no generation, or files or rounds without bytes");
       model_.settle();
+      model_.shares().expect_states();
       content_.emplace(model_);
       model_.expect_no_gradients();
       checkpoint::prepare_to_save(model_.shares());

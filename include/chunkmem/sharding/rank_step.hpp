@@ -109,6 +109,27 @@ class rank_step : public rank_tensors<Backend, Ranks, Policies...> {
     all.add(this->runs_.moved.value());
     return all.value();
   }
+  /// A step that one rank cannot take is taken by none: that rank says why, and the others that ranks differ.
+  /// @throws usage_error   on every rank: one of them was given options that no step can be taken with, or ranks were given other ones
+  template <class Kernel>
+  void agree_on_settings(const Kernel& kernel, const optimizer::step_options& options)
+  {
+    constexpr std::uint64_t refused = 0;
+    std::optional<usage_error> wrong;
+    try {
+      optimizer::detail::check_used_step(m_, kernel, options);
+    } catch (const usage_error& found) {
+      wrong = found;
+    }
+    const std::uint64_t word = wrong ? refused : same_in_step(options, kernel.progress.number) | 1U;
+    try {
+      measure_.begin(ranks(), plan_.tensors(), [this](std::uint32_t planned) { return gradients_.is_of_step(planned); }, word);
+    } catch (const usage_error&) {
+      if (wrong) throw *wrong;
+      throw;
+    }
+    if (wrong) throw *wrong;
+  }
   /// What all gradients of all ranks measure, where the step asks for it; that all take the same step, always.
   template <class Kernel, class Executor>
   void agree_on_gradients(const Kernel& kernel, const optimizer::step_options& options, Executor& workers)
@@ -118,7 +139,7 @@ class rank_step : public rank_tensors<Backend, Ranks, Policies...> {
     if (is_decided && progress.forgotten == m_.steps_forgotten() && !rehearsing()) return;
     const agreement now{m_.gradients_opened(), m_.steps_forgotten()};
     if (!rehearsing() && agreed_on_ != now) {
-      measure_.begin(ranks(), plan_.tensors(), [this](std::uint32_t planned) { return gradients_.is_of_step(planned); }, same_in_step(options, progress.number));
+      agree_on_settings(kernel, options);
       agreed_on_ = now;
       measured_ = 0;
     }

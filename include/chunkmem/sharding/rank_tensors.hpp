@@ -18,6 +18,7 @@
 #include <chunkmem/sharding/unit_plan.hpp>
 #include <chunkmem/sharding/zero.hpp>
 #include <chunkmem/tensor/in_place_gradient.hpp>
+#include <chunkmem/tensor/registration.hpp>
 
 #include <array>
 #include <bit>
@@ -106,6 +107,12 @@ class rank_tensors {
     const tensor<Element> first = add<Element>(extents, part, group);
     for (std::uint32_t layer = 1; layer < layers; ++layer) add<Element>(extents, part, group);
     return {first, layers};
+  }
+  /// As a manager's, on every rank: each has a kernel object of its own.
+  template <registrable Owner>
+  void use(Owner& owner)
+  {
+    m_.use(owner);
   }
   void use(std::span<const list_spec> specs) { m_.use(specs); }
   /// What files and messages call a tensor; one without a name is "tensor.<number>", as one rank alone would call it.

@@ -9,15 +9,8 @@
 
 namespace chunkmem::inline v0 {
 
-/// 16 bits of a brain floating-point number; storage only, eight bits of exponent.
-struct bf16 {
-  std::uint16_t bits = 0;
-};
-
-/// 16 bits of an IEEE half; storage only, five bits of exponent.
-struct fp16 {
-  std::uint16_t bits = 0;
-};
+class bf16;  // tensor/half.hpp
+class fp16;
 
 /// Element types that a tensor may have.
 enum class dtype : std::uint8_t { float32, bfloat16, float16, int32, int64, uint8 };

@@ -52,6 +52,109 @@ inline constexpr std::uint32_t fp16_overflow = 0x477ff000U;      ///< 65520, hal
 
 }  // namespace detail
 
+namespace detail {
+
+/// The nearest bf16 as bits, the even one of two equally near. NaN becomes quiet and keeps the upper bits of its payload.
+[[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr std::uint16_t nearest_bf16(float value) noexcept
+{
+  const auto bits = bits_as<std::uint32_t>(value);
+  const std::uint32_t rounded = (bits + 0x7fffU + (bits >> 16U & 1U)) >> 16U;
+  const bool is_nan = (bits & ~sign_bit) > infinity_bits;
+  return static_cast<std::uint16_t>(choose(is_nan, bits >> 16U | 0x40U, rounded));
+}
+
+/// The same of an fp16.
+[[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr std::uint16_t nearest_fp16(float value) noexcept
+{
+  const auto bits = bits_as<std::uint32_t>(value);
+  const std::uint32_t magnitude = bits & ~sign_bit;
+  const float units = small_in_units(magnitude, 0x1p24F);
+  const std::int32_t whole = exact::cut(units);
+  const float rest = exact::constant_sum(units, exact::negative(static_cast<float>(whole)));
+  const auto floor = static_cast<std::uint32_t>(whole);
+  const std::uint32_t tie = choose(exact::is_equal(rest, 0.5F), floor & 1U, 0U);
+  const std::uint32_t up = choose(exact::is_less(0.5F, rest), 1U, tie);
+  const std::uint32_t nearest = fp16_magnitude(magnitude, 0xfffU + (magnitude >> 13U & 1U), floor + up);
+  return static_cast<std::uint16_t>(nearest | (bits >> 16U & 0x8000U));
+}
+
+/// The number that the bits of a bf16 stand for.
+[[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr float widened_bf16(std::uint16_t bits) noexcept
+{
+  return bits_as<float>(static_cast<std::uint32_t>(bits) << 16U);
+}
+
+/// The same of an fp16. A signalling NaN becomes quiet, as the conversion instructions of x86 do it.
+[[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr float widened_fp16(std::uint16_t stored) noexcept
+{
+  const std::uint32_t magnitude = stored & 0x7fffU;
+  const float denormal = exact::constant_product(static_cast<float>(static_cast<std::int32_t>(magnitude)), 0x1p-24F);
+  const std::uint32_t rebias = (112U << 23U) + choose(magnitude >= 0x7c00U, 112U << 23U, 0U);
+  const std::uint32_t quiet = choose(magnitude > 0x7c00U, 0x400000U, 0U);
+  const std::uint32_t others = ((magnitude << 13U) + rebias) | quiet;
+  const std::uint32_t bits = choose(magnitude < 0x400U, bits_as<std::uint32_t>(denormal), others);
+  const std::uint32_t sign = static_cast<std::uint32_t>(stored & 0x8000U) << 16U;
+  return bits_as<float>(bits | sign);
+}
+
+}  // namespace detail
+
+/// A brain floating-point number: the upper 16 bits of a float, with eight bits of exponent.
+///
+/// For storage: a value is made from a float, rounded to the nearest as `round_to` does, and converts back exactly.
+/// Both conversions are explicit, and there is no arithmetic. An integer or a double does not convert: bits are given
+/// to `from_bits`, and a double becomes a float first.
+class bf16 {
+ public:
+  constexpr bf16() noexcept = default;  ///< zero
+  template <std::same_as<float> Number>
+  [[gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr explicit bf16(Number value) noexcept
+      : bits_{detail::nearest_bf16(value)}
+  {
+  }
+
+  [[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE static constexpr bf16 from_bits(std::uint16_t bits) noexcept
+  {
+    bf16 made;
+    made.bits_ = bits;
+    return made;
+  }
+  [[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr std::uint16_t bits() const noexcept { return bits_; }
+  [[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr explicit operator float() const noexcept
+  {
+    return detail::widened_bf16(bits_);
+  }
+
+ private:
+  std::uint16_t bits_ = 0;
+};
+
+/// An IEEE half, with five bits of exponent: as bf16 otherwise. The largest number is 65504, and the smallest is 2^-24.
+class fp16 {
+ public:
+  constexpr fp16() noexcept = default;  ///< zero
+  template <std::same_as<float> Number>
+  [[gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr explicit fp16(Number value) noexcept
+      : bits_{detail::nearest_fp16(value)}
+  {
+  }
+
+  [[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE static constexpr fp16 from_bits(std::uint16_t bits) noexcept
+  {
+    fp16 made;
+    made.bits_ = bits;
+    return made;
+  }
+  [[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr std::uint16_t bits() const noexcept { return bits_; }
+  [[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr explicit operator float() const noexcept
+  {
+    return detail::widened_fp16(bits_);
+  }
+
+ private:
+  std::uint16_t bits_ = 0;
+};
+
 /// The same number in single precision. Exact, denormals included; a NaN stays a NaN and keeps its payload.
 /// None of the functions here depends on the rounding mode or on the processor's handling of denormals.
 [[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr float to_float(float value) noexcept
@@ -60,19 +163,11 @@ inline constexpr std::uint32_t fp16_overflow = 0x477ff000U;      ///< 65520, hal
 }
 [[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr float to_float(bf16 value) noexcept
 {
-  return bits_as<float>(static_cast<std::uint32_t>(value.bits) << 16U);
+  return static_cast<float>(value);
 }
-/// A signalling NaN becomes quiet, as the conversion instructions of x86 do it.
 [[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr float to_float(fp16 value) noexcept
 {
-  const std::uint32_t magnitude = value.bits & 0x7fffU;
-  const float denormal = exact::constant_product(static_cast<float>(static_cast<std::int32_t>(magnitude)), 0x1p-24F);
-  const std::uint32_t rebias = (112U << 23U) + detail::choose(magnitude >= 0x7c00U, 112U << 23U, 0U);
-  const std::uint32_t quiet = detail::choose(magnitude > 0x7c00U, 0x400000U, 0U);
-  const std::uint32_t others = ((magnitude << 13U) + rebias) | quiet;
-  const std::uint32_t bits = detail::choose(magnitude < 0x400U, bits_as<std::uint32_t>(denormal), others);
-  const std::uint32_t sign = static_cast<std::uint32_t>(value.bits & 0x8000U) << 16U;
-  return bits_as<float>(bits | sign);
+  return static_cast<float>(value);
 }
 
 /// The nearest `Element`, the even one of two equally near; from half an ulp above the largest on, infinity.
@@ -80,24 +175,7 @@ inline constexpr std::uint32_t fp16_overflow = 0x477ff000U;      ///< 65520, hal
 template <real_element Element>
 [[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr Element round_to(float value) noexcept
 {
-  const auto bits = bits_as<std::uint32_t>(value);
-  if constexpr (std::same_as<Element, float>) {
-    return value;
-  } else if constexpr (std::same_as<Element, bf16>) {
-    const std::uint32_t rounded = (bits + 0x7fffU + (bits >> 16U & 1U)) >> 16U;
-    const bool is_nan = (bits & ~detail::sign_bit) > detail::infinity_bits;
-    return {static_cast<std::uint16_t>(detail::choose(is_nan, bits >> 16U | 0x40U, rounded))};
-  } else {
-    const std::uint32_t magnitude = bits & ~detail::sign_bit;
-    const float units = detail::small_in_units(magnitude, 0x1p24F);
-    const std::int32_t whole = exact::cut(units);
-    const float rest = exact::constant_sum(units, exact::negative(static_cast<float>(whole)));
-    const auto floor = static_cast<std::uint32_t>(whole);
-    const std::uint32_t tie = detail::choose(exact::is_equal(rest, 0.5F), floor & 1U, 0U);
-    const std::uint32_t up = detail::choose(exact::is_less(0.5F, rest), 1U, tie);
-    const std::uint32_t nearest = detail::fp16_magnitude(magnitude, 0xfffU + (magnitude >> 13U & 1U), floor + up);
-    return {static_cast<std::uint16_t>(nearest | (bits >> 16U & 0x8000U))};
-  }
+  return Element{value};
 }
 
 /// One of the two neighbours in `Element`: the one away from zero with a probability of the remainder in ulps.
@@ -116,13 +194,13 @@ template <real_element Element>
   } else if constexpr (std::same_as<Element, bf16>) {
     const std::uint32_t low = detail::choose(magnitude >= 0x7f7f0000U, 0x8000U, random & 0xffffU);
     const bool is_nan = magnitude > detail::infinity_bits;
-    return {static_cast<std::uint16_t>(detail::choose(is_nan, bits >> 16U | 0x40U, (bits + low) >> 16U))};
+    return bf16::from_bits(static_cast<std::uint16_t>(detail::choose(is_nan, bits >> 16U | 0x40U, (bits + low) >> 16U)));
   } else {
     const std::int32_t units = exact::cut(detail::small_in_units(magnitude, 0x1p40F));
     const std::uint32_t small = (static_cast<std::uint32_t>(units) + (random & 0xffffU)) >> 16U;
     const std::uint32_t low = detail::choose(magnitude >= 0x477fe000U, 0U, random & 0x1fffU);
     const std::uint32_t rounded = detail::fp16_magnitude(magnitude, low, small);
-    return {static_cast<std::uint16_t>(rounded | (bits >> 16U & 0x8000U))};
+    return fp16::from_bits(static_cast<std::uint16_t>(rounded | (bits >> 16U & 0x8000U)));
   }
 }
 

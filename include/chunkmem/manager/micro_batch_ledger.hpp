@@ -1,0 +1,72 @@
+#pragma once
+
+#include <chunkmem/core/error.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+/// Which micro-batches of an iteration its trainer has named by `pass`. One that was forgotten would give gradients of a
+/// part of the batch, and nobody would see it. An iteration of one micro-batch need not name it.
+///
+/// Cost: one bit for each micro-batch of the longest iteration so far; allocates where one is longer than all before.
+class micro_batch_ledger {
+ public:
+  /// Room for an iteration. Guarantee: strong; one that runs goes on.
+  void reserve(std::uint32_t micro_batches) { named_.reserve((micro_batches + bits - 1) / bits); }
+  /// @pre reserve
+  void begin(std::uint32_t micro_batches) noexcept
+  {
+    named_.assign((micro_batches + bits - 1) / bits, 0);
+    expected_ = micro_batches;
+    count_ = 0;
+  }
+  /// @pre it is one of those that the iteration was begun with
+  void name(std::uint32_t micro_batch) noexcept
+  {
+    std::uint64_t& word = named_[micro_batch / bits];
+    const std::uint64_t bit = std::uint64_t{1} << micro_batch % bits;
+    if ((word & bit) == 0) ++count_;
+    word |= bit;
+  }
+  [[nodiscard]] bool is_complete() const noexcept { return expected_ == 1 || count_ == expected_; }
+
+  /// The end of an iteration could not say that one was missing: `expect_told` will.
+  void keep() noexcept { kept_ = {count_, expected_}; }
+  /// @throws usage_error   the iteration was not complete
+  void expect_complete() const
+  {
+    if (!is_complete()) refuse({count_, expected_});
+  }
+  /// Throws once what `keep` was called for. @throws usage_error   the last iteration was not complete
+  void expect_told()
+  {
+    if (kept_.expected == 0) [[likely]] return;
+    const short_iteration last = kept_;
+    kept_ = {};
+    refuse(last);
+  }
+
+ private:
+  static constexpr std::uint32_t bits = 64;
+
+  struct short_iteration {
+    std::uint32_t named = 0;
+    std::uint32_t expected = 0;
+  };
+
+  [[noreturn, gnu::noinline, gnu::cold]] static void refuse(const short_iteration& it)
+  {
+    throw usage_error{error_text{} << "chunkmem: an iteration of " << it.expected << " micro-batches ended after " << it.named
+                                   << " of them: its gradients are of a part of the batch (name each by pass(), or begin it with as many as there are)"};
+  }
+
+  std::vector<std::uint64_t> named_;
+  std::uint32_t expected_ = 1;
+  std::uint32_t count_ = 0;
+  short_iteration kept_{};
+};
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,188 @@
+// What `use` registers survives a restart with no other call.
+#include <chunkmem/checkpoint/export_values.hpp>
+#include <chunkmem/checkpoint/load.hpp>
+#include <chunkmem/checkpoint/save.hpp>
+
+#include "small_model.hpp"
+
+#include <chunkmem/optimizer/adam.hpp>
+#include <chunkmem/optimizer/learning_rates.hpp>
+#include <chunkmem/optimizer/loss_scale.hpp>
+#include <chunkmem/optimizer/step.hpp>
+
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace used_states_test {
+
+using namespace checkpoints;
+namespace checkpoint = cm::checkpoint;
+using cm::io::posix_folder;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+/// A few weights whose gradients follow from the number of the step, a loss scale that moves, and rates that are changed on the way.
+struct training {
+  training()
+  {
+    m.belongs_to(1);
+    m.use(adam);
+    m.use(scale);
+    m.use(rates);
+  }
+  void fill()
+  {
+    for (float& it : m.acquire(first, cm::access::write).span()) it = 0.5F;
+    for (cm::bf16& it : m.acquire(second, cm::access::write).span()) it = cm::bf16{-1.0F};
+  }
+  void step(std::uint32_t now)
+  {
+    if (now == 2) rates.set(cm::group_id{1}, 0.02F);
+    const auto scope = m.iteration();
+    const float loss = scale.scale() * (now == 1 ? 1e38F : 0.01F * static_cast<float>(now + 1));  // one step is skipped
+    for (float& it : m.gradient(first).span()) it = loss * 3.0F;
+    for (cm::bf16& it : m.gradient(second).span()) it = cm::bf16{loss};
+    cm::optimizer::step(m, adam, {.group_rates = rates, .loss_scale = &scale});
+  }
+  [[nodiscard]] std::vector<float> everything()
+  {
+    std::vector<float> all{scale.scale(), static_cast<float>(scale.updates()), static_cast<float>(adam.progress.number), rates.of(cm::group_id{1})};
+    for (const float it : m.acquire(first, cm::access::read).span()) all.push_back(it);
+    for (const cm::bf16 it : m.acquire(second, cm::access::read).span()) all.push_back(static_cast<float>(it));
+    for (const char* const list : {"adam/momentum", "adam/variance"})
+      for (const float it : m.acquire<float>(first, m.list(list), cm::access::read, cm::at::host).span()) all.push_back(it);
+    return all;
+  }
+
+  arena memory{{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};
+  cm::manager<arena> m{memory, {.chunk_bytes = 4_KiB}};
+  cm::optimizer::adam adam{{.weight_decay = 0.1F}};
+  cm::optimizer::loss_scale scale = cm::optimizer::loss_scale::dynamic({.initial = 8.0F, .window = 2});
+  cm::optimizer::learning_rates rates{0.1F, 0.05F};
+  cm::tensor<float> first = m.add<float>({40}, cm::role::parameter);
+  cm::tensor<cm::bf16> second = m.add<cm::bf16>({30}, cm::role::parameter, cm::group_id{1});
+};
+
+constexpr std::uint32_t saved_at = 4, steps = 8;
+
+}  // namespace
+
+TEST_CASE("a training that goes on from a checkpoint has the bits of one without a stop, with no state registered by hand", "[checkpoint]")
+{
+  temporary_folder place;
+  posix_folder folder{place.path()};
+  training right;
+  right.fill();
+  for (std::uint32_t now = 0; now < steps; ++now) {
+    if (now == saved_at) (void)checkpoint::save(right.m, folder);
+    right.step(now);
+  }
+  training after;
+  (void)checkpoint::load(after.m, folder);
+  CHECK(after.adam.progress.number == saved_at - 1);  // one was skipped
+  CHECK(after.rates.of(cm::group_id{1}) == 0.02F);
+  for (std::uint32_t now = saved_at; now < steps; ++now) after.step(now);
+  CHECK(after.everything() == right.everything());
+
+  training forgetful;  // the check above sees what is not restored
+  (void)checkpoint::load(forgetful.m, folder);
+  forgetful.adam.progress.number = 0;
+  for (std::uint32_t now = saved_at; now < steps; ++now) forgetful.step(now);
+  CHECK(forgetful.everything() != right.everything());
+}
+
+TEST_CASE("states of `use` have the names and bytes of states that were registered by hand", "[checkpoint]")
+{
+  temporary_folder place;
+  posix_folder folder{place.path()};
+  arena memory{{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};
+  cm::manager<arena> by_hand{memory, {.chunk_bytes = 4_KiB}};
+  by_hand.belongs_to(1);
+  cm::optimizer::adam adam;
+  auto scale = cm::optimizer::loss_scale::fixed(8.0F);
+  adam.progress.number = 41;
+  const float before[] = {0.25F, 0.125F};
+  float rates[] = {0.25F, 0.125F};
+  by_hand.use(adam.lists());
+  by_hand.state("adam/updates", std::as_writable_bytes(std::span{&adam.progress.number, 1}));
+  by_hand.state("loss scale", scale.bytes());
+  by_hand.state("learning rates", std::as_writable_bytes(std::span{rates}));
+  const auto first = by_hand.add<float>({40}, cm::role::parameter);
+  const auto second = by_hand.add<cm::bf16>({30}, cm::role::parameter, cm::group_id{1});
+  for (float& it : by_hand.acquire(first, cm::access::write).span()) it = 0.5F;
+  for (cm::bf16& it : by_hand.acquire(second, cm::access::write).span()) it = cm::bf16{1.0F};
+  (void)checkpoint::save(by_hand, folder);
+  training used;
+  (void)checkpoint::load(used.m, folder);
+  CHECK(used.adam.progress.number == 41);
+  CHECK(used.scale.scale() == 8.0F);
+  CHECK((used.rates.of(cm::group_id{0}) == before[0] && used.rates.of(cm::group_id{1}) == before[1]));
+}
+
+TEST_CASE("a state of `use` that cannot be right is refused by a load that changes nothing", "[checkpoint]")
+{
+  const auto refusal = [](auto spoil) {
+    temporary_folder place;
+    posix_folder folder{place.path()};
+    training wrong;
+    wrong.fill();
+    wrong.step(0);
+    spoil(wrong);
+    (void)checkpoint::save(wrong.m, folder);
+    training other;
+    other.fill();
+    other.step(0);
+    const std::vector<float> before = other.everything();
+    std::string said;
+    try {
+      (void)checkpoint::load(other.m, folder);
+    } catch (const cm::config_error& refused) {
+      said = refused.what();
+    }
+    CHECK(other.everything() == before);
+    other.step(2);  // it goes on
+    CHECK(other.adam.progress.number == 2);
+    return said;
+  };
+  for (const std::uint64_t number : {UINT64_MAX, cm::optimizer::most_updates + 1})
+    CHECK_THAT(refusal([&](training& it) { it.adam.progress.number = number; }),
+               ContainsSubstring("a checkpoint of an optimizer after " + std::to_string(number) + " updates"));
+  CHECK_THAT(refusal([](training& it) {
+               const float none = 0.0F;
+               std::memcpy(it.scale.bytes().data() + 16, &none, sizeof none);
+             }),
+             ContainsSubstring("a checkpoint with a loss scale of 0"));
+  CHECK_THAT(refusal([](training& it) {
+               it.rates.for_each_state([](const cm::restart_state& state) {
+                 const float negative = -0.5F;
+                 std::memcpy(state.content.data(), &negative, sizeof negative);
+               });
+             }),
+             ContainsSubstring("a checkpoint with a learning rate of -0.5"));
+}
+
+TEST_CASE("a save and a load after the optimizer is gone say so and change nothing", "[checkpoint]")
+{
+  temporary_folder place;
+  posix_folder folder{place.path()};
+  arena memory{{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};
+  cm::manager<arena> m{memory, {.chunk_bytes = 4_KiB}};
+  m.belongs_to(1);
+  std::optional<cm::optimizer::adam> adam{std::in_place};
+  m.use(*adam);
+  const auto weight = m.add<float>({40}, cm::role::parameter);
+  for (float& it : m.acquire(weight, cm::access::write).span()) it = 0.5F;
+  (void)checkpoint::save(m, folder);
+  adam.reset();
+  CHECK_THROWS_WITH(checkpoint::save(m, folder), ContainsSubstring("the owner of the state adam/updates was given to use() and is gone"));
+  CHECK_THROWS_AS(checkpoint::load(m, folder), cm::usage_error);
+  CHECK(m.acquire(weight, cm::access::read).span()[0] == 0.5F);
+  checkpoint::export_values(m, folder, "weights.safetensors");  // which needs no states
+}
+
+}  // namespace used_states_test

@@ -1,0 +1,8 @@
+// expect: no matching (function|constructor)
+#include <chunkmem/tensor/half.hpp>
+
+#ifdef CHUNKMEM_COMPILES
+const chunkmem::bf16 weight = chunkmem::bf16::from_bits(0x3F80);
+#else
+const chunkmem::bf16 weight{0x3F80};
+#endif

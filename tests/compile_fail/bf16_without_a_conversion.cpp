@@ -1,0 +1,8 @@
+// expect: conversion from .float. to .*bf16
+#include <chunkmem/tensor/half.hpp>
+
+#ifdef CHUNKMEM_COMPILES
+const chunkmem::bf16 weight{1.5F};
+#else
+const chunkmem::bf16 weight = 1.5F;
+#endif

@@ -1,0 +1,8 @@
+// expect: no match for .operator\+|invalid operands
+#include <chunkmem/tensor/half.hpp>
+
+#ifdef CHUNKMEM_COMPILES
+const auto sum = static_cast<float>(chunkmem::bf16{1.0F}) + static_cast<float>(chunkmem::bf16{2.0F});
+#else
+const auto sum = chunkmem::bf16{1.0F} + chunkmem::bf16{2.0F};
+#endif

@@ -1,0 +1,59 @@
+#include <chunkmem/manager/micro_batch_ledger.hpp>
+
+#include <support/catch.hpp>
+
+#include <cstdint>
+
+namespace micro_batch_ledger_test {
+
+using chunkmem::micro_batch_ledger;
+using Catch::Matchers::ContainsSubstring;
+
+TEST_CASE("an iteration is complete when each of its micro-batches was named, in any order and as often as it is", "[manager]")
+{
+  for (const std::uint32_t count : {2U, 3U, 64U, 65U, 65535U}) {
+    micro_batch_ledger it;
+    it.reserve(count);
+    it.begin(count);
+    for (std::uint32_t at = count; at-- > 1;) {
+      it.name(at);
+      it.name(at);
+    }
+    CHECK_FALSE(it.is_complete());
+    CHECK_THROWS_WITH(it.expect_complete(), ContainsSubstring("an iteration of " + std::to_string(count) + " micro-batches ended after " +
+                                                              std::to_string(count - 1) + " of them"));
+    it.name(0);
+    CHECK(it.is_complete());
+    it.expect_complete();
+    it.begin(count);
+    CHECK_FALSE(it.is_complete());
+  }
+}
+
+TEST_CASE("an iteration of one micro-batch need not name it", "[manager]")
+{
+  micro_batch_ledger it;
+  CHECK(it.is_complete());
+  it.reserve(1);
+  it.begin(1);
+  CHECK(it.is_complete());
+  it.name(0);
+  CHECK(it.is_complete());
+}
+
+TEST_CASE("what an iteration's end could not say is said once", "[manager]")
+{
+  micro_batch_ledger it;
+  it.expect_told();
+  it.reserve(4);
+  it.begin(4);
+  it.name(2);
+  it.expect_told();
+  it.keep();
+  it.reserve(9);
+  it.begin(9);  // the one after it
+  CHECK_THROWS_WITH(it.expect_told(), ContainsSubstring("an iteration of 4 micro-batches ended after 1 of them"));
+  it.expect_told();
+}
+
+}  // namespace micro_batch_ledger_test
