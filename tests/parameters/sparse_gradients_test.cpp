@@ -170,6 +170,8 @@ TEST_CASE("a step may drop what it never wrote, and repeats itself", "[parameter
     }
     for (std::uint32_t at = 0; at < 4; ++at) m.drop(outputs.slice(at));
   };
+  m.drop(outputs.slice(0));  // before there is any memory
+  CHECK(m.report().in_use[cm::tier::device] == 0_B);
   const cm::memory_requirement need = m.rehearse([&] { step(2); });
   CHECK(need.rehearsed);
   for (std::uint32_t at = 0; at < 4; ++at) m.acquire(weights.slice(at), cm::access::write).release();
