@@ -6,14 +6,19 @@
 #include <chunkmem/optimizer/sgd.hpp>
 #include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/trace/trace_sink.hpp>
+#include <support/forked_child.hpp>
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <type_traits>
 
-/// Mistakes of a trainer that nothing but checks::full finds, one function each: what the library answered, or "" for
+/// Mistakes of a trainer that version 0.1 passed over, one function each: what the library answered, or "" for
 /// silence.
 namespace mistakes {
 
@@ -182,6 +187,93 @@ inline std::string two_threads_in_one_manager()
   gate.may_go.notify_all();
   other.join();
   return answer;
+}
+
+/// Version 0.1 took the float for an integer of bits, and stored 0001.
+inline std::string a_float_taken_for_the_bits_of_a_bf16()
+{
+  static_assert(!std::is_convertible_v<float, cm::bf16> && !std::is_constructible_v<cm::bf16, int>);
+  const bool is_right = static_cast<float>(cm::bf16(1.5F)) == 1.5F && static_cast<float>(cm::bf16{1.5F}) == 1.5F &&
+                        static_cast<float>(static_cast<cm::bf16>(1.5F)) == 1.5F;
+  return is_right ? "the float is converted, and an integer does not compile" : "";
+}
+
+/// A trainer that registers nothing by hand: the count of updates is saved, or the save is silent about its loss.
+inline std::string a_restart_without_the_optimizers_state()
+{
+  rig<> it;
+  std::string answer;
+  it.m.for_each_state([&](std::string_view name, std::span<std::byte> content) {
+    if (content.data() == reinterpret_cast<std::byte*>(&it.sgd.progress.number)) answer = name;
+  });
+  return answer;
+}
+
+inline std::string learning_rates_that_are_no_numbers()
+{
+  rig<> it;
+  const auto scope = it.m.iteration();
+  it.write_gradients(0);
+  std::string all;
+  for (const float rate : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), -1.0F}) {
+    const std::string one = answer_of([&] { cm::optimizer::step(it.m, it.sgd, {.learning_rate = rate}); });
+    if (one.empty()) return {};
+    all += one;
+  }
+  return all;
+}
+
+inline std::string fewer_micro_batches_than_begun()
+{
+  rig<> it;
+  auto iteration = it.m.iteration(4);
+  for (const std::uint32_t named : {0U, 1U}) iteration.pass(cm::pass::forward, named);
+  return answer_of([&] { iteration.end(); });
+}
+
+inline std::string a_kernel_that_was_not_declared()
+{
+  rig<> it;
+  cm::optimizer::sgd other;
+  const auto scope = it.m.iteration();
+  it.write_gradients(0);
+  return answer_of([&] { cm::optimizer::step(it.m, other); });
+}
+
+inline std::string one_kernel_over_two_managers()
+{
+  rig<> it;
+  rig<> second;
+  const auto scope = second.m.iteration();
+  second.write_gradients(0);
+  return answer_of([&] { cm::optimizer::step(second.m, it.sgd); });
+}
+
+/// The child has no workers: a copy would wait for ever.
+inline std::string a_forked_child_that_trains()
+{
+  rig<> it;
+  const int result = support::result_in_child([&] {
+    const bool refused = support::is_refused_to_children([&] {
+      for (std::uint32_t at = 0; at < 4; ++at) (void)it.m.acquire(it.weights.slice(at), cm::access::read, cm::at::host);
+    });
+    return refused ? 0 : 1;
+  });
+  return result == 0 ? "a typed error in the child" : "";
+}
+
+inline std::string an_access_that_is_none_of_the_three()
+{
+  return answer_of([] { (void)cm::access{static_cast<cm::access_mode>(7)}; });
+}
+
+inline std::string a_number_of_steps_that_cannot_be()
+{
+  rig<> it;
+  const auto scope = it.m.iteration();
+  it.write_gradients(0);
+  it.sgd.progress.number = UINT64_MAX;
+  return answer_of([&] { cm::optimizer::step(it.m, it.sgd); });
 }
 
 }  // namespace mistakes

@@ -1,6 +1,7 @@
 #include "mistakes.hpp"
 
 #include <support/catch.hpp>
+#include <support/sanitized.hpp>
 
 #include <cstdlib>
 #include <fstream>
@@ -12,7 +13,7 @@ using namespace mistakes;
 
 namespace {
 
-/// A mistake that version 0.1 passed over, and what makes it. Null: no test makes it yet, and it counts as not found.
+/// A mistake that version 0.1 passed over, and what makes it.
 struct silent_mistake {
   std::string_view what;
   std::string (*make)();
@@ -27,15 +28,15 @@ constexpr silent_mistake all[] = {
     {"a gradient added to without beta", a_gradient_added_to_without_beta},
     {"a weight without a gradient", a_weight_without_a_gradient},
     {"two threads in one manager", two_threads_in_one_manager},
-    {"a bf16 made of a float by its bits", nullptr},
-    {"the restart state of an optimizer that is not registered", nullptr},
-    {"a learning rate that is NaN or infinite", nullptr},
-    {"fewer micro-batches than an iteration was begun with", nullptr},
-    {"a kernel other than the one whose lists were declared", nullptr},
-    {"a child of fork that uses the manager", nullptr},
-    {"one kernel over two managers", nullptr},
-    {"an access that is none of the three", nullptr},
-    {"a number of steps that was loaded and cannot be", nullptr},
+    {"a bf16 made of a float by its bits", a_float_taken_for_the_bits_of_a_bf16},
+    {"the restart state of an optimizer that is not registered", a_restart_without_the_optimizers_state},
+    {"a learning rate that is NaN or infinite", learning_rates_that_are_no_numbers},
+    {"fewer micro-batches than an iteration was begun with", fewer_micro_batches_than_begun},
+    {"a kernel other than the one whose lists were declared", a_kernel_that_was_not_declared},
+    {"a child of fork that uses the manager", a_forked_child_that_trains},
+    {"one kernel over two managers", one_kernel_over_two_managers},
+    {"an access that is none of the three", an_access_that_is_none_of_the_three},
+    {"a number of steps that was loaded and cannot be", a_number_of_steps_that_cannot_be},
 };
 
 }  // namespace
@@ -45,8 +46,8 @@ TEST_CASE("mistakes that were silent are found", "[checks]")
   int found = 0;
   int total = 0;
   for (const silent_mistake& it : all) {
+    if (support::thread_sanitized && it.make == a_forked_child_that_trains) continue;  // it takes no fork beside threads
     ++total;
-    if (it.make == nullptr) continue;
     INFO(it.what);
     const std::string answer = it.make();
     CHECK(answer != "");
