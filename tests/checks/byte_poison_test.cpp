@@ -20,8 +20,8 @@ TEST_CASE("poison is NaN in each type of floating point", "[checks]")
   std::array<float, 5> values{};
   fill_with_poison(std::as_writable_bytes(std::span{values}));
   for (const float value : values) CHECK(std::isnan(value));
-  CHECK(std::isnan(to_float(bf16{0xFFFF})));
-  CHECK(std::isnan(to_float(fp16{0xFFFF})));
+  CHECK(std::isnan(to_float(bf16::from_bits(0xFFFF))));
+  CHECK(std::isnan(to_float(fp16::from_bits(0xFFFF))));
 }
 
 TEST_CASE("a sum changes with every single byte", "[checks]")
@@ -65,8 +65,8 @@ TEST_CASE("the mark of an unwritten element is a NaN that arithmetic does not ma
   const volatile float unwritten = mark;
   const float made = unwritten * one;
   CHECK(std::bit_cast<std::uint32_t>(made) != unwritten_element(dtype::float32));
-  CHECK(std::isnan(to_float(bf16{static_cast<std::uint16_t>(unwritten_element(dtype::bfloat16))})));
-  CHECK(std::isnan(to_float(fp16{static_cast<std::uint16_t>(unwritten_element(dtype::float16))})));
+  CHECK(std::isnan(to_float(bf16::from_bits(static_cast<std::uint16_t>(unwritten_element(dtype::bfloat16))))));
+  CHECK(std::isnan(to_float(fp16::from_bits(static_cast<std::uint16_t>(unwritten_element(dtype::float16))))));
 }
 
 }  // namespace byte_poison_test
