@@ -101,7 +101,7 @@ class virtual_disk {
   cm::backend::link_cost copying_;
   std::uint64_t buffer_;
   std::deque<piece> pieces_;
-  std::vector<manager_type::pin_type<std::uint8_t>> pins_;
+  std::vector<manager_type::pin_type<const std::uint8_t>> pins_;
   std::uint64_t all_ = 0;
   std::uint64_t copied_ = 0;
 };
