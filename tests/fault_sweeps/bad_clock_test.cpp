@@ -2,6 +2,7 @@
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/trace/ring_sink.hpp>
 #include <support/catch.hpp>
+#include <support/decisions_in.hpp>
 #include <support/faulty.hpp>
 #include <support/toy_trainer.hpp>
 
@@ -40,7 +41,7 @@ result train(clock_kind clock)
   toy::toy_trainer<manager, backend> run{m, memory};
   result it;
   it.left = run.train(steps);
-  it.report = m.report().json();
+  it.report = support::decisions_in(m.report());
   it.events = to_string(ring);
   it.looks = memory.looks_at_the_clock();
   std::uint64_t before = 0;

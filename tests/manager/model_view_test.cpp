@@ -3,6 +3,7 @@
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <support/catch.hpp>
+#include <support/decisions_in.hpp>
 
 #include <vector>
 
@@ -58,7 +59,7 @@ TEST_CASE("looking at a manager says what is filled and what has a gradient, and
   CHECK_FALSE(it.m.has_masters());
   CHECK_FALSE(it.m.drifted());
   CHECK(it.m.gradients_opened() == 0);
-  CHECK(it.m.report().json() == before.json());
+  CHECK(support::decisions_in(it.m.report()) == support::decisions_in(before));
   { const auto gradient = it.m.gradient(it.first); }
   CHECK(it.m.has_gradient(it.first));
   CHECK(it.m.gradients_opened() == 1);

@@ -334,7 +334,7 @@ class posix_folder {
     const std::string_view found{text, size > 0 ? static_cast<std::size_t>(size) : 0};
     const std::size_t name_end = found.rfind(')');  // number (name) state
     const char state = name_end == found.npos || name_end + 2 >= found.size() ? '?' : found[name_end + 2];
-    return state == 'T' || state == 't' ? ", which is stopped: let it go on, or end it" : ", which runs";
+    return std::string_view{"Tt"}.find(state) != std::string_view::npos ? ", which is stopped: let it go on, or end it" : ", which runs";
   }
   [[nodiscard]] static io_error locked_by_other(int file)
   {
