@@ -39,8 +39,10 @@ double train(cm::bytes device)
       auto pin = m.acquire(weights.slice(layer), cm::access::read);
       row below = error;
       for (std::size_t i = 0; i < width * width; ++i) below[i % width] += pin.data()[i] * error[i / width];
-      auto g = m.gradient(std::move(pin));  // ends the weight's pin; g.beta() is 0 here, so the first write sets
-      for (std::size_t i = 0; i < width * width; ++i) g.data()[i] = error[i / width] * x[layer][i % width];
+      auto g = m.gradient(std::move(pin));  // ends the weight's pin
+      const float beta = g.beta();          // 0 at the first write of a step, else 1: set, or add
+      for (std::size_t i = 0; i < width * width; ++i)
+        g.data()[i] = (beta == 0 ? 0 : g.data()[i]) + error[i / width] * x[layer][i % width];
       m.gradient_done(std::move(g));
       error = below;
     }

@@ -174,7 +174,7 @@ class patient {
     std::uint32_t turns = 0;
     until_done(
         [&] {
-          auto scope = m->iteration(how_.how.micro_batches);
+          auto scope = m->iteration(updating ? 1 : how_.how.micro_batches);  // an update alone has no micro-batches
           if (!updating)
             for (turns = 0; turns < how_.how.micro_batches; ++turns) run->forward_and_backward(scope, now, turns);
           updating = true;

@@ -87,7 +87,7 @@ TEST_CASE("a timeline begins at 0, has a level for each piece of work, and no ch
   std::string line;
   std::getline(lines, line);
   CHECK(line == "kind,track,begin_seconds,end_seconds,bytes");
-  std::size_t count = 0;
+  std::size_t count = 0, phases = 0;
   double first = 1e9;
   std::map<std::string, double> left;  // when each chunk did, the last time
   while (std::getline(lines, line)) {
@@ -96,6 +96,10 @@ TEST_CASE("a timeline begins at 0, has a level for each piece of work, and no ch
     const double end = std::stod(line.substr(line.find(',', after) + 1));
     CHECK(begin <= end);
     first = std::min(first, begin);
+    if (line.starts_with("phase,")) {
+      ++phases;
+      continue;
+    }
     if (!line.starts_with("chunk,")) {
       ++count;
       continue;
@@ -105,6 +109,7 @@ TEST_CASE("a timeline begins at 0, has a level for each piece of work, and no ch
     before = end;
   }
   CHECK(first == 0);
+  CHECK(phases == 3);
   CHECK(left.size() > 1);
   const planner::training_timeline& times = found.timeline;
   CHECK(count == 2 + 4 * times.computing.size() + times.gathering.size() + times.copies.size() + times.updating.size());

@@ -174,9 +174,11 @@ class engine : public Core {
     check(it, index, tensor_event::drop);
     const bool planned = step_to(index, entry_kind::drop, 0);
     if (planned && this->recorder_.entry(this->recorder_.cursor()).has_actions) this->run_actions(this->recorder_.cursor());
-    if (it.state != tensor_state::free) this->residency_.drop(index, it.chunk, this->copies_);  // else there may be no arenas yet
-    it.state = tensor_state::free;
-    if constexpr (watch_type::is_on) bury(index);
+    if (it.state != tensor_state::free) {  // else there may be no arenas yet
+      this->residency_.drop(index, it.chunk, this->copies_);
+      it.state = tensor_state::free;
+      if constexpr (watch_type::is_on) bury(index);
+    }
     finish(planned, index, entry_kind::drop, 0);
   } catch (error& failed) {
     this->teller_.tell(failed);

@@ -123,6 +123,7 @@ class engine_core {
     scratch_.begin(largest);
   }
   /// Kernels that were launched on them are waited for.
+  [[nodiscard]] bool has_scratch() const noexcept { return scratch_.is_on(); }
   void end_scratch() noexcept
   {
     wait_for_all();

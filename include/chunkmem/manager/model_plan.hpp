@@ -107,6 +107,7 @@ class model_plan {
   void use(Owner& owner)
   {
     registration& registered = detail::registration_of(owner);
+    expects(!registered.is_tied_to(used_), "an object was given to use() again: this manager has it already (call use once)");
     expects(!registered.is_tied(), "an object was given to use() again: it counts the updates of its first manager (make one for each manager)");
     std::vector<named_state> states = states_;
     detail::for_each_state_of(owner, [&](const restart_state& it) {
@@ -227,7 +228,7 @@ class model_plan {
   {
     for (const named_state& known : states)
       if (known.name == fresh.name)
-        throw usage_error{error_text{} << "chunkmem: two registered states have one name, " << fresh.name << " (give one of them another)"};
+        throw usage_error{error_text{} << "chunkmem: two registered states have one name, " << fresh.name << " (give one of them another; one optimizer of each kind is enough)"};
     states.push_back(std::move(fresh));
   }
   [[nodiscard]] static std::string full_name(std::string_view type, std::string_view name)
@@ -296,10 +297,13 @@ class model_plan {
     expects(!engine_.is_inside() && !rehearsing(), "a rehearsal inside an iteration or another rehearsal");
     prepare();
     auto& log = engine_.rehearsing();
+    const std::uint64_t holders = link_->holders;
     ledger_.begin_rehearsal();
     try {
       log.begin(engine_.tensors()), step();
       if (engine_.pending().any()) log.begin_second(), step();
+      expects(!engine_.has_scratch() || link_->holders == holders,
+              "a pin or lease of a rehearsal on scratch bytes outlived the step: its bytes are no tensor's (end all of them in the step)");
     } catch (...) {
       end_rehearsal();
       if (wants_order()) ready_owner_ = no_owner;

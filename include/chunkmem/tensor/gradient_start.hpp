@@ -1,5 +1,7 @@
 #pragma once
 
+#include <chunkmem/core/version.hpp>
+
 #include <cstdint>
 
 namespace chunkmem::inline v0 {

@@ -1,8 +1,8 @@
-# The package as it is installed: headers, package files, licence, machines, and the laws of policies; nothing else.
+# The package as it is installed: headers, package files, licence, machines, the script that draws runs, and the laws of policies; nothing else.
 install_to("${scratch}/prefix")
 file(GLOB_RECURSE installed RELATIVE "${scratch}/prefix" "${scratch}/prefix/*")
 list(FILTER installed EXCLUDE REGEX
-     "^(include/chunkmem/|share/cmake/chunkmem/|share/chunkmem/machines/|share/chunkmem/laws/|share/licenses/chunkmem/|share/pkgconfig/chunkmem[.]pc$)")
+     "^(include/chunkmem/|share/cmake/chunkmem/|share/chunkmem/machines/|share/chunkmem/laws/|share/chunkmem/plot[.]py$|share/licenses/chunkmem/|share/pkgconfig/chunkmem[.]pc$)")
 if(installed)
   message(FATAL_ERROR "installed was also ${installed}")
 endif()
