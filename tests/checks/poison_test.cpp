@@ -58,6 +58,17 @@ TEST_CASE("a lease that ended and a tensor that was dropped leave NaN", "[checks
   CHECK_NOTHROW(it.m.verify());
 }
 
+TEST_CASE("a drop before the first access does nothing", "[checks]")
+{
+  cm::backend::host_arena memory{{.device_capacity = 8_KiB, .host_capacity = 64_KiB}};
+  cm::manager<cm::backend::host_arena, cm::checks::full> m{memory, {.chunk_bytes = 4_KiB}};
+  cm::optimizer::sgd sgd;
+  m.use(sgd);
+  const auto activation = m.add<float>({100}, cm::role::activation);
+  CHECK_NOTHROW(m.drop(activation));
+  CHECK(m.state_of(activation) == cm::tensor_state::free);
+}
+
 TEST_CASE("lists of an optimizer begin at zero all the same", "[checks]")
 {
   rig<> it;

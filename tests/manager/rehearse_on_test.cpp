@@ -229,8 +229,10 @@ TEST_CASE("a rehearsal on scratch bytes ends as any, by an exception and inside 
       cm::rehearse_on::scratch);
   CHECK(is_there);
   std::optional<cm::lease<open_manager<arena>::engine_type>> escaped;
-  (void)it.m.rehearse([&] { escaped.emplace(it.m.lease(cm::tier::device, 256_B)); }, cm::rehearse_on::scratch);
-  escaped.reset();  // it outlived its rehearsal, and changes nothing
+  const auto let_escape = [&] { escaped.emplace(it.m.lease(cm::tier::device, 256_B)); };
+  CHECK_THROWS_WITH(it.m.rehearse(let_escape, cm::rehearse_on::scratch), Catch::Matchers::ContainsSubstring("outlived the step"));
+  CHECK_FALSE(it.m.rehearsing());
+  escaped.reset();
   it.fill();
   it.step();
 }
