@@ -10,7 +10,8 @@
 #include <utility>
 #include <vector>
 
-/// What the command lines of the examples have in common. Each example throws a `Problem` of its own: one sentence for who typed it.
+/// What the command lines of the examples have in common. Each example throws a `Problem` of its own: one sentence for
+/// who typed it.
 namespace command_line {
 
 /// "a, b or c". @pre there is one
@@ -18,7 +19,8 @@ template <class Words>
 [[nodiscard]] std::string listed(const Words& words)
 {
   std::string text{words.front()};
-  for (std::size_t at = 1; at < words.size(); ++at) text += (at + 1 == words.size() ? " or " : ", ") + std::string{words[at]};
+  for (std::size_t at = 1; at < words.size(); ++at)
+    text += (at + 1 == words.size() ? " or " : ", ") + std::string{words[at]};
   return text;
 }
 
@@ -30,8 +32,8 @@ template <class Problem, class Number>
   const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
   const bool is_whole = failure == std::errc{} && end == text.data() + text.size();
   if (!is_whole || number < lowest || number > highest) {
-    throw Problem{std::string{option} + " '" + std::string{text} + "' is not a whole number from " + std::to_string(lowest) + " to " +
-                  std::to_string(highest)};
+    throw Problem{std::string{option} + " '" + std::string{text} + "' is not a whole number from " +
+                  std::to_string(lowest) + " to " + std::to_string(highest)};
   }
   return number;
 }

@@ -1,5 +1,5 @@
-// An optimizer of one's own: Lion (Chen et al. 2023, arXiv 2302.06675) in a dozen lines. It sees float32 spans only; the step
-// around it widens, unscales, clips, rounds, and keeps masters beside 16-bit parameters.
+// An optimizer of one's own: Lion (Chen et al. 2023, arXiv 2302.06675) in a dozen lines. It sees float32 spans only;
+// the step around it widens, unscales, clips, rounds, and keeps masters beside 16-bit parameters.
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/chunkmem.hpp>
 #include <chunkmem/optimizer/step.hpp>
@@ -27,7 +27,8 @@ struct lion {
   {
     for (std::size_t at = 0; at < spans.parameter.size(); ++at) {
       float& momentum = spans.lists[0][at];
-      const float direction = std::fma(0.9F, momentum, 0.1F * spans.gradient[at]);  // a product feeds a sum through fma only
+      // a product feeds a sum through fma only
+      const float direction = std::fma(0.9F, momentum, 0.1F * spans.gradient[at]);
       momentum = std::fma(0.99F, momentum, 0.01F * spans.gradient[at]);
       if (direction != 0.0F) spans.parameter[at] -= std::copysign(settings.learning_rate, direction);
     }

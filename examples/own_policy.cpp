@@ -13,7 +13,10 @@ using namespace cm::literals;
 /// Evicts clean chunks first, which costs no copy, and of those the one with the lowest number.
 struct clean_first_rule {
   static constexpr std::string_view name = "clean_first";
-  static std::pair<bool, std::uint32_t> key(const cm::eviction::candidate& it) { return {it.dirty, cm::index_of(it.chunk)}; }
+  static std::pair<bool, std::uint32_t> key(const cm::eviction::candidate& it)
+  {
+    return {it.dirty, cm::index_of(it.chunk)};
+  }
 };
 using clean_first = cm::eviction::scanning<clean_first_rule>;
 static_assert(cm::eviction_policy<clean_first>);
@@ -38,6 +41,7 @@ int main()
   }
 
   const float sum = m.acquire(table, cm::access::read).span()[7];
-  std::cout << "sum " << sum << ", expected 112; " << m.report().evictions << " evictions by " << clean_first::name << '\n';
+  std::cout << "sum " << sum << ", expected 112; " << m.report().evictions << " evictions by " << clean_first::name
+            << '\n';
   return sum == 112.0F && m.report().evictions > 0 ? 0 : 1;
 }

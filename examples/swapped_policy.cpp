@@ -11,8 +11,8 @@ namespace cm = chunkmem;
 using namespace cm::literals;
 using host = cm::backend::host_arena;
 
-using usual = cm::manager<host>;                                                    // every default
-using plain = cm::manager<host, cm::eviction::lru, cm::transfer::no_prefetch>;      // two replaced, none restated
+using usual = cm::manager<host>;                                                // every default
+using plain = cm::manager<host, cm::eviction::lru, cm::transfer::no_prefetch>;  // two replaced, none restated
 static_assert(std::same_as<plain, cm::manager<host, cm::transfer::no_prefetch, cm::eviction::lru>>);  // order is free
 
 /// Walks 16 layers in a circle, with room for six, and returns the sum of the last one.

@@ -78,12 +78,10 @@ template <class Kernel>
 class updater {
  public:
   updater(gpu_memory& memory, Kernel kernel)
-      : memory_{memory}, kernel_{kernel}, run_{kernel_,
-                                               device_step_memory<Kernel>{place(), sizes},
-                                               {.may_skip = false},
-                                               memory,
-                                               agent::compute,
-                                               launcher_}
+      : memory_{memory},
+        kernel_{kernel},
+        run_{kernel_,  device_step_memory<Kernel>{place(), sizes}, {.may_skip = false}, memory, agent::compute,
+             launcher_}
   {
     const device_step_memory<Kernel> parts{start_, sizes};
     device_step_state state;

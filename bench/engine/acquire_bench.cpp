@@ -1,9 +1,9 @@
 // How many instructions do acquire and release of a resident tensor take, everything included?
 //
-// Counts with cachegrind, without caches (the numbers of callgrind in a third of its time): one run with few and one with more iterations
-// that follow their record, and the difference between them, so that set-up and recording fall out. The loop, the pin's life and the ends
-// of iterations stay in.
-// Ten numbers at two sizes; the worst is the figure, and the most that following a plan adds to demand paging another one.
+// Counts with cachegrind, without caches (the numbers of callgrind in a third of its time): one run with few and one
+// with more iterations that follow their record, and the difference between them, so that set-up and recording fall
+// out. The loop, the pin's life and the ends of iterations stay in. Ten numbers at two sizes; the worst is the figure,
+// and the most that following a plan adds to demand paging another one.
 #include <chunkmem/chunkmem.hpp>
 
 #include <chunkmem/backend/simulated.hpp>
@@ -101,11 +101,13 @@ void write_figures(double worst, double extra)
   const char* const folder = std::getenv("CHUNKMEM_FIGURES");
   if (folder == nullptr) return;
   const auto record = [](const char* name, double value, double limit) {
-    return R"({"name": ")" + std::string{name} + R"(", "value": )" + std::to_string(value) + R"(, "unit": "instructions", "relation": "<=", "bound": )" +
-           std::to_string(limit) + R"(, "command": "build/bench/bin/acquire_bench"})";
+    return R"({"name": ")" + std::string{name} + R"(", "value": )" + std::to_string(value) +
+           R"(, "unit": "instructions", "relation": "<=", "bound": )" + std::to_string(limit) +
+           R"(, "command": "build/bench/bin/acquire_bench"})";
   };
-  std::ofstream{std::string{folder} + "/acquire_bench.json"} << "[" << record("engine.acquire_release_instructions", worst, bound) << ",\n "
-                                                             << record("transfer.replay_extra_instructions", extra, extra_bound) << "]\n";
+  std::ofstream{std::string{folder} + "/acquire_bench.json"}
+      << "[" << record("engine.acquire_release_instructions", worst, bound) << ",\n "
+      << record("transfer.replay_extra_instructions", extra, extra_bound) << "]\n";
 }
 
 int measure(const std::string& self)
@@ -113,7 +115,8 @@ int measure(const std::string& self)
   double worst = 0;
   double extra = 0;  // over demand paging, the first of the policies
   std::vector<double> by_demand;
-  for (const char* policies : {"lru+no_prefetch", "lru+lookahead", "belady+no_prefetch", "belady+lookahead", "belady+planned"}) {
+  for (const char* policies :
+       {"lru+no_prefetch", "lru+lookahead", "belady+no_prefetch", "belady+lookahead", "belady+planned"}) {
     const bool is_first = by_demand.empty();
     std::size_t which = 0;
     for (const char* how : {"read", "read_write"})
@@ -125,8 +128,10 @@ int measure(const std::string& self)
         }
         std::printf("%-20s %-10s %6u chunks  %6.1f instructions\n", policies, how, chunks, instructions);
         worst = std::max(worst, instructions);
-        if (is_first) by_demand.push_back(instructions);
-        else extra = std::max(extra, instructions - by_demand[which]);
+        if (is_first)
+          by_demand.push_back(instructions);
+        else
+          extra = std::max(extra, instructions - by_demand[which]);
         ++which;
       }
   }

@@ -20,8 +20,8 @@ inline int write_figures(const std::string& program, const std::vector<figure>& 
   std::string text;
   for (const figure& it : figures) {
     missed += it.value <= it.bound ? 0 : 1;
-    text += std::string{text.empty() ? "[" : ",\n "} + R"({"name": ")" + it.name + R"(", "value": )" + std::to_string(it.value) +
-            R"(, "unit": "", "relation": "<=", "bound": )" + std::to_string(it.bound) +
+    text += std::string{text.empty() ? "[" : ",\n "} + R"({"name": ")" + it.name + R"(", "value": )" +
+            std::to_string(it.value) + R"(, "unit": "", "relation": "<=", "bound": )" + std::to_string(it.bound) +
             R"(, "command": "build/bench/bin/)" + program + R"("})";
   }
   if (const char* const folder = std::getenv("CHUNKMEM_FIGURES"); folder != nullptr)

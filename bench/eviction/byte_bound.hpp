@@ -14,12 +14,13 @@ namespace eviction_bench {
 /// The fewest frames that any way of moving chunks moves in each iteration that repeats: a linear program over the gaps
 /// between the uses of each chunk, as if chunks could be split and frames never lay apart.
 ///
-/// A gap is kept (it fills frames at each moment) or dropped (the chunk is loaded again if its next use needs bytes). The
-/// first gap that is dropped after a write costs a write-back. Source: the interval program
-/// of Albers, Arora and Khanna 1999 (SODA), around the end of an iteration.
+/// A gap is kept (it fills frames at each moment) or dropped (the chunk is loaded again if its next use needs bytes).
+/// The first gap that is dropped after a write costs a write-back. Source: the interval program of Albers, Arora and
+/// Khanna 1999 (SODA), around the end of an iteration.
 class byte_bound {
  public:
-  explicit byte_bound(const trace& what) : trace_{what}, moments_{what.record.size()}, pinned_(moments_), leased_(moments_)
+  explicit byte_bound(const trace& what)
+      : trace_{what}, moments_{what.record.size()}, pinned_(moments_), leased_(moments_)
   {
     collect_uses();
     for (std::uint32_t chunk = 0; chunk < what.chunks(); ++chunk) collect_gaps(chunk);
@@ -102,8 +103,10 @@ class byte_bound {
       const bool here = cm::place_of(now.kind) == cm::at::device;
       if (here && cm::writes(cm::access_of(now.kind))) {
         dirty = true;
-        if (counts) epoch = epochs_++;
-        else epoch = -1;
+        if (counts)
+          epoch = epochs_++;
+        else
+          epoch = -1;
         sizes_.resize(static_cast<std::size_t>(epochs_), size);
       } else if (!here && cm::writes(cm::access_of(now.kind))) {
         dirty = false;
@@ -116,9 +119,12 @@ class byte_bound {
         wraps_.push_back(epoch);
       }
       const bool loads = cm::access_of(next.kind) != cm::access::write;
-      if (cm::place_of(next.kind) == cm::at::host) constant_ += dirty ? size : 0;  // it has to come back anyway
-      else if (!here) constant_ += loads ? size : 0;
-      else if (now.end % moments_ != next.begin) gaps_.push_back({now.end % moments_, next.begin, size, loads, dirty ? epoch : -1});
+      if (cm::place_of(next.kind) == cm::at::host)
+        constant_ += dirty ? size : 0;  // it has to come back anyway
+      else if (!here)
+        constant_ += loads ? size : 0;
+      else if (now.end % moments_ != next.begin)
+        gaps_.push_back({now.end % moments_, next.begin, size, loads, dirty ? epoch : -1});
     }
     join_wrapped(epoch, dirty);
   }
@@ -134,7 +140,8 @@ class byte_bound {
 
   void build(glp_prob* program, std::uint32_t device_frames) const
   {
-    // Columns: dropped (one for each gap), written back (one for each epoch), frames held by gaps (one for each moment).
+    // Columns: dropped (one for each gap), written back (one for each epoch), frames held by gaps (one for each
+    // moment).
     const int gaps = static_cast<int>(gaps_.size());
     const int moments = static_cast<int>(moments_);
     glp_set_obj_dir(program, GLP_MIN);
@@ -142,10 +149,12 @@ class byte_bound {
     for (int at = 0; at < gaps + epochs_; ++at) {
       glp_set_col_bnds(program, at + 1, GLP_DB, 0, 1);
       const gap* const it = at < gaps ? &gaps_[static_cast<std::size_t>(at)] : nullptr;
-      glp_set_obj_coef(program, at + 1, it != nullptr ? (it->loads ? it->size : 0) : sizes_[static_cast<std::size_t>(at - gaps)]);
+      glp_set_obj_coef(program, at + 1,
+                       it != nullptr ? (it->loads ? it->size : 0) : sizes_[static_cast<std::size_t>(at - gaps)]);
     }
     for (std::uint32_t at = 0; at < moments_; ++at) {
-      const double free = std::floor(static_cast<double>(device_frames) - static_cast<double>(leased_[at]) / frame_bytes) - pinned_[at];
+      const double free =
+          std::floor(static_cast<double>(device_frames) - static_cast<double>(leased_[at]) / frame_bytes) - pinned_[at];
       if (free < 0) throw std::runtime_error{"the trace does not fit"};
       glp_set_col_bnds(program, gaps + epochs_ + static_cast<int>(at) + 1, free > 0 ? GLP_DB : GLP_FX, 0, free);
     }
@@ -181,7 +190,8 @@ class byte_bound {
     }
     for (std::uint32_t at = 0; at < moments_; ++at) {
       glp_set_row_bnds(program, static_cast<int>(at) + 1, GLP_FX, right[at], right[at]);
-      glp_set_mat_row(program, static_cast<int>(at) + 1, static_cast<int>(columns[at].size()), columns[at].data() - 1, factors[at].data() - 1);
+      glp_set_mat_row(program, static_cast<int>(at) + 1, static_cast<int>(columns[at].size()), columns[at].data() - 1,
+                      factors[at].data() - 1);
     }
     for (int at = 0; at < gaps; ++at) {
       const int epoch = gaps_[static_cast<std::size_t>(at)].epoch;

@@ -1,8 +1,8 @@
 // How many bytes does each eviction move in a training step that repeats, over the fewest that any way of moving could?
 //
-// Steps of GPTs with 96 to 150 16-bit chunks, updates on the device or half of them there, ten capacities from the smallest
-// to all that the device could hold, decisions by the engine's own replay. The bound is a linear program. cost_aware takes
-// the theta that a manager chooses when it makes its first plan, and beside it theta 0.
+// Steps of GPTs with 96 to 150 16-bit chunks, updates on the device or half of them there, ten capacities from the
+// smallest to all that the device could hold, decisions by the engine's own replay. The bound is a linear program.
+// cost_aware takes the theta that a manager chooses when it makes its first plan, and beside it theta 0.
 #include "../transfer/managed_run.hpp"
 #include "bench_figure.hpp"
 #include "byte_bound.hpp"
@@ -51,7 +51,10 @@ struct worst_ratios {
   double tuned = 1;
 };
 
-double over(double moved, double bound) { return moved == bound ? 1 : moved / bound; }
+double over(double moved, double bound)
+{
+  return moved == bound ? 1 : moved / bound;
+}
 
 /// Frames of all that is ever used on the device, and of the most that is leased at once.
 std::uint32_t all_resident(const trace& what)
@@ -63,7 +66,8 @@ std::uint32_t all_resident(const trace& what)
     const cm::access_entry& entry = what.record.entries()[now];
     std::uint64_t here = 0;
     for (std::uint32_t at = 0; at <= now; ++at)
-      if (cm::is_lease(what.record.entries()[at].kind) && what.record.details()[at].until > now) here += what.record.details()[at].bytes;
+      if (cm::is_lease(what.record.entries()[at].kind) && what.record.details()[at].until > now)
+        here += what.record.details()[at].bytes;
     leased = std::max(leased, here);
     if (!cm::is_access(entry.kind) || cm::place_of(entry.kind) != cm::at::device || counted[entry.slot]) continue;
     counted[entry.slot] = true;
@@ -72,7 +76,8 @@ std::uint32_t all_resident(const trace& what)
   return frames + static_cast<std::uint32_t>((leased + frame_bytes - 1) / frame_bytes);
 }
 
-/// @param table   gets the frames moved as lines for tools/plot.py, those of the transfer `planned` with them, or is null
+/// @param table   gets the frames moved as lines for tools/plot.py, those of the transfer `planned` with them, or is
+///   null
 void measure(const gpt_shape& shape, const char* name, worst_ratios& worst, std::FILE* table)
 {
   const trace what = gpt_writer{shape}();
@@ -80,20 +85,23 @@ void measure(const gpt_shape& shape, const char* name, worst_ratios& worst, std:
   std::uint32_t least = 1;
   while (steady(what, least, cm::eviction::cost_aware{0.0}) == never) ++least;
   const std::uint32_t most = all_resident(what);
-  std::printf("%u layers of %u chunks, %s: %u moments\n", shape.layers, shape.chunks_per_layer, name, what.record.size());
+  std::printf("%u layers of %u chunks, %s: %u moments\n", shape.layers, shape.chunks_per_layer, name,
+              what.record.size());
   std::printf("  frames     bound    lru   fifo   list belady | cost_aware theta 0, chosen\n");
   for (int step = 0; step < capacities; ++step) {
     const std::uint32_t frames = least + (most - least) * static_cast<std::uint32_t>(step) / (capacities - 1);
     const double fewest = bound(frames);
     const double plain = over(steady(what, frames, cm::eviction::cost_aware{0.0}), fewest);
     const double moved[] = {steady(what, frames, cm::eviction::lru{}), steady(what, frames, cm::eviction::fifo{}),
-                            steady(what, frames, cm::eviction::list_order{}), steady(what, frames, cm::eviction::belady{}),
+                            steady(what, frames, cm::eviction::list_order{}),
+                            steady(what, frames, cm::eviction::belady{}),
                             steady(what, frames, cm::eviction::cost_aware{})};
     const double tuned = over(moved[4], fewest);
-    std::printf("  %6u  %8.1f %6.2f %6.2f %6.2f %6.3f | %6.3f %6.3f\n", frames, fewest, over(moved[0], fewest), over(moved[1], fewest),
-                over(moved[2], fewest), over(moved[3], fewest), plain, tuned);
+    std::printf("  %6u  %8.1f %6.2f %6.2f %6.2f %6.3f | %6.3f %6.3f\n", frames, fewest, over(moved[0], fewest),
+                over(moved[1], fewest), over(moved[2], fewest), over(moved[3], fewest), plain, tuned);
     if (table != nullptr) {
-      std::fprintf(table, "%u layers of %u chunks; %s,%u,%.2f", shape.layers, shape.chunks_per_layer, name, frames, fewest);
+      std::fprintf(table, "%u layers of %u chunks; %s,%u,%.2f", shape.layers, shape.chunks_per_layer, name, frames,
+                   fewest);
       for (const double frames_moved : moved) std::fprintf(table, ",%.2f", frames_moved);
       transfer_bench::managed_run<cm::eviction::cost_aware, cm::transfer::planned> planned{what, frames, {}};
       std::fprintf(table, ",%.2f\n", planned.settled(warm_up, measured));
@@ -114,8 +122,10 @@ int main(int count, char** arguments)
   worst_ratios worst;
   for (const gpt_shape shape : {gpt_shape{24, 4}, gpt_shape{50, 2}, gpt_shape{50, 3}}) {
     measure({shape.layers, shape.chunks_per_layer, updates::on_device, false}, "updated on the device", worst, table);
-    measure({shape.layers, shape.chunks_per_layer, updates::half, false}, "first half updated on the device", worst, table);
-    measure({shape.layers, shape.chunks_per_layer, updates::half_alternating, false}, "every second chunk updated on the device", worst, table);
+    measure({shape.layers, shape.chunks_per_layer, updates::half, false}, "first half updated on the device", worst,
+            table);
+    measure({shape.layers, shape.chunks_per_layer, updates::half_alternating, false},
+            "every second chunk updated on the device", worst, table);
   }
   std::printf("worst: %.3f with theta 0, %.3f with the theta that a manager chooses\n", worst.plain, worst.tuned);
   if (table != nullptr && std::fclose(table) != 0) return 2;

@@ -35,7 +35,10 @@ struct trace {
 class trace_writer {
  public:
   std::uint32_t access(std::uint32_t chunk, cm::entry_kind kind) { return add({chunk, 0, 0, kind, false, 0}, 0); }
-  std::uint32_t lease(std::uint64_t bytes) { return add({cm::access_record::never, 0, 0, cm::entry_kind::lease_device, false, 0}, bytes); }
+  std::uint32_t lease(std::uint64_t bytes)
+  {
+    return add({cm::access_record::never, 0, 0, cm::entry_kind::lease_device, false, 0}, bytes);
+  }
   void release(std::uint32_t moment) { record_.release(moment); }
   void brief(std::uint32_t chunk, cm::entry_kind kind) { release(access(chunk, kind)); }
 
@@ -66,9 +69,10 @@ struct gpt_shape {
   bool windows = false;  ///< optimizer states as windows of two frames
 };
 
-/// 16-bit chunks of one frame; master, momentum and variance take twice the bytes: two chunks each, as a manager lays them
-/// out, or windows of two frames. Gradients lie in place. Activations are leased: a checkpoint for each layer from its
-/// forward to its backward pass, which computes it again, and a layer's working set of one and a half times its weights.
+/// 16-bit chunks of one frame; master, momentum and variance take twice the bytes: two chunks each, as a manager lays
+/// them out, or windows of two frames. Gradients lie in place. Activations are leased: a checkpoint for each layer from
+/// its forward to its backward pass, which computes it again, and a layer's working set of one and a half times its
+/// weights.
 class gpt_writer {
  public:
   explicit gpt_writer(const gpt_shape& shape) : shape_{shape}, weights_{shape.layers * shape.chunks_per_layer} {}
@@ -89,7 +93,8 @@ class gpt_writer {
   {
     const std::uint32_t checkpoint = log_.lease(shape_.chunks_per_layer * frame_bytes / 16);
     const std::uint32_t set = log_.lease(working_set());
-    for (std::uint32_t at = 0; at < shape_.chunks_per_layer; ++at) log_.brief(first_of(layer) + at, cm::entry_kind::read);
+    for (std::uint32_t at = 0; at < shape_.chunks_per_layer; ++at)
+      log_.brief(first_of(layer) + at, cm::entry_kind::read);
     log_.release(set);
     return checkpoint;
   }
@@ -97,20 +102,24 @@ class gpt_writer {
   void backward(std::uint32_t layer, std::uint32_t checkpoint)
   {
     const std::uint32_t set = log_.lease(working_set());
-    for (std::uint32_t at = 0; at < shape_.chunks_per_layer; ++at) log_.brief(first_of(layer) + at, cm::entry_kind::read);
-    for (std::uint32_t at = shape_.chunks_per_layer; at-- > 0;) log_.brief(first_of(layer) + at, cm::entry_kind::read_write);
+    for (std::uint32_t at = 0; at < shape_.chunks_per_layer; ++at)
+      log_.brief(first_of(layer) + at, cm::entry_kind::read);
+    for (std::uint32_t at = shape_.chunks_per_layer; at-- > 0;)
+      log_.brief(first_of(layer) + at, cm::entry_kind::read_write);
     log_.release(set);
     log_.release(checkpoint);
   }
 
   void update(std::uint32_t at)
   {
-    const cm::entry_kind kind = is_updated_on_device(at) ? cm::entry_kind::read_write : cm::entry_kind::read_write_on_host;
+    const cm::entry_kind kind =
+        is_updated_on_device(at) ? cm::entry_kind::read_write : cm::entry_kind::read_write_on_host;
     const std::uint32_t weight = log_.access(at, kind);
     const std::uint32_t parts = shape_.windows ? 1 : 2;
     for (std::uint32_t part = 0; part < parts; ++part) {
       std::vector<std::uint32_t> pins;
-      for (std::uint32_t list = 0; list < 3; ++list) pins.push_back(log_.access(weights_ + (3 * at + list) * parts + part, kind));
+      for (std::uint32_t list = 0; list < 3; ++list)
+        pins.push_back(log_.access(weights_ + (3 * at + list) * parts + part, kind));
       for (const std::uint32_t pin : pins) log_.release(pin);
     }
     log_.release(weight);
@@ -144,7 +153,8 @@ struct moved {
 template <class Eviction>
 class repeated_run {
  public:
-  repeated_run(const trace& what, std::uint32_t device_frames, Eviction policy = {}) : trace_{what}, state_{std::move(policy)}
+  repeated_run(const trace& what, std::uint32_t device_frames, Eviction policy = {})
+      : trace_{what}, state_{std::move(policy)}
   {
     state_.reset(what.frames_of_chunk, what.chunks());
     std::uint32_t all = 0;
@@ -184,7 +194,8 @@ class repeated_run {
   /// Chunks that the last iteration loaded.
   [[nodiscard]] std::uint32_t count_loads() const
   {
-    return static_cast<std::uint32_t>(std::ranges::count(log_.moves(), cm::transfer::move_kind::load, &cm::transfer::move::kind));
+    return static_cast<std::uint32_t>(
+        std::ranges::count(log_.moves(), cm::transfer::move_kind::load, &cm::transfer::move::kind));
   }
 
  private:

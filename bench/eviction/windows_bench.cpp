@@ -1,7 +1,8 @@
 // How many loads does belady make with chunks of one, two and three frames, over the fewest that are possible?
 //
-// Random reads, one shot, by the engine's own replay. The fewest come from an integer program that keeps or drops each gap
-// between two reads and lets chunks lie in any frames: places cost it nothing, so the figure holds the price of windows, too.
+// Random reads, one shot, by the engine's own replay. The fewest come from an integer program that keeps or drops each
+// gap between two reads and lets chunks lie in any frames: places cost it nothing, so the figure holds the price of
+// windows, too.
 #include "bench_figure.hpp"
 #include "gpt_trace.hpp"
 
@@ -38,8 +39,10 @@ double fewest(const trace& what, std::uint32_t frames, bool in_frames)
   std::vector<std::uint32_t> last(what.chunks(), UINT32_MAX);
   for (std::uint32_t now = 0; now < reads; ++now) {
     const std::uint32_t chunk = what.record.entries()[now].slot;
-    if (last[chunk] == UINT32_MAX) first_loads += price(chunk);
-    else if (last[chunk] + 1 < now) gaps.push_back({last[chunk] + 1, now, chunk});
+    if (last[chunk] == UINT32_MAX)
+      first_loads += price(chunk);
+    else if (last[chunk] + 1 < now)
+      gaps.push_back({last[chunk] + 1, now, chunk});
     last[chunk] = now;
   }
   glp_term_out(GLP_OFF);
@@ -98,7 +101,8 @@ int main()
     std::uint32_t all = 0;
     for (std::uint32_t& it : frames) all += it = 1 + static_cast<std::uint32_t>(random() % 3);
     trace_writer log;
-    for (std::uint32_t now = 0; now < reads; ++now) log.brief(static_cast<std::uint32_t>(random() % chunks), cm::entry_kind::read);
+    for (std::uint32_t now = 0; now < reads; ++now)
+      log.brief(static_cast<std::uint32_t>(random() % chunks), cm::entry_kind::read);
     trace what = log.finish(frames);
     const std::uint32_t device = 3 + static_cast<std::uint32_t>(random() % (all - 3));
     const auto entries = what.record.entries();
@@ -113,8 +117,10 @@ int main()
     frames_loaded.add(run.run(true).loads / best[1]);
     loads.add(run.count_loads() / best[0]);
   }
-  std::printf("%u traces of %u reads of %u chunks with 1 to 3 frames, over the optimum without places\n", traces, reads, chunks);
+  std::printf("%u traces of %u reads of %u chunks with 1 to 3 frames, over the optimum without places\n", traces, reads,
+              chunks);
   std::printf("loads:         mean %.4f, worst %.3f\n", loads.ratios / traces, loads.worst);
   std::printf("frames loaded: mean %.4f, worst %.3f\n", frames_loaded.ratios / traces, frames_loaded.worst);
-  return write_figures("windows_bench", {{"eviction.belady_windows_over_optimum", std::max(loads.ratios, frames_loaded.ratios) / traces, 1.05}});
+  return write_figures("windows_bench", {{"eviction.belady_windows_over_optimum",
+                                          std::max(loads.ratios, frames_loaded.ratios) / traces, 1.05}});
 }

@@ -1,8 +1,10 @@
-// How many instructions does an eviction decision take, and an access to what is resident, as the number of chunks grows?
+// How many instructions does an eviction decision take, and an access to what is resident, as the number of chunks
+// grows?
 //
-// Counts with callgrind: one run with few and one with more rounds, and the difference between them, so that set-up falls
-// out. A decision is what a demand miss asks of a policy: name the victim, let it leave, and enter the chunk that was loaded;
-// half of the chunks are candidates. An access is acquire and release of a resident tensor by a manager that follows a plan.
+// Counts with callgrind: one run with few and one with more rounds, and the difference between them, so that set-up
+// falls out. A decision is what a demand miss asks of a policy: name the victim, let it leave, and enter the chunk that
+// was loaded; half of the chunks are candidates. An access is acquire and release of a resident tensor by a manager
+// that follows a plan.
 #include <chunkmem/chunkmem.hpp>
 
 #include <chunkmem/backend/simulated.hpp>
@@ -37,7 +39,8 @@ cm::access_record scattered(std::uint32_t chunks)
   std::vector<std::uint32_t> own(chunks);
   for (std::uint32_t at = 0; at < chunks; ++at) {
     own[at] = at;
-    record.append({static_cast<std::uint32_t>(std::uint64_t{at} * 7'919 % chunks), 0, 0, cm::entry_kind::read, false, 0}, {});
+    record.append(
+        {static_cast<std::uint32_t>(std::uint64_t{at} * 7'919 % chunks), 0, 0, cm::entry_kind::read, false, 0}, {});
     record.release(at);
   }
   record.finish(own, chunks);
@@ -58,7 +61,8 @@ void decide(std::uint32_t chunks, std::uint32_t rounds)
     known[chunk] = {cm::chunk_id{chunk}, cm::moment{record.first_of_chunk()[chunk]}, 1, chunk % 2 == 0, clock, clock};
     policy.enter(known[chunk]);
   };
-  std::vector<std::uint32_t> outside;  // in the order in which they come, so that finding the next one costs the same for all
+  // in the order in which they come, so that finding the next one costs the same for all
+  std::vector<std::uint32_t> outside;
   for (std::uint32_t at = 0; at < chunks; ++at)
     at < chunks / 2 ? enter(record.entries()[at].slot) : outside.push_back(record.entries()[at].slot);
   std::uint32_t now = chunks / 2;
@@ -97,7 +101,8 @@ void walk(std::uint32_t chunks, std::uint32_t iterations)
 /// Instructions of one whole run of this program, by callgrind; negative where it cannot be had.
 double count(const std::string& self, const std::string& arguments)
 {
-  const std::string command = "valgrind --tool=callgrind --callgrind-out-file=/dev/null '" + self + "' " + arguments + " 2>&1";
+  const std::string command =
+      "valgrind --tool=callgrind --callgrind-out-file=/dev/null '" + self + "' " + arguments + " 2>&1";
   std::FILE* const out = popen(command.c_str(), "r");
   if (out == nullptr) return -1;
   double instructions = -1;
@@ -108,9 +113,12 @@ double count(const std::string& self, const std::string& arguments)
 }
 
 /// Of one round; negative where callgrind cannot be had.
-double each(const std::string& self, const std::string& what, std::uint32_t chunks, std::uint32_t few, std::uint32_t more, double rounds)
+double each(const std::string& self, const std::string& what, std::uint32_t chunks, std::uint32_t few,
+            std::uint32_t more, double rounds)
 {
-  const auto run = [&](std::uint32_t times) { return count(self, what + " " + std::to_string(chunks) + " " + std::to_string(times)); };
+  const auto run = [&](std::uint32_t times) {
+    return count(self, what + " " + std::to_string(chunks) + " " + std::to_string(times));
+  };
   const double base = run(few);
   const double longer = run(more);
   return base < 0 || longer < 0 ? -1 : (longer - base) / rounds;
@@ -151,10 +159,13 @@ int measure(const std::string& self)
   std::printf("\ngrowth of a decision %.2f, of an access %.3f\n", growth, access_growth);
   if (const char* const folder = std::getenv("CHUNKMEM_FIGURES"); folder != nullptr)
     std::ofstream{std::string{folder} + "/eviction_growth_bench.json"}
-        << R"([{"name": "eviction.decision_growth_1e3_1e6", "value": )" << growth << R"(, "unit": "", "relation": "<=", "bound": )"
-        << decision_bound << R"(, "command": "build/bench/bin/eviction_growth_bench"},)" << "\n "
-        << R"({"name": "engine.acquire_growth_1e2_1e6", "value": )" << access_growth << R"(, "unit": "", "relation": "<=", "bound": )"
-        << access_bound << R"(, "command": "build/bench/bin/eviction_growth_bench"}])" << '\n';
+        << R"([{"name": "eviction.decision_growth_1e3_1e6", "value": )" << growth
+        << R"(, "unit": "", "relation": "<=", "bound": )" << decision_bound
+        << R"(, "command": "build/bench/bin/eviction_growth_bench"},)"
+        << "\n "
+        << R"({"name": "engine.acquire_growth_1e2_1e6", "value": )" << access_growth
+        << R"(, "unit": "", "relation": "<=", "bound": )" << access_bound
+        << R"(, "command": "build/bench/bin/eviction_growth_bench"}])" << '\n';
   return growth <= decision_bound && access_growth <= access_bound ? 0 : 1;
 }
 

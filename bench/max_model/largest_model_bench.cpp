@@ -22,10 +22,10 @@ struct question {
   const char* machine;
   const char* model;
 };
-constexpr question questions[] = {{"v100_32_node", "GPT3_18B"},      {"a100_40_node", "DS_68B"},
-                                  {"a100_80_node", "DS_68B"},        {"a100_40_four_nodes", "175B"},
-                                  {"a100_80_four_nodes", "175B"},    {"h100_node", "DS_68B"},
-                                  {"h200_node", "DS_68B"},           {"gh200", "DS_20B"},
+constexpr question questions[] = {{"v100_32_node", "GPT3_18B"},   {"a100_40_node", "DS_68B"},
+                                  {"a100_80_node", "DS_68B"},     {"a100_40_four_nodes", "175B"},
+                                  {"a100_80_four_nodes", "175B"}, {"h100_node", "DS_68B"},
+                                  {"h200_node", "DS_68B"},        {"gh200", "DS_20B"},
                                   {"rtx_4090", "GPT3_10B"}};
 
 struct answer {
@@ -46,7 +46,8 @@ answer ask(const question& what, std::uint64_t micro_batch)
                          {}};
   const answer it{find_largest(peak_formula{}, job), planned{}.find_largest(job, [](std::uint64_t) {})};
   const planner::training_forecast step = planned{}.fastest(it.found.job);
-  std::printf("%-20s %11" PRIu64 " | %6" PRIu64 " %8.2f | %6" PRIu64 " %8.2f | %6.2f %% of the formula, %5.1f %% of the machine; "
+  std::printf("%-20s %11" PRIu64 " | %6" PRIu64 " %8.2f | %6" PRIu64
+              " %8.2f | %6.2f %% of the formula, %5.1f %% of the machine; "
               "step %8.2f s, busiest %8.2f s\n",
               what.machine, micro_batch, it.formula.layers(), static_cast<double>(it.formula.parameters()) / 1e9,
               it.found.layers(), static_cast<double>(it.found.parameters()) / 1e9, it.percent(),

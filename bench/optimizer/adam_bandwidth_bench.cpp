@@ -43,25 +43,13 @@ class huge_array {
 #endif
     std::fill_n(data_, bytes, std::byte{0});
   }
-  ~huge_array()
-  {
-    ::operator delete(data_, alignment);
-  }
+  ~huge_array() { ::operator delete(data_, alignment); }
   huge_array(const huge_array&) = delete;
   huge_array& operator=(const huge_array&) = delete;
 
-  [[nodiscard]] std::byte* bytes() const noexcept
-  {
-    return data_;
-  }
-  [[nodiscard]] float* floats() const noexcept
-  {
-    return reinterpret_cast<float*>(data_);
-  }
-  [[nodiscard]] cm::bf16* halves() const noexcept
-  {
-    return reinterpret_cast<cm::bf16*>(data_);
-  }
+  [[nodiscard]] std::byte* bytes() const noexcept { return data_; }
+  [[nodiscard]] float* floats() const noexcept { return reinterpret_cast<float*>(data_); }
+  [[nodiscard]] cm::bf16* halves() const noexcept { return reinterpret_cast<cm::bf16*>(data_); }
 
  private:
   static constexpr std::align_val_t alignment{std::size_t{2} << 20U};

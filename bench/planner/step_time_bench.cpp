@@ -1,15 +1,16 @@
 // How far from the least time that it could take is a step of the planned engine?
 //
-// A representative rank of each machine trains GPTs of 1B to 175B parameters on virtual clocks, by the manager and the optimizer
-// steps themselves: micro-batches of 1, 4 and 16, with a global norm and without one, at least 40 own 16-bit chunks. What does not
-// fit the host is updated on the device. Beside the step: busy times, and T_reach, the bound below every order of the same copies
-// and updates, with the chain of constraints that makes it longer than the busiest part. A case that does not fit has no step, so
-// the number of those that do is a figure too.
+// A representative rank of each machine trains GPTs of 1B to 175B parameters on virtual clocks, by the manager and the
+// optimizer steps themselves: micro-batches of 1, 4 and 16, with a global norm and without one, at least 40 own 16-bit
+// chunks. What does not fit the host is updated on the device. Beside the step: busy times, and T_reach, the bound
+// below every order of the same copies and updates, with the chain of constraints that makes it longer than the busiest
+// part. A case that does not fit has no step, so the number of those that do is a figure too.
 //
 //   step_time_bench [letters of "machine model" [planned]]
 //
-// `planned`: only cases whose host has no room for all states, with the share of updates on the device that plan_update_share
-// settles. It takes the fastest step, which may be one that is farther from its own T_reach. No figures come from a part.
+// `planned`: only cases whose host has no room for all states, with the share of updates on the device that
+// plan_update_share settles. It takes the fastest step, which may be one that is farther from its own T_reach. No
+// figures come from a part.
 #include "../transfer/planning_figures.hpp"
 
 #include <chunkmem/planner/plan_memory.hpp>
@@ -46,7 +47,10 @@ struct answer {
   training_forecast found;
   double device_share = 0;  // of the updates
 
-  [[nodiscard]] double over_reachable() const { return static_cast<double>(found.step.nanoseconds) / found.least_nanoseconds(); }
+  [[nodiscard]] double over_reachable() const
+  {
+    return static_cast<double>(found.step.nanoseconds) / found.least_nanoseconds();
+  }
 };
 
 /// The share of the updates that the device takes.
@@ -88,7 +92,8 @@ answer ask(const question& it, shares which)
   if (states > capacity[cm::tier::host] + capacity[cm::tier::device]) return {};
   const bool is_tight = states > capacity[cm::tier::host];
   if (which == shares::planned) return is_tight ? ask_planned(it, settings) : answer{};
-  const double least = 1.0 - static_cast<double>(capacity[cm::tier::host].count()) / static_cast<double>(states.count());
+  const double least =
+      1.0 - static_cast<double>(capacity[cm::tier::host].count()) / static_cast<double>(states.count());
   return ask_least(it, settings, is_tight ? least + 0.05 : 0.0);
 }
 
@@ -102,7 +107,8 @@ std::string words_of(const std::vector<cm::transfer::chain_link>& chain)
     const auto kind = chain[at].kind;
     for (; at < chain.size() && chain[at].kind == kind; ++at) nanoseconds += chain[at].nanoseconds;
     char part[64];
-    std::snprintf(part, sizeof part, "%s%s %.3f", text.empty() ? "" : " + ", names[static_cast<std::size_t>(kind)], nanoseconds * 1e-9);
+    std::snprintf(part, sizeof part, "%s%s %.3f", text.empty() ? "" : " + ", names[static_cast<std::size_t>(kind)],
+                  nanoseconds * 1e-9);
     text += part;
   }
   return text.empty() ? "busiest" : text;
@@ -113,10 +119,11 @@ void print(const question& what, const answer& it)
   const auto seconds = [](std::uint64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-9; };
   const auto& step = it.found.step;
   const bool is_ring_chain = static_cast<double>(it.found.ring_chain) > it.found.reachable.nanoseconds;
-  std::printf("%-20s %-9s %5d %4s %6.3f | %8.3f %8.3f %6.3f | %8.3f %8.3f %8.3f %8.3f %8.3f | %s\n", what.machine.c_str(), what.model.c_str(),
-              static_cast<int>(what.micro_batch), what.takes_norm ? "yes" : "no", it.device_share, seconds(step.nanoseconds),
-              it.found.least_nanoseconds() * 1e-9, it.over_reachable(), seconds(step.computing), seconds(step.to_device),
-              seconds(step.to_host), seconds(step.updating), seconds(step.collecting),
+  std::printf("%-20s %-9s %5d %4s %6.3f | %8.3f %8.3f %6.3f | %8.3f %8.3f %8.3f %8.3f %8.3f | %s\n",
+              what.machine.c_str(), what.model.c_str(), static_cast<int>(what.micro_batch),
+              what.takes_norm ? "yes" : "no", it.device_share, seconds(step.nanoseconds),
+              it.found.least_nanoseconds() * 1e-9, it.over_reachable(), seconds(step.computing),
+              seconds(step.to_device), seconds(step.to_host), seconds(step.updating), seconds(step.collecting),
               (is_ring_chain ? "rings and compute" : words_of(it.found.reachable.chain)).c_str());
   std::fflush(stdout);
 }
@@ -134,7 +141,8 @@ std::vector<question> questions(const std::string& only)
       const auto share = cm::workload::share_of_rank(cm::workload::read_machine(file.string()));
       for (const std::uint64_t batch : {1U, 4U, 16U})
         for (const bool norm : {false, true})
-          all.push_back({file.stem().string(), model, cm::workload::shape_of("PatrickStar", model), share, batch, norm});
+          all.push_back(
+              {file.stem().string(), model, cm::workload::shape_of("PatrickStar", model), share, batch, norm});
     }
   return all;
 }
@@ -145,8 +153,8 @@ int main(int count, char** arguments)
 {
   const std::string only = count > 1 ? arguments[1] : "";
   const shares which = count > 2 && std::string{arguments[2]} == "planned" ? shares::planned : shares::least;
-  std::printf("%-20s %-9s %5s %4s %6s | %8s %8s %6s | %8s %8s %8s %8s %8s | %s\n", "machine", "model", "batch", "norm", "device", "step",
-              "T_reach", "ratio", "compute", "up", "down", "host", "rings", "chain of T_reach [s]");
+  std::printf("%-20s %-9s %5s %4s %6s | %8s %8s %6s | %8s %8s %8s %8s %8s | %s\n", "machine", "model", "batch", "norm",
+              "device", "step", "T_reach", "ratio", "compute", "up", "down", "host", "rings", "chain of T_reach [s]");
   double worst = 0;
   int cases = 0;
   const std::vector<question> all = questions(only);
@@ -159,7 +167,8 @@ int main(int count, char** arguments)
   }
   std::printf("%d cases, of which %d fit; the worst is %.3f\n", static_cast<int>(all.size()), cases, worst);
   if (cases == 0) return 1;  // nothing was shown
-  if (count > 1) return 0;  // some cases make no figure
-  return transfer_bench::write_figures("step_time_bench", {{"transfer.step_over_reachable_worst", worst, "ratio", "<=", bound},
-                                                           {"transfer.step_cases_that_fit", 1.0 * cases, "cases", ">=", 1.0 * least_cases}});
+  if (count > 1) return 0;   // some cases make no figure
+  return transfer_bench::write_figures(
+      "step_time_bench", {{"transfer.step_over_reachable_worst", worst, "ratio", "<=", bound},
+                          {"transfer.step_cases_that_fit", 1.0 * cases, "cases", ">=", 1.0 * least_cases}});
 }

@@ -1,19 +1,20 @@
 // How does a step over 1 to 1,024 ranks compare with the least time it could take, and with how others exchange chunks?
 //
-// A representative rank of DGX A100-80 nodes trains GPTs of 10B and 175B parameters on virtual clocks, by the manager and the
-// optimizer steps themselves; collectives have the prices of collective::network_costs, by node, with NCCL's latencies. Every rank
-// has an eighth of a node's host, whatever their number, and the same micro-batch: weak scaling.
+// A representative rank of DGX A100-80 nodes trains GPTs of 10B and 175B parameters on virtual clocks, by the manager
+// and the optimizer steps themselves; collectives have the prices of collective::network_costs, by node, with NCCL's
+// latencies. Every rank has an eighth of a node's host, whatever their number, and the same micro-batch: weak scaling.
 //
-// First table: step over T_reach (of compute, links, updates, collectives, and the chains between them) at 8, 64 and 1,024
-// ranks, under `sharded`, for micro-batches of 1, 4 and 16, with and without a global norm, for two networks. All cases that fit count.
-// T_reach has the chain of gathers, products and sums in the order of the script, which no step is faster than (planner::ring_chain); the
-// last column has the ratio where of collectives their busy time alone counts.
-// Second table: seconds for a step, by scheme, all with the same manager, eviction and planned transfers:
-//   sharded   48, 96 or 192 groups, gathered ahead into room for 4, 8 or 16, what is fastest
-//   groups    PatrickStar: a chunk for the largest matrix, as many in a group as ranks, gathered when it is used, room for one
-//   alone     its memory-saving mode: one such chunk at a time, broadcast by its owner when it is used
-//   tensors   ZeRO-3 as it began: each tensor of a layer broadcast by its owner, layers up to two ahead
-// Broadcasts have the network of all devices of a node. The last three have the means of their schemes: each rank owns a share of every chunk, where theirs owns every so-many-th.
+// First table: step over T_reach (of compute, links, updates, collectives, and the chains between them) at 8, 64 and
+// 1,024 ranks, under `sharded`, for micro-batches of 1, 4 and 16, with and without a global norm, for two networks. All
+// cases that fit count. T_reach has the chain of gathers, products and sums in the order of the script, which no step
+// is faster than (planner::ring_chain); the last column has the ratio where of collectives their busy time alone
+// counts. Second table: seconds for a step, by scheme, all with the same manager, eviction and planned transfers:
+// sharded   48, 96 or 192 groups, gathered ahead into room for 4, 8 or 16, what is fastest groups    PatrickStar: a
+// chunk for the largest matrix, as many in a group as ranks, gathered when it is used, room for one alone     its
+// memory-saving mode: one such chunk at a time, broadcast by its owner when it is used tensors   ZeRO-3 as it began:
+// each tensor of a layer broadcast by its owner, layers up to two ahead Broadcasts have the network of all devices of a
+// node. The last three have the means of their schemes: each rank owns a share of every chunk, where theirs owns every
+// so-many-th.
 //
 //   weak_scaling_bench [figures | table]
 #include "../transfer/planning_figures.hpp"
@@ -36,7 +37,7 @@ using cm::planner::group_times;
 using cm::planner::training_forecast;
 
 constexpr double bound = 1.05;
-constexpr double dgx_network = 25e9;    // eight ports of 200 Gb/s for eight devices
+constexpr double dgx_network = 25e9;     // eight ports of 200 Gb/s for eight devices
 constexpr double thin_network = 6.25e9;  // two ports
 
 enum class scheme : std::uint8_t { sharded, groups, alone, tensors };
@@ -75,12 +76,14 @@ group_times times_of(const question& it, const cm::workload::rank_share& share, 
     times.network.network_bytes_per_second = std::min(it.network * share.of_node, share.rates.peer_bytes_per_second);
   }
   if (it.how == scheme::tensors)  // of a layer: matrices, their biases, two norms of a gain and a bias
-    for (const std::uint64_t elements : {3 * width * width, width * width, 4 * width * width, 4 * width * width, 3 * width, width, 4 * width, width, width, width, width, width})
+    for (const std::uint64_t elements : {3 * width * width, width * width, 4 * width * width, 4 * width * width,
+                                         3 * width, width, 4 * width, width, width, width, width, width})
       times.pieces.push_back(cm::bytes{2 * elements});
   return times;
 }
 
-cm::planner::rank_settings settings_of(const question& it, const cm::workload::rank_share& share, const cm::workload::transformer_shape& shape)
+cm::planner::rank_settings settings_of(const question& it, const cm::workload::rank_share& share,
+                                       const cm::workload::transformer_shape& shape)
 {
   const std::uint64_t own = cm::workload::parameters_of(shape) / it.ranks;
   const std::uint64_t width = shape.hidden;
@@ -127,7 +130,8 @@ training_forecast ask_best(question it)
   return best;
 }
 
-/// With the least share of updates on the device that fits, and a twentieth more where the host is too small for all states.
+/// With the least share of updates on the device that fits, and a twentieth more where the host is too small for all
+/// states.
 training_forecast ask(const question& it)
 {
   const auto shape = cm::workload::shape_of("PatrickStar", it.model);
@@ -166,20 +170,24 @@ worst_ratio print_ratios(std::uint64_t ranks)
           worst.value = std::max(worst.value, ratio);
           worst.of_busy = std::max(worst.of_busy, of_busy);
           const auto seconds = [](double nanoseconds) { return nanoseconds * 1e-9; };
-          std::printf("%-9s %5d ranks, batch %2d, norm %-3s, %5.2f GB/s: step %8.3f s, T_reach %8.3f s, %.3f; compute %8.3f, collectives %8.3f, host %8.3f; without the chain of gathers and products %.3f\n",
-                      model, static_cast<int>(ranks), static_cast<int>(batch), norm ? "yes" : "no", network * 1e-9,
-                      seconds(static_cast<double>(found.step.nanoseconds)), seconds(found.least_nanoseconds()), ratio,
-                      seconds(static_cast<double>(found.step.computing)), seconds(static_cast<double>(found.step.collecting)),
-                      seconds(static_cast<double>(found.step.updating)), of_busy);
+          std::printf(
+              "%-9s %5d ranks, batch %2d, norm %-3s, %5.2f GB/s: step %8.3f s, T_reach %8.3f s, %.3f; compute %8.3f, "
+              "collectives %8.3f, host %8.3f; without the chain of gathers and products %.3f\n",
+              model, static_cast<int>(ranks), static_cast<int>(batch), norm ? "yes" : "no", network * 1e-9,
+              seconds(static_cast<double>(found.step.nanoseconds)), seconds(found.least_nanoseconds()), ratio,
+              seconds(static_cast<double>(found.step.computing)), seconds(static_cast<double>(found.step.collecting)),
+              seconds(static_cast<double>(found.step.updating)), of_busy);
           std::fflush(stdout);
         }
-  std::printf("%d ranks: %d cases fit, the worst is %.3f, without that chain %.3f\n\n", static_cast<int>(ranks), worst.fit, worst.value, worst.of_busy);
+  std::printf("%d ranks: %d cases fit, the worst is %.3f, without that chain %.3f\n\n", static_cast<int>(ranks),
+              worst.fit, worst.value, worst.of_busy);
   return worst;
 }
 
 void print_table(const char* model, std::uint64_t batch)
 {
-  std::printf("%s, micro-batch %d for each rank, %g GB/s between nodes for each device\n\n| ranks |", model, static_cast<int>(batch), dgx_network * 1e-9);
+  std::printf("%s, micro-batch %d for each rank, %g GB/s between nodes for each device\n\n| ranks |", model,
+              static_cast<int>(batch), dgx_network * 1e-9);
   for (const char* name : scheme_names) std::printf(" %s [s] |", name);
   std::printf(" sharded: collectives busy |\n|---|---|---|---|---|---|\n");
   for (std::uint64_t ranks = 1; ranks <= 1024; ranks *= 2) {
@@ -187,9 +195,11 @@ void print_table(const char* model, std::uint64_t batch)
     double busy = -1;
     for (const scheme how : {scheme::sharded, scheme::groups, scheme::alone, scheme::tensors}) {
       const auto found = ask_best({.model = model, .ranks = ranks, .micro_batch = batch, .how = how});
-      found.fits ? std::printf(" %.2f |", static_cast<double>(found.step.nanoseconds) * 1e-9) : std::printf(" does not fit |");
+      found.fits ? std::printf(" %.2f |", static_cast<double>(found.step.nanoseconds) * 1e-9)
+                 : std::printf(" does not fit |");
       std::fflush(stdout);
-      if (found.fits && how == scheme::sharded) busy = static_cast<double>(found.step.collecting) / static_cast<double>(found.step.nanoseconds);
+      if (found.fits && how == scheme::sharded)
+        busy = static_cast<double>(found.step.collecting) / static_cast<double>(found.step.nanoseconds);
     }
     busy < 0 ? std::printf(" |\n") : std::printf(" %.0f %% |\n", 100 * busy);
   }
@@ -209,6 +219,7 @@ int main(int count, char** arguments)
   worst_ratio worst;
   for (const std::uint64_t ranks : {8U, 64U, 1024U}) worst = print_ratios(ranks);
   if (worst.fit == 0) return 1;  // nothing was shown
-  return transfer_bench::write_figures("weak_scaling_bench", {{"sharding.step_over_bound_1024_ranks", worst.value, "ratio", "<=", bound},
-                                                              {"sharding.steps_of_1024_ranks_that_fit", 1.0 * worst.fit, "cases", ">=", 24.0}});
+  return transfer_bench::write_figures(
+      "weak_scaling_bench", {{"sharding.step_over_bound_1024_ranks", worst.value, "ratio", "<=", bound},
+                             {"sharding.steps_of_1024_ranks_that_fit", 1.0 * worst.fit, "cases", ">=", 24.0}});
 }

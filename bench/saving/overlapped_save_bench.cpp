@@ -1,14 +1,16 @@
 // What does a save cost that goes on while a rank trains?
 //
-// A representative rank of each machine trains GPTs on virtual clocks, by the manager and the optimizer steps themselves. Between two
-// steps a save lends weights' masters and states, as checkpoint::save_async with `lends` does: the same items in the same order, the same
-// pins and copies from the device, the same moment at which an update takes them back. The disk is an agent of the backend with a rate of its own. What is
-// not written when the first update comes is copied into one buffer, as far as it fits, and the rest is waited for.
+// A representative rank of each machine trains GPTs on virtual clocks, by the manager and the optimizer steps
+// themselves. Between two steps a save lends weights' masters and states, as checkpoint::save_async with `lends` does:
+// the same items in the same order, the same pins and copies from the device, the same moment at which an update takes
+// them back. The disk is an agent of the backend with a rate of its own. What is not written when the first update
+// comes is copied into one buffer, as far as it fits, and the rest is waited for.
 //
-// The overhead is that of the steps during which the disk writes, over as many without a save. The bound is for disks that write a save within the
-// products of one step, decided before anything was seen, with a buffer of 256 MiB, states on the host or on the device. Shown beside it: slower disks, where an
-// update waits for what is not written; a buffer for a whole save, where it waits for copies in memory alone; and trainings whose updates are late, which a save has to
-// finish first.
+// The overhead is that of the steps during which the disk writes, over as many without a save. The bound is for disks
+// that write a save within the products of one step, decided before anything was seen, with a buffer of 256 MiB, states
+// on the host or on the device. Shown beside it: slower disks, where an update waits for what is not written; a buffer
+// for a whole save, where it waits for copies in memory alone; and trainings whose updates are late, which a save has
+// to finish first.
 #include "../transfer/planning_figures.hpp"
 
 #include <chunkmem/checkpoint/model_content.hpp>
@@ -78,7 +80,8 @@ class virtual_disk {
     while (!pieces_.empty() && pieces_.front().written.value <= backend.clock(cm::agent::host)) pieces_.pop_front();
     while (!pieces_.empty() && copied_ + pieces_.back().size <= buffer_) {
       copied_ += pieces_.back().size;
-      backend.advance(cm::agent::host, copying_.nanoseconds_for(cm::bytes{pieces_.back().size}), 2 * cm::bytes{pieces_.back().size});
+      backend.advance(cm::agent::host, copying_.nanoseconds_for(cm::bytes{pieces_.back().size}),
+                      2 * cm::bytes{pieces_.back().size});
       pieces_.pop_back();
     }
     if (!pieces_.empty()) backend.wait(cm::agent::host, pieces_.back().written);
@@ -117,10 +120,10 @@ struct question {
 /// One save, and the steps during which it was written.
 struct answer {
   double disk_seconds = 0;
-  double passes_seconds = 0;    ///< the products of a step
-  double step_seconds = 0;      ///< without a save
+  double passes_seconds = 0;  ///< the products of a step
+  double step_seconds = 0;    ///< without a save
   std::uint64_t steps = 0;
-  double overhead = 0;          ///< [%]
+  double overhead = 0;  ///< [%]
   std::uint64_t copied = 0;
 
   [[nodiscard]] bool counts() const { return disk_seconds <= passes_seconds; }
@@ -130,8 +133,11 @@ struct answer {
 class rank {
  public:
   rank(const question& it, const cm::planner::rank_settings& settings)
-      : groups_{it.shape, {.micro_batch = it.micro_batch}, cm::planner::own_elements(settings.chunk_elements) * it.share.ranks},
-        script_{groups_, cm::workload::training_setup{}.recomputes_layers, it.share.rates.device_flops_per_second * settings.reached_share, settings.gather_units},
+      : groups_{it.shape,
+                {.micro_batch = it.micro_batch},
+                cm::planner::own_elements(settings.chunk_elements) * it.share.ranks},
+        script_{groups_, cm::workload::training_setup{}.recomputes_layers,
+                it.share.rates.device_flops_per_second * settings.reached_share, settings.gather_units},
         training_{groups_, script_, it.share, settings, cm::planner::capacities_of(it.share, settings)},
         copying_{cm::planner::costs_of(it.share, settings).within_host}
   {
@@ -145,10 +151,12 @@ class rank {
   {
     answer result;
     result.step_seconds = seconds_of(4) / 4;
-    for (const auto& it : training_.timeline().computing) result.passes_seconds += static_cast<double>(it.nanoseconds) * 1e-9;
+    for (const auto& it : training_.timeline().computing)
+      result.passes_seconds += static_cast<double>(it.nanoseconds) * 1e-9;
     manager_type& m = training_.engine();
     const auto items = checkpoint::content_of(m);
-    const checkpoint::save_plan plan = checkpoint::plan_of(items, cm::bytes{std::uint64_t{4} << 30}, checkpoint::rest_of(m, items));
+    const checkpoint::save_plan plan =
+        checkpoint::plan_of(items, cm::bytes{std::uint64_t{4} << 30}, checkpoint::rest_of(m, items));
     virtual_disk disk{m, disk_, rate, copying_, buffer};
     checkpoint::model_writer{m, plan}.write(disk);
     m.changes().begin([](void* who) noexcept { static_cast<virtual_disk*>(who)->let_go(); }, &disk);
@@ -189,7 +197,8 @@ std::optional<rank> rank_of(const question& it, double device_update_share, bool
   settings.updates_late = late;
   settings.device_update_share = device_update_share;
   settings.gather_units = 4;
-  if (cm::bytes{14} * own > cm::planner::capacities_of(it.share, settings)[cm::tier::host]) return {};  // states on the host
+  // states on the host
+  if (cm::bytes{14} * own > cm::planner::capacities_of(it.share, settings)[cm::tier::host]) return {};
   try {
     return std::optional<rank>{std::in_place, it, settings};
   } catch (const cm::error&) {
@@ -207,7 +216,8 @@ std::vector<question> questions(const std::string& only)
     for (const char* const model : {"GPT2_1B", "GPT3_10B", "GPT3_18B"}) {
       if ((file.stem().string() + " " + model).find(only) == std::string::npos) continue;
       const auto share = cm::workload::share_of_rank(cm::workload::read_machine(file.string()));
-      for (const std::uint64_t batch : {1U, 4U, 16U}) all.push_back({file.stem().string(), model, cm::workload::shape_of("PatrickStar", model), share, batch});
+      for (const std::uint64_t batch : {1U, 4U, 16U})
+        all.push_back({file.stem().string(), model, cm::workload::shape_of("PatrickStar", model), share, batch});
     }
   return all;
 }
@@ -235,9 +245,11 @@ void ask(const question& it, double device_update_share, worst_of& worst)
   for (const double rate : disks) {
     const answer found = one->save(rate, small_buffer);
     const answer roomy = one->save(rate, no_bound);
-    std::printf("%-20s %-9s %5d %6.0f %5.0f | %8.3f %8.3f %8.3f | %5d %7.2f%% %4.0f MiB | %5d %7.2f%% |", it.machine.c_str(), it.model.c_str(),
-                static_cast<int>(it.micro_batch), device_update_share, rate * 1e-9, found.disk_seconds, found.passes_seconds, found.step_seconds,
-                static_cast<int>(found.steps), found.overhead, static_cast<double>(found.copied) / 1048576, static_cast<int>(roomy.steps), roomy.overhead);
+    std::printf("%-20s %-9s %5d %6.0f %5.0f | %8.3f %8.3f %8.3f | %5d %7.2f%% %4.0f MiB | %5d %7.2f%% |",
+                it.machine.c_str(), it.model.c_str(), static_cast<int>(it.micro_batch), device_update_share,
+                rate * 1e-9, found.disk_seconds, found.passes_seconds, found.step_seconds,
+                static_cast<int>(found.steps), found.overhead, static_cast<double>(found.copied) / 1048576,
+                static_cast<int>(roomy.steps), roomy.overhead);
     if (late) std::printf(" %7.2f%%", late->save(rate, small_buffer).overhead);
     std::printf("%s\n", found.counts() ? "" : "  (a slow disk)");
     std::fflush(stdout);
@@ -250,15 +262,17 @@ void ask(const question& it, double device_update_share, worst_of& worst)
 int main(int count, char** arguments)
 {
   const std::string only = count > 1 ? arguments[1] : "";
-  std::printf("%-20s %-9s %5s %6s %5s | %8s %8s %8s | %23s | %14s | %8s\n", "machine", "model", "batch", "device", "GB/s", "save [s]", "products", "step",
-              "steps, over, copied", "room for all", "late");
+  std::printf("%-20s %-9s %5s %6s %5s | %8s %8s %8s | %23s | %14s | %8s\n", "machine", "model", "batch", "device",
+              "GB/s", "save [s]", "products", "step", "steps, over, copied", "room for all", "late");
   worst_of worst;
   for (const question& it : questions(only))
     for (const double share : {0.0, 1.0}) ask(it, share, worst);
-  std::printf("%d saves that a disk writes within the products of a step: the worst costs %.2f %% of its steps\n", worst.cases, worst.overhead);
+  std::printf("%d saves that a disk writes within the products of a step: the worst costs %.2f %% of its steps\n",
+              worst.cases, worst.overhead);
   if (worst.cases == 0) return 1;
   if (count > 1) return 0;
-  return transfer_bench::write_figures("overlapped_save_bench",
-                                       {{"checkpoint.async_step_overhead_percent", worst.overhead, "%", "<=", bound},
-                                        {"checkpoint.staging_buffers_peak", worst.most_copied / static_cast<double>(small_buffer.count()), "buffers", "<=", 1}});
+  return transfer_bench::write_figures(
+      "overlapped_save_bench", {{"checkpoint.async_step_overhead_percent", worst.overhead, "%", "<=", bound},
+                                {"checkpoint.staging_buffers_peak",
+                                 worst.most_copied / static_cast<double>(small_buffer.count()), "buffers", "<=", 1}});
 }

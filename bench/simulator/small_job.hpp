@@ -20,17 +20,20 @@ struct job_shape {
 inline constexpr std::uint64_t layers = 28;
 inline constexpr chunkmem::bytes layer_bytes{std::uint64_t{2} << 20};
 
-/// A training step that only takes time: forward and backward on agent::compute, then an update of each layer on the host.
+/// A training step that only takes time: forward and backward on agent::compute, then an update of each layer on the
+/// host.
 ///
-/// Weights come to the device and leave it as the manager decides, gradients go to the host. The caller enqueues and runs
-/// ahead, and waits where it needs a gradient. The same on every backend that has advance(agent, nanoseconds).
+/// Weights come to the device and leave it as the manager decides, gradients go to the host. The caller enqueues and
+/// runs ahead, and waits where it needs a gradient. The same on every backend that has advance(agent, nanoseconds).
 template <class Backend, class... Policies>
 class small_job {
  public:
-  small_job(Backend& backend, const job_shape& shape) : backend_{backend}, shape_{shape}, manager_{backend, {.chunk_bytes = layer_bytes}}
+  small_job(Backend& backend, const job_shape& shape)
+      : backend_{backend}, shape_{shape}, manager_{backend, {.chunk_bytes = layer_bytes}}
   {
     for (std::uint64_t layer = 0; layer < layers; ++layer)
-      weights_.push_back(manager_.template add<float>({layer_bytes.count() / sizeof(float)}, chunkmem::role::parameter));
+      weights_.push_back(
+          manager_.template add<float>({layer_bytes.count() / sizeof(float)}, chunkmem::role::parameter));
     for (const auto& it : weights_) (void)manager_.acquire(it, chunkmem::access::write, chunkmem::at::host);
   }
 
@@ -52,7 +55,8 @@ class small_job {
       }
       for (std::size_t at = weights_.size(); at-- > 0;) {
         {
-          const auto gradient = manager_.acquire_bytes(weights_[at], chunkmem::gradient_list, chunkmem::access::read, chunkmem::at::host);
+          const auto gradient =
+              manager_.acquire_bytes(weights_[at], chunkmem::gradient_list, chunkmem::access::read, chunkmem::at::host);
           const auto weight = manager_.acquire(weights_[at], chunkmem::access::read_write, chunkmem::at::host);
           backend_.advance(chunkmem::agent::host, shape_.update);
         }

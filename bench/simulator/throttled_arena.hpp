@@ -20,11 +20,13 @@
 
 namespace simulator_bench {
 
-/// A host_arena whose copies and kernels take the time of a cost table: real threads, real waits, real bytes, slowed down.
+/// A host_arena whose copies and kernels take the time of a cost table: real threads, real waits, real bytes, slowed
+/// down.
 ///
-/// An operation does its work and then sleeps until its deadline: its planned time after the latest of the deadline of the same
-/// agent's last one, those of the events that it waits for, and the moment when it was asked for. Deadlines follow from deadlines,
-/// so what a thread wakes up late does not add up. What takes longer than planned is late, and nothing hides it.
+/// An operation does its work and then sleeps until its deadline: its planned time after the latest of the deadline of
+/// the same agent's last one, those of the events that it waits for, and the moment when it was asked for. Deadlines
+/// follow from deadlines, so what a thread wakes up late does not add up. What takes longer than planned is late, and
+/// nothing hides it.
 ///
 /// @threads   one caller at a time, from any thread
 class throttled_arena {
@@ -78,7 +80,10 @@ class throttled_arena {
   void advance(chunkmem::agent who, std::uint64_t nanoseconds) { sleep(who, start_of(who), nanoseconds); }
 
   /// The caller did something else until now, which is not to be made up for.
-  void begin_afresh() { note(chunkmem::agent::host, std::max(ends_[index_of(chunkmem::agent::host)].back(), clock::now())); }
+  void begin_afresh()
+  {
+    note(chunkmem::agent::host, std::max(ends_[index_of(chunkmem::agent::host)].back(), clock::now()));
+  }
 
   [[nodiscard]] chunkmem::event record(chunkmem::agent who) const { return arena_.record(who); }
   void wait(chunkmem::agent who, chunkmem::event point)

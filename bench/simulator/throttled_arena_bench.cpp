@@ -1,10 +1,11 @@
 // Does a step take as long on real threads with real waits as backend::simulated says?
 //
 // A small training step on a host_arena whose copies, kernels and updates sleep for what a cost table says, and on
-// backend::simulated with the same table: bound by the links, by compute and by updates on the host, with copies ahead of demand
-// and with a plan. Nine runs of each in turn; the medians of simulated over real step times, the lowest and the highest of all.
-// A real copy has to be over long before its planned time is: no link is faster than a tenth of what this machine's memory was
-// measured to copy. Where that is less than 0.5 GB/s everything is slowed down alike; below a tenth of it nothing is measured.
+// backend::simulated with the same table: bound by the links, by compute and by updates on the host, with copies ahead
+// of demand and with a plan. Nine runs of each in turn; the medians of simulated over real step times, the lowest and
+// the highest of all. A real copy has to be over long before its planned time is: no link is faster than a tenth of
+// what this machine's memory was measured to copy. Where that is less than 0.5 GB/s everything is slowed down alike;
+// below a tenth of it nothing is measured.
 #include "../transfer/planning_figures.hpp"
 #include "small_job.hpp"
 #include "throttled_arena.hpp"
@@ -38,8 +39,13 @@ struct pace {
 
   [[nodiscard]] cm::backend::cost_table costs() const
   {
-    const cm::backend::link_cost one_way{.latency_nanoseconds = scaled(20'000), .bytes_per_second = fastest_link / slowness};
-    return {.to_device = one_way, .to_host = one_way, .within_device = one_way, .within_host = one_way, .launch_nanoseconds = 0};
+    const cm::backend::link_cost one_way{.latency_nanoseconds = scaled(20'000),
+                                         .bytes_per_second = fastest_link / slowness};
+    return {.to_device = one_way,
+            .to_host = one_way,
+            .within_device = one_way,
+            .within_host = one_way,
+            .launch_nanoseconds = 0};
   }
   [[nodiscard]] job_shape of(const job_shape& wanted) const
   {
@@ -82,7 +88,8 @@ void measure(std::string_view name, const job_shape& wanted, const pace& how, ra
   const cm::bytes device = (shape.device_chunks + 1) * layer_bytes;
   const cm::bytes host = (2 * layers + 4) * layer_bytes;
   throttled_arena threads{{.device_capacity = device, .host_capacity = host, .async_compute = true}, costs};
-  cm::backend::simulated clocks{{.device_capacity = device, .host_capacity = host, .costs = costs, .host_runs_ahead = true}};
+  cm::backend::simulated clocks{
+      {.device_capacity = device, .host_capacity = host, .costs = costs, .host_runs_ahead = true}};
   small_job<throttled_arena, Policies...> real{threads, shape};
   small_job<cm::backend::simulated, Policies...> simulated{clocks, shape};
   std::vector<double> over;
@@ -105,10 +112,12 @@ void measure(std::string_view name, const job_shape& wanted, const pace& how, ra
   all.shortest = std::min(all.shortest, said);
   all.lowest = std::min(all.lowest, median);
   all.highest = std::max(all.highest, median);
-  std::printf("%-28s simulated %7.2f ms, real %7.2f ms (%.2f to %.2f): %.4f (%.4f to %.4f); %llu MiB up, %llu MiB down\n", name.data(),
-              static_cast<double>(said) / millisecond, real_milliseconds[runs / 2], real_milliseconds.front(), real_milliseconds.back(),
-              median, over.front(), over.back(), static_cast<unsigned long long>(one.loaded.count() >> 20),
-              static_cast<unsigned long long>(one.written_back.count() >> 20));
+  std::printf(
+      "%-28s simulated %7.2f ms, real %7.2f ms (%.2f to %.2f): %.4f (%.4f to %.4f); %llu MiB up, %llu MiB down\n",
+      name.data(), static_cast<double>(said) / millisecond, real_milliseconds[runs / 2], real_milliseconds.front(),
+      real_milliseconds.back(), median, over.front(), over.back(),
+      static_cast<unsigned long long>(one.loaded.count() >> 20),
+      static_cast<unsigned long long>(one.written_back.count() >> 20));
   std::fflush(stdout);
 }
 
@@ -118,16 +127,21 @@ int main()
 {
   const double memory = memory_rate();
   const pace how{std::max(1.0, 10 * fastest_link / memory)};
-  std::printf("a copy within memory: %.2f GB/s; links: %.3f GB/s each way\n", memory / 1e9, how.costs().to_device.bytes_per_second / 1e9);
+  std::printf("a copy within memory: %.2f GB/s; links: %.3f GB/s each way\n", memory / 1e9,
+              how.costs().to_device.bytes_per_second / 1e9);
   if (!(how.slowness <= most_slowness)) {
-    std::printf("memory copies less than %.2f GB/s, and links of a tenth of that would take too long: nothing was measured\n",
-                10 * fastest_link / most_slowness / 1e9);
+    std::printf(
+        "memory copies less than %.2f GB/s, and links of a tenth of that would take too long: nothing was measured\n",
+        10 * fastest_link / most_slowness / 1e9);
     return 1;
   }
   range all;
-  const job_shape links{.forward = millisecond, .backward = 2 * millisecond, .update = 3 * millisecond, .device_chunks = 6};
-  const job_shape compute{.forward = 4 * millisecond, .backward = 8 * millisecond, .update = millisecond, .device_chunks = 12};
-  const job_shape updates{.forward = 2 * millisecond, .backward = 4 * millisecond, .update = 7 * millisecond, .device_chunks = 12};
+  const job_shape links{
+      .forward = millisecond, .backward = 2 * millisecond, .update = 3 * millisecond, .device_chunks = 6};
+  const job_shape compute{
+      .forward = 4 * millisecond, .backward = 8 * millisecond, .update = millisecond, .device_chunks = 12};
+  const job_shape updates{
+      .forward = 2 * millisecond, .backward = 4 * millisecond, .update = 7 * millisecond, .device_chunks = 12};
   measure<cm::transfer::no_prefetch>("on demand, links", links, how, all);
   measure<cm::transfer::lookahead>("lookahead, links", links, how, all);
   measure<cm::transfer::lookahead>("lookahead, compute", compute, how, all);
@@ -135,9 +149,10 @@ int main()
   measure<cm::transfer::planned>("planned, links", links, how, all);
   measure<cm::transfer::planned>("planned, compute", compute, how, all);
   if (!all.moves_alike) std::printf("the two do not move the same bytes: they do not decide alike\n");
-  if (all.shortest < 200 * millisecond) std::printf("a step is shorter than 200 ms: noise counts for more than it should\n");
-  const int missed = transfer_bench::write_figures("throttled_arena_bench",
-                                                   {{"backend.simulated_over_throttled_arena", all.lowest, "", ">=", 0.9},
-                                                    {"backend.simulated_over_throttled_arena", all.highest, "", "<=", 1.1}});
+  if (all.shortest < 200 * millisecond)
+    std::printf("a step is shorter than 200 ms: noise counts for more than it should\n");
+  const int missed = transfer_bench::write_figures(
+      "throttled_arena_bench", {{"backend.simulated_over_throttled_arena", all.lowest, "", ">=", 0.9},
+                                {"backend.simulated_over_throttled_arena", all.highest, "", "<=", 1.1}});
   return all.moves_alike && all.shortest >= 200 * millisecond ? missed : 1;
 }

@@ -31,7 +31,10 @@ class solved_once {
   };
   explicit solved_once(answer& known) : known_{&known} {}
 
-  void schedule(const cm::transfer::schedule_input& input, std::vector<cm::transfer::move>& actions) { ahead_.schedule(input, actions); }
+  void schedule(const cm::transfer::schedule_input& input, std::vector<cm::transfer::move>& actions)
+  {
+    ahead_.schedule(input, actions);
+  }
   [[nodiscard]] cm::transfer::retention retain(const cm::transfer::retention_request& request)
   {
     if (!known_->is_known) known_->wanted = known_->solver.retain(request);
@@ -44,15 +47,16 @@ class solved_once {
   cm::transfer::lookahead ahead_;
 };
 
-/// A manager's iterations without bytes: each starts where the last one ended, is planned anew where its plan is not good
-/// from there, and is carried out action by action.
+/// A manager's iterations without bytes: each starts where the last one ended, is planned anew where its plan is not
+/// good from there, and is carried out action by action.
 template <class Eviction, cm::transfer_policy Transfer>
 class managed_run {
  public:
   static constexpr double never = std::numeric_limits<double>::infinity();
 
   /// @param missing_homes   frames that the host is smaller than all chunks: the first chunks begin on the device then
-  managed_run(const eviction_bench::trace& what, std::uint32_t device_frames, Transfer transfer, std::uint32_t missing_homes = 0)
+  managed_run(const eviction_bench::trace& what, std::uint32_t device_frames, Transfer transfer,
+              std::uint32_t missing_homes = 0)
       : chunk_of_slot_{what.own_chunks()}, record_{what.record}, planner_{transfer}, lease_at_(record_.size(), 0)
   {
     std::uint32_t all = 0;
@@ -64,7 +68,8 @@ class managed_run {
     state_.space(cm::tier::host).reset(cm::bytes{homes * eviction_bench::frame_bytes}, frame, homes);
     for (std::uint32_t at = what.chunks(); at-- > 0;) {
       const bool on_host = at >= missing_homes;
-      state_.acquire(at, at, on_host ? cm::entry_kind::write_on_host : cm::entry_kind::write, cm::access_record::never, cm::moment{0}, log_);
+      state_.acquire(at, at, on_host ? cm::entry_kind::write_on_host : cm::entry_kind::write, cm::access_record::never,
+                     cm::moment{0}, log_);
       on_host ? state_.unpin_host(at, true) : state_.unpin_device(at);
     }
   }
@@ -95,7 +100,8 @@ class managed_run {
     std::size_t next = 0;
     std::size_t ended = 0;
     for (std::uint32_t now = 0; now <= record_.size(); ++now) {
-      for (; ended < record_.releases().size() && record_.releases()[ended].until <= now; ++ended) end(record_.releases()[ended].moment);
+      for (; ended < record_.releases().size() && record_.releases()[ended].until <= now; ++ended)
+        end(record_.releases()[ended].moment);
       if (now < record_.size()) next = act(now, next);
     }
     return true;
@@ -106,8 +112,10 @@ class managed_run {
     const cm::access_entry& entry = record_.entries()[now];
     for (; next < plan_.actions.size() && plan_.actions[next].moment <= now; ++next) {
       const cm::transfer::move& it = plan_.actions[next];
-      if (it.kind == cm::transfer::move_kind::lease) lease_at_[now] = it.place;
-      else if (!move(it)) ++skipped_;
+      if (it.kind == cm::transfer::move_kind::lease)
+        lease_at_[now] = it.place;
+      else if (!move(it))
+        ++skipped_;
     }
     if (entry.kind == cm::entry_kind::lease_device) {
       if (!state_.try_lease(cm::tier::device, lease_at_[now], record_.details()[now].bytes, log_)) ++skipped_;

@@ -69,7 +69,7 @@ struct summary {
   int above_evictions = 0;
   int above_orbits = 0;  // evictions that do not repeat, which no plan of one iteration can follow
   int compared = 0;
-  int impossible = 0;  // below the bound, or certifying more than it
+  int impossible = 0;             // below the bound, or certifying more than it
   double engine_over_bound = 0;   // chunks of one frame, after four of them
   double windows_over_bound = 0;  // with chunks of two frames
   int above_lookahead = 0;
@@ -78,11 +78,15 @@ struct summary {
 
 /// What a manager copies with `planned`, and with `lookahead`, over one eviction policy.
 template <class Eviction>
-void manage(const trace& what, std::uint32_t frames, transfer_bench::solved_once::answer& solved, double fewest, summary& all)
+void manage(const trace& what, std::uint32_t frames, transfer_bench::solved_once::answer& solved, double fewest,
+            summary& all)
 {
-  const double planned =
-      transfer_bench::managed_run<Eviction, transfer_bench::solved_once>{what, frames, transfer_bench::solved_once{solved}}.settled(warm_up, measured);
-  const double ahead = transfer_bench::managed_run<Eviction, cm::transfer::lookahead>{what, frames, {}}.settled(warm_up, measured);
+  const double planned = transfer_bench::managed_run<Eviction, transfer_bench::solved_once>{
+      what, frames,
+      transfer_bench::solved_once{
+          solved}}.settled(warm_up, measured);
+  const double ahead =
+      transfer_bench::managed_run<Eviction, cm::transfer::lookahead>{what, frames, {}}.settled(warm_up, measured);
   const std::uint32_t largest = std::ranges::max(what.frames_of_chunk);
   std::printf(" %7.4f%s", planned / fewest, planned > ahead ? "!" : " ");
   if (planned == never) return;  // as demand paging: the step does not fit in the way the engine places frames
@@ -148,14 +152,17 @@ int main()
       "evictions above %d that repeat and %d that do not\n",
       all.plain_over_bound, all.over_bound, all.excess, all.certified, all.compared, all.above_evictions,
       all.above_orbits);
-  std::printf("as a manager moves them: %.4f of the bound after four largest chunks, %.4f with windows; of %d above lookahead: %d\n",
-              all.engine_over_bound, all.windows_over_bound, all.managers, all.above_lookahead);
+  std::printf(
+      "as a manager moves them: %.4f of the bound after four largest chunks, %.4f with windows; of %d above lookahead: "
+      "%d\n",
+      all.engine_over_bound, all.windows_over_bound, all.managers, all.above_lookahead);
   if (all.impossible > 0) std::printf("%d plans contradict the linear program\n", all.impossible);
   const int missed = transfer_bench::write_figures(
-      "retention_bench", {{"transfer.planned_bytes_over_bound", all.over_bound, "", "<=", 1.02},
-                          {"transfer.planned_above_evictions", 1.0 * (all.above_evictions + all.above_orbits), "", "==", 0},
-                          {"transfer.engine_bytes_over_bound", all.engine_over_bound, "", "<=", 1.02},
-                          {"transfer.planned_manager_above_lookahead", 1.0 * all.above_lookahead, "", "==", 0},
-                          {"transfer.certificate_over_linear_program", all.certified, "", ">=", 0.97}});
+      "retention_bench",
+      {{"transfer.planned_bytes_over_bound", all.over_bound, "", "<=", 1.02},
+       {"transfer.planned_above_evictions", 1.0 * (all.above_evictions + all.above_orbits), "", "==", 0},
+       {"transfer.engine_bytes_over_bound", all.engine_over_bound, "", "<=", 1.02},
+       {"transfer.planned_manager_above_lookahead", 1.0 * all.above_lookahead, "", "==", 0},
+       {"transfer.certificate_over_linear_program", all.certified, "", ">=", 0.97}});
   return all.impossible > 0 ? 1 : missed;
 }

@@ -15,7 +15,8 @@
 
 namespace gpt {
 
-/// The memory of this machine, or of the container that this runs in. A budget above it could only end in the kernel's hands.
+/// The memory of this machine, or of the container that this runs in. A budget above it could only end in the kernel's
+/// hands.
 /// @param limits   where a control group, version 2 or 1, says what it may have; not there, or "max": all
 [[nodiscard]] inline chunkmem::bytes machine_memory(const std::filesystem::path& limits = "/sys/fs/cgroup")
 {
@@ -50,8 +51,8 @@ inline void check(const memory_budget& budget, const memory_limits& limits)
   const chunkmem::bytes beside = limits.device ? chunkmem::bytes{} : budget.device;
   if (beside > limits.host || budget.host > limits.host - beside) {
     const std::string what = limits.device ? "" : "device memory " + size_text(budget.device) + " and ";
-    throw problem{what + "host memory " + size_text(budget.host) + " do" + (limits.device ? "es" : "") + " not fit the " +
-                  size_text(limits.host) +
+    throw problem{what + "host memory " + size_text(budget.host) + " do" + (limits.device ? "es" : "") +
+                  " not fit the " + size_text(limits.host) +
                   " of this machine (give less, or make --layers, --width or --batch smaller)"};
   }
 }

@@ -28,8 +28,9 @@ inline void check_checkpoints([[maybe_unused]] const options& chosen)
 {
 #ifndef GPT_HAS_CHECKPOINTS
   if (chosen.checkpoint || chosen.resume)
-    throw problem{"--checkpoint and --resume need a build with nlohmann/json.hpp and xxhash.h (Debian: apt-get install "
-                  "nlohmann-json3-dev libxxhash-dev)"};
+    throw problem{
+        "--checkpoint and --resume need a build with nlohmann/json.hpp and xxhash.h (Debian: apt-get install "
+        "nlohmann-json3-dev libxxhash-dev)"};
 #endif
 }
 
@@ -49,14 +50,16 @@ struct files_of_one {
   }
 };
 
-/// Where a training is saved, and where it was: does nothing where the command line names no folder. Over ranks each has one, of the same folders.
+/// Where a training is saved, and where it was: does nothing where the command line names no folder. Over ranks each
+/// has one, of the same folders.
 /// @tparam Files   how its manager is saved and loaded, see files_of_one
 template <class Files>
 class checkpoints {
  public:
   /// Opens the folders, so that what is wrong with them is said before the first step.
-  /// @throws problem   nothing to resume from, in which case no folder is made; a folder that cannot be written to, or that has the
-  ///                   checkpoints of a training that this one does not go on with: saving would replace them
+  /// @throws problem   nothing to resume from, in which case no folder is made; a folder that cannot be written to, or
+  ///                   that has the checkpoints of a training that this one does not go on with: saving would replace
+  ///                   them
   explicit checkpoints(const options& chosen) : chosen_{chosen}
   {
     if (chosen.resume) open_resumed(*chosen.resume);
@@ -70,7 +73,8 @@ class checkpoints {
     if (!resumed_) return {};
     const auto found = load(manager);
     std::string text = "resumed from generation " + std::to_string(found.number) + " in " + chosen_.resume->string();
-    for (const auto& skipped : found.skipped) text += "\nskipped generation " + std::to_string(skipped.number) + ": " + skipped.why;
+    for (const auto& skipped : found.skipped)
+      text += "\nskipped generation " + std::to_string(skipped.number) + ": " + skipped.why;
     return text;
   }
 
@@ -105,8 +109,9 @@ class checkpoints {
     std::error_code ignored;
     const bool goes_on = chosen_.resume && std::filesystem::equivalent(*chosen_.resume, where, ignored);
     if (!goes_on && !chunkmem::checkpoint::generations_in(*saved_).empty())
-      throw problem{"--checkpoint '" + where.string() + "' has checkpoints already, which new ones would replace (go on with --resume " +
-                    where.string() + ", or name another folder)"};
+      throw problem{"--checkpoint '" + where.string() +
+                    "' has checkpoints already, which new ones would replace (go on with --resume " + where.string() +
+                    ", or name another folder)"};
   }
 
   template <class Manager>
@@ -117,7 +122,8 @@ class checkpoints {
     } catch (const chunkmem::config_error& other) {
       if (std::string_view{other.what()}.find(losses_state) == std::string_view::npos) throw;
       throw problem{"--resume '" + chosen_.resume->string() + "' holds a training of another number of steps than " +
-                    std::to_string(chosen_.steps) + ", and its learning rates depend on that number (give the --steps it was begun with)"};
+                    std::to_string(chosen_.steps) +
+                    ", and its learning rates depend on that number (give the --steps it was begun with)"};
     }
   }
 

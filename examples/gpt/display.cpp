@@ -112,7 +112,8 @@ void display::closing(const options& chosen, const memory_figures& figures) cons
                size_text(figures.loaded).c_str(), size_text(figures.written_back).c_str(), figures.loads,
                figures.evictions);
   const auto seconds = [](std::uint64_t nanoseconds) { return static_cast<double>(nanoseconds) / 1e9; };
-  std::fprintf(out_, "waited  %.2f s for loads, %.2f s for the optimizer's input, %.2f s for queues, %.2f s for others\n",
+  std::fprintf(out_,
+               "waited  %.2f s for loads, %.2f s for the optimizer's input, %.2f s for queues, %.2f s for others\n",
                seconds(figures.stalls.demand_miss_nanoseconds), seconds(figures.stalls.optimizer_input_nanoseconds),
                seconds(figures.stalls.throttle_nanoseconds), seconds(figures.stalls.other_nanoseconds));
   std::fprintf(out_, "plan    %" PRIu64 " divergences, %" PRIu64 " replans\n", figures.divergences, figures.replans);

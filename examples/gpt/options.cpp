@@ -57,8 +57,9 @@ void declare(CLI::App& app, program whose, raw_options& raw, bool& verify, bool&
   app.add_option("--steps", raw.steps, "steps of training (50)");
   app.add_option("--learning-rate", raw.learning_rate, "highest learning rate (0.001)");
   const bool is_cuda = whose == program::gpt_cuda;
-  app.add_option("--precision", raw.precision,
-                 is_cuda ? "of weights and gradients: bf16 alone (bf16)" : "of weights and gradients: fp32, bf16 or fp16 (fp32)");
+  app.add_option(
+      "--precision", raw.precision,
+      is_cuda ? "of weights and gradients: bf16 alone (bf16)" : "of weights and gradients: fp32, bf16 or fp16 (fp32)");
   if (is_cuda)
     app.add_option("--update", raw.update,
                    "where the optimizer works: placement (where that keeps most states), cpu or gpu (placement)");
@@ -72,16 +73,19 @@ void declare(CLI::App& app, program whose, raw_options& raw, bool& verify, bool&
   app.add_option("--eviction", raw.eviction, "who gives up its chunk: " + with_default(words_of<any_eviction>()));
   app.add_option("--layout", raw.layout, "of tensors in chunks: " + with_default(words_of<any_layout>()));
   app.add_option("--placement", raw.placement, "of optimizer states: " + with_default(words_of<any_placement>()));
-  app.add_option("--device-share", raw.device_share, "of the states that fixed_split keeps on the device, 0 to 1 (0.5)");
+  app.add_option("--device-share", raw.device_share,
+                 "of the states that fixed_split keeps on the device, 0 to 1 (0.5)");
   app.add_option("--transfer", raw.transfer, "when copies start: " + with_default(words_of<any_transfer>()));
   app.add_option("--text", raw.text, "file or folder to learn from");
   app.add_option("--trace", raw.trace, "write a Chrome trace to this JSON file");
   app.add_option("--report", raw.report, "write losses and the memory report to this JSON file");
-  if (!is_cuda)
-    app.add_option("--export", raw.exported, "write first weights, batches and settings to this JSON file");
+  if (!is_cuda) app.add_option("--export", raw.exported, "write first weights, batches and settings to this JSON file");
   app.add_option("--ranks", raw.ranks, "threads that train together, each with a device and a batch of its own");
-  app.add_option("--shard", raw.shard, std::string{"divide over ranks: 0 nothing, 1 optimizer states, 2 gradients too, 3 weights too (3); without "
-                                                   "--ranks the ranks are processes: mpirun -n 4 "} + (is_cuda ? "gpt_cuda" : "gpt") + " --shard 3");
+  app.add_option(
+      "--shard", raw.shard,
+      std::string{"divide over ranks: 0 nothing, 1 optimizer states, 2 gradients too, 3 weights too (3); without "
+                  "--ranks the ranks are processes: mpirun -n 4 "} +
+          (is_cuda ? "gpt_cuda" : "gpt") + " --shard 3");
   app.add_option("--nodes", raw.nodes, "divide over the ranks of each node, and have a copy on every one (1)");
   app.add_option("--checkpoint", raw.checkpoint, "save to this folder");
   app.add_option("--every", raw.every, "steps between two checkpoints (10); the last step is saved in any case");
@@ -110,7 +114,8 @@ std::size_t read_word(const char* option, const std::string& text, const std::ve
 {
   if (text.empty()) return 0;
   const auto found = std::find(words.begin(), words.end(), text);
-  if (found == words.end()) throw problem{std::string{option} + " '" + text + "' is unknown: choose " + command_line::listed(words)};
+  if (found == words.end())
+    throw problem{std::string{option} + " '" + text + "' is unknown: choose " + command_line::listed(words)};
   return static_cast<std::size_t>(found - words.begin());
 }
 
@@ -130,8 +135,10 @@ void read_policies(const raw_options& raw, options& out)
   read_real(
       "--device-share", raw.device_share, "from 0 to 1", [](float it) { return it >= 0.0f && it <= 1.0f; }, share);
   const bool is_split = out.placement.chosen() == chunkmem::placement::fixed_split::name;
-  if (is_split) out.placement = any_placement{chunkmem::placement::fixed_split{.device_share = static_cast<double>(share)}};
-  else if (!raw.device_share.empty()) throw problem{"--device-share goes with --placement fixed_split alone (leave it out)"};
+  if (is_split)
+    out.placement = any_placement{chunkmem::placement::fixed_split{.device_share = static_cast<double>(share)}};
+  else if (!raw.device_share.empty())
+    throw problem{"--device-share goes with --placement fixed_split alone (leave it out)"};
 }
 
 void read_precision(const std::string& text, program whose, chunkmem::dtype& out)
@@ -230,12 +237,16 @@ void check_ranks(const raw_options& raw, const options& chosen)
       {"--trace", raw.trace}, {"--report", raw.report}, {"--export", raw.exported}};
   for (const auto& [option, text] : refused)
     if (!text.empty()) throw problem{std::string{option} + " is for one rank (leave it out, or --ranks and --shard)"};
-  if (!raw.sample.empty() && chosen.sample > 0) throw problem{"--sample is for one rank (leave it out, or --ranks and --shard)"};
+  if (!raw.sample.empty() && chosen.sample > 0)
+    throw problem{"--sample is for one rank (leave it out, or --ranks and --shard)"};
   if (chosen.gradient == gradient_choice::in_place)
-    throw problem{"--gradient in_place does not go with several ranks, which use each other's weights (choose --gradient separate)"};
+    throw problem{
+        "--gradient in_place does not go with several ranks, which use each other's weights (choose --gradient "
+        "separate)"};
   if (chosen.update == update_choice::gpu)
     throw problem{"--update gpu is for one rank (choose --update cpu, or leave out --ranks and --shard)"};
-  if (chosen.shard == 0u && chosen.nodes > 1) throw problem{"--nodes does not go with --shard 0, where each rank has a copy (leave it out)"};
+  if (chosen.shard == 0u && chosen.nodes > 1)
+    throw problem{"--nodes does not go with --shard 0, where each rank has a copy (leave it out)"};
   if (chosen.ranks % chosen.nodes != 0)
     throw problem{"--ranks " + raw.ranks + " does not fill --nodes " + raw.nodes + " (make it a multiple)"};
 }
@@ -264,7 +275,8 @@ options parse_options(int count, const char* const* arguments, program whose)
   if (!raw.checkpoint.empty()) out.checkpoint = raw.checkpoint;
   if (!raw.resume.empty()) out.resume = raw.resume;
   check_ranks(raw, out);
-  if (!raw.every.empty() && !out.checkpoint) throw problem{"--every goes with --checkpoint alone (name a folder, or leave it out)"};
+  if (!raw.every.empty() && !out.checkpoint)
+    throw problem{"--every goes with --checkpoint alone (name a folder, or leave it out)"};
   return out;
 }
 

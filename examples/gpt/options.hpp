@@ -37,20 +37,24 @@ struct options {
   chunkmem::dtype precision = chunkmem::dtype::float32;  ///< of weights and their gradients
   gradient_choice gradient = gradient_choice::separate;
   update_choice update = update_choice::placement;  ///< of gpt_cuda
-  float clip = 0.0f;                ///< largest norm of all gradients of a step; 0: any
+  float clip = 0.0f;                                ///< largest norm of all gradients of a step; 0: any
   std::optional<unsigned> threads;  ///< of the update; else as many as the machine runs at once, 8 at most
   std::optional<std::filesystem::path> text, trace, report, exported;
   std::optional<std::filesystem::path> checkpoint, resume;  ///< folders
-  std::size_t every = 10;  ///< steps between two checkpoints
-  std::size_t ranks = 0;              ///< threads that train together; 0: one, or with `shard` the processes of a launcher
-  std::optional<unsigned> shard;      ///< stage of ZeRO, 0 to 3: what is divided over ranks
-  std::size_t nodes = 1;              ///< copies of what is divided
+  std::size_t every = 10;                                   ///< steps between two checkpoints
+  /// threads that train together; 0: one, or with `shard` the processes of a launcher
+  std::size_t ranks = 0;
+  std::optional<unsigned> shard;  ///< stage of ZeRO, 0 to 3: what is divided over ranks
+  std::size_t nodes = 1;          ///< copies of what is divided
   bool verify = false;
   bool help = false;
 };
 
 /// Several ranks train, threads or processes.
-[[nodiscard]] constexpr bool over_ranks(const options& chosen) noexcept { return chosen.ranks > 0 || chosen.shard.has_value(); }
+[[nodiscard]] constexpr bool over_ranks(const options& chosen) noexcept
+{
+  return chosen.ranks > 0 || chosen.shard.has_value();
+}
 
 /// Reads a command line, the program's name not included.
 /// @throws problem   one sentence: which option, what it says, what it may say; or which two do not go together

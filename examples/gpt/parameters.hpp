@@ -116,7 +116,9 @@ void name_weights(Manager& manager, const parameter_set& net)
   manager.name(net.final_norm, "final_norm");
   for (std::size_t at = 0; at < net.layers.size(); ++at) {
     const layer_weights& it = net.layers[at];
-    const auto name = [&](const weight& which, const char* what) { manager.name(which, "layers." + std::to_string(at) + '.' + what); };
+    const auto name = [&](const weight& which, const char* what) {
+      manager.name(which, "layers." + std::to_string(at) + '.' + what);
+    };
     name(it.attention_norm, "attention_norm");
     name(it.qkv, "qkv"), name(it.qkv_bias, "qkv_bias");
     name(it.projection, "projection"), name(it.projection_bias, "projection_bias");
@@ -173,7 +175,8 @@ void fill(Manager& manager, const parameter_set& net, std::uint64_t seed, Execut
       const auto values = pin.span();
       workers.run(static_cast<unsigned>((values.size() + piece - 1) / piece), [&](unsigned part) {
         const std::size_t end = std::min(values.size(), (part + 1) * piece);
-        for (std::size_t i = part * piece; i < end; ++i) values[i] = chunkmem::round_to<stored>(first_value(each, random, i));
+        for (std::size_t i = part * piece; i < end; ++i)
+          values[i] = chunkmem::round_to<stored>(first_value(each, random, i));
       });
     });
   }
@@ -186,7 +189,8 @@ template <class Manager>
   fnv1a hash;
   for (const parameter& each : net.parameters) {
     with_element(each.tensor.type, [&](auto element) {
-      const auto pin = manager.acquire(each.tensor.template as<decltype(element)>(), chunkmem::access::read, reachable<Manager>);
+      const auto pin =
+          manager.acquire(each.tensor.template as<decltype(element)>(), chunkmem::access::read, reachable<Manager>);
       hash.add_words(std::as_bytes(pin.span()));
     });
   }

@@ -32,7 +32,8 @@ inline void write_report(std::ofstream& out, const training_result& result, cons
   char number[32];
   for (std::size_t i = 0; i < result.losses.size(); ++i) {
     std::snprintf(number, sizeof number, "%.9g", static_cast<double>(result.losses[i]));
-    out << (i == 0 ? "" : ", ") << (std::isfinite(result.losses[i]) ? number : "null");  // JSON has no other word for it
+    // JSON has no other word for it
+    out << (i == 0 ? "" : ", ") << (std::isfinite(result.losses[i]) ? number : "null");
   }
   std::snprintf(number, sizeof number, "%016llx", static_cast<unsigned long long>(result.parameter_hash));
   out << "],\n\"parameter_hash\": \"" << number << "\",\n\"memory\": " << memory << "\n}\n";
@@ -103,7 +104,8 @@ template <class Training>
   options chosen = asked;
   chunkmem::optimizer::thread_pool workers{chosen.threads.value_or(default_threads())};
   const chunkmem::bytes chunk = chunk_for<Training>(chosen, text, workers);
-  if constexpr (requires { Training::settle(chosen, text, workers, chunk); }) Training::settle(chosen, text, workers, chunk);
+  if constexpr (requires { Training::settle(chosen, text, workers, chunk); })
+    Training::settle(chosen, text, workers, chunk);
   const training_setup setup{chosen, text, workers, chunk};
   const memory_budget budget = budget_for<Training>(setup);
   const training_result limited = train_limited<Training>(setup, budget, show);

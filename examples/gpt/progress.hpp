@@ -19,7 +19,10 @@ inline constexpr std::string_view losses_state = "gpt/losses";
 class progress {
  public:
   /// @param ranks   that take rows of each step
-  progress(const options& chosen, std::size_t ranks) : rows_{rows_of(chosen, ranks)}, saved_rows_{rows_}, losses_(chosen.steps + 2) {}
+  progress(const options& chosen, std::size_t ranks)
+      : rows_{rows_of(chosen, ranks)}, saved_rows_{rows_}, losses_(chosen.steps + 2)
+  {
+  }
   progress(const progress&) = delete;  // a manager knows where its states are
 
   template <class Manager>
@@ -34,8 +37,10 @@ class progress {
   void check() const
   {
     if (saved_rows_ == rows_) return;
-    throw problem{"--resume takes up a training of " + std::to_string(saved_rows_) + " rows in each step, and here are " + std::to_string(rows_) +
-                  ": its batches would be others (choose ranks, --batch and --accumulate whose product is " + std::to_string(saved_rows_) + ")"};
+    throw problem{"--resume takes up a training of " + std::to_string(saved_rows_) +
+                  " rows in each step, and here are " + std::to_string(rows_) +
+                  ": its batches would be others (choose ranks, --batch and --accumulate whose product is " +
+                  std::to_string(saved_rows_) + ")"};
   }
 
   [[nodiscard]] std::size_t step() const noexcept { return static_cast<std::size_t>(step_); }

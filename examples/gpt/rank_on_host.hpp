@@ -21,8 +21,8 @@ class rank_on_host {
   using communicator_type = Communicator;
   using ranks_type = chunkmem::sharding::circles<Communicator>;
   using backend_type = chunkmem::backend::host_arena;
-  using manager_type = chunkmem::sharded_model<backend_type, ranks_type, chunkmem::ownership::hierarchical, any_eviction, any_layout,
-                                               any_transfer, any_placement>;
+  using manager_type = chunkmem::sharded_model<backend_type, ranks_type, chunkmem::ownership::hierarchical,
+                                               any_eviction, any_layout, any_transfer, any_placement>;
   using model_type = model;
   using trainer_type = trainer<manager_type>;
 
@@ -36,7 +36,14 @@ class rank_on_host {
   [[nodiscard]] manager_type manager(backend_type& memory, const training_setup& setup, const rank_plan& plan) const
   {
     const options& chosen = setup.chosen;
-    return manager_type{memory, *circles_, {.chunk_bytes = setup.chunk}, {.divided = plan.divided}, chosen.eviction, chosen.layout, chosen.transfer, chosen.placement};
+    return manager_type{memory,
+                        *circles_,
+                        {.chunk_bytes = setup.chunk},
+                        {.divided = plan.divided},
+                        chosen.eviction,
+                        chosen.layout,
+                        chosen.transfer,
+                        chosen.placement};
   }
   [[nodiscard]] static model_type declare(manager_type& manager, const extents& size, chunkmem::dtype precision)
   {

@@ -55,24 +55,30 @@ struct rank_plan {
     constexpr zero stages[] = {zero_1, zero_1, zero_2, zero_3};
     const unsigned stage = chosen.shard.value_or(3);
     if (ranks % chosen.nodes != 0)
-      throw problem{std::to_string(ranks) + " ranks do not fill --nodes " + std::to_string(chosen.nodes) + " (start a multiple)"};
+      throw problem{std::to_string(ranks) + " ranks do not fill --nodes " + std::to_string(chosen.nodes) +
+                    " (start a multiple)"};
     return {stages[stage], stage == 0 ? 1 : ranks / static_cast<std::uint32_t>(chosen.nodes)};
   }
   /// Other memory, the same sums.
-  [[nodiscard]] rank_plan other() const { return {{.gradients = divided.gradients, .parameters = !divided.parameters}, of_node}; }
+  [[nodiscard]] rank_plan other() const
+  {
+    return {{.gradients = divided.gradients, .parameters = !divided.parameters}, of_node};
+  }
 };
 
 /// One rank: its device, its part of the model, and the trainer that works on it.
 ///
 /// Every rank computes on rows of its own; the loss of a step is the mean of all of them, in order of ranks.
-/// @tparam Place   a rank and what it trains with, see rank_on_host: `communicator_type`, `backend_type`, `manager_type`, `model_type` and
-///                 `trainer_type`; `circles()`, `memory`, `manager`, `declare`, `limits` and `largest_tensor_bytes`
+/// @tparam Place   a rank and what it trains with, see rank_on_host: `communicator_type`, `backend_type`,
+///                 `manager_type`, `model_type` and `trainer_type`; `circles()`, `memory`, `manager`, `declare`,
+///                 `limits` and `largest_tensor_bytes`
 template <class Place>
 class rank_session {
  public:
   using manager_type = typename Place::manager_type;
 
-  rank_session(const training_setup& setup, const Place& here, const rank_plan& plan, chunkmem::bytes device, chunkmem::bytes host)
+  rank_session(const training_setup& setup, const Place& here, const rank_plan& plan, chunkmem::bytes device,
+               chunkmem::bytes host)
       : setup_{setup},
         ranks_{here.circles().of(chunkmem::ownership::circle::all)},
         memory_{here.memory(device, host)},
@@ -111,7 +117,8 @@ class rank_session {
     if (show != nullptr) show->note("held-out", progress_.losses().back());
     const training_result result{progress_.losses(), trainer_.parameter_hash()};
     for (const std::uint64_t other : all(result.parameter_hash))
-      if (other != result.parameter_hash) throw problem{"ranks ended with different weights: this must not happen, please report it"};
+      if (other != result.parameter_hash)
+        throw problem{"ranks ended with different weights: this must not happen, please report it"};
     return result;
   }
 
@@ -135,7 +142,8 @@ class rank_session {
   [[nodiscard]] float mean(float loss)
   {
     double sum = 0.0;
-    for (const std::uint64_t word : all(std::bit_cast<std::uint32_t>(loss))) sum += static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(word)));
+    for (const std::uint64_t word : all(std::bit_cast<std::uint32_t>(loss)))
+      sum += static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(word)));
     return static_cast<float>(sum / static_cast<double>(ranks_.ranks()));
   }
 
@@ -150,8 +158,8 @@ class rank_session {
     const double seconds = std::chrono::duration<double>(clock::now() - begin).count();
     if (show != nullptr) {
       const auto tokens = static_cast<double>(setup_.chosen.size.tokens_per_step() * ranks_.ranks());
-      show->step({number + 1, setup_.chosen.steps, loss, trainer_.learning_rate(number), tokens / seconds, moved() - before, trainer_.skipped() > skipped,
-                  seconds});
+      show->step({number + 1, setup_.chosen.steps, loss, trainer_.learning_rate(number), tokens / seconds,
+                  moved() - before, trainer_.skipped() > skipped, seconds});
     }
     return loss;
   }
@@ -177,9 +185,11 @@ template <class Place>
   budget.optimizer_states = need.by_role[role::optimizer_state];
   budget.activations = need.by_role[role::activation];
   budget.workspace = need.largest_leases + need.by_role[role::gathered];
-  budget.everything = budget.weights + budget.gradients + budget.optimizer_states + budget.activations + budget.workspace;
+  budget.everything =
+      budget.weights + budget.gradients + budget.optimizer_states + budget.activations + budget.workspace;
   budget.smallest_device = need.smallest_device;
-  budget.device = setup.chosen.device_memory.value_or(std::max(chunkmem::bytes{budget.everything.count() / 4}, need.smallest_device));
+  budget.device = setup.chosen.device_memory.value_or(
+      std::max(chunkmem::bytes{budget.everything.count() / 4}, need.smallest_device));
   budget.host = setup.chosen.host_memory.value_or(need.chunks + setup.chunk);
   const memory_limits limits = here.limits(setup.chosen);
   check(budget, limits);
@@ -192,31 +202,38 @@ template <class Place>
 
 /// What one rank does, rank 0 with words. @return   what the program exits with
 template <class Place>
-[[nodiscard]] int run_rank(const options& chosen, const training_text& text, const display& show, const Place& here, const rank_plan& plan,
-                           std::string_view kind)
+[[nodiscard]] int run_rank(const options& chosen, const training_text& text, const display& show, const Place& here,
+                           const rank_plan& plan, std::string_view kind)
 {
   check_checkpoints(chosen);
   const auto world = here.circles().world();
   const bool prints = chunkmem::index_of(here.circles().of(chunkmem::ownership::circle::all).rank()) == 0;
   chunkmem::optimizer::thread_pool workers{chosen.threads.value_or(1)};
   const chunkmem::bytes grain{std::uint64_t{plan.of_node} * 16384};
-  const training_setup setup{chosen, text, workers, align_up(chosen.chunk_bytes.value_or(chunkmem::bytes{Place::largest_tensor_bytes(chosen.size)}), grain)};
+  const training_setup setup{
+      chosen, text, workers,
+      align_up(chosen.chunk_bytes.value_or(chunkmem::bytes{Place::largest_tensor_bytes(chosen.size)}), grain)};
   const memory_budget budget = budget_of_rank(setup, here, plan);
   training_result limited;
   {
     checkpoints<files_of_ranks> saves{chosen};
     rank_session<Place> session{setup, here, plan, budget.device, budget.host};
     if (prints) {
-      show.line("ranks   " + std::to_string(world.ranks) + " " + std::string{kind} + ", divided in stage " + std::to_string(chosen.shard.value_or(3)) +
-                " of ZeRO over " + std::to_string(plan.of_node) + "; what follows is for each");
+      show.line("ranks   " + std::to_string(world.ranks) + " " + std::string{kind} + ", divided in stage " +
+                std::to_string(chosen.shard.value_or(3)) + " of ZeRO over " + std::to_string(plan.of_node) +
+                "; what follows is for each");
       show.header(chosen, text, budget, setup.chunk);
     }
     limited = session.train(prints ? &show : nullptr, &saves);
     if (prints) show.closing(chosen, session.figures());
   }
   if (!chosen.verify) return EXIT_SUCCESS;
-  if (prints) show.line("verify: training again with unlimited device memory and weights " + std::string{plan.divided.parameters ? "whole on each rank" : "divided"} + " ...");
-  const training_result other = rank_session<Place>{setup, here, plan.other(), budget.unlimited_device, budget.unlimited_host}.train(nullptr, nullptr);
+  if (prints)
+    show.line("verify: training again with unlimited device memory and weights " +
+              std::string{plan.divided.parameters ? "whole on each rank" : "divided"} + " ...");
+  const training_result other =
+      rank_session<Place>{setup, here, plan.other(), budget.unlimited_device, budget.unlimited_host}.train(nullptr,
+                                                                                                           nullptr);
   if (prints) return show.verdict(limited, other) ? EXIT_SUCCESS : EXIT_FAILURE;
   return limited.parameter_hash == other.parameter_hash ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -34,7 +34,9 @@ int run_on_processes(const options& chosen, const training_text& text, const dis
 
 int run_on_processes(const options&, const training_text&, const display&)
 {
-  throw problem{"--shard without --ranks trains over processes, and this program was built without MPI (add --ranks 2, or install libopenmpi-dev and build it again)"};
+  throw problem{
+      "--shard without --ranks trains over processes, and this program was built without MPI (add --ranks 2, or "
+      "install libopenmpi-dev and build it again)"};
 }
 
 #endif

@@ -60,8 +60,8 @@ template <class Trainer>
 /// One manager with the model in it, and the trainer that works on it.
 ///
 /// @tparam Training   what is trained by what, see training_on_host: `manager_type`, `backend_type`, `model_type` and
-///                    `trainer_type`; `declare` and `sample`; `exports`, and `write_export` if so; `places_states`: whether
-///                    its manager has a placement to be chosen
+///                    `trainer_type`; `declare` and `sample`; `exports`, and `write_export` if so; `places_states`:
+///                    whether its manager has a placement to be chosen
 template <class Training>
 class session {
  public:
@@ -168,7 +168,8 @@ template <class Training, class... Others>
 {
   const options& chosen = setup.chosen;
   if constexpr (Training::places_states) {
-    return session<Training>{setup, device, host, chosen.eviction, chosen.layout, chosen.transfer, chosen.placement, others...};
+    return session<Training>{setup,           device,           host,     chosen.eviction, chosen.layout,
+                             chosen.transfer, chosen.placement, others...};
   } else {
     return session<Training>{setup, device, host, chosen.eviction, chosen.layout, chosen.transfer, others...};
   }

@@ -19,9 +19,9 @@ struct trainer_settings {
   float clip = 0.0f;  ///< largest norm of all gradients of a step; 0: any
   chunkmem::optimizer::adam_options adam{.beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f, .weight_decay = 0.1f};
   chunkmem::optimizer::loss_scale_options scale{};  ///< of fp16: small slopes would round to zero
-  std::size_t rank = 0;   ///< of those that train together, each on its own rows of a step
+  std::size_t rank = 0;                             ///< of those that train together, each on its own rows of a step
   std::size_t ranks = 1;
-  update_choice update = update_choice::cpu;        ///< where there is a choice: cpu or gpu
+  update_choice update = update_choice::cpu;  ///< where there is a choice: cpu or gpu
 };
 
 }  // namespace gpt

@@ -39,8 +39,9 @@ class trainer {
   {
     auto iteration = m_.iteration(static_cast<std::uint32_t>(size().micro_batches));
     const float loss = gradient(number, iteration);
-    const chunkmem::optimizer::step_result result = update(
-        {.learning_rate = learning_rate(number), .clip = {.norm = settings_.clip}, .loss_scale = scales() ? &scale_ : nullptr});
+    const chunkmem::optimizer::step_result result = update({.learning_rate = learning_rate(number),
+                                                            .clip = {.norm = settings_.clip},
+                                                            .loss_scale = scales() ? &scale_ : nullptr});
     if (result == chunkmem::optimizer::step_result::skipped_nonfinite) ++skipped_;
     return loss;
   }
@@ -72,10 +73,7 @@ class trainer {
   }
 
   /// A hash of all parameters, byte by byte in the order they were declared.
-  [[nodiscard]] std::uint64_t parameter_hash() const
-  {
-    return hash_of_parameters(m_, net_.handles());
-  }
+  [[nodiscard]] std::uint64_t parameter_hash() const { return hash_of_parameters(m_, net_.handles()); }
 
   [[nodiscard]] const trainer_settings& settings() const noexcept { return settings_; }
   [[nodiscard]] float learning_rate(std::size_t number) const noexcept { return settings_.schedule.at(number); }
@@ -113,8 +111,10 @@ class trainer {
 
   auto update(const chunkmem::optimizer::step_options& options)
   {
-    if constexpr (trains_over_ranks) return m_.step(adam_, options, workers_);
-    else return chunkmem::optimizer::step(m_, adam_, options, workers_);
+    if constexpr (trains_over_ranks)
+      return m_.step(adam_, options, workers_);
+    else
+      return chunkmem::optimizer::step(m_, adam_, options, workers_);
   }
 
   [[nodiscard]] bool scales() const noexcept { return settings_.precision == chunkmem::dtype::float16; }

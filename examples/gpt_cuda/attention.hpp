@@ -6,8 +6,8 @@
 
 namespace gpt::cuda {
 
-/// Causal attention by batched products and a softmax kernel, window after window and some heads at once, so that scores
-/// take a bounded room whatever the batch is.
+/// Causal attention by batched products and a softmax kernel, window after window and some heads at once, so that
+/// scores take a bounded room whatever the batch is.
 template <class Manager, class Math>
 class attention {
  public:
@@ -59,10 +59,15 @@ class attention {
                    .right = slope,
                    .out = moved(d_queries, 2 * size().width)},
                   room);
-      n_.multiply({.shape = by_pairs({size().width, size().head_width}), .left = slope, .right = part.values, .out = room[in.scores]},
+      n_.multiply({.shape = by_pairs({size().width, size().head_width}),
+                   .left = slope,
+                   .right = part.values,
+                   .out = room[in.scores]},
                   room);
-      n_.run(softmax_backward_body{room[in.weights], room[in.scores], room[in.d_scores], heads_, size().context, scale()});
-      n_.multiply({.shape = by_values(rows_of_qkv), .left = room[in.d_scores], .right = part.keys, .out = d_queries}, room);
+      n_.run(
+          softmax_backward_body{room[in.weights], room[in.scores], room[in.d_scores], heads_, size().context, scale()});
+      n_.multiply({.shape = by_values(rows_of_qkv), .left = room[in.d_scores], .right = part.keys, .out = d_queries},
+                  room);
       n_.multiply({.shape = over_queries(rows_of_qkv, rows_of_qkv),
                    .left = room[in.d_scores],
                    .right = part.queries,

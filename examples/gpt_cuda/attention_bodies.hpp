@@ -58,7 +58,8 @@ struct softmax_forward_body {
   }
 };
 
-/// The gradient of scaled scores, times the scale: d_scores = weights * (d_weights - sum of d_weights * weights) * scale.
+/// The gradient of scaled scores, times the scale: d_scores = weights * (d_weights - sum of d_weights * weights) *
+/// scale.
 struct softmax_backward_body {
   const bf16* weights;     ///< [heads, context, stride]
   const float* d_weights;  ///< [heads, context, stride]; past the query not used

@@ -1,7 +1,8 @@
-// Runs every kernel and every kind of product of the GPT on the GPU and in loops on the host, on the same random numbers.
+// Runs every kernel and every kind of product of the GPT on the GPU and in loops on the host, on the same random
+// numbers.
 //
-// What comes back is compared by ||gpu - host|| / ||host||; outputs are NaN before, and each kernel runs twice, which has to
-// give the same bits.
+// What comes back is compared by ||gpu - host|| / ||host||; outputs are NaN before, and each kernel runs twice, which
+// has to give the same bits.
 #include "attention_bodies.hpp"
 #include "column_bodies.hpp"
 #include "cuda_math.hpp"
@@ -59,8 +60,10 @@ class both {
   {
     const gpt::counter_random random{seed, stream};
     for (std::size_t i = 0; i < host_.size(); ++i) {
-      if constexpr (std::same_as<Element, unsigned char>) host_[i] = static_cast<unsigned char>(random.below(40, i));
-      else host_[i] = chunkmem::round_to<Element>((random.uniform(i) - 0.5F) * size);
+      if constexpr (std::same_as<Element, unsigned char>)
+        host_[i] = static_cast<unsigned char>(random.below(40, i));
+      else
+        host_[i] = chunkmem::round_to<Element>((random.uniform(i) - 0.5F) * size);
     }
     must(cudaMemcpy(device_, host_.data(), bytes(), cudaMemcpyDefault));
     return *this;
@@ -89,8 +92,10 @@ class both {
 template <class Element>
 double number(Element value)
 {
-  if constexpr (std::is_arithmetic_v<Element>) return static_cast<double>(value);
-  else return static_cast<double>(chunkmem::to_float(value));
+  if constexpr (std::is_arithmetic_v<Element>)
+    return static_cast<double>(value);
+  else
+    return static_cast<double>(chunkmem::to_float(value));
 }
 
 /// @param bound   0: every number has to be the same
@@ -135,8 +140,10 @@ template <class Body>
 void run_in_loops(const Body& body)
 {
   for (std::uint64_t index = 0; index < body.count(); ++index)
-    if constexpr (std::invocable<const Body&, const looped_team&, std::uint64_t>) body(looped_team{}, index);
-    else body(index);
+    if constexpr (std::invocable<const Body&, const looped_team&, std::uint64_t>)
+      body(looped_team{}, index);
+    else
+      body(index);
 }
 template <class Body>
 void run(bool gpu, const Body& body)
@@ -155,7 +162,9 @@ void check_norms()
   both<bf16> x{rows * width}, norm{2 * width}, dy{rows * width}, y{rows * width}, dx{rows * width}, d_norm{2 * width};
   both<float> statistics{2 * rows}, sums{slabs_of(rows) * 2 * width};
   x.draw(1, 3.0F), norm.draw(2, 2.0F), dy.draw(3);
-  const auto forward = [&](bool on) { run(on, norm_forward_body{x.on(on), norm.on(on), y.on(on), statistics.on(on), rows, width}); };
+  const auto forward = [&](bool on) {
+    run(on, norm_forward_body{x.on(on), norm.on(on), y.on(on), statistics.on(on), rows, width});
+  };
   check("norm", y, rounded_once, forward);
   check("statistics of a norm", statistics, single, forward);
   check("way back through a norm", dx, rounded_once, [&](bool on) {
@@ -172,7 +181,8 @@ void check_norms()
   });
   check("GELU", y, rounded_once, [&](bool on) { run(on, gelu_forward_body{x.on(on), y.on(on), rows * width}); });
   check("way back through GELU", dx, rounded_once, [&](bool on) {
-    must(cudaMemcpy(dx.on(on), dy.on(on), rows * width * sizeof(bf16), cudaMemcpyDefault));  // it works in its own place
+    // it works in its own place
+    must(cudaMemcpy(dx.on(on), dy.on(on), rows * width * sizeof(bf16), cudaMemcpyDefault));
     run(on, gelu_backward_body{x.on(on), dx.on(on), rows * width});
   });
 }
@@ -183,7 +193,9 @@ void check_softmax()
   both<float> scores{size}, slope{size};
   both<bf16> weights{size}, d_scores{size};
   scores.draw(1, 12.0F), slope.draw(2);
-  check("softmax", weights, rounded_once, [&](bool on) { run(on, softmax_forward_body{scores.on(on), weights.on(on), heads, context}); });
+  check("softmax", weights, rounded_once, [&](bool on) {
+    run(on, softmax_forward_body{scores.on(on), weights.on(on), heads, context});
+  });
   check("way back through softmax", d_scores, 2 * rounded_once, [&](bool on) {
     run(on, softmax_backward_body{weights.on(on), slope.on(on), d_scores.on(on), heads, context, 0.25F});
   });
@@ -192,14 +204,17 @@ void check_softmax()
 void check_tokens()
 {
   both<unsigned char> bytes{windows * (context + 1)};
-  both<bf16> tokens{vocabulary * width}, positions{context * width}, x{rows * width}, gradient{vocabulary * width}, slope{rows * width};
+  both<bf16> tokens{vocabulary * width}, positions{context * width}, x{rows * width}, gradient{vocabulary * width},
+      slope{rows * width};
   both<bf16> d_positions{context * width}, d_logits{rows * vocabulary};
   both<std::uint32_t> order{rows}, begins{vocabulary + 1};
   both<float> logits{rows * vocabulary}, losses{rows};
   both<double> total{1};
   bytes.draw(1), tokens.draw(2), positions.draw(3), slope.draw(4), logits.draw(5, 10.0F);
   const auto text = [&](bool on) { return token_windows{bytes.on(on), context, windows}; };
-  check("embedding", x, rounded_once, [&](bool on) { run(on, embed_body{text(on), tokens.on(on), positions.on(on), x.on(on), width}); });
+  check("embedding", x, rounded_once, [&](bool on) {
+    run(on, embed_body{text(on), tokens.on(on), positions.on(on), x.on(on), width});
+  });
   const auto sort = [&](bool on) { run(on, sort_rows_body{text(on), order.on(on), begins.on(on)}); };
   check("order of rows", order, 0.0, sort);
   check("first row of each token", begins, 0.0, sort);
@@ -209,7 +224,9 @@ void check_tokens()
   check("gradient of positions", d_positions, rounded_once, [&](bool on) {
     run(on, position_gradient_body{slope.on(on), d_positions.on(on), windows, context, width, 0.0F});
   });
-  const auto loss = [&](bool on) { run(on, cross_entropy_body{text(on), logits.on(on), d_logits.on(on), losses.on(on), 1.0F}); };
+  const auto loss = [&](bool on) {
+    run(on, cross_entropy_body{text(on), logits.on(on), d_logits.on(on), losses.on(on), 1.0F});
+  };
   check("loss", losses, single, loss);
   check("slope of logits", d_logits, rounded_once, loss);
   check("sum of losses", total, single, [&](bool on) { run(on, loss_total_body{losses.on(on), total.on(on), rows}); });
@@ -227,11 +244,17 @@ void check_product(const char* what, const product_shape& shape, std::uint64_t l
   products.prepare(shape);
   check(what, out, shape.is_wide ? single : rounded_once, [&](bool on) {
     // What lies between the rows of some is not written.
-    if (on) must(cudaMemset(out.on(true), 0, out_size * sizeof(Element)));
-    else std::fill_n(reinterpret_cast<unsigned char*>(out.on(false)), out_size * sizeof(Element), static_cast<unsigned char>(0));
-    const product it{shape, left.on(on), right.on(on), out.on(on), bias.on(on), beta == 0.0F ? nullptr : added.on(on), 0.5F, beta};
-    if (on) products.multiply(nullptr, it, workspace);
-    else run_in_loops(product_body{it});
+    if (on)
+      must(cudaMemset(out.on(true), 0, out_size * sizeof(Element)));
+    else
+      std::fill_n(reinterpret_cast<unsigned char*>(out.on(false)), out_size * sizeof(Element),
+                  static_cast<unsigned char>(0));
+    const product it{shape, left.on(on), right.on(on), out.on(on), bias.on(on), beta == 0.0F ? nullptr : added.on(on),
+                     0.5F,  beta};
+    if (on)
+      products.multiply(nullptr, it, workspace);
+    else
+      run_in_loops(product_body{it});
   });
 }
 
@@ -241,9 +264,12 @@ void check_products()
   must(cudaMalloc(&workspace, lt_products::workspace_bytes));
   product_shape plain = plain_product(rows, width, 3 * width);
   plain.has_bias = true;
-  check_product<bf16>("x * w + bias + added", plain, rows * width, 3 * width * width, 3 * rows * width, 1.0F, workspace);
-  check_product<bf16>("dy * w^T", input_product(rows, width, 3 * width), 3 * rows * width, 3 * width * width, rows * width, 0.0F, workspace);
-  check_product<bf16>("x^T * dy + added", weight_product(rows, width, 3 * width), rows * width, 3 * rows * width, 3 * width * width, 1.0F, workspace);
+  check_product<bf16>("x * w + bias + added", plain, rows * width, 3 * width * width, 3 * rows * width, 1.0F,
+                      workspace);
+  check_product<bf16>("dy * w^T", input_product(rows, width, 3 * width), 3 * rows * width, 3 * width * width,
+                      rows * width, 0.0F, workspace);
+  check_product<bf16>("x^T * dy + added", weight_product(rows, width, 3 * width), rows * width, 3 * rows * width,
+                      3 * width * width, 1.0F, workspace);
   product_shape logits = input_product(rows, vocabulary, width);
   logits.is_wide = true;
   check_product<float>("logits", logits, rows * width, vocabulary * width, rows * vocabulary, 0.0F, workspace);
@@ -253,12 +279,12 @@ void check_products()
   const operand pairs{stride, std::uint64_t{context} * stride};
   const operand turned{stride, std::uint64_t{context} * stride, true};
   const std::uint64_t all = std::uint64_t{heads} * context * stride;
-  check_product<float>("scores of all heads", {context, context, head, of_qkv, transposed, pairs, true, false, heads}, 3 * context * width,
-                       3 * context * width, all, 0.0F, workspace);
-  check_product<bf16>("weights * values", {context, head, context, pairs, of_qkv, {width, head}, false, false, heads}, all,
-                      3 * context * width, context * width, 0.0F, workspace);
-  check_product<bf16>("weights^T * slope", {context, head, context, turned, {width, head}, of_qkv, false, false, heads}, all,
-                      context * width, 3 * context * width, 0.0F, workspace);
+  check_product<float>("scores of all heads", {context, context, head, of_qkv, transposed, pairs, true, false, heads},
+                       3 * context * width, 3 * context * width, all, 0.0F, workspace);
+  check_product<bf16>("weights * values", {context, head, context, pairs, of_qkv, {width, head}, false, false, heads},
+                      all, 3 * context * width, context * width, 0.0F, workspace);
+  check_product<bf16>("weights^T * slope", {context, head, context, turned, {width, head}, of_qkv, false, false, heads},
+                      all, context * width, 3 * context * width, 0.0F, workspace);
   must(cudaFree(workspace));
 }
 

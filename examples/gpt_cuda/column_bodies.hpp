@@ -82,7 +82,8 @@ struct slab_total_body {
   {
     const eight total = team.sum([&](std::uint32_t lane) {
       eight sum{};
-      for (std::uint64_t slab = lane; slab < slabs; slab += lanes) sum = sum + load(sums + slab * columns + index * pack);
+      for (std::uint64_t slab = lane; slab < slabs; slab += lanes)
+        sum = sum + load(sums + slab * columns + index * pack);
       return sum;
     });
     team.each([&](std::uint32_t lane) {

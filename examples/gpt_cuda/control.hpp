@@ -8,12 +8,14 @@
 
 namespace gpt::cuda {
 
-/// Any communicator, as what NCCL compares its calls by: one type of training serves ranks that are threads and processes.
+/// Any communicator, as what NCCL compares its calls by: one type of training serves ranks that are threads and
+/// processes.
 class control {
  public:
   /// @param ranks   outlives this
   template <class Ranks>
-  explicit control(Ranks& ranks) : of_{std::make_unique<known<Ranks>>(ranks)}, rank_{ranks.rank()}, ranks_{ranks.ranks()}
+  explicit control(Ranks& ranks)
+      : of_{std::make_unique<known<Ranks>>(ranks)}, rank_{ranks.rank()}, ranks_{ranks.ranks()}
   {
   }
 
@@ -33,7 +35,10 @@ class control {
   template <class Ranks>
   struct known final : any {
     explicit known(Ranks& of) noexcept : ranks{of} {}
-    void exchange(std::span<const std::uint64_t> mine, std::span<std::uint64_t> all) override { ranks.exchange(mine, all); }
+    void exchange(std::span<const std::uint64_t> mine, std::span<std::uint64_t> all) override
+    {
+      ranks.exchange(mine, all);
+    }
     void check() override { ranks.check(); }
     void revoke() noexcept override { ranks.revoke(); }
     Ranks& ranks;

@@ -10,8 +10,8 @@ struct CUstream_st;  // cudaStream_t is a pointer to it
 
 namespace gpt::cuda {
 
-/// Starts a body as a kernel on a stream: kernels.cu has those of the GPT, adam.cu those of the optimizer. So programs of
-/// the host's compiler start kernels without a line of CUDA. Errors stay with the runtime. @pre   count() is not 0
+/// Starts a body as a kernel on a stream: kernels.cu has those of the GPT, adam.cu those of the optimizer. So programs
+/// of the host's compiler start kernels without a line of CUDA. Errors stay with the runtime. @pre   count() is not 0
 template <class Body>
 void start(CUstream_st* stream, const Body& body);
 

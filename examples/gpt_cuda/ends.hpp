@@ -23,10 +23,7 @@ class ends {
   explicit ends(const network_type& net) : n_{net}, head_{blocks_of_head()}, embedding_{blocks_of_embedding()} {}
 
   /// Bytes of the windows of a micro-batch, each with the byte after it.
-  [[nodiscard]] std::size_t window_bytes() const noexcept
-  {
-    return std::size_t{size().windows} * (size().context + 1);
-  }
+  [[nodiscard]] std::size_t window_bytes() const noexcept { return std::size_t{size().windows} * (size().context + 1); }
   /// Sends the windows to the device as arguments of kernels.
   void send(std::span<const unsigned char> windows, unsigned char* to) const
   {
@@ -62,7 +59,8 @@ class ends {
     n_.manager().drop(n_.handles().inputs.back());
   }
 
-  /// The logits of one row. @param visit   is given them in device memory, null in a rehearsal; they are gone afterwards
+  /// The logits of one row. @param visit   is given them in device memory, null in a rehearsal; they are gone
+  /// afterwards
   template <class Visit>
   void logits(std::uint64_t row, Visit visit) const
   {
@@ -116,7 +114,8 @@ class ends {
       const auto room = n_.room(embedding_.plan);
       n_.run(sort_rows_body{text, room[embedding_.order], room[embedding_.begins]});
       auto tokens = m.gradient(n_.handles().token_table.template as<bf16>(), agent::compute);
-      n_.run(token_gradient_body{slope, room[embedding_.order], room[embedding_.begins], tokens.data(), width, tokens.beta()});
+      n_.run(token_gradient_body{slope, room[embedding_.order], room[embedding_.begins], tokens.data(), width,
+                                 tokens.beta()});
       if (last) m.gradient_done(std::move(tokens));
     }
     auto positions = m.gradient(n_.handles().position_table.template as<bf16>(), agent::compute);

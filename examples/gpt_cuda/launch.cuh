@@ -54,8 +54,10 @@ void start(CUstream_st* stream, const Body& body)
     const std::uint64_t wanted = team_body<Body> ? body.count() * lanes : body.count();
     const std::uint64_t blocks = (wanted + threads_of_a_block - 1) / threads_of_a_block;
     const auto grid = static_cast<unsigned>(blocks < most_blocks ? blocks : most_blocks);
-    if constexpr (team_body<Body>) hidden::run_teams<Body><<<grid, threads_of_a_block, 0, stream>>>(body);
-    else hidden::run_elements<Body><<<grid, threads_of_a_block, 0, stream>>>(body);
+    if constexpr (team_body<Body>)
+      hidden::run_teams<Body><<<grid, threads_of_a_block, 0, stream>>>(body);
+    else
+      hidden::run_elements<Body><<<grid, threads_of_a_block, 0, stream>>>(body);
   }
 }
 

@@ -10,9 +10,9 @@ namespace gpt::cuda {
 
 /// One layer for all rows of a micro-batch.
 ///
-/// Forward keeps the layer's input alone, in a tensor of the manager; backward computes the rest again (Chen et al. 2016,
-/// arXiv 1604.06174). Scratch of a pass is one lease. Within backward no weight is read after its gradient came, which
-/// gradients in place want.
+/// Forward keeps the layer's input alone, in a tensor of the manager; backward computes the rest again (Chen et al.
+/// 2016, arXiv 1604.06174). Scratch of a pass is one lease. Within backward no weight is read after its gradient came,
+/// which gradients in place want.
 template <class Manager, class Math>
 class layer_pass {
  public:
@@ -87,7 +87,8 @@ class layer_pass {
     for (block<bf16>* const each : {&it.normed, &it.attended, &it.middle, &it.mlp_normed, &it.between})
       *each = it.plan.template add<bf16>(size().numbers(width));
     it.qkv = it.plan.template add<bf16>(size().numbers(3 * width));
-    for (block<bf16>* const each : {&it.hidden, &it.active, &it.d_hidden}) *each = it.plan.template add<bf16>(size().numbers(4 * width));
+    for (block<bf16>* const each : {&it.hidden, &it.active, &it.d_hidden})
+      *each = it.plan.template add<bf16>(size().numbers(4 * width));
     it.d_qkv = it.d_hidden;  // the MLP is done by then
     it.statistics = it.plan.template add<float>(size().numbers(2));
     it.mlp_statistics = it.plan.template add<float>(size().numbers(2));
@@ -101,7 +102,8 @@ class layer_pass {
     const std::uint32_t rows = size().rows;
     const std::uint32_t width = size().width;
     n_.norm_forward(weights.attention_norm, x, room[in.normed], room[in.statistics]);
-    n_.linear(room[in.normed], weights.qkv, weights.qkv_bias, room[in.qkv], plain_product(rows, width, 3 * width), room);
+    n_.linear(room[in.normed], weights.qkv, weights.qkv_bias, room[in.qkv], plain_product(rows, width, 3 * width),
+              room);
     attention_.forward(room[in.qkv], room[in.attended], room, in.scores);
     n_.linear(room[in.attended], weights.projection, weights.projection_bias, room[in.middle],
               plain_product(rows, width, width), room, x, true);
@@ -115,7 +117,8 @@ class layer_pass {
                         std::uint32_t inputs, std::uint32_t outputs, const scratch_type& room, bool last) const
   {
     auto values = n_.read(matrix);
-    n_.multiply({.shape = input_product(size().rows, inputs, outputs), .left = dy, .right = values.data(), .out = dx}, room);
+    n_.multiply({.shape = input_product(size().rows, inputs, outputs), .left = dy, .right = values.data(), .out = dx},
+                room);
     n_.product_gradient(std::move(values), x, dy, weight_product(size().rows, inputs, outputs), last, room);
     n_.bias_gradient(bias, dy, outputs, room[backward_.sums], last);
   }
@@ -126,11 +129,11 @@ class layer_pass {
     const std::uint32_t width = size().width;
     const std::uint64_t hidden = size().numbers(4 * width);
     n_.run(gelu_forward_body{room[in.hidden], room[in.active], hidden});
-    product_backward(weights.contract, weights.contract_bias, room[in.active], slope, room[in.d_hidden], 4 * width, width,
-                     room, last);
+    product_backward(weights.contract, weights.contract_bias, room[in.active], slope, room[in.d_hidden], 4 * width,
+                     width, room, last);
     n_.run(gelu_backward_body{room[in.hidden], room[in.d_hidden], hidden});
-    product_backward(weights.expand, weights.expand_bias, room[in.mlp_normed], room[in.d_hidden], room[in.between], width,
-                     4 * width, room, last);
+    product_backward(weights.expand, weights.expand_bias, room[in.mlp_normed], room[in.d_hidden], room[in.between],
+                     width, 4 * width, room, last);
     n_.norm_backward(weights.mlp_norm,
                      {.dy = room[in.between],
                       .x = room[in.middle],
@@ -148,8 +151,8 @@ class layer_pass {
   {
     const blocks& in = backward_;
     const std::uint32_t width = size().width;
-    product_backward(weights.projection, weights.projection_bias, room[in.attended], slope, room[in.between], width, width,
-                     room, last);
+    product_backward(weights.projection, weights.projection_bias, room[in.attended], slope, room[in.between], width,
+                     width, room, last);
     attention_.backward(room[in.qkv], room[in.between], room[in.d_qkv], room, in.scores);
     product_backward(weights.qkv, weights.qkv_bias, room[in.normed], room[in.d_qkv], room[in.between], width, 3 * width,
                      room, last);

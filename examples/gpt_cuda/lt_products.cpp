@@ -79,7 +79,8 @@ class preference {
   template <class Value>
   void set(cublasLtMatmulPreferenceAttributes_t which, const Value& value)
   {
-    require(cublasLtMatmulPreferenceSetAttribute(get(), which, &value, sizeof value), "cublasLtMatmulPreferenceSetAttribute");
+    require(cublasLtMatmulPreferenceSetAttribute(get(), which, &value, sizeof value),
+            "cublasLtMatmulPreferenceSetAttribute");
   }
 
   owned<cublasLtMatmulPreference_t, &cublasLtMatmulPreferenceDestroy> handle_;
@@ -117,8 +118,8 @@ struct lt_products::plan {
     const preference wanted;
     cublasLtMatmulHeuristicResult_t found{};
     int count = 0;
-    require(cublasLtMatmulAlgoGetHeuristic(handle, work.get(), first.get(), second.get(), out.get(), out.get(), wanted.get(),
-                                           1, &found, &count),
+    require(cublasLtMatmulAlgoGetHeuristic(handle, work.get(), first.get(), second.get(), out.get(), out.get(),
+                                           wanted.get(), 1, &found, &count),
             "cublasLtMatmulAlgoGetHeuristic");
     if (count == 0) throw cublas_error{"cublasLtMatmulAlgoGetHeuristic knows no algorithm for a product of the model"};
     algorithm = found.algo;
@@ -160,8 +161,8 @@ void lt_products::multiply(CUstream_st* stream, const product& what, void* works
   if (what.shape.has_bias) it.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, what.bias);
   const void* const added = what.added != nullptr ? what.added : what.out;
   require(cublasLtMatmul(library_->handle.get(), it.work.get(), &what.scale, what.right, it.first.get(), what.left,
-                         it.second.get(), &what.beta, added, it.out.get(), what.out, it.out.get(), &it.algorithm, workspace,
-                         workspace_bytes, stream),
+                         it.second.get(), &what.beta, added, it.out.get(), what.out, it.out.get(), &it.algorithm,
+                         workspace, workspace_bytes, stream),
           "cublasLtMatmul");
 }
 

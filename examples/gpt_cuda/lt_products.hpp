@@ -18,10 +18,10 @@ class cublas_error : public std::runtime_error {
 
 /// Products by cuBLASLt: bf16 in, float32 sums, one algorithm for each shape for as long as this lives.
 ///
-/// The first algorithm is taken that the heuristic names for the shape, the fixed workspace and addresses on 16 bytes; so
-/// two runs on GPUs of one kind take the same. Sums of split products go through the workspace in float32, in order, or
-/// are not split: none that adds in the order of arrival is taken. Bits may differ between versions of the library and
-/// kinds of GPUs.
+/// The first algorithm is taken that the heuristic names for the shape, the fixed workspace and addresses on 16 bytes;
+/// so two runs on GPUs of one kind take the same. Sums of split products go through the workspace in float32, in order,
+/// or are not split: none that adds in the order of arrival is taken. Bits may differ between versions of the library
+/// and kinds of GPUs.
 class lt_products {
  public:
   /// What one product may use. NVIDIA advises 32 MiB for Hopper.

@@ -50,13 +50,16 @@ struct gpu_of_rank {
   {
     return backend_type{{.device = static_cast<int>(device), .device_capacity = on_device, .host_capacity = on_host}};
   }
-  [[nodiscard]] memory_limits limits() const { return {.host = chunkmem::bytes{machine_memory().count() / of_host}, .device = free_on_device()}; }
+  [[nodiscard]] memory_limits limits() const
+  {
+    return {.host = chunkmem::bytes{machine_memory().count() / of_host}, .device = free_on_device()};
+  }
 };
 
 /// One rank. @param controls   its groups by threads or processes
 template <class Controls>
-int run_one(const options& chosen, const training_text& text, const display& show, Controls& controls, const gpu_of_rank& gpu,
-            const rank_plan& plan, std::string_view kind)
+int run_one(const options& chosen, const training_text& text, const display& show, Controls& controls,
+            const gpu_of_rank& gpu, const rank_plan& plan, std::string_view kind)
 {
   const device_scope here{gpu.device};
   control with_all{controls.of(circle::all)};
@@ -78,7 +81,9 @@ int run_on_threads(const options& chosen, const training_text& text, const displ
   std::atomic<int> result = EXIT_SUCCESS;
   thread_ranks{ranks, plan.of_node}.run([&](thread_ranks::place& here) {
     const gpu_of_rank gpu{device_scope::device_of(here.rank(), ranks), ranks};
-    if (const int mine = run_one(chosen, text, show, here.circles(), gpu, plan, "GPUs of this process"); mine != EXIT_SUCCESS) result = mine;
+    if (const int mine = run_one(chosen, text, show, here.circles(), gpu, plan, "GPUs of this process");
+        mine != EXIT_SUCCESS)
+      result = mine;
   });
   return result;
 }
@@ -98,12 +103,15 @@ int run_on_processes(const options& chosen, const training_text& text, const dis
   chunkmem::sharding::circles<mpi> circles{all, node, across};
   // A launcher may show each process a GPU of its own; two ranks on one GPU are refused by NCCL.
   const mpi_nodes hosts{session, MPI_COMM_WORLD};
-  return run_one(chosen, text, show, circles, {hosts.device_of(device_scope::devices()), hosts.of_node()}, plan, "processes with a GPU each");
+  return run_one(chosen, text, show, circles, {hosts.device_of(device_scope::devices()), hosts.of_node()}, plan,
+                 "processes with a GPU each");
 }
 #else
 int run_on_processes(const options&, const training_text&, const display&)
 {
-  throw problem{"--shard without --ranks trains over processes, and this program was built without MPI (add --ranks 2, or install libopenmpi-dev and build it again)"};
+  throw problem{
+      "--shard without --ranks trains over processes, and this program was built without MPI (add --ranks 2, or "
+      "install libopenmpi-dev and build it again)"};
 }
 #endif
 
@@ -118,7 +126,9 @@ int run_over_ranks(const options& chosen, const training_text& text, const displ
 
 int run_over_ranks(const options&, const training_text&, const display&)
 {
-  throw problem{"--ranks and --shard join GPUs by NCCL, and this program was built without it (install NCCL 2.19 or newer and build it again)"};
+  throw problem{
+      "--ranks and --shard join GPUs by NCCL, and this program was built without it (install NCCL 2.19 or newer and "
+      "build it again)"};
 }
 
 #endif

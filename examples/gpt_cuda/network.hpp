@@ -20,8 +20,8 @@ namespace gpt::cuda {
 using chunkmem::access;
 using chunkmem::agent;
 
-/// Handles of every tensor: weights, and what the forward pass leaves of a micro-batch, which is the input of each layer.
-/// The residual stream is bf16 as the weights are: what is kept of it may leave the device, at half the bytes.
+/// Handles of every tensor: weights, and what the forward pass leaves of a micro-batch, which is the input of each
+/// layer. The residual stream is bf16 as the weights are: what is kept of it may leave the device, at half the bytes.
 struct batch_model : parameter_set {
   std::vector<chunkmem::tensor<bf16>> inputs;  ///< [batch * context, width], the last one is what the last layer gives
 };
@@ -60,8 +60,8 @@ struct sizes {
 
 /// What all passes share: pins and leases for the compute stream, and work for it.
 ///
-/// In a rehearsal the same pins and leases are taken and no kernel runs; shapes of products are made known to `Math`, which
-/// chooses their algorithms.
+/// In a rehearsal the same pins and leases are taken and no kernel runs; shapes of products are made known to `Math`,
+/// which chooses their algorithms.
 ///
 /// @tparam Math   `launch(backend, who, body)`, `prepare(shape)`, `multiply(backend, who, product, workspace)` and
 ///                `workspace_bytes`: cuda_math on a GPU
@@ -70,7 +70,9 @@ class network {
  public:
   using scratch_type = scratch<Manager>;
 
-  network(Manager& manager, const batch_model& net, Math& math) : m_{manager}, net_{net}, math_{math}, size_{net.size} {}
+  network(Manager& manager, const batch_model& net, Math& math) : m_{manager}, net_{net}, math_{math}, size_{net.size}
+  {
+  }
 
   [[nodiscard]] Manager& manager() const noexcept { return m_; }
   [[nodiscard]] const batch_model& handles() const noexcept { return net_; }
@@ -78,8 +80,14 @@ class network {
   [[nodiscard]] bool computes() const { return !m_.rehearsing(); }
 
   [[nodiscard]] auto read(const weight& which) const { return read(which.as<bf16>()); }
-  [[nodiscard]] auto read(chunkmem::tensor<bf16> which) const { return m_.acquire(which, access::read, agent::compute); }
-  [[nodiscard]] auto write(chunkmem::tensor<bf16> which) const { return m_.acquire(which, access::write, agent::compute); }
+  [[nodiscard]] auto read(chunkmem::tensor<bf16> which) const
+  {
+    return m_.acquire(which, access::read, agent::compute);
+  }
+  [[nodiscard]] auto write(chunkmem::tensor<bf16> which) const
+  {
+    return m_.acquire(which, access::write, agent::compute);
+  }
   [[nodiscard]] scratch_type room(const block_plan& plan) const { return {m_, plan}; }
 
   /// A plan whose first block is the workspace of products.
@@ -98,13 +106,15 @@ class network {
   /// @param room   whose first block is the workspace
   void multiply(const product& what, const scratch_type& room) const
   {
-    if (computes()) math_.multiply(m_.backend(), agent::compute, what, room[block<std::byte>{}]);
-    else math_.prepare(what.shape);
+    if (computes())
+      math_.multiply(m_.backend(), agent::compute, what, room[block<std::byte>{}]);
+    else
+      math_.prepare(what.shape);
   }
 
   /// y = x * weight + bias, or + bias + added
-  void linear(const bf16* x, const weight& matrix, const weight& bias, bf16* y, product_shape shape, const scratch_type& room,
-              const bf16* added = nullptr, bool adds = false) const
+  void linear(const bf16* x, const weight& matrix, const weight& bias, bf16* y, product_shape shape,
+              const scratch_type& room, const bf16* added = nullptr, bool adds = false) const
   {
     const auto values = read(matrix);
     const auto biases = read(bias);

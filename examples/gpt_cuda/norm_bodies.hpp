@@ -7,7 +7,8 @@
 
 namespace gpt::cuda {
 
-/// What all bodies have: `count()` indices, each of which writes bytes of its own. One with a team takes a row at a time.
+/// What all bodies have: `count()` indices, each of which writes bytes of its own. One with a team takes a row at a
+/// time.
 inline constexpr float norm_epsilon = 1e-5F;
 
 /// y = (x - mean) * rstd * gain + bias for each row (Ba et al. 2016, arXiv 1607.06450); `norm` is {gain, bias}.
@@ -61,9 +62,9 @@ struct norm_forward_body {
 
 /// dx = added + the gradient with respect to x, rounded once. `dx` may be `added`.
 struct norm_backward_body {
-  const bf16* dy;     ///< [rows, width]
-  const bf16* x;      ///< [rows, width]
-  const bf16* norm;   ///< [2, width]
+  const bf16* dy;    ///< [rows, width]
+  const bf16* x;     ///< [rows, width]
+  const bf16* norm;  ///< [2, width]
   const float* statistics;
   const bf16* added;  ///< [rows, width]; null: nothing
   bf16* dx;

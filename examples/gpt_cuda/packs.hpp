@@ -61,7 +61,8 @@ CHUNKMEM_HOST_DEVICE inline void store_bytes(void* to, const sixteen_bytes& valu
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(high), "f"(low));
   return result;
 #else
-  return chunkmem::round_to<bf16>(low).bits() | static_cast<std::uint32_t>(chunkmem::round_to<bf16>(high).bits()) << 16U;
+  return chunkmem::round_to<bf16>(low).bits() | static_cast<std::uint32_t>(chunkmem::round_to<bf16>(high).bits())
+                                                    << 16U;
 #endif
 }
 

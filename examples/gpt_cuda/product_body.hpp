@@ -7,7 +7,8 @@
 
 namespace gpt::cuda {
 
-/// A product by loops, one number of it at a time: what others are compared with, and what computes where there is no GPU.
+/// A product by loops, one number of it at a time: what others are compared with, and what computes where there is no
+/// GPU.
 struct product_body {
   product it;
 

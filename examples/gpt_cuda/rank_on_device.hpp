@@ -14,15 +14,17 @@
 
 namespace gpt::cuda {
 
-/// How ranks divide a model on devices: there gradients of several micro-batches are added over ranks once for a step, since no kernel
-/// of ours joins sums.
+/// How ranks divide a model on devices: there gradients of several micro-batches are added over ranks once for a step,
+/// since no kernel of ours joins sums.
 /// @throws problem   that is not what the stage says
 [[nodiscard]] inline rank_plan plan_on_device(const options& chosen, std::uint32_t ranks)
 {
   rank_plan plan = rank_plan::of(chosen, ranks);
   if (chosen.size.micro_batches == 1 || !plan.divided.gradients) return plan;
   if (!plan.divided.parameters)
-    throw problem{"--shard 2 does not go with --accumulate on a GPU, where gradients are added over ranks once for a step (choose --shard 1 or 3)"};
+    throw problem{
+        "--shard 2 does not go with --accumulate on a GPU, where gradients are added over ranks once for a step "
+        "(choose --shard 1 or 3)"};
   plan.divided = chunkmem::sharding::zero_3_reduce_last;
   return plan;
 }
@@ -37,8 +39,8 @@ class rank_on_device {
   using communicator_type = Communicator;
   using ranks_type = chunkmem::sharding::circles<Communicator>;
   using backend_type = typename Gpu::backend_type;
-  using manager_type =
-      chunkmem::sharded_model<backend_type, ranks_type, chunkmem::ownership::hierarchical, any_eviction, any_layout, any_transfer>;
+  using manager_type = chunkmem::sharded_model<backend_type, ranks_type, chunkmem::ownership::hierarchical,
+                                               any_eviction, any_layout, any_transfer>;
   using model_type = batch_model;
   using trainer_type = batch_trainer<manager_type, Math>;
 
@@ -46,11 +48,16 @@ class rank_on_device {
   rank_on_device(const Gpu& gpu, ranks_type& circles) noexcept : gpu_{&gpu}, circles_{&circles} {}
 
   [[nodiscard]] ranks_type& circles() const noexcept { return *circles_; }
-  [[nodiscard]] backend_type memory(chunkmem::bytes device, chunkmem::bytes host) const { return gpu_->make(device, host); }
+  [[nodiscard]] backend_type memory(chunkmem::bytes device, chunkmem::bytes host) const
+  {
+    return gpu_->make(device, host);
+  }
   [[nodiscard]] manager_type manager(backend_type& memory, const training_setup& setup, const rank_plan& plan) const
   {
     const options& chosen = setup.chosen;
-    return manager_type{memory, *circles_, {.chunk_bytes = setup.chunk}, {.divided = plan.divided}, chosen.eviction, chosen.layout, chosen.transfer};
+    return manager_type{
+        memory,        *circles_,      {.chunk_bytes = setup.chunk}, {.divided = plan.divided}, chosen.eviction,
+        chosen.layout, chosen.transfer};
   }
   [[nodiscard]] static model_type declare(manager_type& manager, const extents& size, chunkmem::dtype precision)
   {

@@ -17,10 +17,12 @@ template <class Manager>
 class rank_updates {
  public:
   /// @throws problem   updates on the device: kernels of an optimizer know no ranks yet
-  rank_updates(Manager& manager, const chunkmem::optimizer::adam_options& options, update_choice where, chunkmem::optimizer::thread_pool& workers)
+  rank_updates(Manager& manager, const chunkmem::optimizer::adam_options& options, update_choice where,
+               chunkmem::optimizer::thread_pool& workers)
       : m_{manager}, adam_{options}, workers_{workers}
   {
-    if (where == update_choice::gpu) throw problem{"--update gpu is for one rank (choose --update cpu, or leave out --ranks and --shard)"};
+    if (where == update_choice::gpu)
+      throw problem{"--update gpu is for one rank (choose --update cpu, or leave out --ranks and --shard)"};
     manager.use(adam_);
     manager.state("skipped steps", std::as_writable_bytes(std::span{&skipped_, 1}));
   }

@@ -6,8 +6,8 @@
 
 #include <cstdint>
 
-/// What the kernels of the GPT are written in: bodies that g++ compiles too, so that tests on the host run the text that
-/// nvcc compiles.
+/// What the kernels of the GPT are written in: bodies that g++ compiles too, so that tests on the host run the text
+/// that nvcc compiles.
 namespace gpt::cuda {
 
 /// Lanes that work on one row together: a warp.
@@ -58,7 +58,8 @@ struct looped_team {
 };
 
 #if defined(__CUDACC__)
-/// A warp; all of its lanes call what one lane calls. The sums have the bits of looped_team: both trees add the same pairs.
+/// A warp; all of its lanes call what one lane calls. The sums have the bits of looped_team: both trees add the same
+/// pairs.
 struct warp_team {
   std::uint32_t lane;
 

@@ -56,7 +56,8 @@ struct embed_body {
   }
 };
 
-/// Rows in the order of their tokens: begins[v] to begins[v + 1] are those of token v, in ascending order. A team takes a token.
+/// Rows in the order of their tokens: begins[v] to begins[v + 1] are those of token v, in ascending order. A team takes
+/// a token.
 struct sort_rows_body {
   token_windows text;
   std::uint32_t* order;   ///< [rows]
@@ -71,7 +72,8 @@ struct sort_rows_body {
     const auto begin_of = [=](std::uint32_t lane) { return lane * part < rows ? lane * part : rows; };
     const std::uint32_t below = team.sum([&](std::uint32_t lane) {
       std::uint32_t found = 0;
-      for (std::uint32_t row = begin_of(lane); row < begin_of(lane + 1); ++row) found += text.token(row) < token ? 1U : 0U;
+      for (std::uint32_t row = begin_of(lane); row < begin_of(lane + 1); ++row)
+        found += text.token(row) < token ? 1U : 0U;
       return found;
     });
     const auto equal = [&](std::uint32_t lane) {
@@ -90,11 +92,11 @@ struct sort_rows_body {
   }
 };
 
-/// gradient = beta * gradient + the slopes of the rows with each token, rounded once: added by lanes in the order of rows, then
-/// over the lanes, so no two threads add to the same number.
+/// gradient = beta * gradient + the slopes of the rows with each token, rounded once: added by lanes in the order of
+/// rows, then over the lanes, so no two threads add to the same number.
 struct token_gradient_body {
-  const bf16* slope;            ///< [rows, width]
-  const std::uint32_t* order;   ///< of sort_rows_body
+  const bf16* slope;           ///< [rows, width]
+  const std::uint32_t* order;  ///< of sort_rows_body
   const std::uint32_t* begins;
   bf16* gradient;  ///< [vocabulary, width]
   std::uint32_t width;

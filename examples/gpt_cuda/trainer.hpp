@@ -21,8 +21,8 @@ namespace gpt::cuda {
 
 /// Trains the model on a device: whole micro-batches through one layer after the other, on the compute stream.
 ///
-/// The calling thread enqueues and, where the CPU updates, updates; in a step it waits for the loss alone, behind all else.
-/// A step makes no memory of its own.
+/// The calling thread enqueues and, where the CPU updates, updates; in a step it waits for the loss alone, behind all
+/// else. A step makes no memory of its own.
 ///
 /// @tparam Math   see network; `launcher` starts the optimizer's kernels
 template <class Manager, class Math>
@@ -75,7 +75,8 @@ class batch_trainer {
   void next_logits(std::span<const unsigned char> tokens, std::span<float> odds)
   {
     const auto room = n().room(text_plan_);
-    const token_windows text = send(room, [&](std::size_t) { return tokens.data(); }, tokens.size());
+    const token_windows text = send(
+        room, [&](std::size_t) { return tokens.data(); }, tokens.size());
     forward(text, true);
     ends_.logits(tokens.size() - 1, [&](const float* logits) {
       const auto message = fetch_bytes(logits, odds.size_bytes());
@@ -86,8 +87,10 @@ class batch_trainer {
 
   [[nodiscard]] std::uint64_t parameter_hash() const
   {
-    if constexpr (trains_over_ranks) return hash_of_gathered();
-    else return hash_of_parameters(m_, n().handles());
+    if constexpr (trains_over_ranks)
+      return hash_of_gathered();
+    else
+      return hash_of_parameters(m_, n().handles());
   }
   [[nodiscard]] const trainer_settings& settings() const noexcept { return settings_; }
   [[nodiscard]] float learning_rate(std::size_t number) const noexcept { return settings_.schedule.at(number); }
@@ -105,7 +108,8 @@ class batch_trainer {
     for (std::uint32_t which = 0; which < extent().micro_batches; ++which) {
       const auto room = n().room(text_plan_);
       const token_windows text = send(room, [&](std::size_t window) {
-        return training_tokens(text_, extent().context, settings_.seed, number, first_row() + which * extent().batch + window);
+        return training_tokens(text_, extent().context, settings_.seed, number,
+                               first_row() + which * extent().batch + window);
       });
       iteration.pass(chunkmem::pass::forward, which);
       forward(text, false);
@@ -133,13 +137,17 @@ class batch_trainer {
 
  private:
   static constexpr bool trains_over_ranks = requires(Manager& m) { m.ranks(); };
-  using updates_type = std::conditional_t<trains_over_ranks, rank_updates<Manager>, updates<Manager, typename Math::launcher>>;
+  using updates_type =
+      std::conditional_t<trains_over_ranks, rank_updates<Manager>, updates<Manager, typename Math::launcher>>;
   using network_type = network<Manager, Math>;
   using scratch_type = typename network_type::scratch_type;
   using lease_type = decltype(std::declval<Manager&>().lease(chunkmem::tier::host, chunkmem::bytes{}, agent::compute));
 
   /// Of this rank, in the rows of a step.
-  [[nodiscard]] std::size_t first_row() const noexcept { return settings_.rank * extent().micro_batches * extent().batch; }
+  [[nodiscard]] std::size_t first_row() const noexcept
+  {
+    return settings_.rank * extent().micro_batches * extent().batch;
+  }
 
   /// As hash_of_parameters, where weights are whole on the device alone.
   [[nodiscard]] std::uint64_t hash_of_gathered() const
@@ -205,7 +213,8 @@ class batch_trainer {
     return result;
   }
 
-  /// Windows of text to the device. @param bytes_of   a window to its bytes   @param length   of them; else all and one more
+  /// Windows of text to the device. @param bytes_of   a window to its bytes   @param length   of them; else all and one
+  /// more
   template <class BytesOf>
   [[nodiscard]] token_windows send(const scratch_type& room, BytesOf bytes_of, std::size_t length = SIZE_MAX)
   {

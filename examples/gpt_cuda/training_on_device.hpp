@@ -20,7 +20,8 @@ namespace gpt::cuda {
 [[nodiscard]] inline std::uint64_t largest_batch_tensor(const extents& size)
 {
   const std::uint64_t table = 4 * std::max(std::uint64_t{vocabulary}, std::uint64_t{size.context}) * size.width;
-  return std::max({std::uint64_t{16} * size.width * size.width, table, 2 * std::uint64_t{size.batch} * size.context * size.width});
+  return std::max(
+      {std::uint64_t{16} * size.width * size.width, table, 2 * std::uint64_t{size.batch} * size.context * size.width});
 }
 
 /// The GPU's training, for the program that a training on the CPU shares with it.
@@ -36,7 +37,8 @@ struct training_on_device {
   using model_type = batch_model;
   using trainer_type = batch_trainer<Manager, Math>;
 
-  /// What updates on the device does so under any placement, so placements of states decide here who updates: see settle.
+  /// What updates on the device does so under any placement, so placements of states decide here who updates: see
+  /// settle.
   static constexpr bool places_states = false;
   static constexpr bool exports = false;
 
@@ -44,15 +46,16 @@ struct training_on_device {
   {
     return declare_batch_model(manager, size, precision);
   }
-  [[nodiscard]] static std::string sample(trainer_type& model, std::string_view prompt, std::size_t count, std::uint64_t seed)
+  [[nodiscard]] static std::string sample(trainer_type& model, std::string_view prompt, std::size_t count,
+                                          std::uint64_t seed)
   {
     return batch_sampler<trainer_type>{model}.write(prompt, count, seed);
   }
   [[nodiscard]] static std::uint64_t largest_tensor_bytes(const extents& size) { return largest_batch_tensor(size); }
   [[nodiscard]] static memory_limits limits() { return Machine::limits(); }
 
-  /// `--update placement` becomes cpu or gpu: where the placement keeps most of the states, given this device beside all
-  /// else that a step needs.
+  /// `--update placement` becomes cpu or gpu: where the placement keeps most of the states, given this device beside
+  /// all else that a step needs.
   static void settle(options& chosen, const training_text& text, chunkmem::optimizer::thread_pool& workers,
                      chunkmem::bytes chunk)
   {
@@ -79,7 +82,8 @@ struct training_on_device {
     std::vector<chunkmem::tier> homes(states.size());
     const chunkmem::bytes working{need.chunks.count() - std::min(all, need.chunks).count()};
     chosen.placement.assign(
-        {.device = device, .working = working, .tide = need.largest_leases, .is_measured = true, .states = states}, homes);
+        {.device = device, .working = working, .tide = need.largest_leases, .is_measured = true, .states = states},
+        homes);
     const auto there = std::count(homes.begin(), homes.end(), chunkmem::tier::device);
     return static_cast<double>(there) / static_cast<double>(homes.size());
   }

@@ -31,14 +31,14 @@ using layer = std::vector<std::size_t>;
 
 /// Parameters of a LibTorch model whose bytes live in chunks.
 ///
-/// Each parameter is one leaf tensor for life. It has bytes while a layer that reads it is held, and none in between; autograd
-/// may save it and views of it as it likes, since they share its storage. `run` holds a layer in the forward pass, and a hook on
-/// the layer's output holds it again in the backward pass, until that comes to the layer before. A gradient goes to the
-/// manager as soon as autograd has it, and `.grad` is empty again.
-/// A parameter that several layers read is one leaf: autograd adds its gradients up in memory of its own, and hands them over once.
+/// Each parameter is one leaf tensor for life. It has bytes while a layer that reads it is held, and none in between;
+/// autograd may save it and views of it as it likes, since they share its storage. `run` holds a layer in the forward
+/// pass, and a hook on the layer's output holds it again in the backward pass, until that comes to the layer before. A
+/// gradient goes to the manager as soon as autograd has it, and `.grad` is empty again. A parameter that several layers
+/// read is one leaf: autograd adds its gradients up in memory of its own, and hands them over once.
 ///
-/// Hooks know this object: it outlives every graph that was made with it; a graph that is left over and used later throws.
-/// Several layers on several devices are not supported: the order of a backward pass is that of one device.
+/// Hooks know this object: it outlives every graph that was made with it; a graph that is left over and used later
+/// throws. Several layers on several devices are not supported: the order of a backward pass is that of one device.
 ///
 /// @tparam Element   of all parameters; gradients have the same
 /// @threads   one caller; the thread that autograd runs backward on takes its place while `backward` lasts
@@ -48,7 +48,10 @@ class chunked_parameters {
   /// Where the kernels of LibTorch run.
   static constexpr cm::agent worker = Manager::engine_type::host_addressable ? cm::agent::host : cm::agent::compute;
 
-  chunked_parameters(Manager& manager, const torch_place& where) : m_{manager}, device_{where.device}, stream_{where.stream} {}
+  chunked_parameters(Manager& manager, const torch_place& where)
+      : m_{manager}, device_{where.device}, stream_{where.stream}
+  {
+  }
   chunked_parameters(const chunked_parameters&) = delete;
   chunked_parameters& operator=(const chunked_parameters&) = delete;
 
@@ -58,15 +61,19 @@ class chunked_parameters {
     return adopt(name, view_of(nullptr, sizes, scalar_of<Element>, device_).requires_grad_(), group);
   }
 
-  /// Declares a leaf that is there, such as a parameter of a module, and takes its bytes from it. Fill it before training.
+  /// Declares a leaf that is there, such as a parameter of a module, and takes its bytes from it. Fill it before
+  /// training.
   /// @throws c10::Error   not a leaf of the element type that requires a gradient, or its storage was adopted before
   std::size_t adopt(std::string_view name, at::Tensor leaf, cm::group_id group = cm::group_id{0})
   {
-    TORCH_CHECK(leaf.is_leaf() && leaf.requires_grad() && leaf.scalar_type() == scalar_of<Element>, "a parameter is a leaf of the element type");
+    TORCH_CHECK(leaf.is_leaf() && leaf.requires_grad() && leaf.scalar_type() == scalar_of<Element>,
+                "a parameter is a leaf of the element type");
     for (const entry& it : entries_)
-      TORCH_CHECK(storage_of(it.leaf) != storage_of(leaf), "this leaf was adopted before: name its first number in each layer that reads it");
+      TORCH_CHECK(storage_of(it.leaf) != storage_of(leaf),
+                  "this leaf was adopted before: name its first number in each layer that reads it");
     std::vector<std::uint64_t> extents(leaf.sizes().begin(), leaf.sizes().end());
-    const auto handle = m_.template add<Element>(cm::shape{std::span<const std::uint64_t>{extents}}, cm::role::parameter, group);
+    const auto handle =
+        m_.template add<Element>(cm::shape{std::span<const std::uint64_t>{extents}}, cm::role::parameter, group);
     m_.name(handle, name);
     leaf.set_data(view_of(nullptr, leaf.sizes(), scalar_of<Element>, device_));
     take_bytes_back(leaf);
@@ -110,7 +117,10 @@ class chunked_parameters {
     }
 
    private:
-    hold(chunked_parameters& owner, layer members, std::size_t lent) : owner_{owner}, members_{std::move(members)}, lent_{lent} {}
+    hold(chunked_parameters& owner, layer members, std::size_t lent)
+        : owner_{owner}, members_{std::move(members)}, lent_{lent}
+    {
+    }
     chunked_parameters& owner_;
     layer members_;
     std::size_t lent_;
@@ -126,7 +136,8 @@ class chunked_parameters {
       const hold weights{*this, members};
       output = body(input);
     }
-    const bool computed = !output.is_same(input) || output.grad_fn() != before;  // the input may also be written in place
+    // the input may also be written in place
+    const bool computed = !output.is_same(input) || output.grad_fn() != before;
     if (computed && output.requires_grad()) {
       output.register_hook([life = std::weak_ptr<chunked_parameters*>{life_}, members](const at::Tensor&) {
         chunked_parameters& self = alive(life);
@@ -205,7 +216,8 @@ class chunked_parameters {
   /// Behind the accumulation of a gradient: autograd has nothing more to add in this backward pass.
   struct hand_over : torch::autograd::FunctionPostHook {
     hand_over(const life_type& life, std::size_t at) : life_{life}, at_{at} {}
-    torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs, const torch::autograd::variable_list&) override
+    torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
+                                              const torch::autograd::variable_list&) override
     {
       alive(life_).take_gradient(at_);
       return outputs;
@@ -252,8 +264,10 @@ class chunked_parameters {
     const on_stream ours{stream_};
     const auto room = m_.gradient(it.handle, worker);
     at::Tensor kept = view_of(room.data(), it.leaf.sizes(), scalar_of<Element>, device_);
-    if (room.beta() == 0.0F) kept.copy_(made);
-    else kept.add_(made);
+    if (room.beta() == 0.0F)
+      kept.copy_(made);
+    else
+      kept.add_(made);
     made = at::Tensor{};
   }
 

@@ -11,26 +11,31 @@ namespace libtorch_gpt {
 
 /// LibTorch's name of an element type.
 template <chunkmem::element Element>
-inline constexpr at::ScalarType scalar_of = std::same_as<Element, float>          ? at::kFloat
+inline constexpr at::ScalarType scalar_of = std::same_as<Element, float>            ? at::kFloat
                                             : std::same_as<Element, chunkmem::bf16> ? at::kBFloat16
-                                                                                  : at::kHalf;
+                                                                                    : at::kHalf;
 
 /// A tensor over bytes of somebody else, who keeps them.
 [[nodiscard]] inline at::Tensor view_of(void* bytes, at::IntArrayRef sizes, at::ScalarType type, at::Device device)
 {
-  return at::for_blob(bytes, sizes).options(at::TensorOptions{}.dtype(type).device(device)).target_device(device).make_tensor();
+  return at::for_blob(bytes, sizes)
+      .options(at::TensorOptions{}.dtype(type).device(device))
+      .target_device(device)
+      .make_tensor();
 }
 
 namespace detail {
 
-/// Newer releases let a storage refuse to say where its bytes are. In older ones it says "nowhere": matrix products refuse that
-/// too, other kernels end the program. Never are other bytes read in silence.
+/// Newer releases let a storage refuse to say where its bytes are. In older ones it says "nowhere": matrix products
+/// refuse that too, other kernels end the program. Never are other bytes read in silence.
 template <class Storage>
 void set_readable(Storage& storage, bool readable)
 {
   if constexpr (requires { storage.clear_data_ptr_access_error_msg_(); }) {
-    if (readable) storage.clear_data_ptr_access_error_msg_();
-    else storage.release_data_and_set_meta_custom_data_ptr_error_msg_("not acquired");  // short: it must not allocate
+    if (readable)
+      storage.clear_data_ptr_access_error_msg_();
+    else
+      storage.release_data_and_set_meta_custom_data_ptr_error_msg_("not acquired");  // short: it must not allocate
   }
 }
 
@@ -38,8 +43,8 @@ void set_readable(Storage& storage, bool readable)
 
 /// The storage of `tensor`, and of every view of it that autograd has saved, has these bytes from now on.
 ///
-/// Autograd saves tensors that share the storage and not its address, so it reads where the bytes are at the time of the
-/// backward pass. No version counter moves: the values are the same ones.
+/// Autograd saves tensors that share the storage and not its address, so it reads where the bytes are at the time of
+/// the backward pass. No version counter moves: the values are the same ones.
 inline void lend_bytes(const at::Tensor& tensor, void* bytes)
 {
   c10::StorageImpl& storage = *tensor.storage().unsafeGetStorageImpl();
@@ -48,7 +53,8 @@ inline void lend_bytes(const at::Tensor& tensor, void* bytes)
   storage.set_nbytes(static_cast<std::size_t>(tensor.numel()) * tensor.element_size());
 }
 
-/// It has none, and who reads it gets an error or the end, see set_readable. Nothing is freed, since the bytes were never the storage's own.
+/// It has none, and who reads it gets an error or the end, see set_readable. Nothing is freed, since the bytes were
+/// never the storage's own.
 inline void take_bytes_back(const at::Tensor& tensor)
 {
   c10::StorageImpl& storage = *tensor.storage().unsafeGetStorageImpl();

@@ -9,10 +9,10 @@
 
 #include <chunkmem/backend/host_arena.hpp>
 #ifdef LIBTORCH_GPT_HAS_CUDA
-#include <chunkmem/backend/cuda_device.hpp>
-#include <chunkmem/backend/cuda_runtime.hpp>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
+#include <chunkmem/backend/cuda_device.hpp>
+#include <chunkmem/backend/cuda_runtime.hpp>
 #endif
 
 #include <CLI/CLI.hpp>
@@ -34,7 +34,8 @@ void add_options(CLI::App& app, options& to)
   app.add_option("--context", to.how.size.context, "tokens of one row")->check(CLI::PositiveNumber);
   app.add_option("--batch", to.how.size.batch, "rows of one micro-batch")->check(CLI::PositiveNumber);
   app.add_option("--micro-batches", to.how.size.micro_batches, "of one step")->check(CLI::Range(1, 65535));
-  app.add_option("--vocabulary", to.how.size.vocabulary, "at least 256: tokens are bytes")->check(CLI::Range(256, 1 << 24));
+  app.add_option("--vocabulary", to.how.size.vocabulary, "at least 256: tokens are bytes")
+      ->check(CLI::Range(256, 1 << 24));
   app.add_option("--steps", to.steps, "steps to train");
   app.add_option("--warm-up", to.warm_up, "first steps that do not count in the tokens per second");
   app.add_option("--learning-rate", to.how.learning_rate);
@@ -43,7 +44,8 @@ void add_options(CLI::App& app, options& to)
   const auto size_into = [](std::optional<chunkmem::bytes>& into, const char* name) {
     return [&into, name](const std::string& text) { into = gpt::parse_size(name, text); };
   };
-  app.add_option_function<std::string>("--device", size_into(to.device, "--device"), "memory of the device for chunks, such as 4MiB");
+  app.add_option_function<std::string>("--device", size_into(to.device, "--device"),
+                                       "memory of the device for chunks, such as 4MiB");
   app.add_option_function<std::string>("--host", size_into(to.host, "--host"), "memory of the host for chunks");
   app.add_option("--text", to.text, "a file or folder to learn from");
   app.add_option("--report", to.report, "write a report to this file, as JSON");
@@ -57,7 +59,8 @@ void refuse_what_cannot_be(const options& chosen)
 {
   if (chosen.how.size.width % chosen.how.size.heads != 0) throw gpt::problem{"--heads does not divide --width"};
 #ifndef LIBTORCH_GPT_HAS_CUDA
-  if (chosen.cuda) throw gpt::problem{"--cuda: this program was built with a LibTorch without CUDA, or without a CUDA toolkit"};
+  if (chosen.cuda)
+    throw gpt::problem{"--cuda: this program was built with a LibTorch without CUDA, or without a CUDA toolkit"};
 #endif
 }
 
@@ -77,9 +80,11 @@ int train_on_cpu(const options& chosen, const gpt::training_text& text)
 #ifdef LIBTORCH_GPT_HAS_CUDA
 int train_on_cuda(const options& chosen, const gpt::training_text& text)
 {
-  if (chosen.verify) at::globalContext().setDeterministicAlgorithms(true, true);  // else sums of a look-up's gradient depend on the order of threads
+  // else sums of a look-up's gradient depend on the order of threads
+  if (chosen.verify) at::globalContext().setDeterministicAlgorithms(true, true);
   const auto train = [&](chunkmem::bytes device, chunkmem::bytes host) {
-    chunkmem::backend::cuda_device<chunkmem::backend::cuda_runtime> memory{{.device_capacity = device, .host_capacity = host}};
+    chunkmem::backend::cuda_device<chunkmem::backend::cuda_runtime> memory{
+        {.device_capacity = device, .host_capacity = host}};
     const auto stream = c10::cuda::getStreamFromExternal(memory.stream(chunkmem::agent::compute), 0);
     const c10::cuda::CUDAStreamGuard ours{stream};
     return run<chunkmem::bf16>(chosen, memory, {at::Device{at::kCUDA, 0}, stream.unwrap()}, text);

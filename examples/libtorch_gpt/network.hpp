@@ -17,8 +17,8 @@ struct extents {
   std::int64_t layers = 4;
   std::int64_t width = 64;
   std::int64_t heads = 4;
-  std::int64_t context = 64;      ///< tokens of one row
-  std::int64_t batch = 2;         ///< rows of one micro-batch
+  std::int64_t context = 64;  ///< tokens of one row
+  std::int64_t batch = 2;     ///< rows of one micro-batch
   std::int64_t micro_batches = 1;
   std::int64_t vocabulary = 256;
 };
@@ -56,8 +56,12 @@ class network {
   {
     at::Generator random = at::detail::createCPUGenerator(seed);
     const double residual = 0.02 / std::sqrt(2.0 * static_cast<double>(size_.layers));
-    const auto normal = [&](std::size_t which, double deviation) { p_.fill(which, [&](at::Tensor values) { values.normal_(0.0, deviation, random); }); };
-    const auto constant = [&](std::size_t which, double value) { p_.fill(which, [&](at::Tensor values) { values.fill_(value); }); };
+    const auto normal = [&](std::size_t which, double deviation) {
+      p_.fill(which, [&](at::Tensor values) { values.normal_(0.0, deviation, random); });
+    };
+    const auto constant = [&](std::size_t which, double value) {
+      p_.fill(which, [&](at::Tensor values) { values.fill_(value); });
+    };
     for (const std::size_t which : embedding_) normal(which, 0.02);
     for (const layer& block : blocks_) {
       for (const std::size_t gain : {block[0], block[6]}) constant(gain, 1.0);
@@ -101,9 +105,11 @@ class network {
   [[nodiscard]] at::Tensor block(const layer& of, const at::Tensor& input) const
   {
     const at::Tensor first = at::layer_norm(input, {size_.width}, weight(of, 0), weight(of, 1));
-    const at::Tensor x = input + at::linear(attention(at::linear(first, weight(of, 2), weight(of, 3))), weight(of, 4), weight(of, 5));
+    const at::Tensor x =
+        input + at::linear(attention(at::linear(first, weight(of, 2), weight(of, 3))), weight(of, 4), weight(of, 5));
     const at::Tensor second = at::layer_norm(x, {size_.width}, weight(of, 6), weight(of, 7));
-    return x + at::linear(at::gelu(at::linear(second, weight(of, 8), weight(of, 9)), "tanh"), weight(of, 10), weight(of, 11));
+    return x + at::linear(at::gelu(at::linear(second, weight(of, 8), weight(of, 9)), "tanh"), weight(of, 10),
+                          weight(of, 11));
   }
 
   [[nodiscard]] at::Tensor attention(const at::Tensor& qkv) const

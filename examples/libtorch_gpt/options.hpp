@@ -14,7 +14,7 @@ namespace libtorch_gpt {
 struct options {
   settings how;
   std::size_t steps = 10;
-  std::size_t warm_up = 3;  ///< first steps that do not count in the tokens per second
+  std::size_t warm_up = 3;                ///< first steps that do not count in the tokens per second
   std::optional<chunkmem::bytes> device;  ///< else a quarter of parameters, gradients and states
   std::optional<chunkmem::bytes> host;    ///< else all of them and a tenth
   std::optional<std::filesystem::path> text, report;
@@ -28,7 +28,8 @@ struct options {
 {
   const auto w = static_cast<std::uint64_t>(size.width);
   const std::uint64_t block = 12 * w * w + 13 * w;
-  const std::uint64_t rest = (static_cast<std::uint64_t>(size.vocabulary) + static_cast<std::uint64_t>(size.context) + 2) * w;
+  const std::uint64_t rest =
+      (static_cast<std::uint64_t>(size.vocabulary) + static_cast<std::uint64_t>(size.context) + 2) * w;
   return chunkmem::bytes{16 * (static_cast<std::uint64_t>(size.layers) * block + rest)};
 }
 

@@ -12,7 +12,8 @@
 
 namespace libtorch_gpt {
 
-/// The same model without chunkmem: tensors that LibTorch owns, all of them, all the time. What chunked_parameters is compared with.
+/// The same model without chunkmem: tensors that LibTorch owns, all of them, all the time. What chunked_parameters is
+/// compared with.
 ///
 /// Autograd accumulates into `.grad`. The update is the arithmetic of chunkmem's Adam, called on the plain memory of
 /// each tensor: LibTorch's own rounds differently, and not on every processor alike.
@@ -20,7 +21,9 @@ class plain_parameters {
  public:
   struct hold {
     template <class Layer>
-    hold(plain_parameters&, const Layer&) noexcept {}
+    hold(plain_parameters&, const Layer&) noexcept
+    {
+    }
   };
 
   std::size_t add(const std::string&, at::IntArrayRef sizes, chunkmem::group_id group)
@@ -62,8 +65,9 @@ class plain_parameters {
       gradient = gradient.contiguous();
       const std::span slopes = floats(gradient);
       for (float& slope : slopes) slope = std::fabs(slope) < FLT_MIN ? std::copysign(0.0F, slope) : slope;
-      kernel.update({.parameter = floats(it.leaf), .gradient = slopes, .lists = {floats(it.momentum), floats(it.variance)}},
-                    {.learning_rate = learning_rate, .number = kernel.progress.number, .group = it.group});
+      kernel.update(
+          {.parameter = floats(it.leaf), .gradient = slopes, .lists = {floats(it.momentum), floats(it.variance)}},
+          {.learning_rate = learning_rate, .number = kernel.progress.number, .group = it.group});
       gradient = at::Tensor{};
     }
   }
@@ -73,7 +77,10 @@ class plain_parameters {
     at::Tensor leaf, momentum, variance;
     chunkmem::group_id group;
   };
-  [[nodiscard]] static std::span<float> floats(const at::Tensor& of) { return {of.data_ptr<float>(), static_cast<std::size_t>(of.numel())}; }
+  [[nodiscard]] static std::span<float> floats(const at::Tensor& of)
+  {
+    return {of.data_ptr<float>(), static_cast<std::size_t>(of.numel())};
+  }
 
   std::vector<entry> entries_;
 };

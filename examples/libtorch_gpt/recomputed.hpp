@@ -27,7 +27,8 @@ struct recomputed : torch::autograd::Function<recomputed> {
     bracket within;
   };
 
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input, const c10::intrusive_ptr<work>& piece)
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input,
+                            const c10::intrusive_ptr<work>& piece)
   {
     context->save_for_backward({input});
     context->saved_data["piece"] = c10::IValue::make_capsule(piece);
@@ -36,7 +37,8 @@ struct recomputed : torch::autograd::Function<recomputed> {
     return output;
   }
 
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context, const torch::autograd::variable_list& slopes)
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& slopes)
   {
     const auto capsule = context->saved_data["piece"].toCapsule();
     const work& piece = static_cast<const work&>(*capsule);

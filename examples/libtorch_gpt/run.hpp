@@ -62,14 +62,16 @@ template <class Step>
 void take_steps(const options& chosen, outcome& into, Step&& step)
 {
   using clock = std::chrono::steady_clock;
-  const double tokens = static_cast<double>(chosen.how.size.context * chosen.how.size.batch * chosen.how.size.micro_batches);
+  const double tokens =
+      static_cast<double>(chosen.how.size.context * chosen.how.size.batch * chosen.how.size.micro_batches);
   auto warm = clock::now();
   for (std::size_t at = 0; at < chosen.steps; ++at) {
     if (at == chosen.warm_up) warm = clock::now();
     const auto begin = clock::now();
     into.losses.push_back(step(at));
     const double seconds = std::chrono::duration<double>(clock::now() - begin).count();
-    std::printf("step %3zu  loss %.6f  %10.0f tokens/s", at + 1, static_cast<double>(into.losses.back()), tokens / seconds);
+    std::printf("step %3zu  loss %.6f  %10.0f tokens/s", at + 1, static_cast<double>(into.losses.back()),
+                tokens / seconds);
     const double left = seconds * static_cast<double>(chosen.steps - at - 1);
     if (left >= 5) std::printf("  %.0f s left", left);
     std::printf("\n");
@@ -82,7 +84,8 @@ void take_steps(const options& chosen, outcome& into, Step&& step)
 
 /// Trains with the parameters in chunks of this backend.
 template <cm::element Element, class Backend>
-[[nodiscard]] outcome run(const options& chosen, Backend& memory, const torch_place& where, const gpt::training_text& text)
+[[nodiscard]] outcome run(const options& chosen, Backend& memory, const torch_place& where,
+                          const gpt::training_text& text)
 {
   using manager = cm::manager<Backend>;
   cm::optimizer::thread_pool workers{chosen.threads};
@@ -90,8 +93,9 @@ template <cm::element Element, class Backend>
   chunked_training<manager, Element> training{m, where, chosen.how, workers};
   const cm::memory_requirement need = m.seal();
   const auto capacity = memory.capacity(cm::tier::device);
-  std::printf("\nmodel data %s in chunks of %s; the device may hold %s of it (%.0f %%)\n", gpt::size_text(need.chunks).c_str(),
-              gpt::size_text(need.chunk_bytes).c_str(), gpt::size_text(capacity).c_str(),
+  std::printf("\nmodel data %s in chunks of %s; the device may hold %s of it (%.0f %%)\n",
+              gpt::size_text(need.chunks).c_str(), gpt::size_text(need.chunk_bytes).c_str(),
+              gpt::size_text(capacity).c_str(),
               100.0 * static_cast<double>(capacity.count()) / static_cast<double>(need.chunks.count()));
   training.fill();
   outcome result;
@@ -99,9 +103,9 @@ template <cm::element Element, class Backend>
   take_steps(chosen, result, [&](std::size_t at) { return training.step(at, tokens); });
   result.values = training.values();
   const auto report = m.report();
-  std::printf("moved %s to the device and %s back, %llu evictions, %llu divergences\n", gpt::size_text(report.loaded).c_str(),
-              gpt::size_text(report.written_back).c_str(), static_cast<unsigned long long>(report.evictions),
-              static_cast<unsigned long long>(report.divergences));
+  std::printf("moved %s to the device and %s back, %llu evictions, %llu divergences\n",
+              gpt::size_text(report.loaded).c_str(), gpt::size_text(report.written_back).c_str(),
+              static_cast<unsigned long long>(report.evictions), static_cast<unsigned long long>(report.divergences));
   result.report = report.json();
   return result;
 }
@@ -124,9 +128,10 @@ template <cm::element Element, class Backend>
   std::size_t losses = 0;
   for (std::size_t at = 0; at < left.losses.size(); ++at) losses += left.losses[at] == right.losses[at] ? 1 : 0;
   std::size_t values = 0;
-  for (std::size_t at = 0; at < left.values.size(); ++at) values += at::equal(left.values[at], right.values[at]) ? 1 : 0;
-  std::printf("verify, %s: %zu losses, %zu identical; %zu parameters, %zu identical\n", other, left.losses.size(), losses, left.values.size(),
-              values);
+  for (std::size_t at = 0; at < left.values.size(); ++at)
+    values += at::equal(left.values[at], right.values[at]) ? 1 : 0;
+  std::printf("verify, %s: %zu losses, %zu identical; %zu parameters, %zu identical\n", other, left.losses.size(),
+              losses, left.values.size(), values);
   return losses == left.losses.size() && values == left.values.size();
 }
 
@@ -147,7 +152,8 @@ inline void write_report(const options& chosen, const outcome& result)
   std::ofstream file{unfinished};
   file << "{\"tokens_per_second\": " << json_number(result.tokens_per_second, 17) << ", \"losses\": [";
   for (std::size_t at = 0; at < result.losses.size(); ++at)
-    file << (at > 0 ? ", " : "") << json_number(static_cast<double>(result.losses[at]), std::numeric_limits<float>::max_digits10);
+    file << (at > 0 ? ", " : "")
+         << json_number(static_cast<double>(result.losses[at]), std::numeric_limits<float>::max_digits10);
   file << "], \"memory\": " << result.report << "}\n";
   file.close();
   if (!file) throw std::runtime_error{"the report '" + unfinished + "' cannot be written (choose another file)"};

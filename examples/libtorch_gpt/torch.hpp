@@ -1,6 +1,7 @@
 #pragma once
 
-// What the example uses of LibTorch, 1.13 (Debian 12) to 2.x. Not <torch/torch.h>, which takes four times as long to compile.
+// What the example uses of LibTorch, 1.13 (Debian 12) to 2.x. Not <torch/torch.h>, which takes four times as long to
+// compile.
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/function_hook.h>

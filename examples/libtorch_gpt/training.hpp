@@ -42,8 +42,8 @@ struct settings {
 
 /// Forward and backward of one step, over its micro-batches. @return   the mean loss before the update [nats]
 template <class Parameters, class Iteration>
-float run_micro_batches(Parameters& parameters, network<Parameters>& net, const token_source& tokens, std::size_t step, std::int64_t micro_batches,
-                        Iteration& iteration)
+float run_micro_batches(Parameters& parameters, network<Parameters>& net, const token_source& tokens, std::size_t step,
+                        std::int64_t micro_batches, Iteration& iteration)
 {
   double sum = 0.0;
   for (std::uint32_t which = 0; which < static_cast<std::uint32_t>(micro_batches); ++which) {
@@ -62,7 +62,11 @@ class chunked_training {
  public:
   /// @param manager   nothing was declared in it yet; with the workers it outlives this
   chunked_training(Manager& manager, const torch_place& where, const settings& how, cm::optimizer::thread_pool& workers)
-      : m_{manager}, how_{how}, workers_{workers}, parameters_{manager, where}, net_{parameters_, how.size, how.recompute}
+      : m_{manager},
+        how_{how},
+        workers_{workers},
+        parameters_{manager, where},
+        net_{parameters_, how.size, how.recompute}
   {
     manager.use(kernel_);
     if (how.late) late_.emplace(manager, kernel_, workers);
@@ -70,8 +74,8 @@ class chunked_training {
 
   void fill() { net_.fill(how_.seed); }
 
-  /// @throws what LibTorch and the manager throw. Where `gradients` did, nothing of the step was done and it can be taken
-  ///         again; where `update` did, call that again: no update is lost or done twice
+  /// @throws what LibTorch and the manager throw. Where `gradients` did, nothing of the step was done and it can be
+  ///         taken again; where `update` did, call that again: no update is lost or done twice
   float step(std::size_t number, const token_source& tokens)
   {
     auto iteration = m_.iteration(static_cast<std::uint32_t>(how_.size.micro_batches));
@@ -92,8 +96,10 @@ class chunked_training {
   void update()
   {
     const cm::optimizer::step_options options{.learning_rate = how_.learning_rate};
-    if (late_) late_->step(options);
-    else cm::optimizer::step(m_, kernel_, options, workers_);
+    if (late_)
+      late_->step(options);
+    else
+      cm::optimizer::step(m_, kernel_, options, workers_);
     parameters_.weights_changed();
   }
 

@@ -74,7 +74,8 @@ template <class Progress>
 
 /// One step of the job's own model by every asked-for strategy that has one.
 template <class Progress>
-[[nodiscard]] std::vector<step_row> compare_steps(const training_job& job, const options& chosen, const Progress& progress)
+[[nodiscard]] std::vector<step_row> compare_steps(const training_job& job, const options& chosen,
+                                                  const Progress& progress)
 {
   std::vector<step_row> rows;
   for_each_strategy([&](const auto& which) {

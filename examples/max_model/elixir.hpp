@@ -74,9 +74,9 @@ struct elixir {
     return best;
   }
 
-  /// Simulated with the engine: its chunks, its capacities less what it sets aside, and the chunks that it keeps with their
-  /// states are updated on the device; copies start ahead. Not the same: weights are gathered in both passes, where
-  /// enough blocks keep them gathered between the two; what it computes with is not copied once more.
+  /// Simulated with the engine: its chunks, its capacities less what it sets aside, and the chunks that it keeps with
+  /// their states are updated on the device; copies start ahead. Not the same: weights are gathered in both passes,
+  /// where enough blocks keep them gathered between the two; what it computes with is not copied once more.
   [[nodiscard]] movement moves(const training_job& job, const memory_use& use) const
   {
     movement moves = moves_within(job, use);

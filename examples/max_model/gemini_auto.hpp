@@ -48,9 +48,9 @@ struct gemini_auto {
     return use;
   }
 
-  /// Simulated with the engine: its chunks, nine tenths of the device as limit of its chunk cache, the states that it puts
-  /// on the device; farthest next use leaves, a chunk comes when it is used (max_prefetch 0). Not the same: gradients
-  /// whose states are on the host leave as soon as room is wanted.
+  /// Simulated with the engine: its chunks, nine tenths of the device as limit of its chunk cache, the states that it
+  /// puts on the device; farthest next use leaves, a chunk comes when it is used (max_prefetch 0). Not the same:
+  /// gradients whose states are on the host leave as soon as room is wanted.
   [[nodiscard]] movement moves(const training_job& job, const memory_use& use) const { return moves_within(job, use); }
 };
 

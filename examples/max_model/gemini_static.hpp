@@ -36,9 +36,9 @@ struct gemini_static {
     return use;
   }
 
-  /// Simulated with the engine: its chunks, capacities and the part of states that is updated on the device; a chunk comes
-  /// when it is used (max_prefetch 0). Not the same: what has room stays on the device between uses, where it would send
-  /// a fixed part away.
+  /// Simulated with the engine: its chunks, capacities and the part of states that is updated on the device; a chunk
+  /// comes when it is used (max_prefetch 0). Not the same: what has room stays on the device between uses, where it
+  /// would send a fixed part away.
   [[nodiscard]] movement moves(const training_job& job, const memory_use& use) const { return moves_within(job, use); }
 };
 

@@ -48,10 +48,11 @@ struct progress {
   using clock = std::chrono::steady_clock;
   void begins(std::string_view strategy, std::uint64_t width, std::size_t number, std::size_t of) const
   {
-    std::fprintf(stderr, "%zu of %zu: %.*s, width %" PRIu64, number, of,
-                 static_cast<int>(strategy.size()), strategy.data(), width);
+    std::fprintf(stderr, "%zu of %zu: %.*s, width %" PRIu64, number, of, static_cast<int>(strategy.size()),
+                 strategy.data(), width);
     const double passed = std::chrono::duration<double>(clock::now() - began).count();
-    const double left = number > 1 ? passed / static_cast<double>(number - 1) * static_cast<double>(of - number + 1) : 0;
+    const double left =
+        number > 1 ? passed / static_cast<double>(number - 1) * static_cast<double>(of - number + 1) : 0;
     if (left >= 5) std::fprintf(stderr, ", about %.0f s left", left);
     std::fputc('\n', stderr);
   }

@@ -26,15 +26,15 @@ struct movement {
   bytes host;                      ///< for chunks
   double device_update_share = 0;  ///< of the states
   copying copies = copying::on_demand;
-  bool updates_late = false;       ///< updates may wait for the next use of their weights; else all end the step
-  bool is_replicated = false;      ///< each rank holds and updates the whole model: nothing is gathered
-  double rings = 0;                ///< times that a step sends each weight or gradient around all ranks; 0: as the engine
+  bool updates_late = false;   ///< updates may wait for the next use of their weights; else all end the step
+  bool is_replicated = false;  ///< each rank holds and updates the whole model: nothing is gathered
+  /// times that a step sends each weight or gradient around all ranks; 0: as the engine
+  double rings = 0;
 };
 
 /// A strategy whose step can be simulated. `moves(job, use)`: for a job that fits, with what `memory` said of it.
 template <class Strategy>
-concept simulated_strategy = requires(const Strategy& it, const training_job& job, const memory_use& use)
-{
+concept simulated_strategy = requires(const Strategy& it, const training_job& job, const memory_use& use) {
   {
     it.moves(job, use)
   } -> std::same_as<movement>;

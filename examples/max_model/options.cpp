@@ -26,7 +26,8 @@ void declare(CLI::App& app, raw_options& raw, options& out)
   app.add_option("--micro-batch", raw.micro_batch, "rows that go through the model together (4)");
   app.add_option("--layers", raw.layers, "of the model whose step is simulated (the model's)");
   app.add_option("--widths", raw.widths, "widths to look for the largest model at, with commas (the model's)");
-  app.add_option("--strategies", raw.strategies, "which to compare, with commas: " + command_line::listed(strategy_names()) + " (all)");
+  app.add_option("--strategies", raw.strategies,
+                 "which to compare, with commas: " + command_line::listed(strategy_names()) + " (all)");
   app.add_option("--csv", raw.csv, "write every number to this file");
   app.add_option("--timeline", raw.timeline, "write one iteration of planned to this file, for tools/plot.py");
   app.add_flag("--only-bytes", out.only_bytes, "simulate nothing: no strategy planned, no step times");

@@ -55,9 +55,9 @@ struct patrickstar {
     return memory(job, modules_of(job.shape), chunk);
   }
 
-  /// Simulated with the engine: its chunks, capacities and share of states on the device; farthest next use leaves, and a
-  /// chunk comes when it is used. Not the same: each rank owns a part of every chunk, so that no dummies are held; chunks
-  /// that the host has too leave without a copy, where it copies them; tables of the embedding lie in chunks.
+  /// Simulated with the engine: its chunks, capacities and share of states on the device; farthest next use leaves, and
+  /// a chunk comes when it is used. Not the same: each rank owns a part of every chunk, so that no dummies are held;
+  /// chunks that the host has too leave without a copy, where it copies them; tables of the embedding lie in chunks.
   [[nodiscard]] movement moves(const training_job& job, const memory_use& use) const { return moves_within(job, use); }
 
  private:

@@ -26,7 +26,8 @@ struct plain {
   [[nodiscard]] movement moves(const training_job& job, const memory_use& use) const
   {
     movement moves;
-    moves.own_chunk = std::max({std::uint64_t{256}, job.shape.hidden * job.shape.hidden, job.parameters() / most_groups});
+    moves.own_chunk =
+        std::max({std::uint64_t{256}, job.shape.hidden * job.shape.hidden, job.parameters() / most_groups});
     moves.device = use.device.capacity() - use.device.of(taker::program);
     moves.host = bytes{2 * model_bytes} * job.parameters();  // it starts there, whatever the machine has
     moves.device_update_share = 1;

@@ -109,7 +109,8 @@ struct planned {
   {
     const std::uint64_t parts = std::max<std::uint64_t>(4, job.rank().ranks);
     const bytes room = begun(job).room();
-    return std::max({std::uint64_t{256}, 4 * job.shape.hidden * job.shape.hidden / parts, room.count() / model_bytes / most_groups});
+    return std::max({std::uint64_t{256}, 4 * job.shape.hidden * job.shape.hidden / parts,
+                     room.count() / model_bytes / most_groups});
   }
 
   [[nodiscard]] std::vector<movement> candidates(const training_job& job, std::uint64_t chunk) const
@@ -127,13 +128,12 @@ struct planned {
     if (least <= 0) shares.push_back(0);
     for (const double margin : margins)
       if (least + margin > 0 && least + margin < 1) shares.push_back(least + margin);
-    const double split = chunkmem::transfer::update_bound{{rank.rates.host_updates_per_second,
-                                                           rank.rates.device_updates_per_second,
-                                                           rank.rates.to_device_bytes_per_second,
-                                                           rank.rates.to_host_bytes_per_second,
-                                                           rank.rates.host_memory_bytes_per_second}}
-                             .best()
-                             .device_share;
+    const double split =
+        chunkmem::transfer::update_bound{{rank.rates.host_updates_per_second, rank.rates.device_updates_per_second,
+                                          rank.rates.to_device_bytes_per_second, rank.rates.to_host_bytes_per_second,
+                                          rank.rates.host_memory_bytes_per_second}}
+            .best()
+            .device_share;
     const tier_use device = memory(job).device;
     const double resident = static_cast<double>(device.of(taker::states).count()) / own * model_bytes / state_bytes;
     for (const double share : {resident, split})

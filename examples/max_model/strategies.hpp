@@ -17,7 +17,8 @@
 namespace max_model {
 
 /// All that are compared, in the order of the table.
-using strategies = std::tuple<plain, zero_offload, patrickstar, gemini_static, gemini_auto, elixir, planned, peak_formula>;
+using strategies =
+    std::tuple<plain, zero_offload, patrickstar, gemini_static, gemini_auto, elixir, planned, peak_formula>;
 
 /// Calls `visit` with each strategy.
 template <class Visit>

@@ -13,14 +13,13 @@ namespace max_model {
 /// `memory` says what each tier holds at its fullest, whether or not it is there. Laws: one layer less never takes more
 /// where the chunk stays the same; equal jobs give equal answers; no bytes are counted twice on one tier.
 template <class Strategy>
-concept strategy = requires(const Strategy& it, const training_job& job)
-{
+concept strategy = requires(const Strategy& it, const training_job& job) {
   {
     Strategy::name
-    } -> std::convertible_to<std::string_view>;
+  } -> std::convertible_to<std::string_view>;
   {
     it.memory(job)
-    } -> std::same_as<memory_use>;
+  } -> std::same_as<memory_use>;
 };
 
 /// A rank's device and host with what is gone before a strategy begins: context, process, the host's reserve.

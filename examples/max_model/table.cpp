@@ -116,10 +116,11 @@ void print_bytes(std::FILE* out, std::span<const comparison_row> rows)
 
 void print_steps(std::FILE* out, const training_job& job, std::span<const step_row> rows)
 {
-  std::fprintf(out, "\none step of %" PRIu64 " layers (%.2f B parameters), simulated: all of it, and what is busy in it [s]\n",
-               job.shape.layers, static_cast<double>(job.parameters()) / giga);
-  std::fprintf(out, "%-14s %9s %10s %10s %10s %10s %10s %10s %10s\n", "strategy", "step", "tokens/s", "device", "to device",
-               "to host", "host", "ranks", "moved GB");
+  std::fprintf(
+      out, "\none step of %" PRIu64 " layers (%.2f B parameters), simulated: all of it, and what is busy in it [s]\n",
+      job.shape.layers, static_cast<double>(job.parameters()) / giga);
+  std::fprintf(out, "%-14s %9s %10s %10s %10s %10s %10s %10s %10s\n", "strategy", "step", "tokens/s", "device",
+               "to device", "to host", "host", "ranks", "moved GB");
   const double tokens = static_cast<double>(job.rank().ranks * job.setup.micro_batch * job.shape.sequence);
   for (const step_row& row : rows) {
     std::fprintf(out, "%-14s", std::string{row.strategy}.c_str());

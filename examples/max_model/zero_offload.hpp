@@ -29,9 +29,10 @@ struct zero_offload {
   }
 
   /// Simulated with the engine: gradients leave while they are made, the host updates all, and values come back before
-  /// they are used. Not the same: the engine gathers weights in both passes, where this strategy has them on each device
-  /// and gathers once after the update, so its rings are made that much faster; and each value comes back when it was
-  /// updated, not when all were. The update that is delayed by a step is not simulated: it changes the arithmetic.
+  /// they are used. Not the same: the engine gathers weights in both passes, where this strategy has them on each
+  /// device and gathers once after the update, so its rings are made that much faster; and each value comes back when
+  /// it was updated, not when all were. The update that is delayed by a step is not simulated: it changes the
+  /// arithmetic.
   [[nodiscard]] movement moves(const training_job& job, const memory_use& use) const
   {
     const std::uint64_t ranks = job.rank().ranks;

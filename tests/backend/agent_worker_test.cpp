@@ -74,17 +74,20 @@ TEST_CASE("waits of a worker are added up where they name a cause and block", "[
   agent_worker first{agent::to_device, table, totals};
   agent_worker second{agent::to_host, table, totals};
   const auto why = [](wait_cause cause) { return static_cast<std::uint8_t>(1 + static_cast<unsigned>(cause)); };
-  for (int round = 0; round < 100'000 && totals.of(wait_cause::other).count == 0; ++round) {  // nearly always the first one
+  // nearly always the first one
+  for (int round = 0; round < 100'000 && totals.of(wait_cause::other).count == 0; ++round) {
     std::atomic<bool> open{false};
     first.enqueue(operation::launching([&open] {
       while (!open.load()) std::this_thread::yield();
     }));
     second.enqueue(operation::waiting({.value = first.given(), .source = agent::to_device}));
-    second.enqueue(operation::waiting({.value = first.given(), .source = agent::to_device}, why(wait_cause::demand_miss)));
+    second.enqueue(
+        operation::waiting({.value = first.given(), .source = agent::to_device}, why(wait_cause::demand_miss)));
     second.enqueue(operation::launching([&open] {
       if (!open.load()) std::abort();  // it went on too early
     }));
-    second.enqueue(operation::waiting({.value = first.given(), .source = agent::to_device}, why(wait_cause::optimizer_input)));
+    second.enqueue(
+        operation::waiting({.value = first.given(), .source = agent::to_device}, why(wait_cause::optimizer_input)));
     open.store(true);
     table[index_of(agent::to_host)].wait_for(second.given());
     std::atomic<bool> other{false};

@@ -56,7 +56,8 @@ TEST_CASE("a task that a lost device may still run stays where it is", "[backend
   void* late = nullptr;
   for (int lost = 0; lost < 3; ++lost) {
     cuda_tasks tasks;
-    late = tasks.put(inline_task{[&ran, kept = std::make_shared<int>(1)] { ran += *kept; }});  // those that never run are no leak
+    // those that never run are no leak
+    late = tasks.put(inline_task{[&ran, kept = std::make_shared<int>(1)] { ran += *kept; }});
     tasks.keep();
   }
   cuda_tasks::run(late);

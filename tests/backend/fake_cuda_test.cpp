@@ -24,7 +24,10 @@ namespace {
 
 constexpr fake_schedule schedules[] = {fake_schedule::random, fake_schedule::earliest, fake_schedule::latest};
 
-bool is_poison(const std::byte* place, std::size_t size) { return all_are(place, size, 0xFF); }
+bool is_poison(const std::byte* place, std::size_t size)
+{
+  return all_are(place, size, 0xFF);
+}
 
 }  // namespace
 

@@ -48,7 +48,7 @@ TEST_CASE("a forked child that only ends a host_arena ends, whatever its threads
         }) == 0);
   open = true;
   open.notify_one();
-  mem->wait(agent::to_device, mem->record(agent::to_host));  // behind the copies to the same bytes
+  mem->wait(agent::to_device, mem->record(agent::to_host));     // behind the copies to the same bytes
   mem->fill(on_device, std::byte{7}, 4_KiB, agent::to_device);  // the parent goes on
   mem->wait(agent::host, mem->record(agent::to_device));
   CHECK(on_device[4095] == std::byte{7});

@@ -15,11 +15,13 @@ static_assert(!graph_backend<backend::host_arena>);
 
 TEST_CASE("a CUDA device keeps the laws of a graph backend, whenever the runtime works", "[backend]")
 {
-  for (const auto when : {support::fake_schedule::latest, support::fake_schedule::earliest, support::fake_schedule::random}) {
+  for (const auto when :
+       {support::fake_schedule::latest, support::fake_schedule::earliest, support::fake_schedule::random}) {
     for (std::uint64_t seed = 1; seed <= (when == support::fake_schedule::random ? 5U : 1U); ++seed) {
       INFO("schedule " << static_cast<int>(when) << ", seed " << seed);
       conformance::graph_backend_laws<fake_device>([&](bytes device, bytes host) {
-        return fake_device{support::fake_device_options{.device_capacity = device, .host_capacity = host, .when = when, .seed = seed}};
+        return fake_device{
+            support::fake_device_options{.device_capacity = device, .host_capacity = host, .when = when, .seed = seed}};
       });
     }
   }

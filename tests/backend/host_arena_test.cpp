@@ -111,7 +111,8 @@ TEST_CASE("a wait of the caller for what is reached is none, and one that blocks
   for (const wait_cause why : {wait_cause::demand_miss, wait_cause::other}) mem.wait(agent::host, first, why);
   CHECK(mem.waited(wait_cause::demand_miss) == wait_total{});
   CHECK(mem.waited(wait_cause::other) == wait_total{});
-  for (int round = 0; round < 100'000 && mem.waited(wait_cause::demand_miss).count == 0; ++round) {  // nearly always the first one
+  // nearly always the first one
+  for (int round = 0; round < 100'000 && mem.waited(wait_cause::demand_miss).count == 0; ++round) {
     mem.launch(agent::to_device, [] {
       for (int turn = 0; turn < 100; ++turn) std::this_thread::yield();
     });
@@ -178,7 +179,7 @@ TEST_CASE("the allocation counters see every form of new, malloc and mmap", "[ba
   if constexpr (!support::counts_allocations) SKIP("a sanitizer owns the allocation functions");
   const auto before = support::allocations_so_far();
   void* volatile by_new = ::operator new(10);
-  void* volatile aligned = ::operator new (10, std::align_val_t{64});
+  void* volatile aligned = ::operator new(10, std::align_val_t{64});
   void* volatile by_malloc = std::malloc(10);
   void* volatile by_aligned = std::aligned_alloc(64, 64);
   std::uint64_t by_thread = 0;
@@ -189,7 +190,7 @@ TEST_CASE("the allocation counters see every form of new, malloc and mmap", "[ba
   }}.join();
   const auto seen = support::allocations_so_far() - before;
   ::operator delete(by_new);
-  ::operator delete (aligned, std::align_val_t{64});
+  ::operator delete(aligned, std::align_val_t{64});
   std::free(by_malloc);
   std::free(by_aligned);
   CHECK(by_thread == 7);

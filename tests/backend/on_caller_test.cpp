@@ -70,8 +70,9 @@ constexpr agent unknown = static_cast<agent>(built_in_agents);
 
 TEST_CASE("on_caller makes a stream backend of memory that has no streams", "[backend]")
 {
-  conformance::stream_backend_laws<on_caller<plain_memory>>(
-      [](bytes device, bytes host) { return on_caller<plain_memory>{device, host}; });
+  conformance::stream_backend_laws<on_caller<plain_memory>>([](bytes device, bytes host) {
+    return on_caller<plain_memory>{device, host};
+  });
 }
 
 TEST_CASE("so it does of memory that has agents of its own, and of memory without bytes", "[backend]")

@@ -139,7 +139,8 @@ TEST_CASE("copies of both links and updates of the host share host memory where 
 {
   cost_table costs{.to_device = {0, 1e9}, .to_host = {0, 1e9}, .within_device = {0, 1e9}, .within_host = {0, 1e9}};
   costs.host_memory_bytes_per_second = 2e9;
-  simulated mem{{.device_capacity = bytes{10'000}, .host_capacity = bytes{10'000}, .costs = costs, .host_runs_ahead = true}};
+  simulated mem{
+      {.device_capacity = bytes{10'000}, .host_capacity = bytes{10'000}, .costs = costs, .host_runs_ahead = true}};
   std::byte* const here = mem.allocate(tier::host, bytes{4'000});
   std::byte* const there = mem.allocate(tier::device, bytes{4'000});
   mem.copy(there, here, bytes{1'000}, agent::to_device);
@@ -148,7 +149,8 @@ TEST_CASE("copies of both links and updates of the host share host memory where 
   CHECK(mem.clock(agent::to_host) == 500);
   mem.copy(there + 2'000, there, bytes{1'000}, agent::compute);  // touches no host memory
   CHECK(mem.clock(agent::compute) == 1'000);
-  mem.advance(agent::host, 1'000, bytes{1'000});  // nothing is left until 500, half of the rate until 1,000: as much as it wants
+  // nothing is left until 500, half of the rate until 1,000: as much as it wants
+  mem.advance(agent::host, 1'000, bytes{1'000});
   CHECK(mem.now() == 1'500);
   mem.copy(here, here + 1'000, bytes{1'000}, agent::host);  // reads and writes: all of the rate, from 1,500 on
   CHECK(mem.now() == 2'500);
@@ -165,7 +167,8 @@ TEST_CASE("an unlimited host memory changes no time, and no limit lets bytes pas
   std::mt19937 random{5};
   const auto roll = [&](std::uint64_t below) { return random() % below; };
   cost_table costs = round_numbers;
-  simulated_options options{.device_capacity = bytes{10'000}, .host_capacity = bytes{10'000}, .costs = costs, .host_runs_ahead = true};
+  simulated_options options{
+      .device_capacity = bytes{10'000}, .host_capacity = bytes{10'000}, .costs = costs, .host_runs_ahead = true};
   simulated unlimited{options};
   options.costs.host_memory_bytes_per_second = 1e18;
   simulated plenty{options};

@@ -11,7 +11,8 @@ TEST_CASE("a total of waits begins with none, and every cause has a place in a t
   CHECK(wait_total{} == wait_total{0, 0});
   CHECK_FALSE(wait_total{1, 0} == wait_total{0, 0});
   CHECK_FALSE(wait_total{0, 1} == wait_total{0, 0});
-  for (const wait_cause why : {wait_cause::demand_miss, wait_cause::optimizer_input, wait_cause::throttle, wait_cause::other})
+  for (const wait_cause why :
+       {wait_cause::demand_miss, wait_cause::optimizer_input, wait_cause::throttle, wait_cause::other})
     CHECK(static_cast<std::size_t>(why) < wait_causes);
 }
 

@@ -87,7 +87,10 @@ Iterator for_each_n(counted& system, Iterator first, Size count, Work work)
 }
 
 /// Distinct bytes that no period of a part hides.
-std::byte pattern(std::uint64_t at) { return std::byte(at * 7 + at / 251); }
+std::byte pattern(std::uint64_t at)
+{
+  return std::byte(at * 7 + at / 251);
+}
 
 }  // namespace
 
@@ -108,7 +111,10 @@ struct memory_of_system final : any_memory {
 };
 }  // namespace
 
-std::unique_ptr<any_memory> make_memory(const capacities& limits) { return std::make_unique<memory_of_system>(limits); }
+std::unique_ptr<any_memory> make_memory(const capacities& limits)
+{
+  return std::make_unique<memory_of_system>(limits);
+}
 
 }  // namespace on_thrust
 

@@ -36,7 +36,9 @@ TEST_CASE("what is ordered is written by another thread, which ends behind the c
   const std::vector<std::byte> content(5000, std::byte{7});
   {
     background_write writing{1000};
-    writing.start([&] { carry_out(writing.queue(), writer, [&](const checkpoint::manifest& rest) { is_committed = rest.run == 5; }); });
+    writing.start([&] {
+      carry_out(writing.queue(), writer, [&](const checkpoint::manifest& rest) { is_committed = rest.run == 5; });
+    });
     for (int file = 0; file < 2; ++file) {
       writing.queue().begin_file(8);
       writing.queue().write(content);
@@ -62,7 +64,8 @@ TEST_CASE("one whose orders end too early ends without a commit", "[checkpoint]"
   bool is_committed = false;
   {
     background_write writing{1000};
-    writing.start([&] { carry_out(writing.queue(), writer, [&](const checkpoint::manifest&) { is_committed = true; }); });
+    writing.start(
+        [&] { carry_out(writing.queue(), writer, [&](const checkpoint::manifest&) { is_committed = true; }); });
     writing.queue().begin_file(8);
   }
   CHECK_FALSE(is_committed);

@@ -27,17 +27,20 @@ std::vector<std::byte> random_bytes(std::size_t size)
 std::vector<std::uint64_t> plain_sums(std::span<const std::byte> content, std::size_t header)
 {
   std::vector<std::uint64_t> sums{io::checksum_of(content.first(header))};
-  for (content = content.subspan(header); !content.empty(); content = content.subspan(std::min<std::size_t>(content.size(), sum_block)))
+  for (content = content.subspan(header); !content.empty();
+       content = content.subspan(std::min<std::size_t>(content.size(), sum_block)))
     sums.push_back(io::checksum_of(content.first(std::min<std::size_t>(content.size(), sum_block))));
   return sums;
 }
 
 }  // namespace
 
-TEST_CASE("a file has a checksum for its header and one for each block behind it, in whatever pieces it is written", "[checkpoint]")
+TEST_CASE("a file has a checksum for its header and one for each block behind it, in whatever pieces it is written",
+          "[checkpoint]")
 {
   for (const std::size_t header : {std::size_t{0}, std::size_t{8}, std::size_t{1000}})
-    for (const std::size_t behind : {std::size_t{0}, std::size_t{1}, std::size_t{sum_block} - 1, std::size_t{sum_block}, 2 * std::size_t{sum_block} + 1}) {
+    for (const std::size_t behind : {std::size_t{0}, std::size_t{1}, std::size_t{sum_block} - 1, std::size_t{sum_block},
+                                     2 * std::size_t{sum_block} + 1}) {
       INFO(header << " B of header, " << behind << " behind it");
       const auto content = random_bytes(header + behind);
       const auto right = plain_sums(content, header);
@@ -46,7 +49,10 @@ TEST_CASE("a file has a checksum for its header and one for each block behind it
       for (int turn = 0; turn < 3; ++turn) {
         block_sums sums{header};
         for (std::span<const std::byte> left = content; !left.empty();) {
-          const std::size_t size = turn == 0 ? left.size() : std::min<std::size_t>(left.size(), turn == 1 ? 1 + dice.below(100'000) : 8 + dice.below(3) * sum_block);
+          const std::size_t size = turn == 0
+                                       ? left.size()
+                                       : std::min<std::size_t>(left.size(), turn == 1 ? 1 + dice.below(100'000)
+                                                                                      : 8 + dice.below(3) * sum_block);
           sums.add(left.first(size));
           left = left.subspan(size);
         }

@@ -39,7 +39,9 @@ class watched_folder {
   using writer = typename Inner::writer;
   class reader {
    public:
-    reader(typename Inner::reader file, std::shared_ptr<watch> with) : file_{std::move(file)}, watch_{std::move(with)} {}
+    reader(typename Inner::reader file, std::shared_ptr<watch> with) : file_{std::move(file)}, watch_{std::move(with)}
+    {
+    }
     [[nodiscard]] std::uint64_t size() { return file_.size(); }
     [[nodiscard]] std::size_t read(std::uint64_t offset, std::span<std::byte> room)
     {
@@ -97,7 +99,10 @@ outcome outcome_of(Load load)
 
 /// A 16-bit weight, perhaps with a master: what is saved is fp32, and is read once for each of the two.
 struct half_weight {
-  explicit half_weight(bool has_master) { if (has_master) m.use(lists); }
+  explicit half_weight(bool has_master)
+  {
+    if (has_master) m.use(lists);
+  }
   arena memory{{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};
   cm::manager<arena> m{memory, {.chunk_bytes = 4_KiB}};
   cm::tensor<cm::bf16> weight = m.add<cm::bf16>({700}, cm::role::parameter);
@@ -117,7 +122,8 @@ TEST_CASE("bytes that change while they are loaded are never taken for those tha
   (void)checkpoint::load(counted.m, folder);
   const std::size_t reads = folder.reads();
   std::size_t refused = 0;
-  for (const char* const file : {"/generation-000001-00000.safetensors", "/generation-000001-00001.safetensors", "/generation-000001-00002.safetensors"})
+  for (const char* const file : {"/generation-000001-00000.safetensors", "/generation-000001-00001.safetensors",
+                                 "/generation-000001-00002.safetensors"})
     for (std::size_t at = 0; at < reads; ++at) {
       INFO("before read " << at << " of " << reads << ": " << file);
       small_model after;
@@ -137,7 +143,8 @@ TEST_CASE("a weight that becomes a value and its master gets both from bytes tha
   watched_folder folder{posix_folder{place.path()}};
   half_weight saved{true};
   for (auto& it : saved.m.acquire(saved.weight, cm::access::write).span()) it = cm::round_to<cm::bf16>(1.0F);
-  for (float& it : saved.m.acquire<float>(saved.weight, saved.m.list("master"), cm::access::write, cm::at::host).span()) it = 1.0F;
+  for (float& it : saved.m.acquire<float>(saved.weight, saved.m.list("master"), cm::access::write, cm::at::host).span())
+    it = 1.0F;
   (void)checkpoint::save(saved.m, folder);
   for (const bool has_master : {true, false}) {
     const auto load = [&] {
@@ -145,7 +152,9 @@ TEST_CASE("a weight that becomes a value and its master gets both from bytes tha
       (void)checkpoint::load(after.m, folder);
       for (const auto it : after.m.acquire(after.weight, cm::access::read).span()) REQUIRE(cm::to_float(it) == 1.0F);
       if (!has_master) return;
-      for (const float it : after.m.acquire<float>(after.weight, after.m.list("master"), cm::access::read, cm::at::host).span()) REQUIRE(it == 1.0F);
+      for (const float it :
+           after.m.acquire<float>(after.weight, after.m.list("master"), cm::access::read, cm::at::host).span())
+        REQUIRE(it == 1.0F);
     };
     folder.before_read(SIZE_MAX, {});
     load();
@@ -153,7 +162,8 @@ TEST_CASE("a weight that becomes a value and its master gets both from bytes tha
     for (std::size_t at = 0; at < reads; ++at) {
       INFO("before read " << at << " of " << reads);
       folder.before_read(at, [&] { flip_last_byte(place.path() + "/generation-000001-00000.safetensors"); });
-      CHECK((outcome_of(load) == outcome::whole) == (at + 1 == reads));  // of the manifest alone, once the tensors were read
+      // of the manifest alone, once the tensors were read
+      CHECK((outcome_of(load) == outcome::whole) == (at + 1 == reads));
       flip_last_byte(place.path() + "/generation-000001-00000.safetensors");
     }
   }
@@ -213,11 +223,13 @@ int older_ones(std::uint32_t layers)
 
 }  // namespace
 
-TEST_CASE("a generation that is saved again under its number while it is loaded does not become a mixture", "[checkpoint]")
+TEST_CASE("a generation that is saved again under its number while it is loaded does not become a mixture",
+          "[checkpoint]")
 {
   constexpr std::uint32_t open = checkpoint::detail::most_open;
   CHECK(older_ones(open) >= static_cast<int>(open / 3));  // files that stay open are what was checked
-  CHECK(older_ones(open + 6) <= 1);                       // a name leads to another file: only behind the last open nothing changes
+  // a name leads to another file: only behind the last open nothing changes
+  CHECK(older_ones(open + 6) <= 1);
 }
 
 }  // namespace changed_while_loading_test

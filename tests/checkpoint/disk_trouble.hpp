@@ -22,13 +22,16 @@ template <class Folder>
   return names;
 }
 
-/// A model in 16 bits in training, saved every second step, once while its disk is in trouble. Says what goes wrong with it instead of
-/// failing a test: it also runs in a child.
+/// A model in 16 bits in training, saved every second step, once while its disk is in trouble. Says what goes wrong
+/// with it instead of failing a test: it also runs in a child.
 class troubled_training {
  public:
   static constexpr std::uint32_t steps = 6;
 
-  explicit troubled_training(bool in_background) : in_background_{in_background}, how_{recipe_for(mixed::precision::bf16, steps)} {}
+  explicit troubled_training(bool in_background)
+      : in_background_{in_background}, how_{recipe_for(mixed::precision::bf16, steps)}
+  {
+  }
 
   /// @param start    of the trouble; `end` ends it; both say whether they could
   /// @param number   errno that the save in between has to name
@@ -45,15 +48,19 @@ class troubled_training {
 
     it.train(4);
     if (!start()) return "the trouble could not start";
-    if (const int found = save(it, folder); found != number) return "the save in trouble ended with errno " + std::to_string(found);
+    if (const int found = save(it, folder); found != number)
+      return "the save in trouble ended with errno " + std::to_string(found);
     if (sorted_names(folder) != before) return "files are left behind, or gone";
-    if (const std::string wrong = goes_on_from(folder, 2, then, right, false); !wrong.empty()) return "in trouble: " + wrong;
+    if (const std::string wrong = goes_on_from(folder, 2, then, right, false); !wrong.empty())
+      return "in trouble: " + wrong;
     it.train(5);
 
     if (!end()) return "the trouble could not end";
     const mixed::outcome later = it.values();
-    if (const int found = save(it, folder); found != 0) return "the save after the trouble ended with errno " + std::to_string(found);
-    if (const std::string wrong = goes_on_from(folder, 5, later, right, true); !wrong.empty()) return "after it: " + wrong;
+    if (const int found = save(it, folder); found != 0)
+      return "the save after the trouble ended with errno " + std::to_string(found);
+    if (const std::string wrong = goes_on_from(folder, 5, later, right, true); !wrong.empty())
+      return "after it: " + wrong;
     it.train(steps);
     return right.difference(it.values());
   }
@@ -64,8 +71,10 @@ class troubled_training {
   {
     const cm::checkpoint::save_options files{.file_size = 16_KiB};
     try {
-      if (in_background_) (void)cm::checkpoint::save_async(it.m, folder, {.files = files, .buffer = 64_KiB}).wait();
-      else (void)cm::checkpoint::save(it.m, folder, files);
+      if (in_background_)
+        (void)cm::checkpoint::save_async(it.m, folder, {.files = files, .buffer = 64_KiB}).wait();
+      else
+        (void)cm::checkpoint::save(it.m, folder, files);
       return 0;
     } catch (const cm::io_error& failed) {
       return failed.fault().number;
@@ -75,8 +84,8 @@ class troubled_training {
  private:
   /// Another trainer finds the generation of that step, with these bits, and trains on from them.
   template <class Folder>
-  [[nodiscard]] std::string goes_on_from(const Folder& folder, std::uint32_t step, const mixed::outcome& then, const mixed::outcome& right,
-                                         bool to_the_end) const
+  [[nodiscard]] std::string goes_on_from(const Folder& folder, std::uint32_t step, const mixed::outcome& then,
+                                         const mixed::outcome& right, bool to_the_end) const
   {
     arena_rig<cm::bf16> other{{.chunk = 8_KiB, .device = 64_KiB, .eviction = "lru"}, how_};
     if (!cm::checkpoint::load(other.m, folder).skipped.empty()) return "a generation is not whole";

@@ -22,14 +22,16 @@ namespace cm = chunkmem;
 inline std::string as_hex(std::string_view text)
 {
   std::string digits;
-  for (const char it : text) digits += {"0123456789abcdef"[static_cast<unsigned char>(it) >> 4], "0123456789abcdef"[it & 15]};
+  for (const char it : text)
+    digits += {"0123456789abcdef"[static_cast<unsigned char>(it) >> 4], "0123456789abcdef"[it & 15]};
   return digits.empty() ? "-" : digits;
 }
 inline std::string line_of(const cm::checkpoint::stored_tensor& it, std::string_view content)
 {
   std::string extents;
   for (const std::uint64_t extent : it.extents) extents += (extents.empty() ? "" : ",") + std::to_string(extent);
-  return as_hex(it.name) + ' ' + std::string{cm::checkpoint::stored_name_of(it.type)} + ' ' + (extents.empty() ? "-" : extents) + ' ' + as_hex(content) + '\n';
+  return as_hex(it.name) + ' ' + std::string{cm::checkpoint::stored_name_of(it.type)} + ' ' +
+         (extents.empty() ? "-" : extents) + ' ' + as_hex(content) + '\n';
 }
 /// In the order of names.
 inline std::string listing_of(const cm::io::posix_folder& folder, const std::string& name)
@@ -79,6 +81,7 @@ class python {
   std::string command_;
 };
 
-inline constexpr auto no_python = "no Python with safetensors and numpy (CHUNKMEM_PYTHON names an interpreter; pip install safetensors numpy)";
+inline constexpr auto no_python =
+    "no Python with safetensors and numpy (CHUNKMEM_PYTHON names an interpreter; pip install safetensors numpy)";
 
 }  // namespace checkpoints

@@ -48,7 +48,8 @@ TEST_CASE("an exported file replaces another when it is whole, and leaves nothin
 
 TEST_CASE("an export has no name of a checkpoint", "[checkpoint]")
 {
-  for (const char* const wrong : {"", "a/b", "generation-000001.manifest", "generation-x"}) CHECK_THROWS_AS(checkpoint::detail::expect_export_name(wrong), usage_error);
+  for (const char* const wrong : {"", "a/b", "generation-000001.manifest", "generation-x"})
+    CHECK_THROWS_AS(checkpoint::detail::expect_export_name(wrong), usage_error);
   CHECK_NOTHROW(checkpoint::detail::expect_export_name("model.safetensors"));
 }
 

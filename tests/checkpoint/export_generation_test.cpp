@@ -21,7 +21,10 @@ using support::memory_folder;
 
 namespace {
 
-auto opened(const memory_folder& folder) { return checkpoint::safetensors_file{folder.open("all"), "all"}; }
+auto opened(const memory_folder& folder)
+{
+  return checkpoint::safetensors_file{folder.open("all"), "all"};
+}
 
 /// All elements of a tensor of the export, as float.
 std::vector<float> floats(const memory_folder& folder, std::string_view name)
@@ -31,7 +34,8 @@ std::vector<float> floats(const memory_folder& folder, std::string_view name)
   const auto* const it = index.find(name);
   REQUIRE(it != nullptr);
   std::vector<float> values(it->runs.front().elements);
-  checkpoint::read_elements(file, *it, 0, values.size(), reinterpret_cast<std::byte*>(values.data()), cm::dtype::float32);
+  checkpoint::read_elements(file, *it, 0, values.size(), reinterpret_cast<std::byte*>(values.data()),
+                            cm::dtype::float32);
   return values;
 }
 

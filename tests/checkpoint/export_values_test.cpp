@@ -32,7 +32,9 @@ struct trained_model {
     m.state("turn", std::as_writable_bytes(std::span{&turn, 1}));
     for (auto& it : m.acquire(weight, cm::access::write).span()) it = cm::round_to<cm::bf16>(1.0F);
     for (auto& it : m.acquire(table, cm::access::write).span()) it = 7;
-    { const auto scope = m.iteration(); }  // makes the master
+    {
+      const auto scope = m.iteration();
+    }  // makes the master
     for (float& it : m.acquire<float>(weight, m.list("momentum"), cm::access::write, cm::at::host).span()) it = 0.5F;
   }
   std::vector<cm::list_spec> lists{cm::master_list, {"momentum"}};
@@ -50,10 +52,12 @@ TEST_CASE("weights and buffers go into one file as they are computed with", "[ch
   temporary_folder place;
   posix_folder folder{place.path()};
   trained_model model;
-  for (int turn = 0; turn < 2; ++turn) checkpoint::export_values(model.m, folder, "model.safetensors");  // the second replaces the first
+  // the second replaces the first
+  for (int turn = 0; turn < 2; ++turn) checkpoint::export_values(model.m, folder, "model.safetensors");
   CHECK(folder.names() == std::vector<std::string>{"model.safetensors"});
   checkpoint::safetensors_file file{folder.open("model.safetensors"), "model.safetensors"};
-  CHECK(file.tensors() == std::vector<checkpoint::stored_tensor>{{"tensor.1", cm::dtype::int64, {4}, 0, 32}, {"weight", cm::dtype::bfloat16, {5, 3}, 32, 62}});
+  CHECK(file.tensors() == std::vector<checkpoint::stored_tensor>{{"tensor.1", cm::dtype::int64, {4}, 0, 32},
+                                                                 {"weight", cm::dtype::bfloat16, {5, 3}, 32, 62}});
   std::vector<cm::bf16> weights(15);
   file.read(0, file.payload() + 32, std::as_writable_bytes(std::span{weights}));
   for (const cm::bf16 it : weights) CHECK(cm::to_float(it) == 1.0F);
@@ -102,24 +106,29 @@ TEST_CASE("an export touches no file but the one that it was told, and none of a
   posix_folder folder{place.path()};
   trained_model model;
   (void)checkpoint::save(model.m, folder);
-  for (const char* const mine : {"/w.tmp", "/w.export", "/generation-export.tmp"}) std::ofstream{place.path() + mine} << "kept";
+  for (const char* const mine : {"/w.tmp", "/w.export", "/generation-export.tmp"})
+    std::ofstream{place.path() + mine} << "kept";
   const auto names = [&] {
     auto found = folder.names();
     std::sort(found.begin(), found.end());
     return found;
   };
   const auto before = names();
-  for (const char* const name : {"generation-000001.manifest", "generation-000001-00000.safetensors", "generation-000002.manifest.tmp",
-                                 "generation-export.tmp", "generation-", "", "a/b", "/"})
+  for (const char* const name :
+       {"generation-000001.manifest", "generation-000001-00000.safetensors", "generation-000002.manifest.tmp",
+        "generation-export.tmp", "generation-", "", "a/b", "/"})
     CHECK_THROWS_AS(checkpoint::export_values(model.m, folder, name), cm::usage_error);
   CHECK(names() == before);
   checkpoint::export_values(model.m, folder, "w");  // and what an export that was killed left is gone
-  CHECK(names() == std::vector<std::string>{"generation-000001-00000.safetensors", "generation-000001.manifest", "w", "w.export", "w.tmp"});
+  CHECK(names() == std::vector<std::string>{"generation-000001-00000.safetensors", "generation-000001.manifest", "w",
+                                            "w.export", "w.tmp"});
   CHECK(std::filesystem::file_size(place.path() + "/w.tmp") == 4);
   CHECK(checkpoint::load(model.m, folder).skipped.empty());
 }
 
-TEST_CASE("whatever operation of an export fails, or whenever the power goes, the older file or the new one is there, whole", "[checkpoint]")
+TEST_CASE(
+    "whatever operation of an export fails, or whenever the power goes, the older file or the new one is there, whole",
+    "[checkpoint]")
 {
   trained_model model;
   support::simulated_folder good;
@@ -153,7 +162,8 @@ using checkpoint::stored_tensor;
 std::string bytes_of(std::size_t size, unsigned number)
 {
   std::string content;
-  while (content.size() < size) content += static_cast<char>(content.size() * 37 + number * 101 + (content.size() >> 8));
+  while (content.size() < size)
+    content += static_cast<char>(content.size() * 37 + number * 101 + (content.size() >> 8));
   return content;
 }
 
@@ -204,7 +214,9 @@ TEST_CASE("Python's safetensors opens what is exported and what is saved, byte f
   if (!other.is_there()) SKIP(no_python);
   temporary_folder place;
   posix_folder folder{place.path()};
-  const auto opens = [&](const std::string& name) { return other.read(place.path() + '/' + name) == listing_of(folder, name); };
+  const auto opens = [&](const std::string& name) {
+    return other.read(place.path() + '/' + name) == listing_of(folder, name);
+  };
   model_of_all_types all;
   all.fill();
   checkpoint::export_values(all.m, folder, "all.safetensors");
@@ -226,7 +238,9 @@ TEST_CASE("Python's safetensors opens what is exported and what is saved, byte f
   CHECK(shards > 1);
 
   // What no model has: a single number, and tensors without elements.
-  const std::vector<stored_tensor> odd{{"none", cm::dtype::bfloat16, {0, 7}, 0, 0}, {"one", cm::dtype::int64, {}, 0, 8}, {"nothing", cm::dtype::uint8, {3, 0}, 8, 8}};
+  const std::vector<stored_tensor> odd{{"none", cm::dtype::bfloat16, {0, 7}, 0, 0},
+                                       {"one", cm::dtype::int64, {}, 0, 8},
+                                       {"nothing", cm::dtype::uint8, {3, 0}, 8, 8}};
   std::ofstream{place.path() + "/odd.safetensors", std::ios::binary} << checkpoint::write_table(odd) << "12345678";
   CHECK(opens("odd.safetensors"));
   std::ofstream{place.path() + "/empty.safetensors", std::ios::binary} << checkpoint::write_table({});
@@ -241,14 +255,19 @@ TEST_CASE("what Python's safetensors writes is opened and loaded byte for byte",
   posix_folder folder{place.path()};
   model_of_all_types all;
   all.fill();
-  const auto write = [&](const std::string& listing, const std::string& raw) { return other.write(place.path(), listing, raw); };
+  const auto write = [&](const std::string& listing, const std::string& raw) {
+    return other.write(place.path(), listing, raw);
+  };
   // Each element type, a single number, and tensors without elements.
   std::string listing;
   std::string of_numpy;
-  for (const cm::dtype type : {cm::dtype::float32, cm::dtype::bfloat16, cm::dtype::float16, cm::dtype::int32, cm::dtype::int64, cm::dtype::uint8})
-    for (const std::vector<std::uint64_t>& extents : {std::vector<std::uint64_t>{}, {5, 3}, {0, 4}, {2, 1, 2, 1, 2, 1, 2, 1, 2}}) {
+  for (const cm::dtype type : {cm::dtype::float32, cm::dtype::bfloat16, cm::dtype::float16, cm::dtype::int32,
+                               cm::dtype::int64, cm::dtype::uint8})
+    for (const std::vector<std::uint64_t>& extents :
+         {std::vector<std::uint64_t>{}, {5, 3}, {0, 4}, {2, 1, 2, 1, 2, 1, 2, 1, 2}}) {
       const stored_tensor it{"t" + std::to_string(100 + listing.size()), type, extents, 0, 0};
-      const std::string line = line_of(it, bytes_of(checkpoint::size_of_tensor(type, extents).count(), static_cast<unsigned>(listing.size())));
+      const std::string line = line_of(
+          it, bytes_of(checkpoint::size_of_tensor(type, extents).count(), static_cast<unsigned>(listing.size())));
       listing += line;
       if (type != cm::dtype::bfloat16) of_numpy += line;
     }

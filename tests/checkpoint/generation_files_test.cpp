@@ -13,8 +13,8 @@ namespace generation_files_test {
 
 using namespace chunkmem;
 using checkpoint::file_label;
-using checkpoint::label_of;
 using checkpoint::generations_in;
+using checkpoint::label_of;
 using checkpoint::next_generation;
 using checkpoint::remove_leftovers;
 using checkpoint::remove_older;
@@ -37,20 +37,39 @@ std::set<std::string> names_in(const support::simulated_folder& folder)
   return names;
 }
 
-const std::vector<std::string> foreign{"notes.txt", "generation-1.manifest", "generation-000001-0.safetensors", "Generation-000001.manifest",
-                                       "generation-000001.manifest.bak", "generation-000001.manifest.tmp.tmp", ".tmp", "generation-.manifest",
-                                       "generation-0000001.manifest", "generation-000001-000001.safetensors", "generation-000001.safetensors",
-                                       "generation-+00001.manifest", "generation--00001.manifest", "generation- 00001.manifest",
-                                       "generation-18446744073709551616.manifest", "generation-18446744073709551615.manifest",
-                                       "generation-1000000000000000.manifest", "generation-000000.manifest", "generation-000000-00000.safetensors",
-                                       "generation-000000.manifest.tmp", "generation-export", "x generation-000001.manifest", "generation-000001-.safetensors",
-                                       "generation-000001-00000.safetensors.", "generation-000001-00000.manifest", "generation-00000a.manifest"};
+const std::vector<std::string> foreign{"notes.txt",
+                                       "generation-1.manifest",
+                                       "generation-000001-0.safetensors",
+                                       "Generation-000001.manifest",
+                                       "generation-000001.manifest.bak",
+                                       "generation-000001.manifest.tmp.tmp",
+                                       ".tmp",
+                                       "generation-.manifest",
+                                       "generation-0000001.manifest",
+                                       "generation-000001-000001.safetensors",
+                                       "generation-000001.safetensors",
+                                       "generation-+00001.manifest",
+                                       "generation--00001.manifest",
+                                       "generation- 00001.manifest",
+                                       "generation-18446744073709551616.manifest",
+                                       "generation-18446744073709551615.manifest",
+                                       "generation-1000000000000000.manifest",
+                                       "generation-000000.manifest",
+                                       "generation-000000-00000.safetensors",
+                                       "generation-000000.manifest.tmp",
+                                       "generation-export",
+                                       "x generation-000001.manifest",
+                                       "generation-000001-.safetensors",
+                                       "generation-000001-00000.safetensors.",
+                                       "generation-000001-00000.manifest",
+                                       "generation-00000a.manifest"};
 
 }  // namespace
 
 TEST_CASE("a file's name says what it is for, and only names that a checkpoint gives do", "[checkpoint]")
 {
-  for (const std::uint64_t generation : {std::uint64_t{1}, std::uint64_t{999'999}, std::uint64_t{1'000'000}, std::uint64_t{999'999'999'999'999}}) {
+  for (const std::uint64_t generation :
+       {std::uint64_t{1}, std::uint64_t{999'999}, std::uint64_t{1'000'000}, std::uint64_t{999'999'999'999'999}}) {
     const std::string whole = checkpoint::detail::manifest_name(generation);
     CHECK(label_of(whole) == file_label{generation, manifest, false});
     CHECK(label_of(whole + ".tmp") == file_label{generation, manifest, true});
@@ -73,12 +92,15 @@ TEST_CASE("any name is one of a checkpoint's in its one spelling, or foreign", "
 {
   for (std::uint64_t seed = 1; seed <= 20'000; ++seed) {
     support::dice dice{seed};
-    std::string name = dice.one_in(2) ? checkpoint::detail::manifest_name(dice.below(2'000'000)) : checkpoint::detail::tensors_name(dice.below(9), dice.below(9));
+    std::string name = dice.one_in(2) ? checkpoint::detail::manifest_name(dice.below(2'000'000))
+                                      : checkpoint::detail::tensors_name(dice.below(9), dice.below(9));
     if (dice.one_in(3)) name += ".tmp";
     for (std::uint32_t times = dice.below(3); times > 0; --times) {
       const std::size_t at = dice.below(static_cast<std::uint32_t>(name.size()));
-      if (dice.one_in(2)) name.erase(at, 1);
-      else name.insert(at, 1, "0-1.mst"[dice.below(7)]);
+      if (dice.one_in(2))
+        name.erase(at, 1);
+      else
+        name.insert(at, 1, "0-1.mst"[dice.below(7)]);
     }
     const auto label = label_of(name);
     if (!label) continue;
@@ -99,7 +121,8 @@ TEST_CASE("generations are found by their manifests, newest first", "[checkpoint
                              "generation-000011-00000.safetensors", "generation-000012.manifest.tmp"});
   CHECK(generations_in(folder_of(names)) == std::vector<std::uint64_t>{1'000'000, 10, 9});
   CHECK(next_generation(folder_of(names)) == 1'000'001);
-  CHECK(next_generation(folder_of({"generation-000011-00000.safetensors"})) == 12);  // what is not whole has a number, too
+  // what is not whole has a number, too
+  CHECK(next_generation(folder_of({"generation-000011-00000.safetensors"})) == 12);
   CHECK(next_generation(folder_of({"generation-000012.manifest.tmp"})) == 13);
 }
 
@@ -107,16 +130,19 @@ TEST_CASE("behind the last number nothing is saved, and no number comes again", 
 {
   CHECK(next_generation(folder_of({"generation-999999999999998.manifest"})) == 999'999'999'999'999);
   CHECK(next_generation(folder_of({"generation-18446744073709551615.manifest", "generation-000003.manifest"})) == 4);
-  for (const char* const last : {"generation-999999999999999.manifest", "generation-999999999999999-00000.safetensors.tmp"})
+  for (const char* const last :
+       {"generation-999999999999999.manifest", "generation-999999999999999-00000.safetensors.tmp"})
     CHECK_THROWS_AS(next_generation(folder_of({last, "generation-000003.manifest"})), config_error);
 }
 
 TEST_CASE("leftovers of saves that never ended are removed, and nothing else", "[checkpoint]")
 {
-  const std::set<std::string> kept{"generation-000001.manifest", "generation-000001-00000.safetensors", "generation-000003.manifest",
-                                   "generation-000003-00000.safetensors", "generation-000003-00001.safetensors"};
-  const std::vector<std::string> left{"generation-000001-00000.safetensors.tmp", "generation-000002-00000.safetensors", "generation-000002.manifest.tmp",
-                                      "generation-000004-00000.safetensors", "generation-000004-00001.safetensors.tmp", "generation-export.tmp"};
+  const std::set<std::string> kept{"generation-000001.manifest", "generation-000001-00000.safetensors",
+                                   "generation-000003.manifest", "generation-000003-00000.safetensors",
+                                   "generation-000003-00001.safetensors"};
+  const std::vector<std::string> left{"generation-000001-00000.safetensors.tmp", "generation-000002-00000.safetensors",
+                                      "generation-000002.manifest.tmp",          "generation-000004-00000.safetensors",
+                                      "generation-000004-00001.safetensors.tmp", "generation-export.tmp"};
   std::vector<std::string> names{kept.begin(), kept.end()};
   names.insert(names.end(), left.begin(), left.end());
   names.insert(names.end(), foreign.begin(), foreign.end());
@@ -143,10 +169,13 @@ TEST_CASE("a number that was claimed is not given again, whatever becomes of its
   CHECK(next_generation(folder) == 5);
   CHECK(checkpoint::claim_generation(folder) == 5);
   CHECK(remove_leftovers(folder, 5) == 1);  // the first claim
-  CHECK(names_in(folder) == std::set<std::string>{"generation-000003.manifest", "generation-000003-00000.safetensors", "generation-000005.claim.tmp"});
+  CHECK(names_in(folder) == std::set<std::string>{"generation-000003.manifest", "generation-000003-00000.safetensors",
+                                                  "generation-000005.claim.tmp"});
   CHECK(next_generation(folder) == 6);
   CHECK(remove_leftovers(folder) == 1);
-  for (const char* const foreign_claim : {"generation-000005.claim", "generation-5.claim.tmp", "generation-000000.claim.tmp"}) CHECK_FALSE(label_of(foreign_claim).has_value());
+  for (const char* const foreign_claim :
+       {"generation-000005.claim", "generation-5.claim.tmp", "generation-000000.claim.tmp"})
+    CHECK_FALSE(label_of(foreign_claim).has_value());
 }
 
 TEST_CASE("all but the newest generations are removed, manifests first", "[checkpoint]")
@@ -192,7 +221,8 @@ TEST_CASE("a generation whose manifest cannot be removed keeps its files", "[che
       INFO("operation " << at << " fails" << (stays ? ", and all after it" : ""));
       const std::set<std::string> found = names_in(folder);
       for (std::uint64_t generation = 1; generation <= 3; ++generation)
-        if (found.contains(checkpoint::detail::manifest_name(generation))) CHECK(found.contains(checkpoint::detail::tensors_name(generation, 0)));
+        if (found.contains(checkpoint::detail::manifest_name(generation)))
+          CHECK(found.contains(checkpoint::detail::tensors_name(generation, 0)));
       CHECK(found.contains(checkpoint::detail::manifest_name(3)));
     }
 }

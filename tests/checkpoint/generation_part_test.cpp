@@ -28,7 +28,8 @@ void write_one(generation_part<simulated_folder>& part, std::string_view header,
 
 }  // namespace
 
-TEST_CASE("files of a rank have numbers behind those of the ranks before it, and what a manifest says of them", "[checkpoint]")
+TEST_CASE("files of a rank have numbers behind those of the ranks before it, and what a manifest says of them",
+          "[checkpoint]")
 {
   simulated_folder folder;
   generation_part<simulated_folder> part{folder, 3, 7};
@@ -37,9 +38,14 @@ TEST_CASE("files of a rank have numbers behind those of the ranks before it, and
   part.finish();
   part.keep();
   REQUIRE(part.files().size() == 2);
-  CHECK(part.files()[0] == checkpoint::stored_file{"generation-000003-00007.safetensors", 12, 8,
-                                                   {io::checksum_of(stored_generation::bytes_of("12345678")), io::checksum_of(stored_generation::bytes_of("some"))}});
-  CHECK(part.files()[1] == checkpoint::stored_file{"generation-000003-00008.safetensors", 8, 8, {io::checksum_of(stored_generation::bytes_of("abcdefgh"))}});
+  CHECK(part.files()[0] == checkpoint::stored_file{"generation-000003-00007.safetensors",
+                                                   12,
+                                                   8,
+                                                   {io::checksum_of(stored_generation::bytes_of("12345678")),
+                                                    io::checksum_of(stored_generation::bytes_of("some"))}});
+  CHECK(part.files()[1] ==
+        checkpoint::stored_file{
+            "generation-000003-00008.safetensors", 8, 8, {io::checksum_of(stored_generation::bytes_of("abcdefgh"))}});
   CHECK(part.size() == 20);
   CHECK(folder.content().at("generation-000003-00007.safetensors") == "12345678some");
 }

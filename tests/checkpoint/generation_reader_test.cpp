@@ -4,9 +4,9 @@
 #include <support/disk_mutants.hpp>
 #include <support/oracles/dice.hpp>
 #include <support/power_cut_search.hpp>
+#include <support/sanitized.hpp>
 #include <support/simulated_folder.hpp>
 #include <support/stored_generation.hpp>
-#include <support/sanitized.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -30,7 +30,8 @@ namespace {
 
 const std::vector<stored_generation>& known()
 {
-  static const std::vector<stored_generation> all{stored_generation{11}, stored_generation{12}, stored_generation{13}, stored_generation{14}};
+  static const std::vector<stored_generation> all{stored_generation{11}, stored_generation{12}, stored_generation{13},
+                                                  stored_generation{14}};
   return all;
 }
 
@@ -41,9 +42,13 @@ support::disk_content disk_of(std::size_t generations)
   return folder.content();
 }
 
-std::int64_t newest_of(const support::disk_content& disk) { return newest_seed(simulated_folder{disk}, known()); }
+std::int64_t newest_of(const support::disk_content& disk)
+{
+  return newest_seed(simulated_folder{disk}, known());
+}
 
-/// Saves as a model is saved, through folders that know no locks and that lie (save_test.cpp searches the save itself). `acknowledged()` is called when the caller may believe that it is safe.
+/// Saves as a model is saved, through folders that know no locks and that lie (save_test.cpp searches the save itself).
+/// `acknowledged()` is called when the caller may believe that it is safe.
 template <class Folder, class Acknowledged>
 void save(Folder& folder, const stored_generation& what, std::size_t keep, Acknowledged acknowledged)
 {
@@ -51,7 +56,9 @@ void save(Folder& folder, const stored_generation& what, std::size_t keep, Ackno
   what.write(folder);
   acknowledged();
   const std::uint64_t newest = checkpoint::generations_in(folder).front();
-  remove_older(folder, keep, [&](std::uint64_t generation) { return generation == newest || checkpoint::is_whole(folder, generation); });
+  remove_older(folder, keep, [&](std::uint64_t generation) {
+    return generation == newest || checkpoint::is_whole(folder, generation);
+  });
   remove_leftovers(folder);
 }
 
@@ -63,7 +70,8 @@ struct how_to_cut {
 
 /// The power goes at every moment of a save.
 template <class Folder>
-power_cut_search::result cut_everywhere(const support::disk_content& before, const stored_generation& what, const how_to_cut& how, Folder wrap)
+power_cut_search::result cut_everywhere(const support::disk_content& before, const stored_generation& what,
+                                        const how_to_cut& how, Folder wrap)
 {
   power_cut_search search{before, known()};
   if (how.keeps_left) search.keep_what_is_left();
@@ -80,7 +88,9 @@ const auto honest = [](simulated_folder& folder) { return folder; };
 
 power_cut_search::result cut_with(support::lies how)
 {
-  return cut_everywhere(disk_of(1), known()[1], {}, [&](simulated_folder& folder) { return support::lying_folder{folder, how}; });
+  return cut_everywhere(disk_of(1), known()[1], {}, [&](simulated_folder& folder) {
+    return support::lying_folder{folder, how};
+  });
 }
 
 }  // namespace
@@ -111,8 +121,10 @@ TEST_CASE("the newest whole generation is found, with the reasons why newer ones
 TEST_CASE("a generation whose files were exchanged is not whole", "[checkpoint]")
 {
   const support::disk_content two = disk_of(2);
-  const std::string files[] = {"generation-000002.manifest", "generation-000002-00000.safetensors", "generation-000002-00001.safetensors"};
-  const std::string others[] = {"generation-000001.manifest", "generation-000001-00000.safetensors", "generation-000001-00001.safetensors"};
+  const std::string files[] = {"generation-000002.manifest", "generation-000002-00000.safetensors",
+                               "generation-000002-00001.safetensors"};
+  const std::string others[] = {"generation-000001.manifest", "generation-000001-00000.safetensors",
+                                "generation-000001-00001.safetensors"};
   for (std::size_t at = 0; at < 3; ++at) {
     support::disk_content changed = two;
     changed[files[at]] = two.at(others[at]);  // an older version of the same
@@ -136,7 +148,8 @@ TEST_CASE("a manifest with a right checksum cannot point elsewhere, or at what i
     simulated_folder folder{disk_of(1)};
     folder.put("generation-000002-00000.safetensors", content);
     for (checkpoint::stored_file& it : files)
-      if (it.size == 0) it = {it.name, content.size(), content.size(), {io::checksum_of(stored_generation::bytes_of(content))}};
+      if (it.size == 0)
+        it = {it.name, content.size(), content.size(), {io::checksum_of(stored_generation::bytes_of(content))}};
     folder.put("generation-000002.manifest", checkpoint::write_manifest({.generation = 2, .files = files}));
     std::vector<checkpoint::skipped_generation> skipped;
     const auto found = newest_whole(folder, skipped);
@@ -145,7 +158,8 @@ TEST_CASE("a manifest with a right checksum cannot point elsewhere, or at what i
   const std::string own = "generation-000002-00000.safetensors";
   const std::string empty = checkpoint::write_table({});
   CHECK(reason({{own}}, empty) == "it is taken");
-  for (const std::string& name : {outside, std::string{"../secret"}, std::string{}, std::string{"generation-000002-00001.safetensors"}})
+  for (const std::string& name :
+       {outside, std::string{"../secret"}, std::string{}, std::string{"generation-000002-00001.safetensors"}})
     CHECK_THAT(reason({{name}}, empty), ContainsSubstring("names a file that is not its own"));
   CHECK_THAT(reason({{own}, {own}}, empty), ContainsSubstring("names a file that is not its own"));
   CHECK_THAT(reason({{own, UINT64_MAX, 0, {}}}, empty), ContainsSubstring("a file that cannot be"));
@@ -154,12 +168,20 @@ TEST_CASE("a manifest with a right checksum cannot point elsewhere, or at what i
     const std::string length = std::string(6, '\xff') + '\0' + last;
     CHECK_THAT(reason({{own}}, length + "{}"), ContainsSubstring("has another length than its manifest says"));
   }
-  CHECK_THAT(reason({{own}}, std::string("\3\0\0\0\0\0\0\0{}", 10)), ContainsSubstring("has another length than its manifest says"));
+  CHECK_THAT(reason({{own}}, std::string("\3\0\0\0\0\0\0\0{}", 10)),
+             ContainsSubstring("has another length than its manifest says"));
   const std::string more("\2\0\0\0\0\0\0\0{}x", 11);
-  const auto sum_of = [&](std::size_t begin, std::size_t end) { return io::checksum_of(stored_generation::bytes_of(more).subspan(begin, end - begin)); };
-  CHECK_THAT(reason({{own, 11, 10, {sum_of(0, 10), sum_of(10, 11)}}}, more), ContainsSubstring("goes on after its last tensor"));
-  for (const checkpoint::stored_file& wrong : {checkpoint::stored_file{own, 11, 10, {sum_of(0, 10)}}, {own, 11, 10, {}}, {own, 11, 12, {1}}, {own, 11, 7, {1, 2}},
-                                               {own, 11, UINT64_MAX, {1}}, {own, 11, 10, {sum_of(0, 10), sum_of(10, 11), 1}}})
+  const auto sum_of = [&](std::size_t begin, std::size_t end) {
+    return io::checksum_of(stored_generation::bytes_of(more).subspan(begin, end - begin));
+  };
+  CHECK_THAT(reason({{own, 11, 10, {sum_of(0, 10), sum_of(10, 11)}}}, more),
+             ContainsSubstring("goes on after its last tensor"));
+  for (const checkpoint::stored_file& wrong : {checkpoint::stored_file{own, 11, 10, {sum_of(0, 10)}},
+                                               {own, 11, 10, {}},
+                                               {own, 11, 12, {1}},
+                                               {own, 11, 7, {1, 2}},
+                                               {own, 11, UINT64_MAX, {1}},
+                                               {own, 11, 10, {sum_of(0, 10), sum_of(10, 11), 1}}})
     CHECK_THAT(reason({wrong}, more), ContainsSubstring("a file that cannot be"));
   CHECK_THAT(reason({{own, 11, 10, {sum_of(0, 10), 1}}}, more), ContainsSubstring("goes on after its last tensor"));
 }
@@ -186,7 +208,10 @@ TEST_CASE("a generation that cannot be read is passed over, a folder that cannot
   }
 }
 
-TEST_CASE("a power cut at any moment of a save leaves the older or the newer generation, and the newer one once it was acknowledged", "[checkpoint]")
+TEST_CASE(
+    "a power cut at any moment of a save leaves the older or the newer generation, and the newer one once it was "
+    "acknowledged",
+    "[checkpoint]")
 {
   std::uint64_t states = 0;
   std::uint64_t corrupt = 0;
@@ -204,7 +229,8 @@ TEST_CASE("a power cut at any moment of a save leaves the older or the newer gen
   // Whatever a cut has left, the next save is cut as well.
   std::size_t number = 0;
   for (const support::disk_content& disk : left)
-    if (number++ % (support::sanitized ? 25 : 5) == 0 && states < 1'000'000 && corrupt == 0) add(cut_everywhere(disk, known()[3], {}, honest));
+    if (number++ % (support::sanitized ? 25 : 5) == 0 && states < 1'000'000 && corrupt == 0)
+      add(cut_everywhere(disk, known()[3], {}, honest));
   CHECK(corrupt == 0);
   CHECK(after_one > (support::sanitized ? 1'000 : 10'000));
   CHECK(left.size() > 100);
@@ -238,7 +264,8 @@ TEST_CASE("a power cut after an error leaves the older generation, or all of the
   CHECK(states > (support::sanitized ? 200 : 600));
 }
 
-TEST_CASE("a protocol that forgets a sync, or does things in another order, is caught by the same search", "[checkpoint]")
+TEST_CASE("a protocol that forgets a sync, or does things in another order, is caught by the same search",
+          "[checkpoint]")
 {
   CHECK(cut_with({}).corrupt == 0);
   CHECK(cut_with({.file_syncs = true}).corrupt > 0);
@@ -271,7 +298,8 @@ TEST_CASE("every flipped bit and every lost byte of a generation is found, and t
   const auto takes_the_older_one = [&] {
     std::vector<checkpoint::skipped_generation> skipped;
     const auto found = newest_whole(folder, skipped);
-    return found && found->content().generation == 1 && skipped.size() == 1 && skipped[0].number == 2 && !skipped[0].why.empty();
+    return found && found->content().generation == 1 && skipped.size() == 1 && skipped[0].number == 2 &&
+           !skipped[0].why.empty();
   };
   CHECK_FALSE(takes_the_older_one());
 

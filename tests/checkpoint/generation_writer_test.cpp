@@ -33,7 +33,10 @@ struct stubborn_folder {
   [[nodiscard]] writer create(std::string_view name) { return inner.create(name); }
   [[nodiscard]] reader open(std::string_view name) const { return inner.open(name); }
   void rename(std::string_view from, std::string_view to) { inner.rename(from, to); }
-  bool remove(std::string_view name) noexcept { return (keeps_manifests && name.ends_with(".manifest")) ? false : inner.remove(name); }
+  bool remove(std::string_view name) noexcept
+  {
+    return (keeps_manifests && name.ends_with(".manifest")) ? false : inner.remove(name);
+  }
   void sync()
   {
     if (++syncs == 2) throw io::failed("syncing", "the folder", EIO);
@@ -48,7 +51,10 @@ struct stubborn_folder {
 static_assert(file_folder<stubborn_folder>);
 
 /// Contents 0 (unused) to 3.
-std::vector<stored_generation> four() { return {stored_generation{100}, stored_generation{101}, stored_generation{102}, stored_generation{103}}; }
+std::vector<stored_generation> four()
+{
+  return {stored_generation{100}, stored_generation{101}, stored_generation{102}, stored_generation{103}};
+}
 
 /// A folder with one whole generation, the seed 101.
 simulated_folder with_older(const std::vector<stored_generation>& known)
@@ -112,8 +118,9 @@ TEST_CASE("a file is synced and closed before it has its name, and the folder be
   const std::string first = "generation-000001-00000.safetensors.tmp";
   const std::string second = "generation-000001-00001.safetensors.tmp";
   const std::string last = "generation-000001.manifest.tmp";
-  CHECK(order == std::vector<std::string>{"sync " + first, "close " + first, "rename " + first, "sync " + second, "close " + second, "rename " + second,
-                                          "sync folder", "sync " + last, "close " + last, "rename " + last, "sync folder"});
+  CHECK(order == std::vector<std::string>{"sync " + first, "close " + first, "rename " + first, "sync " + second,
+                                          "close " + second, "rename " + second, "sync folder", "sync " + last,
+                                          "close " + last, "rename " + last, "sync folder"});
 }
 
 TEST_CASE("a writer that ends early takes its files away and no others", "[checkpoint]")
@@ -147,7 +154,8 @@ TEST_CASE("a writer leaves alone what somebody else has under its names", "[chec
   CHECK(newest_seed(folder, known) == 101);
 }
 
-TEST_CASE("after a failure a writer takes nothing more: a file that missed bytes never becomes part of a generation", "[checkpoint]")
+TEST_CASE("after a failure a writer takes nothing more: a file that missed bytes never becomes part of a generation",
+          "[checkpoint]")
 {
   const auto content = stored_generation::bytes_of("some");
   for (std::uint64_t at = 0; at < 5; ++at) {  // create, write, sync, close, rename
@@ -188,7 +196,8 @@ TEST_CASE("a writer's calls have an order", "[checkpoint]")
   CHECK(checkpoint::newest_whole(folder, skipped));
 }
 
-TEST_CASE("whatever operation of a save fails, the older generation stays the newest, and another try succeeds", "[checkpoint]")
+TEST_CASE("whatever operation of a save fails, the older generation stays the newest, and another try succeeds",
+          "[checkpoint]")
 {
   const auto known = four();
   const std::uint64_t operations = operations_of_a_save(known);
@@ -201,7 +210,8 @@ TEST_CASE("whatever operation of a save fails, the older generation stays the ne
         folder.set_faults({.at = at, .number = number, .stays = stays});
         REQUIRE(fault_of_save(folder, known[2]) == number);
         folder.set_faults({});
-        // Where the manifest has its name, its last sync fails and nothing can be removed any more, the generation is there, and whole.
+        // Where the manifest has its name, its last sync fails and nothing can be removed any more, the generation is
+        // there, and whole.
         const bool may_be_there = stays && at == operations - 1;
         REQUIRE(newest_seed(folder, known) == (may_be_there ? 102 : 101));
         remove_leftovers(folder);
@@ -210,7 +220,8 @@ TEST_CASE("whatever operation of a save fails, the older generation stays the ne
       }
 }
 
-TEST_CASE("after a commit that failed at its last sync, a manifest that is there has its files, also after a power cut", "[checkpoint]")
+TEST_CASE("after a commit that failed at its last sync, a manifest that is there has its files, also after a power cut",
+          "[checkpoint]")
 {
   const auto known = four();
   for (const bool keeps_manifests : {false, true}) {
@@ -246,7 +257,8 @@ TEST_CASE("a disk that fills up at any byte leaves the older generation, and roo
   simulated_folder whole = with_older(known);
   std::uint64_t size = 0;
   known[2].write(whole);
-  for (const auto& [name, content] : whole.content()) size += name.starts_with("generation-000002") ? content.size() : 0;
+  for (const auto& [name, content] : whole.content())
+    size += name.starts_with("generation-000002") ? content.size() : 0;
   for (std::uint64_t room = 0; room < size; ++room) {
     INFO(room << " bytes");
     simulated_folder folder = with_older(known);

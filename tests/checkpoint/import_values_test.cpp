@@ -127,7 +127,8 @@ TEST_CASE("names and shapes of a file are those of the model, unless a part is e
   other.m.name(other.w, "v");
   other.fill(1);
   CHECK_THROWS_AS(checkpoint::import_values(other.m, folder, "weights"), cm::config_error);
-  CHECK(checkpoint::import_values(other.m, folder, "weights", {.takes_part = true}).ignored == std::vector<std::string>{"w"});
+  CHECK(checkpoint::import_values(other.m, folder, "weights", {.takes_part = true}).ignored ==
+        std::vector<std::string>{"w"});
   CHECK(other.value() == 1.0F);
   CHECK_THROWS_AS(checkpoint::import_values(other.m, folder, "nothing"), cm::io_error);
 }
@@ -142,7 +143,8 @@ TEST_CASE("numbers of another kind are refused", "[checkpoint]")
   for (auto& it : whole.acquire(numbers, cm::access::write).span()) it = 1;
   checkpoint::export_values(whole, folder, "weights");
   one_weight<float> model;
-  CHECK_THROWS_WITH(checkpoint::import_values(model.m, folder, "weights"), ContainsSubstring("another element type: w"));
+  CHECK_THROWS_WITH(checkpoint::import_values(model.m, folder, "weights"),
+                    ContainsSubstring("another element type: w"));
 }
 
 }  // namespace import_values_test

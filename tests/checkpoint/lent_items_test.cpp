@@ -48,7 +48,8 @@ struct training {
 constexpr std::uint32_t saved_at = 4;
 constexpr std::uint32_t steps = 7;
 
-/// Trains with a save in flight from `saved_at` on. @param opens   after which half of the next step the disk begins to write: 0 is before it
+/// Trains with a save in flight from `saved_at` on. @param opens   after which half of the next step the disk begins to
+/// write: 0 is before it
 template <class Backend, class... Policies>
 void save_in_flight(cm::bytes buffer, int opens)
 {
@@ -65,7 +66,8 @@ void save_in_flight(cm::bytes buffer, int opens)
     }
     (void)checkpoint::save(run.m, right);
     folder.set_open(opens == 0);
-    pending.emplace(checkpoint::save_async(run.m, folder, {.files = {.file_size = opens == 0 ? 20_KiB : 1_MiB}, .buffer = buffer, .lends = true}));
+    pending.emplace(checkpoint::save_async(
+        run.m, folder, {.files = {.file_size = opens == 0 ? 20_KiB : 1_MiB}, .buffer = buffer, .lends = true}));
     {
       auto scope = run.m.iteration();
       run.trainer.forward_and_backward(scope, now);
@@ -103,7 +105,9 @@ void save_in_flight(cm::bytes buffer, int opens)
 
 }  // namespace
 
-TEST_CASE("a save takes weights and states from where they lie while the next iteration runs, and its bits are of one moment", "[checkpoint]")
+TEST_CASE(
+    "a save takes weights and states from where they lie while the next iteration runs, and its bits are of one moment",
+    "[checkpoint]")
 {
   for (const cm::bytes buffer : {4_KiB, 20_KiB, 1_MiB})
     for (const int opens : {0, buffer > 4_KiB ? 1 : 0}) {
@@ -126,10 +130,12 @@ TEST_CASE("one save at a time lends from a manager, and another one does not end
   model.fill(3.0F);
   folder.set_open(false);
   auto first = checkpoint::save_async(model.m, folder, {.files = {}, .buffer = 1_MiB, .lends = true});
-  CHECK_THROWS_AS(checkpoint::save_async(model.m, other, {.files = {}, .buffer = 1_MiB, .lends = true}), cm::usage_error);
+  CHECK_THROWS_AS(checkpoint::save_async(model.m, other, {.files = {}, .buffer = 1_MiB, .lends = true}),
+                  cm::usage_error);
   CHECK(checkpoint::generations_in(other).empty());
   CHECK(checkpoint::save_async(model.m, other, {.files = {}, .buffer = 1_MiB}).wait().number == 1);
-  for (auto& it : model.m.acquire(model.a, cm::access::write, cm::at::host).span()) it = 9.0F;  // a copy of the old ones is written
+  // a copy of the old ones is written
+  for (auto& it : model.m.acquire(model.a, cm::access::write, cm::at::host).span()) it = 9.0F;
   folder.set_open(true);
   CHECK(first.wait().number == 1);
   small_model after;
@@ -157,7 +163,9 @@ TEST_CASE("a write on the host, a load and the end of a save let go of what is l
     CHECK(moved.wait().number == 2);
   }
   model.fill(3.0F);
-  { auto pending = checkpoint::save_async(model.m, folder, {.files = {}, .buffer = 1_MiB, .lends = true}); }
+  {
+    auto pending = checkpoint::save_async(model.m, folder, {.files = {}, .buffer = 1_MiB, .lends = true});
+  }
   model.fill(4.0F);
   small_model after;
   CHECK(checkpoint::load(after.m, folder).number == 3);
@@ -187,7 +195,9 @@ TEST_CASE("what lies on the device is lent before it has arrived, and nobody wai
   arena memory{{.device_capacity = 256_KiB, .host_capacity = 256_KiB}};
   cm::manager<arena> m{memory, {.chunk_bytes = 4_KiB}};
   const auto weight = m.add<float>({5000}, cm::role::parameter);
-  const auto holds = [](const auto& pin) { return std::ranges::all_of(pin.span(), [](float it) { return it == 3.0F; }); };
+  const auto holds = [](const auto& pin) {
+    return std::ranges::all_of(pin.span(), [](float it) { return it == 3.0F; });
+  };
   std::ranges::fill(m.acquire(weight, cm::access::write).span(), 3.0F);  // on the device
   std::promise<void> opens;
   memory.launch(cm::agent::to_host, [open = opens.get_future().share()]() noexcept { open.wait(); });
@@ -220,7 +230,8 @@ TEST_CASE("a device that is lost under a save ends it with an error", "[checkpoi
       try {
         for (const auto& it : weights) std::ranges::fill(m.acquire(it, cm::access::write, cm::at::host).span(), 2.0F);
         std::ranges::fill(m.acquire(buffer_of_model, cm::access::write, cm::at::host).span(), 1.0F);
-        for (const auto& it : weights) (void)m.acquire(it, cm::access::read_write, cm::agent::compute);  // now on the device alone
+        // now on the device alone
+        for (const auto& it : weights) (void)m.acquire(it, cm::access::read_write, cm::agent::compute);
         auto pending = checkpoint::save_async(m, folder, {.files = {}, .buffer = buffer, .lends = true});
         has_begun = true;
         saved += pending.wait().number == 1 ? 1 : 0;

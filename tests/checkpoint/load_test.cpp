@@ -16,9 +16,9 @@
 #include <iostream>
 #include <vector>
 
-#include <csignal>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <csignal>
 
 template struct checkpoints::rig<checkpoints::arena_manager, checkpoints::arena, chunkmem::bf16>;
 template struct checkpoints::rig<checkpoints::arena_manager, checkpoints::arena, float>;
@@ -34,7 +34,8 @@ namespace {
 constexpr std::uint32_t saved_at = 3;
 constexpr std::uint32_t steps = 6;
 
-/// Where training goes on after each save: other capacities, layouts, sizes of chunks, evictions and places of gradients.
+/// Where training goes on after each save: other capacities, layouts, sizes of chunks, evictions and places of
+/// gradients.
 constexpr surroundings elsewhere[] = {
     {.chunk = 4_KiB},
     {.chunk = 8_KiB, .device = 64_KiB, .eviction = "cost_aware", .layout = "size_class_layout"},
@@ -80,7 +81,9 @@ void resume_everywhere(mixed::precision kind)
 template <class Weight>
 struct one_weight {
   explicit one_weight(std::vector<cm::list_spec> lists = {}, std::uint64_t rows = 3)
-      : m{memory, {.chunk_bytes = 4_KiB}}, lists_{std::move(lists)}, weight{m.template add<Weight>({rows, 5}, cm::role::parameter)},
+      : m{memory, {.chunk_bytes = 4_KiB}},
+        lists_{std::move(lists)},
+        weight{m.template add<Weight>({rows, 5}, cm::role::parameter)},
         buffer{m.template add<std::int32_t>({7}, cm::role::buffer)}
   {
     m.name(weight, "weight");
@@ -130,8 +133,14 @@ void damage(const std::string& folder, const std::string& end)
 
 TEST_CASE("training goes on with the same bits in other surroundings", "[checkpoint]")
 {
-  SECTION("fp32") { resume_everywhere<float>(mixed::precision::fp32); }
-  SECTION("bf16") { resume_everywhere<cm::bf16>(mixed::precision::bf16); }
+  SECTION("fp32")
+  {
+    resume_everywhere<float>(mixed::precision::fp32);
+  }
+  SECTION("bf16")
+  {
+    resume_everywhere<cm::bf16>(mixed::precision::bf16);
+  }
 }
 
 TEST_CASE("a checkpoint goes through a device that the calling thread cannot read", "[checkpoint]")
@@ -160,7 +169,8 @@ TEST_CASE("a checkpoint goes through a device that the calling thread cannot rea
   one_weight<cm::bf16> after{{cm::master_list, momentum}};
   CHECK(checkpoint::load(after.m, folder).number == 2);
   CHECK(after.first() == cm::to_float(cm::round_to<cm::bf16>(1.0F / 3.0F)));
-  CHECK(after.m.acquire<float>(after.weight, after.m.list("momentum"), cm::access::read, cm::at::host).span()[14] == 0.25F);
+  CHECK(after.m.acquire<float>(after.weight, after.m.list("momentum"), cm::access::read, cm::at::host).span()[14] ==
+        0.25F);
 }
 
 TEST_CASE("a damaged generation is skipped and reported, and an older one is taken", "[checkpoint]")
@@ -214,7 +224,8 @@ TEST_CASE("element types of values and lists may be others", "[checkpoint]")
   one_weight<cm::fp16> half{{cm::master_list, half_momentum}};
   (void)checkpoint::load(half.m, folder);
   CHECK(half.first() == cm::to_float(cm::round_to<cm::fp16>(1.0F / 3.0F)));
-  CHECK(half.m.acquire<float>(half.weight, half.m.list("master"), cm::access::read, cm::at::host).span()[14] == 1.0F / 3.0F);
+  CHECK(half.m.acquire<float>(half.weight, half.m.list("master"), cm::access::read, cm::at::host).span()[14] ==
+        1.0F / 3.0F);
   const auto moment = half.m.acquire<cm::bf16>(half.weight, half.m.list("momentum"), cm::access::read, cm::at::host);
   CHECK(cm::to_float(moment.span()[0]) == cm::to_float(cm::round_to<cm::bf16>(0.1F)));
 }
@@ -324,16 +335,19 @@ TEST_CASE("saving and loading take a few blocks of memory, however large tensors
     cm::manager<arena> m{memory, {.chunk_bytes = 32_MiB}};
     const auto it = m.add<Element>({8 << 20}, cm::role::frozen);
     std::uint32_t next = 0;
-    for (Element& value : m.acquire(it, cm::access::write).span()) value = cm::round_to<Element>(saves ? static_cast<float>(next++ % 251) : 0.0F);
-    const auto most = support::most_bytes_of([&] { saves ? (void)checkpoint::save(m, folder) : (void)checkpoint::load(m, folder); });
+    for (Element& value : m.acquire(it, cm::access::write).span())
+      value = cm::round_to<Element>(saves ? static_cast<float>(next++ % 251) : 0.0F);
+    const auto most =
+        support::most_bytes_of([&] { saves ? (void)checkpoint::save(m, folder) : (void)checkpoint::load(m, folder); });
     next = 0;
     bool is_right = true;  // no block is taken for another: 251 divides none
-    for (const Element& value : m.acquire(it, cm::access::read).span()) is_right = is_right && cm::to_float(value) == static_cast<float>(next++ % 251);
+    for (const Element& value : m.acquire(it, cm::access::read).span())
+      is_right = is_right && cm::to_float(value) == static_cast<float>(next++ % 251);
     CHECK(is_right);
     return most;
   };
   CHECK(trained(float{}, true) < (64 << 10));
-  CHECK(trained(float{}, false) < (33 << 20));      // eight blocks of 4 MiB, which are proven one by one
+  CHECK(trained(float{}, false) < (33 << 20));  // eight blocks of 4 MiB, which are proven one by one
   CHECK(trained(cm::bf16{}, false) < (33 << 20));
 }
 
@@ -430,7 +444,8 @@ std::uint64_t resume(const std::string& path, std::uint64_t known, course& right
   CHECK(found.number >= after.cursor);  // a step before each save, and a number that a killed save used up is left out
   const std::string difference = right.after(after.cursor).difference(after.values());
   CHECK(difference == "");
-  sum.resumed += difference.empty() && found.skipped.empty() && found.number >= known && found.number >= after.cursor ? 1 : 0;
+  sum.resumed +=
+      difference.empty() && found.skipped.empty() && found.number >= known && found.number >= after.cursor ? 1 : 0;
   return found.number;
 }
 
@@ -449,7 +464,8 @@ resumptions resume_after_kills(int kills)
     }
     REQUIRE(sum.early <= sum.kills);  // a folder's first kill at most
   }
-  std::cout << sum.kills << " killed savers, " << sum.resumed << " resumed with the right bits; " << sum.early << " were killed before their first save\n";
+  std::cout << sum.kills << " killed savers, " << sum.resumed << " resumed with the right bits; " << sum.early
+            << " were killed before their first save\n";
   return sum;
 }
 
@@ -464,10 +480,14 @@ TEST_CASE("whatever moment a save is killed at, training goes on from whole bits
   if (const char* const figures = std::getenv("CHUNKMEM_FIGURES"); figures != nullptr)
     std::ofstream{std::string{figures} + "/test_checkpoint_kills.json"}
         << R"([{"name": "checkpoint.kills_resumed_percent", "value": )" << 100.0 * sum.resumed / sum.kills
-        << R"(, "unit": "%", "relation": "==", "bound": 100, "command": "build/bench/bin/test_checkpoint.checkpoint"}])" << '\n';
+        << R"(, "unit": "%", "relation": "==", "bound": 100, "command": "build/bench/bin/test_checkpoint.checkpoint"}])"
+        << '\n';
 }
 
-TEST_CASE("so it is ten thousand times", "[checkpoint][.slow]") { CHECK(resume_after_kills(10'000).resumed == 10'000); }
+TEST_CASE("so it is ten thousand times", "[checkpoint][.slow]")
+{
+  CHECK(resume_after_kills(10'000).resumed == 10'000);
+}
 
 TEST_CASE("no step of the training that is killed leaves the bytes as they were", "[checkpoint]")
 {

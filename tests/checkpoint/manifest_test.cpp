@@ -23,21 +23,25 @@ namespace {
 std::string random_name(support::dice& dice)
 {
   std::string name;
-  for (std::uint32_t size = dice.below(12); size > 0; --size) name += dice.one_in(3) ? " %\n\t\x7f\0z"[dice.below(7)] : static_cast<char>(dice.below(256));
+  for (std::uint32_t size = dice.below(12); size > 0; --size)
+    name += dice.one_in(3) ? " %\n\t\x7f\0z"[dice.below(7)] : static_cast<char>(dice.below(256));
   return name;
 }
 
 manifest random_manifest(std::uint64_t seed)
 {
   support::dice dice{seed};
-  const auto number = [&] { return dice.one_in(4) ? UINT64_MAX : std::uint64_t{dice.below(UINT32_MAX)} << dice.below(32); };
+  const auto number = [&] {
+    return dice.one_in(4) ? UINT64_MAX : std::uint64_t{dice.below(UINT32_MAX)} << dice.below(32);
+  };
   manifest made;
   made.generation = number();
   for (std::uint32_t count = dice.below(4); count > 0; --count) {
     made.files.push_back({random_name(dice), number(), number(), {}});
     for (std::uint32_t sums = dice.below(4); sums > 0; --sums) made.files.back().sums.push_back(number());
   }
-  for (std::uint32_t count = dice.below(4); count > 0; --count) made.lists.push_back({random_name(dice), dice.below(UINT32_MAX)});
+  for (std::uint32_t count = dice.below(4); count > 0; --count)
+    made.lists.push_back({random_name(dice), dice.below(UINT32_MAX)});
   for (std::uint32_t count = dice.below(4); count > 0; --count) made.empty.push_back(random_name(dice));
   for (std::uint32_t count = dice.below(4); count > 0; --count) {
     made.divided.push_back({random_name(dice), {}});
@@ -49,7 +53,12 @@ manifest random_manifest(std::uint64_t seed)
 
 manifest small_manifest()
 {
-  return {7, {{"generation-000007-00000.safetensors", 4096, 80, {0x0123456789abcdef, 1}}}, {{"adam/momentum", 2}}, {"not yet", "100 %"}, {{"wte", {8, 16}}}, 0xabc};
+  return {7,
+          {{"generation-000007-00000.safetensors", 4096, 80, {0x0123456789abcdef, 1}}},
+          {{"adam/momentum", 2}},
+          {"not yet", "100 %"},
+          {{"wte", {8, 16}}},
+          0xabc};
 }
 
 /// With a checksum that is right.
@@ -59,7 +68,8 @@ std::string with_checksum(const std::string& body)
 }
 
 /// Why a text with a right checksum is refused.
-std::string refusal(const std::string& lines, const std::string& begin = "chunkmem checkpoint 2\ngeneration 7\nrun 0000000000000abc\n")
+std::string refusal(const std::string& lines,
+                    const std::string& begin = "chunkmem checkpoint 2\ngeneration 7\nrun 0000000000000abc\n")
 {
   try {
     (void)read_manifest(with_checksum(begin + lines));
@@ -143,14 +153,20 @@ TEST_CASE("a manifest that was cut short, or goes on, is found", "[checkpoint]")
 
 TEST_CASE("a manifest with a right checksum and wrong words is refused with a reason", "[checkpoint]")
 {
-  CHECK_THAT(refusal("", ""), ContainsSubstring("line 1 of a manifest cannot be used: it does not begin like a checkpoint of version 2"));
+  CHECK_THAT(
+      refusal("", ""),
+      ContainsSubstring("line 1 of a manifest cannot be used: it does not begin like a checkpoint of version 2"));
   CHECK_THAT(refusal("", "chunkmem checkpoint 1\ngeneration 7\n"), ContainsSubstring("it does not begin like"));
   CHECK_THAT(refusal("", "chunkmem checkpoint 2"), ContainsSubstring("it does not begin like"));
-  CHECK_THAT(refusal("", "chunkmem checkpoint 2\n"), ContainsSubstring("line 2 of a manifest cannot be used: another word is wanted"));
+  CHECK_THAT(refusal("", "chunkmem checkpoint 2\n"),
+             ContainsSubstring("line 2 of a manifest cannot be used: another word is wanted"));
   CHECK_THAT(refusal("", "chunkmem checkpoint 2\ngeneration\n"), ContainsSubstring("a word is missing"));
-  CHECK_THAT(refusal("", "chunkmem checkpoint 2\ngeneration x\n"), ContainsSubstring("a number is wanted, or a smaller one"));
-  CHECK_THAT(refusal("", "chunkmem checkpoint 2\ngeneration -1\n"), ContainsSubstring("a number is wanted, or a smaller one"));
-  CHECK_THAT(refusal("", "chunkmem checkpoint 2\ngeneration 18446744073709551616\n"), ContainsSubstring("a number is wanted"));
+  CHECK_THAT(refusal("", "chunkmem checkpoint 2\ngeneration x\n"),
+             ContainsSubstring("a number is wanted, or a smaller one"));
+  CHECK_THAT(refusal("", "chunkmem checkpoint 2\ngeneration -1\n"),
+             ContainsSubstring("a number is wanted, or a smaller one"));
+  CHECK_THAT(refusal("", "chunkmem checkpoint 2\ngeneration 18446744073709551616\n"),
+             ContainsSubstring("a number is wanted"));
 
   CHECK_THAT(refusal("file\n"), ContainsSubstring("line 4 of a manifest cannot be used: a word is missing"));
   CHECK_THAT(refusal("file a\n"), ContainsSubstring("a word is missing"));
@@ -186,12 +202,16 @@ TEST_CASE("a name in a manifest is written in one way only", "[checkpoint]")
 TEST_CASE("a manifest that says the same in another way is refused: nothing in it goes unread", "[checkpoint]")
 {
   const std::string hidden = "checksum 0000000000000000\nfile a 1 1\n";
-  for (const std::string& lines : {std::string{"file a 01 1\n"}, std::string{"file a 1 1\nsum 0123456789ABCDEF\n"},
-                                   std::string{"file a 1 1\nsum 1\n"}, std::string{"list a 02\n"}, std::string{"empty a\nlist a 1\n"},
-                                   std::string{"divided a 02\n"}, std::string{"divided a\nempty a\n"}, std::string{"list a 1\nfile a 1 1\n"}, hidden, std::string{"checksum x\nempty "}})
+  for (const std::string& lines :
+       {std::string{"file a 01 1\n"}, std::string{"file a 1 1\nsum 0123456789ABCDEF\n"},
+        std::string{"file a 1 1\nsum 1\n"}, std::string{"list a 02\n"}, std::string{"empty a\nlist a 1\n"},
+        std::string{"divided a 02\n"}, std::string{"divided a\nempty a\n"}, std::string{"list a 1\nfile a 1 1\n"},
+        hidden, std::string{"checksum x\nempty "}})
     CHECK_THAT(refusal(lines), ContainsSubstring("the text up to it is not written as this library writes it"));
-  CHECK_THAT(refusal("", "chunkmem checkpoint 2\ngeneration 07\nrun 0000000000000001\n"), ContainsSubstring("the text up to it"));
-  CHECK_THAT(refusal("", "chunkmem checkpoint 2\ngeneration 7 8\nrun 0000000000000001\n"), ContainsSubstring("the text up to it"));
+  CHECK_THAT(refusal("", "chunkmem checkpoint 2\ngeneration 07\nrun 0000000000000001\n"),
+             ContainsSubstring("the text up to it"));
+  CHECK_THAT(refusal("", "chunkmem checkpoint 2\ngeneration 7 8\nrun 0000000000000001\n"),
+             ContainsSubstring("the text up to it"));
 }
 
 TEST_CASE("a manifest is no longer than the limit", "[checkpoint]")
@@ -222,9 +242,12 @@ TEST_CASE("hostile manifests with right checksums do nothing but be refused or r
     std::string changed = body;
     for (std::uint32_t times = dice.between(1, 4); times > 0; --times) {
       const std::size_t at = dice.below(static_cast<std::uint32_t>(changed.size()));
-      if (dice.one_in(3)) changed.erase(at, dice.between(1, 20));
-      else if (dice.one_in(2)) changed.insert(at, body.substr(dice.below(static_cast<std::uint32_t>(body.size())), dice.between(1, 40)));
-      else changed[at] = static_cast<char>(dice.below(256));
+      if (dice.one_in(3))
+        changed.erase(at, dice.between(1, 20));
+      else if (dice.one_in(2))
+        changed.insert(at, body.substr(dice.below(static_cast<std::uint32_t>(body.size())), dice.between(1, 40)));
+      else
+        changed[at] = static_cast<char>(dice.below(256));
       if (changed.empty()) changed = body;
     }
     const std::string text = with_checksum(changed);

@@ -44,13 +44,17 @@ TEST_CASE("a checkpoint holds values, masters in their stead, lists and states",
   int turn = 4;
   it.m.state("turn", std::as_writable_bytes(std::span{&turn, 1}));
   it.m.state("nothing", {});
-  CHECK(names_of(content_of(it.m)) == std::vector<std::string>{"table", "tensor.1", "momentum/w", "w", "momentum/tensor.1", "state/turn"});
+  CHECK(names_of(content_of(it.m)) ==
+        std::vector<std::string>{"table", "tensor.1", "momentum/w", "w", "momentum/tensor.1", "state/turn"});
   for (const model_item& item : content_of(it.m)) CHECK(item.is_filled == item.is_state());
 
   for (auto& value : it.m.acquire(w, cm::access::write).span()) value = cm::round_to<cm::bf16>(1.0F);
-  { const auto scope = it.m.iteration(); }  // makes the master
+  {
+    const auto scope = it.m.iteration();
+  }  // makes the master
   const std::vector<model_item> items = content_of(it.m);
-  CHECK(names_of(items) == std::vector<std::string>{"table", "w", "tensor.1", "momentum/w", "momentum/tensor.1", "state/turn"});
+  CHECK(names_of(items) ==
+        std::vector<std::string>{"table", "w", "tensor.1", "momentum/w", "momentum/tensor.1", "state/turn"});
   CHECK(items[1].type == cm::dtype::float32);
   CHECK(items[1].value_type == cm::dtype::bfloat16);
   CHECK(items[1].list == it.m.list("master"));
@@ -85,11 +89,13 @@ TEST_CASE("names that mean something else in files are refused, and others of th
     }
     return {};
   };
-  for (const char* const name : {"state/w", "adam/momentum/w", "w[0:8]", "w[17:23]", "layers[3][0:1]", "w[rank 1 of 2]", "w[rank 12 of 345]"}) {
+  for (const char* const name :
+       {"state/w", "adam/momentum/w", "w[0:8]", "w[17:23]", "layers[3][0:1]", "w[rank 1 of 2]", "w[rank 12 of 345]"}) {
     INFO(name);
     CHECK(said(name).find("(choose another name)") != std::string::npos);
   }
-  for (const char* const name : {"states/w", "adam/momentum", "adam/other/w", "layers[3]", "w[:]", "w[0:]", "w[a:b]", "w[rank of ]", "w[0:8]x", "]", "[", "w]"}) {
+  for (const char* const name : {"states/w", "adam/momentum", "adam/other/w", "layers[3]", "w[:]", "w[0:]", "w[a:b]",
+                                 "w[rank of ]", "w[0:8]x", "]", "[", "w]"}) {
     INFO(name);
     CHECK(said(name).empty());
   }

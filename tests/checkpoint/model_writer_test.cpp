@@ -82,7 +82,8 @@ TEST_CASE("a model is handed over in pieces of any size, and is the same", "[che
   }
 }
 
-TEST_CASE("pieces of an item are written from their places, whole tensors under their names and parts under theirs", "[checkpoint]")
+TEST_CASE("pieces of an item are written from their places, whole tensors under their names and parts under theirs",
+          "[checkpoint]")
 {
   small_model model;
   auto items = content_of(model.m);
@@ -107,12 +108,14 @@ TEST_CASE("pieces of an item are written from their places, whole tensors under 
   };
   CHECK(floats_at(1, 0) == 100);
   CHECK(floats_at(1, 49) == 149);
-  const auto first = read_table(std::string_view{plan.tables[0]}.substr(8), all.files[0].size() - plan.tables[0].size());
+  const auto first =
+      read_table(std::string_view{plan.tables[0]}.substr(8), all.files[0].size() - plan.tables[0].size());
   for (const stored_tensor& it : first)
     if (it.name == "x") CHECK(floats_at(0, it.begin / 4) == 20);
 }
 
-TEST_CASE("what a manifest cannot hold is refused before anything is written, also as all ranks together make it", "[checkpoint]")
+TEST_CASE("what a manifest cannot hold is refused before anything is written, also as all ranks together make it",
+          "[checkpoint]")
 {
   if (support::sanitized) return;  // tens of MB of text, of which only the length counts
   small_model model;

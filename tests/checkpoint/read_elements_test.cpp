@@ -64,7 +64,8 @@ void check_all()
     std::vector<To> to(count + 1, round_to<To>(-1.0F));
     read_elements(stored.from, stored.value, first, count, reinterpret_cast<std::byte*>(to.data()), dtype_of<To>);
     bool is_right = to_float(to[count]) == -1.0F;  // not one too many
-    for (std::uint64_t at = 0; at < count; ++at) is_right = is_right && to_float(to[at]) == static_cast<float>((first + at) % 251);
+    for (std::uint64_t at = 0; at < count; ++at)
+      is_right = is_right && to_float(to[at]) == static_cast<float>((first + at) % 251);
     REQUIRE(is_right);
   }
 }

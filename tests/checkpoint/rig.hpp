@@ -44,7 +44,10 @@ template <class Manager, class Backend, class Element, class Options = cm::backe
 struct rig {
   rig(const surroundings& around, const mixed::recipe& how)
       : memory{with(Options{}, around)},
-        m{memory, {.chunk_bytes = around.chunk}, support::every_eviction{around.eviction}, support::chosen_gradient{around.in_place},
+        m{memory,
+          {.chunk_bytes = around.chunk},
+          support::every_eviction{around.eviction},
+          support::chosen_gradient{around.in_place},
           either_layout{around.layout}},
         trainer{m, memory, how}
   {

@@ -68,7 +68,8 @@ TEST_CASE("a manifest that cannot be read says nothing of a training", "[checkpo
   CHECK(checkpoint::save(other.m, folder).number == 2);
 }
 
-TEST_CASE("a folder with generations of another version is not saved into, and what this version wrote still loads", "[checkpoint]")
+TEST_CASE("a folder with generations of another version is not saved into, and what this version wrote still loads",
+          "[checkpoint]")
 {
   memory_folder folder;
   small_model model;
@@ -77,7 +78,8 @@ TEST_CASE("a folder with generations of another version is not saved into, and w
   text += "checksum " + checkpoint::detail::as_digits(cm::io::checksum_of(std::as_bytes(std::span{text}))) + '\n';
   auto file = folder.create("generation-000002.manifest");
   CHECK(file.write(std::as_bytes(std::span{text})) == text.size());
-  CHECK_THROWS_WITH(checkpoint::save(model.m, folder), ContainsSubstring("generation 2 of this folder has format 3 of another version"));
+  CHECK_THROWS_WITH(checkpoint::save(model.m, folder),
+                    ContainsSubstring("generation 2 of this folder has format 3 of another version"));
   CHECK_THROWS_AS(checkpoint::save_async(model.m, folder), cm::config_error);
   CHECK(checkpoint::generations_in(folder) == std::vector<std::uint64_t>{2, 1});
   const auto found = checkpoint::load(model.m, folder);

@@ -11,8 +11,8 @@
 namespace safetensors_file_test {
 
 using namespace chunkmem;
-using checkpoint::safetensors_file;
 using Catch::Matchers::ContainsSubstring;
+using checkpoint::safetensors_file;
 using support::simulated_folder;
 
 namespace {
@@ -39,7 +39,8 @@ std::string refusal(const std::string& content, const checkpoint::loader_limits&
 
 TEST_CASE("a file of another program is opened by its header", "[checkpoint]")
 {
-  const std::string header = R"({"__metadata__":{"format":"pt"},"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]},"a":{"dtype":"BF16","shape":[2],"data_offsets":[0,4]}}  )";
+  const std::string header = R"({"__metadata__":{"format":"pt"},"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]},)"
+                             R"("a":{"dtype":"BF16","shape":[2],"data_offsets":[0,4]}}  )";
   simulated_folder folder;
   folder.put("file", length_of(header.size()) + header + "aabbbbBBBBxx" + std::string());
   CHECK_THAT(refusal(length_of(header.size()) + header + "aabbbbBBBB"), ContainsSubstring("cannot be used"));
@@ -56,7 +57,8 @@ TEST_CASE("a file of another program is opened by its header", "[checkpoint]")
 TEST_CASE("what is no such file is refused", "[checkpoint]")
 {
   CHECK_THAT(refusal("1234567"), ContainsSubstring("shorter than its first number"));
-  for (const std::uint64_t size : {std::uint64_t{3}, std::uint64_t{1} << 40, UINT64_MAX}) CHECK_THAT(refusal(length_of(size) + "{}"), ContainsSubstring("longer than the file"));
+  for (const std::uint64_t size : {std::uint64_t{3}, std::uint64_t{1} << 40, UINT64_MAX})
+    CHECK_THAT(refusal(length_of(size) + "{}"), ContainsSubstring("longer than the file"));
   CHECK_THAT(refusal(length_of(2) + "{}", {.header = bytes{1}}), ContainsSubstring("or than the limit"));
   CHECK_THAT(refusal(length_of(2) + "[]"), ContainsSubstring("does not begin with {"));
   CHECK(refusal(length_of(2) + "{}") == "it is taken");

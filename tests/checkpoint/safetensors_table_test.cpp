@@ -28,7 +28,18 @@ using table = std::vector<stored_tensor>;
 /// Letters of one to four bytes, and what JSON has to escape.
 std::string random_name(support::dice& dice, std::size_t number)
 {
-  const std::string letters[] = {"a", "/", ".", " ", "\"", "\\", "\n", std::string(1, '\0'), "\x7f", "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80"};
+  const std::string letters[] = {"a",
+                                 "/",
+                                 ".",
+                                 " ",
+                                 "\"",
+                                 "\\",
+                                 "\n",
+                                 std::string(1, '\0'),
+                                 "\x7f",
+                                 "\xc3\xa9",
+                                 "\xe2\x82\xac",
+                                 "\xf0\x9f\x98\x80"};
   std::string name = std::to_string(number);
   for (std::uint32_t size = dice.below(10); size > 0; --size) name += letters[dice.below(12)];
   return name;
@@ -41,17 +52,24 @@ table random_table(std::uint64_t seed)
   std::uint64_t end = 0;
   for (std::uint32_t count = dice.below(6); made.size() < count;) {
     stored_tensor it{random_name(dice, made.size()), static_cast<dtype>(dice.below(6)), {}, end, end};
-    for (std::uint32_t rank = dice.below(5); rank > 0; --rank) it.extents.push_back(dice.one_in(8) ? 0 : dice.between(1, 300));
+    for (std::uint32_t rank = dice.below(5); rank > 0; --rank)
+      it.extents.push_back(dice.one_in(8) ? 0 : dice.between(1, 300));
     end = it.end += checkpoint::size_of_tensor(it.type, it.extents).count();
     made.push_back(it);
   }
   return made;
 }
 
-std::uint64_t payload_of(const table& of) { return of.empty() ? 0 : of.back().end; }
+std::uint64_t payload_of(const table& of)
+{
+  return of.empty() ? 0 : of.back().end;
+}
 
 /// Without the eight bytes of its length.
-std::string header_of(const table& of) { return write_table(of).substr(8); }
+std::string header_of(const table& of)
+{
+  return write_table(of).substr(8);
+}
 
 std::string refusal(const std::string& header, std::uint64_t payload = 4, const loader_limits& limits = {})
 {
@@ -64,7 +82,10 @@ std::string refusal(const std::string& header, std::uint64_t payload = 4, const 
 }
 
 /// One tensor of four bytes, with other members.
-std::string with(const std::string& members) { return R"({"a":{)" + members + "}}"; }
+std::string with(const std::string& members)
+{
+  return R"({"a":{)" + members + "}}";
+}
 
 /// Reads what may be anything. What is taken is a table that the format allows. @return   it was taken
 bool survives(const std::string& header, std::uint64_t payload)
@@ -93,7 +114,8 @@ const std::string good = R"("dtype":"F32","shape":[1],"data_offsets":[0,4])";
 
 TEST_CASE("the begin of a file is written byte by byte as the format says", "[checkpoint]")
 {
-  const std::string json = R"({"a":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},"b \"\u0007":{"dtype":"I64","shape":[],"data_offsets":[24,32]}})";
+  const std::string json = R"({"a":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},)"
+                           R"("b \"\u0007":{"dtype":"I64","shape":[],"data_offsets":[24,32]}})";
   const std::string text = write_table({{"a", dtype::float32, {2, 3}, 0, 24}, {"b \"\a", dtype::int64, {}, 24, 32}});
   CHECK(text == std::string("\xf8\0\0\0\0\0\0\0", 8) + json + std::string(256 - 8 - json.size(), ' '));
   CHECK(write_table({}) == std::string("\xf8\0\0\0\0\0\0\0", 8) + "{}" + std::string(246, ' '));
@@ -112,7 +134,8 @@ TEST_CASE("a table reads as it was written, and tensors begin at a multiple of 2
     REQUIRE(read_table(text.substr(8), payload_of(made)) == made);
   }
   table many;
-  for (std::uint64_t at = 0; at < 5'000; ++at) many.push_back({"layer." + std::to_string(at), dtype::uint8, {3}, at * 3, at * 3 + 3});
+  for (std::uint64_t at = 0; at < 5'000; ++at)
+    many.push_back({"layer." + std::to_string(at), dtype::uint8, {3}, at * 3, at * 3 + 3});
   CHECK(write_table(many).size() % 256 == 0);
   CHECK(read_table(header_of(many), payload_of(many)) == many);
 }
@@ -121,8 +144,11 @@ TEST_CASE("a table of another program is read: any order, spaces, metadata and e
 {
   const table found = read_table(R"({ "__metadata__" : {"format":"pt", "a\u0000":""},
     "z\u00e9" : {"data_offsets":[0,2],"shape":[1, 1],"dtype":"BF16"},
-    "b" : {"shape":[],"dtype":"U8","data_offsets":[6,7]}, "a":{"dtype":"I32","shape":[1],"data_offsets":[2,6]} }   )", 7);
-  CHECK(found == table{{"z\xc3\xa9", dtype::bfloat16, {1, 1}, 0, 2}, {"a", dtype::int32, {1}, 2, 6}, {"b", dtype::uint8, {}, 6, 7}});
+    "b" : {"shape":[],"dtype":"U8","data_offsets":[6,7]}, "a":{"dtype":"I32","shape":[1],"data_offsets":[2,6]} }   )",
+                                 7);
+  CHECK(found == table{{"z\xc3\xa9", dtype::bfloat16, {1, 1}, 0, 2},
+                       {"a", dtype::int32, {1}, 2, 6},
+                       {"b", dtype::uint8, {}, 6, 7}});
   CHECK(read_table("{}", 0).empty());
   CHECK(read_table(R"({"__metadata__":{}})", 0).empty());
   CHECK(read_table(with(good), 4).size() == 1);
@@ -133,8 +159,8 @@ TEST_CASE("a header that is no object of JSON is refused", "[checkpoint]")
   CHECK_THAT(refusal(""), ContainsSubstring("it does not begin with {"));
   for (const char* const other : {" {}", "[]", "1", "\xef\xbb\xbf{}", "null", "\"a\"", "/**/{}"})
     CHECK_THAT(refusal(other, 0), ContainsSubstring("it does not begin with {"));
-  for (const char* const broken : {"{", "{}}", "{} x", "{}{}", "{\"a\"", "{\"a\":}", "{,}", "{'a':1}", "{/**/}", "{a:1}", "{\"a\" {}}", "{\"\\x\":{}}",
-                                   "{\"\\ud800\":{}}", "{\"\n\":{}}"})
+  for (const char* const broken : {"{", "{}}", "{} x", "{}{}", "{\"a\"", "{\"a\":}", "{,}", "{'a':1}", "{/**/}",
+                                   "{a:1}", "{\"a\" {}}", "{\"\\x\":{}}", "{\"\\ud800\":{}}", "{\"\n\":{}}"})
     CHECK_THAT(refusal(broken, 0), ContainsSubstring("it is no JSON"));
   // The parser would take a byte 0 for the end of the text: what is behind it would go unread.
   CHECK_THAT(refusal(std::string("{}\0{\"a\"", 7), 0), ContainsSubstring("there is a byte 0"));
@@ -153,36 +179,51 @@ TEST_CASE("a header whose members are not those of the format is refused", "[che
     CHECK_THAT(refusal(with(good + again)), ContainsSubstring("a tensor has a member twice"));
   CHECK_THAT(refusal("{\"a\":{" + good + "},\"a\":{" + R"("dtype":"U8","shape":[1],"data_offsets":[4,5])" + "}}", 5),
              ContainsSubstring("two tensors have one name"));
-  CHECK_THAT(refusal("{\"a\":{" + good + "},\"\\u0061\":{" + R"("dtype":"U8","shape":[1],"data_offsets":[4,5])" + "}}", 5),
-             ContainsSubstring("two tensors have one name"));
+  CHECK_THAT(
+      refusal("{\"a\":{" + good + "},\"\\u0061\":{" + R"("dtype":"U8","shape":[1],"data_offsets":[4,5])" + "}}", 5),
+      ContainsSubstring("two tensors have one name"));
   CHECK_THAT(refusal(R"({"__metadata__":{},"__metadata__":{}})", 0), ContainsSubstring("there are two __metadata__"));
-  CHECK_THAT(refusal(R"({"__metadata__":{"a":"1"},"\u005f_metadata__":{}})", 0), ContainsSubstring("there are two __metadata__"));
+  CHECK_THAT(refusal(R"({"__metadata__":{"a":"1"},"\u005f_metadata__":{}})", 0),
+             ContainsSubstring("there are two __metadata__"));
 }
 
 TEST_CASE("a value of another kind is refused wherever it lies", "[checkpoint]")
 {
-  for (const char* const value : {"1", "\"x\"", "[1]", "{}", "{\"b\":{}}", "null", "true", "-1", "1.5", "-0", "1e3", "1e999", "18446744073709551616"}) {
+  for (const char* const value : {"1", "\"x\"", "[1]", "{}", "{\"b\":{}}", "null", "true", "-1", "1.5", "-0", "1e3",
+                                  "1e999", "18446744073709551616"}) {
     const std::string text{value};
     INFO(text);
     CHECK_THAT(refusal("{\"a\":" + text + "}", 0), ContainsSubstring("cannot be used"));
-    if (text != "\"x\"") CHECK_THAT(refusal("{\"__metadata__\":{\"a\":" + text + "}}", 0), ContainsSubstring("cannot be used"));
+    if (text != "\"x\"")
+      CHECK_THAT(refusal("{\"__metadata__\":{\"a\":" + text + "}}", 0), ContainsSubstring("cannot be used"));
     if (text[0] != '{') CHECK_THAT(refusal("{\"__metadata__\":" + text + "}", 0), ContainsSubstring("cannot be used"));
-    CHECK_THAT(refusal(with(R"("shape":[1],"data_offsets":[0,4],"dtype":)" + text)), ContainsSubstring("cannot be used"));
-    if (text != "[1]") CHECK_THAT(refusal(with(R"("dtype":"F32","data_offsets":[0,4],"shape":)" + text)), ContainsSubstring("cannot be used"));
-    CHECK_THAT(refusal(with(R"("dtype":"F32","shape":[1],"data_offsets":)" + text)), ContainsSubstring("cannot be used"));
-    CHECK_THAT(refusal(with(R"("dtype":"F32","shape":[1],"data_offsets":[0,)" + text + "]")), text == "1" ? ContainsSubstring("another size") : ContainsSubstring("cannot be used"));
-    if (text != "1") CHECK_THAT(refusal(with(R"("dtype":"F32","data_offsets":[0,4],"shape":[)" + text + "]")), ContainsSubstring("cannot be used"));
+    CHECK_THAT(refusal(with(R"("shape":[1],"data_offsets":[0,4],"dtype":)" + text)),
+               ContainsSubstring("cannot be used"));
+    if (text != "[1]")
+      CHECK_THAT(refusal(with(R"("dtype":"F32","data_offsets":[0,4],"shape":)" + text)),
+                 ContainsSubstring("cannot be used"));
+    CHECK_THAT(refusal(with(R"("dtype":"F32","shape":[1],"data_offsets":)" + text)),
+               ContainsSubstring("cannot be used"));
+    CHECK_THAT(refusal(with(R"("dtype":"F32","shape":[1],"data_offsets":[0,)" + text + "]")),
+               text == "1" ? ContainsSubstring("another size") : ContainsSubstring("cannot be used"));
+    if (text != "1")
+      CHECK_THAT(refusal(with(R"("dtype":"F32","data_offsets":[0,4],"shape":[)" + text + "]")),
+                 ContainsSubstring("cannot be used"));
   }
   for (const char* const type : {"F64", "f32", "", "F32 ", "BOOL", "F8_E4M3", "F32\\u0000"})
-    CHECK_THAT(refusal(with(R"("shape":[1],"data_offsets":[0,4],"dtype":")" + std::string{type} + "\"")), ContainsSubstring("an element type that this library does not have"));
-  CHECK_THAT(refusal(with(R"("dtype":"F32","shape":[-1],"data_offsets":[0,4])")), ContainsSubstring("a number is negative"));
-  CHECK_THAT(refusal(with(R"("dtype":"F32","shape":[1.0],"data_offsets":[0,4])")), ContainsSubstring("a number is no whole one"));
+    CHECK_THAT(refusal(with(R"("shape":[1],"data_offsets":[0,4],"dtype":")" + std::string{type} + "\"")),
+               ContainsSubstring("an element type that this library does not have"));
+  CHECK_THAT(refusal(with(R"("dtype":"F32","shape":[-1],"data_offsets":[0,4])")),
+             ContainsSubstring("a number is negative"));
+  CHECK_THAT(refusal(with(R"("dtype":"F32","shape":[1.0],"data_offsets":[0,4])")),
+             ContainsSubstring("a number is no whole one"));
 }
 
 TEST_CASE("tensors that overlap, leave a hole or lie outside are refused", "[checkpoint]")
 {
   const auto two = [](const std::string& first, const std::string& second) {
-    return R"({"a":{"dtype":"U8","shape":[4],"data_offsets":)" + first + R"(},"b":{"dtype":"U8","shape":[4],"data_offsets":)" + second + "}}";
+    return R"({"a":{"dtype":"U8","shape":[4],"data_offsets":)" + first +
+           R"(},"b":{"dtype":"U8","shape":[4],"data_offsets":)" + second + "}}";
   };
   CHECK(survives(two("[0,4]", "[4,8]"), 8));
   CHECK(survives(two("[4,8]", "[0,4]"), 8));
@@ -196,18 +237,22 @@ TEST_CASE("tensors that overlap, leave a hole or lie outside are refused", "[che
   CHECK_THAT(refusal(two("[0,4]", "[4,0]"), 8), ContainsSubstring("a tensor lies outside of the file"));
   CHECK_THAT(refusal("{}", 1), ContainsSubstring("the file goes on after its last tensor"));
   for (const char* const offsets : {"[]", "[0]", "[0,4,8]"})
-    CHECK_THAT(refusal(with(R"("dtype":"F32","shape":[1],"data_offsets":)" + std::string{offsets})), ContainsSubstring("cannot be used"));
+    CHECK_THAT(refusal(with(R"("dtype":"F32","shape":[1],"data_offsets":)" + std::string{offsets})),
+               ContainsSubstring("cannot be used"));
 }
 
 TEST_CASE("a shape whose product is another number, or no number of 64 bits, is refused", "[checkpoint]")
 {
-  const auto of_shape = [](const std::string& shape) { return with(R"("dtype":"F32","data_offsets":[0,4],"shape":)" + shape); };
+  const auto of_shape = [](const std::string& shape) {
+    return with(R"("dtype":"F32","data_offsets":[0,4],"shape":)" + shape);
+  };
   CHECK(survives(of_shape("[1]"), 4));
   CHECK(survives(of_shape("[]"), 4));
   CHECK(survives(of_shape("[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]"), 4));
-  for (const char* const shape : {"[2]", "[0]", "[1,0]", "[4]", "[4611686018427387905]", "[4294967296,4294967296]", "[2147483649,2147483648,2]",
-                                  "[18446744073709551615]", "[18446744073709551615,18446744073709551615]", "[9223372036854775808,0]",
-                                  "[6148914691236517206,3]"})
+  for (const char* const shape :
+       {"[2]", "[0]", "[1,0]", "[4]", "[4611686018427387905]", "[4294967296,4294967296]", "[2147483649,2147483648,2]",
+        "[18446744073709551615]", "[18446744073709551615,18446744073709551615]", "[9223372036854775808,0]",
+        "[6148914691236517206,3]"})
     CHECK_THAT(refusal(of_shape(shape)), ContainsSubstring("a tensor has another size than its shape says"));
   for (unsigned bits = 8; bits <= 64; ++bits) {  // around every power of two, wherever a number can stand
     const std::uint64_t power = bits == 64 ? 0 : std::uint64_t{1} << bits;
@@ -217,7 +262,8 @@ TEST_CASE("a shape whose product is another number, or no number of 64 bits, is 
       CHECK(survives(with(R"("dtype":"U8","data_offsets":[0,)" + digits + R"(],"shape":[)" + digits + "]"), number));
       CHECK(survives(of_shape("[" + digits + "]"), 4) == (number == 1));
       CHECK(survives(with(R"("dtype":"F32","shape":[1],"data_offsets":[)" + digits + ",4]"), 4) == (number == 0));
-      CHECK(survives(with(R"("dtype":"I64","shape":[)" + digits + R"(],"data_offsets":[0,)" + eight + "]"), number * 8) == (number <= UINT64_MAX / 8));
+      CHECK(survives(with(R"("dtype":"I64","shape":[)" + digits + R"(],"data_offsets":[0,)" + eight + "]"),
+                     number * 8) == (number <= UINT64_MAX / 8));
     }
   }
 }
@@ -227,11 +273,14 @@ TEST_CASE("nothing of a hostile header goes deep, and the limits hold", "[checkp
   const auto nested = [](char open) { return R"({"a":{"shape":)" + std::string(1'000'000, open); };
   CHECK_THAT(refusal(nested('[')), ContainsSubstring("a list lies where none belongs"));
   CHECK_THAT(refusal(nested('{')), ContainsSubstring("an object lies where none belongs"));
-  CHECK_THAT(refusal(R"({"__metadata__":{"a":)" + std::string(1'000'000, '[')), ContainsSubstring("a list lies where none belongs"));
+  CHECK_THAT(refusal(R"({"__metadata__":{"a":)" + std::string(1'000'000, '[')),
+             ContainsSubstring("a list lies where none belongs"));
   std::string objects;
   for (int depth = 0; depth < 100'000; ++depth) objects += R"({"a":)";
   CHECK_THAT(refusal(objects), ContainsSubstring("cannot be used"));
-  const auto digits = [](std::size_t count) { return with(R"("dtype":"F32","data_offsets":[0,4],"shape":[)" + std::string(count, '9') + "]"); };
+  const auto digits = [](std::size_t count) {
+    return with(R"("dtype":"F32","data_offsets":[0,4],"shape":[)" + std::string(count, '9') + "]");
+  };
   CHECK_THAT(refusal(digits(20)), ContainsSubstring("a number is no whole one, or needs more than 64 bits"));
   CHECK_THAT(refusal(digits(300)), ContainsSubstring("a number is no whole one, or needs more than 64 bits"));
   CHECK_THAT(refusal(digits(1'000'000)), ContainsSubstring("cannot be used"));
@@ -239,7 +288,8 @@ TEST_CASE("nothing of a hostile header goes deep, and the limits hold", "[checkp
   const table two{{"abc", dtype::uint8, {1, 1, 1}, 0, 1}, {"d", dtype::uint8, {1}, 1, 2}};
   const std::string header = header_of(two);
   CHECK(read_table(header, 2, {.header = bytes{header.size()}, .tensors = 2, .rank = 3, .name_length = 3}) == two);
-  CHECK_THAT(refusal(header, 2, {.header = bytes{header.size() - 1}}), ContainsSubstring("it is longer than the limit"));
+  CHECK_THAT(refusal(header, 2, {.header = bytes{header.size() - 1}}),
+             ContainsSubstring("it is longer than the limit"));
   CHECK_THAT(refusal(header, 2, {.tensors = 1}), ContainsSubstring("there are too many tensors"));
   CHECK_THAT(refusal(header, 2, {.rank = 2}), ContainsSubstring("a tensor has too many extents"));
   CHECK_THAT(refusal(header, 2, {.name_length = 2}), ContainsSubstring("a name is too long"));
@@ -251,14 +301,19 @@ TEST_CASE("a name that no loader would take is not written", "[checkpoint]")
   const auto named = [](const std::string& name) { return table{{name, dtype::uint8, {1}, 0, 1}}; };
   CHECK_THROWS_AS(write_table(named("__metadata__")), config_error);
   CHECK_THROWS_AS(write_table(named(std::string(4097, 'n'))), config_error);
-  for (const char* const name : {"\xff", "\xc3", "a\x80", "\xed\xa0\x80"}) CHECK_THROWS_AS(write_table(named(name)), config_error);
-  for (const std::string& name : {std::string{}, std::string(4096, '\n'), std::string{"__metadata"}, std::string(3, '\0')})
+  for (const char* const name : {"\xff", "\xc3", "a\x80", "\xed\xa0\x80"})
+    CHECK_THROWS_AS(write_table(named(name)), config_error);
+  for (const std::string& name :
+       {std::string{}, std::string(4096, '\n'), std::string{"__metadata"}, std::string(3, '\0')})
     CHECK(read_table(header_of(named(name)), 1) == named(name));
 }
 
-TEST_CASE("a header that was cut short or changed is refused or read as another table, and nothing else happens", "[checkpoint]")
+TEST_CASE("a header that was cut short or changed is refused or read as another table, and nothing else happens",
+          "[checkpoint]")
 {
-  const table made{{"wte", dtype::bfloat16, {3, 2}, 0, 12}, {"h.0/bias \xc3\xa9", dtype::float32, {5}, 12, 32}, {"none", dtype::int64, {0, 7}, 32, 32}};
+  const table made{{"wte", dtype::bfloat16, {3, 2}, 0, 12},
+                   {"h.0/bias \xc3\xa9", dtype::float32, {5}, 12, 32},
+                   {"none", dtype::int64, {0, 7}, 32, 32}};
   std::string header = header_of(made);
   header.erase(header.find_last_not_of(' ') + 3);
   for (std::size_t size = 0; size < header.size(); ++size)
@@ -270,14 +325,33 @@ TEST_CASE("a header that was cut short or changed is refused or read as another 
       changed[at] = times < 8 ? static_cast<char>(changed[at] ^ (1 << times)) : static_cast<char>(dice.below(256));
       (void)survives(changed, 32);
     }
-  const std::string tokens[] = {"{", "}", "[", "]", ",", ":", "\"", "\\", "0", "18446744073709551615", "-", "e9", "null", "\"dtype\":", "\"shape\":[1],", std::string(1, '\0'), "\xff"};
+  const std::string tokens[] = {"{",
+                                "}",
+                                "[",
+                                "]",
+                                ",",
+                                ":",
+                                "\"",
+                                "\\",
+                                "0",
+                                "18446744073709551615",
+                                "-",
+                                "e9",
+                                "null",
+                                "\"dtype\":",
+                                "\"shape\":[1],",
+                                std::string(1, '\0'),
+                                "\xff"};
   for (std::uint64_t seed = 1; seed <= 3'000; ++seed) {
     support::dice chance{seed};
     std::string changed = header;
     for (std::uint32_t times = chance.between(1, 4); times > 0; --times) {
       const std::size_t at = chance.below(static_cast<std::uint32_t>(changed.size()));
-      if (chance.one_in(2)) changed.replace(at, chance.below(4), tokens[chance.below(17)]);
-      else changed.insert(at, header.substr(chance.below(static_cast<std::uint32_t>(header.size())), chance.between(1, 40)));
+      if (chance.one_in(2))
+        changed.replace(at, chance.below(4), tokens[chance.below(17)]);
+      else
+        changed.insert(at,
+                       header.substr(chance.below(static_cast<std::uint32_t>(header.size())), chance.between(1, 40)));
     }
     INFO("seed " << seed);
     (void)survives(changed, 32);
@@ -310,11 +384,14 @@ std::vector<std::pair<const char*, std::string>> greedy_headers(std::size_t size
   all.emplace_back("short entries", repeated(size, ranks(1)));
   all.emplace_back("extents up to a power of two and one more", repeated(size, ranks(9)));
   all.emplace_back("as many extents as may be", repeated(size, ranks(16)));
-  all.emplace_back("names just longer than a string has room for", repeated(size, [&](auto at) { return named(std::string(12, 'n') + std::to_string(at), "0"); }));
-  all.emplace_back("names just longer than a power of two", repeated(size, [&](auto at) { return named(std::to_string(at) + std::string(2'045, 'n'), "0"); }));
+  all.emplace_back("names just longer than a string has room for",
+                   repeated(size, [&](auto at) { return named(std::string(12, 'n') + std::to_string(at), "0"); }));
+  all.emplace_back("names just longer than a power of two",
+                   repeated(size, [&](auto at) { return named(std::to_string(at) + std::string(2'045, 'n'), "0"); }));
   all.emplace_back("from the last to the first", repeated(size, [](auto at) {
                      const std::string end = std::to_string(999'999 - at);
-                     return '"' + end + R"(":{"dtype":"U8","shape":[1],"data_offsets":[)" + std::to_string(999'998 - at) + ',' + end + "]}";
+                     return '"' + end + R"(":{"dtype":"U8","shape":[1],"data_offsets":[)" +
+                            std::to_string(999'998 - at) + ',' + end + "]}";
                    }));
   all.emplace_back("opening braces", std::string(size, '{'));
   all.emplace_back("one name", R"({")" + std::string(size, 'n') + R"(":{}})");
@@ -323,10 +400,15 @@ std::vector<std::pair<const char*, std::string>> greedy_headers(std::size_t size
   all.emplace_back("one number", R"({"a":{"shape":[)" + std::string(size, '9') + "]}}");
   all.emplace_back("spaces, and then no JSON", "{" + std::string(size, ' ') + "x");
   all.emplace_back("ends of lines, and then no JSON", "{" + std::string(size, '\n') + "x");
-  all.emplace_back("ends of lines before every member", R"({"a":{"dtype":"U8","shape":[0])" + std::string(size / 2, '\n') + R"(,"data_offsets":)" + std::string(size / 2, '\n') + "[0,0]}}");
+  all.emplace_back("ends of lines before every member", R"({"a":{"dtype":"U8","shape":[0])" +
+                                                            std::string(size / 2, '\n') + R"(,"data_offsets":)" +
+                                                            std::string(size / 2, '\n') + "[0,0]}}");
   all.emplace_back("ends of lines behind all", "{}" + std::string(size, '\n'));
-  all.emplace_back("whole entries, and then braces", repeated(size - size / 100, ranks(16)) + std::string(size / 50, '{'));
-  all.emplace_back("many texts", R"({"__metadata__":)" + repeated(size, [](auto at) { return '"' + std::to_string(at) + R"(":"")"; }) + "}");
+  all.emplace_back("whole entries, and then braces",
+                   repeated(size - size / 100, ranks(16)) + std::string(size / 50, '{'));
+  all.emplace_back("many texts", R"({"__metadata__":)" + repeated(size, [](auto at) {
+                                   return '"' + std::to_string(at) + R"(":"")";
+                                 }) + "}");
   return all;
 }
 
@@ -361,10 +443,12 @@ TEST_CASE("a text, a number or a gap that no writer writes is refused before the
 {
   const auto metadata = [](std::size_t size) { return R"({"__metadata__":{"a":")" + std::string(size, 'x') + "\"}}"; };
   CHECK(read_table(metadata(1'000), 0, {.name_length = 12, .text_length = 1'000}).empty());
-  CHECK_THAT(refusal(metadata(1'001), 0, {.name_length = 12, .text_length = 1'000}), ContainsSubstring("a text, a number or a gap is too long"));
+  CHECK_THAT(refusal(metadata(1'001), 0, {.name_length = 12, .text_length = 1'000}),
+             ContainsSubstring("a text, a number or a gap is too long"));
   CHECK(read_table("{" + std::string(4'096, ' ') + "}" + std::string(10'000, ' '), 0).empty());
   CHECK_THAT(refusal("{" + std::string(4'097, ' ') + "}", 0), ContainsSubstring("is too long"));
-  CHECK_THAT(refusal(with(R"("dtype":"F32","data_offsets":[0,4],"shape":[)" + std::string(4'097, '0') + "]")), ContainsSubstring("is too long"));
+  CHECK_THAT(refusal(with(R"("dtype":"F32","data_offsets":[0,4],"shape":[)" + std::string(4'097, '0') + "]")),
+             ContainsSubstring("is too long"));
   // What is escaped ends no text.
   const std::string longer(5'000, 'x');
   CHECK(read_table(R"({"__metadata__":{"a\"":")" + longer + R"(","b\\":")" + longer + "\"}}", 0).empty());

@@ -14,7 +14,10 @@ using chunkmem::checkpoint::detail::save_queue;
 
 namespace {
 
-std::vector<std::byte> bytes_of(std::size_t size, unsigned value) { return std::vector<std::byte>(size, std::byte{static_cast<unsigned char>(value)}); }
+std::vector<std::byte> bytes_of(std::size_t size, unsigned value)
+{
+  return std::vector<std::byte>(size, std::byte{static_cast<unsigned char>(value)});
+}
 
 }  // namespace
 
@@ -60,7 +63,11 @@ TEST_CASE("who gives orders hears that they cannot be done", "[checkpoint]")
     (void)queue.take(next);
     queue.fail(std::make_exception_ptr(std::runtime_error{"full"}));
   }};
-  CHECK_THROWS_AS([&] { for (;;) queue.write(bytes_of(10, 1)); }(), std::runtime_error);
+  CHECK_THROWS_AS(
+      [&] {
+        for (;;) queue.write(bytes_of(10, 1));
+      }(),
+      std::runtime_error);
   writer.join();
   CHECK(queue.failure() != nullptr);
 }

@@ -89,11 +89,13 @@ TEST_CASE("as many generations stay as are to be kept, and other files", "[check
   temporary_folder place;
   posix_folder folder{place.path()};
   small_model model;
-  for (const char* const name : {"notes.txt", "generation-000001.safetensors", "generation-7.manifest"}) folder.create(name).close();
+  for (const char* const name : {"notes.txt", "generation-000001.safetensors", "generation-7.manifest"})
+    folder.create(name).close();
   for (int turn = 0; turn < 4; ++turn) (void)checkpoint::save(model.m, folder, {.keep = 2});
-  CHECK(sorted_names(folder) == std::vector<std::string>{"generation-000001.safetensors", "generation-000003-00000.safetensors",
-                                                         "generation-000003.manifest", "generation-000004-00000.safetensors",
-                                                         "generation-000004.manifest", "generation-7.manifest", "notes.txt"});
+  CHECK(sorted_names(folder) ==
+        std::vector<std::string>{"generation-000001.safetensors", "generation-000003-00000.safetensors",
+                                 "generation-000003.manifest", "generation-000004-00000.safetensors",
+                                 "generation-000004.manifest", "generation-7.manifest", "notes.txt"});
   CHECK(checkpoint::save(model.m, folder, {.keep = 1}).number == 5);
   CHECK(checkpoint::generations_in(folder) == std::vector<std::uint64_t>{5});
 }
@@ -104,9 +106,11 @@ TEST_CASE("what a killed save left behind is removed by the next one", "[checkpo
   posix_folder folder{place.path()};
   small_model model;
   (void)checkpoint::save(model.m, folder);
-  for (const char* const name : {"generation-000002-00000.safetensors", "generation-000002-00001.safetensors.tmp", "generation-000003.manifest.tmp"})
+  for (const char* const name : {"generation-000002-00000.safetensors", "generation-000002-00001.safetensors.tmp",
+                                 "generation-000003.manifest.tmp"})
     folder.create(name).close();
-  CHECK(checkpoint::save(model.m, folder).number == 4);  // the other numbers may be in use by ranks of a dead job that live on
+  // the other numbers may be in use by ranks of a dead job that live on
+  CHECK(checkpoint::save(model.m, folder).number == 4);
   CHECK(folder.names().size() == 4);
 }
 
@@ -153,8 +157,10 @@ TEST_CASE("two whole generations stay, whatever lies damaged between them", "[ch
       CHECK(save(3.0F) == (check ? std::vector<std::uint64_t>{3, 2, 1} : std::vector<std::uint64_t>{3, 2}));
       damage(place.path() + "/generation-000003" + which);
       small_model after;
-      if (check) CHECK((checkpoint::load(after.m, folder).number == 1 && after.holds(1.0F)));
-      else CHECK_THROWS_AS(checkpoint::load(after.m, folder), cm::io_error);
+      if (check)
+        CHECK((checkpoint::load(after.m, folder).number == 1 && after.holds(1.0F)));
+      else
+        CHECK_THROWS_AS(checkpoint::load(after.m, folder), cm::io_error);
       // They go with what is older than two that are whole.
       if (!check) continue;
       CHECK(save(4.0F) == std::vector<std::uint64_t>{4, 3, 2, 1});
@@ -167,7 +173,8 @@ TEST_CASE("what no loader would take is refused before anything is written", "[c
 {
   temporary_folder place;
   posix_folder folder{place.path()};
-  folder.create("generation-000009-00000.safetensors.tmp").close();  // of a save that was killed: not even this is touched
+  // of a save that was killed: not even this is touched
+  folder.create("generation-000009-00000.safetensors.tmp").close();
   const auto is_refused = [&](auto& m, const checkpoint::save_options& options = {}) {
     CHECK_THROWS_AS(checkpoint::save(m, folder, options), cm::config_error);
     CHECK_THROWS_AS(checkpoint::save_async(m, folder, {.files = options}), cm::config_error);
@@ -179,7 +186,8 @@ TEST_CASE("what no loader would take is refused before anything is written", "[c
     arena memory{{.device_capacity = 1_MiB, .host_capacity = 1_MiB}};
     cm::manager<arena> m{memory, {.chunk_bytes = 16_KiB}};
     const auto stack = m.add_stacked<std::uint8_t>(count, {1}, cm::role::buffer);
-    for (std::uint32_t at = 0; at < count; ++at) m.name(stack.slice(at), std::to_string(at) + std::string(4096 - std::to_string(at).size(), '\1'));
+    for (std::uint32_t at = 0; at < count; ++at)
+      m.name(stack.slice(at), std::to_string(at) + std::string(4096 - std::to_string(at).size(), '\1'));
     for (std::uint32_t at = 0; at < count; ++at) m.acquire(stack.slice(at), cm::access::write).span()[0] = 1;
     CHECK_THROWS_AS(checkpoint::save(m, folder), cm::config_error);
     CHECK(folder.names().size() == 1);
@@ -204,7 +212,8 @@ TEST_CASE("what no loader would take is refused before anything is written", "[c
   }
 }
 
-TEST_CASE("an error behind the end of a save is no error of it: it is said, and the generation is there", "[checkpoint]")
+TEST_CASE("an error behind the end of a save is no error of it: it is said, and the generation is there",
+          "[checkpoint]")
 {
   const bool in_background = GENERATE(false, true);
   int said = 0;
@@ -215,7 +224,9 @@ TEST_CASE("an error behind the end of a save is no error of it: it is said, and 
   (void)checkpoint::save(model.m, folder, {.keep = 1});
   const auto operations = folder.requests();
   std::uint64_t manifest = 0;
-  while (!(operations[manifest].what == support::disk_operation::rename && operations[manifest].name.ends_with(".manifest.tmp"))) ++manifest;
+  while (!(operations[manifest].what == support::disk_operation::rename &&
+           operations[manifest].name.ends_with(".manifest.tmp")))
+    ++manifest;
   for (std::uint64_t at = manifest + 2; at < operations.size(); ++at) {
     INFO("operation " << at);
     folder.set_faults({.at = at});
@@ -224,8 +235,11 @@ TEST_CASE("an error behind the end of a save is no error of it: it is said, and 
                                      : checkpoint::save(model.m, folder, {.keep = 1});
     CHECK(folder.failures() == 1);
     CHECK(saved.number == checkpoint::generations_in(folder).front());
-    if (operations[at].what == support::disk_operation::remove) CHECK(saved.clean_up.view().empty());  // what stays goes with the next save
-    else CHECK_THAT(std::string{saved.clean_up.view()}, Catch::Matchers::ContainsSubstring("errno 5"));
+    // what stays goes with the next save
+    if (operations[at].what == support::disk_operation::remove)
+      CHECK(saved.clean_up.view().empty());
+    else
+      CHECK_THAT(std::string{saved.clean_up.view()}, Catch::Matchers::ContainsSubstring("errno 5"));
     said += saved.clean_up.view().empty() ? 0 : 1;
     folder.set_faults({});
     small_model after;
@@ -274,7 +288,8 @@ support::disk_content disk_with(int generations)
 
 /// The power goes at every moment of `saves(model, folder)`, which saves the value 5.
 template <class Save>
-support::power_cut_search::result cut_everywhere(const support::disk_content& before, std::uint64_t short_seed, Save saves)
+support::power_cut_search::result cut_everywhere(const support::disk_content& before, std::uint64_t short_seed,
+                                                 Save saves)
 {
   finder find;
   support::power_cut_search search{before, find};
@@ -294,20 +309,27 @@ void write_figures(std::uint64_t states, std::uint64_t corrupt)
   if (folder == nullptr) return;
   const char* const command = R"("command": "build/bench/bin/test_checkpoint.checkpoint"})";
   std::ofstream{std::string{folder} + "/test_checkpoint.checkpoint.json"}
-      << R"([{"name": "checkpoint.power_cut_states", "value": )" << states << R"(, "unit": "disks", "relation": ">=", "bound": 10000, )" << command
-      << R"(, {"name": "checkpoint.power_cut_corrupt", "value": )" << corrupt << R"(, "unit": "disks", "relation": "==", "bound": 0, )" << command << "]\n";
+      << R"([{"name": "checkpoint.power_cut_states", "value": )" << states
+      << R"(, "unit": "disks", "relation": ">=", "bound": 10000, )" << command
+      << R"(, {"name": "checkpoint.power_cut_corrupt", "value": )" << corrupt
+      << R"(, "unit": "disks", "relation": "==", "bound": 0, )" << command << "]\n";
 }
 
 }  // namespace
 
-TEST_CASE("a power cut at any moment of a save of a model leaves the older or the newer generation, and the newer one once it returned", "[checkpoint]")
+TEST_CASE(
+    "a power cut at any moment of a save of a model leaves the older or the newer generation, and the newer one once "
+    "it returned",
+    "[checkpoint]")
 {
   std::uint64_t states = 0;
   std::uint64_t corrupt = 0;
   std::set<support::disk_content> left;
   const auto add = [&](const support::disk_content& before, std::uint64_t seed, std::uint32_t keep) {
     const auto found = cut_everywhere(before, seed, [&](small_model& model, support::simulated_folder& folder) {
-      CHECK(checkpoint::save(model.m, folder, {.keep = keep, .file_size = three_files.file_size}).clean_up.view().empty());
+      CHECK(checkpoint::save(model.m, folder, {.keep = keep, .file_size = three_files.file_size})
+                .clean_up.view()
+                .empty());
     });
     states += found.states;
     corrupt += found.corrupt;
@@ -321,7 +343,8 @@ TEST_CASE("a power cut at any moment of a save of a model leaves the older or th
   // Whatever a cut has left, the next save is cut as well.
   std::size_t number = 0;
   for (const support::disk_content& disk : left)
-    if (number++ % (left.size() / (support::sanitized ? 3 : 20) + 1) == 0 && corrupt == 0) (void)add(disk, 0, 1 + number % 2);
+    if (number++ % (left.size() / (support::sanitized ? 3 : 20) + 1) == 0 && corrupt == 0)
+      (void)add(disk, 0, 1 + number % 2);
   CHECK(corrupt == 0);
   CHECK(after_one > 1'000);
   CHECK(left.size() > 100);
@@ -414,7 +437,8 @@ TEST_CASE("training goes on through a file size limit, and the next save is whol
     temporary_folder place;
     posix_folder folder{place.path()};
     std::optional<support::short_files> limit;
-    CHECK(troubled_training{in_background}.run(folder, EFBIG, [&] { return limit.emplace(6'000), true; }, [&] { return limit.reset(), true; }) == "");
+    CHECK(troubled_training{in_background}.run(
+              folder, EFBIG, [&] { return limit.emplace(6'000), true; }, [&] { return limit.reset(), true; }) == "");
   }
 }
 
@@ -426,7 +450,8 @@ TEST_CASE("training goes on through a full disk, and the next save is whole", "[
       temporary_folder place;
       const std::string wrong = support::on_own_disk(place.path(), 1 << 20, [&](support::own_disk& disk) {
         posix_folder folder{disk.path() + "/checkpoints"};
-        return troubled_training{in_background}.run(folder, ENOSPC, [&] { return disk.fill_up_to(room); }, [&] { return disk.empty_again(); });
+        return troubled_training{in_background}.run(
+            folder, ENOSPC, [&] { return disk.fill_up_to(room); }, [&] { return disk.empty_again(); });
       });
       if (wrong.starts_with("SKIPPED: ")) SKIP(wrong.substr(9));
       CHECK(wrong == "");
@@ -440,7 +465,8 @@ TEST_CASE("training goes on where its folder cannot be written any more, and the
     temporary_folder place;
     const std::string wrong = support::on_own_disk(place.path(), 1 << 20, [&](support::own_disk& disk) {
       posix_folder folder{disk.path() + "/checkpoints"};
-      return troubled_training{in_background}.run(folder, EROFS, [&] { return disk.set_read_only(true); }, [&] { return disk.set_read_only(false); });
+      return troubled_training{in_background}.run(
+          folder, EROFS, [&] { return disk.set_read_only(true); }, [&] { return disk.set_read_only(false); });
     });
     if (wrong.starts_with("SKIPPED: ")) SKIP(wrong.substr(9));
     CHECK(wrong == "");
@@ -470,15 +496,17 @@ TEST_CASE("training goes on through any error of any operation of a save, and th
     std::size_t syncs = 0;
     for (std::uint64_t at = 0; at < operations.size(); ++at) {
       const disk_operation what = operations[at].what;
-      const bool is_of_a_file = what == disk_operation::write || what == disk_operation::create || what == disk_operation::close;
+      const bool is_of_a_file =
+          what == disk_operation::write || what == disk_operation::create || what == disk_operation::close;
       syncs += what == disk_operation::sync ? 1 : 0;
       if (at % (support::sanitized ? 41 : 7) != 0 && (is_of_a_file || at + 12 < operations.size())) continue;
       for (const int number : {EIO, ENOSPC}) {
         if (number == ENOSPC && at % 14 != 0) continue;
         support::simulated_folder folder;
         INFO("operation " << at << ", errno " << number << (in_background ? ", in the background" : ""));
-        CHECK(training.run(folder, number, [&] { return folder.set_faults({.at = at, .number = number}), true; },
-                           [&] { return folder.failures() == 1 && (folder.set_faults({}), true); }) == "");
+        CHECK(training.run(
+                  folder, number, [&] { return folder.set_faults({.at = at, .number = number}), true; },
+                  [&] { return folder.failures() == 1 && (folder.set_faults({}), true); }) == "");
       }
     }
     CHECK(syncs > 10);

@@ -21,7 +21,10 @@ using arena = cm::backend::host_arena;
 /// An empty folder for the time of a test.
 class temporary_folder {
  public:
-  temporary_folder() : path_{(std::filesystem::temp_directory_path() / "chunkmem-XXXXXX").string()} { REQUIRE(::mkdtemp(path_.data()) != nullptr); }
+  temporary_folder() : path_{(std::filesystem::temp_directory_path() / "chunkmem-XXXXXX").string()}
+  {
+    REQUIRE(::mkdtemp(path_.data()) != nullptr);
+  }
   temporary_folder(const temporary_folder&) = delete;
   ~temporary_folder()
   {
@@ -52,9 +55,12 @@ struct small_model {
   }
   [[nodiscard]] bool holds(float value)
   {
-    for (const float it : m.acquire(a, cm::access::read).span()) if (it != value) return false;
-    for (const float it : m.acquire(b, cm::access::read).span()) if (it != -2.0F * value) return false;
-    for (const auto it : m.acquire(half, cm::access::read).span()) if (cm::to_float(it) != 3.0F * value) return false;
+    for (const float it : m.acquire(a, cm::access::read).span())
+      if (it != value) return false;
+    for (const float it : m.acquire(b, cm::access::read).span())
+      if (it != -2.0F * value) return false;
+    for (const auto it : m.acquire(half, cm::access::read).span())
+      if (cm::to_float(it) != 3.0F * value) return false;
     return true;
   }
   arena memory{{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};

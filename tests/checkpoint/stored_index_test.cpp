@@ -15,7 +15,8 @@ using Catch::Matchers::ContainsSubstring;
 namespace {
 
 /// Entries of one file, one behind the other.
-whole_generation::file file_of(const std::vector<std::pair<std::string, std::vector<std::uint64_t>>>& entries, dtype type = dtype::float32)
+whole_generation::file file_of(const std::vector<std::pair<std::string, std::vector<std::uint64_t>>>& entries,
+                               dtype type = dtype::float32)
 {
   whole_generation::file made;
   made.payload = 256;
@@ -27,7 +28,8 @@ whole_generation::file file_of(const std::vector<std::pair<std::string, std::vec
   }
   return made;
 }
-whole_generation generation_of(const std::vector<whole_generation::file>& files, const std::vector<divided_tensor>& divided)
+whole_generation generation_of(const std::vector<whole_generation::file>& files,
+                               const std::vector<divided_tensor>& divided)
 {
   whole_generation made;
   made.files = files;
@@ -55,14 +57,16 @@ TEST_CASE("names of parts say which elements they are, in one spelling", "[check
   CHECK(part->tensor == "a[b]");
   CHECK(part->first == 4096);
   CHECK(part->end == 8192);
-  for (const char* const none : {"w", "w[]", "w[:]", "w[1]", "w[1:]", "w[:1]", "w[2:2]", "w[3:2]", "w[01:2]", "w[1:2", "w[1:2]x", "w[-1:2]", "w[+1:2]", "w[1:2 ]",
-                                 "w[0:18446744073709551616]", "[", "]", "", "w[0:4096][rank 0 of 2]"})
+  for (const char* const none :
+       {"w", "w[]", "w[:]", "w[1]", "w[1:]", "w[:1]", "w[2:2]", "w[3:2]", "w[01:2]", "w[1:2", "w[1:2]x", "w[-1:2]",
+        "w[+1:2]", "w[1:2 ]", "w[0:18446744073709551616]", "[", "]", "", "w[0:4096][rank 0 of 2]"})
     CHECK_FALSE(part_of_name(none));
 }
 
 TEST_CASE("parts of a tensor are put together in the order of elements, whichever files they are in", "[checkpoint]")
 {
-  const auto made = generation_of({file_of({{"small", {2, 3}}, {"w[8:12]", {4}}}), file_of({{"w[0:8]", {8}}, {"v[0:4]", {4}}})}, {{"w", {3, 4}}});
+  const auto made = generation_of(
+      {file_of({{"small", {2, 3}}, {"w[8:12]", {4}}}), file_of({{"w[0:8]", {8}}, {"v[0:4]", {4}}})}, {{"w", {3, 4}}});
   const stored_index index{made};
   CHECK(index.all().size() == 3);
   const stored_value* const w = index.find("w");
@@ -81,16 +85,20 @@ TEST_CASE("parts that are missing, overlap or do not fit are refused with the te
 {
   const divided_tensor w{"w", {12}};
   CHECK(refusal({file_of({{"w[0:8]", {8}}}), file_of({{"w[8:12]", {4}}})}, {w}) == "it is taken");
-  CHECK_THAT(refusal({file_of({{"w[0:8]", {8}}})}, {w}), ContainsSubstring("w: a part is missing or too much, from element 8"));
+  CHECK_THAT(refusal({file_of({{"w[0:8]", {8}}})}, {w}),
+             ContainsSubstring("w: a part is missing or too much, from element 8"));
   CHECK_THAT(refusal({}, {w}), ContainsSubstring("w: a part is missing or too much, from element 0"));
   CHECK_THAT(refusal({file_of({{"w[8:12]", {4}}})}, {w}), ContainsSubstring("w: a part is missing, from element 0"));
   CHECK_THAT(refusal({file_of({{"w[0:8]", {8}}, {"w[4:12]", {8}}})}, {w}), ContainsSubstring("w: its parts overlap"));
   CHECK_THAT(refusal({file_of({{"w[0:12]", {12}}, {"w[4:8]", {4}}})}, {w}), ContainsSubstring("w: its parts overlap"));
-  CHECK_THAT(refusal({file_of({{"w[0:8]", {8}}, {"w[8:16]", {8}}})}, {w}), ContainsSubstring("a part is missing or too much, from element 16"));
+  CHECK_THAT(refusal({file_of({{"w[0:8]", {8}}, {"w[8:16]", {8}}})}, {w}),
+             ContainsSubstring("a part is missing or too much, from element 16"));
   CHECK_THAT(refusal({file_of({{"w[0:12]", {3, 4}}})}, {w}), ContainsSubstring("w: a part has another size"));
   CHECK_THAT(refusal({file_of({{"w[0:12]", {11}}})}, {w}), ContainsSubstring("w: a part has another size"));
-  CHECK_THAT(refusal({file_of({{"w[0:8]", {8}}}), file_of({{"w[8:12]", {4}}}, dtype::bfloat16)}, {w}), ContainsSubstring("several element types"));
-  CHECK_THAT(refusal({file_of({{"a", {1}}}), file_of({{"a", {1}}})}, {}), ContainsSubstring("two tensors of one name: a"));
+  CHECK_THAT(refusal({file_of({{"w[0:8]", {8}}}), file_of({{"w[8:12]", {4}}}, dtype::bfloat16)}, {w}),
+             ContainsSubstring("several element types"));
+  CHECK_THAT(refusal({file_of({{"a", {1}}}), file_of({{"a", {1}}})}, {}),
+             ContainsSubstring("two tensors of one name: a"));
   CHECK_THAT(refusal({file_of({{"w", {12}}})}, {w}), ContainsSubstring("two tensors of one name: w"));
   CHECK_THAT(refusal({}, {w, w}), ContainsSubstring("two tensors of one name: w"));
   CHECK_THAT(refusal({}, {{"w", {UINT64_MAX, 2}}}), ContainsSubstring("w: it has more elements than can be counted"));

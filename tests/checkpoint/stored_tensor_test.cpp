@@ -20,8 +20,8 @@ TEST_CASE("every element type has its name in safetensors, and no other name is 
   CHECK(checkpoint::stored_name_of(dtype::uint8) == "U8");
   for (const dtype type : {dtype::float32, dtype::bfloat16, dtype::float16, dtype::int32, dtype::int64, dtype::uint8})
     CHECK(checkpoint::stored_type(checkpoint::stored_name_of(type)) == type);
-  for (const std::string& name : {std::string{}, std::string{"f32"}, std::string{"F32 "}, std::string{"F64"}, std::string{"BOOL"},
-                                  std::string{"float32"}, std::string("F32\0", 4)})
+  for (const std::string& name : {std::string{}, std::string{"f32"}, std::string{"F32 "}, std::string{"F64"},
+                                  std::string{"BOOL"}, std::string{"float32"}, std::string("F32\0", 4)})
     CHECK_FALSE(checkpoint::stored_type(name));
 }
 
@@ -34,9 +34,12 @@ TEST_CASE("the size of a tensor is a product that cannot wrap around", "[checkpo
     const std::uint64_t power = bits == 64 ? 0 : std::uint64_t{1} << bits;
     for (const std::uint64_t extent : {power - 1, power, power + 1}) {
       CHECK(checkpoint::size_of_tensor(dtype::uint8, {extent}).count() == extent);
-      if (extent > UINT64_MAX / 8) CHECK_THROWS_AS(checkpoint::size_of_tensor(dtype::int64, {extent}), size_overflow);
-      else CHECK(checkpoint::size_of_tensor(dtype::int64, {extent}).count() == extent * 8);
-      if (extent >= std::uint64_t{1} << 32) CHECK_THROWS_AS(checkpoint::size_of_tensor(dtype::uint8, {extent, extent}), size_overflow);
+      if (extent > UINT64_MAX / 8)
+        CHECK_THROWS_AS(checkpoint::size_of_tensor(dtype::int64, {extent}), size_overflow);
+      else
+        CHECK(checkpoint::size_of_tensor(dtype::int64, {extent}).count() == extent * 8);
+      if (extent >= std::uint64_t{1} << 32)
+        CHECK_THROWS_AS(checkpoint::size_of_tensor(dtype::uint8, {extent, extent}), size_overflow);
     }
   }
 }

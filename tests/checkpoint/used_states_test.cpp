@@ -21,12 +21,13 @@ namespace used_states_test {
 
 using namespace checkpoints;
 namespace checkpoint = cm::checkpoint;
-using cm::io::posix_folder;
 using Catch::Matchers::ContainsSubstring;
+using cm::io::posix_folder;
 
 namespace {
 
-/// A few weights whose gradients follow from the number of the step, a loss scale that moves, and rates that are changed on the way.
+/// A few weights whose gradients follow from the number of the step, a loss scale that moves, and rates that are
+/// changed on the way.
 struct training {
   training()
   {
@@ -51,11 +52,13 @@ struct training {
   }
   [[nodiscard]] std::vector<float> everything()
   {
-    std::vector<float> all{scale.scale(), static_cast<float>(scale.updates()), static_cast<float>(adam.progress.number), rates.of(cm::group_id{1})};
+    std::vector<float> all{scale.scale(), static_cast<float>(scale.updates()), static_cast<float>(adam.progress.number),
+                           rates.of(cm::group_id{1})};
     for (const float it : m.acquire(first, cm::access::read).span()) all.push_back(it);
     for (const cm::bf16 it : m.acquire(second, cm::access::read).span()) all.push_back(static_cast<float>(it));
     for (const char* const list : {"adam/momentum", "adam/variance"})
-      for (const float it : m.acquire<float>(first, m.list(list), cm::access::read, cm::at::host).span()) all.push_back(it);
+      for (const float it : m.acquire<float>(first, m.list(list), cm::access::read, cm::at::host).span())
+        all.push_back(it);
     return all;
   }
 
@@ -72,7 +75,9 @@ constexpr std::uint32_t saved_at = 4, steps = 8;
 
 }  // namespace
 
-TEST_CASE("a training that goes on from a checkpoint has the bits of one without a stop, with no state registered by hand", "[checkpoint]")
+TEST_CASE(
+    "a training that goes on from a checkpoint has the bits of one without a stop, with no state registered by hand",
+    "[checkpoint]")
 {
   temporary_folder place;
   posix_folder folder{place.path()};
@@ -179,7 +184,8 @@ TEST_CASE("a save and a load after the optimizer is gone say so and change nothi
   for (float& it : m.acquire(weight, cm::access::write).span()) it = 0.5F;
   (void)checkpoint::save(m, folder);
   adam.reset();
-  CHECK_THROWS_WITH(checkpoint::save(m, folder), ContainsSubstring("the owner of the state adam/updates was given to use() and is gone"));
+  CHECK_THROWS_WITH(checkpoint::save(m, folder),
+                    ContainsSubstring("the owner of the state adam/updates was given to use() and is gone"));
   CHECK_THROWS_AS(checkpoint::load(m, folder), cm::usage_error);
   CHECK(m.acquire(weight, cm::access::read).span()[0] == 0.5F);
   checkpoint::export_values(m, folder, "weights.safetensors");  // which needs no states

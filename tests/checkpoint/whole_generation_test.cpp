@@ -42,7 +42,8 @@ TEST_CASE("each block of a file is proven by itself", "[checkpoint]")
   auto file = folder.open(it.name);
   const auto block = checkpoint::detail::read_block(file, it, 1, room);
   const std::string whole = folder.content().at(it.name);
-  CHECK(std::string_view{reinterpret_cast<const char*>(block.data()), block.size()} == std::string_view{whole}.substr(it.header));
+  CHECK(std::string_view{reinterpret_cast<const char*>(block.data()), block.size()} ==
+        std::string_view{whole}.substr(it.header));
   support::disk_content changed = folder.content();
   changed[it.name].back() ^= 1;
   const simulated_folder other{changed};

@@ -46,7 +46,8 @@ TEST_CASE("mistakes that were silent are found", "[checks]")
   int found = 0;
   int total = 0;
   for (const silent_mistake& it : all) {
-    if (support::thread_sanitized && it.make == a_forked_child_that_trains) continue;  // it takes no fork beside threads
+    // it takes no fork beside threads
+    if (support::thread_sanitized && it.make == a_forked_child_that_trains) continue;
     ++total;
     INFO(it.what);
     const std::string answer = it.make();

@@ -19,10 +19,7 @@ using namespace chunkmem;
 namespace {
 
 template <class Layout>
-concept can_be_searched = requires
-{
-  typename chunk_size_search<Layout>;
-};
+concept can_be_searched = requires { typename chunk_size_search<Layout>; };
 static_assert(can_be_searched<append_layout> && !can_be_searched<support::one_each_layout>);
 
 struct group {

@@ -28,7 +28,14 @@ TEST_CASE("a derived chunk has no window on the host, and is not nowhere", "[chu
 
 TEST_CASE("two chunks have the same place where all but the next use is equal", "[chunk]")
 {
-  const chunk base{.frames = 2, .device = 3, .host = 4, .next_use = 5, .live = 6, .device_pins = 7, .host_pins = 8, .host_valid = true};
+  const chunk base{.frames = 2,
+                   .device = 3,
+                   .host = 4,
+                   .next_use = 5,
+                   .live = 6,
+                   .device_pins = 7,
+                   .host_pins = 8,
+                   .host_valid = true};
   CHECK(have_same_place(base, base));
   chunk other = base;
   other.next_use = 99;
@@ -52,7 +59,8 @@ TEST_CASE("the state of a chunk follows from its tensors", "[chunk]")
   constexpr tensor_state free_state = tensor_state::free;
   const std::vector<tensor_state> by_rank{compute, gradient, hold, hold_after_forward, hold_after_backward, free_state};
   for (std::uint32_t pattern = 0; pattern < 6 * 6 * 6; ++pattern) {  // three tensors, all combinations
-    const std::vector<tensor_state> tensors{static_cast<tensor_state>(pattern % 6), static_cast<tensor_state>(pattern / 6 % 6),
+    const std::vector<tensor_state> tensors{static_cast<tensor_state>(pattern % 6),
+                                            static_cast<tensor_state>(pattern / 6 % 6),
                                             static_cast<tensor_state>(pattern / 36)};
     const auto most_urgent = std::find_if(by_rank.begin(), by_rank.end(), [&](tensor_state state) {
       return std::find(tensors.begin(), tensors.end(), state) != tensors.end();

@@ -50,7 +50,8 @@ TEST_CASE("a frame pool finds the windows that a set of free frames has", "[chun
       const std::uint32_t count = dice.between(1, dice.one_in(4) ? 9 : 2);
       const std::uint32_t expected = lowest(free, frames, count);
       if (pool.lowest(count) != expected) FAIL("seed " << seed << ", step " << step << ": lowest of " << count);
-      if (pool.highest(count) != highest(free, frames, count)) FAIL("seed " << seed << ", step " << step << ": highest of " << count);
+      if (pool.highest(count) != highest(free, frames, count))
+        FAIL("seed " << seed << ", step " << step << ": highest of " << count);
       if (expected != frame_pool::none && !dice.one_in(3)) {
         if (!pool.is_free(expected, count)) FAIL("seed " << seed << ": a lowest window is not free");
         pool.take(expected, count);
@@ -65,7 +66,8 @@ TEST_CASE("a frame pool finds the windows that a set of free frames has", "[chun
       }
       const std::uint32_t asked = dice.below(frames);
       bool window_is_free = asked + count <= frames;
-      for (std::uint32_t frame = asked; frame < asked + count; ++frame) window_is_free = window_is_free && free.count(frame) != 0;
+      for (std::uint32_t frame = asked; frame < asked + count; ++frame)
+        window_is_free = window_is_free && free.count(frame) != 0;
       if (pool.free_count() != free.size() || pool.is_free(asked) != (free.count(asked) != 0) ||
           pool.is_free(asked, count) != window_is_free)
         FAIL("seed " << seed << ", step " << step << ", frame " << asked);

@@ -66,7 +66,8 @@ struct model {
 bool agree(const tier_space& space, const model& model)
 {
   for (std::uint32_t at = 0; at < model.frames; ++at)
-    if (space.occupant(at) != model.occupant(at) || space.pool().is_free(at) != (model.occupant(at) == tier_space::free_frame))
+    if (space.occupant(at) != model.occupant(at) ||
+        space.pool().is_free(at) != (model.occupant(at) == tier_space::free_frame))
       return false;
   return space.in_use() == model.in_use() && space.in_use() <= space.capacity();
 }
@@ -101,7 +102,8 @@ void compare(std::uint64_t seed)
       if (begin != model.highest_lease(size, may_use)) FAIL("found " << begin << " for a lease of " << size);
       const auto nobody = [](std::uint32_t) { return false; };
       const std::uint64_t asked = 256 * std::uint64_t{dice.below(20)};
-      if (space.can_lease_at(asked, size) != model.can_lease(asked, size, nobody)) FAIL("can lease " << size << " at " << asked);
+      if (space.can_lease_at(asked, size) != model.can_lease(asked, size, nobody))
+        FAIL("can lease " << size << " at " << asked);
       if (begin != tier_space::no_place && model.can_lease(begin, size, nobody)) {
         space.take_lease(begin, size);
         model.leases[begin] = size;
@@ -114,7 +116,8 @@ void compare(std::uint64_t seed)
       std::vector<std::uint32_t> expected;
       space.give_lease(begin, size, [&](std::uint32_t at) { freed.push_back(at); });
       for (std::uint32_t at = 0; at < model.frames; ++at)
-        if (at * model.frame < begin + size && begin < (at + 1) * model.frame && !model.touched_by_lease(at)) expected.push_back(at);
+        if (at * model.frame < begin + size && begin < (at + 1) * model.frame && !model.touched_by_lease(at))
+          expected.push_back(at);
       if (freed != expected) FAIL("the wrong frames were freed");
     }
     peak = std::max(peak, model.in_use());

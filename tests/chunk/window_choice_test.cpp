@@ -76,10 +76,13 @@ TEST_CASE("the cheapest window is the one that trying all of them finds", "[chun
     const std::uint32_t end = begin + dice.below(16);
     const auto price = [&](std::uint32_t who) { return it.tenants[who].price; };
     const auto between = [&](std::uint32_t first) { return first >= begin && first < end; };
-    if (cheapest_window(it.space, count, begin, end, price) != cheapest(it, count, between)) FAIL("seed " << seed << ": in a range");
+    if (cheapest_window(it.space, count, begin, end, price) != cheapest(it, count, between))
+      FAIL("seed " << seed << ": in a range");
     if (it.tenants.empty()) continue;
     const tenant& victim = it.tenants[dice.below(static_cast<std::uint32_t>(it.tenants.size()))];
-    const auto meets = [&](std::uint32_t first) { return first < victim.first + victim.frames && victim.first < first + count; };
+    const auto meets = [&](std::uint32_t first) {
+      return first < victim.first + victim.frames && victim.first < first + count;
+    };
     const std::uint32_t expected = cheapest(it, count, meets);
     found += expected != frame_pool::none ? 1 : 0;
     const std::uint32_t chosen = cheapest_window_around(it.space, count, victim.first, victim.frames, price);

@@ -35,7 +35,9 @@ met outcome_of(const std::function<void()>& work)
     work();
     return {"nothing", ""};
   } catch (const out_of_memory& it) {
-    return {"out_of_memory of " + std::to_string(it.shortage().requested) + " of " + std::to_string(it.shortage().capacity), it.what()};
+    return {
+        "out_of_memory of " + std::to_string(it.shortage().requested) + " of " + std::to_string(it.shortage().capacity),
+        it.what()};
   } catch (const io_error& it) {
     return {"io " + std::to_string(it.fault().number) + " at " + std::to_string(it.fault().offset), it.what()};
   } catch (const config_error& it) {
@@ -70,7 +72,8 @@ std::vector<met> on(std::uint32_t ranks, const std::function<void(std::uint32_t)
     local_threads own{group, rank_id{rank}};
     all[rank] = outcome_of([&] { all_or_none(own, [&] { work(rank); }); });
     if (all[rank].what == "comm" || all[rank].what == "other") return;
-    if (collective::words_of_all(own, rank) != std::vector<std::uint64_t>{0, 1, 2}) all[rank].what += ", and others";  // the group goes on
+    // the group goes on
+    if (collective::words_of_all(own, rank) != std::vector<std::uint64_t>{0, 1, 2}) all[rank].what += ", and others";
   });
   return all;
 }
@@ -98,25 +101,39 @@ TEST_CASE("what one rank meets all throw, in its class and with its numbers", "[
       {"format", [] { throw format_error{"a sentence"}; }},
       {"device", [] { throw device_error{"a sentence"}; }},
       {"internal", [] { throw internal_error{"a sentence"}; }},
-      {"io 28 at 4096", [] { throw io_error{error_text{} << "chunkmem: a sentence", {28, 4096}}; }},
+      {"io 28 at 4096",
+       [] {
+         throw io_error{error_text{} << "chunkmem: a sentence", {28, 4096}};
+       }},
   };
   for (const auto& [name, raise] : errors)
     for (std::uint32_t who = 0; who < 3; ++who) {
-      const auto all = on(3, [&, &it = raise](std::uint32_t rank) { if (rank == who) it(); });
+      const auto all = on(3, [&, &it = raise](std::uint32_t rank) {
+        if (rank == who) it();
+      });
       for (std::uint32_t rank = 0; rank < 3; ++rank) {
         INFO(name << " of rank " << who << " on rank " << rank);
         CHECK(all[rank].what == name);
-        CHECK(all[rank].said == (rank == who ? "chunkmem: a sentence" : "chunkmem: rank " + std::to_string(who) + ": a sentence"));
+        CHECK(all[rank].said ==
+              (rank == who ? "chunkmem: a sentence" : "chunkmem: rank " + std::to_string(who) + ": a sentence"));
       }
     }
 }
 
-TEST_CASE("a shortage of memory is told with its numbers, and a size that does not fit as a config_error on others", "[collective]")
+TEST_CASE("a shortage of memory is told with its numbers, and a size that does not fit as a config_error on others",
+          "[collective]")
 {
-  for (const met& it : on(3, [](std::uint32_t rank) { if (rank == 1) throw out_of_memory{{tier::host, 77, 99, 5, 6, false}}; }))
+  for (const met& it : on(3, [](std::uint32_t rank) {
+         if (rank == 1) throw out_of_memory{{tier::host, 77, 99, 5, 6, false}};
+       }))
     CHECK(it.what == "out_of_memory of 77 of 99");
-  for (const met& it : on(3, [](std::uint32_t rank) { if (rank == 2) throw std::bad_alloc{}; })) CHECK(it.what == "bad_alloc");
-  const auto sizes = on(3, [](std::uint32_t rank) { if (rank == 1) throw size_overflow{"something", 1, 2}; });
+  for (const met& it : on(3, [](std::uint32_t rank) {
+         if (rank == 2) throw std::bad_alloc{};
+       }))
+    CHECK(it.what == "bad_alloc");
+  const auto sizes = on(3, [](std::uint32_t rank) {
+    if (rank == 1) throw size_overflow{"something", 1, 2};
+  });
   CHECK(sizes[0].what == "config");
   CHECK(sizes[1].what == "overflow");
   CHECK(sizes[2].what == "config");
@@ -135,7 +152,9 @@ TEST_CASE("of several errors the first rank's is thrown everywhere, and long sen
 
 TEST_CASE("a rank that ends instead is heard of by the deadline", "[collective]")
 {
-  const auto all = on(3, [](std::uint32_t rank) { if (rank == 1) throw std::runtime_error{"killed"}; });
+  const auto all = on(3, [](std::uint32_t rank) {
+    if (rank == 1) throw std::runtime_error{"killed"};
+  });
   CHECK(all[0].what == "comm");
   CHECK(all[1].what == "other");
   CHECK(all[2].what == "comm");

@@ -24,7 +24,8 @@ std::uint64_t value_of(const std::vector<call>& calls)
 
 TEST_CASE("every field of a call is in its fingerprint", "[collective]")
 {
-  const call one{.what = operation::all_reduce, .type = dtype::bfloat16, .size = 1'024, .root = 1, .label = 2, .scale = 3};
+  const call one{
+      .what = operation::all_reduce, .type = dtype::bfloat16, .size = 1'024, .root = 1, .label = 2, .scale = 3};
   std::vector<call> others(8, one);
   others[1].what = operation::all_gather;
   others[2].type = dtype::float16;
@@ -42,7 +43,9 @@ TEST_CASE("sequences of calls that were changed in one place have other fingerpr
 {
   std::vector<call> calls;
   for (std::uint32_t at = 0; at < 40; ++at)
-    calls.push_back({.what = static_cast<operation>(support::scrambled(at) % 8), .size = support::scrambled(at + 99) % 4, .label = at % 3});
+    calls.push_back({.what = static_cast<operation>(support::scrambled(at) % 8),
+                     .size = support::scrambled(at + 99) % 4,
+                     .label = at % 3});
   std::set<std::uint64_t> values{value_of(calls)};
   std::size_t tried = 1;
   for (std::size_t at = 0; at < calls.size(); ++at) {

@@ -17,10 +17,10 @@
 namespace local_threads_test {
 
 using namespace chunkmem;
+using backend::host_arena;
 using collective::local_threads;
 using collective::shares;
 using collective::thread_group;
-using backend::host_arena;
 using stage = support::thread_harness::stage;
 
 static_assert(communicator<local_threads, host_arena>);
@@ -40,7 +40,8 @@ TEST_CASE("local_threads plays a random schedule as vectors do", "[collective]")
 
 TEST_CASE("local_threads plays many random schedules as vectors do", "[.slow]")
 {
-  for (std::uint64_t seed = 2; seed < 40; ++seed) conformance::communicator_plays_schedules(support::thread_harness{}, seed, 400);
+  for (std::uint64_t seed = 2; seed < 40; ++seed)
+    conformance::communicator_plays_schedules(support::thread_harness{}, seed, 400);
 }
 
 TEST_CASE("local_threads fails on all ranks, before bytes change", "[collective]")
@@ -116,11 +117,13 @@ TEST_CASE("mistakes of one rank are refused before anything is given to an agent
   CHECK_THROWS_AS((local_threads{group, rank_id{2}}), usage_error);
   CHECK_THROWS_AS((local_threads{group, rank_id{1}}), usage_error);
   CHECK_THROWS_AS(ranks.all_gather(memory, agent::to_host, place, shares::of(64_B, 3), 0), usage_error);
-  CHECK_THROWS_AS(ranks.all_gather(memory, agent::to_host, place, {.whole = 64, .each = 16, .ranks = 2}, 0), usage_error);
+  CHECK_THROWS_AS(ranks.all_gather(memory, agent::to_host, place, {.whole = 64, .each = 16, .ranks = 2}, 0),
+                  usage_error);
   CHECK_THROWS_AS(ranks.all_gather(memory, agent::to_host, nullptr, parts, 0), usage_error);
   CHECK_THROWS_AS(ranks.all_reduce(memory, agent::to_host, place, parts, {.type = dtype::int32}, 0), usage_error);
   CHECK_THROWS_AS(ranks.reduce_scatter(memory, agent::to_host, place, shares::of(62_B, 2), {}, 0), usage_error);
-  CHECK_THROWS_AS(ranks.all_reduce(memory, agent::to_host, place, {.whole = 64, .each = 33, .ranks = 2}, {}, 0), usage_error);
+  CHECK_THROWS_AS(ranks.all_reduce(memory, agent::to_host, place, {.whole = 64, .each = 33, .ranks = 2}, {}, 0),
+                  usage_error);
   CHECK_THROWS_AS(ranks.broadcast(memory, agent::to_host, place, 64_B, rank_id{2}, 0), usage_error);
   CHECK_THROWS_AS(ranks.send(memory, agent::to_host, place, 64_B, rank_id{1}, 0), usage_error);
   CHECK_THROWS_AS(ranks.receive(memory, agent::to_host, place, 64_B, rank_id{2}, 0), usage_error);

@@ -18,10 +18,10 @@
 namespace lost_ranks_test {
 
 using namespace chunkmem;
+using backend::host_arena;
 using collective::local_threads;
 using collective::operation;
 using collective::thread_group;
-using backend::host_arena;
 using clock = std::chrono::steady_clock;
 using support::rank_call;
 
@@ -31,7 +31,7 @@ enum class end { silence, destruction, revoke };
 struct verdict {
   bool is_error = false;
   comm_fault fault{};
-  double seconds = 0;      ///< since the death
+  double seconds = 0;  ///< since the death
   bool has_right_bytes = false;
 };
 
@@ -51,7 +51,8 @@ std::vector<rank_call> every_operation(std::uint32_t ranks)
 std::vector<support::rank_bytes> first_bytes(std::uint32_t ranks)
 {
   std::vector<support::rank_bytes> all;
-  for (std::uint32_t rank = 0; rank < ranks; ++rank) all.push_back(support::bytes_of_rank(dtype::float32, support::schedule_room, rank, 9));
+  for (std::uint32_t rank = 0; rank < ranks; ++rank)
+    all.push_back(support::bytes_of_rank(dtype::float32, support::schedule_room, rank, 9));
   return all;
 }
 
@@ -67,10 +68,12 @@ std::vector<std::vector<support::rank_bytes>> states_of(std::uint32_t ranks, con
 }
 
 /// Gives a schedule to a rank until it fails, or up to `stop`; then waits until its agent is done.
-void walk(local_threads& ranks, host_arena& memory, std::byte* place, const std::vector<rank_call>& schedule, std::size_t stop)
+void walk(local_threads& ranks, host_arena& memory, std::byte* place, const std::vector<rank_call>& schedule,
+          std::size_t stop)
 {
   try {
-    for (std::size_t at = 0; at < stop && at < schedule.size(); ++at) support::give(ranks, memory, agent::to_device, place, schedule[at]);
+    for (std::size_t at = 0; at < stop && at < schedule.size(); ++at)
+      support::give(ranks, memory, agent::to_device, place, schedule[at]);
   } catch (const comm_error&) {  // met again by check
   }
   memory.wait(agent::host, memory.record(agent::to_device));
@@ -95,7 +98,8 @@ std::vector<std::size_t> limits_of(std::uint32_t ranks, const std::vector<rank_c
   std::vector<std::size_t> limits(ranks, schedule.size() + 1);
   for (std::size_t call = at; call < schedule.size(); ++call) {
     bool is_blocked = call == at;
-    for (std::uint32_t rank = 0; rank < ranks; ++rank) is_blocked = is_blocked || (schedule[call].needs(rank) && limits[rank] <= call);
+    for (std::uint32_t rank = 0; rank < ranks; ++rank)
+      is_blocked = is_blocked || (schedule[call].needs(rank) && limits[rank] <= call);
     for (std::uint32_t rank = 0; rank < ranks; ++rank)
       if (is_blocked && schedule[call].needs(rank)) limits[rank] = std::min(limits[rank], call);
   }
@@ -103,7 +107,8 @@ std::vector<std::size_t> limits_of(std::uint32_t ranks, const std::vector<rank_c
 }
 
 /// One rank of `ranks` ends before its call `at`, in some way.
-std::vector<verdict> with_a_death(std::uint32_t ranks, std::uint32_t dead, std::size_t at, end how, std::uint64_t deadline)
+std::vector<verdict> with_a_death(std::uint32_t ranks, std::uint32_t dead, std::size_t at, end how,
+                                  std::uint64_t deadline)
 {
   const auto schedule = every_operation(ranks);
   const auto states = states_of(ranks, schedule);
@@ -132,7 +137,8 @@ std::vector<verdict> with_a_death(std::uint32_t ranks, std::uint32_t dead, std::
     died = clock::now();
     if (how == end::destruction) end_of_rank.reset();
     if (how == end::revoke) end_of_rank->revoke();
-    for (std::uint32_t left = survivors_left; left != 0; left = survivors_left) survivors_left.wait(left);  // silent, but not gone
+    // silent, but not gone
+    for (std::uint32_t left = survivors_left; left != 0; left = survivors_left) survivors_left.wait(left);
   });
   return verdicts;
 }
@@ -143,11 +149,12 @@ void write_figure(const std::string& name, double value, const std::string& rela
   const char* const folder = std::getenv("CHUNKMEM_FIGURES");
   if (folder == nullptr) return;
   std::ofstream{std::string{folder} + "/test_collective." + name + ".json"}
-      << R"([{"name": "collective.)" << name << R"(", "value": )" << value << R"(, "unit": ")" << unit << R"(", )" << relation_and_bound
-      << R"(, "command": "build/bench/bin/test_collective.collective"}])" << '\n';
+      << R"([{"name": "collective.)" << name << R"(", "value": )" << value << R"(, "unit": ")" << unit << R"(", )"
+      << relation_and_bound << R"(, "command": "build/bench/bin/test_collective.collective"}])" << '\n';
 }
 
-TEST_CASE("every survivor of a rank that stops, leaves or gives up at any operation gets an error and no wrong byte", "[collective]")
+TEST_CASE("every survivor of a rank that stops, leaves or gives up at any operation gets an error and no wrong byte",
+          "[collective]")
 {
   constexpr comm_failure expected[] = {comm_failure::deadline, comm_failure::peer_lost, comm_failure::revoked};
   double worst = 0;
@@ -166,7 +173,8 @@ TEST_CASE("every survivor of a rank that stops, leaves or gives up at any operat
             CHECK(verdicts[rank].has_right_bytes);
             CHECK(verdicts[rank].fault.failure == expected[static_cast<int>(how)]);
             if (how != end::silence) CHECK(verdicts[rank].fault.rank == dead);
-            worst = std::max(worst, verdicts[rank].seconds - (how == end::silence ? static_cast<double>(deadline) * 1e-9 : 0));
+            worst = std::max(worst,
+                             verdicts[rank].seconds - (how == end::silence ? static_cast<double>(deadline) * 1e-9 : 0));
           }
         }
   write_figure("death_to_error_seconds_over_deadline", worst, R"("relation": "<=", "bound": 0.5)", "s");
@@ -179,7 +187,8 @@ TEST_CASE("the rank that did not come is named", "[collective]")
   local_threads ranks{group, rank_id{0}};
   ranks.barrier(memory, agent::to_device, 4);
   memory.wait(agent::host, memory.record(agent::to_device));
-  CHECK_THROWS_WITH(ranks.check(), Catch::Matchers::ContainsSubstring("rank 1 did not come within 1 ms: rank 0 waits in its call 1, barrier"));
+  CHECK_THROWS_WITH(ranks.check(), Catch::Matchers::ContainsSubstring(
+                                       "rank 1 did not come within 1 ms: rank 0 waits in its call 1, barrier"));
 }
 
 // -- schedules that differ on one rank
@@ -188,35 +197,47 @@ enum class mutation { order, what, size, type, root, label, scale };
 constexpr std::size_t mutation_count = 7;
 
 /// What `rank` does instead; empty where this mutation changes nothing that others could see.
-std::vector<rank_call> mutated(std::vector<rank_call> schedule, std::uint32_t ranks, std::uint32_t rank, std::size_t at, mutation how, std::uint32_t dice)
+std::vector<rank_call> mutated(std::vector<rank_call> schedule, std::uint32_t ranks, std::uint32_t rank, std::size_t at,
+                               mutation how, std::uint32_t dice)
 {
   rank_call& it = schedule[at];
   if (!it.needs(rank)) return {};
   if (how == mutation::order) {
     for (std::size_t next = at + 1; next < schedule.size(); ++next) {
       if (!schedule[next].needs(rank)) continue;
-      const bool are_apart = it.is_pair() && schedule[next].is_pair() && it.root + it.peer != schedule[next].root + schedule[next].peer;
+      const bool are_apart =
+          it.is_pair() && schedule[next].is_pair() && it.root + it.peer != schedule[next].root + schedule[next].peer;
       if (are_apart || it == schedule[next]) return {};  // two others: both orders are right
       std::swap(it, schedule[next]);
       return schedule;
     }
     return {};
   }
-  if (how == mutation::what && it.is_pair()) it = {.what = operation::barrier, .label = it.label};
-  else if (how == mutation::what) it.what = it.what == operation::all_gather ? operation::broadcast : operation::all_gather;
-  else if (how == mutation::size && it.what != operation::barrier) it.size += it.size + 4 <= support::schedule_room ? 4U : std::uint64_t{0} - 4;
-  else if (how == mutation::type && it.has_sum()) it.type = it.type == dtype::float16 ? dtype::bfloat16 : dtype::float16;
-  else if (how == mutation::root && it.what == operation::broadcast) it.root = (it.root + 1 + dice % (ranks - 1)) % ranks;
-  else if (how == mutation::root && it.is_pair()) std::swap(it.root, it.peer);
-  else if (how == mutation::label) it.label += 1 + dice % 7;
-  else if (how == mutation::scale && it.has_sum()) it.scale *= 0.5F;
-  else return {};
+  if (how == mutation::what && it.is_pair())
+    it = {.what = operation::barrier, .label = it.label};
+  else if (how == mutation::what)
+    it.what = it.what == operation::all_gather ? operation::broadcast : operation::all_gather;
+  else if (how == mutation::size && it.what != operation::barrier)
+    it.size += it.size + 4 <= support::schedule_room ? 4U : std::uint64_t{0} - 4;
+  else if (how == mutation::type && it.has_sum())
+    it.type = it.type == dtype::float16 ? dtype::bfloat16 : dtype::float16;
+  else if (how == mutation::root && it.what == operation::broadcast)
+    it.root = (it.root + 1 + dice % (ranks - 1)) % ranks;
+  else if (how == mutation::root && it.is_pair())
+    std::swap(it.root, it.peer);
+  else if (how == mutation::label)
+    it.label += 1 + dice % 7;
+  else if (how == mutation::scale && it.has_sum())
+    it.scale *= 0.5F;
+  else
+    return {};
   return schedule;
 }
 
-/// Whether all ranks whose schedule ends in the middle met an error, and none has a byte that the schedule does not give it.
-bool is_detected(std::uint32_t ranks, const std::vector<rank_call>& schedule, std::uint32_t rank_with, const std::vector<rank_call>& other,
-                 std::size_t at)
+/// Whether all ranks whose schedule ends in the middle met an error, and none has a byte that the schedule does not
+/// give it.
+bool is_detected(std::uint32_t ranks, const std::vector<rank_call>& schedule, std::uint32_t rank_with,
+                 const std::vector<rank_call>& other, std::size_t at)
 {
   const auto states = states_of(ranks, schedule);
   const auto limits = limits_of(ranks, schedule, at);
@@ -231,7 +252,8 @@ bool is_detected(std::uint32_t ranks, const std::vector<rank_call>& schedule, st
     const support::rank_bytes found{place, place + support::schedule_room};
     const bool is_error = verdict_of(end_of_rank, clock::now()).is_error;
     bool is_right = false;
-    for (std::size_t state = 0; state <= std::min(limits[rank], schedule.size()); ++state) is_right = is_right || found == states[state][rank];
+    for (std::size_t state = 0; state <= std::min(limits[rank], schedule.size()); ++state)
+      is_right = is_right || found == states[state][rank];
     if (!is_right || !is_error) is_good = false;
   });
   return is_good;
@@ -265,7 +287,8 @@ double detected_percent(std::uint64_t count)
 
 TEST_CASE("schedules that differ on one rank are an error on every rank before a byte is wrong", "[collective]")
 {
-  write_figure("mismatches_detected_percent", detected_percent(support::sanitized ? 100 : 400), R"("relation": "==", "bound": 100)", "%");
+  write_figure("mismatches_detected_percent", detected_percent(support::sanitized ? 100 : 400),
+               R"("relation": "==", "bound": 100)", "%");
 }
 
 TEST_CASE("ten thousand schedules that differ on one rank are an error on every rank before a byte is wrong", "[.slow]")

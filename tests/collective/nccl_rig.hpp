@@ -75,7 +75,10 @@ class control {
   }
 
  private:
-  [[noreturn]] static void raise() { throw comm_error{error_text{} << "chunkmem: revoked", {.failure = comm_failure::revoked}}; }
+  [[noreturn]] static void raise()
+  {
+    throw comm_error{error_text{} << "chunkmem: revoked", {.failure = comm_failure::revoked}};
+  }
   board* on_;
   std::uint32_t rank_;
 };
@@ -103,7 +106,8 @@ inline outcome run(std::uint32_t ranks, const body& work, const std::vector<fake
                    std::uint64_t deadline = 20'000'000'000)
 {
   board meeting{ranks};
-  outcome result{std::vector<std::optional<comm_fault>>(ranks), std::vector<int>(ranks), std::make_shared<support::fake_nccl_world>(static_cast<int>(ranks))};
+  outcome result{std::vector<std::optional<comm_fault>>(ranks), std::vector<int>(ranks),
+                 std::make_shared<support::fake_nccl_world>(static_cast<int>(ranks))};
   std::vector<std::thread> threads;
   for (std::uint32_t rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank] {

@@ -13,14 +13,16 @@ using namespace nccl_rig;
 
 static_assert(communicator<group, device>);
 
-TEST_CASE("nccl gives the bytes of a plain loop, with equal and unequal shares, also where each call is in progress", "[collective]")
+TEST_CASE("nccl gives the bytes of a plain loop, with equal and unequal shares, also where each call is in progress",
+          "[collective]")
 {
   for (std::uint32_t ranks = 1; ranks <= 4; ++ranks)
     for (const std::size_t count : {std::size_t{512}, std::size_t{389}}) {
       CAPTURE(ranks, count);
       std::atomic<int> wrong{0};
-      const outcome end = run(ranks, [&](rank_rig& rig) { wrong += wrong_results(rig, count); },
-                              std::vector<fake_nccl::plan>(ranks, {.in_progress = 2}));
+      const outcome end = run(
+          ranks, [&](rank_rig& rig) { wrong += wrong_results(rig, count); },
+          std::vector<fake_nccl::plan>(ranks, {.in_progress = 2}));
       CHECK(wrong == 0);
       CHECK(end.world->misuses == 0);
       CHECK(end.world->aborts + end.world->destroys == static_cast<int>(ranks));
@@ -94,11 +96,14 @@ TEST_CASE("a rank that leaves before an operation is an error on every other one
 
 TEST_CASE("a planned operation that differs ends by the deadline", "[collective]")
 {
-  const outcome end = run(2, [](rank_rig& rig) {
-    rig.all.agreed(true);
-    rig.all.broadcast(rig.gpu, agent::compute, rig.place, bytes{64 + index_of(rig.all.rank())}, rank_id{0}, 1);
-    rig.all.finish(rig.gpu, agent::compute);
-  }, {}, 50'000'000);
+  const outcome end = run(
+      2,
+      [](rank_rig& rig) {
+        rig.all.agreed(true);
+        rig.all.broadcast(rig.gpu, agent::compute, rig.place, bytes{64 + index_of(rig.all.rank())}, rank_id{0}, 1);
+        rig.all.finish(rig.gpu, agent::compute);
+      },
+      {}, 50'000'000);
   for (const auto& fault : end.faults) REQUIRE(fault);
   CHECK((end.faults[0]->failure == comm_failure::deadline || end.faults[1]->failure == comm_failure::deadline));
   CHECK(end.world->aborts == 2);

@@ -98,7 +98,9 @@ TEST_CASE("the bus bandwidth of large operations is the rate of the link", "[col
     network_costs costs{.of_node = ranks, .peer_bytes_per_second = 300e9};
     const std::uint64_t size = std::uint64_t{1} << 34;
     const double moved = static_cast<double>(size) * (ranks - 1) / ranks;
-    const auto reached = [&](std::uint64_t nanoseconds, double bytes) { return bytes / static_cast<double>(nanoseconds) * 1e9; };
+    const auto reached = [&](std::uint64_t nanoseconds, double bytes) {
+      return bytes / static_cast<double>(nanoseconds) * 1e9;
+    };
     CHECK(reached(costs.all_gather(over(costs, size)), moved) == Catch::Approx(300e9).epsilon(0.01));
     CHECK(reached(costs.all_reduce(over(costs, size)), 2 * moved) == Catch::Approx(300e9).epsilon(0.01));
     CHECK(reached(costs.broadcast(bytes{size}), static_cast<double>(size)) == Catch::Approx(300e9).epsilon(0.01));
@@ -142,7 +144,8 @@ TEST_CASE("a route by node is never slower than one ring over the slowest link",
     const network_costs by_node = random_costs(dice);
     const network_costs ring = by(by_node, route::ring);
     const std::uint64_t size = dice.below(1U << 31);
-    const auto rounding = [](std::uint64_t time) { return time + 1 + time / (std::uint64_t{1} << 50); };  // sums in another order
+    // sums in another order
+    const auto rounding = [](std::uint64_t time) { return time + 1 + time / (std::uint64_t{1} << 50); };
     REQUIRE(by_node.all_gather(over(by_node, size)) <= rounding(ring.all_gather(over(ring, size))));
     REQUIRE(by_node.all_reduce(over(by_node, size)) <= rounding(ring.all_reduce(over(ring, size))));
     REQUIRE(by_node.broadcast(bytes{size}) <= rounding(ring.broadcast(bytes{size})));

@@ -20,7 +20,8 @@ TEST_CASE("add_in_order adds as plain loops do, hostile numbers included, in pla
       for (const std::uint64_t elements : {0U, 1U, 511U, 512U, 513U, 1'300U})
         for (const float scale : {1.0F, 0.2F, 1e-30F}) {
           std::vector<support::rank_bytes> all;
-          for (std::uint32_t rank = 0; rank < ranks; ++rank) all.push_back(support::bytes_of_rank(type, elements * size_of(type), rank, 3));
+          for (std::uint32_t rank = 0; rank < ranks; ++rank)
+            all.push_back(support::bytes_of_rank(type, elements * size_of(type), rank, 3));
           std::vector<const std::byte*> places;
           for (const auto& it : all) places.push_back(it.data());
           auto expected = all.back();
@@ -36,7 +37,8 @@ TEST_CASE("add_in_order adds as plain loops do, hostile numbers included, in pla
 TEST_CASE("the order of ranks decides a sum, the caller's rounding mode does not", "[collective]")
 {
   const float values[] = {1e8F, 1.0F, -1e8F};
-  const std::byte* const forward[] = {reinterpret_cast<const std::byte*>(&values[0]), reinterpret_cast<const std::byte*>(&values[1]),
+  const std::byte* const forward[] = {reinterpret_cast<const std::byte*>(&values[0]),
+                                      reinterpret_cast<const std::byte*>(&values[1]),
                                       reinterpret_cast<const std::byte*>(&values[2])};
   const std::byte* const other[] = {forward[0], forward[2], forward[1]};
   float result = 7;
@@ -54,7 +56,8 @@ TEST_CASE("only real elements that are whole are added", "[collective]")
   CHECK_NOTHROW(require_summable({.type = dtype::bfloat16}, 6));
   CHECK_THROWS_AS(require_summable({.type = dtype::bfloat16}, 7), usage_error);
   CHECK_THROWS_AS(require_summable({.type = dtype::float32}, 6), usage_error);
-  for (const dtype type : {dtype::int32, dtype::int64, dtype::uint8}) CHECK_THROWS_AS(require_summable({.type = type}, 8), usage_error);
+  for (const dtype type : {dtype::int32, dtype::int64, dtype::uint8})
+    CHECK_THROWS_AS(require_summable({.type = type}, 8), usage_error);
 }
 
 }  // namespace ordered_sum_test

@@ -48,7 +48,8 @@ TEST_CASE("ring_traffic is what ranks send and receive when a ring is walked ste
     }
 }
 
-TEST_CASE("a chain of a broadcast gives every rank but the root the bytes, and every rank but the last sends them", "[collective]")
+TEST_CASE("a chain of a broadcast gives every rank but the root the bytes, and every rank but the last sends them",
+          "[collective]")
 {
   for (std::uint32_t ranks = 1; ranks <= 9; ++ranks)
     for (std::uint32_t root = 0; root < ranks; ++root) {

@@ -41,7 +41,8 @@ TEST_CASE("self moves and adds bytes as a communicator of one does", "[collectiv
     using collective::operation;
     for (const std::uint64_t size : conformance::run_sizes(1))
       for (const dtype type : {dtype::float32, dtype::bfloat16, dtype::float16})
-        for (const operation what : {operation::reduce_scatter, operation::all_reduce, operation::all_gather, operation::broadcast})
+        for (const operation what :
+             {operation::reduce_scatter, operation::all_reduce, operation::all_gather, operation::broadcast})
           conformance::does_as_the_model(at, {.what = what, .size = size, .type = type, .scale = 0.5F}, size);
     conformance::exchanges_beside_agents(at);
   });
@@ -54,7 +55,8 @@ TEST_CASE("self refuses other ranks", "[collective]")
   std::byte place[64]{};
   std::vector<std::uint64_t> words(2);
   CHECK_THROWS_AS(alone.all_gather(memory, agent::to_host, place, shares::of(64_B, 2), 0), usage_error);
-  CHECK_THROWS_AS(alone.all_reduce(memory, agent::to_host, place, shares::of(64_B, 1), {.type = dtype::int32}, 0), usage_error);
+  CHECK_THROWS_AS(alone.all_reduce(memory, agent::to_host, place, shares::of(64_B, 1), {.type = dtype::int32}, 0),
+                  usage_error);
   CHECK_THROWS_AS(alone.broadcast(memory, agent::to_host, place, 64_B, rank_id{1}, 0), usage_error);
   CHECK_THROWS_AS(alone.send(memory, agent::to_host, place, 64_B, rank_id{0}, 0), usage_error);
   CHECK_THROWS_AS(alone.receive(memory, agent::to_host, place, 64_B, rank_id{0}, 0), usage_error);

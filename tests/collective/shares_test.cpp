@@ -18,7 +18,8 @@ TEST_CASE("shares cover a run without gaps, in order, with whole units for all b
       bool is_short = false;
       bool holds = parts.begin(0) == 0 && parts.each % tensor_alignment.count() == 0;
       for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-        holds = holds && parts.begin(rank) == end && (!is_short || parts.size(rank) == 0) && parts.size(rank) <= parts.each;
+        holds =
+            holds && parts.begin(rank) == end && (!is_short || parts.size(rank) == 0) && parts.size(rank) <= parts.each;
         is_short = parts.size(rank) < parts.each;
         end = parts.end(rank);
       }

@@ -85,7 +85,8 @@ TEST_CASE("operations of two agents queue at the link, and a wait for it is not 
   CHECK(ranks.counts()[operation::all_gather].busy_nanoseconds == 3 * one);
 }
 
-TEST_CASE("groups of one rank share its links: two in the node queue, one across nodes works beside them", "[collective]")
+TEST_CASE("groups of one rank share its links: two in the node queue, one across nodes works beside them",
+          "[collective]")
 {
   simulated mem = machine();
   simulated_ranks all{round_numbers};
@@ -104,7 +105,8 @@ TEST_CASE("groups of one rank share its links: two in the node queue, one across
   all.barrier(mem, agent::to_host, 0);  // uses both links, so it comes behind all of them
   CHECK(mem.clock(agent::to_host) == 2 * inside + round_numbers.barrier());
   CHECK(all.counts().total().calls == 1);
-  across.all_gather(mem, agent::to_device, nullptr, shares::of(bytes{10'000}, 2), 0);  // the barrier keeps the network, too
+  // the barrier keeps the network, too
+  across.all_gather(mem, agent::to_device, nullptr, shares::of(bytes{10'000}, 2), 0);
   CHECK(mem.clock(agent::to_device) == mem.clock(agent::to_host) + outside);
   across.barrier(mem, agent::to_host, 0);  // the network alone is busy longer than the node's link
   CHECK(mem.clock(agent::to_host) == mem.clock(agent::to_device) + across.costs().barrier());

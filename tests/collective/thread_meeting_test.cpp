@@ -65,7 +65,9 @@ TEST_CASE("two ranks that wait for each other in different meetings are a mismat
   thread_meeting meeting{3, minute, minute};
   const meeting_request from_0{.asked = {.what = operation::send, .size = 8, .root = 0}, .other = rank_id{1}};
   std::atomic<int> met{0};
-  support::on_ranks(2, [&](std::uint32_t rank) { met += meeting.meet(meeting_lane::agents, rank, rank == 0 ? from_0 : barrier) ? 1 : 0; });
+  support::on_ranks(2, [&](std::uint32_t rank) {
+    met += meeting.meet(meeting_lane::agents, rank, rank == 0 ? from_0 : barrier) ? 1 : 0;
+  });
   CHECK(met == 0);
   CHECK_THROWS_WITH(meeting.check(), Catch::Matchers::ContainsSubstring("ranks ask for different things"));
 }

@@ -38,19 +38,21 @@ struct outcome {
   std::uint32_t failed = 0;    // survivors with a comm_error that also destroyed what they had
   std::uint32_t finished = 0;  // must be none, but where nobody died
   std::uint32_t missing = 0;
-  std::string other;           // what else somebody said
+  std::string other;  // what else somebody said
   bool died = false;
-  double late = -1e9;          // of the last survivor's error, behind death + deadline [s]
+  double late = -1e9;  // of the last survivor's error, behind death + deadline [s]
 };
 
 outcome run(std::uint32_t seed, std::uint32_t ranks, std::chrono::milliseconds deadline, std::chrono::seconds patience)
 {
-  const fs::path folder = fs::temp_directory_path() / ("chunkmem_deaths." + std::to_string(::getpid()) + "." + std::to_string(seed));
+  const fs::path folder =
+      fs::temp_directory_path() / ("chunkmem_deaths." + std::to_string(::getpid()) + "." + std::to_string(seed));
   fs::remove_all(folder);
   fs::create_directories(folder);
   std::vector<std::string> words = support::split(std::getenv("CHUNKMEM_MPIRUN"));
-  for (const std::string& word : {std::string{"--enable-recovery"}, std::string{"-np"}, std::to_string(ranks), std::string{std::getenv("CHUNKMEM_MPI_RANK")},
-                                  folder.string(), std::to_string(seed), std::to_string(deadline.count())})
+  for (const std::string& word : {std::string{"--enable-recovery"}, std::string{"-np"}, std::to_string(ranks),
+                                  std::string{std::getenv("CHUNKMEM_MPI_RANK")}, folder.string(), std::to_string(seed),
+                                  std::to_string(deadline.count())})
     words.push_back(word);
   outcome result;
   {
@@ -60,24 +62,31 @@ outcome run(std::uint32_t seed, std::uint32_t ranks, std::chrono::milliseconds d
       std::uint32_t count = 0;
       for (std::uint32_t rank = 0; rank < ranks; ++rank) {
         const auto verdict = read(folder / ("verdict." + std::to_string(rank)));
-        const bool is_over = verdict && (verdict->words == "finished" || fs::exists(folder / ("destroyed." + std::to_string(rank))));
+        const bool is_over =
+            verdict && (verdict->words == "finished" || fs::exists(folder / ("destroyed." + std::to_string(rank))));
         count += is_over ? 1U : 0U;
       }
       return count + (fs::exists(folder / "death") ? 1U : 0U) >= ranks;
     };
-    while (!ended() && !launched.has_ended() && clock::now() - begin < patience) std::this_thread::sleep_for(std::chrono::milliseconds{10});
+    while (!ended() && !launched.has_ended() && clock::now() - begin < patience)
+      std::this_thread::sleep_for(std::chrono::milliseconds{10});
   }
   const auto death = read(folder / "death");
   result.died = death.has_value();
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
     const auto verdict = read(folder / ("verdict." + std::to_string(rank)));
     const bool is_destroyed = fs::exists(folder / ("destroyed." + std::to_string(rank)));
-    if (!verdict || (!is_destroyed && verdict->words != "finished")) result.missing += 1;
-    else if (verdict->words == "finished") result.finished += 1;
-    else if (verdict->words == "deadline" || verdict->words == "told") result.failed += 1;
-    else result.other += verdict->words;
+    if (!verdict || (!is_destroyed && verdict->words != "finished"))
+      result.missing += 1;
+    else if (verdict->words == "finished")
+      result.finished += 1;
+    else if (verdict->words == "deadline" || verdict->words == "told")
+      result.failed += 1;
+    else
+      result.other += verdict->words;
     if (verdict && death && is_destroyed)
-      result.late = std::max(result.late, static_cast<double>(verdict->time - death->time) * 1e-9 - static_cast<double>(deadline.count()) * 1e-3);
+      result.late = std::max(result.late, static_cast<double>(verdict->time - death->time) * 1e-9 -
+                                              static_cast<double>(deadline.count()) * 1e-3);
   }
   fs::remove_all(folder);
   return result;
@@ -103,7 +112,10 @@ double check_runs(std::uint32_t first, std::uint32_t runs, std::chrono::millisec
   return late;
 }
 
-bool can_run() { return std::getenv("CHUNKMEM_MPIRUN") != nullptr && std::getenv("CHUNKMEM_MPI_RANK") != nullptr; }
+bool can_run()
+{
+  return std::getenv("CHUNKMEM_MPIRUN") != nullptr && std::getenv("CHUNKMEM_MPI_RANK") != nullptr;
+}
 
 TEST_CASE("every survivor of a rank that was killed or stopped gets an error", "[collective][deaths]")
 {
@@ -112,7 +124,8 @@ TEST_CASE("every survivor of a rank that was killed or stopped gets an error", "
   if (const char* const folder = std::getenv("CHUNKMEM_FIGURES"); folder != nullptr)
     std::ofstream{std::string{folder} + "/test_collective_mpi.json"}
         << R"([{"name": "collective.mpi_death_to_error_seconds_over_deadline", "value": )" << late
-        << R"(, "unit": "s", "relation": "<=", "bound": 0.5, "command": "ctest --preset bench -R collective_mpi.deaths"}])" << '\n';
+        << R"(, "unit": "s", "relation": "<=", "bound": 0.5, )"
+        << R"("command": "ctest --preset bench -R collective_mpi.deaths"}])" << '\n';
 }
 
 TEST_CASE("every survivor of fifty killed or stopped ranks gets an error", "[collective][deaths][.slow]")

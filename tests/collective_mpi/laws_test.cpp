@@ -1,4 +1,5 @@
-// The laws of a communicator, for ranks that are processes: each tries them for the number of ranks that its program has.
+// The laws of a communicator, for ranks that are processes: each tries them for the number of ranks that its program
+// has.
 #include <conformance/communicator.hpp>
 
 #include "mpi_world.hpp"
@@ -26,7 +27,8 @@ struct process_stage {
   void expect(bool holds, std::string_view what, std::uint64_t number = 0)
   {
     if (!holds && complaint.empty())
-      complaint = "rank " + std::to_string(rank()) + " of " + std::to_string(ranks.ranks()) + ": " + std::string{what} + " (" + std::to_string(number) + ")";
+      complaint = "rank " + std::to_string(rank()) + " of " + std::to_string(ranks.ranks()) + ": " + std::string{what} +
+                  " (" + std::to_string(number) + ")";
   }
   void finish()
   {
@@ -79,7 +81,8 @@ TEST_CASE("mpi fails on all ranks, before bytes change", "[collective]")
 
 TEST_CASE("mpi plays many random schedules as vectors do", "[collective][.slow]")
 {
-  for (std::uint64_t seed = 2; seed < 40; ++seed) conformance::communicator_plays_schedules(process_harness{}, seed, 400);
+  for (std::uint64_t seed = 2; seed < 40; ++seed)
+    conformance::communicator_plays_schedules(process_harness{}, seed, 400);
 }
 
 }  // namespace laws_test

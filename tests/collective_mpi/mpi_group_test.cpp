@@ -17,7 +17,8 @@ constexpr auto over = collective::mpi_session::left_group::state::over;
 collective::mpi_session::left_group::state leave_behind(mpi_group& group)
 {
   for (;;)
-    if (const auto found = group.look_back(); found != collective::mpi_session::left_group::state::waiting) return found;
+    if (const auto found = group.look_back(); found != collective::mpi_session::left_group::state::waiting)
+      return found;
 }
 
 // Left to MPI where it failed, as its owner does.
@@ -64,8 +65,7 @@ TEST_CASE("a group that all leave stays healthy", "[collective]")
 TEST_CASE("the first rank to fail ends the waits of all others, who name it", "[collective]")
 {
   own_group group;
-  if (group.one->rank() == 0)
-    group.one->fail(group.one->error(comm_failure::deadline, {}, std::chrono::seconds{1}));
+  if (group.one->rank() == 0) group.one->fail(group.one->error(comm_failure::deadline, {}, std::chrono::seconds{1}));
   const comm_fault fault = look_until_it_throws(*group.one, {.sequence = 3});
   if (group.one->rank() == 0) {
     CHECK(fault.failure == comm_failure::deadline);
@@ -116,7 +116,8 @@ TEST_CASE("who left is lost for what it had not done, and not for what it had", 
   CHECK(!is_lost({.of = part::words, .sequence = 4}));
   CHECK(is_lost({.of = part::pair, .sequence = group.one->rank() == 0 ? 2U : 1U, .peer = gone}));
   CHECK(!is_lost({.of = part::pair, .sequence = group.one->rank() == 0 ? 1U : 0U, .peer = gone}));
-  if (group.one->ranks() > 2) CHECK(!is_lost({.of = part::pair, .sequence = 9, .peer = (group.one->rank() + 1) % gone}));
+  if (group.one->ranks() > 2)
+    CHECK(!is_lost({.of = part::pair, .sequence = 9, .peer = (group.one->rank() + 1) % gone}));
   MPI_Barrier(others);
   group.one->fail(group.one->error(comm_failure::peer_lost, beyond, {}, gone));
   MPI_Comm_free(&others);

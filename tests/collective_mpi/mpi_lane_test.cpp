@@ -19,7 +19,8 @@ using part = mpi_group::part;
 
 struct own_lane {
   explicit own_lane(std::chrono::milliseconds deadline = mpi_world::patience)
-      : group{std::make_unique<mpi_group>(world.session, MPI_COMM_WORLD, deadline)}, lane{std::make_unique<mpi_lane>(*group)}
+      : group{std::make_unique<mpi_group>(world.session, MPI_COMM_WORLD, deadline)},
+        lane{std::make_unique<mpi_lane>(*group)}
   {
     mpi_world::meet();
   }
@@ -105,7 +106,8 @@ TEST_CASE("a rank that sends while the others gather is found by every rank", "[
       [&] {
         if (mpi_world::rank() == 0)
           own.lane->agree_with_peer({.what = some, .of = part::pair, .sequence = 1, .peer = 1, .group_sequence = 5});
-        else own.lane->agree({.what = some, .sequence = 6});
+        else
+          own.lane->agree({.what = some, .sequence = 6});
       },
       fault);
   CHECK(fault.number != -1);
@@ -134,7 +136,8 @@ TEST_CASE("every rank's words come in order, counted from its own", "[collective
     for (std::uint64_t at = 0; at < length; ++at) mine.push_back(100 * mpi_world::rank() + at);
     std::vector<std::uint64_t> expected;
     for (std::uint32_t step = 0; step < mpi_world::ranks(); ++step)
-      for (std::uint64_t at = 0; at < length; ++at) expected.push_back(100 * ((mpi_world::rank() + step) % mpi_world::ranks()) + at);
+      for (std::uint64_t at = 0; at < length; ++at)
+        expected.push_back(100 * ((mpi_world::rank() + step) % mpi_world::ranks()) + at);
     const mpi_group::attempt at{.what = some, .of = part::words, .sequence = length};
     const auto all = own.lane->gather(at, mine);
     own.group->finish(at);
@@ -147,12 +150,21 @@ TEST_CASE("a rank that never comes is waited for until the deadline, and named",
   if (mpi_world::ranks() < 2) SKIP("one rank waits for nobody");
   own_lane own{std::chrono::milliseconds{400}};
   comm_fault fault{.number = -1};
-  if (mpi_world::rank() != 0) own.words_of([&] { own.lane->agree({.what = some, .sequence = 1}); }, fault);
-  else own.words_of([&] { for (;;) own.group->look({.what = some, .sequence = 1}, {}); }, fault);
+  if (mpi_world::rank() != 0)
+    own.words_of([&] { own.lane->agree({.what = some, .sequence = 1}); }, fault);
+  else
+    own.words_of(
+        [&] {
+          for (;;) own.group->look({.what = some, .sequence = 1}, {});
+        },
+        fault);
   CHECK(fault.number != -1);
-  if (mpi_world::rank() == 0) CHECK(fault.failure == comm_failure::revoked);
-  else if (fault.failure == comm_failure::deadline) CHECK(fault.waited >= 400'000'000);
-  else CHECK(fault.failure == comm_failure::revoked);
+  if (mpi_world::rank() == 0)
+    CHECK(fault.failure == comm_failure::revoked);
+  else if (fault.failure == comm_failure::deadline)
+    CHECK(fault.waited >= 400'000'000);
+  else
+    CHECK(fault.failure == comm_failure::revoked);
   if (mpi_world::ranks() == 2 && mpi_world::rank() == 1) CHECK(fault.rank == 0);
 }
 

@@ -37,7 +37,10 @@ struct rig {
   agent who = agent::to_host;  // a thread of its own
 };
 
-std::byte* as_bytes(std::vector<float>& numbers) { return reinterpret_cast<std::byte*>(numbers.data()); }
+std::byte* as_bytes(std::vector<float>& numbers)
+{
+  return reinterpret_cast<std::byte*>(numbers.data());
+}
 
 TEST_CASE("shares gathered and sums scattered on an agent are there behind its event", "[collective]")
 {
@@ -66,7 +69,8 @@ TEST_CASE("bytes go from rank to rank like through a pipe, while callers exchang
   std::vector<float> numbers(500, mine == 0 ? 7.0F : 0.0F);
   for (std::uint32_t round = 0; round < 50; ++round) {
     if (mine != 0) one.group->receive(one.arena, one.who, as_bytes(numbers), bytes{2'000}, rank_id{mine - 1}, round);
-    if (mine + 1 < ranks) one.group->send(one.arena, one.who, as_bytes(numbers), bytes{2'000}, rank_id{mine + 1}, round);
+    if (mine + 1 < ranks)
+      one.group->send(one.arena, one.who, as_bytes(numbers), bytes{2'000}, rank_id{mine + 1}, round);
     const std::uint64_t words[] = {mine, round};
     std::vector<std::uint64_t> all(2 * ranks);
     one.group->exchange(words, all);
@@ -108,11 +112,16 @@ struct step {
   void run(rig& one, std::byte* place) const
   {
     const shares parts = shares::of(bytes{size}, one.group->ranks());
-    if (what == 0) one.group->all_gather(one.arena, one.who, place, parts, label);
-    else if (what == 1) one.group->reduce_scatter(one.arena, one.who, place, parts, {type, scale}, label);
-    else if (what == 2) one.group->all_reduce(one.arena, one.who, place, parts, {type, scale}, label);
-    else if (what == 3) one.group->broadcast(one.arena, one.who, place, bytes{size}, rank_id{root}, label);
-    else one.group->barrier(one.arena, one.who, label);
+    if (what == 0)
+      one.group->all_gather(one.arena, one.who, place, parts, label);
+    else if (what == 1)
+      one.group->reduce_scatter(one.arena, one.who, place, parts, {type, scale}, label);
+    else if (what == 2)
+      one.group->all_reduce(one.arena, one.who, place, parts, {type, scale}, label);
+    else if (what == 3)
+      one.group->broadcast(one.arena, one.who, place, bytes{size}, rank_id{root}, label);
+    else
+      one.group->barrier(one.arena, one.who, label);
   }
 };
 
@@ -123,10 +132,30 @@ void mutate(step& it, std::uint32_t ranks, std::mt19937& random)
   switch (random() % 6) {
     case 0: it.what = (it.what + 1 + static_cast<int>(random() % 4)) % 5; break;
     case 1: it.label += 1; break;
-    case 2: if (it.what == 4) it.label += 1; else it.size += 4; break;
-    case 3: if (adds) it.type = dtype::bfloat16; else it.label += 2; break;
-    case 4: if (adds) it.scale = 0.5F; else it.label += 3; break;
-    default: if (it.what == 3) it.root = (it.root + 1) % ranks; else it.label += 4; break;
+    case 2:
+      if (it.what == 4)
+        it.label += 1;
+      else
+        it.size += 4;
+      break;
+    case 3:
+      if (adds)
+        it.type = dtype::bfloat16;
+      else
+        it.label += 2;
+      break;
+    case 4:
+      if (adds)
+        it.scale = 0.5F;
+      else
+        it.label += 3;
+      break;
+    default:
+      if (it.what == 3)
+        it.root = (it.root + 1) % ranks;
+      else
+        it.label += 4;
+      break;
   }
 }
 
@@ -182,7 +211,8 @@ TEST_CASE("options that cannot work are refused before anything is sent", "[coll
   mpi_world::doomed own;
   CHECK_THROWS_AS((mpi{own.session, MPI_COMM_WORLD, {.deadline = std::chrono::milliseconds{0}}}), config_error);
   CHECK_THROWS_AS((mpi{own.session, MPI_COMM_WORLD, {.largest_message = bytes{100}}}), config_error);
-  CHECK_THROWS_AS((mpi{own.session, MPI_COMM_WORLD, {.largest_message = bytes{std::uint64_t{1} << 31U}}}), config_error);
+  CHECK_THROWS_AS((mpi{own.session, MPI_COMM_WORLD, {.largest_message = bytes{std::uint64_t{1} << 31U}}}),
+                  config_error);
 }
 
 TEST_CASE("what cannot be asked for is refused, and the group goes on", "[collective]")
@@ -206,14 +236,16 @@ TEST_CASE("what cannot be asked for is refused, and the group goes on", "[collec
   CHECK_NOTHROW(one.group->check());
 }
 
-TEST_CASE("calls agreed on before are not agreed on again, and their fingerprints say whether ranks differed", "[collective]")
+TEST_CASE("calls agreed on before are not agreed on again, and their fingerprints say whether ranks differed",
+          "[collective]")
 {
   rig one;
   std::vector<float> numbers(64);
   const shares parts = shares::of(bytes{256}, one.group->ranks());
   const std::uint64_t before = one.group->rolled();
   one.group->agreed(true);
-  for (const std::uint32_t label : {1U, 2U}) one.group->all_gather(one.arena, one.who, as_bytes(numbers), parts, label + mpi_world::rank());
+  for (const std::uint32_t label : {1U, 2U})
+    one.group->all_gather(one.arena, one.who, as_bytes(numbers), parts, label + mpi_world::rank());
   one.group->agreed(false);
   one.finish();
   CHECK_NOTHROW(one.group->check());
@@ -233,8 +265,10 @@ TEST_CASE("a rank that ends the group ends the waits of all, for callers and age
     std::vector<std::uint64_t> all(one.group->ranks());
     const std::uint64_t word = 1;
     const comm_fault fault = mpi_world::fault_of([&] {
-      if (on_agent) one.group->barrier(one.arena, one.who, 0);
-      else one.group->exchange({&word, 1}, all);
+      if (on_agent)
+        one.group->barrier(one.arena, one.who, 0);
+      else
+        one.group->exchange({&word, 1}, all);
       one.finish();
       one.group->check();
     });

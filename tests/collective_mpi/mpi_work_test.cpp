@@ -19,8 +19,8 @@ using collective::shares;
 using part = mpi_group::part;
 
 struct own_work {
-  own_work(std::uint64_t staging, std::uint64_t largest) : group{world.session, MPI_COMM_WORLD, mpi_world::patience},
-                                                           work{group, bytes{staging}, bytes{largest}}
+  own_work(std::uint64_t staging, std::uint64_t largest)
+      : group{world.session, MPI_COMM_WORLD, mpi_world::patience}, work{group, bytes{staging}, bytes{largest}}
   {
     work.prepare_sums();
   }
@@ -34,8 +34,13 @@ struct own_work {
   void run(operation what, std::vector<float>& numbers, std::uint32_t root = 0)
   {
     const std::uint64_t size = numbers.size() * sizeof(float);
-    mpi_group::attempt at{.what = {.what = what, .type = dtype::float32, .size = size, .root = root, .scale = std::bit_cast<std::uint32_t>(0.5F)},
-                          .each = shares::of(bytes{size}, group.ranks()).each, .sequence = ++sequence};
+    mpi_group::attempt at{.what = {.what = what,
+                                   .type = dtype::float32,
+                                   .size = size,
+                                   .root = root,
+                                   .scale = std::bit_cast<std::uint32_t>(0.5F)},
+                          .each = shares::of(bytes{size}, group.ranks()).each,
+                          .sequence = ++sequence};
     if (what == operation::send) {
       at.of = part::pair;
       at.peer = group.rank() == root ? 1 - root : root;
@@ -54,7 +59,10 @@ struct own_work {
   std::uint64_t pairs[8] = {};
 };
 
-float number_of(std::uint32_t rank, std::size_t at) { return static_cast<float>(rank + 1) * 1e7F / static_cast<float>(3 * at + 7); }
+float number_of(std::uint32_t rank, std::size_t at)
+{
+  return static_cast<float>(rank + 1) * 1e7F / static_cast<float>(3 * at + 7);
+}
 
 std::vector<float> numbers_of(std::uint32_t rank, std::size_t count)
 {

@@ -37,7 +37,8 @@ inline void meet()
   MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/// A session for a group that will fail: it adopts MPI and does not end it, so a failure leaves the program's own session whole.
+/// A session for a group that will fail: it adopts MPI and does not end it, so a failure leaves the program's own
+/// session whole.
 struct doomed {
   bool has_met = (meet(), true);  // before: whoever starts MPI ends it
   chunkmem::collective::mpi_session session;

@@ -1,6 +1,6 @@
-// rank_that_dies <folder> <seed> <deadline in ms>: one rank of a job in which one rank kills or stops itself before an operation
-// that the seed chooses. Every other rank writes what became of it to <folder>/verdict.<rank>, since the launcher's own status says
-// nothing: "<what> <ns of the monotonic clock>". Who is about to die writes <folder>/death.
+// rank_that_dies <folder> <seed> <deadline in ms>: one rank of a job in which one rank kills or stops itself before an
+// operation that the seed chooses. Every other rank writes what became of it to <folder>/verdict.<rank>, since the
+// launcher's own status says nothing: "<what> <ns of the monotonic clock>". Who is about to die writes <folder>/death.
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/collective/mpi.hpp>
 
@@ -27,7 +27,8 @@ namespace {
 void write(const std::string& path, std::string_view what)
 {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  std::ofstream{path + ".part"} << what << ' ' << std::chrono::duration_cast<std::chrono::nanoseconds>(now).count() << '\n';
+  std::ofstream{path + ".part"} << what << ' ' << std::chrono::duration_cast<std::chrono::nanoseconds>(now).count()
+                                << '\n';
   std::filesystem::rename(path + ".part", path);
 }
 

@@ -22,7 +22,10 @@ using support::ranks::job;
 /// Processes of one node, or of one place in every node, as the user groups them.
 class part {
  public:
-  part(std::uint32_t color, std::uint32_t key) { MPI_Comm_split(MPI_COMM_WORLD, static_cast<int>(color), static_cast<int>(key), &all_); }
+  part(std::uint32_t color, std::uint32_t key)
+  {
+    MPI_Comm_split(MPI_COMM_WORLD, static_cast<int>(color), static_cast<int>(key), &all_);
+  }
   ~part() { MPI_Comm_free(&all_); }
   part(const part&) = delete;
   [[nodiscard]] MPI_Comm get() const { return all_; }

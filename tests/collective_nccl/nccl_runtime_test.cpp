@@ -20,7 +20,8 @@ static_assert(communicator<group, device>);
 TEST_CASE("NCCL has a sentence for each of its numbers", "[collective]")
 {
   CHECK(std::string_view{collective::nccl_runtime{}.name_of(0)} == "no error");
-  for (int number = 0; number < 8; ++number) CHECK(!std::string_view{collective::nccl_runtime{}.name_of(number)}.empty());
+  for (int number = 0; number < 8; ++number)
+    CHECK(!std::string_view{collective::nccl_runtime{}.name_of(number)}.empty());
 }
 
 TEST_CASE("a group of one goes through every operation on a GPU", "[.gpu]")

@@ -14,4 +14,5 @@ struct dead_end {
   };
 };
 
-static_assert(chunkmem::state_machine<dead_end>::is_legal(chunkmem::tensor_state::free, chunkmem::tensor_event::materialize));
+static_assert(chunkmem::state_machine<dead_end>::is_legal(chunkmem::tensor_state::free,
+                                                          chunkmem::tensor_event::materialize));

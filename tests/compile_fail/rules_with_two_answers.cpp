@@ -15,4 +15,5 @@ struct two_answers {
   };
 };
 
-static_assert(chunkmem::state_machine<two_answers>::is_legal(chunkmem::tensor_state::hold, chunkmem::tensor_event::drop));
+static_assert(chunkmem::state_machine<two_answers>::is_legal(chunkmem::tensor_state::hold,
+                                                             chunkmem::tensor_event::drop));

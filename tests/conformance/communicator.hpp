@@ -17,9 +17,9 @@
 #include <utility>
 #include <vector>
 
-// The laws of a communicator, for ranks that are threads or processes. A harness has `worlds`, the numbers of ranks to try, and
-// `run(ranks, body)`, which calls `body(stage)` on every rank with new communicators and returns what each found wrong; a stage
-// is like support::rank_stage. Bodies only talk by the communicator.
+// The laws of a communicator, for ranks that are threads or processes. A harness has `worlds`, the numbers of ranks to
+// try, and `run(ranks, body)`, which calls `body(stage)` on every rank with new communicators and returns what each
+// found wrong; a stage is like support::rank_stage. Bodies only talk by the communicator.
 namespace conformance {
 
 /// Bytes of one rank on its device between two guards, which nothing may touch.
@@ -59,7 +59,8 @@ void does_as_the_model(Stage& at, const support::rank_call& it, std::uint64_t se
   using chunkmem::collective::operation;
   const std::uint32_t ranks = at.ranks.ranks();
   std::vector<support::rank_bytes> all;
-  for (std::uint32_t rank = 0; rank < ranks; ++rank) all.push_back(support::bytes_of_rank(it.type, it.size, rank, seed));
+  for (std::uint32_t rank = 0; rank < ranks; ++rank)
+    all.push_back(support::bytes_of_rank(it.type, it.size, rank, seed));
   const rank_memory<Stage> mine{at, all[at.rank()]};
   support::give(at.ranks, at.backend, at.who, mine.data(), it);
   support::play(all, it);
@@ -70,8 +71,10 @@ void does_as_the_model(Stage& at, const support::rank_call& it, std::uint64_t se
   const std::uint64_t begin = is_own_only ? parts.begin(at.rank()) : 0;
   const std::uint64_t end = is_own_only ? parts.end(at.rank()) : it.size;
   for (std::uint64_t byte = begin; byte < end; ++byte)
-    at.expect(found[byte] == all[at.rank()][byte], std::string{name_of(it.what)} + " of " + std::to_string(it.size) + " B of " +
-                                                     std::string{name_of(it.type)} + " left a wrong byte", byte);
+    at.expect(found[byte] == all[at.rank()][byte],
+              std::string{name_of(it.what)} + " of " + std::to_string(it.size) + " B of " +
+                  std::string{name_of(it.type)} + " left a wrong byte",
+              byte);
 }
 
 /// None, less than a unit, one unit, uneven and empty shares, equal shares, a last one that is empty.
@@ -85,8 +88,8 @@ void does_as_the_model(Stage& at, const support::rank_call& it, std::uint64_t se
 template <class Stage>
 void moves_and_adds_shares(Stage& at)
 {
-  using chunkmem::collective::operation;
   using chunkmem::dtype;
+  using chunkmem::collective::operation;
   std::uint64_t seed = 0;
   for (const std::uint64_t size : run_sizes(at.ranks.ranks())) {
     does_as_the_model(at, {.what = operation::all_gather, .size = size}, ++seed);
@@ -104,11 +107,14 @@ void moves_from_each_root(Stage& at)
   using chunkmem::collective::operation;
   const std::uint32_t ranks = at.ranks.ranks();
   for (std::uint32_t root = 0; root < ranks; ++root) {
-    for (const std::uint64_t size : {0U, 1U, 333U}) does_as_the_model(at, {.what = operation::broadcast, .size = size, .root = root}, root);
+    for (const std::uint64_t size : {0U, 1U, 333U})
+      does_as_the_model(at, {.what = operation::broadcast, .size = size, .root = root}, root);
     if (ranks == 1) continue;
     // A ring: each rank in turn sends to the next one.
     for (const std::uint64_t size : {0U, 1U, 333U})
-      does_as_the_model(at, {.what = operation::send, .size = size, .root = root, .peer = (root + 1) % ranks, .label = root}, root + 100);
+      does_as_the_model(
+          at, {.what = operation::send, .size = size, .root = root, .peer = (root + 1) % ranks, .label = root},
+          root + 100);
   }
   if (ranks == 1) return;
   // All at once: a send may wait for its receive, so ranks of even and odd numbers begin differently.
@@ -116,7 +122,9 @@ void moves_from_each_root(Stage& at)
   const rank_memory<Stage> in{at, support::rank_bytes(50, std::byte{99})};
   const std::uint32_t next = (at.rank() + 1) % ranks;
   const std::uint32_t before = (at.rank() + ranks - 1) % ranks;
-  const auto send = [&] { at.ranks.send(at.backend, at.who, out.data(), chunkmem::bytes{50}, chunkmem::rank_id{next}, 1); };
+  const auto send = [&] {
+    at.ranks.send(at.backend, at.who, out.data(), chunkmem::bytes{50}, chunkmem::rank_id{next}, 1);
+  };
   if (at.rank() % 2 == 0) send();
   at.ranks.receive(at.backend, at.who, in.data(), chunkmem::bytes{50}, chunkmem::rank_id{before}, 1);
   if (at.rank() % 2 == 1) send();
@@ -161,8 +169,8 @@ void plays_schedule(Stage& at, std::uint64_t seed, std::size_t calls)
     if (++number % 16 != 0) continue;
     at.expect(mine.now() == all[at.rank()], "wrong bytes after so many calls", number);
     for (std::uint32_t rank = 0; rank < ranks; ++rank)
-      all[rank] = support::bytes_of_rank(number % 32 == 0 ? chunkmem::dtype::float32 : chunkmem::dtype::bfloat16, support::schedule_room, rank,
-                                         seed + number);
+      all[rank] = support::bytes_of_rank(number % 32 == 0 ? chunkmem::dtype::float32 : chunkmem::dtype::bfloat16,
+                                         support::schedule_room, rank, seed + number);
     at.backend.copy(mine.data(), all[at.rank()].data(), chunkmem::bytes{support::schedule_room});
   }
   at.expect(mine.now() == all[at.rank()], "wrong bytes at the end", number);
@@ -175,7 +183,8 @@ void works_beside_another(Stage& at)
 {
   using chunkmem::collective::operation;
   const std::uint32_t ranks = at.ranks.ranks();
-  const support::rank_call sum{.what = operation::all_reduce, .size = 1'500, .type = chunkmem::dtype::float32, .scale = 0.25F};
+  const support::rank_call sum{
+      .what = operation::all_reduce, .size = 1'500, .type = chunkmem::dtype::float32, .scale = 0.25F};
   const support::rank_call gather{.what = operation::all_gather, .size = 1'316};
   std::vector<support::rank_bytes> one;
   std::vector<support::rank_bytes> two;
@@ -271,8 +280,10 @@ template <class Stage>
 void ends_by_revoke(Stage& at)
 {
   try {
-    if (at.rank() == 0) at.ranks.revoke();
-    else at.ranks.barrier(at.backend, at.who, 0);
+    if (at.rank() == 0)
+      at.ranks.revoke();
+    else
+      at.ranks.barrier(at.backend, at.who, 0);
   } catch (const chunkmem::comm_error&) {  // revoked before it asked
   }
   at.finish();
@@ -310,7 +321,8 @@ void attempt_failures(const Harness& harness, Attempt attempt)
 {
   using chunkmem::collective::operation;
   using stage = typename Harness::stage;
-  const support::rank_call asked{.what = operation::all_reduce, .size = 256, .type = chunkmem::dtype::float16, .label = 3, .scale = 0.5F};
+  const support::rank_call asked{
+      .what = operation::all_reduce, .size = 256, .type = chunkmem::dtype::float16, .label = 3, .scale = 0.5F};
   std::vector<support::rank_call> others(7, asked);
   others[0].what = operation::reduce_scatter;
   others[1].size = 260;

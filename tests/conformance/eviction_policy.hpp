@@ -45,8 +45,10 @@ class eviction_trial {
   void random_step()
   {
     const std::uint32_t chunk = dice_.below(chunks_);
-    if (inside_.count(chunk) == 0) enter(chunk);
-    else if (dice_.one_in(3)) leave(chunk);
+    if (inside_.count(chunk) == 0)
+      enter(chunk);
+    else if (dice_.one_in(3))
+      leave(chunk);
   }
 
   /// The victim is a candidate, the twin agrees, asking changes nothing, and there is one where there are candidates.
@@ -117,7 +119,8 @@ class eviction_trial {
   }
   void enter(std::uint32_t chunk)
   {
-    chunkmem::eviction::candidate item{chunkmem::chunk_id{chunk}, chunkmem::moment::none, dice_.between(1, 3), dice_.one_in(2)};
+    chunkmem::eviction::candidate item{chunkmem::chunk_id{chunk}, chunkmem::moment::none, dice_.between(1, 3),
+                                       dice_.one_in(2)};
     item.arrived = ++clock_;
     item.released = ++clock_;
     if (moments_ > 0 && !dice_.one_in(4)) {  // a moment belongs to one chunk

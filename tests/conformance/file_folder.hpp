@@ -17,7 +17,10 @@ namespace conformance {
 
 namespace detail {
 
-inline std::span<const std::byte> as_content(std::string_view text) { return std::as_bytes(std::span{text}); }
+inline std::span<const std::byte> as_content(std::string_view text)
+{
+  return std::as_bytes(std::span{text});
+}
 
 template <class Folder>
 void make_file(Folder& folder, std::string_view name, std::string_view text)

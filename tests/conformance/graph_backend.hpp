@@ -8,7 +8,10 @@
 
 namespace conformance {
 
-[[nodiscard]] inline std::byte number(std::uint64_t at) { return static_cast<std::byte>(at % 256); }
+[[nodiscard]] inline std::byte number(std::uint64_t at)
+{
+  return static_cast<std::byte>(at % 256);
+}
 
 /// Each agent's captured work: what it does only when the graph is launched, and again with each launch.
 template <class Backend, class Make>

@@ -42,7 +42,8 @@ class block {
 template <class Backend>
 [[nodiscard]] consteval bool carries_bytes() noexcept
 {
-  if constexpr (!requires { Backend::has_bytes; } && requires(Backend& backend) { backend.inner(); })
+  if constexpr (
+      !requires { Backend::has_bytes; } && requires(Backend& backend) { backend.inner(); })
     return chunkmem::has_bytes<std::remove_cvref_t<decltype(std::declval<Backend&>().inner())>>();
   else
     return chunkmem::has_bytes<Backend>();

@@ -45,7 +45,9 @@ class step_room {
       for (std::uint32_t rank = 0; rank < world_.ranks; ++rank) {
         const circle who = steps[rank].items[at].among;
         if (who != steps[0].items[at].among) return "ranks name different circles";
-        const std::uint32_t key = who == circle::all ? 0 : who == circle::node ? rank / world_.of_node : rank % world_.of_node;
+        const std::uint32_t key = who == circle::all    ? 0
+                                  : who == circle::node ? rank / world_.of_node
+                                                        : rank % world_.of_node;
         circles[key].push_back(rank);
       }
       for (const auto& [key, members] : circles) {
@@ -92,7 +94,8 @@ class step_room {
     std::vector<std::vector<std::uint32_t>> before;
     for (const std::uint32_t rank : members) before.push_back(places_[rank]);
     for (std::uint32_t share = 0; share < members.size(); ++share)
-      for (std::uint64_t byte = step.begin + step.parts.begin(share); byte < step.begin + step.parts.end(share); ++byte) {
+      for (std::uint64_t byte = step.begin + step.parts.begin(share); byte < step.begin + step.parts.end(share);
+           ++byte) {
         std::uint32_t sum = 0;
         for (const auto& each : before) sum += each[byte];
         for (std::uint32_t at = 0; at < members.size(); ++at) {

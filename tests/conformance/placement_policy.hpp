@@ -132,8 +132,8 @@ template <chunkmem::profiled_placement Placement>
   return first_mistake(outlook_trials, [&](std::uint64_t seed) { return mistake_in_outlooks(placement, seed); });
 }
 
-/// The laws of profiled_placement: homes for everyone, the same for the same outlook, and never fewer on a larger device.
-/// An outlook that the placement refuses is one that it refuses every time, and on every smaller device.
+/// The laws of profiled_placement: homes for everyone, the same for the same outlook, and never fewer on a larger
+/// device. An outlook that the placement refuses is one that it refuses every time, and on every smaller device.
 template <chunkmem::profiled_placement Placement>
 void profiled_placement_laws(const Placement& placement = {})
 {

@@ -31,8 +31,12 @@ struct demand_run {
 
   [[nodiscard]] chunkmem::transfer::schedule_input input(bool may_move_early) const
   {
-    return {iteration.record, iteration.chunk_of_slot, demand, iteration.chunks(),
-            start.space(chunkmem::tier::device).frames(), may_move_early};
+    return {iteration.record,
+            iteration.chunk_of_slot,
+            demand,
+            iteration.chunks(),
+            start.space(chunkmem::tier::device).frames(),
+            may_move_early};
   }
 };
 
@@ -91,7 +95,8 @@ inline std::string mistake_in_times(const moves& demand, const moves& actions, b
   for (std::size_t at = 0; at < given.size(); ++at) {
     const move& it = given[at];
     const move& demanded = wanted[at];
-    if (std::tuple{it.kind, it.chunk, it.place, it.frames} != std::tuple{demanded.kind, demanded.chunk, demanded.place, demanded.frames})
+    if (std::tuple{it.kind, it.chunk, it.place, it.frames} !=
+        std::tuple{demanded.kind, demanded.chunk, demanded.place, demanded.frames})
       return "a move is missing or was made twice";
     if (it.moment > demanded.moment) return "a move comes later than it is needed";
     if (!may_move_early && it.moment != demanded.moment) return "a move was made early where that is forbidden";
@@ -137,7 +142,8 @@ inline std::string mistake_when_followed(const demand_run& run, const moves& act
   if (!memory.mistake.empty()) return memory.mistake;
   if (next != actions.size()) return "actions are left over";
   for (std::uint32_t at = 0; at < state.chunks(); ++at)
-    if (state[at].device != run.end[at].device || state[at].host_valid != run.end[at].host_valid) return "the end is another one";
+    if (state[at].device != run.end[at].device || state[at].host_valid != run.end[at].host_valid)
+      return "the end is another one";
   return {};
 }
 

@@ -73,7 +73,8 @@ TEST_CASE("align_up gives the smallest multiple that is not below", "[core]")
   for (const std::uint64_t alignment : {1u, 2u, 3u, 7u, 256u, 1'000u})
     for (std::uint64_t size = 0; size < 2'100; size += 1 + size / 64) {
       const std::uint64_t up = align_up(bytes{size}, bytes{alignment}).count();
-      if (up < size || up - size >= alignment || up % alignment != 0) FAIL(size << " to " << alignment << " gave " << up);
+      if (up < size || up - size >= alignment || up % alignment != 0)
+        FAIL(size << " to " << alignment << " gave " << up);
     }
 }
 

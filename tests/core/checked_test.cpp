@@ -31,8 +31,10 @@ TEST_CASE("a count that needs more than 64 bits throws with both numbers, and st
   checked half = std::uint64_t{1} << 32;
   CHECK_THROWS_AS(half * half, size_overflow);
   CHECK((half * (half.value() - 1)).value() == 0xffff'ffff'0000'0000);
-  CHECK_THROWS_WITH(half * half, Catch::Matchers::ContainsSubstring("a product does not fit 64 bits: 4294967296 and 4294967296"));
-  CHECK_THROWS_WITH(most + 7, Catch::Matchers::ContainsSubstring("a sum does not fit 64 bits: 18446744073709551615 and 7"));
+  CHECK_THROWS_WITH(half * half,
+                    Catch::Matchers::ContainsSubstring("a product does not fit 64 bits: 4294967296 and 4294967296"));
+  CHECK_THROWS_WITH(most + 7,
+                    Catch::Matchers::ContainsSubstring("a sum does not fit 64 bits: 18446744073709551615 and 7"));
 }
 
 }  // namespace checked_test

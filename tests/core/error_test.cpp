@@ -37,7 +37,8 @@ void is_both(const Thrown& thrown, error_code code)
   CHECK(text_when_caught_as<Thrown>(thrown) == expected);
   CHECK(thrown.code() == code);
   CHECK(static_cast<const error&>(thrown).code() == code);
-  static_assert(std::is_nothrow_copy_constructible_v<Thrown>, "an exception that may throw when copied ends the program");
+  static_assert(std::is_nothrow_copy_constructible_v<Thrown>,
+                "an exception that may throw when copied ends the program");
 }
 
 static_assert(!std::is_base_of_v<std::exception, error>, "two bases of std::exception would make a catch miss");
@@ -81,7 +82,8 @@ TEST_CASE("out_of_memory carries its numbers and says what to change", "[core]")
     CHECK(refused.shortage().needed == 65'792);
     const std::string text = refused.what();
     CHECK_THAT(text, ContainsSubstring("device tier") && ContainsSubstring("4096 B") && ContainsSubstring("65536 B"));
-    CHECK_THAT(text, ContainsSubstring("61440 B") && ContainsSubstring("65792 B") && ContainsSubstring("raise the capacity"));
+    CHECK_THAT(text,
+               ContainsSubstring("61440 B") && ContainsSubstring("65792 B") && ContainsSubstring("raise the capacity"));
   }
 }
 

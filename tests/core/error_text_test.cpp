@@ -12,7 +12,8 @@ using namespace chunkmem;
 TEST_CASE("an error text joins words and numbers", "[core]")
 {
   error_text text;
-  text << "tensor " << 17 << " needs " << UINT64_MAX << " B" << "" << std::string_view{};
+  text << "tensor " << 17 << " needs " << UINT64_MAX << " B"
+       << "" << std::string_view{};
   CHECK(text.view() == "tensor 17 needs 18446744073709551615 B");
   CHECK(std::string{text.c_str()} == text.view());
   CHECK(error_text{}.view().empty());
@@ -23,7 +24,8 @@ TEST_CASE("an error text joins words and numbers", "[core]")
 TEST_CASE("an error text says a floating-point number in the fewest digits that tell it apart", "[core]")
 {
   CHECK((error_text{} << 0.1F << " " << 1e-8F << " " << 65504.0F << " " << 0.25).view() == "0.1 1e-08 65504 0.25");
-  CHECK((error_text{} << std::numeric_limits<float>::infinity() << " " << std::numeric_limits<float>::quiet_NaN()).view() == "inf nan");
+  CHECK((error_text{} << std::numeric_limits<float>::infinity() << " " << std::numeric_limits<float>::quiet_NaN())
+            .view() == "inf nan");
   CHECK((error_text{} << -std::numeric_limits<double>::max()).view() == "-1.7976931348623157e+308");
 }
 

@@ -18,7 +18,8 @@ float rounded(double value)
 {
   const float below = std::nextafter(static_cast<float>(value), -std::numeric_limits<float>::infinity());
   float best = below;
-  for (float candidate = below; candidate <= std::nextafter(std::nextafter(below, 1e38F), 1e38F); candidate = std::nextafter(candidate, 1e38F)) {
+  for (float candidate = below; candidate <= std::nextafter(std::nextafter(below, 1e38F), 1e38F);
+       candidate = std::nextafter(candidate, 1e38F)) {
     const double error = std::fabs(static_cast<double>(candidate) - value);
     const double least = std::fabs(static_cast<double>(best) - value);
     if (error < least || (error == least && (bits_as<std::uint32_t>(candidate) & 1U) == 0)) best = candidate;

@@ -11,8 +11,9 @@ using namespace chunkmem;
 namespace {
 
 template <class Id>
-constexpr bool is_an_id = sizeof(Id) == 4 && std::is_enum_v<Id> && !std::is_convertible_v<Id, std::uint32_t> &&
-                          !std::is_convertible_v<std::uint32_t, Id> && index_of(Id::none) == UINT32_MAX && index_of(Id{5}) == 5;
+constexpr bool is_an_id =
+    sizeof(Id) == 4 && std::is_enum_v<Id> && !std::is_convertible_v<Id, std::uint32_t> &&
+    !std::is_convertible_v<std::uint32_t, Id> && index_of(Id::none) == UINT32_MAX && index_of(Id{5}) == 5;
 
 static_assert(is_an_id<tensor_id> && is_an_id<list_id> && is_an_id<slot_id> && is_an_id<chunk_id>);
 static_assert(is_an_id<frame_id> && is_an_id<group_id> && is_an_id<moment>);

@@ -39,7 +39,8 @@ struct named_by_a_number {
 
 static_assert(names_itself<evicts> && names_itself<transfers>);
 static_assert(kindless::name == "kindless" && named_by_a_number::name == 3);
-static_assert(!names_itself<nameless> && !names_itself<kindless> && !names_itself<named_by_a_number> && !names_itself<int>);
+static_assert(!names_itself<nameless> && !names_itself<kindless> && !names_itself<named_by_a_number> &&
+              !names_itself<int>);
 
 template <class... Policies>
 using eviction_of = pick_policy<eviction_kind, evicts_otherwise, Policies...>;
@@ -68,7 +69,8 @@ template <class... Policies>
 struct composed {
   using type = composed<eviction_of<Policies...>, transfer_of<Policies...>>;
 };
-static_assert(std::same_as<composed<evicts, transfers>::type, composed<transfers, evicts>::type>, "order made a new type");
+static_assert(std::same_as<composed<evicts, transfers>::type, composed<transfers, evicts>::type>,
+              "order made a new type");
 
 }  // namespace
 

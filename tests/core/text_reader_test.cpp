@@ -21,7 +21,10 @@ struct source {
   text_reader reader;
 };
 
-std::uint8_t small_number(const std::string& digits, int base = 10) { return source{""}.reader.number<std::uint8_t>(digits, base); }
+std::uint8_t small_number(const std::string& digits, int base = 10)
+{
+  return source{""}.reader.number<std::uint8_t>(digits, base);
+}
 
 }  // namespace
 
@@ -45,7 +48,8 @@ TEST_CASE("a text is read line by line and word by word", "[core]")
 TEST_CASE("a word too few or too many is refused", "[core]")
 {
   source it{"one two\n"};
-  CHECK_THROWS_WITH(it.reader.expect_end(), ContainsSubstring("it goes on after its end"));  // before the first line too
+  // before the first line too
+  CHECK_THROWS_WITH(it.reader.expect_end(), ContainsSubstring("it goes on after its end"));
   it.reader.next_line();
   CHECK_THROWS_WITH(it.reader.expect_end(), ContainsSubstring("it goes on after its end"));
   it.reader.expect("one");
@@ -68,7 +72,8 @@ TEST_CASE("a line has to end, and to be no longer than said", "[core]")
 
 TEST_CASE("a value is read behind its key, and refused with it", "[core]")
 {
-  const auto read = [](const std::string& line, std::uint64_t most = UINT64_MAX, std::string_view none = {}, int base = 10) {
+  const auto read = [](const std::string& line, std::uint64_t most = UINT64_MAX, std::string_view none = {},
+                       int base = 10) {
     source it{line + '\n', 40};
     it.reader.next_line();
     return it.reader.value("size", most, none, base);
@@ -123,7 +128,8 @@ TEST_CASE("whatever the text is, a reader answers or refuses", "[core]")
       for (;; ++lines) {
         std::string line{it.reader.next_line()};
         std::string words{it.reader.word()};
-        for (std::size_t spaces = words.size(); spaces < line.size(); spaces = words.size()) words += ' ' + std::string{it.reader.word()};
+        for (std::size_t spaces = words.size(); spaces < line.size(); spaces = words.size())
+          words += ' ' + std::string{it.reader.word()};
         REQUIRE(words == line);
         it.reader.expect_end();
         REQUIRE_THROWS_AS(it.reader.word(), format_error);

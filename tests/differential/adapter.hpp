@@ -39,8 +39,10 @@ class adapter final : public adapter_base<World> {
       const auto place = static_cast<cm::at>(it.at);
       const auto list = cm::list_id{it.list};
       if (it.by == route::bytes) {
-        if (it.agent == on_caller) keep(m().acquire_bytes(wanted, list, how, place), got);
-        else keep(m().acquire_bytes(wanted, list, how, agent_of(it.agent)), got);
+        if (it.agent == on_caller)
+          keep(m().acquire_bytes(wanted, list, how, place), got);
+        else
+          keep(m().acquire_bytes(wanted, list, how, agent_of(it.agent)), got);
       } else if (it.type == element::real) {
         typed<float>(it, wanted, list, how, place, got);
       } else {
@@ -50,9 +52,7 @@ class adapter final : public adapter_base<World> {
   }
   answer look(std::size_t pin, granted& got) override
   {
-    return ask([&] {
-      std::visit([&](const auto& it) { this->show(it, got); }, pins_[pin]);
-    });
+    return ask([&] { std::visit([&](const auto& it) { this->show(it, got); }, pins_[pin]); });
   }
   answer move_pin(std::size_t pin) override
   {
@@ -83,14 +83,20 @@ class adapter final : public adapter_base<World> {
       this->keep(std::move(kept), got);
     };
     const auto open = [&](auto& pin) {
-      if (kind == element::real) spend(this->m().template gradient<float>(std::move(pin)));
-      else spend(this->m().template gradient<cm::bf16>(std::move(pin)));
+      if (kind == element::real)
+        spend(this->m().template gradient<float>(std::move(pin)));
+      else
+        spend(this->m().template gradient<cm::bf16>(std::move(pin)));
     };
     answer result;
-    if (auto* const real = std::get_if<pin_of<float>>(&pins_[at])) result = ask([&] { open(*real); });
-    else if (auto* const brain = std::get_if<pin_of<cm::bf16>>(&pins_[at])) result = ask([&] { open(*brain); });
-    else return {.is = verdict::other};
-    if (!is_spent && std::visit([](const auto& it) { return !it.is_live(); }, pins_[at])) erase(pins_, at);  // no room: it is spent too
+    if (auto* const real = std::get_if<pin_of<float>>(&pins_[at]))
+      result = ask([&] { open(*real); });
+    else if (auto* const brain = std::get_if<pin_of<cm::bf16>>(&pins_[at]))
+      result = ask([&] { open(*brain); });
+    else
+      return {.is = verdict::other};
+    // no room: it is spent too
+    if (!is_spent && std::visit([](const auto& it) { return !it.is_live(); }, pins_[at])) erase(pins_, at);
     return result;
   }
   answer gradient(std::uint32_t tensor, element kind, std::uint32_t agent, granted& got) override
@@ -101,8 +107,10 @@ class adapter final : public adapter_base<World> {
     };
     return ask([&] {
       const cm::tensor<cm::bf16> wanted{handle(tensor)};  // a gradient's own type is what counts
-      if (kind == element::real) open(this->m().template gradient<float>(wanted, agent_of(agent)));
-      else open(this->m().gradient(wanted, agent_of(agent)));
+      if (kind == element::real)
+        open(this->m().template gradient<float>(wanted, agent_of(agent)));
+      else
+        open(this->m().gradient(wanted, agent_of(agent)));
     });
   }
   answer done_with_pin(std::size_t at) override
@@ -120,7 +128,8 @@ class adapter final : public adapter_base<World> {
     return ask([&] {
       if (base::plan_.tensors[tensor % base::plan_.tensors.size()].type == element::real)
         m().gradient_done(cm::tensor<float>{handle(tensor)}, agent_of(agent));
-      else m().gradient_done(cm::tensor<cm::bf16>{handle(tensor)}, agent_of(agent));
+      else
+        m().gradient_done(cm::tensor<cm::bf16>{handle(tensor)}, agent_of(agent));
     });
   }
   answer drop(std::uint32_t tensor) override
@@ -229,29 +238,39 @@ class adapter final : public adapter_base<World> {
       result.in_use[static_cast<int>(where)] = now.in_use[where].count();
       result.peak[static_cast<int>(where)] = now.peak[where].count();
     }
-    const std::uint64_t moved[5] = {now.loaded.count(), now.written_back.count(), now.loads, now.write_backs, now.evictions};
+    const std::uint64_t moved[5] = {now.loaded.count(), now.written_back.count(), now.loads, now.write_backs,
+                                    now.evictions};
     std::copy(moved, moved + 5, result.moved);
     result.iterations = now.iterations;
     result.divergences = now.divergences;
     return result;
   }
-  [[nodiscard]] state state_of(std::uint32_t tensor) override { return static_cast<state>(m().state_of(handle(tensor))); }
-  [[nodiscard]] bool is_filled(std::uint32_t tensor, std::uint32_t list) override 
+  [[nodiscard]] state state_of(std::uint32_t tensor) override
+  {
+    return static_cast<state>(m().state_of(handle(tensor)));
+  }
+  [[nodiscard]] bool is_filled(std::uint32_t tensor, std::uint32_t list) override
   {
     return list == gradient_list ? m().has_gradient(handle(tensor)) : m().is_filled(handle(tensor), cm::list_id{list});
   }
   [[nodiscard]] bool waits(std::uint32_t tensor) override
   {
-    return m().updates_pending() > 0 && !m().has_gradient(handle(tensor)) && m().is_filled(handle(tensor), cm::gradient_list);
+    return m().updates_pending() > 0 && !m().has_gradient(handle(tensor)) &&
+           m().is_filled(handle(tensor), cm::gradient_list);
   }
   [[nodiscard]] bool is_guessed() const override { return steps_.is_guessed(); }
   [[nodiscard]] bool is_measured(std::uint32_t tensor) override { return m().measure_of(handle(tensor)) != nullptr; }
-  [[nodiscard]] place place_of_update(std::uint32_t tensor) override { return static_cast<place>(m().place_of_update(handle(tensor))); }
+  [[nodiscard]] place place_of_update(std::uint32_t tensor) override
+  {
+    return static_cast<place>(m().place_of_update(handle(tensor)));
+  }
   [[nodiscard]] bool has_drifted() const override { return house_.m.drifted(); }
   [[nodiscard]] std::vector<std::string> faults() override
   {
-    if constexpr (requires { house_.memory.faults(); }) return house_.memory.faults();
-    else return {};
+    if constexpr (requires { house_.memory.faults(); })
+      return house_.memory.faults();
+    else
+      return {};
   }
 
  private:
@@ -261,10 +280,14 @@ class adapter final : public adapter_base<World> {
   void typed(const request& it, cm::tensor_handle wanted, cm::list_id list, cm::access how, cm::at place, granted& got)
   {
     const cm::tensor<Element> tensor{wanted};
-    if (it.by == route::list) keep(m().template acquire<Element>(wanted, list, how, place), got);
-    else if (it.agent != on_caller) keep(m().acquire(tensor, how, agent_of(it.agent)), got);
-    else if (place == cm::at::host) keep(m().acquire(tensor, how, place), got);
-    else keep(m().acquire(tensor, how), got);
+    if (it.by == route::list)
+      keep(m().template acquire<Element>(wanted, list, how, place), got);
+    else if (it.agent != on_caller)
+      keep(m().acquire(tensor, how, agent_of(it.agent)), got);
+    else if (place == cm::at::host)
+      keep(m().acquire(tensor, how, place), got);
+    else
+      keep(m().acquire(tensor, how), got);
   }
   template <class Held>
   static void erase(std::vector<Held>& from, std::size_t at)

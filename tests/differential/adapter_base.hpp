@@ -7,8 +7,8 @@
 
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/transfer/any_transfer.hpp>
-#include <chunkmem/transfer/planned.hpp>
 #include <chunkmem/transfer/no_prefetch.hpp>
+#include <chunkmem/transfer/planned.hpp>
 #include <support/chosen_gradient.hpp>
 
 #include <array>
@@ -24,10 +24,12 @@
 namespace differential {
 namespace {  // each kind of manager has its own, since one is compiled with other headers
 
-using any_transfer = cm::transfer::any_transfer<cm::transfer::lookahead, cm::transfer::no_prefetch, cm::transfer::planned>;
+using any_transfer =
+    cm::transfer::any_transfer<cm::transfer::lookahead, cm::transfer::no_prefetch, cm::transfer::planned>;
 
 template <class Backend, class... More>
-using manager_on = cm::manager<Backend, breakable_eviction, breakable_layout, breakable_mover, support::chosen_gradient, More...>;
+using manager_on =
+    cm::manager<Backend, breakable_eviction, breakable_layout, breakable_mover, support::chosen_gradient, More...>;
 
 [[nodiscard]] inline any_transfer transfer_of(const setting& it)
 {
@@ -37,7 +39,10 @@ using manager_on = cm::manager<Backend, breakable_eviction, breakable_layout, br
 {
   return cm::bytes{std::uint64_t{it.frame} * it.device_frames + std::uint64_t{256} * it.device_rest};
 }
-[[nodiscard]] inline cm::bytes host_bytes(const setting& it) { return cm::bytes{std::uint64_t{it.frame} * it.host_frames}; }
+[[nodiscard]] inline cm::bytes host_bytes(const setting& it)
+{
+  return cm::bytes{std::uint64_t{it.frame} * it.host_frames};
+}
 
 /// What an exception says, in plain words. Called where one is being handled.
 inline answer translated()
@@ -48,7 +53,8 @@ inline answer translated()
     return {.is = verdict::usage, .sentence = it.what()};
   } catch (const cm::out_of_memory& it) {
     const cm::memory_shortage& why = it.shortage();
-    return {verdict::memory, it.what(), why.where == cm::tier::host, why.requested, why.capacity, why.pinned, why.needed};
+    return {verdict::memory, it.what(), why.where == cm::tier::host, why.requested, why.capacity,
+            why.pinned,      why.needed};
   } catch (const cm::config_error& it) {
     return {.is = verdict::config, .sentence = it.what()};
   } catch (const cm::device_error& it) {
@@ -85,7 +91,8 @@ struct house {
     const auto eviction = support::every_eviction::names[it.eviction % support::every_eviction::names.size()];
     const auto layout = every_layout::names[it.layout % every_layout::names.size()];
     return World::make(memory, cm::manager_options{.chunk_bytes = frame}, it, breakable_eviction{eviction, it.planted},
-                       breakable_layout{layout, it.planted}, breakable_mover{it.planted}, support::chosen_gradient{in_place, it.wide});
+                       breakable_layout{layout, it.planted}, breakable_mover{it.planted},
+                       support::chosen_gradient{in_place, it.wide});
   }
 
   backend memory;
@@ -103,7 +110,8 @@ class adapter_base : public subject {
   using pin_of = typename manager::template pin_type<const Element>;  // modes are known at run time
   template <class Element>
   using gradient_of = cm::gradient_pin<Element, engine>;
-  using any_pin = std::variant<pin_of<float>, pin_of<cm::bf16>, pin_of<std::uint8_t>, gradient_of<float>, gradient_of<cm::bf16>>;
+  using any_pin =
+      std::variant<pin_of<float>, pin_of<cm::bf16>, pin_of<std::uint8_t>, gradient_of<float>, gradient_of<cm::bf16>>;
 
  public:
   explicit adapter_base(const setting& wanted) : setting_{wanted}, plan_{plan_of(wanted.tensors)}, house_{wanted}
@@ -134,7 +142,10 @@ class adapter_base : public subject {
     if (tensor % 2 == 0) return {};
     return {handles_[0].id, handles_[0].owner + 2};
   }
-  [[nodiscard]] static cm::agent agent_of(std::uint32_t who) { return who == on_caller ? cm::agent::host : static_cast<cm::agent>(who); }
+  [[nodiscard]] static cm::agent agent_of(std::uint32_t who)
+  {
+    return who == on_caller ? cm::agent::host : static_cast<cm::agent>(who);
+  }
 
   template <class Pin>
   void keep(Pin&& fresh, granted& got)
@@ -151,7 +162,9 @@ class adapter_base : public subject {
     got.size = it.size() * sizeof(value);
     if (!backend::host_addressable && cm::place_of(it.details().kind) == cm::at::device) return;
     const auto elements = it.span();
-    const bool same = got.data == nullptr ? elements.empty() : elements.size_bytes() == got.size && reinterpret_cast<const std::byte*>(elements.data()) == got.data;
+    const bool same = got.data == nullptr ? elements.empty()
+                                          : elements.size_bytes() == got.size &&
+                                                reinterpret_cast<const std::byte*>(elements.data()) == got.data;
     if (!same) throw divergence{"span() and data() of a pin differ"};
   }
 
@@ -172,8 +185,10 @@ class adapter_base : public subject {
     m().use(kernel_);
     for (const tensor_plan& it : plan_.tensors) {
       const cm::role part = part_of(it.part);
-      if (it.type == element::real) handles_.push_back(m().template add<float>({it.elements}, part));
-      else handles_.push_back(m().template add<cm::bf16>({it.elements}, part));
+      if (it.type == element::real)
+        handles_.push_back(m().template add<float>({it.elements}, part));
+      else
+        handles_.push_back(m().template add<cm::bf16>({it.elements}, part));
     }
     m().state("cursor", cursor_);
     const auto wrong = [this](auto call) { declaration_mistakes_.push_back(ask(call)); };
@@ -181,7 +196,8 @@ class adapter_base : public subject {
     wrong([&] { m().template add_stacked<float>(0, {4}, cm::role::parameter); });
     wrong([&] { m().use(std::array{cm::list_spec{"momentum"}}); });
     wrong([&] { m().use(std::array{cm::list_spec{"half", cm::dtype::bfloat16, 1, cm::list_use::master}}); });
-    if (setting_.tensors != 0) wrong([&] { m().use(std::array{cm::list_spec{"second", cm::dtype::float32, 1, cm::list_use::master}}); });
+    if (setting_.tensors != 0)
+      wrong([&] { m().use(std::array{cm::list_spec{"second", cm::dtype::float32, 1, cm::list_use::master}}); });
     m().seal();
   }
   [[nodiscard]] static cm::role part_of(role it)

@@ -15,8 +15,8 @@
 namespace differential {
 namespace {  // each kind of manager has its own, since one is compiled with other headers
 
-/// An optimizer that takes means of two numbers: its bits are the same however a compiler orders them. Even updates do one thing
-/// more, so that the number of an update shows.
+/// An optimizer that takes means of two numbers: its bits are the same however a compiler orders them. Even updates do
+/// one thing more, so that the number of an update shows.
 class averages {
  public:
   static constexpr std::string_view name = "averages";
@@ -24,7 +24,8 @@ class averages {
   averages() = default;
   explicit averages(const plan& it)
   {
-    for (const list_plan& list : it.lists) lists_[count_++] = list.is_master ? cm::master_list : cm::list_spec{list.name};
+    for (const list_plan& list : it.lists)
+      lists_[count_++] = list.is_master ? cm::master_list : cm::list_spec{list.name};
   }
 
   [[nodiscard]] std::span<const cm::list_spec> lists() const noexcept { return {lists_.data(), count_}; }

@@ -26,7 +26,8 @@ namespace cm = chunkmem;
 
 using every_layout = cm::any_layout<cm::append_layout, cm::best_fit_layout, cm::size_class_layout>;
 
-/// `bug::overlap`: a hole is taken for free that is not, so that two tensors share bytes (as PatrickStar's reuse of holes).
+/// `bug::overlap`: a hole is taken for free that is not, so that two tensors share bytes (as PatrickStar's reuse of
+/// holes).
 class breakable_layout {
  public:
   using policy_kind = cm::layout_kind;
@@ -42,7 +43,8 @@ class breakable_layout {
     cm::place_all(inner_, sizes, places);
     if (planted_ != bug::overlap) return;
     for (std::size_t at = 1; at < places.size(); ++at)
-      if (places[at].chunk == places[at - 1].chunk && sizes[at] <= sizes[at - 1]) places[at].offset = places[at - 1].offset;
+      if (places[at].chunk == places[at - 1].chunk && sizes[at] <= sizes[at - 1])
+        places[at].offset = places[at - 1].offset;
   }
 
  private:
@@ -50,8 +52,8 @@ class breakable_layout {
   bug planted_ = bug::none;
 };
 
-/// `bug::gives_up`: every third time nothing is named although something could leave (as PatrickStar's "no value", taken for
-/// a failure).
+/// `bug::gives_up`: every third time nothing is named although something could leave (as PatrickStar's "no value",
+/// taken for a failure).
 class breakable_eviction {
  public:
   using policy_kind = cm::eviction_kind;
@@ -78,8 +80,9 @@ class breakable_eviction {
   std::uint32_t asked_ = 0;
 };
 
-/// `bug::wrong_size`: a load takes the size of the last write-back (as PatrickStar's cache of buffers, which hands out the last
-/// one it looked at). `bug::skipped_write_back`: every fifth write-back is forgotten, and a dirty chunk is lost.
+/// `bug::wrong_size`: a load takes the size of the last write-back (as PatrickStar's cache of buffers, which hands out
+/// the last one it looked at). `bug::skipped_write_back`: every fifth write-back is forgotten, and a dirty chunk is
+/// lost.
 class breakable_mover {
  public:
   using policy_kind = cm::mover_kind;

@@ -40,7 +40,8 @@ struct finding {
 [[nodiscard]] inline std::string kind_of(const std::string& difference)
 {
   const std::size_t begin = difference.find(": ");
-  return begin == std::string::npos ? difference : difference.substr(begin, difference.find_first_of("0123456789;(", begin) - begin);
+  return begin == std::string::npos ? difference
+                                    : difference.substr(begin, difference.find_first_of("0123456789;(", begin) - begin);
 }
 
 [[nodiscard]] inline program cut_down(const setting& wanted, const program& calls, const std::string& difference)
@@ -73,7 +74,8 @@ template <class SettingOf>
 /// What a finding looks like as a test, for whoever has to mend it.
 [[nodiscard]] inline std::string text_of(const finding& it)
 {
-  return "seed " + std::to_string(it.where.seed) + ": " + it.difference + "\n" + as_test(it.where, it.calls, it.difference);
+  return "seed " + std::to_string(it.where.seed) + ": " + it.difference + "\n" +
+         as_test(it.where, it.calls, it.difference);
 }
 
 }  // namespace differential

@@ -22,7 +22,7 @@ struct update_model {
   std::vector<float> gradient;   ///< already multiplied
   std::vector<float> parameter;  ///< the master, where there is one
   std::vector<float> momentum;
-  std::vector<float> variance;   ///< empty where there is none
+  std::vector<float> variance;  ///< empty where there is none
 };
 void take_averages(update_model& all, std::uint64_t number);
 [[nodiscard]] std::vector<std::byte> bytes_of(const std::vector<float>& numbers);

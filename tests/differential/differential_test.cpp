@@ -11,8 +11,8 @@
 
 namespace differential_test {
 
-/// Random programs on managers, compared call by call with a model of vectors and states. What differs is cut down and printed
-/// as a test.
+/// Random programs on managers, compared call by call with a model of vectors and states. What differs is cut down and
+/// printed as a test.
 
 using namespace differential;
 
@@ -82,8 +82,8 @@ void write_figures(std::initializer_list<figure> figures)
   std::ofstream out{std::string{folder} + "/test_differential.json"};
   const char* before = "[";
   for (const figure& it : figures) {
-    out << before << R"({"name": ")" << it.name << R"(", "value": )" << it.value << R"(, "unit": "", "relation": ")" << it.relation
-        << R"(", "bound": )" << it.bound << R"(, "command": "build/bench/bin/test_differential"})";
+    out << before << R"({"name": ")" << it.name << R"(", "value": )" << it.value << R"(, "unit": "", "relation": ")"
+        << it.relation << R"(", "bound": )" << it.bound << R"(, "command": "build/bench/bin/test_differential"})";
     before = ",\n ";
   }
   out << "]\n";
@@ -94,10 +94,11 @@ std::uint64_t find_planted_bugs()
   std::uint64_t found = 0;
   for (const planted& it : bugs) {
     INFO(it.what);
-    if (support::sanitized && (it.where == world::lenient_rules || it.where == world::lost_pin)) continue;  // not built there
+    // not built there
+    if (support::sanitized && (it.where == world::lenient_rules || it.where == world::lost_pin)) continue;
     const finding what = find(it);
-    std::cout << (what.difference.empty() ? "SURVIVED" : "found") << " after " << what.operations << " operations, " << what.calls.size()
-              << " calls suffice: " << it.what << " (" << what.difference << ")\n";
+    std::cout << (what.difference.empty() ? "SURVIVED" : "found") << " after " << what.operations << " operations, "
+              << what.calls.size() << " calls suffice: " << it.what << " (" << what.difference << ")\n";
     CHECK_FALSE(what.difference.empty());
     CHECK(what.calls.size() <= 20);
     found += what.difference.empty() ? 0 : 1;
@@ -136,7 +137,8 @@ TEST_CASE("a hundred million random operations equal the model, and meet every t
   CHECK(sum.operations >= 100'000'000);
 }
 
-TEST_CASE("a failing program is cut down to the calls it takes, and printed as a test that fails alike", "[differential]")
+TEST_CASE("a failing program is cut down to the calls it takes, and printed as a test that fails alike",
+          "[differential]")
 {
   const finding found = find(bugs[4]);
   REQUIRE_FALSE(found.difference.empty());
@@ -149,15 +151,18 @@ TEST_CASE("a failing program is cut down to the calls it takes, and printed as a
     CHECK(kind_of(run_program(found.where, fewer, ignored)) != kind_of(found.difference));
   }
   const std::string text = text_of(found);
-  CHECK_THAT(text, Catch::Matchers::ContainsSubstring("TEST_CASE(") && Catch::Matchers::ContainsSubstring(".planted = bug::skipped_write_back"));
+  CHECK_THAT(text, Catch::Matchers::ContainsSubstring("TEST_CASE(") &&
+                       Catch::Matchers::ContainsSubstring(".planted = bug::skipped_write_back"));
   std::cout << text;
 }
 
 TEST_CASE("what a program asks of nobody is no operation", "[differential]")
 {
   tally sum;
-  const program calls{{what::release}, {what::touch}, {what::end}, {what::end_lease}, {what::update}, {what::release_all}, {what::done_with_pin},
-                      {what::begin, 1, 1}, {what::begin, 1, 1}, {what::end}, {what::end}};
+  const program calls{{what::release},       {what::touch},       {what::end},
+                      {what::end_lease},     {what::update},      {what::release_all},
+                      {what::done_with_pin}, {what::begin, 1, 1}, {what::begin, 1, 1},
+                      {what::end},           {what::end}};
   CHECK(run_program({.seed = 1, .device_frames = 8, .host_frames = 80}, calls, sum) == "");
   CHECK(sum.rolled == calls.size());
   CHECK(sum.operations == 3);  // two iterations asked for, one of them refused, and an end
@@ -166,10 +171,11 @@ TEST_CASE("what a program asks of nobody is no operation", "[differential]")
 
 TEST_CASE("a gradient of a weight that could not be made again is refused", "[differential]")
 {
-  // The weight's gradient was dropped while a pin kept the weight from being made again from its master: the next gradient in
-  // place read a row that the table of rules does not have.
+  // The weight's gradient was dropped while a pin kept the weight from being made again from its master: the next
+  // gradient in place read a row that the table of rules does not have.
   tally sum;
-  const setting wanted{.seed = 99, .device_frames = 5, .host_frames = 80, .tensors = 2, .eviction = 2, .schedule = 1, .in_place = true};
+  const setting wanted{
+      .seed = 99, .device_frames = 5, .host_frames = 80, .tensors = 2, .eviction = 2, .schedule = 1, .in_place = true};
   CHECK(run_program(wanted,
                     {{what::acquire, 2368475426, 3011626527},
                      {what::begin, 1, 1},
@@ -191,7 +197,16 @@ TEST_CASE("a weight whose late update makes its master is not written inside tha
 {
   // The master was looked for before the update that makes it: the write was lost with the next update.
   tally sum;
-  const setting wanted{.seed = 1000574, .frame = 512, .device_frames = 4, .device_rest = 1, .host_frames = 80, .tensors = 1, .eviction = 1, .transfer = 2, .async_compute = true, .in_place = true};
+  const setting wanted{.seed = 1000574,
+                       .frame = 512,
+                       .device_frames = 4,
+                       .device_rest = 1,
+                       .host_frames = 80,
+                       .tensors = 1,
+                       .eviction = 1,
+                       .transfer = 2,
+                       .async_compute = true,
+                       .in_place = true};
   CHECK(run_program(wanted,
                     {{what::begin, 2, 1},
                      {what::gradient, 1414463711, 304920962},

@@ -16,12 +16,34 @@ struct weight {
   std::uint32_t share;
 };
 constexpr weight weights[] = {
-    {what::acquire, 400},     {what::release, 120}, {what::touch, 50},           {what::move_pin, 10}, {what::gradient_of_pin, 30},
-    {what::gradient, 60},     {what::done_with_pin, 15}, {what::done, 25},       {what::update, 50},   {what::drop, 40},
-    {what::drop_gradient, 30}, {what::drop_gradients, 4}, {what::lease, 45},     {what::end_lease, 35}, {what::pass, 40},
-    {what::keep_record, 1},   {what::begin, 6},     {what::exchange, 8},         {what::rehearse, 2},  {what::use_profile, 3},
-    {what::mistake, 20},      {what::release_all, 5}, {what::audit, 1},           {what::step, 3},     {what::late_step, 6},
-    {what::early_step, 4},    {what::finish_updates, 2}, {what::end_late, 2},
+    {what::acquire, 400},
+    {what::release, 120},
+    {what::touch, 50},
+    {what::move_pin, 10},
+    {what::gradient_of_pin, 30},
+    {what::gradient, 60},
+    {what::done_with_pin, 15},
+    {what::done, 25},
+    {what::update, 50},
+    {what::drop, 40},
+    {what::drop_gradient, 30},
+    {what::drop_gradients, 4},
+    {what::lease, 45},
+    {what::end_lease, 35},
+    {what::pass, 40},
+    {what::keep_record, 1},
+    {what::begin, 6},
+    {what::exchange, 8},
+    {what::rehearse, 2},
+    {what::use_profile, 3},
+    {what::mistake, 20},
+    {what::release_all, 5},
+    {what::audit, 1},
+    {what::step, 3},
+    {what::late_step, 6},
+    {what::early_step, 4},
+    {what::finish_updates, 2},
+    {what::end_late, 2},
 };
 
 [[nodiscard]] op random_call(dice& roll)
@@ -105,14 +127,21 @@ std::string as_test(const setting& it, const program& calls, const std::string& 
 {
   std::ostringstream out;
   const auto flag = [](bool value) { return value ? "true" : "false"; };
-  out << "TEST_CASE(\"a program that once failed equals the model\", \"[differential]\")\n{\n  // " << difference << '\n'
-      << "  tally sum;\n  const setting wanted{.seed = " << it.seed << ", .where = world::" << world_names[static_cast<int>(it.where)]
-      << ", .planted = bug::" << bug_names[static_cast<int>(it.planted)] << ", .frame = " << it.frame << ", .device_frames = " << it.device_frames
-      << ", .device_rest = " << it.device_rest << ", .host_frames = " << it.host_frames << ", .tensors = " << it.tensors << ", .eviction = " << it.eviction
-      << ", .layout = " << it.layout << ", .transfer = " << it.transfer << ", .schedule = " << it.schedule << ", .async_compute = "
-      << flag(it.async_compute) << ", .in_place = " << flag(it.in_place) << ", .wide = " << flag(it.wide) << ", .faults = " << it.faults << ", .keeps_kernel_pins = " << flag(it.keeps_kernel_pins) << "};\n"
+  out << "TEST_CASE(\"a program that once failed equals the model\", \"[differential]\")\n{\n  // " << difference
+      << '\n'
+      << "  tally sum;\n  const setting wanted{.seed = " << it.seed
+      << ", .where = world::" << world_names[static_cast<int>(it.where)]
+      << ", .planted = bug::" << bug_names[static_cast<int>(it.planted)] << ", .frame = " << it.frame
+      << ", .device_frames = " << it.device_frames << ", .device_rest = " << it.device_rest
+      << ", .host_frames = " << it.host_frames << ", .tensors = " << it.tensors << ", .eviction = " << it.eviction
+      << ", .layout = " << it.layout << ", .transfer = " << it.transfer << ", .schedule = " << it.schedule
+      << ", .async_compute = " << flag(it.async_compute) << ", .in_place = " << flag(it.in_place)
+      << ", .wide = " << flag(it.wide) << ", .faults = " << it.faults
+      << ", .keeps_kernel_pins = " << flag(it.keeps_kernel_pins) << "};\n"
       << "  CHECK(run_program(wanted, {\n";
-  for (const op& call : calls) out << "      {what::" << what_names[static_cast<std::size_t>(call.call)] << ", " << call.x << ", " << call.y << "},\n";
+  for (const op& call : calls)
+    out << "      {what::" << what_names[static_cast<std::size_t>(call.call)] << ", " << call.x << ", " << call.y
+        << "},\n";
   out << "  }, sum) == \"\");\n}\n";
   return out.str();
 }

@@ -23,7 +23,8 @@ std::unique_ptr<subject> make_subject(const setting& wanted)
     case world::fake_cuda: return on_fake_cuda(wanted);
     default: break;
   }
-  if constexpr (!support::sanitized) return wanted.where == world::lost_pin ? on_lost_pin(wanted) : on_lenient_rules(wanted);
+  if constexpr (!support::sanitized)
+    return wanted.where == world::lost_pin ? on_lost_pin(wanted) : on_lenient_rules(wanted);
   return nullptr;
 }
 
@@ -36,7 +37,10 @@ machine::machine(const setting& wanted, tally& sum)
   }
 }
 
-machine::~machine() { subject_.reset(); }  // before the jobs of its kernels
+machine::~machine()
+{
+  subject_.reset();
+}  // before the jobs of its kernels
 
 void machine::expect(bool right, std::string_view what)
 {
@@ -66,9 +70,15 @@ void machine::run(const op& it)
   const bool has_pins = !model_.pins.empty();
   switch (it.call) {
     case what::acquire: acquire(it); break;
-    case what::release: if (has_pins) release(any_pin()); break;
-    case what::touch: if (has_pins) touch(any_pin(), it.y); break;
-    case what::move_pin: if (has_pins) move_pin(any_pin()); break;
+    case what::release:
+      if (has_pins) release(any_pin());
+      break;
+    case what::touch:
+      if (has_pins) touch(any_pin(), it.y);
+      break;
+    case what::move_pin:
+      if (has_pins) move_pin(any_pin());
+      break;
     case what::gradient_of_pin: gradient_of_pin(it); break;
     case what::gradient: gradient(it); break;
     case what::done_with_pin: done_with_pin(it); break;
@@ -78,7 +88,9 @@ void machine::run(const op& it)
     case what::drop_gradient: drop_gradient(it.x % (model_.tensors() + 2)); break;
     case what::drop_gradients: drop_gradients(); break;
     case what::lease: lease(it); break;
-    case what::end_lease: if (!model_.leases.empty()) end_lease(it.x % model_.leases.size()); break;
+    case what::end_lease:
+      if (!model_.leases.empty()) end_lease(it.x % model_.leases.size());
+      break;
     case what::begin: begin(it); break;
     case what::pass: pass_to(it); break;
     case what::end: end(false); break;
@@ -131,8 +143,9 @@ void machine::prepare(const forecast& expected)
 void machine::judge(const forecast& expected, const answer& got, std::string_view call, std::uint64_t slack)
 {
   if (got.is != verdict::fine) sum_->note_sentence(got.sentence);
-  const bool by_updates = waited_ && (got.is == verdict::memory || (got.is == verdict::device && setting_.faults > 0) ||
-                                      (got.is == verdict::usage && got.sentence.find(" is in use on the ") != std::string::npos));
+  const bool by_updates =
+      waited_ && (got.is == verdict::memory || (got.is == verdict::device && setting_.faults > 0) ||
+                  (got.is == verdict::usage && got.sentence.find(" is in use on the ") != std::string::npos));
   const bool right = by_updates                  ? true
                      : got.is == verdict::fine   ? expected.fine
                      : got.is == verdict::usage  ? expected.usage
@@ -160,18 +173,21 @@ void machine::judge_shortage(const answer& got, std::string_view call, std::uint
 {
   ++sum_->shortages;
   const figures now = subject_->seen();
-  expect(got.requested > 0 && got.capacity == now.capacity[got.on_host ? 1 : 0], "a shortage with other numbers than the tier's");
+  expect(got.requested > 0 && got.capacity == now.capacity[got.on_host ? 1 : 0],
+         "a shortage with other numbers than the tier's");
   expect(got.needed > got.capacity && got.pinned <= got.capacity, "a shortage that says that there is room");
   const std::uint64_t frame = setting_.frame;
   std::uint64_t stuck = got.on_host ? model_.stuck_on_host() : model_.stuck_on_device();
-  if (!got.on_host && slack == 0) expect(got.pinned == stuck, "a shortage that names other pinned bytes than there are");
+  if (!got.on_host && slack == 0)
+    expect(got.pinned == stuck, "a shortage that names other pinned bytes than there are");
   std::uint64_t pieces = got.on_host ? model_.pieces_on_host() : model_.pieces_on_device();
   stuck += slack + model_.leases.size() * 2 * frame;  // a lease spoils the frames that it touches
   const bool is_window = got.requested != frame;
   if (slack > 0) pieces += 2;
   const std::uint64_t spoilt = is_window ? (pieces + 1) * (got.requested + frame) : got.requested + frame;
   std::string text{call};
-  expect(stuck + spoilt > got.capacity, text.append(" ran out of memory although there is room; ").append(got.sentence));
+  expect(stuck + spoilt > got.capacity,
+         text.append(" ran out of memory although there is room; ").append(got.sentence));
 }
 
 void machine::compare_figures()
@@ -190,13 +206,17 @@ void machine::compare_states()
 {
   for (std::uint32_t tensor = 0; tensor < model_.tensors(); ++tensor) {
     if (model_.is_parameter(tensor) && model_.waits[tensor] != 0) continue;
-    expect(subject_->state_of(tensor) == slot(model_.slot_of(tensor, value_list)).now, "a tensor is in another state than the model's");
+    expect(subject_->state_of(tensor) == slot(model_.slot_of(tensor, value_list)).now,
+           "a tensor is in another state than the model's");
     if (!model_.is_parameter(tensor)) continue;
     for (std::uint32_t list = 1; list < model_.lists(); ++list) {
       const std::uint32_t at = model_.slot_of(tensor, list);
-      if (at != no_slot) expect(subject_->is_filled(tensor, list) == (slot(at).now != state::free), "a list is filled where the model's is not, or not where it is");
+      if (at != no_slot)
+        expect(subject_->is_filled(tensor, list) == (slot(at).now != state::free),
+               "a list is filled where the model's is not, or not where it is");
     }
-    expect(subject_->is_measured(tensor) == (model_.measured[tensor] != 0), "norms of a gradient are there or not, unlike the model's");
+    expect(subject_->is_measured(tensor) == (model_.measured[tensor] != 0),
+           "norms of a gradient are there or not, unlike the model's");
   }
 }
 

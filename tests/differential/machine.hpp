@@ -101,7 +101,8 @@ class machine final : rehearsed_step {
   void compare_states();
   void compare_figures();
   void expect(bool right, std::string_view what);
-  /// The manager under test, about to be asked for something: the operation of the program counts as made. Looking at it does not.
+  /// The manager under test, about to be asked for something: the operation of the program counts as made. Looking at
+  /// it does not.
   [[nodiscard]] subject& made();
   [[nodiscard]] slot_model& slot(std::uint32_t at) { return model_.slots[at]; }
 
@@ -115,8 +116,8 @@ class machine final : rehearsed_step {
   bool is_prepared_ = false;
   std::uint32_t number_ = 0;  // of the last contents written
   std::uint32_t script_ = 0;  // of the rehearsed step
-  bool waited_ = false;  // updates waited when the call was made: it may have done them before, or failed to
-  bool is_over_ = false; // a step has no room, now or later: nothing can follow
+  bool waited_ = false;       // updates waited when the call was made: it may have done them before, or failed to
+  bool is_over_ = false;      // a step has no room, now or later: nothing can follow
   std::string_view call_;
   what counted_ = what::acquire;
   bool is_counted_ = true;

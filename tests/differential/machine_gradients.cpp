@@ -46,7 +46,8 @@ void machine::gradient_of_pin(const op& it)
     const forecast late = model_.of_gradient_pin(tensor);
     if (result.is == verdict::memory || result.is == verdict::device) return judge(late, result, "gradient of a pin");
     sum_->note_sentence(result.sentence);
-    return expect(late.usage && result.is == verdict::usage, "a gradient of a pin gave another error than the model allows; " + result.sentence);
+    return expect(late.usage && result.is == verdict::usage,
+                  "a gradient of a pin gave another error than the model allows; " + result.sentence);
   }
   expect(model_.of_gradient_pin(tensor).fine, "a gradient was pinned although its chunk is in use in the other tier");
   opened(tensor, pin.agent, got, it.y, slot(model_.slot_of(tensor, gradient_list)).now == state::free);
@@ -59,12 +60,18 @@ void machine::opened(std::uint32_t tensor, std::uint32_t agent, const granted& g
   expect(got.beta == (first ? 0.0F : 1.0F), "beta of a gradient says that it was written, or not, unlike the model");
   expect(got.size == slot(at).content.size(), "a gradient of another size than its tensor");
   if (first) {
-    const bool is_in_place = subject_->state_of(tensor) == state::gradient && slot(model_.slot_of(tensor, value_list)).now != state::gradient;
-    expect(!is_in_place || model_.may_lie_in_place(tensor), "a gradient lies in its weight's place, which nothing allowed");
+    const bool is_in_place = subject_->state_of(tensor) == state::gradient &&
+                             slot(model_.slot_of(tensor, value_list)).now != state::gradient;
+    expect(!is_in_place || model_.may_lie_in_place(tensor),
+           "a gradient lies in its weight's place, which nothing allowed");
     model_.first_gradient(tensor, is_in_place);
   }
-  model_.pinned(at, {.how = access::read_write, .agent = agent, .writing = true, .is_gradient = true,
-                     .kernel_uses = slot(at).kernel_uses, .data = got.data});
+  model_.pinned(at, {.how = access::read_write,
+                     .agent = agent,
+                     .writing = true,
+                     .is_gradient = true,
+                     .kernel_uses = slot(at).kernel_uses,
+                     .data = got.data});
   const std::size_t pin = model_.pins.size() - 1;
   work(pin, number, !first);
   const bool by_kernel = agent != on_caller;
@@ -76,7 +83,8 @@ void machine::gradient(const op& it)
   const std::uint32_t tensor = it.x % (model_.parameters() + 3);
   element type = model_.is_parameter(tensor) ? slot(model_.slot_of(tensor, gradient_list)).type : element::real;
   if ((it.y & 15U) == 0) type = type == element::real ? element::brain : element::real;
-  std::uint32_t agent = (it.y >> 4U & 3U) == 0 || !subject_->is_addressable() ? ((it.y >> 6U & 1U) != 0 ? adopted : compute) : on_caller;
+  std::uint32_t agent =
+      (it.y >> 4U & 3U) == 0 || !subject_->is_addressable() ? ((it.y >> 6U & 1U) != 0 ? adopted : compute) : on_caller;
   if ((it.y >> 14U & 31U) == 0) agent = 3;
   const bool is_weight = model_.is_parameter(tensor);
   if (is_weight) {
@@ -90,7 +98,8 @@ void machine::gradient(const op& it)
   granted got;
   const answer result = made().gradient(tensor, type, agent, got);
   judge(expected, result, "gradient");
-  if (result.is == verdict::fine) opened(tensor, agent, got, it.y, slot(model_.slot_of(tensor, gradient_list)).now == state::free);
+  if (result.is == verdict::fine)
+    opened(tensor, agent, got, it.y, slot(model_.slot_of(tensor, gradient_list)).now == state::free);
 }
 
 void machine::done_with_pin(const op& it)
@@ -99,7 +108,8 @@ void machine::done_with_pin(const op& it)
     const std::size_t at = (it.x + step) % model_.pins.size();
     const pin_model pin = model_.pins[at];
     if (!pin.is_gradient) continue;
-    if (pin.agent == on_caller && pin.kernel_uses != slot(pin.slot).kernel_uses) continue;  // a kernel may still write what would be measured
+    // a kernel may still write what would be measured
+    if (pin.agent == on_caller && pin.kernel_uses != slot(pin.slot).kernel_uses) continue;
     const std::uint32_t tensor = slot(pin.slot).tensor;
     const forecast expected = slot(pin.slot).pins == 1 ? forecast{} : refused;
     prepare(expected);
@@ -121,7 +131,8 @@ void machine::done(const op& it)
   forecast expected = refused;
   if (model_.is_parameter(tensor)) {
     const slot_model& held = slot(model_.slot_of(tensor, gradient_list));
-    if (held.now != state::free && held.pins == 0) expected = measures ? model_.of_clash(held.chunk, place::device, false) : forecast{};
+    if (held.now != state::free && held.pins == 0)
+      expected = measures ? model_.of_clash(held.chunk, place::device, false) : forecast{};
   }
   prepare(expected);
   const answer result = made().done(tensor, agent);
@@ -135,7 +146,8 @@ void machine::done(const op& it)
   model_.unpinned(model_.pins.size() - 1);
 }
 
-/// What an optimizer does with one parameter: reads its gradient, updates its states, overwrites the weight, drops the gradient.
+/// What an optimizer does with one parameter: reads its gradient, updates its states, overwrites the weight, drops the
+/// gradient.
 void machine::update(const op& it)
 {
   const std::uint32_t tensor = it.x % model_.parameters();
@@ -172,8 +184,10 @@ void machine::write_update(std::uint32_t tensor, std::size_t first)
     slot_model& what = slot(model_.pins[pin].slot);
     if (what.list != value_list) look_at(pin, "in an update");
     if (!writes(model_.pins[pin].how)) continue;
-    if (what.list == value_list && has_master) what.content = rounded(slot(master).content);
-    else fill_with(what.content, what.type, ++number_);
+    if (what.list == value_list && has_master)
+      what.content = rounded(slot(master).content);
+    else
+      fill_with(what.content, what.type, ++number_);
     what.is_defined = true;
     std::memcpy(model_.pins[pin].data, what.content.data(), what.content.size());
   }
@@ -199,17 +213,21 @@ void machine::drop_gradient(std::uint32_t tensor)
     settle_kernels(tensor);
     if (model_.master_of(tensor) != no_slot) settle_kernels(model_.master_of(tensor));
   }
-  const forecast expected = model_.of_drop_gradient(tensor, is_weight ? subject_->place_of_update(tensor) : place::host);
+  const forecast expected =
+      model_.of_drop_gradient(tensor, is_weight ? subject_->place_of_update(tensor) : place::host);
   const bool restores = is_weight && slot(tensor).now == state::gradient;
   prepare(expected);
   const answer result = made().drop_gradient(tensor);
-  if (result.is == verdict::usage && restores && expected.fine && !waited_) {  // the weight could not be made again yet: call again
+  // the weight could not be made again yet: call again
+  if (result.is == verdict::usage && restores && expected.fine && !waited_) {
     sum_->note_sentence(result.sentence);
     expect(expected.usage, "drop_gradient was refused; " + result.sentence);
   } else {
     judge(expected, result, "drop_gradient", restores ? 8 * setting_.frame : 0);
   }
-  if (!is_weight || (result.is != verdict::fine && subject_->is_filled(tensor, gradient_list) == (slot(model_.slot_of(tensor, gradient_list)).now != state::free)))
+  if (!is_weight ||
+      (result.is != verdict::fine &&
+       subject_->is_filled(tensor, gradient_list) == (slot(model_.slot_of(tensor, gradient_list)).now != state::free)))
     return;
   model_.gradient_dropped(tensor, result.is == verdict::fine);
 }

@@ -18,7 +18,8 @@ void machine::lease(const op& it)
   if (model_.leases.size() >= most_leases) return;
   const bool on_host = it.x % 5 == 0;
   const std::uint64_t size = 1 + it.y % (on_host ? setting_.frame : 3 * setting_.frame);
-  const std::uint32_t agent = !on_host && ((it.y >> 20U & 1U) != 0 || !subject_->is_addressable()) ? compute : on_caller;
+  const std::uint32_t agent =
+      !on_host && ((it.y >> 20U & 1U) != 0 || !subject_->is_addressable()) ? compute : on_caller;
   prepare(allowed);
   granted got;
   const answer result = made().lease(on_host, size, agent, got);
@@ -69,8 +70,10 @@ void machine::begin(const op& it)
     const place update = subject_->place_of_update(at);
     const forecast read = model_.of_clash(slot(at).chunk, update, false);
     const forecast write = model_.of_clash(slot(master).chunk, update, true);
-    if (!read.fine || !write.fine) expected = {.fine = false, .usage = true, .memory = true};
-    else if (read.usage || write.usage) expected.usage = true;
+    if (!read.fine || !write.fine)
+      expected = {.fine = false, .usage = true, .memory = true};
+    else if (read.usage || write.usage)
+      expected.usage = true;
   }
   if (micro_batches > 1 && setting_.in_place) expected = {.fine = false, .config = true};
   prepare(expected);
@@ -120,14 +123,18 @@ void machine::end(bool abandoned)
 {
   if (!model_.inside) return;
   const bool is_short = model_.micro_batches > 1 && model_.named != 3;
-  if (abandoned) made().abandon();
-  else if (is_short) end_short();
-  else judge({}, made().end(), "end of an iteration");
+  if (abandoned)
+    made().abandon();
+  else if (is_short)
+    end_short();
+  else
+    judge({}, made().end(), "end of an iteration");
   const bool is_kept = abandoned || is_short || model_.exceptional;
   const bool was_known = model_.recorded[model_.name];
   if (!is_kept) model_.recorded[model_.name] = model_.learnt = true;
   model_.iteration_ended();
-  expect(subject_->has_profile(model_.name) == model_.recorded[model_.name], "an iteration was recorded, or not, unlike the model");
+  expect(subject_->has_profile(model_.name) == model_.recorded[model_.name],
+         "an iteration was recorded, or not, unlike the model");
   if (is_kept) return;
   const bool is_repeat = was_known && !subject_->has_drifted();
   ++(is_repeat ? sum_->repeated : sum_->diverged);
@@ -157,8 +164,8 @@ void machine::use_profile(const op& it)
   const std::uint32_t from = it.x % 3;
   const std::uint32_t to = it.y % 3;
   if (!model_.recorded[from]) return;
-  // Where an iteration diverged while a tensor was pinned in both tiers its record may name the wrong one of two releases, and is
-  // then refused as a profile.
+  // Where an iteration diverged while a tensor was pinned in both tiers its record may name the wrong one of two
+  // releases, and is then refused as a profile.
   const bool may = !model_.inside && !model_.recorded[to];
   const forecast expected{.fine = may, .usage = !may, .config = true};
   prepare(expected);

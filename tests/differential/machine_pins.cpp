@@ -30,19 +30,23 @@ request machine::request_of(const op& it) const
   result.how = static_cast<access>(std::min(it.y & 3U, 2U) % 3);
   const std::uint32_t where = it.y >> 2U & 3U;
   result.at = where == 2 ? place::host : place::device;
-  if (where == 3 || (where < 2 && !subject_->is_addressable())) result.agent = (it.y >> 4U & 1U) != 0 ? adopted : compute;
+  if (where == 3 || (where < 2 && !subject_->is_addressable()))
+    result.agent = (it.y >> 4U & 1U) != 0 ? adopted : compute;
   if ((it.y >> 14U & 31U) == 0) result.agent = 2 + (it.y >> 4U & 1U) * 4;  // the manager's own, or none
   const bool is_value = result.list == value_list && (it.y >> 9U & 1U) == 0;
   const bool as_bytes = (it.y >> 5U & 7U) == 0;
   result.by = is_value ? route::tensor : as_bytes || result.agent != on_caller ? route::bytes : route::list;
-  if (result.by == route::list && (it.y >> 10U & 15U) == 0) result.type = result.type == element::real ? element::brain : element::real;
+  if (result.by == route::list && (it.y >> 10U & 15U) == 0)
+    result.type = result.type == element::real ? element::brain : element::real;
   if (result.at == place::host && result.by == route::bytes) result.agent = on_caller;
   if (result.at == place::host && result.by == route::tensor) result.agent = on_caller;
-  if (result.by == route::tensor && result.tensor < model_.tensors()) result.type = model_.planned().tensors[result.tensor].type;
+  if (result.by == route::tensor && result.tensor < model_.tensors())
+    result.type = model_.planned().tensors[result.tensor].type;
   return result;
 }
 
-/// Bytes that the update of a weight in its gradient's place has overwritten: nobody may write them again before they are dropped.
+/// Bytes that the update of a weight in its gradient's place has overwritten: nobody may write them again before they
+/// are dropped.
 bool machine::is_lost(std::uint32_t at, access how) const
 {
   const slot_model& it = model_.slots[at];
@@ -62,7 +66,8 @@ void machine::acquire(const op& it)
   const std::size_t pin = model_.pins.size() - 1;
   work(pin, it.y, wanted.how != access::write);
   const bool by_kernel = wanted.agent != on_caller;
-  const bool keeps = (it.y >> 8U & 1U) != 0 && model_.pins.size() <= most_pins && (!by_kernel || setting_.keeps_kernel_pins);
+  const bool keeps =
+      (it.y >> 8U & 1U) != 0 && model_.pins.size() <= most_pins && (!by_kernel || setting_.keeps_kernel_pins);
   if (!keeps) release(pin);
 }
 
@@ -74,15 +79,22 @@ bool machine::hold(const request& wanted, granted& got)
   const answer result = made().acquire(wanted, got);
   judge(expected, result, "acquire");
   if (result.is != verdict::fine) return false;
-  const std::uint32_t at = wanted.by == route::tensor ? model_.slot_of(wanted.tensor, value_list) : model_.slot_of(wanted.tensor, wanted.list);
+  const std::uint32_t at = wanted.by == route::tensor ? model_.slot_of(wanted.tensor, value_list)
+                                                      : model_.slot_of(wanted.tensor, wanted.list);
   slot_model& it = slot(at);
   const bool fresh = it.now == state::free;
   if (fresh && it.list == gradient_list)
-    model_.first_gradient(wanted.tensor, model_.may_lie_in_place(wanted.tensor) && subject_->state_of(wanted.tensor) == state::gradient);
+    model_.first_gradient(
+        wanted.tensor, model_.may_lie_in_place(wanted.tensor) && subject_->state_of(wanted.tensor) == state::gradient);
   if (fresh && it.starts_at_zero) std::fill(it.content.begin(), it.content.end(), std::byte{});
   expect(got.size == it.content.size(), "a pin of another size than its tensor");
-  model_.pinned(at, {.how = wanted.how, .at = wanted.at, .agent = wanted.agent, .writing = writes(wanted.how) || fresh,
-                     .is_bytes = wanted.by == route::bytes, .kernel_uses = it.kernel_uses, .data = got.data});
+  model_.pinned(at, {.how = wanted.how,
+                     .at = wanted.at,
+                     .agent = wanted.agent,
+                     .writing = writes(wanted.how) || fresh,
+                     .is_bytes = wanted.by == route::bytes,
+                     .kernel_uses = it.kernel_uses,
+                     .data = got.data});
   if (it.list == value_list && wanted.by != route::bytes && writes(wanted.how)) model_.weight_written(wanted.tensor);
   if (it.list == gradient_list && writes(wanted.how)) model_.done[wanted.tensor] = model_.measured[wanted.tensor] = 0;
   return true;
@@ -128,7 +140,12 @@ void machine::look_at(std::size_t pin, std::string_view when)
   if (it.at == place::device && !subject_->is_addressable()) return;
   if (std::memcmp(it.data, what.content.data(), what.content.size()) == 0) return;
   std::string text{"other bytes than the model's through a pin "};
-  expect(false, text.append(when).append(" (tensor ").append(std::to_string(what.tensor)).append(", list ").append(std::to_string(what.list)).append(")"));
+  expect(false, text.append(when)
+                    .append(" (tensor ")
+                    .append(std::to_string(what.tensor))
+                    .append(", list ")
+                    .append(std::to_string(what.list))
+                    .append(")"));
 }
 
 /// Pins of kernels end before another agent uses their tensor: what comes next is ordered after them by their release.
@@ -136,7 +153,8 @@ void machine::settle_kernels(std::uint32_t at)
 {
   for (std::size_t pin = model_.pins.size(); pin-- > 0;)
     if (model_.pins[pin].slot == at && model_.pins[pin].agent != on_caller) release(pin);
-  if (slot(at).now == state::gradient) settle_kernels(model_.slot_of(slot(at).tensor, gradient_list));  // the same bytes
+  // the same bytes
+  if (slot(at).now == state::gradient) settle_kernels(model_.slot_of(slot(at).tensor, gradient_list));
 }
 
 void machine::release(std::size_t pin)
@@ -145,7 +163,8 @@ void machine::release(std::size_t pin)
   made().release(pin);
   const std::uint32_t at = model_.pins[pin].slot;
   model_.unpinned(pin);
-  if (slot(at).list == value_list) expect(subject_->state_of(slot(at).tensor) == slot(at).now, "a release led to another state");
+  if (slot(at).list == value_list)
+    expect(subject_->state_of(slot(at).tensor) == slot(at).now, "a release led to another state");
 }
 
 void machine::touch(std::size_t pin, std::uint32_t number)

@@ -10,9 +10,9 @@ namespace differential {
 
 /// What a rehearsal does to tensors while it lasts: states and pins, no bytes.
 struct machine::rehearsal {
-  std::vector<state> states;         ///< by slot
-  std::vector<std::uint32_t> pins;   ///< by slot
-  std::vector<std::uint32_t> held;   ///< slots of pins, in the manager's order
+  std::vector<state> states;        ///< by slot
+  std::vector<std::uint32_t> pins;  ///< by slot
+  std::vector<std::uint32_t> held;  ///< slots of pins, in the manager's order
 };
 
 void machine::rehearse(const op& it)
@@ -30,9 +30,11 @@ void machine::rehearse(const op& it)
   expect(waited_ || before == subject_->seen(), "a rehearsal moved something");
   see_what_waits();
   compare_states();
-  if (may && (result.is == verdict::fine || result.is == verdict::config)) model_.learnt = true;  // it was run, also where its step does not fit
+  // it was run, also where its step does not fit
+  if (may && (result.is == verdict::fine || result.is == verdict::config)) model_.learnt = true;
   if (result.is != verdict::fine) return;
-  expect(need.capacity[0] <= before.capacity[0] && need.capacity[1] <= before.capacity[1], "a rehearsal passed a step that does not fit");
+  expect(need.capacity[0] <= before.capacity[0] && need.capacity[1] <= before.capacity[1],
+         "a rehearsal passed a step that does not fit");
 }
 
 /// The rehearsed step.
@@ -45,10 +47,14 @@ void machine::run()
   for (std::uint32_t left = dice.between(4, 20); left > 0; --left) {
     const std::uint32_t kind = dice.below(16);
     const std::uint32_t slot = dice.below(static_cast<std::uint32_t>(all.states.size()));
-    if (kind < 3) rehearse_mistake(kind);
-    else if (kind == 3) rehearse_drop(all, slot);
-    else if (kind < 7) rehearse_release(all, slot);
-    else rehearse_acquire(all, slot, dice.below(1U << 16U));
+    if (kind < 3)
+      rehearse_mistake(kind);
+    else if (kind == 3)
+      rehearse_drop(all, slot);
+    else if (kind < 7)
+      rehearse_release(all, slot);
+    else
+      rehearse_acquire(all, slot, dice.below(1U << 16U));
   }
   expect(subject_->pins() == all.held.size(), "the model lost count of the pins of a rehearsal");
   while (!all.held.empty() && script_ % 4 != 0) rehearse_release(all, 0);
@@ -64,9 +70,12 @@ void machine::must_refuse(const answer& got)
 void machine::rehearse_mistake(std::uint32_t kind)
 {
   figures ignored;
-  if (kind == 0) must_refuse(made().exchange(2, 2));
-  else if (kind == 1) must_refuse(made().rehearse(*this, ignored));
-  else must_refuse(made().use_profile(0, 1));
+  if (kind == 0)
+    must_refuse(made().exchange(2, 2));
+  else if (kind == 1)
+    must_refuse(made().rehearse(*this, ignored));
+  else
+    must_refuse(made().use_profile(0, 1));
 }
 
 void machine::rehearse_drop(rehearsal& all, std::uint32_t at)
@@ -95,7 +104,10 @@ void machine::rehearse_acquire(rehearsal& all, std::uint32_t at, std::uint32_t r
 {
   const slot_model& it = slot(at);
   if (it.chunk == no_slot) return;
-  request wanted{.tensor = it.tensor, .list = it.list, .type = it.type, .how = static_cast<access>(roll % 3),
+  request wanted{.tensor = it.tensor,
+                 .list = it.list,
+                 .type = it.type,
+                 .how = static_cast<access>(roll % 3),
                  .at = (roll >> 4U) % 3 == 0 ? place::host : place::device};
   if (it.list != value_list) wanted.by = route::list;
   granted got;

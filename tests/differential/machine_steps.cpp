@@ -32,7 +32,9 @@ bool machine::may_step() const
     const bool has_master = master != no_slot && at(master).now != state::free;
     if (!gradient.is_defined || weight.now == state::free || (!has_master && !weight.is_defined)) return false;
     for (std::uint32_t list = 2; list < model_.lists(); ++list)
-      if (const std::uint32_t slot = model_.slot_of(tensor, list); slot != no_slot && at(slot).now != state::free && !at(slot).is_defined) return false;
+      if (const std::uint32_t slot = model_.slot_of(tensor, list);
+          slot != no_slot && at(slot).now != state::free && !at(slot).is_defined)
+        return false;
   }
   return true;
 }
@@ -50,8 +52,10 @@ step_request machine::step_of(const op& it, updates how) const
   wanted.limit = limits[it.x & 3U];
   wanted.skips_nonfinite = (it.x >> 2U & 7U) != 0;
   wanted.undo_bytes = (it.x >> 5U & 15U) * 512;
-  for (std::uint32_t more = it.y & 3U, roll = it.y >> 2U; more > 0; --more, roll /= 8) wanted.first.push_back(roll % model_.parameters());
-  if ((it.x >> 9U & 15U) == 0) wanted.first.push_back(model_.parameters() + it.y % (model_.tensors() + 2 - model_.parameters()));
+  for (std::uint32_t more = it.y & 3U, roll = it.y >> 2U; more > 0; --more, roll /= 8)
+    wanted.first.push_back(roll % model_.parameters());
+  if ((it.x >> 9U & 15U) == 0)
+    wanted.first.push_back(model_.parameters() + it.y % (model_.tensors() + 2 - model_.parameters()));
   return wanted;
 }
 
@@ -62,7 +66,9 @@ void machine::spoil(std::uint32_t roll)
   const std::uint32_t at = model_.slot_of(tensor, gradient_list);
   if (slot(at).now == state::free || !slot(at).is_defined) return;
   granted got;
-  if (!hold({.by = route::bytes, .tensor = tensor, .list = gradient_list, .how = access::read_write, .at = place::host}, got)) return;
+  if (!hold({.by = route::bytes, .tensor = tensor, .list = gradient_list, .how = access::read_write, .at = place::host},
+            got))
+    return;
   const auto bits = std::uint32_t{0x7F800000U} >> (slot(at).type == element::brain ? 16U : 0U);
   std::memcpy(slot(at).content.data(), &bits, size_of(slot(at).type));
   std::memcpy(got.data, slot(at).content.data(), slot(at).content.size());
@@ -84,7 +90,8 @@ void machine::step(const op& it, updates how)
 /// Calls a step until it is done. @return   false where it was refused, or will never be done
 bool machine::take(step_request wanted, stepped& got)
 {
-  const bool is_known = std::all_of(wanted.first.begin(), wanted.first.end(), [&](std::uint32_t it) { return model_.is_parameter(it); });
+  const bool is_known =
+      std::all_of(wanted.first.begin(), wanted.first.end(), [&](std::uint32_t it) { return model_.is_parameter(it); });
   const forecast expected = is_known || wanted.how != updates::late ? allowed : refused;
   for (int tries = 0; tries < most_tries; ++tries) {
     prepare(expected);
@@ -109,28 +116,36 @@ void machine::stepped_to(const step_request& wanted, const stepped& got)
   for (std::uint32_t tensor = 0; tensor < model_.parameters(); ++tensor) {
     const slot_model& gradient = slot(model_.slot_of(tensor, gradient_list));
     if (gradient.now == state::free) continue;
-    for (const float it : numbers_of(gradient.content, gradient.type)) norm = std::max(norm, std::fabs(static_cast<double>(it)));
+    for (const float it : numbers_of(gradient.content, gradient.type))
+      norm = std::max(norm, std::fabs(static_cast<double>(it)));
   }
   is_finite = norm < std::numeric_limits<double>::infinity();
   const bool measures = wanted.skips_nonfinite || wanted.limit > 0;
   const bool updates_all = is_finite || !wanted.skips_nonfinite;
-  const double factor = is_finite && wanted.limit > 0 ? std::min(1.0, static_cast<double>(wanted.limit) / (norm + 1e-6)) : 1.0;
+  const double factor =
+      is_finite && wanted.limit > 0 ? std::min(1.0, static_cast<double>(wanted.limit) / (norm + 1e-6)) : 1.0;
   expect(got.updated == updates_all, "a step was skipped, or not, unlike the model's");
   expect(got.norm == (measures ? norm : 0.0), "a step says another norm than the model's");
-  if (!updates_all || (wanted.how == updates::early && measures && wanted.undo_bytes > 0 && factor < 1.0)) model_.exceptional = model_.inside;
+  if (!updates_all || (wanted.how == updates::early && measures && wanted.undo_bytes > 0 && factor < 1.0))
+    model_.exceptional = model_.inside;
   model_.updates += updates_all ? 1U : 0U;
   for (std::uint32_t tensor = 0; tensor < model_.parameters(); ++tensor) {
     const bool has_gradient = slot(model_.slot_of(tensor, gradient_list)).now != state::free;
     const bool waits = subject_->waits(tensor);
     expect(!waits || (wanted.how == updates::late && has_gradient && updates_all), "an update waits that should not");
-    if (has_gradient && updates_all) model_.updated(tensor, static_cast<float>(factor), waits);
-    else model_.gradient_dropped(tensor, true);
+    if (has_gradient && updates_all)
+      model_.updated(tensor, static_cast<float>(factor), waits);
+    else
+      model_.gradient_dropped(tensor, true);
     slot_model& weight = slot(tensor);
     const bool is_undone = wanted.how == updates::early && has_gradient && weight.now != state::free;
-    if (is_undone && subject_->state_of(tensor) != weight.now) model_.used(tensor);  // by the update that was brought back
+    // by the update that was brought back
+    if (is_undone && subject_->state_of(tensor) != weight.now) model_.used(tensor);
     // A weight written as bytes is taken to be its master's, and may be made again from it.
     const std::uint32_t master = model_.master_of(tensor);
-    if (is_undone && !updates_all && master != no_slot && slot(master).now != state::free && weight.content != rounded(slot(master).content)) weight.is_defined = false;
+    if (is_undone && !updates_all && master != no_slot && slot(master).now != state::free &&
+        weight.content != rounded(slot(master).content))
+      weight.is_defined = false;
   }
 }
 
@@ -140,7 +155,8 @@ void machine::finish_updates()
   const answer result = made().finish_updates();
   judge({}, result, "finish");
   if (result.is != verdict::fine) return;
-  for (std::uint32_t tensor = 0; tensor < model_.parameters(); ++tensor) expect(!subject_->waits(tensor), "an update still waits after finish");
+  for (std::uint32_t tensor = 0; tensor < model_.parameters(); ++tensor)
+    expect(!subject_->waits(tensor), "an update still waits after finish");
 }
 
 /// Which updates were done since, as far as that shows in states.

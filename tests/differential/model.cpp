@@ -5,7 +5,11 @@
 namespace differential {
 
 plain_model::plain_model(const setting& wanted, const std::vector<slot_place>& places, tally& sum)
-    : plan_{plan_of(wanted.tensors)}, sum_{&sum}, frame_{wanted.frame}, in_place_{wanted.in_place}, has_masters_{wanted.tensors != 0}
+    : plan_{plan_of(wanted.tensors)},
+      sum_{&sum},
+      frame_{wanted.frame},
+      in_place_{wanted.in_place},
+      has_masters_{wanted.tensors != 0}
 {
   const auto add = [&](std::uint32_t tensor, std::uint32_t list) {
     slot_model it;
@@ -32,7 +36,8 @@ plain_model::plain_model(const setting& wanted, const std::vector<slot_place>& p
 std::uint32_t plain_model::slot_of(std::uint32_t tensor, std::uint32_t list) const noexcept
 {
   if (tensor >= tensors() || list >= lists()) return no_slot;
-  if (!is_parameter(tensor)) return list == value_list ? lists() * plan_.parameters + tensor - plan_.parameters : no_slot;
+  if (!is_parameter(tensor))
+    return list == value_list ? lists() * plan_.parameters + tensor - plan_.parameters : no_slot;
   const std::uint32_t at = list * plan_.parameters + tensor;
   return slots[at].chunk == no_slot ? no_slot : at;
 }
@@ -55,7 +60,8 @@ forecast plain_model::of_clash(std::uint32_t chunk, place at, bool writing) cons
 forecast plain_model::of_acquire(const request& it, std::uint32_t agents) const
 {
   if (it.agent != on_caller && (it.agent >= agents || it.agent == 2 || it.agent == 3)) return refused;
-  const std::uint32_t slot = it.by == route::tensor && it.tensor < tensors() ? slot_of(it.tensor, value_list) : slot_of(it.tensor, it.list);
+  const std::uint32_t slot =
+      it.by == route::tensor && it.tensor < tensors() ? slot_of(it.tensor, value_list) : slot_of(it.tensor, it.list);
   if (slot == no_slot || (it.by != route::tensor && !is_parameter(it.tensor))) return refused;
   const slot_model& wanted = slots[slot];
   if (it.by == route::list && it.type != wanted.type) return refused;
@@ -70,18 +76,21 @@ forecast plain_model::of_acquire(const request& it, std::uint32_t agents) const
   const slot_model& weight = slots[slot_of(it.tensor, value_list)];
   const forecast there = of_clash(weight.chunk, it.at, true);
   if (!result.fine && !there.fine) return refused;
-  return weight.pins > 0 || weight.now == state::free || weight.now == state::gradient || slots[master_of(it.tensor)].now == state::free ||
-                 result.usage || there.usage
+  return weight.pins > 0 || weight.now == state::free || weight.now == state::gradient ||
+                 slots[master_of(it.tensor)].now == state::free || result.usage || there.usage
              ? doubtful
              : allowed;
 }
 
 forecast plain_model::of_opening(std::uint32_t tensor, element type, std::uint32_t own_pins) const
 {
-  if (tensor >= tensors() || !is_parameter(tensor) || type != slots[slot_of(tensor, gradient_list)].type || done[tensor] != 0) return refused;
+  if (tensor >= tensors() || !is_parameter(tensor) || type != slots[slot_of(tensor, gradient_list)].type ||
+      done[tensor] != 0)
+    return refused;
   if (slots[slot_of(tensor, gradient_list)].now != state::free || !may_lie_in_place(tensor)) return allowed;
   const slot_model& weight = slots[slot_of(tensor, value_list)];
-  const bool is_ready = weight.now != state::free && weight.now != state::gradient && slots[master_of(tensor)].now != state::free;
+  const bool is_ready =
+      weight.now != state::free && weight.now != state::gradient && slots[master_of(tensor)].now != state::free;
   return weight.pins > own_pins || !is_ready ? doubtful : allowed;
 }
 
@@ -103,7 +112,8 @@ forecast plain_model::of_exchange(std::uint32_t left, std::uint32_t right) const
   for (std::uint32_t at = 0; at < plan_.parameters; ++at) {
     const slot_model& one = slots[left * plan_.parameters + at];
     const slot_model& other = slots[right * plan_.parameters + at];
-    if (one.type != other.type || (one.chunk == no_slot) != (other.chunk == no_slot) || one.pins + other.pins > 0) return refused;
+    if (one.type != other.type || (one.chunk == no_slot) != (other.chunk == no_slot) || one.pins + other.pins > 0)
+      return refused;
     if (!may_lie_in_place(at)) continue;
     const bool in_use = slots[at].now == state::gradient || slots[plan_.parameters + at].now != state::free;
     if (in_use || left == gradient_list || right == gradient_list) result = doubtful;
@@ -197,7 +207,10 @@ void plain_model::weight_written(std::uint32_t tensor)
   masters_wanted = true;
 }
 
-void plain_model::dropped(std::uint32_t slot) { step(slots[slot], event::drop); }
+void plain_model::dropped(std::uint32_t slot)
+{
+  step(slots[slot], event::drop);
+}
 
 void plain_model::gradient_dropped(std::uint32_t tensor, bool restored)
 {
@@ -270,10 +283,12 @@ void plain_model::updated(std::uint32_t tensor, float factor, bool late)
   update_model all;
   all.gradient = numbers_of(slots[slot_of(tensor, gradient_list)].content, slots[slot_of(tensor, gradient_list)].type);
   for (float& it : all.gradient) it *= factor;
-  all.parameter = master == no_slot || makes_master ? numbers_of(weight.content, weight.type) : numbers_of(slots[master].content, element::real);
+  all.parameter = master == no_slot || makes_master ? numbers_of(weight.content, weight.type)
+                                                    : numbers_of(slots[master].content, element::real);
   const std::uint32_t momentum = slot_of(tensor, has_masters_ ? 3 : 2);
   const std::uint32_t variance = slot_of(tensor, has_masters_ ? 4 : 3);
-  for (const std::uint32_t at : {slot_of(tensor, gradient_list), master, momentum, variance, slot_of(tensor, value_list)})
+  for (const std::uint32_t at :
+       {slot_of(tensor, gradient_list), master, momentum, variance, slot_of(tensor, value_list)})
     if (at != no_slot) used(at);
   all.momentum = numbers_of(slots[momentum].content, element::real);
   if (variance != no_slot) all.variance = numbers_of(slots[variance].content, element::real);

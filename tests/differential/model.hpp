@@ -76,11 +76,15 @@ class plain_model {
   [[nodiscard]] std::uint32_t master_of(std::uint32_t tensor) const noexcept;  ///< its slot, or none
   [[nodiscard]] bool has_masters() const noexcept { return has_masters_; }
   /// The gradient of this parameter may come to lie in the weight's place.
-  [[nodiscard]] bool may_lie_in_place(std::uint32_t tensor) const noexcept { return in_place_ && learnt && master_of(tensor) != no_slot; }
+  [[nodiscard]] bool may_lie_in_place(std::uint32_t tensor) const noexcept
+  {
+    return in_place_ && learnt && master_of(tensor) != no_slot;
+  }
 
   // What may come of a call, by the rules alone.
   [[nodiscard]] forecast of_acquire(const request& it, std::uint32_t agents) const;
-  [[nodiscard]] forecast of_opening(std::uint32_t tensor, element type, std::uint32_t pins) const;  ///< a gradient, before its pin
+  /// a gradient, before its pin
+  [[nodiscard]] forecast of_opening(std::uint32_t tensor, element type, std::uint32_t pins) const;
   [[nodiscard]] forecast of_gradient_pin(std::uint32_t tensor) const;  ///< the pin itself
   [[nodiscard]] forecast of_clash(std::uint32_t chunk, place at, bool writing) const;
   [[nodiscard]] forecast of_exchange(std::uint32_t left, std::uint32_t right) const;

@@ -32,7 +32,8 @@ class flaky : public support::adversarial {
  private:
   void fail()
   {
-    if (every_ != 0 && ++count_ % every_ == 0) throw cm::device_error{cm::error_text{} << "chunkmem: a copy was told to fail"};
+    if (every_ != 0 && ++count_ % every_ == 0)
+      throw cm::device_error{cm::error_text{} << "chunkmem: a copy was told to fail"};
   }
 
   std::uint32_t every_;
@@ -54,6 +55,9 @@ struct adversarial_world {
 
 }  // namespace
 
-std::unique_ptr<subject> on_adversarial(const setting& wanted) { return std::make_unique<adapter<adversarial_world>>(wanted); }
+std::unique_ptr<subject> on_adversarial(const setting& wanted)
+{
+  return std::make_unique<adapter<adversarial_world>>(wanted);
+}
 
 }  // namespace differential

@@ -25,6 +25,9 @@ struct cuda_world {
 
 }  // namespace
 
-std::unique_ptr<subject> on_fake_cuda(const setting& wanted) { return std::make_unique<adapter<cuda_world>>(wanted); }
+std::unique_ptr<subject> on_fake_cuda(const setting& wanted)
+{
+  return std::make_unique<adapter<cuda_world>>(wanted);
+}
 
 }  // namespace differential

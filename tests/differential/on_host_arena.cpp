@@ -22,6 +22,9 @@ struct arena_world {
 
 }  // namespace
 
-std::unique_ptr<subject> on_host_arena(const setting& wanted) { return std::make_unique<adapter<arena_world>>(wanted); }
+std::unique_ptr<subject> on_host_arena(const setting& wanted)
+{
+  return std::make_unique<adapter<arena_world>>(wanted);
+}
 
 }  // namespace differential

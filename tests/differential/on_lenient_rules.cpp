@@ -5,8 +5,8 @@
 namespace differential {
 namespace {
 
-/// The rules of training, and one that lets a pinned tensor be dropped: an illegal transition that nobody hears of (as Gemini,
-/// whose chunks ignore transitions outside of their table).
+/// The rules of training, and one that lets a pinned tensor be dropped: an illegal transition that nobody hears of (as
+/// Gemini, whose chunks ignore transitions outside of their table).
 struct lenient_rules {
   using policy_kind = cm::rules_kind;
   static constexpr std::string_view name = "lenient_rules";
@@ -52,6 +52,9 @@ struct lenient_world {
 
 }  // namespace
 
-std::unique_ptr<subject> on_lenient_rules(const setting& wanted) { return std::make_unique<adapter<lenient_world>>(wanted); }
+std::unique_ptr<subject> on_lenient_rules(const setting& wanted)
+{
+  return std::make_unique<adapter<lenient_world>>(wanted);
+}
 
 }  // namespace differential

@@ -24,6 +24,9 @@ struct lost_pin_world {
 
 }  // namespace
 
-std::unique_ptr<subject> on_lost_pin(const setting& wanted) { return std::make_unique<adapter<lost_pin_world>>(wanted); }
+std::unique_ptr<subject> on_lost_pin(const setting& wanted)
+{
+  return std::make_unique<adapter<lost_pin_world>>(wanted);
+}
 
 }  // namespace differential

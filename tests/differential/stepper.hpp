@@ -25,7 +25,9 @@ class stepper {
   answer step(const step_request& wanted, const std::vector<cm::tensor_handle>& first, stepped& got)
   {
     return ask([&] {
-      const cm::optimizer::step_options options{.clip = {.norm = wanted.limit, .order = cm::optimizer::norm_order::linf}, .skip_nonfinite = wanted.skips_nonfinite};
+      const cm::optimizer::step_options options{
+          .clip = {.norm = wanted.limit, .order = cm::optimizer::norm_order::linf},
+          .skip_nonfinite = wanted.skips_nonfinite};
       const cm::optimizer::step_outcome outcome = step(wanted, first, options);
       got = {outcome.result == cm::optimizer::step_result::updated, outcome.norm};
     });
@@ -39,7 +41,8 @@ class stepper {
   [[nodiscard]] bool is_guessed() const { return kernel_.progress.decision == cm::optimizer::step_decision::guessed; }
 
  private:
-  cm::optimizer::step_outcome step(const step_request& wanted, const std::vector<cm::tensor_handle>& first, const cm::optimizer::step_options& options)
+  cm::optimizer::step_outcome step(const step_request& wanted, const std::vector<cm::tensor_handle>& first,
+                                   const cm::optimizer::step_options& options)
   {
     switch (wanted.how) {
       case updates::late:

@@ -31,12 +31,12 @@ struct slot_place {
   std::uint32_t frames = 1;
 };
 
-/// A manager under test with its backend. Pins and leases are numbered in the order in which they were made; what ends is
-/// forgotten by moving the last one into its place.
+/// A manager under test with its backend. Pins and leases are numbered in the order in which they were made; what ends
+/// is forgotten by moving the last one into its place.
 class subject {
  public:
   virtual ~subject() = default;
-  [[nodiscard]] virtual bool is_addressable() const = 0;       ///< the calling thread can read the device
+  [[nodiscard]] virtual bool is_addressable() const = 0;  ///< the calling thread can read the device
   [[nodiscard]] virtual std::uint32_t agents() const = 0;
   [[nodiscard]] virtual std::vector<slot_place> places() const = 0;  ///< by slot, from the layout alone
   [[nodiscard]] virtual std::vector<answer> declaration_mistakes() const = 0;
@@ -46,7 +46,8 @@ class subject {
   virtual answer look(std::size_t pin, granted& got) = 0;
   virtual answer move_pin(std::size_t pin) = 0;
   virtual void release(std::size_t pin) = 0;
-  virtual answer gradient_of_pin(std::size_t pin, element kind, granted& got) = 0;  ///< on success the gradient's pin is the last one
+  /// on success the gradient's pin is the last one
+  virtual answer gradient_of_pin(std::size_t pin, element kind, granted& got) = 0;
   virtual answer gradient(std::uint32_t tensor, element kind, std::uint32_t agent, granted& got) = 0;
   virtual answer done_with_pin(std::size_t pin) = 0;
   virtual answer done(std::uint32_t tensor, std::uint32_t agent) = 0;
@@ -79,15 +80,15 @@ class subject {
   [[nodiscard]] virtual figures seen() const = 0;
   [[nodiscard]] virtual state state_of(std::uint32_t tensor) = 0;
   [[nodiscard]] virtual bool is_filled(std::uint32_t tensor, std::uint32_t list) = 0;
-  [[nodiscard]] virtual bool waits(std::uint32_t tensor) = 0;   ///< its update is still to be done
-  [[nodiscard]] virtual bool is_guessed() const = 0;            ///< a step that early updates began is not decided yet
+  [[nodiscard]] virtual bool waits(std::uint32_t tensor) = 0;  ///< its update is still to be done
+  [[nodiscard]] virtual bool is_guessed() const = 0;           ///< a step that early updates began is not decided yet
   [[nodiscard]] virtual bool is_measured(std::uint32_t tensor) = 0;
   [[nodiscard]] virtual place place_of_update(std::uint32_t tensor) = 0;
   [[nodiscard]] virtual bool has_drifted() const = 0;
   [[nodiscard]] virtual std::vector<std::string> faults() = 0;
 };
 
-inline constexpr std::uint32_t mistake_count = 24;  ///< that `subject::mistake` knows
+inline constexpr std::uint32_t mistake_count = 24;   ///< that `subject::mistake` knows
 inline constexpr std::uint32_t config_mistakes = 4;  ///< the last ones of them are settings that cannot work
 
 // One function for each kind of manager; each is compiled by itself.

@@ -5,8 +5,8 @@
 namespace differential {
 namespace {
 
-/// A piece of each sentence that a manager's public calls can answer. What is not met in a run may still be legal: `rare` are
-/// those that one backend alone says, or that need what programs do not have.
+/// A piece of each sentence that a manager's public calls can answer. What is not met in a run may still be legal:
+/// `rare` are those that one backend alone says, or that need what programs do not have.
 struct known_sentence {
   std::string_view piece;
   bool rare = false;
@@ -87,15 +87,18 @@ constexpr known_sentence known[] = {
     {"a profile is not one of this model", true},
 };
 
-/// Rows that tables of rules must have beside `release`, and that no call of a manager uses: a weight in this state has no pin.
+/// Rows that tables of rules must have beside `release`, and that no call of a manager uses: a weight in this state has
+/// no pin.
 [[nodiscard]] constexpr bool is_unused(std::size_t from, std::size_t what) noexcept
 {
   return static_cast<state>(from) == state::gradient &&
          (static_cast<event>(what) == event::release_forward || static_cast<event>(what) == event::release_backward);
 }
 
-constexpr const char* state_names[] = {"free", "hold", "compute", "gradient", "hold_after_forward", "hold_after_backward"};
-constexpr const char* event_names[] = {"materialize", "acquire", "spend", "release_forward", "release_backward", "release", "reset", "drop"};
+constexpr const char* state_names[] = {
+    "free", "hold", "compute", "gradient", "hold_after_forward", "hold_after_backward"};
+constexpr const char* event_names[] = {"materialize",      "acquire", "spend", "release_forward",
+                                       "release_backward", "release", "reset", "drop"};
 
 }  // namespace
 
@@ -113,7 +116,9 @@ int next_of(state from, event what) noexcept
       if (what == event::release_forward) return to(state::hold_after_forward);
       return what == event::release_backward ? to(state::hold_after_backward) : illegal;
     case state::gradient:
-      return what == event::release || what == event::release_forward || what == event::release_backward ? to(state::hold_after_backward) : illegal;
+      return what == event::release || what == event::release_forward || what == event::release_backward
+                 ? to(state::hold_after_backward)
+                 : illegal;
     case state::hold:
     case state::hold_after_forward:
     case state::hold_after_backward:
@@ -135,7 +140,8 @@ void tally::operator+=(const tally& other)
   loads += other.loads;
   for (std::size_t at = 0; at < calls.size(); ++at) calls[at] += other.calls[at];
   for (std::size_t from = 0; from < transitions.size(); ++from)
-    for (std::size_t what = 0; what < transitions[from].size(); ++what) transitions[from][what] += other.transitions[from][what];
+    for (std::size_t what = 0; what < transitions[from].size(); ++what)
+      transitions[from][what] += other.transitions[from][what];
   for (const auto& [piece, count] : other.sentences) sentences[piece] += count;
 }
 
@@ -154,7 +160,8 @@ std::string tally::missing(std::uint64_t least) const
   std::ostringstream out;
   for (std::size_t from = 0; from < transitions.size(); ++from)
     for (std::size_t what = 0; what < transitions[from].size(); ++what)
-      if (next_of(static_cast<state>(from), static_cast<event>(what)) != differential::illegal && !is_unused(from, what) && transitions[from][what] < least)
+      if (next_of(static_cast<state>(from), static_cast<event>(what)) != differential::illegal &&
+          !is_unused(from, what) && transitions[from][what] < least)
         out << state_names[from] << " + " << event_names[what] << ": " << transitions[from][what] << '\n';
   for (const known_sentence& it : known) {
     const auto found = sentences.find(it.piece);
@@ -167,13 +174,15 @@ std::string tally::missing(std::uint64_t least) const
 std::string tally::text() const
 {
   std::ostringstream out;
-  out << operations << " operations of " << rolled << " rolled, " << illegal << " refused, " << shortages << " out of memory, " << repeated << " iterations repeated, "
-      << diverged << " recorded or diverged, " << loads << " loads\ncalls:";
+  out << operations << " operations of " << rolled << " rolled, " << illegal << " refused, " << shortages
+      << " out of memory, " << repeated << " iterations repeated, " << diverged << " recorded or diverged, " << loads
+      << " loads\ncalls:";
   for (std::size_t at = 0; at < calls.size(); ++at) out << ' ' << what_names[at] << ' ' << calls[at];
   out << "\ntransitions:";
   for (std::size_t from = 0; from < transitions.size(); ++from)
     for (std::size_t what = 0; what < transitions[from].size(); ++what)
-      if (transitions[from][what] > 0) out << ' ' << state_names[from] << '+' << event_names[what] << ' ' << transitions[from][what];
+      if (transitions[from][what] > 0)
+        out << ' ' << state_names[from] << '+' << event_names[what] << ' ' << transitions[from][what];
   out << "\nsentences:\n";
   for (const auto& [piece, count] : sentences) out << "  " << count << "  " << piece << '\n';
   return out.str();

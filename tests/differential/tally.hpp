@@ -16,14 +16,15 @@ inline constexpr int illegal = -1;
 
 /// What was seen: counts by call, by transition, by sentence.
 struct tally {
-  std::uint64_t rolled = 0;      ///< of programs, also those that had nothing to be done on, such as a release without a pin
+  /// of programs, also those that had nothing to be done on, such as a release without a pin
+  std::uint64_t rolled = 0;
   std::uint64_t operations = 0;  ///< of them those that the manager was asked for, refused ones too
-  std::uint64_t illegal = 0;    ///< calls that had to be refused
-  std::uint64_t shortages = 0;  ///< out of memory
-  std::uint64_t repeated = 0;   ///< iterations that followed their record to the end
-  std::uint64_t diverged = 0;   ///< iterations that were recorded or did not
+  std::uint64_t illegal = 0;     ///< calls that had to be refused
+  std::uint64_t shortages = 0;   ///< out of memory
+  std::uint64_t repeated = 0;    ///< iterations that followed their record to the end
+  std::uint64_t diverged = 0;    ///< iterations that were recorded or did not
   std::uint64_t loads = 0;
-  std::array<std::uint64_t, what_count> calls{};  ///< operations by kind
+  std::array<std::uint64_t, what_count> calls{};              ///< operations by kind
   std::array<std::array<std::uint64_t, 8>, 6> transitions{};  ///< [state][event]
   std::map<std::string_view, std::uint64_t> sentences{};
 

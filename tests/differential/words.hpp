@@ -5,22 +5,75 @@
 #include <string>
 #include <vector>
 
-/// The words in which programs, the plain model and the managers under test talk. No type of the library is among them, so
-/// that a manager may be compiled with other headers than the model beside it.
+/// The words in which programs, the plain model and the managers under test talk. No type of the library is among them,
+/// so that a manager may be compiled with other headers than the model beside it.
 namespace differential {
 
-/// One call of a program. Numbers are taken modulo what is there when it runs, so that every list of calls is a program.
+/// One call of a program. Numbers are taken modulo what is there when it runs, so that every list of calls is a
+/// program.
 enum class what : std::uint8_t {
-  acquire, release, touch, move_pin, gradient_of_pin, gradient, done_with_pin, done, update, drop, drop_gradient, drop_gradients,
-  lease, end_lease, begin, pass, end, abandon, keep_record, exchange, rehearse, use_profile, audit, release_all, mistake,
-  step, late_step, early_step, finish_updates, end_late,
+  acquire,
+  release,
+  touch,
+  move_pin,
+  gradient_of_pin,
+  gradient,
+  done_with_pin,
+  done,
+  update,
+  drop,
+  drop_gradient,
+  drop_gradients,
+  lease,
+  end_lease,
+  begin,
+  pass,
+  end,
+  abandon,
+  keep_record,
+  exchange,
+  rehearse,
+  use_profile,
+  audit,
+  release_all,
+  mistake,
+  step,
+  late_step,
+  early_step,
+  finish_updates,
+  end_late,
 };
 inline constexpr std::size_t what_count = 30;
-inline constexpr const char* what_names[what_count] = {
-    "acquire",   "release", "touch", "move_pin", "gradient_of_pin", "gradient",    "done_with_pin", "done",     "update",
-    "drop",      "drop_gradient", "drop_gradients", "lease",        "end_lease",   "begin",         "pass",     "end",
-    "abandon",   "keep_record",   "exchange",       "rehearse",     "use_profile", "audit",         "release_all", "mistake",
-    "step",      "late_step", "early_step", "finish_updates",       "end_late"};
+inline constexpr const char* what_names[what_count] = {"acquire",
+                                                       "release",
+                                                       "touch",
+                                                       "move_pin",
+                                                       "gradient_of_pin",
+                                                       "gradient",
+                                                       "done_with_pin",
+                                                       "done",
+                                                       "update",
+                                                       "drop",
+                                                       "drop_gradient",
+                                                       "drop_gradients",
+                                                       "lease",
+                                                       "end_lease",
+                                                       "begin",
+                                                       "pass",
+                                                       "end",
+                                                       "abandon",
+                                                       "keep_record",
+                                                       "exchange",
+                                                       "rehearse",
+                                                       "use_profile",
+                                                       "audit",
+                                                       "release_all",
+                                                       "mistake",
+                                                       "step",
+                                                       "late_step",
+                                                       "early_step",
+                                                       "finish_updates",
+                                                       "end_late"};
 
 struct op {
   what call = what::acquire;
@@ -33,7 +86,8 @@ using program = std::vector<op>;
 enum class world : std::uint8_t { adversarial, host_arena, fake_cuda, lenient_rules, lost_pin };
 inline constexpr const char* world_names[] = {"adversarial", "host_arena", "fake_cuda", "lenient_rules", "lost_pin"};
 
-/// A bug that is built in on purpose, by policies that can be told to do wrong. `illegal_ignored` and `lost_pin` are worlds.
+/// A bug that is built in on purpose, by policies that can be told to do wrong. `illegal_ignored` and `lost_pin` are
+/// worlds.
 enum class bug : std::uint8_t { none, overlap, wrong_size, gives_up, skipped_write_back };
 inline constexpr const char* bug_names[] = {"none", "overlap", "wrong_size", "gives_up", "skipped_write_back"};
 
@@ -53,8 +107,8 @@ struct setting {
   std::uint32_t schedule = 0;
   bool async_compute = false;
   bool in_place = false;
-  bool wide = false;  ///< gradients of 16-bit weights are float
-  std::uint32_t faults = 0;  ///< every so manieth copy cannot start; 0: all can
+  bool wide = false;              ///< gradients of 16-bit weights are float
+  std::uint32_t faults = 0;       ///< every so manieth copy cannot start; 0: all can
   bool keeps_kernel_pins = true;  ///< pins for streams outlive the call that makes them
 };
 
@@ -62,12 +116,27 @@ enum class access : std::uint8_t { read, read_write, write };
 enum class place : std::uint8_t { device, host };
 enum class pass : std::uint8_t { none, forward, backward };
 enum class state : std::uint8_t { free, hold, compute, gradient, hold_after_forward, hold_after_backward };
-enum class event : std::uint8_t { materialize, acquire, spend, release_forward, release_backward, release, reset, drop };
+enum class event : std::uint8_t {
+  materialize,
+  acquire,
+  spend,
+  release_forward,
+  release_backward,
+  release,
+  reset,
+  drop
+};
 enum class role : std::uint8_t { parameter, frozen, buffer, activation };
 enum class element : std::uint8_t { real, brain, byte };
 
-[[nodiscard]] constexpr bool writes(access how) noexcept { return how != access::read; }
-[[nodiscard]] constexpr std::uint32_t size_of(element it) noexcept { return it == element::real ? 4 : it == element::brain ? 2 : 1; }
+[[nodiscard]] constexpr bool writes(access how) noexcept
+{
+  return how != access::read;
+}
+[[nodiscard]] constexpr std::uint32_t size_of(element it) noexcept
+{
+  return it == element::real ? 4 : it == element::brain ? 2 : 1;
+}
 
 /// How a pin is asked for: by its tensor, by tensor and list, or as bytes of a list.
 enum class route : std::uint8_t { tensor, list, bytes };
@@ -105,7 +174,8 @@ struct stepped {
 };
 
 enum class verdict : std::uint8_t { fine, usage, config, memory, device, other };
-inline constexpr const char* verdict_names[] = {"fine", "usage_error", "config_error", "out_of_memory", "device_error", "another error"};
+inline constexpr const char* verdict_names[] = {"fine",          "usage_error",  "config_error",
+                                                "out_of_memory", "device_error", "another error"};
 
 /// What a call answered.
 struct answer {

@@ -6,11 +6,11 @@ namespace divergence {
 
 std::string run_on_adversarial(const setting& it, tally& sum)
 {
-  return run_on<support::adversarial>(it,
-                                      support::adversarial_options{.when = static_cast<support::schedule>(it.seed / 5 % 3),
-                                                                   .seed = 1 + it.seed,
-                                                                   .async_compute = it.launched()},
-                                      sum);
+  return run_on<support::adversarial>(
+      it,
+      support::adversarial_options{
+          .when = static_cast<support::schedule>(it.seed / 5 % 3), .seed = 1 + it.seed, .async_compute = it.launched()},
+      sum);
 }
 
 }  // namespace divergence

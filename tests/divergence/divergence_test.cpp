@@ -12,7 +12,8 @@ namespace divergence_test {
 
 using namespace divergence;
 
-/// Planned transfers with every placement, share and way to update, in loops whose iterations leave the record at random moments.
+/// Planned transfers with every placement, share and way to update, in loops whose iterations leave the record at
+/// random moments.
 
 namespace {
 
@@ -58,6 +59,9 @@ TEST_CASE("training that leaves its records at random moments equals training on
   check_that_they_diverged(run_all(0, runs_in_ci));
 }
 
-TEST_CASE("so it does in twelve thousand runs", "[divergence][.slow]") { check_that_they_diverged(run_all(1'000, 13'000)); }
+TEST_CASE("so it does in twelve thousand runs", "[divergence][.slow]")
+{
+  check_that_they_diverged(run_all(1'000, 13'000));
+}
 
 }  // namespace divergence_test

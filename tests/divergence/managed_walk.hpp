@@ -14,8 +14,8 @@ namespace divergence {
 
 namespace cm = chunkmem;
 
-/// The same loop out of a manager, with weights of `Element`. An iteration that reads a weight whose bytes a gradient has taken is
-/// refused; it is forgotten and taken again, as the documentation says. No other refusal is.
+/// The same loop out of a manager, with weights of `Element`. An iteration that reads a weight whose bytes a gradient
+/// has taken is refused; it is forgotten and taken again, as the documentation says. No other refusal is.
 template <class Manager, class Backend, class Element>
 class managed_walk {
  public:
@@ -51,13 +51,25 @@ class managed_walk {
 
  private:
   template <class Kind>
-  [[nodiscard]] auto use(cm::tensor<Kind> it) { return m_.acquire(it, cm::access::read, who_); }
+  [[nodiscard]] auto use(cm::tensor<Kind> it)
+  {
+    return m_.acquire(it, cm::access::read, who_);
+  }
   template <class Kind>
-  [[nodiscard]] auto make(cm::tensor<Kind> it) { return m_.acquire(it, cm::access::write, who_); }
+  [[nodiscard]] auto make(cm::tensor<Kind> it)
+  {
+    return m_.acquire(it, cm::access::write, who_);
+  }
   [[nodiscard]] auto weight(std::size_t at) { return use(weights_.template as<Element>(at)); }
-  [[nodiscard]] auto workspace(std::uint64_t elements) { return m_.lease(cm::tier::device, cm::bytes{elements * sizeof(float)}, who_); }
+  [[nodiscard]] auto workspace(std::uint64_t elements)
+  {
+    return m_.lease(cm::tier::device, cm::bytes{elements * sizeof(float)}, who_);
+  }
   template <class Lease>
-  [[nodiscard]] static float* numbers(const Lease& it) { return reinterpret_cast<float*>(it.data()); }
+  [[nodiscard]] static float* numbers(const Lease& it)
+  {
+    return reinterpret_cast<float*>(it.data());
+  }
   template <class Kernel>
   void launch(Kernel work)
   {
@@ -76,7 +88,8 @@ class managed_walk {
       try {
         return iterate(it, number);
       } catch (const cm::usage_error& refused) {
-        const bool is_expected = std::string_view{refused.what()}.find("its gradient has its place: release the gradient") != std::string_view::npos;
+        const bool is_expected = std::string_view{refused.what()}.find(
+                                     "its gradient has its place: release the gradient") != std::string_view::npos;
         if (!is_expected || updating_ || tries == parameter_count) throw;
         ++retried_;
         losses_.resize(noted);
@@ -143,7 +156,8 @@ class managed_walk {
     {
       const auto up = weight(up_of(block));
       const auto bias = use(weights_.template as<float>(bias_of(block)));
-      launch([out = numbers(wide), x = mixed::view(x), up = mixed::view(up), bias = mixed::view(bias), h = mixed::view(h), inner] {
+      launch([out = numbers(wide), x = mixed::view(x), up = mixed::view(up), bias = mixed::view(bias),
+              h = mixed::view(h), inner] {
         mixed::multiply(out, x, up, width, inner);
         mixed::add_bias(out, bias, inner);
         mixed::store_softsign(h, out, batch * inner);
@@ -151,7 +165,8 @@ class managed_walk {
     }
     const auto down = weight(down_of(block));
     const auto next = make(x_.slice(at + 1));
-    launch([out = numbers(narrow), h = mixed::view(h), down = mixed::view(down), x = mixed::view(x), next = mixed::view(next), inner] {
+    launch([out = numbers(narrow), h = mixed::view(h), down = mixed::view(down), x = mixed::view(x),
+            next = mixed::view(next), inner] {
       mixed::multiply(out, h, down, inner, width);
       mixed::residual(next, x, out);
     });
@@ -176,9 +191,10 @@ class managed_walk {
         mixed::multiply_transposed(flow, y, head, width, width, false);
       });
     }
-    weights_.differentiate(std::move(head), 0, is_last(0), [x = mixed::view(x), slope = mixed::floats{numbers(y)}](auto out, float beta) {
-      mixed::outer(out, x, slope, width, width, beta);
-    });
+    weights_.differentiate(std::move(head), 0, is_last(0),
+                           [x = mixed::view(x), slope = mixed::floats{numbers(y)}](auto out, float beta) {
+                             mixed::outer(out, x, slope, width, width, beta);
+                           });
   }
 
   void backward(std::uint32_t at, std::uint32_t block)
@@ -196,10 +212,11 @@ class managed_walk {
                            [h = mixed::view(h), in = mixed::floats{flow.data()}, inner](auto out, float beta) {
                              mixed::outer(out, h, in, inner, width, beta);
                            });
-    weights_.differentiate(bias_of(block), who_, is_last(bias_of(block)), [wide = numbers(wide), h = mixed::view(h), inner](auto out, float beta) {
-      mixed::softsign_backward(wide, h, batch * inner);
-      mixed::sum_rows(out, wide, inner, beta);
-    });
+    weights_.differentiate(bias_of(block), who_, is_last(bias_of(block)),
+                           [wide = numbers(wide), h = mixed::view(h), inner](auto out, float beta) {
+                             mixed::softsign_backward(wide, h, batch * inner);
+                             mixed::sum_rows(out, wide, inner, beta);
+                           });
     auto up = weight(up_of(block));
     launch([flow = flow.data(), wide = mixed::floats{numbers(wide)}, up = mixed::view(up), inner] {
       mixed::multiply_transposed(flow, wide, up, width, inner, true);

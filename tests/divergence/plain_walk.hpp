@@ -43,8 +43,10 @@ class plain_walk {
     }
     for (std::size_t pass = 0; pass < it.passes.size(); ++pass) go(it, number, pass, true);
     for (const std::uint32_t at : it.dropped) weights_.forget_gradient(at);
-    if (it.abandoned) forget();
-    else weights_.update();
+    if (it.abandoned)
+      forget();
+    else
+      weights_.update();
   }
   void forget()
   {
@@ -88,8 +90,10 @@ class plain_walk {
     mixed::outer(weights_.gradient(down_of(block)), h, in, inner, width, weights_.beta(down_of(block)));
     mixed::softsign_backward(wide.data(), h, batch * inner);
     mixed::sum_rows(weights_.gradient(bias_of(block)), wide.data(), inner, weights_.beta(bias_of(block)));
-    mixed::multiply_transposed(flow.data(), mixed::floats{wide.data()}, weights_.value(up_of(block)), width, inner, true);
-    mixed::outer(weights_.gradient(up_of(block)), x, mixed::floats{wide.data()}, width, inner, weights_.beta(up_of(block)));
+    mixed::multiply_transposed(flow.data(), mixed::floats{wide.data()}, weights_.value(up_of(block)), width, inner,
+                               true);
+    mixed::outer(weights_.gradient(up_of(block)), x, mixed::floats{wide.data()}, width, inner,
+                 weights_.beta(up_of(block)));
   }
 
   [[nodiscard]] float sum_before(const turn& it, std::size_t visit)

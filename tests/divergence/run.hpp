@@ -31,29 +31,41 @@ inline constexpr cm::bytes plenty = 2_MiB;
 inline constexpr std::size_t iterations = 10;
 inline constexpr int most_enlargements = 24;
 
-using every_placement = cm::placement::any_placement<cm::placement::host_first, cm::placement::device_margin, cm::placement::fixed_split,
-                                                     cm::placement::update_share, support::device_only, support::small_on_device>;
+using every_placement =
+    cm::placement::any_placement<cm::placement::host_first, cm::placement::device_margin, cm::placement::fixed_split,
+                                 cm::placement::update_share, support::device_only, support::small_on_device>;
 
 [[nodiscard]] inline every_placement placement_of(const setting& it)
 {
   using cm::placement::device_margin, cm::placement::fixed_split, cm::placement::update_share;
-  const every_placement all[setting::extents[setting::placement]] = {
-      every_placement{cm::placement::host_first{}},   every_placement{fixed_split{0.0}},      every_placement{fixed_split{0.3}},
-      every_placement{fixed_split{0.7}},              every_placement{fixed_split{1.0}},      every_placement{device_margin{}},
-      every_placement{device_margin{0.3}},            every_placement{device_margin{1.0}},    every_placement{update_share{0.25}},
-      every_placement{update_share{0.75}},            every_placement{support::device_only{}}, every_placement{support::small_on_device{4_KiB}}};
+  const every_placement all[setting::extents[setting::placement]] = {every_placement{cm::placement::host_first{}},
+                                                                     every_placement{fixed_split{0.0}},
+                                                                     every_placement{fixed_split{0.3}},
+                                                                     every_placement{fixed_split{0.7}},
+                                                                     every_placement{fixed_split{1.0}},
+                                                                     every_placement{device_margin{}},
+                                                                     every_placement{device_margin{0.3}},
+                                                                     every_placement{device_margin{1.0}},
+                                                                     every_placement{update_share{0.25}},
+                                                                     every_placement{update_share{0.75}},
+                                                                     every_placement{support::device_only{}},
+                                                                     every_placement{support::small_on_device{4_KiB}}};
   return all[it.at[setting::placement]];
 }
 
 template <class Backend>
-using manager_for = cm::manager<Backend, support::every_eviction, support::chosen_gradient, cm::transfer::planned, every_placement>;
+using manager_for =
+    cm::manager<Backend, support::every_eviction, support::chosen_gradient, cm::transfer::planned, every_placement>;
 
 /// A manager for a setting, and its trainer.
 template <class Backend, class Element>
 struct rig {
   rig(const setting& it, Backend& memory)
-      : m{memory, {.chunk_bytes = frame}, support::every_eviction{support::every_eviction::names[it.at[setting::eviction]]},
-          support::chosen_gradient{it.in_place()}, placement_of(it)},
+      : m{memory,
+          {.chunk_bytes = frame},
+          support::every_eviction{support::every_eviction::names[it.at[setting::eviction]]},
+          support::chosen_gradient{it.in_place()},
+          placement_of(it)},
         walk{m, memory, it.recipe(), it.launched() ? cm::agent::compute : cm::agent::host}
   {
   }
@@ -96,12 +108,14 @@ template <class Backend>
 [[nodiscard]] std::string broken_promise(const cm::report& seen)
 {
   for (const cm::tier where : {cm::tier::device, cm::tier::host})
-    if (seen.peak[where] > seen.capacity[where] || seen.in_use[where] > seen.peak[where]) return "more bytes than the capacity";
+    if (seen.peak[where] > seen.capacity[where] || seen.in_use[where] > seen.peak[where])
+      return "more bytes than the capacity";
   return {};
 }
 
-/// The device by what a rehearsal with plenty of both says, then the host by one beside that device: next to a smaller device more
-/// lives on the host. Where pins cut windows off, a device above the smallest can be too small, and gets more frames.
+/// The device by what a rehearsal with plenty of both says, then the host by one beside that device: next to a smaller
+/// device more lives on the host. Where pins cut windows off, a device above the smallest can be too small, and gets
+/// more frames.
 template <class Element, class Backend, class Options>
 void choose_capacities(const setting& it, Options& options)
 {
@@ -122,11 +136,12 @@ void choose_capacities(const setting& it, Options& options)
   }
 }
 
-/// A run begins anew with more room where an iteration that nobody rehearsed does not fit, which is no defect: one that strays pins and
-/// leases otherwise, and the regular one behind it leaves a record that is not its own, in the middle, where nothing can be cleared; its
-/// windows of several frames are then cut up by what lies between them. A rehearsal in the middle knows a larger tide, and states that
-/// want homes when the device is cleared. In a run without one no iteration has been proven, and no placement knows the tide.
-/// But as long as all were regular, what was rehearsed fits.
+/// A run begins anew with more room where an iteration that nobody rehearsed does not fit, which is no defect: one that
+/// strays pins and leases otherwise, and the regular one behind it leaves a record that is not its own, in the middle,
+/// where nothing can be cleared; its windows of several frames are then cut up by what lies between them. A rehearsal
+/// in the middle knows a larger tide, and states that want homes when the device is cleared. In a run without one no
+/// iteration has been proven, and no placement knows the tide. But as long as all were regular, what was rehearsed
+/// fits.
 template <class Element, class Backend, class Options>
 [[nodiscard]] std::string train(const setting& it, Options options, tally& sum)
 {
@@ -155,8 +170,9 @@ template <class Element, class Backend, class Options>
       sum.enlarged += enlarged > 0 ? 1 : 0;
       const float limit = it.recipe().clip.norm;
       if (limit > 0)
-        sum.clipped += static_cast<std::uint64_t>(std::count_if(reference.norms().begin(), reference.norms().end(),
-                                                                [limit](double norm) { return norm > static_cast<double>(limit); }));
+        sum.clipped += static_cast<std::uint64_t>(
+            std::count_if(reference.norms().begin(), reference.norms().end(),
+                          [limit](double norm) { return norm > static_cast<double>(limit); }));
       sum.skipped += reference.skipped();
       return difference;
     } catch (const cm::out_of_memory&) {

@@ -13,7 +13,20 @@ namespace divergence {
 
 /// One run: each axis has a value, and the seed says what its iterations do.
 struct setting {
-  enum axis : std::size_t { placement, updates, device, host, eviction, gradient, kind, optimizer, clipping, place, rehearsal, axes };
+  enum axis : std::size_t {
+    placement,
+    updates,
+    device,
+    host,
+    eviction,
+    gradient,
+    kind,
+    optimizer,
+    clipping,
+    place,
+    rehearsal,
+    axes
+  };
   static constexpr std::array<std::uint8_t, axes> extents{12, 3, 4, 2, 5, 2, 2, 2, 3, 4, 2};
   std::array<std::uint8_t, axes> at{};
   std::uint64_t seed = 1;
@@ -60,9 +73,11 @@ struct setting {
   dice random{number * 0x2545F4914F6CDD1DU + 1};
   setting it;
   it.seed = number;
-  for (std::size_t axis = 0; axis < setting::axes; ++axis) it.at[axis] = static_cast<std::uint8_t>(random.below(setting::extents[axis]));
+  for (std::size_t axis = 0; axis < setting::axes; ++axis)
+    it.at[axis] = static_cast<std::uint8_t>(random.below(setting::extents[axis]));
   it.at[setting::placement] = static_cast<std::uint8_t>(number % setting::extents[setting::placement]);
-  it.at[setting::updates] = static_cast<std::uint8_t>(number / setting::extents[setting::placement] % setting::extents[setting::updates]);
+  it.at[setting::updates] =
+      static_cast<std::uint8_t>(number / setting::extents[setting::placement] % setting::extents[setting::updates]);
   return it;
 }
 
@@ -81,10 +96,12 @@ struct tally {
 
   [[nodiscard]] std::string text() const
   {
-    return std::to_string(identical) + " of " + std::to_string(runs) + " runs identical to plain vectors: " + std::to_string(iterations) +
-           " iterations, " + std::to_string(divergences) + " left their record, " + std::to_string(replans) + " plans made again, " +
-           std::to_string(clipped) + " steps clipped, " + std::to_string(skipped) + " skipped, " + std::to_string(retried) +
-           " iterations begun again, " + std::to_string(loads) + " loads; " + std::to_string(enlarged) + " runs with more room than rehearsed\n";
+    return std::to_string(identical) + " of " + std::to_string(runs) +
+           " runs identical to plain vectors: " + std::to_string(iterations) + " iterations, " +
+           std::to_string(divergences) + " left their record, " + std::to_string(replans) + " plans made again, " +
+           std::to_string(clipped) + " steps clipped, " + std::to_string(skipped) + " skipped, " +
+           std::to_string(retried) + " iterations begun again, " + std::to_string(loads) + " loads; " +
+           std::to_string(enlarged) + " runs with more room than rehearsed\n";
   }
 };
 

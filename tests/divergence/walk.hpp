@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-/// Training loops that leave what they did before at random moments: skipped and repeated layers, other orders, dropped gradients,
-/// steps given up, begun again, skipped and clipped, evaluations and overwritten weights in between.
+/// Training loops that leave what they did before at random moments: skipped and repeated layers, other orders, dropped
+/// gradients, steps given up, begun again, skipped and clipped, evaluations and overwritten weights in between.
 namespace divergence {
 
 namespace mixed = support::mixed;
@@ -26,9 +26,18 @@ inline constexpr std::uint64_t largest_extra = 2048;
   constexpr std::uint64_t sizes[blocks] = {56, 24, widest, 8};
   return sizes[block];
 }
-[[nodiscard]] constexpr std::size_t up_of(std::uint32_t block) noexcept { return 1 + std::size_t{block} * 3; }
-[[nodiscard]] constexpr std::size_t bias_of(std::uint32_t block) noexcept { return 2 + std::size_t{block} * 3; }
-[[nodiscard]] constexpr std::size_t down_of(std::uint32_t block) noexcept { return 3 + std::size_t{block} * 3; }
+[[nodiscard]] constexpr std::size_t up_of(std::uint32_t block) noexcept
+{
+  return 1 + std::size_t{block} * 3;
+}
+[[nodiscard]] constexpr std::size_t bias_of(std::uint32_t block) noexcept
+{
+  return 2 + std::size_t{block} * 3;
+}
+[[nodiscard]] constexpr std::size_t down_of(std::uint32_t block) noexcept
+{
+  return 3 + std::size_t{block} * 3;
+}
 
 /// A head, then an up, a bias in single precision and a down for each block, of several sizes.
 [[nodiscard]] inline std::vector<mixed::parameter> parameters()
@@ -36,7 +45,8 @@ inline constexpr std::uint64_t largest_extra = 2048;
   std::vector<mixed::parameter> all{{width, width}};
   for (std::uint32_t block = 0; block < blocks; ++block)
     for (const mixed::parameter& it :
-         {mixed::parameter{width, inner_of(block)}, mixed::parameter{1, inner_of(block), true, 1}, mixed::parameter{inner_of(block), width}})
+         {mixed::parameter{width, inner_of(block)}, mixed::parameter{1, inner_of(block), true, 1},
+          mixed::parameter{inner_of(block), width}})
       all.push_back(it);
   return all;
 }
@@ -67,17 +77,17 @@ struct look {
 
 /// What one iteration does, and what is done right before it.
 struct turn {
-  std::vector<std::uint32_t> rewritten;  ///< before: parameters that get new values
-  bool finishes = false;                 ///< before: updates that wait are done
-  bool rehearses = false;                ///< before
-  bool evaluates = false;                ///< forward alone, by a name of its own
+  std::vector<std::uint32_t> rewritten;            ///< before: parameters that get new values
+  bool finishes = false;                           ///< before: updates that wait are done
+  bool rehearses = false;                          ///< before
+  bool evaluates = false;                          ///< forward alone, by a name of its own
   std::vector<std::vector<std::uint32_t>> passes;  ///< the blocks that each one visits; gradients add up
-  std::vector<look> looks;               ///< in the forward part of the first pass
-  std::uint64_t extra = 0;               ///< elements of a workspace that only this iteration has
-  std::vector<std::uint32_t> dropped;    ///< parameters whose gradients are dropped before the update
-  bool false_start = false;              ///< its first pass is taken, its gradients are dropped, and it begins anew
-  bool abandoned = false;                ///< gradients are dropped, nothing is updated
-  bool spoilt = false;                   ///< a gradient is infinite
+  std::vector<look> looks;                         ///< in the forward part of the first pass
+  std::uint64_t extra = 0;                         ///< elements of a workspace that only this iteration has
+  std::vector<std::uint32_t> dropped;              ///< parameters whose gradients are dropped before the update
+  bool false_start = false;  ///< its first pass is taken, its gradients are dropped, and it begins anew
+  bool abandoned = false;    ///< gradients are dropped, nothing is updated
+  bool spoilt = false;       ///< a gradient is infinite
 };
 
 [[nodiscard]] inline turn regular()
@@ -91,8 +101,8 @@ struct turn {
 /// It is that iteration, with nothing before it.
 [[nodiscard]] inline bool is_regular(const turn& it)
 {
-  return it.passes == regular().passes && it.rewritten.empty() && it.looks.empty() && it.dropped.empty() && it.extra == 0 &&
-         !(it.finishes || it.rehearses || it.evaluates || it.false_start || it.abandoned || it.spoilt);
+  return it.passes == regular().passes && it.rewritten.empty() && it.looks.empty() && it.dropped.empty() &&
+         it.extra == 0 && !(it.finishes || it.rehearses || it.evaluates || it.false_start || it.abandoned || it.spoilt);
 }
 
 /// Leaves the usual way at a random moment. @param adds_up   gradients of several passes may add up
@@ -102,11 +112,17 @@ inline void stray(turn& it, dice& random, bool adds_up)
   const std::uint32_t at = random.below(visits.size());
   const auto there = visits.begin() + at;
   switch (random.below(12)) {
-    case 0: if (visits.size() > 1) visits.erase(there); break;
-    case 1: if (visits.size() < most_visits) visits.insert(there, visits[random.below(visits.size())]); break;
+    case 0:
+      if (visits.size() > 1) visits.erase(there);
+      break;
+    case 1:
+      if (visits.size() < most_visits) visits.insert(there, visits[random.below(visits.size())]);
+      break;
     case 2: std::swap(*there, visits[random.below(visits.size())]); break;
     case 3: visits.resize(1 + at); break;
-    case 4: for (std::size_t left = visits.size(); left > 1; --left) std::swap(visits[left - 1], visits[random.below(left)]); break;
+    case 4:
+      for (std::size_t left = visits.size(); left > 1; --left) std::swap(visits[left - 1], visits[random.below(left)]);
+      break;
     case 5: it.looks.push_back({at, random.below(parameter_count)}); break;
     case 6: it.extra = 1 + random.below(largest_extra); break;
     case 7: it.dropped.push_back(random.below(parameter_count)); break;
@@ -114,8 +130,10 @@ inline void stray(turn& it, dice& random, bool adds_up)
     case 9: it.abandoned = random.percent(50); break;
     case 10: it.spoilt = true; break;
     default:
-      if (adds_up) it.passes.push_back(visits);
-      else std::reverse(visits.begin(), visits.end());
+      if (adds_up)
+        it.passes.push_back(visits);
+      else
+        std::reverse(visits.begin(), visits.end());
   }
 }
 
@@ -136,7 +154,8 @@ inline void stray(turn& it, dice& random, bool adds_up)
     turn evaluation = regular();
     evaluation.evaluates = true;
     if (random.percent(30)) evaluation.passes[0].resize(1 + random.below(blocks));
-    if (random.percent(30)) evaluation.looks.push_back({random.below(evaluation.passes[0].size()), random.below(parameter_count)});
+    if (random.percent(30))
+      evaluation.looks.push_back({random.below(evaluation.passes[0].size()), random.below(parameter_count)});
     all.push_back(evaluation);
   }
   return all;
@@ -160,6 +179,9 @@ inline void stray(turn& it, dice& random, bool adds_up)
   return left;
 }
 
-[[nodiscard]] constexpr std::uint64_t key_of(std::uint64_t number, std::size_t pass) noexcept { return number * 4 + pass; }
+[[nodiscard]] constexpr std::uint64_t key_of(std::uint64_t number, std::size_t pass) noexcept
+{
+  return number * 4 + pass;
+}
 
 }  // namespace divergence

@@ -14,7 +14,8 @@ using ahead_manager = cm::manager<adversarial, support::every_eviction, cm::tran
 
 namespace {
 
-// Under the address sanitizer fewer: which bytes are touched is another's question than when, which the thread sanitizer looks at.
+// Under the address sanitizer fewer: which bytes are touched is another's question than when, which the thread
+// sanitizer looks at.
 constexpr std::uint64_t seeds = support::sanitized && !support::thread_sanitized ? 5 : 20;
 constexpr int all_runs = 6 * (2 * 5 + 2 * static_cast<int>(seeds));  // settings times evictions
 

@@ -18,7 +18,8 @@ TEST_CASE("training on a CUDA runtime that does everything as late as it may equ
 
 TEST_CASE("so it does where the runtime works at random moments, or at once", "[equality]")
 {
-  CHECK(run_matrix<demand_manager, ahead_manager, fake_device>(support::fake_device_options{.seed = 7}, true) == runs_of_matrix);
+  CHECK(run_matrix<demand_manager, ahead_manager, fake_device>(support::fake_device_options{.seed = 7}, true) ==
+        runs_of_matrix);
   const support::fake_device_options early{.when = support::fake_schedule::earliest};
   CHECK(run_matrix<demand_manager, ahead_manager, fake_device>(early, true) == runs_of_matrix);
 }

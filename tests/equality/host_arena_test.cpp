@@ -31,8 +31,10 @@ TEST_CASE("policies named by type decide as those chosen at run time", "[equalit
   using belady_manager = cm::manager<arena>;
   const cm::backend::host_arena_options options{.host_capacity = plenty};
   const cm::memory_requirement need = need_of<belady_manager, arena>(options, plenty);
-  CHECK(need.smallest_device == need_of<ahead_manager, arena>(options, plenty, support::every_eviction{"belady"}).smallest_device);
-  const cm::backend::host_arena_options tight{.device_capacity = device_for(size::half_more, need), .host_capacity = plenty};
+  CHECK(need.smallest_device ==
+        need_of<ahead_manager, arena>(options, plenty, support::every_eviction{"belady"}).smallest_device);
+  const cm::backend::host_arena_options tight{.device_capacity = device_for(size::half_more, need),
+                                              .host_capacity = plenty};
   CHECK(run_and_compare<lru_manager, arena>(tight, {}).loads ==
         run_and_compare<ahead_manager, arena>(tight, {}, support::every_eviction{"lru"}).loads);
   CHECK(run_and_compare<belady_manager, arena>(tight, {}).loads ==
@@ -47,8 +49,8 @@ TEST_CASE("every capacity from the smallest on gives the same bits", "[equality]
     const cm::memory_requirement need = need_of<ahead_manager, arena>(options, plenty, eviction);
     for (std::uint64_t more = 0; more < 8; ++more) {
       INFO("frames more than the smallest: " << more << ", eviction " << which);
-      const cm::backend::host_arena_options tight{.device_capacity = need.smallest_device + more * frame - (more % 2) * 256_B,
-                                                  .host_capacity = plenty};
+      const cm::backend::host_arena_options tight{
+          .device_capacity = need.smallest_device + more * frame - (more % 2) * 256_B, .host_capacity = plenty};
       run_and_compare<ahead_manager, arena>(tight, {.launched = more % 4 == 3}, eviction);
     }
   }

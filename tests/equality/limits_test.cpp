@@ -43,7 +43,8 @@ template <class Manager>
 void fail_without_rehearsal(std::string_view which)
 {
   const support::every_eviction eviction{which};
-  const cm::memory_requirement need = need_of<Manager, arena>(cm::backend::host_arena_options{.host_capacity = plenty}, plenty, eviction);
+  const cm::memory_requirement need =
+      need_of<Manager, arena>(cm::backend::host_arena_options{.host_capacity = plenty}, plenty, eviction);
   arena memory{{.device_capacity = need.smallest_device - frame, .host_capacity = plenty}};
   Manager m{memory, {.chunk_bytes = frame}, eviction};
   toy::toy_trainer<Manager, arena> trainer{m, memory};
@@ -108,7 +109,8 @@ TEST_CASE("an acquire that does not fit leaves pins, states and bytes as they we
     const auto first = m.acquire(weights.slice(0), cm::access::read);
     const auto second = m.acquire(weights.slice(1), cm::access::read);
     const cm::report before = m.report();
-    for (const cm::access how : std::initializer_list<cm::access>{cm::access::read, cm::access::read_write, cm::access::write}) {
+    for (const cm::access how :
+         std::initializer_list<cm::access>{cm::access::read, cm::access::read_write, cm::access::write}) {
       try {
         const auto third = m.acquire(weights.slice(2), how);
         FAIL("three chunks were pinned in two frames");
@@ -125,7 +127,8 @@ TEST_CASE("an acquire that does not fit leaves pins, states and bytes as they we
     CHECK(first.span()[5] == 0.0F);
     CHECK(second.span()[5] == 1.0F);
   }
-  for (std::uint32_t at = 0; at < 4; ++at) CHECK(m.acquire(weights.slice(at), cm::access::read).span()[7] == static_cast<float>(at));
+  for (std::uint32_t at = 0; at < 4; ++at)
+    CHECK(m.acquire(weights.slice(at), cm::access::read).span()[7] == static_cast<float>(at));
 }
 
 }  // namespace limits_test

@@ -37,7 +37,8 @@ enum class size : std::uint8_t { smallest, half_more, unlimited };
 [[nodiscard]] inline cm::bytes device_for(size which, const cm::memory_requirement& need)
 {
   if (which == size::smallest) return need.smallest_device;
-  return which == size::half_more ? cm::align_up(cm::bytes{need.smallest_device.count() * 3 / 2}, frame) : need.everything;
+  return which == size::half_more ? cm::align_up(cm::bytes{need.smallest_device.count() * 3 / 2}, frame)
+                                  : need.everything;
 }
 
 /// What moved after the first steps.
@@ -45,7 +46,10 @@ struct traffic {
   std::uint64_t loads = 0;
   std::uint64_t bytes = 0;
 
-  [[nodiscard]] static traffic of(const cm::report& now) { return {now.loads, now.loaded.count() + now.written_back.count()}; }
+  [[nodiscard]] static traffic of(const cm::report& now)
+  {
+    return {now.loads, now.loaded.count() + now.written_back.count()};
+  }
 };
 
 /// What the step needs, found without allocating anything.
@@ -61,9 +65,9 @@ template <class Manager, class Backend, class Options, class... Policies>
 
 /// How the trainer works, apart from its manager.
 struct manner {
-  bool launched = false;   ///< kernels on compute and on an adopted agent, else by the caller
+  bool launched = false;  ///< kernels on compute and on an adopted agent, else by the caller
   bool evaluates = true;
-  bool rehearses = false;  ///< so that a placement knows the tide before the first step
+  bool rehearses = false;          ///< so that a placement knows the tide before the first step
   bool may_run_on_demand = false;  ///< evaluations: a rehearsal of the step does not prove that they have a plan
 };
 
@@ -108,7 +112,8 @@ traffic run_and_compare(const Options& options, const manner& how, Policies... p
 using names = std::span<const std::string_view>;
 inline constexpr int runs_of_matrix = 6 * static_cast<int>(support::every_eviction::names.size());
 
-/// Evictions (all, if not said otherwise) x {smallest, 1.5x, unlimited} x {no_prefetch, lookahead}. @return   the number of runs
+/// Evictions (all, if not said otherwise) x {smallest, 1.5x, unlimited} x {no_prefetch, lookahead}. @return   the
+/// number of runs
 template <class Demand, class Ahead, class Backend, class Options>
 int run_matrix(Options options, bool launched, names evictions = support::every_eviction::names)
 {

@@ -9,8 +9,8 @@
 namespace mutants_test {
 
 using namespace equality;
-using support::adversarial;
 using cm::agent;
+using support::adversarial;
 
 /// Each kind of edge between two agents is removed once, everywhere, and the run must notice: other bits, or a fault.
 
@@ -33,7 +33,10 @@ struct verdict {
 };
 
 /// Another order of evictions with every other seed.
-constexpr std::string_view eviction_for(std::uint64_t seed) { return support::every_eviction::names[seed % support::every_eviction::names.size()]; }
+constexpr std::string_view eviction_for(std::uint64_t seed)
+{
+  return support::every_eviction::names[seed % support::every_eviction::names.size()];
+}
 
 template <class Manager>
 verdict run_without(const edge& removed, const support::adversarial_options& options)
@@ -41,7 +44,9 @@ verdict run_without(const edge& removed, const support::adversarial_options& opt
   adversarial memory{options};
   verdict result;
   const toy::crew workers{agent::compute, memory.adopt()};
-  memory.skip_wait([&](agent who, cm::event point, std::uint64_t) { return who == removed.follower && point.source == removed.source; });
+  memory.skip_wait([&](agent who, cm::event point, std::uint64_t) {
+    return who == removed.follower && point.source == removed.source;
+  });
   {
     Manager m{memory, {.chunk_bytes = frame}, support::every_eviction{eviction_for(options.seed)}};
     toy::toy_trainer<Manager, adversarial> trainer{m, memory, workers};
@@ -69,7 +74,8 @@ verdict hunt(const edge& removed)
                                                      .when = when,
                                                      .seed = seed,
                                                      .async_compute = true};
-          const verdict one = ahead ? run_without<ahead_manager>(removed, options) : run_without<demand_manager>(removed, options);
+          const verdict one =
+              ahead ? run_without<ahead_manager>(removed, options) : run_without<demand_manager>(removed, options);
           sum.skipped += one.skipped;
           if (!one.caught) continue;
           sum.caught = true;
@@ -96,14 +102,15 @@ TEST_CASE("every happens-before edge that is removed is noticed", "[mutants]")
   for (const edge& removed : edges) {
     INFO("without: " << removed.meaning);
     const verdict found = hunt(removed);
-    std::cout << (found.caught ? "caught    " : "SURVIVED  ") << found.skipped << " waits skipped: " << removed.meaning << '\n';
+    std::cout << (found.caught ? "caught    " : "SURVIVED  ") << found.skipped << " waits skipped: " << removed.meaning
+              << '\n';
     CHECK(found.skipped > 0);
     CHECK(found.caught);
   }
 }
 
-// Some edges are implied by others in a training step, where whatever is read is also written back, and where compute has
-// used what an adopted agent uses. These are the programs in which nothing else orders the two.
+// Some edges are implied by others in a training step, where whatever is read is also written back, and where compute
+// has used what an adopted agent uses. These are the programs in which nothing else orders the two.
 namespace {
 
 using plain_manager = cm::manager<adversarial, cm::transfer::no_prefetch>;
@@ -241,11 +248,26 @@ TEST_CASE("edges that a training step implies are noticed where nothing else ord
   const directed programs[] = {
       {{agent::to_device, side, "a load waits for kernels of an adopted agent on the frame"}, clean_victim, 1, 8},
       {{side, agent::to_device, "an adopted agent waits for loads"}, loaded_for_another, 2, 8},
-      {{agent::to_device, agent::compute, "a load waits for kernels on the frame of a clean victim"}, clean_victim_of_compute, 1, 8},
-      {{agent::to_host, agent::to_device, "a write-back waits for the load out of its host frame"}, host_room_reused, 2, 2},
-      {{agent::host, agent::to_device, "the host waits for loads out of its bytes before it writes them"}, written_while_loaded, 2, 8},
-      {{agent::host, agent::to_host, "the host waits for a write-back out of the frame that it writes"}, frame_overwritten_by_the_host, 1, 8},
-      {{agent::host, agent::compute, "the host waits for the kernel that writes what it reads"}, read_while_computed, 2, 8},
+      {{agent::to_device, agent::compute, "a load waits for kernels on the frame of a clean victim"},
+       clean_victim_of_compute,
+       1,
+       8},
+      {{agent::to_host, agent::to_device, "a write-back waits for the load out of its host frame"},
+       host_room_reused,
+       2,
+       2},
+      {{agent::host, agent::to_device, "the host waits for loads out of its bytes before it writes them"},
+       written_while_loaded,
+       2,
+       8},
+      {{agent::host, agent::to_host, "the host waits for a write-back out of the frame that it writes"},
+       frame_overwritten_by_the_host,
+       1,
+       8},
+      {{agent::host, agent::compute, "the host waits for the kernel that writes what it reads"},
+       read_while_computed,
+       2,
+       8},
       {{agent::host, side, "the host waits for kernels that read what it overwrites"}, overwritten_while_read, 2, 8},
   };
   for (const directed& program : programs) {
@@ -261,7 +283,9 @@ TEST_CASE("edges that a training step implies are noticed where nothing else ord
       CHECK(program.runs_right(whole));
       CHECK(whole.memory.faults().empty());
       four_chunks broken{options};
-      broken.memory.skip_wait([&](agent who, cm::event point, std::uint64_t) { return who == removed.follower && point.source == removed.source; });
+      broken.memory.skip_wait([&](agent who, cm::event point, std::uint64_t) {
+        return who == removed.follower && point.source == removed.source;
+      });
       const bool right = program.runs_right(broken) && broken.memory.faults().empty();
       if (when == support::schedule::latest) CHECK(broken.memory.counters().skipped > 0);
       caught += right ? 0 : 1;

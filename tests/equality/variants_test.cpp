@@ -1,8 +1,8 @@
 #include "matrix.hpp"
 
+#include <chunkmem/chunk/best_fit_layout.hpp>
 #include <chunkmem/placement/device_margin.hpp>
 #include <chunkmem/placement/fixed_split.hpp>
-#include <chunkmem/chunk/best_fit_layout.hpp>
 #include <chunkmem/tensor/inference_rules.hpp>
 #include <support/own_policies.hpp>
 
@@ -69,7 +69,8 @@ void run_at_every_size(Options options, bool launched)
   for (const size capacity : {size::smallest, size::half_more, size::unlimited}) {
     INFO("size " << static_cast<int>(capacity));
     options.device_capacity = device_for(capacity, need);
-    run_and_compare<manager, Backend>(options, {.launched = launched, .rehearses = (cm::profiled_placement<Policies> || ...)});
+    run_and_compare<manager, Backend>(options,
+                                      {.launched = launched, .rehearses = (cm::profiled_placement<Policies> || ...)});
   }
 }
 
@@ -78,7 +79,8 @@ void run_at_every_size(Options options, bool launched)
 TEST_CASE("an optimizer that updates on the device gives the same bits", "[equality]")
 {
   run_at_every_size<arena, cm::backend::host_arena_options, device_only>({}, false);
-  run_at_every_size<adversarial, support::adversarial_options, device_only>({.when = support::schedule::latest, .async_compute = true}, true);
+  run_at_every_size<adversarial, support::adversarial_options, device_only>(
+      {.when = support::schedule::latest, .async_compute = true}, true);
 }
 
 TEST_CASE("states that ride in the margin, or lie in a fixed part of the device, give the same bits", "[equality]")
@@ -113,7 +115,8 @@ TEST_CASE("a host with the least room that the rehearsal names gives the same bi
       INFO("device " << options.device_capacity.count() << " B, host " << need.smallest_host.count() << " B, eviction "
                      << which);
       options.host_capacity = need.smallest_host;
-      for (const bool launched : {false, true}) run_and_compare<manager, adversarial>(options, {launched, false}, eviction);
+      for (const bool launched : {false, true})
+        run_and_compare<manager, adversarial>(options, {launched, false}, eviction);
     }
   }
 }
@@ -196,7 +199,8 @@ TEST_CASE("inference from weights larger than the device reads what was written"
   for (int step = 0; step < 4; ++step) {
     auto scope = m.iteration();
     if (step == 1) written = m.report().write_backs;
-    for (std::uint32_t at = 0; at < 10; ++at) REQUIRE(m.acquire(weights.slice(at), cm::access::read).span()[899] == static_cast<float>(at));
+    for (std::uint32_t at = 0; at < 10; ++at)
+      REQUIRE(m.acquire(weights.slice(at), cm::access::read).span()[899] == static_cast<float>(at));
   }
   CHECK(m.report().write_backs == written);  // what is only read leaves free
   CHECK(m.report().loads >= 4 * 7);

@@ -31,7 +31,8 @@ TEST_CASE("any_eviction decides as the policy that was chosen by name or given w
     CHECK(support::tidal_loads_of(what, any{}) == support::tidal_loads_of<eviction::belady>(what));
     CHECK(support::tidal_loads_of(what, any{"lru"}) == support::tidal_loads_of<eviction::lru>(what));
     CHECK(support::tidal_loads_of(what, any{"list_order"}) == support::tidal_loads_of<eviction::list_order>(what));
-    CHECK(support::tidal_loads_of(what, any{eviction::cost_aware{0.5}}) == support::tidal_loads_of(what, eviction::cost_aware{0.5}));
+    CHECK(support::tidal_loads_of(what, any{eviction::cost_aware{0.5}}) ==
+          support::tidal_loads_of(what, eviction::cost_aware{0.5}));
   }
   CHECK_THROWS_AS(any{"mru"}, config_error);
 }

@@ -23,7 +23,10 @@ support::trace random_reads(support::dice& dice, std::uint32_t chunks, std::uint
   return reads;
 }
 
-eviction::candidate of(std::uint32_t chunk, moment next) { return {chunk_id{chunk}, next, 1, false}; }
+eviction::candidate of(std::uint32_t chunk, moment next)
+{
+  return {chunk_id{chunk}, next, 1, false};
+}
 
 }  // namespace
 
@@ -32,7 +35,8 @@ TEST_CASE("belady keeps the laws of an eviction policy", "[eviction]")
   conformance::eviction_policy_laws<eviction::belady>();
 }
 
-TEST_CASE("belady reaches the fewest loads of reads, updates and overwrites, in constant room and in the tide", "[eviction]")
+TEST_CASE("belady reaches the fewest loads of reads, updates and overwrites, in constant room and in the tide",
+          "[eviction]")
 {
   std::uint64_t loads = 0;
   std::uint64_t fewest = 0;
@@ -53,7 +57,8 @@ TEST_CASE("belady reaches the fewest loads of reads, updates and overwrites, in 
   CHECK(tight > 200);  // the traces are hard enough
   if (const char* const folder = std::getenv("CHUNKMEM_FIGURES"); folder != nullptr)
     std::ofstream{std::string{folder} + "/test_eviction.json"}
-        << R"([{"name": "eviction.belady_loads_over_optimum", "value": )" << static_cast<double>(loads) / static_cast<double>(fewest)
+        << R"([{"name": "eviction.belady_loads_over_optimum", "value": )"
+        << static_cast<double>(loads) / static_cast<double>(fewest)
         << R"(, "unit": "", "relation": "==", "bound": 1, "command": "build/bench/bin/test_eviction"}])" << '\n';
 }
 

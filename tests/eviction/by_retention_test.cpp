@@ -27,7 +27,8 @@ TEST_CASE("what a plan gives up leaves in the order in which it was let go of, a
   const auto of = [](std::uint32_t chunk, moment next, std::uint64_t released) {
     return eviction::candidate{chunk_id{chunk}, next, 1, false, released, released};
   };
-  const std::vector<eviction::candidate> all = {of(0, moment{3}, 1), of(1, moment::none, 2), of(2, moment{5}, 3), of(3, moment::none, 4)};
+  const std::vector<eviction::candidate> all = {of(0, moment{3}, 1), of(1, moment::none, 2), of(2, moment{5}, 3),
+                                                of(3, moment::none, 4)};
   for (const auto& it : all) policy.enter(it);
   std::vector<std::uint32_t> order;
   for (chunk_id next = policy.victim(moment{0}); next != chunk_id::none; next = policy.victim(moment{0})) {

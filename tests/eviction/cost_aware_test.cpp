@@ -27,7 +27,10 @@ access_record some_record()
   return build.finish({0}, 1);
 }
 
-eviction::candidate of(std::uint32_t chunk, moment next, bool dirty) { return {chunk_id{chunk}, next, 1, dirty}; }
+eviction::candidate of(std::uint32_t chunk, moment next, bool dirty)
+{
+  return {chunk_id{chunk}, next, 1, dirty};
+}
 
 /// The definition, by looking at every candidate. @return   the key that the victim should have
 double least_key(const std::map<std::uint32_t, eviction::candidate>& items, std::uint32_t now, double theta)
@@ -107,7 +110,8 @@ TEST_CASE("cost_aware takes the least key of all candidates", "[eviction]")
       while (used.count(now) != 0) now = dice.below(moments);
       const eviction::candidate& victim = items.at(index_of(policy.victim(moment{now})));
       const double wrong = key_of(victim, now, theta) - least_key(items, now, theta);
-      if (wrong > 1e-9) FAIL("seed " << seed << ", step " << step << ": the key is " << wrong << " more than the least");
+      if (wrong > 1e-9)
+        FAIL("seed " << seed << ", step " << step << ": the key is " << wrong << " more than the least");
     }
   }
 }

@@ -93,7 +93,9 @@ TEST_CASE("lru puts back in their places what it named for a window", "[eviction
 {
   eviction::lru policy;
   policy.reset(6);
-  const auto of = [](std::uint32_t chunk) { return eviction::candidate{chunk_id{chunk}, moment::none, 1, false, 0, 10 + chunk}; };
+  const auto of = [](std::uint32_t chunk) {
+    return eviction::candidate{chunk_id{chunk}, moment::none, 1, false, 0, 10 + chunk};
+  };
   for (const std::uint32_t chunk : {0U, 1U, 2U, 3U, 4U}) policy.enter(of(chunk));
   for (const std::uint32_t chunk : {0U, 1U, 2U}) policy.leave(of(chunk));
   for (const std::uint32_t chunk : {2U, 1U, 0U}) policy.enter(of(chunk));

@@ -29,7 +29,8 @@ struct always_equal {
 struct without_key {
   static constexpr std::string_view name = "without_key";
 };
-static_assert(eviction_policy<eviction::scanning<clean_first>> && eviction::scanning<clean_first>::name == "clean_first");
+static_assert(eviction_policy<eviction::scanning<clean_first>> &&
+              eviction::scanning<clean_first>::name == "clean_first");
 static_assert(eviction::scanned_rule<always_equal> && !eviction::scanned_rule<without_key>);
 
 }  // namespace
@@ -56,7 +57,8 @@ TEST_CASE("the smallest key goes and equal keys go by the lower id", "[eviction]
 
 TEST_CASE("a scanned rule can see dirtiness, frames and next use", "[eviction]")
 {
-  for (std::uint64_t seed = 1; seed <= 200; ++seed) {  // a one-shot trace: farthest next use is optimal, ends come first
+  // a one-shot trace: farthest next use is optimal, ends come first
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
     support::dice dice{seed};
     const std::uint32_t chunks = dice.between(2, 5);
     support::trace reads(10);

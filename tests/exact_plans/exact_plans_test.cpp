@@ -21,7 +21,10 @@ using eviction_bench::updates;
 namespace {
 
 /// 24 weights of one frame, updated on the device, with states of two frames.
-trace step_with_windows() { return gpt_writer{{24, 1, updates::on_device, true}}(); }
+trace step_with_windows()
+{
+  return gpt_writer{{24, 1, updates::on_device, true}}();
+}
 
 double planned_frames(const trace& what, std::uint32_t frames)
 {

@@ -26,7 +26,8 @@ TEST_CASE("a GPT's step on a short host moves what its plan says, and never more
       for (const std::uint32_t missing : {8U, 3 * frames / 4}) {
         CAPTURE(frames, missing);
         transfer_bench::solved_once::answer solved;
-        transfer_bench::managed_run<cm::eviction::lru, transfer_bench::solved_once> run{what, frames, transfer_bench::solved_once{solved}, missing};
+        transfer_bench::managed_run<cm::eviction::lru, transfer_bench::solved_once> run{
+            what, frames, transfer_bench::solved_once{solved}, missing};
         const double moved = run.settled(6, 4);
         CHECK(run.retains());
         CHECK(run.skipped() == 0);
@@ -34,7 +35,9 @@ TEST_CASE("a GPT's step on a short host moves what its plan says, and never more
         const auto& alone = run.plan().device_only;
         REQUIRE(alone.size() == all);
         CHECK(static_cast<std::uint32_t>(std::ranges::count(alone, 1)) >= missing);
-        CHECK(moved <= transfer_bench::managed_run<cm::eviction::belady, cm::transfer::lookahead>{what, frames, {}, missing}.settled(6, 4));
+        CHECK(moved <=
+              transfer_bench::managed_run<cm::eviction::belady, cm::transfer::lookahead>{what, frames, {}, missing}
+                  .settled(6, 4));
       }
   }
 }

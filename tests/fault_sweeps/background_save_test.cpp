@@ -16,8 +16,8 @@
 
 namespace background_save_test {
 
-/// A save in the background whose thread does not start, whose folder fails, or that finds no memory on either thread: a typed error from
-/// the call or from its wait, nothing left of it, and the next save is whole.
+/// A save in the background whose thread does not start, whose folder fails, or that finds no memory on either thread:
+/// a typed error from the call or from its wait, nothing left of it, and the next save is whole.
 
 using namespace fault_sweeps;
 using support::fault_point;
@@ -95,7 +95,8 @@ TEST_CASE("a background save that fails is a typed error and leaves the next one
     REQUIRE(quiet.errors == 0);
     REQUIRE(quiet.bytes.size() == 6000);
     std::array<std::uint64_t, support::fault_sources> quiet_calls{};  // the runs below count anew
-    for (std::size_t at = 0; at < quiet_calls.size(); ++at) quiet_calls[at] = support::faults.calls(static_cast<fault_source>(at));
+    for (std::size_t at = 0; at < quiet_calls.size(); ++at)
+      quiet_calls[at] = support::faults.calls(static_cast<fault_source>(at));
     for (const fault_source from : {fault_source::heap, fault_source::file, fault_source::thread}) {
       const std::uint64_t calls = quiet_calls[static_cast<std::size_t>(from)];
       REQUIRE(calls > 0);
@@ -117,7 +118,8 @@ TEST_CASE("a background save that fails is a typed error and leaves the next one
         REQUIRE(support::live_blocks == blocks);
       }
       CHECK(silent == 0);
-      CHECK(errors * 2 > calls);  // sorting does without memory, and what cannot be taken away is the next save's affair
+      // sorting does without memory, and what cannot be taken away is the next save's affair
+      CHECK(errors * 2 > calls);
     }
   }
   std::cout << "background saves: " << runs << " runs with a fault on either thread, each followed by a whole one\n";

@@ -11,7 +11,8 @@
 
 namespace bad_clock_test {
 
-/// A clock that stands still, jumps or runs backwards changes no bit, no decision and no count: time is for traces alone.
+/// A clock that stands still, jumps or runs backwards changes no bit, no decision and no count: time is for traces
+/// alone.
 
 namespace cm = chunkmem;
 namespace toy = support::toy;

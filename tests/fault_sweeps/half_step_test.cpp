@@ -23,17 +23,18 @@
 
 namespace half_step_test {
 
-/// A copy fails in an optimizer step, so that some parameters have the update and others do not. Then a checkpoint is asked for, gradients
-/// are to be dropped, or a checkpoint is loaded: never a mixture, and in the end the bits of a run that nothing disturbed.
+/// A copy fails in an optimizer step, so that some parameters have the update and others do not. Then a checkpoint is
+/// asked for, gradients are to be dropped, or a checkpoint is loaded: never a mixture, and in the end the bits of a run
+/// that nothing disturbed.
 
 using namespace fault_sweeps;
+using cm::optimizer::adam;
 using support::fault_source;
 using support::faults;
-using cm::optimizer::adam;
 
 namespace {
 
-constexpr std::uint32_t layers = 6;  // of each type
+constexpr std::uint32_t layers = 6;                   // of each type
 constexpr std::uint32_t saved_after = 2, in_all = 4;  // steps
 
 /// What updates: `step`, or a device_optimizer.
@@ -47,7 +48,11 @@ struct on_host {
 };
 template <class Manager>
 struct on_device {
-  explicit on_device(Manager& owner) : optimizer{owner, adam{{.weight_decay = 0.1F}}, {}, cm::optimizer::loss_scale::dynamic({.initial = 8.0F, .window = 1})} {}
+  explicit on_device(Manager& owner)
+      : optimizer{
+            owner, adam{{.weight_decay = 0.1F}}, {}, cm::optimizer::loss_scale::dynamic({.initial = 8.0F, .window = 1})}
+  {
+  }
   void step() { optimizer.step({.learning_rate = 1e-2F, .clip = {.norm = 1.0F}}); }
   [[nodiscard]] const cm::optimizer::step_progress& progress() const { return optimizer.kernel().progress; }
   cm::optimizer::device_optimizer<Manager, adam, cm::optimizer::loop_launcher> optimizer;
@@ -60,14 +65,16 @@ struct on_host_later : on_host<Manager> {
   cm::optimizer::late_updates<Manager, adam> late{this->m, this->kernel};
 };
 
-/// A few parameters with masters and a few of 32 bits; all gradients wait on the device, and their update is on the host or there.
+/// A few parameters with masters and a few of 32 bits; all gradients wait on the device, and their update is on the
+/// host or there.
 template <template <class> class Updates, class Gradient>
 struct training {
   using manager = cm::manager<backend, Gradient>;
 
   training()
   {
-    for (std::uint32_t at = 0; at < layers; ++at) weights.push_back(m.template add<cm::bf16>({1'000}, cm::role::parameter));
+    for (std::uint32_t at = 0; at < layers; ++at)
+      weights.push_back(m.template add<cm::bf16>({1'000}, cm::role::parameter));
     for (std::uint32_t at = 0; at < layers; ++at) wide.push_back(m.template add<float>({1'000}, cm::role::parameter));
     optimizer.emplace(m);
     m.state("cursor", std::as_writable_bytes(std::span{&cursor, 1}));
@@ -84,7 +91,8 @@ struct training {
   {
     auto gradient = m.gradient(m.acquire(weight, cm::access::read));
     for (std::size_t i = 0; i < gradient.span().size(); ++i)
-      gradient.span()[i] = cm::round_to<Element>(0.01F * static_cast<float>((i + at) % 7 + 1) * static_cast<float>(cursor + 1));
+      gradient.span()[i] =
+          cm::round_to<Element>(0.01F * static_cast<float>((i + at) % 7 + 1) * static_cast<float>(cursor + 1));
     m.gradient_done(std::move(gradient));
   }
   void differentiate()
@@ -242,23 +250,23 @@ void drop_where_nothing_is_updated()
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("a step that was cut short is void after a load, and the bits are those of the run that was saved", "[fault_sweeps]",
-                   (training<on_host, cm::gradient::separate>), (training<on_host, cm::gradient::in_place>),
-                   (training<on_device, cm::gradient::separate>))
+TEMPLATE_TEST_CASE("a step that was cut short is void after a load, and the bits are those of the run that was saved",
+                   "[fault_sweeps]", (training<on_host, cm::gradient::separate>),
+                   (training<on_host, cm::gradient::in_place>), (training<on_device, cm::gradient::separate>))
 {
   load_and_go_on<TestType>();
 }
 
-TEMPLATE_TEST_CASE("a step that was cut short is neither saved nor dropped, and the next call finishes it", "[fault_sweeps]",
-                   (training<on_host, cm::gradient::separate>), (training<on_host, cm::gradient::in_place>),
-                   (training<on_device, cm::gradient::separate>))
+TEMPLATE_TEST_CASE("a step that was cut short is neither saved nor dropped, and the next call finishes it",
+                   "[fault_sweeps]", (training<on_host, cm::gradient::separate>),
+                   (training<on_host, cm::gradient::in_place>), (training<on_device, cm::gradient::separate>))
 {
   refuse_and_step_again<TestType>();
 }
 
-TEMPLATE_TEST_CASE("a step that was cut short before its first update is forgotten with its gradients", "[fault_sweeps]",
-                   (training<on_host, cm::gradient::separate>), (training<on_host, cm::gradient::in_place>),
-                   (training<on_device, cm::gradient::separate>))
+TEMPLATE_TEST_CASE("a step that was cut short before its first update is forgotten with its gradients",
+                   "[fault_sweeps]", (training<on_host, cm::gradient::separate>),
+                   (training<on_host, cm::gradient::in_place>), (training<on_device, cm::gradient::separate>))
 {
   drop_where_nothing_is_updated<TestType>();
 }
@@ -299,8 +307,9 @@ TEST_CASE("a half-done step says what to do, and a rehearsal in between changes 
   CHECK(same);
 }
 
-TEMPLATE_TEST_CASE("updates that wait are in a checkpoint, however often a copy fails on the way, and a load makes them void", "[fault_sweeps]",
-                   cm::gradient::separate, cm::gradient::in_place)
+TEMPLATE_TEST_CASE(
+    "updates that wait are in a checkpoint, however often a copy fails on the way, and a load makes them void",
+    "[fault_sweeps]", cm::gradient::separate, cm::gradient::in_place)
 {
   using late_training = training<on_host_later, TestType>;
   support::memory_folder folder;

@@ -28,7 +28,8 @@
 #include <utility>
 #include <vector>
 
-/// A trainer that does after each error what the documentation says, from the first constructor to the last value read back.
+/// A trainer that does after each error what the documentation says, from the first constructor to the last value read
+/// back.
 namespace fault_sweeps {
 
 namespace cm = chunkmem;
@@ -44,14 +45,15 @@ struct setting {
   cm::bytes device = 1_MiB;
   cm::bytes host = 1_MiB;
   bool rehearses = true;
-  bool launched = false;   ///< kernels on streams of their own
-  bool same_scope = false; ///< a failed update is called again inside its iteration, not in a new one
+  bool launched = false;    ///< kernels on streams of their own
+  bool same_scope = false;  ///< a failed update is called again inside its iteration, not in a new one
   std::string_view eviction = "belady";
   std::string_view transfer = "lookahead";
   std::string_view placement = "host_first";
 };
 
-/// The network in 16 bits with masters, or in float32 with the same trainer: accumulation, skipped steps, gradients in place.
+/// The network in 16 bits with masters, or in float32 with the same trainer: accumulation, skipped steps, gradients in
+/// place.
 template <class Element>
 struct mixed_training {
   using transfers = cm::transfer::any_transfer<cm::transfer::lookahead, cm::transfer::no_prefetch>;
@@ -63,8 +65,8 @@ struct mixed_training {
   static outcome expected(const setting& it) { return mixed::reference{it.how}.train(); }
   static void make(std::optional<manager>& m, backend& memory, const setting& it)
   {
-    m.emplace(memory, cm::manager_options{.chunk_bytes = 4_KiB}, support::chosen_gradient{it.in_place}, support::every_eviction{it.eviction},
-              transfers{it.transfer}, placements{it.placement});
+    m.emplace(memory, cm::manager_options{.chunk_bytes = 4_KiB}, support::chosen_gradient{it.in_place},
+              support::every_eviction{it.eviction}, transfers{it.transfer}, placements{it.placement});
   }
   static void make(std::optional<trainer>& run, manager& m, backend& memory, const setting& it, pool& workers)
   {
@@ -99,7 +101,8 @@ class patient {
     until_done([this] { run->initialise(); });
     for (std::uint32_t now = 0; now < how_.how.steps; ++now) {
       step(now);
-      if (how_.how.evaluates_after(now)) until_done([this, now] { run->evaluate(now); }, [this] { run->forget_step(); });
+      if (how_.how.evaluates_after(now))
+        until_done([this, now] { run->evaluate(now); }, [this] { run->forget_step(); });
       if (now == 1) until_done([this] { cm::checkpoint::save(*m, *folder); });
     }
     std::optional<outcome> result;
@@ -144,7 +147,8 @@ class patient {
   void until_done(Work work, Repair repair)
   {
     while (!is_done(work))
-      while (!is_done(repair)) {}
+      while (!is_done(repair)) {
+      }
   }
   template <class Work>
   bool is_done(Work& work)
@@ -178,8 +182,10 @@ class patient {
           if (!updating)
             for (turns = 0; turns < how_.how.micro_batches; ++turns) run->forward_and_backward(scope, now, turns);
           updating = true;
-          if (how_.same_scope) until_done([this] { run->update(); });
-          else run->update();
+          if (how_.same_scope)
+            until_done([this] { run->update(); });
+          else
+            run->update();
         },
         [&] {
           if (updating) return;
@@ -193,14 +199,18 @@ class patient {
 
 /// What became of one run.
 struct run_result {
-  std::string difference;   ///< from the undisturbed one, or what was thrown
-  std::uint64_t struck = 0; ///< calls that failed
-  int errors = 0;           ///< that the trainer saw
+  std::string difference;    ///< from the undisturbed one, or what was thrown
+  std::uint64_t struck = 0;  ///< calls that failed
+  int errors = 0;            ///< that the trainer saw
   std::int64_t leaked_blocks = 0;
   std::int64_t leaked_arenas = 0;
 
-  /// Something failed, every bit is right all the same, and nothing leaked. A run in which nothing failed shows nothing.
-  [[nodiscard]] bool is_survived() const noexcept { return struck > 0 && difference.empty() && leaked_blocks == 0 && leaked_arenas == 0; }
+  /// Something failed, every bit is right all the same, and nothing leaked. A run in which nothing failed shows
+  /// nothing.
+  [[nodiscard]] bool is_survived() const noexcept
+  {
+    return struck > 0 && difference.empty() && leaked_blocks == 0 && leaked_arenas == 0;
+  }
 };
 
 /// Trains once with the given faults, and leaves nothing behind.
@@ -225,7 +235,8 @@ run_result run_with(const setting& how, const typename Training::outcome& expect
     try {
       if (other != nullptr) std::rethrow_exception(other);
       result.difference = expected.difference(*left);
-      if (result.difference.empty() && it.folder->last_of(".safetensors") != saved) result.difference = "the checkpoint";
+      if (result.difference.empty() && it.folder->last_of(".safetensors") != saved)
+        result.difference = "the checkpoint";
     } catch (const std::exception& error) {
       result.difference = std::string{"thrown: "} + error.what();
     }

@@ -24,8 +24,8 @@
 
 namespace single_calls_test {
 
-/// Every call of a trainer is tried again by itself where there was no memory for it: what it promises to leave as it was is as it was,
-/// and in the end everything is where it is when nothing fails.
+/// Every call of a trainer is tried again by itself where there was no memory for it: what it promises to leave as it
+/// was is as it was, and in the end everything is where it is when nothing fails.
 
 namespace cm = chunkmem;
 using namespace cm::literals;
@@ -44,7 +44,10 @@ constexpr std::uint64_t columns = 32;
 enum class promise : std::uint8_t { strong, basic };
 
 /// Not inlined: g++ 12 takes the options for pointed to after their end.
-[[nodiscard, gnu::noinline]] cm::optimizer::adam decaying() { return cm::optimizer::adam{{.weight_decay = 0.01F}}; }
+[[nodiscard, gnu::noinline]] cm::optimizer::adam decaying()
+{
+  return cm::optimizer::adam{{.weight_decay = 0.01F}};
+}
 
 class trainer {
  public:
@@ -97,7 +100,10 @@ class trainer {
     call(promise::strong, [this] { frozen = m->add<cm::bf16>({columns}, cm::role::frozen); });
     call(promise::strong, [this] { flow = m->add<float>({columns}, cm::role::activation); });
     call(promise::strong, [this] { m->name(bias, "a name that is longer than what a string holds inside"); });
-    call(promise::strong, [this] { m->state("how many updates the optimizer has done so far", std::as_writable_bytes(std::span{&kernel->progress.number, 1})); });
+    call(promise::strong, [this] {
+      m->state("how many updates the optimizer has done so far",
+               std::as_writable_bytes(std::span{&kernel->progress.number, 1}));
+    });
   }
 
   void fill()
@@ -105,7 +111,8 @@ class trainer {
     for (std::uint32_t layer = 0; layer < layers; ++layer)
       call(promise::strong, [&] {
         const auto pin = m->acquire(weights.slice(layer), cm::access::write);
-        for (std::size_t at = 0; at < pin.size(); ++at) pin.span()[at] = cm::round_to<cm::bf16>(0.01F * static_cast<float>(at % 97) - 0.3F);
+        for (std::size_t at = 0; at < pin.size(); ++at)
+          pin.span()[at] = cm::round_to<cm::bf16>(0.01F * static_cast<float>(at % 97) - 0.3F);
       });
     call(promise::strong, [this] {
       const auto pin = m->acquire(bias, cm::access::write);
@@ -137,8 +144,10 @@ class trainer {
     for (std::uint32_t layer = layers; layer-- > 0;) call(promise::basic, [&] { differentiate(weights.slice(layer)); });
     call(promise::basic, [this] { differentiate(bias); });
     call(promise::basic, [this] { m->drop(flow); });
-    call(promise::basic, [this] { (void)cm::optimizer::step(*m, *kernel, {.learning_rate = 0.1F, .clip = {.norm = 1.0F}}); });
-    call(promise::basic, [&] { scope->end(); });  // its record is lost where there is no memory for it; the next one is recorded again
+    call(promise::basic,
+         [this] { (void)cm::optimizer::step(*m, *kernel, {.learning_rate = 0.1F, .clip = {.norm = 1.0F}}); });
+    // its record is lost where there is no memory for it; the next one is recorded again
+    call(promise::basic, [&] { scope->end(); });
   }
   /// Nothing that is pinned stays so where it throws, and nothing is done before all is there.
   void forward()
@@ -162,8 +171,10 @@ class trainer {
     if (m->rehearsing()) return;
     for (std::size_t at = 0; at < slope.size(); ++at) {
       const float value = in.span()[at % columns] * 0.125F + static_cast<float>(at % 5);
-      if constexpr (std::is_same_v<Kind, float>) slope.span()[at] = value;
-      else slope.span()[at] = cm::round_to<Kind>(value);
+      if constexpr (std::is_same_v<Kind, float>)
+        slope.span()[at] = value;
+      else
+        slope.span()[at] = cm::round_to<Kind>(value);
     }
   }
   void begin(std::optional<cm::iteration<manager::engine_type>>& scope)
@@ -212,7 +223,8 @@ class trainer {
     if (!m) return "";
     std::string all = m->report().json();
     m->for_each_tensor([&](cm::tensor_handle it, const cm::tensor_info& info) {
-      all += "\n" + m->name_of(it) + " " + std::to_string(info.extents.elements()) + " ordinal " + std::to_string(info.ordinal);
+      all += "\n" + m->name_of(it) + " " + std::to_string(info.extents.elements()) + " ordinal " +
+             std::to_string(info.ordinal);
       if (is_sealed_) all += " state " + std::to_string(static_cast<int>(m->state_of(it)));
     });
     m->for_each_list([&](cm::list_id, const cm::list_spec& spec) { all += "\n" + std::string{spec.name}; });
@@ -221,7 +233,8 @@ class trainer {
   }
   [[nodiscard]] std::string text()
   {
-    std::string all = "needs " + std::to_string(need_.smallest_device.count()) + " " + std::to_string(need_.smallest_host.count());
+    std::string all =
+        "needs " + std::to_string(need_.smallest_device.count()) + " " + std::to_string(need_.smallest_host.count());
     m->for_each_parameter([&](cm::tensor_handle it, const cm::tensor_info&) {
       const std::array lists{cm::value_list, m->list("master"), m->list("adam/momentum"), m->list("adam/variance")};
       for (const cm::list_id list : lists) {

@@ -21,10 +21,10 @@ using support::fault_source;
 
 /// What a sweep has to say.
 struct tally {
-  std::uint64_t points = 0;     ///< calls that were made to fail
+  std::uint64_t points = 0;  ///< calls that were made to fail
   std::uint64_t runs = 0;
-  std::uint64_t identical = 0;  ///< runs with every bit of the undisturbed one, and nothing leaked
-  std::uint64_t errors = 0;     ///< that trainers saw
+  std::uint64_t identical = 0;          ///< runs with every bit of the undisturbed one, and nothing leaked
+  std::uint64_t errors = 0;             ///< that trainers saw
   std::array<std::uint64_t, 4> ways{};  ///< runs by [stays * 2 + same_scope]
 
   tally& operator+=(const tally& more) noexcept
@@ -44,11 +44,13 @@ class swept {
  public:
   using outcome = typename Training::outcome;
 
-  swept(std::string name, const setting& wanted) : name_{std::move(name)}, how_{wanted}, expected_{Training::expected(wanted)}
+  swept(std::string name, const setting& wanted)
+      : name_{std::move(name)}, how_{wanted}, expected_{Training::expected(wanted)}
   {
     if (how_.rehearses) {
       how_.device = patient<Training>{how_}.rehearse().smallest_device + 4_KiB;
-      how_.host = patient<Training>{how_}.rehearse().smallest_host + how_.device;  // it holds all chunks: a failed step fits again
+      // it holds all chunks: a failed step fits again
+      how_.host = patient<Training>{how_}.rehearse().smallest_host + how_.device;
     }
     patient<Training> quiet{how_};
     support::faults.arm({});
@@ -60,7 +62,8 @@ class swept {
     REQUIRE(!saved_.empty());
     const cm::report seen = quiet.m->report();
     REQUIRE(seen.evictions > 20);
-    for (std::size_t at = 0; at < calls_.size(); ++at) calls_[at] = support::faults.calls(static_cast<fault_source>(at));
+    for (std::size_t at = 0; at < calls_.size(); ++at)
+      calls_[at] = support::faults.calls(static_cast<fault_source>(at));
   }
 
   [[nodiscard]] std::uint64_t calls(fault_source from) const noexcept { return calls_[static_cast<std::size_t>(from)]; }
@@ -70,7 +73,8 @@ class swept {
   {
     how_.same_scope = same_scope;
     const run_result found = run_with<Training>(how_, expected_, saved_, first, second);
-    INFO(name_ << ": " << text(first) << (second.at == fault_point::never ? "" : ", then ") << (second.at == fault_point::never ? "" : text(second)));
+    INFO(name_ << ": " << text(first) << (second.at == fault_point::never ? "" : ", then ")
+               << (second.at == fault_point::never ? "" : text(second)));
     CHECK(found.difference == "");
     CHECK(found.struck > 0);
     CHECK(found.leaked_blocks == 0);
@@ -93,8 +97,9 @@ class swept {
       one.points = 1;
       sum += one;
     }
-    std::cout << name_ << ", " << support::name_of(from) << ": " << sum.points << " of " << calls(from) << " injection points, " << sum.runs
-              << " runs, " << sum.errors << " errors, " << sum.identical << " runs bit for bit as undisturbed and without a leak\n";
+    std::cout << name_ << ", " << support::name_of(from) << ": " << sum.points << " of " << calls(from)
+              << " injection points, " << sum.runs << " runs, " << sum.errors << " errors, " << sum.identical
+              << " runs bit for bit as undisturbed and without a leak\n";
     CHECK(sum.runs > 0);
     return sum;
   }
@@ -103,9 +108,12 @@ class swept {
   tally pairs(std::uint64_t count, std::uint64_t seed)
   {
     support::dice chance{seed};
-    const auto below = [&](std::uint64_t bound) { return bound == 0 ? 0 : std::uint64_t{chance.below(static_cast<std::uint32_t>(bound))}; };
+    const auto below = [&](std::uint64_t bound) {
+      return bound == 0 ? 0 : std::uint64_t{chance.below(static_cast<std::uint32_t>(bound))};
+    };
     const auto any = [&] {
-      constexpr std::array kinds{fault_source::heap, fault_source::copy, fault_source::heap, fault_source::copy, fault_source::arena, fault_source::file};
+      constexpr std::array kinds{fault_source::heap, fault_source::copy,  fault_source::heap,
+                                 fault_source::copy, fault_source::arena, fault_source::file};
       return kinds[below(kinds.size())];
     };
     tally sum;
@@ -113,17 +121,19 @@ class swept {
       const fault_source one = any();
       const fault_source other = any();
       const bool soon = below(2) == 0;
-      sum += run(at % 2 == 1, {one, below(calls(one)), below(4) == 0}, {other, below(soon ? 4 : calls(other)), below(4) == 0});
+      sum += run(at % 2 == 1, {one, below(calls(one)), below(4) == 0},
+                 {other, below(soon ? 4 : calls(other)), below(4) == 0});
     }
-    std::cout << name_ << ", two faults in each run, seed " << seed << ": " << sum.runs << " runs, " << sum.errors << " errors, " << sum.identical
-              << " runs bit for bit as undisturbed and without a leak\n";
+    std::cout << name_ << ", two faults in each run, seed " << seed << ": " << sum.runs << " runs, " << sum.errors
+              << " errors, " << sum.identical << " runs bit for bit as undisturbed and without a leak\n";
     return sum;
   }
 
  private:
   [[nodiscard]] static std::string text(const fault_point& it)
   {
-    return std::string{support::name_of(it.from)} + " " + std::to_string(it.at) + (it.stays ? ", until it is repaired" : "");
+    return std::string{support::name_of(it.from)} + " " + std::to_string(it.at) +
+           (it.stays ? ", until it is repaired" : "");
   }
 
   std::string name_;

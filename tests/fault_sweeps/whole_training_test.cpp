@@ -13,9 +13,9 @@
 
 namespace whole_training_test {
 
-/// Every call of a training that can fail does so, in a run of its own: allocations of the heap, copies, arenas, operations on files,
-/// starts of threads. From the first constructor to the last value that is read back, with evictions, loads ahead of use, micro-batches
-/// that add up, a step that overflows, an evaluation, and a checkpoint.
+/// Every call of a training that can fail does so, in a run of its own: allocations of the heap, copies, arenas,
+/// operations on files, starts of threads. From the first constructor to the last value that is read back, with
+/// evictions, loads ahead of use, micro-batches that add up, a step that overflows, an evaluation, and a checkpoint.
 
 using namespace fault_sweeps;
 
@@ -30,11 +30,13 @@ void write_figures(const tally& sum)
   if (folder == nullptr || support::sanitized) return;  // of fewer runs
   std::ofstream out{std::string{folder} + "/test_fault_sweeps.json"};
   const auto write = [&](std::string_view name, double value, std::string_view unit, double bound, const char* end) {
-    out << R"({"name": ")" << name << R"(", "value": )" << value << R"(, "unit": ")" << unit << R"(", "relation": ">=", "bound": )" << bound
-        << R"(, "command": "build/bench/bin/test_fault_sweeps"})" << end;
+    out << R"({"name": ")" << name << R"(", "value": )" << value << R"(, "unit": ")" << unit
+        << R"(", "relation": ">=", "bound": )" << bound << R"(, "command": "build/bench/bin/test_fault_sweeps"})"
+        << end;
   };
   out << "[";
-  write("engine.fault_runs_identical_percent", 100.0 * static_cast<double>(sum.identical) / static_cast<double>(sum.runs), "percent", 100, ",\n ");
+  write("engine.fault_runs_identical_percent",
+        100.0 * static_cast<double>(sum.identical) / static_cast<double>(sum.runs), "percent", 100, ",\n ");
   write("engine.fault_injection_points", static_cast<double>(sum.points), "", 2000, ",\n ");
   write("engine.fault_runs", static_cast<double>(sum.runs), "", 2000, "]\n");
 }
@@ -72,7 +74,8 @@ tally every_policy(const std::string& name, setting it)
 
 }  // namespace
 
-TEST_CASE("whatever fails in a training is a typed error, and after the retry every bit is that of an undisturbed one", "[faults]")
+TEST_CASE("whatever fails in a training is a typed error, and after the retry every bit is that of an undisturbed one",
+          "[faults]")
 {
   tally sum;
   {
@@ -93,12 +96,15 @@ TEST_CASE("whatever fails in a training is a typed error, and after the retry ev
     setting how = in_place(mixed::precision::bf16);
     how.how.updates = when;
     how.how.undo_bytes = 16 << 10;
-    swept<mixed_training<cm::bf16>> it{when == mixed::updating::late ? "bf16, in place, late updates" : "bf16, in place, early updates", how};
+    swept<mixed_training<cm::bf16>> it{
+        when == mixed::updating::late ? "bf16, in place, late updates" : "bf16, in place, early updates", how};
     sum += every_source(it, 25 * pace, 5 * pace, false);
   }
-  std::cout << "in all: " << sum.points << " injection points, " << sum.runs << " runs, " << sum.runs - sum.identical << " wrong or with a leak\n";
+  std::cout << "in all: " << sum.points << " injection points, " << sum.runs << " runs, " << sum.runs - sum.identical
+            << " wrong or with a leak\n";
   CHECK(sum.identical == sum.runs);
-  for (const std::uint64_t runs : sum.ways) CHECK(runs * 8 > sum.runs);  // once or until repaired, in the same iteration or a new one
+  // once or until repaired, in the same iteration or a new one
+  for (const std::uint64_t runs : sum.ways) CHECK(runs * 8 > sum.runs);
   write_figures(sum);
 }
 
@@ -122,7 +128,8 @@ TEST_CASE("a training in which nothing failed, or that failed for good, is not o
   CHECK_FALSE(run_with<training>(how, expected, {}, {fault_source::copy, 0}).is_survived());  // another checkpoint
 }
 
-TEST_CASE("so it is at every call, once and until it is repaired, under three evictions and two transfers", "[faults][.slow]")
+TEST_CASE("so it is at every call, once and until it is repaired, under three evictions and two transfers",
+          "[faults][.slow]")
 {
   tally sum = every_policy<mixed_training<cm::fp16>>("fp16, in place", in_place(mixed::precision::fp16));
   sum += every_call<mixed_training<cm::bf16>>("bf16, two micro-batches", accumulating(mixed::precision::bf16));
@@ -135,7 +142,8 @@ TEST_CASE("so it is at every call, once and until it is repaired, under three ev
   launched.launched = true;
   launched.placement = "device_margin";
   sum += every_policy<mixed_training<cm::bf16>>("bf16, kernels on streams, states in the margin", launched);
-  std::cout << "in all: " << sum.points << " injection points, " << sum.runs << " runs, " << sum.runs - sum.identical << " wrong or with a leak\n";
+  std::cout << "in all: " << sum.points << " injection points, " << sum.runs << " runs, " << sum.runs - sum.identical
+            << " wrong or with a leak\n";
   CHECK(sum.identical == sum.runs);
 }
 

@@ -13,8 +13,8 @@
 
 namespace cuda_test {
 
-/// The k-th call of a CUDA runtime fails while a model is trained, for every k and with every number: what passes is tried
-/// again and leaves the same bits, what does not ends the manager with its first cause and without another call.
+/// The k-th call of a CUDA runtime fails while a model is trained, for every k and with every number: what passes is
+/// tried again and leaves the same bits, what does not ends the manager with its first cause and without another call.
 
 namespace cm = chunkmem;
 namespace toy = support::toy;
@@ -74,7 +74,9 @@ class attempt {
     if (!until_done([this] { make(); }, [] {}) || !until_done([this] { work->initialise(); }, [] {})) return {};
     for (std::uint32_t now = 0; now < steps; ++now) {
       if (!step(now)) return {};
-      if (toy::evaluates_after(now) && !until_done([&] { work->evaluate(now + 1000); }, [this] { work->forget_step(); })) return {};
+      if (toy::evaluates_after(now) &&
+          !until_done([&] { work->evaluate(now + 1000); }, [this] { work->forget_step(); }))
+        return {};
     }
     std::optional<toy::outcome> result;
     until_done([&] { result = work->collect(); }, [] {});
@@ -224,14 +226,21 @@ void sweep(bool sticky, std::uint64_t step)
     const int number = codes[(runs * 7 + call) % codes.size()];
     REQUIRE(run_with({call, number, false}) == sticky);
   }
-  std::cout << runs << " of " << calls_of_a_run() << " calls failed with one of " << codes.size() << (sticky ? " errors that end CUDA\n" : " errors that pass\n");
+  std::cout << runs << " of " << calls_of_a_run() << " calls failed with one of " << codes.size()
+            << (sticky ? " errors that end CUDA\n" : " errors that pass\n");
 }
 
 }  // namespace
 
-TEST_CASE("training survives every error of a CUDA runtime that passes", "[faults]") { sweep(false, pace); }
+TEST_CASE("training survives every error of a CUDA runtime that passes", "[faults]")
+{
+  sweep(false, pace);
+}
 
-TEST_CASE("an error that ends CUDA ends training with its first cause", "[faults]") { sweep(true, pace); }
+TEST_CASE("an error that ends CUDA ends training with its first cause", "[faults]")
+{
+  sweep(true, pace);
+}
 
 TEST_CASE("so it is at every single call", "[faults][.slow]")
 {

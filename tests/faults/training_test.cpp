@@ -14,7 +14,8 @@
 
 namespace training_test {
 
-/// The k-th copy and the k-th allocation of training fail, for every k: a typed error, and after the retry the same bits.
+/// The k-th copy and the k-th allocation of training fail, for every k: a typed error, and after the retry the same
+/// bits.
 
 namespace cm = chunkmem;
 namespace toy = support::toy;
@@ -24,7 +25,8 @@ using failing = support::failing<support::adversarial>;
 namespace {
 
 constexpr std::uint32_t steps = 3;
-constexpr std::uint64_t pace = support::sanitized ? 3 : 1;  // every so manieth copy: under a sanitizer a run takes ten times as long
+// every so manieth copy: under a sanitizer a run takes ten times as long
+constexpr std::uint64_t pace = support::sanitized ? 3 : 1;
 
 const toy::outcome& undisturbed()
 {
@@ -41,7 +43,8 @@ struct census {
 template <class Manager>
 class patient_trainer {
  public:
-  patient_trainer(const support::failure_plan& plan, const support::adversarial_options& options, bool launched, bool same_scope)
+  patient_trainer(const support::failure_plan& plan, const support::adversarial_options& options, bool launched,
+                  bool same_scope)
       : memory{plan, options},
         persistent_{plan.persistent},
         same_scope_{same_scope},
@@ -56,7 +59,8 @@ class patient_trainer {
     note(seen);
     for (std::uint32_t now = 0; now < steps; ++now) {
       step(now);
-      if (toy::evaluates_after(now)) until_done([this, now] { trainer.evaluate(now + 1000); }, [this] { trainer.forget_step(); });
+      if (toy::evaluates_after(now))
+        until_done([this, now] { trainer.evaluate(now + 1000); }, [this] { trainer.forget_step(); });
       note(seen);
     }
   }
@@ -87,8 +91,10 @@ class patient_trainer {
           auto scope = m.iteration();
           if (!updating) trainer.forward_and_backward(scope, now);
           updating = true;
-          if (same_scope_) until_done([this] { trainer.update(); }, [] {});
-          else trainer.update();
+          if (same_scope_)
+            until_done([this] { trainer.update(); }, [] {});
+          else
+            trainer.update();
         },
         [&] {
           if (!updating) trainer.forget_step();
@@ -123,7 +129,8 @@ struct sweep {
 };
 
 template <class Manager>
-void run_once(const support::failure_plan& plan, const support::adversarial_options& options, bool launched, bool same_scope, sweep& sum)
+void run_once(const support::failure_plan& plan, const support::adversarial_options& options, bool launched,
+              bool same_scope, sweep& sum)
 {
   patient_trainer<Manager> it{plan, options, launched, same_scope};
   it.run(nullptr);
@@ -146,7 +153,8 @@ sweep fail_every_copy(support::adversarial_options options, bool launched, std::
     roomy.device_capacity = 1_MiB;
     failing memory{support::failure_plan{}, roomy};
     Manager m{memory, {.chunk_bytes = 4_KiB}};
-    options.device_capacity = toy::toy_trainer<Manager, failing>{m, memory}.rehearse().smallest_device + extra_frames * 4_KiB;
+    options.device_capacity =
+        toy::toy_trainer<Manager, failing>{m, memory}.rehearse().smallest_device + extra_frames * 4_KiB;
   }
   census all;
   patient_trainer<Manager> quiet{support::failure_plan{}, options, launched, false};
@@ -159,12 +167,14 @@ sweep fail_every_copy(support::adversarial_options options, bool launched, std::
   for (std::uint64_t k = 0; k < all.ends.back(); k += pace) {
     for (const bool persistent : {false, true}) {
       INFO("copy " << k << " of " << all.ends.back() << (persistent ? ", until it is repaired" : ", once"));
-      run_once<Manager>({.copy = k, .persistent = persistent}, options, launched, (k / pace % 2 == 0) != persistent, sum);
+      run_once<Manager>({.copy = k, .persistent = persistent}, options, launched, (k / pace % 2 == 0) != persistent,
+                        sum);
     }
     ++sum.points;
   }
-  std::cout << "copies: " << sum.points << " injection points (filling " << all.ends[0] << ", recorded step " << all.ends[1] - all.ends[0]
-            << ", repeated " << all.ends.back() - all.ends[1] << "), " << sum.runs << " runs\n";
+  std::cout << "copies: " << sum.points << " injection points (filling " << all.ends[0] << ", recorded step "
+            << all.ends[1] - all.ends[0] << ", repeated " << all.ends.back() - all.ends[1] << "), " << sum.runs
+            << " runs\n";
   return sum;
 }
 
@@ -175,17 +185,21 @@ using ahead_manager = cm::manager<failing>;
 
 TEST_CASE("every copy that fails on demand is an error from which training recovers", "[faults]")
 {
-  CHECK(fail_every_copy<demand_manager>({.host_capacity = 512_KiB, .when = support::schedule::latest}, false, 3).points > 100 / pace);
+  CHECK(
+      fail_every_copy<demand_manager>({.host_capacity = 512_KiB, .when = support::schedule::latest}, false, 3).points >
+      100 / pace);
 }
 
 TEST_CASE("every copy that fails ahead of its use is an error from which training recovers", "[faults]")
 {
-  CHECK(fail_every_copy<ahead_manager>({.host_capacity = 512_KiB, .when = support::schedule::latest}, false, 3).points > 100 / pace);
+  CHECK(fail_every_copy<ahead_manager>({.host_capacity = 512_KiB, .when = support::schedule::latest}, false, 3).points >
+        100 / pace);
 }
 
 TEST_CASE("every copy that fails beside launched kernels is an error from which training recovers", "[faults]")
 {
-  CHECK(fail_every_copy<ahead_manager>({.host_capacity = 512_KiB, .seed = 11, .async_compute = true}, true, 0).points > 100 / pace);
+  CHECK(fail_every_copy<ahead_manager>({.host_capacity = 512_KiB, .seed = 11, .async_compute = true}, true, 0).points >
+        100 / pace);
 }
 
 TEST_CASE("every allocation that fails is an error from which training recovers", "[faults]")

@@ -1,4 +1,5 @@
-// Any bytes as the header of a file: a typed error, or a table that the format allows and that is written and read again.
+// Any bytes as the header of a file: a typed error, or a table that the format allows and that is written and read
+// again.
 #include <chunkmem/checkpoint/safetensors_table.hpp>
 
 #include <cstddef>
@@ -17,7 +18,8 @@ void demand(bool holds)
   if (!holds) std::abort();
 }
 
-void check(const std::vector<checkpoint::stored_tensor>& found, std::uint64_t payload, const checkpoint::loader_limits& limits)
+void check(const std::vector<checkpoint::stored_tensor>& found, std::uint64_t payload,
+           const checkpoint::loader_limits& limits)
 {
   std::uint64_t end = 0;
   for (const checkpoint::stored_tensor& it : found) {

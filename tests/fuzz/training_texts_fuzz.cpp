@@ -1,4 +1,5 @@
-// Any bytes as a profile or as a plan of transfers: a typed error of one line, or something that is written as it was read.
+// Any bytes as a profile or as a plan of transfers: a typed error of one line, or something that is written as it was
+// read.
 #include <chunkmem/profile/profile_text.hpp>
 #include <chunkmem/transfer/plan_text.hpp>
 

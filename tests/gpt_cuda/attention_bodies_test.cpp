@@ -29,7 +29,8 @@ struct reference {
       for (std::size_t i = 0; i < seen; ++i) sum += std::exp(scores[begin + i] - highest);
       for (std::size_t i = 0; i < seen; ++i) weights[begin + i] = std::exp(scores[begin + i] - highest) / sum;
       for (std::size_t i = 0; i < seen; ++i) mean += weights[begin + i] * d_weights[begin + i];
-      for (std::size_t i = 0; i < seen; ++i) d_scores[begin + i] = weights[begin + i] * (d_weights[begin + i] - mean) * scale;
+      for (std::size_t i = 0; i < seen; ++i)
+        d_scores[begin + i] = weights[begin + i] * (d_weights[begin + i] - mean) * scale;
     }
   }
 };
@@ -56,7 +57,8 @@ TEST_CASE("causal softmax and its way back are those of float64, and never look 
     const reference expected{scores, d_weights, heads, context, 0.25};
     run_in_loops(gpt::cuda::softmax_forward_body{scores.data(), weights.data(), heads, context});
     check_near(weights, expected.weights, bf16_bound);
-    run_in_loops(gpt::cuda::softmax_backward_body{weights.data(), d_weights.data(), d_scores.data(), heads, context, 0.25F});
+    run_in_loops(
+        gpt::cuda::softmax_backward_body{weights.data(), d_weights.data(), d_scores.data(), heads, context, 0.25F});
     if (context == 1) {
       CHECK(d_scores[0] == 0.0);  // one key has all the weight
     } else {

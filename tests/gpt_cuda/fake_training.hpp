@@ -26,8 +26,8 @@ struct prompt_device : fake_device {
 };
 
 /// The manager of the program, on the fake GPU.
-using gpt_manager =
-    chunkmem::manager<fake_device, gpt::any_eviction, gpt::any_layout, gpt::any_transfer, gpt::file_trace, gpt::either_gradient>;
+using gpt_manager = chunkmem::manager<fake_device, gpt::any_eviction, gpt::any_layout, gpt::any_transfer,
+                                      gpt::file_trace, gpt::either_gradient>;
 
 /// A GPT of two layers whose every extent is odd where it may be.
 inline constexpr gpt::extents small_gpt{.layers = 2, .width = 16, .heads = 2, .context = 9, .batch = 2};

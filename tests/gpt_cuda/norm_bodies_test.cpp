@@ -56,11 +56,11 @@ TEST_CASE("layer norm of bf16 rows and its way back are those of float64", "[gpt
     run_in_loops(gpt::cuda::norm_forward_body{x.data(), norm.data(), y.data(), statistics.data(), rows, width});
     check_near(y, expected.y, bf16_bound);
     check_near(statistics, expected.statistics, float_bound);
-    run_in_loops(gpt::cuda::norm_backward_body{dy.data(), x.data(), norm.data(), statistics.data(), nullptr, alone.data(),
-                                               rows, width});
+    run_in_loops(gpt::cuda::norm_backward_body{dy.data(), x.data(), norm.data(), statistics.data(), nullptr,
+                                               alone.data(), rows, width});
     check_near(alone, expected.dx, bf16_bound);
-    run_in_loops(gpt::cuda::norm_backward_body{dy.data(), x.data(), norm.data(), statistics.data(), added.data(), dx.data(),
-                                               rows, width});
+    run_in_loops(gpt::cuda::norm_backward_body{dy.data(), x.data(), norm.data(), statistics.data(), added.data(),
+                                               dx.data(), rows, width});
     for (std::size_t i = 0; i < size; ++i) expected.dx[i] += added[i];
     check_near(dx, expected.dx, bf16_bound);
     run_in_loops(gpt::cuda::norm_slab_sums_body{dy.data(), x.data(), statistics.data(), sums.data(), rows, width});
@@ -72,11 +72,13 @@ TEST_CASE("layer norm of bf16 rows and its way back are those of float64", "[gpt
 TEST_CASE("a way back through a norm may add to its own place", "[gpt_cuda]")
 {
   const std::uint32_t rows = 33, width = 96;
-  numbers<bf16> x{rows * width}, norm{2 * width}, dy{rows * width}, y{rows * width}, apart{rows * width}, same{rows * width};
+  numbers<bf16> x{rows * width}, norm{2 * width}, dy{rows * width}, y{rows * width}, apart{rows * width},
+      same{rows * width};
   numbers<float> statistics{2 * rows};
   x.draw(1), norm.draw(2), dy.draw(3), same.draw(4);
   run_in_loops(gpt::cuda::norm_forward_body{x.data(), norm.data(), y.data(), statistics.data(), rows, width});
-  gpt::cuda::norm_backward_body body{dy.data(), x.data(), norm.data(), statistics.data(), same.data(), apart.data(), rows, width};
+  gpt::cuda::norm_backward_body body{dy.data(),   x.data(),     norm.data(), statistics.data(),
+                                     same.data(), apart.data(), rows,        width};
   run_in_loops(body);
   body.dx = same.data();
   run_in_loops(body);

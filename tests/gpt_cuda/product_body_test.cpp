@@ -24,10 +24,12 @@ double at(numbers<bf16>& all, const gpt::cuda::operand& how, std::size_t row, st
 
 TEST_CASE("products of all three directions are those of float64, with bias and with what they add to", "[gpt_cuda]")
 {
-  for (product_shape shape : {gpt::cuda::plain_product(rows, inputs, outputs), gpt::cuda::input_product(rows, inputs, outputs),
-                              gpt::cuda::weight_product(rows, inputs, outputs)}) {
+  for (product_shape shape :
+       {gpt::cuda::plain_product(rows, inputs, outputs), gpt::cuda::input_product(rows, inputs, outputs),
+        gpt::cuda::weight_product(rows, inputs, outputs)}) {
     shape.has_bias = true;
-    numbers<bf16> left{std::size_t{shape.rows} * shape.inner}, right{std::size_t{shape.inner} * shape.columns}, bias{shape.columns};
+    numbers<bf16> left{std::size_t{shape.rows} * shape.inner}, right{std::size_t{shape.inner} * shape.columns},
+        bias{shape.columns};
     numbers<bf16> out{std::size_t{shape.rows} * shape.columns}, added{out.size()};
     left.draw(1), right.draw(2), bias.draw(3), added.draw(4);
     std::vector<double> expected(out.size());
@@ -36,7 +38,12 @@ TEST_CASE("products of all three directions are those of float64, with bias and 
         expected[i] += 0.5 * at(left, shape.left, i / shape.columns, k) * at(right, shape.right, k, i % shape.columns);
       expected[i] += bias[i % shape.columns];
     }
-    const product it{.shape = shape, .left = left.data(), .right = right.data(), .out = out.data(), .bias = bias.data(), .scale = 0.5F};
+    const product it{.shape = shape,
+                     .left = left.data(),
+                     .right = right.data(),
+                     .out = out.data(),
+                     .bias = bias.data(),
+                     .scale = 0.5F};
     run_in_loops(gpt::cuda::product_body{it});
     check_near(out, expected, bf16_bound);
     product onto = it;
@@ -50,7 +57,14 @@ TEST_CASE("products of all three directions are those of float64, with bias and 
 
 TEST_CASE("products of a batch have their own places, and wide ones are not rounded to 16 bits", "[gpt_cuda]")
 {
-  product_shape shape{.rows = 9, .columns = 16, .inner = 8, .left = {24, 8}, .right = {24, 8, true}, .out = {16, 9 * 16}, .is_wide = true, .batch = 3};
+  product_shape shape{.rows = 9,
+                      .columns = 16,
+                      .inner = 8,
+                      .left = {24, 8},
+                      .right = {24, 8, true},
+                      .out = {16, 9 * 16},
+                      .is_wide = true,
+                      .batch = 3};
   numbers<bf16> left{9 * 24}, right{16 * 24};
   numbers<float> out{3 * 9 * 16};
   left.draw(1), right.draw(2);
@@ -58,7 +72,8 @@ TEST_CASE("products of a batch have their own places, and wide ones are not roun
   for (std::size_t i = 0; i < expected.size(); ++i)
     for (std::size_t k = 0; k < 8; ++k)
       expected[i] += left[i / 16 % 9 * 24 + i / 144 * 8 + k] * right[i % 16 * 24 + i / 144 * 8 + k];
-  run_in_loops(gpt::cuda::product_body{{.shape = shape, .left = left.data(), .right = right.data(), .out = out.data()}});
+  run_in_loops(
+      gpt::cuda::product_body{{.shape = shape, .left = left.data(), .right = right.data(), .out = out.data()}});
   check_near(out, expected, float_bound);
 }
 

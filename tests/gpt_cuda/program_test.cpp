@@ -20,8 +20,8 @@ namespace program_test {
 namespace {
 
 using namespace chunkmem::literals;
-using gpt::update_choice;
 using Catch::Matchers::ContainsSubstring;
+using gpt::update_choice;
 
 struct fake_machine {
   [[nodiscard]] static gpt::memory_limits limits() { return {.host = 1_GiB, .device = 4_MiB}; }
@@ -123,17 +123,20 @@ TEST_CASE("the memory of a machine is no more than what its container may have",
   std::filesystem::remove_all(where);
 }
 
-TEST_CASE("first weights and their hash are the same on any number of threads, and every number counts in the hash", "[gpt_cuda]")
+TEST_CASE("first weights and their hash are the same on any number of threads, and every number counts in the hash",
+          "[gpt_cuda]")
 {
   const auto hash_of = [](unsigned threads, std::size_t flipped) {
     support::prompt_device memory{{.device_capacity = 4_MiB, .host_capacity = 8_MiB}};
     support::gpt_manager m{memory, {.chunk_bytes = 512_KiB}};
     gpt::parameter_set net;
-    gpt::declare_parameters(m, net, {.layers = 1, .width = 160, .heads = 2, .context = 9, .batch = 1}, chunkmem::dtype::bfloat16);
+    gpt::declare_parameters(m, net, {.layers = 1, .width = 160, .heads = 2, .context = 9, .batch = 1},
+                            chunkmem::dtype::bfloat16);
     chunkmem::optimizer::thread_pool workers{threads};
     gpt::fill(m, net, 3, workers);
     if (flipped > 0) {  // signs alone: the highest bits of words
-      const auto pin = m.acquire(net.layers[0].qkv.as<chunkmem::bf16>(), chunkmem::access::read_write, chunkmem::at::host);
+      const auto pin =
+          m.acquire(net.layers[0].qkv.as<chunkmem::bf16>(), chunkmem::access::read_write, chunkmem::at::host);
       for (std::size_t at = 0; at < flipped; ++at) {
         chunkmem::bf16& highest = pin.span()[4 * at + 3];
         highest = chunkmem::round_to<chunkmem::bf16>(-chunkmem::to_float(highest));

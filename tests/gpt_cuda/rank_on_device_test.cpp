@@ -47,7 +47,8 @@ using place = gpt::cuda::rank_on_device<fake_gpu_of_rank, group, support::fake_m
 std::vector<std::shared_ptr<fake_nccl_world>> worlds(std::uint32_t groups, std::uint32_t ranks)
 {
   std::vector<std::shared_ptr<fake_nccl_world>> result;
-  for (std::uint32_t at = 0; at < groups; ++at) result.push_back(std::make_shared<fake_nccl_world>(static_cast<int>(ranks)));
+  for (std::uint32_t at = 0; at < groups; ++at)
+    result.push_back(std::make_shared<fake_nccl_world>(static_cast<int>(ranks)));
   return result;
 }
 
@@ -64,7 +65,8 @@ void on_ranks(const gpt::options& chosen, Work work)
     const fake_gpu_of_rank gpu;
     const auto join = [&](circle who, const std::shared_ptr<fake_nccl_world>& world) {
       auto& control = here.circles().of(who);
-      return std::make_unique<group>(control, collective::nccl_options{}, fake_nccl{world, gpu.runtime, static_cast<int>(index_of(control.rank())), {}});
+      return std::make_unique<group>(control, collective::nccl_options{},
+                                     fake_nccl{world, gpu.runtime, static_cast<int>(index_of(control.rank())), {}});
     };
     const auto all = join(circle::all, all_world[0]);
     const auto node = join(circle::node, node_worlds[here.rank() / plan.of_node]);
@@ -83,7 +85,8 @@ struct printed {
     REQUIRE(out != nullptr);
     std::atomic<int> worst = EXIT_SUCCESS;
     on_ranks(chosen, [&](const place& here, const gpt::rank_plan& plan) {
-      if (const int mine = gpt::run_rank(chosen, text, gpt::display{out}, here, plan, "GPUs"); mine != EXIT_SUCCESS) worst = mine;
+      if (const int mine = gpt::run_rank(chosen, text, gpt::display{out}, here, plan, "GPUs"); mine != EXIT_SUCCESS)
+        worst = mine;
     });
     status = worst;
     std::rewind(out);
@@ -134,7 +137,8 @@ std::vector<float> losses_of_one(gpt::options chosen)
   struct machine {
     [[nodiscard]] static gpt::memory_limits limits() { return fake_gpu_of_rank::limits(); }
   };
-  using training = gpt::cuda::training_on_device<support::prompt_device, support::gpt_manager, support::fake_math, machine>;
+  using training =
+      gpt::cuda::training_on_device<support::prompt_device, support::gpt_manager, support::fake_math, machine>;
   chosen.size.batch *= chosen.ranks;
   const gpt::training_text text = support::some_text();
   optimizer::thread_pool workers{1};

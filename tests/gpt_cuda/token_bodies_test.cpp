@@ -75,7 +75,8 @@ TEST_CASE("embedding adds a token and its position, and each number's slope come
   std::vector<std::uint32_t> order(rows), begins(vocabulary + 1);
   run_in_loops(gpt::cuda::sort_rows_body{all.text, order.data(), begins.data()});
   for (const float beta : {0.0F, 1.0F}) {
-    run_in_loops(gpt::cuda::token_gradient_body{slope.data(), order.data(), begins.data(), d_tokens.data(), width, beta});
+    run_in_loops(
+        gpt::cuda::token_gradient_body{slope.data(), order.data(), begins.data(), d_tokens.data(), width, beta});
     run_in_loops(gpt::cuda::position_gradient_body{slope.data(), d_positions.data(), windows, context, width, beta});
     check_near(d_tokens, back_tokens, bf16_bound);
     check_near(d_positions, back_positions, bf16_bound);

@@ -96,7 +96,8 @@ TEST_CASE("the GPT of the GPU has the same bits on any device, wherever it is up
   for (const update_choice update : {update_choice::cpu, update_choice::gpu}) {
     for (const gradient_choice gradient : {gradient_choice::separate, gradient_choice::in_place}) {
       const variant chosen{.update = update, .gradient = gradient};
-      INFO((update == update_choice::cpu ? "cpu " : "gpu ") << (gradient == gradient_choice::in_place ? "in place" : "separate"));
+      INFO((update == update_choice::cpu ? "cpu " : "gpu ")
+           << (gradient == gradient_choice::in_place ? "in place" : "separate"));
       const chunkmem::bytes smallest = world{plenty, chosen}.rehearse().smallest_device;
       CHECK(train(smallest, chosen, latest) == unlimited);
       if (!support::sanitized) CHECK(train(smallest + 32_KiB, chosen, random) == unlimited);

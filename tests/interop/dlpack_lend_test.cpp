@@ -106,7 +106,8 @@ TEST_CASE("what cannot be lent is refused, and the pin stays the caller's", "[in
 {
   rig it;
   auto pin = it.m->acquire(it.weight, cm::access::write);
-  CHECK_THROWS_WITH((void)cm::interop::to_dlpack(std::move(pin), {1023}), ContainsSubstring("1024 elements") && ContainsSubstring("1023"));
+  CHECK_THROWS_WITH((void)cm::interop::to_dlpack(std::move(pin), {1023}),
+                    ContainsSubstring("1024 elements") && ContainsSubstring("1023"));
   CHECK(pin.is_live());
   pin.release();
   CHECK_THROWS_AS((void)cm::interop::to_dlpack(std::move(pin), {1024}), cm::usage_error);
@@ -125,7 +126,8 @@ TEST_CASE("with a mailbox the pin ends when it is collected", "[interop]")
 {
   rig it;
   cm::interop::dlpack_returns returns;
-  DLManagedTensor* const lent = cm::interop::to_dlpack(it.m->acquire(it.weight, cm::access::write), {1024}, {.returns = &returns});
+  DLManagedTensor* const lent =
+      cm::interop::to_dlpack(it.m->acquire(it.weight, cm::access::write), {1024}, {.returns = &returns});
   lent->deleter(lent);
   CHECK(it.m->state_of(it.weight) == cm::tensor_state::compute);
   CHECK_THROWS_AS(it.push_out(), cm::out_of_memory);

@@ -26,7 +26,8 @@ TEST_CASE("tensors that come back end when they are collected, not before", "[in
   int ended = 0;
   dlpack_returns returns;
   CHECK(returns.collect() == 0);
-  for (int round = 0; round < 3; ++round) dlpack_returns::address::drop(dlpack_returns::address{returns}, new counted{ended});
+  for (int round = 0; round < 3; ++round)
+    dlpack_returns::address::drop(dlpack_returns::address{returns}, new counted{ended});
   CHECK(ended == 0);
   CHECK(returns.collect() == 3);
   CHECK(ended == 3);

@@ -32,8 +32,13 @@ struct foreign {
   }
   DLTensor tensor()
   {
-    return {elements.data(), {kDLCPU, 0}, static_cast<int>(extents.size()), cm::interop::dlpack_type_of(cm::dtype_of<Element>),
-            extents.data(), strides.empty() ? nullptr : strides.data(), 0};
+    return {elements.data(),
+            {kDLCPU, 0},
+            static_cast<int>(extents.size()),
+            cm::interop::dlpack_type_of(cm::dtype_of<Element>),
+            extents.data(),
+            strides.empty() ? nullptr : strides.data(),
+            0};
   }
   std::vector<std::int64_t> extents;
   std::vector<std::int64_t> strides;
@@ -47,8 +52,14 @@ bool same_bits(const Element& left, const Element& right)
 }
 
 int ended = 0;
-void count_end(DLManagedTensor*) { ++ended; }
-void count_newer_end(newer_dlpack*) { ++ended; }
+void count_end(DLManagedTensor*)
+{
+  ++ended;
+}
+void count_newer_end(newer_dlpack*)
+{
+  ++ended;
+}
 
 }  // namespace
 
@@ -63,7 +74,8 @@ TEST_CASE("every bit of a foreign tensor arrives, in the usual order, whatever i
   it.strides = {1, 3};  // columns first
   cm::interop::copy_of<float>(it.tensor(), got);
   for (std::size_t row = 0; row < 3; ++row)
-    for (std::size_t column = 0; column < 4; ++column) CHECK(same_bits(got[row * 4 + column], it.elements[row + 3 * column]));
+    for (std::size_t column = 0; column < 4; ++column)
+      CHECK(same_bits(got[row * 4 + column], it.elements[row + 3 * column]));
   CHECK_THROWS_WITH(cm::interop::span_of<float>(it.tensor()), ContainsSubstring("another order"));
 
   it.strides = {-8, 2};  // backwards, with gaps
@@ -71,7 +83,8 @@ TEST_CASE("every bit of a foreign tensor arrives, in the usual order, whatever i
   backwards.byte_offset = 16 * sizeof(float);
   cm::interop::copy_of<float>(backwards, got);
   for (std::size_t row = 0; row < 3; ++row)
-    for (std::size_t column = 0; column < 4; ++column) CHECK(same_bits(got[row * 4 + column], it.elements[16 - 8 * row + 2 * column]));
+    for (std::size_t column = 0; column < 4; ++column)
+      CHECK(same_bits(got[row * 4 + column], it.elements[16 - 8 * row + 2 * column]));
 
   it.strides = {0, 1};  // one row three times
   cm::interop::copy_of<float>(it.tensor(), got);
@@ -100,7 +113,8 @@ TEST_CASE("the usual order is that of all axes together", "[interop]")
   it.strides = {12, 4, 1};
   CHECK(cm::interop::span_of<std::uint8_t>(it.tensor()).size() == 24);
   std::vector<std::uint8_t> got(24);
-  for (const std::int64_t plane : {std::int64_t{20}, std::int64_t{4}, std::int64_t{3}}) {  // gaps, and planes over each other
+  // gaps, and planes over each other
+  for (const std::int64_t plane : {std::int64_t{20}, std::int64_t{4}, std::int64_t{3}}) {
     it.strides[0] = plane;
     CHECK_THROWS_AS(cm::interop::span_of<std::uint8_t>(it.tensor()), cm::usage_error);
     cm::interop::copy_of<std::uint8_t>(it.tensor(), got);
@@ -159,7 +173,8 @@ TEST_CASE("a foreign tensor that is not what is wanted is refused with a reason"
   std::int64_t too_many_bytes[] = {INT64_MAX, 1};
   wrong.shape = too_many_bytes;
   CHECK_THROWS_AS(cm::interop::copy_of<float>(wrong, got), cm::size_overflow);
-  CHECK_THROWS_WITH(cm::interop::copy_of<float>(it.tensor(), std::span{got}.first(11)), ContainsSubstring("12 elements") && ContainsSubstring("11"));
+  CHECK_THROWS_WITH(cm::interop::copy_of<float>(it.tensor(), std::span{got}.first(11)),
+                    ContainsSubstring("12 elements") && ContainsSubstring("11"));
   for (const float untouched : got) CHECK(untouched == 7.0F);
 }
 
@@ -169,7 +184,9 @@ TEST_CASE("a weight is filled from a foreign tensor of its shape, on either tier
   manager m{memory, {.chunk_bytes = 4_KiB}};
   const auto weight = m.add<cm::bf16>({2, 1, 32768 / 32}, cm::role::parameter);
   foreign<cm::bf16> it{{2, 1, 1024}, 2048};
-  for (std::size_t at = 0; at < 2048; ++at) it.elements[at] = cm::bf16::from_bits(static_cast<std::uint16_t>(at * 32 + 1));  // many of them NaN
+  // many of them NaN
+  for (std::size_t at = 0; at < 2048; ++at)
+    it.elements[at] = cm::bf16::from_bits(static_cast<std::uint16_t>(at * 32 + 1));
   for (const cm::at place : {cm::at::device, cm::at::host}) {
     cm::interop::fill(m, weight, it.tensor(), place);
     const auto pin = m.acquire(weight, cm::access::read);
@@ -194,7 +211,8 @@ TEST_CASE("what a manager lends can be taken again", "[interop]")
   foreign<std::int64_t> it{{4, 4}, 16};
   cm::interop::fill(m, from, it.tensor());
   {
-    const auto lent = cm::interop::own_dlpack(cm::interop::to_dlpack_without_const(m.acquire(from, cm::access::read), {4, 4}));
+    const auto lent =
+        cm::interop::own_dlpack(cm::interop::to_dlpack_without_const(m.acquire(from, cm::access::read), {4, 4}));
     cm::interop::fill(m, to, lent->dl_tensor);
     CHECK(m.state_of(from) == cm::tensor_state::compute);
   }

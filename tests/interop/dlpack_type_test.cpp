@@ -30,8 +30,10 @@ TEST_CASE("each element type has a DLPack type of its own and of its size", "[in
 
 TEST_CASE("the calling thread reads the memory of the host, pinned and managed memory, and no other", "[interop]")
 {
-  for (const DLDeviceType readable : {kDLCPU, kDLCUDAHost, kDLCUDAManaged}) CHECK(interop::is_readable_here({readable, 0}));
-  for (const DLDeviceType foreign : {kDLCUDA, kDLROCM, kDLMetal, kDLVulkan}) CHECK_FALSE(interop::is_readable_here({foreign, 0}));
+  for (const DLDeviceType readable : {kDLCPU, kDLCUDAHost, kDLCUDAManaged})
+    CHECK(interop::is_readable_here({readable, 0}));
+  for (const DLDeviceType foreign : {kDLCUDA, kDLROCM, kDLMetal, kDLVulkan})
+    CHECK_FALSE(interop::is_readable_here({foreign, 0}));
 }
 
 }  // namespace dlpack_type_test

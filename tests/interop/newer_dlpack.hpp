@@ -18,5 +18,6 @@ struct newer_dlpack {
 
 static_assert(chunkmem::interop::dlpack_versioned<newer_dlpack>);
 #if defined(DLPACK_MAJOR_VERSION) && DLPACK_MAJOR_VERSION >= 1
-static_assert(chunkmem::interop::dlpack_versioned<DLManagedTensorVersioned> && sizeof(newer_dlpack) == sizeof(DLManagedTensorVersioned));
+static_assert(chunkmem::interop::dlpack_versioned<DLManagedTensorVersioned> &&
+              sizeof(newer_dlpack) == sizeof(DLManagedTensorVersioned));
 #endif

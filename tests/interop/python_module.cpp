@@ -78,7 +78,8 @@ void* lend(int type, bool writes)
       if (writes) return cm::interop::to_dlpack<Managed>(all->m.acquire(from, cm::access::read_write), {3, 4, 5});
       if constexpr (cm::interop::dlpack_versioned<Managed>)
         return cm::interop::to_dlpack<Managed>(all->m.acquire(from, cm::access::read), {3, 4, 5});
-      else return cm::interop::to_dlpack_without_const<Managed>(all->m.acquire(from, cm::access::read), {3, 4, 5});
+      else
+        return cm::interop::to_dlpack_without_const<Managed>(all->m.acquire(from, cm::access::read), {3, 4, 5});
     });
   });
 }
@@ -86,17 +87,35 @@ void* lend(int type, bool writes)
 }  // namespace
 
 extern "C" {
-void chunkmem_open() { all = new rig; }
+void chunkmem_open()
+{
+  all = new rig;
+}
 void chunkmem_close()
 {
   delete all;
   all = nullptr;
 }
-const char* chunkmem_error() { return last_error.c_str(); }
-bool chunkmem_fill_older(int type, void* foreign) { return fill<DLManagedTensor>(type, foreign); }
-bool chunkmem_fill_newer(int type, void* foreign) { return fill<newer_dlpack>(type, foreign); }
-void* chunkmem_lend_older(int type, bool writes) { return lend<DLManagedTensor>(type, writes); }
-void* chunkmem_lend_newer(int type, bool writes) { return lend<newer_dlpack>(type, writes); }
+const char* chunkmem_error()
+{
+  return last_error.c_str();
+}
+bool chunkmem_fill_older(int type, void* foreign)
+{
+  return fill<DLManagedTensor>(type, foreign);
+}
+bool chunkmem_fill_newer(int type, void* foreign)
+{
+  return fill<newer_dlpack>(type, foreign);
+}
+void* chunkmem_lend_older(int type, bool writes)
+{
+  return lend<DLManagedTensor>(type, writes);
+}
+void* chunkmem_lend_newer(int type, bool writes)
+{
+  return lend<newer_dlpack>(type, writes);
+}
 bool chunkmem_is_held(int type)
 {
   return all->with(type, [](auto it) { return all->m.state_of(it) == cm::tensor_state::compute; });

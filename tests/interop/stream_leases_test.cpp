@@ -39,7 +39,8 @@ struct notes {
 
   lease_type lease(cm::tier where, cm::bytes size, cm::agent who)
   {
-    text += "lease " + std::string{name_of(where)} + " " + std::to_string(size.count()) + " for " + std::to_string(static_cast<int>(who)) + " ";
+    text += "lease " + std::string{name_of(where)} + " " + std::to_string(size.count()) + " for " +
+            std::to_string(static_cast<int>(who)) + " ";
     return {&memory[used++], &text};
   }
   notes& backend() { return *this; }
@@ -56,7 +57,8 @@ struct notes {
   }
   void wait(cm::agent who, cm::event point)
   {
-    text += std::to_string(static_cast<int>(who)) + " waits for " + std::to_string(static_cast<int>(point.source)) + " ";
+    text +=
+        std::to_string(static_cast<int>(who)) + " waits for " + std::to_string(static_cast<int>(point.source)) + " ";
   }
   std::string told() { return std::exchange(text, {}); }
 

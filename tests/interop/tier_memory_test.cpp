@@ -29,7 +29,8 @@ struct rig {
 
   void fill()
   {
-    for (std::uint32_t at = 0; at < 4; ++at) std::ranges::fill(m.acquire(weights.slice(at), cm::access::write).span(), static_cast<float>(at));
+    for (std::uint32_t at = 0; at < 4; ++at)
+      std::ranges::fill(m.acquire(weights.slice(at), cm::access::write).span(), static_cast<float>(at));
   }
   [[nodiscard]] std::uint64_t leased(cm::tier where) const { return m.report().in_use[where].count(); }
 };
@@ -76,10 +77,12 @@ TEST_CASE("an allocation makes chunks leave, and one that cannot be met is a std
       CHECK(refused.shortage().needed == 20 * 1024);
     }
   }
-  for (std::uint32_t at = 0; at < 4; ++at) CHECK(it.m.acquire(it.weights.slice(at), cm::access::read).span()[1023] == static_cast<float>(at));
+  for (std::uint32_t at = 0; at < 4; ++at)
+    CHECK(it.m.acquire(it.weights.slice(at), cm::access::read).span()[1023] == static_cast<float>(at));
 }
 
-TEST_CASE("alignment up to that of tensors is given, more is refused, and an empty allocation has an address", "[interop]")
+TEST_CASE("alignment up to that of tensors is given, more is refused, and an empty allocation has an address",
+          "[interop]")
 {
   rig it;
   memory_of_a_tier memory{it.m, cm::tier::host};

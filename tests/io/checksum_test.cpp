@@ -16,7 +16,10 @@ using namespace chunkmem;
 
 namespace {
 
-std::uint64_t sum_of(std::string_view text) { return io::checksum_of(std::as_bytes(std::span{text})); }
+std::uint64_t sum_of(std::string_view text)
+{
+  return io::checksum_of(std::as_bytes(std::span{text}));
+}
 
 std::string counting(std::size_t size)
 {

@@ -43,7 +43,10 @@ std::set<disk_content> after_cut(const support::simulated_folder& folder)
   return found;
 }
 
-std::set<disk_content> some_of(const std::vector<disk_content>& disks) { return {disks.begin(), disks.end()}; }
+std::set<disk_content> some_of(const std::vector<disk_content>& disks)
+{
+  return {disks.begin(), disks.end()};
+}
 
 }  // namespace
 
@@ -63,13 +66,15 @@ TEST_CASE("an error of a file says what, which, where and what to do", "[io]")
   CHECK(failed.fault().number == ENOSPC);
   CHECK(failed.fault().offset == 4096);
   CHECK(failed.code() == error_code::io);
-  CHECK_THAT(failed.what(), ContainsSubstring("chunkmem: writing weights failed at byte 4096: no room is left, errno " + std::to_string(ENOSPC) + " (free some"));
+  CHECK_THAT(failed.what(), ContainsSubstring("chunkmem: writing weights failed at byte 4096: no room is left, errno " +
+                                              std::to_string(ENOSPC) + " (free some"));
   for (const int number : {EIO, ELOOP, ENOENT, EMFILE, EACCES, EROFS, 0, 4'000}) {
     const io_error other = io::failed("reading", "weights", number);
     CHECK_THAT(other.what(), ContainsSubstring("chunkmem: reading weights failed at byte 0: "));
     CHECK_THAT(other.what(), !ContainsSubstring("room") && ContainsSubstring(" ("));
   }
-  CHECK_THAT(io::failed("opening", "weights", ENOENT).what(), ContainsSubstring("it is not there, errno 2 (check the path)"));
+  CHECK_THAT(io::failed("opening", "weights", ENOENT).what(),
+             ContainsSubstring("it is not there, errno 2 (check the path)"));
   CHECK_THAT(io::failed("reading", "weights", 0).what(), !ContainsSubstring("errno"));
   CHECK(std::strlen(io::failed("reading", std::string(10'000, 'n'), 1).what()) < 1'000);
 }
@@ -137,8 +142,8 @@ TEST_CASE("a power cut of a simulated folder leaves what was synced, and any par
   const std::string zeros = zero + zero;
   const auto with_file = [&](const std::string& name) {
     std::vector<disk_content> found{nothing};
-    for (const std::string& it : {std::string{}, zeros + zeros, std::string{"1"}, std::string{"12"}, zeros + "34", std::string{"123"},
-                                  std::string{"1234"}, "12" + zeros})
+    for (const std::string& it : {std::string{}, zeros + zeros, std::string{"1"}, std::string{"12"}, zeros + "34",
+                                  std::string{"123"}, std::string{"1234"}, "12" + zeros})
       found.push_back({{name, it}});
     return some_of(found);
   };

@@ -199,8 +199,9 @@ TEST_CASE("a file's name has no separator and is a name", "[io]")
 {
   const temporary_folder top;
   io::posix_folder folder{top / "in"};
-  for (const std::string& name : {std::string{}, std::string{"."}, std::string{".."}, std::string{"/"}, std::string{"a/b"},
-                                  std::string{"../in/a"}, std::string{"a/"}, std::string("a\0b", 3)}) {
+  for (const std::string& name :
+       {std::string{}, std::string{"."}, std::string{".."}, std::string{"/"}, std::string{"a/b"},
+        std::string{"../in/a"}, std::string{"a/"}, std::string("a\0b", 3)}) {
     CHECK_THROWS_AS(folder.create(name), usage_error);
     CHECK_THROWS_AS(folder.open(name), usage_error);
     CHECK_THROWS_AS(folder.rename(name, "b"), usage_error);

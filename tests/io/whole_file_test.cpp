@@ -52,7 +52,9 @@ TEST_CASE("a file that does not become whole is gone, and what has its names sta
   CHECK(errno_of([&] { replace(folder); }) == EEXIST);
   CHECK(folder.content() == disk_content{{"w", "older"}, {"w.new", "of another"}});
   simulated_folder early;
-  { io::whole_file<simulated_folder> file{early, "w.new"}; }
+  {
+    io::whole_file<simulated_folder> file{early, "w.new"};
+  }
   CHECK(early.content().empty());
 }
 

@@ -26,8 +26,17 @@ namespace {
 
 constexpr std::int64_t width = 16;  // a weight is one chunk of 1 KiB
 
-at::Tensor first_values(std::size_t which) { return at::arange(0, width * width, at::kFloat).view({width, width}).mul(0.37 + 0.11 * static_cast<double>(which)).sin(); }
-at::Tensor some_input() { return at::arange(0, 4 * width, at::kFloat).view({4, width}).mul(0.21).cos(); }
+at::Tensor first_values(std::size_t which)
+{
+  return at::arange(0, width * width, at::kFloat)
+      .view({width, width})
+      .mul(0.37 + 0.11 * static_cast<double>(which))
+      .sin();
+}
+at::Tensor some_input()
+{
+  return at::arange(0, 4 * width, at::kFloat).view({4, width}).mul(0.21).cos();
+}
 
 /// Two weights on a device of eight chunks, and eight chunks of something else that push them out.
 struct rig {
@@ -63,7 +72,8 @@ struct rig {
     const auto pin = m.acquire<float>(chunks->handle(which), cm::gradient_list, cm::access::read, cm::at::host);
     return libtorch_gpt::view_of(pin.data_without_const(), {width, width}, at::kFloat, at::kCPU).clone();
   }
-  /// A loss of both weights, each in a layer of its own; the first one is used again in the second layer where they are tied.
+  /// A loss of both weights, each in a layer of its own; the first one is used again in the second layer where they are
+  /// tied.
   [[nodiscard]] at::Tensor loss(bool again = false)
   {
     const auto one = [this](const at::Tensor& x) { return at::linear(x, chunks->tensor(0)).tanh(); };
@@ -118,7 +128,8 @@ TEST_CASE("a parameter has bytes while a layer that reads it is held, and none i
   REQUIRE(at::equal(it.chunks->values(0), first_values(0)));
 }
 
-TEST_CASE("what autograd saved is read where the bytes are in the backward pass, and nothing of it is freed before", "[libtorch]")
+TEST_CASE("what autograd saved is read where the bytes are in the backward pass, and nothing of it is freed before",
+          "[libtorch]")
 {
   const bool again = GENERATE(false, true);
   const auto when = GENERATE(support::schedule::latest, support::schedule::earliest, support::schedule::random);
@@ -162,10 +173,14 @@ TEST_CASE("a parameter of two layers gets one gradient, the sum", "[libtorch]")
 {
   rig it;
   const layer both{0, 1};
-  const auto tied = [](const at::Tensor& x, const at::Tensor& w0, const at::Tensor& w1) { return at::linear(at::linear(x, w1).tanh(), w0).sum(); };
+  const auto tied = [](const at::Tensor& x, const at::Tensor& w0, const at::Tensor& w1) {
+    return at::linear(at::linear(x, w1).tanh(), w0).sum();
+  };
   const auto scope = it.m.iteration();
-  const at::Tensor x = it.chunks->run(it.first, some_input(), [&](const at::Tensor& in) { return at::linear(in, it.chunks->tensor(0)); });
-  const at::Tensor loss = it.chunks->run(both, x, [&](const at::Tensor& in) { return tied(in, it.chunks->tensor(0), it.chunks->tensor(1)); });
+  const at::Tensor x = it.chunks->run(it.first, some_input(),
+                                      [&](const at::Tensor& in) { return at::linear(in, it.chunks->tensor(0)); });
+  const at::Tensor loss = it.chunks->run(
+      both, x, [&](const at::Tensor& in) { return tied(in, it.chunks->tensor(0), it.chunks->tensor(1)); });
   it.evict_weights();
   it.chunks->backward(loss);
 
@@ -175,7 +190,8 @@ TEST_CASE("a parameter of two layers gets one gradient, the sum", "[libtorch]")
   REQUIRE(at::equal(it.gradient(1), w1.grad()));
 }
 
-TEST_CASE("no room for a layer in the backward pass arrives as the manager's error, and the step can be taken again", "[libtorch]")
+TEST_CASE("no room for a layer in the backward pass arrives as the manager's error, and the step can be taken again",
+          "[libtorch]")
 {
   rig it;
   const auto expected = plain_gradients();
@@ -238,14 +254,16 @@ TEST_CASE("a leaf of a module keeps its identity when its bytes move into chunks
   REQUIRE_THROWS(weight.data_ptr<float>());
   chunks.fill(0, [&](at::Tensor into) { into.copy_(values); });
   const layer all{0};
-  const at::Tensor loss = chunks.run(all, some_input(), [&](const at::Tensor& x) { return at::linear(x, weight).sum(); });
+  const at::Tensor loss =
+      chunks.run(all, some_input(), [&](const at::Tensor& x) { return at::linear(x, weight).sum(); });
   chunks.backward(loss);
   REQUIRE(m.has_gradient(chunks.handle(0)));
   REQUIRE_THROWS(chunks.adopt("no leaf", weight.t()));
   REQUIRE_THROWS(chunks.adopt("of another type", at::zeros({2}, at::kDouble).requires_grad_()));
 }
 
-TEST_CASE("a leaf that was adopted under another number is refused, and so is another leaf over its bytes", "[libtorch]")
+TEST_CASE("a leaf that was adopted under another number is refused, and so is another leaf over its bytes",
+          "[libtorch]")
 {
   support::adversarial memory{{.device_capacity = 8_KiB, .host_capacity = 32_KiB}};
   manager m{memory, {.chunk_bytes = 1_KiB}};
@@ -257,11 +275,13 @@ TEST_CASE("a leaf that was adopted under another number is refused, and so is an
   REQUIRE(chunks.size() == 1);
 }
 
-TEST_CASE("a layer that is computed again and whose input has no gradient is refused unless none is wanted", "[libtorch]")
+TEST_CASE("a layer that is computed again and whose input has no gradient is refused unless none is wanted",
+          "[libtorch]")
 {
   rig it;
   const auto one = [&](const at::Tensor& x) { return at::linear(x, it.chunks->tensor(0)); };
-  REQUIRE_THROWS_WITH(it.chunks->run_again(it.first, some_input(), one), ContainsSubstring("use run for a first layer"));
+  REQUIRE_THROWS_WITH(it.chunks->run_again(it.first, some_input(), one),
+                      ContainsSubstring("use run for a first layer"));
   const at::NoGradGuard without_graph;
   REQUIRE(at::equal(it.chunks->run_again(it.first, some_input(), one), at::linear(some_input(), first_values(0))));
 }
@@ -271,7 +291,8 @@ TEST_CASE("a layer that gives its input back is none, and one that writes it in 
   rig it;
   const auto scope = it.m.iteration();
   const auto one = [&](const at::Tensor& x) { return at::linear(x, it.chunks->tensor(0)); };
-  at::Tensor x = it.chunks->run(it.first, some_input().requires_grad_(), one);  // so that its backward pass reads the weight
+  // so that its backward pass reads the weight
+  at::Tensor x = it.chunks->run(it.first, some_input().requires_grad_(), one);
   const bool last = GENERATE(false, true);
   if (!last) x = it.chunks->run(it.second, x, [&](at::Tensor in) { return in.mul_(it.chunks->tensor(1).sum()); });
   x = it.chunks->run(it.second, x, [](const at::Tensor& in) { return in; });
@@ -286,7 +307,10 @@ TEST_CASE("a layer that gives its input back is none, and one that writes it in 
   REQUIRE(it.pins() == 0);
 }
 
-TEST_CASE("a backward pass of LibTorch's own leaves the last layer held, until gradients are forgotten or the graph's layers are gone", "[libtorch]")
+TEST_CASE(
+    "a backward pass of LibTorch's own leaves the last layer held, until gradients are forgotten or the graph's layers "
+    "are gone",
+    "[libtorch]")
 {
   rig it;
   const auto scope = it.m.iteration();
@@ -296,7 +320,8 @@ TEST_CASE("a backward pass of LibTorch's own leaves the last layer held, until g
   REQUIRE(it.pins() == 0);
   {
     const auto passing = std::make_unique<layer>(layer{0});
-    const at::Tensor x = it.chunks->run(*passing, some_input(), [&](const at::Tensor& in) { return at::linear(in, it.chunks->tensor(0)).sum(); });
+    const at::Tensor x = it.chunks->run(
+        *passing, some_input(), [&](const at::Tensor& in) { return at::linear(in, it.chunks->tensor(0)).sum(); });
     torch::autograd::backward({x}, {});
   }
   REQUIRE(it.pins() == 1);

@@ -27,11 +27,16 @@ namespace {
 
 template <class Element>
 inline constexpr at::ScalarType scalar_of = at::kFloat;
-template <> inline constexpr at::ScalarType scalar_of<cm::bf16> = at::kBFloat16;
-template <> inline constexpr at::ScalarType scalar_of<cm::fp16> = at::kHalf;
-template <> inline constexpr at::ScalarType scalar_of<std::int32_t> = at::kInt;
-template <> inline constexpr at::ScalarType scalar_of<std::int64_t> = at::kLong;
-template <> inline constexpr at::ScalarType scalar_of<std::uint8_t> = at::kByte;
+template <>
+inline constexpr at::ScalarType scalar_of<cm::bf16> = at::kBFloat16;
+template <>
+inline constexpr at::ScalarType scalar_of<cm::fp16> = at::kHalf;
+template <>
+inline constexpr at::ScalarType scalar_of<std::int32_t> = at::kInt;
+template <>
+inline constexpr at::ScalarType scalar_of<std::int64_t> = at::kLong;
+template <>
+inline constexpr at::ScalarType scalar_of<std::uint8_t> = at::kByte;
 
 /// Bits of all kinds: of every fourth eight bytes the real numbers are NaNs with payloads.
 std::vector<std::byte> some_bits(std::size_t size)
@@ -47,8 +52,8 @@ std::vector<std::byte> some_bits(std::size_t size)
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("LibTorch sees the bits of a lent tensor, writes to it, and its tensors fill weights", "[interop]", float, cm::bf16, cm::fp16,
-                   std::int32_t, std::int64_t, std::uint8_t)
+TEMPLATE_TEST_CASE("LibTorch sees the bits of a lent tensor, writes to it, and its tensors fill weights", "[interop]",
+                   float, cm::bf16, cm::fp16, std::int32_t, std::int64_t, std::uint8_t)
 {
   arena memory{{.device_capacity = 16_KiB, .host_capacity = 64_KiB}};
   manager m{memory, {.chunk_bytes = 4_KiB}};
@@ -60,7 +65,8 @@ TEMPLATE_TEST_CASE("LibTorch sees the bits of a lent tensor, writes to it, and i
     auto pin = m.acquire(weight, cm::access::read_write);
     const void* const place = pin.data();
     at::Tensor seen = at::fromDLPack(cm::interop::to_dlpack(std::move(pin), m.info(weight).extents));
-    CHECK((seen.scalar_type() == scalar_of<TestType> && seen.sizes() == at::IntArrayRef{3, 4, 32} && seen.is_contiguous()));
+    CHECK((seen.scalar_type() == scalar_of<TestType> && seen.sizes() == at::IntArrayRef{3, 4, 32} &&
+           seen.is_contiguous()));
     CHECK(seen.data_ptr() == place);
     CHECK(std::memcmp(seen.data_ptr(), bits.data(), seen.nbytes()) == 0);
     at::Tensor view = seen.select(0, 1);

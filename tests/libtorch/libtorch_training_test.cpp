@@ -29,7 +29,13 @@ constexpr std::size_t steps = 4;
 
 settings small(bool recompute = false, bool late = false, std::int64_t micro_batches = 1)
 {
-  return {.size = {.layers = 3, .width = 16, .heads = 2, .context = 8, .batch = 2, .micro_batches = micro_batches, .vocabulary = 64},
+  return {.size = {.layers = 3,
+                   .width = 16,
+                   .heads = 2,
+                   .context = 8,
+                   .batch = 2,
+                   .micro_batches = micro_batches,
+                   .vocabulary = 64},
           .learning_rate = 3e-3F,
           .recompute = recompute,
           .late = late};
@@ -40,7 +46,10 @@ at::Tensor tokens(const settings& how, std::size_t micro_batch)
 {
   const extents& size = how.size;
   const auto start = static_cast<std::int64_t>(micro_batch * 3);
-  return at::arange(start, start + size.batch * (size.context + 1)).mul(5).remainder(size.vocabulary).view({size.batch, size.context + 1});
+  return at::arange(start, start + size.batch * (size.context + 1))
+      .mul(5)
+      .remainder(size.vocabulary)
+      .view({size.batch, size.context + 1});
 }
 token_source source(const settings& how)
 {
@@ -79,7 +88,8 @@ constexpr cm::bytes tight = 32_KiB;  // of 175 KiB
 
 struct rig {
   rig(const settings& how, cm::bytes device, support::schedule when, std::uint64_t seed)
-      : memory{{.device_capacity = device, .host_capacity = 512_KiB, .when = when, .seed = seed}}, training{m, {}, how, workers}
+      : memory{{.device_capacity = device, .host_capacity = 512_KiB, .when = when, .seed = seed}},
+        training{m, {}, how, workers}
   {
     training.fill();
   }

@@ -27,7 +27,8 @@ using arena_manager = cm::manager<arena>;
 
 namespace {
 
-constexpr cm::list_spec specs[] = {{"first", cm::dtype::float32, 1}, {"second", cm::dtype::float32, 1}, {"half", cm::dtype::bfloat16, 1}};
+constexpr cm::list_spec specs[] = {
+    {"first", cm::dtype::float32, 1}, {"second", cm::dtype::float32, 1}, {"half", cm::dtype::bfloat16, 1}};
 
 struct fixture {
   fixture() { m.use(specs); }
@@ -48,7 +49,8 @@ TEST_CASE("absurd options are refused with numbers and what to change", "[manage
   arena memory{{.device_capacity = 16_KiB, .host_capacity = 16_KiB}};
   for (const cm::bytes chunk : {0_B, 1_B, 255_B, 300_B, 4097_B, cm::bytes{UINT64_MAX}})
     CHECK_THROWS_AS((arena_manager{memory, {.chunk_bytes = chunk}}), cm::config_error);
-  CHECK_THROWS_WITH((arena_manager{memory, {.chunk_bytes = 300_B}}), ContainsSubstring("300 B") && ContainsSubstring("multiple of 256"));
+  CHECK_THROWS_WITH((arena_manager{memory, {.chunk_bytes = 300_B}}),
+                    ContainsSubstring("300 B") && ContainsSubstring("multiple of 256"));
   for (const cm::bytes chunk : {20_KiB, 1_GiB, cm::bytes{UINT64_MAX - 255}}) {
     arena_manager m{memory, {.chunk_bytes = chunk}};
     const auto weight = m.add<float>({16}, cm::role::parameter);
@@ -67,7 +69,8 @@ TEST_CASE("tensors and lists are declared before the first access", "[manager]")
   CHECK_THROWS_AS(it.m.add<float>({1}, cm::role::gradient), cm::usage_error);
   CHECK_THROWS_AS(it.m.add<float>({1}, cm::role::optimizer_state), cm::usage_error);
   CHECK_THROWS_AS(it.m.add<float>({0}, cm::role::parameter), cm::usage_error);
-  CHECK_THROWS_AS(it.m.add<float>({std::uint64_t{1} << 40, std::uint64_t{1} << 40}, cm::role::parameter), cm::size_overflow);
+  CHECK_THROWS_AS(it.m.add<float>({std::uint64_t{1} << 40, std::uint64_t{1} << 40}, cm::role::parameter),
+                  cm::size_overflow);
   CHECK_THROWS_AS(it.m.add_stacked<float>(0, {4}, cm::role::parameter), cm::usage_error);
   CHECK_THROWS_AS(it.m.use(specs), cm::usage_error);  // the names are taken
   CHECK_THROWS_AS(it.m.list("third"), cm::usage_error);
@@ -120,7 +123,8 @@ TEST_CASE("what was never written cannot be read", "[manager]")
   fixture it;
   const auto weight = it.weights.slice(1);
   for (const cm::access how : std::initializer_list<cm::access>{cm::access::read, cm::access::read_write}) {
-    CHECK_THROWS_WITH(it.m.acquire(weight, how), ContainsSubstring("tensor 1") && ContainsSubstring("free") && ContainsSubstring("write it first"));
+    CHECK_THROWS_WITH(it.m.acquire(weight, how), ContainsSubstring("tensor 1") && ContainsSubstring("free") &&
+                                                     ContainsSubstring("write it first"));
     CHECK_THROWS_AS(it.m.acquire(weight, how, cm::at::host), cm::usage_error);
   }
   CHECK_THROWS_AS(it.m.acquire<float>(weight, cm::gradient_list, cm::access::read, cm::at::host), cm::usage_error);
@@ -133,7 +137,8 @@ TEST_CASE("a fresh list of an optimizer is zero, however it is first looked at",
 {
   for (const cm::at first : {cm::at::device, cm::at::host})
     for (const cm::access how : std::initializer_list<cm::access>{cm::access::read, cm::access::read_write}) {
-      support::adversarial memory{{.device_capacity = 8_KiB, .host_capacity = 256_KiB, .when = support::schedule::latest}};
+      support::adversarial memory{
+          {.device_capacity = 8_KiB, .host_capacity = 256_KiB, .when = support::schedule::latest}};
       cm::manager<support::adversarial> m{memory, {.chunk_bytes = 4_KiB}};
       m.use(specs);
       const auto weights = m.add_stacked<float>(6, {512}, cm::role::parameter);
@@ -142,7 +147,8 @@ TEST_CASE("a fresh list of an optimizer is zero, however it is first looked at",
         for (std::uint32_t at = 0; at < 6; ++at) {
           for (const float value : m.acquire<float>(weights.slice(at), list, how, first).span()) REQUIRE(value == 0.0F);
           const cm::at second = first == cm::at::host ? cm::at::device : cm::at::host;
-          for (const float value : m.acquire<float>(weights.slice(at), list, cm::access::read, second).span()) REQUIRE(value == 0.0F);
+          for (const float value : m.acquire<float>(weights.slice(at), list, cm::access::read, second).span())
+            REQUIRE(value == 0.0F);
         }
       memory.drain();
       CHECK(memory.faults().empty());
@@ -156,7 +162,8 @@ TEST_CASE("lists have their own element type and belong to parameters", "[manage
   const cm::list_id half = it.m.list("half");
   CHECK_THROWS_AS(it.m.acquire<float>(it.weights.slice(0), half, cm::access::write, cm::at::host), cm::usage_error);
   CHECK(it.m.acquire<cm::bf16>(it.weights.slice(0), half, cm::access::write, cm::at::host).size() == 512);
-  CHECK_THROWS_AS(it.m.acquire<std::int32_t>(it.weights.slice(0), cm::value_list, cm::access::write, cm::at::host), cm::usage_error);
+  CHECK_THROWS_AS(it.m.acquire<std::int32_t>(it.weights.slice(0), cm::value_list, cm::access::write, cm::at::host),
+                  cm::usage_error);
   CHECK_THROWS_AS(it.m.acquire<float>(buffer, it.m.list("first"), cm::access::write, cm::at::host), cm::usage_error);
   for (const cm::list_id wrong : {cm::list_id::none, cm::list_id{5}, cm::list_id{77}})
     CHECK_THROWS_AS(it.m.acquire<float>(it.weights.slice(0), wrong, cm::access::write, cm::at::host), cm::usage_error);
@@ -228,8 +235,10 @@ TEST_CASE("exchange swaps two lists of one type between iterations, and nothing 
   const cm::list_id second = it.m.list("second");
   it.m.exchange(first, second);  // as the very first call
   for (std::uint32_t at = 0; at < 6; ++at)
-    for (float& value : it.m.acquire<float>(it.weights.slice(at), first, cm::access::write, cm::at::host).span()) value = 3;
-  for (const auto& [left, right] : {std::pair{first, cm::list_id::none}, std::pair{cm::list_id{77}, second}, std::pair{first, it.m.list("half")}})
+    for (float& value : it.m.acquire<float>(it.weights.slice(at), first, cm::access::write, cm::at::host).span())
+      value = 3;
+  for (const auto& [left, right] :
+       {std::pair{first, cm::list_id::none}, std::pair{cm::list_id{77}, second}, std::pair{first, it.m.list("half")}})
     CHECK_THROWS_AS(it.m.exchange(left, right), cm::usage_error);
   {
     auto scope = it.m.iteration();
@@ -253,7 +262,9 @@ TEST_CASE("inference rules know no gradient", "[manager]")
   arena memory{{.device_capacity = 16_KiB, .host_capacity = 16_KiB}};
   cm::manager<arena, cm::inference_rules> m{memory, {.chunk_bytes = 4_KiB}};
   const auto weight = m.add<float>({64}, cm::role::parameter);
-  { const auto pin = m.acquire(weight, cm::access::write); }
+  {
+    const auto pin = m.acquire(weight, cm::access::write);
+  }
   CHECK_THROWS_AS(m.gradient(weight), cm::usage_error);
   CHECK_THROWS_AS(m.gradient(m.acquire(weight, cm::access::read)), cm::usage_error);
   CHECK(m.state_of(weight) == cm::tensor_state::hold);
@@ -316,7 +327,8 @@ TEST_CASE("a rehearsal that throws, or that contains another, is over and harms 
   CHECK_THROWS_AS(it.m.rehearse([&] {
     const auto held = it.m.acquire(it.weights.slice(0), cm::access::write);
     throw std::runtime_error{"interrupted"};
-  }), std::runtime_error);
+  }),
+                  std::runtime_error);
   CHECK(!it.m.rehearsing());
   CHECK_THROWS_AS(it.m.rehearse([&] { it.m.rehearse([] {}); }), cm::usage_error);
   CHECK(!it.m.rehearsing());
@@ -329,7 +341,8 @@ TEST_CASE("a rehearsal that throws, or that contains another, is over and harms 
 TEST_CASE("nothing is allocated before the first access", "[manager]")
 {
   using failing = support::failing<arena>;
-  failing memory{support::failure_plan{}, cm::backend::host_arena_options{.device_capacity = 64_KiB, .host_capacity = 1_MiB}};
+  failing memory{support::failure_plan{},
+                 cm::backend::host_arena_options{.device_capacity = 64_KiB, .host_capacity = 1_MiB}};
   cm::manager<failing> m{memory, {.chunk_bytes = 4_KiB}};
   toy::toy_trainer<cm::manager<failing>, failing> trainer{m, memory};
   trainer.rehearse();
@@ -349,7 +362,9 @@ TEST_CASE("a host of no bytes is enough where nothing has to leave", "[manager]"
   const auto weight = m.add<float>({512}, cm::role::buffer);
   const cm::memory_requirement need = m.rehearse([&] { const auto pin = m.acquire(weight, cm::access::write); });
   CHECK(need.smallest_host == 0_B);
-  { const auto pin = m.acquire(weight, cm::access::write); }
+  {
+    const auto pin = m.acquire(weight, cm::access::write);
+  }
   CHECK(m.acquire(weight, cm::access::read).size() == 512);
   CHECK_THROWS_AS(m.acquire(weight, cm::access::read, cm::at::host), cm::out_of_memory);
   CHECK(m.state_of(weight) == cm::tensor_state::hold);
@@ -362,14 +377,18 @@ TEST_CASE("virtual time takes the same decisions as real bytes", "[manager]")
   arena memory{{.device_capacity = 64_KiB, .host_capacity = 1_MiB}};
   auto train = [](auto& m, auto& where) {
     const auto weights = m.template add_stacked<float>(24, {1000}, cm::role::parameter);
-    for (std::uint32_t at = 0; at < 24; ++at) { const auto pin = m.acquire(weights.slice(at), cm::access::write, cm::agent::compute); }
+    for (std::uint32_t at = 0; at < 24; ++at) {
+      const auto pin = m.acquire(weights.slice(at), cm::access::write, cm::agent::compute);
+    }
     for (int step = 0; step < 5; ++step) {
       auto scope = m.iteration();
       for (std::uint32_t at = 0; at < 24; ++at) {
         const auto lease = m.lease(cm::tier::device, 2_KiB, cm::agent::compute);
         const auto pin = m.acquire(weights.slice(at), cm::access::read, cm::agent::compute);
       }
-      for (std::uint32_t at = 24; at-- > 0;) { const auto pin = m.acquire(weights.slice(at), cm::access::read_write, cm::agent::compute); }
+      for (std::uint32_t at = 24; at-- > 0;) {
+        const auto pin = m.acquire(weights.slice(at), cm::access::read_write, cm::agent::compute);
+      }
     }
     (void)where;
     const cm::report seen = m.report();

@@ -32,9 +32,12 @@ class attentive {
   void leave(const eviction::candidate& item) noexcept
   {
     const auto found = items.find(index_of(item.chunk));
-    if (found == items.end()) broken() = "left without having entered";
-    else if (found->second.next_use != item.next_use) broken() = "left with another key";
-    else items.erase(found);
+    if (found == items.end())
+      broken() = "left without having entered";
+    else if (found->second.next_use != item.next_use)
+      broken() = "left with another key";
+    else
+      items.erase(found);
   }
   chunk_id victim(moment) noexcept
   {
@@ -98,11 +101,26 @@ TEST_CASE("a policy that is asked has heard of every chunk as it is", "[manager]
       const std::uint32_t at = dice.below(static_cast<std::uint32_t>(chunks.size()));
       chunk& it = chunks[at];
       switch (dice.below(7)) {
-        case 0: it.device = it.on_device() ? chunk::nowhere : at; set.touch(at, it); break;
-        case 1: ++it.device_pins; set.touch(at, it); break;
-        case 2: it.device_pins = 0; set.let_go(at, it); break;
-        case 3: it.next_use = dice.below(50) + 50 * at; set.touch(at, it); break;
-        case 4: it.host_valid = !it.host_valid; set.touch(at, it); break;
+        case 0:
+          it.device = it.on_device() ? chunk::nowhere : at;
+          set.touch(at, it);
+          break;
+        case 1:
+          ++it.device_pins;
+          set.touch(at, it);
+          break;
+        case 2:
+          it.device_pins = 0;
+          set.let_go(at, it);
+          break;
+        case 3:
+          it.next_use = dice.below(50) + 50 * at;
+          set.touch(at, it);
+          break;
+        case 4:
+          it.host_valid = !it.host_valid;
+          set.touch(at, it);
+          break;
         case 5:
           if (!dice.one_in(10)) break;
           set.silence();

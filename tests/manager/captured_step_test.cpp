@@ -16,8 +16,8 @@ namespace captured_step_test {
 
 namespace cm = chunkmem;
 using namespace cm::literals;
-using support::fake_device;
 using Catch::Matchers::ContainsSubstring;
+using support::fake_device;
 
 namespace {
 
@@ -26,8 +26,8 @@ constexpr std::uint64_t elements = 900;
 using captured_manager = cm::manager<fake_device>;
 using device_adam = cm::optimizer::device_optimizer<captured_manager, cm::optimizer::adam, support::kernel_launcher>;
 
-/// A stack of weights on a device that holds few of them. Its gradients depend on the weights and on one input, which lies
-/// where kernels read it anew in each step.
+/// A stack of weights on a device that holds few of them. Its gradients depend on the weights and on one input, which
+/// lies where kernels read it anew in each step.
 struct model {
   explicit model(support::fake_schedule when, cm::bytes capacity = 40_KiB)
       : memory{{.device_capacity = capacity, .host_capacity = 512_KiB, .when = when, .seed = 3}}
@@ -36,7 +36,8 @@ struct model {
     optimizer.emplace(m, cm::optimizer::adam{});
     for (std::uint32_t at = 0; at < layers; ++at) {
       const auto pin = m.acquire(weights.slice(at), cm::access::write, cm::at::host);
-      for (std::uint64_t i = 0; i < elements; ++i) pin.span()[i] = cm::round_to<cm::bf16>(static_cast<float>((i + at) % 17) * 0.125F);
+      for (std::uint64_t i = 0; i < elements; ++i)
+        pin.span()[i] = cm::round_to<cm::bf16>(static_cast<float>((i + at) % 17) * 0.125F);
     }
     optimizer->prepare();
   }
@@ -82,7 +83,8 @@ struct model {
   {
     std::vector<std::byte> all;
     for (std::uint32_t at = 0; at < layers; ++at)
-      for (const cm::list_id list : {cm::value_list, m.list("master"), m.list("adam/momentum"), m.list("adam/variance")}) {
+      for (const cm::list_id list :
+           {cm::value_list, m.list("master"), m.list("adam/momentum"), m.list("adam/variance")}) {
         const auto pin = m.acquire_bytes(weights.slice(at), list, cm::access::read, cm::at::host);
         const auto bytes = std::as_bytes(pin.span());
         all.insert(all.end(), bytes.begin(), bytes.end());
@@ -123,7 +125,8 @@ std::string refusal_of(model& it, const std::function<void()>& step)
 
 TEST_CASE("replays of a captured step leave the bits of as many steps", "[manager]")
 {
-  for (const auto when : {support::fake_schedule::latest, support::fake_schedule::random, support::fake_schedule::earliest}) {
+  for (const auto when :
+       {support::fake_schedule::latest, support::fake_schedule::random, support::fake_schedule::earliest}) {
     for (const cm::bytes capacity : {40_KiB, 64_KiB, 256_KiB}) {
       INFO("schedule " << static_cast<int>(when) << ", device " << capacity.count());
       model it{when, capacity};
@@ -157,8 +160,10 @@ TEST_CASE("steps, replays and looks from the host may take turns", "[manager]")
     for (int now = 0; now < 12; ++now) {
       if (now % 4 == 1) (void)it.everything();  // brings everything to the host
       it.next([&] {
-        if (now % 4 != 3 && captured->replay()) ++replays;
-        else it.step();
+        if (now % 4 != 3 && captured->replay())
+          ++replays;
+        else
+          it.step();
       });
     }
     REQUIRE((it.everything() == after_steps(17)));
@@ -189,14 +194,18 @@ TEST_CASE("learning rates change between replays", "[manager]")
     model it{support::fake_schedule::latest};
     it.settle();
     std::optional<decltype(it.m.capture([] {}))> captured;
-    if (replays) it.next([&] { captured.emplace(it.m.capture([&] { it.step(); })); });
-    else it.settle(1);
+    if (replays)
+      it.next([&] { captured.emplace(it.m.capture([&] { it.step(); })); });
+    else
+      it.settle(1);
     for (int now = 0; now < 3; ++now) {
       it.rate = 0.5F / static_cast<float>(now + 1);
       if (replays) it.optimizer->set_rates({&it.rate, 1});
       it.next([&] {
-        if (replays) REQUIRE(captured->replay());
-        else it.step();
+        if (replays)
+          REQUIRE(captured->replay());
+        else
+          it.step();
       });
     }
     return it.everything();
@@ -253,12 +262,16 @@ TEST_CASE("an exception in the middle of a captured step leaves what was done by
       const auto scope = it.m.iteration();
       for (std::uint32_t at = 0; at < layers; ++at) {
         const auto gradient = it.m.gradient(it.weights.slice(at), cm::agent::compute);
-        it.launch([out = gradient.data()] { for (std::uint64_t i = 0; i < elements; ++i) out[i] = cm::bf16::from_bits(0x3f80); });
+        it.launch([out = gradient.data()] {
+          for (std::uint64_t i = 0; i < elements; ++i) out[i] = cm::bf16::from_bits(0x3f80);
+        });
       }
       throw interruption{};
     };
-    if (captures) CHECK_THROWS_AS(it.m.capture(interrupted), interruption);
-    else CHECK_THROWS_AS(interrupted(), interruption);
+    if (captures)
+      CHECK_THROWS_AS(it.m.capture(interrupted), interruption);
+    else
+      CHECK_THROWS_AS(interrupted(), interruption);
     it.optimizer->step({});
     it.settle(2);
     return it.everything();
@@ -325,8 +338,10 @@ TEST_CASE("a capture and a replay that are refused are told where everything lie
     return std::string{"nothing was thrown"};
   };
   const auto scope = it.m.iteration();
-  CHECK_THAT(details_of([&] { return captured->replay(); }), ContainsSubstring("residency at moment 0 of an iteration"));
-  CHECK_THAT(details_of([&] { return static_cast<void>(it.m.capture([] {})), 0; }), ContainsSubstring("residency at moment 0 of an iteration"));
+  CHECK_THAT(details_of([&] { return captured->replay(); }),
+             ContainsSubstring("residency at moment 0 of an iteration"));
+  CHECK_THAT(details_of([&] { return static_cast<void>(it.m.capture([] {})), 0; }),
+             ContainsSubstring("residency at moment 0 of an iteration"));
 }
 
 }  // namespace captured_step_test

@@ -10,7 +10,10 @@ using namespace chunkmem;
 
 namespace {
 
-void count(void* who) noexcept { ++*static_cast<int*>(who); }
+void count(void* who) noexcept
+{
+  ++*static_cast<int*>(who);
+}
 
 }  // namespace
 

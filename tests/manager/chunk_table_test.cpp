@@ -45,13 +45,13 @@ TEST_CASE("a copy may leave when no pin and no byte is lost with it", "[manager]
   table[0].host_valid = true;
   CHECK_FALSE(table.may_leave(cm::tier::host, 0));  // the only copy
   table[0].device = 2;
-  CHECK(table.may_leave(cm::tier::host, 0));        // the device has it too
+  CHECK(table.may_leave(cm::tier::host, 0));  // the device has it too
   table[0].host_pins = 1;
   CHECK_FALSE(table.may_leave(cm::tier::host, 0));
   table[0].host_pins = 0;
   table[0].device = cm::chunk::nowhere;
   table[0].host_valid = false;
-  CHECK(table.may_leave(cm::tier::host, 0));        // a home without bytes
+  CHECK(table.may_leave(cm::tier::host, 0));  // a home without bytes
 }
 
 TEST_CASE("a shortage counts pinned chunks and leases, and cannot wrap", "[manager]")

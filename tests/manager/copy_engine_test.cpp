@@ -73,7 +73,8 @@ TEST_CASE("a copy follows the writers of its source and all users of its target,
   const std::uint64_t copied = it.backend.knows(agent::to_host, agent::to_host);
   it.copies.load(2, chunk{.frames = 1, .host = 5}, 2);  // out of what was written, over what was read
   CHECK(it.backend.knows(agent::to_device, agent::to_host) >= copied);
-  keeper.follow(agent::compute, it.copies.fence_at(tier::device, 2), it.copies.fence_at(tier::device, 2).writers, wait_cause::other);
+  keeper.follow(agent::compute, it.copies.fence_at(tier::device, 2), it.copies.fence_at(tier::device, 2).writers,
+                wait_cause::other);
   CHECK(it.backend.knows(agent::compute, agent::to_device) >= 1);
 }
 
@@ -88,7 +89,8 @@ TEST_CASE("windows that open and close forget no use of any frame", "[manager]")
     for (int step = 0; step < 60; ++step) {
       const std::uint32_t first = dice.below(6);
       const std::uint32_t count = std::min(dice.between(1, 3), 6 - first);
-      const bool is_free = std::none_of(taken.begin() + first, taken.begin() + first + count, [](bool held) { return held; });
+      const bool is_free =
+          std::none_of(taken.begin() + first, taken.begin() + first + count, [](bool held) { return held; });
       if (is_free && dice.one_in(2)) {
         it.copies.placed(tier::device, first, count);
         windows.emplace_back(first, count);
@@ -184,8 +186,14 @@ constexpr agent caller_stream{5};
 struct listening_gatherer : copy_mover {
   std::vector<collective_call>* heard = nullptr;
   agent worker() const noexcept { return ranks_agent; }
-  void gather(listening_backend& backend, std::byte* whole, bytes size, std::uint32_t label) { note(backend, {false, whole, size.count(), label}); }
-  void sum(listening_backend& backend, std::byte* whole, bytes size, std::uint32_t label, collective::sum) { note(backend, {true, whole, size.count(), label}); }
+  void gather(listening_backend& backend, std::byte* whole, bytes size, std::uint32_t label)
+  {
+    note(backend, {false, whole, size.count(), label});
+  }
+  void sum(listening_backend& backend, std::byte* whole, bytes size, std::uint32_t label, collective::sum)
+  {
+    note(backend, {true, whole, size.count(), label});
+  }
 
  private:
   void note(listening_backend& backend, collective_call it)
@@ -239,11 +247,13 @@ TEST_CASE("a derived chunk is made from its shares, each from the device where i
   it.places[2].host = 5;  // what the host has of it may be old
   it.copies.load(0, it.places[0], 3);
   const std::byte* const whole = &it.device[3 * frame_size];
-  CHECK(it.copied() == std::vector<call>{support::copied(agent::to_device, whole + 128, &it.host[4 * frame_size + 256], 128),
-                                         support::copied(agent::to_device, whole + 512, &it.device[frame_size], 64)});
+  CHECK(it.copied() ==
+        std::vector<call>{support::copied(agent::to_device, whole + 128, &it.host[4 * frame_size + 256], 128),
+                          support::copied(agent::to_device, whole + 512, &it.device[frame_size], 64)});
   REQUIRE(it.told.size() == 1);
   CHECK((!it.told[0].is_sum && it.told[0].whole == whole && it.told[0].size == 1'000 && it.told[0].label == 70));
-  for (std::size_t at = it.told[0].behind; at < it.backend.heard.size(); ++at) CHECK(it.backend.heard[at].what != call::kind::copy);
+  for (std::size_t at = it.told[0].behind; at < it.backend.heard.size(); ++at)
+    CHECK(it.backend.heard[at].what != call::kind::copy);
 
   it.places[1].device = 5;  // now both are there, and the host's copies still valid
   it.places[2].host_valid = true;
@@ -254,7 +264,8 @@ TEST_CASE("a derived chunk is made from its shares, each from the device where i
   CHECK(copied[3] == support::copied(agent::to_device, &it.device[512], &it.device[frame_size], 64));
   report told;
   it.copies.describe(told);
-  CHECK((told.loads == 4 && told.loaded == bytes{2 * (128 + 64)} && told.write_backs == 0));  // what ranks move is not the link's
+  // what ranks move is not the link's
+  CHECK((told.loads == 4 && told.loaded == bytes{2 * (128 + 64)} && told.write_backs == 0));
 }
 
 TEST_CASE("a gather follows the copies of the share and all who used the room, and is followed itself", "[manager]")
@@ -276,7 +287,8 @@ TEST_CASE("a gather follows the copies of the share and all who used the room, a
   CHECK(it.backend.knows(ranks_agent, agent::to_device) == 2);
   CHECK(it.backend.knows(ranks_agent, caller_stream) >= read_room);
 
-  fence& share = it.copies.fence_at(tier::device, 1);  // read: who reads it too has nothing to wait for, who writes it has
+  // read: who reads it too has nothing to wait for, who writes it has
+  fence& share = it.copies.fence_at(tier::device, 1);
   CHECK((share.writers >> static_cast<unsigned>(agent::to_device) & 1U) == 0);
   keeper.follow(agent::compute, share, share.users, wait_cause::other);
   CHECK(it.backend.knows(agent::compute, agent::to_device) >= 1);
@@ -336,7 +348,8 @@ TEST_CASE("a share that was never filled, or a copy of one that fails, makes no 
       it.backend.fail_in = UINT64_MAX;
       break;
     } catch (const device_error&) {
-      CHECK(it.told.size() == before + (which == 5 ? 1 : 0));  // then only its event failed: before it are two copies, theirs, and a wait
+      // then only its event failed: before it are two copies, theirs, and a wait
+      CHECK(it.told.size() == before + (which == 5 ? 1 : 0));
     }
   }
   CHECK(it.told.size() == 2);
@@ -351,7 +364,8 @@ struct history {
 
 bool follows(listening_backend& backend, agent who, const std::map<agent, std::uint64_t>& work)
 {
-  return std::all_of(work.begin(), work.end(), [&](const auto& it) { return it.first == who || backend.knows(who, it.first) >= it.second; });
+  return std::all_of(work.begin(), work.end(),
+                     [&](const auto& it) { return it.first == who || backend.knows(who, it.first) >= it.second; });
 }
 
 }  // namespace
@@ -365,8 +379,10 @@ TEST_CASE("gathers, sums, copies and users of two chunks never overtake each oth
     history whole, share, home;  // frame 0 and 1 of the device, frame 1 of the host
     it.places[1].device = it.places[1].host = 1;
     const auto check = [&](agent who, const history& frame, bool writing) {
-      if (!follows(it.backend, who, frame.writers)) FAIL("seed " << seed << ": agent " << static_cast<unsigned>(who) << " does not follow a writer");
-      if (writing && !follows(it.backend, who, frame.readers)) FAIL("seed " << seed << ": a writer does not follow a reader");
+      if (!follows(it.backend, who, frame.writers))
+        FAIL("seed " << seed << ": agent " << static_cast<unsigned>(who) << " does not follow a writer");
+      if (writing && !follows(it.backend, who, frame.readers))
+        FAIL("seed " << seed << ": a writer does not follow a reader");
     };
     const auto moved = [&](agent who, history& to, history& from) {
       check(who, from, false);
@@ -424,7 +440,8 @@ TEST_CASE("after a replay everything was used by compute, and its copies are cou
   for (const tier where : {tier::device, tier::host}) {
     for (std::uint32_t frame = 0; frame <= 6; ++frame) {
       const std::size_t before = it.backend.heard.size();
-      it.copies.keeper().follow(agent::to_host, it.copies.fence_at(where, frame), it.copies.fence_at(where, frame).writers, wait_cause::other);
+      it.copies.keeper().follow(agent::to_host, it.copies.fence_at(where, frame),
+                                it.copies.fence_at(where, frame).writers, wait_cause::other);
       const bool waited = it.backend.heard.size() > before;
       CHECK(waited == (where == tier::device && frame == 0));  // one event covers them all
       CHECK(it.copies.fence_at(where, frame).writers != 0);

@@ -10,7 +10,8 @@ using transfer::move_kind;
 
 namespace {
 
-bool is(const move& it, std::uint32_t moment, move_kind kind, std::uint32_t chunk, std::uint64_t place, std::uint32_t frames)
+bool is(const move& it, std::uint32_t moment, move_kind kind, std::uint32_t chunk, std::uint64_t place,
+        std::uint32_t frames)
 {
   return it.moment == moment && it.kind == kind && it.chunk == chunk && it.place == place && it.frames == frames;
 }

@@ -41,7 +41,8 @@ TEST_CASE("arenas that cannot be allocated are asked for again", "[manager]")
 
 TEST_CASE("a manager ends while copies are still queued", "[manager]")
 {
-  support::adversarial memory{{.device_capacity = 8_KiB, .host_capacity = 64_KiB, .when = support::schedule::latest, .async_compute = true}};
+  support::adversarial memory{
+      {.device_capacity = 8_KiB, .host_capacity = 64_KiB, .when = support::schedule::latest, .async_compute = true}};
   {
     cm::manager<support::adversarial> m{memory, {.chunk_bytes = 4_KiB}};
     const auto weights = m.add_stacked<float>(6, {1024}, cm::role::parameter);
@@ -60,7 +61,9 @@ TEST_CASE("two managers on one backend share its capacity and nothing else", "[m
   arena memory{{.device_capacity = 16_KiB, .host_capacity = 64_KiB}};
   cm::manager<arena> first{memory, {.chunk_bytes = 4_KiB}};
   const auto weight = first.add<float>({100}, cm::role::parameter);
-  { const auto pin = first.acquire(weight, cm::access::write); }
+  {
+    const auto pin = first.acquire(weight, cm::access::write);
+  }
   cm::manager<arena> second{memory, {.chunk_bytes = 4_KiB}};
   const auto other = second.add<float>({100}, cm::role::parameter);
   CHECK_THROWS_AS(second.acquire(other, cm::access::write), cm::out_of_memory);  // the first one took it all
@@ -72,7 +75,9 @@ TEST_CASE("the report counts what happened and prints it", "[manager]")
   arena memory{{.device_capacity = 8_KiB, .host_capacity = 64_KiB}};
   cm::manager<arena> m{memory, {.chunk_bytes = 4_KiB}};
   const auto weights = m.add_stacked<float>(5, {1000}, cm::role::parameter);
-  for (std::uint32_t at = 0; at < 5; ++at) { const auto pin = m.acquire(weights.slice(at), cm::access::write); }
+  for (std::uint32_t at = 0; at < 5; ++at) {
+    const auto pin = m.acquire(weights.slice(at), cm::access::write);
+  }
   const cm::report seen = m.report();
   CHECK(seen.capacity[cm::tier::device] == 8_KiB);
   CHECK(seen.in_use[cm::tier::device] == 8_KiB);
@@ -82,7 +87,9 @@ TEST_CASE("the report counts what happened and prints it", "[manager]")
   CHECK(seen.written_back == cm::bytes{3 * 4096});
   CHECK(seen.loads == 0);
   CHECK(seen.in_use[cm::tier::host] == 12_KiB);
-  { const auto pin = m.acquire(weights.slice(0), cm::access::read); }
+  {
+    const auto pin = m.acquire(weights.slice(0), cm::access::read);
+  }
   CHECK(m.report().loads == 1);
   CHECK(m.report().json().find("\"loads\": 1,") != std::string::npos);
 }

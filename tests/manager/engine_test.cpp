@@ -124,7 +124,9 @@ TEST_CASE("bytes that are dead are not copied", "[manager]")
   cm::manager<arena> m{memory, {.chunk_bytes = 4_KiB}};
   const auto scratch = m.add<float>({1024}, cm::role::activation);
   const auto weights = m.add_stacked<float>(3, {1024}, cm::role::parameter);
-  for (std::uint32_t at = 0; at < 3; ++at) { const auto pin = m.acquire(weights.slice(at), cm::access::write); }
+  for (std::uint32_t at = 0; at < 3; ++at) {
+    const auto pin = m.acquire(weights.slice(at), cm::access::write);
+  }
   std::uint64_t before = 0;
   for (int step = 0; step < 4; ++step) {
     if (step == 1) before = m.report().write_backs;
@@ -176,7 +178,10 @@ struct deriving : cm::manager<arena, support::told_gatherer> {
 };
 
 struct deriving_set_up {
-  explicit deriving_set_up(cm::bytes device = 4_KiB) : memory{{.device_capacity = device, .host_capacity = 8_KiB}}, m{memory, told} {}
+  explicit deriving_set_up(cm::bytes device = 4_KiB)
+      : memory{{.device_capacity = device, .host_capacity = 8_KiB}}, m{memory, told}
+  {
+  }
 
   arena memory;
   support::told_of_ranks told;
@@ -198,12 +203,15 @@ TEST_CASE("a write on the host spoils a derived chunk, and nothing else does", "
   it.m.write(0, 8, cm::at::device);
   CHECK(it.m.ends(1) == std::pair{9, 1});  // though its share lies beside
   CHECK(it.m.ends(0) == std::pair{8, 3});
-  { const auto change = it.m.acquire(it.m.whole[1], cm::access::read_write, cm::at::host); }
+  {
+    const auto change = it.m.acquire(it.m.whole[1], cm::access::read_write, cm::at::host);
+  }
   CHECK(it.m.ends(1) == std::pair{9, 4});
   CHECK(it.told.gathered() == std::vector<std::uint32_t>{21, 20, 20, 21});
 }
 
-TEST_CASE("a derived chunk is not read while it is written on the host, nor written there while it is read", "[manager]")
+TEST_CASE("a derived chunk is not read while it is written on the host, nor written there while it is read",
+          "[manager]")
 {
   deriving_set_up it;
   CHECK_THROWS_AS(it.m.ends(0), cm::usage_error);  // never filled
@@ -229,7 +237,8 @@ TEST_CASE("what a pin of a derived chunk on the host points to is its manager's 
   CHECK(left.m.report().in_use[cm::tier::host] == 0_B);
 }
 
-TEST_CASE("derived chunks of iterations are gathered as often as they are spoiled or gone, and never written back", "[manager]")
+TEST_CASE("derived chunks of iterations are gathered as often as they are spoiled or gone, and never written back",
+          "[manager]")
 {
   for (const bool tight : {false, true}) {
     deriving_set_up it{cm::bytes{tight ? 512U : 2048U}};
@@ -252,7 +261,9 @@ TEST_CASE("a failed call changes neither states nor the record", "[manager]")
   cm::manager<arena> m{memory, {.chunk_bytes = 4_KiB}};
   const auto weights = m.add_stacked<float>(4, {1024}, cm::role::parameter);
   const auto fresh = m.add<float>({1024}, cm::role::activation);
-  for (std::uint32_t at = 0; at < 4; ++at) { const auto pin = m.acquire(weights.slice(at), cm::access::write); }
+  for (std::uint32_t at = 0; at < 4; ++at) {
+    const auto pin = m.acquire(weights.slice(at), cm::access::write);
+  }
   for (int step = 0; step < 5; ++step) {
     auto scope = m.iteration();
     for (std::uint32_t at = 0; at + 1 < 4; ++at) {

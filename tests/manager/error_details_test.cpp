@@ -111,7 +111,9 @@ TEST_CASE("a full host is told, with the windows that cannot be given up", "[man
   REQUIRE(error);
   CHECK(error->shortage().where == cm::tier::host);
   CHECK_THAT(text_of(error), ContainsSubstring("host: capacity 8192 B, in use 8192 B"));
-  CHECK_THAT(text_of(error), ContainsSubstring("0 of 2 frames free, longest run free 0, that could be cleared 0\n  frames: 0-1 sole copy\n"));
+  CHECK_THAT(
+      text_of(error),
+      ContainsSubstring("0 of 2 frames free, longest run free 0, that could be cleared 0\n  frames: 0-1 sole copy\n"));
 }
 
 TEST_CASE("a copy that failed is told, with the last events where the sink recalls them", "[manager]")
@@ -176,7 +178,8 @@ TEST_CASE("what goes wrong while an error is told does not replace it, and by de
   CHECK(silent->details().empty());
 }
 
-TEST_CASE("details cost nothing while nothing fails, and without them an error asks for nothing but itself", "[manager]")
+TEST_CASE("details cost nothing while nothing fails, and without them an error asks for nothing but itself",
+          "[manager]")
 {
   if (!support::counts_allocations) SKIP("a sanitizer has the allocation functions");
   for (const bool asked : {false, true}) {

@@ -46,7 +46,8 @@ TEST_CASE("a reader follows all writers and a writer all users, whatever happens
     std::vector<history> frames(fences.size());
     const auto check = [&](agent who, const history& frame, bool writing) {
       if (!follows(backend, who, frame.writers)) FAIL("seed " << seed << ": an agent does not follow a writer");
-      if (writing && !follows(backend, who, frame.readers)) FAIL("seed " << seed << ": a writer does not follow a reader");
+      if (writing && !follows(backend, who, frame.readers))
+        FAIL("seed " << seed << ": a writer does not follow a reader");
     };
     for (int step = 0; step < 120; ++step) {
       const std::uint32_t at = dice.below(static_cast<std::uint32_t>(fences.size()));
@@ -99,7 +100,8 @@ TEST_CASE("a release records nothing and an epoch becomes an event once", "[mana
   CHECK(backend.count(call::kind::record) == 2);
 }
 
-TEST_CASE("who follows an early use does not wait for what was enqueued since, as long as its event is remembered", "[manager]")
+TEST_CASE("who follows an early use does not wait for what was enqueued since, as long as its event is remembered",
+          "[manager]")
 {
   listening_backend backend;
   device_health health;

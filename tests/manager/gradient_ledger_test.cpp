@@ -27,7 +27,8 @@ TEST_CASE("a finished gradient refuses more and keeps its norms until it is forg
   CHECK(it.measure_of(1) == nullptr);
 }
 
-TEST_CASE("gradients neither come nor go while an update is half done, and weights are unfinished while a load is", "[manager]")
+TEST_CASE("gradients neither come nor go while an update is half done, and weights are unfinished while a load is",
+          "[manager]")
 {
   gradient_ledger it;
   it.reset(1);
@@ -95,7 +96,8 @@ TEST_CASE("a gradient that is opened again is neither done nor measured, and com
   CHECK(it.completed(2) == 0);
 }
 
-TEST_CASE("what all gradients measure together is forgotten with each of them, with the step, and for a rehearsal", "[manager]")
+TEST_CASE("what all gradients measure together is forgotten with each of them, with the step, and for a rehearsal",
+          "[manager]")
 {
   gradient_ledger it;
   it.reset(2);

@@ -40,7 +40,8 @@ access_record record_of(std::initializer_list<use> uses)
   std::uint32_t now = 0;
   for (const use& it : uses) {
     record.make_room();
-    record.append({it.slot, 0, 0, it.how, false, 0}, {0, it.how == kind::drop ? entry_detail::never : now + 1 + it.held_for, pass::none});
+    record.append({it.slot, 0, 0, it.how, false, 0},
+                  {0, it.how == kind::drop ? entry_detail::never : now + 1 + it.held_for, pass::none});
     ++now;
   }
   return record;
@@ -66,9 +67,19 @@ bool is_lent_after(std::initializer_list<use> uses, std::uint32_t which = weight
 TEST_CASE("a gradient takes the place of a weight that nobody reads before its update", "[manager]")
 {
   CHECK(is_lent_after({{weight, kind::read}, {gradients + weight, kind::write}}));
-  CHECK(is_lent_after({{weight, kind::read}, {gradients + weight, kind::write}, {gradients + weight, kind::read_write}, {gradients + weight, kind::read_on_host}}));
-  CHECK(is_lent_after({{weight, kind::read}, {gradients + weight, kind::write}, {weight, kind::write_on_host}, {gradients + weight, kind::drop}, {weight, kind::read}}));
-  CHECK(is_lent_after({{weight, kind::read}, {gradients + weight, kind::write}, {other, kind::read}, {UINT32_MAX, kind::lease_device}}));
+  CHECK(is_lent_after({{weight, kind::read},
+                       {gradients + weight, kind::write},
+                       {gradients + weight, kind::read_write},
+                       {gradients + weight, kind::read_on_host}}));
+  CHECK(is_lent_after({{weight, kind::read},
+                       {gradients + weight, kind::write},
+                       {weight, kind::write_on_host},
+                       {gradients + weight, kind::drop},
+                       {weight, kind::read}}));
+  CHECK(is_lent_after({{weight, kind::read},
+                       {gradients + weight, kind::write},
+                       {other, kind::read},
+                       {UINT32_MAX, kind::lease_device}}));
 }
 
 TEST_CASE("a gradient stays apart from a weight that somebody wants", "[manager]")
@@ -76,11 +87,16 @@ TEST_CASE("a gradient stays apart from a weight that somebody wants", "[manager]
   CHECK_FALSE(is_lent_after({{weight, kind::read}}));  // no gradient was seen
   CHECK_FALSE(is_lent_after({{weight, kind::read}, {gradients + weight, kind::write}, {weight, kind::read}}));
   CHECK_FALSE(is_lent_after({{weight, kind::read}, {gradients + weight, kind::write}, {weight, kind::read_on_host}}));
-  CHECK_FALSE(is_lent_after({{weight, kind::read}, {gradients + weight, kind::write}, {weight, kind::read_write_on_host}}));
+  CHECK_FALSE(
+      is_lent_after({{weight, kind::read}, {gradients + weight, kind::write}, {weight, kind::read_write_on_host}}));
   CHECK_FALSE(is_lent_after({{weight, kind::read}, {gradients + weight, kind::write}, {weight, kind::drop}}));
   CHECK_FALSE(is_lent_after({{weight, kind::read, 1}, {gradients + weight, kind::write}}));  // another pin holds it
   CHECK_FALSE(is_lent_after({{single, kind::read}, {gradients + single, kind::write}}, single));  // no master
-  CHECK_FALSE(is_lent_after({{weight, kind::read}, {gradients + weight, kind::write}, {weight, kind::write_on_host}, {gradients + weight, kind::write}, {weight, kind::read}}));
+  CHECK_FALSE(is_lent_after({{weight, kind::read},
+                             {gradients + weight, kind::write},
+                             {weight, kind::write_on_host},
+                             {gradients + weight, kind::write},
+                             {weight, kind::read}}));
 }
 
 TEST_CASE("gradients move only while they have no bytes, and back where a weight is wanted after all", "[manager]")
@@ -112,7 +128,8 @@ TEST_CASE("gradients move only while they have no bytes, and back where a weight
   tensors.slots()[weight].state = tensor_state::hold;
   CHECK(places.settle(tensors));
   CHECK_FALSE(places.is_lent(weight));
-  CHECK((tensors.slots()[gradients + weight].chunk == own.chunk && tensors.slots()[gradients + weight].offset == own.offset));
+  CHECK((tensors.slots()[gradients + weight].chunk == own.chunk &&
+         tensors.slots()[gradients + weight].offset == own.offset));
   places.learn(record_of({{weight, kind::read}, {gradients + weight, kind::write}}), tensors);
   CHECK_FALSE(places.settle(tensors));  // once wanted, never again in place
 }

@@ -84,7 +84,7 @@ TEST_CASE("a window is taken where the least is given up, and nothing is where n
 {
   room it{{1, 1, 1, 1, 2}, 4};
   for (std::uint32_t at = 0; at < 4; ++at) it.home(at, true);
-  it[0].device = 5;        // a copy
+  it[0].device = 5;  // a copy
   it[3].host_valid = false;
   CHECK_THROWS_AS(it.home(4, true), cm::out_of_memory);  // frames 0 and 3 may leave, but are no neighbours
   CHECK(it[0].host == 0);

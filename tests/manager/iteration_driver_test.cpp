@@ -29,7 +29,8 @@ struct weights_on {
   explicit weights_on(std::uint64_t device, std::uint64_t host = 64)
       : memory{{.device_capacity = cm::bytes{device * 1024}, .host_capacity = cm::bytes{host * 1024}}}
   {
-    for (std::uint32_t at = 0; at < 8; ++at) m.acquire(w.slice(at), cm::access::write, cm::at::host).span()[0] = static_cast<float>(at);
+    for (std::uint32_t at = 0; at < 8; ++at)
+      m.acquire(w.slice(at), cm::access::write, cm::at::host).span()[0] = static_cast<float>(at);
   }
   [[nodiscard]] auto pin(std::uint32_t at, cm::access how = cm::access::read) { return m.acquire(w.slice(at), how); }
   void use(std::uint32_t at)
@@ -105,7 +106,9 @@ struct narrow {
   /// `single` comes to lie in the middle.
   void disturb()
   {
-    { const auto away = m.acquire(single, cm::access::read_write, cm::at::host); }
+    {
+      const auto away = m.acquire(single, cm::access::read_write, cm::at::host);
+    }
     const auto low = m.acquire(other, cm::access::read);
     const auto middle = m.acquire(single, cm::access::read);
   }
@@ -159,7 +162,8 @@ TEST_CASE("a plan that ends where it began is made once and used from then on", 
   CHECK(seen.waits.other == settled.waits.other);
 }
 
-TEMPLATE_TEST_CASE("loops of other names between the steps change no record and settle too", "[manager]", planned, on_demand)
+TEMPLATE_TEST_CASE("loops of other names between the steps change no record and settle too", "[manager]", planned,
+                   on_demand)
 {
   weights_on<TestType> it{3};
   const auto round = [&] {
@@ -185,7 +189,8 @@ TEST_CASE("a scan that ends elsewhere each time is soon planned so that it ends 
     const cm::report seen = it.m.report();
     INFO(frames << " frames");
     CHECK(seen.replans == settled.replans);
-    CHECK(seen.loads - settled.loads == 21 * (8 - frames + 1));  // belady alone moves less by less than one chunk an iteration
+    // belady alone moves less by less than one chunk an iteration
+    CHECK(seen.loads - settled.loads == 21 * (8 - frames + 1));
     CHECK(seen.skipped_moves == 0);
     CHECK(seen.abandoned_plans == 0);
   }
@@ -216,7 +221,8 @@ TEST_CASE("rounds of steps and of longer and longer generations come to need no 
   }
 }
 
-TEMPLATE_TEST_CASE("an iteration that an exception ends keeps the record and counts as none that changed it", "[manager]", planned, on_demand)
+TEMPLATE_TEST_CASE("an iteration that an exception ends keeps the record and counts as none that changed it",
+                   "[manager]", planned, on_demand)
 {
   weights_on<TestType> it{3};
   it.interrupt(4, false);  // nothing is recorded by it
@@ -253,7 +259,8 @@ TEMPLATE_TEST_CASE("a start from which the step would not fit clears the device"
   CHECK(it.m.acquire(it.pair, cm::access::read).span()[511] == 9.0F);
 }
 
-TEMPLATE_TEST_CASE("a step that fits from nowhere says so where it fails, and runs when the cause is gone", "[manager]", planned, on_demand)
+TEMPLATE_TEST_CASE("a step that fits from nowhere says so where it fails, and runs when the cause is gone", "[manager]",
+                   planned, on_demand)
 {
   narrow<TestType> it;
   it.one_step();
@@ -288,10 +295,14 @@ TEST_CASE("a device that is large enough for windows apart from each other is ne
   const auto a = m.add<std::uint8_t>({1024}, cm::role::buffer);
   const auto b = m.add<std::uint8_t>({512}, cm::role::buffer);
   const auto c = m.add<std::uint8_t>({1024}, cm::role::buffer);
-  { const auto pin = m.acquire(c, cm::access::write); }
+  {
+    const auto pin = m.acquire(c, cm::access::write);
+  }
   const auto second = m.acquire(a, cm::access::write);
-  { const auto pin = m.acquire(c, cm::access::write, cm::at::host); }  // its window on the device is free
-  const auto small = m.acquire(b, cm::access::write);                   // and cut here
+  {
+    const auto pin = m.acquire(c, cm::access::write, cm::at::host);
+  }                                                    // its window on the device is free
+  const auto small = m.acquire(b, cm::access::write);  // and cut here
   CHECK_NOTHROW(m.acquire(c, cm::access::read));
 }
 
@@ -330,8 +341,12 @@ TEST_CASE("a lease on the host leaves the plan of the device in force", "[manage
   const auto step = [&] {
     auto scope = it.m.iteration();
     it.walk(8);
-    { const auto lease = it.m.lease(cm::tier::host, 2_KiB); }
-    for (std::uint32_t at = 0; at < 8; ++at) { const auto pin = it.pin(at, cm::access::read_write); }
+    {
+      const auto lease = it.m.lease(cm::tier::host, 2_KiB);
+    }
+    for (std::uint32_t at = 0; at < 8; ++at) {
+      const auto pin = it.pin(at, cm::access::read_write);
+    }
   };
   for (int at = 0; at < 12; ++at) step();
   check_counts(it.m.report(), {.iterations = 12});
@@ -345,7 +360,9 @@ TEST_CASE("an iteration that could not begin leaves nothing of the record before
   failing memory{{}, options};
   cm::manager<failing> m{memory, {.chunk_bytes = 1_KiB}};
   const auto w = m.add_stacked<float>(8, {256}, cm::role::parameter);
-  const auto use = [&](std::uint32_t at, cm::write_access how) { m.acquire(w.slice(at), how).span()[0] = static_cast<float>(at); };
+  const auto use = [&](std::uint32_t at, cm::write_access how) {
+    m.acquire(w.slice(at), how).span()[0] = static_cast<float>(at);
+  };
   for (std::uint32_t at = 0; at < 8; ++at) use(at, cm::access::write);
   const auto pair = [&] {
     const auto scope = m.iteration("short");
@@ -363,10 +380,12 @@ TEST_CASE("an iteration that could not begin leaves nothing of the record before
     CHECK_THROWS_AS(pair(), cm::device_error);
     memory.set_plan({});
   }
-  for (std::uint32_t at = 0; at < 40; ++at) CHECK(m.acquire(w.slice(at * 3 % 8), cm::access::read).span()[0] == static_cast<float>(at * 3 % 8));
+  for (std::uint32_t at = 0; at < 40; ++at)
+    CHECK(m.acquire(w.slice(at * 3 % 8), cm::access::read).span()[0] == static_cast<float>(at * 3 % 8));
 }
 
-TEST_CASE("a record of an iteration that diverged while a tensor was pinned in two tiers is a good profile", "[manager]")
+TEST_CASE("a record of an iteration that diverged while a tensor was pinned in two tiers is a good profile",
+          "[manager]")
 {
   arena memory{{.device_capacity = 16_KiB, .host_capacity = 64_KiB}};
   const auto declared = [](auto& m) {
@@ -381,7 +400,8 @@ TEST_CASE("a record of an iteration that diverged while a tensor was pinned in t
     auto on_host = m.acquire(weight, cm::access::read, cm::at::host);
     auto on_device = m.acquire(weight, cm::access::read);
     on_device.release();
-    if (step == 1) m.acquire(weight, cm::access::read_write, cm::at::host).release();  // the device's pin is gone: this may be
+    // the device's pin is gone: this may be
+    if (step == 1) m.acquire(weight, cm::access::read_write, cm::at::host).release();
     on_host.release();
   }
   REQUIRE(m.report().divergences == 1);

@@ -69,10 +69,13 @@ TEST_CASE("a plan is good for its start and says whether it closes on itself", "
     REQUIRE(plan.periodic == run.end.same_places(run.start));
     (plan.periodic ? periodic : open) += 1;
     for (std::uint32_t at = 0; at < run.iteration.record.size(); ++at) {
-      const bool planned = std::any_of(plan.actions.begin(), plan.actions.end(), [&](const transfer::move& it) { return it.moment == at; });
-      if (run.iteration.record.entries()[at].has_actions != planned) FAIL("seed " << seed << ": entry " << at << " does not know its actions");
+      const bool planned = std::any_of(plan.actions.begin(), plan.actions.end(),
+                                       [&](const transfer::move& it) { return it.moment == at; });
+      if (run.iteration.record.entries()[at].has_actions != planned)
+        FAIL("seed " << seed << ": entry " << at << " does not know its actions");
     }
-    if (const std::string wrong = conformance::mistake_when_followed(run, plan.actions); !wrong.empty()) FAIL("seed " << seed << ": " << wrong);
+    if (const std::string wrong = conformance::mistake_when_followed(run, plan.actions); !wrong.empty())
+      FAIL("seed " << seed << ": " << wrong);
   }
   CHECK(periodic > 5);
   CHECK(open > 5);

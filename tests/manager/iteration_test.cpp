@@ -26,7 +26,8 @@ struct fixture {
   }
   void walk(std::uint32_t count = 8)
   {
-    for (std::uint32_t at = 0; at < count; ++at) CHECK(m->acquire(weights.slice(at), cm::access::read).span()[0] == static_cast<float>(at));
+    for (std::uint32_t at = 0; at < count; ++at)
+      CHECK(m->acquire(weights.slice(at), cm::access::read).span()[0] == static_cast<float>(at));
   }
   void run(std::string_view name, std::uint32_t count = 8)
   {
@@ -66,7 +67,8 @@ TEST_CASE("an iteration that differs is counted once and becomes the record", "[
   {
     auto scope = it.m->iteration();  // other accesses in the middle, many of them
     it.walk(3);
-    for (std::uint32_t at = 8; at-- > 0;) CHECK(it.m->acquire(it.weights.slice(at), cm::access::read).span()[9] == static_cast<float>(at));
+    for (std::uint32_t at = 8; at-- > 0;)
+      CHECK(it.m->acquire(it.weights.slice(at), cm::access::read).span()[9] == static_cast<float>(at));
     it.walk(5);
   }
   CHECK(it.m->drifted());
@@ -170,7 +172,8 @@ TEST_CASE("passes name a micro-batch that the iteration has", "[manager]")
   CHECK_THROWS_AS(scope.pass(cm::pass::forward), cm::usage_error);
 }
 
-TEST_CASE("an iteration that ends before all of its micro-batches were named says so, and its record stays as it was", "[manager]")
+TEST_CASE("an iteration that ends before all of its micro-batches were named says so, and its record stays as it was",
+          "[manager]")
 {
   fixture it;
   const auto step = [&](std::uint32_t named, auto end) {
@@ -215,7 +218,8 @@ TEST_CASE("a rehearsal that names too few micro-batches is told so before step 1
     auto scope = it.m->iteration("train", 2);
     scope.pass(cm::pass::forward, 0);
     scope.end();
-  }), cm::usage_error);
+  }),
+                  cm::usage_error);
   it.run("train");
 }
 

@@ -62,7 +62,8 @@ TEST_CASE("a chunk is four MiB unless the options say otherwise", "[manager]")
   CHECK(manager_options{}.chunk_bytes.count() % tensor_alignment.count() == 0);
 }
 
-TEST_CASE("tensors in the order of first use come with fewer loads where they were declared in another order", "[manager]")
+TEST_CASE("tensors in the order of first use come with fewer loads where they were declared in another order",
+          "[manager]")
 {
   using manager = cm::manager<memory>;
   CHECK(loads_of_a_walk<manager>({.chunk_bytes = 1_KiB}) == 8);

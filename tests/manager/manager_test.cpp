@@ -28,8 +28,9 @@ using arena = cm::backend::host_arena;
 static_assert(std::same_as<cm::manager<arena, cm::eviction::lru, cm::transfer::no_prefetch>,
                            cm::manager<arena, cm::transfer::no_prefetch, cm::eviction::lru>>);
 static_assert(std::same_as<cm::manager<arena>, cm::manager<arena, cm::eviction::belady>>);
-static_assert(std::same_as<cm::manager<arena>, cm::manager<arena, cm::transfer::lookahead, cm::append_layout, cm::training_rules,
-                                                           cm::placement::host_first, cm::trace::null_sink, cm::copy_mover>>);
+static_assert(
+    std::same_as<cm::manager<arena>, cm::manager<arena, cm::transfer::lookahead, cm::append_layout, cm::training_rules,
+                                                 cm::placement::host_first, cm::trace::null_sink, cm::copy_mover>>);
 static_assert(!std::same_as<cm::manager<arena>, cm::manager<arena, cm::eviction::lru>>);
 static_assert(std::same_as<cm::manager<arena, cm::inference_rules, cm::eviction::lru, cm::trace::counter_sink>,
                            cm::manager<arena, cm::trace::counter_sink, cm::inference_rules, cm::eviction::lru>>);
@@ -97,7 +98,9 @@ TEST_CASE("from a trace follow the peak of the device, chunks that were never lo
   for (const cm::trace_event& event : trace.events()) {
     switch (event.what) {
       case cm::happening::load:
-      case cm::happening::claim: held += there[event.chunk] = cm::align_up(cm::bytes{event.bytes}, 4_KiB).count(); break;
+      case cm::happening::claim:
+        held += there[event.chunk] = cm::align_up(cm::bytes{event.bytes}, 4_KiB).count();
+        break;
       case cm::happening::evict:
       case cm::happening::discard: held -= std::exchange(there[event.chunk], 0); break;
       case cm::happening::lease: held += event.bytes; break;
@@ -122,7 +125,9 @@ TEST_CASE("policies that need settings are given by value, in any order", "[mana
   using counted = cm::manager<arena, cm::trace::counter_sink, cm::eviction::lru>;
   counted m{memory, {.chunk_bytes = 4_KiB}, cm::eviction::lru{}, cm::trace::counter_sink{totals}};
   const auto weight = m.add<float>({10}, cm::role::buffer);
-  { const auto pin = m.acquire(weight, cm::access::write); }
+  {
+    const auto pin = m.acquire(weight, cm::access::write);
+  }
   CHECK(m.acquire(weight, cm::access::read, cm::at::host).size() == 10);
   CHECK(totals[cm::happening::write_back].count == 1);
 }

@@ -6,10 +6,11 @@
 
 namespace micro_batch_ledger_test {
 
-using chunkmem::micro_batch_ledger;
 using Catch::Matchers::ContainsSubstring;
+using chunkmem::micro_batch_ledger;
 
-TEST_CASE("an iteration is complete when each of its micro-batches was named, in any order and as often as it is", "[manager]")
+TEST_CASE("an iteration is complete when each of its micro-batches was named, in any order and as often as it is",
+          "[manager]")
 {
   for (const std::uint32_t count : {2U, 3U, 64U, 65U, 65535U}) {
     micro_batch_ledger it;
@@ -20,8 +21,9 @@ TEST_CASE("an iteration is complete when each of its micro-batches was named, in
       it.name(at);
     }
     CHECK_FALSE(it.is_complete());
-    CHECK_THROWS_WITH(it.expect_complete(), ContainsSubstring("an iteration of " + std::to_string(count) + " micro-batches ended after " +
-                                                              std::to_string(count - 1) + " of them"));
+    CHECK_THROWS_WITH(it.expect_complete(),
+                      ContainsSubstring("an iteration of " + std::to_string(count) + " micro-batches ended after " +
+                                        std::to_string(count - 1) + " of them"));
     it.name(0);
     CHECK(it.is_complete());
     it.expect_complete();

@@ -41,7 +41,9 @@ TEST_CASE("tensors lie in the order of declaration until a step showed another o
   declarations core = six_buffers({.chunk_bytes = 1_KiB, .order = tensor_order::first_use});
   model_places<append_layout, placement::host_first> places{{}, {}};
   places.seal(core);
-  const auto chunks = [&] { return std::vector<std::uint32_t>(core.all.chunk_of_slot().begin(), core.all.chunk_of_slot().end()); };
+  const auto chunks = [&] {
+    return std::vector<std::uint32_t>(core.all.chunk_of_slot().begin(), core.all.chunk_of_slot().end());
+  };
   CHECK(chunks() == std::vector<std::uint32_t>{0, 0, 1, 1, 2, 2});
   CHECK(places.wants_order(core.chosen));
   support::record_builder build;

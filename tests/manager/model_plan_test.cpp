@@ -105,7 +105,9 @@ template <class Manager>
 std::string states_of(const Manager& m)
 {
   std::string all;
-  m.for_each_state([&](std::string_view name, std::span<std::byte> content) { all += std::string{name} + ' ' + std::to_string(content.size()) + ' '; });
+  m.for_each_state([&](std::string_view name, std::span<std::byte> content) {
+    all += std::string{name} + ' ' + std::to_string(content.size()) + ' ';
+  });
   return all;
 }
 
@@ -130,7 +132,8 @@ TEST_CASE("use declares the lists of an object and registers its states under th
   m.expect_used(kernel.registered, "a kernel");
   m.expect_used(scale.registered, "a scale");
   const toy_kernel copy = kernel;
-  CHECK_THROWS_WITH(m.expect_used(copy.registered, "a kernel"), ContainsSubstring("a step with a kernel that the manager was not given (call m.use()"));
+  CHECK_THROWS_WITH(m.expect_used(copy.registered, "a kernel"),
+                    ContainsSubstring("a step with a kernel that the manager was not given (call m.use()"));
 }
 
 TEST_CASE("an object belongs to the first manager that it was given to", "[manager]")
@@ -144,7 +147,8 @@ TEST_CASE("an object belongs to the first manager that it was given to", "[manag
     first.use(kernel);
     CHECK_THROWS_WITH(first.use(kernel), ContainsSubstring("was given to use() again"));
     CHECK_THROWS_AS(second.use(kernel), cm::usage_error);
-    CHECK_THROWS_WITH(second.expect_used(kernel.registered, "a kernel"), ContainsSubstring("that another manager was given (make one for each manager"));
+    CHECK_THROWS_WITH(second.expect_used(kernel.registered, "a kernel"),
+                      ContainsSubstring("that another manager was given (make one for each manager"));
     CHECK(states_of(first) == "toy/count 4 ");
   }
   CHECK_THROWS_AS(second.use(kernel), cm::usage_error);  // it counts what the first one did
@@ -193,7 +197,8 @@ TEST_CASE("states whose owner is gone or moved are never read, and a save would 
     m.expect_states();
   }
   CHECK(states_of(m) == "toy/count 0 ");
-  CHECK_THROWS_WITH(m.expect_states(), ContainsSubstring("the owner of the state toy/count was given to use() and is gone"));
+  CHECK_THROWS_WITH(m.expect_states(),
+                    ContainsSubstring("the owner of the state toy/count was given to use() and is gone"));
   CHECK_THROWS_AS(m.expect_states(), cm::usage_error);
 }
 

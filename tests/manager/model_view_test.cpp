@@ -47,8 +47,12 @@ TEST_CASE("looking at a manager says what is filled and what has a gradient, and
   fixture it;
   const cm::list_id momentum = it.m.list("momentum");
   CHECK_FALSE(it.m.is_filled(it.first, cm::value_list));
-  { const auto pin = it.m.acquire(it.first, cm::access::write); }
-  { const auto pin = it.m.acquire<float>(it.second, momentum, cm::access::read, cm::at::host); }
+  {
+    const auto pin = it.m.acquire(it.first, cm::access::write);
+  }
+  {
+    const auto pin = it.m.acquire<float>(it.second, momentum, cm::access::read, cm::at::host);
+  }
   const cm::report before = it.m.report();
   CHECK(it.m.is_filled(it.first, cm::value_list));
   CHECK_FALSE(it.m.is_filled(it.first, momentum));
@@ -60,7 +64,9 @@ TEST_CASE("looking at a manager says what is filled and what has a gradient, and
   CHECK_FALSE(it.m.drifted());
   CHECK(it.m.gradients_opened() == 0);
   CHECK(support::decisions_in(it.m.report()) == support::decisions_in(before));
-  { const auto gradient = it.m.gradient(it.first); }
+  {
+    const auto gradient = it.m.gradient(it.first);
+  }
   CHECK(it.m.has_gradient(it.first));
   CHECK(it.m.gradients_opened() == 1);
 }

@@ -20,7 +20,8 @@ using arena = cm::backend::host_arena;
 using arena_manager = cm::manager<arena>;
 using pin = arena_manager::pin_type<float>;
 
-static_assert(!std::is_copy_constructible_v<pin> && std::is_nothrow_move_constructible_v<pin> && std::is_nothrow_move_assignable_v<pin>);
+static_assert(!std::is_copy_constructible_v<pin> && std::is_nothrow_move_constructible_v<pin> &&
+              std::is_nothrow_move_assignable_v<pin>);
 
 namespace {
 
@@ -79,7 +80,8 @@ TEST_CASE("only a pin that was acquired for writing gives writable elements", "[
     }
   }
   CHECK(m.acquire(it.weight, overwrites ? modes[0] : cm::access::write).span()[7] == 5.0F);
-  CHECK_THROWS_WITH(cm::access{static_cast<cm::access_mode>(7)}, ContainsSubstring("none of read, read_write and write"));
+  CHECK_THROWS_WITH(cm::access{static_cast<cm::access_mode>(7)},
+                    ContainsSubstring("none of read, read_write and write"));
 }
 
 TEST_CASE("a pin for reading and a pin for writing both become the gradient's", "[manager]")
@@ -128,7 +130,9 @@ TEST_CASE("a pin that was moved from is empty, and the other one holds", "[manag
 TEST_CASE("a tensor is in use until its last pin ends", "[manager]")
 {
   fixture it;
-  { const auto filled = it.m->acquire(it.weight, cm::access::write); }
+  {
+    const auto filled = it.m->acquire(it.weight, cm::access::write);
+  }
   auto first = it.m->acquire(it.weight, cm::access::read);
   auto second = it.m->acquire(it.weight, cm::access::read);
   first.release();
@@ -163,7 +167,9 @@ TEST_CASE("pins and leases that outlive their manager say so and leak nothing", 
 TEST_CASE("a gradient starts at beta 0 and adds from then on", "[manager]")
 {
   fixture it;
-  { const auto filled = it.m->acquire(it.weight, cm::access::write); }
+  {
+    const auto filled = it.m->acquire(it.weight, cm::access::write);
+  }
   auto held = it.m->acquire(it.weight, cm::access::read);
   CHECK(!it.m->has_gradient(it.weight));
   {
@@ -186,7 +192,9 @@ TEST_CASE("a gradient is asked for with a pin of a parameter only", "[manager]")
 {
   fixture it;
   const auto buffer = it.m->add<float>({16}, cm::role::buffer);
-  { const auto filled = it.m->acquire(buffer, cm::access::write); }
+  {
+    const auto filled = it.m->acquire(buffer, cm::access::write);
+  }
   CHECK_THROWS_AS(it.m->gradient(it.m->acquire(buffer, cm::access::read)), cm::usage_error);
   CHECK_THROWS_AS(it.m->gradient(pin{}), cm::usage_error);
   CHECK(it.m->state_of(buffer) == cm::tensor_state::hold);

@@ -28,9 +28,14 @@ class counting {
 
   int* solved = nullptr;
 
-  void schedule(const cm::transfer::schedule_input& input, std::vector<cm::transfer::move>& actions) { solver_.schedule(input, actions); }
-  [[nodiscard]] static std::vector<cm::transfer::early_load> early_of(const access_record& record, std::span<const std::uint32_t> chunk_of_slot,
-                                                                      const cm::transfer::retention& plan, bytes device, bytes frame)
+  void schedule(const cm::transfer::schedule_input& input, std::vector<cm::transfer::move>& actions)
+  {
+    solver_.schedule(input, actions);
+  }
+  [[nodiscard]] static std::vector<cm::transfer::early_load> early_of(const access_record& record,
+                                                                      std::span<const std::uint32_t> chunk_of_slot,
+                                                                      const cm::transfer::retention& plan, bytes device,
+                                                                      bytes frame)
   {
     return cm::transfer::planned::early_of(record, chunk_of_slot, plan, device, frame);
   }
@@ -170,7 +175,8 @@ TEST_CASE("a plan of another model, layout or capacity is refused in one sentenc
   CHECK(refusal(next, plan).empty());
 }
 
-TEST_CASE("a plan is not believed what it says of itself, and one that is refused leaves the one that is there", "[manager]")
+TEST_CASE("a plan is not believed what it says of itself, and one that is refused leaves the one that is there",
+          "[manager]")
 {
   const left_over before = train_once(96_KiB);
   run next{96_KiB};
@@ -183,7 +189,8 @@ TEST_CASE("a plan is not believed what it says of itself, and one that is refuse
   const transfer::stored_plan kept = next.m.plan();
   CHECK(kept.moved_bytes == 0);
   CHECK(kept.bound_bytes == 0);
-  for (std::uint64_t transfer::stored_plan::*which : {&transfer::stored_plan::record, &transfer::stored_plan::device_bytes}) {
+  for (std::uint64_t transfer::stored_plan::*which :
+       {&transfer::stored_plan::record, &transfer::stored_plan::device_bytes}) {
     transfer::stored_plan other = boasting;
     ++(other.*which);
     CHECK_FALSE(refusal(next, other).empty());

@@ -56,7 +56,8 @@ struct scan {
       std::uint32_t held = 1;
       for (std::uint32_t at = 0; at < record.size(); ++at) {
         const std::uint32_t until = plan.stays_until[at];
-        if (until != never) held += until > at ? (at < now && now < until ? 1U : 0U) : (now > at || now < until ? 1U : 0U);
+        if (until != never)
+          held += until > at ? (at < now && now < until ? 1U : 0U) : (now > at || now < until ? 1U : 0U);
       }
       if (held > frames) return false;
     }
@@ -95,8 +96,10 @@ TEST_CASE("what stays inside an iteration and around its end is told apart", "[m
   it.run();
   policy_stays reader;
   const transfer::retention plan = reader.of(it.record, it.own, 4, it.log.moves());
-  CHECK(std::vector(plan.stays_until.begin(), plan.stays_until.end()) == std::vector<std::uint32_t>{2, never, 5, never, never, 0});
-  CHECK(std::vector(plan.first_use.begin(), plan.first_use.end()) == std::vector<std::uint32_t>{0, never, never, never});
+  CHECK(std::vector(plan.stays_until.begin(), plan.stays_until.end()) ==
+        std::vector<std::uint32_t>{2, never, 5, never, never, 0});
+  CHECK(std::vector(plan.first_use.begin(), plan.first_use.end()) ==
+        std::vector<std::uint32_t>{0, never, never, never});
 }
 
 TEST_CASE("chunks that nothing moved stay until each of their uses", "[manager]")

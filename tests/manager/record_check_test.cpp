@@ -35,7 +35,9 @@ struct toy_run {
   support::toy::toy_trainer<Manager, cm::backend::host_arena> trainer;
 
   explicit toy_run(cm::bytes device, cm::bytes chunk = 4_KiB)
-      : memory{{.device_capacity = device, .host_capacity = 1_MiB}}, m{memory, {.chunk_bytes = chunk}}, trainer{m, memory}
+      : memory{{.device_capacity = device, .host_capacity = 1_MiB}},
+        m{memory, {.chunk_bytes = chunk}},
+        trainer{m, memory}
   {
   }
 };
@@ -107,7 +109,8 @@ TEST_CASE("a run that is given the profile of another one follows it from the fi
   const auto values_differ = [&](const support::toy::outcome& other) { return other.values != expected.values; };
   CHECK_FALSE(values_differ(train_with(toy_run<manager>{device})));
   CHECK_FALSE(values_differ(train_with(toy_run<manager>{200_KiB, 8_KiB})));
-  CHECK_FALSE(values_differ(train_with(toy_run<cm::manager<cm::backend::host_arena, cm::eviction::lru, cm::transfer::no_prefetch>>{device})));
+  CHECK_FALSE(values_differ(
+      train_with(toy_run<cm::manager<cm::backend::host_arena, cm::eviction::lru, cm::transfer::no_prefetch>>{device})));
 }
 
 TEST_CASE("a profile comes before the first iteration of its name, and not inside one", "[manager]")

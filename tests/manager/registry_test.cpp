@@ -29,7 +29,8 @@ std::string mistake_in(const registry& it, std::uint64_t frame)
     const auto [tensor, list] = it.describe(at);
     if (tensor == tensor_id::none) return "a slot that belongs to nothing";
     if (it.chunk_of_slot()[at] != place.chunk) return "a slot with two chunks";
-    if ((place.chunk == slot::nowhere) != (list == "master" && size_of(it.info(tensor).type) != 2)) return "a slot without a place";
+    if ((place.chunk == slot::nowhere) != (list == "master" && size_of(it.info(tensor).type) != 2))
+      return "a slot without a place";
     if (place.chunk == slot::nowhere) continue;
     streams[place.chunk].insert(std::string{list} + "/" + std::string{name_of(it.info(tensor).part)});
     if (place.offset % 256 != 0) return "a slot is not aligned";
@@ -86,15 +87,19 @@ TEST_CASE("random models are placed without a shared byte, each list and role in
       const tensor_info& info = it.info(tensor_id{id});
       const std::uint64_t count = info.extents.elements();
       slots.insert(it.value_slot(tensor_id{id}));
-      if (it.slots()[it.value_slot(tensor_id{id})].size != count * size_of(info.type)) FAIL("seed " << seed << ": a wrong size");
+      if (it.slots()[it.value_slot(tensor_id{id})].size != count * size_of(info.type))
+        FAIL("seed " << seed << ": a wrong size");
       if (info.part != role::parameter) continue;
-      if (it.gradient_of(it.value_slot(tensor_id{id})) != it.slot_in(tensor_id{id}, gradient_list)) FAIL("seed " << seed);
+      if (it.gradient_of(it.value_slot(tensor_id{id})) != it.slot_in(tensor_id{id}, gradient_list))
+        FAIL("seed " << seed);
       for (std::uint32_t list = 1; list < it.lists(); ++list) {
         const slot& place = it.slots()[it.slot_in(tensor_id{id}, list_id{list})];
         slots.insert(it.slot_in(tensor_id{id}, list_id{list}));
         if (!it.is_in(tensor_id{id}, list_id{list})) continue;
-        if (place.size != count * (list == 1 ? size_of(info.type) : 4)) FAIL("seed " << seed << ": a list of a wrong size");
-        if (place.starts_at_zero != (list > 1 && !(masters && list == it.lists() - 1))) FAIL("seed " << seed << ": lists of optimizers alone start at zero");
+        if (place.size != count * (list == 1 ? size_of(info.type) : 4))
+          FAIL("seed " << seed << ": a list of a wrong size");
+        if (place.starts_at_zero != (list > 1 && !(masters && list == it.lists() - 1)))
+          FAIL("seed " << seed << ": lists of optimizers alone start at zero");
       }
     }
     if (slots.size() != it.slots().size()) FAIL("seed " << seed << ": a slot without a name");
@@ -118,7 +123,8 @@ TEST_CASE("masters stand beside 16-bit parameters only", "[manager]")
   CHECK(it.master_of(1) == slot::nowhere);
   CHECK(it.master_of(2) == 8);
   CHECK(it.master_of(6) == slot::nowhere);
-  CHECK((it.value_type(2) == dtype::float16 && it.gradient_type(2) == dtype::float32 && it.gradient_type(0) == dtype::bfloat16));
+  CHECK((it.value_type(2) == dtype::float16 && it.gradient_type(2) == dtype::float32 &&
+         it.gradient_type(0) == dtype::bfloat16));
   CHECK(it.bytes_of(role::gradient) == 100_B);
   CHECK(it.bytes_of(role::optimizer_state) == 80_B + 120_B);
   CHECK_THROWS_AS(it.exchange(list_id{2}, list_id{3}, [](std::uint32_t, std::uint32_t) {}), usage_error);
@@ -136,7 +142,8 @@ TEST_CASE("a registry names what belongs to each slot and counts bytes by role",
   CHECK_THROWS_AS(it.list("adam/master"), usage_error);
   CHECK((it.is_value_of_parameter(1) && !it.is_value_of_parameter(2)));
   CHECK(it.describe(it.value_slot(tensor_id{1})) == std::pair{tensor_id{1}, std::string_view{"value"}});
-  CHECK(it.describe(it.slot_in(tensor_id{2}, list_id{2})) == std::pair{tensor_id{2}, std::string_view{"adam/momentum"}});
+  CHECK(it.describe(it.slot_in(tensor_id{2}, list_id{2})) ==
+        std::pair{tensor_id{2}, std::string_view{"adam/momentum"}});
   CHECK(it.describe(999).first == tensor_id::none);
   CHECK(it.bytes_of(role::parameter) == 60_B);
   CHECK(it.bytes_of(role::gradient) == 60_B);
@@ -152,7 +159,8 @@ TEST_CASE("declarations that cannot be are refused and change nothing", "[manage
   CHECK_THROWS_AS(it.add({1}, dtype::float32, role::gradient, group_id{0}), usage_error);
   CHECK_THROWS_AS(it.add({1}, dtype::float32, role::optimizer_state, group_id{0}), usage_error);
   CHECK_THROWS_AS(it.add({UINT64_MAX}, dtype::float32, role::parameter, group_id{0}), size_overflow);
-  for (const char* const taken : {"value", "gradient", "adam/momentum"}) CHECK_THROWS_AS(it.add_list({.name = taken}), usage_error);
+  for (const char* const taken : {"value", "gradient", "adam/momentum"})
+    CHECK_THROWS_AS(it.add_list({.name = taken}), usage_error);
   CHECK((it.tensors() == 3 && it.lists() == 4));
   it.seal(append_layout{}, bytes{1'024});
   CHECK(mistake_in(it, 1'024).empty());
@@ -230,7 +238,8 @@ TEST_CASE("tensors placed again by first use lie together as they are used", "[m
   for (std::uint32_t at = 0; at < 6; ++at) CHECK(it.slots()[at].chunk == chunks[at]);
   CHECK((it.slots()[4].offset == 0 && it.slots()[0].offset == 0 && it.slots()[5].offset == 256));
   CHECK(it.slots()[4].state == tensor_state::hold);
-  for (std::uint32_t at = 6; at < 13; ++at) CHECK((it.slots()[at].chunk == declared[at].chunk && it.slots()[at].offset == declared[at].offset));
+  for (std::uint32_t at = 6; at < 13; ++at)
+    CHECK((it.slots()[at].chunk == declared[at].chunk && it.slots()[at].offset == declared[at].offset));
 }
 
 TEST_CASE("placing again that cannot be changes nothing", "[manager]")

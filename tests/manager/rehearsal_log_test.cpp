@@ -49,7 +49,8 @@ TEST_CASE("a rehearsal writes down what was done and puts the states back", "[ma
   it.log.end_lease(lease, it.log.serial());
   it.log.end();
   CHECK_FALSE(it.log.is_running());
-  CHECK(it.kinds() == std::vector<entry_kind>{entry_kind::read, entry_kind::write, entry_kind::lease_device, entry_kind::drop});
+  CHECK(it.kinds() ==
+        std::vector<entry_kind>{entry_kind::read, entry_kind::write, entry_kind::lease_device, entry_kind::drop});
   CHECK(it.log.record().details()[2].bytes == 512);
   CHECK(it.log.record().details()[2].until == 4);
   CHECK(it.log.record().details()[0].until == 1);
@@ -57,7 +58,8 @@ TEST_CASE("a rehearsal writes down what was done and puts the states back", "[ma
   CHECK((it.tensors.slots()[2].state == tensor_state::free && it.tensors.slots()[2].pins == 0));
 }
 
-TEST_CASE("what is read before it was written, and weights that the step leaves alone, were filled before it", "[manager]")
+TEST_CASE("what is read before it was written, and weights that the step leaves alone, were filled before it",
+          "[manager]")
 {
   set_up it;
   it.log.begin(it.tensors);

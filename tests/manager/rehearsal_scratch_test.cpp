@@ -19,7 +19,8 @@ TEST_CASE("scratch bytes are zeros to read, aligned, and apart from those to wri
   CHECK(scratch.is_on());
   std::byte* const read = scratch.to_read();
   std::byte* const written = scratch.to_write(1'000);
-  for (const std::byte* it : {read, written}) CHECK(reinterpret_cast<std::uintptr_t>(it) % tensor_alignment.count() == 0);
+  for (const std::byte* it : {read, written})
+    CHECK(reinterpret_cast<std::uintptr_t>(it) % tensor_alignment.count() == 0);
   std::fill(written, written + 1'000, std::byte{1});
   CHECK(std::count(read, read + 1'000, std::byte{0}) == 1'000);
   scratch.end();

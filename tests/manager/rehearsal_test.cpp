@@ -18,11 +18,11 @@ using support::frame_bytes;
 
 namespace {
 
-/// The iteration runs with these frames, forty times, from each start: recorded after the filling, on a device that holds
-/// all, or on one that was cleared; and with its record known on an empty device.
+/// The iteration runs with these frames, forty times, from each start: recorded after the filling, on a device that
+/// holds all, or on one that was cleared; and with its record known on an empty device.
 template <class Transfer>
-bool runs(const support::every_eviction& eviction, const support::toy_core& core, const support::random_iteration& it, std::uint64_t device,
-          std::uint64_t host)
+bool runs(const support::every_eviction& eviction, const support::toy_core& core, const support::random_iteration& it,
+          std::uint64_t device, std::uint64_t host)
 {
   enum class start { filled, cleared, known };
   for (const start from : {start::filled, start::cleared, start::known}) {
@@ -90,7 +90,8 @@ bool smallest_is_smallest(const support::every_eviction& eviction, std::uint64_t
   while (expected <= limit && !runs<Transfer>(eviction, core, it, expected, host)) ++expected;
   REQUIRE(trial.smallest_device(frame_bytes, bytes{host * frame_bytes}, limit) == expected);
   REQUIRE(trial.fits({{bytes{expected * frame_bytes}, bytes{host * frame_bytes}, bytes{}}}));
-  if (expected > 1) REQUIRE_FALSE(trial.fits({{bytes{(expected - 1) * frame_bytes}, bytes{host * frame_bytes}, bytes{}}}));
+  if (expected > 1)
+    REQUIRE_FALSE(trial.fits({{bytes{(expected - 1) * frame_bytes}, bytes{host * frame_bytes}, bytes{}}}));
   REQUIRE(trial.pinned_frames(frame_bytes) == (most_at_once(it, false) + frame_bytes - 1) / frame_bytes);
   REQUIRE(most_leased(it.record, tier::device).count() == most_at_once(it, true));
 
@@ -118,7 +119,8 @@ TEST_CASE("the smallest capacities are those that trying each of them finds, for
   smallest_is_smallest_from<transfer::no_prefetch>(100);
 }
 
-TEST_CASE("the smallest capacities are those that trying each of them finds, for every eviction ahead of time", "[manager]")
+TEST_CASE("the smallest capacities are those that trying each of them finds, for every eviction ahead of time",
+          "[manager]")
 {
   smallest_is_smallest_from<transfer::lookahead>(200);
 }

@@ -44,10 +44,7 @@ struct open_manager : cm::manager<Backend, Policies...> {
 /// Trains a chain of layers by plain loops. `guards`: none of them runs in a rehearsal, as where pins are null.
 template <class Backend, class... Policies>
 struct trainer {
-  trainer(Backend& memory, bool guards_loops) : m{memory, {.chunk_bytes = 4_KiB}}, guards{guards_loops}
-  {
-    m.use(adam);
-  }
+  trainer(Backend& memory, bool guards_loops) : m{memory, {.chunk_bytes = 4_KiB}}, guards{guards_loops} { m.use(adam); }
   [[nodiscard]] bool runs() const { return !guards || !m.rehearsing(); }
   void fill()
   {
@@ -82,7 +79,8 @@ struct trainer {
       const auto gradient = m.gradient(std::move(weight));
       if (runs())
         for (std::size_t row = 0; row < width; ++row)
-          for (std::size_t column = 0; column < width; ++column) gradient.span()[row * width + column] = output.span()[row];
+          for (std::size_t column = 0; column < width; ++column)
+            gradient.span()[row * width + column] = output.span()[row];
     }
     for (std::uint32_t at = 0; at <= layers; ++at) m.drop(outputs.slice(at));
     work.release();
@@ -139,7 +137,8 @@ TEST_CASE("plain loops without a test for null rehearse on scratch bytes, and ne
   CHECK(plain.values() == guarded.values());
 }
 
-TEST_CASE("what is read on scratch bytes is zero, what is written is room enough, and nothing is left of it", "[manager]")
+TEST_CASE("what is read on scratch bytes is zero, what is written is room enough, and nothing is left of it",
+          "[manager]")
 {
   arena memory{room};
   trainer<arena> it{memory, false};
@@ -152,14 +151,17 @@ TEST_CASE("what is read on scratch bytes is zero, what is written is room enough
     const auto more = it.m.acquire(it.weights.slice(2), cm::access::read_write, cm::at::host);
     REQUIRE(read.span().size() == width * width);
     for (float& value : written.span()) value = std::numeric_limits<float>::quiet_NaN();
-    for (std::byte& value : lease.span<std::uint8_t>().size() == 8192 ? std::span{lease.data(), 8192} : std::span<std::byte>{}) value = std::byte{255};
+    for (std::byte& value :
+         lease.span<std::uint8_t>().size() == 8192 ? std::span{lease.data(), 8192} : std::span<std::byte>{})
+      value = std::byte{255};
     more.span()[width * width - 1] = 1.0F;
     small.data()[255] = std::byte{1};
     bool is_zero = true;
     const auto values = std::as_const(read).span();
     for (const float value : values) is_zero = is_zero && value == 0.0F;
     seen.push_back(is_zero);
-    for (const void* address : {static_cast<const void*>(read.data()), static_cast<const void*>(written.data()), static_cast<const void*>(lease.data())})
+    for (const void* address : {static_cast<const void*>(read.data()), static_cast<const void*>(written.data()),
+                                static_cast<const void*>(lease.data())})
       seen.push_back(reinterpret_cast<std::uintptr_t>(address) % 256 == 0);
   };
   (void)it.m.rehearse(look, cm::rehearse_on::scratch);
@@ -216,7 +218,8 @@ TEST_CASE("a rehearsal on scratch bytes ends as any, by an exception and inside 
 {
   arena memory{room};
   trainer<arena> it{memory, false};
-  CHECK_THROWS_AS(it.m.rehearse([] { throw std::runtime_error{"enough"}; }, cm::rehearse_on::scratch), std::runtime_error);
+  CHECK_THROWS_AS(it.m.rehearse([] { throw std::runtime_error{"enough"}; }, cm::rehearse_on::scratch),
+                  std::runtime_error);
   CHECK_FALSE(it.m.rehearsing());
   bool is_there = false;
   (void)it.m.rehearse(
@@ -230,7 +233,8 @@ TEST_CASE("a rehearsal on scratch bytes ends as any, by an exception and inside 
   CHECK(is_there);
   std::optional<cm::lease<open_manager<arena>::engine_type>> escaped;
   const auto let_escape = [&] { escaped.emplace(it.m.lease(cm::tier::device, 256_B)); };
-  CHECK_THROWS_WITH(it.m.rehearse(let_escape, cm::rehearse_on::scratch), Catch::Matchers::ContainsSubstring("outlived the step"));
+  CHECK_THROWS_WITH(it.m.rehearse(let_escape, cm::rehearse_on::scratch),
+                    Catch::Matchers::ContainsSubstring("outlived the step"));
   CHECK_FALSE(it.m.rehearsing());
   escaped.reset();
   it.fill();

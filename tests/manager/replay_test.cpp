@@ -62,10 +62,11 @@ void replay_is_the_iteration(bool profiled, bool host_leases)
     ++ran;
     if (!copy.same_places(state)) FAIL("seed " << seed << ": the replay ends elsewhere");
     const auto count = [&](transfer::move_kind kind) {
-      return static_cast<std::uint64_t>(
-          std::count_if(log.moves().begin(), log.moves().end(), [&](const transfer::move& move) { return move.kind == kind; }));
+      return static_cast<std::uint64_t>(std::count_if(log.moves().begin(), log.moves().end(),
+                                                      [&](const transfer::move& move) { return move.kind == kind; }));
     };
-    if (count(transfer::move_kind::load) != memory.loads - loads || count(transfer::move_kind::write_back) != memory.write_backs - write_backs)
+    if (count(transfer::move_kind::load) != memory.loads - loads ||
+        count(transfer::move_kind::write_back) != memory.write_backs - write_backs)
       FAIL("seed " << seed << ": the log has other copies");
   }
   CHECK(ran > 40);
@@ -103,7 +104,8 @@ TEST_CASE("a record settles where sixteen iterations in a row fit", "[manager]")
   int refused = 0;
   for (std::uint64_t seed = 1; seed <= 120; ++seed) {
     support::dice dice{seed};
-    const support::random_iteration it = support::roll_iteration(dice, {.entries = dice.between(1, 30), .longest_chunk = 2});
+    const support::random_iteration it =
+        support::roll_iteration(dice, {.entries = dice.between(1, 30), .longest_chunk = 2});
     std::uint32_t all = 0;
     for (const std::uint32_t frames : it.frames_of_chunk) all += frames;
     const std::uint32_t device = dice.between(1, all + 2);
@@ -114,7 +116,8 @@ TEST_CASE("a record settles where sixteen iterations in a row fit", "[manager]")
       for (const bool retold : {false, true}) {
         auto state = start;
         decision_log log;
-        const bool claimed = replay<eviction::belady>{}.settles(it.record, it.chunk_of_slot, state, log, profiled, retold);
+        const bool claimed =
+            replay<eviction::belady>{}.settles(it.record, it.chunk_of_slot, state, log, profiled, retold);
         auto again = start;
         support::cell_memory copy = memory;
         support::iteration_runner runner{it, again, copy};

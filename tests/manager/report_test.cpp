@@ -35,9 +35,10 @@ std::map<std::string, std::uint64_t> fill(report& it)
   it.loads = number("loads");
   it.write_backs = number("write_backs");
   it.evictions = number("evictions");
-  it.waits = {number("waits_demand_miss"), number("waits_optimizer_input"), number("waits_throttle"), number("waits_other")};
-  it.stalls = {number("waited_demand_miss_seconds"), number("waited_optimizer_input_seconds"), number("waited_throttle_seconds"),
-               number("waited_other_seconds")};
+  it.waits = {number("waits_demand_miss"), number("waits_optimizer_input"), number("waits_throttle"),
+              number("waits_other")};
+  it.stalls = {number("waited_demand_miss_seconds"), number("waited_optimizer_input_seconds"),
+               number("waited_throttle_seconds"), number("waited_other_seconds")};
   it.iterations = number("iterations");
   it.divergences = number("divergences");
   it.replans = number("replans");
@@ -57,8 +58,10 @@ TEST_CASE("a report as JSON has each field with its number", "[manager]")
   REQUIRE(parsed.size() == expected.size());
   for (const auto& [name, value] : expected) {
     INFO(name);
-    if (name.ends_with("_seconds")) CHECK(std::llround(parsed.at(name).get<double>() * 1e9) == static_cast<long long>(value));
-    else CHECK(parsed.at(name).get<std::uint64_t>() == value);
+    if (name.ends_with("_seconds"))
+      CHECK(std::llround(parsed.at(name).get<double>() * 1e9) == static_cast<long long>(value));
+    else
+      CHECK(parsed.at(name).get<std::uint64_t>() == value);
   }
   CHECK(nlohmann::json::parse(report{}.json()).size() == expected.size());
 }
@@ -79,7 +82,8 @@ TEST_CASE("a report as text has a line for each field", "[manager]")
   std::map<std::string, std::uint64_t> read;
   std::string name;
   for (std::string value; text >> name >> value;)
-    read[name] = name.ends_with("_seconds") ? static_cast<std::uint64_t>(std::llround(std::stod(value) * 1e9)) : std::stoull(value);
+    read[name] = name.ends_with("_seconds") ? static_cast<std::uint64_t>(std::llround(std::stod(value) * 1e9))
+                                            : std::stoull(value);
   CHECK(read == expected);
 }
 

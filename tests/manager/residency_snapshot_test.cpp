@@ -14,7 +14,8 @@ using arena = cm::backend::host_arena;
 
 TEST_CASE("each use of a frame has a name of its own", "[manager]")
 {
-  const cm::frame_use all[] = {cm::frame_use::free, cm::frame_use::spare, cm::frame_use::sole, cm::frame_use::pinned, cm::frame_use::leased};
+  const cm::frame_use all[] = {cm::frame_use::free, cm::frame_use::spare, cm::frame_use::sole, cm::frame_use::pinned,
+                               cm::frame_use::leased};
   for (const cm::frame_use left : all) {
     CHECK_FALSE(name_of(left).empty());
     for (const cm::frame_use right : all) CHECK((name_of(left) == name_of(right)) == (left == right));
@@ -33,14 +34,18 @@ TEST_CASE("a snapshot can be taken at any time, changes nothing and outlives its
   const auto sealed = m->residency();
   CHECK(sealed.chunks.size() == 6);  // values and gradients
   CHECK(sealed.tensors.size() == 6);
-  for (const cm::chunk_snapshot& it : sealed.chunks) CHECK_FALSE((it.place.on_device() || it.place.host_valid || it.state != cm::tensor_state::free));
+  for (const cm::chunk_snapshot& it : sealed.chunks)
+    CHECK_FALSE((it.place.on_device() || it.place.host_valid || it.state != cm::tensor_state::free));
   const auto rehearsed = [&] {
     for (std::uint32_t layer = 0; layer < 3; ++layer) {
       const auto pin = m->acquire(weights.slice(layer), cm::access::read_write);
       CHECK(m->residency().tensors.size() == 6);
     }
   };
-  m->rehearse([&] { const auto scope = m->iteration(); for (std::uint32_t layer = 0; layer < 3; ++layer) (void)m->acquire(weights.slice(layer), cm::access::write); });
+  m->rehearse([&] {
+    const auto scope = m->iteration();
+    for (std::uint32_t layer = 0; layer < 3; ++layer) (void)m->acquire(weights.slice(layer), cm::access::write);
+  });
   for (std::uint32_t layer = 0; layer < 3; ++layer) m->acquire(weights.slice(layer), cm::access::write).release();
   for (int step = 0; step < 3; ++step) {
     const auto scope = m->iteration();

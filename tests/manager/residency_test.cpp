@@ -24,7 +24,8 @@ void compare_with_maps(std::uint32_t longest_chunk, bool tight_host)
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     support::residency_trial<Eviction> trial{seed, longest_chunk, tight_host};
     for (int step = 0; step < 250; ++step)
-      if (const std::string wrong = trial.step(); !wrong.empty()) FAIL("seed " << seed << ", step " << step << ": " << wrong);
+      if (const std::string wrong = trial.step(); !wrong.empty())
+        FAIL("seed " << seed << ", step " << step << ": " << wrong);
     if (const std::string wrong = trial.settle(); !wrong.empty()) FAIL("seed " << seed << ", at the end: " << wrong);
     shortages += trial.shortages;
     loads += trial.memory().loads;
@@ -73,7 +74,8 @@ struct counting_mover {
 };
 
 template <class Eviction>
-void use(residency<Eviction>& state, std::uint32_t at, entry_kind kind, counting_mover& mover, std::uint32_t next_use = access_record::never)
+void use(residency<Eviction>& state, std::uint32_t at, entry_kind kind, counting_mover& mover,
+         std::uint32_t next_use = access_record::never)
 {
   state.acquire(at, at, kind, next_use, moment{0}, mover);
   place_of(kind) == at::device ? state.unpin_device(at) : state.unpin_host(at, writes(access_of(kind)));
@@ -159,7 +161,7 @@ TEST_CASE("a host read in between keeps the policy's key true", "[manager]")
   use(state, 2, entry_kind::write_on_host, mover, 2);
   use(state, 0, entry_kind::write, mover, 9);
   use(state, 1, entry_kind::write, mover, 7);
-  use(state, 0, entry_kind::read_on_host, mover, 5);  // after a divergence it may be another moment
+  use(state, 0, entry_kind::read_on_host, mover, 5);           // after a divergence it may be another moment
   state.acquire(0, 0, entry_kind::read, 6, moment{4}, mover);  // pinned
   use(state, 2, entry_kind::read, mover, 8);
   CHECK(state[0].on_device());

@@ -25,7 +25,8 @@ TEST_CASE("the text of a snapshot says of both tiers what is held, and of chunks
   m.name(wide, "mask");
   for (std::uint32_t at = 0; at < 6; ++at) m.acquire(weights.slice(at), cm::access::write).release();
   m.acquire(wide, cm::access::write).release();
-  CHECK_THAT(to_string(m.residency()), ContainsSubstring("residency outside of iterations, after 0 whole ones; frames of 1024 B\n"));
+  CHECK_THAT(to_string(m.residency()),
+             ContainsSubstring("residency outside of iterations, after 0 whole ones; frames of 1024 B\n"));
   const auto scope = m.iteration();
   const auto first = m.acquire(weights.slice(4), cm::access::read);
   const auto second = m.acquire(weights.slice(0), cm::access::read, cm::at::host);
@@ -33,10 +34,12 @@ TEST_CASE("the text of a snapshot says of both tiers what is held, and of chunks
   const auto lease = m.lease(cm::tier::device, 512_B);
   const std::string text = to_string(m.residency());
   CAPTURE(text);
-  CHECK_THAT(text, ContainsSubstring("residency at moment 4 of an iteration, after 0 whole ones; frames of 1024 B\ndevice: capacity 6144 B, in use "));
+  CHECK_THAT(text, ContainsSubstring("residency at moment 4 of an iteration, after 0 whole ones; frames of 1024 "
+                                     "B\ndevice: capacity 6144 B, in use "));
   CHECK_THAT(text, ContainsSubstring("  leases: 512 B at 5632\nhost: capacity 16384 B, in use "));
   CHECK_THAT(text, ContainsSubstring("chunks: 4, of them 3 pinned, "));
-  CHECK_THAT(text, ContainsSubstring(", pins on the host 1 (writing 0); 1024 B: tensor.0 compute (pins 1), tensor.1 hold\n"));
+  CHECK_THAT(text,
+             ContainsSubstring(", pins on the host 1 (writing 0); 1024 B: tensor.0 compute (pins 1), tensor.1 hold\n"));
   CHECK_THAT(text, ContainsSubstring(", pins on the device 1; 1024 B: h.2.bias compute (pins 1), tensor.5 hold\n"));
   CHECK_THAT(text, ContainsSubstring("(buffer): device frames "));
   CHECK_THAT(text, ContainsSubstring("; 2048 B: mask compute (pins 1)\n"));
@@ -78,7 +81,8 @@ TEST_CASE("a name cannot begin a line of its own, nor speak to the terminal", "[
   const std::string text = to_string(m.residency());
   CAPTURE(text);
   CHECK(std::count(text.begin(), text.end(), '\n') == std::count(before.begin(), before.end(), '\n'));
-  CHECK_THAT(text, ContainsSubstring(R"(a\n  chunk 7 (frozen): not on device\x0d\x1b[31m\x7f\\n\x09)" "\u00e9 hold"));
+  CHECK_THAT(text, ContainsSubstring(R"(a\n  chunk 7 (frozen): not on device\x0d\x1b[31m\x7f\\n\x09)"
+                                     "\u00e9 hold"));
   cm::residency_snapshot lists = m.residency();
   lists.lists = {"values", "mine\nforged"};
   for (auto& chunk : lists.chunks) chunk.list = 1;

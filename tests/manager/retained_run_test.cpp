@@ -33,7 +33,9 @@ class wisher {
     transfer::retention wanted = links_.link(uses_, stays_, tide_, it.record.size());
     early_.clear();
     for (std::uint32_t chunk = 0; chunk < it.chunks() && it.record.size() > 0; ++chunk)
-      if (dice.one_in(3)) early_.push_back({chunk, dice.below(it.record.size()), dice.below(it.record.size()), dice.below(device.frames() + 2)});
+      if (dice.one_in(3))
+        early_.push_back(
+            {chunk, dice.below(it.record.size()), dice.below(it.record.size()), dice.below(device.frames() + 2)});
     wanted.early = early_;
     return wanted;
   }
@@ -104,8 +106,8 @@ TEST_CASE("a run copies what its log says, once it has settled", "[manager]")
   CHECK(planned.frames_moved(record, own) == 12U);  // what nobody keeps leaves in the order in which it was let go of
 }
 
-TEMPLATE_TEST_CASE("a host without room for all tensors: the plan's bytes are copied, and every value is right", "[manager]",
-                   chunkmem::backend::host_arena, support::adversarial)
+TEMPLATE_TEST_CASE("a host without room for all tensors: the plan's bytes are copied, and every value is right",
+                   "[manager]", chunkmem::backend::host_arena, support::adversarial)
 {
   constexpr std::uint32_t tensors = 14;
   constexpr std::uint32_t elements = 128;  // a frame each

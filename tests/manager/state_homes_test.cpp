@@ -180,7 +180,8 @@ TEST_CASE("what rides in the margin is not moved any more", "[manager]")
 TEST_CASE("the smallest device of a placement is that of the homes it would give there", "[manager]")
 {
   const cm::memory_requirement roomy = need<margin_manager>();
-  CHECK(roomy.smallest_device == need<cm::manager<cm::backend::host_arena>>().smallest_device);  // no margin is left there
+  // no margin is left there
+  CHECK(roomy.smallest_device == need<cm::manager<cm::backend::host_arena>>().smallest_device);
   CHECK(train<margin_manager>(roomy.smallest_device, true).on_device == 0);
   CHECK_THROWS_AS(train<margin_manager>(roomy.smallest_device - 4_KiB, true), config_error);
   using split_manager = cm::manager<cm::backend::host_arena, cm::placement::fixed_split>;

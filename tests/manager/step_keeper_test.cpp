@@ -52,7 +52,8 @@ struct fixture {
   {
     numbers result;
     for (const cm::access_entry& it : record.entries()) {
-      const bool is_wanted = gradients ? it.kind == cm::entry_kind::read_on_host : it.kind == cm::entry_kind::read_write_on_host;
+      const bool is_wanted =
+          gradients ? it.kind == cm::entry_kind::read_on_host : it.kind == cm::entry_kind::read_write_on_host;
       if (is_wanted && it.slot / count == (gradients ? 1U : 0U)) result.push_back(it.slot % count);
     }
     return result;
@@ -81,7 +82,9 @@ TEST_CASE("gradients have the order in which they were completed, behind paramet
   CHECK(it.order() == numbers{0, 1, 2, 3, 4, 5});
 }
 
-TEST_CASE("weights have the order in which the iteration used them first, also where it repeats, diverges or is rehearsed", "[manager]")
+TEST_CASE(
+    "weights have the order in which the iteration used them first, also where it repeats, diverges or is rehearsed",
+    "[manager]")
 {
   fixture it;
   const auto ordered = [&](const numbers& used) {
@@ -106,7 +109,8 @@ TEST_CASE("weights have the order in which the iteration used them first, also w
   CHECK(it.order() == numbers{0, 1, 3, 5, 2, 4});
 }
 
-TEST_CASE("a step measures gradients as they were completed and updates weights as they are used, or as gradients came", "[manager]")
+TEST_CASE("a step measures gradients as they were completed and updates weights as they are used, or as gradients came",
+          "[manager]")
 {
   for (const bool measured : {false, true})
     for (const bool needs_norm : {false, true}) {
@@ -144,7 +148,8 @@ TEST_CASE("a rehearsal leaves the order of a step that is half done", "[manager]
   CHECK(it.m.gradients_opened() == opened);
 }
 
-TEST_CASE("a measure of all gradients that is given lasts until a gradient comes or goes, or the step is over", "[manager]")
+TEST_CASE("a measure of all gradients that is given lasts until a gradient comes or goes, or the step is over",
+          "[manager]")
 {
   fixture it;
   cm::gradient_measure given;
@@ -160,7 +165,8 @@ TEST_CASE("a measure of all gradients that is given lasts until a gradient comes
   CHECK(is_forgotten_by([&] { it.m.drop_gradient(it.weights.slice(3)); }));
   CHECK(is_forgotten_by([&] { it.m.drop_gradients(); }));
   CHECK(is_forgotten_by([&] { cm::optimizer::step(it.m, it.kernel); }));
-  CHECK(is_forgotten_by([&] { cm::optimizer::step(it.m, it.kernel, {.skip_nonfinite = false}); }));  // which had no use for it
+  // which had no use for it
+  CHECK(is_forgotten_by([&] { cm::optimizer::step(it.m, it.kernel, {.skip_nonfinite = false}); }));
   CHECK(is_forgotten_by([&] {
     it.m.begin_load();
     it.m.end_load();

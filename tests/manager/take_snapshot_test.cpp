@@ -26,7 +26,8 @@ std::vector<cm::frame_use> uses_from_chunks(const cm::residency_snapshot& it, cm
   const cm::tier_snapshot& tier = it.tiers[where];
   std::vector<cm::frame_use> uses(tier.frames, cm::frame_use::free);
   for (const cm::lease_place& lease : tier.leases)
-    for (std::uint64_t at = lease.begin / it.frame.count(); at < tier.frames && at * it.frame.count() < lease.begin + lease.size; ++at)
+    for (std::uint64_t at = lease.begin / it.frame.count();
+         at < tier.frames && at * it.frame.count() < lease.begin + lease.size; ++at)
       uses[at] = cm::frame_use::leased;
   for (const cm::chunk_snapshot& one : it.chunks) {
     const cm::chunk& place = one.place;
@@ -56,10 +57,12 @@ void check(const cm::residency_snapshot& it)
       told.insert(told.end(), run.frames, run.use);
     }
     if (told != uses_from_chunks(it, where)) FAIL("runs and chunks disagree on the " << name_of(where));
-    if (static_cast<std::uint32_t>(std::count(told.begin(), told.end(), cm::frame_use::free)) != tier.free_frames) FAIL("free frames");
+    if (static_cast<std::uint32_t>(std::count(told.begin(), told.end(), cm::frame_use::free)) != tier.free_frames)
+      FAIL("free frames");
     std::uint64_t leased = 0;
     for (const cm::lease_place& lease : tier.leases) leased += lease.size;
-    if (leased != tier.leased.count() || tier.leased > tier.most_leased || tier.in_use > tier.peak) FAIL("leased bytes");
+    if (leased != tier.leased.count() || tier.leased > tier.most_leased || tier.in_use > tier.peak)
+      FAIL("leased bytes");
     if (tier.longest_free > tier.longest_clearable || tier.longest_clearable > tier.frames) FAIL("longest runs");
   }
   std::uint32_t tensors = 0;
@@ -97,12 +100,19 @@ std::uint64_t walk(Backend& memory, std::uint64_t seed)
       const cm::at place = dice.below(3) == 0 ? cm::at::host : cm::at::device;
       if (what == 0) pins.clear();
       if (what == 1) leases.clear();
-      if (what == 2) leases.push_back(m.lease(dice.below(2) == 0 ? cm::tier::device : cm::tier::host, cm::bytes{256 + dice.below(3'000)}));
-      if (what == 3) pins.push_back(m.template acquire<float>(weights.slice(dice.below(7)), m.list("momentum"), cm::access::read_write, place));
+      if (what == 2)
+        leases.push_back(
+            m.lease(dice.below(2) == 0 ? cm::tier::device : cm::tier::host, cm::bytes{256 + dice.below(3'000)}));
+      if (what == 3)
+        pins.push_back(
+            m.template acquire<float>(weights.slice(dice.below(7)), m.list("momentum"), cm::access::read_write, place));
       if (what == 4) pins.push_back(m.acquire(wide.slice(dice.below(2)), cm::access::read, place));
-      if (what > 4) pins.push_back(m.acquire(weights.slice(dice.below(7)), what == 5 ? cm::access::read : cm::access::write, place));
+      if (what > 4)
+        pins.push_back(
+            m.acquire(weights.slice(dice.below(7)), what == 5 ? cm::access::read : cm::access::write, place));
     } catch (const cm::error& error) {
-      if (error.details() != (asked ? to_string(m.residency()) : std::string{})) FAIL("details are not of the moment at which it was thrown");
+      if (error.details() != (asked ? to_string(m.residency()) : std::string{}))
+        FAIL("details are not of the moment at which it was thrown");
       ++refused;
     }
     check(m.residency());

@@ -9,7 +9,10 @@ namespace update_order_test {
 
 namespace {
 
-std::vector<std::uint32_t> numbers(const chunkmem::update_order& it) { return {it.all().begin(), it.all().end()}; }
+std::vector<std::uint32_t> numbers(const chunkmem::update_order& it)
+{
+  return {it.all().begin(), it.all().end()};
+}
 
 }  // namespace
 

@@ -19,7 +19,8 @@ class nearest_or_farthest : public eviction::belady {
   void choose(std::uint32_t variant) noexcept { nearest_ = variant != 1; }
   [[nodiscard]] chunk_id victim(moment now) const noexcept
   {
-    return nearest_ ? belady::victim(moment{index_of(now) + 1}) == chunk_id::none ? chunk_id::none : lowest() : belady::victim(now);
+    return nearest_ ? belady::victim(moment{index_of(now) + 1}) == chunk_id::none ? chunk_id::none : lowest()
+                    : belady::victim(now);
   }
   void enter(const eviction::candidate& item) noexcept
   {

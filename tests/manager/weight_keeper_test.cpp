@@ -76,7 +76,8 @@ struct fixture {
   {
     std::vector<float> all;
     for (std::uint32_t at = 0; at < layers; ++at)
-      for (const Element it : m.acquire(weights.slice(at), cm::access::read, cm::at::host).span()) all.push_back(cm::to_float(it));
+      for (const Element it : m.acquire(weights.slice(at), cm::access::read, cm::at::host).span())
+        all.push_back(cm::to_float(it));
     return all;
   }
   float master(std::uint32_t layer)
@@ -90,11 +91,15 @@ struct fixture {
   cm::stacked<Element> weights = m.template add_stacked<Element>(layers, {1024}, cm::role::parameter);
 };
 
-const std::vector<float> all_of(float value) { return std::vector<float>(layers * 1024, value); }
+const std::vector<float> all_of(float value)
+{
+  return std::vector<float>(layers * 1024, value);
+}
 
 }  // namespace
 
-TEST_CASE("masters are made from weights before an iteration, and again from those that were written since", "[manager]")
+TEST_CASE("masters are made from weights before an iteration, and again from those that were written since",
+          "[manager]")
 {
   fixture<cm::bf16, cm::gradient::separate> it;
   it.fill(1.5F);
@@ -117,7 +122,8 @@ TEST_CASE("a weight with a master cannot be written inside an iteration", "[mana
     const auto scope = it.m.iteration();
     CHECK_THROWS_WITH(it.m.acquire(it.weights.slice(0), cm::access::write), ContainsSubstring("inside an iteration"));
     CHECK_THROWS_AS(it.m.acquire(it.weights.slice(0), cm::access::read_write, cm::at::host), cm::usage_error);
-    CHECK_THROWS_AS((it.m.acquire<cm::fp16>(it.weights.slice(0), cm::value_list, cm::access::write, cm::at::host)), cm::usage_error);
+    CHECK_THROWS_AS((it.m.acquire<cm::fp16>(it.weights.slice(0), cm::value_list, cm::access::write, cm::at::host)),
+                    cm::usage_error);
     CHECK_THROWS_AS(it.m.exchange(cm::value_list, cm::list_id{2}), cm::usage_error);
     CHECK(it.state(0) == cm::tensor_state::hold);
   }
@@ -135,7 +141,8 @@ TEST_CASE("a weight that is pinned cannot have its master made", "[manager]")
   }
   it.step();
   CHECK(it.master(1) == 2.0F);
-  for (cm::bf16& each : it.m.acquire<cm::bf16>(it.weights.slice(1), cm::value_list, cm::access::write, cm::at::host).span())
+  for (cm::bf16& each :
+       it.m.acquire<cm::bf16>(it.weights.slice(1), cm::value_list, cm::access::write, cm::at::host).span())
     each = cm::round_to<cm::bf16>(1.0F);
   it.step();
   CHECK(it.master(1) == 2.0F);
@@ -149,7 +156,9 @@ TEST_CASE("a step that was skipped in the recorded iteration leaves gradients in
     const auto scope = it.m.iteration();
     it.differentiate();
     it.m.drop_gradients();
-    { const auto read = it.m.acquire(it.weights.slice(0), cm::access::read); }
+    {
+      const auto read = it.m.acquire(it.weights.slice(0), cm::access::read);
+    }
   }
   {
     const auto scope = it.m.iteration();
@@ -169,7 +178,9 @@ TEST_CASE("a manager without bytes makes masters and restores weights without co
   cm::manager<cm::backend::simulated, cm::gradient::in_place> m{clock, {.chunk_bytes = 4_KiB}};
   m.use(lists);
   const auto weight = m.add<cm::bf16>({1000}, cm::role::parameter);
-  { const auto pin = m.acquire(weight, cm::access::write); }
+  {
+    const auto pin = m.acquire(weight, cm::access::write);
+  }
   for (int step = 0; step < 3; ++step) {
     const auto scope = m.iteration();
     m.gradient_done(m.gradient(weight));
@@ -245,11 +256,13 @@ TEST_CASE("a weight that could not be made again has no other gradient before it
   it.differentiate();
   const auto first = it.weights.slice(0);
   {
-    const auto neighbour = it.m.acquire<cm::bf16>(it.weights.slice(1), cm::gradient_list, cm::access::read, cm::at::device);
+    const auto neighbour =
+        it.m.acquire<cm::bf16>(it.weights.slice(1), cm::gradient_list, cm::access::read, cm::at::device);
     CHECK_THROWS_AS(it.m.drop_gradient(first), cm::usage_error);  // the neighbour keeps their chunk on the device
     CHECK_FALSE(it.m.has_gradient(first));
     CHECK_THROWS_WITH(it.m.gradient(first), ContainsSubstring("call drop_gradient again"));
-    CHECK_THROWS_AS(it.m.acquire<cm::bf16>(first, cm::gradient_list, cm::access::write, cm::at::device), cm::usage_error);
+    CHECK_THROWS_AS(it.m.acquire<cm::bf16>(first, cm::gradient_list, cm::access::write, cm::at::device),
+                    cm::usage_error);
     CHECK(it.state(0) == cm::tensor_state::gradient);
   }
   it.m.drop_gradient(first);
@@ -263,15 +276,21 @@ TEST_CASE("an iteration that is refused inside another leaves gradients where th
   it.m.rehearse([&] { it.step(); });
   it.fill(0.5F);
   const auto scope = it.m.iteration();
-  { const auto gradient = it.m.gradient(it.weights.slice(0)); }
-  CHECK_THROWS_AS(it.m.acquire(it.weights.slice(0), cm::access::read), cm::usage_error);  // from the next iteration on they lie apart
+  {
+    const auto gradient = it.m.gradient(it.weights.slice(0));
+  }
+  // from the next iteration on they lie apart
+  CHECK_THROWS_AS(it.m.acquire(it.weights.slice(0), cm::access::read), cm::usage_error);
   it.m.drop_gradients();
   CHECK_THROWS_AS(it.m.iteration(), cm::usage_error);
-  { const auto gradient = it.m.gradient(it.weights.slice(0)); }
+  {
+    const auto gradient = it.m.gradient(it.weights.slice(0));
+  }
   CHECK(it.state(0) == cm::tensor_state::gradient);
 }
 
-TEST_CASE("a weight that was wanted after its gradient has its gradient apart when the step is tried again", "[manager]")
+TEST_CASE("a weight that was wanted after its gradient has its gradient apart when the step is tried again",
+          "[manager]")
 {
   fixture<cm::bf16, cm::gradient::in_place> it;
   it.m.rehearse([&] { it.step(); });
@@ -322,7 +341,9 @@ TEST_CASE("wide gradients of 16-bit weights are asked for as float", "[manager]"
   auto m = cm::make_manager(memory, {.chunk_bytes = 4_KiB}, cm::gradient::separate{.wide = true});
   m.use(lists);
   const auto weight = m.add<cm::bf16>({100}, cm::role::parameter);
-  { const auto pin = m.acquire(weight, cm::access::write); }
+  {
+    const auto pin = m.acquire(weight, cm::access::write);
+  }
   CHECK_THROWS_AS(m.gradient(weight), cm::usage_error);
   auto pin = m.acquire(weight, cm::access::read);
   CHECK_THROWS_AS(m.gradient(std::move(pin)), cm::usage_error);
@@ -342,7 +363,9 @@ TEST_CASE("a frozen weight has neither gradient nor lists", "[manager]")
   const auto need = it.m.seal();
   CHECK(need.by_role[cm::role::frozen] == 4_KiB);
   CHECK(need.chunks == cm::bytes{4096 + layers * 1024 * (2 + 2 + 4 + 4)});
-  { const auto pin = it.m.acquire(frozen, cm::access::write); }
+  {
+    const auto pin = it.m.acquire(frozen, cm::access::write);
+  }
   it.fill(1.0F);
   const auto scope = it.m.iteration();
   auto pin = it.m.acquire(frozen, cm::access::read);
@@ -361,11 +384,14 @@ TEST_CASE("an iteration that is refused leaves no masters behind, and keeps thos
     const auto weights = m.add_stacked<cm::bf16>(layers, {1024}, cm::role::parameter);
     m.use(lists);
     const auto fill = [&](std::uint32_t layer, float with) {
-      for (cm::bf16& value : m.acquire(weights.slice(layer), cm::access::write).span()) value = cm::round_to<cm::bf16>(with);
+      for (cm::bf16& value : m.acquire(weights.slice(layer), cm::access::write).span())
+        value = cm::round_to<cm::bf16>(with);
     };
     const auto has_master = [&](std::uint32_t layer) { return m.is_filled(weights.slice(layer), m.list("master")); };
     for (std::uint32_t layer = 0; layer < layers; ++layer) fill(layer, 1.5F);
-    { const auto first = m.iteration(); }
+    {
+      const auto first = m.iteration();
+    }
     for (std::uint32_t layer = 0; layer < layers; ++layer) REQUIRE(has_master(layer));
     for (const std::uint32_t layer : {1U, 3U}) fill(layer, 2.5F);
     memory.set_plan({.copy = memory.copies() + at});
@@ -379,9 +405,12 @@ TEST_CASE("an iteration that is refused leaves no masters behind, and keeps thos
     }
     CHECK((has_master(0) && !has_master(1) && has_master(2) && !has_master(3)));
     CHECK_FALSE(m.is_iterating());
-    { const auto again = m.iteration(); }
+    {
+      const auto again = m.iteration();
+    }
     for (std::uint32_t layer = 0; layer < layers; ++layer)
-      CHECK(m.acquire<float>(weights.slice(layer), m.list("master"), cm::access::read, cm::at::host).span()[9] == (layer % 2 == 1 ? 2.5F : 1.5F));
+      CHECK(m.acquire<float>(weights.slice(layer), m.list("master"), cm::access::read, cm::at::host).span()[9] ==
+            (layer % 2 == 1 ? 2.5F : 1.5F));
   }
   CHECK(refused > 1);
 }
@@ -394,7 +423,8 @@ TEST_CASE("weights can be read where the host had no room for their masters", "[
   m.use(lists);
   const auto taken = m.lease(cm::tier::host, 24_KiB);
   for (std::uint32_t layer = 0; layer < layers; ++layer)
-    for (cm::bf16& value : m.acquire(weights.slice(layer), cm::access::write).span()) value = cm::round_to<cm::bf16>(0.5F);
+    for (cm::bf16& value : m.acquire(weights.slice(layer), cm::access::write).span())
+      value = cm::round_to<cm::bf16>(0.5F);
   const auto before = m.residency();
   CHECK_THROWS_AS(m.iteration(), cm::out_of_memory);
   CHECK_THROWS_AS(m.iteration(), cm::out_of_memory);
@@ -403,7 +433,8 @@ TEST_CASE("weights can be read where the host had no room for their masters", "[
     CHECK(cm::to_float(m.acquire(weights.slice(layer), cm::access::read, cm::at::host).span()[1023]) == 0.5F);
   }
   const auto after = m.residency();
-  for (std::size_t at = 0; at < after.chunks.size(); ++at) CHECK(after.chunks[at].place.live == before.chunks[at].place.live);
+  for (std::size_t at = 0; at < after.chunks.size(); ++at)
+    CHECK(after.chunks[at].place.live == before.chunks[at].place.live);
   const auto room = m.lease(cm::tier::host, 6_KiB);  // the masters' windows are given up for others
   CHECK(room.size() == 6_KiB);
 }

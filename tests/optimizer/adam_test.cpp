@@ -247,7 +247,8 @@ TEST_CASE("adam refuses settings that cannot work", "[optimizer]")
     CHECK_THROWS_AS(kernel.group(cm::group_id{1}, options), cm::config_error);
     CHECK(kernel.options(cm::group_id{1}).weight_decay == 0.5F);
   }
-  CHECK_THROWS_WITH((adam{{.beta2 = 1.5F}}), ContainsSubstring("beta2 of Adam is 1.5 (give one in [0, 1), such as 0.999)"));
+  CHECK_THROWS_WITH((adam{{.beta2 = 1.5F}}),
+                    ContainsSubstring("beta2 of Adam is 1.5 (give one in [0, 1), such as 0.999)"));
   CHECK_THROWS_WITH((adam{{.weight_decay = -0.25F}}), ContainsSubstring("weight decay of Adam is -0.25 ("));
   CHECK_THROWS_WITH((adam{{}, {.moments = cm::dtype::float16}}),
                     ContainsSubstring("float16") && ContainsSubstring("bfloat16"));

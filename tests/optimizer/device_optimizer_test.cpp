@@ -30,28 +30,33 @@ namespace {
 constexpr std::uint32_t layers = 5;
 constexpr std::uint64_t elements = 1'500;
 
-/// A few parameters of each type, in two groups; gradients come from dice. Trains with `step` or with a device_optimizer.
+/// A few parameters of each type, in two groups; gradients come from dice. Trains with `step` or with a
+/// device_optimizer.
 template <class Element, class Kernel, class Gradient>
 struct model {
   using manager = cm::manager<arena, Gradient>;
   using device = cm::optimizer::device_optimizer<manager, Kernel, cm::optimizer::loop_launcher>;
 
   model(const Kernel& how, bool on_device, const cm::optimizer::loss_scale& scale_of_loss, cm::bytes capacity)
-      : memory{support::failure_plan{}, cm::backend::host_arena_options{.device_capacity = capacity, .host_capacity = 1_MiB, .async_compute = true}},
+      : memory{support::failure_plan{},
+               cm::backend::host_arena_options{
+                   .device_capacity = capacity, .host_capacity = 1_MiB, .async_compute = true}},
         m{memory, {.chunk_bytes = 8_KiB}},
         kernel{how},
         scale{scale_of_loss}
   {
     weights = m.template add_stacked<Element>(layers, {elements}, cm::role::parameter);
     biases = m.template add_stacked<float>(layers, {7}, cm::role::parameter, cm::group_id{1});
-    if (on_device) optimizer.emplace(m, kernel, cm::optimizer::loop_launcher{}, scale);
+    if (on_device)
+      optimizer.emplace(m, kernel, cm::optimizer::loop_launcher{}, scale);
     else {
       m.use(kernel);
       m.use(scale);
     }
     support::dice dice{99};
     for (std::uint32_t at = 0; at < layers; ++at) {
-      for (Element& value : m.acquire(weights.slice(at), cm::access::write, cm::at::host).span()) value = cm::round_to<Element>(random(dice));
+      for (Element& value : m.acquire(weights.slice(at), cm::access::write, cm::at::host).span())
+        value = cm::round_to<Element>(random(dice));
       for (float& value : m.acquire(biases.slice(at), cm::access::write, cm::at::host).span()) value = random(dice);
     }
     if (on_device) optimizer->prepare();
@@ -156,15 +161,18 @@ TEMPLATE_TEST_CASE("a step on the device has the bits of a step on the host", "[
   CHECK(agree<TestType>(adam{{.decoupled = false}}, {.group_rates = rates}, dynamic));
   CHECK(agree<TestType>(adam{{}, {.moments = cm::dtype::bfloat16, .masters = false}}, clips, loss_scale::fixed(8.0F)));
   CHECK(agree<TestType>(sgd{{.momentum = 0.9F, .nesterov = true}}, clips, dynamic));
-  CHECK(agree<TestType>(sgd{{.momentum = 0.0F}, {.masters = false}}, {.clip = {.norm = 1.0F, .order = cm::optimizer::norm_order::l1}}, dynamic));
+  CHECK(agree<TestType>(sgd{{.momentum = 0.0F}, {.masters = false}},
+                        {.clip = {.norm = 1.0F, .order = cm::optimizer::norm_order::l1}}, dynamic));
 }
 
-TEMPLATE_TEST_CASE("so it has on a small device, and with gradients in the places of weights", "[optimizer]", cm::bf16, cm::fp16)
+TEMPLATE_TEST_CASE("so it has on a small device, and with gradients in the places of weights", "[optimizer]", cm::bf16,
+                   cm::fp16)
 {
   const loss_scale dynamic = loss_scale::dynamic({.initial = 4.0F, .window = 2});
   CHECK(agree<TestType>(adam{}, {}, dynamic, 48_KiB));
   CHECK(agree<TestType, cm::gradient::in_place>(adam{}, {.clip = {.norm = 2.0F}}, dynamic, 48_KiB));
-  CHECK(agree<TestType, cm::gradient::in_place>(sgd{{.momentum = 0.5F}, {.momentum = cm::dtype::bfloat16}}, {}, dynamic, 64_KiB));
+  CHECK(agree<TestType, cm::gradient::in_place>(sgd{{.momentum = 0.5F}, {.momentum = cm::dtype::bfloat16}}, {}, dynamic,
+                                                64_KiB));
 }
 
 TEST_CASE("a step on the device that fails anywhere is finished by the next call", "[optimizer]")
@@ -198,7 +206,8 @@ TEST_CASE("a step on the device that fails anywhere is finished by the next call
 
 TEST_CASE("kernels read the loss scale where the device keeps it", "[optimizer]")
 {
-  model<cm::bf16, adam, cm::gradient::separate> it{adam{}, true, loss_scale::dynamic({.initial = 64.0F, .window = 1}), 64_KiB};
+  model<cm::bf16, adam, cm::gradient::separate> it{adam{}, true, loss_scale::dynamic({.initial = 64.0F, .window = 1}),
+                                                   64_KiB};
   float seen[2] = {};
   for (float& now : seen) {
     const auto scope = it.m.iteration();
@@ -232,16 +241,19 @@ TEST_CASE("an optimizer on the device says what it cannot do", "[optimizer]")
   CHECK(it.optimizer->progress().updates == 1);
   cm::backend::host_arena memory{{.device_capacity = 4_KiB, .host_capacity = 4_KiB}};
   cm::manager<cm::backend::host_arena> empty{memory, {.chunk_bytes = 4_KiB}};
-  using device = cm::optimizer::device_optimizer<cm::manager<cm::backend::host_arena>, adam, cm::optimizer::loop_launcher>;
+  using device =
+      cm::optimizer::device_optimizer<cm::manager<cm::backend::host_arena>, adam, cm::optimizer::loop_launcher>;
   CHECK_THROWS_AS((device{empty, adam{}}), cm::usage_error);
 }
 
-TEST_CASE("a number of updates on the device that a checkpoint cannot have is refused before the first step", "[optimizer]")
+TEST_CASE("a number of updates on the device that a checkpoint cannot have is refused before the first step",
+          "[optimizer]")
 {
   cm::backend::host_arena memory{{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};
   cm::manager<cm::backend::host_arena> m{memory, {.chunk_bytes = 4_KiB}};
   const auto weight = m.add<float>({100}, cm::role::parameter);
-  cm::optimizer::device_optimizer<cm::manager<cm::backend::host_arena>, adam, cm::optimizer::loop_launcher> device{m, adam{}};
+  cm::optimizer::device_optimizer<cm::manager<cm::backend::host_arena>, adam, cm::optimizer::loop_launcher> device{
+      m, adam{}};
   std::optional<cm::tensor<std::uint8_t>> buffer;  // of the optimizer
   m.for_each_tensor([&](cm::tensor_handle handle, const cm::tensor_info& info) {
     if (info.part == cm::role::buffer) buffer = cm::tensor<std::uint8_t>{handle};
@@ -269,7 +281,9 @@ TEST_CASE("a rehearsed step on the device needs what the real one needs", "[opti
   model<cm::bf16, adam, cm::gradient::separate> it{adam{}, true, loss_scale::fixed(1.0F), 64_KiB};
   const auto need = it.m.rehearse([&] {
     const auto scope = it.m.iteration();
-    for (std::uint32_t at = 0; at < layers; ++at) { const auto gradient = it.m.gradient(it.weights.slice(at)); }
+    for (std::uint32_t at = 0; at < layers; ++at) {
+      const auto gradient = it.m.gradient(it.weights.slice(at));
+    }
     it.optimizer->step({});
   });
   // Gradient, two moments, master, value and the optimizer's buffer at once, in chunks of 8 KiB.

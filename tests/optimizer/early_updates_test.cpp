@@ -36,24 +36,28 @@ struct training {
   using element_type = Element;
 
   explicit training(std::optional<cm::bytes> undo, bool rehearses = false, cm::bytes device = 24_KiB)
-      : memory{support::failure_plan{}, cm::backend::host_arena_options{.device_capacity = device, .host_capacity = 1_MiB}}
+      : memory{support::failure_plan{},
+               cm::backend::host_arena_options{.device_capacity = device, .host_capacity = 1_MiB}}
   {
     m.use(kernel);
     weights = m.template add_stacked<Element>(count, {elements}, cm::role::parameter);
     if (undo) early.emplace(m, kernel, *undo);
     if (rehearses) m.rehearse([&] { step(0.1F); });
     for (std::uint32_t at = 0; at < count; ++at)
-      for (Element& it : m.acquire(weights.slice(at), cm::access::write).span()) it = cm::round_to<Element>(0.5F + 0.1F * static_cast<float>(at));
+      for (Element& it : m.acquire(weights.slice(at), cm::access::write).span())
+        it = cm::round_to<Element>(0.5F + 0.1F * static_cast<float>(at));
   }
   void differentiate(float size, std::uint32_t spoilt = count)
   {
     for (std::uint32_t at = count; at-- > 0;) {
       auto weight = m.acquire(weights.slice(at), cm::access::read);
-      const float seen = m.rehearsing() ? 0.0F : cm::to_float(weight.span()[7]);  // a weight that is not what it should be shows in what follows
+      // a weight that is not what it should be shows in what follows
+      const float seen = m.rehearsing() ? 0.0F : cm::to_float(weight.span()[7]);
       auto gradient = m.gradient(std::move(weight));
       for (std::size_t i = 0; i < gradient.span().size(); ++i)
         gradient.span()[i] = cm::round_to<Element>(size * (static_cast<float>((i + at) % 5) + 0.1F * seen));
-      if (at == spoilt && !m.rehearsing()) gradient.span()[7] = cm::round_to<Element>(std::numeric_limits<float>::infinity());
+      if (at == spoilt && !m.rehearsing())
+        gradient.span()[7] = cm::round_to<Element>(std::numeric_limits<float>::infinity());
       if (at % 2 == 0) m.gradient_done(std::move(gradient));
     }
   }
@@ -72,11 +76,13 @@ struct training {
   {
     std::vector<float> all;
     for (std::uint32_t at = 0; at < count; ++at) {
-      for (const Element& it : m.acquire(weights.slice(at), cm::access::read, cm::at::host).span()) all.push_back(cm::to_float(it));
+      for (const Element& it : m.acquire(weights.slice(at), cm::access::read, cm::at::host).span())
+        all.push_back(cm::to_float(it));
       m.for_each_list([&](cm::list_id list, const cm::list_spec&) {
         if (!m.is_in(weights.slice(at), list)) return;
         if (!m.is_filled(weights.slice(at), list)) return all.push_back(-77);
-        for (const float it : m.template acquire<float>(weights.slice(at), list, cm::access::read, cm::at::host).span()) all.push_back(it);
+        for (const float it : m.template acquire<float>(weights.slice(at), list, cm::access::read, cm::at::host).span())
+          all.push_back(it);
       });
     }
     all.push_back(static_cast<float>(kernel.progress.number));
@@ -99,7 +105,8 @@ constexpr float small = 0.01F, large = 10.0F;
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("early updates give the bits of steps, whatever the norm says in the end", "[optimizer]", single, separate, in_place)
+TEMPLATE_TEST_CASE("early updates give the bits of steps, whatever the norm says in the end", "[optimizer]", single,
+                   separate, in_place)
 {
   for (const cm::bytes undo : {0_B, 30_KiB, 80_KiB, 400_KiB})
     for (std::uint64_t seed = 1; seed <= 4; ++seed) {
@@ -120,10 +127,12 @@ TEMPLATE_TEST_CASE("early updates give the bits of steps, whatever the norm says
     }
 }
 
-TEMPLATE_TEST_CASE("as many are updated early as can be undone, and none before its states are filled", "[optimizer]", single, separate, in_place)
+TEMPLATE_TEST_CASE("as many are updated early as can be undone, and none before its states are filled", "[optimizer]",
+                   single, separate, in_place)
 {
-  const std::uint64_t each = elements * (sizeof(typename TestType::element_type) + TestType{std::nullopt}.kernel.lists().size() * 4 -
-                                         (std::is_same_v<typename TestType::element_type, float> ? 4 : 0));
+  const std::uint64_t each =
+      elements * (sizeof(typename TestType::element_type) + TestType{std::nullopt}.kernel.lists().size() * 4 -
+                  (std::is_same_v<typename TestType::element_type, float> ? 4 : 0));
   for (std::size_t fit = 0; fit <= count; ++fit) {
     TestType it{cm::align_up(cm::bytes{each * fit}, 256_B)};
     it.step(small);
@@ -139,7 +148,8 @@ TEMPLATE_TEST_CASE("as many are updated early as can be undone, and none before 
   }
 }
 
-TEMPLATE_TEST_CASE("early updates repeat: they follow their record and allocate nothing", "[optimizer]", single, separate, in_place)
+TEMPLATE_TEST_CASE("early updates repeat: they follow their record and allocate nothing", "[optimizer]", single,
+                   separate, in_place)
 {
   for (const bool rehearses : {false, true}) {
     TestType it{80_KiB, rehearses};
@@ -155,7 +165,8 @@ TEMPLATE_TEST_CASE("early updates repeat: they follow their record and allocate 
   }
 }
 
-TEMPLATE_TEST_CASE("whichever copy fails in an early step, the next call finishes it with the same bits", "[optimizer]", single, separate, in_place)
+TEMPLATE_TEST_CASE("whichever copy fails in an early step, the next call finishes it with the same bits", "[optimizer]",
+                   single, separate, in_place)
 {
   for (const float last : {small, large, 0.0F}) {  // kept, undone, and undone for an infinity
     const std::uint32_t spoilt = last == 0.0F ? 0 : count;
@@ -193,7 +204,8 @@ TEMPLATE_TEST_CASE("whichever copy fails in an early step, the next call finishe
   }
 }
 
-TEMPLATE_TEST_CASE("a half-done early step takes no other options, and finishes with its own", "[optimizer]", single, separate, in_place)
+TEMPLATE_TEST_CASE("a half-done early step takes no other options, and finishes with its own", "[optimizer]", single,
+                   separate, in_place)
 {
   using Catch::Matchers::ContainsSubstring;
   TestType plain{std::nullopt};
@@ -219,9 +231,12 @@ TEMPLATE_TEST_CASE("a half-done early step takes no other options, and finishes 
   others[5].loss_scale = &scale;
   others[6].skip_nonfinite = false;
   others[7].seed = 4;
-  for (const auto& other : others) CHECK_THROWS_WITH(it.early->step(other), ContainsSubstring("called again with other options: give it those it began with"));
+  for (const auto& other : others)
+    CHECK_THROWS_WITH(it.early->step(other),
+                      ContainsSubstring("called again with other options: give it those it began with"));
   cm::optimizer::late_updates late{it.m, it.kernel};
-  CHECK_THROWS_WITH(late.step(asked), ContainsSubstring("a step that early_updates had begun was to be finished by others"));
+  CHECK_THROWS_WITH(late.step(asked),
+                    ContainsSubstring("a step that early_updates had begun was to be finished by others"));
   CHECK(it.early->step(asked) == step_result::updated);
   const bool same = it.everything() == plain.everything();
   CHECK(same);
@@ -259,9 +274,12 @@ TEMPLATE_TEST_CASE("a loop may change between steps, early and late ones", "[opt
     plain.step(size);
     const auto scope = it.m.iteration();
     it.differentiate(size);
-    if (now % 3 == 0) late.step(options);
-    else if (now % 3 == 1) it.early->step(options);
-    else cm::optimizer::step(it.m, it.kernel, options);
+    if (now % 3 == 0)
+      late.step(options);
+    else if (now % 3 == 1)
+      it.early->step(options);
+    else
+      cm::optimizer::step(it.m, it.kernel, options);
     if (now % 3 != 0) CHECK(late.waiting() == 0);
   }
   late.finish();
@@ -269,7 +287,8 @@ TEMPLATE_TEST_CASE("a loop may change between steps, early and late ones", "[opt
   CHECK(same);
 }
 
-TEST_CASE("room that is not there is an error before anything is done, and a rehearsal in a half-done step is refused", "[optimizer]")
+TEST_CASE("room that is not there is an error before anything is done, and a rehearsal in a half-done step is refused",
+          "[optimizer]")
 {
   single it{4_MiB};
   const auto before = it.everything();
@@ -290,7 +309,8 @@ TEST_CASE("room that is not there is an error before anything is done, and a reh
   CHECK(other.update() == step_result::updated);
 }
 
-TEMPLATE_TEST_CASE("early updates stay or go by the measure of all gradients where it is given", "[optimizer]", single, separate, in_place)
+TEMPLATE_TEST_CASE("early updates stay or go by the measure of all gradients where it is given", "[optimizer]", single,
+                   separate, in_place)
 {
   TestType plain{std::nullopt}, early{400_KiB};
   std::size_t stayed = 0, went = 0;

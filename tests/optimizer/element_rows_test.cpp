@@ -50,8 +50,10 @@ void keeps_what_it_loads(dtype type, std::uint64_t elements, bool is_aligned)
     std::uint16_t half[2];
     std::memcpy(&half[0], from + distance + 2 * at, 2);
     std::memcpy(&half[1], to + distance + 2 * at, 2);
-    if (type == dtype::bfloat16) REQUIRE(half[1] == cm::round_to<cm::bf16>(cm::to_float(cm::bf16::from_bits(half[0]))).bits());
-    if (type == dtype::float16) REQUIRE(half[1] == cm::round_to<cm::fp16>(cm::to_float(cm::fp16::from_bits(half[0]))).bits());
+    if (type == dtype::bfloat16)
+      REQUIRE(half[1] == cm::round_to<cm::bf16>(cm::to_float(cm::bf16::from_bits(half[0]))).bits());
+    if (type == dtype::float16)
+      REQUIRE(half[1] == cm::round_to<cm::fp16>(cm::to_float(cm::fp16::from_bits(half[0]))).bits());
     if (type == dtype::float32) REQUIRE(std::memcmp(from + distance + 4 * at, to + distance + 4 * at, 4) == 0);
   }
   REQUIRE(to[distance + size] == std::byte{0});

@@ -24,7 +24,8 @@ std::vector<Element> stored_numbers(std::uint64_t key)
   std::vector<Element> all(count);
   for (std::size_t at = 0; at < count; ++at) {
     all[at] = cm::round_to<Element>(support::hostile(key + at));
-    if constexpr (sizeof(Element) == 2) all[at] = Element::from_bits(support::hostile_16_bits(key + at, all[at].bits()));
+    if constexpr (sizeof(Element) == 2)
+      all[at] = Element::from_bits(support::hostile_16_bits(key + at, all[at].bits()));
   }
   return all;
 }

@@ -19,22 +19,23 @@ namespace late_updates_test {
 
 namespace cm = chunkmem;
 using namespace cm::literals;
+using Catch::Matchers::ContainsSubstring;
 using cm::optimizer::adam;
 using cm::optimizer::late_updates;
 using cm::optimizer::step_result;
-using Catch::Matchers::ContainsSubstring;
 
 namespace {
 
 constexpr std::uint32_t count = 8;
 
-/// Eight weights, the last three of them so small that they share a chunk with others; a loop whose gradients depend on the values of its
-/// weights, so that one that is read too early changes all that follows.
+/// Eight weights, the last three of them so small that they share a chunk with others; a loop whose gradients depend on
+/// the values of its weights, so that one that is read too early changes all that follows.
 template <class Element, class Gradient, class... Policies>
 struct training {
   using manager = cm::manager<cm::backend::host_arena, Gradient, Policies...>;
 
-  explicit training(bool late, cm::bytes device = 40_KiB) : memory{{.device_capacity = device, .host_capacity = 512_KiB}}
+  explicit training(bool late, cm::bytes device = 40_KiB)
+      : memory{{.device_capacity = device, .host_capacity = 512_KiB}}
   {
     m.use(kernel);
     m.use(scale);
@@ -46,7 +47,8 @@ struct training {
   {
     for (std::uint32_t at = 0; at < count; ++at) {
       const auto pin = m.acquire(weights[at], cm::access::write);
-      for (std::size_t i = 0; i < pin.size(); ++i) pin.span()[i] = cm::round_to<Element>(0.01F * static_cast<float>((i * 7 + at) % 19));
+      for (std::size_t i = 0; i < pin.size(); ++i)
+        pin.span()[i] = cm::round_to<Element>(0.01F * static_cast<float>((i * 7 + at) % 19));
     }
   }
   /// What the loss would be.
@@ -68,14 +70,16 @@ struct training {
       auto gradient = at % 2 == 0 ? m.gradient(weights[at]) : m.gradient(m.acquire(weights[at], cm::access::read));
       if (!m.rehearsing())
         for (std::size_t i = 0; i < gradient.size(); ++i)
-          gradient.span()[i] = cm::round_to<Element>(spoilt ? 1e38F * 1e38F : 1e-3F * loss * static_cast<float>((i + at) % 5));
+          gradient.span()[i] =
+              cm::round_to<Element>(spoilt ? 1e38F * 1e38F : 1e-3F * loss * static_cast<float>((i + at) % 5));
       if (at % 3 == 0) m.gradient_done(std::move(gradient));
     }
   }
   cm::optimizer::step_outcome update(std::span<const cm::tensor_handle> first = {})
   {
     const float rates[] = {0.02F, 0.01F};
-    const cm::optimizer::step_options options{.group_rates = rates, .clip = {.norm = 1.0F}, .loss_scale = &scale, .seed = 5};
+    const cm::optimizer::step_options options{
+        .group_rates = rates, .clip = {.norm = 1.0F}, .loss_scale = &scale, .seed = 5};
     return updates ? updates->step(options, first) : cm::optimizer::step(m, kernel, options);
   }
   step_result step(std::span<const cm::tensor_handle> first = {})
@@ -95,10 +99,12 @@ struct training {
   {
     std::vector<float> all = losses;
     for (std::uint32_t at = 0; at < count; ++at) {
-      for (const Element& it : m.acquire(weights[at], cm::access::read, cm::at::host).span()) all.push_back(cm::to_float(it));
+      for (const Element& it : m.acquire(weights[at], cm::access::read, cm::at::host).span())
+        all.push_back(cm::to_float(it));
       m.for_each_list([&](cm::list_id list, const cm::list_spec&) {
         if (!m.is_in(weights[at], list)) return;
-        for (const float it : m.template acquire<float>(weights[at], list, cm::access::read, cm::at::host).span()) all.push_back(it);
+        for (const float it : m.template acquire<float>(weights[at], list, cm::access::read, cm::at::host).span())
+          all.push_back(it);
       });
     }
     all.push_back(static_cast<float>(kernel.progress.number));
@@ -122,7 +128,8 @@ using separate = training<cm::bf16, cm::gradient::separate>;
 using in_place = training<cm::bf16, cm::gradient::in_place>;
 using demand = training<cm::bf16, cm::gradient::in_place, cm::transfer::no_prefetch>;
 
-/// The same random loop with and without: evaluations, skipped steps, weights without a gradient, updates that do not wait, a finish.
+/// The same random loop with and without: evaluations, skipped steps, weights without a gradient, updates that do not
+/// wait, a finish.
 template <class Training>
 std::vector<float> random_loop(bool late, bool rehearses, std::uint64_t seed)
 {
@@ -150,7 +157,8 @@ std::vector<float> random_loop(bool late, bool rehearses, std::uint64_t seed)
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("late updates give the bits of steps, whatever comes between them", "[optimizer]", single, separate, in_place, demand)
+TEMPLATE_TEST_CASE("late updates give the bits of steps, whatever comes between them", "[optimizer]", single, separate,
+                   in_place, demand)
 {
   for (std::uint64_t seed = 1; seed <= 6; ++seed) {
     const bool rehearses = seed % 2 == 0;
@@ -160,7 +168,8 @@ TEMPLATE_TEST_CASE("late updates give the bits of steps, whatever comes between 
   }
 }
 
-TEMPLATE_TEST_CASE("late updates repeat: they follow their record, plan and allocate nothing", "[optimizer]", single, separate, in_place)
+TEMPLATE_TEST_CASE("late updates repeat: they follow their record, plan and allocate nothing", "[optimizer]", single,
+                   separate, in_place)
 {
   for (const bool rehearses : {false, true}) {
     TestType it{true, 44_KiB};
@@ -197,7 +206,9 @@ TEST_CASE("a use of a weight, its gradient or its states updates it and its chun
       if (way == 2) (void)it.m.acquire(it.weights[at], cm::access::read, cm::agent::compute);
       if (way == 3) (void)it.m.acquire<float>(it.weights[at], list, cm::access::read, cm::at::host);
       if (way == 4) (void)it.m.acquire_bytes(it.weights[at], cm::value_list, cm::access::read, cm::at::host);
-      if (way == 5) CHECK_THROWS_AS(it.m.acquire_bytes(it.weights[at], cm::gradient_list, cm::access::read, cm::at::host), cm::usage_error);
+      if (way == 5)
+        CHECK_THROWS_AS(it.m.acquire_bytes(it.weights[at], cm::gradient_list, cm::access::read, cm::at::host),
+                        cm::usage_error);
     };
     CHECK_FALSE(it.m.has_gradient(it.weights[7]));
     touch(7);  // the small ones lie behind the fifth, two weights of 2,000 bytes in a chunk
@@ -230,7 +241,9 @@ TEST_CASE("a skipped step leaves nothing that waits, and what does not wait is n
   CHECK_THROWS_AS(it.updates->step({}, stranger), cm::usage_error);
 }
 
-TEST_CASE("updates whose owner ended cannot be used any more, and a plain step, a rehearsal or an exchange does what waits", "[optimizer]")
+TEST_CASE(
+    "updates whose owner ended cannot be used any more, and a plain step, a rehearsal or an exchange does what waits",
+    "[optimizer]")
 {
   separate it{true};
   it.fill();
@@ -245,9 +258,11 @@ TEST_CASE("updates whose owner ended cannot be used any more, and a plain step, 
   CHECK(it.m.updates_pending() == 0);
   it.step();
   it.updates.reset();
-  const auto ended = ContainsSubstring("late_updates ended before its update was done (call finish() before it ends, or load a checkpoint)");
+  const auto ended = ContainsSubstring(
+      "late_updates ended before its update was done (call finish() before it ends, or load a checkpoint)");
   CHECK_THROWS_WITH(it.m.acquire(it.weights[2], cm::access::read), ended);
-  CHECK_THROWS_WITH(it.m.acquire<float>(it.weights[2], it.m.list("adam/momentum"), cm::access::read, cm::at::host), ended);
+  CHECK_THROWS_WITH(it.m.acquire<float>(it.weights[2], it.m.list("adam/momentum"), cm::access::read, cm::at::host),
+                    ended);
   CHECK_THROWS_WITH(it.m.gradient(it.weights[2]), ended);
   CHECK_THROWS_WITH(it.m.drop_gradients(), ended);
   CHECK_THROWS_WITH(cm::optimizer::step(it.m, it.kernel), ended);
@@ -268,7 +283,8 @@ TEST_CASE("a profile and a plan of late updates are those of the iterations that
   CHECK(same);
 }
 
-TEMPLATE_TEST_CASE("a rehearsal of late updates proves the room for the steps that follow", "[optimizer]", separate, in_place, single)
+TEMPLATE_TEST_CASE("a rehearsal of late updates proves the room for the steps that follow", "[optimizer]", separate,
+                   in_place, single)
 {
   TestType plain{false}, late{true};
   const auto without = plain.m.rehearse([&] { plain.step(); });
@@ -291,7 +307,8 @@ TEMPLATE_TEST_CASE("a rehearsal of late updates proves the room for the steps th
   }
 }
 
-TEMPLATE_TEST_CASE("late updates are decided by the measure of all gradients where it is given", "[optimizer]", single, separate, in_place)
+TEMPLATE_TEST_CASE("late updates are decided by the measure of all gradients where it is given", "[optimizer]", single,
+                   separate, in_place)
 {
   TestType plain{false}, late{true};
   plain.fill();

@@ -11,15 +11,16 @@
 namespace learning_rates_test {
 
 using namespace chunkmem;
-using optimizer::learning_rates;
 using Catch::Matchers::ContainsSubstring;
+using optimizer::learning_rates;
 
 namespace {
 
 constexpr float infinite = std::numeric_limits<float>::infinity();
 constexpr float no_number = std::numeric_limits<float>::quiet_NaN();
 
-static_assert(!std::is_copy_constructible_v<learning_rates> && !std::is_move_constructible_v<learning_rates> && !std::is_copy_assignable_v<learning_rates>);
+static_assert(!std::is_copy_constructible_v<learning_rates> && !std::is_move_constructible_v<learning_rates> &&
+              !std::is_copy_assignable_v<learning_rates>);
 
 restart_state state_of(learning_rates& rates)
 {
@@ -32,13 +33,15 @@ restart_state state_of(learning_rates& rates)
 
 TEST_CASE("learning rates are finite and not negative", "[optimizer]")
 {
-  for (const float right : {0.0F, -0.0F, 1e-45F, 1.0F, std::numeric_limits<float>::max()}) CHECK(optimizer::is_learning_rate(right));
+  for (const float right : {0.0F, -0.0F, 1e-45F, 1.0F, std::numeric_limits<float>::max()})
+    CHECK(optimizer::is_learning_rate(right));
   for (const float wrong : {-1e-45F, -1.0F, infinite, -infinite, no_number}) {
     CHECK_FALSE(optimizer::is_learning_rate(wrong));
     CHECK_THROWS_AS(optimizer::check_learning_rate(wrong), usage_error);
     CHECK_THROWS_AS((learning_rates{0.1F, wrong}), usage_error);
   }
-  CHECK_THROWS_WITH(optimizer::check_learning_rate(-0.5F), ContainsSubstring("a learning rate of -0.5 (give a finite one, 0 or above)"));
+  CHECK_THROWS_WITH(optimizer::check_learning_rate(-0.5F),
+                    ContainsSubstring("a learning rate of -0.5 (give a finite one, 0 or above)"));
 }
 
 TEST_CASE("learning rates are set by group, and a wrong one changes nothing", "[optimizer]")
@@ -65,7 +68,8 @@ TEST_CASE("learning rates survive as bytes, and those that no step takes are ref
   std::memcpy(state.content.data(), loaded, sizeof loaded);
   CHECK(rates.of(group_id{1}) == 0.2F);
   loaded[1] = infinite;
-  CHECK_THROWS_WITH(state.check(std::as_bytes(std::span{loaded})), ContainsSubstring("a checkpoint with a learning rate of inf"));
+  CHECK_THROWS_WITH(state.check(std::as_bytes(std::span{loaded})),
+                    ContainsSubstring("a checkpoint with a learning rate of inf"));
   CHECK_THROWS_AS(state.check(std::as_bytes(std::span{loaded})), config_error);
 }
 

@@ -26,14 +26,16 @@ std::vector<Element> random_elements(std::size_t count, std::uint64_t seed)
 template <class Element>
 gradient_measure measured(const std::vector<Element>& all, auto& workers)
 {
-  return optimizer::measure_parameter(reinterpret_cast<const std::byte*>(all.data()), dtype_of<Element>, all.size(), workers);
+  return optimizer::measure_parameter(reinterpret_cast<const std::byte*>(all.data()), dtype_of<Element>, all.size(),
+                                      workers);
 }
 
 bool same_bits(const gradient_measure& left, const gradient_measure& right)
 {
   return std::bit_cast<std::uint64_t>(left.squares) == std::bit_cast<std::uint64_t>(right.squares) &&
          std::bit_cast<std::uint64_t>(left.magnitudes) == std::bit_cast<std::uint64_t>(right.magnitudes) &&
-         std::bit_cast<std::uint32_t>(left.largest) == std::bit_cast<std::uint32_t>(right.largest) && left.finite == right.finite;
+         std::bit_cast<std::uint32_t>(left.largest) == std::bit_cast<std::uint32_t>(right.largest) &&
+         left.finite == right.finite;
 }
 
 }  // namespace

@@ -20,7 +20,8 @@ struct descend {
   [[nodiscard]] static std::span<const cm::list_spec> lists() noexcept { return {}; }
   void update(const cm::optimizer::update_spans& spans, const cm::optimizer::step_settings& settings) const noexcept
   {
-    for (std::size_t at = 0; at < spans.parameter.size(); ++at) spans.parameter[at] -= settings.learning_rate * spans.gradient[at];
+    for (std::size_t at = 0; at < spans.parameter.size(); ++at)
+      spans.parameter[at] -= settings.learning_rate * spans.gradient[at];
   }
   cm::optimizer::step_progress progress;
 };
@@ -30,14 +31,17 @@ struct four_lists {
   static constexpr std::string_view name = "four_lists";
   [[nodiscard]] static std::span<const cm::list_spec> lists() noexcept
   {
-    static constexpr cm::list_spec specs[] = {
-        {"a", cm::dtype::float32, 1}, {"b", cm::dtype::float32, 1}, {"c", cm::dtype::float32, 1}, {"d", cm::dtype::float32, 1}};
+    static constexpr cm::list_spec specs[] = {{"a", cm::dtype::float32, 1},
+                                              {"b", cm::dtype::float32, 1},
+                                              {"c", cm::dtype::float32, 1},
+                                              {"d", cm::dtype::float32, 1}};
     return specs;
   }
   void update(const cm::optimizer::update_spans& spans, const cm::optimizer::step_settings&) const noexcept
   {
     for (std::size_t at = 0; at < spans.parameter.size(); ++at)
-      for (std::size_t list = 0; list < 4; ++list) spans.lists[list][at] += static_cast<float>(list + 1) * spans.gradient[at];
+      for (std::size_t list = 0; list < 4; ++list)
+        spans.lists[list][at] += static_cast<float>(list + 1) * spans.gradient[at];
   }
   cm::optimizer::step_progress progress;
 };
@@ -69,7 +73,8 @@ TEST_CASE("a kernel of one's own with no list or with four is stepped like ours"
     for (const bool with_lists : {true, false}) {
       for (std::uint32_t at = 0; at < 7; ++at)
         for (float& value : m.gradient(weights.slice(at)).span()) value = 2;
-      const auto result = with_lists ? cm::optimizer::step(m, many) : cm::optimizer::step(m, none, {.learning_rate = 0.25F});
+      const auto result =
+          with_lists ? cm::optimizer::step(m, many) : cm::optimizer::step(m, none, {.learning_rate = 0.25F});
       CHECK(result == cm::optimizer::step_result::updated);
     }
   }

@@ -117,7 +117,8 @@ namespace {
 std::vector<float> masters(std::optional<std::uint64_t> failed, std::uint64_t& copies)
 {
   using backend = support::failing<arena>;
-  backend memory{support::failure_plan{}, cm::backend::host_arena_options{.device_capacity = 16_KiB, .host_capacity = 256_KiB}};
+  backend memory{support::failure_plan{},
+                 cm::backend::host_arena_options{.device_capacity = 16_KiB, .host_capacity = 256_KiB}};
   cm::manager<backend> m{memory, {.chunk_bytes = 4_KiB}};
   cm::optimizer::adam kernel;
   m.use(kernel);
@@ -136,7 +137,8 @@ std::vector<float> masters(std::optional<std::uint64_t> failed, std::uint64_t& c
   copies = memory.copies() - before;
   std::vector<float> all;
   for (std::uint32_t at = 0; at < 2; ++at)
-    for (const float it : m.acquire<float>(weights.slice(at), m.list("master"), cm::access::read, cm::at::host).span()) all.push_back(it);
+    for (const float it : m.acquire<float>(weights.slice(at), m.list("master"), cm::access::read, cm::at::host).span())
+      all.push_back(it);
   return all;
 }
 

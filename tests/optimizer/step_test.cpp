@@ -41,7 +41,8 @@ constexpr std::uint32_t layers = 6;
 template <class Kernel>
 struct fixture {
   explicit fixture(const support::failure_plan& plan = {})
-      : memory{plan, support::adversarial_options{.device_capacity = 12_KiB, .host_capacity = 256_KiB, .when = support::schedule::latest}}
+      : memory{plan, support::adversarial_options{
+                         .device_capacity = 12_KiB, .host_capacity = 256_KiB, .when = support::schedule::latest}}
   {
     m.use(kernel);
     weights = m.template add_stacked<float>(layers, {1000}, cm::role::parameter);
@@ -63,11 +64,16 @@ struct fixture {
       append(all, m.template acquire<float>(weights.slice(at), cm::value_list, cm::access::read, cm::at::host).span());
       for (const cm::list_spec& spec : kernel.lists())
         if (spec.use == cm::list_use::state)
-          append(all, m.template acquire<float>(weights.slice(at), m.list(spec.name), cm::access::read, cm::at::host).span());
+          append(
+              all,
+              m.template acquire<float>(weights.slice(at), m.list(spec.name), cm::access::read, cm::at::host).span());
     }
     return all;
   }
-  static void append(std::vector<float>& all, std::span<const float> more) { all.insert(all.end(), more.begin(), more.end()); }
+  static void append(std::vector<float>& all, std::span<const float> more)
+  {
+    all.insert(all.end(), more.begin(), more.end());
+  }
 
   Kernel kernel;
   failing memory;
@@ -172,7 +178,8 @@ TEST_CASE("new gradients in the middle of an unfinished update are refused", "[o
   REQUIRE(it.kernel.progress.reached > 1);
   const std::vector<float> before = it.everything();
   const auto last = it.weights.slice(layers - 1);
-  const auto half_done = ContainsSubstring("while an optimizer step is half done (call step again, or load a checkpoint)");
+  const auto half_done =
+      ContainsSubstring("while an optimizer step is half done (call step again, or load a checkpoint)");
   CHECK_THROWS_WITH(it.m.gradient(it.weights.slice(0)), half_done);
   CHECK_THROWS_WITH(it.m.gradient(last), half_done);  // it would be added to the one that waits
   CHECK_THROWS_WITH(it.m.acquire<float>(last, cm::gradient_list, cm::access::write, cm::at::host), half_done);
@@ -190,13 +197,15 @@ TEST_CASE("a step with an optimizer that the manager was not given changes nothi
   it.fill();
   it.differentiate(0);
   cm::optimizer::adam stranger;
-  CHECK_THROWS_WITH(cm::optimizer::step(it.m, stranger), ContainsSubstring("an optimizer kernel that the manager was not given (call m.use()"));
+  CHECK_THROWS_WITH(cm::optimizer::step(it.m, stranger),
+                    ContainsSubstring("an optimizer kernel that the manager was not given (call m.use()"));
   CHECK(stranger.progress.number == 0);
   cm::optimizer::step(it.m, it.kernel);
   CHECK(it.kernel.progress.number == 1);
 }
 
-TEST_CASE("a step with a learning rate that is no number, infinite or negative changes nothing and names the rate", "[optimizer]")
+TEST_CASE("a step with a learning rate that is no number, infinite or negative changes nothing and names the rate",
+          "[optimizer]")
 {
   fixture<cm::optimizer::adam> it;
   it.fill();
@@ -208,7 +217,8 @@ TEST_CASE("a step with a learning rate that is no number, infinite or negative c
                                    std::pair{std::numeric_limits<float>::infinity(), "a learning rate of inf"},
                                    std::pair{-1e-3F, "a learning rate of -0.001"}}) {
     const float rates[] = {0.1F, rate};
-    for (const cm::optimizer::step_options& options : {cm::optimizer::step_options{.learning_rate = rate}, cm::optimizer::step_options{.group_rates = rates}}) {
+    for (const cm::optimizer::step_options& options :
+         {cm::optimizer::step_options{.learning_rate = rate}, cm::optimizer::step_options{.group_rates = rates}}) {
       CHECK_THROWS_WITH(cm::optimizer::step(it.m, it.kernel, options), ContainsSubstring(said));
       CHECK_THROWS_AS(cm::optimizer::step(it.m, it.kernel, options), cm::usage_error);
       CHECK_THROWS_WITH(late.step(options), ContainsSubstring(said));
@@ -222,14 +232,16 @@ TEST_CASE("a step with a learning rate that is no number, infinite or negative c
   CHECK(it.kernel.progress.number == 0);
   CHECK(it.everything() == before);
   it.kernel.group(cm::group_id{0}, {.rate_factor = 1e30F});
-  CHECK_THROWS_WITH(cm::optimizer::step(it.m, it.kernel, {.learning_rate = 1e20F}), ContainsSubstring("a learning rate of 1e+20 and a rate factor of 1e+30"));
+  CHECK_THROWS_WITH(cm::optimizer::step(it.m, it.kernel, {.learning_rate = 1e20F}),
+                    ContainsSubstring("a learning rate of 1e+20 and a rate factor of 1e+30"));
   CHECK(it.everything() == before);
   it.kernel.group(cm::group_id{0}, {});
   CHECK(cm::optimizer::step(it.m, it.kernel, {.learning_rate = 0.0F}) == cm::optimizer::step_result::updated);
   CHECK(it.kernel.progress.number == 1);
 }
 
-TEST_CASE("a kernel is of one manager: a step with it in another, and with a copy of it, changes nothing", "[optimizer]")
+TEST_CASE("a kernel is of one manager: a step with it in another, and with a copy of it, changes nothing",
+          "[optimizer]")
 {
   fixture<cm::optimizer::adam> it, other;
   for (auto* each : {&it, &other}) {
@@ -244,9 +256,11 @@ TEST_CASE("a kernel is of one manager: a step with it in another, and with a cop
   CHECK_THROWS_AS(cm::optimizer::early_updates(it.m, copy, 8_KiB).step(), cm::usage_error);
   CHECK_THROWS_AS(it.m.use(other.kernel), cm::usage_error);
   auto scale = cm::optimizer::loss_scale::fixed(2.0F);
-  CHECK_THROWS_WITH(cm::optimizer::step(it.m, it.kernel, {.loss_scale = &scale}), ContainsSubstring("a loss scale that the manager was not given"));
+  CHECK_THROWS_WITH(cm::optimizer::step(it.m, it.kernel, {.loss_scale = &scale}),
+                    ContainsSubstring("a loss scale that the manager was not given"));
   other.m.use(scale);
-  CHECK_THROWS_WITH(cm::optimizer::step(it.m, it.kernel, {.loss_scale = &scale}), ContainsSubstring("a loss scale that another manager was given"));
+  CHECK_THROWS_WITH(cm::optimizer::step(it.m, it.kernel, {.loss_scale = &scale}),
+                    ContainsSubstring("a loss scale that another manager was given"));
   CHECK(it.everything() == before);
   CHECK((it.kernel.progress.number == 0 && other.kernel.progress.number == 0));
   cm::optimizer::step(it.m, it.kernel);
@@ -264,7 +278,8 @@ TEST_CASE("a step after more updates than can be counted changes nothing", "[opt
   const std::vector<float> before = it.everything();
   for (const std::uint64_t wrong : {UINT64_MAX, UINT64_MAX - 1, cm::optimizer::most_updates}) {
     it.kernel.progress.number = wrong;
-    CHECK_THROWS_WITH(cm::optimizer::step(it.m, it.kernel), ContainsSubstring("an optimizer step after " + std::to_string(wrong) + " updates"));
+    CHECK_THROWS_WITH(cm::optimizer::step(it.m, it.kernel),
+                      ContainsSubstring("an optimizer step after " + std::to_string(wrong) + " updates"));
   }
   CHECK(it.everything() == before);
   it.kernel.progress.number = 0;
@@ -281,7 +296,8 @@ TEST_CASE("a step after an iteration that named too few micro-batches says so, o
     it.differentiate(0);
   }
   const std::vector<float> before = it.everything();
-  CHECK_THROWS_WITH(cm::optimizer::step(it.m, it.kernel), ContainsSubstring("an iteration of 2 micro-batches ended after 1 of them"));
+  CHECK_THROWS_WITH(cm::optimizer::step(it.m, it.kernel),
+                    ContainsSubstring("an iteration of 2 micro-batches ended after 1 of them"));
   CHECK(it.everything() == before);
   CHECK(cm::optimizer::step(it.m, it.kernel) == cm::optimizer::step_result::updated);
 }
@@ -307,7 +323,8 @@ struct half_fixture {
   half_fixture()
   {
     m.use(kernel);
-    for (std::uint32_t at = 0; at < layers; ++at) weights.push_back(m.template add<Element>({1000}, cm::role::parameter, cm::group_id{at % 2}));
+    for (std::uint32_t at = 0; at < layers; ++at)
+      weights.push_back(m.template add<Element>({1000}, cm::role::parameter, cm::group_id{at % 2}));
     m.rehearse([&] { step(0, {}); });
     for (std::uint32_t at = 0; at < layers; ++at) {
       const auto pin = m.acquire(weights[at], cm::access::write);
@@ -319,17 +336,22 @@ struct half_fixture {
     for (const auto& weight : weights) {
       auto gradient = m.gradient(weight);
       for (Element& it : gradient.span()) it = cm::round_to<Element>(value);
-      if (odd_one != 0.0F && !m.rehearsing() && weight.id == weights[3].id) gradient.span()[999] = cm::round_to<Element>(odd_one);
+      if (odd_one != 0.0F && !m.rehearsing() && weight.id == weights[3].id)
+        gradient.span()[999] = cm::round_to<Element>(odd_one);
       if (measured) m.gradient_done(std::move(gradient));
     }
   }
-  cm::optimizer::step_outcome step(float value, const cm::optimizer::step_options& options, bool measured = true, float odd_one = 0.0F)
+  cm::optimizer::step_outcome step(float value, const cm::optimizer::step_options& options, bool measured = true,
+                                   float odd_one = 0.0F)
   {
     const auto scope = m.iteration();
     differentiate(value, measured, odd_one);
     return cm::optimizer::step(m, kernel, options);
   }
-  float value(std::uint32_t which) { return cm::to_float(m.acquire(weights[which], cm::access::read, cm::at::host).span()[999]); }
+  float value(std::uint32_t which)
+  {
+    return cm::to_float(m.acquire(weights[which], cm::access::read, cm::at::host).span()[999]);
+  }
   float master(std::uint32_t which)
   {
     return m.template acquire<float>(weights[which], m.list("master"), cm::access::read, cm::at::host).span()[999];
@@ -392,17 +414,22 @@ TEST_CASE("a step says the norm and clips by it, measured before or not", "[opti
     const auto outcome = it.step(8.0F, {.learning_rate = 1.0F, .clip = {.norm = 1.0F}, .loss_scale = &scale}, measured);
     CHECK(outcome.norm == Catch::Approx(std::sqrt(elements)));
     CHECK(it.master(0) == Catch::Approx(1.0 - 1.0 / std::sqrt(elements)));
-    CHECK(it.step(8.0F, {.clip = {.norm = 1.0F, .order = cm::optimizer::norm_order::l1}, .loss_scale = &scale}, measured).norm == elements);
-    CHECK(it.step(8.0F, {.clip = {.norm = 1.0F, .order = cm::optimizer::norm_order::linf}, .loss_scale = &scale}, measured).norm == 1.0);
+    CHECK(
+        it.step(8.0F, {.clip = {.norm = 1.0F, .order = cm::optimizer::norm_order::l1}, .loss_scale = &scale}, measured)
+            .norm == elements);
+    CHECK(it.step(8.0F, {.clip = {.norm = 1.0F, .order = cm::optimizer::norm_order::linf}, .loss_scale = &scale},
+                  measured)
+              .norm == 1.0);
     const float before = it.master(0);
-    CHECK(it.step(8.0F, {.learning_rate = 1.0F, .clip = {.value = 0.25F}, .skip_nonfinite = false}, measured).norm == 0.0);
+    CHECK(it.step(8.0F, {.learning_rate = 1.0F, .clip = {.value = 0.25F}, .skip_nonfinite = false}, measured).norm ==
+          0.0);
     CHECK(it.master(0) == before - 0.25F);
     CHECK(scale.updates() == 3);
   }
 }
 
-TEMPLATE_TEST_CASE("a step with an infinite gradient changes nothing but the loss scale", "[optimizer]", cm::gradient::separate,
-                   cm::gradient::in_place)
+TEMPLATE_TEST_CASE("a step with an infinite gradient changes nothing but the loss scale", "[optimizer]",
+                   cm::gradient::separate, cm::gradient::in_place)
 {
   for (const bool measured : {false, true}) {
     half_fixture<cm::fp16, TestType> it;
@@ -432,7 +459,8 @@ TEST_CASE("gradients that were made anew in the middle of a step are measured an
     for (std::uint32_t at = from; at < layers; ++at)
       for (float& each : it.m.gradient(it.weights.slice(at)).span()) each = value;
   };
-  const cm::optimizer::step_options options{.learning_rate = 1.0F, .clip = {.norm = 1.0F, .order = cm::optimizer::norm_order::linf}};
+  const cm::optimizer::step_options options{.learning_rate = 1.0F,
+                                            .clip = {.norm = 1.0F, .order = cm::optimizer::norm_order::linf}};
   gradients(4.0F, 1);  // the first weight has none, and is done with at once
   for (std::uint64_t k = 1; it.kernel.progress.reached == 0 && k < 100; ++k) {
     it.memory.set_plan({.copy = it.memory.copies() + k, .persistent = true});
@@ -446,8 +474,8 @@ TEST_CASE("gradients that were made anew in the middle of a step are measured an
   CHECK(cm::optimizer::step(it.m, it.kernel, options).norm == 0.5);
 }
 
-TEMPLATE_TEST_CASE("steps in 16 bits that repeat allocate nothing and follow their record", "[optimizer]", cm::gradient::separate,
-                   cm::gradient::in_place)
+TEMPLATE_TEST_CASE("steps in 16 bits that repeat allocate nothing and follow their record", "[optimizer]",
+                   cm::gradient::separate, cm::gradient::in_place)
 {
   half_fixture<cm::bf16, TestType> it;
   it.step(1.0F, {.clip = {.norm = 1.0F}}, true);
@@ -496,7 +524,9 @@ cm::gradient_measure measure_all(fixture<Kernel>& it)
   cm::gradient_measure all;
   for (std::uint32_t at = 0; at < layers; ++at)
     if (it.m.has_gradient(it.weights.slice(at)))
-      all.add(cm::measure(std::span<const float>{it.m.template acquire<float>(it.weights.slice(at), cm::gradient_list, cm::access::read, cm::at::host).span()}));
+      all.add(cm::measure(std::span<const float>{
+          it.m.template acquire<float>(it.weights.slice(at), cm::gradient_list, cm::access::read, cm::at::host)
+              .span()}));
   return all;
 }
 cm::gradient_measure measure_of_norm(double norm)
@@ -526,7 +556,8 @@ TEST_CASE("a step that is given the true measure of all gradients is the step th
   CHECK(told.everything() == own.everything());
 }
 
-TEST_CASE("a step decides by the measure of all gradients that it is given, and by its own again in the next one", "[optimizer]")
+TEST_CASE("a step decides by the measure of all gradients that it is given, and by its own again in the next one",
+          "[optimizer]")
 {
   fixture<cm::optimizer::sgd> far, near, plain;
   for (auto* it : {&far, &near, &plain}) it->fill(), it->differentiate(0);
@@ -548,7 +579,8 @@ TEST_CASE("a step decides by the measure of all gradients that it is given, and 
   CHECK(near.everything() == before);
   for (std::uint32_t at = 0; at < layers; ++at) CHECK(!near.m.has_gradient(near.weights.slice(at)));
   near.differentiate(1);
-  CHECK(cm::optimizer::step(near.m, near.kernel, clipped).norm == cm::optimizer::step(plain.m, plain.kernel, clipped).norm);
+  CHECK(cm::optimizer::step(near.m, near.kernel, clipped).norm ==
+        cm::optimizer::step(plain.m, plain.kernel, clipped).norm);
   CHECK(near.everything() == plain.everything());
 }
 
@@ -583,7 +615,8 @@ TEST_CASE("a step that fails goes on by the measure that it was given, whichever
   }
 }
 
-TEST_CASE("a measure of gradients that others have decides where the manager has no gradient, or no parameter", "[optimizer]")
+TEST_CASE("a measure of gradients that others have decides where the manager has no gradient, or no parameter",
+          "[optimizer]")
 {
   fixture<cm::optimizer::sgd> it;
   it.fill();

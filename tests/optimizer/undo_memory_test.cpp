@@ -50,15 +50,17 @@ TEST_CASE("what an update overwrites comes back byte by byte, a gradient in the 
     all.value_type = all.gradient_type = cm::dtype::bfloat16;
     all.gradient = in_place ? all.value : reinterpret_cast<const std::byte*>(gradient.data());
     for (const cm::list_spec& spec : kernel.lists()) {
-      std::byte* const data = spec.use == cm::list_use::master ? reinterpret_cast<std::byte*>(master.data())
-                                                               : reinterpret_cast<std::byte*>(all.list_count == 1 ? first.data() : second.data());
+      std::byte* const data = spec.use == cm::list_use::master
+                                  ? reinterpret_cast<std::byte*>(master.data())
+                                  : reinterpret_cast<std::byte*>(all.list_count == 1 ? first.data() : second.data());
       all.lists[all.list_count++] = {data, spec.type, spec.use};
     }
     all.elements = count;
     const auto before = std::tuple{value, master, first, second};
     const auto same = [&] {
       return std::memcmp(std::get<0>(before).data(), value.data(), 2 * count) == 0 && std::get<1>(before) == master &&
-             std::memcmp(std::get<2>(before).data(), first.data(), 2 * count) == 0 && std::memcmp(std::get<3>(before).data(), second.data(), 2 * count) == 0;
+             std::memcmp(std::get<2>(before).data(), first.data(), 2 * count) == 0 &&
+             std::memcmp(std::get<3>(before).data(), second.data(), 2 * count) == 0;
     };
     const cm::tensor_info info{.extents = {count}, .type = cm::dtype::bfloat16};
     std::vector<std::byte> room(count * 10);
@@ -70,7 +72,8 @@ TEST_CASE("what an update overwrites comes back byte by byte, a gradient in the 
     value = whole;
     update_parameter(kernel, all, {}, {}, 0, on_this_thread);
     CHECK_FALSE(same());
-    if (!in_place) std::fill(value.begin(), value.end(), cm::bf16::from_bits(0x7fff));  // it was never read, and what is there may be anything
+    // it was never read, and what is there may be anything
+    if (!in_place) std::fill(value.begin(), value.end(), cm::bf16::from_bits(0x7fff));
     detail::bring_back_bytes(all, room.data());
     CHECK(same());
   }

@@ -57,7 +57,8 @@ TEST_CASE("a skipped step makes a fresh master all the same", "[optimizer]")
       std::uint32_t wide = 0;
       std::memcpy(&half, it.value.data() + 2 * at, 2);
       std::memcpy(&wide, it.lists[2].data() + 4 * at, 4);
-      const float expected = type == dtype::bfloat16 ? cm::to_float(cm::bf16::from_bits(half)) : cm::to_float(cm::fp16::from_bits(half));
+      const float expected =
+          type == dtype::bfloat16 ? cm::to_float(cm::bf16::from_bits(half)) : cm::to_float(cm::fp16::from_bits(half));
       REQUIRE(wide == cm::bits_as<std::uint32_t>(expected));
     }
   }

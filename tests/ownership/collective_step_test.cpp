@@ -37,7 +37,8 @@ TEST_CASE("steps add up, each for the rank's place in its circle", "[ownership]"
   const collective_steps steps{{collective_step{.among = circle::node, .parts = shares::of(bytes{512 + 100}, 2)},
                                 collective_step{.among = circle::across, .parts = shares::of(bytes{300}, 2)}},
                                2};
-  CHECK(steps.traffic(rank_id{2}, world) == ring_traffic{512 + 44, 100 + 256});  // place 0 of its node, 1 of its circle across
+  // place 0 of its node, 1 of its circle across
+  CHECK(steps.traffic(rank_id{2}, world) == ring_traffic{512 + 44, 100 + 256});
   CHECK(steps.traffic(rank_id{1}, world) == ring_traffic{100 + 256, 512 + 44});
   CHECK(collective_steps{}.traffic(rank_id{1}, world) == ring_traffic{});
   CHECK(steps.end() - steps.begin() == 2);

@@ -33,11 +33,14 @@ TEST_CASE("under sharded all ranks receive (W-1) n to fetch a chunk and the same
       std::uint64_t fetched = 0;
       std::uint64_t reduced = 0;
       for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-        const auto of = [&](const ownership::collective_steps& steps) { return steps.traffic(rank_id{rank}, {ranks, 1}).received; };
+        const auto of = [&](const ownership::collective_steps& steps) {
+          return steps.traffic(rank_id{rank}, {ranks, 1}).received;
+        };
         const ownership::owned_chunk chunk{chunk_id{0}, bytes{size}, 1};
         fetched += of(policy.fetch(chunk, rank_id{rank}, {ranks, 1}));
         reduced += of(policy.reduction(chunk, rank_id{rank}, {ranks, 1}));
-        if (size % (256 * ranks) == 0) CHECK(of(policy.fetch(chunk, rank_id{rank}, {ranks, 1})) == size / ranks * (ranks - 1));
+        if (size % (256 * ranks) == 0)
+          CHECK(of(policy.fetch(chunk, rank_id{rank}, {ranks, 1})) == size / ranks * (ranks - 1));
       }
       CHECK(fetched == (ranks - 1) * size);
       CHECK(reduced == (ranks - 1) * size);

@@ -1,4 +1,5 @@
-// Walks training steps rank by rank and compares what their links carried with the formulas of docs/policies/ownership.md.
+// Walks training steps rank by rank and compares what their links carried with the formulas of
+// docs/policies/ownership.md.
 #include <chunkmem/backend/simulated.hpp>
 #include <chunkmem/collective/simulated_ranks.hpp>
 #include <chunkmem/ownership/hierarchical.hpp>
@@ -80,7 +81,10 @@ class rank_walk {
  private:
   static constexpr std::uint32_t nothing = UINT32_MAX;
 
-  static owned_chunk chunk(const training& how, std::uint32_t at) { return {chunk_id{at}, bytes{how.chunk_bytes}, how.chunks}; }
+  static owned_chunk chunk(const training& how, std::uint32_t at)
+  {
+    return {chunk_id{at}, bytes{how.chunk_bytes}, how.chunks};
+  }
 
   void use(const owned_chunk& one)
   {
@@ -149,7 +153,8 @@ std::uint64_t all_receive(const Policy& policy, const network_costs& costs, cons
 
 }  // namespace
 
-TEST_CASE("stage 3 moves (4k + 2k) M (W-1)/W bytes to each rank with reduce_each, and 2 M less for what is kept", "[ownership]")
+TEST_CASE("stage 3 moves (4k + 2k) M (W-1)/W bytes to each rank with reduce_each, and 2 M less for what is kept",
+          "[ownership]")
 {
   const std::uint32_t chunks = 5;
   for (const std::uint32_t ranks : {1U, 2U, 3U, 7U, 8U, 64U})
@@ -164,7 +169,8 @@ TEST_CASE("stage 3 moves (4k + 2k) M (W-1)/W bytes to each rank with reduce_each
           CHECK(walk.in(circle::all).counts()[operation::reduce_scatter].calls == k * chunks);
           if (even) CHECK(walk.received() * ranks == (4 * k + 2 * k) * m * (ranks - 1));
         };
-        CHECK(all_receive(ownership::sharded{}, nodes_of(ranks, 1), how, each_once) == (4 * k + 2 * k) * m * (ranks - 1));
+        CHECK(all_receive(ownership::sharded{}, nodes_of(ranks, 1), how, each_once) ==
+              (4 * k + 2 * k) * m * (ranks - 1));
         how.when = reduce::last;
         CHECK(all_receive(ownership::sharded{}, nodes_of(ranks, 1), how) == (4 * k + 2) * m * (ranks - 1));
         how.when = reduce::each;
@@ -218,9 +224,9 @@ TEST_CASE("broadcasts move the same, and sums that come together 2 M (W-1)/W^2 b
     CAPTURE(ranks);
     const std::uint64_t size = std::uint64_t{256} * ranks * 3;
     const std::uint64_t m = 10 * size / 2;
-    const std::uint64_t received = all_receive(alone, nodes_of(ranks, 1), {.chunks = 10, .chunk_bytes = size}, [&](auto& walk) {
-      CHECK(walk.in(circle::all).counts()[operation::broadcast].calls == 20);
-    });
+    const std::uint64_t received =
+        all_receive(alone, nodes_of(ranks, 1), {.chunks = 10, .chunk_bytes = size},
+                    [&](auto& walk) { CHECK(walk.in(circle::all).counts()[operation::broadcast].calls == 20); });
     CHECK(received * ranks == 6 * m * (ranks - 1) * ranks + 2 * m * (ranks - 1));
   }
 }

@@ -48,7 +48,8 @@ TEST_CASE("members that the last group lacks take no memory and no bytes", "[own
   CHECK(step.traffic(3).received == 2 * 1'024);  // owns none of both
 }
 
-TEST_CASE("all ranks receive (W-1) n for a whole chunk, and a sum that comes together alone n less a share more", "[ownership]")
+TEST_CASE("all ranks receive (W-1) n for a whole chunk, and a sum that comes together alone n less a share more",
+          "[ownership]")
 {
   for (const std::uint32_t ranks : {1U, 2U, 3U, 8U, 64U})
     for (const std::uint64_t size : {std::uint64_t{256}, std::uint64_t{99'991}, std::uint64_t{256} * ranks * 3}) {
@@ -57,7 +58,8 @@ TEST_CASE("all ranks receive (W-1) n for a whole chunk, and a sum that comes tog
       const owned_chunk chunk{chunk_id{ranks - 1}, bytes{size}, ranks};
       const auto all = [&](auto&& steps_of) {
         std::uint64_t received = 0;
-        for (std::uint32_t rank = 0; rank < ranks; ++rank) received += steps_of(rank_id{rank}).traffic(rank_id{rank}, world).received;
+        for (std::uint32_t rank = 0; rank < ranks; ++rank)
+          received += steps_of(rank_id{rank}).traffic(rank_id{rank}, world).received;
         return received;
       };
       const std::uint64_t run = (ranks - 1) * align_up(bytes{size}, tensor_alignment).count() + size;

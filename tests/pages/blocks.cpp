@@ -1,4 +1,5 @@
-// The blocks of the README and of pages whose statements need surroundings, each as it stands there. They are compiled, and not run.
+// The blocks of the README and of pages whose statements need surroundings, each as it stands there. They are compiled,
+// and not run.
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/checkpoint/load.hpp>
 #include <chunkmem/checkpoint/save.hpp>
@@ -40,7 +41,8 @@ inline void several_ranks(memory_type& memory, cm::collective::local_threads& ra
 {
 #include "ranks.inc"
 }
-inline void checkpoints(manager_type& m, const cm::tensor<float>& w, cm::optimizer::adam& adam, cm::optimizer::loss_scale& scale, std::uint64_t& cursor)
+inline void checkpoints(manager_type& m, const cm::tensor<float>& w, cm::optimizer::adam& adam,
+                        cm::optimizer::loss_scale& scale, std::uint64_t& cursor)
 {
 #include "checkpoints.inc"
   (void)found;

@@ -25,16 +25,26 @@ inline constexpr std::uint64_t inner = 56;
 [[nodiscard]] inline std::vector<mixed::parameter> parameters()
 {
   std::vector<mixed::parameter> all{{width, width}};
-  for (const mixed::parameter& it : {mixed::parameter{width, inner}, mixed::parameter{1, inner, true, 1}, mixed::parameter{inner, width}})
+  for (const mixed::parameter& it :
+       {mixed::parameter{width, inner}, mixed::parameter{1, inner, true, 1}, mixed::parameter{inner, width}})
     for (std::uint32_t expert = 0; expert < count; ++expert) {
       all.push_back(it);
       all.back().stack = expert == 0 ? count : 0;
     }
   return all;
 }
-[[nodiscard]] constexpr std::size_t up_of(std::uint32_t expert) noexcept { return 1 + std::size_t{expert}; }
-[[nodiscard]] constexpr std::size_t bias_of(std::uint32_t expert) noexcept { return 1 + std::size_t{count} + expert; }
-[[nodiscard]] constexpr std::size_t down_of(std::uint32_t expert) noexcept { return 1 + std::size_t{2 * count} + expert; }
+[[nodiscard]] constexpr std::size_t up_of(std::uint32_t expert) noexcept
+{
+  return 1 + std::size_t{expert};
+}
+[[nodiscard]] constexpr std::size_t bias_of(std::uint32_t expert) noexcept
+{
+  return 1 + std::size_t{count} + expert;
+}
+[[nodiscard]] constexpr std::size_t down_of(std::uint32_t expert) noexcept
+{
+  return 1 + std::size_t{2 * count} + expert;
+}
 
 /// Which experts a step uses, and in which order: at least one. The same on every machine.
 [[nodiscard]] inline std::vector<std::uint32_t> order_of(std::uint64_t seed, std::uint32_t step)
@@ -98,15 +108,18 @@ class plain {
  private:
   [[nodiscard]] mixed::rounded act(std::vector<float>& values) const noexcept { return {values.data(), how_.kind}; }
 
-  void backward(std::uint32_t expert, mixed::rounded x, mixed::rounded h, std::vector<float>& flow, std::vector<float>& wide)
+  void backward(std::uint32_t expert, mixed::rounded x, mixed::rounded h, std::vector<float>& flow,
+                std::vector<float>& wide)
   {
     const mixed::floats in{flow.data()};
     mixed::multiply_transposed(wide.data(), in, weights_.value(down_of(expert)), inner, width, false);
     mixed::outer(weights_.gradient(down_of(expert)), h, in, inner, width, weights_.beta(down_of(expert)));
     mixed::softsign_backward(wide.data(), h, batch * inner);
     mixed::sum_rows(weights_.gradient(bias_of(expert)), wide.data(), inner, weights_.beta(bias_of(expert)));
-    mixed::outer(weights_.gradient(up_of(expert)), x, mixed::floats{wide.data()}, width, inner, weights_.beta(up_of(expert)));
-    mixed::multiply_transposed(flow.data(), mixed::floats{wide.data()}, weights_.value(up_of(expert)), width, inner, true);
+    mixed::outer(weights_.gradient(up_of(expert)), x, mixed::floats{wide.data()}, width, inner,
+                 weights_.beta(up_of(expert)));
+    mixed::multiply_transposed(flow.data(), mixed::floats{wide.data()}, weights_.value(up_of(expert)), width, inner,
+                               true);
   }
 
   mixed::recipe how_;
@@ -163,13 +176,25 @@ class managed {
 
  private:
   template <class Kind>
-  [[nodiscard]] auto use(cm::tensor<Kind> it) { return m_.acquire(it, cm::access::read, who_); }
+  [[nodiscard]] auto use(cm::tensor<Kind> it)
+  {
+    return m_.acquire(it, cm::access::read, who_);
+  }
   template <class Kind>
-  [[nodiscard]] auto make(cm::tensor<Kind> it) { return m_.acquire(it, cm::access::write, who_); }
+  [[nodiscard]] auto make(cm::tensor<Kind> it)
+  {
+    return m_.acquire(it, cm::access::write, who_);
+  }
   [[nodiscard]] auto weight(std::size_t at) { return use(weights_.template as<Element>(at)); }
-  [[nodiscard]] auto workspace(std::uint64_t elements) { return m_.lease(cm::tier::device, cm::bytes{elements * sizeof(float)}, who_); }
+  [[nodiscard]] auto workspace(std::uint64_t elements)
+  {
+    return m_.lease(cm::tier::device, cm::bytes{elements * sizeof(float)}, who_);
+  }
   template <class Lease>
-  [[nodiscard]] static float* numbers(const Lease& it) { return reinterpret_cast<float*>(it.data()); }
+  [[nodiscard]] static float* numbers(const Lease& it)
+  {
+    return reinterpret_cast<float*>(it.data());
+  }
   template <class Kernel>
   void launch(Kernel work)
   {
@@ -185,7 +210,8 @@ class managed {
     {
       const auto up = weight(up_of(expert));
       const auto bias = use(weights_.template as<float>(bias_of(expert)));
-      launch([out = numbers(wide), x = mixed::view(x), up = mixed::view(up), bias = mixed::view(bias), h = mixed::view(h)] {
+      launch([out = numbers(wide), x = mixed::view(x), up = mixed::view(up), bias = mixed::view(bias),
+              h = mixed::view(h)] {
         mixed::multiply(out, x, up, width, inner);
         mixed::add_bias(out, bias, inner);
         mixed::store_softsign(h, out, batch * inner);
@@ -193,7 +219,8 @@ class managed {
     }
     const auto down = weight(down_of(expert));
     const auto next = make(x_.slice(at + 1));
-    launch([out = numbers(narrow), h = mixed::view(h), down = mixed::view(down), x = mixed::view(x), next = mixed::view(next)] {
+    launch([out = numbers(narrow), h = mixed::view(h), down = mixed::view(down), x = mixed::view(x),
+            next = mixed::view(next)] {
       mixed::multiply(out, h, down, inner, width);
       mixed::residual(next, x, out);
     });
@@ -214,9 +241,10 @@ class managed {
         mixed::multiply_transposed(flow, mixed::floats{y}, head, width, width, false);
       });
     }
-    weights_.differentiate(std::move(head), 0, true, [x = mixed::view(x), slope = mixed::floats{numbers(y)}](auto out, float beta) {
-      mixed::outer(out, x, slope, width, width, beta);
-    });
+    weights_.differentiate(std::move(head), 0, true,
+                           [x = mixed::view(x), slope = mixed::floats{numbers(y)}](auto out, float beta) {
+                             mixed::outer(out, x, slope, width, width, beta);
+                           });
   }
 
   void backward(std::uint32_t at, std::uint32_t expert)
@@ -230,21 +258,24 @@ class managed {
       launch([wide = numbers(wide), flow = mixed::floats{flow.data()}, down = mixed::view(down)] {
         mixed::multiply_transposed(wide, flow, down, inner, width, false);
       });
-      weights_.differentiate(std::move(down), down_of(expert), true, [h = mixed::view(h), in = mixed::floats{flow.data()}](auto out, float beta) {
-        mixed::outer(out, h, in, inner, width, beta);
-      });
-      weights_.differentiate(bias_of(expert), who_, true, [wide = numbers(wide), h = mixed::view(h)](auto out, float beta) {
-        mixed::softsign_backward(wide, h, batch * inner);
-        mixed::sum_rows(out, wide, inner, beta);
-      });
+      weights_.differentiate(std::move(down), down_of(expert), true,
+                             [h = mixed::view(h), in = mixed::floats{flow.data()}](auto out, float beta) {
+                               mixed::outer(out, h, in, inner, width, beta);
+                             });
+      weights_.differentiate(bias_of(expert), who_, true,
+                             [wide = numbers(wide), h = mixed::view(h)](auto out, float beta) {
+                               mixed::softsign_backward(wide, h, batch * inner);
+                               mixed::sum_rows(out, wide, inner, beta);
+                             });
       auto up = weight(up_of(expert));
       // The old flow is not needed any more: the weight is read for the last time before its gradient takes its bytes.
       launch([flow = flow.data(), wide = mixed::floats{numbers(wide)}, up = mixed::view(up)] {
         mixed::multiply_transposed(flow, wide, up, width, inner, true);
       });
-      weights_.differentiate(std::move(up), up_of(expert), true, [x = mixed::view(x), wide = mixed::floats{numbers(wide)}](auto out, float beta) {
-        mixed::outer(out, x, wide, width, inner, beta);
-      });
+      weights_.differentiate(std::move(up), up_of(expert), true,
+                             [x = mixed::view(x), wide = mixed::floats{numbers(wide)}](auto out, float beta) {
+                               mixed::outer(out, x, wide, width, inner, beta);
+                             });
     }
     m_.drop(x_.slice(at + 1));
     m_.drop(h_.slice(at));

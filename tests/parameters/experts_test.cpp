@@ -23,7 +23,8 @@ constexpr cm::bytes plenty = 2_MiB;
 constexpr std::uint32_t orders = 50;
 
 template <class Element>
-constexpr mixed::precision precision_of = cm::dtype_of<Element> == cm::dtype::bfloat16 ? mixed::precision::bf16 : mixed::precision::fp16;
+constexpr mixed::precision precision_of =
+    cm::dtype_of<Element> == cm::dtype::bfloat16 ? mixed::precision::bf16 : mixed::precision::fp16;
 
 template <class Element>
 mixed::recipe recipe(mixed::rule which)
@@ -51,11 +52,13 @@ std::string train(const trial& it, mixed::rule which)
 {
   using manager = cm::manager<adversarial, chosen_gradient>;
   const mixed::recipe how = recipe<Element>(which);
-  support::adversarial_options options{.device_capacity = plenty, .host_capacity = plenty, .seed = it.seed, .async_compute = it.launched};
+  support::adversarial_options options{
+      .device_capacity = plenty, .host_capacity = plenty, .seed = it.seed, .async_compute = it.launched};
   {
     adversarial memory{options};
     manager m{memory, {.chunk_bytes = frame}, chosen_gradient{it.in_place}};
-    options.device_capacity = managed<manager, adversarial, Element>{m, memory, how}.rehearse().smallest_device + it.more_frames * frame;
+    options.device_capacity =
+        managed<manager, adversarial, Element>{m, memory, how}.rehearse().smallest_device + it.more_frames * frame;
   }
   adversarial memory{options};
   plain reference{how};
@@ -90,7 +93,8 @@ void train_all(mixed::rule which, std::uint64_t seeds)
         if (support::sanitized && rehearsed != launched) continue;
         for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
           const trial it{in_place, launched, rehearsed, 4, seed};
-          INFO((in_place ? "in place" : "separate") << (launched ? ", launched" : "") << (rehearsed ? ", rehearsed" : "") << ", seed " << seed);
+          INFO((in_place ? "in place" : "separate")
+               << (launched ? ", launched" : "") << (rehearsed ? ", rehearsed" : "") << ", seed " << seed);
           const std::string difference = train<Element>(it, which);
           CHECK(difference == "");
         }

@@ -49,7 +49,9 @@ class network {
   using manager = cm::manager<adversarial, chosen_gradient>;
 
   network(const mixed::recipe& how, bool in_place)
-      : m_{memory_, {.chunk_bytes = 4_KiB}, chosen_gradient{in_place, how.wide}}, how_{how}, weights_{m_, memory_, how, parameters()}
+      : m_{memory_, {.chunk_bytes = 4_KiB}, chosen_gradient{in_place, how.wide}},
+        how_{how},
+        weights_{m_, memory_, how, parameters()}
   {
     weights_.initialise();
   }
@@ -97,7 +99,8 @@ class network {
   {
     const bool over = begin + together == groups;
     const auto each = [this, begin, together](float beta, auto work) {
-      for (std::uint32_t group = begin; group < begin + together; ++group) work(rows_[group], group == begin ? beta : 1.0F);
+      for (std::uint32_t group = begin; group < begin + together; ++group)
+        work(rows_[group], group == begin ? beta : 1.0F);
     };
     auto down = use(second);
     each(0, [&](rows& it, float) {
@@ -105,13 +108,17 @@ class network {
       mixed::softsign_backward(it.slope.data(), mixed::floats{it.h.data()}, it.h.size());
     });
     weights_.differentiate(std::move(down), second, over, [each](auto to, float beta) {
-      each(beta, [to](rows& it, float b) { mixed::outer(to, mixed::floats{it.h.data()}, mixed::floats{it.y.data()}, inner, out, b); });
+      each(beta, [to](rows& it, float b) {
+        mixed::outer(to, mixed::floats{it.h.data()}, mixed::floats{it.y.data()}, inner, out, b);
+      });
     });
     weights_.differentiate(bias, cm::agent::host, over, [each](auto to, float beta) {
       each(beta, [to](rows& it, float b) { mixed::sum_rows(to, it.slope.data(), inner, b); });
     });
     weights_.differentiate(use(first), first, over, [each](auto to, float beta) {
-      each(beta, [to](rows& it, float b) { mixed::outer(to, mixed::floats{it.x.data()}, mixed::floats{it.slope.data()}, in, inner, b); });
+      each(beta, [to](rows& it, float b) {
+        mixed::outer(to, mixed::floats{it.x.data()}, mixed::floats{it.slope.data()}, in, inner, b);
+      });
     });
   }
 
@@ -146,7 +153,8 @@ TEST_CASE("micro-batches give the bits of one batch that adds the same groups", 
   for (const mixed::limits& clip : clips)
     for (const mixed::rule which : {mixed::rule::adam, mixed::rule::sgd})
       for (const bool wide : {false, true}) {
-        INFO("clip " << clip.norm << " kind " << static_cast<int>(clip.kind) << " value " << clip.value << ", wide " << wide);
+        INFO("clip " << clip.norm << " kind " << static_cast<int>(clip.kind) << " value " << clip.value << ", wide "
+                     << wide);
         mixed::recipe how{.kind = mixed::precision::bf16,
                           .optimizer = which,
                           .micro_batches = groups,

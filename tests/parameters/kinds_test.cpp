@@ -22,10 +22,14 @@ mixed::recipe recipe(mixed::rule which = mixed::rule::adam)
           .spoilt = {3, mixed::never}};
 }
 
-constexpr manner manners[] = {{}, {.in_place = true}, {.in_place = true, .rehearsed = false}, {.in_place = true, .launched = true}};
+constexpr manner manners[] = {
+    {}, {.in_place = true}, {.in_place = true, .rehearsed = false}, {.in_place = true, .launched = true}};
 
 /// Values for a parameter that nobody trained.
-float rewritten(std::size_t at, std::uint64_t i) { return 0.5F * mixed::noise(at * 31'337 + i + 9'000'000); }
+float rewritten(std::size_t at, std::uint64_t i)
+{
+  return 0.5F * mixed::noise(at * 31'337 + i + 9'000'000);
+}
 
 }  // namespace
 
@@ -67,8 +71,9 @@ TEST_CASE("weights rewritten between iterations are taken over by their masters"
       fixture<cm::bf16> it{recipe<cm::bf16>(), how};
       for (std::uint32_t now = 0; now < 6; ++now) {
         if (now == when || now == when + 1)
-          for (const std::size_t at : {std::size_t{0}, mixed::index_of(1, mixed::part::up), mixed::index_of(0, mixed::part::up_bias),
-                                       mixed::index_of(2, mixed::part::down_bias), mixed::mix_of(0), mixed::idle}) {
+          for (const std::size_t at :
+               {std::size_t{0}, mixed::index_of(1, mixed::part::up), mixed::index_of(0, mixed::part::up_bias),
+                mixed::index_of(2, mixed::part::down_bias), mixed::mix_of(0), mixed::idle}) {
             const auto value = [at, now](std::uint64_t i) { return rewritten(at + now, i); };
             it.run.weights().rewrite(at, value);
             it.reference.weights().rewrite(at, value);

@@ -15,10 +15,14 @@ namespace {
 
 mixed::recipe recipe()
 {
-  return {.kind = mixed::precision::bf16, .clip = {.norm = 1.0F}, .scale = {.scale = 512.0F, .window = 2}, .spoilt = {3, mixed::never}};
+  return {.kind = mixed::precision::bf16,
+          .clip = {.norm = 1.0F},
+          .scale = {.scale = 512.0F, .window = 2},
+          .spoilt = {3, mixed::never}};
 }
 
-constexpr manner both[] = {{.more_frames = 8}, {.in_place = true, .more_frames = 8}, {.in_place = true, .rehearsed = false, .more_frames = 8}};
+constexpr manner both[] = {
+    {.more_frames = 8}, {.in_place = true, .more_frames = 8}, {.in_place = true, .rehearsed = false, .more_frames = 8}};
 const std::size_t weight = mixed::index_of(1, mixed::part::up);
 const std::size_t not_done = 5;  // up of the second layer: nobody calls gradient_done for it
 
@@ -45,15 +49,20 @@ TEST_CASE("a rehearsal between steps, or between backward and step, changes no b
     for (std::uint32_t now = 0; now < 6; ++now) {
       it.run.rehearse();
       differentiate(it, now);
-      if (now % 2 == 1 && how.in_place) CHECK_THROWS_AS(it.run.rehearse(), cm::usage_error);  // weights cannot be read now
-      else if (now % 2 == 1) it.run.rehearse();
+      // weights cannot be read now
+      if (now % 2 == 1 && how.in_place)
+        CHECK_THROWS_AS(it.run.rehearse(), cm::usage_error);
+      else if (now % 2 == 1)
+        it.run.rehearse();
       update(it);
       REQUIRE(it.difference() == "");
     }
   }
 }
 
-TEST_CASE("evaluation between backward and step reads separate weights, and is refused where gradients have their bytes", "[parameters]")
+TEST_CASE(
+    "evaluation between backward and step reads separate weights, and is refused where gradients have their bytes",
+    "[parameters]")
 {
   for (const manner& how : both) {
     fixture<cm::bf16> it{recipe(), how};
@@ -120,7 +129,8 @@ TEST_CASE("weights rewritten by a kernel are taken over when it is done", "[para
         it.memory.launch(cm::agent::compute, [to = mixed::view(pin), count = pin.size(), now] {
           for (std::uint64_t i = 0; i < count; ++i) to.set(i, 0.3F * mixed::noise(now * 999'983 + i));
         });
-        it.reference.weights().rewrite(weight, [now](std::uint64_t i) { return 0.3F * mixed::noise(now * 999'983 + i); });
+        it.reference.weights().rewrite(weight,
+                                       [now](std::uint64_t i) { return 0.3F * mixed::noise(now * 999'983 + i); });
       }
       it.step(now);
     }
@@ -159,8 +169,8 @@ TEST_CASE("a gradient that is changed through its list is measured again", "[par
         differentiate(it, now);
         {
           const float value = now == 4 ? INFINITY : 100.0F;  // the fifth step is skipped for it alone
-          const auto pin = it.m.acquire<cm::bf16>(it.run.weights().as<cm::bf16>(changed), cm::gradient_list, cm::access::read_write,
-                                                  now % 2 == 0 ? cm::at::device : cm::at::host);
+          const auto pin = it.m.acquire<cm::bf16>(it.run.weights().as<cm::bf16>(changed), cm::gradient_list,
+                                                  cm::access::read_write, now % 2 == 0 ? cm::at::device : cm::at::host);
           mixed::view(pin).set(7, value);
           it.reference.weights().gradient(changed).set(7, value);
         }
@@ -181,8 +191,9 @@ TEST_CASE("pins that are still held stop a step where it can be taken again", "[
         differentiate(it, now);
         {
           const std::size_t at = on_gradient ? not_done : mixed::idle;
-          const auto held = it.m.acquire<cm::bf16>(it.run.weights().as<cm::bf16>(at), on_gradient ? cm::gradient_list : cm::value_list,
-                                                   cm::access::read, cm::at::device);
+          const auto held = it.m.acquire<cm::bf16>(it.run.weights().as<cm::bf16>(at),
+                                                   on_gradient ? cm::gradient_list : cm::value_list, cm::access::read,
+                                                   cm::at::device);
           if (on_gradient) {
             CHECK_THROWS_AS(it.run.update(), cm::usage_error);
             ++refused;

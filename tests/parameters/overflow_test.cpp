@@ -1,5 +1,5 @@
-#include "training_fixture.hpp"
 #include <support/sanitized.hpp>
+#include "training_fixture.hpp"
 
 namespace overflow_test {
 
@@ -25,8 +25,8 @@ mixed::recipe recipe(mixed::rule which, std::uint32_t micro_batches, std::uint32
 template <class Element>
 void skip_and_go_on(const mixed::recipe& how, const manner& with)
 {
-  INFO((with.in_place ? "in place" : "separate") << (with.rehearsed ? ", rehearsed" : "") << ", micro-batches " << how.micro_batches
-                                                 << ", overflow in step " << how.spoilt[0]);
+  INFO((with.in_place ? "in place" : "separate") << (with.rehearsed ? ", rehearsed" : "") << ", micro-batches "
+                                                 << how.micro_batches << ", overflow in step " << how.spoilt[0]);
   fixture<Element> it{how, with};
   for (std::uint32_t now = 0; now < how.steps; ++now) {
     mixed::outcome before;  // masters do not exist before the first iteration: the reference's, which are the same
@@ -51,11 +51,13 @@ void skip_everywhere(mixed::rule which)
 {
   for (const std::uint32_t spoilt : {0U, 1U, 3U}) {
     if (support::sanitized && spoilt != 1) continue;
-    for (const std::uint32_t micro_batches : {1U, 4U}) skip_and_go_on<Element>(recipe<Element>(which, micro_batches, spoilt), {});
+    for (const std::uint32_t micro_batches : {1U, 4U})
+      skip_and_go_on<Element>(recipe<Element>(which, micro_batches, spoilt), {});
     if (sizeof(Element) == 4) continue;
     for (const bool rehearsed : {false, true})
       for (const bool launched : {false, true})
-        skip_and_go_on<Element>(recipe<Element>(which, 1, spoilt), {.in_place = true, .rehearsed = rehearsed, .launched = launched});
+        skip_and_go_on<Element>(recipe<Element>(which, 1, spoilt),
+                                {.in_place = true, .rehearsed = rehearsed, .launched = launched});
   }
 }
 

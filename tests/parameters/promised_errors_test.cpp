@@ -18,7 +18,10 @@ using fixture_type = fixture<cm::bf16>;
 
 mixed::recipe recipe()
 {
-  return {.kind = mixed::precision::bf16, .clip = {.norm = 1.0F}, .scale = {.scale = 512.0F, .window = 2}, .spoilt = {4, mixed::never}};
+  return {.kind = mixed::precision::bf16,
+          .clip = {.norm = 1.0F},
+          .scale = {.scale = 512.0F, .window = 2},
+          .spoilt = {4, mixed::never}};
 }
 
 /// Trains some steps, makes mistakes at each place where a trainer could, and compares with the reference.
@@ -42,7 +45,8 @@ void train_with_mistakes(const manner& how, const mixed::recipe& with, BeforePas
 }
 
 constexpr auto nothing = [](fixture_type&, std::uint32_t) {};
-constexpr manner both[] = {{.more_frames = 8}, {.in_place = true, .more_frames = 8}, {.in_place = true, .rehearsed = false, .more_frames = 8}};
+constexpr manner both[] = {
+    {.more_frames = 8}, {.in_place = true, .more_frames = 8}, {.in_place = true, .rehearsed = false, .more_frames = 8}};
 
 const std::size_t private_weight = mixed::index_of(1, mixed::part::up);
 
@@ -50,25 +54,27 @@ const std::size_t private_weight = mixed::index_of(1, mixed::part::up);
 
 TEST_CASE("a weight whose gradient has its bytes cannot be read, and nothing changes", "[parameters]")
 {
-  // The attempt says that the weight is wanted there: from the next iteration on its gradient lies apart, so one attempt each.
+  // The attempt says that the weight is wanted there: from the next iteration on its gradient lies apart, so one
+  // attempt each.
   for (const int way : {0, 1, 2, 3}) {
     int refused = 0;
-    train_with_mistakes({.in_place = true, .more_frames = 8}, recipe(), nothing, [&](fixture_type& it, std::uint32_t now) {
-      const auto weight = it.run.weights().as<cm::bf16>(private_weight);
-      if (now > 1 && way < 3) {
-        const auto value = it.m.acquire(weight, cm::access::read);
-        CHECK(mixed::view(value).get(17) == it.reference.weights().value(private_weight).get(17));
-      }
-      if (now != 1) return;
-      REQUIRE(it.m.state_of(weight) == cm::tensor_state::gradient);
-      if (way == 0) CHECK_THROWS_AS(it.m.acquire(weight, cm::access::read), cm::usage_error);
-      if (way == 1) CHECK_THROWS_AS(it.m.acquire(weight, cm::access::read, cm::at::host), cm::usage_error);
-      if (way == 2) CHECK_THROWS_AS(it.m.acquire(weight, cm::access::read, cm::agent::compute), cm::usage_error);
-      if (way == 3) CHECK_THROWS_AS(it.m.acquire(weight, cm::access::write), cm::usage_error);
-      CHECK(it.m.state_of(weight) == cm::tensor_state::gradient);
-      CHECK(it.m.has_gradient(weight));
-      ++refused;
-    });
+    train_with_mistakes(
+        {.in_place = true, .more_frames = 8}, recipe(), nothing, [&](fixture_type& it, std::uint32_t now) {
+          const auto weight = it.run.weights().as<cm::bf16>(private_weight);
+          if (now > 1 && way < 3) {
+            const auto value = it.m.acquire(weight, cm::access::read);
+            CHECK(mixed::view(value).get(17) == it.reference.weights().value(private_weight).get(17));
+          }
+          if (now != 1) return;
+          REQUIRE(it.m.state_of(weight) == cm::tensor_state::gradient);
+          if (way == 0) CHECK_THROWS_AS(it.m.acquire(weight, cm::access::read), cm::usage_error);
+          if (way == 1) CHECK_THROWS_AS(it.m.acquire(weight, cm::access::read, cm::at::host), cm::usage_error);
+          if (way == 2) CHECK_THROWS_AS(it.m.acquire(weight, cm::access::read, cm::agent::compute), cm::usage_error);
+          if (way == 3) CHECK_THROWS_AS(it.m.acquire(weight, cm::access::write), cm::usage_error);
+          CHECK(it.m.state_of(weight) == cm::tensor_state::gradient);
+          CHECK(it.m.has_gradient(weight));
+          ++refused;
+        });
     CHECK(refused == 1);
   }
 }
@@ -148,14 +154,17 @@ TEST_CASE("a gradient has the element type that its policy says", "[parameters]"
           how, with,
           [wide](fixture_type& it, std::uint32_t) {
             auto pin = it.m.acquire(it.run.weights().as<cm::bf16>(private_weight), cm::access::read);
-            if (wide) CHECK_THROWS_AS(it.m.gradient(std::move(pin)), cm::usage_error);
-            else CHECK_THROWS_AS(it.m.gradient<float>(std::move(pin)), cm::usage_error);
+            if (wide)
+              CHECK_THROWS_AS(it.m.gradient(std::move(pin)), cm::usage_error);
+            else
+              CHECK_THROWS_AS(it.m.gradient<float>(std::move(pin)), cm::usage_error);
             CHECK(pin.data() != nullptr);
           },
           [wide](fixture_type& it, std::uint32_t) {
             const cm::tensor_handle weight = it.run.weights().as<cm::bf16>(private_weight);
             const auto read = [&](auto element) {
-              return it.m.acquire<decltype(element)>(weight, cm::gradient_list, cm::access::read, cm::at::device).size();
+              return it.m.acquire<decltype(element)>(weight, cm::gradient_list, cm::access::read, cm::at::device)
+                  .size();
             };
             if (wide) {
               CHECK_THROWS_AS(read(cm::bf16{}), cm::usage_error);

@@ -39,9 +39,13 @@ class patient {
   using manager = cm::manager<failing, chosen_gradient>;
   using trainer = mixed::trainer<manager, failing, cm::bf16>;
 
-  patient(const support::failure_plan& plan, const support::adversarial_options& options, const mixed::recipe& how, bool in_place,
-          bool same_scope)
-      : memory{plan, options}, persistent_{plan.persistent}, same_scope_{same_scope}, m{memory, chunks, chosen_gradient{in_place}}, run{m, memory, how}
+  patient(const support::failure_plan& plan, const support::adversarial_options& options, const mixed::recipe& how,
+          bool in_place, bool same_scope)
+      : memory{plan, options},
+        persistent_{plan.persistent},
+        same_scope_{same_scope},
+        m{memory, chunks, chosen_gradient{in_place}},
+        run{m, memory, how}
   {
     run.rehearse();
   }
@@ -96,8 +100,10 @@ class patient {
           auto scope = m.iteration();
           if (!updating) run.forward_and_backward(scope, now, 0);
           updating = true;
-          if (same_scope_) until_done([this] { run.update(); });
-          else run.update();
+          if (same_scope_)
+            until_done([this] { run.update(); });
+          else
+            run.update();
         },
         [&] {
           if (!updating) run.forget_step();
@@ -121,11 +127,13 @@ class patient {
 };
 
 /// @param stride   every so many copies one run; 1 is all of them
-void fail_copies(mixed::rule which, bool in_place, std::uint64_t stride, mixed::updating updates = mixed::updating::at_once)
+void fail_copies(mixed::rule which, bool in_place, std::uint64_t stride,
+                 mixed::updating updates = mixed::updating::at_once)
 {
   const mixed::recipe how = recipe(which, updates);
   const mixed::outcome expected = mixed::reference{how}.train();
-  support::adversarial_options options{.device_capacity = plenty, .host_capacity = plenty, .when = support::schedule::latest};
+  support::adversarial_options options{
+      .device_capacity = plenty, .host_capacity = plenty, .when = support::schedule::latest};
   {
     failing memory{support::failure_plan{}, options};
     patient::manager m{memory, chunks, chosen_gradient{in_place}};
@@ -138,7 +146,8 @@ void fail_copies(mixed::rule which, bool in_place, std::uint64_t stride, mixed::
   std::uint64_t runs = 0;
   for (std::uint64_t k = 0; k < ends.back(); k += stride) {
     const bool persistent = (k / stride) % 2 == 1;
-    INFO((in_place ? "in place" : "separate") << ", copy " << k << " of " << ends.back() << (persistent ? ", until it is repaired" : ", once"));
+    INFO((in_place ? "in place" : "separate")
+         << ", copy " << k << " of " << ends.back() << (persistent ? ", until it is repaired" : ", once"));
     patient it{{.copy = k, .persistent = persistent}, options, how, in_place, (k / stride) % 4 < 2};
     const std::string difference = expected.difference(it.train(nullptr));
     REQUIRE(difference == "");
@@ -179,7 +188,8 @@ TEST_CASE("a step that finds no room is an error from which training recovers", 
   for (const bool in_place : {false, true})
     for (const bool updating : {false, true})
       for (std::uint32_t frames = 1; frames < 12; ++frames) {
-        INFO((in_place ? "in place" : "separate") << ", a lease of " << frames << " frames" << (updating ? " over the update" : ""));
+        INFO((in_place ? "in place" : "separate")
+             << ", a lease of " << frames << " frames" << (updating ? " over the update" : ""));
         fixture<cm::bf16> it{how, {.in_place = in_place, .more_frames = 1}};
         int refused = 0;
         for (std::uint32_t now = 0; now < steps; ++now) {
@@ -223,7 +233,8 @@ TEST_CASE("a step that was decided to be skipped stays skipped when it is taken 
     for (const bool in_place : {false, true}) {
       INFO((in_place ? "in place" : "separate") << ", copy " << k);
       failing memory{support::failure_plan{},
-                     support::adversarial_options{.device_capacity = 4 * frame, .host_capacity = plenty, .when = support::schedule::latest}};
+                     support::adversarial_options{
+                         .device_capacity = 4 * frame, .host_capacity = plenty, .when = support::schedule::latest}};
       patient::manager m{memory, chunks, chosen_gradient{in_place}};
       cm::optimizer::adam kernel;
       m.use(kernel);
@@ -237,7 +248,8 @@ TEST_CASE("a step that was decided to be skipped stays skipped when it is taken 
       const auto differentiate = [&](bool spoilt) {
         for (std::uint32_t at = count; at-- > 0;) {
           auto gradient = m.gradient(weights.slice(at));
-          for (std::uint64_t i = 0; i < elements; ++i) mixed::view(gradient).set(i, spoilt && at == 0 ? INFINITY : mixed::noise(i));
+          for (std::uint64_t i = 0; i < elements; ++i)
+            mixed::view(gradient).set(i, spoilt && at == 0 ? INFINITY : mixed::noise(i));
           m.gradient_done(std::move(gradient));  // no pass that would bring the gradients to the host before
         }
       };
@@ -284,7 +296,8 @@ TEST_CASE("a step that was decided to be skipped stays skipped when it is taken 
 TEST_CASE("so is every copy of a training run", "[parameters][.slow]")
 {
   for (const bool in_place : {false, true})
-    for (const auto updates : {mixed::updating::at_once, mixed::updating::late, mixed::updating::early}) fail_copies(mixed::rule::adam, in_place, 1, updates);
+    for (const auto updates : {mixed::updating::at_once, mixed::updating::late, mixed::updating::early})
+      fail_copies(mixed::rule::adam, in_place, 1, updates);
 }
 
 }  // namespace retry_test

@@ -22,7 +22,8 @@ using namespace cm::literals;
 using cm::gradient_start;
 using support::adversarial;
 
-/// Gradients of tables of which a step touches some rows only, and tensors that are dropped whether they were written or not.
+/// Gradients of tables of which a step touches some rows only, and tensors that are dropped whether they were written
+/// or not.
 
 namespace {
 
@@ -32,7 +33,10 @@ constexpr std::uint32_t rows = 1024;
 constexpr cm::list_spec lists[] = {{"momentum"}, cm::master_list};
 
 /// What a micro-batch adds to one row of each table.
-constexpr std::uint32_t row_of(std::uint32_t table, std::uint32_t micro_batch) { return (table * 37 + micro_batch * 11) % rows; }
+constexpr std::uint32_t row_of(std::uint32_t table, std::uint32_t micro_batch)
+{
+  return (table * 37 + micro_batch * 11) % rows;
+}
 
 template <class Element, class Backend, class Gradient>
 struct tables_on {
@@ -40,7 +44,8 @@ struct tables_on {
   using kind = std::conditional_t<std::is_same_v<Gradient, cm::gradient::separate>, float, Element>;
 
   template <class... Arguments>
-  explicit tables_on(Gradient how, Arguments&&... arguments) : memory{std::forward<Arguments>(arguments)...}, m{memory, {.chunk_bytes = 4_KiB}, how}
+  explicit tables_on(Gradient how, Arguments&&... arguments)
+      : memory{std::forward<Arguments>(arguments)...}, m{memory, {.chunk_bytes = 4_KiB}, how}
   {
     m.use(lists);
     for (std::uint32_t at = 0; at < tables; ++at)
@@ -55,15 +60,20 @@ struct tables_on {
     if (m.rehearsing()) return;
     kind* const to = gradient.data() + row_of(table, micro_batch);
     const auto work = [to] { *to = cm::round_to<kind>(cm::to_float(*to) + 1.0F); };
-    if (who == cm::agent::host) work();
-    else m.backend().launch(who, work);
+    if (who == cm::agent::host)
+      work();
+    else
+      m.backend().launch(who, work);
   }
   void differentiate(std::uint32_t micro_batch, bool by_pin, cm::agent who)
   {
     for (std::uint32_t at = tables; at-- > 0;) {
       const auto it = weights.slice(at);
-      if (by_pin) add(m.template gradient<kind>(m.acquire(it, cm::access::read, who), gradient_start::zeros), at, micro_batch, who);
-      else add(m.template gradient<kind>(it, who, gradient_start::zeros), at, micro_batch, who);
+      if (by_pin)
+        add(m.template gradient<kind>(m.acquire(it, cm::access::read, who), gradient_start::zeros), at, micro_batch,
+            who);
+      else
+        add(m.template gradient<kind>(it, who, gradient_start::zeros), at, micro_batch, who);
     }
   }
   void check(std::uint32_t micro_batches)
@@ -75,7 +85,8 @@ struct tables_on {
         const auto pin = m.template acquire<kind>(weights.slice(at), cm::gradient_list, cm::access::read, cm::at::host);
         const std::span<const kind> found = pin.span();
         for (std::uint32_t row = 0; row < rows; ++row)
-          if (cm::to_float(found[row]) != expected[row]) FAIL("table " << at << ", row " << row << ": " << cm::to_float(found[row]));
+          if (cm::to_float(found[row]) != expected[row])
+            FAIL("table " << at << ", row " << row << ": " << cm::to_float(found[row]));
       }
       m.drop_gradient(weights.slice(at));
     }
@@ -88,11 +99,15 @@ struct tables_on {
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("a gradient that starts from zeros has them wherever nobody added", "[parameters]", adversarial, cm::backend::host_arena)
+TEMPLATE_TEST_CASE("a gradient that starts from zeros has them wherever nobody added", "[parameters]", adversarial,
+                   cm::backend::host_arena)
 {
   const auto options = [] {
-    if constexpr (std::is_same_v<TestType, adversarial>) return support::adversarial_options{.device_capacity = 16_KiB, .host_capacity = 256_KiB};
-    else return cm::backend::host_arena_options{.device_capacity = 16_KiB, .host_capacity = 256_KiB, .async_compute = true};
+    if constexpr (std::is_same_v<TestType, adversarial>)
+      return support::adversarial_options{.device_capacity = 16_KiB, .host_capacity = 256_KiB};
+    else
+      return cm::backend::host_arena_options{
+          .device_capacity = 16_KiB, .host_capacity = 256_KiB, .async_compute = true};
   };
   const bool by_pin = GENERATE(true, false);
   const cm::agent who = GENERATE(cm::agent::host, cm::agent::compute);
@@ -111,14 +126,15 @@ TEMPLATE_TEST_CASE("a gradient that starts from zeros has them wherever nobody a
 
 TEST_CASE("so it has where its weight lay", "[parameters]")
 {
-  tables_on<cm::bf16, adversarial, cm::gradient::in_place> it{cm::gradient::in_place{},
-                                                              support::adversarial_options{.device_capacity = 16_KiB, .host_capacity = 256_KiB}};
+  tables_on<cm::bf16, adversarial, cm::gradient::in_place> it{
+      cm::gradient::in_place{}, support::adversarial_options{.device_capacity = 16_KiB, .host_capacity = 256_KiB}};
   const bool by_pin = GENERATE(true, false);
   for (int step = 0; step < 4; ++step) {
     const auto scope = it.m.iteration();
     it.differentiate(0, by_pin, cm::agent::compute);
     it.check(1);
-    if (step > 1) CHECK(it.m.report().divergences == 1);  // the second is the first whose gradients lie in their weights' places
+    // the second is the first whose gradients lie in their weights' places
+    if (step > 1) CHECK(it.m.report().divergences == 1);
   }
   for (std::uint32_t at = 0; at < tables; ++at)
     CHECK(cm::to_float(it.m.acquire(it.weights.slice(at), cm::access::read).span()[5]) == 3.0F);
@@ -130,7 +146,9 @@ TEST_CASE("where zeros could not be written the gradient is not there, and can b
   const support::adversarial_options room{.device_capacity = 64_KiB, .host_capacity = 256_KiB};
   tables_on<float, failing, cm::gradient::separate> it{cm::gradient::separate{}, support::failure_plan{}, room};
   const auto weight = it.weights.slice(2);
-  { const auto placed = it.m.acquire(weight, cm::access::read); }
+  {
+    const auto placed = it.m.acquire(weight, cm::access::read);
+  }
   it.memory.set_plan({.copy = it.memory.copies(), .persistent = true});
   CHECK_THROWS_AS(it.m.gradient(weight, cm::agent::host, gradient_start::zeros), cm::device_error);
   it.memory.set_plan({});

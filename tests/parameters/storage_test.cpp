@@ -67,7 +67,8 @@ std::vector<float> update_plainly(bool spoilt, double& norm)
   std::uint64_t updates = 0;
   for (std::uint32_t now = 0; now < 3; ++now) {
     if (spoilt && now == 1) continue;
-    for (std::uint64_t i = 0; i < many; ++i) gradient[i] = mixed::rounded_to(mixed::precision::bf16, mixed::noise(many * (now + 1) + i));
+    for (std::uint64_t i = 0; i < many; ++i)
+      gradient[i] = mixed::rounded_to(mixed::precision::bf16, mixed::noise(many * (now + 1) + i));
     mixed::plain_measure sums;
     sums.add_tensor(gradient);
     norm = sums.norm(mixed::norm_kind::l2);
@@ -98,7 +99,8 @@ TEST_CASE("stochastic rounding gives the same bits on every device", "[parameter
                           .seed = 11};
         const mixed::outcome expected = train<cm::bf16>(how, {});
         CHECK(expected.difference(train<cm::bf16>(how, {.more_frames = 100})) == "");
-        CHECK(expected.difference(train<cm::bf16>(how, {.rehearsed = false, .launched = true, .more_frames = 3})) == "");
+        CHECK(expected.difference(train<cm::bf16>(how, {.rehearsed = false, .launched = true, .more_frames = 3})) ==
+              "");
         if (masters) CHECK(expected.difference(train<cm::bf16>(how, {.in_place = true})) == "");
         how.seed = 12;
         CHECK(expected.difference(train<cm::bf16>(how, {})) != "");
@@ -113,7 +115,8 @@ TEST_CASE("workers that share an update, and the norm before it, change no bit",
   for (const bool in_place : {false, true})
     for (const bool tells_norms : {false, true})
       for (const bool spoilt : {false, true}) {
-        INFO((in_place ? "in place" : "separate") << (tells_norms ? ", gradient_done" : "") << (spoilt ? ", spoilt" : ""));
+        INFO((in_place ? "in place" : "separate")
+             << (tells_norms ? ", gradient_done" : "") << (spoilt ? ", spoilt" : ""));
         double norm = 0;
         double norms[3] = {};
         const std::vector<float> expected = update_plainly(spoilt, norm);

@@ -34,9 +34,12 @@ struct manner {
 template <class Element>
 [[nodiscard]] constexpr mixed::precision precision_of() noexcept
 {
-  if constexpr (cm::dtype_of<Element> == cm::dtype::bfloat16) return mixed::precision::bf16;
-  else if constexpr (cm::dtype_of<Element> == cm::dtype::float16) return mixed::precision::fp16;
-  else return mixed::precision::fp32;
+  if constexpr (cm::dtype_of<Element> == cm::dtype::bfloat16)
+    return mixed::precision::bf16;
+  else if constexpr (cm::dtype_of<Element> == cm::dtype::float16)
+    return mixed::precision::fp16;
+  else
+    return mixed::precision::fp32;
 }
 
 template <class Element>
@@ -86,8 +89,10 @@ struct fixture {
   }
   static support::adversarial_options options_for(const mixed::recipe& recipe, const manner& how)
   {
-    support::adversarial_options options{
-        .device_capacity = plenty, .host_capacity = plenty, .when = support::schedule::latest, .async_compute = how.launched};
+    support::adversarial_options options{.device_capacity = plenty,
+                                         .host_capacity = plenty,
+                                         .when = support::schedule::latest,
+                                         .async_compute = how.launched};
     adversarial spare{options};
     const mixed::crew workers = crew_of(how, spare);
     manager m{spare, chunks, chosen_gradient{how.in_place, recipe.wide}};

@@ -26,7 +26,8 @@ void want(bool condition, const char* what, const json& event)
   if (!condition) throw damage{std::string{what} + ": " + event.dump()};
 }
 
-/// What Perfetto asks of the tracks of a trace. @return   events of each kind on each track, which are named as in the file
+/// What Perfetto asks of the tracks of a trace. @return   events of each kind on each track, which are named as in the
+/// file
 /// @throws damage   it would be drawn wrongly, or with parts missing
 std::map<std::string, std::size_t> checked(const json& all)
 {
@@ -35,12 +36,14 @@ std::map<std::string, std::size_t> checked(const json& all)
   std::map<int, std::vector<double>> open;  // ends of the bars that a track is in
   std::map<std::string, std::size_t> found;
   for (const json& event : all.at("traceEvents")) {
-    want(event.contains("ph") && event.contains("pid") && event.contains("tid") && event.contains("name"), "a member is missing", event);
+    want(event.contains("ph") && event.contains("pid") && event.contains("tid") && event.contains("name"),
+         "a member is missing", event);
     const std::string phase = event.at("ph");
     const int track = event.at("tid");
     want(event.at("pid") == 1, "another process", event);
     if (phase == "M") {
-      if (event.at("name") == "thread_name") want(names.emplace(track, event.at("args").at("name")).second, "a track is named twice", event);
+      if (event.at("name") == "thread_name")
+        want(names.emplace(track, event.at("args").at("name")).second, "a track is named twice", event);
       continue;
     }
     want(names.contains(track), "a track without a name", event);
@@ -48,7 +51,8 @@ std::map<std::string, std::size_t> checked(const json& all)
     want(begin >= now[track], "time runs backwards on its track", event);
     now[track] = begin;
     std::vector<double>& ends = open[track];
-    while (!ends.empty() && ends.back() <= begin + 1e-4) ends.pop_back();  // a tenth of a nanosecond: the times are decimals
+    // a tenth of a nanosecond: the times are decimals
+    while (!ends.empty() && ends.back() <= begin + 1e-4) ends.pop_back();
     if (phase == "X") {
       const double end = begin + event.at("dur").get<double>();
       want(end > begin, "a bar of no length", event);
@@ -64,10 +68,10 @@ std::map<std::string, std::size_t> checked(const json& all)
   return found;
 }
 
-constexpr const char* good =
-    R"({"traceEvents":[{"name":"thread_name","ph":"M","pid":1,"tid":1,"args":{"name":"a"}},)"
-    R"({"name":"x","ph":"X","pid":1,"tid":1,"ts":1.0,"dur":4.0},{"name":"y","ph":"X","pid":1,"tid":1,"ts":2.0,"dur":1.0},)"
-    R"({"name":"z","ph":"i","s":"t","pid":1,"tid":1,"ts":9.0}]})";
+constexpr const char* good = R"({"traceEvents":[{"name":"thread_name","ph":"M","pid":1,"tid":1,"args":{"name":"a"}},)"
+                             R"({"name":"x","ph":"X","pid":1,"tid":1,"ts":1.0,"dur":4.0},)"
+                             R"({"name":"y","ph":"X","pid":1,"tid":1,"ts":2.0,"dur":1.0},)"
+                             R"({"name":"z","ph":"i","s":"t","pid":1,"tid":1,"ts":9.0}]})";
 
 }  // namespace
 
@@ -102,7 +106,8 @@ TEST_CASE("the check of this test sees what Perfetto would draw wrongly", "[trac
   };
   CHECK_THROWS_WITH(broken("\"ts\":2.0,\"dur\":1.0", "\"ts\":2.0,\"dur\":5.0"), ContainsSubstring("overlap"));
   CHECK_THROWS_WITH(broken("\"ts\":2.0", "\"ts\":0.5"), ContainsSubstring("backwards"));
-  CHECK_THROWS_WITH(broken("\"pid\":1,\"tid\":1,\"ts\":9.0", "\"pid\":1,\"tid\":2,\"ts\":9.0"), ContainsSubstring("without a name"));
+  CHECK_THROWS_WITH(broken("\"pid\":1,\"tid\":1,\"ts\":9.0", "\"pid\":1,\"tid\":2,\"ts\":9.0"),
+                    ContainsSubstring("without a name"));
   CHECK_THROWS_WITH(broken("\"dur\":4.0", "\"dur\":0.0"), ContainsSubstring("no length"));
   CHECK_THROWS_WITH(broken("\"name\":\"y\",", ""), ContainsSubstring("missing"));
   CHECK_THROWS_WITH(broken("\"ph\":\"i\"", "\"ph\":\"q\""), ContainsSubstring("no known kind"));

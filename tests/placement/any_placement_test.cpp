@@ -16,8 +16,8 @@ using namespace chunkmem;
 
 namespace {
 
-using any_of_all =
-    placement::any_placement<placement::host_first, support::device_only, placement::device_margin, placement::fixed_split>;
+using any_of_all = placement::any_placement<placement::host_first, support::device_only, placement::device_margin,
+                                            placement::fixed_split>;
 using any_plain = placement::any_placement<placement::host_first, support::device_only>;
 static_assert(profiled_placement<any_of_all> && placement_policy<any_plain> && !profiled_placement<any_plain>);
 

@@ -24,7 +24,8 @@ TEST_CASE("device_margin gives the first states what the tide and all other chun
     placement::device_margin{.share = share}.assign({bytes{device}, 1'000_B, bytes{tide}, measured, states}, homes);
     std::size_t first = 0;
     while (first < 4 && homes[first] == tier::device) ++first;
-    for (std::size_t at = first; at < 4; ++at) REQUIRE(homes[at] == tier::host);  // never one after one that had no room
+    // never one after one that had no room
+    for (std::size_t at = first; at < 4; ++at) REQUIRE(homes[at] == tier::host);
     return first;
   };
   CHECK(on_device(2'000, 400, true, 1.0) == 2);

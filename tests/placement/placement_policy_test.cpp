@@ -39,7 +39,8 @@ struct with_a_home_that_changes : large_on_host {
 struct of_another_kind : large_on_host {
   using policy_kind = layout_kind;
 };
-static_assert(!placement_policy<without_home> && !placement_policy<with_a_home_that_changes> && !placement_policy<of_another_kind>);
+static_assert(!placement_policy<without_home> && !placement_policy<with_a_home_that_changes> &&
+              !placement_policy<of_another_kind>);
 
 }  // namespace
 

@@ -11,10 +11,12 @@ using namespace chunkmem;
 
 TEST_CASE("update_share keeps the laws of a profiled placement", "[placement]")
 {
-  for (const double share : {0.0, 0.3, 1.0}) conformance::profiled_placement_laws(placement::update_share{.device_share = share});
+  for (const double share : {0.0, 0.3, 1.0})
+    conformance::profiled_placement_laws(placement::update_share{.device_share = share});
 }
 
-TEST_CASE("update_share gives the first parameters to the device, as far as its share goes, whatever the room", "[placement]")
+TEST_CASE("update_share gives the first parameters to the device, as far as its share goes, whatever the room",
+          "[placement]")
 {
   const std::vector<bytes> states{100_B, 200_B, 100_B};
   std::vector<tier> homes(3);

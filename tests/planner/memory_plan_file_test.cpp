@@ -65,7 +65,10 @@ void expect(const std::string& path, const std::string& value, const std::string
 
 }  // namespace
 
-TEST_CASE("a plan of memory is what its file says", "[planner]") { CHECK(parse(file_mistakes::json_of(good())) == example); }
+TEST_CASE("a plan of memory is what its file says", "[planner]")
+{
+  CHECK(parse(file_mistakes::json_of(good())) == example);
+}
 
 TEST_CASE("every mistake at every key of a plan of memory is one sentence with file and key", "[planner]")
 {
@@ -85,8 +88,8 @@ TEST_CASE("a plan of another job, or one that cannot be, is refused at its key",
   expect("at_peak.free", "39", "fewer bytes");
   expect("host_peak", "201", "is above host_capacity");
   expect("assumed.flops_per_second", "0", "is 0");
-  for (const char* key : {"device_flops_per_second", "to_device_bytes_per_second", "to_host_bytes_per_second", "host_updates_per_second",
-                          "device_updates_per_second"})
+  for (const char* key : {"device_flops_per_second", "to_device_bytes_per_second", "to_host_bytes_per_second",
+                          "host_updates_per_second", "device_updates_per_second"})
     expect(std::string{"rates."} + key, "0", "is 0");
 }
 
@@ -95,7 +98,9 @@ TEST_CASE("a plan that was written is read as it was, to the last bit", "[planne
   const std::string path = (std::filesystem::temp_directory_path() / "chunkmem_memory_plan_file_test.json").string();
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
     std::mt19937_64 random{seed};
-    const auto number = [&] { return (1 + static_cast<double>(random() >> 1)) / (1 + static_cast<double>(random() >> 20)); };
+    const auto number = [&] {
+      return (1 + static_cast<double>(random() >> 1)) / (1 + static_cast<double>(random() >> 20));
+    };
     const auto size = [&] { return bytes{random() >> 4}; };
     memory_plan plan = example;
     plan.chunk_bytes = bytes{256} * (1 + (random() >> 20));

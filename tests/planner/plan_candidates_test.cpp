@@ -36,7 +36,8 @@ TEST_CASE("sizes of chunks are few, fit the ranks, and leave forty of them where
 
 TEST_CASE("the sizes are those of the largest matrix and its parts", "[planner]")
 {
-  const workload::transformer_shape shape{workload::transformer_style::gpt, 20, 256, 4, 4, 1'024, 500, 256, 32, 32, true};
+  const workload::transformer_shape shape{
+      workload::transformer_style::gpt, 20, 256, 4, 4, 1'024, 500, 256, 32, 32, true};
   const std::vector<std::uint64_t> found = chunk_candidates(shape, 1);
   REQUIRE(found.size() >= 3);
   CHECK(found[0] == 256 * 1'024);

@@ -28,8 +28,12 @@ const memory_plan& planned()
 measured_training as_assumed(const memory_plan& plan)
 {
   const workload::machine_rates& rates = plan.assumed.rates;
-  return {plan.assumed.tide,           plan.assumed.flops_per_second, rates.to_device_bytes_per_second,
-          rates.to_host_bytes_per_second, rates.host_updates_per_second, rates.device_updates_per_second};
+  return {plan.assumed.tide,
+          plan.assumed.flops_per_second,
+          rates.to_device_bytes_per_second,
+          rates.to_host_bytes_per_second,
+          rates.host_updates_per_second,
+          rates.device_updates_per_second};
 }
 
 std::optional<memory_plan_choice> again(const memory_plan& plan, const measured_training& measured)
@@ -119,7 +123,8 @@ TEST_CASE("a higher tide is less room for chunks, and its plan holds for it", "[
   CHECK(drift_of(plan, as_assumed(planned())).drifted);
 }
 
-TEST_CASE("a tide that leaves no room is refused with the bytes, and a plan of another job is not made again", "[planner]")
+TEST_CASE("a tide that leaves no room is refused with the bytes, and a plan of another job is not made again",
+          "[planner]")
 {
   measured_training measured;
   measured.tide = 95_KiB;

@@ -19,7 +19,8 @@ using namespace chunkmem::planner;
 namespace {
 
 /// One candidate by itself.
-training_forecast alone(const workload::transformer_shape& shape, const workload::rank_share& share, std::uint64_t chunk_elements, double device_share)
+training_forecast alone(const workload::transformer_shape& shape, const workload::rank_share& share,
+                        std::uint64_t chunk_elements, double device_share)
 {
   rank_settings settings = tiny_plan::settings();
   settings.chunk_elements = chunk_elements;
@@ -35,7 +36,8 @@ TEST_CASE("a plan of memory is the fastest of its candidates, and not slower tha
     const workload::transformer_shape& shape = ranks == 1 ? tiny_plan::shape : tiny_plan::least_shape;
     const auto share = tiny_plan::share_of(200_KiB, 1_MiB, ranks);
     std::vector<plan_trial> told;
-    const memory_plan_choice found = plan_memory(shape, {}, share, tiny_plan::settings(), [&](const plan_trial& it) { told.push_back(it); });
+    const memory_plan_choice found =
+        plan_memory(shape, {}, share, tiny_plan::settings(), [&](const plan_trial& it) { told.push_back(it); });
     REQUIRE(found.fits);
     CHECK(found.why_not.empty());
     CHECK(told == found.trials);
@@ -51,10 +53,13 @@ TEST_CASE("a plan of memory is the fastest of its candidates, and not slower tha
       CHECK(it.nanoseconds == one.step.nanoseconds);
     }
     if (ranks == 1) CHECK(sizes.size() == 2);
-    CHECK(std::all_of(told.begin(), told.end(), [&](const plan_trial& it) { return found.plan.step_nanoseconds <= it.nanoseconds; }));
+    CHECK(std::all_of(told.begin(), told.end(),
+                      [&](const plan_trial& it) { return found.plan.step_nanoseconds <= it.nanoseconds; }));
     for (const std::uint64_t size : sizes)
       for (const double pure : {0.0, 1.0}) {
-        const auto same = [&](const plan_trial& it) { return it.chunk_elements == size && it.device_update_share == pure; };
+        const auto same = [&](const plan_trial& it) {
+          return it.chunk_elements == size && it.device_update_share == pure;
+        };
         CHECK(std::any_of(found.trials.begin(), found.trials.end(), same));
       }
   }
@@ -67,7 +72,8 @@ TEST_CASE("a plan of memory says what was simulated, and the same job has the sa
   REQUIRE(found.fits);
   CHECK(plan_memory(tiny_plan::least_shape, {}, share, tiny_plan::settings()).plan == found.plan);
   const memory_plan& plan = found.plan;
-  const training_forecast same = alone(tiny_plan::least_shape, share, plan.chunk_bytes.count() / 2, plan.device_update_share);
+  const training_forecast same =
+      alone(tiny_plan::least_shape, share, plan.chunk_bytes.count() / 2, plan.device_update_share);
   CHECK(plan.step_nanoseconds == same.step.nanoseconds);
   CHECK(plan.device_capacity == 90_KiB);
   CHECK(plan.host_capacity == 1_MiB);
@@ -114,14 +120,16 @@ TEST_CASE("for a size of chunks that is given the split is the one that a plan o
     rank_settings settings = tiny_plan::settings();
     settings.chunk_elements = whole.plan.chunk_bytes.count() / 2 - 1;  // rounded up
     std::vector<plan_trial> told;
-    const memory_plan_choice found = plan_update_share(tiny_plan::least_shape, {}, share, settings, [&](const plan_trial& it) { told.push_back(it); });
+    const memory_plan_choice found = plan_update_share(tiny_plan::least_shape, {}, share, settings,
+                                                       [&](const plan_trial& it) { told.push_back(it); });
     REQUIRE(found.fits);
     CHECK(told == found.trials);
     CHECK(found.trials.size() <= most_split_trials);
     CHECK(found.trials == whole.trials);  // a model with one size
     CHECK(found.plan == whole.plan);
   }
-  const memory_plan_choice refused = plan_update_share(tiny_plan::least_shape, {}, tiny_plan::share_of(20_KiB, 90_KiB), tiny_plan::settings());
+  const memory_plan_choice refused =
+      plan_update_share(tiny_plan::least_shape, {}, tiny_plan::share_of(20_KiB, 90_KiB), tiny_plan::settings());
   CHECK_FALSE(refused.fits);
   CHECK_FALSE(refused.why_not.empty());
 }
@@ -147,8 +155,8 @@ TEST_CASE("where nothing fits the bytes that are missing are named, and with the
 
 TEST_CASE("where no memory is enough there is no plan, in one sentence", "[planner]")
 {
-  const memory_plan_choice refused =
-      plan_memory(tiny_plan::least_shape, {.micro_batch = std::uint64_t{1} << 38}, tiny_plan::share_of(200_KiB, 1_MiB), tiny_plan::settings());
+  const memory_plan_choice refused = plan_memory(tiny_plan::least_shape, {.micro_batch = std::uint64_t{1} << 38},
+                                                 tiny_plan::share_of(200_KiB, 1_MiB), tiny_plan::settings());
   REQUIRE_FALSE(refused.fits);
   CHECK(refused.why_not.find("this step needs at least") != std::string::npos);
   for (const plan_trial& it : refused.trials) CHECK(it.missing == bytes{});

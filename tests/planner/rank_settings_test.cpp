@@ -29,14 +29,16 @@ TEST_CASE("a rank has what context, process and reserve leave", "[planner]")
 TEST_CASE("a rank never has more than there is, whatever rounding says", "[planner]")
 {
   const rank_settings nothing_taken{.device_context = bytes{}, .host_process = bytes{}, .host_reserve = 0};
-  for (const std::uint64_t host : {UINT64_MAX, UINT64_MAX - 1, UINT64_MAX - 1024, (std::uint64_t{1} << 53) + 3, std::uint64_t{1} << 63}) {
+  for (const std::uint64_t host :
+       {UINT64_MAX, UINT64_MAX - 1, UINT64_MAX - 1024, (std::uint64_t{1} << 53) + 3, std::uint64_t{1} << 63}) {
     workload::rank_share share = share_of(1, 0);
     share.host_bytes = bytes{host};
     const bytes left = capacities_of(share, nothing_taken)[tier::host];
     CAPTURE(host, left.count());
     CHECK(left <= share.host_bytes);
     CHECK(left.count() >= host - 1024);  // a double's step there
-    CHECK(capacities_of(share, {.host_process = bytes{}, .host_reserve = 0.5})[tier::host].count() / 2 <= host / 4 + 1024);
+    CHECK(capacities_of(share, {.host_process = bytes{}, .host_reserve = 0.5})[tier::host].count() / 2 <=
+          host / 4 + 1024);
   }
 }
 
@@ -65,9 +67,11 @@ TEST_CASE("settings out of their range are refused", "[planner]")
   CHECK_NOTHROW(rank_settings{}.check());
   CHECK_THROWS_AS(rank_settings{.chunk_elements = 0}.check(), config_error);
   CHECK_THROWS_AS(rank_settings{.chunk_elements = UINT64_MAX}.check(), config_error);
-  for (const double share : {0.0, 1.1, -1.0}) CHECK_THROWS_AS(rank_settings{.reached_share = share}.check(), config_error);
+  for (const double share : {0.0, 1.1, -1.0})
+    CHECK_THROWS_AS(rank_settings{.reached_share = share}.check(), config_error);
   for (const double share : {1.0, -0.1}) CHECK_THROWS_AS(rank_settings{.host_reserve = share}.check(), config_error);
-  for (const double share : {1.1, -0.1}) CHECK_THROWS_AS(rank_settings{.device_update_share = share}.check(), config_error);
+  for (const double share : {1.1, -0.1})
+    CHECK_THROWS_AS(rank_settings{.device_update_share = share}.check(), config_error);
   CHECK_THROWS_AS(rank_settings{.most_iterations = 4}.check(), config_error);
 }
 

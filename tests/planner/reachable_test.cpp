@@ -14,9 +14,13 @@ namespace {
 
 const workload::transformer_shape small{workload::transformer_style::gpt, 6, 64, 4, 4, 256, 500, 64, 32, 32, false};
 
-training_forecast ask(std::uint64_t ranks, std::uint64_t chunk, double device_share, double host_updates, bool norm, bytes device = 4_MiB)
+training_forecast ask(std::uint64_t ranks, std::uint64_t chunk, double device_share, double host_updates, bool norm,
+                      bytes device = 4_MiB)
 {
-  const workload::rank_share share{ranks, static_cast<std::uint32_t>(ranks), device, 100_MiB,
+  const workload::rank_share share{ranks,
+                                   static_cast<std::uint32_t>(ranks),
+                                   device,
+                                   100_MiB,
                                    {4e10, 4e9, 4e9, ranks > 1 ? 8e9 : 0.0, 0, 1e10, host_updates, 1e10}};
   rank_settings settings;
   settings.chunk_elements = chunk;

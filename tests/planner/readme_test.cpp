@@ -19,7 +19,8 @@ using namespace cm::literals;
 TEST_CASE("the README's plan of memory is a manager that trains", "[planner]")
 {
   const cm::workload::transformer_shape shape = tiny_plan::least_shape;
-  const cm::workload::machine machine{"one", 1, 1, cm::bytes{1'201'000'000}, 3_GiB, {2e12, 1e10, 1e10, 0, 0, 1e11, 1e9, 1e10}};
+  const cm::workload::machine machine{
+      "one", 1, 1, cm::bytes{1'201'000'000}, 3_GiB, {2e12, 1e10, 1e10, 0, 0, 1e11, 1e9, 1e10}};
   cm::backend::host_arena memory{{.device_capacity = 1_MiB, .host_capacity = 1_MiB}};
 #include "plan_memory.inc"  // declares found and m
   CHECK(found.plan.device_capacity == cm::bytes{1'000'000});

@@ -15,7 +15,8 @@ using namespace chunkmem::planner;
 namespace {
 
 /// When the last use is over, if each takes `use` and follows its update and the use before it.
-std::uint64_t end_of(const std::vector<awaited_update>& updates, const std::vector<std::uint32_t>& order, std::uint64_t use)
+std::uint64_t end_of(const std::vector<awaited_update>& updates, const std::vector<std::uint32_t>& order,
+                     std::uint64_t use)
 {
   std::vector<std::uint64_t> done(updates.size());
   std::uint64_t now = 0;
@@ -56,7 +57,9 @@ TEST_CASE("an order of updates is at most the longest update above the best of a
   CHECK(best >= rounds * 8 / 10);
 }
 
-TEST_CASE("gradients that come last use first are updated as they come where the host is fast, and wait where it is slow", "[planner]")
+TEST_CASE(
+    "gradients that come last use first are updated as they come where the host is fast, and wait where it is slow",
+    "[planner]")
 {
   std::vector<awaited_update> updates;
   for (std::uint64_t at = 0; at < 5; ++at) updates.push_back({100 - 10 * at, 1});
@@ -74,7 +77,8 @@ TEST_CASE("groups whose updates the device does are not among those at once", "[
   // Forward 0, 1, 2; backward 2, 1, 0.
   std::vector<act> acts;
   for (const std::uint32_t group : {0U, 1U, 2U}) acts.push_back({.id = group, .nanoseconds = 10});
-  for (const std::uint32_t group : {2U, 1U, 0U}) acts.push_back({.id = group, .nanoseconds = 10, .finishes_gradient = true});
+  for (const std::uint32_t group : {2U, 1U, 0U})
+    acts.push_back({.id = group, .nanoseconds = 10, .finishes_gradient = true});
   const std::vector<std::uint64_t> all{5, 5, 5};
   CHECK(groups_at_once(acts, all, 1) == std::vector<std::uint32_t>{2, 1});
   const std::vector<std::uint64_t> some{5, 0, 5};

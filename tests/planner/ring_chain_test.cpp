@@ -22,7 +22,8 @@ TEST_CASE("a chain of rings is not below compute or rings, nor above both one af
     std::vector<std::uint64_t> rings;
     for (std::uint32_t group = 0; group < groups.groups(); ++group) rings.push_back(dice.below(100'000));
     std::uint64_t busy = 0;
-    for (const act& it : script.acts()) busy += (it.gathers ? rings[it.id] : 0) + (it.makes_gradient ? rings[it.id] : 0);
+    for (const act& it : script.acts())
+      busy += (it.gathers ? rings[it.id] : 0) + (it.makes_gradient ? rings[it.id] : 0);
     const std::uint64_t found = ring_chain(script, rings);
     REQUIRE(found >= script.nanoseconds());
     REQUIRE(found >= busy);
@@ -33,7 +34,8 @@ TEST_CASE("a chain of rings is not below compute or rings, nor above both one af
 
 TEST_CASE("one group is gathered, computed with and scattered, one after the other", "[planner]")
 {
-  const chunkmem::workload::transformer_shape shape{chunkmem::workload::transformer_style::gpt, 2, 64, 4, 4, 256, 500, 64, 32, 32, false};
+  const chunkmem::workload::transformer_shape shape{
+      chunkmem::workload::transformer_style::gpt, 2, 64, 4, 4, 256, 500, 64, 32, 32, false};
   const parameter_groups groups{shape, {}, 1 << 20};
   const training_script script{groups, true, 1e9};
   CHECK(ring_chain(script, std::vector<std::uint64_t>{12'345}) == script.nanoseconds() + 2 * 12'345);

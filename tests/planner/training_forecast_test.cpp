@@ -20,7 +20,10 @@ const workload::transformer_shape small{workload::transformer_style::gpt, 2, 64,
 /// Rates of round numbers: a FLOP takes a nanosecond where half of the peak is reached, a byte one up and two down.
 workload::rank_share share_of(std::uint64_t ranks, bytes device = 1_GiB)
 {
-  return {ranks, static_cast<std::uint32_t>(ranks), device, 1_GiB,
+  return {ranks,
+          static_cast<std::uint32_t>(ranks),
+          device,
+          1_GiB,
           {2e9, 1e9, 5e8, ranks > 1 ? 4e9 : 0.0, 0, 1e10, 1e8, 1e9}};
 }
 
@@ -70,7 +73,8 @@ TEST_CASE("a model that stays on the device takes its compute and its updates", 
   CHECK(plain.step.loaded_bytes == 0);
   CHECK(plain.step.written_back_bytes == 0);
   it.settings.takes_norm = true;
-  CHECK(forecast_training(small, {}, share_of(1), it.settings).step.nanoseconds == it.computing + it.twice(1e9) + it.twice(14e9));
+  CHECK(forecast_training(small, {}, share_of(1), it.settings).step.nanoseconds ==
+        it.computing + it.twice(1e9) + it.twice(14e9));
 }
 
 TEST_CASE("a model of one chunk that the host updates takes all of its work, one after the other", "[planner]")
@@ -124,14 +128,16 @@ TEST_CASE("a rank needs 14 bytes for each of its parameters, and its peak is tha
 
 TEST_CASE("gathered groups take three units of the device beside the peak of the costs", "[planner]")
 {
-  const training_forecast found = forecast_training(small, {.micro_batch = 4}, share_of(4), settings_of(1'024, true, 0));
+  const training_forecast found =
+      forecast_training(small, {.micro_batch = 4}, share_of(4), settings_of(1'024, true, 0));
   REQUIRE(found.fits);
   const workload::transformer_costs costs{small, {.micro_batch = 4}};
   CHECK(found.need.largest_leases >= costs.peak() + bytes{3 * 3 * 2 * 1'024});
   CHECK(found.need.largest_leases <= costs.peak() + bytes{3 * 3 * 2 * 1'024 + 256 * 20});
 }
 
-TEST_CASE("a training with a profile takes the same steps, says at once whether it fits, and proves nothing", "[planner]")
+TEST_CASE("a training with a profile takes the same steps, says at once whether it fits, and proves nothing",
+          "[planner]")
 {
   rank_settings settings = settings_of(2'048, true, 0.25);
   const training_forecast rehearsed = forecast_training(small, {}, share_of(2), settings);
@@ -172,10 +178,13 @@ TEST_CASE("what no memory is enough for does not fit, and says so", "[planner]")
 {
   using Catch::Matchers::ContainsSubstring;
   const rank_settings settings = settings_of(8'192, true, 0);
-  const training_forecast refused = forecast_training(small, {.micro_batch = std::uint64_t{1} << 36}, share_of(1), settings);  // 8 PB
+  // 8 PB
+  const training_forecast refused =
+      forecast_training(small, {.micro_batch = std::uint64_t{1} << 36}, share_of(1), settings);
   CHECK_FALSE(refused.fits);
   CHECK_FALSE(refused.need.rehearsed);
-  CHECK_THAT(refused.why_not, ContainsSubstring("this step needs at least") && ContainsSubstring("device capacity is 1073741824 B"));
+  CHECK_THAT(refused.why_not,
+             ContainsSubstring("this step needs at least") && ContainsSubstring("device capacity is 1073741824 B"));
   rank_settings wide = settings_of(std::uint64_t{1} << 40, true, 0);
   wide.gather_units = 16;
   workload::rank_share share = share_of(2, workload::rank_share::most_bytes);
@@ -204,8 +213,10 @@ TEST_CASE("what does not fit says what would, and that fits", "[planner]")
     CHECK(tight.fits);
     CHECK(tight.counts.peak[tier::device] <= share.device_bytes);
     CHECK(tight.counts.peak[tier::host] <= share.host_bytes);
-    if (short_of == tier::device) share.device_bytes -= bytes{4'096};
-    else share.host_bytes -= bytes{4'096};
+    if (short_of == tier::device)
+      share.device_bytes -= bytes{4'096};
+    else
+      share.host_bytes -= bytes{4'096};
     CHECK_FALSE(forecast_training(small, {}, share, settings).fits);
   }
 }
@@ -237,7 +248,8 @@ TEST_CASE("policies are the caller's", "[planner]")
   const training_forecast worst = forecast_training<eviction::lru, transfer::lookahead>(small, {}, share, settings);
   REQUIRE(best.fits);
   REQUIRE(worst.fits);
-  CHECK(best.step.loaded_bytes + best.step.written_back_bytes < worst.step.loaded_bytes + worst.step.written_back_bytes);
+  CHECK(best.step.loaded_bytes + best.step.written_back_bytes <
+        worst.step.loaded_bytes + worst.step.written_back_bytes);
 }
 
 }  // namespace training_forecast_test

@@ -27,7 +27,8 @@ struct rolled {
 rolled roll(support::dice& dice)
 {
   const workload::transformer_shape shape = planner_test::random_shape(dice);
-  return {shape, planner_test::random_setup(dice), dice.between(1, static_cast<std::uint32_t>(workload::parameters_of(shape)))};
+  return {shape, planner_test::random_setup(dice),
+          dice.between(1, static_cast<std::uint32_t>(workload::parameters_of(shape)))};
 }
 
 }  // namespace
@@ -101,7 +102,8 @@ TEST_CASE("what reads weights finds them in one of three units, gathered while t
   for (int round = 0; round < 1'000; ++round) {
     const rolled it = roll(dice);
     const parameter_groups groups{it.shape, it.setup, it.size};
-    const training_script script{groups, it.setup.recomputes_layers, 1e9, static_cast<std::uint32_t>(dice.between(3, 6))};
+    const training_script script{groups, it.setup.recomputes_layers, 1e9,
+                                 static_cast<std::uint32_t>(dice.between(3, 6))};
     const auto acts = script.acts();
     std::map<std::uint32_t, std::uint32_t> unit;  // what lies in each
     std::size_t next = 0;

@@ -28,7 +28,8 @@ TEST_CASE("timeline_sink tells when copies are on the link, not when they were a
   std::vector<planner::timed_departure> left;
   const std::uint32_t now = 7;
   const planner::moment_source moments{&now, [](const void* who) { return *static_cast<const std::uint32_t*>(who); }};
-  backend::simulated memory{{.device_capacity = 2_KiB, .host_capacity = 1_MiB, .costs = costs, .host_runs_ahead = true}};
+  backend::simulated memory{
+      {.device_capacity = 2_KiB, .host_capacity = 1_MiB, .costs = costs, .host_runs_ahead = true}};
   auto m = make_manager(memory, {.chunk_bytes = 1_KiB}, planner::timeline_sink{memory, costs, moments, copies, &left});
   const auto one = m.add<float>({256}, role::frozen);
   const auto other = m.add<float>({256}, role::frozen);

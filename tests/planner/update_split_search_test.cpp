@@ -25,7 +25,8 @@ const update_bound weak_cores{{2e9, 1e12, 25e9, 25e9, 0}};  // 0.47 of all is be
 
 TEST_CASE("where the simulation says what the bound says, the bound's split is taken", "[planner]")
 {
-  const auto found = search_update_split(weak_cores, 128, [](std::uint32_t streamed) { return weak_cores.seconds(streamed / 128.0); });
+  const auto found =
+      search_update_split(weak_cores, 128, [](std::uint32_t streamed) { return weak_cores.seconds(streamed / 128.0); });
   CHECK(found.best.streamed == std::lround(weak_cores.best().device_share * 128));
   CHECK(found.best.seconds == weak_cores.seconds(found.best.streamed / 128.0));
   CHECK(found.pure_seconds() == std::min(weak_cores.seconds(0), weak_cores.seconds(1)));
@@ -57,13 +58,15 @@ TEST_CASE("no simulation, however strange, makes the choice slower than a pure s
       REQUIRE(it.seconds == seconds[it.streamed]);
       REQUIRE((it.seconds > found.best.seconds || it.streamed >= found.best.streamed || it.seconds == infinity));
     }
-    REQUIRE(std::is_sorted(found.trials.begin(), found.trials.end(), [](auto& left, auto& right) { return left.streamed < right.streamed; }));
+    REQUIRE(std::is_sorted(found.trials.begin(), found.trials.end(),
+                           [](auto& left, auto& right) { return left.streamed < right.streamed; }));
   }
 }
 
 TEST_CASE("a simulation whose best lies beside the bound's is followed there", "[planner]")
 {
-  const auto found = search_update_split(weak_cores, 128, [](std::uint32_t streamed) { return std::abs(streamed - 40.0) + 1; });
+  const auto found =
+      search_update_split(weak_cores, 128, [](std::uint32_t streamed) { return std::abs(streamed - 40.0) + 1; });
   CHECK(std::abs(found.best.streamed - 40.0) <= 5);  // 30, 60 and 15 first, then middles: 45, 37 or 38
 }
 

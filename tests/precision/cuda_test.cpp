@@ -23,7 +23,8 @@ int run_rows(const std::vector<setting>& rows)
     INFO(it.name());
     const auto turn = static_cast<std::uint64_t>(runs++);
     REQUIRE(it.launched());
-    CHECK(run_on<fake_device>(it, support::fake_device_options{.when = static_cast<support::fake_schedule>(turn % 3), .seed = 1 + turn}) == "");
+    CHECK(run_on<fake_device>(it, support::fake_device_options{.when = static_cast<support::fake_schedule>(turn % 3),
+                                                               .seed = 1 + turn}) == "");
   }
   return runs;
 }

@@ -50,8 +50,8 @@ tally run_all(const std::vector<setting>& settings)
     ++sum.runs;
     sum.identical += difference.empty() ? 1 : 0;
   }
-  std::cout << sum.identical << " of " << sum.runs << " runs identical to plain vectors; of " << all_settings().size() << " combinations "
-            << all_settings().size() - allowed_settings().size()
+  std::cout << sum.identical << " of " << sum.runs << " runs identical to plain vectors; of " << all_settings().size()
+            << " combinations " << all_settings().size() - allowed_settings().size()
             << " are refused: gradients in place with 4 micro-batches, or without masters in fp32\n";
   return sum;
 }
@@ -83,7 +83,8 @@ TEST_CASE("training in any precision equals training on vectors bit for bit", "[
   CHECK(sum.identical == sum.runs);
 }
 
-TEST_CASE("so it does in every combination, each with one layout, placement and way to update after the other", "[precision][.slow]")
+TEST_CASE("so it does in every combination, each with one layout, placement and way to update after the other",
+          "[precision][.slow]")
 {
   std::vector<setting> all = allowed_settings();
   for (std::size_t at = 0; at < all.size(); ++at) all[at] = arranged(all[at], at + at / arrangements);

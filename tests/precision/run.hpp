@@ -16,8 +16,8 @@
 #include <chunkmem/transfer/no_prefetch.hpp>
 #include <chunkmem/transfer/planned.hpp>
 #include <support/adversarial.hpp>
-#include <support/every_eviction.hpp>
 #include <support/chosen_gradient.hpp>
+#include <support/every_eviction.hpp>
 #include <support/mixed_trainer.hpp>
 
 #include <algorithm>
@@ -50,23 +50,31 @@ inline constexpr cm::bytes plenty = 2_MiB;
 [[nodiscard]] std::string run_on_adversarial(const setting& it);
 
 using every_layout = cm::any_layout<cm::append_layout, cm::best_fit_layout, cm::size_class_layout>;
-using every_transfer = cm::transfer::any_transfer<cm::transfer::no_prefetch, cm::transfer::lookahead, cm::transfer::planned>;
-using every_placement = cm::placement::any_placement<cm::placement::host_first, cm::placement::device_margin, cm::placement::fixed_split>;
+using every_transfer =
+    cm::transfer::any_transfer<cm::transfer::no_prefetch, cm::transfer::lookahead, cm::transfer::planned>;
+using every_placement =
+    cm::placement::any_placement<cm::placement::host_first, cm::placement::device_margin, cm::placement::fixed_split>;
 
 /// Where the calling thread cannot read the device, it updates on the host whatever the setting says.
 template <class Backend>
 using placement_for = std::conditional_t<Backend::host_addressable, every_placement, cm::placement::host_first>;
 
 template <class Backend, class Transfer>
-using manager_for = cm::manager<Backend, support::every_eviction, support::chosen_gradient, Transfer, every_layout, placement_for<Backend>>;
+using manager_for = cm::manager<Backend, support::every_eviction, support::chosen_gradient, Transfer, every_layout,
+                                placement_for<Backend>>;
 
 template <class Backend>
 [[nodiscard]] placement_for<Backend> placement_of([[maybe_unused]] const setting& it)
 {
-  if constexpr (Backend::host_addressable) return every_placement{every_placement::names[it.at[setting::placement]]};
-  else return {};
+  if constexpr (Backend::host_addressable)
+    return every_placement{every_placement::names[it.at[setting::placement]]};
+  else
+    return {};
 }
-[[nodiscard]] inline every_layout layout_of(const setting& it) { return every_layout{every_layout::names[it.at[setting::layout]]}; }
+[[nodiscard]] inline every_layout layout_of(const setting& it)
+{
+  return every_layout{every_layout::names[it.at[setting::layout]]};
+}
 
 [[nodiscard]] inline support::every_eviction eviction_of(const setting& it)
 {
@@ -89,7 +97,8 @@ template <class Backend>
 [[nodiscard]] inline std::string broken_promise(const cm::report& seen)
 {
   for (const cm::tier where : {cm::tier::device, cm::tier::host})
-    if (seen.peak[where] > seen.capacity[where] || seen.in_use[where] > seen.peak[where]) return "more bytes than the capacity";
+    if (seen.peak[where] > seen.capacity[where] || seen.in_use[where] > seen.peak[where])
+      return "more bytes than the capacity";
   return {};
 }
 
@@ -99,7 +108,8 @@ template <class Trainer, class Manager, class Backend, class Options, class Tran
 {
   Backend memory{options};
   const mixed::crew workers = crew_of(it, memory);
-  Manager m{memory, {.chunk_bytes = frame}, eviction_of(it), support::chosen_gradient{it.in_place()}, transfer, layout_of(it), placement_of<Backend>(it)};
+  Manager m{memory,   {.chunk_bytes = frame}, eviction_of(it),          support::chosen_gradient{it.in_place()},
+            transfer, layout_of(it),          placement_of<Backend>(it)};
   try {
     (void)Trainer{m, memory, it.recipe(), workers}.rehearse();
     return true;
@@ -108,8 +118,8 @@ template <class Trainer, class Manager, class Backend, class Options, class Tran
   }
 }
 
-/// Trains on `Backend` with parameters of `Element`. Half of the runs rehearse on the manager that trains, too: gradients lie
-/// in place from the first step on, else from the second.
+/// Trains on `Backend` with parameters of `Element`. Half of the runs rehearse on the manager that trains, too:
+/// gradients lie in place from the first step on, else from the second.
 template <class Transfer, class Element, class Backend, class Options>
 [[nodiscard]] std::string train(const setting& it, Options options, Transfer transfer = {})
 {
@@ -121,16 +131,20 @@ template <class Transfer, class Element, class Backend, class Options>
   {
     Backend memory{options};
     const mixed::crew workers = crew_of(it, memory);
-    manager m{memory, chunks, eviction_of(it), support::chosen_gradient{it.in_place()}, transfer, layout_of(it), placement_of<Backend>(it)};
+    manager m{memory,   chunks,        eviction_of(it),          support::chosen_gradient{it.in_place()},
+              transfer, layout_of(it), placement_of<Backend>(it)};
     options.device_capacity = device_for(it.at[setting::size], trainer{m, memory, how, workers}.rehearse());
   }
-  if (it.at[setting::size] == 0 && !fits<trainer, manager, Backend>(it, options, transfer)) return "the smallest capacity does not fit";
-  while (!fits<trainer, manager, Backend>(it, options, transfer)) options.device_capacity = options.device_capacity + frame;
+  if (it.at[setting::size] == 0 && !fits<trainer, manager, Backend>(it, options, transfer))
+    return "the smallest capacity does not fit";
+  while (!fits<trainer, manager, Backend>(it, options, transfer))
+    options.device_capacity = options.device_capacity + frame;
   Backend memory{options};
   const mixed::crew workers = crew_of(it, memory);
   std::string difference;
   {
-    manager m{memory, chunks, eviction_of(it), support::chosen_gradient{it.in_place()}, transfer, layout_of(it), placement_of<Backend>(it)};
+    manager m{memory,   chunks,        eviction_of(it),          support::chosen_gradient{it.in_place()},
+              transfer, layout_of(it), placement_of<Backend>(it)};
     trainer run{m, memory, how, workers};
     if (it.at[setting::eviction] == it.at[setting::optimizer]) run.rehearse();
     difference = expected(it).difference(run.train());
@@ -143,14 +157,16 @@ template <class Transfer, class Element, class Backend, class Options>
   return difference;
 }
 
-/// lookahead is named by type on host_arena; elsewhere, and the others, are chosen when the program runs: both ways are trained.
+/// lookahead is named by type on host_arena; elsewhere, and the others, are chosen when the program runs: both ways are
+/// trained.
 template <class Backend, class Options>
 [[nodiscard]] std::string run_on(const setting& it, const Options& options)
 {
   const auto with = [&]<class Element>(Element) {
     if constexpr (std::is_same_v<Backend, cm::backend::host_arena>)
       if (it.lookahead()) return train<cm::transfer::lookahead, Element, Backend>(it, options);
-    return train<every_transfer, Element, Backend>(it, options, every_transfer{every_transfer::names[it.at[setting::transfer]]});
+    return train<every_transfer, Element, Backend>(it, options,
+                                                   every_transfer{every_transfer::names[it.at[setting::transfer]]});
   };
   switch (it.precision()) {
     case mixed::precision::bf16: return with(cm::bf16{});

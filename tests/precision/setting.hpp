@@ -16,7 +16,20 @@ namespace mixed = support::mixed;
 
 /// One value for each axis of the matrix.
 struct setting {
-  enum axis : std::size_t { eviction, size, transfer, gradient, accumulation, kind, optimizer, place, layout, placement, updates, axes };
+  enum axis : std::size_t {
+    eviction,
+    size,
+    transfer,
+    gradient,
+    accumulation,
+    kind,
+    optimizer,
+    place,
+    layout,
+    placement,
+    updates,
+    axes
+  };
   std::array<std::uint8_t, axes> at{};
 
   [[nodiscard]] bool operator==(const setting&) const noexcept = default;
@@ -47,17 +60,18 @@ struct setting {
   }
   [[nodiscard]] std::string name() const
   {
-    static constexpr const char* names[axes][5] = {{"lru", "belady", "fifo", "list_order", "cost_aware"},
-                                                   {"smallest", "1.5x", "3x", "unlimited"},
-                                                   {"no_prefetch", "lookahead", "planned"},
-                                                   {"separate", "in_place"},
-                                                   {"1 micro-batch", "4 micro-batches"},
-                                                   {"fp32", "bf16", "fp16"},
-                                                   {"Adam", "SGD"},
-                                                   {"host_arena", "host_arena launched", "adversarial", "adversarial launched"},
-                                                   {"append", "best_fit", "size_class"},
-                                                   {"host_first", "device_margin", "fixed_split"},
-                                                   {"updates at once", "late updates", "early updates"}};
+    static constexpr const char* names[axes][5] = {
+        {"lru", "belady", "fifo", "list_order", "cost_aware"},
+        {"smallest", "1.5x", "3x", "unlimited"},
+        {"no_prefetch", "lookahead", "planned"},
+        {"separate", "in_place"},
+        {"1 micro-batch", "4 micro-batches"},
+        {"fp32", "bf16", "fp16"},
+        {"Adam", "SGD"},
+        {"host_arena", "host_arena launched", "adversarial", "adversarial launched"},
+        {"append", "best_fit", "size_class"},
+        {"host_first", "device_margin", "fixed_split"},
+        {"updates at once", "late updates", "early updates"}};
     std::string all;
     for (std::size_t it = 0; it < axes; ++it) all += (it == 0 ? "" : ", ") + std::string{names[it][at[it]]};
     return all;
@@ -154,8 +168,8 @@ inline void arrange(std::vector<setting>& chosen)
   }
 }
 
-/// Every pair that is not refused, and among gradients in place every pair of the other axes; then a second cover out of
-/// the rest, as far as there is room for it.
+/// Every pair that is not refused, and among gradients in place every pair of the other axes; then a second cover out
+/// of the rest, as far as there is room for it.
 [[nodiscard]] inline std::vector<setting> pairwise_cover()
 {
   std::vector<setting> in_place;
@@ -170,7 +184,8 @@ inline void arrange(std::vector<setting>& chosen)
   pairs seen;
   for (const setting& it : chosen) seen.add(it);
   cover_pairs(allowed, seen, chosen);
-  std::erase_if(allowed, [&](const setting& it) { return std::find(chosen.begin(), chosen.end(), it) != chosen.end(); });
+  std::erase_if(allowed,
+                [&](const setting& it) { return std::find(chosen.begin(), chosen.end(), it) != chosen.end(); });
   std::reverse(allowed.begin(), allowed.end());  // from the other end, where all choices are others
   cover_pairs(allowed, {}, chosen);
   chosen.resize(std::min(chosen.size(), most_runs));

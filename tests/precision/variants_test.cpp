@@ -47,8 +47,10 @@ std::string train_with(const setting& it, const circumstances& with)
   using manager = cm::manager<adversarial, support::every_eviction, support::chosen_gradient, Policies...>;
   using trainer = mixed::trainer<manager, adversarial, cm::bf16>;
   const cm::manager_options chunks{.chunk_bytes = frame};
-  support::adversarial_options options{
-      .device_capacity = plenty, .host_capacity = plenty, .when = support::schedule::latest, .async_compute = it.launched()};
+  support::adversarial_options options{.device_capacity = plenty,
+                                       .host_capacity = plenty,
+                                       .when = support::schedule::latest,
+                                       .async_compute = it.launched()};
   const auto need = [&] {
     adversarial memory{options};
     const mixed::crew workers = crew_of(it, memory);
@@ -94,7 +96,10 @@ void train_all(const circumstances& with = {})
 
 }  // namespace
 
-TEST_CASE("16-bit training whose optimizer works on the device gives the same bits", "[precision]") { train_all<device_only>(); }
+TEST_CASE("16-bit training whose optimizer works on the device gives the same bits", "[precision]")
+{
+  train_all<device_only>();
+}
 
 TEST_CASE("16-bit training gives the same bits wherever a placement keeps the states", "[precision]")
 {
@@ -103,13 +108,22 @@ TEST_CASE("16-bit training gives the same bits wherever a placement keeps the st
   train_all<half_on_device>();
 }
 
-TEST_CASE("16-bit training with a layout of one's own gives the same bits", "[precision]") { train_all<one_each_layout>(); }
+TEST_CASE("16-bit training with a layout of one's own gives the same bits", "[precision]")
+{
+  train_all<one_each_layout>();
+}
 
-TEST_CASE("16-bit training in chunks by size classes gives the same bits", "[precision]") { train_all<cm::size_class_layout>(); }
+TEST_CASE("16-bit training in chunks by size classes gives the same bits", "[precision]")
+{
+  train_all<cm::size_class_layout>();
+}
 
 TEST_CASE("16-bit training with the least host that the rehearsal names gives the same bits", "[precision]")
 {
   train_all<>({.least_host = true, .overflows = false});
 }
 
-TEST_CASE("a skipped step on the least host does not stop those after it", "[precision]") { train_all<>({.least_host = true}); }
+TEST_CASE("a skipped step on the least host does not stop those after it", "[precision]")
+{
+  train_all<>({.least_host = true});
+}

@@ -28,8 +28,8 @@ std::uint32_t next_of_slot(const access_record& record, std::uint32_t at)
   return access_record::never;
 }
 
-/// The access needs bytes of its chunk: another slot there is live, or its own is and it is not overwritten. Walks to it
-/// from the same moment one iteration before.
+/// The access needs bytes of its chunk: another slot there is live, or its own is and it is not overwritten. Walks to
+/// it from the same moment one iteration before.
 bool loads(const access_record& record, const std::vector<std::uint32_t>& chunk_of_slot, std::uint32_t at)
 {
   std::vector<bool> live(chunk_of_slot.size());
@@ -45,8 +45,8 @@ bool loads(const access_record& record, const std::vector<std::uint32_t>& chunk_
 }
 
 /// Which load the chunk's device copy saves, looking at entries from `from` on, around the end.
-std::uint32_t next_of_chunk(const access_record& record, const std::vector<std::uint32_t>& chunk_of_slot, std::uint32_t chunk,
-                            std::uint32_t from)
+std::uint32_t next_of_chunk(const access_record& record, const std::vector<std::uint32_t>& chunk_of_slot,
+                            std::uint32_t chunk, std::uint32_t from)
 {
   for (std::uint32_t step = 0; step < record.size(); ++step) {
     const std::uint32_t other = (from + step) % record.size();
@@ -66,7 +66,8 @@ bool same(const access_record& left, const access_record& right)
         left.details()[at].bytes != right.details()[at].bytes || left.details()[at].until != right.details()[at].until)
       return false;
   for (std::size_t at = 0; at < left.releases().size(); ++at)
-    if (left.releases()[at].until != right.releases()[at].until || left.releases()[at].moment != right.releases()[at].moment)
+    if (left.releases()[at].until != right.releases()[at].until ||
+        left.releases()[at].moment != right.releases()[at].moment)
       return false;
   return true;
 }
@@ -76,12 +77,14 @@ bool same(const access_record& left, const access_record& right)
 TEST_CASE("the kind of an entry holds access and place", "[profile]")
 {
   static_assert(sizeof(access_entry) == 16);
-  for (const chunkmem::access how : std::initializer_list<chunkmem::access>{access::read, access::read_write, access::write})
+  for (const chunkmem::access how :
+       std::initializer_list<chunkmem::access>{access::read, access::read_write, access::write})
     for (const chunkmem::at place : {at::device, at::host}) {
       const entry_kind kind = kind_of(how, place);
       CHECK((is_access(kind) && !is_lease(kind) && access_of(kind) == how && place_of(kind) == place));
     }
-  for (const entry_kind kind : {entry_kind::lease_device, entry_kind::lease_host}) CHECK((is_lease(kind) && !is_access(kind)));
+  for (const entry_kind kind : {entry_kind::lease_device, entry_kind::lease_host})
+    CHECK((is_lease(kind) && !is_access(kind)));
   CHECK_FALSE(is_access(entry_kind::drop));
   CHECK_FALSE(is_lease(entry_kind::drop));
 }
@@ -96,8 +99,10 @@ TEST_CASE("finish links entries as looking at each of them does", "[profile]")
     support::record_builder build;
     for (std::uint32_t count = dice.below(40); count > 0; --count) {
       const entry_kind kind = kinds[dice.below(9)];
-      if (is_lease(kind)) build.lease(kind, 256);
-      else build.access(dice.below(static_cast<std::uint32_t>(chunk_of_slot.size())), kind);
+      if (is_lease(kind))
+        build.lease(kind, 256);
+      else
+        build.access(dice.below(static_cast<std::uint32_t>(chunk_of_slot.size())), kind);
     }
     const access_record record = build.finish(chunk_of_slot, chunks);
     for (std::uint32_t at = 0; at < record.size(); ++at) {
@@ -137,15 +142,25 @@ TEST_CASE("a copy that is overwritten before it is read saves no load", "[profil
 {
   using enum entry_kind;
   support::record_builder build;
-  for (const auto& [slot, kind] : {std::pair{0U, entry_kind::read}, {0U, entry_kind::write}, {0U, entry_kind::read_write},  // 0 to 2
-                                   {1U, entry_kind::write}, {2U, entry_kind::read}, {1U, entry_kind::write},               // 3 to 5
-                                   {2U, drop}, {1U, entry_kind::write}, {2U, entry_kind::write}, {1U, drop}})              // 6 to 9
+  // 0 to 2
+  for (const auto& [slot, kind] : {std::pair{0U, entry_kind::read},
+                                   {0U, entry_kind::write},
+                                   {0U, entry_kind::read_write},
+                                   // 3 to 5
+                                   {1U, entry_kind::write},
+                                   {2U, entry_kind::read},
+                                   {1U, entry_kind::write},
+                                   // 6 to 9
+                                   {2U, drop},
+                                   {1U, entry_kind::write},
+                                   {2U, entry_kind::write},
+                                   {1U, drop}})
     build.brief(slot, kind);
   const access_record record = build.finish({0, 1, 1}, 2);
   const auto next = [&](std::uint32_t at) { return record.entries()[at].next_of_chunk; };
   CHECK(next(0) == access_record::never);  // the write at 1
   CHECK(next(1) == 2);
-  CHECK(next(2) == 0);                     // around the end
+  CHECK(next(2) == 0);  // around the end
   CHECK(next(3) == 4);
   CHECK(next(4) == 5);                     // a write beside slot 2, which is live
   CHECK(next(5) == access_record::never);  // slot 2 is dropped by then
@@ -162,8 +177,8 @@ TEST_CASE("a release is written down once and in order", "[profile]")
     record.append({slot, 0, 0, entry_kind::read, false, 0}, {});
     if (slot == 1) record.release(0);
   }
-  record.release(0);      // again: nothing
-  record.release(3);      // not in this record
+  record.release(0);  // again: nothing
+  record.release(3);  // not in this record
   record.release(access_record::never);
   record.release(2);
   REQUIRE(record.releases().size() == 2);

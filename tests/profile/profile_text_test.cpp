@@ -27,12 +27,17 @@ access_record random_record(std::uint64_t seed, std::uint32_t entries)
       open.erase(open.begin() + static_cast<std::ptrdiff_t>(at));
       continue;
     }
-    constexpr entry_kind kinds[] = {entry_kind::read, entry_kind::read_write, entry_kind::write, entry_kind::read_on_host,
-                                    entry_kind::read_write_on_host, entry_kind::write_on_host};
+    constexpr entry_kind kinds[] = {
+        entry_kind::read,         entry_kind::read_write,         entry_kind::write,
+        entry_kind::read_on_host, entry_kind::read_write_on_host, entry_kind::write_on_host};
     const std::uint32_t which = dice.below(9);
-    if (which < 6) open.push_back(build.access(dice.below(20), kinds[which]));
-    else if (which == 6) build.drop(dice.below(20));
-    else open.push_back(build.lease(which == 7 ? entry_kind::lease_device : entry_kind::lease_host, 1 + dice.below(100'000)));
+    if (which < 6)
+      open.push_back(build.access(dice.below(20), kinds[which]));
+    else if (which == 6)
+      build.drop(dice.below(20));
+    else
+      open.push_back(
+          build.lease(which == 7 ? entry_kind::lease_device : entry_kind::lease_host, 1 + dice.below(100'000)));
   }
   return build.finish(std::vector<std::uint32_t>(20, 0), 1);
 }
@@ -57,8 +62,11 @@ bool are_same(const access_record& left, const access_record& right)
   const auto same_detail = [](const entry_detail& a, const entry_detail& b) {
     return a.bytes == b.bytes && a.until == b.until && a.during == b.during;
   };
-  const auto same_release = [](const release_entry& a, const release_entry& b) { return a.moment == b.moment && a.until == b.until; };
-  return std::ranges::equal(left.entries(), right.entries(), same_entry) && std::ranges::equal(left.details(), right.details(), same_detail) &&
+  const auto same_release = [](const release_entry& a, const release_entry& b) {
+    return a.moment == b.moment && a.until == b.until;
+  };
+  return std::ranges::equal(left.entries(), right.entries(), same_entry) &&
+         std::ranges::equal(left.details(), right.details(), same_detail) &&
          std::ranges::equal(left.releases(), right.releases(), same_release);
 }
 
@@ -116,7 +124,9 @@ TEST_CASE("a profile says whether updates were waiting, and one of version 1 doe
   CHECK(record_of(older).start() == record_start::unknown);
   const std::string rest = "entries 0 highest_tide 0\n";
   const auto refused = [&](const std::string& second, const std::string& why) {
-    CHECK_THROWS_WITH(record_of("chunkmem profile 2\n" + second + rest), Catch::Matchers::ContainsSubstring("line 2 of a profile") && Catch::Matchers::ContainsSubstring(why));
+    CHECK_THROWS_WITH(
+        record_of("chunkmem profile 2\n" + second + rest),
+        Catch::Matchers::ContainsSubstring("line 2 of a profile") && Catch::Matchers::ContainsSubstring(why));
   };
   CHECK(record_of("chunkmem profile 2\nupdates_first 1\n" + rest).start() == record_start::with_updates);
   refused("", "key \"updates_first\" is wanted here");
@@ -124,10 +134,12 @@ TEST_CASE("a profile says whether updates were waiting, and one of version 1 doe
   refused("updates_first -1\n", "key \"updates_first\" is negative");
   refused("updates_first yes\n", "key \"updates_first\" is no whole number");
   refused("updates_first 1 1\n", "goes on after its end");
-  CHECK_THROWS_WITH(record_of("chunkmem profile 3\nupdates_first 1\n" + rest), Catch::Matchers::ContainsSubstring("version 1 or 2"));
+  CHECK_THROWS_WITH(record_of("chunkmem profile 3\nupdates_first 1\n" + rest),
+                    Catch::Matchers::ContainsSubstring("version 1 or 2"));
 }
 
-TEST_CASE("a profile that was cut short or changed is refused or read as another one, and nothing else happens", "[profile]")
+TEST_CASE("a profile that was cut short or changed is refused or read as another one, and nothing else happens",
+          "[profile]")
 {
   const std::string text = text_of(random_record(42, 25));
   for (std::size_t length = 0; length < text.size(); ++length) REQUIRE_FALSE(survives(text.substr(0, length)));
@@ -185,7 +197,8 @@ TEST_CASE("what is wrong with a profile is said with its line", "[profile]")
   CHECK(says("0 read slot 1 pass 0 micro_batch 0\nend 1\n", "3", "key \"end\" names nothing that could end"));
   CHECK(says("0 read slot 1 pass 0 micro_batch 0\nend 0\nend 0\n", "4", "key \"end\" names what has ended before"));
   CHECK(says("0 drop slot 1 pass 0 micro_batch 0\nend 0\n", "3", "nothing that could end"));
-  CHECK(says("0 read slot 1 pass 0 micro_batch 0\nend 0\nentries 2 highest_tide 0\n", "4", "key \"entries\" is another number"));
+  CHECK(says("0 read slot 1 pass 0 micro_batch 0\nend 0\nentries 2 highest_tide 0\n", "4",
+             "key \"entries\" is another number"));
   CHECK(says("entries 0 highest_tide 5\n", "2", "key \"highest_tide\" is not what"));
   CHECK(says("entries 0\n", "2", "key \"highest_tide\" is wanted here"));
   CHECK(says("entries -1 highest_tide 0\n", "2", "key \"entries\" is negative"));
@@ -201,7 +214,8 @@ TEST_CASE("what is wrong with a profile is said with its line", "[profile]")
     (void)profile_text::read(named, "first.profile");
     FAIL("it was read");
   } catch (const format_error& refused) {
-    CHECK(std::string{refused.what()} == "chunkmem: line 2 of first.profile cannot be used: key \"slot\" has no value (write it anew)");
+    CHECK(std::string{refused.what()} ==
+          "chunkmem: line 2 of first.profile cannot be used: key \"slot\" has no value (write it anew)");
   }
   std::istringstream other{"another file\n"};
   CHECK_THROWS_AS(profile_text::read(other), format_error);

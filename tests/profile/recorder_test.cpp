@@ -53,7 +53,10 @@ struct walker {
     if (log.has_diverged()) (void)log.resync(next[it.slot]);
     log.log_release(log.log({it.slot, 0, 0, it.kind, false, 0}, {}));
   }
-  iteration_outcome end(bool complete = true) { return log.end(complete, chunk_of_slot, 3, [](std::uint32_t, at) { return 0U; }); }
+  iteration_outcome end(bool complete = true)
+  {
+    return log.end(complete, chunk_of_slot, 3, [](std::uint32_t, at) { return 0U; });
+  }
   iteration_outcome run(std::string_view name, const walk& steps)
   {
     begin(name);
@@ -65,7 +68,8 @@ struct walker {
 walk random_walk(support::dice& dice, std::uint32_t size)
 {
   walk steps;
-  for (std::uint32_t at = 0; at < size; ++at) steps.push_back({dice.below(slots), static_cast<entry_kind>(dice.below(3))});
+  for (std::uint32_t at = 0; at < size; ++at)
+    steps.push_back({dice.below(slots), static_cast<entry_kind>(dice.below(3))});
   return steps;
 }
 
@@ -75,7 +79,8 @@ bool same(const access_record& left, const access_record& right)
   for (std::uint32_t at = 0; at < left.size(); ++at) {
     const access_entry& a = left.entries()[at];
     const access_entry& b = right.entries()[at];
-    if (a.slot != b.slot || a.kind != b.kind || a.next_of_slot != b.next_of_slot || a.next_of_chunk != b.next_of_chunk) return false;
+    if (a.slot != b.slot || a.kind != b.kind || a.next_of_slot != b.next_of_slot || a.next_of_chunk != b.next_of_chunk)
+      return false;
     if (left.details()[at].until != right.details()[at].until) return false;
   }
   return true;
@@ -119,9 +124,9 @@ TEST_CASE("a difference at any place makes the record the new iteration", "[prof
         if (change == 2) other.erase(other.begin() + at);
         if (change == 3) other.resize(at);
         if (change == 4) other[at].kind = other[at].kind == entry_kind::read ? entry_kind::write : entry_kind::read;
-        const bool equal = original.size() == other.size() && std::equal(original.begin(), original.end(), other.begin(), [](step a, step b) {
-          return a.slot == b.slot && a.kind == b.kind;
-        });
+        const bool equal = original.size() == other.size() &&
+                           std::equal(original.begin(), original.end(), other.begin(),
+                                      [](step a, step b) { return a.slot == b.slot && a.kind == b.kind; });
         walker it;
         it.run("train", original);
         const iteration_outcome outcome = it.run("train", other);
@@ -222,8 +227,12 @@ TEST_CASE("after a divergence a slot is found again in the record", "[profile]")
 
 TEST_CASE("what was released by a divergence is closed in the new record, and what is held stays open", "[profile]")
 {
-  const auto lease = [](recorder& log) { return log.log({recorder::never, 0, 0, entry_kind::lease_device, false, 0}, {512, entry_detail::never, pass::none}); };
-  const auto pin = [](recorder& log, std::uint32_t slot) { return log.log({slot, 0, 0, entry_kind::read, false, 0}, {}); };
+  const auto lease = [](recorder& log) {
+    return log.log({recorder::never, 0, 0, entry_kind::lease_device, false, 0}, {512, entry_detail::never, pass::none});
+  };
+  const auto pin = [](recorder& log, std::uint32_t slot) {
+    return log.log({slot, 0, 0, entry_kind::read, false, 0}, {});
+  };
   walker it;
   it.begin("train");
   for (int room = 0; room < 8; ++room) it.log.make_room();
@@ -238,7 +247,8 @@ TEST_CASE("what was released by a divergence is closed in the new record, and wh
   it.begin("train");
   for (int moment = 0; moment < 7; ++moment) it.log.advance();
   it.log.lease_ended(1);
-  it.log.diverge([](std::uint32_t slot, at) { return slot == 1 || slot == 2 ? 1U : 0U; });  // slot 0 and one pin of slot 1 are gone
+  // slot 0 and one pin of slot 1 are gone
+  it.log.diverge([](std::uint32_t slot, at) { return slot == 1 || slot == 2 ? 1U : 0U; });
   it.log.make_room();
   const std::uint32_t extra = pin(it.log, 0);
   CHECK(extra == 7);
@@ -371,7 +381,8 @@ TEST_CASE("of two pins in two tiers the one that was released is closed by a div
     for (const bool host_stays : {false, true}) {
       walker it;
       it.begin("train");
-      const entry_kind kinds[] = {host_first ? entry_kind::read_on_host : entry_kind::read, host_first ? entry_kind::read : entry_kind::read_on_host};
+      const entry_kind kinds[] = {host_first ? entry_kind::read_on_host : entry_kind::read,
+                                  host_first ? entry_kind::read : entry_kind::read_on_host};
       for (const entry_kind kind : kinds) {
         it.log.make_room();
         it.log.log({1, 0, 0, kind, false, 0}, {});
@@ -381,7 +392,8 @@ TEST_CASE("of two pins in two tiers the one that was released is closed by a div
       it.begin("train");
       it.log.advance();
       it.log.advance();
-      it.log.diverge([&](std::uint32_t slot, at place) { return slot == 1 && (place == at::host) == host_stays ? 1U : 0U; });
+      it.log.diverge(
+          [&](std::uint32_t slot, at place) { return slot == 1 && (place == at::host) == host_stays ? 1U : 0U; });
       it.take({2, entry_kind::read});
       const std::uint32_t stays = host_stays == host_first ? 0 : 1;
       it.log.log_release(stays);
@@ -395,8 +407,8 @@ TEST_CASE("of two pins in two tiers the one that was released is closed by a div
 
 namespace {
 
-/// Pins that overlap, of few slots, in both tiers. Two recorders hear of them: one from the beginning, the other follows another
-/// iteration first, so that it learns late what is released.
+/// Pins that overlap, of few slots, in both tiers. Two recorders hear of them: one from the beginning, the other
+/// follows another iteration first, so that it learns late what is released.
 struct overlapping {
   explicit overlapping(std::uint64_t seed) : dice{seed} {}
 
@@ -415,7 +427,8 @@ struct overlapping {
     const access_entry entry{fresh.slot, 0, 0, kind_of(access::read, static_cast<at>(fresh.place)), false, 0};
     truth.make_room();
     truth.log(entry, {});
-    if (late.is_following() && call >= diverges_at) late.diverge([this](std::uint32_t slot, at place) { return pins[slot][static_cast<unsigned>(place)]; });
+    if (late.is_following() && call >= diverges_at)
+      late.diverge([this](std::uint32_t slot, at place) { return pins[slot][static_cast<unsigned>(place)]; });
     late.make_room();
     late.is_following() ? late.advance() : static_cast<void>(late.log(entry, {}));
     ++pins[fresh.slot][fresh.place];

@@ -57,13 +57,15 @@ TEST_CASE("percentiles are those of the last sixty-four iterations, by sorting t
     all.push_back(held.count());
     watch.sample();
     watch.end_iteration();
-    std::vector<std::uint64_t> sorted(all.end() - static_cast<std::ptrdiff_t>(std::min<std::size_t>(all.size(), tide_watch::remembered)), all.end());
+    std::vector<std::uint64_t> sorted(
+        all.end() - static_cast<std::ptrdiff_t>(std::min<std::size_t>(all.size(), tide_watch::remembered)), all.end());
     std::sort(sorted.begin(), sorted.end());
     REQUIRE(watch.percentile(0.0).count() == sorted.front());
     REQUIRE(watch.percentile(1.0).count() == sorted.back());
     for (const double share : {0.25, 0.5, 0.75}) {
       const std::uint64_t found = watch.percentile(share).count();
-      const auto within = static_cast<double>(std::count_if(sorted.begin(), sorted.end(), [&](std::uint64_t it) { return it <= found; }));
+      const auto within = static_cast<double>(
+          std::count_if(sorted.begin(), sorted.end(), [&](std::uint64_t it) { return it <= found; }));
       REQUIRE(within + 1 > share * static_cast<double>(sorted.size()));
     }
   }

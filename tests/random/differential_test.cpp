@@ -57,9 +57,9 @@ tally run_worlds(std::uint64_t first, std::uint64_t count, std::uint64_t operati
     threads.async_compute = seed % 2 == 0;
     run_world<ahead_on_arena, arena>(threads, seed, threads.async_compute, operations, sum);
   }
-  std::cout << sum.operations << " operations, " << sum.accesses << " accesses, " << sum.illegal << " illegal, " << sum.shortages
-            << " out of memory, " << sum.repeated << " iterations repeated, " << sum.diverged << " recorded or diverged, " << sum.loads
-            << " loads\n";
+  std::cout << sum.operations << " operations, " << sum.accesses << " accesses, " << sum.illegal << " illegal, "
+            << sum.shortages << " out of memory, " << sum.repeated << " iterations repeated, " << sum.diverged
+            << " recorded or diverged, " << sum.loads << " loads\n";
   return sum;
 }
 

@@ -63,10 +63,10 @@ struct chunk_model {
 
 struct tally {
   std::uint64_t operations = 0;
-  std::uint64_t illegal = 0;      ///< refused as the model says
+  std::uint64_t illegal = 0;  ///< refused as the model says
   std::uint64_t accesses = 0;
-  std::uint64_t shortages = 0;    ///< out of memory
-  std::uint64_t repeated = 0;     ///< iterations that followed their record
+  std::uint64_t shortages = 0;  ///< out of memory
+  std::uint64_t repeated = 0;   ///< iterations that followed their record
   std::uint64_t diverged = 0;
   std::uint64_t loads = 0;
 
@@ -88,7 +88,9 @@ class world {
   template <class Options>
   world(const Options& options, std::uint64_t seed, bool launches)
       : memory_{options},
-        m_{memory_, {.chunk_bytes = frame}, support::every_eviction{support::every_eviction::names[seed % support::every_eviction::names.size()]}},
+        m_{memory_,
+           {.chunk_bytes = frame},
+           support::every_eviction{support::every_eviction::names[seed % support::every_eviction::names.size()]}},
         dice_{seed},
         launches_{launches}
   {
@@ -140,7 +142,10 @@ class world {
   [[nodiscard]] static std::size_t gradient_of(std::uint32_t parameter) noexcept { return parameters + parameter; }
   [[nodiscard]] static std::size_t list_of(std::uint32_t parameter) noexcept { return 2 * parameters + parameter; }
   [[nodiscard]] static bool is_other(std::size_t slot) noexcept { return slot >= 3 * parameters; }
-  [[nodiscard]] static bool is_short_lived(std::size_t slot) noexcept { return is_other(slot) ? slot % 2 == 0 : slot / parameters == 1; }
+  [[nodiscard]] static bool is_short_lived(std::size_t slot) noexcept
+  {
+    return is_other(slot) ? slot % 2 == 0 : slot / parameters == 1;
+  }
 
   void declare()
   {
@@ -191,7 +196,8 @@ class world {
       for (const std::uint32_t micro_batch : {0U, 1U}) scope.pass(pass_, micro_batch);  // each has to be named
       release_all();
       for (std::size_t slot = 0; slot < slots_.size(); ++slot)
-        if (is_short_lived(slot) && slots_[slot].state != cm::tensor_state::free) drop(slot);  // as a trainer leaves a step
+        // as a trainer leaves a step
+        if (is_short_lived(slot) && slots_[slot].state != cm::tensor_state::free) drop(slot);
     }
     inside_ = false;
     pass_ = cm::pass::none;
@@ -227,7 +233,10 @@ class world {
     mistake(steps);
   }
 
-  [[nodiscard]] std::size_t pick(dice& steps) noexcept { return steps.below(static_cast<std::uint32_t>(slots_.size())); }
+  [[nodiscard]] std::size_t pick(dice& steps) noexcept
+  {
+    return steps.below(static_cast<std::uint32_t>(slots_.size()));
+  }
 
   // Accesses.
 
@@ -242,7 +251,8 @@ class world {
     chunk_model& chunk = chunks_[slot.chunk];
     const bool writing = cm::writes(how) || (fresh && slot.zero_list);
     ++sum_.accesses;
-    if (fresh && how != cm::access::write && !slot.zero_list) return refuse([&] { (void)acquire(at, how, on_host, by_kernel); });
+    if (fresh && how != cm::access::write && !slot.zero_list)
+      return refuse([&] { (void)acquire(at, how, on_host, by_kernel); });
     const bool clash = on_host ? (chunk.device_pins > 0 && writing) || chunk.device_writers > 0
                                : chunk.host_writers > 0 || (writing && chunk.host_pins > 0);
     if (clash) return refuse([&] { (void)acquire(at, how, on_host, by_kernel); });
@@ -316,14 +326,16 @@ class world {
       slot.zeros = false;
     }
     if (how == cm::access::read_write) slot.base += 1;
-    memory_.launch(cm::agent::compute, [values, how, wrong = &wrong_, size = slot.size, old = before.base, fresh = slot.base,
-                                        step_before = before.zeros ? 0.0F : 1.0F, step = slot.zeros ? 0.0F : 1.0F]() noexcept {
-      if (how != cm::access::write)
-        for (std::uint32_t i = 0; i < size; ++i)
-          if (values[i] != old + step_before * static_cast<float>(i)) wrong->fetch_add(1, std::memory_order_relaxed);
-      if (how != cm::access::read)
-        for (std::uint32_t i = 0; i < size; ++i) values[i] = fresh + step * static_cast<float>(i);
-    });
+    memory_.launch(cm::agent::compute,
+                   [values, how, wrong = &wrong_, size = slot.size, old = before.base, fresh = slot.base,
+                    step_before = before.zeros ? 0.0F : 1.0F, step = slot.zeros ? 0.0F : 1.0F]() noexcept {
+                     if (how != cm::access::write)
+                       for (std::uint32_t i = 0; i < size; ++i)
+                         if (values[i] != old + step_before * static_cast<float>(i))
+                           wrong->fetch_add(1, std::memory_order_relaxed);
+                     if (how != cm::access::read)
+                       for (std::uint32_t i = 0; i < size; ++i) values[i] = fresh + step * static_cast<float>(i);
+                   });
   }
 
   void release(std::size_t which)
@@ -432,13 +444,20 @@ class world {
   {
     switch (steps.below(8)) {
       case 0: return refuse([&] { (void)m_.acquire(cm::tensor<float>{}, cm::access::write); });
-      case 1: return refuse([&] { (void)m_.acquire(cm::tensor<float>{{tensors_[0].id, tensors_[0].owner + 2}}, cm::access::write); });
+      case 1:
+        return refuse([&] {
+          (void)m_.acquire(cm::tensor<float>{{tensors_[0].id, tensors_[0].owner + 2}}, cm::access::write);
+        });
       case 2: return refuse([&] { (void)m_.lease(cm::tier::device, 0_B); });
       case 3: return refuse([&] { (void)m_.acquire(tensors_[1], cm::access::write, static_cast<cm::agent>(6)); });
-      case 4: return refuse([&] { (void)m_.template acquire<float>(tensors_[1], cm::list_id{9}, cm::access::read, cm::at::host); });
+      case 4:
+        return refuse(
+            [&] { (void)m_.template acquire<float>(tensors_[1], cm::list_id{9}, cm::access::read, cm::at::host); });
       case 5: return refuse([&] { (void)m_.gradient(tensors_[parameters + 1]); });
       case 6: return inside_ ? refuse([&] { (void)m_.iteration(); }) : refuse([&] { (void)m_.iteration("train", 0); });
-      default: return inside_ ? refuse([&] { m_.exchange(cm::value_list, twin_); }) : refuse([&] { m_.exchange(cm::value_list, cm::list_id{7}); });
+      default:
+        return inside_ ? refuse([&] { m_.exchange(cm::value_list, twin_); })
+                       : refuse([&] { m_.exchange(cm::value_list, cm::list_id{7}); });
     }
   }
 
@@ -461,7 +480,8 @@ class world {
   void compare_state(std::size_t at)
   {
     if (is_listed(at)) {
-      if (at < 2 * parameters) REQUIRE(m_.has_gradient(tensors_[at - parameters]) == (slots_[at].state != cm::tensor_state::free));
+      if (at < 2 * parameters)
+        REQUIRE(m_.has_gradient(tensors_[at - parameters]) == (slots_[at].state != cm::tensor_state::free));
       return;
     }
     REQUIRE(m_.state_of(tensors_[is_other(at) ? at - 2 * parameters : at]) == slots_[at].state);

@@ -25,7 +25,8 @@ class exact_training {
   explicit exact_training(Model& m) : m_{m}
   {
     m_.use(adam_);
-    for (const std::uint64_t size : {5000U, 300U, 9000U}) weights_.push_back(m_.template add<float>({size}, cm::role::parameter));
+    for (const std::uint64_t size : {5000U, 300U, 9000U})
+      weights_.push_back(m_.template add<float>({size}, cm::role::parameter));
     m_.state("step", std::as_writable_bytes(std::span{&done_, 1}));
   }
   exact_training(const exact_training&) = delete;
@@ -37,7 +38,8 @@ class exact_training {
   {
     for (std::size_t at = 0; at < weights_.size(); ++at) {
       std::uint64_t next = at;
-      for (float& it : m_.acquire(weights_[at], cm::access::write).span()) it = static_cast<float>(word(next++, 1000) % 200) * 0.01F - 1.0F;
+      for (float& it : m_.acquire(weights_[at], cm::access::write).span())
+        it = static_cast<float>(word(next++, 1000) % 200) * 0.01F - 1.0F;
     }
   }
   /// @param first, end   rows of this rank
@@ -51,8 +53,10 @@ class exact_training {
         for (float& it : g.span()) it = sum_of_rows(at, element++, first, end);
         if constexpr (is_over_ranks) m_.gradient_done(std::move(g));
       }
-      if constexpr (is_over_ranks) (void)m_.step(adam_, {.learning_rate = 0.01F});
-      else (void)cm::optimizer::step(m_, adam_, {.learning_rate = 0.01F});
+      if constexpr (is_over_ranks)
+        (void)m_.step(adam_, {.learning_rate = 0.01F});
+      else
+        (void)cm::optimizer::step(m_, adam_, {.learning_rate = 0.01F});
     }
     ++done_;
   }
@@ -78,10 +82,12 @@ class exact_training {
     x = (x ^ x >> 31U) * 0xd6e8feb86659fd93U;
     return x ^ x >> 29U;
   }
-  [[nodiscard]] float sum_of_rows(std::size_t tensor, std::uint64_t element, std::uint32_t first, std::uint32_t end) const
+  [[nodiscard]] float sum_of_rows(std::size_t tensor, std::uint64_t element, std::uint32_t first,
+                                  std::uint32_t end) const
   {
     std::int64_t sum = 0;
-    for (std::uint32_t row = first; row < end; ++row) sum += static_cast<std::int64_t>(word(element * 8 + tensor, done_ * rows + row) % 16) - 8;
+    for (std::uint32_t row = first; row < end; ++row)
+      sum += static_cast<std::int64_t>(word(element * 8 + tensor, done_ * rows + row) % 16) - 8;
     return static_cast<float>(sum);
   }
 

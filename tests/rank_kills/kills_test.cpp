@@ -1,4 +1,5 @@
-// Ranks that are killed while they save, under mpirun: whoever comes next goes on from the newest whole checkpoint, with the right bits.
+// Ranks that are killed while they save, under mpirun: whoever comes next goes on from the newest whole checkpoint,
+// with the right bits.
 #include "exact_training.hpp"
 
 #include <chunkmem/backend/host_arena.hpp>
@@ -58,16 +59,19 @@ said run(const fs::path& folder, std::uint64_t seed, std::uint32_t ranks)
   fs::remove_all(words);
   fs::create_directories(words);
   std::vector<std::string> command = support::split(std::getenv("CHUNKMEM_MPIRUN"));
-  for (const std::string& it : {std::string{"--enable-recovery"}, std::string{"-np"}, std::to_string(ranks), std::string{std::getenv("CHUNKMEM_MPI_RANK")},
-                                (folder / "checkpoints").string(), words.string(), std::to_string(seed), std::to_string(steps_of_a_job)})
+  for (const std::string& it : {std::string{"--enable-recovery"}, std::string{"-np"}, std::to_string(ranks),
+                                std::string{std::getenv("CHUNKMEM_MPI_RANK")}, (folder / "checkpoints").string(),
+                                words.string(), std::to_string(seed), std::to_string(steps_of_a_job)})
     command.push_back(it);
   support::launched_job launched{command, folder.string()};
-  for (int waited = 0; !launched.has_ended() && waited < 12'000; ++waited) std::this_thread::sleep_for(std::chrono::milliseconds{10});
+  for (int waited = 0; !launched.has_ended() && waited < 12'000; ++waited)
+    std::this_thread::sleep_for(std::chrono::milliseconds{10});
   said result;
   for (const auto& entry : fs::directory_iterator{words}) {
     std::ifstream in{entry.path()};
     std::string line;
-    if (entry.path().extension() != ".part" && std::getline(in, line)) result.words[entry.path().stem().string()].push_back(line);
+    if (entry.path().extension() != ".part" && std::getline(in, line))
+      result.words[entry.path().stem().string()].push_back(line);
   }
   return result;
 }
@@ -91,12 +95,15 @@ class killed_training {
     const std::uint32_t ranks = 2 + static_cast<std::uint32_t>(seed * 7 % 5) % 3;
     said all = run(folder_, seed, ranks);
     check_loaded(all, ranks, seed);
-    for (const std::string& it : all.of("saved")) acknowledged_ = std::max<std::uint64_t>(acknowledged_, std::stoull(it));
+    for (const std::string& it : all.of("saved"))
+      acknowledged_ = std::max<std::uint64_t>(acknowledged_, std::stoull(it));
     for (const std::string& it : all.of("verdict"))
       if (it != "finished" && it != "comm") complain("seed " + std::to_string(seed) + ": a rank said " + it);
     const bool has_death = all.of("verdict").size() < ranks;
     killed += has_death ? 1 : 0;
-    if (seed == 0 && all.of("hash") != std::vector<std::string>(ranks, std::to_string(right_.at(loaded_ + steps_of_a_job)))) complain("the last job ended with other weights");
+    if (seed == 0 &&
+        all.of("hash") != std::vector<std::string>(ranks, std::to_string(right_.at(loaded_ + steps_of_a_job))))
+      complain("the last job ended with other weights");
   }
 
  private:
@@ -104,7 +111,8 @@ class killed_training {
   {
     if (complaint.empty()) complaint = what;
   }
-  /// All ranks that came so far loaded one generation, none older than what any rank was told to be safe, with the right bits.
+  /// All ranks that came so far loaded one generation, none older than what any rank was told to be safe, with the
+  /// right bits.
   void check_loaded(said& all, std::uint32_t ranks, std::uint64_t seed)
   {
     const auto& loaded = all.of("loaded");
@@ -115,8 +123,10 @@ class killed_training {
     for (const std::string& it : loaded) {
       const auto numbers = support::split(it);
       const std::uint64_t step = std::stoull(numbers.at(1));
-      if (it != loaded.front() || step < acknowledged_ || step >= right_.size() || std::stoull(numbers.at(2)) != right_[step])
-        return complain("seed " + std::to_string(seed) + ": loaded " + it + ", acknowledged were " + std::to_string(acknowledged_) + " steps");
+      if (it != loaded.front() || step < acknowledged_ || step >= right_.size() ||
+          std::stoull(numbers.at(2)) != right_[step])
+        return complain("seed " + std::to_string(seed) + ": loaded " + it + ", acknowledged were " +
+                        std::to_string(acknowledged_) + " steps");
     }
     loaded_ = std::stoull(support::split(loaded.front()).at(1));
     resumed += killed > 0 ? 1 : 0;
@@ -131,18 +141,21 @@ class killed_training {
 /// @param least   kills that have to happen
 void check_kills(std::uint64_t first_seed, std::uint64_t least, const char* name)
 {
-  if (std::getenv("CHUNKMEM_MPIRUN") == nullptr || std::getenv("CHUNKMEM_MPI_RANK") == nullptr) SKIP("CHUNKMEM_MPIRUN and CHUNKMEM_MPI_RANK say what to run");
+  if (std::getenv("CHUNKMEM_MPIRUN") == nullptr || std::getenv("CHUNKMEM_MPI_RANK") == nullptr)
+    SKIP("CHUNKMEM_MPIRUN and CHUNKMEM_MPI_RANK say what to run");
   killed_training training{static_cast<std::uint32_t>(least * 2)};
   std::uint64_t jobs = 0;
-  while (training.killed < least && jobs < least * 2 && training.complaint.empty()) training.run_job(first_seed + jobs++);
+  while (training.killed < least && jobs < least * 2 && training.complaint.empty())
+    training.run_job(first_seed + jobs++);
   training.run_job(0);
   CHECK(training.complaint == "");
   CHECK(training.killed >= least);
   WARN(training.killed << " jobs killed, " << training.resumed << " of " << jobs + 1 << " went on");
   const char* const folder = std::getenv("CHUNKMEM_FIGURES");
   if (folder == nullptr || name == nullptr) return;
-  std::ofstream{std::string{folder} + '/' + name + ".json"} << R"([{"name": "checkpoint.rank_kills_resumed_percent", "value": )" << (training.complaint.empty() ? 100 : 0)
-                                                            << R"(, "unit": "%", "relation": "==", "bound": 100, "command": "ctest --preset test -R rank_kills"}])" << '\n';
+  std::ofstream{std::string{folder} + '/' + name + ".json"}
+      << R"([{"name": "checkpoint.rank_kills_resumed_percent", "value": )" << (training.complaint.empty() ? 100 : 0)
+      << R"(, "unit": "%", "relation": "==", "bound": 100, "command": "ctest --preset test -R rank_kills"}])" << '\n';
 }
 
 }  // namespace

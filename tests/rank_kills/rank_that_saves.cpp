@@ -1,7 +1,7 @@
-// rank_that_saves <folder of checkpoints> <folder of words> <seed> <steps>: one rank of a job that takes up the newest checkpoint, trains and
-// saves after each step. With a seed one rank, or all, are killed before an operation on a file that the seed chooses. Each rank says
-// what it loaded in <words>/loaded.<rank>, "<generation> <step> <hash>"; how far its saves came in <words>/saved.<rank>, "<step>"; and what became of it in
-// <words>/verdict.<rank>.
+// rank_that_saves <folder of checkpoints> <folder of words> <seed> <steps>: one rank of a job that takes up the newest
+// checkpoint, trains and saves after each step. With a seed one rank, or all, are killed before an operation on a file
+// that the seed chooses. Each rank says what it loaded in <words>/loaded.<rank>, "<generation> <step> <hash>"; how far
+// its saves came in <words>/saved.<rank>, "<step>"; and what became of it in <words>/verdict.<rank>.
 #include "exact_training.hpp"
 
 #include <chunkmem/backend/host_arena.hpp>
@@ -60,7 +60,10 @@ class deadly_folder {
   class writer {
    public:
     writer(io::posix_folder::writer file, killer& when) : file_{std::move(file)}, when_{&when} {}
-    [[nodiscard]] std::size_t write(std::span<const std::byte> content) { return when_->operation(), file_.write(content); }
+    [[nodiscard]] std::size_t write(std::span<const std::byte> content)
+    {
+      return when_->operation(), file_.write(content);
+    }
     void sync() { when_->operation(), file_.sync(); }
     void close() { when_->operation(), file_.close(); }
 
@@ -72,7 +75,10 @@ class deadly_folder {
 
   deadly_folder(const std::string& path, killer& when) : folder_{path}, when_{&when} {}
   [[nodiscard]] auto lock() { return folder_.lock(); }
-  [[nodiscard]] writer create(std::string_view name) { return when_->operation(), writer{folder_.create(name), *when_}; }
+  [[nodiscard]] writer create(std::string_view name)
+  {
+    return when_->operation(), writer{folder_.create(name), *when_};
+  }
   [[nodiscard]] reader open(std::string_view name) const { return when_->operation(), folder_.open(name); }
   void rename(std::string_view from, std::string_view to) { when_->operation(), folder_.rename(from, to); }
   bool remove(std::string_view name) noexcept { return when_->operation(), folder_.remove(name); }
@@ -113,7 +119,8 @@ void train(collective::mpi& ranks, char** arguments)
   rank_kills::exact_training training{model};
   training.fill();
   const auto loaded = checkpoint::load(model, folder, {.allow_fresh_start = true, .limits = {}});
-  write(words + "/loaded" + own, std::to_string(loaded.number) + ' ' + std::to_string(training.done()) + ' ' + std::to_string(training.hash()));
+  write(words + "/loaded" + own,
+        std::to_string(loaded.number) + ' ' + std::to_string(training.done()) + ' ' + std::to_string(training.hash()));
   const std::uint32_t share = training.rows / ranks.ranks();
   const std::uint32_t first = share * index_of(ranks.rank());
   for (std::uint64_t end = training.done() + steps; training.done() < end;) {

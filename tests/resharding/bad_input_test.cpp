@@ -1,4 +1,5 @@
-// Wrong models, missing shards, mixed folders, a rank with other settings: a typed error on every rank that names what differs.
+// Wrong models, missing shards, mixed folders, a rank with other settings: a typed error on every rank that names what
+// differs.
 #include "cut_rig.hpp"
 
 #include <support/catch.hpp>
@@ -28,7 +29,7 @@ struct seat {
   bool has_more = false;
   std::string state = "cursor";
   std::size_t state_size = 8;
-  std::uint32_t state_version = 0;   ///< what is in the state
+  std::uint32_t state_version = 0;  ///< what is in the state
   float buffer = 1;
   std::uint32_t list_version = 1;
   std::uint64_t chunk = 12 * 16384;  ///< bytes: of 1, 2, 3, 4 ranks
@@ -44,7 +45,8 @@ std::string at_seat(told_ranks& ranks, const seat& it, act what)
 {
   return outcome_of([&] {
     arena memory{{.device_capacity = cm::bytes{it.device}, .host_capacity = cm::bytes{1U << 20U}}};
-    tiny_type model{memory, ranks, {.chunk_bytes = cm::bytes{it.chunk}}, {.divided = it.divided, .sum_scale = it.scale}};
+    tiny_type model{
+        memory, ranks, {.chunk_bytes = cm::bytes{it.chunk}}, {.divided = it.divided, .sum_scale = it.scale}};
     const std::array<cm::list_spec, 1> lists{{{"momentum", cm::dtype::float32, it.list_version}}};
     model.use(lists);
     const auto weight = model.add<float>({it.elements}, cm::role::parameter);
@@ -57,8 +59,10 @@ std::string at_seat(told_ranks& ranks, const seat& it, act what)
     for (float& each : model.acquire(weight, cm::access::write).span()) each = 1;
     for (float& each : model.acquire(buffer, cm::access::write).span()) each = it.buffer;
     if (it.run != 0) model.shares().belongs_to(it.run);
-    if (what == act::save) (void)checkpoint::save(model, *it.folder);
-    else (void)checkpoint::load(model, *it.folder);
+    if (what == act::save)
+      (void)checkpoint::save(model, *it.folder);
+    else
+      (void)checkpoint::load(model, *it.folder);
   });
 }
 /// How each rank ends. @param change   `change(rank, seat)`: what is other than usual
@@ -120,12 +124,15 @@ TEST_CASE("a rank with another model is named on every rank, and nothing is writ
   for (const act what : {act::save, act::load}) {
     const auto refused = [&](std::string_view kind, const std::vector<std::string>& words, auto change) {
       for (const std::uint32_t other : {1U, 2U})
-        expect(ends_of(3, full, what, [&](std::uint32_t rank, seat& it) {
-          it.run = 5;
-          if (rank == other) change(it);
-        }), kind, words);
+        expect(ends_of(3, full, what,
+                       [&](std::uint32_t rank, seat& it) {
+                         it.run = 5;
+                         if (rank == other) change(it);
+                       }),
+               kind, words);
     };
-    refused("config: ", {"ranks have other models", "parameter weight of float32 40001"}, [](seat& it) { it.elements = 40001; });
+    refused("config: ", {"ranks have other models", "parameter weight of float32 40001"},
+            [](seat& it) { it.elements = 40001; });
     refused("config: ", {"ranks have other models", "parameter other"}, [](seat& it) { it.name = "other"; });
     refused("config: ", {"ranks have other models", "tensor.2"}, [](seat& it) { it.has_more = true; });
     refused("config: ", {"ranks have other models", "state place 8"}, [](seat& it) { it.state = "place"; });
@@ -141,10 +148,12 @@ TEST_CASE("a rank with other settings is named on every rank, and nothing is wri
   const auto before = full.names();
   for (const act what : {act::save, act::load}) {
     const auto refused = [&](const std::string& word, auto change) {
-      expect(ends_of(3, full, what, [&](std::uint32_t rank, seat& it) {
-        it.run = 5;
-        if (rank == 2) change(it);
-      }), "usage: ", {"ranks have other " + word, "rank 2 and rank 0"});
+      expect(ends_of(3, full, what,
+                     [&](std::uint32_t rank, seat& it) {
+                       it.run = 5;
+                       if (rank == 2) change(it);
+                     }),
+             "usage: ", {"ranks have other " + word, "rank 2 and rank 0"});
     };
     refused("chunk_bytes", [](seat& it) { it.chunk *= 2; });
     refused("sharding_options", [](seat& it) { it.divided = cm::sharding::zero_1; });
@@ -152,7 +161,8 @@ TEST_CASE("a rank with other settings is named on every rank, and nothing is wri
     refused("capacities of the device", [](seat& it) { it.device *= 2; });
     CHECK(full.names() == before);
   }
-  expect(ends_of(3, full, act::save, [](std::uint32_t rank, seat& it) { it.run = rank == 1 ? 6 : 5; }), "config: ", {"run"});
+  expect(ends_of(3, full, act::save, [](std::uint32_t rank, seat& it) { it.run = rank == 1 ? 6 : 5; }),
+         "config: ", {"run"});
   CHECK(full.names() == before);
 }
 
@@ -168,12 +178,14 @@ TEST_CASE("a shard that is missing, short or another's is named on every rank", 
   expect(damaged([&](memory_folder& it) { (void)it.remove(shard); }), "io: ", {"none of the 1 generations", shard});
   expect(damaged([&](memory_folder& it) { it.flip(shard, 5000); }), "io: ", {"none of the 1 generations", shard});
   expect(damaged([&](memory_folder& it) {  // of another rank
-    const auto other = it.last_of("00002.safetensors");
-    (void)it.remove(shard);
-    auto file = it.create(shard);
-    cm::io::write_all(file, other, shard);
-  }), "io: ", {"none of the 1 generations", shard});
-  expect(damaged([&](memory_folder& it) { it.flip("generation-000001.manifest", 30); }), "io: ", {"the newest, number 1", "the manifest of a checkpoint is damaged"});
+           const auto other = it.last_of("00002.safetensors");
+           (void)it.remove(shard);
+           auto file = it.create(shard);
+           cm::io::write_all(file, other, shard);
+         }),
+         "io: ", {"none of the 1 generations", shard});
+  expect(damaged([&](memory_folder& it) { it.flip("generation-000001.manifest", 30); }),
+         "io: ", {"the newest, number 1", "the manifest of a checkpoint is damaged"});
 }
 
 TEST_CASE("two trainings in one folder are told apart on every rank", "[resharding]")
@@ -190,7 +202,8 @@ TEST_CASE("two trainings in one folder are told apart on every rank", "[reshardi
     auto file = folder.create(name);
     cm::io::write_all(file, other.last_of(name), name);
   }
-  expect(ends_of(3, folder, act::load, nothing), "config: ", {"two trainings", "generation-000002.manifest", "generation-000001.manifest"});
+  expect(ends_of(3, folder, act::load, nothing),
+         "config: ", {"two trainings", "generation-000002.manifest", "generation-000001.manifest"});
 }
 
 TEST_CASE("ranks that see different folders are told so", "[resharding]")
@@ -198,11 +211,19 @@ TEST_CASE("ranks that see different folders are told so", "[resharding]")
   memory_folder one, two, empty;
   save(one, 2);
   save(two, 2);
-  expect(ends_of(2, one, act::load, [&](std::uint32_t rank, seat& it) { if (rank == 1) it.folder = &two; }), "config: ", {"generation 1 is another one than rank 0 sees"});
-  const auto ends = ends_of(2, one, act::load, [&](std::uint32_t rank, seat& it) { if (rank == 1) it.folder = &empty; });
+  expect(ends_of(2, one, act::load,
+                 [&](std::uint32_t rank, seat& it) {
+                   if (rank == 1) it.folder = &two;
+                 }),
+         "config: ", {"generation 1 is another one than rank 0 sees"});
+  const auto ends = ends_of(2, one, act::load, [&](std::uint32_t rank, seat& it) {
+    if (rank == 1) it.folder = &empty;
+  });
   for (const std::string& it : ends) CHECK_FALSE(it.starts_with("saved"));
   memory_folder first, second;
-  for (const std::string& it : ends_of(2, first, act::save, [&](std::uint32_t rank, seat& at) { if (rank == 1) at.folder = &second; })) {
+  for (const std::string& it : ends_of(2, first, act::save, [&](std::uint32_t rank, seat& at) {
+         if (rank == 1) at.folder = &second;
+       })) {
     INFO(it);
     CHECK((it.starts_with("io: ") || it.starts_with("corrupt: ") || it.starts_with("config: ")));
   }
@@ -215,12 +236,17 @@ TEST_CASE("what each rank has of its own loads on as many ranks alone, and is na
 {
   for (const bool is_state : {false, true}) {
     memory_folder folder;
-    expect(ends_of(3, folder, act::save, [&](std::uint32_t rank, seat& it) {
-      if (is_state) it.state_version = rank;
-      else it.buffer = static_cast<float>(rank);
-    }), "saved", {});
+    expect(ends_of(3, folder, act::save,
+                   [&](std::uint32_t rank, seat& it) {
+                     if (is_state)
+                       it.state_version = rank;
+                     else
+                       it.buffer = static_cast<float>(rank);
+                   }),
+           "saved", {});
     expect(ends_of(3, folder, act::load, nothing), "saved", {});
-    for (const std::uint32_t ranks : {1U, 2U, 4U}) expect(ends_of(ranks, folder, act::load, nothing), "config: ", {is_state ? "state/cursor" : "mean", "3"});
+    for (const std::uint32_t ranks : {1U, 2U, 4U})
+      expect(ends_of(ranks, folder, act::load, nothing), "config: ", {is_state ? "state/cursor" : "mean", "3"});
   }
 }
 

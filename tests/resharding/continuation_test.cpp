@@ -1,5 +1,5 @@
-// W ranks -> W' ranks with all that a model may have: groups, weights that were never updated, buffers, states, masters. What the files hold is put
-// together by hand, and is what one rank that never stopped would have saved.
+// W ranks -> W' ranks with all that a model may have: groups, weights that were never updated, buffers, states,
+// masters. What the files hold is put together by hand, and is what one rank that never stopped would have saved.
 #include "rig.hpp"
 #include "stored_content.hpp"
 
@@ -28,14 +28,15 @@ using support::memory_folder;
 
 namespace {
 
-/// What is drawn: element type, W and W', and for both stage, blocks of a chunk, nodes, eviction, layout, capacity, accumulation; then
-/// whether a plain manager has the training in between.
+/// What is drawn: element type, W and W', and for both stage, blocks of a chunk, nodes, eviction, layout, capacity,
+/// accumulation; then whether a plain manager has the training in between.
 constexpr std::array<std::uint32_t, 18> choices{2, 4, 4, 4, 4, 3, 3, 2, 2, 5, 5, 2, 2, 2, 2, 3, 3, 2};
 using row = std::array<std::uint32_t, choices.size()>;
 
 phase phase_of(const row& it, std::size_t which)
 {
-  constexpr cm::sharding::zero stages[] = {cm::sharding::zero_1, cm::sharding::zero_2, cm::sharding::zero_3, cm::sharding::zero_3_reduce_last};
+  constexpr cm::sharding::zero stages[] = {cm::sharding::zero_1, cm::sharding::zero_2, cm::sharding::zero_3,
+                                           cm::sharding::zero_3_reduce_last};
   constexpr const char* evictions[] = {"lru", "belady", "fifo", "list_order", "cost_aware"};
   constexpr const char* layouts[] = {"append_layout", "best_fit_layout"};
   phase made{{}, evictions[it[9 + which]], layouts[it[11 + which]]};
@@ -70,16 +71,21 @@ void expect_content(const memory_folder& folder, undisturbed<Element>& alone, co
   memory_folder other;
   alone.m.belongs_to(0);
   (void)checkpoint::save(alone.m, other);
-  if (const std::string what = difference(newest_content(other), newest_content(folder)); !what.empty()) throw std::runtime_error{std::string{when} + ": " + what};
+  if (const std::string what = difference(newest_content(other), newest_content(folder)); !what.empty())
+    throw std::runtime_error{std::string{when} + ": " + what};
 }
 
 template <class Element>
-void train_on(const phase& now, std::uint32_t first, memory_folder& folder, const undisturbed<Element>& alone, bool resumes)
+void train_on(const phase& now, std::uint32_t first, memory_folder& folder, const undisturbed<Element>& alone,
+              bool resumes)
 {
   on_ranks<Element>(now, first, alone.values, [&](std::uint32_t, model_type& model, rank_of_many<Element>& trainer) {
-    if (resumes) (void)checkpoint::load(model, folder);
-    else trainer.tensors.fill();
-    if (!trainer.tensors.was_told(first)) throw std::runtime_error{"states or buffers are others at step " + std::to_string(first)};
+    if (resumes)
+      (void)checkpoint::load(model, folder);
+    else
+      trainer.tensors.fill();
+    if (!trainer.tensors.was_told(first))
+      throw std::runtime_error{"states or buffers are others at step " + std::to_string(first)};
     trainer.check_all(first);
     for (std::uint32_t at = first; at < first + now.how.steps; ++at) {
       if (trainer.step(at) != alone.norms[at]) throw std::runtime_error{"another norm in step " + std::to_string(at)};
@@ -137,7 +143,8 @@ std::uint64_t all_pairs()
 {
   std::uint64_t all = 0;
   for (std::size_t left = 0; left < choices.size(); ++left)
-    for (std::size_t right = left + 1; right < choices.size(); ++right) all += std::uint64_t{choices[left]} * choices[right];
+    for (std::size_t right = left + 1; right < choices.size(); ++right)
+      all += std::uint64_t{choices[left]} * choices[right];
   return all;
 }
 
@@ -184,7 +191,8 @@ std::uint64_t differing(const std::vector<row>& rows)
 
 }  // namespace
 
-TEST_CASE("files and weights of a training that goes on over other ranks are those of one that never stopped", "[resharding]")
+TEST_CASE("files and weights of a training that goes on over other ranks are those of one that never stopped",
+          "[resharding]")
 {
   const std::vector<row> rows = cover();
   INFO(rows.size() << " trainings");

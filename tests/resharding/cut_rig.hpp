@@ -51,7 +51,8 @@ using tiny_type = cm::sharded_model<arena, told_ranks>;
 
 /// A weight of which every rank has a part, not all of them whole blocks; and a state.
 struct tiny_tensors {
-  tiny_tensors(tiny_type& model, std::uint32_t ranks) : m{model}, weight{model.add<float>({std::uint64_t{ranks} * 4096 - 4000}, cm::role::parameter)}
+  tiny_tensors(tiny_type& model, std::uint32_t ranks)
+      : m{model}, weight{model.add<float>({std::uint64_t{ranks} * 4096 - 4000}, cm::role::parameter)}
   {
     m.state("cursor", std::as_writable_bytes(std::span{cursor}));
   }
@@ -65,7 +66,8 @@ struct tiny_tensors {
   {
     const auto pin = m.acquire(weight, cm::access::read);
     bool same = cursor[0] == seed;
-    for (std::size_t at = 0; at < pin.span().size(); ++at) same = same && pin.span()[at] == static_cast<float>(seed) * 1000 + static_cast<float>(at);
+    for (std::size_t at = 0; at < pin.span().size(); ++at)
+      same = same && pin.span()[at] == static_cast<float>(seed) * 1000 + static_cast<float>(at);
     return same;
   }
   tiny_type& m;
@@ -85,9 +87,9 @@ enum class ending : std::uint8_t {
 /// What is to happen in a save.
 struct attempt {
   std::uint32_t ranks = 2;
-  std::uint32_t sized_for = 0;  ///< a model as so many ranks have it; 0: these
-  std::uint64_t order = 1;   ///< seed of turns
-  std::uint32_t seed = 1;    ///< of values
+  std::uint32_t sized_for = 0;             ///< a model as so many ranks have it; 0: these
+  std::uint64_t order = 1;                 ///< seed of turns
+  std::uint32_t seed = 1;                  ///< of values
   std::optional<std::uint64_t> ends_at{};  ///< at this exchange of the save a rank ends
   std::uint32_t who_ends = 0;
   ending kind = ending::before;
@@ -127,7 +129,8 @@ std::string outcome_of(Work work)
   }
 }
 
-/// Runs `work(rank, ranks, model, tensors, folder)` on every rank, each with its view of the folder. @return   how each ended
+/// Runs `work(rank, ranks, model, tensors, folder)` on every rank, each with its view of the folder. @return   how each
+/// ended
 template <class Work>
 std::vector<std::string> on_folder(support::simulated_folder folder, const attempt& how, Work work)
 {
@@ -157,25 +160,29 @@ ended save_once(support::simulated_folder folder, const attempt& how, Said said)
   ended all;
   std::atomic<std::uint64_t> exchanges{0};
   all.clean_up.resize(how.ranks);
-  all.how = on_folder(folder, how, [&](std::uint32_t rank, told_ranks& ranks, tiny_type& model, tiny_tensors& tensors, rank_folder& view, turns& order) {
-    model.shares().belongs_to(1);
-    tensors.fill(how.seed);
-    const std::uint64_t first = ranks.exchanges;
-    const auto ends = [&how, rank, first](std::uint64_t number) { return how.ends_at && rank == how.who_ends && number - first == *how.ends_at; };
-    ranks.into = [&, ends](std::uint64_t number) {
-      if (ends(number) && how.kind == ending::before) throw dying{};
-      order.meets(rank);
-    };
-    ranks.out = [&, ends](std::uint64_t number) {
-      if (!ends(number) || how.kind == ending::before) return;
-      if (how.kind == ending::behind) throw dying{};
-      throw cm::comm_error{"chunkmem: the answer of other ranks did not come"};
-    };
-    const auto saved = cm::checkpoint::save(model, view, how.options);
-    all.clean_up[rank] = std::string{saved.clean_up.view()};
-    exchanges = ranks.exchanges - first;
-    said();
-  });
+  all.how = on_folder(folder, how,
+                      [&](std::uint32_t rank, told_ranks& ranks, tiny_type& model, tiny_tensors& tensors,
+                          rank_folder& view, turns& order) {
+                        model.shares().belongs_to(1);
+                        tensors.fill(how.seed);
+                        const std::uint64_t first = ranks.exchanges;
+                        const auto ends = [&how, rank, first](std::uint64_t number) {
+                          return how.ends_at && rank == how.who_ends && number - first == *how.ends_at;
+                        };
+                        ranks.into = [&, ends](std::uint64_t number) {
+                          if (ends(number) && how.kind == ending::before) throw dying{};
+                          order.meets(rank);
+                        };
+                        ranks.out = [&, ends](std::uint64_t number) {
+                          if (!ends(number) || how.kind == ending::before) return;
+                          if (how.kind == ending::behind) throw dying{};
+                          throw cm::comm_error{"chunkmem: the answer of other ranks did not come"};
+                        };
+                        const auto saved = cm::checkpoint::save(model, view, how.options);
+                        all.clean_up[rank] = std::string{saved.clean_up.view()};
+                        exchanges = ranks.exchanges - first;
+                        said();
+                      });
   all.exchanges = exchanges;
   return all;
 }
@@ -184,8 +191,8 @@ inline ended save_once(support::simulated_folder folder, const attempt& how)
   return save_once(std::move(folder), how, [] {});
 }
 
-/// Which of the values that are known a folder holds, by its newest whole generation: 0 where there is none, -1 for a mixture, -3 where a
-/// loader would have to skip one: a manifest without all of its files.
+/// Which of the values that are known a folder holds, by its newest whole generation: 0 where there is none, -1 for a
+/// mixture, -3 where a loader would have to skip one: a manifest without all of its files.
 class known_values {
  public:
   /// Values of a seed, as the folder has them now.

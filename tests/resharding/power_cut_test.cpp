@@ -1,4 +1,5 @@
-// Every disk that a power cut may leave while several ranks save, every file operation that may fail, and every moment at which a rank may end.
+// Every disk that a power cut may leave while several ranks save, every file operation that may fail, and every moment
+// at which a rank may end.
 #include "cut_rig.hpp"
 
 #include <support/catch.hpp>
@@ -41,14 +42,15 @@ known_values values_of(std::uint32_t ranks)
   return known;
 }
 
-/// Cuts the power at every moment of a save of seed 2 (or `how.seed`). Once it is acknowledged on any rank nothing else may be found.
+/// Cuts the power at every moment of a save of seed 2 (or `how.seed`). Once it is acknowledged on any rank nothing else
+/// may be found.
 power_cut_search::result cut(const disk_content& before, const attempt& how, known_values& known, std::int64_t older)
 {
   std::atomic<bool> is_acknowledged{false};
   power_cut_search search{before, [&](const simulated_folder& left) {
-    const std::int64_t found = known.newest(left);
-    return is_acknowledged && found != how.seed ? -2 : found;
-  }};
+                            const std::int64_t found = known.newest(left);
+                            return is_acknowledged && found != how.seed ? -2 : found;
+                          }};
   search.allow({older, how.seed});
   std::vector<std::string> ends;
   search.during([&] { ends = save_once(search.folder(), how, [&] { is_acknowledged = true; }).how; });
@@ -60,10 +62,11 @@ power_cut_search::result cut(const disk_content& before, const attempt& how, kno
 /// How loads of a seed's values over two ranks end. @param ranks   that saved it
 std::vector<std::string> loaded(const disk_content& disk, std::uint32_t ranks, std::uint32_t seed)
 {
-  return on_folder(simulated_folder{disk}, {.ranks = 2, .sized_for = ranks}, [&](std::uint32_t, told_ranks&, tiny_type& model, tiny_tensors& tensors, rank_folder& view, turns&) {
-    (void)checkpoint::load(model, view);
-    if (!tensors.holds(seed)) throw std::runtime_error{"other values"};
-  });
+  return on_folder(simulated_folder{disk}, {.ranks = 2, .sized_for = ranks},
+                   [&](std::uint32_t, told_ranks&, tiny_type& model, tiny_tensors& tensors, rank_folder& view, turns&) {
+                     (void)checkpoint::load(model, view);
+                     if (!tensors.holds(seed)) throw std::runtime_error{"other values"};
+                   });
 }
 
 /// Every generation that has a manifest is whole: there is nothing that a loader would have to skip.
@@ -76,7 +79,8 @@ bool has_no_damaged(const simulated_folder& folder)
 
 }  // namespace
 
-TEST_CASE("a power cut leaves the older generation of all ranks or the new one, whatever order they write in", "[resharding]")
+TEST_CASE("a power cut leaves the older generation of all ranks or the new one, whatever order they write in",
+          "[resharding]")
 {
   std::uint64_t states = 0;
   for (const std::uint32_t ranks : {2U, 3U}) {
@@ -84,7 +88,8 @@ TEST_CASE("a power cut leaves the older generation of all ranks or the new one, 
     const disk_content before = saved(ranks, 1);
     for (std::uint64_t order = 1; order <= (ranks == 2 ? 6U : 2U); ++order) {
       INFO(ranks << " ranks, order " << order);
-      for (const auto& found : {cut(before, {.ranks = ranks, .order = order, .seed = 2}, known, 1), cut({}, {.ranks = ranks, .order = order, .seed = 2}, known, 0)}) {
+      for (const auto& found : {cut(before, {.ranks = ranks, .order = order, .seed = 2}, known, 1),
+                                cut({}, {.ranks = ranks, .order = order, .seed = 2}, known, 0)}) {
         CHECK(found.corrupt == 0);
         states += found.states;
       }
@@ -95,8 +100,7 @@ TEST_CASE("a power cut leaves the older generation of all ranks or the new one, 
     for (const auto& [disk, newest] : left) {
       if (at++ % (left.size() / 6 + 1) != 0) continue;
       INFO("disk " << at);
-      if (newest > 0)
-        CHECK(all_are(loaded(disk, ranks, static_cast<std::uint32_t>(newest)), "saved"));
+      if (newest > 0) CHECK(all_are(loaded(disk, ranks, static_cast<std::uint32_t>(newest)), "saved"));
       const auto found = cut(disk, {.ranks = ranks, .order = at, .seed = 3}, known, newest);
       CHECK(found.corrupt == 0);
       states += found.states;
@@ -111,7 +115,8 @@ TEST_CASE("the same search finds a rank whose syncs do nothing", "[resharding]")
   const disk_content before = saved(2, 1);
   const auto corrupt = [&](std::array<rank_lies, 4> lies) {
     std::uint64_t wrong = 0;
-    for (std::uint64_t order = 1; order <= 3; ++order) wrong += cut(before, {.ranks = 2, .order = order, .seed = 2, .lies = lies}, known, 1).corrupt;
+    for (std::uint64_t order = 1; order <= 3; ++order)
+      wrong += cut(before, {.ranks = 2, .order = order, .seed = 2, .lies = lies}, known, 1).corrupt;
     return wrong;
   };
   CHECK(corrupt({}) == 0);
@@ -133,20 +138,23 @@ TEST_CASE("a file operation that fails on one rank fails the save on all, and th
       bool is_over = false;
       std::vector<std::string> first(ranks);
       std::vector<std::string> clean_up(ranks);
-      const auto ends = on_folder(folder, {.ranks = ranks, .order = at}, [&](std::uint32_t rank, told_ranks& all, tiny_type& model, tiny_tensors& tensors, rank_folder& view, turns&) {
-        model.shares().belongs_to(1);
-        tensors.fill(2);
-        first[rank] = outcome_of([&] { clean_up[rank] = cm::checkpoint::save(model, view, {.keep = 1}).clean_up.view(); });
-        const auto met = cm::collective::words_of_all(all, 0);
-        if (rank == 0) {
-          is_over = folder.failures() == 0;
-          folder.set_faults({});
-        }
-        (void)cm::collective::words_of_all(all, 0);
-        if (!tensors.holds(2)) throw std::runtime_error{"other values"};
-        tensors.fill(3);
-        (void)cm::checkpoint::save(model, view, {.keep = 1});
-      });
+      const auto ends = on_folder(
+          folder, {.ranks = ranks, .order = at},
+          [&](std::uint32_t rank, told_ranks& all, tiny_type& model, tiny_tensors& tensors, rank_folder& view, turns&) {
+            model.shares().belongs_to(1);
+            tensors.fill(2);
+            first[rank] =
+                outcome_of([&] { clean_up[rank] = cm::checkpoint::save(model, view, {.keep = 1}).clean_up.view(); });
+            const auto met = cm::collective::words_of_all(all, 0);
+            if (rank == 0) {
+              is_over = folder.failures() == 0;
+              folder.set_faults({});
+            }
+            (void)cm::collective::words_of_all(all, 0);
+            if (!tensors.holds(2)) throw std::runtime_error{"other values"};
+            tensors.fill(3);
+            (void)cm::checkpoint::save(model, view, {.keep = 1});
+          });
       CHECK(all_are(ends, "saved"));
       CHECK(known.newest(folder) == 3);
       CHECK(has_no_damaged(folder));
@@ -184,14 +192,18 @@ TEST_CASE("where a manifest can neither be made safe nor taken back for good its
     power_cut_search search{before, [&](const simulated_folder& left) { return known.newest(left); }};
     search.allow({1, 2});
     std::vector<std::string> ends;
-    search.during([&] { ends = save_once(search.folder(), {.ranks = 2, .seed = 2, .lies = {rank_lies{.good_syncs = good}}}).how; });
+    search.during([&] {
+      ends = save_once(search.folder(), {.ranks = 2, .seed = 2, .lies = {rank_lies{.good_syncs = good}}}).how;
+    });
     search.look();
     CHECK(search.found().corrupt == 0);
-    CHECK(all_are(ends, good < 3 ? "io: " : "saved"));  // of the claim, of the files, of the manifest; removing what is older may fail
+    // of the claim, of the files, of the manifest; removing what is older may fail
+    CHECK(all_are(ends, good < 3 ? "io: " : "saved"));
   }
 }
 
-TEST_CASE("a rank that ends at any exchange of a save, or hears of none, ends it for all, and leaves the folder whole", "[resharding]")
+TEST_CASE("a rank that ends at any exchange of a save, or hears of none, ends it for all, and leaves the folder whole",
+          "[resharding]")
 {
   for (const std::uint32_t ranks : {2U, 3U}) {
     known_values known = values_of(ranks);
@@ -200,13 +212,17 @@ TEST_CASE("a rank that ends at any exchange of a save, or hears of none, ends it
     const std::uint64_t exchanges = save_once(undisturbed, {.ranks = ranks, .seed = 2}).exchanges;
     REQUIRE(exchanges > 8);
     const auto end_at = [&](std::uint64_t at, std::uint32_t who, ending kind, std::uint64_t order) {
-      INFO("rank " << who << " of " << ranks << ", ending " << static_cast<int>(kind) << ", exchange " << at << " of " << exchanges << ", order " << order);
+      INFO("rank " << who << " of " << ranks << ", ending " << static_cast<int>(kind) << ", exchange " << at << " of "
+                   << exchanges << ", order " << order);
       simulated_folder folder{before};
-      const auto ends = save_once(folder, {.ranks = ranks, .order = order, .seed = 2, .ends_at = at, .who_ends = who, .kind = kind}).how;
+      const auto ends =
+          save_once(folder, {.ranks = ranks, .order = order, .seed = 2, .ends_at = at, .who_ends = who, .kind = kind})
+              .how;
       for (std::uint32_t rank = 0; rank < ranks; ++rank) {
         INFO(ends[rank]);
         const bool may_succeed = at + 1 == exchanges && kind != ending::before && rank != who;
-        CHECK(((rank == who && kind != ending::unheard ? ends[rank] == "died" : ends[rank].starts_with("comm: ")) || (may_succeed && ends[rank] == "saved")));
+        CHECK(((rank == who && kind != ending::unheard ? ends[rank] == "died" : ends[rank].starts_with("comm: ")) ||
+               (may_succeed && ends[rank] == "saved")));
       }
       const std::int64_t newest = known.newest(folder);
       CHECK((newest == 1 || newest == 2));
@@ -217,7 +233,8 @@ TEST_CASE("a rank that ends at any exchange of a save, or hears of none, ends it
     for (std::uint64_t at = 0; at < exchanges; ++at)
       for (std::uint32_t who = 0; who < ranks; ++who)
         for (const ending kind : {ending::before, ending::behind, ending::unheard})
-          for (std::uint64_t order = 1; order <= (kind == ending::before ? 1U : ranks == 2 ? 3U : 2U); ++order) end_at(at, who, kind, order);
+          for (std::uint64_t order = 1; order <= (kind == ending::before ? 1U : ranks == 2 ? 3U : 2U); ++order)
+            end_at(at, who, kind, order);
   }
 }
 

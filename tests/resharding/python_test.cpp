@@ -1,5 +1,5 @@
-// What several ranks saved, as one file for Python's safetensors, and what that wrote, as the weights of several ranks: beside a training on one
-// rank that never stopped, and was filled by hand.
+// What several ranks saved, as one file for Python's safetensors, and what that wrote, as the weights of several ranks:
+// beside a training on one rank that never stopped, and was filled by hand.
 #include "rig.hpp"
 
 #include <checkpoint/exchange.hpp>
@@ -32,7 +32,11 @@ constexpr std::string_view name = "model.safetensors";
 
 phase phase_of(std::uint32_t ranks)
 {
-  return {.how = {.ranks = ranks, .steps = 3, .of_node = ranks, .clip = 0.5F, .frame = cm::bytes{std::uint64_t{ranks} * 4096 * 4}}};
+  return {.how = {.ranks = ranks,
+                  .steps = 3,
+                  .of_node = ranks,
+                  .clip = 0.5F,
+                  .frame = cm::bytes{std::uint64_t{ranks} * 4096 * 4}}};
 }
 
 template <class Element>
@@ -53,14 +57,17 @@ std::vector<To> rounded(const std::vector<From>& values)
   return result;
 }
 
-/// What a file of this training has to hold. @tparam To   what the numbers are rounded to; void: as they were saved, masters for 16-bit weights that have one
+/// What a file of this training has to hold. @tparam To   what the numbers are rounded to; void: as they were saved,
+/// masters for 16-bit weights that have one
 template <class To, class Element>
 std::string listing_of(undisturbed<Element>& alone)
 {
   std::map<std::string, std::string> lines;
   const auto add = [&]<class From>(const std::string& tensor, const std::vector<From>& values) {
-    if constexpr (std::is_void_v<To>) lines[tensor] = line_of(tensor, values);
-    else lines[tensor] = line_of(tensor, rounded<To>(values));
+    if constexpr (std::is_void_v<To>)
+      lines[tensor] = line_of(tensor, values);
+    else
+      lines[tensor] = line_of(tensor, rounded<To>(values));
   };
   for (std::size_t at = 0; at < sizes.size(); ++at) {
     const auto& weight = alone.tensors.weights[at];
@@ -68,9 +75,11 @@ std::string listing_of(undisturbed<Element>& alone)
     if constexpr (sizeof(Element) == 4) {
       add(tensor, alone.values.back()[at]);
     } else {
-      if (at == frozen) add(tensor, alone.values.back()[at]);
+      if (at == frozen)
+        add(tensor, alone.values.back()[at]);
       else {
-        const auto pin = alone.m.template acquire<float>(weight, alone.m.list("master"), cm::access::read, cm::at::host);
+        const auto pin =
+            alone.m.template acquire<float>(weight, alone.m.list("master"), cm::access::read, cm::at::host);
         add(tensor, std::vector<float>(pin.span().begin(), pin.span().end()));
       }
     }
@@ -111,7 +120,8 @@ template <class Element>
 std::vector<Element> first_values(std::size_t at)
 {
   std::vector<Element> values;
-  for (std::uint64_t i = 0; i < sizes[at]; ++i) values.push_back(cm::round_to<Element>(support::ranks::first_value(at, i)));
+  for (std::uint64_t i = 0; i < sizes[at]; ++i)
+    values.push_back(cm::round_to<Element>(support::ranks::first_value(at, i)));
   return values;
 }
 
@@ -131,7 +141,8 @@ void what_python_wrote_trains(const checkpoints::python& other)
   undisturbed<Element> by_hand;
   by_hand.train(now.how);
   std::string listing;
-  for (std::size_t at = 0; at < sizes.size(); ++at) listing += line_of(by_hand.m.name_of(by_hand.tensors.weights[at]), first_values<Element>(at));
+  for (std::size_t at = 0; at < sizes.size(); ++at)
+    listing += line_of(by_hand.m.name_of(by_hand.tensors.weights[at]), first_values<Element>(at));
   listing += line_of(by_hand.m.name_of(by_hand.tensors.buffer), std::vector<float>(7, 0.5F));
   listing += line_of(by_hand.m.name_of(by_hand.tensors.empty), std::vector<float>(3, 0.25F));
   REQUIRE(other.write(place.path(), listing, std::string{name}));
@@ -139,7 +150,8 @@ void what_python_wrote_trains(const checkpoints::python& other)
   on_ranks<Element>(now, 0, by_hand.values, [&](std::uint32_t, model_type& model, rank_of_many<Element>& trainer) {
     const posix_folder folder{place.path()};
     begin_with_other_values(trainer.tensors);
-    if (checkpoint::import_values(model, folder, name).tensors != sizes.size() + 2) throw std::runtime_error{"it took another number of tensors"};
+    if (checkpoint::import_values(model, folder, name).tensors != sizes.size() + 2)
+      throw std::runtime_error{"it took another number of tensors"};
     trainer.check_all(0);
     for (std::uint32_t at = 0; at < now.how.steps; ++at)
       if (trainer.step(at) != by_hand.norms[at]) throw std::runtime_error{"another norm in step " + std::to_string(at)};
@@ -152,12 +164,14 @@ void what_python_wrote_trains(const checkpoints::python& other)
   CHECK(checkpoint::import_values(alone.m, folder, name).tensors == sizes.size() + 2);
   alone.train(now.how);
   CHECK(alone.norms == by_hand.norms);
-  for (std::size_t at = 0; at < sizes.size(); ++at) CHECK(support::ranks::equal(alone.values.back()[at].data(), by_hand.values.back()[at]));
+  for (std::size_t at = 0; at < sizes.size(); ++at)
+    CHECK(support::ranks::equal(alone.values.back()[at].data(), by_hand.values.back()[at]));
 }
 
 }  // namespace
 
-TEST_CASE("Python's safetensors opens what three ranks saved, bit for bit, in every element type of weights", "[resharding][.python]")
+TEST_CASE("Python's safetensors opens what three ranks saved, bit for bit, in every element type of weights",
+          "[resharding][.python]")
 {
   const checkpoints::python other;
   if (!other.is_there()) SKIP(checkpoints::no_python);
@@ -166,7 +180,8 @@ TEST_CASE("Python's safetensors opens what three ranks saved, bit for bit, in ev
   trained_on_three_ranks_opens<cm::fp16>(other);
 }
 
-TEST_CASE("what Python's safetensors wrote trains on two ranks and on one as if it were filled by hand", "[resharding][.python]")
+TEST_CASE("what Python's safetensors wrote trains on two ranks and on one as if it were filled by hand",
+          "[resharding][.python]")
 {
   const checkpoints::python other;
   if (!other.is_there()) SKIP(checkpoints::no_python);

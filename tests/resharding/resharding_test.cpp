@@ -1,4 +1,5 @@
-// Trainings that are saved by W ranks and go on over W', divided in another way, with the bits of one that never stopped.
+// Trainings that are saved by W ranks and go on over W', divided in another way, with the bits of one that never
+// stopped.
 #include <chunkmem/chunk/best_fit_layout.hpp>
 #include <chunkmem/eviction/lru.hpp>
 #include <chunkmem/ownership/hierarchical.hpp>
@@ -50,7 +51,8 @@ struct side {
 
   [[nodiscard]] job as_job(std::uint32_t until, std::uint64_t seed) const
   {
-    constexpr cm::sharding::zero stages[] = {cm::sharding::zero_3_reduce_last, cm::sharding::zero_1, cm::sharding::zero_2, cm::sharding::zero_3};
+    constexpr cm::sharding::zero stages[] = {cm::sharding::zero_3_reduce_last, cm::sharding::zero_1,
+                                             cm::sharding::zero_2, cm::sharding::zero_3};
     job result{.ranks = ranks};
     result.steps = until;
     result.micro_batches = 1 + static_cast<std::uint32_t>(seed % 2);
@@ -72,16 +74,22 @@ struct move {
 
 /// Runs `work(model, trainer)` on each rank of a job. @return   what the first that failed said
 template <class Element, class Ownership, class... Policies, class Work>
-std::string on_ranks(const job& wanted, const cm::optimizer::adam& kernel, const support::ranks::history<Element>& values, Work work)
+std::string on_ranks(const job& wanted, const cm::optimizer::adam& kernel,
+                     const support::ranks::history<Element>& values, Work work)
 {
   using threads = cm::collective::local_threads;
-  using ranks_type = std::conditional_t<std::same_as<Ownership, cm::ownership::hierarchical>, cm::sharding::circles<threads>, threads>;
+  using ranks_type =
+      std::conditional_t<std::same_as<Ownership, cm::ownership::hierarchical>, cm::sharding::circles<threads>, threads>;
   using model_type = cm::sharded_model<cm::backend::host_arena, ranks_type, Ownership, Policies...>;
   std::vector<std::string> said(wanted.ranks);
   cm::sharding::thread_ranks{wanted.ranks, wanted.of_node}.run([&](cm::sharding::thread_ranks::place& here) {
     try {
-      cm::backend::host_arena memory{{.device_capacity = wanted.frame_bytes() * wanted.frames, .host_capacity = wanted.frame_bytes() * 256}};
-      model_type model{memory, support::ranks::ends_as<ranks_type>(here), {.chunk_bytes = wanted.frame_bytes()}, {.divided = wanted.divided, .sum_scale = wanted.scale}};
+      cm::backend::host_arena memory{
+          {.device_capacity = wanted.frame_bytes() * wanted.frames, .host_capacity = wanted.frame_bytes() * 256}};
+      model_type model{memory,
+                       support::ranks::ends_as<ranks_type>(here),
+                       {.chunk_bytes = wanted.frame_bytes()},
+                       {.divided = wanted.divided, .sum_scale = wanted.scale}};
       support::ranks::one_of_many<Element, model_type, cm::optimizer::adam> trainer{model, kernel, wanted, values};
       work(model, trainer);
       said[here.rank()] = trainer.complaint;
@@ -116,20 +124,24 @@ struct reference {
 
 /// Trains on from what the folder has, and compares everything. @return   what differs
 template <class Element, class Ownership, class... Policies>
-std::string go_on(const memory_folder& folder, const job& then, const cm::optimizer::adam& kernel, reference<Element>& right)
+std::string go_on(const memory_folder& folder, const job& then, const cm::optimizer::adam& kernel,
+                  reference<Element>& right)
 {
   return on_ranks<Element, Ownership, Policies...>(then, kernel, right.one.values, [&](auto& model, auto& trainer) {
     if (then.frames % 2 == 0) (void)trainer.least_device();
     (void)checkpoint::load(model, folder);
     trainer.go_on(saved_at);
-    for (std::size_t at = 0; at < right.lists.size(); ++at) trainer.check_list(lists_of<Element>()[at], right.lists[at]);
-    if (trainer.complaint.empty() && !std::ranges::equal(trainer.norms, std::span{right.one.norms}.subspan(saved_at))) trainer.complaint = "another norm";
+    for (std::size_t at = 0; at < right.lists.size(); ++at)
+      trainer.check_list(lists_of<Element>()[at], right.lists[at]);
+    if (trainer.complaint.empty() && !std::ranges::equal(trainer.norms, std::span{right.one.norms}.subspan(saved_at)))
+      trainer.complaint = "another norm";
   });
 }
 
 /// Trains until the save.
 template <class Element, class Ownership, class... Policies>
-std::string train_and_save(memory_folder& folder, const job& first, const cm::optimizer::adam& kernel, const reference<Element>& right, cm::bytes file_size)
+std::string train_and_save(memory_folder& folder, const job& first, const cm::optimizer::adam& kernel,
+                           const reference<Element>& right, cm::bytes file_size)
 {
   return on_ranks<Element, Ownership, Policies...>(first, kernel, right.one.values, [&](auto& model, auto& trainer) {
     trainer.run();
@@ -145,7 +157,8 @@ std::string reshard(const move& how)
   const job then = how.to.as_job(steps, how.seed / 7);
   reference<Element> right{first, then, the_kernel};
   memory_folder folder;
-  const std::string said = train_and_save<Element, hierarchical, Policies...>(folder, first, the_kernel, right, cm::bytes{how.seed % 2 == 0 ? 100'000U : 1U << 30U});
+  const std::string said = train_and_save<Element, hierarchical, Policies...>(
+      folder, first, the_kernel, right, cm::bytes{how.seed % 2 == 0 ? 100'000U : 1U << 30U});
   return said.empty() ? go_on<Element, hierarchical, Policies...>(folder, then, the_kernel, right) : said;
 }
 
@@ -198,8 +211,9 @@ std::uint64_t differing(const std::vector<move>& all)
     const std::string said = run(it);
     if (said.empty()) continue;
     ++wrong;
-    UNSCOPED_INFO(it.from.ranks << " ranks in nodes of " << it.from.of_node << ", stage " << it.from.stage << ", to " << it.to.ranks << " in nodes of "
-                                << it.to.of_node << ", stage " << it.to.stage << ", element " << it.element << ", seed " << it.seed << ": " << said);
+    UNSCOPED_INFO(it.from.ranks << " ranks in nodes of " << it.from.of_node << ", stage " << it.from.stage << ", to "
+                                << it.to.ranks << " in nodes of " << it.to.of_node << ", stage " << it.to.stage
+                                << ", element " << it.element << ", seed " << it.seed << ": " << said);
   }
   return wrong;
 }
@@ -223,15 +237,19 @@ TEST_CASE("the moves that are tried have every pair of ranks, sizes of chunks, s
   for (const move& it : moves_in_ci()) {
     const auto words = words_of(it);
     for (std::uint32_t left = 0; left < words.size(); ++left)
-      for (std::uint32_t right = left + 1; right < words.size(); ++right) pairs.insert({left, words[left], right, words[right]});
+      for (std::uint32_t right = left + 1; right < words.size(); ++right)
+        pairs.insert({left, words[left], right, words[right]});
   }
   std::size_t wanted = 0;
   for (std::size_t left = 0; left < choices.size(); ++left)
-    for (std::size_t right = left + 1; right < choices.size(); ++right) wanted += std::size_t{choices[left]} * choices[right];
+    for (std::size_t right = left + 1; right < choices.size(); ++right)
+      wanted += std::size_t{choices[left]} * choices[right];
   CHECK(pairs.size() == wanted);
 }
 
-TEST_CASE("what W ranks saved goes on over W', in other chunks and stages, with the bits of a training that never stopped", "[sharding]")
+TEST_CASE(
+    "what W ranks saved goes on over W', in other chunks and stages, with the bits of a training that never stopped",
+    "[sharding]")
 {
   const auto all = moves_in_ci();
   const std::uint64_t wrong = differing(all);
@@ -240,7 +258,8 @@ TEST_CASE("what W ranks saved goes on over W', in other chunks and stages, with 
   if (folder == nullptr) return;
   std::ofstream{std::string{folder} + "/test_resharding.json"}
       << R"([{"name": "checkpoint.reshard_identical_percent", "value": )" << 100 * (all.size() - wrong) / all.size()
-      << R"(, "unit": "%", "relation": "==", "bound": 100, "command": "ctest --preset test -R resharding"}])" << "\n";
+      << R"(, "unit": "%", "relation": "==", "bound": 100, "command": "ctest --preset test -R resharding"}])"
+      << "\n";
 }
 
 TEST_CASE("chunks of one owner each go to ranks that share them, and back", "[sharding]")
@@ -299,7 +318,10 @@ TEST_CASE("every combination of ranks, sizes of chunks and stages goes on with t
     for (std::uint32_t to = 1; to <= 4; ++to)
       for (std::uint32_t blocks = 0; blocks < 4; ++blocks)
         for (std::uint32_t stages = 0; stages < 16; ++stages, ++seed)
-          all.push_back({{from, 2 + blocks % 2, stages % 4, node_of(from, seed)}, {to, 2 + blocks / 2, stages / 4, node_of(to, seed / 2)}, static_cast<std::uint32_t>(seed % 3), seed});
+          all.push_back({{from, 2 + blocks % 2, stages % 4, node_of(from, seed)},
+                         {to, 2 + blocks / 2, stages / 4, node_of(to, seed / 2)},
+                         static_cast<std::uint32_t>(seed % 3),
+                         seed});
   CHECK(differing(all) == 0);
 }
 

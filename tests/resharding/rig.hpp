@@ -33,7 +33,8 @@ using support::ranks::job;
 using arena = cm::backend::host_arena;
 using threads = cm::collective::local_threads;
 using every_layout = cm::any_layout<cm::append_layout, cm::best_fit_layout>;
-using model_type = cm::sharded_model<arena, cm::sharding::circles<threads>, cm::ownership::hierarchical, support::every_eviction, every_layout>;
+using model_type = cm::sharded_model<arena, cm::sharding::circles<threads>, cm::ownership::hierarchical,
+                                     support::every_eviction, every_layout>;
 using manager_type = cm::manager<arena>;
 
 /// A part of a training, on some ranks.
@@ -50,7 +51,8 @@ inline constexpr std::uint32_t first_of_late = 2;  ///< step of its first gradie
 
 [[nodiscard]] inline bool has_gradient(std::size_t tensor, std::uint32_t step)
 {
-  return tensor != frozen && tensor != never && (tensor != unused || step % 2 == 0) && (tensor != late || step >= first_of_late);
+  return tensor != frozen && tensor != never && (tensor != unused || step % 2 == 0) &&
+         (tensor != late || step >= first_of_late);
 }
 [[nodiscard]] inline cm::optimizer::adam kernel_of_all()
 {
@@ -66,7 +68,8 @@ struct declared {
   {
     m.use(kernel);
     for (std::size_t at = 0; at < sizes.size(); ++at)
-      weights.push_back(m.template add<Element>({sizes[at]}, at == frozen ? cm::role::frozen : cm::role::parameter, cm::group_id{at % 3 == 2 ? 1U : 0U}));
+      weights.push_back(m.template add<Element>({sizes[at]}, at == frozen ? cm::role::frozen : cm::role::parameter,
+                                                cm::group_id{at % 3 == 2 ? 1U : 0U}));
     buffer = m.template add<float>({7}, cm::role::buffer);
     empty = m.template add<float>({3}, cm::role::buffer);
     m.name(weights[3], "large one");
@@ -76,7 +79,8 @@ struct declared {
   {
     for (std::size_t at = 0; at < sizes.size(); ++at) {
       const auto pin = m.acquire(weights[at], cm::access::write);
-      for (std::uint64_t i = 0; i < sizes[at]; ++i) pin.span()[i] = cm::round_to<Element>(support::ranks::first_value(at, i));
+      for (std::uint64_t i = 0; i < sizes[at]; ++i)
+        pin.span()[i] = cm::round_to<Element>(support::ranks::first_value(at, i));
     }
     tell(0);
   }
@@ -150,17 +154,21 @@ class undisturbed {
     const std::vector<Element>& weight = values.back()[at];
     const auto add = [&](std::vector<Element>& to, std::uint32_t rank, std::uint32_t batch, bool adds) {
       for (std::uint32_t visit = 0; visit < (at == tied ? 2U : 1U); ++visit)
-        support::ranks::write_gradient(to.data(), weight.data(), to.size(), adds || visit > 0, at, rank, batch, number, visit);
+        support::ranks::write_gradient(to.data(), weight.data(), to.size(), adds || visit > 0, at, rank, batch, number,
+                                       visit);
     };
     std::vector<Element> all(weight.size());
     for (std::uint32_t batch = 0; batch < (how.adds_each() ? how.micro_batches : 1); ++batch) {
       std::vector<std::vector<Element>> of_rank(how.ranks, std::vector<Element>(weight.size()));
       for (std::uint32_t rank = 0; rank < how.ranks; ++rank) {
-        if (how.adds_each()) add(of_rank[rank], rank, batch, false);
-        else for (std::uint32_t each = 0; each < how.micro_batches; ++each) add(of_rank[rank], rank, each, each > 0);
+        if (how.adds_each())
+          add(of_rank[rank], rank, batch, false);
+        else
+          for (std::uint32_t each = 0; each < how.micro_batches; ++each) add(of_rank[rank], rank, each, each > 0);
       }
       const std::vector<Element> sum = in_nodes(how, of_rank);
-      for (std::size_t i = 0; i < sum.size(); ++i) all[i] = batch == 0 ? sum[i] : cm::round_to<Element>(cm::to_float(all[i]) + cm::to_float(sum[i]));
+      for (std::size_t i = 0; i < sum.size(); ++i)
+        all[i] = batch == 0 ? sum[i] : cm::round_to<Element>(cm::to_float(all[i]) + cm::to_float(sum[i]));
     }
     std::ranges::copy(all, m.gradient(tensors.weights[at]).span().begin());
   }
@@ -168,7 +176,8 @@ class undisturbed {
   {
     const std::uint32_t of_node = how.of_node == 0 ? how.ranks : how.of_node;
     std::vector<std::vector<Element>> of_nodes;
-    for (std::uint32_t first = 0; first < how.ranks; first += of_node) of_nodes.push_back(added({of_rank.begin() + first, of_rank.begin() + first + of_node}, how.scale));
+    for (std::uint32_t first = 0; first < how.ranks; first += of_node)
+      of_nodes.push_back(added({of_rank.begin() + first, of_rank.begin() + first + of_node}, how.scale));
     return of_nodes.size() == 1 ? of_nodes[0] : added(of_nodes, 1);
   }
   [[nodiscard]] static std::vector<Element> added(const std::vector<std::vector<Element>>& all, float scale)
@@ -176,7 +185,8 @@ class undisturbed {
     std::vector<const std::byte*> places;
     for (const auto& it : all) places.push_back(reinterpret_cast<const std::byte*>(it.data()));
     std::vector<Element> sum(all[0].size());
-    cm::collective::add_in_order(reinterpret_cast<std::byte*>(sum.data()), places, cm::bytes{sum.size() * sizeof(Element)}, {cm::dtype_of<Element>, scale});
+    cm::collective::add_in_order(reinterpret_cast<std::byte*>(sum.data()), places,
+                                 cm::bytes{sum.size() * sizeof(Element)}, {cm::dtype_of<Element>, scale});
     return sum;
   }
 };
@@ -185,12 +195,16 @@ class undisturbed {
 template <class Element>
 class rank_of_many {
  public:
-  rank_of_many(model_type& model, const job& how, const support::ranks::history<Element>& wanted) : tensors{model}, m_{model}, how_{how}, wanted_{wanted} {}
+  rank_of_many(model_type& model, const job& how, const support::ranks::history<Element>& wanted)
+      : tensors{model}, m_{model}, how_{how}, wanted_{wanted}
+  {
+  }
 
   [[nodiscard]] cm::bytes least_device(std::uint32_t first)
   {
     cm::bytes least{};
-    for (std::uint32_t at = 0; at < how_.steps; ++at) least = std::max(least, m_.rehearse([&] { (void)step(first + at); }).smallest_device);
+    for (std::uint32_t at = 0; at < how_.steps; ++at)
+      least = std::max(least, m_.rehearse([&] { (void)step(first + at); }).smallest_device);
     return least;
   }
   /// @return   the norm
@@ -236,7 +250,8 @@ class rank_of_many {
     const auto gradient = m_.gradient(tensors.weights[at]);
     if (m_.rehearsing()) return;
     const auto& before = wanted_[number][at];
-    support::ranks::write_gradient(gradient.data(), before.data(), before.size(), gradient.beta() != 0, at, cm::index_of(m_.ranks().rank()), batch, number, which);
+    support::ranks::write_gradient(gradient.data(), before.data(), before.size(), gradient.beta() != 0, at,
+                                   cm::index_of(m_.ranks().rank()), batch, number, which);
   }
 
   model_type& m_;
@@ -252,14 +267,20 @@ void on_ranks(const phase& now, std::uint32_t first, const support::ranks::histo
   cm::sharding::thread_ranks{how.ranks, how.of_node}.run([&](cm::sharding::thread_ranks::place& here) {
     const auto on = [&](cm::bytes device, auto use) {
       arena memory{{.device_capacity = device, .host_capacity = how.frame_bytes() * 128}};
-      model_type model{memory,           here.circles(), {.chunk_bytes = how.frame_bytes()}, {.divided = how.divided, .sum_scale = how.scale},
-                       support::every_eviction{now.eviction}, every_layout{now.layout}};
+      model_type model{memory,
+                       here.circles(),
+                       {.chunk_bytes = how.frame_bytes()},
+                       {.divided = how.divided, .sum_scale = how.scale},
+                       support::every_eviction{now.eviction},
+                       every_layout{now.layout}};
       rank_of_many<Element> trainer{model, how, wanted};
       use(model, trainer);
     };
     cm::bytes device = how.frame_bytes() * 64;
     if (how.is_tight)
-      on(device, [&](model_type&, rank_of_many<Element>& trainer) { device = trainer.least_device(first) + cm::align_up(cm::bytes{sizes[3] * 4}, how.frame_bytes()); });
+      on(device, [&](model_type&, rank_of_many<Element>& trainer) {
+        device = trainer.least_device(first) + cm::align_up(cm::bytes{sizes[3] * 4}, how.frame_bytes());
+      });
     on(device, [&](model_type& model, rank_of_many<Element>& trainer) { work(here.rank(), model, trainer); });
   });
 }

@@ -82,7 +82,9 @@ template <class Folder>
       if (whole.extents.empty()) whole = {it.type, part ? divided->extents : it.extents, {}};
       whole.bytes.resize(detail::elements_of(whole.extents) * width);
       const std::uint64_t first = part ? part->first : 0;
-      expect(whole.type == it.type && first * width + bytes.size() <= whole.bytes.size() && (!part || part->end - part->first == bytes.size() / width), name);
+      expect(whole.type == it.type && first * width + bytes.size() <= whole.bytes.size() &&
+                 (!part || part->end - part->first == bytes.size() / width),
+             name);
       std::ranges::copy(bytes, whole.bytes.begin() + static_cast<std::ptrdiff_t>(first * width));
       filled[name] += bytes.size();
     }
@@ -99,15 +101,18 @@ template <class Folder>
   return content_of(folder, cm::checkpoint::check_generation(folder, numbers[0]).generation());
 }
 
-/// The first difference in words, or nothing. States of what was never updated read as zeros: whether they are stored does not count.
+/// The first difference in words, or nothing. States of what was never updated read as zeros: whether they are stored
+/// does not count.
 [[nodiscard]] inline std::string difference(const stored_content& left, const stored_content& right)
 {
   const auto is_zero = [](const std::string& name, const stored_bytes& it) {
-    return name.find('/') != name.npos && !name.starts_with("state/") && std::ranges::all_of(it.bytes, [](std::byte b) { return b == std::byte{}; });
+    return name.find('/') != name.npos && !name.starts_with("state/") &&
+           std::ranges::all_of(it.bytes, [](std::byte b) { return b == std::byte{}; });
   };
   for (const auto& [name, it] : left) {
     const auto other = right.find(name);
-    if (other == right.end() ? !is_zero(name, it) : other->second != it) return (other == right.end() ? "only one has " : "differs: ") + name;
+    if (other == right.end() ? !is_zero(name, it) : other->second != it)
+      return (other == right.end() ? "only one has " : "differs: ") + name;
   }
   for (const auto& [name, it] : right)
     if (!left.contains(name) && !is_zero(name, it)) return "only the other has " + name;

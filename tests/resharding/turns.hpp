@@ -19,8 +19,8 @@
 
 namespace resharding {
 
-/// Who of several ranks does the next operation on files: drawn once all of them want one, wait for each other, or have ended. So an
-/// order is a matter of the seed alone, and ranks that talk never wait for one that waits for its turn.
+/// Who of several ranks does the next operation on files: drawn once all of them want one, wait for each other, or have
+/// ended. So an order is a matter of the seed alone, and ranks that talk never wait for one that waits for its turn.
 class turns {
  public:
   static constexpr std::uint64_t first_rank_first = 1;
@@ -71,7 +71,9 @@ class turns {
       if (who_[at] == state::wants) wanting.push_back(at);
     }
     if (wanting.empty()) return;
-    const std::size_t next = order_ == first_rank_first ? wanting.front() : order_ == last_rank_first ? wanting.back() : chance_.pick(wanting);
+    const std::size_t next = order_ == first_rank_first  ? wanting.front()
+                             : order_ == last_rank_first ? wanting.back()
+                                                         : chance_.pick(wanting);
     who_[next] = state::has;
     changed_.notify_all();
   }
@@ -130,7 +132,10 @@ class rank_folder {
     support::simulated_folder::reader file_;
   };
 
-  rank_folder(support::simulated_folder folder, turns& order, std::uint32_t rank, rank_lies lies = {}) : folder_{std::move(folder)}, order_{&order}, rank_{rank}, lies_{lies} {}
+  rank_folder(support::simulated_folder folder, turns& order, std::uint32_t rank, rank_lies lies = {})
+      : folder_{std::move(folder)}, order_{&order}, rank_{rank}, lies_{lies}
+  {
+  }
 
   [[nodiscard]] writer create(std::string_view name)
   {

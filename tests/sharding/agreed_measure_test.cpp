@@ -44,18 +44,21 @@ struct gradients {
       for (Element& it : of_tensor.back()) it = round_to<Element>(numbers(random));
       is_there.push_back(random() % 4 != 0);
     }
-    if (breaks) of_tensor[4][150'000] = round_to<Element>(seed % 2 == 0 ? std::numeric_limits<float>::infinity() : std::numeric_limits<float>::quiet_NaN());
+    if (breaks)
+      of_tensor[4][150'000] = round_to<Element>(seed % 2 == 0 ? std::numeric_limits<float>::infinity()
+                                                              : std::numeric_limits<float>::quiet_NaN());
   }
   [[nodiscard]] gradient_measure plain() const
   {
     gradient_measure all;
     for (std::size_t at = 0; at < of_tensor.size(); ++at)
       if (is_there[at])
-        all.add(optimizer::measure_parameter(reinterpret_cast<const std::byte*>(of_tensor[at].data()), dtype_of<Element>, of_tensor[at].size(),
-                                             optimizer::on_this_thread));
+        all.add(optimizer::measure_parameter(reinterpret_cast<const std::byte*>(of_tensor[at].data()),
+                                             dtype_of<Element>, of_tensor[at].size(), optimizer::on_this_thread));
     return all;
   }
-  /// Of all tensors together, unit by unit, as rank `rank` has it behind the sum; padding is full of what must not count.
+  /// Of all tensors together, unit by unit, as rank `rank` has it behind the sum; padding is full of what must not
+  /// count.
   [[nodiscard]] std::vector<std::vector<Element>> shares(const unit_plan<append_layout>& plan, rank_id rank) const
   {
     std::vector<std::vector<Element>> result;
@@ -87,11 +90,15 @@ std::string complaint(const gradients<Element>& all, std::uint32_t ranks)
       for (int again = 0; again < 2; ++again) {
         measure.begin(here, plan.tensors(), [&](std::uint32_t at) { return all.is_there[at]; });
         for (std::uint32_t at = 0; at < plan.units().size(); ++at)
-          measure.add(here, plan, at, dtype_of<Element>, reinterpret_cast<const std::byte*>(own[at].data()), optimizer::on_this_thread);
+          measure.add(here, plan, at, dtype_of<Element>, reinterpret_cast<const std::byte*>(own[at].data()),
+                      optimizer::on_this_thread);
         const gradient_measure found = measure.total();
-        if (std::bit_cast<std::uint64_t>(found.squares) != std::bit_cast<std::uint64_t>(wanted.squares)) complaints[rank] += "squares ";
-        if (std::bit_cast<std::uint64_t>(found.magnitudes) != std::bit_cast<std::uint64_t>(wanted.magnitudes)) complaints[rank] += "magnitudes ";
-        if (std::bit_cast<std::uint32_t>(found.largest) != std::bit_cast<std::uint32_t>(wanted.largest)) complaints[rank] += "largest ";
+        if (std::bit_cast<std::uint64_t>(found.squares) != std::bit_cast<std::uint64_t>(wanted.squares))
+          complaints[rank] += "squares ";
+        if (std::bit_cast<std::uint64_t>(found.magnitudes) != std::bit_cast<std::uint64_t>(wanted.magnitudes))
+          complaints[rank] += "magnitudes ";
+        if (std::bit_cast<std::uint32_t>(found.largest) != std::bit_cast<std::uint32_t>(wanted.largest))
+          complaints[rank] += "largest ";
         if (found.finite != wanted.finite) complaints[rank] += "finite ";
       }
     } catch (const std::exception& failed) {
@@ -135,7 +142,8 @@ struct mixed {
     const std::uint64_t sizes[] = {1, 4095, 4096, 4097, 70'000};
     for (std::uint64_t left = 4 + random() % 12; left > 0; --left) {
       const bool is_last_group = random() % 3 == 0;  // has no gradient at all in odd seeds
-      tensors.push_back({types[random() % 3], group_id{is_last_group ? 1U : 0U}, random() % 2 == 0 ? sizes[random() % 5] : 1 + random() % 9'000,
+      tensors.push_back({types[random() % 3], group_id{is_last_group ? 1U : 0U},
+                         random() % 2 == 0 ? sizes[random() % 5] : 1 + random() % 9'000,
                          random() % 4 != 0 && !(is_last_group && seed % 2 == 1)});
       values.emplace_back(tensors.back().size);
       const float scale = std::exp2(static_cast<float>(random() % 12));  // so that the order of sums shows
@@ -162,8 +170,8 @@ struct mixed {
     gradient_measure all;
     for (std::size_t at = 0; at < tensors.size(); ++at)
       if (tensors[at].is_there)
-        all.add(optimizer::measure_parameter(bytes_of(tensors[at].type, values[at].data(), tensors[at].size).data(), tensors[at].type, tensors[at].size,
-                                             optimizer::on_this_thread));
+        all.add(optimizer::measure_parameter(bytes_of(tensors[at].type, values[at].data(), tensors[at].size).data(),
+                                             tensors[at].type, tensors[at].size, optimizer::on_this_thread));
     return all;
   }
 };
@@ -186,18 +194,22 @@ std::string complaint_of(const mixed& all, std::uint32_t ranks)
       for (std::uint32_t at = 0; at < plan.units().size(); ++at) {
         const sharding::unit& unit = plan.units()[at];
         const std::uint64_t begin = plan.share_begin(at, rank_id{rank});
-        std::vector<float> own(plan.share_end(at, rank_id{rank}) - begin, std::numeric_limits<float>::quiet_NaN());  // padding
+        // padding
+        std::vector<float> own(plan.share_end(at, rank_id{rank}) - begin, std::numeric_limits<float>::quiet_NaN());
         for (const auto& part : plan.parts(at, rank_id{rank}))
           if (all.tensors[part.tensor].is_there)  // else it is undefined, too
             std::copy_n(all.values[part.tensor].begin() + static_cast<std::ptrdiff_t>(part.first), part.elements,
                         own.begin() + static_cast<std::ptrdiff_t>(part.begin - begin));
         const auto bytes_of_share = mixed::bytes_of(unit.type, own.data(), own.size());
-        const bool has_any = std::ranges::any_of(unit.tensors, [&](std::uint32_t tensor) { return all.tensors[tensor].is_there; });
+        const bool has_any =
+            std::ranges::any_of(unit.tensors, [&](std::uint32_t tensor) { return all.tensors[tensor].is_there; });
         measure.add(here, plan, at, unit.type, has_any ? bytes_of_share.data() : nullptr, optimizer::on_this_thread);
       }
       const gradient_measure found = measure.total();
-      if (std::bit_cast<std::uint64_t>(found.squares) != std::bit_cast<std::uint64_t>(wanted.squares)) complaints[rank] += "squares ";
-      if (std::bit_cast<std::uint64_t>(found.magnitudes) != std::bit_cast<std::uint64_t>(wanted.magnitudes)) complaints[rank] += "magnitudes ";
+      if (std::bit_cast<std::uint64_t>(found.squares) != std::bit_cast<std::uint64_t>(wanted.squares))
+        complaints[rank] += "squares ";
+      if (std::bit_cast<std::uint64_t>(found.magnitudes) != std::bit_cast<std::uint64_t>(wanted.magnitudes))
+        complaints[rank] += "magnitudes ";
       if (found.largest != wanted.largest || found.finite != wanted.finite) complaints[rank] += "largest or finite ";
     } catch (const std::exception& failed) {
       complaints[rank] = failed.what();
@@ -229,7 +241,9 @@ TEST_CASE("ranks with gradients of different weights, or other settings, are tol
       collective::local_threads here{group, rank_id{rank}};
       agreed_measure measure;
       try {
-        measure.begin(here, 5, [&](std::uint32_t tensor) { return of_settings || tensor != 2 || rank != 1; }, of_settings && rank == 2 ? 8U : 7U);
+        measure.begin(
+            here, 5, [&](std::uint32_t tensor) { return of_settings || tensor != 2 || rank != 1; },
+            of_settings && rank == 2 ? 8U : 7U);
       } catch (const usage_error&) {
         refused[rank] = 1;
       }
@@ -250,7 +264,8 @@ TEST_CASE("a measure that is taken again for the same plan allocates nothing", "
   const auto take = [&] {
     measure.begin(here, plan.tensors(), [](std::uint32_t) { return true; });
     for (std::uint32_t at = 0; at < plan.units().size(); ++at)
-      measure.add(here, plan, at, dtype::bfloat16, reinterpret_cast<const std::byte*>(own[at].data()), optimizer::on_this_thread);
+      measure.add(here, plan, at, dtype::bfloat16, reinterpret_cast<const std::byte*>(own[at].data()),
+                  optimizer::on_this_thread);
     return measure.total().squares;
   };
   const double first = take();

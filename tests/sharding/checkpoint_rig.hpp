@@ -30,9 +30,11 @@ using model_type = cm::sharded_model<arena, cm::sharding::circles<threads>, cm::
 using manager_type = cm::manager<arena>;
 
 inline constexpr cm::bytes room = 16_MiB;
-inline const std::vector<cm::list_spec> momenta{{.name = "momentum", .type = cm::dtype::float32, .version = 1, .use = cm::list_use::state}};
+inline const std::vector<cm::list_spec> momenta{
+    {.name = "momentum", .type = cm::dtype::float32, .version = 1, .use = cm::list_use::state}};
 
-/// A few tensors, one larger than a chunk may be, one of a few elements, a frozen one, a buffer and a state of each rank.
+/// A few tensors, one larger than a chunk may be, one of a few elements, a frozen one, a buffer and a state of each
+/// rank.
 template <class Model>
 struct declared {
   explicit declared(Model& model)
@@ -50,13 +52,16 @@ struct declared {
   }
   void fill(float begin)
   {
-    each(cm::access::write, [&, next = begin](auto& it) mutable { it = cm::round_to<std::remove_reference_t<decltype(it)>>(next++); });
+    each(cm::access::write,
+         [&, next = begin](auto& it) mutable { it = cm::round_to<std::remove_reference_t<decltype(it)>>(next++); });
     for (float& it : m.acquire(buffer, cm::access::write).span()) it = begin;
   }
   [[nodiscard]] bool holds(float begin)
   {
     bool same = true;
-    each(cm::access::read, [&, next = begin](const auto& it) mutable { same = same && cm::to_float(it) == cm::to_float(cm::round_to<std::remove_cvref_t<decltype(it)>>(next++)); });
+    each(cm::access::read, [&, next = begin](const auto& it) mutable {
+      same = same && cm::to_float(it) == cm::to_float(cm::round_to<std::remove_cvref_t<decltype(it)>>(next++));
+    });
     return same;
   }
 
@@ -84,7 +89,10 @@ struct division {
   std::uint32_t blocks = 2;   ///< of a chunk, for each rank
   cm::sharding::zero divided = cm::sharding::zero_3;
 
-  [[nodiscard]] cm::bytes chunk() const { return cm::bytes{std::uint64_t{of_node == 0 ? ranks : of_node} * 16384 * blocks}; }
+  [[nodiscard]] cm::bytes chunk() const
+  {
+    return cm::bytes{std::uint64_t{of_node == 0 ? ranks : of_node} * 16384 * blocks};
+  }
 };
 
 /// What each rank says of `work(rank, model, tensors)`: nothing, or what was thrown.
@@ -92,16 +100,17 @@ template <class Work>
 std::vector<std::string> said_on(const division& how, Work work)
 {
   std::vector<std::string> said(how.ranks);
-  cm::sharding::thread_ranks{how.ranks, how.of_node == 0 ? how.ranks : how.of_node}.run([&](cm::sharding::thread_ranks::place& here) {
-    try {
-      arena memory{{.device_capacity = room, .host_capacity = room}};
-      model_type model{memory, here.circles(), {.chunk_bytes = how.chunk()}, {.divided = how.divided}};
-      declared<model_type> tensors{model};
-      work(here.rank(), model, tensors);
-    } catch (const std::exception& failed) {
-      said[here.rank()] = failed.what();
-    }
-  });
+  cm::sharding::thread_ranks{how.ranks, how.of_node == 0 ? how.ranks : how.of_node}.run(
+      [&](cm::sharding::thread_ranks::place& here) {
+        try {
+          arena memory{{.device_capacity = room, .host_capacity = room}};
+          model_type model{memory, here.circles(), {.chunk_bytes = how.chunk()}, {.divided = how.divided}};
+          declared<model_type> tensors{model};
+          work(here.rank(), model, tensors);
+        } catch (const std::exception& failed) {
+          said[here.rank()] = failed.what();
+        }
+      });
   return said;
 }
 

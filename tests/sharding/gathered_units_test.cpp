@@ -34,7 +34,9 @@ struct rig {
     plan.add(dtype::float32, group_id{1}, true, 100);
     plan.add(dtype::float16, group_id{0}, false, 9000);
     plan.seal(frame, ranks);
-    units.declare(m, plan, rank_id{rank}, false, [](dtype) { return dtype::float32; }, [](std::uint32_t tensor) { return tensor + 10; });
+    units.declare(
+        m, plan, rank_id{rank}, false, [](dtype) { return dtype::float32; },
+        [](std::uint32_t tensor) { return tensor + 10; });
   }
 };
 
@@ -45,7 +47,9 @@ TEST_CASE("every rank declares tensors of the same sizes, and owns other parts",
   for (std::uint32_t rank = 0; rank < rig::ranks; ++rank) {
     rig it{rank};
     sizes.emplace_back();
-    it.m.for_each_tensor([&](tensor_handle, const tensor_info& info) { sizes.back().push_back(info.extents.elements() * size_of(info.type)); });
+    it.m.for_each_tensor([&](tensor_handle, const tensor_info& info) {
+      sizes.back().push_back(info.extents.elements() * size_of(info.type));
+    });
     REQUIRE(it.units.size() == 3);
     CHECK(it.units[0].share_begin == rank * it.units[0].elements / rig::ranks);
     if (const auto* part = it.units.part_of(0, 0); part != nullptr) owned.insert(part->first);
@@ -67,7 +71,8 @@ TEST_CASE("units have the types, groups and gradients of their tensors", "[shard
   CHECK(it.m.name_of(it.units[1].share) == "unit.1");
   const auto runs = it.m.runs_of(it.units[1].share);
   REQUIRE(runs.size() == 1);
-  CHECK((runs[0].tensor == 11 && runs[0].begin == 0 && runs[0].elements == 100 && runs[0].first == 0 && !runs[0].has_gradient));
+  CHECK((runs[0].tensor == 11 && runs[0].begin == 0 && runs[0].elements == 100 && runs[0].first == 0 &&
+         !runs[0].has_gradient));
   CHECK(it.units.part_of(0, 3) == nullptr);
 }
 
@@ -83,7 +88,8 @@ TEST_CASE("each rank owns its parts of the tensors, under their names and places
     std::vector<run> all;
     for (std::uint32_t unit = 0; unit < it.units.size(); ++unit) {
       CHECK(it.units[unit].share_elements == it.units[unit].elements / rig::ranks);
-      for (const auto& one : it.m.runs_of(it.units[unit].share)) all.push_back({unit, one.tensor, one.begin, one.elements, one.first});
+      for (const auto& one : it.m.runs_of(it.units[unit].share))
+        all.push_back({unit, one.tensor, one.begin, one.elements, one.first});
     }
     return all;
   };
@@ -101,7 +107,8 @@ TEST_CASE("a unit is gathered with its number, and this rank's share lies in its
       {
         const auto change = it.m.change(unit.whole);
         sharding::with_element(unit.type, [&]<class Element>(Element) {
-          for (Element& value : it.m.acquire(tensor<Element>{unit.share}, access::write, at::host).span()) value = round_to<Element>(static_cast<float>(at + 2));
+          for (Element& value : it.m.acquire(tensor<Element>{unit.share}, access::write, at::host).span())
+            value = round_to<Element>(static_cast<float>(at + 2));
         });
       }
       const auto whole = it.m.acquire(unit.whole, access::read);
@@ -128,7 +135,8 @@ TEST_CASE("gradients of a unit have room for their own element type", "[sharding
 
 TEST_CASE("weights of other element types are refused by name", "[sharding]")
 {
-  CHECK_THROWS_WITH(sharding::with_element(dtype::int32, [](auto) {}), Catch::Matchers::ContainsSubstring("float32, bfloat16 or float16"));
+  CHECK_THROWS_WITH(sharding::with_element(dtype::int32, [](auto) {}),
+                    Catch::Matchers::ContainsSubstring("float32, bfloat16 or float16"));
   CHECK(sharding::with_element(dtype::float16, [](auto element) { return sizeof(element); }) == 2);
 }
 

@@ -48,10 +48,12 @@ TEST_CASE("a gather makes a chunk of equal shares whole, a sum leaves each rank 
     mover.gather(memory, reinterpret_cast<std::byte*>(whole.data()), size, 5);
     memory.wait(agent::host, memory.record(mover.worker()));
     bool fine = true;
-    for (std::size_t at = 0; at < whole.size(); ++at) fine = fine && whole[at] == static_cast<float>(at / share * 1000 + at % share);
+    for (std::size_t at = 0; at < whole.size(); ++at)
+      fine = fine && whole[at] == static_cast<float>(at / share * 1000 + at % share);
     mover.sum(memory, reinterpret_cast<std::byte*>(whole.data()), size, 6, {dtype::float32, 0.5F});
     memory.wait(agent::host, memory.record(mover.worker()));
-    for (std::size_t at = rank * share; at < (rank + 1) * share; ++at) fine = fine && whole[at] == static_cast<float>(at / share * 1000 + at % share) * 1.5F;
+    for (std::size_t at = rank * share; at < (rank + 1) * share; ++at)
+      fine = fine && whole[at] == static_cast<float>(at / share * 1000 + at % share) * 1.5F;
     right[rank] = fine ? 1 : 0;
   });
   CHECK(right == std::vector<int>(ranks, 1));
@@ -70,7 +72,8 @@ TEST_CASE("ranks that gather or sum chunks of two names are told so, both of the
       const bytes size{whole.size() * sizeof(float)};
       auto* const begin = reinterpret_cast<std::byte*>(whole.data());
       try {
-        sums ? mover.sum(memory, begin, size, 5 + rank, {dtype::float32, 1}) : mover.gather(memory, begin, size, 5 + rank);
+        sums ? mover.sum(memory, begin, size, 5 + rank, {dtype::float32, 1})
+             : mover.gather(memory, begin, size, 5 + rank);
         memory.wait(agent::host, memory.record(mover.worker()));
         here.check();
       } catch (const error&) {

@@ -1,4 +1,5 @@
-// How far apart are sums of gradients that were added in other groupings? At most 2 (W k - 1) 2^-24 times the sum of magnitudes.
+// How far apart are sums of gradients that were added in other groupings? At most 2 (W k - 1) 2^-24 times the sum of
+// magnitudes.
 #include <chunkmem/collective/ordered_sum.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/tensor/dtype.hpp>
@@ -22,7 +23,8 @@ values sum_of(const std::vector<values>& all)
   std::vector<const std::byte*> places;
   for (const values& it : all) places.push_back(reinterpret_cast<const std::byte*>(it.data()));
   values sum(all[0].size());
-  collective::add_in_order(reinterpret_cast<std::byte*>(sum.data()), places, bytes{sum.size() * sizeof(float)}, {dtype::float32, 1});
+  collective::add_in_order(reinterpret_cast<std::byte*>(sum.data()), places, bytes{sum.size() * sizeof(float)},
+                           {dtype::float32, 1});
   return sum;
 }
 

@@ -1,4 +1,5 @@
-// Random trainings over ranks: element types, policies, ownerships, stages, groupings and capacities, each compared with one rank.
+// Random trainings over ranks: element types, policies, ownerships, stages, groupings and capacities, each compared
+// with one rank.
 #include <chunkmem/chunk/best_fit_layout.hpp>
 #include <chunkmem/eviction/cost_aware.hpp>
 #include <chunkmem/eviction/fifo.hpp>
@@ -38,7 +39,11 @@ struct hostile {
   std::uint64_t seed = 1;
   type operator()(std::uint32_t rank, cm::bytes device, cm::bytes host) const
   {
-    return type{{.device_capacity = device, .host_capacity = host, .when = static_cast<support::schedule>(seed % 3), .seed = seed + rank, .async_compute = seed % 2 == 0}};
+    return type{{.device_capacity = device,
+                 .host_capacity = host,
+                 .when = static_cast<support::schedule>(seed % 3),
+                 .seed = seed + rank,
+                 .async_compute = seed % 2 == 0}};
   }
 };
 
@@ -56,7 +61,8 @@ job random_job(std::uint64_t seed, std::mt19937_64& random)
   result.rehearses = random() % 2 == 0;
   result.on_compute = random() % 2 == 0;
   result.is_tight = random() % 2 == 0;
-  constexpr cm::sharding::zero stages[] = {cm::sharding::zero_1, cm::sharding::zero_2, cm::sharding::zero_3, cm::sharding::zero_3_reduce_last};
+  constexpr cm::sharding::zero stages[] = {cm::sharding::zero_1, cm::sharding::zero_2, cm::sharding::zero_3,
+                                           cm::sharding::zero_3_reduce_last};
   result.divided = stages[(seed + seed / kinds) % 4];
   return result;
 }
@@ -77,7 +83,8 @@ job in_groups(job wanted)
   return wanted;
 }
 
-constexpr std::string_view ownership_of_kind[kinds] = {"whole", "sharded", "hierarchical", "sharded", "whole", "hierarchical", "sharded", "sharded"};
+constexpr std::string_view ownership_of_kind[kinds] = {"whole", "sharded",      "hierarchical", "sharded",
+                                                       "whole", "hierarchical", "sharded",      "sharded"};
 
 std::vector<std::string> run(std::uint64_t seed)
 {
@@ -86,7 +93,9 @@ std::vector<std::string> run(std::uint64_t seed)
   switch (seed % kinds) {
     case 0: return train<float, cm::ownership::whole>(in_groups(wanted));
     case 1: return train<cm::bf16, cm::transfer::planned>(wanted);
-    case 2: return train<cm::fp16, cm::eviction::lru, cm::transfer::no_prefetch, cm::ownership::hierarchical>(in_nodes(wanted, random()));
+    case 2:
+      return train<cm::fp16, cm::eviction::lru, cm::transfer::no_prefetch, cm::ownership::hierarchical>(
+          in_nodes(wanted, random()));
     case 3: return train<float, cm::eviction::cost_aware, cm::placement::device_margin>(wanted);
     case 4: return train<cm::bf16, cm::best_fit_layout, cm::eviction::fifo, cm::ownership::whole>(in_groups(wanted));
     case 5: return train_on<float, cm::ownership::hierarchical>(hostile{seed}, in_nodes(wanted, random()));
@@ -114,8 +123,10 @@ std::vector<std::string> words_of(std::uint64_t seed)
 {
   std::mt19937_64 random{seed};
   const job it = random_job(seed, random);
-  const std::string stage = std::string{it.divided.gradients ? "gradients" : "-"} + (it.divided.parameters ? "+parameters" : "");
-  return {std::string{ownership_of_kind[seed % kinds]}, stage, it.is_tight ? "tight" : "wide", it.micro_batches > 1 ? "accumulates" : "one batch"};
+  const std::string stage =
+      std::string{it.divided.gradients ? "gradients" : "-"} + (it.divided.parameters ? "+parameters" : "");
+  return {std::string{ownership_of_kind[seed % kinds]}, stage, it.is_tight ? "tight" : "wide",
+          it.micro_batches > 1 ? "accumulates" : "one batch"};
 }
 
 constexpr std::uint64_t count_in_ci = 48;
@@ -143,7 +154,8 @@ TEST_CASE("random trainings over ranks have the bits of one rank", "[sharding]")
   if (folder == nullptr) return;
   std::ofstream{std::string{folder} + "/test_sharding_matrix.json"}
       << R"([{"name": "sharding.ranks_equal_single_percent", "value": )" << 100 * (count - wrong) / count
-      << R"(, "unit": "%", "relation": "==", "bound": 100, "command": "build/test/bin/test_sharding"}])" << "\n";
+      << R"(, "unit": "%", "relation": "==", "bound": 100, "command": "build/test/bin/test_sharding"}])"
+      << "\n";
 }
 
 TEST_CASE("two thousand random trainings over ranks have the bits of one rank", "[.slow]")

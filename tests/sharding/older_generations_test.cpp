@@ -28,7 +28,8 @@ constexpr std::uint32_t ranks = 3;
 enum class readers : std::uint8_t { none, some, all };
 
 /// Numbers that stay behind the fourth of four, some of which are damaged.
-std::vector<std::uint64_t> kept(const std::vector<std::uint64_t>& damaged, const checkpoint::save_options& options, readers before)
+std::vector<std::uint64_t> kept(const std::vector<std::uint64_t>& damaged, const checkpoint::save_options& options,
+                                readers before)
 {
   memory_folder folder;
   for (std::uint32_t seed = 1; seed < 4; ++seed) stored_generation{seed, 3, 1000}.write(folder);

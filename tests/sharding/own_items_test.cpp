@@ -58,20 +58,25 @@ TEST_CASE("what all ranks have the same bytes of is stored once, and loads on an
     });
 }
 
-TEST_CASE("where ranks have different bytes each gets its own back, and other numbers of ranks are refused", "[sharding]")
+TEST_CASE("where ranks have different bytes each gets its own back, and other numbers of ranks are refused",
+          "[sharding]")
 {
   memory_folder folder;
   save(folder, 3, true);
-  CHECK(entries(folder, "state/") == std::set<std::string>{"state/cursor[rank 0 of 3]", "state/cursor[rank 1 of 3]", "state/cursor[rank 2 of 3]"});
+  CHECK(entries(folder, "state/") ==
+        std::set<std::string>{"state/cursor[rank 0 of 3]", "state/cursor[rank 1 of 3]", "state/cursor[rank 2 of 3]"});
   on_ranks({3}, [&](std::uint32_t rank, model_type& model, auto& tensors) {
     (void)checkpoint::load(model, folder);
     expect(tensors.cursor == std::array<std::uint32_t, 3>{7, 8, rank}, "another state");
-    expect(model.acquire(tensors.buffer, cm::access::read).span()[3] == static_cast<float>(rank) + 40, "another buffer");
+    expect(model.acquire(tensors.buffer, cm::access::read).span()[3] == static_cast<float>(rank) + 40,
+           "another buffer");
   });
   for (const std::uint32_t ranks : {1U, 2U, 4U})
-    for (const std::string& it : said_on({ranks}, [&](std::uint32_t, model_type& model, auto&) { (void)checkpoint::load(model, folder); })) {
+    for (const std::string& it :
+         said_on({ranks}, [&](std::uint32_t, model_type& model, auto&) { (void)checkpoint::load(model, folder); })) {
       INFO(it);
-      CHECK(it.find("each rank saved its own bytes of running mean, as running mean[rank 0 of 3], and here are " + std::to_string(ranks)) != it.npos);
+      CHECK(it.find("each rank saved its own bytes of running mean, as running mean[rank 0 of 3], and here are " +
+                    std::to_string(ranks)) != it.npos);
     }
   arena memory{{.device_capacity = room, .host_capacity = room}};
   manager_type m{memory, {.chunk_bytes = 256_KiB}};
@@ -99,7 +104,9 @@ TEST_CASE("a buffer that some ranks have not filled is not taken for that of oth
     memory_folder folder;
     with_another(folder, filled, false);
     const std::set<std::string> two{"more[rank 0 of 3]", "more[rank 1 of 3]"};
-    CHECK(entries(folder, "more") == (filled == 0 ? std::set<std::string>{} : filled == 2 ? two : std::set<std::string>{"more"}));
+    CHECK(entries(folder, "more") == (filled == 0   ? std::set<std::string>{}
+                                      : filled == 2 ? two
+                                                    : std::set<std::string>{"more"}));
     with_another(folder, filled, true);
   }
 }

@@ -47,7 +47,9 @@ TEST_CASE("all ranks hear which generations rank 0 sees", "[sharding]")
   for (std::uint32_t seed = 1; seed <= 3; ++seed) stored_generation{seed}.write(folder);
   for (const std::string& it : said_on(3, [&](local_threads& ranks) {
          std::string text;
-         for (const std::uint64_t number : sharding::generations_of_first(ranks, index_of(ranks.rank()) == 0 ? folder : other)) text += std::to_string(number);
+         for (const std::uint64_t number :
+              sharding::generations_of_first(ranks, index_of(ranks.rank()) == 0 ? folder : other))
+           text += std::to_string(number);
          return text;
        }))
     CHECK(it == "321");
@@ -60,12 +62,15 @@ TEST_CASE("a damaged byte is found by the rank whose block it is in, and all hea
   memory_folder folder;
   content.write(folder);
   const auto check = [&](std::uint32_t ranks) {
-    return said_on(ranks, [&](local_threads& own) { return sharding::is_whole_over_ranks(own, folder, 1) ? std::string{"whole"} : std::string{"damaged"}; });
+    return said_on(ranks, [&](local_threads& own) {
+      return sharding::is_whole_over_ranks(own, folder, 1) ? std::string{"whole"} : std::string{"damaged"};
+    });
   };
   for (const std::uint32_t ranks : {1U, 2U, 3U, 7U})
     for (const std::string& it : check(ranks)) CHECK(it == "whole");
   for (int file = 0; file < 3; ++file)
-    for (const std::size_t byte : {std::size_t{3}, std::size_t{100}, std::size_t{300}, std::size_t{4'000'000}, std::size_t{6'000'000}}) {
+    for (const std::size_t byte :
+         {std::size_t{3}, std::size_t{100}, std::size_t{300}, std::size_t{4'000'000}, std::size_t{6'000'000}}) {
       INFO("byte " << byte << " of file " << file);
       const std::string name = "generation-000001-0000" + std::to_string(file) + ".safetensors";
       folder.flip(name, byte);
@@ -88,7 +93,9 @@ TEST_CASE("ranks that see another generation of the same number are refused", "[
     CHECK(it.find("generation 1 is another one than rank 0 sees") != it.npos);
   memory_folder empty;
   for (const std::string& it : said_on(2, [&](local_threads& ranks) {
-         return sharding::is_whole_over_ranks(ranks, index_of(ranks.rank()) == 1 ? empty : folder, 1) ? std::string{"whole"} : std::string{"not"};
+         return sharding::is_whole_over_ranks(ranks, index_of(ranks.rank()) == 1 ? empty : folder, 1)
+                    ? std::string{"whole"}
+                    : std::string{"not"};
        }))
     CHECK(it == "not");
 }

@@ -42,7 +42,8 @@ seen contents(const division& how)
       if (content.is_own(at)) continue;
       std::uint64_t end = 0;
       for (const auto& piece : it.pieces) {
-        expect(piece.begin >= end && (piece.begin + piece.elements) * size_of(it.type) <= it.size(), "pieces overlap, or leave their item");
+        expect(piece.begin >= end && (piece.begin + piece.elements) * size_of(it.type) <= it.size(),
+               "pieces overlap, or leave their item");
         end = piece.begin + piece.elements;
         if (it.is_written) all.written[piece.name].emplace_back(piece.first, piece.first + piece.elements);
       }
@@ -64,7 +65,11 @@ TEST_CASE("all elements of each tensor in each list are written by one rank, how
       if (ranks % of_node != 0) continue;
       INFO(ranks << " ranks in nodes of " << of_node);
       seen all = contents({ranks, of_node});
-      CHECK(all.elements == std::map<std::string, std::uint64_t>{{"layers[3]", 21000}, {"small", 5}, {"tensor.2", 270}, {"momentum/layers[3]", 21000}, {"momentum/small", 5}});
+      CHECK(all.elements == std::map<std::string, std::uint64_t>{{"layers[3]", 21000},
+                                                                 {"small", 5},
+                                                                 {"tensor.2", 270},
+                                                                 {"momentum/layers[3]", 21000},
+                                                                 {"momentum/small", 5}});
       for (auto& [name, parts] : all.written) {
         std::ranges::sort(parts);
         std::uint64_t next = 0;
@@ -75,7 +80,8 @@ TEST_CASE("all elements of each tensor in each list are written by one rank, how
         CHECK(next == all.elements.at(name));
         const bool is_cut = parts.size() > 1;
         const bool is_filled = !name.starts_with("momentum");
-        for (const auto& rank : all.divided) CHECK((std::ranges::find(rank, name) != rank.end()) == (is_cut && is_filled));
+        for (const auto& rank : all.divided)
+          CHECK((std::ranges::find(rank, name) != rank.end()) == (is_cut && is_filled));
       }
       CHECK(all.written.size() == all.elements.size());
     }
@@ -87,7 +93,8 @@ TEST_CASE("ranks that write the same shares take turns, unit by unit", "[shardin
   on_ranks({4, 2, 1}, [&](std::uint32_t rank, model_type& model, auto& tensors) {
     tensors.fill(1);
     rank_content<model_type> content{model};
-    for (std::size_t at = 0; at < content.items().size(); ++at) units[rank] += !content.is_own(at) && content.items()[at].is_written ? 1 : 0;
+    for (std::size_t at = 0; at < content.items().size(); ++at)
+      units[rank] += !content.is_own(at) && content.items()[at].is_written ? 1 : 0;
   });
   for (const std::uint64_t it : units) CHECK(it > 0);
 }
@@ -102,16 +109,25 @@ TEST_CASE("ranks of other tensors, names, lists or states hear which is the firs
     });
   };
   for (const std::string& it : said([](std::uint32_t, model_type&) {})) CHECK(it.empty());
-  for (const std::string& it : said([](std::uint32_t rank, model_type& m) { (void)m.add<float>({rank == 1 ? 3U : 4U, 2}, cm::role::parameter); }))
+  for (const std::string& it : said([](std::uint32_t rank, model_type& m) {
+         (void)m.add<float>({rank == 1 ? 3U : 4U, 2}, cm::role::parameter);
+       }))
     CHECK(it.find("here is parameter tensor.4 of float32 3 2") != it.npos);
-  for (const std::string& it : said([](std::uint32_t rank, model_type& m) { if (rank == 2) (void)m.add<float>({3}, cm::role::buffer); }))
+  for (const std::string& it : said([](std::uint32_t rank, model_type& m) {
+         if (rank == 2) (void)m.add<float>({3}, cm::role::buffer);
+       }))
     CHECK(it.find("ranks have other models: here is buffer tensor.4 of float32 3") != it.npos);
-  for (const std::string& it : said([](std::uint32_t rank, model_type& m) { if (rank == 0) (void)m.add<float>({3}, cm::role::buffer); }))
+  for (const std::string& it : said([](std::uint32_t rank, model_type& m) {
+         if (rank == 0) (void)m.add<float>({3}, cm::role::buffer);
+       }))
     CHECK(it.find("ranks have other models: here is list momentum 1") != it.npos);
   static std::array<std::byte, 9> more{};
-  for (const std::string& it : said([](std::uint32_t rank, model_type& m) { m.state("rng", std::span{more}.first(rank == 1 ? 8 : 9)); }))
+  for (const std::string& it :
+       said([](std::uint32_t rank, model_type& m) { m.state("rng", std::span{more}.first(rank == 1 ? 8 : 9)); }))
     CHECK(it.find("ranks have other models: here is state rng 8") != it.npos);
-  for (const std::string& it : said([](std::uint32_t rank, model_type& m) { if (rank != 1) m.state("rng", more); }))
+  for (const std::string& it : said([](std::uint32_t rank, model_type& m) {
+         if (rank != 1) m.state("rng", more);
+       }))
     CHECK(it.find("ranks have other models: here is nothing more") != it.npos);
 }
 
@@ -123,7 +139,8 @@ TEST_CASE("over ranks no name may look like that of a part, and none may come tw
       rank_content<model_type> content{model};
     });
   };
-  for (const std::string& it : said("w[0:4]")) CHECK(it.find("the name w[0:4] would be that of a part of a tensor") != it.npos);
+  for (const std::string& it : said("w[0:4]"))
+    CHECK(it.find("the name w[0:4] would be that of a part of a tensor") != it.npos);
   for (const std::string& it : said("small")) CHECK(it.find("two things of this model are called small") != it.npos);
   for (const std::string& it : said("running mean")) CHECK(it.find("are called running mean") != it.npos);
   for (const char* const fine : {"other", "other[3]", "other[:]"})

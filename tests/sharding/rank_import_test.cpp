@@ -59,11 +59,19 @@ TEST_CASE("a file of another model is refused on all ranks", "[sharding]")
     });
   };
   for (const std::string& it : said([](std::uint32_t, model_type&, auto&) {})) CHECK(it.empty());
-  for (const std::string& it : said([](std::uint32_t, model_type& m, auto& t) { m.name(t.small, "other"); })) CHECK(it.find("other makes the difference") != it.npos);
-  for (const std::string& it : said([](std::uint32_t, model_type& m, auto& t) { m.name(t.buffer, "large buffer"), m.name(t.fixed, "f"); })) CHECK(it.empty());  // kept as they are
-  for (const std::string& it : said_on({2}, [&](std::uint32_t rank, model_type& m, auto&) { (void)checkpoint::import_values(m, folder, "weights", {.takes_part = rank == 0}); }))
+  for (const std::string& it : said([](std::uint32_t, model_type& m, auto& t) { m.name(t.small, "other"); }))
+    CHECK(it.find("other makes the difference") != it.npos);
+  // kept as they are
+  for (const std::string& it :
+       said([](std::uint32_t, model_type& m, auto& t) { m.name(t.buffer, "large buffer"), m.name(t.fixed, "f"); }))
+    CHECK(it.empty());
+  for (const std::string& it : said_on({2}, [&](std::uint32_t rank, model_type& m, auto&) {
+         (void)checkpoint::import_values(m, folder, "weights", {.takes_part = rank == 0});
+       }))
     CHECK(it.find("same takes_part") != it.npos);
-  for (const std::string& it : said_on({2}, [&](std::uint32_t, model_type& model, auto&) { (void)checkpoint::import_values(model, folder, "nothing"); }))
+  for (const std::string& it : said_on({2}, [&](std::uint32_t, model_type& model, auto&) {
+         (void)checkpoint::import_values(model, folder, "nothing");
+       }))
     CHECK(it.find("nothing") != it.npos);
 }
 

@@ -30,7 +30,8 @@ void save(memory_folder& folder, const division& how, float begin)
 }
 
 template <class Before>
-std::vector<std::string> load_on(memory_folder& folder, std::uint32_t ranks, Before before, const checkpoint::load_options& options = {})
+std::vector<std::string> load_on(memory_folder& folder, std::uint32_t ranks, Before before,
+                                 const checkpoint::load_options& options = {})
 {
   return said_on({ranks}, [&](std::uint32_t rank, model_type& model, auto& tensors) {
     before(rank, model, tensors);
@@ -42,7 +43,10 @@ std::vector<std::string> load_on(memory_folder& folder, std::uint32_t ranks, Bef
 
 TEST_CASE("what some ranks saved loads on others, in other stages and nodes, and in a manager, and back", "[sharding]")
 {
-  const std::vector<division> ways{{1, 0, 2, cm::sharding::zero_1}, {2, 0, 3, cm::sharding::zero_3}, {3, 1, 2, cm::sharding::zero_2}, {4, 2, 1, cm::sharding::zero_1}};
+  const std::vector<division> ways{{1, 0, 2, cm::sharding::zero_1},
+                                   {2, 0, 3, cm::sharding::zero_3},
+                                   {3, 1, 2, cm::sharding::zero_2},
+                                   {4, 2, 1, cm::sharding::zero_1}};
   for (const division& from : ways) {
     memory_folder folder;
     save(folder, from, 1);
@@ -74,18 +78,23 @@ TEST_CASE("all ranks take the newest generation that is whole, and say why not a
     const auto loaded = checkpoint::load(model, folder);
     expect(loaded.number == 1 && tensors.holds(1), "another generation");
     expect(loaded.skipped.size() == 1 && loaded.skipped[0].number == 2, "nothing was skipped");
-    expect(loaded.skipped[0].why.find("generation-000002-00002.safetensors is damaged") != std::string::npos, loaded.skipped[0].why);
+    expect(loaded.skipped[0].why.find("generation-000002-00002.safetensors is damaged") != std::string::npos,
+           loaded.skipped[0].why);
   });
   folder.flip("generation-000001-00000.safetensors", 3000);
-  for (const std::string& it : load_on(folder, 2, [](std::uint32_t, model_type&, auto&) {}, {.allow_fresh_start = true, .limits = {}}))
+  for (const std::string& it :
+       load_on(folder, 2, [](std::uint32_t, model_type&, auto&) {}, {.allow_fresh_start = true, .limits = {}}))
     CHECK(it.find("none of the 2 generations in this folder is whole") != it.npos);
 }
 
 TEST_CASE("an empty folder is an error, unless a fresh start is allowed", "[sharding]")
 {
   memory_folder folder;
-  for (const std::string& it : load_on(folder, 2, [](std::uint32_t, model_type&, auto&) {})) CHECK(it.find("there is no checkpoint") != it.npos);
-  for (const std::string& it : load_on(folder, 2, [](std::uint32_t, model_type&, auto&) {}, {.allow_fresh_start = true, .limits = {}})) CHECK(it.empty());
+  for (const std::string& it : load_on(folder, 2, [](std::uint32_t, model_type&, auto&) {}))
+    CHECK(it.find("there is no checkpoint") != it.npos);
+  for (const std::string& it :
+       load_on(folder, 2, [](std::uint32_t, model_type&, auto&) {}, {.allow_fresh_start = true, .limits = {}}))
+    CHECK(it.empty());
 }
 
 TEST_CASE("ranks of which some allow a fresh start are told so", "[sharding]")
@@ -97,7 +106,8 @@ TEST_CASE("ranks of which some allow a fresh start are told so", "[sharding]")
   for (const std::string& it : said) CHECK(it.find("same allow_fresh_start") != it.npos);
 }
 
-TEST_CASE("a checkpoint of another model is refused on all ranks with what differs, and nothing is changed", "[sharding]")
+TEST_CASE("a checkpoint of another model is refused on all ranks with what differs, and nothing is changed",
+          "[sharding]")
 {
   memory_folder folder;
   save(folder, {2}, 1);
@@ -107,13 +117,21 @@ TEST_CASE("a checkpoint of another model is refused on all ranks with what diffe
       CHECK(it.find(what) != it.npos);
     }
   };
-  expect_said("it does not have: momentum/other", [](std::uint32_t, model_type& m, auto& t) { m.name(t.large, "other"); });
-  expect_said("ranks have other models: here is parameter other of float32 300 70", [](std::uint32_t rank, model_type& m, auto& t) { if (rank == 1) m.name(t.large, "other"); });
-  expect_said("it does not have: tensor.4", [](std::uint32_t, model_type& m, auto&) { (void)m.template add<float>({9}, cm::role::frozen); });
-  expect_said("it does not have: state/more", [](std::uint32_t, model_type& m, auto& t) { m.state("more", std::as_writable_bytes(std::span{t.cursor})); });
+  expect_said("it does not have: momentum/other",
+              [](std::uint32_t, model_type& m, auto& t) { m.name(t.large, "other"); });
+  expect_said("ranks have other models: here is parameter other of float32 300 70",
+              [](std::uint32_t rank, model_type& m, auto& t) {
+                if (rank == 1) m.name(t.large, "other");
+              });
+  expect_said("it does not have: tensor.4",
+              [](std::uint32_t, model_type& m, auto&) { (void)m.template add<float>({9}, cm::role::frozen); });
+  expect_said("it does not have: state/more", [](std::uint32_t, model_type& m, auto& t) {
+    m.state("more", std::as_writable_bytes(std::span{t.cursor}));
+  });
 }
 
-TEST_CASE("a loss scale that `use` registered is loaded on all ranks, and one that cannot be right is refused by all", "[sharding]")
+TEST_CASE("a loss scale that `use` registered is loaded on all ranks, and one that cannot be right is refused by all",
+          "[sharding]")
 {
   const auto save_scale = [](memory_folder& folder, float stored) {
     on_ranks({2}, [&](std::uint32_t, model_type& model, auto& tensors) {
@@ -159,7 +177,8 @@ TEST_CASE("two trainings in one folder are not taken for one", "[sharding]")
       manifest.generation = 2;
       for (auto& file : manifest.files) file.name.replace(file.name.find("000001"), 6, "000002");
       const std::string text = checkpoint::write_manifest(manifest);
-      cm::io::write_all(*std::make_unique<memory_folder::writer>(folder.create(renamed)), std::as_bytes(std::span{text}));
+      cm::io::write_all(*std::make_unique<memory_folder::writer>(folder.create(renamed)),
+                        std::as_bytes(std::span{text}));
     } else {
       cm::io::write_all(*std::make_unique<memory_folder::writer>(folder.create(renamed)), content);
     }

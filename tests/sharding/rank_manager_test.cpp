@@ -29,7 +29,8 @@ struct rig {
   tensor<float> other;
 
   explicit rig(std::uint64_t frames = 8)
-      : memory{{.device_capacity = frame * frames, .host_capacity = frame * 8}}, m{memory, {.chunk_bytes = frame}, sharding::gathering<collective::self>{ranks, memory.adopt()}}
+      : memory{{.device_capacity = frame * frames, .host_capacity = frame * 8}},
+        m{memory, {.chunk_bytes = frame}, sharding::gathering<collective::self>{ranks, memory.adopt()}}
   {
     whole = m.add_gathered(frame.count(), 3, false);
     share = m.add<float>({64}, role::parameter);
@@ -68,7 +69,9 @@ TEST_CASE("a gathered chunk takes no frame of the host, and leaves the device wi
   it.write(1.5F, at::host);
   CHECK(it.first() == 1.5F);
   for (int again = 0; again < 3; ++again) {
-    { const auto pin = it.m.acquire(it.other, access::write); }
+    {
+      const auto pin = it.m.acquire(it.other, access::write);
+    }
     it.m.drop(it.other);
     CHECK(it.first() == 1.5F);
   }
@@ -77,7 +80,8 @@ TEST_CASE("a gathered chunk takes no frame of the host, and leaves the device wi
   CHECK(to_string(it.m.residency()).find("host share elsewhere") != std::string::npos);
 }
 
-TEST_CASE("a share cannot change while its whole is in use, nor a whole be read before its share is filled", "[sharding]")
+TEST_CASE("a share cannot change while its whole is in use, nor a whole be read before its share is filled",
+          "[sharding]")
 {
   rig it;
   CHECK_THROWS_AS(it.first(), usage_error);
@@ -86,7 +90,8 @@ TEST_CASE("a share cannot change while its whole is in use, nor a whole be read 
   CHECK_THROWS_AS(it.m.change(it.whole), usage_error);
 }
 
-TEST_CASE("an update visits the runs of a share that have a gradient, under the names that one rank has for them", "[sharding]")
+TEST_CASE("an update visits the runs of a share that have a gradient, under the names that one rank has for them",
+          "[sharding]")
 {
   rig it;
   it.m.divide(it.share, {{0, 16, 7, 4096, true}, {16, 16, 8, 0, false}, {32, 32, 9, 0, true}});
@@ -99,8 +104,10 @@ TEST_CASE("an update visits the runs of a share that have a gradient, under the 
   std::vector<optimizer::parameter_bytes> visited;
   it.m.for_each_run(all, [&](const optimizer::parameter_bytes& run) { visited.push_back(run); });
   REQUIRE(visited.size() == 2);
-  CHECK((visited[0].value == all.value && visited[0].elements == 16 && visited[0].tensor == 7 && visited[0].first == 4096));
-  CHECK((visited[1].value == all.value + 128 && visited[1].gradient == all.gradient + 128 && visited[1].elements == 32 && visited[1].tensor == 9));
+  CHECK((visited[0].value == all.value && visited[0].elements == 16 && visited[0].tensor == 7 &&
+         visited[0].first == 4096));
+  CHECK((visited[1].value == all.value + 128 && visited[1].gradient == all.gradient + 128 &&
+         visited[1].elements == 32 && visited[1].tensor == 9));
   all.fresh_master = true;
   CHECK_THROWS_AS(it.m.for_each_run(all, [](const optimizer::parameter_bytes&) {}), usage_error);
 }
@@ -156,7 +163,8 @@ TEST_CASE("a sum over ranks is that of one chunk under its label, and of none in
   };
   sum();
   REQUIRE(it.told.sums.size() == 1);
-  CHECK((it.told.sums[0].label == 9 && it.told.sums[0].size == 256 && it.told.sums[0].how.type == dtype::float32 && it.told.sums[0].how.scale == 0.25F));
+  CHECK((it.told.sums[0].label == 9 && it.told.sums[0].size == 256 && it.told.sums[0].how.type == dtype::float32 &&
+         it.told.sums[0].how.scale == 0.25F));
   it.m.drop(it.gradients);
   (void)it.m.rehearse([&] {
     sum();

@@ -59,7 +59,9 @@ TEST_CASE("tensors of a rank's own are pinned as in a manager", "[sharding]")
 TEST_CASE("a gradient says whether there is something to add to", "[sharding]")
 {
   rig it;
-  { const auto pin = it.m.acquire(it.first, access::write); }
+  {
+    const auto pin = it.m.acquire(it.first, access::write);
+  }
   auto scope = it.m.iteration();
   {
     const auto gradient = it.m.gradient(it.m.acquire(it.first, access::read));
@@ -76,7 +78,9 @@ TEST_CASE("of what was written a rank keeps its own part, in its place, when the
   rig it;
   auto& own = it.m.shares();
   const auto share = it.own;  // any tensor of a manager will do
-  { const auto fill = it.m.acquire(share, access::write, at::host); }
+  {
+    const auto fill = it.m.acquire(share, access::write, at::host);
+  }
   const tensor<std::int32_t> kept{[&] {
     tensor_handle found;
     own.for_each_tensor([&](tensor_handle one, const tensor_info& info) {
@@ -97,7 +101,8 @@ TEST_CASE("of what was written a rank keeps its own part, in its place, when the
     fill.elements = 4;
   }
   const auto pin = own.acquire(kept, access::read, at::host);
-  CHECK(std::vector<std::int32_t>(pin.span().begin(), pin.span().end()) == std::vector<std::int32_t>{-1, -1, -1, 12, 13, 14, 15, -1, -1, -1});
+  CHECK(std::vector<std::int32_t>(pin.span().begin(), pin.span().end()) ==
+        std::vector<std::int32_t>{-1, -1, -1, 12, 13, 14, 15, -1, -1, -1});
 }
 
 TEST_CASE("pins that are released hold nothing, whatever they were of", "[sharding]")
@@ -119,7 +124,9 @@ TEST_CASE("pins that are released hold nothing, whatever they were of", "[shardi
 TEST_CASE("gradients of one unit lie side by side, each at its own place", "[sharding]")
 {
   rig it;
-  for (const auto which : {it.first, it.second}) { const auto pin = it.m.acquire(which, access::write); }
+  for (const auto which : {it.first, it.second}) {
+    const auto pin = it.m.acquire(which, access::write);
+  }
   const auto scope = it.m.iteration();
   const auto first = it.m.gradient(it.first);
   const auto second = it.m.gradient(it.second);

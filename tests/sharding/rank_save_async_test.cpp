@@ -28,9 +28,11 @@ namespace {
 
 constexpr std::uint32_t saved_at = 2;
 
-/// Trains on ranks with a save in flight from step `saved_at` on; what is written has to be what a save that waits writes.
+/// Trains on ranks with a save in flight from step `saved_at` on; what is written has to be what a save that waits
+/// writes.
 /// @param opens_late   the disk begins to write behind the update that changes what is saved
-void save_in_flight(const support::ranks::job& how, const support::ranks::history<float>& values, cm::bytes buffer, bool lends, bool opens_late)
+void save_in_flight(const support::ranks::job& how, const support::ranks::history<float>& values, cm::bytes buffer,
+                    bool lends, bool opens_late)
 {
   memory_folder right;
   gated_folder folder;
@@ -51,8 +53,10 @@ void save_in_flight(const support::ranks::job& how, const support::ranks::histor
     if (here.rank() == 0) folder.set_open(true);
     it.step(saved_at + 1);
     const auto saved = pending.wait();
-    expect(saved.number == 1 && saved.files >= how.ranks && pending.wait().size == saved.size && pending.is_over(), "another result");
-    expect(pending.most_buffered() <= std::max(buffer, checkpoint::async_save_options::least_buffer), "more copies than the buffer holds");
+    expect(saved.number == 1 && saved.files >= how.ranks && pending.wait().size == saved.size && pending.is_over(),
+           "another result");
+    expect(pending.most_buffered() <= std::max(buffer, checkpoint::async_save_options::least_buffer),
+           "more copies than the buffer holds");
     it.check_all(saved_at + 2);
     expect(it.complaint.empty(), it.complaint);
     (void)checkpoint::save(model, folder, files);
@@ -92,8 +96,12 @@ TEST_CASE("a save in the background that nobody waits for leaves nothing, and th
   memory_folder folder;
   on_ranks({3}, [&](std::uint32_t, model_type& model, auto& tensors) {
     tensors.fill(1);
-    { auto pending = checkpoint::save_async(model, folder, {.files = {.file_size = 20_KiB}}); }
-    { auto pending = checkpoint::save_async(model, folder, {.lends = true}); }
+    {
+      auto pending = checkpoint::save_async(model, folder, {.files = {.file_size = 20_KiB}});
+    }
+    {
+      auto pending = checkpoint::save_async(model, folder, {.lends = true});
+    }
     auto pending = checkpoint::save_async(model, folder);
     auto moved = std::move(pending);
     while (!moved.is_over()) {
@@ -140,7 +148,8 @@ TEST_CASE("a disk that fails under one rank is heard of on all, and the next sav
       tensors.fill(2);
       support::faults.disarm();
       const auto saved = checkpoint::save(model, folder);
-      expect((saved.number == 3 || (threw[rank] != 0 && saved.number == 2)) && saved.clean_up.view().empty(), "another number");
+      expect((saved.number == 3 || (threw[rank] != 0 && saved.number == 2)) && saved.clean_up.view().empty(),
+             "another number");
     });
     INFO(operation);
     CHECK(threw[0] == threw[1]);

@@ -49,12 +49,15 @@ TEST_CASE("a save says on every rank what was written", "[sharding]")
     tensors.fill(1);
     for (std::uint64_t number = 1; number <= 4; ++number) {
       const auto saved = checkpoint::save(model, folder, {.keep = 2, .file_size = 30000_B, .round = 1000_B});
-      expect(saved.number == number && saved.files > 3 && saved.size.count() > 21000 * 4 && saved.clean_up.view().empty(), "another result");
+      expect(
+          saved.number == number && saved.files > 3 && saved.size.count() > 21000 * 4 && saved.clean_up.view().empty(),
+          "another result");
     }
   });
   CHECK(checkpoint::generations_in(folder) == std::vector<std::uint64_t>{4, 3});
   const auto names = folder.names();
-  CHECK(std::ranges::none_of(names, [](const std::string& it) { return it.ends_with(".tmp") || it.starts_with("generation-000002"); }));
+  CHECK(std::ranges::none_of(
+      names, [](const std::string& it) { return it.ends_with(".tmp") || it.starts_with("generation-000002"); }));
 }
 
 TEST_CASE("nothing is gathered: a rank writes no more than its shares, and a file for itself", "[sharding]")
@@ -67,7 +70,8 @@ TEST_CASE("nothing is gathered: a rank writes no more than its shares, and a fil
   const auto whole = checkpoint::check_generation(folder, 1);
   const auto& files = whole.content().files;
   REQUIRE(files.size() == 4);
-  for (const auto& it : files) CHECK(it.size - it.header <= 2 * 4096 * 2 * 4);  // two units, of two blocks for each rank
+  // two units, of two blocks for each rank
+  for (const auto& it : files) CHECK(it.size - it.header <= 2 * 4096 * 2 * 4);
 }
 
 TEST_CASE("a damaged generation does not count as one that is kept, and all ranks look for it", "[sharding]")
@@ -75,7 +79,8 @@ TEST_CASE("a damaged generation does not count as one that is kept, and all rank
   memory_folder folder;
   const auto save = [&](std::uint64_t number) {
     return [&, number](std::uint32_t, model_type& model, auto& tensors) {
-      number == 1 ? tensors.fill(1) : expect(checkpoint::load(model, folder).number == number - 1, "another one was loaded");
+      number == 1 ? tensors.fill(1)
+                  : expect(checkpoint::load(model, folder).number == number - 1, "another one was loaded");
       (void)checkpoint::save(model, folder, {.keep = 2});
     };
   };
@@ -95,12 +100,19 @@ TEST_CASE("where one rank must not save, none does", "[sharding]")
 {
   memory_folder folder;
   const auto nothing = [&] { return folder.names().empty(); };
-  for (const std::string& it : save_on_two(folder, [](std::uint32_t rank, model_type& m, auto&) { if (rank == 1) m.shares().begin_load(); }))
+  for (const std::string& it : save_on_two(folder, [](std::uint32_t rank, model_type& m, auto&) {
+         if (rank == 1) m.shares().begin_load();
+       }))
     CHECK(contains(it, "while a checkpoint is loaded"));
-  for (const std::string& it : save_on_two(folder, [](std::uint32_t, model_type&, auto&) {}, {.keep = 0})) CHECK(contains(it, "keeps no generation"));
-  for (const std::string& it : save_on_two(folder, [](std::uint32_t rank, model_type& m, auto& t) { if (rank == 0) m.name(t.large, "x[0:1]"); }))
+  for (const std::string& it : save_on_two(folder, [](std::uint32_t, model_type&, auto&) {}, {.keep = 0}))
+    CHECK(contains(it, "keeps no generation"));
+  for (const std::string& it : save_on_two(folder, [](std::uint32_t rank, model_type& m, auto& t) {
+         if (rank == 0) m.name(t.large, "x[0:1]");
+       }))
     CHECK(contains(it, "x[0:1] would be that of a part of a tensor (choose another name)"));
-  for (const std::string& it : save_on_two(folder, [](std::uint32_t rank, model_type& m, auto& t) { if (rank == 0) m.name(t.large, "x"); }))
+  for (const std::string& it : save_on_two(folder, [](std::uint32_t rank, model_type& m, auto& t) {
+         if (rank == 0) m.name(t.large, "x");
+       }))
     CHECK(contains(it, "ranks have other models: here is parameter layers[3] of float32 300 70"));
   CHECK(nothing());
 }
@@ -130,9 +142,12 @@ TEST_CASE("a folder of another training is refused on all ranks, and one's own i
     (void)checkpoint::load(model, folder);
     expect(checkpoint::save(model, folder).number == 2, "another number");
   });
-  for (const std::string& it : save_on_two(folder, [](std::uint32_t rank, model_type& m, auto&) { m.shares().belongs_to(rank + 1); })) CHECK_FALSE(it.empty());
+  for (const std::string& it :
+       save_on_two(folder, [](std::uint32_t rank, model_type& m, auto&) { m.shares().belongs_to(rank + 1); }))
+    CHECK_FALSE(it.empty());
   memory_folder empty;
-  for (const std::string& it : save_on_two(empty, [](std::uint32_t rank, model_type& m, auto&) { m.shares().belongs_to(rank + 1); }))
+  for (const std::string& it :
+       save_on_two(empty, [](std::uint32_t rank, model_type& m, auto&) { m.shares().belongs_to(rank + 1); }))
     CHECK(contains(it, "ranks go on with other trainings: here run 2"));
   CHECK(empty.names().empty());
 }
@@ -166,7 +181,9 @@ TEST_CASE("a rank that wakes when its job is dead finds no other job under its n
   on_ranks({2}, [&](std::uint32_t, model_type& model, auto& tensors) {
     expect(checkpoint::load(model, folder).number == 2 && tensors.holds(1), "it is damaged");
   });
-  CHECK(folder.names() == std::vector<std::string>{"generation-000002-00000.safetensors", "generation-000002-00001.safetensors", "generation-000002.manifest"});
+  CHECK(folder.names() == std::vector<std::string>{"generation-000002-00000.safetensors",
+                                                   "generation-000002-00001.safetensors",
+                                                   "generation-000002.manifest"});
 }
 
 TEST_CASE("ranks that keep other numbers of generations are told so before anything is written", "[sharding]")
@@ -178,8 +195,11 @@ TEST_CASE("ranks that keep other numbers of generations are told so before anyth
       (void)checkpoint::save(model, folder, options_of(rank));
     });
   };
-  for (const std::string& it : save([](std::uint32_t rank) { return checkpoint::save_options{.keep = 1 + rank}; })) CHECK(contains(it, "same keep"));
-  for (const std::string& it : save([](std::uint32_t rank) { return checkpoint::save_options{.check_older = rank == 0}; })) CHECK(contains(it, "same keep"));
+  for (const std::string& it : save([](std::uint32_t rank) { return checkpoint::save_options{.keep = 1 + rank}; }))
+    CHECK(contains(it, "same keep"));
+  for (const std::string& it :
+       save([](std::uint32_t rank) { return checkpoint::save_options{.check_older = rank == 0}; }))
+    CHECK(contains(it, "same keep"));
   CHECK(folder.names().empty());
 }
 

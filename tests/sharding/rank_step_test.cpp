@@ -17,9 +17,9 @@
 namespace rank_step_test {
 
 using namespace chunkmem;
+using Catch::Matchers::ContainsSubstring;
 using support::failing;
 using support::failure_plan;
-using Catch::Matchers::ContainsSubstring;
 
 constexpr std::uint32_t ranks = 2;
 constexpr bytes frame{ranks * 16384};
@@ -34,12 +34,14 @@ struct trainer {
   std::vector<tensor<float>> weights;
 
   trainer(const collective::thread_group& group, std::uint32_t rank, sharding::zero divided, std::uint32_t frames = 10)
-      : memory{failure_plan{}, backend::host_arena_options{.device_capacity = frame * frames, .host_capacity = frame * 30}},
+      : memory{failure_plan{},
+               backend::host_arena_options{.device_capacity = frame * frames, .host_capacity = frame * 30}},
         here{group, rank_id{rank}},
         m{memory, here, {.chunk_bytes = frame}, {.divided = divided}}
   {
     m.use(adam);
-    for (const role part : {role::parameter, role::frozen, role::parameter, role::parameter}) weights.push_back(m.template add<float>({7000}, part));
+    for (const role part : {role::parameter, role::frozen, role::parameter, role::parameter})
+      weights.push_back(m.template add<float>({7000}, part));
     for (const auto it : weights)
       for (float& value : m.acquire(it, access::write).span()) value = 1;
   }
@@ -68,8 +70,10 @@ struct trainer {
 
 constexpr sharding::zero stages[] = {sharding::zero_1, sharding::zero_2, sharding::zero_3};
 
-/// Weights behind three steps; in one of them copy `fatal` of rank 1's step fails, and it calls again. @return   what went wrong, or nothing
-std::string run(const sharding::zero& divided, std::uint32_t in_step, std::uint64_t fatal, std::vector<float>& found, std::uint64_t& copies, std::uint32_t& failures)
+/// Weights behind three steps; in one of them copy `fatal` of rank 1's step fails, and it calls again. @return   what
+/// went wrong, or nothing
+std::string run(const sharding::zero& divided, std::uint32_t in_step, std::uint64_t fatal, std::vector<float>& found,
+                std::uint64_t& copies, std::uint32_t& failures)
 {
   std::vector<std::string> complaints(ranks);
   const collective::thread_group group{ranks, {}};
@@ -88,7 +92,8 @@ std::string run(const sharding::zero& divided, std::uint32_t in_step, std::uint6
         } catch (const device_error&) {
           ++failures;
           try {
-            if (it.m.shares().has_gradient(it.m.share_of(it.weights[0]).first->share)) continue;  // it was not updated yet: weights are the old ones
+            // it was not updated yet: weights are the old ones
+            if (it.m.shares().has_gradient(it.m.share_of(it.weights[0]).first->share)) continue;
             (void)it.m.acquire(it.weights[0], access::read);
             if (!divided.parameters) complaints[rank] = "a weight was read that is not gathered yet";
           } catch (const usage_error&) {
@@ -99,13 +104,16 @@ std::string run(const sharding::zero& divided, std::uint32_t in_step, std::uint6
       if (!(outcome.norm > 0)) complaints[rank] = "no norm";
     }
     const std::vector<float> values = it.values();
-    if (rank == 1) found = values;
-    else if (values[2] != 1) complaints[rank] = "a frozen weight moved";
+    if (rank == 1)
+      found = values;
+    else if (values[2] != 1)
+      complaints[rank] = "a frozen weight moved";
   });
   return complaints[0] + complaints[1];
 }
 
-TEST_CASE("a step that failed at any copy goes on where it stopped: nothing is updated twice, nothing is left out", "[sharding]")
+TEST_CASE("a step that failed at any copy goes on where it stopped: nothing is updated twice, nothing is left out",
+          "[sharding]")
 {
   for (const sharding::zero& divided : stages)
     for (const std::uint32_t in_step : {0U, 1U}) {  // which is recorded, which follows a plan
@@ -137,7 +145,8 @@ TEST_CASE("weights are made of shares that others changed, in every stage", "[sh
       const auto [unit, part] = it.m.share_of(it.weights[0]);
       if (part != nullptr) {
         const auto pin = it.m.shares().acquire(tensor<float>{unit->share}, access::read_write, at::host);
-        for (std::uint64_t at = 0; at < part->elements; ++at) pin.span()[part->begin - unit->share_begin + at] = static_cast<float>(rank + 5);
+        for (std::uint64_t at = 0; at < part->elements; ++at)
+          pin.span()[part->begin - unit->share_begin + at] = static_cast<float>(rank + 5);
       }
       {
         const auto scope = it.m.iteration();
@@ -239,7 +248,8 @@ TEST_CASE("a step over ranks refuses a kernel and a loss scale that use was not 
     it.m.use(of_loss);
     (void)it.m.step(it.adam, {.loss_scale = &of_loss});
   });
-  for (const std::string& it : kernel) CHECK_THAT(it, ContainsSubstring("an optimizer kernel that the manager was not given"));
+  for (const std::string& it : kernel)
+    CHECK_THAT(it, ContainsSubstring("an optimizer kernel that the manager was not given"));
   for (const std::string& it : scale) CHECK_THAT(it, ContainsSubstring("a loss scale that the manager was not given"));
 }
 

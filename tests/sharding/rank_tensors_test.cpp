@@ -56,7 +56,8 @@ TEST_CASE("ranks that cannot decide alike are told so before they move a byte", 
       backend::host_arena memory{{.device_capacity = bytes{room}, .host_capacity = bytes{1U << 20U}}};
       collective::local_threads here{group, rank_id{rank}};
       sharded_model<backend::host_arena, collective::local_threads> m{memory, here, {.chunk_bytes = bytes{65536}}};
-      (void)m.add<float>({difference == 2 && rank == 1 ? 70'000U : 4U}, role::parameter, group_id{difference == 3 && rank == 1 ? 1U : 0U});
+      (void)m.add<float>({difference == 2 && rank == 1 ? 70'000U : 4U}, role::parameter,
+                         group_id{difference == 3 && rank == 1 ? 1U : 0U});
       try {
         const auto scope = m.iteration();
       } catch (const usage_error& refused) {

@@ -26,7 +26,10 @@ using support::ranks::job;
 using support::ranks::train;
 using support::ranks::train_on;
 
-std::vector<std::string> nothing(const job& wanted) { return std::vector<std::string>(wanted.ranks); }
+std::vector<std::string> nothing(const job& wanted)
+{
+  return std::vector<std::string>(wanted.ranks);
+}
 
 TEST_CASE("ranks get the bits of one rank with the same grouping", "[sharding]")
 {
@@ -36,7 +39,8 @@ TEST_CASE("ranks get the bits of one rank with the same grouping", "[sharding]")
   }
 }
 
-TEST_CASE("so they do with several micro-batches, summed each or last, clipped, scaled, rehearsed and in little room", "[sharding]")
+TEST_CASE("so they do with several micro-batches, summed each or last, clipped, scaled, rehearsed and in little room",
+          "[sharding]")
 {
   const job jobs[] = {
       {.ranks = 2, .micro_batches = 3},
@@ -71,7 +75,8 @@ struct hostile {
   support::schedule when = support::schedule::random;
   type operator()(std::uint32_t rank, cm::bytes device, cm::bytes host) const
   {
-    return type{{.device_capacity = device, .host_capacity = host, .when = when, .seed = rank + 1, .async_compute = true}};
+    return type{
+        {.device_capacity = device, .host_capacity = host, .when = when, .seed = rank + 1, .async_compute = true}};
   }
 };
 
@@ -94,7 +99,8 @@ TEST_CASE("ranks that take a step with other options are told so, and weights st
   support::on_ranks(2, [&](std::uint32_t rank) {
     cm::backend::host_arena memory{{.device_capacity = cm::bytes{1U << 20U}, .host_capacity = cm::bytes{1U << 20U}}};
     cm::collective::local_threads ranks{group, cm::rank_id{rank}};
-    cm::sharded_model<cm::backend::host_arena, cm::collective::local_threads> m{memory, ranks, {.chunk_bytes = cm::bytes{32768}}};
+    cm::sharded_model<cm::backend::host_arena, cm::collective::local_threads> m{
+        memory, ranks, {.chunk_bytes = cm::bytes{32768}}};
     cm::optimizer::adam adam{{}};
     m.use(adam);
     const auto weight = m.add<float>({10}, cm::role::parameter);
@@ -112,7 +118,8 @@ TEST_CASE("ranks that take a step with other options are told so, and weights st
     }
     if (!(m.acquire(weight, cm::access::read).span()[0] < 1)) said[rank] += "no weight moved";
   });
-  for (const std::string& it : said) CHECK_THAT(it, Catch::Matchers::StartsWith("chunkmem: ranks take a step with other rates"));
+  for (const std::string& it : said)
+    CHECK_THAT(it, Catch::Matchers::StartsWith("chunkmem: ranks take a step with other rates"));
   CHECK(said[0].find("moved") == std::string::npos);
   CHECK(said[1].find("moved") == std::string::npos);
 }
@@ -124,7 +131,8 @@ TEST_CASE("a rank that has nothing to add to a gradient says so, and others' gra
   support::on_ranks(3, [&](std::uint32_t rank) {
     cm::backend::host_arena memory{{.device_capacity = cm::bytes{1U << 20U}, .host_capacity = cm::bytes{1U << 20U}}};
     cm::collective::local_threads ranks{group, cm::rank_id{rank}};
-    cm::sharded_model<cm::backend::host_arena, cm::collective::local_threads> m{memory, ranks, {.chunk_bytes = cm::bytes{49152}}};
+    cm::sharded_model<cm::backend::host_arena, cm::collective::local_threads> m{
+        memory, ranks, {.chunk_bytes = cm::bytes{49152}}};
     cm::optimizer::sgd kernel{{.momentum = 0}};
     m.use(kernel);
     const auto shared = m.add<float>({100}, cm::role::parameter);
@@ -135,7 +143,8 @@ TEST_CASE("a rank that has nothing to add to a gradient says so, and others' gra
     for (float& it : m.gradient(shared).span()) it = 1;
     if (rank == 1)
       for (float& it : m.gradient(expert).span()) it = 2;
-    else m.gradient_zero(expert);
+    else
+      m.gradient_zero(expert);
     for (const auto which : {expert, shared}) m.gradient_done(which);
     m.step(kernel, {.learning_rate = 0.25F});
     found[rank] = m.acquire(expert, cm::access::read).span()[99] + m.acquire(shared, cm::access::read).span()[0] * 16;
@@ -150,7 +159,8 @@ TEST_CASE("a gradient of ranks that starts from zeros is added to from the first
   support::on_ranks(3, [&](std::uint32_t rank) {
     cm::backend::host_arena memory{{.device_capacity = cm::bytes{1U << 20U}, .host_capacity = cm::bytes{1U << 20U}}};
     cm::collective::local_threads ranks{group, cm::rank_id{rank}};
-    cm::sharded_model<cm::backend::host_arena, cm::collective::local_threads> m{memory, ranks, {.chunk_bytes = cm::bytes{49152}}};
+    cm::sharded_model<cm::backend::host_arena, cm::collective::local_threads> m{
+        memory, ranks, {.chunk_bytes = cm::bytes{49152}}};
     cm::optimizer::sgd kernel{{.momentum = 0}};
     m.use(kernel);
     const auto table = m.add<float>({100}, cm::role::parameter);
@@ -162,8 +172,10 @@ TEST_CASE("a gradient of ranks that starts from zeros is added to from the first
       auto scope = m.iteration(2);
       for (std::uint16_t which = 0; which < 2; ++which) {
         scope.pass(cm::pass::backward, which);
-        if (which == 0) one_row(m.gradient(table, cm::agent::host, cm::gradient_start::zeros));
-        else one_row(m.gradient(m.acquire(table, cm::access::read), cm::gradient_start::zeros));
+        if (which == 0)
+          one_row(m.gradient(table, cm::agent::host, cm::gradient_start::zeros));
+        else
+          one_row(m.gradient(m.acquire(table, cm::access::read), cm::gradient_start::zeros));
         m.gradient_done(table);
       }
       m.step(kernel, {.learning_rate = 0.25F});
@@ -178,7 +190,8 @@ TEST_CASE("an iteration that is refused inside another one leaves that as it is"
 {
   cm::backend::host_arena memory{{.device_capacity = cm::bytes{1U << 20U}, .host_capacity = cm::bytes{1U << 20U}}};
   cm::collective::self alone;
-  cm::sharded_model<cm::backend::host_arena, cm::collective::self> m{memory, alone, {.chunk_bytes = cm::bytes{65536}}, {.divided = cm::sharding::zero_1}};
+  cm::sharded_model<cm::backend::host_arena, cm::collective::self> m{
+      memory, alone, {.chunk_bytes = cm::bytes{65536}}, {.divided = cm::sharding::zero_1}};
   cm::optimizer::sgd kernel{{.momentum = 0}};
   m.use(kernel);
   const auto weight = m.add<float>({100}, cm::role::parameter);
@@ -188,7 +201,8 @@ TEST_CASE("an iteration that is refused inside another one leaves that as it is"
   scope.pass(cm::pass::backward, 0);
   for (float& it : m.gradient(weight).span()) it = 1;
   m.gradient_done(weight);
-  CHECK_FALSE(m.shares().has_gradient(m.share_of(weight).first->share));  // it is not the last micro-batch: nothing was added yet
+  // it is not the last micro-batch: nothing was added yet
+  CHECK_FALSE(m.shares().has_gradient(m.share_of(weight).first->share));
 }
 
 TEST_CASE("a weight with a master is not written any more: others share its unit", "[sharding]")
@@ -201,8 +215,12 @@ TEST_CASE("a weight with a master is not written any more: others share its unit
   const auto wide = m.add<float>({100}, cm::role::parameter);
   const auto narrow = m.add<cm::bf16>({100}, cm::role::parameter);
   for (int round = 0; round < 2; ++round) {
-    { const auto pin = m.acquire(wide, cm::access::write); }
-    { const auto pin = m.acquire(narrow, cm::access::write); }
+    {
+      const auto pin = m.acquire(wide, cm::access::write);
+    }
+    {
+      const auto pin = m.acquire(narrow, cm::access::write);
+    }
   }
   {
     const auto scope = m.iteration();
@@ -210,8 +228,11 @@ TEST_CASE("a weight with a master is not written any more: others share its unit
     for (cm::bf16& it : m.gradient(narrow).span()) it = cm::round_to<cm::bf16>(1.0F);
     m.step(adam, {.learning_rate = 0.1F});
   }
-  { const auto pin = m.acquire(wide, cm::access::write); }
-  CHECK_THROWS_WITH(m.acquire(narrow, cm::access::write), Catch::Matchers::StartsWith("chunkmem: a weight was written whose share has a master"));
+  {
+    const auto pin = m.acquire(wide, cm::access::write);
+  }
+  CHECK_THROWS_WITH(m.acquire(narrow, cm::access::write),
+                    Catch::Matchers::StartsWith("chunkmem: a weight was written whose share has a master"));
 }
 
 TEST_CASE("ranks that loaded checkpoints of different steps are told so by the first step", "[sharding]")
@@ -221,7 +242,8 @@ TEST_CASE("ranks that loaded checkpoints of different steps are told so by the f
   support::on_ranks(2, [&](std::uint32_t rank) {
     cm::backend::host_arena memory{{.device_capacity = cm::bytes{1U << 20U}, .host_capacity = cm::bytes{1U << 20U}}};
     cm::collective::local_threads ranks{group, cm::rank_id{rank}};
-    cm::sharded_model<cm::backend::host_arena, cm::collective::local_threads> m{memory, ranks, {.chunk_bytes = cm::bytes{32768}}};
+    cm::sharded_model<cm::backend::host_arena, cm::collective::local_threads> m{
+        memory, ranks, {.chunk_bytes = cm::bytes{32768}}};
     cm::optimizer::adam adam{{}};
     adam.progress.number = 10 - rank;  // a kill between their saves
     m.use(adam);
@@ -259,7 +281,8 @@ TEST_CASE("a rehearsal between gradients and their step takes none of them away"
     m.step(kernel, {.learning_rate = 0.5F});
   };
   differentiate(weight, false);
-  CHECK_THROWS_WITH(m.rehearse(rehearsed), Catch::Matchers::StartsWith("chunkmem: a rehearsal while gradients are open"));
+  CHECK_THROWS_WITH(m.rehearse(rehearsed),
+                    Catch::Matchers::StartsWith("chunkmem: a rehearsal while gradients are open"));
   CHECK(m.step(kernel, {.learning_rate = 0.5F}).norm == 10);  // it is still there
   differentiate(weight, true);
   (void)m.rehearse(rehearsed);

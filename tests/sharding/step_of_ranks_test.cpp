@@ -1,4 +1,5 @@
-// What one step of a sharded model moves over links, and what becomes of it where a rank dies at any of its collectives.
+// What one step of a sharded model moves over links, and what becomes of it where a rank dies at any of its
+// collectives.
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/collective/local_threads.hpp>
 #include <chunkmem/optimizer/sgd.hpp>
@@ -35,7 +36,8 @@ class layers {
   {
     m_.use(kernel_);
     const std::uint64_t elements = frame.count() / sizeof(Element);
-    for (std::uint32_t at = 0; at < count; ++at) weights_.push_back(m_.template add<Element>({elements}, role::parameter));
+    for (std::uint32_t at = 0; at < count; ++at)
+      weights_.push_back(m_.template add<Element>({elements}, role::parameter));
     for (const auto it : weights_) {
       const auto pin = m_.acquire(it, access::write);
       for (Element& value : pin.span()) value = round_to<Element>(0.5F);
@@ -75,7 +77,8 @@ void write_figure(const std::string& stage, double over)
   if (folder == nullptr) return;
   std::ofstream{std::string{folder} + "/test_sharding_" + stage + ".json"}
       << R"([{"name": "sharding.bytes_over_formula_)" << stage << R"(", "value": )" << over
-      << R"(, "unit": "", "relation": "==", "bound": 1, "command": "build/test/bin/test_sharding"}])" << "\n";
+      << R"(, "unit": "", "relation": "==", "bound": 1, "command": "build/test/bin/test_sharding"}])"
+      << "\n";
 }
 
 /// What makes a model whole, or adds it, how often in a step: the table of docs/policies/ownership.md.
@@ -84,8 +87,8 @@ std::uint64_t rounds(const sharding::zero& divided, std::uint32_t micro_batches)
   return (divided.parameters ? 2 * micro_batches : 1) + (divided.gradients ? micro_batches : 1);
 }
 
-/// Bytes that one rank of `ranks` receives for gathers and sums in a step, over `rounds` times M (W-1)/W elements: in stage 3
-/// and 16 bits (4 k + 2 k) M (W-1)/W.
+/// Bytes that one rank of `ranks` receives for gathers and sums in a step, over `rounds` times M (W-1)/W elements: in
+/// stage 3 and 16 bits (4 k + 2 k) M (W-1)/W.
 template <class Element>
 std::vector<double> bytes_over_formula(std::uint32_t ranks, std::uint32_t micro_batches, const sharding::zero& divided)
 {
@@ -101,7 +104,8 @@ std::vector<double> bytes_over_formula(std::uint32_t ranks, std::uint32_t micro_
     counted.counts = {};
     constexpr std::uint32_t steps = 3;
     for (std::uint32_t step = 0; step < steps; ++step) trainer.step(micro_batches);
-    const std::uint64_t moved = counted.counts[operation::all_gather].received + counted.counts[operation::reduce_scatter].received;
+    const std::uint64_t moved =
+        counted.counts[operation::all_gather].received + counted.counts[operation::reduce_scatter].received;
     const std::uint64_t model = layers<Element>::count * frame.count();  // in 16 bits 2 B for each parameter
     const std::uint64_t wanted = rounds(divided, micro_batches) * model / ranks * (ranks - 1) * steps;
     over[rank] = static_cast<double>(moved) / static_cast<double>(wanted);
@@ -141,7 +145,8 @@ struct death : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// A rank dies at each collective of a step in turn. @param least   collectives that a step has   @return   the slowest end of a rank [s]
+/// A rank dies at each collective of a step in turn. @param least   collectives that a step has   @return   the slowest
+/// end of a rank [s]
 double die_everywhere(const sharding::zero& divided, std::uint64_t least)
 {
   constexpr std::uint32_t ranks = 3;
@@ -193,12 +198,14 @@ double die_everywhere(const sharding::zero& divided, std::uint64_t least)
   return slowest;
 }
 
-TEST_CASE("where a rank dies at any collective of a step, every other one has an error within its deadline", "[sharding]")
+TEST_CASE("where a rank dies at any collective of a step, every other one has an error within its deadline",
+          "[sharding]")
 {
   // Gathers of two passes, sums, and an agreement; where weights are kept, gathers behind the update.
   const double divided = die_everywhere(sharding::zero_3, 3 * layers<float>::count + 1);
   const double kept = die_everywhere(sharding::zero_2, 2 * layers<float>::count + 1);
-  std::cout << "slowest end of a rank: " << divided << " s and " << kept << " s behind the begin of the step, deadline 0.5 s\n";
+  std::cout << "slowest end of a rank: " << divided << " s and " << kept
+            << " s behind the begin of the step, deadline 0.5 s\n";
 }
 
 }  // namespace step_of_ranks_test

@@ -1,4 +1,5 @@
-// Steps of ranks with a fake GPU each over a fake NCCL: their weights, and what becomes of a step where a rank dies at any of its collectives.
+// Steps of ranks with a fake GPU each over a fake NCCL: their weights, and what becomes of a step where a rank dies at
+// any of its collectives.
 #include <chunkmem/collective/local_threads.hpp>
 #include <chunkmem/collective/nccl.hpp>
 #include <chunkmem/optimizer/sgd.hpp>
@@ -48,10 +49,13 @@ struct trainer {
   void step()
   {
     const auto scope = m.iteration();
-    for (const auto it : weights) { const auto pin = m.acquire(it, access::read, agent::compute); }
+    for (const auto it : weights) {
+      const auto pin = m.acquire(it, access::read, agent::compute);
+    }
     for (std::size_t at = weights.size(); at-- > 0;) {
       auto gradient = m.gradient(m.acquire(weights[at], access::read, agent::compute));
-      m.backend().fill(reinterpret_cast<std::byte*>(std::as_const(gradient).data()), std::byte{0x40}, frame, agent::compute);
+      m.backend().fill(reinterpret_cast<std::byte*>(std::as_const(gradient).data()), std::byte{0x40}, frame,
+                       agent::compute);
       m.gradient_done(std::move(gradient));
     }
     (void)m.step(kernel, {.learning_rate = 0.125F, .clip = {.norm = 1e9F}});
@@ -74,7 +78,8 @@ void on_gpus(Work work)
     support::fake_cuda runtime{support::fake_cuda_options{.when = support::fake_schedule::earliest}};
     support::fake_device gpu{{.device_capacity = frame * 14, .host_capacity = frame * 30}, runtime};
     collective::local_threads control{threads, rank_id{rank}};
-    group_type group{control, collective::nccl_options{.deadline = deadline}, support::fake_nccl{world, runtime, static_cast<int>(rank), {}}};
+    group_type group{control, collective::nccl_options{.deadline = deadline},
+                     support::fake_nccl{world, runtime, static_cast<int>(rank), {}}};
     counted_type all{group};
     work(rank, gpu, all);
   });

@@ -19,7 +19,8 @@ TEST_CASE("all ranks hear of the files of all, those of rank 0 first", "[shardin
   constexpr std::uint64_t block = checkpoint::sum_block;
   const std::vector<std::vector<stored_file>> files{
       {},
-      {{"generation-000009-00000.safetensors", 300, 100, {1, 2}}, {"generation-000009-00001.safetensors", 50 + 2 * block, 50, {3, 4, 5}}},
+      {{"generation-000009-00000.safetensors", 300, 100, {1, 2}},
+       {"generation-000009-00001.safetensors", 50 + 2 * block, 50, {3, 4, 5}}},
       {{"generation-000009-00002.safetensors", 8, 8, {6}}},
       {{"generation-000009-00003.safetensors", 51 + 2 * block, 50, {7, 8, 9, 10}}},
   };

@@ -17,7 +17,8 @@ using sharding::unit_division;
 
 bool are_equal(const unit_division& left, const unit_division& right)
 {
-  return left.chunks == right.chunks && left.shares == right.shares && left.place_of == right.place_of && left.owner_of == right.owner_of;
+  return left.chunks == right.chunks && left.shares == right.shares && left.place_of == right.place_of &&
+         left.owner_of == right.owner_of;
 }
 
 TEST_CASE("sharded divides a chunk over all ranks, in their order", "[sharding]")
@@ -48,7 +49,8 @@ TEST_CASE("whole gathers as many chunks as there are ranks, of which each owns o
 /// As sharded, in the opposite order.
 struct reversed : ownership::sharded {
   static constexpr std::string_view name = "reversed";
-  [[nodiscard]] ownership::owned_range owned(const ownership::owned_chunk& chunk, rank_id rank, const ownership::rank_world& world) const
+  [[nodiscard]] ownership::owned_range owned(const ownership::owned_chunk& chunk, rank_id rank,
+                                             const ownership::rank_world& world) const
   {
     return ownership::sharded::owned(chunk, rank_id{world.ranks - 1 - index_of(rank)}, world);
   }
@@ -56,17 +58,20 @@ struct reversed : ownership::sharded {
 /// The first rank owns two shares, the last one none.
 struct greedy : ownership::sharded {
   static constexpr std::string_view name = "greedy";
-  [[nodiscard]] ownership::owned_range owned(const ownership::owned_chunk& chunk, rank_id rank, const ownership::rank_world& world) const
+  [[nodiscard]] ownership::owned_range owned(const ownership::owned_chunk& chunk, rank_id rank,
+                                             const ownership::rank_world& world) const
   {
     const ownership::owned_range it = ownership::sharded::owned(chunk, rank, world);
     if (index_of(rank) == 0) return {it.begin, it.end * 2};
-    return index_of(rank) + 1 == world.ranks ? ownership::owned_range{} : ownership::sharded::owned(chunk, rank_id{index_of(rank) + 1}, world);
+    return index_of(rank) + 1 == world.ranks ? ownership::owned_range{}
+                                             : ownership::sharded::owned(chunk, rank_id{index_of(rank) + 1}, world);
   }
 };
 /// Everybody owns the first share; nobody the others.
 struct crowded : ownership::sharded {
   static constexpr std::string_view name = "crowded";
-  [[nodiscard]] ownership::owned_range owned(const ownership::owned_chunk& chunk, rank_id, const ownership::rank_world& world) const
+  [[nodiscard]] ownership::owned_range owned(const ownership::owned_chunk& chunk, rank_id,
+                                             const ownership::rank_world& world) const
   {
     return ownership::sharded::owned(chunk, rank_id{0}, world);
   }

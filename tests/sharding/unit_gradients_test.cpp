@@ -35,7 +35,9 @@ struct rig {
   {
     for (int at = 0; at < 3; ++at) plan.add(dtype::float32, group_id{0}, true, 100);
     plan.seal(frame, 1);
-    units.declare(m, plan, rank_id{0}, !options.divided.parameters, [](dtype type) { return type; }, [](std::uint32_t tensor) { return tensor; });
+    units.declare(
+        m, plan, rank_id{0}, !options.divided.parameters, [](dtype type) { return type; },
+        [](std::uint32_t tensor) { return tensor; });
     const std::vector<std::uint32_t> unit_of(3, 0);
     gradients.reset(unit_of, units.size(), options);
     m.seal();
@@ -94,7 +96,8 @@ TEST_CASE("sums of later micro-batches are added, and their room is free in betw
   CHECK(it.sum(1) == 6);
 }
 
-TEST_CASE("units without a gradient that is done stay open at the end of a micro-batch, and are forgotten on demand", "[sharding]")
+TEST_CASE("units without a gradient that is done stay open at the end of a micro-batch, and are forgotten on demand",
+          "[sharding]")
 {
   rig it;
   it.write(1, 3);
@@ -132,7 +135,10 @@ TEST_CASE("a unit's gradients stay on the device from the first that is opened t
   CHECK(it.m.state_of(it.units[0].gradients) == tensor_state::free);
 }
 
-TEST_CASE("gradients that are not divided add up whole, free to leave the device between micro-batches, and are summed in the last one", "[sharding]")
+TEST_CASE(
+    "gradients that are not divided add up whole, free to leave the device between micro-batches, and are summed in "
+    "the last one",
+    "[sharding]")
 {
   rig it{{.divided = sharding::zero_3_reduce_last, .sum_scale = 0.5F}};
   it.gradients.begin(3);
@@ -161,7 +167,9 @@ TEST_CASE("gradients that add up whole are summed by the step from wherever they
   it.write(1, 3);
   for (const std::uint32_t tensor : {0U, 2U}) it.write(tensor, 1);
   for (const std::uint32_t tensor : {0U, 1U, 2U}) it.done(tensor);
-  { const auto away = it.m.acquire(it.units[0].gradients, access::read_write, at::host); }
+  {
+    const auto away = it.m.acquire(it.units[0].gradients, access::read_write, at::host);
+  }
   it.end_micro_batch(1);
   it.gradients.finish(it.m, it.units[0], 0);
   CHECK((it.sum(0) == 1 && it.sum(1) == 3));
@@ -208,14 +216,18 @@ struct told_rig {
   sharding::unit_gradients<told_type> gradients;
 
   explicit told_rig(dtype type = dtype::float32)
-      : m{memory, {.chunk_bytes = frame}, support::told_gatherer{{}, &told, memory.adopt()}, gradient::separate{.wide = true}}
+      : m{memory,
+          {.chunk_bytes = frame},
+          support::told_gatherer{{}, &told, memory.adopt()},
+          gradient::separate{.wide = true}}
   {
     const std::uint64_t share = frame.count() / size_of(type) / 2;
     plan.add(type, group_id{0}, true, share);
     plan.add(type, group_id{0}, true, share - 96);
     plan.add(type, group_id{1}, true, 100);
     plan.seal(frame, 2);
-    units.declare(m, plan, rank_id{1}, false, [](dtype) { return dtype::float32; }, [](std::uint32_t tensor) { return tensor; });
+    units.declare(
+        m, plan, rank_id{1}, false, [](dtype) { return dtype::float32; }, [](std::uint32_t tensor) { return tensor; });
     const std::vector<std::uint32_t> unit_of{0, 0, 1};
     gradients.reset(unit_of, units.size(), {.sum_scale = 0.5F});
     m.seal();
@@ -229,7 +241,8 @@ struct told_rig {
   {
     const std::uint32_t unit = plan.place(tensor).unit;
     auto opened = gradients.open(m, units[unit], tensor, agent::host);
-    std::fill_n(reinterpret_cast<float*>(std::as_const(opened.unit).data()) + plan.place(tensor).first, plan.elements(tensor), value);
+    std::fill_n(reinterpret_cast<float*>(std::as_const(opened.unit).data()) + plan.place(tensor).first,
+                plan.elements(tensor), value);
   }
   std::vector<float> share_of(std::uint32_t unit)
   {
@@ -254,18 +267,21 @@ TEST_CASE("a unit is summed once under its number, and the rank keeps its own pa
     REQUIRE(it.told.sums.size() == 2);
     for (const std::uint32_t at : {0U, 1U}) {
       const auto& sum = it.told.sums[1 - at];
-      CHECK((sum.label == at && sum.size == it.units[at].elements * 4 && sum.how.type == dtype::float32 && sum.how.scale == 0.5F));
+      CHECK((sum.label == at && sum.size == it.units[at].elements * 4 && sum.how.type == dtype::float32 &&
+             sum.how.scale == 0.5F));
     }
     const std::vector<float> own = it.share_of(0);
     REQUIRE(own.size() == it.units[0].share_elements);
     CHECK(std::all_of(own.begin(), own.end() - 96, [&](float value) { return value == fine; }));
     CHECK(std::all_of(own.end() - 96, own.end(), [](float value) { return value == 0; }));
     const std::vector<float> other = it.share_of(1);
-    CHECK(std::all_of(other.begin(), other.end(), [](float value) { return value == 0; }));  // its tensor is all the other rank's
+    // its tensor is all the other rank's
+    CHECK(std::all_of(other.begin(), other.end(), [](float value) { return value == 0; }));
   }
 }
 
-TEST_CASE("a sum that is done is not done again where what came behind it failed, and nothing is added twice", "[sharding]")
+TEST_CASE("a sum that is done is not done again where what came behind it failed, and nothing is added twice",
+          "[sharding]")
 {
   std::uint32_t failures = 0;
   for (const bool adds : {false, true})

@@ -57,7 +57,8 @@ std::string complaint(const std::vector<wish>& wishes, std::uint32_t ranks)
   for (std::uint32_t at = 0; at < plan.units().size(); ++at) {
     const unit& it = plan.units()[at];
     if (it.elements == 0 || it.elements * size_of(it.type) % frame.count() != 0) return "a unit is not whole frames";
-    if (!std::ranges::is_sorted(it.tensors, {}, [&](std::uint32_t tensor) { return plan.place(tensor).first; })) return "tensors of a unit are not in order";
+    if (!std::ranges::is_sorted(it.tensors, {}, [&](std::uint32_t tensor) { return plan.place(tensor).first; }))
+      return "tensors of a unit are not in order";
     padding += it.elements;
     for (const std::uint32_t tensor : it.tensors) {
       if (plan.place(tensor).unit != at) return "a unit names a tensor of another";
@@ -65,10 +66,13 @@ std::string complaint(const std::vector<wish>& wishes, std::uint32_t ranks)
     }
     const auto shares = collective::shares::of(bytes{it.elements * size_of(it.type)}, ranks);
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-      if (shares.begin(rank) != plan.share_begin(at, rank_id{rank}) * size_of(it.type)) return "shares are not those of a communicator";
+      if (shares.begin(rank) != plan.share_begin(at, rank_id{rank}) * size_of(it.type))
+        return "shares are not those of a communicator";
       for (const tensor_part& part : plan.parts(at, rank_id{rank})) {
         if (part.first % measure_block != 0 || part.begin % measure_block != 0) return "a block is cut";
-        if (part.begin < plan.share_begin(at, rank_id{rank}) || part.begin + part.elements > plan.share_end(at, rank_id{rank})) return "a part beyond its share";
+        if (part.begin < plan.share_begin(at, rank_id{rank}) ||
+            part.begin + part.elements > plan.share_end(at, rank_id{rank}))
+          return "a part beyond its share";
         for (std::uint64_t i = 0; i < part.elements; ++i) ++owners[part.tensor].at(part.first + i);
       }
     }
@@ -81,16 +85,22 @@ std::string complaint(const std::vector<wish>& wishes, std::uint32_t ranks)
     padding -= wishes[tensor].elements;
     const auto place = plan.place(tensor);
     const unit& it = plan.units()[place.unit];
-    if (it.type != wishes[tensor].type || it.group != wishes[tensor].group || it.trained != wishes[tensor].trained) return "kinds are mixed";
-    if (std::ranges::any_of(owners[tensor], [](int count) { return count != 1; })) return "an element is not owned once";
+    if (it.type != wishes[tensor].type || it.group != wishes[tensor].group || it.trained != wishes[tensor].trained)
+      return "kinds are mixed";
+    if (std::ranges::any_of(owners[tensor], [](int count) { return count != 1; }))
+      return "an element is not owned once";
     for (std::uint64_t i = 0; i < wishes[tensor].elements; ++i)
       if (std::exchange(taken[place.unit].at(place.first + i), std::uint8_t{1}) != 0) return "two tensors overlap";
     const auto is_like = [&](const wish& other) {
-      return other.type == wishes[tensor].type && other.group == wishes[tensor].group && other.trained == wishes[tensor].trained;
+      return other.type == wishes[tensor].type && other.group == wishes[tensor].group &&
+             other.trained == wishes[tensor].trained;
     };
     if (std::any_of(wishes.begin(), wishes.begin() + tensor, is_like)) continue;
-    const auto units_of_kind = std::ranges::count_if(plan.units(), [&](const unit& one) { return one.type == it.type && one.group == it.group && one.trained == it.trained; });
-    if (place.unit < first_of_next || place.unit >= first_of_next + units_of_kind) return "units are not in the order of their kinds' first tensors";
+    const auto units_of_kind = std::ranges::count_if(plan.units(), [&](const unit& one) {
+      return one.type == it.type && one.group == it.group && one.trained == it.trained;
+    });
+    if (place.unit < first_of_next || place.unit >= first_of_next + units_of_kind)
+      return "units are not in the order of their kinds' first tensors";
     first_of_next += static_cast<std::uint32_t>(units_of_kind);
   }
   return padding == plan.padding() ? "" : "padding is counted wrongly";
@@ -111,7 +121,9 @@ TEST_CASE("a chunk that ranks cannot divide into blocks is refused, with the nex
 {
   unit_plan<append_layout> plan;
   plan.add(dtype::bfloat16, group_id{0}, true, 10);
-  CHECK_THROWS_WITH(plan.seal(bytes{100'000}, 3), "chunkmem: chunk_bytes is 100000 B, which 3 ranks cannot divide into blocks of 4096 elements (take 147456)");
+  CHECK_THROWS_WITH(
+      plan.seal(bytes{100'000}, 3),
+      "chunkmem: chunk_bytes is 100000 B, which 3 ranks cannot divide into blocks of 4096 elements (take 147456)");
   CHECK_THROWS_AS(plan.seal(bytes{0}, 3), config_error);
   plan.seal(bytes{147'456}, 3);
   CHECK(plan.units().size() == 1);
@@ -120,11 +132,15 @@ TEST_CASE("a chunk that ranks cannot divide into blocks is refused, with the nex
   CHECK_THROWS_AS(plan.add(dtype::float32, group_id{0}, true, 1), usage_error);
 }
 
-TEST_CASE("a size of chunks is refused just where shares would cut blocks of any element type, and the size named is the least good one", "[sharding]")
+TEST_CASE(
+    "a size of chunks is refused just where shares would cut blocks of any element type, and the size named is the "
+    "least good one",
+    "[sharding]")
 {
   for (std::uint64_t ranks = 1; ranks <= 9; ++ranks) {
     const std::uint64_t grain = ranks * 4096 * 4;
-    for (const std::uint64_t frame : {std::uint64_t{0}, std::uint64_t{1}, ranks * 4096, ranks * 8192, grain - 1, grain, grain + 1, grain + 256, 2 * grain, 3 * grain - 256}) {
+    for (const std::uint64_t frame : {std::uint64_t{0}, std::uint64_t{1}, ranks * 4096, ranks * 8192, grain - 1, grain,
+                                      grain + 1, grain + 256, 2 * grain, 3 * grain - 256}) {
       INFO(ranks << " ranks, " << frame << " B");
       unit_plan<append_layout> plan;
       plan.add(dtype::float16, group_id{0}, true, 10'000);

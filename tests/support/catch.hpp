@@ -17,7 +17,10 @@ namespace Catch {
 using Detail::Approx;
 }
 namespace Catch::Matchers {
-inline auto ContainsSubstring(const std::string& text) { return Contains(text); }
+inline auto ContainsSubstring(const std::string& text)
+{
+  return Contains(text);
+}
 }  // namespace Catch::Matchers
 
 namespace support {
@@ -36,9 +39,9 @@ inline void note_skipped(const std::string& reason)
 }  // namespace support
 
 /// Ends the case as skipped, with a reason that may be streamed: `SKIP("no GPU: " << text)`.
-#define SKIP(...)                                                                   \
-  do {                                                                              \
+#define SKIP(...)                                                                         \
+  do {                                                                                    \
     support::note_skipped((std::ostringstream{} << "" __VA_OPT__(<<) __VA_ARGS__).str()); \
-    return;                                                                         \
+    return;                                                                               \
   } while (false)
 #endif

@@ -25,10 +25,10 @@ inline constexpr bool counts_allocations = true;
 inline constexpr bool counts_allocations = false;
 #endif
 
-inline std::atomic<std::uint64_t> news{0};     ///< operator new, every form
-inline std::atomic<std::uint64_t> mallocs{0};  ///< malloc, calloc, realloc and the aligned ones, called directly
-inline std::atomic<std::uint64_t> maps{0};     ///< mmap, called directly (not by the heap itself)
-inline std::atomic<std::int64_t> live_bytes{0};  ///< bytes that operator new gave and has not back
+inline std::atomic<std::uint64_t> news{0};            ///< operator new, every form
+inline std::atomic<std::uint64_t> mallocs{0};         ///< malloc, calloc, realloc and the aligned ones, called directly
+inline std::atomic<std::uint64_t> maps{0};            ///< mmap, called directly (not by the heap itself)
+inline std::atomic<std::int64_t> live_bytes{0};       ///< bytes that operator new gave and has not back
 inline std::atomic<std::int64_t> most_live_bytes{0};  ///< the most of them at once, since somebody set it
 
 struct allocation_counts {

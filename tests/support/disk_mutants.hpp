@@ -51,8 +51,10 @@ class lying_folder {
   void rename(std::string_view from, std::string_view to)
   {
     if (lies_.early_names) return;
-    if (lies_.late_renames) late_.emplace_back(from, to);
-    else folder_.rename(from, to);
+    if (lies_.late_renames)
+      late_.emplace_back(from, to);
+    else
+      folder_.rename(from, to);
   }
   bool remove(std::string_view name) noexcept { return folder_.remove(name); }
   void sync()

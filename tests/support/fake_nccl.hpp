@@ -5,8 +5,8 @@
 #include <chunkmem/tensor/half.hpp>
 #include <support/fake_cuda.hpp>
 
-#include <atomic>
 #include <array>
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -134,8 +134,10 @@ struct fake_nccl_world {
     };
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
       if (first.what == 's') results.push_back(sum(rank * size));
-      if (first.what == 'a' || (first.what == 'r' && static_cast<int>(rank) == first.root)) results.push_back(sum(0));
-      else if (first.what == 'r') results.emplace_back();
+      if (first.what == 'a' || (first.what == 'r' && static_cast<int>(rank) == first.root))
+        results.push_back(sum(0));
+      else if (first.what == 'r')
+        results.emplace_back();
       const auto& root = all[static_cast<std::size_t>(first.root)];
       if (first.what == 'b') results.emplace_back(root.from, root.from + size);
       if (first.what == 'g') {
@@ -151,7 +153,8 @@ struct fake_nccl_world {
 /// NCCL on threads, over streams of a `fake_cuda`: models `chunkmem::nccl_api`.
 ///
 /// As the real one: what differs between ranks waits on the stream until an abort, and every call may be "in progress".
-/// Fails at the k-th call of a rank with any number; counts two callers at once, calls after an end and after a failure.
+/// Fails at the k-th call of a rank with any number; counts two callers at once, calls after an end and after a
+/// failure.
 class fake_nccl {
  public:
   using comm_type = int;  ///< rank + 1
@@ -160,9 +163,9 @@ class fake_nccl {
   static constexpr std::size_t id_size = 128;
 
   struct plan {
-    int fail_at = -1;  ///< which call of this rank, counted from 0
-    int number = 0;    ///< with which result
-    int in_progress = 0;  ///< polls that each call takes until it is done
+    int fail_at = -1;       ///< which call of this rank, counted from 0
+    int number = 0;         ///< with which result
+    int in_progress = 0;    ///< polls that each call takes until it is done
     bool is_async = false;  ///< the failure is told by async_error from then on, the call itself answers "in progress"
   };
   struct log {
@@ -229,23 +232,28 @@ class fake_nccl {
     if (log_->has_failed) return 0;  // has to be balanced
     return call(true, [] {});
   }
-  int all_gather(const void* from, void* to, std::size_t count, chunkmem::dtype type, comm_type, stream_type on) const noexcept
+  int all_gather(const void* from, void* to, std::size_t count, chunkmem::dtype type, comm_type,
+                 stream_type on) const noexcept
   {
     return give(on, make('g', from, to, count, type));
   }
-  int reduce_scatter(const void* from, void* to, std::size_t count, chunkmem::dtype type, sum_type how, comm_type, stream_type on) const noexcept
+  int reduce_scatter(const void* from, void* to, std::size_t count, chunkmem::dtype type, sum_type how, comm_type,
+                     stream_type on) const noexcept
   {
     return give(on, make('s', from, to, count, type, 0, scale_of(how)));
   }
-  int all_reduce(const void* from, void* to, std::size_t count, chunkmem::dtype type, sum_type how, comm_type, stream_type on) const noexcept
+  int all_reduce(const void* from, void* to, std::size_t count, chunkmem::dtype type, sum_type how, comm_type,
+                 stream_type on) const noexcept
   {
     return give(on, make('a', from, to, count, type, 0, scale_of(how)));
   }
-  int broadcast(const void* from, void* to, std::size_t count, chunkmem::dtype type, int root, comm_type, stream_type on) const noexcept
+  int broadcast(const void* from, void* to, std::size_t count, chunkmem::dtype type, int root, comm_type,
+                stream_type on) const noexcept
   {
     return give(on, make('b', from, to, count, type, root));
   }
-  int reduce(const void* from, void* to, std::size_t count, chunkmem::dtype type, sum_type how, int root, comm_type, stream_type on) const noexcept
+  int reduce(const void* from, void* to, std::size_t count, chunkmem::dtype type, sum_type how, int root, comm_type,
+             stream_type on) const noexcept
   {
     return give(on, make('r', from, to, count, type, root, scale_of(how)));
   }
@@ -298,8 +306,8 @@ class fake_nccl {
     ++world_->misuses;
     return 0;
   }
-  [[nodiscard]] static fake_nccl_operation make(char what, const void* from, void* to, std::size_t count, chunkmem::dtype type, int root = 0,
-                                                float scale = 1)
+  [[nodiscard]] static fake_nccl_operation make(char what, const void* from, void* to, std::size_t count,
+                                                chunkmem::dtype type, int root = 0, float scale = 1)
   {
     return {what, static_cast<const std::byte*>(from), static_cast<std::byte*>(to), count, type, root, scale};
   }

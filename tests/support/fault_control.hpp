@@ -1,11 +1,12 @@
 #pragma once
 
-// Lets the k-th of something fail, anywhere in a program: an allocation of the heap on any thread, a copy, an allocation of a
-// backend, an operation on a file, the start of a thread.
+// Lets the k-th of something fail, anywhere in a program: an allocation of the heap on any thread, a copy, an
+// allocation of a backend, an operation on a file, the start of a thread.
 //
 // The file that includes this after `#define CHUNKMEM_TEST_FAILS_HEAP_AND_THREADS` defines operator new and delete and
-// pthread_create in front of those of the system: exactly one file per test program does. That works under sanitizers too, since
-// the memory still comes from malloc, which they watch. The library has no hook for any of it, so production pays nothing.
+// pthread_create in front of those of the system: exactly one file per test program does. That works under sanitizers
+// too, since the memory still comes from malloc, which they watch. The library has no hook for any of it, so production
+// pays nothing.
 
 #include <atomic>
 #include <cstddef>
@@ -77,8 +78,8 @@ class fault_control {
 };
 
 inline constinit fault_control faults;
-inline constinit std::atomic<std::int64_t> live_blocks{0};   ///< that operator new gave and delete did not take back
-inline constinit std::atomic<std::int64_t> live_arenas{0};   ///< the same of backends: see faulty
+inline constinit std::atomic<std::int64_t> live_blocks{0};  ///< that operator new gave and delete did not take back
+inline constinit std::atomic<std::int64_t> live_arenas{0};  ///< the same of backends: see faulty
 
 }  // namespace support
 
@@ -97,8 +98,9 @@ inline void* faulty_new(std::size_t size, std::size_t alignment) noexcept
 {
   if (faults.strikes(fault_source::heap)) return nullptr;
   const std::size_t wanted = size == 0 ? 1 : size;
-  void* const place = alignment <= alignof(std::max_align_t) ? std::malloc(wanted)
-                                                             : std::aligned_alloc(alignment, (wanted + alignment - 1) / alignment * alignment);
+  void* const place = alignment <= alignof(std::max_align_t)
+                          ? std::malloc(wanted)
+                          : std::aligned_alloc(alignment, (wanted + alignment - 1) / alignment * alignment);
   live_blocks += place != nullptr ? 1 : 0;
   return place;
 }
@@ -115,33 +117,94 @@ inline void counted_delete(void* place) noexcept
 
 }  // namespace support
 
-void* operator new(std::size_t size) { return support::faulty_new_or_throw(size, 1); }
-void* operator new[](std::size_t size) { return support::faulty_new_or_throw(size, 1); }
-void* operator new(std::size_t size, const std::nothrow_t&) noexcept { return support::faulty_new(size, 1); }
-void* operator new[](std::size_t size, const std::nothrow_t&) noexcept { return support::faulty_new(size, 1); }
-void* operator new(std::size_t size, std::align_val_t at) { return support::faulty_new_or_throw(size, static_cast<std::size_t>(at)); }
-void* operator new[](std::size_t size, std::align_val_t at) { return support::faulty_new_or_throw(size, static_cast<std::size_t>(at)); }
-void* operator new(std::size_t size, std::align_val_t at, const std::nothrow_t&) noexcept { return support::faulty_new(size, static_cast<std::size_t>(at)); }
-void* operator new[](std::size_t size, std::align_val_t at, const std::nothrow_t&) noexcept { return support::faulty_new(size, static_cast<std::size_t>(at)); }
-void operator delete(void* place) noexcept { support::counted_delete(place); }
-void operator delete[](void* place) noexcept { support::counted_delete(place); }
-void operator delete(void* place, std::size_t) noexcept { support::counted_delete(place); }
-void operator delete[](void* place, std::size_t) noexcept { support::counted_delete(place); }
-void operator delete(void* place, const std::nothrow_t&) noexcept { support::counted_delete(place); }
-void operator delete[](void* place, const std::nothrow_t&) noexcept { support::counted_delete(place); }
-void operator delete(void* place, std::align_val_t) noexcept { support::counted_delete(place); }
-void operator delete[](void* place, std::align_val_t) noexcept { support::counted_delete(place); }
-void operator delete(void* place, std::size_t, std::align_val_t) noexcept { support::counted_delete(place); }
-void operator delete[](void* place, std::size_t, std::align_val_t) noexcept { support::counted_delete(place); }
-void operator delete(void* place, std::align_val_t, const std::nothrow_t&) noexcept { support::counted_delete(place); }
-void operator delete[](void* place, std::align_val_t, const std::nothrow_t&) noexcept { support::counted_delete(place); }
+void* operator new(std::size_t size)
+{
+  return support::faulty_new_or_throw(size, 1);
+}
+void* operator new[](std::size_t size)
+{
+  return support::faulty_new_or_throw(size, 1);
+}
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept
+{
+  return support::faulty_new(size, 1);
+}
+void* operator new[](std::size_t size, const std::nothrow_t&) noexcept
+{
+  return support::faulty_new(size, 1);
+}
+void* operator new(std::size_t size, std::align_val_t at)
+{
+  return support::faulty_new_or_throw(size, static_cast<std::size_t>(at));
+}
+void* operator new[](std::size_t size, std::align_val_t at)
+{
+  return support::faulty_new_or_throw(size, static_cast<std::size_t>(at));
+}
+void* operator new(std::size_t size, std::align_val_t at, const std::nothrow_t&) noexcept
+{
+  return support::faulty_new(size, static_cast<std::size_t>(at));
+}
+void* operator new[](std::size_t size, std::align_val_t at, const std::nothrow_t&) noexcept
+{
+  return support::faulty_new(size, static_cast<std::size_t>(at));
+}
+void operator delete(void* place) noexcept
+{
+  support::counted_delete(place);
+}
+void operator delete[](void* place) noexcept
+{
+  support::counted_delete(place);
+}
+void operator delete(void* place, std::size_t) noexcept
+{
+  support::counted_delete(place);
+}
+void operator delete[](void* place, std::size_t) noexcept
+{
+  support::counted_delete(place);
+}
+void operator delete(void* place, const std::nothrow_t&) noexcept
+{
+  support::counted_delete(place);
+}
+void operator delete[](void* place, const std::nothrow_t&) noexcept
+{
+  support::counted_delete(place);
+}
+void operator delete(void* place, std::align_val_t) noexcept
+{
+  support::counted_delete(place);
+}
+void operator delete[](void* place, std::align_val_t) noexcept
+{
+  support::counted_delete(place);
+}
+void operator delete(void* place, std::size_t, std::align_val_t) noexcept
+{
+  support::counted_delete(place);
+}
+void operator delete[](void* place, std::size_t, std::align_val_t) noexcept
+{
+  support::counted_delete(place);
+}
+void operator delete(void* place, std::align_val_t, const std::nothrow_t&) noexcept
+{
+  support::counted_delete(place);
+}
+void operator delete[](void* place, std::align_val_t, const std::nothrow_t&) noexcept
+{
+  support::counted_delete(place);
+}
 
 extern "C" {
 
 using thread_starter = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
 
 // What a sanitizer puts in front of the system's, where there is one.
-[[gnu::weak]] int __interceptor_pthread_create(pthread_t* made, const pthread_attr_t* how, void* (*work)(void*), void* argument);
+[[gnu::weak]] int __interceptor_pthread_create(pthread_t* made, const pthread_attr_t* how, void* (*work)(void*),
+                                               void* argument);
 
 int pthread_create(pthread_t* made, const pthread_attr_t* how, void* (*work)(void*), void* argument) noexcept
 {

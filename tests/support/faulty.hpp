@@ -13,7 +13,8 @@ namespace support {
 /// How time passes on a backend.
 enum class clock_kind : std::uint8_t { real, stands, jumps, runs_backwards };
 
-/// A backend whose allocations and copies fail when `faults` says so, with nothing changed, and whose clock may be a bad one.
+/// A backend whose allocations and copies fail when `faults` says so, with nothing changed, and whose clock may be a
+/// bad one.
 ///
 /// Counts live allocations in `live_arenas`.
 template <chunkmem::stream_backend Inner>
@@ -24,7 +25,11 @@ class faulty : public Inner {
   [[nodiscard]] std::byte* allocate(chunkmem::tier where, chunkmem::bytes size)
   {
     if (faults.strikes(fault_source::arena))
-      throw chunkmem::out_of_memory{{.where = where, .requested = size.count(), .capacity = this->capacity(where).count(), .needed = size.count(), .refused = true}};
+      throw chunkmem::out_of_memory{{.where = where,
+                                     .requested = size.count(),
+                                     .capacity = this->capacity(where).count(),
+                                     .needed = size.count(),
+                                     .refused = true}};
     std::byte* const place = Inner::allocate(where, size);
     ++live_arenas;
     return place;

@@ -22,7 +22,8 @@ class launched_job {
     arguments.push_back(nullptr);
     process_ = ::fork();
     if (process_ != 0) return;
-    for (const char* const place : {"OMPI_MCA_btl_vader_backing_directory", "OMPI_MCA_orte_tmpdir_base"}) ::setenv(place, folder.c_str(), 1);
+    for (const char* const place : {"OMPI_MCA_btl_vader_backing_directory", "OMPI_MCA_orte_tmpdir_base"})
+      ::setenv(place, folder.c_str(), 1);
     const int nothing = ::open("/dev/null", O_RDWR);
     for (const int stream : {0, 1, 2}) ::dup2(nothing, stream);
     ::execvp(arguments[0], arguments.data());

@@ -49,13 +49,15 @@ using any_kernel = std::variant<chunkmem::optimizer::adam, chunkmem::optimizer::
   const plain_settings weights = settings_of_group(0);
   const plain_settings biases = settings_of_group(1);
   if (how.optimizer == rule::adam) {
-    chunkmem::optimizer::adam kernel{{.weight_decay = weights.weight_decay}, {.moments = states, .masters = how.masters}};
+    chunkmem::optimizer::adam kernel{{.weight_decay = weights.weight_decay},
+                                     {.moments = states, .masters = how.masters}};
     kernel.group(chunkmem::group_id{1}, {.weight_decay = biases.weight_decay, .rate_factor = biases.rate_factor});
     return kernel;
   }
   chunkmem::optimizer::sgd kernel{{.momentum = weights.momentum, .weight_decay = weights.weight_decay},
                                   {.momentum = states, .masters = how.masters}};
-  kernel.group(chunkmem::group_id{1}, {.momentum = biases.momentum, .weight_decay = biases.weight_decay, .rate_factor = biases.rate_factor});
+  kernel.group(chunkmem::group_id{1},
+               {.momentum = biases.momentum, .weight_decay = biases.weight_decay, .rate_factor = biases.rate_factor});
   return kernel;
 }
 
@@ -91,13 +93,16 @@ class managed_parameters {
           m_.use(kernel);
           using kind = std::remove_reference_t<decltype(kernel)>;
           if (how_.updates == updating::late) stepper_.template emplace<late<kind>>(m_, kernel, pool_);
-          if (how_.updates == updating::early) stepper_.template emplace<early<kind>>(m_, kernel, chunkmem::bytes{how_.undo_bytes}, pool_);
+          if (how_.updates == updating::early)
+            stepper_.template emplace<early<kind>>(m_, kernel, chunkmem::bytes{how_.undo_bytes}, pool_);
         },
         kernel_);
     m_.use(scale_);
     for (const parameter& it : known_)
-      if (it.single) declare<float>(it);
-      else declare<Element>(it);
+      if (it.single)
+        declare<float>(it);
+      else
+        declare<Element>(it);
   }
 
   void initialise()
@@ -107,28 +112,39 @@ class managed_parameters {
   template <class Value>
   void rewrite(std::size_t at, Value value)
   {
-    if (known_[at].single) fill(m_.acquire(as<float>(at), chunkmem::access::write, place_to_fill<Backend>), value);
-    else fill(m_.acquire(as<Element>(at), chunkmem::access::write, place_to_fill<Backend>), value);
+    if (known_[at].single)
+      fill(m_.acquire(as<float>(at), chunkmem::access::write, place_to_fill<Backend>), value);
+    else
+      fill(m_.acquire(as<Element>(at), chunkmem::access::write, place_to_fill<Backend>), value);
   }
 
   template <class Kind>
-  [[nodiscard]] chunkmem::tensor<Kind> as(std::size_t at) const noexcept { return {handles_[at]}; }
+  [[nodiscard]] chunkmem::tensor<Kind> as(std::size_t at) const noexcept
+  {
+    return {handles_[at]};
+  }
 
-  /// Runs `work(view, beta)` on the gradient of a weight that a pin holds. @param over   nothing is added to it in this step
+  /// Runs `work(view, beta)` on the gradient of a weight that a pin holds. @param over   nothing is added to it in this
+  /// step
   template <class Pin, class Work>
   void differentiate(Pin weight, std::size_t at, bool over, Work work)
   {
     const chunkmem::agent who = weight.details().who;
-    if (is_wide(at)) write(m_.template gradient<float>(std::move(weight)), at, who, over, work);
-    else write(m_.gradient(std::move(weight)), at, who, over, work);
+    if (is_wide(at))
+      write(m_.template gradient<float>(std::move(weight)), at, who, over, work);
+    else
+      write(m_.gradient(std::move(weight)), at, who, over, work);
   }
   /// The same of a weight that nobody holds.
   template <class Work>
   void differentiate(std::size_t at, chunkmem::agent who, bool over, Work work)
   {
-    if (known_[at].single) write(m_.gradient(as<float>(at), who), at, who, over, work);
-    else if (is_wide(at)) write(m_.template gradient<float>(as<Element>(at), who), at, who, over, work);
-    else write(m_.gradient(as<Element>(at), who), at, who, over, work);
+    if (known_[at].single)
+      write(m_.gradient(as<float>(at), who), at, who, over, work);
+    else if (is_wide(at))
+      write(m_.template gradient<float>(as<Element>(at), who), at, who, over, work);
+    else
+      write(m_.gradient(as<Element>(at), who), at, who, over, work);
   }
 
   void reserve(std::size_t steps)
@@ -140,7 +156,8 @@ class managed_parameters {
 
   chunkmem::optimizer::step_result update()
   {
-    chunkmem::optimizer::step_options options{.learning_rate = how_.learning_rate, .clip = clipping_for(how_.clip), .loss_scale = &scale_, .seed = how_.seed};
+    chunkmem::optimizer::step_options options{
+        .learning_rate = how_.learning_rate, .clip = clipping_for(how_.clip), .loss_scale = &scale_, .seed = how_.seed};
     if (how_.rates[0] > 0) options.group_rates = how_.rates;
     const auto outcome = std::visit([&](auto& kernel) { return step(kernel, options); }, kernel_);
     if (m_.rehearsing()) return outcome;
@@ -159,19 +176,24 @@ class managed_parameters {
   {
     for (std::size_t at = 0; at < known_.size(); ++at) {
       const std::string which = " of parameter " + std::to_string(at);
-      if (known_[at].single) result.add("value" + which, copy_of<float>(at, chunkmem::value_list));
-      else result.add("value" + which, copy_of<Element>(at, chunkmem::value_list));
+      if (known_[at].single)
+        result.add("value" + which, copy_of<float>(at, chunkmem::value_list));
+      else
+        result.add("value" + which, copy_of<Element>(at, chunkmem::value_list));
       for (const auto& [what, list] : lists())
         if (what == "master" ? has_masters && how_.masters && !known_[at].single : !how_.half_states)
           result.add(what + which, copy_of<float>(at, m_.list(list)));
-        else if (what != "master") result.add(what + which, copy_of<chunkmem::bf16>(at, m_.list(list)));
+        else if (what != "master")
+          result.add(what + which, copy_of<chunkmem::bf16>(at, m_.list(list)));
     }
   }
   void add_gradient_to(outcome& result, std::size_t at)
   {
     const std::string name = "gradient of parameter " + std::to_string(at);
-    if (known_[at].single || is_wide(at)) result.add(name, copy_of<float>(at, chunkmem::gradient_list));
-    else result.add(name, copy_of<Element>(at, chunkmem::gradient_list));
+    if (known_[at].single || is_wide(at))
+      result.add(name, copy_of<float>(at, chunkmem::gradient_list));
+    else
+      result.add(name, copy_of<Element>(at, chunkmem::gradient_list));
   }
 
   [[nodiscard]] std::uint64_t updates() const
@@ -216,17 +238,21 @@ class managed_parameters {
   template <class Gradient, class Work>
   void write(Gradient gradient, std::size_t at, chunkmem::agent who, bool over, Work work)
   {
-    if (!m_.rehearsing()) backend_.launch(who, [out = view(gradient), beta = gradient.beta(), work] { work(out, beta); });
+    if (!m_.rehearsing())
+      backend_.launch(who, [out = view(gradient), beta = gradient.beta(), work] { work(out, beta); });
     if (!over || at % 3 == 2) return;
     if (at % 3 == 0) return m_.gradient_done(std::move(gradient));
     gradient.release();
-    if (known_[at].single) m_.gradient_done(as<float>(at), who);
-    else m_.gradient_done(as<Element>(at), who);
+    if (known_[at].single)
+      m_.gradient_done(as<float>(at), who);
+    else
+      m_.gradient_done(as<Element>(at), who);
   }
 
   [[nodiscard]] std::vector<std::pair<std::string, std::string_view>> lists() const
   {
-    if (how_.optimizer == rule::adam) return {{"master", "master"}, {"first state", "adam/momentum"}, {"second state", "adam/variance"}};
+    if (how_.optimizer == rule::adam)
+      return {{"master", "master"}, {"first state", "adam/momentum"}, {"second state", "adam/variance"}};
     return {{"master", "master"}, {"first state", "sgd/momentum"}};
   }
   template <class Kind>
@@ -244,8 +270,8 @@ class managed_parameters {
   any_kernel kernel_;
   chunkmem::optimizer::loss_scale scale_;
   Executor& pool_;
-  std::variant<std::monostate, late<chunkmem::optimizer::adam>, late<chunkmem::optimizer::sgd>, early<chunkmem::optimizer::adam>,
-               early<chunkmem::optimizer::sgd>>
+  std::variant<std::monostate, late<chunkmem::optimizer::adam>, late<chunkmem::optimizer::sgd>,
+               early<chunkmem::optimizer::adam>, early<chunkmem::optimizer::sgd>>
       stepper_;
   std::vector<float> scales_;
   std::vector<double> norms_;

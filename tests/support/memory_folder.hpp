@@ -22,8 +22,8 @@ namespace support {
 
 /// A folder in memory whose operations fail when `faults` says so: the smallest that checkpoints can be written to.
 ///
-/// Each operation is done whole or not at all. Power cuts and what a disk keeps are simulated_folder's affair. Writers and readers
-/// must not outlive it. @threads any
+/// Each operation is done whole or not at all. Power cuts and what a disk keeps are simulated_folder's affair. Writers
+/// and readers must not outlive it. @threads any
 class memory_folder {
  public:
   using content = std::vector<std::byte>;
@@ -53,7 +53,10 @@ class memory_folder {
     [[nodiscard]] std::size_t read(std::uint64_t offset, std::span<std::byte> room) const
     {
       check("reading", "a file");
-      const std::size_t given = offset >= bytes_.size() ? 0 : std::min<std::size_t>(room.size(), bytes_.size() - static_cast<std::size_t>(offset));
+      const std::size_t given =
+          offset >= bytes_.size()
+              ? 0
+              : std::min<std::size_t>(room.size(), bytes_.size() - static_cast<std::size_t>(offset));
       std::copy_n(bytes_.begin() + static_cast<std::ptrdiff_t>(offset), given, room.begin());
       return given;
     }

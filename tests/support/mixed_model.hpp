@@ -14,10 +14,10 @@
 
 /// A toy network for 16-bit training: its shapes, its kernels, and what training leaves behind.
 ///
-/// Residual blocks on a table whose rows are the inputs and whose product is the head; layers 0 and 2 share a matrix, so
-/// that its gradient is begun before its last read; a frozen gate; biases in single precision beside 16-bit ones.
-/// Kernels see elements through views with `get(i)` and `set(i, x)`, so that who keeps and rounds the bytes is the view's
-/// affair. No product feeds a sum except in plus_product: all compilers and flags give the same bits.
+/// Residual blocks on a table whose rows are the inputs and whose product is the head; layers 0 and 2 share a matrix,
+/// so that its gradient is begun before its last read; a frozen gate; biases in single precision beside 16-bit ones.
+/// Kernels see elements through views with `get(i)` and `set(i, x)`, so that who keeps and rounds the bytes is the
+/// view's affair. No product feeds a sum except in plus_product: all compilers and flags give the same bits.
 namespace support::mixed {
 
 inline constexpr std::uint64_t batch = 2;
@@ -65,14 +65,18 @@ struct parameter {
 {
   return 1 + std::size_t{layer} * 4 + static_cast<std::size_t>(which);
 }
-[[nodiscard]] constexpr std::size_t mix_of(std::uint32_t layer) noexcept { return 1 + std::size_t{layers} * 4 + layer % 2; }
+[[nodiscard]] constexpr std::size_t mix_of(std::uint32_t layer) noexcept
+{
+  return 1 + std::size_t{layers} * 4 + layer % 2;
+}
 inline constexpr std::size_t idle = 3 + std::size_t{layers} * 4;
 
 [[nodiscard]] inline std::vector<parameter> parameters()
 {
   std::vector<parameter> all{{words, width}};
   for (std::uint32_t layer = 0; layer < layers; ++layer)
-    for (const parameter& it : {parameter{width, hidden}, parameter{1, hidden, true, 1}, parameter{hidden, width}, parameter{1, width, false, 1}})
+    for (const parameter& it : {parameter{width, hidden}, parameter{1, hidden, true, 1}, parameter{hidden, width},
+                                parameter{1, width, false, 1}})
       all.push_back(it);
   all.push_back({width, width});
   all.push_back({width, width});
@@ -85,10 +89,13 @@ inline constexpr std::size_t idle = 3 + std::size_t{layers} * 4;
 {
   return 0.3F * noise((parameter + 1) * 1'000'003 + at);
 }
-[[nodiscard]] inline float initial_gate(std::uint64_t at) noexcept { return 0.75F + 0.5F * noise(77'000'000 + at); }
+[[nodiscard]] inline float initial_gate(std::uint64_t at) noexcept
+{
+  return 0.75F + 0.5F * noise(77'000'000 + at);
+}
 
-/// a * b + c, with the bits that it has whether or not a compiler contracts it: the product is exact in double. A call of std::fma for
-/// each element was most of what these trainings took.
+/// a * b + c, with the bits that it has whether or not a compiler contracts it: the product is exact in double. A call
+/// of std::fma for each element was most of what these trainings took.
 [[nodiscard]] constexpr float plus_product(float a, float b, float c) noexcept
 {
   return static_cast<float>(static_cast<double>(a) * static_cast<double>(b) + static_cast<double>(c));
@@ -167,7 +174,8 @@ void softsign_backward(float* slope, Value value, std::uint64_t count) noexcept
 template <class Out, class X, class Gate>
 void gate_forward(Out out, X x, Gate gate, const float* delta) noexcept
 {
-  for (std::uint64_t at = 0; at < batch * width; ++at) out.set(at, plus_product(gate.get(at % width), delta[at], x.get(at)));
+  for (std::uint64_t at = 0; at < batch * width; ++at)
+    out.set(at, plus_product(gate.get(at % width), delta[at], x.get(at)));
 }
 template <class Gate>
 void gate_backward(float* out, const float* flow, Gate gate) noexcept
@@ -178,7 +186,8 @@ template <class Out, class Table>
 void embed(Out out, Table table, std::uint64_t key) noexcept
 {
   for (std::uint64_t row = 0; row < batch; ++row)
-    for (std::uint64_t col = 0; col < width; ++col) out.set(row * width + col, table.get(word_of(key, row) * width + col));
+    for (std::uint64_t col = 0; col < width; ++col)
+      out.set(row * width + col, table.get(word_of(key, row) * width + col));
 }
 /// Adds to what is there: the head was here before.
 template <class Out>
@@ -204,8 +213,8 @@ inline void square_loss(float* loss, float* logits, std::uint64_t key, float fac
   loss[0] = sum;
   if (spoilt) logits[0] = std::numeric_limits<float>::infinity();
 }
-/// Running means in rows that take turns, one more than a step has micro-batches, so that a step that is tried again finds what it
-/// began with and gives the same bits.
+/// Running means in rows that take turns, one more than a step has micro-batches, so that a step that is tried again
+/// finds what it began with and gives the same bits.
 template <class X>
 void update_running(float* running, X values, std::uint64_t turn, std::uint64_t rows) noexcept
 {
@@ -234,7 +243,8 @@ void residual(Out next, X x, const float* delta) noexcept
 {
   for (std::uint64_t at = 0; at < batch * width; ++at) next.set(at, x.get(at) + delta[at]);
 }
-/// loss[0] is the sum of squares to numbers drawn for `key`; y becomes its slope, times `factor`; a spoilt one begins with infinity.
+/// loss[0] is the sum of squares to numbers drawn for `key`; y becomes its slope, times `factor`; a spoilt one begins
+/// with infinity.
 inline void regression_loss(float* loss, float* y, std::uint64_t key, float factor, bool spoilt) noexcept
 {
   float sum = 0;
@@ -264,7 +274,10 @@ class outcome {
     pieces_.push_back({std::move(name), {bytes.begin(), bytes.end()}});
   }
   template <class Element>
-  void add(std::string name, const std::vector<Element>& values) { add(std::move(name), std::span<const Element>{values}); }
+  void add(std::string name, const std::vector<Element>& values)
+  {
+    add(std::move(name), std::span<const Element>{values});
+  }
 
   /// Names the first piece that differs, or nothing.
   [[nodiscard]] std::string difference(const outcome& other) const
@@ -286,7 +299,8 @@ class outcome {
   {
     if (left.bytes.size() != right.bytes.size()) return left.name + ": the size";
     const auto [here, there] = std::mismatch(left.bytes.begin(), left.bytes.end(), right.bytes.begin());
-    return left.name + " from byte " + std::to_string(here - left.bytes.begin()) + " of " + std::to_string(left.bytes.size());
+    return left.name + " from byte " + std::to_string(here - left.bytes.begin()) + " of " +
+           std::to_string(left.bytes.size());
   }
 
   std::vector<piece> pieces_;

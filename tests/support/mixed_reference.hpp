@@ -42,9 +42,11 @@ class reference {
   void forward_and_backward(std::uint32_t now, std::uint32_t turn)
   {
     forward(key_of(now, turn), weights_.loss_factor(), how_.is_spoilt(now, turn));
-    update_running(running_.data(), floats{x_[layers].data()}, std::uint64_t{now} * how_.micro_batches + turn, how_.micro_batches + 1);
+    update_running(running_.data(), floats{x_[layers].data()}, std::uint64_t{now} * how_.micro_batches + turn,
+                   how_.micro_batches + 1);
     const std::size_t up = index_of(0, part::up);
-    losses_.push_back(loss_ + (sum_of(weights_.value(up), weights_.size_of(up)) + sum_of(value(1, part::down_bias), width)));
+    losses_.push_back(loss_ +
+                      (sum_of(weights_.value(up), weights_.size_of(up)) + sum_of(value(1, part::down_bias), width)));
     backward(key_of(now, turn));
   }
 

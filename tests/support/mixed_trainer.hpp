@@ -19,14 +19,15 @@ struct crew {
 
 /// The network of mixed_model, trained out of a manager with parameters in `Element`.
 ///
-/// Kernels are launched on the crew; on agent::host they run at once. Windows of several frames, tiny tensors that share
-/// a chunk, element types that share a model, weights tied in two ways, a frozen one, one that no step uses, leases, reads
-/// on the host in mid step, an evaluation of its own name; gradients finished in each way there is.
+/// Kernels are launched on the crew; on agent::host they run at once. Windows of several frames, tiny tensors that
+/// share a chunk, element types that share a model, weights tied in two ways, a frozen one, one that no step uses,
+/// leases, reads on the host in mid step, an evaluation of its own name; gradients finished in each way there is.
 /// @tparam Executor   shares the updates
 template <class Manager, class Backend, class Element, class Executor = const chunkmem::optimizer::serial>
 class trainer {
  public:
-  trainer(Manager& manager, Backend& backend, const recipe& how, const crew& workers = {}, Executor& pool = chunkmem::optimizer::on_this_thread)
+  trainer(Manager& manager, Backend& backend, const recipe& how, const crew& workers = {},
+          Executor& pool = chunkmem::optimizer::on_this_thread)
       : m_{manager}, backend_{backend}, how_{how}, crew_{workers}, weights_{manager, backend, how, parameters(), pool}
   {
     using chunkmem::role;
@@ -146,21 +147,36 @@ class trainer {
  private:
   using tensor = chunkmem::tensor<Element>;
   template <class Kind>
-  [[nodiscard]] chunkmem::tensor<Kind> as(std::size_t at) const noexcept { return weights_.template as<Kind>(at); }
+  [[nodiscard]] chunkmem::tensor<Kind> as(std::size_t at) const noexcept
+  {
+    return weights_.template as<Kind>(at);
+  }
   template <class Kind>
-  [[nodiscard]] auto use(chunkmem::tensor<Kind> it) { return m_.acquire(it, chunkmem::access::read, crew_.main); }
+  [[nodiscard]] auto use(chunkmem::tensor<Kind> it)
+  {
+    return m_.acquire(it, chunkmem::access::read, crew_.main);
+  }
   [[nodiscard]] auto use(std::uint32_t layer, part which) { return use(as<Element>(index_of(layer, which))); }
   template <class Kind>
-  [[nodiscard]] auto make(chunkmem::tensor<Kind> it) { return m_.acquire(it, chunkmem::access::write, crew_.main); }
+  [[nodiscard]] auto make(chunkmem::tensor<Kind> it)
+  {
+    return m_.acquire(it, chunkmem::access::write, crew_.main);
+  }
   [[nodiscard]] auto workspace(std::uint64_t elements)
   {
     return m_.lease(chunkmem::tier::device, chunkmem::bytes{elements * sizeof(float)}, crew_.main);
   }
   template <class Lease>
-  [[nodiscard]] static float* numbers(const Lease& it) { return reinterpret_cast<float*>(it.data()); }
+  [[nodiscard]] static float* numbers(const Lease& it)
+  {
+    return reinterpret_cast<float*>(it.data());
+  }
 
   template <class Kernel>
-  void launch(Kernel work) { launch(crew_.main, work); }
+  void launch(Kernel work)
+  {
+    launch(crew_.main, work);
+  }
   template <class Kernel>
   void launch(chunkmem::agent who, Kernel work)
   {
@@ -210,7 +226,8 @@ class trainer {
     const auto down = use(layer, part::down);
     const auto bias = use(layer, part::down_bias);
     const auto gate = use(gate_);
-    launch([work = numbers(narrow), out = view(next), x = view(x), h = view(h), down = view(down), bias = view(bias), gate = view(gate)] {
+    launch([work = numbers(narrow), out = view(next), x = view(x), h = view(h), down = view(down), bias = view(bias),
+            gate = view(gate)] {
       multiply(work, h, down, hidden, width);
       add_bias(work, bias, width);
       gate_forward(out, x, gate, work);
@@ -233,18 +250,23 @@ class trainer {
     if (evaluating) return;
     {
       const auto flow = make(flow_);
-      launch([out = flow.data(), in = floats{numbers(logits)}, table = view(table)] { multiply(out, in, table, words, width); });
+      launch([out = flow.data(), in = floats{numbers(logits)}, table = view(table)] {
+        multiply(out, in, table, words, width);
+      });
     }
-    weights_.differentiate(std::move(table), 0, false, [slope = floats{numbers(logits)}, in = view(x)](auto out, float beta) {
-      outer(out, slope, in, words, width, beta);
-    });
+    weights_.differentiate(std::move(table), 0, false,
+                           [slope = floats{numbers(logits)}, in = view(x)](auto out, float beta) {
+                             outer(out, slope, in, words, width, beta);
+                           });
   }
 
   void update_means(std::uint64_t turn)
   {
     const auto running = m_.acquire(running_, chunkmem::access::read_write, crew_.side);
     const auto x = m_.acquire(x_[layers], chunkmem::access::read, crew_.side);
-    launch(crew_.side, [out = running.data(), in = view(x), turn, rows = how_.micro_batches + std::uint64_t{1}] { update_running(out, in, turn, rows); });
+    launch(crew_.side, [out = running.data(), in = view(x), turn, rows = how_.micro_batches + std::uint64_t{1}] {
+      update_running(out, in, turn, rows);
+    });
   }
 
   /// Reads on the host in mid step: a window of several frames, and one tensor of a chunk with others.
@@ -263,7 +285,8 @@ class trainer {
     }
     {
       const auto flow = use(flow_);
-      weights_.differentiate(0, crew_.main, last_, [in = flow.data(), key](auto out, float) { embed_backward(out, in, key); });
+      weights_.differentiate(0, crew_.main, last_,
+                             [in = flow.data(), key](auto out, float) { embed_backward(out, in, key); });
     }
     m_.drop(x_[0]);
     m_.drop(flow_);
@@ -275,27 +298,32 @@ class trainer {
     const auto slope = workspace(batch * hidden);
     const auto h = use(h_[layer]);
     down_backward(layer, narrow, slope, h);
-    weights_.differentiate(index_of(layer, part::up_bias), crew_.main, last_, [slope = numbers(slope), h = view(h)](auto out, float beta) {
-      softsign_backward(slope, h, batch * hidden);
-      sum_rows(out, slope, hidden, beta);
-    });
+    weights_.differentiate(index_of(layer, part::up_bias), crew_.main, last_,
+                           [slope = numbers(slope), h = view(h)](auto out, float beta) {
+                             softsign_backward(slope, h, batch * hidden);
+                             sum_rows(out, slope, hidden, beta);
+                           });
     {
       const auto z = use(z_[layer]);
       auto up = use(layer, part::up);
-      launch([out = numbers(narrow), in = floats{numbers(slope)}, up = view(up)] { multiply_transposed(out, in, up, width, hidden, false); });
-      weights_.differentiate(std::move(up), index_of(layer, part::up), last_, [z = view(z), in = floats{numbers(slope)}](auto out, float beta) {
-        outer(out, z, in, width, hidden, beta);
+      launch([out = numbers(narrow), in = floats{numbers(slope)}, up = view(up)] {
+        multiply_transposed(out, in, up, width, hidden, false);
       });
+      weights_.differentiate(
+          std::move(up), index_of(layer, part::up), last_,
+          [z = view(z), in = floats{numbers(slope)}](auto out, float beta) { outer(out, z, in, width, hidden, beta); });
     }
     const auto x = use(x_[layer]);
     auto mix = use(as<Element>(mix_of(layer)));
     {
       const auto flow = m_.acquire(flow_, chunkmem::access::read_write, crew_.main);
-      launch([out = flow.data(), in = floats{numbers(narrow)}, mix = view(mix)] { multiply_transposed(out, in, mix, width, width, true); });
+      launch([out = flow.data(), in = floats{numbers(narrow)}, mix = view(mix)] {
+        multiply_transposed(out, in, mix, width, width, true);
+      });
     }
-    weights_.differentiate(std::move(mix), mix_of(layer), last_ && layer < 2, [x = view(x), in = floats{numbers(narrow)}](auto out, float beta) {
-      outer(out, x, in, width, width, beta);
-    });
+    weights_.differentiate(
+        std::move(mix), mix_of(layer), last_ && layer < 2,
+        [x = view(x), in = floats{numbers(narrow)}](auto out, float beta) { outer(out, x, in, width, width, beta); });
   }
 
   template <class Lease, class Pin>
@@ -310,19 +338,20 @@ class trainer {
       // Leases belong to one agent: what another one reads goes through a tensor, here the flow again.
       const auto flow = m_.acquire(flow_, chunkmem::access::read, crew_.side);
       const auto gate = m_.acquire(gate_, chunkmem::access::read, crew_.side);
-      weights_.differentiate(index_of(layer, part::down_bias), crew_.side, last_, [in = flow.data(), gate = view(gate)](auto out, float beta) {
-        float gated[batch * width];
-        gate_backward(gated, in, gate);
-        sum_rows(out, gated, width, beta);
-      });
+      weights_.differentiate(index_of(layer, part::down_bias), crew_.side, last_,
+                             [in = flow.data(), gate = view(gate)](auto out, float beta) {
+                               float gated[batch * width];
+                               gate_backward(gated, in, gate);
+                               sum_rows(out, gated, width, beta);
+                             });
     }
     auto down = use(layer, part::down);
     launch([out = numbers(slope), in = floats{numbers(narrow)}, down = view(down)] {
       multiply_transposed(out, in, down, hidden, width, false);
     });
-    weights_.differentiate(std::move(down), index_of(layer, part::down), last_, [h = view(h), in = floats{numbers(narrow)}](auto out, float beta) {
-      outer(out, h, in, hidden, width, beta);
-    });
+    weights_.differentiate(
+        std::move(down), index_of(layer, part::down), last_,
+        [h = view(h), in = floats{numbers(narrow)}](auto out, float beta) { outer(out, h, in, hidden, width, beta); });
   }
 
   template <class Kind>

@@ -30,14 +30,16 @@ class own_disk {
     const std::string page(4096, 'x');
     off_t size = 0;
     while (::write(file, page.data(), page.size()) > 0) size += static_cast<off_t>(page.size());
-    const bool done = errno == ENOSPC && size > static_cast<off_t>(room) && ::ftruncate(file, size - static_cast<off_t>(room)) == 0;
+    const bool done =
+        errno == ENOSPC && size > static_cast<off_t>(room) && ::ftruncate(file, size - static_cast<off_t>(room)) == 0;
     ::close(file);
     return done;
   }
   [[nodiscard]] bool empty_again() { return ::unlink(filler().c_str()) == 0; }
   [[nodiscard]] bool set_read_only(bool is)
   {
-    return ::mount("none", path_.c_str(), "tmpfs", MS_REMOUNT | (is ? static_cast<unsigned long>(MS_RDONLY) : 0UL), nullptr) == 0;
+    return ::mount("none", path_.c_str(), "tmpfs", MS_REMOUNT | (is ? static_cast<unsigned long>(MS_RDONLY) : 0UL),
+                   nullptr) == 0;
   }
 
  private:
@@ -48,7 +50,10 @@ class own_disk {
 
 namespace detail {
 
-inline void write_text(const char* path, const std::string& text) { std::ofstream{path} << text; }
+inline void write_text(const char* path, const std::string& text)
+{
+  std::ofstream{path} << text;
+}
 
 /// This process sees mounts of its own from here on: as root, or as the root of users of its own.
 [[nodiscard]] inline bool leave_mounts_of_others()
@@ -96,10 +101,12 @@ template <class Work>
   ::close(ends[1]);
   std::string said;
   char part[512];
-  for (ssize_t size_read = 0; (size_read = ::read(ends[0], part, sizeof part)) > 0;) said.append(part, static_cast<std::size_t>(size_read));
+  for (ssize_t size_read = 0; (size_read = ::read(ends[0], part, sizeof part)) > 0;)
+    said.append(part, static_cast<std::size_t>(size_read));
   ::close(ends[0]);
   int status = 0;
-  if (::waitpid(child, &status, 0) != child || !WIFEXITED(status) || WEXITSTATUS(status) != 0) return "the child ended with status " + std::to_string(status);
+  if (::waitpid(child, &status, 0) != child || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
+    return "the child ended with status " + std::to_string(status);
   return said;
 }
 

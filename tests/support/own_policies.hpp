@@ -13,7 +13,10 @@ namespace support {
 struct device_only {
   using policy_kind = chunkmem::placement_kind;
   static constexpr std::string_view name = "device_only";
-  [[nodiscard]] constexpr chunkmem::tier home_of(chunkmem::role, chunkmem::bytes) const noexcept { return chunkmem::tier::device; }
+  [[nodiscard]] constexpr chunkmem::tier home_of(chunkmem::role, chunkmem::bytes) const noexcept
+  {
+    return chunkmem::tier::device;
+  }
 };
 
 /// Small states on the device. A placement with a setting.

@@ -44,7 +44,8 @@ inline void fill(std::span<float> values, std::uint64_t key) noexcept
 // Kernels. Not inlined, so that both trainers run the same instructions.
 
 /// out (rows x n) = [out +] a (rows x m) * b (m x n)
-[[gnu::noinline]] inline void multiply(float* out, const float* a, const float* b, std::uint64_t m, std::uint64_t n, bool add) noexcept
+[[gnu::noinline]] inline void multiply(float* out, const float* a, const float* b, std::uint64_t m, std::uint64_t n,
+                                       bool add) noexcept
 {
   for (std::uint64_t row = 0; row < batch; ++row) {
     float* const target = out + row * n;
@@ -56,7 +57,8 @@ inline void fill(std::span<float> values, std::uint64_t key) noexcept
   }
 }
 /// out (rows x m) = [out +] a (rows x n) * b (m x n) transposed
-[[gnu::noinline]] inline void multiply_transposed(float* out, const float* a, const float* b, std::uint64_t m, std::uint64_t n, bool add) noexcept
+[[gnu::noinline]] inline void multiply_transposed(float* out, const float* a, const float* b, std::uint64_t m,
+                                                  std::uint64_t n, bool add) noexcept
 {
   for (std::uint64_t row = 0; row < batch; ++row)
     for (std::uint64_t k = 0; k < m; ++k) {
@@ -66,7 +68,8 @@ inline void fill(std::span<float> values, std::uint64_t key) noexcept
     }
 }
 /// out (m x n) = beta * out + a (rows x m) transposed * b (rows x n); beta is 0 or 1, and 0 reads nothing
-[[gnu::noinline]] inline void outer(float* out, const float* a, const float* b, std::uint64_t m, std::uint64_t n, float beta) noexcept
+[[gnu::noinline]] inline void outer(float* out, const float* a, const float* b, std::uint64_t m, std::uint64_t n,
+                                    float beta) noexcept
 {
   for (std::uint64_t k = 0; k < m; ++k) {
     float* const target = out + k * n;
@@ -138,7 +141,7 @@ inline void fill(std::span<float> values, std::uint64_t key) noexcept
 
 /// All that training leaves behind. Equal means equal bits.
 struct outcome {
-  std::vector<float> losses;       ///< of training and evaluation, in the order they came
+  std::vector<float> losses;  ///< of training and evaluation, in the order they came
   std::vector<std::vector<float>> values;
   std::vector<std::vector<float>> momenta;
   std::vector<std::vector<float>> variances;
@@ -170,8 +173,8 @@ struct outcome {
 {
   std::vector<std::array<std::uint64_t, 2>> all{{words, width}};
   for (std::uint32_t layer = 0; layer < layers; ++layer)
-    for (const auto& extents : {std::array{width, hidden}, std::array{std::uint64_t{1}, hidden}, std::array{hidden, width},
-                                std::array{std::uint64_t{1}, width}})
+    for (const auto& extents : {std::array{width, hidden}, std::array{std::uint64_t{1}, hidden},
+                                std::array{hidden, width}, std::array{std::uint64_t{1}, width}})
       all.push_back(extents);
   all.push_back({8, 8});
   return all;
@@ -181,7 +184,10 @@ enum class part : std::uint32_t { up, up_bias, down, down_bias };
 {
   return 1 + std::size_t{layer} * 4 + static_cast<std::size_t>(which);
 }
-[[nodiscard]] constexpr bool evaluates_after(std::uint32_t step) noexcept { return step % 2 == 1; }
+[[nodiscard]] constexpr bool evaluates_after(std::uint32_t step) noexcept
+{
+  return step % 2 == 1;
+}
 
 /// The reference: vectors, loops, nothing else.
 class plain_model {

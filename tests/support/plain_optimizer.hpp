@@ -146,8 +146,9 @@ struct plain_settings {
 }
 
 /// One update of one parameter in single precision.
-inline void plain_update(rule which, const plain_settings& with, float learning_rate, std::uint64_t number, std::span<float> parameter,
-                         std::span<const float> gradient, std::span<float> first, std::span<float> second)
+inline void plain_update(rule which, const plain_settings& with, float learning_rate, std::uint64_t number,
+                         std::span<float> parameter, std::span<const float> gradient, std::span<float> first,
+                         std::span<float> second)
 {
   const float rate = learning_rate * with.rate_factor;
   if (which == rule::sgd) {

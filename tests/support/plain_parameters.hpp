@@ -20,17 +20,17 @@ struct recipe {
   precision kind = precision::fp32;
   rule optimizer = rule::adam;
   std::uint32_t micro_batches = 1;
-  bool wide = false;            ///< gradients of 16-bit parameters are float32
+  bool wide = false;  ///< gradients of 16-bit parameters are float32
   limits clip{};
   plain_scale scale{};
   std::uint32_t steps = 6;
   std::uint32_t spoilt[2] = {2, 5};  ///< steps whose gradients overflow, in the middle of their micro-batches
   float learning_rate = 0.01F;
-  float rates[2] = {0, 0};      ///< learning rates by group instead, where the first is not 0
-  bool masters = true;          ///< false, and half_states: stochastic rounding, which the reference does not know
+  float rates[2] = {0, 0};  ///< learning rates by group instead, where the first is not 0
+  bool masters = true;      ///< false, and half_states: stochastic rounding, which the reference does not know
   bool half_states = false;
   std::uint64_t seed = 0;
-  bool evaluates = true;        ///< after every second step
+  bool evaluates = true;  ///< after every second step
   updating updates = updating::at_once;
   std::uint64_t undo_bytes = 24576;  ///< for early updates: half of the states or so
 
@@ -70,7 +70,10 @@ class plain_parameters {
     it.master = it.value;
   }
 
-  [[nodiscard]] precision kind_of(std::size_t at) const noexcept { return known_[at].single ? precision::fp32 : how_.kind; }
+  [[nodiscard]] precision kind_of(std::size_t at) const noexcept
+  {
+    return known_[at].single ? precision::fp32 : how_.kind;
+  }
   [[nodiscard]] std::uint64_t size_of(std::size_t at) const noexcept { return known_[at].size(); }
   [[nodiscard]] floats value(std::size_t at) noexcept { return {state_[at].value.data()}; }
   [[nodiscard]] rounded gradient(std::size_t at) noexcept
@@ -78,7 +81,10 @@ class plain_parameters {
     return {state_[at].gradient.data(), how_.wide ? precision::fp32 : kind_of(at)};
   }
   /// The first write of a step overwrites.
-  [[nodiscard]] float beta(std::size_t at) noexcept { return std::exchange(state_[at].has_gradient, true) ? 1.0F : 0.0F; }
+  [[nodiscard]] float beta(std::size_t at) noexcept
+  {
+    return std::exchange(state_[at].has_gradient, true) ? 1.0F : 0.0F;
+  }
   void forget_gradient(std::size_t at) noexcept { state_[at].has_gradient = false; }
   /// By which the slope of a micro-batch's loss is multiplied.
   [[nodiscard]] float loss_factor() const noexcept { return scale_.scale / static_cast<float>(how_.micro_batches); }
@@ -131,7 +137,8 @@ class plain_parameters {
   }
   void add_gradient_to(outcome& result, std::size_t at) const
   {
-    add_stored(result, "gradient of parameter " + std::to_string(at), state_[at].gradient, how_.wide ? precision::fp32 : kind_of(at));
+    add_stored(result, "gradient of parameter " + std::to_string(at), state_[at].gradient,
+               how_.wide ? precision::fp32 : kind_of(at));
   }
 
  private:
@@ -156,7 +163,8 @@ class plain_parameters {
       if (how_.clip.value > 0) value = std::clamp(value, -how_.clip.value, how_.clip.value);
     }
     const float rate = how_.rates[0] > 0 ? how_.rates[known_[at].group] : how_.learning_rate;
-    plain_update(how_.optimizer, settings_of_group(known_[at].group), rate, updates_, it.master, slope, it.first, it.second);
+    plain_update(how_.optimizer, settings_of_group(known_[at].group), rate, updates_, it.master, slope, it.first,
+                 it.second);
     for (std::size_t i = 0; i < it.value.size(); ++i) it.value[i] = rounded_to(kind_of(at), it.master[i]);
   }
 

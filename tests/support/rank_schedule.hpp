@@ -35,14 +35,16 @@ struct rank_call {
   [[nodiscard]] bool is_pair() const { return what == chunkmem::collective::operation::send; }
   [[nodiscard]] bool has_sum() const
   {
-    return what == chunkmem::collective::operation::reduce_scatter || what == chunkmem::collective::operation::all_reduce;
+    return what == chunkmem::collective::operation::reduce_scatter ||
+           what == chunkmem::collective::operation::all_reduce;
   }
   [[nodiscard]] bool needs(std::uint32_t rank) const { return !is_pair() || rank == root || rank == peer; }
   bool operator==(const rank_call&) const = default;
 };
 
 /// What rank `rank` has before anything happens, or after a refill: mostly numbers of the type, some hostile.
-[[nodiscard]] inline rank_bytes bytes_of_rank(chunkmem::dtype type, std::uint64_t size, std::uint32_t rank, std::uint64_t seed)
+[[nodiscard]] inline rank_bytes bytes_of_rank(chunkmem::dtype type, std::uint64_t size, std::uint32_t rank,
+                                              std::uint64_t seed)
 {
   rank_bytes all(size);
   const std::uint64_t width = chunkmem::size_of(type);
@@ -50,8 +52,10 @@ struct rank_call {
     const std::uint64_t key = (seed * 131 + rank) * 100'003 + at;
     std::uint64_t element = scrambled(key);
     if (type == chunkmem::dtype::float32) element = std::bit_cast<std::uint32_t>(hostile(key));
-    if (type == chunkmem::dtype::bfloat16) element = hostile_16_bits(key, chunkmem::round_to<chunkmem::bf16>(tame(key)).bits());
-    if (type == chunkmem::dtype::float16) element = hostile_16_bits(key, chunkmem::round_to<chunkmem::fp16>(tame(key)).bits());
+    if (type == chunkmem::dtype::bfloat16)
+      element = hostile_16_bits(key, chunkmem::round_to<chunkmem::bf16>(tame(key)).bits());
+    if (type == chunkmem::dtype::float16)
+      element = hostile_16_bits(key, chunkmem::round_to<chunkmem::fp16>(tame(key)).bits());
     std::memcpy(&all[at * width], &element, width);
   }
   return all;
@@ -67,17 +71,20 @@ template <class Element>
 
 /// Plain sums in order of ranks; NaN is the one quiet NaN.
 template <class Element>
-void add_plainly(rank_bytes& to, const std::vector<rank_bytes>& ranks, std::uint64_t begin, std::uint64_t end, float scale)
+void add_plainly(rank_bytes& to, const std::vector<rank_bytes>& ranks, std::uint64_t begin, std::uint64_t end,
+                 float scale)
 {
   for (std::uint64_t at = begin / sizeof(Element); at < end / sizeof(Element); ++at) {
     float all = chunkmem::to_float(element_at<Element>(ranks[0], at));
-    for (std::size_t rank = 1; rank < ranks.size(); ++rank) all += chunkmem::to_float(element_at<Element>(ranks[rank], at));
+    for (std::size_t rank = 1; rank < ranks.size(); ++rank)
+      all += chunkmem::to_float(element_at<Element>(ranks[rank], at));
     all *= scale;
     const Element rounded = chunkmem::round_to<Element>(all != all ? std::bit_cast<float>(0x7fc00000U) : all);
     std::memcpy(&to[at * sizeof(Element)], &rounded, sizeof rounded);
   }
 }
-inline void add_plainly(rank_bytes& to, const std::vector<rank_bytes>& ranks, std::uint64_t begin, std::uint64_t end, const rank_call& it)
+inline void add_plainly(rank_bytes& to, const std::vector<rank_bytes>& ranks, std::uint64_t begin, std::uint64_t end,
+                        const rank_call& it)
 {
   if (it.type == chunkmem::dtype::float32) add_plainly<float>(to, ranks, begin, end, it.scale);
   if (it.type == chunkmem::dtype::bfloat16) add_plainly<chunkmem::bf16>(to, ranks, begin, end, it.scale);
@@ -99,7 +106,8 @@ inline void play(std::vector<rank_bytes>& ranks, const rank_call& it)
   for (std::uint64_t rank = 0; rank < count; ++rank) {
     const auto least = [&](std::uint64_t place) { return place < it.size ? place : it.size; };
     if (it.what == operation::all_reduce) add_plainly(ranks[rank], before, 0, it.size, it);
-    if (it.what == operation::reduce_scatter) add_plainly(ranks[rank], before, least(rank * each), least((rank + 1) * each), it);
+    if (it.what == operation::reduce_scatter)
+      add_plainly(ranks[rank], before, least(rank * each), least((rank + 1) * each), it);
   }
 }
 
@@ -117,8 +125,10 @@ void give(Communicator& ranks, Backend& backend, chunkmem::agent who, std::byte*
   if (it.what == operation::all_reduce) ranks.all_reduce(backend, who, place, parts, how, it.label);
   if (it.what == operation::broadcast) ranks.broadcast(backend, who, place, size, chunkmem::rank_id{it.root}, it.label);
   if (it.what == operation::barrier) ranks.barrier(backend, who, it.label);
-  if (it.is_pair() && rank == it.root) ranks.send(backend, who, place, size, chunkmem::rank_id{it.peer}, it.label);
-  else if (it.is_pair() && rank == it.peer) ranks.receive(backend, who, place, size, chunkmem::rank_id{it.root}, it.label);
+  if (it.is_pair() && rank == it.root)
+    ranks.send(backend, who, place, size, chunkmem::rank_id{it.peer}, it.label);
+  else if (it.is_pair() && rank == it.peer)
+    ranks.receive(backend, who, place, size, chunkmem::rank_id{it.root}, it.label);
 }
 
 /// A random schedule. What a reduce_scatter leaves unspecified is gathered at once.
@@ -140,7 +150,8 @@ void give(Communicator& ranks, Backend& backend, chunkmem::agent who, std::byte*
     if (next.has_sum()) next.type = types[dice(3)];
     if (next.has_sum()) next.scale = dice(2) == 0 ? 1.0F : 1.0F / static_cast<float>(ranks);
     all.push_back(next);
-    if (next.what == operation::reduce_scatter) all.push_back({.what = operation::all_gather, .size = next.size, .label = next.label});
+    if (next.what == operation::reduce_scatter)
+      all.push_back({.what = operation::all_gather, .size = next.size, .label = next.label});
   }
   return all;
 }

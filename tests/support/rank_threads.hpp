@@ -37,7 +37,8 @@ struct rank_stage {
   void expect(bool holds, std::string_view what, std::uint64_t number = 0)
   {
     if (!holds && complaint.empty())
-      complaint = "rank " + std::to_string(rank()) + " of " + std::to_string(ranks.ranks()) + ": " + std::string{what} + " (" + std::to_string(number) + ")";
+      complaint = "rank " + std::to_string(rank()) + " of " + std::to_string(ranks.ranks()) + ": " + std::string{what} +
+                  " (" + std::to_string(number) + ")";
   }
   /// All that agents were given is done.
   void finish()

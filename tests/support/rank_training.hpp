@@ -24,20 +24,24 @@ struct job {
   std::uint32_t ranks = 2;
   std::uint32_t steps = 3;
   std::uint32_t micro_batches = 1;
-  bool sums_each = true;        ///< the trainer declares gradients done in every micro-batch, not in the last one alone
+  bool sums_each = true;  ///< the trainer declares gradients done in every micro-batch, not in the last one alone
   cm::sharding::zero divided = cm::sharding::zero_3;
-  std::uint32_t of_node = 0;    ///< ranks of a node, which add their gradients first; 0: all
-  float clip = 0;               ///< of the norm
-  float scale = 1;              ///< of sums over ranks
-  std::uint32_t frames = 0;     ///< of the device; 0: room for all
+  std::uint32_t of_node = 0;  ///< ranks of a node, which add their gradients first; 0: all
+  float clip = 0;             ///< of the norm
+  float scale = 1;            ///< of sums over ranks
+  std::uint32_t frames = 0;   ///< of the device; 0: room for all
   bool rehearses = false;
-  bool is_tight = false;        ///< the least device that a rehearsal finds and the longest window more (steps differ), instead of `frames`
-  bool on_compute = false;      ///< gradients are written by work of the compute agent
-  cm::bytes frame{};            ///< 0: the least that these ranks can divide, twice
+  /// the least device that a rehearsal finds and the longest window more (steps differ), instead of `frames`
+  bool is_tight = false;
+  bool on_compute = false;  ///< gradients are written by work of the compute agent
+  cm::bytes frame{};        ///< 0: the least that these ranks can divide, twice
   [[nodiscard]] cm::bytes longest_unit() const { return cm::align_up(cm::bytes{70000 * 4}, frame_bytes()); }
   /// Gradients are summed over ranks in every micro-batch.
   [[nodiscard]] bool adds_each() const { return sums_each && divided.gradients; }
-  [[nodiscard]] cm::bytes frame_bytes() const { return frame.count() != 0 ? frame : cm::bytes{std::uint64_t{ranks} * 2 * 4096 * 4}; }
+  [[nodiscard]] cm::bytes frame_bytes() const
+  {
+    return frame.count() != 0 ? frame : cm::bytes{std::uint64_t{ranks} * 2 * 4096 * 4};
+  }
 };
 
 /// Sizes of weights: tiny ones, whole blocks, one element more, several frames.
@@ -50,7 +54,10 @@ inline constexpr std::size_t frozen = 4;  ///< not trained
 inline constexpr std::size_t unused = 5;  ///< without a gradient in odd steps
 inline constexpr std::size_t tied = 1;    ///< its gradient is written twice
 
-[[nodiscard]] inline bool has_gradient(std::size_t tensor, std::uint32_t step) { return tensor != frozen && (tensor != unused || step % 2 == 0); }
+[[nodiscard]] inline bool has_gradient(std::size_t tensor, std::uint32_t step)
+{
+  return tensor != frozen && (tensor != unused || step % 2 == 0);
+}
 
 /// A number in [-1, 1) that depends on all of these.
 [[nodiscard]] inline float noise(std::uint64_t a, std::uint64_t b, std::uint64_t c)
@@ -60,17 +67,20 @@ inline constexpr std::size_t tied = 1;    ///< its gradient is written twice
   x ^= x >> 29U;
   return static_cast<float>(static_cast<std::int32_t>(x >> 32U)) / 2147483648.0F;
 }
-[[nodiscard]] inline float first_value(std::size_t tensor, std::uint64_t at) { return noise(tensor, at, 7); }
+[[nodiscard]] inline float first_value(std::size_t tensor, std::uint64_t at)
+{
+  return noise(tensor, at, 7);
+}
 /// What rank `rank` adds to the gradient of one weight in one of `times` visits.
-[[nodiscard]] inline float gradient_of(float weight, std::size_t tensor, std::uint64_t at, std::uint32_t rank, std::uint32_t batch, std::uint32_t step,
-                                       std::uint32_t visit)
+[[nodiscard]] inline float gradient_of(float weight, std::size_t tensor, std::uint64_t at, std::uint32_t rank,
+                                       std::uint32_t batch, std::uint32_t step, std::uint32_t visit)
 {
   return weight * 0.25F + noise(tensor * 977 + at, rank * 131 + batch * 17 + visit, step) * (tensor == 3 ? 4.0F : 1.0F);
 }
 
 template <class Element>
-void write_gradient(Element* to, const Element* weight, std::uint64_t size, bool adds, std::size_t tensor, std::uint32_t rank, std::uint32_t batch,
-                    std::uint32_t step, std::uint32_t visit)
+void write_gradient(Element* to, const Element* weight, std::uint64_t size, bool adds, std::size_t tensor,
+                    std::uint32_t rank, std::uint32_t batch, std::uint32_t step, std::uint32_t visit)
 {
   for (std::uint64_t at = 0; at < size; ++at) {
     const float fresh = gradient_of(cm::to_float(weight[at]), tensor, at, rank, batch, step, visit);
@@ -96,7 +106,8 @@ class one_rank {
   {
     m_.use(kernel_);
     for (std::size_t at = 0; at < sizes().size(); ++at)
-      weights_.push_back(m_.template add<Element>({sizes()[at]}, at == frozen ? cm::role::frozen : cm::role::parameter));
+      weights_.push_back(
+          m_.template add<Element>({sizes()[at]}, at == frozen ? cm::role::frozen : cm::role::parameter));
     for (std::size_t at = 0; at < sizes().size(); ++at) {
       const auto pin = m_.acquire(weights_[at], cm::access::write);
       for (std::uint64_t i = 0; i < sizes()[at]; ++i) pin.span()[i] = cm::round_to<Element>(first_value(at, i));
@@ -121,7 +132,7 @@ class one_rank {
   }
   [[nodiscard]] auto& manager() noexcept { return m_; }
 
-  history<Element> values;                        ///< before the first step and after each
+  history<Element> values;  ///< before the first step and after each
   std::vector<double> norms;
   std::vector<std::vector<float>> momentum() { return list("adam/momentum"); }
   /// Of each weight, in the order of declaration; nothing of a frozen one.
@@ -168,8 +179,10 @@ class one_rank {
     for (std::uint32_t batch = 0; batch < (job_.adds_each() ? job_.micro_batches : 1); ++batch) {
       std::vector<std::vector<Element>> of_rank(job_.ranks, std::vector<Element>(weight.size()));
       for (std::uint32_t rank = 0; rank < job_.ranks; ++rank) {
-        if (job_.adds_each()) batch_of(of_rank[rank], rank, batch, false);
-        else for (std::uint32_t each = 0; each < job_.micro_batches; ++each) batch_of(of_rank[rank], rank, each, each > 0);
+        if (job_.adds_each())
+          batch_of(of_rank[rank], rank, batch, false);
+        else
+          for (std::uint32_t each = 0; each < job_.micro_batches; ++each) batch_of(of_rank[rank], rank, each, each > 0);
       }
       const std::vector<Element> sum = sum_of(of_rank);
       for (std::size_t i = 0; i < sum.size(); ++i)
@@ -193,7 +206,8 @@ class one_rank {
     std::vector<const std::byte*> places;
     for (const auto& it : all) places.push_back(reinterpret_cast<const std::byte*>(it.data()));
     std::vector<Element> sum(all[0].size());
-    cm::collective::add_in_order(reinterpret_cast<std::byte*>(sum.data()), places, cm::bytes{sum.size() * sizeof(Element)}, {cm::dtype_of<Element>, scale});
+    cm::collective::add_in_order(reinterpret_cast<std::byte*>(sum.data()), places,
+                                 cm::bytes{sum.size() * sizeof(Element)}, {cm::dtype_of<Element>, scale});
     return sum;
   }
 
@@ -213,7 +227,8 @@ class one_of_many {
   {
     m_.use(kernel_);
     for (std::size_t at = 0; at < sizes().size(); ++at)
-      weights_.push_back(m_.template add<Element>({sizes()[at]}, at == frozen ? cm::role::frozen : cm::role::parameter));
+      weights_.push_back(
+          m_.template add<Element>({sizes()[at]}, at == frozen ? cm::role::frozen : cm::role::parameter));
     activation_ = m_.template add<float>({2000}, cm::role::activation);
   }
 
@@ -254,7 +269,9 @@ class one_of_many {
     for (std::uint32_t batch = 0; batch < job_.micro_batches; ++batch) {
       scope.pass(cm::pass::forward, batch);
       for (std::size_t at = 0; at < weights_.size(); ++at) read(at, now);
-      { const auto pin = m_.acquire(activation_, cm::access::write); }
+      {
+        const auto pin = m_.acquire(activation_, cm::access::write);
+      }
       scope.pass(cm::pass::backward, batch);
       const auto lease = m_.lease(cm::tier::device, cm::bytes{4096});
       for (std::size_t at = weights_.size(); at-- > 0;)
@@ -275,7 +292,9 @@ class one_of_many {
       if (at == frozen || part == nullptr) continue;
       auto& own = m_.shares();
       const auto pin = own.template acquire<float>(unit->share, own.list(list), cm::access::read, cm::at::host);
-      if (std::memcmp(pin.span().data() + (part->begin - unit->share_begin), all[at].data() + part->first, part->elements * sizeof(float)) != 0) complain("a list of", at);
+      if (std::memcmp(pin.span().data() + (part->begin - unit->share_begin), all[at].data() + part->first,
+                      part->elements * sizeof(float)) != 0)
+        complain("a list of", at);
     }
   }
   void check_all(std::uint32_t step)
@@ -286,12 +305,15 @@ class one_of_many {
  private:
   void complain(const char* what, std::size_t tensor)
   {
-    if (complaint.empty()) complaint = "rank " + std::to_string(cm::index_of(m_.ranks().rank())) + ": " + what + " weight " + std::to_string(tensor) + " differs";
+    if (complaint.empty())
+      complaint = "rank " + std::to_string(cm::index_of(m_.ranks().rank())) + ": " + what + " weight " +
+                  std::to_string(tensor) + " differs";
   }
   void read(std::size_t at, std::uint32_t step)
   {
     const auto pin = m_.acquire(weights_[at], cm::access::read);
-    if (!m_.rehearsing() && !equal(pin.data(), wanted_[step][at])) complain(("before step " + std::to_string(step) + ", at a read of").c_str(), at);
+    if (!m_.rehearsing() && !equal(pin.data(), wanted_[step][at]))
+      complain(("before step " + std::to_string(step) + ", at a read of").c_str(), at);
   }
   void backward(std::size_t at, std::uint32_t step, std::uint32_t batch)
   {
@@ -314,8 +336,12 @@ class one_of_many {
       std::size_t at;
       std::uint32_t rank, batch, step, which;
       bool adds;
-      void operator()() const noexcept { write_gradient(to, before->data(), before->size(), adds, at, rank, batch, step, which); }
-    } const work{gradient.data(), &wanted_[step][at], at, cm::index_of(m_.ranks().rank()), batch, step, which, gradient.beta() != 0};
+      void operator()() const noexcept
+      {
+        write_gradient(to, before->data(), before->size(), adds, at, rank, batch, step, which);
+      }
+    } const work{gradient.data(), &wanted_[step][at],  at, cm::index_of(m_.ranks().rank()), batch, step,
+                 which,           gradient.beta() != 0};
     who == cm::agent::host ? work() : m_.backend().launch(who, work);
   }
 

@@ -18,8 +18,8 @@ using disk_content = std::map<std::string, std::string>;
 
 /// One folder on a disk, and what of it has not reached the disk for good yet.
 ///
-/// A file is known by its number; names point at numbers. Bytes of a file are safe after `sync_file`, names after `sync_names`, and
-/// neither makes the other safe. Memory and time: those of a few small files.
+/// A file is known by its number; names point at numbers. Bytes of a file are safe after `sync_file`, names after
+/// `sync_names`, and neither makes the other safe. Memory and time: those of a few small files.
 class simulated_disk {
  public:
   simulated_disk() = default;
@@ -52,7 +52,10 @@ class simulated_disk {
   }
   /// What a failed sync may do: the system drops what it could not write, and the next sync does not bring it back.
   void forget(std::size_t file) { files_[file].forgets = true; }
-  void rename(const std::string& from, const std::string& to) { change({name_change::what::rename, from, to, names_.at(from)}); }
+  void rename(const std::string& from, const std::string& to)
+  {
+    change({name_change::what::rename, from, to, names_.at(from)});
+  }
   void remove(const std::string& name) { change({name_change::what::remove, name, {}, 0}); }
   void sync_names()
   {
@@ -70,10 +73,11 @@ class simulated_disk {
     return found;
   }
 
-  /// Calls `visit(const disk_content&)` with every disk that may be left when the power goes now, until it returns false. @return   how many
+  /// Calls `visit(const disk_content&)` with every disk that may be left when the power goes now, until it returns
+  /// false. @return   how many
   ///
-  /// Each subset of the changes of names since their last sync, in order; for each named file each state of its bytes since its own. All
-  /// combinations: 2 to the changes, times 3 w + 2 for each file with w writes.
+  /// Each subset of the changes of names since their last sync, in order; for each named file each state of its bytes
+  /// since its own. All combinations: 2 to the changes, times 3 w + 2 for each file with w writes.
   template <class Visit>
   std::uint64_t each_after_cut(Visit&& visit) const
   {

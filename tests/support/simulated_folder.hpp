@@ -23,7 +23,19 @@ namespace support {
 /// Thrown when the power goes: no error of the library, so no handler of errors may take it for one.
 struct power_cut {};
 
-enum class disk_operation : std::uint8_t { create, open, write, read, size, sync, close, rename, remove, sync_folder, list };
+enum class disk_operation : std::uint8_t {
+  create,
+  open,
+  write,
+  read,
+  size,
+  sync,
+  close,
+  rename,
+  remove,
+  sync_folder,
+  list
+};
 
 /// What was asked of a folder.
 struct disk_request {
@@ -40,7 +52,7 @@ struct disk_faults {
   std::optional<std::uint64_t> cut_at{};  ///< before this one the power goes
   std::uint64_t room = UINT64_MAX;        ///< bytes until the disk is full
   bool is_read_only = false;
-  std::uint64_t short_seed = 0;           ///< not 0: reads and writes take 1 to n bytes, at random
+  std::uint64_t short_seed = 0;  ///< not 0: reads and writes take 1 to n bytes, at random
 };
 
 /// A folder in memory where everything goes wrong that can, when it is told to; and that knows what a power cut leaves.
@@ -91,12 +103,16 @@ class simulated_folder {
  public:
   class writer {
    public:
-    writer(std::shared_ptr<state> disk, std::size_t file, std::string_view name) : disk_{std::move(disk)}, file_{file}, name_{name} {}
+    writer(std::shared_ptr<state> disk, std::size_t file, std::string_view name)
+        : disk_{std::move(disk)}, file_{file}, name_{name}
+    {
+    }
 
     [[nodiscard]] std::size_t write(std::span<const std::byte> content)
     {
       disk_->check(disk_operation::write, name_, content.size());
-      const auto taken = static_cast<std::size_t>(std::min<std::uint64_t>(disk_->some_of(content.size()), disk_->faults.room));
+      const auto taken =
+          static_cast<std::size_t>(std::min<std::uint64_t>(disk_->some_of(content.size()), disk_->faults.room));
       if (taken == 0 && !content.empty()) {
         ++disk_->failures;
         throw chunkmem::io::failed("simulating", name_, ENOSPC);
@@ -139,7 +155,8 @@ class simulated_folder {
     {
       disk_->check(disk_operation::read, name_, room.size());
       if (offset >= content_.size()) return 0;
-      const std::size_t given = disk_->some_of(std::min(room.size(), content_.size() - static_cast<std::size_t>(offset)));
+      const std::size_t given =
+          disk_->some_of(std::min(room.size(), content_.size() - static_cast<std::size_t>(offset)));
       const auto* const from = reinterpret_cast<const std::byte*>(content_.data()) + offset;
       std::copy(from, from + given, room.begin());
       return given;
@@ -240,7 +257,8 @@ class simulated_folder {
   [[nodiscard]] disk_content content() const { return state_->disk.content(); }
   /// Changes a file behind everybody's back.
   void put(const std::string& name, std::string content) { state_->disk.put(name, std::move(content)); }
-  /// Calls `visit(const simulated_folder&)` with every folder that a start may find if the power goes now, until it returns false.
+  /// Calls `visit(const simulated_folder&)` with every folder that a start may find if the power goes now, until it
+  /// returns false.
   /// @return   how many
   template <class Visit>
   std::uint64_t each_after_cut(Visit&& visit) const

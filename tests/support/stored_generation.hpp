@@ -17,7 +17,8 @@
 
 namespace support {
 
-/// A generation of a few small files whose every byte follows from one number, which is in it: so that a mixture of two is seen.
+/// A generation of a few small files whose every byte follows from one number, which is in it: so that a mixture of two
+/// is seen.
 class stored_generation {
  public:
   struct one_file {
@@ -33,7 +34,11 @@ class stored_generation {
       std::uint64_t end = 0;
       for (const std::uint64_t rows : {elements, elements / 2}) {
         const std::uint64_t size = rows * 4;
-        it.tensors.push_back({"layer " + std::to_string(at) + '/' + std::to_string(rows), chunkmem::dtype::float32, {rows}, end, end + size});
+        it.tensors.push_back({"layer " + std::to_string(at) + '/' + std::to_string(rows),
+                              chunkmem::dtype::float32,
+                              {rows},
+                              end,
+                              end + size});
         end += size;
         std::string& bytes = it.content.emplace_back();
         while (bytes.size() < size) bytes += static_cast<char>(chance.below(256));
@@ -71,27 +76,33 @@ class stored_generation {
   template <class Folder>
   [[nodiscard]] bool is_in(const Folder& folder, const chunkmem::checkpoint::whole_generation& found) const
   {
-    if (found.content.lists != lists() || found.content.empty != empty() || found.files.size() != files_.size()) return false;
+    if (found.content.lists != lists() || found.content.empty != empty() || found.files.size() != files_.size())
+      return false;
     for (std::size_t at = 0; at < files_.size(); ++at) {
       if (found.files[at].tensors != files_[at].tensors) return false;
       auto from = folder.open(found.content.files[at].name);
       for (std::size_t tensor = 0; tensor < files_[at].tensors.size(); ++tensor) {
         std::string bytes(files_[at].content[tensor].size(), '\0');
-        chunkmem::io::read_all(from, found.files[at].payload + files_[at].tensors[tensor].begin, std::as_writable_bytes(std::span{bytes}));
+        chunkmem::io::read_all(from, found.files[at].payload + files_[at].tensors[tensor].begin,
+                               std::as_writable_bytes(std::span{bytes}));
         if (bytes != files_[at].content[tensor]) return false;
       }
     }
     return true;
   }
 
-  [[nodiscard]] static std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span{text}); }
+  [[nodiscard]] static std::span<const std::byte> bytes_of(std::string_view text)
+  {
+    return std::as_bytes(std::span{text});
+  }
 
  private:
   std::uint32_t seed_;
   std::vector<one_file> files_;
 };
 
-/// Seed of the newest whole generation, 0 where there is none. @return   -1 where its bytes are those of no generation in `known`
+/// Seed of the newest whole generation, 0 where there is none. @return   -1 where its bytes are those of no generation
+/// in `known`
 template <class Folder>
 [[nodiscard]] std::int64_t newest_seed(const Folder& folder, const std::vector<stored_generation>& known)
 {

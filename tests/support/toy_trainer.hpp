@@ -19,19 +19,21 @@ struct crew {
 
 /// The network of plain_model, trained out of a manager: every kind of access that a trainer makes, in one step.
 ///
-/// Kernels are launched on the crew; on agent::host they run at once. Windows of several frames, tiny tensors that share
-/// a chunk, a tied weight, a parameter that no step uses, activations that are dropped, leases across nested pins,
-/// a buffer, reads on the host in mid step, an evaluation of its own name.
+/// Kernels are launched on the crew; on agent::host they run at once. Windows of several frames, tiny tensors that
+/// share a chunk, a tied weight, a parameter that no step uses, activations that are dropped, leases across nested
+/// pins, a buffer, reads on the host in mid step, an evaluation of its own name.
 ///
 /// `forward_and_backward`, `update` and `evaluate` are separate, so that a test can fail and repeat each.
 template <class Manager, class Backend>
 class toy_trainer {
  public:
-  toy_trainer(Manager& manager, Backend& backend, const crew& workers = {}) : m_{manager}, backend_{backend}, crew_{workers}
+  toy_trainer(Manager& manager, Backend& backend, const crew& workers = {})
+      : m_{manager}, backend_{backend}, crew_{workers}
   {
     using chunkmem::role;
     m_.use(kernel_);
-    for (const auto& extents : parameter_extents()) parameters_.push_back(m_.template add<float>({extents[0], extents[1]}, role::parameter));
+    for (const auto& extents : parameter_extents())
+      parameters_.push_back(m_.template add<float>({extents[0], extents[1]}, role::parameter));
     for (std::uint32_t layer = 0; layer < layers; ++layer) {
       x_.push_back(m_.template add<float>({batch, width}, role::activation));
       h_.push_back(m_.template add<float>({batch, hidden}, role::activation));
@@ -144,10 +146,16 @@ class toy_trainer {
     return m_.lease(chunkmem::tier::device, chunkmem::bytes{elements * sizeof(float)}, crew_.main);
   }
   template <class Lease>
-  [[nodiscard]] static float* floats(const Lease& it) { return reinterpret_cast<float*>(it.data()); }
+  [[nodiscard]] static float* floats(const Lease& it)
+  {
+    return reinterpret_cast<float*>(it.data());
+  }
 
   template <class Kernel>
-  void launch(Kernel work) { launch(crew_.main, work); }
+  void launch(Kernel work)
+  {
+    launch(crew_.main, work);
+  }
   template <class Kernel>
   void launch(chunkmem::agent who, Kernel work)
   {
@@ -211,7 +219,9 @@ class toy_trainer {
       if (evaluating) return;
       {
         const auto flow = make(flow_);
-        launch([out = flow.data(), in = floats(logits), table = table.data()] { multiply(out, in, table, words, width, false); });
+        launch([out = flow.data(), in = floats(logits), table = table.data()] {
+          multiply(out, in, table, words, width, false);
+        });
       }
       const auto gradient = m_.gradient(std::move(table));
       launch([out = gradient.data(), slope = floats(logits), in = x.data(), beta = gradient.beta()] {
@@ -257,7 +267,8 @@ class toy_trainer {
     {
       const auto flow = m_.acquire(flow_, chunkmem::access::read, crew_.side);
       const auto gradient = m_.gradient(parameters_[index_of(layer, part::down_bias)], crew_.side);
-      launch(crew_.side, [out = gradient.data(), in = flow.data(), beta = gradient.beta()] { sum_rows(out, in, width, beta); });
+      launch(crew_.side,
+             [out = gradient.data(), in = flow.data(), beta = gradient.beta()] { sum_rows(out, in, width, beta); });
     }
     {
       const auto flow = use(flow_);
@@ -266,7 +277,9 @@ class toy_trainer {
         multiply_transposed(out, in, down, hidden, width, false);
       });
       const auto gradient = m_.gradient(std::move(down));
-      launch([out = gradient.data(), h = h.data(), in = flow.data(), beta = gradient.beta()] { outer(out, h, in, hidden, width, beta); });
+      launch([out = gradient.data(), h = h.data(), in = flow.data(), beta = gradient.beta()] {
+        outer(out, h, in, hidden, width, beta);
+      });
     }
     {
       const auto gradient = m_.gradient(parameters_[index_of(layer, part::up_bias)], crew_.main);
@@ -278,7 +291,9 @@ class toy_trainer {
     auto up = use(layer, part::up);
     {
       const auto flow = m_.acquire(flow_, chunkmem::access::read_write, crew_.main);
-      launch([out = flow.data(), in = floats(slope), up = up.data()] { multiply_transposed(out, in, up, width, hidden, true); });
+      launch([out = flow.data(), in = floats(slope), up = up.data()] {
+        multiply_transposed(out, in, up, width, hidden, true);
+      });
     }
     const auto x = use(x_[layer]);
     const auto gradient = m_.gradient(std::move(up));

@@ -21,15 +21,20 @@ namespace support::ranks {
 
 struct arena {
   using type = cm::backend::host_arena;
-  type operator()(std::uint32_t, cm::bytes device, cm::bytes host) const { return type{{.device_capacity = device, .host_capacity = host}}; }
+  type operator()(std::uint32_t, cm::bytes device, cm::bytes host) const
+  {
+    return type{{.device_capacity = device, .host_capacity = host}};
+  }
 };
 
 /// What a model of this kind works with.
 template <class Ranks>
 [[nodiscard]] Ranks& ends_as(cm::sharding::thread_ranks::place& here)
 {
-  if constexpr (std::same_as<Ranks, cm::collective::local_threads>) return here.all();
-  else return here.circles();
+  if constexpr (std::same_as<Ranks, cm::collective::local_threads>)
+    return here.all();
+  else
+    return here.circles();
 }
 
 /// What each rank of a job complains of. @param make   `make(rank, device, host)`: its backend
@@ -51,17 +56,23 @@ std::vector<std::string> train_on(Make make, const job& wanted)
       using trainer_type = one_of_many<Element, model_type, cm::optimizer::adam>;
       const auto on = [&](cm::bytes device, auto use) {
         auto memory = make(rank, device, wanted.frame_bytes() * 256);
-        model_type model{memory, ends_as<ranks_type>(here), {.chunk_bytes = wanted.frame_bytes()}, {.divided = wanted.divided, .sum_scale = wanted.scale}};
+        model_type model{memory,
+                         ends_as<ranks_type>(here),
+                         {.chunk_bytes = wanted.frame_bytes()},
+                         {.divided = wanted.divided, .sum_scale = wanted.scale}};
         trainer_type trainer{model, kernel, wanted, alone.values};
         use(trainer);
       };
       cm::bytes device = wanted.frame_bytes() * (wanted.frames == 0 ? 64 : wanted.frames);
-      if (wanted.is_tight) on(wanted.frame_bytes() * 256, [&](trainer_type& trainer) { device = trainer.least_device() + wanted.longest_unit(); });
+      if (wanted.is_tight)
+        on(wanted.frame_bytes() * 256,
+           [&](trainer_type& trainer) { device = trainer.least_device() + wanted.longest_unit(); });
       on(device, [&](trainer_type& trainer) {
         trainer.run();
         trainer.check_momentum(momentum);
         complaints[rank] = trainer.complaint;
-        if (complaints[rank].empty() && trainer.norms != alone.norms) complaints[rank] = "rank " + std::to_string(rank) + ": another norm";
+        if (complaints[rank].empty() && trainer.norms != alone.norms)
+          complaints[rank] = "rank " + std::to_string(rank) + ": another norm";
       });
     } catch (const std::exception& failed) {
       complaints[rank] = failed.what();

@@ -6,7 +6,8 @@ namespace access_test {
 
 using namespace chunkmem;
 
-static_assert(name_of(access::read) == "read" && name_of(access::read_write) == "read_write" && name_of(access::write) == "write");
+static_assert(name_of(access::read) == "read" && name_of(access::read_write) == "read_write" &&
+              name_of(access::write) == "write");
 static_assert(sizeof(chunkmem::access) == 1 && sizeof(at) == 1 && sizeof(pass) == 1);
 
 TEST_CASE("reading alone does not write", "[tensor]")

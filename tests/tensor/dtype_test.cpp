@@ -15,7 +15,8 @@ namespace {
 template <class Element, dtype Type>
 constexpr bool stands_for = element<Element> && dtype_of<Element> == Type && size_of(Type) == sizeof(Element);
 
-static_assert(stands_for<float, dtype::float32> && stands_for<bf16, dtype::bfloat16> && stands_for<fp16, dtype::float16>);
+static_assert(stands_for<float, dtype::float32> && stands_for<bf16, dtype::bfloat16> &&
+              stands_for<fp16, dtype::float16>);
 static_assert(stands_for<std::int32_t, dtype::int32> && stands_for<std::int64_t, dtype::int64>);
 static_assert(stands_for<std::uint8_t, dtype::uint8>);
 static_assert(!element<double> && !element<bool> && !element<const float> && !element<float&> && !element<void>);

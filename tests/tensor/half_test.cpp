@@ -18,12 +18,14 @@ static_assert(real_element<float> && real_element<bf16> && real_element<fp16>);
 static_assert(!real_element<std::int32_t> && !real_element<double> && !real_element<const float>);
 static_assert(is_16_bit(dtype::bfloat16) && is_16_bit(dtype::float16) && !is_16_bit(dtype::float32) &&
               !is_16_bit(dtype::int32));
-static_assert(to_float(bf16::from_bits(0x3f80)) == 1.0F && to_float(fp16::from_bits(0x3c00)) == 1.0F && to_float(fp16::from_bits(0x0001)) == 0x1p-24F);
+static_assert(to_float(bf16::from_bits(0x3f80)) == 1.0F && to_float(fp16::from_bits(0x3c00)) == 1.0F &&
+              to_float(fp16::from_bits(0x0001)) == 0x1p-24F);
 static_assert(round_to<bf16>(1.0F).bits() == 0x3f80 && round_to<fp16>(-2.0F).bits() == 0xc000 &&
               round_to<float>(3.0F) == 3.0F);
 static_assert(round_stochastic<bf16>(1.0F, 0xffff).bits() == 0x3f80 &&
               round_stochastic<fp16>(1.0F, 0x1fff).bits() == 0x3c00);
-static_assert(sizeof(bf16) == 2 && sizeof(fp16) == 2 && std::is_trivially_copyable_v<bf16> && std::is_trivially_copyable_v<fp16>);
+static_assert(sizeof(bf16) == 2 && sizeof(fp16) == 2 && std::is_trivially_copyable_v<bf16> &&
+              std::is_trivially_copyable_v<fp16>);
 static_assert(std::is_standard_layout_v<bf16> && std::is_standard_layout_v<fp16>);
 
 /// `Element x = from` compiles.
@@ -31,13 +33,15 @@ template <class From, class To>
 concept implicit = std::is_convertible_v<From, To>;
 template <class Element>
 constexpr bool is_made_from_float_alone =
-    std::is_nothrow_constructible_v<Element, float> && !implicit<float, Element> && !std::is_constructible_v<Element, double> &&
-    !std::is_constructible_v<Element, int> && !std::is_constructible_v<Element, unsigned> && !std::is_constructible_v<Element, std::uint16_t> &&
-    !std::is_constructible_v<Element, bool> && !std::is_constructible_v<Element, std::conditional_t<std::is_same_v<Element, bf16>, fp16, bf16>>;
+    std::is_nothrow_constructible_v<Element, float> && !implicit<float, Element> &&
+    !std::is_constructible_v<Element, double> && !std::is_constructible_v<Element, int> &&
+    !std::is_constructible_v<Element, unsigned> && !std::is_constructible_v<Element, std::uint16_t> &&
+    !std::is_constructible_v<Element, bool> &&
+    !std::is_constructible_v<Element, std::conditional_t<std::is_same_v<Element, bf16>, fp16, bf16>>;
 template <class Element>
 constexpr bool becomes_float_alone = std::is_nothrow_constructible_v<float, Element> && !implicit<Element, float> &&
-                                     !std::is_constructible_v<double, Element> && !std::is_constructible_v<int, Element> &&
-                                     !std::is_constructible_v<bool, Element>;
+                                     !std::is_constructible_v<double, Element> &&
+                                     !std::is_constructible_v<int, Element> && !std::is_constructible_v<bool, Element>;
 static_assert(is_made_from_float_alone<bf16> && is_made_from_float_alone<fp16>);
 static_assert(becomes_float_alone<bf16> && becomes_float_alone<fp16>);
 static_assert(flush(1e-39F) == 0.0F && flush(0x1p-126F) == 0x1p-126F);
@@ -284,7 +288,8 @@ TEMPLATE_TEST_CASE("stochastic rounding keeps what fits and rounds to nearest ab
   const std::uint32_t largest = bits_of(static_cast<float>(it.value(it.infinity - 1)));
   for (std::uint32_t bits = largest; bits < largest + 0x10000U && bits <= 0x7f800000U; bits += 0x3fU)
     for (const std::uint32_t random : {0U, 1U, 0x1fffU, 0xffffU})
-      if (round_stochastic<TestType>(from_bits(bits), random).bits() != round_to<TestType>(from_bits(bits)).bits()) ++wrong;
+      if (round_stochastic<TestType>(from_bits(bits), random).bits() != round_to<TestType>(from_bits(bits)).bits())
+        ++wrong;
   CHECK(wrong == 0);
 }
 

@@ -46,7 +46,8 @@ struct mute {
 struct stranger {
   int progress = 0;
 };
-static_assert(registrable<counter> && registrable<kernel> && registrable<mute> && !registrable<const kernel> && !registrable<stranger>);
+static_assert(registrable<counter> && registrable<kernel> && registrable<mute> && !registrable<const kernel> &&
+              !registrable<stranger>);
 static_assert(std::is_nothrow_copy_constructible_v<registration> && std::is_nothrow_copy_assignable_v<registration>);
 
 }  // namespace
@@ -108,7 +109,9 @@ TEST_CASE("the states of an object are those of its progress and its own", "[ten
 {
   const auto names_of = [](auto&& owner) {
     std::string all;
-    detail::for_each_state_of(owner, [&](const restart_state& it) { all += std::string{it.name} + ' ' + std::to_string(it.content.size()) + ' '; });
+    detail::for_each_state_of(owner, [&](const restart_state& it) {
+      all += std::string{it.name} + ' ' + std::to_string(it.content.size()) + ' ';
+    });
     return all;
   };
   CHECK(names_of(kernel{}) == "count 4 own 4 ");

@@ -18,11 +18,13 @@ using namespace chunkmem;
 using enum tensor_state;
 using enum tensor_event;
 
-constexpr transition good[] = {{free, materialize, hold}, {hold, acquire, compute}, {compute, release, hold},
-                               {compute, release_forward, hold}, {compute, release_backward, hold}, {hold, drop, free}};
+constexpr transition good[] = {{free, materialize, hold},         {hold, acquire, compute},
+                               {compute, release, hold},          {compute, release_forward, hold},
+                               {compute, release_backward, hold}, {hold, drop, free}};
 static_assert(is_deterministic(good) && is_connected(good) && releases_agree(good));
 
-constexpr transition two_answers[] = {{free, materialize, hold}, {hold, drop, free}, {hold, drop, compute}, {compute, drop, free}};
+constexpr transition two_answers[] = {
+    {free, materialize, hold}, {hold, drop, free}, {hold, drop, compute}, {compute, drop, free}};
 static_assert(!is_deterministic(two_answers));
 constexpr transition one_answer_twice[] = {{free, materialize, hold}, {hold, drop, free}, {hold, drop, free}};
 static_assert(!is_deterministic(one_answer_twice), "a row that says nothing new is a mistake too");
@@ -31,14 +33,16 @@ constexpr transition dead_end[] = {{free, materialize, hold}, {hold, acquire, co
 static_assert(is_deterministic(dead_end) && !is_connected(dead_end));
 constexpr transition unreachable[] = {{free, materialize, hold}, {hold, drop, free}, {gradient, drop, free}};
 static_assert(!is_connected(unreachable));
-constexpr transition island[] = {{free, materialize, hold}, {hold, drop, free}, {compute, acquire, gradient}, {gradient, reset, compute}};
+constexpr transition island[] = {
+    {free, materialize, hold}, {hold, drop, free}, {compute, acquire, gradient}, {gradient, reset, compute}};
 static_assert(!is_connected(island));
 constexpr transition nothing_starts[] = {{hold, acquire, compute}, {compute, release, hold}};
 static_assert(!is_connected(nothing_starts));
 
 constexpr transition one_release[] = {{free, materialize, hold}, {hold, release, free}};
 static_assert(!releases_agree(one_release));
-constexpr transition two_releases[] = {{free, materialize, hold}, {hold, release, free}, {hold, release_backward, free}};
+constexpr transition two_releases[] = {
+    {free, materialize, hold}, {hold, release, free}, {hold, release_backward, free}};
 static_assert(!releases_agree(two_releases));
 
 template <int Which>
@@ -92,8 +96,8 @@ TEST_CASE("random tables are judged as sets and maps judge them", "[tensor]")
     for (const transition& row : rows) {
       for (const tensor_state state : {row.from, row.to})
         joined = joined && reached_from(free, rows).count(state) != 0 && reached_from(state, rows).count(free) != 0;
-      const std::size_t releases =
-          uses.count({row.from, release}) + uses.count({row.from, release_forward}) + uses.count({row.from, release_backward});
+      const std::size_t releases = uses.count({row.from, release}) + uses.count({row.from, release_forward}) +
+                                   uses.count({row.from, release_backward});
       agreed = agreed && (releases == 0 || releases == 3);
     }
     connected += joined ? 1 : 0;
@@ -106,8 +110,10 @@ TEST_CASE("random tables are judged as sets and maps judge them", "[tensor]")
 TEST_CASE("states and events have names of their own", "[tensor]")
 {
   std::set<std::string> names;
-  for (std::size_t state = 0; state < tensor_state_count; ++state) names.emplace(name_of(static_cast<tensor_state>(state)));
-  for (std::size_t event = 0; event < tensor_event_count; ++event) names.emplace(name_of(static_cast<tensor_event>(event)));
+  for (std::size_t state = 0; state < tensor_state_count; ++state)
+    names.emplace(name_of(static_cast<tensor_state>(state)));
+  for (std::size_t event = 0; event < tensor_event_count; ++event)
+    names.emplace(name_of(static_cast<tensor_event>(event)));
   CHECK(names.size() == tensor_state_count + tensor_event_count);
   CHECK(name_of(hold_after_backward) == "hold_after_backward");
   CHECK(name_of(drop) == "drop");

@@ -18,7 +18,8 @@ constexpr bool is_a_handle = sizeof(tensor<Element>) == 8 && std::is_trivially_c
 static_assert(is_a_handle<float> && is_a_handle<bf16> && is_a_handle<fp16>);
 static_assert(is_a_handle<std::int32_t> && is_a_handle<std::int64_t> && is_a_handle<std::uint8_t>);
 static_assert(sizeof(tensor_handle) == 8 && std::is_trivially_copyable_v<tensor_handle>);
-static_assert(!std::is_convertible_v<tensor<float>, tensor<bf16>> && !std::is_convertible_v<tensor_handle, tensor<float>>);
+static_assert(!std::is_convertible_v<tensor<float>, tensor<bf16>> &&
+              !std::is_convertible_v<tensor_handle, tensor<float>>);
 
 }  // namespace
 

@@ -100,7 +100,8 @@ TEST_CASE("chrome_sink keeps the laws of a trace sink", "[trace]")
 TEST_CASE("the reader of this test refuses what is no JSON", "[trace]")
 {
   CHECK(is_json("{\"a\":[1,2.500,{}],\"b\":\"c\"}\n"));
-  for (const char* wrong : {"", "{", "{\"a\":}", "[1,]", "[1 2]", "{\"a\":1,}", "[01]", "[1.]", "{}x", "[\"\n\"]", "[\"\\x\"]", "[\"\\\"]"}) {
+  for (const char* wrong : {"", "{", "{\"a\":}", "[1,]", "[1 2]", "{\"a\":1,}", "[01]", "[1.]", "{}x", "[\"\n\"]",
+                            "[\"\\x\"]", "[\"\\\"]"}) {
     CHECK_FALSE(is_json(wrong));
   }
 }

@@ -19,7 +19,10 @@ namespace {
 
 /// A file of this process, gone at the end.
 struct scratch {
-  scratch() : path{(std::filesystem::temp_directory_path() / ("chunkmem-" + std::to_string(::getpid()) + ".csv")).string()} {}
+  scratch()
+      : path{(std::filesystem::temp_directory_path() / ("chunkmem-" + std::to_string(::getpid()) + ".csv")).string()}
+  {
+  }
   ~scratch() { std::remove(path.c_str()); }
   [[nodiscard]] std::string text() const
   {
@@ -52,9 +55,10 @@ TEST_CASE("a table of events is what other programs expect", "[trace]")
     sink.record({.what = happening::load, .chunk = chunk_id{3}, .bytes = 4096, .begin = 10, .end = 12});
     sink.record({.what = happening::iteration, .from = tier::device, .to = tier::device, .bytes = 7});
   }
-  CHECK(file.text() == "what,chunk,bytes,from,to,begin_ns,end_ns\n"
-                       "load,3,4096,host,device,10,12\n"
-                       "iteration,,7,device,device,0,0\n");
+  CHECK(file.text() ==
+        "what,chunk,bytes,from,to,begin_ns,end_ns\n"
+        "load,3,4096,host,device,10,12\n"
+        "iteration,,7,device,device,0,0\n");
 }
 
 TEST_CASE("a table that cannot be written says so when it is opened or closed", "[trace]")

@@ -21,20 +21,46 @@ void say(const std::string& text)
 }
 std::string told(const nvtxEventAttributes_t* it)
 {
-  const bool whole = it->version == NVTX_VERSION && it->size == sizeof *it && it->messageType == NVTX_MESSAGE_TYPE_ASCII &&
-                     it->payloadType == NVTX_PAYLOAD_TYPE_UNSIGNED_INT64;
-  return whole ? std::string{it->message.ascii} + " " + std::to_string(it->category) + " " + std::to_string(it->payload.ullValue) : "damaged";
+  const bool whole = it->version == NVTX_VERSION && it->size == sizeof *it &&
+                     it->messageType == NVTX_MESSAGE_TYPE_ASCII && it->payloadType == NVTX_PAYLOAD_TYPE_UNSIGNED_INT64;
+  return whole ? std::string{it->message.ascii} + " " + std::to_string(it->category) + " " +
+                     std::to_string(it->payload.ullValue)
+               : "damaged";
 }
 
 extern "C" {
-void hear_mark(nvtxDomainHandle_t, const nvtxEventAttributes_t* it) { say("mark " + told(it)); }
-nvtxRangeId_t hear_start(nvtxDomainHandle_t, const nvtxEventAttributes_t* it) { return say("start " + told(it)), 12; }
-void hear_end(nvtxDomainHandle_t, nvtxRangeId_t range) { say("end " + std::to_string(range)); }
-int hear_push(nvtxDomainHandle_t, const nvtxEventAttributes_t* it) { return say("push " + told(it)), 0; }
-int hear_pop(nvtxDomainHandle_t) { return say("pop"), 0; }
-void hear_category(nvtxDomainHandle_t, std::uint32_t at, const char* name) { say(std::to_string(at) + " is " + name); }
-nvtxDomainHandle_t hear_domain(const char* name) { return say(std::string{"domain "} + name), nullptr; }
-void hear_destroy(nvtxDomainHandle_t) { say("destroy"); }
+void hear_mark(nvtxDomainHandle_t, const nvtxEventAttributes_t* it)
+{
+  say("mark " + told(it));
+}
+nvtxRangeId_t hear_start(nvtxDomainHandle_t, const nvtxEventAttributes_t* it)
+{
+  return say("start " + told(it)), 12;
+}
+void hear_end(nvtxDomainHandle_t, nvtxRangeId_t range)
+{
+  say("end " + std::to_string(range));
+}
+int hear_push(nvtxDomainHandle_t, const nvtxEventAttributes_t* it)
+{
+  return say("push " + told(it)), 0;
+}
+int hear_pop(nvtxDomainHandle_t)
+{
+  return say("pop"), 0;
+}
+void hear_category(nvtxDomainHandle_t, std::uint32_t at, const char* name)
+{
+  say(std::to_string(at) + " is " + name);
+}
+nvtxDomainHandle_t hear_domain(const char* name)
+{
+  return say(std::string{"domain "} + name), nullptr;
+}
+void hear_destroy(nvtxDomainHandle_t)
+{
+  say("destroy");
+}
 
 int listen(NvtxGetExportTableFunc_t tables)
 {
@@ -55,7 +81,8 @@ int listen(NvtxGetExportTableFunc_t tables)
 }
 }
 
-// The profiler of this test is a part of it, by the way that NVTX has for this. Before the first call of NVTX, thus before main.
+// The profiler of this test is a part of it, by the way that NVTX has for this. Before the first call of NVTX, thus
+// before main.
 [[maybe_unused]] const bool is_listening = (InitializeInjectionNvtx2_fnptr = &listen) != nullptr;
 
 }  // namespace
@@ -77,7 +104,8 @@ TEST_CASE("a profiler hears what the sink tells", "[trace]")
     sink.record({.what = happening::iteration, .bytes = 1});
   }
   heard = nullptr;
-  CHECK(calls == std::vector<std::string>{"push forward 0 0", "start iteration 0 1", "mark load 1 64", "pop", "end 12", "destroy"});
+  CHECK(calls == std::vector<std::string>{"push forward 0 0", "start iteration 0 1", "mark load 1 64", "pop", "end 12",
+                                          "destroy"});
 }
 
 TEST_CASE("nvtx_sink over NVTX keeps the laws of a trace sink", "[trace]")

@@ -26,7 +26,10 @@ struct written_nvtx {
   }
   int create_domain(const char* name) const noexcept { return say("domain " + std::string{name}), 5; }
   void destroy_domain(int domain) const noexcept { say("destroy " + std::to_string(domain)); }
-  void name_category(int, std::uint32_t category, const char* name) const noexcept { say(std::to_string(category) + " is " + name); }
+  void name_category(int, std::uint32_t category, const char* name) const noexcept
+  {
+    say(std::to_string(category) + " is " + name);
+  }
   void mark(int, const char* text, std::uint32_t category, std::uint64_t payload) const noexcept
   {
     say("mark " + std::string{text} + " " + std::to_string(category) + " " + std::to_string(payload));
@@ -71,8 +74,9 @@ TEST_CASE("an iteration is a range, all else is a mark in its category", "[trace
     sink.record({.what = happening::iteration, .bytes = 2});  // one in which nothing happened
     sink.record({.what = happening::lease, .bytes = 16});
   }
-  const std::vector<std::string> expected{"push forward", "start iteration 1", "mark load 1 64", "mark evict 3 32", "pop",    "end 41",
-                                          "start iteration 3", "mark lease 5 16", "end 43", "destroy 5"};
+  const std::vector<std::string> expected{
+      "push forward", "start iteration 1", "mark load 1 64",  "mark evict 3 32", "pop",
+      "end 41",       "start iteration 3", "mark lease 5 16", "end 43",          "destroy 5"};
   CHECK(calls == expected);
 }
 

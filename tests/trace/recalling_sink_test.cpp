@@ -18,7 +18,10 @@ struct counting {
   using policy_kind = sink_kind;
   static constexpr std::string_view name = "counting";
   void record(const trace_event&) noexcept { ++seen; }
-  [[nodiscard]] std::string recall(std::size_t most) const { return most == 0 ? "" : std::to_string(seen) + " events\n"; }
+  [[nodiscard]] std::string recall(std::size_t most) const
+  {
+    return most == 0 ? "" : std::to_string(seen) + " events\n";
+  }
   int seen = 0;
 };
 struct recalls_numbers : counting {

@@ -17,7 +17,8 @@ using transfer::device_only_input;
 using transfer::retention_problem;
 using transfer::use_kind;
 
-TEST_CASE("a chunk on the device alone is in use until its next use begins, but not while it has no bytes", "[transfer]")
+TEST_CASE("a chunk on the device alone is in use until its next use begins, but not while it has no bytes",
+          "[transfer]")
 {
   retention_trace what{{4, 4, 4}, {}, std::vector<std::uint64_t>(10, 12), true};
   what.use(0, 1, use_kind::update, 2);
@@ -30,10 +31,12 @@ TEST_CASE("a chunk on the device alone is in use until its next use begins, but 
   const device_only_input made{input, device_only};
   std::vector<std::vector<std::uint32_t>> seen;
   for (const auto& it : made.input().uses) seen.push_back({it.chunk, it.begin, it.end});
-  CHECK(seen == std::vector<std::vector<std::uint32_t>>{{0, 0, 1}, {0, 1, 5}, {1, 2, 6}, {2, 3, 4}, {0, 5, 10}, {1, 6, 7}});
+  CHECK(seen ==
+        std::vector<std::vector<std::uint32_t>>{{0, 0, 1}, {0, 1, 5}, {1, 2, 6}, {2, 3, 4}, {0, 5, 10}, {1, 6, 7}});
   const retention_problem problem{made.input()};
   CHECK(problem.constant_bytes() == 0);
-  CHECK(made.stays(std::vector<std::uint8_t>{0, 0, 0, 1, 0, 0}, device_only) == std::vector<std::uint8_t>{1, 1, 1, 1, 1});
+  CHECK(made.stays(std::vector<std::uint8_t>{0, 0, 0, 1, 0, 0}, device_only) ==
+        std::vector<std::uint8_t>{1, 1, 1, 1, 1});
 }
 
 TEST_CASE("who lives on the device alone moves nothing, and the others as they do without", "[transfer]")

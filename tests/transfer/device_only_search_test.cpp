@@ -47,7 +47,8 @@ std::optional<retention_plan> plan_of(const transfer::retention_input& input)
   }
 }
 
-/// What a plan says of itself is so: it moves those bytes, and who lives on the device alone never leaves nor meets the host.
+/// What a plan says of itself is so: it moves those bytes, and who lives on the device alone never leaves nor meets the
+/// host.
 void check(const transfer::retention_input& input, const retention_plan& plan)
 {
   const support::played_retention played{input, plan.stays};
@@ -87,7 +88,8 @@ TEST_CASE("where the host is short plans equal brute force, and are there whenev
     input.host_bytes = host;
     const std::uint64_t best = support::fewest_moved_bytes{input}();
     const std::optional<retention_plan> plan = plan_of(input);
-    if (plan.has_value() != (best != UINT64_MAX)) FAIL("seed " << seed << ": only one of the two has a plan: " << plan.has_value());
+    if (plan.has_value() != (best != UINT64_MAX))
+      FAIL("seed " << seed << ": only one of the two has a plan: " << plan.has_value());
     (plan ? possible : impossible) += 1;
     if (!plan) continue;
     CAPTURE(seed);
@@ -95,11 +97,12 @@ TEST_CASE("where the host is short plans equal brute force, and are there whenev
     if (plan->moved_bytes < best) FAIL("seed " << seed << ": " << plan->moved_bytes << " B for " << best);
     if (plan->is_optimal && plan->moved_bytes != best) FAIL("seed " << seed << ": no optimum");
     equal += plan->moved_bytes == best ? 1 : 0;
-    worst = std::max(worst, static_cast<double>(plan->moved_bytes) / static_cast<double>(std::max<std::uint64_t>(best, 1)));
+    worst =
+        std::max(worst, static_cast<double>(plan->moved_bytes) / static_cast<double>(std::max<std::uint64_t>(best, 1)));
     dearer += best > support::fewest_moved_bytes{what.input()}() ? 1 : 0;
   }
-  std::printf("a short host: %d of %d plans equal brute force, at worst %.3f of it; %d are impossible\n", equal, possible, worst,
-              impossible);
+  std::printf("a short host: %d of %d plans equal brute force, at worst %.3f of it; %d are impossible\n", equal,
+              possible, worst, impossible);
   CHECK(possible > 100);
   CHECK(impossible > 50);
   CHECK(dearer > 15);
@@ -129,7 +132,8 @@ TEST_CASE("a GPT whose states do not all fit on the host is near its certificate
       transfer::retention_input input = what.input();
       const std::vector<std::uint64_t> host(what.device_bytes.size(), all_bytes(what) * 9 / 10);
       input.host_bytes = host;
-      const retention_plan plan = plan_retention(input, {.climbs = 100, .attempts = 1'000, .rebuilds = 500, .nodes = 20'000});
+      const retention_plan plan =
+          plan_retention(input, {.climbs = 100, .attempts = 1'000, .rebuilds = 500, .nodes = 20'000});
       check(input, plan);
       CHECK(static_cast<double>(plan.moved_bytes) <= 1.02 * plan.certified_bytes + 4 * 2.0 * (1 << 20));
       CHECK(plan.moved_bytes >= plan_retention(retention_problem{what.input()}).moved_bytes);

@@ -19,8 +19,13 @@ namespace {
 transfer::retention_request request_for(const conformance::demand_run& run)
 {
   const tier_space& device = run.start.space(tier::device);
-  return {run.iteration.record, run.iteration.chunk_of_slot, run.start.all(), run.start.live(), bytes{device.frame_bytes()},
-          bytes{device.capacity()}, bytes{run.start.space(tier::host).capacity()}};
+  return {run.iteration.record,
+          run.iteration.chunk_of_slot,
+          run.start.all(),
+          run.start.live(),
+          bytes{device.frame_bytes()},
+          bytes{device.capacity()},
+          bytes{run.start.space(tier::host).capacity()}};
 }
 
 /// Chunks 0 to `count` - 1 are read on the device one after the other, then the host updates them in the same order.
@@ -44,7 +49,8 @@ TEST_CASE("what is used first comes early, as far as there is room, and what is 
   const std::vector<std::uint8_t> live(6, 1);
   transfer::planned policy;
   for (const std::uint32_t frames : {1U, 2U, 4U, 6U}) {
-    const transfer::retention plan = policy.retain({record, own, chunks, live, bytes{512}, bytes{512} * frames, bytes{512} * 6});
+    const transfer::retention plan =
+        policy.retain({record, own, chunks, live, bytes{512}, bytes{512} * frames, bytes{512} * 6});
     REQUIRE(plan.stays_until.size() == 12);
     // At moment 1 one is used, and all that come early count; chunk 5 is updated last and left to the next iteration.
     const std::uint32_t expected = frames == 1 ? 1 : std::min(frames - 1, 5U);
@@ -67,15 +73,18 @@ TEST_CASE("early loads move no more bytes, and a plan says again which they are"
     CAPTURE(seed);
     support::dice dice{seed};
     conformance::demand_run run;
-    const support::iteration_traits traits{.entries = dice.between(4, 60), .drops = dice.one_in(3), .device_leases = dice.one_in(2)};
+    const support::iteration_traits traits{
+        .entries = dice.between(4, 60), .drops = dice.one_in(3), .device_leases = dice.one_in(2)};
     if (!conformance::roll_demand(seed, traits, false, run)) continue;
     const transfer::retention wanted = policy.retain(request_for(run));
     if (wanted.stays_until.empty()) continue;
     const tier_space& device = run.start.space(tier::device);
-    const std::vector<early_load> again = transfer::early_loads_of(run.iteration.record, run.iteration.chunk_of_slot, wanted,
-                                                                   bytes{device.capacity()}, bytes{device.frame_bytes()});
+    const std::vector<early_load> again =
+        transfer::early_loads_of(run.iteration.record, run.iteration.chunk_of_slot, wanted, bytes{device.capacity()},
+                                 bytes{device.frame_bytes()});
     const auto same = [](const early_load& left, const early_load& right) {
-      return left.chunk == right.chunk && left.ready == right.ready && left.first_use == right.first_use && left.border == right.border;
+      return left.chunk == right.chunk && left.ready == right.ready && left.first_use == right.first_use &&
+             left.border == right.border;
     };
     REQUIRE(std::equal(again.begin(), again.end(), wanted.early.begin(), wanted.early.end(), same));
     retained_run with;

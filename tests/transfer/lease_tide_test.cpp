@@ -19,9 +19,10 @@ TEST_CASE("the tide comes down as far as the leases of a moment do", "[transfer]
   const std::uint32_t all = build.lease(entry_kind::lease_device, 2048);  // moment 0: two of eight frames
   const std::uint32_t more = build.lease(entry_kind::lease_device, 256);  // moment 1: a part of a third
   build.release(all);
-  build.brief(0);                                                         // moment 2: the third alone, but it is the lowest
+  // moment 2: the third alone, but it is the lowest
+  build.brief(0);
   build.release(more);
-  build.brief(0);                                                         // moment 3: none
+  build.brief(0);  // moment 3: none
   transfer::lease_tide tide;
   REQUIRE(tide.read(build.finish({0}, 1), 8_KiB, 1_KiB));
   CHECK(tide.dry_frames(0) == 6);
@@ -55,8 +56,10 @@ TEST_CASE("the least of a stretch is that of its moments", "[transfer]")
         build.release(open.back());
         open.pop_back();
       }
-      if (dice.one_in(2)) open.push_back(build.lease(entry_kind::lease_device, 256 * std::uint64_t{dice.between(1, 9)}));
-      else build.brief(0);
+      if (dice.one_in(2))
+        open.push_back(build.lease(entry_kind::lease_device, 256 * std::uint64_t{dice.between(1, 9)}));
+      else
+        build.brief(0);
     }
     const access_record record = build.finish({0}, 1);
     transfer::lease_tide tide;

@@ -42,7 +42,9 @@ double pushed_back(const compute_clock& clock, const std::vector<work_piece>& pi
           ready = std::min(ready, piece.ready + shift);
           due = std::max(due, piece.due + shift);
         }
-      if (all > 0) it = std::max(it, start[static_cast<std::size_t>(from)] + (ready - clock.at(from)) + all + (clock.at(to) - due));
+      if (all > 0)
+        it =
+            std::max(it, start[static_cast<std::size_t>(from)] + (ready - clock.at(from)) + all + (clock.at(to) - due));
     }
   }
   const auto last = static_cast<std::size_t>((rounds - 1) * moments);
@@ -88,7 +90,8 @@ TEST_CASE("the longest chain is as long as an iteration that is pushed back agai
       sum += it.nanoseconds;
       steps += it.to - it.from;
     }
-    if (!chain.empty()) CHECK(sum / (static_cast<double>(steps) / static_cast<double>(moments.size())) == Approx(found));
+    if (!chain.empty())
+      CHECK(sum / (static_cast<double>(steps) / static_cast<double>(moments.size())) == Approx(found));
     CHECK(chain.empty() == (found == Approx(clock.whole())));
 
     // Fewer moments: never more.

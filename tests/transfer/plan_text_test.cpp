@@ -49,10 +49,20 @@ stored_plan roll_plan(std::uint64_t seed)
   return plan;
 }
 
-const std::vector<std::string> good{"chunkmem plan 1",   "record ff07",       "frame_bytes 512",  "device_bytes 4096",
-                                    "host_bytes 8192",   "moved_bytes 3072",  "bound_bytes 3000", "variant 2",
-                                    "moments 2",         "chunks 1",          "moment 0 until 1 below any",
-                                    "moment 1 until never below 7", "chunk 0 until 0 home none", "end"};
+const std::vector<std::string> good{"chunkmem plan 1",
+                                    "record ff07",
+                                    "frame_bytes 512",
+                                    "device_bytes 4096",
+                                    "host_bytes 8192",
+                                    "moved_bytes 3072",
+                                    "bound_bytes 3000",
+                                    "variant 2",
+                                    "moments 2",
+                                    "chunks 1",
+                                    "moment 0 until 1 below any",
+                                    "moment 1 until never below 7",
+                                    "chunk 0 until 0 home none",
+                                    "end"};
 
 std::string join(const std::vector<std::string>& lines)
 {
@@ -99,7 +109,8 @@ TEST_CASE("every mistake in a plan is one sentence with file, line and key", "[t
   const auto says = [&](std::size_t line, const std::string& becomes, const std::string& key, const std::string& why) {
     const std::string said = complaint(line, becomes);
     CAPTURE(becomes);
-    CHECK_THAT(said, ContainsSubstring("chunkmem: line " + std::to_string(line + 1) + " of step.plan cannot be used: key \"" + key + "\" " + why));
+    CHECK_THAT(said, ContainsSubstring("chunkmem: line " + std::to_string(line + 1) +
+                                       " of step.plan cannot be used: key \"" + key + "\" " + why));
     CHECK(said.find('\n') == said.npos);
     ++tried;
   };
@@ -130,13 +141,16 @@ TEST_CASE("every mistake in a plan is one sentence with file, line and key", "[t
   says(12, "moment 2 until 0 below any", "chunk", "is wanted here");
   says(13, "chunk 1 until 0 home host", "end", "is wanted here");
   CHECK(tried >= 40);
-  CHECK_THAT(complaint(0, "chunkmem plan 2"), ContainsSubstring("line 1 of step.plan") && ContainsSubstring("version 1"));
-  CHECK_THAT(complaint(3, "device_bytes 4096 "), ContainsSubstring("line 4 of step.plan") && ContainsSubstring("goes on after its end"));
+  CHECK_THAT(complaint(0, "chunkmem plan 2"),
+             ContainsSubstring("line 1 of step.plan") && ContainsSubstring("version 1"));
+  CHECK_THAT(complaint(3, "device_bytes 4096 "),
+             ContainsSubstring("line 4 of step.plan") && ContainsSubstring("goes on after its end"));
   CHECK_THAT(complaint(13, "end of it"), ContainsSubstring("goes on after its end"));
   CHECK_THAT(complaint(5, std::string(100'000, '1')), ContainsSubstring("longer than any line"));
 }
 
-TEST_CASE("a plan that was cut short or changed is refused or read as another one, and nothing else happens", "[transfer]")
+TEST_CASE("a plan that was cut short or changed is refused or read as another one, and nothing else happens",
+          "[transfer]")
 {
   const auto survives = [](const std::string& text) {
     try {

@@ -17,7 +17,12 @@ namespace {
 transfer::retention_request request_for(const conformance::demand_run& run)
 {
   const tier_space& device = run.start.space(tier::device);
-  return {run.iteration.record, run.iteration.chunk_of_slot, run.start.all(), run.start.live(), bytes{device.frame_bytes()}, bytes{device.capacity()},
+  return {run.iteration.record,
+          run.iteration.chunk_of_slot,
+          run.start.all(),
+          run.start.live(),
+          bytes{device.frame_bytes()},
+          bytes{device.capacity()},
           bytes{run.start.space(tier::host).capacity()}};
 }
 
@@ -95,7 +100,9 @@ TEST_CASE("the same record is solved to the same plan, whatever was solved befor
     transfer::planned fresh;
     const transfer::retention once = used.retain(request_for(run));
     const transfer::retention again = fresh.retain(request_for(run));
-    const auto same = [](auto left, auto right) { return std::vector(left.begin(), left.end()) == std::vector(right.begin(), right.end()); };
+    const auto same = [](auto left, auto right) {
+      return std::vector(left.begin(), left.end()) == std::vector(right.begin(), right.end());
+    };
     REQUIRE(same(once.stays_until, again.stays_until));
     REQUIRE(same(once.first_use, again.first_use));
     REQUIRE(same(once.borders, again.borders));

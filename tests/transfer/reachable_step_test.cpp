@@ -68,9 +68,11 @@ step_trace roll(dice& random)
     }
   }
   for (std::uint32_t now = 0; now < moments; ++now) {
-    const bool has_host_use = std::ranges::any_of(made.uses, [&](const retention_use& it) { return it.begin == now && !is_on_device(it.kind); });
+    const bool has_host_use = std::ranges::any_of(
+        made.uses, [&](const retention_use& it) { return it.begin == now && !is_on_device(it.kind); });
     if (!has_host_use) continue;
-    made.host_tasks.push_back({now, now + 1, random.below(4), random.one_in(2) ? random.below(moments) : host_task::none});
+    made.host_tasks.push_back(
+        {now, now + 1, random.below(4), random.one_in(2) ? random.below(moments) : host_task::none});
     if (made.host_tasks.back().after == now) made.host_tasks.back().after = host_task::none;
   }
   for (std::uint32_t now = 0; now < moments; ++now) made.device_bytes.push_back(used[now] + random.below(4));
@@ -155,7 +157,9 @@ TEST_CASE("without room for the next chunk its load waits for the one before", "
   const reachable_step found = find_reachable_step(trace.input());
   CHECK(found.nanoseconds == 220);  // load, use, load, use
   REQUIRE(found.chain.size() >= 2);
-  CHECK(std::ranges::any_of(found.chain, [](const transfer::chain_link& it) { return it.kind == chain_kind::room_for_loads || it.kind == chain_kind::loads; }));
+  CHECK(std::ranges::any_of(found.chain, [](const transfer::chain_link& it) {
+    return it.kind == chain_kind::room_for_loads || it.kind == chain_kind::loads;
+  }));
   trace.device_bytes = {200, 200};
   CHECK(find_reachable_step(trace.input()).nanoseconds == 200);
 }
@@ -174,7 +178,8 @@ TEST_CASE("at the turn from forward to backward what has just left comes back", 
   CHECK(found.nanoseconds == 680);  // nothing overlaps
 }
 
-TEST_CASE("a global norm holds up all updates, and the last gradient passes down, is updated and comes back", "[transfer][reachable]")
+TEST_CASE("a global norm holds up all updates, and the last gradient passes down, is updated and comes back",
+          "[transfer][reachable]")
 {
   // Forward reads 0 1 2 3, backward writes their gradients in place 3 2 1 0, then the host updates each.
   step_trace trace;

@@ -17,12 +17,14 @@ using transfer::use_kind;
 namespace {
 
 /// By moment: is the chunk pinned on the device?  Counted pin by pin.
-std::vector<std::uint8_t> pinned(const access_record& record, const std::vector<std::uint32_t>& chunk_of_slot, std::uint32_t chunk)
+std::vector<std::uint8_t> pinned(const access_record& record, const std::vector<std::uint32_t>& chunk_of_slot,
+                                 std::uint32_t chunk)
 {
   std::vector<std::uint8_t> held(record.size(), 0);
   for (std::uint32_t at = 0; at < record.size(); ++at) {
     const access_entry& entry = record.entries()[at];
-    if (entry.slot == access_record::never || entry.kind == entry_kind::drop || chunk_of_slot[entry.slot] != chunk) continue;
+    if (entry.slot == access_record::never || entry.kind == entry_kind::drop || chunk_of_slot[entry.slot] != chunk)
+      continue;
     if (place_of(entry.kind) == at::host) continue;
     for (std::uint32_t now = at; now < std::min(record.details()[at].until, record.size()); ++now) held[now] = 1;
   }
@@ -65,7 +67,8 @@ TEST_CASE("stretches are the moments at which pins hold a chunk, in a ring for e
       }
       REQUIRE(held == pinned(it.record, it.chunk_of_slot, chunk));  // none twice
       REQUIRE(found.last_of_chunk()[chunk] == (mine.empty() ? record_uses::none : mine.back()));
-      for (std::size_t at = 0; at < mine.size(); ++at) REQUIRE(found.stretches()[mine[at]].next == mine[(at + 1) % mine.size()]);
+      for (std::size_t at = 0; at < mine.size(); ++at)
+        REQUIRE(found.stretches()[mine[at]].next == mine[(at + 1) % mine.size()]);
       stretches += mine.size();
     }
     for (std::uint32_t use = 0; use < found.uses().size(); ++use) {
@@ -85,18 +88,20 @@ TEST_CASE("stretches are the moments at which pins hold a chunk, in a ring for e
 TEST_CASE("what a use needs follows from what is alive in its chunk", "[transfer]")
 {
   support::record_builder build;
-  build.brief(0, entry_kind::write);               // slot 1 of the same chunk holds nothing yet: all that is live is overwritten
-  build.brief(1, entry_kind::write);               // but now slot 0 does
+  // slot 1 of the same chunk holds nothing yet: all that is live is overwritten
+  build.brief(0, entry_kind::write);
+  build.brief(1, entry_kind::write);  // but now slot 0 does
   build.brief(0, entry_kind::read);
   build.brief(1, entry_kind::read_write_on_host);
-  build.drop(0);                                   // slot 1 lives on: no use
+  build.drop(0);  // slot 1 lives on: no use
   build.drop(1);
   const std::vector<std::uint32_t> chunk_of_slot{0, 0};
   record_uses found;
   found.read(build.finish(chunk_of_slot, 1), chunk_of_slot, 1, std::vector<std::uint8_t>{0, 0});
   std::vector<use_kind> kinds;
   for (const transfer::retention_use& it : found.uses()) kinds.push_back(it.kind);
-  CHECK(kinds == std::vector<use_kind>{use_kind::overwrite, use_kind::update, use_kind::read, use_kind::host_update, use_kind::drop});
+  CHECK(kinds == std::vector<use_kind>{use_kind::overwrite, use_kind::update, use_kind::read, use_kind::host_update,
+                                       use_kind::drop});
   CHECK(found.uses().back().begin == 5);
   REQUIRE(found.stretches().size() == 1);  // one follows the other without a gap
   CHECK(found.stretches()[0].end == 3);

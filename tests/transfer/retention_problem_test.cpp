@@ -116,10 +116,10 @@ TEST_CASE("what does not fit is refused with the bytes that it needs", "[transfe
 TEST_CASE("where the host has no room for every home, the chunks are named that could do without", "[transfer]")
 {
   retention_trace what{{6, 5, 3, 2, 4}, {}, {14, 20, 20, 20, 20, 20, 20, 20}, true};
-  what.use(0, 0, use_kind::read);         // larger than what is free at moments 1 and 2
+  what.use(0, 0, use_kind::read);  // larger than what is free at moments 1 and 2
   what.use(1, 1, use_kind::update);
   what.use(3, 1, use_kind::overwrite);
-  what.use(2, 2, use_kind::read, 6);      // never leaves
+  what.use(2, 2, use_kind::read, 6);  // never leaves
   what.use(2, 2, use_kind::host_read);
   what.use(3, 3, use_kind::drop);
   what.device_bytes[2] = 8;

@@ -1,7 +1,7 @@
 #include <chunkmem/transfer/retention_shorten.hpp>
 
-#include <chunkmem/transfer/retention_candidates.hpp>
 #include <chunkmem/transfer/price_ascent.hpp>
+#include <chunkmem/transfer/retention_candidates.hpp>
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>
 #include <support/oracles/retention_trace.hpp>
@@ -39,12 +39,14 @@ TEST_CASE("shorter gaps move no more bytes, and take no more room at any moment"
   for (std::uint64_t seed = 1; seed <= 400; ++seed) {
     INFO("seed " << seed);
     dice random{seed};
-    const retention_trace trace = support::roll_small_trace(random, {random.one_in(2), random.one_in(2), random.one_in(2)});
+    const retention_trace trace =
+        support::roll_small_trace(random, {random.one_in(2), random.one_in(2), random.one_in(2)});
     const retention_problem problem{trace.input()};
     kept_gaps choice{problem};
     std::vector<std::uint32_t> gaps;
     for (std::uint32_t which = 0; which < problem.gaps().size(); ++which) gaps.push_back(which);
-    for (std::size_t at = gaps.size(); at > 1; --at) std::swap(gaps[at - 1], gaps[random.below(static_cast<std::uint32_t>(at))]);
+    for (std::size_t at = gaps.size(); at > 1; --at)
+      std::swap(gaps[at - 1], gaps[random.below(static_cast<std::uint32_t>(at))]);
     choice.fill(gaps);
     const std::uint64_t moved = choice.moved_bytes();
     const std::vector<std::uint64_t> before = staying(choice);
@@ -72,7 +74,9 @@ TEST_CASE("in a step forward and back the last layers stay, and around its end t
   kept_gaps choice{problem};
   std::vector<std::uint32_t> longest_first;
   for (std::uint32_t which = 0; which < problem.gaps().size(); ++which) longest_first.push_back(which);
-  std::ranges::sort(longest_first, [&](std::uint32_t left, std::uint32_t right) { return problem.gaps()[left].length > problem.gaps()[right].length; });
+  std::ranges::sort(longest_first, [&](std::uint32_t left, std::uint32_t right) {
+    return problem.gaps()[left].length > problem.gaps()[right].length;
+  });
   choice.fill(longest_first);
   const std::uint64_t moved = choice.moved_bytes();
   shorten(choice);

@@ -16,8 +16,9 @@ using namespace chunkmem::literals;
 namespace {
 
 /// The frames that a chunk may use which comes with this stretch: walked moment by moment until it leaves.
-std::uint32_t walked_border(const transfer::record_uses& record, std::uint32_t from, const std::vector<std::uint8_t>& stays,
-                            const transfer::lease_tide& tide, std::uint32_t moments)
+std::uint32_t walked_border(const transfer::record_uses& record, std::uint32_t from,
+                            const std::vector<std::uint8_t>& stays, const transfer::lease_tide& tide,
+                            std::uint32_t moments)
 {
   std::uint32_t least = UINT32_MAX;
   std::uint32_t at = from;

@@ -17,7 +17,10 @@ TEST_CASE("a task takes the uses of its moments, and a use without one takes no 
 {
   const std::array<std::uint64_t, 4> moments{1, 1, 1, 1};
   const std::array<std::uint64_t, 1> sizes{8};
-  const std::array<retention_use, 4> uses{{{0, 0, 1, use_kind::update}, {0, 1, 2, use_kind::host_read}, {0, 2, 3, use_kind::host_update}, {0, 3, 4, use_kind::host_read}}};
+  const std::array<retention_use, 4> uses{{{0, 0, 1, use_kind::update},
+                                           {0, 1, 2, use_kind::host_read},
+                                           {0, 2, 3, use_kind::host_update},
+                                           {0, 3, 4, use_kind::host_read}}};
   const std::array<std::uint8_t, 4> stays{};
   const std::array<std::uint64_t, 4> room{8, 8, 8, 8};
   const std::array<host_task, 1> tasks{{{1, 3, 100, host_task::none}}};

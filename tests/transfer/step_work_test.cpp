@@ -31,7 +31,8 @@ TEST_CASE("the copies of an iteration move the bytes of its plan", "[transfer][r
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
     INFO("seed " << seed);
     support::dice random{seed};
-    const support::retention_trace trace = support::roll_small_trace(random, {true, random.one_in(2), random.one_in(2)});
+    const support::retention_trace trace =
+        support::roll_small_trace(random, {true, random.one_in(2), random.one_in(2)});
     const transfer::retention_plan plan = transfer::plan_retention(transfer::retention_problem{trace.input()});
     const std::vector<std::uint64_t> moments(trace.device_bytes.size(), 1);
     const backend::link_cost link{0, 1e9};  // a nanosecond for each byte
@@ -46,7 +47,8 @@ TEST_CASE("the copies of an iteration move the bytes of its plan", "[transfer][r
 TEST_CASE("what a chunk's copies and updates wait for is what was done to it before", "[transfer][reachable]")
 {
   // Read at 0, written at 2, updated on the host at 4, in 70 ns; a copy takes 100 ns.
-  const std::vector<retention_use> uses{{0, 0, 1, use_kind::read}, {0, 2, 3, use_kind::update}, {0, 4, 5, use_kind::host_update}};
+  const std::vector<retention_use> uses{
+      {0, 0, 1, use_kind::read}, {0, 2, 3, use_kind::update}, {0, 4, 5, use_kind::host_update}};
   const std::vector<std::uint64_t> sizes{100};
   const std::vector<std::uint64_t> room(6, 150);
   std::vector<host_task> tasks{{4, 5, 70, host_task::none}};
@@ -84,7 +86,8 @@ TEST_CASE("a dirty chunk that leaves is written back before it is loaded again",
   const step_work work{{ten_each, sizes, uses, leaves, room, {}, {7, 1e9}, {0, 0.5e9}, 0}};
   REQUIRE(work.loads().size() == 2);
   REQUIRE(work.write_backs().size() == 1);  // the second time it is clean
-  CHECK((work.write_backs()[0].from == 1 && work.write_backs()[0].ready == 20 && work.write_backs()[0].nanoseconds == 200));
+  CHECK((work.write_backs()[0].from == 1 && work.write_backs()[0].ready == 20 &&
+         work.write_backs()[0].nanoseconds == 200));
   CHECK((work.write_backs()[0].to == 3 && work.write_backs()[0].due == 30 - 107));
   CHECK((work.loads()[0].from == 3 - 6 && work.loads()[0].ready == 40 - 60 && work.loads()[0].nanoseconds == 107));
   CHECK((work.loads()[1].from == 1 && work.loads()[1].ready == 20 + 200 && work.loads()[1].due == 30));

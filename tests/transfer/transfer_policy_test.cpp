@@ -33,7 +33,8 @@ struct silent_about_plans : on_demand {
 struct of_another_kind : on_demand {
   using policy_kind = eviction_kind;
 };
-static_assert(!transfer_policy<without_schedule> && !transfer_policy<silent_about_plans> && !transfer_policy<of_another_kind>);
+static_assert(!transfer_policy<without_schedule> && !transfer_policy<silent_about_plans> &&
+              !transfer_policy<of_another_kind>);
 
 /// A run with at least one load and one eviction.
 conformance::demand_run busy_run()

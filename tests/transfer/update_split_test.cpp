@@ -26,8 +26,9 @@ double seconds_of(const update_rates& rates, double streamed, double resident, c
   const double on_host = 1 - streamed - resident;
   const double up = each.state_bytes * streamed + each.value_bytes * on_host;
   const double down = each.state_bytes * streamed + each.gradient_bytes * on_host;
-  double most = std::max({on_host / rates.host_updates_per_second, (streamed + resident) / rates.device_updates_per_second,
-                          up / rates.to_device_bytes_per_second, down / rates.to_host_bytes_per_second});
+  double most =
+      std::max({on_host / rates.host_updates_per_second, (streamed + resident) / rates.device_updates_per_second,
+                up / rates.to_device_bytes_per_second, down / rates.to_host_bytes_per_second});
   if (rates.host_memory_bytes_per_second > 0)
     most = std::max(most, (up + down + each.host_update_bytes * on_host) / rates.host_memory_bytes_per_second);
   return most;
@@ -46,13 +47,13 @@ struct expected {
 };
 
 const std::vector<expected> machines = {
-    {per_device(1.5, 24, 24, 42), 0.762, 0.571, 1.00, 0.571, 0.54, 1.62},      // A100 on PCIe 4, one of eight
-    {per_device(7.1, 24, 24, 200), 0.160, 0.500, 0.17, 0.153, 0.10, 1.12},     // A100 alone on a socket
-    {per_device(2.2, 50, 50, 62), 0.516, 0.387, 1.00, 0.387, 0.63, 1.44},      // H100 on PCIe 5, one of eight
-    {per_device(8.9, 50, 50, 250), 0.128, 0.240, 0.38, 0.116, 0.23, 1.30},     // H100 alone
-    {per_device(17, 375, 297, 486), 0.066, 0.049, 1.00, 0.049, 0.56, 1.57},    // GH200
-    {per_device(2.5, 24, 24, 70), 0.457, 0.500, 0.70, 0.377, 0.39, 1.63},      // RTX 4090
-    {per_device(2, 25, 25, 0), 0.500, 0.480, 0.47, 0.267, 0.47, 1.80},         // weak cores, no limit of memory
+    {per_device(1.5, 24, 24, 42), 0.762, 0.571, 1.00, 0.571, 0.54, 1.62},    // A100 on PCIe 4, one of eight
+    {per_device(7.1, 24, 24, 200), 0.160, 0.500, 0.17, 0.153, 0.10, 1.12},   // A100 alone on a socket
+    {per_device(2.2, 50, 50, 62), 0.516, 0.387, 1.00, 0.387, 0.63, 1.44},    // H100 on PCIe 5, one of eight
+    {per_device(8.9, 50, 50, 250), 0.128, 0.240, 0.38, 0.116, 0.23, 1.30},   // H100 alone
+    {per_device(17, 375, 297, 486), 0.066, 0.049, 1.00, 0.049, 0.56, 1.57},  // GH200
+    {per_device(2.5, 24, 24, 70), 0.457, 0.500, 0.70, 0.377, 0.39, 1.63},    // RTX 4090
+    {per_device(2, 25, 25, 0), 0.500, 0.480, 0.47, 0.267, 0.47, 1.80},       // weak cores, no limit of memory
 };
 
 }  // namespace
@@ -85,10 +86,11 @@ TEST_CASE("the best split of any machine is that of a scan over all of them", "[
   for (int round = 0; round < 10'000; ++round) {
     const update_rates rates{rate(), rate() * 5, rate() * 10, rate() * 10, round % 5 == 0 ? 0 : rate() * 30};
     const double resident = round % 3 == 0 ? 0 : share(random);
-    const update_traffic each = round % 2 == 0 ? update_traffic{} : update_traffic{.state_bytes = 8 * share(random) + 0.1,
-                                                                                   .gradient_bytes = 4 * share(random),
-                                                                                   .value_bytes = 4 * share(random),
-                                                                                   .host_update_bytes = 30 * share(random)};
+    const update_traffic each = round % 2 == 0 ? update_traffic{}
+                                               : update_traffic{.state_bytes = 8 * share(random) + 0.1,
+                                                                .gradient_bytes = 4 * share(random),
+                                                                .value_bytes = 4 * share(random),
+                                                                .host_update_bytes = 30 * share(random)};
     const update_split found = best_split(rates, resident, each);
     REQUIRE(found.device_share >= 0);
     REQUIRE(found.device_share <= 1 - resident);
@@ -121,7 +123,8 @@ TEST_CASE("gradients that came down during backward leave their link to streamed
   const update_rates rates{2e9, 1e12, 1e12, 25e9, 0};
   const double late = best_split(rates).seconds;
   const double early = best_split(rates, 0, {.gradient_bytes = 0}).seconds;
-  CHECK(late == Approx(12.0 / 25e9 * (1 / 2e9 - 2 / 25e9) / (1 / 2e9 + 10 / 25e9) + 2.0 / 25e9 * (12 / 25e9) / (1 / 2e9 + 10 / 25e9)));
+  CHECK(late == Approx(12.0 / 25e9 * (1 / 2e9 - 2 / 25e9) / (1 / 2e9 + 10 / 25e9) +
+                       2.0 / 25e9 * (12 / 25e9) / (1 / 2e9 + 10 / 25e9)));
   CHECK(early == Approx(12.0 / 25e9 * (1 / 2e9) / (1 / 2e9 + 12 / 25e9)));
 }
 

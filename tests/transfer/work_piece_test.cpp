@@ -24,7 +24,8 @@ TEST_CASE("compute is counted through the iterations before and after", "[transf
   }
 }
 
-TEST_CASE("of what a piece follows the latest moment counts, of what it precedes the earliest time", "[transfer][reachable]")
+TEST_CASE("of what a piece follows the latest moment counts, of what it precedes the earliest time",
+          "[transfer][reachable]")
 {
   const std::array<std::uint64_t, 3> moments{10, 20, 30};
   const compute_clock clock{moments};

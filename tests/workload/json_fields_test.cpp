@@ -29,14 +29,19 @@ std::string refusal(const std::string& text, const json_limits& limits = {})
   }
 }
 
-std::string quoted(const std::string& text) { return '"' + text + '"'; }
+std::string quoted(const std::string& text)
+{
+  return '"' + text + '"';
+}
 
 }  // namespace
 
 TEST_CASE("fields are asked for by path, in any order, and each of its kind", "[workload]")
 {
-  json_fields fields{R"(  {"b": {"c": {"d": 1.5e3}, "e": "\u00e9\n"}, "a": 18446744073709551615, "f": true, "g": 0, "h": 7}
-)", "a.json"};
+  json_fields fields{
+      R"(  {"b": {"c": {"d": 1.5e3}, "e": "\u00e9\n"}, "a": 18446744073709551615, "f": true, "g": 0, "h": 7}
+)",
+      "a.json"};
   CHECK(fields.whole("a") == UINT64_MAX);
   CHECK(fields.truth("f"));
   CHECK(fields.text("b.e") == "\xc3\xa9\n");
@@ -50,8 +55,11 @@ TEST_CASE("fields are asked for by path, in any order, and each of its kind", "[
 
 TEST_CASE("what is asked for and not there, or of another kind, is refused with its path", "[workload]")
 {
-  json_fields fields{R"({"o": {"whole": 3, "half": 0.5, "minus": -3, "minus_half": -0.5, "yes": true, "text": "x", "none": "", "big": 1e30}})", "a.json"};
-  CHECK_THROWS_WITH(fields.whole("o.gone"), ContainsSubstring("a.json cannot be used: key \"o.gone\" is missing (give it a whole number)"));
+  json_fields fields{R"({"o": {"whole": 3, "half": 0.5, "minus": -3, "minus_half": -0.5, "yes": true, )"
+                     R"("text": "x", "none": "", "big": 1e30}})",
+                     "a.json"};
+  CHECK_THROWS_WITH(fields.whole("o.gone"),
+                    ContainsSubstring("a.json cannot be used: key \"o.gone\" is missing (give it a whole number)"));
   CHECK_THROWS_WITH(fields.number("o"), ContainsSubstring("key \"o\" is missing"));
   CHECK_THROWS_WITH(fields.whole("o.half"), ContainsSubstring("key \"o.half\" is no whole number"));
   CHECK_THROWS_WITH(fields.whole("o.big"), ContainsSubstring("needs more than 64 bits"));
@@ -74,12 +82,14 @@ TEST_CASE("no object, no JSON: refused with the file, and the last key that was 
 {
   CHECK_THAT(refusal(""), ContainsSubstring("a.json cannot be used: it is empty"));
   CHECK_THAT(refusal(" \n"), ContainsSubstring("it is empty"));
-  for (const char* text : {"7", "[1]", "\"a\"", "null", "NaN", "\xef\xbb\xbf{}"}) CHECK_THAT(refusal(text), ContainsSubstring("does not begin with an object"));
+  for (const char* text : {"7", "[1]", "\"a\"", "null", "NaN", "\xef\xbb\xbf{}"})
+    CHECK_THAT(refusal(text), ContainsSubstring("does not begin with an object"));
   for (const char* text : {"{", "{a: 1}", "{,}", "{'a': 1}", "{\"a", "// no\n{}", R"({"a": 1} {})"})
     CHECK_THAT(refusal(text), ContainsSubstring("a.json cannot be used: it "));
-  for (const char* text : {R"({"a": NaN})", R"({"a": -Infinity})", R"({"a": 1 "b": 2})", R"({"a": 1,})", R"({"a": 01})", R"({"a": 0x10})",
-                           R"({"a": +1})", R"({"a": .5})", R"({"a")", R"({"a":)", R"({"a": 1)", R"({"a": "x)", R"({"a": "\u12"})", "{\"a\": \"\xff\"}",
-                           "{\"a\": \"\n\"}", R"({"a": 1 /* b */})", R"({"a": tru})"})
+  for (const char* text :
+       {R"({"a": NaN})", R"({"a": -Infinity})", R"({"a": 1 "b": 2})", R"({"a": 1,})", R"({"a": 01})", R"({"a": 0x10})",
+        R"({"a": +1})", R"({"a": .5})", R"({"a")", R"({"a":)", R"({"a": 1)", R"({"a": "x)", R"({"a": "\u12"})",
+        "{\"a\": \"\xff\"}", "{\"a\": \"\n\"}", R"({"a": 1 /* b */})", R"({"a": tru})"})
     CHECK_THAT(refusal(text), ContainsSubstring("key \"a\" is the last one before what is no JSON"));
   CHECK_THAT(refusal(R"({"a": 1e999})"), ContainsSubstring("key \"a\" has a number that no computer takes"));
   CHECK_THAT(refusal(R"({"a": -1e999})"), ContainsSubstring("key \"a\" has a number that no computer takes"));
@@ -91,7 +101,8 @@ TEST_CASE("keys twice, without a name, lists, nulls and empty objects are refuse
   CHECK_THAT(refusal(R"({"a": 1, "b": 2, "a": 1})"), ContainsSubstring("key \"a\" is there twice"));
   CHECK_THAT(refusal(R"({"o": {"a": 1, "a": 2}})"), ContainsSubstring("key \"o.a\" is there twice"));
   CHECK_THAT(refusal(R"({"o": {"a": 1}, "o": {"b": 2}})"), ContainsSubstring("key \"o\" is there twice"));
-  CHECK_THAT(refusal(R"({"o": {"a": 1}, "p": {"a": 2}})"), ContainsSubstring("key \"o.a\" is not known"));  // two names, two paths
+  // two names, two paths
+  CHECK_THAT(refusal(R"({"o": {"a": 1}, "p": {"a": 2}})"), ContainsSubstring("key \"o.a\" is not known"));
   CHECK_THAT(refusal(R"({"": 1})"), ContainsSubstring("is no name"));
   CHECK_THAT(refusal(R"({"a.b": 1})"), ContainsSubstring("is no name"));  // it would be a path
   CHECK_THAT(refusal(R"({"a": []})"), ContainsSubstring("key \"a\" is a list"));
@@ -105,7 +116,9 @@ TEST_CASE("a message is one line that fits, whatever was in the file", "[workloa
 {
   CHECK_THAT(refusal("{\"a\\u0000b\\n\xc3\xa9\": 1}"), ContainsSubstring("key \"a?b???\" is not known"));
   const std::string long_path = std::string(4000, 'x') + "/end.json";
-  CHECK_THROWS_WITH(json_fields("{", long_path), ContainsSubstring("chunkmem: ...xxx") && ContainsSubstring("x/end.json cannot be used: it is no JSON (write"));
+  CHECK_THROWS_WITH(
+      json_fields("{", long_path),
+      ContainsSubstring("chunkmem: ...xxx") && ContainsSubstring("x/end.json cannot be used: it is no JSON (write"));
   CHECK_THROWS_WITH(json_fields("{", "two\nlines.json"), ContainsSubstring("two?lines.json"));
 }
 
@@ -114,11 +127,14 @@ TEST_CASE("sizes are bounded: file, fields, names, texts, depth", "[workload]")
   CHECK(refusal("{}" + std::string(65'534, ' ')) == "it is not refused");
   CHECK_THAT(refusal("{}" + std::string(65'535, ' ')), ContainsSubstring("it is longer than such files are"));
   CHECK_THAT(refusal('{' + quoted(std::string(64, 'k')) + ":1}"), ContainsSubstring("is not known"));
-  CHECK_THAT(refusal('{' + quoted(std::string(65, 'k')) + ":1}"), ContainsSubstring("is longer than any key should be"));
+  CHECK_THAT(refusal('{' + quoted(std::string(65, 'k')) + ":1}"),
+             ContainsSubstring("is longer than any key should be"));
   CHECK_THAT(refusal("{\"a\":" + quoted(std::string(4096, 't')) + '}'), ContainsSubstring("is not known"));
-  CHECK_THAT(refusal("{\"a\":" + quoted(std::string(4097, 't')) + '}'), ContainsSubstring("key \"a\" has a text that is too long"));
+  CHECK_THAT(refusal("{\"a\":" + quoted(std::string(4097, 't')) + '}'),
+             ContainsSubstring("key \"a\" has a text that is too long"));
   CHECK_THAT(refusal(R"({"a":{"b":{"c":{"d":1}}}})"), ContainsSubstring("key \"a.b.c.d\" is not known"));
-  CHECK_THAT(refusal(R"({"a":{"b":{"c":{"d":{"e":1}}}}})"), ContainsSubstring("key \"a.b.c.d\" is an object in too many others"));
+  CHECK_THAT(refusal(R"({"a":{"b":{"c":{"d":{"e":1}}}}})"),
+             ContainsSubstring("key \"a.b.c.d\" is an object in too many others"));
   std::string deep;
   for (int i = 0; i < 10'000; ++i) deep += "{\"a\":";
   CHECK_THAT(refusal(deep), ContainsSubstring("is an object in too many others"));
@@ -141,13 +157,15 @@ TEST_CASE("a text that is damaged anywhere is read or refused, and nothing else"
       const std::uint32_t kind = dice.below(4);
       if (kind == 0) text[at] = static_cast<char>(dice.below(256));
       if (kind == 1) text.erase(at, 1 + dice.below(5));
-      if (kind == 2) text.insert(at, text.substr(dice.below(static_cast<std::uint32_t>(text.size())), 1 + dice.below(20)));
+      if (kind == 2)
+        text.insert(at, text.substr(dice.below(static_cast<std::uint32_t>(text.size())), 1 + dice.below(20)));
       if (kind == 3) text.resize(at);
       if (text.empty()) text = " ";
     }
     try {
       json_fields fields{text, "a.json"};
-      (void)fields.text("name"), (void)fields.number("o.value"), (void)fields.text("o.source"), (void)fields.truth("b"), (void)fields.whole("w");
+      (void)fields.text("name"), (void)fields.number("o.value"), (void)fields.text("o.source"), (void)fields.truth("b"),
+          (void)fields.whole("w");
       fields.finish();
     } catch (const format_error& error) {
       ++refused;
@@ -167,7 +185,8 @@ TEST_CASE("a file is read whole, and what is no file is an io_error with its num
   const std::string path = (folder / "a.json").string();
   std::ofstream{path} << R"({"a": 5})";
   CHECK(json_fields::of_file(path).whole("a") == 5);
-  CHECK_THROWS_WITH(json_fields::of_file(path).whole("b"), ContainsSubstring("a.json cannot be used: key \"b\" is missing"));
+  CHECK_THROWS_WITH(json_fields::of_file(path).whole("b"),
+                    ContainsSubstring("a.json cannot be used: key \"b\" is missing"));
   std::ofstream{path} << "";
   CHECK_THROWS_WITH(json_fields::of_file(path), ContainsSubstring("it is empty"));
   std::ofstream{path} << "{}" << std::string(100'000, ' ');

@@ -23,11 +23,18 @@ const auto parse = [](const std::string& text) { return parse_machine(text, "it.
 file_mistakes::fields good()
 {
   file_mistakes::fields all{{"name", "\"two nodes\""}};
-  for (const auto& [key, value] : file_mistakes::fields{{"nodes", "2"}, {"devices", "4"}, {"device_bytes", "1000"}, {"host_bytes", "9000"},
-                                                        {"device_flops_per_second", "1e12"}, {"to_device_bytes_per_second", "2e9"},
-                                                        {"to_host_bytes_per_second", "1000000000"}, {"peer_bytes_per_second", "3e9"},
-                                                        {"network_bytes_per_second", "5e8"}, {"host_memory_bytes_per_second", "8e9"},
-                                                        {"host_updates_per_second", "1e8"}, {"device_updates_per_second", "1.5e9"}}) {
+  for (const auto& [key, value] : file_mistakes::fields{{"nodes", "2"},
+                                                        {"devices", "4"},
+                                                        {"device_bytes", "1000"},
+                                                        {"host_bytes", "9000"},
+                                                        {"device_flops_per_second", "1e12"},
+                                                        {"to_device_bytes_per_second", "2e9"},
+                                                        {"to_host_bytes_per_second", "1000000000"},
+                                                        {"peer_bytes_per_second", "3e9"},
+                                                        {"network_bytes_per_second", "5e8"},
+                                                        {"host_memory_bytes_per_second", "8e9"},
+                                                        {"host_updates_per_second", "1e8"},
+                                                        {"device_updates_per_second", "1.5e9"}}) {
     all.emplace_back(key + ".value", value);
     all.emplace_back(key + ".source", "\"a book\"");
   }
@@ -44,7 +51,8 @@ file_mistakes::fields with(const std::string& path, const std::string& value)
 
 const std::filesystem::path& examples()
 {
-  static const std::filesystem::path folder = std::filesystem::path{__FILE__}.parent_path() / "../../examples/max_model/machines";
+  static const std::filesystem::path folder =
+      std::filesystem::path{__FILE__}.parent_path() / "../../examples/max_model/machines";
   return folder;
 }
 
@@ -73,8 +81,9 @@ TEST_CASE("a key is refused where it cannot go together with others", "[workload
   file_mistakes::expect(parse, with("nodes.value", "4294967295"), "nodes.value", "is above 2^20");
   file_mistakes::expect(parse, with("devices.value", "4294967295"), "devices.value", "makes more than 2^20 ranks");
   file_mistakes::expect(parse, with("devices.value", "4294967296"), "devices.value", "is too large");
-  for (const char* key : {"device_flops_per_second", "to_device_bytes_per_second", "to_host_bytes_per_second", "peer_bytes_per_second",
-                          "network_bytes_per_second", "host_memory_bytes_per_second", "host_updates_per_second", "device_updates_per_second"}) {
+  for (const char* key : {"device_flops_per_second", "to_device_bytes_per_second", "to_host_bytes_per_second",
+                          "peer_bytes_per_second", "network_bytes_per_second", "host_memory_bytes_per_second",
+                          "host_updates_per_second", "device_updates_per_second"}) {
     const std::string path = std::string{key} + ".value";
     file_mistakes::expect(parse, with(path, "0"), path, "is 0");
   }
@@ -95,7 +104,8 @@ TEST_CASE("the machines of the examples are read, and say where each number is f
     const machine found = read_machine(it.path().string());
     CHECK(share_of_rank(found).rates.device_flops_per_second > 1e14);
     // The host's update is what its memory allows at 28 B for a parameter, and a link is slower than that memory.
-    CHECK(found.rates.host_updates_per_second == Catch::Approx(found.rates.host_memory_bytes_per_second / 28).epsilon(1e-6));
+    CHECK(found.rates.host_updates_per_second ==
+          Catch::Approx(found.rates.host_memory_bytes_per_second / 28).epsilon(1e-6));
     CHECK(found.rates.to_device_bytes_per_second < found.rates.host_memory_bytes_per_second);
     all[it.path().stem().string()] = found;
   }
@@ -103,10 +113,14 @@ TEST_CASE("the machines of the examples are read, and say where each number is f
     std::uint32_t nodes, devices;
     double device_gib, host_gb;
   };
-  const std::map<std::string, row> wanted{{"v100_32_node", {1, 8, 31.74, 240}},      {"a100_40_node", {1, 8, 39.49, 1000}},
-                                          {"a100_40_four_nodes", {4, 8, 39.49, 1000}}, {"a100_80_node", {1, 8, 79.14, 1000}},
-                                          {"a100_80_four_nodes", {4, 8, 79.14, 1000}}, {"h100_node", {1, 8, 79.65, 2000}},
-                                          {"h200_node", {1, 8, 131.32, 2000}},        {"gh200", {1, 1, 89.41, 480}},
+  const std::map<std::string, row> wanted{{"v100_32_node", {1, 8, 31.74, 240}},
+                                          {"a100_40_node", {1, 8, 39.49, 1000}},
+                                          {"a100_40_four_nodes", {4, 8, 39.49, 1000}},
+                                          {"a100_80_node", {1, 8, 79.14, 1000}},
+                                          {"a100_80_four_nodes", {4, 8, 79.14, 1000}},
+                                          {"h100_node", {1, 8, 79.65, 2000}},
+                                          {"h200_node", {1, 8, 131.32, 2000}},
+                                          {"gh200", {1, 1, 89.41, 480}},
                                           {"rtx_4090", {1, 1, 23.64, 64}}};
   REQUIRE(all.size() == wanted.size());
   for (const auto& [name, it] : wanted) {

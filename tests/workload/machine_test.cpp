@@ -40,7 +40,8 @@ TEST_CASE("what cannot be is named: a machine without parts", "[workload]")
     CAPTURE(member);
     CHECK(it.problem().member == member);
     CHECK_THROWS_AS(it.check(), config_error);
-    CHECK_THROWS_WITH(it.check(), ContainsSubstring("cannot be: " + member + " is") && ContainsSubstring("(change it)"));
+    CHECK_THROWS_WITH(it.check(),
+                      ContainsSubstring("cannot be: " + member + " is") && ContainsSubstring("(change it)"));
   };
   machine it = good();
   it.name.clear();
@@ -83,7 +84,8 @@ TEST_CASE("each rate is a number above 0, or 0 where it leads nowhere", "[worklo
                       {&machine_rates::host_updates_per_second, "host_updates_per_second"},
                       {&machine_rates::device_updates_per_second, "device_updates_per_second"}};
   for (const rate& which : all) {
-    for (const double wrong : {0.0, -1.0, std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+    for (const double wrong :
+         {0.0, -1.0, std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
       machine it = good();
       it.rates.*which.member = wrong;
       CAPTURE(which.name, wrong);

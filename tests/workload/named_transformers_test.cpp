@@ -23,7 +23,8 @@ double claimed(std::string_view name)
   const char unit = static_cast<char>(std::tolower(static_cast<unsigned char>(name.back())));
   const std::size_t from = name.find_last_of('_') == name.npos ? 0 : name.find_last_of('_') + 1;
   const std::string digits{name.substr(from, name.size() - from - 1)};
-  if ((unit != 'b' && unit != 'm') || digits.empty() || digits.find_first_not_of("0123456789.") != digits.npos) return 0;
+  if ((unit != 'b' && unit != 'm') || digits.empty() || digits.find_first_not_of("0123456789.") != digits.npos)
+    return 0;
   return std::strtod(digits.c_str(), nullptr) * (unit == 'b' ? 1e9 : 1e6);
 }
 
@@ -62,7 +63,8 @@ TEST_CASE("a shape has about as many parameters as its name says", "[workload]")
 TEST_CASE("an unknown name is refused with itself", "[workload]")
 {
   CHECK_THROWS_AS(shape_of("Gemini GPT", "7b"), config_error);
-  CHECK_THROWS_WITH(shape_of("Gemini GPT", "7b"), Catch::Matchers::ContainsSubstring("named 7b in the family Gemini GPT"));
+  CHECK_THROWS_WITH(shape_of("Gemini GPT", "7b"),
+                    Catch::Matchers::ContainsSubstring("named 7b in the family Gemini GPT"));
 }
 
 }  // namespace named_transformers_test

@@ -53,15 +53,21 @@ TEST_CASE("a share that nobody could have is refused", "[workload]")
   CHECK_THROWS_AS((rank_share{2, 0, bytes{1}, bytes{1}, rates}.check()), config_error);
   using Catch::Matchers::ContainsSubstring;
   CHECK_NOTHROW(rank_share{machine::most_ranks, 2, rank_share::most_bytes, rank_share::most_bytes, rates}.check());
-  CHECK_THROWS_WITH((rank_share{machine::most_ranks + 1, 2, bytes{1}, bytes{1}, rates}.check()), ContainsSubstring("ranks is above 2^20"));
-  CHECK_THROWS_WITH((rank_share{UINT64_MAX, 2, bytes{1}, bytes{1}, rates}.check()), ContainsSubstring("ranks is above 2^20"));
-  CHECK_THROWS_WITH((rank_share{1, 1, rank_share::most_bytes + bytes{1}, bytes{1}, rates}.check()), ContainsSubstring("device_bytes is above 2^60"));
-  CHECK_THROWS_WITH((rank_share{1, 1, bytes{1}, bytes{UINT64_MAX}, rates}.check()), ContainsSubstring("host_bytes is above 2^60"));
+  CHECK_THROWS_WITH((rank_share{machine::most_ranks + 1, 2, bytes{1}, bytes{1}, rates}.check()),
+                    ContainsSubstring("ranks is above 2^20"));
+  CHECK_THROWS_WITH((rank_share{UINT64_MAX, 2, bytes{1}, bytes{1}, rates}.check()),
+                    ContainsSubstring("ranks is above 2^20"));
+  CHECK_THROWS_WITH((rank_share{1, 1, rank_share::most_bytes + bytes{1}, bytes{1}, rates}.check()),
+                    ContainsSubstring("device_bytes is above 2^60"));
+  CHECK_THROWS_WITH((rank_share{1, 1, bytes{1}, bytes{UINT64_MAX}, rates}.check()),
+                    ContainsSubstring("host_bytes is above 2^60"));
   for (double machine_rates::*which :
-       {&machine_rates::device_flops_per_second, &machine_rates::to_device_bytes_per_second, &machine_rates::to_host_bytes_per_second,
-        &machine_rates::peer_bytes_per_second, &machine_rates::host_memory_bytes_per_second, &machine_rates::host_updates_per_second,
+       {&machine_rates::device_flops_per_second, &machine_rates::to_device_bytes_per_second,
+        &machine_rates::to_host_bytes_per_second, &machine_rates::peer_bytes_per_second,
+        &machine_rates::host_memory_bytes_per_second, &machine_rates::host_updates_per_second,
         &machine_rates::device_updates_per_second})
-    for (const double wrong : {0.0, -1.0, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+    for (const double wrong :
+         {0.0, -1.0, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
       rank_share share{2, 2, bytes{1}, bytes{1}, rates};
       share.rates.*which = wrong;
       CHECK_THROWS_AS(share.check(), config_error);

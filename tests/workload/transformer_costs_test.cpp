@@ -1,5 +1,5 @@
-#include <chunkmem/workload/transformer_costs.hpp>
 #include <chunkmem/workload/named_transformers.hpp>
+#include <chunkmem/workload/transformer_costs.hpp>
 #include <chunkmem/workload/transformer_tensors.hpp>
 
 #include <support/catch.hpp>
@@ -46,7 +46,8 @@ std::uint64_t matrix_elements(const transformer_shape& shape)
 {
   std::uint64_t sum = shape.ties_embedding ? shape.vocabulary * shape.embedding : 0;
   for (const transformer_tensor& it : tensors_of(shape)) {
-    const bool is_table = it.part == embedding && !(it.rows == shape.embedding && it.columns == shape.hidden && shape.projects_embedding());
+    const bool is_table = it.part == embedding &&
+                          !(it.rows == shape.embedding && it.columns == shape.hidden && shape.projects_embedding());
     if (it.columns > 1 && !is_table) sum += it.elements();
   }
   return sum;
@@ -60,8 +61,9 @@ TEST_CASE("bytes and FLOP equal those of a step that is walked tensor by tensor"
   for (int round = 0; round < 3'000; ++round) {
     const transformer_shape shape = random_shape(dice);
     const training_setup setup = random_setup(dice);
-    CAPTURE(round, name_of(shape.style), shape.layers, shape.hidden, shape.heads, shape.kv_heads, shape.ffn, shape.vocabulary,
-            shape.embedding, shape.sequence, setup.micro_batch, setup.recomputes_layers, setup.fuses_attention, setup.has_dropout, setup.has_logits);
+    CAPTURE(round, name_of(shape.style), shape.layers, shape.hidden, shape.heads, shape.kv_heads, shape.ffn,
+            shape.vocabulary, shape.embedding, shape.sequence, setup.micro_batch, setup.recomputes_layers,
+            setup.fuses_attention, setup.has_dropout, setup.has_logits);
     const transformer_costs costs{shape, setup};
     const training_tape::step tape{shape, setup};
     REQUIRE(costs.held().count() == tape.held);
@@ -81,13 +83,15 @@ TEST_CASE("bytes and FLOP equal those of a step that is walked tensor by tensor"
   }
 }
 
-TEST_CASE("a step takes six FLOP for each matrix parameter and token, and twelve L h s for each token's attention", "[workload]")
+TEST_CASE("a step takes six FLOP for each matrix parameter and token, and twelve L h s for each token's attention",
+          "[workload]")
 {
   for (const named_transformer& it : named_transformers) {
     CAPTURE(it.family, it.name);
     const transformer_shape& s = it.shape;
     const transformer_costs costs{s, {.micro_batch = 2}};
-    CHECK(costs.model_flops() == 6 * matrix_elements(s) * 2 * s.sequence + 12 * s.layers * s.hidden * s.sequence * 2 * s.sequence);
+    CHECK(costs.model_flops() ==
+          6 * matrix_elements(s) * 2 * s.sequence + 12 * s.layers * s.hidden * s.sequence * 2 * s.sequence);
     // A second forward pass of the layers: four thirds, less what is not in a layer.
     CHECK(costs.step_flops() == costs.model_flops() + s.layers * costs.layer().forward_flops);
   }
@@ -123,15 +127,16 @@ TEST_CASE("a GPT costs what Korthikanti et al. 2022 say", "[workload]")
   }
 }
 
-TEST_CASE("the peak with recomputation is every checkpoint and one layer, or every checkpoint and the logits", "[workload]")
+TEST_CASE("the peak with recomputation is every checkpoint and one layer, or every checkpoint and the logits",
+          "[workload]")
 {
   // R = 2 s b h L + s b h (34 + 5 a s / h), where a layer is the highest: its checkpoint is in both terms.
   const transformer_shape& shape = shape_of("PatrickStar", "GPT3_18B");
   for (const std::uint64_t b : {1U, 4U, 16U}) {
     const std::uint64_t sbh = 1024 * b * 4096;
     const std::uint64_t published = 2 * sbh * 90 + 34 * sbh + 5 * std::uint64_t{16} * 1024 * 1024 * b;
-    // Where the backward pass of the last layer begins all of it is there, with the gradients of its stream (2), below the
-    // mask (2) and of what GELU gave (8); the mask of the embedding (1) is there.
+    // Where the backward pass of the last layer begins all of it is there, with the gradients of its stream (2), below
+    // the mask (2) and of what GELU gave (8); the mask of the embedding (1) is there.
     const std::uint64_t layer = published - 2 * sbh + 2 * sbh + 2 * sbh + 8 * sbh + sbh;
     // At the loss: norm and logits keep their inputs, a logit has four bytes and its gradient two.
     const std::uint64_t head = (2 * 90 + 1 + 4) * sbh + 6 * 1024 * b * 50'257;
@@ -147,27 +152,28 @@ TEST_CASE("figures by hand for one shape", "[workload]")
   // GPT2_1B: hidden 2,048, 20 layers, 16 heads, 1,024 tokens, vocabulary 50,257.
   const transformer_costs one{shape_of("PatrickStar", "GPT2_1B"), {.micro_batch = 1, .recomputes_layers = false}};
   const std::uint64_t mebi = 1 << 20;
-  CHECK(one.of(qkv).forward_flops == 25'769'803'776);             // 2 x 1,024 x 2,048 x 6,144
+  CHECK(one.of(qkv).forward_flops == 25'769'803'776);  // 2 x 1,024 x 2,048 x 6,144
   CHECK(one.of(qkv).backward_flops == 51'539'607'552);
   CHECK(one.of(attention_scores).forward_flops == 4'294'967'296);  // 2 x 16 x 1,024 x 128 x 1,024
   CHECK(one.of(attention_values).forward_flops == 4'294'967'296);
   CHECK(one.of(projection).forward_flops == 8'589'934'592);
   CHECK(one.of(mlp_up).forward_flops == 34'359'738'368);
   CHECK(one.of(mlp_down).forward_flops == 34'359'738'368);
-  CHECK(one.of(logits).forward_flops == 210'793'136'128);         // 2 x 1,024 x 2,048 x 50,257
-  for (const transformer_operator none : {embedding, attention_norm, mlp_norm, final_norm, loss}) CHECK(one.of(none).forward_flops == 0);
-  CHECK(one.of(embedding).kept.count() == 2 * mebi);              // a mask
+  CHECK(one.of(logits).forward_flops == 210'793'136'128);  // 2 x 1,024 x 2,048 x 50,257
+  for (const transformer_operator none : {embedding, attention_norm, mlp_norm, final_norm, loss})
+    CHECK(one.of(none).forward_flops == 0);
+  CHECK(one.of(embedding).kept.count() == 2 * mebi);  // a mask
   CHECK(one.of(attention_norm).kept.count() == 4 * mebi);
   CHECK(one.of(qkv).kept.count() == 4 * mebi);
-  CHECK(one.of(attention_scores).kept.count() == 56 * mebi);      // queries, keys, softmax of 2 x 16 Mi, mask of 16 Mi
-  CHECK(one.of(attention_values).kept.count() == 36 * mebi);      // values, dropped softmax
+  CHECK(one.of(attention_scores).kept.count() == 56 * mebi);  // queries, keys, softmax of 2 x 16 Mi, mask of 16 Mi
+  CHECK(one.of(attention_values).kept.count() == 36 * mebi);  // values, dropped softmax
   CHECK(one.of(projection).kept.count() == 6 * mebi);
   CHECK(one.of(mlp_norm).kept.count() == 4 * mebi);
   CHECK(one.of(mlp_up).kept.count() == 20 * mebi);
   CHECK(one.of(mlp_down).kept.count() == 18 * mebi);
   CHECK(one.of(final_norm).kept.count() == 4 * mebi);
   CHECK(one.of(logits).kept.count() == 4 * mebi);
-  CHECK(one.of(loss).kept.count() == 205'852'672);                // 4 x 1,024 x 50,257
+  CHECK(one.of(loss).kept.count() == 205'852'672);  // 4 x 1,024 x 50,257
   CHECK(one.of(loss).working.count() == 102'926'336);
   CHECK(one.of(mlp_up).working.count() == 32 * mebi);
   CHECK(one.of(attention_scores).working.count() == 68 * mebi);
@@ -183,11 +189,21 @@ TEST_CASE("models of other surveys have the numbers found there", "[workload]")
     std::uint64_t layers, hidden, heads;
     double tera_flops, whole, fused, checkpoint;  // forward, for one row; MiB for a layer
   };
-  // s = 1,024, vocabulary 51,200: 2.5 and 8.3 billion (Shoeybi et al. 2019, arXiv 1909.08053), Turing-NLG 17 billion (2020).
+  // s = 1,024, vocabulary 51,200: 2.5 and 8.3 billion (Shoeybi et al. 2019, arXiv 1909.08053), Turing-NLG 17 billion
+  // (2020).
   for (const row& it : {row{54, 1920, 20, 5.53, 163.8, 63.8, 3.8}, row{72, 3072, 32, 17.95, 262.0, 102.0, 6.0},
                         row{78, 4256, 28, 36.56, 281.3, 141.3, 8.3}}) {
-    const transformer_shape shape{transformer_style::gpt, it.layers, it.hidden, it.heads, it.heads, 4 * it.hidden, 51'200,
-                                  it.hidden, 1024, 1024, true};
+    const transformer_shape shape{transformer_style::gpt,
+                                  it.layers,
+                                  it.hidden,
+                                  it.heads,
+                                  it.heads,
+                                  4 * it.hidden,
+                                  51'200,
+                                  it.hidden,
+                                  1024,
+                                  1024,
+                                  true};
     const transformer_costs stored{shape, {.recomputes_layers = false}};
     const transformer_costs fused{shape, {.recomputes_layers = false, .fuses_attention = true}};
     const double mebi = 1 << 20;

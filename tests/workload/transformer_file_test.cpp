@@ -1,5 +1,5 @@
-#include <chunkmem/workload/transformer_file.hpp>
 #include <chunkmem/workload/named_transformers.hpp>
+#include <chunkmem/workload/transformer_file.hpp>
 
 #include <support/catch.hpp>
 

@@ -44,14 +44,19 @@ TEST_CASE("each member that cannot be is named, with the numbers of the shape", 
   };
   using shape = transformer_shape;
   const wrong all[] = {
-      {&shape::layers, 0, "layers", "is 0"},         {&shape::layers, 65'537, "layers", "is above 65536"},
-      {&shape::hidden, 0, "hidden", "is 0"},         {&shape::heads, 0, "heads", "is 0"},
+      {&shape::layers, 0, "layers", "is 0"},
+      {&shape::layers, 65'537, "layers", "is above 65536"},
+      {&shape::hidden, 0, "hidden", "is 0"},
+      {&shape::heads, 0, "heads", "is 0"},
       {&shape::heads, 48, "heads", "does not divide hidden"},
       {&shape::heads, 8192, "heads", "does not divide hidden"},
-      {&shape::kv_heads, 0, "kv_heads", "is 0"},     {&shape::kv_heads, 3, "kv_heads", "does not divide heads"},
+      {&shape::kv_heads, 0, "kv_heads", "is 0"},
+      {&shape::kv_heads, 3, "kv_heads", "does not divide heads"},
       {&shape::kv_heads, 64, "kv_heads", "does not divide heads"},
-      {&shape::ffn, 0, "ffn", "is 0"},               {&shape::vocabulary, 0, "vocabulary", "is 0"},
-      {&shape::embedding, 0, "embedding", "is 0"},   {&shape::sequence, 0, "sequence", "is 0"},
+      {&shape::ffn, 0, "ffn", "is 0"},
+      {&shape::vocabulary, 0, "vocabulary", "is 0"},
+      {&shape::embedding, 0, "embedding", "is 0"},
+      {&shape::sequence, 0, "sequence", "is 0"},
       {&shape::positions, 8191, "positions", "is below sequence"},
   };
   for (const wrong& it : all) {
@@ -59,7 +64,8 @@ TEST_CASE("each member that cannot be is named, with the numbers of the shape", 
     CAPTURE(it.name, it.value);
     CHECK(changed.problem().member == it.name);
     CHECK_THROWS_AS(changed.check(), config_error);
-    CHECK_THROWS_WITH(changed.check(), ContainsSubstring(std::string{it.name} + " " + std::string{it.why}) && ContainsSubstring("heads "));
+    CHECK_THROWS_WITH(changed.check(), ContainsSubstring(std::string{it.name} + " " + std::string{it.why}) &&
+                                           ContainsSubstring("heads "));
   }
 }
 
@@ -69,8 +75,8 @@ TEST_CASE("what a style means is a table", "[workload]")
     transformer_shape it = good;
     it.style = style;
     const auto bit = [](bool is, char letter) { return is ? letter : '-'; };
-    return std::string{bit(it.has_biases(), 'b'), bit(it.has_gate(), 'g'), bit(it.has_token_types(), 't'), bit(it.splits_qkv(), 's'),
-                       bit(it.has_final_norm(), 'n')};
+    return std::string{bit(it.has_biases(), 'b'), bit(it.has_gate(), 'g'), bit(it.has_token_types(), 't'),
+                       bit(it.splits_qkv(), 's'), bit(it.has_final_norm(), 'n')};
   };
   CHECK(row(transformer_style::gpt) == "b---n");
   CHECK(row(transformer_style::bert) == "b-t--");

@@ -1,5 +1,5 @@
-#include <chunkmem/workload/transformer_tensors.hpp>
 #include <chunkmem/workload/named_transformers.hpp>
+#include <chunkmem/workload/transformer_tensors.hpp>
 
 #include <support/catch.hpp>
 
@@ -22,12 +22,12 @@ TEST_CASE("parameters equal the counts that the published models have", "[worklo
   };
   // Sums over the published weights of GPT-2, BERT large without its pooler, LLaMA 1 and 2, OPT.
   constexpr published all[] = {
-      {"Gemini GPT", "medium", 354'823'168},       {"Gemini GPT", "xl", 1'557'611'200},
-      {"PatrickStar", "Bertlarge", 334'092'288},   {"Gemini LLaMA", "7b", 6'738'415'616},
-      {"Gemini LLaMA", "13b", 13'015'864'320},     {"Gemini LLaMA", "70b", 68'976'648'192},
-      {"Elixir OPT", "350m", 331'196'416},         {"Elixir OPT", "1.3b", 1'315'758'080},
-      {"Elixir OPT", "2.7b", 2'651'596'800},       {"Elixir OPT", "6.7b", 6'658'473'984},
-      {"Elixir OPT", "13b", 12'853'473'280},       {"Elixir OPT", "30b", 29'974'540'288},
+      {"Gemini GPT", "medium", 354'823'168},     {"Gemini GPT", "xl", 1'557'611'200},
+      {"PatrickStar", "Bertlarge", 334'092'288}, {"Gemini LLaMA", "7b", 6'738'415'616},
+      {"Gemini LLaMA", "13b", 13'015'864'320},   {"Gemini LLaMA", "70b", 68'976'648'192},
+      {"Elixir OPT", "350m", 331'196'416},       {"Elixir OPT", "1.3b", 1'315'758'080},
+      {"Elixir OPT", "2.7b", 2'651'596'800},     {"Elixir OPT", "6.7b", 6'658'473'984},
+      {"Elixir OPT", "13b", 12'853'473'280},     {"Elixir OPT", "30b", 29'974'540'288},
   };
   for (const published& it : all) {
     CAPTURE(it.family, it.name);
@@ -35,7 +35,8 @@ TEST_CASE("parameters equal the counts that the published models have", "[worklo
   }
   STATIC_REQUIRE(parameters_of(shape_of("Gemini LLaMA", "7b")) == 6'738'415'616);
   // LLaMA 3 8B: 8 heads of keys and values, a table of its own for the logits.
-  STATIC_REQUIRE(parameters_of({transformer_style::llama, 32, 4096, 32, 8, 14'336, 128'256, 4096, 0, 8192, false}) == 8'030'261'248);
+  STATIC_REQUIRE(parameters_of({transformer_style::llama, 32, 4096, 32, 8, 14'336, 128'256, 4096, 0, 8192, false}) ==
+                 8'030'261'248);
 }
 
 TEST_CASE("the sum is that of the tensors, for every named shape", "[workload]")
@@ -83,24 +84,71 @@ TEST_CASE("tensors come in the order of construction, in modules", "[workload]")
       CHECK(found[i].module == wanted[i].module);
     }
   };
-  check({transformer_style::gpt, 1, 8, 2, 2, 40, 100, 8, 16, 16, true},
-        {{embedding, 100, 8, 0}, {embedding, 16, 8, 1}, {attention_norm, 8, 1, 2}, {attention_norm, 8, 1, 2}, {qkv, 8, 24, 3},
-         {qkv, 24, 1, 3}, {projection, 8, 8, 4}, {projection, 8, 1, 4}, {mlp_norm, 8, 1, 5}, {mlp_norm, 8, 1, 5}, {mlp_up, 8, 40, 6},
-         {mlp_up, 40, 1, 6}, {mlp_down, 40, 8, 7}, {mlp_down, 8, 1, 7}, {final_norm, 8, 1, 8}, {final_norm, 8, 1, 8}});
-  check({transformer_style::llama, 1, 8, 4, 2, 24, 100, 8, 0, 16, false},
-        {{embedding, 100, 8, 0}, {qkv, 8, 8, 1}, {qkv, 8, 4, 2}, {qkv, 8, 4, 3}, {projection, 8, 8, 4}, {mlp_up, 8, 24, 5},
-         {mlp_up, 8, 24, 6}, {mlp_down, 24, 8, 7}, {attention_norm, 8, 1, 8}, {mlp_norm, 8, 1, 9}, {final_norm, 8, 1, 10},
-         {logits, 8, 100, 11}});
-  check({transformer_style::opt, 1, 8, 2, 2, 32, 100, 4, 18, 16, true},
-        {{embedding, 100, 4, 0}, {embedding, 18, 8, 1}, {embedding, 4, 8, 2}, {logits, 8, 4, 3}, {qkv, 8, 8, 4}, {qkv, 8, 1, 4},
-         {qkv, 8, 8, 5}, {qkv, 8, 1, 5}, {qkv, 8, 8, 6}, {qkv, 8, 1, 6}, {projection, 8, 8, 7}, {projection, 8, 1, 7},
-         {attention_norm, 8, 1, 8}, {attention_norm, 8, 1, 8}, {mlp_up, 8, 32, 9}, {mlp_up, 32, 1, 9}, {mlp_down, 32, 8, 10},
-         {mlp_down, 8, 1, 10}, {mlp_norm, 8, 1, 11}, {mlp_norm, 8, 1, 11}});
-  check({transformer_style::bert, 1, 8, 2, 2, 32, 100, 8, 16, 16, true},
-        {{embedding, 100, 8, 0}, {embedding, 16, 8, 1}, {embedding, 2, 8, 2}, {embedding, 8, 1, 3}, {embedding, 8, 1, 3},
-         {attention_norm, 8, 1, 4}, {attention_norm, 8, 1, 4}, {qkv, 8, 24, 5}, {qkv, 24, 1, 5}, {projection, 8, 8, 6},
-         {projection, 8, 1, 6}, {mlp_norm, 8, 1, 7}, {mlp_norm, 8, 1, 7}, {mlp_up, 8, 32, 8}, {mlp_up, 32, 1, 8}, {mlp_down, 32, 8, 9},
-         {mlp_down, 8, 1, 9}});
+  check({transformer_style::gpt, 1, 8, 2, 2, 40, 100, 8, 16, 16, true}, {{embedding, 100, 8, 0},
+                                                                         {embedding, 16, 8, 1},
+                                                                         {attention_norm, 8, 1, 2},
+                                                                         {attention_norm, 8, 1, 2},
+                                                                         {qkv, 8, 24, 3},
+                                                                         {qkv, 24, 1, 3},
+                                                                         {projection, 8, 8, 4},
+                                                                         {projection, 8, 1, 4},
+                                                                         {mlp_norm, 8, 1, 5},
+                                                                         {mlp_norm, 8, 1, 5},
+                                                                         {mlp_up, 8, 40, 6},
+                                                                         {mlp_up, 40, 1, 6},
+                                                                         {mlp_down, 40, 8, 7},
+                                                                         {mlp_down, 8, 1, 7},
+                                                                         {final_norm, 8, 1, 8},
+                                                                         {final_norm, 8, 1, 8}});
+  check({transformer_style::llama, 1, 8, 4, 2, 24, 100, 8, 0, 16, false}, {{embedding, 100, 8, 0},
+                                                                           {qkv, 8, 8, 1},
+                                                                           {qkv, 8, 4, 2},
+                                                                           {qkv, 8, 4, 3},
+                                                                           {projection, 8, 8, 4},
+                                                                           {mlp_up, 8, 24, 5},
+                                                                           {mlp_up, 8, 24, 6},
+                                                                           {mlp_down, 24, 8, 7},
+                                                                           {attention_norm, 8, 1, 8},
+                                                                           {mlp_norm, 8, 1, 9},
+                                                                           {final_norm, 8, 1, 10},
+                                                                           {logits, 8, 100, 11}});
+  check({transformer_style::opt, 1, 8, 2, 2, 32, 100, 4, 18, 16, true}, {{embedding, 100, 4, 0},
+                                                                         {embedding, 18, 8, 1},
+                                                                         {embedding, 4, 8, 2},
+                                                                         {logits, 8, 4, 3},
+                                                                         {qkv, 8, 8, 4},
+                                                                         {qkv, 8, 1, 4},
+                                                                         {qkv, 8, 8, 5},
+                                                                         {qkv, 8, 1, 5},
+                                                                         {qkv, 8, 8, 6},
+                                                                         {qkv, 8, 1, 6},
+                                                                         {projection, 8, 8, 7},
+                                                                         {projection, 8, 1, 7},
+                                                                         {attention_norm, 8, 1, 8},
+                                                                         {attention_norm, 8, 1, 8},
+                                                                         {mlp_up, 8, 32, 9},
+                                                                         {mlp_up, 32, 1, 9},
+                                                                         {mlp_down, 32, 8, 10},
+                                                                         {mlp_down, 8, 1, 10},
+                                                                         {mlp_norm, 8, 1, 11},
+                                                                         {mlp_norm, 8, 1, 11}});
+  check({transformer_style::bert, 1, 8, 2, 2, 32, 100, 8, 16, 16, true}, {{embedding, 100, 8, 0},
+                                                                          {embedding, 16, 8, 1},
+                                                                          {embedding, 2, 8, 2},
+                                                                          {embedding, 8, 1, 3},
+                                                                          {embedding, 8, 1, 3},
+                                                                          {attention_norm, 8, 1, 4},
+                                                                          {attention_norm, 8, 1, 4},
+                                                                          {qkv, 8, 24, 5},
+                                                                          {qkv, 24, 1, 5},
+                                                                          {projection, 8, 8, 6},
+                                                                          {projection, 8, 1, 6},
+                                                                          {mlp_norm, 8, 1, 7},
+                                                                          {mlp_norm, 8, 1, 7},
+                                                                          {mlp_up, 8, 32, 8},
+                                                                          {mlp_up, 32, 1, 8},
+                                                                          {mlp_down, 32, 8, 9},
+                                                                          {mlp_down, 8, 1, 9}});
 }
 
 TEST_CASE("a shape that cannot be, or has more parameters than 64 bits count, throws", "[workload]")

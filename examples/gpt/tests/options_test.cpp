@@ -223,7 +223,8 @@ TEST_CASE("the program of the GPU has options and defaults of its own", "[gpt]")
   CHECK(parse_cuda({}).precision == chunkmem::dtype::bfloat16);
   CHECK(parse_cuda({}).update == gpt::update_choice::placement);
   CHECK(parse_cuda({"--update", "gpu", "--precision", "bf16"}).update == gpt::update_choice::gpu);
-  CHECK_THROWS_WITH(parse_cuda({"--precision", "fp32"}), ContainsSubstring("--precision 'fp32' is unknown: choose bf16"));
+  CHECK_THROWS_WITH(parse_cuda({"--precision", "fp32"}),
+                    ContainsSubstring("--precision 'fp32' is unknown: choose bf16"));
   CHECK_THROWS_WITH(parse_cuda({"--width", "24", "--heads", "2"}), ContainsSubstring("not a multiple of 8"));
   CHECK_THROWS_WITH(parse_cuda({"--export", "x.json"}), ContainsSubstring("--help"));
   CHECK(parse_cuda({"--ranks", "2", "--update", "cpu"}).ranks == 2);
@@ -233,7 +234,8 @@ TEST_CASE("the program of the GPU has options and defaults of its own", "[gpt]")
   CHECK_THAT(gpt::help_text(), !ContainsSubstring("--update"));
 }
 
-TEST_CASE("ranks are threads by --ranks and processes without it, and what they cannot do is refused in a sentence", "[gpt]")
+TEST_CASE("ranks are threads by --ranks and processes without it, and what they cannot do is refused in a sentence",
+          "[gpt]")
 {
   CHECK(!gpt::over_ranks(parse({})));
   const gpt::options threads = parse({"--ranks", "4", "--shard", "2", "--nodes", "2"});
@@ -246,12 +248,14 @@ TEST_CASE("ranks are threads by --ranks and processes without it, and what they 
   CHECK_THAT(refusal({"--ranks", "65"}), ContainsSubstring("--ranks"));
   CHECK_THAT(refusal({"--nodes", "2"}), ContainsSubstring("--nodes goes with --ranks or --shard alone"));
   CHECK_THAT(refusal({"--ranks", "3", "--nodes", "2"}), ContainsSubstring("--ranks 3 does not fill --nodes 2"));
-  CHECK_THAT(refusal({"--ranks", "4", "--nodes", "2", "--shard", "0"}), ContainsSubstring("--nodes does not go with --shard 0"));
+  CHECK_THAT(refusal({"--ranks", "4", "--nodes", "2", "--shard", "0"}),
+             ContainsSubstring("--nodes does not go with --shard 0"));
   CHECK(parse({"--ranks", "2", "--checkpoint", "x", "--resume", "y"}).resume == "y");
   for (const char* option : {"--trace", "--report", "--export"})
     CHECK_THAT(refusal({"--ranks", "2", option, "x"}), ContainsSubstring(std::string{option} + " is for one rank"));
   CHECK_THAT(refusal({"--ranks", "2", "--sample", "5"}), ContainsSubstring("--sample is for one rank"));
-  CHECK_THAT(refusal({"--ranks", "2", "--precision", "bf16", "--gradient", "in_place"}), ContainsSubstring("--gradient in_place"));
+  CHECK_THAT(refusal({"--ranks", "2", "--precision", "bf16", "--gradient", "in_place"}),
+             ContainsSubstring("--gradient in_place"));
 }
 
 }  // namespace options_test

@@ -22,7 +22,8 @@ TEMPLATE_TEST_CASE("16-bit numbers are widened exactly", "[gpt]", chunkmem::bf16
 {
   for (const std::size_t length : lengths) {
     std::vector<TestType> stored(length);
-    for (std::size_t i = 0; i < length; ++i) stored[i] = TestType::from_bits(static_cast<std::uint16_t>(0x3c00 + 37 * i));
+    for (std::size_t i = 0; i < length; ++i)
+      stored[i] = TestType::from_bits(static_cast<std::uint16_t>(0x3c00 + 37 * i));
     std::vector<float> wide(length + 1, -1.0f);
     kernels::widen(stored.data(), wide.data(), static_cast<kernels::index>(length));
     for (std::size_t i = 0; i < length; ++i) CHECK(wide[i] == chunkmem::to_float(stored[i]));

@@ -52,9 +52,10 @@ TEST_CASE("a machine and a model are enough", "[max_model]")
 
 TEST_CASE("every option of the command line is read", "[max_model]")
 {
-  const max_model::options chosen = parse({"--machine", "it.json", "--model=Gemini GPT/10b", "--micro-batch", "16",
-                                           "--widths", "4096,8192", "--strategies", "plain,planned", "--csv",
-                                           "it.csv", "--layers", "7", "--timeline", "it.line", "--no-logits", "--no-recompute", "--fused-attention"});
+  const max_model::options chosen =
+      parse({"--machine", "it.json", "--model=Gemini GPT/10b", "--micro-batch", "16", "--widths", "4096,8192",
+             "--strategies", "plain,planned", "--csv", "it.csv", "--layers", "7", "--timeline", "it.line",
+             "--no-logits", "--no-recompute", "--fused-attention"});
   CHECK(chosen.model == "Gemini GPT/10b");
   CHECK(chosen.micro_batch == 16);
   CHECK(chosen.widths == std::vector<std::uint64_t>{4096, 8192});
@@ -97,8 +98,9 @@ TEST_CASE("a wrong word is refused by one sentence that names it", "[max_model]"
 
 TEST_CASE("the help names every option", "[max_model]")
 {
-  for (const char* const option : {"--machine", "--model", "--micro-batch", "--widths", "--strategies", "--csv",
-                                   "--layers", "--timeline", "--only-bytes", "--no-logits", "--no-recompute", "--fused-attention", "--models"})
+  for (const char* const option :
+       {"--machine", "--model", "--micro-batch", "--widths", "--strategies", "--csv", "--layers", "--timeline",
+        "--only-bytes", "--no-logits", "--no-recompute", "--fused-attention", "--models"})
     CHECK_THAT(max_model::help_text(), ContainsSubstring(option));
 }
 

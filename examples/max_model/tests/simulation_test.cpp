@@ -47,14 +47,16 @@ TEST_CASE("plain takes what computing and updating the whole model takes on each
   REQUIRE(use.fits());
   const planner::training_forecast found = max_model::simulate(job, it.moves(job, use));
   REQUIRE(found.fits);
-  const double computing = static_cast<double>(workload::transformer_costs{job.shape, job.setup}.step_flops()) / 0.5e12 * 1e9;
+  const double computing =
+      static_cast<double>(workload::transformer_costs{job.shape, job.setup}.step_flops()) / 0.5e12 * 1e9;
   const double expected = computing + updates(job, 1, 1e10) + updates(job, 1, 14e10);
   CHECK(found.step.loaded_bytes == 0);
   CHECK(found.step.collecting == 0);
   CHECK(std::abs(static_cast<double>(found.step.nanoseconds) - expected) <= 0.001 * expected);
 }
 
-TEST_CASE("ZeRO-Offload sends each gradient down and each value up, updates all on the host, and gathers once", "[max_model]")
+TEST_CASE("ZeRO-Offload sends each gradient down and each value up, updates all on the host, and gathers once",
+          "[max_model]")
 {
   const training_job job = small_job(4);
   const max_model::zero_offload it;

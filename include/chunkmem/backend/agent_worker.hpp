@@ -145,8 +145,10 @@ class agent_worker {
   void wait_for(const operation& work) const
   {
     const progress& source = (*table_)[index_of(work.point.source)];
-    if (work.why == 0) source.wait_for(work.point.value);
-    else source.wait_for(work.point.value, static_cast<wait_cause>(work.why - 1), *totals_);
+    if (work.why == 0)
+      source.wait_for(work.point.value);
+    else
+      source.wait_for(work.point.value, static_cast<wait_cause>(work.why - 1), *totals_);
   }
 
   /// False when nothing is left and nothing will come.

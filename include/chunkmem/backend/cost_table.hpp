@@ -36,7 +36,8 @@ struct cost_table {
   link_cost within_device{.latency_nanoseconds = 2'000, .bytes_per_second = 1e12};
   link_cost within_host{.latency_nanoseconds = 1'000, .bytes_per_second = 10e9};
   std::uint64_t launch_nanoseconds = 5'000;
-  /// What copies of both links and work on the host read and write of host memory together; 0: more than they ever ask for.
+  /// What copies of both links and work on the host read and write of host memory together; 0: more than they ever ask
+  /// for.
   double host_memory_bytes_per_second = 0;
 
   /// Bytes of host memory that a copy between two tiers reads and writes. @throws size_overflow
@@ -62,7 +63,8 @@ constexpr void require_usable(const cost_table& costs)
     }
   }
   if (!(costs.host_memory_bytes_per_second >= 0)) {
-    throw config_error{"cost table whose host_memory_bytes_per_second is negative or no number (0 leaves it unlimited)"};
+    throw config_error{
+        "cost table whose host_memory_bytes_per_second is negative or no number (0 leaves it unlimited)"};
   }
 }
 

@@ -13,8 +13,8 @@ namespace backend {
 /// Where an event cannot be recorded, the calling thread waits for the stream instead; where a stream cannot be made to
 /// wait, the caller is told and waits itself; where waiting for an event fails, it waits for the stream. Each is
 /// counted as a recovery. Only where that fails too is the session lost: then nobody knows what is over. While a graph
-/// is captured there is nothing to wait for, so the call is made a second time; a second failure is a plain error. Cost:
-/// that of the call.
+/// is captured there is nothing to wait for, so the call is made a second time; a second failure is a plain error.
+/// Cost: that of the call.
 /// @threads   one caller at a time
 template <cuda_api Api>
 class cuda_order {

@@ -1,8 +1,7 @@
 #pragma once
 
 #if !__has_include(<cuda_runtime_api.h>)
-#error \
-    "chunkmem: backend/cuda_runtime.hpp needs cuda_runtime_api.h: link chunkmem::cuda, or name the CUDA toolkit's include folder"
+#error "chunkmem: backend/cuda_runtime.hpp needs cuda_runtime_api.h: link chunkmem::cuda, or name its include folder"
 #else
 
 #include <chunkmem/backend/cuda_api.hpp>

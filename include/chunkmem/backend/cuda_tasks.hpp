@@ -16,9 +16,9 @@ namespace backend {
 /// The callables that a stream was given to run on the host and has not run yet: a ring of 256.
 ///
 /// The runtime gets the address of one slot for each. After an error that ends CUDA nobody can tell whether it will
-/// still run one, so memory with callables that were not run is kept for good then, and their captures are not destroyed.
-/// It stays reachable: a checker of leaks finds nothing to complain of.
-/// Cost: no allocation after construction; one atomic increment for each callable that ran.
+/// still run one, so memory with callables that were not run is kept for good then, and their captures are not
+/// destroyed. It stays reachable: a checker of leaks finds nothing to complain of. Cost: no allocation after
+/// construction; one atomic increment for each callable that ran.
 ///
 /// @threads   `run` on any one thread at a time; the rest one caller
 class cuda_tasks {

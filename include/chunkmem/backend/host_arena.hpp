@@ -127,7 +127,10 @@ class host_arena {
   void wait(agent who, event point) { order(who, point, 0); }
   /// The same; where it blocks, it is added to `waited`.
   /// @throws usage_error   as above
-  void wait(agent who, event point, wait_cause why) { order(who, point, static_cast<std::uint8_t>(1 + static_cast<unsigned>(why))); }
+  void wait(agent who, event point, wait_cause why)
+  {
+    order(who, point, static_cast<std::uint8_t>(1 + static_cast<unsigned>(why)));
+  }
 
   /// Waits that blocked the calling thread or a stream's thread, of those that named a cause; of enqueues all.
   [[nodiscard]] wait_total waited(wait_cause why) const noexcept { return totals_.of(why); }
@@ -204,7 +207,7 @@ class host_arena {
   tier_ledger ledger_;
   std::chrono::steady_clock::time_point start_;
   std::size_t agents_ = built_in_agents;
-  wait_totals totals_;                       // before the workers, as the next one: they use both until they are joined
+  wait_totals totals_;  // before the workers, as the next one: they use both until they are joined
   process_owned<progress_table> progress_;
   process_owned<std::array<std::unique_ptr<agent_worker>, max_agents>> workers_;
 };

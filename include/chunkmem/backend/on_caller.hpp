@@ -1,8 +1,8 @@
 #pragma once
 
+#include <chunkmem/backend/measuring_backend.hpp>
 #include <chunkmem/backend/memory_backend.hpp>
 #include <chunkmem/backend/operation.hpp>
-#include <chunkmem/backend/measuring_backend.hpp>
 #include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/backend/stream_checks.hpp>
 #include <chunkmem/core/bytes.hpp>

@@ -12,11 +12,12 @@ namespace backend {
 
 /// A rate that several works share in virtual time.
 ///
-/// Each work takes its bytes at an even pace over its own time. What was given first keeps its pace; what is given later gets what
-/// is left, and lasts longer where that is too little. So no more than the rate is ever in use, and what starts earlier than
-/// something given before it finds the rate unused until then. Good where works are many and short against the whole; poor as a
-/// model of fairness: real memory slows all of them down, and which one is late matters to what waits for it.
-/// Cost: O(log + changes of the rate while the work lasts); memory for the changes that are not forgotten.
+/// Each work takes its bytes at an even pace over its own time. What was given first keeps its pace; what is given
+/// later gets what is left, and lasts longer where that is too little. So no more than the rate is ever in use, and
+/// what starts earlier than something given before it finds the rate unused until then. Good where works are many and
+/// short against the whole; poor as a model of fairness: real memory slows all of them down, and which one is late
+/// matters to what waits for it. Cost: O(log + changes of the rate while the work lasts); memory for the changes that
+/// are not forgotten.
 ///
 /// @threads   one caller at a time
 class shared_bandwidth {
@@ -37,7 +38,8 @@ class shared_bandwidth {
     const std::uint64_t least = all_.nanoseconds_for(size);
     const std::uint64_t lasts = nanoseconds < least ? least : nanoseconds;
     if (size == bytes{}) return begin > UINT64_MAX - lasts ? UINT64_MAX : begin + lasts;
-    if (lasts >= horizon || begin >= horizon || pieces_.back().begin >= horizon) return UINT64_MAX;  // centuries from now
+    // centuries from now
+    if (lasts >= horizon || begin >= horizon || pieces_.back().begin >= horizon) return UINT64_MAX;
     const double wanted = static_cast<double>(size.count()) / all_.bytes_per_second * 1e9 / static_cast<double>(lasts);
     pieces_.reserve(pieces_.size() + 2);
     const std::size_t first = split(begin);
@@ -86,7 +88,8 @@ class shared_bandwidth {
     return at + 1;
   }
 
-  // Takes what the work wants, or what is there, from `at` on until it is done. Returns the piece that begins when it ends.
+  // Takes what the work wants, or what is there, from `at` on until it is done. Returns the piece that begins when it
+  // ends.
   std::size_t take(std::size_t at, double wanted, double left)
   {
     for (;; ++at) {
@@ -112,7 +115,8 @@ class shared_bandwidth {
     std::size_t kept = first;
     for (std::size_t at = first + 1; at <= last; ++at)
       if (pieces_[at].unused != pieces_[kept].unused) pieces_[++kept] = pieces_[at];
-    pieces_.erase(pieces_.begin() + static_cast<std::ptrdiff_t>(kept) + 1, pieces_.begin() + static_cast<std::ptrdiff_t>(last) + 1);
+    pieces_.erase(pieces_.begin() + static_cast<std::ptrdiff_t>(kept) + 1,
+                  pieces_.begin() + static_cast<std::ptrdiff_t>(last) + 1);
   }
 
   link_cost all_;

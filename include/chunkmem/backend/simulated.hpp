@@ -30,11 +30,10 @@ struct simulated_options {
 /// Compute is `advance(agent, nanoseconds)`. A copy starts when its agent is free, the caller has enqueued it, and the
 /// link of its direction is free; one that was enqueued first has the link first, so later copies pay, also where an
 /// earlier one still waits for an event. Where the cost table has a rate of host memory, copies and what
-/// `advance(agent, nanoseconds, host_bytes)` says of work on the host share it, as shared_bandwidth does.
-/// Good for planning and for tests of decisions; poor where copies and kernels compete for the device's memory bandwidth,
-/// which it does not model.
-/// An event's value is the virtual time at which its agent is done [ns]; it never falls, and may stay the same.
-/// Cost: O(1) per operation, more where host memory has a rate; O(live allocations) per allocation.
+/// `advance(agent, nanoseconds, host_bytes)` says of work on the host share it, as shared_bandwidth does. Good for
+/// planning and for tests of decisions; poor where copies and kernels compete for the device's memory bandwidth, which
+/// it does not model. An event's value is the virtual time at which its agent is done [ns]; it never falls, and may
+/// stay the same. Cost: O(1) per operation, more where host memory has a rate; O(live allocations) per allocation.
 ///
 /// @threads   one caller at a time, from any thread
 class simulated {
@@ -110,8 +109,8 @@ class simulated {
   /// @throws usage_error   unknown agent; no time passed
   void advance(agent who, std::uint64_t nanoseconds) { advance(who, nanoseconds, bytes{}); }
 
-  /// The same for work that reads and writes `host_bytes` of host memory, evenly over its time: it lasts longer where others
-  /// leave it less.
+  /// The same for work that reads and writes `host_bytes` of host memory, evenly over its time: it lasts longer where
+  /// others leave it less.
   /// @throws usage_error   unknown agent; no time passed
   void advance(agent who, std::uint64_t nanoseconds, bytes host_bytes)
   {

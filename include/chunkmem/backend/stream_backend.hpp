@@ -51,7 +51,9 @@ concept enqueues_work = requires(Backend& backend, std::byte* to, const std::byt
 /// Orders agents against each other.
 template <class Backend>
 concept orders_agents = requires(Backend& backend, agent who, event point) {
-  { backend.record(who) } -> std::same_as<event>;
+  {
+    backend.record(who)
+  } -> std::same_as<event>;
   backend.wait(who, point);
 };
 
@@ -72,10 +74,18 @@ concept orders_agents = requires(Backend& backend, agent who, event point) {
 template <class Backend>
 concept stream_backend = memory_backend<Backend> && enqueues_work<Backend> && orders_agents<Backend> &&
                          requires(Backend& backend, const Backend& view) {
-                           { backend.adopt() } -> std::same_as<agent>;
-                           { view.agents() } -> std::same_as<std::size_t>;
-                           { view.now() } -> std::same_as<std::uint64_t>;
-                           { view.throttled() } -> std::same_as<std::uint64_t>;
+                           {
+                             backend.adopt()
+                           } -> std::same_as<agent>;
+                           {
+                             view.agents()
+                           } -> std::same_as<std::size_t>;
+                           {
+                             view.now()
+                           } -> std::same_as<std::uint64_t>;
+                           {
+                             view.throttled()
+                           } -> std::same_as<std::uint64_t>;
                          };
 
 }  // namespace chunkmem::inline v0

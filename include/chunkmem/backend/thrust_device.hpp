@@ -218,8 +218,8 @@ class thrust_device<thrust::cuda::tag> : public cuda_device<cuda_runtime> {
  public:
   /// @throws out_of_memory, device_error   as `cuda_device` does
   explicit thrust_device(const thrust_device_options& options)
-      : cuda_device<cuda_runtime>{cuda_device_options{.device_capacity = options.device_capacity,
-                                                      .host_capacity = options.host_capacity}}
+      : cuda_device<cuda_runtime>{
+            cuda_device_options{.device_capacity = options.device_capacity, .host_capacity = options.host_capacity}}
   {
   }
 };

@@ -70,7 +70,8 @@ class background_write {
     if (thread_.is_owner()) (*queue_)->cancel();
   }
 
-  /// `work()` on a thread of its own, once. What it throws is the queue's failure. @throws io_error   no thread could be started
+  /// `work()` on a thread of its own, once. What it throws is the queue's failure. @throws io_error   no thread could
+  /// be started
   template <class Work>
   void start(Work work)
   {
@@ -85,11 +86,13 @@ class background_write {
       }};
     } catch (const std::system_error& refused) {
       throw io_error{error_text{} << "chunkmem: starting the thread of a background save failed: system error "
-                                  << static_cast<std::uint64_t>(refused.code().value()) << " (raise the limit of threads, or call checkpoint::save)",
+                                  << static_cast<std::uint64_t>(refused.code().value())
+                                  << " (raise the limit of threads, or call checkpoint::save)",
                      {.number = refused.code().value()}};
     }
   }
-  /// For a model_writer of this manager: it takes the bytes of weights and states from where they lie, until they are about to change.
+  /// For a model_writer of this manager: it takes the bytes of weights and states from where they lie, until they are
+  /// about to change.
   /// @throws usage_error   somebody else does
   template <class Manager>
   [[nodiscard]] lending_writer<Manager>& lend_from(Manager& m)

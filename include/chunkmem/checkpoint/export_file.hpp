@@ -50,7 +50,8 @@ void begin_export(Folder& folder, std::optional<io::whole_file<Folder>>& file)
                  {EEXIST, 0}};
 }
 
-/// Writes one safetensors file, which replaces one of its name when it is whole. @param write   `write(file)` writes all tensors of the table, in its order
+/// Writes one safetensors file, which replaces one of its name when it is whole. @param write   `write(file)` writes
+/// all tensors of the table, in its order
 /// @throws io_error   also where somebody else saves into the folder; what `write` throws
 template <file_folder Folder, class Write>
 void export_file(Folder& folder, std::string_view file_name, const std::vector<stored_tensor>& table, Write write)

@@ -26,9 +26,9 @@ namespace checkpoint {
 
 /// What an export takes, and what values become.
 struct export_options {
-  std::uint64_t generation = 0;     ///< 0: the newest that is whole
-  std::optional<dtype> type = {};   ///< that real tensors are rounded to; none: as they were saved, masters in 32 bits
-  std::uint32_t rank = 0;           ///< whose buffers, where each rank saved its own
+  std::uint64_t generation = 0;    ///< 0: the newest that is whole
+  std::optional<dtype> type = {};  ///< that real tensors are rounded to; none: as they were saved, masters in 32 bits
+  std::uint32_t rank = 0;          ///< whose buffers, where each rank saved its own
   loader_limits limits{};
 };
 
@@ -49,16 +49,20 @@ struct exported {
   std::uint64_t ranks = 0;
   (void)std::from_chars(all.data(), all.data() + all.size(), ranks);
   if (rank >= ranks)
-    throw config_error{error_text{} << "chunkmem: buffers of rank " << rank << " were asked for, and this checkpoint has those of " << ranks
+    throw config_error{error_text{} << "chunkmem: buffers of rank " << rank
+                                    << " were asked for, and this checkpoint has those of " << ranks
                                     << " ranks (export_options::rank counts from 0)"};
   return !own.starts_with("[rank " + std::to_string(rank) + std::string{before});
 }
 
 /// Weights and buffers: neither registered states, nor what an optimizer has beside a weight.
-[[nodiscard]] inline std::vector<exported> values_of(const stored_index& index, const manifest& content, const export_options& options)
+[[nodiscard]] inline std::vector<exported> values_of(const stored_index& index, const manifest& content,
+                                                     const export_options& options)
 {
   const auto is_beside_weight = [&](std::string_view name) {
-    return std::ranges::any_of(content.lists, [&](const stored_list& list) { return name.starts_with(list.name) && name.substr(list.name.size()).starts_with('/'); });
+    return std::ranges::any_of(content.lists, [&](const stored_list& list) {
+      return name.starts_with(list.name) && name.substr(list.name.size()).starts_with('/');
+    });
   };
   std::vector<exported> all;
   for (const auto& [name, value] : index.all()) {
@@ -68,34 +72,41 @@ struct exported {
     const bool changes = options.type && is_convertible(value.type, *options.type);
     all.push_back({std::string{name.substr(0, own)}, &value, changes ? *options.type : value.type});
   }
-  std::ranges::stable_sort(all, std::ranges::greater{}, [](const exported& it) { return size_of(it.type); });  // each lies aligned
+  // each lies aligned
+  std::ranges::stable_sort(all, std::ranges::greater{}, [](const exported& it) { return size_of(it.type); });
   return all;
 }
 
 }  // namespace detail
 
-/// Writes the weights and buffers of a generation, whoever saved it, into one safetensors file of whole tensors for other programs.
+/// Writes the weights and buffers of a generation, whoever saved it, into one safetensors file of whole tensors for
+/// other programs.
 ///
-/// Needs no model and no ranks: one caller, any time. Tensors are put together from the files of all ranks in blocks: none is ever held whole.
+/// Needs no model and no ranks: one caller, any time. Tensors are put together from the files of all ranks in blocks:
+/// none is ever held whole.
 /// @param from, to   may be one folder; `file_name` as for export_values
-/// @return   the generation @throws io_error   there is none that is whole, or that one is not; or the file could not be written: one of its name
-/// is untouched @throws corrupt_data, format_error   the one asked for is not whole
+/// @return   the generation @throws io_error   there is none that is whole, or that one is not; or the file could not
+/// be written: one of its name is untouched @throws corrupt_data, format_error   the one asked for is not whole
 /// @complexity   two passes over its files; memory: eight blocks of 4 MiB, and one of 1 MiB
 template <file_folder From, file_folder To>
-std::uint64_t export_generation(const From& from, To& to, std::string_view file_name, const export_options& options = {})
+std::uint64_t export_generation(const From& from, To& to, std::string_view file_name,
+                                const export_options& options = {})
 {
   detail::expect_export_name(file_name);
   std::vector<skipped_generation> skipped;
   std::optional<generation_reader<From>> found;
-  if (options.generation != 0) found.emplace(check_generation(from, options.generation, options.limits));
-  else found = newest_whole(from, skipped, options.limits);
+  if (options.generation != 0)
+    found.emplace(check_generation(from, options.generation, options.limits));
+  else
+    found = newest_whole(from, skipped, options.limits);
   if (!found) detail::refuse_folder(skipped);
   const stored_index index{found->generation()};
   const std::vector<detail::exported> all = detail::values_of(index, found->content(), options);
   std::vector<stored_tensor> table;
   for (const detail::exported& it : all) {
     const std::uint64_t begin = table.empty() ? 0 : table.back().end;
-    table.push_back({it.name, it.type, it.value->extents, begin, begin + size_of_tensor(it.type, it.value->extents).count()});
+    table.push_back(
+        {it.name, it.type, it.value->extents, begin, begin + size_of_tensor(it.type, it.value->extents).count()});
   }
   detail::export_file(to, file_name, table, [&](auto& file) {
     std::vector<std::byte> block(std::size_t{1} << 20);

@@ -20,9 +20,9 @@ namespace checkpoint {
 /// one of that name when it is whole, and no other: until then it is "generation-export.tmp", or
 /// "generation-export-1.tmp" where something has that name that cannot be removed, and so on.
 /// @pre file_name   has no separator and does not begin with "generation-": those are the names of checkpoints
-/// @throws io_error      a file of that name is untouched, also where a save into the folder is not over. Where only the
-///                       folder's last sync failed it is replaced, and a power cut may bring it back: one of the two is
-///                       there, whole
+/// @throws io_error      a file of that name is untouched, also where a save into the folder is not over. Where only
+///                       the folder's last sync failed it is replaced, and a power cut may bring it back: one of the
+///                       two is there, whole
 /// @throws usage_error   `file_name` is none for an export; otherwise as `save`
 /// @complexity        one pass over the bytes
 template <class Manager, file_folder Folder>
@@ -40,7 +40,8 @@ void export_values(Manager& m, Folder& folder, std::string_view file_name)
   std::vector<save_plan::entry> all;
   for (const model_item& it : values) all.push_back({&it, &it.pieces.front()});
   detail::export_file(folder, file_name, detail::table_of(all), [&](auto& file) {
-    for (const model_item& it : values) detail::with_bytes(m, it, access::read, [&](std::span<const std::byte> content) { file.write(content); });
+    for (const model_item& it : values)
+      detail::with_bytes(m, it, access::read, [&](std::span<const std::byte> content) { file.write(content); });
   });
 }
 

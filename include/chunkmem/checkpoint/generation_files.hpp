@@ -18,8 +18,8 @@ namespace chunkmem::inline v0 {
 
 namespace checkpoint {
 
-/// What a file of a checkpoint folder is for. Names that begin with "generation-" are for checkpoints; other files in the folder are
-/// left alone.
+/// What a file of a checkpoint folder is for. Names that begin with "generation-" are for checkpoints; other files in
+/// the folder are left alone.
 struct file_label {
   enum class kind : std::uint8_t { manifest, tensors, claim };
 
@@ -107,7 +107,8 @@ inline constexpr std::uint64_t last_generation = 999'999'999'999'999;  ///< one 
   if (name == manifest_suffix) return kept == manifest_name(label.generation) ? std::optional{label} : std::nullopt;
   if (name == claim_suffix) {
     label.what = file_label::kind::claim;
-    return label.is_temporary && kept == claim_name(label.generation).substr(0, kept.size()) ? std::optional{label} : std::nullopt;
+    return label.is_temporary && kept == claim_name(label.generation).substr(0, kept.size()) ? std::optional{label}
+                                                                                             : std::nullopt;
   }
   if (!name.starts_with('-')) return {};
   name.remove_prefix(1);
@@ -167,8 +168,8 @@ template <file_folder Folder>
   return next;
 }
 
-/// Takes the next number for good: whoever was told a number and wakes when its job is dead finds no other job's files under it. The empty file that says so
-/// goes with the leftovers of a later save, which has a larger number.
+/// Takes the next number for good: whoever was told a number and wakes when its job is dead finds no other job's files
+/// under it. The empty file that says so goes with the leftovers of a later save, which has a larger number.
 /// @throws as next_generation; io_error
 template <file_folder Folder>
 [[nodiscard]] std::uint64_t claim_generation(Folder& folder)

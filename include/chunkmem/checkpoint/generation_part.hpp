@@ -22,14 +22,17 @@ namespace checkpoint {
 
 /// Writes files of one generation, and no manifest: all of them, or those of one rank.
 ///
-/// Each is written under another name, synced, and renamed. They are taken away again, as far as that goes, unless `keep` is called.
+/// Each is written under another name, synced, and renamed. They are taken away again, as far as that goes, unless
+/// `keep` is called.
 template <file_folder Folder>
 class generation_part {
  public:
   /// @param generation   a number that no file of the folder has   @param first_file   number of its first file
-  generation_part(Folder& folder, std::uint64_t generation, std::uint64_t first_file = 0) : folder_{folder}, generation_{generation}, first_{first_file}
+  generation_part(Folder& folder, std::uint64_t generation, std::uint64_t first_file = 0)
+      : folder_{folder}, generation_{generation}, first_{first_file}
   {
-    expects(generation > 0 && generation <= detail::last_generation, "a checkpoint has a number that no loader would find");
+    expects(generation > 0 && generation <= detail::last_generation,
+            "a checkpoint has a number that no loader would find");
   }
   generation_part(const generation_part&) = delete;
   ~generation_part()
@@ -86,12 +89,14 @@ class generation_part {
   void keep(bool stays = true) noexcept { is_kept_ = stays; }
 
  private:
-  /// Work after which nothing is taken on, if it fails: a file that missed a write or a sync must not become part of a generation.
+  /// Work after which nothing is taken on, if it fails: a file that missed a write or a sync must not become part of a
+  /// generation.
   template <class Work>
   void step(bool in_file, Work work)
   {
     expects(!is_over_, "a checkpoint goes on after it failed, or after its end");
-    expects(open_.has_value() == in_file, "a checkpoint begins or ends in the middle of a file, or writes outside of one");
+    expects(open_.has_value() == in_file,
+            "a checkpoint begins or ends in the middle of a file, or writes outside of one");
     is_over_ = true;
     work();
     is_over_ = false;

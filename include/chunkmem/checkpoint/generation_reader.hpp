@@ -45,13 +45,15 @@ class generation_reader {
     for (const stored_file& it : is_.content.files) all += it.sums.size() - 1;
     return all;
   }
-  /// Proves some of them: from `begin` on `count`, each `stride` behind the one before, as far as there are. In rising order it opens each file once
+  /// Proves some of them: from `begin` on `count`, each `stride` behind the one before, as far as there are. In rising
+  /// order it opens each file once
   void check(std::uint64_t begin, std::uint64_t count, std::uint64_t stride = 1)
   {
     std::uint64_t first = 0;  // block of the file
     std::uint32_t file = 0;
     for (std::uint64_t at = begin; count-- > 0; at += stride) {
-      for (; file < is_.files.size() && at - first >= is_.content.files[file].sums.size() - 1; ++file) first += is_.content.files[file].sums.size() - 1;
+      for (; file < is_.files.size() && at - first >= is_.content.files[file].sums.size() - 1; ++file)
+        first += is_.content.files[file].sums.size() - 1;
       if (file == is_.files.size()) return;
       (void)block(file, 1 + (at - first));
     }
@@ -75,7 +77,8 @@ class generation_reader {
   /// The last few stay: whoever reads some files in turn, each in order, reads each block once.
   std::span<const std::byte> block(std::uint32_t file, std::uint64_t which)
   {
-    const auto known = std::ranges::find_if(held_, [&](const held_block& it) { return it.file == file && it.which == which; });
+    const auto known =
+        std::ranges::find_if(held_, [&](const held_block& it) { return it.file == file && it.which == which; });
     if (known != held_.end()) {
       known->used = ++uses_;
       return known->bytes;
@@ -94,8 +97,9 @@ class generation_reader {
     try {
       return block(file, which);
     } catch (const corrupt_data&) {
-      throw corrupt_data{error_text{} << "chunkmem: " << is_.content.files[file].name
-                                      << " was changed while it was loaded (load again: some tensors are written, others are not)"};
+      throw corrupt_data{
+          error_text{} << "chunkmem: " << is_.content.files[file].name
+                       << " was changed while it was loaded (load again: some tensors are written, others are not)"};
     }
   }
   reader_type& reader_of(std::uint32_t file)
@@ -133,7 +137,8 @@ struct skipped_generation {
 
 /// Reads every byte of a generation and proves it. @throws as generation_reader
 template <file_folder Folder>
-[[nodiscard]] generation_reader<Folder> check_generation(const Folder& folder, std::uint64_t number, const loader_limits& limits = {})
+[[nodiscard]] generation_reader<Folder> check_generation(const Folder& folder, std::uint64_t number,
+                                                         const loader_limits& limits = {})
 {
   generation_reader<Folder> found{folder, number, limits};
   found.check(0, UINT64_MAX);
@@ -154,11 +159,12 @@ template <file_folder Folder>
   return false;
 }
 
-/// Tries the generations of a folder, newest first. @param attempt   `attempt(number)` throws corrupt_data, format_error or io_error where it
-/// is not whole @param skipped   gets those that are newer and cannot be used
+/// Tries the generations of a folder, newest first. @param attempt   `attempt(number)` throws corrupt_data,
+/// format_error or io_error where it is not whole @param skipped   gets those that are newer and cannot be used
 /// @return   false where none can be used @throws io_error   the folder cannot be listed; what else `attempt` throws
 template <class Attempt>
-bool try_newest(const std::vector<std::uint64_t>& generations, std::vector<skipped_generation>& skipped, Attempt attempt)
+bool try_newest(const std::vector<std::uint64_t>& generations, std::vector<skipped_generation>& skipped,
+                Attempt attempt)
 {
   for (const std::uint64_t number : generations) {
     try {
@@ -179,7 +185,8 @@ bool try_newest(const std::vector<std::uint64_t>& generations, std::vector<skipp
 /// foreign ones too
 /// @return   none where there is none @throws io_error   the folder cannot be listed
 template <file_folder Folder>
-[[nodiscard]] std::optional<generation_reader<Folder>> newest_whole(const Folder& folder, std::vector<skipped_generation>& skipped,
+[[nodiscard]] std::optional<generation_reader<Folder>> newest_whole(const Folder& folder,
+                                                                    std::vector<skipped_generation>& skipped,
                                                                     const loader_limits& limits = {})
 {
   std::optional<generation_reader<Folder>> found;

@@ -17,7 +17,8 @@ namespace chunkmem::inline v0 {
 
 namespace checkpoint {
 
-/// Makes a generation of files that have their names for good: its manifest is written last of all, and only a synced one makes a generation.
+/// Makes a generation of files that have their names for good: its manifest is written last of all, and only a synced
+/// one makes a generation.
 template <file_folder Folder>
 class manifest_writer {
  public:
@@ -35,8 +36,8 @@ class manifest_writer {
     file.end(name_);
     folder_.sync();
   }
-  /// After a failure. @return   the manifest is not there, and never will be: its files may go. Else they have to stay: a manifest without
-  /// its files would be a damaged generation, also after a power cut
+  /// After a failure. @return   the manifest is not there, and never will be: its files may go. Else they have to stay:
+  /// a manifest without its files would be a damaged generation, also after a power cut
   [[nodiscard]] bool withdraw() noexcept
   {
     if (!may_be_found_) return true;
@@ -57,8 +58,8 @@ class manifest_writer {
 
 /// Writes one generation so that it is there whole, or not at all.
 ///
-/// Files first, then the folder is synced, then the manifest. One that does not end takes its files away, as far as it can, and the
-/// manifest first: where that stays, they stay.
+/// Files first, then the folder is synced, then the manifest. One that does not end takes its files away, as far as it
+/// can, and the manifest first: where that stays, they stay.
 template <file_folder Folder>
 class generation_writer {
  public:
@@ -70,14 +71,16 @@ class generation_writer {
   /// All bytes of its files.
   [[nodiscard]] std::uint64_t size() const noexcept { return part_.size(); }
 
-  /// @throws io_error   as the others: the generation will not be, older ones are untouched, and nothing more may be written
+  /// @throws io_error   as the others: the generation will not be, older ones are untouched, and nothing more may be
+  ///   written
   void begin_file(std::uint64_t header) { part_.begin_file(header); }
   void write(std::span<const std::byte> content) { part_.write(content); }
   void end_file() { part_.end_file(); }
 
   /// The generation is there from here on.
   /// @param content   its number and files are those of this
-  /// @throws io_error   it will not be; where the folder does not let go of its manifest either, for good, it may be there, and is whole then
+  /// @throws io_error   it will not be; where the folder does not let go of its manifest either, for good, it may be
+  ///   there, and is whole then
   void commit(manifest content)
   {
     part_.finish();

@@ -23,7 +23,9 @@ namespace checkpoint {
 
 /// What an import accepts.
 struct import_options {
-  bool takes_part = false;  ///< weights that the file does not have stay what they are, and its tensors that the model does not have are passed over
+  /// weights that the file does not have stay what they are, and its tensors that the model does not have are passed
+  /// over
+  bool takes_part = false;
   loader_limits limits{};
 };
 
@@ -52,7 +54,8 @@ namespace detail {
   return false;
 }
 
-/// What an optimizer has is zeros then, also where a tensor of the file has its name: of that one neither type nor shape was compared.
+/// What an optimizer has is zeros then, also where a tensor of the file has its name: of that one neither type nor
+/// shape was compared.
 inline void begin_states_anew(std::vector<model_item>& items)
 {
   for (model_item& it : items)
@@ -61,7 +64,8 @@ inline void begin_states_anew(std::vector<model_item>& items)
 
 }  // namespace detail
 
-/// Compares the names of a file with those of a model's values. @param names   `names(visit)` calls `visit(name, extents, is_weight, type)` for each of them
+/// Compares the names of a file with those of a model's values. @param names   `names(visit)` calls `visit(name,
+/// extents, is_weight, type)` for each of them
 /// @throws config_error   they do not fit
 template <class Names>
 [[nodiscard]] imported_values match_values(Names names, const stored_index& index, const import_options& options)
@@ -86,17 +90,21 @@ template <class Names>
   return result;
 }
 
-/// Fills the weights of a manager, and buffers that the file has, from a safetensors file of any program, by the names of tensors.
+/// Fills the weights of a manager, and buffers that the file has, from a safetensors file of any program, by the names
+/// of tensors.
 ///
-/// Real numbers are rounded to the types of the model; a 16-bit weight with a master gets both from the file. What an optimizer has beside
-/// weights begins anew, as zeros; registered states are left alone, and counts of steps that are no list (`adam.progress`, a device_optimizer's buffer): import
-/// before the first step, or set them back. The file has no checksums: only its form is checked.
+/// Real numbers are rounded to the types of the model; a 16-bit weight with a master gets both from the file. What an
+/// optimizer has beside weights begins anew, as zeros; registered states are left alone, and counts of steps that are
+/// no list (`adam.progress`, a device_optimizer's buffer): import before the first step, or set them back. The file has
+/// no checksums: only its form is checked.
 /// @throws config_error   names or shapes are others; format_error   it is no safetensors file; nothing was changed
-/// @throws io_error       it cannot be read: some tensors are filled, and until an import or a load gets through nothing is saved and no step is taken
+/// @throws io_error       it cannot be read: some tensors are filled, and until an import or a load gets through
+///   nothing is saved and no step is taken
 /// @throws usage_error    inside an iteration; otherwise as load
 /// @complexity            one pass over the tensors
 template <class Manager, file_folder Folder>
-imported_values import_values(Manager& m, const Folder& folder, std::string_view file_name, const import_options& options = {})
+imported_values import_values(Manager& m, const Folder& folder, std::string_view file_name,
+                              const import_options& options = {})
 {
   std::vector<model_item> items = detail::items_of(m);
   safetensors_file<typename Folder::reader> file{folder.open(file_name), std::string{file_name}, options.limits};

@@ -29,9 +29,10 @@ class lent_pins {
   virtual void wait() = 0;
 };
 
-/// Hands a model to a queue: what only a step changes (weights, masters, states) is lent where it lies on the host and stays pinned there for reading; all
-/// else is copied. What lies on the device is on its way to the host when it is lent: the calling thread waits for no copy, and the queue hears of each
-/// that arrived from the agent that made it. What the host has no room for is copied at once.
+/// Hands a model to a queue: what only a step changes (weights, masters, states) is lent where it lies on the host and
+/// stays pinned there for reading; all else is copied. What lies on the device is on its way to the host when it is
+/// lent: the calling thread waits for no copy, and the queue hears of each that arrived from the agent that made it.
+/// What the host has no room for is copied at once.
 template <class Manager>
 class lending_writer final : public lent_pins {
  public:
@@ -67,7 +68,8 @@ class lending_writer final : public lent_pins {
   }
 
  private:
-  using pin_type = decltype(std::declval<Manager&>().acquire_bytes(tensor_handle{}, list_id{}, access::read, at::host, agent::to_host));
+  using pin_type = decltype(std::declval<Manager&>().acquire_bytes(tensor_handle{}, list_id{}, access::read, at::host,
+                                                                   agent::to_host));
 
   Manager& m_;
   std::shared_ptr<save_queue> queue_;  // work on the device's copies may outlive a save that failed

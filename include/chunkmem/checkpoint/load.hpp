@@ -45,19 +45,25 @@ namespace detail {
 
 }  // namespace detail
 
-/// States and buffers that ranks had different bytes of load on as many ranks alone: each has its own, called "name[rank 1 of 4]".
+/// States and buffers that ranks had different bytes of load on as many ranks alone: each has its own, called
+/// "name[rank 1 of 4]".
 /// @throws config_error   this is such a one, of another number of ranks
 inline void refuse_other_ranks(std::string_view name, std::uint32_t ranks, const stored_index& from)
 {
   const std::string begin = std::string{name} + "[rank ";
   const auto own = from.all().lower_bound(begin);
-  if (own == from.all().end() || !own->first.starts_with(begin) || own->first.ends_with(" of " + std::to_string(ranks) + ']')) return;
-  throw config_error{error_text{} << "chunkmem: each rank saved its own bytes of " << name << ", as " << own->first << ", and here are " << ranks
-                                  << " (start as many ranks, or make them the same on all ranks before they are saved)"};
+  if (own == from.all().end() || !own->first.starts_with(begin) ||
+      own->first.ends_with(" of " + std::to_string(ranks) + ']'))
+    return;
+  throw config_error{
+      error_text{} << "chunkmem: each rank saved its own bytes of " << name << ", as " << own->first
+                   << ", and here are " << ranks
+                   << " (start as many ranks, or make them the same on all ranks before they are saved)"};
 }
 
 /// The tensors of a checkpoint are those of a model, by name and shape.
-/// @param names   `names(visit)` calls `visit(name, extents)` for each of the model   @throws config_error   they are not
+/// @param names   `names(visit)` calls `visit(name, extents)` for each of the model   @throws config_error   they are
+///   not
 template <class Names>
 void match_names(Names names, const stored_index& from, const manifest& stored)
 {
@@ -80,11 +86,13 @@ void match_lists(const Manager& m, const manifest& stored)
 {
   m.for_each_list([&](list_id, const list_spec& spec) {
     for (const stored_list& it : stored.lists)
-      if (it.name == spec.name && it.version != spec.version) detail::refuse_model("another version of a list", it.name);
+      if (it.name == spec.name && it.version != spec.version)
+        detail::refuse_model("another version of a list", it.name);
   });
 }
 
-/// The bytes of each piece of these items are there, and can be read as they are wanted. @throws config_error   they are not
+/// The bytes of each piece of these items are there, and can be read as they are wanted. @throws config_error   they
+/// are not
 inline void match_items(const std::vector<model_item>& items, const stored_index& from)
 {
   for (const model_item& it : items) {
@@ -92,22 +100,26 @@ inline void match_items(const std::vector<model_item>& items, const stored_index
     for (const item_piece& piece : it.pieces) has_any = has_any || from.find(piece.name) != nullptr;
     for (const item_piece& piece : it.pieces) {
       const stored_value* const known = from.find(piece.name);
-      if (known == nullptr && has_any && !it.starts_at_zero) detail::refuse_model("it was saved without bytes for", piece.name);
-      if (known != nullptr && !is_convertible(known->type, it.type)) detail::refuse_model("another element type", piece.name);
+      if (known == nullptr && has_any && !it.starts_at_zero)
+        detail::refuse_model("it was saved without bytes for", piece.name);
+      if (known != nullptr && !is_convertible(known->type, it.type))
+        detail::refuse_model("another element type", piece.name);
     }
   }
 }
 
 namespace detail {
 
-/// Writes all pieces of an item in one list; what has no bytes in the checkpoint, and what lies between pieces, reads as zeros.
+/// Writes all pieces of an item in one list; what has no bytes in the checkpoint, and what lies between pieces, reads
+/// as zeros.
 template <class Manager, element_reader Reader>
 void fill_list(Manager& m, const model_item& it, const stored_index& index, Reader& from)
 {
   with_bytes(m, it, access::write, [&](std::span<std::byte> to) {
     std::uint64_t end = 0;  // of the pieces so far
     const auto fill_until = [&](std::uint64_t element) {
-      std::fill(to.begin() + static_cast<std::ptrdiff_t>(end * size_of(it.type)), to.begin() + static_cast<std::ptrdiff_t>(element * size_of(it.type)), std::byte{0});
+      std::fill(to.begin() + static_cast<std::ptrdiff_t>(end * size_of(it.type)),
+                to.begin() + static_cast<std::ptrdiff_t>(element * size_of(it.type)), std::byte{0});
     };
     for (const item_piece& piece : it.pieces) {
       const stored_value* const known = index.find(piece.name);
@@ -138,8 +150,9 @@ void check_states(const Manager& m, const std::vector<model_item>& items, const 
   }
 }
 
-/// Fills an item of a manager from a checkpoint that matches it. A 16-bit value with a master: both are made from what was saved, the value as
-/// its optimizer would make it. @return   bytes that were written, about @throws what pins and `from` throw
+/// Fills an item of a manager from a checkpoint that matches it. A 16-bit value with a master: both are made from what
+/// was saved, the value as its optimizer would make it. @return   bytes that were written, about @throws what pins and
+/// `from` throw
 template <class Manager, element_reader Reader>
 std::uint64_t fill_item(Manager& m, const model_item& it, const stored_index& index, Reader& from)
 {
@@ -153,8 +166,10 @@ std::uint64_t fill_item(Manager& m, const model_item& it, const stored_index& in
     detail::fill_list(m, part, index, from);
   };
   if (it.master != list_id::none) fill(it.master, dtype::float32);
-  if (it.is_state()) fill(value_list, it.type);
-  else fill(it.master != list_id::none ? value_list : it.list, it.value_type);
+  if (it.is_state())
+    fill(value_list, it.type);
+  else
+    fill(it.master != list_id::none ? value_list : it.list, it.value_type);
   return it.size();
 }
 
@@ -164,8 +179,9 @@ namespace detail {
 {
   if (skipped.empty())
     throw io_error{"there is no checkpoint in this folder (name another one, or allow a fresh start)"};
-  throw io_error{error_text{} << "chunkmem: none of the " << skipped.size() << " generations in this folder is whole; the newest, number "
-                              << skipped.front().number << ": " << skipped.front().why
+  throw io_error{error_text{} << "chunkmem: none of the " << skipped.size()
+                              << " generations in this folder is whole; the newest, number " << skipped.front().number
+                              << ": " << skipped.front().why
                               << " (where somebody saves into it with keep = 1 just now, try again)"};
 }
 
@@ -173,17 +189,20 @@ namespace detail {
 
 /// Fills a manager and its registered states from the newest generation that is whole.
 ///
-/// The model, its lists and its states are declared as when they were saved; capacity, layout, size of chunks, policies, backend and the
-/// element types of values and lists may be others: real numbers are rounded to nearest. Everything is read and checked before
-/// anything is written, and each tensor is checked again as it is written: where this returns, all bytes are those of one generation.
-/// Gradients are dropped then, and an optimizer step that is half done is void: the next one begins anew.
+/// The model, its lists and its states are declared as when they were saved; capacity, layout, size of chunks,
+/// policies, backend and the element types of values and lists may be others: real numbers are rounded to nearest.
+/// Everything is read and checked before anything is written, and each tensor is checked again as it is written: where
+/// this returns, all bytes are those of one generation. Gradients are dropped then, and an optimizer step that is half
+/// done is void: the next one begins anew.
 ///
-/// @throws config_error    it is a checkpoint of another model, or a registered state that cannot be right; nothing was changed
-/// @throws io_error        there is no generation, or none that is whole, and no leave to start afresh; or a file could not be read again
-///                         when its bytes were wanted: some tensors are loaded then, and until a load gets through
-///                         nothing is saved and no step is taken
+/// @throws config_error    it is a checkpoint of another model, or a registered state that cannot be right; nothing was
+///   changed
+/// @throws io_error        there is no generation, or none that is whole, and no leave to start afresh; or a file could
+///                         not be read again when its bytes were wanted: some tensors are loaded then, and until a load
+///                         gets through nothing is saved and no step is taken
 /// @throws corrupt_data    a file was changed after it was checked: as a file that could not be read again
-/// @throws usage_error     inside an iteration; out_of_memory   no room to write a tensor; device_error; std::bad_alloc   no room for names
+/// @throws usage_error     inside an iteration; out_of_memory   no room to write a tensor; device_error;
+///   std::bad_alloc   no room for names
 /// @complexity             two passes over the files, one over the tensors
 template <class Manager, file_folder Folder>
 loaded_generation load(Manager& m, const Folder& folder, const load_options& options = {})
@@ -202,7 +221,11 @@ loaded_generation load(Manager& m, const Folder& folder, const load_options& opt
   const stored_index index{from->generation()};
   match_lists(m, content);
   for (const model_item& it : items) refuse_other_ranks(it.name, 1, index);
-  match_names([&](auto visit) { for (const model_item& it : items) visit(it.name, it.extents); }, index, content);
+  match_names(
+      [&](auto visit) {
+        for (const model_item& it : items) visit(it.name, it.extents);
+      },
+      index, content);
   match_items(items, index);
   check_states(m, items, index, *from);
   m.begin_load();

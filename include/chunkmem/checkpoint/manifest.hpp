@@ -20,8 +20,9 @@ namespace checkpoint {
 struct stored_file {
   std::string name;
   std::uint64_t size = 0;
-  std::uint64_t header = 0;         ///< bytes of it that come before tensors
-  std::vector<std::uint64_t> sums{};  ///< of the header, then of each `sum_block` behind it: so any part is proven without the others
+  std::uint64_t header = 0;  ///< bytes of it that come before tensors
+  /// of the header, then of each `sum_block` behind it: so any part is proven without the others
+  std::vector<std::uint64_t> sums{};
 
   [[nodiscard]] bool operator==(const stored_file&) const = default;
 };
@@ -45,11 +46,11 @@ struct divided_tensor {
 /// What a generation consists of. It is whole when its manifest is, and every file that the manifest names.
 struct manifest {
   std::uint64_t generation = 0;
-  std::vector<stored_file> files{};   ///< safetensors, in the order in which they were written; those of rank 0 first
+  std::vector<stored_file> files{};  ///< safetensors, in the order in which they were written; those of rank 0 first
   std::vector<stored_list> lists{};
-  std::vector<std::string> empty{};   ///< names of tensors that held no bytes when they were saved
+  std::vector<std::string> empty{};  ///< names of tensors that held no bytes when they were saved
   std::vector<divided_tensor> divided{};
-  std::uint64_t run = 0;            ///< whose training this is: a number that its first save drew
+  std::uint64_t run = 0;  ///< whose training this is: a number that its first save drew
 
   [[nodiscard]] bool operator==(const manifest&) const = default;
 };
@@ -63,8 +64,10 @@ namespace detail {
   std::string word;
   for (const char it : name) {
     const auto code = static_cast<unsigned char>(it);
-    if (code > 0x20 && code != 0x7f && it != '%') word += it;
-    else word.append({'%', digits[code >> 4], digits[code & 15]});
+    if (code > 0x20 && code != 0x7f && it != '%')
+      word += it;
+    else
+      word.append({'%', digits[code >> 4], digits[code & 15]});
   }
   return word;
 }
@@ -105,10 +108,12 @@ inline constexpr std::size_t sum_line = 9 + 16 + 1;  ///< "checksum ", digits, e
   std::string text{detail::first_line};
   text += "\ngeneration " + std::to_string(it.generation) + "\nrun " + detail::as_digits(it.run) + '\n';
   for (const stored_file& file : it.files) {
-    text += "file " + detail::as_word(file.name) + ' ' + std::to_string(file.size) + ' ' + std::to_string(file.header) + '\n';
+    text += "file " + detail::as_word(file.name) + ' ' + std::to_string(file.size) + ' ' + std::to_string(file.header) +
+            '\n';
     for (const std::uint64_t sum : file.sums) text += "sum " + detail::as_digits(sum) + '\n';
   }
-  for (const stored_list& list : it.lists) text += "list " + detail::as_word(list.name) + ' ' + std::to_string(list.version) + '\n';
+  for (const stored_list& list : it.lists)
+    text += "list " + detail::as_word(list.name) + ' ' + std::to_string(list.version) + '\n';
   for (const std::string& name : it.empty) text += "empty " + detail::as_word(name) + '\n';
   for (const divided_tensor& whole : it.divided) {
     text += "divided " + detail::as_word(whole.name);
@@ -152,7 +157,9 @@ inline void read_line(text_reader& text, std::string_view kind, manifest& found)
 {
   if (content.size() < detail::sum_line || !content.starts_with(detail::first_words)) return {};
   const std::string_view body = content.substr(0, content.size() - detail::sum_line);
-  if (content.substr(body.size()) != "checksum " + detail::as_digits(io::checksum_of(std::as_bytes(std::span{body}))) + '\n') return {};
+  if (content.substr(body.size()) !=
+      "checksum " + detail::as_digits(io::checksum_of(std::as_bytes(std::span{body}))) + '\n')
+    return {};
   const std::string_view line = body.substr(0, body.find('\n'));
   return line == detail::first_line ? std::string_view{} : line.substr(detail::first_words.size(), 20);
 }
@@ -166,7 +173,8 @@ inline void read_line(text_reader& text, std::string_view kind, manifest& found)
   const std::string_view body = content.substr(0, content.size() - detail::sum_line);
   const std::string expected = "checksum " + detail::as_digits(io::checksum_of(std::as_bytes(std::span{body}))) + '\n';
   if (content.substr(body.size()) != expected)
-    throw corrupt_data{"the manifest of a checkpoint is damaged (its checksum is another one): take an older generation"};
+    throw corrupt_data{
+        "the manifest of a checkpoint is damaged (its checksum is another one): take an older generation"};
   std::istringstream in{std::string{content}};
   text_reader text{in, "a manifest", 3 * std::size_t{limits.name_length} + 512};
   manifest found;

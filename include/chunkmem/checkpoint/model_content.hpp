@@ -27,26 +27,27 @@ struct item_piece {
   std::vector<std::uint64_t> extents;  ///< of all of it
   std::uint64_t first = 0;             ///< element of it
   std::uint64_t elements = 0;
-  std::uint64_t begin = 0;             ///< element of the item
+  std::uint64_t begin = 0;  ///< element of the item
 
   [[nodiscard]] bool is_whole() const { return elements == size_of_tensor(dtype::uint8, extents).count(); }
 };
 
 /// Something of a manager that must survive: a tensor in one of its lists, or a registered state.
 struct model_item {
-  std::string name;                    ///< in files: "wte", "adam/momentum/wte", "state/data/cursor"
-  dtype type = dtype::float32;         ///< of what is saved
+  std::string name;             ///< in files: "wte", "adam/momentum/wte", "state/data/cursor"
+  dtype type = dtype::float32;  ///< of what is saved
   std::vector<std::uint64_t> extents;
   tensor_handle tensor{};
-  list_id list = value_list;           ///< that is saved
+  list_id list = value_list;  ///< that is saved
   role part = role::parameter;
-  list_id master = list_id::none;      ///< of a value in 16 bits: the list that it is made from, if there is one
+  list_id master = list_id::none;  ///< of a value in 16 bits: the list that it is made from, if there is one
   dtype value_type = dtype::float32;
-  bool is_filled = true;               ///< it holds bytes now
-  bool starts_at_zero = false;         ///< without bytes it reads as zeros
-  std::span<std::byte> state{};        ///< of a registered state: the caller's bytes
-  std::vector<item_piece> pieces{};    ///< what is saved of it, in their order: itself; of a rank's share, runs of tensors
-  bool is_written = true;              ///< by this rank: another has the same bytes
+  bool is_filled = true;         ///< it holds bytes now
+  bool starts_at_zero = false;   ///< without bytes it reads as zeros
+  std::span<std::byte> state{};  ///< of a registered state: the caller's bytes
+  /// what is saved of it, in their order: itself; of a rank's share, runs of tensors
+  std::vector<item_piece> pieces{};
+  bool is_written = true;  ///< by this rank: another has the same bytes
 
   [[nodiscard]] bool is_state() const noexcept { return state.data() != nullptr; }
   /// Of all of it. @throws size_overflow
@@ -95,7 +96,8 @@ void add_parameter(Manager& m, tensor_handle it, const tensor_info& info, std::v
 /// Elements of many bytes first: each then lies aligned in its file.
 inline void sort_by_alignment(std::vector<model_item>& items)
 {
-  std::stable_sort(items.begin(), items.end(), [](const auto& a, const auto& b) { return size_of(a.type) > size_of(b.type); });
+  std::stable_sort(items.begin(), items.end(),
+                   [](const auto& a, const auto& b) { return size_of(a.type) > size_of(b.type); });
 }
 
 inline void refuse_equal_names(const std::vector<model_item>& items)
@@ -105,7 +107,8 @@ inline void refuse_equal_names(const std::vector<model_item>& items)
   std::sort(names.begin(), names.end());
   const auto twice = std::adjacent_find(names.begin(), names.end());
   if (twice != names.end())
-    throw config_error{error_text{} << "chunkmem: two things of this model are called " << *twice << " in a checkpoint (give tensors other names)"};
+    throw config_error{error_text{} << "chunkmem: two things of this model are called " << *twice
+                                    << " in a checkpoint (give tensors other names)"};
 }
 
 /// In files such names are those of parts, "x[0:7]", or of what each rank has its own of, "x[rank 1 of 2]".
@@ -114,7 +117,8 @@ inline void refuse_equal_names(const std::vector<model_item>& items)
   const std::size_t open = name.rfind('[');
   if (open == name.npos || !name.ends_with(']')) return false;
   std::string form;  // without digits
-  for (const char it : name.substr(open)) form += it >= '0' && it <= '9' ? (form.ends_with('0') ? "" : "0") : std::string{it};
+  for (const char it : name.substr(open))
+    form += it >= '0' && it <= '9' ? (form.ends_with('0') ? "" : "0") : std::string{it};
   return form == "[0:0]" || form == "[rank 0 of 0]";
 }
 
@@ -123,7 +127,8 @@ template <class Manager>
 void refuse_reserved_name(const Manager& m, std::string_view name)
 {
   const auto refuse = [&](std::string_view what) {
-    throw config_error{error_text{} << "chunkmem: in a checkpoint the name " << name << " would be that of " << what << " (choose another name)"};
+    throw config_error{error_text{} << "chunkmem: in a checkpoint the name " << name << " would be that of " << what
+                                    << " (choose another name)"};
   };
   if (looks_divided(name)) refuse("a part of a tensor");
   if (name.starts_with(state_prefix)) refuse("a registered state");
@@ -135,18 +140,21 @@ void refuse_reserved_name(const Manager& m, std::string_view name)
 template <class Manager>
 void expect_between(const Manager& m)
 {
-  expects(!m.is_iterating() && !m.rehearsing(), "a checkpoint inside an iteration or a rehearsal: save and load between iterations");
+  expects(!m.is_iterating() && !m.rehearsing(),
+          "a checkpoint inside an iteration or a rehearsal: save and load between iterations");
 }
 
 /// All that a checkpoint of this manager would hold, in the order in which it is written, whatever gradients there are.
-/// @throws usage_error   inside an iteration or a rehearsal; config_error   two of them have one name, or a name means something else in files
+/// @throws usage_error   inside an iteration or a rehearsal; config_error   two of them have one name, or a name means
+///   something else in files
 template <class Manager>
 [[nodiscard]] std::vector<model_item> items_of(Manager& m)
 {
   expect_between(m);
   std::vector<model_item> items;
   m.for_each_tensor([&](tensor_handle it, const tensor_info& info) {
-    if (info.part == role::activation || info.part == role::gathered) return;  // the bytes of the second are saved as shares
+    // the bytes of the second are saved as shares
+    if (info.part == role::activation || info.part == role::gathered) return;
     refuse_reserved_name(m, m.name_of(it));
     if (info.part == role::parameter) return add_parameter(m, it, info, items);
     model_item value{m.name_of(it), info.type, extents_of(info.extents), it, value_list, info.part};
@@ -161,7 +169,8 @@ template <class Manager>
     state.state = content;
     items.push_back(std::move(state));
   });
-  for (model_item& it : items) it.pieces.push_back({it.name, it.extents, 0, size_of_tensor(dtype::uint8, it.extents).count(), 0});
+  for (model_item& it : items)
+    it.pieces.push_back({it.name, it.extents, 0, size_of_tensor(dtype::uint8, it.extents).count(), 0});
   refuse_equal_names(items);
   sort_by_alignment(items);
   return items;
@@ -170,7 +179,8 @@ template <class Manager>
 }  // namespace detail
 
 /// A manager whose weights are all of one moment. Updates that wait for a use of their weights are done.
-/// @throws usage_error   inside an iteration or a rehearsal, with gradients that no step has used, or while a step or a load is half done
+/// @throws usage_error   inside an iteration or a rehearsal, with gradients that no step has used, or while a step or a
+///   load is half done
 template <class Manager>
 void prepare_to_save(Manager& m)
 {
@@ -179,11 +189,13 @@ void prepare_to_save(Manager& m)
   detail::expect_between(m);
   m.finish_updates();
   m.for_each_parameter([&](tensor_handle it, const tensor_info&) {
-    expects(!m.has_gradient(it), "a checkpoint while gradients wait for their step: take the step, or drop_gradients()");
+    expects(!m.has_gradient(it),
+            "a checkpoint while gradients wait for their step: take the step, or drop_gradients()");
   });
 }
 
-/// All that a checkpoint of this manager holds, in the order in which it is written. Activations and gradients are not saved.
+/// All that a checkpoint of this manager holds, in the order in which it is written. Activations and gradients are not
+/// saved.
 /// @throws as prepare_to_save; config_error   two of them have one name
 template <class Manager>
 [[nodiscard]] std::vector<model_item> content_of(Manager& m)

@@ -21,7 +21,8 @@ namespace chunkmem::inline v0 {
 
 namespace checkpoint {
 
-/// All that a save writes but the bytes of tensors. Made before anything is written, so that what cannot be loaded is never begun.
+/// All that a save writes but the bytes of tensors. Made before anything is written, so that what cannot be loaded is
+/// never begun.
 struct save_plan {
   /// A tensor of a file, or a part of one.
   struct entry {
@@ -32,14 +33,15 @@ struct save_plan {
   };
 
   std::vector<std::vector<entry>> files;
-  std::vector<std::string> tables;   ///< begin of each file
-  manifest rest;                     ///< without generation and files
+  std::vector<std::string> tables;  ///< begin of each file
+  manifest rest;                    ///< without generation and files
 };
 
 namespace detail {
 
 /// Which pieces go into one file, and where. @param file_size   a file ends with the one that reaches it
-[[nodiscard]] inline std::vector<std::vector<save_plan::entry>> split(const std::vector<model_item>& items, bytes file_size)
+[[nodiscard]] inline std::vector<std::vector<save_plan::entry>> split(const std::vector<model_item>& items,
+                                                                      bytes file_size)
 {
   std::vector<std::vector<save_plan::entry>> files;
   std::uint64_t now = file_size.count();
@@ -83,14 +85,17 @@ inline void refuse_unreadable_manifest(const save_plan& plan, std::uint32_t rank
     std::uint64_t size = plan.tables[at].size();
     for (const save_plan::entry& it : plan.files[at]) size += it.size();
     const std::uint64_t header = plan.tables[at].size();
-    longest.files.push_back({tensors_name(UINT64_MAX, at), size, header, std::vector<std::uint64_t>(static_cast<std::size_t>(blocks_in(size, header)))});
+    longest.files.push_back({tensors_name(UINT64_MAX, at), size, header,
+                             std::vector<std::uint64_t>(static_cast<std::size_t>(blocks_in(size, header)))});
   }
   try {
     (void)read_manifest(write_manifest(longest));
   } catch (const format_error& refused) {
-    throw config_error{error_text{} << "chunkmem: no loader would take the manifest of " << plan.files.size() << " files, " << plan.rest.lists.size()
-                                    << " lists and " << plan.rest.empty.size() << " empty tensors: " << refused.what()
-                                    << " (shorter names help, larger files where there are many, and fewer bytes: it has 21 for each 4 MiB)"};
+    throw config_error{
+        error_text{}
+        << "chunkmem: no loader would take the manifest of " << plan.files.size() << " files, "
+        << plan.rest.lists.size() << " lists and " << plan.rest.empty.size() << " empty tensors: " << refused.what()
+        << " (shorter names help, larger files where there are many, and fewer bytes: it has 21 for each 4 MiB)"};
   }
 }
 
@@ -101,7 +106,9 @@ template <class Manager>
 [[nodiscard]] manifest rest_of(const Manager& m, const std::vector<model_item>& items)
 {
   manifest rest;
-  m.for_each_list([&](list_id, const list_spec& spec) { rest.lists.push_back({std::string{spec.name}, spec.version}); });
+  m.for_each_list([&](list_id, const list_spec& spec) {
+    rest.lists.push_back({std::string{spec.name}, spec.version});
+  });
   for (const model_item& it : items)
     if (!it.is_filled) rest.empty.push_back(it.name);
   return rest;
@@ -109,7 +116,8 @@ template <class Manager>
 
 /// @param items   outlive the plan @param rest   of the manifest @param ranks   that write as much as this one
 /// @throws config_error   no loader would take what is written
-[[nodiscard]] inline save_plan plan_of(const std::vector<model_item>& items, bytes file_size, manifest rest, std::uint32_t ranks = 1)
+[[nodiscard]] inline save_plan plan_of(const std::vector<model_item>& items, bytes file_size, manifest rest,
+                                       std::uint32_t ranks = 1)
 {
   save_plan plan{detail::split(items, file_size), {}, std::move(rest)};
   for (const auto& file : plan.files) plan.tables.push_back(write_table(detail::table_of(file)));
@@ -125,17 +133,20 @@ class model_writer {
   model_writer(Manager& m, const save_plan& plan) : m_{m}, plan_{plan} {}
 
   [[nodiscard]] bool is_done() const noexcept { return file_ == plan_.files.size(); }
-  /// Writes about `most` bytes more, at least a piece of them, to `to`: `begin_file(header)`, `write(content)`, `end_file()`; where it has
-  /// `with_bytes(m, item, use)`, that pins instead.
+  /// Writes about `most` bytes more, at least a piece of them, to `to`: `begin_file(header)`, `write(content)`,
+  /// `end_file()`; where it has `with_bytes(m, item, use)`, that pins instead.
   /// @throws what pins and the writer throw; then nothing more may be written
   template <class Writer>
   void write(Writer& to, std::uint64_t most = UINT64_MAX)
   {
     std::uint64_t left = most;
     while (!is_done() && left > 0) {
-      if (!is_begun_) begin_file(to, left);
-      else if (entry_ < plan_.files[file_].size()) write_item(to, left);
-      else end_file(to);
+      if (!is_begun_)
+        begin_file(to, left);
+      else if (entry_ < plan_.files[file_].size())
+        write_item(to, left);
+      else
+        end_file(to);
     }
   }
 
@@ -166,8 +177,10 @@ class model_writer {
     const auto write_pieces = [&](std::span<const std::byte> content) {
       while (entry_ < entries.size() && entries[entry_].item == &item && left > 0) {
         const save_plan::entry& it = entries[entry_];
-        const std::span whole = content.subspan(static_cast<std::size_t>(it.piece->begin * size_of(item.type)), static_cast<std::size_t>(it.size()));
-        const std::span part = whole.subspan(offset_).first(static_cast<std::size_t>(std::min<std::uint64_t>(left, whole.size() - offset_)));
+        const std::span whole = content.subspan(static_cast<std::size_t>(it.piece->begin * size_of(item.type)),
+                                                static_cast<std::size_t>(it.size()));
+        const std::span part = whole.subspan(offset_).first(
+            static_cast<std::size_t>(std::min<std::uint64_t>(left, whole.size() - offset_)));
         to.write(part);
         left -= part.size();
         offset_ += part.size();
@@ -176,8 +189,10 @@ class model_writer {
         ++entry_;
       }
     };
-    if constexpr (requires { to.with_bytes(m_, item, write_pieces); }) to.with_bytes(m_, item, write_pieces);
-    else detail::with_bytes(m_, item, access::read, write_pieces);
+    if constexpr (requires { to.with_bytes(m_, item, write_pieces); })
+      to.with_bytes(m_, item, write_pieces);
+    else
+      detail::with_bytes(m_, item, access::read, write_pieces);
   }
 
   Manager& m_;

@@ -52,12 +52,15 @@ inline void convert(std::span<const std::byte> from, dtype from_type, std::byte*
 
 /// Something that gives bytes of files: a generation, or a plain file.
 template <class Reader>
-concept element_reader = requires(Reader& from, std::uint32_t file, std::uint64_t begin, std::span<std::byte> to) { from.read(file, begin, to); };
+concept element_reader = requires(Reader& from, std::uint32_t file, std::uint64_t begin, std::span<std::byte> to) {
+  from.read(file, begin, to);
+};
 
 /// Elements [first, first + elements) of a stored tensor, as elements of `type`.
 /// @param to   room for them @pre they are in it, and is_convertible @throws what `from` throws
 template <element_reader Reader>
-void read_elements(Reader& from, const stored_value& it, std::uint64_t first, std::uint64_t elements, std::byte* to, dtype type)
+void read_elements(Reader& from, const stored_value& it, std::uint64_t first, std::uint64_t elements, std::byte* to,
+                   dtype type)
 {
   if (elements == 0) return;
   const std::size_t width = size_of(it.type);

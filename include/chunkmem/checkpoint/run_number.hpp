@@ -14,7 +14,8 @@ namespace chunkmem::inline v0 {
 
 namespace checkpoint {
 
-/// A number for a new training: no other has it, as far as chance goes. @throws io_error   the system gives no random numbers
+/// A number for a new training: no other has it, as far as chance goes. @throws io_error   the system gives no random
+/// numbers
 [[nodiscard]] inline std::uint64_t draw_run()
 {
   try {
@@ -22,7 +23,9 @@ namespace checkpoint {
     const std::uint64_t high = source();
     return (high << 32 | source()) | 1U;  // 0 is none
   } catch (const std::exception& failed) {
-    throw io_error{error_text{} << "chunkmem: the system gives no random numbers, by which a first save tells trainings apart: " << failed.what()};
+    throw io_error{
+        error_text{} << "chunkmem: the system gives no random numbers, by which a first save tells trainings apart: "
+                     << failed.what()};
   }
 }
 
@@ -33,8 +36,10 @@ inline void expect_own_version(std::uint64_t generation, std::string_view text)
 {
   const std::string_view other = other_version(text);
   if (other.empty()) return;
-  throw config_error{error_text{} << "chunkmem: generation " << generation << " of this folder has format " << other
-                                  << " of another version of chunkmem, this one has 2 (name another folder, or go on with that version)"};
+  throw config_error{
+      error_text{}
+      << "chunkmem: generation " << generation << " of this folder has format " << other
+      << " of another version of chunkmem, this one has 2 (name another folder, or go on with that version)"};
 }
 
 /// Whose generation this is. @param look   `look(text)` sees its manifest first @return   none where it cannot be read
@@ -61,8 +66,8 @@ template <file_folder Folder>
 void expect_own_folder(const Folder& folder, std::uint64_t run)
 {
   for (const std::uint64_t generation : generations_in(folder)) {
-    const std::optional<std::uint64_t> other =
-        detail::run_of(folder, generation, [&](std::string_view text) { detail::expect_own_version(generation, text); });
+    const std::optional<std::uint64_t> other = detail::run_of(
+        folder, generation, [&](std::string_view text) { detail::expect_own_version(generation, text); });
     if (!other || *other == run) continue;
     throw config_error{error_text{} << "chunkmem: this folder has checkpoints of another training: "
                                     << detail::manifest_name(generation) << " is of run " << *other << ", this is run "

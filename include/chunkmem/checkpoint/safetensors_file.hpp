@@ -17,12 +17,15 @@ namespace chunkmem::inline v0 {
 
 namespace checkpoint {
 
-/// A safetensors file of any program, opened: what is in it, and its bytes. It has no checksums: damage of tensors is not seen.
+/// A safetensors file of any program, opened: what is in it, and its bytes. It has no checksums: damage of tensors is
+/// not seen.
 template <file_reader Reader>
 class safetensors_file {
  public:
-  /// @param name   for messages @throws format_error   it is no such file, or one with more than a loader takes; io_error
-  safetensors_file(Reader file, std::string name, const loader_limits& limits = {}) : file_{std::move(file)}, name_{std::move(name)}
+  /// @param name   for messages @throws format_error   it is no such file, or one with more than a loader takes;
+  ///   io_error
+  safetensors_file(Reader file, std::string name, const loader_limits& limits = {})
+      : file_{std::move(file)}, name_{std::move(name)}
   {
     constexpr std::uint64_t number = 8;
     const std::uint64_t size = file_.size();

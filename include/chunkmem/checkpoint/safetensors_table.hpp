@@ -24,7 +24,10 @@ namespace detail {
 class table_events {
  public:
   /// @param keeps   false: tensors are checked and counted, `table` holds one of them at a time
-  table_events(const loader_limits& limits, std::vector<stored_tensor>& table, bool keeps) : limits_{limits}, table_{table}, keeps_{keeps} {}
+  table_events(const loader_limits& limits, std::vector<stored_tensor>& table, bool keeps)
+      : limits_{limits}, table_{table}, keeps_{keeps}
+  {
+  }
 
   [[nodiscard]] std::uint64_t tensors() const noexcept { return tensors_; }
 
@@ -74,7 +77,8 @@ class table_events {
   }
   bool start_array(std::size_t)
   {
-    if (where_ != place::tensor || (field_ != field::extents && field_ != field::offsets)) refuse("a list lies where none belongs");
+    if (where_ != place::tensor || (field_ != field::extents && field_ != field::offsets))
+      refuse("a list lies where none belongs");
     return go(field_ == field::extents ? place::extents : place::offsets);
   }
   bool end_array()
@@ -120,7 +124,10 @@ class table_events {
   }
   bool go_to_field(std::string_view name)
   {
-    field_ = name == "dtype" ? field::type : name == "shape" ? field::extents : name == "data_offsets" ? field::offsets : field::none;
+    field_ = name == "dtype"          ? field::type
+             : name == "shape"        ? field::extents
+             : name == "data_offsets" ? field::offsets
+                                      : field::none;
     if (field_ == field::none) refuse("a tensor has a member that the format does not know");
     const unsigned bit = 1U << static_cast<unsigned>(field_);
     if ((seen_ & bit) != 0) refuse("a tensor has a member twice");
@@ -150,7 +157,8 @@ class table_events {
   bool keeps_;
 };
 
-/// The parser keeps what it reads between two texts or numbers, and says it again, up to eight times as long, where it refuses.
+/// The parser keeps what it reads between two texts or numbers, and says it again, up to eight times as long, where it
+/// refuses.
 inline void refuse_long_tokens(std::string_view header, const loader_limits& limits)
 {
   constexpr std::size_t longest_gap = 4096;
@@ -170,7 +178,8 @@ inline void refuse_long_tokens(std::string_view header, const loader_limits& lim
 }
 
 /// @param keeps   see table_events   @return   tensors
-inline std::uint64_t parse_table(std::string_view header, const loader_limits& limits, std::vector<stored_tensor>& table, bool keeps)
+inline std::uint64_t parse_table(std::string_view header, const loader_limits& limits,
+                                 std::vector<stored_tensor>& table, bool keeps)
 {
   table_events events{limits, table, keeps};
   if (!nlohmann::json::sax_parse(header, &events)) table_events::refuse("it is no JSON");
@@ -180,7 +189,9 @@ inline std::uint64_t parse_table(std::string_view header, const loader_limits& l
 /// By their begin; where several have the same, those without bytes, in one order.
 inline void sort_by_begin(std::vector<stored_tensor>& table)
 {
-  const auto is_before = [](const stored_tensor& a, const stored_tensor& b) { return std::pair{a.begin, a.end} < std::pair{b.begin, b.end}; };
+  const auto is_before = [](const stored_tensor& a, const stored_tensor& b) {
+    return std::pair{a.begin, a.end} < std::pair{b.begin, b.end};
+  };
   if (std::is_sorted(table.begin(), table.end(), is_before)) return;
   std::sort(table.begin(), table.end(), [&](const stored_tensor& a, const stored_tensor& b) {
     return is_before(a, b) || (!is_before(b, a) && a.name < b.name);
@@ -221,12 +232,15 @@ inline void check_names(const std::vector<stored_tensor>& table)
 /// @param payload   bytes of the file behind the header
 /// @return          in the order of their bytes
 /// @throws format_error   says what is wrong; nothing beyond the limits was allocated
-/// @complexity            O(n log n) in the characters of the header, read twice; no recursion. Memory: three times the header, and 16 MiB
-[[nodiscard]] inline std::vector<stored_tensor> read_table(std::string_view header, std::uint64_t payload, const loader_limits& limits = {})
+/// @complexity            O(n log n) in the characters of the header, read twice; no recursion. Memory: three times the
+///   header, and 16 MiB
+[[nodiscard]] inline std::vector<stored_tensor> read_table(std::string_view header, std::uint64_t payload,
+                                                           const loader_limits& limits = {})
 {
   if (header.size() > limits.header.count()) detail::table_events::refuse("it is longer than the limit");
   if (header.empty() || header.front() != '{') detail::table_events::refuse("it does not begin with {");
-  if (header.find('\0') != header.npos) detail::table_events::refuse("there is a byte 0");  // the parser would take it for the end
+  // the parser would take it for the end
+  if (header.find('\0') != header.npos) detail::table_events::refuse("there is a byte 0");
   while (header.back() == ' ') header.remove_suffix(1);  // the format's own padding
   detail::refuse_long_tokens(header, limits);
   std::vector<stored_tensor> table;
@@ -246,7 +260,8 @@ namespace detail {
 [[nodiscard]] inline std::string quoted_name(const stored_tensor& it)
 {
   const auto refuse = [&](std::string_view why) {
-    throw config_error{error_text{} << "chunkmem: a tensor cannot be saved under its name: " << why << " (give it another name)"};
+    throw config_error{error_text{} << "chunkmem: a tensor cannot be saved under its name: " << why
+                                    << " (give it another name)"};
   };
   if (it.name == "__metadata__") refuse("safetensors means something else by __metadata__");
   if (it.name.size() > loader_limits{}.name_length) refuse("it is longer than a loader takes");
@@ -263,18 +278,20 @@ inline void refuse_large_table(const std::vector<stored_tensor>& table, std::uin
 {
   const loader_limits limits{};
   if (header > limits.header.count() || table.size() > limits.tensors)
-    throw config_error{error_text{} << "chunkmem: one safetensors file cannot hold so many names: its header would have " << header << " B for "
-                                    << table.size() << " tensors, a loader takes " << limits.header.count() << " B and " << limits.tensors
-                                    << " (let files be smaller, or give shorter names)"};
+    throw config_error{
+        error_text{} << "chunkmem: one safetensors file cannot hold so many names: its header would have " << header
+                     << " B for " << table.size() << " tensors, a loader takes " << limits.header.count() << " B and "
+                     << limits.tensors << " (let files be smaller, or give shorter names)"};
   for (const stored_tensor& it : table)
     if (it.extents.size() > limits.rank)
-      throw config_error{error_text{} << "chunkmem: a tensor cannot be saved: it has " << it.extents.size() << " extents, a loader takes "
-                                      << limits.rank << " (merge some)"};
+      throw config_error{error_text{} << "chunkmem: a tensor cannot be saved: it has " << it.extents.size()
+                                      << " extents, a loader takes " << limits.rank << " (merge some)"};
 }
 
 }  // namespace detail
 
-/// The begin of a safetensors file: eight bytes of length, and a header padded so that the tensors begin at a multiple of 256.
+/// The begin of a safetensors file: eight bytes of length, and a header padded so that the tensors begin at a multiple
+/// of 256.
 /// @pre   the tensors lie one after the other from 0 on
 /// @throws config_error   a tensor has a name that no loader would take, or there are too many
 [[nodiscard]] inline std::string write_table(const std::vector<stored_tensor>& table)
@@ -284,7 +301,8 @@ inline void refuse_large_table(const std::vector<stored_tensor>& table, std::uin
   for (const stored_tensor& it : table) {
     text += (text.size() > 9 ? "," : "") + detail::quoted_name(it) + ":{\"dtype\":\"";
     text.append(stored_name_of(it.type)).append("\",\"shape\":[");
-    for (std::size_t axis = 0; axis < it.extents.size(); ++axis) text += (axis == 0 ? "" : ",") + std::to_string(it.extents[axis]);
+    for (std::size_t axis = 0; axis < it.extents.size(); ++axis)
+      text += (axis == 0 ? "" : ",") + std::to_string(it.extents[axis]);
     text += "],\"data_offsets\":[" + std::to_string(it.begin) + "," + std::to_string(it.end) + "]}";
   }
   text += '}';

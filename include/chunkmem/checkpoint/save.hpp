@@ -1,9 +1,9 @@
 #pragma once
 
 #include <chunkmem/checkpoint/generation_files.hpp>
+#include <chunkmem/checkpoint/generation_reader.hpp>
 #include <chunkmem/checkpoint/generation_writer.hpp>
 #include <chunkmem/checkpoint/manifest.hpp>
-#include <chunkmem/checkpoint/generation_reader.hpp>
 #include <chunkmem/checkpoint/model_content.hpp>
 #include <chunkmem/checkpoint/model_writer.hpp>
 #include <chunkmem/checkpoint/run_number.hpp>
@@ -27,19 +27,21 @@ namespace checkpoint {
 
 /// What a save keeps, and the sizes of its files and rounds.
 struct save_options {
-  std::uint32_t keep = 2;                      ///< whole generations that stay, this one too; at least 1
-  bytes file_size{std::uint64_t{4} << 30};     ///< a file ends with the tensor that reaches it
-  bool check_older = true;                     ///< read those that stay: a damaged one does not count. Else all count
-  bytes round{std::uint64_t{256} << 20};       ///< over ranks: each writes this many bytes before they tell each other how it went; that
-                                               ///< takes less than the deadline of their group
+  std::uint32_t keep = 2;                   ///< whole generations that stay, this one too; at least 1
+  bytes file_size{std::uint64_t{4} << 30};  ///< a file ends with the tensor that reaches it
+  bool check_older = true;                  ///< read those that stay: a damaged one does not count. Else all count
+  /// over ranks: each writes this many bytes before they tell each other how it went; that
+  bytes round{std::uint64_t{256} << 20};
+  ///< takes less than the deadline of their group
 };
 
 /// What a save has written.
 struct saved_generation {
   std::uint64_t number = 0;
-  std::uint64_t files = 0;   ///< without the manifest
-  bytes size;                ///< of all of them
-  error_text clean_up{};     ///< why older ones may still be there, in a sentence; empty where nobody said so. They go with the next save
+  std::uint64_t files = 0;  ///< without the manifest
+  bytes size;               ///< of all of them
+  /// why older ones may still be there, in a sentence; empty where nobody said so. They go with the next save
+  error_text clean_up{};
 };
 
 namespace detail {
@@ -50,7 +52,8 @@ template <class Manager, file_folder Folder>
 {
   expect_own_folder(folder, m.run());
   manifest rest = plan.rest;
-  rest.generation = next_generation(folder);  // before leftovers go: a rank of a dead job that still writes some has another number
+  // before leftovers go: a rank of a dead job that still writes some has another number
+  rest.generation = next_generation(folder);
   remove_leftovers(folder);
   rest.run = m.run() != 0 ? m.run() : draw_run();
   return rest;
@@ -63,8 +66,9 @@ template <file_folder Folder>
 {
   error_text failure;
   try {
-    remove_older(folder, options.keep,
-                 [&](std::uint64_t generation) { return generation == newest || !options.check_older || is_whole(folder, generation); });
+    remove_older(folder, options.keep, [&](std::uint64_t generation) {
+      return generation == newest || !options.check_older || is_whole(folder, generation);
+    });
   } catch (const std::exception& failed) {
     failure << failed.what();
   }
@@ -75,21 +79,26 @@ template <file_folder Folder>
 
 /// Saves all that a manager would need to go on: values or their masters, every list, and registered states.
 ///
-/// Files are safetensors, which other programs open. The new generation is there whole when this returns, also after a power cut; until
-/// then, and where this throws, the older ones are untouched. Then what is older than the newest `keep` whole ones is removed; where that
-/// fails, the save succeeded, and its result says so. Reading the tensors may move chunks, so the next iteration may plan again.
-/// A folder is for one training: one that has generations of another is refused.
+/// Files are safetensors, which other programs open. The new generation is there whole when this returns, also after a
+/// power cut; until then, and where this throws, the older ones are untouched. Then what is older than the newest
+/// `keep` whole ones is removed; where that fails, the save succeeded, and its result says so. Reading the tensors may
+/// move chunks, so the next iteration may plan again. A folder is for one training: one that has generations of another
+/// is refused.
 ///
 /// @throws io_error        the folder took not all of it, or somebody else saves into it; training may go on
 /// @throws usage_error     inside an iteration, or with gradients that no step has used
-/// @throws config_error    two tensors have one name, or names are more than a loader takes; a folder of another training; nothing was written
-/// @throws out_of_memory   the host has no room to read a tensor, on a device that the calling thread cannot read; std::bad_alloc   none for names
+/// @throws config_error    two tensors have one name, or names are more than a loader takes; a folder of another
+///   training; nothing was written
+/// @throws out_of_memory   the host has no room to read a tensor, on a device that the calling thread cannot read;
+///   std::bad_alloc   none for names
 /// @throws device_error    a tensor could not be copied
-/// @complexity             one pass over the bytes, and one over those of each older generation that stays where another goes; memory for the names
+/// @complexity             one pass over the bytes, and one over those of each older generation that stays where
+///   another goes; memory for the names
 template <class Manager, file_folder Folder>
 saved_generation save(Manager& m, Folder& folder, const save_options& options = {})
 {
-  expects(options.keep > 0 && options.file_size.count() > 0, "a checkpoint that keeps no generation, or files without bytes");
+  expects(options.keep > 0 && options.file_size.count() > 0,
+          "a checkpoint that keeps no generation, or files without bytes");
   m.expect_states();
   const std::vector<model_item> items = content_of(m);
   const save_plan plan = plan_of(items, options.file_size, rest_of(m, items));
@@ -99,7 +108,8 @@ saved_generation save(Manager& m, Folder& folder, const save_options& options = 
   model_writer{m, plan}.write(writer);
   m.belongs_to(rest.run);
   writer.commit(std::move(rest));
-  return {writer.generation(), writer.files(), bytes{writer.size()}, detail::remove_superseded(folder, writer.generation(), options)};
+  return {writer.generation(), writer.files(), bytes{writer.size()},
+          detail::remove_superseded(folder, writer.generation(), options)};
 }
 
 }  // namespace checkpoint

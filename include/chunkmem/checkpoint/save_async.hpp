@@ -26,7 +26,9 @@ struct async_save_options {
 
   save_options files{};
   bytes buffer{std::uint64_t{256} << 20};  ///< copies that wait for the disk, at most; `least_buffer` where it is less
-  bool lends = false;  ///< weights and states are written from where they lie on the host, pinned until something is about to change them: see save_async
+  /// weights and states are written from where they lie on the host, pinned until something is about to change them:
+  /// see save_async
+  bool lends = false;
 };
 
 /// A save that goes on while its trainer does. Ends with `wait`, or with this: then its error is lost. The manager
@@ -60,8 +62,8 @@ class pending_save {
     return pending;
   }
 
-  /// Nothing of the manager is read any more, and nothing of it pinned: what is not written yet was copied, and what does not fit in the buffer is
-  /// waited for. An update does it by itself.
+  /// Nothing of the manager is read any more, and nothing of it pinned: what is not written yet was copied, and what
+  /// does not fit in the buffer is waited for. An update does it by itself.
   void let_go() noexcept
   {
     if (work_ != nullptr) work_->writing.let_go();
@@ -79,7 +81,8 @@ class pending_save {
     work_->writing.expect_own_process();
     work_->writing.join();
     work_->writing.let_go();
-    if (const std::exception_ptr failed = work_->writing.queue().failure(); failed != nullptr) std::rethrow_exception(failed);
+    if (const std::exception_ptr failed = work_->writing.queue().failure(); failed != nullptr)
+      std::rethrow_exception(failed);
     return work_->result;
   }
   /// The most copies that waited at once.
@@ -104,24 +107,27 @@ class pending_save {
     generation_writer<Folder> writer{folder, generation};
     detail::carry_out(it.writing.queue(), writer, [&](manifest rest) {
       writer.commit(std::move(rest));
-      it.result = {generation, writer.files(), bytes{writer.size()}, detail::remove_superseded(folder, generation, options)};
+      it.result = {generation, writer.files(), bytes{writer.size()},
+                   detail::remove_superseded(folder, generation, options)};
     });
   }
 
   std::unique_ptr<work> work_;
 };
 
-/// As `save`, but the files are written by a thread of its own: returns when all that is not yet written fits in `buffer`.
+/// As `save`, but the files are written by a thread of its own: returns when all that is not yet written fits in
+/// `buffer`.
 ///
-/// The bytes saved are those of this moment, whatever is trained afterwards. With a buffer for the whole model the trainer waits for copies
-/// in memory alone. One save at a time: wait for the last one before the next; a folder that knows locks refuses the next
-/// one. The folder has to outlive what is returned.
+/// The bytes saved are those of this moment, whatever is trained afterwards. With a buffer for the whole model the
+/// trainer waits for copies in memory alone. One save at a time: wait for the last one before the next; a folder that
+/// knows locks refuses the next one. The folder has to outlive what is returned.
 ///
-/// With `lends` it returns at once: the writing thread takes weights, masters and states from where they lie on the host while the next
-/// iteration runs forward and backward; pins keep them there. Before an update, or a write on the host, changes any of them, what is not
-/// written yet is copied into the buffer (`let_go`), and that waits for the disk where the buffer is full. For hosts that have room for all
-/// chunks: what is pinned there makes no room for others. Until then weights are not written on the device (`usage_error`), and captured
-/// steps not replayed. One save at a time lends from a manager (`usage_error`).
+/// With `lends` it returns at once: the writing thread takes weights, masters and states from where they lie on the
+/// host while the next iteration runs forward and backward; pins keep them there. Before an update, or a write on the
+/// host, changes any of them, what is not written yet is copied into the buffer (`let_go`), and that waits for the disk
+/// where the buffer is full. For hosts that have room for all chunks: what is pinned there makes no room for others.
+/// Until then weights are not written on the device (`usage_error`), and captured steps not replayed. One save at a
+/// time lends from a manager (`usage_error`).
 /// @throws as `save`, with io_error also where its thread cannot be started; what the disk says later is said by `wait`
 template <class Manager, file_folder Folder>
 [[nodiscard]] pending_save save_async(Manager& m, Folder& folder, const async_save_options& options = {})

@@ -20,8 +20,8 @@ namespace checkpoint {
 
 namespace detail {
 
-/// What a writer of generations was told, on its way to the thread that does it. Its own copies are a bounded number of bytes; what is lent to
-/// it stays where it lies until it is written, or taken back.
+/// What a writer of generations was told, on its way to the thread that does it. Its own copies are a bounded number of
+/// bytes; what is lent to it stays where it lies until it is written, or taken back.
 class save_queue {
  public:
   enum class kind : std::uint8_t { begin_file, bytes, end_file, commit };
@@ -33,7 +33,10 @@ class save_queue {
     manifest rest;
     std::uint64_t arrivals = 0;  ///< that have to come before the lent bytes are there
 
-    [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return lent.empty() ? std::span<const std::byte>{content} : lent; }
+    [[nodiscard]] std::span<const std::byte> bytes() const noexcept
+    {
+      return lent.empty() ? std::span<const std::byte>{content} : lent;
+    }
   };
 
   explicit save_queue(std::uint64_t bound) : bound_{bound} {}
@@ -49,12 +52,17 @@ class save_queue {
   }
   void write(std::span<const std::byte> content)
   {
-    for_each_piece(content, 1, [&](std::span<const std::byte> part) { push({kind::bytes, {part.begin(), part.end()}, {}, 0, {}, 0}); });
+    for_each_piece(content, 1, [&](std::span<const std::byte> part) {
+      push({kind::bytes, {part.begin(), part.end()}, {}, 0, {}, 0});
+    });
   }
-  /// As write, but nothing is copied: the bytes stay as they are until `take_back` returns. @param arrivals   they are there behind so many calls of `arrive`
+  /// As write, but nothing is copied: the bytes stay as they are until `take_back` returns. @param arrivals   they are
+  /// there behind so many calls of `arrive`
   void lend(std::span<const std::byte> content, std::uint64_t arrivals)
   {
-    for_each_piece(content, least_lent, [&](std::span<const std::byte> part) { push({kind::bytes, {}, part, 0, {}, arrivals}); });
+    for_each_piece(content, least_lent, [&](std::span<const std::byte> part) {
+      push({kind::bytes, {}, part, 0, {}, arrivals});
+    });
   }
   /// Bytes that were lent are there. @threads any
   void arrive() noexcept
@@ -88,7 +96,8 @@ class save_queue {
     drop_orders();
     changed_.notify_all();
   }
-  /// Waits until so many bytes more are written or read, or the thread that writes does nothing any more. @return   the latter
+  /// Waits until so many bytes more are written or read, or the thread that writes does nothing any more. @return   the
+  /// latter
   bool wait_for_more(std::uint64_t bytes)
   {
     std::unique_lock guard{mutex_};
@@ -96,8 +105,9 @@ class save_queue {
     changed_.wait(guard, [&] { return over_ || done_ - before >= bytes; });
     return over_;
   }
-  /// Nothing that was lent is needed any more when this returns: what is written last was copied as far as there is room, and what is
-  /// written first is written. Waits for that alone. Never throws: where there is no memory for copies it waits for all.
+  /// Nothing that was lent is needed any more when this returns: what is written last was copied as far as there is
+  /// room, and what is written first is written. Waits for that alone. Never throws: where there is no memory for
+  /// copies it waits for all.
   void take_back() noexcept
   {
     for (std::size_t from_end = 0;; ++from_end) {
@@ -117,7 +127,9 @@ class save_queue {
   bool take(order& next)
   {
     std::unique_lock guard{mutex_};
-    changed_.wait(guard, [this] { return orders_.empty() ? closed_ || failed_ != nullptr : orders_.front().arrivals <= arrived_; });
+    changed_.wait(guard, [this] {
+      return orders_.empty() ? closed_ || failed_ != nullptr : orders_.front().arrivals <= arrived_;
+    });
     if (orders_.empty()) return false;
     next = std::move(orders_.front());
     orders_.pop_front();
@@ -176,8 +188,10 @@ class save_queue {
   template <class Use>
   void for_each_piece(std::span<const std::byte> content, std::uint64_t least, Use use)
   {
-    const std::size_t piece = static_cast<std::size_t>(std::clamp<std::uint64_t>(bound_ / 4, least, std::uint64_t{4} << 20));
-    for (; !content.empty(); content = content.subspan(std::min(piece, content.size()))) use(content.first(std::min(piece, content.size())));
+    const std::size_t piece =
+        static_cast<std::size_t>(std::clamp<std::uint64_t>(bound_ / 4, least, std::uint64_t{4} << 20));
+    for (; !content.empty(); content = content.subspan(std::min(piece, content.size())))
+      use(content.first(std::min(piece, content.size())));
   }
   void push(order next)
   {
@@ -211,7 +225,8 @@ class save_queue {
     return true;
   }
 
-  static constexpr std::uint64_t least_lent = 4096;  ///< what is lent is not copied: pieces are as many as make a copy possible
+  /// what is lent is not copied: pieces are as many as make a copy possible
+  static constexpr std::uint64_t least_lent = 4096;
 
   const std::uint64_t bound_;
   mutable std::mutex mutex_;

@@ -22,10 +22,10 @@ namespace checkpoint {
 
 /// Elements of a tensor that lie in one file, one behind the other.
 struct stored_run {
-  std::uint64_t first = 0;     ///< element of the tensor, in row-major order
+  std::uint64_t first = 0;  ///< element of the tensor, in row-major order
   std::uint64_t elements = 0;
   std::uint32_t file = 0;
-  std::uint64_t begin = 0;     ///< byte of the file
+  std::uint64_t begin = 0;  ///< byte of the file
 };
 
 /// A tensor of a checkpoint: where all of its elements are.
@@ -57,7 +57,9 @@ struct part_label {
   const auto [colon, wrong] = std::from_chars(name.data() + open + 1, last, found.first);
   if (wrong != std::errc{} || colon == last || *colon != ':') return {};
   const auto [end, bad] = std::from_chars(colon + 1, last, found.end);
-  if (bad != std::errc{} || end != last || found.first >= found.end || part_name(found.tensor, found.first, found.end) != name) return {};
+  if (bad != std::errc{} || end != last || found.first >= found.end ||
+      part_name(found.tensor, found.first, found.end) != name)
+    return {};
   return found;
 }
 
@@ -67,7 +69,8 @@ class stored_index {
   using map_type = std::map<std::string_view, stored_value>;
 
   /// @param from   outlives this: names are its own
-  /// @throws format_error   two parts of one tensor overlap, one is missing, or it has two types; config_error   two entries have one name
+  /// @throws format_error   two parts of one tensor overlap, one is missing, or it has two types; config_error   two
+  ///   entries have one name
   explicit stored_index(const whole_generation& from)
   {
     for (const divided_tensor& it : from.content.divided) {
@@ -76,7 +79,8 @@ class stored_index {
       divided_.insert(it.name);
     }
     for (std::uint32_t file = 0; file < from.files.size(); ++file)
-      for (const stored_tensor& it : from.files[file].tensors) add_entry(it, {0, 0, file, from.files[file].payload + it.begin});
+      for (const stored_tensor& it : from.files[file].tensors)
+        add_entry(it, {0, 0, file, from.files[file].payload + it.begin});
     for (auto& [name, value] : tensors_) check(name, value);
   }
   /// Of one file that is no generation.
@@ -97,7 +101,8 @@ class stored_index {
   void add(std::string_view name, stored_value value)
   {
     if (!tensors_.emplace(name, std::move(value)).second)
-      throw config_error{error_text{} << "chunkmem: this checkpoint has two tensors of one name: " << name << " (it was put together by hand?)"};
+      throw config_error{error_text{} << "chunkmem: this checkpoint has two tensors of one name: " << name
+                                      << " (it was put together by hand?)"};
   }
   void add_entry(const stored_tensor& it, stored_run where)
   {

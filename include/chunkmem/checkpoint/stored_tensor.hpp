@@ -27,12 +27,12 @@ struct stored_tensor {
 
 /// What a loader accepts at most. Checked before anything of that size is allocated.
 struct loader_limits {
-  bytes header{std::uint64_t{64} << 20};        ///< of one file's header
-  bytes manifest{std::uint64_t{32} << 20};      ///< some 6 TB; reading it takes about nine times as much memory
+  bytes header{std::uint64_t{64} << 20};           ///< of one file's header
+  bytes manifest{std::uint64_t{32} << 20};         ///< some 6 TB; reading it takes about nine times as much memory
   std::uint64_t tensors = std::uint64_t{1} << 24;  ///< of one file
   std::uint32_t rank = 16;
-  std::uint32_t name_length = 4096;             ///< of a tensor, in bytes
-  std::uint32_t text_length = 1U << 20;         ///< of one text of a header's metadata, in bytes
+  std::uint32_t name_length = 4096;      ///< of a tensor, in bytes
+  std::uint32_t text_length = 1U << 20;  ///< of one text of a header's metadata, in bytes
 };
 
 /// What safetensors calls an element type.

@@ -34,7 +34,8 @@ struct whole_generation {
 
 namespace detail {
 
-inline constexpr std::size_t most_open = 64;  ///< files that stay open: a program has a thousand, and other uses for them
+/// files that stay open: a program has a thousand, and other uses for them
+inline constexpr std::size_t most_open = 64;
 
 /// All of a small file. @throws format_error   it is longer than the limit; io_error   it cannot be read, or is foreign
 template <file_folder Folder>
@@ -58,13 +59,15 @@ template <file_folder Folder>
 
 [[noreturn]] inline void refuse_damaged(std::string_view name)
 {
-  throw corrupt_data{error_text{} << "chunkmem: " << name << " is damaged: it is not what was written (take an older generation)"};
+  throw corrupt_data{error_text{} << "chunkmem: " << name
+                                  << " is damaged: it is not what was written (take an older generation)"};
 }
 
 /// Reads a block of a file and proves it. @param room   grows to the largest block @return   its bytes, in `room`
 /// @throws corrupt_data   it is not what was written; io_error
 template <file_reader Reader>
-[[nodiscard]] std::span<const std::byte> read_block(Reader& from, const stored_file& it, std::uint64_t block, std::vector<std::byte>& room)
+[[nodiscard]] std::span<const std::byte> read_block(Reader& from, const stored_file& it, std::uint64_t block,
+                                                    std::vector<std::byte>& room)
 {
   const block_range where = block_at(block, it.size, it.header);
   if (room.size() < where.size()) room.resize(static_cast<std::size_t>(where.size()));
@@ -79,8 +82,11 @@ template <file_reader Reader>
 [[nodiscard]] whole_generation::file read_tensors(Reader& from, const stored_file& it, const loader_limits& limits)
 {
   constexpr std::size_t number = 8;
-  if (it.header < number || it.header > it.size || it.header > limits.header.count() || it.sums.size() != blocks_in(it.size, it.header))
-    throw format_error{"a manifest of a checkpoint names a file that cannot be: other numbers than a file has, or a header longer than the limit"};
+  if (it.header < number || it.header > it.size || it.header > limits.header.count() ||
+      it.sums.size() != blocks_in(it.size, it.header))
+    throw format_error{
+        "a manifest of a checkpoint names a file that cannot be: other numbers than a file has, or a header longer "
+        "than the limit"};
   if (from.size() != it.size) refuse_damaged(it.name);
   std::vector<std::byte> room;
   const std::span<const std::byte> header = read_block(from, it, 0, room);
@@ -96,16 +102,19 @@ template <file_reader Reader>
 /// what has their names later need not be them
 /// @throws corrupt_data, format_error   something is not what was written; io_error   it cannot be read, or is foreign
 template <file_folder Folder>
-[[nodiscard]] whole_generation read_generation(const Folder& folder, std::uint64_t number, const loader_limits& limits = {},
+[[nodiscard]] whole_generation read_generation(const Folder& folder, std::uint64_t number,
+                                               const loader_limits& limits = {},
                                                std::vector<typename Folder::reader>* open = nullptr)
 {
   whole_generation found;
   if (open != nullptr) open->clear();
   found.content = read_manifest(detail::read_text(folder, detail::manifest_name(number), limits.manifest), limits);
-  if (found.content.generation != number) throw corrupt_data{"a manifest of a checkpoint is that of another generation"};
+  if (found.content.generation != number)
+    throw corrupt_data{"a manifest of a checkpoint is that of another generation"};
   for (std::size_t at = 0; at < found.content.files.size(); ++at) {
     const stored_file& it = found.content.files[at];
-    if (it.name != detail::tensors_name(number, at)) throw format_error{"a manifest of a checkpoint names a file that is not its own"};
+    if (it.name != detail::tensors_name(number, at))
+      throw format_error{"a manifest of a checkpoint names a file that is not its own"};
     auto file = io::open_own(folder, it.name);
     found.files.push_back(detail::read_tensors(file, it, limits));
     if (open != nullptr && at < detail::most_open) open->push_back(std::move(file));

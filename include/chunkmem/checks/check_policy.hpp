@@ -46,38 +46,72 @@ namespace detail {
 template <class Part>
 concept hears_calls =
     requires(Part& part, const checks::surroundings& about, typename Part::place_type from, error_text& text) {
-  part.attach(about);
-  part.enter("a call", from);
-  { part.enter_release() } noexcept;
-  part.expect_no_mistake();
-  part.tell_place(text, from);
-};
+      part.attach(about);
+      part.enter("a call", from);
+      {
+        part.enter_release()
+      } noexcept;
+      part.expect_no_mistake();
+      part.tell_place(text, from);
+    };
 template <class Part>
 concept hears_bytes =
     requires(Part& part, std::span<std::byte> content, const checks::pin_event& pin, std::uint32_t number) {
-  part.reset(number, number);
-  { part.add_arena(content) };
-  { part.forget_arenas() } noexcept;
-  { part.pinned(pin) };
-  { part.released(pin) } noexcept;
-  { part.is_watched(number) } noexcept -> std::same_as<bool>;
-  { part.compare(pin) } noexcept;
-  { part.forget(number) } noexcept;
-  { part.forget_all() } noexcept;
-  { part.fresh(content) } noexcept;
-  { part.leased(content) };
-  { part.lease_ended(content) } noexcept;
-  { part.lend(content) } noexcept;
-  { part.take_back(content) } noexcept;
-};
+      part.reset(number, number);
+      {
+        part.add_arena(content)
+      };
+      {
+        part.forget_arenas()
+      } noexcept;
+      {
+        part.pinned(pin)
+      };
+      {
+        part.released(pin)
+      } noexcept;
+      {
+        part.is_watched(number)
+      } noexcept -> std::same_as<bool>;
+      {
+        part.compare(pin)
+      } noexcept;
+      {
+        part.forget(number)
+      } noexcept;
+      {
+        part.forget_all()
+      } noexcept;
+      {
+        part.fresh(content)
+      } noexcept;
+      {
+        part.leased(content)
+      };
+      {
+        part.lease_ended(content)
+      } noexcept;
+      {
+        part.lend(content)
+      } noexcept;
+      {
+        part.take_back(content)
+      } noexcept;
+    };
 template <class Part>
 concept hears_gradients = requires(Part& part, const checks::gradient_event& gradient, std::uint32_t number) {
   part.gradient_opened(gradient, true, true);
-  { part.beta_read(number) } noexcept;
+  {
+    part.beta_read(number)
+  } noexcept;
   part.expect_written(gradient, "a call");
-  { part.gradient_gone(number) } noexcept;
+  {
+    part.gradient_gone(number)
+  } noexcept;
   part.allow_no_gradient(number);
-  { part.may_lack_gradient(number) } noexcept -> std::same_as<bool>;
+  {
+    part.may_lack_gradient(number)
+  } noexcept -> std::same_as<bool>;
 };
 
 }  // namespace detail
@@ -87,11 +121,14 @@ concept hears_gradients = requires(Part& part, const checks::gradient_event& gra
 /// `is_on` is false for a policy that looks at nothing: then no call of it is compiled. Its `part` lives in the
 /// manager. Where the policy is on, agents finish their copies at once, and pins and releases wait for agents.
 template <class Checks>
-concept check_policy = names_itself<Checks> && std::same_as<typename Checks::policy_kind, checks_kind> && requires {
-  { Checks::is_on } -> std::convertible_to<bool>;
-  typename Checks::part;
-  typename Checks::part::place_type;
-} && detail::hears_calls<typename Checks::part> && detail::hears_bytes<typename Checks::part> &&
-    detail::hears_gradients<typename Checks::part>;
+concept check_policy = names_itself<Checks> && std::same_as<typename Checks::policy_kind, checks_kind> &&
+                       requires {
+                         {
+                           Checks::is_on
+                         } -> std::convertible_to<bool>;
+                         typename Checks::part;
+                         typename Checks::part::place_type;
+                       } && detail::hears_calls<typename Checks::part> && detail::hears_bytes<typename Checks::part> &&
+                       detail::hears_gradients<typename Checks::part>;
 
 }  // namespace chunkmem::inline v0

@@ -35,10 +35,7 @@ class guarded_bytes {
 
   guarded_bytes() = default;
   guarded_bytes(const guarded_bytes&) = delete;
-  ~guarded_bytes()
-  {
-    forget();
-  }
+  ~guarded_bytes() { forget(); }
 
   /// Nobody may touch these bytes, which are about to serve as an arena.
   /// @throws std::bad_alloc
@@ -75,10 +72,7 @@ class guarded_bytes {
   }
 
   /// A copy of the library's own goes over these bytes, from here to `take_back`.
-  void lend(std::span<const std::byte> content) noexcept
-  {
-    release(content.data(), content.size());
-  }
+  void lend(std::span<const std::byte> content) noexcept { release(content.data(), content.size()); }
   void take_back(std::span<const std::byte> content) noexcept
   {
     if constexpr (!is_guarding) return;

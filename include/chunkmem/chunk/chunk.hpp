@@ -11,24 +11,25 @@ namespace chunkmem::inline v0 {
 /// What the manager knows of a chunk: where its copies lie and whether they may move. 32 bytes.
 ///
 /// A device copy is always valid: it is given up when the host's is written. A host window may be kept without being
-/// valid, as the home to which the next write-back goes. A derived chunk has no window: a mover makes its bytes from others,
-/// it is read on the device alone, and a write on the host says that what it is made from has changed.
+/// valid, as the home to which the next write-back goes. A derived chunk has no window: a mover makes its bytes from
+/// others, it is read on the device alone, and a write on the host says that what it is made from has changed.
 struct chunk {
   static constexpr std::uint32_t nowhere = UINT32_MAX;
   static constexpr std::uint32_t elsewhere = UINT32_MAX - 1;  ///< the host frame of derived chunks
 
-  std::uint32_t frames = 1;           ///< length of its window in every tier
-  std::uint32_t device = nowhere;     ///< first device frame
-  std::uint32_t host = nowhere;       ///< first host frame
-  std::uint32_t next_use = nowhere;   ///< moment of its next recorded access
-  std::uint32_t live = 0;             ///< tensors in it that hold bytes; 0: nothing to save
+  std::uint32_t frames = 1;          ///< length of its window in every tier
+  std::uint32_t device = nowhere;    ///< first device frame
+  std::uint32_t host = nowhere;      ///< first host frame
+  std::uint32_t next_use = nowhere;  ///< moment of its next recorded access
+  std::uint32_t live = 0;            ///< tensors in it that hold bytes; 0: nothing to save
   std::uint32_t device_pins = 0;
   std::uint16_t host_pins = 0;
-  std::uint16_t host_writers = 0;     ///< those of them that write: the device has no copy meanwhile
+  std::uint16_t host_writers = 0;  ///< those of them that write: the device has no copy meanwhile
   bool host_valid = false;
-  bool left_for_host = false;         ///< without a next use the host wants its bytes, by the record
-  bool device_only = false;           ///< the plan never lets it leave: its window on the host is the first to be given up
-  bool touched = false;               ///< the eviction policy has not heard of its latest change
+  bool left_for_host = false;  ///< without a next use the host wants its bytes, by the record
+  /// the plan never lets it leave: its window on the host is the first to be given up
+  bool device_only = false;
+  bool touched = false;  ///< the eviction policy has not heard of its latest change
 
   [[nodiscard]] bool on_device() const noexcept { return device != nowhere; }
   [[nodiscard]] bool is_derived() const noexcept { return host == elsewhere; }

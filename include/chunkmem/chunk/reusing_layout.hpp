@@ -20,7 +20,9 @@ template <class Layout>
 concept reusing_layout = chunk_layout<Layout> && requires(Layout layout, const chunk_place& place, bytes size,
                                                           std::span<const bytes> sizes, std::span<chunk_place> places) {
   layout.erase(place, size);
-  { layout.place_together(sizes, places) } -> std::same_as<bool>;
+  {
+    layout.place_together(sizes, places)
+  } -> std::same_as<bool>;
 };
 
 }  // namespace chunkmem::inline v0

@@ -15,7 +15,9 @@ namespace chunkmem::inline v0 {
 /// `(used + padded) / frames` on.
 template <class Layout>
 concept searchable_layout = chunk_layout<Layout> && requires(const Layout layout) {
-  { layout.changes_at() } -> std::same_as<bytes>;
+  {
+    layout.changes_at()
+  } -> std::same_as<bytes>;
 };
 
 }  // namespace chunkmem::inline v0

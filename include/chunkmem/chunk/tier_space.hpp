@@ -12,10 +12,10 @@ namespace chunkmem::inline v0 {
 
 /// The arena of one tier: chunks in frames from the bottom, leases from the top, never a byte in both.
 ///
-/// Numbers only; the bytes are somebody else's. A lease may begin anywhere that is a multiple of `tensor_alignment`; the
-/// frames it touches are lost to chunks until it ends. What is left over after the last whole frame serves leases too.
-/// Cost: chunks O(1); leases O(live leases + frames passed over), no allocation while the number of live leases does
-/// not reach a new maximum.
+/// Numbers only; the bytes are somebody else's. A lease may begin anywhere that is a multiple of `tensor_alignment`;
+/// the frames it touches are lost to chunks until it ends. What is left over after the last whole frame serves leases
+/// too. Cost: chunks O(1); leases O(live leases + frames passed over), no allocation while the number of live leases
+/// does not reach a new maximum.
 class tier_space {
  public:
   static constexpr std::uint32_t free_frame = UINT32_MAX;
@@ -127,11 +127,15 @@ class tier_space {
   {
     for (const interval& taken : leases_)
       if (taken.begin < begin + size && begin < taken.end) return false;
-    return begin + size <= capacity_ && highest_blocked(begin, begin + size, [](std::uint32_t) { return false; }) == no_place;
+    return begin + size <= capacity_ &&
+           highest_blocked(begin, begin + size, [](std::uint32_t) { return false; }) == no_place;
   }
 
   /// First byte of the lowest lease, or the capacity.
-  [[nodiscard]] std::uint64_t lowest_lease() const noexcept { return leases_.empty() ? capacity_ : leases_.front().begin; }
+  [[nodiscard]] std::uint64_t lowest_lease() const noexcept
+  {
+    return leases_.empty() ? capacity_ : leases_.front().begin;
+  }
 
   /// Calls `visit(frame)` for each whole frame that [begin, begin + size) touches.
   template <class Visit>

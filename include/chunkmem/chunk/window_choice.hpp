@@ -18,8 +18,8 @@ inline constexpr std::uint32_t impossible_window = UINT32_MAX;
 /// @param price   `price(chunk)`: for giving up one frame of that chunk, or `impossible_window`
 /// @return        first frame, or `frame_pool::none` where no window is possible
 template <class Price>
-[[nodiscard]] std::uint32_t cheapest_window(const tier_space& space, std::uint32_t count, std::uint32_t begin, std::uint32_t end,
-                                            Price price)
+[[nodiscard]] std::uint32_t cheapest_window(const tier_space& space, std::uint32_t count, std::uint32_t begin,
+                                            std::uint32_t end, Price price)
 {
   if (count > space.frames()) return frame_pool::none;
   const std::uint32_t starts = space.frames() - count + 1;
@@ -43,8 +43,8 @@ template <class Price>
 
 /// The cheapest window that has one of the frames of a victim.
 template <class Price>
-[[nodiscard]] std::uint32_t cheapest_window_around(const tier_space& space, std::uint32_t count, std::uint32_t victim_first,
-                                                   std::uint32_t victim_frames, Price price)
+[[nodiscard]] std::uint32_t cheapest_window_around(const tier_space& space, std::uint32_t count,
+                                                   std::uint32_t victim_first, std::uint32_t victim_frames, Price price)
 {
   const std::uint32_t begin = victim_first >= count - 1 ? victim_first - (count - 1) : 0;
   return cheapest_window(space, count, begin, victim_first + victim_frames, price);

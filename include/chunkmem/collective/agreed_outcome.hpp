@@ -31,10 +31,16 @@ class error_words {
   [[nodiscard]] static words of(const error& it)
   {
     words all{static_cast<std::uint64_t>(it.code())};
-    if (const auto* const io = dynamic_cast<const io_error*>(&it)) all[1] = static_cast<std::uint64_t>(io->fault().number), all[2] = io->fault().offset;
+    if (const auto* const io = dynamic_cast<const io_error*>(&it))
+      all[1] = static_cast<std::uint64_t>(io->fault().number), all[2] = io->fault().offset;
     if (const auto* const full = dynamic_cast<const out_of_memory*>(&it)) {
       const memory_shortage& what = full->shortage();
-      const std::uint64_t numbers[] = {static_cast<std::uint64_t>(what.where), what.requested, what.capacity, what.pinned, what.needed, what.refused ? 1U : 0U};
+      const std::uint64_t numbers[] = {static_cast<std::uint64_t>(what.where),
+                                       what.requested,
+                                       what.capacity,
+                                       what.pinned,
+                                       what.needed,
+                                       what.refused ? 1U : 0U};
       std::ranges::copy(numbers, all.begin() + 1);
     }
     const std::string_view text{it.what()};
@@ -53,7 +59,8 @@ class error_words {
     const error_text sentence = error_text{} << ours << "rank " << rank << ": " << said;
     if (all[0] == no_memory) throw std::bad_alloc{};
     switch (static_cast<error_code>(all[0])) {
-      case error_code::out_of_memory: throw out_of_memory{{static_cast<tier>(all[1]), all[2], all[3], all[4], all[5], all[6] != 0}};
+      case error_code::out_of_memory:
+        throw out_of_memory{{static_cast<tier>(all[1]), all[2], all[3], all[4], all[5], all[6] != 0}};
       case error_code::usage: throw usage_error{sentence};
       case error_code::device: throw device_error{sentence};
       case error_code::io: throw io_error{sentence, {static_cast<int>(all[1]), all[2]}};
@@ -83,8 +90,9 @@ template <exchanges_words Communicator>
 /// Work of which each rank does its part: where it fails on one, all hear of it, and nobody goes on.
 ///
 /// @param work   `bool work()`: this rank has nothing more to do
-/// @return   no rank has   @throws on every rank what the first one that failed threw, in its class: "rank 2: ..."; a size_overflow is a
-/// config_error on others. comm_error, and what is no error of this library (a rank that ends), is thrown at once: others hear of it by their deadline
+/// @return   no rank has   @throws on every rank what the first one that failed threw, in its class: "rank 2: ..."; a
+/// size_overflow is a config_error on others. comm_error, and what is no error of this library (a rank that ends), is
+/// thrown at once: others hear of it by their deadline
 /// @complexity   one exchange of a word; in an error another one of 71 words
 template <exchanges_words Communicator, class Work>
 bool agreed(Communicator& ranks, Work work)

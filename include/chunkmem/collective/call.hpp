@@ -12,7 +12,16 @@ namespace chunkmem::inline v0 {
 namespace collective {
 
 /// What ranks do together.
-enum class operation : std::uint8_t { all_gather, reduce_scatter, all_reduce, broadcast, send, receive, barrier, exchange };
+enum class operation : std::uint8_t {
+  all_gather,
+  reduce_scatter,
+  all_reduce,
+  broadcast,
+  send,
+  receive,
+  barrier,
+  exchange
+};
 
 [[nodiscard]] constexpr std::string_view name_of(operation what) noexcept
 {

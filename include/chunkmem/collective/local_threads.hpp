@@ -50,7 +50,10 @@ struct thread_work {
 
  private:
   [[nodiscard]] shares parts() const noexcept { return {mine.asked.size, mine.each, meeting->ranks()}; }
-  [[nodiscard]] const std::byte* place_of(std::uint32_t other) const noexcept { return meeting->place_of(meeting_lane::agents, other); }
+  [[nodiscard]] const std::byte* place_of(std::uint32_t other) const noexcept
+  {
+    return meeting->place_of(meeting_lane::agents, other);
+  }
 
   void gather() const noexcept
   {
@@ -76,17 +79,17 @@ struct thread_work {
 
 /// One end of a group whose ranks are threads of one process: bytes go straight from one rank's memory to another's.
 ///
-/// Good for trainers of several ranks on one machine, and for every test of what ranks do: real concurrency, sums in order of
-/// ranks, no library. Each rank has its own backend, whose bytes the host can reach; the agents may be threads or the caller.
-/// Three things hold beyond the laws of a communicator:
-/// - An operation takes place on every rank that takes part or on none, whatever fails meanwhile. So an agent that finished
-///   without an error has the right bytes.
+/// Good for trainers of several ranks on one machine, and for every test of what ranks do: real concurrency, sums in
+/// order of ranks, no library. Each rank has its own backend, whose bytes the host can reach; the agents may be threads
+/// or the caller. Three things hold beyond the laws of a communicator:
+/// - An operation takes place on every rank that takes part or on none, whatever fails meanwhile. So an agent that
+///   finished without an error has the right bytes.
 /// - The deadline limits the wait for other ranks to come. Once all are there their bytes move to the end.
-/// - Destroying it is fine while its own agent has queued work: that work still meets the others. Who waits for more than
-///   that loses a peer.
+/// - Destroying it is fine while its own agent has queued work: that work still meets the others. Who waits for more
+///   than that loses a peer.
 ///
-/// Cost: each byte that a rank gets is read once from its owner; two or three sleeps of each agent for an operation. The
-/// bytes of a sum are read once from each rank. Nothing is allocated after construction.
+/// Cost: each byte that a rank gets is read once from its owner; two or three sleeps of each agent for an operation.
+/// The bytes of a sum are read once from each rank. Nothing is allocated after construction.
 ///
 /// @threads   one caller at a time; `check` and `revoke` any
 class local_threads {
@@ -95,7 +98,10 @@ class local_threads {
   static constexpr std::string_view name = "local_threads";
 
   /// @throws usage_error   there is no such rank in the group, or it was there before
-  local_threads(const thread_group& group, rank_id rank) : meeting_{group.meeting()}, rank_{rank} { meeting_->take(index_of(rank)); }
+  local_threads(const thread_group& group, rank_id rank) : meeting_{group.meeting()}, rank_{rank}
+  {
+    meeting_->take(index_of(rank));
+  }
   local_threads(const local_threads&) = delete;
   local_threads& operator=(const local_threads&) = delete;
   ~local_threads() { meeting_->leave(index_of(rank_), given_); }
@@ -130,21 +136,24 @@ class local_threads {
   void broadcast(Backend& backend, agent who, std::byte* place, bytes size, rank_id root, std::uint32_t label)
   {
     require_other(root, false);
-    give(backend, who, place, {.what = operation::broadcast, .size = size.count(), .root = index_of(root), .label = label});
+    give(backend, who, place,
+         {.what = operation::broadcast, .size = size.count(), .root = index_of(root), .label = label});
   }
   /// @throws usage_error   no such rank, or itself
   template <stream_backend Backend>
   void send(Backend& backend, agent who, std::byte* place, bytes size, rank_id to, std::uint32_t label)
   {
     require_other(to, true);
-    give(backend, who, place, {.what = operation::send, .size = size.count(), .root = index_of(rank_), .label = label}, 0, to);
+    give(backend, who, place, {.what = operation::send, .size = size.count(), .root = index_of(rank_), .label = label},
+         0, to);
   }
   /// @throws usage_error   no such rank, or itself
   template <stream_backend Backend>
   void receive(Backend& backend, agent who, std::byte* place, bytes size, rank_id from, std::uint32_t label)
   {
     require_other(from, true);
-    give(backend, who, place, {.what = operation::send, .size = size.count(), .root = index_of(from), .label = label}, 0, from);
+    give(backend, who, place, {.what = operation::send, .size = size.count(), .root = index_of(from), .label = label},
+         0, from);
   }
   template <stream_backend Backend>
   void barrier(Backend& backend, agent who, std::uint32_t label)
@@ -156,15 +165,18 @@ class local_threads {
   /// @throws usage_error   `all` is not as long as ranks times `mine`; a forked child
   void exchange(std::span<const std::uint64_t> mine, std::span<std::uint64_t> all)
   {
-    if (all.size() != mine.size() * ranks()) throw usage_error{"words of all ranks are not as many as ranks times words of one"};
+    if (all.size() != mine.size() * ranks())
+      throw usage_error{"words of all ranks are not as many as ranks times words of one"};
     meeting_->expect_own_process();
     check();
-    const meeting_request request{.asked = {.what = operation::exchange, .type = dtype::int64, .size = mine.size_bytes()},
-                                  .place = reinterpret_cast<const std::byte*>(mine.data())};
+    const meeting_request request{
+        .asked = {.what = operation::exchange, .type = dtype::int64, .size = mine.size_bytes()},
+        .place = reinterpret_cast<const std::byte*>(mine.data())};
     if (!meeting_->meet(meeting_lane::callers, index_of(rank_), request)) return check();
     if (mine.empty()) return;
     for (std::uint32_t other = 0; other < ranks(); ++other)
-      std::memcpy(all.data() + other * mine.size(), meeting_->place_of(meeting_lane::callers, other), mine.size_bytes());
+      std::memcpy(all.data() + other * mine.size(), meeting_->place_of(meeting_lane::callers, other),
+                  mine.size_bytes());
     meeting_->settle(meeting_lane::callers, index_of(rank_), true);
   }
 
@@ -174,22 +186,31 @@ class local_threads {
 
  private:
   template <stream_backend Backend>
-  void give_sum(operation what, Backend& backend, agent who, std::byte* whole, const shares& parts, sum how, std::uint32_t label)
+  void give_sum(operation what, Backend& backend, agent who, std::byte* whole, const shares& parts, sum how,
+                std::uint32_t label)
   {
     require(parts);
     require_summable(how, parts.whole);
     require_summable(how, parts.each);
     give(backend, who, whole,
-         {.what = what, .type = how.type, .size = parts.whole, .label = label, .scale = bits_as<std::uint32_t>(how.scale)}, parts.each);
+         {.what = what,
+          .type = how.type,
+          .size = parts.whole,
+          .label = label,
+          .scale = bits_as<std::uint32_t>(how.scale)},
+         parts.each);
   }
 
   template <stream_backend Backend>
-  void give(Backend& backend, agent who, std::byte* place, const call& asked, std::uint64_t each = 0, rank_id other = rank_id::none)
+  void give(Backend& backend, agent who, std::byte* place, const call& asked, std::uint64_t each = 0,
+            rank_id other = rank_id::none)
   {
-    static_assert(Backend::host_addressable, "chunkmem: ranks that are threads reach each other's bytes by the host: use a backend "
-                                             "whose memory the host can reach, such as host_arena, or another communicator");
+    static_assert(Backend::host_addressable,
+                  "chunkmem: ranks that are threads reach each other's bytes by the host: use a backend "
+                  "whose memory the host can reach, such as host_arena, or another communicator");
     if (place == nullptr && asked.size != 0)
-      throw usage_error{error_text{} << "chunkmem: ranks move " << asked.size << " B at a null address (pass memory that allocate() gave)"};
+      throw usage_error{error_text{} << "chunkmem: ranks move " << asked.size
+                                     << " B at a null address (pass memory that allocate() gave)"};
     meeting_->expect_own_process();
     check();
     const meeting_request mine{.asked = asked, .each = each, .place = place, .other = other};
@@ -200,14 +221,16 @@ class local_threads {
   void require(const shares& parts) const
   {
     if (parts.ranks != ranks() || parts.begin(parts.ranks) != parts.whole)
-      throw usage_error{error_text{} << "chunkmem: shares of " << parts.each << " B for " << parts.ranks << " ranks of " << parts.whole
-                                     << " B were given to a group of " << ranks() << " (make them by shares::of for it)"};
+      throw usage_error{error_text{} << "chunkmem: shares of " << parts.each << " B for " << parts.ranks << " ranks of "
+                                     << parts.whole << " B were given to a group of " << ranks()
+                                     << " (make them by shares::of for it)"};
   }
   void require_other(rank_id other, bool is_peer) const
   {
     if (index_of(other) < ranks() && !(is_peer && other == rank_)) return;
-    throw usage_error{error_text{} << "chunkmem: rank " << index_of(rank_) << " of " << ranks() << " moves bytes from or to rank "
-                                   << index_of(other) << " (name one that is there; bytes are sent to others)"};
+    throw usage_error{error_text{} << "chunkmem: rank " << index_of(rank_) << " of " << ranks()
+                                   << " moves bytes from or to rank " << index_of(other)
+                                   << " (name one that is there; bytes are sent to others)"};
   }
 
   std::shared_ptr<thread_meeting> meeting_;

@@ -36,23 +36,28 @@ namespace collective {
 /// Deadline and memory of an MPI group.
 struct mpi_options {
   std::chrono::milliseconds deadline{std::chrono::minutes{10}};  ///< of each wait for another rank
-  bytes staging{std::uint64_t{4} << 20U};                        ///< where the others' parts of a sum lie, of all of them together
-  bytes largest_message{std::uint64_t{1} << 30U};                ///< longer ones go in pieces; MPI counts with an int
+  /// where the others' parts of a sum lie, of all of them together
+  bytes staging{std::uint64_t{4} << 20U};
+  bytes largest_message{std::uint64_t{1} << 30U};  ///< longer ones go in pieces; MPI counts with an int
 };
 
-/// Ranks that are processes of an MPI program; adopts the user's MPI_Comm, which stays free for the user's own messages.
+/// Ranks that are processes of an MPI program; adopts the user's MPI_Comm, which stays free for the user's own
+/// messages.
 ///
-/// Good over shared memory and where MPI drives the network; bytes lie where the host reaches them. What is asked for is agreed
-/// on before any byte moves (16 bytes, ceil(log2 ranks) rounds), unless the caller says that it is agreed already. Nothing of
-/// MPI's fault tolerance is needed: every wait polls with a deadline, and the first rank to fail tells the others.
+/// Good over shared memory and where MPI drives the network; bytes lie where the host reaches them. What is asked for
+/// is agreed on before any byte moves (16 bytes, ceil(log2 ranks) rounds), unless the caller says that it is agreed
+/// already. Nothing of MPI's fault tolerance is needed: every wait polls with a deadline, and the first rank to fail
+/// tells the others.
 ///
-/// Cost: bytes as in the formulas of ring algorithms, (ranks - 1) / ranks of the run in each direction, twice for an all_reduce;
-/// each rank sends its share to every other one at once. The room for sums comes with the first of them; else no allocation.
+/// Cost: bytes as in the formulas of ring algorithms, (ranks - 1) / ranks of the run in each direction, twice for an
+/// all_reduce; each rank sends its share to every other one at once. The room for sums comes with the first of them;
+/// else no allocation.
 ///
-/// Destroying it waits for what agents still have of it, and tells the others; the session frees its communicators once all have
-/// left, and waits for that only before it ends MPI. After a failure nothing is waited for and nothing is freed: what MPI may still read or write (three communicators, the room for
-/// sums) is leaked on purpose, and receives into the user's memory are cancelled. One that MPI had begun to fill and that does
-/// not end soon may still be written while this process makes MPI calls: after a failure end the process, or keep that memory.
+/// Destroying it waits for what agents still have of it, and tells the others; the session frees its communicators once
+/// all have left, and waits for that only before it ends MPI. After a failure nothing is waited for and nothing is
+/// freed: what MPI may still read or write (three communicators, the room for sums) is leaked on purpose, and receives
+/// into the user's memory are cancelled. One that MPI had begun to fill and that does not end soon may still be written
+/// while this process makes MPI calls: after a failure end the process, or keep that memory.
 ///
 /// @threads   one caller at a time; `revoke` any
 class mpi {
@@ -99,9 +104,10 @@ class mpi {
   [[nodiscard]] rank_id rank() const noexcept { return rank_id{state_->group.rank()}; }
   [[nodiscard]] std::uint32_t ranks() const noexcept { return state_->group.ranks(); }
 
-  /// What follows was agreed on before, such as a plan that all ranks have: no agreement for each call, until set back. Not for
-  /// pairs, barriers and exchanges, which agree in any case. A mismatch is then found by comparing `rolled` of all ranks, say
-  /// once for each step, and bytes may have changed by then. Every rank says so at the same place of its sequence.
+  /// What follows was agreed on before, such as a plan that all ranks have: no agreement for each call, until set back.
+  /// Not for pairs, barriers and exchanges, which agree in any case. A mismatch is then found by comparing `rolled` of
+  /// all ranks, say once for each step, and bytes may have changed by then. Every rank says so at the same place of its
+  /// sequence.
   void agreed(bool yes) noexcept { is_agreed_ = yes; }
 
   /// A fingerprint of all calls of the group so far.
@@ -135,21 +141,24 @@ class mpi {
   void broadcast(Backend& backend, agent who, std::byte* place, bytes size, rank_id root, std::uint32_t label)
   {
     require(root);
-    give(backend, who, place, 0, {.what = operation::broadcast, .size = size.count(), .root = index_of(root), .label = label});
+    give(backend, who, place, 0,
+         {.what = operation::broadcast, .size = size.count(), .root = index_of(root), .label = label});
   }
   template <stream_backend Backend>
     requires(Backend::host_addressable)
   void send(Backend& backend, agent who, std::byte* place, bytes size, rank_id to, std::uint32_t label)
   {
     require_other(to);
-    give_pair(backend, who, place, index_of(to), {.what = operation::send, .size = size.count(), .root = index_of(rank()), .label = label});
+    give_pair(backend, who, place, index_of(to),
+              {.what = operation::send, .size = size.count(), .root = index_of(rank()), .label = label});
   }
   template <stream_backend Backend>
     requires(Backend::host_addressable)
   void receive(Backend& backend, agent who, std::byte* place, bytes size, rank_id from, std::uint32_t label)
   {
     require_other(from);
-    give_pair(backend, who, place, index_of(from), {.what = operation::send, .size = size.count(), .root = index_of(from), .label = label});
+    give_pair(backend, who, place, index_of(from),
+              {.what = operation::send, .size = size.count(), .root = index_of(from), .label = label});
   }
   template <stream_backend Backend>
     requires(Backend::host_addressable)
@@ -162,8 +171,10 @@ class mpi {
   void exchange(std::span<const std::uint64_t> mine, std::span<std::uint64_t> all)
   {
     check();
-    if (all.size() != mine.size() * ranks()) throw usage_error{"words of all ranks are not as many as ranks times words of one"};
-    const attempt at{.what = {.what = operation::exchange, .size = mine.size_bytes()}, .of = part::words, .sequence = ++exchanges_};
+    if (all.size() != mine.size() * ranks())
+      throw usage_error{"words of all ranks are not as many as ranks times words of one"};
+    const attempt at{
+        .what = {.what = operation::exchange, .size = mine.size_bytes()}, .of = part::words, .sequence = ++exchanges_};
     try {
       state_->words.agree(at);
       const std::span<const std::uint64_t> found = state_->words.gather(at, mine);
@@ -186,8 +197,9 @@ class mpi {
   void revoke() noexcept
   {
     if (!made_in_.is_here()) return;
-    state_->group.fail(comm_error{error_text{} << "chunkmem: rank " << index_of(rank()) << " ended the group (start its ranks again)",
-                                  {.failure = comm_failure::revoked, .rank = index_of(rank())}});
+    state_->group.fail(
+        comm_error{error_text{} << "chunkmem: rank " << index_of(rank()) << " ended the group (start its ranks again)",
+                   {.failure = comm_failure::revoked, .rank = index_of(rank())}});
   }
 
  private:
@@ -197,7 +209,9 @@ class mpi {
   // All that MPI may still use after a failure, so that it can be left behind as one.
   struct room : mpi_session::left_group {
     room(mpi_session& session, MPI_Comm users, const mpi_options& options)
-        : group{session, users, options.deadline}, words{group}, work{group, options.staging, options.largest_message},
+        : group{session, users, options.deadline},
+          words{group},
+          work{group, options.staging, options.largest_message},
           pairs(group.ranks())
     {
     }
@@ -211,21 +225,28 @@ class mpi {
   };
 
   template <class Backend>
-  void add_up(Backend& backend, agent who, operation what, std::byte* whole, const shares& parts, sum how, std::uint32_t label)
+  void add_up(Backend& backend, agent who, operation what, std::byte* whole, const shares& parts, sum how,
+              std::uint32_t label)
   {
     require(parts);
     require_summable(how, parts.whole);
     state_->work.prepare_sums();
     give(backend, who, whole, parts.each,
-         {.what = what, .type = how.type, .size = parts.whole, .label = label, .scale = std::bit_cast<std::uint32_t>(how.scale)});
+         {.what = what,
+          .type = how.type,
+          .size = parts.whole,
+          .label = label,
+          .scale = std::bit_cast<std::uint32_t>(how.scale)});
   }
 
   template <class Backend>
   void give(Backend& backend, agent who, std::byte* place, std::uint64_t each, const call& what)
   {
     check();
-    launch(backend, who, {.at = {.what = what, .each = each, .sequence = operations_ + 1}, .place = place,
-                          .agrees = !is_agreed_ || what.what == operation::barrier});
+    launch(backend, who,
+           {.at = {.what = what, .each = each, .sequence = operations_ + 1},
+            .place = place,
+            .agrees = !is_agreed_ || what.what == operation::barrier});
     ++operations_;
     rolled_.add(what);
     rolled_.add(each);
@@ -235,14 +256,16 @@ class mpi {
   {
     check();
     std::uint64_t& count = state_->pairs[peer];
-    launch(backend, who, {.at = {.what = what, .of = part::pair, .sequence = count + 1, .peer = peer, .group_sequence = operations_},
-                          .place = place});
+    launch(backend, who,
+           {.at = {.what = what, .of = part::pair, .sequence = count + 1, .peer = peer, .group_sequence = operations_},
+            .place = place});
     ++count;
   }
   template <class Backend>
   void launch(Backend& backend, agent who, const mpi_work::job& job)
   {
-    if (job.place == nullptr && job.at.what.size != 0) throw usage_error{"ranks cannot move bytes at a null address (give an address)"};
+    if (job.place == nullptr && job.at.what.size != 0)
+      throw usage_error{"ranks cannot move bytes at a null address (give an address)"};
     state_->work.expect();
     try {
       backend.launch(who, [work = &state_->work, job]() noexcept { work->run(job); });
@@ -255,16 +278,18 @@ class mpi {
   static void require(const mpi_options& options)
   {
     const std::uint64_t largest = options.largest_message.count();
-    if (options.deadline.count() <= 0) throw config_error{"a group of MPI ranks without a deadline (give one above 0 ms)"};
+    if (options.deadline.count() <= 0)
+      throw config_error{"a group of MPI ranks without a deadline (give one above 0 ms)"};
     if (largest == 0 || largest % tensor_alignment.count() != 0 || largest > INT32_MAX)
-      throw config_error{error_text{} << "chunkmem: messages of MPI cannot be of " << largest << " B (give a multiple of "
-                                      << tensor_alignment.count() << " B below 2 GiB)"};
+      throw config_error{error_text{} << "chunkmem: messages of MPI cannot be of " << largest
+                                      << " B (give a multiple of " << tensor_alignment.count() << " B below 2 GiB)"};
   }
   void require(const shares& parts) const
   {
     if (parts.ranks != ranks() || parts.end(ranks() - 1) != parts.whole || parts.each % tensor_alignment.count() != 0)
-      throw usage_error{error_text{} << "chunkmem: shares of " << parts.each << " B for " << parts.ranks << " ranks do not divide "
-                                     << parts.whole << " B over a group of " << ranks() << " (make them with shares::of)"};
+      throw usage_error{error_text{} << "chunkmem: shares of " << parts.each << " B for " << parts.ranks
+                                     << " ranks do not divide " << parts.whole << " B over a group of " << ranks()
+                                     << " (make them with shares::of)"};
   }
   void require(rank_id root) const
   {
@@ -281,8 +306,10 @@ class mpi {
   [[nodiscard]] static call shake_hands(const mpi_options& options) noexcept
   {
     const auto deadline = static_cast<std::uint64_t>(options.deadline.count());
-    return {.what = operation::exchange, .size = options.staging.count(),
-            .root = static_cast<std::uint32_t>(options.largest_message.count()), .label = static_cast<std::uint32_t>(deadline)};
+    return {.what = operation::exchange,
+            .size = options.staging.count(),
+            .root = static_cast<std::uint32_t>(options.largest_message.count()),
+            .label = static_cast<std::uint32_t>(deadline)};
   }
 
   mpi_session* session_;

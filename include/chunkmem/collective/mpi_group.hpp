@@ -22,11 +22,11 @@ namespace collective {
 
 /// Who takes part, who failed, and who left: what the lanes of a communicator have in common.
 ///
-/// Every rank sends every other exactly one notice in its life, over a communicator of its own: that it failed, or that it left
-/// and how far it had come. Who waits looks for notices, so that the first rank to fail ends the waits of all; a rank that left
-/// after it had done its part of an operation lets the others finish it. There is no standing receive that a thread would own:
-/// notices are probed for and taken by whoever looks.
-/// Cost of a look: one probe. Memory: 64 bytes for each rank.
+/// Every rank sends every other exactly one notice in its life, over a communicator of its own: that it failed, or that
+/// it left and how far it had come. Who waits looks for notices, so that the first rank to fail ends the waits of all;
+/// a rank that left after it had done its part of an operation lets the others finish it. There is no standing receive
+/// that a thread would own: notices are probed for and taken by whoever looks. Cost of a look: one probe. Memory: 64
+/// bytes for each rank.
 ///
 /// @threads   any, but for the constructor, `leave` and `look_back`
 class mpi_group {
@@ -37,16 +37,19 @@ class mpi_group {
   /// One operation as this rank does it.
   struct attempt {
     call what{};
-    std::uint64_t each = 0;            ///< of the shares [bytes]
+    std::uint64_t each = 0;  ///< of the shares [bytes]
     part of = part::group;
     std::uint64_t sequence = 0;        ///< among those of its part, and of its peer; counted from 1
     std::uint32_t peer = UINT32_MAX;   ///< of a pair
     std::uint64_t group_sequence = 0;  ///< of the last operation of all before a pair's
   };
 
-  /// Collective over `users`, which stays the user's and carries nothing of ours but the agreement on new communicators.
-  /// @throws comm_error   MPI failed, or another rank did not come before the deadline; what MPI still waits for is leaked
-  mpi_group(mpi_session& session, MPI_Comm users, std::chrono::milliseconds deadline) : session_{&session}, deadline_{deadline}
+  /// Collective over `users`, which stays the user's and carries nothing of ours but the agreement on new
+  /// communicators.
+  /// @throws comm_error   MPI failed, or another rank did not come before the deadline; what MPI still waits for is
+  ///   leaked
+  mpi_group(mpi_session& session, MPI_Comm users, std::chrono::milliseconds deadline)
+      : session_{&session}, deadline_{deadline}
   {
     notices_ = duplicate(users);
     int rank = 0;
@@ -115,7 +118,8 @@ class mpi_group {
     count.store(at.sequence, std::memory_order_relaxed);
   }
 
-  /// The end of the group, kept if it is the first, and told to all. Waits some milliseconds for MPI to take the notices.
+  /// The end of the group, kept if it is the first, and told to all. Waits some milliseconds for MPI to take the
+  /// notices.
   void fail(const comm_error& cause) noexcept
   {
     failure_.tell(cause);
@@ -129,14 +133,15 @@ class mpi_group {
     left_at_ = std::chrono::steady_clock::now();
     tell(has_left, rank_, std::chrono::milliseconds{20});
   }
-  /// After leaving: frees the communicators once all have left. Never where some fail, or do not leave before the deadline: a
-  /// late notice must not reach a later communicator of the same number, so they are leaked.
+  /// After leaving: frees the communicators once all have left. Never where some fail, or do not leave before the
+  /// deadline: a late notice must not reach a later communicator of the same number, so they are leaked.
   [[nodiscard]] mpi_session::left_group::state look_back() noexcept
   {
     using state = mpi_session::left_group::state;
     listen({}, {});
     int is_told = 0;
-    const bool holds = MPI_Testall(static_cast<int>(ranks_), requests_.data(), &is_told, MPI_STATUSES_IGNORE) == MPI_SUCCESS;
+    const bool holds =
+        MPI_Testall(static_cast<int>(ranks_), requests_.data(), &is_told, MPI_STATUSES_IGNORE) == MPI_SUCCESS;
     if (has_failed() || !holds || std::chrono::steady_clock::now() - left_at_ > deadline_) return state::lost;
     if (heard_.load() + 1 < ranks_ || is_told == 0) return state::waiting;
     for (MPI_Comm& each : owned_) MPI_Comm_free(&each);
@@ -148,13 +153,17 @@ class mpi_group {
                                  std::uint32_t who = UINT32_MAX) const noexcept
   {
     error_text text;
-    text << "chunkmem: " << name_of(at.what.what) << " of " << at.what.size << " B failed: " << name_of(failure) << ", operation "
-         << at.sequence << " with label " << at.what.label << " on rank " << rank_ << " of " << ranks_ << ", waited "
-         << static_cast<std::uint64_t>(waited.count()) / 1'000'000 << " ms";
+    text << "chunkmem: " << name_of(at.what.what) << " of " << at.what.size << " B failed: " << name_of(failure)
+         << ", operation " << at.sequence << " with label " << at.what.label << " on rank " << rank_ << " of " << ranks_
+         << ", waited " << static_cast<std::uint64_t>(waited.count()) / 1'000'000 << " ms";
     if (who != UINT32_MAX) text << ", rank " << who;
     text << (failure == comm_failure::deadline ? " (see what has become of that rank, or raise the deadline)"
                                                : " (see what that rank says, and start the ranks again)");
-    return {text, {.failure = failure, .rank = who, .sequence = at.sequence, .waited = static_cast<std::uint64_t>(waited.count())}};
+    return {text,
+            {.failure = failure,
+             .rank = who,
+             .sequence = at.sequence,
+             .waited = static_cast<std::uint64_t>(waited.count())}};
   }
 
  private:
@@ -189,7 +198,8 @@ class mpi_group {
       int is_there = 0;
       MPI_Message message = MPI_MESSAGE_NULL;
       MPI_Status from;
-      if (MPI_Improbe(MPI_ANY_SOURCE, notice_tag, notices_, &is_there, &message, &from) != MPI_SUCCESS || is_there == 0) return;
+      if (MPI_Improbe(MPI_ANY_SOURCE, notice_tag, notices_, &is_there, &message, &from) != MPI_SUCCESS || is_there == 0)
+        return;
       notice told{};
       if (MPI_Mrecv(told.data(), 5, MPI_UINT64_T, &message, MPI_STATUS_IGNORE) != MPI_SUCCESS) return;
       hear(static_cast<std::uint32_t>(from.MPI_SOURCE), told, at, waited);

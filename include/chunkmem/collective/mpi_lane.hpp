@@ -23,13 +23,13 @@ namespace collective {
 
 /// One thread's own way to the other ranks: waits with a deadline, agreement on what is asked for, words of all.
 ///
-/// Agreement: each rank sends the least and the greatest fingerprint it knows of to the rank 1, 2, 4, ... further, and learns
-/// as much; after ceil(log2 ranks) rounds of 16 bytes every rank knows whether all asked for the same. Only where they did not
-/// do they tell one another what each asked for, so that the error can name it (dissemination: Hensgen, Finkel, Manber 1988;
-/// words of all: Bruck and others 1997).
-/// A wait polls MPI, for some microseconds at once, then giving way to other threads, then with sleeps of 50 microseconds: ranks
-/// that share a core do not starve one another (4 ranks on 2 cores: an agreement takes 26 us so, 2 ms where they
-/// only give way). The deadline starts anew with each piece that arrived.
+/// Agreement: each rank sends the least and the greatest fingerprint it knows of to the rank 1, 2, 4, ... further, and
+/// learns as much; after ceil(log2 ranks) rounds of 16 bytes every rank knows whether all asked for the same. Only
+/// where they did not do they tell one another what each asked for, so that the error can name it (dissemination:
+/// Hensgen, Finkel, Manber 1988; words of all: Bruck and others 1997). A wait polls MPI, for some microseconds at once,
+/// then giving way to other threads, then with sleeps of 50 microseconds: ranks that share a core do not starve one
+/// another (4 ranks on 2 cores: an agreement takes 26 us so, 2 ms where they only give way). The deadline starts anew
+/// with each piece that arrived.
 ///
 /// @threads   one caller at a time
 class mpi_lane {
@@ -61,8 +61,10 @@ class mpi_lane {
       group_->look(at, waited);
       if (agrees && at.of == mpi_group::part::group) look_for_pairs(at, waited);
       if (waited >= group_->deadline()) throw group_->error(comm_failure::deadline, at, waited, transfers_.awaited());
-      if (waited < std::chrono::microseconds{500}) std::this_thread::yield();
-      else std::this_thread::sleep_for(std::chrono::microseconds{50});
+      if (waited < std::chrono::microseconds{500})
+        std::this_thread::yield();
+      else
+        std::this_thread::sleep_for(std::chrono::microseconds{50});
     }
   }
 
@@ -124,12 +126,22 @@ class mpi_lane {
   static constexpr int data_tags = 8'192;  // of the group, then as many of pairs; MPI has 32,767 at least
 
   [[nodiscard]] std::uint32_t ranks() const noexcept { return group_->ranks(); }
-  [[nodiscard]] std::uint32_t after(std::uint32_t distance) const noexcept { return (group_->rank() + distance) % ranks(); }
-  [[nodiscard]] std::uint32_t before(std::uint32_t distance) const noexcept { return (group_->rank() + ranks() - distance) % ranks(); }
-  [[nodiscard]] static int pair_tag(std::uint64_t sequence) noexcept { return first_pair_tag + static_cast<int>(sequence % pair_tags); }
+  [[nodiscard]] std::uint32_t after(std::uint32_t distance) const noexcept
+  {
+    return (group_->rank() + distance) % ranks();
+  }
+  [[nodiscard]] std::uint32_t before(std::uint32_t distance) const noexcept
+  {
+    return (group_->rank() + ranks() - distance) % ranks();
+  }
+  [[nodiscard]] static int pair_tag(std::uint64_t sequence) noexcept
+  {
+    return first_pair_tag + static_cast<int>(sequence % pair_tags);
+  }
   [[nodiscard]] static int tag_of(const attempt& at) noexcept
   {
-    return first_data_tag + (at.of == mpi_group::part::pair ? data_tags : 0) + static_cast<int>(at.sequence % data_tags);
+    return first_data_tag + (at.of == mpi_group::part::pair ? data_tags : 0) +
+           static_cast<int>(at.sequence % data_tags);
   }
   template <class Words>
   [[nodiscard]] static std::byte* as_bytes(Words& words) noexcept
@@ -140,8 +152,12 @@ class mpi_lane {
   [[nodiscard]] static request_words packed(const attempt& at) noexcept
   {
     const call& it = at.what;
-    return {static_cast<std::uint64_t>(it.what) << 8U | static_cast<std::uint64_t>(it.type), it.size,
-            std::uint64_t{it.root} << 32U | it.label, it.scale, at.sequence, at.each};
+    return {static_cast<std::uint64_t>(it.what) << 8U | static_cast<std::uint64_t>(it.type),
+            it.size,
+            std::uint64_t{it.root} << 32U | it.label,
+            it.scale,
+            at.sequence,
+            at.each};
   }
 
   /// A rank that waits for this one to send or receive, before it will come to this operation of all, never comes.
@@ -149,8 +165,10 @@ class mpi_lane {
   {
     int is_there = 0;
     MPI_Status from;
-    detail::require_mpi("looking for messages", MPI_Iprobe(MPI_ANY_SOURCE, pair_tag(at.sequence - 1), comm_, &is_there, &from));
-    if (is_there != 0) throw group_->error(comm_failure::mismatch, at, waited, static_cast<std::uint32_t>(from.MPI_SOURCE));
+    detail::require_mpi("looking for messages",
+                        MPI_Iprobe(MPI_ANY_SOURCE, pair_tag(at.sequence - 1), comm_, &is_there, &from));
+    if (is_there != 0)
+      throw group_->error(comm_failure::mismatch, at, waited, static_cast<std::uint32_t>(from.MPI_SOURCE));
   }
 
   [[noreturn]] void tell_apart(const attempt& at)
@@ -177,9 +195,9 @@ class mpi_lane {
 
   static void write(error_text& text, std::uint32_t rank, const request_words& asked) noexcept
   {
-    text << ", rank " << rank << " for " << name_of(static_cast<operation>(asked[0] >> 8U & 7U)) << " " << asked[4] << " of "
-         << asked[1] << " B in shares of " << asked[5] << " B of type " << (asked[0] & 0xffU) << " with root " << (asked[2] >> 32U) << ", label "
-         << (asked[2] & 0xffffffffU) << ", scale " << asked[3];
+    text << ", rank " << rank << " for " << name_of(static_cast<operation>(asked[0] >> 8U & 7U)) << " " << asked[4]
+         << " of " << asked[1] << " B in shares of " << asked[5] << " B of type " << (asked[0] & 0xffU) << " with root "
+         << (asked[2] >> 32U) << ", label " << (asked[2] & 0xffffffffU) << ", scale " << asked[3];
   }
   [[nodiscard]] comm_error mismatch(const attempt& at, std::uint32_t odd, const request_words& its, std::uint32_t usual,
                                     const request_words& others) const noexcept

@@ -13,10 +13,12 @@ namespace chunkmem::inline v0 {
 
 namespace collective {
 
-/// Processes by nodes: groups of those that share a node, and of those in one place of every node, as the user's own MPI_Comm.
+/// Processes by nodes: groups of those that share a node, and of those in one place of every node, as the user's own
+/// MPI_Comm.
 ///
-/// What a process needs before it makes its communicators: its place, its groups, and which device of its node is its own.
-/// Ranks of `users` have to be numbered node by node, as launchers do unless they are told otherwise; sharding::circles refuses others.
+/// What a process needs before it makes its communicators: its place, its groups, and which device of its node is its
+/// own. Ranks of `users` have to be numbered node by node, as launchers do unless they are told otherwise;
+/// sharding::circles refuses others.
 class mpi_nodes {
  public:
   /// Collective over `users`; MPI waits for all of them, without a deadline.
@@ -29,9 +31,13 @@ class mpi_nodes {
     detail::require_mpi("asking for the rank", MPI_Comm_rank(users, &rank));
     detail::require_mpi("asking for the ranks", MPI_Comm_size(users, &ranks));
     if (of_node != 0 && static_cast<std::uint32_t>(ranks) % of_node != 0)
-      throw config_error{error_text{} << "chunkmem: " << static_cast<std::uint64_t>(ranks) << " processes in nodes of " << of_node << " (fill nodes)"};
-    if (of_node == 0) detail::require_mpi("grouping a node", MPI_Comm_split_type(users, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node_));
-    else detail::require_mpi("grouping a node", MPI_Comm_split(users, rank / static_cast<int>(of_node), rank, &node_));
+      throw config_error{error_text{} << "chunkmem: " << static_cast<std::uint64_t>(ranks) << " processes in nodes of "
+                                      << of_node << " (fill nodes)"};
+    if (of_node == 0)
+      detail::require_mpi("grouping a node",
+                          MPI_Comm_split_type(users, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node_));
+    else
+      detail::require_mpi("grouping a node", MPI_Comm_split(users, rank / static_cast<int>(of_node), rank, &node_));
     int place = 0;
     int size = 0;
     detail::require_mpi("asking for the rank in a node", MPI_Comm_rank(node_, &place));

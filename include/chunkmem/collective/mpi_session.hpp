@@ -20,13 +20,13 @@ namespace collective {
 
 /// This process' part in MPI: starts it where nobody has, else adopts what is there; and ends it only if it started it.
 ///
-/// Agents and the caller speak to MPI at the same time, and so may the rest of the program, which no lock of ours would know
-/// of: MPI has to be started with MPI_THREAD_MULTIPLE, here or by whoever starts it.
-/// MPI_Finalize waits for every rank of the program, without a deadline. The destructor leaves it out where it might wait for
-/// ever: after a communicator of this session failed, and while an exception that began later is passing. A launcher may
-/// then say that this process did not end MPI; which is so. Before MPI_Finalize it waits, each time for their deadline at most,
-/// until every rank has left the groups that this one has left; communicators themselves leave without waiting.
-/// Cost: the start of MPI, tenths of a second. One per program, before the first communicator and destroyed after the last.
+/// Agents and the caller speak to MPI at the same time, and so may the rest of the program, which no lock of ours would
+/// know of: MPI has to be started with MPI_THREAD_MULTIPLE, here or by whoever starts it. MPI_Finalize waits for every
+/// rank of the program, without a deadline. The destructor leaves it out where it might wait for ever: after a
+/// communicator of this session failed, and while an exception that began later is passing. A launcher may then say
+/// that this process did not end MPI; which is so. Before MPI_Finalize it waits, each time for their deadline at most,
+/// until every rank has left the groups that this one has left; communicators themselves leave without waiting. Cost:
+/// the start of MPI, tenths of a second. One per program, before the first communicator and destroyed after the last.
 ///
 /// @threads   one caller; `mark_broken` and `is_broken` any
 class mpi_session {
@@ -40,14 +40,18 @@ class mpi_session {
     int level = MPI_THREAD_SINGLE;
     detail::require_mpi("asking whether MPI has begun", MPI_Initialized(&has_begun));
     detail::require_mpi("asking whether MPI has ended", MPI_Finalized(&has_ended));
-    if (has_ended != 0) throw config_error{"MPI has ended in this process and cannot begin again (keep one session for all)"};
-    if (has_begun == 0) detail::require_mpi("starting MPI", MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level));
-    else detail::require_mpi("asking for the threads of MPI", MPI_Query_thread(&level));
+    if (has_ended != 0)
+      throw config_error{"MPI has ended in this process and cannot begin again (keep one session for all)"};
+    if (has_begun == 0)
+      detail::require_mpi("starting MPI", MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level));
+    else
+      detail::require_mpi("asking for the threads of MPI", MPI_Query_thread(&level));
     if (level < MPI_THREAD_MULTIPLE) {
       if (has_begun == 0) MPI_Finalize();
-      throw config_error{error_text{} << "chunkmem: MPI allows threads of level " << static_cast<std::uint64_t>(level) << ", needed is "
-                                      << static_cast<std::uint64_t>(MPI_THREAD_MULTIPLE)
-                                      << " (start it with MPI_Init_thread and MPI_THREAD_MULTIPLE, in an MPI library that has it)"};
+      throw config_error{
+          error_text{} << "chunkmem: MPI allows threads of level " << static_cast<std::uint64_t>(level)
+                       << ", needed is " << static_cast<std::uint64_t>(MPI_THREAD_MULTIPLE)
+                       << " (start it with MPI_Init_thread and MPI_THREAD_MULTIPLE, in an MPI library that has it)"};
     }
     has_started_ = has_begun == 0;
   }

@@ -14,9 +14,9 @@ namespace collective {
 
 /// Messages under way to and from other ranks, waited for together.
 ///
-/// Point to point only: MPI cannot cancel a collective operation of its own, and a receive that is not cancelled could still
-/// write into memory that its owner has long taken back.
-/// Cost: a test looks at all of them. No allocation but by the first call with more of them than ever before.
+/// Point to point only: MPI cannot cancel a collective operation of its own, and a receive that is not cancelled could
+/// still write into memory that its owner has long taken back. Cost: a test looks at all of them. No allocation but by
+/// the first call with more of them than ever before.
 ///
 /// @threads   one caller at a time
 class mpi_transfers {

@@ -24,9 +24,9 @@ namespace collective {
 
 /// How the bytes of each operation travel: what an agent runs.
 ///
-/// Shares go from each rank straight to every other one, all at once; a sum takes one piece of each rank's share at a time into
-/// the staging room and adds them in order of ranks; a broadcast goes down a binomial tree. Messages are cut at
-/// `largest_message`, since MPI counts with an int.
+/// Shares go from each rank straight to every other one, all at once; a sum takes one piece of each rank's share at a
+/// time into the staging room and adds them in order of ranks; a broadcast goes down a binomial tree. Messages are cut
+/// at `largest_message`, since MPI counts with an int.
 ///
 /// @threads   one caller at a time, after `prepare_sums` where there is something to add
 class mpi_work {
@@ -39,7 +39,11 @@ class mpi_work {
   };
 
   mpi_work(mpi_group& group, bytes staging, bytes largest_message)
-      : group_{&group}, lane_{group}, staging_{staging.count()}, largest_{largest_message.count()}, parts_(group.ranks())
+      : group_{&group},
+        lane_{group},
+        staging_{staging.count()},
+        largest_{largest_message.count()},
+        parts_(group.ranks())
   {
   }
 
@@ -47,7 +51,8 @@ class mpi_work {
   /// @throws std::bad_alloc   there is none
   void prepare_sums()
   {
-    if (!room_ && group_->ranks() > 1) room_ = std::make_unique_for_overwrite<std::byte[]>(piece() * (group_->ranks() - 1));
+    if (!room_ && group_->ranks() > 1)
+      room_ = std::make_unique_for_overwrite<std::byte[]>(piece() * (group_->ranks() - 1));
   }
 
   /// One that an agent will run. Destroying the communicator waits for it.
@@ -71,8 +76,10 @@ class mpi_work {
   void attempt(const job& it) noexcept
   {
     try {
-      if (it.at.of == mpi_group::part::pair) lane_.agree_with_peer(it.at);
-      else if (it.agrees) lane_.agree(it.at);
+      if (it.at.of == mpi_group::part::pair)
+        lane_.agree_with_peer(it.at);
+      else if (it.agrees)
+        lane_.agree(it.at);
       move(it);
       group_->finish(it.at);
     } catch (const comm_error& error) {
@@ -80,7 +87,8 @@ class mpi_work {
       group_->fail(error);
     } catch (const std::exception&) {  // a list of messages had to grow
       lane_.cancel();
-      group_->fail({error_text{} << "chunkmem: rank " << rank() << " has no memory for the list of its messages (free some, and start "
+      group_->fail({error_text{} << "chunkmem: rank " << rank()
+                                 << " has no memory for the list of its messages (free some, and start "
                                  << "the ranks again)",
                     {.failure = comm_failure::peer_lost, .rank = rank(), .sequence = it.at.sequence}});
     }
@@ -151,7 +159,8 @@ class mpi_work {
     }
   }
 
-  /// Rank r, counted from the root, gets them from r without its lowest bit, and hands them on to r plus each lower bit.
+  /// Rank r, counted from the root, gets them from r without its lowest bit, and hands them on to r plus each lower
+  /// bit.
   void spread(const job& it)
   {
     const std::uint32_t root = it.at.what.root;
@@ -171,8 +180,10 @@ class mpi_work {
   {
     for (std::uint64_t offset = 0; offset < it.at.what.size; offset += largest_) {
       const std::uint64_t size = in_piece(it.at.what.size, offset, largest_);
-      if (it.at.what.root == rank()) lane_.send(it.at, it.at.peer, it.place + offset, size);
-      else lane_.receive(it.at, it.at.peer, it.place + offset, size);
+      if (it.at.what.root == rank())
+        lane_.send(it.at, it.at.peer, it.place + offset, size);
+      else
+        lane_.receive(it.at, it.at.peer, it.place + offset, size);
       lane_.wait(it.at);
     }
   }

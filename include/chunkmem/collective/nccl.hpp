@@ -34,11 +34,11 @@ struct nccl_options {
 
 /// Ranks with a GPU each: NCCL moves the bytes, on the stream of the agent that is given.
 ///
-/// `Control` is a communicator of the same ranks, whose `exchange` compares calls and carries NCCL's identity, and which
-/// fails together with this one; it outlives it. Departures from the laws of a communicator:
+/// `Control` is a communicator of the same ranks, whose `exchange` compares calls and carries NCCL's identity, and
+/// which fails together with this one; it outlives it. Departures from the laws of a communicator:
 /// - Sums are in NCCL's order, rounded to the element type at each step, after each rank's elements are scaled.
-/// - A wait of the host for an agent is bounded only behind `finish`: call it before waiting for what depends on this group.
-///   Until then NCCL waits on the stream for as long as nobody calls `check`.
+/// - A wait of the host for an agent is bounded only behind `finish`: call it before waiting for what depends on this
+///   group. Until then NCCL waits on the stream for as long as nobody calls `check`.
 /// - A send and a receive that differ are not compared; they wait until the deadline.
 /// - After an error the bytes that were under way are unspecified.
 ///
@@ -56,7 +56,10 @@ class nccl {
   /// With the current device of the calling thread. All ranks make it together; the identity goes over `control`.
   /// @throws comm_error   a rank is missing or failed
   explicit nccl(Control& control, const nccl_options& options = {}, Api api = {})
-      : session_{control, options.deadline, std::move(api)}, rank_{control.rank()}, ranks_{control.ranks()}, words_(words_of_id * ranks_)
+      : session_{control, options.deadline, std::move(api)},
+        rank_{control.rank()},
+        ranks_{control.ranks()},
+        words_(words_of_id * ranks_)
   {
     std::uint64_t mine[words_of_id] = {};
     const std::span<std::byte> id{reinterpret_cast<std::byte*>(mine + 1), Api::id_size};
@@ -66,9 +69,13 @@ class nccl {
     std::memcpy(id.data(), words_.data() + 1, Api::id_size);
     create(id);
   }
-  /// With an identity that came another way, such as by `nccl_id_file`. @throws comm_error   a rank is missing or failed
+  /// With an identity that came another way, such as by `nccl_id_file`. @throws comm_error   a rank is missing or
+  /// failed
   nccl(Control& control, std::span<const std::byte> id, const nccl_options& options = {}, Api api = {})
-      : session_{control, options.deadline, std::move(api)}, rank_{control.rank()}, ranks_{control.ranks()}, words_(words_of_id * ranks_)
+      : session_{control, options.deadline, std::move(api)},
+        rank_{control.rank()},
+        ranks_{control.ranks()},
+        words_(words_of_id * ranks_)
   {
     if (id.size() != Api::id_size) throw usage_error{"an identity of NCCL has another length (pass what make_id gave)"};
     create(id);
@@ -76,7 +83,10 @@ class nccl {
   /// Takes a communicator that another library made; it is destroyed or aborted here.
   /// @throws usage_error   it has another rank or other ranks than `control`; it is ended
   nccl(Control& control, comm_type given, const nccl_options& options = {}, Api api = {})
-      : session_{control, options.deadline, std::move(api)}, rank_{control.rank()}, ranks_{control.ranks()}, words_(words_of_id * ranks_)
+      : session_{control, options.deadline, std::move(api)},
+        rank_{control.rank()},
+        ranks_{control.ranks()},
+        words_(words_of_id * ranks_)
   {
     int rank = -1;
     int ranks = -1;
@@ -86,14 +96,16 @@ class nccl {
       return number != 0 ? number : own.ranks_of(given, ranks);
     });
     if (rank != number_of(rank_) || ranks != static_cast<int>(ranks_))
-      throw usage_error{"a communicator of NCCL was given with another rank or number of ranks than its control (number both alike)"};
+      throw usage_error{
+          "a communicator of NCCL was given with another rank or number of ranks than its control (number both alike)"};
   }
   nccl(const nccl&) = delete;
   nccl& operator=(const nccl&) = delete;
   ~nccl()
   {
     if (!made_in_.is_here()) return;  // NCCL does not work in a forked child
-    for (const auto& it : sums_) (void)session_.enter([&](const Api& api, comm_type group) { return api.destroy_sum(it.how, group); });
+    for (const auto& it : sums_)
+      (void)session_.enter([&](const Api& api, comm_type group) { return api.destroy_sum(it.how, group); });
   }
 
   [[nodiscard]] rank_id rank() const noexcept { return rank_; }
@@ -111,7 +123,9 @@ class nccl {
     agree({.what = operation::all_gather, .size = parts.whole, .label = label});
     const std::byte* const own = whole + parts.begin(index_of(rank_));
     if (parts.are_equal()) {
-      const auto give = [=](const Api& api, comm_type g, auto on) { return api.all_gather(own, whole, parts.each, dtype::uint8, g, on); };
+      const auto give = [=](const Api& api, comm_type g, auto on) {
+        return api.all_gather(own, whole, parts.each, dtype::uint8, g, on);
+      };
       return enqueue(backend, who, "all_gather", give);
     }
     enqueue(backend, who, "all_gather", [=](const Api& api, comm_type group, auto on) {
@@ -142,30 +156,34 @@ class nccl {
   {
     const auto added = agree_sum(operation::all_reduce, parts, how, label);
     const std::size_t count = parts.whole / size_of(how.type);
-    enqueue(backend, who, "all_reduce",
-            [=](const Api& api, comm_type g, auto on) { return api.all_reduce(whole, whole, count, how.type, added, g, on); });
+    enqueue(backend, who, "all_reduce", [=](const Api& api, comm_type g, auto on) {
+      return api.all_reduce(whole, whole, count, how.type, added, g, on);
+    });
   }
   template <stream_backend Backend>
   void broadcast(Backend& backend, agent who, std::byte* place, bytes size, rank_id root, std::uint32_t label)
   {
     require(root, false);
     agree({.what = operation::broadcast, .size = size.count(), .root = index_of(root), .label = label});
-    enqueue(backend, who, "broadcast",
-            [=](const Api& api, comm_type g, auto on) { return api.broadcast(place, place, size.count(), dtype::uint8, number_of(root), g, on); });
+    enqueue(backend, who, "broadcast", [=](const Api& api, comm_type g, auto on) {
+      return api.broadcast(place, place, size.count(), dtype::uint8, number_of(root), g, on);
+    });
   }
   template <stream_backend Backend>
   void send(Backend& backend, agent who, std::byte* place, bytes size, rank_id to, std::uint32_t)
   {
     require(to, true);
-    enqueue(backend, who, "send",
-            [=](const Api& api, comm_type g, auto on) { return api.send(place, size.count(), dtype::uint8, number_of(to), g, on); });
+    enqueue(backend, who, "send", [=](const Api& api, comm_type g, auto on) {
+      return api.send(place, size.count(), dtype::uint8, number_of(to), g, on);
+    });
   }
   template <stream_backend Backend>
   void receive(Backend& backend, agent who, std::byte* place, bytes size, rank_id from, std::uint32_t)
   {
     require(from, true);
-    enqueue(backend, who, "receive",
-            [=](const Api& api, comm_type g, auto on) { return api.receive(place, size.count(), dtype::uint8, number_of(from), g, on); });
+    enqueue(backend, who, "receive", [=](const Api& api, comm_type g, auto on) {
+      return api.receive(place, size.count(), dtype::uint8, number_of(from), g, on);
+    });
   }
   /// The calling threads meet, each after `finish`: NCCL has no barrier, and a sum would need room on the device.
   template <stream_backend Backend>
@@ -195,7 +213,8 @@ class nccl {
     const auto on = backend.stream(who);
     session_.wait("work of a stream", [&] {
       bool is_done = false;
-      session_.require("a query of a stream", session_.enter([&](const Api& api, comm_type) { return api.is_done(on, is_done); }));
+      session_.require("a query of a stream",
+                       session_.enter([&](const Api& api, comm_type) { return api.is_done(on, is_done); }));
       return is_done;
     });
   }
@@ -203,8 +222,9 @@ class nccl {
   void revoke() noexcept
   {
     if (!made_in_.is_here()) return;
-    session_.fail(comm_error{error_text{} << "chunkmem: the group of NCCL was revoked by rank " << index_of(rank_) << " (see its error)",
-                             {.failure = comm_failure::revoked, .rank = index_of(rank_), .sequence = session_.sequence()}});
+    session_.fail(comm_error{
+        error_text{} << "chunkmem: the group of NCCL was revoked by rank " << index_of(rank_) << " (see its error)",
+        {.failure = comm_failure::revoked, .rank = index_of(rank_), .sequence = session_.sequence()}});
   }
 
   [[nodiscard]] nccl_session<Api, Control>& session() noexcept { return session_; }  ///< for `nccl_registration`
@@ -221,7 +241,9 @@ class nccl {
 
   void create(std::span<const std::byte> id)
   {
-    session_.make("making a communicator", [&](const Api& api, comm_type& fresh) { return api.create(fresh, static_cast<int>(ranks_), id, number_of(rank_)); });
+    session_.make("making a communicator", [&](const Api& api, comm_type& fresh) {
+      return api.create(fresh, static_cast<int>(ranks_), id, number_of(rank_));
+    });
   }
 
   /// `give(rank, place, size)` for each share that is not empty, as one call; ends the group of calls in any case.
@@ -230,7 +252,8 @@ class nccl {
   {
     int number = api.begin_calls();
     if (number != 0) return number;
-    for (std::uint32_t rank = 0; rank < parts.ranks && (number == 0 || number == nccl_session<Api, Control>::in_progress); ++rank)
+    for (std::uint32_t rank = 0;
+         rank < parts.ranks && (number == 0 || number == nccl_session<Api, Control>::in_progress); ++rank)
       if (parts.size(rank) != 0) number = give(rank, parts.begin(rank), parts.size(rank));
     const int end = api.end_calls();
     return number != 0 && number != nccl_session<Api, Control>::in_progress ? number : end;
@@ -256,10 +279,13 @@ class nccl {
     agree({.what = what, .type = how.type, .size = parts.whole, .label = label, .scale = scale});
     if (how.scale == 1) return session_.api().plain_sum();
     if (how.scale == 1 / static_cast<float>(ranks_)) return session_.api().mean();
-    const auto found = std::ranges::find_if(sums_, [&](const auto& it) { return it.type == how.type && it.scale == scale; });
+    const auto found =
+        std::ranges::find_if(sums_, [&](const auto& it) { return it.type == how.type && it.scale == scale; });
     if (found != sums_.end()) return found->how;
     scaled_sum fresh{.type = how.type, .scale = scale, .how = {}};
-    session_.run("a scaled sum", [&](const Api& api, comm_type group) { return api.create_scaled_sum(fresh.how, how.type, how.scale, group); });
+    session_.run("a scaled sum", [&](const Api& api, comm_type group) {
+      return api.create_scaled_sum(fresh.how, how.type, how.scale, group);
+    });
     sums_.push_back(fresh);
     return fresh.how;
   }
@@ -279,13 +305,15 @@ class nccl {
   void require(const shares& parts) const
   {
     if (parts.ranks == ranks_) return;
-    throw usage_error{error_text{} << "chunkmem: shares for " << parts.ranks << " ranks were given to a group of " << ranks_ << " (make them for it)"};
+    throw usage_error{error_text{} << "chunkmem: shares for " << parts.ranks << " ranks were given to a group of "
+                                   << ranks_ << " (make them for it)"};
   }
   void require(rank_id other, bool is_peer) const
   {
     if (index_of(other) < ranks_ && !(is_peer && other == rank_)) return;
-    throw usage_error{error_text{} << "chunkmem: rank " << index_of(rank_) << " of " << ranks_ << " moves bytes from or to rank "
-                                   << index_of(other) << " (name one that is there; bytes are sent to others)"};
+    throw usage_error{error_text{} << "chunkmem: rank " << index_of(rank_) << " of " << ranks_
+                                   << " moves bytes from or to rank " << index_of(other)
+                                   << " (name one that is there; bytes are sent to others)"};
   }
 
   nccl_session<Api, Control> session_;

@@ -16,54 +16,106 @@ concept names_nccl_handles = std::regular<typename Api::comm_type> && std::regul
 
 /// Makes and ends communicators. `create` never blocks, and gives a handle also where it is not done.
 template <class Api>
-concept makes_nccl_groups =
-    requires(const Api& api, typename Api::comm_type group, typename Api::comm_type& fresh, std::span<std::byte> id, int number, int& out) {
-      { api.make_id(id) } noexcept -> std::same_as<int>;
-      { api.create(fresh, number, std::span<const std::byte>{id}, number) } noexcept -> std::same_as<int>;
-      { api.async_error(group, out) } noexcept -> std::same_as<int>;
-      { api.rank_of(group, out) } noexcept -> std::same_as<int>;
-      { api.ranks_of(group, out) } noexcept -> std::same_as<int>;
-      { api.finalize(group) } noexcept -> std::same_as<int>;
-      { api.destroy(group) } noexcept -> std::same_as<int>;
-      { api.abort(group) } noexcept -> std::same_as<int>;
-    };
+concept makes_nccl_groups = requires(const Api& api, typename Api::comm_type group, typename Api::comm_type& fresh,
+                                     std::span<std::byte> id, int number, int& out) {
+  {
+    api.make_id(id)
+  } noexcept -> std::same_as<int>;
+  {
+    api.create(fresh, number, std::span<const std::byte>{id}, number)
+  } noexcept -> std::same_as<int>;
+  {
+    api.async_error(group, out)
+  } noexcept -> std::same_as<int>;
+  {
+    api.rank_of(group, out)
+  } noexcept -> std::same_as<int>;
+  {
+    api.ranks_of(group, out)
+  } noexcept -> std::same_as<int>;
+  {
+    api.finalize(group)
+  } noexcept -> std::same_as<int>;
+  {
+    api.destroy(group)
+  } noexcept -> std::same_as<int>;
+  {
+    api.abort(group)
+  } noexcept -> std::same_as<int>;
+};
 
 /// Enqueues. Counts are of elements, and of one rank for all_gather and reduce_scatter.
 template <class Api>
-concept moves_nccl_bytes = requires(const Api& api, typename Api::comm_type group, typename Api::stream_type stream, typename Api::sum_type how,
-                                    const void* from, void* to, std::size_t count, dtype type, int other) {
-  { api.begin_calls() } noexcept -> std::same_as<int>;
-  { api.end_calls() } noexcept -> std::same_as<int>;
-  { api.all_gather(from, to, count, type, group, stream) } noexcept -> std::same_as<int>;
-  { api.reduce_scatter(from, to, count, type, how, group, stream) } noexcept -> std::same_as<int>;
-  { api.all_reduce(from, to, count, type, how, group, stream) } noexcept -> std::same_as<int>;
-  { api.broadcast(from, to, count, type, other, group, stream) } noexcept -> std::same_as<int>;
-  { api.reduce(from, to, count, type, how, other, group, stream) } noexcept -> std::same_as<int>;
-  { api.send(from, count, type, other, group, stream) } noexcept -> std::same_as<int>;
-  { api.receive(to, count, type, other, group, stream) } noexcept -> std::same_as<int>;
-};
+concept moves_nccl_bytes =
+    requires(const Api& api, typename Api::comm_type group, typename Api::stream_type stream,
+             typename Api::sum_type how, const void* from, void* to, std::size_t count, dtype type, int other) {
+      {
+        api.begin_calls()
+      } noexcept -> std::same_as<int>;
+      {
+        api.end_calls()
+      } noexcept -> std::same_as<int>;
+      {
+        api.all_gather(from, to, count, type, group, stream)
+      } noexcept -> std::same_as<int>;
+      {
+        api.reduce_scatter(from, to, count, type, how, group, stream)
+      } noexcept -> std::same_as<int>;
+      {
+        api.all_reduce(from, to, count, type, how, group, stream)
+      } noexcept -> std::same_as<int>;
+      {
+        api.broadcast(from, to, count, type, other, group, stream)
+      } noexcept -> std::same_as<int>;
+      {
+        api.reduce(from, to, count, type, how, other, group, stream)
+      } noexcept -> std::same_as<int>;
+      {
+        api.send(from, count, type, other, group, stream)
+      } noexcept -> std::same_as<int>;
+      {
+        api.receive(to, count, type, other, group, stream)
+      } noexcept -> std::same_as<int>;
+    };
 
 /// What else is asked of it. `is_done` asks CUDA whether all work of a stream is done, and never waits.
 template <class Api>
 concept serves_nccl_groups = requires(const Api& api, typename Api::comm_type group, typename Api::stream_type stream,
-                                      typename Api::sum_type& how, void* place, void*& handle, std::size_t size, dtype type, float scale,
-                                      bool& done, int number) {
-  { api.plain_sum() } noexcept -> std::same_as<typename Api::sum_type>;
-  { api.mean() } noexcept -> std::same_as<typename Api::sum_type>;
-  { api.create_scaled_sum(how, type, scale, group) } noexcept -> std::same_as<int>;
-  { api.destroy_sum(how, group) } noexcept -> std::same_as<int>;
-  { api.enroll(group, place, size, handle) } noexcept -> std::same_as<int>;
-  { api.dismiss(group, handle) } noexcept -> std::same_as<int>;
-  { api.is_done(stream, done) } noexcept -> std::same_as<int>;
-  { api.name_of(number) } noexcept -> std::convertible_to<const char*>;
+                                      typename Api::sum_type& how, void* place, void*& handle, std::size_t size,
+                                      dtype type, float scale, bool& done, int number) {
+  {
+    api.plain_sum()
+  } noexcept -> std::same_as<typename Api::sum_type>;
+  {
+    api.mean()
+  } noexcept -> std::same_as<typename Api::sum_type>;
+  {
+    api.create_scaled_sum(how, type, scale, group)
+  } noexcept -> std::same_as<int>;
+  {
+    api.destroy_sum(how, group)
+  } noexcept -> std::same_as<int>;
+  {
+    api.enroll(group, place, size, handle)
+  } noexcept -> std::same_as<int>;
+  {
+    api.dismiss(group, handle)
+  } noexcept -> std::same_as<int>;
+  {
+    api.is_done(stream, done)
+  } noexcept -> std::same_as<int>;
+  {
+    api.name_of(number)
+  } noexcept -> std::convertible_to<const char*>;
 };
 
 /// The functions of NCCL that a communicator uses: `nccl_runtime` in programs, threads in tests.
 ///
-/// Laws: each answers NCCL's number: 0 is success, 7 "in progress", others are failures. Out parameters change on success
-/// only, but the handle of `create`. One caller at a time for a communicator; calls between `begin_calls` and `end_calls`
-/// are of one thread.
+/// Laws: each answers NCCL's number: 0 is success, 7 "in progress", others are failures. Out parameters change on
+/// success only, but the handle of `create`. One caller at a time for a communicator; calls between `begin_calls` and
+/// `end_calls` are of one thread.
 template <class Api>
-concept nccl_api = names_nccl_handles<Api> && makes_nccl_groups<Api> && moves_nccl_bytes<Api> && serves_nccl_groups<Api>;
+concept nccl_api =
+    names_nccl_handles<Api> && makes_nccl_groups<Api> && moves_nccl_bytes<Api> && serves_nccl_groups<Api>;
 
 }  // namespace chunkmem::inline v0

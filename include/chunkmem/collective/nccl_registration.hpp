@@ -18,13 +18,15 @@ class nccl_registration {
   /// @throws comm_error   NCCL refused, which ends the group
   nccl_registration(nccl<Api, Control>& group, std::byte* place, bytes size) : session_{&group.session()}
   {
-    session_->run("telling it memory", [&](const Api& api, auto handle) { return api.enroll(handle, place, size.count(), told_); });
+    session_->run("telling it memory",
+                  [&](const Api& api, auto handle) { return api.enroll(handle, place, size.count(), told_); });
   }
   nccl_registration(const nccl_registration&) = delete;
   nccl_registration& operator=(const nccl_registration&) = delete;
   ~nccl_registration()
   {
-    (void)session_->enter([&](const Api& api, auto handle) { return told_ == nullptr ? 0 : api.dismiss(handle, told_); });
+    (void)session_->enter(
+        [&](const Api& api, auto handle) { return told_ == nullptr ? 0 : api.dismiss(handle, told_); });
   }
 
  private:

@@ -14,7 +14,8 @@
 #include <cstring>
 #include <span>
 
-static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0), "chunkmem: collective/nccl_runtime.hpp needs NCCL 2.19 or newer");
+static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0),
+              "chunkmem: collective/nccl_runtime.hpp needs NCCL 2.19 or newer");
 
 namespace chunkmem::inline v0 {
 
@@ -60,12 +61,13 @@ class nccl_runtime {
 
   [[nodiscard]] int begin_calls() const noexcept { return ncclGroupStart(); }
   [[nodiscard]] int end_calls() const noexcept { return ncclGroupEnd(); }
-  [[nodiscard]] int all_gather(const void* from, void* to, std::size_t count, dtype type, comm_type group, stream_type stream) const noexcept
+  [[nodiscard]] int all_gather(const void* from, void* to, std::size_t count, dtype type, comm_type group,
+                               stream_type stream) const noexcept
   {
     return ncclAllGather(from, to, count, type_of(type), group, stream);
   }
-  [[nodiscard]] int reduce_scatter(const void* from, void* to, std::size_t count, dtype type, sum_type how, comm_type group,
-                                   stream_type stream) const noexcept
+  [[nodiscard]] int reduce_scatter(const void* from, void* to, std::size_t count, dtype type, sum_type how,
+                                   comm_type group, stream_type stream) const noexcept
   {
     return ncclReduceScatter(from, to, count, type_of(type), how, group, stream);
   }
@@ -79,16 +81,18 @@ class nccl_runtime {
   {
     return ncclBroadcast(from, to, count, type_of(type), root, group, stream);
   }
-  [[nodiscard]] int reduce(const void* from, void* to, std::size_t count, dtype type, sum_type how, int root, comm_type group,
-                           stream_type stream) const noexcept
+  [[nodiscard]] int reduce(const void* from, void* to, std::size_t count, dtype type, sum_type how, int root,
+                           comm_type group, stream_type stream) const noexcept
   {
     return ncclReduce(from, to, count, type_of(type), how, root, group, stream);
   }
-  [[nodiscard]] int send(const void* from, std::size_t count, dtype type, int to, comm_type group, stream_type stream) const noexcept
+  [[nodiscard]] int send(const void* from, std::size_t count, dtype type, int to, comm_type group,
+                         stream_type stream) const noexcept
   {
     return ncclSend(from, count, type_of(type), to, group, stream);
   }
-  [[nodiscard]] int receive(void* to, std::size_t count, dtype type, int from, comm_type group, stream_type stream) const noexcept
+  [[nodiscard]] int receive(void* to, std::size_t count, dtype type, int from, comm_type group,
+                            stream_type stream) const noexcept
   {
     return ncclRecv(to, count, type_of(type), from, group, stream);
   }
@@ -101,9 +105,12 @@ class nccl_runtime {
     const bf16 brain = round_to<bf16>(scale);
     const fp16 half = round_to<fp16>(scale);
     alignas(float) std::byte factor[sizeof(float)];
-    if (type == dtype::float32) std::memcpy(factor, &scale, sizeof scale);
-    else if (type == dtype::bfloat16) std::memcpy(factor, &brain, sizeof brain);
-    else std::memcpy(factor, &half, sizeof half);
+    if (type == dtype::float32)
+      std::memcpy(factor, &scale, sizeof scale);
+    else if (type == dtype::bfloat16)
+      std::memcpy(factor, &brain, sizeof brain);
+    else
+      std::memcpy(factor, &half, sizeof half);
     return ncclRedOpCreatePreMulSum(&how, factor, type_of(type), ncclScalarHostImmediate, group);
   }
   [[nodiscard]] int destroy_sum(sum_type how, comm_type group) const noexcept { return ncclRedOpDestroy(how, group); }
@@ -121,7 +128,10 @@ class nccl_runtime {
     done = number == cudaSuccess;
     return ncclSuccess;
   }
-  [[nodiscard]] const char* name_of(int number) const noexcept { return ncclGetErrorString(static_cast<ncclResult_t>(number)); }
+  [[nodiscard]] const char* name_of(int number) const noexcept
+  {
+    return ncclGetErrorString(static_cast<ncclResult_t>(number));
+  }
 
  private:
   [[nodiscard]] static ncclDataType_t type_of(dtype type) noexcept

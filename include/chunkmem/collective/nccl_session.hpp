@@ -20,9 +20,9 @@ namespace collective {
 
 /// One handle of NCCL, its first error, and its one end.
 ///
-/// A lock lets one thread at a time into NCCL, so that an abort meets nobody inside. No wait holds it. The first failure ends
-/// the control communicator too, so that the other ranks hear of it before their deadline; from then on NCCL is called no
-/// more, but for the one abort.
+/// A lock lets one thread at a time into NCCL, so that an abort meets nobody inside. No wait holds it. The first
+/// failure ends the control communicator too, so that the other ranks hear of it before their deadline; from then on
+/// NCCL is called no more, but for the one abort.
 ///
 /// Cost of a call: a lock and one poll of the control communicator.
 ///
@@ -34,7 +34,10 @@ class nccl_session {
   using clock = std::chrono::steady_clock;
   static constexpr int in_progress = 7;
 
-  nccl_session(Control& control, std::uint64_t deadline, Api api) noexcept : api_{std::move(api)}, control_{&control}, deadline_{deadline} {}
+  nccl_session(Control& control, std::uint64_t deadline, Api api) noexcept
+      : api_{std::move(api)}, control_{&control}, deadline_{deadline}
+  {
+  }
   nccl_session(const nccl_session&) = delete;
   nccl_session& operator=(const nccl_session&) = delete;
   /// Finishes with the others for no longer than the deadline, then aborts.
@@ -49,7 +52,8 @@ class nccl_session {
   [[nodiscard]] std::uint64_t sequence() const noexcept { return sequence_.load(std::memory_order_relaxed); }
   void count() noexcept { sequence_.fetch_add(1, std::memory_order_relaxed); }
 
-  /// `call(api, handle)` as the only one inside NCCL. Answers 0 in its place after a failure: `settle` then throws that.
+  /// `call(api, handle)` as the only one inside NCCL. Answers 0 in its place after a failure: `settle` then throws
+  /// that.
   template <class Call>
   [[nodiscard]] int enter(Call&& call)
   {
@@ -87,7 +91,8 @@ class nccl_session {
       check();
       if (is_over()) return;
       const auto waited = static_cast<std::uint64_t>(std::chrono::nanoseconds{clock::now() - start}.count());
-      if (waited >= deadline_) raise(what, {.failure = comm_failure::deadline, .sequence = sequence(), .waited = waited});
+      if (waited >= deadline_)
+        raise(what, {.failure = comm_failure::deadline, .sequence = sequence(), .waited = waited});
       std::this_thread::sleep_for(std::chrono::microseconds{20});
     }
   }
@@ -96,13 +101,16 @@ class nccl_session {
   {
     if (number == 0 || number == in_progress) return;
     const bool is_misuse = number == 4 || number == 5;  // invalid argument, invalid usage
-    raise(what, {.failure = is_misuse ? comm_failure::mismatch : comm_failure::peer_lost, .sequence = sequence(), .number = number});
+    raise(what, {.failure = is_misuse ? comm_failure::mismatch : comm_failure::peer_lost,
+                 .sequence = sequence(),
+                 .number = number});
   }
   [[noreturn]] void raise(std::string_view what, const comm_fault& fault)
   {
-    fail(comm_error{error_text{} << "chunkmem: NCCL, " << what << ": " << name_of(fault.failure) << ", in operation " << fault.sequence
-                                 << " after " << fault.waited << " ns, NCCL's number " << static_cast<std::uint64_t>(fault.number)
-                                 << (fault.number != 0 ? " " : "") << (fault.number != 0 ? api_.name_of(fault.number) : "")
+    fail(comm_error{error_text{} << "chunkmem: NCCL, " << what << ": " << name_of(fault.failure) << ", in operation "
+                                 << fault.sequence << " after " << fault.waited << " ns, NCCL's number "
+                                 << static_cast<std::uint64_t>(fault.number) << (fault.number != 0 ? " " : "")
+                                 << (fault.number != 0 ? api_.name_of(fault.number) : "")
                                  << " (look at the first rank that failed, or make the deadline longer)",
                     fault});
     failure_.check();

@@ -14,8 +14,8 @@ namespace collective {
 
 /// What operations of ranks cost: W = `of_node` d times `nodes` N ranks, those of a node next to each other.
 ///
-/// With a share of s bytes, a and b the time of a start and of a byte on a link, i inside a node, n between nodes, o the
-/// slower of both:
+/// With a share of s bytes, a and b the time of a start and of a byte on a link, i inside a node, n between nodes, o
+/// the slower of both:
 ///
 ///   all_gather, one ring            (W-N) a_i + (N-1) a_n + (W-1) s b_o
 ///   all_gather, by node             (N-1) (a_n + s b_n) + (d-1) (a_i + N s b_i)
@@ -26,13 +26,14 @@ namespace collective {
 ///   send, receive                   a + z b
 ///   barrier                         ceil(log2 d) a_i + ceil(log2 N) a_n
 ///
-/// and once `start` for each. In one node the first is the ring of Thakur, Rabenseifner, Gropp 2005 (IJHPCA 19:1), (W-1) (a +
-/// z/W b), so z (W-1)/W bytes over its time, without starts, are the link's rate: NCCL's "bus bandwidth". Starts of gathers in
-/// rings over several nodes are counted as NCCL's own model does (src/graph/tuning.cc), without what it adds for network
-/// interfaces, and all_reduce is two of them, where NCCL has two starts between nodes more. Barriers disseminate (Hensgen, Finkel,
-/// Manber 1988). Unequal shares cost what equal ones of the largest size do. One rank, or no bytes, cost nothing.
-/// Good for comparing plans on machines that one does not have; not modelled: trees, sums in switches, links that several
-/// ranks of a node share (rates are those of a device while all of its node copy), and everybody else.
+/// and once `start` for each. In one node the first is the ring of Thakur, Rabenseifner, Gropp 2005 (IJHPCA 19:1),
+/// (W-1) (a + z/W b), so z (W-1)/W bytes over its time, without starts, are the link's rate: NCCL's "bus bandwidth".
+/// Starts of gathers in rings over several nodes are counted as NCCL's own model does (src/graph/tuning.cc), without
+/// what it adds for network interfaces, and all_reduce is two of them, where NCCL has two starts between nodes more.
+/// Barriers disseminate (Hensgen, Finkel, Manber 1988). Unequal shares cost what equal ones of the largest size do. One
+/// rank, or no bytes, cost nothing. Good for comparing plans on machines that one does not have; not modelled: trees,
+/// sums in switches, links that several ranks of a node share (rates are those of a device while all of its node copy),
+/// and everybody else.
 struct network_costs {
   enum class route : std::uint8_t {
     ring,     ///< one ring over all ranks: between nodes one device's rate is all
@@ -47,7 +48,8 @@ struct network_costs {
   std::uint64_t start_nanoseconds = 8'400;     ///< of an operation
   std::uint64_t peer_nanoseconds = 3'400;      ///< of a step inside a node
   std::uint64_t network_nanoseconds = 14'000;  ///< of a step between nodes
-  bytes segment{std::uint64_t{512} << 10};     ///< what a broadcast passes on at once: NCCL's buffer of 4 MiB in 8 steps
+  /// what a broadcast passes on at once: NCCL's buffer of 4 MiB in 8 steps
+  bytes segment{std::uint64_t{512} << 10};
   route way = route::by_node;
 
   [[nodiscard]] constexpr bool operator==(const network_costs&) const noexcept = default;
@@ -117,7 +119,10 @@ struct network_costs {
     return once(inside ? starts(1, 0) + static_cast<double>(size.count()) * of_byte(peer_bytes_per_second)
                        : starts(0, 1) + static_cast<double>(size.count()) * of_byte(network_bytes_per_second));
   }
-  [[nodiscard]] constexpr std::uint64_t barrier() const noexcept { return once(starts(rounds(of_node), rounds(nodes))); }
+  [[nodiscard]] constexpr std::uint64_t barrier() const noexcept
+  {
+    return once(starts(rounds(of_node), rounds(nodes)));
+  }
 
  private:
   [[nodiscard]] static constexpr double of_byte(double rate) noexcept { return 1e9 / rate; }

@@ -21,7 +21,8 @@ namespace detail {
 
 inline constexpr std::size_t sum_block = 512;  ///< elements added at a time: their sums stay in the first cache
 
-/// One NaN for all: which of two is passed on depends on the order in which a compiler gave an instruction its operands.
+/// One NaN for all: which of two is passed on depends on the order in which a compiler gave an instruction its
+/// operands.
 [[nodiscard, gnu::always_inline]] constexpr float one_nan(float value) noexcept
 {
   const auto bits = bits_as<std::uint32_t>(value);
@@ -30,15 +31,18 @@ inline constexpr std::size_t sum_block = 512;  ///< elements added at a time: th
 }
 
 template <real_element Element>
-void add_block(Element* to, std::span<const std::byte* const> ranks, std::size_t first, std::size_t count, float scale) noexcept
+void add_block(Element* to, std::span<const std::byte* const> ranks, std::size_t first, std::size_t count,
+               float scale) noexcept
 {
   float sums[sum_block];
-  for (std::size_t at = 0; at < count; ++at) sums[at] = to_float(reinterpret_cast<const Element*>(ranks[0])[first + at]);
+  for (std::size_t at = 0; at < count; ++at)
+    sums[at] = to_float(reinterpret_cast<const Element*>(ranks[0])[first + at]);
   for (std::size_t rank = 1; rank < ranks.size(); ++rank) {
     const Element* from = reinterpret_cast<const Element*>(ranks[rank]) + first;
     for (std::size_t at = 0; at < count; ++at) sums[at] = exact::sum(sums[at], to_float(from[at]));
   }
-  for (std::size_t at = 0; at < count; ++at) to[first + at] = round_to<Element>(one_nan(exact::product(sums[at], scale)));
+  for (std::size_t at = 0; at < count; ++at)
+    to[first + at] = round_to<Element>(one_nan(exact::product(sums[at], scale)));
 }
 
 template <real_element Element>
@@ -63,19 +67,23 @@ inline void require_summable(sum how, std::uint64_t size)
                                    << size_of(how.type) << " B (shares end at whole elements)"};
 }
 
-/// Adds what each rank has, in order of ranks, in single precision, then times the scale, then rounded to the element type.
+/// Adds what each rank has, in order of ranks, in single precision, then times the scale, then rounded to the element
+/// type.
 ///
-/// `to` may be one of them. Denormals are kept; NaN becomes the one quiet NaN. The same bits on every machine, by the rules
-/// of exact. Cost: each byte is read once and written once; no allocation.
+/// `to` may be one of them. Denormals are kept; NaN becomes the one quiet NaN. The same bits on every machine, by the
+/// rules of exact. Cost: each byte is read once and written once; no allocation.
 ///
 /// @pre   `require_summable(how, size)` holds, there is a rank, and all are aligned to elements
 inline void add_in_order(std::byte* to, std::span<const std::byte* const> ranks, bytes size, sum how) noexcept
 {
   const float_environment standard;
   const std::size_t count = size.count() / size_of(how.type);
-  if (how.type == dtype::float32) detail::add_all<float>(to, ranks, count, how.scale);
-  else if (how.type == dtype::bfloat16) detail::add_all<bf16>(to, ranks, count, how.scale);
-  else detail::add_all<fp16>(to, ranks, count, how.scale);
+  if (how.type == dtype::float32)
+    detail::add_all<float>(to, ranks, count, how.scale);
+  else if (how.type == dtype::bfloat16)
+    detail::add_all<bf16>(to, ranks, count, how.scale);
+  else
+    detail::add_all<fp16>(to, ranks, count, how.scale);
 }
 
 }  // namespace collective

@@ -11,8 +11,8 @@ namespace collective {
 
 /// What one rank sends and receives while ranks move bytes around a ring, each to the next.
 ///
-/// Another algorithm that moves no byte twice changes who sends how much where shares are unequal, but neither what a rank
-/// receives of a gather, nor what it sends into a sum, nor what all ranks send and receive together.
+/// Another algorithm that moves no byte twice changes who sends how much where shares are unequal, but neither what a
+/// rank receives of a gather, nor what it sends into a sum, nor what all ranks send and receive together.
 struct ring_traffic {
   std::uint64_t sent = 0;      ///< [bytes]
   std::uint64_t received = 0;  ///< [bytes]

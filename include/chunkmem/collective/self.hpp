@@ -20,8 +20,8 @@ namespace collective {
 
 /// A group of one; the default. Nothing is sent anywhere and nothing waits.
 ///
-/// A sum over one rank is still scaled and rounded, so that one rank computes what several would; times 1 its bytes stay as
-/// they are, payloads of NaN included.
+/// A sum over one rank is still scaled and rounded, so that one rank computes what several would; times 1 its bytes
+/// stay as they are, payloads of NaN included.
 ///
 /// @threads   one caller at a time
 class self {
@@ -49,7 +49,8 @@ class self {
         const std::byte* const only[] = {whole};
         add_in_order(whole, only, size, how);
       });
-    else throw usage_error{"a sum over one rank is scaled where the host cannot reach its bytes (scale by 1 there)"};
+    else
+      throw usage_error{"a sum over one rank is scaled where the host cannot reach its bytes (scale by 1 there)"};
   }
   template <stream_backend Backend>
   void all_reduce(Backend& backend, agent who, std::byte* whole, const shares& parts, sum how, std::uint32_t label)
@@ -93,7 +94,8 @@ class self {
   static void require(const shares& parts)
   {
     if (parts.ranks != 1)
-      throw usage_error{error_text{} << "chunkmem: shares for " << parts.ranks << " ranks were given to a group of 1 (make them for it)"};
+      throw usage_error{error_text{} << "chunkmem: shares for " << parts.ranks
+                                     << " ranks were given to a group of 1 (make them for it)"};
   }
 };
 

@@ -15,7 +15,8 @@ namespace collective {
 /// No world size needs to divide anything: what is left over is less than a share, and the ranks behind it have none.
 struct shares {
   std::uint64_t whole = 0;  ///< [bytes]
-  std::uint64_t each = 0;   ///< [bytes], a multiple of `tensor_alignment`; only the last share that is not empty may be shorter
+  /// [bytes], a multiple of `tensor_alignment`; only the last share that is not empty may be shorter
+  std::uint64_t each = 0;
   std::uint32_t ranks = 1;
 
   /// The least shares of whole units that ranks can have.
@@ -40,7 +41,10 @@ struct shares {
   [[nodiscard]] constexpr bool operator==(const shares&) const noexcept = default;
 
  private:
-  [[nodiscard]] constexpr std::uint64_t least_of(std::uint64_t place) const noexcept { return place < whole ? place : whole; }
+  [[nodiscard]] constexpr std::uint64_t least_of(std::uint64_t place) const noexcept
+  {
+    return place < whole ? place : whole;
+  }
 };
 
 }  // namespace collective

@@ -25,15 +25,15 @@ namespace collective {
 
 /// One rank that stands for all of a simulated machine: what it does with others only lets its agent's clock go on.
 ///
-/// All ranks do the same at the same time, so each operation lasts what network_costs says, and nobody waits for a late one.
-/// A rank has one link to its node and one to the network, each both ways at once, and an operation keeps what it uses of
-/// them from its start to its end. Operations of all agents queue there: one that was enqueued first has the link first, so
-/// later ones pay, also where an earlier one still waits for an event. That is what rings do, which send as much as they
-/// receive; pessimistic for a send beside a receive, and for routes by node, whose two parts could follow each other.
-/// Copies to and from the host have links of their own in backend::simulated.
+/// All ranks do the same at the same time, so each operation lasts what network_costs says, and nobody waits for a late
+/// one. A rank has one link to its node and one to the network, each both ways at once, and an operation keeps what it
+/// uses of them from its start to its end. Operations of all agents queue there: one that was enqueued first has the
+/// link first, so later ones pay, also where an earlier one still waits for an event. That is what rings do, which send
+/// as much as they receive; pessimistic for a send beside a receive, and for routes by node, whose two parts could
+/// follow each other. Copies to and from the host have links of their own in backend::simulated.
 ///
-/// Nothing fails here and nothing has a deadline: `check` never throws and `revoke` does nothing, and no calls are compared.
-/// `exchange` answers as if every rank had said the same, and takes no time.
+/// Nothing fails here and nothing has a deadline: `check` never throws and `revoke` does nothing, and no calls are
+/// compared. `exchange` answers as if every rank had said the same, and takes no time.
 ///
 /// Cost: O(1) for each call, without allocation; `exchange` O(ranks).
 ///
@@ -50,7 +50,8 @@ class simulated_ranks {
     costs_.check();
     require_rank(rank);
   }
-  /// A group that the same rank is also in, such as the ranks of its node: it has the links of `beside`, which outlives it.
+  /// A group that the same rank is also in, such as the ranks of its node: it has the links of `beside`, which outlives
+  /// it.
   simulated_ranks(const network_costs& costs, rank_id rank, simulated_ranks& beside) : simulated_ranks{costs, rank}
   {
     links_ = beside.links_;
@@ -64,12 +65,13 @@ class simulated_ranks {
   [[nodiscard]] const collective_counts& counts() const noexcept { return counts_; }
   void clear_counts() noexcept { counts_ = {}; }
 
-  /// @throws usage_error   the shares are for another number of ranks, or no such agent: no time passed, nothing was counted;
-  ///                       so for all below
+  /// @throws usage_error   the shares are for another number of ranks, or no such agent: no time passed, nothing was
+  ///                       counted; so for all below
   void all_gather(backend::simulated& backend, agent who, std::byte*, const shares& parts, std::uint32_t)
   {
     require(parts);
-    run(backend, who, operation::all_gather, costs_.all_gather(parts), ring_traffic::of_all_gather(parts, index_of(rank_)));
+    run(backend, who, operation::all_gather, costs_.all_gather(parts),
+        ring_traffic::of_all_gather(parts, index_of(rank_)));
   }
   /// @throws usage_error   also where such elements are not added
   void reduce_scatter(backend::simulated& backend, agent who, std::byte*, const shares& parts, sum how, std::uint32_t)
@@ -79,12 +81,14 @@ class simulated_ranks {
     run(backend, who, operation::reduce_scatter, costs_.reduce_scatter(parts),
         ring_traffic::of_reduce_scatter(parts, index_of(rank_)));
   }
-  /// @throws usage_error   also where such elements are not added; size_overflow   twice the bytes need more than 64 bits
+  /// @throws usage_error   also where such elements are not added; size_overflow   twice the bytes need more than 64
+  ///   bits
   void all_reduce(backend::simulated& backend, agent who, std::byte*, const shares& parts, sum how, std::uint32_t)
   {
     require(parts);
     require_summable(how, parts.whole);
-    run(backend, who, operation::all_reduce, costs_.all_reduce(parts), ring_traffic::of_all_reduce(parts, index_of(rank_)));
+    run(backend, who, operation::all_reduce, costs_.all_reduce(parts),
+        ring_traffic::of_all_reduce(parts, index_of(rank_)));
   }
   /// @throws usage_error   also where there is no such rank
   void broadcast(backend::simulated& backend, agent who, std::byte*, bytes size, rank_id root, std::uint32_t)
@@ -130,8 +134,8 @@ class simulated_ranks {
   void require(const shares& parts) const
   {
     if (parts.ranks != ranks())
-      throw usage_error{error_text{} << "chunkmem: shares for " << parts.ranks << " ranks were given to a group of " << ranks()
-                                     << " (make them for it)"};
+      throw usage_error{error_text{} << "chunkmem: shares for " << parts.ranks << " ranks were given to a group of "
+                                     << ranks() << " (make them for it)"};
   }
   void require_rank(rank_id other) const
   {
@@ -150,7 +154,8 @@ class simulated_ranks {
   {
     run(backend, who, what, cost, moved, costs_.of_node > 1, costs_.nodes > 1);
   }
-  void run(backend::simulated& backend, agent who, operation what, std::uint64_t cost, ring_traffic moved, bool peers, bool network)
+  void run(backend::simulated& backend, agent who, operation what, std::uint64_t cost, ring_traffic moved, bool peers,
+           bool network)
   {
     const std::uint64_t ready = later_of(backend.clock(who), backend.now());
     if (cost != 0) {

@@ -18,8 +18,8 @@ struct thread_group_options {
 
 /// What ranks that are threads of one process share: made once, then each rank makes its `local_threads` of it.
 ///
-/// It may end before its communicators, and they before work that they have queued: what the ranks share lives as long as
-/// anybody uses it.
+/// It may end before its communicators, and they before work that they have queued: what the ranks share lives as long
+/// as anybody uses it.
 ///
 /// @threads   any
 class thread_group {
@@ -30,7 +30,8 @@ class thread_group {
   explicit thread_group(std::uint32_t ranks, const thread_group_options& options = {})
   {
     if (ranks == 0) throw usage_error{"a group of 0 ranks (give one or more)"};
-    if (options.deadline == 0) throw config_error{"a group of ranks with a deadline of 0 ns (give the longest wait for a rank)"};
+    if (options.deadline == 0)
+      throw config_error{"a group of ranks with a deadline of 0 ns (give the longest wait for a rank)"};
     meeting_ = std::make_shared<thread_meeting>(ranks, options.deadline, options.slow_after);
   }
   thread_group(const thread_group&) = delete;

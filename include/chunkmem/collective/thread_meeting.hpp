@@ -39,15 +39,15 @@ struct meeting_waits {
 
 /// Where ranks that are threads of one process meet, compare what they ask for, and see each other's memory.
 ///
-/// A meeting is decided under one lock, and once: when the last rank is there with the same request it takes place on every
-/// rank that takes part, else it fails on every one. What failed once has failed for the whole group. A meeting that takes
-/// place is not broken off by a failure elsewhere: nothing but library code runs until it ends, and who left it early would
-/// take its memory away from those who still read. So the deadline limits the wait for ranks to come, not the moving of bytes.
-/// A rank does one thing at a time in a lane. So two ranks that wait for each other with different requests are a mismatch at
-/// once; a ring of sends that nobody receives ends with the deadline.
-/// Cost: a lock and O(ranks) for each step of a rank, a sleep on a condition variable of its own for who is not the last.
-/// No allocation after construction.
-/// In a forked child the other ranks do not exist: `take` and `expect_own_process` throw, nobody meets, nothing waits.
+/// A meeting is decided under one lock, and once: when the last rank is there with the same request it takes place on
+/// every rank that takes part, else it fails on every one. What failed once has failed for the whole group. A meeting
+/// that takes place is not broken off by a failure elsewhere: nothing but library code runs until it ends, and who left
+/// it early would take its memory away from those who still read. So the deadline limits the wait for ranks to come,
+/// not the moving of bytes. A rank does one thing at a time in a lane. So two ranks that wait for each other with
+/// different requests are a mismatch at once; a ring of sends that nobody receives ends with the deadline. Cost: a lock
+/// and O(ranks) for each step of a rank, a sleep on a condition variable of its own for who is not the last. No
+/// allocation after construction. In a forked child the other ranks do not exist: `take` and `expect_own_process`
+/// throw, nobody meets, nothing waits.
 ///
 /// @threads   any; in each lane one at a time for each rank
 class thread_meeting {
@@ -57,7 +57,10 @@ class thread_meeting {
   /// @param deadline     longest wait for a rank [ns]
   /// @param slow_after   a wait that is counted as slow [ns]
   thread_meeting(std::uint32_t ranks, std::uint64_t deadline, std::uint64_t slow_after)
-      : ranks_{ranks}, deadline_{std::min(deadline, longest_deadline)}, slow_after_{slow_after}, seats_(std::size_t{2} * ranks),
+      : ranks_{ranks},
+        deadline_{std::min(deadline, longest_deadline)},
+        slow_after_{slow_after},
+        seats_(std::size_t{2} * ranks),
         sources_(std::size_t{ranks} * ranks)
   {
   }
@@ -71,11 +74,13 @@ class thread_meeting {
   void take(std::uint32_t rank)
   {
     if (rank >= ranks_)
-      throw usage_error{error_text{} << "chunkmem: rank " << rank << " joins a group of " << ranks_ << " (ranks count from 0)"};
+      throw usage_error{error_text{} << "chunkmem: rank " << rank << " joins a group of " << ranks_
+                                     << " (ranks count from 0)"};
     expect_own_process();
     const std::lock_guard lock{mutex_};
     if (seat_of(meeting_lane::agents, rank).is_taken)
-      throw usage_error{error_text{} << "chunkmem: rank " << rank << " joins its group twice (each rank once; a new group for a new start)"};
+      throw usage_error{error_text{} << "chunkmem: rank " << rank
+                                     << " joins its group twice (each rank once; a new group for a new start)"};
     seat_of(meeting_lane::agents, rank).is_taken = true;
   }
 
@@ -91,8 +96,8 @@ class thread_meeting {
     fail_who_waits_for(meeting_lane::callers, rank);
   }
 
-  /// Waits until all that take part are there with the same request. A request of no bytes is over then, others are by the
-  /// last `settle`.
+  /// Waits until all that take part are there with the same request. A request of no bytes is over then, others are by
+  /// the last `settle`.
   /// @return   false: the group has failed, and no meeting takes place
   [[nodiscard]] bool meet(meeting_lane lane, std::uint32_t rank, const meeting_request& mine) noexcept
   {
@@ -112,7 +117,8 @@ class thread_meeting {
       return true;
     }
     const auto due = own.came + std::chrono::nanoseconds{deadline_};
-    if (!own.woken.wait_until(lock, due, [&] { return own.is_released || failure_.is_there(); })) fail(late(lane, rank));
+    if (!own.woken.wait_until(lock, due, [&] { return own.is_released || failure_.is_there(); }))
+      fail(late(lane, rank));
     return own.is_released;  // decided before any failure that came since
   }
 
@@ -124,15 +130,23 @@ class thread_meeting {
     seat& own = seat_of(lane, rank);
     own.is_released = false;
     ++own.step;
-    if (are_all_at(lane, rank, own.step)) release(lane, rank, is_last);
-    else own.woken.wait(lock, [&] { return own.is_released; });
+    if (are_all_at(lane, rank, own.step))
+      release(lane, rank, is_last);
+    else
+      own.woken.wait(lock, [&] { return own.is_released; });
   }
 
   /// What a rank brought. @pre   a meeting takes place, and has not settled for the last time
-  [[nodiscard]] const std::byte* place_of(meeting_lane lane, std::uint32_t rank) const noexcept { return seat_of(lane, rank).request.place; }
+  [[nodiscard]] const std::byte* place_of(meeting_lane lane, std::uint32_t rank) const noexcept
+  {
+    return seat_of(lane, rank).request.place;
+  }
 
   /// Room for an address of each rank: for the agent of one rank.
-  [[nodiscard]] const std::byte** sources_of(std::uint32_t rank) noexcept { return &sources_[std::size_t{rank} * ranks_]; }
+  [[nodiscard]] const std::byte** sources_of(std::uint32_t rank) noexcept
+  {
+    return &sources_[std::size_t{rank} * ranks_];
+  }
 
   void revoke(std::uint32_t rank) noexcept
   {
@@ -153,7 +167,8 @@ class thread_meeting {
   }
 
  private:
-  static constexpr std::uint64_t longest_deadline = std::uint64_t{1} << 60U;  ///< 36 years: added to a time, it does not overflow
+  /// 36 years: added to a time, it does not overflow
+  static constexpr std::uint64_t longest_deadline = std::uint64_t{1} << 60U;
 
   struct seat {
     std::condition_variable woken;
@@ -178,8 +193,14 @@ class thread_meeting {
   {
     return static_cast<std::size_t>(lane) * ranks_ + rank;
   }
-  [[nodiscard]] seat& seat_of(meeting_lane lane, std::uint32_t rank) noexcept { return seats_[index_of_seat(lane, rank)]; }
-  [[nodiscard]] const seat& seat_of(meeting_lane lane, std::uint32_t rank) const noexcept { return seats_[index_of_seat(lane, rank)]; }
+  [[nodiscard]] seat& seat_of(meeting_lane lane, std::uint32_t rank) noexcept
+  {
+    return seats_[index_of_seat(lane, rank)];
+  }
+  [[nodiscard]] const seat& seat_of(meeting_lane lane, std::uint32_t rank) const noexcept
+  {
+    return seats_[index_of_seat(lane, rank)];
+  }
 
   /// Calls `what(seat, its rank)` for all that take part in the request of a rank, itself included.
   template <class What>
@@ -194,7 +215,9 @@ class thread_meeting {
   [[nodiscard]] bool are_all_at(meeting_lane lane, std::uint32_t rank, std::uint32_t step) noexcept
   {
     bool are = true;
-    for_all_in(lane, rank, [&](const seat& it, std::uint32_t each) { are = are && it.step == step && (each == rank || it.needs(rank)); });
+    for_all_in(lane, rank, [&](const seat& it, std::uint32_t each) {
+      are = are && it.step == step && (each == rank || it.needs(rank));
+    });
     return are;
   }
 
@@ -216,14 +239,17 @@ class thread_meeting {
   {
     const seat& own = seat_of(lane, rank);
     for_all_in(lane, rank, [&](const seat& it, std::uint32_t each) {
-      if (it.is_gone()) fail(lost(lane, rank, each));
-      else if (it.is_waiting() && it.needs(rank) && !are_same(it.request, own.request)) fail(mismatch(lane, each, rank));
+      if (it.is_gone())
+        fail(lost(lane, rank, each));
+      else if (it.is_waiting() && it.needs(rank) && !are_same(it.request, own.request))
+        fail(mismatch(lane, each, rank));
     });
     return failure_.is_there();
   }
   [[nodiscard]] static bool are_same(const meeting_request& left, const meeting_request& right) noexcept
   {
-    return left.asked == right.asked && left.each == right.each && (left.other == rank_id::none) == (right.other == rank_id::none);
+    return left.asked == right.asked && left.each == right.each &&
+           (left.other == rank_id::none) == (right.other == rank_id::none);
   }
 
   void fail_who_waits_for(meeting_lane lane, std::uint32_t gone) noexcept
@@ -256,8 +282,9 @@ class thread_meeting {
   }
   static error_text& describe(error_text& text, const call& it) noexcept
   {
-    return text << name_of(it.what) << " of " << it.size << " B of " << name_of(it.type) << " (root " << it.root << ", label " << it.label
-                << ", scale bits " << it.scale << ", fingerprint " << fingerprint_of(it) << ')';
+    return text << name_of(it.what) << " of " << it.size << " B of " << name_of(it.type) << " (root " << it.root
+                << ", label " << it.label << ", scale bits " << it.scale << ", fingerprint " << fingerprint_of(it)
+                << ')';
   }
 
   [[nodiscard]] comm_error late(meeting_lane lane, std::uint32_t rank) noexcept
@@ -268,18 +295,27 @@ class thread_meeting {
       if (missing == UINT32_MAX && (it.step == 0 || !it.needs(rank))) missing = each;
     });
     error_text text;
-    text << "chunkmem: rank " << missing << " did not come within " << deadline_ / 1'000'000 << " ms: rank " << rank << " waits in its call "
-         << own.begun << ", ";
+    text << "chunkmem: rank " << missing << " did not come within " << deadline_ / 1'000'000 << " ms: rank " << rank
+         << " waits in its call " << own.begun << ", ";
     describe(text, own.request.asked) << " (see what that rank does, or raise the deadline)";
-    return {text, {.failure = comm_failure::deadline, .rank = missing, .sequence = own.begun, .waited = since(own.came, clock::now())}};
+    return {text,
+            {.failure = comm_failure::deadline,
+             .rank = missing,
+             .sequence = own.begun,
+             .waited = since(own.came, clock::now())}};
   }
   [[nodiscard]] comm_error lost(meeting_lane lane, std::uint32_t rank, std::uint32_t gone) noexcept
   {
     const seat& own = seat_of(lane, rank);
     error_text text;
-    text << "chunkmem: rank " << gone << " has left its group of " << ranks_ << ": rank " << rank << " waits in its call " << own.begun << ", ";
+    text << "chunkmem: rank " << gone << " has left its group of " << ranks_ << ": rank " << rank
+         << " waits in its call " << own.begun << ", ";
     describe(text, own.request.asked) << " (the error of that rank says why; ranks have to make the same calls)";
-    return {text, {.failure = comm_failure::peer_lost, .rank = gone, .sequence = own.begun, .waited = since(own.came, clock::now())}};
+    return {text,
+            {.failure = comm_failure::peer_lost,
+             .rank = gone,
+             .sequence = own.begun,
+             .waited = since(own.came, clock::now())}};
   }
   [[nodiscard]] comm_error mismatch(meeting_lane lane, std::uint32_t there, std::uint32_t late_one) noexcept
   {
@@ -298,7 +334,7 @@ class thread_meeting {
   mutable std::mutex mutex_;
   process_owned<std::vector<seat>> seats_;  ///< of agents, then of callers
   std::vector<const std::byte*> sources_;
-  first_failure failure_;    ///< told under the lock only: it comes before or after each meeting, for all ranks
+  first_failure failure_;  ///< told under the lock only: it comes before or after each meeting, for all ranks
   meeting_waits waits_;
 };
 

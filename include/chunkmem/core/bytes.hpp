@@ -60,10 +60,22 @@ inline constexpr bytes tensor_alignment{256};
 
 inline namespace literals {
 inline namespace byte_literals {
-[[nodiscard]] constexpr bytes operator""_B(unsigned long long count) { return bytes{count}; }
-[[nodiscard]] constexpr bytes operator""_KiB(unsigned long long count) { return bytes{count} * 1024; }
-[[nodiscard]] constexpr bytes operator""_MiB(unsigned long long count) { return bytes{count} * (1024 * 1024); }
-[[nodiscard]] constexpr bytes operator""_GiB(unsigned long long count) { return bytes{count} * (1024 * 1024 * 1024); }
+[[nodiscard]] constexpr bytes operator""_B(unsigned long long count)
+{
+  return bytes{count};
+}
+[[nodiscard]] constexpr bytes operator""_KiB(unsigned long long count)
+{
+  return bytes{count} * 1024;
+}
+[[nodiscard]] constexpr bytes operator""_MiB(unsigned long long count)
+{
+  return bytes{count} * (1024 * 1024);
+}
+[[nodiscard]] constexpr bytes operator""_GiB(unsigned long long count)
+{
+  return bytes{count} * (1024 * 1024 * 1024);
+}
 }  // namespace byte_literals
 }  // namespace literals
 

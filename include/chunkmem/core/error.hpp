@@ -36,8 +36,8 @@ class error {
   [[nodiscard]] virtual const char* what() const noexcept = 0;
   [[nodiscard]] virtual error_code code() const noexcept = 0;
 
-  /// Lines about the moment at which it was thrown, where somebody was asked for them (manager_options::error_details); else
-  /// empty. They belong to the error, and outlive what they are about.
+  /// Lines about the moment at which it was thrown, where somebody was asked for them (manager_options::error_details);
+  /// else empty. They belong to the error, and outlive what they are about.
   [[nodiscard]] std::string_view details() const noexcept { return details_.what(); }
   /// For whoever lets an error pass and knows more. Details that are there already stay: they were closer to the cause.
   /// @throws std::bad_alloc   no room for the text; the error is as it was
@@ -101,9 +101,9 @@ class config_error : public detail::typed_error<std::invalid_argument, error_cod
 
 /// What a device answered.
 struct device_fault {
-  int number = 0;           ///< the runtime's own number of the error, such as a cudaError_t; 0: it has none
-  bool is_sticky = false;   ///< the device does not recover: its process has to start again
-  std::uint64_t call = 0;   ///< which call of the runtime it was, counted from 1 for each backend; 0: not counted
+  int number = 0;          ///< the runtime's own number of the error, such as a cudaError_t; 0: it has none
+  bool is_sticky = false;  ///< the device does not recover: its process has to start again
+  std::uint64_t call = 0;  ///< which call of the runtime it was, counted from 1 for each backend; 0: not counted
 };
 
 /// A device operation failed. The bytes it would have written are not valid; the source is intact.
@@ -160,7 +160,8 @@ enum class comm_failure : std::uint8_t {
 
 [[nodiscard]] constexpr std::string_view name_of(comm_failure failure) noexcept
 {
-  constexpr std::string_view names[] = {"a rank is lost", "the deadline passed", "ranks ask for different things", "another rank gave up"};
+  constexpr std::string_view names[] = {"a rank is lost", "the deadline passed", "ranks ask for different things",
+                                        "another rank gave up"};
   return names[static_cast<std::size_t>(failure)];
 }
 
@@ -217,7 +218,10 @@ struct memory_shortage {
 /// No room is left, after everything that may move was considered.
 class out_of_memory : public detail::typed_error<std::bad_alloc, error_code::out_of_memory> {
  public:
-  explicit out_of_memory(const memory_shortage& shortage) noexcept : typed_error{sentence(shortage)}, shortage_{shortage} {}
+  explicit out_of_memory(const memory_shortage& shortage) noexcept
+      : typed_error{sentence(shortage)}, shortage_{shortage}
+  {
+  }
 
   [[nodiscard]] const memory_shortage& shortage() const noexcept { return shortage_; }
 
@@ -227,13 +231,16 @@ class out_of_memory : public detail::typed_error<std::bad_alloc, error_code::out
     error_text text;
     if (it.refused)
       return text << "chunkmem: the system gave no memory for the " << name_of(it.where) << " tier: " << it.requested
-                  << " B asked for, within a capacity of " << it.capacity << " B (make the capacity smaller, or free memory)";
-    text << "chunkmem: out of memory on the " << name_of(it.where) << " tier: " << it.requested << " B asked for, capacity "
-         << it.capacity << " B, " << it.pinned << " B cannot leave now, this moment fits in " << it.needed << " B";
+                  << " B asked for, within a capacity of " << it.capacity
+                  << " B (make the capacity smaller, or free memory)";
+    text << "chunkmem: out of memory on the " << name_of(it.where) << " tier: " << it.requested
+         << " B asked for, capacity " << it.capacity << " B, " << it.pinned
+         << " B cannot leave now, this moment fits in " << it.needed << " B";
     if (it.step > 0) text << ", the rehearsed step fits in " << it.step << " B";
     text << " ";
     if (it.pinned < it.capacity && it.capacity - it.pinned >= it.requested)
-      return text << "(what cannot leave lies so that no free run is long enough: raise the capacity, or pin less at once)";
+      return text
+             << "(what cannot leave lies so that no free run is long enough: raise the capacity, or pin less at once)";
     text << "(raise the capacity, or hold fewer pins and leases at once";
     return text << (it.step > 0 ? ")" : "; rehearse finds what a whole step needs)");
   }

@@ -7,9 +7,9 @@ namespace chunkmem::inline v0 {
 /// Arithmetic that rounds once, to nearest, on the host and on a device alike; denormals are kept.
 ///
 /// On a device each function is one PTX instruction, written out: compiler flags (`-ftz`, `-fmad`, `-prec-div`,
-/// `-prec-sqrt`, `--use_fast_math`) change operators, and with `-ftz` the `_rn` intrinsics too, but not these.
-/// On the host they are the operators, so one rule stays with the caller: no product feeds a sum except through
-/// `fused`, since compilers contract the two. Rounding mode and denormals of the host: see float_environment. Builtins, since
+/// `-prec-sqrt`, `--use_fast_math`) change operators, and with `-ftz` the `_rn` intrinsics too, but not these. On the
+/// host they are the operators, so one rule stays with the caller: no product feeds a sum except through `fused`, since
+/// compilers contract the two. Rounding mode and denormals of the host: see float_environment. Builtins, since
 /// `<cmath>` is 10,000 lines that the umbrella header would carry.
 namespace exact {
 

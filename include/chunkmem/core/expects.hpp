@@ -12,7 +12,8 @@ namespace chunkmem::inline v0 {
 /// @throws usage_error   `condition` is false; nothing was changed
 constexpr void expects(bool condition, std::string_view what)
 {
-  if (condition) [[likely]] return;
+  if (condition) [[likely]]
+    return;
   throw usage_error{error_text{} << "chunkmem: " << what};
 }
 

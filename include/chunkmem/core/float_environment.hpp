@@ -23,14 +23,8 @@ class float_environment {
   static constexpr bool is_supported = false;
 #endif
 
-  float_environment() noexcept : before_{read()}
-  {
-    write(standard);
-  }
-  ~float_environment()
-  {
-    write(before_);
-  }
+  float_environment() noexcept : before_{read()} { write(standard); }
+  ~float_environment() { write(before_); }
   float_environment(const float_environment&) = delete;
   float_environment& operator=(const float_environment&) = delete;
 
@@ -70,17 +64,11 @@ class float_environment {
 #else
   static constexpr registers standard{0, 0};
 
-  static registers read() noexcept
-  {
-    return standard;
-  }
+  static registers read() noexcept { return standard; }
   static void write(const registers&) noexcept {}
 #endif
 
-  static void barrier() noexcept
-  {
-    __asm__ volatile("" : : : "memory");
-  }
+  static void barrier() noexcept { __asm__ volatile("" : : : "memory"); }
 
   registers before_;
 };

@@ -43,14 +43,16 @@ class index_set {
     std::uint64_t& word = words_[member >> 6];
     const std::uint64_t before = word;
     word = before | std::uint64_t{1} << (member & 63);
-    if (before == 0) [[unlikely]] climb(member >> 6, true);
+    if (before == 0) [[unlikely]]
+      climb(member >> 6, true);
   }
 
   void erase(std::uint32_t member) noexcept
   {
     std::uint64_t& word = words_[member >> 6];
     word &= ~(std::uint64_t{1} << (member & 63));
-    if (word == 0) [[unlikely]] climb(member >> 6, false);
+    if (word == 0) [[unlikely]]
+      climb(member >> 6, false);
   }
 
   /// The smallest member that is not below `start`, or none.
@@ -60,7 +62,8 @@ class index_set {
     std::size_t index = start;
     for (std::size_t level = 0; level < levels_; ++level) {
       const std::uint64_t rest = word_at(level, index >> 6) & (~std::uint64_t{0} << (index & 63));
-      if (rest != 0) return descend(level, (index & ~std::size_t{63}) | static_cast<std::size_t>(std::countr_zero(rest)), false);
+      if (rest != 0)
+        return descend(level, (index & ~std::size_t{63}) | static_cast<std::size_t>(std::countr_zero(rest)), false);
       index = (index >> 6) + 1;
     }
     return none;
@@ -73,7 +76,9 @@ class index_set {
     for (std::size_t level = 0; level < levels_ && index > 0; ++level) {
       const std::uint64_t kept = (index & 63) != 0 ? ~(~std::uint64_t{0} << (index & 63)) : 0;
       const std::uint64_t rest = word_at(level, index >> 6) & kept;
-      if (rest != 0) return descend(level, (index & ~std::size_t{63}) | (63 - static_cast<std::size_t>(std::countl_zero(rest))), true);
+      if (rest != 0)
+        return descend(level, (index & ~std::size_t{63}) | (63 - static_cast<std::size_t>(std::countl_zero(rest))),
+                       true);
       index >>= 6;
     }
     return none;

@@ -26,7 +26,9 @@ struct checks_kind {};
 template <class Policy>
 concept names_itself = requires {
   typename Policy::policy_kind;
-  { Policy::name } -> std::convertible_to<std::string_view>;
+  {
+    Policy::name
+  } -> std::convertible_to<std::string_view>;
 };
 
 namespace detail {
@@ -41,7 +43,8 @@ struct kind_of_policy<Policy> {
 };
 
 template <class Kind, class... Policies>
-inline constexpr std::size_t count_of_kind = (0 + ... + std::size_t{std::same_as<typename kind_of_policy<Policies>::type, Kind>});
+inline constexpr std::size_t count_of_kind =
+    (0 + ... + std::size_t{std::same_as<typename kind_of_policy<Policies>::type, Kind>});
 
 template <class Kind, class Default, class... Policies>
 struct pick {
@@ -49,8 +52,8 @@ struct pick {
 };
 template <class Kind, class Default, class First, class... Rest>
 struct pick<Kind, Default, First, Rest...> {
-  using type = typename std::conditional_t<std::same_as<typename kind_of_policy<First>::type, Kind>, std::type_identity<First>,
-                                           pick<Kind, Default, Rest...>>::type;
+  using type = typename std::conditional_t<std::same_as<typename kind_of_policy<First>::type, Kind>,
+                                           std::type_identity<First>, pick<Kind, Default, Rest...>>::type;
 };
 
 /// The kinds that a host class accepts; `check` turns each mistake about the list into one sentence.
@@ -61,8 +64,9 @@ struct accepts {
   {
     static_assert((names_itself<Policies> && ...),
                   "chunkmem: an argument is no policy: give it a policy_kind and a name, or remove it");
-    static_assert((!names_itself<Policies> || ...) || (is_known<Policies>() && ...),
-                  "chunkmem: a policy of an unknown kind: use one of the kinds in core/policy.hpp that this class accepts");
+    static_assert(
+        (!names_itself<Policies> || ...) || (is_known<Policies>() && ...),
+        "chunkmem: a policy of an unknown kind: use one of the kinds in core/policy.hpp that this class accepts");
     static_assert(((count_of_kind<Kinds, Policies...> <= 1) && ...),
                   "chunkmem: two policies of one kind: keep one of them");
     return true;

@@ -12,11 +12,12 @@
 
 namespace chunkmem::inline v0 {
 
-/// One policy out of a list, chosen when the program runs: what any_eviction, any_layout, any_placement and any_transfer are.
+/// One policy out of a list, chosen when the program runs: what any_eviction, any_layout, any_placement and
+/// any_transfer are.
 ///
-/// Good for command lines and for tests that walk through all policies with one type of manager; poor on a hot path, since
-/// each call finds the chosen one first. A policy of your own joins by being named in the list. The first is the default.
-/// Cost: one indirect call for each call; the memory of the largest.
+/// Good for command lines and for tests that walk through all policies with one type of manager; poor on a hot path,
+/// since each call finds the chosen one first. A policy of your own joins by being named in the list. The first is the
+/// default. Cost: one indirect call for each call; the memory of the largest.
 ///
 /// @tparam First, Others   of one kind, each with a name of its own
 template <class First, class... Others>
@@ -34,7 +35,8 @@ class policy_choice {
   explicit policy_choice(Policy chosen) : which_{std::move(chosen)}
   {
   }
-  /// A policy by its name, with its default settings. @throws config_error   there is none of that name; says which there are
+  /// A policy by its name, with its default settings. @throws config_error   there is none of that name; says which
+  /// there are
   explicit policy_choice(std::string_view wanted)
   {
     if (!(choose<First>(wanted) || (choose<Others>(wanted) || ...))) refuse(wanted);

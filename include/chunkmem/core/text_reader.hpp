@@ -20,7 +20,10 @@ class text_reader {
  public:
   /// @param what   the text is, for messages: "a profile"; a literal
   /// @param longest_line   in characters
-  text_reader(std::istream& in, std::string_view what, std::size_t longest_line) : in_{&in}, what_{what}, longest_{longest_line} {}
+  text_reader(std::istream& in, std::string_view what, std::size_t longest_line)
+      : in_{&in}, what_{what}, longest_{longest_line}
+  {
+  }
 
   /// @return   the whole line, good until the next call
   std::string_view next_line()
@@ -52,7 +55,8 @@ class text_reader {
   {
     if (!has_word() || word() != name) refuse_key(name, "is wanted here");
   }
-  /// A key, and a whole number from 0 to `most`. @param none   a word for no number, which is UINT32_MAX then; empty: there is none
+  /// A key, and a whole number from 0 to `most`. @param none   a word for no number, which is UINT32_MAX then; empty:
+  /// there is none
   std::uint64_t value(std::string_view name, std::uint64_t most, std::string_view none = {}, int base = 10)
   {
     key(name);
@@ -67,7 +71,8 @@ class text_reader {
     if (digits.starts_with('-')) refuse_key(name, "is negative");
     std::uint64_t found = 0;
     const auto [end, wrong] = std::from_chars(digits.data(), digits.data() + digits.size(), found, base);
-    if (wrong == std::errc::result_out_of_range || (wrong == std::errc{} && found > most)) refuse_key(name, "is too large");
+    if (wrong == std::errc::result_out_of_range || (wrong == std::errc{} && found > most))
+      refuse_key(name, "is too large");
     if (wrong != std::errc{} || end != digits.data() + digits.size()) refuse_key(name, "is no whole number");
     return found;
   }

@@ -2,7 +2,8 @@
 
 #if __cplusplus < 202002L
 #error "chunkmem needs C++20: compile with -std=c++20 or newer"
-#include <needs_c++20>  // there is no such file: a missing one ends the compilation, so that nothing hides the sentence above
+// there is no such file: a missing one ends the compilation, so that nothing hides the sentence above
+#include <needs_c++20>
 #endif
 
 #if defined(__FAST_MATH__)

@@ -44,8 +44,10 @@ class any_eviction : public policy_choice<Policies...> {
   [[nodiscard]] std::uint32_t variants() const noexcept
   {
     return this->ask([](const auto& chosen) -> std::uint32_t {
-      if constexpr (tuned_eviction<std::remove_cvref_t<decltype(chosen)>>) return chosen.variants();
-      else return 1;
+      if constexpr (tuned_eviction<std::remove_cvref_t<decltype(chosen)>>)
+        return chosen.variants();
+      else
+        return 1;
     });
   }
   void choose(std::uint32_t variant) noexcept

@@ -14,11 +14,10 @@ namespace eviction {
 
 /// Evicts the chunk whose next use is farthest away, by the recorded iteration; the default.
 ///
-/// The fewest loads that any policy can reach with frames of one size. Without a record it is `lru`. A moment belongs to
-/// one chunk, so next uses are unique keys: a bit for each moment replaces a heap. Chunks that the record never touches
-/// go first, lowest id first.
-/// Source: Belady 1966 (IBM Systems Journal 5.2). Cost: O(1) words for each call, 1.02 bits for each moment and chunk,
-/// 4 bytes for each moment, and the 16 for each chunk of lru.
+/// The fewest loads that any policy can reach with frames of one size. Without a record it is `lru`. A moment belongs
+/// to one chunk, so next uses are unique keys: a bit for each moment replaces a heap. Chunks that the record never
+/// touches go first, lowest id first. Source: Belady 1966 (IBM Systems Journal 5.2). Cost: O(1) words for each call,
+/// 1.02 bits for each moment and chunk, 4 bytes for each moment, and the 16 for each chunk of lru.
 class belady {
  public:
   using policy_kind = eviction_kind;

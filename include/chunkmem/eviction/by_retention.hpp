@@ -14,17 +14,17 @@ namespace eviction {
 
 /// Evicts what has no next use, in the order in which it was let go of; what has one only when nothing else is left.
 ///
-/// The order in which a plan is carried out on a copy of the residency, where a next use means that the plan keeps the chunk
-/// until then. Not a policy to name. The chunk that was let go of first leaves first, so that each load waits for the frame
-/// that is free the longest.
-/// Cost: that of lru and of belady together.
+/// The order in which a plan is carried out on a copy of the residency, where a next use means that the plan keeps the
+/// chunk until then. Not a policy to name. The chunk that was let go of first leaves first, so that each load waits for
+/// the frame that is free the longest. Cost: that of lru and of belady together.
 class by_retention {
  public:
   using policy_kind = eviction_kind;
   static constexpr std::string_view name = "by_retention";
   static constexpr std::uint32_t no_border = UINT32_MAX;
 
-  /// @param borders   by moment: leases come down to this frame before a chunk that comes now leaves again; outlives its use
+  /// @param borders   by moment: leases come down to this frame before a chunk that comes now leaves again; outlives
+  ///   its use
   void place_below(std::span<const std::uint32_t> borders) noexcept { borders_ = borders; }
 
   /// @param frames   by moment: where a chunk that comes now lies if it can, or none; outlives its use
@@ -37,14 +37,8 @@ class by_retention {
   }
   void on_profile(const access_record& record) { staying_.on_profile(record); }
 
-  void enter(const candidate& item) noexcept
-  {
-    gives_up(item) ? given_up_.enter(item) : staying_.enter(item);
-  }
-  void leave(const candidate& item) noexcept
-  {
-    gives_up(item) ? given_up_.leave(item) : staying_.leave(item);
-  }
+  void enter(const candidate& item) noexcept { gives_up(item) ? given_up_.enter(item) : staying_.enter(item); }
+  void leave(const candidate& item) noexcept { gives_up(item) ? given_up_.leave(item) : staying_.leave(item); }
 
   [[nodiscard]] chunk_id victim(moment now) const noexcept
   {

@@ -14,18 +14,19 @@ namespace chunkmem::inline v0 {
 
 namespace eviction {
 
-/// Evicts the chunk whose absence moves the fewest bytes for each byte it frees; the farthest next use decides among equals.
+/// Evicts the chunk whose absence moves the fewest bytes for each byte it frees; the farthest next use decides among
+/// equals.
 ///
 /// A chunk costs a load where its next use needs its bytes, and a write-back where the host has not got them. Per byte
 /// that is 0, 1 or 2, whatever its size: so optimizer states on the device (2, for a whole iteration) outlive weights
 /// (1, for a part of it), which `belady` gets wrong. Good where an iteration repeats and bytes count; poor for a single
 /// pass over random accesses, where `belady` moves less. Without a record it is `lru`.
 ///
-/// `theta` weighs distance against cost: the least of cost - theta * iterations until the next use goes. 0 lets cost decide
-/// alone; infinity is `belady`. Which is best depends on the record and the capacity, so where plans are made eleven are
-/// tried on the recorded iteration (tuned_eviction), 55 replays for each new record; decisions without a plan take 0.
-/// Source: Landlord (Young 1998), with the record in place of credits. Cost: O(1) words for each call, 2.04 bits for each
-/// moment and chunk, 4 bytes for each moment.
+/// `theta` weighs distance against cost: the least of cost - theta * iterations until the next use goes. 0 lets cost
+/// decide alone; infinity is `belady`. Which is best depends on the record and the capacity, so where plans are made
+/// eleven are tried on the recorded iteration (tuned_eviction), 55 replays for each new record; decisions without a
+/// plan take 0. Source: Landlord (Young 1998), with the record in place of credits. Cost: O(1) words for each call,
+/// 2.04 bits for each moment and chunk, 4 bytes for each moment.
 class cost_aware {
  public:
   using policy_kind = eviction_kind;
@@ -73,8 +74,10 @@ class cost_aware {
   {
     if (!profiled_) return recent_.leave(item);
     of_kind& kind = kinds_[item.dirty ? 1 : 0];
-    if (item.next_use == moment::none) kind.idle.erase(index_of(item.chunk));
-    else kind.next_uses.erase(index_of(item.next_use));
+    if (item.next_use == moment::none)
+      kind.idle.erase(index_of(item.chunk));
+    else
+      kind.next_uses.erase(index_of(item.next_use));
   }
 
   [[nodiscard]] chunk_id victim(moment now) const noexcept
@@ -86,7 +89,8 @@ class cost_aware {
     const std::uint32_t dirty = farthest(kinds_[1], index_of(now));
     if (clean == index_set::none) return dirty == index_set::none ? chunk_id::none : owner_[dirty];
     if (dirty == index_set::none) return owner_[clean];
-    const double further = static_cast<double>(distance(dirty, index_of(now))) - static_cast<double>(distance(clean, index_of(now)));
+    const double further =
+        static_cast<double>(distance(dirty, index_of(now))) - static_cast<double>(distance(clean, index_of(now)));
     return owner_[theta_ * further > moments_ ? dirty : clean];
   }
 
@@ -119,8 +123,8 @@ class cost_aware {
   }
 
   lru recent_;
-  of_kind kinds_[2];              // clean ones, and those that leave at the price of a write-back
-  std::vector<chunk_id> owner_;   // of each moment in next_uses
+  of_kind kinds_[2];             // clean ones, and those that leave at the price of a write-back
+  std::vector<chunk_id> owner_;  // of each moment in next_uses
   double theta_ = 0;
   std::uint32_t variants_ = static_cast<std::uint32_t>(std::size(thetas));
   std::uint32_t chunks_ = 0;

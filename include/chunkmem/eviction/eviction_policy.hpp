@@ -16,9 +16,9 @@ struct candidate {
   chunk_id chunk = chunk_id::none;
   moment next_use = moment::none;  ///< that would have to load, in the record followed; none: no such use, or no record
   std::uint32_t frames = 1;
-  bool dirty = false;              ///< leaving costs a write-back
-  std::uint64_t arrived = 0;       ///< when it came to the device: grows with each chunk that does
-  std::uint64_t released = 0;      ///< when its last pin ended: grows likewise
+  bool dirty = false;          ///< leaving costs a write-back
+  std::uint64_t arrived = 0;   ///< when it came to the device: grows with each chunk that does
+  std::uint64_t released = 0;  ///< when its last pin ended: grows likewise
 };
 
 }  // namespace eviction
@@ -27,14 +27,20 @@ struct candidate {
 template <class Policy>
 concept keeps_candidates = requires(Policy policy, const eviction::candidate& item, std::uint32_t chunks) {
   policy.reset(chunks);
-  { policy.enter(item) } noexcept;
-  { policy.leave(item) } noexcept;
+  {
+    policy.enter(item)
+  } noexcept;
+  {
+    policy.leave(item)
+  } noexcept;
 };
 
 /// Names the candidate to evict.
 template <class Policy>
 concept chooses_victim = requires(Policy policy, moment now) {
-  { policy.victim(now) } noexcept -> std::same_as<chunk_id>;
+  {
+    policy.victim(now)
+  } noexcept -> std::same_as<chunk_id>;
 };
 
 /// Hears of a finished record.
@@ -50,25 +56,36 @@ concept hears_profile = requires(Policy policy, const access_record& record) { p
 /// empty, and an empty record means that next uses are unknown; all else neither allocates nor throws; the same calls
 /// give the same victims.
 template <class Policy>
-concept eviction_policy = names_itself<Policy> && std::same_as<typename Policy::policy_kind, eviction_kind> &&
-                          std::semiregular<Policy> && keeps_candidates<Policy> && chooses_victim<Policy> &&
-                          hears_profile<Policy>;
+concept eviction_policy =
+    names_itself<Policy> && std::same_as<typename Policy::policy_kind, eviction_kind> && std::semiregular<Policy> &&
+    keeps_candidates<Policy> && chooses_victim<Policy> && hears_profile<Policy>;
 
-/// A policy with settings that a simulation can choose, once for each record: `choose(variant)` takes one of them, numbered
-/// from 0, which is the setting where nothing was simulated.
+/// A policy with settings that a simulation can choose, once for each record: `choose(variant)` takes one of them,
+/// numbered from 0, which is the setting where nothing was simulated.
 ///
 /// Laws: those of eviction_policy for each variant; `choose` comes when the set is empty and lasts over `reset`.
 template <class Policy>
-concept tuned_eviction = eviction_policy<Policy> && requires(Policy policy, const Policy& known, std::uint32_t variant) {
-  { known.variants() } noexcept -> std::same_as<std::uint32_t>;
-  { policy.choose(variant) } noexcept;
-};
+concept tuned_eviction =
+    eviction_policy<Policy> && requires(Policy policy, const Policy& known, std::uint32_t variant) {
+      {
+        known.variants()
+      } noexcept -> std::same_as<std::uint32_t>;
+      {
+        policy.choose(variant)
+      } noexcept;
+    };
 
-/// An eviction policy that knows which frames leases will come down to: a chunk is placed below its border where it can be.
+/// An eviction policy that knows which frames leases will come down to: a chunk is placed below its border where it can
+/// be.
 template <class Policy>
-concept bounded_eviction = eviction_policy<Policy> && requires(const Policy& policy, const eviction::candidate& item, moment now) {
-  { policy.gives_up(item) } noexcept -> std::same_as<bool>;
-  { policy.border(now) } noexcept -> std::same_as<std::uint32_t>;
-};
+concept bounded_eviction =
+    eviction_policy<Policy> && requires(const Policy& policy, const eviction::candidate& item, moment now) {
+      {
+        policy.gives_up(item)
+      } noexcept -> std::same_as<bool>;
+      {
+        policy.border(now)
+      } noexcept -> std::same_as<std::uint32_t>;
+    };
 
 }  // namespace chunkmem::inline v0

@@ -40,11 +40,16 @@ class fifo {
     const std::uint32_t hole = place_[index_of(item.chunk)];
     const entry last = heap_[--size_];
     if (hole == size_) return;
-    if (hole > 0 && last < heap_[(hole - 1) / 2]) rise(hole, last);
-    else sink(hole, last);
+    if (hole > 0 && last < heap_[(hole - 1) / 2])
+      rise(hole, last);
+    else
+      sink(hole, last);
   }
 
-  [[nodiscard]] chunk_id victim(moment) const noexcept { return size_ == 0 ? chunk_id::none : chunk_id{heap_[0].chunk}; }
+  [[nodiscard]] chunk_id victim(moment) const noexcept
+  {
+    return size_ == 0 ? chunk_id::none : chunk_id{heap_[0].chunk};
+  }
 
  private:
   struct entry {

@@ -13,14 +13,18 @@ namespace eviction {
 /// A rule of a few lines: candidates are compared by a key and the smallest goes.
 template <class Rule>
 concept scanned_rule = requires(const candidate& item) {
-  { Rule::name } -> std::convertible_to<std::string_view>;
-  { Rule::key(item) < Rule::key(item) } -> std::convertible_to<bool>;
+  {
+    Rule::name
+  } -> std::convertible_to<std::string_view>;
+  {
+    Rule::key(item) < Rule::key(item)
+  } -> std::convertible_to<bool>;
 };
 
 /// Turns a rule into an eviction policy by looking at every candidate.
 ///
-/// Good for trying an idea and for small models; poor with many chunks, since each decision is O(candidates). Equal keys
-/// go by the lower chunk id. `Rule::key` must not throw.
+/// Good for trying an idea and for small models; poor with many chunks, since each decision is O(candidates). Equal
+/// keys go by the lower chunk id. `Rule::key` must not throw.
 ///
 /// @tparam Rule   `name` and `static key(const candidate&)`; see scanned_rule
 template <scanned_rule Rule>

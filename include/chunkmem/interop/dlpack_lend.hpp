@@ -59,8 +59,10 @@ class lent_pin final : public lent_tensor {
   {
     auto* const it = static_cast<lent_pin*>(self->manager_ctx);
     dlpack_returns::address home = std::move(it->home_);
-    if (home.is_known()) dlpack_returns::address::drop(std::move(home), it);
-    else delete it;
+    if (home.is_known())
+      dlpack_returns::address::drop(std::move(home), it);
+    else
+      delete it;
   }
 
   Managed managed_{};
@@ -87,10 +89,12 @@ template <dlpack_managed Managed, pinned_element Element, class Engine>
   using pin_type = pin<Element, Engine>;
   const grant& known = held.details();
   void* const data = held.data_without_const();
-  if (data == nullptr) throw usage_error{"a pin of a rehearsal has no bytes to lend (ask the manager whether it is rehearsing)"};
+  if (data == nullptr)
+    throw usage_error{"a pin of a rehearsal has no bytes to lend (ask the manager whether it is rehearsing)"};
   if (held.size() != extents.elements())
-    throw usage_error{error_text{} << "chunkmem: a tensor of " << held.size() << " elements was to be lent with a shape of "
-                                   << extents.elements() << " (give the shape that it was declared with)"};
+    throw usage_error{error_text{} << "chunkmem: a tensor of " << held.size()
+                                   << " elements was to be lent with a shape of " << extents.elements()
+                                   << " (give the shape that it was declared with)"};
   const bool on_gpu = !Engine::host_addressable && place_of(known.kind) == at::device;
   const DLDevice where{on_gpu ? kDLCUDA : kDLCPU, on_gpu ? how.device_id : 0};
   const bool reads_only = !writes(access_of(known.kind));
@@ -102,12 +106,12 @@ template <dlpack_managed Managed, pinned_element Element, class Engine>
 
 /// Lends the bytes of a pin: the tensor stays where it is until the consumer calls the deleter.
 ///
-/// A pin for a stream is ready for that stream alone: let the consumer work on that stream, and call the deleter no earlier
-/// than its last work is enqueued there. A pin in memory that a CUDA device has is lent as that device's, all others as the
-/// CPU's. A pin for reading has the read-only flag of DLPack 1; the older struct has no such flag, so it takes
-/// `to_dlpack_without_const`.
-/// The deleter has to be called before the manager goes, like the end of any pin, and within the iteration that acquired it where
-/// the step is to be followed; without `returns` it is called where the manager may be called. Cost: one allocation.
+/// A pin for a stream is ready for that stream alone: let the consumer work on that stream, and call the deleter no
+/// earlier than its last work is enqueued there. A pin in memory that a CUDA device has is lent as that device's, all
+/// others as the CPU's. A pin for reading has the read-only flag of DLPack 1; the older struct has no such flag, so it
+/// takes `to_dlpack_without_const`. The deleter has to be called before the manager goes, like the end of any pin, and
+/// within the iteration that acquired it where the step is to be followed; without `returns` it is called where the
+/// manager may be called. Cost: one allocation.
 /// @tparam Managed   DLManagedTensor, or DLManagedTensorVersioned of DLPack 1
 /// @param held       moved from only where this returns
 /// @param extents    of the tensor, as it was declared, or any others with as many elements
@@ -124,11 +128,12 @@ template <dlpack_managed Managed = DLManagedTensor, pinned_element Element, clas
 
 /// The same of a pin for reading, in a struct whose consumers do not learn that they must not write.
 ///
-/// A consumer that writes makes the bytes depend on the capacity: they are kept while the chunk stays on the device, and
-/// lost when it leaves. `checks::full` reports the change when the tensor comes back.
+/// A consumer that writes makes the bytes depend on the capacity: they are kept while the chunk stays on the device,
+/// and lost when it leaves. `checks::full` reports the change when the tensor comes back.
 /// @throws   as to_dlpack
 template <dlpack_managed Managed = DLManagedTensor, pinned_element Element, class Engine>
-[[nodiscard]] Managed* to_dlpack_without_const(pin<Element, Engine>&& held, const shape& extents, const lending& how = {})
+[[nodiscard]] Managed* to_dlpack_without_const(pin<Element, Engine>&& held, const shape& extents,
+                                               const lending& how = {})
 {
   return detail::lend_pin<Managed>(std::move(held), extents, how);
 }

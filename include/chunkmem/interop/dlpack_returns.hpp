@@ -25,11 +25,11 @@ class lent_tensor {
 
 /// Where lent tensors wait after their consumers are done, until the manager's own caller ends their pins.
 ///
-/// A framework may call a deleter on any of its threads, at any time, and a manager has one caller at a time. With a mailbox the
-/// deleter only drops the tensor in, and `collect` ends the pins. Without one the deleter ends the pin itself, and has to be called
-/// where the manager may be called.
-/// The mailbox may go before the tensors are back: those end on the thread that gives them back last.
-/// Cost: a deleter makes one exchange and waits for nobody; nothing is allocated.
+/// A framework may call a deleter on any of its threads, at any time, and a manager has one caller at a time. With a
+/// mailbox the deleter only drops the tensor in, and `collect` ends the pins. Without one the deleter ends the pin
+/// itself, and has to be called where the manager may be called. The mailbox may go before the tensors are back: those
+/// end on the thread that gives them back last. Cost: a deleter makes one exchange and waits for nobody; nothing is
+/// allocated.
 ///
 /// @threads   drop: any; all others: the manager's caller
 class dlpack_returns {
@@ -56,7 +56,8 @@ class dlpack_returns {
   };
 
  private:
-  /// A stack without locks. Only one thread takes from it, and takes all at once, so an address that comes again does no harm.
+  /// A stack without locks. Only one thread takes from it, and takes all at once, so an address that comes again does
+  /// no harm.
   struct box {
     box() = default;
     box(const box&) = delete;

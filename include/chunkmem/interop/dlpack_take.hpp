@@ -26,9 +26,11 @@ struct dlpack_ends {
   }
 };
 
-/// A tensor that somebody handed over; its end is told to them. Takes the struct, and refuses one of an unknown version.
+/// A tensor that somebody handed over; its end is told to them. Takes the struct, and refuses one of an unknown
+/// version.
 ///
-/// @throws usage_error   null; or the struct is of a newer major version: its deleter was called, and nothing else of it was read
+/// @throws usage_error   null; or the struct is of a newer major version: its deleter was called, and nothing else of
+///   it was read
 template <dlpack_managed Managed>
 [[nodiscard]] std::unique_ptr<Managed, dlpack_ends<Managed>> own_dlpack(Managed* handed_over)
 {
@@ -36,8 +38,9 @@ template <dlpack_managed Managed>
   if (it == nullptr) throw usage_error{"a null DLPack tensor was handed over (a capsule gives its pointer only once)"};
   if constexpr (dlpack_versioned<Managed>) {
     if (it->version.major > dlpack_major_version)
-      throw usage_error{error_text{} << "chunkmem: a DLPack tensor of version " << std::uint64_t{it->version.major} << ", and at most "
-                                     << std::uint64_t{dlpack_major_version} << " is known here (ask the producer for an older one)"};
+      throw usage_error{error_text{} << "chunkmem: a DLPack tensor of version " << std::uint64_t{it->version.major}
+                                     << ", and at most " << std::uint64_t{dlpack_major_version}
+                                     << " is known here (ask the producer for an older one)"};
   }
   return it;
 }
@@ -55,10 +58,12 @@ inline constexpr int most_axes = 64;  ///< what frameworks have at most
 inline std::uint64_t checked_elements(const DLTensor& from, dtype wanted)
 {
   if (!is_same_type(from.dtype, dlpack_type_of(wanted)))
-    throw usage_error{error_text{} << "chunkmem: a DLPack tensor cannot be taken: its elements are of code " << std::uint64_t{from.dtype.code} << ", "
-                                   << std::uint64_t{from.dtype.bits} << " bits and " << std::uint64_t{from.dtype.lanes}
-                                   << " lanes, wanted is " << name_of(wanted) << " (convert it where it comes from)"};
-  if (!is_readable_here(from.device)) refuse_foreign("its memory is not the host's", "copy it to the CPU where it comes from");
+    throw usage_error{error_text{} << "chunkmem: a DLPack tensor cannot be taken: its elements are of code "
+                                   << std::uint64_t{from.dtype.code} << ", " << std::uint64_t{from.dtype.bits}
+                                   << " bits and " << std::uint64_t{from.dtype.lanes} << " lanes, wanted is "
+                                   << name_of(wanted) << " (convert it where it comes from)"};
+  if (!is_readable_here(from.device))
+    refuse_foreign("its memory is not the host's", "copy it to the CPU where it comes from");
   if (from.ndim < 0 || from.ndim > most_axes || (from.ndim > 0 && from.shape == nullptr))
     refuse_foreign("it has no shape, or too many axes", "the struct is damaged");
   checked elements = 1;
@@ -89,7 +94,8 @@ inline std::uint64_t checked_elements(const DLTensor& from, dtype wanted)
   return static_cast<const std::byte*>(from.data) + from.byte_offset;
 }
 
-/// Copies element by element, rows from the last axis; where the elements lie is the producer's word. @pre   checked, not empty
+/// Copies element by element, rows from the last axis; where the elements lie is the producer's word. @pre   checked,
+/// not empty
 inline void copy_strided(const DLTensor& from, std::size_t size, int axis, const std::byte* source, std::byte*& to)
 {
   if (axis == from.ndim) {
@@ -113,14 +119,16 @@ inline void copy_strided(const DLTensor& from, std::size_t size, int axis, const
 
 /// The elements of a foreign tensor where they lie. Good as long as the tensor is.
 ///
-/// @throws usage_error   another element type, not the host's memory, not compact in the usual order, not aligned for its elements, or
-///                       no bytes; size_overflow   more bytes than 64 bits count
+/// @throws usage_error   another element type, not the host's memory, not compact in the usual order, not aligned for
+///                       its elements, or no bytes; size_overflow   more bytes than 64 bits count
 template <element Element>
 [[nodiscard]] std::span<const Element> span_of(const DLTensor& from)
 {
   const std::uint64_t elements = detail::checked_elements(from, dtype_of<Element>);
   if (elements == 0) return {};
-  if (!detail::is_compact(from)) detail::refuse_foreign("its elements have gaps or another order", "copy it with copy_of or fill, or make it contiguous");
+  if (!detail::is_compact(from))
+    detail::refuse_foreign("its elements have gaps or another order",
+                           "copy it with copy_of or fill, or make it contiguous");
   const std::byte* const begin = detail::first_byte(from);
   if (reinterpret_cast<std::uintptr_t>(begin) % alignof(Element) != 0)
     detail::refuse_foreign("its first element is not aligned", "copy it with copy_of or fill");
@@ -138,25 +146,29 @@ void copy_of(const DLTensor& from, std::span<Element> to)
 {
   const std::uint64_t elements = detail::checked_elements(from, dtype_of<Element>);
   if (elements != to.size())
-    throw usage_error{error_text{} << "chunkmem: a DLPack tensor of " << elements << " elements was to be copied to " << std::uint64_t{to.size()}
-                                   << " (give it the shape of its target)"};
+    throw usage_error{error_text{} << "chunkmem: a DLPack tensor of " << elements << " elements was to be copied to "
+                                   << std::uint64_t{to.size()} << " (give it the shape of its target)"};
   if (elements == 0) return;
   std::byte* out = std::as_writable_bytes(to).data();
-  if (detail::is_compact(from)) std::memcpy(out, detail::first_byte(from), to.size_bytes());
-  else detail::copy_strided(from, sizeof(Element), 0, detail::first_byte(from), out);
+  if (detail::is_compact(from))
+    std::memcpy(out, detail::first_byte(from), to.size_bytes());
+  else
+    detail::copy_strided(from, sizeof(Element), 0, detail::first_byte(from), out);
 }
 
 /// Fills a tensor of a manager from a foreign one of its shape and element type, bit for bit.
 ///
-/// @param place   where the elements are written first: the calling thread must be able to. The default is the device where it can,
-///                else the host
+/// @param place   where the elements are written first: the calling thread must be able to. The default is the device
+///                where it can, else the host
 /// @throws usage_error   as copy_of; another shape; or the tensor cannot be written now; it is as it was
 /// @throws out_of_memory, device_error   as acquire; the tensor is as it was
 template <class Manager, element Element>
-void fill(Manager& m, tensor<Element> to, const DLTensor& from, at place = Manager::engine_type::host_addressable ? at::device : at::host)
+void fill(Manager& m, tensor<Element> to, const DLTensor& from,
+          at place = Manager::engine_type::host_addressable ? at::device : at::host)
 {
   (void)detail::checked_elements(from, dtype_of<Element>);
-  if (!detail::has_shape(from, m.info(to).extents)) detail::refuse_foreign("its shape is not that of the tensor to fill", "reshape it where it comes from");
+  if (!detail::has_shape(from, m.info(to).extents))
+    detail::refuse_foreign("its shape is not that of the tensor to fill", "reshape it where it comes from");
   const auto pin = m.acquire(to, access::write, place);
   if (!m.rehearsing()) copy_of<Element>(from, pin.span());
 }

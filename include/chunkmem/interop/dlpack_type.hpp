@@ -13,7 +13,8 @@ namespace chunkmem::inline v0 {
 
 /// Tensors of other programs and frameworks, lent and taken by the structs of DLPack.
 ///
-/// The header of DLPack is the user's own, 0.6 or newer: a framework's copy that was included before is the one that counts.
+/// The header of DLPack is the user's own, 0.6 or newer: a framework's copy that was included before is the one that
+/// counts.
 namespace interop {
 
 /// What DLPack calls an element type.

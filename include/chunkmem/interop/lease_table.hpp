@@ -14,9 +14,9 @@ namespace interop {
 
 /// The leases behind addresses that were given out: allocators are told an address, and a lease is an object.
 ///
-/// The last ones are looked at first, since what containers and frameworks take last they mostly give back first. Room for entries is
-/// kept, so that a step that takes as much as the one before allocates nothing on the heap.
-/// Cost: O(1) where the order is that of a stack, else O(live leases).
+/// The last ones are looked at first, since what containers and frameworks take last they mostly give back first. Room
+/// for entries is kept, so that a step that takes as much as the one before allocates nothing on the heap. Cost: O(1)
+/// where the order is that of a stack, else O(live leases).
 ///
 /// @threads   one caller per manager
 template <class Manager>

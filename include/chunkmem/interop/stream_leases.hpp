@@ -13,10 +13,11 @@
 namespace chunkmem::inline v0 {
 namespace interop {
 
-/// Leases that are taken and given back in streams of a framework: what stream_memory and other allocators of streams are made of.
+/// Leases that are taken and given back in streams of a framework: what stream_memory and other allocators of streams
+/// are made of.
 ///
-/// A stream is adopted the first time it is seen. One that gives back what another took orders the other one after itself.
-/// Cost: that of a lease, and O(streams) to find one; no heap once steps repeat.
+/// A stream is adopted the first time it is seen. One that gives back what another took orders the other one after
+/// itself. Cost: that of a lease, and O(streams) to find one; no heap once steps repeat.
 ///
 /// @tparam Stream   what `adopt` of the manager's backend takes, such as cudaStream_t
 /// @threads         one caller per manager
@@ -27,7 +28,10 @@ class stream_leases {
 
   /// Ready for the calling thread. @return   null in a rehearsal
   /// @throws std::bad_alloc   a stricter alignment than tensors have; out_of_memory, usage_error   as lease
-  [[nodiscard]] void* take(tier where, std::size_t size, std::size_t alignment) { return take_for(agent::host, where, size, alignment); }
+  [[nodiscard]] void* take(tier where, std::size_t size, std::size_t alignment)
+  {
+    return take_for(agent::host, where, size, alignment);
+  }
   /// Ready for work of the stream. @throws usage_error   also a default stream, or too many streams
   [[nodiscard]] void* take(const Stream& stream, tier where, std::size_t size, std::size_t alignment)
   {
@@ -55,8 +59,8 @@ class stream_leases {
   [[nodiscard]] std::size_t live() const noexcept { return leases_.live(); }
   /// Addresses that never came from here, or came back twice: left alone.
   [[nodiscard]] std::uint64_t unknown_returns() const noexcept { return unknown_returns_; }
-  /// Came back in a stream that could not be ordered, since the device is lost or it cannot be adopted: who gets their bytes next
-  /// may be too early.
+  /// Came back in a stream that could not be ordered, since the device is lost or it cannot be adopted: who gets their
+  /// bytes next may be too early.
   [[nodiscard]] std::uint64_t unordered_returns() const noexcept { return unordered_returns_; }
 
  private:

@@ -20,25 +20,30 @@ namespace interop {
 
 /// Memory of a tier as a resource of CCCL (`cuda::mr`): libraries that take one work within a manager's budget.
 ///
-/// Every allocation is a lease, ordered in the stream that asks for it: the bytes are ready for work of this stream, and who gets
-/// them next waits for what it was given before they came back. The default streams are refused, and a backend adopts few others.
-/// A model of both forms that these concepts have had: `async_resource` of CCCL 3.0, and `resource` of 3.1 and newer.
-/// In a rehearsal addresses are null. Copies are handles of one resource, as CCCL wants them; the end of the last one ends all
-/// leases that are still out. Cost: that of a lease, no heap once steps repeat.
+/// Every allocation is a lease, ordered in the stream that asks for it: the bytes are ready for work of this stream,
+/// and who gets them next waits for what it was given before they came back. The default streams are refused, and a
+/// backend adopts few others. A model of both forms that these concepts have had: `async_resource` of CCCL 3.0, and
+/// `resource` of 3.1 and newer. In a rehearsal addresses are null. Copies are handles of one resource, as CCCL wants
+/// them; the end of the last one ends all leases that are still out. Cost: that of a lease, no heap once steps repeat.
 ///
 /// @tparam Where   tier::device, or tier::host: pinned memory, which both sides read
 /// @threads        one caller per manager
 template <class Manager, tier Where = tier::device>
 class stream_memory {
-  static_assert(Where == tier::device || Where == tier::host, "chunkmem: stream_memory is of the device or the host tier");
+  static_assert(Where == tier::device || Where == tier::host,
+                "chunkmem: stream_memory is of the device or the host tier");
 
  public:
   /// @param m   of a backend whose streams are CUDA's; outlives this
   explicit stream_memory(Manager& m) : leases_{std::make_shared<leases_type>(m)} {}
 
   /// Ready for the calling thread, and for work that it enqueues anywhere from now on.
-  /// @throws out_of_memory   a std::bad_alloc: no room, with what this moment needs; std::bad_alloc   a stricter alignment than tensors have
-  [[nodiscard]] void* allocate_sync(std::size_t size, std::size_t alignment) { return leases_->take(Where, size, alignment); }
+  /// @throws out_of_memory   a std::bad_alloc: no room, with what this moment needs; std::bad_alloc   a stricter
+  ///   alignment than tensors have
+  [[nodiscard]] void* allocate_sync(std::size_t size, std::size_t alignment)
+  {
+    return leases_->take(Where, size, alignment);
+  }
   /// @pre   all work on it is done
   void deallocate_sync(void* data, std::size_t size, std::size_t) noexcept { leases_->give(data, size); }
 
@@ -48,12 +53,21 @@ class stream_memory {
     return leases_->take(stream.get(), Where, size, alignment);
   }
   /// All work on it was given to the stream, or to streams that it waits for.
-  void deallocate(cuda::stream_ref stream, void* data, std::size_t size, std::size_t) noexcept { leases_->give(stream.get(), data, size); }
+  void deallocate(cuda::stream_ref stream, void* data, std::size_t size, std::size_t) noexcept
+  {
+    leases_->give(stream.get(), data, size);
+  }
 
   // The same by the names of CCCL 3.0.
   [[nodiscard]] void* allocate(std::size_t size, std::size_t alignment) { return allocate_sync(size, alignment); }
-  void deallocate(void* data, std::size_t size, std::size_t alignment) noexcept { deallocate_sync(data, size, alignment); }
-  [[nodiscard]] void* allocate_async(std::size_t size, std::size_t alignment, cuda::stream_ref stream) { return allocate(stream, size, alignment); }
+  void deallocate(void* data, std::size_t size, std::size_t alignment) noexcept
+  {
+    deallocate_sync(data, size, alignment);
+  }
+  [[nodiscard]] void* allocate_async(std::size_t size, std::size_t alignment, cuda::stream_ref stream)
+  {
+    return allocate(stream, size, alignment);
+  }
   void deallocate_async(void* data, std::size_t size, std::size_t alignment, cuda::stream_ref stream) noexcept
   {
     deallocate(stream, data, size, alignment);

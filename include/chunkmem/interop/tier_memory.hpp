@@ -14,14 +14,16 @@
 namespace chunkmem::inline v0 {
 namespace interop {
 
-/// Memory of a tier for the containers of the standard library: `std::pmr::vector` and others within a manager's budget.
+/// Memory of a tier for the containers of the standard library: `std::pmr::vector` and others within a manager's
+/// budget.
 ///
-/// Every allocation is a lease: it is counted, makes chunks leave where there is no other room, and is in the record, so that a step
-/// that allocates alike each time is planned with it. Good for workspaces and batches of a step; poor for many small objects, since a lease
-/// takes at least 256 bytes: put a `std::pmr::monotonic_buffer_resource` on top for those. Give vectors their room at once, so
-/// that the steps of their growth are no leases. In a rehearsal the lease is counted and has no bytes; what containers write to then comes
-/// from `std::pmr::new_delete_resource`.
-/// Its end ends all leases that are still out. Source: memory_resource of C++17. Cost: that of a lease, no heap once steps repeat.
+/// Every allocation is a lease: it is counted, makes chunks leave where there is no other room, and is in the record,
+/// so that a step that allocates alike each time is planned with it. Good for workspaces and batches of a step; poor
+/// for many small objects, since a lease takes at least 256 bytes: put a `std::pmr::monotonic_buffer_resource` on top
+/// for those. Give vectors their room at once, so that the steps of their growth are no leases. In a rehearsal the
+/// lease is counted and has no bytes; what containers write to then comes from `std::pmr::new_delete_resource`. Its end
+/// ends all leases that are still out. Source: memory_resource of C++17. Cost: that of a lease, no heap once steps
+/// repeat.
 ///
 /// @threads   one caller per manager
 template <class Manager>
@@ -32,19 +34,22 @@ class tier_memory final : public std::pmr::memory_resource {
   explicit tier_memory(Manager& m, tier where = tier::host) : leases_{m}, where_{where}
   {
     if (where != tier::host && !(where == tier::device && Manager::engine_type::host_addressable))
-      throw config_error{error_text{} << "chunkmem: containers of the standard library cannot lie on the " << name_of(where)
+      throw config_error{error_text{} << "chunkmem: containers of the standard library cannot lie on the "
+                                      << name_of(where)
                                       << " tier, whose bytes the calling thread does not reach (use tier::host)"};
   }
   tier_memory(const tier_memory&) = delete;
   tier_memory& operator=(const tier_memory&) = delete;
   ~tier_memory() override
   {
-    for (const stand_in& it : stand_ins_) std::pmr::new_delete_resource()->deallocate(it.data, it.size, tensor_alignment.count());
+    for (const stand_in& it : stand_ins_)
+      std::pmr::new_delete_resource()->deallocate(it.data, it.size, tensor_alignment.count());
   }
 
   /// Allocations that were not given back.
   [[nodiscard]] std::size_t live() const noexcept { return leases_.live(); }
-  /// Addresses that were given back and never came from here, or came back twice: a defect of their user. They are left alone.
+  /// Addresses that were given back and never came from here, or came back twice: a defect of their user. They are left
+  /// alone.
   [[nodiscard]] std::uint64_t unknown_returns() const noexcept { return unknown_returns_; }
 
  private:
@@ -53,7 +58,8 @@ class tier_memory final : public std::pmr::memory_resource {
     std::size_t size = 0;
   };
 
-  /// @throws out_of_memory   a std::bad_alloc: no room, with what this moment needs; std::bad_alloc   a stricter alignment than tensors have
+  /// @throws out_of_memory   a std::bad_alloc: no room, with what this moment needs; std::bad_alloc   a stricter
+  ///   alignment than tensors have
   void* do_allocate(std::size_t size, std::size_t alignment) override
   {
     if (alignment > tensor_alignment.count()) throw std::bad_alloc{};
@@ -84,7 +90,10 @@ class tier_memory final : public std::pmr::memory_resource {
     ++unknown_returns_;
   }
 
-  [[nodiscard]] bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override { return this == &other; }
+  [[nodiscard]] bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override
+  {
+    return this == &other;
+  }
 
   /// An allocation of nothing has an address of its own too.
   [[nodiscard]] static bytes size_of_lease(std::size_t size) noexcept { return bytes{size > 0 ? size : 1}; }

@@ -15,52 +15,77 @@ namespace chunkmem::inline v0 {
 
 /// A new file that is written from its begin to its end.
 ///
-/// `write` takes some of the bytes, at least one, and says how many; `sync` returns when they survive a power cut; `close` says what
-/// the system kept to itself until then. All throw io_error; after one the file is lost and is not to be written again.
+/// `write` takes some of the bytes, at least one, and says how many; `sync` returns when they survive a power cut;
+/// `close` says what the system kept to itself until then. All throw io_error; after one the file is lost and is not to
+/// be written again.
 template <class Writer>
 concept file_writer = std::movable<Writer> && requires(Writer file, std::span<const std::byte> content) {
-  { file.write(content) } -> std::same_as<std::size_t>;
+  {
+    file.write(content)
+  } -> std::same_as<std::size_t>;
   file.sync();
   file.close();
 };
 
-/// A file that is read anywhere. `read` gives some of the bytes from `offset` on, none only at the end. Throws io_error.
+/// A file that is read anywhere. `read` gives some of the bytes from `offset` on, none only at the end. Throws
+/// io_error.
 template <class Reader>
 concept file_reader = std::movable<Reader> && requires(Reader file, std::uint64_t offset, std::span<std::byte> room) {
-  { file.size() } -> std::same_as<std::uint64_t>;
-  { file.read(offset, room) } -> std::same_as<std::size_t>;
+  {
+    file.size()
+  } -> std::same_as<std::uint64_t>;
+  {
+    file.read(offset, room)
+  } -> std::same_as<std::size_t>;
 };
 
 /// One folder of files, without folders inside: all that a checkpoint asks of a file system.
 ///
-/// `create` fails where the name exists, `rename` replaces what has the new name in one step, `sync` returns when all renames and removals
-/// survive a power cut. `remove` says whether the file is gone. Names have no separators. All but `remove` throw io_error.
-/// The seam for tests: everything that can go wrong with a file goes wrong behind this concept.
+/// `create` fails where the name exists, `rename` replaces what has the new name in one step, `sync` returns when all
+/// renames and removals survive a power cut. `remove` says whether the file is gone. Names have no separators. All but
+/// `remove` throw io_error. The seam for tests: everything that can go wrong with a file goes wrong behind this
+/// concept.
 template <class Folder>
-concept file_folder = std::movable<Folder> && file_writer<typename Folder::writer> && file_reader<typename Folder::reader> &&
-                      requires(Folder folder, const Folder& known, std::string_view name) {
-                        { folder.create(name) } -> std::same_as<typename Folder::writer>;
-                        { known.open(name) } -> std::same_as<typename Folder::reader>;
-                        folder.rename(name, name);
-                        { folder.remove(name) } noexcept -> std::same_as<bool>;
-                        folder.sync();
-                        { known.names() } -> std::same_as<std::vector<std::string>>;
-                      };
+concept file_folder =
+    std::movable<Folder> && file_writer<typename Folder::writer> && file_reader<typename Folder::reader> &&
+    requires(Folder folder, const Folder& known, std::string_view name) {
+      {
+        folder.create(name)
+      } -> std::same_as<typename Folder::writer>;
+      {
+        known.open(name)
+      } -> std::same_as<typename Folder::reader>;
+      folder.rename(name, name);
+      {
+        folder.remove(name)
+      } noexcept -> std::same_as<bool>;
+      folder.sync();
+      {
+        known.names()
+      } -> std::same_as<std::vector<std::string>>;
+    };
 
-/// A folder that can tell those apart who write into it: `lock` gives what keeps all others out for as long as it lives, in
-/// this process and in others. Throws io_error at once where somebody has it. A process that is killed does not have it any
-/// more; its children may.
+/// A folder that can tell those apart who write into it: `lock` gives what keeps all others out for as long as it
+/// lives, in this process and in others. Throws io_error at once where somebody has it. A process that is killed does
+/// not have it any more; its children may.
 template <class Folder>
 concept lockable_folder = file_folder<Folder> && requires(Folder folder) {
-  { folder.lock() } -> std::move_constructible;
+  {
+    folder.lock()
+  } -> std::move_constructible;
 };
 
-/// A folder that knows whose its files are. A file is foreign where somebody may change it who has no say in this folder:
-/// `open_own` throws io_error for such a file, and a checkpoint passes over it. A file that is not there is not foreign.
+/// A folder that knows whose its files are. A file is foreign where somebody may change it who has no say in this
+/// folder: `open_own` throws io_error for such a file, and a checkpoint passes over it. A file that is not there is not
+/// foreign.
 template <class Folder>
 concept guarded_folder = file_folder<Folder> && requires(const Folder& known, std::string_view name) {
-  { known.is_foreign(name) } -> std::same_as<bool>;
-  { known.open_own(name) } -> std::same_as<typename Folder::reader>;
+  {
+    known.is_foreign(name)
+  } -> std::same_as<bool>;
+  {
+    known.open_own(name)
+  } -> std::same_as<typename Folder::reader>;
 };
 
 namespace io {
@@ -102,27 +127,34 @@ struct io_reason {
 template <file_folder Folder>
 [[nodiscard]] auto lock_of(Folder& folder)
 {
-  if constexpr (lockable_folder<Folder>) return folder.lock();
-  else return detail::no_lock{};
+  if constexpr (lockable_folder<Folder>)
+    return folder.lock();
+  else
+    return detail::no_lock{};
 }
 
 /// As the folder says; nothing is foreign where the folder does not know.
 template <file_folder Folder>
 [[nodiscard]] bool is_foreign(const Folder& folder, std::string_view name)
 {
-  if constexpr (guarded_folder<Folder>) return folder.is_foreign(name);
-  else return false;
+  if constexpr (guarded_folder<Folder>)
+    return folder.is_foreign(name);
+  else
+    return false;
 }
 /// Opens a file that is not foreign. @throws io_error   also where it is
 template <file_folder Folder>
 [[nodiscard]] typename Folder::reader open_own(const Folder& folder, std::string_view name)
 {
-  if constexpr (guarded_folder<Folder>) return folder.open_own(name);
-  else return folder.open(name);
+  if constexpr (guarded_folder<Folder>)
+    return folder.open_own(name);
+  else
+    return folder.open(name);
 }
 
 /// The error of an operation on a file. @param number   errno, or 0 where nothing was said and nothing was done
-[[nodiscard]] inline io_error failed(std::string_view operation, std::string_view file, int number, std::uint64_t offset = 0)
+[[nodiscard]] inline io_error failed(std::string_view operation, std::string_view file, int number,
+                                     std::uint64_t offset = 0)
 {
   error_text text;
   const auto [what, advice] = detail::reason_of(number);
@@ -144,7 +176,8 @@ void write_all(Writer& file, std::span<const std::byte> content, std::string_vie
   }
 }
 
-/// Reads as many bytes as there is room for. @param name   for the error @throws io_error   also where the file ends before
+/// Reads as many bytes as there is room for. @param name   for the error @throws io_error   also where the file ends
+/// before
 template <file_reader Reader>
 void read_all(Reader& file, std::uint64_t offset, std::span<std::byte> room, std::string_view name = "a file")
 {

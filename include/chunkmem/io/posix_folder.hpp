@@ -87,7 +87,8 @@ class posix_folder {
     }
     void sync()
     {
-      if (::fsync(file_.get()) != 0) throw failed("syncing", name_, errno, written_);  // never tried again: its pages may be gone
+      // never tried again: its pages may be gone
+      if (::fsync(file_.get()) != 0) throw failed("syncing", name_, errno, written_);
     }
     void close()
     {
@@ -112,8 +113,8 @@ class posix_folder {
     }
     [[nodiscard]] std::size_t read(std::uint64_t offset, std::span<std::byte> room)
     {
-      const ssize_t given =
-          detail::uninterrupted([&] { return ::pread(file_.get(), room.data(), room.size(), static_cast<off_t>(offset)); });
+      const ssize_t given = detail::uninterrupted(
+          [&] { return ::pread(file_.get(), room.data(), room.size(), static_cast<off_t>(offset)); });
       if (given < 0) throw failed("reading", name_, errno, offset);
       return static_cast<std::size_t>(given);
     }
@@ -123,8 +124,9 @@ class posix_folder {
     std::string name_;
   };
 
-  /// Nobody else has a lock of this folder while this lives. The system lets go of it when its process ends, however it ends, and every
-  /// child with it that was forked meanwhile and has run no other program since. A copy of this in a child locks and unlocks nothing.
+  /// Nobody else has a lock of this folder while this lives. The system lets go of it when its process ends, however it
+  /// ends, and every child with it that was forked meanwhile and has run no other program since. A copy of this in a
+  /// child locks and unlocks nothing.
   class guard {
    public:
     /// @param lock   has the lock @param name   of the locked file
@@ -160,9 +162,11 @@ class posix_folder {
     struct stat what = {};
     if (::fstat(folder_.get(), &what) != 0) throw failed("looking at the folder", path, errno);
     if ((what.st_mode & S_IWOTH) != 0 && (what.st_mode & S_ISVTX) == 0)
-      throw config_error{error_text{} << "chunkmem: everybody may replace files in " << path << " (chmod o-w, or take another folder)"};
+      throw config_error{error_text{} << "chunkmem: everybody may replace files in " << path
+                                      << " (chmod o-w, or take another folder)"};
     owner_ = what.st_uid;
-    // Also for one that was there: whoever made it may have been killed right after that. Its parent may be closed to us, though.
+    // Also for one that was there: whoever made it may have been killed right after that. Its parent may be closed to
+    // us, though.
     const detail::descriptor parent{::openat(folder_.get(), "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
     if ((parent.is_open() && ::fsync(parent.get()) == 0) || !is_new) return;
     const int number = errno;
@@ -173,7 +177,8 @@ class posix_folder {
   [[nodiscard]] writer create(std::string_view name)
   {
     const std::string file = checked(name);
-    detail::descriptor made{::openat(folder_.get(), file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600)};
+    detail::descriptor made{
+        ::openat(folder_.get(), file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600)};
     if (!made.is_open()) throw failed("making", name, errno);
     return {std::move(made), name};
   }
@@ -199,7 +204,8 @@ class posix_folder {
   }
   void rename(std::string_view from, std::string_view to)
   {
-    if (::renameat(folder_.get(), checked(from).c_str(), folder_.get(), checked(to).c_str()) != 0) throw failed("renaming", from, errno);
+    if (::renameat(folder_.get(), checked(from).c_str(), folder_.get(), checked(to).c_str()) != 0)
+      throw failed("renaming", from, errno);
   }
   bool remove(std::string_view name) noexcept
   {
@@ -334,7 +340,8 @@ class posix_folder {
     const std::string_view found{text, size > 0 ? static_cast<std::size_t>(size) : 0};
     const std::size_t name_end = found.rfind(')');  // number (name) state
     const char state = name_end == found.npos || name_end + 2 >= found.size() ? '?' : found[name_end + 2];
-    return std::string_view{"Tt"}.find(state) != std::string_view::npos ? ", which is stopped: let it go on, or end it" : ", which runs";
+    return std::string_view{"Tt"}.find(state) != std::string_view::npos ? ", which is stopped: let it go on, or end it"
+                                                                        : ", which runs";
   }
   [[nodiscard]] static io_error locked_by_other(int file)
   {

@@ -22,7 +22,10 @@ class whole_file {
  public:
   /// @param temporary   its name until it is whole
   /// @throws io_error   also where there is such a file: it stays
-  whole_file(Folder& folder, std::string_view temporary) : folder_{folder}, temporary_{temporary}, file_{folder.create(temporary)} {}
+  whole_file(Folder& folder, std::string_view temporary)
+      : folder_{folder}, temporary_{temporary}, file_{folder.create(temporary)}
+  {
+  }
   whole_file(const whole_file&) = delete;
   ~whole_file()
   {
@@ -32,7 +35,8 @@ class whole_file {
 
   /// @throws io_error   nothing more may be done with it
   void write(std::span<const std::byte> content) { write_all(*file_, content, temporary_); }
-  /// What was written survives a power cut, under a name that is not yet its own. @throws io_error   nothing more may be done with it
+  /// What was written survives a power cut, under a name that is not yet its own. @throws io_error   nothing more may
+  /// be done with it
   void sync() { file_->sync(); }
   /// Nothing is written afterwards. A file that had the name is replaced.
   /// @throws io_error   a file that had the name is untouched

@@ -18,9 +18,9 @@ namespace chunkmem::inline v0 {
 /// Keeps the tensors of a model in chunks that move between the device and the host.
 ///
 /// Declare tensors and lists, rehearse a step if the exact need is wanted, fill the weights, then train inside
-/// iterations. Name the type through `manager`, which fills in what is not given. A 16-bit parameter may have a master in
-/// full precision, which its optimizer updates; the manager makes it from the weight.
-/// Guarantees: a call that throws leaves tensors, states and bytes as they were; chunks that had to leave stay away.
+/// iterations. Name the type through `manager`, which fills in what is not given. A 16-bit parameter may have a master
+/// in full precision, which its optimizer updates; the manager makes it from the weight. Guarantees: a call that throws
+/// leaves tensors, states and bytes as they were; chunks that had to leave stay away.
 /// @threads one caller at a time, from any thread; two managers share nothing
 template <stream_backend Backend, tensor_rules Rules, chunk_layout Layout, eviction_policy Eviction,
           placement_policy Placement, gradient_policy Gradient, transfer_policy Transfer, chunk_mover<Backend> Mover,
@@ -43,12 +43,13 @@ class basic_manager
   using place_type = typename Checks::part::place_type;  ///< where in the trainer a call stands; empty without checks
 
   // Training.
-  /// @throws usage_error     another iteration is running, or a pin holds a weight whose master is to be made; or the last iteration
-  ///                         ended with its scope and had named too few micro-batches: said once, then iterations go on
-  /// @throws config_error    several micro-batches under gradient::in_place: their gradients could not add up; or the placement
-  ///                         refuses what the last iteration leased
-  /// @throws out_of_memory   arenas cannot be allocated, or no room to make masters; device_error   a copy could not start.
-  ///                         Masters that were made for it are gone again; chunks that had to leave stay away
+  /// @throws usage_error     another iteration is running, or a pin holds a weight whose master is to be made; or the
+  ///                         last iteration ended with its scope and had named too few micro-batches: said once, then
+  ///                         iterations go on
+  /// @throws config_error    several micro-batches under gradient::in_place: their gradients could not add up; or the
+  ///                         placement refuses what the last iteration leased
+  /// @throws out_of_memory   arenas cannot be allocated, or no room to make masters; device_error   a copy could not
+  ///                         start. Masters that were made for it are gone again; chunks that had to leave stay away
   [[nodiscard]] chunkmem::iteration<engine_type> iteration(std::string_view name, std::uint32_t micro_batches = 1,
                                                            place_type from = place_type{})
   {
@@ -64,13 +65,16 @@ class basic_manager
   }
 
   /// Runs `step`, one iteration that repeats, and keeps its work as a graph that can be replayed; see captured_step.
-  /// @throws usage_error    it does not repeat yet; it does something that no graph can hold, such as work on the host (what came
-  ///                        before is done, as after any exception in a step); or it was not the recorded iteration
+  /// @throws usage_error    it does not repeat yet; it does something that no graph can hold, such as work on the host
+  ///                        (what came before is done, as after any exception in a step); or it was not the recorded
+  ///                        iteration
   template <class Step>
     requires graph_backend<Backend>
   [[nodiscard]] auto capture(Step&& step)
   {
-    static_assert(Transfer::plans, "chunkmem: a captured step follows a plan: name a transfer policy that plans, such as transfer::lookahead");
+    static_assert(
+        Transfer::plans,
+        "chunkmem: a captured step follows a plan: name a transfer policy that plans, such as transfer::lookahead");
     return within("capture", place_type{}, [&] {
       ready();
       expects(!rehearsing(), "a step was to be captured in a rehearsal");
@@ -128,7 +132,8 @@ class basic_manager
                                                 : acquire_in<pinned_as<Element, Access>>(wanted, list, mode, place);
     });
   }
-  /// The same as bytes of any element type, on the host ready for `who`. For optimizers: a weight written through it is taken to be its master's.
+  /// The same as bytes of any element type, on the host ready for `who`. For optimizers: a weight written through it is
+  /// taken to be its master's.
   template <access_choice Access>
   [[nodiscard]] pin_type<pinned_as<std::uint8_t, Access>> acquire_bytes(tensor_handle wanted, list_id list, Access mode,
                                                                         at place, agent who = agent::host,
@@ -148,12 +153,14 @@ class basic_manager
     });
   }
 
-  /// The gradient of the weight that `weight` held; that pin is spent, also where there is no room for the gradient, or a pin
-  /// on the host is in the way of its chunk.
+  /// The gradient of the weight that `weight` held; that pin is spent, also where there is no room for the gradient, or
+  /// a pin on the host is in the way of its chunk.
   /// @tparam Kind   of the gradient, where that is not the weight's: float under gradient::separate{.wide = true}
-  /// @param how     zeros: for what writes some elements only. The agent fills the bytes, and beta() is 1 from the first write on
-  /// @throws usage_error   with the pin as it was: no parameter of this manager, rules without gradients, another element
-  ///                       type, gradient_done was called, or a gradient in place while another pin holds the weight
+  /// @param how     zeros: for what writes some elements only. The agent fills the bytes, and beta() is 1 from the
+  ///   first write on
+  /// @throws usage_error   with the pin as it was: no parameter of this manager, rules without gradients, another
+  ///                       element type, gradient_done was called, or a gradient in place while another pin holds the
+  ///                       weight
   template <class Kind = void, pinned_element Element>
   [[nodiscard]] auto gradient(pin_type<Element>&& weight, gradient_start how = gradient_start::undefined,
                               place_type from = place_type{})
@@ -185,8 +192,8 @@ class basic_manager
     });
   }
 
-  /// The gradient is complete: nothing is added to it in this step. Where the calling thread wrote it, its norms are taken
-  /// now, while it is in the cache, and `optimizer::step` needs no pass of its own for them. Releases the pin.
+  /// The gradient is complete: nothing is added to it in this step. Where the calling thread wrote it, its norms are
+  /// taken now, while it is in the cache, and `optimizer::step` needs no pass of its own for them. Releases the pin.
   /// @throws usage_error   another pin holds the gradient
   template <element Element>
   void gradient_done(gradient_pin<Element, engine_type>&& last, place_type from = place_type{})
@@ -214,7 +221,8 @@ class basic_manager
     return ledger_.measure_of(slot_of(weight));
   }
 
-  /// The bytes of a tensor are dead: nothing is copied for them any more. Without bytes nothing happens but an entry in the record.
+  /// The bytes of a tensor are dead: nothing is copied for them any more. Without bytes nothing happens but an entry in
+  /// the record.
   /// @throws usage_error   pinned; device_error   a copy planned for now could not start
   void drop(tensor_handle wanted, place_type from = place_type{})
   {
@@ -222,9 +230,9 @@ class basic_manager
   }
   /// Forgets all gradients, as for a step that is tried again. Those not written are passed over; weights whose bytes
   /// their gradients had taken come back from their masters, bit by bit.
-  /// @throws out_of_memory, device_error; usage_error   a pin is in the way in the tier where a weight is made again: the
-  ///         gradient is gone and its weight unreadable, call again to go on. usage_error also where the gradient is pinned, or
-  ///         an optimizer step is half done, which the others' gradients belong to: nothing was dropped.
+  /// @throws out_of_memory, device_error; usage_error   a pin is in the way in the tier where a weight is made again:
+  ///         the gradient is gone and its weight unreadable, call again to go on. usage_error also where the gradient
+  ///         is pinned, or an optimizer step is half done, which the others' gradients belong to: nothing was dropped.
   void drop_gradients(place_type from = place_type{})
   {
     within("drop_gradients", from, [&] {
@@ -284,8 +292,8 @@ class basic_manager
   /// One more agent for a stream of the caller's own.
   [[nodiscard]] agent adopt() { return engine_.backend().adopt(); }
   /// Two lists exchange their bytes without a copy, as when weight versions flip.
-  /// @throws usage_error   inside an iteration or rehearsal, lists of two element types, one of them is pinned, or they are
-  ///                       weights with masters, which the next update would put back
+  /// @throws usage_error   inside an iteration or rehearsal, lists of two element types, one of them is pinned, or they
+  ///                       are weights with masters, which the next update would put back
   void exchange(list_id left, list_id right, place_type from = place_type{})
   {
     within("exchange", from, [&] { exchange_lists(left, right); });
@@ -293,7 +301,7 @@ class basic_manager
 
  private:
   [[nodiscard, gnu::always_inline]] chunkmem::iteration<engine_type> begin(std::string_view name,
-                                                                            std::uint32_t micro_batches)
+                                                                           std::uint32_t micro_batches)
   try {
     if (micro_batches == 0 || micro_batches > UINT16_MAX)
       throw usage_error{error_text{} << "chunkmem: an iteration has one to 65535 micro-batches, not " << micro_batches};
@@ -366,21 +374,25 @@ class basic_manager
 
   static void refuse_without_gradients()
   {
-    expects(state_machine<Rules>::is_legal(tensor_state::compute, tensor_event::spend), "a gradient under rules that know none");
+    expects(state_machine<Rules>::is_legal(tensor_state::compute, tensor_event::spend),
+            "a gradient under rules that know none");
   }
 
   /// The hot path asks one thing more than the engine: a write may be one that a master must hear of.
   [[nodiscard, gnu::always_inline]] grant take(tensor_handle wanted, access_mode mode, agent who)
   {
-    if (writes(mode) && engine_.tensors().has_masters()) [[unlikely]] return take_to_write(wanted, mode, who);
+    if (writes(mode) && engine_.tensors().has_masters()) [[unlikely]]
+      return take_to_write(wanted, mode, who);
     const std::uint32_t slot = slot_of(wanted);
     if (who != agent::host) return engine_.acquire(slot, kind_of(mode, at::device), who);
     if (mode == access::read) return engine_.template acquire_as<entry_kind::read>(slot);
-    return mode == access::write ? engine_.template acquire_as<entry_kind::write>(slot) : engine_.template acquire_as<entry_kind::read_write>(slot);
+    return mode == access::write ? engine_.template acquire_as<entry_kind::write>(slot)
+                                 : engine_.template acquire_as<entry_kind::read_write>(slot);
   }
   [[nodiscard, gnu::noinline]] grant take_to_write(tensor_handle wanted, access_mode mode, agent who)
   {
-    return written(wanted, mode, [&](std::uint32_t slot) { return engine_.acquire(slot, kind_of(mode, at::device), who); });
+    return written(wanted, mode,
+                   [&](std::uint32_t slot) { return engine_.acquire(slot, kind_of(mode, at::device), who); });
   }
   template <class Take>
   [[nodiscard]] grant written(tensor_handle wanted, access_mode mode, Take take)
@@ -394,7 +406,8 @@ class basic_manager
   }
 
   template <pinned_element Element>
-  [[nodiscard]] pin_type<Element> acquire_in(tensor_handle wanted, list_id list, access_mode mode, at place, agent who = agent::host)
+  [[nodiscard]] pin_type<Element> acquire_in(tensor_handle wanted, list_id list, access_mode mode, at place,
+                                             agent who = agent::host)
   {
     const std::uint32_t slot = slot_in(wanted, list);
     const entry_kind kind = kind_of(mode, place);

@@ -53,8 +53,10 @@ class candidate_set {
   /// The settings that a simulation may choose from; 1 where there is no choice.
   [[nodiscard]] std::uint32_t variants() const noexcept
   {
-    if constexpr (tuned_eviction<Eviction>) return policy_.variants();
-    else return 1;
+    if constexpr (tuned_eviction<Eviction>)
+      return policy_.variants();
+    else
+      return 1;
   }
   /// Takes one of them. The policy must not be asked until `tell`.
   void choose(std::uint32_t variant) noexcept
@@ -124,17 +126,24 @@ class candidate_set {
       if (chunks[at].on_device()) named_[count++] = at;
     const std::span named{named_.data(), count};
     const auto same = [named](const std::vector<std::uint64_t>& ours, const std::vector<std::uint64_t>& theirs) {
-      std::sort(named.begin(), named.end(), [&](std::uint32_t left, std::uint32_t right) { return ours[left] < ours[right]; });
-      return std::is_sorted(named.begin(), named.end(), [&](std::uint32_t left, std::uint32_t right) { return theirs[left] < theirs[right]; });
+      std::sort(named.begin(), named.end(),
+                [&](std::uint32_t left, std::uint32_t right) { return ours[left] < ours[right]; });
+      return std::is_sorted(named.begin(), named.end(),
+                            [&](std::uint32_t left, std::uint32_t right) { return theirs[left] < theirs[right]; });
     };
     return same(arrived_, other.arrived_) && same(released_, other.released_);
   }
   /// As bounded_eviction, for a chunk that was named inside `enough`.
-  [[nodiscard]] bool gives_up(std::uint32_t at) const noexcept requires bounded_eviction<Eviction>
+  [[nodiscard]] bool gives_up(std::uint32_t at) const noexcept
+    requires bounded_eviction<Eviction>
   {
     return policy_.gives_up(entered_[at]);
   }
-  [[nodiscard]] std::uint32_t border(moment now) const noexcept requires bounded_eviction<Eviction> { return policy_.border(now); }
+  [[nodiscard]] std::uint32_t border(moment now) const noexcept
+    requires bounded_eviction<Eviction>
+  {
+    return policy_.border(now);
+  }
   [[nodiscard]] Eviction& policy() noexcept { return policy_; }
 
   /// Inside `enough`: this one was named.

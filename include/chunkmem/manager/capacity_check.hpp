@@ -48,11 +48,13 @@ template <class Log>
 }
 
 /// Adds what the rehearsed step says: the exact smallest capacities.
-/// @param settle   `settle(device)`: makes the rehearsed record that of a device of this size; false where it cannot be placed
+/// @param settle   `settle(device)`: makes the rehearsed record that of a device of this size; false where it cannot be
+///   placed
 template <class Eviction, class Transfer, class Core, class Settle>
 void measure_need(const Core& core, const Eviction& eviction, memory_requirement& need, Settle settle)
 {
-  rehearsal<Core, Eviction, Transfer, Settle> trial{core, eviction, core.rehearsing().record(), core.rehearsing().filled(), settle};
+  rehearsal<Core, Eviction, Transfer, Settle> trial{core, eviction, core.rehearsing().record(),
+                                                    core.rehearsing().filled(), settle};
   if (core.rehearsing().has_second()) trial.add(core.rehearsing().record(true), core.rehearsing().filled(true));
   const std::uint64_t frame = core.options().chunk_bytes.count();
   need.largest_leases = most_leased_of(core.rehearsing(), tier::device);
@@ -88,15 +90,15 @@ class too_small {
   void expect(std::string_view where, bytes capacity, bytes least, std::string_view what)
   {
     if (capacity >= least) return;
-    text_ << (count_++ == 0 ? ": " : "; ") << "the " << where << " capacity is " << capacity.count() << " B, but " << what
-          << " needs at least " << least.count() << " B";
+    text_ << (count_++ == 0 ? ": " : "; ") << "the " << where << " capacity is " << capacity.count() << " B, but "
+          << what << " needs at least " << least.count() << " B";
   }
   /// @throws config_error   some size was too small
   void refuse(bytes chunk_bytes, std::string_view smaller)
   {
     if (count_ == 0) return;
-    throw config_error{text_ << " with chunks of " << chunk_bytes.count() << " B (raise " << (count_ == 1 ? "it" : "them")
-                             << ", or use smaller chunks" << smaller << ")"};
+    throw config_error{text_ << " with chunks of " << chunk_bytes.count() << " B (raise "
+                             << (count_ == 1 ? "it" : "them") << ", or use smaller chunks" << smaller << ")"};
   }
 
  private:
@@ -115,12 +117,14 @@ template <class Core>
   std::vector<std::uint8_t> counted(tensors.frames_of_chunk().size(), 0);
   std::uint64_t frames = 0;
   const auto count = [&](std::uint32_t chunk) {
-    if (chunk != slot::nowhere && std::exchange(counted[chunk], std::uint8_t{1}) == 0) frames += tensors.frames_of_chunk()[chunk];
+    if (chunk != slot::nowhere && std::exchange(counted[chunk], std::uint8_t{1}) == 0)
+      frames += tensors.frames_of_chunk()[chunk];
   };
   for (std::uint32_t at = 0; at < tensors.slots().size(); ++at)
     if (tensors.is_value_of_parameter(at) || tensors.is_state(at)) count(tensors.slots()[at].chunk);
   for (std::uint32_t id = 0; id < tensors.tensors(); ++id)
-    if (tensors.info(tensor_id{id}).part == role::frozen) count(tensors.slots()[tensors.value_slot(tensor_id{id})].chunk);
+    if (tensors.info(tensor_id{id}).part == role::frozen)
+      count(tensors.slots()[tensors.value_slot(tensor_id{id})].chunk);
   return frames * core.options().chunk_bytes;
 }
 

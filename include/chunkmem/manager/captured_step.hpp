@@ -14,12 +14,13 @@ namespace chunkmem::inline v0 {
 
 /// A step of a trainer as one graph of the device: the manager's copies and the trainer's kernels, in their order.
 ///
-/// `replay()` does it again without running the trainer's code, for the price of one launch. It is the same step at the same
-/// addresses: what differs from step to step (a batch, a learning rate) is read by the kernels from device memory that is not
-/// the manager's. Where the step's plan ends as it begins, nothing is added; elsewhere the device is cleared at its end,
-/// which costs the way back of what had stayed. Anything may be done with the manager between replays: where it moved things
-/// so that they cannot be brought back, an ordinary step has to come first. Move-only; dead after its manager.
-/// Source: stream capture of CUDA graphs. Cost of a replay: O(chunks + frames) on the calling thread.
+/// `replay()` does it again without running the trainer's code, for the price of one launch. It is the same step at the
+/// same addresses: what differs from step to step (a batch, a learning rate) is read by the kernels from device memory
+/// that is not the manager's. Where the step's plan ends as it begins, nothing is added; elsewhere the device is
+/// cleared at its end, which costs the way back of what had stayed. Anything may be done with the manager between
+/// replays: where it moved things so that they cannot be brought back, an ordinary step has to come first. Move-only;
+/// dead after its manager. Source: stream capture of CUDA graphs. Cost of a replay: O(chunks + frames) on the calling
+/// thread.
 /// @threads one caller per manager
 template <class Engine, graph_backend Backend>
 class captured_step {
@@ -28,9 +29,9 @@ class captured_step {
 
   /// What makes a graph good again.
   struct circumstances {
-    chunk_table start;               ///< where everything lay, and lies again when it is done
-    std::uint64_t arrangement = 0;   ///< which slots lie where in their chunks
-    bool clears = false;             ///< it starts from a cleared device, and clears it again
+    chunk_table start;              ///< where everything lay, and lies again when it is done
+    std::uint64_t arrangement = 0;  ///< which slots lie where in their chunks
+    bool clears = false;            ///< it starts from a cleared device, and clears it again
   };
 
   captured_step(owner_link<Engine>& link, graph_type graph, circumstances around, const report& moved)
@@ -53,12 +54,14 @@ class captured_step {
 
   /// Does the step again; returns when it is enqueued.
   ///
-  /// @return   false where things lie so that it cannot be done: run the step as usual, and capture it anew if that lasts
+  /// @return   false where things lie so that it cannot be done: run the step as usual, and capture it anew if that
+  ///   lasts
   /// @throws usage_error    inside an iteration, or its manager is gone
   /// @throws device_error   the device could not be cleared, or the graph not be started: call again
   [[nodiscard]] bool replay()
   try {
-    expects(link_ != nullptr && link_->engine != nullptr, "a captured step was replayed after its manager or after it was moved from");
+    expects(link_ != nullptr && link_->engine != nullptr,
+            "a captured step was replayed after its manager or after it was moved from");
     Engine& engine = *link_->engine;
     engine.expect_alive();
     expects(!engine.is_inside(), "a captured step was replayed inside an iteration");
@@ -92,8 +95,9 @@ try {
   Engine& engine = *link.engine;
   engine.expect_alive();
   expects(!engine.is_inside(), "a step was to be captured inside an iteration: capture begins and ends outside");
-  expects(engine.has_repeated(), "a step was to be captured that does not repeat yet: run it until it follows its plan (a step, a "
-                                 "second one, and a third)");
+  expects(engine.has_repeated(),
+          "a step was to be captured that does not repeat yet: run it until it follows its plan (a step, a "
+          "second one, and a third)");
   engine.finish_updates();
   const bool clears = !engine.is_steady();
   if (clears) engine.clear_device();

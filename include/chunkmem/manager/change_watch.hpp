@@ -6,7 +6,8 @@
 
 namespace chunkmem::inline v0 {
 
-/// Who takes bytes of weights and states from where they lie on the host, such as a save that goes on, hears before one of them changes.
+/// Who takes bytes of weights and states from where they lie on the host, such as a save that goes on, hears before one
+/// of them changes.
 class change_watch {
  public:
   using call = void (*)(void* who) noexcept;
@@ -14,7 +15,9 @@ class change_watch {
   /// `before(who)` is called once. @throws usage_error   somebody watches already
   void begin(call before, void* who)
   {
-    expects(before_ == nullptr, "two saves were to take bytes of one manager from where they lie (wait for the first, or call its let_go())");
+    expects(
+        before_ == nullptr,
+        "two saves were to take bytes of one manager from where they lie (wait for the first, or call its let_go())");
     before_ = before;
     who_ = who;
   }
@@ -25,7 +28,8 @@ class change_watch {
   }
   void tell() noexcept
   {
-    if (before_ == nullptr) [[likely]] return;
+    if (before_ == nullptr) [[likely]]
+      return;
     void* const who = std::exchange(who_, nullptr);
     std::exchange(before_, nullptr)(who);
   }

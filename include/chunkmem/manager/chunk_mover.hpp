@@ -10,10 +10,12 @@ namespace chunkmem::inline v0 {
 
 struct mover_kind {};
 
-/// Fills a chunk's frames from its host window, and the other way: a copy by default, a gather where a chunk is sharded.
+/// Fills a chunk's frames from its host window, and the other way: a copy by default, a gather where a chunk is
+/// sharded.
 ///
 /// Laws: both enqueue on `who` alone and return; they throw `device_error` with nothing enqueued; `take` after `bring`
-/// leaves the host window as it was. Taken bytes come back by the next `bring`; bytes outside of the window stay as they were.
+/// leaves the host window as it was. Taken bytes come back by the next `bring`; bytes outside of the window stay as
+/// they were.
 template <class Mover, class Backend>
 concept chunk_mover =
     names_itself<Mover> && std::same_as<typename Mover::policy_kind, mover_kind> &&

@@ -42,8 +42,8 @@ class chunk_table {
     return it.host_pins == 0 && (!it.host_valid || it.on_device());
   }
 
-  /// What the tier looks like to a request that cannot be met: what cannot leave, and what this moment needs. Where there
-  /// is room, but no run of it, more capacity than there is would be needed to have one for sure. O(chunks).
+  /// What the tier looks like to a request that cannot be met: what cannot leave, and what this moment needs. Where
+  /// there is room, but no run of it, more capacity than there is would be needed to have one for sure. O(chunks).
   [[nodiscard]] memory_shortage shortage(tier where, std::uint64_t requested) const noexcept
   {
     const tier_space& room = space(where);
@@ -52,7 +52,12 @@ class chunk_table {
       if ((where == tier::device ? chunks_[at].on_device() : chunks_[at].has_window()) && !may_leave(where, at))
         stuck += chunks_[at].frames * room.frame_bytes();
     const std::uint64_t held = stuck + requested <= room.capacity() ? room.capacity() : stuck;
-    return {where, requested, room.capacity(), stuck, requested > UINT64_MAX - held ? UINT64_MAX : held + requested, false,
+    return {where,
+            requested,
+            room.capacity(),
+            stuck,
+            requested > UINT64_MAX - held ? UINT64_MAX : held + requested,
+            false,
             step_need_[where].count()};
   }
   /// What the rehearsed step needs, for messages.

@@ -41,7 +41,8 @@ class copy_engine {
   copy_engine(const copy_engine&) = delete;
 
   /// `used` are the bytes of each chunk; arenas begin at the given addresses.
-  void reset(std::span<const std::uint64_t> used, std::uint64_t frame, per_tier<std::byte*> arena, per_tier<std::uint32_t> frames)
+  void reset(std::span<const std::uint64_t> used, std::uint64_t frame, per_tier<std::byte*> arena,
+             per_tier<std::uint32_t> frames)
   {
     used_.assign(used.begin(), used.end());
     frame_ = frame;
@@ -58,8 +59,14 @@ class copy_engine {
   /// These checks hear of frames that come and go and of copies, and outlive this. @pre nothing was moved
   void tell(watch_type& checks) noexcept { watch_ = &checks; }
 
-  [[nodiscard]] std::byte* address(tier where, std::uint32_t frame) const noexcept { return arena_[where] + frame * frame_; }
-  [[nodiscard]] std::byte* lease_address(tier where, std::uint64_t begin) const noexcept { return arena_[where] + begin; }
+  [[nodiscard]] std::byte* address(tier where, std::uint32_t frame) const noexcept
+  {
+    return arena_[where] + frame * frame_;
+  }
+  [[nodiscard]] std::byte* lease_address(tier where, std::uint64_t begin) const noexcept
+  {
+    return arena_[where] + begin;
+  }
   [[nodiscard]] fence& fence_at(tier where, std::uint32_t frame) noexcept { return fences_[where][frame]; }
   [[nodiscard]] fence_keeper<Backend>& keeper() noexcept { return keeper_; }
   [[nodiscard]] const fence_keeper<Backend>& keeper() const noexcept { return keeper_; }
@@ -75,7 +82,8 @@ class copy_engine {
     const auto seen = [this](wait_cause cause) { return keeper_.waited(cause); };
     using enum wait_cause;
     result.waits = {seen(demand_miss).count, seen(optimizer_input).count, seen(throttle).count, seen(other).count};
-    result.stalls = {seen(demand_miss).nanoseconds, seen(optimizer_input).nanoseconds, seen(throttle).nanoseconds, seen(other).nanoseconds};
+    result.stalls = {seen(demand_miss).nanoseconds, seen(optimizer_input).nanoseconds, seen(throttle).nanoseconds,
+                     seen(other).nanoseconds};
   }
 
   /// Calls `visit(fence)` for each frame that a lease touches, and for the rest of the arena behind the last frame.
@@ -84,7 +92,8 @@ class copy_engine {
   {
     auto& fences = fences_[where];
     const std::uint64_t last = fences.size() - 1;
-    for (std::uint64_t frame = begin / frame_; frame <= last && frame * frame_ < begin + size; ++frame) visit(fences[frame]);
+    for (std::uint64_t frame = begin / frame_; frame <= last && frame * frame_ < begin + size; ++frame)
+      visit(fences[frame]);
     if ((begin + size - 1) / frame_ > last) visit(fences[last]);
   }
 
@@ -126,7 +135,8 @@ class copy_engine {
     order(agent::to_device, from, to);
     const lent_bytes lent{watch_, address(tier::host, it.host), address(tier::device, first), used_[at]};
     health_->starting([&] {
-      mover_.bring(*backend_, address(tier::device, first), address(tier::host, it.host), bytes{used_[at]}, agent::to_device);
+      mover_.bring(*backend_, address(tier::device, first), address(tier::host, it.host), bytes{used_[at]},
+                   agent::to_device);
     });
     finish(agent::to_device, from, to);
     ++counts_.loads;
@@ -142,7 +152,8 @@ class copy_engine {
     order(agent::to_host, from, to);
     const lent_bytes lent{watch_, address(tier::device, it.device), address(tier::host, it.host), used_[at]};
     health_->starting([&] {
-      mover_.take(*backend_, address(tier::host, it.host), address(tier::device, it.device), bytes{used_[at]}, agent::to_host);
+      mover_.take(*backend_, address(tier::host, it.host), address(tier::device, it.device), bytes{used_[at]},
+                  agent::to_host);
     });
     finish(agent::to_host, from, to);
     ++counts_.write_backs;
@@ -158,11 +169,13 @@ class copy_engine {
       fence& to = fences_[tier::device][first];
       keeper_.follow(mover_.worker(), to, to.users, wait_cause::other);
       const lent_bytes lent{watch_, address(tier::device, first), nullptr, used_[at]};
-      health_->starting([&] { mover_.gather(*backend_, address(tier::device, first), bytes{used_[at]}, shares_.label_of(at)); });
+      health_->starting(
+          [&] { mover_.gather(*backend_, address(tier::device, first), bytes{used_[at]}, shares_.label_of(at)); });
       stamp_collective(to);
     }
   }
-  /// Adds what all ranks have in this chunk: this rank's share becomes the sum. @pre it is on the device, and the mover gathers
+  /// Adds what all ranks have in this chunk: this rank's share becomes the sum. @pre it is on the device, and the mover
+  /// gathers
   void sum(std::uint32_t at, const chunk& it, std::uint32_t label, collective::sum how)
   {
     fence& frames = fences_[tier::device][it.device];
@@ -243,7 +256,8 @@ class copy_engine {
     const lent_bytes lent{watch_, address(where, frame) + share.offset, address(tier::device, first) + share.begin,
                           share.size};
     health_->starting([&] {
-      backend_->copy(address(tier::device, first) + share.begin, address(where, frame) + share.offset, bytes{share.size}, agent::to_device);
+      backend_->copy(address(tier::device, first) + share.begin, address(where, frame) + share.offset,
+                     bytes{share.size}, agent::to_device);
     });
     finish(agent::to_device, from, to);
     ++counts_.loads;
@@ -277,8 +291,10 @@ class copy_engine {
 
   [[nodiscard]] std::uint64_t time() const noexcept
   {
-    if constexpr (std::same_as<Sink, trace::null_sink>) return 0;
-    else return backend_->now();
+    if constexpr (std::same_as<Sink, trace::null_sink>)
+      return 0;
+    else
+      return backend_->now();
   }
 
   void tell(happening what, tier from, tier to, std::uint32_t at, std::uint64_t begin) noexcept

@@ -37,14 +37,24 @@ class decision_log {
   {
     if (where == tier::device && !evicted) add(transfer::move_kind::vacate, freed_from_, UINT32_MAX, first, count);
   }
-  void load(std::uint32_t at, const chunk& it, std::uint32_t first) { add(transfer::move_kind::load, now_, at, first, it.frames); }
-  void claimed(std::uint32_t at, const chunk& it, std::uint32_t first) { add(transfer::move_kind::claim, now_, at, first, it.frames); }
-  void write_back(std::uint32_t at, const chunk& it) { add(transfer::move_kind::write_back, now_, at, it.device, it.frames); }
+  void load(std::uint32_t at, const chunk& it, std::uint32_t first)
+  {
+    add(transfer::move_kind::load, now_, at, first, it.frames);
+  }
+  void claimed(std::uint32_t at, const chunk& it, std::uint32_t first)
+  {
+    add(transfer::move_kind::claim, now_, at, first, it.frames);
+  }
+  void write_back(std::uint32_t at, const chunk& it)
+  {
+    add(transfer::move_kind::write_back, now_, at, it.device, it.frames);
+  }
   void evicted(std::uint32_t at, const chunk& it) { add(transfer::move_kind::evict, now_, at, it.device, it.frames); }
   void leased(tier, std::uint64_t begin, std::uint64_t) { add(transfer::move_kind::lease, now_, UINT32_MAX, begin, 0); }
 
  private:
-  void add(transfer::move_kind kind, std::uint32_t moment, std::uint32_t chunk, std::uint64_t place, std::uint32_t frames)
+  void add(transfer::move_kind kind, std::uint32_t moment, std::uint32_t chunk, std::uint64_t place,
+           std::uint32_t frames)
   {
     moves_.push_back({moment, chunk, place, frames, 0, kind});
   }

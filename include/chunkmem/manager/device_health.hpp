@@ -24,7 +24,8 @@ class device_health {
   /// @throws device_error   the first cause, if there was one
   void expect_alive() const
   {
-    if (is_lost_) [[unlikely]] throw cause_;
+    if (is_lost_) [[unlikely]]
+      throw cause_;
   }
 
   /// Runs something that either starts work or throws with nothing started.
@@ -58,8 +59,11 @@ class device_health {
     if (is_lost_) return;
     cause_ = error;
     if (!error.fault().is_sticky)
-      cause_ = device_error{error_text{} << "chunkmem: the order of work on the device is lost (make the manager anew, from a checkpoint): " << error.what(),
-                            {.number = error.fault().number, .is_sticky = true, .call = error.fault().call}};
+      cause_ = device_error{
+          error_text{}
+              << "chunkmem: the order of work on the device is lost (make the manager anew, from a checkpoint): "
+              << error.what(),
+          {.number = error.fault().number, .is_sticky = true, .call = error.fault().call}};
     is_lost_ = true;
     if (notice_ != nullptr) notice_(listener_);
   }

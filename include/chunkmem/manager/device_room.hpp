@@ -17,8 +17,9 @@ namespace chunkmem::inline v0 {
 
 /// The device's half of residency: which chunks leave it, and where a free frame or window is taken.
 ///
-/// Cost: a free frame O(1) words, and one decision of the policy where leases come down to it; else one decision for each
-/// chunk that must leave, and for a window of several frames one for each chunk that would leave before a window opens.
+/// Cost: a free frame O(1) words, and one decision of the policy where leases come down to it; else one decision for
+/// each chunk that must leave, and for a window of several frames one for each chunk that would leave before a window
+/// opens.
 template <eviction_policy Eviction>
 class device_room : public host_room<Eviction> {
   using base = host_room<Eviction>;
@@ -43,7 +44,8 @@ class device_room : public host_room<Eviction> {
   {
     has_windows_ = std::ranges::any_of(chunks_, [](const chunk& it) { return it.frames > 1; });
     const std::uint64_t tide = std::min(most_leased(record, tier::device).count(), device_.capacity());
-    const std::uint64_t first = std::min<std::uint64_t>((device_.capacity() - tide) / device_.frame_bytes(), device_.frames());
+    const std::uint64_t first =
+        std::min<std::uint64_t>((device_.capacity() - tide) / device_.frame_bytes(), device_.frames());
     leases_from_ = tide == 0 ? frame_pool::none : static_cast<std::uint32_t>(first);
   }
 
@@ -63,9 +65,11 @@ class device_room : public host_room<Eviction> {
       evict_or_clean(index_of(victim), mover);
       return device_.pool().lowest(1);
     }
-    candidates_.rank(now, chunks_, [&](std::uint32_t victim) {  // the window that opens first: whose best chunk is worst
-      first = cheapest_window_around(device_, count, chunks_[victim].device, chunks_[victim].frames,
-                                     [this](std::uint32_t at) { return candidates_.is_named(at) ? 1U : impossible_window; });
+    // the window that opens first: whose best chunk is worst
+    candidates_.rank(now, chunks_, [&](std::uint32_t victim) {
+      first = cheapest_window_around(
+          device_, count, chunks_[victim].device, chunks_[victim].frames,
+          [this](std::uint32_t at) { return candidates_.is_named(at) ? 1U : impossible_window; });
       return first != frame_pool::none;
     });
     if (first == frame_pool::none) throw out_of_memory{shortage(tier::device, count * device_.frame_bytes())};
@@ -74,7 +78,8 @@ class device_room : public host_room<Eviction> {
     return first;
   }
 
-  /// A frame below `border` of a chunk that the plan gives up, which was let go of first; or none, and nothing was evicted.
+  /// A frame below `border` of a chunk that the plan gives up, which was let go of first; or none, and nothing was
+  /// evicted.
   template <class Mover>
   std::uint32_t make_expendable_room(std::uint32_t border, Mover& mover)
   {
@@ -93,13 +98,17 @@ class device_room : public host_room<Eviction> {
   /// A plan gives this chunk of one frame up, and it can leave. No other policy gives up.
   [[nodiscard]] bool is_given_up(std::uint32_t at) const noexcept
   {
-    if constexpr (!bounded_eviction<Eviction>) return false;
-    else if (at >= chunks() || chunks_[at].frames != 1 || chunks_[at].device_pins > 0) return false;
-    else return chunks_[at].next_use == access_record::never && can_leave(at);
+    if constexpr (!bounded_eviction<Eviction>)
+      return false;
+    else if (at >= chunks() || chunks_[at].frames != 1 || chunks_[at].device_pins > 0)
+      return false;
+    else
+      return chunks_[at].next_use == access_record::never && can_leave(at);
   }
 
-  /// A lease comes down onto it rather than into free room below. Not where some chunks are windows of several frames: a plan in
-  /// bytes does not know what those wait for, and some steps that were tried then moved up to 0.04 of the bound more.
+  /// A lease comes down onto it rather than into free room below. Not where some chunks are windows of several frames:
+  /// a plan in bytes does not know what those wait for, and some steps that were tried then moved up to 0.04 of the
+  /// bound more.
   [[nodiscard]] bool makes_way(std::uint32_t at) const noexcept { return !has_windows_ && is_given_up(at); }
 
   template <class Mover>
@@ -134,8 +143,9 @@ class device_room : public host_room<Eviction> {
   }
 
  private:
-  /// A free frame is spared where leases will come down and push out what lies there, if a chunk below leaves at no price:
-  /// nothing loads it again, and the host has its bytes, or has to get them in any case and has a window for them.
+  /// A free frame is spared where leases will come down and push out what lies there, if a chunk below leaves at no
+  /// price: nothing loads it again, and the host has its bytes, or has to get them in any case and has a window for
+  /// them.
   [[nodiscard]] bool is_spared(std::uint32_t free, moment now) noexcept
   {
     if (free < leases_from_) return false;
@@ -146,13 +156,15 @@ class device_room : public host_room<Eviction> {
     return it.host_valid || (it.left_for_host && it.host != chunk::nowhere);
   }
 
-  /// A free frame for a chunk that has to lie below the border of its stay, the highest there is, so that the low ones are left
-  /// to those that stay while leases come down. Where none is, a chunk below it that the plan gives up makes room; else any.
+  /// A free frame for a chunk that has to lie below the border of its stay, the highest there is, so that the low ones
+  /// are left to those that stay while leases come down. Where none is, a chunk below it that the plan gives up makes
+  /// room; else any.
   template <class Mover>
   std::uint32_t make_bounded_room(moment now, Mover& mover)
   {
     const std::uint32_t border = candidates_.border(now);
-    if (const std::uint32_t own = candidates_.policy().preferred(now); own < border && clear_frame(own, mover)) return own;
+    if (const std::uint32_t own = candidates_.policy().preferred(now); own < border && clear_frame(own, mover))
+      return own;
     if (const std::uint32_t first = device_.pool().highest_below(border); first != frame_pool::none) return first;
     std::uint32_t victim = chunk::nowhere;
     std::uint32_t below = chunk::nowhere;

@@ -33,7 +33,8 @@ struct lease_grant {
 /// Acquire, release, lease and drop, for slots. Not for users: see manager.
 ///
 /// A resident access that follows its record is the hot path: no lock, no allocation, no search. All that is not on it
-/// is a call in the last place, so that it saves no registers; errors leave through those calls alone, and are told details.
+/// is a call in the last place, so that it saves no registers; errors leave through those calls alone, and are told
+/// details.
 template <class Core>
 class engine : public Core {
   using machine = typename Core::machine;
@@ -126,18 +127,21 @@ class engine : public Core {
   try {
     const auto kind = where == tier::device ? entry_kind::lease_device : entry_kind::lease_host;
     if (this->rehearsal_.is_running())
-      return {this->scratch_.to_write(size), 0, size, this->rehearsal_.lease(kind, size), this->rehearsal_.serial(), where, who};
+      return {this->scratch_.to_write(size), 0,     size, this->rehearsal_.lease(kind, size),
+              this->rehearsal_.serial(),     where, who};
     this->ensure_arenas();
     const bool planned = step_to(access_record::never, kind, size);
     const std::uint32_t now = this->recorder_.cursor();
     std::uint64_t begin = planned ? this->run_actions(now) : tier_space::no_place;
-    if (where == tier::host || begin == tier_space::no_place || !this->residency_.try_lease(where, begin, size, this->copies_)) {
+    if (where == tier::host || begin == tier_space::no_place ||
+        !this->residency_.try_lease(where, begin, size, this->copies_)) {
       if (where == tier::device) this->ensure_policy();
       begin = this->residency_.lease(where, size, this->copies_);
     }
     try {
       auto& keeper = this->copies_.keeper();
-      this->copies_.for_lease(where, begin, size, [&](fence& it) { keeper.follow(who, it, it.users, wait_cause::demand_miss); });
+      this->copies_.for_lease(where, begin, size,
+                              [&](fence& it) { keeper.follow(who, it, it.users, wait_cause::demand_miss); });
       if constexpr (watch_type::sees_bytes)
         this->watch_.part().leased({this->copies_.lease_address(where, begin), size});
     } catch (...) {
@@ -173,7 +177,8 @@ class engine : public Core {
     slot& it = this->registry_.slots()[index];
     check(it, index, tensor_event::drop);
     const bool planned = step_to(index, entry_kind::drop, 0);
-    if (planned && this->recorder_.entry(this->recorder_.cursor()).has_actions) this->run_actions(this->recorder_.cursor());
+    if (planned && this->recorder_.entry(this->recorder_.cursor()).has_actions)
+      this->run_actions(this->recorder_.cursor());
     if (it.state != tensor_state::free) {  // else there may be no arenas yet
       this->residency_.drop(index, it.chunk, this->copies_);
       it.state = tensor_state::free;
@@ -257,13 +262,17 @@ class engine : public Core {
     slot& it = this->registry_.slots()[index];
     const std::uint32_t now = this->recorder_.cursor();
     const std::uint8_t next = machine::next(it.state, tensor_event::acquire);
-    if (it.next_moment != now || next == illegal_transition) [[unlikely]] return acquire_slowly(index, kind, who);
+    if (it.next_moment != now || next == illegal_transition) [[unlikely]]
+      return acquire_slowly(index, kind, who);
     const access_entry& entry = this->recorder_.entry(now);
-    if (!entry.is_plain(kind)) [[unlikely]] return acquire_slowly(index, kind, who);
+    if (!entry.is_plain(kind)) [[unlikely]]
+      return acquire_slowly(index, kind, who);
     const chunk& home = this->residency_[it.chunk];
-    if (!home.on_device() || home.host_pins != 0) [[unlikely]] return acquire_slowly(index, kind, who);
+    if (!home.on_device() || home.host_pins != 0) [[unlikely]]
+      return acquire_slowly(index, kind, who);
     const fence& frame = this->copies_.fence_at(tier::device, home.device);
-    if ((writes(access_of(kind)) ? frame.users : frame.writers) != 0) [[unlikely]] return acquire_after_others(index, kind, who);
+    if ((writes(access_of(kind)) ? frame.users : frame.writers) != 0) [[unlikely]]
+      return acquire_after_others(index, kind, who);
     return take_resident(it, index, kind, who);
   }
 
@@ -307,8 +316,10 @@ class engine : public Core {
     slot& it = this->registry_.slots()[held.slot];
     unpin(it);
     if (held.who != agent::host) stamp(held, it.chunk);
-    if (place_of(held.kind) == at::device) this->residency_.unpin_device(it.chunk);
-    else this->residency_.unpin_host(it.chunk, writes(access_of(held.kind)));
+    if (place_of(held.kind) == at::device)
+      this->residency_.unpin_device(it.chunk);
+    else
+      this->residency_.unpin_host(it.chunk, writes(access_of(held.kind)));
     it.host_pins = static_cast<std::uint16_t>(it.host_pins - (place_of(held.kind) == at::host ? 1 : 0));
     if (held.serial == this->serial_) this->recorder_.log_release(held.moment);
   }
@@ -348,7 +359,8 @@ class engine : public Core {
       return now;
     }
     if (!this->recorder_.is_logging()) return access_record::never;
-    return this->recorder_.log({index, 0, 0, kind, false, this->micro_batch_}, {size, entry_detail::never, this->pass_});
+    return this->recorder_.log({index, 0, 0, kind, false, this->micro_batch_},
+                               {size, entry_detail::never, this->pass_});
   }
 
   /// What acquire may meet: a first use, a miss, the host, the log, a divergence, a mistake.
@@ -361,7 +373,9 @@ class engine : public Core {
     const bool fresh = it.state == tensor_state::free;
     if (fresh) kind = first_use(kind);
     if (it.state == tensor_state::gradient) this->places_.keep_apart(index);  // allowed when it is tried again
-    check(it, index, fresh && (access_of(kind) == access::write || it.starts_at_zero) ? tensor_event::materialize : tensor_event::acquire);
+    check(it, index,
+          fresh && (access_of(kind) == access::write || it.starts_at_zero) ? tensor_event::materialize
+                                                                           : tensor_event::acquire);
     refuse_conflicts(it, index, kind);
     const bool planned = step_to(index, kind, 0);
     const std::uint32_t now = this->recorder_.cursor();
@@ -373,8 +387,10 @@ class engine : public Core {
     try {
       data = make_ready(it, kind, who, fresh && access_of(kind) != access::write);
     } catch (...) {
-      if (place_of(kind) == at::device) this->residency_.unpin_device(it.chunk);
-      else this->residency_.unpin_host(it.chunk, writes(access_of(kind)));
+      if (place_of(kind) == at::device)
+        this->residency_.unpin_device(it.chunk);
+      else
+        this->residency_.unpin_host(it.chunk, writes(access_of(kind)));
       if (fresh) this->residency_.drop(index, it.chunk, this->copies_);
       throw;
     }
@@ -391,7 +407,8 @@ class engine : public Core {
 
   [[nodiscard]] grant rehearse(std::uint32_t index, entry_kind kind, agent who)
   {
-    std::byte* const data = writes(access_of(kind)) ? this->scratch_.to_write(this->registry_.slots()[index].size) : this->scratch_.to_read();
+    std::byte* const data = writes(access_of(kind)) ? this->scratch_.to_write(this->registry_.slots()[index].size)
+                                                    : this->scratch_.to_read();
     return {data, index, this->rehearsal_.acquire(index, kind), this->rehearsal_.serial(), kind, who, true};
   }
 
@@ -421,7 +438,8 @@ class engine : public Core {
     return data;
   }
 
-  /// For messages: the first slot of this chunk that has a pin in that place, or `otherwise` where none has one. O(slots).
+  /// For messages: the first slot of this chunk that has a pin in that place, or `otherwise` where none has one.
+  /// O(slots).
   [[nodiscard]] std::uint32_t pinned_in(std::uint32_t chunk, at place, std::uint32_t otherwise) const noexcept
   {
     const auto& slots = this->registry_.slots();
@@ -436,15 +454,18 @@ class engine : public Core {
     const chunk& home = this->residency_[it.chunk];
     const bool writing = writes(access_of(kind));
     const bool device = place_of(kind) == at::device;
-    this->registry_.expects_of(index, device || home.host_pins < UINT16_MAX, "its chunk has 65535 pins on the host (release some)");
-    const bool clash = device ? home.host_writers > 0 || (writing && home.host_pins > 0) : home.device_pins > 0 && (writing || !home.host_valid);
+    this->registry_.expects_of(index, device || home.host_pins < UINT16_MAX,
+                               "its chunk has 65535 pins on the host (release some)");
+    const bool clash = device ? home.host_writers > 0 || (writing && home.host_pins > 0)
+                              : home.device_pins > 0 && (writing || !home.host_valid);
     if (!clash) return;
     const std::uint32_t pins = device ? home.host_pins : home.device_pins;
     error_text text;
-    text << "chunkmem: " << this->registry_.label(index) << " cannot be " << (writing ? "written" : "read") << " on the "
-         << (device ? "device" : "host") << " now: its chunk is in use on the " << (device ? "host" : "device") << " by "
-         << pins << (pins == 1 ? " pin" : " pins");
-    if (const std::uint32_t other = pinned_in(it.chunk, device ? at::host : at::device, index); other != index) text << ", the first of them on " << this->registry_.label(other);
+    text << "chunkmem: " << this->registry_.label(index) << " cannot be " << (writing ? "written" : "read")
+         << " on the " << (device ? "device" : "host") << " now: its chunk is in use on the "
+         << (device ? "host" : "device") << " by " << pins << (pins == 1 ? " pin" : " pins");
+    if (const std::uint32_t other = pinned_in(it.chunk, device ? at::host : at::device, index); other != index)
+      text << ", the first of them on " << this->registry_.label(other);
     throw usage_error{text << " (release them first)"};
   }
 };

@@ -79,7 +79,8 @@ class engine_core {
     if (!pending_.any()) return;
     for (std::uint32_t at = 0; at < registry_.lists() * registry_.parameters(); ++at) {
       slot& value = registry_.slots()[at % registry_.parameters()];
-      if (pending_.has(at % registry_.parameters()) || pending_.has_in(value.chunk)) registry_.slots()[at].next_moment = access_record::never;
+      if (pending_.has(at % registry_.parameters()) || pending_.has_in(value.chunk))
+        registry_.slots()[at].next_moment = access_record::never;
     }
   }
   /// The chunk of this slot becomes the sum of what all ranks have there, each in its share. @pre it is on the device
@@ -88,8 +89,12 @@ class engine_core {
     const std::uint32_t at = registry_.slots()[index].chunk;
     copies_.sum(at, residency_[at], label, how);
   }
-  /// The chunk of this slot, that has a window on the host too, is made from shares of all ranks now. @pre a pin of a write keeps it on the device
-  void gather_over_ranks(std::uint32_t index) { copies_.make_whole(registry_.slots()[index].chunk, residency_[registry_.slots()[index].chunk].device); }
+  /// The chunk of this slot, that has a window on the host too, is made from shares of all ranks now. @pre a pin of a
+  /// write keeps it on the device
+  void gather_over_ranks(std::uint32_t index)
+  {
+    copies_.make_whole(registry_.slots()[index].chunk, residency_[registry_.slots()[index].chunk].device);
+  }
   /// Hears of every error that leaves the engine.
   [[nodiscard]] error_teller& teller() noexcept { return teller_; }
   /// Who looks for mistakes of the caller.
@@ -132,13 +137,15 @@ class engine_core {
   [[nodiscard]] gradient_places& places() noexcept { return places_; }
   [[nodiscard]] const gradient_places& places() const noexcept { return places_; }
   [[nodiscard]] const access_record* record_of(std::string_view name) const noexcept { return recorder_.find(name); }
-  /// Iterations of this name follow a record from elsewhere. @pre sealed @throws config_error, usage_error with nothing changed
+  /// Iterations of this name follow a record from elsewhere. @pre sealed @throws config_error, usage_error with nothing
+  /// changed
   /// @throws config_error   the record is not of this model
   void expect_record(const access_record& record) const { expect_record_fits(record, registry_); }
   void use_record(std::string_view name, const access_record& record)
   {
     expect_record_fits(record, registry_);
-    recorder_.adopt(name, begins_with_updates(record), record, registry_.chunk_of_slot(), static_cast<std::uint32_t>(registry_.frames_of_chunk().size()));
+    recorder_.adopt(name, begins_with_updates(record), record, registry_.chunk_of_slot(),
+                    static_cast<std::uint32_t>(registry_.frames_of_chunk().size()));
     places_.learn(record, registry_);
   }
   /// Bytes of the device that are outside of the arena.
@@ -188,7 +195,8 @@ class engine_core {
       if (!it.keeps) target[chunk_of(it.whole)].host = chunk::elsewhere;
   }
 
-  /// The chunk of `whole` is made from shares of all ranks each time it is loaded. @param label   of it, the same on every rank
+  /// The chunk of `whole` is made from shares of all ranks each time it is loaded. @param label   of it, the same on
+  /// every rank
   /// @param keeps   it is loaded as others are, and made by `gather_over_ranks`
   /// @pre nothing is allocated; a mover that gathers; `whole` fills its chunk
   void gather(tensor_id whole, std::uint32_t label, bool keeps = false) { gathered_.push_back({whole, label, keeps}); }
@@ -225,13 +233,15 @@ class engine_core {
   void ensure_arenas()
   {
     expect_alive();
-    if (ready_) [[likely]] return;
+    if (ready_) [[likely]]
+      return;
     expects(registry_.is_sealed(), "the manager is not sealed");
     const per_tier<bytes> capacity = capacities();
     shape(residency_, capacity);
     try {
       for (const tier where : {tier::device, tier::host})
-        if (capacity[where] > bytes{}) arena_[where] = health_.starting([&] { return backend_->allocate(where, capacity[where]); });
+        if (capacity[where] > bytes{})
+          arena_[where] = health_.starting([&] { return backend_->allocate(where, capacity[where]); });
       copies_.reset(registry_.used(), options_.chunk_bytes.count(), arena_,
                     {{frames_in(capacity[tier::device]), frames_in(capacity[tier::host]), 0}});
       if (!gathered_.empty()) copies_.derive(shares(), residency_);
@@ -285,7 +295,10 @@ class engine_core {
     std::uint64_t begin = 0;
   };
 
-  [[nodiscard]] std::uint32_t chunk_of(tensor_id it) const noexcept { return registry_.slots()[registry_.value_slot(it)].chunk; }
+  [[nodiscard]] std::uint32_t chunk_of(tensor_id it) const noexcept
+  {
+    return registry_.slots()[registry_.value_slot(it)].chunk;
+  }
   [[nodiscard]] chunk_shares shares() const
   {
     std::vector<chunk_share> all;
@@ -301,15 +314,18 @@ class engine_core {
   void expect_updater(std::uint32_t index) const
   {
     if (pending_.is_served()) return;
-    throw usage_error{error_text{} << "chunkmem: " << registry_.label(index) << " was used although its late_updates ended before "
+    throw usage_error{error_text{} << "chunkmem: " << registry_.label(index)
+                                   << " was used although its late_updates ended before "
                                    << "its update was done (call finish() before it ends, or load a checkpoint)"};
   }
-  /// Where the record does not say so: its first use of a gradient is not one that makes it, so it was there before the iteration.
+  /// Where the record does not say so: its first use of a gradient is not one that makes it, so it was there before the
+  /// iteration.
   [[nodiscard]] bool begins_with_updates(const access_record& record) const noexcept
   {
     if (record.start() != record_start::unknown) return record.start() == record_start::with_updates;
     for (const access_entry& it : record.entries())
-      if (it.slot >= registry_.parameters() && it.slot < 2 * registry_.parameters()) return !is_access(it.kind) || access_of(it.kind) != access::write;
+      if (it.slot >= registry_.parameters() && it.slot < 2 * registry_.parameters())
+        return !is_access(it.kind) || access_of(it.kind) != access::write;
     return false;
   }
   void guard_arenas(per_tier<bytes> capacity)
@@ -323,7 +339,8 @@ class engine_core {
   void wait_for_all() noexcept
   {
     try {
-      for (unsigned who = 1; who < backend_->agents(); ++who) backend_->wait(agent::host, backend_->record(static_cast<agent>(who)));
+      for (unsigned who = 1; who < backend_->agents(); ++who)
+        backend_->wait(agent::host, backend_->record(static_cast<agent>(who)));
     } catch (...) {  // a device that is going away cannot be waited for; its memory goes with it
     }
   }
@@ -333,7 +350,8 @@ class engine_core {
     if constexpr (watch_type::sees_bytes) watch_.part().forget_arenas();
     wait_for_all();
     for (const tier where : {tier::device, tier::host})
-      if (std::byte* const arena = std::exchange(arena_[where], nullptr); arena != nullptr) backend_->release(where, arena);
+      if (std::byte* const arena = std::exchange(arena_[where], nullptr); arena != nullptr)
+        backend_->release(where, arena);
   }
 
   per_tier<std::byte*> arena_;

@@ -24,13 +24,13 @@ struct fence {
 /// Makes agents wait for each other, and remembers what each already knows.
 ///
 /// A copy agent is stamped with the event of each copy. Other streams are stamped with their epoch, a number that costs
-/// nothing; it becomes an event only when somebody must wait for it, so that a release records none. The last events are
-/// remembered: who follows an early use does not wait for what was enqueued since, where the calling thread runs ahead.
-/// The happens-before rules: a reader follows all writers, a writer follows all users, on each frame.
-/// Waits of the calling thread are added up, and those of streams of kernels for copies: by a measuring_backend. Where the backend is
-/// none, by its clock around each wait of the calling thread. Two other kinds are no stalls and are not told. Copy agents wait beside the
-/// step; and a stream that waits for another stream of kernels does so for the trainer.
-/// Cost: one test of a byte where there is nothing to wait for; else one compare for each agent in it.
+/// nothing; it becomes an event only when somebody must wait for it, so that a release records none. The last events
+/// are remembered: who follows an early use does not wait for what was enqueued since, where the calling thread runs
+/// ahead. The happens-before rules: a reader follows all writers, a writer follows all users, on each frame. Waits of
+/// the calling thread are added up, and those of streams of kernels for copies: by a measuring_backend. Where the
+/// backend is none, by its clock around each wait of the calling thread. Two other kinds are no stalls and are not
+/// told. Copy agents wait beside the step; and a stream that waits for another stream of kernels does so for the
+/// trainer. Cost: one test of a byte where there is nothing to wait for; else one compare for each agent in it.
 template <stream_backend Backend>
 class fence_keeper {
  public:
@@ -67,19 +67,26 @@ class fence_keeper {
     set(frame, point.source, point.value, wrote);
   }
 
-  /// Everything that this agent does is stamped by `copied` and `stamp_copy`; so it is for the two of the manager's own copies.
+  /// Everything that this agent does is stamped by `copied` and `stamp_copy`; so it is for the two of the manager's own
+  /// copies.
   void add_copy_agent(agent who) noexcept { copy_agents_ |= 1U << static_cast<unsigned>(who); }
 
   /// What blocked the calling thread or a stream of kernels, by cause; for reports alone.
   [[nodiscard]] wait_total waited(wait_cause cause) const noexcept
   {
-    if constexpr (measuring_backend<Backend>) return backend_->waited(cause);
-    else if (cause == wait_cause::throttle) return {backend_->throttled(), 0};
-    else return waited_[static_cast<unsigned>(cause)];
+    if constexpr (measuring_backend<Backend>)
+      return backend_->waited(cause);
+    else if (cause == wait_cause::throttle)
+      return {backend_->throttled(), 0};
+    else
+      return waited_[static_cast<unsigned>(cause)];
   }
 
  private:
-  [[nodiscard]] bool is_copy_agent(agent who) const noexcept { return (copy_agents_ >> static_cast<unsigned>(who) & 1U) != 0; }
+  [[nodiscard]] bool is_copy_agent(agent who) const noexcept
+  {
+    return (copy_agents_ >> static_cast<unsigned>(who) & 1U) != 0;
+  }
 
   static void set(fence& frame, agent who, std::uint64_t stamp, bool wrote) noexcept
   {
@@ -117,7 +124,8 @@ class fence_keeper {
   {
     const bool is_stream = who != agent::host;
     if (is_copy_agent(who) || (is_stream && !is_copy_agent(point.source))) return backend_->wait(who, point);
-    if (is_stream && cause == wait_cause::other) cause = wait_cause::demand_miss;  // a write-back still reads what it overwrites
+    // a write-back still reads what it overwrites
+    if (is_stream && cause == wait_cause::other) cause = wait_cause::demand_miss;
     if constexpr (measuring_backend<Backend>) {
       backend_->wait(who, point, cause);
     } else {

@@ -32,13 +32,16 @@ class chunk_shares {
   chunk_shares() = default;
   /// Sorts them, and joins runs that follow each other in both places. O(n log n)
   /// @param labels   by chunk: what the ranks call it
-  chunk_shares(std::vector<chunk_share> all, std::vector<std::uint32_t> labels) : runs_{std::move(all)}, labels_{std::move(labels)}
+  chunk_shares(std::vector<chunk_share> all, std::vector<std::uint32_t> labels)
+      : runs_{std::move(all)}, labels_{std::move(labels)}
   {
     std::ranges::sort(runs_, {}, [](const chunk_share& it) { return std::pair{it.whole, it.begin}; });
     std::size_t last = 0;
     for (std::size_t at = 1; at < runs_.size(); ++at) {
-      if (follows(runs_[last], runs_[at])) runs_[last].size += runs_[at].size;
-      else runs_[++last] = runs_[at];
+      if (follows(runs_[last], runs_[at]))
+        runs_[last].size += runs_[at].size;
+      else
+        runs_[++last] = runs_[at];
     }
     if (!runs_.empty()) runs_.resize(last + 1);
   }
@@ -66,14 +69,17 @@ class chunk_shares {
 /// A mover that makes chunks whole from the shares of all ranks, and sums of what all ranks have in a chunk.
 ///
 /// Laws: `worker` is an agent that does nothing else, so that all ranks see its work in one order. `gather` and `sum`
-/// enqueue there and return. Behind `gather`, whose own share lies in its place, all shares do; behind `sum` the own share is the
-/// sum, and the rest is unspecified. `label` is what all ranks call the chunk.
+/// enqueue there and return. Behind `gather`, whose own share lies in its place, all shares do; behind `sum` the own
+/// share is the sum, and the rest is unspecified. `label` is what all ranks call the chunk.
 template <class Mover, class Backend>
-concept gathering_mover = chunk_mover<Mover, Backend> && requires(Mover mover, Backend& backend, std::byte* whole, bytes size,
-                                                                  std::uint32_t label, collective::sum how) {
-  { mover.worker() } noexcept -> std::same_as<agent>;
-  mover.gather(backend, whole, size, label);
-  mover.sum(backend, whole, size, label, how);
-};
+concept gathering_mover =
+    chunk_mover<Mover, Backend> &&
+    requires(Mover mover, Backend& backend, std::byte* whole, bytes size, std::uint32_t label, collective::sum how) {
+      {
+        mover.worker()
+      } noexcept -> std::same_as<agent>;
+      mover.gather(backend, whole, size, label);
+      mover.sum(backend, whole, size, label, how);
+    };
 
 }  // namespace chunkmem::inline v0

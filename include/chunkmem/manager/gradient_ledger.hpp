@@ -15,8 +15,8 @@
 
 namespace chunkmem::inline v0 {
 
-/// Which gradients of this step are finished, when and with what norms, and whether the weights are those of one moment. Not for
-/// users: see manager.
+/// Which gradients of this step are finished, when and with what norms, and whether the weights are those of one
+/// moment. Not for users: see manager.
 class gradient_ledger {
  public:
   void reset(std::size_t parameters)
@@ -41,7 +41,10 @@ class gradient_ledger {
     notes_[parameter].done = true;
   }
   /// @param measure   of all its elements as they are stored
-  void finish(std::uint32_t parameter, const gradient_measure& measure) noexcept { notes_[parameter] = {measure, ++touched_, true, true}; }
+  void finish(std::uint32_t parameter, const gradient_measure& measure) noexcept
+  {
+    notes_[parameter] = {measure, ++touched_, true, true};
+  }
   /// The same of a gradient that nobody declared done.
   void keep_measure(std::uint32_t parameter, const gradient_measure& measure) noexcept
   {
@@ -53,7 +56,8 @@ class gradient_ledger {
   /// @return   null where it was not given
   [[nodiscard]] const gradient_measure* measure_of_all() const noexcept { return of_all_ ? &*of_all_ : nullptr; }
   void forget_measure_of_all() noexcept { of_all_.reset(); }
-  /// Of a gradient that is used up or dropped. The measure of all stays: updates that waited use gradients of the step before.
+  /// Of a gradient that is used up or dropped. The measure of all stays: updates that waited use gradients of the step
+  /// before.
   void forget(std::uint32_t parameter) noexcept { notes_[parameter] = {}; }
   /// Grows from gradient to gradient as they were completed in this step: opened for the last time, or declared done.
   [[nodiscard]] std::uint64_t completed(std::uint32_t parameter) const noexcept { return notes_[parameter].touched; }
@@ -101,13 +105,17 @@ class gradient_ledger {
   void expect_no_update(std::string_view what) const
   {
     if (weights_ == weights::updated_in_part) [[unlikely]]
-      throw usage_error{error_text{} << "chunkmem: " << what << " while an optimizer step is half done (call step again, or load a checkpoint)"};
+      throw usage_error{
+          error_text{} << "chunkmem: " << what
+                       << " while an optimizer step is half done (call step again, or load a checkpoint)"};
   }
   /// @throws usage_error   a load was cut short
   void expect_no_load(std::string_view what) const
   {
     if (weights_ == weights::loaded_in_part) [[unlikely]]
-      throw usage_error{error_text{} << "chunkmem: " << what << " while a checkpoint is loaded in part (load again, or begin with a new manager)"};
+      throw usage_error{
+          error_text{} << "chunkmem: " << what
+                       << " while a checkpoint is loaded in part (load again, or begin with a new manager)"};
   }
 
   /// A rehearsal starts with nothing finished and leaves everything as it was.

@@ -11,10 +11,10 @@ namespace chunkmem::inline v0 {
 
 /// Which gradients lie where their weight lay.
 ///
-/// A gradient may take its weight's bytes where an iteration showed that nobody reads the weight between its gradient and
-/// the update: a tied weight, or one that is read again for another micro-batch, never qualifies. Slots keep their names,
-/// so a record stays true. Not for users: see manager.
-/// Source: gradients in place of PatrickStar (Fang et al. 2021, arXiv 2108.05818); decided here from the record.
+/// A gradient may take its weight's bytes where an iteration showed that nobody reads the weight between its gradient
+/// and the update: a tied weight, or one that is read again for another micro-batch, never qualifies. Slots keep their
+/// names, so a record stays true. Not for users: see manager. Source: gradients in place of PatrickStar (Fang et al.
+/// 2021, arXiv 2108.05818); decided here from the record.
 class gradient_places {
  public:
   /// From here on nothing but `begin` asks for memory.
@@ -38,8 +38,10 @@ class gradient_places {
     for (weight& it : weights_) it.begin();
     for (std::uint32_t now = 0; now < record.size(); ++now) {
       const access_entry& entry = record.entries()[now];
-      if (tensors.is_value_of_parameter(entry.slot)) weights_[entry.slot].see_value(entry, record.details()[now].until);
-      else if (entry.slot < 2 * tensors.parameters()) weights_[entry.slot - tensors.parameters()].see_gradient(entry, now);
+      if (tensors.is_value_of_parameter(entry.slot))
+        weights_[entry.slot].see_value(entry, record.details()[now].until);
+      else if (entry.slot < 2 * tensors.parameters())
+        weights_[entry.slot - tensors.parameters()].see_gradient(entry, now);
     }
     for (std::uint32_t at = 0; at < weights_.size(); ++at)
       if (tensors.master_of(at) == slot::nowhere) weights_[at].apart = true;
@@ -59,8 +61,8 @@ class gradient_places {
     weights_[value_slot].spent_by = record_;
     weights_[value_slot].spent_in = record_ < begun_.size() ? begun_[record_] : 0;
   }
-  /// A weight was wanted after its gradient had taken its bytes: from the next iteration on they lie apart. Not where the
-  /// loop that made the gradient has begun again since: that was left over by mistake and says nothing of the loop.
+  /// A weight was wanted after its gradient had taken its bytes: from the next iteration on they lie apart. Not where
+  /// the loop that made the gradient has begun again since: that was left over by mistake and says nothing of the loop.
   void keep_apart(std::uint32_t value_slot) noexcept
   {
     if (!is_lent(value_slot)) return;
@@ -73,7 +75,8 @@ class gradient_places {
   /// A gradient belongs elsewhere than it lies. O(parameters).
   [[nodiscard]] bool is_wanting() const noexcept
   {
-    return std::any_of(weights_.begin(), weights_.end(), [](const weight& it) { return it.lent != (it.seen && !it.apart); });
+    return std::any_of(weights_.begin(), weights_.end(),
+                       [](const weight& it) { return it.lent != (it.seen && !it.apart); });
   }
   /// Moves gradients that have no bytes now to where they belong. O(parameters). @return   true where one moved
   bool settle(registry& tensors) noexcept
@@ -104,8 +107,10 @@ class gradient_places {
   {
     for (std::uint32_t at = 0; at < weights_.size(); ++at) {
       if (!weights_[at].lent) continue;
-      expects(left != gradient_list && right != gradient_list, "the gradient list was to be exchanged under gradient::in_place");
-      expects(tensors.slots()[at].state != tensor_state::gradient && tensors.slots()[tensors.gradient_of(at)].state == tensor_state::free,
+      expects(left != gradient_list && right != gradient_list,
+              "the gradient list was to be exchanged under gradient::in_place");
+      expects(tensors.slots()[at].state != tensor_state::gradient &&
+                  tensors.slots()[tensors.gradient_of(at)].state == tensor_state::free,
               "a list was to be exchanged while gradients lie in their weights: take the step first");
     }
   }
@@ -124,9 +129,9 @@ class gradient_places {
 
   /// What is known of one parameter, and what the iteration that is looked at did with it so far.
   struct weight {
-    place own;          // of the gradient, while it is lent the value's
-    bool seen = false;  // an iteration made its gradient
-    bool apart = false; // it can never share: 32 bits, no master, or a value that was read too late
+    place own;           // of the gradient, while it is lent the value's
+    bool seen = false;   // an iteration made its gradient
+    bool apart = false;  // it can never share: 32 bits, no master, or a value that was read too late
     bool lent = false;
     bool spent = false;            // its gradient came and its update did not yet
     std::size_t spent_by = 0;      // record that was followed when it last was
@@ -153,7 +158,7 @@ class gradient_places {
     }
   };
 
-  std::vector<weight> weights_;  // by value slot
+  std::vector<weight> weights_;       // by value slot
   std::vector<std::uint64_t> begun_;  // iterations, by record
   std::size_t record_ = 0;
   bool enabled_ = false;

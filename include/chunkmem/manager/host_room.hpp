@@ -13,10 +13,10 @@ namespace chunkmem::inline v0 {
 
 /// The host's half of residency: which chunk has a window there, and whose is given up when there is no room.
 ///
-/// A window is kept as the chunk's home while there is room, valid or not. It is given up when another chunk needs it and
-/// nothing is lost: when its bytes are not valid, or the device has them too. Chunks that a plan wants on the device alone
-/// give theirs up first.
-/// Cost: O(1) while there is room; reclaiming looks at chunks from where it stopped last, or at all windows.
+/// A window is kept as the chunk's home while there is room, valid or not. It is given up when another chunk needs it
+/// and nothing is lost: when its bytes are not valid, or the device has them too. Chunks that a plan wants on the
+/// device alone give theirs up first. Cost: O(1) while there is room; reclaiming looks at chunks from where it stopped
+/// last, or at all windows.
 template <eviction_policy Eviction>
 class host_room : public chunk_table {
  public:
@@ -61,7 +61,8 @@ class host_room : public chunk_table {
     chunk& it = chunks_[at];
     if (it.host != chunk::nowhere) return;
     std::uint32_t first = free_host_window(it.frames);
-    if (first == frame_pool::none) first = it.frames == 1 ? reclaim_host_frame(at, mover) : reclaim_host_window(at, mover);
+    if (first == frame_pool::none)
+      first = it.frames == 1 ? reclaim_host_frame(at, mover) : reclaim_host_window(at, mover);
     host_.place(at, first, it.frames);
     mover.placed(tier::host, first, it.frames);
     it.host = first;

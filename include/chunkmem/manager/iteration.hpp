@@ -11,9 +11,9 @@ namespace chunkmem::inline v0 {
 
 /// One step of a loop: recorded the first time, followed afterwards.
 ///
-/// Ends with its scope. Where an exception ends it, its record stays as it was. `end()` does the same and may throw.
-/// An iteration of several micro-batches names each of them by `pass`. Where one is missing at the end, `end()` throws; where
-/// the iteration ends with its scope, the next iteration or optimizer step does. The record stays as it was.
+/// Ends with its scope. Where an exception ends it, its record stays as it was. `end()` does the same and may throw. An
+/// iteration of several micro-batches names each of them by `pass`. Where one is missing at the end, `end()` throws;
+/// where the iteration ends with its scope, the next iteration or optimizer step does. The record stays as it was.
 template <class Engine>
 class iteration {
  public:
@@ -38,12 +38,14 @@ class iteration {
   }
 
   /// From here on the trainer is in this pass of this micro-batch.
-  /// @throws usage_error   there is no such micro-batch, or the iteration is over; and what a source of watch_others throws
+  /// @throws usage_error   there is no such micro-batch, or the iteration is over; and what a source of watch_others
+  ///   throws
   void pass(chunkmem::pass during, std::uint32_t micro_batch = 0)
   {
     expects(!over_ && link_->engine != nullptr, "a pass was named after its iteration had ended");
     if (micro_batch >= micro_batches_)
-      throw usage_error{error_text{} << "chunkmem: micro-batch " << micro_batch << " of an iteration that was begun with " << micro_batches_
+      throw usage_error{error_text{} << "chunkmem: micro-batch " << micro_batch
+                                     << " of an iteration that was begun with " << micro_batches_
                                      << " micro-batches (they count from 0)"};
     link_->micro_batches.name(micro_batch);
     if (!real_) return;

@@ -14,15 +14,16 @@ namespace chunkmem::inline v0 {
 /// Drives iterations: which record is followed, by which plan, and what happens when either does not hold.
 ///
 /// An iteration that starts where nothing has been proven is replayed first; where it would not fit, the device is
-/// cleared, which is the start that a rehearsal proves. So a rehearsed step fits always, also after a failure or another
-/// loop in between, where the host holds all chunks. Not for users: see manager.
+/// cleared, which is the start that a rehearsal proves. So a rehearsed step fits always, also after a failure or
+/// another loop in between, where the host holds all chunks. Not for users: see manager.
 template <stream_backend Backend, tensor_rules Rules, eviction_policy Eviction, transfer_policy Transfer, class Mover,
           trace_sink Sink, check_policy Checks = checks::none>
 class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sink, Checks> {
   using base = engine_core<Backend, Rules, Eviction, Mover, Sink, Checks>;
 
  public:
-  iteration_driver(Backend& backend, const manager_options& options, Eviction eviction, Transfer transfer, Mover mover, Sink sink)
+  iteration_driver(Backend& backend, const manager_options& options, Eviction eviction, Transfer transfer, Mover mover,
+                   Sink sink)
       : base{backend, options, std::move(eviction), std::move(mover), std::move(sink)}, planner_{std::move(transfer)}
   {
   }
@@ -42,7 +43,8 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
     } catch (...) {
       following_plan_ = exceptional_ = steady_ = false;
       recorder_.end(false, registry_.chunk_of_slot(), residency_.chunks(), [](std::uint32_t, at) { return 0U; });
-      residency_.start_of(recorder_.record());  // whoever asks the policy next tells it of this record, not of the one before
+      // whoever asks the policy next tells it of this record, not of the one before
+      residency_.start_of(recorder_.record());
       throw;
     }
     ++serial_;
@@ -85,7 +87,8 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
   void keep_record() noexcept { exceptional_ = recorder_.is_inside(); }
   void set_pass(pass during) noexcept
   {
-    constexpr tensor_event events[] = {tensor_event::release, tensor_event::release_forward, tensor_event::release_backward};
+    constexpr tensor_event events[] = {tensor_event::release, tensor_event::release_forward,
+                                       tensor_event::release_backward};
     release_event_ = events[static_cast<std::size_t>(pass_ = during)];
   }
   void set_micro_batch(std::uint16_t at) noexcept { micro_batch_ = at; }
@@ -93,7 +96,8 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
   void enter_pass(pass during, std::uint16_t micro_batch) noexcept
   {
     set_pass(during), set_micro_batch(micro_batch);
-    if (during != pass::none) copies_.note(during == pass::forward ? happening::forward : happening::backward, tier::device, micro_batch);
+    if (during != pass::none)
+      copies_.note(during == pass::forward ? happening::forward : happening::backward, tier::device, micro_batch);
   }
   /// An optimizer's step begins: the trace says so.
   void note_update() noexcept { copies_.note(happening::update, tier::device, 0); }
@@ -108,7 +112,8 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
     forget_plans();
   }
 
-  /// For captured_step, as all down to `replay`: the last iteration was as recorded and planned; steady: it ended where it began, and since nothing.
+  /// For captured_step, as all down to `replay`: the last iteration was as recorded and planned; steady: it ended where
+  /// it began, and since nothing.
   [[nodiscard]] bool has_repeated() const noexcept { return has_repeated_; }
   [[nodiscard]] bool is_steady() const noexcept { return steady_; }
   [[nodiscard]] const chunk_table& places_now() const noexcept { return residency_; }
@@ -185,8 +190,10 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
     try {
       for (; next_action_ < actions.size() && actions[next_action_].moment <= now; ++next_action_) {
         const transfer::move& action = actions[next_action_];
-        if (action.kind == transfer::move_kind::lease) lease = action.place;
-        else if (!run(action)) ++counts_.skipped_moves;
+        if (action.kind == transfer::move_kind::lease)
+          lease = action.place;
+        else if (!run(action))
+          ++counts_.skipped_moves;
       }
     } catch (...) {
       leave_plan();
@@ -239,10 +246,12 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
     residency_.tell_policy(recorder_.record());
   }
 
-  /// Nothing is known of what comes, but perhaps a rehearsal: what may not fit from here starts on an empty device, as there.
+  /// Nothing is known of what comes, but perhaps a rehearsal: what may not fit from here starts on an empty device, as
+  /// there.
   void start_recording()
   {
-    if (!this->device_holds_all(residency_) || !planner_.can_record(residency_, this->rehearsing().record(this->pending_.any()), registry_.chunk_of_slot()))
+    if (!this->device_holds_all(residency_) ||
+        !planner_.can_record(residency_, this->rehearsing().record(this->pending_.any()), registry_.chunk_of_slot()))
       residency_.evict_all(copies_);
     restart_policy();
   }

@@ -31,7 +31,8 @@ struct kept_plan {
   bool periodic = false;
 };
 
-/// The actions of one recorded iteration, good for one start, and those for other starts, from which it was followed before.
+/// The actions of one recorded iteration, good for one start, and those for other starts, from which it was followed
+/// before.
 template <class Eviction>
 struct iteration_plan {
   chunk_table start;  ///< where everything lay when it was made
@@ -52,10 +53,12 @@ struct iteration_plan {
   bool tuned = false;         ///< that, and who stays
   bool retains = false;       ///< it is made of who stays, not of what the eviction policy decides
   bool valid = false;
-  bool periodic = false;      ///< the iteration ends where it began, frame addresses included: the plan is good again
-  std::array<kept_plan, 7> others;  ///< as many as a round of other iterations needs to come back; the one that was left last is first
-  std::uint32_t unlike = 0;   ///< plans made since its record is this one
-  bool closes = false;        ///< `stays_until` is what the eviction policy kept, so that the iteration ends where it began
+  bool periodic = false;  ///< the iteration ends where it began, frame addresses included: the plan is good again
+  /// as many as a round of other iterations needs to come back; the one that was left last is first
+  std::array<kept_plan, 7> others;
+  std::uint32_t unlike = 0;  ///< plans made since its record is this one
+  /// `stays_until` is what the eviction policy kept, so that the iteration ends where it began
+  bool closes = false;
 
   void keep(const transfer::retention& wanted)
   {
@@ -124,8 +127,8 @@ struct iteration_plan {
 
 /// Makes plans: runs the record on a copy of the residency, and lets the transfer policy move the decisions forward.
 ///
-/// Cost: two copies of the residency and one replay for each plan, a trial of the settings of a tuned eviction policy for
-/// each record; no allocation when sizes repeat. The search for a plan that ends where it began costs fifteen
+/// Cost: two copies of the residency and one replay for each plan, a trial of the settings of a tuned eviction policy
+/// for each record; no allocation when sizes repeat. The search for a plan that ends where it began costs fifteen
 /// replays, at most once for a record, and allocates.
 template <class Eviction, transfer_policy Transfer>
 class iteration_planner {
@@ -142,15 +145,18 @@ class iteration_planner {
     if (!plan.stays_until.empty()) {
       plan.retains = retain(plan, now, record, chunk_of_slot);
       if (plan.retains)
-        return finish(plan, now, record, chunk_of_slot, retained_.state(), retained_.log(), retained_.state().reclaims() == 0);
+        return finish(plan, now, record, chunk_of_slot, retained_.state(), retained_.log(),
+                      retained_.state().reclaims() == 0);
     }
     // What a rehearsal proves holds for the first setting.
-    if (!runs(now, record, chunk_of_slot, plan.variant) && (plan.variant == 0 || !runs(now, record, chunk_of_slot, 0))) return;
+    if (!runs(now, record, chunk_of_slot, plan.variant) && (plan.variant == 0 || !runs(now, record, chunk_of_slot, 0)))
+      return;
     finish(plan, now, record, chunk_of_slot, state_, log_, state_.reclaims() == now.reclaims());
   }
 
-  /// One more plan is to be made for a record that has some. An eviction policy may leave every iteration elsewhere, so that each
-  /// costs a plan. After some of them a plan is sought that ends where it began; where it does not do so either, it is given up.
+  /// One more plan is to be made for a record that has some. An eviction policy may leave every iteration elsewhere, so
+  /// that each costs a plan. After some of them a plan is sought that ends where it began; where it does not do so
+  /// either, it is given up.
   /// @pre make() was called for the record
   void settle(iteration_plan<Eviction>& plan, const residency<Eviction>& now, const access_record& record,
               std::span<const std::uint32_t> chunk_of_slot)
@@ -171,33 +177,38 @@ class iteration_planner {
   }
 
   /// An iteration like this one can be recorded from `now` on, when nothing is known of it, and repeated.
-  [[nodiscard]] bool can_record(const residency<Eviction>& now, const access_record& record, std::span<const std::uint32_t> chunk_of_slot)
+  [[nodiscard]] bool can_record(const residency<Eviction>& now, const access_record& record,
+                                std::span<const std::uint32_t> chunk_of_slot)
   {
     state_ = now;
     return record.empty() || replay_.settles(record, chunk_of_slot, state_, log_, false, Transfer::plans);
   }
 
   /// The iteration fits from `now` on, without a plan and however often it is repeated.
-  [[nodiscard]] bool settles(const residency<Eviction>& now, const access_record& record, std::span<const std::uint32_t> chunk_of_slot)
+  [[nodiscard]] bool settles(const residency<Eviction>& now, const access_record& record,
+                             std::span<const std::uint32_t> chunk_of_slot)
   {
     state_ = now;
     return replay_.settles(record, chunk_of_slot, state_, log_, true, false);
   }
 
   /// What a plan that says only who stays loads before an iteration ends.
-  [[nodiscard]] static std::vector<transfer::early_load> early_of(const access_record& record, std::span<const std::uint32_t> chunk_of_slot,
-                                                                  const transfer::retention& plan, bytes device, bytes frame)
+  [[nodiscard]] static std::vector<transfer::early_load> early_of(const access_record& record,
+                                                                  std::span<const std::uint32_t> chunk_of_slot,
+                                                                  const transfer::retention& plan, bytes device,
+                                                                  bytes frame)
   {
     if constexpr (requires { Transfer::early_of(record, chunk_of_slot, plan, device, frame); })
       return Transfer::early_of(record, chunk_of_slot, plan, device, frame);
-    else return {};
+    else
+      return {};
   }
 
  private:
   struct nothing {};
 
-  /// Runs the plan of who stays. By its rules alone it may never end where it began: from some plan on it repeats the frames of
-  /// the plan before, as long as that moves no more. @return   it fits
+  /// Runs the plan of who stays. By its rules alone it may never end where it began: from some plan on it repeats the
+  /// frames of the plan before, as long as that moves no more. @return   it fits
   bool retain(iteration_plan<Eviction>& plan, const residency<Eviction>& now, const access_record& record,
               std::span<const std::uint32_t> chunk_of_slot)
   {
@@ -215,7 +226,8 @@ class iteration_planner {
     return fits;
   }
 
-  /// From now on the chunks stay that stayed in an iteration by the policy. Not where that copies more than one chunk more.
+  /// From now on the chunks stay that stayed in an iteration by the policy. Not where that copies more than one chunk
+  /// more.
   void close(iteration_plan<Eviction>& plan, const residency<Eviction>& now, const access_record& record,
              std::span<const std::uint32_t> chunk_of_slot)
   {
@@ -245,28 +257,32 @@ class iteration_planner {
     plan.keep({});  // what it says of another record, or of other chunks
     if constexpr (retaining_transfer<Transfer>) {
       const tier_space& device = now.space(tier::device);
-      const transfer::retention wanted = transfer_.retain({record, chunk_of_slot, now.all(), now.live(), bytes{device.frame_bytes()},
-                                                           bytes{device.capacity()}, bytes{now.space(tier::host).capacity()}});
+      const transfer::retention wanted =
+          transfer_.retain({record, chunk_of_slot, now.all(), now.live(), bytes{device.frame_bytes()},
+                            bytes{device.capacity()}, bytes{now.space(tier::host).capacity()}});
       plan.keep(wanted);
       retained_.start(now, plan.who_stays());
-      const auto moved = wanted.stays_until.empty() ? std::nullopt : retained_.frames_moved(record, chunk_of_slot, long_trial);
+      const auto moved =
+          wanted.stays_until.empty() ? std::nullopt : retained_.frames_moved(record, chunk_of_slot, long_trial);
       if (!moved || *moved > trial_.frames_moved(now, record, chunk_of_slot, plan.variant, long_trial)) plan.keep({});
     }
     plan.tuned = true;
   }
 
   void finish(iteration_plan<Eviction>& plan, const residency<Eviction>& now, access_record& record,
-              std::span<const std::uint32_t> chunk_of_slot, const chunk_table& end, const decision_log& log, bool may_move_early)
+              std::span<const std::uint32_t> chunk_of_slot, const chunk_table& end, const decision_log& log,
+              bool may_move_early)
   {
-    transfer_.schedule({record, chunk_of_slot, log.moves(), now.chunks(), now.space(tier::device).frames(), may_move_early},
-                       plan.actions);
+    transfer_.schedule(
+        {record, chunk_of_slot, log.moves(), now.chunks(), now.space(tier::device).frames(), may_move_early},
+        plan.actions);
     mark(plan, record);
     plan.periodic = end.same_places(now);
     plan.valid = true;
   }
 
-  [[nodiscard]] bool runs(const residency<Eviction>& now, const access_record& record, std::span<const std::uint32_t> chunk_of_slot,
-                          std::uint32_t variant)
+  [[nodiscard]] bool runs(const residency<Eviction>& now, const access_record& record,
+                          std::span<const std::uint32_t> chunk_of_slot, std::uint32_t variant)
   {
     state_ = now;
     state_.choose(variant);

@@ -31,18 +31,25 @@ template <class Backend, class... Policies>
 consteval bool has_hooks()
 {
   static_assert(chunk_layout<pick_policy<layout_kind, append_layout, Policies...>>,
-                "chunkmem: a layout lacks something: reset(bytes), place(bytes) -> chunk_place, copies (docs/policies/layout.md)");
+                "chunkmem: a layout lacks something: reset(bytes), place(bytes) -> chunk_place, copies "
+                "(docs/policies/layout.md)");
   static_assert(eviction_policy<pick_policy<eviction_kind, eviction::belady, Policies...>>,
-                "chunkmem: an eviction policy lacks a hook, or has it with another signature: reset(std::uint32_t), enter(candidate) noexcept, "
-                "leave(candidate) noexcept, victim(moment) noexcept -> chunk_id, on_profile(access_record) (docs/policies/eviction.md)");
-  static_assert(placement_policy<pick_policy<placement_kind, placement::host_first, Policies...>>,
-                "chunkmem: a placement lacks its hook: home_of(role, bytes) const -> tier (docs/policies/placement.md)");
+                "chunkmem: an eviction policy lacks a hook, or has it with another signature: reset(std::uint32_t), "
+                "enter(candidate) noexcept, "
+                "leave(candidate) noexcept, victim(moment) noexcept -> chunk_id, on_profile(access_record) "
+                "(docs/policies/eviction.md)");
+  static_assert(
+      placement_policy<pick_policy<placement_kind, placement::host_first, Policies...>>,
+      "chunkmem: a placement lacks its hook: home_of(role, bytes) const -> tier (docs/policies/placement.md)");
   static_assert(gradient_policy<pick_policy<gradient_kind, gradient::separate, Policies...>>,
-                "chunkmem: a gradient policy lacks a hook: type_for(dtype) const -> dtype, takes_slot() const -> bool (docs/policies/gradient.md)");
+                "chunkmem: a gradient policy lacks a hook: type_for(dtype) const -> dtype, takes_slot() const -> bool "
+                "(docs/policies/gradient.md)");
   static_assert(transfer_policy<pick_policy<transfer_kind, transfer::lookahead, Policies...>>,
-                "chunkmem: a transfer policy lacks something: static plans, schedule(schedule_input, moves), copies (docs/policies/transfer.md)");
-  static_assert(chunk_mover<pick_policy<mover_kind, copy_mover, Policies...>, Backend>,
-                "chunkmem: a mover lacks a hook: bring and take(backend, to, from, bytes, agent) (docs/policies/mover.md)");
+                "chunkmem: a transfer policy lacks something: static plans, schedule(schedule_input, moves), copies "
+                "(docs/policies/transfer.md)");
+  static_assert(
+      chunk_mover<pick_policy<mover_kind, copy_mover, Policies...>, Backend>,
+      "chunkmem: a mover lacks a hook: bring and take(backend, to, from, bytes, agent) (docs/policies/mover.md)");
   static_assert(trace_sink<pick_policy<sink_kind, trace::null_sink, Policies...>>,
                 "chunkmem: a sink lacks its hook: record(trace_event) noexcept (docs/policies/sink.md)");
   static_assert(check_policy<pick_policy<checks_kind, checks::none, Policies...>>,
@@ -65,7 +72,8 @@ using manager = detail::manager_for<Backend, Policies...>;
 
 /// A manager that is given its policies as values: their types are its policies.
 template <stream_backend Backend, class... Policies>
-[[nodiscard]] manager<Backend, Policies...> make_manager(Backend& backend, const manager_options& options, Policies... policies)
+[[nodiscard]] manager<Backend, Policies...> make_manager(Backend& backend, const manager_options& options,
+                                                         Policies... policies)
 {
   return manager<Backend, Policies...>{backend, options, policies...};
 }

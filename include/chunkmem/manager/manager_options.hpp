@@ -17,17 +17,17 @@ inline constexpr bytes least_waste_chunks{UINT64_MAX - 1};
 
 /// Settings of a manager. Each of them changes what the manager does; there are no others.
 struct manager_options {
-  /// Size of a frame in every tier: the unit that moves. A multiple of 256 B, or least_waste_chunks: then it is searched when
-  /// the manager is sealed, up to the limit of frame_limits and a sixteenth of the device. Larger frames use the link
-  /// better, smaller ones waste less; a layer's largest weight is a good start.
+  /// Size of a frame in every tier: the unit that moves. A multiple of 256 B, or least_waste_chunks: then it is
+  /// searched when the manager is sealed, up to the limit of frame_limits and a sixteenth of the device. Larger frames
+  /// use the link better, smaller ones waste less; a layer's largest weight is a good start.
   bytes chunk_bytes{bytes{std::uint64_t{4} << 20}};
 
   /// Good where tensors are declared in another order than the step uses them. first_use wants a rehearsal first.
   tensor_order order = tensor_order::declaration;
 
-  /// Errors of accesses, leases, drops, iterations, exchanges and captured steps say in `details()` where everything lay when they
-  /// were thrown, and what a recalling sink remembers of before. Good for runs that nobody watches; poor where refused calls are
-  /// part of the plan: each costs what `residency()` costs, and a text.
+  /// Errors of accesses, leases, drops, iterations, exchanges and captured steps say in `details()` where everything
+  /// lay when they were thrown, and what a recalling sink remembers of before. Good for runs that nobody watches; poor
+  /// where refused calls are part of the plan: each costs what `residency()` costs, and a text.
   bool error_details = false;
 };
 

@@ -8,8 +8,8 @@
 
 namespace chunkmem::inline v0 {
 
-/// Which micro-batches of an iteration its trainer has named by `pass`. One that was forgotten would give gradients of a
-/// part of the batch, and nobody would see it. An iteration of one micro-batch need not name it.
+/// Which micro-batches of an iteration its trainer has named by `pass`. One that was forgotten would give gradients of
+/// a part of the batch, and nobody would see it. An iteration of one micro-batch need not name it.
 ///
 /// Cost: one bit for each micro-batch of the longest iteration so far; allocates where one is longer than all before.
 class micro_batch_ledger {
@@ -43,7 +43,8 @@ class micro_batch_ledger {
   /// Throws once what `keep` was called for. @throws usage_error   the last iteration was not complete
   void expect_told()
   {
-    if (kept_.expected == 0) [[likely]] return;
+    if (kept_.expected == 0) [[likely]]
+      return;
     const short_iteration last = kept_;
     kept_ = {};
     refuse(last);
@@ -59,8 +60,10 @@ class micro_batch_ledger {
 
   [[noreturn, gnu::noinline, gnu::cold]] static void refuse(const short_iteration& it)
   {
-    throw usage_error{error_text{} << "chunkmem: an iteration of " << it.expected << " micro-batches ended after " << it.named
-                                   << " of them: its gradients are of a part of the batch (name each by pass(), or begin it with as many as there are)"};
+    throw usage_error{error_text{} << "chunkmem: an iteration of " << it.expected << " micro-batches ended after "
+                                   << it.named
+                                   << " of them: its gradients are of a part of the batch (name each by pass(), or "
+                                      "begin it with as many as there are)"};
   }
 
   std::vector<std::uint64_t> named_;

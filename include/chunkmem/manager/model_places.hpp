@@ -13,7 +13,8 @@
 
 namespace chunkmem::inline v0 {
 
-/// Decides where the tensors of a model lie: how large chunks are, which chunk holds what, and which tier states live in.
+/// Decides where the tensors of a model lie: how large chunks are, which chunk holds what, and which tier states live
+/// in.
 ///
 /// `Core` has the declarations and the options; see engine_core. Not for users: see manager.
 template <chunk_layout Layout, placement_policy Placement>
@@ -25,7 +26,8 @@ class model_places {
   [[nodiscard]] const state_homes<Placement>& homes() const noexcept { return homes_; }
 
   /// Places everything in the order of declaration. Guarantee: strong.
-  /// @throws config_error   the layout cannot be searched for the size of chunks, or the placement cannot place this model
+  /// @throws config_error   the layout cannot be searched for the size of chunks, or the placement cannot place this
+  ///   model
   template <class Core>
   void seal(Core& core)
   {
@@ -82,8 +84,9 @@ class model_places {
       const bytes found = search.find(limits).frame;
       core.set_chunk_bytes(found == bytes{} ? limits.most : found);
     } else {
-      throw config_error{"this layout cannot be searched for the size of chunks: give chunk_bytes, or take one that "
-                         "can, such as append_layout or size_class_layout"};
+      throw config_error{
+          "this layout cannot be searched for the size of chunks: give chunk_bytes, or take one that "
+          "can, such as append_layout or size_class_layout"};
     }
   }
 

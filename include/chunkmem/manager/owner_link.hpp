@@ -13,8 +13,8 @@ namespace chunkmem::inline v0 {
 /// A pin that outlives its manager finds it cut, and says so instead of reading freed memory. Not atomic: one caller.
 template <class Engine>
 struct owner_link {
-  Engine* engine = nullptr;   ///< null once the manager is gone
-  std::uint64_t holders = 0;  ///< live pins and leases
+  Engine* engine = nullptr;            ///< null once the manager is gone
+  std::uint64_t holders = 0;           ///< live pins and leases
   micro_batch_ledger micro_batches{};  ///< of the iteration that runs, or ran last
 };
 
@@ -62,7 +62,8 @@ class holder {
   /// @throws usage_error   it was released or moved from, or its manager is gone
   [[nodiscard]] const Grant& held() const
   {
-    if (!is_live()) [[unlikely]] refuse();
+    if (!is_live()) [[unlikely]]
+      refuse();
     return held_;
   }
 
@@ -71,7 +72,8 @@ class holder {
  private:
   [[noreturn, gnu::noinline, gnu::cold]] void refuse() const
   {
-    if (link_ == nullptr) throw usage_error{"a pin or lease was used after it was released or moved from (acquire again)"};
+    if (link_ == nullptr)
+      throw usage_error{"a pin or lease was used after it was released or moved from (acquire again)"};
     throw usage_error{"a pin or lease outlived its manager: its bytes are gone (end all pins before the manager)"};
   }
 

@@ -11,8 +11,8 @@ namespace chunkmem::inline v0 {
 
 /// Parameters whose update waits until their bytes are wanted, by the chunks that their values lie in, and who does it.
 ///
-/// A chunk is updated as a whole: while one of its weights is pinned on the device, no other one can be written on the host.
-/// Not for users: see optimizer::late_updates.
+/// A chunk is updated as a whole: while one of its weights is pinned on the device, no other one can be written on the
+/// host. Not for users: see optimizer::late_updates.
 class pending_updates {
  public:
   /// Does one update. May throw, and is called again then.

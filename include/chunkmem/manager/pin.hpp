@@ -31,10 +31,10 @@ concept pinned_element = element<std::remove_const_t<Element>>;
 
 /// A tensor whose bytes stay where they are while the pin lives.
 ///
-/// `acquire(w, access::read)` gives a pin of const elements: the compiler refuses to write through it. A pin ends with its
-/// scope or by `release()`. Move-only. A named pin converts to a pointer, for functions of C. In a rehearsal a pin has
-/// no bytes, unless it runs on `rehearse_on::scratch`: `data()` is null and `span()` is empty. A pin may outlive its manager,
-/// but each use of it is then a typed error.
+/// `acquire(w, access::read)` gives a pin of const elements: the compiler refuses to write through it. A pin ends with
+/// its scope or by `release()`. Move-only. A named pin converts to a pointer, for functions of C. In a rehearsal a pin
+/// has no bytes, unless it runs on `rehearse_on::scratch`: `data()` is null and `span()` is empty. A pin may outlive
+/// its manager, but each use of it is then a typed error.
 /// @tparam Element   const where the pin was acquired for reading, or by a variable of type `access`
 /// @threads one caller per manager
 template <pinned_element Element, class Engine>
@@ -47,8 +47,7 @@ class pin : public holder<Engine, grant> {
   /// A writable pin that is only read from here on. The manager still counts the access as a write.
   template <class Other>
     requires(std::is_const_v<Element> && std::is_same_v<Other, mutable_element>)
-  pin(pin<Other, Engine>&& other) noexcept
-      : holder<Engine, grant>{std::move(other)}
+  pin(pin<Other, Engine>&& other) noexcept : holder<Engine, grant>{std::move(other)}
   {
   }
 
@@ -77,14 +76,19 @@ class pin : public holder<Engine, grant> {
     requires std::is_const_v<Element>
   {
     expects(writes(access_of(this->held().kind)),
-            "a pin that was acquired with access::read was to be written (acquire it with access::read_write or access::write)");
+            "a pin that was acquired with access::read was to be written (acquire it with access::read_write or "
+            "access::write)");
     return span_of<mutable_element>();
   }
 
-  /// The address without const, for readers whose interface has no const, such as `torch::from_blob`. Writing through the
-  /// address of a pin for reading is an error: the bytes are kept or lost with the capacity; `checks::full` reports it.
+  /// The address without const, for readers whose interface has no const, such as `torch::from_blob`. Writing through
+  /// the address of a pin for reading is an error: the bytes are kept or lost with the capacity; `checks::full` reports
+  /// it.
   /// @throws usage_error   as data()
-  [[nodiscard]] mutable_element* data_without_const() const& { return reinterpret_cast<mutable_element*>(this->held().data); }
+  [[nodiscard]] mutable_element* data_without_const() const&
+  {
+    return reinterpret_cast<mutable_element*>(this->held().data);
+  }
   mutable_element* data_without_const() const&& = delete;
 
   /// Number of elements, also in a rehearsal. @throws usage_error   as data()
@@ -104,7 +108,8 @@ class pin : public holder<Engine, grant> {
   {
     const grant& held = this->held();
     if constexpr (!Engine::host_addressable)
-      if (place_of(held.kind) == at::device) throw usage_error{"span() of a pin in device memory (use data(), or acquire with at::host)"};
+      if (place_of(held.kind) == at::device)
+        throw usage_error{"span() of a pin in device memory (use data(), or acquire with at::host)"};
     if (held.data == nullptr) return {};
     return {reinterpret_cast<Other*>(held.data), this->link()->engine->size_of_slot(held.slot) / sizeof(Other)};
   }

@@ -23,7 +23,8 @@ class plan_store : public Core {
   {
     const std::size_t index = recorder_.index_of(name);
     if (index >= plans_.size() || !plans_[index].tuned)
-      throw usage_error{error_text{} << "chunkmem: iterations named " << name << " have no plan yet (run two of them before)"};
+      throw usage_error{error_text{} << "chunkmem: iterations named " << name
+                                     << " have no plan yet (run two of them before)"};
     const auto& plan = plans_[index];
     transfer::stored_plan made = empty_plan(*recorder_.find(name));
     made.moved_bytes = plan.moved_bytes;
@@ -36,17 +37,19 @@ class plan_store : public Core {
     return made;
   }
 
-  /// The next iteration of this name is planned from it. What it says that it moves, and the least that any moves, is not taken
-  /// over: the certificate stayed where it was solved.
-  /// Guarantee: a plan that is refused leaves those that are there; before that, gradients go where the records want them and what
-  /// waits is updated, as at the beginning of an iteration. Where memory ends, the record is solved anew.
-  /// @throws config_error   it is for another iteration, layout of chunks or capacity   @throws usage_error   there is no record of
-  ///                        this name, or an iteration is running; out_of_memory   arenas cannot be allocated
+  /// The next iteration of this name is planned from it. What it says that it moves, and the least that any moves, is
+  /// not taken over: the certificate stayed where it was solved. Guarantee: a plan that is refused leaves those that
+  /// are there; before that, gradients go where the records want them and what waits is updated, as at the beginning of
+  /// an iteration. Where memory ends, the record is solved anew.
+  /// @throws config_error   it is for another iteration, layout of chunks or capacity   @throws usage_error   there is
+  ///                        no record of this name, or an iteration is running; out_of_memory   arenas cannot be
+  ///                        allocated
   void use_stored_plan(const transfer::stored_plan& given, std::string_view name)
   {
     expects(!this->is_inside(), "a plan was given to a manager in the middle of an iteration");
     const std::size_t index = recorder_.index_of(name);
-    expects(index != recorder_.none, "a plan was given for iterations that have no record: give their profile before, or run one");
+    expects(index != recorder_.none,
+            "a plan was given for iterations that have no record: give their profile before, or run one");
     this->ensure_arenas();
     if (this->places_.is_pending()) this->settle_gradients();
     const access_record& record = *recorder_.find(name);
@@ -60,7 +63,8 @@ class plan_store : public Core {
     if (plans_.size() <= index) plans_.resize(index + 1);
     auto& plan = plans_[index];
     transfer::retention wanted_stays{given.stays_until, given.first_use, given.borders, 0, 0, given.device_only};
-    const auto early = this->planner_.early_of(record, this->registry_.chunk_of_slot(), wanted_stays, bytes{given.device_bytes}, bytes{given.frame_bytes});
+    const auto early = this->planner_.early_of(record, this->registry_.chunk_of_slot(), wanted_stays,
+                                               bytes{given.device_bytes}, bytes{given.frame_bytes});
     wanted_stays.early = early;
     this->steady_ = false;
     plan.forget();
@@ -87,8 +91,9 @@ class plan_store : public Core {
   static void expect_same(std::string_view key, std::uint64_t given, std::uint64_t wanted)
   {
     if (given != wanted)
-      throw config_error{error_text{} << "chunkmem: a plan is for another model or another capacity: its " << key << " is " << given
-                                      << " and should be " << wanted << " (leave it out, and save the plan of this run)"};
+      throw config_error{error_text{} << "chunkmem: a plan is for another model or another capacity: its " << key
+                                      << " is " << given << " and should be " << wanted
+                                      << " (leave it out, and save the plan of this run)"};
   }
 };
 

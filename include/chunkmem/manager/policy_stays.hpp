@@ -13,16 +13,17 @@ namespace chunkmem::inline v0 {
 
 /// Reads from the decisions of an eviction policy which chunks stayed on the device between which uses.
 ///
-/// An eviction policy may leave each iteration with other chunks on the device than the iteration before. A scan over n chunks
-/// under belady comes back after n - 1 iterations. Chunks that stayed in one iteration can stay in every iteration.
-/// Belady often has a chunk stay until its use and another one after it, in the same frames. Then the first of them stays on.
-/// Cost: O(moments + moves + chunks log chunks); no allocation when sizes repeat. Not for users: see iteration_planner.
+/// An eviction policy may leave each iteration with other chunks on the device than the iteration before. A scan over n
+/// chunks under belady comes back after n - 1 iterations. Chunks that stayed in one iteration can stay in every
+/// iteration. Belady often has a chunk stay until its use and another one after it, in the same frames. Then the first
+/// of them stays on. Cost: O(moments + moves + chunks log chunks); no allocation when sizes repeat. Not for users: see
+/// iteration_planner.
 class policy_stays {
  public:
   /// @param moves   of an iteration that began where an iteration like it had ended, by the moment that needed them
   /// @return        good until the next call; a stay around the end has to hold in both parts
-  [[nodiscard]] transfer::retention of(const access_record& record, std::span<const std::uint32_t> chunk_of_slot, std::uint32_t chunks,
-                                       std::span<const transfer::move> moves)
+  [[nodiscard]] transfer::retention of(const access_record& record, std::span<const std::uint32_t> chunk_of_slot,
+                                       std::uint32_t chunks, std::span<const transfer::move> moves)
   {
     stays_until_.assign(record.size(), access_record::never);
     borders_.assign(record.size(), UINT32_MAX);
@@ -59,7 +60,8 @@ class policy_stays {
 
   [[nodiscard]] static bool breaks(const transfer::move& it) noexcept
   {
-    return it.kind == transfer::move_kind::evict || it.kind == transfer::move_kind::load || it.kind == transfer::move_kind::claim;
+    return it.kind == transfer::move_kind::evict || it.kind == transfer::move_kind::load ||
+           it.kind == transfer::move_kind::claim;
   }
   void note(const transfer::move& it) noexcept
   {
@@ -79,12 +81,16 @@ class policy_stays {
     }
     const bool until_first = first_break_[chunk] > next;
     const bool until_end = broken == access_record::never;
-    if (until_first && until_end) stay_around(chunk, now, next);
-    else if (until_first) early_.push_back({now, chunk, last_break_[chunk].frames});
-    else if (until_end) late_.push_back(last_break_[chunk]);
+    if (until_first && until_end)
+      stay_around(chunk, now, next);
+    else if (until_first)
+      early_.push_back({now, chunk, last_break_[chunk].frames});
+    else if (until_end)
+      late_.push_back(last_break_[chunk]);
   }
 
-  /// What is there until its first use stays after its last one, where something else came by then that stays until the end.
+  /// What is there until its first use stays after its last one, where something else came by then that stays until the
+  /// end.
   void join_halves(const access_record& record)
   {
     std::ranges::sort(early_, {}, &half::moment);

@@ -21,8 +21,10 @@ template <class Policy>
 template <class Policy, class First, class... Rest>
 [[nodiscard]] Policy policy_value(const First& first, const Rest&... rest)
 {
-  if constexpr (std::same_as<Policy, First>) return first;
-  else return policy_value<Policy>(rest...);
+  if constexpr (std::same_as<Policy, First>)
+    return first;
+  else
+    return policy_value<Policy>(rest...);
 }
 
 }  // namespace chunkmem::inline v0

@@ -35,11 +35,14 @@ struct tensor_info {
 
 /// Tensors, lists and slots: what was declared, and where a layout put it.
 ///
-/// Parameters have a slot in each list, other tensors one. Slots are names: where their bytes lie may change. A master list
-/// has bytes for 16-bit parameters only.
+/// Parameters have a slot in each list, other tensors one. Slots are names: where their bytes lie may change. A master
+/// list has bytes for 16-bit parameters only.
 class registry {
  public:
-  std::uint32_t add(const shape& extents, dtype type, role part, group_id group) { return add(extents, type, part, group, type); }
+  std::uint32_t add(const shape& extents, dtype type, role part, group_id group)
+  {
+    return add(extents, type, part, group, type);
+  }
   std::uint32_t add(const shape& extents, dtype type, role part, group_id group, dtype gradient)
   {
     expects(!sealed_, "a tensor was added after the manager was sealed: declare all tensors before the first access");
@@ -53,14 +56,18 @@ class registry {
     return static_cast<std::uint32_t>(tensors_.size() - 1);
   }
   /// The next `count` calls of `add` ask for no memory.
-  void make_room(std::size_t count) { if (tensors_.capacity() - tensors_.size() < count) tensors_.reserve(2 * tensors_.size() + count); }
+  void make_room(std::size_t count)
+  {
+    if (tensors_.capacity() - tensors_.size() < count) tensors_.reserve(2 * tensors_.size() + count);
+  }
 
   list_id add_list(const list_spec& spec)
   {
     expects(!sealed_, "a list was added after the manager was sealed: name the optimizer before the first access");
     for (const auto& known : lists_)
       if (known.name == spec.name)
-        throw usage_error{error_text{} << "chunkmem: two lists have one name, " << spec.name << " (call use once, or give the lists other names)"};
+        throw usage_error{error_text{} << "chunkmem: two lists have one name, " << spec.name
+                                       << " (call use once, or give the lists other names)"};
     const list_id added{lists()};
     if (spec.use == list_use::master) {
       expects(spec.type == dtype::float32, "a master list that is not float32");
@@ -82,8 +89,8 @@ class registry {
     sealed_ = true;
   }
 
-  /// Places everything again, in the order of first use: what is used together comes to lie together. What is never used
-  /// (UINT32_MAX) comes last; equal ones, and all others, stay in the order of declaration.
+  /// Places everything again, in the order of first use: what is used together comes to lie together. What is never
+  /// used (UINT32_MAX) comes last; equal ones, and all others, stay in the order of declaration.
   /// @param first_use   by slot, such as the moment of its first access
   /// @pre nothing is allocated yet, and no slot was moved
   /// @throws usage_error   not sealed, pinned, or not one number for each slot; what the layout throws, all as it was
@@ -96,7 +103,8 @@ class registry {
     place_in_order(first_use, prototype, frame);
   }
 
-  /// Calls `visit(sizes)` for each list of each role: the bytes of its tensors, in the order of declaration; values first.
+  /// Calls `visit(sizes)` for each list of each role: the bytes of its tensors, in the order of declaration; values
+  /// first.
   template <class Visit>
   void for_each_group(Visit visit) const
   {
@@ -107,7 +115,8 @@ class registry {
           sizes.push_back(bytes{tensors_[id].extents.elements()} * size_of(type_in(tensor_id{id}, list)));
       return sizes;
     };
-    for (const role part : {role::parameter, role::frozen, role::buffer, role::activation, role::gathered}) visit(sizes_of(value_list, part));
+    for (const role part : {role::parameter, role::frozen, role::buffer, role::activation, role::gathered})
+      visit(sizes_of(value_list, part));
     for (std::uint32_t list = 1; list < lists_.size(); ++list) visit(sizes_of(list_id{list}, role::parameter));
   }
 
@@ -135,7 +144,10 @@ class registry {
     return table_.slots[at].chunk == slot::nowhere ? slot::nowhere : at;
   }
   /// In a list of an optimizer.
-  [[nodiscard]] bool is_state(std::uint32_t slot) const noexcept { return slot >= 2 * parameters_ && slot < lists() * parameters_; }
+  [[nodiscard]] bool is_state(std::uint32_t slot) const noexcept
+  {
+    return slot >= 2 * parameters_ && slot < lists() * parameters_;
+  }
   [[nodiscard]] bool is_master(std::uint32_t slot) const noexcept
   {
     return has_masters() && is_state(slot) && slot / parameters_ == index_of(masters_);
@@ -150,8 +162,14 @@ class registry {
   [[nodiscard]] std::uint32_t parameters() const noexcept { return parameters_; }
   [[nodiscard]] tensor_id parameter(std::uint32_t ordinal) const noexcept { return tensor_id{of_parameter_[ordinal]}; }
   /// Of a parameter, by its value's slot.
-  [[nodiscard]] dtype value_type(std::uint32_t value_slot) const noexcept { return tensors_[of_parameter_[value_slot]].type; }
-  [[nodiscard]] dtype gradient_type(std::uint32_t value_slot) const noexcept { return tensors_[of_parameter_[value_slot]].gradient; }
+  [[nodiscard]] dtype value_type(std::uint32_t value_slot) const noexcept
+  {
+    return tensors_[of_parameter_[value_slot]].type;
+  }
+  [[nodiscard]] dtype gradient_type(std::uint32_t value_slot) const noexcept
+  {
+    return tensors_[of_parameter_[value_slot]].gradient;
+  }
   [[nodiscard]] bool is_value_of_parameter(std::uint32_t slot) const noexcept { return slot < parameters_; }
   [[nodiscard]] std::uint32_t gradient_of(std::uint32_t value_slot) const noexcept { return parameters_ + value_slot; }
   [[nodiscard]] std::uint32_t tensors() const noexcept { return static_cast<std::uint32_t>(tensors_.size()); }
@@ -175,7 +193,8 @@ class registry {
   {
     for (std::uint32_t at = 0; at < lists_.size(); ++at)
       if (lists_[at].name == name) return list_id{at};
-    throw usage_error{error_text{} << "chunkmem: there is no list named " << name << " (call use with the optimizer before)"};
+    throw usage_error{error_text{} << "chunkmem: there is no list named " << name
+                                   << " (call use with the optimizer before)"};
   }
 
   /// Two lists of one element type exchange their bytes by exchanging places: a flip of weight versions. Slots keep
@@ -192,12 +211,14 @@ class registry {
     const std::uint32_t first = index_of(left) * parameters_;
     const std::uint32_t second = index_of(right) * parameters_;
     for (std::uint32_t at = 0; at < parameters_; ++at) {
-      expects(table_.slots[first + at].pins + table_.slots[second + at].pins == 0, "a list was to be exchanged while a pin holds it");
+      expects(table_.slots[first + at].pins + table_.slots[second + at].pins == 0,
+              "a list was to be exchanged while a pin holds it");
       expects((table_.slots[first + at].chunk == slot::nowhere) == (table_.slots[second + at].chunk == slot::nowhere),
               "a master list was to be exchanged with a list that has more parameters");
     }
     for (std::uint32_t at = 0; at < parameters_; ++at) {
-      std::swap(table_.slots[first + at].next_moment, table_.slots[second + at].next_moment);  // these two stay with the names
+      // these two stay with the names
+      std::swap(table_.slots[first + at].next_moment, table_.slots[second + at].next_moment);
       std::swap(table_.slots[first + at].starts_at_zero, table_.slots[second + at].starts_at_zero);
       std::swap(table_.slots[first + at], table_.slots[second + at]);
       std::swap(table_.chunk_of_slot[first + at], table_.chunk_of_slot[second + at]);
@@ -229,10 +250,12 @@ class registry {
     const std::size_t at = index_of(id);
     return {id, at < names_.size() ? std::string_view{names_[at]} : std::string_view{}, list};
   }
-  /// Throws where a call about a tensor broke a precondition. @throws usage_error   `condition` is false; names the tensor
+  /// Throws where a call about a tensor broke a precondition. @throws usage_error   `condition` is false; names the
+  /// tensor
   void expects_of(std::uint32_t slot, bool condition, std::string_view what) const
   {
-    if (!condition) [[unlikely]] refuse(slot, what);
+    if (!condition) [[unlikely]]
+      refuse(slot, what);
   }
   [[noreturn, gnu::noinline, gnu::cold]] void refuse(std::uint32_t slot, std::string_view what) const
   {
@@ -275,7 +298,10 @@ class registry {
     [[nodiscard]] list_spec spec() const noexcept { return {name, type, version, use}; }
   };
 
-  [[nodiscard]] tensor_id id_of(const tensor_info& it) const noexcept { return tensor_id{static_cast<std::uint32_t>(&it - tensors_.data())}; }
+  [[nodiscard]] tensor_id id_of(const tensor_info& it) const noexcept
+  {
+    return tensor_id{static_cast<std::uint32_t>(&it - tensors_.data())};
+  }
 
   void build_slots()
   {
@@ -298,10 +324,12 @@ class registry {
     const auto place = [&](list_id list, role part) {
       std::vector<std::uint32_t> order = size_slots(fresh.slots, list, part);
       if (!first_use.empty())
-        std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) { return first_use[a] < first_use[b]; });
+        std::stable_sort(order.begin(), order.end(),
+                         [&](std::uint32_t a, std::uint32_t b) { return first_use[a] < first_use[b]; });
       fresh.place(order, prototype, frame);
     };
-    for (const role part : {role::parameter, role::frozen, role::buffer, role::activation, role::gathered}) place(value_list, part);
+    for (const role part : {role::parameter, role::frozen, role::buffer, role::activation, role::gathered})
+      place(value_list, part);
     for (std::uint32_t list = 1; list < lists_.size(); ++list) place(list_id{list}, role::parameter);
     fresh.finish();
     std::swap(table_, fresh);
@@ -314,7 +342,8 @@ class registry {
     for (std::uint32_t id = 0; id < tensors(); ++id) {
       if (tensors_[id].part != part || !is_in(tensor_id{id}, list)) continue;
       order.push_back(list == value_list ? value_slot(tensor_id{id}) : slot_in(tensor_id{id}, list));
-      slots[order.back()].size = (bytes{tensors_[id].extents.elements()} * size_of(type_in(tensor_id{id}, list))).count();
+      slots[order.back()].size =
+          (bytes{tensors_[id].extents.elements()} * size_of(type_in(tensor_id{id}, list))).count();
       slots[order.back()].starts_at_zero = index_of(list) > 1 && list != masters_;
     }
     return order;
@@ -324,7 +353,7 @@ class registry {
   std::vector<std::string> names_;  // by tensor, as far as they were given
   std::vector<list_info> lists_{{"value"}, {"gradient"}};
   slot_table table_;
-  std::vector<std::uint32_t> value_slots_;  // by tensor: parameters list by list, then all others
+  std::vector<std::uint32_t> value_slots_;   // by tensor: parameters list by list, then all others
   std::vector<std::uint32_t> of_parameter_;  // tensors, in the order of parameters
   std::uint32_t parameters_ = 0;
   std::uint32_t others_ = 0;

@@ -25,28 +25,34 @@ struct settles_always {
 
 /// Finds the smallest capacities at which a recorded step runs, by running it with the manager's own decisions.
 ///
-/// `Core` shapes a residency for given capacities. The step is tried from the starts that a manager goes back to: as the
-/// recorded iteration after the weights were filled, and on an empty device; and with its record known on an empty device.
-/// Cost: two to thirty-two replays for each capacity tried; bookkeeping only, no bytes.
+/// `Core` shapes a residency for given capacities. The step is tried from the starts that a manager goes back to: as
+/// the recorded iteration after the weights were filled, and on an empty device; and with its record known on an empty
+/// device. Cost: two to thirty-two replays for each capacity tried; bookkeeping only, no bytes.
 template <class Core, class Eviction, class Transfer, class Settle = settles_always>
 class rehearsal {
  public:
   /// @param filled   by slot: it held bytes before the step
-  /// @param settle   `settle(device)`: makes `record` and `filled` those of a device of this size; false where there are none
-  rehearsal(const Core& core, const Eviction& eviction, const access_record& record, const std::vector<std::uint8_t>& filled,
-            Settle settle = {})
+  /// @param settle   `settle(device)`: makes `record` and `filled` those of a device of this size; false where there
+  ///   are none
+  rehearsal(const Core& core, const Eviction& eviction, const access_record& record,
+            const std::vector<std::uint8_t>& filled, Settle settle = {})
       : core_{core}, steps_{{&record, &filled}, {}}, state_{eviction}, settle_{settle}
   {
   }
   /// The step is also another one, by turns: both have to run.
-  void add(const access_record& record, const std::vector<std::uint8_t>& filled) noexcept { steps_[1] = {&record, &filled}; }
+  void add(const access_record& record, const std::vector<std::uint8_t>& filled) noexcept
+  {
+    steps_[1] = {&record, &filled};
+  }
 
   /// The step runs with these capacities.
   [[nodiscard]] bool fits(per_tier<bytes> capacity)
   {
     if (!settle_(capacity[tier::device])) return false;
     for (const step& it : steps())
-      if (!runs_from(it, capacity, origin::filled) || !runs_from(it, capacity, origin::cleared) || !runs_from(it, capacity, origin::known)) return false;
+      if (!runs_from(it, capacity, origin::filled) || !runs_from(it, capacity, origin::cleared) ||
+          !runs_from(it, capacity, origin::known))
+        return false;
     return true;
   }
 
@@ -60,7 +66,8 @@ class rehearsal {
 
   /// The least device capacity in whole frames, from `start` up, with `host` beside it.
   /// @return   frames, or `limit` + 1 if none fits
-  [[nodiscard]] std::uint64_t smallest_device(std::uint64_t frame, bytes host, std::uint64_t limit, std::uint64_t start = 1)
+  [[nodiscard]] std::uint64_t smallest_device(std::uint64_t frame, bytes host, std::uint64_t limit,
+                                              std::uint64_t start = 1)
   {
     (void)settle_(bytes{});  // where states have no room on the device, fewer are pinned there
     for (std::uint64_t frames = std::max(pinned_frames(frame), start); frames <= limit; ++frames)
@@ -75,8 +82,10 @@ class rehearsal {
     std::uint64_t high = limit;
     while (low < high) {
       const std::uint64_t middle = low + (high - low) / 2;
-      if (fits({{device, bytes{middle * frame}, bytes{}}})) high = middle;
-      else low = middle + 1;
+      if (fits({{device, bytes{middle * frame}, bytes{}}}))
+        high = middle;
+      else
+        low = middle + 1;
     }
     return high;
   }
@@ -87,7 +96,10 @@ class rehearsal {
     const access_record* record = nullptr;
     const std::vector<std::uint8_t>* filled = nullptr;
   };
-  [[nodiscard]] std::span<const step> steps() const noexcept { return {steps_, steps_[1].record != nullptr ? std::size_t{2} : std::size_t{1}}; }
+  [[nodiscard]] std::span<const step> steps() const noexcept
+  {
+    return {steps_, steps_[1].record != nullptr ? std::size_t{2} : std::size_t{1}};
+  }
 
   [[nodiscard]] std::uint64_t pinned_frames(const access_record& record, std::uint64_t frame) const
   {
@@ -119,12 +131,13 @@ class rehearsal {
         if ((*it.filled)[slot] != 0 && !core_.tensors().is_master(slot)) fill(slot, as_filled);
       for (std::uint32_t value = 0; value < core_.tensors().parameters(); ++value) make_master(it, value);
       const bool holds_all = core_.device_holds_all(state_);
-      if (from == origin::cleared && !holds_all) return true;  // the same as the first
+      if (from == origin::cleared && !holds_all) return true;                            // the same as the first
       if (as_filled && (from == origin::cleared || !holds_all)) state_.evict_all(log_);  // a recording starts so
     } catch (const out_of_memory&) {
       return false;
     }
-    return replay_.settles(*it.record, core_.tensors().chunk_of_slot(), state_, log_, from == origin::known, Transfer::plans);
+    return replay_.settles(*it.record, core_.tensors().chunk_of_slot(), state_, log_, from == origin::known,
+                           Transfer::plans);
   }
 
   void fill(std::uint32_t slot, bool as_filled)
@@ -139,7 +152,8 @@ class rehearsal {
     const std::uint32_t master = core_.tensors().master_of(value);
     if (master == slot::nowhere || (*it.filled)[master] == 0) return;
     const auto& entries = it.record->entries();
-    const auto used = std::find_if(entries.begin(), entries.end(), [&](const access_entry& entry) { return entry.slot == master; });
+    const auto used =
+        std::find_if(entries.begin(), entries.end(), [&](const access_entry& entry) { return entry.slot == master; });
     const at place = used == entries.end() ? at::host : place_of(used->kind);
     hold(value, kind_of(access::read, place), [&] { hold(master, kind_of(access::write, place), [] {}); });
   }

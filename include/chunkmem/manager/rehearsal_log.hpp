@@ -9,11 +9,11 @@
 
 namespace chunkmem::inline v0 {
 
-/// Writes down a step that is run without bytes, and puts everything back afterwards; and a second one, where the first one leaves
-/// something to it.
+/// Writes down a step that is run without bytes, and puts everything back afterwards; and a second one, where the first
+/// one leaves something to it.
 ///
-/// What is read before it was written is taken to be filled already, and so are weights, masters and buffers that the step
-/// does not touch. Mistakes that the rules know are found here as in a real step.
+/// What is read before it was written is taken to be filled already, and so are weights, masters and buffers that the
+/// step does not touch. Mistakes that the rules know are found here as in a real step.
 template <tensor_rules Rules>
 class rehearsal_log {
  public:
@@ -45,8 +45,14 @@ class rehearsal_log {
   [[nodiscard]] bool has_second() const noexcept { return last_ == 1; }
   /// Of the first step, or of the last one.
   [[nodiscard]] access_record& record(bool last = false) noexcept { return turns_[last ? last_ : 0].record; }
-  [[nodiscard]] const access_record& record(bool last = false) const noexcept { return turns_[last ? last_ : 0].record; }
-  [[nodiscard]] const std::vector<std::uint8_t>& filled(bool last = false) const noexcept { return turns_[last ? last_ : 0].filled; }
+  [[nodiscard]] const access_record& record(bool last = false) const noexcept
+  {
+    return turns_[last ? last_ : 0].record;
+  }
+  [[nodiscard]] const std::vector<std::uint8_t>& filled(bool last = false) const noexcept
+  {
+    return turns_[last ? last_ : 0].filled;
+  }
 
   /// Tells the pins of one rehearsal from those of another, and from those of iterations, whose numbers are small.
   [[nodiscard]] std::uint32_t serial() const noexcept { return serial_; }

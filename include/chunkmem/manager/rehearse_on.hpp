@@ -9,11 +9,12 @@ namespace chunkmem::inline v0 {
 /// What pins and leases of a rehearsal point to.
 enum class rehearse_on : std::uint8_t {
   nothing,  ///< null: kernels are skipped where `rehearsing()` is true. Costs no memory; on every backend
-  /// Scratch bytes, so that plain loops need no test for null. Reads find zeros that nobody may write. All that is written, and
-  /// all leases, share one block: what is read back there is anything. So no value may decide what the step does, no value that
-  /// the step wrote may be an index, and floating-point traps have to be off. Kernels on streams run in any order.
-  /// Costs two blocks on the host for the time of the rehearsal, each as large as the largest tensor or lease, outside of the
-  /// budget; and the time of the step's arithmetic. Only where the calling thread can address the device.
+  /// Scratch bytes, so that plain loops need no test for null. Reads find zeros that nobody may write. All that is
+  /// written, and all leases, share one block: what is read back there is anything. So no value may decide what the
+  /// step does, no value that the step wrote may be an index, and floating-point traps have to be off. Kernels on
+  /// streams run in any order. Costs two blocks on the host for the time of the rehearsal, each as large as the largest
+  /// tensor or lease, outside of the budget; and the time of the step's arithmetic. Only where the calling thread can
+  /// address the device.
   scratch,
 };
 

@@ -21,7 +21,8 @@ class replay {
   };
 
  public:
-  /// Next uses by moment, for all runs from now on, instead of the record's; empty: the record's. They must outlive the runs.
+  /// Next uses by moment, for all runs from now on, instead of the record's; empty: the record's. They must outlive the
+  /// runs.
   void follow(std::span<const std::uint32_t> next_uses) noexcept { next_uses_ = next_uses; }
 
   /// @param profiled   false: as the iteration that is being recorded, when next uses are unknown
@@ -43,8 +44,10 @@ class replay {
     }
     log.at(record.size(), record.size());
     release_until(record, chunk_of_slot, state, log, ended, record.size());
-    for (std::uint32_t at = 0; at < record.size(); ++at)  // kept beyond its end: a repeated iteration would keep it again
-      if (!record.is_drop(at) && record.details()[at].until == entry_detail::never) end(record, chunk_of_slot, state, log, at);
+    // kept beyond its end: a repeated iteration would keep it again
+    for (std::uint32_t at = 0; at < record.size(); ++at)
+      if (!record.is_drop(at) && record.details()[at].until == entry_detail::never)
+        end(record, chunk_of_slot, state, log, at);
   }
 
   /// Runs the record again and again until it ends as it ended before: then it fits for ever.

@@ -10,10 +10,12 @@
 
 namespace chunkmem::inline v0 {
 
-/// How often the calling thread was blocked, or a stream of kernels by a copy, by cause. An event that had come already is no wait.
-/// A step that follows its plan and works on one agent has no `other`. On threads the counts differ from run to run.
+/// How often the calling thread was blocked, or a stream of kernels by a copy, by cause. An event that had come already
+/// is no wait. A step that follows its plan and works on one agent has no `other`. On threads the counts differ from
+/// run to run.
 ///
-/// Where the backend cannot tell, as on CUDA, each wait of the calling thread for work that it did not know to be over counts, and none of a stream.
+/// Where the backend cannot tell, as on CUDA, each wait of the calling thread for work that it did not know to be over
+/// counts, and none of a stream.
 struct wait_counts {
   std::uint64_t demand_miss = 0;      ///< for a load, or the room it needs; of streams for any copy
   std::uint64_t optimizer_input = 0;  ///< for bytes on their way to the host
@@ -21,8 +23,8 @@ struct wait_counts {
   std::uint64_t other = 0;            ///< of the calling thread, for agents that only read what it overwrites
 };
 
-/// How long these waits lasted: what a step could be shorter by at most. The agents that copy wait too, beside the step, and do
-/// not count, nor does a stream that waits for another stream of kernels. In virtual time on `simulated`.
+/// How long these waits lasted: what a step could be shorter by at most. The agents that copy wait too, beside the
+/// step, and do not count, nor does a stream that waits for another stream of kernels. In virtual time on `simulated`.
 struct wait_times {
   std::uint64_t demand_miss_nanoseconds = 0;
   std::uint64_t optimizer_input_nanoseconds = 0;
@@ -32,7 +34,9 @@ struct wait_times {
   /// All of them [s]. Two streams that wait at once are added up.
   [[nodiscard]] double seconds() const noexcept
   {
-    return static_cast<double>(demand_miss_nanoseconds + optimizer_input_nanoseconds + throttle_nanoseconds + other_nanoseconds) / 1e9;
+    return static_cast<double>(demand_miss_nanoseconds + optimizer_input_nanoseconds + throttle_nanoseconds +
+                               other_nanoseconds) /
+           1e9;
   }
 };
 
@@ -48,12 +52,13 @@ struct report {
   std::uint64_t write_backs = 0;  ///< copies of chunks to the host
   std::uint64_t evictions = 0;    ///< times a chunk gave up its device frames for another
   wait_counts waits;
-  wait_times stalls;              ///< in text and JSON as `waited_..._seconds`
+  wait_times stalls;  ///< in text and JSON as `waited_..._seconds`
   std::uint64_t iterations = 0;
-  std::uint64_t divergences = 0;    ///< iterations that were not the recorded one
-  std::uint64_t replans = 0;        ///< plans made after the first one of each name
+  std::uint64_t divergences = 0;      ///< iterations that were not the recorded one
+  std::uint64_t replans = 0;          ///< plans made after the first one of each name
   std::uint64_t abandoned_plans = 0;  ///< plans given up inside an iteration or impossible to make
-  std::uint64_t clean_starts = 0;   ///< iterations that cleared the device first, since they did not fit from where things lay
+  /// iterations that cleared the device first, since they did not fit from where things lay
+  std::uint64_t clean_starts = 0;
   std::uint64_t skipped_moves = 0;  ///< planned moves that no longer fitted when their moment came
 
   /// What was copied after `earlier`, another report of the same manager; all else is 0.

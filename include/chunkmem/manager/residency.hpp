@@ -15,18 +15,18 @@ namespace chunkmem::inline v0 {
 /// Decides which chunk lies where: the part of a manager that needs no bytes.
 ///
 /// Knows ids, frames, validity and pins, and asks the eviction policy. What it decides it tells a mover, which copies
-/// (in a manager) or writes a log (in a rehearsal): the simulator is the engine. Copyable, so that a plan can be made on
-/// a copy. No decision looks at a clock or asks whether a copy is done.
+/// (in a manager) or writes a log (in a rehearsal): the simulator is the engine. Copyable, so that a plan can be made
+/// on a copy. No decision looks at a clock or asks whether a copy is done.
 ///
-/// A mover has `placed`, `vacated`, `load`, `claimed`, `write_back`, `evicted` and `leased`; see copy_engine and decision_log.
-/// Guarantee: strong where nothing had to move; else basic: chunks that were evicted before a failure stay evicted.
-/// Cost: O(1) for a resident chunk; a miss adds one decision of the policy for each chunk that must leave, and for a
-/// window of several frames one for each chunk that would leave before a window opens.
+/// A mover has `placed`, `vacated`, `load`, `claimed`, `write_back`, `evicted` and `leased`; see copy_engine and
+/// decision_log. Guarantee: strong where nothing had to move; else basic: chunks that were evicted before a failure
+/// stay evicted. Cost: O(1) for a resident chunk; a miss adds one decision of the policy for each chunk that must
+/// leave, and for a window of several frames one for each chunk that would leave before a window opens.
 template <eviction_policy Eviction>
 class residency : public device_room<Eviction> {
   using base = device_room<Eviction>;
-  using base::candidates_, base::chunks_, base::device_, base::evict, base::leave_device, base::leave_host, base::live_, base::make_room,
-      base::save, base::take_host_window;
+  using base::candidates_, base::chunks_, base::device_, base::evict, base::leave_device, base::leave_host, base::live_,
+      base::make_room, base::save, base::take_host_window;
 
  public:
   using base::chunks, base::may_leave, base::shortage, base::space;
@@ -39,8 +39,8 @@ class residency : public device_room<Eviction> {
   void silence_policy() noexcept { candidates_.silence(); }
   [[nodiscard]] bool is_telling() const noexcept { return candidates_.is_telling(); }
 
-  /// Next uses of all chunks as at the start of `record`. The policy hears nothing until `tell_policy`: its keys would be
-  /// moments of another record. O(chunks + entries).
+  /// Next uses of all chunks as at the start of `record`. The policy hears nothing until `tell_policy`: its keys would
+  /// be moments of another record. O(chunks + entries).
   /// @param device_only   by chunk: a plan keeps it on the device alone; empty: none
   void start_of(const access_record& record, std::span<const std::uint8_t> device_only = {}) noexcept
   {
@@ -60,7 +60,10 @@ class residency : public device_room<Eviction> {
   }
 
   /// What is on the device came there and was let go of in the same order. @pre same_places
-  [[nodiscard]] bool same_order(const residency& other) noexcept { return candidates_.same_order(other.candidates_, chunks_); }
+  [[nodiscard]] bool same_order(const residency& other) noexcept
+  {
+    return candidates_.same_order(other.candidates_, chunks_);
+  }
 
   /// Pins a chunk that is on the device: the hot path. @pre it is, and for writing it has no host pins
   void pin_resident(std::uint32_t at, bool writing, std::uint32_t next_use) noexcept
@@ -119,15 +122,15 @@ class residency : public device_room<Eviction> {
     it.host_valid = false;  // its window stays, as the home of the next iteration's bytes
   }
 
-  /// Bytes for a while, from the same budget: where a plan has them, so onto what it gives up and not into free room below that.
+  /// Bytes for a while, from the same budget: where a plan has them, so onto what it gives up and not into free room
+  /// below that.
   /// @return   first byte in the arena
   template <class Mover>
   std::uint64_t lease(tier where, std::uint64_t size, Mover& mover)
   {
     tier_space& room = space(where);
-    std::uint64_t begin = room.find_lease(size, [&](std::uint32_t frame) {
-      return where == tier::device && this->makes_way(room.occupant(frame));
-    });
+    std::uint64_t begin = room.find_lease(
+        size, [&](std::uint32_t frame) { return where == tier::device && this->makes_way(room.occupant(frame)); });
     if (begin == tier_space::no_place)
       begin = room.find_lease(size, [&](std::uint32_t frame) { return may_leave(where, room.occupant(frame)); });
     if (begin == tier_space::no_place) throw out_of_memory{shortage(where, size)};
@@ -154,8 +157,9 @@ class residency : public device_room<Eviction> {
     chunks_[at].next_use = next_use;
   }
 
-  /// Loads a chunk of one frame for the next iteration, into the free frame `first`, or where that is none into one below
-  /// `border` that a plan gives up. @return   false: there is none, or its bytes are not on the host; nothing happened
+  /// Loads a chunk of one frame for the next iteration, into the free frame `first`, or where that is none into one
+  /// below `border` that a plan gives up. @return   false: there is none, or its bytes are not on the host; nothing
+  /// happened
   template <class Mover>
   bool bring_early(std::uint32_t at, std::uint32_t first, std::uint32_t border, moment next_use, Mover& mover)
     requires bounded_eviction<Eviction>
@@ -215,7 +219,8 @@ class residency : public device_room<Eviction> {
   bool try_load(std::uint32_t at, std::uint32_t first, bool keep, Mover& mover)
   {
     chunk& it = chunks_[at];
-    if (it.on_device() || !device_.pool().is_free(first, it.frames) || (keep && !it.host_valid) || it.host_writers > 0) return false;
+    if (it.on_device() || !device_.pool().is_free(first, it.frames) || (keep && !it.host_valid) || it.host_writers > 0)
+      return false;
     occupy(at, first, keep, mover);
     candidates_.arrive(at, chunks_[at]);
     return true;

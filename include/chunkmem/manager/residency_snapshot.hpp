@@ -45,38 +45,39 @@ struct lease_place {
 /// One tier: what it could hold, and what lies where.
 struct tier_snapshot {
   bytes capacity;
-  bytes in_use;                            ///< frames of chunks, and leases
-  bytes peak;                              ///< the most that was ever in use
+  bytes in_use;  ///< frames of chunks, and leases
+  bytes peak;    ///< the most that was ever in use
   bytes leased;
-  bytes most_leased;                       ///< the highest tide so far
+  bytes most_leased;  ///< the highest tide so far
   std::uint32_t frames = 0;
   std::uint32_t free_frames = 0;
-  std::uint32_t longest_free = 0;          ///< neighbouring frames that are free
-  std::uint32_t longest_clearable = 0;     ///< neighbouring frames that are free or can be made so; on the device that may need room on the host
-  std::vector<frame_run> runs;             ///< all frames, from the bottom
-  std::vector<lease_place> leases;         ///< from the bottom
+  std::uint32_t longest_free = 0;  ///< neighbouring frames that are free
+  /// neighbouring frames that are free or can be made so; on the device that may need room on the host
+  std::uint32_t longest_clearable = 0;
+  std::vector<frame_run> runs;      ///< all frames, from the bottom
+  std::vector<lease_place> leases;  ///< from the bottom
 };
 
 /// One chunk: what the manager knows of it, and which tensors it holds.
 struct chunk_snapshot {
-  chunk place;                             ///< its frames in both tiers, pins, and which copies are valid
+  chunk place;  ///< its frames in both tiers, pins, and which copies are valid
   tensor_state state = tensor_state::free;
-  std::uint32_t list = 0;                  ///< index in residency_snapshot::lists
-  role part = role::parameter;             ///< of its tensors
+  std::uint32_t list = 0;       ///< index in residency_snapshot::lists
+  role part = role::parameter;  ///< of its tensors
   bytes used;
-  std::uint32_t first_tensor = 0;          ///< index in residency_snapshot::tensors
+  std::uint32_t first_tensor = 0;  ///< index in residency_snapshot::tensors
   std::uint32_t tensors = 0;
 };
 
 /// One tensor in one list, such as the momentum of a weight.
 struct tensor_snapshot {
   std::string name;
-  std::uint32_t list = 0;                  ///< index in residency_snapshot::lists
+  std::uint32_t list = 0;  ///< index in residency_snapshot::lists
   role part = role::parameter;
   std::uint32_t chunk = 0;
-  std::uint64_t offset = 0;                ///< in its chunk [bytes]
+  std::uint64_t offset = 0;  ///< in its chunk [bytes]
   bytes size;
-  std::uint32_t pins = 0;                  ///< in both tiers
+  std::uint32_t pins = 0;  ///< in both tiers
   tensor_state state = tensor_state::free;
 };
 
@@ -85,13 +86,13 @@ struct tensor_snapshot {
 /// Before the first access there are tensors and chunks, and all of them lie nowhere.
 struct residency_snapshot {
   per_tier<tier_snapshot> tiers;
-  bytes frame;                             ///< size of a frame, the unit that moves
-  std::uint64_t iterations = 0;            ///< that have ended
-  bool is_inside = false;                  ///< of an iteration
-  std::uint32_t moment = 0;                ///< accesses, leases and drops that it has had
+  bytes frame;                   ///< size of a frame, the unit that moves
+  std::uint64_t iterations = 0;  ///< that have ended
+  bool is_inside = false;        ///< of an iteration
+  std::uint32_t moment = 0;      ///< accesses, leases and drops that it has had
   std::vector<std::string> lists;
   std::vector<chunk_snapshot> chunks;
-  std::vector<tensor_snapshot> tensors;    ///< chunk by chunk, each from its beginning
+  std::vector<tensor_snapshot> tensors;  ///< chunk by chunk, each from its beginning
 };
 
 }  // namespace chunkmem::inline v0

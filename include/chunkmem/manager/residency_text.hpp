@@ -27,9 +27,10 @@ class residency_writer {
 
   void add_tier(std::string_view name, const tier_snapshot& it, std::size_t most)
   {
-    add(name, ": capacity ", it.capacity.count(), " B, in use ", it.in_use.count(), " B (at most ", it.peak.count(), "), leased ",
-        it.leased.count(), " B (at most ", it.most_leased.count(), "); ", it.free_frames, " of ", it.frames,
-        " frames free, longest run free ", it.longest_free, ", that could be cleared ", it.longest_clearable, "\n");
+    add(name, ": capacity ", it.capacity.count(), " B, in use ", it.in_use.count(), " B (at most ", it.peak.count(),
+        "), leased ", it.leased.count(), " B (at most ", it.most_leased.count(), "); ", it.free_frames, " of ",
+        it.frames, " frames free, longest run free ", it.longest_free, ", that could be cleared ", it.longest_clearable,
+        "\n");
     if (!it.runs.empty()) add("  frames: ");
     for (std::size_t at = 0; at < it.runs.size() && at < most; ++at) {
       const frame_run& run = it.runs[at];
@@ -56,11 +57,14 @@ class residency_writer {
     add("): ");
     add_window("device", place.device, place.frames);
     add(", ");
-    if (place.is_derived()) add("host share elsewhere");
-    else add_window("host", place.host, place.frames);
+    if (place.is_derived())
+      add("host share elsewhere");
+    else
+      add_window("host", place.host, place.frames);
     if (place.has_window() && !place.host_valid) add(" without valid bytes");
     if (place.device_pins > 0) add(", pins on the device ", place.device_pins);
-    if (place.host_pins > 0) add(", pins on the host ", std::uint32_t{place.host_pins}, " (writing ", std::uint32_t{place.host_writers}, ")");
+    if (place.host_pins > 0)
+      add(", pins on the host ", std::uint32_t{place.host_pins}, " (writing ", std::uint32_t{place.host_writers}, ")");
     if (place.next_use != chunk::nowhere) add(", next use at ", place.next_use);
     add("; ", it.used.count(), " B");
     add_tensors(from, it, most);
@@ -71,7 +75,8 @@ class residency_writer {
 
  private:
   void append(std::string_view words) { text_.append(words); }
-  /// A name that somebody gave: what would end its line or speak to a terminal is written as a C++ escape, and so is a backslash.
+  /// A name that somebody gave: what would end its line or speak to a terminal is written as a C++ escape, and so is a
+  /// backslash.
   void add_name(std::string_view name)
   {
     while (!name.empty()) {
@@ -123,19 +128,23 @@ class residency_writer {
 
 }  // namespace detail
 
-/// Both tiers with what is free, held and lent, then the chunks, those that cannot leave first: what to print beside an error.
-/// Each line is one of this text's, whatever names hold: a control character or a backslash in a name is written as an escape.
-/// @param most   runs of frames and leases of a tier, chunks, and tensors of a chunk that are told singly; the rest is counted
+/// Both tiers with what is free, held and lent, then the chunks, those that cannot leave first: what to print beside an
+/// error. Each line is one of this text's, whatever names hold: a control character or a backslash in a name is written
+/// as an escape.
+/// @param most   runs of frames and leases of a tier, chunks, and tensors of a chunk that are told singly; the rest is
+///   counted
 [[nodiscard]] inline std::string to_string(const residency_snapshot& from, std::size_t most = 24)
 {
   detail::residency_writer text;
-  text.add(from.is_inside ? "residency at moment " : "residency outside of iterations", from.is_inside ? std::to_string(from.moment) : "",
-           from.is_inside ? " of an iteration, after " : ", after ", from.iterations, " whole ones; frames of ", from.frame.count(), " B\n");
+  text.add(from.is_inside ? "residency at moment " : "residency outside of iterations",
+           from.is_inside ? std::to_string(from.moment) : "", from.is_inside ? " of an iteration, after " : ", after ",
+           from.iterations, " whole ones; frames of ", from.frame.count(), " B\n");
   for (const tier where : {tier::device, tier::host}) text.add_tier(name_of(where), from.tiers[where], most);
   std::array<std::vector<std::uint32_t>, 4> sorted;
-  for (std::uint32_t at = 0; at < from.chunks.size(); ++at) sorted[detail::importance(from.chunks[at].place)].push_back(at);
-  text.add("chunks: ", from.chunks.size(), ", of them ", sorted[0].size(), " pinned, ", sorted[1].size(), " with a single copy, ", sorted[2].size(),
-           " others that lie somewhere\n");
+  for (std::uint32_t at = 0; at < from.chunks.size(); ++at)
+    sorted[detail::importance(from.chunks[at].place)].push_back(at);
+  text.add("chunks: ", from.chunks.size(), ", of them ", sorted[0].size(), " pinned, ", sorted[1].size(),
+           " with a single copy, ", sorted[2].size(), " others that lie somewhere\n");
   std::size_t told = 0;
   for (const auto& group : sorted)
     for (std::size_t at = 0; at < group.size() && told < most; ++at, ++told) text.add_chunk(from, group[at], most);

@@ -19,10 +19,11 @@
 
 namespace chunkmem::inline v0 {
 
-/// Runs a recorded iteration as a transfer policy wants it that decides who stays: by that plan instead of the eviction policy.
+/// Runs a recorded iteration as a transfer policy wants it that decides who stays: by that plan instead of the eviction
+/// policy.
 ///
-/// What the plan asks for is carried out as far as it goes, so the answer is what an engine can do, windows and tide included.
-/// Cost: a copy of the residency and a replay for each run; no allocation when sizes repeat.
+/// What the plan asks for is carried out as far as it goes, so the answer is what an engine can do, windows and tide
+/// included. Cost: a copy of the residency and a replay for each run; no allocation when sizes repeat.
 class retained_run {
  public:
   using run_state = residency<eviction::by_retention>;
@@ -38,9 +39,11 @@ class retained_run {
     replay_.follow(plan.stays_until);
   }
 
-  /// Frames that the counted iterations copy, each planned where the one before it ended; not set where one does not fit.
+  /// Frames that the counted iterations copy, each planned where the one before it ended; not set where one does not
+  /// fit.
   /// @pre start()
-  [[nodiscard]] std::optional<std::uint64_t> frames_moved(const access_record& record, std::span<const std::uint32_t> chunk_of_slot,
+  [[nodiscard]] std::optional<std::uint64_t> frames_moved(const access_record& record,
+                                                          std::span<const std::uint32_t> chunk_of_slot,
                                                           trial_length length = {})
   {
     std::uint64_t moved = 0;
@@ -73,8 +76,8 @@ class retained_run {
     return true;
   }
 
-  /// By moment the frame that the chunk of its access came to in the last run, or none. Runs that choose the same frames
-  /// again end where they began, sooner or later.
+  /// By moment the frame that the chunk of its access came to in the last run, or none. Runs that choose the same
+  /// frames again end where they began, sooner or later.
   [[nodiscard]] std::span<const std::uint32_t> frames() const noexcept { return frames_; }
   [[nodiscard]] const run_state& state() const noexcept { return state_; }
   [[nodiscard]] const decision_log& log() const noexcept { return log_; }
@@ -89,7 +92,8 @@ class retained_run {
     for (const transfer::early_load& it : plan_.early) {
       const auto found = choose_frame(it);
       const std::uint32_t first = found != free_.end() ? *found : frame_pool::none;
-      if (state_.bring_early(it.chunk, first, it.border, moment{it.first_use}, log_) && found != free_.end()) free_.erase(found);
+      if (state_.bring_early(it.chunk, first, it.border, moment{it.first_use}, log_) && found != free_.end())
+        free_.erase(found);
     }
   }
 
@@ -99,7 +103,8 @@ class retained_run {
     for (const transfer::move& it : log_.moves()) {
       if (it.kind != transfer::move_kind::load && it.kind != transfer::move_kind::claim) continue;
       const std::uint32_t slot = record.entries()[it.moment].slot;  // what comes early is not of this access
-      if (slot != access_record::never && chunk_of_slot[slot] == it.chunk) frames_[it.moment] = static_cast<std::uint32_t>(it.place);
+      if (slot != access_record::never && chunk_of_slot[slot] == it.chunk)
+        frames_[it.moment] = static_cast<std::uint32_t>(it.place);
     }
   }
 
@@ -123,7 +128,9 @@ class retained_run {
     free_.clear();
     for (std::uint32_t frame = 0; frame < since_.size(); ++frame)
       if (pool.is_free(frame)) free_.push_back(frame);
-    std::ranges::sort(free_, [this](std::uint32_t left, std::uint32_t right) { return std::pair{since_[left], right} < std::pair{since_[right], left}; });
+    std::ranges::sort(free_, [this](std::uint32_t left, std::uint32_t right) {
+      return std::pair{since_[left], right} < std::pair{since_[right], left};
+    });
   }
 
   transfer::retention plan_;

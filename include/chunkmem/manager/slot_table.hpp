@@ -25,7 +25,10 @@ struct slot {
   bool starts_at_zero = false;  ///< its first use finds zeros: lists of optimizers
   std::uint16_t host_pins = 0;  ///< those of its pins that are on the host
 
-  [[nodiscard]] std::uint32_t pins_in(at place) const noexcept { return place == at::host ? host_pins : pins - host_pins; }
+  [[nodiscard]] std::uint32_t pins_in(at place) const noexcept
+  {
+    return place == at::host ? host_pins : pins - host_pins;
+  }
 };
 
 static_assert(sizeof(slot) == 32);

@@ -18,7 +18,8 @@ struct stacked {
   [[nodiscard]] constexpr tensor<Element> slice(std::uint32_t layer) const
   {
     if (layer >= layers)
-      throw usage_error{error_text{} << "chunkmem: layer " << layer << " of a stack of " << layers << " tensors (layers count from 0)"};
+      throw usage_error{error_text{} << "chunkmem: layer " << layer << " of a stack of " << layers
+                                     << " tensors (layers count from 0)"};
     return {{tensor_id{index_of(first.id) + layer}, first.owner}};
   }
 };

@@ -50,7 +50,8 @@ class state_homes {
   /// Gives homes for a device of this size. @return   one changed   @throws config_error   as reset; homes as before
   bool assign(bytes device)
   {
-    if constexpr (!is_profiled) return false;
+    if constexpr (!is_profiled)
+      return false;
     else {
       fresh_.assign(homes_.size(), tier::host);
       policy_.assign({device, working_, tide_, measured_, states_}, fresh_);
@@ -64,8 +65,10 @@ class state_homes {
   {
     const slot& it = tensors.slots()[at];
     if (it.chunk == slot::nowhere) return;
-    if (tensors.is_state(at)) states_[at % tensors.parameters()] += bytes{it.size};
-    else if (std::exchange(counted[it.chunk], std::uint8_t{1}) == 0) working_ += tensors.frames_of_chunk()[it.chunk] * frame;
+    if (tensors.is_state(at))
+      states_[at % tensors.parameters()] += bytes{it.size};
+    else if (std::exchange(counted[it.chunk], std::uint8_t{1}) == 0)
+      working_ += tensors.frames_of_chunk()[it.chunk] * frame;
   }
 
   Placement policy_;

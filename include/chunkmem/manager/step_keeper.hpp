@@ -14,8 +14,8 @@
 
 namespace chunkmem::inline v0 {
 
-/// The part of a manager that optimizer steps go through: in which order they take the parameters, and what waits for later. Not for
-/// users: see basic_manager.
+/// The part of a manager that optimizer steps go through: in which order they take the parameters, and what waits for
+/// later. Not for users: see basic_manager.
 ///
 /// An order stays until the step is finished or forgotten, also where it is tried again. In each of them parameters
 /// without a gradient come first.
@@ -30,8 +30,8 @@ class step_keeper : public Keeper {
     arrange([this](std::uint32_t at) { return ledger_.completed(at); });
     if (!this->rehearsing()) engine_.note_update();
   }
-  /// First these, then as this iteration used the weights for the first time, which is how the next one will; then those that it
-  /// did not use. O(accesses so far + parameters log parameters).
+  /// First these, then as this iteration used the weights for the first time, which is how the next one will; then
+  /// those that it did not use. O(accesses so far + parameters log parameters).
   /// @return   how many parameters come before those that are not among `first`
   std::uint32_t order_by_use(std::span<const tensor_handle> first = {})
   {
@@ -44,12 +44,17 @@ class step_keeper : public Keeper {
     arrange([this](std::uint32_t at) { return rank_[at]; });
     const auto order = ledger_.order().all();
     return static_cast<std::uint32_t>(
-        std::find_if(order.begin(), order.end(), [&](std::uint32_t at) { return has_waiting(at) && rank_[at] >= behind; }) - order.begin());
+        std::find_if(order.begin(), order.end(),
+                     [&](std::uint32_t at) { return has_waiting(at) && rank_[at] >= behind; }) -
+        order.begin());
   }
   /// What a step measured, so that it is not measured again where the step is tried again. @pre it has a gradient
-  void keep_measure(tensor_handle parameter, const gradient_measure& measure) { ledger_.keep_measure(this->slot_of(parameter), measure); }
-  /// What all gradients of this step measure together, where more take part than this manager knows: the step decides by it, and
-  /// measures none. Good until a gradient is asked for or dropped, or the step is over.
+  void keep_measure(tensor_handle parameter, const gradient_measure& measure)
+  {
+    ledger_.keep_measure(this->slot_of(parameter), measure);
+  }
+  /// What all gradients of this step measure together, where more take part than this manager knows: the step decides
+  /// by it, and measures none. Good until a gradient is asked for or dropped, or the step is over.
   void keep_measure_of_all(const gradient_measure& measure) noexcept { ledger_.keep_measure_of_all(measure); }
   [[nodiscard]] const gradient_measure* measure_of_all() const noexcept { return ledger_.measure_of_all(); }
   /// Calls `visit(handle, info)` for each parameter in that order, without the first `done`.
@@ -67,7 +72,8 @@ class step_keeper : public Keeper {
     visit(tensor_handle{id, this->owner()}, engine_.tensors().info(id));
   }
 
-  /// An update that overwrote a gradient in its weight's place was undone: the bytes are the gradient's again. @pre no pin holds them
+  /// An update that overwrote a gradient in its weight's place was undone: the bytes are the gradient's again. @pre no
+  /// pin holds them
   void take_place_again(tensor_handle parameter) noexcept { this->spend(this->slot_of(parameter)); }
 
   // Updates that wait until their weights are used: see optimizer::late_updates.
@@ -78,8 +84,8 @@ class step_keeper : public Keeper {
     this->ready();
     engine_.pending().prepare(engine_.tensors().parameters(), engine_.tensors().frames_of_chunk().size());
   }
-  /// The gradients that are left wait in this order; each is used up by `update(who, parameter)` before anything of its parameter is
-  /// used. @pre make_room_for_updates, and nothing was placed elsewhere since
+  /// The gradients that are left wait in this order; each is used up by `update(who, parameter)` before anything of its
+  /// parameter is used. @pre make_room_for_updates, and nothing was placed elsewhere since
   void hold_updates(pending_updates::update_type update, void* who) noexcept
   {
     const auto order = ledger_.order().all();
@@ -106,12 +112,13 @@ class step_keeper : public Keeper {
   template <class Key>
   void arrange(Key key)
   {
-    ledger_.order().arrange([&](std::uint32_t at) {
-      return has_waiting(at) ? 1 + std::uint64_t{key(at)} : 0;
-    });
+    ledger_.order().arrange([&](std::uint32_t at) { return has_waiting(at) ? 1 + std::uint64_t{key(at)} : 0; });
   }
 
-  [[nodiscard]] bool has_waiting(std::uint32_t at) const noexcept { return this->state_in(engine_.tensors().gradient_of(at)) != tensor_state::free; }
+  [[nodiscard]] bool has_waiting(std::uint32_t at) const noexcept
+  {
+    return this->state_in(engine_.tensors().gradient_of(at)) != tensor_state::free;
+  }
 
   std::vector<std::uint64_t> rank_;  // by parameter
 };

@@ -56,17 +56,21 @@ namespace detail {
 }
 
 /// All tensors in all lists that they are in, chunk by chunk.
-[[nodiscard]] inline std::vector<tensor_snapshot> tensors_of(const registry& tensors, std::span<const std::string> names)
+[[nodiscard]] inline std::vector<tensor_snapshot> tensors_of(const registry& tensors,
+                                                             std::span<const std::string> names)
 {
   std::vector<tensor_snapshot> result;
   for (std::uint32_t list = 0; list < tensors.lists(); ++list)
     for (std::uint32_t id = 0; id < tensors.tensors(); ++id) {
       const tensor_info& info = tensors.info(tensor_id{id});
       if (list > 0 && info.part != role::parameter) continue;
-      const slot& it = tensors.slots()[list == 0 ? tensors.value_slot(tensor_id{id}) : tensors.slot_in(tensor_id{id}, list_id{list})];
+      const slot& it =
+          tensors
+              .slots()[list == 0 ? tensors.value_slot(tensor_id{id}) : tensors.slot_in(tensor_id{id}, list_id{list})];
       if (it.chunk == slot::nowhere) continue;
       const bool is_named = id < names.size() && !names[id].empty();
-      result.push_back({is_named ? names[id] : "tensor." + std::to_string(id), list, info.part, it.chunk, it.offset, bytes{it.size}, it.pins, it.state});
+      result.push_back({is_named ? names[id] : "tensor." + std::to_string(id), list, info.part, it.chunk, it.offset,
+                        bytes{it.size}, it.pins, it.state});
     }
   std::stable_sort(result.begin(), result.end(), [](const tensor_snapshot& left, const tensor_snapshot& right) {
     return left.chunk != right.chunk ? left.chunk < right.chunk : left.offset < right.offset;
@@ -76,13 +80,17 @@ namespace detail {
 
 }  // namespace detail
 
-/// Where the tensors of a manager lie. @param names   by tensor, as far as they were given; others are "tensor.<number>"
-/// @return   nothing but lists where they are not placed yet   @complexity O(frames + chunks + tensors log tensors), allocates
-[[nodiscard]] inline residency_snapshot take_snapshot(const chunk_table& from, const registry& tensors, std::span<const std::string> names)
+/// Where the tensors of a manager lie. @param names   by tensor, as far as they were given; others are
+/// "tensor.<number>"
+/// @return   nothing but lists where they are not placed yet   @complexity O(frames + chunks + tensors log tensors),
+///   allocates
+[[nodiscard]] inline residency_snapshot take_snapshot(const chunk_table& from, const registry& tensors,
+                                                      std::span<const std::string> names)
 {
   residency_snapshot result;
   for (const tier where : {tier::device, tier::host}) result.tiers[where] = detail::snapshot_of(from, where);
-  for (std::uint32_t list = 0; list < tensors.lists(); ++list) result.lists.emplace_back(tensors.spec_of(list_id{list}).name);
+  for (std::uint32_t list = 0; list < tensors.lists(); ++list)
+    result.lists.emplace_back(tensors.spec_of(list_id{list}).name);
   if (!tensors.is_sealed()) return result;
   result.tensors = detail::tensors_of(tensors, names);
   result.chunks.resize(tensors.frames_of_chunk().size());
@@ -102,7 +110,8 @@ namespace detail {
     }
     states.push_back(one.state);
   }
-  for (chunk_snapshot& home : result.chunks) home.state = state_of_chunk(std::span<const tensor_state>{states}.subspan(home.first_tensor, home.tensors));
+  for (chunk_snapshot& home : result.chunks)
+    home.state = state_of_chunk(std::span<const tensor_state>{states}.subspan(home.first_tensor, home.tensors));
   return result;
 }
 

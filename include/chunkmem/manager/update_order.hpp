@@ -10,8 +10,8 @@
 
 namespace chunkmem::inline v0 {
 
-/// In which order an optimizer step goes through the parameters: that of declaration until another one is arranged, which then stays
-/// until `reset`, so that a step that is tried again finds its place. Not for users: see manager.
+/// In which order an optimizer step goes through the parameters: that of declaration until another one is arranged,
+/// which then stays until `reset`, so that a step that is tried again finds its place. Not for users: see manager.
 class update_order {
  public:
   /// From here on nothing asks for memory.
@@ -34,7 +34,8 @@ class update_order {
   void arrange(Key key)
   {
     for (std::uint32_t at = 0; at < keys_.size(); ++at) keys_[at] = key(at);
-    std::sort(order_.begin(), order_.end(), [&](std::uint32_t a, std::uint32_t b) { return keys_[a] != keys_[b] ? keys_[a] < keys_[b] : a < b; });
+    std::sort(order_.begin(), order_.end(),
+              [&](std::uint32_t a, std::uint32_t b) { return keys_[a] != keys_[b] ? keys_[a] < keys_[b] : a < b; });
   }
 
  private:

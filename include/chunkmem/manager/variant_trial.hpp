@@ -46,7 +46,8 @@ class variant_trial {
 
   /// Frames that the counted iterations copy, from `now` on; impossible where one does not fit.
   [[nodiscard]] std::uint64_t frames_moved(const residency<Eviction>& now, const access_record& record,
-                                           std::span<const std::uint32_t> chunk_of_slot, std::uint32_t variant, trial_length length = {})
+                                           std::span<const std::uint32_t> chunk_of_slot, std::uint32_t variant,
+                                           trial_length length = {})
   {
     std::uint64_t moved = 0;
     state_ = now;

@@ -16,9 +16,9 @@ namespace chunkmem::inline v0 {
 
 /// The part of a manager that keeps a 16-bit weight, its master and a gradient in the weight's place in agreement.
 ///
-/// A master is made from its weight before the first iteration, and again where the weight was written between iterations.
-/// A weight whose bytes its gradient took is made again from its master where no update did it. Not for users: see
-/// basic_manager.
+/// A master is made from its weight before the first iteration, and again where the weight was written between
+/// iterations. A weight whose bytes its gradient took is made again from its master where no update did it. Not for
+/// users: see basic_manager.
 template <class Plan>
 class weight_keeper : public Plan {
  public:
@@ -38,8 +38,8 @@ class weight_keeper : public Plan {
     ledger_.forget(this->slot_of(wanted));
     restore_weight(this->slot_of(wanted));
   }
-  /// All is about to be overwritten: gradients are dropped, and a step that is half done is void. Until `end_load`, no step is taken and
-  /// nothing is saved. @throws   as drop_gradients
+  /// All is about to be overwritten: gradients are dropped, and a step that is half done is void. Until `end_load`, no
+  /// step is taken and nothing is saved. @throws   as drop_gradients
   void begin_load()
   {
     before_change();
@@ -67,15 +67,16 @@ class weight_keeper : public Plan {
     if (!this->rehearsing()) changes_.tell();
   }
 
-  /// Where the calling thread updates a parameter: where the optimizer's states live, if it can read there or has nothing to read.
+  /// Where the calling thread updates a parameter: where the optimizer's states live, if it can read there or has
+  /// nothing to read.
   [[nodiscard]] at update_place(std::uint32_t value_slot) const noexcept
   {
     constexpr bool is_free = engine_type::host_addressable || !engine_type::has_bytes;
     return is_free && model_places_.homes().home_of(value_slot) == tier::device ? at::device : at::host;
   }
 
-  /// Begins an iteration, before which weights that were written since have their masters again. Where it is refused, they have
-  /// none, as before: masters would take room that cannot be had back. O(parameters) where one was written.
+  /// Begins an iteration, before which weights that were written since have their masters again. Where it is refused,
+  /// they have none, as before: masters would take room that cannot be had back. O(parameters) where one was written.
   template <class Begin>
   void begin_with_masters(Begin begin)
   {
@@ -93,7 +94,8 @@ class weight_keeper : public Plan {
     masters_wanted_ = false;
   }
 
-  /// A trainer is about to write a weight. @throws usage_error   inside an iteration, where its master would not hear of it
+  /// A trainer is about to write a weight. @throws usage_error   inside an iteration, where its master would not hear
+  /// of it
   void expect_writable(std::uint32_t slot)
   {
     if (engine_.tensors().is_value_of_parameter(slot)) before_change();
@@ -102,7 +104,8 @@ class weight_keeper : public Plan {
     engine_.catch_up(slot);  // an update that waits may be the one that makes the master
     if (state_in(master) == tensor_state::free) return;
     engine_.tensors().expects_of(slot, !engine_.is_inside(),
-            "a 16-bit weight was to be written inside an iteration: its update comes from its master (write it between iterations)");
+                                 "a 16-bit weight was to be written inside an iteration: its update comes from its "
+                                 "master (write it between iterations)");
     engine_.tensors().expects_of(slot, engine_.tensors().slots()[master].pins == 0,
                                  "a weight was to be written while its master is pinned: release it first");
   }
@@ -121,17 +124,22 @@ class weight_keeper : public Plan {
     return !this->rehearsing() && engine_.places().is_lent(value_slot);
   }
   /// @param pins   that may hold the weight
-  /// @throws usage_error   more pins hold it, it was filled after the first iteration had begun, or dropping its last gradient failed
+  /// @throws usage_error   more pins hold it, it was filled after the first iteration had begun, or dropping its last
+  ///   gradient failed
   void expect_place(std::uint32_t value_slot, std::uint32_t pins) const
   {
     if (!takes_place(value_slot)) return;
     const registry& tensors = engine_.tensors();
     tensors.expects_of(value_slot, tensors.slots()[value_slot].pins <= pins,
-            "a gradient in place was asked for while another pin holds the weight: release it before, or take gradient::separate");
+                       "a gradient in place was asked for while another pin holds the weight: release it before, or "
+                       "take gradient::separate");
     tensors.expects_of(value_slot, state_in(value_slot) != tensor_state::gradient,
-            "a gradient in place of a weight that is still to be made again from its master: call drop_gradient again before");
-    tensors.expects_of(value_slot, state_in(value_slot) != tensor_state::free && state_in(tensors.master_of(value_slot)) != tensor_state::free,
-            "a gradient in place of a weight without a master yet: fill weights before their first iteration");
+                       "a gradient in place of a weight that is still to be made again from its master: call "
+                       "drop_gradient again before");
+    tensors.expects_of(
+        value_slot,
+        state_in(value_slot) != tensor_state::free && state_in(tensors.master_of(value_slot)) != tensor_state::free,
+        "a gradient in place of a weight without a master yet: fill weights before their first iteration");
   }
 
   /// @param pins   on the weight that may be there
@@ -141,10 +149,12 @@ class weight_keeper : public Plan {
     engine_.finish_updates();  // gradients of two steps do not meet
     const registry& tensors = engine_.tensors();
     tensors.expects_of(value_slot, tensors.gradient_type(value_slot) == dtype_of<Element>,
-            "a gradient was asked for with an element type that is not its own (m.gradient<float>(...) where gradients are wide)");
+                       "a gradient was asked for with an element type that is not its own (m.gradient<float>(...) "
+                       "where gradients are wide)");
     ledger_.expect_no_update("a gradient was asked for");
-    tensors.expects_of(value_slot, ledger_.is_open(value_slot),
-                       "a gradient was asked for after gradient_done: its norm is taken already (take the step, or drop it)");
+    tensors.expects_of(
+        value_slot, ledger_.is_open(value_slot),
+        "a gradient was asked for after gradient_done: its norm is taken already (take the step, or drop it)");
     if (tensors.slots()[tensors.gradient_of(value_slot)].pins == 0)
       engine_.expect_written(value_slot, "a gradient was opened again");
     if (state_in(tensors.gradient_of(value_slot)) == tensor_state::free) expect_place(value_slot, pins);
@@ -156,7 +166,8 @@ class weight_keeper : public Plan {
   {
     const std::uint32_t slot = engine_.tensors().gradient_of(value_slot);
     const bool first = state_in(slot) == tensor_state::free;
-    const grant result = place_of(kind) == at::host ? engine_.acquire_on_host(slot, kind) : engine_.acquire(slot, kind, who);
+    const grant result =
+        place_of(kind) == at::host ? engine_.acquire_on_host(slot, kind) : engine_.acquire(slot, kind, who);
     if (first && takes_place(value_slot)) spend(value_slot);
     ledger_.note_opened(value_slot);
     engine_.gradient_opened(value_slot, result, first, has_beta);
@@ -180,7 +191,8 @@ class weight_keeper : public Plan {
     const tensor_state before = state;
     if (before == tensor_state::gradient) state = after(before, tensor_event::release);
     try {
-      return place_of(kind) == at::host ? engine_.acquire_on_host(value_slot, kind) : engine_.acquire(value_slot, kind, who);
+      return place_of(kind) == at::host ? engine_.acquire_on_host(value_slot, kind)
+                                        : engine_.acquire(value_slot, kind, who);
     } catch (...) {
       state = before;
       throw;
@@ -194,8 +206,10 @@ class weight_keeper : public Plan {
     if (state_in(value_slot) != tensor_state::gradient) return;
     const at place = update_place(value_slot);
     const auto master = take<float>(engine_.tensors().master_of(value_slot), access::read, place);
-    if (value_type(value_slot) == dtype::bfloat16) copy_rounded(master, take_over<bf16>(value_slot, place));
-    else copy_rounded(master, take_over<fp16>(value_slot, place));
+    if (value_type(value_slot) == dtype::bfloat16)
+      copy_rounded(master, take_over<bf16>(value_slot, place));
+    else
+      copy_rounded(master, take_over<fp16>(value_slot, place));
   }
 
   /// Of all parameters.
@@ -203,7 +217,8 @@ class weight_keeper : public Plan {
   {
     engine_.expect_alive();
     for (std::uint32_t id = 0; id < engine_.tensors().tensors(); ++id)
-      if (engine_.tensors().info(tensor_id{id}).part == role::parameter) spend_gradient(tensor_handle{tensor_id{id}, this->owner()});
+      if (engine_.tensors().info(tensor_id{id}).part == role::parameter)
+        spend_gradient(tensor_handle{tensor_id{id}, this->owner()});
   }
   /// All gradients go, and with them a step that was begun. @pre no parameter has its update
   void forget_step()
@@ -220,7 +235,10 @@ class weight_keeper : public Plan {
     state = after(after(state, tensor_event::acquire), tensor_event::spend);
     engine_.places().note_spent(value_slot);
   }
-  [[nodiscard]] tensor_state state_in(std::uint32_t slot) const noexcept { return engine_.tensors().slots()[slot].state; }
+  [[nodiscard]] tensor_state state_in(std::uint32_t slot) const noexcept
+  {
+    return engine_.tensors().slots()[slot].state;
+  }
 
  private:
   [[nodiscard]] static tensor_state after(tensor_state state, tensor_event event) noexcept
@@ -247,14 +265,18 @@ class weight_keeper : public Plan {
   void make_master(std::uint32_t value_slot)
   {
     const std::uint32_t master = engine_.tensors().master_of(value_slot);
-    if (master == slot::nowhere || state_in(master) != tensor_state::free || state_in(value_slot) == tensor_state::free) return;
+    if (master == slot::nowhere || state_in(master) != tensor_state::free || state_in(value_slot) == tensor_state::free)
+      return;
     before_change();  // a save that takes the weight's bytes from where they lie has a pin on it
-    engine_.tensors().expects_of(value_slot, engine_.tensors().slots()[value_slot].pins == 0,
-            "a weight is pinned while its master is made: release pins of weights that were written before the iteration");
+    engine_.tensors().expects_of(
+        value_slot, engine_.tensors().slots()[value_slot].pins == 0,
+        "a weight is pinned while its master is made: release pins of weights that were written before the iteration");
     made_.push_back(master);
     const at place = update_place(value_slot);
-    if (value_type(value_slot) == dtype::bfloat16) copy_widened(take<bf16>(value_slot, access::read, place), master, place);
-    else copy_widened(take<fp16>(value_slot, access::read, place), master, place);
+    if (value_type(value_slot) == dtype::bfloat16)
+      copy_widened(take<bf16>(value_slot, access::read, place), master, place);
+    else
+      copy_widened(take<fp16>(value_slot, access::read, place), master, place);
   }
 
   template <element Element>
@@ -279,7 +301,9 @@ class weight_keeper : public Plan {
   [[nodiscard]] held_by<pinned_as<Element, Access>> take(std::uint32_t slot, Access mode, at place)
   {
     const entry_kind kind = kind_of(mode, place);
-    return {link_, [&] { return place == at::host ? engine_.acquire_on_host(slot, kind) : engine_.acquire(slot, kind, agent::host); }};
+    return {link_, [&] {
+              return place == at::host ? engine_.acquire_on_host(slot, kind) : engine_.acquire(slot, kind, agent::host);
+            }};
   }
   template <element Element>
   [[nodiscard]] held_by<Element> take_over(std::uint32_t slot, at place)
@@ -287,7 +311,10 @@ class weight_keeper : public Plan {
     return {link_, [&] { return acquire_over_gradient(slot, kind_of(access::write, place), agent::host); }};
   }
 
-  [[nodiscard]] dtype value_type(std::uint32_t value_slot) const noexcept { return engine_.tensors().value_type(value_slot); }
+  [[nodiscard]] dtype value_type(std::uint32_t value_slot) const noexcept
+  {
+    return engine_.tensors().value_type(value_slot);
+  }
 
   change_watch changes_;
   bool masters_wanted_ = true;

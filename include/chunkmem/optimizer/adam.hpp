@@ -20,12 +20,12 @@ namespace optimizer {
 
 /// Settings of Adam and AdamW.
 struct adam_options {
-  float beta1 = 0.9F;     ///< in [0, 1)
-  float beta2 = 0.999F;   ///< in [0, 1)
-  float epsilon = 1e-8F;  ///< a normal number above 0
-  float weight_decay = 0.0F; ///< finite, 0 or above
-  bool decoupled = true;     ///< the decay is taken off the parameter (AdamW); false: it is added to the gradient (L2)
-  float rate_factor = 1.0F;  ///< multiplies the learning rate, for groups; finite, 0 or above
+  float beta1 = 0.9F;         ///< in [0, 1)
+  float beta2 = 0.999F;       ///< in [0, 1)
+  float epsilon = 1e-8F;      ///< a normal number above 0
+  float weight_decay = 0.0F;  ///< finite, 0 or above
+  bool decoupled = true;      ///< the decay is taken off the parameter (AdamW); false: it is added to the gradient (L2)
+  float rate_factor = 1.0F;   ///< multiplies the learning rate, for groups; finite, 0 or above
 };
 
 /// How Adam keeps its states. What is not float32 is rounded stochastically, so that small changes are not lost.
@@ -127,8 +127,7 @@ struct adam_work : adam_factors {
   [[gnu::always_inline]] void after(std::size_t first, const float* roots, float* parameter, const float* momentum,
                                     const float*, const float*) const noexcept
   {
-    for (std::size_t step = 0; step < Count; ++step)
-      move(parameter[first + step], momentum[first + step], roots[step]);
+    for (std::size_t step = 0; step < Count; ++step) move(parameter[first + step], momentum[first + step], roots[step]);
   }
 };
 
@@ -233,8 +232,10 @@ class adam {
     detail::expect_option(is_part(it.beta2), "beta2 of Adam", it.beta2, "give one in [0, 1), such as 0.999");
     detail::expect_option(std::isnormal(it.epsilon) && it.epsilon > 0.0F, "epsilon of Adam", it.epsilon,
                           "give a normal number above 0, such as 1e-8");
-    detail::expect_option(is_factor(it.weight_decay), "weight decay of Adam", it.weight_decay, "give a finite one, 0 or above");
-    detail::expect_option(is_factor(it.rate_factor), "rate factor of Adam", it.rate_factor, "give a finite one, 0 or above");
+    detail::expect_option(is_factor(it.weight_decay), "weight decay of Adam", it.weight_decay,
+                          "give a finite one, 0 or above");
+    detail::expect_option(is_factor(it.rate_factor), "rate factor of Adam", it.rate_factor,
+                          "give a finite one, 0 or above");
     return it;
   }
 

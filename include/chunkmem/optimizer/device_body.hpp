@@ -21,7 +21,9 @@ inline constexpr std::uint32_t body_lanes = 32;
 template <class Body>
 concept portable_body =
     std::is_trivially_copyable_v<Body> && sizeof(Body) <= largest_body && requires(const Body& body) {
-      { body.count() } -> std::same_as<std::uint64_t>;
+      {
+        body.count()
+      } -> std::same_as<std::uint64_t>;
     };
 
 /// Does one part with each call of what `prepared()` gives; each thread may ask for that once and call it often.
@@ -36,7 +38,9 @@ concept element_body =
 template <class Body>
 concept lane_body = portable_body<Body> && std::is_trivially_copyable_v<typename Body::sums_type> &&
                     requires(const Body& body, std::uint64_t block, std::uint32_t at, typename Body::sums_type& sums) {
-                      { body.lane(block, at) } -> std::same_as<typename Body::sums_type>;
+                      {
+                        body.lane(block, at)
+                      } -> std::same_as<typename Body::sums_type>;
                       body.combine(sums, sums);
                       body.store(block, sums);
                     };
@@ -46,8 +50,12 @@ concept lane_body = portable_body<Body> && std::is_trivially_copyable_v<typename
 template <class Body>
 concept ordered_body = portable_body<Body> && std::is_trivially_copyable_v<typename Body::total_type> &&
                        requires(const Body& body, std::uint64_t row, typename Body::total_type& total) {
-                         { body.length(row) } -> std::same_as<std::uint64_t>;
-                         { body.load(row, row) } -> std::same_as<typename Body::total_type>;
+                         {
+                           body.length(row)
+                         } -> std::same_as<std::uint64_t>;
+                         {
+                           body.load(row, row)
+                         } -> std::same_as<typename Body::total_type>;
                          total.add(total);
                          body.store(row, total);
                        };

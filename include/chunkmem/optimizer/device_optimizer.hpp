@@ -44,23 +44,26 @@ class device_scale {
   pin_type state_;
 };
 
-/// An optimizer whose steps run on the device: kernels measure the gradients, decide, and update. The calling thread waits
-/// for nothing. The bits are those of `step` with the same kernel.
+/// An optimizer whose steps run on the device: kernels measure the gradients, decide, and update. The calling thread
+/// waits for nothing. The bits are those of `step` with the same kernel.
 ///
-/// Make it after the parameters are declared and before their first access, for as long as the manager lives. What a step has
-/// to remember, such as the count of updates and the loss scale, lies in a buffer of the manager, and a checkpoint holds it with the
-/// lists: nothing is to be registered, and it goes on in another device_optimizer, not in `step`. States and masters are brought to the device for the update of their
-/// parameter, whatever the placement says. Good where the device has room or the links are fast; poor where they are
-/// slow, since states that do not stay cross them twice in each step.
+/// Make it after the parameters are declared and before their first access, for as long as the manager lives. What a
+/// step has to remember, such as the count of updates and the loss scale, lies in a buffer of the manager, and a
+/// checkpoint holds it with the lists: nothing is to be registered, and it goes on in another device_optimizer, not in
+/// `step`. States and masters are brought to the device for the update of their parameter, whatever the placement says.
+/// Good where the device has room or the links are fast; poor where they are slow, since states that do not stay cross
+/// them twice in each step.
 ///
-/// @tparam Launcher   starts bodies: `cuda_launcher` (launch_bodies.cuh), or `loop_launcher` where the device is host memory
+/// @tparam Launcher   starts bodies: `cuda_launcher` (launch_bodies.cuh), or `loop_launcher` where the device is host
+///   memory
 /// @threads           one caller, that of the manager
 template <class Manager, device_kernel Kernel, class Launcher>
 class device_optimizer {
  public:
   /// @param scale   by which the loss is multiplied; the device goes on with it
   /// @throws usage_error   no parameter is declared, the manager is sealed, or it has lists of these names
-  device_optimizer(Manager& owner, Kernel kernel, Launcher launcher = {}, const loss_scale& scale = loss_scale::fixed(1.0F))
+  device_optimizer(Manager& owner, Kernel kernel, Launcher launcher = {},
+                   const loss_scale& scale = loss_scale::fixed(1.0F))
       : manager_{owner}, kernel_{std::move(kernel)}, launcher_{std::move(launcher)}, scale_{scale}
   {
     manager_.for_each_parameter([this](tensor_handle, const tensor_info& info) {
@@ -74,8 +77,8 @@ class device_optimizer {
   }
   device_optimizer(const device_optimizer&) = delete;
 
-  /// Writes the beginning of all counts. The first step does it where it was not called; call it with the filling of weights,
-  /// so that all iterations are alike. What a checkpoint filled before stays.
+  /// Writes the beginning of all counts. The first step does it where it was not called; call it with the filling of
+  /// weights, so that all iterations are alike. What a checkpoint filled before stays.
   /// @throws usage_error   a checkpoint was loaded whose number of updates cannot be right
   /// @throws out_of_memory, device_error   call again
   void prepare()
@@ -97,16 +100,17 @@ class device_optimizer {
     is_prepared_ = true;
   }
 
-  /// Updates every parameter that has a gradient and forgets the gradients; returns when all of it is enqueued on compute.
+  /// Updates every parameter that has a gradient and forgets the gradients; returns when all of it is enqueued on
+  /// compute.
   ///
-  /// A step that is skipped is one on the device alone: it makes the same accesses and changes no value. In a capture the
-  /// learning rates are those that `set_rates` gave last.
-  /// Guarantee: safe to take again where it throws, as `step`.
+  /// A step that is skipped is one on the device alone: it makes the same accesses and changes no value. In a capture
+  /// the learning rates are those that `set_rates` gave last. Guarantee: safe to take again where it throws, as `step`.
   /// @throws out_of_memory, device_error   a parameter could not be brought, or a kernel not be started; call again
   /// @throws usage_error    as `step`; or options.loss_scale, which belongs to the constructor here
   void step(const step_options& options = {})
   {
-    expects(options.loss_scale == nullptr, "a step on the device with a loss scale: give it to the optimizer's constructor");
+    expects(options.loss_scale == nullptr,
+            "a step on the device with a loss scale: give it to the optimizer's constructor");
     detail::check_step(manager_, kernel_.progress, options);
     prepare();
     const detail::kept_progress kept{kernel_.progress, manager_.rehearsing()};
@@ -117,7 +121,8 @@ class device_optimizer {
     run_type run{kernel_, memory, on_device(options), manager_.backend(), agent::compute, launcher_};
     step_progress& progress = kernel_.progress;
     if (progress.decision == step_decision::open || progress.gradients != manager_.gradients_opened()) {
-      if (!is_capturing() && !manager_.rehearsing()) write_rates(memory, [&](std::size_t at) { return walk.rate_of(group_id{static_cast<std::uint32_t>(at)}); });
+      if (!is_capturing() && !manager_.rehearsing())
+        write_rates(memory, [&](std::size_t at) { return walk.rate_of(group_id{static_cast<std::uint32_t>(at)}); });
       decide(run, walk, options);
     }
     update(run, walk);
@@ -128,15 +133,19 @@ class device_optimizer {
 
   /// Learning rates of the next replays of a captured step. Enqueued: replays that were started before keep theirs.
   /// A step that is not captured writes those of its options.
-  /// @throws usage_error   not one rate for each group, one that is no number, infinite or negative, or inside a capture, which would repeat them; out_of_memory, device_error
+  /// @throws usage_error   not one rate for each group, one that is no number, infinite or negative, or inside a
+  ///   capture, which would repeat them; out_of_memory, device_error
   void set_rates(std::span<const float> rates)
   {
-    expects(!is_capturing(), "learning rates were set inside a capture, which would set them again with each replay (set them before it)");
+    expects(
+        !is_capturing(),
+        "learning rates were set inside a capture, which would set them again with each replay (set them before it)");
     expects(rates.size() == sizes_.groups, "learning rates for a device that are not one for each group of parameters");
     for (const float rate : rates) check_learning_rate(rate);
     prepare();
     const auto buffer = manager_.acquire(buffer_, access::read_write, agent::compute);
-    write_rates(memory_type{reinterpret_cast<std::byte*>(buffer.data()), sizes_}, [&](std::size_t at) { return rates[at]; });
+    write_rates(memory_type{reinterpret_cast<std::byte*>(buffer.data()), sizes_},
+                [&](std::size_t at) { return rates[at]; });
   }
 
   /// The loss scale, where kernels on `who` can read it as long as the result lives: for losses that no host hears of.
@@ -147,16 +156,17 @@ class device_optimizer {
     return device_scale<Manager>{manager_.acquire(buffer_, access::read, who)};
   }
 
-  /// What the steps so far have come to. Waits for them: the one call here that does.
-  /// Outside of iterations it may move what the next one's plan relies on: where you ask after every step, ask inside, at the
-  /// end. Not in a capture. @throws out_of_memory, device_error; usage_error   inside a capture
+  /// What the steps so far have come to. Waits for them: the one call here that does. Outside of iterations it may move
+  /// what the next one's plan relies on: where you ask after every step, ask inside, at the end. Not in a capture.
+  /// @throws out_of_memory, device_error; usage_error   inside a capture
   [[nodiscard]] device_progress progress()
   {
     prepare();
     const auto buffer = manager_.acquire(buffer_, access::read, agent::compute);
     const auto room = manager_.lease(tier::host, bytes{sizeof(device_step_state)}, agent::compute);
     auto& backend = manager_.backend();
-    backend.copy(room.data(), reinterpret_cast<const std::byte*>(buffer.data()), bytes{sizeof(device_step_state)}, agent::compute);
+    backend.copy(room.data(), reinterpret_cast<const std::byte*>(buffer.data()), bytes{sizeof(device_step_state)},
+                 agent::compute);
     backend.wait(agent::host, backend.record(agent::compute));
     device_step_state state;
     std::memcpy(&state, room.data(), sizeof state);
@@ -174,12 +184,17 @@ class device_optimizer {
   [[nodiscard]] device_step_options on_device(const step_options& options) const noexcept
   {
     const bool scales = scale_.is_dynamic() || scale_.scale() != 1.0F;
-    return {.clip = options.clip, .may_skip = options.skip_nonfinite || scales, .seed = options.seed, .loss = rule_of(scale_)};
+    return {.clip = options.clip,
+            .may_skip = options.skip_nonfinite || scales,
+            .seed = options.seed,
+            .loss = rule_of(scale_)};
   }
   [[nodiscard]] bool is_capturing() const
   {
-    if constexpr (graph_backend<backend_type>) return manager_.backend().is_capturing();
-    else return false;
+    if constexpr (graph_backend<backend_type>)
+      return manager_.backend().is_capturing();
+    else
+      return false;
   }
 
   template <class RateOf>
@@ -202,7 +217,9 @@ class device_optimizer {
       walk.for_each_unfinished([&](tensor_handle parameter, const tensor_info& info) {
         if (!manager_.has_gradient(parameter)) return;
         const auto gradient = manager_.acquire_bytes(parameter, gradient_list, access::read, agent::compute);
-        if (launches) run.measure(info.ordinal, reinterpret_cast<const std::byte*>(gradient.data()), info.gradient, info.extents.elements());
+        if (launches)
+          run.measure(info.ordinal, reinterpret_cast<const std::byte*>(gradient.data()), info.gradient,
+                      info.extents.elements());
       });
     }
     if (launches) run.decide();
@@ -214,7 +231,8 @@ class device_optimizer {
   {
     walk.for_each_unfinished([&](tensor_handle parameter, const tensor_info& info) {
       if (manager_.has_gradient(parameter))
-        return walk.update(parameter, info, agent::compute, [&](const parameter_bytes& all) { run.update(all, info.group, has_master(all)); });
+        return walk.update(parameter, info, agent::compute,
+                           [&](const parameter_bytes& all) { run.update(all, info.group, has_master(all)); });
       walk.pass_over(parameter);
     });
   }
@@ -222,7 +240,8 @@ class device_optimizer {
   /// Then the value was not brought to the device, so it is written in any case: made again, where the step is skipped.
   [[nodiscard]] static bool has_master(const parameter_bytes& all) noexcept
   {
-    return std::any_of(all.lists, all.lists + all.list_count, [](const list_bytes& it) { return it.use == list_use::master; });
+    return std::any_of(all.lists, all.lists + all.list_count,
+                       [](const list_bytes& it) { return it.use == list_use::master; });
   }
 
   Manager& manager_;

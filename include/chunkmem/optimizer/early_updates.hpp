@@ -18,22 +18,24 @@ namespace chunkmem::inline v0 {
 
 namespace optimizer {
 
-/// Steps that do not wait for the norm: parameters are updated in the order in which their gradients were completed, as if nothing had to
-/// be clipped or skipped, and what is overwritten is kept. Where the norm of all gradients says otherwise, it is brought
-/// back and the step is taken as `optimizer::step` takes it. So no bit is another one.
+/// Steps that do not wait for the norm: parameters are updated in the order in which their gradients were completed, as
+/// if nothing had to be clipped or skipped, and what is overwritten is kept. Where the norm of all gradients says
+/// otherwise, it is brought back and the step is taken as `optimizer::step` takes it. So no bit is another one.
 ///
-/// Good where the calling thread runs ahead of a device that is still in its backward pass, and most steps are not clipped; poor where most
-/// are: an update that is undone is done twice, and the iteration leaves its record for once. How many parameters are
-/// updated early is a matter of `undo_bytes`, a lease on the host while the step runs: a parameter takes the bytes of its value and
-/// its lists (14 for each element with Adam and a master, 12 in float32). Not early are those that do not fit any more, those whose
-/// lists are not filled yet, as before the first step, and all behind the first gradient with which the norm is over its limit. Where
-/// nothing has to be measured it is `optimizer::step`.
+/// Good where the calling thread runs ahead of a device that is still in its backward pass, and most steps are not
+/// clipped; poor where most are: an update that is undone is done twice, and the iteration leaves its record for once.
+/// How many parameters are updated early is a matter of `undo_bytes`, a lease on the host while the step runs: a
+/// parameter takes the bytes of its value and its lists (14 for each element with Adam and a master, 12 in float32).
+/// Not early are those that do not fit any more, those whose lists are not filled yet, as before the first step, and
+/// all behind the first gradient with which the norm is over its limit. Where nothing has to be measured it is
+/// `optimizer::step`.
 ///
-/// A step is early, late (`late_updates`) or neither, never two of them; from step to step a loop may change between them, and what
-/// late updates left waiting is done before an early step begins.
+/// A step is early, late (`late_updates`) or neither, never two of them; from step to step a loop may change between
+/// them, and what late updates left waiting is done before an early step begins.
 ///
-/// Make one for each manager, after it, for as long as the loop lives. Source: speculation, then validation, of SuperOffload (Lian et al.
-/// 2025, arXiv 2509.21271); there the update is inverted, here its bytes are kept, since an inverse is not exact.
+/// Make one for each manager, after it, for as long as the loop lives. Source: speculation, then validation, of
+/// SuperOffload (Lian et al. 2025, arXiv 2509.21271); there the update is inverted, here its bytes are kept, since an
+/// inverse is not exact.
 /// @threads   one caller, that of the manager
 template <class Manager, optimizer_kernel Kernel, executor Executor = const serial>
 class early_updates {
@@ -45,28 +47,34 @@ class early_updates {
   }
   early_updates(const early_updates&) = delete;
 
-  /// Takes a step. @return   what `optimizer::step` would
-  /// Guarantee: as `optimizer::step`: call again, and the final bits are those of an undisturbed step. Where it threw before the
-  /// decision, only this object can finish the step, with the options that it began with.
+  /// Takes a step. @return   what `optimizer::step` would Guarantee: as `optimizer::step`: call again, and the final
+  /// bits are those of an undisturbed step. Where it threw before the decision, only this object can finish the step,
+  /// with the options that it began with.
   /// @throws as `optimizer::step`; out_of_memory also where the host has no room for `undo_bytes`; std::bad_alloc
   /// @throws usage_error   a rehearsal while the last step is half done, or other options for it; nothing was done
   step_outcome step(const step_options& options = {})
   {
     detail::check_used_step(manager_, kernel_, options);
     manager_.finish_updates();
-    expects(!manager_.rehearsing() || kernel_.progress.decision != step_decision::guessed, "a rehearsal of early_updates whose last step is half done: call its step again before");
+    expects(!manager_.rehearsing() || kernel_.progress.decision != step_decision::guessed,
+            "a rehearsal of early_updates whose last step is half done: call its step again before");
     const detail::kept_progress kept{kernel_.progress, manager_.rehearsing()};
     run_type run{manager_, kernel_, options, workers_};
     step_progress& progress = kernel_.progress;
-    const bool resumes = room_ && progress.decision == step_decision::guessed && progress.forgotten == manager_.steps_forgotten();
-    expects(!resumes || asked_.are(options), "a step of early_updates that is half done was called again with other options: give it those it began with, or load a checkpoint");
+    const bool resumes =
+        room_ && progress.decision == step_decision::guessed && progress.forgotten == manager_.steps_forgotten();
+    expects(!resumes || asked_.are(options),
+            "a step of early_updates that is half done was called again with other options: give it those it began "
+            "with, or load a checkpoint");
     if (!resumes) {
       forget();
       run.finish_last();
     }
     if (!resumes && run.wants_decision()) {
-      if (!run.needs_measures() || undo_bytes_ == bytes{}) run.decide();
-      else begin(options);
+      if (!run.needs_measures() || undo_bytes_ == bytes{})
+        run.decide();
+      else
+        begin(options);
     }
     if (progress.decision == step_decision::guessed) {
       guess(run);
@@ -90,7 +98,10 @@ class early_updates {
     std::vector<float> rates;
     float scale = 1.0F;
 
-    [[nodiscard]] static float scale_of(const step_options& of) noexcept { return of.loss_scale != nullptr ? of.loss_scale->scale() : 1.0F; }
+    [[nodiscard]] static float scale_of(const step_options& of) noexcept
+    {
+      return of.loss_scale != nullptr ? of.loss_scale->scale() : 1.0F;
+    }
     void keep(const step_options& now)
     {
       rates.assign(now.group_rates.begin(), now.group_rates.end());
@@ -100,8 +111,9 @@ class early_updates {
     }
     [[nodiscard]] bool are(const step_options& now) const noexcept
     {
-      return options.learning_rate == now.learning_rate && std::ranges::equal(rates, now.group_rates) && options.clip == now.clip &&
-             options.loss_scale == now.loss_scale && scale == scale_of(now) && options.skip_nonfinite == now.skip_nonfinite && options.seed == now.seed;
+      return options.learning_rate == now.learning_rate && std::ranges::equal(rates, now.group_rates) &&
+             options.clip == now.clip && options.loss_scale == now.loss_scale && scale == scale_of(now) &&
+             options.skip_nonfinite == now.skip_nonfinite && options.seed == now.seed;
     }
   };
 
@@ -138,11 +150,14 @@ class early_updates {
   [[nodiscard]] bool is_exact(const run_type& run, tensor_handle parameter, const tensor_info& info)
   {
     bool is_filled = true;
-    run.for_each_list(info, [&](list_id list, dtype) { is_filled = is_filled && (manager_.rehearsing() || manager_.is_filled(parameter, list)); });
+    run.for_each_list(info, [&](list_id list, dtype) {
+      is_filled = is_filled && (manager_.rehearsing() || manager_.is_filled(parameter, list));
+    });
     return is_filled && used_ + detail::undo_size(run, info) <= undo_bytes_.count();
   }
 
-  /// Only of one whose gradient is usual: where it lies in the value's place, pinning the value takes that away from it.
+  /// Only of one whose gradient is usual: where it lies in the value's place, pinning the value takes that away from
+  /// it.
   void update(run_type& run, tensor_handle parameter, const tensor_info& info)
   {
     run.where_updated(parameter, [&](auto place) {

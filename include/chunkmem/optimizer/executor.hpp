@@ -8,11 +8,14 @@ namespace chunkmem::inline v0 {
 
 /// Runs the parts of one piece of work, at once or one after another.
 ///
-/// Laws: `run(parts, work)` calls `work(part)` once for each part below `parts` and returns when all are over; what they
-/// wrote is then visible to the caller; `work` does not throw. `threads()` says how many parts may run at once, at least 1.
+/// Laws: `run(parts, work)` calls `work(part)` once for each part below `parts` and returns when all are over; what
+/// they wrote is then visible to the caller; `work` does not throw. `threads()` says how many parts may run at once, at
+/// least 1.
 template <class Executor>
 concept executor = requires(Executor& workers, unsigned parts, void (*work)(unsigned)) {
-  { workers.threads() } -> std::convertible_to<unsigned>;
+  {
+    workers.threads()
+  } -> std::convertible_to<unsigned>;
   workers.run(parts, work);
 };
 

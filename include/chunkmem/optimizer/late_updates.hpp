@@ -15,30 +15,34 @@ namespace chunkmem::inline v0 {
 
 namespace optimizer {
 
-/// Steps whose updates wait until their weights are used, which is in the next forward pass: the calling thread updates one layer
-/// while the device computes with those before it. Good where the host updates and a device computes; where the calling thread
-/// computes itself, `optimizer::step` does the same in the same time.
+/// Steps whose updates wait until their weights are used, which is in the next forward pass: the calling thread updates
+/// one layer while the device computes with those before it. Good where the host updates and a device computes; where
+/// the calling thread computes itself, `optimizer::step` does the same in the same time.
 ///
-/// `step` decides what `optimizer::step` would: the norm, whether to skip, the loss scale. Then the gradients wait. Whatever uses a
-/// parameter next, its weight in any way, its gradient or a list, updates it before, and with it the weights in its chunk; a
-/// weight is never read before its update, and no bit is another than with `optimizer::step`. What nobody uses is updated before
-/// the first gradient of the next step, before a checkpoint is saved, a rehearsal, an exchange, or `finish`.
-/// Iterations that begin with updates that wait have records of their own, so those of one name repeat from the
-/// fourth on where `step` ends them. Gradients live until their update, so they are counted on both sides of an iteration's end; a rehearsal runs the step
-/// twice and proves the room for both. Gradients that come to lie in their weights' places need a rehearsal, or updates
-/// that are finished once between iterations, which is then done.
+/// `step` decides what `optimizer::step` would: the norm, whether to skip, the loss scale. Then the gradients wait.
+/// Whatever uses a parameter next, its weight in any way, its gradient or a list, updates it before, and with it the
+/// weights in its chunk; a weight is never read before its update, and no bit is another than with `optimizer::step`.
+/// What nobody uses is updated before the first gradient of the next step, before a checkpoint is saved, a rehearsal,
+/// an exchange, or `finish`. Iterations that begin with updates that wait have records of their own, so those of one
+/// name repeat from the fourth on where `step` ends them. Gradients live until their update, so they are counted on
+/// both sides of an iteration's end; a rehearsal runs the step twice and proves the room for both. Gradients that come
+/// to lie in their weights' places need a rehearsal, or updates that are finished once between iterations, which is
+/// then done.
 ///
-/// A step is late, early (`early_updates`) or neither, never two of them, and a loop may change between them from step to step; a step
-/// that early updates have begun is finished by them alone (usage_error).
+/// A step is late, early (`early_updates`) or neither, never two of them, and a loop may change between them from step
+/// to step; a step that early updates have begun is finished by them alone (usage_error).
 ///
-/// Make one for each manager, after it, for as long as the loop lives. Where it ends while updates wait, their parameters
-/// cannot be used any more until a checkpoint is loaded (usage_error): call `finish` before.
-/// Source: updates of ZeRO-Offload that are delayed (Ren et al. 2021, arXiv 2101.06840), but here nothing reads an older weight.
+/// Make one for each manager, after it, for as long as the loop lives. Where it ends while updates wait, their
+/// parameters cannot be used any more until a checkpoint is loaded (usage_error): call `finish` before. Source: updates
+/// of ZeRO-Offload that are delayed (Ren et al. 2021, arXiv 2101.06840), but here nothing reads an older weight.
 /// @threads   one caller, that of the manager
 template <class Manager, optimizer_kernel Kernel, executor Executor = const serial>
 class late_updates {
  public:
-  explicit late_updates(Manager& owner, Kernel& kernel, Executor& workers = on_this_thread) : manager_{owner}, kernel_{kernel}, workers_{workers} {}
+  explicit late_updates(Manager& owner, Kernel& kernel, Executor& workers = on_this_thread)
+      : manager_{owner}, kernel_{kernel}, workers_{workers}
+  {
+  }
   late_updates(const late_updates&) = delete;
   ~late_updates() { manager_.abandon_updates(this); }
 
@@ -52,7 +56,8 @@ class late_updates {
   {
     detail::check_used_step(manager_, kernel_, options);
     manager_.finish_updates();
-    for (const tensor_handle it : first) (void)manager_.has_gradient(it);  // what is no parameter is refused before anything is decided
+    // what is no parameter is refused before anything is decided
+    for (const tensor_handle it : first) (void)manager_.has_gradient(it);
     const detail::kept_progress kept{kernel_.progress, manager_.rehearsing()};
     prepare(options);
     run_->finish_last();
@@ -66,8 +71,10 @@ class late_updates {
     std::uint32_t at = progress.reached;
     run_->for_each_unfinished([&](tensor_handle parameter, const tensor_info& info) {
       const bool waits = at++ >= at_once_;
-      if (!updates || !manager_.has_gradient(parameter)) run_->pass_over(parameter);
-      else if (!waits) run_->update(parameter, info);
+      if (!updates || !manager_.has_gradient(parameter))
+        run_->pass_over(parameter);
+      else if (!waits)
+        run_->update(parameter, info);
     });
     if (updates) wait();
     return run_->finish_step();
@@ -98,7 +105,8 @@ class late_updates {
   {
     terms_ = run_->terms();
     at_once_ = 0;
-    manager_.hold_updates([](void* self, std::uint32_t parameter) { static_cast<late_updates*>(self)->update(parameter); }, this);
+    manager_.hold_updates(
+        [](void* self, std::uint32_t parameter) { static_cast<late_updates*>(self)->update(parameter); }, this);
   }
 
   /// Safe to take again: an update that is done is not done again where its gradient could not be dropped.
@@ -122,7 +130,7 @@ class late_updates {
   std::vector<float> rates_;
   detail::update_terms terms_;
   std::vector<std::uint8_t> is_updated_;  // by parameter: its gradient is used up and may still be there
-  std::uint32_t at_once_ = 0;  // parameters of the order that do not wait, of the step that was decided
+  std::uint32_t at_once_ = 0;             // parameters of the order that do not wait, of the step that was decided
 };
 
 }  // namespace optimizer

@@ -39,21 +39,25 @@ class learning_rates {
   {
     for (const float rate : rates_) check_learning_rate(rate);
   }
-  learning_rates(std::initializer_list<float> by_group) : learning_rates{std::span{by_group.begin(), by_group.size()}} {}
+  learning_rates(std::initializer_list<float> by_group) : learning_rates{std::span{by_group.begin(), by_group.size()}}
+  {
+  }
   learning_rates(const learning_rates&) = delete;  // its manager knows where the rates are
   learning_rates& operator=(const learning_rates&) = delete;
 
   /// @throws usage_error   as above, or there is no such group; nothing was changed
   void set(group_id group, float rate)
   {
-    expects(index_of(group) < rates_.size(), "a learning rate was set for a group that was not declared with the rates");
+    expects(index_of(group) < rates_.size(),
+            "a learning rate was set for a group that was not declared with the rates");
     check_learning_rate(rate);
     rates_[index_of(group)] = rate;
   }
   /// @throws usage_error   there is no such group
   [[nodiscard]] float of(group_id group) const
   {
-    expects(index_of(group) < rates_.size(), "a learning rate was asked for of a group that was not declared with the rates");
+    expects(index_of(group) < rates_.size(),
+            "a learning rate was asked for of a group that was not declared with the rates");
     return rates_[index_of(group)];
   }
   operator std::span<const float>() const noexcept { return rates_; }

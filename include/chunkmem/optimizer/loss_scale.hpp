@@ -27,9 +27,9 @@ struct loss_scale_options {
 /// What the trainer multiplies the loss with, so that small gradients do not vanish in fp16; a step divides it out.
 ///
 /// A fixed one stays. A dynamic one backs off after a step whose gradients were not finite, and grows after many that
-/// were: so it stays just below what overflows. bf16 has the range of single precision and needs none.
-/// A manager is given it by `m.use(scale)`: checkpoints hold it then, as "loss scale". It stays where it is from there on.
-/// Source: Micikevicius et al. 2018 (arXiv 1710.03740), with the defaults of PyTorch's GradScaler.
+/// were: so it stays just below what overflows. bf16 has the range of single precision and needs none. A manager is
+/// given it by `m.use(scale)`: checkpoints hold it then, as "loss scale". It stays where it is from there on. Source:
+/// Micikevicius et al. 2018 (arXiv 1710.03740), with the defaults of PyTorch's GradScaler.
 class loss_scale {
  public:
   /// @throws usage_error   `value` is not positive and finite

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <chunkmem/optimizer/executor.hpp>
 #include <chunkmem/core/float_environment.hpp>
+#include <chunkmem/optimizer/executor.hpp>
 #include <chunkmem/tensor/gradient_measure.hpp>
 
 #include <algorithm>
@@ -30,7 +30,8 @@ template <real_element Element, executor Executor>
     workers.run(static_cast<unsigned>((blocks + blocks_of_a_part - 1) / blocks_of_a_part), [&](unsigned part) {
       const float_environment same;
       for (std::size_t at = part * blocks_of_a_part; at < std::min(blocks, (part + 1) * blocks_of_a_part); ++at)
-        sums[at] = measure_one_block(segment.subspan(at * measure_block, std::min(measure_block, segment.size() - at * measure_block)));
+        sums[at] = measure_one_block(
+            segment.subspan(at * measure_block, std::min(measure_block, segment.size() - at * measure_block)));
     });
     for (std::size_t at = 0; at < blocks; ++at) total.add(sums[at]);
   }
@@ -44,10 +45,12 @@ template <real_element Element, executor Executor>
 /// @param type   float32, bfloat16 or float16
 /// Cost: one pass over the gradient; 5 KiB of stack, no allocation.
 template <executor Executor>
-[[nodiscard]] gradient_measure measure_parameter(const std::byte* gradient, dtype type, std::uint64_t elements, Executor& workers)
+[[nodiscard]] gradient_measure measure_parameter(const std::byte* gradient, dtype type, std::uint64_t elements,
+                                                 Executor& workers)
 {
   const auto of = [&]<class Element>(Element) {
-    return detail::measure_elements(std::span{reinterpret_cast<const Element*>(gradient), static_cast<std::size_t>(elements)}, workers);
+    return detail::measure_elements(
+        std::span{reinterpret_cast<const Element*>(gradient), static_cast<std::size_t>(elements)}, workers);
   };
   if (type == dtype::bfloat16) return of(bf16{});
   if (type == dtype::float16) return of(fp16{});

@@ -32,18 +32,20 @@ inline constexpr std::uint64_t most_updates = std::uint64_t{1} << 53;
 
 /// How far the updates of a kernel are: what makes a step safe to take again, and what survives a restart.
 ///
-/// It counts the updates of one manager, the one that the kernel was given to by `use`. An assignment changes the counts
-/// and leaves the kernel with its manager; a copy has the counts and no manager.
+/// It counts the updates of one manager, the one that the kernel was given to by `use`. An assignment changes the
+/// counts and leaves the kernel with its manager; a copy has the counts and no manager.
 struct step_progress {
-  std::uint64_t number = 0;    ///< of the last whole update
-  std::uint32_t reached = 0;   ///< parameters that are done with the next update already, in the manager's order of updates
-  std::uint32_t undropped = 0; ///< 1: the gradient of the last of them is used up but still there
+  std::uint64_t number = 0;  ///< of the last whole update
+  /// parameters that are done with the next update already, in the manager's order of updates
+  std::uint32_t reached = 0;
+  std::uint32_t undropped = 0;                   ///< 1: the gradient of the last of them is used up but still there
   step_decision decision = step_decision::open;  ///< taken once for each step, however often it is tried
-  std::uint64_t gradients = 0; ///< the manager's count of them when it was taken: with newer ones it is taken again
-  float factor = 1.0F;         ///< by which the gradients of this step are multiplied
-  double norm = 0.0;           ///< of all gradients of this step
-  std::uint64_t forgotten = 0; ///< the manager's count of steps that do not count: with another one, this step begins anew
-  registration registered{};   ///< the manager whose updates are counted
+  std::uint64_t gradients = 0;  ///< the manager's count of them when it was taken: with newer ones it is taken again
+  float factor = 1.0F;          ///< by which the gradients of this step are multiplied
+  double norm = 0.0;            ///< of all gradients of this step
+  std::uint64_t forgotten =
+      0;  ///< the manager's count of steps that do not count: with another one, this step begins anew
+  registration registered{};  ///< the manager whose updates are counted
 
   /// `number` alone: nothing is saved while a step is half done.
   template <class Visit>
@@ -59,8 +61,10 @@ struct step_progress {
     std::uint64_t updates = 0;
     std::memcpy(&updates, loaded.data(), sizeof updates);
     if (updates > most_updates)
-      throw config_error{error_text{} << "chunkmem: a checkpoint of an optimizer after " << updates << " updates, and at most " << most_updates
-                                      << " can be counted (the file was not made by a training: load another generation)"};
+      throw config_error{
+          error_text{} << "chunkmem: a checkpoint of an optimizer after " << updates << " updates, and at most "
+                       << most_updates
+                       << " can be counted (the file was not made by a training: load another generation)"};
   }
 };
 
@@ -69,10 +73,11 @@ inline constexpr std::size_t max_lists = 4;
 
 /// A run of elements of one parameter and of all that belongs to it, in single precision: runs of equal length.
 ///
-/// What is stored in 16 bits was widened before and is rounded afterwards; a 16-bit parameter with a master is its master.
+/// What is stored in 16 bits was widened before and is rounded afterwards; a 16-bit parameter with a master is its
+/// master.
 struct update_spans {
   std::span<float> parameter;
-  std::span<const float> gradient;  ///< unscaled and clipped, denormals as zero
+  std::span<const float> gradient;    ///< unscaled and clipped, denormals as zero
   std::span<float> lists[max_lists];  ///< in the order of the kernel's lists(), masters left out
 };
 
@@ -80,20 +85,28 @@ struct update_spans {
 
 /// The arithmetic of an optimizer, for runs of elements.
 ///
-/// Laws: `lists()` names what the kernel keeps beside each parameter, at most `max_lists`, one master at most, and never
-/// changes; `update` treats every element alike and by itself, so that the bits do not depend on how a parameter is cut
-/// into runs or on the thread that takes a run; it reads and writes nothing but its spans and settings; it does not throw.
-/// `progress` is a member that `step` alone changes. Optional: `for_each_state(visit)`, the kernel's own bytes that must
-/// survive a restart, see registrable; `prepared(settings)`, work to do once for each part of a
-/// parameter, whose result is then called with the spans instead; `instructions()`, the set that the rounding around the
-/// kernel uses.
+/// Laws: `lists()` names what the kernel keeps beside each parameter, at most `max_lists`, one master at most, and
+/// never changes; `update` treats every element alike and by itself, so that the bits do not depend on how a parameter
+/// is cut into runs or on the thread that takes a run; it reads and writes nothing but its spans and settings; it does
+/// not throw. `progress` is a member that `step` alone changes. Optional: `for_each_state(visit)`, the kernel's own
+/// bytes that must survive a restart, see registrable; `prepared(settings)`, work to do once for each part of a
+/// parameter, whose result is then called with the spans instead; `instructions()`, the set that the rounding around
+/// the kernel uses.
 template <class Kernel>
 concept optimizer_kernel = requires(Kernel kernel, const Kernel& constant, const optimizer::update_spans& spans,
                                     const optimizer::step_settings& settings) {
-  { Kernel::name } -> std::convertible_to<std::string_view>;
-  { kernel.lists() } -> std::convertible_to<std::span<const list_spec>>;
-  { constant.update(spans, settings) } noexcept;
-  { kernel.progress } -> std::same_as<optimizer::step_progress&>;
+  {
+    Kernel::name
+  } -> std::convertible_to<std::string_view>;
+  {
+    kernel.lists()
+  } -> std::convertible_to<std::span<const list_spec>>;
+  {
+    constant.update(spans, settings)
+  } noexcept;
+  {
+    kernel.progress
+  } -> std::same_as<optimizer::step_progress&>;
 };
 
 }  // namespace chunkmem::inline v0

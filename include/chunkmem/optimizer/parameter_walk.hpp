@@ -19,7 +19,8 @@ namespace detail {
 /// In a rehearsal, a step begins anew, and leaves the progress of the real one as it was.
 class kept_progress {
  public:
-  kept_progress(step_progress& progress, bool rehearses) noexcept : progress_{progress}, before_{progress}, rehearses_{rehearses}
+  kept_progress(step_progress& progress, bool rehearses) noexcept
+      : progress_{progress}, before_{progress}, rehearses_{rehearses}
   {
     if (!rehearses) return;
     progress = {};
@@ -41,12 +42,15 @@ class kept_progress {
 inline void check_updates(std::uint64_t number)
 {
   if (number >= most_updates) [[unlikely]]
-    throw usage_error{error_text{} << "chunkmem: an optimizer step after " << number << " updates, and at most " << most_updates
-                                   << " can be counted (load a checkpoint of this training, or set progress.number to the updates that were done)"};
+    throw usage_error{error_text{} << "chunkmem: an optimizer step after " << number << " updates, and at most "
+                                   << most_updates
+                                   << " can be counted (load a checkpoint of this training, or set progress.number to "
+                                      "the updates that were done)"};
 }
 
-/// What is wrong with a step before it begins. @throws usage_error   the last iteration had named too few of its micro-batches, a
-/// learning rate that no update can be made with, or more updates than can be counted; nothing was changed
+/// What is wrong with a step before it begins. @throws usage_error   the last iteration had named too few of its
+/// micro-batches, a learning rate that no update can be made with, or more updates than can be counted; nothing was
+/// changed
 template <class Manager>
 void check_step(Manager& owner, const step_progress& progress, const step_options& options)
 {
@@ -55,7 +59,8 @@ void check_step(Manager& owner, const step_progress& progress, const step_option
   check_updates(progress.number);
 }
 
-/// The same of a step on the calling thread. @throws usage_error   also: the manager was not given the kernel or the loss scale by use()
+/// The same of a step on the calling thread. @throws usage_error   also: the manager was not given the kernel or the
+/// loss scale by use()
 template <class Manager, class Kernel>
 void check_used_step(Manager& owner, const Kernel& kernel, const step_options& options)
 {
@@ -68,8 +73,10 @@ void check_used_step(Manager& owner, const Kernel& kernel, const step_options& o
 template <class Manager, optimizer_kernel Kernel>
 class parameter_walk {
  public:
-  /// @throws usage_error   an element type that cannot be trained, too few group rates, masters that the kernel does not know
-  parameter_walk(Manager& owner, Kernel& kernel, const step_options& options) : manager_{owner}, kernel_{kernel}, options_{options}
+  /// @throws usage_error   an element type that cannot be trained, too few group rates, masters that the kernel does
+  ///   not know
+  parameter_walk(Manager& owner, Kernel& kernel, const step_options& options)
+      : manager_{owner}, kernel_{kernel}, options_{options}
   {
     for (const list_spec& spec : kernel.lists()) {
       expects(list_count_ < max_lists, "an optimizer kernel with more lists than max_lists");
@@ -81,21 +88,24 @@ class parameter_walk {
     owner.for_each_parameter([&](tensor_handle, const tensor_info& info) { check(info); });
   }
 
-  /// The first parameters may be done already, by a call that failed, unless it was forgotten: by a load, or with its gradients.
+  /// The first parameters may be done already, by a call that failed, unless it was forgotten: by a load, or with its
+  /// gradients.
   /// @throws usage_error   one of them has a new gradient, a load is half done, or early_updates began the step
   void finish_last(typename Manager::place_type from = typename Manager::place_type{})
   {
     step_progress& progress = kernel_.progress;
     manager_.expect_loaded("an optimizer step");
     if (progress.forgotten != manager_.steps_forgotten()) begin_anew(progress.number);
-    expects(progress.decision != step_decision::guessed,
-            "a step that early_updates had begun was to be finished by others (call its step again, or load a checkpoint)");
+    expects(
+        progress.decision != step_decision::guessed,
+        "a step that early_updates had begun was to be finished by others (call its step again, or load a checkpoint)");
     if (progress.decision == step_decision::open) manager_.expect_gradients(from);
     std::uint32_t at = 0;
     manager_.for_each_in_order(0, [&](tensor_handle it, const tensor_info&) {
       if (at++ >= progress.reached || !manager_.has_gradient(it)) return;
       expects(progress.undropped != 0 && at == progress.reached,
-              "the last optimizer step was cut short, and there are new gradients since (drop_gradients(), then make them all again)");
+              "the last optimizer step was cut short, and there are new gradients since (drop_gradients(), then make "
+              "them all again)");
       manager_.spend_gradient(it);
       progress.undropped = 0;
     });
@@ -150,11 +160,14 @@ class parameter_walk {
       all.lists[at] = {nullptr, specs_[list].type, specs_[list].use};
       all.fresh_master |= is_master && !manager_.rehearsing() && !manager_.is_filled(parameter, lists_[list]);
       if (is_master && !all.fresh_master && is_overwritten(parameter)) value_mode = access::write;
-      if (is_master && all.fresh_master) fresh = list, fresh_at = at;
-      else take(list, at, access::read_write);
+      if (is_master && all.fresh_master)
+        fresh = list, fresh_at = at;
+      else
+        take(list, at, access::read_write);
     }
     const auto value = manager_.acquire_bytes(parameter, value_list, value_mode, place);
-    if (fresh != max_lists) take(fresh, fresh_at, access::write);  // last: where another pin fails it would be there without its numbers
+    // last: where another pin fails it would be there without its numbers
+    if (fresh != max_lists) take(fresh, fresh_at, access::write);
     if (manager_.rehearsing()) return;
     describe(all, parameter, info, gradient, value);
     work(all);
@@ -201,16 +214,23 @@ class parameter_walk {
   }
   void check(const tensor_info& info) const
   {
-    expects(info.type == dtype::float32 || is_16_bit(info.type), "an optimizer step over a parameter that is no float32, bfloat16 or float16");
+    expects(info.type == dtype::float32 || is_16_bit(info.type),
+            "an optimizer step over a parameter that is no float32, bfloat16 or float16");
     expects(options_.group_rates.empty() || index_of(info.group) < options_.group_rates.size(),
             "a parameter of a group that group_rates has no learning rate for");
-    if constexpr (requires { { kernel_.options(info.group).rate_factor } -> std::convertible_to<float>; }) {
+    if constexpr (requires {
+                    {
+                      kernel_.options(info.group).rate_factor
+                    } -> std::convertible_to<float>;
+                  }) {
       const float rate = rate_of(info.group), factor = kernel_.options(info.group).rate_factor;
       if (!is_learning_rate(rate * factor))
-        throw usage_error{error_text{} << "chunkmem: a learning rate of " << rate << " and a rate factor of " << factor << ", whose product is too large (lower one)"};
+        throw usage_error{error_text{} << "chunkmem: a learning rate of " << rate << " and a rate factor of " << factor
+                                       << ", whose product is too large (lower one)"};
     }
-    expects(has_master_ || !is_16_bit(info.type) || !manager_.has_masters(),
-            "an optimizer without masters over 16-bit weights that have some: the masters would not hear of the update");
+    expects(
+        has_master_ || !is_16_bit(info.type) || !manager_.has_masters(),
+        "an optimizer without masters over 16-bit weights that have some: the masters would not hear of the update");
   }
 
   void describe(parameter_bytes& all, tensor_handle parameter, const tensor_info& info, const read_pin& gradient,

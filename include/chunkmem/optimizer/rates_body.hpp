@@ -12,14 +12,15 @@ namespace chunkmem::inline v0 {
 
 namespace optimizer {
 
-/// Writes a few learning rates to where a device step reads them. They travel in the body, so nothing on the host has to
-/// stay until it has run.
+/// Writes a few learning rates to where a device step reads them. They travel in the body, so nothing on the host has
+/// to stay until it has run.
 class rates_body {
  public:
   static constexpr std::size_t most = 24;
 
   /// @pre   at most `most` rates
-  rates_body(float* to, std::span<const float> rates) noexcept : to_{to}, count_{static_cast<std::uint32_t>(rates.size())}
+  rates_body(float* to, std::span<const float> rates) noexcept
+      : to_{to}, count_{static_cast<std::uint32_t>(rates.size())}
   {
     std::copy(rates.begin(), rates.end(), rates_);
   }

@@ -114,11 +114,13 @@ class sgd {
   }
 
   /// Other options for the parameters of one group. May allocate: for the time before training.
-  /// @throws config_error   an option is out of its range, or wants a momentum that no list was kept for; nothing was changed
+  /// @throws config_error   an option is out of its range, or wants a momentum that no list was kept for; nothing was
+  ///   changed
   sgd& group(group_id which, const sgd_options& options)
   {
     if (!has_momentum() && options.momentum > 0.0F)
-      throw config_error{"a group of SGD with momentum beside a kernel without (give the momentum to the kernel itself)"};
+      throw config_error{
+          "a group of SGD with momentum beside a kernel without (give the momentum to the kernel itself)"};
     options_.set(which, checked(options));
     return *this;
   }
@@ -173,10 +175,14 @@ class sgd {
   static const sgd_options& checked(const sgd_options& it)
   {
     const auto is_factor = [](float number) { return number >= 0.0F && std::isfinite(number); };
-    detail::expect_option(it.momentum >= 0.0F && it.momentum < 1.0F, "momentum of SGD", it.momentum, "give one in [0, 1), such as 0.9");
-    detail::expect_option(is_factor(it.weight_decay), "weight decay of SGD", it.weight_decay, "give a finite one, 0 or above");
-    detail::expect_option(std::isfinite(it.dampening), "dampening of SGD", it.dampening, "give a finite one; 0 is neutral");
-    detail::expect_option(is_factor(it.rate_factor), "rate factor of SGD", it.rate_factor, "give a finite one, 0 or above");
+    detail::expect_option(it.momentum >= 0.0F && it.momentum < 1.0F, "momentum of SGD", it.momentum,
+                          "give one in [0, 1), such as 0.9");
+    detail::expect_option(is_factor(it.weight_decay), "weight decay of SGD", it.weight_decay,
+                          "give a finite one, 0 or above");
+    detail::expect_option(std::isfinite(it.dampening), "dampening of SGD", it.dampening,
+                          "give a finite one; 0 is neutral");
+    detail::expect_option(is_factor(it.rate_factor), "rate factor of SGD", it.rate_factor,
+                          "give a finite one, 0 or above");
     if (it.nesterov && (it.dampening != 0.0F || it.momentum == 0.0F))
       throw config_error{"Nesterov's form of SGD wants a momentum and no dampening (such as 0.9 and 0)"};
     return it;

@@ -18,8 +18,8 @@ namespace detail {
 
 /// What was decided about a step, for each of its updates.
 struct update_terms {
-  float factor = 1.0F;         ///< by which gradients are multiplied
-  std::uint64_t number = 1;    ///< of the update
+  float factor = 1.0F;       ///< by which gradients are multiplied
+  std::uint64_t number = 1;  ///< of the update
 };
 
 /// What becomes of a step.
@@ -51,13 +51,16 @@ class step_run : public parameter_walk<Manager, Kernel> {
   [[nodiscard]] verdict judge()
   {
     const float_environment standard;
-    if constexpr (!Manager::engine_type::has_bytes)  // there gradients are measured on the device too, and the last one decides
-      if (needs_measures() && !manager_.rehearsing()) manager_.backend().wait(agent::host, manager_.backend().record(agent::compute));
+    // there gradients are measured on the device too, and the last one decides
+    if constexpr (!Manager::engine_type::has_bytes)
+      if (needs_measures() && !manager_.rehearsing())
+        manager_.backend().wait(agent::host, manager_.backend().record(agent::compute));
     const gradient_measure all = needs_measures() ? sum() : gradient_measure{};
     const double norm = norm_of(all, options_.clip.order) / scale();
     const bool clips = all.finite && options_.clip.norm > 0.0F;
     const double factor = clips ? static_cast<double>(clip_factor(norm, options_.clip.norm)) : 1.0;
-    return {norm, static_cast<float>(factor / scale()), may_skip() && !all.finite ? step_decision::skip : step_decision::update};
+    return {norm, static_cast<float>(factor / scale()),
+            may_skip() && !all.finite ? step_decision::skip : step_decision::update};
   }
   /// From here on the step is decided.
   void take(const verdict& decided)
@@ -87,7 +90,8 @@ class step_run : public parameter_walk<Manager, Kernel> {
   [[nodiscard]] bool is_usual(const gradient_measure& some) const
   {
     const float_environment standard;
-    return some.finite && !(options_.clip.norm > 0.0F && norm_of(some, options_.clip.order) / scale() > static_cast<double>(options_.clip.norm));
+    return some.finite && !(options_.clip.norm > 0.0F &&
+                            norm_of(some, options_.clip.order) / scale() > static_cast<double>(options_.clip.norm));
   }
   [[nodiscard]] update_terms usual_terms() const
   {
@@ -97,7 +101,8 @@ class step_run : public parameter_walk<Manager, Kernel> {
   /// The decision is still to be taken, or gradients are not those that it was taken for.
   [[nodiscard]] bool wants_decision() const
   {
-    return kernel_.progress.decision == step_decision::open || kernel_.progress.gradients != manager_.gradients_opened();
+    return kernel_.progress.decision == step_decision::open ||
+           kernel_.progress.gradients != manager_.gradients_opened();
   }
   /// Of the step that was decided.
   [[nodiscard]] update_terms terms() const noexcept { return {kernel_.progress.factor, kernel_.progress.number + 1}; }
@@ -129,8 +134,8 @@ class step_run : public parameter_walk<Manager, Kernel> {
     return outcome;
   }
 
-  /// Calls `work(place)` with where the parameter is updated; nothing is read on a backend without bytes, so there the device may
-  /// do it itself.
+  /// Calls `work(place)` with where the parameter is updated; nothing is read on a backend without bytes, so there the
+  /// device may do it itself.
   template <class Work>
   auto where_updated(tensor_handle parameter, Work work)
   {
@@ -149,8 +154,10 @@ class step_run : public parameter_walk<Manager, Kernel> {
       if (manager_.rehearsing()) return;
       const std::uint64_t elements = info.extents.elements();
       if constexpr (Manager::engine_type::has_bytes)
-        found = measure_parameter(reinterpret_cast<const std::byte*>(gradient.data()), info.gradient, elements, workers_);
-      else if constexpr (timed_kernel<Kernel>) let_pass(manager_.backend(), place, kernel_.measure_takes(place_of(place), elements));
+        found =
+            measure_parameter(reinterpret_cast<const std::byte*>(gradient.data()), info.gradient, elements, workers_);
+      else if constexpr (timed_kernel<Kernel>)
+        let_pass(manager_.backend(), place, kernel_.measure_takes(place_of(place), elements));
     });
     manager_.keep_measure(parameter, found);
   }
@@ -159,9 +166,12 @@ class step_run : public parameter_walk<Manager, Kernel> {
   {
     const gradient_transform transform{decided.factor, options_.clip.value};
     const step_settings settings{this->rate_of(info.group), decided.number, info.group};
-    const auto update = [&](const parameter_bytes& some) { update_parameter(kernel_, some, transform, settings, options_.seed, workers_); };
+    const auto update = [&](const parameter_bytes& some) {
+      update_parameter(kernel_, some, transform, settings, options_.seed, workers_);
+    };
     if constexpr (!Manager::engine_type::has_bytes) {
-      if constexpr (timed_kernel<Kernel>) let_pass(manager_.backend(), place, kernel_.update_takes(place_of(place), all.elements));
+      if constexpr (timed_kernel<Kernel>)
+        let_pass(manager_.backend(), place, kernel_.update_takes(place_of(place), all.elements));
     } else if constexpr (requires { manager_.for_each_run(all, update); }) {
       manager_.for_each_run(all, update);  // what a rank owns is parts of several tensors
     } else {
@@ -170,7 +180,10 @@ class step_run : public parameter_walk<Manager, Kernel> {
   }
 
  private:
-  [[nodiscard]] double scale() const { return options_.loss_scale != nullptr ? static_cast<double>(options_.loss_scale->scale()) : 1.0; }
+  [[nodiscard]] double scale() const
+  {
+    return options_.loss_scale != nullptr ? static_cast<double>(options_.loss_scale->scale()) : 1.0;
+  }
   [[nodiscard]] bool may_skip() const noexcept { return options_.skip_nonfinite || options_.loss_scale != nullptr; }
   void measure_each()
   {
@@ -199,26 +212,28 @@ class step_run : public parameter_walk<Manager, Kernel> {
 
 /// Updates every parameter from its gradient, then forgets the gradients.
 ///
-/// Runs where the placement keeps the optimizer's states, one parameter at a time, in one pass over its bytes: unscale, clip,
-/// update, round. In the order in which gradients were completed, whose copies then come while the last ones are still made; where a
-/// norm is needed, gradients whose norms gradient_done did not take are read in that order before, and updates follow in the order in
-/// which the iteration used the weights first. No bit depends on these orders. A parameter without a gradient in this step keeps
-/// its value and its states; the step counts all the same.
-/// A skipped step drops the gradients, tells the loss scale, and changes nothing else: weights whose bytes their gradients
-/// had are made again from their masters.
-/// Guarantee: safe to take again. Where it throws, some parameters have the update and the others their gradients; the
-/// next call goes on with the others, by its own options but for what was decided (norm, factor, skip), and with the same options the
-/// final bits are those of an undisturbed step. Between the two, gradients are not
-/// made or dropped and nothing is saved (usage_error); a load makes the step void, and the next one begins anew.
+/// Runs where the placement keeps the optimizer's states, one parameter at a time, in one pass over its bytes: unscale,
+/// clip, update, round. In the order in which gradients were completed, whose copies then come while the last ones are
+/// still made; where a norm is needed, gradients whose norms gradient_done did not take are read in that order before,
+/// and updates follow in the order in which the iteration used the weights first. No bit depends on these orders. A
+/// parameter without a gradient in this step keeps its value and its states; the step counts all the same. A skipped
+/// step drops the gradients, tells the loss scale, and changes nothing else: weights whose bytes their gradients had
+/// are made again from their masters. Guarantee: safe to take again. Where it throws, some parameters have the update
+/// and the others their gradients; the next call goes on with the others, by its own options but for what was decided
+/// (norm, factor, skip), and with the same options the final bits are those of an undisturbed step. Between the two,
+/// gradients are not made or dropped and nothing is saved (usage_error); a load makes the step void, and the next one
+/// begins anew.
 ///
 /// @param workers   share the elements of large parameters; bits do not depend on them
 /// @throws out_of_memory, device_error   a parameter could not be brought; call again
-/// @throws usage_error    the manager was not given the kernel, or the loss scale, by use(); a learning rate is no number, infinite or
-///                        negative; the last iteration had named too few of its micro-batches: nothing was changed
-/// @throws usage_error    a load is half done; the last step was cut short before its first update and a parameter that it had
-///                        passed over has a gradient now; an element type that cannot be trained; group_rates too short; a negative limit; a kernel without masters
-///                        over weights that have some
-/// @complexity            O(accesses of the iteration + parameters log parameters) and one pass over their bytes; no allocation once it was taken
+/// @throws usage_error    the manager was not given the kernel, or the loss scale, by use(); a learning rate is no
+///                        number, infinite or negative; the last iteration had named too few of its micro-batches:
+///                        nothing was changed
+/// @throws usage_error    a load is half done; the last step was cut short before its first update and a parameter that
+///                        it had passed over has a gradient now; an element type that cannot be trained; group_rates
+///                        too short; a negative limit; a kernel without masters over weights that have some
+/// @complexity            O(accesses of the iteration + parameters log parameters) and one pass over their bytes; no
+///   allocation once it was taken
 template <class Manager, optimizer_kernel Kernel, executor Executor = const serial>
 step_outcome step(Manager& owner, Kernel& kernel, const step_options& options = {}, Executor& workers = on_this_thread,
                   typename Manager::place_type from = typename Manager::place_type{})

@@ -15,10 +15,13 @@ namespace optimizer {
 struct step_options {
   float learning_rate = 1e-3F;           ///< finite, 0 or above
   std::span<const float> group_rates{};  ///< learning rates by group instead; empty: one for all
-  clipping clip{};                    ///< of the unscaled gradients: by the norm of all of them first, then value by value
-  optimizer::loss_scale* loss_scale = nullptr;  ///< by which the loss was multiplied, given to use(); hears what became of the step
-  bool skip_nonfinite = true;  ///< an infinity or NaN in any gradient leaves everything as it is; always so with a loss scale
-  std::uint64_t seed = 0;      ///< of stochastic rounding, where something is stored in 16 bits without a master
+  /// of the unscaled gradients: by the norm of all of them first, then value by value
+  clipping clip{};
+  /// by which the loss was multiplied, given to use(); hears what became of the step
+  optimizer::loss_scale* loss_scale = nullptr;
+  /// an infinity or NaN in any gradient leaves everything as it is; always so with a loss scale
+  bool skip_nonfinite = true;
+  std::uint64_t seed = 0;  ///< of stochastic rounding, where something is stored in 16 bits without a master
 };
 
 /// @throws usage_error   a learning rate that the step would use is no number, infinite or negative

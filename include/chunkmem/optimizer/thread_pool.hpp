@@ -32,8 +32,8 @@ class thread_pool {
   /// @throws device_error   a thread cannot be started; those that were are gone again
   explicit thread_pool(unsigned threads) : thread_pool{threads, &thread_pool::started} {}
 
-  /// The same with `start(function, argument)`, which makes a `std::thread`: for names, priorities, places of threads. What it throws
-  /// is thrown, after the threads that were started are gone again.
+  /// The same with `start(function, argument)`, which makes a `std::thread`: for names, priorities, places of threads.
+  /// What it throws is thrown, after the threads that were started are gone again.
   template <class Start>
   thread_pool(unsigned threads, Start&& start)
   {
@@ -81,8 +81,8 @@ class thread_pool {
     try {
       return std::thread{work, pool};
     } catch (const std::system_error& refused) {
-      throw device_error{error_text{} << "chunkmem: starting a thread of a pool failed: thread " << pool->threads() << ", system error "
-                                      << static_cast<std::uint64_t>(refused.code().value())
+      throw device_error{error_text{} << "chunkmem: starting a thread of a pool failed: thread " << pool->threads()
+                                      << ", system error " << static_cast<std::uint64_t>(refused.code().value())
                                       << " (raise the limit of threads, or make the pool smaller)"};
     }
   }

@@ -8,19 +8,30 @@
 
 namespace chunkmem::inline v0 {
 
-/// An optimizer kernel that knows how long its work takes: `step` lets that time pass where there are no bytes to work on.
+/// An optimizer kernel that knows how long its work takes: `step` lets that time pass where there are no bytes to work
+/// on.
 ///
 /// Laws: both answer in nanoseconds, for one parameter of so many elements.
 template <class Kernel>
 concept timed_kernel = requires(Kernel kernel, at place, std::uint64_t elements) {
-  { kernel.update_takes(place, elements) } -> std::same_as<std::uint64_t>;
-  { kernel.measure_takes(place, elements) } -> std::same_as<std::uint64_t>;
+  {
+    kernel.update_takes(place, elements)
+  } -> std::same_as<std::uint64_t>;
+  {
+    kernel.measure_takes(place, elements)
+  } -> std::same_as<std::uint64_t>;
 };
 
 namespace optimizer::detail {
 
-[[nodiscard]] constexpr at place_of(at place) noexcept { return place; }
-[[nodiscard]] constexpr at place_of(agent) noexcept { return at::device; }
+[[nodiscard]] constexpr at place_of(at place) noexcept
+{
+  return place;
+}
+[[nodiscard]] constexpr at place_of(agent) noexcept
+{
+  return at::device;
+}
 
 /// Whoever works there is busy for so long.
 template <class Backend>

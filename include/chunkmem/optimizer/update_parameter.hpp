@@ -37,7 +37,8 @@ struct parameter_bytes {
   std::uint64_t first = 0;   ///< element of it that these begin with, a multiple of 4,096: for stochastic rounding too
 
   /// A run of its elements by itself, as elements of a tensor from `origin` on.
-  [[nodiscard]] parameter_bytes run(std::uint64_t begin, std::uint64_t count, std::uint32_t of, std::uint64_t origin) const noexcept
+  [[nodiscard]] parameter_bytes run(std::uint64_t begin, std::uint64_t count, std::uint32_t of,
+                                    std::uint64_t origin) const noexcept
   {
     parameter_bytes part = *this;
     part.value += begin * size_of(value_type);
@@ -62,7 +63,11 @@ inline constexpr std::uint32_t value_stream = max_lists;  ///< stands for the va
 template <class Kernel>
 [[nodiscard]] instruction_set instructions_of(const Kernel& kernel) noexcept
 {
-  if constexpr (requires { { kernel.instructions() } -> std::same_as<instruction_set>; })
+  if constexpr (requires {
+                  {
+                    kernel.instructions()
+                  } -> std::same_as<instruction_set>;
+                })
     return kernel.instructions();
   else
     return best_instruction_set();

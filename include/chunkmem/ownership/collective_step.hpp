@@ -16,9 +16,9 @@ namespace ownership {
 
 /// One operation that a rank takes part in. Numbers only.
 ///
-/// Its run begins `begin` bytes into chunk `first`; of several chunks, each but the last takes a share, which its size rounded
-/// up to `tensor_alignment` is. `send` and `receive` bring a sum together: every rank but the root sends it its share, and the
-/// root receives them in order of ranks.
+/// Its run begins `begin` bytes into chunk `first`; of several chunks, each but the last takes a share, which its size
+/// rounded up to `tensor_alignment` is. `send` and `receive` bring a sum together: every rank but the root sends it its
+/// share, and the root receives them in order of ranks.
 struct collective_step {
   collective::operation what = collective::operation::all_gather;
   circle among = circle::all;

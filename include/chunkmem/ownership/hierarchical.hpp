@@ -18,12 +18,12 @@ namespace ownership {
 
 /// Each chunk is divided over the ranks of a node, and every node has a copy.
 ///
-/// Fetches stay inside a node; only sums cross the network, as an all_reduce of what each rank owns between the ranks in its
-/// place of every node. Good when a node's memory holds a copy of all that is owned, and the network is much slower than the
-/// links of a node; poor where memory decides, for N nodes hold N copies and update each. Sums are made in order inside
-/// a node, then in order of nodes: another grouping than over all ranks, so other bits.
-/// Source: hybrid sharding of FSDP (Zhao et al. 2023, arXiv 2304.11277). Bytes that each of d ranks of a node receives for a
-/// chunk of n: n (d-1)/d to fetch; the same and 2 (n/d) (N-1)/N across nodes to reduce. Cost: O(1).
+/// Fetches stay inside a node; only sums cross the network, as an all_reduce of what each rank owns between the ranks
+/// in its place of every node. Good when a node's memory holds a copy of all that is owned, and the network is much
+/// slower than the links of a node; poor where memory decides, for N nodes hold N copies and update each. Sums are made
+/// in order inside a node, then in order of nodes: another grouping than over all ranks, so other bits. Source: hybrid
+/// sharding of FSDP (Zhao et al. 2023, arXiv 2304.11277). Bytes that each of d ranks of a node receives for a chunk of
+/// n: n (d-1)/d to fetch; the same and 2 (n/d) (N-1)/N across nodes to reduce. Cost: O(1).
 struct hierarchical {
   using policy_kind = ownership_kind;
   static constexpr std::string_view name = "hierarchical";
@@ -42,7 +42,8 @@ struct hierarchical {
                .parts = in_node(chunk, world)}}},
             1};
   }
-  [[nodiscard]] constexpr collective_steps reduction(const owned_chunk& chunk, rank_id rank, const rank_world& world) const
+  [[nodiscard]] constexpr collective_steps reduction(const owned_chunk& chunk, rank_id rank,
+                                                     const rank_world& world) const
   {
     const owned_range own = owned(chunk, rank, world);
     const collective_step inside{.what = collective::operation::reduce_scatter,

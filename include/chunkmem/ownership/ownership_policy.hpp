@@ -36,28 +36,37 @@ struct owned_range {
 template <class Policy>
 concept owns_ranges = requires(const Policy& policy, const ownership::owned_chunk& chunk, rank_id rank,
                                const ownership::rank_world& world) {
-  { policy.owned(chunk, rank, world) } -> std::same_as<ownership::owned_range>;
+  {
+    policy.owned(chunk, rank, world)
+  } -> std::same_as<ownership::owned_range>;
 };
 
 /// Says how ranks make one chunk whole, and one sum of what each has.
 template <class Policy>
 concept names_steps = requires(const Policy& policy, const ownership::owned_chunk& chunk, rank_id rank,
                                const ownership::rank_world& world) {
-  { policy.fetch(chunk, rank, world) } -> std::same_as<ownership::collective_steps>;
-  { policy.reduction(chunk, rank, world) } -> std::same_as<ownership::collective_steps>;
-  { policy.room(chunk, world) } -> std::same_as<bytes>;
+  {
+    policy.fetch(chunk, rank, world)
+  } -> std::same_as<ownership::collective_steps>;
+  {
+    policy.reduction(chunk, rank, world)
+  } -> std::same_as<ownership::collective_steps>;
+  {
+    policy.room(chunk, world)
+  } -> std::same_as<bytes>;
 };
 
 /// Decides which rank owns which bytes of a chunk, and by which operations ranks share them.
 ///
 /// Laws, for a chunk of a list, a rank of the world, and a world whose `check` does not throw:
-/// 1. Every byte of a chunk is owned by the same number of ranks: 1, or as many as there are copies. Owned ranges of one
-///    chunk are equal or disjoint, and a range that is not empty begins at a multiple of `tensor_alignment`.
-/// 2. `fetch`: where each rank has what it owns of the chunks of the run, in its place, each has the whole run behind the
-///    steps. `room` bytes are enough for the run.
-/// 3. `reduction`: where each rank has bytes of its own for the whole run, every rank has the sum over all ranks, each once, in
-///    what it owns, behind the steps. What else the room holds is unspecified.
-/// 4. Ranks of one circle name the same step: of a sum that comes together the root says `receive` and the others `send`.
+/// 1. Every byte of a chunk is owned by the same number of ranks: 1, or as many as there are copies. Owned ranges of
+///    one chunk are equal or disjoint, and a range that is not empty begins at a multiple of `tensor_alignment`.
+/// 2. `fetch`: where each rank has what it owns of the chunks of the run, in its place, each has the whole run behind
+///    the steps. `room` bytes are enough for the run.
+/// 3. `reduction`: where each rank has bytes of its own for the whole run, every rank has the sum over all ranks, each
+///    once, in what it owns, behind the steps. What else the room holds is unspecified.
+/// 4. Ranks of one circle name the same step: of a sum that comes together the root says `receive` and the others
+/// `send`.
 /// 5. A run is the same whichever of its chunks is asked for, so that it is fetched and reduced once for all of them.
 /// 6. Answers depend on the arguments alone, and nothing is allocated.
 /// @throws size_overflow   from all of them: the run needs more than 64 bits

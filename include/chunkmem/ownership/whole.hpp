@@ -18,12 +18,13 @@ namespace ownership {
 
 /// Each chunk has one owner: chunk c belongs to rank c mod W, and W chunks in a row are a group.
 ///
-/// Good as PatrickStar's baseline, and where a chunk's states must not be divided; poor beside `sharded` in memory (W chunks
-/// are room for one) or in time (one owner's link feeds all). A member that the last group lacks, PatrickStar's
+/// Good as PatrickStar's baseline, and where a chunk's states must not be divided; poor beside `sharded` in memory (W
+/// chunks are room for one) or in time (one owner's link feeds all). A member that the last group lacks, PatrickStar's
 /// dummy, is an empty share here: it takes no memory and no bytes. It still takes time, for the ring has as many steps.
-/// Source: PatrickStar (Fang et al. 2021, arXiv 2108.05818) with its memory-saving communication; a sum that comes together at
-/// one rank is a reduce_scatter and then a gather (Thakur, Rabenseifner, Gropp 2005). Bytes that all W ranks receive for a
-/// chunk of n: (W-1) n to fetch; the same to reduce with its group, and alone n (W-1)/W more. Cost: O(1).
+/// Source: PatrickStar (Fang et al. 2021, arXiv 2108.05818) with its memory-saving communication; a sum that comes
+/// together at one rank is a reduce_scatter and then a gather (Thakur, Rabenseifner, Gropp 2005). Bytes that all W
+/// ranks receive for a chunk of n: (W-1) n to fetch; the same to reduce with its group, and alone n (W-1)/W more. Cost:
+/// O(1).
 struct whole {
   using policy_kind = ownership_kind;
   static constexpr std::string_view name = "whole";
@@ -43,12 +44,14 @@ struct whole {
     if (fetched == run::group) return {{{of_group(collective::operation::all_gather, chunk, world)}}, 1};
     return {{{of_one(collective::operation::broadcast, chunk, world)}}, 1};
   }
-  [[nodiscard]] constexpr collective_steps reduction(const owned_chunk& chunk, rank_id rank, const rank_world& world) const
+  [[nodiscard]] constexpr collective_steps reduction(const owned_chunk& chunk, rank_id rank,
+                                                     const rank_world& world) const
   {
     using collective::operation;
     if (fetched == run::group) return {{{of_group(operation::reduce_scatter, chunk, world)}}, 1};
     const operation together = index_of(rank) == owner_of(chunk, world) ? operation::receive : operation::send;
-    return {{of_one(operation::reduce_scatter, chunk, world), of_one(together, chunk, world)}, world.ranks == 1 ? 1U : 2U};
+    return {{of_one(operation::reduce_scatter, chunk, world), of_one(together, chunk, world)},
+            world.ranks == 1 ? 1U : 2U};
   }
   [[nodiscard]] constexpr bytes room(const owned_chunk& chunk, const rank_world& world) const
   {

@@ -11,10 +11,12 @@ namespace chunkmem::inline v0 {
 
 namespace placement {
 
-/// One placement out of a list, chosen when the program runs: `any_placement<host_first, device_margin>{"device_margin"}`.
+/// One placement out of a list, chosen when the program runs: `any_placement<host_first,
+/// device_margin>{"device_margin"}`.
 ///
 /// Where one of the list looks at what was measured, so does this; a chosen one that does not gives the homes of its
-/// `home_of` again. Good and poor as policy_choice says. Cost: one indirect call for each assignment, or each parameter.
+/// `home_of` again. Good and poor as policy_choice says. Cost: one indirect call for each assignment, or each
+/// parameter.
 template <placement_policy... Policies>
 class any_placement : public policy_choice<Policies...> {
  public:
@@ -30,9 +32,11 @@ class any_placement : public policy_choice<Policies...> {
     requires(profiled_placement<Policies> || ...)
   {
     this->ask([&]<class Chosen>(const Chosen& chosen) {
-      if constexpr (profiled_placement<Chosen>) chosen.assign(now, homes);
+      if constexpr (profiled_placement<Chosen>)
+        chosen.assign(now, homes);
       else
-        for (std::size_t at = 0; at < homes.size(); ++at) homes[at] = chosen.home_of(role::optimizer_state, now.states[at]);
+        for (std::size_t at = 0; at < homes.size(); ++at)
+          homes[at] = chosen.home_of(role::optimizer_state, now.states[at]);
     });
   }
 };

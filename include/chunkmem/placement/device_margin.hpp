@@ -14,11 +14,12 @@ namespace placement {
 
 /// Optimizer states ride on the device in what the tide leaves free there, and are updated there; the rest on the host.
 ///
-/// The margin is the device without all other chunks and without the highest tide, so that what rides there pushes nothing
-/// else out. The first parameters get it, as far as it goes. Good when the device is larger than parameters, gradients and
-/// leases together; where it is smaller this is `host_first`. Before an iteration was rehearsed or recorded all states stay
-/// on the host; when the tide turns out higher, homes are given again, and the next iteration is a divergence.
-/// Source: PatrickStar's margin placement (Fang et al. 2021, arXiv 2108.05818). Cost: O(parameters) for each assignment.
+/// The margin is the device without all other chunks and without the highest tide, so that what rides there pushes
+/// nothing else out. The first parameters get it, as far as it goes. Good when the device is larger than parameters,
+/// gradients and leases together; where it is smaller this is `host_first`. Before an iteration was rehearsed or
+/// recorded all states stay on the host; when the tide turns out higher, homes are given again, and the next iteration
+/// is a divergence. Source: PatrickStar's margin placement (Fang et al. 2021, arXiv 2108.05818). Cost: O(parameters)
+/// for each assignment.
 struct device_margin {
   using policy_kind = placement_kind;
   static constexpr std::string_view name = "device_margin";

@@ -22,35 +22,40 @@ struct device_use {
 
 /// What a plan of memory was made from. What is measured later is held against it.
 struct plan_assumptions {
-  bytes tide;                       ///< the most that is leased on the device at once
-  bytes modelled_tide;              ///< of it, what the formulas of the model say; the rest was measured
-  double flops_per_second = 0;      ///< of the device, as reached
+  bytes tide;                     ///< the most that is leased on the device at once
+  bytes modelled_tide;            ///< of it, what the formulas of the model say; the rest was measured
+  double flops_per_second = 0;    ///< of the device, as reached
   workload::machine_rates rates;  ///< of the rank: its device, its links, its share of the host
 
   [[nodiscard]] constexpr bool operator==(const plan_assumptions&) const noexcept = default;
 };
 
-/// How one rank's memory is used in training: plain data, made by planner::plan_memory, followed by whoever makes a manager.
+/// How one rank's memory is used in training: plain data, made by planner::plan_memory, followed by whoever makes a
+/// manager.
 ///
-/// `{.chunk_bytes = plan.chunk_bytes}`, a backend of these capacities, and `plan.placement()` as a policy are the manager that was
-/// simulated. All bytes are those of one rank.
-/// Source: chunk size, residency and place of updates as one question instead of three in a row (PatrickStar, Fang et al. 2021,
-/// arXiv 2108.05818; Elixir, Huang et al. 2022, arXiv 2212.05339).
+/// `{.chunk_bytes = plan.chunk_bytes}`, a backend of these capacities, and `plan.placement()` as a policy are the
+/// manager that was simulated. All bytes are those of one rank. Source: chunk size, residency and place of updates as
+/// one question instead of three in a row (PatrickStar, Fang et al. 2021, arXiv 2108.05818; Elixir, Huang et al. 2022,
+/// arXiv 2212.05339).
 struct memory_plan {
-  std::uint64_t fingerprint = 0;          ///< of the model, how it is trained, and the bytes of the rank: planner::plan_fingerprint
-  bytes chunk_bytes;                      ///< of a frame
-  bytes device_capacity;                  ///< of the manager
+  /// of the model, how it is trained, and the bytes of the rank: planner::plan_fingerprint
+  std::uint64_t fingerprint = 0;
+  bytes chunk_bytes;      ///< of a frame
+  bytes device_capacity;  ///< of the manager
   bytes host_capacity;
-  double device_update_share = 0;         ///< of the states, updated on the device; 0 to 1
-  device_use at_peak;                     ///< while the most is leased; its sum is the device's capacity
-  bytes host_peak;                        ///< the most that the host ever held
-  std::uint64_t step_nanoseconds = 0;     ///< of one step in the steady state, as simulated
+  double device_update_share = 0;      ///< of the states, updated on the device; 0 to 1
+  device_use at_peak;                  ///< while the most is leased; its sum is the device's capacity
+  bytes host_peak;                     ///< the most that the host ever held
+  std::uint64_t step_nanoseconds = 0;  ///< of one step in the steady state, as simulated
   plan_assumptions assumed;
 
   [[nodiscard]] constexpr bool operator==(const memory_plan&) const noexcept = default;
 
   /// The policy that updates where the plan says.
-  [[nodiscard]] constexpr placement::update_share placement() const noexcept { return {.device_share = device_update_share}; }
+  [[nodiscard]] constexpr placement::update_share placement() const noexcept
+  {
+    return {.device_share = device_update_share};
+  }
 };
 
 }  // namespace chunkmem::inline v0

@@ -17,7 +17,9 @@ namespace chunkmem::inline v0 {
 template <class Placement>
 concept placement_policy = names_itself<Placement> && std::same_as<typename Placement::policy_kind, placement_kind> &&
                            requires(const Placement placement, role part, bytes size) {
-                             { placement.home_of(part, size) } -> std::same_as<tier>;
+                             {
+                               placement.home_of(part, size)
+                             } -> std::same_as<tier>;
                            };
 
 namespace placement {
@@ -40,8 +42,7 @@ struct outlook {
 /// @throws config_error   from `assign` alone: this model cannot be placed by this rule
 template <class Placement>
 concept profiled_placement =
-    placement_policy<Placement> && requires(const Placement placement, const placement::outlook& now, std::span<tier> homes) {
-      placement.assign(now, homes);
-    };
+    placement_policy<Placement> && requires(const Placement placement, const placement::outlook& now,
+                                            std::span<tier> homes) { placement.assign(now, homes); };
 
 }  // namespace chunkmem::inline v0

@@ -14,12 +14,12 @@ namespace placement {
 
 /// A share of the optimizer's states is updated on the device, the first parameters'; the rest on the host.
 ///
-/// Says where updates work, not where bytes stay: states of the device come and go like any other chunk, so any share fits
-/// that leaves the host no more states than it holds. Good with a share that planner::plan_memory settled, and where the
-/// device updates faster than the link brings states; poor by guess. What cannot come and go, fixed_split refuses instead.
-/// The first parameters, because their gradients are the last to come: the host has then had the others.
-/// Source: interleaved updates of Deep Optimizer States (Maurya et al. 2024, arXiv 2410.21316). Cost: O(parameters) for each
-/// assignment.
+/// Says where updates work, not where bytes stay: states of the device come and go like any other chunk, so any share
+/// fits that leaves the host no more states than it holds. Good with a share that planner::plan_memory settled, and
+/// where the device updates faster than the link brings states; poor by guess. What cannot come and go, fixed_split
+/// refuses instead. The first parameters, because their gradients are the last to come: the host has then had the
+/// others. Source: interleaved updates of Deep Optimizer States (Maurya et al. 2024, arXiv 2410.21316). Cost:
+/// O(parameters) for each assignment.
 struct update_share {
   using policy_kind = placement_kind;
   static constexpr std::string_view name = "update_share";

@@ -20,9 +20,11 @@ enum class group_exchange : std::uint8_t {
   broadcasts,  ///< whoever owns a piece sends it to all, and the sum of all comes back: ownership::whole alone
 };
 
-/// What gathering a group takes, and what adding its gradients does: as long, for a sum goes the way of a gather backwards.
+/// What gathering a group takes, and what adding its gradients does: as long, for a sum goes the way of a gather
+/// backwards.
 ///
-/// Numbers only. Broadcasts are those of a ring in segments, and a sum that comes together at one rank costs what its broadcast does.
+/// Numbers only. Broadcasts are those of a ring in segments, and a sum that comes together at one rank costs what its
+/// broadcast does.
 struct group_times {
   collective::network_costs network;
   group_exchange how = group_exchange::shares;
@@ -35,7 +37,8 @@ struct group_times {
     costs.of_node = share.of_node != 0 && share.ranks % share.of_node == 0 ? share.of_node : 1;
     costs.nodes = static_cast<std::uint32_t>(share.ranks / costs.of_node);
     const bool has_peers = share.rates.peer_bytes_per_second > 0;
-    costs.network_bytes_per_second = share.rates.network_bytes_per_second > 0 ? share.rates.network_bytes_per_second : share.rates.peer_bytes_per_second;
+    costs.network_bytes_per_second = share.rates.network_bytes_per_second > 0 ? share.rates.network_bytes_per_second
+                                                                              : share.rates.peer_bytes_per_second;
     costs.peer_bytes_per_second = has_peers ? share.rates.peer_bytes_per_second : costs.network_bytes_per_second;
     costs.start_nanoseconds = costs.peer_nanoseconds = costs.network_nanoseconds = 0;
     costs.way = collective::network_costs::route::ring;
@@ -47,7 +50,8 @@ struct group_times {
   {
     network.check();
     if (network.ranks() != ranks)
-      throw config_error{error_text{} << "chunkmem: network costs of " << network.ranks() << " ranks for a machine of " << ranks << " (give of_node and nodes of it)"};
+      throw config_error{error_text{} << "chunkmem: network costs of " << network.ranks() << " ranks for a machine of "
+                                      << ranks << " (give of_node and nodes of it)"};
   }
 
   /// Of a group of so many bytes [ns]. O(pieces)
@@ -55,7 +59,8 @@ struct group_times {
   {
     if (network.ranks() == 1) return 0;
     const std::uint64_t ranks = network.ranks();
-    if (how == group_exchange::shares) return network.all_gather({group.count(), (group.count() + ranks - 1) / ranks, network.ranks()});
+    if (how == group_exchange::shares)
+      return network.all_gather({group.count(), (group.count() + ranks - 1) / ranks, network.ranks()});
     if (pieces.empty()) return network.broadcast(group);
     double all = 0;
     double size = 0;

@@ -22,19 +22,22 @@ namespace detail {
 inline void require_plan(const workload::json_fields& fields, const memory_plan& made)
 {
   if (made.chunk_bytes == bytes{}) fields.refuse("chunk_bytes", "is 0", "plan again");
-  if (made.chunk_bytes.count() % tensor_alignment.count() != 0) fields.refuse("chunk_bytes", "is no multiple of 256", "plan again");
+  if (made.chunk_bytes.count() % tensor_alignment.count() != 0)
+    fields.refuse("chunk_bytes", "is no multiple of 256", "plan again");
   if (made.device_capacity == bytes{}) fields.refuse("device_capacity", "is 0", "plan again");
   if (made.device_update_share > 1) fields.refuse("device_update_share", "is above 1", "write a share from 0 to 1");
   bytes left = made.device_capacity;
   const auto take = [&](std::string_view key, bytes size) {
-    if (size > left) fields.refuse(key, "makes more bytes with those before it than the device's capacity", "plan again");
+    if (size > left)
+      fields.refuse(key, "makes more bytes with those before it than the device's capacity", "plan again");
     left -= size;
   };
   take("at_peak.values", made.at_peak.values);
   take("at_peak.states", made.at_peak.states);
   take("at_peak.leases", made.at_peak.leases);
   take("at_peak.free", made.at_peak.free);
-  if (left != bytes{}) fields.refuse("at_peak.free", "makes fewer bytes with those before it than the device's capacity", "plan again");
+  if (left != bytes{})
+    fields.refuse("at_peak.free", "makes fewer bytes with those before it than the device's capacity", "plan again");
   if (made.host_peak > made.host_capacity) fields.refuse("host_peak", "is above host_capacity", "plan again");
 }
 
@@ -43,7 +46,8 @@ inline void require_plan(const workload::json_fields& fields, const memory_plan&
   memory_plan made;
   made.fingerprint = fields.whole("fingerprint");
   if (made.fingerprint != fingerprint)
-    fields.refuse("fingerprint", "is that of another model, training or amount of memory", "plan again with planner::plan_memory");
+    fields.refuse("fingerprint", "is that of another model, training or amount of memory",
+                  "plan again with planner::plan_memory");
   const auto size = [&](std::string_view key) { return bytes{fields.whole(key)}; };
   made.chunk_bytes = size("chunk_bytes");
   made.device_capacity = size("device_capacity");
@@ -60,10 +64,10 @@ inline void require_plan(const workload::json_fields& fields, const memory_plan&
     return value;
   };
   made.assumed.flops_per_second = rate("assumed.flops_per_second");
-  made.assumed.rates = {rate("rates.device_flops_per_second"),           rate("rates.to_device_bytes_per_second"),
-                        rate("rates.to_host_bytes_per_second"),          rate("rates.peer_bytes_per_second", true),
-                        rate("rates.network_bytes_per_second", true),    rate("rates.host_memory_bytes_per_second", true),
-                        rate("rates.host_updates_per_second"),           rate("rates.device_updates_per_second")};
+  made.assumed.rates = {rate("rates.device_flops_per_second"),        rate("rates.to_device_bytes_per_second"),
+                        rate("rates.to_host_bytes_per_second"),       rate("rates.peer_bytes_per_second", true),
+                        rate("rates.network_bytes_per_second", true), rate("rates.host_memory_bytes_per_second", true),
+                        rate("rates.host_updates_per_second"),        rate("rates.device_updates_per_second")};
   fields.finish();
   require_plan(fields, made);
   return made;
@@ -104,7 +108,8 @@ inline void require_plan(const workload::json_fields& fields, const memory_plan&
 /// The plan that a JSON text is, for the job of this fingerprint (plan_fingerprint).
 /// @param file   a name for messages
 /// @throws format_error   one sentence with the file and the key that is wrong, that of another job included
-[[nodiscard]] inline memory_plan parse_memory_plan(std::string_view text, std::string_view file, std::uint64_t fingerprint)
+[[nodiscard]] inline memory_plan parse_memory_plan(std::string_view text, std::string_view file,
+                                                   std::uint64_t fingerprint)
 {
   return detail::memory_plan_of(workload::json_fields{text, file}, fingerprint);
 }

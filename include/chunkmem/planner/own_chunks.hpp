@@ -26,11 +26,15 @@ struct own_chunk {
 };
 
 /// Elements of an own chunk, as it is used: a multiple of 256.
-[[nodiscard]] constexpr std::uint64_t own_elements(std::uint64_t wanted) noexcept { return (wanted + 255) / 256 * 256; }
+[[nodiscard]] constexpr std::uint64_t own_elements(std::uint64_t wanted) noexcept
+{
+  return (wanted + 255) / 256 * 256;
+}
 
 /// Declares a rank's part of each group. @param chunk   elements of a whole own chunk   @throws as the manager's `add`
 template <class Manager>
-[[nodiscard]] std::vector<own_chunk> declare_own_chunks(Manager& owner, const parameter_groups& groups, std::uint64_t chunk, std::uint64_t ranks)
+[[nodiscard]] std::vector<own_chunk> declare_own_chunks(Manager& owner, const parameter_groups& groups,
+                                                        std::uint64_t chunk, std::uint64_t ranks)
 {
   std::vector<own_chunk> made;
   for (std::uint32_t group = 0; group < groups.groups(); ++group) {
@@ -38,7 +42,8 @@ template <class Manager>
     own_chunk it;
     it.elements = {std::min(own, chunk / 2), own - std::min(own, chunk / 2)};
     it.count = it.elements[1] > 0 ? 2 : 1;
-    for (std::uint32_t part = 0; part < it.count; ++part) it.tensors[part] = owner.template add<bf16>({it.elements[part]}, role::parameter);
+    for (std::uint32_t part = 0; part < it.count; ++part)
+      it.tensors[part] = owner.template add<bf16>({it.elements[part]}, role::parameter);
     made.push_back(it);
   }
   return made;

@@ -22,18 +22,20 @@ struct group_use {
   bool is_tied = false;  ///< of the head: the embedding's table, whose gradient has a second part
 };
 
-/// The parameters of a transformer, cut into groups in the order of construction, and the order in which a pass uses them.
+/// The parameters of a transformer, cut into groups in the order of construction, and the order in which a pass uses
+/// them.
 ///
-/// A group is one chunk of each rank: who computes with it gathers it whole (ZeRO-3 on chunks, PatrickStar, Fang et al. 2021,
-/// arXiv 2108.05818). Tensors are cut wherever a group ends, so that no element is wasted. A pass goes through stages: the
-/// embedding, each layer, the head. Inside a stage the order of use is the order of construction; FLOP lie with the matrix that
-/// they multiply, those of attention with the last group of queries, keys and values. A tied table is used in both ends.
-/// Cost: O(tensors + groups), 24 B for each use.
+/// A group is one chunk of each rank: who computes with it gathers it whole (ZeRO-3 on chunks, PatrickStar, Fang et al.
+/// 2021, arXiv 2108.05818). Tensors are cut wherever a group ends, so that no element is wasted. A pass goes through
+/// stages: the embedding, each layer, the head. Inside a stage the order of use is the order of construction; FLOP lie
+/// with the matrix that they multiply, those of attention with the last group of queries, keys and values. A tied table
+/// is used in both ends. Cost: O(tensors + groups), 24 B for each use.
 class parameter_groups {
  public:
   /// @param elements   of a group: all ranks together
   /// @throws config_error   no such shape or micro-batch, a group of no elements, or more than 2^31 groups
-  parameter_groups(const workload::transformer_shape& shape, const workload::training_setup& setup, std::uint64_t elements)
+  parameter_groups(const workload::transformer_shape& shape, const workload::training_setup& setup,
+                   std::uint64_t elements)
       : costs_{shape, setup}, has_logits_{setup.has_logits}, in_group_{elements}, all_{workload::parameters_of(shape)}
   {
     if (elements == 0 || all_ / elements >= UINT32_MAX / 2)
@@ -45,9 +47,15 @@ class parameter_groups {
 
   [[nodiscard]] const workload::transformer_costs& costs() const noexcept { return costs_; }
   [[nodiscard]] std::uint64_t elements() const noexcept { return all_; }
-  [[nodiscard]] std::uint32_t groups() const noexcept { return static_cast<std::uint32_t>((all_ + in_group_ - 1) / in_group_); }
+  [[nodiscard]] std::uint32_t groups() const noexcept
+  {
+    return static_cast<std::uint32_t>((all_ + in_group_ - 1) / in_group_);
+  }
   /// Of all ranks together; the last group may be smaller.
-  [[nodiscard]] std::uint64_t elements_of(std::uint32_t group) const noexcept { return std::min(in_group_, all_ - group * in_group_); }
+  [[nodiscard]] std::uint64_t elements_of(std::uint32_t group) const noexcept
+  {
+    return std::min(in_group_, all_ - group * in_group_);
+  }
 
   [[nodiscard]] std::uint32_t stages() const noexcept { return static_cast<std::uint32_t>(begins_.size() - 1); }
   /// What a stage uses, in the order of the forward pass. Stage 0 is the embedding, the last one the head.
@@ -89,8 +97,8 @@ class parameter_groups {
   void begin_stage() { begins_.push_back(uses_.size()); }
 
   /// A matrix that the stream is multiplied with: no table of the embedding, no vector.
-  [[nodiscard]] bool multiplies(const workload::transformer_shape& shape, std::span<const workload::transformer_tensor> all,
-                                std::size_t at) const noexcept
+  [[nodiscard]] bool multiplies(const workload::transformer_shape& shape,
+                                std::span<const workload::transformer_tensor> all, std::size_t at) const noexcept
   {
     if (all[at].part == workload::transformer_operator::logits) return has_logits_;
     if (all[at].part != workload::transformer_operator::embedding) return all[at].columns > 1;
@@ -113,7 +121,8 @@ class parameter_groups {
   void attend(std::span<const workload::transformer_tensor> all, std::size_t at)
   {
     if (at + 1 < all.size() && all[at + 1].part == workload::transformer_operator::qkv) return;
-    for (const auto which : {workload::transformer_operator::attention_scores, workload::transformer_operator::attention_values}) {
+    for (const auto which :
+         {workload::transformer_operator::attention_scores, workload::transformer_operator::attention_values}) {
       const workload::operator_cost& cost = costs_.of(which);
       // What a fused kernel does again on its way back, beside a layer that runs forward again.
       const std::uint64_t again = cost.recomputed_flops - (recomputes_ ? cost.forward_flops : 0);

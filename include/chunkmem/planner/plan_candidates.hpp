@@ -17,11 +17,13 @@ namespace planner {
 
 /// Sizes of own chunks that are worth a simulation, in elements, the first one first: at most four, none twice.
 ///
-/// The largest matrix of the body over the ranks, its half and its quarter, and the size with which whole tensors waste the
-/// least. No larger than a fortieth of what a rank owns, since the ends of a pass cost a chunk each; multiples of 256.
+/// The largest matrix of the body over the ranks, its half and its quarter, and the size with which whole tensors waste
+/// the least. No larger than a fortieth of what a rank owns, since the ends of a pass cost a chunk each; multiples of
+/// 256.
 /// @throws config_error, size_overflow   no such shape
 /// Cost: a search for the size of chunks.
-[[nodiscard]] inline std::vector<std::uint64_t> chunk_candidates(const workload::transformer_shape& shape, std::uint64_t ranks)
+[[nodiscard]] inline std::vector<std::uint64_t> chunk_candidates(const workload::transformer_shape& shape,
+                                                                 std::uint64_t ranks)
 {
   constexpr std::uint64_t fewest_chunks = 40;
   constexpr std::uint64_t unit = 256;
@@ -42,19 +44,23 @@ namespace planner {
   return found;
 }
 
-/// How many groups the device must update, since the host has no room for more: 14 B for each parameter that it updates, states,
-/// master, and what comes down and goes up. Whole chunks and the moments at which they move may ask for more groups, or fewer.
-[[nodiscard]] constexpr std::uint32_t least_device_groups(std::uint32_t groups, std::uint64_t own_elements, bytes host) noexcept
+/// How many groups the device must update, since the host has no room for more: 14 B for each parameter that it
+/// updates, states, master, and what comes down and goes up. Whole chunks and the moments at which they move may ask
+/// for more groups, or fewer.
+[[nodiscard]] constexpr std::uint32_t least_device_groups(std::uint32_t groups, std::uint64_t own_elements,
+                                                          bytes host) noexcept
 {
   constexpr std::uint64_t bytes_each = 14;
   const std::uint64_t on_host = host.count() / bytes_each / own_elements;
   return on_host >= groups ? 0 : groups - static_cast<std::uint32_t>(on_host);
 }
 
-/// The share of the states that stay on the device where it has room for them beside its leases and all 16-bit chunks, 0 to 1.
+/// The share of the states that stay on the device where it has room for them beside its leases and all 16-bit chunks,
+/// 0 to 1.
 [[nodiscard]] constexpr double resident_share(std::uint64_t own_parameters, bytes device, bytes leases) noexcept
 {
-  const double room = static_cast<double>(device.count()) - static_cast<double>(leases.count()) - 2.0 * static_cast<double>(own_parameters);
+  const double room = static_cast<double>(device.count()) - static_cast<double>(leases.count()) -
+                      2.0 * static_cast<double>(own_parameters);
   return std::clamp(room / 12.0 / static_cast<double>(own_parameters), 0.0, 1.0);
 }
 

@@ -17,16 +17,18 @@ namespace planner {
 
 /// What a training showed, of one rank. 0: not measured.
 struct measured_training {
-  bytes tide;                            ///< `m.residency().tiers[tier::device].most_leased`, or most_leased of its profile
-  double flops_per_second = 0;           ///< of the device, as reached: FLOP of a step over the time that it computes
+  /// `m.residency().tiers[tier::device].most_leased`, or most_leased of its profile
+  bytes tide;
+  double flops_per_second = 0;  ///< of the device, as reached: FLOP of a step over the time that it computes
   double to_device_bytes_per_second = 0;
   double to_host_bytes_per_second = 0;
-  double host_updates_per_second = 0;    ///< parameters
+  double host_updates_per_second = 0;  ///< parameters
   double device_updates_per_second = 0;
 };
 
-/// What is no drift. Rates of single steps scatter by some percent, and splits move by less than what they are off by; a tide
-/// moves by nothing as long as shapes do not, so that its tolerance is only not to plan again for a frame or two.
+/// What is no drift. Rates of single steps scatter by some percent, and splits move by less than what they are off by;
+/// a tide moves by nothing as long as shapes do not, so that its tolerance is only not to plan again for a frame or
+/// two.
 struct drift_tolerance {
   double rate = 0.1;   ///< of the larger one of both
   double tide = 0.01;  ///< of the device's capacity
@@ -35,9 +37,9 @@ struct drift_tolerance {
 /// How far a training is from what its plan assumed.
 struct plan_drift {
   bool drifted = false;
-  double tide = 0;          ///< how much the tide is off, of the device's capacity
-  double rate = 0;          ///< how much the worst rate is off, of the larger one of both; 0 to 1
-  std::string_view which;   ///< the worst rate; empty where none is off
+  double tide = 0;         ///< how much the tide is off, of the device's capacity
+  double rate = 0;         ///< how much the worst rate is off, of the larger one of both; 0 to 1
+  std::string_view which;  ///< the worst rate; empty where none is off
 };
 
 namespace detail {
@@ -48,7 +50,8 @@ struct rate_pair {
   double measured;
 };
 
-[[nodiscard]] constexpr std::array<rate_pair, 5> rates_of(const plan_assumptions& assumed, const measured_training& measured) noexcept
+[[nodiscard]] constexpr std::array<rate_pair, 5> rates_of(const plan_assumptions& assumed,
+                                                          const measured_training& measured) noexcept
 {
   return {rate_pair{"flops_per_second", assumed.flops_per_second, measured.flops_per_second},
           {"to_device_bytes_per_second", assumed.rates.to_device_bytes_per_second, measured.to_device_bytes_per_second},
@@ -58,14 +61,16 @@ struct rate_pair {
 }
 
 /// What the plan assumed, and in place of it what was measured.
-[[nodiscard]] constexpr workload::machine_rates measured_rates(const plan_assumptions& assumed, const measured_training& measured,
+[[nodiscard]] constexpr workload::machine_rates measured_rates(const plan_assumptions& assumed,
+                                                               const measured_training& measured,
                                                                double reached_share) noexcept
 {
   workload::machine_rates rates = assumed.rates;
   const auto take = [](double& into, double value) {
     if (value > 0) into = value;
   };
-  rates.device_flops_per_second = (measured.flops_per_second > 0 ? measured.flops_per_second : assumed.flops_per_second) / reached_share;
+  rates.device_flops_per_second =
+      (measured.flops_per_second > 0 ? measured.flops_per_second : assumed.flops_per_second) / reached_share;
   take(rates.to_device_bytes_per_second, measured.to_device_bytes_per_second);
   take(rates.to_host_bytes_per_second, measured.to_host_bytes_per_second);
   take(rates.host_updates_per_second, measured.host_updates_per_second);
@@ -77,11 +82,13 @@ struct rate_pair {
 
 /// Holds what was measured against what a plan assumed. O(1).
 /// @throws usage_error   a rate that was measured is negative or no number
-[[nodiscard]] constexpr plan_drift drift_of(const memory_plan& plan, const measured_training& measured, const drift_tolerance& tolerance = {})
+[[nodiscard]] constexpr plan_drift drift_of(const memory_plan& plan, const measured_training& measured,
+                                            const drift_tolerance& tolerance = {})
 {
   plan_drift found;
   for (const detail::rate_pair& it : detail::rates_of(plan.assumed, measured)) {
-    expects(it.measured >= 0 && it.measured <= std::numeric_limits<double>::max(), "a measured rate is negative or no number");
+    expects(it.measured >= 0 && it.measured <= std::numeric_limits<double>::max(),
+            "a measured rate is negative or no number");
     if (it.measured == 0) continue;
     const double off = 1 - std::min(it.measured, it.assumed) / std::max(it.measured, it.assumed);
     if (off > found.rate) found.rate = off, found.which = it.name;
@@ -96,21 +103,27 @@ struct rate_pair {
 
 /// The plan that what was measured asks for, or nothing where the plan still holds: within the tolerance.
 ///
-/// Rates that were measured take the place of those that the plan assumed. What a measured tide is above or below the model's
-/// formulas is more or less room on the device, in every candidate. Cost: that of plan_memory, where something drifted.
+/// Rates that were measured take the place of those that the plan assumed. What a measured tide is above or below the
+/// model's formulas is more or less room on the device, in every candidate. Cost: that of plan_memory, where something
+/// drifted.
 ///
 /// @param plan    of this shape, set-up and share; what it assumed holds where nothing was measured
 /// @return        `fits` is false where nothing fits any more, as plan_memory says
-/// @throws usage_error    the plan is not of this shape, set-up, share and settings, or a rate is none; and as plan_memory
-template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer = transfer::planned, class Progress = no_progress>
+/// @throws usage_error    the plan is not of this shape, set-up, share and settings, or a rate is none; and as
+///   plan_memory
+template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer = transfer::planned,
+          class Progress = no_progress>
   requires std::is_invocable_v<Progress&, const plan_trial&>
 [[nodiscard]] std::optional<memory_plan_choice> replan(const memory_plan& plan, const measured_training& measured,
-                                                       const workload::transformer_shape& shape, const workload::training_setup& setup,
-                                                       const workload::rank_share& share, const rank_settings& settings = {},
+                                                       const workload::transformer_shape& shape,
+                                                       const workload::training_setup& setup,
+                                                       const workload::rank_share& share,
+                                                       const rank_settings& settings = {},
                                                        const drift_tolerance& tolerance = {}, Progress&& progress = {})
 {
   const std::uint64_t fingerprint = plan_fingerprint(shape, setup, share, settings);
-  expects(plan.fingerprint == fingerprint, "this plan of memory was made for another model, training or amount of memory");
+  expects(plan.fingerprint == fingerprint,
+          "this plan of memory was made for another model, training or amount of memory");
   if (!drift_of(plan, measured, tolerance).drifted) return std::nullopt;
   const bytes tide = measured.tide == bytes{} ? plan.assumed.tide : measured.tide;
   const bytes modelled = plan.assumed.modelled_tide;
@@ -119,7 +132,8 @@ template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer 
   const bytes more = tide > modelled ? std::min(tide - modelled, now.device_bytes) : bytes{};
   const bytes less = modelled > tide ? modelled - tide : bytes{};
   now.device_bytes = now.device_bytes + less - more;
-  memory_plan_choice made = plan_memory<Eviction, Transfer>(shape, setup, now, settings, std::forward<Progress>(progress));
+  memory_plan_choice made =
+      plan_memory<Eviction, Transfer>(shape, setup, now, settings, std::forward<Progress>(progress));
   if (!made.fits) return made;
   made.plan.fingerprint = fingerprint;
   made.plan.device_capacity = made.plan.device_capacity + more - less;

@@ -15,17 +15,37 @@ namespace planner {
 /// A number that another model, another way to train it or another amount of memory does not have but by chance.
 ///
 /// Rates are not in it: they drift, and a plan says which it was made from.
-[[nodiscard]] constexpr std::uint64_t plan_fingerprint(const workload::transformer_shape& shape, const workload::training_setup& setup,
-                                                       const workload::rank_share& share, const rank_settings& settings) noexcept
+[[nodiscard]] constexpr std::uint64_t plan_fingerprint(const workload::transformer_shape& shape,
+                                                       const workload::training_setup& setup,
+                                                       const workload::rank_share& share,
+                                                       const rank_settings& settings) noexcept
 {
   std::uint64_t hash = 0;
-  for (const std::uint64_t value :
-       {static_cast<std::uint64_t>(shape.style), shape.layers, shape.hidden, shape.heads, shape.kv_heads, shape.ffn, shape.vocabulary,
-        shape.embedding, shape.positions, shape.sequence, std::uint64_t{shape.ties_embedding}, setup.micro_batch,
-        std::uint64_t{setup.recomputes_layers}, std::uint64_t{setup.fuses_attention}, std::uint64_t{setup.has_dropout},
-        std::uint64_t{setup.has_logits}, share.ranks, std::uint64_t{share.of_node}, share.device_bytes.count(), share.host_bytes.count(),
-        settings.device_context.count(), settings.host_process.count(), std::bit_cast<std::uint64_t>(settings.host_reserve),
-        std::uint64_t{settings.takes_norm}, std::uint64_t{settings.updates_late}}) {
+  for (const std::uint64_t value : {static_cast<std::uint64_t>(shape.style),
+                                    shape.layers,
+                                    shape.hidden,
+                                    shape.heads,
+                                    shape.kv_heads,
+                                    shape.ffn,
+                                    shape.vocabulary,
+                                    shape.embedding,
+                                    shape.positions,
+                                    shape.sequence,
+                                    std::uint64_t{shape.ties_embedding},
+                                    setup.micro_batch,
+                                    std::uint64_t{setup.recomputes_layers},
+                                    std::uint64_t{setup.fuses_attention},
+                                    std::uint64_t{setup.has_dropout},
+                                    std::uint64_t{setup.has_logits},
+                                    share.ranks,
+                                    std::uint64_t{share.of_node},
+                                    share.device_bytes.count(),
+                                    share.host_bytes.count(),
+                                    settings.device_context.count(),
+                                    settings.host_process.count(),
+                                    std::bit_cast<std::uint64_t>(settings.host_reserve),
+                                    std::uint64_t{settings.takes_norm},
+                                    std::uint64_t{settings.updates_late}}) {
     hash = (hash ^ value) + 0x9e3779b97f4a7c15U;  // splitmix64 (Steele, Lea and Flood 2014)
     hash = (hash ^ hash >> 30) * 0xbf58476d1ce4e5b9U;
     hash = (hash ^ hash >> 27) * 0x94d049bb133111ebU;

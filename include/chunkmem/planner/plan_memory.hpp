@@ -24,11 +24,11 @@ namespace planner {
 
 /// A candidate that was simulated.
 struct plan_trial {
-  std::uint64_t chunk_elements = 0;   ///< of an own chunk
+  std::uint64_t chunk_elements = 0;  ///< of an own chunk
   double device_update_share = 0;
   bool fits = false;
-  std::uint64_t nanoseconds = 0;      ///< of a step, where it fits
-  bytes missing;                      ///< on both tiers, where it does not and that is known; else 0
+  std::uint64_t nanoseconds = 0;  ///< of a step, where it fits
+  bytes missing;                  ///< on both tiers, where it does not and that is known; else 0
 
   [[nodiscard]] constexpr bool operator==(const plan_trial&) const noexcept = default;
 };
@@ -119,9 +119,10 @@ class plan_trials {
 /// The five lines of the update of one rank.
 [[nodiscard]] inline transfer::update_bound bound_of(const workload::machine_rates& rates, double resident)
 {
-  return transfer::update_bound{{rates.host_updates_per_second, rates.device_updates_per_second, rates.to_device_bytes_per_second,
-                                 rates.to_host_bytes_per_second, rates.host_memory_bytes_per_second},
-                                resident};
+  return transfer::update_bound{
+      {rates.host_updates_per_second, rates.device_updates_per_second, rates.to_device_bytes_per_second,
+       rates.to_host_bytes_per_second, rates.host_memory_bytes_per_second},
+      resident};
 }
 
 /// Which shares of the updates are worth a simulation with chunks of one size.
@@ -130,8 +131,9 @@ struct split_trials {
   per_tier<bytes> capacity;
   workload::machine_rates rates;
 
-  /// Tries the least share that the host has room for, `split` or a share above that, and all; where there is no `split` yet and
-  /// something fits, settles it by search_update_split and by the five lines' best above what stays on the device.
+  /// Tries the least share that the host has room for, `split` or a share above that, and all; where there is no
+  /// `split` yet and something fits, settles it by search_update_split and by the five lines' best above what stays on
+  /// the device.
   template <class Trials>
   void attempt(Trials& trials, std::uint64_t size, std::optional<double>& split) const
   {
@@ -141,27 +143,33 @@ struct split_trials {
     const double more = least > 0 ? least + (1 - least) / 8 : 0;  // chunks and their homes may not come out even
     for (const double each : {least, split.value_or(more), 1.0}) trials.attempt(size, each);
     if (split || !trials.best().fits) return;
-    const double resident = resident_share(own, capacity[tier::device], most_leased(trials.forecast_of_best().record, tier::device));
+    const double resident =
+        resident_share(own, capacity[tier::device], most_leased(trials.forecast_of_best().record, tier::device));
     trials.attempt(size, std::min(1.0, resident + bound_of(rates, resident).best().device_share));
-    (void)search_update_split(bound_of(rates, 0), groups, [&](std::uint32_t streamed) { return trials.attempt(size, share_of(streamed)); });
+    (void)search_update_split(bound_of(rates, 0), groups,
+                              [&](std::uint32_t streamed) { return trials.attempt(size, share_of(streamed)); });
     split = trials.best().device_update_share;
   }
 };
 
 [[nodiscard]] inline std::string refusal_of(const training_forecast& nearest)
 {
-  const bool is_short = nearest.need.smallest_device > nearest.capacity[tier::device] || nearest.need.smallest_host > nearest.capacity[tier::host];
+  const bool is_short = nearest.need.smallest_device > nearest.capacity[tier::device] ||
+                        nearest.need.smallest_host > nearest.capacity[tier::host];
   if (!nearest.need.rehearsed || !is_short) return nearest.why_not;
-  return std::string{(error_text{} << "chunkmem: no plan of memory fits: the nearest one needs " << nearest.need.smallest_device.count()
-                                  << " B on the device of a rank, which has " << nearest.capacity[tier::device].count() << " B, and "
-                                  << nearest.need.smallest_host.count() << " B on its share of the host, which has "
-                                  << nearest.capacity[tier::host].count() << " B (take a smaller batch, more ranks or more memory)")
+  return std::string{(error_text{} << "chunkmem: no plan of memory fits: the nearest one needs "
+                                   << nearest.need.smallest_device.count() << " B on the device of a rank, which has "
+                                   << nearest.capacity[tier::device].count() << " B, and "
+                                   << nearest.need.smallest_host.count() << " B on its share of the host, which has "
+                                   << nearest.capacity[tier::host].count()
+                                   << " B (take a smaller batch, more ranks or more memory)")
                          .view()};
 }
 
 /// The best of the trials as a plan. Moves their forecast away.
 template <class Trials>
-[[nodiscard]] memory_plan_choice choice_of(Trials& trials, std::uint64_t fingerprint, const workload::machine_rates& rates, double reached_share)
+[[nodiscard]] memory_plan_choice choice_of(Trials& trials, std::uint64_t fingerprint,
+                                           const workload::machine_rates& rates, double reached_share)
 {
   const plan_trial& best = trials.best();
   memory_plan_choice made;
@@ -188,52 +196,64 @@ template <class Trials>
 
 }  // namespace detail
 
-/// Chooses the size of chunks and where each chunk is updated, together, by simulating candidates with the manager itself.
+/// Chooses the size of chunks and where each chunk is updated, together, by simulating candidates with the manager
+/// itself.
 ///
-/// For the first size of chunk_candidates that fits the split of the updates is settled by search_update_split, beside it the least
-/// share that the host has room for, and the five lines' best above what stays on the device; then that split and both pure ones
-/// are tried with every other size, the least share where the host cannot have all. The fastest that fits is taken: never slower
-/// than any candidate, nor than the better of updating everything on the host or on the device. What stays on the device, and when
-/// it moves, is the manager's own planning inside each simulation. The same arguments give the same plan.
-/// Cost: at most `most_plan_trials` simulations, each as forecast_training; one forecast is kept.
+/// For the first size of chunk_candidates that fits the split of the updates is settled by search_update_split, beside
+/// it the least share that the host has room for, and the five lines' best above what stays on the device; then that
+/// split and both pure ones are tried with every other size, the least share where the host cannot have all. The
+/// fastest that fits is taken: never slower than any candidate, nor than the better of updating everything on the host
+/// or on the device. What stays on the device, and when it moves, is the manager's own planning inside each simulation.
+/// The same arguments give the same plan. Cost: at most `most_plan_trials` simulations, each as forecast_training; one
+/// forecast is kept.
 ///
 /// @param share      of one rank, as workload::share_of_rank gives it
 /// @param settings   of every simulation; its chunk size and its share of updates are not looked at
 /// @param progress   told of each candidate that was simulated
 /// @return           `fits` is false where no candidate fits, with the bytes that the nearest one needs
-/// @throws config_error   a shape, set-up, share or setting that cannot be; size_overflow   a model whose costs 64 bits cannot count
-template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer = transfer::planned, class Progress = no_progress>
+/// @throws config_error   a shape, set-up, share or setting that cannot be; size_overflow   a model whose costs 64 bits
+///   cannot count
+template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer = transfer::planned,
+          class Progress = no_progress>
   requires std::is_invocable_v<Progress&, const plan_trial&>
-[[nodiscard]] memory_plan_choice plan_memory(const workload::transformer_shape& shape, const workload::training_setup& setup,
-                                             const workload::rank_share& share, const rank_settings& settings = {},
-                                             Progress&& progress = {})
+[[nodiscard]] memory_plan_choice plan_memory(const workload::transformer_shape& shape,
+                                             const workload::training_setup& setup, const workload::rank_share& share,
+                                             const rank_settings& settings = {}, Progress&& progress = {})
 {
   settings.check(), share.check();
-  detail::plan_trials trials{[&](const rank_settings& each) { return forecast_training<Eviction, Transfer>(shape, setup, share, each); },
-                             settings, progress};
-  const detail::split_trials splits{(workload::parameters_of(shape) + share.ranks - 1) / share.ranks, capacities_of(share, settings), share.rates};
+  detail::plan_trials trials{
+      [&](const rank_settings& each) { return forecast_training<Eviction, Transfer>(shape, setup, share, each); },
+      settings, progress};
+  const detail::split_trials splits{(workload::parameters_of(shape) + share.ranks - 1) / share.ranks,
+                                    capacities_of(share, settings), share.rates};
   std::optional<double> split;
   for (const std::uint64_t size : chunk_candidates(shape, share.ranks)) splits.attempt(trials, size, split);
-  return detail::choice_of(trials, plan_fingerprint(shape, setup, share, settings), share.rates, settings.reached_share);
+  return detail::choice_of(trials, plan_fingerprint(shape, setup, share, settings), share.rates,
+                           settings.reached_share);
 }
 
 /// Chooses where each chunk is updated as plan_memory does, for chunks of the size that `settings` name.
 ///
 /// Good where that size is given: at most `most_split_trials` simulations. The share in `settings` is not looked at.
 /// @return, @throws   as plan_memory
-template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer = transfer::planned, class Progress = no_progress>
+template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer = transfer::planned,
+          class Progress = no_progress>
   requires std::is_invocable_v<Progress&, const plan_trial&>
-[[nodiscard]] memory_plan_choice plan_update_share(const workload::transformer_shape& shape, const workload::training_setup& setup,
-                                                   const workload::rank_share& share, const rank_settings& settings = {},
-                                                   Progress&& progress = {})
+[[nodiscard]] memory_plan_choice plan_update_share(const workload::transformer_shape& shape,
+                                                   const workload::training_setup& setup,
+                                                   const workload::rank_share& share,
+                                                   const rank_settings& settings = {}, Progress&& progress = {})
 {
   settings.check(), share.check();
-  detail::plan_trials trials{[&](const rank_settings& each) { return forecast_training<Eviction, Transfer>(shape, setup, share, each); },
-                             settings, progress};
-  const detail::split_trials splits{(workload::parameters_of(shape) + share.ranks - 1) / share.ranks, capacities_of(share, settings), share.rates};
+  detail::plan_trials trials{
+      [&](const rank_settings& each) { return forecast_training<Eviction, Transfer>(shape, setup, share, each); },
+      settings, progress};
+  const detail::split_trials splits{(workload::parameters_of(shape) + share.ranks - 1) / share.ranks,
+                                    capacities_of(share, settings), share.rates};
   std::optional<double> split;
   splits.attempt(trials, own_elements(settings.chunk_elements), split);
-  return detail::choice_of(trials, plan_fingerprint(shape, setup, share, settings), share.rates, settings.reached_share);
+  return detail::choice_of(trials, plan_fingerprint(shape, setup, share, settings), share.rates,
+                           settings.reached_share);
 }
 
 }  // namespace planner

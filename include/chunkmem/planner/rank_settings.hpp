@@ -29,14 +29,16 @@ struct rank_settings {
   bytes host_process{2'000'000'000};                       ///< of the host, taken by each rank
   double host_reserve = 0.03;                              ///< share of the host that stays free
   bool takes_norm = true;  ///< of all gradients, before the first update: clipping, or a look for what is not finite
-  bool updates_late = true;  ///< updates wait for the next use of their weights (optimizer::late_updates), as far as that is soon enough
-  double device_update_share = 0;                          ///< of the states that are updated on the device, 0 to 1
-  std::uint32_t gather_units = 3;  ///< room for gathered groups: 1 (nothing is gathered ahead) to 16; more of them let collectives run further ahead
-  std::optional<group_times> exchange{};  ///< prices of collectives; none: group_times::ring_of the share
-  std::uint64_t link_latency_nanoseconds = 10'000;         ///< of each copy
+  /// updates wait for the next use of their weights (optimizer::late_updates), as far as that is soon enough
+  bool updates_late = true;
+  double device_update_share = 0;  ///< of the states that are updated on the device, 0 to 1
+  /// room for gathered groups: 1 (nothing is gathered ahead) to 16; more of them let collectives run further ahead
+  std::uint32_t gather_units = 3;
+  std::optional<group_times> exchange{};            ///< prices of collectives; none: group_times::ring_of the share
+  std::uint64_t link_latency_nanoseconds = 10'000;  ///< of each copy
   bool finds_reachable = false;  ///< the bound of the step time too, which takes longer than the step
   known_before known = known_before::rehearsal;
-  std::uint32_t most_iterations = 12;                      ///< until the step time is taken as it is; at least 5
+  std::uint32_t most_iterations = 12;  ///< until the step time is taken as it is; at least 5
 
   /// @throws config_error   a setting is out of its range
   void check() const
@@ -45,7 +47,8 @@ struct rank_settings {
       throw config_error{"chunk_elements is not from 1 to 2^40 (give the elements of a large matrix over the ranks)"};
     if (!(reached_share > 0 && reached_share <= 1)) throw config_error{"reached_share is not above 0 and at most 1"};
     if (!(host_reserve >= 0 && host_reserve < 1)) throw config_error{"host_reserve is not from 0 to below 1"};
-    if (!(device_update_share >= 0 && device_update_share <= 1)) throw config_error{"device_update_share is not from 0 to 1"};
+    if (!(device_update_share >= 0 && device_update_share <= 1))
+      throw config_error{"device_update_share is not from 0 to 1"};
     if (gather_units < 1 || gather_units > 16) throw config_error{"gather_units is not from 1 to 16"};
     if (most_iterations < 5) throw config_error{"most_iterations is below 5, which a steady state takes"};
   }
@@ -56,7 +59,8 @@ struct rank_settings {
 {
   const auto rest = [](bytes all, bytes taken) { return all > taken ? all - taken : bytes{}; };
   const double usable = static_cast<double>(share.host_bytes.count()) * (1 - settings.host_reserve);
-  const bytes host = usable < 0x1p64 ? std::min(bytes{static_cast<std::uint64_t>(usable)}, share.host_bytes) : share.host_bytes;
+  const bytes host =
+      usable < 0x1p64 ? std::min(bytes{static_cast<std::uint64_t>(usable)}, share.host_bytes) : share.host_bytes;
   return {{rest(share.device_bytes, settings.device_context), rest(host, settings.host_process), bytes{}}};
 }
 
@@ -72,8 +76,8 @@ struct rank_settings {
 /// Updates, and norms of 16-bit gradients: an update reads and writes 28 B for each parameter, a norm reads 2.
 [[nodiscard]] inline update_rates update_rates_of(const workload::rank_share& share) noexcept
 {
-  return {share.rates.host_updates_per_second, share.rates.device_updates_per_second, 14 * share.rates.host_updates_per_second,
-          14 * share.rates.device_updates_per_second};
+  return {share.rates.host_updates_per_second, share.rates.device_updates_per_second,
+          14 * share.rates.host_updates_per_second, 14 * share.rates.device_updates_per_second};
 }
 
 /// What collectives of a rank cost. @throws config_error   they are those of another machine

@@ -28,18 +28,20 @@ namespace chunkmem::inline v0 {
 
 namespace planner {
 
-/// A representative rank of a machine that trains a transformer: the real manager and the real optimizer step, on virtual clocks.
+/// A representative rank of a machine that trains a transformer: the real manager and the real optimizer step, on
+/// virtual clocks.
 ///
-/// The caller only enqueues, as on a GPU, and updates on the host. Own chunks are frames of 16-bit elements; a group is gathered
-/// ahead, as rank_settings::exchange says, on an agent of its own, into a lease that lives as long as the passes; gradients are scattered
-/// the same way. All chunks are one frame: 32-bit lists have two where the 16-bit one has one.
-/// Good for the questions what fits and how long a step takes; poor for kernels of less than a microsecond, and where devices
-/// share a switch with others that do something else.
-/// Source: ZeRO-3 on chunks as in PatrickStar (Fang et al. 2021, arXiv 2108.05818). Cost: a few microseconds for each access.
+/// The caller only enqueues, as on a GPU, and updates on the host. Own chunks are frames of 16-bit elements; a group is
+/// gathered ahead, as rank_settings::exchange says, on an agent of its own, into a lease that lives as long as the
+/// passes; gradients are scattered the same way. All chunks are one frame: 32-bit lists have two where the 16-bit one
+/// has one. Good for the questions what fits and how long a step takes; poor for kernels of less than a microsecond,
+/// and where devices share a switch with others that do something else. Source: ZeRO-3 on chunks as in PatrickStar
+/// (Fang et al. 2021, arXiv 2108.05818). Cost: a few microseconds for each access.
 template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer = transfer::planned>
 class rank_training {
  public:
-  using manager_type = manager<backend::simulated, Eviction, Transfer, placement::update_share, gradient::in_place, timeline_sink>;
+  using manager_type =
+      manager<backend::simulated, Eviction, Transfer, placement::update_share, gradient::in_place, timeline_sink>;
 
   /// @throws config_error   a shape, set-up or setting that cannot be; groups, script and share must outlive this
   rank_training(const parameter_groups& groups, const training_script& script, const workload::rank_share& share,
@@ -53,8 +55,12 @@ class rank_training {
         costs_{costs_of(share, settings)},
         backend_{{capacity[tier::device], capacity[tier::host], costs_, true}},
         kernel_{update_rates_of(share)},
-        manager_{backend_, {.chunk_bytes = bytes{2} * chunk_}, eviction, transfer,
-                 placement::update_share{settings.device_update_share}, timeline_sink{backend_, costs_, moments_, timeline_.copies, &timeline_.departures}},
+        manager_{backend_,
+                 {.chunk_bytes = bytes{2} * chunk_},
+                 eviction,
+                 transfer,
+                 placement::update_share{settings.device_update_share},
+                 timeline_sink{backend_, costs_, moments_, timeline_.copies, &timeline_.departures}},
         late_{manager_, kernel_},
         updates_late_{settings.updates_late},
         collective_{share.ranks > 1 ? backend_.adopt() : agent::compute}
@@ -77,8 +83,7 @@ class rank_training {
   void fill()
   {
     for (const own_chunk& it : chunks_)
-      for (const tensor<bf16> each : it.parts())
-        (void)manager_.acquire(each, access::write, at::host);
+      for (const tensor<bf16> each : it.parts()) (void)manager_.acquire(each, access::write, at::host);
   }
 
   void step()
@@ -96,8 +101,7 @@ class rank_training {
     if (updates_late_) {
       choose_first();
       late_.step(options, first_);
-    }
-    else {
+    } else {
       optimizer::step(manager_, kernel_, options);
     }
     for (const timed_update& it : timeline_.updating)
@@ -127,8 +131,17 @@ class rank_training {
     const auto chunk_of_slot = manager_.chunk_of_slot();
     std::uint32_t parameters = 0;
     for (const own_chunk& it : chunks_) parameters += it.count;
-    return {*manager_.profile(), chunk_of_slot, 1 + *std::ranges::max_element(chunk_of_slot), parameters, computed_, timeline_,
-            backend_.capacity(tier::device), bytes{2} * chunk_, costs_, takes_norm_, collecting};
+    return {*manager_.profile(),
+            chunk_of_slot,
+            1 + *std::ranges::max_element(chunk_of_slot),
+            parameters,
+            computed_,
+            timeline_,
+            backend_.capacity(tier::device),
+            bytes{2} * chunk_,
+            costs_,
+            takes_norm_,
+            collecting};
   }
   [[nodiscard]] std::uint64_t collective_busy() const noexcept { return collective_busy_; }
 
@@ -175,19 +188,18 @@ class rank_training {
     for (const own_chunk& it : chunks_) {
       std::uint64_t& all = updates_.emplace_back(0);
       for (std::uint32_t part = 0; part < it.count; ++part)
-        if (manager_.place_of_update(it.tensors[part]) == at::host) all += kernel_.update_time(at::host, it.elements[part]);
+        if (manager_.place_of_update(it.tensors[part]) == at::host)
+          all += kernel_.update_time(at::host, it.elements[part]);
     }
-    for (const std::uint32_t group : groups_at_once(script_.acts(), updates_, costs_.to_host.nanoseconds_for(bytes{2} * chunk_)))
+    for (const std::uint32_t group :
+         groups_at_once(script_.acts(), updates_, costs_.to_host.nanoseconds_for(bytes{2} * chunk_)))
       for (const tensor<bf16> each : chunks_[group].parts()) first_.push_back(each);
   }
   void lease(std::optional<lease_type>& into, bytes size, agent who)
   {
     leased_ += into.emplace(manager_.lease(tier::device, size, who)).size();
   }
-  void give(std::optional<lease_type>& from)
-  {
-    leased_ -= from->size(), from.reset();
-  }
+  void give(std::optional<lease_type>& from) { leased_ -= from->size(), from.reset(); }
 
   void use(const act& it)
   {
@@ -244,7 +256,8 @@ class rank_training {
       const act& it = acts[next_gather_];
       if (!it.gathers) continue;
       if (it.gathered_at > now) return;
-      for (const tensor<bf16> each : chunks_[it.id].parts()) gathering_[it.unit].push_back(manager_.acquire(each, access::read, collective_));
+      for (const tensor<bf16> each : chunks_[it.id].parts())
+        gathering_[it.unit].push_back(manager_.acquire(each, access::read, collective_));
       follow(collective_, freed_at_[it.unit]);
       collect(it);
       gathered_at_[it.unit] = backend_.record(collective_);
@@ -265,7 +278,13 @@ class rank_training {
   [[nodiscard]] timed_work work(const act& it, std::uint64_t end, std::uint64_t nanoseconds) const
   {
     const report now = manager_.report();
-    return {it.stage, it.id, end - nanoseconds, nanoseconds, now.in_use[tier::device].count(), leased_.count(), now.in_use[tier::host].count()};
+    return {it.stage,
+            it.id,
+            end - nanoseconds,
+            nanoseconds,
+            now.in_use[tier::device].count(),
+            leased_.count(),
+            now.in_use[tier::host].count()};
   }
 
   const parameter_groups& groups_;

@@ -21,12 +21,12 @@ namespace planner {
 /// An iteration of a manager in its steady state, as it was seen.
 struct seen_iteration {
   const access_record& record;
-  std::span<const std::uint32_t> chunk_of_slot;   ///< chunks of one frame
+  std::span<const std::uint32_t> chunk_of_slot;  ///< chunks of one frame
   std::uint32_t chunks = 0;
   std::uint32_t parameters = 0;
-  std::span<const std::uint64_t> computed;        ///< by moment [ns]
+  std::span<const std::uint64_t> computed;  ///< by moment [ns]
   const training_timeline& timeline;
-  bytes device{};                                 ///< its capacity
+  bytes device{};  ///< its capacity
   bytes frame{};
   backend::cost_table costs;
   bool takes_norm = false;
@@ -45,14 +45,23 @@ class seen_step {
     for (const timed_copy& it : seen.timeline.copies) sizes_[it.chunk] = it.bytes;  // the last ones are not full
     transfer::lease_tide tide;
     (void)tide.read(seen.record, seen.device, seen.frame);
-    for (std::uint32_t now = 0; now < seen.record.size(); ++now) room_.push_back(tide.dry_frames(now) * seen.frame.count());
+    for (std::uint32_t now = 0; now < seen.record.size(); ++now)
+      room_.push_back(tide.dry_frames(now) * seen.frame.count());
     find_stays();
     find_tasks();
   }
 
   [[nodiscard]] transfer::step_input input() const
   {
-    return {seen_.computed, sizes_, uses_.uses(), stays_, room_, tasks_, seen_.costs.to_device, seen_.costs.to_host, seen_.collective_nanoseconds};
+    return {seen_.computed,
+            sizes_,
+            uses_.uses(),
+            stays_,
+            room_,
+            tasks_,
+            seen_.costs.to_device,
+            seen_.costs.to_host,
+            seen_.collective_nanoseconds};
   }
 
  private:
@@ -63,7 +72,8 @@ class seen_step {
     for (const timed_copy& it : seen_.timeline.copies)
       if (it.to == tier::device) loads[it.chunk].push_back(it.moment);
     const auto uses = uses_.uses();
-    std::vector<std::uint32_t> next(seen_.chunks, 0);  // moment of the next use on the device, those of the next iteration behind this one
+    // moment of the next use on the device, those of the next iteration behind this one
+    std::vector<std::uint32_t> next(seen_.chunks, 0);
     stays_.assign(uses.size(), 1);
     for (const bool around : {true, false})
       for (std::size_t at = uses.size(); at-- > 0;) {
@@ -85,11 +95,13 @@ class seen_step {
     for (std::uint32_t now = 0; now < seen_.record.size(); ++now) {
       const access_entry& it = seen_.record.entries()[now];
       const bool is_gradient = it.slot >= seen_.parameters && it.slot < 2 * seen_.parameters;
-      if (is_gradient && is_access(it.kind) && place_of(it.kind) == at::device && writes(access_of(it.kind))) last_gradient = now;
+      if (is_gradient && is_access(it.kind) && place_of(it.kind) == at::device && writes(access_of(it.kind)))
+        last_gradient = now;
     }
     for (const timed_update& it : seen_.timeline.updating) {
       const bool waits = seen_.takes_norm && it.end - it.moment > 1;  // a norm has one access
-      if (it.place == at::host) tasks_.push_back({it.moment, it.end, it.nanoseconds, waits ? last_gradient : transfer::host_task::none});
+      if (it.place == at::host)
+        tasks_.push_back({it.moment, it.end, it.nanoseconds, waits ? last_gradient : transfer::host_task::none});
     }
   }
 
@@ -103,8 +115,9 @@ class seen_step {
 
 }  // namespace detail
 
-/// The least time of such an iteration, however its copies and its updates on the host are ordered: what stays on the device between
-/// which uses is what was seen to. Collectives count with their busy time alone. Cost: see transfer::find_reachable_step.
+/// The least time of such an iteration, however its copies and its updates on the host are ordered: what stays on the
+/// device between which uses is what was seen to. Collectives count with their busy time alone. Cost: see
+/// transfer::find_reachable_step.
 [[nodiscard]] inline transfer::reachable_step find_reachable(const seen_iteration& seen)
 {
   const detail::seen_step step{seen};

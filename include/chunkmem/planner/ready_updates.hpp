@@ -29,8 +29,8 @@ struct update_sequence {
 
 /// Whenever the host is idle it takes, of the gradients that are there, the one whose weight is used first.
 ///
-/// The last use of all is at most the longest update later than in the best order (Schrage's rule for one machine with release
-/// times and tails: Carlier 1982, "The one-machine sequencing problem"). Cost: O(updates log updates).
+/// The last use of all is at most the longest update later than in the best order (Schrage's rule for one machine with
+/// release times and tails: Carlier 1982, "The one-machine sequencing problem"). Cost: O(updates log updates).
 ///
 /// @param updates   in the order in which their weights are used next
 [[nodiscard]] inline update_sequence order_updates(std::span<const awaited_update> updates)
@@ -50,16 +50,22 @@ struct update_sequence {
     there.pop();
   }
   made.at_once = made.order.size();
-  while (made.at_once > 0 && (made.at_once == made.order.size() || made.order[made.at_once - 1] < made.order[made.at_once])) --made.at_once;
+  while (made.at_once > 0 &&
+         (made.at_once == made.order.size() || made.order[made.at_once - 1] < made.order[made.at_once]))
+    --made.at_once;
   return made;
 }
 
-/// The groups whose updates on the host do not wait for the next use of their weights, in the order in which they are updated.
+/// The groups whose updates on the host do not wait for the next use of their weights, in the order in which they are
+/// updated.
 ///
-/// A gradient arrives when its own chunk was copied, one after the other, as if compute and the link never waited for anything else.
+/// A gradient arrives when its own chunk was copied, one after the other, as if compute and the link never waited for
+/// anything else.
 /// @param updates       what an update of each group takes on the host [ns]; 0: the device updates it
 /// @param copy          of an own chunk to the host [ns]
-[[nodiscard]] inline std::vector<std::uint32_t> groups_at_once(std::span<const act> acts, std::span<const std::uint64_t> updates, std::uint64_t copy)
+[[nodiscard]] inline std::vector<std::uint32_t> groups_at_once(std::span<const act> acts,
+                                                               std::span<const std::uint64_t> updates,
+                                                               std::uint64_t copy)
 {
   std::vector<std::uint64_t> arrives(updates.size(), 0);
   std::vector<std::uint32_t> by_use;

@@ -12,8 +12,8 @@ namespace chunkmem::inline v0 {
 
 namespace planner {
 
-/// What an iteration of a script takes where links and updates take no time: compute waits for gathers, gathers wait for a unit,
-/// scatters wait for compute, and each of both does one thing at a time in the order of the script [ns].
+/// What an iteration of a script takes where links and updates take no time: compute waits for gathers, gathers wait
+/// for a unit, scatters wait for compute, and each of both does one thing at a time in the order of the script [ns].
 ///
 /// No step of the script is faster, whatever lies where. Cost: O(acts).
 ///

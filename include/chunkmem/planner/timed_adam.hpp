@@ -20,7 +20,7 @@ namespace planner {
 struct update_rates {
   double host_parameters_per_second = 1e9;
   double device_parameters_per_second = 10e9;
-  double host_measured_per_second = 14e9;     ///< gradients whose norm is taken, 2 B each
+  double host_measured_per_second = 14e9;  ///< gradients whose norm is taken, 2 B each
   double device_measured_per_second = 140e9;
 };
 
@@ -42,12 +42,15 @@ class timed_adam : public optimizer::adam {
   /// The same, asked for by nobody.
   [[nodiscard]] std::uint64_t update_time(at place, std::uint64_t elements) const noexcept
   {
-    return time_of(elements, place == at::host ? rates_.host_parameters_per_second : rates_.device_parameters_per_second);
+    return time_of(elements,
+                   place == at::host ? rates_.host_parameters_per_second : rates_.device_parameters_per_second);
   }
   /// Time of taking a gradient's norm [ns], where gradient_done did not.
   [[nodiscard]] std::uint64_t measure_takes(at place, std::uint64_t elements)
   {
-    return add(place, 1, time_of(elements, place == at::host ? rates_.host_measured_per_second : rates_.device_measured_per_second));
+    return add(
+        place, 1,
+        time_of(elements, place == at::host ? rates_.host_measured_per_second : rates_.device_measured_per_second));
   }
 
   /// From now on all that is asked for is written down too. All of them outlive this.
@@ -64,7 +67,8 @@ class timed_adam : public optimizer::adam {
  private:
   [[nodiscard]] static std::uint64_t time_of(std::uint64_t elements, double rate) noexcept
   {
-    return backend::link_cost{.bytes_per_second = rate}.nanoseconds_for(bytes{elements});  // rounded and saturated as copies are
+    // rounded and saturated as copies are
+    return backend::link_cost{.bytes_per_second = rate}.nanoseconds_for(bytes{elements});
   }
   std::uint64_t add(at place, std::uint32_t accesses, std::uint64_t nanoseconds)
   {

@@ -20,8 +20,8 @@ struct step_forecast {
   std::uint64_t computing = 0;    ///< of it, the device computes; updates there included
   std::uint64_t to_device = 0;    ///< the link is busy
   std::uint64_t to_host = 0;
-  std::uint64_t updating = 0;     ///< the host updates, or takes norms
-  std::uint64_t collecting = 0;   ///< groups are gathered or gradients scattered
+  std::uint64_t updating = 0;    ///< the host updates, or takes norms
+  std::uint64_t collecting = 0;  ///< groups are gathered or gradients scattered
   std::uint64_t loaded_bytes = 0;
   std::uint64_t written_back_bytes = 0;
 
@@ -35,20 +35,23 @@ struct step_forecast {
 /// What became of a simulated training.
 struct training_forecast {
   bool fits = false;
-  std::string why_not;            ///< one sentence with the bytes that are needed; empty where it fits
-  memory_requirement need;        ///< of a rank; the smallest capacities also where it does not fit. From a rehearsal
-  per_tier<bytes> capacity;       ///< of a rank, for chunks and leases
+  std::string why_not;       ///< one sentence with the bytes that are needed; empty where it fits
+  memory_requirement need;   ///< of a rank; the smallest capacities also where it does not fit. From a rehearsal
+  per_tier<bytes> capacity;  ///< of a rank, for chunks and leases
   step_forecast step;
-  transfer::reachable_step reachable;  ///< no step with the same decisions is faster; where it was asked for
-  std::uint64_t ring_chain = 0;   ///< nor than this, where there are several ranks: see planner::ring_chain [ns]
-  report counts;                  ///< of the whole run: waits by cause, divergences, plans, highest bytes
-  std::vector<std::uint64_t> steps;  ///< time of each measured step [ns], the last ones last
-  training_timeline timeline;     ///< of the last iteration
-  access_record record;           ///< of an iteration
+  transfer::reachable_step reachable;   ///< no step with the same decisions is faster; where it was asked for
+  std::uint64_t ring_chain = 0;         ///< nor than this, where there are several ranks: see planner::ring_chain [ns]
+  report counts;                        ///< of the whole run: waits by cause, divergences, plans, highest bytes
+  std::vector<std::uint64_t> steps;     ///< time of each measured step [ns], the last ones last
+  training_timeline timeline;           ///< of the last iteration
+  access_record record;                 ///< of an iteration
   std::vector<std::uint64_t> computed;  ///< by moment of the record, updates on the device with it [ns]
 
   /// No order of the same work is faster [ns]. @pre it was asked for
-  [[nodiscard]] double least_nanoseconds() const noexcept { return std::max(reachable.nanoseconds, static_cast<double>(ring_chain)); }
+  [[nodiscard]] double least_nanoseconds() const noexcept
+  {
+    return std::max(reachable.nanoseconds, static_cast<double>(ring_chain));
+  }
 };
 
 namespace detail {
@@ -69,10 +72,13 @@ class steady_run {
       training_.step();
       marks.push_back(now());
       if (marks.back().compute == UINT64_MAX || training_.clocks().now() == UINT64_MAX)
-        throw config_error{"a step takes longer than virtual clocks count, 2^64 ns (a rate of this machine is next to nothing)"};
+        throw config_error{
+            "a step takes longer than virtual clocks count, 2^64 ns (a rate of this machine is next to nothing)"};
       result.steps.push_back(marks.back().compute - marks[marks.size() - 2].compute);
       const std::size_t done = result.steps.size();
-      if (done >= 5 && result.steps[done - 1] == result.steps[done - 2] && result.steps[done - 2] == result.steps[done - 3]) break;
+      if (done >= 5 && result.steps[done - 1] == result.steps[done - 2] &&
+          result.steps[done - 2] == result.steps[done - 3])
+        break;
     }
     const bool repeats = result.steps.size() < most;
     const std::size_t measured = repeats ? 1 : 4;  // those that alternate count alike
@@ -109,9 +115,15 @@ class steady_run {
   [[nodiscard]] mark now()
   {
     for (const timed_work& it : training_.timeline().computing) computing_ += it.nanoseconds;
-    for (const timed_copy& it : training_.timeline().copies) (it.to == tier::device ? to_device_ : to_host_) += it.end - it.begin;
-    return {training_.engine().report(), training_.clocks().clock(agent::compute), computing_ + training_.kernel().busy(at::device),
-            training_.kernel().busy(at::host), training_.collective_busy(), to_device_, to_host_};
+    for (const timed_copy& it : training_.timeline().copies)
+      (it.to == tier::device ? to_device_ : to_host_) += it.end - it.begin;
+    return {training_.engine().report(),
+            training_.clocks().clock(agent::compute),
+            computing_ + training_.kernel().busy(at::device),
+            training_.kernel().busy(at::host),
+            training_.collective_busy(),
+            to_device_,
+            to_host_};
   }
 
   Training& training_;
@@ -136,21 +148,25 @@ template <class Training>
 /// Trains a transformer on one representative rank of a machine, in virtual time, until its steps repeat.
 ///
 /// Nothing is allocated but bookkeeping: a model of any size can be asked for. The same arguments give the same answer.
-/// Policies decide as they do in training, since the engine is the same. Cost: see rank_training; a second to some for a few
-/// hundred groups.
+/// Policies decide as they do in training, since the engine is the same. Cost: see rank_training; a second to some for
+/// a few hundred groups.
 ///
 /// @param share   of one rank, as workload::share_of_rank gives it
-/// @return        `fits` is false where a rank's step needs more than it has, with the bytes it needs where a pebibyte is enough
-/// @throws config_error   a shape, set-up, share or setting that cannot be; size_overflow   a model whose costs 64 bits cannot count
+/// @return        `fits` is false where a rank's step needs more than it has, with the bytes it needs where a pebibyte
+///   is enough
+/// @throws config_error   a shape, set-up, share or setting that cannot be; size_overflow   a model whose costs 64 bits
+///   cannot count
 template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer = transfer::planned>
-[[nodiscard]] training_forecast forecast_training(const workload::transformer_shape& shape, const workload::training_setup& setup,
+[[nodiscard]] training_forecast forecast_training(const workload::transformer_shape& shape,
+                                                  const workload::training_setup& setup,
                                                   const workload::rank_share& share, const rank_settings& settings = {},
                                                   Eviction eviction = {}, Transfer transfer = {})
 {
   using training_type = rank_training<Eviction, Transfer>;
   settings.check(), share.check();
   const parameter_groups groups{shape, setup, own_elements(settings.chunk_elements) * share.ranks};
-  const training_script script{groups, setup.recomputes_layers, share.rates.device_flops_per_second * settings.reached_share, settings.gather_units};
+  const training_script script{groups, setup.recomputes_layers,
+                               share.rates.device_flops_per_second * settings.reached_share, settings.gather_units};
   training_forecast result;
   result.capacity = capacities_of(share, settings);
   const auto rehearse = [&](per_tier<bytes> capacity) {
@@ -163,8 +179,10 @@ template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer 
   };
   try {
     training_type training{groups, script, share, settings, result.capacity, eviction, transfer};
-    if (settings.known == known_before::rehearsal) result.need = training.rehearse();
-    else training.follow(profile());
+    if (settings.known == known_before::rehearsal)
+      result.need = training.rehearse();
+    else
+      training.follow(profile());
     detail::steady_run<training_type>{training}.run(settings.most_iterations, settings.finds_reachable, result);
     result.fits = true;
   } catch (const config_error& refused) {

@@ -39,18 +39,24 @@ struct act {
 
 /// One iteration of training as a list of acts: forward pass, then backward pass, layer by layer.
 ///
-/// Activations are leases that are given back in reverse: for each layer what it holds from its forward to its backward pass,
-/// and while it works what it needs beside that, at most. The highest sum of leases is transformer_costs::peak(), each rounded
-/// up to 256 B. A layer that is computed again runs forward once more before its backward pass. Weights are gathered into some
-/// units, in the order of their uses and as early as a unit is free; what is wanted again latest gives its unit up.
+/// Activations are leases that are given back in reverse: for each layer what it holds from its forward to its backward
+/// pass, and while it works what it needs beside that, at most. The highest sum of leases is transformer_costs::peak(),
+/// each rounded up to 256 B. A layer that is computed again runs forward once more before its backward pass. Weights
+/// are gathered into some units, in the order of their uses and as early as a unit is free; what is wanted again latest
+/// gives its unit up.
 class training_script {
  public:
-  static constexpr std::uint32_t least_units = 1;  ///< groups that are there at once: 3 are that in use, the one before, and one to come
+  /// groups that are there at once: 3 are that in use, the one before, and one to come
+  static constexpr std::uint32_t least_units = 1;
   static constexpr std::uint32_t most_units = 16;
 
-  /// @param flops_per_second   of one device, as reached   @param units   of gathered weights, from least_units to most_units
+  /// @param flops_per_second   of one device, as reached   @param units   of gathered weights, from least_units to
+  ///   most_units
   training_script(const parameter_groups& groups, bool recomputes, double flops_per_second, std::uint32_t units = 3)
-      : groups_{groups}, units_{std::clamp(units, least_units, most_units)}, recomputes_{recomputes}, per_nanosecond_{flops_per_second * 1e-9}
+      : groups_{groups},
+        units_{std::clamp(units, least_units, most_units)},
+        recomputes_{recomputes},
+        per_nanosecond_{flops_per_second * 1e-9}
   {
     const std::uint32_t layers = groups.stages() - 2;
     const held ends = make_forward(layers);
@@ -109,7 +115,8 @@ class training_script {
     give(ends.embedding);
   }
 
-  /// The most that the operators from `first` to `last` hold at once, one after the other; each keeps its bytes, and works beside `all`.
+  /// The most that the operators from `first` to `last` hold at once, one after the other; each keeps its bytes, and
+  /// works beside `all`.
   [[nodiscard]] bytes most_held(part first, part last, bytes all) const
   {
     bytes kept;
@@ -122,9 +129,13 @@ class training_script {
     return most;
   }
   /// On its way back, a layer holds the gradient of the stream beside what it kept.
-  [[nodiscard]] bytes layer_peak() const { return most_held(part::attention_norm, part::mlp_down, groups_.costs().checkpoint()); }
+  [[nodiscard]] bytes layer_peak() const
+  {
+    return most_held(part::attention_norm, part::mlp_down, groups_.costs().checkpoint());
+  }
   [[nodiscard]] bytes head_peak() const { return most_held(part::final_norm, part::loss, bytes{}); }
-  /// What a layer needs on its way forward beside what it holds: where it keeps its input alone, what one operator reads and makes.
+  /// What a layer needs on its way forward beside what it holds: where it keeps its input alone, what one operator
+  /// reads and makes.
   [[nodiscard]] bytes forward_working() const
   {
     const workload::transformer_costs& costs = groups_.costs();
@@ -170,7 +181,8 @@ class training_script {
   void use(std::uint32_t stage, std::uint32_t group, std::uint64_t flops, bool reads)
   {
     const double exact = std::ceil(static_cast<double>(flops) / per_nanosecond_);
-    const auto nanoseconds = exact < 9e18 ? static_cast<std::uint64_t>(exact) : std::uint64_t{9'000'000'000'000'000'000U};
+    const auto nanoseconds =
+        exact < 9e18 ? static_cast<std::uint64_t>(exact) : std::uint64_t{9'000'000'000'000'000'000U};
     if (!acts_.empty()) {
       act& last = acts_.back();
       if (last.kind == act_kind::use && last.id == group && last.stage == stage) {
@@ -230,12 +242,14 @@ class training_script {
     }
   }
   /// The unit that has this group, or that of what is read latest again; never the one in use before.
-  [[nodiscard]] static std::uint32_t unit_of(std::span<const unit_content> units, std::uint32_t group, std::uint32_t last) noexcept
+  [[nodiscard]] static std::uint32_t unit_of(std::span<const unit_content> units, std::uint32_t group,
+                                             std::uint32_t last) noexcept
   {
     std::uint32_t found = (last + 1) % static_cast<std::uint32_t>(units.size());
     for (std::uint32_t at = 0; at < units.size(); ++at) {
       if (units[at].group == group) return at;
-      const bool is_better = units[at].next > units[found].next || (units[at].next == units[found].next && units[at].free_from < units[found].free_from);
+      const bool is_better = units[at].next > units[found].next ||
+                             (units[at].next == units[found].next && units[at].free_from < units[found].free_from);
       if (at != last && is_better) found = at;
     }
     return found;

@@ -31,21 +31,21 @@ struct timed_departure {
 
 /// Work of the device, the collectives or the host, in virtual time, and what lay where when it was enqueued.
 struct timed_work {
-  std::uint32_t stage = 0;        ///< parameter_groups::stage
+  std::uint32_t stage = 0;  ///< parameter_groups::stage
   std::uint32_t group = 0;
-  std::uint64_t begin = 0;        ///< [ns]
+  std::uint64_t begin = 0;  ///< [ns]
   std::uint64_t nanoseconds = 0;
-  std::uint64_t device_bytes = 0; ///< chunks and leases
-  std::uint64_t leased_bytes = 0; ///< activations and gathered weights
+  std::uint64_t device_bytes = 0;  ///< chunks and leases
+  std::uint64_t leased_bytes = 0;  ///< activations and gathered weights
   std::uint64_t host_bytes = 0;
 };
 
 /// An update, or the norm of a gradient, in virtual time.
 struct timed_update {
   at place = at::host;
-  std::uint32_t moment = 0;       ///< of the record, of its first access
-  std::uint32_t end = 0;          ///< moment behind its last one
-  std::uint64_t begin = 0;        ///< [ns]
+  std::uint32_t moment = 0;  ///< of the record, of its first access
+  std::uint32_t end = 0;     ///< moment behind its last one
+  std::uint64_t begin = 0;   ///< [ns]
   std::uint64_t nanoseconds = 0;
 };
 
@@ -65,8 +65,8 @@ struct training_timeline {
   std::vector<timed_copy> copies;
   std::vector<timed_departure> departures;
   std::vector<timed_work> computing;
-  std::vector<timed_work> gathering;  ///< and scattering
-  device_use at_peak;                 ///< while the most is leased
+  std::vector<timed_work> gathering;   ///< and scattering
+  device_use at_peak;                  ///< while the most is leased
   std::vector<timed_update> updating;  ///< and norms
 };
 
@@ -86,7 +86,8 @@ class timeline_sink {
 
   void record(const trace_event& event) noexcept
   {
-    if ((event.what == happening::evict || event.what == happening::discard) && departures_ != nullptr) return depart(event);
+    if ((event.what == happening::evict || event.what == happening::discard) && departures_ != nullptr)
+      return depart(event);
     if (copies_ == nullptr || (event.what != happening::load && event.what != happening::write_back)) return;
     const bool up = event.what == happening::load;
     const std::uint64_t end = clocks_->clock(up ? agent::to_device : agent::to_host);

@@ -24,18 +24,19 @@ struct update_phase {
   transfer::update_rates rates{};
   std::uint32_t chunks = 128;
   std::uint64_t chunk_parameters = std::uint64_t{1} << 20;  ///< a multiple of 128
-  std::uint32_t buffers = 2;         ///< chunks whose states the device has room for, beside all weights
-  std::uint32_t used_after = 16;     ///< so many chunks after its update a weight is used again, as by the next forward
+  std::uint32_t buffers = 2;      ///< chunks whose states the device has room for, beside all weights
+  std::uint32_t used_after = 16;  ///< so many chunks after its update a weight is used again, as by the next forward
 };
 
 /// What an update takes once it repeats.
 struct update_cost {
-  double seconds = 0;              ///< of one update of all chunks
-  double to_device_bytes = 0;      ///< moved in it
+  double seconds = 0;          ///< of one update of all chunks
+  double to_device_bytes = 0;  ///< moved in it
   double to_host_bytes = 0;
 };
 
-/// Whether this chunk is one of `streamed` out of `chunks`, which lie as evenly among the others as whole numbers allow.
+/// Whether this chunk is one of `streamed` out of `chunks`, which lie as evenly among the others as whole numbers
+/// allow.
 [[nodiscard]] constexpr bool is_streamed(std::uint32_t chunk, std::uint32_t streamed, std::uint32_t chunks) noexcept
 {
   return std::uint64_t{chunk + 1} * streamed / chunks > std::uint64_t{chunk} * streamed / chunks;
@@ -43,11 +44,12 @@ struct update_cost {
 
 /// Updates a rank's chunks again and again: a manager on backend::simulated, and the program that drives it.
 ///
-/// Gradients come all at once, each where its weight lies, in the order in which chunks are then updated. A chunk of the host's
-/// share: its gradient comes down, the host updates it, and its weight goes up before it is used. One that is streamed: its states
-/// come up in three pieces, the device updates them, and they leave when others need their room. What stays on the device is the
-/// manager's choice, so a few states may. Copies share the host's memory with updates there.
-/// Not simulated: gradients that come down during backward, the norm of all gradients, and gaps between kernels.
+/// Gradients come all at once, each where its weight lies, in the order in which chunks are then updated. A chunk of
+/// the host's share: its gradient comes down, the host updates it, and its weight goes up before it is used. One that
+/// is streamed: its states come up in three pieces, the device updates them, and they leave when others need their
+/// room. What stays on the device is the manager's choice, so a few states may. Copies share the host's memory with
+/// updates there. Not simulated: gradients that come down during backward, the norm of all gradients, and gaps between
+/// kernels.
 ///
 /// @tparam Eviction, Transfer   the policies of the manager
 template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer = transfer::planned>
@@ -55,8 +57,11 @@ class update_phase_run {
  public:
   /// @throws config_error   a rate that is not above zero
   /// @throws usage_error    no chunks, an odd size of them, no buffers, or more streamed than there are
-  update_phase_run(const update_phase& what, std::uint32_t streamed, const Eviction& eviction = {}, const Transfer& transfer = {})
-      : what_{what}, streamed_{streamed}, backend_{options_of(what, streamed)},
+  update_phase_run(const update_phase& what, std::uint32_t streamed, const Eviction& eviction = {},
+                   const Transfer& transfer = {})
+      : what_{what},
+        streamed_{streamed},
+        backend_{options_of(what, streamed)},
         manager_{backend_, {.chunk_bytes = bytes{2 * what.chunk_parameters}}, eviction, transfer}
   {
     manager_.use(kernel_);
@@ -78,7 +83,8 @@ class update_phase_run {
     for (int turn = 0; turn < measured; ++turn) update();
     const chunkmem::report moved = manager_.report().copies_since(before);
     return {static_cast<double>(backend_.clock(agent::compute) - begin) / 1e9 / measured,
-            static_cast<double>(moved.loaded.count()) / measured, static_cast<double>(moved.written_back.count()) / measured};
+            static_cast<double>(moved.loaded.count()) / measured,
+            static_cast<double>(moved.written_back.count()) / measured};
   }
 
  private:
@@ -90,7 +96,8 @@ class update_phase_run {
   [[nodiscard]] static backend::simulated_options options_of(const update_phase& what, std::uint32_t streamed)
   {
     expects(what.chunks > 0 && what.buffers > 0, "an update of no chunks, or without a buffer for states");
-    expects(what.chunk_parameters > 0 && what.chunk_parameters % 128 == 0, "chunks of an update whose parameters are no multiple of 128");
+    expects(what.chunk_parameters > 0 && what.chunk_parameters % 128 == 0,
+            "chunks of an update whose parameters are no multiple of 128");
     expects(streamed <= what.chunks, "more chunks streamed than there are");
     (void)transfer::update_bound{what.rates};
     const bytes frame{2 * what.chunk_parameters};
@@ -100,13 +107,15 @@ class update_phase_run {
     costs.to_host = {0, what.rates.to_host_bytes_per_second};
     costs.host_memory_bytes_per_second = what.rates.host_memory_bytes_per_second;
     return {.device_capacity = (what.chunks + states) * frame,
-            .host_capacity = std::uint64_t{what.chunks} * (frames_of_states + 4) * frame,  // weights, gradients, room for windows
+            // weights, gradients, room for windows
+            .host_capacity = std::uint64_t{what.chunks} * (frames_of_states + 4) * frame,
             .costs = costs,
             .host_runs_ahead = true};
   }
   [[nodiscard]] std::uint64_t nanoseconds(double updates_per_second) const
   {
-    return static_cast<std::uint64_t>(std::ceil(static_cast<double>(what_.chunk_parameters) / updates_per_second * 1e9));
+    return static_cast<std::uint64_t>(
+        std::ceil(static_cast<double>(what_.chunk_parameters) / updates_per_second * 1e9));
   }
 
   void update()
@@ -129,7 +138,8 @@ class update_phase_run {
   void update_on_device(tensor<bf16> weight)
   {
     const auto gradient = manager_.acquire_bytes(weight, gradient_list, access::read, agent::compute);
-    for (const list_id list : lists_) pins_.push_back(manager_.acquire_bytes(weight, list, access::read_write, agent::compute));
+    for (const list_id list : lists_)
+      pins_.push_back(manager_.acquire_bytes(weight, list, access::read_write, agent::compute));
     const auto value = manager_.acquire_bytes(weight, value_list, access::write, agent::compute);
     backend_.advance(agent::compute, nanoseconds(what_.rates.device_updates_per_second));
     pins_.clear();
@@ -138,10 +148,12 @@ class update_phase_run {
   void update_on_host(tensor<bf16> weight)
   {
     const auto gradient = manager_.acquire_bytes(weight, gradient_list, access::read, at::host);
-    for (const list_id list : lists_) pins_.push_back(manager_.acquire_bytes(weight, list, access::read_write, at::host));
+    for (const list_id list : lists_)
+      pins_.push_back(manager_.acquire_bytes(weight, list, access::read_write, at::host));
     const auto value = manager_.acquire_bytes(weight, value_list, access::write, at::host);
     const transfer::update_traffic each;
-    const auto touched = static_cast<std::uint64_t>(each.host_update_bytes * static_cast<double>(what_.chunk_parameters));
+    const auto touched =
+        static_cast<std::uint64_t>(each.host_update_bytes * static_cast<double>(what_.chunk_parameters));
     backend_.advance(agent::host, nanoseconds(what_.rates.host_updates_per_second), bytes{touched});
     pins_.clear();
   }

@@ -23,8 +23,9 @@ struct split_trial {
 
 /// What a search for a split found.
 struct split_choice {
-  split_trial best;                 ///< the fewest seconds, and among those the fewest streamed
-  std::vector<split_trial> trials;  ///< all that were simulated, by chunks streamed: the first streams none, the last all it may
+  split_trial best;  ///< the fewest seconds, and among those the fewest streamed
+  /// all that were simulated, by chunks streamed: the first streams none, the last all it may
+  std::vector<split_trial> trials;
 
   /// The better of streaming nothing and streaming all that may be.
   [[nodiscard]] double pure_seconds() const { return std::min(trials.front().seconds, trials.back().seconds); }
@@ -32,10 +33,10 @@ struct split_choice {
 
 /// Settles the split of an update by simulation: the bound says where to look, the simulation has the last word.
 ///
-/// Tries nothing, everything, what the bound calls best and the middles between them, then twice the middles between the best
-/// and its neighbours. So the choice is never slower than the better pure split. Where shared memory binds, schedules stay above
-/// the bound by more where the split is mixed, and the best one streams less than the bound says or nothing.
-/// Cost: at most nine simulations.
+/// Tries nothing, everything, what the bound calls best and the middles between them, then twice the middles between
+/// the best and its neighbours. So the choice is never slower than the better pure split. Where shared memory binds,
+/// schedules stay above the bound by more where the split is mixed, and the best one streams less than the bound says
+/// or nothing. Cost: at most nine simulations.
 ///
 /// @param bound      the five lines; what is resident is not streamed
 /// @param chunks     of the rank, resident ones among them
@@ -43,7 +44,8 @@ struct split_choice {
 /// @throws usage_error   no chunks; and what simulate throws
 template <class Simulate>
   requires std::is_invocable_r_v<double, Simulate&, std::uint32_t>
-[[nodiscard]] split_choice search_update_split(const transfer::update_bound& bound, std::uint32_t chunks, Simulate simulate)
+[[nodiscard]] split_choice search_update_split(const transfer::update_bound& bound, std::uint32_t chunks,
+                                               Simulate simulate)
 {
   expects(chunks > 0, "a search for the split of no chunks");
   split_choice found{{0, std::numeric_limits<double>::infinity()}, {}};
@@ -53,11 +55,13 @@ template <class Simulate>
     if (at != found.trials.end() && at->streamed == streamed) return;
     const split_trial now{streamed, simulate(streamed)};
     found.trials.insert(at, now);
-    if (now.seconds < found.best.seconds || (now.seconds == found.best.seconds && streamed < found.best.streamed)) found.best = now;
+    if (now.seconds < found.best.seconds || (now.seconds == found.best.seconds && streamed < found.best.streamed))
+      found.best = now;
   };
   const auto most = static_cast<std::uint32_t>(std::floor(bound.most() * chunks + 1e-9));
   const auto ideal = std::min(most, static_cast<std::uint32_t>(std::lround(bound.best().device_share * chunks)));
-  for (const std::uint32_t streamed : {std::uint32_t{0}, most, ideal, ideal / 2, ideal + (most - ideal) / 2}) attempt(streamed);
+  for (const std::uint32_t streamed : {std::uint32_t{0}, most, ideal, ideal / 2, ideal + (most - ideal) / 2})
+    attempt(streamed);
   for (int round = 0; round < 2; ++round) {
     const auto at = static_cast<std::size_t>(
         std::lower_bound(found.trials.begin(), found.trials.end(), found.best.streamed, before) - found.trials.begin());

@@ -13,17 +13,25 @@ namespace chunkmem::inline v0 {
 
 /// What one entry of a record is: one byte, compared on the hot path.
 enum class entry_kind : std::uint8_t {
-  read, read_write, write,                 ///< a pin on the device; the values of `access_mode`
-  read_on_host = 4, read_write_on_host, write_on_host,
-  lease_device = 8, lease_host,            ///< bytes for a while
-  drop = 16,                               ///< the bytes of a slot are dead
+  read,
+  read_write,
+  write,  ///< a pin on the device; the values of `access_mode`
+  read_on_host = 4,
+  read_write_on_host,
+  write_on_host,
+  lease_device = 8,
+  lease_host,  ///< bytes for a while
+  drop = 16,   ///< the bytes of a slot are dead
 };
 
 [[nodiscard]] constexpr entry_kind kind_of(access_mode mode, at place) noexcept
 {
   return static_cast<entry_kind>(static_cast<unsigned>(mode) | (place == at::host ? 4U : 0U));
 }
-[[nodiscard]] constexpr bool is_access(entry_kind kind) noexcept { return static_cast<unsigned>(kind) < 8; }
+[[nodiscard]] constexpr bool is_access(entry_kind kind) noexcept
+{
+  return static_cast<unsigned>(kind) < 8;
+}
 [[nodiscard]] constexpr bool is_lease(entry_kind kind) noexcept
 {
   return kind == entry_kind::lease_device || kind == entry_kind::lease_host;
@@ -45,11 +53,12 @@ enum class entry_kind : std::uint8_t {
 
 /// One access, lease or drop of a recorded iteration: the half that replay reads. 16 bytes.
 struct access_entry {
-  std::uint32_t slot = 0;           ///< slot, or UINT32_MAX for a lease
-  std::uint32_t next_of_slot = 0;   ///< moment of the next entry of this slot, around the end
-  std::uint32_t next_of_chunk = 0;  ///< moment of the next use that its chunk's device copy saves a load, around the end; or never
+  std::uint32_t slot = 0;          ///< slot, or UINT32_MAX for a lease
+  std::uint32_t next_of_slot = 0;  ///< moment of the next entry of this slot, around the end
+  /// moment of the next use that its chunk's device copy saves a load, around the end; or never
+  std::uint32_t next_of_chunk = 0;
   entry_kind kind = entry_kind::read;
-  bool has_actions = false;         ///< something was planned for this moment
+  bool has_actions = false;  ///< something was planned for this moment
   std::uint16_t micro_batch = 0;
 
   /// It is this kind of access and nothing was planned for it: all that replay asks.
@@ -64,8 +73,8 @@ static_assert(sizeof(access_entry) == 16);
 /// The half that only planning reads.
 struct entry_detail {
   static constexpr std::uint32_t never = UINT32_MAX;
-  std::uint64_t bytes = 0;              ///< of a lease
-  std::uint32_t until = never;          ///< moments passed when it was released
+  std::uint64_t bytes = 0;      ///< of a lease
+  std::uint32_t until = never;  ///< moments passed when it was released
   pass during = pass::none;
 };
 
@@ -100,8 +109,8 @@ class access_record {
   [[nodiscard]] std::span<const std::uint32_t> first_of_slot() const noexcept { return first_of_slot_; }
   [[nodiscard]] std::span<const std::uint32_t> first_of_chunk() const noexcept { return first_of_chunk_; }
 
-  /// What makes the device's copy of this chunk useless is always an access on the host, which wants its bytes; never one on
-  /// the device that overwrites them. A write-back before costs nothing then: it has to come in any case.
+  /// What makes the device's copy of this chunk useless is always an access on the host, which wants its bytes; never
+  /// one on the device that overwrites them. A write-back before costs nothing then: it has to come in any case.
   [[nodiscard]] bool is_left_for_host(std::uint32_t chunk) const noexcept { return use_of_chunk_[chunk] == on_host; }
 
   [[nodiscard]] record_start start() const noexcept { return start_; }
@@ -151,15 +160,18 @@ class access_record {
   {
     return moment < size() && details_[moment].until != entry_detail::never;
   }
-  /// The entry at `wrong` was not released yet: it is open again. The one at `right` was, by the moment `until`; never: none was.
+  /// The entry at `wrong` was not released yet: it is open again. The one at `right` was, by the moment `until`; never:
+  /// none was.
   /// @pre is_released(wrong), and `right` is open and before `until`   @complexity O(releases), allocates nothing
   void correct_release(std::uint32_t wrong, std::uint32_t right, std::uint32_t until) noexcept
   {
-    releases_.erase(std::find_if(releases_.begin(), releases_.end(), [&](const release_entry& it) { return it.moment == wrong; }));
+    releases_.erase(
+        std::find_if(releases_.begin(), releases_.end(), [&](const release_entry& it) { return it.moment == wrong; }));
     details_[wrong].until = entry_detail::never;
     if (right == never) return;
     details_[right].until = until;
-    const auto later = std::find_if(releases_.begin(), releases_.end(), [&](const release_entry& it) { return it.until > until; });
+    const auto later =
+        std::find_if(releases_.begin(), releases_.end(), [&](const release_entry& it) { return it.until > until; });
     releases_.insert(later, {until, right});  // into the room of the other
   }
 
@@ -214,8 +226,10 @@ class access_record {
   {
     if (entry.slot == never || !is_access(entry.kind)) return;
     std::uint8_t& use = use_of_chunk_[chunk_of_slot[entry.slot]];
-    if (place_of(entry.kind) == at::device) use |= entry.next_of_chunk == 0 ? overwritten : 0U;
-    else if (writes(access_of(entry.kind))) use |= entry.next_of_chunk == 0 ? overwritten : on_host;
+    if (place_of(entry.kind) == at::device)
+      use |= entry.next_of_chunk == 0 ? overwritten : 0U;
+    else if (writes(access_of(entry.kind)))
+      use |= entry.next_of_chunk == 0 ? overwritten : on_host;
   }
 
   void link(std::uint32_t now, std::span<const std::uint32_t> chunk_of_slot, bool around) noexcept
@@ -232,8 +246,10 @@ class access_record {
     }
     slot = now;
     if (!is_access(entry.kind)) return;
-    if (place_of(entry.kind) == at::device) chunk = loads ? now : never;
-    else if (writes(access_of(entry.kind))) chunk = never;  // the device's copy is worth nothing from here on
+    if (place_of(entry.kind) == at::device)
+      chunk = loads ? now : never;
+    else if (writes(access_of(entry.kind)))
+      chunk = never;  // the device's copy is worth nothing from here on
   }
 
   record_start start_ = record_start::unknown;
@@ -245,7 +261,7 @@ class access_record {
   static constexpr std::uint8_t on_host = 1;
   static constexpr std::uint8_t overwritten = 2;
   std::vector<std::uint8_t> use_of_chunk_;
-  std::vector<std::uint8_t> live_slot_;         // kept between calls, so that linking again allocates nothing
+  std::vector<std::uint8_t> live_slot_;  // kept between calls, so that linking again allocates nothing
   std::vector<std::uint32_t> live_of_chunk_;
 };
 

@@ -15,19 +15,22 @@
 
 namespace chunkmem::inline v0 {
 
-/// A recorded iteration as text: to look at, to compare, and to start the next run with, whose first iteration then follows
-/// a plan.
+/// A recorded iteration as text: to look at, to compare, and to start the next run with, whose first iteration then
+/// follows a plan.
 ///
-/// One line for each entry and each release, in the order they happened; slots and bytes, never addresses, so that it holds
-/// for any capacity and layout. `12 read slot 4 pass 1 micro_batch 0`, later `end 12`. Before them whether updates of the step before
-/// were waiting (1), none (0), or `unknown`, as in texts of version 1, which do not say so and are read all the same.
+/// One line for each entry and each release, in the order they happened; slots and bytes, never addresses, so that it
+/// holds for any capacity and layout. `12 read slot 4 pass 1 micro_batch 0`, later `end 12`. Before them whether
+/// updates of the step before were waiting (1), none (0), or `unknown`, as in texts of version 1, which do not say so
+/// and are read all the same.
 class profile_text : private text_reader {
  public:
   /// @pre the record is finished
   static void write(std::ostream& out, const access_record& record)
   {
     out << first_line << "\nupdates_first " << starts[static_cast<std::size_t>(record.start())] << '\n';
-    visit_in_order(record, [&](std::uint32_t at, bool begins) { begins ? write_entry(out, record, at) : void(out << "end " << at << '\n'); });
+    visit_in_order(record, [&](std::uint32_t at, bool begins) {
+      begins ? write_entry(out, record, at) : void(out << "end " << at << '\n');
+    });
     out << "entries " << record.size() << " highest_tide " << most_leased(record, tier::device).count() << '\n';
   }
 
@@ -47,10 +50,13 @@ class profile_text : private text_reader {
       text.next_line();
       const std::string_view first = text.word();
       if (first == "entries") break;
-      if (first == "end") text.read_end(record);
-      else text.read_entry(first, record);
+      if (first == "end")
+        text.read_end(record);
+      else
+        text.read_entry(first, record);
     }
-    if (text.number_of("entries", UINT32_MAX) != record.size()) text.refuse_key("entries", "is another number than there are");
+    if (text.number_of("entries", UINT32_MAX) != record.size())
+      text.refuse_key("entries", "is another number than there are");
     if (text.value("highest_tide", UINT64_MAX) != most_leased(record, tier::device).count())
       text.refuse_key("highest_tide", "is not what the entries lease");
     text.expect_end();
@@ -78,11 +84,15 @@ class profile_text : private text_reader {
   static void write_entry(std::ostream& out, const access_record& record, std::uint32_t at)
   {
     const access_entry& entry = record.entries()[at];
-    const auto named = std::find_if(std::begin(kinds), std::end(kinds), [&](const auto& it) { return it.first == entry.kind; });
+    const auto named =
+        std::find_if(std::begin(kinds), std::end(kinds), [&](const auto& it) { return it.first == entry.kind; });
     out << at << ' ' << named->second;
-    if (is_lease(entry.kind)) out << " bytes " << record.details()[at].bytes;
-    else out << " slot " << entry.slot;
-    out << " pass " << static_cast<unsigned>(record.details()[at].during) << " micro_batch " << entry.micro_batch << '\n';
+    if (is_lease(entry.kind))
+      out << " bytes " << record.details()[at].bytes;
+    else
+      out << " slot " << entry.slot;
+    out << " pass " << static_cast<unsigned>(record.details()[at].during) << " micro_batch " << entry.micro_batch
+        << '\n';
   }
 
   void read_start(access_record& record)
@@ -100,11 +110,13 @@ class profile_text : private text_reader {
     access_entry entry;
     entry_detail detail;
     const std::string_view kind = has_word() ? word() : std::string_view{};
-    const auto named = std::find_if(std::begin(kinds), std::end(kinds), [&](const auto& it) { return it.second == kind; });
+    const auto named =
+        std::find_if(std::begin(kinds), std::end(kinds), [&](const auto& it) { return it.second == kind; });
     if (named == std::end(kinds)) refuse("no entry is of this kind");
     entry.kind = named->first;
     if (is_lease(entry.kind)) detail.bytes = value("bytes", UINT64_MAX);
-    entry.slot = is_lease(entry.kind) ? access_record::never : static_cast<std::uint32_t>(value("slot", access_record::never - 1));
+    entry.slot = is_lease(entry.kind) ? access_record::never
+                                      : static_cast<std::uint32_t>(value("slot", access_record::never - 1));
     detail.during = static_cast<pass>(value("pass", static_cast<unsigned>(pass::backward)));
     entry.micro_batch = static_cast<std::uint16_t>(value("micro_batch", UINT16_MAX));
     expect_end();

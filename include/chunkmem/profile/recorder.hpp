@@ -66,7 +66,8 @@ class recorder {
   }
   /// A record from elsewhere is that of `name`, whose next iteration follows it. Guarantee: strong.
   /// @throws usage_error   there is one already, or an iteration is running
-  void adopt(std::string_view name, bool updates_first, access_record record, std::span<const std::uint32_t> chunk_of_slot, std::uint32_t chunks)
+  void adopt(std::string_view name, bool updates_first, access_record record,
+             std::span<const std::uint32_t> chunk_of_slot, std::uint32_t chunks)
   {
     expects(!is_inside(), "a profile was given to a manager in the middle of an iteration");
     expects(find(name) == nullptr, "a profile was given for iterations that have been recorded already");
@@ -201,7 +202,8 @@ class recorder {
   /// @param complete   false where an exception ended the iteration
   /// @param pins_of    as diverge
   template <class PinsOf>
-  iteration_outcome end(bool complete, std::span<const std::uint32_t> chunk_of_slot, std::uint32_t chunks, PinsOf pins_of)
+  iteration_outcome end(bool complete, std::span<const std::uint32_t> chunk_of_slot, std::uint32_t chunks,
+                        PinsOf pins_of)
   {
     const mode was = std::exchange(mode_, mode::outside);
     const std::uint32_t reached = std::exchange(cursor_, nowhere);
@@ -221,7 +223,8 @@ class recorder {
   }
 
  private:
-  enum class mode : std::uint8_t { outside, stopped, following, recording, diverged };  // from recording on, entries are logged
+  // from recording on, entries are logged
+  enum class mode : std::uint8_t { outside, stopped, following, recording, diverged };
   static constexpr std::uint32_t nowhere = never - 1;
 
   struct named {
@@ -232,9 +235,9 @@ class recorder {
     bool recorded = false;
   };
 
-  /// Closes what the log has open although no pin or lease holds it any more. Of several pins of a slot in one tier the latest
-  /// are taken for those that still hold it; if another one turns out to be, when it is released, the log is corrected then.
-  /// O(entries + open ones squared).
+  /// Closes what the log has open although no pin or lease holds it any more. Of several pins of a slot in one tier the
+  /// latest are taken for those that still hold it; if another one turns out to be, when it is released, the log is
+  /// corrected then. O(entries + open ones squared).
   template <class PinsOf>
   void close_released(PinsOf pins_of)
   {
@@ -245,9 +248,12 @@ class recorder {
       const std::uint32_t slot = log.entries()[at].slot;
       const auto same = [&](std::uint32_t other) { return is_like(other, at); };
       const bool held = slot == never ? std::find(ended_leases_.begin(), ended_leases_.end(), at) == ended_leases_.end()
-                                      : std::count_if(still_open.begin(), still_open.end(), same) < pins_of(slot, place_of(log.entries()[at].kind));
-      if (held) still_open.push_back(at);
-      else log.release(at);
+                                      : std::count_if(still_open.begin(), still_open.end(), same) <
+                                            pins_of(slot, place_of(log.entries()[at].kind));
+      if (held)
+        still_open.push_back(at);
+      else
+        log.release(at);
     }
   }
 
@@ -256,9 +262,11 @@ class recorder {
   {
     const access_entry& a = current_->log.entries()[left];
     const access_entry& b = current_->log.entries()[right];
-    return a.slot == b.slot && a.slot != never && is_access(a.kind) && is_access(b.kind) && place_of(a.kind) == place_of(b.kind);
+    return a.slot == b.slot && a.slot != never && is_access(a.kind) && is_access(b.kind) &&
+           place_of(a.kind) == place_of(b.kind);
   }
-  /// Who was taken for holding a slot in place of this one, before the divergence; never: nobody, it only held it for longer.
+  /// Who was taken for holding a slot in place of this one, before the divergence; never: nobody, it only held it for
+  /// longer.
   [[nodiscard]] std::uint32_t held_instead_of(std::uint32_t moment) const noexcept
   {
     for (std::uint32_t at = 0; at < followed_; ++at)
@@ -287,7 +295,8 @@ class recorder {
   named* current_ = nullptr;
   std::size_t index_ = 0;
   std::uint32_t hint_ = 0;
-  std::uint32_t followed_ = 0;  // entries of the log that are those of the record: pins of them may have been released unseen
+  // entries of the log that are those of the record: pins of them may have been released unseen
+  std::uint32_t followed_ = 0;
   access_record nothing_;
   std::vector<std::uint32_t> ended_leases_;  // moments, of the iteration that is followed
   std::list<named> records_;                 // stable addresses; a handful of names

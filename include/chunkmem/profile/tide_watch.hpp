@@ -11,10 +11,11 @@ namespace chunkmem::inline v0 {
 
 /// Watches the bytes of a device that others hold: a framework's allocator, libraries, the context.
 ///
-/// Leases are known exactly and need no watching; these bytes are outside of the arena and can only be asked for. The source
-/// is asked when an iteration begins and at each pass; of each iteration the highest answer is kept. Good for choosing the
-/// capacity of the next run, and for noticing that others grow before they run out. Source: the non-model data of
-/// PatrickStar (Fang et al. 2021, arXiv 2108.05818). Cost: what the source costs; nothing where there is none. 0.5 KiB.
+/// Leases are known exactly and need no watching; these bytes are outside of the arena and can only be asked for. The
+/// source is asked when an iteration begins and at each pass; of each iteration the highest answer is kept. Good for
+/// choosing the capacity of the next run, and for noticing that others grow before they run out. Source: the non-model
+/// data of PatrickStar (Fang et al. 2021, arXiv 2108.05818). Cost: what the source costs; nothing where there is none.
+/// 0.5 KiB.
 class tide_watch {
  public:
   static constexpr std::size_t remembered = 64;  ///< iterations

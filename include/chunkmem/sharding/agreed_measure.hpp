@@ -27,7 +27,8 @@ namespace sharding {
 [[nodiscard]] inline std::uint64_t settings_word(const optimizer::step_options& options)
 {
   collective::fingerprint all;
-  for (const float it : {options.learning_rate, options.clip.norm, options.clip.value, options.loss_scale != nullptr ? options.loss_scale->scale() : 0.0F})
+  for (const float it : {options.learning_rate, options.clip.norm, options.clip.value,
+                         options.loss_scale != nullptr ? options.loss_scale->scale() : 0.0F})
     all.add(std::bit_cast<std::uint32_t>(it));
   for (const float it : options.group_rates) all.add(std::bit_cast<std::uint32_t>(it));
   all.add(static_cast<std::uint64_t>(options.clip.order) * 2 + (options.skip_nonfinite ? 1 : 0));
@@ -37,13 +38,14 @@ namespace sharding {
 
 /// The measure of all gradients, over ranks: on every rank the bits that one rank with all of them would have.
 ///
-/// Each rank measures the blocks that it owns; ranks exchange them unit by unit, and every one adds the blocks of each tensor
-/// in order, then the tensors in order. Cost: one pass over what the rank owns, and 24 B from each rank to each other for each
-/// block of `measure_block` elements: 0.3 % of gradients of 16 bits, on the calling threads. Memory: the blocks of one unit, kept
-/// from step to step: for the same plan nothing is allocated again.
+/// Each rank measures the blocks that it owns; ranks exchange them unit by unit, and every one adds the blocks of each
+/// tensor in order, then the tensors in order. Cost: one pass over what the rank owns, and 24 B from each rank to each
+/// other for each block of `measure_block` elements: 0.3 % of gradients of 16 bits, on the calling threads. Memory: the
+/// blocks of one unit, kept from step to step: for the same plan nothing is allocated again.
 class agreed_measure {
  public:
-  /// Forgets all. @param has_gradient   `has_gradient(tensor)`, the same on every rank   @param settings   of the step: so they
+  /// Forgets all. @param has_gradient   `has_gradient(tensor)`, the same on every rank   @param settings   of the step:
+  /// so they
   /// @throws usage_error   on every rank: they are not; comm_error
   template <class Communicator, class HasGradient>
   void begin(Communicator& ranks, std::uint32_t tensors, HasGradient has_gradient, std::uint64_t settings = 0)
@@ -59,7 +61,9 @@ class agreed_measure {
     all_.resize(2 * std::size_t{ranks.ranks()});
     ranks.exchange(mine, all_);
     for (std::size_t at = 1; at < all_.size(); at += 2)
-      expects(all_[at] == settings, "ranks take a step with other rates, clipping, loss scales or seeds, behind other numbers of updates, or gathered and added other "
+      expects(all_[at] == settings,
+              "ranks take a step with other rates, clipping, loss scales or seeds, behind other numbers of updates, or "
+              "gathered and added other "
               "chunks before it (give all of them the same options and calls, and load checkpoints of the same step)");
     for (std::size_t at = 0; at < all_.size(); at += 2)
       if (all_[at] != mine[0]) refuse_sets();
@@ -68,7 +72,8 @@ class agreed_measure {
   /// Takes in one unit. Every rank has to, in the same order.
   /// @param share   this rank's share of its gradients, where the calling thread finds it; null where there are none
   template <class Communicator, class Plan, executor Executor>
-  void add(Communicator& ranks, const Plan& plan, std::uint32_t at, dtype type, const std::byte* share, Executor& workers)
+  void add(Communicator& ranks, const Plan& plan, std::uint32_t at, dtype type, const std::byte* share,
+           Executor& workers)
   {
     const unit& of = plan.units()[at];
     const std::uint64_t begin = plan.share_begin(at, ranks.rank());
@@ -89,7 +94,8 @@ class agreed_measure {
     for (const std::uint32_t tensor : of.tensors) {
       const std::uint64_t first = plan.place(tensor).first / measure_block;
       const std::uint64_t blocks = (plan.elements(tensor) + measure_block - 1) / measure_block;
-      for (std::uint64_t block = first; block < first + blocks; ++block) of_tensor_[tensor].add(measure_in(words_of(block)));
+      for (std::uint64_t block = first; block < first + blocks; ++block)
+        of_tensor_[tensor].add(measure_in(words_of(block)));
     }
   }
 
@@ -108,8 +114,10 @@ class agreed_measure {
 
   [[noreturn]] static void refuse_sets()
   {
-    throw usage_error{"ranks have gradients of different weights in one step (make the gradients of the same weights on every rank: zeros where "
-                      "a rank has nothing to add)"};
+    throw usage_error{
+        "ranks have gradients of different weights in one step (make the gradients of the same weights on every rank: "
+        "zeros where "
+        "a rank has nothing to add)"};
   }
 
   static void write(const gradient_measure& from, std::uint64_t* words) noexcept
@@ -126,10 +134,13 @@ class agreed_measure {
   }
 
   template <class Executor>
-  static void measure_part(const std::byte* gradient, dtype type, std::uint64_t elements, std::uint64_t* words, Executor& workers)
+  static void measure_part(const std::byte* gradient, dtype type, std::uint64_t elements, std::uint64_t* words,
+                           Executor& workers)
   {
-    if (type == dtype::bfloat16) return measure_elements(reinterpret_cast<const bf16*>(gradient), elements, words, workers);
-    if (type == dtype::float16) return measure_elements(reinterpret_cast<const fp16*>(gradient), elements, words, workers);
+    if (type == dtype::bfloat16)
+      return measure_elements(reinterpret_cast<const bf16*>(gradient), elements, words, workers);
+    if (type == dtype::float16)
+      return measure_elements(reinterpret_cast<const fp16*>(gradient), elements, words, workers);
     measure_elements(reinterpret_cast<const float*>(gradient), elements, words, workers);
   }
   template <class Element, class Executor>
@@ -142,7 +153,8 @@ class agreed_measure {
       const std::uint64_t end = std::min(blocks, (piece + std::uint64_t{1}) * blocks_of_a_piece);
       for (std::uint64_t at = piece * blocks_of_a_piece; at < end; ++at) {
         const std::uint64_t count = std::min<std::uint64_t>(measure_block, elements - at * measure_block);
-        write(measure_one_block(std::span{values + at * measure_block, static_cast<std::size_t>(count)}), words + at * words_of_block);
+        write(measure_one_block(std::span{values + at * measure_block, static_cast<std::size_t>(count)}),
+              words + at * words_of_block);
       }
     });
   }

@@ -13,8 +13,9 @@ namespace sharding {
 
 /// One rank's ends of three groups: of all ranks, of those of its node, and of those in its place of every node.
 ///
-/// For ownerships that work inside nodes and across them (ownership::hierarchical). A node of one rank makes plain data parallelism of
-/// that, a single node makes ownership::sharded. The ends outlive this; ranks of a node are numbered one after the other.
+/// For ownerships that work inside nodes and across them (ownership::hierarchical). A node of one rank makes plain data
+/// parallelism of that, a single node makes ownership::sharded. The ends outlive this; ranks of a node are numbered one
+/// after the other.
 template <class Communicator>
 class circles {
  public:
@@ -25,8 +26,9 @@ class circles {
   {
     const auto place = std::uint64_t{index_of(across.rank())} * node.ranks() + index_of(node.rank());
     if (std::uint64_t{node.ranks()} * across.ranks() == all.ranks() && place == index_of(all.rank())) return;
-    throw config_error{error_text{} << "chunkmem: rank " << index_of(all.rank()) << " of " << all.ranks() << " is rank " << index_of(node.rank()) << " of "
-                                    << node.ranks() << " in node " << index_of(across.rank()) << " of " << across.ranks()
+    throw config_error{error_text{} << "chunkmem: rank " << index_of(all.rank()) << " of " << all.ranks() << " is rank "
+                                    << index_of(node.rank()) << " of " << node.ranks() << " in node "
+                                    << index_of(across.rank()) << " of " << across.ranks()
                                     << " (fill nodes, and number the ranks of a node one after the other)"};
   }
 

@@ -13,15 +13,20 @@ namespace sharding {
 
 /// The device of a rank as the calling thread's own, for a scope; the device that the thread had before is put back.
 ///
-/// A rank makes it first, then its backend and its communicator of NCCL: contexts, kernels and NCCL take the thread's device.
-/// Includes no header of CUDA: see cuda_api. Cost: one call of the runtime where the device is the same, else three.
+/// A rank makes it first, then its backend and its communicator of NCCL: contexts, kernels and NCCL take the thread's
+/// device. Includes no header of CUDA: see cuda_api. Cost: one call of the runtime where the device is the same, else
+/// three.
 ///
 /// @threads   ends on the thread that made it
 template <cuda_api Api>
 class device_scope {
  public:
-  /// @param device   which of those that the runtime shows   @throws device_error   there is none such: nothing was switched
-  explicit device_scope(std::uint32_t device, Api api = {}) : session_{std::move(api)}, now_{session_, static_cast<int>(device)} {}
+  /// @param device   which of those that the runtime shows   @throws device_error   there is none such: nothing was
+  ///   switched
+  explicit device_scope(std::uint32_t device, Api api = {})
+      : session_{std::move(api)}, now_{session_, static_cast<int>(device)}
+  {
+  }
   device_scope(const device_scope&) = delete;
   device_scope& operator=(const device_scope&) = delete;
 

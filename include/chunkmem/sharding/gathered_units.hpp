@@ -27,7 +27,8 @@ struct unit_tensors {
   dtype type = dtype::float32;     ///< of its weights
   dtype gradient_type = dtype::float32;
   bool is_trained = true;
-  bool is_kept = false;           ///< the whole stays whole on this rank, on the device or the host, and is gathered behind updates
+  /// the whole stays whole on this rank, on the device or the host, and is gathered behind updates
+  bool is_kept = false;
   std::uint64_t elements = 0;     ///< of the whole, padding included
   std::uint64_t share_begin = 0;  ///< element of the whole that the share begins with
   std::uint64_t share_elements = 0;
@@ -49,11 +50,12 @@ decltype(auto) with_element(dtype type, Work work)
 
 /// Declares the units of a plan in a manager of one rank: each whole, its gradients, and the share that this rank owns.
 ///
-/// Every rank declares tensors of the same sizes in the same order, so that all managers decide alike.
-/// Memory: on the host what the rank owns, and on the device whole units only while they are used; where they are kept, all of them.
+/// Every rank declares tensors of the same sizes in the same order, so that all managers decide alike. Memory: on the
+/// host what the rank owns, and on the device whole units only while they are used; where they are kept, all of them.
 class gathered_units {
  public:
-  /// @param keeps           wholes are ordinary chunks; else they have no place on the host, and are gathered when they are loaded
+  /// @param keeps           wholes are ordinary chunks; else they have no place on the host, and are gathered when they
+  ///   are loaded
   /// @param gradient_type   `gradient_type(dtype)`: of a weight of this type
   /// @param id_of           `id_of(tensor)`: what one rank alone would call a tensor of the plan
   /// @throws what declaring throws
@@ -92,14 +94,16 @@ class gathered_units {
   static void declare_tensors(Manager& m, unit_tensors& it, group_id group, std::uint32_t at, IdOf& id_of)
   {
     it.whole = m.add_gathered(it.elements * size_of(it.type), at, it.is_kept);
-    if (it.is_trained) it.gradients = m.template add<std::uint8_t>({it.elements * size_of(it.gradient_type)}, role::activation);
+    if (it.is_trained)
+      it.gradients = m.template add<std::uint8_t>({it.elements * size_of(it.gradient_type)}, role::activation);
     it.share = with_element(it.type, [&]<class Element>(Element) -> tensor_handle {
       return m.template add<Element>({it.share_elements}, it.is_trained ? role::parameter : role::frozen, group);
     });
     m.name(it.share, "unit." + std::to_string(at));
     m.derive(it.whole, it.share, it.share_begin * size_of(it.type));
     std::vector<share_run> runs;
-    for (const tensor_part& part : it.parts) runs.push_back({part.begin - it.share_begin, part.elements, id_of(part.tensor), part.first, false});
+    for (const tensor_part& part : it.parts)
+      runs.push_back({part.begin - it.share_begin, part.elements, id_of(part.tensor), part.first, false});
     m.divide(it.share, std::move(runs));
   }
 

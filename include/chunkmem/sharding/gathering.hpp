@@ -33,11 +33,12 @@ struct unit_runs {
   collective::fingerprint moved;  ///< all gathers and sums so far, in their order
 };
 
-/// A mover for ranks: chunks of one rank are copied, units of all ranks are gathered and summed by the steps of an ownership.
+/// A mover for ranks: chunks of one rank are copied, units of all ranks are gathered and summed by the steps of an
+/// ownership.
 ///
-/// Cost: that of the steps, O(1) beside it. Under ownership::sharded a gather of n bytes over W ranks moves n (W-1)/W to each and from
-/// each, a sum the same. Source: ZeRO-3 (Rajbhandari et al. 2021, arXiv 2104.07857), on the chunks of PatrickStar (Fang et al.
-/// 2021, arXiv 2108.05818).
+/// Cost: that of the steps, O(1) beside it. Under ownership::sharded a gather of n bytes over W ranks moves n (W-1)/W
+/// to each and from each, a sum the same. Source: ZeRO-3 (Rajbhandari et al. 2021, arXiv 2104.07857), on the chunks of
+/// PatrickStar (Fang et al. 2021, arXiv 2108.05818).
 template <class Communicator, ownership_policy Ownership = ownership::sharded>
 class gathering {
   using ranks_type = circles_of<Communicator>;
@@ -47,7 +48,8 @@ class gathering {
   static constexpr std::string_view name = "gathering";
 
   gathering() = default;  ///< to be given ranks before it moves anything
-  /// @param ranks    a communicator or circles, which outlive this   @param worker   does nothing but the work of these ranks: adopt() one
+  /// @param ranks    a communicator or circles, which outlive this   @param worker   does nothing but the work of these
+  ///   ranks: adopt() one
   /// @param units    outlives this. Null: each is a chunk
   gathering(Communicator& ranks, agent worker, unit_runs* units = nullptr, Ownership ownership = {}) noexcept
       : ranks_{ranks_type{ranks}}, worker_{worker}, units_{units}, ownership_{ownership}
@@ -70,7 +72,8 @@ class gathering {
   void gather(Backend& backend, std::byte* whole, bytes size, std::uint32_t label)
   {
     const ownership::owned_chunk first = first_of(size, label);
-    for (const auto& step : ownership_.fetch(first, rank(), ranks_->world())) run(backend, step, whole, first, {}, label);
+    for (const auto& step : ownership_.fetch(first, rank(), ranks_->world()))
+      run(backend, step, whole, first, {}, label);
     note(collective::operation::all_gather, size, label);
   }
   /// The scale is that of the first sum: what is added up behind it stays as small.
@@ -101,8 +104,8 @@ class gathering {
   }
 
   template <class Backend>
-  void run(Backend& backend, const ownership::collective_step& step, std::byte* whole, const ownership::owned_chunk& first, collective::sum how,
-           std::uint32_t label)
+  void run(Backend& backend, const ownership::collective_step& step, std::byte* whole,
+           const ownership::owned_chunk& first, collective::sum how, std::uint32_t label)
   {
     using collective::operation;
     auto& among = ranks_->of(step.among);
@@ -111,7 +114,10 @@ class gathering {
       case operation::all_gather: return among.all_gather(backend, worker_, begin, step.parts, label);
       case operation::reduce_scatter: return among.reduce_scatter(backend, worker_, begin, step.parts, how, label);
       case operation::all_reduce: return among.all_reduce(backend, worker_, begin, step.parts, how, label);
-      default: throw usage_error{"an ownership with steps that units of equal shares do not need (take all_gather, reduce_scatter and all_reduce)"};
+      default:
+        throw usage_error{
+            "an ownership with steps that units of equal shares do not need (take all_gather, reduce_scatter and "
+            "all_reduce)"};
     }
   }
 

@@ -18,11 +18,15 @@ namespace chunkmem::inline v0 {
 
 namespace sharding {
 
-/// What a save over ranks does with the generations that were there before it: it keeps the newest whole ones. Every rank makes the same calls.
+/// What a save over ranks does with the generations that were there before it: it keeps the newest whole ones. Every
+/// rank makes the same calls.
 template <exchanges_words Communicator, file_folder Folder>
 class older_generations {
  public:
-  older_generations(Communicator& ranks, Folder& folder, const checkpoint::save_options& options) : ranks_{ranks}, folder_{folder}, options_{options} {}
+  older_generations(Communicator& ranks, Folder& folder, const checkpoint::save_options& options)
+      : ranks_{ranks}, folder_{folder}, options_{options}
+  {
+  }
 
   /// For check_own_part. @throws io_error   rank 0 cannot list its folder; comm_error
   void find()
@@ -31,14 +35,17 @@ class older_generations {
     found_ = generations_of_first(ranks_, folder_);
     found_.resize(std::min<std::size_t>(found_.size(), options_.keep - 1));
   }
-  /// This rank's part of those that may stay is read, on any thread: `remove` then reads them no more. Exchanges nothing.
+  /// This rank's part of those that may stay is read, on any thread: `remove` then reads them no more. Exchanges
+  /// nothing.
   /// @param progress   `progress(bytes)`: so many more were read
   template <class Progress>
   void check_own_part(Progress progress)
   {
-    for (const std::uint64_t it : found_) words_.push_back(sharding::check_own_part(folder_, it, index_of(ranks_.rank()), ranks_.ranks(), progress));
+    for (const std::uint64_t it : found_)
+      words_.push_back(sharding::check_own_part(folder_, it, index_of(ranks_.rank()), ranks_.ranks(), progress));
   }
-  /// Behind the commit: what fails here is no error of the save. @param result   of it: gets the reason why older ones stay @throws comm_error
+  /// Behind the commit: what fails here is no error of the save. @param result   of it: gets the reason why older ones
+  /// stay @throws comm_error
   void remove(checkpoint::saved_generation& result)
   {
     if (!checks()) {
@@ -67,14 +74,17 @@ class older_generations {
     std::vector<std::uint64_t> whole{newest};
     for (std::size_t at = 1; at < all.size() && whole.size() < options_.keep; ++at)
       if (is_whole(all[at])) whole.push_back(all[at]);
-    if (is_first()) checkpoint::remove_older(folder_, options_.keep, [&](std::uint64_t it) { return std::ranges::find(whole, it) != whole.end(); });
+    if (is_first())
+      checkpoint::remove_older(folder_, options_.keep,
+                               [&](std::uint64_t it) { return std::ranges::find(whole, it) != whole.end(); });
   }
   /// As far as each rank read its part already, that counts.
   [[nodiscard]] bool is_whole(std::uint64_t number)
   {
     const auto at = static_cast<std::size_t>(std::ranges::find(found_, number) - found_.begin());
     const std::uint64_t read = at < words_.size() ? 1 : 0;
-    if (std::ranges::count(collective::words_of_all(ranks_, read), std::uint64_t{0}) > 0) return is_whole_over_ranks(ranks_, folder_, number);
+    if (std::ranges::count(collective::words_of_all(ranks_, read), std::uint64_t{0}) > 0)
+      return is_whole_over_ranks(ranks_, folder_, number);
     const std::vector<std::uint64_t> words = collective::words_of_all(ranks_, words_[at]);
     return words[0] != 0 && std::ranges::count(words, words[0]) == static_cast<std::ptrdiff_t>(words.size());
   }

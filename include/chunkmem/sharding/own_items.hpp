@@ -34,14 +34,17 @@ template <class Manager>
 {
   if (!it.is_filled) return 0;
   std::uint64_t word = 0;
-  checkpoint::detail::with_bytes(m, it, access::read, [&](std::span<const std::byte> content) { word = io::checksum_of(content); });
+  checkpoint::detail::with_bytes(m, it, access::read,
+                                 [&](std::span<const std::byte> content) { word = io::checksum_of(content); });
   return word | 1U;
 }
 
 }  // namespace detail
 
-/// Before a save: of what each rank has its own, rank 0 writes it if all have the same, else each its own under its own name.
-/// @return   names of those without bytes, the same on every rank @throws on every rank what reading them throws; comm_error
+/// Before a save: of what each rank has its own, rank 0 writes it if all have the same, else each its own under its own
+/// name.
+/// @return   names of those without bytes, the same on every rank @throws on every rank what reading them throws;
+///   comm_error
 template <class Model>
 [[nodiscard]] std::vector<std::string> share_own_items(Model& model, rank_content<Model>& content)
 {
@@ -77,7 +80,8 @@ template <class Model>
 /// Before a load: finds what each rank has its own of, under its own name or that of all.
 /// @throws config_error   each rank saved its own, and there were more or fewer of them
 template <class Model>
-void find_own_items(Model& model, rank_content<Model>& content, const checkpoint::stored_index& index, const checkpoint::manifest& stored)
+void find_own_items(Model& model, rank_content<Model>& content, const checkpoint::stored_index& index,
+                    const checkpoint::manifest& stored)
 {
   const std::uint32_t world = model.ranks().ranks();
   for (std::size_t at = 0; at < content.items().size(); ++at) {
@@ -85,7 +89,8 @@ void find_own_items(Model& model, rank_content<Model>& content, const checkpoint
     if (!content.is_own(at)) continue;
     checkpoint::refuse_other_ranks(it.name, world, index);
     const std::string name = own_name(it.name, index_of(model.ranks().rank()), world);
-    if (index.find(name) != nullptr || std::ranges::find(stored.empty, name) != stored.empty.end()) it.pieces.front().name = name;
+    if (index.find(name) != nullptr || std::ranges::find(stored.empty, name) != stored.empty.end())
+      it.pieces.front().name = name;
   }
 }
 

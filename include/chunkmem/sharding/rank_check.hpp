@@ -45,10 +45,13 @@ template <exchanges_words Communicator, file_folder Folder>
   return all;
 }
 
-/// Opens a generation on every rank and proves it: each rank reads its part of all blocks, in rounds, so that nobody waits for long.
-/// @throws on every rank: corrupt_data, format_error, io_error   it is not whole; config_error   ranks see different files; comm_error
+/// Opens a generation on every rank and proves it: each rank reads its part of all blocks, in rounds, so that nobody
+/// waits for long.
+/// @throws on every rank: corrupt_data, format_error, io_error   it is not whole; config_error   ranks see different
+///   files; comm_error
 template <exchanges_words Communicator, file_folder Folder>
-[[nodiscard]] checkpoint::generation_reader<Folder> check_over_ranks(Communicator& ranks, const Folder& folder, std::uint64_t number,
+[[nodiscard]] checkpoint::generation_reader<Folder> check_over_ranks(Communicator& ranks, const Folder& folder,
+                                                                     std::uint64_t number,
                                                                      const checkpoint::loader_limits& limits = {})
 {
   std::optional<checkpoint::generation_reader<Folder>> found;
@@ -58,7 +61,8 @@ template <exchanges_words Communicator, file_folder Folder>
   const std::uint64_t first = collective::words_of_all(ranks, own)[0];
   collective::all_or_none(ranks, [&] {
     if (own != first)
-      throw config_error{error_text{} << "chunkmem: generation " << number << " is another one than rank 0 sees (name one folder that all ranks see)"};
+      throw config_error{error_text{} << "chunkmem: generation " << number
+                                      << " is another one than rank 0 sees (name one folder that all ranks see)"};
   });
   std::uint64_t next = index_of(ranks.rank());
   while (!collective::agreed(ranks, [&] {
@@ -73,7 +77,8 @@ template <exchanges_words Communicator, file_folder Folder>
 /// This rank's part of `check_over_ranks`, alone. @param progress   `progress(bytes)`: so many more were read
 /// @return   0 where something is not whole, else a word that is equal on ranks that see the same generation
 template <file_folder Folder, class Progress>
-[[nodiscard]] std::uint64_t check_own_part(const Folder& folder, std::uint64_t number, std::uint64_t rank, std::uint32_t ranks, Progress progress)
+[[nodiscard]] std::uint64_t check_own_part(const Folder& folder, std::uint64_t number, std::uint64_t rank,
+                                           std::uint32_t ranks, Progress progress)
 {
   std::uint64_t word = 0;
   std::vector<checkpoint::skipped_generation> ignored;
@@ -94,7 +99,8 @@ template <exchanges_words Communicator, file_folder Folder>
 [[nodiscard]] bool is_whole_over_ranks(Communicator& ranks, const Folder& folder, std::uint64_t number)
 {
   std::vector<checkpoint::skipped_generation> ignored;
-  return checkpoint::try_newest({number}, ignored, [&](std::uint64_t it) { (void)check_over_ranks(ranks, folder, it); });
+  return checkpoint::try_newest({number}, ignored,
+                                [&](std::uint64_t it) { (void)check_over_ranks(ranks, folder, it); });
 }
 
 }  // namespace sharding

@@ -23,14 +23,16 @@ namespace sharding {
 
 /// What one rank of a model has to save and to load, as items made of runs of the model's tensors.
 ///
-/// The items of shares come in the same order on every rank, and so do those of which each rank has its own: buffers and registered states.
+/// The items of shares come in the same order on every rank, and so do those of which each rank has its own: buffers
+/// and registered states.
 /// @tparam Model   a sharded_model
 template <class Model>
 class rank_content {
  public:
   using model_item = checkpoint::model_item;
 
-  /// Seals the model. @throws usage_error   inside an iteration; config_error   a tensor's name looks like that of a part, or two have one
+  /// Seals the model. @throws usage_error   inside an iteration; config_error   a tensor's name looks like that of a
+  /// part, or two have one
   explicit rank_content(Model& model) : model_{model}
   {
     model.seal();
@@ -47,7 +49,8 @@ class rank_content {
   /// Each rank has its own bytes of it.
   [[nodiscard]] bool is_own(std::size_t item) const noexcept { return unit_of_[item] == none; }
 
-  /// Calls `visit(name, extents, item)` for each tensor, in each of its lists, that is divided over ranks: those of which this rank has nothing too.
+  /// Calls `visit(name, extents, item)` for each tensor, in each of its lists, that is divided over ranks: those of
+  /// which this rank has nothing too.
   template <class Visit>
   void for_each_shared(Visit visit) const
   {
@@ -59,7 +62,8 @@ class rank_content {
       }
     }
   }
-  /// Those of for_each_shared of which more than one rank has elements, in the same order. @param visit   `visit(name, extents)`
+  /// Those of for_each_shared of which more than one rank has elements, in the same order. @param visit   `visit(name,
+  /// extents)`
   template <class Visit>
   void for_each_divided(Visit visit) const
   {
@@ -87,7 +91,9 @@ class rank_content {
       prefixes.push_back(all.value());
     }
     const auto are_equal = [&](std::size_t count) {  // the first of them
-      const auto words = collective::words_of_all(model_.ranks(), count > mine.size() ? 0 : count == 0 ? 1 : prefixes[count - 1]);
+      const auto words = collective::words_of_all(model_.ranks(), count > mine.size() ? 0
+                                                                  : count == 0        ? 1
+                                                                                      : prefixes[count - 1]);
       return std::ranges::all_of(words, [&](std::uint64_t it) { return it == words[0]; });
     };
     const auto counts = collective::words_of_all(model_.ranks(), mine.size());
@@ -105,7 +111,8 @@ class rank_content {
     const auto words = collective::words_of_all(model_.ranks(), word.value());
     collective::all_or_none(model_.ranks(), [&] {
       if (word.value() != words[0])
-        throw config_error{error_text{} << "chunkmem: ranks have other models: here is " << own << ", which rank 0 does not have in this place "
+        throw config_error{error_text{} << "chunkmem: ranks have other models: here is " << own
+                                        << ", which rank 0 does not have in this place "
                                         << "(declare the same tensors, names, lists and states on every rank)"};
     });
   }
@@ -113,18 +120,22 @@ class rank_content {
  private:
   static constexpr std::uint32_t none = UINT32_MAX;
 
-  /// An item of a share: its pieces, and whether this rank writes it. Of the ranks that have the same share each writes some units.
+  /// An item of a share: its pieces, and whether this rank writes it. Of the ranks that have the same share each writes
+  /// some units.
   void take(std::size_t at, std::uint32_t unit)
   {
     unit_of_[at] = unit;
     model_item& it = items_[at];
     it.pieces.clear();
     for (const share_run& run : model_.shares().runs_of(model_.units()[unit].share))
-      it.pieces.push_back({prefix(at) + model_.name_of(run.tensor), checkpoint::detail::extents_of(model_.extents_of(run.tensor)), run.first, run.elements, run.begin});
+      it.pieces.push_back({prefix(at) + model_.name_of(run.tensor),
+                           checkpoint::detail::extents_of(model_.extents_of(run.tensor)), run.first, run.elements,
+                           run.begin});
     const auto& place_of = model_.plan().division().place_of;
     const std::size_t mine = index_of(model_.ranks().rank());
     const auto copies = std::ranges::count(place_of, place_of[mine]);
-    const auto before = std::count(place_of.begin(), place_of.begin() + static_cast<std::ptrdiff_t>(mine), place_of[mine]);
+    const auto before =
+        std::count(place_of.begin(), place_of.begin() + static_cast<std::ptrdiff_t>(mine), place_of[mine]);
     it.is_written = unit % copies == before;
   }
   /// What comes before the name of a tensor in this list: "adam/momentum/", or nothing.
@@ -135,11 +146,14 @@ class rank_content {
   }
   void refuse_names() const
   {
-    model_.for_each_tensor([&](const std::string& name, const shape&, dtype, role) { checkpoint::detail::refuse_reserved_name(model_.shares(), name); });
+    model_.for_each_tensor([&](const std::string& name, const shape&, dtype, role) {
+      checkpoint::detail::refuse_reserved_name(model_.shares(), name);
+    });
     std::set<std::string> names;
     const auto add = [&](const std::string& name) {
       if (!names.insert(name).second)
-        throw config_error{error_text{} << "chunkmem: two things of this model are called " << name << " in a checkpoint (give tensors other names)"};
+        throw config_error{error_text{} << "chunkmem: two things of this model are called " << name
+                                        << " in a checkpoint (give tensors other names)"};
     };
     for_each_shared([&](const std::string& name, const auto&, std::size_t) { add(name); });
     for (std::size_t at = 0; at < items_.size(); ++at)
@@ -155,10 +169,15 @@ class rank_content {
     };
     model_.for_each_tensor([&](const std::string& name, const shape& extents, dtype type, role part) {
       if (part == role::activation) return;
-      add(std::string{name_of(part)} + ' ' + name + " of " + std::string{name_of(type)}, checkpoint::detail::extents_of(extents));
+      add(std::string{name_of(part)} + ' ' + name + " of " + std::string{name_of(type)},
+          checkpoint::detail::extents_of(extents));
     });
-    model_.shares().for_each_list([&](list_id, const list_spec& spec) { add("list " + std::string{spec.name}, std::vector<std::uint64_t>{spec.version}); });
-    model_.shares().for_each_state([&](std::string_view name, std::span<std::byte> content) { add("state " + std::string{name}, std::vector<std::uint64_t>{content.size()}); });
+    model_.shares().for_each_list([&](list_id, const list_spec& spec) {
+      add("list " + std::string{spec.name}, std::vector<std::uint64_t>{spec.version});
+    });
+    model_.shares().for_each_state([&](std::string_view name, std::span<std::byte> content) {
+      add("state " + std::string{name}, std::vector<std::uint64_t>{content.size()});
+    });
     return all;
   }
 

@@ -25,22 +25,27 @@ namespace detail {
 
 /// Compares a file of weights with a model. @return   what it does
 template <class Model>
-[[nodiscard]] checkpoint::imported_values match_import(const rank_content<Model>& content, const checkpoint::stored_index& index, const checkpoint::import_options& options)
+[[nodiscard]] checkpoint::imported_values match_import(const rank_content<Model>& content,
+                                                       const checkpoint::stored_index& index,
+                                                       const checkpoint::import_options& options)
 {
   return checkpoint::match_values(
       [&](auto visit) {
         content.for_each_shared([&](const std::string& name, const auto& extents, std::size_t at) {
-          if (const checkpoint::model_item& it = content.items()[at]; !it.starts_at_zero) visit(name, extents, true, it.type);
+          if (const checkpoint::model_item& it = content.items()[at]; !it.starts_at_zero)
+            visit(name, extents, true, it.type);
         });
         for (std::size_t at = 0; at < content.items().size(); ++at)
-          if (const checkpoint::model_item& it = content.items()[at]; content.is_own(at) && !it.is_state()) visit(it.name, it.extents, false, it.type);
+          if (const checkpoint::model_item& it = content.items()[at]; content.is_own(at) && !it.is_state())
+            visit(it.name, it.extents, false, it.type);
       },
       index, options);
 }
 
 /// Which items come from the file, and which begin anew. @throws config_error   a part of a unit would stay as it is
 template <class Model>
-[[nodiscard]] std::vector<std::size_t> items_to_import(rank_content<Model>& content, const checkpoint::stored_index& index)
+[[nodiscard]] std::vector<std::size_t> items_to_import(rank_content<Model>& content,
+                                                       const checkpoint::stored_index& index)
 {
   std::vector<std::uint64_t> found(content.items().size());
   std::vector<std::uint64_t> missing(content.items().size());
@@ -48,8 +53,9 @@ template <class Model>
     if (content.items()[at].starts_at_zero) return;
     ++(index.find(name) != nullptr ? found : missing)[at];
     if (found[at] != 0 && missing[at] != 0)
-      throw config_error{error_text{} << "chunkmem: over ranks a file has all weights that lie in one unit, or none, and " << name
-                                      << " makes the difference (import into one manager, save, and load that over ranks)"};
+      throw config_error{
+          error_text{} << "chunkmem: over ranks a file has all weights that lie in one unit, or none, and " << name
+                       << " makes the difference (import into one manager, save, and load that over ranks)"};
   });
   std::vector<std::size_t> wanted;
   for (std::size_t at = 0; at < content.items().size(); ++at) {
@@ -66,18 +72,21 @@ template <class Model>
 
 namespace checkpoint {
 
-/// As import_values for a manager: each rank reads what it owns. Every rank has to call it, and all have to see the file.
-/// @throws as that, on every rank what the first that failed threw; config_error   also: a part of a unit would stay as it is; comm_error
+/// As import_values for a manager: each rank reads what it owns. Every rank has to call it, and all have to see the
+/// file.
+/// @throws as that, on every rank what the first that failed threw; config_error   also: a part of a unit would stay as
+///   it is; comm_error
 template <class Backend, class Ranks, class... Policies, file_folder Folder>
-imported_values import_values(sharded_model<Backend, Ranks, Policies...>& model, const Folder& folder, std::string_view file_name,
-                              const import_options& options = {})
+imported_values import_values(sharded_model<Backend, Ranks, Policies...>& model, const Folder& folder,
+                              std::string_view file_name, const import_options& options = {})
 {
   auto& ranks = model.ranks();
   std::optional<sharding::rank_content<sharded_model<Backend, Ranks, Policies...>>> content;
   collective::all_or_none(ranks, [&] { content.emplace(model); });
   content->agree_on_names();
   model.agree_on_model();
-  collective::agree_on(ranks, options.takes_part ? 1 : 0, "some ranks take a part of a file, and others all of it (give all of them the same takes_part)");
+  collective::agree_on(ranks, options.takes_part ? 1 : 0,
+                       "some ranks take a part of a file, and others all of it (give all of them the same takes_part)");
   std::optional<safetensors_file<typename Folder::reader>> file;
   std::optional<stored_index> index;
   imported_values result;

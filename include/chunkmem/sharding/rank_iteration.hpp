@@ -20,10 +20,12 @@ class rank_iteration {
   {
   }
 
-  /// As iteration's. @throws comm_error, out_of_memory, device_error   from sums of the micro-batch that ended: call it again to go on
+  /// As iteration's. @throws comm_error, out_of_memory, device_error   from sums of the micro-batch that ended: call it
+  /// again to go on
   void pass(chunkmem::pass during, std::uint32_t micro_batch = 0)
   {
-    if (micro_batch_ != micro_batch) model_.end_micro_batch(micro_batch);  // again where it threw: other ranks wait for its sums
+    // again where it threw: other ranks wait for its sums
+    if (micro_batch_ != micro_batch) model_.end_micro_batch(micro_batch);
     micro_batch_ = micro_batch;
     inner_.pass(during, micro_batch);
   }

@@ -29,10 +29,11 @@ namespace sharding {
 
 namespace detail {
 
-/// Fills items of this rank, in rounds, so that nobody waits for long, and gathers the weights again. On every rank the same: until it is over nothing is
-/// saved and no step is taken. @param items   numbers of those
+/// Fills items of this rank, in rounds, so that nobody waits for long, and gathers the weights again. On every rank the
+/// same: until it is over nothing is saved and no step is taken. @param items   numbers of those
 template <class Model, class Reader>
-void fill_over_ranks(Model& model, const rank_content<Model>& content, const std::vector<std::size_t>& items, const checkpoint::stored_index& index, Reader& from)
+void fill_over_ranks(Model& model, const rank_content<Model>& content, const std::vector<std::size_t>& items,
+                     const checkpoint::stored_index& index, Reader& from)
 {
   constexpr std::uint64_t bytes_of_round = std::uint64_t{256} << 20;
   std::size_t next = 0;
@@ -52,7 +53,8 @@ void fill_over_ranks(Model& model, const rank_content<Model>& content, const std
 
 /// @throws config_error   on every rank: it is no checkpoint of this model
 template <class Model>
-void match_over_ranks(Model& model, rank_content<Model>& content, const checkpoint::stored_index& index, const checkpoint::manifest& stored)
+void match_over_ranks(Model& model, rank_content<Model>& content, const checkpoint::stored_index& index,
+                      const checkpoint::manifest& stored)
 {
   find_own_items(model, content, index, stored);
   checkpoint::match_lists(model.shares(), stored);
@@ -67,7 +69,8 @@ void match_over_ranks(Model& model, rank_content<Model>& content, const checkpoi
     }
   };
   checkpoint::match_names(names, index, stored);
-  content.for_each_shared([&](const std::string& name, const auto&, std::size_t item) {  // also a share that is nothing but padding
+  // also a share that is nothing but padding
+  content.for_each_shared([&](const std::string& name, const auto&, std::size_t item) {
     if (index.find(name) != nullptr) content.items()[item].is_filled = true;
   });
   checkpoint::match_items(content.items(), index);
@@ -79,28 +82,35 @@ void match_over_ranks(Model& model, rank_content<Model>& content, const checkpoi
 
 namespace checkpoint {
 
-/// Fills a model over ranks from the newest generation that is whole, whoever saved it: any number of ranks, divided in any way, in chunks of any
-/// size, or one manager. Every rank has to call it, with a folder that all of them see.
+/// Fills a model over ranks from the newest generation that is whole, whoever saved it: any number of ranks, divided in
+/// any way, in chunks of any size, or one manager. Every rank has to call it, with a folder that all of them see.
 ///
-/// All ranks agree on the generation. Each proves its part of the files and reads what it owns; weights are gathered from the shares
-/// before it returns. The rest is as in load for a manager. Memory: eight blocks of 4 MiB, and tables of all files
-/// @throws as load, on every rank what the first that failed threw; where files could not be read again some tensors are loaded
-/// @throws config_error   also: ranks have other models, or see other files; states that each rank saved its own of, and there are other ranks
+/// All ranks agree on the generation. Each proves its part of the files and reads what it owns; weights are gathered
+/// from the shares before it returns. The rest is as in load for a manager. Memory: eight blocks of 4 MiB, and tables
+/// of all files
+/// @throws as load, on every rank what the first that failed threw; where files could not be read again some tensors
+///   are loaded
+/// @throws config_error   also: ranks have other models, or see other files; states that each rank saved its own of,
+///   and there are other ranks
 /// @throws comm_error     a rank is gone, or did not answer within the deadline
 /// @complexity            each rank reads its part of all bytes, and then its own
 template <class Backend, class Ranks, class... Policies, file_folder Folder>
-loaded_generation load(sharded_model<Backend, Ranks, Policies...>& model, const Folder& folder, const load_options& options = {})
+loaded_generation load(sharded_model<Backend, Ranks, Policies...>& model, const Folder& folder,
+                       const load_options& options = {})
 {
   auto& ranks = model.ranks();
   std::optional<sharding::rank_content<sharded_model<Backend, Ranks, Policies...>>> content;
   collective::all_or_none(ranks, [&] {
-    expects(!model.shares().is_iterating() && !model.rehearsing(), "a checkpoint was to be loaded inside an iteration or a rehearsal");
+    expects(!model.shares().is_iterating() && !model.rehearsing(),
+            "a checkpoint was to be loaded inside an iteration or a rehearsal");
     model.shares().expect_states();
     content.emplace(model);
   });
   content->agree_on_names();
   model.agree_on_model();
-  collective::agree_on(ranks, options.allow_fresh_start ? 1 : 0, "some ranks allow a fresh start, and others do not (give all of them the same allow_fresh_start)");
+  collective::agree_on(
+      ranks, options.allow_fresh_start ? 1 : 0,
+      "some ranks allow a fresh start, and others do not (give all of them the same allow_fresh_start)");
   loaded_generation result;
   std::optional<generation_reader<Folder>> from;
   const bool is_there = try_newest(

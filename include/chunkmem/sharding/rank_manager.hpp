@@ -19,14 +19,15 @@ namespace sharding {
 
 /// A run of a share that belongs to one tensor of the model.
 struct share_run {
-  std::uint64_t begin = 0;     ///< element of the share
+  std::uint64_t begin = 0;  ///< element of the share
   std::uint64_t elements = 0;
-  std::uint32_t tensor = 0;    ///< of the model, as its trainer counts them: what one rank alone would call it
-  std::uint64_t first = 0;     ///< element of that tensor
-  bool has_gradient = false;   ///< in this step: else nothing of it is updated
+  std::uint32_t tensor = 0;   ///< of the model, as its trainer counts them: what one rank alone would call it
+  std::uint64_t first = 0;    ///< element of that tensor
+  bool has_gradient = false;  ///< in this step: else nothing of it is updated
 };
 
-/// A manager of one rank: some of its tensors are made whole from the shares of all ranks. Not for users: see sharded_model.
+/// A manager of one rank: some of its tensors are made whole from the shares of all ranks. Not for users: see
+/// sharded_model.
 ///
 /// @tparam Manager   with a gathering_mover
 template <class Manager>
@@ -34,16 +35,22 @@ class rank_manager : public Manager {
  public:
   using Manager::Manager;
 
-  /// A tensor that is made whole from the shares of all ranks. @param label   what they all call it   @pre nothing is placed yet
-  /// @param keeps   it has a place on the host too and is gathered when `gather_over_ranks` says so; else each load gathers it
+  /// A tensor that is made whole from the shares of all ranks. @param label   what they all call it   @pre nothing is
+  /// placed yet
+  /// @param keeps   it has a place on the host too and is gathered when `gather_over_ranks` says so; else each load
+  ///   gathers it
   [[nodiscard]] tensor<std::uint8_t> add_gathered(std::uint64_t size, std::uint32_t label, bool keeps)
   {
     const auto made = this->template add<std::uint8_t>({size}, role::gathered);
     engine_.gather(made.id, label, keeps);
     return made;
   }
-  /// A part of this rank's share of `whole`. @param begin   of it in `whole` [bytes]   @pre as above, and `whole` is gathered
-  void derive(tensor_handle whole, tensor_handle share, std::uint64_t begin) { engine_.derive(whole.id, share.id, begin); }
+  /// A part of this rank's share of `whole`. @param begin   of it in `whole` [bytes]   @pre as above, and `whole` is
+  /// gathered
+  void derive(tensor_handle whole, tensor_handle share, std::uint64_t begin)
+  {
+    engine_.derive(whole.id, share.id, begin);
+  }
   /// A share is made of these runs, and of padding. @pre nothing is placed yet
   void divide(tensor_handle share, std::vector<share_run> runs)
   {
@@ -81,7 +88,8 @@ class rank_manager : public Manager {
     const auto pin = this->acquire(whole, access::write, agent::compute);
     if (!this->rehearsing()) engine_.gather_over_ranks(this->slot_of(whole));
   }
-  /// Adds what all ranks have in the chunk of this tensor; its share becomes the sum. Every rank has to call it, in the same order.
+  /// Adds what all ranks have in the chunk of this tensor; its share becomes the sum. Every rank has to call it, in the
+  /// same order.
   /// @pre a pin keeps it on the device, and nobody works on it but agents whose pins have ended
   void sum_over_ranks(tensor_handle whole, std::uint32_t label, collective::sum how)
   {

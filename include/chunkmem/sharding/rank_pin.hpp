@@ -24,11 +24,12 @@ namespace sharding {
 template <element Element, class Manager>
 struct filling {
   std::vector<Element> all;
-  std::optional<typename Manager::template pin_type<Element>> kept;       ///< the share; none where nothing of it is owned
+  /// the share; none where nothing of it is owned
+  std::optional<typename Manager::template pin_type<Element>> kept;
   std::optional<typename Manager::template pin_type<std::uint8_t>> unit;  ///< changes: nobody has it whole meanwhile
   Element* whole = nullptr;  ///< the tensor, where this rank keeps it whole
-  std::uint64_t first = 0;  ///< element of the tensor with which that begins
-  std::uint64_t begin = 0;  ///< element of the share that it becomes
+  std::uint64_t first = 0;   ///< element of the tensor with which that begins
+  std::uint64_t begin = 0;   ///< element of the share that it becomes
   std::uint64_t elements = 0;
 
   ~filling()
@@ -41,8 +42,8 @@ struct filling {
 
 /// A tensor of a sharded_model whose bytes stay where they are while the pin lives. As pin.
 ///
-/// A weight that is read is on the device, whole. A weight that is written is on the host, whole, and becomes a share when
-/// the pin ends.
+/// A weight that is read is on the device, whole. A weight that is written is on the host, whole, and becomes a share
+/// when the pin ends.
 /// @tparam Element   const where the pin was acquired for reading, or by a variable of type `access`
 template <pinned_element Element, class Manager>
 class rank_pin {
@@ -61,7 +62,10 @@ class rank_pin {
   {
   }
   /// Of a tensor of this rank's own.
-  rank_pin(plain_pin&& own, tensor<mutable_element> of, agent who) : own_{std::move(own)}, of_{of}, elements_{own_.size()}, who_{who} {}
+  rank_pin(plain_pin&& own, tensor<mutable_element> of, agent who)
+      : own_{std::move(own)}, of_{of}, elements_{own_.size()}, who_{who}
+  {
+  }
   /// Of a weight that is written.
   rank_pin(std::unique_ptr<filling<mutable_element, Manager>> fill, tensor<mutable_element> of, std::uint64_t elements)
       : fill_{std::move(fill)}, of_{of}, elements_{elements}
@@ -90,7 +94,8 @@ class rank_pin {
   {
     if (fill_ != nullptr) return fill_->all;
     if (!unit_.is_live()) return own_.span();
-    return unit_.span().empty() ? std::span<Element>{} : std::span<Element>{data(), static_cast<std::size_t>(elements_)};
+    return unit_.span().empty() ? std::span<Element>{}
+                                : std::span<Element>{data(), static_cast<std::size_t>(elements_)};
   }
   [[nodiscard]] held_span<Element, rank_pin> span() &&
   {
@@ -102,7 +107,8 @@ class rank_pin {
     requires std::is_const_v<Element>
   {
     if (fill_ != nullptr) return fill_->all;
-    expects(!unit_.is_live(), "a weight that was acquired with access::read was to be written (acquire it with access::write)");
+    expects(!unit_.is_live(),
+            "a weight that was acquired with access::read was to be written (acquire it with access::write)");
     return own_.writable();
   }
   [[nodiscard]] std::uint64_t size() const noexcept { return elements_; }
@@ -147,7 +153,8 @@ class rank_gradient {
   operator Element*() const&& = delete;
   [[nodiscard]] std::span<Element> span() const&
   {
-    return unit_.span().empty() ? std::span<Element>{} : std::span<Element>{data(), static_cast<std::size_t>(elements_)};
+    return unit_.span().empty() ? std::span<Element>{}
+                                : std::span<Element>{data(), static_cast<std::size_t>(elements_)};
   }
   [[nodiscard]] std::uint64_t size() const noexcept { return elements_; }
   [[nodiscard]] float beta() const noexcept { return beta_; }

@@ -12,8 +12,8 @@
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/io/file_folder.hpp>
-#include <chunkmem/sharding/own_items.hpp>
 #include <chunkmem/sharding/older_generations.hpp>
+#include <chunkmem/sharding/own_items.hpp>
 #include <chunkmem/sharding/rank_content.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
 #include <chunkmem/sharding/stored_files.hpp>
@@ -35,7 +35,8 @@ namespace sharding {
 template <class Model, file_folder Folder>
 class rank_save {
  public:
-  rank_save(Model& model, Folder& folder, const checkpoint::save_options& options) : model_{model}, folder_{folder}, options_{options}, older_{model.ranks(), folder, options}
+  rank_save(Model& model, Folder& folder, const checkpoint::save_options& options)
+      : model_{model}, folder_{folder}, options_{options}, older_{model.ranks(), folder, options}
   {
   }
 
@@ -72,8 +73,8 @@ class rank_save {
     std::uint64_t number = 0;
     collective::all_or_none(ranks(), [&] {
       if (model_.shares().run() != 0 && run != runs[0])
-        throw config_error{error_text{} << "chunkmem: ranks go on with other trainings: here run " << run << ", rank 0 has " << runs[0]
-                                        << " (load the same checkpoint on every rank)"};
+        throw config_error{error_text{} << "chunkmem: ranks go on with other trainings: here run " << run
+                                        << ", rank 0 has " << runs[0] << " (load the same checkpoint on every rank)"};
     });
     collective::all_or_none(ranks(), [&] {
       if (!is_first()) return;
@@ -92,7 +93,8 @@ class rank_save {
     hand_over(*part_, [&] { part_->sync(); });
     collective::all_or_none(ranks(), [&] { part_->finish(); });
   }
-  /// All of this rank goes to a writer, as to a model_writer, in rounds, so that nobody waits for long. @param after   a round
+  /// All of this rank goes to a writer, as to a model_writer, in rounds, so that nobody waits for long. @param
+  /// after   a round
   template <class Writer, class After>
   void hand_over(Writer& to, After after)
   {
@@ -109,7 +111,9 @@ class rank_save {
   {
     plan_.rest.generation = part_->generation();
     plan_.rest.run = model_.shares().run();
-    part_->keep();  // whoever takes part in what follows may be the last that rank 0 waits for, and hear no answer: the manifest may be there then
+    // whoever takes part in what follows may be the last that rank 0 waits for, and hear no answer: the manifest may be
+    // there then
+    part_->keep();
     plan_.rest.files = files_of_all(ranks(), part_->files(), part_->generation());
     enum : std::uint64_t { done, withdrawn, unknown };
     std::uint64_t outcome = done;
@@ -137,7 +141,8 @@ class rank_save {
     std::uint64_t size = 0;
     for (const checkpoint::stored_file& it : plan_.rest.files) size += it.size;
     result.size = bytes{size};
-    if (is_first()) (void)folder_.remove(checkpoint::detail::claim_name(result.number));  // the manifest has the number now
+    // the manifest has the number now
+    if (is_first()) (void)folder_.remove(checkpoint::detail::claim_name(result.number));
     older_.remove(result);
     held_.reset();
     return result;
@@ -154,11 +159,13 @@ class rank_save {
   [[nodiscard]] auto& ranks() const noexcept { return model_.ranks(); }
   [[nodiscard]] bool is_first() const noexcept { return index_of(ranks().rank()) == 0; }
 
-  /// Which exchanges come behind the commit depends on them: a rank with others would answer other questions than it is asked.
+  /// Which exchanges come behind the commit depends on them: a rank with others would answer other questions than it is
+  /// asked.
   void agree_on_keeping()
   {
-    collective::agree_on(ranks(), std::uint64_t{options_.keep} << 1 | (options_.check_older ? 1U : 0U),
-                         "ranks keep other numbers of checkpoints, or check others (give all of them the same keep and check_older)");
+    collective::agree_on(
+        ranks(), std::uint64_t{options_.keep} << 1 | (options_.check_older ? 1U : 0U),
+        "ranks keep other numbers of checkpoints, or check others (give all of them the same keep and check_older)");
   }
   void plan(const std::vector<std::string>& empty)
   {
@@ -167,14 +174,17 @@ class rank_save {
     content_->for_each_shared([&](const std::string& name, const auto&, std::size_t item) {
       if (!content_->items()[item].is_filled) rest.empty.push_back(name);
     });
-    content_->for_each_divided([&](const std::string& name, const auto& extents) { rest.divided.push_back({name, extents}); });
+    content_->for_each_divided([&](const std::string& name, const auto& extents) {
+      rest.divided.push_back({name, extents});
+    });
     plan_ = checkpoint::plan_of(content_->items(), options_.file_size, std::move(rest), ranks().ranks());
   }
   /// Files that rank 0 does not see would make a damaged generation: the folder is not the same for all.
   void expect_files_of_all() const
   {
     for (const checkpoint::stored_file& it : plan_.rest.files)
-      if (auto file = std::as_const(folder_).open(it.name); file.size() != it.size) checkpoint::detail::refuse_damaged(it.name);
+      if (auto file = std::as_const(folder_).open(it.name); file.size() != it.size)
+        checkpoint::detail::refuse_damaged(it.name);
   }
   Model& model_;
   Folder& folder_;
@@ -190,17 +200,22 @@ class rank_save {
 
 namespace checkpoint {
 
-/// Saves a model over ranks, each rank its shares: nothing is gathered. Every rank has to call it, with a folder that all of them see.
+/// Saves a model over ranks, each rank its shares: nothing is gathered. Every rank has to call it, with a folder that
+/// all of them see.
 ///
-/// What W ranks save loads on any number of them, divided in any way, or by one manager. Registered states and buffers are stored
-/// once where all ranks have the same bytes; else each rank's own, which load on as many ranks alone.
-/// Source: the commit of two phases that Torch's and DeepSpeed's checkpoints lack (their metadata may come before the shards): files synced on
-/// every rank, sizes and checksums agreed on, the manifest by rank 0, success. Memory beside the pins: none but tables
-/// @throws as save, on every rank what the first that failed threw: no rank then has the generation, and older ones are untouched
-/// @throws comm_error   a rank is gone, or did not answer within the deadline: the generation is there whole, or it is not there
+/// What W ranks save loads on any number of them, divided in any way, or by one manager. Registered states and buffers
+/// are stored once where all ranks have the same bytes; else each rank's own, which load on as many ranks alone.
+/// Source: the commit of two phases that Torch's and DeepSpeed's checkpoints lack (their metadata may come before the
+/// shards): files synced on every rank, sizes and checksums agreed on, the manifest by rank 0, success. Memory beside
+/// the pins: none but tables
+/// @throws as save, on every rank what the first that failed threw: no rank then has the generation, and older ones are
+///   untouched
+/// @throws comm_error   a rank is gone, or did not answer within the deadline: the generation is there whole, or it is
+///   not there
 /// @throws usage_error, config_error   ranks have other models or settings: what differs
 template <class Backend, class Ranks, class... Policies, file_folder Folder>
-saved_generation save(sharded_model<Backend, Ranks, Policies...>& model, Folder& folder, const save_options& options = {})
+saved_generation save(sharded_model<Backend, Ranks, Policies...>& model, Folder& folder,
+                      const save_options& options = {})
 {
   sharding::rank_save save{model, folder, options};
   save.prepare();

@@ -55,9 +55,9 @@ class syncing_part {
 
 }  // namespace detail
 
-/// A save of one rank that goes on while all of them train. Every rank makes the same calls, but for `let_go` and `most_buffered`, at the same
-/// places between its other calls. Ends with `wait`; ended without, no generation comes of it, and the files of this rank go. The model and the
-/// folder outlive it.
+/// A save of one rank that goes on while all of them train. Every rank makes the same calls, but for `let_go` and
+/// `most_buffered`, at the same places between its other calls. Ends with `wait`; ended without, no generation comes of
+/// it, and the files of this rank go. The model and the folder outlive it.
 template <class Model, file_folder Folder>
 class rank_pending_save {
  public:
@@ -65,7 +65,8 @@ class rank_pending_save {
   rank_pending_save& operator=(rank_pending_save&&) = delete;
 
   /// For save_async.
-  [[nodiscard]] static rank_pending_save start(Model& model, Folder& folder, const checkpoint::async_save_options& options)
+  [[nodiscard]] static rank_pending_save start(Model& model, Folder& folder,
+                                               const checkpoint::async_save_options& options)
   {
     rank_pending_save pending{std::make_unique<work>(model, folder, options)};
     work& it = *pending.work_;
@@ -78,8 +79,10 @@ class rank_pending_save {
       if (options.lends) lent = &it.writing.lend_from(model.shares());
     });
     const auto nothing = [] {};
-    if (lent != nullptr) it.save.hand_over(*lent, nothing);
-    else it.save.hand_over(it.writing.queue(), nothing);
+    if (lent != nullptr)
+      it.save.hand_over(*lent, nothing);
+    else
+      it.save.hand_over(it.writing.queue(), nothing);
     collective::all_or_none(model.ranks(), [&] { it.writing.queue().commit({}); });
     it.writing.queue().close();
     return pending;
@@ -90,7 +93,8 @@ class rank_pending_save {
   {
     if (work_ != nullptr) work_->writing.let_go();
   }
-  /// Every rank has written its files, or one of them failed: `wait` would not wait for a disk. One exchange of a word. @throws comm_error
+  /// Every rank has written its files, or one of them failed: `wait` would not wait for a disk. One exchange of a word.
+  /// @throws comm_error
   [[nodiscard]] bool is_over()
   {
     if (result_) return true;
@@ -98,7 +102,9 @@ class rank_pending_save {
     enum : std::uint64_t { goes_on, over, failed };
     const checkpoint::detail::save_queue& queue = work_->writing.queue();
     const std::vector<std::uint64_t> all =
-        collective::words_of_all(work_->model.ranks(), queue.failure() != nullptr ? failed : queue.is_over() ? over : goes_on);
+        collective::words_of_all(work_->model.ranks(), queue.failure() != nullptr ? failed
+                                                       : queue.is_over()          ? over
+                                                                                  : goes_on);
     return std::ranges::count(all, std::uint64_t{failed}) > 0 || std::ranges::count(all, std::uint64_t{goes_on}) == 0;
   }
   /// The generation is there. @throws as save; then it is not, older ones are untouched, and this is no save any more
@@ -132,7 +138,9 @@ class rank_pending_save {
 
   struct work {
     work(Model& of, Folder& folder, const checkpoint::async_save_options& options)
-        : model{of}, round{options.files.round.count()}, save{of, folder, options.files},
+        : model{of},
+          round{options.files.round.count()},
+          save{of, folder, options.files},
           writing{std::max(options.buffer, checkpoint::async_save_options::least_buffer).count()}
     {
     }
@@ -164,17 +172,21 @@ class rank_pending_save {
 
 namespace checkpoint {
 
-/// As `save` over ranks, but a thread of each rank writes its files, as save_async of a manager does: with a buffer, or with `lends` from where
-/// shares lie while the next iteration runs forward and backward. `wait` is called by every rank, at a place of their choice: there the ranks
-/// agree that all files are there, rank 0 writes the manifest, and older generations go, which were read by the threads.
+/// As `save` over ranks, but a thread of each rank writes its files, as save_async of a manager does: with a buffer, or
+/// with `lends` from where shares lie while the next iteration runs forward and backward. `wait` is called by every
+/// rank, at a place of their choice: there the ranks agree that all files are there, rank 0 writes the manifest, and
+/// older generations go, which were read by the threads.
 ///
-/// Memory: `buffer`, once on each rank. A rank whose buffer is full waits for its disk before its update, the others for it in their next
-/// exchange: that takes less than the deadline of their group.
-/// @throws as save over ranks, with io_error also where a thread cannot be started; what a disk says later is said by `wait`, on every rank
+/// Memory: `buffer`, once on each rank. A rank whose buffer is full waits for its disk before its update, the others
+/// for it in their next exchange: that takes less than the deadline of their group.
+/// @throws as save over ranks, with io_error also where a thread cannot be started; what a disk says later is said by
+///   `wait`, on every rank
 template <class Backend, class Ranks, class... Policies, file_folder Folder>
-[[nodiscard]] auto save_async(sharded_model<Backend, Ranks, Policies...>& model, Folder& folder, const async_save_options& options = {})
+[[nodiscard]] auto save_async(sharded_model<Backend, Ranks, Policies...>& model, Folder& folder,
+                              const async_save_options& options = {})
 {
-  collective::all_or_none(model.ranks(), [&] { expects(options.buffer.count() > 0, "a checkpoint in the background without a buffer"); });
+  collective::all_or_none(
+      model.ranks(), [&] { expects(options.buffer.count() > 0, "a checkpoint in the background without a buffer"); });
   return sharding::rank_pending_save<sharded_model<Backend, Ranks, Policies...>, Folder>::start(model, folder, options);
 }
 

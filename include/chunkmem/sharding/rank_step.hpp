@@ -17,7 +17,8 @@ namespace chunkmem::inline v0 {
 
 namespace sharding {
 
-/// The part of a sharded_model that updates: ranks agree on what a step is, each updates its shares, and what is kept whole is gathered.
+/// The part of a sharded_model that updates: ranks agree on what a step is, each updates its shares, and what is kept
+/// whole is gathered.
 ///
 /// Not for users by itself: see sharded_model.
 template <stream_backend Backend, rank_group<Backend> Ranks, class... Policies>
@@ -33,11 +34,13 @@ class rank_step : public rank_tensors<Backend, Ranks, Policies...> {
 
   [[nodiscard]] bool rehearsing() const noexcept { return m_.rehearsing(); }
 
-  /// optimizer::step over what this rank owns, with the norm and the decision of all ranks. No weight may be pinned. Ranks have to
-  /// give their kernels the same settings: those are not compared.
-  /// @throws comm_error; usage_error   ranks have gradients of different weights, or other options; as optimizer::step: call again to go on
+  /// optimizer::step over what this rank owns, with the norm and the decision of all ranks. No weight may be pinned.
+  /// Ranks have to give their kernels the same settings: those are not compared.
+  /// @throws comm_error; usage_error   ranks have gradients of different weights, or other options; as optimizer::step:
+  ///   call again to go on
   template <optimizer_kernel Kernel, executor Executor = const optimizer::serial>
-  optimizer::step_outcome step(Kernel& kernel, const optimizer::step_options& options = {}, Executor& workers = optimizer::on_this_thread)
+  optimizer::step_outcome step(Kernel& kernel, const optimizer::step_options& options = {},
+                               Executor& workers = optimizer::on_this_thread)
   {
     if (!updated_) {
       for (std::uint32_t at = 0; at < units_.size(); ++at) gradients_.finish(m_, units_[at], at);
@@ -57,8 +60,10 @@ class rank_step : public rank_tensors<Backend, Ranks, Policies...> {
     return *std::exchange(updated_, std::nullopt);
   }
 
-  /// Shares were changed by others than `step` (a checkpoint was loaded into `shares()`): weights are made of them anew. Every rank has to call it.
-  /// @throws usage_error   in an iteration, or a weight is pinned; comm_error, out_of_memory, device_error: call it again
+  /// Shares were changed by others than `step` (a checkpoint was loaded into `shares()`): weights are made of them
+  /// anew. Every rank has to call it.
+  /// @throws usage_error   in an iteration, or a weight is pinned; comm_error, out_of_memory, device_error: call it
+  ///   again
   void gather_weights()
   {
     seal_once();
@@ -66,15 +71,19 @@ class rank_step : public rank_tensors<Backend, Ranks, Policies...> {
     forget_update();  // a step that did not end is void
     agreed_on_.reset();
     for (const unit_tensors& it : units_.all()) {
-      if (it.is_kept) m_.gather_over_ranks(it.whole);
-      else m_.change(it.whole).release();
+      if (it.is_kept)
+        m_.gather_over_ranks(it.whole);
+      else
+        m_.change(it.whole).release();
     }
   }
 
  protected:
   void expect_whole() const
   {
-    expects(!is_updating_, "a weight was used behind a step that did not end: some were updated and not gathered yet (call step again)");
+    expects(
+        !is_updating_,
+        "a weight was used behind a step that did not end: some were updated and not gathered yet (call step again)");
   }
   void forget_update() noexcept
   {
@@ -99,8 +108,8 @@ class rank_step : public rank_tensors<Backend, Ranks, Policies...> {
     rank_step& model;
   };
 
-  /// What has to be the same on every rank: the settings of a step, the updates so far (ranks may have loaded checkpoints of different
-  /// steps), and all that was gathered and added.
+  /// What has to be the same on every rank: the settings of a step, the updates so far (ranks may have loaded
+  /// checkpoints of different steps), and all that was gathered and added.
   [[nodiscard]] std::uint64_t same_in_step(const optimizer::step_options& options, std::uint64_t updates) const
   {
     collective::fingerprint all;
@@ -110,7 +119,8 @@ class rank_step : public rank_tensors<Backend, Ranks, Policies...> {
     return all.value();
   }
   /// A step that one rank cannot take is taken by none: that rank says why, and the others that ranks differ.
-  /// @throws usage_error   on every rank: one of them was given options that no step can be taken with, or ranks were given other ones
+  /// @throws usage_error   on every rank: one of them was given options that no step can be taken with, or ranks were
+  ///   given other ones
   template <class Kernel>
   void agree_on_settings(const Kernel& kernel, const optimizer::step_options& options)
   {
@@ -123,7 +133,8 @@ class rank_step : public rank_tensors<Backend, Ranks, Policies...> {
     }
     const std::uint64_t word = wrong ? refused : same_in_step(options, kernel.progress.number) | 1U;
     try {
-      measure_.begin(ranks(), plan_.tensors(), [this](std::uint32_t planned) { return gradients_.is_of_step(planned); }, word);
+      measure_.begin(
+          ranks(), plan_.tensors(), [this](std::uint32_t planned) { return gradients_.is_of_step(planned); }, word);
     } catch (const usage_error&) {
       if (wrong) throw *wrong;
       throw;
@@ -135,7 +146,8 @@ class rank_step : public rank_tensors<Backend, Ranks, Policies...> {
   void agree_on_gradients(const Kernel& kernel, const optimizer::step_options& options, Executor& workers)
   {
     const optimizer::step_progress& progress = kernel.progress;
-    const bool is_decided = progress.decision != optimizer::step_decision::open && progress.gradients == m_.gradients_opened();
+    const bool is_decided =
+        progress.decision != optimizer::step_decision::open && progress.gradients == m_.gradients_opened();
     if (is_decided && progress.forgotten == m_.steps_forgotten() && !rehearsing()) return;
     const agreement now{m_.gradients_opened(), m_.steps_forgotten()};
     if (!rehearsing() && agreed_on_ != now) {
@@ -156,10 +168,12 @@ class rank_step : public rank_tensors<Backend, Ranks, Policies...> {
     const unit_tensors& it = units_[at];
     if (!m_.has_gradient(it.share)) return;
     const auto pin = m_.acquire_bytes(it.share, gradient_list, access::read, m_.place_of_update(it.share));
-    if (!rehearsing()) measure_.add(ranks(), plan_, at, it.gradient_type, reinterpret_cast<const std::byte*>(pin.data()), workers);
+    if (!rehearsing())
+      measure_.add(ranks(), plan_, at, it.gradient_type, reinterpret_cast<const std::byte*>(pin.data()), workers);
   }
 
-  /// Which gradients ranks have agreed on: a rank whose step failed, and which calls it again, talks to the others where it stopped.
+  /// Which gradients ranks have agreed on: a rank whose step failed, and which calls it again, talks to the others
+  /// where it stopped.
   struct agreement {
     std::uint64_t gradients = 0;
     std::uint64_t forgotten = 0;
@@ -168,10 +182,10 @@ class rank_step : public rank_tensors<Backend, Ranks, Policies...> {
 
   agreed_measure measure_;
   std::optional<agreement> agreed_on_;
-  std::uint32_t measured_ = 0;  // units, of those
+  std::uint32_t measured_ = 0;                                                   // units, of those
   std::vector<typename manager_type::template pin_type<std::uint8_t>> changes_;  // of a step, kept for its memory
   std::optional<optimizer::step_outcome> updated_;  // by a step that has not gathered all kept units yet
-  std::uint32_t behind_ = 0;                         // the first of those
+  std::uint32_t behind_ = 0;                        // the first of those
   bool is_updating_ = false;
 };
 

@@ -13,8 +13,8 @@
 #include <chunkmem/sharding/gathered_units.hpp>
 #include <chunkmem/sharding/gathering.hpp>
 #include <chunkmem/sharding/rank_manager.hpp>
-#include <chunkmem/sharding/unit_gradients.hpp>
 #include <chunkmem/sharding/unit_division.hpp>
+#include <chunkmem/sharding/unit_gradients.hpp>
 #include <chunkmem/sharding/unit_plan.hpp>
 #include <chunkmem/sharding/zero.hpp>
 #include <chunkmem/tensor/in_place_gradient.hpp>
@@ -54,7 +54,8 @@ class rank_tensors {
   using gradient_type = pick_policy<gradient_kind, gradient::separate, Policies...>;
   using layout_type = pick_policy<layout_kind, append_layout, Policies...>;
   static_assert(!std::same_as<gradient_type, gradient::in_place>,
-                "chunkmem: gradients of a sharded model have bytes of their own (take gradient::separate): a weight in use by other ranks "
+                "chunkmem: gradients of a sharded model have bytes of their own (take gradient::separate): a weight in "
+                "use by other ranks "
                 "would lose its bytes");
 
  public:
@@ -66,7 +67,8 @@ class rank_tensors {
   /// @param ranks   a communicator, or circles for ownerships that know of nodes; what it refers to outlives this
   /// @param given   policies with settings, as for a manager
   template <class... Given>
-  explicit rank_tensors(Backend& backend, Ranks& ranks, const manager_options& options = {}, const sharding_options& sharding = {}, Given... given)
+  explicit rank_tensors(Backend& backend, Ranks& ranks, const manager_options& options = {},
+                        const sharding_options& sharding = {}, Given... given)
       : ranks_{ranks},
         worker_{backend.adopt()},
         ownership_{policy_value<ownership_type>(given...)},
@@ -125,7 +127,8 @@ class rank_tensors {
   void state(std::string_view name, std::span<std::byte> content) { m_.state(name, content); }
 
   /// Ends the declarations: units are made, and shares of this rank. The first access does it where nobody did.
-  /// @throws config_error   ranks cannot divide a chunk into whole blocks (the message names a size that they can); as a manager's
+  /// @throws config_error   ranks cannot divide a chunk into whole blocks (the message names a size that they can); as
+  ///   a manager's
   memory_requirement seal()
   {
     if (!sealed_) {
@@ -133,8 +136,10 @@ class rank_tensors {
       runs_.chunks = plan_.division().chunks;
       runs_.runs.clear();
       for (const unit& it : plan_.units()) runs_.runs.push_back({it.first, it.chunks});
-      units_.declare(m_, plan_, ranks().rank(), !sharding_.divided.parameters, [this](dtype type) { return gradient_.type_for(type); },
-                     [this](std::uint32_t planned) { return id_of_[planned]; });
+      units_.declare(
+          m_, plan_, ranks().rank(), !sharding_.divided.parameters,
+          [this](dtype type) { return gradient_.type_for(type); },
+          [this](std::uint32_t planned) { return id_of_[planned]; });
       for (const unit_tensors& it : units_.all())
         m_.without_gradient(it.share);  // of which tensors a step has gradients, ranks agree
       std::vector<std::uint32_t> unit_of;
@@ -148,13 +153,14 @@ class rank_tensors {
   [[nodiscard]] agent adopt() { return m_.adopt(); }
   [[nodiscard]] chunkmem::report report() const { return m_.report(); }
   [[nodiscard]] residency_snapshot residency() const { return m_.residency(); }
-  /// All that was gathered and added so far is done. Whoever waits for the device by other means calls it first: a rank that is gone then
-  /// ends the wait here, by the deadline of the group. @throws comm_error   something of it failed
+  /// All that was gathered and added so far is done. Whoever waits for the device by other means calls it first: a rank
+  /// that is gone then ends the wait here, by the deadline of the group. @throws comm_error   something of it failed
   void settle()
   {
     constexpr ownership::circle all[] = {ownership::circle::all, ownership::circle::node, ownership::circle::across};
     for (const auto who : all)  // groups whose work runs on a device have to be asked
-      if constexpr (requires(communicator_type& group) { group.finish(m_.backend(), worker_); }) ranks_.of(who).finish(m_.backend(), worker_);
+      if constexpr (requires(communicator_type& group) { group.finish(m_.backend(), worker_); })
+        ranks_.of(who).finish(m_.backend(), worker_);
     m_.backend().wait(agent::host, m_.backend().record(worker_));
     for (const auto who : all) ranks_.of(who).check();
   }
@@ -173,7 +179,8 @@ class rank_tensors {
   void expect_no_gradients() const
   {
     for (std::uint32_t at = 0; at < units_.size(); ++at)
-      expects(!gradients_.is_open(at), "a checkpoint while gradients wait for their step: take the step, or drop_gradients()");
+      expects(!gradients_.is_open(at),
+              "a checkpoint while gradients wait for their step: take the step, or drop_gradients()");
   }
   [[nodiscard]] const unit_plan<layout_type>& plan() const noexcept { return plan_; }
   [[nodiscard]] std::span<const unit_tensors> units() const noexcept { return units_.all(); }
@@ -181,26 +188,35 @@ class rank_tensors {
   template <class Visit>
   void for_each_tensor(Visit visit) const
   {
-    for (std::uint32_t at = 0; at < entries_.size(); ++at) visit(name_of(at), entries_[at].extents, entries_[at].type, entries_[at].part);
+    for (std::uint32_t at = 0; at < entries_.size(); ++at)
+      visit(name_of(at), entries_[at].extents, entries_[at].type, entries_[at].part);
   }
   /// @param tensor   as a share_run names it
   [[nodiscard]] std::string name_of(std::uint32_t tensor) const
   {
     return entries_[tensor].name.empty() ? "tensor." + std::to_string(tensor) : entries_[tensor].name;
   }
-  [[nodiscard]] std::string name_of(tensor_handle wanted) { return name_of((void(entry_of(wanted)), index_of(wanted.id))); }
+  [[nodiscard]] std::string name_of(tensor_handle wanted)
+  {
+    return name_of((void(entry_of(wanted)), index_of(wanted.id)));
+  }
   [[nodiscard]] const shape& extents_of(std::uint32_t tensor) const noexcept { return entries_[tensor].extents; }
   /// Which one a tensor of the plan is, as a share_run names it.
   [[nodiscard]] std::uint32_t tensor_of_plan(std::uint32_t planned) const noexcept { return id_of_[planned]; }
 
-  /// Ranks decide alike where they have the same model, the same room and the same settings. The first iteration asks, a save, and a load; every
-  /// rank has to call it. @throws usage_error   on every rank: what differs; comm_error
+  /// Ranks decide alike where they have the same model, the same room and the same settings. The first iteration asks,
+  /// a save, and a load; every rank has to call it. @throws usage_error   on every rank: what differs; comm_error
   void agree_on_model()
   {
     seal_once();
     if (agreed_) return;
     settle();
-    static constexpr std::string_view names[] = {"capacities of the device", "capacities of the host", "chunk_bytes", "sharding_options", "ownerships", "tensors"};
+    static constexpr std::string_view names[] = {"capacities of the device",
+                                                 "capacities of the host",
+                                                 "chunk_bytes",
+                                                 "sharding_options",
+                                                 "ownerships",
+                                                 "tensors"};
     const std::array<std::uint64_t, std::size(names)> mine = settings_words();
     std::vector<std::uint64_t> all(mine.size() * ranks().ranks());
     ranks().exchange(mine, all);
@@ -222,16 +238,24 @@ class rank_tensors {
     std::string name;
   };
 
-  [[nodiscard]] static constexpr bool is_sharded(role part) noexcept { return part == role::parameter || part == role::frozen; }
-  [[nodiscard]] std::uint32_t owner() const noexcept { return static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(this) >> 3) | 1U; }
+  [[nodiscard]] static constexpr bool is_sharded(role part) noexcept
+  {
+    return part == role::parameter || part == role::frozen;
+  }
+  [[nodiscard]] std::uint32_t owner() const noexcept
+  {
+    return static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(this) >> 3) | 1U;
+  }
   [[nodiscard]] entry& entry_of(tensor_handle wanted)
   {
-    expects(wanted.owner == owner() && index_of(wanted.id) < entries_.size(), "a tensor was used with a model that did not make it");
+    expects(wanted.owner == owner() && index_of(wanted.id) < entries_.size(),
+            "a tensor was used with a model that did not make it");
     return entries_[index_of(wanted.id)];
   }
   manager_type& seal_once()
   {
-    if (!sealed_) [[unlikely]] seal();
+    if (!sealed_) [[unlikely]]
+      seal();
     return m_;
   }
   circles_of<Ranks> ranks_;
@@ -260,20 +284,27 @@ class rank_tensors {
       tensors.add(std::uint64_t{index_of(it.group)} * 2 + (it.trained ? 1U : 0U));  // the rates of its updates
     }
     for (const entry& it : entries_) tensors.add(it.elements * role_count + static_cast<std::uint64_t>(it.part));
-    return {m_.backend().capacity(tier::device).count(), m_.backend().capacity(tier::host).count(), chunk_bytes_.count(),
-            divided << 32 | std::bit_cast<std::uint32_t>(sharding_.sum_scale), plan_.division().shares, tensors.value()};
+    return {m_.backend().capacity(tier::device).count(),
+            m_.backend().capacity(tier::host).count(),
+            chunk_bytes_.count(),
+            divided << 32 | std::bit_cast<std::uint32_t>(sharding_.sum_scale),
+            plan_.division().shares,
+            tensors.value()};
   }
   void name_own(std::size_t at, std::string_view text)
   {
     if (!is_sharded(entries_[at].part)) m_.name(entries_[at].own, text);
   }
   [[nodiscard]] mover_type mover(Ranks& ranks) noexcept { return {ranks, worker_, &runs_, ownership_}; }
-  /// A manager refuses values that are none of its policies: the ownership, which its mover has, is passed as that once more.
+  /// A manager refuses values that are none of its policies: the ownership, which its mover has, is passed as that once
+  /// more.
   template <class Given>
   [[nodiscard]] auto or_mover(const Given& given, Ranks& ranks)
   {
-    if constexpr (std::same_as<Given, ownership_type>) return mover(ranks);
-    else return given;
+    if constexpr (std::same_as<Given, ownership_type>)
+      return mover(ranks);
+    else
+      return given;
   }
 };
 

@@ -21,24 +21,26 @@ namespace chunkmem::inline v0 {
 
 /// A model whose weights, gradients and optimizer states are divided over ranks that train it together: ZeRO on chunks.
 ///
-/// Calls are those of a manager, and every rank makes the same ones in the same order. Weights lie in units of whole chunks; a
-/// rank keeps one share of each, on the host or where its manager puts it, with the states of that share. A unit is whole on the
-/// device while it is used: loading it brings the own share and gathers the others'. Gradients are made whole, added over
-/// ranks in order of ranks, and only the own share stays. So a rank's memory is that of the model over ranks, and of the units in use.
-/// That is stage 3; in stages 1 and 2 (see zero) weights stay whole on every rank, which gathers them behind each update.
-/// What a rank learns from its own data (activations, buffers) is a tensor of its own manager, untouched by others.
-/// Bits: W ranks with one micro-batch each get those of one rank whose gradients were added in that grouping.
+/// Calls are those of a manager, and every rank makes the same ones in the same order. Weights lie in units of whole
+/// chunks; a rank keeps one share of each, on the host or where its manager puts it, with the states of that share. A
+/// unit is whole on the device while it is used: loading it brings the own share and gathers the others'. Gradients are
+/// made whole, added over ranks in order of ranks, and only the own share stays. So a rank's memory is that of the
+/// model over ranks, and of the units in use. That is stage 3; in stages 1 and 2 (see zero) weights stay whole on every
+/// rank, which gathers them behind each update. What a rank learns from its own data (activations, buffers) is a tensor
+/// of its own manager, untouched by others. Bits: W ranks with one micro-batch each get those of one rank whose
+/// gradients were added in that grouping.
 ///
 /// @tparam Ranks   a communicator, or sharding::circles of one; it and the backend outlive this
-/// @tparam Policies   of the manager, but for the mover; and an ownership (sharded; whole by groups; hierarchical), which divides chunks
-/// @threads   one caller for each rank   Source: ZeRO-3 (Rajbhandari et al. 2020, arXiv 1910.02054) on chunks, as PatrickStar
-/// (Fang et al. 2021, arXiv 2108.05818), divided as Gemini and Elixir divide chunks
+/// @tparam Policies   of the manager, but for the mover; and an ownership (sharded; whole by groups; hierarchical),
+///   which divides chunks
+/// @threads   one caller for each rank   Source: ZeRO-3 (Rajbhandari et al. 2020, arXiv 1910.02054) on chunks, as
+/// PatrickStar (Fang et al. 2021, arXiv 2108.05818), divided as Gemini and Elixir divide chunks
 template <stream_backend Backend, sharding::rank_group<Backend> Ranks, class... Policies>
 class sharded_model : public sharding::rank_step<Backend, Ranks, Policies...> {
   using base = sharding::rank_step<Backend, Ranks, Policies...>;
+  using base::agreed_, base::entry_of, base::expect_whole, base::gradient_, base::gradients_, base::is_sharded,
+      base::m_, base::plan_, base::seal_once, base::units_;
   using typename base::entry;
-  using base::agreed_, base::entry_of, base::expect_whole, base::gradient_, base::gradients_, base::is_sharded, base::m_,
-      base::plan_, base::seal_once, base::units_;
 
  public:
   using base::base, base::rehearsing, base::seal;
@@ -78,7 +80,8 @@ class sharded_model : public sharding::rank_step<Backend, Ranks, Policies...> {
   /// A pin on the device. Weights are read only, whole; other tensors as in a manager.
   /// @throws comm_error   what a unit is made of could not be gathered; as a manager's acquire
   template <element Element, access_choice Access>
-  [[nodiscard]] pin_type<pinned_as<Element, Access>> acquire(tensor<Element> wanted, Access mode, agent who = agent::host)
+  [[nodiscard]] pin_type<pinned_as<Element, Access>> acquire(tensor<Element> wanted, Access mode,
+                                                             agent who = agent::host)
   {
     seal_once();
     const entry& it = entry_of(wanted);
@@ -113,18 +116,21 @@ class sharded_model : public sharding::rank_step<Backend, Ranks, Policies...> {
   }
   /// The same without a pin of the weight.
   template <class Kind = void, element Element>
-  [[nodiscard]] auto gradient(tensor<Element> weight, agent who = agent::host, gradient_start how = gradient_start::undefined)
+  [[nodiscard]] auto gradient(tensor<Element> weight, agent who = agent::host,
+                              gradient_start how = gradient_start::undefined)
   {
     using kind = std::conditional_t<std::is_void_v<Kind>, Element, Kind>;
     const entry& it = trained(weight);
     expects(gradient_.type_for(dtype_of<Element>) == dtype_of<kind>,
-            "a gradient was asked for with an element type that is not its own (m.gradient<float>(...) where gradients are wide)");
+            "a gradient was asked for with an element type that is not its own (m.gradient<float>(...) where gradients "
+            "are wide)");
     const sharding::unit_place place = plan_.place(it.planned);
     auto opened = gradients_.open(m_, units_[place.unit], it.planned, who);
     const bool adds = opened.adds || how == gradient_start::zeros;  // units begin with zeros
     return sharding::rank_gradient<kind, manager_type>{std::move(opened.unit), weight, place.first, it.elements, adds};
   }
-  /// This rank has nothing to add to the gradient of a weight that others have one of: as if it were written as zeros (mixtures of experts).
+  /// This rank has nothing to add to the gradient of a weight that others have one of: as if it were written as zeros
+  /// (mixtures of experts).
   /// @throws as gradient
   template <element Element>
   void gradient_zero(tensor<Element> weight, agent who = agent::host)
@@ -132,8 +138,9 @@ class sharded_model : public sharding::rank_step<Backend, Ranks, Policies...> {
     const entry& it = trained(weight);
     (void)gradients_.open(m_, units_[plan_.place(it.planned).unit], it.planned, who);
   }
-  /// The gradient is complete in this micro-batch. With the last one of a unit its gradients are added over ranks, and leave the
-  /// device; where gradients are not divided (see zero) in the last micro-batch alone. Where it is not called they add up until the step.
+  /// The gradient is complete in this micro-batch. With the last one of a unit its gradients are added over ranks, and
+  /// leave the device; where gradients are not divided (see zero) in the last micro-batch alone. Where it is not called
+  /// they add up until the step.
   template <element Element>
   void gradient_done(sharding::rank_gradient<Element, manager_type>&& last)
   {
@@ -161,7 +168,10 @@ class sharded_model : public sharding::rank_step<Backend, Ranks, Policies...> {
     m_.drop_gradients();
   }
   /// As a manager's: of this rank alone.
-  [[nodiscard]] auto lease(tier where, bytes size, agent who = agent::host) { return seal_once().lease(where, size, who); }
+  [[nodiscard]] auto lease(tier where, bytes size, agent who = agent::host)
+  {
+    return seal_once().lease(where, size, who);
+  }
 
   /// For iterations: gradients that were declared done are added over ranks.
   void end_micro_batch(std::uint32_t next) { gradients_.end_micro_batch(m_, units_.all(), next); }
@@ -178,7 +188,8 @@ class sharded_model : public sharding::rank_step<Backend, Ranks, Policies...> {
   [[nodiscard]] const entry& trained(tensor_handle weight)
   {
     const entry& it = entry_of(weight);
-    expects(it.part == role::parameter, "a gradient of a tensor that is not trained (a frozen weight, a buffer or an activation)");
+    expects(it.part == role::parameter,
+            "a gradient of a tensor that is not trained (a frozen weight, a buffer or an activation)");
     seal_once();
     return it;
   }
@@ -187,13 +198,15 @@ class sharded_model : public sharding::rank_step<Backend, Ranks, Policies...> {
   {
     const entry& it = entry_of(wanted);
     expects(mode == access::write && !m_.is_iterating() && !rehearsing(),
-            "a weight that is sharded is written whole and between iterations (acquire it with access::write before they begin)");
+            "a weight that is sharded is written whole and between iterations (acquire it with access::write before "
+            "they begin)");
     auto result = std::make_unique<sharding::filling<Element, manager_type>>();
     result->all.resize(it.elements);
     const std::uint32_t at = plan_.place(it.planned).unit;
     const sharding::unit_tensors& unit = units_[at];
     expects(!m_.has_master(unit.share),
-            "a weight was written whose share has a master: those of others in its unit would lose digits (write weights before the first iteration)");
+            "a weight was written whose share has a master: those of others in its unit would lose digits (write "
+            "weights before the first iteration)");
     const bool first = m_.state_of(unit.share) == tensor_state::free;
     result->unit = m_.acquire(unit.whole, first || !unit.is_kept ? access::write : access::read_write, at::host);
     result->kept = m_.acquire(tensor<Element>{unit.share}, first ? access::write : access::read_write, at::host);

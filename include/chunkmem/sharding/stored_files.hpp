@@ -17,9 +17,12 @@ namespace sharding {
 
 /// The files that all ranks wrote for a generation: those of rank 0 first. Every rank has to call it.
 /// @param mine   of this rank @throws comm_error
-/// @complexity   one exchange of words; each rank holds ranks times the words of the one that has most: about two for 4 MiB
+/// @complexity   one exchange of words; each rank holds ranks times the words of the one that has most: about two for 4
+///   MiB
 template <exchanges_words Communicator>
-[[nodiscard]] std::vector<checkpoint::stored_file> files_of_all(Communicator& ranks, const std::vector<checkpoint::stored_file>& mine, std::uint64_t generation)
+[[nodiscard]] std::vector<checkpoint::stored_file> files_of_all(Communicator& ranks,
+                                                                const std::vector<checkpoint::stored_file>& mine,
+                                                                std::uint64_t generation)
 {
   std::vector<std::uint64_t> words{mine.size()};
   for (const checkpoint::stored_file& it : mine) {

@@ -24,7 +24,8 @@ class thread_ranks {
  public:
   /// @param of_node   ranks of a node, as an ownership is to see them; 0: one node has all
   /// @throws config_error   nodes are not full; as collective::thread_group
-  explicit thread_ranks(std::uint32_t ranks, std::uint32_t of_node = 0, const collective::thread_group_options& options = {})
+  explicit thread_ranks(std::uint32_t ranks, std::uint32_t of_node = 0,
+                        const collective::thread_group_options& options = {})
       : world_{ranks, of_node == 0 ? ranks : of_node}, all_{ranks, options}
   {
     world_.check();
@@ -65,7 +66,8 @@ class thread_ranks {
   /// Calls `work(place)` once for each rank, each on a thread of its own, and returns when all have ended.
   ///
   /// Where one throws, its ends are gone, so waits of the others end with a comm_error at once.
-  /// @throws what the first rank threw whose failure is no comm_error, which are others' mostly; else what the first one did
+  /// @throws what the first rank threw whose failure is no comm_error, which are others' mostly; else what the first
+  ///   one did
   template <class Work>
   void run(Work work) const
   {

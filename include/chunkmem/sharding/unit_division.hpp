@@ -38,7 +38,8 @@ namespace detail {
 
 /// What a rank owns of a run of chunks: one range, counted from the begin of the run.
 template <ownership_policy Ownership>
-[[nodiscard]] ownership::owned_range owned_of_run(const Ownership& ownership, ownership::owned_chunk chunk, std::uint32_t chunks, rank_id rank,
+[[nodiscard]] ownership::owned_range owned_of_run(const Ownership& ownership, ownership::owned_chunk chunk,
+                                                  std::uint32_t chunks, rank_id rank,
                                                   const ownership::rank_world& world)
 {
   ownership::owned_range all{0, 0};
@@ -57,21 +58,25 @@ template <ownership_policy Ownership>
 
 [[noreturn]] inline void refuse_division(std::string_view name)
 {
-  throw config_error{error_text{} << "chunkmem: " << name
-                                  << " gives ranks shares of different sizes, and managers that decide alike need equal ones (take one "
-                                     "that divides each run of chunks evenly: sharded, hierarchical, whole by groups)"};
+  throw config_error{
+      error_text{}
+      << "chunkmem: " << name
+      << " gives ranks shares of different sizes, and managers that decide alike need equal ones (take one "
+         "that divides each run of chunks evenly: sharded, hierarchical, whole by groups)"};
 }
 
 }  // namespace detail
 
-/// The division that an ownership makes of chunks that the ranks can divide into whole blocks. O(ranks x chunks of a run)
+/// The division that an ownership makes of chunks that the ranks can divide into whole blocks. O(ranks x chunks of a
+/// run)
 /// @throws config_error   it gives ranks unequal shares, or several; world.check()
 template <ownership_policy Ownership>
 [[nodiscard]] unit_division divide(const Ownership& ownership, const ownership::rank_world& world)
 {
   world.check();
   const bytes frame = bytes{world.ranks} * measure_block * sizeof(float);
-  const ownership::owned_chunk first{.id = chunk_id{0}, .size = frame, .chunks = 2 * world.ranks};  // two full runs, whatever their length
+  // two full runs, whatever their length
+  const ownership::owned_chunk first{.id = chunk_id{0}, .size = frame, .chunks = 2 * world.ranks};
   const std::uint64_t room = ownership.room(first, world).count();
   if (room % frame.count() != 0 || room / frame.count() > world.ranks) detail::refuse_division(Ownership::name);
   unit_division result{static_cast<std::uint32_t>(room / frame.count()), 0, {}, {}};

@@ -20,10 +20,10 @@ namespace sharding {
 
 /// Gradients on their way from a backward pass to the sums that ranks own.
 ///
-/// A unit's gradients are made whole on the device, from the first one that is asked for to the last one that is declared done;
-/// there they stay. Then they are added over ranks, what this rank owns joins its own gradients, and the room is free again. Where
-/// they are added in the last micro-batch alone they may leave the device between micro-batches.
-/// Not for users: see sharded_model.
+/// A unit's gradients are made whole on the device, from the first one that is asked for to the last one that is
+/// declared done; there they stay. Then they are added over ranks, what this rank owns joins its own gradients, and the
+/// room is free again. Where they are added in the last micro-batch alone they may leave the device between
+/// micro-batches. Not for users: see sharded_model.
 template <class Manager>
 class unit_gradients {
  public:
@@ -54,8 +54,11 @@ class unit_gradients {
   {
     note& it = notes_[tensor];
     state& of = open_[it.unit];
-    expects(!of.is_summed, "a gradient was asked for while the sum of its unit over ranks is half done (call step again, or drop_gradients)");
-    expects(!it.is_done, "a gradient was asked for after gradient_done in this micro-batch, with others of its unit still open");
+    expects(!of.is_summed,
+            "a gradient was asked for while the sum of its unit over ranks is half done (call step again, or "
+            "drop_gradients)");
+    expects(!it.is_done,
+            "a gradient was asked for after gradient_done in this micro-batch, with others of its unit still open");
     const bool first = !of.is_open;
     opened result{m.acquire(unit.gradients, first ? access::write : access::read_write, who), it.is_written};
     if (first) {
@@ -75,8 +78,8 @@ class unit_gradients {
     micro_batches_ = micro_batches;
     micro_batch_ = 0;
   }
-  /// Complete in this micro-batch. With the last one of a unit it is added over ranks, or where that is for a later micro-batch, free
-  /// to leave the device. @throws usage_error; as finish: called again it goes on
+  /// Complete in this micro-batch. With the last one of a unit it is added over ranks, or where that is for a later
+  /// micro-batch, free to leave the device. @throws usage_error; as finish: called again it goes on
   void done(Manager& m, const unit_tensors& unit, std::uint32_t tensor)
   {
     note& it = notes_[tensor];
@@ -114,7 +117,8 @@ class unit_gradients {
     }
     forget_step();
   }
-  /// A micro-batch ends and `next` begins: units of which a gradient was declared done are complete in it, also where others were not written.
+  /// A micro-batch ends and `next` begins: units of which a gradient was declared done are complete in it, also where
+  /// others were not written.
   void end_micro_batch(Manager& m, std::span<const unit_tensors> units, std::uint32_t next)
   {
     for (std::uint32_t at = 0; at < open_.size(); ++at)
@@ -126,11 +130,13 @@ class unit_gradients {
   {
     for (note& it : notes_) it.is_of_step = false;
   }
-  /// What this step has so far is put aside until `end_rehearsal`. @throws usage_error   a gradient is open: nothing changed
+  /// What this step has so far is put aside until `end_rehearsal`. @throws usage_error   a gradient is open: nothing
+  /// changed
   void begin_rehearsal()
   {
     expects(std::ranges::none_of(open_, &state::is_open),
-            "a rehearsal while gradients are open (declare them done and end the micro-batch, call step or drop_gradients first)");
+            "a rehearsal while gradients are open (declare them done and end the micro-batch, call step or "
+            "drop_gradients first)");
     kept_ = notes_;
   }
   /// A rehearsal is over: nothing of it is true, and what was before it is.
@@ -159,19 +165,21 @@ class unit_gradients {
     bool is_of_step = false;
   };
   struct state {
-    typename Manager::template pin_type<const std::uint8_t> hold;  ///< keeps it on the device while it is written and summed
+    /// keeps it on the device while it is written and summed
+    typename Manager::template pin_type<const std::uint8_t> hold;
     std::vector<std::uint32_t> tensors;
     std::size_t done = 0;
     bool is_open = false;
     bool is_held = false;
     bool is_summed = false;
-    bool is_joined = false;  ///< this rank's own gradients have the sum
+    bool is_joined = false;    ///< this rank's own gradients have the sum
     std::optional<bool> adds;  ///< to own gradients: as it was before a first try opened them
   };
 
   static void fill_with_zeros(Manager& m, const unit_tensors& unit, const pin_type& pin, agent who)
   {
-    m.backend().fill(reinterpret_cast<std::byte*>(pin.data()), std::byte{0}, bytes{unit.elements} * size_of(unit.gradient_type), who);
+    m.backend().fill(reinterpret_cast<std::byte*>(pin.data()), std::byte{0},
+                     bytes{unit.elements} * size_of(unit.gradient_type), who);
   }
 
   void end_unit(Manager& m, const unit_tensors& unit, std::uint32_t at)
@@ -197,8 +205,10 @@ class unit_gradients {
   void join(Manager& m, const unit_tensors& unit, state& of)
   {
     with_element(unit.type, [&]<class Element>(Element) {
-      if (unit.gradient_type == dtype_of<Element>) join_as<Element>(m, unit, tensor<Element>{unit.share}, of);
-      else join_as<float>(m, unit, tensor<Element>{unit.share}, of);
+      if (unit.gradient_type == dtype_of<Element>)
+        join_as<Element>(m, unit, tensor<Element>{unit.share}, of);
+      else
+        join_as<float>(m, unit, tensor<Element>{unit.share}, of);
     });
   }
   template <class Kind, class Element>
@@ -209,8 +219,8 @@ class unit_gradients {
     if (!of.adds) of.adds = adds;
     const auto from = m.acquire(unit.gradients, access::read, agent::compute);
     if (m.rehearsing()) return;
-    add_gradient(m.backend(), to.data(), reinterpret_cast<const Kind*>(from.data()) + unit.share_begin, unit.share_elements, *of.adds,
-                 agent::compute);
+    add_gradient(m.backend(), to.data(), reinterpret_cast<const Kind*>(from.data()) + unit.share_begin,
+                 unit.share_elements, *of.adds, agent::compute);
   }
 
   std::vector<note> notes_;  // by tensor of the plan

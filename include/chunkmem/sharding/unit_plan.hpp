@@ -33,7 +33,7 @@ struct unit {
   dtype type = dtype::float32;
   group_id group{0};
   bool trained = true;
-  std::uint64_t elements = 0;  ///< of whole frames, padding included
+  std::uint64_t elements = 0;          ///< of whole frames, padding included
   std::vector<std::uint32_t> tensors;  ///< numbers, in the order of their places
 };
 
@@ -48,7 +48,8 @@ struct tensor_part {
 /// Places tensors in units that W ranks can divide without cutting a block of `measure_block` elements. Numbers only.
 ///
 /// So the norm of all gradients is the sum of the same blocks, in the same order, however many ranks there are.
-/// Padding: less than a block for each tensor, and what the layout leaves at the end of a unit. Cost: that of the layout.
+/// Padding: less than a block for each tensor, and what the layout leaves at the end of a unit. Cost: that of the
+/// layout.
 template <chunk_layout Layout>
 class unit_plan {
  public:
@@ -63,17 +64,20 @@ class unit_plan {
   }
 
   /// @param frame   size of a chunk
-  /// @throws config_error   the shares do not divide a frame into whole blocks of every element type, or a tensor is larger than a
-  ///                        frame where chunks are gathered by groups; usage_error   a layout that does not keep blocks whole,
-  ///                        sealed already; size_overflow. Where it throws nothing is sealed
+  /// @throws config_error   the shares do not divide a frame into whole blocks of every element type, or a tensor is
+  ///                        larger than a frame where chunks are gathered by groups; usage_error   a layout that does
+  ///                        not keep blocks whole, sealed already; size_overflow. Where it throws nothing is sealed
   void seal(bytes frame, unit_division division)
   {
     expects(!sealed_, "units were planned twice");
-    const std::uint64_t grain = (bytes{std::uint64_t{division.shares / division.chunks} * measure_block} * sizeof(float)).count();
+    const std::uint64_t grain =
+        (bytes{std::uint64_t{division.shares / division.chunks} * measure_block} * sizeof(float)).count();
     if (frame.count() == 0 || frame.count() % grain != 0)
-      throw config_error{error_text{} << "chunkmem: chunk_bytes is " << frame.count() << " B, which " << division.shares / division.chunks
-                                      << " ranks cannot divide into blocks of " << measure_block << " elements (take "
-                                      << align_up(bytes{std::max(frame.count(), std::uint64_t{1})}, bytes{grain}).count() << ")"};
+      throw config_error{
+          error_text{} << "chunkmem: chunk_bytes is " << frame.count() << " B, which "
+                       << division.shares / division.chunks << " ranks cannot divide into blocks of " << measure_block
+                       << " elements (take "
+                       << align_up(bytes{std::max(frame.count(), std::uint64_t{1})}, bytes{grain}).count() << ")"};
     division_ = std::move(division);
     units_.clear();  // of a call that failed
     for (std::size_t first = 0; first < tensors_.size(); ++first)
@@ -96,9 +100,16 @@ class unit_plan {
   {
     return share_elements(at) * division_.place_of[index_of(rank)];
   }
-  [[nodiscard]] std::uint64_t share_end(std::uint32_t at, rank_id rank) const noexcept { return share_begin(at, rank) + share_elements(at); }
-  [[nodiscard]] std::uint64_t share_elements(std::uint32_t at) const noexcept { return units_[at].elements / division_.shares; }
-  /// Calls `visit(part)` for what a rank owns of each tensor of a unit, where that is not nothing, in the order of places.
+  [[nodiscard]] std::uint64_t share_end(std::uint32_t at, rank_id rank) const noexcept
+  {
+    return share_begin(at, rank) + share_elements(at);
+  }
+  [[nodiscard]] std::uint64_t share_elements(std::uint32_t at) const noexcept
+  {
+    return units_[at].elements / division_.shares;
+  }
+  /// Calls `visit(part)` for what a rank owns of each tensor of a unit, where that is not nothing, in the order of
+  /// places.
   template <class Visit>
   void for_each_part(std::uint32_t at, rank_id rank, Visit visit) const
   {
@@ -163,12 +174,19 @@ class unit_plan {
     std::uint32_t chunks = 0;
     for (std::size_t at = 0; at < members.size(); ++at) {
       const chunk_place& it = places[at];
-      expects(it.offset % (measure_block * size) == 0, "a layout of units that does not place whole blocks behind whole blocks");
+      expects(it.offset % (measure_block * size) == 0,
+              "a layout of units that does not place whole blocks behind whole blocks");
       if (division_.chunks > 1 && it.frames > 1) refuse_window(it.frames * frame);
       chunks = std::max(chunks, it.chunk + 1);
       const std::uint32_t where = base + it.chunk / division_.chunks;
       while (where >= units_.size())
-        units_.push_back({static_cast<std::uint32_t>(units_.size() - base) * division_.chunks, 0, kind.type, kind.group, kind.trained, 0, {}});
+        units_.push_back({static_cast<std::uint32_t>(units_.size() - base) * division_.chunks,
+                          0,
+                          kind.type,
+                          kind.group,
+                          kind.trained,
+                          0,
+                          {}});
       const std::uint64_t frames = division_.chunks > 1 ? division_.chunks : it.frames;
       units_[where].elements = std::max(units_[where].elements, (frames * frame).count() / size);
       tensors_[members[at]].place = {where, (frame * (it.chunk % division_.chunks)).count() / size + it.offset / size};
@@ -177,7 +195,8 @@ class unit_plan {
   }
   [[noreturn]] static void refuse_window(bytes needed)
   {
-    throw config_error{error_text{} << "chunkmem: a tensor is larger than a chunk, and this ownership gathers groups of chunks (take chunk_bytes of "
+    throw config_error{error_text{} << "chunkmem: a tensor is larger than a chunk, and this ownership gathers groups "
+                                       "of chunks (take chunk_bytes of "
                                     << needed.count() << ", or ownership::sharded)"};
   }
 

@@ -10,9 +10,11 @@ namespace sharding {
 ///
 /// Source: the stages of ZeRO (Rajbhandari et al. 2020, arXiv 1910.02054).
 struct zero {
-  bool gradients = true;   ///< added over ranks in every micro-batch, so that a rank keeps its share alone (`reduce_each`); else they add up
-                           ///< whole on each rank and are added over ranks once, in the last micro-batch (`reduce_last`)
-  bool parameters = true;  ///< whole only while they are used; else they stay whole on each rank and are gathered once, behind the update
+  /// added over ranks in every micro-batch, so that a rank keeps its share alone (`reduce_each`); else they add up
+  bool gradients = true;
+  ///< whole on each rank and are added over ranks once, in the last micro-batch (`reduce_last`)
+  /// whole only while they are used; else they stay whole on each rank and are gathered once, behind the update
+  bool parameters = true;
 
   [[nodiscard]] constexpr bool operator==(const zero&) const noexcept = default;
 };
@@ -26,7 +28,8 @@ inline constexpr zero zero_3_reduce_last{.gradients = false, .parameters = true}
 /// Settings of a model over ranks, the same on every rank.
 struct sharding_options {
   zero divided = zero_3;
-  float sum_scale = 1;  ///< what sums of gradients over ranks are multiplied with; 1 / ranks makes means, which 16 bits hold
+  /// what sums of gradients over ranks are multiplied with; 1 / ranks makes means, which 16 bits hold
+  float sum_scale = 1;
 };
 
 }  // namespace sharding

@@ -16,8 +16,8 @@ class write_access;
 
 /// What the holder of a pin will do with the bytes.
 ///
-/// `access::read` and every variable of this type give a const pin. `access::read_write` and `access::write` have another
-/// type, so the compiler knows that their pins are writable. Where a variable holds a mode that writes,
+/// `access::read` and every variable of this type give a const pin. `access::read_write` and `access::write` have
+/// another type, so the compiler knows that their pins are writable. Where a variable holds a mode that writes,
 /// `pin::writable()` gives the elements.
 class access {
  public:

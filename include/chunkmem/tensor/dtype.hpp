@@ -32,12 +32,18 @@ template <class Element>
 struct dtype_for {};
 template <dtype Type>
 using dtype_constant = std::integral_constant<dtype, Type>;
-template <> struct dtype_for<float> : dtype_constant<dtype::float32> {};
-template <> struct dtype_for<bf16> : dtype_constant<dtype::bfloat16> {};
-template <> struct dtype_for<fp16> : dtype_constant<dtype::float16> {};
-template <> struct dtype_for<std::int32_t> : dtype_constant<dtype::int32> {};
-template <> struct dtype_for<std::int64_t> : dtype_constant<dtype::int64> {};
-template <> struct dtype_for<std::uint8_t> : dtype_constant<dtype::uint8> {};
+template <>
+struct dtype_for<float> : dtype_constant<dtype::float32> {};
+template <>
+struct dtype_for<bf16> : dtype_constant<dtype::bfloat16> {};
+template <>
+struct dtype_for<fp16> : dtype_constant<dtype::float16> {};
+template <>
+struct dtype_for<std::int32_t> : dtype_constant<dtype::int32> {};
+template <>
+struct dtype_for<std::int64_t> : dtype_constant<dtype::int64> {};
+template <>
+struct dtype_for<std::uint8_t> : dtype_constant<dtype::uint8> {};
 }  // namespace detail
 
 /// A C++ type that stands for one of the element types above.

@@ -54,7 +54,8 @@ inline constexpr std::uint32_t fp16_overflow = 0x477ff000U;      ///< 65520, hal
 
 namespace detail {
 
-/// The nearest bf16 as bits, the even one of two equally near. NaN becomes quiet and keeps the upper bits of its payload.
+/// The nearest bf16 as bits, the even one of two equally near. NaN becomes quiet and keeps the upper bits of its
+/// payload.
 [[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr std::uint16_t nearest_bf16(float value) noexcept
 {
   const auto bits = bits_as<std::uint32_t>(value);
@@ -194,7 +195,8 @@ template <real_element Element>
   } else if constexpr (std::same_as<Element, bf16>) {
     const std::uint32_t low = detail::choose(magnitude >= 0x7f7f0000U, 0x8000U, random & 0xffffU);
     const bool is_nan = magnitude > detail::infinity_bits;
-    return bf16::from_bits(static_cast<std::uint16_t>(detail::choose(is_nan, bits >> 16U | 0x40U, (bits + low) >> 16U)));
+    return bf16::from_bits(
+        static_cast<std::uint16_t>(detail::choose(is_nan, bits >> 16U | 0x40U, (bits + low) >> 16U)));
   } else {
     const std::int32_t units = exact::cut(detail::small_in_units(magnitude, 0x1p40F));
     const std::uint32_t small = (static_cast<std::uint32_t>(units) + (random & 0xffffU)) >> 16U;

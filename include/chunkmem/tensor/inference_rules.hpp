@@ -15,14 +15,10 @@ struct inference_rules {
   using enum tensor_event;
 
   static constexpr transition table[] = {
-      {free, materialize, hold},
-      {free, drop, free},
-      {hold, acquire, compute},
-      {hold, drop, free},
-      {compute, acquire, compute},
-      {compute, release, hold},
-      {compute, release_forward, hold},
-      {compute, release_backward, hold},
+      {free, materialize, hold},        {free, drop, free},
+      {hold, acquire, compute},         {hold, drop, free},
+      {compute, acquire, compute},      {compute, release, hold},
+      {compute, release_forward, hold}, {compute, release_backward, hold},
   };
 };
 

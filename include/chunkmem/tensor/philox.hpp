@@ -77,9 +77,9 @@ inline constexpr std::size_t philox_group = 8 * philox_lanes;
 /// One stream for each rounding_key: for one seed, two keys never share a counter and a key of philox.
 struct rounding_stream {
   [[gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr explicit rounding_stream(const rounding_key& key) noexcept
-      : words{philox_of({{static_cast<std::uint32_t>(key.step), static_cast<std::uint32_t>(key.step >> 32U), key.tensor,
-                          key.list}},
-                        static_cast<std::uint32_t>(key.seed), static_cast<std::uint32_t>(key.seed >> 32U))}
+      : words{philox_of(
+            {{static_cast<std::uint32_t>(key.step), static_cast<std::uint32_t>(key.step >> 32U), key.tensor, key.list}},
+            static_cast<std::uint32_t>(key.seed), static_cast<std::uint32_t>(key.seed >> 32U))}
   {
   }
 

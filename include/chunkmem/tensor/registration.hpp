@@ -12,7 +12,8 @@ namespace chunkmem::inline v0 {
 
 /// Bytes that must survive a restart, as the object that owns them names them.
 struct restart_state {
-  std::string_view name;         ///< after the name of the owner's type, where the type has one: "updates" of adam is "adam/updates"
+  std::string_view
+      name;  ///< after the name of the owner's type, where the type has one: "updates" of adam is "adam/updates"
   std::span<std::byte> content;  ///< part of the owner, which stays where it is
   /// Throws config_error where loaded bytes cannot be right. Null: any bytes can.
   void (*check)(std::span<const std::byte> loaded) = nullptr;
@@ -87,8 +88,14 @@ namespace detail {
 template <class Owner>
 [[nodiscard]] constexpr registration& registration_of(Owner& owner) noexcept
 {
-  if constexpr (requires { { owner.registered } -> std::same_as<registration&>; }) return owner.registered;
-  else return owner.progress.registered;
+  if constexpr (requires {
+                  {
+                    owner.registered
+                  } -> std::same_as<registration&>;
+                })
+    return owner.registered;
+  else
+    return owner.progress.registered;
 }
 
 /// Calls `visit(state)` for each state of an object, and of the progress that an optimizer kernel has.
@@ -103,8 +110,10 @@ void for_each_state_of(Owner& owner, Visit visit)
 template <class Owner>
 [[nodiscard]] constexpr std::string_view name_of_type() noexcept
 {
-  if constexpr (requires { std::string_view{Owner::name}; }) return Owner::name;
-  else return {};
+  if constexpr (requires { std::string_view{Owner::name}; })
+    return Owner::name;
+  else
+    return {};
 }
 
 }  // namespace detail
@@ -115,7 +124,14 @@ template <class Owner>
 /// calls `visit(restart_state)` for each run of its bytes that must survive a restart, always the same ones; `lists()`,
 /// which is optional too, names what is kept beside each parameter.
 template <class Owner>
-concept registrable = requires(Owner& owner) { { owner.registered } -> std::same_as<registration&>; } ||
-                      requires(Owner& owner) { { owner.progress.registered } -> std::same_as<registration&>; };
+concept registrable = requires(Owner& owner) {
+  {
+    owner.registered
+  } -> std::same_as<registration&>;
+} || requires(Owner& owner) {
+  {
+    owner.progress.registered
+  } -> std::same_as<registration&>;
+};
 
 }  // namespace chunkmem::inline v0

@@ -16,14 +16,16 @@ enum class role : std::uint8_t {
   buffer,           ///< saved, never optimised: running statistics, tables
   activation,       ///< lives from a forward pass to its backward pass
   frozen,           ///< a weight that is not trained: no gradient, no states
-  gathered,         ///< made whole on the device from the shares of all ranks; on the host there is a share alone, elsewhere
+  /// made whole on the device from the shares of all ranks; on the host there is a share alone, elsewhere
+  gathered,
 };
 
 inline constexpr std::size_t role_count = 7;
 
 [[nodiscard]] constexpr std::string_view name_of(role part) noexcept
 {
-  constexpr std::string_view names[role_count] = {"parameter", "gradient", "optimizer_state", "buffer", "activation", "frozen", "gathered"};
+  constexpr std::string_view names[role_count] = {"parameter",  "gradient", "optimizer_state", "buffer",
+                                                  "activation", "frozen",   "gathered"};
   return names[static_cast<std::size_t>(part)];
 }
 

@@ -14,7 +14,8 @@ struct separate {
   using policy_kind = gradient_kind;
   static constexpr std::string_view name = "separate";
 
-  bool wide = false;  ///< gradients of 16-bit parameters are float32: sums over many micro-batches lose nothing; 2 B more
+  /// gradients of 16-bit parameters are float32: sums over many micro-batches lose nothing; 2 B more
+  bool wide = false;
 
   [[nodiscard]] constexpr dtype type_for(dtype parameter) const noexcept
   {

@@ -25,7 +25,8 @@ class shape {
     expects(rank_ > 0 && rank_ <= max_rank, "a shape has one to six extents");
     bytes total{1};
     for (std::size_t axis = 0; axis < rank_; ++axis) {
-      if (extents[axis] == 0) throw usage_error{error_text{} << "chunkmem: an extent of a shape is zero: number " << axis << " of " << rank_};
+      if (extents[axis] == 0)
+        throw usage_error{error_text{} << "chunkmem: an extent of a shape is zero: number " << axis << " of " << rank_};
       extents_[axis] = extents[axis];
       total *= extents[axis];
     }

@@ -33,14 +33,16 @@ class state_machine {
   static void apply(tensor_state& state, tensor_event event, tensor_id tensor, std::string_view list)
   {
     const std::uint8_t after = next(state, event);
-    if (after == illegal_transition) [[unlikely]] refuse(state, event, tensor_label{tensor, {}, list});
+    if (after == illegal_transition) [[unlikely]]
+      refuse(state, event, tensor_label{tensor, {}, list});
     state = static_cast<tensor_state>(after);
   }
 
-  [[noreturn, gnu::noinline, gnu::cold]] static void refuse(tensor_state state, tensor_event event, const tensor_label& label)
+  [[noreturn, gnu::noinline, gnu::cold]] static void refuse(tensor_state state, tensor_event event,
+                                                            const tensor_label& label)
   {
-    throw usage_error{error_text{} << "chunkmem: " << label << " is " << name_of(state) << " and cannot " << name_of(event) << ": "
-                                   << advice(state, event) << " (" << Rules::name << ")"};
+    throw usage_error{error_text{} << "chunkmem: " << label << " is " << name_of(state) << " and cannot "
+                                   << name_of(event) << ": " << advice(state, event) << " (" << Rules::name << ")"};
   }
 
  private:
@@ -48,7 +50,8 @@ class state_machine {
   {
     if (state == tensor_state::free) return "write it first with access::write";
     if (state == tensor_state::compute) return "release its pins first";
-    if (state == tensor_state::gradient) return "its gradient has its place: release the gradient or take the step first";
+    if (state == tensor_state::gradient)
+      return "its gradient has its place: release the gradient or take the step first";
     if (event == tensor_event::materialize) return "it already has bytes";
     return "it holds no pin";
   }

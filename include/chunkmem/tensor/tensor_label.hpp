@@ -17,8 +17,10 @@ struct tensor_label {
   friend error_text& operator<<(error_text& text, const tensor_label& label) noexcept
   {
     text << "tensor ";
-    if (label.name.empty()) text << index_of(label.tensor);
-    else text << "'" << label.name << "'";
+    if (label.name.empty())
+      text << index_of(label.tensor);
+    else
+      text << "'" << label.name << "'";
     return text << " (" << label.list << ")";
   }
 };

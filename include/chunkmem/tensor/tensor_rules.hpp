@@ -16,7 +16,14 @@ enum class tensor_state : std::uint8_t { free, hold, compute, gradient, hold_aft
 
 /// What happens to a tensor.
 enum class tensor_event : std::uint8_t {
-  materialize, acquire, spend, release_forward, release_backward, release, reset, drop,
+  materialize,
+  acquire,
+  spend,
+  release_forward,
+  release_backward,
+  release,
+  reset,
+  drop,
 };
 
 inline constexpr std::size_t tensor_state_count = 6;
@@ -68,7 +75,8 @@ using transition_table = std::array<std::array<std::uint8_t, tensor_event_count>
 }
 
 namespace detail {
-constexpr std::array<bool, tensor_state_count> states_reached(std::span<const transition> rows, tensor_state start) noexcept
+constexpr std::array<bool, tensor_state_count> states_reached(std::span<const transition> rows,
+                                                              tensor_state start) noexcept
 {
   std::array<bool, tensor_state_count> reached{};
   reached[static_cast<std::size_t>(start)] = true;
@@ -115,13 +123,14 @@ inline constexpr bool releases_agree_in_table = releases_agree(Rules::table);
 /// A table of (state, event, next state), checked when it is compiled.
 ///
 /// Laws: deterministic; every state reachable from `free`; no state a dead end; the three releases are legal together.
-/// Bytes come by `materialize`, which leads from `free` to `hold`, and go by `drop`. `acquire` begins a pin and leads to
-/// `compute`; a release ends it. A pinned tensor is neither dropped nor reset. `reset` leads to `hold`. `spend` leads from
-/// `compute` to `gradient`.
-/// Source: tensor states of PatrickStar (Fang et al. 2021, arXiv 2108.05818).
+/// Bytes come by `materialize`, which leads from `free` to `hold`, and go by `drop`. `acquire` begins a pin and leads
+/// to `compute`; a release ends it. A pinned tensor is neither dropped nor reset. `reset` leads to `hold`. `spend`
+/// leads from `compute` to `gradient`. Source: tensor states of PatrickStar (Fang et al. 2021, arXiv 2108.05818).
 template <class Rules>
 concept tensor_rules = names_itself<Rules> && std::same_as<typename Rules::policy_kind, rules_kind> && requires {
-  { std::span<const transition>{Rules::table} };
+  {
+    std::span<const transition>{Rules::table}
+  };
   requires detail::is_deterministic_table<Rules>;
   requires detail::is_connected_table<Rules>;
   requires detail::releases_agree_in_table<Rules>;

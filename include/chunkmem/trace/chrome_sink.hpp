@@ -39,7 +39,8 @@ class chrome_trace {
     }
   }
 
-  /// What a picture wants beside the events: the device's capacity, the size of a frame, and which tensors lie in which chunk.
+  /// What a picture wants beside the events: the device's capacity, the size of a frame, and which tensors lie in which
+  /// chunk.
   /// @param places   a manager's `residency()`   @throws std::bad_alloc   nothing is described
   template <class Snapshot>
     requires requires(const Snapshot& places) {
@@ -213,9 +214,9 @@ class chrome_writer {
 
 /// The trace as Chrome trace JSON: chrome://tracing and https://ui.perfetto.dev open it.
 ///
-/// One track each for the loads of the stream to the device, the write-backs of that to the host, leases and decisions, and
-/// two counters that follow from the events: leased bytes, and bytes of the chunks on the device. Passes and updates are
-/// among the decisions. A bar is as long as its enqueue took, not its copy.
+/// One track each for the loads of the stream to the device, the write-backs of that to the host, leases and decisions,
+/// and two counters that follow from the events: leased bytes, and bytes of the chunks on the device. Passes and
+/// updates are among the decisions. A bar is as long as its enqueue took, not its copy.
 [[nodiscard]] inline std::string to_json(const chrome_trace& trace)
 {
   using detail::chrome_track;

@@ -17,7 +17,8 @@ namespace trace {
 
 /// A table of events in a file, one line for each. The user owns it; a csv_sink adds to it.
 ///
-/// Columns: what, chunk (empty where there is none), bytes (of an iteration: its number), from, to, begin and end in nanoseconds.
+/// Columns: what, chunk (empty where there is none), bytes (of an iteration: its number), from, to, begin and end in
+/// nanoseconds.
 class csv_file {
  public:
   /// A new file, which takes the name at once; never through a link: see replaced_file. @throws io_error   it cannot be
@@ -31,10 +32,12 @@ class csv_file {
   {
     char line[160];
     char chunk[16] = "";
-    if (event.chunk != chunk_id::none) std::snprintf(chunk, sizeof chunk, "%lu", static_cast<unsigned long>(index_of(event.chunk)));
-    std::snprintf(line, sizeof line, "%.*s,%s,%llu,%.*s,%.*s,%llu,%llu\n", length(name_of(event.what)), name_of(event.what).data(), chunk,
-                  number(event.bytes), length(name_of(event.from)), name_of(event.from).data(), length(name_of(event.to)),
-                  name_of(event.to).data(), number(event.begin), number(event.end));
+    if (event.chunk != chunk_id::none)
+      std::snprintf(chunk, sizeof chunk, "%lu", static_cast<unsigned long>(index_of(event.chunk)));
+    std::snprintf(line, sizeof line, "%.*s,%s,%llu,%.*s,%.*s,%llu,%llu\n", length(name_of(event.what)),
+                  name_of(event.what).data(), chunk, number(event.bytes), length(name_of(event.from)),
+                  name_of(event.from).data(), length(name_of(event.to)), name_of(event.to).data(), number(event.begin),
+                  number(event.end));
     write(line);
   }
 
@@ -72,8 +75,9 @@ class csv_file {
 
 /// Writes each event to a table that spreadsheets and data frames open.
 ///
-/// Passed by value, it points to a file that the user keeps. Good for looking at a whole run with other programs; poor where steps are
-/// timed: it formats a line for each event. Cost: some hundred nanoseconds and 60 characters per event; no allocation of ours.
+/// Passed by value, it points to a file that the user keeps. Good for looking at a whole run with other programs; poor
+/// where steps are timed: it formats a line for each event. Cost: some hundred nanoseconds and 60 characters per event;
+/// no allocation of ours.
 ///
 /// @threads   one caller per file
 class csv_sink {

@@ -1,7 +1,7 @@
 #pragma once
 
 #if !__has_include(<nvtx3/nvToolsExt.h>)
-#error "chunkmem: trace/nvtx_runtime.hpp needs nvtx3/nvToolsExt.h: link chunkmem::cuda, or name the CUDA toolkit's include folder"
+#error "chunkmem: trace/nvtx_runtime.hpp needs nvtx3/nvToolsExt.h: link chunkmem::cuda, or name its include folder"
 #else
 
 #include <chunkmem/trace/nvtx_sink.hpp>
@@ -45,7 +45,8 @@ class nvtx_runtime {
   void pop(domain_type domain) const noexcept { nvtxDomainRangePop(domain); }
 
  private:
-  [[nodiscard]] static nvtxEventAttributes_t attributes(const char* text, std::uint32_t category, std::uint64_t payload) noexcept
+  [[nodiscard]] static nvtxEventAttributes_t attributes(const char* text, std::uint32_t category,
+                                                        std::uint64_t payload) noexcept
   {
     nvtxEventAttributes_t it{};
     it.version = NVTX_VERSION;

@@ -11,30 +11,50 @@
 namespace chunkmem::inline v0 {
 namespace trace {
 
-/// What is used of NVTX: `nvtx_runtime` in programs, a list of calls in tests. All of it may be called without a profiler.
+/// What is used of NVTX: `nvtx_runtime` in programs, a list of calls in tests. All of it may be called without a
+/// profiler.
 template <class Api>
-concept nvtx_api = requires(const Api& api, typename Api::domain_type domain, typename Api::range_type range, const char* text) {
-  { api.create_domain(text) } noexcept -> std::same_as<typename Api::domain_type>;
-  { api.destroy_domain(domain) } noexcept;
-  { api.name_category(domain, std::uint32_t{}, text) } noexcept;
-  { api.mark(domain, text, std::uint32_t{}, std::uint64_t{}) } noexcept;
-  { api.start(domain, text, std::uint64_t{}) } noexcept -> std::same_as<typename Api::range_type>;
-  { api.end(domain, range) } noexcept;
-  { api.push(domain, text) } noexcept;
-  { api.pop(domain) } noexcept;
-};
+concept nvtx_api =
+    requires(const Api& api, typename Api::domain_type domain, typename Api::range_type range, const char* text) {
+      {
+        api.create_domain(text)
+      } noexcept -> std::same_as<typename Api::domain_type>;
+      {
+        api.destroy_domain(domain)
+      } noexcept;
+      {
+        api.name_category(domain, std::uint32_t{}, text)
+      } noexcept;
+      {
+        api.mark(domain, text, std::uint32_t{}, std::uint64_t{})
+      } noexcept;
+      {
+        api.start(domain, text, std::uint64_t{})
+      } noexcept -> std::same_as<typename Api::range_type>;
+      {
+        api.end(domain, range)
+      } noexcept;
+      {
+        api.push(domain, text)
+      } noexcept;
+      {
+        api.pop(domain)
+      } noexcept;
+    };
 
 /// A domain of NVTX with the ranges that are open in it. The user owns it; an nvtx_sink adds to it.
 ///
-/// An iteration is a range, from the first thing that happens in it to its end, with its number as payload. All else is a
-/// mark in a category of its kind, with its bytes as payload: a copy itself is a bar of the profiler's own, on its stream.
+/// An iteration is a range, from the first thing that happens in it to its end, with its number as payload. All else is
+/// a mark in a category of its kind, with its bytes as payload: a copy itself is a bar of the profiler's own, on its
+/// stream.
 ///
 /// @threads   one caller
 template <nvtx_api Api>
 class nvtx_domain {
  public:
   /// @param name   of the domain; outlives this
-  explicit nvtx_domain(const char* name = "chunkmem", Api api = {}) noexcept : api_{std::move(api)}, domain_{api_.create_domain(name)}
+  explicit nvtx_domain(const char* name = "chunkmem", Api api = {}) noexcept
+      : api_{std::move(api)}, domain_{api_.create_domain(name)}
   {
     for (std::size_t at = 0; at < happening_count; ++at)
       api_.name_category(domain_, category_of(static_cast<happening>(at)), name_of(static_cast<happening>(at)).data());
@@ -65,7 +85,10 @@ class nvtx_domain {
 
  private:
   /// 0 is what has no category.
-  [[nodiscard]] static std::uint32_t category_of(happening what) noexcept { return static_cast<std::uint32_t>(what) + 1; }
+  [[nodiscard]] static std::uint32_t category_of(happening what) noexcept
+  {
+    return static_cast<std::uint32_t>(what) + 1;
+  }
 
   void close() noexcept
   {
@@ -95,8 +118,9 @@ class nvtx_scope {
 
 /// Shows each event in a profiler of CUDA, such as Nsight Systems.
 ///
-/// Passed by value, it points to a domain that the user keeps. Good for seeing on one line of time why a stream waits; without a
-/// profiler it is a few calls that return at once. Source: NVTX 3. Cost: one call for each event; no allocation of ours.
+/// Passed by value, it points to a domain that the user keeps. Good for seeing on one line of time why a stream waits;
+/// without a profiler it is a few calls that return at once. Source: NVTX 3. Cost: one call for each event; no
+/// allocation of ours.
 ///
 /// @threads   one caller per domain
 template <nvtx_api Api>

@@ -14,7 +14,9 @@ namespace chunkmem::inline v0 {
 /// It is not empty after events were recorded, and its last line tells the newest event.
 template <class Sink>
 concept recalling_sink = trace_sink<Sink> && requires(const Sink sink, std::size_t most) {
-  { sink.recall(most) } -> std::same_as<std::string>;
+  {
+    sink.recall(most)
+  } -> std::same_as<std::string>;
 };
 
 }  // namespace chunkmem::inline v0

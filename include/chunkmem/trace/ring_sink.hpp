@@ -27,7 +27,10 @@ class event_ring {
     ++seen_;
   }
 
-  [[nodiscard]] std::size_t size() const noexcept { return seen_ < events_.size() ? static_cast<std::size_t>(seen_) : events_.size(); }
+  [[nodiscard]] std::size_t size() const noexcept
+  {
+    return seen_ < events_.size() ? static_cast<std::size_t>(seen_) : events_.size();
+  }
   /// All that came, those that were overwritten too.
   [[nodiscard]] std::uint64_t seen() const noexcept { return seen_; }
   /// @param age   0 is the newest; below size()
@@ -59,9 +62,9 @@ class event_ring {
 
 /// Keeps the last events, for the time when something goes wrong.
 ///
-/// Passed by value, it points to a ring that the user keeps: `catch (const chunkmem::error&)` prints it, or finds it in the
-/// error's details (manager_options::error_details). Good for any run, however long; poor for a picture of a whole one (see chrome_sink,
-/// csv_sink). Cost: one store of 32 bytes per event; no allocation.
+/// Passed by value, it points to a ring that the user keeps: `catch (const chunkmem::error&)` prints it, or finds it in
+/// the error's details (manager_options::error_details). Good for any run, however long; poor for a picture of a whole
+/// one (see chrome_sink, csv_sink). Cost: one store of 32 bytes per event; no allocation.
 ///
 /// @threads   one caller per ring
 class ring_sink {

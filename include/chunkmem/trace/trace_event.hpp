@@ -11,19 +11,19 @@ namespace chunkmem::inline v0 {
 
 /// What a manager tells a trace sink.
 enum class happening : std::uint8_t {
-  load,         ///< a chunk is copied to the device
-  write_back,   ///< a chunk is copied to the host
-  evict,        ///< a chunk gave up its device frames
-  discard,      ///< a chunk gave up its device frames without a copy: its bytes are dead, or written anew on the host
-  lease,        ///< bytes were leased
-  lease_end,    ///< leased bytes came back
-  iteration,    ///< an iteration ended; `bytes` is its number
-  divergence,   ///< an access was not the recorded one
-  replan,       ///< the actions of the next iteration were computed again
-  claim,        ///< a chunk took device frames without a copy: its bytes are written anew
-  forward,      ///< the trainer named a forward pass; `bytes` is the number of its micro-batch
-  backward,     ///< the trainer named a backward pass; `bytes` is the number of its micro-batch
-  update,       ///< an optimizer's step begins
+  load,        ///< a chunk is copied to the device
+  write_back,  ///< a chunk is copied to the host
+  evict,       ///< a chunk gave up its device frames
+  discard,     ///< a chunk gave up its device frames without a copy: its bytes are dead, or written anew on the host
+  lease,       ///< bytes were leased
+  lease_end,   ///< leased bytes came back
+  iteration,   ///< an iteration ended; `bytes` is its number
+  divergence,  ///< an access was not the recorded one
+  replan,      ///< the actions of the next iteration were computed again
+  claim,       ///< a chunk took device frames without a copy: its bytes are written anew
+  forward,     ///< the trainer named a forward pass; `bytes` is the number of its micro-batch
+  backward,    ///< the trainer named a backward pass; `bytes` is the number of its micro-batch
+  update,      ///< an optimizer's step begins
 };
 
 inline constexpr std::size_t happening_count = 13;

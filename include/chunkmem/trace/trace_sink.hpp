@@ -11,7 +11,9 @@ namespace chunkmem::inline v0 {
 template <class Sink>
 concept trace_sink = names_itself<Sink> && std::same_as<typename Sink::policy_kind, sink_kind> &&
                      requires(Sink sink, const trace_event& event) {
-                       { sink.record(event) } noexcept;
+                       {
+                         sink.record(event)
+                       } noexcept;
                      };
 
 namespace trace {

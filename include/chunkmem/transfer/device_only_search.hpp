@@ -23,7 +23,8 @@ namespace transfer {
 /// Such a chunk moves nothing and takes its room throughout. Prices of the room and of homes say what each costs more
 /// than with a home; sets of them are tried in the order of that, cheapest first, each with a plan of its own for all
 /// other chunks, and sets that prices prove to be no better are left out. Source: branch and bound with Lagrange bounds
-/// (Geoffrion 1974). Cost: at most `visits` / gaps plans, one at least, and `most_steps` steps of O(gaps of a chunk log rows).
+/// (Geoffrion 1974). Cost: at most `visits` / gaps plans, one at least, and `most_steps` steps of O(gaps of a chunk log
+/// rows).
 class device_only_search {
  public:
   static constexpr std::size_t visits = 10'000;
@@ -81,7 +82,8 @@ class device_only_search {
 
   [[nodiscard]] bool is_hopeless(double bound) const noexcept
   {
-    return found_ && bound > __builtin_fma(-0.999, static_cast<double>(problem_.unit_bytes()), static_cast<double>(best_.moved_bytes));
+    return found_ && bound > __builtin_fma(-0.999, static_cast<double>(problem_.unit_bytes()),
+                                           static_cast<double>(best_.moved_bytes));
   }
 
   /// Sets that take some of the items from `at` on. @param bytes, bound   of what is chosen so far
@@ -159,8 +161,8 @@ class device_only_search {
 
 /// Chooses what stays, and where the host has no room for every home which chunks live on the device alone.
 ///
-/// Prices are found for the rows and for homes together, so that `certified_bytes` holds for every such choice. Cost: as
-/// plan_retention of a problem where the host has room; else that of a few, see device_only_search.
+/// Prices are found for the rows and for homes together, so that `certified_bytes` holds for every such choice. Cost:
+/// as plan_retention of a problem where the host has room; else that of a few, see device_only_search.
 /// @throws out_of_memory   as retention_problem, or no choice was found that fits
 [[nodiscard]] inline retention_plan plan_retention(const retention_input& input, const retention_effort& effort = {})
 {

@@ -29,8 +29,8 @@ struct early_room {
 }
 
 /// With the border of its whole stay, which begins before the last moment.
-[[nodiscard]] inline early_load make_early_load(std::uint32_t chunk, std::uint32_t ready, std::uint32_t first_use, const lease_tide& tide,
-                                                std::span<const std::uint32_t> borders) noexcept
+[[nodiscard]] inline early_load make_early_load(std::uint32_t chunk, std::uint32_t ready, std::uint32_t first_use,
+                                                const lease_tide& tide, std::span<const std::uint32_t> borders) noexcept
 {
   const auto moments = static_cast<std::uint32_t>(borders.size());
   const std::uint32_t dry = tide.least_dry(moments - 1, first_use == 0 ? moments : first_use);
@@ -38,17 +38,17 @@ struct early_room {
 }
 
 /// Chooses what is loaded for the next iteration before this one ends: in the order of its first uses, as long as from
-/// the last moment to those there is room beside all that is used and all that stays, and for all of them to stay beyond
-/// their uses: who takes more keeps out the loads that come next.
+/// the last moment to those there is room beside all that is used and all that stays, and for all of them to stay
+/// beyond their uses: who takes more keeps out the loads that come next.
 ///
 /// So the first uses of an iteration do not wait for their loads one after the other, and the links have work while the
-/// last updates are made. Moves the same bytes: each chunk is one that would be loaded for that use in any case. What the
-/// last moment itself uses is left to the next iteration. Cost: O(uses + chunks log chunks + moments).
+/// last updates are made. Moves the same bytes: each chunk is one that would be loaded for that use in any case. What
+/// the last moment itself uses is left to the next iteration. Cost: O(uses + chunks log chunks + moments).
 class early_loads {
  public:
   /// @param stays   as stay_links   @return   good until the next call
-  std::span<const early_load> choose(const record_uses& record, std::span<const std::uint8_t> stays, const lease_tide& tide,
-                                     const early_room& room)
+  std::span<const early_load> choose(const record_uses& record, std::span<const std::uint8_t> stays,
+                                     const lease_tide& tide, const early_room& room)
   {
     const auto moments = static_cast<std::uint32_t>(room.device_bytes.size());
     const auto chunks = static_cast<std::uint32_t>(room.chunk_bytes.size());
@@ -107,14 +107,15 @@ class early_loads {
 
   std::vector<early_load> chosen_;
   std::vector<std::uint64_t> change_;
-  std::vector<std::int64_t> left_;             // by moment
+  std::vector<std::int64_t> left_;  // by moment
   std::vector<std::uint32_t> end_of_chunk_;
   std::vector<std::uint8_t> seen_;
 };
 
 /// The same of a plan that says only who stays: what it wants at the start of an iteration and nothing kept until then.
 /// O(entries + chunks log chunks).
-[[nodiscard]] inline std::vector<early_load> early_loads_of(const access_record& record, std::span<const std::uint32_t> chunk_of_slot,
+[[nodiscard]] inline std::vector<early_load> early_loads_of(const access_record& record,
+                                                            std::span<const std::uint32_t> chunk_of_slot,
                                                             const retention& plan, bytes device, bytes frame)
 {
   std::vector<std::uint32_t> until(plan.first_use.size(), access_record::never);

@@ -29,8 +29,10 @@ class lease_tide {
     bool fits = true;
     visit_in_order(record, [&](std::uint32_t at, bool begins) {
       if (record.entries()[at].kind == entry_kind::lease_device) {
-        if (begins) fits = take(at, record.details()[at].bytes) && fits;
-        else give(at, record.details()[at].bytes);
+        if (begins)
+          fits = take(at, record.details()[at].bytes) && fits;
+        else
+          give(at, record.details()[at].bytes);
       }
       if (begins) drowned_.push_back(frames - dry());
     });
@@ -39,13 +41,17 @@ class lease_tide {
   }
 
   /// Frames that no lease touches from the bottom up, at this moment.
-  [[nodiscard]] std::uint32_t dry_frames(std::uint32_t now) const noexcept { return frames_ - static_cast<std::uint32_t>(drowned_.at(now)); }
+  [[nodiscard]] std::uint32_t dry_frames(std::uint32_t now) const noexcept
+  {
+    return frames_ - static_cast<std::uint32_t>(drowned_.at(now));
+  }
 
   /// The least of them from `begin` to before `end`, around the end of the iteration where `end` is not above `begin`.
   [[nodiscard]] std::uint32_t least_dry(std::uint32_t begin, std::uint32_t end) const noexcept
   {
-    const std::uint64_t most = end > begin ? drowned_.largest(begin, end)
-                                           : std::max(drowned_.largest(begin, drowned_.size()), drowned_.largest(0, end));
+    const std::uint64_t most = end > begin
+                                   ? drowned_.largest(begin, end)
+                                   : std::max(drowned_.largest(begin, drowned_.size()), drowned_.largest(0, end));
     return frames_ - static_cast<std::uint32_t>(most);
   }
 

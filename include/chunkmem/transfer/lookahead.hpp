@@ -15,9 +15,9 @@ namespace transfer {
 ///
 /// A load moves forward to the latest of: the end of the last use of the chunk that leaves its frames, its own last
 /// departure or use, and `window` moments before it is needed. Victims and frames stay those of demand paging, so it
-/// never moves more bytes. Where demand paging ends each iteration elsewhere, an engine soon gives up at most one chunk of that
-/// for a plan that ends where it began. Poor where the host is nearly full: then decisions depend on each other and stay in place.
-/// Cost: O(moments + moves) for each plan; nothing while it is followed.
+/// never moves more bytes. Where demand paging ends each iteration elsewhere, an engine soon gives up at most one chunk
+/// of that for a plan that ends where it began. Poor where the host is nearly full: then decisions depend on each other
+/// and stay in place. Cost: O(moments + moves) for each plan; nothing while it is followed.
 class lookahead {
  public:
   using policy_kind = transfer_kind;
@@ -36,7 +36,8 @@ class lookahead {
     std::size_t ended = 0;
     for (std::uint32_t now = 0; now <= input.record.size(); ++now) {
       pass_releases(input, ended, now);
-      for (; next < input.demand.size() && input.demand[next].moment <= now; ++next) add(input, input.demand[next], actions);
+      for (; next < input.demand.size() && input.demand[next].moment <= now; ++next)
+        add(input, input.demand[next], actions);
       if (now < input.record.size()) pass_entry(input, now);
     }
     std::sort(actions.begin(), actions.end(), [](const move& left, const move& right) {

@@ -16,12 +16,12 @@ namespace transfer {
 
 /// Why a moment cannot begin earlier after another one.
 enum class chain_kind : std::uint8_t {
-  compute,            ///< the moments between them
-  loads,              ///< loads that can begin only behind the first, and whose uses come until the second
-  updates,            ///< updates on the host between them, with the copies before the first and behind the last
-  write_backs,        ///< write-backs that can begin only behind the first, for uses until the second
-  room_for_loads,     ///< at the first there is room for so few bytes of what is used until the second
-  room_for_leaving,   ///< at the second there is room for so few bytes of what was let go of since the first
+  compute,           ///< the moments between them
+  loads,             ///< loads that can begin only behind the first, and whose uses come until the second
+  updates,           ///< updates on the host between them, with the copies before the first and behind the last
+  write_backs,       ///< write-backs that can begin only behind the first, for uses until the second
+  room_for_loads,    ///< at the first there is room for so few bytes of what is used until the second
+  room_for_leaving,  ///< at the second there is room for so few bytes of what was let go of since the first
 };
 
 /// One link of a chain: moments are counted from the start of some iteration, and may lie in the ones behind it.
@@ -47,7 +47,8 @@ class moment_chains {
     const std::size_t size = moments_.size() * span_of(count_);
     least_.assign(size, -infinity);
     kind_.assign(size, chain_kind::compute);
-    for (std::int64_t at = 0; at < count_; ++at) propose(at, at + 1, clock.at(moment(at + 1)) - clock.at(moment(at)), chain_kind::compute);
+    for (std::int64_t at = 0; at < count_; ++at)
+      propose(at, at + 1, clock.at(moment(at + 1)) - clock.at(moment(at)), chain_kind::compute);
   }
 
   /// Pieces of one machine follow each other: between two moments all lie that begin behind the first and end before
@@ -87,7 +88,8 @@ class moment_chains {
     }
   }
 
-  /// Where the time of one iteration is above `at_least`, the chain that makes it so. @return   the greater of both [ns]
+  /// Where the time of one iteration is above `at_least`, the chain that makes it so. @return   the greater of both
+  /// [ns]
   double longest(double at_least, std::vector<chain_link>& chain)
   {
     std::vector<double> start(moments_.size(), 0);
@@ -143,7 +145,8 @@ class moment_chains {
   }
   [[nodiscard]] std::int64_t upper(std::int64_t moment) const noexcept { return lower(moment - 1) + 1; }
 
-  /// Calls `visit(from, to, window)` for all pairs of nodes with pieces between them, `to` in the third of three iterations.
+  /// Calls `visit(from, to, window)` for all pairs of nodes with pieces between them, `to` in the third of three
+  /// iterations.
   template <class Visit>
   void for_windows(std::span<const work_piece> pieces, std::int64_t work_piece::*end, Visit visit) const
   {
@@ -158,7 +161,8 @@ class moment_chains {
     std::vector<window> of(static_cast<std::size_t>(3 * count_));
     for (std::int64_t to = 0; to < 3 * count_; ++to) {
       for (const auto& [round, it] : ends[static_cast<std::size_t>(to)])
-        of[static_cast<std::size_t>(lower(it->from) + round * count_)].add(*it, clock_->whole() * static_cast<double>(round));
+        of[static_cast<std::size_t>(lower(it->from) + round * count_)].add(
+            *it, clock_->whole() * static_cast<double>(round));
       window all;
       for (std::int64_t from = to - 1; to >= 2 * count_ && from >= to - 2 * count_; --from) {
         all.add(of[static_cast<std::size_t>(from)]);
@@ -183,8 +187,9 @@ class moment_chains {
     for (std::int64_t from = 0; from < count_; ++from)
       for (std::int64_t step = 1; step <= 2 * count_; ++step) {
         const std::int64_t to = from + step;
-        const double reached =
-            start[at(from)] + least_[at(from) * span_of(count_) + static_cast<std::size_t>(step - 1)] - static_cast<double>(to / count_) * time;
+        const double reached = start[at(from)] +
+                               least_[at(from) * span_of(count_) + static_cast<std::size_t>(step - 1)] -
+                               static_cast<double>(to / count_) * time;
         if (reached <= start[at(to)] + tiny) continue;
         start[at(to)] = reached;
         came_by_[at(to)] = step;
@@ -223,7 +228,8 @@ class moment_chains {
       const std::int64_t step = came_by_[at(node)];
       const std::int64_t from = before(node);
       const std::size_t place = at(from) * span_of(count_) + static_cast<std::size_t>(step - 1);
-      found.push_back({kind_[place], static_cast<std::uint32_t>(moment(from)), static_cast<std::uint32_t>(moment(from + step)), least_[place]});
+      found.push_back({kind_[place], static_cast<std::uint32_t>(moment(from)),
+                       static_cast<std::uint32_t>(moment(from + step)), least_[place]});
       sum += least_[place];
       steps += step;
       node = from;
@@ -238,7 +244,7 @@ class moment_chains {
   const compute_clock* clock_;
   std::vector<std::uint32_t> moments_;
   std::int64_t count_;
-  std::vector<double> least_;       // by node and nodes from there on
+  std::vector<double> least_;  // by node and nodes from there on
   std::vector<chain_kind> kind_;
   std::vector<std::int64_t> came_by_;  // by node: nodes from the one that pushed it last, 0: none
 };

@@ -16,22 +16,23 @@ namespace chunkmem::inline v0 {
 
 /// A plan as text: to look at, to compare, and for the next run, which then has nothing to solve.
 ///
-/// A line for each number, with its key, then one for each moment and each chunk: `moment 12 until 40 below 31`,
-/// `chunk 3 until never home host`. Chunks and frames are numbers, so that a plan holds for one model, one layout and one
-/// pair of capacities.
+/// A line for each number, with its key, then one for each moment and each chunk: `moment 12 until 40 below 31`, `chunk
+/// 3 until never home host`. Chunks and frames are numbers, so that a plan holds for one model, one layout and one pair
+/// of capacities.
 class plan_text : private text_reader {
  public:
   static void write(std::ostream& out, const transfer::stored_plan& plan)
   {
-    out << first_line << "\nrecord " << hexadecimal(plan.record) << "\nframe_bytes " << plan.frame_bytes << "\ndevice_bytes "
-        << plan.device_bytes << "\nhost_bytes " << plan.host_bytes << "\nmoved_bytes " << plan.moved_bytes << "\nbound_bytes "
-        << plan.bound_bytes << "\nvariant " << plan.variant << "\nmoments " << plan.stays_until.size() << "\nchunks "
-        << plan.first_use.size() << '\n';
+    out << first_line << "\nrecord " << hexadecimal(plan.record) << "\nframe_bytes " << plan.frame_bytes
+        << "\ndevice_bytes " << plan.device_bytes << "\nhost_bytes " << plan.host_bytes << "\nmoved_bytes "
+        << plan.moved_bytes << "\nbound_bytes " << plan.bound_bytes << "\nvariant " << plan.variant << "\nmoments "
+        << plan.stays_until.size() << "\nchunks " << plan.first_use.size() << '\n';
     for (std::size_t at = 0; at < plan.stays_until.size(); ++at)
-      out << "moment " << at << " until " << number_or(plan.stays_until[at], never) << " below " << number_or(plan.borders[at], any) << '\n';
+      out << "moment " << at << " until " << number_or(plan.stays_until[at], never) << " below "
+          << number_or(plan.borders[at], any) << '\n';
     for (std::size_t at = 0; at < plan.first_use.size(); ++at)
-      out << "chunk " << at << " until " << number_or(plan.first_use[at], never) << " home "
-          << home_of(plan, at) << '\n';
+      out << "chunk " << at << " until " << number_or(plan.first_use[at], never) << " home " << home_of(plan, at)
+          << '\n';
     out << "end\n";
   }
 
@@ -49,7 +50,8 @@ class plan_text : private text_reader {
     plan.host_bytes = text.line("host_bytes", UINT64_MAX);
     plan.moved_bytes = text.line("moved_bytes", UINT64_MAX);
     plan.bound_bytes = text.line("bound_bytes", UINT64_MAX);
-    if (plan.bound_bytes > plan.moved_bytes) text.refuse_key("bound_bytes", "is above moved_bytes, which it is a bound of");
+    if (plan.bound_bytes > plan.moved_bytes)
+      text.refuse_key("bound_bytes", "is above moved_bytes, which it is a bound of");
     plan.variant = static_cast<std::uint32_t>(text.line("variant", UINT32_MAX));
     const std::uint64_t moments = text.line("moments", most_lines);
     const std::uint64_t chunks = text.line("chunks", most_lines);
@@ -62,8 +64,8 @@ class plan_text : private text_reader {
     return plan;
   }
 
-  /// What differs between two plans, a line for each: numbers, who stays behind which moment, who has a home. Empty where
-  /// they are equal. O(moments + chunks).
+  /// What differs between two plans, a line for each: numbers, who stays behind which moment, who has a home. Empty
+  /// where they are equal. O(moments + chunks).
   [[nodiscard]] static std::string compare(const transfer::stored_plan& left, const transfer::stored_plan& right)
   {
     std::string text;
@@ -83,11 +85,14 @@ class plan_text : private text_reader {
     numbers("moments", left.stays_until.size(), right.stays_until.size());
     numbers("chunks", left.first_use.size(), right.first_use.size());
     for (std::size_t at = 0; at < std::min(left.stays_until.size(), right.stays_until.size()); ++at) {
-      add("moment " + std::to_string(at) + " until", number_or(left.stays_until[at], never), number_or(right.stays_until[at], never));
-      add("moment " + std::to_string(at) + " below", number_or(left.borders[at], any), number_or(right.borders[at], any));
+      add("moment " + std::to_string(at) + " until", number_or(left.stays_until[at], never),
+          number_or(right.stays_until[at], never));
+      add("moment " + std::to_string(at) + " below", number_or(left.borders[at], any),
+          number_or(right.borders[at], any));
     }
     for (std::size_t at = 0; at < std::min(left.first_use.size(), right.first_use.size()); ++at) {
-      add("chunk " + std::to_string(at) + " until", number_or(left.first_use[at], never), number_or(right.first_use[at], never));
+      add("chunk " + std::to_string(at) + " until", number_or(left.first_use[at], never),
+          number_or(right.first_use[at], never));
       add("chunk " + std::to_string(at) + " home", std::string{home_of(left, at)}, std::string{home_of(right, at)});
     }
     return text;

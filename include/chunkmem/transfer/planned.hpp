@@ -23,7 +23,8 @@ namespace chunkmem::inline v0 {
 
 namespace transfer {
 
-/// Solves the recorded iteration once: which chunk stays on the device between which uses, so that the fewest bytes move.
+/// Solves the recorded iteration once: which chunk stays on the device between which uses, so that the fewest bytes
+/// move.
 ///
 /// Where its plan moves more than the eviction policy would, as windows of several frames and the tide may have it, the
 /// policy decides; so it never moves more. Where the host has no room for every chunk, some live on the device alone.
@@ -54,7 +55,8 @@ class planned {
     sizes_.clear();
     for (const chunk& it : request.chunks) sizes_.push_back(it.frames * request.frame.count());
     room_.clear();
-    for (std::uint32_t now = 0; now < record.size(); ++now) room_.push_back(tide_.dry_frames(now) * request.frame.count());
+    for (std::uint32_t now = 0; now < record.size(); ++now)
+      room_.push_back(tide_.dry_frames(now) * request.frame.count());
     homes_.assign(record.size(), room_for_homes(request));
     try {
       plan_ = plan_retention({sizes_, uses_.uses(), room_, homes_, true});
@@ -71,7 +73,8 @@ class planned {
   }
 
   /// What a plan that says only who stays loads before an iteration ends; see early_loads_of.
-  [[nodiscard]] static std::vector<early_load> early_of(const access_record& record, std::span<const std::uint32_t> chunk_of_slot,
+  [[nodiscard]] static std::vector<early_load> early_of(const access_record& record,
+                                                        std::span<const std::uint32_t> chunk_of_slot,
                                                         const retention& plan, bytes device, bytes frame)
   {
     return early_loads_of(record, chunk_of_slot, plan, device, frame);
@@ -81,15 +84,18 @@ class planned {
   [[nodiscard]] const retention_plan& solution() const noexcept { return plan_; }
 
  private:
-  /// Bytes of the host that no lease takes. A chunk that has no bytes and gets none needs no home, nor does a derived one.
+  /// Bytes of the host that no lease takes. A chunk that has no bytes and gets none needs no home, nor does a derived
+  /// one.
   [[nodiscard]] std::uint64_t room_for_homes(const retention_request& request)
   {
     const std::uint64_t leased = most_leased(request.record, tier::host).count();
-    std::uint64_t room = (request.host.count() - std::min(request.host.count(), leased)) / request.frame.count() * request.frame.count();
+    std::uint64_t room =
+        (request.host.count() - std::min(request.host.count(), leased)) / request.frame.count() * request.frame.count();
     is_used_.assign(sizes_.size(), 0);
     for (const retention_use& it : uses_.uses()) is_used_[it.chunk] = 1;
     for (std::size_t chunk = 0; chunk < sizes_.size(); ++chunk)
-      if (request.chunks[chunk].is_derived() || (is_used_[chunk] == 0 && request.chunks[chunk].live == 0)) room += sizes_[chunk];
+      if (request.chunks[chunk].is_derived() || (is_used_[chunk] == 0 && request.chunks[chunk].live == 0))
+        room += sizes_[chunk];
     return room;
   }
 

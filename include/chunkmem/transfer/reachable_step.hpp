@@ -53,14 +53,16 @@ namespace detail {
   for (std::uint32_t at = 0; at < has_work.size(); ++at)
     if (has_work[at]) moments.push_back(at);
   if (moments.size() <= most_chained_moments) return moments;
-  for (std::size_t at = 0; at < most_chained_moments; ++at) moments[at] = moments[at * moments.size() / most_chained_moments];
+  for (std::size_t at = 0; at < most_chained_moments; ++at)
+    moments[at] = moments[at * moments.size() / most_chained_moments];
   moments.resize(most_chained_moments);
   return moments;
 }
 
 /// Room as time of copies: as many whole chunks as fit, at the rate of the slowest.
 [[nodiscard]] inline std::vector<double> room_as_time(const step_work& work, const step_input& input,
-                                                      const backend::link_cost& link, std::span<const std::uint32_t> moments)
+                                                      const backend::link_cost& link,
+                                                      std::span<const std::uint32_t> moments)
 {
   std::uint64_t unit = 0;
   double slowest = 0;
@@ -82,9 +84,9 @@ namespace detail {
 ///
 /// It takes in the busy times, and all chains of constraints between moments: compute in order; one copy at a time on
 /// each link and one update at a time on the host; a load waits for the last use, the write-back and the updates of its
-/// chunk, an update for its write-backs and for the moment that it has to follow; at each moment no more bytes lie on the
-/// device than there is room beside what is used and what stays. No schedule is faster; some come within a few per cent
-/// (the first and last chunk of a chain). Of more than `most_chained_moments` moments with work those between are
+/// chunk, an update for its write-backs and for the moment that it has to follow; at each moment no more bytes lie on
+/// the device than there is room beside what is used and what stays. No schedule is faster; some come within a few per
+/// cent (the first and last chunk of a chain). Of more than `most_chained_moments` moments with work those between are
 /// merged: what begins or ends there counts from the moment before, to the moment behind it, which is weaker by the
 /// waiting inside. Cost: O(moments^2) after merging, some 0.1 s for 1,500.
 ///

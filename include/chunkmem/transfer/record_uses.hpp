@@ -38,7 +38,8 @@ class record_uses {
     live_of_chunk_.assign(chunks, 0);
     for (std::uint32_t slot = 0; slot < live_.size(); ++slot)
       if (chunk_of_slot[slot] < chunks) live_of_chunk_[chunk_of_slot[slot]] += live_[slot];
-    for (const access_entry& entry : record.entries()) note_bytes(entry, chunk_of_slot);  // what an iteration leaves, the next one finds
+    // what an iteration leaves, the next one finds
+    for (const access_entry& entry : record.entries()) note_bytes(entry, chunk_of_slot);
     for (std::uint32_t at = 0; at < record.size(); ++at) add(record, at, chunk_of_slot);
     find_stretches(chunks);
   }
@@ -47,8 +48,8 @@ class record_uses {
   [[nodiscard]] std::span<const retention_use> uses() const noexcept { return uses_; }
   /// By `begin`.
   [[nodiscard]] std::span<const held_stretch> stretches() const noexcept { return stretches_; }
-  /// For each use the stretch that it is part of, for others than those on the device the one before it, around the end; none
-  /// where its chunk has no stretch.
+  /// For each use the stretch that it is part of, for others than those on the device the one before it, around the
+  /// end; none where its chunk has no stretch.
   [[nodiscard]] std::span<const std::uint32_t> stretch_of_use() const noexcept { return stretch_of_use_; }
   /// For each chunk its last stretch, or none.
   [[nodiscard]] std::span<const std::uint32_t> last_of_chunk() const noexcept { return last_of_chunk_; }
@@ -81,8 +82,10 @@ class record_uses {
     const bool on_host = place_of(entry.kind) == at::host;
     use_kind kind = on_host ? use_kind::host_read : use_kind::read;
     if (writes(access_of(entry.kind))) {
-      if (on_host) kind = needs ? use_kind::host_update : use_kind::host_overwrite;
-      else kind = needs ? use_kind::update : use_kind::overwrite;
+      if (on_host)
+        kind = needs ? use_kind::host_update : use_kind::host_overwrite;
+      else
+        kind = needs ? use_kind::update : use_kind::overwrite;
     }
     const std::uint32_t until = record.details()[at].until;
     uses_.push_back({chunk, at, until == entry_detail::never ? record.size() : until, kind});
@@ -110,8 +113,10 @@ class record_uses {
     std::uint32_t& last = last_of_chunk_[use.chunk];
     if (last == none || stretches_[last].end < use.begin) {
       const auto fresh = static_cast<std::uint32_t>(stretches_.size());
-      if (last == none) first_of_chunk_[use.chunk] = fresh;
-      else stretches_[last].next = fresh;
+      if (last == none)
+        first_of_chunk_[use.chunk] = fresh;
+      else
+        stretches_[last].next = fresh;
       last = fresh;
       stretches_.push_back({use.chunk, use.begin, use.end, at, fresh});
     }

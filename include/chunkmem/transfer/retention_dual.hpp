@@ -21,7 +21,8 @@ namespace transfer {
 /// below the true one by at most a quarter of the width for each choice. Epochs with the same rows, loads and
 /// write-back are one class, whatever the sizes of their chunks: only the sum of their bytes counts. In bytes of one
 /// unit. Where the host has no room for every home, a chunk that could live on the device alone is one choice more: all
-/// its epochs stay, or it pays for a home. Source: smoothing of Nesterov 2005. Cost: O(gaps of classes + rows) for each value.
+/// its epochs stay, or it pays for a home. Source: smoothing of Nesterov 2005. Cost: O(gaps of classes + rows) for each
+/// value.
 class retention_dual {
  public:
   /// @param priced_rows   rows that may have a price, in order; any will do, the others stay at 0
@@ -61,7 +62,8 @@ class retention_dual {
     homed_ = 0;
     for (std::size_t at = 0; at < classes_.size(); begin = classes_[at - 1].end) {
       const group& it = classes_[at];
-      value = __builtin_fma(it.weight, it.in_home > 0 ? add_home(at, begin, price, width) : add(it, begin, price, width), value);
+      value = __builtin_fma(it.weight,
+                            it.in_home > 0 ? add_home(at, begin, price, width) : add(it, begin, price, width), value);
       at += std::max(it.in_home, 1U);
     }
     if (has_homes_) {
@@ -119,7 +121,9 @@ class retention_dual {
       if (left.is_home != right.is_home) return left.is_home <=> right.is_home;
       if (left.end - left.begin != right.end - right.begin) return left.end - left.begin <=> right.end - right.begin;
       for (std::uint32_t at = 0; at < left.end - left.begin; ++at)
-        if (const auto shapes = compare_shapes(gaps, problem.epochs()[left.begin + at], problem.epochs()[right.begin + at]); shapes != 0)
+        if (const auto shapes =
+                compare_shapes(gaps, problem.epochs()[left.begin + at], problem.epochs()[right.begin + at]);
+            shapes != 0)
           return shapes;
       return std::strong_ordering::equal;
     };
@@ -134,7 +138,8 @@ class retention_dual {
         for (std::uint32_t which = items[at].begin; which < items[at].end; ++which) {
           const retention_problem::epoch& it = problem.epochs()[which];
           gaps_.insert(gaps_.end(), gaps.begin() + it.begin, gaps.begin() + it.end);
-          classes_.push_back({0, gaps_.size(), it.writes_back, items[at].is_home && which == items[at].begin ? count : 0});
+          classes_.push_back(
+              {0, gaps_.size(), it.writes_back, items[at].is_home && which == items[at].begin ? count : 0});
         }
       for (std::size_t part = classes_.size() - count; part < classes_.size(); ++part)
         classes_[part].weight += static_cast<double>(problem.epochs()[items[at].begin].size) / unit;
@@ -195,7 +200,8 @@ class retention_dual {
     return found.value;
   }
 
-  /// The least cost of a byte of an epoch. Adds how much of each gap is kept to `shares_`, and the price of all to `all_kept`.
+  /// The least cost of a byte of an epoch. Adds how much of each gap is kept to `shares_`, and the price of all to
+  /// `all_kept`.
   double share(const group& it, std::size_t begin, const row_prices& price, double width, double& all_kept)
   {
     if (it.end - begin == 1) {

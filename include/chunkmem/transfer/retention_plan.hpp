@@ -22,11 +22,13 @@ namespace transfer {
 /// What stays on the device between its uses, and how many bytes that moves.
 struct retention_plan {
   std::vector<std::uint8_t> stays;  ///< for each use: 1 if its chunk stays until its next use on the device
-  std::vector<std::uint8_t> device_only = {};  ///< for each chunk: 1 if it never leaves and has no home; empty: all have one
-  std::uint64_t moved_bytes = 0;    ///< in one iteration, both directions
-  double certified_bytes = 0;       ///< no plan of one iteration moves less; see certified_bytes()
-  std::vector<double> prices;       ///< of the rows, which certify it; then that of homes, where there is no room for all
-  bool is_optimal = false;          ///< it was proven that no plan of one iteration moves less
+  /// for each chunk: 1 if it never leaves and has no home; empty: all have one
+  std::vector<std::uint8_t> device_only = {};
+  std::uint64_t moved_bytes = 0;  ///< in one iteration, both directions
+  double certified_bytes = 0;     ///< no plan of one iteration moves less; see certified_bytes()
+  /// of the rows, which certify it; then that of homes, where there is no room for all
+  std::vector<double> prices;
+  bool is_optimal = false;  ///< it was proven that no plan of one iteration moves less
 };
 
 /// How long to look. The same numbers give the same plan on every machine.
@@ -84,12 +86,9 @@ inline constexpr std::size_t visits_for_climbs = 1'000'000;
   const bool is_optimal = retention_finish{problem, ascent.best()}(choice, effort.nodes);
   shorten(choice);
 
-  retention_plan plan{problem.stays(),
-                      {},
-                      problem.constant_bytes() + choice.moved_bytes(),
-                      certified_bytes(problem, ascent.best()),
-                      {},
-                      is_optimal};
+  retention_plan plan{
+      problem.stays(), {}, problem.constant_bytes() + choice.moved_bytes(), certified_bytes(problem, ascent.best()), {},
+      is_optimal};
   for (std::size_t which = 0; which < problem.gaps().size(); ++which)
     plan.stays[problem.gaps()[which].use] = choice.is_kept(which) ? 1 : 0;
   plan.prices.assign(ascent.best().prices().begin(), ascent.best().prices().end());

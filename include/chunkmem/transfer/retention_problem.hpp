@@ -32,8 +32,8 @@ class retention_problem {
     std::uint32_t first = 0;  ///< row
     std::uint32_t last = 0;   ///< row after it
     std::uint32_t epoch = 0;
-    std::uint32_t use = 0;  ///< after which it lies
-    bool wraps = false;     ///< its rows are `first` to the end, and 0 to `last`
+    std::uint32_t use = 0;     ///< after which it lies
+    bool wraps = false;        ///< its rows are `first` to the end, and 0 to `last`
     bool loads = false;        ///< its chunk is loaded again if it is dropped
     std::uint32_t begin = 0;   ///< its first moment
     std::uint32_t length = 0;  ///< moments, around the end of the iteration
@@ -46,7 +46,7 @@ class retention_problem {
   };
   /// A chunk that could live on the device alone: nothing of it is used on the host, and every gap may stay.
   struct home {
-    std::uint64_t size = 0;   ///< [bytes]
+    std::uint64_t size = 0;  ///< [bytes]
     std::uint32_t chunk = 0;
     std::uint32_t begin = 0;  ///< its epochs; none where it stays in any case
     std::uint32_t end = 0;
@@ -223,8 +223,14 @@ class retention_problem {
       for (; which < found.epochs()[at].end; ++which) {
         if (!is_open[which]) continue;
         const residency_gaps::gap& it = found.gaps()[which];
-        gap made{rows_before[it.begin], 0, static_cast<std::uint32_t>(epochs_.size()), it.use, it.begin + it.length > moments_,
-                 it.loads, it.begin, it.length};
+        gap made{rows_before[it.begin],
+                 0,
+                 static_cast<std::uint32_t>(epochs_.size()),
+                 it.use,
+                 it.begin + it.length > moments_,
+                 it.loads,
+                 it.begin,
+                 it.length};
         made.last = rows_before[made.wraps ? it.begin + it.length - moments_ : it.begin + it.length];
         if (made.wraps && made.first == rows) made.first = 0, made.wraps = false;
         if (made.wraps && made.last == 0) made.last = rows, made.wraps = false;

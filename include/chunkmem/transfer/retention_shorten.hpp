@@ -20,7 +20,8 @@ namespace detail {
 using dropped_gaps = std::set<std::pair<std::uint64_t, std::uint32_t>>;
 
 /// A gap of `dropped` that may be kept instead of `kept`, which ends at `end`; or the end of `dropped`.
-inline dropped_gaps::iterator find_shorter(const kept_gaps& choice, dropped_gaps& dropped, std::uint32_t kept, std::uint64_t end)
+inline dropped_gaps::iterator find_shorter(const kept_gaps& choice, dropped_gaps& dropped, std::uint32_t kept,
+                                           std::uint64_t end)
 {
   constexpr int most = 16;
   int looked_at = 0;
@@ -37,15 +38,18 @@ inline dropped_gaps::iterator find_shorter(const kept_gaps& choice, dropped_gaps
 /// Keeps, instead of each gap, one inside of it that saves as much.
 ///
 /// Bytes are the same, and no moment has less room: what is left is for copies that come early and leave late. In a
-/// step that goes forward and back the chunks of the last layers stay and not those of the first. Cost: O(gaps log gaps).
+/// step that goes forward and back the chunks of the last layers stay and not those of the first. Cost: O(gaps log
+/// gaps).
 inline void shorten(kept_gaps& choice)
 {
   const auto& gaps = choice.problem().gaps();
   const std::uint64_t moments = choice.problem().moments();
-  std::vector<std::pair<std::uint64_t, std::uint32_t>> order;  // each also one iteration later, for those around the end
+  // each also one iteration later, for those around the end
+  std::vector<std::pair<std::uint64_t, std::uint32_t>> order;
   for (std::uint32_t which = 0; which < gaps.size(); ++which)
     for (const std::uint64_t shift : {std::uint64_t{0}, moments})
-      if (shift == 0 || gaps[which].begin + gaps[which].length <= moments) order.emplace_back(gaps[which].begin + shift, which);
+      if (shift == 0 || gaps[which].begin + gaps[which].length <= moments)
+        order.emplace_back(gaps[which].begin + shift, which);
   std::ranges::sort(order, [&](const auto& left, const auto& right) {
     if (left.first != right.first) return left.first > right.first;
     return std::pair{gaps[left.second].length, left.second} < std::pair{gaps[right.second].length, right.second};

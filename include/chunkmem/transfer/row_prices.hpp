@@ -12,8 +12,8 @@ namespace chunkmem::inline v0 {
 
 namespace transfer {
 
-/// What a byte that stays costs in each row, in moves of a byte: 1 means as much as a load. And what a byte of a home on
-/// the host costs, where there is no room for all.
+/// What a byte that stays costs in each row, in moves of a byte: 1 means as much as a load. And what a byte of a home
+/// on the host costs, where there is no room for all.
 ///
 /// Rounding is the same on every machine, as everywhere in the planner: no product feeds a sum except through a fused
 /// one.
@@ -105,7 +105,8 @@ class row_prices {
   for (std::size_t row = 0; row < problem.room().size(); ++row)
     value = __builtin_fma(-static_cast<double>(problem.room()[row]), price.prices()[row], value);
   if (price.home() > 0) value = __builtin_fma(-static_cast<double>(problem.home_room()), price.home(), value);
-  const double errors = static_cast<double>(problem.epochs().size() + problem.room().size() + (price.home() > 0 ? 2 : 1)) * 0x1p-50;
+  const double errors =
+      static_cast<double>(problem.epochs().size() + problem.room().size() + (price.home() > 0 ? 2 : 1)) * 0x1p-50;
   return std::max(__builtin_fma(-largest, errors, value), static_cast<double>(problem.constant_bytes()));
 }
 

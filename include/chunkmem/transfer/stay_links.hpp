@@ -14,14 +14,16 @@ namespace chunkmem::inline v0 {
 
 namespace transfer {
 
-/// Turns "this chunk stays behind that use" into what an engine follows: next uses, and the frames that a stay may take.
+/// Turns "this chunk stays behind that use" into what an engine follows: next uses, and the frames that a stay may
+/// take.
 ///
 /// Cost: O(uses + chunks + stretches log moments); no allocation when sizes repeat.
 class stay_links {
  public:
   /// @param stays   by use: its chunk stays until its next use, for the use that ends a stretch
   /// @return        good until the next call
-  retention link(const record_uses& record, std::span<const std::uint8_t> stays, const lease_tide& tide, std::uint32_t moments)
+  retention link(const record_uses& record, std::span<const std::uint8_t> stays, const lease_tide& tide,
+                 std::uint32_t moments)
   {
     const auto stretches = record.stretches();
     stays_until_.assign(moments, access_record::never);
@@ -35,7 +37,8 @@ class stay_links {
       if (const std::uint32_t stretch = record.stretch_of_use()[at]; stretch != record_uses::none)
         stays_until_[record.uses()[at].begin] = next_use(stretch);
     for (std::uint32_t chunk = 0; chunk < first_use_.size(); ++chunk)
-      if (const std::uint32_t last = record.last_of_chunk()[chunk]; last != record_uses::none) first_use_[chunk] = next_use(last);
+      if (const std::uint32_t last = record.last_of_chunk()[chunk]; last != record_uses::none)
+        first_use_[chunk] = next_use(last);
     for (const bool around : {false, true})  // the second time the last stretches know what the first ones need
       for (std::size_t at = stretches.size(); at-- > 0;) set_border(stretches, at, stays, tide, around);
     return {stays_until_, first_use_, borders_};
@@ -49,8 +52,8 @@ class stay_links {
 
  private:
   /// A chunk lies in one frame from when it comes until it leaves: below all that leases reach meanwhile.
-  void set_border(std::span<const held_stretch> stretches, std::size_t at, std::span<const std::uint8_t> stays, const lease_tide& tide,
-                  bool around)
+  void set_border(std::span<const held_stretch> stretches, std::size_t at, std::span<const std::uint8_t> stays,
+                  const lease_tide& tide, bool around)
   {
     const held_stretch& it = stretches[at];
     if (stays[it.last] == 0) {
@@ -58,7 +61,8 @@ class stay_links {
       return;
     }
     const held_stretch& next = stretches[it.next];
-    borders_[it.begin] = std::min(tide.least_dry(it.begin, next.begin), around || next.begin > it.begin ? borders_[next.begin] : UINT32_MAX);
+    borders_[it.begin] = std::min(tide.least_dry(it.begin, next.begin),
+                                  around || next.begin > it.begin ? borders_[next.begin] : UINT32_MAX);
   }
 
   std::vector<std::uint32_t> stays_until_;

@@ -29,9 +29,10 @@ struct step_input {
   std::span<const std::uint64_t> moment_nanoseconds;  ///< what compute takes, at each moment
   std::span<const std::uint64_t> chunk_bytes;         ///< size of each chunk [bytes], above 0
   std::span<const retention_use> uses;                ///< by `begin`; those of one chunk in the order they happen
-  std::span<const std::uint8_t> stays;                ///< by use: its chunk stays until its next use; see retention_plan
-  std::span<const std::uint64_t> device_bytes;        ///< what chunks may take on the device, at each moment [bytes]
-  std::span<const host_task> host_tasks;              ///< by `begin`, apart; a use of the host in none takes no time
+  /// by use: its chunk stays until its next use; see retention_plan
+  std::span<const std::uint8_t> stays;
+  std::span<const std::uint64_t> device_bytes;  ///< what chunks may take on the device, at each moment [bytes]
+  std::span<const host_task> host_tasks;        ///< by `begin`, apart; a use of the host in none takes no time
   backend::link_cost to_device;
   backend::link_cost to_host;
   std::uint64_t collective_nanoseconds = 0;  ///< busy time of collectives in one iteration

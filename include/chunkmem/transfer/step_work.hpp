@@ -79,13 +79,16 @@ class step_work {
     std::uint32_t now = 0;
     for (const retention_use& it : input_->uses) {
       expects(it.chunk < input_->chunk_bytes.size(), "a use names a chunk that has no size");
-      expects(it.begin >= now && it.begin < it.end && it.end <= moments, "a use is out of order or behind the last moment");
+      expects(it.begin >= now && it.begin < it.end && it.end <= moments,
+              "a use is out of order or behind the last moment");
       now = it.begin;
     }
     std::uint32_t end = 0;
     for (const host_task& it : input_->host_tasks) {
-      expects(it.begin >= end && it.begin < it.end && it.end <= moments, "tasks of the host overlap or are out of order");
-      expects(it.after == host_task::none || it.after < moments, "a task of the host waits for a moment that is not there");
+      expects(it.begin >= end && it.begin < it.end && it.end <= moments,
+              "tasks of the host overlap or are out of order");
+      expects(it.after == host_task::none || it.after < moments,
+              "a task of the host waits for a moment that is not there");
       end = it.end;
     }
   }
@@ -111,7 +114,8 @@ class step_work {
   {
     work_piece made;
     made.nanoseconds = static_cast<double>(it.nanoseconds);
-    if (it.after != host_task::none) clock_.follow(made, it.after < it.begin ? it.after : it.after - clock_.moments(), 0);
+    if (it.after != host_task::none)
+      clock_.follow(made, it.after < it.begin ? it.after : it.after - clock_.moments(), 0);
     updates_.push_back(made);
   }
 
@@ -138,8 +142,10 @@ class step_work {
     const bool needs = it.kind != use_kind::overwrite && !now.is_empty;
     const double loading = needs ? nanoseconds_for(input_->to_device, it.chunk) : 0;
     if (now.on_device && begin > now.end) {
-      if (input_->stays[now.last] != 0) keep(now, it.chunk, begin, round);
-      else leave(now, it.chunk, begin, loading, round);
+      if (input_->stays[now.last] != 0)
+        keep(now, it.chunk, begin, round);
+      else
+        leave(now, it.chunk, begin, loading, round);
     }
     const bool loads = needs && !now.on_device;
     const bool writes = it.kind != use_kind::read || now.is_empty;
@@ -169,8 +175,10 @@ class step_work {
     const std::uint32_t task = task_of_use_[at];
     const bool stays = now.on_device && input_->stays[now.last] != 0;
     if (now.on_device && now.is_dirty) {
-      if (it.kind == use_kind::host_read || it.kind == use_kind::host_update) save(now, it.chunk, task, !writes && stays, round);
-      else if (!stays) leave(now, it.chunk, work_piece::never, 0, round);
+      if (it.kind == use_kind::host_read || it.kind == use_kind::host_update)
+        save(now, it.chunk, task, !writes && stays, round);
+      else if (!stays)
+        leave(now, it.chunk, work_piece::never, 0, round);
     }
     if (it.kind == use_kind::drop) {
       now.on_device = now.is_dirty = false;
@@ -190,10 +198,12 @@ class step_work {
   void close(std::span<const task_of_round> tasks, std::int64_t begin, double loading, std::int64_t round)
   {
     if (round < 0) return;
-    for (const task_of_round& it : tasks) clock_.precede(updates_[it.task], begin - it.round * clock_.moments(), loading);
+    for (const task_of_round& it : tasks)
+      clock_.precede(updates_[it.task], begin - it.round * clock_.moments(), loading);
   }
 
-  /// What stays takes room until the next use there. Before the host overwrites it that is not known: its order is free.
+  /// What stays takes room until the next use there. Before the host overwrites it that is not known: its order is
+  /// free.
   void keep(const copies& now, std::uint32_t chunk, std::int64_t begin, std::int64_t round)
   {
     if (round < 0) return;
@@ -202,7 +212,8 @@ class step_work {
     take(std::max<std::int64_t>(now.end, 0), begin, size);
   }
 
-  /// It leaves the device before its next use there, which loads it or not. @param to   moment of that, or work_piece::never
+  /// It leaves the device before its next use there, which loads it or not. @param to   moment of that, or
+  /// work_piece::never
   void leave(copies& now, std::uint32_t chunk, std::int64_t to, double loading, std::int64_t round)
   {
     if (now.is_dirty) {

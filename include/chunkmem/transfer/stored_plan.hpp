@@ -16,13 +16,15 @@ namespace transfer {
 /// What was solved for a recorded iteration, as data that outlives its manager: who stays on the device, in which room,
 /// for which record.
 struct stored_plan {
-  std::uint64_t record = 0;        ///< fingerprint_of() what it was solved for
+  std::uint64_t record = 0;  ///< fingerprint_of() what it was solved for
   std::uint64_t frame_bytes = 0;
   std::uint64_t device_bytes = 0;  ///< of chunks and leases
   std::uint64_t host_bytes = 0;
-  std::uint64_t moved_bytes = 0;   ///< in one iteration, both directions; 0 where the eviction policy decides, or nobody here solved it
-  std::uint64_t bound_bytes = 0;   ///< no plan of one iteration moves less; 0 as above. For people: a manager believes neither of a plan that it is given
-  std::uint32_t variant = 0;       ///< setting of the eviction policy, for what the plan does not foresee
+  /// in one iteration, both directions; 0 where the eviction policy decides, or nobody here solved it
+  std::uint64_t moved_bytes = 0;
+  /// no plan of one iteration moves less; 0 as above. For people: a manager believes neither of a plan that it is given
+  std::uint64_t bound_bytes = 0;
+  std::uint32_t variant = 0;               ///< setting of the eviction policy, for what the plan does not foresee
   std::vector<std::uint32_t> stays_until;  ///< as retention; all four are empty where the eviction policy decides
   std::vector<std::uint32_t> first_use;
   std::vector<std::uint32_t> borders;
@@ -31,9 +33,10 @@ struct stored_plan {
   bool operator==(const stored_plan&) const = default;
 };
 
-/// A number that another iteration or another layout of chunks does not have but by chance: what a plan depends on is in
-/// it, and nothing of passes and micro-batches. O(entries + chunks).
-[[nodiscard]] inline std::uint64_t fingerprint_of(const access_record& record, std::span<const std::uint32_t> chunk_of_slot,
+/// A number that another iteration or another layout of chunks does not have but by chance: what a plan depends on is
+/// in it, and nothing of passes and micro-batches. O(entries + chunks).
+[[nodiscard]] inline std::uint64_t fingerprint_of(const access_record& record,
+                                                  std::span<const std::uint32_t> chunk_of_slot,
                                                   std::span<const std::uint32_t> frames_of_chunk) noexcept
 {
   std::uint64_t hash = record.size();
@@ -55,12 +58,12 @@ struct stored_plan {
 
 /// Every stay is until a use of the same chunk on the device, so that no two chunks wait for one moment.
 /// @throws config_error   names the first moment or chunk where it is not   @complexity O(moments + chunks)
-inline void expect_plan_fits(const stored_plan& plan, const access_record& record, std::span<const std::uint32_t> chunk_of_slot,
-                             std::size_t chunks)
+inline void expect_plan_fits(const stored_plan& plan, const access_record& record,
+                             std::span<const std::uint32_t> chunk_of_slot, std::size_t chunks)
 {
   const auto refuse = [](std::string_view what, std::uint64_t number, std::string_view why) {
-    throw config_error{error_text{} << "chunkmem: a plan is not one of this iteration: " << what << " " << number << " " << why
-                                    << " (save it again with this model)"};
+    throw config_error{error_text{} << "chunkmem: a plan is not one of this iteration: " << what << " " << number << " "
+                                    << why << " (save it again with this model)"};
   };
   if (plan.stays_until.empty() && plan.first_use.empty() && plan.borders.empty() && plan.device_only.empty()) return;
   if (plan.stays_until.size() != record.size() || plan.borders.size() != record.size())
@@ -79,7 +82,8 @@ inline void expect_plan_fits(const stored_plan& plan, const access_record& recor
       refuse("moment", now, "says that its chunk stays until a moment that does not use it");
   }
   for (std::uint32_t chunk = 0; chunk < chunks; ++chunk)
-    if (!is_use_of(plan.first_use[chunk], chunk)) refuse("chunk", chunk, "is said to stay until a moment that does not use it");
+    if (!is_use_of(plan.first_use[chunk], chunk))
+      refuse("chunk", chunk, "is said to stay until a moment that does not use it");
 }
 
 }  // namespace transfer

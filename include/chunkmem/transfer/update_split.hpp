@@ -13,14 +13,15 @@ namespace transfer {
 
 /// What one rank's share of a machine does in a second while parameters are updated.
 struct update_rates {
-  double host_updates_per_second = 0;       ///< parameters, while nothing else uses the host's memory
-  double device_updates_per_second = 0;     ///< parameters whose states lie on the device
+  double host_updates_per_second = 0;    ///< parameters, while nothing else uses the host's memory
+  double device_updates_per_second = 0;  ///< parameters whose states lie on the device
   double to_device_bytes_per_second = 0;
   double to_host_bytes_per_second = 0;
   double host_memory_bytes_per_second = 0;  ///< reads and writes together; 0: more than is ever asked for
 };
 
-/// Bytes that the update of one parameter moves: by default Adam with 32-bit states and master, 16-bit weight and gradient.
+/// Bytes that the update of one parameter moves: by default Adam with 32-bit states and master, 16-bit weight and
+/// gradient.
 struct update_traffic {
   double state_bytes = 12;        ///< both ways over the links where states are streamed
   double gradient_bytes = 2;      ///< to the host where it updates; 0 where gradients came down during backward
@@ -36,12 +37,11 @@ struct update_split {
 
 /// The five resources of an update, each busy for a time that is linear in the share updated on the device.
 ///
-/// With x streamed, r resident on the device and y = 1 - x - r on the host, seconds for each parameter are the largest of y / host
-/// updates, (x + r) / device updates, the bytes up and the bytes down over their links, and the bytes of host memory over its
-/// rate: 32 y + 24 x with Adam. All resources at work all the time is what no schedule beats; short updates and large chunks
-/// stay above it.
-/// Source: Deep Optimizer States (Maurya et al. 2024, arXiv 2410.21316) interleaves updates of CPU and GPU; host memory as a
-/// resource of its own is what their ratio leaves out. Cost: O(1).
+/// With x streamed, r resident on the device and y = 1 - x - r on the host, seconds for each parameter are the largest
+/// of y / host updates, (x + r) / device updates, the bytes up and the bytes down over their links, and the bytes of
+/// host memory over its rate: 32 y + 24 x with Adam. All resources at work all the time is what no schedule beats;
+/// short updates and large chunks stay above it. Source: Deep Optimizer States (Maurya et al. 2024, arXiv 2410.21316)
+/// interleaves updates of CPU and GPU; host memory as a resource of its own is what their ratio leaves out. Cost: O(1).
 class update_bound {
  public:
   /// @param resident_share   of the parameters, whose states stay on the device
@@ -54,7 +54,8 @@ class update_bound {
     require_usable(rates, each);
     const double up = each.value_bytes;
     const double down = each.gradient_bytes;
-    lines_ = {line{most_, -1} / rates.host_updates_per_second, line{resident_share, 1} / rates.device_updates_per_second,
+    lines_ = {line{most_, -1} / rates.host_updates_per_second,
+              line{resident_share, 1} / rates.device_updates_per_second,
               line{up * most_, each.state_bytes - up} / rates.to_device_bytes_per_second,
               line{down * most_, each.state_bytes - down} / rates.to_host_bytes_per_second, line{}};
     if (rates.host_memory_bytes_per_second == 0) return;
@@ -106,15 +107,17 @@ class update_bound {
 
   static constexpr void require_usable(const update_rates& rates, const update_traffic& each)
   {
-    for (const double rate : {rates.host_updates_per_second, rates.device_updates_per_second, rates.to_device_bytes_per_second,
-                              rates.to_host_bytes_per_second}) {
+    for (const double rate : {rates.host_updates_per_second, rates.device_updates_per_second,
+                              rates.to_device_bytes_per_second, rates.to_host_bytes_per_second}) {
       if (!(rate > 0 && rate <= std::numeric_limits<double>::max()))
-        throw config_error{"update rates with one that is not above 0 (give all four; only host memory may be left at 0)"};
+        throw config_error{
+            "update rates with one that is not above 0 (give all four; only host memory may be left at 0)"};
     }
-    for (const double value : {rates.host_memory_bytes_per_second, each.state_bytes, each.gradient_bytes, each.value_bytes,
-                               each.host_update_bytes}) {
+    for (const double value : {rates.host_memory_bytes_per_second, each.state_bytes, each.gradient_bytes,
+                               each.value_bytes, each.host_update_bytes}) {
       if (!(value >= 0 && value <= std::numeric_limits<double>::max()))
-        throw config_error{"update rates or bytes with a number that is negative or no number (leave out what is not there: 0)"};
+        throw config_error{
+            "update rates or bytes with a number that is negative or no number (leave out what is not there: 0)"};
     }
   }
 
@@ -123,7 +126,8 @@ class update_bound {
 };
 
 /// The best split of an update between host and device. @throws config_error, usage_error   as update_bound
-[[nodiscard]] constexpr update_split best_split(const update_rates& rates, double resident_share = 0, const update_traffic& each = {})
+[[nodiscard]] constexpr update_split best_split(const update_rates& rates, double resident_share = 0,
+                                                const update_traffic& each = {})
 {
   return update_bound{rates, resident_share, each}.best();
 }

@@ -13,7 +13,7 @@
 #include <vector>
 
 #if !__has_include(<nlohmann/json.hpp>)
-#error "chunkmem: files of workloads need nlohmann/json.hpp: link chunkmem::json (Debian: apt-get install nlohmann-json3-dev)"
+#error "chunkmem: files of workloads need nlohmann/json.hpp: link chunkmem::json (Debian: nlohmann-json3-dev)"
 #endif
 #include <nlohmann/json.hpp>
 

@@ -26,8 +26,8 @@ struct rank_share {
 
   [[nodiscard]] constexpr bool operator==(const rank_share&) const noexcept = default;
 
-  /// For shares that share_of_rank did not make. @throws config_error   there is no rank or more than machine::most_ranks, more
-  ///                                                                     memory than most_bytes, or a rate cannot be
+  /// For shares that share_of_rank did not make. @throws config_error   there is no rank or more than
+  ///   machine::most_ranks, more memory than most_bytes, or a rate cannot be
   constexpr void check() const
   {
     const auto is_rate = [](double it) { return it > 0 && it <= std::numeric_limits<double>::max(); };
@@ -35,8 +35,9 @@ struct rank_share {
     if (ranks > machine::most_ranks) throw config_error{"ranks is above 2^20 (ask for fewer ranks)"};
     if (device_bytes > most_bytes) throw config_error{"device_bytes is above 2^60 (give what one device has)"};
     if (host_bytes > most_bytes) throw config_error{"host_bytes is above 2^60 (give a rank's part of its host)"};
-    for (const double it : {rates.device_flops_per_second, rates.to_device_bytes_per_second, rates.to_host_bytes_per_second,
-                            rates.host_memory_bytes_per_second, rates.host_updates_per_second, rates.device_updates_per_second})
+    for (const double it :
+         {rates.device_flops_per_second, rates.to_device_bytes_per_second, rates.to_host_bytes_per_second,
+          rates.host_memory_bytes_per_second, rates.host_updates_per_second, rates.device_updates_per_second})
       if (!is_rate(it)) throw config_error{"a share of a machine with a rate that is not above 0 (use share_of_rank)"};
     if (ranks > 1 && !is_rate(rates.peer_bytes_per_second) && !is_rate(rates.network_bytes_per_second))
       throw config_error{"a share of several ranks without a link between them (give a peer or network rate)"};

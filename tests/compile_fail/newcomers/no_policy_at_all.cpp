@@ -12,4 +12,7 @@ using manager_type = chunkmem::manager<chunkmem::backend::host_arena>;
 using manager_type = chunkmem::manager<chunkmem::backend::host_arena, my_eviction>;
 #endif
 
-void train(chunkmem::backend::host_arena& memory) { manager_type m{memory, {.chunk_bytes = chunkmem::bytes{4096}}}; }
+void train(chunkmem::backend::host_arena& memory)
+{
+  manager_type m{memory, {.chunk_bytes = chunkmem::bytes{4096}}};
+}

@@ -11,4 +11,7 @@ using manager_type = chunkmem::manager<arena, chunkmem::eviction::lru>;
 using manager_type = chunkmem::manager<arena, chunkmem::eviction::lru, chunkmem::eviction::fifo>;
 #endif
 
-void train(arena& memory) { manager_type m{memory, {.chunk_bytes = chunkmem::bytes{4096}}}; }
+void train(arena& memory)
+{
+  manager_type m{memory, {.chunk_bytes = chunkmem::bytes{4096}}};
+}

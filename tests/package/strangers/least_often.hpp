@@ -11,9 +11,9 @@
 
 /// Evicts a chunk that was used least often, counted up to eight; the first in the order of declaration among equals.
 ///
-/// Good where a few tensors are used all the time, such as a tied table, and nothing is known of the future; poor where what
-/// was used often is over. Source: not frequently used, of the textbooks. Cost: O(1) words for each call, 8 bits and 16 bytes
-/// for each chunk.
+/// Good where a few tensors are used all the time, such as a tied table, and nothing is known of the future; poor where
+/// what was used often is over. Source: not frequently used, of the textbooks. Cost: O(1) words for each call, 8 bits
+/// and 16 bytes for each chunk.
 class least_often {
  public:
   using policy_kind = chunkmem::eviction_kind;

@@ -7,7 +7,8 @@
 /// The rules of training with one pin at a time for each tensor, the one that a gradient was made of included.
 ///
 /// Good for a trainer on several streams, where a second pin of a tensor would be a mistake that shows late; poor where
-/// kernels share weights. A weight whose gradient took its place is simply held afterwards: passes of it are not told apart.
+/// kernels share weights. A weight whose gradient took its place is simply held afterwards: passes of it are not told
+/// apart.
 struct one_pin_rules {
   using policy_kind = chunkmem::rules_kind;
   static constexpr std::string_view name = "one_pin_rules";

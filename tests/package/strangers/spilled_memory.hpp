@@ -14,11 +14,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/// A host tier that lies in a file: for models that are larger than the memory of the machine. The device is plain memory.
+/// A host tier that lies in a file: for models that are larger than the memory of the machine. The device is plain
+/// memory.
 ///
-/// Both are mappings, so the calling thread reads and writes either, and the system decides which pages of the file stay in
-/// memory. Every agent is the calling thread: what it is given is done at return. Poor where a real device could copy
-/// meanwhile. Cost: a page fault where a page has to come from the disk.
+/// Both are mappings, so the calling thread reads and writes either, and the system decides which pages of the file
+/// stay in memory. Every agent is the calling thread: what it is given is done at return. Poor where a real device
+/// could copy meanwhile. Cost: a page fault where a page has to come from the disk.
 ///
 /// @threads   one caller at a time
 class spilled_memory {
@@ -42,7 +43,8 @@ class spilled_memory {
     std::FILE* const file = where == tier::host ? std::tmpfile() : nullptr;  // has no name: goes with its last mapping
     const int flags = where == tier::host ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
     void* place = MAP_FAILED;
-    if (where == tier::device) place = ::mmap(nullptr, size.count(), PROT_READ | PROT_WRITE, flags, -1, 0);
+    if (where == tier::device)
+      place = ::mmap(nullptr, size.count(), PROT_READ | PROT_WRITE, flags, -1, 0);
     else if (file != nullptr && ::ftruncate(::fileno(file), static_cast<off_t>(size.count())) == 0)
       place = ::mmap(nullptr, size.count(), PROT_READ | PROT_WRITE, flags, ::fileno(file), 0);
     if (file != nullptr) std::fclose(file);

@@ -6,8 +6,9 @@
 
 TEST_CASE("spilled_memory keeps the laws of a backend")
 {
-  conformance::stream_backend_laws<spilled_memory>(
-      [](chunkmem::bytes device, chunkmem::bytes host) { return spilled_memory{device, host}; });
+  conformance::stream_backend_laws<spilled_memory>([](chunkmem::bytes device, chunkmem::bytes host) {
+    return spilled_memory{device, host};
+  });
 }
 
 TEST_CASE("with its states in a file a model trains to the same bits")

@@ -8,9 +8,9 @@
 
 /// Fills a chunk from both ends: small tensors from the back, all others from the front, until one does not fit.
 ///
-/// Weights of neighbouring layers stay in the order of the model, and their biases and norms are one run of bytes at the
-/// end of the same chunk: one copy for an optimizer that takes them together. Poor where small tensors are most of a model.
-/// Cost: O(1) for each tensor.
+/// Weights of neighbouring layers stay in the order of the model, and their biases and norms are one run of bytes at
+/// the end of the same chunk: one copy for an optimizer that takes them together. Poor where small tensors are most of
+/// a model. Cost: O(1) for each tensor.
 class two_ended_layout {
  public:
   using policy_kind = chunkmem::layout_kind;
@@ -40,8 +40,10 @@ class two_ended_layout {
       ++next_chunk_;
     }
     const bool is_small = padded * small_share <= frame_.count();
-    if (is_small) back_ -= padded;
-    else front_ += padded;
+    if (is_small)
+      back_ -= padded;
+    else
+      front_ += padded;
     return {next_chunk_ - 1, is_small ? back_ : front_ - padded, 1};
   }
 

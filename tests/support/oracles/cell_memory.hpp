@@ -10,8 +10,8 @@
 
 namespace support {
 
-/// A mover with memory: each frame holds the number of the last write of each slot, so that a stale byte, a chunk in two
-/// places or a lease over a chunk is found when it is read.
+/// A mover with memory: each frame holds the number of the last write of each slot, so that a stale byte, a chunk in
+/// two places or a lease over a chunk is found when it is read.
 class cell_memory {
  public:
   cell_memory(std::span<const std::uint32_t> chunk_of_slot, std::uint32_t device_frames, std::uint32_t host_frames)
@@ -37,7 +37,8 @@ class cell_memory {
   void load(std::uint32_t, const chunkmem::chunk& it, std::uint32_t first)
   {
     expect_quiet("load");
-    if (it.host == chunkmem::chunk::nowhere || !it.host_valid) return blame("a load from a host copy that is not valid");
+    if (it.host == chunkmem::chunk::nowhere || !it.host_valid)
+      return blame("a load from a host copy that is not valid");
     copy(chunkmem::tier::device, first, chunkmem::tier::host, it.host, it.frames);
     ++loads;
   }
@@ -89,8 +90,9 @@ class cell_memory {
       const cell& source = memory_[where].at(first + part);
       if (source.chunk != chunk_of_slot_[slot] || source.part != part) return blame("a read of somebody else's bytes");
       if (source.written[slot] != truth_[slot])
-        return blame("a read on the " + std::string{name_of(where)} + " saw write " + std::to_string(source.written[slot]) +
-                     " of slot " + std::to_string(slot) + ", the last was " + std::to_string(truth_[slot]));
+        return blame("a read on the " + std::string{name_of(where)} + " saw write " +
+                     std::to_string(source.written[slot]) + " of slot " + std::to_string(slot) + ", the last was " +
+                     std::to_string(truth_[slot]));
     }
   }
 

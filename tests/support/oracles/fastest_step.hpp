@@ -17,8 +17,8 @@ namespace support {
 
 /// Tries every order of copies and of updates on the host of a tiny iteration, and every wait, over several iterations.
 ///
-/// A machine of events: compute takes the moments in order, each link one copy at a time, the host one update at a time.
-/// It knows the rules and nothing of chains or bounds. Durations are whole numbers of nanoseconds; no drops.
+/// A machine of events: compute takes the moments in order, each link one copy at a time, the host one update at a
+/// time. It knows the rules and nothing of chains or bounds. Durations are whole numbers of nanoseconds; no drops.
 class fastest_step {
  public:
   explicit fastest_step(const chunkmem::transfer::step_input& input) : input_{input}
@@ -80,8 +80,10 @@ class fastest_step {
   {
     const auto [found, fresh] = known_.try_emplace({level, state}, static_cast<int>(nodes_.size()));
     const auto at = static_cast<std::size_t>(found->second);
-    if (fresh) nodes_.push_back({level, state, when, parent});
-    else if (nodes_[at].is_done || nodes_[at].when <= when) return;
+    if (fresh)
+      nodes_.push_back({level, state, when, parent});
+    else if (nodes_[at].is_done || nodes_[at].when <= when)
+      return;
     nodes_[at].when = when;
     nodes_[at].parent = parent;
     open_.push({when, at});
@@ -133,7 +135,8 @@ class fastest_step {
     if (step == INT32_MAX) return;
     machine next = now;
     if (next.computing >= 0) next.computing -= step;
-    if (next.loading >= 0 && (next.loading_left -= step) == 0) next.chunks[static_cast<std::size_t>(std::exchange(next.loading, -1))].place = 2;
+    if (next.loading >= 0 && (next.loading_left -= step) == 0)
+      next.chunks[static_cast<std::size_t>(std::exchange(next.loading, -1))].place = 2;
     if (next.saving >= 0 && (next.saving_left -= step) == 0) end_saving(next);
     if (next.updating >= 0 && (next.updating_left -= step) == 0) end_updating(next);
     if (next.computing == 0) level += end_moment(next);
@@ -212,7 +215,8 @@ class fastest_step {
   }
 
   /// All updates that touch the chunk and come before a moment, `ahead` iterations on, are done.
-  [[nodiscard]] bool updates_are_done(const machine& now, std::size_t chunk, int moment, int ahead, bool readers_too) const
+  [[nodiscard]] bool updates_are_done(const machine& now, std::size_t chunk, int moment, int ahead,
+                                      bool readers_too) const
   {
     for (const auto& use : input_.uses)
       for (std::size_t task = 0; task < now.tasks.size(); ++task) {
@@ -276,7 +280,10 @@ class fastest_step {
     if (!updates_are_done(now, c, moment % moments_, moment / moments_, false)) return false;
     const auto here = static_cast<std::size_t>(now.moment);
     std::uint64_t room = input_.device_bytes[here];
-    if (now.computing < 0) room = std::max(room, input_.device_bytes[(here + static_cast<std::size_t>(moments_) - 1) % static_cast<std::size_t>(moments_)]);
+    if (now.computing < 0)
+      room = std::max(
+          room,
+          input_.device_bytes[(here + static_cast<std::size_t>(moments_) - 1) % static_cast<std::size_t>(moments_)]);
     return occupied(now) + input_.chunk_bytes[c] <= room;
   }
 
@@ -284,12 +291,16 @@ class fastest_step {
   {
     for (const auto& use : input_.uses) {
       if (use.chunk != chunk || !is_on_device(use.kind) || (writing && use.kind == use_kind::read)) continue;
-      const bool has_begun = static_cast<int>(use.begin) < now.moment || (static_cast<int>(use.begin) == now.moment && now.computing >= 0);
+      const bool has_begun =
+          static_cast<int>(use.begin) < now.moment || (static_cast<int>(use.begin) == now.moment && now.computing >= 0);
       if (has_begun && static_cast<int>(use.end) > now.moment) return true;
     }
     return false;
   }
-  [[nodiscard]] bool is_written(const machine& now, int chunk) const { return is_used(now, static_cast<std::size_t>(chunk), true); }
+  [[nodiscard]] bool is_written(const machine& now, int chunk) const
+  {
+    return is_used(now, static_cast<std::size_t>(chunk), true);
+  }
 
   /// The next one of this task may begin: everything before it that it must follow is over.
   [[nodiscard]] bool may_update(const machine& now, int task) const
@@ -306,7 +317,8 @@ class fastest_step {
       if (!is_part(use, t)) continue;
       const bool writes = use.kind != use_kind::host_read;
       for (const auto& other : input_.uses) {
-        if (other.chunk != use.chunk || !is_on_device(other.kind) || (!writes && other.kind == use_kind::read)) continue;
+        if (other.chunk != use.chunk || !is_on_device(other.kind) || (!writes && other.kind == use_kind::read))
+          continue;
         const int before = static_cast<int>(other.begin) < static_cast<int>(use.begin) ? round : round - 1;
         if (static_cast<int>(other.end) + before * moments_ > passed) return false;
       }
@@ -323,7 +335,8 @@ class fastest_step {
     std::vector<int> starts;
     for (; at >= 0; at = nodes_[static_cast<std::size_t>(at)].parent) {
       const int parent = nodes_[static_cast<std::size_t>(at)].parent;
-      if (parent >= 0 && nodes_[static_cast<std::size_t>(at)].level != nodes_[static_cast<std::size_t>(parent)].level) starts.push_back(at);
+      if (parent >= 0 && nodes_[static_cast<std::size_t>(at)].level != nodes_[static_cast<std::size_t>(parent)].level)
+        starts.push_back(at);
     }
     double least = 0;
     for (std::size_t later = 0; later < starts.size(); ++later)

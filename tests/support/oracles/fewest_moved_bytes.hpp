@@ -98,7 +98,8 @@ class fewest_moved_bytes {
         resident =
             (stays >> at & 1U) != 0;  // after the last use of one shot for nothing: what comes after it is not counted
         if (resident) continue;
-        if (uses[(at + 1) % uses.size()].kind != use_kind::drop || left != uses[(at + 1) % uses.size()].begin) result.home = size;
+        if (uses[(at + 1) % uses.size()].kind != use_kind::drop || left != uses[(at + 1) % uses.size()].begin)
+          result.home = size;
         result.bytes += dirty ? size : 0;
         dirty = false;
       }

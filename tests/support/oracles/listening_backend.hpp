@@ -71,7 +71,8 @@ class listening_backend {
     }
     if (who == chunkmem::agent::host)  // the caller waited: so does all that is enqueued from here on
       for (auto& [other, known] : clock_)
-        for (const auto& [source, number] : clock_[chunkmem::agent::host]) known[source] = known[source] > number ? known[source] : number;
+        for (const auto& [source, number] : clock_[chunkmem::agent::host])
+          known[source] = known[source] > number ? known[source] : number;
   }
   chunkmem::agent adopt() { return chunkmem::agent{4}; }
   std::size_t agents() const { return chunkmem::max_agents; }

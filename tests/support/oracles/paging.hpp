@@ -70,7 +70,8 @@ class fewest_loads {
       std::uint32_t held = 0;
       for (std::uint32_t bits = resident; bits != 0; bits &= bits - 1) ++held;
       if (held < frames_) best = 1 + from(now + 1, resident | wanted);
-      for (std::uint32_t bits = resident; bits != 0; bits &= bits - 1)  // also where there is room: it cannot be worth it
+      // also where there is room: it cannot be worth it
+      for (std::uint32_t bits = resident; bits != 0; bits &= bits - 1)
         best = std::min(best, 1 + from(now + 1, (resident & ~(bits & (~bits + 1))) | wanted));
     }
     return best_[{now, resident}] = best;

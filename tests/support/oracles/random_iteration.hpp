@@ -61,7 +61,8 @@ class iteration_roller {
     }
     while (!open_.empty()) end_one();
     for (std::uint32_t slot = 0; slot < made_.slots(); ++slot)
-      if (made_.filled[slot] > live_[slot]) build_.brief(slot, chunkmem::entry_kind::write);  // so that it can be repeated
+      // so that it can be repeated
+      if (made_.filled[slot] > live_[slot]) build_.brief(slot, chunkmem::entry_kind::write);
     made_.record = build_.finish(made_.chunk_of_slot, made_.chunks());
     return std::move(made_);
   }
@@ -87,7 +88,8 @@ class iteration_roller {
     if (what == 0 && traits_.device_leases) return lease(entry_kind::lease_device);
     if (what == 1 && traits_.host_leases) return lease(entry_kind::lease_host);
     if (what == 2 && traits_.drops) {
-      const bool pinned = std::any_of(open_.begin(), open_.end(), [&](const open_entry& it) { return it.slot == slot; });
+      const bool pinned =
+          std::any_of(open_.begin(), open_.end(), [&](const open_entry& it) { return it.slot == slot; });
       if (live_[slot] == 0 || pinned) return;
       build_.drop(slot);
       live_[slot] = 0;
@@ -139,12 +141,15 @@ inline random_iteration roll_iteration(dice& dice, const iteration_traits& trait
 
 /// A residency for an iteration, with the given frames in each tier.
 template <class Eviction>
-chunkmem::residency<Eviction> residency_for(const random_iteration& it, std::uint32_t device_frames, std::uint32_t host_frames)
+chunkmem::residency<Eviction> residency_for(const random_iteration& it, std::uint32_t device_frames,
+                                            std::uint32_t host_frames)
 {
   chunkmem::residency<Eviction> state;
   state.reset(it.frames_of_chunk, it.slots());
-  state.space(chunkmem::tier::device).reset(chunkmem::bytes{device_frames * frame_bytes}, chunkmem::bytes{frame_bytes}, device_frames);
-  state.space(chunkmem::tier::host).reset(chunkmem::bytes{host_frames * frame_bytes}, chunkmem::bytes{frame_bytes}, host_frames);
+  state.space(chunkmem::tier::device)
+      .reset(chunkmem::bytes{device_frames * frame_bytes}, chunkmem::bytes{frame_bytes}, device_frames);
+  state.space(chunkmem::tier::host)
+      .reset(chunkmem::bytes{host_frames * frame_bytes}, chunkmem::bytes{frame_bytes}, host_frames);
   return state;
 }
 
@@ -179,13 +184,17 @@ class iteration_runner {
     state_.begin_round();
     std::size_t ended = 0;
     for (std::uint32_t now = 0; now <= record.size(); ++now) {
-      for (; ended < record.releases().size() && record.releases()[ended].until <= now; ++ended) end(record.releases()[ended].moment);
+      for (; ended < record.releases().size() && record.releases()[ended].until <= now; ++ended)
+        end(record.releases()[ended].moment);
       if (now == record.size()) break;
       const std::uint64_t place = before(now);
       const access_entry& entry = record.entries()[now];
-      if (is_lease(entry.kind)) lease(now, place);
-      else if (entry.kind == entry_kind::drop) state_.drop(entry.slot, it_.chunk_of_slot[entry.slot], memory_);
-      else use(entry.slot, entry.kind, profiled ? entry.next_of_chunk : access_record::never, now);
+      if (is_lease(entry.kind))
+        lease(now, place);
+      else if (entry.kind == entry_kind::drop)
+        state_.drop(entry.slot, it_.chunk_of_slot[entry.slot], memory_);
+      else
+        use(entry.slot, entry.kind, profiled ? entry.next_of_chunk : access_record::never, now);
     }
   }
   void run(bool profiled)
@@ -197,7 +206,8 @@ class iteration_runner {
   static chunkmem::tier tier_of(chunkmem::entry_kind kind)
   {
     using namespace chunkmem;
-    return kind == entry_kind::lease_host || (is_access(kind) && place_of(kind) == at::host) ? tier::host : tier::device;
+    return kind == entry_kind::lease_host || (is_access(kind) && place_of(kind) == at::host) ? tier::host
+                                                                                             : tier::device;
   }
 
   void use(std::uint32_t slot, chunkmem::entry_kind kind, std::uint32_t next_use, std::uint32_t now)
@@ -212,8 +222,10 @@ class iteration_runner {
   {
     using namespace chunkmem;
     const std::uint32_t chunk = it_.chunk_of_slot[slot];
-    if (writes(access_of(kind))) memory_.write(slot, tier_of(kind), state_[chunk]);  // to the last moment of the pin
-    else memory_.read(slot, tier_of(kind), state_[chunk]);
+    if (writes(access_of(kind)))
+      memory_.write(slot, tier_of(kind), state_[chunk]);  // to the last moment of the pin
+    else
+      memory_.read(slot, tier_of(kind), state_[chunk]);
     tier_of(kind) == tier::device ? state_.unpin_device(chunk) : state_.unpin_host(chunk, writes(access_of(kind)));
   }
   void lease(std::uint32_t now, std::uint64_t planned)
@@ -221,9 +233,12 @@ class iteration_runner {
     using namespace chunkmem;
     const tier where = tier_of(it_.record.entries()[now].kind);
     const std::uint64_t size = it_.record.details()[now].bytes;
-    if (planned == tier_space::no_place) lease_at_[now] = state_.lease(where, size, memory_);
-    else if (state_.try_lease(where, planned, size, memory_)) lease_at_[now] = planned;
-    else memory_.blame("a planned lease did not fit");
+    if (planned == tier_space::no_place)
+      lease_at_[now] = state_.lease(where, size, memory_);
+    else if (state_.try_lease(where, planned, size, memory_))
+      lease_at_[now] = planned;
+    else
+      memory_.blame("a planned lease did not fit");
     state_.space(where).for_frames(lease_at_[now], size, [&](std::uint32_t frame) { memory_.scribble(where, frame); });
   }
   void end(std::uint32_t moment)

@@ -25,7 +25,8 @@ class record_builder {
   std::uint32_t lease(chunkmem::entry_kind kind, std::uint64_t size)
   {
     record_.make_room();
-    return record_.append({chunkmem::access_record::never, 0, 0, kind, false, 0}, {size, chunkmem::entry_detail::never, {}});
+    return record_.append({chunkmem::access_record::never, 0, 0, kind, false, 0},
+                          {size, chunkmem::entry_detail::never, {}});
   }
   void release(std::uint32_t moment) { record_.release(moment); }
   void drop(std::uint32_t slot) { access(slot, chunkmem::entry_kind::drop); }

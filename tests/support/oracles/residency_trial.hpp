@@ -100,7 +100,9 @@ class residency_trial {
     const chunkmem::access how = live_[slot] ? static_cast<chunkmem::access_mode>(dice_.below(3)) : access::write;
     const bool host = dice_.one_in(3);
     // The engine refuses these.
-    if (host ? it.device_pins > 0 && (writes(how) || !it.host_valid) : it.host_writers > 0 || (writes(how) && it.host_pins > 0)) return;
+    if (host ? it.device_pins > 0 && (writes(how) || !it.host_valid)
+             : it.host_writers > 0 || (writes(how) && it.host_pins > 0))
+      return;
     const entry_kind kind = kind_of(how, host ? at::host : at::device);
     const tier where = host ? tier::host : tier::device;
     asked_ = model_.chunk_of_slot[slot];
@@ -177,10 +179,12 @@ class residency_trial {
     for (std::uint32_t at = 0; at < state_.chunks(); ++at) {
       const chunk& it = state_[at];
       const bool pinned = std::any_of(pins_.begin(), pins_.end(), [&](const held_pin& held) {
-        return model_.chunk_of_slot[held.slot] == at && (place_of(held.kind) == chunkmem::at::host) == (where == tier::host);
+        return model_.chunk_of_slot[held.slot] == at &&
+               (place_of(held.kind) == chunkmem::at::host) == (where == tier::host);
       });
       const bool only_copy = where == tier::host && it.host_valid && !it.on_device();
-      if ((where == tier::device ? it.device : it.host) != chunk::nowhere && (pinned || only_copy)) bytes += it.frames * frame_bytes;
+      if ((where == tier::device ? it.device : it.host) != chunk::nowhere && (pinned || only_copy))
+        bytes += it.frames * frame_bytes;
     }
     return bytes;
   }
@@ -191,7 +195,8 @@ class residency_trial {
     if (said.capacity != frames_[said.where] * frame_bytes) return "a shortage with another capacity";
     if (said.pinned != bytes_that_stay(said.where)) return "a shortage that miscounts what cannot leave";
     const bool scattered = said.pinned + said.requested <= said.capacity;
-    if (said.needed != said.requested + (scattered ? said.capacity : said.pinned)) return "a shortage whose numbers do not add up";
+    if (said.needed != said.requested + (scattered ? said.capacity : said.pinned))
+      return "a shortage whose numbers do not add up";
     if (said.needed <= said.capacity) return "a shortage of a capacity that is enough";
     if (said.where == tier::device && !state_.same_places(before)) return "a shortage on the device changed something";
     if (asked_ != UINT32_MAX && said.where == tier::device && window_could_open(tier::device, asked_frames_))
@@ -215,7 +220,8 @@ class residency_trial {
         if (first == chunk::nowhere) continue;
         bytes_held += it.frames * frame_bytes;
         for (std::uint32_t part = 0; part < it.frames; ++part) {
-          if (first + part >= expected.size() || expected[first + part] != tier_space::free_frame) return "two chunks share a frame";
+          if (first + part >= expected.size() || expected[first + part] != tier_space::free_frame)
+            return "two chunks share a frame";
           expected[first + part] = at;
         }
       }
@@ -229,7 +235,8 @@ class residency_trial {
       }
       for (std::uint32_t frame = 0; frame < expected.size(); ++frame)
         if (state_.space(where).occupant(frame) != expected[frame]) return "a tier does not know who is in a frame";
-      if (state_.space(where).in_use() != bytes_held || bytes_held > frames_[where] * frame_bytes) return "bytes were lost or exceeded";
+      if (state_.space(where).in_use() != bytes_held || bytes_held > frames_[where] * frame_bytes)
+        return "bytes were lost or exceeded";
     }
     std::map<std::uint32_t, std::uint32_t> live;
     for (std::uint32_t slot = 0; slot < model_.slots(); ++slot) {

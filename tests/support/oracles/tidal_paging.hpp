@@ -108,7 +108,8 @@ std::uint32_t tidal_loads_of(const tidal_trace& what, Policy policy = {})
       policy.leave(resident.at(victim));
       resident.erase(victim);
     }
-    policy.enter(resident[wanted] = {chunk_id{wanted}, moment{record.entries()[now].next_of_chunk}, 1, false, now + 1, now + 1});
+    policy.enter(
+        resident[wanted] = {chunk_id{wanted}, moment{record.entries()[now].next_of_chunk}, 1, false, now + 1, now + 1});
   }
   return loads;
 }
