@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The GPT of examples/libtorch_gpt in PyTorch's FSDP2 with its states on the host: what that one is compared with.
 
     python3 bench/fsdp2.py --layers 40 --width 2048 --heads 16 --context 1024 --batch 16 --pin yes --report fsdp2.json

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # gpu.sh [--dry] OUTDIR: everything that only a GPU can show, in at most ten minutes on one GPU of this machine.
 #
 # Builds the preset gpu, trains examples/gpt_cuda at 0.5, 1 and 4 T* with a quarter of its model data on the device and with all of it there,

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Figures of a campaign of bench/gpu.sh, from what its parts left: python3 bench/gpu_figures.py OUTDIR
 
 A figure whose parts are missing or damaged is not written, a line says why, and the others are made. Which steps count was

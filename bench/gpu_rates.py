@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Rates of a GPU and its host, and T*: the tokens per step at which what moves hides behind what is computed.
 
     python3 bench/gpu_rates.py --adam build/gpu/bin/adam_bandwidth_bench --out rates.json

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # bootstrap.sh [--yes] [preset...]: makes sure that the tools are there, then configures, builds and tests each preset
 # in turn (demo test bench asan tsan slow gpu; without one: test). On Debian and its relatives what is
 # missing is installed with apt, never removing or upgrading anything; elsewhere it is named. Some tests need more and are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Checks the shape of the tree against cmake/floors.txt and the rules of CONTRIBUTING.md; lists every violation.
 #   cmake [-DROOT=<top of the tree>] -P cmake/check_layout.cmake
 cmake_minimum_required(VERSION 3.25)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # No file of this repository may name a place or a tool that only its makers have.
 #   cmake [-DROOT=<top of the tree>] -P cmake/check_words.cmake
 cmake_minimum_required(VERSION 3.25)

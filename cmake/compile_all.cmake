@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Compiles all CUDA code for every architecture that is promised.
 #   cmake -DROOT= -DBUILD= -DGENERATOR= -DCOMPILER= -DNVCC= -DNVCC_VERSION= -P compile_all.cmake
 cmake_minimum_required(VERSION 3.25)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The compilers that our programs are tested with; an older one gets a sentence instead of a page of errors.
 set(oldest_GNU 12)
 set(oldest_Clang 16)

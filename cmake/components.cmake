@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The components of chunkmem that need another library, for this tree and for users of the installed package.
 # Each function makes the target chunkmem::<component>, or says in <why_not> why there is none. A file that was
 # found is not enough: a small program has to compile and link with the library first.

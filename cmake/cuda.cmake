@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What there is of CUDA and Thrust, and nvcc for our own programs. Sets chunkmem_why_no_{cuda,thrust,nvcc}, each empty
 # where the thing is here, and chunkmem_nvcc. CHUNKMEM_WITH_CUDA: AUTO takes what is here, ON fails where something is
 # missing, OFF does not look.

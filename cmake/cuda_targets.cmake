@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Our CUDA programs and single units. Nothing of it is built by `all`: the ctests cuda.programs and cuda.compile build
 # it, so that an nvcc that nobody has tried yet fails these two and nothing else.
 

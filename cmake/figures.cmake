@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Figures: every program that makes some writes an array of {name, value, unit, relation, bound, command} to the file
 # <program>.json in the folder that the environment variable CHUNKMEM_FIGURES names. Its ctest has the label figures.
 file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/figures")

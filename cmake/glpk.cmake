@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # For the ctest.cmake of a folder whose programs ask GLPK, the solver: its library, or why the folder is skipped.
 find_path(CHUNKMEM_GLPK_INCLUDE glpk.h)
 find_library(CHUNKMEM_GLPK_LIBRARY glpk)

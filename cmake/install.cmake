@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Headers, machines of the planner, and packages that `find_package(chunkmem)` and pkg-config find. A header-only library fits every
 # architecture; before 1.0 a minor version may break its users.
 include(GNUInstallDirs)

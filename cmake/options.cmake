@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Everything a user may switch. As a part of another project all of it is off.
 option(CHUNKMEM_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(CHUNKMEM_BUILD_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})

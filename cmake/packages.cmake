@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Packages that our own programs use and the library does not. The config file of a package may stop CMake, for example
 # where one of its libraries was removed. So a separate project loads each package first, and only a package that passed
 # is loaded here.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Prints figure, bound and verdict of every figure; fails when a bound is missed or a figure cannot be read.
 #   cmake -DFIGURES=<folder> [-DRUN=<build folder> -DCTEST=<ctest>] -P print_figures.cmake
 # With RUN the old figures are removed and the tests with the label figures run first, one at a time.

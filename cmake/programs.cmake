@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # chunkmem_program(<name> <sources...>): one program of ours, with our warnings; nothing of this reaches a user.
 function(chunkmem_flags target)
   set(warnings -Wall -Wextra -Wconversion -Wshadow $<$<BOOL:${CHUNKMEM_WERROR}>:-Werror>)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Keeps the figures of one run as a record, beside the machine that they were seen on. Figures of older runs that this one did not make stay, with
 # theirs.
 #   cmake -DBUILD=<build> -DRECORD=<file.json> -P record_figures.cmake

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Sanitizers for our own programs; the library is header-only, so everything it does is instrumented too.
 set(chunkmem_sanitize_flags "")
 if(CHUNKMEM_SANITIZE)

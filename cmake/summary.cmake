@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Collects "what is on or off, and why" while configuring, and prints it in one block at the end.
 function(chunkmem_summarize what state why)
   string(LENGTH "${what}" length)

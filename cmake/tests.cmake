@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Tests: one program and one ctest per folder tests/<folder>/*_test.cpp.
 set(CHUNKMEM_CATCH2_INCLUDE "$ENV{CHUNKMEM_CATCH2_INCLUDE}" CACHE PATH
     "Folder with catch2/catch.hpp, version 2 in one header, for machines where Catch2 is not installed")

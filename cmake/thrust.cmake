@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The systems of Thrust on the CPU, for our own programs; host compilers only, nvcc does not know them.
 include("${PROJECT_SOURCE_DIR}/cmake/packages.cmake")
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # LibTorch, for the example libtorch_gpt and its tests alone: nothing of the library needs it.
 include("${PROJECT_SOURCE_DIR}/cmake/packages.cmake")
 

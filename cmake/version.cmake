@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The version has one home: `#define CHUNKMEM_VERSION` in core/version.hpp.
 function(chunkmem_read_version out)
   set(header "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../include/chunkmem/core/version.hpp")

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Trains eight layers with Adam, first in little memory and then in plenty. The losses are the same, bit for bit.
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/chunkmem.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An optimizer of one's own: Lion (Chen et al. 2023, arXiv 2302.06675) in a dozen lines. It sees float32 spans only;
 // the step around it widens, unscales, clips, rounds, and keeps masters beside 16-bit parameters.
 #include <chunkmem/backend/host_arena.hpp>

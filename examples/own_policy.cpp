@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An eviction policy of one's own: a rule of a few lines, and nothing else is touched.
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/chunkmem.hpp>

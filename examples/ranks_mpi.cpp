@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks that are processes of MPI train one model: mpirun -n 2 ranks_mpi. Each rank keeps its share of the weights,
 // gradients and Adam's states (ZeRO 3). The program checks that all ranks end with the same weights, and that each
 // loss fell.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two ranks that are threads train one model. Each rank keeps half of the weights, the gradients and Adam's states
 // (ZeRO 3). The program checks that both ranks end with the same weights, and that each loss fell.
 #include <chunkmem/backend/host_arena.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Another eviction policy is another template argument, and the bits do not change: only what moves.
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/chunkmem.hpp>

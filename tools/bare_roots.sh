@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Runs the README's two commands in fresh roots of Debian, each command in a root of its own:
 #   sh tools/bare_roots.sh [system...] [demo|tests...]
 # Systems:

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Opens every page of a site in Chromium and looks for what a reader would stumble over.
 
     python3 tools/check_site.py <folder of HTML> [page...]

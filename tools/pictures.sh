@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # The pictures in docs/pictures, from programs that were built with the preset bench:
 #   cmake --preset bench -DCHUNKMEM_BUILD_EXAMPLES=ON && cmake --build build/bench --target max_model cost_aware_bench
 #   sh tools/pictures.sh [folder of the build, build/bench] [folder to write to, docs/pictures]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Draws what a run did: who holds which bytes, what is on the device, when links and compute are busy, and where it stalls.
 
     python3 tools/plot.py step timeline.csv picture.svg          one simulated iteration, as max_model --timeline writes it

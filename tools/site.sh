@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Makes the site of the docs: sh tools/site.sh [--check] [folder to build in, build/site]; then open <folder>/html/index.html.
 # --check opens every page in Chromium, at the width of a screen and of a telephone (Debian: apt-get install chromium chromium-driver).
 # Wants Python 3.11 with venv, and Doxygen (Debian: apt-get install python3-venv doxygen). Sphinx and its parts, of the versions in

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How much of the device memory's bandwidth does the fused Adam step use?
 //
 // The yardstick is a cudaMemcpyAsync from device to device that reads and writes as many bytes: 14 B are read and 14 B

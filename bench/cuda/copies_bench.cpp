@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What does a copy cost that goes through the backend, or through a manager, instead of straight to the runtime?
 //
 // The yardstick is cudaMemcpyAsync between the same pinned and device memory, on streams of its own. Rounds of all

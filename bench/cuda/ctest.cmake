@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # On a GPU. Where nvcc is they are compiled for the tests too, and skip themselves without a GPU.
 set(chunkmem_labels gpu)
 set(chunkmem_why_not "${chunkmem_why_no_nvcc}")

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Does a step that follows its record ever wait for the GPU, or ask for memory?
 //
 // Counts, not times: calls of the runtime that may block the caller, and whatever makes memory, streams, events or

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What does chunkmem cost a trainer in plain loops that has memory for everything?
 //
 // The GPT-2 of examples/plain_loops takes each step four times in turn: with malloc, over chunks without a cap, over

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How many instructions do acquire and release of a resident tensor take, everything included?
 //
 // Counts with cachegrind, without caches (the numbers of callgrind in a third of its time): one run with few and one

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How many bytes does each eviction move in a training step that repeats, over the fewest that any way of moving could?
 //
 // Steps of GPTs with 96 to 150 16-bit chunks, updates on the device or half of them there, ten capacities from the

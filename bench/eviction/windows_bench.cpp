@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How many loads does belady make with chunks of one, two and three frames, over the fewest that are possible?
 //
 // Random reads, one shot, by the engine's own replay. The fewest come from an integer program that keeps or drops each

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How many instructions does an eviction decision take, and an access to what is resident, as the number of chunks
 // grows?
 //

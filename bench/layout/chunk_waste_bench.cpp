@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How much of the chunks do no tensors fill, for every published shape, and how does that compare with other engines?
 //
 // One frame size for all lists: values and gradients of 16 bits, master weights and both moments of 32. The body alone,

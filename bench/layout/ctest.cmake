@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The searches of other engines are those of the example that compares with them.
 set(chunkmem_compile_options "-I${PROJECT_SOURCE_DIR}/examples/max_model")
 # Waste is arithmetic, the same on every machine: a test holds it against its bounds. Without an argument the program also

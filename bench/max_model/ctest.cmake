@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The simulations are those of the example.
 set(chunkmem_only_bench ON)
 if(NOT TARGET chunkmem::json)

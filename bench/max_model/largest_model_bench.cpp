@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How much of what a machine could hold at most does the manager train?
 //
 // For every machine the most layers that run in virtual time, beside those of the peak formula: both whole layers, of a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How much of the memory's bandwidth does a fused Adam step use?
 //
 // The yardstick is a loop that reads and writes the same bytes in place: 14 B of state for each parameter, 28 B of

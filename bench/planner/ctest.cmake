@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Minutes of simulation, so not among the tests; machines are JSON.
 set(chunkmem_only_bench ON)
 set(chunkmem_compile_options "-DCHUNKMEM_MACHINES=\"${PROJECT_SOURCE_DIR}/examples/max_model/machines\"")

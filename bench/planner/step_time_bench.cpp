@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How far from the least time that it could take is a step of the planned engine?
 //
 // A representative rank of each machine trains GPTs of 1B to 175B parameters on virtual clocks, by the manager and the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How much does it gain to share the update between host and device, on machines whose host memory is a limit and on
 // one whose is not?
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How does a step over 1 to 1,024 ranks compare with the least time it could take, and with how others exchange chunks?
 //
 // A representative rank of DGX A100-80 nodes trains GPTs of 10B and 175B parameters on virtual clocks, by the manager

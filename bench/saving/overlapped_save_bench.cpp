@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What does a save cost that goes on while a rank trains?
 //
 // A representative rank of each machine trains GPTs on virtual clocks, by the manager and the optimizer steps

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Does a step take as long on real threads with real waits as backend::simulated says?
 //
 // A small training step on a host_arena whose copies, kernels and updates sleep for what a cost table says, and on

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The linear program comes from a solver that is kept by others: without it these figures are skipped.
 set(chunkmem_only_bench ON)
 include("${PROJECT_SOURCE_DIR}/cmake/glpk.cmake")

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How long does it take to plan what stays, and how does that grow?
 //
 // Steps of GPTs with 10^4 chunks and 10^3 moments at ten capacities, updates on the device and half of them there, each

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How many bytes does a plan of retention move in a training step that repeats, over the fewest that any way of moving
 // could, and beside what evictions move? How much of that bound does the plan certify by itself?
 //

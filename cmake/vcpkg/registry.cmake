@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Writes a vcpkg registry of one port, to be committed as a git repository of its own or used as a folder.
 #   cmake -DURL=<git address of the sources> -DREF=<commit> -DTO=<new folder> -P registry.cmake
 # In the trainer's vcpkg-configuration.json: {"registries": [{"kind": "git", "repository": "<address of the registry>",

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Directives for the pages of the API: calls of a class by name, on the page of the task that they serve.
 
     ```{calls} chunkmem::manager          every overload of these, each with the whole name; a class or a namespace

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The site of chunkmem: sh tools/site.sh makes it, from the pages in docs/ and the comments in include/."""
 
 import os

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Prepares the site: puts the pages where Sphinx reads them, and turns what Doxygen found into what users see.
 
     python3 docs/site/stage.py <top of the tree> <folder with Doxygen's xml> <folder for Sphinx>

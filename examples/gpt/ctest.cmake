@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The whole program, small: trains twice, at a quarter of its memory and without a limit, and compares every bit.
 set(gpt_small --layers 2 --width 32 --heads 2 --context 32 --batch 2 --steps 8 --sample 20 --verify)
 # With every policy that can be chosen, each at least once; the run without a limit has the defaults.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Eigen packs the blocks of a product into scratch memory, and takes it from the stack up to this limit. A block of the
 // sizes Eigen chooses (bounded by its idea of the second-level cache, not by the matrix) stays below 2 MiB, so no
 // product of a training step touches the heap, and an 8 MiB stack is wide enough.

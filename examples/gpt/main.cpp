@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Trains a small GPT on real text in a quarter of the device memory it needs, and can prove that nothing changed.
 
 #include "program.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels of the optimizer's steps on the device, for programs that the host's compiler makes.
 #include "launch.cuh"
 

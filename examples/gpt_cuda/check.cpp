@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs every kernel and every kind of product of the GPT on the GPU and in loops on the host, on the same random
 // numbers.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels of the GPT, for programs that the host's compiler makes.
 #include "attention_bodies.hpp"
 #include "column_bodies.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Trains a GPT on real text on a GPU that has a quarter of the memory it needs, and can prove that nothing changed.
 
 #include "cuda_math.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "nccl_ranks.hpp"
 
 #include "problem.hpp"

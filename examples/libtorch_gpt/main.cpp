@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Trains a small GPT in LibTorch with its parameters in chunks: on the CPU, or on a GPU where LibTorch has one.
 
 #include "options.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // What the example uses of LibTorch, 1.13 (Debian 12) to 2.x. Not <torch/torch.h>, which takes four times as long to

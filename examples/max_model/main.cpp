@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The largest model that each strategy trains on a machine, and what takes which bytes of it.
 
 #include "comparison.hpp"

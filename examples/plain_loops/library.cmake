@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The trainer with malloc, its kernels and its text: what the example and the bench share. Kernels are the same object code for
 # both trainers, at -O2 as a user would have them; products and sums stay apart, so that no -march changes a bit.
 include_guard(GLOBAL)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A GPT-2 in plain loops, trained twice: its memory from malloc, and its memory in chunks on a device that holds a
 // quarter of it.
 #include "chunk_trainer.hpp"

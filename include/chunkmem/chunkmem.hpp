@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Chunked tensor memory for training: the mechanisms and the default policy of each family, standard library only.

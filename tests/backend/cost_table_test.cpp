@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/backend/cost_table.hpp>
 
 #include <support/catch.hpp>

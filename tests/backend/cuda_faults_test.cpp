@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Everything that a runtime can answer, at every call that a backend makes.
 #include <chunkmem/backend/cuda_device.hpp>
 

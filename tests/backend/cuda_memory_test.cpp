@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/backend/cuda_memory.hpp>
 
 #include <backend/cuda_under_test.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random work on a cuda_device, with captures and replays in between, against the same work done one thing after the
 // other.
 #include <chunkmem/backend/cuda_device.hpp>

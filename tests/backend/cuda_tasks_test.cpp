@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/backend/cuda_tasks.hpp>
 
 #include <support/catch.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/backend/memory_backend.hpp>
 
 #include <chunkmem/backend/host_arena.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/backend/simulated.hpp>
 
 #include <conformance/stream_backend.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/backend/stream_checks.hpp>
 
 #include <support/catch.hpp>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Thrust on the CPU: a program for each system, since a program has one. Trainers know no Thrust and are compiled once
 # for all. No labels: the thread sanitizer does not understand how OpenMP and TBB wait.
 if(NOT "thread" IN_LIST CHUNKMEM_SANITIZE)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Must not compile: a system whose memory the calling thread may not be able to read.
 #include <chunkmem/backend/thrust_device.hpp>
 

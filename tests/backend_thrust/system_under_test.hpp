@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // The Thrust system that this program is built for: what THRUST_DEVICE_SYSTEM names.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "memory_under_test.hpp"
 
 #include <chunkmem/backend/on_caller.hpp>

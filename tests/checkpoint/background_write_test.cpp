@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/checkpoint/background_write.hpp>
 
 #include <support/catch.hpp>

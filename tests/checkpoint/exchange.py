@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What Python's safetensors says about a file, and files that it writes, for export_values_test.cpp.
 
 exchange.py list <file> <listing>          writes what is in the file

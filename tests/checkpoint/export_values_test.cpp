@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/checkpoint/export_values.hpp>
 
 #include "exchange.hpp"

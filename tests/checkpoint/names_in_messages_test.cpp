@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/checkpoint/load.hpp>
 
 #include "small_model.hpp"

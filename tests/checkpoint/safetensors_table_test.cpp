@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/checkpoint/safetensors_table.hpp>
 
 #define CHUNKMEM_TEST_COUNTS_ALLOCATIONS

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What `use` registers survives a restart with no other call.
 #include <chunkmem/checkpoint/export_values.hpp>
 #include <chunkmem/checkpoint/load.hpp>

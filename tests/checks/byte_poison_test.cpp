@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/checks/byte_poison.hpp>
 
 #include <chunkmem/tensor/half.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/checks/check_policy.hpp>
 
 #include <chunkmem/checks/no_checks.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/checks/guarded_bytes.hpp>
 
 #include "mistakes.hpp"

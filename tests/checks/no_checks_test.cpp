@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/checks/no_checks.hpp>
 
 #include <conformance/check_policy.hpp>

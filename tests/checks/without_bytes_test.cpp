@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/backend/simulated.hpp>
 #include <chunkmem/checks/full_checks.hpp>
 #include <chunkmem/manager/manager.hpp>

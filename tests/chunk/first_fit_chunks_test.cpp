@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/chunk/first_fit_chunks.hpp>
 
 #include <support/catch.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/chunk/frame_limits.hpp>
 
 #include <support/catch.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/chunk/frame_pool.hpp>
 
 #include <support/catch.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/chunk/place_all.hpp>
 
 #include <chunkmem/chunk/append_layout.hpp>

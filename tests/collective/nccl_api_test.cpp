@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/collective/nccl_api.hpp>
 
 #include <collective/nccl_rig.hpp>

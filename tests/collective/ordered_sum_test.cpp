@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/collective/ordered_sum.hpp>
 
 #include <support/catch.hpp>

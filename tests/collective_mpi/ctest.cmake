@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Ranks that are processes: mpirun starts the program 1 to 4 times, and every rank runs the same cases.
 set(chunkmem_own_programs ON)
 if(CHUNKMEM_SANITIZE) # what MPI itself does with memory and threads is not ours to mend

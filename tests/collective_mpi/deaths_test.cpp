@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks that are killed or stopped while the others wait for them: real processes, real signals, under mpirun.
 #include <support/catch.hpp>
 #include <support/launched_job.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The laws of a communicator, for ranks that are processes: each tries them for the number of ranks that its program
 // has.
 #include <conformance/communicator.hpp>

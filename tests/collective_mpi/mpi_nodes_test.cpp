@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "mpi_world.hpp"
 
 #include <chunkmem/collective/mpi_nodes.hpp>

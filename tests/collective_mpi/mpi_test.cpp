@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/collective/mpi.hpp>
 
 #include "mpi_world.hpp"

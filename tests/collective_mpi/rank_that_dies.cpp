@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // rank_that_dies <folder> <seed> <deadline in ms>: one rank of a job in which one rank kills or stops itself before an
 // operation that the seed chooses. Every other rank writes what became of it to <folder>/verdict.<rank>, since the
 // launcher's own status says nothing: "<what> <ns of the monotonic clock>". Who is about to die writes <folder>/death.

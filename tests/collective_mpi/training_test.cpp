@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model over ranks that are processes: every one of them trains alone too, and compares.
 #include "mpi_world.hpp"
 

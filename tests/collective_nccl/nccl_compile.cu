@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NCCL's functions and the communicator over them, as nvcc reads them.
 #if __has_include(<nccl.h>)
 #include <chunkmem/backend/cuda_device.hpp>

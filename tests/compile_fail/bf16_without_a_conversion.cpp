@@ -1,4 +1,5 @@
 // expect: conversion from .float. to .*bf16
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/tensor/half.hpp>
 
 #ifdef CHUNKMEM_COMPILES

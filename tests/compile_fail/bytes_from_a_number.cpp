@@ -1,4 +1,5 @@
 // expect: conver(t|sion)
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/core/bytes.hpp>
 
 #ifdef CHUNKMEM_COMPILES

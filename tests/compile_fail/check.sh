@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # check.sh <top of the tree> <compiler>: each file beside this script must not compile, with a message that matches the
 # `// expect: <regex>` of its first line, and must compile with -DCHUNKMEM_COMPILES (so it fails for that reason alone).
 top=$1

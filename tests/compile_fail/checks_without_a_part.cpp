@@ -1,4 +1,5 @@
 // expect: chunkmem: a check policy lacks something
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/backend/simulated.hpp>
 #include <chunkmem/checks/no_checks.hpp>
 #include <chunkmem/manager/manager.hpp>

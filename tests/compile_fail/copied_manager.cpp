@@ -1,4 +1,5 @@
 // expect: pass a manager by reference
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/manager/manager.hpp>
 

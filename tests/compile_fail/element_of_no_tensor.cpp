@@ -1,4 +1,5 @@
 // expect: element<.*double|double.*element|constraints not satisfied
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/tensor/tensor.hpp>
 
 #ifdef CHUNKMEM_COMPILES

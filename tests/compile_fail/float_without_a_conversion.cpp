@@ -1,4 +1,5 @@
 // expect: cannot convert .*bf16.* to .const float.|no viable conversion from .*bf16
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/tensor/half.hpp>
 
 #ifdef CHUNKMEM_COMPILES

@@ -1,4 +1,5 @@
 // expect: keeps_candidates
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/eviction/eviction_policy.hpp>
 
 #include <cstdint>

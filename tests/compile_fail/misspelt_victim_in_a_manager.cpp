@@ -1,4 +1,5 @@
 // expect: victim
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/backend/simulated.hpp>
 #include <chunkmem/manager/manager.hpp>
 

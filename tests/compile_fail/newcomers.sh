@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # newcomers.sh <top of the tree> <compiler and its words...>: the mistakes that newcomers make, each with its remedy in the first ten lines of what
 # the compiler says. Each file of newcomers/ matches the `// remedy: <regex>` of its first line there, and compiles with -DCHUNKMEM_COMPILES;
 # `// standard: 17` in its second line is what it is compiled as, and no repaired form is asked for.

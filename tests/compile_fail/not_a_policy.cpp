@@ -1,4 +1,5 @@
 // expect: an argument is no policy: give it a policy_kind and a name, or remove it
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/backend/simulated.hpp>
 #include <chunkmem/manager/manager.hpp>
 

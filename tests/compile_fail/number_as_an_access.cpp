@@ -1,4 +1,5 @@
 // expect: no matching (function for call to .*access::access|conversion for C-style cast from 'int' to 'cm::access')
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/manager/manager.hpp>
 

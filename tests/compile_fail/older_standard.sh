@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # older_standard.sh <top of the tree> <compiler>: a file that is compiled as C++17 gets one sentence, and nothing else.
 #
 # Every header of the library begins with one of its own, and the chain of those ends at core/version.hpp, which says it. So a

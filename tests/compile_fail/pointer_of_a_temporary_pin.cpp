@@ -1,4 +1,5 @@
 // expect: use of deleted function .*operator Element\*|invokes a deleted function
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/manager/manager.hpp>
 

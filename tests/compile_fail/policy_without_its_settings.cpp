@@ -1,4 +1,5 @@
 // expect: a policy of this manager needs settings: give a value of it to the constructor
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/manager/policy_values.hpp>
 
 struct strict {

@@ -1,4 +1,5 @@
 // expect: invalid user-defined conversion from .*const float|no matching function for call to 'scale'
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/manager/manager.hpp>
 

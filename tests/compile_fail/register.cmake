@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Every promised compile-time message: see check.sh.
 chunkmem_test(compile_fail TIMEOUT 600
               COMMAND sh "${CMAKE_CURRENT_LIST_DIR}/check.sh" "${PROJECT_SOURCE_DIR}" "${CMAKE_CXX_COMPILER}")

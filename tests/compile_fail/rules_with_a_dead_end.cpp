@@ -1,4 +1,5 @@
 // expect: is_connected
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/tensor/state_machine.hpp>
 
 struct dead_end {

@@ -1,4 +1,5 @@
 // expect: no match for .operator\+|invalid operands
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/tensor/half.hpp>
 
 #ifdef CHUNKMEM_COMPILES

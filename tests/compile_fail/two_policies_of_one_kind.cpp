@@ -1,4 +1,5 @@
 // expect: two policies of one kind: keep one of them
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/core/policy.hpp>
 
 #include <string_view>

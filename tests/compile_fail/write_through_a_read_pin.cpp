@@ -1,4 +1,5 @@
 // expect: 'float&?' to (value of type )?'const float'|.float&. to .const float. discards qualifiers
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/manager/manager.hpp>
 

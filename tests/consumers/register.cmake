@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Every way to get chunkmem, each with the same program. Two are in every run; those that do the same in another way, and those whose tool
 # is rarely there, have the label slow.
 set(CHUNKMEM_CPM_FILE "" CACHE FILEPATH "CPM.cmake, for a test")

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # One consumer: gets chunkmem as its folder says, builds program.cpp, and runs it.
 #   cmake -DNAME=<folder> -DROOT= -DBUILD= -DVERSION= -DGENERATOR= -DCOMPILER= [-DNVCC= -DPYTHON= -DCPM_FILE= ...] -P run.cmake
 # What a folder's check.cmake lacks it says by `skip`. A consumer that passed leaves <BUILD>/consumers/<NAME>.passed.

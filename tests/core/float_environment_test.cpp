@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/core/float_environment.hpp>
 
 #include <support/catch.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/core/host_device.hpp>
 
 #include <support/catch.hpp>

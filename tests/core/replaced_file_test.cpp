@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/core/replaced_file.hpp>
 
 #include <support/catch.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "generator.hpp"
 
 #include <support/oracles/dice.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "matrix.hpp"
 
 #include <chunkmem/transfer/no_prefetch.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "matrix.hpp"
 
 #include <chunkmem/chunk/best_fit_layout.hpp>

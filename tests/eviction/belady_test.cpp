@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/eviction/belady.hpp>
 
 #include <conformance/eviction_policy.hpp>

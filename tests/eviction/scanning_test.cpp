@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/eviction/scanning.hpp>
 
 #include <conformance/eviction_policy.hpp>

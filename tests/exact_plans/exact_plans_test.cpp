@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a plan of one iteration can move at the least, proven by an integer program that knows nothing of the planner.
 #include <eviction/byte_bound.hpp>
 #include <eviction/gpt_trace.hpp>

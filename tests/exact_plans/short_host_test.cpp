@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a manager copies where the host has no room for all of a model is what was planned for it.
 #include <eviction/gpt_trace.hpp>
 #include <transfer/managed_run.hpp>

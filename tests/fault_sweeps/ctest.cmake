@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Every fault in a whole training. It has an operator new and a pthread_create of its own, so it is a program of its own; and it saves
 # checkpoints. Some make figures.
 set(chunkmem_labels figures)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #define CHUNKMEM_TEST_FAILS_HEAP_AND_THREADS
 #include "sweep.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any bytes as a manifest, as they are and with a right checksum: a typed error, or a manifest of one spelling.
 #include <chunkmem/checkpoint/manifest.hpp>
 

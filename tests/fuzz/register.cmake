@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Each <name>_fuzz.cpp looks for a minute for bytes that a loader does not survive, with a clang that has libFuzzer.
 find_program(chunkmem_fuzz_compiler NAMES clang++-16 clang++-19 clang++-18 clang++-17)
 mark_as_advanced(chunkmem_fuzz_compiler)

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # run.sh <compiler> <top of the tree> <folder for files> <seconds> <name> <include folder...>: builds tests/fuzz/<name>_fuzz.cpp with
 # libFuzzer and the sanitizers, and lets it look for an input that ends it, from the seeds in tests/fuzz/seeds/<name> on. Inputs that were
 # found are kept for the next run.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any bytes as the header of a file: a typed error, or a table that the format allows and that is written and read
 // again.
 #include <chunkmem/checkpoint/safetensors_table.hpp>

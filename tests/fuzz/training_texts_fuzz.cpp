@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any bytes as a profile or as a plan of transfers: a typed error of one line, or something that is written as it was
 // read.
 #include <chunkmem/profile/profile_text.hpp>

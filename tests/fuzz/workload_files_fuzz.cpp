@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any bytes as a file of a machine or of a transformer: a typed error of one line, or something that can be.
 #include <chunkmem/workload/machine_file.hpp>
 #include <chunkmem/workload/rank_share.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <gpt_cuda/norm_bodies.hpp>
 
 #include <gpt_cuda/column_bodies.hpp>

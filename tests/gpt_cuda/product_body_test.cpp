@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <gpt_cuda/product_body.hpp>
 
 #include <gpt_cuda/fake_math.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <gpt_cuda/rank_on_device.hpp>
 
 #include <chunkmem/collective/local_threads.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <gpt_cuda/token_bodies.hpp>
 
 #include <gpt_cuda/fake_math.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/backend/cuda_device.hpp>
 #include <equality/matrix.hpp>
 #include <gpu/machine.hpp>

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # check.sh <top of the tree> <component=include folder>... <compiler...>: every header compiles alone, included twice,
 # without a warning, while every single capital letter is a macro (users have such macros, so no header of ours may use
 # them as names). Headers of cmake/opt_in_headers.txt are tried where their component is given, and named where it is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Figures core.include_preprocessed_lines and core.fwd_preprocessed_lines: what including the umbrella header, and the one of declarations, costs every
 # translation unit of a user.
 #   cmake -DROOT=<top of the tree> -DCOMPILER=<compiler> -P preprocessed_lines.cmake

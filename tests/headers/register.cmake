@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Every header alone, and what the umbrella costs. With the other compiler alone too under the label slow: all headers in one
 # unit are compiled by it wherever the sanitizers run.
 find_program(chunkmem_second_compiler NAMES clang++-16 clang++-19 clang++-18 clang++-17)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/interop/dlpack_lend.hpp>
 
 #include "newer_dlpack.hpp"

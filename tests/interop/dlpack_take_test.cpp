@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/interop/dlpack_take.hpp>
 
 #include "newer_dlpack.hpp"

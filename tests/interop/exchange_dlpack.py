@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What NumPy and PyTorch say about tensors that chunkmem lends, and whether theirs arrive, bit for bit.
 
 exchange_dlpack.py <module>   the library made of python_module.cpp

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What exchange_dlpack.py calls: a manager with a tensor of each element type, and their bytes out and in by DLPack.
 #include "newer_dlpack.hpp"
 

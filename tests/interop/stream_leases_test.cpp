@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/interop/stream_leases.hpp>
 
 #include <chunkmem/core/error.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/interop/stream_memory.cuh>
 
 #include <chunkmem/backend/cuda_device.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/io/posix_folder.hpp>
 
 #include <conformance/file_folder.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every kernel of a device step, for whatever reads what the compiler makes of them: this file is only compiled.
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/cast_body.hpp>

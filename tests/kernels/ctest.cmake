@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The flags of a device compiler must not change the arithmetic of the kernels: their PTX is compared.
 if(chunkmem_nvcc)
   chunkmem_test(kernels.ptx LABELS cuda TIMEOUT 600

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is built on CUB, for every type: this file is only compiled.
 #include <chunkmem/optimizer/copy_tensors.cuh>
 #include <chunkmem/optimizer/flags.cuh>

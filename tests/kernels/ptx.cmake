@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Compiles the kernels to PTX with flags that change arithmetic operators, and compares their floating-point
 # instructions: the same ones in every set, none that flushes denormals or approximates.
 #   cmake -DNVCC= [-DHOST=] -DINCLUDE= -DSOURCE= -DWORK= -P ptx.cmake

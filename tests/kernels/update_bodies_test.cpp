@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "stored_parameter.hpp"
 
 #include <support/catch.hpp>

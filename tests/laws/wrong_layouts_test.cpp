@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <conformance/chunk_layout.hpp>
 #include <conformance/reusing_layout.hpp>
 

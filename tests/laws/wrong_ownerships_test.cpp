@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <conformance/ownership_policy.hpp>
 
 #include "verdict.hpp"

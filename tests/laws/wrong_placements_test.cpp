@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <conformance/placement_policy.hpp>
 
 #include "verdict.hpp"

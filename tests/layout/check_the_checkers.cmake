@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Builds a tiny tree that keeps the rules, breaks one rule at a time, and expects the checkers to name what was broken.
 #   cmake -DROOT=<top of the tree> -DSCRATCH=<folder to use> -P check_the_checkers.cmake
 cmake_minimum_required(VERSION 3.25)

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # gpu_campaign.sh <top of the tree> <python> <empty folder>: what bench/gpu.sh would run is printed, and figures come out of what its parts
 # leave. Nothing of it needs a GPU, and no number here is one of a GPU.
 top=$1

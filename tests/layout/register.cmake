@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The tree keeps its rules, and the checker of the rules notices each violation.
 set(checker "${PROJECT_SOURCE_DIR}/cmake/check_layout.cmake")
 chunkmem_test(layout.tree COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} -P "${checker}")

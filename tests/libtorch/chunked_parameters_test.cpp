@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunked_parameters.hpp>
 
 #include <chunkmem/manager/manager.hpp>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The bridge of examples/libtorch_gpt, and what docs/integrating.md and docs/interop.md say of LibTorch: where one is found.
 include("${PROJECT_SOURCE_DIR}/cmake/torch.cmake")
 chunkmem_find_torch(chunkmem_why_not)

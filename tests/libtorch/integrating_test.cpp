@@ -1,2 +1,3 @@
+// SPDX-License-Identifier: Apache-2.0
 // The example of docs/integrating.md for LibTorch, written by tests/pages/extract.cmake while configuring.
 #include <integrating_libtorch.hpp>

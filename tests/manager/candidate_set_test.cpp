@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/manager/candidate_set.hpp>
 
 #include <support/catch.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/manager/captured_step.hpp>
 
 #include <chunkmem/manager/manager.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/manager/change_watch.hpp>
 
 #include <chunkmem/core/error.hpp>

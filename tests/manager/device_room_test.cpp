@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/manager/device_room.hpp>
 
 #include <chunkmem/eviction/cost_aware.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/manager/error_details.hpp>
 
 #include <chunkmem/backend/host_arena.hpp>

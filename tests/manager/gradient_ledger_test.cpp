@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/manager/gradient_ledger.hpp>
 
 #include <chunkmem/core/error.hpp>

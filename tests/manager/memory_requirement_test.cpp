@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/manager/memory_requirement.hpp>
 
 #include <support/catch.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/manager/micro_batch_ledger.hpp>
 
 #include <support/catch.hpp>

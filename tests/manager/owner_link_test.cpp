@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/manager/owner_link.hpp>
 
 #include <support/catch.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/manager/residency.hpp>
 
 #include <chunkmem/eviction/belady.hpp>

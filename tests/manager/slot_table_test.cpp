@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/manager/slot_table.hpp>
 
 #include <chunkmem/chunk/append_layout.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/manager/variant_trial.hpp>
 
 #include <chunkmem/eviction/belady.hpp>

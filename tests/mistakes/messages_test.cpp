@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The messages that a trainer reads after a mistake, each quoted whole. A message says what failed, with numbers and
 // the name of the tensor, and what to change.
 

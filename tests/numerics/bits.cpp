@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Prints a fingerprint of every kernel on every kind of parameter. Built several times, with flags that must not
 // matter; compare.cmake compares what the builds print.
 #include "cases.hpp"

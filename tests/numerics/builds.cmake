@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Builds of bits.cpp, one for each compiler and set of flags, and the ctest numerics.builds that compares them.
 find_program(chunkmem_second_compiler NAMES clang++-16 clang++-19 clang++-18 clang++-17)
 set(compilers "${CMAKE_CXX_COMPILER}")

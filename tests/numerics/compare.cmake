@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Figure optimizer.bit_equal_builds_percent: of all builds and instruction sets, how many print the fingerprints of the first.
 #   cmake -DPROGRAMS=<program;program...> -P compare.cmake
 cmake_minimum_required(VERSION 3.25)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cases.hpp"
 
 #include <chunkmem/optimizer/thread_pool.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/optimizer/decide_body.hpp>
 
 #include <chunkmem/optimizer/loop_launcher.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/optimizer/device_step_memory.hpp>
 
 #include <chunkmem/optimizer/adam.hpp>

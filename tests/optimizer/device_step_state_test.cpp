@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/optimizer/device_step_state.hpp>
 
 #include <chunkmem/optimizer/loss_scale.hpp>

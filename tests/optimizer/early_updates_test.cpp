@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/optimizer/early_updates.hpp>
 
 #include <chunkmem/backend/host_arena.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/optimizer/executor.hpp>
 
 #include <conformance/executor.hpp>

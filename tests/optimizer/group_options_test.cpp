@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/optimizer/group_options.hpp>
 
 #include <support/catch.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/optimizer/instruction_set.hpp>
 
 #include <support/catch.hpp>

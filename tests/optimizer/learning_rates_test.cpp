@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/optimizer/learning_rates.hpp>
 
 #include <support/catch.hpp>

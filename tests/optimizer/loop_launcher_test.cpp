@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/optimizer/loop_launcher.hpp>
 
 #include <chunkmem/backend/host_arena.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/optimizer/measure_parameter.hpp>
 
 #include <chunkmem/optimizer/thread_pool.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/optimizer/sum_blocks_body.hpp>
 
 #include <chunkmem/optimizer/loop_launcher.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/optimizer/undo_memory.hpp>
 
 #include <chunkmem/manager/registry.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/ownership/ownership_policy.hpp>
 
 #include <conformance/ownership_policy.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/ownership/rank_world.hpp>
 
 #include <support/catch.hpp>

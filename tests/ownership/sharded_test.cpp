@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/ownership/sharded.hpp>
 
 #include <conformance/ownership_policy.hpp>

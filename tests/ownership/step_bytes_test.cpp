@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Walks training steps rank by rank and compares what their links carried with the formulas of
 // docs/policies/ownership.md.
 #include <chunkmem/backend/simulated.hpp>

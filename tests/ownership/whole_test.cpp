@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/ownership/whole.hpp>
 
 #include <conformance/ownership_policy.hpp>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Installs chunkmem into a fresh folder and builds a consumer against it, and one against the source tree.
 #   cmake -DROOT= -DBUILD= -DVERSION= -DGENERATOR= -DCOMPILER= [-DCOMPONENTS=...] [-DNVCC=] -P check.cmake
 # COMPONENTS are those that can be had here, with commas between.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What users do with the package: find it installed, add it as a folder, ask for a version it does not have.
 if(CHUNKMEM_INSTALL)
   set(components "")

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Builds a project with policies of its own, tests/package/strangers, beside an installed chunkmem and far from its tree,
 # and runs its tests. Nothing of chunkmem is written for it, and nothing of its tree is read.
 #   cmake -DROOT= -DBUILD= -DGENERATOR= -DCOMPILER= [-DCATCH2_INCLUDE=] -P strangers.cmake

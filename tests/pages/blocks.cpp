@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The blocks of the README and of pages whose statements need surroundings, each as it stands there. They are compiled,
 // and not run.
 #include <chunkmem/backend/host_arena.hpp>

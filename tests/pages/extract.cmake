@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Makes one program of the examples in docs/policies, docs/integrating.md and docs/interop.md: each block ```cpp of a page, in a namespace of that
 # page. What stands under the heading "## LibTorch" is a program of its own, made with -DLIBTORCH=ON.
 #   cmake -DROOT= -DOUT=<file.cpp> [-DLIBTORCH=ON] -P extract.cmake

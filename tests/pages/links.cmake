@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Links and names of files in the README and the docs lead to something.
 #   cmake -DROOT=<top of the tree> -P links.cmake
 # Checked are [text](path) and pictures, with their anchors, and names in backticks that begin with a folder of the tree.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Figure docs.numbers_without_record: numbers beside the name of a figure, in the README and the docs, that no record has.
 #   cmake -DROOT=<top of the tree> [-DWRITE=ON] -P numbers.cmake
 # A table between `<!-- figures: <names> -->` and `<!-- end of figures -->` is what this script writes (with WRITE) from bench/results/cpu.json; in

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Is what the README shows of the first command still what it prints? The GPT trains as it does there, and everything but times is compared with the
 # record: sh output.sh <gpt> <record> [write]. On another text than the record's (Debian's licences) there is nothing to compare, so it is skipped.
 set -eu

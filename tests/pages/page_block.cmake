@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # chunkmem_page_block(<page> <text> <file>): writes the ```cpp block of a page that has this text to a file that a test includes where
 # its statements belong. The block is compiled as it stands; its includes have to be there before.
 function(chunkmem_page_block name text file)

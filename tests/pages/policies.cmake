@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The README's table of policies is what the headers have.
 #   cmake -DROOT=<top of the tree> [-DWRITE=ON] -P policies.cmake
 # A policy is a class with `using policy_kind` and a `name` of its own; the default of its kind stands in `pick_policy<kind, default, ...>`.

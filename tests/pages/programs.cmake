@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A program that a page shows is the file that is compiled and run: the block ```cpp after `<!-- program: <file> -->` is that file, whole.
 #   cmake -DROOT=<top of the tree> [-DWRITE=ON] -P programs.cmake
 # With WRITE the page gets what the file has.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The examples of docs/policies, docs/integrating.md and docs/interop.md are compiled and run, and what the former quote is compared with what the library says.
 file(GLOB pages CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/docs/policies/*.md" "${PROJECT_SOURCE_DIR}/docs/integrating.md" "${PROJECT_SOURCE_DIR}/docs/interop.md")
 set(extracted "${PROJECT_BINARY_DIR}/generated/pages.cpp")

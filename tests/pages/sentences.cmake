@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What the pages of docs/policies quote from compilers and laws is said by the library: under "Common mistakes",
 # `chunkmem: ...` stands in a header, `concept name` is defined in one, and `"..."` stands in a law.
 #   cmake -DROOT= -P sentences.cmake

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <support/adversarial.hpp>
 #include <support/catch.hpp>
 #include <support/chosen_gradient.hpp>

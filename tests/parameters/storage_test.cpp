@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "training_fixture.hpp"
 
 #include <chunkmem/optimizer/thread_pool.hpp>

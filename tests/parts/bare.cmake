@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # For the scripts in this folder: a machine that has a compiler, and nothing else that CMake could find.
 #   BUILD is the build that runs the test. Its cache says where ninja, Eigen, CLI11 and Catch2 are.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Configures where each optional part is there by half: each is off with its reason, and nothing else breaks.
 #   cmake -DROOT= -DBUILD= -DGENERATOR= -DCOMPILER= -P half_present.cmake
 cmake_minimum_required(VERSION 3.25)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Configures and builds the demo's program where every optional part is hidden, as on a machine that lacks them all.
 #   cmake -DROOT= -DBUILD= -DGENERATOR= -DCOMPILER= -P hidden.cmake
 cmake_minimum_required(VERSION 3.25)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Parts that a machine lacks, or has by half, break neither a configuration nor the demo.
 foreach(name IN ITEMS hidden half_present)
   chunkmem_test(parts.${name} TIMEOUT 900

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/placement/any_placement.hpp>
 
 #include <chunkmem/placement/device_margin.hpp>

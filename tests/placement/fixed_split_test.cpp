@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/placement/fixed_split.hpp>
 
 #include <conformance/placement_policy.hpp>

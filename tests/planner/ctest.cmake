@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Simulations: without bytes, and worth optimising.
 set(chunkmem_unsanitized ON)
 set(chunkmem_compile_options -O1 "-I${PROJECT_BINARY_DIR}/generated/blocks")

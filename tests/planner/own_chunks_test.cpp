@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/planner/own_chunks.hpp>
 
 #include <chunkmem/tensor/shape.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/planner/parameter_groups.hpp>
 #include <chunkmem/workload/named_transformers.hpp>
 

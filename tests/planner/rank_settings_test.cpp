@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/planner/rank_settings.hpp>
 
 #include <support/catch.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/planner/rank_training.hpp>
 
 #include <support/catch.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/planner/ring_chain.hpp>
 
 #include "random_workload.hpp"

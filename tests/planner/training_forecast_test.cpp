@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/planner/training_forecast.hpp>
 
 #include <chunkmem/eviction/lru.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/planner/training_timeline.hpp>
 
 #include <chunkmem/manager/manager.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/planner/update_phase.hpp>
 
 #include <chunkmem/planner/update_split_search.hpp>

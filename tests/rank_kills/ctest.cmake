@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Ranks under mpirun that are killed while they save: see tests/collective_mpi, whose settings these are. What comes back is what files
 # hold, so no sanitizer is needed.
 set(chunkmem_own_programs ON)

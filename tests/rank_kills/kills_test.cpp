@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks that are killed while they save, under mpirun: whoever comes next goes on from the newest whole checkpoint,
 // with the right bits.
 #include "exact_training.hpp"

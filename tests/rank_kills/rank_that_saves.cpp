@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // rank_that_saves <folder of checkpoints> <folder of words> <seed> <steps>: one rank of a job that takes up the newest
 // checkpoint, trains and saves after each step. With a seed one rank, or all, are killed before an operation on a file
 // that the seed chooses. Each rank says what it loaded in <words>/loaded.<rank>, "<generation> <step> <hash>"; how far

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Wrong models, missing shards, mixed folders, a rank with other settings: a typed error on every rank that names what
 // differs.
 #include "cut_rig.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // W ranks -> W' ranks with all that a model may have: groups, weights that were never updated, buffers, states,
 // masters. What the files hold is put together by hand, and is what one rank that never stopped would have saved.
 #include "rig.hpp"

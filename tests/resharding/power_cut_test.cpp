@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every disk that a power cut may leave while several ranks save, every file operation that may fail, and every moment
 // at which a rank may end.
 #include "cut_rig.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What several ranks saved, as one file for Python's safetensors, and what that wrote, as the weights of several ranks:
 // beside a training on one rank that never stopped, and was filled by hand.
 #include "rig.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Trainings that are saved by W ranks and go on over W', divided in another way, with the bits of one that never
 // stopped.
 #include <chunkmem/chunk/best_fit_layout.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/sharding/device_scope.hpp>
 
 #include <support/catch.hpp>

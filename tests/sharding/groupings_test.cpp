@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How far apart are sums of gradients that were added in other groupings? At most 2 (W k - 1) 2^-24 times the sum of
 // magnitudes.
 #include <chunkmem/collective/ordered_sum.hpp>

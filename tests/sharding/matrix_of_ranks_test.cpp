@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random trainings over ranks: element types, policies, ownerships, stages, groupings and capacities, each compared
 // with one rank.
 #include <chunkmem/chunk/best_fit_layout.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/sharding/rank_check.hpp>
 
 #include <chunkmem/collective/local_threads.hpp>

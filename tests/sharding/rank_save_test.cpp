@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/sharding/rank_save.hpp>
 
 #include "checkpoint_rig.hpp"

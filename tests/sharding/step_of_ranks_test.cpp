@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What one step of a sharded model moves over links, and what becomes of it where a rank dies at any of its
 // collectives.
 #include <chunkmem/backend/host_arena.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Steps of ranks with a fake GPU each over a fake NCCL: their weights, and what becomes of a step where a rank dies at
 // any of its collectives.
 #include <chunkmem/collective/local_threads.hpp>

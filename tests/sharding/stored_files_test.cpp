@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/sharding/stored_files.hpp>
 
 #include <chunkmem/collective/local_threads.hpp>

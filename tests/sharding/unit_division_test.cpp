@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/sharding/unit_division.hpp>
 
 #include <chunkmem/ownership/hierarchical.hpp>

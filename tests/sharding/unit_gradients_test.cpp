@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/sharding/unit_gradients.hpp>
 
 #include <chunkmem/backend/host_arena.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // Catch2 version 3 where it is installed, else Debian 12's 2.13. Tests are written in the words of version 3.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // Counts what a program asks the heap and the system for, on all threads. The file that includes this after

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // Lets the k-th of something fail, anywhere in a program: an allocation of the heap on any thread, a copy, an

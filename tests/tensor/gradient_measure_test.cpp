@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/tensor/gradient_measure.hpp>
 
 #include <support/catch.hpp>

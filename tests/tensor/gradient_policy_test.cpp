@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/tensor/gradient_policy.hpp>
 
 #include <conformance/gradient_policy.hpp>

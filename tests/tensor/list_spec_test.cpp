@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/tensor/list_spec.hpp>
 
 #include <support/catch.hpp>

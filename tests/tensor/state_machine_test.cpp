@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/tensor/state_machine.hpp>
 
 #include <chunkmem/tensor/training_rules.hpp>

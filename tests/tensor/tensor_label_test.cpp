@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/tensor/tensor_label.hpp>
 
 #include <support/catch.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/tensor/tensor_rules.hpp>
 
 #include <support/catch.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/trace/chrome_sink.hpp>
 
 #include <chunkmem/core/bytes.hpp>

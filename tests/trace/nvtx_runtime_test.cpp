@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/trace/nvtx_runtime.hpp>
 
 #include <conformance/trace_sink.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/trace/recalling_sink.hpp>
 
 #include <chunkmem/trace/counter_sink.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/trace/trace_sink.hpp>
 
 #include <conformance/trace_sink.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/transfer/any_transfer.hpp>
 
 #include <chunkmem/transfer/lookahead.hpp>

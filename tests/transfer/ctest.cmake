@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Some of these tests make figures.
 set(chunkmem_labels figures)
 # Oracles that try everything: worth optimising. Plans are numbers, and whoever indexes past an end is caught here; files of other

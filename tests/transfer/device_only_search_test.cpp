@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/transfer/device_only_search.hpp>
 
 #include <support/catch.hpp>

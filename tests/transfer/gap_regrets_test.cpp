@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/transfer/gap_regrets.hpp>
 
 #include <support/catch.hpp>

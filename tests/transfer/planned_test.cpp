@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/transfer/planned.hpp>
 
 #include <chunkmem/manager/retained_run.hpp>

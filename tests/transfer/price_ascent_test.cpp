@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/transfer/price_ascent.hpp>
 
 #include <chunkmem/transfer/retention_plan.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/transfer/reachable_step.hpp>
 
 #include <support/catch.hpp>

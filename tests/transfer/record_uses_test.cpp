@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/transfer/record_uses.hpp>
 
 #include <support/catch.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/transfer/retention_finish.hpp>
 
 #include <chunkmem/transfer/price_ascent.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/transfer/stay_links.hpp>
 
 #include <support/catch.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/transfer/stored_plan.hpp>
 
 #include <support/catch.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/transfer/update_split.hpp>
 
 #include <support/catch.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/workload/machine_file.hpp>
 #include <chunkmem/workload/rank_share.hpp>
 

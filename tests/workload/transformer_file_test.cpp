@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/workload/named_transformers.hpp>
 #include <chunkmem/workload/transformer_file.hpp>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/workload/transformer_operator.hpp>
 
 #include <support/catch.hpp>

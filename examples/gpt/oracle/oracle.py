@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Repeats twenty steps of the GPT example with automatic differentiation and compares every loss.
 
     python3 oracle.py <gpt> <text> <folder>

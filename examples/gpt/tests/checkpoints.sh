@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What --checkpoint and --resume refuse, in a sentence each and with everything left as it was.
 # Usage: checkpoints.sh <gpt> <folder for files>
 set -eu

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A training over ranks that is saved goes on with the same ranks bit for bit, and with others on the same batches.
 # Usage: ranks_resume.sh <gpt> <folder for files> [<launcher of MPI>]
 set -eu

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 set(machines "${PROJECT_SOURCE_DIR}/examples/max_model/machines")
 # Tests read the files of machines, and search among many models.
 set(chunkmem_compile_options "-DMAX_MODEL_MACHINES=\"${machines}\"" -O2)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "gemini.hpp"
 
 #include "gemini_auto.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "largest_model.hpp"
 
 #include "jobs.hpp"

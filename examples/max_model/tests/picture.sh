@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # The script that draws runs: it compiles, it sums and refuses as it says, and where matplotlib is it draws, the same bytes each time.
 # It reads what max_model writes, and traces and tables as they come from elsewhere.
 #   sh picture.sh <python3> <plot.py> <folder to write to> <max_model> <file of a machine>

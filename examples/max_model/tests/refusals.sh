@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Every bad argument or file: one sentence on stderr, exit code 2, nothing on stdout.
 #   sh refusals.sh <program> <folder of machines> <folder to write to>
 program="$1"

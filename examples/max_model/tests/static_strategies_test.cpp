@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The strategies without chunks: everything on the device, and everything but weights on the host.
 #include "jobs.hpp"
 #include "largest_model.hpp"

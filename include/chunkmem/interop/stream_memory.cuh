@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // CCCL 3.0 shows its memory resources only to who asks; newer releases do not look at this.

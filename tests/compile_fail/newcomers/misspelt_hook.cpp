@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // remedy: an eviction policy lacks a hook, or has it with another signature: .*victim.moment. noexcept -> chunk_id
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/manager/manager.hpp>

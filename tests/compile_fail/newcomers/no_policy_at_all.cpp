@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // remedy: give it a policy_kind and a name, or remove it
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/manager/manager.hpp>

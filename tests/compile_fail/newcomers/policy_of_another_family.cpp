@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // remedy: use one of the kinds in core/policy.hpp that this class accepts
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/manager/manager.hpp>

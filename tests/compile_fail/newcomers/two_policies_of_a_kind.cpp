@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // remedy: two policies of one kind: keep one of them
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/eviction/fifo.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // remedy: add it to the arguments of manager
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/eviction/lru.hpp>

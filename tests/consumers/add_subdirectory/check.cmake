@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # By Makefiles where there is make.
 find_program(make NAMES make gmake)
 if(make)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # `conan create` with no remote and a home of its own: packs, and builds this folder as its test package.
 if(NOT CONAN)
   skip("no conan was found (pip install conan; CHUNKMEM_CONAN may name it)")

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 if(NOT EXISTS "${CPM_FILE}")
   skip("no CPM.cmake (CHUNKMEM_CPM_FILE may name it)")
 endif()

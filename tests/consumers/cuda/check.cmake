@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The same program as a .cu file, beside the component cuda.
 if(NOT NVCC)
   skip("no nvcc was found")

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # From git where this tree is a clone: the last commit is fetched. Else the folder stands for what was fetched.
 find_program(git git)
 set(commit 1)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The package as it is installed: headers, package files, licence, machines, the script that draws runs, and the laws of policies; nothing else.
 install_to("${scratch}/prefix")
 file(GLOB_RECURSE installed RELATIVE "${scratch}/prefix" "${scratch}/prefix/*")

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # For a Makefile: one line of the compiler.
 find_program(pkg_config NAMES pkg-config pkgconf)
 if(NOT pkg_config)

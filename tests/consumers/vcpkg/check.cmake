@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The portfile with stand-ins for vcpkg's functions, as an overlay port and as one of a registry; and by the tool itself where VCPKG_ROOT names it.
 file(READ "${ROOT}/cmake/vcpkg/ports/chunkmem/vcpkg.json" manifest)
 string(JSON said GET "${manifest}" version)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Runs a portfile as vcpkg does, as far as a port of headers alone goes. The package comes to <SCRATCH>/package.
 #   cmake -DPORT_DIR= -DSCRATCH= -DVERSION= -DGENERATOR= -DCOMPILER= [-DSOURCES=<what vcpkg_from_git fetches>] -P stand_in.cmake
 cmake_minimum_required(VERSION 3.25)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #define THRUST_DEVICE_SYSTEM THRUST_DEVICE_SYSTEM_CPP
 #include <thrust/device_vector.h>
 #include <thrust/reduce.h>

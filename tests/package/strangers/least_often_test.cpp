@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "least_often.hpp"
 
 #include "usual_training.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "one_pin_rules.hpp"
 
 #include "usual_training.hpp"

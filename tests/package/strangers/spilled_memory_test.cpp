@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "spilled_memory.hpp"
 
 #include "usual_training.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "two_ended_layout.hpp"
 
 #include "usual_training.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "usual_training.hpp"
 
 const trained& usual_training()
