@@ -32,7 +32,7 @@ namespace {
 struct training {
   training()
   {
-    m.belongs_to(1);
+    m.content().belongs_to(1);
     m.use(adam);
     m.use(scale);
     m.use(rates);
@@ -178,7 +178,7 @@ TEST_CASE("a save and a load after the optimizer is gone say so and change nothi
   posix_folder folder{place.path()};
   arena memory{{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};
   cm::manager<arena> m{memory, {.chunk_bytes = 4_KiB}};
-  m.belongs_to(1);
+  m.content().belongs_to(1);
   std::optional<cm::optimizer::adam> adam{std::in_place};
   m.use(*adam);
   const auto weight = m.add<float>({40}, cm::role::parameter);

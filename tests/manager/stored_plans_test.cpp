@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/manager/plan_store.hpp>
+#include <chunkmem/manager/schedule.hpp>
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/manager/manager.hpp>
@@ -13,7 +13,7 @@
 #include <sstream>
 #include <string>
 
-namespace plan_store_test {
+namespace stored_plans_test {
 
 namespace cm = chunkmem;
 using namespace chunkmem;
@@ -236,4 +236,4 @@ TEST_CASE("a plan that the eviction policy beats says so, and is taken back", "[
   CHECK(next.m.plan() == plan);
 }
 
-}  // namespace plan_store_test
+}  // namespace stored_plans_test

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/manager/engine_core.hpp>
+#include <chunkmem/manager/arena_set.hpp>
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/manager/manager.hpp>
@@ -10,7 +10,7 @@
 #include <memory>
 #include <stdexcept>
 
-namespace engine_core_test {
+namespace arena_set_test {
 
 namespace cm = chunkmem;
 using namespace cm::literals;
@@ -95,4 +95,4 @@ TEST_CASE("the report counts what happened and prints it", "[manager]")
   CHECK(m.report().json().find("\"loads\": 1,") != std::string::npos);
 }
 
-}  // namespace engine_core_test
+}  // namespace arena_set_test

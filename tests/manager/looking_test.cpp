@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/manager/model_view.hpp>
+#include <chunkmem/manager/basic_manager.hpp>
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/manager/manager.hpp>
@@ -8,7 +8,7 @@
 
 #include <vector>
 
-namespace model_view_test {
+namespace looking_test {
 
 namespace cm = chunkmem;
 using namespace cm::literals;
@@ -63,13 +63,13 @@ TEST_CASE("looking at a manager says what is filled and what has a gradient, and
   CHECK_FALSE(it.m.has_gradient(it.first));
   CHECK_FALSE(it.m.has_masters());
   CHECK_FALSE(it.m.drifted());
-  CHECK(it.m.gradients_opened() == 0);
+  CHECK(it.m.updates().gradients_opened() == 0);
   CHECK(support::decisions_in(it.m.report()) == support::decisions_in(before));
   {
     const auto gradient = it.m.gradient(it.first);
   }
   CHECK(it.m.has_gradient(it.first));
-  CHECK(it.m.gradients_opened() == 1);
+  CHECK(it.m.updates().gradients_opened() == 1);
 }
 
 TEST_CASE("what is not there cannot be looked at", "[manager]")
@@ -116,4 +116,4 @@ TEST_CASE("what others hold is asked for at each pass, and a rise shows as drift
   CHECK(!it.m.drifted());
 }
 
-}  // namespace model_view_test
+}  // namespace looking_test

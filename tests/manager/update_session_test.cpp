@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/manager/step_keeper.hpp>
+#include <chunkmem/manager/update_session.hpp>
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/manager/manager.hpp>
@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace step_keeper_test {
+namespace update_session_test {
 
 namespace cm = chunkmem;
 using namespace cm::literals;
@@ -45,7 +45,8 @@ struct fixture {
   [[nodiscard]] numbers order()
   {
     numbers result;
-    m.for_each_in_order(0, [&](cm::tensor_handle, const cm::tensor_info& info) { result.push_back(info.ordinal); });
+    m.updates().for_each_in_order(
+        0, [&](cm::tensor_handle, const cm::tensor_info& info) { result.push_back(info.ordinal); });
     return result;
   }
   /// Whose gradients the last iteration read, in their order; of each kind of access to a value or a gradient.
@@ -74,10 +75,10 @@ TEST_CASE("gradients have the order in which they were completed, behind paramet
   CHECK(it.order() == numbers{0, 1, 2, 3, 4, 5});
   it.differentiate({5, 3, 0, 1});
   it.differentiate({5});  // added to, and complete only now
-  it.m.order_by_completion();
+  it.m.updates().order_by_completion();
   CHECK(it.order() == numbers{2, 4, 3, 0, 1, 5});
   it.m.gradient_done(it.weights.slice(3));
-  it.m.order_by_completion();
+  it.m.updates().order_by_completion();
   CHECK(it.order() == numbers{2, 4, 0, 1, 5, 3});
   it.m.drop_gradients();
   CHECK(it.order() == numbers{0, 1, 2, 3, 4, 5});
@@ -93,7 +94,7 @@ TEST_CASE(
     it.use(used);
     it.use({0, 1, 2});
     it.differentiate({4, 5, 3, 0, 2});
-    it.m.order_by_use();
+    it.m.updates().order_by_use();
     const numbers seen = it.order();
     it.m.drop_gradients();
     return seen;
@@ -106,7 +107,7 @@ TEST_CASE(
   CHECK(ordered({3, 0, 5}) == numbers{1, 3, 0, 5, 2, 4});
   CHECK(it.m.report().divergences == 1);
   it.differentiate({4, 2});
-  it.m.order_by_use();  // outside of an iteration nothing is known
+  it.m.updates().order_by_use();  // outside of an iteration nothing is known
   CHECK(it.order() == numbers{0, 1, 3, 5, 2, 4});
 }
 
@@ -136,9 +137,9 @@ TEST_CASE("a rehearsal leaves the order of a step that is half done", "[manager]
 {
   fixture it;
   it.differentiate({2, 0});
-  it.m.order_by_completion();
+  it.m.updates().order_by_completion();
   const numbers before = it.order();
-  const std::uint64_t opened = it.m.gradients_opened();
+  const std::uint64_t opened = it.m.updates().gradients_opened();
   it.m.rehearse([&] {
     CHECK(it.order() == numbers{0, 1, 2, 3, 4, 5});
     it.m.drop_gradients();
@@ -146,7 +147,7 @@ TEST_CASE("a rehearsal leaves the order of a step that is half done", "[manager]
     cm::optimizer::step(it.m, it.kernel);
   });
   CHECK(it.order() == before);
-  CHECK(it.m.gradients_opened() == opened);
+  CHECK(it.m.updates().gradients_opened() == opened);
 }
 
 TEST_CASE("a measure of all gradients that is given lasts until a gradient comes or goes, or the step is over",
@@ -157,10 +158,10 @@ TEST_CASE("a measure of all gradients that is given lasts until a gradient comes
   given.squares = 25.0;
   const auto is_forgotten_by = [&](auto change) {
     it.differentiate({0, 1, 2, 3, 4, 5});
-    it.m.keep_measure_of_all(given);
-    if (it.m.measure_of_all() == nullptr) return false;
+    it.m.updates().keep_measure_of_all(given);
+    if (it.m.updates().measure_of_all() == nullptr) return false;
     change();
-    return it.m.measure_of_all() == nullptr;
+    return it.m.updates().measure_of_all() == nullptr;
   };
   CHECK(is_forgotten_by([&] { it.differentiate({3}); }));
   CHECK(is_forgotten_by([&] { it.m.drop_gradient(it.weights.slice(3)); }));
@@ -169,18 +170,18 @@ TEST_CASE("a measure of all gradients that is given lasts until a gradient comes
   // which had no use for it
   CHECK(is_forgotten_by([&] { cm::optimizer::step(it.m, it.kernel, {.skip_nonfinite = false}); }));
   CHECK(is_forgotten_by([&] {
-    it.m.begin_load();
-    it.m.end_load();
+    it.m.content().begin_load();
+    it.m.content().end_load();
   }));
-  CHECK(!is_forgotten_by([&] { it.m.rehearse([&] { CHECK(it.m.measure_of_all() == nullptr); }); }));
-  CHECK(it.m.measure_of_all()->squares == 25.0);
+  CHECK(!is_forgotten_by([&] { it.m.rehearse([&] { CHECK(it.m.updates().measure_of_all() == nullptr); }); }));
+  CHECK(it.m.updates().measure_of_all()->squares == 25.0);
   it.m.rehearse([&] {
     it.differentiate({2});
-    it.m.keep_measure_of_all({});
+    it.m.updates().keep_measure_of_all({});
     it.m.drop_gradients();
-    CHECK(it.m.measure_of_all() == nullptr);
+    CHECK(it.m.updates().measure_of_all() == nullptr);
   });
-  CHECK(it.m.measure_of_all()->squares == 25.0);
+  CHECK(it.m.updates().measure_of_all()->squares == 25.0);
 }
 
 TEST_CASE("a step that is given the measure of all gradients reads each of them once", "[manager]")
@@ -190,11 +191,11 @@ TEST_CASE("a step that is given the measure of all gradients reads each of them 
     const auto scope = it.m.iteration();
     it.use({5, 0, 3, 1, 2, 4});
     it.differentiate({1, 3, 5, 4, 2});
-    it.m.keep_measure_of_all({});
+    it.m.updates().keep_measure_of_all({});
     cm::optimizer::step(it.m, it.kernel, {.clip = {.norm = 1.0F}});
   }
   CHECK(it.m.report().divergences == 0);
   CHECK(it.reads(*it.m.profile(), true) == numbers{5, 3, 1, 2, 4});
 }
 
-}  // namespace step_keeper_test
+}  // namespace update_session_test

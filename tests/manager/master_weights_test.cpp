@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/manager/weight_keeper.hpp>
+#include <chunkmem/manager/master_weights.hpp>
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/backend/simulated.hpp>
@@ -12,7 +12,7 @@
 #include <stdexcept>
 #include <vector>
 
-namespace weight_keeper_test {
+namespace master_weights_test {
 
 namespace cm = chunkmem;
 using namespace cm::literals;
@@ -352,8 +352,8 @@ TEST_CASE("wide gradients of 16-bit weights are asked for as float", "[manager]"
   CHECK(gradient.span().size() == 100);
   for (float& it : gradient.span()) it = 2.0F;
   m.gradient_done(std::move(gradient));
-  REQUIRE(m.measure_of(weight) != nullptr);
-  CHECK(m.measure_of(weight)->squares == 400.0);
+  REQUIRE(m.updates().measure_of(weight) != nullptr);
+  CHECK(m.updates().measure_of(weight)->squares == 400.0);
   CHECK_THROWS_AS(m.gradient<float>(weight), cm::usage_error);
 }
 
@@ -454,4 +454,4 @@ TEST_CASE("a source that throws when an iteration begins leaves no masters behin
   CHECK(it.master(2) == 2.0F);
 }
 
-}  // namespace weight_keeper_test
+}  // namespace master_weights_test

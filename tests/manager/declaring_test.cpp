@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/manager/model_plan.hpp>
+#include <chunkmem/manager/model_builder.hpp>
 
 #include <chunkmem/backend/simulated.hpp>
 #include <chunkmem/manager/manager.hpp>
@@ -13,7 +13,7 @@
 #include <string_view>
 #include <utility>
 
-namespace model_plan_test {
+namespace declaring_test {
 
 namespace cm = chunkmem;
 using namespace cm::literals;
@@ -65,7 +65,7 @@ TEST_CASE("registered states are found by name, and a name serves once", "[manag
   m.state("data/cursor", cursor);
   CHECK_THROWS_AS(m.state("data/cursor", cursor), cm::usage_error);
   int seen = 0;
-  m.for_each_state([&](std::string_view name, std::span<std::byte> content) {
+  m.content().for_each_state([&](std::string_view name, std::span<std::byte> content) {
     ++seen;
     CHECK(name == "data/cursor");
     CHECK(content.data() == cursor.data());
@@ -106,7 +106,7 @@ template <class Manager>
 std::string states_of(const Manager& m)
 {
   std::string all;
-  m.for_each_state([&](std::string_view name, std::span<std::byte> content) {
+  m.content().for_each_state([&](std::string_view name, std::span<std::byte> content) {
     all += std::string{name} + ' ' + std::to_string(content.size()) + ' ';
   });
   return all;
@@ -127,13 +127,13 @@ TEST_CASE("use declares the lists of an object and registers its states under th
   (void)m.seal();
   m.use(scale);  // it has no lists
   CHECK(states_of(m) == "toy/count 4 scale 4 ");
-  m.for_each_state([&](std::string_view name, std::span<std::byte> content) {
+  m.content().for_each_state([&](std::string_view name, std::span<std::byte> content) {
     if (name == "toy/count") CHECK(content.data() == reinterpret_cast<std::byte*>(&kernel.count));
   });
-  m.expect_used(kernel.registered, "a kernel");
-  m.expect_used(scale.registered, "a scale");
+  m.updates().expect_used(kernel.registered, "a kernel");
+  m.updates().expect_used(scale.registered, "a scale");
   const toy_kernel copy = kernel;
-  CHECK_THROWS_WITH(m.expect_used(copy.registered, "a kernel"),
+  CHECK_THROWS_WITH(m.updates().expect_used(copy.registered, "a kernel"),
                     ContainsSubstring("a step with a kernel that the manager was not given (call m.use()"));
 }
 
@@ -148,12 +148,12 @@ TEST_CASE("an object belongs to the first manager that it was given to", "[manag
     first.use(kernel);
     CHECK_THROWS_WITH(first.use(kernel), ContainsSubstring("was given to use() again"));
     CHECK_THROWS_AS(second.use(kernel), cm::usage_error);
-    CHECK_THROWS_WITH(second.expect_used(kernel.registered, "a kernel"),
+    CHECK_THROWS_WITH(second.updates().expect_used(kernel.registered, "a kernel"),
                       ContainsSubstring("that another manager was given (make one for each manager"));
     CHECK(states_of(first) == "toy/count 4 ");
   }
   CHECK_THROWS_AS(second.use(kernel), cm::usage_error);  // it counts what the first one did
-  CHECK_THROWS_AS(second.expect_used(kernel.registered, "a kernel"), cm::usage_error);
+  CHECK_THROWS_AS(second.updates().expect_used(kernel.registered, "a kernel"), cm::usage_error);
   toy_kernel fresh = kernel;  // whoever copies it means it
   second.use(fresh);
   second.use(scale);
@@ -193,14 +193,14 @@ TEST_CASE("states whose owner is gone or moved are never read, and a save would 
     CHECK(states_of(m) == "toy/count 4 ");
     toy_kernel moved = std::move(kernel);
     moved.count = 7;
-    CHECK_THROWS_AS(m.expect_used(moved.registered, "a kernel"), cm::usage_error);
+    CHECK_THROWS_AS(m.updates().expect_used(moved.registered, "a kernel"), cm::usage_error);
     CHECK(states_of(m) == "toy/count 4 ");  // of the one that it was given
-    m.expect_states();
+    m.content().expect_states();
   }
   CHECK(states_of(m) == "toy/count 0 ");
-  CHECK_THROWS_WITH(m.expect_states(),
+  CHECK_THROWS_WITH(m.content().expect_states(),
                     ContainsSubstring("the owner of the state toy/count was given to use() and is gone"));
-  CHECK_THROWS_AS(m.expect_states(), cm::usage_error);
+  CHECK_THROWS_AS(m.content().expect_states(), cm::usage_error);
 }
 
 TEST_CASE("a handle that this manager did not make is refused, also the empty one and as the first call", "[manager]")
@@ -214,4 +214,4 @@ TEST_CASE("a handle that this manager did not make is refused, also the empty on
   CHECK_THROWS_AS((void)mine.acquire(theirs, cm::access::write), cm::usage_error);
 }
 
-}  // namespace model_plan_test
+}  // namespace declaring_test

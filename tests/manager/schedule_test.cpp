@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/manager/iteration_driver.hpp>
+#include <chunkmem/manager/schedule.hpp>
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/eviction/lru.hpp>
@@ -14,7 +14,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace iteration_driver_test {
+namespace schedule_test {
 
 namespace cm = chunkmem;
 using namespace cm::literals;
@@ -416,4 +416,4 @@ TEST_CASE("a record of an iteration that diverged while a tensor was pinned in t
   CHECK(next.profile()->details()[1].until == 2);
 }
 
-}  // namespace iteration_driver_test
+}  // namespace schedule_test
