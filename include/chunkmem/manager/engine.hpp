@@ -307,7 +307,7 @@ class engine : public Core {
   void unpin(slot& it) noexcept
   {
     if (--it.pins != 0) return;
-    if (const std::uint8_t next = machine::next(it.state, this->release_event_); next != illegal_transition)
+    if (const std::uint8_t next = machine::next(it.state, tensor_event::release); next != illegal_transition)
       it.state = static_cast<tensor_state>(next);
   }
 

@@ -55,9 +55,6 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
   void end_iteration(bool complete)
   {
     set_pass(pass::none), set_micro_batch(0);
-    for (slot& it : registry_.slots())
-      if (machine::is_legal(it.state, tensor_event::reset))
-        it.state = static_cast<tensor_state>(machine::next(it.state, tensor_event::reset));
     ++counts_.iterations;
     const bool planned = std::exchange(following_plan_, false);
     const bool exceptional = std::exchange(exceptional_, false);
@@ -86,12 +83,7 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
 
   /// This iteration is not what the next ones will be: its record stays as it was.
   void keep_record() noexcept { exceptional_ = recorder_.is_inside(); }
-  void set_pass(pass during) noexcept
-  {
-    constexpr tensor_event events[] = {tensor_event::release, tensor_event::release_forward,
-                                       tensor_event::release_backward};
-    release_event_ = events[static_cast<std::size_t>(pass_ = during)];
-  }
+  void set_pass(pass during) noexcept { pass_ = during; }
   void set_micro_batch(std::uint16_t at) noexcept { micro_batch_ = at; }
   /// The trainer named a pass: the trace says so.
   void enter_pass(pass during, std::uint16_t micro_batch) noexcept
@@ -203,7 +195,6 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
     return lease;
   }
 
-  tensor_event release_event_ = tensor_event::release;
   pass pass_ = pass::none;
   std::uint16_t micro_batch_ = 0;
   iteration_planner<Eviction, Transfer> planner_;
