@@ -46,7 +46,8 @@ static_assert(sizeof(chunk) == 32);
          left.live == right.live && left.device_pins == right.device_pins && left.host_pins == right.host_pins;
 }
 
-/// The state of a chunk follows from its tensors: in use if one is, else after a pass only if all that hold bytes are.
+/// The state of a chunk follows from its tensors: `compute` if one of them is in use, else `gradient` if one of them is
+/// overwritten, else `hold` if one of them has bytes.
 [[nodiscard]] constexpr tensor_state state_of_chunk(std::span<const tensor_state> tensors) noexcept
 {
   using enum tensor_state;
@@ -55,9 +56,7 @@ static_assert(sizeof(chunk) == 32);
   const auto has = [&](tensor_state state) { return seen[static_cast<std::size_t>(state)]; };
   if (has(compute)) return compute;
   if (has(gradient)) return gradient;
-  if (has(hold)) return hold;
-  if (has(hold_after_forward)) return hold_after_forward;
-  return has(hold_after_backward) ? hold_after_backward : free;
+  return has(hold) ? hold : free;
 }
 
 }  // namespace chunkmem::inline v0
