@@ -28,7 +28,7 @@ bool runs(const support::every_eviction& eviction, const support::toy_core& core
   enum class start { filled, cleared, known };
   for (const start from : {start::filled, start::cleared, start::known}) {
     const bool recording = from != start::known;
-    residency<support::every_eviction> state{eviction};
+    chunk_cache<support::every_eviction> state{eviction};
     core.shape(state, {{bytes{device * frame_bytes}, bytes{host * frame_bytes}, bytes{}}});
     support::cell_memory memory{it.chunk_of_slot, state.space(tier::device).frames(), state.space(tier::host).frames()};
     support::iteration_runner runner{it, state, memory};

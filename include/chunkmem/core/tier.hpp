@@ -3,6 +3,7 @@
 
 #include <chunkmem/core/version.hpp>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -13,6 +14,9 @@ namespace chunkmem::inline v0 {
 enum class tier : std::uint8_t { device, host, disk };
 
 inline constexpr std::size_t tier_count = 3;
+
+/// The tiers that a backend has, from the fastest to the largest: `for (const tier where : all_tiers)`.
+inline constexpr std::array all_tiers{tier::device, tier::host};
 
 [[nodiscard]] constexpr std::string_view name_of(tier where) noexcept
 {

@@ -4,6 +4,7 @@
 #include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/checks/no_checks.hpp>
 #include <chunkmem/manager/checked_bytes.hpp>
+#include <chunkmem/manager/chunk_cache.hpp>
 #include <chunkmem/manager/copy_engine.hpp>
 #include <chunkmem/manager/error_teller.hpp>
 #include <chunkmem/manager/gradient_places.hpp>
@@ -14,7 +15,6 @@
 #include <chunkmem/manager/rehearsal_log.hpp>
 #include <chunkmem/manager/rehearsal_scratch.hpp>
 #include <chunkmem/manager/report.hpp>
-#include <chunkmem/manager/residency.hpp>
 #include <chunkmem/profile/recorder.hpp>
 #include <chunkmem/profile/tide_watch.hpp>
 #include <chunkmem/tensor/state_machine.hpp>
@@ -181,19 +181,19 @@ class engine_core {
     return all;
   }
 
-  [[nodiscard]] bool device_holds_all(const residency<Eviction>& state) const noexcept
+  [[nodiscard]] bool device_holds_all(const chunk_cache<Eviction>& state) const noexcept
   {
     return state.space(tier::device).frames() >= total_frames();
   }
 
   /// Sets up `target` as this manager's residency would be with the given capacities. Allocates bookkeeping only.
-  void shape(residency<Eviction>& target, per_tier<bytes> capacity) const
+  void shape(chunk_cache<Eviction>& target, per_tier<bytes> capacity) const
   {
     target.reset(registry_.frames_of_chunk(), static_cast<std::uint32_t>(registry_.slots().size()));
     for (const tier where : {tier::device, tier::host})
-      target.space(where).reset(capacity[where], options_.chunk_bytes, frames_in(capacity[where]));
+      target.reset_tier(where, capacity[where], options_.chunk_bytes, frames_in(capacity[where]));
     for (const gathered_tensor& it : gathered_)
-      if (!it.keeps) target[chunk_of(it.whole)].host = chunk::elsewhere;
+      if (!it.keeps) target.make_derived(chunk_of(it.whole));
   }
 
   /// The chunk of `whole` is made from shares of all ranks each time it is loaded. @param label   of it, the same on
@@ -245,7 +245,7 @@ class engine_core {
           arena_[where] = health_.starting([&] { return backend_->allocate(where, capacity[where]); });
       copies_.reset(registry_.used(), options_.chunk_bytes.count(), arena_,
                     {{frames_in(capacity[tier::device]), frames_in(capacity[tier::host]), 0}});
-      if (!gathered_.empty()) copies_.derive(shares(), residency_);
+      if (!gathered_.empty()) copies_.derive(shares(), residency_.table());
       guard_arenas(capacity);
     } catch (...) {
       release_arenas();
@@ -270,7 +270,7 @@ class engine_core {
   manager_options options_;
   registry registry_;
   gradient_places places_;
-  residency<Eviction> residency_;
+  chunk_cache<Eviction> residency_;
   device_health health_;
   using watch_type = typename copy_engine<Backend, Mover, Sink, Checks>::watch_type;
   copy_engine<Backend, Mover, Sink, Checks> copies_;

@@ -117,7 +117,7 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
   /// it began, and since nothing.
   [[nodiscard]] bool has_repeated() const noexcept { return has_repeated_; }
   [[nodiscard]] bool is_steady() const noexcept { return steady_; }
-  [[nodiscard]] const chunk_table& places_now() const noexcept { return residency_; }
+  [[nodiscard]] const chunk_table& places_now() const noexcept { return residency_.table(); }
   /// Changes whenever slots come to lie elsewhere in their chunks.
   [[nodiscard]] std::uint64_t arrangement() const noexcept { return arrangement_; }
   /// All that is not pinned leaves the device, as far as the host has room. @throws device_error   some may have left
@@ -279,7 +279,7 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
     if constexpr (Transfer::plans) {
       if (plans_.size() <= recorder_.index()) plans_.resize(recorder_.index() + 1);
       iteration_plan<Eviction>& plan = plans_[recorder_.index()];
-      if (!plan.valid || !plan.start.same_places(residency_)) plan_from_here(plan, record);
+      if (!plan.valid || !plan.start.same_places(residency_.table())) plan_from_here(plan, record);
       if (!plan.valid) return false;
       residency_.start_of(record, plan.without_homes());
       following_plan_ = true;
@@ -294,7 +294,7 @@ class iteration_driver : public engine_core<Backend, Rules, Eviction, Mover, Sin
   /// The iteration has been followed from here before, or a plan is made.
   void plan_from_here(iteration_plan<Eviction>& plan, access_record& record)
   {
-    if (plan.recall(residency_)) return planner_.mark(plan, record);
+    if (plan.recall(residency_.table())) return planner_.mark(plan, record);
     const bool is_first = plan.made++ == 0;
     if (!is_first) {
       ++counts_.replans;

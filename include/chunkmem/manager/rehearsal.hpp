@@ -2,11 +2,11 @@
 #pragma once
 
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/manager/chunk_cache.hpp>
 #include <chunkmem/manager/decision_log.hpp>
 #include <chunkmem/manager/memory_requirement.hpp>
 #include <chunkmem/manager/registry.hpp>
 #include <chunkmem/manager/replay.hpp>
-#include <chunkmem/manager/residency.hpp>
 #include <chunkmem/profile/access_record.hpp>
 #include <chunkmem/profile/tide.hpp>
 
@@ -170,7 +170,7 @@ class rehearsal {
 
   const Core& core_;
   step steps_[2];
-  residency<Eviction> state_;
+  chunk_cache<Eviction> state_;
   replay<Eviction> replay_;
   decision_log log_;
   Settle settle_;
