@@ -34,7 +34,7 @@ struct set_up {
   explicit set_up(Sink sink = {}) : copies{backend, health, copy_mover{}, sink}
   {
     const std::vector<std::uint64_t> used{1'000, 1'500, 256};
-    copies.reset(used, frame_size, {{device.data(), host.data(), nullptr}}, {{6, 6, 0}});
+    copies.reset(used, frame_size, {{device.data(), host.data()}}, {{6, 6}});
   }
   listening_backend backend;
   std::array<std::byte, 7 * frame_size> device{};
@@ -211,7 +211,7 @@ struct gathering_set_up {
       : copies{backend, health, listening_gatherer{{}, &told}, trace::null_sink{}}
   {
     const std::vector<std::uint64_t> used{1'000, 512, 256, 300};
-    copies.reset(used, frame_size, {{device.data(), host.data(), nullptr}}, {{6, 6, 0}});
+    copies.reset(used, frame_size, {{device.data(), host.data()}}, {{6, 6}});
     places.reset(std::vector<std::uint32_t>(4, 1), 4);
     places[0].host = chunk::elsewhere;
     for (const std::uint32_t at : {1U, 2U}) places[at].live = 1;

@@ -24,7 +24,7 @@ struct declarations {
 
   [[nodiscard]] registry& tensors() { return all; }
   [[nodiscard]] const manager_options& options() const { return chosen; }
-  [[nodiscard]] per_tier<bytes> capacities() const { return {{device, device, bytes{}}}; }
+  [[nodiscard]] per_tier<bytes> capacities() const { return {{device, device}}; }
   void set_chunk_bytes(bytes size) { chosen.chunk_bytes = size; }
 };
 

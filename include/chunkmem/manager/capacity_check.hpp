@@ -67,14 +67,14 @@ void measure_need(const Core& core, const Eviction& eviction, memory_requirement
   const std::uint64_t largest = need.smallest_device.count() / frame;  // also where this step does not use it
   need.smallest_device = trial.smallest_device(frame, roomy, 2 * all, largest) * bytes{frame};
   // A window can be cut off by pins where one more frame would not be: the given capacity is tried as it is.
-  if (device > need.smallest_device && !trial.fits({{device, roomy, bytes{}}}))
+  if (device > need.smallest_device && !trial.fits({{device, roomy}}))
     need.smallest_device = trial.smallest_device(frame, roomy, 2 * all, device.count() / frame + 1) * bytes{frame};
   const bytes beside = std::clamp(device, need.smallest_device, std::max(need.smallest_device, 2 * need.everything));
   need.smallest_host = trial.smallest_host(frame, beside, roomy.count() / frame) * bytes{frame};
   const bytes host = core.capacities()[tier::host];  // windows are cut off there, too
-  if (host > need.smallest_host && host < roomy && !trial.fits({{beside, host, bytes{}}})) {
+  if (host > need.smallest_host && host < roomy && !trial.fits({{beside, host}})) {
     std::uint64_t frames = host.count() / frame + 1;
-    while (frames < roomy.count() / frame && !trial.fits({{beside, bytes{frames * frame}, bytes{}}})) ++frames;
+    while (frames < roomy.count() / frame && !trial.fits({{beside, bytes{frames * frame}}})) ++frames;
     need.smallest_host = bytes{frames * frame};
   }
   need.rehearsed = true;

@@ -244,7 +244,7 @@ class engine_core {
         if (capacity[where] > bytes{})
           arena_[where] = health_.starting([&] { return backend_->allocate(where, capacity[where]); });
       copies_.reset(registry_.used(), options_.chunk_bytes.count(), arena_,
-                    {{frames_in(capacity[tier::device]), frames_in(capacity[tier::host]), 0}});
+                    {{frames_in(capacity[tier::device]), frames_in(capacity[tier::host])}});
       if (!gathered_.empty()) copies_.derive(shares(), residency_.table());
       guard_arenas(capacity);
     } catch (...) {

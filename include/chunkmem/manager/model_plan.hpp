@@ -210,7 +210,7 @@ class model_plan {
     measure_need<Eviction, Transfer, core_type>(engine_, eviction_, need,
                                                 [&](bytes device) { return settle(device, step); });
     refuse_too_small_for_step(engine_, need);
-    engine_.note_step_need({{need.smallest_device, need.smallest_host, bytes{}}});
+    engine_.note_step_need({{need.smallest_device, need.smallest_host}});
     if (model_places_.assign_homes(engine_)) run_without_bytes(step);
     return need;
   }

@@ -72,7 +72,7 @@ class rehearsal {
   {
     (void)settle_(bytes{});  // where states have no room on the device, fewer are pinned there
     for (std::uint64_t frames = std::max(pinned_frames(frame), start); frames <= limit; ++frames)
-      if (fits({{bytes{frames * frame}, host, bytes{}}})) return frames;
+      if (fits({{bytes{frames * frame}, host}})) return frames;
     return limit + 1;
   }
 
@@ -83,7 +83,7 @@ class rehearsal {
     std::uint64_t high = limit;
     while (low < high) {
       const std::uint64_t middle = low + (high - low) / 2;
-      if (fits({{device, bytes{middle * frame}, bytes{}}}))
+      if (fits({{device, bytes{middle * frame}}}))
         high = middle;
       else
         low = middle + 1;
