@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/manager/chunk_cache.hpp>
 #include <chunkmem/manager/decision_log.hpp>
 #include <chunkmem/manager/replay.hpp>
-#include <chunkmem/manager/residency.hpp>
 #include <chunkmem/manager/variant_trial.hpp>
 #include <chunkmem/profile/access_record.hpp>
 
@@ -160,8 +160,8 @@ class repeated_run {
     state_.reset(what.frames_of_chunk, what.chunks());
     std::uint32_t all = 0;
     for (const std::uint32_t frames : what.frames_of_chunk) all += frames;
-    state_.space(cm::tier::device).reset(cm::bytes{device_frames * frame_bytes}, cm::bytes{frame_bytes}, device_frames);
-    state_.space(cm::tier::host).reset(cm::bytes{all * frame_bytes}, cm::bytes{frame_bytes}, all);
+    state_.reset_tier(cm::tier::device, cm::bytes{device_frames * frame_bytes}, cm::bytes{frame_bytes}, device_frames);
+    state_.reset_tier(cm::tier::host, cm::bytes{all * frame_bytes}, cm::bytes{frame_bytes}, all);
     for (std::uint32_t at = 0; at < what.chunks(); ++at) {
       state_.acquire(at, at, cm::entry_kind::write_on_host, cm::access_record::never, cm::moment{0}, log_);
       state_.unpin_host(at, true);
@@ -202,7 +202,7 @@ class repeated_run {
  private:
   const trace& trace_;
   std::vector<std::uint32_t> own_ = trace_.own_chunks();
-  cm::residency<Eviction> state_;
+  cm::chunk_cache<Eviction> state_;
   cm::replay<Eviction> replay_;
   cm::decision_log log_;
   bool first_ = true;

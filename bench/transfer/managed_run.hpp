@@ -4,9 +4,9 @@
 #include "../eviction/gpt_trace.hpp"
 
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/manager/chunk_cache.hpp>
 #include <chunkmem/manager/decision_log.hpp>
 #include <chunkmem/manager/iteration_planner.hpp>
-#include <chunkmem/manager/residency.hpp>
 #include <chunkmem/transfer/planned.hpp>
 
 #include <cstddef>
@@ -64,9 +64,9 @@ class managed_run {
     for (const std::uint32_t frames : what.frames_of_chunk) all += frames;
     state_.reset(what.frames_of_chunk, what.chunks());
     const cm::bytes frame{eviction_bench::frame_bytes};
-    state_.space(cm::tier::device).reset(cm::bytes{device_frames * eviction_bench::frame_bytes}, frame, device_frames);
+    state_.reset_tier(cm::tier::device, cm::bytes{device_frames * eviction_bench::frame_bytes}, frame, device_frames);
     const std::uint32_t homes = all - missing_homes;
-    state_.space(cm::tier::host).reset(cm::bytes{homes * eviction_bench::frame_bytes}, frame, homes);
+    state_.reset_tier(cm::tier::host, cm::bytes{homes * eviction_bench::frame_bytes}, frame, homes);
     for (std::uint32_t at = what.chunks(); at-- > 0;) {
       const bool on_host = at >= missing_homes;
       state_.acquire(at, at, on_host ? cm::entry_kind::write_on_host : cm::entry_kind::write, cm::access_record::never,
@@ -93,7 +93,7 @@ class managed_run {
  private:
   bool run()
   {
-    if (!plan_.valid || !plan_.start.same_places(state_)) planner_.make(plan_, state_, record_, chunk_of_slot_);
+    if (!plan_.valid || !plan_.start.same_places(state_.table())) planner_.make(plan_, state_, record_, chunk_of_slot_);
     if (!plan_.valid) return false;
     state_.start_of(record_, plan_.without_homes());
     state_.begin_round();
@@ -151,7 +151,7 @@ class managed_run {
 
   std::vector<std::uint32_t> chunk_of_slot_;
   cm::access_record record_;
-  cm::residency<Eviction> state_;
+  cm::chunk_cache<Eviction> state_;
   cm::iteration_planner<Eviction, Transfer> planner_;
   cm::iteration_plan<Eviction> plan_;
   cm::decision_log log_;

@@ -62,7 +62,7 @@ TEST_CASE("without a capacity the device has what is free, less the headroom", "
     const cuda mem{{.host_capacity = bytes{5}, .headroom = bytes{4'000}}, gpu};
     CHECK(mem.capacity(tier::device) == bytes{6'000});
     CHECK(mem.capacity(tier::host) == bytes{5});
-    CHECK(mem.capacity(tier::disk) == bytes{});
+    CHECK(mem.capacity(no_tier) == bytes{});
     CHECK(mem.agents() == built_in_agents);
   }
   CHECK_THROWS_AS((cuda{{.headroom = bytes{10'000}}, gpu}), config_error);

@@ -106,7 +106,7 @@ TEST_CASE("another error of an allocation is a device_error and changes nothing"
     CHECK(all.ledger().live(where) == bytes{});
     CHECK(all.allocate(where, bytes{1'000}, it.own) != nullptr);
   }
-  CHECK_THROWS_AS(all.allocate(tier::disk, bytes{1}, it.own), usage_error);
+  CHECK_THROWS_AS(all.allocate(no_tier, bytes{1}, it.own), usage_error);
   CHECK_THROWS_AS(all.allocate(tier::host, bytes{}, it.own), usage_error);
   all.give_all_back(it.own);
 }

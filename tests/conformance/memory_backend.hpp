@@ -106,8 +106,8 @@ void refusals_are_typed_and_change_nothing(Make make)
     }
     REQUIRE_THROWS_AS(backend.allocate(where, bytes{0}), chunkmem::usage_error);
   }
-  REQUIRE_THROWS_AS(backend.allocate(chunkmem::tier::disk, bytes{1}), chunkmem::usage_error);
-  REQUIRE(backend.capacity(chunkmem::tier::disk) == bytes{0});
+  REQUIRE_THROWS_AS(backend.allocate(chunkmem::no_tier, bytes{1}), chunkmem::usage_error);
+  REQUIRE(backend.capacity(chunkmem::no_tier) == bytes{0});
 }
 
 template <class Backend, class Make>

@@ -92,12 +92,12 @@ class outlook_trial {
   [[nodiscard]] const char* mistake_here()
   {
     using chunkmem::tier;
-    const homes given = homes_of(*placement_, tier::disk);
+    const homes given = homes_of(*placement_, chunkmem::no_tier);
     for (const tier home : given)
       if (home != tier::device && home != tier::host)
         return "assign left a home as it found it, or gave one that is neither device nor host";
     if (homes_of(*placement_, tier::host) != given) return "the same outlook gave two answers";
-    if (homes_of(copy_, tier::disk) != given) return "a copy gives another home";
+    if (homes_of(copy_, chunkmem::no_tier) != given) return "a copy gives another home";
     if (given.size() < smaller_.size()) return "a larger device was refused";
     for (std::size_t at = 0; at < smaller_.size(); ++at)
       if (smaller_[at] == tier::device && given[at] == tier::host) return "a larger device moved a state to the host";

@@ -24,8 +24,8 @@ using moves = std::vector<chunkmem::transfer::move>;
 /// A start, what demand paging does from it, and where it ends.
 struct demand_run {
   support::random_iteration iteration;
-  chunkmem::residency<chunkmem::eviction::belady> start;
-  chunkmem::residency<chunkmem::eviction::belady> end;
+  chunkmem::chunk_cache<chunkmem::eviction::belady> start;
+  chunkmem::chunk_cache<chunkmem::eviction::belady> end;
   support::cell_memory memory{{}, 0, 0};  ///< at the start
   moves demand;
   bool host_was_short = false;
@@ -51,7 +51,7 @@ inline bool roll_demand(std::uint64_t seed, const support::iteration_traits& tra
   for (const std::uint32_t frames : out.iteration.frames_of_chunk) all += frames;
   const std::uint32_t device = dice.between(1, all + 2);
   const std::uint32_t host = tight_host ? dice.between(all > device ? all - device : 1, all) : all + 4;
-  out.start = support::residency_for<eviction::belady>(out.iteration, device, host);
+  out.start = support::cache_for<eviction::belady>(out.iteration, device, host);
   out.memory = support::cell_memory{out.iteration.chunk_of_slot, device, host};
   try {
     support::iteration_runner runner{out.iteration, out.start, out.memory};

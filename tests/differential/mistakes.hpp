@@ -40,7 +40,7 @@ class mistake_maker {
       case 13: return outlived(it);
       case 14: return ask([&] { m.drop(stranger(it).weight); });
       case 15: return ask([&] { m.lease(cm::tier::device, cm::bytes{1}, cm::agent::to_host).release(); });
-      case 16: return ask([&] { m.lease(cm::tier::disk, cm::bytes{1}).release(); });
+      case 16: return ask([&] { m.lease(cm::no_tier, cm::bytes{1}).release(); });
       case 17: return ask([&] { auto never = m.iteration(0); });
       case 18: return ask([&] { auto never = m.iteration(65'536); });
       case 19: return ask([&] { m.gradient_done(weight, static_cast<cm::agent>(7)); });

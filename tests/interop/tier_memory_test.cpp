@@ -143,7 +143,7 @@ TEST_CASE("a step whose containers allocate alike is followed, and a rehearsal c
 TEST_CASE("a tier that the calling thread does not reach is refused", "[interop]")
 {
   rig it;
-  CHECK_THROWS_AS((memory_of_a_tier{it.m, cm::tier::disk}), cm::config_error);
+  CHECK_THROWS_AS((memory_of_a_tier{it.m, cm::no_tier}), cm::config_error);
 }
 
 }  // namespace tier_memory_test

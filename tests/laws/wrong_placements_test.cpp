@@ -44,7 +44,7 @@ struct first_that_fit {
 /// Large states go where nobody can update them.
 struct sends_large_ones_to_disk : first_that_fit {
   static constexpr std::string_view name = "sends_large_ones_to_disk";
-  tier home_of(role, bytes size) const { return size > 1_KiB ? tier::disk : tier::host; }
+  tier home_of(role, bytes size) const { return size > 1_KiB ? no_tier : tier::host; }
 };
 
 /// Keeps an account of what it promised, and so answers by the number of questions.

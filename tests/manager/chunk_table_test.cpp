@@ -11,20 +11,20 @@ namespace cm = chunkmem;
 
 namespace {
 
-struct open_table : cm::chunk_table {
-  explicit open_table(std::vector<std::uint32_t> frames)
-  {
-    reset_chunks(frames, 8);
-    space(cm::tier::device).reset(cm::bytes{4 * 256}, cm::bytes{256}, 4);
-    space(cm::tier::host).reset(cm::bytes{6 * 256}, cm::bytes{256}, 6);
-  }
-};
+cm::chunk_table table_of(std::vector<std::uint32_t> frames)
+{
+  cm::chunk_table table;
+  table.reset(frames, 8);
+  table.space(cm::tier::device).reset(cm::bytes{4 * 256}, cm::bytes{256}, 4);
+  table.space(cm::tier::host).reset(cm::bytes{6 * 256}, cm::bytes{256}, 6);
+  return table;
+}
 
 }  // namespace
 
 TEST_CASE("a table of chunks starts empty, with the windows it was given", "[manager]")
 {
-  const open_table table{{1, 3, 2}};
+  const cm::chunk_table table = table_of({1, 3, 2});
   REQUIRE(table.chunks() == 3);
   CHECK(table[1].frames == 3);
   for (std::uint32_t at = 0; at < 3; ++at) {
@@ -36,7 +36,7 @@ TEST_CASE("a table of chunks starts empty, with the windows it was given", "[man
 
 TEST_CASE("a copy may leave when no pin and no byte is lost with it", "[manager]")
 {
-  open_table table{{1}};
+  cm::chunk_table table = table_of({1});
   CHECK(table.may_leave(cm::tier::device, 0));
   table[0].device_pins = 1;
   CHECK_FALSE(table.may_leave(cm::tier::device, 0));
@@ -57,7 +57,7 @@ TEST_CASE("a copy may leave when no pin and no byte is lost with it", "[manager]
 
 TEST_CASE("a shortage counts pinned chunks and leases, and cannot wrap", "[manager]")
 {
-  open_table table{{1, 2}};
+  cm::chunk_table table = table_of({1, 2});
   table[1].device = 0;
   table[1].device_pins = 3;
   table.space(cm::tier::device).take_lease(512, 256);
@@ -72,7 +72,7 @@ TEST_CASE("a shortage counts pinned chunks and leases, and cannot wrap", "[manag
 
 TEST_CASE("a derived chunk is not what the host is short of", "[manager]")
 {
-  open_table table{{1, 2, 1}};
+  cm::chunk_table table = table_of({1, 2, 1});
   for (const std::uint32_t at : {0U, 1U}) {
     table[at].host_valid = true;
     table[at].live = 1;
@@ -88,8 +88,8 @@ TEST_CASE("a derived chunk is not what the host is short of", "[manager]")
 
 TEST_CASE("two tables have the same places whatever their next uses are", "[manager]")
 {
-  open_table left{{1, 1}};
-  open_table right{{1, 1}};
+  cm::chunk_table left = table_of({1, 1});
+  cm::chunk_table right = table_of({1, 1});
   left[0].next_use = 7;
   CHECK(left.same_places(right));
   left[0].device_pins = 1;
@@ -97,6 +97,12 @@ TEST_CASE("two tables have the same places whatever their next uses are", "[mana
   left[0].device_pins = 0;
   right.space(cm::tier::host).place(1, 2, 1);
   CHECK_FALSE(left.same_places(right));
+  right.space(cm::tier::host).vacate(2, 1);
+  CHECK(left.same_places(right));
+  right.set_live(5, true);
+  CHECK_FALSE(left.same_places(right));
+  right.exchange_live(5, 6);
+  CHECK((!right.is_live(5) && right.is_live(6)));
 }
 
 }  // namespace chunk_table_test

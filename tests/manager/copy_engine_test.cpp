@@ -34,7 +34,7 @@ struct set_up {
   explicit set_up(Sink sink = {}) : copies{backend, health, copy_mover{}, sink}
   {
     const std::vector<std::uint64_t> used{1'000, 1'500, 256};
-    copies.reset(used, frame_size, {{device.data(), host.data(), nullptr}}, {{6, 6, 0}});
+    copies.reset(used, frame_size, {{device.data(), host.data()}}, {{6, 6}});
   }
   listening_backend backend;
   std::array<std::byte, 7 * frame_size> device{};
@@ -205,18 +205,14 @@ struct listening_gatherer : copy_mover {
   }
 };
 
-struct open_table : chunk_table {
-  using chunk_table::reset_chunks;
-};
-
 /// Chunk 0 is derived; 1 and 2 keep runs of this rank's share, 3 nothing of it.
 struct gathering_set_up {
   explicit gathering_set_up(std::vector<chunk_share> shares = {{0, 1, 256, 128, 128}, {0, 2, 0, 512, 64}})
       : copies{backend, health, listening_gatherer{{}, &told}, trace::null_sink{}}
   {
     const std::vector<std::uint64_t> used{1'000, 512, 256, 300};
-    copies.reset(used, frame_size, {{device.data(), host.data(), nullptr}}, {{6, 6, 0}});
-    places.reset_chunks(std::vector<std::uint32_t>(4, 1), 4);
+    copies.reset(used, frame_size, {{device.data(), host.data()}}, {{6, 6}});
+    places.reset(std::vector<std::uint32_t>(4, 1), 4);
     places[0].host = chunk::elsewhere;
     for (const std::uint32_t at : {1U, 2U}) places[at].live = 1;
     copies.derive({std::move(shares), {70, 71, 72, 73}}, places);
@@ -233,7 +229,7 @@ struct gathering_set_up {
   std::array<std::byte, 7 * frame_size> host{};
   std::vector<collective_call> told;
   device_health health;
-  open_table places;
+  chunk_table places;
   copy_engine<listening_backend, listening_gatherer, trace::null_sink> copies;
 };
 

@@ -65,9 +65,9 @@ TEST_CASE("a plan is good for its start and says whether it closes on itself", "
     const auto before = run.start;
     maker.make(plan, run.start, run.iteration.record, run.iteration.chunk_of_slot);
     REQUIRE(plan.valid);
-    REQUIRE(plan.start.same_places(run.start));
-    REQUIRE(run.start.same_places(before));
-    REQUIRE(plan.periodic == run.end.same_places(run.start));
+    REQUIRE(plan.start.same_places(run.start.table()));
+    REQUIRE(run.start.table().same_places(before.table()));
+    REQUIRE(plan.periodic == run.end.table().same_places(run.start.table()));
     (plan.periodic ? periodic : open) += 1;
     for (std::uint32_t at = 0; at < run.iteration.record.size(); ++at) {
       const bool planned = std::any_of(plan.actions.begin(), plan.actions.end(),
@@ -89,7 +89,7 @@ TEST_CASE("an iteration that does not fit has no plan", "[manager]")
   build.access(1, entry_kind::write);
   access_record record = build.finish({0, 1}, 2);
   const support::random_iteration it{{1, 1}, {0, 1}, {0, 0}, record};
-  const auto state = support::residency_for<eviction::belady>(it, 1, 2);
+  const auto state = support::cache_for<eviction::belady>(it, 1, 2);
   planner maker{transfer::lookahead{}};
   iteration_plan<eviction::belady> plan;
   plan.valid = true;
@@ -104,7 +104,7 @@ TEST_CASE("a plan goes back to the first setting of its policy where the chosen 
   const std::vector<std::uint32_t> own{0, 1, 2, 3, 4};
   access_record record = build.finish(own, 5);
   const support::random_iteration it{{1, 1, 1, 1, 1}, own, {1, 1, 1, 1, 1}, record};
-  auto state = support::residency_for<shy_belady>(it, 2, 5);
+  auto state = support::cache_for<shy_belady>(it, 2, 5);
   decision_log log;
   for (std::uint32_t at = 0; at < 5; ++at) {
     state.acquire(at, at, entry_kind::write_on_host, access_record::never, moment{0}, log);
@@ -131,7 +131,7 @@ TEST_CASE("plans for other starts are found again, the one left longest ago is g
 {
   const auto start = [](std::uint32_t first) {
     chunk_table made;
-    made.reset_chunks(std::vector<std::uint32_t>{1}, 1);
+    made.reset(std::vector<std::uint32_t>{1}, 1);
     made[0].device = first;
     return made;
   };

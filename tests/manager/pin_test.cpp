@@ -213,7 +213,7 @@ TEST_CASE("the elements of a lease lie in the budget and go with it", "[manager]
   }
   CHECK(it.m->report().in_use[cm::tier::device] == before);
   CHECK_THROWS_AS(it.m->lease(cm::tier::device, 0_B), cm::usage_error);
-  CHECK_THROWS_AS(it.m->lease(cm::tier::disk, 1_KiB), cm::usage_error);
+  CHECK_THROWS_AS(it.m->lease(cm::no_tier, 1_KiB), cm::usage_error);
   CHECK_THROWS_AS(it.m->lease(cm::tier::device, 65_KiB), cm::out_of_memory);
   CHECK_THROWS_AS(it.m->lease(cm::tier::host, cm::bytes{UINT64_MAX - 300}), cm::out_of_memory);
   CHECK_THROWS_AS(it.m->lease(cm::tier::device, cm::bytes{UINT64_MAX}), cm::size_overflow);

@@ -2,9 +2,9 @@
 #include <chunkmem/manager/policy_stays.hpp>
 
 #include <chunkmem/eviction/belady.hpp>
+#include <chunkmem/manager/chunk_cache.hpp>
 #include <chunkmem/manager/decision_log.hpp>
 #include <chunkmem/manager/replay.hpp>
-#include <chunkmem/manager/residency.hpp>
 #include <support/catch.hpp>
 
 #include <algorithm>
@@ -31,8 +31,8 @@ struct scan {
     }
     record.finish(own, chunks);
     state.reset(std::vector<std::uint32_t>(chunks, 1), chunks);
-    state.space(tier::device).reset(bytes{frames * 256U}, 256_B, frames);
-    state.space(tier::host).reset(bytes{chunks * 256U}, 256_B, chunks);
+    state.reset_tier(tier::device, bytes{frames * 256U}, 256_B, frames);
+    state.reset_tier(tier::host, bytes{chunks * 256U}, 256_B, chunks);
     for (std::uint32_t at = 0; at < chunks; ++at) {
       state.acquire(at, at, entry_kind::write_on_host, never, moment{0}, log);
       state.unpin_host(at, true);
@@ -67,7 +67,7 @@ struct scan {
 
   access_record record;
   std::vector<std::uint32_t> own;
-  residency<eviction::belady> state;
+  chunk_cache<eviction::belady> state;
   replay<eviction::belady> runner;
   decision_log log;
 };

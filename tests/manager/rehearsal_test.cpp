@@ -28,8 +28,8 @@ bool runs(const support::every_eviction& eviction, const support::toy_core& core
   enum class start { filled, cleared, known };
   for (const start from : {start::filled, start::cleared, start::known}) {
     const bool recording = from != start::known;
-    residency<support::every_eviction> state{eviction};
-    core.shape(state, {{bytes{device * frame_bytes}, bytes{host * frame_bytes}, bytes{}}});
+    chunk_cache<support::every_eviction> state{eviction};
+    core.shape(state, {{bytes{device * frame_bytes}, bytes{host * frame_bytes}}});
     support::cell_memory memory{it.chunk_of_slot, state.space(tier::device).frames(), state.space(tier::host).frames()};
     support::iteration_runner runner{it, state, memory};
     try {
@@ -90,9 +90,8 @@ bool smallest_is_smallest(const support::every_eviction& eviction, std::uint64_t
   std::uint64_t expected = 1;
   while (expected <= limit && !runs<Transfer>(eviction, core, it, expected, host)) ++expected;
   REQUIRE(trial.smallest_device(bytes{host * frame_bytes}, limit) == expected);
-  REQUIRE(trial.fits({{bytes{expected * frame_bytes}, bytes{host * frame_bytes}, bytes{}}}));
-  if (expected > 1)
-    REQUIRE_FALSE(trial.fits({{bytes{(expected - 1) * frame_bytes}, bytes{host * frame_bytes}, bytes{}}}));
+  REQUIRE(trial.fits({{bytes{expected * frame_bytes}, bytes{host * frame_bytes}}}));
+  if (expected > 1) REQUIRE_FALSE(trial.fits({{bytes{(expected - 1) * frame_bytes}, bytes{host * frame_bytes}}}));
   REQUIRE(trial.pinned_frames() == (most_at_once(it, false) + frame_bytes - 1) / frame_bytes);
   REQUIRE(most_leased(it.record, tier::device).count() == most_at_once(it, true));
 

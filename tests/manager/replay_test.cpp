@@ -27,7 +27,7 @@ void replay_is_the_iteration(bool profiled, bool host_leases)
     for (const std::uint32_t frames : it.frames_of_chunk) all += frames;
     const std::uint32_t device = dice.between(1, all + 2);
     const std::uint32_t host = dice.one_in(2) ? all + 3 : dice.between(1, all);
-    auto state = support::residency_for<Eviction>(it, device, host);
+    auto state = support::cache_for<Eviction>(it, device, host);
     support::cell_memory memory{it.chunk_of_slot, device, host};
     support::iteration_runner runner{it, state, memory};
     try {
@@ -61,7 +61,7 @@ void replay_is_the_iteration(bool profiled, bool host_leases)
     if (fits != really) FAIL("seed " << seed << ": the replay fits and the iteration does not, or the other way");
     if (!fits) continue;
     ++ran;
-    if (!copy.same_places(state)) FAIL("seed " << seed << ": the replay ends elsewhere");
+    if (!copy.table().same_places(state.table())) FAIL("seed " << seed << ": the replay ends elsewhere");
     const auto count = [&](transfer::move_kind kind) {
       return static_cast<std::uint64_t>(std::count_if(log.moves().begin(), log.moves().end(),
                                                       [&](const transfer::move& move) { return move.kind == kind; }));
@@ -93,7 +93,7 @@ TEST_CASE("a replay says when a step does not fit", "[manager]")
   build.access(1, entry_kind::write);
   const access_record record = build.finish({0, 1}, 2);
   support::random_iteration it{{1, 1}, {0, 1}, {0, 0}, record};
-  auto state = support::residency_for<eviction::lru>(it, 1, 2);
+  auto state = support::cache_for<eviction::lru>(it, 1, 2);
   decision_log log;
   replay<eviction::lru> again;
   CHECK_THROWS_AS(again.run(record, it.chunk_of_slot, state, log, false), out_of_memory);
@@ -110,7 +110,7 @@ TEST_CASE("a record settles where sixteen iterations in a row fit", "[manager]")
     std::uint32_t all = 0;
     for (const std::uint32_t frames : it.frames_of_chunk) all += frames;
     const std::uint32_t device = dice.between(1, all + 2);
-    auto start = support::residency_for<eviction::belady>(it, device, all + 2);
+    auto start = support::cache_for<eviction::belady>(it, device, all + 2);
     support::cell_memory memory{it.chunk_of_slot, device, all + 2};
     support::iteration_runner{it, start, memory}.fill(false);
     for (const bool profiled : {false, true})

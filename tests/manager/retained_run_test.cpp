@@ -64,10 +64,10 @@ TEST_CASE("whatever a plan wishes, its run can be followed and every read finds 
     const transfer::retention wanted = wishes.roll(run.iteration, run.start.space(tier::device), dice);
     if (wanted.stays_until.empty()) continue;
     retained_run planned;
-    planned.start(run.start, wanted);
+    planned.start(run.start.table(), wanted);
     if (!planned.run(run.iteration.record, run.iteration.chunk_of_slot)) continue;  // it wished for too much
     run.demand = planned.log().moves();
-    run.end.take_places(planned.state());
+    run.end.take_places(planned.state().table());
     for (const bool early : {false, true}) {
       conformance::moves actions;
       transfer::lookahead{}.schedule(run.input(early && planned.state().reclaims() == 0), actions);
@@ -87,23 +87,23 @@ TEST_CASE("a run copies what its log says, once it has settled", "[manager]")
   const std::vector<std::uint32_t> own{0, 1, 2};
   const access_record record = build.finish(own, 3);
   const support::random_iteration it{{1, 1, 1}, own, {1, 1, 1}, record};
-  auto state = support::residency_for<eviction::belady>(it, 2, 3);
+  auto state = support::cache_for<eviction::belady>(it, 2, 3);
   decision_log log;
   for (std::uint32_t at = 0; at < 3; ++at) {
     state.acquire(at, at, entry_kind::write_on_host, access_record::never, moment{0}, log);
     state.unpin_host(at, true);
   }
   transfer::record_uses uses;
-  uses.read(record, own, 3, state.live());
+  uses.read(record, own, 3, state.table().live());
   transfer::lease_tide tide;
   REQUIRE(tide.read(record, bytes{2 * support::frame_bytes}, bytes{support::frame_bytes}));
   transfer::stay_links links;
   const std::vector<std::uint8_t> stays{1, 0, 0, 1, 0, 0};
   retained_run planned;
-  planned.start(state, links.link(uses, stays, tide, record.size()));
+  planned.start(state.table(), links.link(uses, stays, tide, record.size()));
   CHECK(planned.frames_moved(record, own) == 8U);  // two iterations of four loads
   const std::vector<std::uint8_t> nothing{0, 0, 0, 0, 0, 0};
-  planned.start(state, links.link(uses, nothing, tide, record.size()));
+  planned.start(state.table(), links.link(uses, nothing, tide, record.size()));
   CHECK(planned.frames_moved(record, own) == 12U);  // what nobody keeps leaves in the order in which it was let go of
 }
 
@@ -153,7 +153,7 @@ TEST_CASE("a run that does not fit moves nothing", "[manager]")
   const support::random_iteration it{{1, 1}, own, {0, 0}, record};
   retained_run planned;
   const std::vector<std::uint32_t> never(2, access_record::never);
-  planned.start(support::residency_for<eviction::belady>(it, 1, 2), {never, never, never});
+  planned.start(support::cache_for<eviction::belady>(it, 1, 2).table(), {never, never, never});
   CHECK_FALSE(planned.frames_moved(record, own).has_value());
 }
 

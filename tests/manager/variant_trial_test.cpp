@@ -55,7 +55,7 @@ TEST_CASE("the setting that moves least when the record repeats is chosen", "[ma
   const std::vector<std::uint32_t> own{0, 1, 2, 3, 4};
   const access_record record = build.finish(own, 5);
   const support::random_iteration it{{1, 1, 1, 1, 1}, own, {1, 1, 1, 1, 1}, record};
-  auto state = support::residency_for<nearest_or_farthest>(it, 2, 5);
+  auto state = support::cache_for<nearest_or_farthest>(it, 2, 5);
   decision_log log;
   for (std::uint32_t at = 0; at < 5; ++at) {
     state.acquire(at, at, entry_kind::write_on_host, access_record::never, moment{0}, log);
@@ -63,15 +63,15 @@ TEST_CASE("the setting that moves least when the record repeats is chosen", "[ma
   }
   variant_trial<nearest_or_farthest> trial;
   CHECK(trial.best(state, record, own) == 1);
-  auto none = support::residency_for<nearest_or_farthest>(it, 0, 5);
+  auto none = support::cache_for<nearest_or_farthest>(it, 0, 5);
   CHECK(trial.best(none, record, own) == 0);  // where none fits
 }
 
 TEST_CASE("a policy without settings, or with one given, has nothing to choose from", "[manager]")
 {
-  CHECK(residency<eviction::belady>{}.variants() == 1);
-  CHECK(residency<eviction::cost_aware>{}.variants() > 1);
-  CHECK(residency<eviction::cost_aware>{eviction::cost_aware{2.0}}.variants() == 1);
+  CHECK(chunk_cache<eviction::belady>{}.variants() == 1);
+  CHECK(chunk_cache<eviction::cost_aware>{}.variants() > 1);
+  CHECK(chunk_cache<eviction::cost_aware>{eviction::cost_aware{2.0}}.variants() == 1);
 }
 
 }  // namespace variant_trial_test

@@ -133,8 +133,8 @@ TEST_CASE("mistakes with room are told with every size", "[mistakes]")
   }
   CHECK(said<cm::usage_error>([&] { (void)m.lease(cm::tier::device, cm::bytes{}); }) ==
         "chunkmem: a lease of zero bytes");
-  CHECK(said<cm::usage_error>([&] { (void)m.lease(cm::tier::disk, 1_KiB); }) ==
-        "chunkmem: a lease on the disk tier, which no backend has");
+  CHECK(said<cm::usage_error>([&] { (void)m.lease(cm::no_tier, 1_KiB); }) ==
+        "chunkmem: a lease on a tier that no backend has (use tier::device or tier::host)");
   CHECK(said<cm::usage_error>([&] { (void)m.lease(cm::tier::device, 1_KiB, static_cast<cm::agent>(77)); }) ==
         "chunkmem: an agent that this backend does not have: adopt() makes one");
   CHECK(said<cm::usage_error>([&] { (void)m.lease(cm::tier::device, 1_KiB, cm::agent::to_host); }) ==

@@ -26,7 +26,7 @@ template <class Placement>
 std::vector<tier> homes_by(const Placement& policy, bytes device)
 {
   const std::vector<bytes> states{300_B, 300_B, 100_B};
-  std::vector<tier> homes(3, tier::disk);
+  std::vector<tier> homes(3, no_tier);
   policy.assign({device, 1'000_B, 200_B, true, states}, homes);
   return homes;
 }

@@ -18,7 +18,7 @@ TEST_CASE("what a timeline shows does not overlap on any agent, and computes all
   settings.chunk_elements = 1'024;
   const parameter_groups groups{shape, {}, 2'048};
   const training_script script{groups, true, 1e12};
-  rank_training<> rank{groups, script, share, settings, {{400_KiB, 100_MiB, bytes{}}}};
+  rank_training<> rank{groups, script, share, settings, {{400_KiB, 100_MiB}}};
   (void)rank.rehearse();
   rank.fill();
   for (int step = 0; step < 4; ++step) rank.step();

@@ -22,8 +22,8 @@ transfer::retention_request request_for(const conformance::demand_run& run)
   const tier_space& device = run.start.space(tier::device);
   return {run.iteration.record,
           run.iteration.chunk_of_slot,
-          run.start.all(),
-          run.start.live(),
+          run.start.table().all(),
+          run.start.table().live(),
           bytes{device.frame_bytes()},
           bytes{device.capacity()},
           bytes{run.start.space(tier::host).capacity()}};
@@ -89,7 +89,7 @@ TEST_CASE("early loads move no more bytes, and a plan says again which they are"
     };
     REQUIRE(std::equal(again.begin(), again.end(), wanted.early.begin(), wanted.early.end(), same));
     retained_run with;
-    with.start(run.start, wanted);
+    with.start(run.start.table(), wanted);
     const auto moved_with = with.frames_moved(run.iteration.record, run.iteration.chunk_of_slot);
     transfer::retention plain = wanted;
     plain.early = {};
@@ -97,7 +97,7 @@ TEST_CASE("early loads move no more bytes, and a plan says again which they are"
     for (const early_load& it : wanted.early) first_use[it.chunk] = access_record::never;
     plain.first_use = first_use;
     retained_run without;
-    without.start(run.start, plain);
+    without.start(run.start.table(), plain);
     const auto moved_without = without.frames_moved(run.iteration.record, run.iteration.chunk_of_slot);
     if (!moved_without) continue;
     ++runs;

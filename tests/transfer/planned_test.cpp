@@ -20,8 +20,8 @@ transfer::retention_request request_for(const conformance::demand_run& run)
   const tier_space& device = run.start.space(tier::device);
   return {run.iteration.record,
           run.iteration.chunk_of_slot,
-          run.start.all(),
-          run.start.live(),
+          run.start.table().all(),
+          run.start.table().live(),
           bytes{device.frame_bytes()},
           bytes{device.capacity()},
           bytes{run.start.space(tier::host).capacity()}};
@@ -49,7 +49,7 @@ TEST_CASE("what planned solves is what its run moves, where no tide and no windo
     REQUIRE(wanted.stays_until.size() == run.iteration.record.size());
     REQUIRE(wanted.first_use.size() == run.iteration.chunks());
     retained_run planned;
-    planned.start(run.start, wanted);
+    planned.start(run.start.table(), wanted);
     const auto moved = planned.frames_moved(run.iteration.record, run.iteration.chunk_of_slot);
     REQUIRE(moved.has_value());
     ++runs;
@@ -76,7 +76,7 @@ TEST_CASE("what planned solves is what its run moves, where the host has no room
     if (wanted.device_only.empty()) continue;
     REQUIRE(wanted.device_only.size() == run.iteration.chunks());
     retained_run planned;
-    planned.start(run.start, wanted);
+    planned.start(run.start.table(), wanted);
     const auto moved = planned.frames_moved(run.iteration.record, run.iteration.chunk_of_slot);
     cannot += moved ? 0 : 1;
     if (!moved) continue;

@@ -91,7 +91,7 @@ class cuda_device {
     return others_ = bytes{used > ours ? used - ours : 0};
   }
 
-  /// @throws usage_error     size is 0, the tier is the disk, or a graph is being captured
+  /// @throws usage_error     size is 0, there is no such tier, or a graph is being captured
   /// @throws out_of_memory   past the capacity, or the system has no more; nothing was changed
   /// @throws device_error    nothing was changed
   [[nodiscard]] std::byte* allocate(tier where, bytes size)

@@ -57,7 +57,7 @@ class cuda_memory {
   }
 
   /// @param own   a stream of the calling thread, finished before the memory is used
-  /// @throws usage_error     size is 0, or the tier is the disk
+  /// @throws usage_error     size is 0, or there is no such tier
   /// @throws out_of_memory   past the capacity, or the system has no more; nothing was changed
   /// @throws device_error    the runtime failed otherwise; nothing was changed, or the session is lost
   [[nodiscard]] std::byte* allocate(tier where, bytes size, stream_type own)

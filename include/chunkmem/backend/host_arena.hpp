@@ -70,7 +70,7 @@ class host_arena {
 
   /// Maps fresh memory, aligned to a page.
   ///
-  /// @throws usage_error     size is 0, or the tier is the disk
+  /// @throws usage_error     size is 0, or there is no such tier
   /// @throws out_of_memory   past the capacity, or the system has no more; nothing was changed
   [[nodiscard]] std::byte* allocate(tier where, bytes size)
   {

@@ -55,7 +55,7 @@ class simulated {
   [[nodiscard]] bytes capacity(tier where) const noexcept { return ledger_.capacity(where); }
 
   /// @return a made-up address, never given twice
-  /// @throws usage_error     size is 0, or the tier is the disk
+  /// @throws usage_error     size is 0, or there is no such tier
   /// @throws out_of_memory   past the capacity, or 2^60 B were given out over time; nothing was changed
   [[nodiscard]] std::byte* allocate(tier where, bytes size)
   {

@@ -81,7 +81,7 @@ class thrust_device {
 
   [[nodiscard]] bytes capacity(tier where) const noexcept { return ledger_.capacity(where); }
 
-  /// @throws usage_error     size is 0, or the tier is the disk
+  /// @throws usage_error     size is 0, or there is no such tier
   /// @throws out_of_memory   past the capacity, or the system has no more; nothing was changed
   /// @throws device_error    the system failed in another way; nothing was changed
   [[nodiscard]] std::byte* allocate(tier where, bytes size)

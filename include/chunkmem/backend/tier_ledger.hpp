@@ -36,7 +36,7 @@ class tier_ledger {
     capacity_[tier::host] = host_capacity;
   }
 
-  [[nodiscard]] bytes capacity(tier where) const noexcept { return capacity_[where]; }
+  [[nodiscard]] bytes capacity(tier where) const noexcept { return is_tier(where) ? capacity_[where] : bytes{}; }
   [[nodiscard]] bytes live(tier where) const noexcept { return live_[where]; }
   [[nodiscard]] std::span<const allocation> allocations() const noexcept { return allocations_; }
 
@@ -45,11 +45,11 @@ class tier_ledger {
 
   /// Says whether `size` more bytes fit, and makes room in the books for them.
   ///
-  /// @throws usage_error     size is 0, or the tier has no model yet
+  /// @throws usage_error     size is 0, or there is no such tier
   /// @throws out_of_memory   the tier would hold more than its capacity; nothing was changed
   void require(tier where, bytes size)
   {
-    if (where != tier::device && where != tier::host) {
+    if (!is_tier(where)) {
       throw usage_error{error_text{} << "chunkmem: no memory on the " << name_of(where) << " tier: " << size.count()
                                      << " B asked for (use tier::device or tier::host)"};
     }

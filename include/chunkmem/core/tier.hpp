@@ -3,21 +3,34 @@
 
 #include <chunkmem/core/version.hpp>
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
 
 namespace chunkmem::inline v0 {
 
-/// Where bytes live. `disk` is reserved: no backend has it yet.
-enum class tier : std::uint8_t { device, host, disk };
+/// Where bytes live, from the fastest to the largest. Neighbours are joined by a link over which bytes are copied.
+enum class tier : std::uint8_t { device, host };
 
-inline constexpr std::size_t tier_count = 3;
+inline constexpr std::size_t tier_count = 2;
+
+/// All of them, from the fastest to the largest: `for (const tier where : all_tiers)`.
+inline constexpr std::array<tier, tier_count> all_tiers{tier::device, tier::host};
+
+/// A value that names no tier, such as one that is not set yet. It indexes nothing.
+inline constexpr tier no_tier{tier_count};
+
+[[nodiscard]] constexpr bool is_tier(tier where) noexcept
+{
+  return where < no_tier;
+}
 
 [[nodiscard]] constexpr std::string_view name_of(tier where) noexcept
 {
-  constexpr std::string_view names[tier_count] = {"device", "host", "disk"};
-  return names[static_cast<std::size_t>(where)];
+  constexpr std::string_view names[tier_count] = {"device", "host"};
+  return is_tier(where) ? names[static_cast<std::size_t>(where)] : "unknown";
 }
 
 /// One value for each tier, indexed by the tier itself.
@@ -30,6 +43,20 @@ struct per_tier {
   {
     return values[static_cast<std::size_t>(where)];
   }
+  /// Only where values can be compared.
+  [[nodiscard]] constexpr bool operator==(const per_tier& other) const noexcept
+  {
+    return std::equal(values, values + tier_count, other.values);
+  }
 };
+
+/// The same value for each tier.
+template <class Value>
+[[nodiscard]] constexpr per_tier<Value> filled_tiers(const Value& value) noexcept
+{
+  per_tier<Value> all;
+  for (Value& each : all.values) each = value;
+  return all;
+}
 
 }  // namespace chunkmem::inline v0

@@ -26,7 +26,7 @@ class arena_set {
   [[nodiscard]] per_tier<bytes> capacities() const
   {
     per_tier<bytes> result;
-    for (const tier where : {tier::device, tier::host}) result[where] = backend_->capacity(where);
+    for (const tier where : all_tiers) result[where] = backend_->capacity(where);
     return result;
   }
 
@@ -35,7 +35,7 @@ class arena_set {
   {
     const per_tier<bytes> size = capacities();
     try {
-      for (const tier where : {tier::device, tier::host})
+      for (const tier where : all_tiers)
         if (size[where] > bytes{})
           begin_[where] = health_->starting([&] { return backend_->allocate(where, size[where]); });
     } catch (...) {
@@ -61,10 +61,10 @@ class arena_set {
   void release() noexcept
   {
     bool any = false;
-    for (const tier where : {tier::device, tier::host}) any = any || begin_[where] != nullptr;
+    for (const tier where : all_tiers) any = any || begin_[where] != nullptr;
     if (!any) return;
     wait_for_agents();
-    for (const tier where : {tier::device, tier::host})
+    for (const tier where : all_tiers)
       if (std::byte* const arena = std::exchange(begin_[where], nullptr); arena != nullptr)
         backend_->release(where, arena);
   }

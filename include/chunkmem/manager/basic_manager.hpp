@@ -413,7 +413,7 @@ class basic_manager {
   {
     return guard_.within("lease", from, [&] {
       expects(size.count() > 0, "a lease of zero bytes");
-      expects(where != tier::disk, "a lease on the disk tier, which no backend has");
+      expects(is_tier(where), "a lease on a tier that no backend has (use tier::device or tier::host)");
       check(who);
       builder_.expect_ready();
       return chunkmem::lease<engine_type>{

@@ -73,15 +73,15 @@ void measure_need(const model_frames& frames, const Log& rehearsed, const Evicti
   const std::uint64_t largest = need.smallest_device.count() / frame.count();  // also where this step does not use it
   need.smallest_device = trial.smallest_device(roomy, 2 * all, largest) * frame;
   // A window can be cut off by pins where one more frame would not be: the given capacity is tried as it is.
-  if (device > need.smallest_device && !trial.fits({{device, roomy, bytes{}}}))
+  if (device > need.smallest_device && !trial.fits({{device, roomy}}))
     need.smallest_device = trial.smallest_device(roomy, 2 * all, device.count() / frame.count() + 1) * frame;
   const bytes beside = std::clamp(device, need.smallest_device, std::max(need.smallest_device, 2 * need.everything));
   need.smallest_host = trial.smallest_host(beside, roomy.count() / frame.count()) * frame;
   const bytes host = given[tier::host];  // windows are cut off there, too
-  if (host > need.smallest_host && host < roomy && !trial.fits({{beside, host, bytes{}}})) {
+  if (host > need.smallest_host && host < roomy && !trial.fits({{beside, host}})) {
     const std::uint64_t most = roomy.count() / frame.count();
     std::uint64_t count = host.count() / frame.count() + 1;
-    while (count < most && !trial.fits({{beside, count * frame, bytes{}}})) ++count;
+    while (count < most && !trial.fits({{beside, count * frame}})) ++count;
     need.smallest_host = count * frame;
   }
   need.rehearsed = true;

@@ -68,9 +68,9 @@ class captured_step {
     expects(!engine.schedule().is_inside(), "a captured step was replayed inside an iteration");
     engine.pending().finish();
     if (engine.schedule().arrangement() != around_.arrangement) return false;
-    if (!engine.chunks().same_places(around_.start)) {
+    if (!engine.chunks().table().same_places(around_.start)) {
       engine.return_to(around_.start, around_.clears);
-      if (!engine.chunks().same_places(around_.start)) return false;
+      if (!engine.chunks().table().same_places(around_.start)) return false;
     }
     engine.replay(graph_, moved_);
     return true;
@@ -103,8 +103,8 @@ try {
   engine.pending().finish();
   const bool clears = !engine.schedule().is_steady();
   if (clears) engine.clear_device();
-  typename captured_step<Engine, Backend>::circumstances around{engine.chunks(), engine.schedule().arrangement(),
-                                                                clears};
+  typename captured_step<Engine, Backend>::circumstances around{engine.chunks().table(),
+                                                                engine.schedule().arrangement(), clears};
   const report before = engine.snapshot();
   const auto finish = [&] {
     auto graph = backend.end_capture();
@@ -122,7 +122,7 @@ try {
   auto graph = engine.health().ordering(finish);
   expects(engine.snapshot().iterations == before.iterations + 1 && engine.schedule().has_repeated() &&
               !engine.schedule().is_inside() && engine.schedule().arrangement() == around.arrangement &&
-              engine.chunks().same_places(around.start),
+              engine.chunks().table().same_places(around.start),
           "the captured step was not the recorded one: its work was done, but it cannot be replayed");
   return {link, std::move(graph), std::move(around), engine.snapshot().copies_since(before)};
 } catch (error& failed) {

@@ -14,21 +14,37 @@
 
 namespace chunkmem::inline v0 {
 
-/// All chunks of a manager and the tiers they lie in: what residency decides on, without a policy in its type.
+/// Where all chunks of a manager lie: the chunks, and the tiers that hold them. Plain data, without a policy.
+///
+/// A plan starts from a table, a copy of a table is where an iteration began, and a comparison of two tables says
+/// whether a plan is good again. `chunk_cache` moves chunks and keeps the frames of a chunk and of its tiers in step.
+/// @code
+/// chunk_table table;
+/// table.reset(frames_of_chunk, slots);
+/// table.space(tier::device).reset(capacity, frame, frames);  // and the same for each other tier
+/// const chunk_table before = table;
+/// // ... chunks move ...
+/// if (table.same_places(before)) ...                         // the plan of before is good again
+/// @endcode
 class chunk_table {
  public:
   [[nodiscard]] chunk& operator[](std::uint32_t at) noexcept { return chunks_[at]; }
   [[nodiscard]] const chunk& operator[](std::uint32_t at) const noexcept { return chunks_[at]; }
+  [[nodiscard]] std::span<chunk> all() noexcept { return chunks_; }
   [[nodiscard]] std::span<const chunk> all() const noexcept { return chunks_; }
-  [[nodiscard]] std::span<const std::uint8_t> live() const noexcept { return live_; }
   [[nodiscard]] std::uint32_t chunks() const noexcept { return static_cast<std::uint32_t>(chunks_.size()); }
-  [[nodiscard]] tier_space& space(tier where) noexcept { return where == tier::device ? device_ : host_; }
-  [[nodiscard]] const tier_space& space(tier where) const noexcept { return where == tier::device ? device_ : host_; }
+  [[nodiscard]] tier_space& space(tier where) noexcept { return spaces_[where]; }
+  [[nodiscard]] const tier_space& space(tier where) const noexcept { return spaces_[where]; }
+
+  /// By slot: it holds bytes.
+  [[nodiscard]] std::span<const std::uint8_t> live() const noexcept { return live_; }
   [[nodiscard]] bool is_live(std::uint32_t slot) const noexcept { return live_[slot] != 0; }
+  void set_live(std::uint32_t slot, bool holds_bytes) noexcept { live_[slot] = holds_bytes ? 1 : 0; }
   void exchange_live(std::uint32_t left, std::uint32_t right) noexcept { std::swap(live_[left], live_[right]); }
 
-  /// `frames_of_chunk` is the length of each chunk's window.
-  void reset_chunks(std::span<const std::uint32_t> frames_of_chunk, std::uint32_t slots)
+  /// Nothing lies anywhere and no slot holds bytes. The spaces are set by the caller.
+  /// @param frames_of_chunk   how many neighbouring frames each chunk takes
+  void reset(std::span<const std::uint32_t> frames_of_chunk, std::uint32_t slots)
   {
     chunks_.assign(frames_of_chunk.size(), chunk{});
     for (std::size_t at = 0; at < chunks_.size(); ++at) chunks_[at].frames = frames_of_chunk[at];
@@ -67,15 +83,16 @@ class chunk_table {
   /// The same chunks in the same frames, with the same room left. Next uses are not compared. O(chunks + frames).
   [[nodiscard]] bool same_places(const chunk_table& other) const noexcept
   {
-    return live_ == other.live_ && device_.same_places(other.device_) && host_.same_places(other.host_) &&
-           std::equal(chunks_.begin(), chunks_.end(), other.chunks_.begin(), other.chunks_.end(), have_same_place);
+    return live_ == other.live_ &&
+           std::ranges::all_of(all_tiers,
+                               [&](tier where) { return spaces_[where].same_places(other.spaces_[where]); }) &&
+           std::ranges::equal(chunks_, other.chunks_, have_same_place);
   }
 
- protected:
+ private:
   std::vector<chunk> chunks_;
   std::vector<std::uint8_t> live_;  // by slot: it holds bytes
-  tier_space device_;
-  tier_space host_;
+  per_tier<tier_space> spaces_;
   per_tier<bytes> step_need_;  // zero until a step was rehearsed
 };
 

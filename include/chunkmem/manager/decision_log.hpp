@@ -51,6 +51,7 @@ class decision_log {
     add(transfer::move_kind::write_back, now_, at, it.device, it.frames);
   }
   void evicted(std::uint32_t at, const chunk& it) { add(transfer::move_kind::evict, now_, at, it.device, it.frames); }
+  void discarded(std::uint32_t, const chunk&) noexcept {}
   void leased(tier, std::uint64_t begin, std::uint64_t) { add(transfer::move_kind::lease, now_, UINT32_MAX, begin, 0); }
 
  private:

@@ -7,6 +7,7 @@
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/manager/arena_set.hpp>
 #include <chunkmem/manager/checked_bytes.hpp>
+#include <chunkmem/manager/chunk_cache.hpp>
 #include <chunkmem/manager/copy_engine.hpp>
 #include <chunkmem/manager/device_health.hpp>
 #include <chunkmem/manager/error_teller.hpp>
@@ -20,7 +21,6 @@
 #include <chunkmem/manager/rehearsal_log.hpp>
 #include <chunkmem/manager/rehearsal_scratch.hpp>
 #include <chunkmem/manager/report.hpp>
-#include <chunkmem/manager/residency.hpp>
 #include <chunkmem/manager/schedule.hpp>
 #include <chunkmem/manager/slot_states.hpp>
 #include <chunkmem/profile/tide_watch.hpp>
@@ -109,7 +109,7 @@ class engine {
   [[nodiscard]] model_frames frames() const noexcept { return {tensors_, gathered_, options_.chunk_bytes}; }
   [[nodiscard]] pending_updates& pending() noexcept { return pending_; }
   [[nodiscard]] const pending_updates& pending() const noexcept { return pending_; }
-  [[nodiscard]] const residency<Eviction>& chunks() const noexcept { return chunks_; }
+  [[nodiscard]] const chunk_cache<Eviction>& chunks() const noexcept { return chunks_; }
   /// What a rehearsed step needs, for messages.
   void note_step_need(per_tier<bytes> need) noexcept { chunks_.note_step_need(need); }
   [[nodiscard]] device_health& health() noexcept { return health_; }
@@ -133,7 +133,7 @@ class engine {
   [[nodiscard]] report snapshot() const
   {
     report result = counts_;
-    for (const tier where : {tier::device, tier::host}) {
+    for (const tier where : all_tiers) {
       result.capacity[where] = backend_->capacity(where);
       result.in_use[where] = bytes{chunks_.space(where).in_use()};
       result.peak[where] = bytes{chunks_.space(where).peak()};
@@ -395,12 +395,11 @@ class engine {
     arenas_.allocate();
     try {
       copies_.reset(tensors_.used(), options_.chunk_bytes.count(), arenas_.begins(),
-                    {{chunks_.space(tier::device).frames(), chunks_.space(tier::host).frames(), 0}});
-      if (!gathered_.empty()) copies_.derive(gathered_.shares(tensors_), chunks_);
+                    {{chunks_.space(tier::device).frames(), chunks_.space(tier::host).frames()}});
+      if (!gathered_.empty()) copies_.derive(gathered_.shares(tensors_), chunks_.table());
       watch_.reset(tensors_);
       if constexpr (watch_type::sees_bytes)
-        for (const tier where : {tier::device, tier::host})
-          watch_.part().add_arena({arenas_.begins()[where], capacity[where].count()});
+        for (const tier where : all_tiers) watch_.part().add_arena({arenas_.begins()[where], capacity[where].count()});
     } catch (...) {
       if constexpr (watch_type::sees_bytes) watch_.part().forget_arenas();
       arenas_.release();
@@ -657,7 +656,7 @@ class engine {
   gradient_places places_;
   gathered_chunks gathered_;
   pending_updates pending_;
-  residency<Eviction> chunks_;
+  chunk_cache<Eviction> chunks_;
   report counts_;
   device_health health_;
   copies_type copies_;

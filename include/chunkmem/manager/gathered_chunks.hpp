@@ -2,7 +2,6 @@
 #pragma once
 
 #include <chunkmem/core/ids.hpp>
-#include <chunkmem/manager/chunk_table.hpp>
 #include <chunkmem/manager/gathering_mover.hpp>
 #include <chunkmem/manager/registry.hpp>
 
@@ -15,8 +14,7 @@ namespace chunkmem::inline v0 {
 /// Tensors that are made whole from the shares of all ranks, and the parts that this rank keeps.
 ///
 /// `add(whole, label, keeps)` and `derive(whole, share, begin)` declare, before anything is allocated. Each whole tensor
-/// fills a chunk of its own. Afterwards `shares()` tells the copy engine what to gather, and `mark()` the chunk table
-/// which chunks have no copy on the host.
+/// fills a chunk of its own. Afterwards `shares()` tells the copy engine what to gather.
 class gathered_chunks {
  public:
   /// The chunk of `whole` is made from shares of all ranks each time it is loaded.
@@ -29,11 +27,13 @@ class gathered_chunks {
 
   [[nodiscard]] bool empty() const noexcept { return gathered_.empty(); }
 
-  /// Chunks that are made anew at each load have no place on the host. @pre `tensors` is sealed
-  void mark(chunk_table& chunks, const registry& tensors) const noexcept
+  /// Calls `visit(chunk)` for each chunk that is made anew at each load: it has no place on the host.
+  /// @pre `tensors` is sealed
+  template <class Visit>
+  void for_each_loaded_from_shares(const registry& tensors, Visit visit) const
   {
     for (const gathered_tensor& it : gathered_)
-      if (!it.keeps) chunks[tensors.chunk_of(it.whole)].host = chunk::elsewhere;
+      if (!it.keeps) visit(tensors.chunk_of(it.whole));
   }
   /// @pre `tensors` is sealed
   [[nodiscard]] chunk_shares shares(const registry& tensors) const

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/manager/chunk_cache.hpp>
 #include <chunkmem/manager/chunk_table.hpp>
 #include <chunkmem/manager/decision_log.hpp>
 #include <chunkmem/manager/policy_stays.hpp>
 #include <chunkmem/manager/replay.hpp>
-#include <chunkmem/manager/residency.hpp>
 #include <chunkmem/manager/retained_run.hpp>
 #include <chunkmem/manager/variant_trial.hpp>
 #include <chunkmem/transfer/transfer_policy.hpp>
@@ -137,29 +137,29 @@ class iteration_planner {
   explicit iteration_planner(Transfer transfer) : transfer_{std::move(transfer)} {}
 
   /// Makes `plan` for an iteration that starts from `now`; not valid where the iteration does not fit.
-  void make(iteration_plan<Eviction>& plan, const residency<Eviction>& now, access_record& record,
+  void make(iteration_plan<Eviction>& plan, const chunk_cache<Eviction>& now, access_record& record,
             std::span<const std::uint32_t> chunk_of_slot)
   {
     plan.valid = plan.retains = false;
-    plan.start = now;
+    plan.start = now.table();
     if (!plan.tuned) tune(plan, now, record, chunk_of_slot);
     if (!plan.stays_until.empty()) {
       plan.retains = retain(plan, now, record, chunk_of_slot);
       if (plan.retains)
-        return finish(plan, now, record, chunk_of_slot, retained_.state(), retained_.log(),
+        return finish(plan, now, record, chunk_of_slot, retained_.state().table(), retained_.log(),
                       retained_.state().reclaims() == 0);
     }
     // What a rehearsal proves holds for the first setting.
     if (!runs(now, record, chunk_of_slot, plan.variant) && (plan.variant == 0 || !runs(now, record, chunk_of_slot, 0)))
       return;
-    finish(plan, now, record, chunk_of_slot, state_, log_, state_.reclaims() == now.reclaims());
+    finish(plan, now, record, chunk_of_slot, state_.table(), log_, state_.reclaims() == now.reclaims());
   }
 
   /// One more plan is to be made for a record that has some. An eviction policy may leave every iteration elsewhere, so
   /// that each costs a plan. After some of them a plan is sought that ends where it began; where it does not do so
   /// either, it is given up.
   /// @pre make() was called for the record
-  void settle(iteration_plan<Eviction>& plan, const residency<Eviction>& now, const access_record& record,
+  void settle(iteration_plan<Eviction>& plan, const chunk_cache<Eviction>& now, const access_record& record,
               std::span<const std::uint32_t> chunk_of_slot)
   {
     constexpr std::uint32_t patience = 4;
@@ -178,7 +178,7 @@ class iteration_planner {
   }
 
   /// An iteration like this one can be recorded from `now` on, when nothing is known of it, and repeated.
-  [[nodiscard]] bool can_record(const residency<Eviction>& now, const access_record& record,
+  [[nodiscard]] bool can_record(const chunk_cache<Eviction>& now, const access_record& record,
                                 std::span<const std::uint32_t> chunk_of_slot)
   {
     state_ = now;
@@ -186,7 +186,7 @@ class iteration_planner {
   }
 
   /// The iteration fits from `now` on, without a plan and however often it is repeated.
-  [[nodiscard]] bool settles(const residency<Eviction>& now, const access_record& record,
+  [[nodiscard]] bool settles(const chunk_cache<Eviction>& now, const access_record& record,
                              std::span<const std::uint32_t> chunk_of_slot)
   {
     state_ = now;
@@ -210,16 +210,16 @@ class iteration_planner {
 
   /// Runs the plan of who stays. By its rules alone it may never end where it began: from some plan on it repeats the
   /// frames of the plan before, as long as that moves no more. @return   it fits
-  bool retain(iteration_plan<Eviction>& plan, const residency<Eviction>& now, const access_record& record,
+  bool retain(iteration_plan<Eviction>& plan, const chunk_cache<Eviction>& now, const access_record& record,
               std::span<const std::uint32_t> chunk_of_slot)
   {
     bool fits = false;
     if (plan.tries++ >= plan.free_tries) {
-      retained_.start(now, plan.who_stays(), plan.frames);
+      retained_.start(now.table(), plan.who_stays(), plan.frames);
       fits = retained_.run(record, chunk_of_slot) && retained_.log().frames_copied() <= plan.copied;
     }
     if (!fits) {
-      retained_.start(now, plan.who_stays());
+      retained_.start(now.table(), plan.who_stays());
       fits = retained_.run(record, chunk_of_slot);
       plan.copied = retained_.log().frames_copied();
     }
@@ -229,7 +229,7 @@ class iteration_planner {
 
   /// From now on the chunks stay that stayed in an iteration by the policy. Not where that copies more than one chunk
   /// more.
-  void close(iteration_plan<Eviction>& plan, const residency<Eviction>& now, const access_record& record,
+  void close(iteration_plan<Eviction>& plan, const chunk_cache<Eviction>& now, const access_record& record,
              std::span<const std::uint32_t> chunk_of_slot)
   {
     if (!plan.stays_until.empty() || !runs(now, record, chunk_of_slot, plan.variant)) return;
@@ -243,15 +243,15 @@ class iteration_planner {
     }
     if (saved == 0) return;
     plan.tries = plan.free_tries;
-    retained_.start(now, plan.who_stays());
+    retained_.start(now.table(), plan.who_stays());
     const auto moved = retained_.frames_moved(record, chunk_of_slot);
     const std::uint64_t least = trial_.frames_moved(now, record, chunk_of_slot, plan.variant);
-    if (!moved || *moved > least + trial_length{}.counted * longest(now)) return plan.keep({});
+    if (!moved || *moved > least + trial_length{}.counted * longest(now.table())) return plan.keep({});
     plan.closes = true;
   }
 
   /// What is chosen once for a record: the policy's setting, and whether the transfer policy's own plan moves less.
-  void tune(iteration_plan<Eviction>& plan, const residency<Eviction>& now, const access_record& record,
+  void tune(iteration_plan<Eviction>& plan, const chunk_cache<Eviction>& now, const access_record& record,
             std::span<const std::uint32_t> chunk_of_slot)
   {
     plan.variant = trial_.best(now, record, chunk_of_slot);
@@ -259,10 +259,10 @@ class iteration_planner {
     if constexpr (retaining_transfer<Transfer>) {
       const tier_space& device = now.space(tier::device);
       const transfer::retention wanted =
-          transfer_.retain({record, chunk_of_slot, now.all(), now.live(), bytes{device.frame_bytes()},
+          transfer_.retain({record, chunk_of_slot, now.table().all(), now.table().live(), bytes{device.frame_bytes()},
                             bytes{device.capacity()}, bytes{now.space(tier::host).capacity()}});
       plan.keep(wanted);
-      retained_.start(now, plan.who_stays());
+      retained_.start(now.table(), plan.who_stays());
       const auto moved =
           wanted.stays_until.empty() ? std::nullopt : retained_.frames_moved(record, chunk_of_slot, long_trial);
       if (!moved || *moved > trial_.frames_moved(now, record, chunk_of_slot, plan.variant, long_trial)) plan.keep({});
@@ -270,7 +270,7 @@ class iteration_planner {
     plan.tuned = true;
   }
 
-  void finish(iteration_plan<Eviction>& plan, const residency<Eviction>& now, access_record& record,
+  void finish(iteration_plan<Eviction>& plan, const chunk_cache<Eviction>& now, access_record& record,
               std::span<const std::uint32_t> chunk_of_slot, const chunk_table& end, const decision_log& log,
               bool may_move_early)
   {
@@ -278,11 +278,11 @@ class iteration_planner {
         {record, chunk_of_slot, log.moves(), now.chunks(), now.space(tier::device).frames(), may_move_early},
         plan.actions);
     mark(plan, record);
-    plan.periodic = end.same_places(now);
+    plan.periodic = end.same_places(now.table());
     plan.valid = true;
   }
 
-  [[nodiscard]] bool runs(const residency<Eviction>& now, const access_record& record,
+  [[nodiscard]] bool runs(const chunk_cache<Eviction>& now, const access_record& record,
                           std::span<const std::uint32_t> chunk_of_slot, std::uint32_t variant)
   {
     state_ = now;
@@ -307,8 +307,8 @@ class iteration_planner {
 
   Transfer transfer_;
   variant_trial<Eviction> trial_;
-  residency<Eviction> state_;
-  residency<Eviction> ended_;
+  chunk_cache<Eviction> state_;
+  chunk_cache<Eviction> ended_;
   policy_stays stays_;
   replay<Eviction> replay_;
   decision_log log_;

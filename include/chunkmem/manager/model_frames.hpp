@@ -2,9 +2,9 @@
 #pragma once
 
 #include <chunkmem/core/bytes.hpp>
+#include <chunkmem/manager/chunk_cache.hpp>
 #include <chunkmem/manager/gathered_chunks.hpp>
 #include <chunkmem/manager/registry.hpp>
-#include <chunkmem/manager/residency.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -31,19 +31,18 @@ struct model_frames {
   }
 
   /// All chunks fit on the device at once.
-  [[nodiscard]] bool fit_on_device(const chunk_table& tiers) const noexcept
+  [[nodiscard]] bool fit_on_device(const chunk_table& chunks) const noexcept
   {
-    return tiers.space(tier::device).frames() >= tensors.total_frames();
+    return chunks.space(tier::device).frames() >= tensors.total_frames();
   }
 
   /// Sets up `target` for these capacities: nothing lies anywhere. Allocates bookkeeping only.
   template <eviction_policy Eviction>
-  void lay_out(residency<Eviction>& target, per_tier<bytes> capacity) const
+  void lay_out(chunk_cache<Eviction>& target, per_tier<bytes> capacity) const
   {
     target.reset(tensors.frames_of_chunk(), static_cast<std::uint32_t>(tensors.slots().size()));
-    for (const tier where : {tier::device, tier::host})
-      target.space(where).reset(capacity[where], size, in(capacity[where]));
-    gathered.mark(target, tensors);
+    for (const tier where : all_tiers) target.reset_tier(where, capacity[where], size, in(capacity[where]));
+    gathered.for_each_loaded_from_shares(tensors, [&](std::uint32_t chunk) { target.make_derived(chunk); });
   }
 };
 

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/manager/chunk_cache.hpp>
 #include <chunkmem/manager/decision_log.hpp>
 #include <chunkmem/manager/memory_requirement.hpp>
 #include <chunkmem/manager/model_frames.hpp>
 #include <chunkmem/manager/replay.hpp>
-#include <chunkmem/manager/residency.hpp>
 #include <chunkmem/profile/access_record.hpp>
 #include <chunkmem/profile/tide.hpp>
 
@@ -71,7 +71,7 @@ class rehearsal {
   {
     (void)settle_(bytes{});  // where states have no room on the device, fewer are pinned there
     for (std::uint64_t frames = std::max(pinned_frames(), start); frames <= limit; ++frames)
-      if (fits({{frames * frames_.size, host, bytes{}}})) return frames;
+      if (fits({{frames * frames_.size, host}})) return frames;
     return limit + 1;
   }
 
@@ -82,7 +82,7 @@ class rehearsal {
     std::uint64_t high = limit;
     while (low < high) {
       const std::uint64_t middle = low + (high - low) / 2;
-      if (fits({{device, middle * frames_.size, bytes{}}}))
+      if (fits({{device, middle * frames_.size}}))
         high = middle;
       else
         low = middle + 1;
@@ -130,7 +130,7 @@ class rehearsal {
       for (std::uint32_t slot = 0; slot < it.filled->size(); ++slot)
         if ((*it.filled)[slot] != 0 && !frames_.tensors.is_master(slot)) fill(slot, as_filled);
       for (std::uint32_t value = 0; value < frames_.tensors.parameters(); ++value) make_master(it, value);
-      const bool holds_all = frames_.fit_on_device(state_);
+      const bool holds_all = frames_.fit_on_device(state_.table());
       if (from == origin::cleared && !holds_all) return true;                            // the same as the first
       if (as_filled && (from == origin::cleared || !holds_all)) state_.evict_all(log_);  // a recording starts so
     } catch (const out_of_memory&) {
@@ -169,7 +169,7 @@ class rehearsal {
 
   model_frames frames_;
   step steps_[2];
-  residency<Eviction> state_;
+  chunk_cache<Eviction> state_;
   replay<Eviction> replay_;
   decision_log log_;
   Settle settle_;

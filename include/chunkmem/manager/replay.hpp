@@ -2,8 +2,8 @@
 #pragma once
 
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/manager/chunk_cache.hpp>
 #include <chunkmem/manager/decision_log.hpp>
-#include <chunkmem/manager/residency.hpp>
 #include <chunkmem/profile/access_record.hpp>
 
 #include <cstdint>
@@ -30,7 +30,7 @@ class replay {
   /// @param before_last   called before the last entry, when all that was released before it is
   /// @throws out_of_memory   the iteration does not fit; the residency is left in the middle
   template <class Early = nothing>
-  void run(const access_record& record, std::span<const std::uint32_t> chunk_of_slot, residency<Eviction>& state,
+  void run(const access_record& record, std::span<const std::uint32_t> chunk_of_slot, chunk_cache<Eviction>& state,
            decision_log& log, bool profiled, Early before_last = {})
   {
     lease_at_.assign(record.size(), 0);
@@ -55,7 +55,7 @@ class replay {
   /// @param profiled   false: the first time is that of the recording
   /// @param retold     the policy starts over with each iteration, as it does where plans are made
   /// @return           false where it does not fit; true also where 64 iterations fit and none ended as one before
-  bool settles(const access_record& record, std::span<const std::uint32_t> chunk_of_slot, residency<Eviction>& state,
+  bool settles(const access_record& record, std::span<const std::uint32_t> chunk_of_slot, chunk_cache<Eviction>& state,
                decision_log& log, bool profiled, bool retold)
   {
     constexpr int most = 64;
@@ -73,7 +73,7 @@ class replay {
       } catch (const out_of_memory&) {
         return false;
       }
-      if (known && state.same_places(before_) && state.same_order(before_)) return true;
+      if (known && state.table().same_places(before_.table()) && state.same_order(before_)) return true;
       if (pass + 1 != kept) continue;
       before_ = state;
       kept *= 2;
@@ -82,7 +82,7 @@ class replay {
   }
 
  private:
-  void step(const access_record& record, std::span<const std::uint32_t> chunk_of_slot, residency<Eviction>& state,
+  void step(const access_record& record, std::span<const std::uint32_t> chunk_of_slot, chunk_cache<Eviction>& state,
             decision_log& log, std::uint32_t now, bool profiled)
   {
     const access_entry& entry = record.entries()[now];
@@ -99,7 +99,7 @@ class replay {
   }
 
   std::size_t release_until(const access_record& record, std::span<const std::uint32_t> chunk_of_slot,
-                            residency<Eviction>& state, decision_log& log, std::size_t ended, std::uint32_t now)
+                            chunk_cache<Eviction>& state, decision_log& log, std::size_t ended, std::uint32_t now)
   {
     const auto releases = record.releases();
     for (; ended < releases.size() && releases[ended].until <= now; ++ended)
@@ -107,7 +107,7 @@ class replay {
     return ended;
   }
 
-  void end(const access_record& record, std::span<const std::uint32_t> chunk_of_slot, residency<Eviction>& state,
+  void end(const access_record& record, std::span<const std::uint32_t> chunk_of_slot, chunk_cache<Eviction>& state,
            decision_log& log, std::uint32_t at)
   {
     const access_entry& entry = record.entries()[at];
@@ -123,7 +123,7 @@ class replay {
 
   std::span<const std::uint32_t> next_uses_;
   std::vector<std::uint64_t> lease_at_;  // by moment
-  residency<Eviction> before_;           // kept between calls, so that a repeated proof allocates nothing
+  chunk_cache<Eviction> before_;         // kept between calls, so that a repeated proof allocates nothing
 };
 
 }  // namespace chunkmem::inline v0

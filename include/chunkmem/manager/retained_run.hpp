@@ -3,10 +3,10 @@
 
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/eviction/by_retention.hpp>
+#include <chunkmem/manager/chunk_cache.hpp>
 #include <chunkmem/manager/chunk_table.hpp>
 #include <chunkmem/manager/decision_log.hpp>
 #include <chunkmem/manager/replay.hpp>
-#include <chunkmem/manager/residency.hpp>
 #include <chunkmem/manager/variant_trial.hpp>
 #include <chunkmem/profile/access_record.hpp>
 #include <chunkmem/transfer/transfer_policy.hpp>
@@ -27,7 +27,7 @@ namespace chunkmem::inline v0 {
 /// included. Cost: a copy of the residency and a replay for each run; no allocation when sizes repeat.
 class retained_run {
  public:
-  using run_state = residency<eviction::by_retention>;
+  using run_state = chunk_cache<eviction::by_retention>;
 
   /// From `now` on, by `plan`, which must outlive the runs.
   /// @param frames   as frames() of an earlier run by this plan, or nothing
@@ -52,7 +52,7 @@ class retained_run {
       frames_.clear();  // each by the rules alone
       if (!run(record, chunk_of_slot)) return std::nullopt;
       if (round >= length.rounds - length.counted) moved += log_.frames_copied();
-      ended_ = state_;
+      ended_ = state_.table();
       state_.take_places(ended_);
     }
     return moved;
@@ -67,7 +67,7 @@ class retained_run {
     state_.policy().place_in(frames_);
     log_.clear();
     began_in_.clear();
-    for (const chunk& it : state_.all()) began_in_.push_back(it.device);
+    for (const chunk& it : state_.table().all()) began_in_.push_back(it.device);
     try {
       replay_.run(record, chunk_of_slot, state_, log_, true, [this] { load_early(); });
     } catch (const out_of_memory&) {

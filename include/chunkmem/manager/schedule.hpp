@@ -4,11 +4,11 @@
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/core/tier.hpp>
+#include <chunkmem/manager/chunk_cache.hpp>
 #include <chunkmem/manager/gradient_places.hpp>
 #include <chunkmem/manager/iteration_planner.hpp>
 #include <chunkmem/manager/registry.hpp>
 #include <chunkmem/manager/report.hpp>
-#include <chunkmem/manager/residency.hpp>
 #include <chunkmem/profile/recorder.hpp>
 #include <chunkmem/trace/trace_event.hpp>
 #include <chunkmem/transfer/stored_plan.hpp>
@@ -35,7 +35,7 @@ template <eviction_policy Eviction, transfer_policy Transfer, class Copies>
 class schedule {
  public:
   /// All of them outlive this.
-  schedule(Transfer transfer, registry& tensors, gradient_places& places, residency<Eviction>& chunks, Copies& copies,
+  schedule(Transfer transfer, registry& tensors, gradient_places& places, chunk_cache<Eviction>& chunks, Copies& copies,
            report& counts)
       : planner_{std::move(transfer)},
         tensors_{&tensors},
@@ -374,7 +374,7 @@ class schedule {
     if constexpr (Transfer::plans) {
       if (plans_.size() <= recorder_.index()) plans_.resize(recorder_.index() + 1);
       iteration_plan<Eviction>& plan = plans_[recorder_.index()];
-      if (!plan.valid || !plan.start.same_places(*chunks_)) plan_from_here(plan, record);
+      if (!plan.valid || !plan.start.same_places(chunks_->table())) plan_from_here(plan, record);
       if (!plan.valid) return false;
       chunks_->start_of(record, plan.without_homes());
       following_plan_ = true;
@@ -389,7 +389,7 @@ class schedule {
   /// The iteration has been followed from here before, or a plan is made.
   void plan_from_here(iteration_plan<Eviction>& plan, access_record& record)
   {
-    if (plan.recall(*chunks_)) return planner_.mark(plan, record);
+    if (plan.recall(chunks_->table())) return planner_.mark(plan, record);
     const bool is_first = plan.made++ == 0;
     if (!is_first) {
       ++counts_->replans;
@@ -440,7 +440,7 @@ class schedule {
   std::vector<iteration_plan<Eviction>> plans_;  // by record
   registry* tensors_;
   gradient_places* places_;
-  residency<Eviction>* chunks_;
+  chunk_cache<Eviction>* chunks_;
   Copies* copies_;
   report* counts_;
   std::size_t next_action_ = 0;

@@ -51,7 +51,7 @@ class step_rehearsal {
     measure_need<transfer_type>(engine_->frames(), log, eviction_, given, need,
                                 [&](bytes device) { return settle(device, step); });
     refuse_too_small_for_step(given, need);
-    engine_->note_step_need({{need.smallest_device, need.smallest_host, bytes{}}});
+    engine_->note_step_need({{need.smallest_device, need.smallest_host}});
     if (builder_->assign_homes()) run_without_bytes(step);
     return need;
   }

@@ -89,7 +89,7 @@ namespace detail {
                                                       std::span<const std::string> names)
 {
   residency_snapshot result;
-  for (const tier where : {tier::device, tier::host}) result.tiers[where] = detail::snapshot_of(from, where);
+  for (const tier where : all_tiers) result.tiers[where] = detail::snapshot_of(from, where);
   for (std::uint32_t list = 0; list < tensors.lists(); ++list)
     result.lists.emplace_back(tensors.spec_of(list_id{list}).name);
   if (!tensors.is_sealed()) return result;
@@ -120,7 +120,7 @@ namespace detail {
 template <class Engine>
 [[nodiscard]] residency_snapshot take_snapshot_of(const Engine& engine, std::span<const std::string> names)
 {
-  residency_snapshot result = take_snapshot(engine.chunks(), engine.tensors(), names);
+  residency_snapshot result = take_snapshot(engine.chunks().table(), engine.tensors(), names);
   result.frame = engine.options().chunk_bytes;
   result.iterations = engine.snapshot().iterations;
   result.is_inside = engine.schedule().is_inside();

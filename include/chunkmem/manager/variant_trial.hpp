@@ -2,9 +2,9 @@
 #pragma once
 
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/manager/chunk_cache.hpp>
 #include <chunkmem/manager/decision_log.hpp>
 #include <chunkmem/manager/replay.hpp>
-#include <chunkmem/manager/residency.hpp>
 #include <chunkmem/profile/access_record.hpp>
 
 #include <cstdint>
@@ -28,7 +28,7 @@ template <class Eviction>
 class variant_trial {
  public:
   /// The best setting for iterations that start from `now`; of equals the lowest, and 0 where none fits.
-  [[nodiscard]] std::uint32_t best(const residency<Eviction>& now, const access_record& record,
+  [[nodiscard]] std::uint32_t best(const chunk_cache<Eviction>& now, const access_record& record,
                                    std::span<const std::uint32_t> chunk_of_slot)
   {
     if (now.variants() == 1) return 0;
@@ -46,7 +46,7 @@ class variant_trial {
   static constexpr std::uint64_t impossible = UINT64_MAX;
 
   /// Frames that the counted iterations copy, from `now` on; impossible where one does not fit.
-  [[nodiscard]] std::uint64_t frames_moved(const residency<Eviction>& now, const access_record& record,
+  [[nodiscard]] std::uint64_t frames_moved(const chunk_cache<Eviction>& now, const access_record& record,
                                            std::span<const std::uint32_t> chunk_of_slot, std::uint32_t variant,
                                            trial_length length = {})
   {
@@ -68,7 +68,7 @@ class variant_trial {
   }
 
  private:
-  residency<Eviction> state_;
+  chunk_cache<Eviction> state_;
   replay<Eviction> replay_;
   decision_log log_;
 };

@@ -62,7 +62,7 @@ struct rank_settings {
   const double usable = static_cast<double>(share.host_bytes.count()) * (1 - settings.host_reserve);
   const bytes host =
       usable < 0x1p64 ? std::min(bytes{static_cast<std::uint64_t>(usable)}, share.host_bytes) : share.host_bytes;
-  return {{rest(share.device_bytes, settings.device_context), rest(host, settings.host_process), bytes{}}};
+  return {{rest(share.device_bytes, settings.device_context), rest(host, settings.host_process)}};
 }
 
 /// Copies on virtual links.

@@ -175,7 +175,7 @@ template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer 
   };
   const auto profile = [&] {
     const bytes roomy = 2 * (result.capacity[tier::device] + result.capacity[tier::host]);
-    training_type training{groups, script, share, settings, {{roomy, roomy, bytes{}}}, eviction, transfer};
+    training_type training{groups, script, share, settings, {{roomy, roomy}}, eviction, transfer};
     return detail::profile_without_limits(training);
   };
   try {
@@ -196,8 +196,8 @@ template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer 
   if (result.fits || result.need.rehearsed || settings.known == known_before::profile) return result;
   constexpr bytes endless{std::uint64_t{1} << 50};
   try {  // what even that is not enough for was refused above, with its bytes
-    result.need = rehearse({{endless, endless, bytes{}}});
-    result.need = rehearse({{std::max(result.capacity[tier::device], result.need.smallest_device), endless, bytes{}}});
+    result.need = rehearse({{endless, endless}});
+    result.need = rehearse({{std::max(result.capacity[tier::device], result.need.smallest_device), endless}});
   } catch (const config_error&) {
   } catch (const out_of_memory&) {
   } catch (const size_overflow&) {

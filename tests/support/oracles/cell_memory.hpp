@@ -60,6 +60,7 @@ class cell_memory {
     if (it.device_pins > 0) blame("a pinned chunk was evicted");
     ++evictions;
   }
+  void discarded(std::uint32_t, const chunkmem::chunk&) {}
   void leased(chunkmem::tier, std::uint64_t, std::uint64_t) {}
 
   /// Something else writes all over these frames.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/manager/residency.hpp>
+#include <chunkmem/manager/chunk_cache.hpp>
 #include <chunkmem/profile/access_record.hpp>
 #include <support/oracles/cell_memory.hpp>
 #include <support/oracles/dice.hpp>
@@ -140,25 +140,24 @@ inline random_iteration roll_iteration(dice& dice, const iteration_traits& trait
   return iteration_roller{dice, traits}();
 }
 
-/// A residency for an iteration, with the given frames in each tier.
+/// A cache for an iteration, with the given frames in each tier.
 template <class Eviction>
-chunkmem::residency<Eviction> residency_for(const random_iteration& it, std::uint32_t device_frames,
-                                            std::uint32_t host_frames)
+chunkmem::chunk_cache<Eviction> cache_for(const random_iteration& it, std::uint32_t device_frames,
+                                          std::uint32_t host_frames)
 {
-  chunkmem::residency<Eviction> state;
+  chunkmem::chunk_cache<Eviction> state;
   state.reset(it.frames_of_chunk, it.slots());
-  state.space(chunkmem::tier::device)
-      .reset(chunkmem::bytes{device_frames * frame_bytes}, chunkmem::bytes{frame_bytes}, device_frames);
-  state.space(chunkmem::tier::host)
-      .reset(chunkmem::bytes{host_frames * frame_bytes}, chunkmem::bytes{frame_bytes}, host_frames);
+  constexpr chunkmem::bytes frame{frame_bytes};
+  state.reset_tier(chunkmem::tier::device, frame * device_frames, frame, device_frames);
+  state.reset_tier(chunkmem::tier::host, frame * host_frames, frame, host_frames);
   return state;
 }
 
-/// Runs an iteration on a residency and on memory, entry by entry, and checks every read.
+/// Runs an iteration on a cache and on memory, entry by entry, and checks every read.
 template <class Eviction>
 class iteration_runner {
  public:
-  iteration_runner(const random_iteration& it, chunkmem::residency<Eviction>& state, cell_memory& memory)
+  iteration_runner(const random_iteration& it, chunkmem::chunk_cache<Eviction>& state, cell_memory& memory)
       : it_{it}, state_{state}, memory_{memory}, lease_at_(it.record.size(), 0)
   {
   }
@@ -250,7 +249,7 @@ class iteration_runner {
   }
 
   const random_iteration& it_;
-  chunkmem::residency<Eviction>& state_;
+  chunkmem::chunk_cache<Eviction>& state_;
   cell_memory& memory_;
   std::vector<std::uint64_t> lease_at_;
 };

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/manager/chunk_cache.hpp>
 #include <chunkmem/manager/decision_log.hpp>
 #include <chunkmem/manager/replay.hpp>
-#include <chunkmem/manager/residency.hpp>
 #include <support/oracles/dice.hpp>
 #include <support/oracles/record_builder.hpp>
 
@@ -122,10 +122,10 @@ std::uint32_t engine_loads_of(const tidal_trace& what)
   using namespace chunkmem;
   constexpr bytes frame{256};
   const std::vector<std::uint32_t> frames_of_chunk(what.chunks, 1);
-  residency<Policy> state;
+  chunk_cache<Policy> state;
   state.reset(frames_of_chunk, what.chunks);
-  state.space(tier::device).reset(frame * what.frames[0], frame, what.frames[0]);
-  state.space(tier::host).reset(frame * what.chunks, frame, what.chunks);
+  state.reset_tier(tier::device, frame * what.frames[0], frame, what.frames[0]);
+  state.reset_tier(tier::host, frame * what.chunks, frame, what.chunks);
   decision_log log;
   for (std::uint32_t at = 0; at < what.chunks; ++at) {
     state.acquire(at, at, entry_kind::write_on_host, access_record::never, moment{0}, log);

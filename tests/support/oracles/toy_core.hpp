@@ -2,9 +2,9 @@
 #pragma once
 
 #include <chunkmem/chunk/append_layout.hpp>
+#include <chunkmem/manager/chunk_cache.hpp>
 #include <chunkmem/manager/model_frames.hpp>
 #include <chunkmem/manager/registry.hpp>
-#include <chunkmem/manager/residency.hpp>
 #include <support/oracles/random_iteration.hpp>
 
 #include <algorithm>
@@ -26,14 +26,14 @@ class toy_core {
   /// What a rehearsal is given of it.
   [[nodiscard]] chunkmem::model_frames frames() const { return {registry_, gathered_, chunkmem::bytes{frame_bytes}}; }
   template <class Eviction>
-  void shape(chunkmem::residency<Eviction>& target, chunkmem::per_tier<chunkmem::bytes> capacity) const
+  void shape(chunkmem::chunk_cache<Eviction>& target, chunkmem::per_tier<chunkmem::bytes> capacity) const
   {
     target.reset(registry_.frames_of_chunk(), static_cast<std::uint32_t>(registry_.slots().size()));
-    for (const chunkmem::tier where : {chunkmem::tier::device, chunkmem::tier::host})
-      target.space(where).reset(capacity[where], chunkmem::bytes{frame_bytes}, frames_in(capacity[where]));
+    for (const chunkmem::tier where : chunkmem::all_tiers)
+      target.reset_tier(where, capacity[where], chunkmem::bytes{frame_bytes}, frames_in(capacity[where]));
   }
   template <class Eviction>
-  [[nodiscard]] bool device_holds_all(const chunkmem::residency<Eviction>& state) const
+  [[nodiscard]] bool device_holds_all(const chunkmem::chunk_cache<Eviction>& state) const
   {
     return state.space(chunkmem::tier::device).frames() >= total_frames();
   }

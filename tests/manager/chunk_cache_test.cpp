@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/manager/residency.hpp>
+#include <chunkmem/manager/chunk_cache.hpp>
 
 #include <chunkmem/eviction/belady.hpp>
 #include <chunkmem/eviction/by_retention.hpp>
+#include <chunkmem/eviction/cost_aware.hpp>
 #include <chunkmem/eviction/lru.hpp>
 #include <support/catch.hpp>
-#include <support/oracles/residency_trial.hpp>
+#include <support/oracles/chunk_cache_trial.hpp>
+#include <support/oracles/record_builder.hpp>
 
 #include <vector>
 
-namespace residency_test {
+namespace chunk_cache_test {
 
 using namespace chunkmem;
 
@@ -23,7 +25,7 @@ void compare_with_maps(std::uint32_t longest_chunk, bool tight_host)
   std::uint64_t evictions = 0;
   std::uint64_t reclaims = 0;
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
-    support::residency_trial<Eviction> trial{seed, longest_chunk, tight_host};
+    support::chunk_cache_trial<Eviction> trial{seed, longest_chunk, tight_host};
     for (int step = 0; step < 250; ++step)
       if (const std::string wrong = trial.step(); !wrong.empty())
         FAIL("seed " << seed << ", step " << step << ": " << wrong);
@@ -41,12 +43,12 @@ void compare_with_maps(std::uint32_t longest_chunk, bool tight_host)
 
 /// Chunks of the given lengths with a slot each, in tiers of so many frames of 256 B.
 template <class Eviction>
-residency<Eviction> small(const std::vector<std::uint32_t>& frames, std::uint32_t device, std::uint32_t host)
+chunk_cache<Eviction> small(const std::vector<std::uint32_t>& frames, std::uint32_t device, std::uint32_t host)
 {
-  residency<Eviction> state;
+  chunk_cache<Eviction> state;
   state.reset(frames, static_cast<std::uint32_t>(frames.size()));
-  state.space(tier::device).reset(bytes{device * std::uint64_t{256}}, bytes{256}, device);
-  state.space(tier::host).reset(bytes{host * std::uint64_t{256}}, bytes{256}, host);
+  state.reset_tier(tier::device, bytes{device * std::uint64_t{256}}, bytes{256}, device);
+  state.reset_tier(tier::host, bytes{host * std::uint64_t{256}}, bytes{256}, host);
   return state;
 }
 
@@ -66,6 +68,7 @@ struct counting_mover {
     ++write_backs;
   }
   void evicted(std::uint32_t, const chunk&) { ++evictions; }
+  void discarded(std::uint32_t, const chunk&) {}
   void leased(tier, std::uint64_t, std::uint64_t) {}
   int loads = 0;
   int claims = 0;
@@ -75,7 +78,7 @@ struct counting_mover {
 };
 
 template <class Eviction>
-void use(residency<Eviction>& state, std::uint32_t at, entry_kind kind, counting_mover& mover,
+void use(chunk_cache<Eviction>& state, std::uint32_t at, entry_kind kind, counting_mover& mover,
          std::uint32_t next_use = access_record::never)
 {
   state.acquire(at, at, kind, next_use, moment{0}, mover);
@@ -84,13 +87,13 @@ void use(residency<Eviction>& state, std::uint32_t at, entry_kind kind, counting
 
 }  // namespace
 
-TEST_CASE("a residency keeps every byte under random operations, chunks of one frame", "[manager]")
+TEST_CASE("a cache of chunks keeps every byte under random operations, chunks of one frame", "[manager]")
 {
   compare_with_maps<eviction::lru>(1, false);
   compare_with_maps<eviction::belady>(1, true);
 }
 
-TEST_CASE("a residency keeps every byte under random operations, chunks of several frames", "[manager]")
+TEST_CASE("a cache of chunks keeps every byte under random operations, chunks of several frames", "[manager]")
 {
   compare_with_maps<eviction::belady>(3, false);
   compare_with_maps<eviction::lru>(3, true);
@@ -121,16 +124,16 @@ TEST_CASE("what is overwritten is not loaded, unless a neighbour in its chunk ho
   use(state, 0, entry_kind::write_on_host, mover);
   use(state, 0, entry_kind::write, mover);
   CHECK((mover.loads == 0 && mover.claims == 1));
-  residency<eviction::lru> shared;
+  chunk_cache<eviction::lru> shared;
   shared.reset(std::vector<std::uint32_t>{1}, 2);
-  for (const tier where : {tier::device, tier::host}) shared.space(where).reset(bytes{256}, bytes{256}, 1);
+  for (const tier where : {tier::device, tier::host}) shared.reset_tier(where, bytes{256}, bytes{256}, 1);
   shared.acquire(0, 0, entry_kind::write_on_host, access_record::never, moment{0}, mover);
   shared.unpin_host(0, true);
   shared.acquire(1, 0, entry_kind::write, access_record::never, moment{0}, mover);
   CHECK(mover.loads == 1);
 }
 
-TEST_CASE("a copy that cannot be started leaves the residency as it was", "[manager]")
+TEST_CASE("a copy that cannot be started leaves the cache as it was", "[manager]")
 {
   auto state = small<eviction::lru>({1, 1}, 1, 2);
   counting_mover mover;
@@ -138,7 +141,7 @@ TEST_CASE("a copy that cannot be started leaves the residency as it was", "[mana
   mover.fails = true;
   const auto before = state;
   CHECK_THROWS_AS(use(state, 0, entry_kind::read, mover), device_error);
-  CHECK(state.same_places(before));
+  CHECK(state.table().same_places(before.table()));
   mover.fails = false;
   use(state, 1, entry_kind::write, mover);
   mover.fails = true;
@@ -202,7 +205,7 @@ TEST_CASE("a planned move that does not fit is skipped and changes nothing", "[m
   CHECK_FALSE(state.try_evict(1, mover));
   CHECK_FALSE(state.try_write_back(1, mover));
   state.unpin_device(1);
-  CHECK(state.same_places(before));
+  CHECK(state.table().same_places(before.table()));
   CHECK(state.try_write_back(1, mover));
   CHECK_FALSE(state.try_write_back(1, mover));  // is clean already
   CHECK(state.try_evict(1, mover));
@@ -296,4 +299,134 @@ TEST_CASE("a shortage never names a need that the capacity meets", "[manager]")
   }
 }
 
-}  // namespace residency_test
+TEST_CASE("a derived chunk takes no frame of the host", "[manager]")
+{
+  auto state = small<eviction::lru>({2, 1}, 2, 2);
+  state.make_derived(0);
+  counting_mover mover;
+  use(state, 0, entry_kind::write_on_host, mover);
+  CHECK((state[0].is_derived() && state[0].host_valid));
+  CHECK(state.space(tier::host).pool().is_free(0, 2));
+  use(state, 0, entry_kind::read, mover);
+  CHECK((mover.loads == 1 && state[0].on_device()));
+}
+
+namespace {
+
+constexpr std::uint32_t never = access_record::never;
+
+/// Five chunks of one frame, a device of four frames, and a record whose leases reach the upper ones. Each chunk has a
+/// valid copy on the host.
+class spared_frames {
+ public:
+  /// @param leased   [bytes]   @param wanted_on_host   the record updates chunk 1 on the host
+  explicit spared_frames(std::uint64_t leased, bool wanted_on_host = true)
+  {
+    support::record_builder build;
+    if (leased > 0) build.release(build.lease(entry_kind::lease_device, leased));
+    for (std::uint32_t at = 0; at < 5; ++at) build.brief(at);
+    if (wanted_on_host) build.brief(1, entry_kind::read_write_on_host);
+    record_ = build.finish({0, 1, 2, 3, 4}, 5);
+    REQUIRE(record_.is_left_for_host(1) == wanted_on_host);
+    start_over();
+    state.start_of(record_);
+    state.tell_policy(record_);
+  }
+
+  void start_over()
+  {
+    state.reset(std::vector<std::uint32_t>(5, 1), 5);
+    state.reset_tier(tier::device, bytes{4 * 256}, bytes{256}, 4);
+    state.reset_tier(tier::host, bytes{5 * 256}, bytes{256}, 5);
+    for (std::uint32_t at = 0; at < 5; ++at) use(state, at, entry_kind::write_on_host, mover);
+  }
+
+  /// The chunk lies in a device frame, and its next use is known.
+  void put(std::uint32_t at, std::uint32_t frame, std::uint32_t next_use, bool host_valid)
+  {
+    REQUIRE(state.try_load(at, frame, true, mover));
+    use(state, at, host_valid ? entry_kind::read : entry_kind::read_write, mover, next_use);
+    REQUIRE(state[at].host_valid == host_valid);
+  }
+  /// The frame into which another chunk comes.
+  std::uint32_t next_frame()
+  {
+    use(state, 4, entry_kind::read, mover);
+    return state[4].device;
+  }
+
+  chunk_cache<eviction::cost_aware> state;
+  counting_mover mover;
+
+ private:
+  access_record record_;
+};
+
+}  // namespace
+
+TEST_CASE("a frame that leases come down to is spared where a chunk below leaves at no price", "[manager]")
+{
+  for (const bool host_valid : {true, false}) {
+    spared_frames it{2 * 256};
+    it.put(0, 0, 3, true);
+    it.put(1, 1, never, host_valid);
+    CHECK(it.next_frame() == 1);
+    CHECK_FALSE(it.state[1].on_device());
+    CHECK(it.state[1].host_valid);
+    CHECK(it.state[0].on_device());
+  }
+}
+
+TEST_CASE("a free frame is taken where leases never come, or nothing below leaves at no price", "[manager]")
+{
+  spared_frames without_leases{0};
+  without_leases.put(0, 0, never, true);
+  without_leases.put(1, 1, never, true);
+  CHECK(without_leases.next_frame() == 2);
+
+  spared_frames below_them{256};
+  below_them.put(0, 0, never, true);
+  CHECK(below_them.next_frame() == 1);
+
+  spared_frames loaded_again{2 * 256};
+  loaded_again.put(0, 0, 3, true);
+  loaded_again.put(1, 1, 4, true);
+  CHECK(loaded_again.next_frame() == 2);
+
+  spared_frames above{2 * 256};
+  above.put(0, 0, 3, true);
+  above.put(1, 1, 4, true);
+  above.put(2, 3, never, true);
+  CHECK(above.next_frame() == 2);
+
+  spared_frames overwritten_later{2 * 256, false};
+  overwritten_later.put(0, 0, 3, true);
+  overwritten_later.put(1, 1, never, false);
+  CHECK(overwritten_later.next_frame() == 2);
+
+  spared_frames without_host_frames{2 * 256};
+  without_host_frames.put(0, 0, 3, true);
+  without_host_frames.put(1, 1, never, true);
+  const chunk_table before = [&] {
+    chunk_table table = without_host_frames.state.table();
+    table[1].host = chunk::nowhere;
+    table[1].host_valid = false;
+    return table;
+  }();
+  without_host_frames.state.give_up_copies(before, without_host_frames.mover);
+  REQUIRE(without_host_frames.state[1].host == chunk::nowhere);
+  CHECK(without_host_frames.next_frame() == 2);
+  CHECK(without_host_frames.state[1].on_device());
+}
+
+TEST_CASE("a reset forgets the leases that were expected", "[manager]")
+{
+  spared_frames it{2 * 256};
+  it.start_over();
+  it.put(0, 0, 3, true);
+  it.put(1, 1, never, true);
+  CHECK(it.next_frame() == 2);
+  CHECK(it.state[1].on_device());
+}
+
+}  // namespace chunk_cache_test

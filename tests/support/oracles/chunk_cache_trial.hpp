@@ -2,7 +2,7 @@
 #pragma once
 
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/manager/residency.hpp>
+#include <chunkmem/manager/chunk_cache.hpp>
 #include <support/oracles/random_iteration.hpp>
 
 #include <algorithm>
@@ -14,11 +14,11 @@
 
 namespace support {
 
-/// A residency under random operations, legal ones only, beside memory that notices every wrong byte.
+/// A chunk_cache under random operations, legal ones only, beside memory that notices every wrong byte.
 template <class Eviction>
-class residency_trial {
+class chunk_cache_trial {
  public:
-  residency_trial(std::uint64_t seed, std::uint32_t longest_chunk, bool tight_host) : dice_{seed}
+  chunk_cache_trial(std::uint64_t seed, std::uint32_t longest_chunk, bool tight_host) : dice_{seed}
   {
     iteration_traits traits{.entries = 0, .longest_chunk = longest_chunk};
     model_ = roll_iteration(dice_, traits);
@@ -26,7 +26,7 @@ class residency_trial {
     for (const std::uint32_t frames : model_.frames_of_chunk) all += frames;
     const std::uint32_t device = dice_.between(1, all + 1);
     const std::uint32_t host = tight_host ? dice_.between(1, all) : all + 2;
-    state_ = residency_for<Eviction>(model_, device, host);
+    state_ = cache_for<Eviction>(model_, device, host);
     memory_ = cell_memory{model_.chunk_of_slot, device, host};
     live_.assign(model_.slots(), false);
     frames_[chunkmem::tier::device] = device;
@@ -37,7 +37,7 @@ class residency_trial {
   std::string step()
   {
     using namespace chunkmem;
-    const residency<Eviction> before = state_;
+    const chunk_cache<Eviction> before = state_;
     try {
       operate();
     } catch (const out_of_memory& refused) {
@@ -164,7 +164,7 @@ class residency_trial {
       for (std::uint32_t at = first; at < first + count; ++at) {
         const std::uint32_t who = space.occupant(at);
         if (who == chunkmem::tier_space::free_frame) continue;
-        possible = possible && who != chunkmem::tier_space::leased_frame && state_.may_leave(where, who);
+        possible = possible && who != chunkmem::tier_space::leased_frame && state_.table().may_leave(where, who);
       }
       if (possible) return true;
     }
@@ -190,7 +190,7 @@ class residency_trial {
     return bytes;
   }
 
-  std::string check_shortage(const chunkmem::memory_shortage& said, const chunkmem::residency<Eviction>& before) const
+  std::string check_shortage(const chunkmem::memory_shortage& said, const chunkmem::chunk_cache<Eviction>& before) const
   {
     using namespace chunkmem;
     if (said.capacity != frames_[said.where] * frame_bytes) return "a shortage with another capacity";
@@ -199,7 +199,8 @@ class residency_trial {
     if (said.needed != said.requested + (scattered ? said.capacity : said.pinned))
       return "a shortage whose numbers do not add up";
     if (said.needed <= said.capacity) return "a shortage of a capacity that is enough";
-    if (said.where == tier::device && !state_.same_places(before)) return "a shortage on the device changed something";
+    if (said.where == tier::device && !state_.table().same_places(before.table()))
+      return "a shortage on the device changed something";
     if (asked_ != UINT32_MAX && said.where == tier::device && window_could_open(tier::device, asked_frames_))
       return "a shortage on the device although a window could open";
     const auto count = static_cast<std::uint32_t>(said.requested / frame_bytes);
@@ -242,7 +243,7 @@ class residency_trial {
     std::map<std::uint32_t, std::uint32_t> live;
     for (std::uint32_t slot = 0; slot < model_.slots(); ++slot) {
       live[model_.chunk_of_slot[slot]] += live_[slot] ? 1 : 0;
-      if (state_.is_live(slot) != live_[slot]) return "a slot holds bytes, or not, against expectation";
+      if (state_.table().is_live(slot) != live_[slot]) return "a slot holds bytes, or not, against expectation";
     }
     for (const auto& [at, count] : live) {
       const chunk& it = state_[at];
@@ -259,7 +260,7 @@ class residency_trial {
 
   dice dice_;
   random_iteration model_;
-  chunkmem::residency<Eviction> state_{};
+  chunkmem::chunk_cache<Eviction> state_{};
   cell_memory memory_{{}, 0, 0};
   std::vector<bool> live_;
   std::vector<held_pin> pins_;

@@ -1,0 +1,575 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/chunk/chunk.hpp>
+#include <chunkmem/chunk/window_choice.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/eviction/eviction_policy.hpp>
+#include <chunkmem/manager/candidate_set.hpp>
+#include <chunkmem/manager/chunk_table.hpp>
+#include <chunkmem/manager/frame_reclaim.hpp>
+#include <chunkmem/profile/access_record.hpp>
+#include <chunkmem/profile/tide.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+namespace chunkmem::inline v0 {
+
+namespace detail {
+
+/// The lowest device frame that leases of this record reach, or none. O(entries)
+[[nodiscard]] inline std::uint32_t lowest_leased_frame(const tier_space& device, const access_record& record) noexcept
+{
+  const std::uint64_t leased = std::min(most_leased(record, tier::device).count(), device.capacity());
+  if (leased == 0) return frame_pool::none;
+  return static_cast<std::uint32_t>(
+      std::min<std::uint64_t>((device.capacity() - leased) / device.frame_bytes(), device.frames()));
+}
+
+}  // namespace detail
+
+/// Decides which chunk lies in which frames of which tier. Needs no bytes.
+///
+/// The device is a cache of chunks: an access brings its chunk there, and the eviction policy names the chunks that
+/// leave for it. Each decision is told to a mover, which carries it out: `copy_engine` copies, `decision_log` writes
+/// down. A cache can be copied, so that an iteration is tried on the copy with the decisions that the manager would
+/// make. No decision reads a clock or asks whether a copy is done.
+///
+/// A mover has `placed`, `vacated`, `load`, `claimed`, `write_back`, `evicted`, `discarded` and `leased`.
+/// Guarantee: strong where nothing had to move; else basic: chunks that were evicted before a failure stay evicted.
+/// Cost: O(1) for a resident chunk. A miss adds one decision of the policy for each chunk that must leave. A chunk of
+/// several frames adds one decision for each chunk that would leave before enough neighbouring frames open.
+/// @code
+/// chunk_cache<eviction::lru> cache;
+/// cache.reset(frames_of_chunk, slots);
+/// for (const tier where : all_tiers) cache.reset_tier(where, capacity[where], frame, frames[where]);
+/// cache.acquire(slot, chunk, entry_kind::read, next_use, now, mover);  // the chunk is on the device and pinned
+/// cache.unpin_device(chunk);
+/// @endcode
+template <eviction_policy Eviction>
+class chunk_cache {
+ public:
+  explicit chunk_cache(Eviction eviction = {}) : candidates_{std::move(eviction)} {}
+
+  // Where everything lies.
+
+  [[nodiscard]] const chunk_table& table() const noexcept { return table_; }
+  [[nodiscard]] const chunk& operator[](std::uint32_t at) const noexcept { return table_[at]; }
+  [[nodiscard]] std::uint32_t chunks() const noexcept { return table_.chunks(); }
+  [[nodiscard]] const tier_space& space(tier where) const noexcept { return table_.space(where); }
+  /// How often a chunk lost its frames on the host.
+  [[nodiscard]] std::uint64_t reclaims() const noexcept { return reclaims_; }
+
+  // Set-up.
+
+  /// Nothing lies anywhere, and no leases are expected. Tiers are set by `reset_tier`.
+  /// @param frames_of_chunk   how many neighbouring frames each chunk takes
+  void reset(std::span<const std::uint32_t> frames_of_chunk, std::uint32_t slots)
+  {
+    table_.reset(frames_of_chunk, slots);
+    forget_decisions();
+    leases_from_ = frame_pool::none;
+  }
+  /// @param capacity   of the tier [bytes]   @param frame   size of a frame [bytes]
+  void reset_tier(tier where, bytes capacity, bytes frame, std::uint32_t frames)
+  {
+    table_.space(where).reset(capacity, frame, frames);
+  }
+  /// A mover makes the bytes of this chunk from others: it takes no frames on the host. @pre it lies nowhere
+  void make_derived(std::uint32_t at) noexcept { table_[at].host = chunk::elsewhere; }
+  /// Everything lies where it does there; the policy has to be told. O(chunks + frames)
+  void take_places(const chunk_table& other)
+  {
+    table_ = other;
+    for (chunk& it : table_.all()) it.touched = false;
+    forget_decisions();
+  }
+  /// The bytes of two slots change places.
+  void exchange_live(std::uint32_t left, std::uint32_t right) noexcept { table_.exchange_live(left, right); }
+  /// What the rehearsed step needs, for messages.
+  void note_step_need(per_tier<bytes> need) noexcept { table_.note_step_need(need); }
+
+  // The eviction policy.
+
+  /// The policy itself, for one that follows a plan.
+  [[nodiscard]] Eviction& policy() noexcept { return candidates_.policy(); }
+  /// The policy hears of pins and releases from now on, starting with what is resident. O(chunks)
+  void tell_policy(const access_record& record) { candidates_.tell(record, table_.all()); }
+  /// A plan is followed: the policy hears nothing until `tell_policy`.
+  void silence_policy() noexcept { candidates_.silence(); }
+  [[nodiscard]] bool is_telling() const noexcept { return candidates_.is_telling(); }
+  /// Settings of the policy that a simulation may choose from; after `choose` comes `tell_policy`.
+  [[nodiscard]] std::uint32_t variants() const noexcept { return candidates_.variants(); }
+  void choose(std::uint32_t variant) noexcept { candidates_.choose(variant); }
+  /// Chunks on the device came there, and were let go of, in the same order. @pre the tables have the same places
+  [[nodiscard]] bool same_order(const chunk_cache& other) noexcept
+  {
+    return candidates_.same_order(other.candidates_, table_.all());
+  }
+
+  // Iterations.
+
+  /// An iteration begins: its decisions depend on where things lie, and on nothing before.
+  void begin_round() noexcept { host_frames_.start_over(); }
+
+  /// Next uses of all chunks as at the start of `record`. The policy hears nothing until `tell_policy`: its keys would
+  /// be moments of another record. O(chunks + entries)
+  /// @param device_only   by chunk: a plan keeps it on the device alone; empty: none
+  void start_of(const access_record& record, std::span<const std::uint8_t> device_only = {}) noexcept
+  {
+    candidates_.silence();
+    has_long_chunks_ = std::ranges::any_of(table_.all(), [](const chunk& it) { return it.frames > 1; });
+    leases_from_ = detail::lowest_leased_frame(space(tier::device), record);
+    for (std::uint32_t at = 0; at < chunks(); ++at) {
+      chunk& it = table_[at];
+      it.next_use = record.empty() ? access_record::never : record.first_of_chunk()[at];
+      it.left_for_host = !record.empty() && record.is_left_for_host(at);
+      it.device_only = !device_only.empty() && device_only[at] != 0;
+    }
+  }
+
+  /// Next uses of all chunks at the start of an iteration, by a plan. @pre start_of()
+  void expect_first(std::span<const std::uint32_t> first) noexcept
+  {
+    for (std::uint32_t at = 0; at < chunks(); ++at) table_[at].next_use = first[at];
+  }
+
+  /// A chunk that is on the device is wanted at that moment of the next iteration.
+  void expect_use(std::uint32_t at, std::uint32_t next_use) noexcept
+  {
+    if (!table_[at].on_device()) return;
+    candidates_.touch(at, table_[at]);
+    table_[at].next_use = next_use;
+  }
+
+  // Accesses.
+
+  /// Pins a chunk that is on the device: the hot path. @pre it is, and for writing it has no host pins
+  void pin_resident(std::uint32_t at, bool writing, std::uint32_t next_use) noexcept
+  {
+    chunk& it = table_[at];
+    candidates_.touch(at, it);
+    ++it.device_pins;
+    it.next_use = next_use;
+    it.host_valid &= !writing;
+  }
+  void unpin_device(std::uint32_t at) noexcept
+  {
+    chunk& it = table_[at];
+    if (--it.device_pins == 0) candidates_.let_go(at, it);
+  }
+  void unpin_host(std::uint32_t at, bool writing) noexcept
+  {
+    --table_[at].host_pins;
+    if (writing) --table_[at].host_writers;
+  }
+
+  /// Brings the chunk of `slot` to where `kind` wants it and pins it there.
+  /// @throws out_of_memory   all that could leave is pinned, or the host has no room
+  template <class Mover>
+  void acquire(std::uint32_t slot, std::uint32_t at, entry_kind kind, std::uint32_t next_use, moment now, Mover& mover)
+  {
+    chunk& it = table_[at];
+    const bool was_live = table_.is_live(slot);
+    const bool has_others = it.live > (was_live ? 1U : 0U);
+    const bool keep = has_others || (was_live && access_of(kind) != access::write);
+    const bool writing = writes(access_of(kind));
+    if (place_of(kind) == at::device) {
+      bring_to_device(at, keep, now, mover);
+      pin_resident(at, writing, next_use);
+    } else {
+      bring_to_host(at, keep, mover);
+      if (writing && it.on_device()) leave_device(at, mover, false);
+      candidates_.touch(at, it);
+      it.next_use = next_use;
+      ++it.host_pins;
+      if (writing) ++it.host_writers;
+    }
+    if (!was_live) ++it.live;
+    table_.set_live(slot, true);
+  }
+
+  /// The bytes of `slot` are dead. With the last slot of a chunk its device frames become free; its frames on the host
+  /// stay for the next iteration. @pre the slot has no pins
+  template <class Mover>
+  void drop(std::uint32_t slot, std::uint32_t at, Mover& mover)
+  {
+    if (!table_.is_live(slot)) return;
+    table_.set_live(slot, false);
+    chunk& it = table_[at];
+    if (--it.live > 0) return;
+    if (it.on_device() && it.device_pins == 0) leave_device(at, mover, false);
+    it.host_valid = false;
+  }
+
+  // Leases.
+
+  /// Bytes for a while, from the same budget. A lease comes down first onto chunks that a plan gives up, then onto
+  /// free room and other chunks.
+  /// @param size   [bytes]
+  /// @return       first byte in the arena of the tier
+  template <class Mover>
+  std::uint64_t lease(tier where, std::uint64_t size, Mover& mover)
+  {
+    tier_space& room = table_.space(where);
+    std::uint64_t begin = room.find_lease(
+        size, [&](std::uint32_t frame) { return where == tier::device && makes_way(room.occupant(frame)); });
+    if (begin == tier_space::no_place)
+      begin = room.find_lease(size, [&](std::uint32_t frame) { return table_.may_leave(where, room.occupant(frame)); });
+    if (begin == tier_space::no_place) throw out_of_memory{table_.shortage(where, size)};
+    room.for_frames(begin, size, [&](std::uint32_t frame) {
+      const std::uint32_t occupant = room.occupant(frame);
+      if (occupant < chunks()) where == tier::device ? evict(occupant, mover) : leave_host(occupant, mover);
+    });
+    room.take_lease(begin, size);
+    mover.leased(where, begin, size);
+    return begin;
+  }
+
+  template <class Mover>
+  void end_lease(tier where, std::uint64_t begin, std::uint64_t size, Mover& mover)
+  {
+    table_.space(where).give_lease(begin, size, [&](std::uint32_t frame) { mover.vacated(where, frame, 1, false); });
+  }
+
+  // The moves of a plan. Each is skipped, with false, where it does not fit any more.
+
+  template <class Mover>
+  bool try_lease(tier where, std::uint64_t begin, std::uint64_t size, Mover& mover)
+  {
+    if (!space(where).can_lease_at(begin, size)) return false;
+    table_.space(where).take_lease(begin, size);
+    mover.leased(where, begin, size);
+    return true;
+  }
+  template <class Mover>
+  bool try_evict(std::uint32_t at, Mover& mover)
+  {
+    if (!table_[at].on_device() || table_[at].device_pins > 0) return false;
+    evict(at, mover);
+    return true;
+  }
+  template <class Mover>
+  bool try_load(std::uint32_t at, std::uint32_t first, bool keep, Mover& mover)
+  {
+    const chunk& it = table_[at];
+    if (it.on_device() || !space(tier::device).pool().is_free(first, it.frames) || (keep && !it.host_valid) ||
+        it.host_writers > 0)
+      return false;
+    occupy(at, first, keep, mover);
+    candidates_.arrive(at, table_[at]);
+    return true;
+  }
+  template <class Mover>
+  bool try_write_back(std::uint32_t at, Mover& mover)
+  {
+    if (!table_[at].on_device() || table_[at].device_pins > 0 || table_[at].host_valid) return false;
+    save(at, mover);
+    return true;
+  }
+
+  /// Loads a chunk of one frame for the next iteration.
+  /// @param first    a free frame, or none: a frame below `border` whose chunk a plan gives up
+  /// @return         false where there is no such frame or the host does not have the bytes; nothing happened
+  template <class Mover>
+  bool bring_early(std::uint32_t at, std::uint32_t first, std::uint32_t border, moment next_use, Mover& mover)
+    requires bounded_eviction<Eviction>
+  {
+    chunk& it = table_[at];
+    if (it.on_device() || it.frames != 1 || it.live == 0 || !it.host_valid || it.host_writers > 0) return false;
+    if (first == frame_pool::none) first = make_expendable_room(border, mover);
+    if (first == frame_pool::none) return false;
+    occupy(at, first, true, mover);
+    it.next_use = index_of(next_use);
+    candidates_.arrive(at, it);
+    return true;
+  }
+
+  // The whole device.
+
+  /// Clears the device of all chunks that are not pinned and that the host has room for.
+  /// @throws device_error   a write-back could not start; the rest stays
+  template <class Mover>
+  void evict_all(Mover& mover)
+  {
+    for (std::uint32_t at = 0; at < chunks(); ++at) {
+      if (!table_[at].on_device() || table_[at].device_pins > 0) continue;
+      try {
+        evict(at, mover);
+      } catch (const out_of_memory&) {  // the host has no room: the chunk lives on the device alone
+      }
+    }
+  }
+
+  /// Gives up copies on the host that were not there `before`, and their frames, where the device has the bytes.
+  /// O(chunks)
+  template <class Mover>
+  void give_up_copies(const chunk_table& before, Mover& mover)
+  {
+    for (std::uint32_t at = 0; at < chunks(); ++at) {
+      chunk& it = table_[at];
+      if (!it.on_device() || it.host_pins > 0 || before[at].host_valid) continue;
+      it.host_valid = false;
+      if (before[at].host == chunk::nowhere && it.host != chunk::nowhere) leave_host(at, mover);
+    }
+  }
+
+ private:
+  void forget_decisions()
+  {
+    candidates_.reset(chunks());
+    host_frames_.start_over();
+    reclaims_ = 0;
+  }
+
+  // A chunk comes.
+
+  template <class Mover>
+  void bring_to_device(std::uint32_t at, bool keep, moment now, Mover& mover)
+  {
+    if (table_[at].on_device()) return;
+    const std::uint32_t first = make_room(table_[at].frames, now, mover);
+    occupy(at, first, keep, mover);
+    candidates_.arrive(at, table_[at]);
+  }
+
+  /// Puts a chunk into free device frames, with its bytes if there are any to keep.
+  template <class Mover>
+  void occupy(std::uint32_t at, std::uint32_t first, bool keep, Mover& mover)
+  {
+    chunk& it = table_[at];
+    table_.space(tier::device).place(at, first, it.frames);
+    mover.placed(tier::device, first, it.frames);
+    try {
+      keep ? mover.load(at, it, first) : mover.claimed(at, it, first);
+    } catch (...) {
+      table_.space(tier::device).vacate(first, it.frames);
+      mover.vacated(tier::device, first, it.frames, true);
+      throw;
+    }
+    it.device = first;
+  }
+
+  template <class Mover>
+  void bring_to_host(std::uint32_t at, bool keep, Mover& mover)
+  {
+    if (keep && !table_[at].host_valid) save(at, mover);
+    take_host_frames(at, mover);
+    table_[at].host_valid = true;
+  }
+
+  template <class Mover>
+  void take_host_frames(std::uint32_t at, Mover& mover)
+  {
+    chunk& it = table_[at];
+    if (it.host != chunk::nowhere) return;
+    const std::uint32_t first =
+        host_frames_.find_frames(table_, at, [&](std::uint32_t victim) { leave_host(victim, mover); });
+    table_.space(tier::host).place(at, first, it.frames);
+    mover.placed(tier::host, first, it.frames);
+    it.host = first;
+  }
+
+  /// Makes the host's copy valid again; the chunk stays on the device.
+  template <class Mover>
+  void save(std::uint32_t at, Mover& mover)
+  {
+    chunk& it = table_[at];
+    take_host_frames(at, mover);
+    mover.write_back(at, it);
+    candidates_.touch(at, it);
+    it.host_valid = true;
+  }
+
+  // A chunk leaves.
+
+  template <class Mover>
+  void evict(std::uint32_t at, Mover& mover)
+  {
+    if (table_[at].live > 0 && !table_[at].host_valid) save(at, mover);
+    mover.evicted(at, table_[at]);
+    leave_device(at, mover, true);
+  }
+
+  template <class Mover>
+  void leave_device(std::uint32_t at, Mover& mover, bool evicted)
+  {
+    chunk& it = table_[at];
+    candidates_.touch(at, it);
+    if (!evicted) mover.discarded(at, it);
+    table_.space(tier::device).vacate(it.device, it.frames);
+    mover.vacated(tier::device, it.device, it.frames, evicted);
+    it.device = chunk::nowhere;
+  }
+
+  template <class Mover>
+  void leave_host(std::uint32_t at, Mover& mover)
+  {
+    chunk& it = table_[at];
+    ++reclaims_;
+    candidates_.touch(at, it);
+    it.host_valid = false;
+    table_.space(tier::host).vacate(it.host, it.frames);
+    mover.vacated(tier::host, it.host, it.frames, false);
+    it.host = chunk::nowhere;
+  }
+
+  /// Evicts the victim; where the host has no room for it, a chunk that needs none. O(chunks) in that case.
+  template <class Mover>
+  void evict_or_clean(std::uint32_t victim, Mover& mover)
+  {
+    try {
+      return evict(victim, mover);
+    } catch (const out_of_memory&) {
+      for (std::uint32_t at = 0; at < chunks(); ++at)
+        if (table_[at].on_device() && table_[at].device_pins == 0 && table_[at].host_valid) return evict(at, mover);
+      throw;
+    }
+  }
+
+  // Frames on the device.
+
+  /// Finds `count` neighbouring device frames that are free; evicts the chunks in them where none are.
+  /// @throws out_of_memory   before anything is evicted, or where the host has no room for one of several chunks
+  template <class Mover>
+  std::uint32_t make_room(std::uint32_t count, moment now, Mover& mover)
+  {
+    if (count > 1) return make_room_for_run(count, now, mover);
+    if constexpr (bounded_eviction<Eviction>) return make_bounded_room(now, mover);
+    const std::uint32_t first = space(tier::device).pool().lowest(1);
+    if (first != frame_pool::none && !is_spared(first, now)) return first;
+    const chunk_id victim = candidates_.victim(now, table_.all());
+    if (victim == chunk_id::none) throw shortage_of_frames(1);
+    evict_or_clean(index_of(victim), mover);
+    return space(tier::device).pool().lowest(1);
+  }
+
+  /// Where no run is free, the run that opens first: its best chunk is worst.
+  template <class Mover>
+  std::uint32_t make_room_for_run(std::uint32_t count, moment now, Mover& mover)
+  {
+    const tier_space& device = space(tier::device);
+    std::uint32_t first = device.pool().lowest(count);
+    if (first != frame_pool::none) return first;
+    candidates_.rank(now, table_.all(), [&](std::uint32_t victim) {
+      first =
+          cheapest_window_around(device, count, table_[victim].device, table_[victim].frames,
+                                 [&](std::uint32_t at) { return candidates_.is_named(at) ? 1U : impossible_window; });
+      return first != frame_pool::none;
+    });
+    if (first == frame_pool::none) throw shortage_of_frames(count);
+    for (std::uint32_t frame = first; frame < first + count; ++frame)
+      if (const std::uint32_t occupant = device.occupant(frame); occupant < chunks()) evict(occupant, mover);
+    return first;
+  }
+
+  /// A free frame for a chunk that has to lie below the border of its stay: the highest, so that the low ones are left
+  /// to chunks that stay while leases come down. Where none is free, a chunk below that the plan gives up makes room;
+  /// else any.
+  template <class Mover>
+  std::uint32_t make_bounded_room(moment now, Mover& mover)
+  {
+    const frame_pool& pool = space(tier::device).pool();
+    const std::uint32_t border = candidates_.border(now);
+    if (const std::uint32_t own = candidates_.policy().preferred(now); own < border && clear_frame(own, mover))
+      return own;
+    if (const std::uint32_t first = pool.highest_below(border); first != frame_pool::none) return first;
+    std::uint32_t victim = chunk::nowhere;
+    std::uint32_t below = chunk::nowhere;
+    candidates_.rank(now, table_.all(), [&](std::uint32_t at) {
+      const bool expendable = candidates_.gives_up(at);
+      if (victim == chunk::nowhere) victim = at;
+      if (expendable && table_[at].device < border) below = at;
+      return below != chunk::nowhere || !expendable;
+    });
+    if (below == chunk::nowhere) {
+      if (const std::uint32_t first = pool.lowest(1); first != frame_pool::none) return first;
+      if (victim == chunk::nowhere) throw shortage_of_frames(1);
+      below = victim;
+    }
+    evict_or_clean(below, mover);
+    return pool.lowest(1);
+  }
+
+  /// The frame below `border` of the chunk that the plan gives up and that was let go of first. Where there is none,
+  /// none, and nothing was evicted.
+  template <class Mover>
+  std::uint32_t make_expendable_room(std::uint32_t border, Mover& mover)
+  {
+    std::uint32_t victim = chunk::nowhere;
+    candidates_.rank(moment::none, table_.all(), [&](std::uint32_t at) {
+      if (!candidates_.gives_up(at)) return true;
+      if (table_[at].frames == 1 && table_[at].device < border && can_leave(table_[at])) victim = at;
+      return victim != chunk::nowhere;
+    });
+    if (victim == chunk::nowhere) return frame_pool::none;
+    const std::uint32_t first = table_[victim].device;
+    evict(victim, mover);
+    return first;
+  }
+
+  /// @return   the frame is free, if need be after a chunk left it that the plan gives up
+  template <class Mover>
+  bool clear_frame(std::uint32_t frame, Mover& mover)
+  {
+    const tier_space& device = space(tier::device);
+    if (frame >= device.frames()) return false;
+    if (device.pool().is_free(frame)) return true;
+    const std::uint32_t occupant = device.occupant(frame);
+    if (!is_given_up(occupant)) return false;
+    evict(occupant, mover);
+    return true;
+  }
+
+  /// A free frame is spared when leases will come down to it and push out its chunk, and another chunk below leaves at
+  /// no price: nothing loads that chunk again, and the host has its bytes, or has to get them in any case and has
+  /// frames for them.
+  [[nodiscard]] bool is_spared(std::uint32_t free, moment now) noexcept
+  {
+    if (free < leases_from_) return false;
+    const chunk_id victim = candidates_.victim(now, table_.all());
+    if (victim == chunk_id::none) return false;
+    const chunk& it = table_[index_of(victim)];
+    if (it.next_use != access_record::never || it.frames != 1 || it.device >= free) return false;
+    return it.host_valid || (it.left_for_host && it.host != chunk::nowhere);
+  }
+
+  /// A plan gives this chunk of one frame up, and it can leave. No other policy gives chunks up.
+  [[nodiscard]] bool is_given_up(std::uint32_t at) const noexcept
+  {
+    if constexpr (!bounded_eviction<Eviction>)
+      return false;
+    else if (at >= chunks() || table_[at].frames != 1 || table_[at].device_pins > 0)
+      return false;
+    else
+      return table_[at].next_use == access_record::never && can_leave(table_[at]);
+  }
+
+  /// A lease comes down onto this chunk rather than into free room below. Not where some chunks have several frames: a
+  /// plan in bytes does not know what they wait for, and some steps that were tried then moved up to 0.04 of the bound
+  /// more.
+  [[nodiscard]] bool makes_way(std::uint32_t at) const noexcept { return !has_long_chunks_ && is_given_up(at); }
+
+  /// Evicting it takes no room on the host.
+  [[nodiscard]] static bool can_leave(const chunk& it) noexcept
+  {
+    return it.host_valid || it.live == 0 || it.host != chunk::nowhere;
+  }
+
+  [[nodiscard]] out_of_memory shortage_of_frames(std::uint32_t count) const
+  {
+    return out_of_memory{table_.shortage(tier::device, count * space(tier::device).frame_bytes())};
+  }
+
+  chunk_table table_;
+  candidate_set<Eviction> candidates_;
+  frame_reclaim host_frames_{tier::host};
+  std::uint64_t reclaims_ = 0;
+  std::uint32_t leases_from_ = frame_pool::none;  // the lowest device frame that leases of the record reach
+  bool has_long_chunks_ = false;                  // of several frames; known from start_of() on
+};
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/chunk/window_choice.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/tier.hpp>
+#include <chunkmem/manager/chunk_table.hpp>
+
+#include <cstdint>
+
+namespace chunkmem::inline v0 {
+
+/// Chooses frames in a tier below the device, and decides whose frames are taken back when no frames are free.
+///
+/// A chunk keeps its frames there while there is room, whether its copy is valid or not. They are taken back when
+/// another chunk needs them and no byte is lost: the copy is not valid, or the device has the bytes too. The price of
+/// taking them back decides the order: nothing where a plan keeps the chunk on the device, 1 where the copy is not
+/// valid, 4 where it is and would be written back again later.
+///
+/// Good for a tier that holds almost everything; a tier that chunks pass through wants an eviction policy.
+/// Cost: O(1) while frames are free; else one frame looks at chunks from where the last search ended, and a run of
+/// several frames looks at every place.
+/// @code
+/// frame_reclaim reclaim{tier::host};
+/// const std::uint32_t first = reclaim.find_frames(table, chunk, [&](std::uint32_t victim) { leave(victim); });
+/// table.space(tier::host).place(chunk, first, table[chunk].frames);
+/// @endcode
+class frame_reclaim {
+ public:
+  explicit frame_reclaim(tier where) noexcept : where_{where} {}
+
+  /// The next search starts as the first one did, so that decisions depend only on where chunks lie.
+  void start_over() noexcept { hand_ = 0; }
+
+  /// Finds free frames for a chunk. Places nothing.
+  /// @param wanting   chunk that has no frames in this tier
+  /// @param give_up   `give_up(victim)` frees the frames of the chunk `victim` in the table
+  /// @return          first of its frames
+  /// @throws out_of_memory   nothing was given up
+  template <class GiveUp>
+  [[nodiscard]] std::uint32_t find_frames(const chunk_table& table, std::uint32_t wanting, GiveUp give_up)
+  {
+    const std::uint32_t count = table[wanting].frames;
+    const std::uint32_t first = free_frames(table, count);
+    if (first != frame_pool::none) return first;
+    return count == 1 ? reclaim_frame(table, wanting, give_up) : reclaim_run(table, count, give_up);
+  }
+
+ private:
+  /// Single frames come from the bottom and runs of several from the top, so that the first do not divide the room of
+  /// the second.
+  [[nodiscard]] std::uint32_t free_frames(const chunk_table& table, std::uint32_t count) const noexcept
+  {
+    const frame_pool& pool = table.space(where_).pool();
+    return count == 1 ? pool.lowest(1) : pool.highest(count);
+  }
+
+  [[nodiscard]] static std::uint32_t price_of(const chunk& victim) noexcept
+  {
+    return victim.device_only ? 0 : victim.host_valid ? 4 : 1;
+  }
+
+  template <class GiveUp>
+  std::uint32_t reclaim_frame(const chunk_table& table, std::uint32_t wanting, GiveUp& give_up)
+  {
+    for (const std::uint32_t price : {0U, 1U, 4U})
+      for (std::uint32_t step = 0; step < table.chunks(); ++step) {
+        hand_ = hand_ + 1 < table.chunks() ? hand_ + 1 : 0;
+        const chunk& victim = table[hand_];
+        if (!victim.has_window() || hand_ == wanting || !table.may_leave(where_, hand_)) continue;
+        if (price_of(victim) > price) continue;
+        give_up(hand_);
+        return table.space(where_).pool().lowest(1);
+      }
+    throw out_of_memory{table.shortage(where_, table.space(where_).frame_bytes())};
+  }
+
+  template <class GiveUp>
+  std::uint32_t reclaim_run(const chunk_table& table, std::uint32_t count, GiveUp& give_up) const
+  {
+    const tier_space& space = table.space(where_);
+    const std::uint32_t first = cheapest_window(space, count, 0, space.frames(), [&](std::uint32_t victim) {
+      return table.may_leave(where_, victim) ? price_of(table[victim]) : impossible_window;
+    });
+    if (first == frame_pool::none) throw out_of_memory{table.shortage(where_, count * space.frame_bytes())};
+    for (std::uint32_t frame = first; frame < first + count; ++frame)
+      if (const std::uint32_t victim = space.occupant(frame); victim < table.chunks()) give_up(victim);
+    return first;
+  }
+
+  tier where_;
+  std::uint32_t hand_ = 0;  // the chunk at which the last search for a frame ended
+};
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <chunkmem/manager/frame_reclaim.hpp>
+
+#include <support/catch.hpp>
+
+#include <cstdint>
+#include <vector>
+
+namespace frame_reclaim_test {
+
+namespace cm = chunkmem;
+
+namespace {
+
+/// Chunks and a host of `frames` frames. The test plays the cache: it places chunks and gives frames up.
+struct host_tier {
+  host_tier(std::vector<std::uint32_t> frames_of_chunk, std::uint32_t frames)
+  {
+    table.reset(frames_of_chunk, 16);
+    table.space(cm::tier::host).reset(cm::bytes{frames * std::uint64_t{256}}, cm::bytes{256}, frames);
+  }
+
+  cm::chunk& operator[](std::uint32_t at) { return table[at]; }
+
+  /// The chunk gets frames, and a copy of its bytes or none.
+  void place(std::uint32_t at, bool valid)
+  {
+    const std::uint32_t first = reclaim.find_frames(table, at, [this](std::uint32_t victim) { leave(victim); });
+    table.space(cm::tier::host).place(at, first, table[at].frames);
+    table[at].host = first;
+    table[at].host_valid = valid;
+  }
+
+  void leave(std::uint32_t at)
+  {
+    ++reclaims;
+    table.space(cm::tier::host).vacate(table[at].host, table[at].frames);
+    table[at].host = cm::chunk::nowhere;
+    table[at].host_valid = false;
+  }
+
+  cm::chunk_table table;
+  cm::frame_reclaim reclaim{cm::tier::host};
+  int reclaims = 0;
+};
+
+}  // namespace
+
+TEST_CASE("what a plan wants on the device alone gives up its window first, whatever is in it", "[manager]")
+{
+  for (const bool windows : {false, true}) {
+    const std::uint32_t frames = windows ? 2 : 1;
+    host_tier it{std::vector<std::uint32_t>(4, frames), 3 * frames};
+    for (std::uint32_t at = 0; at < 3; ++at) {
+      it.place(at, at == 2);
+      it[at].device = at * frames;
+    }
+    it[2].device_only = true;
+    it.place(3, true);
+    CHECK(it[2].host == cm::chunk::nowhere);  // though its copy is good, and those of 0 and 1 are not
+    CHECK(it[0].host != cm::chunk::nowhere);
+    CHECK(it[1].host != cm::chunk::nowhere);
+  }
+}
+
+TEST_CASE("single frames come from the bottom of the host and windows from the top", "[manager]")
+{
+  host_tier it{{1, 2, 1, 2}, 6};
+  for (std::uint32_t at = 0; at < 4; ++at) it.place(at, true);
+  CHECK(it[0].host == 0);
+  CHECK(it[2].host == 1);
+  CHECK(it[1].host == 4);
+  CHECK(it[3].host == 2);
+  CHECK(it.reclaims == 0);
+}
+
+TEST_CASE("a home without bytes is given up before a copy that the device also has", "[manager]")
+{
+  host_tier it{{1, 1, 1}, 2};
+  it.place(0, true);
+  it[0].device = 3;
+  it.place(1, false);
+  it.place(2, true);
+  CHECK(it[2].host == 1);
+  CHECK(it[1].host == cm::chunk::nowhere);
+  CHECK(it[0].host_valid);
+  CHECK(it.reclaims == 1);
+  it.place(1, true);  // now the copy of what the device has must go: its chunk lives on the device alone
+  CHECK(it[0].host == cm::chunk::nowhere);
+  CHECK_FALSE(it[0].host_valid);
+}
+
+TEST_CASE("a window is taken where the least is given up, and nothing is where none can be had", "[manager]")
+{
+  host_tier it{{1, 1, 1, 1, 2}, 4};
+  for (std::uint32_t at = 0; at < 4; ++at) it.place(at, true);
+  it[0].device = 5;  // a copy
+  it[3].host_valid = false;
+  CHECK_THROWS_AS(it.place(4, true), cm::out_of_memory);  // frames 0 and 3 may leave, but are no neighbours
+  CHECK(it[0].host == 0);
+  CHECK(it[3].host == 3);
+  it[2].host_valid = false;
+  it.place(4, true);
+  CHECK(it[4].host == 2);
+  CHECK(it[0].host == 0);
+}
+
+TEST_CASE("what is pinned on the host stays there", "[manager]")
+{
+  host_tier it{{1, 1}, 1};
+  it.place(0, false);
+  it[0].host_pins = 1;
+  CHECK_THROWS_AS(it.place(1, true), cm::out_of_memory);
+  it[0].host_pins = 0;
+  it.place(1, true);
+  CHECK(it[1].host == 0);
+}
+
+TEST_CASE("a derived chunk has no frames on the host to give up", "[manager]")
+{
+  for (const bool device_only : {false, true})
+    for (const std::uint32_t frames : {1U, 2U}) {
+      host_tier it{std::vector<std::uint32_t>(3, frames), frames};
+      it[0].host = cm::chunk::elsewhere;
+      it[0].host_valid = true;
+      it[0].live = 1;
+      it[0].device = 4;
+      it[0].device_only = device_only;
+      it.place(1, true);
+      CHECK_THROWS_AS(it.place(2, true), cm::out_of_memory);  // 1 has the only copy of its bytes
+      it[1].device = 6;
+      it.place(2, true);
+      CHECK(it.reclaims == 1);
+      CHECK(it[1].host == cm::chunk::nowhere);
+      CHECK((it[0].host == cm::chunk::elsewhere && it[0].host_valid));
+      it[2].host_pins = 1;
+      CHECK_THROWS_AS(it.place(1, true), cm::out_of_memory);  // nor where it is all that could leave
+      CHECK((it[0].host == cm::chunk::elsewhere && it[0].host_valid));
+    }
+}
+
+}  // namespace frame_reclaim_test
