@@ -158,7 +158,8 @@ class basic_manager {
 
   /// Ends the declarations and places everything; nothing is allocated yet. The first access does it where nobody did.
   /// @throws config_error   the device is smaller than the largest tensor; device and host together are smaller than
-  ///                        the weights and the states of the optimizer (the message lists each size that must grow);
+  ///                        the weights (the message lists each size that must grow; a rehearsed step needs no such
+  ///                        check, since it is known to fit);
   ///                        no gradient could ever lie in place; the placement cannot place this model; or the layout
   ///                        cannot be searched for the size of chunks
   memory_requirement seal() { return builder_.seal(); }

@@ -116,21 +116,20 @@ class too_small {
 
 }  // namespace detail
 
-/// What weights and the states of the optimizer take together: they are all there once every parameter had a step.
-/// Chunks that are gathered from shares of ranks are not counted. In whole frames. O(slots). @pre sealed
-[[nodiscard]] inline bytes lasting_bytes(const model_frames& of)
+/// What the weights take: they are all there once they were filled, if none is dropped. States of an optimizer are not
+/// counted: those of a parameter without a gradient never come to be. Nor are chunks that are gathered from shares of
+/// ranks. In whole frames. O(slots). @pre sealed
+[[nodiscard]] inline bytes bytes_of_weights(const model_frames& of)
 {
   const registry& tensors = of.tensors;
   std::vector<std::uint8_t> counted(tensors.frames_of_chunk().size(), 0);
   std::uint64_t frames = 0;
-  const auto count = [&](std::uint32_t chunk) {
-    if (chunk != slot::nowhere && std::exchange(counted[chunk], std::uint8_t{1}) == 0)
-      frames += tensors.frames_of_chunk()[chunk];
-  };
-  for (std::uint32_t at = 0; at < tensors.slots().size(); ++at)
-    if (tensors.is_value_of_parameter(at) || tensors.is_state(at)) count(tensors.slots()[at].chunk);
-  for (std::uint32_t id = 0; id < tensors.tensors(); ++id)
-    if (tensors.info(tensor_id{id}).part == role::frozen) count(tensors.chunk_of(tensor_id{id}));
+  for (std::uint32_t id = 0; id < tensors.tensors(); ++id) {
+    const role part = tensors.info(tensor_id{id}).part;
+    if (part != role::parameter && part != role::frozen) continue;
+    const std::uint32_t chunk = tensors.chunk_of(tensor_id{id});
+    if (std::exchange(counted[chunk], std::uint8_t{1}) == 0) frames += tensors.frames_of_chunk()[chunk];
+  }
   return frames * of.size;
 }
 
@@ -142,11 +141,11 @@ inline void refuse_too_small_for_model(const model_frames& frames, per_tier<byte
   const auto whole_frames = [&](tier where) { return given[where].count() / frames.size.count() * frames.size; };
   detail::too_small sizes{"this model"};
   sizes.expect("device", given[tier::device], need.smallest_device, "the largest tensor of this model");
-  const bytes lasting = lasting_bytes(frames);
+  const bytes weights = bytes_of_weights(frames);
   const bytes device = std::max(whole_frames(tier::device), need.smallest_device);
-  sizes.expect("host", whole_frames(tier::host), lasting > device ? lasting - device : bytes{},
-               "the part of weights and optimizer states that the device does not hold");
-  sizes.refuse(frames.size, "");
+  sizes.expect("host", whole_frames(tier::host), weights > device ? weights - device : bytes{},
+               "the part of the weights that the device does not hold");
+  sizes.refuse(frames.size, ", or call rehearse, which finds what a step needs");
 }
 
 /// @param given   capacities of the backend

@@ -66,15 +66,22 @@ class model_builder {
   /// @throws config_error   see basic_manager::seal
   memory_requirement seal()
   {
+    const memory_requirement need = place();
+    if (!is_known_to_fit_) refuse_too_small_for_model(engine_->frames(), capacities(), need);
+    is_known_to_fit_ = true;
+    return need;
+  }
+  /// The same for a rehearsal, which finds out what fits. @throws config_error   as seal, but not about capacities
+  memory_requirement place()
+  {
     if (gradient_.takes_slot()) prepare_for_gradients_in_place();
     ledger_->reset(engine_->tensors().parameters());
     const bytes device = capacities()[tier::device];
-    // The last that may be left undone: prepare() does not come here again.
     engine_->set_chunk_bytes(places_.seal(engine_->tensors(), engine_->options().chunk_bytes, device));
-    const memory_requirement need = requirement();
-    refuse_too_small_for_model(engine_->frames(), capacities(), need);
-    return need;
+    return requirement();
   }
+  /// A rehearsed step fits: what the declarations alone say does not matter.
+  void note_fit() noexcept { is_known_to_fit_ = true; }
   [[nodiscard]] memory_requirement requirement() const
   {
     const registry& tensors = engine_->tensors();
@@ -89,18 +96,18 @@ class model_builder {
       throw config_error{"tensor_order::first_use needs to know the order: call rehearse before the first access"};
     prepare();
   }
-  /// Seals where nobody did. @throws as seal; device_error   the device is lost
+  /// Seals where nobody did, and again where that was refused. @throws as seal; device_error   the device is lost
   void prepare()
   {
     engine_->health().expect_alive();
-    if (!homes().is_ready()) seal();
+    if (!homes().is_ready() || !(is_known_to_fit_ || engine_->rehearsing().is_running())) seal();
     ready_owner_ = owner_;
   }
   [[nodiscard]] bool wants_order() const noexcept { return places_.wants_order(engine_->options()); }
-  /// A rehearsal failed: the order is still to be found.
+  /// A step was rehearsed: the next use asks again for what is still to be found, the order or whether it fits.
   void forget_ready() noexcept
   {
-    if (wants_order()) ready_owner_ = no_owner;
+    if (wants_order() || !is_known_to_fit_) ready_owner_ = no_owner;
   }
   /// The order of first use is known: everything is placed again, where it was wanted.
   void learn_order(const access_record& step)
@@ -195,6 +202,7 @@ class model_builder {
   std::uint32_t owner_;
   static constexpr std::uint32_t no_owner = 2;  // a number that no handle has
   std::uint32_t ready_owner_ = no_owner;        // owner_ once everything is placed
+  bool is_known_to_fit_ = false;
   model_places<Layout, Placement> places_;
   Gradient gradient_;
 };

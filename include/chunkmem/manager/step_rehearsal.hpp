@@ -40,7 +40,7 @@ class step_rehearsal {
   memory_requirement run(Step& step, rehearse_on on)
   {
     using transfer_type = typename Engine::transfer_type;
-    builder_->seal();
+    builder_->place();
     engine_->pending().finish();
     const scratch_until_end scratch{*engine_, on};
     run_without_bytes(step);
@@ -51,6 +51,7 @@ class step_rehearsal {
     measure_need<transfer_type>(engine_->frames(), log, eviction_, given, need,
                                 [&](bytes device) { return settle(device, step); });
     refuse_too_small_for_step(given, need);
+    builder_->note_fit();
     engine_->note_step_need({{need.smallest_device, need.smallest_host}});
     if (builder_->assign_homes()) run_without_bytes(step);
     return need;
@@ -71,7 +72,7 @@ class step_rehearsal {
   void run_without_bytes(Step& step)
   {
     expects(!engine_->schedule().is_inside() && !is_running(), "a rehearsal inside an iteration or another rehearsal");
-    builder_->prepare();
+    engine_->health().expect_alive();
     auto& log = engine_->rehearsing();
     const std::uint64_t holders = link_->holders;
     ledger_->begin_rehearsal();
@@ -87,7 +88,6 @@ class step_rehearsal {
               "them in the step)");
     } catch (...) {
       end();
-      builder_->forget_ready();
       throw;
     }
     end();
@@ -104,6 +104,7 @@ class step_rehearsal {
     if (is_running()) engine_->rehearsing().end();
     engine_->pending().discard();
     ledger_->end_rehearsal();
+    builder_->forget_ready();
   }
 
   /// Pins and leases point to scratch bytes while it lives. Kernels that were launched on them are waited for.
