@@ -8,9 +8,15 @@ chunkmem_test(layout.checkers COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_D
                                       -DSCRATCH=${PROJECT_BINARY_DIR}/layout
                                       -P "${CMAKE_CURRENT_LIST_DIR}/check_the_checkers.cmake")
 
-# The campaign on a GPU: its commands, and what it makes of their answers.
 find_program(CHUNKMEM_PYTHON NAMES python3 DOC "Python, for tests of scripts")
 mark_as_advanced(CHUNKMEM_PYTHON)
+if(CHUNKMEM_PYTHON)
+  chunkmem_test(layout.map COMMAND "${CHUNKMEM_PYTHON}" -B "${CMAKE_CURRENT_LIST_DIR}/check_map.py" "${PROJECT_SOURCE_DIR}")
+else()
+  chunkmem_skipped_test(layout.map "no python3 was found (CHUNKMEM_PYTHON)")
+endif()
+
+# The campaign on a GPU: its commands, and what it makes of their answers.
 if(CHUNKMEM_PYTHON)
   chunkmem_test(layout.gpu_campaign COMMAND sh "${CMAKE_CURRENT_LIST_DIR}/gpu_campaign.sh" "${PROJECT_SOURCE_DIR}"
                                             "${CHUNKMEM_PYTHON}" "${PROJECT_BINARY_DIR}/gpu_campaign")

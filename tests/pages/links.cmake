@@ -4,7 +4,7 @@
 # Checked are [text](path) and pictures, with their anchors, and names in backticks that begin with a folder of the tree.
 cmake_minimum_required(VERSION 3.25)
 cmake_path(ABSOLUTE_PATH ROOT)
-file(GLOB pages "${ROOT}/*.md" "${ROOT}/docs/*.md" "${ROOT}/docs/policies/*.md" "${ROOT}/examples/*/README.md")
+file(GLOB pages "${ROOT}/*.md" "${ROOT}/docs/*.md" "${ROOT}/docs/policies/*.md" "${ROOT}/examples/*/README.md" "${ROOT}/tests/README.md")
 set(wrong "")
 set(checked 0)
 
