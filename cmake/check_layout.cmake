@@ -58,13 +58,12 @@ function(folder_of out header) # chunkmem/core/bytes.hpp -> core, chunkmem/fwd.h
   set(${out} "${folder}" PARENT_SCOPE)
 endfunction()
 
-# Headers: names, pragma, includes, floors, twins. What each includes is kept in includes_<header>.
+# Headers: names, pragma, includes, floors. What each includes is kept in includes_<header>.
 file(GLOB_RECURSE headers RELATIVE "${include}" "${include}/chunkmem/*.hpp" "${include}/chunkmem/*.cuh")
 foreach(header IN LISTS headers)
   set(file "${include}/${header}")
   folder_of(folder "${header}")
   cmake_path(GET header FILENAME name)
-  cmake_path(GET header STEM LAST_ONLY stem)
   if(NOT DEFINED floor_${folder})
     violation("unknown folder: ${header} lies in ${folder}, which cmake/floors.txt does not name")
     continue()
@@ -77,11 +76,6 @@ foreach(header IN LISTS headers)
   file(STRINGS "${file}" pragma REGEX "^#pragma once$")
   if(NOT pragma)
     violation("no pragma: ${header} lacks #pragma once")
-  endif()
-  if(NOT folder STREQUAL name AND NOT name MATCHES "[.]cuh$" AND
-     NOT EXISTS "${ROOT}/tests/${folder}/${stem}_test.cpp" AND
-     NOT EXISTS "${ROOT}/tests/${folder}_${opt_in_${header}}/${stem}_test.cpp")
-    violation("no twin: ${header} has no tests/${folder}/${stem}_test.cpp")
   endif()
 
   set(includes_${header} "")

@@ -10,13 +10,9 @@ function(write path)
   file(WRITE "${SCRATCH}/${path}" "${text}\n")
 endfunction()
 
-# header(<path below include/chunkmem> <lines...>), with its twin test
+# header(<path below include/chunkmem> <lines...>)
 function(header path)
   write(include/chunkmem/${path} "#pragma once" ${ARGN})
-  string(REGEX REPLACE "\\.hpp$" "_test.cpp" twin "${path}")
-  if(path MATCHES "/")
-    write(tests/${twin} "")
-  endif()
 endfunction()
 
 function(good_tree)
@@ -75,11 +71,7 @@ good_tree()
 header(backend/a.hpp)
 expect(check_layout.cmake "duplicate name: chunkmem/core/a.hpp and chunkmem/backend/a.hpp")
 
-good_tree()
-write(include/chunkmem/core/lonely.hpp "#pragma once")
-expect(check_layout.cmake "no twin: chunkmem/core/lonely.hpp has no tests/core/lonely_test.cpp")
-
-# A .cuh needs no twin and may need anything; for the rest a .cuh is a header like others.
+# A .cuh may need anything; for the rest a .cuh is a header like others.
 good_tree()
 write(include/chunkmem/backend/kernel.cuh "#pragma once" "#include <cub/cub.cuh>" "#include <chunkmem/backend/d.hpp>")
 expect(check_layout.cmake)
@@ -88,15 +80,11 @@ expect(check_layout.cmake "no pragma: chunkmem/backend/d.cuh" "upward include: c
 write(include/chunkmem/manager/takes.hpp "#pragma once" "#include <chunkmem/backend/kernel.cuh>")
 expect(check_layout.cmake "opt-in: chunkmem/manager/takes.hpp includes chunkmem/backend/kernel.cuh")
 
-# What needs a component is listed; its twin may lie in a folder of that component.
+# What needs a component is listed.
 good_tree()
 header(backend/runtime.hpp "#include <cuda_runtime_api.h>")
 expect(check_layout.cmake "foreign: chunkmem/backend/runtime.hpp includes <cuda_runtime_api.h>")
 write(cmake/opt_in_headers.txt "# a comment" "backend/runtime.hpp cuda")
-expect(check_layout.cmake)
-file(REMOVE "${SCRATCH}/tests/backend/runtime_test.cpp")
-expect(check_layout.cmake "no twin: chunkmem/backend/runtime.hpp")
-write(tests/backend_cuda/runtime_test.cpp "")
 expect(check_layout.cmake)
 header(backend/user.hpp "#include <chunkmem/backend/runtime.hpp>")
 expect(check_layout.cmake "opt-in: chunkmem/backend/user.hpp includes chunkmem/backend/runtime.hpp")
@@ -113,7 +101,6 @@ expect(check_layout.cmake "no such header: chunkmem/core/absent.hpp includes chu
 
 good_tree()
 header(core/detail/inner.hpp)
-write(tests/core/inner_test.cpp "")
 header(tensor/foreign.hpp "#include <chunkmem/core/detail/inner.hpp>")
 expect(check_layout.cmake "foreign detail: chunkmem/tensor/foreign.hpp")
 
@@ -138,7 +125,7 @@ expect(check_layout.cmake "umbrella: chunkmem.hpp reaches <Eigen/Core>")
 good_tree()
 header(core/quotes.hpp "#include \"a.hpp\"")
 write(include/chunkmem/core/lonely.hpp "")
-expect(check_layout.cmake "quotes: " "no twin: " "no pragma: " "layout: 3 violations")
+expect(check_layout.cmake "quotes: " "no pragma: " "layout: 2 violations")
 
 set(parts "wo rk/" "sha red")
 list(TRANSFORM parts REPLACE " " "")
