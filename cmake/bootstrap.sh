@@ -78,6 +78,7 @@ needs_command ninja ninja-build
 needs_command "${CXX:-g++}" g++
 for preset in $presets; do
   packages=
+  [ "$preset" = demo ] || has_command python3 || needs_package python3
   case $preset in
     demo) packages="libeigen3-dev libcli11-dev" ;;
     test | slow | bench) packages="libeigen3-dev libcli11-dev nlohmann-json3-dev catch2" ;;

@@ -24,6 +24,14 @@ else()
   chunkmem_summarize("tests: Catch2" "on " "${Catch2_VERSION}")
 endif()
 
+# Python, with its standard library alone: it checks pages and the tree, and takes the examples out of pages.
+find_program(CHUNKMEM_PYTHON NAMES python3 DOC "Python 3.9 or newer, for the tests; with safetensors, numpy and torch it runs more of them")
+mark_as_advanced(CHUNKMEM_PYTHON)
+if(NOT CHUNKMEM_PYTHON)
+  message(FATAL_ERROR "chunkmem: the tests need python3 and it was not found. Install it (Debian: apt-get install python3), name it "
+          "(-DCHUNKMEM_PYTHON=...) or switch the tests off with -DCHUNKMEM_BUILD_TESTS=OFF")
+endif()
+
 # Headers that need a component: chunkmem_opt_in_<component> lists them.
 set(opt_in_list "${PROJECT_SOURCE_DIR}/cmake/opt_in_headers.txt")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${opt_in_list}")
