@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The headers keep the rules of CONTRIBUTING.md and cmake/floors.txt: names, includes, floors, the umbrella header.
+"""The tree keeps the rules of CONTRIBUTING.md and cmake/floors.txt.
 
     python3 tests/layout/check_layout.py [<top of the tree>]
 
+Headers: names, includes, floors, the umbrella header. All sources: their licence and the width of their lines.
 Every violation is told, each with what to change.
 """
 import pathlib
@@ -26,6 +27,9 @@ SYSTEM_HEADERS = frozenset(("fcntl.h", "sys/mman.h", "sys/stat.h", "unistd.h"))
 COSTLY_HEADERS = frozenset(("thread", "chrono", "functional"))
 COMPONENTS = frozenset(("cuda", "thrust", "nccl", "checkpoint", "json", "mpi", "dlpack"))
 UMBRELLA = "chunkmem/chunkmem.hpp"
+WIDTH = 120
+LICENCE = "SPDX-License-Identifier: Apache-2.0"
+HASH_SOURCES = (".cmake", "CMakeLists.txt", ".sh", ".py")  # their comments begin with #
 INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*([<\"])([^>\"]+)[>\"]", re.MULTILINE)
 
 
@@ -159,18 +163,38 @@ def umbrella_violations(headers):
                 yield f"umbrella: chunkmem.hpp reaches <{included}>, not of the standard library, through {header}"
 
 
+def width_violations(root):
+    """No line of a C++ file is wider than 120 columns. clang-format leaves long comments as they are."""
+    for path in tree.cpp_files_of(root):
+        for number, line in enumerate((root / path).read_text(encoding="utf-8").splitlines(), 1):
+            if len(line) > WIDTH:
+                yield f"width: {path}:{number} has {len(line)} columns, wrap it at {WIDTH}"
+
+
+def licence_violations(root):
+    """Each source says its licence in its first line; the line may follow `#!...` or `// expect: ...`."""
+    for path in tree.files_of(root):
+        mark = "//" if path.endswith(tree.CPP) else "#" if path.endswith(HASH_SOURCES) else None
+        if mark:
+            lines = (root / path).read_text(encoding="utf-8").splitlines()[:2]
+            begins_otherwise = bool(lines) and lines[0].startswith(("#!", "// expect: "))
+            if lines[begins_otherwise:][:1] != [f"{mark} {LICENCE}"]:
+                yield f"licence: {path} lacks the line '{mark} {LICENCE}', write it in line {begins_otherwise + 1}"
+
+
 def violations_of(root):
     """A sentence for each violation."""
     headers = Headers(root)
     if not headers.paths:
         return [f"no headers in {headers.include}/chunkmem"]
     rules = (opt_in_violations, floor_violations, name_violations, include_violations, umbrella_violations)
-    return [violation for rule in rules for violation in rule(headers)]
+    found = [violation for rule in rules for violation in rule(headers)]
+    return [*found, *width_violations(root), *licence_violations(root)]
 
 
 def main():
     root = tree.root_of_arguments()
-    tree.report("layout", violations_of(root), f"{len(Headers(root).paths)} headers keep the rules")
+    tree.report("layout", violations_of(root), f"{len(Headers(root).paths)} headers and {len(tree.files_of(root))} files keep the rules")
 
 
 if __name__ == "__main__":

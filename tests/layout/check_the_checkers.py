@@ -5,16 +5,20 @@
     python3 tests/layout/check_the_checkers.py
 """
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
 import unittest
 
+import check_format
 import check_layout
 import check_map
 import check_words
+import check_workflow
 
 HERE = pathlib.Path(__file__).parent
+LICENCE = "SPDX-License-Identifier: Apache-2.0"
 FLOORS = "# floor, then its folders\n0 core\n1 trace tensor\n2 backend\n5 manager\n"
 
 
@@ -39,8 +43,11 @@ class TinyTree(unittest.TestCase):
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
+    def source(self, path, *lines):
+        self.write(path, f"// {LICENCE}", *lines)
+
     def header(self, path, *lines):
-        self.write(f"include/chunkmem/{path}", "#pragma once", *lines)
+        self.source(f"include/chunkmem/{path}", "#pragma once", *lines)
 
     def expect(self, *sentences, checker=check_layout):
         """The checker says these sentences, and no other one."""
@@ -88,7 +95,7 @@ class Layout(TinyTree):
     def test_a_cuh_may_need_anything_and_is_a_header_otherwise(self):
         self.header("backend/kernel.cuh", "#include <cub/cub.cuh>", "#include <chunkmem/backend/d.hpp>")
         self.expect()
-        self.write("include/chunkmem/backend/d.cuh", "#include <chunkmem/manager/e.hpp>")
+        self.source("include/chunkmem/backend/d.cuh", "#include <chunkmem/manager/e.hpp>")
         self.header("manager/takes.hpp", "#include <chunkmem/backend/kernel.cuh>")
         self.expect("no pragma: chunkmem/backend/d.cuh", "upward include: chunkmem/backend/d.cuh",
                     "opt-in: chunkmem/manager/takes.hpp includes chunkmem/backend/kernel.cuh")
@@ -121,7 +128,7 @@ class Layout(TinyTree):
         self.expect("foreign detail: chunkmem/tensor/foreign.hpp")
 
     def test_a_header_has_pragma_once(self):
-        self.write("include/chunkmem/core/a.hpp", "#include <vector>")
+        self.source("include/chunkmem/core/a.hpp", "#include <vector>")
         self.expect("no pragma: chunkmem/core/a.hpp")
 
     def test_fwd_is_cheap(self):
@@ -141,6 +148,77 @@ class Layout(TinyTree):
         self.root /= "cmake"
         self.write("cmake/floors.txt", FLOORS)
         self.expect("no headers in ")
+
+
+class Sources(TinyTree):
+    def test_lines_of_cpp_end_at_120_columns(self):
+        self.source("tests/core/a_test.cpp", "// " + 117 * "x")
+        self.source("tests/core/b.cu", "", "// " + 117 * "ö")
+        self.expect()
+        self.source("tests/core/a_test.cpp", "// " + 118 * "x")
+        self.source("tests/core/b.cu", "", "// " + 118 * "ö")
+        self.expect("width: tests/core/a_test.cpp:2 has 121 columns", "width: tests/core/b.cu:3 has 121 columns")
+
+    def test_each_source_says_its_licence(self):
+        self.source("tests/core/a_test.cpp")
+        self.write("tests/compile_fail/b.cpp", "// expect: a message", f"// {LICENCE}")
+        self.write("tools/c.sh", "#!/bin/sh", f"# {LICENCE}")
+        self.write("cmake/d.cmake", f"# {LICENCE}")
+        self.write("notes.md", "no source")
+        self.expect()
+
+    def test_a_source_without_licence_is_found(self):
+        for path in ("core/a.hpp", "core/b.cuh"):
+            self.write(f"include/chunkmem/{path}", "#pragma once")
+        for path in ("examples/CMakeLists.txt", "cmake/d.cmake", "tools/e.py"):
+            self.write(path, "")
+        self.write("tools/f.sh", "#!/bin/sh", "echo", f"# {LICENCE}")
+        self.write("tests/compile_fail/g.cpp", "// expect: a message")
+        self.write("tests/core/h.cu", f"# {LICENCE}")
+        self.expect("core/a.hpp lacks the line '// SPDX", "core/b.cuh lacks", "examples/CMakeLists.txt lacks the line '# SPDX",
+                    "d.cmake lacks", "e.py lacks", "f.sh lacks", "g.cpp lacks", "h.cu lacks")
+
+    def test_a_file_that_is_not_formatted_is_found(self):
+        clang_format = check_format.formatter()
+        if not clang_format:
+            self.skipTest("no clang-format of version 16")
+        shutil.rmtree(self.root / "include")
+        self.write(".clang-format", "BasedOnStyle: Google")
+        self.source("tests/core/a_test.cpp", "int one = 1;")
+        self.assertEqual(check_format.violations_of(self.root, clang_format), [])
+        self.source("tests/core/b_test.cpp", "int  two=2;")
+        found = check_format.violations_of(self.root, clang_format)
+        self.assertEqual(found, ["tests/core/b_test.cpp differs: clang-format-16 -i tests/core/b_test.cpp"])
+
+
+class Workflow(TinyTree):
+    def setUp(self):
+        super().setUp()
+        if not check_workflow.yaml:
+            self.skipTest("this Python has no yaml")
+        for path in (".ci/run", ".github/workflows/ci.yml", ".pre-commit-config.yaml", "tests/layout/check_map.py",
+                     "tests/layout/check_layout.py"):
+            self.write(path, (HERE.parents[1] / path).read_text(encoding="utf-8").rstrip("\n"))
+
+    def replace(self, path, old, new):
+        text = (self.root / path).read_text(encoding="utf-8")
+        self.assertIn(old, text)
+        self.write(path, text.replace(old, new))
+
+    def test_the_workflow_of_the_tree_is_right(self):
+        self.expect(checker=check_workflow)
+
+    def test_the_workflow_runs_what_ci_runs(self):
+        self.replace(".ci/run", "test asan tsan", "test asan")
+        self.expect(".github/workflows/ci.yml has no step 'sh tests/run.sh test asan'", checker=check_workflow)
+
+    def test_files_are_yaml(self):
+        self.replace(".github/workflows/ci.yml", "jobs:", "jobs: [")
+        self.expect(".github/workflows/ci.yml is no YAML", checker=check_workflow)
+
+    def test_hooks_run_files_that_exist(self):
+        (self.root / "tests/layout/check_layout.py").unlink()
+        self.expect("runs tests/layout/check_layout.py, which is not there", checker=check_workflow)
 
 
 class WordsAndMap(TinyTree):
@@ -169,7 +247,7 @@ class Programs(TinyTree):
     def test_a_program_fails_with_every_violation(self):
         self.assertEqual(self.run_checker("check_layout.py").returncode, 0)
         self.header("core/quotes.hpp", "#include \"a.hpp\"")
-        self.write("include/chunkmem/core/lonely.hpp", "")
+        self.source("include/chunkmem/core/lonely.hpp")
         answer = self.run_checker("check_layout.py")
         self.assertEqual(answer.returncode, 1)
         for sentence in ("layout: 2 violations", "quotes: ", "no pragma: "):

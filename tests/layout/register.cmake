@@ -4,6 +4,8 @@ set(check "${CHUNKMEM_PYTHON}" -B)
 chunkmem_test(layout.tree COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/check_layout.py" "${PROJECT_SOURCE_DIR}")
 chunkmem_test(layout.words COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/check_words.py" "${PROJECT_SOURCE_DIR}")
 chunkmem_test(layout.map COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/check_map.py" "${PROJECT_SOURCE_DIR}")
+chunkmem_test(layout.workflow COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/check_workflow.py" "${PROJECT_SOURCE_DIR}")
+chunkmem_test(format COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/check_format.py" "${PROJECT_SOURCE_DIR}")
 chunkmem_test(layout.checkers COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/check_the_checkers.py")
 
 # The campaign on a GPU: its commands, and what it makes of their answers.

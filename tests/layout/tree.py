@@ -7,6 +7,7 @@ import pathlib
 import subprocess
 import sys
 
+CPP = (".hpp", ".cpp", ".cu", ".cuh")
 NOT_OURS = ("build", ".git", ".cache", "_carry")
 
 
@@ -27,6 +28,11 @@ def files_of(root):
             pass
     paths = (path.relative_to(root) for path in root.rglob("*") if path.is_file())
     return sorted(str(path) for path in paths if path.parts[0] not in NOT_OURS and "__pycache__" not in path.parts)
+
+
+def cpp_files_of(root):
+    """The C++ and CUDA files of the tree."""
+    return [path for path in files_of(root) if path.endswith(CPP)]
 
 
 def report(checker, violations, success):
