@@ -78,6 +78,8 @@ endfunction()
 
 # chunkmem_find_cuda(<why_not> [GLOBAL]): the CUDA runtime, for .cpp and .cu files alike.
 function(chunkmem_find_cuda why_not)
+  # Where this is 3.25 or more, CMake 3.25.1 sets a property of CUDA::nvToolsExt, also where a toolkit has none.
+  set(CMAKE_MINIMUM_REQUIRED_VERSION 3.24)
   find_package(CUDAToolkit QUIET ${ARGN})
   if(NOT CUDAToolkit_FOUND OR NOT TARGET CUDA::cudart)
     string(CONCAT missing "no CUDA toolkit with cuda_runtime_api.h and libcudart was found "

@@ -16,6 +16,43 @@ namespace cm = chunkmem;
 using namespace cm::literals;
 using arena = cm::backend::host_arena;
 
+TEST_CASE("arenas are all allocated or none, and given back once", "[manager]")
+{
+  using failing = support::failing<support::adversarial>;
+  for (const std::uint64_t which : {0U, 1U}) {
+    failing memory{support::failure_plan{.allocation = which},
+                   support::adversarial_options{.device_capacity = 8_KiB, .host_capacity = 64_KiB}};
+    cm::device_health health;
+    cm::arena_set<failing> arenas{memory, health};
+    CHECK((arenas.capacities()[cm::tier::device] == 8_KiB && arenas.capacities()[cm::tier::host] == 64_KiB));
+    CHECK_THROWS_AS(arenas.allocate(), cm::out_of_memory);
+    for (const cm::tier where : cm::all_tiers) CHECK(arenas.begins()[where] == nullptr);
+    arenas.allocate();
+    for (const cm::tier where : cm::all_tiers) CHECK(arenas.begins()[where] != nullptr);
+    arenas.release();
+    arenas.release();
+    for (const cm::tier where : cm::all_tiers) CHECK(arenas.begins()[where] == nullptr);
+    memory.inner().drain();
+    CHECK(memory.inner().faults().empty());
+  }
+}
+
+TEST_CASE("memory goes back when all agents are done", "[manager]")
+{
+  arena memory{{.device_capacity = 4_KiB, .host_capacity = 4_KiB, .async_compute = true}};
+  cm::device_health health;
+  int done = 0;
+  {
+    cm::arena_set<arena> arenas{memory, health};
+    arenas.allocate();
+    memory.launch(cm::agent::compute, [&done, begin = arenas.begins()[cm::tier::device]] {
+      *begin = std::byte{1};
+      done = 1;
+    });
+  }
+  CHECK(done == 1);
+}
+
 TEST_CASE("arenas that cannot be allocated are asked for again", "[manager]")
 {
   using failing = support::failing<support::adversarial>;

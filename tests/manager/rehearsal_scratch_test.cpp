@@ -24,7 +24,7 @@ TEST_CASE("scratch bytes are zeros to read, aligned, and apart from those to wri
     CHECK(reinterpret_cast<std::uintptr_t>(it) % tensor_alignment.count() == 0);
   std::fill(written, written + 1'000, std::byte{1});
   CHECK(std::count(read, read + 1'000, std::byte{0}) == 1'000);
-  scratch.end();
+  scratch.end(false);
   CHECK_FALSE(scratch.is_on());
   CHECK(scratch.to_read() == nullptr);
 }

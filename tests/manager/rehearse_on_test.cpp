@@ -233,6 +233,16 @@ TEST_CASE("a rehearsal on scratch bytes ends as any, by an exception and inside 
   CHECK_THROWS_WITH(it.m.rehearse(let_escape, cm::rehearse_on::scratch),
                     Catch::Matchers::ContainsSubstring("outlived the step"));
   CHECK_FALSE(it.m.rehearsing());
+  *escaped->data() = std::byte{1};  // a mistake of the trainer that stays in bytes of its own
+  CHECK_NOTHROW(it.m.rehearse([] {}, cm::rehearse_on::scratch));
+  *escaped->data() = std::byte{1};
+  auto older = it.m.lease(cm::tier::device, 256_B);
+  const auto let_another_escape = [&] {
+    older.release();  // does not stand for the one that stays
+    escaped.emplace(it.m.lease(cm::tier::device, 256_B));
+  };
+  CHECK_THROWS_WITH(it.m.rehearse(let_another_escape, cm::rehearse_on::scratch),
+                    Catch::Matchers::ContainsSubstring("outlived the step"));
   escaped.reset();
   it.fill();
   it.step();

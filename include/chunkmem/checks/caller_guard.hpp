@@ -25,6 +25,8 @@ class caller_guard {
     explicit scope(caller_guard* guard) noexcept : guard_{guard} {}
     scope(scope&& other) noexcept : guard_{std::exchange(other.guard_, nullptr)} {}
     scope& operator=(scope&&) = delete;
+    /// No call of the same thread goes on around it.
+    [[nodiscard]] bool is_outermost() const noexcept { return guard_ != nullptr; }
     ~scope()
     {
       if (guard_ != nullptr) guard_->leave();

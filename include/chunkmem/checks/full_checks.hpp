@@ -36,8 +36,10 @@ class full_checks {
   [[nodiscard]] caller_guard::scope enter(const char* call, const call_place& from)
   {
     caller_guard::scope inside = callers_.enter(call);
-    now_ = from;
-    mistakes_.raise();
+    if (inside.is_outermost()) {  // a call within a call is the library's own
+      now_ = from;
+      mistakes_.raise();
+    }
     return inside;
   }
   /// The end of a pin or lease, which may be within a call. Waits for a thread that is inside, and notes that it had

@@ -5,6 +5,7 @@
 #include <chunkmem/tensor/dtype.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -22,21 +23,25 @@ class gradient_watch {
  public:
   void reset(std::size_t parameters)
   {
-    asked_.assign(parameters, true);
+    asked_.assign(parameters, 1);
     has_marks_.assign(parameters, false);
   }
 
   /// A pin on the gradient was given out. @param first   of this step: its elements are undefined
   void opened(std::uint32_t parameter, std::span<std::byte> content, dtype type, bool first, bool has_beta) noexcept
   {
-    asked_[parameter] = !has_beta;
+    asked_[parameter] = has_beta ? 0 : 1;
     if (!first) return;
     has_marks_[parameter] = true;
     fill_as_unwritten(content, type);
   }
-  /// Its beta was read.
-  void asked(std::uint32_t parameter) noexcept { asked_[parameter] = true; }
-  [[nodiscard]] bool was_asked(std::uint32_t parameter) const noexcept { return asked_[parameter]; }
+  /// Its beta was read. @threads   any: several may write one gradient
+  void asked(std::uint32_t parameter) noexcept
+  {
+    std::atomic_ref<std::uint8_t> known{asked_[parameter]};
+    if (known.load(std::memory_order_relaxed) == 0) known.store(1, std::memory_order_relaxed);
+  }
+  [[nodiscard]] bool was_asked(std::uint32_t parameter) const noexcept { return asked_[parameter] != 0; }
 
   /// @return   elements that were not written since its first opening of this step
   [[nodiscard]] unwritten_count unwritten(std::uint32_t parameter, std::span<const std::byte> content,
@@ -50,7 +55,7 @@ class gradient_watch {
   /// Nothing of it is true any more: it was dropped, used up or loaded.
   void forget(std::uint32_t parameter) noexcept
   {
-    asked_[parameter] = true;
+    asked_[parameter] = 1;
     has_marks_[parameter] = false;
   }
 
@@ -65,8 +70,8 @@ class gradient_watch {
   }
 
  private:
-  std::vector<bool> asked_;      // by parameter: since its last opening
-  std::vector<bool> has_marks_;  // by parameter: elements may have the mark
+  std::vector<std::uint8_t> asked_;  // by parameter: since its last opening
+  std::vector<bool> has_marks_;      // by parameter: elements may have the mark
   std::vector<std::uint32_t> allowed_;
 };
 

@@ -17,7 +17,9 @@ namespace checks {
 /// Hears of everything and looks at nothing. A policy of one's own may begin with it and replace a few calls.
 struct no_checks {
   struct place_type {};
-  struct scope {};
+  struct scope {
+    static constexpr bool is_outermost() noexcept { return true; }
+  };
 
   static constexpr void attach(const surroundings&) noexcept {}
   static constexpr scope enter(const char*, place_type) noexcept { return {}; }

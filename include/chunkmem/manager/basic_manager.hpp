@@ -84,7 +84,7 @@ class basic_manager {
                  policy_value<Layout>(given...),
                  policy_value<Placement>(given...),
                  policy_value<Gradient>(given...)},
-        rehearsal_{engine_, builder_, ledger_, *link_, policy_value<Eviction>(given...)},
+        rehearsal_{engine_, builder_, ledger_, policy_value<Eviction>(given...)},
         masters_{engine_, builder_, changes_, *link_},
         gradients_{engine_, builder_, ledger_, *link_},
         updates_{engine_, builder_, ledger_, gradients_, states_, *link_},

@@ -33,17 +33,23 @@ class call_guard {
  private:
   template <class Work>
   decltype(auto) watched(const char* call, place_type from, Work& work) const
+  {
+    bool is_callers_own = true;  // else it is the library's, within a call that knows the caller's place
+    try {
+      const auto inside = engine_->checks().enter(call, from);
+      is_callers_own = inside.is_outermost();
+      return work();
+    } catch (error& failed) {
+      if (is_callers_own) tell_place(failed, from);
+      throw;
+    }
+  }
+  void tell_place(error& failed, place_type from) const noexcept
   try {
-    [[maybe_unused]] const auto inside = engine_->checks().enter(call, from);
-    return work();
-  } catch (error& failed) {
     error_text line;
     engine_->checks().tell_place(line, from);
-    try {
-      if (failed.details().find(line.view()) == std::string_view::npos) failed.append_details(line.view());
-    } catch (...) {  // no memory for a line about it
-    }
-    throw;
+    failed.append_details(line.view());
+  } catch (...) {  // no memory for a line about it
   }
 
   Engine* engine_;

@@ -17,6 +17,9 @@ class decision_log {
   void clear() noexcept { moves_.clear(); }
   [[nodiscard]] const std::vector<transfer::move>& moves() const noexcept { return moves_; }
 
+  /// Room for twice as many moves as there are. Runs of one record from other starts differ by less.
+  void make_room() { moves_.reserve(2 * moves_.size() + 16); }
+
   /// Frames of all loads and write-backs.
   [[nodiscard]] std::uint64_t frames_copied() const noexcept
   {

@@ -170,6 +170,25 @@ class iteration_planner {
     plan.closes = false;
   }
 
+  /// All memory that a later search of `settle` will want, so that a steady iteration allocates nothing. Three replays.
+  /// @pre make() was called for the record
+  void reserve_search(iteration_plan<Eviction>& plan, const chunk_cache<Eviction>& now, const access_record& record,
+                      std::span<const std::uint32_t> chunk_of_slot)
+  {
+    if (!plan.stays_until.empty() || !runs(now, record, chunk_of_slot, plan.variant)) return;
+    ended_ = state_;
+    plan.keep(stays_.of(record, chunk_of_slot, now.chunks(), log_.moves()));
+    retained_.start(now.table(), plan.who_stays());
+    (void)retained_.run(record, chunk_of_slot);
+    plan.frames.assign(retained_.frames().begin(), retained_.frames().end());
+    (void)trial_.frames_moved(now, record, chunk_of_slot, plan.variant, {1, 1});
+    log_.make_room();
+    retained_.make_room();
+    trial_.make_room();
+    plan.keep({});
+    plan.frames.clear();
+  }
+
   /// The entries know which of them have actions, of the plan that is followed now.
   static void mark(const iteration_plan<Eviction>& plan, access_record& record) noexcept
   {

@@ -34,6 +34,8 @@ class policy_stays {
     last_break_.assign(chunks, {});
     early_.clear();
     late_.clear();
+    early_.reserve(chunks);
+    late_.reserve(chunks);
     for (const transfer::move& it : moves) {
       if (!breaks(it)) continue;
       first_break_[it.chunk] = std::min(first_break_[it.chunk], it.moment);

@@ -103,7 +103,7 @@ class registered_states {
     for (const named_state& known : states)
       if (known.name == fresh.name)
         throw usage_error{error_text{} << "chunkmem: two registered states have one name, " << fresh.name
-                                       << " (give one of them another; one optimizer of each kind is enough)"};
+                                       << " (give one of them another, or use one object of each kind)"};
     states.push_back(std::move(fresh));
   }
   [[nodiscard]] static std::string full_name(std::string_view type, std::string_view name)

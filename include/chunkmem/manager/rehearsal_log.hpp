@@ -23,6 +23,8 @@ class rehearsal_log {
     for (const slot& it : tensors.slots()) expects(it.pins == 0, "a rehearsal while a pin is held: release it first");
     before_ = tensors.slots();
     begin_turn(0, tensors);
+    began_at_ = serial_;
+    held_ = 0;
     tensors_ = &tensors;  // it runs from here on, and not where there was no memory for what it puts back
   }
   /// What comes now is the second step. Pins of the first one change nothing any more.
@@ -60,6 +62,9 @@ class rehearsal_log {
   /// A pin or lease with this number was made in a rehearsal.
   [[nodiscard]] static constexpr bool made(std::uint32_t serial) noexcept { return serial >= first_serial; }
 
+  /// Pins and leases of the last rehearsal that have not ended.
+  [[nodiscard]] std::uint64_t held() const noexcept { return held_; }
+
   std::uint32_t acquire(std::uint32_t index, entry_kind kind)
   {
     turn& now = turns_[last_];
@@ -74,12 +79,14 @@ class rehearsal_log {
     }
     now.record.make_room();
     states::begin(it, at::device);
+    ++held_;
     return now.record.append({index, 0, 0, kind, false, 0}, {});
   }
 
   /// Pins that outlived their rehearsal change nothing.
   void release(std::uint32_t index, std::uint32_t moment, std::uint32_t serial) noexcept
   {
+    note_end(serial);
     if (!is_running() || serial != serial_) return;
     states::end(tensors_->slots()[index], at::device);
     turns_[last_].record.release(moment);
@@ -89,10 +96,12 @@ class rehearsal_log {
   {
     access_record& record = turns_[last_].record;
     record.make_room();
+    ++held_;
     return record.append({access_record::never, 0, 0, kind, false, 0}, {size, entry_detail::never, pass::none});
   }
   void end_lease(std::uint32_t moment, std::uint32_t serial) noexcept
   {
+    note_end(serial);
     if (is_running() && serial == serial_) turns_[last_].record.release(moment);
   }
 
@@ -112,6 +121,11 @@ class rehearsal_log {
     std::vector<std::uint8_t> filled;   // by slot: it held bytes before the step
     std::vector<std::uint8_t> touched;  // by slot: the step uses it
   };
+
+  void note_end(std::uint32_t serial) noexcept
+  {
+    if (serial >= began_at_) --held_;
+  }
 
   void begin_turn(std::size_t which, const registry& tensors)
   {
@@ -138,6 +152,8 @@ class rehearsal_log {
   static constexpr std::uint32_t first_serial = std::uint32_t{1} << 31;
   registry* tensors_ = nullptr;
   std::uint32_t serial_ = first_serial;
+  std::uint32_t began_at_ = first_serial;  // serial of the first step of the last rehearsal
+  std::uint64_t held_ = 0;
   std::vector<slot> before_;
   turn turns_[2];
   std::size_t last_ = 0;

@@ -21,22 +21,25 @@ class rehearsal_scratch {
   /// @param largest   of all tensors [bytes]   @throws std::bad_alloc   with nothing changed
   void begin(std::uint64_t largest)
   {
-    std::vector<block> fresh;
-    fresh.reserve(2);
-    fresh.emplace_back(largest);
-    fresh.emplace_back(largest);
-    blocks_ = std::move(fresh);
+    block read{largest};
+    block written{largest};
+    blocks_.reserve(blocks_.size() + 2);
+    first_ = blocks_.size();
+    blocks_.push_back(std::move(read));
+    blocks_.push_back(std::move(written));
     is_on_ = true;
   }
-  void end() noexcept
+  /// @param in_use   a pin or lease still points to the bytes: they stay until this ends
+  void end(bool in_use) noexcept
   {
     is_on_ = false;
-    blocks_.clear();
+    stays_ = stays_ || in_use;
+    if (!stays_) blocks_.clear();
   }
   [[nodiscard]] bool is_on() const noexcept { return is_on_; }
 
   /// Zeros, as many as the largest tensor has bytes; null where there is no scratch.
-  [[nodiscard]] std::byte* to_read() const noexcept { return is_on_ ? blocks_.front().begin() : nullptr; }
+  [[nodiscard]] std::byte* to_read() const noexcept { return is_on_ ? blocks_[first_].begin() : nullptr; }
   /// For anything of this size; null where there is no scratch. @throws std::bad_alloc   with nothing changed
   [[nodiscard]] std::byte* to_write(std::uint64_t size)
   {
@@ -71,7 +74,9 @@ class rehearsal_scratch {
   };
 
   std::vector<block> blocks_;  // what is read, then what is written: the largest is last
+  std::size_t first_ = 0;      // what is read now
   bool is_on_ = false;
+  bool stays_ = false;  // a mistake of the trainer: a pin outlived its rehearsal
 };
 
 }  // namespace chunkmem::inline v0

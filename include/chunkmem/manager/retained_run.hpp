@@ -80,6 +80,12 @@ class retained_run {
   /// By moment the frame that the chunk of its access came to in the last run, or none. Runs that choose the same
   /// frames again end where they began, sooner or later.
   [[nodiscard]] std::span<const std::uint32_t> frames() const noexcept { return frames_; }
+  /// Room for longer runs than the last one.
+  void make_room()
+  {
+    log_.make_room();
+    ended_ = state_.table();
+  }
   [[nodiscard]] const run_state& state() const noexcept { return state_; }
   [[nodiscard]] const decision_log& log() const noexcept { return log_; }
 

@@ -398,7 +398,9 @@ class schedule {
     plan.put_aside();
     if (plan.tuned) planner_.settle(plan, *chunks_, record, tensors_->chunk_of_slot());
     planner_.make(plan, *chunks_, record, tensors_->chunk_of_slot());
-    if (is_first) plan.reserve();
+    if (!is_first) return;
+    if (plan.valid) planner_.reserve_search(plan, *chunks_, record, tensors_->chunk_of_slot());
+    plan.reserve();
   }
 
   void give_up_plan()

@@ -6,7 +6,6 @@
 #include <chunkmem/manager/capacity_check.hpp>
 #include <chunkmem/manager/gradient_ledger.hpp>
 #include <chunkmem/manager/memory_requirement.hpp>
-#include <chunkmem/manager/owner_link.hpp>
 #include <chunkmem/manager/rehearse_on.hpp>
 
 #include <algorithm>
@@ -25,10 +24,9 @@ class step_rehearsal {
  public:
   using eviction_type = typename Engine::eviction_type;
 
-  /// All of them outlive this. @param eviction   policy to simulate with   @param link   counts live pins
-  step_rehearsal(Engine& engine, Builder& builder, gradient_ledger& ledger, const owner_link<Engine>& link,
-                 eviction_type eviction)
-      : engine_{&engine}, builder_{&builder}, ledger_{&ledger}, link_{&link}, eviction_{std::move(eviction)}
+  /// All of them outlive this. @param eviction   policy to simulate with
+  step_rehearsal(Engine& engine, Builder& builder, gradient_ledger& ledger, eviction_type eviction)
+      : engine_{&engine}, builder_{&builder}, ledger_{&ledger}, eviction_{std::move(eviction)}
   {
   }
   step_rehearsal(const step_rehearsal&) = delete;
@@ -74,7 +72,6 @@ class step_rehearsal {
     expects(!engine_->schedule().is_inside() && !is_running(), "a rehearsal inside an iteration or another rehearsal");
     engine_->health().expect_alive();
     auto& log = engine_->rehearsing();
-    const std::uint64_t holders = link_->holders;
     ledger_->begin_rehearsal();
     try {
       log.begin(engine_->tensors());
@@ -83,7 +80,7 @@ class step_rehearsal {
         log.begin_second();
         step();
       }
-      expects(!engine_->scratch().is_on() || link_->holders == holders,
+      expects(!engine_->scratch().is_on() || log.held() == 0,
               "a pin or lease of a rehearsal on scratch bytes outlived the step: its bytes are no tensor's (end all of "
               "them in the step)");
     } catch (...) {
@@ -126,7 +123,7 @@ class step_rehearsal {
     {
       if (engine_ == nullptr) return;
       engine_->arenas().wait_for_agents();
-      engine_->scratch().end();
+      engine_->scratch().end(engine_->rehearsing().held() > 0);
     }
 
    private:
@@ -136,7 +133,6 @@ class step_rehearsal {
   Engine* engine_;
   Builder* builder_;
   gradient_ledger* ledger_;
-  const owner_link<Engine>* link_;
   eviction_type eviction_;
 };
 

@@ -67,6 +67,9 @@ class variant_trial {
     return moved;
   }
 
+  /// Room for longer runs than the last one.
+  void make_room() { log_.make_room(); }
+
  private:
   chunk_cache<Eviction> state_;
   replay<Eviction> replay_;

@@ -19,7 +19,7 @@ class write_access;
 ///
 /// `access::read` and every variable of this type give a const pin. `access::read_write` and `access::write` have
 /// another type, so the compiler knows that their pins are writable. Where a variable holds a mode that writes,
-/// `pin::writable()` gives the elements.
+/// `pin::writable()` gives the elements. A template parameter takes `access_mode`, and its pins are const too.
 class access {
  public:
   static const access read;              ///< bytes stay as they are; a valid copy elsewhere stays valid

@@ -91,12 +91,12 @@ template <class Owner>
 {
   if constexpr (requires {
                   {
-                    owner.registered
+                    owner.progress.registered
                   } -> std::same_as<registration&>;
                 })
-    return owner.registered;
+    return owner.progress.registered;  // what a step asks for
   else
-    return owner.progress.registered;
+    return owner.registered;
 }
 
 /// Calls `visit(state)` for each state of an object, and of the progress that an optimizer kernel has.

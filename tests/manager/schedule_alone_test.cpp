@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <chunkmem/chunk/append_layout.hpp>
+#include <chunkmem/eviction/belady.hpp>
+#include <chunkmem/manager/decision_log.hpp>
+#include <chunkmem/manager/gathered_chunks.hpp>
+#include <chunkmem/manager/model_frames.hpp>
+#include <chunkmem/manager/schedule.hpp>
+#include <chunkmem/manager/slot_states.hpp>
+#include <chunkmem/tensor/training_rules.hpp>
+#include <chunkmem/transfer/lookahead.hpp>
+#include <support/catch.hpp>
+
+#include <cstdint>
+
+namespace schedule_alone_test {
+
+namespace cm = chunkmem;
+using namespace cm::literals;
+
+namespace {
+
+/// Copies that move nothing.
+struct silent_copies : cm::decision_log {
+  void note(cm::happening, cm::tier, std::uint64_t) noexcept {}
+};
+
+/// The parts that a schedule refers to, without a manager: weights of a frame each, and no bytes.
+struct parts {
+  using states = cm::slot_states<cm::training_rules>;
+
+  explicit parts(std::uint32_t weights, std::uint64_t device)
+  {
+    for (std::uint32_t at = 0; at < weights; ++at)
+      tensors.add({1024}, cm::dtype::float32, cm::role::parameter, cm::group_id{0});
+    tensors.seal(cm::append_layout{}, 4_KiB);
+    const cm::gathered_chunks none;
+    cm::model_frames{tensors, none, 4_KiB}.lay_out(
+        chunks, {{cm::bytes{device * 4096}, cm::bytes{std::uint64_t{weights} * 2 * 4096}}});
+    for (std::uint32_t at = 0; at < weights; ++at) use(at, cm::entry_kind::write);
+  }
+
+  void begin()
+  {
+    schedule.begin("train", false, {}, [] {});
+  }
+  /// One access, as an engine does it: the step, the actions, the chunk, the commit, the release.
+  /// @return   it was the recorded one
+  bool use(std::uint32_t slot, cm::entry_kind kind = cm::entry_kind::read)
+  {
+    const bool expected = schedule.step_to(slot, kind, 0);
+    if (expected && schedule.entry(schedule.cursor()).has_actions) schedule.run_actions(schedule.cursor());
+    cm::slot& it = tensors.slots()[slot];
+    if (!chunks[it.chunk].on_device()) schedule.ensure_policy();
+    const std::uint32_t next = schedule.next_use_after(it, expected);
+    chunks.acquire(slot, it.chunk, kind, next, schedule.now(), copies);
+    states::begin(it, cm::at::device);
+    const std::uint32_t moment = schedule.finish(expected, slot, kind, 0);
+    states::end(it, cm::at::device);
+    chunks.unpin_device(it.chunk);
+    schedule.log_release(moment);
+    return expected;
+  }
+  bool walk(std::uint32_t count)
+  {
+    bool expected = true;
+    for (std::uint32_t at = 0; at < count; ++at) expected = use(at) && expected;
+    return expected;
+  }
+
+  cm::registry tensors;
+  cm::gradient_places places;
+  cm::chunk_cache<cm::eviction::belady> chunks;
+  silent_copies copies;
+  cm::report counts;
+  cm::schedule<cm::eviction::belady, cm::transfer::lookahead, silent_copies> schedule{{},     tensors, places,
+                                                                                      chunks, copies,  counts};
+};
+
+}  // namespace
+
+TEST_CASE("an iteration is recorded once and followed by a plan afterwards", "[manager]")
+{
+  parts it{6, 3};
+  it.begin();
+  CHECK(it.schedule.is_inside());
+  CHECK_FALSE(it.walk(6));
+  CHECK(it.schedule.progress() == 6);
+  it.schedule.end(true);
+  REQUIRE(it.schedule.record_of("train") != nullptr);
+  CHECK(it.schedule.record_of("train")->size() == 6);
+  CHECK(it.schedule.record_of("other") == nullptr);
+  for (int round = 0; round < 3; ++round) {
+    it.begin();
+    CHECK(it.walk(6));
+    it.schedule.end(true);
+    CHECK(it.schedule.has_repeated());
+    CHECK_FALSE(it.schedule.last_changed());
+  }
+  CHECK(it.counts.iterations == 4);
+  CHECK(it.counts.divergences == 0);
+  CHECK(it.counts.abandoned_plans == 0);
+}
+
+TEST_CASE("a difference is counted once, and the changed iteration is the record from then on", "[manager]")
+{
+  parts it{6, 3};
+  it.begin();
+  it.walk(6);
+  it.schedule.end(true);
+  it.begin();
+  CHECK(it.use(0));
+  CHECK_FALSE(it.use(4));
+  CHECK_FALSE(it.use(1));
+  it.schedule.end(true);
+  CHECK(it.schedule.last_changed());
+  CHECK((it.counts.divergences == 1 && it.counts.abandoned_plans == 1));
+  it.begin();
+  CHECK((it.use(0) && it.use(4) && it.use(1)));
+  it.schedule.end(true);
+  CHECK(it.schedule.has_repeated());
+}
+
+TEST_CASE("an iteration that an exception ended, or that is told to be no example, leaves the record", "[manager]")
+{
+  parts it{4, 2};
+  it.begin();
+  it.walk(4);
+  it.schedule.end(true);
+  it.begin();
+  it.use(2);
+  it.schedule.end(false);
+  it.begin();
+  it.use(3);
+  it.schedule.keep_record();
+  it.schedule.end(true);
+  CHECK(it.schedule.record_of("train")->size() == 4);
+  it.begin();
+  CHECK(it.walk(4));
+  it.schedule.end(true);
+}
+
+TEST_CASE("slots that come to lie elsewhere end all plans", "[manager]")
+{
+  parts it{4, 2};
+  for (int round = 0; round < 3; ++round) {
+    it.begin();
+    it.walk(4);
+    it.schedule.end(true);
+  }
+  CHECK_NOTHROW(it.schedule.stored_plan_of("train"));
+  const std::uint64_t before = it.schedule.arrangement();
+  it.schedule.relink();
+  CHECK(it.schedule.arrangement() != before);
+  CHECK_FALSE(it.schedule.is_steady());
+  CHECK_THROWS_AS(it.schedule.stored_plan_of("train"), cm::usage_error);
+}
+
+}  // namespace schedule_alone_test
