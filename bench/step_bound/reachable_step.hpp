@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/transfer/moment_chains.hpp>
-#include <chunkmem/transfer/step_input.hpp>
-#include <chunkmem/transfer/step_work.hpp>
+#include "critical_path.hpp"
+#include "step_work.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -12,9 +11,7 @@
 #include <span>
 #include <vector>
 
-namespace chunkmem::inline v0 {
-
-namespace transfer {
+namespace step_bound {
 
 /// The least time that an iteration takes on average, when it repeats with given decisions.
 struct reachable_step {
@@ -62,14 +59,14 @@ namespace detail {
 
 /// Room as time of copies: as many whole chunks as fit, at the rate of the slowest.
 [[nodiscard]] inline std::vector<double> room_as_time(const step_work& work, const step_input& input,
-                                                      const backend::link_cost& link,
+                                                      const cm::backend::link_cost& link,
                                                       std::span<const std::uint32_t> moments)
 {
   std::uint64_t unit = 0;
   double slowest = 0;
   for (const std::uint64_t size : input.chunk_bytes) {
     unit = std::gcd(unit, size);
-    slowest = std::max(slowest, static_cast<double>(link.nanoseconds_for(bytes{size})) / static_cast<double>(size));
+    slowest = std::max(slowest, static_cast<double>(link.nanoseconds_for(cm::bytes{size})) / static_cast<double>(size));
   }
   std::vector<double> room;
   for (const std::uint32_t at : moments) {
@@ -102,7 +99,7 @@ namespace detail {
   found.host = detail::sum_of(work.updates());
   found.collective = static_cast<double>(input.collective_nanoseconds);
   const std::vector<std::uint32_t> moments = detail::moments_with_work(work);
-  moment_chains chains{work.clock(), moments};
+  critical_path chains{work.clock(), moments};
   chains.add_queue(work.loads(), chain_kind::loads);
   chains.add_queue(work.updates(), chain_kind::updates);
   chains.add_queue(work.write_backs(), chain_kind::write_backs);
@@ -112,6 +109,4 @@ namespace detail {
   return found;
 }
 
-}  // namespace transfer
-
-}  // namespace chunkmem::inline v0
+}  // namespace step_bound
