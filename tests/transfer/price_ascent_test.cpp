@@ -73,7 +73,7 @@ TEST_CASE("more rows than may have a price: the prices still certify", "[transfe
   for (const double price : ascent.best().prices()) priced += price > 0 ? 1 : 0;
   CHECK(priced <= price_ascent::most_priced_rows);
   const transfer::retention_plan plan =
-      transfer::plan_retention(problem, {.climbs = 40, .attempts = 0, .rebuilds = 0, .nodes = 0});
+      transfer::plan_retention(problem, {.climbs = 40, .rebuilds = 0});
   CHECK(static_cast<double>(plan.moved_bytes) >= plan.certified_bytes);
   CHECK(static_cast<double>(plan.moved_bytes) <= 1.1 * transfer::certified_bytes(problem, ascent.best()));
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/transfer/retention_rebuild.hpp>
 
-#include <chunkmem/transfer/retention_exchange.hpp>
 #include <support/catch.hpp>
 #include <support/oracles/fewest_moved_bytes.hpp>
 #include <support/oracles/retention_trace.hpp>
@@ -17,7 +16,7 @@ using transfer::retention_problem;
 using transfer::retention_rebuild;
 using transfer::row_prices;
 
-TEST_CASE("rebuilding goes on where exchanges end, never moves more, and leaves what fits", "[transfer]")
+TEST_CASE("rebuilding improves a bad choice, never moves more, and leaves what fits", "[transfer]")
 {
   int better = 0;
   int equal = 0;
@@ -30,7 +29,8 @@ TEST_CASE("rebuilding goes on where exchanges end, never moves more, and leaves 
     if (problem.gaps().size() < 2) continue;
     const row_prices none{problem.room().size()};
     kept_gaps choice{problem};
-    transfer::retention_exchange{problem, none}.improve(choice, 1'000);
+    for (std::uint32_t which = 0; which < problem.gaps().size(); ++which)  // badly: in the order of chunks
+      if (choice.fits(which)) choice.keep(which);
     const std::uint64_t before = choice.moved_bytes();
     retention_rebuild{problem, none}.improve(choice, 500);
     const std::uint64_t best = support::fewest_moved_bytes{input}();

@@ -4,8 +4,6 @@
 #include <chunkmem/transfer/kept_gaps.hpp>
 #include <chunkmem/transfer/price_ascent.hpp>
 #include <chunkmem/transfer/retention_candidates.hpp>
-#include <chunkmem/transfer/retention_exchange.hpp>
-#include <chunkmem/transfer/retention_finish.hpp>
 #include <chunkmem/transfer/retention_problem.hpp>
 #include <chunkmem/transfer/retention_rebuild.hpp>
 #include <chunkmem/transfer/retention_shorten.hpp>
@@ -36,9 +34,7 @@ struct retention_plan {
 struct retention_effort {
   std::size_t climbs =
       100;  ///< steps towards better prices, for each of seven widths; fewer, down to 40, for large problems
-  std::size_t attempts = 4'000;  ///< of local search
   std::size_t rebuilds = 4'000;  ///< attempts of the search over plateaus
-  std::size_t nodes = 200'000;   ///< of the exact finish
 };
 
 /// Prices at which a gap costs the moments until its next use.
@@ -60,8 +56,8 @@ inline constexpr std::size_t visits_for_climbs = 1'000'000;
 /// Chooses what stays, as if every chunk had a home.
 ///
 /// Prices of the room are found by ascent on the dual. Choices are made at each stage of it, and in time by distance
-/// and by cost as demand paging would make them if an iteration closed on itself; the best is improved by exchanges, by
-/// rebuilding, and by an exact search over what prices leave open. Of what saves as much, the shortest stays. A plan
+/// and by cost as demand paging would make them if an iteration closed on itself; the best is improved by
+/// rebuilding. Of what saves as much, the shortest stays. A plan
 /// repeats in each iteration: decisions that drift over many iterations can move fewer bytes, though never fewer than
 /// `certified_bytes` on average. Cost: up to 700 values of the dual, O(classes of gaps + 1,200 rows) each, 25 passes of
 /// O(gaps log gaps), and the effort; 0.2 to 0.5 s for 10^4 chunks at 10^3 moments.
@@ -82,14 +78,17 @@ inline constexpr std::size_t visits_for_climbs = 1'000'000;
     candidates.sweep(time, time.all() / theta);
   candidates.sweep(time, 0);
   kept_gaps choice = candidates.best();
-  retention_exchange{problem, ascent.best()}.improve(choice, effort.attempts);
   retention_rebuild{problem, ascent.best()}.improve(choice, effort.rebuilds);
-  const bool is_optimal = retention_finish{problem, ascent.best()}(choice, effort.nodes);
   shorten(choice);
 
-  retention_plan plan{
-      problem.stays(), {}, problem.constant_bytes() + choice.moved_bytes(), certified_bytes(problem, ascent.best()), {},
-      is_optimal};
+  retention_plan plan{problem.stays(),
+                      {},
+                      problem.constant_bytes() + choice.moved_bytes(),
+                      certified_bytes(problem, ascent.best()),
+                      {}};
+  plan.is_optimal =
+      problem.gaps().empty() || plan.certified_bytes > __builtin_fma(-0.999, static_cast<double>(problem.unit_bytes()),
+                                                                     static_cast<double>(plan.moved_bytes));
   for (std::size_t which = 0; which < problem.gaps().size(); ++which)
     plan.stays[problem.gaps()[which].use] = choice.is_kept(which) ? 1 : 0;
   plan.prices.assign(ascent.best().prices().begin(), ascent.best().prices().end());
