@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <step_bound/step_work.hpp>
 
-#include <chunkmem/transfer/residency_gaps.hpp>
+#include <chunkmem/transfer/retention_problem.hpp>
 #include <chunkmem/transfer/retention_plan.hpp>
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>

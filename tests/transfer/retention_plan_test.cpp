@@ -99,7 +99,7 @@ TEST_CASE("plans equal brute force with uses on the host and drops", "[transfer]
   }
 }
 
-TEST_CASE("the oracle that tries all gaps agrees with a search over where chunks are", "[transfer]")
+TEST_CASE("the oracle that tries all intervals agrees with a search over where chunks are", "[transfer]")
 {
   int compared = 0;
   for (std::uint64_t seed = 1; seed <= 600; ++seed) {

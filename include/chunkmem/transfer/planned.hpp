@@ -4,8 +4,6 @@
 #include <chunkmem/chunk/chunk.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/profile/tide.hpp>
-#include <chunkmem/transfer/device_only_search.hpp>
-#include <chunkmem/transfer/early_loads.hpp>
 #include <chunkmem/transfer/lease_tide.hpp>
 #include <chunkmem/transfer/lookahead.hpp>
 #include <chunkmem/transfer/record_uses.hpp>
