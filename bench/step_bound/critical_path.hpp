@@ -31,11 +31,15 @@ struct chain_link {
   double nanoseconds = 0;  ///< least time from the start of `from` to the start of `to`
 };
 
-/// Least times between the starts of moments, and the chain of them around the iteration that takes longest.
+/// The critical path around an iteration: the chain of constraints that takes longest, and its time.
 ///
-/// The starts of all moments meet `start(b) >= start(a) + least(a, b)`; a chain that comes back to its moment some
-/// iterations later so bounds the time of one iteration. The longest is found by lengthening: starts are pushed back by
-/// all constraints, an iteration after the other, and where a moment pushes itself its chain is the new length. Memory:
+///     critical_path path{work.clock(), moments};
+///     path.add_queue(work.loads(), chain_kind::loads);
+///     const double time = path.longest(busiest, chain);
+///
+/// The starts of moments meet `start(b) >= start(a) + least(a, b)`. A chain that comes back to its moment some
+/// iterations later bounds the time of one iteration. The longest chain is found by lengthening: all constraints push
+/// the starts back, one iteration after the other. Where a moment pushes itself, its chain is the new length. Memory:
 /// 18 bytes x moments^2. Cost: O(moments^2) for each family of constraints, and for each round of lengthening.
 class critical_path {
  public:

@@ -15,18 +15,18 @@ namespace step_bound {
 
 /// The least time that an iteration takes on average, when it repeats with given decisions.
 struct reachable_step {
-  double nanoseconds = 0;  ///< the greatest of what follows, and of the chain
+  double nanoseconds = 0;  ///< the largest of the busy times and of the chain
   double compute = 0;      ///< busy times of one iteration [ns]
   double to_device = 0;
   double to_host = 0;
   double host = 0;
   double collective = 0;
-  std::vector<chain_link> chain;  ///< that takes longer than all of them, or empty; it ends where it began, later
+  std::vector<chain_link> chain;  ///< longer than all busy times, or empty; it ends where it began, iterations later
 
   [[nodiscard]] double busiest() const noexcept { return std::max({compute, to_device, to_host, host, collective}); }
 };
 
-/// At most this many moments are looked at apart.
+/// The most moments that are not merged.
 inline constexpr std::size_t most_chained_moments = 1'500;
 
 namespace detail {
@@ -37,7 +37,7 @@ namespace detail {
                          [](double sum, const work_piece& it) { return sum + it.nanoseconds; });
 }
 
-/// The moments at which something begins, ends or leaves. Of too many, those at even distances.
+/// The moments at which a piece begins, ends or leaves. If they are too many, those at even distances.
 [[nodiscard]] inline std::vector<std::uint32_t> moments_with_work(const step_work& work)
 {
   const std::int64_t all = work.clock().moments();
@@ -57,7 +57,7 @@ namespace detail {
   return moments;
 }
 
-/// Room as time of copies: as many whole chunks as fit, at the rate of the slowest.
+/// Room as time of copies: the whole chunks that fit, at the rate of the slowest chunk.
 [[nodiscard]] inline std::vector<double> room_as_time(const step_work& work, const step_input& input,
                                                       const cm::backend::link_cost& link,
                                                       std::span<const std::uint32_t> moments)
@@ -78,15 +78,19 @@ namespace detail {
 
 }  // namespace detail
 
-/// A bound below the time of an iteration, however copies and updates on the host are ordered.
+/// A lower bound of the time of an iteration, for every order of its copies and of its updates on the host.
 ///
-/// It takes in the busy times, and all chains of constraints between moments: compute in order; one copy at a time on
-/// each link and one update at a time on the host; a load waits for the last use, the write-back and the updates of its
-/// chunk, an update for its write-backs and for the moment that it has to follow; at each moment no more bytes lie on
-/// the device than there is room beside what is used and what stays. No schedule is faster; some come within a few per
-/// cent (the first and last chunk of a chain). Of more than `most_chained_moments` moments with work those between are
-/// merged: what begins or ends there counts from the moment before, to the moment behind it, which is weaker by the
-/// waiting inside. Cost: O(moments^2) after merging, some 0.1 s for 1,500.
+/// The bound is the largest of the busy times and of all chains of these constraints between moments:
+/// - compute takes the moments in order;
+/// - a link makes one copy at a time, and the host one update at a time;
+/// - a load waits for the last use, the write-back and the updates of its chunk;
+/// - an update waits for its write-backs, and for the moment that it has to follow;
+/// - at each moment, loaded bytes fit beside the chunks that are used and that stay.
+///
+/// No schedule is faster. Some schedules come within a few per cent (the first and the last chunk of a chain). If more
+/// than `most_chained_moments` moments have work, the moments between are merged. A piece that begins or ends at a
+/// merged moment then counts from the moment before, or to the moment after, which makes the bound weaker. Cost:
+/// O(moments^2) after merging, some 0.1 s for 1,500.
 ///
 /// @throws usage_error   as step_work
 [[nodiscard]] inline reachable_step find_reachable_step(const step_input& input)

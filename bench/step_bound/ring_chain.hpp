@@ -13,12 +13,12 @@ namespace step_bound {
 
 namespace cm = chunkmem;
 
-/// What an iteration of a script takes where links and updates take no time: compute waits for gathers, gathers wait
-/// for a unit, scatters wait for compute, and each of both does one thing at a time in the order of the script [ns].
+/// The time of an iteration of a script if links and updates take no time [ns].
 ///
-/// No step of the script is faster, whatever lies where. Cost: O(acts).
+/// Compute waits for gathers, gathers wait for a unit, and scatters wait for compute. Compute and the ring each do one
+/// thing at a time, in the order of the script. No step of the script is faster. Cost: O(acts).
 ///
-/// @param rings   what gathering or scattering of each group takes [ns]
+/// @param rings   time to gather or to scatter each group [ns]
 [[nodiscard]] inline std::uint64_t ring_chain(const cm::planner::training_script& script,
                                               std::span<const std::uint64_t> rings)
 {

@@ -19,10 +19,10 @@ using cm::transfer::is_on_device;
 using cm::transfer::retention_use;
 using cm::transfer::use_kind;
 
-/// An update on the host: all uses of the host that begin in [`begin`, `end`) are parts of it.
+/// An update on the host. All uses of the host that begin in [`begin`, `end`) are parts of it.
 ///
-/// The host may take updates in any order, and later than their moments say, as long as no use of their chunks is
-/// passed that has to come before or after.
+/// The host may take updates in any order, and later than their moments. The uses of a chunk on the device keep their
+/// place before or after the updates of this chunk.
 struct host_task {
   static constexpr std::uint32_t none = UINT32_MAX;
 
@@ -33,7 +33,7 @@ struct host_task {
                                ///< that makes the last gradient
 };
 
-/// An iteration whose decisions are taken, as durations and rates: all that its least time depends on.
+/// An iteration after all decisions, as durations and rates: its least time depends on nothing else.
 struct step_input {
   std::span<const std::uint64_t> moment_nanoseconds;  ///< what compute takes, at each moment
   std::span<const std::uint64_t> chunk_bytes;         ///< size of each chunk [bytes], above 0
@@ -47,9 +47,9 @@ struct step_input {
   std::uint64_t collective_nanoseconds = 0;  ///< busy time of collectives in one iteration
 };
 
-/// A copy, or an update on the host, of one iteration: how long it takes, and between which moments it must lie.
+/// A copy, or an update on the host: how long it takes, and between which moments it must lie.
 ///
-/// Its like in the iteration before is one iteration of moments and of compute earlier.
+/// The same piece of the iteration before lies one iteration earlier, in moments and in compute.
 struct work_piece {
   static constexpr std::int64_t never = INT64_MAX;
 
@@ -61,9 +61,9 @@ struct work_piece {
   std::int64_t leaves = never;  ///< of a write-back: from this moment on its chunk may leave the device
 };
 
-/// Time counted in compute: when a moment would begin if compute never waited.
+/// Time counted in compute: the start of each moment if compute never waited.
 ///
-/// Moments of the iterations before and after the one that begins at 0 are below 0 and from `moments()` on.
+/// Moments below 0 belong to iterations before. Moments from `moments()` on belong to iterations after.
 class compute_clock {
  public:
   explicit compute_clock(std::span<const std::uint64_t> moment_nanoseconds)
@@ -106,9 +106,12 @@ class compute_clock {
   std::int64_t moments_;
 };
 
-/// What the links and the host have to do in an iteration whose decisions are taken, and when each piece may begin.
+/// The work of the links and of the host in an iteration, with the earliest start and the latest end of each piece.
 ///
-/// Where the copies lie follows from the uses and from what stays, as if the iteration repeats. Pieces belong to the
+///     const step_work work{input};
+///     work.loads(), work.write_backs(), work.updates();
+///
+/// The copies follow from the uses and from the chunks that stay, as if the iteration repeats. Pieces belong to the
 /// iteration that begins at moment 0. Cost: O(uses + chunks + moments).
 class step_work {
  public:
@@ -130,7 +133,7 @@ class step_work {
   [[nodiscard]] std::span<const work_piece> loads() const noexcept { return loads_; }
   [[nodiscard]] std::span<const work_piece> write_backs() const noexcept { return write_backs_; }
   [[nodiscard]] std::span<const work_piece> updates() const noexcept { return updates_; }
-  /// Bytes that neither uses nor what stays take, at each moment.
+  /// Bytes that neither uses nor chunks that stay take, at each moment.
   [[nodiscard]] std::span<const std::uint64_t> room() const noexcept { return room_; }
 
  private:
