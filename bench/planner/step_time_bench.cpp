@@ -12,6 +12,7 @@
 // `planned`: only cases whose host has no room for all states, with the share of updates on the device that
 // plan_update_share settles. It takes the fastest step, which may be one that is farther from its own T_reach. No
 // figures come from a part.
+#include "../step_bound/least_step.hpp"
 #include "../transfer/planning_figures.hpp"
 
 #include <chunkmem/planner/plan_memory.hpp>
@@ -46,13 +47,21 @@ struct question {
 };
 struct answer {
   training_forecast found;
+  step_bound::least_step least;
   double device_share = 0;  // of the updates
 
   [[nodiscard]] double over_reachable() const
   {
-    return static_cast<double>(found.step.nanoseconds) / found.least_nanoseconds();
+    return static_cast<double>(found.step.nanoseconds) / least.nanoseconds();
   }
 };
+
+answer bounded(const question& it, const cm::planner::rank_settings& settings, const training_forecast& found)
+{
+  if (!found.fits) return {found, {}, settings.device_update_share};
+  const cm::workload::training_setup setup{.micro_batch = it.micro_batch};
+  return {found, step_bound::find_least_step(found, it.shape, setup, it.share, settings), settings.device_update_share};
+}
 
 /// The share of the updates that the device takes.
 enum class shares : std::uint8_t {
@@ -62,12 +71,11 @@ enum class shares : std::uint8_t {
 
 answer ask_least(const question& it, cm::planner::rank_settings settings, double share)
 {
-  settings.finds_reachable = true;
   for (;; share += 0.05) {
     settings.device_update_share = std::min(1.0, share);
     const auto found = cm::planner::forecast_training(it.shape, {.micro_batch = it.micro_batch}, it.share, settings);
     if (found.fits || share >= 1 || found.need.smallest_device > found.capacity[cm::tier::device])
-      return {found, settings.device_update_share};
+      return bounded(it, settings, found);
   }
 }
 
@@ -76,9 +84,8 @@ answer ask_planned(const question& it, cm::planner::rank_settings settings)
   const cm::workload::training_setup setup{.micro_batch = it.micro_batch};
   const auto plan = cm::planner::plan_update_share(it.shape, setup, it.share, settings);
   if (!plan.fits) return {};
-  settings.finds_reachable = true;
   settings.device_update_share = plan.plan.device_update_share;
-  return {cm::planner::forecast_training(it.shape, setup, it.share, settings), settings.device_update_share};
+  return bounded(it, settings, cm::planner::forecast_training(it.shape, setup, it.share, settings));
 }
 
 answer ask(const question& it, shares which)
@@ -99,7 +106,7 @@ answer ask(const question& it, shares which)
 }
 
 /// Links of one kind that follow each other are one.
-std::string words_of(const std::vector<cm::transfer::chain_link>& chain)
+std::string words_of(const std::vector<step_bound::chain_link>& chain)
 {
   constexpr const char* names[] = {"compute", "loads", "updates", "write-backs", "room for loads", "room for leaving"};
   std::string text;
@@ -119,13 +126,13 @@ void print(const question& what, const answer& it)
 {
   const auto seconds = [](std::uint64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-9; };
   const auto& step = it.found.step;
-  const bool is_ring_chain = static_cast<double>(it.found.ring_chain) > it.found.reachable.nanoseconds;
+  const bool is_ring_chain = static_cast<double>(it.least.ring_chain) > it.least.reachable.nanoseconds;
   std::printf("%-20s %-9s %5d %4s %6.3f | %8.3f %8.3f %6.3f | %8.3f %8.3f %8.3f %8.3f %8.3f | %s\n",
               what.machine.c_str(), what.model.c_str(), static_cast<int>(what.micro_batch),
-              what.takes_norm ? "yes" : "no", it.device_share, seconds(step.nanoseconds),
-              it.found.least_nanoseconds() * 1e-9, it.over_reachable(), seconds(step.computing),
-              seconds(step.to_device), seconds(step.to_host), seconds(step.updating), seconds(step.collecting),
-              (is_ring_chain ? "rings and compute" : words_of(it.found.reachable.chain)).c_str());
+              what.takes_norm ? "yes" : "no", it.device_share, seconds(step.nanoseconds), it.least.nanoseconds() * 1e-9,
+              it.over_reachable(), seconds(step.computing), seconds(step.to_device), seconds(step.to_host),
+              seconds(step.updating), seconds(step.collecting),
+              (is_ring_chain ? "rings and compute" : words_of(it.least.reachable.chain)).c_str());
   std::fflush(stdout);
 }
 

@@ -8,7 +8,7 @@
 // First table: step over T_reach (of compute, links, updates, collectives, and the chains between them) at 8, 64 and
 // 1,024 ranks, under `sharded`, for micro-batches of 1, 4 and 16, with and without a global norm, for two networks. All
 // cases that fit count. T_reach has the chain of gathers, products and sums in the order of the script, which no step
-// is faster than (planner::ring_chain); the last column has the ratio where of collectives their busy time alone
+// is faster than (step_bound::ring_chain); the last column has the ratio where of collectives their busy time alone
 // counts. Second table: seconds for a step, by scheme, all with the same manager, eviction and planned transfers:
 // sharded   48, 96 or 192 groups, gathered ahead into room for 4, 8 or 16, what is fastest groups    PatrickStar: a
 // chunk for the largest matrix, as many in a group as ranks, gathered when it is used, room for one alone     its
@@ -18,6 +18,7 @@
 // so-many-th.
 //
 //   weak_scaling_bench [figures | table]
+#include "../step_bound/least_step.hpp"
 #include "../transfer/planning_figures.hpp"
 
 #include <chunkmem/planner/training_forecast.hpp>
@@ -51,7 +52,6 @@ struct question {
   bool takes_norm = false;
   double network = dgx_network;
   scheme how = scheme::sharded;
-  bool finds_reachable = false;
   std::uint64_t groups = 48;  ///< of the model, under `sharded`
   std::uint32_t units = 4;    ///< of them, that there is room for
 };
@@ -91,7 +91,6 @@ cm::planner::rank_settings settings_of(const question& it, const cm::workload::r
   cm::planner::rank_settings settings;
   settings.takes_norm = it.takes_norm;
   settings.exchange = times_of(it, share, width);
-  settings.finds_reachable = it.finds_reachable;
   settings.known = cm::planner::known_before::profile;
   switch (it.how) {
     case scheme::sharded:
@@ -114,26 +113,32 @@ cm::planner::rank_settings settings_of(const question& it, const cm::workload::r
   return settings;
 }
 
-training_forecast ask(const question& it);
+struct answer {
+  training_forecast found;
+  cm::planner::rank_settings settings;
+};
+
+answer ask(const question& it);
 
 /// Under `sharded` groups and the room for them are ours to choose: the fastest of a few, as a plan would find it.
-training_forecast ask_best(question it)
+answer ask_best(question it)
 {
   if (it.how != scheme::sharded) return ask(it);
-  training_forecast best;
+  answer best;
   for (const std::uint64_t groups : {48U, 96U, 192U})
     for (const std::uint32_t units : {4U, 8U, 16U}) {
       it.groups = groups;
       it.units = units;
-      training_forecast found = ask(it);
-      if (found.fits && (!best.fits || found.step.nanoseconds < best.step.nanoseconds)) best = std::move(found);
+      answer given = ask(it);
+      if (given.found.fits && (!best.found.fits || given.found.step.nanoseconds < best.found.step.nanoseconds))
+        best = std::move(given);
     }
   return best;
 }
 
 /// With the least share of updates on the device that fits, and a twentieth more where the host is too small for all
 /// states.
-training_forecast ask(const question& it)
+answer ask(const question& it)
 {
   const auto shape = cm::workload::shape_of("PatrickStar", it.model);
   const auto share = share_of(it);
@@ -146,7 +151,7 @@ training_forecast ask(const question& it)
   for (;; on_device += 0.1) {
     settings.device_update_share = std::min(1.0, on_device);
     auto found = cm::planner::forecast_training(shape, {.micro_batch = it.micro_batch}, share, settings);
-    if (found.fits || on_device >= 1) return found;
+    if (found.fits || on_device >= 1) return {std::move(found), settings};
   }
 }
 
@@ -163,10 +168,15 @@ worst_ratio print_ratios(std::uint64_t ranks)
     for (const double network : {dgx_network, thin_network})
       for (const std::uint64_t batch : {1U, 4U, 16U})
         for (const bool norm : {false, true}) {
-          const auto found = ask_best({model, ranks, batch, norm, network, scheme::sharded, true});
+          const question asked{model, ranks, batch, norm, network};
+          const answer best = ask_best(asked);
+          const training_forecast& found = best.found;
           if (!found.fits) continue;
-          const double ratio = static_cast<double>(found.step.nanoseconds) / found.least_nanoseconds();
-          const double of_busy = static_cast<double>(found.step.nanoseconds) / found.reachable.nanoseconds;
+          const step_bound::least_step least =
+              step_bound::find_least_step(found, cm::workload::shape_of("PatrickStar", model), {.micro_batch = batch},
+                                          share_of(asked), best.settings);
+          const double ratio = static_cast<double>(found.step.nanoseconds) / least.nanoseconds();
+          const double of_busy = static_cast<double>(found.step.nanoseconds) / least.reachable.nanoseconds;
           ++worst.fit;
           worst.value = std::max(worst.value, ratio);
           worst.of_busy = std::max(worst.of_busy, of_busy);
@@ -175,7 +185,7 @@ worst_ratio print_ratios(std::uint64_t ranks)
               "%-9s %5d ranks, batch %2d, norm %-3s, %5.2f GB/s: step %8.3f s, T_reach %8.3f s, %.3f; compute %8.3f, "
               "collectives %8.3f, host %8.3f; without the chain of gathers and products %.3f\n",
               model, static_cast<int>(ranks), static_cast<int>(batch), norm ? "yes" : "no", network * 1e-9,
-              seconds(static_cast<double>(found.step.nanoseconds)), seconds(found.least_nanoseconds()), ratio,
+              seconds(static_cast<double>(found.step.nanoseconds)), seconds(least.nanoseconds()), ratio,
               seconds(static_cast<double>(found.step.computing)), seconds(static_cast<double>(found.step.collecting)),
               seconds(static_cast<double>(found.step.updating)), of_busy);
           std::fflush(stdout);
@@ -195,7 +205,8 @@ void print_table(const char* model, std::uint64_t batch)
     std::printf("| %d |", static_cast<int>(ranks));
     double busy = -1;
     for (const scheme how : {scheme::sharded, scheme::groups, scheme::alone, scheme::tensors}) {
-      const auto found = ask_best({.model = model, .ranks = ranks, .micro_batch = batch, .how = how});
+      const training_forecast found =
+          ask_best({.model = model, .ranks = ranks, .micro_batch = batch, .how = how}).found;
       found.fits ? std::printf(" %.2f |", static_cast<double>(found.step.nanoseconds) * 1e-9)
                  : std::printf(" does not fit |");
       std::fflush(stdout);

@@ -38,7 +38,7 @@ std::vector<double> measure(const std::string& name, const support::retention_tr
     const tr::retention_problem problem{what.input()};
     plan = tr::plan_retention(problem);
     seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
-    gaps = problem.gaps().size();
+    gaps = problem.intervals().size();
     rows = problem.room().size();
   }
   std::printf("%-34s %7zu chunks %7zu moments %7zu gaps %7zu rows: %7.3f s, %.4f of its certificate\n", name.c_str(),

@@ -3,6 +3,7 @@
 
 #include <chunkmem/transfer/lookahead.hpp>
 #include <chunkmem/transfer/no_prefetch.hpp>
+#include <chunkmem/transfer/planned.hpp>
 #include <conformance/transfer_policy.hpp>
 #include <support/catch.hpp>
 
@@ -16,6 +17,9 @@ using ahead_first = transfer::any_transfer<transfer::lookahead, transfer::no_pre
 using demand_first = transfer::any_transfer<transfer::no_prefetch, transfer::lookahead>;
 using only_demand = transfer::any_transfer<transfer::no_prefetch>;
 static_assert(transfer_policy<ahead_first> && transfer_policy<only_demand>);
+static_assert(!retaining_transfer<ahead_first> && !early_loading_transfer<ahead_first>);
+static_assert(retaining_transfer<transfer::any_transfer<transfer::lookahead, transfer::planned>>);
+static_assert(early_loading_transfer<transfer::any_transfer<transfer::lookahead, transfer::planned>>);
 static_assert(ahead_first::plans && demand_first::plans && !only_demand::plans);
 
 }  // namespace

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/transfer/device_only_input.hpp>
-
 #include <chunkmem/transfer/retention_plan.hpp>
+
 #include <support/catch.hpp>
 #include <support/oracles/played_retention.hpp>
 #include <support/oracles/retention_trace.hpp>

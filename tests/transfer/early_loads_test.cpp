@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/transfer/early_loads.hpp>
+#include <chunkmem/transfer/stay_links.hpp>
 
 #include <chunkmem/manager/retained_run.hpp>
 #include <chunkmem/transfer/planned.hpp>

@@ -104,7 +104,7 @@ TEST_CASE("what a use needs follows from what is alive in its chunk", "[transfer
   CHECK(kinds == std::vector<use_kind>{use_kind::overwrite, use_kind::update, use_kind::read, use_kind::host_update,
                                        use_kind::drop});
   CHECK(found.uses().back().begin == 5);
-  REQUIRE(found.stretches().size() == 1);  // one follows the other without a gap
+  REQUIRE(found.stretches().size() == 1);  // one follows the other without an interval
   CHECK(found.stretches()[0].end == 3);
 }
 

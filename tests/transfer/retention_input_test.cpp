@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/transfer/retention_input.hpp>
 
-#include <chunkmem/transfer/residency_gaps.hpp>
+#include <chunkmem/transfer/retention_problem.hpp>
 #include <support/catch.hpp>
 #include <support/oracles/retention_trace.hpp>
 
@@ -16,7 +16,7 @@ TEST_CASE("reads, updates and overwrites take room on the device, and nothing el
                               use_kind::host_update, use_kind::host_overwrite, use_kind::drop}) {
     support::retention_trace what{{7}, {}, {9, 9, 9}, true};
     what.use(0, 1, kind);
-    const transfer::residency_gaps found{what.input()};
+    const transfer::residency_intervals found{what.input()};
     const std::uint64_t expected =
         kind == use_kind::read || kind == use_kind::update || kind == use_kind::overwrite ? 7 : 0;
     CHECK(transfer::is_on_device(kind) == (expected > 0));

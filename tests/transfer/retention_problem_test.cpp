@@ -18,18 +18,18 @@ using transfer::use_kind;
 
 namespace {
 
-/// The fewest bytes over all subsets of the gaps that are left, by definition.
+/// The fewest bytes over all subsets of the intervals that are left, by definition.
 std::uint64_t fewest(const retention_problem& problem)
 {
-  const auto gaps = problem.gaps();
+  const auto intervals = problem.intervals();
   std::uint64_t best = UINT64_MAX;
-  for (std::uint32_t kept = 0; kept < (1U << gaps.size()); ++kept) {
+  for (std::uint32_t kept = 0; kept < (1U << intervals.size()); ++kept) {
     std::vector<std::int64_t> room(problem.room().begin(), problem.room().end());
     std::uint64_t bytes = problem.constant_bytes();
     for (const auto& epoch : problem.epochs()) {
       bool any_dropped = false;
       for (std::uint32_t which = epoch.begin; which < epoch.end; ++which) {
-        const auto& it = gaps[which];
+        const auto& it = intervals[which];
         if ((kept >> which & 1U) == 0) {
           any_dropped = true;
           bytes += it.loads ? epoch.size : 0;
@@ -59,10 +59,10 @@ TEST_CASE("what is taken out of a problem had no choice", "[transfer]")
     const retention_problem problem{input};
     rows += problem.room().size();
     moments += problem.moments();
-    if (problem.gaps().size() > 14) continue;
+    if (problem.intervals().size() > 14) continue;
     const std::uint64_t best = support::fewest_moved_bytes{input}();
     if (fewest(problem) != best) FAIL("seed " << seed << ": " << fewest(problem) << " for " << best);
-    for (const auto& it : problem.gaps())
+    for (const auto& it : problem.intervals())
       if (problem.epochs()[it.epoch].size % problem.unit_bytes() != 0) FAIL("seed " << seed << ": unit");
   }
   CHECK(rows < moments / 2);  // most moments say nothing
@@ -73,7 +73,7 @@ TEST_CASE("rows are the moments that can bind", "[transfer]")
   retention_trace what{{4, 4, 4}, {}, std::vector<std::uint64_t>(12, 8), true};
   for (std::uint32_t chunk = 0; chunk < 3; ++chunk) what.use(chunk, chunk, use_kind::read);
   const retention_problem problem{what.input()};
-  // Moments 3 to 11 hold all three gaps over 8 bytes: one of them says it. While a chunk is used the others have 4
+  // Moments 3 to 11 hold all three intervals over 8 bytes: one of them says it. While a chunk is used the others have 4
   // bytes left.
   CHECK(std::vector<std::uint32_t>(problem.moment_of_row().begin(), problem.moment_of_row().end()) ==
         std::vector<std::uint32_t>{0, 1, 2, 3});
@@ -81,12 +81,12 @@ TEST_CASE("rows are the moments that can bind", "[transfer]")
         std::vector<std::int64_t>{4, 4, 4, 8});
   what.device_bytes.assign(12, 12);
   const retention_problem roomy{what.input()};
-  CHECK(roomy.gaps().empty());
+  CHECK(roomy.intervals().empty());
   CHECK(roomy.stays() == std::vector<std::uint8_t>{1, 1, 1});
   CHECK(roomy.constant_bytes() == 0);
 }
 
-TEST_CASE("a gap that is larger than its room leaves, with the write-back of its epoch", "[transfer]")
+TEST_CASE("an interval that is larger than its room leaves, with the write-back of its epoch", "[transfer]")
 {
   retention_trace what{{6, 3}, {}, {9, 9, 5, 9, 9, 9}, true};
   what.use(0, 0, use_kind::update);

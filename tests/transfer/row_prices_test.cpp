@@ -5,8 +5,10 @@
 #include <support/oracles/fewest_moved_bytes.hpp>
 #include <support/oracles/retention_trace.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 namespace row_prices_test {
@@ -15,7 +17,29 @@ using namespace chunkmem;
 using transfer::retention_problem;
 using transfer::row_prices;
 
-TEST_CASE("a gap costs the sum of the prices of its rows", "[transfer]")
+namespace {
+
+/// The least cost over all ways of an epoch in which one interval has one answer.
+double least_with(const retention_problem& problem, const row_prices& price, const retention_problem::epoch& epoch,
+                  std::uint32_t interval, bool kept)
+{
+  double best = std::numeric_limits<double>::infinity();
+  const std::uint32_t count = epoch.end - epoch.begin;
+  for (std::uint32_t way = 0; way < (1U << count); ++way) {
+    if ((way >> (interval - epoch.begin) & 1U) != (kept ? 1U : 0U)) continue;
+    double cost = epoch.writes_back && way != (1U << count) - 1 ? 1 : 0;
+    for (std::uint32_t at = 0; at < count; ++at) {
+      const auto& it = problem.intervals()[epoch.begin + at];
+      cost += (way >> at & 1U) != 0 ? price(it) : it.loads ? 1 : 0;
+    }
+    best = std::min(best, cost);
+  }
+  return best;
+}
+
+}  // namespace
+
+TEST_CASE("an interval costs the sum of the prices of its rows", "[transfer]")
 {
   row_prices price{4};
   price.set(std::vector<double>{0.5, 0, 2, 0.25});
@@ -27,19 +51,19 @@ TEST_CASE("a gap costs the sum of the prices of its rows", "[transfer]")
   CHECK(price.before(3) == 2.5);
 }
 
-TEST_CASE("an epoch takes the cheaper of staying throughout and of each gap's own answer with a write-back",
+TEST_CASE("an epoch takes the cheaper of staying throughout and of each interval's own answer with a write-back",
           "[transfer]")
 {
   row_prices price{3};
   price.set(std::vector<double>{0.75, 0.5, 3});
-  using gap = retention_problem::gap;
-  const std::vector<gap> gaps{{.first = 0, .last = 1, .loads = true},
-                              {.first = 1, .last = 2, .loads = true},
-                              {.first = 2, .last = 3, .loads = true}};
-  CHECK(transfer::least_cost(std::span{gaps}.first(2), true, price) == 1.25);   // stays
-  CHECK(transfer::least_cost(std::span{gaps}.first(2), false, price) == 1.25);  // the same without a write-back
-  CHECK(transfer::least_cost(gaps, true, price) == 3.25);  // leaves over the last one: 0.75 + 0.5 + 1 + 1
-  CHECK(transfer::least_cost(std::span{gaps}.last(1), false, price) == 1);
+  using interval = retention_problem::interval;
+  const std::vector<interval> intervals{{.first = 0, .last = 1, .loads = true},
+                                        {.first = 1, .last = 2, .loads = true},
+                                        {.first = 2, .last = 3, .loads = true}};
+  CHECK(transfer::least_cost(std::span{intervals}.first(2), true, price) == 1.25);   // stays
+  CHECK(transfer::least_cost(std::span{intervals}.first(2), false, price) == 1.25);  // the same without a write-back
+  CHECK(transfer::least_cost(intervals, true, price) == 3.25);  // leaves over the last one: 0.75 + 0.5 + 1 + 1
+  CHECK(transfer::least_cost(std::span{intervals}.last(1), false, price) == 1);
 }
 
 TEST_CASE("no prices certify more than the fewest bytes", "[transfer]")
@@ -65,6 +89,34 @@ TEST_CASE("no prices certify more than the fewest bytes", "[transfer]")
     }
   }
   CHECK(closest > 0.9);  // some of them say much
+}
+
+TEST_CASE("a reduced cost is what the dearer answer costs more, over all choices of its epoch", "[transfer]")
+{
+  int compared = 0;
+  for (std::uint64_t seed = 1; seed <= 500; ++seed) {
+    support::dice random{seed};
+    const support::retention_trace what = support::roll_small_trace(random, {seed % 2 == 0, true, seed % 3 == 0});
+    const retention_problem problem{what.input()};
+    row_prices price{problem.room().size()};
+    std::vector<double> prices(problem.room().size());
+    for (double& it : prices) it = random.below(1000) / 1000.0;
+    price.set(prices);
+    const std::vector<double> costs = transfer::reduced_costs(problem, price);
+    for (const auto& epoch : problem.epochs())
+      for (std::uint32_t which = epoch.begin; which < epoch.end; ++which) {
+        const double kept = least_with(problem, price, epoch, which, true);
+        const double dropped = least_with(problem, price, epoch, which, false);
+        CHECK(costs[which] == Catch::Approx(std::max(kept - dropped, dropped - kept)).margin(1e-12));
+        ++compared;
+      }
+    const std::vector<std::uint32_t> least = transfer::least_known(problem, price, 3);
+    CHECK(least.size() == std::min<std::size_t>(3, problem.intervals().size()));
+    CHECK(std::ranges::is_sorted(least, {}, [&](std::uint32_t which) { return costs[which]; }));
+    for (std::uint32_t which = 0; which < problem.intervals().size() && !least.empty(); ++which)
+      if (std::ranges::find(least, which) == least.end()) CHECK(costs[which] >= costs[least.back()]);
+  }
+  CHECK(compared > 1000);
 }
 
 }  // namespace row_prices_test

@@ -13,22 +13,25 @@ namespace chunkmem::inline v0 {
 
 namespace eviction {
 
-/// Evicts what has no next use, in the order in which it was let go of; what has one only when nothing else is left.
+/// The order of evictions while a plan of retention is carried out on a copy of the residency. Not a policy to name.
 ///
-/// The order in which a plan is carried out on a copy of the residency, where a next use means that the plan keeps the
-/// chunk until then. Not a policy to name. The chunk that was let go of first leaves first, so that each load waits for
-/// the frame that is free the longest. Cost: that of lru and of belady together.
+///     by_retention order;
+///     order.place_below(plan.borders);   // then as any eviction policy
+///
+/// A next use means here that the plan keeps the chunk until then. Chunks without a next use leave first, in the order
+/// in which they were released: each load then waits for the frame that is free the longest. Chunks with a next use
+/// leave only when nothing else is left. Cost: that of lru and of belady together.
 class by_retention {
  public:
   using policy_kind = eviction_kind;
   static constexpr std::string_view name = "by_retention";
   static constexpr std::uint32_t no_border = UINT32_MAX;
 
-  /// @param borders   by moment: leases come down to this frame before a chunk that comes now leaves again; outlives
-  ///   its use
+  /// @param borders   by moment: leases come down to this frame before a chunk that is loaded now leaves again. The
+  ///                  array outlives its use
   void place_below(std::span<const std::uint32_t> borders) noexcept { borders_ = borders; }
 
-  /// @param frames   by moment: where a chunk that comes now lies if it can, or none; outlives its use
+  /// @param frames   by moment: the frame wanted for a chunk that is loaded now, or none. The array outlives its use
   void place_in(std::span<const std::uint32_t> frames) noexcept { frames_ = frames; }
 
   void reset(std::uint32_t chunks)
@@ -47,14 +50,14 @@ class by_retention {
     return first != chunk_id::none ? first : staying_.victim(now);
   }
 
-  /// The plan does not keep it.
+  /// The plan does not keep the chunk.
   [[nodiscard]] bool gives_up(const candidate& item) const noexcept { return item.next_use == moment::none; }
-  /// The first frame where a chunk that comes now must not lie.
+  /// A chunk that is loaded now must lie below this frame.
   [[nodiscard]] std::uint32_t border(moment now) const noexcept
   {
     return index_of(now) < borders_.size() ? borders_[index_of(now)] : no_border;
   }
-  /// The frame for a chunk that comes now, or none.
+  /// The frame wanted for a chunk that is loaded now, or none.
   [[nodiscard]] std::uint32_t preferred(moment now) const noexcept
   {
     return index_of(now) < frames_.size() ? frames_[index_of(now)] : no_border;

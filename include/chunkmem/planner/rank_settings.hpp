@@ -37,7 +37,6 @@ struct rank_settings {
   std::uint32_t gather_units = 3;
   std::optional<group_times> exchange{};            ///< prices of collectives; none: group_times::ring_of the share
   std::uint64_t link_latency_nanoseconds = 10'000;  ///< of each copy
-  bool finds_reachable = false;  ///< the bound of the step time too, which takes longer than the step
   known_before known = known_before::rehearsal;
   std::uint32_t most_iterations = 12;  ///< until the step time is taken as it is; at least 5
 

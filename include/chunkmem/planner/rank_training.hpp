@@ -10,7 +10,6 @@
 #include <chunkmem/planner/own_chunks.hpp>
 #include <chunkmem/planner/peak_watch.hpp>
 #include <chunkmem/planner/rank_settings.hpp>
-#include <chunkmem/planner/reachable.hpp>
 #include <chunkmem/planner/ready_updates.hpp>
 #include <chunkmem/planner/timed_adam.hpp>
 #include <chunkmem/planner/training_script.hpp>
@@ -117,32 +116,12 @@ class rank_training {
   [[nodiscard]] const training_timeline& timeline() const noexcept { return timeline_; }
   /// What was computed at each moment of the record, updates on the device with it [ns].
   [[nodiscard]] std::span<const std::uint64_t> computed() const noexcept { return computed_; }
-  [[nodiscard]] std::uint64_t ranks() const noexcept { return ranks_; }
-  [[nodiscard]] const training_script& script() const noexcept { return script_; }
-  /// What gathering or scattering of each group takes [ns].
-  [[nodiscard]] std::vector<std::uint64_t> rings() const
+  /// How many tensors of weights the rank has.
+  [[nodiscard]] std::uint32_t parameters() const noexcept
   {
-    std::vector<std::uint64_t> all;
-    for (std::uint32_t group = 0; group < groups_.groups(); ++group) all.push_back(ring_nanoseconds(group));
+    std::uint32_t all = 0;
+    for (const own_chunk& it : chunks_) all += it.count;
     return all;
-  }
-  /// The last iteration as data. @pre it repeated   @param collecting   busy time of its collectives [ns]
-  [[nodiscard]] seen_iteration seen(std::uint64_t collecting) const
-  {
-    const auto chunk_of_slot = manager_.chunk_of_slot();
-    std::uint32_t parameters = 0;
-    for (const own_chunk& it : chunks_) parameters += it.count;
-    return {*manager_.profile(),
-            chunk_of_slot,
-            1 + *std::ranges::max_element(chunk_of_slot),
-            parameters,
-            computed_,
-            timeline_,
-            backend_.capacity(tier::device),
-            bytes{2} * chunk_,
-            costs_,
-            takes_norm_,
-            collecting};
   }
   [[nodiscard]] std::uint64_t collective_busy() const noexcept { return collective_busy_; }
 

@@ -2,8 +2,6 @@
 #pragma once
 
 #include <chunkmem/planner/rank_training.hpp>
-#include <chunkmem/planner/reachable.hpp>
-#include <chunkmem/planner/ring_chain.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -40,19 +38,13 @@ struct training_forecast {
   memory_requirement need;   ///< of a rank; the smallest capacities also where it does not fit. From a rehearsal
   per_tier<bytes> capacity;  ///< of a rank, for chunks and leases
   step_forecast step;
-  transfer::reachable_step reachable;   ///< no step with the same decisions is faster; where it was asked for
-  std::uint64_t ring_chain = 0;         ///< nor than this, where there are several ranks: see planner::ring_chain [ns]
-  report counts;                        ///< of the whole run: waits by cause, divergences, plans, highest bytes
-  std::vector<std::uint64_t> steps;     ///< time of each measured step [ns], the last ones last
-  training_timeline timeline;           ///< of the last iteration
-  access_record record;                 ///< of an iteration
-  std::vector<std::uint64_t> computed;  ///< by moment of the record, updates on the device with it [ns]
-
-  /// No order of the same work is faster [ns]. @pre it was asked for
-  [[nodiscard]] double least_nanoseconds() const noexcept
-  {
-    return std::max(reachable.nanoseconds, static_cast<double>(ring_chain));
-  }
+  report counts;                             ///< of the whole run: waits by cause, divergences, plans, highest bytes
+  std::vector<std::uint64_t> steps;          ///< time of each measured step [ns], the last ones last
+  training_timeline timeline;                ///< of the last iteration
+  access_record record;                      ///< of an iteration
+  std::vector<std::uint64_t> computed;       ///< by moment of the record, updates on the device with it [ns]
+  std::vector<std::uint32_t> chunk_of_slot;  ///< where the slots of the record lie
+  std::uint32_t parameters = 0;              ///< of the rank; theirs are the first slots, then those of gradients
 };
 
 namespace detail {
@@ -64,7 +56,7 @@ class steady_run {
   explicit steady_run(Training& training) : training_{training} {}
 
   /// @throws out_of_memory   an iteration does not fit   @throws config_error   its time does not fit into a clock
-  void run(std::uint32_t most, bool finds_reachable, training_forecast& result)
+  void run(std::uint32_t most, training_forecast& result)
   {
     training_.fill();
     mark last = now();
@@ -96,10 +88,11 @@ class steady_run {
     result.step.to_host = (end.to_host - begin.to_host) / measured;
     result.counts = end.counts;
     result.timeline = training_.timeline();
-    if (finds_reachable) result.reachable = find_reachable(training_.seen(result.step.collecting));
-    if (finds_reachable && training_.ranks() > 1) result.ring_chain = ring_chain(training_.script(), training_.rings());
     result.record = *training_.engine().profile();
     result.computed.assign(training_.computed().begin(), training_.computed().end());
+    const auto chunk_of_slot = training_.engine().chunk_of_slot();
+    result.chunk_of_slot.assign(chunk_of_slot.begin(), chunk_of_slot.end());
+    result.parameters = training_.parameters();
   }
 
  private:
@@ -184,7 +177,7 @@ template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer 
       result.need = training.rehearse();
     else
       training.follow(profile());
-    detail::steady_run<training_type>{training}.run(settings.most_iterations, settings.finds_reachable, result);
+    detail::steady_run<training_type>{training}.run(settings.most_iterations, result);
     result.fits = true;
   } catch (const config_error& refused) {
     result.why_not = refused.what();

@@ -13,13 +13,15 @@ namespace chunkmem::inline v0 {
 
 namespace transfer {
 
-/// One transfer policy out of a list, chosen when the program runs: `any_transfer<lookahead,
-/// no_prefetch>{"no_prefetch"}`.
+/// One transfer policy out of a list, chosen when the program runs.
 ///
-/// Whether iterations are planned is part of the manager's type, so a list with one that plans is planned whatever was
-/// chosen: for one that plans nothing the plan is demand paging itself, each move at the moment that asks for it. It
-/// moves the same bytes and hides none of them; what differs from the policy named by type is the planning alone, which
-/// costs a replay wherever an iteration starts from another place. Good and poor as policy_choice says.
+///     using choice = transfer::any_transfer<transfer::lookahead, transfer::no_prefetch>;
+///     manager<Backend, choice> m{memory, {}, choice{"no_prefetch"}};
+///
+/// The type of the manager says whether iterations are planned. A list with a policy that plans is therefore always
+/// planned. A chosen policy that plans nothing then plans demand paging: each move at the moment that needs it. This
+/// moves the same bytes as demand paging and hides none of them. It costs a replay wherever an iteration starts from
+/// another place. Good and poor: see policy_choice.
 template <transfer_policy... Policies>
 class any_transfer : public policy_choice<Policies...> {
  public:
@@ -37,20 +39,22 @@ class any_transfer : public policy_choice<Policies...> {
     });
   }
 
-  /// As the chosen one; no plan where it has none.
-  /// As planned has it.
+  /// The early loads of a stored plan, by the policy of the list that finds them.
   [[nodiscard]] static std::vector<early_load> early_of(const access_record& record,
                                                         std::span<const std::uint32_t> chunk_of_slot,
                                                         const retention& plan, bytes device, bytes frame)
+    requires(early_loading_transfer<Policies> || ...)
   {
     std::vector<early_load> early;
     const auto ask = [&]<class Policy>() {
-      if constexpr (requires { Policy::early_of(record, chunk_of_slot, plan, device, frame); })
+      if constexpr (early_loading_transfer<Policy>)
         early = Policy::early_of(record, chunk_of_slot, plan, device, frame);
     };
     (ask.template operator()<Policies>(), ...);
     return early;
   }
+
+  /// The answer of the chosen policy; no plan where the policy decides nothing.
   [[nodiscard]] retention retain(const retention_request& request)
     requires(retaining_transfer<Policies> || ...)
   {

@@ -15,12 +15,15 @@ namespace chunkmem::inline v0 {
 
 namespace transfer {
 
-/// How far the leases of a recorded iteration come down, moment by moment, where no chunk is in their way.
+/// Tells how far the leases of a recorded iteration come down at each moment, if no chunk is in the way.
+///
+///     lease_tide tide;
+///     if (tide.read(record, device, frame)) use(tide.dry_frames(moment));
 ///
 /// Cost: O(entries x live leases) for each record, O(log entries) for a question.
 class lease_tide {
  public:
-  /// @return   all leases fit into `device` bytes
+  /// @param frame   bytes of a frame   @return   all leases fit into `device` bytes
   [[nodiscard]] bool read(const access_record& record, bytes device, bytes frame)
   {
     const auto frames = static_cast<std::uint32_t>(device.count() / frame.count());
@@ -41,13 +44,14 @@ class lease_tide {
     return fits;
   }
 
-  /// Frames that no lease touches from the bottom up, at this moment.
+  /// Frames from the bottom of the arena that no lease touches at this moment.
   [[nodiscard]] std::uint32_t dry_frames(std::uint32_t now) const noexcept
   {
     return frames_ - static_cast<std::uint32_t>(drowned_.at(now));
   }
 
-  /// The least of them from `begin` to before `end`, around the end of the iteration where `end` is not above `begin`.
+  /// The smallest dry_frames() of [`begin`, `end`). The range goes around the end of the iteration where `end` is not
+  /// above `begin`.
   [[nodiscard]] std::uint32_t least_dry(std::uint32_t begin, std::uint32_t end) const noexcept
   {
     const std::uint64_t most = end > begin

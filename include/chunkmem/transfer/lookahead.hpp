@@ -12,20 +12,26 @@ namespace chunkmem::inline v0 {
 
 namespace transfer {
 
-/// Takes the decisions of demand paging and starts each copy as early as it may; the default.
+/// Takes the decisions of demand paging and starts each copy as early as possible. The default.
 ///
-/// A load moves forward to the latest of: the end of the last use of the chunk that leaves its frames, its own last
-/// departure or use, and `window` moments before it is needed. Victims and frames stay those of demand paging, so it
-/// never moves more bytes. Where demand paging ends each iteration elsewhere, an engine soon gives up at most one chunk
-/// of that for a plan that ends where it began. Poor where the host is nearly full: then decisions depend on each other
-/// and stay in place. Cost: O(moments + moves) for each plan; nothing while it is followed.
+///     manager<Backend, transfer::lookahead> m{memory, options};
+///
+/// A load moves forward to the latest of three moments:
+/// - the end of the last use of the chunk that leaves its frames;
+/// - the last departure or use of the loaded chunk;
+/// - `window` moments before the load is needed.
+///
+/// Victims and frames stay those of demand paging, so `lookahead` never moves more bytes. Where demand paging ends each
+/// iteration in another place, an engine soon gives up at most one chunk of that for a plan that ends where it began.
+/// Poor where the host is nearly full: decisions then depend on each other and stay in place.
+/// Cost: O(moments + moves) for each plan; nothing while a plan is followed.
 class lookahead {
  public:
   using policy_kind = transfer_kind;
   static constexpr std::string_view name = "lookahead";
   static constexpr bool plans = true;
 
-  /// How many moments ahead of its use a copy may start.
+  /// A copy may start this many moments before it is needed.
   std::uint32_t window = 64;
 
   void schedule(const schedule_input& input, std::vector<move>& actions)
@@ -56,7 +62,7 @@ class lookahead {
     }
   }
 
-  /// Whatever an entry does to its chunk, the chunk is the same again only after it.
+  /// A chunk may move only after the entry that uses it.
   void pass_entry(const schedule_input& input, std::uint32_t now)
   {
     const std::uint32_t slot = input.record.entries()[now].slot;
@@ -91,7 +97,7 @@ class lookahead {
     for (std::uint64_t frame = gone.place; frame < gone.place + gone.frames; ++frame) frame_ready_[frame] = from;
   }
 
-  /// Within a moment, what the access itself takes comes last: a copy that fails before it has then spoilt nothing.
+  /// Within a moment, claims and leases come last: a copy that fails before them has then spoilt nothing.
   static constexpr std::uint32_t after_copies = std::uint32_t{1} << 31;
 
   std::vector<std::uint32_t> chunk_ready_;  // from when a chunk may move: after its last use or move

@@ -10,10 +10,12 @@ namespace chunkmem::inline v0 {
 
 namespace transfer {
 
-/// Loads a chunk when it is asked for, and evicts when there is no room.
+/// Demand paging: loads a chunk when it is acquired, and evicts when there is no room.
 ///
-/// Good as a baseline and for programs whose iterations never repeat; poor otherwise, since every load is waited for.
-/// Cost: none.
+///     manager<Backend, transfer::no_prefetch> m{memory, options};
+///
+/// Good as a baseline, and for programs whose iterations never repeat. Otherwise poor: the program waits for every
+/// load. Cost: none.
 struct no_prefetch {
   using policy_kind = transfer_kind;
   static constexpr std::string_view name = "no_prefetch";

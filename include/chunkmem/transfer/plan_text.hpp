@@ -15,10 +15,13 @@
 
 namespace chunkmem::inline v0 {
 
-/// A plan as text: to look at, to compare, and for the next run, which then has nothing to solve.
+/// Writes and reads a plan as text, for people, for comparisons, and for the next run, which then solves nothing.
 ///
-/// A line for each number, with its key, then one for each moment and each chunk: `moment 12 until 40 below 31`, `chunk
-/// 3 until never home host`. Chunks and frames are numbers, so that a plan holds for one model, one layout and one pair
+///     plan_text::write(file, m.plan());
+///     m.use_plan(plan_text::read(file));
+///
+/// Each number has a line with its key. Each moment and each chunk has a line: `moment 12 until 40 below 31`, `chunk 3
+/// until never home host`. Chunks and frames are numbers. A plan therefore holds for one model, one layout and one pair
 /// of capacities.
 class plan_text : private text_reader {
  public:
@@ -65,8 +68,8 @@ class plan_text : private text_reader {
     return plan;
   }
 
-  /// What differs between two plans, a line for each: numbers, who stays behind which moment, who has a home. Empty
-  /// where they are equal. O(moments + chunks).
+  /// The differences between two plans, one in a line: numbers, stays, homes. Empty where the plans are equal.
+  /// Cost: O(moments + chunks).
   [[nodiscard]] static std::string compare(const transfer::stored_plan& left, const transfer::stored_plan& right)
   {
     std::string text;

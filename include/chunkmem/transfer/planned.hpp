@@ -4,8 +4,6 @@
 #include <chunkmem/chunk/chunk.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/profile/tide.hpp>
-#include <chunkmem/transfer/device_only_search.hpp>
-#include <chunkmem/transfer/early_loads.hpp>
 #include <chunkmem/transfer/lease_tide.hpp>
 #include <chunkmem/transfer/lookahead.hpp>
 #include <chunkmem/transfer/record_uses.hpp>
@@ -27,11 +25,16 @@ namespace transfer {
 /// Solves the recorded iteration once: which chunk stays on the device between which uses, so that the fewest bytes
 /// move.
 ///
-/// Where its plan moves more than the eviction policy would, as windows of several frames and the tide may have it, the
-/// policy decides; so it never moves more. Where the host has no room for every chunk, some live on the device alone.
-/// Copies start as early as their chunks are ready and their frames free, and what the next iteration uses first before
-/// this one ends, as far as there is room; see early_loads.
-/// Good where an iteration repeats; poor where each is another one, since every record is solved anew.
+///     manager<Backend, transfer::planned> m{memory, options};
+///
+/// - The eviction policy decides where the plan would move more bytes (windows of several frames, the tide). `planned`
+///   therefore never moves more than the eviction policy.
+/// - Some chunks live on the device alone where the host has no room for every chunk.
+/// - A copy starts as soon as its chunk is ready and its frames are free.
+/// - The chunks that the next iteration uses first are loaded before this iteration ends, as far as there is room; see
+///   early_loads.
+///
+/// Good where an iteration repeats. Poor where every iteration is another one, since every record is solved anew.
 /// Cost: one solution for each record, see retention_plan; nothing while a plan is followed.
 class planned {
  public:
@@ -39,7 +42,7 @@ class planned {
   static constexpr std::string_view name = "planned";
   static constexpr bool plans = true;
 
-  /// How many moments ahead of its use a copy may start.
+  /// A copy may start this many moments before it is needed.
   std::uint32_t window = UINT32_MAX;
 
   void schedule(const schedule_input& input, std::vector<move>& actions)
@@ -61,7 +64,7 @@ class planned {
     homes_.assign(record.size(), room_for_homes(request));
     try {
       plan_ = plan_retention({sizes_, uses_.uses(), room_, homes_, true});
-    } catch (const out_of_memory&) {  // a chunk has to lie between leases, or there is no room for the homes
+    } catch (const out_of_memory&) {  // a chunk would have to lie between leases, or the homes have no room
       return {};
     }
     retention answer = links_.link(uses_, plan_.stays, tide_, record.size());
@@ -73,7 +76,7 @@ class planned {
     return answer;
   }
 
-  /// What a plan that says only who stays loads before an iteration ends; see early_loads_of.
+  /// The early loads of a stored plan; see early_loads_of.
   [[nodiscard]] static std::vector<early_load> early_of(const access_record& record,
                                                         std::span<const std::uint32_t> chunk_of_slot,
                                                         const retention& plan, bytes device, bytes frame)
@@ -81,12 +84,12 @@ class planned {
     return early_loads_of(record, chunk_of_slot, plan, device, frame);
   }
 
-  /// What the last record was solved to, with its certificate.
+  /// The solution of the last record, with its certificate.
   [[nodiscard]] const retention_plan& solution() const noexcept { return plan_; }
 
  private:
-  /// Bytes of the host that no lease takes. A chunk that has no bytes and gets none needs no home, nor does a derived
-  /// one.
+  /// Bytes of the host that no lease takes. Two kinds of chunks need no home: derived chunks, and chunks that never
+  /// hold bytes.
   [[nodiscard]] std::uint64_t room_for_homes(const retention_request& request)
   {
     const std::uint64_t leased = most_leased(request.record, tier::host).count();
@@ -112,7 +115,7 @@ class planned {
   std::vector<std::uint8_t> is_used_;
 };
 
-static_assert(retaining_transfer<planned>);
+static_assert(retaining_transfer<planned> && early_loading_transfer<planned>);
 
 }  // namespace transfer
 

@@ -13,24 +13,27 @@ namespace chunkmem::inline v0 {
 
 namespace transfer {
 
-/// A stretch of moments during which pins hold a chunk on the device.
+/// Consecutive moments during which pins hold a chunk on the device.
 struct held_stretch {
   std::uint32_t chunk = 0;
   std::uint32_t begin = 0;
-  std::uint32_t end = 0;   ///< moment behind it
-  std::uint32_t last = 0;  ///< the use that ends it
+  std::uint32_t end = 0;   ///< first moment after the stretch
+  std::uint32_t last = 0;  ///< the use that ends the stretch
   std::uint32_t next = 0;  ///< the chunk's next stretch, around the end of the iteration
 };
 
-/// A recorded iteration as uses of chunks, and the stretches in which they hold them on the device.
+/// Turns a recorded iteration into uses of chunks, and into the stretches in which the uses hold the chunks.
 ///
-/// What holds bytes is what is left when an iteration begins, as if it repeats.
-/// Cost: O(entries + slots + chunks) for each record; no allocation when sizes repeat.
+///     record_uses uses;
+///     uses.read(record, chunk_of_slot, chunks, live);   // then uses.uses(), uses.stretches(), ...
+///
+/// The iteration is taken to repeat: a chunk holds bytes at the start of an iteration if it holds bytes at the end.
+/// Cost: O(entries + slots + chunks) for each record. `read` does not allocate when sizes repeat.
 class record_uses {
  public:
   static constexpr std::uint32_t none = UINT32_MAX;
 
-  /// @param live   by slot: 1 where it holds bytes before the first iteration
+  /// @param live   by slot: 1 where the slot holds bytes before the first iteration
   void read(const access_record& record, std::span<const std::uint32_t> chunk_of_slot, std::uint32_t chunks,
             std::span<const std::uint8_t> live)
   {
@@ -45,14 +48,14 @@ class record_uses {
     find_stretches(chunks);
   }
 
-  /// By `begin`: accesses, and drops of a chunk's last bytes.
+  /// Accesses, and drops of the last bytes of a chunk, ordered by `begin`.
   [[nodiscard]] std::span<const retention_use> uses() const noexcept { return uses_; }
-  /// By `begin`.
+  /// Ordered by `begin`.
   [[nodiscard]] std::span<const held_stretch> stretches() const noexcept { return stretches_; }
-  /// For each use the stretch that it is part of, for others than those on the device the one before it, around the
-  /// end; none where its chunk has no stretch.
+  /// The stretch of each use. A use on the host, or a drop, gets the stretch before the use, around the end of the
+  /// iteration. `none` where the chunk has no stretch.
   [[nodiscard]] std::span<const std::uint32_t> stretch_of_use() const noexcept { return stretch_of_use_; }
-  /// For each chunk its last stretch, or none.
+  /// The last stretch of each chunk, or `none`.
   [[nodiscard]] std::span<const std::uint32_t> last_of_chunk() const noexcept { return last_of_chunk_; }
 
  private:

@@ -26,24 +26,29 @@ enum class use_kind : std::uint8_t {
   return kind <= use_kind::overwrite;
 }
 
-/// One use of a chunk, from its first moment to the one before which it ends.
+/// One use of a chunk, during the moments [`begin`, `end`).
 struct retention_use {
   std::uint32_t chunk = 0;
   std::uint32_t begin = 0;
-  std::uint32_t end = 0;  ///< above `begin`; uses of one chunk may overlap
+  std::uint32_t end = 0;  ///< above `begin`; the uses of one chunk may overlap
   use_kind kind = use_kind::read;
 };
 
-/// An iteration as numbers: all that the choice of what stays on the device depends on.
+/// An iteration as numbers. The choice of the chunks that stay on the device depends on nothing else.
+///
+/// record_uses makes the uses from a record. retention_plan solves the input:
+///
+///     const retention_plan plan = plan_retention(retention_input{sizes, uses, device_bytes, host_bytes});
 struct retention_input {
   std::span<const std::uint64_t> chunk_bytes;   ///< size of each chunk [bytes], above 0
   std::span<const retention_use> uses;          ///< by `begin`; those of one chunk in the order they happen
   std::span<const std::uint64_t> device_bytes;  ///< what chunks may take on the device, at each moment [bytes]
-  /// What homes may take on the host, at each moment [bytes]; empty: a home for every chunk. A home lasts for the whole
-  /// iteration; where some moment has no room for all, some chunks live on the device alone and never leave it.
+  /// What homes may take on the host, at each moment [bytes]. Empty: every chunk has a home. A home lasts for the whole
+  /// iteration. Where a moment has no room for all homes, some chunks live on the device alone and never leave the
+  /// device.
   std::span<const std::uint64_t> host_bytes;
-  /// The iteration follows itself. Else it starts with an empty device, and a chunk is worth nothing after its last
-  /// use: what the end of one shot writes back is not counted.
+  /// The iteration follows itself. Otherwise the iteration starts with an empty device, and a chunk is worth nothing
+  /// after its last use: the write-backs at the end of one shot are not counted.
   bool repeats = true;
 };
 

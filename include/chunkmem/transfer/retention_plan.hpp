@@ -1,47 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/transfer/kept_gaps.hpp>
-#include <chunkmem/transfer/price_ascent.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/transfer/kept_intervals.hpp>
+#include <chunkmem/transfer/lagrangian_dual.hpp>
+#include <chunkmem/transfer/local_search.hpp>
 #include <chunkmem/transfer/retention_candidates.hpp>
-#include <chunkmem/transfer/retention_exchange.hpp>
-#include <chunkmem/transfer/retention_finish.hpp>
+#include <chunkmem/transfer/retention_input.hpp>
 #include <chunkmem/transfer/retention_problem.hpp>
-#include <chunkmem/transfer/retention_rebuild.hpp>
-#include <chunkmem/transfer/retention_shorten.hpp>
 #include <chunkmem/transfer/row_prices.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <utility>
 #include <vector>
 
 namespace chunkmem::inline v0 {
 
 namespace transfer {
 
-/// What stays on the device between its uses, and how many bytes that moves.
+/// The chunks that stay on the device between their uses, and the bytes that the plan moves.
 struct retention_plan {
-  std::vector<std::uint8_t> stays;  ///< for each use: 1 if its chunk stays until its next use on the device
-  /// for each chunk: 1 if it never leaves and has no home; empty: all have one
+  std::vector<std::uint8_t> stays;  ///< by use: 1 if the chunk stays until its next use on the device
+  /// by chunk: 1 if the chunk never leaves and has no home; empty: every chunk has a home
   std::vector<std::uint8_t> device_only = {};
   std::uint64_t moved_bytes = 0;  ///< in one iteration, both directions
   double certified_bytes = 0;     ///< no plan of one iteration moves less; see certified_bytes()
-  /// of the rows, which certify it; then that of homes, where there is no room for all
-  std::vector<double> prices;
-  bool is_optimal = false;  ///< it was proven that no plan of one iteration moves less
+  /// of the rows, for the certificate; then the price of homes, where there is no room for all homes
+  std::vector<double> prices = {};
+  bool is_optimal = false;  ///< proven: no plan of one iteration moves less. False says nothing
 };
 
-/// How long to look. The same numbers give the same plan on every machine.
+/// Limits of the search. The same numbers give the same plan on every machine.
 struct retention_effort {
-  std::size_t climbs =
-      100;  ///< steps towards better prices, for each of seven widths; fewer, down to 40, for large problems
-  std::size_t attempts = 4'000;  ///< of local search
-  std::size_t rebuilds = 4'000;  ///< attempts of the search over plateaus
-  std::size_t nodes = 200'000;   ///< of the exact finish
+  /// steps towards better prices, for each of seven widths; fewer, but at least 40, for large problems
+  std::size_t climbs = 100;
+  std::size_t rebuilds = 4'000;  ///< attempts of ruin_and_recreate
 };
 
-/// Prices at which a gap costs the moments until its next use.
+/// Prices that make an interval cost the moments until its next use.
 [[nodiscard]] inline row_prices time_as_price(const retention_problem& problem)
 {
   const auto moments = problem.moment_of_row();
@@ -54,45 +53,275 @@ struct retention_effort {
   return price;
 }
 
-/// Gaps and rows that steps of one width may look at; more only where 40 steps need it.
-inline constexpr std::size_t visits_for_climbs = 1'000'000;
+/// Climbs at all widths, from coarse to fine, and calls `visit()` after each width.
+template <class Visit>
+void climb_all_widths(dual_ascent& ascent, std::size_t most_steps, Visit visit)
+{
+  constexpr std::size_t visited_terms = 1'000'000;  // by the steps of one width; more only where 40 steps need it
+  const std::size_t steps = std::min(most_steps, std::max<std::size_t>(40, visited_terms / (ascent.terms() + 1)));
+  for (const double width : {1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001}) {
+    ascent.climb(width, steps);
+    visit();
+  }
+}
 
-/// Chooses what stays, as if every chunk had a home.
+/// Chooses the chunks that stay, as if every chunk had a home.
 ///
-/// Prices of the room are found by ascent on the dual. Choices are made at each stage of it, and in time by distance
-/// and by cost as demand paging would make them if an iteration closed on itself; the best is improved by exchanges, by
-/// rebuilding, and by an exact search over what prices leave open. Of what saves as much, the shortest stays. A plan
-/// repeats in each iteration: decisions that drift over many iterations can move fewer bytes, though never fewer than
-/// `certified_bytes` on average. Cost: up to 700 values of the dual, O(classes of gaps + 1,200 rows) each, 25 passes of
-/// O(gaps log gaps), and the effort; 0.2 to 0.5 s for 10^4 chunks at 10^3 moments.
+///     const retention_plan plan = plan_retention(retention_problem{input});
+///
+/// 1. Ascent on the Lagrangian dual finds prices of the room. Each width of the ascent gives two choices: greedy by
+///    price, and a sweep in time.
+/// 2. More sweeps decide in time by distance and by cost, as demand paging would.
+/// 3. ruin_and_recreate improves the best of these choices; shorten() makes its intervals short.
+///
+/// A plan repeats in each iteration. Decisions that drift over many iterations can move fewer bytes, though on average
+/// never fewer than `certified_bytes`. Cost: up to 700 values of the dual, O(classes + 1,200 rows) each, 25 passes of
+/// O(intervals log intervals), and the effort; 0.2 to 0.5 s for 10^4 chunks at 10^3 moments.
 [[nodiscard]] inline retention_plan plan_retention(const retention_problem& problem,
                                                    const retention_effort& effort = {})
 {
   retention_candidates candidates{problem};
-  price_ascent ascent{problem};
-  const std::size_t climbs =
-      std::min(effort.climbs, std::max<std::size_t>(40, visits_for_climbs / (ascent.terms() + 1)));
-  for (const double width : {1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001}) {
-    ascent.climb(width, climbs);
+  dual_ascent ascent{problem};
+  climb_all_widths(ascent, effort.climbs, [&] {
     candidates.greedy(ascent.reached());
     candidates.sweep(ascent.reached(), 1);
-  }
+  });
   const row_prices time = time_as_price(problem);
   for (const double theta : {0.125, 1.25, 1.5, 1.75, 2.0, 2.125, 2.25, 2.5, 3.0, 4.0})
     candidates.sweep(time, time.all() / theta);
   candidates.sweep(time, 0);
-  kept_gaps choice = candidates.best();
-  retention_exchange{problem, ascent.best()}.improve(choice, effort.attempts);
-  retention_rebuild{problem, ascent.best()}.improve(choice, effort.rebuilds);
-  const bool is_optimal = retention_finish{problem, ascent.best()}(choice, effort.nodes);
+  kept_intervals choice = candidates.best();
+  ruin_and_recreate{problem, ascent.best()}.improve(choice, effort.rebuilds);
   shorten(choice);
 
-  retention_plan plan{
-      problem.stays(), {}, problem.constant_bytes() + choice.moved_bytes(), certified_bytes(problem, ascent.best()), {},
-      is_optimal};
-  for (std::size_t which = 0; which < problem.gaps().size(); ++which)
-    plan.stays[problem.gaps()[which].use] = choice.is_kept(which) ? 1 : 0;
+  retention_plan plan{problem.stays()};
+  plan.moved_bytes = problem.constant_bytes() + choice.moved_bytes();
+  plan.certified_bytes = certified_bytes(problem, ascent.best());
+  plan.is_optimal = problem.intervals().empty() ||
+                    plan.certified_bytes > __builtin_fma(-0.999, static_cast<double>(problem.unit_bytes()),
+                                                         static_cast<double>(plan.moved_bytes));
+  for (std::size_t which = 0; which < problem.intervals().size(); ++which)
+    plan.stays[problem.intervals()[which].use] = choice.is_kept(which) ? 1 : 0;
   plan.prices.assign(ascent.best().prices().begin(), ascent.best().prices().end());
+  return plan;
+}
+
+/// The same iteration with some chunks on the device alone.
+///
+///     const device_only_input others{input, device_only};
+///     const retention_plan plan = plan_retention(retention_problem{others.input()});
+///     stays = others.stays(plan.stays, device_only);
+///
+/// Each use of such a chunk lasts until the next use begins, so that there is nothing to choose for the chunk. Nothing
+/// else changes. Cost: O(uses + chunks). @pre the iteration repeats, and the host uses none of these chunks
+class device_only_input {
+ public:
+  /// @param device_only   by chunk: 1 if the chunk lives on the device alone
+  device_only_input(const retention_input& what, std::span<const std::uint8_t> device_only) : what_{what}
+  {
+    const auto moments = static_cast<std::uint32_t>(what.device_bytes.size());
+    constexpr std::uint32_t none = UINT32_MAX;
+    std::vector<std::uint32_t> next(what.chunk_bytes.size(), none);  // where the chunk's next use begins
+    uses_.assign(what.uses.begin(), what.uses.end());
+    std::vector<retention_use> around;  // what the end of an iteration holds is there when the next one begins
+    for (std::size_t at = uses_.size(); at-- > 0;) {
+      retention_use& it = uses_[at];
+      if (device_only[it.chunk] == 0) continue;
+      const bool is_last = next[it.chunk] == none;
+      if (it.kind != use_kind::drop) {
+        it.end = std::max(it.end, is_last ? moments : next[it.chunk]);
+        if (is_last) around.push_back({it.chunk, 0, 0, use_kind::update});
+      }
+      next[it.chunk] = it.begin;
+    }
+    for (retention_use& it : around) it.end = next[it.chunk];
+    std::erase_if(around, [](const retention_use& it) { return it.end == 0; });
+    added_ = around.size();
+    uses_.insert(uses_.begin(), around.begin(), around.end());
+  }
+
+  [[nodiscard]] retention_input input() const noexcept
+  {
+    return {what_.chunk_bytes, uses_, what_.device_bytes, {}, what_.repeats};
+  }
+
+  /// By use of the original iteration: 1 if the chunk stays. @param stays   by use of `input()`
+  [[nodiscard]] std::vector<std::uint8_t> stays(std::span<const std::uint8_t> stays,
+                                                std::span<const std::uint8_t> device_only) const
+  {
+    const auto mine = stays.subspan(added_);
+    std::vector<std::uint8_t> all(mine.begin(), mine.end());
+    for (std::size_t at = 0; at < all.size(); ++at)
+      if (device_only[what_.uses[at].chunk] != 0) all[at] = 1;
+    return all;
+  }
+
+ private:
+  const retention_input& what_;
+  std::vector<retention_use> uses_;
+  std::size_t added_ = 0;
+};
+
+/// Chooses the chunks that live on the device alone, where the host has no room for every home.
+///
+/// Such a chunk moves no bytes and takes its room throughout. The prices of room and homes say what a chunk costs more
+/// than with a home. Sets of chunks are tried in the order of this cost, the cheapest first. Each set has a plan of its
+/// own for all other chunks. Sets that cannot be better by the prices are left out. Source: branch and bound with
+/// Lagrange bounds (Geoffrion 1974). Cost: at most `visits` / intervals plans, but at least one, and `most_steps` steps
+/// of O(intervals of a chunk log rows).
+class device_only_search {
+ public:
+  static constexpr std::size_t visits = 10'000;
+  static constexpr std::size_t most_plans = 40;
+  static constexpr std::size_t most_steps = 50'000;
+
+  /// @param problem, price   of `input`; all three outlive the search
+  device_only_search(const retention_input& input, const retention_problem& problem, const row_prices& price,
+                     const retention_effort& effort)
+      : input_{input},
+        problem_{problem},
+        effort_{effort},
+        trial_{problem},
+        chosen_(input.chunk_bytes.size(), 0),
+        missing_{problem.home_bytes() - problem.home_room()},
+        plans_left_{std::clamp<std::size_t>(visits / (problem.intervals().size() + 1), 1, most_plans)}
+  {
+    row_prices free_homes{problem.room().size()};
+    free_homes.set(price.prices());
+    bound_ = certified_bytes(problem, free_homes);
+    for (const retention_problem::home& it : problem.homes()) items_.push_back({it, regret_of(it, free_homes)});
+    std::ranges::sort(items_, [](const item& left, const item& right) {
+      return left.regret != right.regret ? left.regret < right.regret : left.home.chunk < right.home.chunk;
+    });
+    bytes_behind_.assign(items_.size() + 1, 0);
+    for (std::size_t at = items_.size(); at-- > 0;) bytes_behind_[at] = bytes_behind_[at + 1] + items_[at].home.size;
+  }
+
+  /// @throws out_of_memory   no set that fits was found
+  retention_plan operator()()
+  {
+    descend(0, 0, bound_);
+    if (!found_) {
+      const std::uint64_t room = std::ranges::min(input_.host_bytes);
+      throw out_of_memory{{tier::host, missing_, room, room, room + missing_, false}};
+    }
+    best_.is_optimal = is_whole_ && plans_left_ > 0 && steps_left_ > 0;
+    return std::move(best_);
+  }
+
+ private:
+  struct item {
+    retention_problem::home home;
+    double regret;  // what a byte of the chunk costs more on the device alone [moves of a byte]
+  };
+
+  double regret_of(const retention_problem::home& it, const row_prices& free_homes) const noexcept
+  {
+    double kept = 0;
+    for (std::uint32_t at = it.begin; at < it.end; ++at)
+      for (std::uint32_t which = problem_.epochs()[at].begin; which < problem_.epochs()[at].end; ++which)
+        kept += free_homes(problem_.intervals()[which]);
+    return kept - least_cost(problem_, it, free_homes);
+  }
+
+  [[nodiscard]] bool is_hopeless(double bound) const noexcept
+  {
+    return found_ && bound > __builtin_fma(-0.999, static_cast<double>(problem_.unit_bytes()),
+                                           static_cast<double>(best_.moved_bytes));
+  }
+
+  /// Tries the sets that take some of the items from `at` on. @param bytes, bound   of the items chosen so far
+  void descend(std::size_t at, std::uint64_t bytes, double bound)
+  {
+    if (bytes >= missing_) return plan(bytes);
+    for (std::size_t next = at; next < items_.size(); ++next) {
+      const item& it = items_[next];
+      const auto rest = static_cast<double>(missing_ - bytes);
+      if (bytes + bytes_behind_[next] < missing_ || is_hopeless(__builtin_fma(it.regret, rest, bound))) return;
+      if (plans_left_ == 0 || steps_left_ == 0) return;
+      --steps_left_;
+      if (!keep(it.home)) continue;
+      chosen_[it.home.chunk] = 1;
+      descend(next + 1, bytes + it.home.size, __builtin_fma(it.regret, static_cast<double>(it.home.size), bound));
+      chosen_[it.home.chunk] = 0;
+      for (std::uint32_t which = first_interval(it.home); which < last_interval(it.home); ++which) trial_.drop(which);
+    }
+  }
+
+  [[nodiscard]] std::uint32_t first_interval(const retention_problem::home& it) const noexcept
+  {
+    return it.begin < it.end ? problem_.epochs()[it.begin].begin : 0;
+  }
+  [[nodiscard]] std::uint32_t last_interval(const retention_problem::home& it) const noexcept
+  {
+    return it.begin < it.end ? problem_.epochs()[it.end - std::size_t{1}].end : 0;
+  }
+
+  /// Keeps all intervals of a chunk, or none. @return   all are kept
+  bool keep(const retention_problem::home& it) noexcept
+  {
+    for (std::uint32_t which = first_interval(it); which < last_interval(it);
+         ++which)  // intervals of one chunk share no row
+      if (!trial_.fits(which)) return false;
+    for (std::uint32_t which = first_interval(it); which < last_interval(it); ++which) trial_.keep(which);
+    return true;
+  }
+
+  /// Plans all other chunks. Chunks that the set does not need get a home again.
+  void plan(std::uint64_t bytes)
+  {
+    --plans_left_;
+    std::vector<std::uint8_t> device_only = chosen_;
+    for (std::size_t at = items_.size(); at-- > 0;) {
+      const retention_problem::home& it = items_[at].home;
+      if (device_only[it.chunk] == 0 || bytes - it.size < missing_) continue;
+      device_only[it.chunk] = 0;
+      bytes -= it.size;
+    }
+    const device_only_input others{input_, device_only};
+    retention_plan plan = plan_retention(retention_problem{others.input()}, effort_);
+    is_whole_ = is_whole_ && plan.is_optimal;
+    if (found_ && plan.moved_bytes >= best_.moved_bytes) return;
+    plan.stays = others.stays(plan.stays, device_only);
+    plan.device_only = std::move(device_only);
+    best_ = std::move(plan);
+    found_ = true;
+  }
+
+  const retention_input& input_;
+  const retention_problem& problem_;
+  retention_effort effort_;
+  kept_intervals trial_;
+  std::vector<std::uint8_t> chosen_;  // by chunk
+  std::uint64_t missing_;             // bytes that have to live on the device alone
+  std::size_t plans_left_;
+  std::size_t steps_left_ = most_steps;
+  std::vector<item> items_;
+  std::vector<std::uint64_t> bytes_behind_;
+  double bound_ = 0;  // what all move at least, were there room for every home
+  retention_plan best_;
+  bool found_ = false;
+  bool is_whole_ = true;  // each plan was proven to be the best with its set
+};
+
+/// Chooses the chunks that stay and, where the host has no room for every home, the chunks that live on the device
+/// alone.
+///
+///     const retention_plan plan = plan_retention(retention_input{sizes, uses, device_bytes, host_bytes});
+///
+/// Prices are found for rows and homes together, so that `certified_bytes` holds for every such choice. Cost: that of
+/// one plan where the host has room; otherwise that of a few, see device_only_search.
+/// @throws out_of_memory   as retention_problem, or no choice that fits was found
+[[nodiscard]] inline retention_plan plan_retention(const retention_input& input, const retention_effort& effort = {})
+{
+  const retention_problem problem{input};
+  if (problem.homes().empty()) return plan_retention(problem, effort);
+  dual_ascent ascent{problem};
+  climb_all_widths(ascent, effort.climbs, [] {});
+  retention_plan plan = device_only_search{input, problem, ascent.best(), effort}();
+  plan.certified_bytes = certified_bytes(problem, ascent.best());
+  plan.prices.assign(ascent.best().prices().begin(), ascent.best().prices().end());
+  plan.prices.push_back(ascent.best().home());
   return plan;
 }
 

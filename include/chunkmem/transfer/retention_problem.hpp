@@ -3,7 +3,6 @@
 
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/expects.hpp>
-#include <chunkmem/transfer/residency_gaps.hpp>
 #include <chunkmem/transfer/retention_input.hpp>
 #include <chunkmem/transfer/room_tree.hpp>
 
@@ -19,79 +18,275 @@ namespace chunkmem::inline v0 {
 
 namespace transfer {
 
-/// Which gaps to keep so that the fewest bytes move, with all that has no choice taken out.
+/// Finds the residency intervals of each chunk: the times between two uses on the device, when the chunk may stay or
+/// leave.
 ///
-/// Rows are the moments that can bind: all gaps over them together are larger than the room there, and no other moment
-/// with as many gaps and as little room says the same. A gap over no row stays, a gap larger than its room leaves;
-/// where no write-back is at stake each gap is an epoch of its own. The bytes moved by a choice are `constant_bytes()`
-/// and, for each epoch, a load for each dropped gap that loads and a write-back if any is dropped. Source: the interval
-/// program of Albers, Arora and Khanna 1999 (SODA) with write-backs, around the end of an iteration. Cost: O((uses +
-/// moments) log moments).
-class retention_problem {
+/// A dropped interval (the chunk leaves) costs a load if the next use needs the bytes. An epoch is the sequence of
+/// intervals between two writes on the device. The first dropped interval of an epoch costs a write-back, even if the
+/// bytes are overwritten next: a program that leaves its record might read them. Copies that no choice avoids, such as
+/// the write-back before an update on the host, are the constant bytes. Cost: O(uses + chunks + moments).
+class residency_intervals {
  public:
-  struct gap {
-    std::uint32_t first = 0;  ///< row
-    std::uint32_t last = 0;   ///< row after it
-    std::uint32_t epoch = 0;
-    std::uint32_t use = 0;     ///< after which it lies
-    bool wraps = false;        ///< its rows are `first` to the end, and 0 to `last`
-    bool loads = false;        ///< its chunk is loaded again if it is dropped
-    std::uint32_t begin = 0;   ///< its first moment
-    std::uint32_t length = 0;  ///< moments, around the end of the iteration
+  struct interval {
+    std::uint32_t use = 0;     ///< the use before the interval
+    std::uint32_t begin = 0;   ///< first moment
+    std::uint32_t length = 0;  ///< in moments, around the end of the iteration; above 0
+    bool loads = false;        ///< the chunk is loaded again if the interval is dropped
   };
   struct epoch {
-    std::uint64_t size = 0;   ///< of its chunk [bytes]
-    std::uint32_t begin = 0;  ///< its gaps, in order of time
-    std::uint32_t end = 0;
-    bool writes_back = false;  ///< the first dropped gap costs a write-back
+    std::uint32_t chunk = 0;
+    bool writes_back = false;  ///< the first dropped interval costs a write-back
+    std::size_t end = 0;       ///< end of its intervals; they begin at the end of the epoch before
   };
-  /// A chunk that could live on the device alone: nothing of it is used on the host, and every gap may stay.
+
+  /// @throws usage_error   a use names no chunk, ends before it begins or after the last moment, or comes out of order
+  explicit residency_intervals(const retention_input& input)
+      : moments_{static_cast<std::uint32_t>(input.device_bytes.size())},
+        used_(moments_ + std::size_t{1}, 0),
+        stays_(input.uses.size(), 0)
+  {
+    check(input);
+    const std::vector<std::size_t> begins = sort_by_chunk(input);
+    for (std::uint32_t chunk = 0; chunk < input.chunk_bytes.size(); ++chunk) {
+      const std::span<const std::uint32_t> mine =
+          std::span{order_}.subspan(begins[chunk], begins[chunk + 1] - begins[chunk]);
+      count_used(input, mine, input.chunk_bytes[chunk]);
+      walk(input, mine, chunk);
+    }
+    std::partial_sum(used_.begin(), used_.end(), used_.begin());
+    used_.pop_back();
+  }
+
+  [[nodiscard]] std::span<const interval> intervals() const noexcept { return intervals_; }
+  [[nodiscard]] std::span<const epoch> epochs() const noexcept { return epochs_; }
+  /// Bytes that move for every choice.
+  [[nodiscard]] std::uint64_t constant_bytes() const noexcept { return constant_; }
+  /// Bytes that uses take on the device, at each moment.
+  [[nodiscard]] std::span<const std::uint64_t> used_bytes() const noexcept { return used_; }
+  /// By use: 1 where the next use begins when this one ends. There is nothing to choose then.
+  [[nodiscard]] const std::vector<std::uint8_t>& stays() const noexcept { return stays_; }
+
+ private:
+  struct copies {
+    bool on_device = false;  // the device's copy would be good if it stayed
+    bool is_dirty = false;   // the host's copy would not be, had nothing left
+    bool is_empty = false;   // there are no bytes
+    std::uint32_t end = 0;   // of what was used last on the device
+    std::uint32_t last = 0;  // that use
+  };
+
+  void check(const retention_input& input) const
+  {
+    std::uint32_t now = 0;
+    for (const retention_use& it : input.uses) {
+      expects(it.chunk < input.chunk_bytes.size(), "a use names a chunk that has no size");
+      expects(it.begin >= now, "uses are not in order of their first moment");
+      expects(it.begin < it.end && it.end <= moments_,
+              "a use does not end after it begins, at the last moment at the latest");
+      now = it.begin;
+    }
+    for (const std::uint64_t size : input.chunk_bytes) expects(size > 0, "a chunk has no bytes");
+  }
+
+  std::vector<std::size_t> sort_by_chunk(const retention_input& input)
+  {
+    std::vector<std::size_t> begins(input.chunk_bytes.size() + 2, 0);
+    for (const retention_use& it : input.uses) ++begins[it.chunk + std::size_t{2}];
+    std::partial_sum(begins.begin(), begins.end(), begins.begin());
+    order_.resize(input.uses.size());
+    for (std::uint32_t at = 0; at < input.uses.size(); ++at)
+      order_[begins[input.uses[at].chunk + std::size_t{1}]++] = at;
+    return begins;
+  }
+
+  void count_used(const retention_input& input, std::span<const std::uint32_t> mine, std::uint64_t size)
+  {
+    std::uint32_t counted = 0;
+    for (const std::uint32_t at : mine) {
+      const retention_use& it = input.uses[at];
+      if (!is_on_device(it.kind) || it.end <= counted) continue;
+      used_[std::max(counted, it.begin)] += size;
+      used_[it.end] -= size;  // may wrap below zero, the sums do not
+      counted = it.end;
+    }
+  }
+
+  /// Where the copies are known: at a use that changes the bytes, else at one on the device. `mine.size()` if there is
+  /// none.
+  static std::size_t known_start(const retention_input& input, std::span<const std::uint32_t> mine)
+  {
+    const auto changes = [&](std::uint32_t at) {
+      return input.uses[at].kind != use_kind::read && input.uses[at].kind != use_kind::host_read;
+    };
+    const auto found = std::ranges::find_if(mine, changes);
+    if (found != mine.end()) return static_cast<std::size_t>(found - mine.begin());
+    const auto reads = [&](std::uint32_t at) { return is_on_device(input.uses[at].kind); };
+    return static_cast<std::size_t>(std::ranges::find_if(mine, reads) - mine.begin());
+  }
+
+  void walk(const retention_input& input, std::span<const std::uint32_t> mine, std::uint32_t chunk)
+  {
+    if (mine.empty()) return;
+    copies now;
+    open(chunk, false);
+    std::size_t first = 0;
+    if (input.repeats) {
+      first = known_start(input, mine);
+      if (first == mine.size()) return;
+      for (std::size_t at = 0; at < first; ++at)  // an earlier use may outlast it
+        if (is_on_device(input.uses[mine[at]].kind)) hold(now, mine[at], input.uses[mine[at]].end);
+      leave(now, input.uses[mine[first]], mine[first], 0, chunk);
+    }
+    for (std::size_t step = input.repeats ? 1 : 0; step < mine.size() + (input.repeats ? 1 : 0); ++step) {
+      const std::uint32_t at = mine[(first + step) % mine.size()];
+      const std::uint32_t shift = first + step >= mine.size() ? moments_ : 0;
+      reach(now, input.uses[at], shift, input.chunk_bytes[chunk]);
+      if (step < mine.size()) leave(now, input.uses[at], at, shift, chunk);
+    }
+  }
+
+  /// What the time before a use costs.
+  void reach(copies& now, const retention_use& it, std::uint32_t shift, std::uint64_t size)
+  {
+    const std::uint32_t begin = it.begin + shift;
+    const bool needs = it.kind != use_kind::overwrite;
+    if (is_on_device(it.kind)) {
+      if (!now.on_device)
+        constant_ += needs && !now.is_empty ? size : 0;
+      else
+        add_interval(now, begin, needs);
+    } else if (it.kind == use_kind::host_read || it.kind == use_kind::host_update) {
+      if (!now.is_dirty) return;
+      constant_ += size;
+      now.is_dirty = epochs_.back().writes_back = false;
+    } else if (now.on_device && now.is_dirty) {
+      add_interval(now, begin, false);
+    }
+  }
+
+  /// Where the bytes are good after a use.
+  void leave(copies& now, const retention_use& it, std::uint32_t at, std::uint32_t shift, std::uint32_t chunk)
+  {
+    if (is_on_device(it.kind)) {
+      const bool writes = it.kind != use_kind::read || now.is_empty;
+      if (writes || !now.on_device) open(chunk, writes);
+      now.is_dirty = writes || (now.on_device && now.is_dirty);
+      now.on_device = true;
+      now.is_empty = false;
+      hold(now, at, it.end + shift);
+    } else if (it.kind != use_kind::host_read) {
+      now.on_device = now.is_dirty = false;
+      now.is_empty = it.kind == use_kind::drop;
+    }
+  }
+
+  static void hold(copies& now, std::uint32_t at, std::uint32_t end)
+  {
+    if (end < now.end) return;
+    now.end = end;
+    now.last = at;
+  }
+
+  void add_interval(const copies& now, std::uint32_t begin, bool loads)
+  {
+    if (begin <= now.end) {
+      if (begin == now.end) stays_[now.last] = 1;
+      return;
+    }
+    intervals_.push_back({now.last, now.end % moments_, begin - now.end, loads});
+    epochs_.back().end = intervals_.size();
+  }
+
+  void open(std::uint32_t chunk, bool writes_back) { epochs_.push_back({chunk, writes_back, intervals_.size()}); }
+
+  std::uint32_t moments_;
+  std::uint64_t constant_ = 0;
+  std::vector<std::uint64_t> used_;
+  std::vector<std::uint8_t> stays_;
+  std::vector<std::uint32_t> order_;  // uses by chunk
+  std::vector<interval> intervals_;
+  std::vector<epoch> epochs_;
+};
+
+/// The interval packing problem of one iteration: which residency intervals to keep so that the fewest bytes move.
+///
+///     const retention_problem problem{input};
+///     const retention_plan plan = plan_retention(problem);
+///
+/// The constructor removes everything that has no choice:
+/// - Rows (the constraints) are the moments that can bind: all intervals over a row together are larger than its room.
+///   One row stands for all moments with the same intervals.
+/// - An interval over no row is kept. An interval larger than its room is dropped.
+/// - Without a write-back at stake, each interval is an epoch of its own.
+///
+/// A choice moves `constant_bytes()`, a load for each dropped interval that loads, and a write-back for each epoch with
+/// a dropped interval. Source: the interval program of Albers, Arora and Khanna 1999 (SODA), here with write-backs and
+/// around the end of an iteration. Cost: O((uses + moments) log moments).
+class retention_problem {
+ public:
+  struct interval {
+    std::uint32_t first = 0;  ///< its first row
+    std::uint32_t last = 0;   ///< the row after its last one
+    std::uint32_t epoch = 0;
+    std::uint32_t use = 0;     ///< the use before the interval
+    bool wraps = false;        ///< its rows are `first` to the end, and 0 to `last`
+    bool loads = false;        ///< the chunk is loaded again if the interval is dropped
+    std::uint32_t begin = 0;   ///< its first moment
+    std::uint32_t length = 0;  ///< in moments, around the end of the iteration
+  };
+  struct epoch {
+    std::uint64_t size = 0;   ///< of the chunk [bytes]
+    std::uint32_t begin = 0;  ///< first of its intervals, which are in order of time
+    std::uint32_t end = 0;
+    bool writes_back = false;  ///< the first dropped interval costs a write-back
+  };
+  /// A chunk that could live on the device alone: the host does not use it, and every interval may be kept.
   struct home {
     std::uint64_t size = 0;  ///< [bytes]
     std::uint32_t chunk = 0;
-    std::uint32_t begin = 0;  ///< its epochs; none where it stays in any case
+    std::uint32_t begin = 0;  ///< first of its epochs; no epoch where the chunk stays for every choice
     std::uint32_t end = 0;
   };
 
-  /// @throws out_of_memory   the uses of one moment, or the homes on the host that no chunk can do without, are larger
-  /// than the capacity; says what they need
+  /// @throws out_of_memory   the uses of one moment, or the homes that are always needed, are larger than the capacity;
+  ///                         the error says the bytes needed
   /// @throws usage_error     a use names no chunk, does not end after it begins, or comes out of order
   explicit retention_problem(const retention_input& input)
   {
-    const residency_gaps found{input};
+    const residency_intervals found{input};
     constant_ = found.constant_bytes();
     stays_ = found.stays();
     moments_ = static_cast<std::uint32_t>(input.device_bytes.size());
     const std::vector<std::int64_t> room = room_of(input, found);
-    std::vector<bool> is_open(found.gaps().size(), true);
+    std::vector<bool> is_open(found.intervals().size(), true);
     const std::vector<bool> writes_back = leave_what_must(input, found, room, is_open);
-    choose_rows(sum_gaps(input, found, is_open), room);
+    choose_rows(sum_intervals(input, found, is_open), room);
     find_homes(input, found, is_open);
     collect(input, found, is_open, writes_back);
   }
 
-  [[nodiscard]] std::span<const gap> gaps() const noexcept { return gaps_; }
+  [[nodiscard]] std::span<const interval> intervals() const noexcept { return intervals_; }
   [[nodiscard]] std::span<const epoch> epochs() const noexcept { return epochs_; }
-  /// Bytes that gaps may fill in each row; not below the size of any gap over it.
+  /// Bytes that intervals may fill, by row; never below the size of an interval over the row.
   [[nodiscard]] std::span<const std::int64_t> room() const noexcept { return room_; }
   [[nodiscard]] std::span<const std::uint32_t> moment_of_row() const noexcept { return moment_of_row_; }
   [[nodiscard]] std::uint32_t moments() const noexcept { return moments_; }
-  /// By chunk, with the epochs of each side by side; none where the host has room for every home.
+  /// Ordered by chunk; the epochs of a chunk are consecutive. Empty where the host has room for every home.
   [[nodiscard]] std::span<const home> homes() const noexcept { return homes_; }
-  /// Bytes on the host for those homes: less than all of them, where there are any.
+  /// Bytes on the host for homes(); less than home_bytes() where there are any.
   [[nodiscard]] std::uint64_t home_room() const noexcept { return home_room_; }
-  /// Bytes of all of them.
+  /// Bytes of all homes().
   [[nodiscard]] std::uint64_t home_bytes() const noexcept { return home_bytes_; }
-  /// Bytes that move whatever is chosen.
+  /// Bytes that move for every choice.
   [[nodiscard]] std::uint64_t constant_bytes() const noexcept { return constant_; }
   /// Any two choices differ by a multiple of this many bytes.
   [[nodiscard]] std::uint64_t unit_bytes() const noexcept { return unit_; }
-  /// After each use, where there was no choice: 1 if its chunk stays until its next use.
+  /// By use, where there is no choice: 1 if the chunk stays until its next use.
   [[nodiscard]] const std::vector<std::uint8_t>& stays() const noexcept { return stays_; }
 
  private:
-  /// Which chunks could do without a home, where there is no room for all.
-  void find_homes(const retention_input& input, const residency_gaps& found, const std::vector<bool>& is_open)
+  /// Finds the chunks that could do without a home, where there is no room for all homes.
+  void find_homes(const retention_input& input, const residency_intervals& found, const std::vector<bool>& is_open)
   {
     if (input.host_bytes.empty()) return;
     const std::uint64_t all = std::accumulate(input.chunk_bytes.begin(), input.chunk_bytes.end(), std::uint64_t{0});
@@ -102,7 +297,7 @@ class retention_problem {
     for (const retention_use& it : input.uses)
       if (!is_on_device(it.kind) && it.kind != use_kind::drop) may_stay[it.chunk] = false;
     std::size_t which = 0;
-    for (const residency_gaps::epoch& it : found.epochs())
+    for (const residency_intervals::epoch& it : found.epochs())
       for (; which < it.end; ++which)
         if (!is_open[which]) may_stay[it.chunk] = false;
     for (std::uint32_t chunk = 0; chunk < may_stay.size(); ++chunk) {
@@ -116,7 +311,7 @@ class retention_problem {
     home_room_ = room - others;
   }
 
-  static std::vector<std::int64_t> room_of(const retention_input& input, const residency_gaps& found)
+  static std::vector<std::int64_t> room_of(const retention_input& input, const residency_intervals& found)
   {
     std::vector<std::int64_t> room(input.device_bytes.size());
     std::size_t worst = 0;
@@ -132,19 +327,19 @@ class retention_problem {
     return room;
   }
 
-  /// Drops gaps that fit nowhere or cost nothing. @return   which epochs may still cost a write-back
-  std::vector<bool> leave_what_must(const retention_input& input, const residency_gaps& found,
+  /// Drops intervals that fit nowhere or cost nothing. @return   by epoch: it may still cost a write-back
+  std::vector<bool> leave_what_must(const retention_input& input, const residency_intervals& found,
                                     const std::vector<std::int64_t>& room, std::vector<bool>& is_open)
   {
     const room_tree least{room};
     std::vector<bool> writes_back(found.epochs().size());
     std::size_t begin = 0;
     for (std::size_t at = 0; at < found.epochs().size(); ++at) {
-      const residency_gaps::epoch& it = found.epochs()[at];
+      const residency_intervals::epoch& it = found.epochs()[at];
       const std::uint64_t size = input.chunk_bytes[it.chunk];
       writes_back[at] = it.writes_back;
       for (std::size_t which = begin; which < it.end; ++which) {
-        const residency_gaps::gap& one = found.gaps()[which];
+        const residency_intervals::interval& one = found.intervals()[which];
         const std::uint32_t end = one.begin + one.length;
         const std::int64_t free = std::min(least.least(one.begin, std::min(end, moments_)),
                                            least.least(0, end > moments_ ? end - moments_ : 0));
@@ -154,29 +349,30 @@ class retention_problem {
         writes_back[at] = false;
       }
       for (; begin < it.end; ++begin)
-        if (!writes_back[at] && !found.gaps()[begin].loads) is_open[begin] = false;
+        if (!writes_back[at] && !found.intervals()[begin].loads) is_open[begin] = false;
     }
     return writes_back;
   }
 
-  /// Sums over the moments: all bytes that gaps would fill at each, and gaps that began or ended until then.
-  struct gap_sums {
+  /// Running sums over the moments: the bytes of all intervals at a moment, and the intervals begun or ended until
+  /// then.
+  struct interval_sums {
     std::vector<std::int64_t> over;
     std::vector<std::uint32_t> begun;
     std::vector<std::uint32_t> ended;
   };
 
-  [[nodiscard]] gap_sums sum_gaps(const retention_input& input, const residency_gaps& found,
-                                  const std::vector<bool>& is_open) const
+  [[nodiscard]] interval_sums sum_intervals(const retention_input& input, const residency_intervals& found,
+                                            const std::vector<bool>& is_open) const
   {
     const std::size_t size = moments_ + std::size_t{1};
-    gap_sums sums{std::vector<std::int64_t>(size, 0), std::vector<std::uint32_t>(size, 0),
-                  std::vector<std::uint32_t>(size, 0)};
+    interval_sums sums{std::vector<std::int64_t>(size, 0), std::vector<std::uint32_t>(size, 0),
+                       std::vector<std::uint32_t>(size, 0)};
     std::size_t which = 0;
-    for (const residency_gaps::epoch& it : found.epochs())
+    for (const residency_intervals::epoch& it : found.epochs())
       for (; which < it.end; ++which) {
         if (!is_open[which]) continue;
-        const residency_gaps::gap& one = found.gaps()[which];
+        const residency_intervals::interval& one = found.intervals()[which];
         const auto bytes_of_chunk = static_cast<std::int64_t>(input.chunk_bytes[it.chunk]);
         const std::uint32_t end = one.begin + one.length;
         const std::uint32_t end_here = end > moments_ ? end - moments_ : end;
@@ -192,14 +388,14 @@ class retention_problem {
     return sums;
   }
 
-  void choose_rows(const gap_sums& sums, const std::vector<std::int64_t>& room)
+  void choose_rows(const interval_sums& sums, const std::vector<std::int64_t>& room)
   {
     for (std::uint32_t now = 0; now < moments_; ++now) {
       if (sums.over[now] <= room[now]) continue;
       bool is_said = false;
       while (!moment_of_row_.empty()) {
         const std::uint32_t before = moment_of_row_.back();
-        is_said = sums.begun[now] == sums.begun[before] && room[now] >= room[before];  // fewer gaps, as much room
+        is_said = sums.begun[now] == sums.begun[before] && room[now] >= room[before];  // fewer intervals, as much room
         if (is_said || sums.ended[now] != sums.ended[before] || room[before] < room[now]) break;
         moment_of_row_.pop_back();
       }
@@ -208,7 +404,7 @@ class retention_problem {
     for (const std::uint32_t now : moment_of_row_) room_.push_back(room[now]);
   }
 
-  void collect(const retention_input& input, const residency_gaps& found, const std::vector<bool>& is_open,
+  void collect(const retention_input& input, const residency_intervals& found, const std::vector<bool>& is_open,
                const std::vector<bool>& writes_back)
   {
     std::vector<std::uint32_t> rows_before(moments_ + std::size_t{1}, 0);
@@ -219,19 +415,19 @@ class retention_problem {
     auto home_of = homes_.begin();
     for (std::size_t at = 0; at < found.epochs().size(); ++at) {
       const std::uint64_t size = input.chunk_bytes[found.epochs()[at].chunk];
-      const auto begin = static_cast<std::uint32_t>(gaps_.size());
+      const auto begin = static_cast<std::uint32_t>(intervals_.size());
       const auto first = static_cast<std::uint32_t>(epochs_.size());
       for (; which < found.epochs()[at].end; ++which) {
         if (!is_open[which]) continue;
-        const residency_gaps::gap& it = found.gaps()[which];
-        gap made{rows_before[it.begin],
-                 0,
-                 static_cast<std::uint32_t>(epochs_.size()),
-                 it.use,
-                 it.begin + it.length > moments_,
-                 it.loads,
-                 it.begin,
-                 it.length};
+        const residency_intervals::interval& it = found.intervals()[which];
+        interval made{rows_before[it.begin],
+                      0,
+                      static_cast<std::uint32_t>(epochs_.size()),
+                      it.use,
+                      it.begin + it.length > moments_,
+                      it.loads,
+                      it.begin,
+                      it.length};
         made.last = rows_before[made.wraps ? it.begin + it.length - moments_ : it.begin + it.length];
         if (made.wraps && made.first == rows) made.first = 0, made.wraps = false;
         if (made.wraps && made.last == 0) made.last = rows, made.wraps = false;
@@ -239,16 +435,16 @@ class retention_problem {
           stays_[it.use] = 1;
           continue;
         }
-        gaps_.push_back(made);
-        if (!writes_back[at]) close(size, static_cast<std::uint32_t>(gaps_.size()) - 1, false);
+        intervals_.push_back(made);
+        if (!writes_back[at]) close(size, static_cast<std::uint32_t>(intervals_.size()) - 1, false);
       }
-      if (writes_back[at] && gaps_.size() > begin) close(size, begin, true);
+      if (writes_back[at] && intervals_.size() > begin) close(size, begin, true);
       while (home_of != homes_.end() && home_of->chunk < found.epochs()[at].chunk) ++home_of;
       if (home_of != homes_.end() && home_of->chunk == found.epochs()[at].chunk) note_home(*home_of, first);
     }
   }
 
-  /// @param first   of the epochs that were just made of its chunk
+  /// @param first   first of the epochs that were just made of the chunk
   void note_home(home& it, std::uint32_t first)
   {
     if (it.end == 0) it.begin = first;
@@ -257,7 +453,7 @@ class retention_problem {
 
   void close(std::uint64_t size, std::uint32_t begin, bool writes_back)
   {
-    epochs_.push_back({size, begin, static_cast<std::uint32_t>(gaps_.size()), writes_back});
+    epochs_.push_back({size, begin, static_cast<std::uint32_t>(intervals_.size()), writes_back});
     unit_ = std::gcd(unit_, size);
   }
 
@@ -267,7 +463,7 @@ class retention_problem {
   std::vector<std::uint8_t> stays_;
   std::vector<std::int64_t> room_;
   std::vector<std::uint32_t> moment_of_row_;
-  std::vector<gap> gaps_;
+  std::vector<interval> intervals_;
   std::vector<epoch> epochs_;
   std::vector<home> homes_;
   std::uint64_t home_room_ = 0;

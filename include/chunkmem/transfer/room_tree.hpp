@@ -14,8 +14,13 @@ namespace chunkmem::inline v0 {
 
 namespace transfer {
 
-/// A row of numbers: adds to a part of it, and finds the smallest of a part. Cost: O(log size) each, 32 bytes for each
-/// number.
+/// A segment tree: adds a number to a range of a sequence, and finds the smallest number of a range.
+///
+///     room_tree room{bytes_of_row};
+///     room.add(first, last, -size);
+///     if (room.least(first, last) >= size) ...
+///
+/// Cost: O(log size) for each call, 32 bytes for each number.
 class room_tree {
  public:
   static constexpr std::int64_t endless = std::numeric_limits<std::int64_t>::max();
@@ -43,17 +48,17 @@ class room_tree {
     mend(end - 1 + leaves_);
   }
 
-  /// The smallest of [begin, end), or `endless` where that is empty.
+  /// The smallest number of [begin, end), or `endless` where the range is empty.
   [[nodiscard]] std::int64_t least(std::size_t begin, std::size_t end) const noexcept
   {
     return begin < end ? least_in(1, 0, leaves_, begin, end) : endless;
   }
 
-  /// Where the first of the smallest of [begin, end) lies. @pre begin < end
+  /// The index of the smallest number of [begin, end); the first such index. @pre begin < end
   [[nodiscard]] std::size_t where_least(std::size_t begin, std::size_t end) const noexcept
   {
     const std::int64_t value = least(begin, end);
-    std::size_t low = begin + 1;  // the first end of which it is in [begin, end)
+    std::size_t low = begin + 1;  // the smallest end for which [begin, end) holds the number
     std::size_t high = end;
     while (low < high) {
       const std::size_t middle = low + (high - low) / 2;
@@ -92,8 +97,8 @@ class room_tree {
   }
 
   std::size_t leaves_ = 1;
-  std::vector<std::int64_t> least_;  // of the part below each node, all that was added at it or below taken in
-  std::vector<std::int64_t> added_;  // to all below each node
+  std::vector<std::int64_t> least_;  // by node: the smallest number below, with everything added at the node or below
+  std::vector<std::int64_t> added_;  // by node: added to all numbers below
 };
 
 }  // namespace transfer

@@ -13,18 +13,22 @@ namespace chunkmem::inline v0 {
 
 namespace transfer {
 
-/// What a byte that stays costs in each row, in moves of a byte: 1 means as much as a load. And what a byte of a home
-/// on the host costs, where there is no room for all.
+/// Lagrange multipliers: the price of a byte in each row, and of a byte of a home on the host.
 ///
-/// Rounding is the same on every machine, as everywhere in the planner: no product feeds a sum except through a fused
-/// one.
+///     row_prices price{problem.room().size()};
+///     price.set(multipliers);
+///     price(interval);                      // to keep a byte during an interval
+///     certified_bytes(problem, price);      // a lower bound for every choice
+///
+/// The unit is the move of a byte: a price of 1 is as much as a load. Rounding is the same on every machine: a product
+/// feeds a sum only through a fused multiply-add.
 class row_prices {
  public:
   explicit row_prices(std::size_t rows) : prices_(rows, 0), before_(rows + 1, 0) {}
 
   [[nodiscard]] std::span<const double> prices() const noexcept { return prices_; }
 
-  /// @pre `prices` has one number for each row, none below zero, and perhaps one for homes behind them
+  /// @pre `prices` has a number for each row, none below zero, and optionally the price of homes after them
   void set(std::span<const double> prices)
   {
     std::ranges::copy(prices.first(prices_.size()), prices_.begin());
@@ -32,14 +36,14 @@ class row_prices {
     for (std::size_t row = 0; row < prices_.size(); ++row) before_[row + 1] = before_[row] + prices_[row];
   }
 
-  /// Of all rows before this one.
+  /// The sum of the prices of all rows before this row.
   [[nodiscard]] double before(std::size_t row) const noexcept { return before_[row]; }
   [[nodiscard]] double all() const noexcept { return before_.back(); }
-  /// Of a home.
+  /// The price of a home.
   [[nodiscard]] double home() const noexcept { return home_; }
 
-  /// What it costs to keep a byte over a gap.
-  [[nodiscard]] double operator()(const retention_problem::gap& it) const noexcept
+  /// The price of keeping a byte during an interval.
+  [[nodiscard]] double operator()(const retention_problem::interval& it) const noexcept
   {
     const double between = before_[it.last] - before_[it.first];
     return it.wraps ? between + before_.back() : between;
@@ -51,13 +55,13 @@ class row_prices {
   double home_ = 0;
 };
 
-/// The least that a byte of an epoch's chunk can cost at these prices, kept or moved, however its gaps are chosen.
-[[nodiscard]] inline double least_cost(std::span<const retention_problem::gap> gaps, bool writes_back,
+/// The least cost of a byte of an epoch over all choices of its intervals, kept or moved.
+[[nodiscard]] inline double least_cost(std::span<const retention_problem::interval> intervals, bool writes_back,
                                        const row_prices& price) noexcept
 {
   double kept = 0;
   double mixed = writes_back ? 1 : 0;
-  for (const retention_problem::gap& it : gaps) {
+  for (const retention_problem::interval& it : intervals) {
     const double cost = price(it);
     kept += cost;
     mixed += std::min(cost, it.loads ? 1.0 : 0.0);
@@ -65,7 +69,7 @@ class row_prices {
   return std::min(kept, mixed);
 }
 
-/// The least that a byte of a chunk can cost that could live on the device alone: it never leaves, or has a home.
+/// The least cost of a byte of a chunk that could live on the device alone: the chunk never leaves, or has a home.
 [[nodiscard]] inline double least_cost(const retention_problem& problem, const retention_problem::home& it,
                                        const row_prices& price) noexcept
 {
@@ -73,17 +77,17 @@ class row_prices {
   double apart = price.home();
   for (std::uint32_t at = it.begin; at < it.end; ++at) {
     const retention_problem::epoch& one = problem.epochs()[at];
-    const auto gaps = problem.gaps().subspan(one.begin, one.end - one.begin);
-    for (const retention_problem::gap& each : gaps) kept += price(each);
-    apart += least_cost(gaps, one.writes_back, price);
+    const auto intervals = problem.intervals().subspan(one.begin, one.end - one.begin);
+    for (const retention_problem::interval& each : intervals) kept += price(each);
+    apart += least_cost(intervals, one.writes_back, price);
   }
   return std::min(kept, apart);
 }
 
-/// Bytes that no choice can move less than: the dual value of prices, whatever they are.
+/// A lower bound of the bytes that any choice moves: the dual value of the prices (Lagrange).
 ///
-/// Room that is paid for is taken from what the epochs cost at least (Lagrange), and so is the host's. The last bits of
-/// all roundings are taken off. Cost: O(gaps + rows).
+/// The bound holds for all prices. The value is the least cost of all epochs, less the price of all room. The largest
+/// possible rounding error is taken off. Cost: O(intervals + rows).
 [[nodiscard]] inline double certified_bytes(const retention_problem& problem, const row_prices& price) noexcept
 {
   auto value = static_cast<double>(problem.constant_bytes());
@@ -101,7 +105,7 @@ class row_prices {
       continue;
     }
     const retention_problem::epoch& it = problem.epochs()[at++];
-    add(it.size, least_cost(problem.gaps().subspan(it.begin, it.end - it.begin), it.writes_back, price));
+    add(it.size, least_cost(problem.intervals().subspan(it.begin, it.end - it.begin), it.writes_back, price));
   }
   for (std::size_t row = 0; row < problem.room().size(); ++row)
     value = __builtin_fma(-static_cast<double>(problem.room()[row]), price.prices()[row], value);
@@ -109,6 +113,51 @@ class row_prices {
   const double errors =
       static_cast<double>(problem.epochs().size() + problem.room().size() + (price.home() > 0 ? 2 : 1)) * 0x1p-50;
   return std::max(__builtin_fma(-largest, errors, value), static_cast<double>(problem.constant_bytes()));
+}
+
+/// Reduced costs: by interval, the difference between keeping and dropping it, each with the best choice for the rest
+/// of its epoch [moves of a byte].
+///
+/// The prices know the answer where the number is large. A search is worth its time where it is small.
+/// Cost: O(intervals).
+[[nodiscard]] inline std::vector<double> reduced_costs(const retention_problem& problem, const row_prices& price)
+{
+  std::vector<double> costs(problem.intervals().size());
+  const auto load_of = [&](std::uint32_t which) { return problem.intervals()[which].loads ? 1.0 : 0.0; };
+  for (const retention_problem::epoch& it : problem.epochs()) {
+    double all_kept = 0;
+    double mixed = it.writes_back ? 1 : 0;
+    for (std::uint32_t which = it.begin; which < it.end; ++which) {
+      const double cost = price(problem.intervals()[which]);
+      all_kept += cost;
+      mixed += std::min(cost, load_of(which));
+    }
+    const double least = std::min(all_kept, mixed);
+    for (std::uint32_t which = it.begin; which < it.end; ++which) {
+      const double cost = price(problem.intervals()[which]);
+      const double rest = mixed - std::min(cost, load_of(which));
+      const double kept = std::min(all_kept, rest + cost) - least;
+      const double dropped = rest + load_of(which) - least;
+      costs[which] = std::max({0.0, kept, dropped});
+    }
+  }
+  return costs;
+}
+
+/// At most `count` intervals with the smallest reduced costs, the smallest first. Cost: O(intervals log `count`).
+[[nodiscard]] inline std::vector<std::uint32_t> least_known(const retention_problem& problem, const row_prices& price,
+                                                            std::size_t count)
+{
+  const std::vector<double> costs = reduced_costs(problem, price);
+  std::vector<std::uint32_t> found(costs.size());
+  for (std::uint32_t which = 0; which < found.size(); ++which) found[which] = which;
+  const auto before = [&](std::uint32_t left, std::uint32_t right) {
+    return costs[left] != costs[right] ? costs[left] < costs[right] : left < right;
+  };
+  const std::size_t taken = std::min(count, found.size());
+  std::ranges::partial_sort(found, found.begin() + static_cast<std::ptrdiff_t>(taken), before);
+  found.resize(taken);
+  return found;
 }
 
 }  // namespace transfer

@@ -7,22 +7,28 @@
 #include <chunkmem/transfer/transfer_policy.hpp>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <span>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 namespace chunkmem::inline v0 {
 
 namespace transfer {
 
-/// Turns "this chunk stays behind that use" into what an engine follows: next uses, and the frames that a stay may
-/// take.
+/// Turns "the chunk stays after this use" into the answer that a manager follows: next uses, and frames for a stay.
 ///
-/// Cost: O(uses + chunks + stretches log moments); no allocation when sizes repeat.
+///     stay_links links;
+///     retention answer = links.link(uses, stays, tide, record.size());
+///
+/// Cost: O(uses + chunks + stretches log moments). `link` does not allocate when sizes repeat.
 class stay_links {
  public:
-  /// @param stays   by use: its chunk stays until its next use, for the use that ends a stretch
-  /// @return        good until the next call
+  /// @param stays     by use: 1 if the chunk stays until its next use; only the use that ends a stretch counts
+  /// @param moments   number of moments of the iteration
+  /// @return          spans that are valid until the next call
   retention link(const record_uses& record, std::span<const std::uint8_t> stays, const lease_tide& tide,
                  std::uint32_t moments)
   {
@@ -45,14 +51,14 @@ class stay_links {
     return {stays_until_, first_use_, borders_};
   }
 
-  /// What comes early stays until its first use. @pre link(), whose answer says so too from now on
+  /// Makes each early load stay until its first use. The answer of link() changes too. @pre link() was called
   void expect(std::span<const early_load> early) noexcept
   {
     for (const early_load& it : early) first_use_[it.chunk] = it.first_use;
   }
 
  private:
-  /// A chunk lies in one frame from when it comes until it leaves: below all that leases reach meanwhile.
+  /// A chunk lies in one frame from its load until it leaves. The border lies below all leases of that time.
   void set_border(std::span<const held_stretch> stretches, std::size_t at, std::span<const std::uint8_t> stays,
                   const lease_tide& tide, bool around)
   {
@@ -70,6 +76,133 @@ class stay_links {
   std::vector<std::uint32_t> first_use_;
   std::vector<std::uint32_t> borders_;
 };
+
+/// The room of a plan, in which early loads have to fit.
+struct early_room {
+  std::span<const std::uint64_t> chunk_bytes;
+  std::span<const std::uint64_t> device_bytes;  ///< what chunks may take, at each moment [bytes]
+  std::span<const std::uint32_t> borders;       ///< as in transfer::retention
+};
+
+/// The order of early loads: by `ready`, then by `first_use`, then by `chunk`.
+[[nodiscard]] inline bool is_earlier(const early_load& left, const early_load& right) noexcept
+{
+  return std::tuple{left.ready, left.first_use, left.chunk} < std::tuple{right.ready, right.first_use, right.chunk};
+}
+
+/// An early load with the border of its whole stay, which begins at the last moment of an iteration.
+[[nodiscard]] inline early_load make_early_load(std::uint32_t chunk, std::uint32_t ready, std::uint32_t first_use,
+                                                const lease_tide& tide, std::span<const std::uint32_t> borders) noexcept
+{
+  const auto moments = static_cast<std::uint32_t>(borders.size());
+  const std::uint32_t dry = tide.least_dry(moments - 1, first_use == 0 ? moments : first_use);
+  return {chunk, ready, first_use, std::min(dry, borders[first_use])};
+}
+
+/// Chooses the chunks that are loaded for the next iteration before this iteration ends.
+///
+///     early_loads early;
+///     answer.early = early.choose(uses, stays, tide, {sizes, device_bytes, answer.borders});
+///
+/// Chunks are chosen in the order of their first uses. The choice ends at the first chunk for which there is no room
+/// beside all chunks that are used or stay. A chosen chunk counts as if it stayed after its first use: otherwise it
+/// would take the room of the next loads.
+/// The links then have work while the last updates are made, and the first uses of an iteration do not wait for their
+/// loads one after the other. The bytes moved are the same: each chosen chunk would be loaded for that use anyway.
+/// A chunk that the last moment uses is not chosen. Cost: O(uses + chunks log chunks + moments).
+class early_loads {
+ public:
+  /// @param stays   as in stay_links   @return   valid until the next call
+  std::span<const early_load> choose(const record_uses& record, std::span<const std::uint8_t> stays,
+                                     const lease_tide& tide, const early_room& room)
+  {
+    const auto moments = static_cast<std::uint32_t>(room.device_bytes.size());
+    const auto chunks = static_cast<std::uint32_t>(room.chunk_bytes.size());
+    find_room(record, stays, room);
+    find_ends(record, chunks);
+    chosen_.clear();
+    seen_.assign(chunks, 0);
+    std::int64_t least = left_[moments - 1];
+    std::int64_t taken = 0;
+    std::uint32_t passed = 0;
+    for (std::size_t at = 0; at < record.uses().size(); ++at) {
+      const retention_use& use = record.uses()[at];
+      if (std::exchange(seen_[use.chunk], std::uint8_t{1}) != 0) continue;  // not its first
+      if (use.kind != use_kind::read && use.kind != use_kind::update) continue;
+      const std::uint32_t last = record.last_of_chunk()[use.chunk];
+      const bool is_there = last != record_uses::none && stays[record.stretches()[last].last] != 0;
+      if (is_there || end_of_chunk_[use.chunk] > moments - 1) continue;
+      for (; passed < use.begin; ++passed) least = std::min(least, left_[passed]);
+      taken += static_cast<std::int64_t>(room.chunk_bytes[use.chunk]);
+      if (taken > least) break;
+      chosen_.push_back(make_early_load(use.chunk, end_of_chunk_[use.chunk], use.begin, tide, room.borders));
+    }
+    std::ranges::sort(chosen_, is_earlier);
+    return chosen_;
+  }
+
+ private:
+  /// Bytes left at each moment.
+  void find_room(const record_uses& record, std::span<const std::uint8_t> stays, const early_room& room)
+  {
+    const std::size_t moments = room.device_bytes.size();
+    change_.assign(moments + 1, 0);
+    for (const held_stretch& it : record.stretches()) {
+      const std::uint64_t size = room.chunk_bytes[it.chunk];
+      const bool keeps = stays[it.last] != 0;
+      const std::uint32_t next = record.stretches()[it.next].begin;
+      const bool around = keeps && next <= it.begin;
+      change_[it.begin] += size;
+      change_[keeps ? (around ? moments : next) : it.end] -= size;  // may wrap below zero, the sums do not
+      if (around) change_[0] += size, change_[next] -= size;
+    }
+    left_.resize(moments);
+    std::uint64_t taken = 0;
+    for (std::size_t at = 0; at < moments; ++at) {
+      taken += change_[at];
+      left_[at] = static_cast<std::int64_t>(room.device_bytes[at] - taken);
+    }
+  }
+
+  /// The moment from which on a chunk is not used any more.
+  void find_ends(const record_uses& record, std::uint32_t chunks)
+  {
+    end_of_chunk_.assign(chunks, 0);
+    for (const retention_use& it : record.uses()) end_of_chunk_[it.chunk] = std::max(end_of_chunk_[it.chunk], it.end);
+  }
+
+  std::vector<early_load> chosen_;
+  std::vector<std::uint64_t> change_;
+  std::vector<std::int64_t> left_;  // by moment
+  std::vector<std::uint32_t> end_of_chunk_;
+  std::vector<std::uint8_t> seen_;
+};
+
+/// The early loads of a stored plan, which says only which chunks stay: the chunks that the plan wants at the start of
+/// an iteration and does not keep until then. Cost: O(entries + chunks log chunks).
+[[nodiscard]] inline std::vector<early_load> early_loads_of(const access_record& record,
+                                                            std::span<const std::uint32_t> chunk_of_slot,
+                                                            const retention& plan, bytes device, bytes frame)
+{
+  std::vector<std::uint32_t> until(plan.first_use.size(), access_record::never);
+  std::vector<std::uint32_t> ready(plan.first_use.size(), 0);
+  for (std::uint32_t at = 0; at < record.size() && !plan.stays_until.empty(); ++at) {
+    const access_entry& entry = record.entries()[at];
+    if (entry.slot == access_record::never) continue;
+    const std::uint32_t chunk = chunk_of_slot[entry.slot];
+    const std::uint32_t end = record.is_drop(at) ? at + 1 : record.details()[at].until;
+    ready[chunk] = std::max(ready[chunk], end == entry_detail::never ? record.size() : end);
+    if (is_access(entry.kind) && place_of(entry.kind) == at::device) until[chunk] = plan.stays_until[at];
+  }
+  std::vector<early_load> early;
+  lease_tide tide;
+  if (plan.first_use.empty() || !tide.read(record, device, frame)) return early;
+  for (std::uint32_t chunk = 0; chunk < until.size(); ++chunk)
+    if (plan.first_use[chunk] != access_record::never && until[chunk] == access_record::never)
+      early.push_back(make_early_load(chunk, ready[chunk], plan.first_use[chunk], tide, plan.borders));
+  std::ranges::sort(early, is_earlier);
+  return early;
+}
 
 }  // namespace transfer
 

@@ -14,19 +14,22 @@ namespace chunkmem::inline v0 {
 
 namespace transfer {
 
-/// What was solved for a recorded iteration, as data that outlives its manager: who stays on the device, in which room,
-/// for which record.
+/// The solution of a recorded iteration as data that outlives its manager: the chunks that stay, in which room, for
+/// which record.
+///
+///     plan_text::write(file, m.plan());            // one run
+///     m.use_plan(plan_text::read(file));           // the next run, after use_profile()
 struct stored_plan {
-  std::uint64_t record = 0;  ///< fingerprint_of() what it was solved for
+  std::uint64_t record = 0;  ///< fingerprint_of() the iteration
   std::uint64_t frame_bytes = 0;
-  std::uint64_t device_bytes = 0;  ///< of chunks and leases
+  std::uint64_t device_bytes = 0;  ///< for chunks and leases
   std::uint64_t host_bytes = 0;
-  /// in one iteration, both directions; 0 where the eviction policy decides, or nobody here solved it
+  /// in one iteration, both directions; 0 where the eviction policy decides, or this manager did not solve the plan
   std::uint64_t moved_bytes = 0;
-  /// no plan of one iteration moves less; 0 as above. For people: a manager believes neither of a plan that it is given
+  /// no plan of one iteration moves less; 0 as above. For people: a manager uses neither number of a given plan
   std::uint64_t bound_bytes = 0;
-  std::uint32_t variant = 0;               ///< setting of the eviction policy, for what the plan does not foresee
-  std::vector<std::uint32_t> stays_until;  ///< as retention; all four are empty where the eviction policy decides
+  std::uint32_t variant = 0;               ///< setting of the eviction policy, for misses outside of the plan
+  std::vector<std::uint32_t> stays_until;  ///< as in retention; all four are empty where the eviction policy decides
   std::vector<std::uint32_t> first_use;
   std::vector<std::uint32_t> borders;
   std::vector<std::uint8_t> device_only;  ///< as long as `first_use`, or empty
@@ -34,8 +37,8 @@ struct stored_plan {
   bool operator==(const stored_plan&) const = default;
 };
 
-/// A number that another iteration or another layout of chunks does not have but by chance: what a plan depends on is
-/// in it, and nothing of passes and micro-batches. O(entries + chunks).
+/// A hash of everything on which a plan depends: accesses, releases and the layout of chunks, but not passes and
+/// micro-batches. Another iteration or layout has another hash, except by chance. Cost: O(entries + chunks).
 [[nodiscard]] inline std::uint64_t fingerprint_of(const access_record& record,
                                                   std::span<const std::uint32_t> chunk_of_slot,
                                                   std::span<const std::uint32_t> frames_of_chunk) noexcept
@@ -57,8 +60,8 @@ struct stored_plan {
   return hash;
 }
 
-/// Every stay is until a use of the same chunk on the device, so that no two chunks wait for one moment.
-/// @throws config_error   names the first moment or chunk where it is not   @complexity O(moments + chunks)
+/// Checks that every stay ends with a use of the same chunk on the device, so that no two chunks wait for one moment.
+/// @throws config_error   names the first moment or chunk that breaks this   @complexity O(moments + chunks)
 inline void expect_plan_fits(const stored_plan& plan, const access_record& record,
                              std::span<const std::uint32_t> chunk_of_slot, std::size_t chunks)
 {

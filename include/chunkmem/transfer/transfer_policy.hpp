@@ -15,17 +15,17 @@ namespace chunkmem::inline v0 {
 
 namespace transfer {
 
-/// What moves, or makes room, at a moment.
+/// The kinds of moves, and of changes of room, at a moment.
 enum class move_kind : std::uint8_t {
   evict,       ///< a chunk gives up its frames, after a write-back if the host's copy is not valid
   load,        ///< a chunk is copied into frames that are free by then
   claim,       ///< a chunk without bytes gets frames
   write_back,  ///< a chunk is copied to the host and stays
   lease,       ///< bytes are leased at `place`
-  vacate,      ///< frames became free for another reason; tells a scheduler, asks for nothing
+  vacate,      ///< frames became free for another reason; information for a scheduler, not a request
 };
 
-/// One decision. In a demand log `moment` is when it was needed, in an action list when it is carried out.
+/// One decision. `moment` is when it was needed (in a demand log) or when it is carried out (in an action list).
 struct move {
   std::uint32_t moment = 0;
   std::uint32_t chunk = UINT32_MAX;
@@ -35,57 +35,60 @@ struct move {
   move_kind kind = move_kind::evict;
 };
 
-/// What a scheduler may look at: one recorded iteration and what demand paging would do in it.
+/// The input of a scheduler: one recorded iteration, and the moves of demand paging in this iteration.
 struct schedule_input {
   const access_record& record;
   std::span<const std::uint32_t> chunk_of_slot;
-  std::span<const move> demand;  ///< by moment, in the order of decision
+  std::span<const move> demand;  ///< ordered by moment, then by decision
   std::uint32_t chunks = 0;
   std::uint32_t device_frames = 0;
   bool may_move_early = true;  ///< false: host room was short, so the order of decisions must stay
 };
 
-/// What a policy may look at that decides who stays: one recorded iteration, and the room it has.
+/// The input of a policy that decides which chunks stay: one recorded iteration, and its room.
 struct retention_request {
   const access_record& record;
   std::span<const std::uint32_t> chunk_of_slot;
-  std::span<const chunk> chunks;       ///< their lengths; where they lie is that of one start among many
-  std::span<const std::uint8_t> live;  ///< by slot: 1 where it holds bytes
+  std::span<const chunk> chunks;       ///< use their lengths; their places are those of one start among many
+  std::span<const std::uint8_t> live;  ///< by slot: 1 where the slot holds bytes
   bytes frame{};
-  bytes device{};  ///< of chunks and leases
+  bytes device{};  ///< for chunks and leases
   bytes host{};
 };
 
 /// A chunk that is loaded for the next iteration before this one ends.
 struct early_load {
   std::uint32_t chunk = 0;
-  std::uint32_t ready = 0;      ///< from this moment on this iteration does not use it
+  std::uint32_t ready = 0;      ///< from this moment on, this iteration does not use the chunk
   std::uint32_t first_use = 0;  ///< its moment in the next iteration
-  std::uint32_t border = 0;     ///< leases come down to this frame before it leaves again
+  std::uint32_t border = 0;     ///< leases come down to this frame before the chunk leaves again
 };
 
-/// Who stays on the device. Spans as long as the record, or as there are chunks.
+/// The chunks that stay on the device. A span has one number for each moment of the record, or for each chunk.
 struct retention {
-  /// by moment: the next use of its chunk if it stays until then, else never
+  /// by moment: the next use of the chunk if the chunk stays until then, else never
   std::span<const std::uint32_t> stays_until;
-  /// by chunk: the same for what lies on the device when an iteration begins
+  /// by chunk: its first use if the chunk lies on the device when an iteration begins, else never
   std::span<const std::uint32_t> first_use;
-  /// by moment: leases come down to this frame before a chunk that comes now leaves
+  /// by moment: leases come down to this frame before a chunk that is loaded now leaves
   std::span<const std::uint32_t> borders;
   std::uint64_t moved_bytes = 0;  ///< by an iteration, both directions, as it was solved
   std::uint64_t bound_bytes = 0;  ///< no plan of one iteration moves less
-  /// by chunk: 1 if it never leaves and needs no home on the host; empty: all do
+  /// by chunk: 1 if the chunk never leaves and needs no home on the host; empty: every chunk needs a home
   std::span<const std::uint8_t> device_only = {};
-  std::span<const early_load> early = {};  ///< those that are ready first come first
+  std::span<const early_load> early = {};  ///< ordered by `ready`
 };
 
 }  // namespace transfer
 
 /// Decides when each copy of an iteration starts.
 ///
-/// Laws: with `plans == false` nothing is asked and every miss is served when it happens. Otherwise `schedule` fills
-/// `actions` by moment with the moves of the demand log, none later than it was needed, none twice, none before what it
-/// depends on; the same input gives the same actions; it allocates nothing when called again with the same sizes.
+/// Laws:
+/// - With `plans == false`, `schedule` is never called, and every miss is served when it happens.
+/// - Otherwise `schedule` fills `actions`, ordered by moment, with the moves of the demand log. No move comes later
+///   than it was needed, twice, or before a move on which it depends.
+/// - The same input gives the same actions.
+/// - A second call with the same sizes does not allocate.
 template <class Transfer>
 concept transfer_policy =
     names_itself<Transfer> && std::same_as<typename Transfer::policy_kind, transfer_kind> && std::copyable<Transfer> &&
@@ -99,15 +102,26 @@ concept transfer_policy =
 /// A transfer policy that also decides which chunks stay on the device between their uses, from the whole record at
 /// once.
 ///
-/// Laws: `retain` gives spans that are good until it is called again, empty ones where it has no plan; the same record,
-/// lengths and capacities give the same answer. A plan that asks for too much is carried out as far as it goes. Where
-/// it has a static `early_of`, as transfer::planned, a stored plan gets its early loads from there.
+/// Laws: `retain` gives spans that are valid until the next call, and empty spans where it has no plan. The same
+/// record, lengths and capacities give the same answer. A plan that asks for too much is carried out as far as it fits.
 template <class Transfer>
 concept retaining_transfer =
     transfer_policy<Transfer> && requires(Transfer policy, const transfer::retention_request& input) {
       {
         policy.retain(input)
       } -> std::same_as<transfer::retention>;
+    };
+
+/// A transfer policy that finds the early loads of a stored plan. A stored plan says only which chunks stay.
+///
+/// Law: for the answer of its own `retain`, `early_of` gives the early loads of that answer.
+template <class Transfer>
+concept early_loading_transfer =
+    transfer_policy<Transfer> && requires(const access_record& record, std::span<const std::uint32_t> chunk_of_slot,
+                                          const transfer::retention& plan, bytes device, bytes frame) {
+      {
+        Transfer::early_of(record, chunk_of_slot, plan, device, frame)
+      } -> std::same_as<std::vector<transfer::early_load>>;
     };
 
 }  // namespace chunkmem::inline v0

@@ -12,40 +12,44 @@ namespace chunkmem::inline v0 {
 
 namespace transfer {
 
-/// What one rank's share of a machine does in a second while parameters are updated.
+/// The rates of one rank's share of a machine while parameters are updated.
 struct update_rates {
-  double host_updates_per_second = 0;    ///< parameters, while nothing else uses the host's memory
-  double device_updates_per_second = 0;  ///< parameters whose states lie on the device
+  double host_updates_per_second = 0;    ///< [parameters/s], while nothing else uses the memory of the host
+  double device_updates_per_second = 0;  ///< [parameters/s], with their states on the device
   double to_device_bytes_per_second = 0;
   double to_host_bytes_per_second = 0;
-  double host_memory_bytes_per_second = 0;  ///< reads and writes together; 0: more than is ever asked for
+  double host_memory_bytes_per_second = 0;  ///< reads and writes together; 0: never a limit
 };
 
-/// Bytes that the update of one parameter moves: by default Adam with 32-bit states and master, 16-bit weight and
-/// gradient.
+/// Bytes that the update of one parameter moves. The defaults are those of Adam with 32-bit states and master, and a
+/// 16-bit weight and gradient.
 struct update_traffic {
   double state_bytes = 12;        ///< both ways over the links where states are streamed
-  double gradient_bytes = 2;      ///< to the host where it updates; 0 where gradients came down during backward
+  double gradient_bytes = 2;      ///< to the host for updates there; 0 where gradients moved during backward
   double value_bytes = 2;         ///< back to the device
   double host_update_bytes = 28;  ///< of host memory, read and written by an update there
 };
 
-/// Which share of the parameters is updated on the device, their states streamed, and how long the update then takes.
+/// The share of the parameters that the device updates with streamed states, and the time of the update.
 struct update_split {
   double device_share = 0;
   double seconds = 0;  ///< for each parameter of the rank
 };
 
-/// The five resources of an update, each busy for a time that is linear in the share updated on the device.
+/// A lower bound of the time of an update: five resources, each busy for a time that is linear in the share updated on
+/// the device.
 ///
-/// With x streamed, r resident on the device and y = 1 - x - r on the host, seconds for each parameter are the largest
-/// of y / host updates, (x + r) / device updates, the bytes up and the bytes down over their links, and the bytes of
-/// host memory over its rate: 32 y + 24 x with Adam. All resources at work all the time is what no schedule beats;
-/// short updates and large chunks stay above it. Source: Deep Optimizer States (Maurya et al. 2024, arXiv 2410.21316)
-/// interleaves updates of CPU and GPU; host memory as a resource of its own is what their ratio leaves out. Cost: O(1).
+///     const update_split best = update_bound{rates, resident_share}.best();
+///
+/// With x streamed, r resident on the device and y = 1 - x - r on the host, the seconds for each parameter are the
+/// largest of five numbers: y / host updates, (x + r) / device updates, the bytes up and the bytes down over their
+/// links, and the bytes of host memory over its rate (32 y + 24 x with Adam). No schedule is faster. Short updates and
+/// large chunks are slower than the bound.
+/// Source: Deep Optimizer States (Maurya et al. 2024, arXiv 2410.21316) interleaves updates of CPU and GPU; their ratio
+/// leaves host memory out. Cost: O(1).
 class update_bound {
  public:
-  /// @param resident_share   of the parameters, whose states stay on the device
+  /// @param resident_share   share of the parameters whose states stay on the device, from 0 to 1
   /// @throws config_error    a rate that is not above zero, or negative for host memory; a negative count of bytes
   /// @throws usage_error     the share is not from 0 to 1
   explicit constexpr update_bound(const update_rates& rates, double resident_share = 0, const update_traffic& each = {})
@@ -64,10 +68,10 @@ class update_bound {
     lines_[4] = line{on_host * most_, 2 * each.state_bytes - on_host} / rates.host_memory_bytes_per_second;
   }
 
-  /// The most that can be streamed: what is not resident.
+  /// The largest share that can be streamed: all parameters that are not resident.
   [[nodiscard]] constexpr double most() const noexcept { return most_; }
 
-  /// Seconds for each parameter, where this share of all is streamed. @pre from 0 to most()
+  /// Seconds for each parameter, where this share is streamed. @pre the share is from 0 to most()
   [[nodiscard]] constexpr double seconds(double device_share) const noexcept
   {
     double longest = 0;
@@ -78,7 +82,7 @@ class update_bound {
     return longest;
   }
 
-  /// The share with the fewest seconds, the smallest such: they are at an end, or where two lines cross.
+  /// The smallest share with the fewest seconds. It lies at an end, or where two lines cross.
   [[nodiscard]] constexpr update_split best() const noexcept
   {
     update_split found{0, seconds(0)};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/transfer/step_input.hpp>
+#include <step_bound/step_work.hpp>
 
 #include <algorithm>
 #include <compare>
@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace support {
+namespace step_bound_test {
 
 /// Tries every order of copies and of updates on the host of a tiny iteration, and every wait, over several iterations.
 ///
@@ -22,7 +22,7 @@ namespace support {
 /// time. It knows the rules and nothing of chains or bounds. Durations are whole numbers of nanoseconds; no drops.
 class fastest_step {
  public:
-  explicit fastest_step(const chunkmem::transfer::step_input& input) : input_{input}
+  explicit fastest_step(const step_bound::step_input& input) : input_{input}
   {
     moments_ = static_cast<int>(input.device_bytes.size());
     for (const std::uint64_t size : input.chunk_bytes) {
@@ -310,7 +310,7 @@ class fastest_step {
     const auto& it = input_.host_tasks[t];
     const int round = now.tasks[t];  // of the iteration that runs, 0, or before it
     const int passed = now.moment;   // moments of iteration 0 that are over
-    if (it.after != chunkmem::transfer::host_task::none) {
+    if (it.after != step_bound::host_task::none) {
       const int moment = static_cast<int>(it.after) + (round - (it.after < it.begin ? 0 : 1)) * moments_;
       if (moment >= passed) return false;
     }
@@ -351,7 +351,7 @@ class fastest_step {
     return least;
   }
 
-  chunkmem::transfer::step_input input_;
+  step_bound::step_input input_;
   int moments_ = 0;
   std::vector<int> up_;
   std::vector<int> down_;
@@ -360,4 +360,4 @@ class fastest_step {
   std::priority_queue<std::pair<int, std::size_t>, std::vector<std::pair<int, std::size_t>>, std::greater<>> open_;
 };
 
-}  // namespace support
+}  // namespace step_bound_test

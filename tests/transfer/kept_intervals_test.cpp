@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/transfer/kept_gaps.hpp>
+#include <chunkmem/transfer/kept_intervals.hpp>
 
 #include <support/catch.hpp>
 #include <support/oracles/retention_trace.hpp>
@@ -8,16 +8,16 @@
 #include <cstdint>
 #include <vector>
 
-namespace kept_gaps_test {
+namespace kept_intervals_test {
 
 using namespace chunkmem;
 using support::retention_trace;
-using transfer::kept_gaps;
+using transfer::kept_intervals;
 using transfer::retention_problem;
 
 namespace {
 
-bool covers(const retention_problem::gap& it, std::size_t row)
+bool covers(const retention_problem::interval& it, std::size_t row)
 {
   return it.wraps ? row >= it.first || row < it.last : row >= it.first && row < it.last;
 }
@@ -29,7 +29,7 @@ std::uint64_t moved_by_definition(const retention_problem& problem, const std::v
     bool any_dropped = false;
     for (std::uint32_t which = epoch.begin; which < epoch.end; ++which) {
       any_dropped = any_dropped || kept[which] == 0;
-      bytes += kept[which] == 0 && problem.gaps()[which].loads ? epoch.size : 0;
+      bytes += kept[which] == 0 && problem.intervals()[which].loads ? epoch.size : 0;
     }
     bytes += any_dropped && epoch.writes_back ? epoch.size : 0;
   }
@@ -41,8 +41,8 @@ std::vector<std::int64_t> room_by_definition(const retention_problem& problem, c
   std::vector<std::int64_t> room(problem.room().begin(), problem.room().end());
   for (std::size_t which = 0; which < kept.size(); ++which)
     for (std::size_t row = 0; row < room.size(); ++row)
-      if (kept[which] != 0 && covers(problem.gaps()[which], row))
-        room[row] -= static_cast<std::int64_t>(problem.epochs()[problem.gaps()[which].epoch].size);
+      if (kept[which] != 0 && covers(problem.intervals()[which], row))
+        room[row] -= static_cast<std::int64_t>(problem.epochs()[problem.intervals()[which].epoch].size);
   return room;
 }
 
@@ -55,16 +55,16 @@ TEST_CASE("a choice knows its bytes and its room after every change", "[transfer
     support::dice random{seed};
     const retention_trace what = support::roll_large_trace(random, 12, 24, 48, 0.3);
     const retention_problem problem{what.input()};
-    if (problem.gaps().empty()) continue;
-    kept_gaps choice{problem};
+    if (problem.intervals().empty()) continue;
+    kept_intervals choice{problem};
     for (int step = 0; step < 60; ++step) {
-      const std::uint32_t which = random.below(static_cast<std::uint32_t>(problem.gaps().size()));
+      const std::uint32_t which = random.below(static_cast<std::uint32_t>(problem.intervals().size()));
       const std::vector<std::int64_t> room = room_by_definition(problem, choice.all());
       std::int64_t least = INT64_MAX;
       for (std::size_t row = 0; row < room.size(); ++row)
-        if (covers(problem.gaps()[which], row)) least = std::min(least, room[row]);
+        if (covers(problem.intervals()[which], row)) least = std::min(least, room[row]);
       REQUIRE(choice.room_over(which) == least);
-      REQUIRE(covers(problem.gaps()[which], choice.tightest_row(which)));
+      REQUIRE(covers(problem.intervals()[which], choice.tightest_row(which)));
       REQUIRE(room[choice.tightest_row(which)] == least);
       const std::uint64_t before = choice.moved_bytes();
       if (choice.is_kept(which)) {
@@ -91,7 +91,7 @@ TEST_CASE("an epoch is kept as a whole or not at all, and what saves nothing is 
     support::dice random{seed};
     const retention_trace what = support::roll_large_trace(random, 12, 24, 48, 0.3);
     const retention_problem problem{what.input()};
-    kept_gaps choice{problem};
+    kept_intervals choice{problem};
     for (std::uint32_t at = 0; at < problem.epochs().size(); ++at) {
       const std::vector<std::uint8_t> before = choice.all();
       const auto& epoch = problem.epochs()[at];
@@ -101,7 +101,7 @@ TEST_CASE("an epoch is kept as a whole or not at all, and what saves nothing is 
       for (std::uint32_t which = epoch.begin; which < epoch.end; ++which) CHECK(choice.is_kept(which) == kept);
     }
     std::vector<std::uint32_t> order;
-    for (std::uint32_t which = 0; which < problem.gaps().size(); ++which) order.push_back(which);
+    for (std::uint32_t which = 0; which < problem.intervals().size(); ++which) order.push_back(which);
     choice.fill(order);
     for (const std::uint32_t which : order) {
       if (choice.is_kept(which)) continue;
@@ -111,4 +111,4 @@ TEST_CASE("an epoch is kept as a whole or not at all, and what saves nothing is 
   }
 }
 
-}  // namespace kept_gaps_test
+}  // namespace kept_intervals_test

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/transfer/retention_dual.hpp>
+#include <chunkmem/transfer/lagrangian_dual.hpp>
 
+#include <chunkmem/transfer/retention_plan.hpp>
 #include <support/catch.hpp>
+#include <support/oracles/fewest_moved_bytes.hpp>
 #include <support/oracles/retention_trace.hpp>
 
 #include <cmath>
@@ -10,11 +12,12 @@
 #include <optional>
 #include <vector>
 
-namespace retention_dual_test {
+namespace lagrangian_dual_test {
 
 using namespace chunkmem;
 using support::retention_trace;
-using transfer::retention_dual;
+using transfer::dual_ascent;
+using transfer::lagrangian_dual;
 using transfer::retention_problem;
 using transfer::row_prices;
 using transfer::use_kind;
@@ -35,6 +38,11 @@ std::vector<double> roll_prices(support::dice& random, std::size_t rows)
   return prices;
 }
 
+void climb(dual_ascent& ascent)
+{
+  for (const double width : {1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001}) ascent.climb(width, 100);
+}
+
 }  // namespace
 
 TEST_CASE("without a width the dual is what prices certify", "[transfer]")
@@ -44,7 +52,7 @@ TEST_CASE("without a width the dual is what prices certify", "[transfer]")
     const retention_trace what = support::roll_small_trace(random, {seed % 2 == 0, true, seed % 3 == 0});
     const retention_problem problem{what.input()};
     const std::size_t rows = problem.room().size();
-    retention_dual dual{problem, all_rows(problem)};
+    lagrangian_dual dual{problem, all_rows(problem)};
     row_prices price{rows};
     price.set(roll_prices(random, rows));
     std::vector<double> slope(rows);
@@ -62,7 +70,7 @@ TEST_CASE("a width takes at most a quarter of it for each choice, and makes the 
     const retention_trace what = support::roll_small_trace(random, {seed % 2 == 0, true, seed % 3 == 0});
     const retention_problem problem{what.input()};
     const std::size_t rows = problem.room().size();
-    retention_dual dual{problem, all_rows(problem)};
+    lagrangian_dual dual{problem, all_rows(problem)};
     row_prices price{rows};
     std::vector<double> prices = roll_prices(random, rows);
     price.set(prices);
@@ -72,7 +80,7 @@ TEST_CASE("a width takes at most a quarter of it for each choice, and makes the 
     for (const double width : {1.0, 0.1}) {
       const double smooth = dual(price, width, slope);
       CHECK(smooth <= exact + 1e-12);
-      const double choices = 2.0 * dual.weight() * static_cast<double>(problem.gaps().size());
+      const double choices = 2.0 * dual.weight() * static_cast<double>(problem.intervals().size());
       CHECK(smooth >= exact - width / 4 * choices);
       for (std::size_t row = 0; row < rows; ++row) {
         constexpr double step = 1e-6;
@@ -110,7 +118,7 @@ TEST_CASE("with a short host the dual is what prices certify, homes among them, 
     }
     const retention_problem& problem = *made;
     const std::size_t rows = problem.room().size();
-    retention_dual dual{problem, all_rows(problem)};
+    lagrangian_dual dual{problem, all_rows(problem)};
     REQUIRE(dual.coordinates() == rows + 1);
     row_prices price{rows};
     std::vector<double> prices = roll_prices(random, rows + 1);
@@ -143,9 +151,9 @@ TEST_CASE("epochs of one shape are one class, whatever their sizes", "[transfer]
   what.use(4, 3, use_kind::update);
   what.use(3, 6, use_kind::read);
   const retention_problem problem{what.input()};
-  const retention_dual dual{problem, all_rows(problem)};
+  const lagrangian_dual dual{problem, all_rows(problem)};
   CHECK(problem.epochs().size() == 5);
-  CHECK(dual.classes() == 3);  // chunks 0 to 2; 3, which has two gaps; 4
+  CHECK(dual.classes() == 3);  // chunks 0 to 2; 3, which has two intervals; 4
   CHECK(dual.weight() == 8);   // units of four bytes
 }
 
@@ -156,7 +164,7 @@ TEST_CASE("rows that may have no price leave a dual that is true for the others"
   const retention_problem problem{what.input()};
   std::vector<std::uint32_t> some;
   for (std::uint32_t row = 1; row < problem.room().size(); row += 3) some.push_back(row);
-  retention_dual dual{problem, some};
+  lagrangian_dual dual{problem, some};
   const std::vector<double> prices = roll_prices(random, some.size());
   row_prices price{some.size()};
   price.set(prices);
@@ -164,10 +172,72 @@ TEST_CASE("rows that may have no price leave a dual that is true for the others"
   for (std::size_t at = 0; at < some.size(); ++at) all[some[at]] = prices[at];
   row_prices price_of_all{all.size()};
   price_of_all.set(all);
-  retention_dual whole{problem, all_rows(problem)};
+  lagrangian_dual whole{problem, all_rows(problem)};
   std::vector<double> slope(all.size());
   for (const double width : {0.0, 0.3})
     CHECK(dual(price, width, slope) == Catch::Approx(whole(price_of_all, width, slope)).epsilon(1e-9));
 }
 
-}  // namespace retention_dual_test
+TEST_CASE("reads of chunks of one size in one shot: the prices reach the optimum", "[transfer]")
+{
+  // An interval matrix: the linear program has whole solutions, so that its dual is the optimum.
+  int hard = 0;
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    support::dice random{seed};
+    retention_trace what = support::roll_small_trace(random, {false, false, false});
+    for (auto& it : what.uses) it.kind = use_kind::read;
+    const transfer::retention_input input = what.input();
+    const retention_problem problem{input};
+    const auto best = static_cast<double>(support::fewest_moved_bytes{input}());
+    dual_ascent ascent{problem};
+    climb(ascent);
+    const double certified = transfer::certified_bytes(problem, ascent.best());
+    if (certified > best || certified < 0.98 * best)
+      FAIL("seed " << seed << ": certifies " << certified << " B of " << best << " B");
+    hard += best > static_cast<double>(problem.constant_bytes()) ? 1 : 0;
+  }
+  CHECK(hard > 100);
+}
+
+TEST_CASE("climbing longer certifies no less", "[transfer]")
+{
+  support::dice random{3};
+  const retention_trace what = support::roll_large_trace(random, 100, 120, 400, 0.3);
+  const retention_problem problem{what.input()};
+  dual_ascent ascent{problem};
+  double before = transfer::certified_bytes(problem, ascent.best());
+  for (int round = 0; round < 5; ++round) {
+    ascent.climb(0.1, 10);
+    const double now = transfer::certified_bytes(problem, ascent.best());
+    CHECK(now >= before);
+    before = now;
+  }
+}
+
+TEST_CASE("more rows than may have a price: the prices still certify", "[transfer]")
+{
+  support::dice random{5};
+  const retention_trace what = support::roll_large_trace(random, 400, 3'000, 3'000, 0.3);
+  const retention_problem problem{what.input()};
+  REQUIRE(problem.room().size() > 2 * dual_ascent::most_priced_rows);
+  dual_ascent ascent{problem};
+  for (const double width : {1.0, 0.1, 0.01}) ascent.climb(width, 60);
+  std::size_t priced = 0;
+  for (const double price : ascent.best().prices()) priced += price > 0 ? 1 : 0;
+  CHECK(priced <= dual_ascent::most_priced_rows);
+  const transfer::retention_plan plan = transfer::plan_retention(problem, {.climbs = 40, .rebuilds = 0});
+  CHECK(static_cast<double>(plan.moved_bytes) >= plan.certified_bytes);
+  CHECK(static_cast<double>(plan.moved_bytes) <= 1.1 * transfer::certified_bytes(problem, ascent.best()));
+}
+
+TEST_CASE("nothing to decide needs no prices", "[transfer]")
+{
+  const retention_trace what{{4}, {}, {4, 4}, true};
+  const retention_problem problem{what.input()};
+  dual_ascent ascent{problem};
+  climb(ascent);
+  CHECK(ascent.best().prices().empty());
+  CHECK(ascent.terms() == 0);
+}
+
+}  // namespace lagrangian_dual_test

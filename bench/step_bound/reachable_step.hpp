@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/transfer/moment_chains.hpp>
-#include <chunkmem/transfer/step_input.hpp>
-#include <chunkmem/transfer/step_work.hpp>
+#include "critical_path.hpp"
+#include "step_work.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -12,24 +11,22 @@
 #include <span>
 #include <vector>
 
-namespace chunkmem::inline v0 {
-
-namespace transfer {
+namespace step_bound {
 
 /// The least time that an iteration takes on average, when it repeats with given decisions.
 struct reachable_step {
-  double nanoseconds = 0;  ///< the greatest of what follows, and of the chain
+  double nanoseconds = 0;  ///< the largest of the busy times and of the chain
   double compute = 0;      ///< busy times of one iteration [ns]
   double to_device = 0;
   double to_host = 0;
   double host = 0;
   double collective = 0;
-  std::vector<chain_link> chain;  ///< that takes longer than all of them, or empty; it ends where it began, later
+  std::vector<chain_link> chain;  ///< longer than all busy times, or empty; it ends where it began, iterations later
 
   [[nodiscard]] double busiest() const noexcept { return std::max({compute, to_device, to_host, host, collective}); }
 };
 
-/// At most this many moments are looked at apart.
+/// The most moments that are not merged.
 inline constexpr std::size_t most_chained_moments = 1'500;
 
 namespace detail {
@@ -40,7 +37,7 @@ namespace detail {
                          [](double sum, const work_piece& it) { return sum + it.nanoseconds; });
 }
 
-/// The moments at which something begins, ends or leaves. Of too many, those at even distances.
+/// The moments at which a piece begins, ends or leaves. If they are too many, those at even distances.
 [[nodiscard]] inline std::vector<std::uint32_t> moments_with_work(const step_work& work)
 {
   const std::int64_t all = work.clock().moments();
@@ -60,16 +57,16 @@ namespace detail {
   return moments;
 }
 
-/// Room as time of copies: as many whole chunks as fit, at the rate of the slowest.
+/// Room as time of copies: the whole chunks that fit, at the rate of the slowest chunk.
 [[nodiscard]] inline std::vector<double> room_as_time(const step_work& work, const step_input& input,
-                                                      const backend::link_cost& link,
+                                                      const cm::backend::link_cost& link,
                                                       std::span<const std::uint32_t> moments)
 {
   std::uint64_t unit = 0;
   double slowest = 0;
   for (const std::uint64_t size : input.chunk_bytes) {
     unit = std::gcd(unit, size);
-    slowest = std::max(slowest, static_cast<double>(link.nanoseconds_for(bytes{size})) / static_cast<double>(size));
+    slowest = std::max(slowest, static_cast<double>(link.nanoseconds_for(cm::bytes{size})) / static_cast<double>(size));
   }
   std::vector<double> room;
   for (const std::uint32_t at : moments) {
@@ -81,15 +78,19 @@ namespace detail {
 
 }  // namespace detail
 
-/// A bound below the time of an iteration, however copies and updates on the host are ordered.
+/// A lower bound of the time of an iteration, for every order of its copies and of its updates on the host.
 ///
-/// It takes in the busy times, and all chains of constraints between moments: compute in order; one copy at a time on
-/// each link and one update at a time on the host; a load waits for the last use, the write-back and the updates of its
-/// chunk, an update for its write-backs and for the moment that it has to follow; at each moment no more bytes lie on
-/// the device than there is room beside what is used and what stays. No schedule is faster; some come within a few per
-/// cent (the first and last chunk of a chain). Of more than `most_chained_moments` moments with work those between are
-/// merged: what begins or ends there counts from the moment before, to the moment behind it, which is weaker by the
-/// waiting inside. Cost: O(moments^2) after merging, some 0.1 s for 1,500.
+/// The bound is the largest of the busy times and of all chains of these constraints between moments:
+/// - compute takes the moments in order;
+/// - a link makes one copy at a time, and the host one update at a time;
+/// - a load waits for the last use, the write-back and the updates of its chunk;
+/// - an update waits for its write-backs, and for the moment that it has to follow;
+/// - at each moment, loaded bytes fit beside the chunks that are used and that stay.
+///
+/// No schedule is faster. Some schedules come within a few per cent (the first and the last chunk of a chain). If more
+/// than `most_chained_moments` moments have work, the moments between are merged. A piece that begins or ends at a
+/// merged moment then counts from the moment before, or to the moment after, which makes the bound weaker. Cost:
+/// O(moments^2) after merging, some 0.1 s for 1,500.
 ///
 /// @throws usage_error   as step_work
 [[nodiscard]] inline reachable_step find_reachable_step(const step_input& input)
@@ -102,7 +103,7 @@ namespace detail {
   found.host = detail::sum_of(work.updates());
   found.collective = static_cast<double>(input.collective_nanoseconds);
   const std::vector<std::uint32_t> moments = detail::moments_with_work(work);
-  moment_chains chains{work.clock(), moments};
+  critical_path chains{work.clock(), moments};
   chains.add_queue(work.loads(), chain_kind::loads);
   chains.add_queue(work.updates(), chain_kind::updates);
   chains.add_queue(work.write_backs(), chain_kind::write_backs);
@@ -112,6 +113,4 @@ namespace detail {
   return found;
 }
 
-}  // namespace transfer
-
-}  // namespace chunkmem::inline v0
+}  // namespace step_bound

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/transfer/step_work.hpp>
+#include <step_bound/step_work.hpp>
 
-#include <chunkmem/transfer/residency_gaps.hpp>
+#include <chunkmem/transfer/retention_problem.hpp>
 #include <chunkmem/transfer/retention_plan.hpp>
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>
@@ -14,12 +14,13 @@
 namespace step_work_test {
 
 using namespace chunkmem;
-using transfer::host_task;
+using step_bound::compute_clock;
+using step_bound::host_task;
+using step_bound::step_input;
+using step_bound::step_work;
+using step_bound::work_piece;
 using transfer::retention_use;
-using transfer::step_input;
-using transfer::step_work;
 using transfer::use_kind;
-using transfer::work_piece;
 
 namespace {
 
@@ -27,7 +28,7 @@ const std::vector<std::uint64_t> ten_each(6, 10);
 
 }  // namespace
 
-TEST_CASE("the copies of an iteration move the bytes of its plan", "[transfer][reachable]")
+TEST_CASE("the copies of an iteration move the bytes of its plan", "[step_bound]")
 {
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
     INFO("seed " << seed);
@@ -45,7 +46,7 @@ TEST_CASE("the copies of an iteration move the bytes of its plan", "[transfer][r
   }
 }
 
-TEST_CASE("what a chunk's copies and updates wait for is what was done to it before", "[transfer][reachable]")
+TEST_CASE("what a chunk's copies and updates wait for is what was done to it before", "[step_bound]")
 {
   // Read at 0, written at 2, updated on the host at 4, in 70 ns; a copy takes 100 ns.
   const std::vector<retention_use> uses{
@@ -78,7 +79,7 @@ TEST_CASE("what a chunk's copies and updates wait for is what was done to it bef
   CHECK((held.loads()[0].from == 3 - 6 && held.loads()[0].ready == 40 + 70 - 60));
 }
 
-TEST_CASE("a dirty chunk that leaves is written back before it is loaded again", "[transfer][reachable]")
+TEST_CASE("a dirty chunk that leaves is written back before it is loaded again", "[step_bound]")
 {
   const std::vector<retention_use> uses{{0, 0, 2, use_kind::update}, {0, 3, 4, use_kind::read}};
   const std::vector<std::uint64_t> sizes{100};
@@ -94,7 +95,7 @@ TEST_CASE("a dirty chunk that leaves is written back before it is loaded again",
   CHECK((work.loads()[1].from == 1 && work.loads()[1].ready == 20 + 200 && work.loads()[1].due == 30));
 }
 
-TEST_CASE("an iteration whose numbers do not fit each other is refused", "[transfer][reachable]")
+TEST_CASE("an iteration whose numbers do not fit each other is refused", "[step_bound]")
 {
   const std::vector<retention_use> uses{{0, 0, 1, use_kind::read}, {0, 3, 4, use_kind::read}};
   const std::vector<std::uint64_t> sizes{100};
@@ -120,6 +121,57 @@ TEST_CASE("an iteration whose numbers do not fit each other is refused", "[trans
   bad.host_tasks = behind;
   CHECK_THROWS_AS(step_work{bad}, usage_error);
   CHECK_THROWS_AS(step_work{step_input{}}, usage_error);
+}
+
+TEST_CASE("a task takes the uses of its moments, and a use without one takes no time", "[step_bound]")
+{
+  const std::array<std::uint64_t, 4> moments{1, 1, 1, 1};
+  const std::array<std::uint64_t, 1> sizes{8};
+  const std::array<retention_use, 4> uses{{{0, 0, 1, use_kind::update},
+                                           {0, 1, 2, use_kind::host_read},
+                                           {0, 2, 3, use_kind::host_update},
+                                           {0, 3, 4, use_kind::host_read}}};
+  const std::array<std::uint8_t, 4> stays{};
+  const std::array<std::uint64_t, 4> room{8, 8, 8, 8};
+  const std::array<host_task, 1> tasks{{{1, 3, 100, host_task::none}}};
+  const step_work work{{moments, sizes, uses, stays, room, tasks, {0, 1e9}, {0, 1e9}, 0}};
+  REQUIRE(work.updates().size() == 2);
+  CHECK(work.updates()[0].nanoseconds == 100);
+  CHECK(work.updates()[1].nanoseconds == 0);
+}
+
+TEST_CASE("compute is counted through the iterations before and after", "[step_bound]")
+{
+  const std::array<std::uint64_t, 3> moments{10, 20, 30};
+  const compute_clock clock{moments};
+  CHECK(clock.moments() == 3);
+  CHECK(clock.whole() == 60);
+  double expected = -180;
+  for (std::int64_t moment = -9; moment < 9; ++moment) {
+    CHECK(clock.at(moment) == expected);
+    expected += static_cast<double>(moments[static_cast<std::size_t>((moment + 9) % 3)]);
+  }
+}
+
+TEST_CASE("of what a piece follows the latest moment counts, of what it precedes the earliest time", "[step_bound]")
+{
+  const std::array<std::uint64_t, 3> moments{10, 20, 30};
+  const compute_clock clock{moments};
+  work_piece it;
+  clock.follow(it, -1, 5);
+  CHECK((it.from == -1 && it.ready == 5));
+  clock.follow(it, -2, 500);  // an earlier moment
+  CHECK((it.from == -1 && it.ready == 5));
+  clock.follow(it, -1, 7);
+  CHECK((it.from == -1 && it.ready == 7));
+  clock.follow(it, 0, 0);
+  CHECK((it.from == 0 && it.ready == 10));
+  clock.precede(it, 4, 0);
+  CHECK((it.to == 4 && it.due == 70));
+  clock.precede(it, 5, 10);
+  CHECK((it.to == 4 && it.due == 70));
+  clock.precede(it, 5, 50);
+  CHECK((it.to == 5 && it.due == 40));
 }
 
 }  // namespace step_work_test

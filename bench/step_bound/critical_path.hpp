@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/transfer/work_piece.hpp>
+#include "step_work.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -11,9 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace chunkmem::inline v0 {
-
-namespace transfer {
+namespace step_bound {
 
 /// Why a moment cannot begin earlier after another one.
 enum class chain_kind : std::uint8_t {
@@ -33,16 +31,20 @@ struct chain_link {
   double nanoseconds = 0;  ///< least time from the start of `from` to the start of `to`
 };
 
-/// Least times between the starts of moments, and the chain of them around the iteration that takes longest.
+/// The critical path around an iteration: the chain of constraints that takes longest, and its time.
 ///
-/// The starts of all moments meet `start(b) >= start(a) + least(a, b)`; a chain that comes back to its moment some
-/// iterations later so bounds the time of one iteration. The longest is found by lengthening: starts are pushed back by
-/// all constraints, an iteration after the other, and where a moment pushes itself its chain is the new length. Memory:
+///     critical_path path{work.clock(), moments};
+///     path.add_queue(work.loads(), chain_kind::loads);
+///     const double time = path.longest(busiest, chain);
+///
+/// The starts of moments meet `start(b) >= start(a) + least(a, b)`. A chain that comes back to its moment some
+/// iterations later bounds the time of one iteration. The longest chain is found by lengthening: all constraints push
+/// the starts back, one iteration after the other. Where a moment pushes itself, its chain is the new length. Memory:
 /// 18 bytes x moments^2. Cost: O(moments^2) for each family of constraints, and for each round of lengthening.
-class moment_chains {
+class critical_path {
  public:
   /// @param moments   those that are looked at, in order, the first one 0; constraints between others become weaker
-  moment_chains(const compute_clock& clock, std::vector<std::uint32_t> moments)
+  critical_path(const compute_clock& clock, std::vector<std::uint32_t> moments)
       : clock_{&clock}, moments_{std::move(moments)}, count_{static_cast<std::int64_t>(moments_.size())}
   {
     const std::size_t size = moments_.size() * span_of(count_);
@@ -250,6 +252,4 @@ class moment_chains {
   std::vector<std::int64_t> came_by_;  // by node: nodes from the one that pushed it last, 0: none
 };
 
-}  // namespace transfer
-
-}  // namespace chunkmem::inline v0
+}  // namespace step_bound

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/backend/cost_table.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/expects.hpp>
-#include <chunkmem/transfer/step_input.hpp>
-#include <chunkmem/transfer/work_piece.hpp>
+#include <chunkmem/transfer/retention_input.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -12,13 +12,106 @@
 #include <span>
 #include <vector>
 
-namespace chunkmem::inline v0 {
+namespace step_bound {
 
-namespace transfer {
+namespace cm = chunkmem;
+using cm::transfer::is_on_device;
+using cm::transfer::retention_use;
+using cm::transfer::use_kind;
 
-/// What the links and the host have to do in an iteration whose decisions are taken, and when each piece may begin.
+/// An update on the host. All uses of the host that begin in [`begin`, `end`) are parts of it.
 ///
-/// Where the copies lie follows from the uses and from what stays, as if the iteration repeats. Pieces belong to the
+/// The host may take updates in any order, and later than their moments. The uses of a chunk on the device keep their
+/// place before or after the updates of this chunk.
+struct host_task {
+  static constexpr std::uint32_t none = UINT32_MAX;
+
+  std::uint32_t begin = 0;
+  std::uint32_t end = 0;
+  std::uint64_t nanoseconds = 0;  ///< the host works
+  std::uint32_t after = none;  ///< it begins behind this moment, the last one before `begin`: for a global norm the one
+                               ///< that makes the last gradient
+};
+
+/// An iteration after all decisions, as durations and rates: its least time depends on nothing else.
+struct step_input {
+  std::span<const std::uint64_t> moment_nanoseconds;  ///< what compute takes, at each moment
+  std::span<const std::uint64_t> chunk_bytes;         ///< size of each chunk [bytes], above 0
+  std::span<const retention_use> uses;                ///< by `begin`; those of one chunk in the order they happen
+  /// by use: its chunk stays until its next use; see retention_plan
+  std::span<const std::uint8_t> stays;
+  std::span<const std::uint64_t> device_bytes;  ///< what chunks may take on the device, at each moment [bytes]
+  std::span<const host_task> host_tasks;        ///< by `begin`, apart; a use of the host in none takes no time
+  cm::backend::link_cost to_device;
+  cm::backend::link_cost to_host;
+  std::uint64_t collective_nanoseconds = 0;  ///< busy time of collectives in one iteration
+};
+
+/// A copy, or an update on the host: how long it takes, and between which moments it must lie.
+///
+/// The same piece of the iteration before lies one iteration earlier, in moments and in compute.
+struct work_piece {
+  static constexpr std::int64_t never = INT64_MAX;
+
+  double nanoseconds = 0;
+  std::int64_t from = never;    ///< behind the end of this moment, or never: it waits for data of the host alone
+  double ready = 0;             ///< time at which it can begin if that moment ended in time
+  std::int64_t to = never;      ///< before the start of this moment, or never
+  double due = 0;               ///< time at which it must have ended so that this moment begins in time
+  std::int64_t leaves = never;  ///< of a write-back: from this moment on its chunk may leave the device
+};
+
+/// Time counted in compute: the start of each moment if compute never waited.
+///
+/// Moments below 0 belong to iterations before. Moments from `moments()` on belong to iterations after.
+class compute_clock {
+ public:
+  explicit compute_clock(std::span<const std::uint64_t> moment_nanoseconds)
+      : before_(moment_nanoseconds.size() + 1, 0), moments_{static_cast<std::int64_t>(moment_nanoseconds.size())}
+  {
+    for (std::size_t at = 0; at < moment_nanoseconds.size(); ++at)
+      before_[at + 1] = before_[at] + static_cast<double>(moment_nanoseconds[at]);
+  }
+
+  [[nodiscard]] std::int64_t moments() const noexcept { return moments_; }
+  /// Compute of one iteration [ns].
+  [[nodiscard]] double whole() const noexcept { return before_.back(); }
+  /// @return   [ns], from moment 0
+  [[nodiscard]] double at(std::int64_t moment) const noexcept
+  {
+    const std::int64_t round = moment < 0 ? -((-moment + moments_ - 1) / moments_) : moment / moments_;
+    return static_cast<double>(round) * whole() + before_[static_cast<std::size_t>(moment - round * moments_)];
+  }
+
+  /// The piece begins `later` after the end of that moment: of several the latest moment counts, then the latest time.
+  void follow(work_piece& it, std::int64_t moment, double later) const noexcept
+  {
+    const double ready = at(moment + 1) + later;
+    if (it.from != work_piece::never && (it.from > moment || (it.from == moment && it.ready >= ready))) return;
+    it.from = moment;
+    it.ready = ready;
+  }
+
+  /// The piece ends `earlier` before that moment begins: of several the earliest time counts.
+  void precede(work_piece& it, std::int64_t moment, double earlier) const noexcept
+  {
+    const double due = at(moment) - earlier;
+    if (it.to != work_piece::never && it.due <= due) return;
+    it.to = moment;
+    it.due = due;
+  }
+
+ private:
+  std::vector<double> before_;
+  std::int64_t moments_;
+};
+
+/// The work of the links and of the host in an iteration, with the earliest start and the latest end of each piece.
+///
+///     const step_work work{input};
+///     work.loads(), work.write_backs(), work.updates();
+///
+/// The copies follow from the uses and from the chunks that stay, as if the iteration repeats. Pieces belong to the
 /// iteration that begins at moment 0. Cost: O(uses + chunks + moments).
 class step_work {
  public:
@@ -40,7 +133,7 @@ class step_work {
   [[nodiscard]] std::span<const work_piece> loads() const noexcept { return loads_; }
   [[nodiscard]] std::span<const work_piece> write_backs() const noexcept { return write_backs_; }
   [[nodiscard]] std::span<const work_piece> updates() const noexcept { return updates_; }
-  /// Bytes that neither uses nor what stays take, at each moment.
+  /// Bytes that neither uses nor chunks that stay take, at each moment.
   [[nodiscard]] std::span<const std::uint64_t> room() const noexcept { return room_; }
 
  private:
@@ -74,22 +167,22 @@ class step_work {
   void check() const
   {
     const std::size_t moments = input_->device_bytes.size();
-    expects(moments > 0, "an iteration without moments takes no time");
-    expects(input_->moment_nanoseconds.size() == moments, "not every moment has a duration and a room");
-    expects(input_->stays.size() == input_->uses.size(), "it is not said of every use whether its chunk stays");
+    cm::expects(moments > 0, "an iteration without moments takes no time");
+    cm::expects(input_->moment_nanoseconds.size() == moments, "not every moment has a duration and a room");
+    cm::expects(input_->stays.size() == input_->uses.size(), "it is not said of every use whether its chunk stays");
     std::uint32_t now = 0;
     for (const retention_use& it : input_->uses) {
-      expects(it.chunk < input_->chunk_bytes.size(), "a use names a chunk that has no size");
-      expects(it.begin >= now && it.begin < it.end && it.end <= moments,
-              "a use is out of order or behind the last moment");
+      cm::expects(it.chunk < input_->chunk_bytes.size(), "a use names a chunk that has no size");
+      cm::expects(it.begin >= now && it.begin < it.end && it.end <= moments,
+                  "a use is out of order or behind the last moment");
       now = it.begin;
     }
     std::uint32_t end = 0;
     for (const host_task& it : input_->host_tasks) {
-      expects(it.begin >= end && it.begin < it.end && it.end <= moments,
-              "tasks of the host overlap or are out of order");
-      expects(it.after == host_task::none || it.after < moments,
-              "a task of the host waits for a moment that is not there");
+      cm::expects(it.begin >= end && it.begin < it.end && it.end <= moments,
+                  "tasks of the host overlap or are out of order");
+      cm::expects(it.after == host_task::none || it.after < moments,
+                  "a task of the host waits for a moment that is not there");
       end = it.end;
     }
   }
@@ -282,14 +375,14 @@ class step_work {
     std::uint64_t taken = 0;
     for (std::size_t at = 0; at < input_->device_bytes.size(); ++at) {
       taken += taken_[at];
-      expects(taken <= input_->device_bytes[at], "chunks that are used and chunks that stay do not fit the device");
+      cm::expects(taken <= input_->device_bytes[at], "chunks that are used and chunks that stay do not fit the device");
       room_.push_back(input_->device_bytes[at] - taken);
     }
   }
 
-  [[nodiscard]] double nanoseconds_for(const backend::link_cost& link, std::uint32_t chunk) const
+  [[nodiscard]] double nanoseconds_for(const cm::backend::link_cost& link, std::uint32_t chunk) const
   {
-    return static_cast<double>(link.nanoseconds_for(bytes{input_->chunk_bytes[chunk]}));
+    return static_cast<double>(link.nanoseconds_for(cm::bytes{input_->chunk_bytes[chunk]}));
   }
 
   const step_input* input_;
@@ -304,6 +397,4 @@ class step_work {
   std::vector<waiting_save> waiting_saves_;
 };
 
-}  // namespace transfer
-
-}  // namespace chunkmem::inline v0
+}  // namespace step_bound

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/transfer/moment_chains.hpp>
+#include <step_bound/critical_path.hpp>
 
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>
@@ -9,15 +9,15 @@
 #include <numeric>
 #include <vector>
 
-namespace moment_chains_test {
+namespace critical_path_test {
 
 using namespace chunkmem;
+using step_bound::chain_kind;
+using step_bound::chain_link;
+using step_bound::compute_clock;
+using step_bound::critical_path;
+using step_bound::work_piece;
 using support::dice;
-using transfer::chain_kind;
-using transfer::chain_link;
-using transfer::compute_clock;
-using transfer::moment_chains;
-using transfer::work_piece;
 
 namespace {
 
@@ -62,7 +62,7 @@ std::vector<std::uint32_t> every_moment(const compute_clock& clock)
 
 }  // namespace
 
-TEST_CASE("the longest chain is as long as an iteration that is pushed back again and again", "[transfer][reachable]")
+TEST_CASE("the longest chain is as long as an iteration that is pushed back again and again", "[step_bound]")
 {
   for (std::uint64_t seed = 1; seed <= 100; ++seed) {
     INFO("seed " << seed);
@@ -79,7 +79,7 @@ TEST_CASE("the longest chain is as long as an iteration that is pushed back agai
       clock.precede(it, to, random.below(5));
       pieces.push_back(it);
     }
-    moment_chains chains{clock, every_moment(clock)};
+    critical_path chains{clock, every_moment(clock)};
     chains.add_queue(pieces, chain_kind::loads);
     std::vector<chain_link> chain;
     const double found = chains.longest(clock.whole(), chain);
@@ -99,13 +99,13 @@ TEST_CASE("the longest chain is as long as an iteration that is pushed back agai
     std::vector<std::uint32_t> some{0};
     for (std::uint32_t at = 1; at < moments.size(); ++at)
       if (random.one_in(2)) some.push_back(at);
-    moment_chains fewer{clock, some};
+    critical_path fewer{clock, some};
     fewer.add_queue(pieces, chain_kind::loads);
     CHECK(fewer.longest(clock.whole(), chain) <= found * (1 + 1e-6));
   }
 }
 
-TEST_CASE("room holds up what would come before it, and what would leave behind it", "[transfer][reachable]")
+TEST_CASE("room holds up what would come before it, and what would leave behind it", "[step_bound]")
 {
   const std::vector<std::uint64_t> moments{10, 10};
   const compute_clock clock{moments};
@@ -117,7 +117,7 @@ TEST_CASE("room holds up what would come before it, and what would leave behind 
   clock.precede(load, 1, 0);
   clock.follow(load, -1, 0);
   for (const double room : {0.0, 30.0, 100.0}) {
-    moment_chains chains{clock, {0, 1}};
+    critical_path chains{clock, {0, 1}};
     chains.add_room(std::vector{load}, std::vector{room, room});
     CHECK(chains.longest(20, chain) == Approx(longest_of(room)));
   }
@@ -126,10 +126,10 @@ TEST_CASE("room holds up what would come before it, and what would leave behind 
   clock.follow(save, 0, 0);
   save.leaves = 1;
   for (const double room : {0.0, 30.0, 100.0}) {
-    moment_chains chains{clock, {0, 1}};
+    critical_path chains{clock, {0, 1}};
     chains.add_leaving(std::vector{save}, std::vector{room, room});
     CHECK(chains.longest(20, chain) == Approx(longest_of(room)));
   }
 }
 
-}  // namespace moment_chains_test
+}  // namespace critical_path_test

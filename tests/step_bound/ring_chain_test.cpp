@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/planner/ring_chain.hpp>
+#include <step_bound/ring_chain.hpp>
 
-#include "random_workload.hpp"
+#include "../planner/random_workload.hpp"
 
 #include <support/catch.hpp>
 
@@ -11,8 +11,9 @@
 namespace ring_chain_test {
 
 using namespace chunkmem::planner;
+using step_bound::ring_chain;
 
-TEST_CASE("a chain of rings is not below compute or rings, nor above both one after the other", "[planner]")
+TEST_CASE("a chain of rings is not below compute or rings, nor above both one after the other", "[step_bound]")
 {
   support::dice dice{31};
   for (int round = 0; round < 300; ++round) {
@@ -33,7 +34,7 @@ TEST_CASE("a chain of rings is not below compute or rings, nor above both one af
   }
 }
 
-TEST_CASE("one group is gathered, computed with and scattered, one after the other", "[planner]")
+TEST_CASE("one group is gathered, computed with and scattered, one after the other", "[step_bound]")
 {
   const chunkmem::workload::transformer_shape shape{
       chunkmem::workload::transformer_style::gpt, 2, 64, 4, 4, 256, 500, 64, 32, 32, false};

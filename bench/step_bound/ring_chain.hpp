@@ -9,17 +9,18 @@
 #include <span>
 #include <vector>
 
-namespace chunkmem::inline v0 {
+namespace step_bound {
 
-namespace planner {
+namespace cm = chunkmem;
 
-/// What an iteration of a script takes where links and updates take no time: compute waits for gathers, gathers wait
-/// for a unit, scatters wait for compute, and each of both does one thing at a time in the order of the script [ns].
+/// The time of an iteration of a script if links and updates take no time [ns].
 ///
-/// No step of the script is faster, whatever lies where. Cost: O(acts).
+/// Compute waits for gathers, gathers wait for a unit, and scatters wait for compute. Compute and the ring each do one
+/// thing at a time, in the order of the script. No step of the script is faster. Cost: O(acts).
 ///
-/// @param rings   what gathering or scattering of each group takes [ns]
-[[nodiscard]] inline std::uint64_t ring_chain(const training_script& script, std::span<const std::uint64_t> rings)
+/// @param rings   time to gather or to scatter each group [ns]
+[[nodiscard]] inline std::uint64_t ring_chain(const cm::planner::training_script& script,
+                                              std::span<const std::uint64_t> rings)
 {
   constexpr int iterations = 4;  // the first ones fill the pipe
   const auto acts = script.acts();
@@ -37,8 +38,8 @@ namespace planner {
         ring = std::max(ring, freed[acts[next].unit]) + rings[acts[next].id];
         gathered[acts[next].unit] = ring;
       }
-      const act& it = acts[at];
-      if (it.kind != act_kind::use) continue;
+      const cm::planner::act& it = acts[at];
+      if (it.kind != cm::planner::act_kind::use) continue;
       if (it.reads) compute = std::max(compute, gathered[it.unit]);
       compute += it.nanoseconds;
       if (it.makes_gradient) ring = std::max(ring, compute) + rings[it.id];
@@ -48,6 +49,4 @@ namespace planner {
   return compute - before;
 }
 
-}  // namespace planner
-
-}  // namespace chunkmem::inline v0
+}  // namespace step_bound

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/transfer/reachable_step.hpp>
+#include <step_bound/reachable_step.hpp>
+
+#include "fastest_step.hpp"
 
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>
-#include <support/oracles/fastest_step.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -12,13 +13,13 @@
 namespace reachable_step_test {
 
 using namespace chunkmem;
+using step_bound::chain_kind;
+using step_bound::find_reachable_step;
+using step_bound::host_task;
+using step_bound::reachable_step;
+using step_bound::step_input;
 using support::dice;
-using transfer::chain_kind;
-using transfer::find_reachable_step;
-using transfer::host_task;
-using transfer::reachable_step;
 using transfer::retention_use;
-using transfer::step_input;
 using transfer::use_kind;
 
 namespace {
@@ -93,7 +94,7 @@ bool fits(const step_trace& trace)
 
 }  // namespace
 
-TEST_CASE("no order of copies and updates makes a step shorter than the bound", "[transfer][reachable]")
+TEST_CASE("no order of copies and updates makes a step shorter than the bound", "[step_bound]")
 {
   std::uint32_t compared = 0;
   std::uint32_t equal = 0;
@@ -104,7 +105,7 @@ TEST_CASE("no order of copies and updates makes a step shorter than the bound", 
     const step_trace trace = roll(random);
     if (!fits(trace)) continue;
     const reachable_step bound = find_reachable_step(trace.input());
-    const double fastest = support::fastest_step{trace.input()}(6, 20'000);
+    const double fastest = step_bound_test::fastest_step{trace.input()}(6, 20'000);
     if (fastest == 0) continue;  // never the same twice, or too many states
     INFO("seed " << seed);
     REQUIRE(bound.nanoseconds <= fastest * (1 + 1e-6));
@@ -116,7 +117,7 @@ TEST_CASE("no order of copies and updates makes a step shorter than the bound", 
   CHECK(ratios / compared >= 0.9);
 }
 
-TEST_CASE("a step that copies little takes as long as its compute", "[transfer][reachable]")
+TEST_CASE("a step that copies little takes as long as its compute", "[step_bound]")
 {
   step_trace trace;
   trace.moment_nanoseconds = {100, 100, 100, 100};
@@ -132,7 +133,7 @@ TEST_CASE("a step that copies little takes as long as its compute", "[transfer][
   CHECK(found.chain.empty());
 }
 
-TEST_CASE("a step that copies much takes as long as the busier link", "[transfer][reachable]")
+TEST_CASE("a step that copies much takes as long as the busier link", "[step_bound]")
 {
   step_trace trace;
   trace.moment_nanoseconds = {10, 10, 10, 10};
@@ -147,7 +148,7 @@ TEST_CASE("a step that copies much takes as long as the busier link", "[transfer
   CHECK(found.nanoseconds == 250);  // a chunk alone is used, written back and loaded again in 10 + 125 + 100
 }
 
-TEST_CASE("without room for the next chunk its load waits for the one before", "[transfer][reachable]")
+TEST_CASE("without room for the next chunk its load waits for the one before", "[step_bound]")
 {
   step_trace trace;
   trace.moment_nanoseconds = {10, 10};
@@ -158,14 +159,14 @@ TEST_CASE("without room for the next chunk its load waits for the one before", "
   const reachable_step found = find_reachable_step(trace.input());
   CHECK(found.nanoseconds == 220);  // load, use, load, use
   REQUIRE(found.chain.size() >= 2);
-  CHECK(std::ranges::any_of(found.chain, [](const transfer::chain_link& it) {
+  CHECK(std::ranges::any_of(found.chain, [](const step_bound::chain_link& it) {
     return it.kind == chain_kind::room_for_loads || it.kind == chain_kind::loads;
   }));
   trace.device_bytes = {200, 200};
   CHECK(find_reachable_step(trace.input()).nanoseconds == 200);
 }
 
-TEST_CASE("at the turn from forward to backward what has just left comes back", "[transfer][reachable]")
+TEST_CASE("at the turn from forward to backward what has just left comes back", "[step_bound]")
 {
   // Used 0 1 2 3 3 2 1 0, room for one: 3 stays at the turn, 0 at the end.
   step_trace trace;
@@ -180,7 +181,7 @@ TEST_CASE("at the turn from forward to backward what has just left comes back", 
 }
 
 TEST_CASE("a global norm holds up all updates, and the last gradient passes down, is updated and comes back",
-          "[transfer][reachable]")
+          "[step_bound]")
 {
   // Forward reads 0 1 2 3, backward writes their gradients in place 3 2 1 0, then the host updates each.
   step_trace trace;
@@ -199,10 +200,11 @@ TEST_CASE("a global norm holds up all updates, and the last gradient passes down
   // Behind the norm: four updates, the load of the last; chunk 3 is used last, five moments before the next norm.
   CHECK(held.nanoseconds == 4'000 + 100 + 50);
   REQUIRE(!held.chain.empty());
-  CHECK(std::ranges::any_of(held.chain, [](const transfer::chain_link& it) { return it.kind == chain_kind::updates; }));
+  CHECK(
+      std::ranges::any_of(held.chain, [](const step_bound::chain_link& it) { return it.kind == chain_kind::updates; }));
 }
 
-TEST_CASE("merged moments give a bound that is not above the exact one", "[transfer][reachable]")
+TEST_CASE("merged moments give a bound that is not above the exact one", "[step_bound]")
 {
   // 2,000 chunks are read one after the other and back; every other one stays at the turn.
   step_trace trace;

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "reachable_step.hpp"
+#include "ring_chain.hpp"
+#include "step_work.hpp"
+
+#include <chunkmem/backend/cost_table.hpp>
+#include <chunkmem/core/bytes.hpp>
+#include <chunkmem/planner/training_forecast.hpp>
+#include <chunkmem/planner/training_timeline.hpp>
+#include <chunkmem/profile/access_record.hpp>
+#include <chunkmem/transfer/lease_tide.hpp>
+#include <chunkmem/transfer/record_uses.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace step_bound {
+
+namespace detail {
+
+/// An iteration of a manager in its steady state, as it was seen.
+struct seen_iteration {
+  const cm::access_record& record;
+  std::span<const std::uint32_t> chunk_of_slot;  ///< chunks of one frame
+  std::uint32_t chunks = 0;
+  std::uint32_t parameters = 0;
+  std::span<const std::uint64_t> computed;  ///< by moment [ns]
+  const cm::planner::training_timeline& timeline;
+  cm::bytes device{};  ///< its capacity
+  cm::bytes frame{};
+  cm::backend::cost_table costs;
+  bool takes_norm = false;
+  std::uint64_t collective_nanoseconds = 0;
+};
+
+/// The step_input of an iteration that was simulated.
+class seen_step {
+ public:
+  explicit seen_step(const seen_iteration& seen) : seen_{seen}
+  {
+    uses_.read(seen.record, seen.chunk_of_slot, seen.chunks, std::vector<std::uint8_t>(seen.chunk_of_slot.size(), 0));
+    sizes_.assign(seen.chunks, seen.frame.count());
+    for (const cm::planner::timed_copy& it : seen.timeline.copies)
+      sizes_[it.chunk] = it.bytes;  // the last ones are not full
+    cm::transfer::lease_tide tide;
+    (void)tide.read(seen.record, seen.device, seen.frame);
+    for (std::uint32_t now = 0; now < seen.record.size(); ++now)
+      room_.push_back(tide.dry_frames(now) * seen.frame.count());
+    find_stays();
+    find_tasks();
+  }
+
+  [[nodiscard]] step_input input() const
+  {
+    return {seen_.computed,
+            sizes_,
+            uses_.uses(),
+            stays_,
+            room_,
+            tasks_,
+            seen_.costs.to_device,
+            seen_.costs.to_host,
+            seen_.collective_nanoseconds};
+  }
+
+ private:
+  /// A chunk stayed where nothing loaded it before its next use on the device.
+  void find_stays()
+  {
+    std::vector<std::vector<std::uint32_t>> loads(seen_.chunks);
+    for (const cm::planner::timed_copy& it : seen_.timeline.copies)
+      if (it.to == cm::tier::device) loads[it.chunk].push_back(it.moment);
+    const auto uses = uses_.uses();
+    // moment of the next use on the device, those of the next iteration behind this one
+    std::vector<std::uint32_t> next(seen_.chunks, 0);
+    stays_.assign(uses.size(), 1);
+    for (const bool around : {true, false})
+      for (std::size_t at = uses.size(); at-- > 0;) {
+        const retention_use& it = uses[at];
+        if (!is_on_device(it.kind)) continue;
+        if (!around) {
+          const std::uint32_t until = next[it.chunk];
+          stays_[at] = std::ranges::none_of(loads[it.chunk], [&](std::uint32_t load) {
+            return (load > it.begin && load <= until) || load + seen_.record.size() <= until;
+          });
+        }
+        next[it.chunk] = it.begin + (around ? seen_.record.size() : 0);
+      }
+  }
+
+  void find_tasks()
+  {
+    std::uint32_t last_gradient = host_task::none;
+    for (std::uint32_t now = 0; now < seen_.record.size(); ++now) {
+      const cm::access_entry& it = seen_.record.entries()[now];
+      const bool is_gradient = it.slot >= seen_.parameters && it.slot < 2 * seen_.parameters;
+      if (is_gradient && cm::is_access(it.kind) && cm::place_of(it.kind) == cm::at::device &&
+          cm::writes(cm::access_of(it.kind)))
+        last_gradient = now;
+    }
+    for (const cm::planner::timed_update& it : seen_.timeline.updating) {
+      const bool waits = seen_.takes_norm && it.end - it.moment > 1;  // a norm has one access
+      if (it.place == cm::at::host)
+        tasks_.push_back({it.moment, it.end, it.nanoseconds, waits ? last_gradient : host_task::none});
+    }
+  }
+
+  seen_iteration seen_;
+  cm::transfer::record_uses uses_;
+  std::vector<std::uint64_t> sizes_;
+  std::vector<std::uint64_t> room_;
+  std::vector<std::uint8_t> stays_;
+  std::vector<host_task> tasks_;
+};
+
+}  // namespace detail
+
+/// The least time of a simulated step, with the parts that make it.
+struct least_step {
+  reachable_step reachable;      ///< no order of the same copies and updates is faster
+  std::uint64_t ring_chain = 0;  ///< gathers and compute alone take as long; 0 for one rank [ns]
+
+  /// No order of the same work is faster [ns].
+  [[nodiscard]] double nanoseconds() const noexcept
+  {
+    return std::max(reachable.nanoseconds, static_cast<double>(ring_chain));
+  }
+};
+
+/// Bounds the step of a forecast from below, however its copies and its updates on the host are ordered.
+///
+///     const training_forecast found = forecast_training(shape, setup, share, settings);
+///     const least_step least = find_least_step(found, shape, setup, share, settings);
+///     const double ratio = found.step.nanoseconds / least.nanoseconds();
+///
+/// The chunks that stay on the device between their uses are those that stayed in the forecast. Collectives count with
+/// their busy time, and with ring_chain. Cost: see find_reachable_step.
+/// @pre `found` fits, and is the forecast of the other arguments
+[[nodiscard]] inline least_step find_least_step(const cm::planner::training_forecast& found,
+                                                const cm::workload::transformer_shape& shape,
+                                                const cm::workload::training_setup& setup,
+                                                const cm::workload::rank_share& share,
+                                                const cm::planner::rank_settings& settings)
+{
+  const std::uint64_t chunk = cm::planner::own_elements(settings.chunk_elements);
+  const detail::seen_step seen{{found.record, found.chunk_of_slot, 1 + *std::ranges::max_element(found.chunk_of_slot),
+                                found.parameters, found.computed, found.timeline, found.capacity[cm::tier::device],
+                                cm::bytes{2} * chunk, cm::planner::costs_of(share, settings), settings.takes_norm,
+                                found.step.collecting}};
+  least_step least{find_reachable_step(seen.input())};
+  if (share.ranks == 1) return least;
+  const cm::planner::parameter_groups groups{shape, setup, chunk * share.ranks};
+  const cm::planner::training_script script{groups, setup.recomputes_layers,
+                                            share.rates.device_flops_per_second * settings.reached_share,
+                                            settings.gather_units};
+  const cm::planner::group_times exchange = cm::planner::exchange_of(share, settings);
+  std::vector<std::uint64_t> rings;
+  for (std::uint32_t group = 0; group < groups.groups(); ++group)
+    rings.push_back(exchange.nanoseconds(cm::bytes{2 * groups.elements_of(group)}));
+  least.ring_chain = ring_chain(script, rings);
+  return least;
+}
+
+}  // namespace step_bound

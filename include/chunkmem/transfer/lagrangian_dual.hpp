@@ -1,0 +1,465 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/transfer/retention_problem.hpp>
+#include <chunkmem/transfer/row_prices.hpp>
+
+#include <algorithm>
+#include <array>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace transfer {
+
+/// The Lagrangian dual of a retention problem, as a smooth function of the prices with its slope.
+///
+///     lagrangian_dual dual{problem, priced_rows};
+///     const double value = dual(price, width, slope);
+///
+/// The dual takes the cheaper of two costs for each choice. A parabola rounds the corner off where the two differ by
+/// less than `width`. The value is below the true dual by at most a quarter of the width for each choice. Epochs with
+/// the same rows, loads and write-back are one class, whatever the sizes of their chunks: only the sum of their bytes
+/// counts. Where the host has no room for every home, a chunk that could live on the device alone is one more choice:
+/// all its epochs stay, or the chunk pays for a home. Bytes are counted in retention_problem::unit_bytes(). Source:
+/// smoothing of Nesterov 2005. Cost: O(intervals of classes + rows) for each value.
+class lagrangian_dual {
+ public:
+  /// @param priced_rows   rows that may have a price, in order; the price of all other rows is 0
+  lagrangian_dual(const retention_problem& problem, std::span<const std::uint32_t> priced_rows)
+      : rows_{priced_rows.size()}, flow_(rows_ + 1)
+  {
+    std::vector<std::uint32_t> priced_before(problem.room().size() + 1, 0);
+    for (const std::uint32_t row : priced_rows) priced_before[row + std::size_t{1}] = 1;
+    std::partial_sum(priced_before.begin(), priced_before.end(), priced_before.begin());
+    std::vector<interval> intervals(problem.intervals().begin(), problem.intervals().end());
+    for (interval& it : intervals) {
+      it.first = priced_before[it.first];
+      it.last = priced_before[it.last];
+    }
+    collect(problem, intervals);
+    const auto unit = static_cast<double>(problem.unit_bytes());
+    for (const std::uint32_t row : priced_rows) room_.push_back(static_cast<double>(problem.room()[row]) / unit);
+    for (const group& it : classes_) weight_ += it.weight;
+    has_homes_ = !problem.homes().empty();
+    home_room_ = has_homes_ ? static_cast<double>(problem.home_room()) / unit : 0;
+  }
+
+  /// Number of prices: those of the priced rows, and one of homes where the host has no room for all homes.
+  [[nodiscard]] std::size_t coordinates() const noexcept { return rows_ + (has_homes_ ? 1 : 0); }
+
+  [[nodiscard]] std::size_t classes() const noexcept { return classes_.size(); }
+  /// Bytes of all epochs [units].
+  [[nodiscard]] double weight() const noexcept { return weight_; }
+
+  /// The value without the constant bytes [units].
+  /// @param price   of the priced rows   @param width   0: the true dual   @param slope   gets the slope by coordinate
+  double operator()(const row_prices& price, double width, std::span<double> slope)
+  {
+    std::ranges::fill(flow_, 0.0);
+    double value = 0;
+    std::size_t begin = 0;
+    homed_ = 0;
+    for (std::size_t at = 0; at < classes_.size(); begin = classes_[at - 1].end) {
+      const group& it = classes_[at];
+      value = __builtin_fma(it.weight,
+                            it.in_home > 0 ? add_home(at, begin, price, width) : add(it, begin, price, width), value);
+      at += std::max(it.in_home, 1U);
+    }
+    if (has_homes_) {
+      slope[rows_] = homed_ - home_room_;
+      value = __builtin_fma(-home_room_, price.home(), value);
+    }
+    double kept = 0;
+    for (std::size_t row = 0; row < rows_; ++row) {
+      kept += flow_[row];
+      slope[row] = kept - room_[row];
+      value = __builtin_fma(-room_[row], price.prices()[row], value);
+    }
+    return value;
+  }
+
+ private:
+  using interval = retention_problem::interval;
+  struct group {
+    double weight;    // of the chunks of all its epochs [units]
+    std::size_t end;  // of its intervals
+    bool writes_back;
+    std::uint32_t in_home;  // of the first epoch of a chunk that could do without a home: how many it has
+  };
+  struct item {
+    std::uint32_t begin;  // epochs
+    std::uint32_t end;
+    bool is_home;
+  };
+  struct smaller {
+    double value;
+    double first;  // how much of the first of two is in it
+  };
+
+  static std::vector<item> items_of(const retention_problem& problem)
+  {
+    std::vector<item> found;
+    std::uint32_t at = 0;
+    const auto add_until = [&](std::uint32_t end) {
+      for (; at < end; ++at) found.push_back({at, at + 1, false});
+    };
+    for (const retention_problem::home& it : problem.homes()) {
+      if (it.begin == it.end) continue;
+      add_until(it.begin);
+      found.push_back({it.begin, it.end, true});
+      at = it.end;
+    }
+    add_until(static_cast<std::uint32_t>(problem.epochs().size()));
+    return found;
+  }
+
+  void collect(const retention_problem& problem, const std::vector<interval>& intervals)
+  {
+    std::vector<item> items = items_of(problem);
+    const auto compare = [&](const item& left, const item& right) {
+      if (left.is_home != right.is_home) return left.is_home <=> right.is_home;
+      if (left.end - left.begin != right.end - right.begin) return left.end - left.begin <=> right.end - right.begin;
+      for (std::uint32_t at = 0; at < left.end - left.begin; ++at)
+        if (const auto shapes =
+                compare_shapes(intervals, problem.epochs()[left.begin + at], problem.epochs()[right.begin + at]);
+            shapes != 0)
+          return shapes;
+      return std::strong_ordering::equal;
+    };
+    std::ranges::sort(items, [&](const item& left, const item& right) {
+      const std::strong_ordering shapes = compare(left, right);
+      return shapes != 0 ? shapes < 0 : left.begin < right.begin;
+    });
+    const auto unit = static_cast<double>(problem.unit_bytes());
+    for (std::size_t at = 0; at < items.size(); ++at) {
+      const std::uint32_t count = items[at].end - items[at].begin;
+      if (at == 0 || compare(items[at - 1], items[at]) != 0)
+        for (std::uint32_t which = items[at].begin; which < items[at].end; ++which) {
+          const retention_problem::epoch& it = problem.epochs()[which];
+          intervals_.insert(intervals_.end(), intervals.begin() + it.begin, intervals.begin() + it.end);
+          classes_.push_back(
+              {0, intervals_.size(), it.writes_back, items[at].is_home && which == items[at].begin ? count : 0});
+        }
+      for (std::size_t part = classes_.size() - count; part < classes_.size(); ++part)
+        classes_[part].weight += static_cast<double>(problem.epochs()[items[at].begin].size) / unit;
+    }
+  }
+
+  static std::strong_ordering compare_shapes(const std::vector<interval>& intervals, const retention_problem::epoch& a,
+                                             const retention_problem::epoch& b)
+  {
+    if (a.writes_back != b.writes_back) return a.writes_back <=> b.writes_back;
+    if (a.end - a.begin != b.end - b.begin) return a.end - a.begin <=> b.end - b.begin;
+    for (std::uint32_t at = 0; at < a.end - a.begin; ++at) {
+      const interval& one = intervals[a.begin + at];
+      const interval& two = intervals[b.begin + at];
+      if (one.first != two.first) return one.first <=> two.first;
+      if (one.last != two.last) return one.last <=> two.last;
+      if (one.wraps != two.wraps) return one.wraps <=> two.wraps;
+      if (one.loads != two.loads) return one.loads <=> two.loads;
+    }
+    return std::strong_ordering::equal;
+  }
+
+  static smaller smaller_of(double one, double two, double width) noexcept
+  {
+    const double more = two - one;
+    if (more >= width) return {one, 1};
+    if (more <= -width) return {two, 0};
+    const double share = 0.5 + 0.5 * (more / width);  // halving is exact, so contraction changes nothing
+    // share * one + (1 - share) * two - width * share * (1 - share), rearranged around `one`
+    const double rest = 1 - share;
+    return {__builtin_fma(-width * rest, rest, one), share};
+  }
+
+  /// The least cost of a byte of a class. Adds the kept bytes to the flow.
+  double add(const group& it, std::size_t begin, const row_prices& price, double width)
+  {
+    shares_.clear();
+    double kept = 0;
+    const double value = share(it, begin, price, width, kept);
+    for (std::size_t at = begin; at < it.end; ++at) fill(intervals_[at], it.weight, shares_[at - begin]);
+    return value;
+  }
+
+  /// The same for a chunk that could do without a home. The classes of its epochs begin at `first`.
+  double add_home(std::size_t first, std::size_t begin, const row_prices& price, double width)
+  {
+    shares_.clear();
+    double kept = 0;
+    double apart = price.home();
+    std::size_t at = begin;
+    for (std::size_t part = first; part < first + classes_[first].in_home; at = classes_[part++].end)
+      apart += share(classes_[part], at, price, width, kept);
+    const smaller found = smaller_of(kept, apart, width);
+    const double weight = classes_[first].weight;
+    homed_ = __builtin_fma(weight, 1 - found.first, homed_);
+    for (std::size_t which = begin; which < at; ++which)
+      fill(intervals_[which], weight, __builtin_fma(1 - found.first, shares_[which - begin], found.first));
+    return found.value;
+  }
+
+  /// The least cost of a byte of an epoch. Adds the kept share of each interval to `shares_`, and the price of keeping
+  /// all intervals to `all_kept`.
+  double share(const group& it, std::size_t begin, const row_prices& price, double width, double& all_kept)
+  {
+    if (it.end - begin == 1) {
+      const interval& only = intervals_[begin];
+      const double cost = price(only);
+      const smaller found = smaller_of(cost, (only.loads ? 1.0 : 0.0) + (it.writes_back ? 1.0 : 0.0), width);
+      all_kept += cost;
+      shares_.push_back(found.first);
+      return found.value;
+    }
+    double kept = 0;
+    double mixed = 1;
+    const std::size_t mine = shares_.size();
+    for (std::size_t at = begin; at < it.end; ++at) {
+      const double cost = price(intervals_[at]);
+      const smaller found = smaller_of(cost, intervals_[at].loads ? 1.0 : 0.0, width);
+      kept += cost;
+      mixed += found.value;
+      shares_.push_back(found.first);
+    }
+    const smaller found = smaller_of(kept, mixed, width);
+    for (std::size_t at = mine; at < shares_.size(); ++at)
+      shares_[at] = __builtin_fma(1 - found.first, shares_[at], found.first);
+    all_kept += kept;
+    return found.value;
+  }
+
+  void fill(const interval& it, double weight, double share) noexcept
+  {
+    if (share == 0) return;
+    flow_[it.first] = __builtin_fma(weight, share, flow_[it.first]);
+    flow_[it.last] = __builtin_fma(-weight, share, flow_[it.last]);
+    if (it.wraps) flow_[0] = __builtin_fma(weight, share, flow_[0]);
+  }
+
+  std::size_t rows_;
+  std::vector<double> flow_;  // what begins to be kept in a row, less what ends
+  double weight_ = 0;
+  std::vector<interval> intervals_;  // with priced rows
+  std::vector<group> classes_;
+  std::vector<double> room_;  // [units]
+  std::vector<double> shares_;
+  bool has_homes_ = false;
+  double home_room_ = 0;  // [units]
+  double homed_ = 0;      // chunks with a home [units]
+};
+
+/// Maximizes the dual: finds prices at which keeping and dropping nearly balance everywhere.
+///
+///     dual_ascent ascent{problem};
+///     for (const double width : {1.0, 0.1, 0.01}) ascent.climb(width, 100);
+///     certified_bytes(problem, ascent.best());
+///
+/// A step is a quasi-Newton step over the prices that are above zero or rise. Prices are cut off at zero, and the step
+/// is halved until the dual rises. Each call of `climb` starts where the last call ended, so that the width can shrink.
+/// Source: L-BFGS (Nocedal 1980) with projection (Bertsekas 1982). Cost: one value of the dual and O(20 rows) for each
+/// step; memory for 22 numbers for each row.
+class dual_ascent {
+ public:
+  static constexpr std::size_t pairs = 10;
+  static constexpr std::uint32_t most_priced_rows = 1'200;
+
+  explicit dual_ascent(const retention_problem& problem)
+      : priced_rows_{tightest_rows(problem)},
+        dual_{problem, priced_rows_},
+        rows_{dual_.coordinates()},
+        now_(rows_),
+        slope_(rows_),
+        next_(rows_),
+        next_slope_(rows_),
+        way_(rows_),
+        all_(problem.room().size() + rows_ - priced_rows_.size()),
+        price_{priced_rows_.size()},
+        reached_{problem.room().size()},
+        best_{problem.room().size()}
+  {
+    for (pair& it : pairs_) it = {std::vector<double>(rows_), std::vector<double>(rows_), 0};
+    best_value_ = dual_(price_, 0, slope_);
+  }
+
+  /// Classes and priced rows: the terms of one value of the dual.
+  [[nodiscard]] std::size_t terms() const noexcept { return dual_.classes() + rows_; }
+
+  /// @param width   of the rounded corners [moves of a byte], above 0   @param steps   at most
+  void climb(double width, std::size_t steps)
+  {
+    if (rows_ == 0) return;
+    count_ = 0;
+    price_.set(now_);
+    double value = dual_(price_, width, slope_);
+    for (std::size_t step = 0; step < steps; ++step) {
+      find_way();
+      double gained = 0;
+      const bool is_plain = count_ == 0;
+      if (search(width, value, gained)) {
+        remember();
+        std::swap(now_, next_);
+        std::swap(slope_, next_slope_);
+        value += gained;
+      }
+      if (gained > 1e-8 * dual_.weight()) continue;
+      if (is_plain) break;
+      count_ = 0;  // the pairs may mislead: once more along the slope
+    }
+    price_.set(now_);
+    for (std::size_t at = 0; at < priced_rows_.size(); ++at) all_[priced_rows_[at]] = now_[at];
+    if (rows_ > priced_rows_.size()) all_.back() = now_.back();
+    reached_.set(all_);
+    const double true_value = dual_(price_, 0, next_slope_);
+    if (true_value <= best_value_) return;
+    best_value_ = true_value;
+    best_ = reached_;
+  }
+
+  /// The prices that the last climb reached.
+  [[nodiscard]] const row_prices& reached() const noexcept { return reached_; }
+  /// The prices with the highest true dual.
+  [[nodiscard]] const row_prices& best() const noexcept { return best_; }
+
+ private:
+  struct pair {
+    std::vector<double> step;
+    std::vector<double> bend;  // by how much the slope fell
+    double scale = 0;          // 1 over their product
+  };
+
+  /// In each run of rows, the row that would have the most bytes too many if all intervals were kept.
+  static std::vector<std::uint32_t> tightest_rows(const retention_problem& problem)
+  {
+    const auto rows = static_cast<std::uint32_t>(problem.room().size());
+    std::vector<std::int64_t> over(rows + std::size_t{1}, 0);
+    for (const retention_problem::interval& it : problem.intervals()) {
+      const auto size = static_cast<std::int64_t>(problem.epochs()[it.epoch].size);
+      over[it.first] += size;
+      over[it.last] -= size;
+      if (it.wraps) over[0] += size;
+    }
+    std::partial_sum(over.begin(), over.end(), over.begin());
+    std::vector<std::uint32_t> found;
+    const std::uint32_t run = (rows + most_priced_rows - 1) / most_priced_rows;
+    for (std::uint32_t begin = 0; begin < rows; begin += run) {
+      std::uint32_t tightest = begin;
+      for (std::uint32_t row = begin; row < std::min(rows, begin + run); ++row)
+        if (over[row] - problem.room()[row] > over[tightest] - problem.room()[tightest]) tightest = row;
+      found.push_back(tightest);
+    }
+    return found;
+  }
+
+  [[nodiscard]] bool is_free(std::size_t row) const noexcept { return now_[row] > 0 || slope_[row] > 0; }
+
+  static double product(std::span<const double> left, std::span<const double> right) noexcept
+  {
+    std::array<double, 4> sums{};  // so that one sum does not wait for the other
+    const std::size_t whole = left.size() / 4 * 4;
+    for (std::size_t at = 0; at < whole; at += 4)
+      for (std::size_t lane = 0; lane < 4; ++lane)
+        sums[lane] = __builtin_fma(left[at + lane], right[at + lane], sums[lane]);
+    for (std::size_t at = whole; at < left.size(); ++at) sums[0] = __builtin_fma(left[at], right[at], sums[0]);
+    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+  }
+  static void add(std::span<double> to, double factor, std::span<const double> from) noexcept
+  {
+    for (std::size_t at = 0; at < to.size(); ++at) to[at] = __builtin_fma(factor, from[at], to[at]);
+  }
+
+  void find_way()
+  {
+    for (std::size_t row = 0; row < rows_; ++row) way_[row] = is_free(row) ? slope_[row] : 0;
+    std::array<double, pairs> factors{};
+    for (std::size_t back = 0; back < count_; ++back) {
+      const pair& it = pairs_[(newest_ + pairs - back) % pairs];
+      factors[back] = it.scale * product(it.step, way_);
+      add(way_, -factors[back], it.bend);
+    }
+    if (count_ > 0) {
+      const pair& it = pairs_[newest_];
+      const double stretch = 1 / (it.scale * product(it.bend, it.bend));
+      for (double& value : way_) value *= stretch;
+    } else {
+      shorten_way();
+    }
+    for (std::size_t back = count_; back-- > 0;) {
+      const pair& it = pairs_[(newest_ + pairs - back) % pairs];
+      const double factor = __builtin_fma(-it.scale, product(it.bend, way_), factors[back]);
+      add(way_, factor, it.step);
+    }
+    for (std::size_t row = 0; row < rows_; ++row)
+      if (!is_free(row)) way_[row] = 0;
+    if (product(way_, slope_) > 0) return;
+    for (std::size_t row = 0; row < rows_; ++row) way_[row] = is_free(row) ? slope_[row] : 0;
+    shorten_way();
+  }
+
+  /// Scales the first step: no sum of prices changes by more than a quarter of a load.
+  void shorten_way()
+  {
+    double sum = 0;
+    for (const double value : way_) sum += value < 0 ? -value : value;
+    if (sum > 0)
+      for (double& value : way_) value *= 0.25 / sum;
+  }
+
+  bool search(double width, double value, double& gained)
+  {
+    double length = 1;
+    for (int halving = 0; halving < 25; ++halving, length *= 0.5) {
+      for (std::size_t row = 0; row < rows_; ++row)
+        next_[row] = std::max(0.0, __builtin_fma(length, way_[row], now_[row]));
+      price_.set(next_);
+      gained = dual_(price_, width, next_slope_) - value;
+      double expected = 0;
+      for (std::size_t row = 0; row < rows_; ++row)
+        expected = __builtin_fma(slope_[row], next_[row] - now_[row], expected);
+      if (expected > 0 && gained > 1e-4 * expected) return true;
+    }
+    return false;
+  }
+
+  void remember()
+  {
+    const std::size_t at = (newest_ + 1) % pairs;
+    pair& it = pairs_[at];
+    for (std::size_t row = 0; row < rows_; ++row) {
+      it.step[row] = next_[row] - now_[row];
+      it.bend[row] = slope_[row] - next_slope_[row];
+    }
+    const double both = product(it.step, it.bend);
+    if (!(both > 1e-12 * product(it.bend, it.bend))) return;
+    it.scale = 1 / both;
+    newest_ = at;
+    count_ = std::min(count_ + 1, pairs);
+  }
+
+  std::vector<std::uint32_t> priced_rows_;
+  lagrangian_dual dual_;
+  std::size_t rows_;  // and one for the homes, where the host has no room for all
+  std::vector<double> now_;
+  std::vector<double> slope_;
+  std::vector<double> next_;
+  std::vector<double> next_slope_;
+  std::vector<double> way_;
+  std::vector<double> all_;
+  row_prices price_;  // of priced rows
+  row_prices reached_;
+  row_prices best_;
+  double best_value_ = 0;
+  std::array<pair, pairs> pairs_;
+  std::size_t newest_ = 0;
+  std::size_t count_ = 0;
+};
+
+}  // namespace transfer
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <chunkmem/transfer/local_search.hpp>
+
+#include <support/catch.hpp>
+#include <support/oracles/dice.hpp>
+#include <support/oracles/fewest_moved_bytes.hpp>
+#include <support/oracles/retention_trace.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace local_search_test {
+
+using namespace chunkmem;
+using support::dice;
+using support::retention_trace;
+using transfer::kept_intervals;
+using transfer::retention_problem;
+using transfer::row_prices;
+using transfer::ruin_and_recreate;
+using transfer::use_kind;
+
+namespace {
+
+/// Bytes that stay at each moment.
+std::vector<std::uint64_t> staying(const kept_intervals& choice)
+{
+  const retention_problem& problem = choice.problem();
+  std::vector<std::uint64_t> all(problem.moments(), 0);
+  for (std::uint32_t which = 0; which < problem.intervals().size(); ++which)
+    for (std::uint32_t step = 0; choice.is_kept(which) && step < problem.intervals()[which].length; ++step)
+      all[(problem.intervals()[which].begin + step) % problem.moments()] += choice.size_of(which);
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("ruin and recreate improves a bad choice, never moves more, and leaves what fits", "[transfer]")
+{
+  int better = 0;
+  int equal = 0;
+  int rolled = 0;
+  for (std::uint64_t seed = 1; seed <= 900; ++seed) {
+    support::dice random{seed};
+    const retention_trace what = support::roll_small_trace(random, {seed % 2 == 0, true, false});
+    const transfer::retention_input input = what.input();
+    const retention_problem problem{input};
+    if (problem.intervals().size() < 2) continue;
+    const row_prices none{problem.room().size()};
+    kept_intervals choice{problem};
+    for (std::uint32_t which = 0; which < problem.intervals().size(); ++which)  // badly: in the order of chunks
+      if (choice.fits(which)) choice.keep(which);
+    const std::uint64_t before = choice.moved_bytes();
+    ruin_and_recreate{problem, none}.improve(choice, 500);
+    const std::uint64_t best = support::fewest_moved_bytes{input}();
+    CHECK(choice.moved_bytes() <= before);
+    CHECK(problem.constant_bytes() + choice.moved_bytes() >= best);
+    for (std::uint32_t which = 0; which < problem.intervals().size(); ++which) CHECK(choice.room_over(which) >= 0);
+    better += choice.moved_bytes() < before ? 1 : 0;
+    equal += problem.constant_bytes() + choice.moved_bytes() == best ? 1 : 0;
+    ++rolled;
+  }
+  CHECK(better > 5);
+  CHECK(equal >= rolled * 99 / 100);
+}
+
+TEST_CASE("no attempts change nothing, and the same attempts end the same way", "[transfer]")
+{
+  support::dice random{4};
+  const retention_trace what = support::roll_large_trace(random, 60, 60, 200, 0.3);
+  const retention_problem problem{what.input()};
+  const row_prices none{problem.room().size()};
+  kept_intervals choice{problem};
+  ruin_and_recreate{problem, none}.improve(choice, 0);
+  CHECK(choice.moved_bytes() == kept_intervals{problem}.moved_bytes());
+  kept_intervals again{problem};
+  ruin_and_recreate{problem, none}.improve(choice, 200);
+  ruin_and_recreate{problem, none}.improve(again, 200);
+  CHECK(choice.all() == again.all());
+  CHECK(choice.moved_bytes() < kept_intervals{problem}.moved_bytes());
+}
+
+TEST_CASE("shorter intervals move no more bytes, and take no more room at any moment", "[transfer]")
+{
+  int shorter = 0;
+  for (std::uint64_t seed = 1; seed <= 400; ++seed) {
+    INFO("seed " << seed);
+    dice random{seed};
+    const retention_trace trace =
+        support::roll_small_trace(random, {random.one_in(2), random.one_in(2), random.one_in(2)});
+    const retention_problem problem{trace.input()};
+    kept_intervals choice{problem};
+    std::vector<std::uint32_t> intervals;
+    for (std::uint32_t which = 0; which < problem.intervals().size(); ++which) intervals.push_back(which);
+    for (std::size_t at = intervals.size(); at > 1; --at)
+      std::swap(intervals[at - 1], intervals[random.below(static_cast<std::uint32_t>(at))]);
+    choice.fill(intervals);
+    const std::uint64_t moved = choice.moved_bytes();
+    const std::vector<std::uint64_t> before = staying(choice);
+    shorten(choice);
+    CHECK(choice.moved_bytes() <= moved);
+    const std::vector<std::uint64_t> after = staying(choice);
+    bool less = false;
+    for (std::size_t at = 0; at < after.size(); ++at) {
+      REQUIRE(after[at] <= before[at]);
+      less = less || after[at] < before[at];
+    }
+    shorter += less ? 1 : 0;
+  }
+  CHECK(shorter > 20);
+}
+
+TEST_CASE("in a step forward and back the last layers stay, and around its end the first ones", "[transfer]")
+{
+  // Ten chunks are read forward and back; there is room for three beside the one that is read.
+  retention_trace trace;
+  trace.chunk_bytes.assign(10, 5);
+  trace.device_bytes.assign(20, 20);
+  for (std::uint32_t at = 0; at < 20; ++at) trace.use(at < 10 ? at : 19 - at, at, use_kind::read);
+  const retention_problem problem{trace.input()};
+  kept_intervals choice{problem};
+  std::vector<std::uint32_t> longest_first;
+  for (std::uint32_t which = 0; which < problem.intervals().size(); ++which) longest_first.push_back(which);
+  std::ranges::sort(longest_first, [&](std::uint32_t left, std::uint32_t right) {
+    return problem.intervals()[left].length > problem.intervals()[right].length;
+  });
+  choice.fill(longest_first);
+  const std::uint64_t moved = choice.moved_bytes();
+  shorten(choice);
+  CHECK(choice.moved_bytes() == moved);
+  for (std::uint32_t which = 0; which < problem.intervals().size(); ++which) {
+    const std::uint32_t first = problem.intervals()[which].begin - 1;  // the use before the interval
+    const std::uint32_t chunk = first < 10 ? first : 19 - first;
+    INFO("chunk " << chunk << " behind moment " << first);
+    CHECK(choice.is_kept(which) == (first < 10 ? chunk >= 6 : chunk <= 3));
+  }
+}
+
+}  // namespace local_search_test
