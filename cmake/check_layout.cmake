@@ -37,7 +37,7 @@ set(std_headers
     variant vector version)
 
 # What a few lines for each system need, inside conditions; elsewhere they are not seen.
-set(system_headers fcntl.h sys/mman.h sys/stat.h unistd.h)
+set(system_headers fcntl.h sys/file.h sys/mman.h sys/stat.h unistd.h)
 
 # Headers that need a component: opt_in_<header> says which. A .cuh needs nvcc.
 if(EXISTS "${ROOT}/cmake/opt_in_headers.txt")
