@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cerrno>
+#include <string>
 #include <utility>
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace chunkmem::inline v0 {
@@ -41,6 +43,16 @@ template <class Call>
   auto result = call();
   while (result < 0 && errno == EINTR) result = call();
   return result;
+}
+
+/// False where the path is that of another file by now, or of none; a link is not followed. The open descriptor keeps
+/// the system from giving the file's number to a new file.
+[[nodiscard]] inline bool is_named(const descriptor& file, const std::string& path) noexcept
+{
+  struct stat own = {};
+  struct stat named = {};
+  return ::fstat(file.get(), &own) == 0 && ::lstat(path.c_str(), &named) == 0 && own.st_dev == named.st_dev &&
+         own.st_ino == named.st_ino;
 }
 
 }  // namespace detail

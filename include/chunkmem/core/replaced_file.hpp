@@ -65,7 +65,7 @@ class replaced_file {
     if (!file_.is_open() || !made_in_.is_here()) return;
     if (unnamed_.empty())
       flush();
-    else if (is_named(file_, unnamed_))
+    else if (detail::is_named(file_, unnamed_))
       (void)::unlink(unnamed_.c_str());
   }
 
@@ -104,7 +104,7 @@ class replaced_file {
     const int again = ::dup(held.get());
     if ((again < 0 || ::close(again) != 0) && problem_ == 0) problem_ = errno;  // a full disk may show only here
     if (problem_ != 0) {
-      if (!name.empty() && is_named(held, name)) (void)::unlink(name.c_str());
+      if (!name.empty() && detail::is_named(held, name)) (void)::unlink(name.c_str());
       fail("writing", problem_);
     }
     if (!name.empty()) take_name(held, name);
@@ -168,7 +168,7 @@ class replaced_file {
       detail::descriptor file{::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666)};
       if (file.is_open()) {
         if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return {};
-        if (is_named(file, name)) return file;
+        if (detail::is_named(file, name)) return file;
         continue;  // it was not yet locked, and was taken for that of a killed program
       }
       if (errno != EEXIST) fail_to_make(errno);
@@ -184,21 +184,13 @@ class replaced_file {
     const detail::descriptor file{::open(name.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)};
     if (!file.is_open()) return errno == ENOENT;
     if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) return false;
-    if (is_named(file, name) && ::unlink(name.c_str()) != 0) fail_to_make(errno);
+    if (detail::is_named(file, name) && ::unlink(name.c_str()) != 0) fail_to_make(errno);
     return true;
   }
 
-  /// False where the name is that of another file by now, or of none.
-  [[nodiscard]] static bool is_named(const detail::descriptor& file, const std::string& name) noexcept
-  {
-    struct stat own = {};
-    struct stat named = {};
-    return ::fstat(file.get(), &own) == 0 && ::lstat(name.c_str(), &named) == 0 && own.st_dev == named.st_dev &&
-           own.st_ino == named.st_ino;
-  }
   void take_name(const detail::descriptor& file, const std::string& name) const
   {
-    if (!is_named(file, name))
+    if (!detail::is_named(file, name))
       fail("replacing", ESTALE, "somebody removed or replaced the unfinished file beside it: write it again");
     if (::rename(name.c_str(), path_.c_str()) == 0) return;
     const int number = errno;
