@@ -142,7 +142,7 @@ void refuse_too_small_for_model(const Core& core, const memory_requirement& need
   const bytes device = std::max(whole_frames(tier::device), need.smallest_device);
   sizes.expect("host", whole_frames(tier::host), lasting > device ? lasting - device : bytes{},
                "the part of weights and optimizer states that the device does not hold");
-  sizes.refuse(core.options().chunk_bytes, "");
+  sizes.refuse(core.options().chunk_bytes, "; rehearse(step) says what a step needs");
 }
 
 /// @throws config_error   a tier is too small for the rehearsed step; names each size that must grow
