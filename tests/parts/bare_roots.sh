@@ -5,7 +5,7 @@
 set -eu
 scratch=$2
 rm -rf "$scratch"
-mkdir -p "$scratch/bin" "$scratch/work"
+mkdir -p "$scratch/bin" "$scratch/place"
 for tool in setsid flock; do
   command -v $tool >/dev/null || { echo "SKIPPED: there is no $tool"; exit 0; }
 done
@@ -21,11 +21,11 @@ mkfifo "$scratch/number"
 setsid sh -c 'echo $$ >"$0"; exec tail -f /dev/null' "$scratch/number" &
 read -r group <"$scratch/number"
 trap 'kill -s KILL -- "-$group"' EXIT
-echo "$group" >"$scratch/work/group"
+echo "$group" >"$scratch/place/group"
 status=0
-PATH="$scratch/bin:$PATH" BARE_ROOTS="$scratch/work" BARE_ROOTS_ALONE=yes \
+PATH="$scratch/bin:$PATH" BARE_ROOTS="$scratch/place" BARE_ROOTS_ALONE=yes \
   sh "$1/tools/bare_roots.sh" debian12 demo >"$scratch/said" 2>&1 </dev/null || status=$?
-if [ $status != 2 ] || [ -e "$scratch/work/group" ] || ! kill -s 0 -- "-$group"; then
+if [ $status != 2 ] || [ -e "$scratch/place/group" ] || ! kill -s 0 -- "-$group"; then
   cat "$scratch/said"
   echo "status $status; the other program has to run on"
   exit 1
