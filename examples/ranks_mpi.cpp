@@ -30,7 +30,8 @@ result train(ranks_type& group)
 {
   memory_type memory{{.device_capacity = 1_MiB, .host_capacity = 4_MiB}};  // of this rank alone
   const float scale = 1.0F / static_cast<float>(group.ranks());            // sums of gradients become means
-  cm::sharded_model<memory_type, ranks_type> m{memory, group, {.chunk_bytes = group.ranks() * 32_KiB}, {.sum_scale = scale}};
+  cm::sharded_model<memory_type, ranks_type> m{
+      memory, group, {.chunk_bytes = group.ranks() * 32_KiB}, {.sum_scale = scale}};
   cm::optimizer::adam adam;
   m.use(adam);
   const auto weights = m.add_stacked<float>(layers, {width}, cm::role::parameter);
