@@ -194,9 +194,9 @@ class posix_folder {
     if (::fsync(folder_.get()) != 0) throw failed("syncing", "the folder", errno);
   }
   /// Locks a file that only its owner can open, `.chunkmem-lock`: nobody else can hold the lock. Never waits. The file
-  /// goes with the lock; a process that is killed leaves it, unlocked, for the next one. A foreign file of that name, or
-  /// one with a second name, is passed over: `.chunkmem-lock-1` is next. Where the file system knows no locks (some
-  /// network file systems), nobody is kept out.
+  /// goes with the lock; a process that is killed leaves it, unlocked, for the next one. A foreign file of that name is
+  /// passed over, and so is one with a second name: `.chunkmem-lock-1` is next. Where the file system knows no locks
+  /// (some network file systems), nobody is kept out.
   /// @throws io_error   another has it (errno EWOULDBLOCK), in this process too: says which process, and whether it is
   /// stopped; or the file cannot be made
   [[nodiscard]] guard lock()
