@@ -167,7 +167,12 @@ elif [ -n "$missing" ]; then
     fi
     [ -t 0 ] || as_root="sudo -n"
   fi
+  optional=
+  for package in $wanted; do
+    case " $missing " in *" $package "*) ;; *) optional="$optional $package" ;; esac
+  done
   echo "chunkmem: missing:$missing"
+  [ -z "$optional" ] || echo "chunkmem: optional parts want:$optional"
   echo "chunkmem: will install these with apt, then build and run:$presets"
   if [ $yes = no ]; then
     printf 'Press Enter to go on, Ctrl-C to stop. '
@@ -179,7 +184,7 @@ elif [ -n "$missing" ]; then
     printf 'chunkmem: could not install; as root run: apt-get update && %s\n' "$install" >&2
     exit 2
   fi
-  for package in $wanted; do
+  for package in $optional; do
     if has_candidate "$package"; then
       # shellcheck disable=SC2086  # a list of words
       $as_root env DEBIAN_FRONTEND=noninteractive ${install%"$missing"} "$package" </dev/null ||

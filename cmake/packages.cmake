@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # Packages that our own programs use and the library does not. The config file of a package may stop CMake, for example
 # where one of its libraries was removed. So a separate project loads each package first, and only a package that passed
-# is loaded here.
+# is loaded here. Each configuration asks again, because a package may have been changed or removed since the last one.
 
 # chunkmem_rehearse(<why_not> <package> <libraries> [<word of find_package...>]): finds <package> and links <libraries>
 # in that project.
 function(chunkmem_rehearse why_not package libraries)
   set(${why_not} "" PARENT_SCOPE)
-  if(CHUNKMEM_REHEARSED_${package} AND CHUNKMEM_REHEARSED_${package} STREQUAL "${${package}_DIR}")
+  get_property(has_passed GLOBAL PROPERTY CHUNKMEM_REHEARSED_${package})
+  if(has_passed)
     return()
   endif()
   # The caller's choices: compiler, flags, prefixes, folders to ignore.
@@ -20,7 +21,10 @@ function(chunkmem_rehearse why_not package libraries)
     endif()
   endforeach()
   set(folder "${PROJECT_BINARY_DIR}/generated/rehearsals/${package}")
-  file(REMOVE_RECURSE "${folder}")
+  # What CMake knows about the compiler stays, what it found goes.
+  string(SHA256 build "${CMAKE_COMMAND} ${CMAKE_GENERATOR} ${CMAKE_CXX_COMPILER} ${CMAKE_CXX_COMPILER_VERSION}")
+  string(SUBSTRING "${build}" 0 8 build)
+  file(REMOVE "${folder}/${build}/CMakeCache.txt")
   file(WRITE "${folder}/choices.cmake" "${choices}")
   file(WRITE "${folder}/main.cpp" "int main() {}\n")
   file(WRITE "${folder}/CMakeLists.txt" "cmake_minimum_required(VERSION 3.25)
@@ -32,11 +36,11 @@ if(${package}_FOUND)
   message(STATUS \"found <\${${package}_DIR}>\")
 endif()
 ")
-  execute_process(COMMAND ${CMAKE_COMMAND} -S "${folder}" -B "${folder}/build" -G "${CMAKE_GENERATOR}"
+  execute_process(COMMAND ${CMAKE_COMMAND} -S "${folder}" -B "${folder}/${build}" -G "${CMAKE_GENERATOR}"
                           -C "${folder}/choices.cmake"
                   RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
-  if(status EQUAL 0 AND output MATCHES "found <([^>]*)>")
-    set(CHUNKMEM_REHEARSED_${package} "${CMAKE_MATCH_1}" CACHE INTERNAL "")
+  if(status EQUAL 0 AND output MATCHES "found <")
+    set_property(GLOBAL PROPERTY CHUNKMEM_REHEARSED_${package} ON)
   elseif(status EQUAL 0)
     set(${why_not} "no ${package} was found" PARENT_SCOPE)
   else()

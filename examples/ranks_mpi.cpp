@@ -30,7 +30,8 @@ result train(ranks_type& group)
 {
   memory_type memory{{.device_capacity = 1_MiB, .host_capacity = 4_MiB}};  // of this rank alone
   const float scale = 1.0F / static_cast<float>(group.ranks());            // sums of gradients become means
-  cm::sharded_model<memory_type, ranks_type> m{memory, group, {.chunk_bytes = 64_KiB}, {.sum_scale = scale}};
+  cm::sharded_model<memory_type, ranks_type> m{
+      memory, group, {.chunk_bytes = group.ranks() * 32_KiB}, {.sum_scale = scale}};
   cm::optimizer::adam adam;
   m.use(adam);
   const auto weights = m.add_stacked<float>(layers, {width}, cm::role::parameter);
@@ -43,12 +44,12 @@ result train(ranks_type& group)
     const float target = cm::index_of(group.rank()) % 2 == 0 ? 0.10F : 0.14F;  // each rank has data of its own
     double loss = 0;
     for (std::uint32_t layer = layers; layer-- > 0;) {
-      auto pin = m.acquire(weights.slice(layer), cm::access::read);  // gathers the halves of all ranks
+      auto pin = m.acquire(weights.slice(layer), cm::access::read);  // gathers the shares of all ranks
       std::vector<float> error(pin.data(), pin.data() + width);
       for (float& e : error) e -= target, loss += 0.5 * e * e;
       auto g = m.gradient(std::move(pin));
       for (std::size_t i = 0; i < width; ++i) g.data()[i] = error[i];
-      m.gradient_done(std::move(g));  // adds the gradients of all ranks; each keeps its half
+      m.gradient_done(std::move(g));  // adds the gradients of all ranks; each keeps its share
     }
     m.step(adam, {.learning_rate = 0.01F});  // in place of optimizer::step
     (step == 0 ? found.first_loss : found.last_loss) = loss;

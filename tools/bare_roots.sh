@@ -59,6 +59,7 @@ mkdir -p "$work/logs" || exit 1
 work=$(cd "$work" && pwd) || exit 1
 exec 9>"$work/lock"
 flock --nonblock 9 || { echo "bare_roots: another run works in $work" >&2; exit 1; }
+rm -f "$work/group" # of a run that was killed: another group may have its number by now
 
 # remove <root>: unmounts and deletes the root. Nothing is deleted where an unmount fails.
 remove() {
@@ -77,7 +78,7 @@ clean_up() {
   done
 }
 stop() {
-  if [ -e "$work/group" ]; then kill -TERM -- "-$(cat "$work/group")" 2>/dev/null; fi
+  if [ -e "$work/group" ]; then kill -s TERM -- "-$(cat "$work/group")" 2>/dev/null; fi
   rm -f "$work/group"
   clean_up
 }
@@ -178,6 +179,9 @@ for system in $systems; do
       status=$?
     else
       status="no root"
+    fi
+    if [ "$status" = 2 ] && ! grep -q '^chunkmem: as root run: apt-get ' "$log"; then
+      status="2 without the apt command"
     fi
     [ "$status" = $wanted ] || failed=yes
     table="$table

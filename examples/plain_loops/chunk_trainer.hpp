@@ -46,7 +46,7 @@ class chunk_trainer {
           declare(shape_of(static_cast<activation_kind>(kind), model_, batch), chunkmem::role::activation);
   }
 
-  /// What a step needs, exactly. Nothing is allocated and no kernel runs.
+  /// The exact need of a step. Nothing is allocated and no kernel runs.
   chunkmem::memory_requirement rehearse(const token_batch& batch)
   {
     return m_.rehearse([&] { (void)step(batch); });

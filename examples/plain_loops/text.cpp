@@ -39,6 +39,7 @@ std::string read_text(const std::string& file, std::size_t least)
   std::string text;
   for (const fs::path& each : files) {
     std::ifstream in{each, std::ios::binary};
+    if (!in) throw std::runtime_error{"the text " + each.string() + " cannot be read (name another file with --text)"};
     text.append(std::istreambuf_iterator<char>{in}, {});
   }
   if (text.size() >= least) return text;

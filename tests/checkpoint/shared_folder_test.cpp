@@ -129,4 +129,35 @@ TEST_CASE("a file of a checkpoint that everybody may write to is not loaded", "[
              ContainsSubstring("generation-000002-00000.safetensors is not believed: everybody may write to it"));
 }
 
+TEST_CASE("a save leaves the tensors of a generation whose manifest is foreign, which is whole once that is mended",
+          "[checkpoint]")
+{
+  shared it;
+  const std::string manifest = it.place.path() + "/generation-000002.manifest";
+  REQUIRE(::chmod(manifest.c_str(), 0602) == 0);
+  it.model.fill(3.5F);
+  CHECK(checkpoint::save(it.model.m, it.folder).number == 3);
+  REQUIRE(::chmod(manifest.c_str(), 0600) == 0);
+  std::filesystem::remove(it.place.path() + "/generation-000003.manifest");
+  small_model after;
+  CHECK(checkpoint::load(after.m, it.folder).number == 2);
+  CHECK(after.holds(2.5F));
+}
+
+TEST_CASE("a folder with foreign generations alone says why none is believed, and a fresh start lists them",
+          "[checkpoint]")
+{
+  shared it;
+  for (const char* const number : {"1", "2"})
+    REQUIRE(::chmod((it.place.path() + "/generation-00000" + number + ".manifest").c_str(), 0602) == 0);
+  small_model after;
+  CHECK_THROWS_WITH(checkpoint::load(after.m, it.folder),
+                    ContainsSubstring("none of the 2 generations in this folder is believed; the newest, number 2: ") &&
+                        ContainsSubstring("everybody may write to it") && !ContainsSubstring("keep = 1"));
+  const auto found = checkpoint::load(after.m, it.folder, {.allow_fresh_start = true});
+  CHECK(found.number == 0);
+  REQUIRE(found.skipped.size() == 2);
+  CHECK(found.skipped[0].number == 2);
+}
+
 }  // namespace shared_folder_test

@@ -91,6 +91,18 @@ TEST_CASE("the identity's file is its owner's alone, is never an old one, and is
   CHECK(!std::filesystem::exists(path));
 }
 
+TEST_CASE("the identity of a later run stays where an earlier one ends after its file was removed", "[collective]")
+{
+  const temporary_folder place;
+  const std::string path = place / "id";
+  std::optional<nccl_id_file> earlier{std::in_place, path, some_id(), 1U};
+  std::filesystem::remove(path);
+  const nccl_id_file later{path, some_id(), 2};
+  earlier.reset();
+  identity other{};
+  CHECK(nccl_id_file::read(path, other, 2));
+}
+
 TEST_CASE("what is no plain file in the place of the identity's is an error at once", "[collective]")
 {
   using Catch::Matchers::ContainsSubstring;

@@ -73,24 +73,116 @@ TEST_CASE("a file is replaced as a whole at its end, or at once and then filled"
   CHECK(text_of(path) == "first");
   {
     replaced_file file{path, "a text", naming::at_end};
-    std::fputs("second", file.stream());
+    file.write("second");
     CHECK(text_of(path) == "first");
+    CHECK(file.is_open());
     file.finish();
-    CHECK(file.stream() == nullptr);
+    CHECK_FALSE(file.is_open());
     CHECK_NOTHROW(file.finish());
     CHECK(text_of(path) == "second");
   }
   {
     replaced_file file{path, "a text", naming::at_once};
     CHECK(text_of(path).empty());
-    std::fputs("third", file.stream());
-    std::fflush(file.stream());
-    CHECK(text_of(path) == "third");
+    file.write("thi");
+    file.flush();
+    CHECK(text_of(path) == "thi");
+    file.write("rd");
   }
+  CHECK(text_of(path) == "third");
   {
     replaced_file dropped{path, "a text", naming::at_end};
   }
   CHECK(text_of(path) == "third");
+  CHECK(place.files() == 1);
+}
+
+TEST_CASE("a long text and many short ones are written whole and in order", "[core]")
+{
+  const temporary_folder place;
+  const std::string path = place / "it";
+  std::string expected;
+  {
+    replaced_file file{path, "a text", naming::at_end};
+    for (int number = 0; number < 5'000; ++number) {
+      const std::string part = number % 1'000 == 0 ? std::string(10'000, 'x') : std::to_string(number);
+      file.write(part);
+      expected += part;
+    }
+    file.finish();
+  }
+  CHECK(text_of(path) == expected);
+}
+
+TEST_CASE("of two writers of one name each has a file of its own, and no reader finds half a text", "[core]")
+{
+  const temporary_folder place;
+  const std::string path = place / "it";
+  std::optional<replaced_file> first{std::in_place, path, "a text", naming::at_end};
+  first->write("whole of the first");
+  std::optional<replaced_file> second{std::in_place, path, "a text", naming::at_end};
+  second->write("half of the ");
+  second->flush();
+  CHECK(place.files() == 2);
+  CHECK_NOTHROW(first->finish());
+  CHECK(text_of(path) == "whole of the first");
+  SECTION("the other one ends")
+  {
+    second->write("second");
+    CHECK_NOTHROW(second->finish());
+    CHECK(text_of(path) == "half of the second");
+  }
+  SECTION("the other one is dropped")
+  {
+    second.reset();
+    CHECK(text_of(path) == "whole of the first");
+  }
+  CHECK(place.files() == 1);
+}
+
+TEST_CASE("a file that somebody put in the place of an unfinished one is neither taken nor removed", "[core]")
+{
+  const temporary_folder place;
+  const std::string path = place / "it";
+  write_file(path, "older");
+  std::optional<replaced_file> file{std::in_place, path, "a text", naming::at_end};
+  std::filesystem::remove(path + ".new");
+  write_file(path + ".new", "of another program");
+  SECTION("at its end")
+  {
+    CHECK_THROWS_AS(file->finish(), io_error);
+    CHECK(text_of(path) == "older");
+  }
+  SECTION("where it is dropped") {}
+  file.reset();
+  CHECK(text_of(path + ".new") == "of another program");
+}
+
+TEST_CASE("a forked child writes nothing of its parent's text, however it ends", "[core]")
+{
+  const temporary_folder place;
+  const std::string path = place / "it";
+  const naming when = GENERATE(naming::at_once, naming::at_end);
+  static std::optional<replaced_file> file;  // also destroyed where the child calls exit
+  file.emplace(path, "a text", when);
+  file->write("line 1\n");
+  CHECK(support::result_in_child([] {
+          std::exit(7);
+          return 0;
+        }) == 7);
+  CHECK(support::result_in_child([] {
+          file.reset();
+          return 7;
+        }) == 7);
+  CHECK(support::result_in_child([] {
+          file->write("of the child");
+          file->write(std::string(10'000, 'x'));
+          file->flush();
+          return support::is_refused_to_children([] { file->finish(); }) ? 7 : 1;
+        }) == 7);
+  file->write("line 2\n");
+  file->finish();
+  CHECK(text_of(path) == "line 1\nline 2\n");
   CHECK(place.files() == 1);
 }
 

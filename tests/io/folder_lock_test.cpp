@@ -163,6 +163,44 @@ TEST_CASE("a link or a folder with the name of the lock is passed over, and noth
   CHECK_THAT(refusal(folder), ContainsSubstring("cannot be locked") && ContainsSubstring(".chunkmem-lock-7"));
 }
 
+TEST_CASE("a file that has the lock's name as a second one is passed over, with its bytes and its mode", "[io]")
+{
+  const temporary_folder place;
+  const temporary_folder other;
+  const std::string precious = other.path() + "/precious";
+  std::ofstream{precious} << "kept";
+  REQUIRE(::chmod(precious.c_str(), 0644) == 0);
+  std::filesystem::create_hard_link(precious, place.path() + lock_file);
+  io::posix_folder folder{place.path()};
+  {
+    const auto held = folder.lock();
+    CHECK(std::filesystem::exists(place.path() + lock_file + "-1"));
+    CHECK_THAT(refusal(folder), ContainsSubstring("somebody else writes into this folder"));
+  }
+  struct stat what = {};
+  REQUIRE(::stat(precious.c_str(), &what) == 0);
+  CHECK(what.st_size == 4);
+  CHECK((what.st_mode & 07777U) == 0644);
+  CHECK(what.st_nlink == 2);
+}
+
+TEST_CASE("a lock that only another user can open is named with its owner", "[io]")
+{
+  if (::geteuid() != 0) SKIP("only root makes a file for another user");
+  const temporary_folder place;
+  REQUIRE(::chown(place.path().c_str(), 12345, 12345) == 0);
+  std::ofstream{place.path() + lock_file} << "1 nowhere\n";
+  REQUIRE(::chmod((place.path() + lock_file).c_str(), 0600) == 0);
+  CHECK(support::result_in_child([&] {
+          if (::setgid(12345) != 0 || ::setuid(12345) != 0) return 1;
+          io::posix_folder folder{place.path()};
+          int number = 0;
+          const std::string said = refusal(folder, &number);
+          if (said.find("it belongs to user 0 (remove it if no save of that user runs)") == said.npos) return 2;
+          return number == EACCES ? 0 : 3;
+        }) == 0);
+}
+
 TEST_CASE("a file of another user with the name of the lock is passed over", "[io]")
 {
   if (::geteuid() != 0) SKIP("only root makes a file of another user");

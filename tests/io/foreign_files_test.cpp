@@ -74,6 +74,27 @@ TEST_CASE("a file that everybody may write to is foreign, others of one's own ar
   CHECK(errno_of([&] { (void)folder.open_own("link"); }) == ELOOP);
 }
 
+TEST_CASE("a file with a second name is foreign where others may add names to the folder, and nowhere else", "[io]")
+{
+  const temporary_folder place;
+  const temporary_folder elsewhere;
+  {
+    io::posix_folder own{elsewhere.path()};
+    make_file(own, "older", "x");
+  }
+  REQUIRE(::link((elsewhere / "older").c_str(), (place / "file").c_str()) == 0);
+  for (const mode_t mode : {01777U, 0770U, 0755U, 0700U}) {
+    REQUIRE(::chmod(place.path().c_str(), mode) == 0);
+    const io::posix_folder folder{place.path()};
+    const bool may_be_planted = (mode & 022U) != 0;
+    CHECK(folder.is_foreign("file") == may_be_planted);
+    if (may_be_planted)
+      CHECK_THAT(refusal(folder, "file"), ContainsSubstring("file is not believed: it has another name too"));
+    else
+      CHECK(refusal(folder, "file").empty());
+  }
+}
+
 TEST_CASE("files of this user, of the folder's owner and of root are believed, and those of nobody else", "[io]")
 {
   if (::geteuid() != 0) SKIP("only root makes a file of another user");

@@ -281,14 +281,6 @@ TEST_CASE("what the system says when a file is synced, closed or read reaches th
   CHECK(errno_of([&] { (void)folder.open("file").read(UINT64_MAX, room); }) == EINVAL);
 }
 
-TEST_CASE("a write and a read that a signal interrupts are taken up again", "[io]")
-{
-  int calls = 0;
-  CHECK(io::detail::uninterrupted([&] { return ++calls < 3 ? (errno = EINTR, -1) : 7; }) == 7);
-  CHECK(calls == 3);
-  CHECK(io::detail::uninterrupted([&] { return errno = EAGAIN, -1; }) == -1);
-}
-
 TEST_CASE("no descriptor is left open, whatever failed, and a child gets none", "[io]")
 {
   const temporary_folder top;

@@ -22,7 +22,7 @@ STD_HEADERS = frozenset("""
     syncstream system_error thread tuple type_traits typeindex typeinfo unordered_map unordered_set utility valarray
     variant vector version""".split())
 # Headers of the system that a few lines need, inside of conditions.
-SYSTEM_HEADERS = frozenset(("fcntl.h", "sys/mman.h", "sys/stat.h", "unistd.h"))
+SYSTEM_HEADERS = frozenset(("fcntl.h", "sys/file.h", "sys/mman.h", "sys/stat.h", "unistd.h"))
 # The umbrella header reaches none of these: each costs a compilation much time.
 COSTLY_HEADERS = frozenset(("thread", "chrono", "functional"))
 COMPONENTS = frozenset(("cuda", "thrust", "nccl", "checkpoint", "json", "mpi", "dlpack"))

@@ -152,17 +152,17 @@ TEST_CASE("a model that cannot fit is refused when it is sealed, with each size 
   };
   CHECK(refusal(4_KiB, 1_MiB, 1) ==
         "chunkmem: this model does not fit: the device capacity is 4096 B, but the largest tensor of this model "
-        "needs at least 8192 B with chunks of 4096 B (raise it, or use smaller chunks, or call rehearse, "
-        "which finds what a step needs)");
+        "needs at least 8192 B with chunks of 4096 B (raise it, or use smaller chunks; rehearse(step) says what a step "
+        "needs)");
   CHECK(refusal(16_KiB, 12_KiB, 4) ==
         "chunkmem: this model does not fit: the host capacity is 12288 B, but the part of the weights that the device "
-        "does not hold needs at least 16384 B with chunks of 4096 B (raise it, or use smaller chunks, or call "
-        "rehearse, which finds what a step needs)");
+        "does not hold needs at least 16384 B with chunks of 4096 B (raise it, or use smaller chunks; "
+        "rehearse(step) says what a step needs)");
   CHECK(refusal(4_KiB, 16_KiB, 4) ==
         "chunkmem: this model does not fit: the device capacity is 4096 B, but the largest tensor of this model "
         "needs at least 8192 B; the host capacity is 16384 B, but the part of the weights that the device does not "
-        "hold needs at least 24576 B with chunks of 4096 B (raise them, or use smaller chunks, or call rehearse, which "
-        "finds what a step needs)");
+        "hold needs at least 24576 B with chunks of 4096 B (raise them, or use smaller chunks; rehearse(step) says what "
+        "a step needs)");
   CHECK(refusal(16_KiB, 16_KiB, 4) == "nothing");
 }
 
@@ -330,7 +330,7 @@ TEST_CASE("mistakes with iterations say what to end or begin first", "[mistakes]
   {
     auto iteration = m.iteration(2);
     CHECK(said<cm::usage_error>([&] { (void)m.iteration(); }) ==
-          "chunkmem: an iteration began inside another one: end the first one before");
+          "chunkmem: an iteration began inside another one: end the first one before, by its end()");
     CHECK(said<cm::usage_error>([&] { iteration.pass(cm::pass::forward, 2); }) ==
           "chunkmem: micro-batch 2 of an iteration that was begun with 2 micro-batches (they count from 0)");
     CHECK(said<cm::usage_error>([&] { (void)m.rehearse([] {}); }) ==

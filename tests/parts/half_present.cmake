@@ -177,5 +177,16 @@ foreach(part IN ITEMS json thrust)
 endforeach()
 fail_on_mistakes("one part by half, its neighbour whole")
 
+# The same build folder again, after what was on or could be loaded is gone or broken.
+header(nlohmann/json.hpp "#error broken by now: nlohmann/json.hpp") # the compiler may find one of the system
+file(REMOVE "${prefix}/include/thrust/version.h")
+file(WRITE "${prefix}/lib/cmake/Eigen3/Eigen3Config.cmake" "message(FATAL_ERROR \"Eigen3 is broken by now\")\n")
+configure_halves(second_half)
+expect_off(json "broken by now: nlohmann/json.hpp")
+expect_off(checkpoint "broken by now: nlohmann/json.hpp")
+expect_off(thrust "no thrust/version.h")
+expect_off("examples: gpt" "Eigen3 cannot be loaded: Eigen3 is broken by now")
+fail_on_mistakes("a second configuration of a build folder")
+
 file(REMOVE_RECURSE "${scratch}")
 message(STATUS "parts: each half was off with its reason")

@@ -8,3 +8,9 @@ foreach(name IN ITEMS hidden half_present)
   set_tests_properties(parts.${name} PROPERTIES SKIP_REGULAR_EXPRESSION "SKIPPED: ")
 endforeach()
 set_tests_properties(parts.hidden PROPERTIES PROCESSORS 2 COST 900) # it builds
+# Scripts that install packages or end processes, where apt and roots are played.
+foreach(name IN ITEMS bootstrap bare_roots)
+  chunkmem_test(parts.${name} TIMEOUT 60 COMMAND sh "${CMAKE_CURRENT_LIST_DIR}/${name}.sh" "${PROJECT_SOURCE_DIR}"
+                                                 "${PROJECT_BINARY_DIR}/parts_${name}")
+  set_tests_properties(parts.${name} PROPERTIES SKIP_REGULAR_EXPRESSION "SKIPPED: ")
+endforeach()

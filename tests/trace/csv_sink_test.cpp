@@ -3,11 +3,15 @@
 
 #include <conformance/trace_sink.hpp>
 #include <support/catch.hpp>
+#include <support/forked_child.hpp>
 
+#include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <string>
 
 #include <unistd.h>
@@ -75,6 +79,22 @@ TEST_CASE("a table that cannot be written says so when it is opened or closed", 
   } catch (const io_error& failed) {
     CHECK(failed.fault().number == ENOSPC);
   }
+}
+
+TEST_CASE("a forked child adds no line of its parent a second time", "[trace]")
+{
+  const scratch file;
+  static std::optional<trace::csv_file> table;
+  table.emplace(file.path);
+  table->add({.bytes = 1});
+  CHECK(support::result_in_child([] {
+          table->add({.bytes = 2});
+          std::exit(7);
+          return 0;
+        }) == 7);
+  table->close();
+  const std::string text = file.text();
+  CHECK(std::count(text.begin(), text.end(), '\n') == 2);
 }
 
 TEST_CASE("a table of events never goes through a link", "[trace]")

@@ -100,7 +100,7 @@ std::uint64_t export_generation(const From& from, To& to, std::string_view file_
     found.emplace(check_generation(from, options.generation, options.limits));
   else
     found = newest_whole(from, skipped, options.limits);
-  if (!found) detail::refuse_folder(skipped);
+  if (!found) detail::refuse_folder(skipped, !generations_in(from).empty());
   const stored_index index{found->generation()};
   const std::vector<detail::exported> all = detail::values_of(index, found->content(), options);
   std::vector<stored_tensor> table;

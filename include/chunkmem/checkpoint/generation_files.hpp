@@ -185,12 +185,13 @@ template <file_folder Folder>
 }
 
 /// Removes what saves and exports that never ended left behind: temporary files, and files of generations without a
-/// manifest. Foreign files stay.
+/// manifest. Foreign files stay, and so do the files of a generation of which the manifest alone is foreign: once it is
+/// its owner's again the generation is whole.
 /// @param below   of generations with smaller numbers alone @return   files removed
 template <file_folder Folder>
 std::size_t remove_leftovers(Folder& folder, std::uint64_t below = UINT64_MAX)
 {
-  const std::vector<std::uint64_t> whole = generations_in(folder);
+  const std::vector<std::uint64_t> whole = all_generations_in(folder);
   std::size_t removed = 0;
   for (const std::string& name : folder.names()) {
     const auto label = label_of(name);

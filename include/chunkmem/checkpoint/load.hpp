@@ -26,7 +26,9 @@ namespace checkpoint {
 
 /// What a load accepts.
 struct load_options {
-  bool allow_fresh_start = false;  ///< a folder without a generation, or with foreign ones alone, is no error
+  /// A folder without a generation, or with foreign ones alone, is no error. Ask `skipped` then: a training's own
+  /// generation is foreign too once everybody may write to it.
+  bool allow_fresh_start = false;
   loader_limits limits{};
 };
 
@@ -176,14 +178,17 @@ std::uint64_t fill_item(Manager& m, const model_item& it, const stored_index& in
 
 namespace detail {
 
-[[noreturn]] inline void refuse_folder(const std::vector<skipped_generation>& skipped)
+/// @param has_own   some of them are not foreign
+[[noreturn]] inline void refuse_folder(const std::vector<skipped_generation>& skipped, bool has_own)
 {
   if (skipped.empty())
     throw io_error{"there is no checkpoint in this folder (name another one, or allow a fresh start)"};
-  throw io_error{error_text{} << "chunkmem: none of the " << skipped.size()
-                              << " generations in this folder is whole; the newest, number " << skipped.front().number
-                              << ": " << skipped.front().why
-                              << " (where somebody saves into it with keep = 1 just now, try again)"};
+  error_text text;
+  text << "chunkmem: none of the " << skipped.size() << " generations in this folder is "
+       << (has_own ? "whole" : "believed") << "; the newest, number " << skipped.front().number << ": "
+       << skipped.front().why;
+  if (has_own) text << " (where somebody saves into it with keep = 1 just now, try again)";
+  throw io_error{text};
 }
 
 }  // namespace detail
@@ -214,8 +219,9 @@ loaded_generation load(Manager& m, const Folder& folder, const load_options& opt
   loaded_generation result;
   auto from = newest_whole(folder, result.skipped, options.limits);
   if (!from) {
-    if (options.allow_fresh_start && generations_in(folder).empty()) return result;
-    detail::refuse_folder(result.skipped);
+    const bool has_own = !generations_in(folder).empty();
+    if (options.allow_fresh_start && !has_own) return result;
+    detail::refuse_folder(result.skipped, has_own);
   }
   const manifest& content = from->content();
   expect_one_run(folder, content.generation, content.run);

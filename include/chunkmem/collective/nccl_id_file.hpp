@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/descriptor.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/own_process.hpp>
 
@@ -36,23 +37,25 @@ class nccl_id_file {
   /// @throws config_error   there is such a file already, or it cannot be written; nothing is left
   nccl_id_file(std::string path, std::span<const std::byte> id, std::uint64_t run = 0) : path_{std::move(path)}
   {
-    const int file = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR);
-    if (file < 0)
+    file_ = detail::descriptor{
+        ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR)};
+    if (!file_.is_open())
       refuse(path_, "cannot be made, because of", errno,
              "remove one that a dead run has left, or name a new one in a folder that you may write to");
     const std::array<std::byte, size_of_run> number = as_bytes(run);
-    const bool is_whole = ::write(file, number.data(), number.size()) == static_cast<ssize_t>(number.size()) &&
-                          ::write(file, id.data(), id.size()) == static_cast<ssize_t>(id.size());
-    if ((::close(file) == 0) && is_whole) return;
+    const bool is_whole = ::write(file_.get(), number.data(), number.size()) == static_cast<ssize_t>(number.size()) &&
+                          ::write(file_.get(), id.data(), id.size()) == static_cast<ssize_t>(id.size());
+    const int again = ::dup(file_.get());  // closing it sends all to where other machines read
+    if (again >= 0 && ::close(again) == 0 && is_whole) return;
     const int failed = errno;
-    (void)::unlink(path_.c_str());
+    remove();
     refuse(path_, "could not be written, because of", failed, "make room in its folder");
   }
   nccl_id_file(const nccl_id_file&) = delete;
   nccl_id_file& operator=(const nccl_id_file&) = delete;
   ~nccl_id_file()
   {
-    if (made_in_.is_here()) (void)::unlink(path_.c_str());
+    if (made_in_.is_here()) remove();
   }
 
   /// False while there is no file, or not all of it yet: ask again, until a deadline of the caller's own. Never waits
@@ -101,7 +104,14 @@ class nccl_id_file {
     throw config_error{text << ": " << path.substr(0, 255) << " (" << advice << ")"};
   }
 
+  /// A later run may have a file of that name by now, once somebody has removed this one.
+  void remove() const noexcept
+  {
+    if (detail::is_named(file_, path_)) (void)::unlink(path_.c_str());
+  }
+
   std::string path_;
+  detail::descriptor file_;
   own_process made_in_;
 };
 

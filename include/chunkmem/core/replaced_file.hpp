@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/descriptor.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/own_process.hpp>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -25,12 +28,16 @@ namespace chunkmem::inline v0 {
 /// A link, a folder, a pipe or another user's file in a shared folder is refused and stays. A device, such as
 /// /dev/full, is written to. The mode is that of a new file. Folders on the way are followed as they are: use no path
 /// through a folder that others may change. Needs POSIX.
+///
+/// Two writers of one name have a file each (`.new`, `.new-1`), and the name is in the end the file of the one that
+/// took it last, whole. A lock tells the unfinished file of a writer that lives from the file of one that was killed,
+/// which is removed. Where the file system knows no locks, neither is removed. A forked child writes nothing.
 /// @threads   one caller
 class replaced_file {
  public:
   /// When the file takes its name.
   enum class naming : std::uint8_t {
-    at_once,  ///< what was written can be read meanwhile, and is there after a crash
+    at_once,  ///< what was written can be read meanwhile, but for the last 4 KiB, and is there after a crash
     at_end,   ///< by `finish`; where that does not come, or fails, the older file stays
   };
 
@@ -41,44 +48,71 @@ class replaced_file {
     struct stat found = {};
     const bool is_there = ::lstat(path_.c_str(), &found) == 0;
     if (!is_there && errno != ENOENT) fail("opening", errno);
-    if (is_there && S_ISLNK(found.st_mode)) fail("opening", ELOOP, "it is a symbolic link: name what it points at");
-    if (is_there && S_ISDIR(found.st_mode)) fail("opening", EISDIR, "it is a folder: name a file");
-    if (is_there && !S_ISREG(found.st_mode) && !S_ISCHR(found.st_mode))
-      fail("opening", EINVAL, "it is no plain file: name another one");
+    if (is_there) refuse_unfit(found);
     if (is_there && S_ISCHR(found.st_mode)) {
-      open_stream(::open(path_.c_str(), O_WRONLY | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC), path_);
+      open_device();
       return;
     }
     make();
-    if (when == naming::at_once) take_name();
+    if (when == naming::at_once) take_name(file_, std::exchange(unnamed_, ""));
   }
   replaced_file(const replaced_file&) = delete;
   replaced_file& operator=(const replaced_file&) = delete;
-  /// A file that has not got its name is removed; a forked child leaves it to its parent.
+  /// A file that has not got its name is removed; one that has gets what was written. A forked child leaves both to its
+  /// parent.
   ~replaced_file()
   {
-    if (!unnamed_.empty() && made_in_.is_here()) (void)::unlink(unnamed_.c_str());
+    if (!file_.is_open() || !made_in_.is_here()) return;
+    if (unnamed_.empty())
+      flush();
+    else if (detail::is_named(file_, unnamed_))
+      (void)::unlink(unnamed_.c_str());
   }
 
-  /// @return   none after `finish`
-  [[nodiscard]] std::FILE* stream() noexcept { return stream_.get(); }
+  /// False after `finish`.
+  [[nodiscard]] bool is_open() const noexcept { return file_.is_open(); }
 
-  /// Ends the file, which then has its name. Nothing where it has ended. @throws io_error   not all of it was written
+  /// Adds to the file. What goes wrong is said at the end. Nothing after `finish`, and in a forked child.
+  void write(std::string_view text) noexcept
+  {
+    if (!file_.is_open()) return;
+    if (text.size() > buffer_.size() - held_) flush();
+    if (text.size() > buffer_.size()) {
+      if (made_in_.is_here()) put(text);
+      return;
+    }
+    std::copy(text.begin(), text.end(), buffer_.begin() + static_cast<std::ptrdiff_t>(held_));
+    held_ += text.size();
+  }
+  /// What was written so far can be read, if the file has its name.
+  void flush() noexcept
+  {
+    if (file_.is_open() && made_in_.is_here()) put({buffer_.data(), held_});
+    held_ = 0;
+  }
+
+  /// Ends the file, which then has its name. Nothing where it has ended. @throws io_error   not all of it was written;
+  /// usage_error   this is a forked child
   void finish()
   {
-    if (stream_ == nullptr) return;
-    int problem = std::ferror(stream_.get()) != 0 ? EIO : 0;
-    if (std::fflush(stream_.get()) != 0) problem = errno;
-    if (problem == 0 && !unnamed_.empty() && ::fsync(::fileno(stream_.get())) != 0) problem = errno;
-    if (std::fclose(stream_.release()) != 0 && problem == 0) problem = errno;  // a full disk may show only here
-    if (problem != 0) fail("writing", problem);
-    if (!unnamed_.empty()) take_name();
+    if (!file_.is_open()) return;
+    made_in_.expect_here(what_);
+    flush();
+    const detail::descriptor held = std::move(file_);  // with the lock, until the file has its name
+    const std::string name = std::exchange(unnamed_, "");
+    if (problem_ == 0 && !name.empty() && ::fsync(held.get()) != 0) problem_ = errno;
+    const int again = ::dup(held.get());
+    if ((again < 0 || ::close(again) != 0) && problem_ == 0) problem_ = errno;  // a full disk may show only here
+    if (problem_ != 0) {
+      if (!name.empty() && detail::is_named(held, name)) (void)::unlink(name.c_str());
+      fail("writing", problem_);
+    }
+    if (!name.empty()) take_name(held, name);
   }
 
  private:
-  struct closer {
-    void operator()(std::FILE* file) const noexcept { std::fclose(file); }
-  };
+  static constexpr std::size_t buffer_bytes = 4096;
+  static constexpr unsigned most_writers = 1000;  ///< of one name at a time
 
   [[noreturn]] void fail(
       std::string_view operation, int number,
@@ -89,52 +123,107 @@ class replaced_file {
                                 << static_cast<std::uint64_t>(number) << " (" << advice << ")",
                    {number, 0}};
   }
-  void open_stream(int file, const std::string& name)
+  void refuse_unfit(const struct stat& found) const
   {
-    if (file < 0)
-      fail("opening", errno,
-           name == path_ ? "check its mode"
-                         : "remove what has its name with .new behind it, if that is in the way, and check its folder");
-    stream_.reset(::fdopen(file, "wb"));
-    if (stream_ != nullptr) return;
-    const int number = errno;
-    ::close(file);
-    fail("opening", number);
+    if (S_ISLNK(found.st_mode)) fail("opening", ELOOP, "it is a symbolic link: name what it points at");
+    if (S_ISDIR(found.st_mode)) fail("opening", EISDIR, "it is a folder: name a file");
+    if (!S_ISREG(found.st_mode) && !S_ISCHR(found.st_mode))
+      fail("opening", EINVAL, "it is no plain file: name another one");
   }
+
+  /// Another file may have the name by now: a pipe is not waited for.
+  void open_device()
+  {
+    detail::descriptor file{::open(path_.c_str(), O_WRONLY | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK | O_CLOEXEC)};
+    if (!file.is_open()) fail("opening", errno, "check its mode");
+    struct stat what = {};
+    if (::fstat(file.get(), &what) != 0) fail("opening", errno);
+    if (!S_ISCHR(what.st_mode)) fail("opening", EINVAL, "it was a device a moment ago: name another file");
+    const int flags = ::fcntl(file.get(), F_GETFL);
+    if (flags < 0 || ::fcntl(file.get(), F_SETFL, flags & ~O_NONBLOCK) != 0) fail("opening", errno);
+    file_ = std::move(file);
+  }
+
   void make()
   {
-    std::string name = path_ + ".new";
-    const auto open = [&] { return ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666); };
-    int file = open();
-    struct stat left = {};
-    if (file < 0 && errno == EEXIST && ::lstat(name.c_str(), &left) == 0 && S_ISREG(left.st_mode) &&
-        left.st_uid == ::geteuid()) {
-      (void)::unlink(name.c_str());  // of a program that was killed
-      file = open();
+    for (unsigned at = 0; at < most_writers; ++at) {
+      std::string name = path_ + ".new" + (at == 0 ? "" : "-" + std::to_string(at));
+      detail::descriptor file = made(name);
+      if (!file.is_open()) continue;
+      file_ = std::move(file);
+      unnamed_ = std::move(name);
+      return;
     }
-    open_stream(file, name);
-    unnamed_ = std::move(name);
+    fail_to_make(EEXIST);
   }
-  void take_name()
+  [[noreturn]] void fail_to_make(int number) const
   {
-    const int problem = ::rename(unnamed_.c_str(), path_.c_str()) == 0 ? 0 : errno;
-    if (problem != 0) (void)::unlink(unnamed_.c_str());
-    unnamed_.clear();
-    if (problem != 0) fail("replacing", problem, "remove the older one, or name another file");
+    fail("opening", number,
+         "remove what has its name with .new behind it, if that is in the way, and check its folder");
+  }
+  /// @return   a new file that is locked, where the file system knows locks; none: the name is that of another writer
+  [[nodiscard]] detail::descriptor made(const std::string& name) const
+  {
+    for (;;) {
+      detail::descriptor file{::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666)};
+      if (file.is_open()) {
+        if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return {};
+        if (detail::is_named(file, name)) return file;
+        continue;  // it was not yet locked, and was taken for that of a killed program
+      }
+      if (errno != EEXIST) fail_to_make(errno);
+      if (!is_removed_if_left(name)) return {};
+    }
+  }
+  /// Removes the file of a program that was killed. @return   false: its writer may live
+  [[nodiscard]] bool is_removed_if_left(const std::string& name) const
+  {
+    struct stat left = {};
+    if (::lstat(name.c_str(), &left) != 0) return true;
+    if (!S_ISREG(left.st_mode) || left.st_uid != ::geteuid()) fail_to_make(EEXIST);
+    const detail::descriptor file{::open(name.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)};
+    if (!file.is_open()) return errno == ENOENT;
+    if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) return false;
+    if (detail::is_named(file, name) && ::unlink(name.c_str()) != 0) fail_to_make(errno);
+    return true;
+  }
+
+  void take_name(const detail::descriptor& file, const std::string& name) const
+  {
+    if (!detail::is_named(file, name))
+      fail("replacing", ESTALE, "somebody removed or replaced the unfinished file beside it: write it again");
+    if (::rename(name.c_str(), path_.c_str()) == 0) return;
+    const int number = errno;
+    (void)::unlink(name.c_str());
+    fail("replacing", number, "remove the older one, or name another file");
+  }
+
+  void put(std::string_view text) noexcept
+  {
+    while (problem_ == 0 && !text.empty()) {
+      const ssize_t taken = detail::uninterrupted([&] { return ::write(file_.get(), text.data(), text.size()); });
+      if (taken <= 0)
+        problem_ = taken < 0 ? errno : EIO;
+      else
+        text.remove_prefix(static_cast<std::size_t>(taken));
+    }
   }
 
   std::string path_;
   std::string_view what_;
   own_process made_in_;
   std::string unnamed_;  ///< its name until it takes the right one
-  std::unique_ptr<std::FILE, closer> stream_;
+  detail::descriptor file_;
+  std::array<char, buffer_bytes> buffer_{};
+  std::size_t held_ = 0;  ///< of the buffer, not yet written
+  int problem_ = 0;       ///< errno of the first write that failed
 };
 
 /// Writes a whole text so. @throws io_error   what was there stays
 inline void replace_file(const std::string& path, std::string_view what, std::string_view text)
 {
   replaced_file file{path, what, replaced_file::naming::at_end};
-  (void)std::fwrite(text.data(), 1, text.size(), file.stream());  // what goes wrong is said at the end
+  file.write(text);
   file.finish();
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/descriptor.hpp>
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/core/own_process.hpp>
 #include <chunkmem/io/file_folder.hpp>
@@ -30,48 +31,19 @@ namespace io {
 
 namespace detail {
 
-/// Closes what it holds, once.
-class descriptor {
- public:
-  descriptor() = default;
-  explicit descriptor(int number) noexcept : number_{number} {}
-  descriptor(descriptor&& other) noexcept : number_{std::exchange(other.number_, -1)} {}
-  descriptor& operator=(descriptor&& other) noexcept
-  {
-    std::swap(number_, other.number_);
-    return *this;
-  }
-  ~descriptor()
-  {
-    if (number_ >= 0) ::close(number_);
-  }
-
-  [[nodiscard]] int get() const noexcept { return number_; }
-  [[nodiscard]] bool is_open() const noexcept { return number_ >= 0; }
-  [[nodiscard]] int release() noexcept { return std::exchange(number_, -1); }
-
- private:
-  int number_ = -1;
-};
-
-/// Repeats a call that a signal interrupted.
-template <class Call>
-[[nodiscard]] auto uninterrupted(Call call)
-{
-  auto result = call();
-  while (result < 0 && errno == EINTR) result = call();
-  return result;
-}
+using chunkmem::detail::descriptor;
+using chunkmem::detail::uninterrupted;
 
 }  // namespace detail
 
 /// A folder of this machine, opened once: what happens to its path afterwards does not matter.
 ///
-/// Files are made for their owner alone (0600), never followed through a symbolic link, and closed in a child. A folder
-/// that is not there is made (0700), and stays after a power cut; its parent has to be there. Good for any local or
-/// network file system that keeps POSIX's rename. Files may be changed by the user of this process, by the owner of the
-/// folder and by root. A file of anybody else, or one that everybody may write to, is foreign: see guarded_folder. So
-/// others may add files to a folder, as to one with mode 01777 or 0770, and none is believed.
+/// Files are made for their owner alone (0600), never followed through a symbolic link, and closed in a child. The
+/// folder's own path is followed as it is. A folder that is not there is made (0700), and stays after a power cut; its
+/// parent has to be there. Good for any local or network file system that keeps POSIX's rename. Files may be changed by
+/// the user of this process, by the owner of the folder and by root. A file of anybody else, or one that everybody may
+/// write to, is foreign: see guarded_folder. So is a file with a second name, where others may add names to the folder.
+/// So others may add files to a folder, as to one with mode 01777 or 0770, and none is believed.
 /// @threads   one caller for each file; the folder's own operations from any thread
 class posix_folder {
  public:
@@ -166,6 +138,7 @@ class posix_folder {
       throw config_error{error_text{} << "chunkmem: everybody may replace files in " << path
                                       << " (chmod o-w, or take another folder)"};
     owner_ = what.st_uid;
+    others_may_add_ = (what.st_mode & (S_IWGRP | S_IWOTH)) != 0;
     // Also for one that was there: whoever made it may have been killed right after that. Its parent may be closed to
     // us, though.
     const detail::descriptor parent{::openat(folder_.get(), "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
@@ -222,8 +195,8 @@ class posix_folder {
   }
   /// Locks a file that only its owner can open, `.chunkmem-lock`: nobody else can hold the lock. Never waits. The file
   /// goes with the lock; a process that is killed leaves it, unlocked, for the next one. A foreign file of that name is
-  /// passed over: `.chunkmem-lock-1` is next. Where the file system knows no locks (some network file systems), nobody
-  /// is kept out.
+  /// passed over, and so is one with a second name: `.chunkmem-lock-1` is next. Where the file system knows no locks
+  /// (some network file systems), nobody is kept out.
   /// @throws io_error   another has it (errno EWOULDBLOCK), in this process too: says which process, and whether it is
   /// stopped; or the file cannot be made
   [[nodiscard]] guard lock()
@@ -238,9 +211,10 @@ class posix_folder {
         return guard{std::move(again), std::move(held), std::move(name)};
       }
     }
-    throw io_error{error_text{} << "chunkmem: this folder cannot be locked: all files from " << lock_name << " to "
-                                << name << " are of other users (remove them, or name a folder of its own)",
-                   {EPERM, 0}};
+    throw io_error{
+        error_text{} << "chunkmem: this folder cannot be locked: all files from " << lock_name << " to " << name
+                     << " are of other users, or have other names (remove them, or name a folder of its own)",
+        {EPERM, 0}};
   }
   /// Of everything in it but its locks, in no order.
   [[nodiscard]] std::vector<std::string> names() const
@@ -285,7 +259,13 @@ class posix_folder {
   [[nodiscard]] bool is_foreign(const struct stat& what) const noexcept
   {
     const bool is_of_known = what.st_uid == ::geteuid() || what.st_uid == owner_ || what.st_uid == 0;
-    return !is_of_known || (!S_ISLNK(what.st_mode) && (what.st_mode & S_IWOTH) != 0);  // every link has mode 0777
+    return !is_of_known || is_linked_in(what) ||
+           (!S_ISLNK(what.st_mode) && (what.st_mode & S_IWOTH) != 0);  // every link has mode 0777
+  }
+  /// Whoever may add names to the folder may have given it a name of a believed user's file from elsewhere.
+  [[nodiscard]] bool is_linked_in(const struct stat& what) const noexcept
+  {
+    return others_may_add_ && S_ISREG(what.st_mode) && what.st_nlink > 1;
   }
   [[nodiscard]] io_error foreign(std::string_view name, const struct stat& what) const
   {
@@ -293,13 +273,16 @@ class posix_folder {
     text << "chunkmem: " << name.substr(0, 255) << " is not believed: ";
     if ((what.st_mode & S_IWOTH) != 0)
       text << "everybody may write to it";
+    else if (is_linked_in(what))
+      text << "it has another name too, and others may add names to this folder";
     else
       text << "it belongs to user " << std::uint64_t{what.st_uid} << ", the folder to user " << std::uint64_t{owner_}
            << ", this process is of user " << std::uint64_t{::geteuid()};
     return io_error{text << " (remove it, or make it yours if you know where it comes from)", {EPERM, 0}};
   }
 
-  /// @return   the locked file; none: the name is that of a foreign one @throws io_error
+  /// @return   the locked file; none: the name is that of a foreign one, or of one with a second name, which is perhaps
+  /// somebody's data @throws io_error
   [[nodiscard]] detail::descriptor locked(const std::string& name) const
   {
     for (;;) {
@@ -309,7 +292,9 @@ class posix_folder {
       struct stat what = {};
       const bool is_there = file.is_open() ? ::fstat(file.get(), &what) == 0
                                            : ::fstatat(folder_.get(), name.c_str(), &what, AT_SYMLINK_NOFOLLOW) == 0;
-      if (is_there && (is_foreign(what) || !S_ISREG(what.st_mode))) return {};
+      if (is_there && (is_foreign(what) || !S_ISREG(what.st_mode) || what.st_nlink > 1)) return {};
+      if (!file.is_open() && number == EACCES && is_there && what.st_uid != ::geteuid())
+        throw locked_by_user(name, what);
       if (!file.is_open()) throw failed("locking the folder by", name, number);
       if (!is_there) throw failed("looking at", name, errno);
       if (what.st_uid == ::geteuid() && (what.st_mode & 077U) != 0) (void)::fchmod(file.get(), 0600);
@@ -318,12 +303,20 @@ class posix_folder {
       struct stat now = {};
       if (::fstatat(folder_.get(), name.c_str(), &now, AT_SYMLINK_NOFOLLOW) != 0 || now.st_ino != what.st_ino ||
           now.st_dev != what.st_dev)
-        continue;  // it went with the lock of another one meanwhile
+        continue;                       // it went with the lock of another one meanwhile
+      if (now.st_nlink > 1) return {};  // it has got another name meanwhile
       const std::string holder = std::to_string(::getpid()) + ' ' + host_name() + '\n';
       if (::ftruncate(file.get(), 0) == 0)
         (void)!::pwrite(file.get(), holder.data(), holder.size(), 0);  // for messages alone
       return file;
     }
+  }
+  [[nodiscard]] static io_error locked_by_user(const std::string& name, const struct stat& what)
+  {
+    return io_error{error_text{} << "chunkmem: the lock " << name << " cannot be opened, errno "
+                                 << static_cast<std::uint64_t>(EACCES) << ": it belongs to user "
+                                 << std::uint64_t{what.st_uid} << " (remove it if no save of that user runs)",
+                    {EACCES, 0}};
   }
   [[nodiscard]] static std::string host_name()
   {
@@ -366,6 +359,7 @@ class posix_folder {
 
   detail::descriptor folder_;
   uid_t owner_ = 0;  ///< of the folder
+  bool others_may_add_ = false;
 };
 
 static_assert(lockable_folder<posix_folder> && guarded_folder<posix_folder>);

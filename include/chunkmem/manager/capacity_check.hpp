@@ -145,7 +145,7 @@ inline void refuse_too_small_for_model(const model_frames& frames, per_tier<byte
   const bytes device = std::max(whole_frames(tier::device), need.smallest_device);
   sizes.expect("host", whole_frames(tier::host), weights > device ? weights - device : bytes{},
                "the part of the weights that the device does not hold");
-  sizes.refuse(frames.size, ", or call rehearse, which finds what a step needs");
+  sizes.refuse(frames.size, "; rehearse(step) says what a step needs");
 }
 
 /// @param given   capacities of the backend

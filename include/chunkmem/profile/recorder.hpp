@@ -116,7 +116,7 @@ class recorder {
   /// @throws usage_error   an iteration is running; std::bad_alloc; with nothing changed
   bool begin(std::string_view name, bool updates_first = false)
   {
-    expects(!is_inside(), "an iteration began inside another one: end the first one before");
+    expects(!is_inside(), "an iteration began inside another one: end the first one before, by its end()");
     named& wanted = find_or_add(name, updates_first);
     if (wanted.recorded) ended_leases_.reserve(wanted.done.size());
     // From here on nothing throws: what the policy was told belongs to the current record, whichever that is.

@@ -118,8 +118,9 @@ loaded_generation load(sharded_model<Backend, Ranks, Policies...>& model, const 
       sharding::generations_of_first(ranks, folder, true), result.skipped,
       [&](std::uint64_t number) { from.emplace(sharding::check_over_ranks(ranks, folder, number, options.limits)); });
   if (!is_there) {
-    if (options.allow_fresh_start && sharding::generations_of_first(ranks, folder).empty()) return result;
-    detail::refuse_folder(result.skipped);
+    const bool has_own = !sharding::generations_of_first(ranks, folder).empty();
+    if (options.allow_fresh_start && !has_own) return result;
+    detail::refuse_folder(result.skipped, has_own);
   }
   const manifest& stored = from->content();
   std::optional<stored_index> index;

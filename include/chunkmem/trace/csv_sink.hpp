@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/replaced_file.hpp>
 #include <chunkmem/trace/trace_event.hpp>
 #include <chunkmem/trace/trace_sink.hpp>
 
-#include <cerrno>
 #include <cstdint>
 #include <cstdio>
 #include <string>
@@ -26,7 +24,7 @@ class csv_file {
   /// made
   explicit csv_file(const std::string& path) : file_{path, "a table of events", replaced_file::naming::at_once}
   {
-    write("what,chunk,bytes,from,to,begin_ns,end_ns\n");
+    file_.write("what,chunk,bytes,from,to,begin_ns,end_ns\n");
   }
 
   void add(const trace_event& event) noexcept
@@ -39,39 +37,18 @@ class csv_file {
                   name_of(event.what).data(), chunk, number(event.bytes), length(name_of(event.from)),
                   name_of(event.from).data(), length(name_of(event.to)), name_of(event.to).data(), number(event.begin),
                   number(event.end));
-    write(line);
+    file_.write(line);
   }
 
-  /// Ends the file. What could not be written before is said here. @throws io_error   the file is not whole
-  void close()
-  {
-    if (file_.stream() == nullptr) return;
-    try {
-      file_.finish();
-    } catch (const io_error&) {
-      if (problem_ == 0) throw;
-    }
-    if (problem_ != 0) throw failed(problem_);
-  }
+  /// Ends the file. What could not be written before is said here. @throws io_error   the file is not whole;
+  /// usage_error   this is a forked child, which leaves the file to its parent
+  void close() { file_.finish(); }
 
  private:
   [[nodiscard]] static int length(std::string_view text) noexcept { return static_cast<int>(text.size()); }
   [[nodiscard]] static unsigned long long number(std::uint64_t value) noexcept { return value; }
-  [[nodiscard]] static io_error failed(int number)
-  {
-    return io_error{error_text{} << "chunkmem: writing a table of events failed, errno "
-                                 << static_cast<std::uint64_t>(number)
-                                 << " (check that its folder is there, may be written to and has room)",
-                    {number, 0}};
-  }
-  void write(const char* line) noexcept
-  {
-    if (problem_ == 0 && (file_.stream() == nullptr || std::fputs(line, file_.stream()) < 0))
-      problem_ = errno != 0 ? errno : EIO;
-  }
 
   replaced_file file_;
-  int problem_ = 0;  ///< the first; record must not throw
 };
 
 /// Writes each event to a table that spreadsheets and data frames open.
