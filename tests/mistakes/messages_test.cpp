@@ -161,8 +161,8 @@ TEST_CASE("a model that cannot fit is refused when it is sealed, with each size 
   CHECK(refusal(4_KiB, 16_KiB, 4) ==
         "chunkmem: this model does not fit: the device capacity is 4096 B, but the largest tensor of this model "
         "needs at least 8192 B; the host capacity is 16384 B, but the part of the weights that the device does not "
-        "hold needs at least 24576 B with chunks of 4096 B (raise them, or use smaller chunks; rehearse(step) says what "
-        "a step needs)");
+        "hold needs at least 24576 B with chunks of 4096 B (raise them, or use smaller chunks; rehearse(step) says "
+        "what a step needs)");
   CHECK(refusal(16_KiB, 16_KiB, 4) == "nothing");
 }
 

@@ -13,8 +13,8 @@ namespace chunkmem::inline v0 {
 
 /// Tensors that are made whole from the shares of all ranks, and the parts that this rank keeps.
 ///
-/// `add(whole, label, keeps)` and `derive(whole, share, begin)` declare, before anything is allocated. Each whole tensor
-/// fills a chunk of its own. Afterwards `shares()` tells the copy engine what to gather.
+/// `add(whole, label, keeps)` and `derive(whole, share, begin)` declare, before anything is allocated. Each whole
+/// tensor fills a chunk of its own. Afterwards `shares()` tells the copy engine what to gather.
 class gathered_chunks {
  public:
   /// The chunk of `whole` is made from shares of all ranks each time it is loaded.

@@ -25,11 +25,11 @@ namespace chunkmem::inline v0 {
 /// Which record an iteration follows, by which plan, and what happens when either does not hold.
 ///
 /// `begin(name)` and `end(complete)` frame an iteration. In between every access, lease and drop is a `step_to` before
-/// anything moves, `run_actions` for the copies that the plan has for this moment, and `finish` when nothing can fail any
-/// more. An iteration that starts where nothing has been proven is replayed first; where it would not fit, the device
-/// is cleared, which is the start that a rehearsal proves. So a rehearsed step fits always, also after a failure or
-/// another loop in between, where the host holds all chunks.
-/// Cost: see iteration_planner; a followed access costs one compare.
+/// anything moves, `run_actions` for the copies that the plan has for this moment, and `finish` when nothing can fail
+/// any more. An iteration that starts where nothing has been proven is replayed first; where it would not fit, the
+/// device is cleared, which is the start that a rehearsal proves. So a rehearsed step fits always, also after a failure
+/// or another loop in between, where the host holds all chunks. Cost: see iteration_planner; a followed access costs
+/// one compare.
 /// @tparam Copies   carries moves out, see copy_engine
 template <eviction_policy Eviction, transfer_policy Transfer, class Copies>
 class schedule {

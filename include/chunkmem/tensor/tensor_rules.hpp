@@ -99,11 +99,11 @@ inline constexpr bool is_connected_table = is_connected(Rules::table);
 
 /// A table of (state, event, next state), checked when it is compiled.
 ///
-/// Laws: deterministic; every state reachable from `free`; no state a dead end. Bytes come by `materialize`, which leads
-/// from `free` to `hold`, and go by `drop`. `acquire` begins a pin and leads to `compute`; `release` ends the last pin.
-/// `spend` leads from `compute` to `gradient`. A table that names `compute` or `gradient` has a release for it and no
-/// drop; no other state has a release.
-/// Source: tensor states of PatrickStar (Fang et al. 2021, arXiv 2108.05818), without those that tell passes apart.
+/// Laws: deterministic; every state reachable from `free`; no state a dead end. Bytes come by `materialize`, which
+/// leads from `free` to `hold`, and go by `drop`. `acquire` begins a pin and leads to `compute`; `release` ends the
+/// last pin. `spend` leads from `compute` to `gradient`. A table that names `compute` or `gradient` has a release for
+/// it and no drop; no other state has a release. Source: tensor states of PatrickStar (Fang et al. 2021, arXiv
+/// 2108.05818), without those that tell passes apart.
 template <class Rules>
 concept tensor_rules = names_itself<Rules> && std::same_as<typename Rules::policy_kind, rules_kind> && requires {
   {
