@@ -140,9 +140,9 @@ class engine : public Core {
       begin = this->residency_.lease(where, size, this->copies_);
     }
     try {
-      auto& keeper = this->copies_.keeper();
+      auto& keeper = this->copies_.tracker();
       this->copies_.for_lease(where, begin, size,
-                              [&](fence& it) { keeper.follow(who, it, it.users, wait_cause::demand_miss); });
+                              [&](frame_hazards& it) { keeper.follow(who, it, it.users, wait_cause::demand_miss); });
       if constexpr (watch_type::sees_bytes)
         this->watch_.part().leased({this->copies_.lease_address(where, begin), size});
     } catch (...) {
@@ -161,8 +161,9 @@ class engine : public Core {
     [[maybe_unused]] const auto inside = this->watch_.part().enter_release();
     if (this->rehearsal_.made(held.serial)) return this->rehearsal_.end_lease(held.moment, held.serial);
     if constexpr (watch_type::sees_bytes) this->watch_.part().lease_ended({held.data, held.size});
-    auto& keeper = this->copies_.keeper();
-    this->copies_.for_lease(held.where, held.begin, held.size, [&](fence& it) { keeper.stamp(held.who, it, true); });
+    auto& keeper = this->copies_.tracker();
+    this->copies_.for_lease(held.where, held.begin, held.size,
+                            [&](frame_hazards& it) { keeper.stamp(held.who, it, true); });
     this->residency_.end_lease(held.where, held.begin, held.size, this->copies_);
     if (held.serial == this->serial_) this->recorder_.lease_ended(held.moment);
     this->copies_.note(happening::lease_end, held.where, held.size);
@@ -225,17 +226,19 @@ class engine : public Core {
     if (this->rehearsal_.is_running() || !this->watch_.is_watched(index)) return;
     const slot& it = this->registry_.slots()[index];
     const chunk& home = this->residency_[it.chunk];
-    if (home.on_device()) this->watch_.compare(index, this->copies_.address(tier::device, home.device) + it.offset);
-    if (home.host_valid && home.has_window())
-      this->watch_.compare(index, this->copies_.address(tier::host, home.host) + it.offset);
+    for (const tier where : all_tiers)
+      if (home.is_valid(where) && home.has_frames(where))
+        this->watch_.compare(index, this->copies_.address(where, home.first_frame[where]) + it.offset);
   }
   /// A valid copy of its bytes, or null.
   [[nodiscard]] std::byte* copy_of(std::uint32_t index) const noexcept
   {
     const slot& it = this->registry_.slots()[index];
     const chunk& home = this->residency_[it.chunk];
-    if (home.on_device()) return this->copies_.address(tier::device, home.device) + it.offset;
-    return home.host_valid && home.has_window() ? this->copies_.address(tier::host, home.host) + it.offset : nullptr;
+    for (const tier where : all_tiers)
+      if (home.is_valid(where) && home.has_frames(where))
+        return this->copies_.address(where, home.first_frame[where]) + it.offset;
+    return nullptr;
   }
   /// A slot was dropped: its bytes are poison wherever they lie.
   void bury(std::uint32_t index) noexcept
@@ -243,10 +246,9 @@ class engine : public Core {
     if (!this->watch_.dropped(index) || !watch_type::sees_bytes) return;
     const slot& it = this->registry_.slots()[index];
     const chunk& home = this->residency_[it.chunk];
-    if (home.on_device())
-      this->watch_.part().fresh({this->copies_.address(tier::device, home.device) + it.offset, it.size});
-    if (home.has_window())
-      this->watch_.part().fresh({this->copies_.address(tier::host, home.host) + it.offset, it.size});
+    for (const tier where : all_tiers)
+      if (home.has_frames(where))
+        this->watch_.part().fresh({this->copies_.address(where, home.first_frame[where]) + it.offset, it.size});
   }
 
   [[gnu::always_inline]] void end(const grant& held) noexcept
@@ -255,7 +257,7 @@ class engine : public Core {
       return release_slowly(held);
     slot& it = this->registry_.slots()[held.slot];
     unpin(it);
-    this->residency_.unpin_device(it.chunk);
+    this->residency_.unpin(tier::device, it.chunk, false);
   }
 
   [[gnu::always_inline]] grant acquire_if_resident(std::uint32_t index, entry_kind kind, agent who)
@@ -269,9 +271,9 @@ class engine : public Core {
     if (!entry.is_plain(kind)) [[unlikely]]
       return acquire_slowly(index, kind, who);
     const chunk& home = this->residency_[it.chunk];
-    if (!home.on_device() || home.host_pins != 0) [[unlikely]]
+    if (!home.has_frames(tier::device) || home.pins[tier::host] != 0) [[unlikely]]
       return acquire_slowly(index, kind, who);
-    const fence& frame = this->copies_.fence_at(tier::device, home.device);
+    const frame_hazards& frame = this->copies_.hazards_at(tier::device, home.first_frame[tier::device]);
     if ((writes(access_of(kind)) ? frame.users : frame.writers) != 0) [[unlikely]]
       return acquire_after_others(index, kind, who);
     return take_resident(it, index, kind, who);
@@ -287,7 +289,8 @@ class engine : public Core {
     it.state = static_cast<tensor_state>(machine::next(it.state, tensor_event::acquire));
     ++it.pins;
     this->recorder_.advance();
-    std::byte* const data = this->copies_.address(tier::device, this->residency_[it.chunk].device) + it.offset;
+    std::byte* const data =
+        this->copies_.address(tier::device, this->residency_[it.chunk].first_frame[tier::device]) + it.offset;
     return {data, index, now, this->serial_, kind, who, who != agent::host};
   }
 
@@ -295,9 +298,9 @@ class engine : public Core {
   [[gnu::noinline]] grant acquire_after_others(std::uint32_t index, entry_kind kind, agent who)
   try {
     slot& it = this->registry_.slots()[index];
-    fence& frame = this->copies_.fence_at(tier::device, this->residency_[it.chunk].device);
-    this->copies_.keeper().follow(who, frame, frame.writers, wait_cause::demand_miss);
-    if (writes(access_of(kind))) this->copies_.keeper().follow(who, frame, frame.users, wait_cause::other);
+    frame_hazards& frame = this->copies_.hazards_at(tier::device, this->residency_[it.chunk].first_frame[tier::device]);
+    this->copies_.tracker().follow(who, frame, frame.writers, wait_cause::demand_miss);
+    if (writes(access_of(kind))) this->copies_.tracker().follow(who, frame, frame.users, wait_cause::other);
     return take_resident(it, index, kind, who);
   } catch (error& failed) {
     this->teller_.tell(failed);
@@ -317,10 +320,7 @@ class engine : public Core {
     slot& it = this->registry_.slots()[held.slot];
     unpin(it);
     if (held.who != agent::host) stamp(held, it.chunk);
-    if (place_of(held.kind) == at::device)
-      this->residency_.unpin_device(it.chunk);
-    else
-      this->residency_.unpin_host(it.chunk, writes(access_of(held.kind)));
+    this->residency_.unpin(tier_of(held.kind), it.chunk, writes(access_of(held.kind)));
     it.host_pins = static_cast<std::uint16_t>(it.host_pins - (place_of(held.kind) == at::host ? 1 : 0));
     if (held.serial == this->serial_) this->recorder_.log_release(held.moment);
   }
@@ -328,9 +328,9 @@ class engine : public Core {
   void stamp(const grant& held, std::uint32_t at) noexcept
   {
     const chunk& home = this->residency_[at];
-    const bool device = place_of(held.kind) == at::device;
-    fence& frame = this->copies_.fence_at(device ? tier::device : tier::host, device ? home.device : home.host);
-    this->copies_.keeper().stamp(held.who, frame, writes(access_of(held.kind)));
+    const tier where = tier_of(held.kind);
+    frame_hazards& frame = this->copies_.hazards_at(where, home.first_frame[where]);
+    this->copies_.tracker().stamp(held.who, frame, writes(access_of(held.kind)));
   }
 
   void check(const slot& it, std::uint32_t index, tensor_event event) const
@@ -381,17 +381,14 @@ class engine : public Core {
     const bool planned = step_to(index, kind, 0);
     const std::uint32_t now = this->recorder_.cursor();
     if (planned && this->recorder_.entry(now).has_actions) this->run_actions(now);
-    if (place_of(kind) == at::device && !this->residency_[it.chunk].on_device()) this->ensure_policy();
+    if (place_of(kind) == at::device && !this->residency_[it.chunk].has_frames(tier::device)) this->ensure_policy();
     const std::uint32_t next_use = next_use_after(it, planned, now);
     this->residency_.acquire(index, it.chunk, kind, next_use, moment{this->recorder_.now()}, this->copies_);
     std::byte* data = nullptr;
     try {
       data = make_ready(it, kind, who, fresh && access_of(kind) != access::write);
     } catch (...) {
-      if (place_of(kind) == at::device)
-        this->residency_.unpin_device(it.chunk);
-      else
-        this->residency_.unpin_host(it.chunk, writes(access_of(kind)));
+      this->residency_.unpin(tier_of(kind), it.chunk, writes(access_of(kind)));
       if (fresh) this->residency_.drop(index, it.chunk, this->copies_);
       throw;
     }
@@ -428,10 +425,10 @@ class engine : public Core {
     const bool device = place_of(kind) == at::device;
     if (!device && home.is_derived()) return &derived_home_;
     const tier where = device ? tier::device : tier::host;
-    const std::uint32_t first = device ? home.device : home.host;
-    fence& frame = this->copies_.fence_at(where, first);
+    const std::uint32_t first = home.first_frame[where];
+    frame_hazards& frame = this->copies_.hazards_at(where, first);
     const std::uint8_t mask = writes(access_of(kind)) ? frame.users : frame.writers;
-    this->copies_.keeper().follow(who, frame, mask, device ? wait_cause::demand_miss : wait_cause::optimizer_input);
+    this->copies_.tracker().follow(who, frame, mask, device ? wait_cause::demand_miss : wait_cause::optimizer_input);
     std::byte* const data = this->copies_.address(where, first) + it.offset;
     if constexpr (watch_type::sees_bytes)
       if (zero) this->watch_.part().lend({data, it.size});
@@ -455,12 +452,12 @@ class engine : public Core {
     const chunk& home = this->residency_[it.chunk];
     const bool writing = writes(access_of(kind));
     const bool device = place_of(kind) == at::device;
-    this->registry_.expects_of(index, device || home.host_pins < UINT16_MAX,
+    this->registry_.expects_of(index, device || home.pins[tier::host] < UINT16_MAX,
                                "its chunk has 65535 pins on the host (release some)");
-    const bool clash = device ? home.host_writers > 0 || (writing && home.host_pins > 0)
-                              : home.device_pins > 0 && (writing || !home.host_valid);
+    const bool clash = device ? home.writers > 0 || (writing && home.pins[tier::host] > 0)
+                              : home.pins[tier::device] > 0 && (writing || !home.is_valid(tier::host));
     if (!clash) return;
-    const std::uint32_t pins = device ? home.host_pins : home.device_pins;
+    const std::uint32_t pins = home.pins[device ? tier::host : tier::device];
     error_text text;
     text << "chunkmem: " << this->registry_.label(index) << " cannot be " << (writing ? "written" : "read")
          << " on the " << (device ? "device" : "host") << " now: its chunk is in use on the "

@@ -55,9 +55,9 @@ class frame_reclaim {
     return count == 1 ? pool.lowest(1) : pool.highest(count);
   }
 
-  [[nodiscard]] static std::uint32_t price_of(const chunk& victim) noexcept
+  [[nodiscard]] std::uint32_t price_of(const chunk& victim) const noexcept
   {
-    return victim.device_only ? 0 : victim.host_valid ? 4 : 1;
+    return victim.never_leaves() ? 0 : victim.is_valid(where_) ? 4 : 1;
   }
 
   template <class GiveUp>
@@ -67,7 +67,7 @@ class frame_reclaim {
       for (std::uint32_t step = 0; step < table.chunks(); ++step) {
         hand_ = hand_ + 1 < table.chunks() ? hand_ + 1 : 0;
         const chunk& victim = table[hand_];
-        if (!victim.has_window() || hand_ == wanting || !table.may_leave(where_, hand_)) continue;
+        if (!victim.has_frames(where_) || hand_ == wanting || !table.may_leave(where_, hand_)) continue;
         if (price_of(victim) > price) continue;
         give_up(hand_);
         return table.space(where_).pool().lowest(1);

@@ -3,8 +3,7 @@
 
 #include <chunkmem/manager/registry.hpp>
 #include <chunkmem/manager/report.hpp>
-#include <chunkmem/manager/residency_text.hpp>
-#include <chunkmem/manager/take_snapshot.hpp>
+#include <chunkmem/manager/residency_snapshot.hpp>
 #include <chunkmem/profile/access_record.hpp>
 #include <chunkmem/profile/tide_watch.hpp>
 #include <chunkmem/tensor/list_spec.hpp>
