@@ -73,11 +73,19 @@ has_thrust() {
   return 1
 }
 
+# The formatter of one version: another one writes other lines. Debian 12 alone has it as a package.
+wants_format() {
+  if ! has_command clang-format-16 && grep -q '^VERSION_ID="12"' /etc/os-release 2>/dev/null; then
+    wants_package clang-format-16
+  fi
+}
+
 needs_command cmake cmake
 needs_command ninja ninja-build
 needs_command "${CXX:-g++}" g++
 for preset in $presets; do
   packages=
+  [ "$preset" = demo ] || has_command python3 || needs_package python3
   case $preset in
     demo) packages="libeigen3-dev libcli11-dev" ;;
     test | slow | bench) packages="libeigen3-dev libcli11-dev nlohmann-json3-dev catch2" ;;
@@ -112,6 +120,8 @@ for preset in $presets; do
       ;;
   esac
   if [ "$preset" = test ]; then
+    wants_format
+    wants_package python3-yaml # looks at the workflow of the hosted CI
     wants_package libtorch-dev
     wants_package libopenmpi-dev
     wants_package openmpi-bin

@@ -160,7 +160,7 @@ class rank {
         checkpoint::plan_of(items, cm::bytes{std::uint64_t{4} << 30}, checkpoint::rest_of(m, items));
     virtual_disk disk{m, disk_, rate, copying_, buffer};
     checkpoint::model_writer{m, plan}.write(disk);
-    m.changes().begin([](void* who) noexcept { static_cast<virtual_disk*>(who)->let_go(); }, &disk);
+    m.content().changes().begin([](void* who) noexcept { static_cast<virtual_disk*>(who)->let_go(); }, &disk);
     double taken = 0;
     do {
       taken += seconds_of(1);

@@ -4,13 +4,9 @@
 set(chunkmem_labels figures)
 
 # Python's own safetensors opens what is written here and by ranks, and the other way round. Its cases have the tag [.python].
-find_program(CHUNKMEM_PYTHON NAMES python3 DOC "Python with safetensors and numpy, for a test")
-mark_as_advanced(CHUNKMEM_PYTHON)
 function(chunkmem_python_test name program)
   if(chunkmem_why_no_checkpoint)
     chunkmem_skipped_test(${name} "${chunkmem_why_no_checkpoint}" LABELS slow)
-  elseif(NOT CHUNKMEM_PYTHON)
-    chunkmem_skipped_test(${name} "no python3 was found (CHUNKMEM_PYTHON)" LABELS slow)
   else()
     chunkmem_test(${name} LABELS slow COMMAND ${program} "[.python]")
     set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT "CHUNKMEM_PYTHON=${CHUNKMEM_PYTHON}")

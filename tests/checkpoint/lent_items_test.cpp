@@ -37,7 +37,7 @@ template <class Backend, class... Policies>
 struct training {
   using manager_type = cm::manager<Backend, Policies...>;
 
-  training() { m.belongs_to(1), trainer.initialise(); }
+  training() { m.content().belongs_to(1), trainer.initialise(); }
   void step(std::uint32_t now) { trainer.step(now); }
   [[nodiscard]] std::vector<float> losses() { return trainer.collect().losses; }
 

@@ -53,7 +53,7 @@ void resume_everywhere(mixed::precision kind)
   for (surroundings around : elsewhere) {
     if (sizeof(Element) == 4) around.in_place = false;
     arena_rig<Element> before{around, how};
-    before.m.belongs_to(1);
+    before.m.content().belongs_to(1);
     before.initialise();
     before.train(saved_at);
     const auto saved = checkpoint::save(before.m, folder, {.file_size = 16_KiB});

@@ -55,7 +55,7 @@ struct named_model {
   {
     if (!lists.empty()) m.use(lists);
     m.name(w, name);
-    m.belongs_to(1);
+    m.content().belongs_to(1);
     for (float& it : m.acquire(w, cm::access::write).span()) it = 1;
   }
   arena memory{{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};

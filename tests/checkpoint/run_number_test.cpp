@@ -28,15 +28,15 @@ TEST_CASE("a first save draws a number for its training, which a load takes over
 
   memory_folder folder;
   small_model model;
-  model.m.belongs_to(0);  // as a fresh one does
+  model.m.content().belongs_to(0);  // as a fresh one does
   (void)checkpoint::save(model.m, folder);
-  const std::uint64_t run = model.m.run();
+  const std::uint64_t run = model.m.content().run();
   CHECK(run != 0);
   (void)checkpoint::save(model.m, folder);
-  CHECK(model.m.run() == run);
+  CHECK(model.m.content().run() == run);
   small_model after;
   (void)checkpoint::load(after.m, folder);
-  CHECK(after.m.run() == run);
+  CHECK(after.m.content().run() == run);
   CHECK(checkpoint::save(after.m, folder).number == 3);
 }
 
@@ -48,12 +48,12 @@ TEST_CASE("a save into a folder of another training is refused, and its generati
   const auto before = folder.names();
   for (const std::uint64_t run : {std::uint64_t{0}, std::uint64_t{2}}) {
     small_model other;
-    other.m.belongs_to(run);
+    other.m.content().belongs_to(run);
     CHECK_THROWS_AS(checkpoint::save(other.m, folder), cm::config_error);
     CHECK_THROWS_WITH(checkpoint::save(other.m, folder),
                       ContainsSubstring("generation-000001.manifest is of run 1, this is run " + std::to_string(run)));
     CHECK_THROWS_AS(checkpoint::save_async(other.m, folder), cm::config_error);
-    CHECK(other.m.run() == run);
+    CHECK(other.m.content().run() == run);
   }
   CHECK(folder.names() == before);
 }
@@ -65,7 +65,7 @@ TEST_CASE("a manifest that cannot be read says nothing of a training", "[checkpo
   (void)checkpoint::save(model.m, folder);
   folder.flip("generation-000001.manifest", 30);
   small_model other;
-  other.m.belongs_to(2);
+  other.m.content().belongs_to(2);
   CHECK(checkpoint::save(other.m, folder).number == 2);
 }
 
@@ -97,7 +97,7 @@ TEST_CASE("two trainings in one folder are not loaded as one", "[checkpoint]")
   (void)checkpoint::save(model.m, folder);
   folder.flip("generation-000001.manifest", 30);
   small_model other;
-  other.m.belongs_to(2);
+  other.m.content().belongs_to(2);
   (void)checkpoint::save(other.m, folder);
   folder.flip("generation-000001.manifest", 30);  // it was hidden
   small_model after;

@@ -76,7 +76,7 @@ TEST_CASE("saves go on beside generations of another user, whatever their number
   posix_folder folder{place.path()};
   {
     small_model other;
-    other.m.belongs_to(99);
+    other.m.content().belongs_to(99);
     (void)checkpoint::save(other.m, folder);
     (void)checkpoint::save(other.m, folder);
   }

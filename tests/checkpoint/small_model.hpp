@@ -45,7 +45,7 @@ struct small_model {
     m.name(a, "a");
     m.name(b, "b");
     m.name(half, "half");
-    m.belongs_to(1);
+    m.content().belongs_to(1);
     fill(1.5F);
   }
   void fill(float value)

@@ -32,7 +32,7 @@ namespace {
 struct training {
   training()
   {
-    m.belongs_to(1);
+    m.content().belongs_to(1);
     m.use(adam);
     m.use(scale);
     m.use(rates);
@@ -108,7 +108,7 @@ TEST_CASE("states of `use` have the names and bytes of states that were register
   posix_folder folder{place.path()};
   arena memory{{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};
   cm::manager<arena> by_hand{memory, {.chunk_bytes = 4_KiB}};
-  by_hand.belongs_to(1);
+  by_hand.content().belongs_to(1);
   cm::optimizer::adam adam;
   auto scale = cm::optimizer::loss_scale::fixed(8.0F);
   adam.progress.number = 41;
@@ -178,7 +178,7 @@ TEST_CASE("a save and a load after the optimizer is gone say so and change nothi
   posix_folder folder{place.path()};
   arena memory{{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};
   cm::manager<arena> m{memory, {.chunk_bytes = 4_KiB}};
-  m.belongs_to(1);
+  m.content().belongs_to(1);
   std::optional<cm::optimizer::adam> adam{std::in_place};
   m.use(*adam);
   const auto weight = m.add<float>({40}, cm::role::parameter);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "mistakes.hpp"
+#include <chunkmem/checks/call_place.hpp>
 
 #include <support/catch.hpp>
+#include "mistakes.hpp"
 
 #include <string>
 
@@ -65,6 +66,25 @@ TEST_CASE("without checks there is no place, and nothing is passed for it", "[ch
   manager m{memory, {.chunk_bytes = 4_KiB}};
   const auto w = m.add<float>({100}, cm::role::parameter);
   CHECK(details_of([&] { (void)m.acquire(w, cm::access::read); }) == "");
+}
+
+using chunkmem::checks::call_place;
+
+namespace {
+
+unsigned line_of_call(call_place from = call_place{})
+{
+  return from.line;
+}
+
+}  // namespace
+
+TEST_CASE("a defaulted parameter is the place of the call, without folders", "[checks]")
+{
+  CHECK(line_of_call() == __LINE__);
+  chunkmem::error_text text;
+  text << call_place{"a/b/trainer.cpp", 12} << " and " << call_place{"plain.cpp", 3};
+  CHECK(std::string{text.view()} == "trainer.cpp:12 and plain.cpp:3");
 }
 
 }  // namespace place_of_call_test

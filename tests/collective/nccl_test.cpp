@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/collective/nccl.hpp>
+#include <chunkmem/collective/nccl_api.hpp>
+#include <chunkmem/collective/nccl_registration.hpp>
+#include <chunkmem/collective/nccl_session.hpp>
 
 #include <collective/nccl_rig.hpp>
 
@@ -13,6 +16,8 @@ namespace nccl_test {
 using namespace nccl_rig;
 
 static_assert(communicator<group, device>);
+static_assert(nccl_api<support::fake_nccl>);
+static_assert(!nccl_api<int>);
 
 TEST_CASE("nccl gives the bytes of a plain loop, with equal and unequal shares, also where each call is in progress",
           "[collective]")
@@ -108,6 +113,34 @@ TEST_CASE("a planned operation that differs ends by the deadline", "[collective]
   for (const auto& fault : end.faults) REQUIRE(fault);
   CHECK((end.faults[0]->failure == comm_failure::deadline || end.faults[1]->failure == comm_failure::deadline));
   CHECK(end.world->aborts == 2);
+}
+
+TEST_CASE("memory is told to NCCL once and forgotten once", "[collective]")
+{
+  const outcome end = run(2, [](rank_rig& rig) {
+    const collective::nccl_registration told{rig.all, rig.place, bytes{4096}};
+    rig.all.barrier(rig.gpu, agent::compute, 1);
+  });
+  for (const auto& it : end.world->members) CHECK(it.enrolled == 0);
+  CHECK(end.world->misuses == 0);
+}
+
+TEST_CASE("revoke and check at once abort exactly once", "[collective]")
+{
+  for (int round = 0; round < 20; ++round) {
+    const outcome end = run(1, [](rank_rig& rig) {
+      std::thread other{[&] { rig.all.revoke(); }};
+      try {
+        for (;;) rig.all.check();
+      } catch (const comm_error& error) {
+        CHECK(error.fault().failure == comm_failure::revoked);
+      }
+      other.join();
+    });
+    CHECK(end.world->aborts == 1);
+    CHECK(end.world->destroys == 0);
+    CHECK(end.world->misuses == 0);
+  }
 }
 
 }  // namespace nccl_test

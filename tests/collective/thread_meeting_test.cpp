@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <chunkmem/collective/thread_group.hpp>
 #include <chunkmem/collective/thread_meeting.hpp>
 
 #include <support/catch.hpp>
@@ -71,6 +72,21 @@ TEST_CASE("two ranks that wait for each other in different meetings are a mismat
   });
   CHECK(met == 0);
   CHECK_THROWS_WITH(meeting.check(), Catch::Matchers::ContainsSubstring("ranks ask for different things"));
+}
+
+using collective::thread_group;
+
+TEST_CASE("a group has ranks and a deadline", "[collective]")
+{
+  CHECK(thread_group{3}.ranks() == 3);
+  CHECK_THROWS_AS(thread_group{0}, usage_error);
+  CHECK_THROWS_AS((thread_group{2, {.deadline = 0}}), config_error);
+}
+
+TEST_CASE("what ranks share outlives their group", "[collective]")
+{
+  const auto meeting = thread_group{2}.meeting();
+  CHECK(meeting->ranks() == 2);
 }
 
 }  // namespace thread_meeting_test

@@ -66,9 +66,8 @@ class rules_trial {
   /// The law that the rows of one state break; empty: none.
   [[nodiscard]] std::string mistake_in(chunkmem::tensor_state from) const
   {
-    for (const auto law :
-         {&rules_trial::mistake_in_rows, &rules_trial::mistake_in_ways, &rules_trial::mistake_in_releases,
-          &rules_trial::mistake_in_bytes, &rules_trial::mistake_in_pins})
+    for (const auto law : {&rules_trial::mistake_in_rows, &rules_trial::mistake_in_ways, &rules_trial::mistake_in_bytes,
+                           &rules_trial::mistake_in_pins})
       if (const char* const mistake = (this->*law)(from); mistake != nullptr)
         return std::string{mistake} + ": " + std::string{name_of(from)};
     return {};
@@ -120,12 +119,6 @@ class rules_trial {
     if (reached_from(state::free).count(one) == 0) return "a state is not reached from free";
     return reached_from(one).count(state::free) == 0 ? "a state does not lead back to free" : nullptr;
   }
-  [[nodiscard]] const char* mistake_in_releases(state from) const
-  {
-    const bool one = is_legal(from, event::release);
-    const bool all = is_legal(from, event::release_forward) == one && is_legal(from, event::release_backward) == one;
-    return all ? nullptr : "one release is legal without the other two";
-  }
   /// Bytes come by materialize and go by drop, and only so. A drop of no bytes may be legal, and does nothing.
   [[nodiscard]] const char* mistake_in_bytes(state from) const
   {
@@ -142,22 +135,19 @@ class rules_trial {
     }
     return nullptr;
   }
-  /// A pin begins by acquire and ends by a release, and only so; a gradient takes the place of a pinned weight.
+  /// A pin begins by acquire and ends by release, and only so; a gradient takes the place of a pinned weight.
   [[nodiscard]] const char* mistake_in_pins(state from) const
   {
     const bool is_pinned = from == state::compute || from == state::gradient;
-    for (const event what : {event::drop, event::reset})
-      if (is_pinned && is_legal(from, what)) return "a pinned tensor is dropped or reset";
+    if (is_pinned && is_legal(from, event::drop)) return "a pinned tensor is dropped";
     if (is_legal(from, event::acquire) && !leads(from, event::acquire, state::compute))
       return "acquire leads elsewhere than to compute";
-    for (const event what : {event::release, event::release_forward, event::release_backward}) {
-      if (!is_legal(from, what)) continue;
+    if (is_pinned && is_named(from) && !is_legal(from, event::release)) return "a pinned tensor has no release";
+    if (is_legal(from, event::release)) {
       if (!is_pinned) return "a release of a tensor that is not pinned";
-      if (leads(from, what, state::compute) || leads(from, what, state::gradient))
+      if (leads(from, event::release, state::compute) || leads(from, event::release, state::gradient))
         return "a release leaves the tensor pinned";
     }
-    if (is_legal(from, event::reset) && !leads(from, event::reset, state::hold))
-      return "reset leads elsewhere than to hold";
     if (!is_legal(from, event::spend)) return nullptr;
     return from == state::compute && leads(from, event::spend, state::gradient)
                ? nullptr
@@ -186,8 +176,8 @@ template <class Rules>
 }
 
 /// The laws of tensor_rules, by walking the machine: every state that a row names is reached from `free`, and `free`
-/// from it; the three releases are legal together; bytes come by `materialize` and go by `drop`; pins begin by
-/// `acquire` and end by a release; what is pinned is not dropped.
+/// from it; bytes come by `materialize` and go by `drop`; pins begin by `acquire` and end by `release`; a pinned tensor
+/// is not dropped, and has a release.
 template <chunkmem::tensor_rules Rules>
 void tensor_rules_laws()
 {

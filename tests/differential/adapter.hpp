@@ -158,9 +158,9 @@ class adapter final : public adapter_base<World> {
   void end_late() override { steps_.end_late(); }
   answer begin_load() override
   {
-    return ask([&] { m().begin_load(); });
+    return ask([&] { m().content().begin_load(); });
   }
-  void end_load() override { m().end_load(); }
+  void end_load() override { m().content().end_load(); }
 
   // Leases and work.
 
@@ -207,7 +207,7 @@ class adapter final : public adapter_base<World> {
     } catch (const divergence&) {
     }
   }
-  void keep_record() override { m().keep_record(); }
+  void keep_record() override { m().updates().keep_record(); }
   answer exchange(std::uint32_t left, std::uint32_t right) override
   {
     return ask([&] { m().exchange(cm::list_id{left}, cm::list_id{right}); });
@@ -260,10 +260,13 @@ class adapter final : public adapter_base<World> {
            m().is_filled(handle(tensor), cm::gradient_list);
   }
   [[nodiscard]] bool is_guessed() const override { return steps_.is_guessed(); }
-  [[nodiscard]] bool is_measured(std::uint32_t tensor) override { return m().measure_of(handle(tensor)) != nullptr; }
+  [[nodiscard]] bool is_measured(std::uint32_t tensor) override
+  {
+    return m().updates().measure_of(handle(tensor)) != nullptr;
+  }
   [[nodiscard]] place place_of_update(std::uint32_t tensor) override
   {
-    return static_cast<place>(m().place_of_update(handle(tensor)));
+    return static_cast<place>(m().updates().place_of_update(handle(tensor)));
   }
   [[nodiscard]] bool has_drifted() const override { return house_.m.drifted(); }
   [[nodiscard]] std::vector<std::string> faults() override

@@ -140,8 +140,6 @@ void machine::stepped_to(const step_request& wanted, const stepped& got)
       model_.gradient_dropped(tensor, true);
     slot_model& weight = slot(tensor);
     const bool is_undone = wanted.how == updates::early && has_gradient && weight.now != state::free;
-    // by the update that was brought back
-    if (is_undone && subject_->state_of(tensor) != weight.now) model_.used(tensor);
     // A weight written as bytes is taken to be its master's, and may be made again from it.
     const std::uint32_t master = model_.master_of(tensor);
     if (is_undone && !updates_all && master != no_slot && slot(master).now != state::free &&
@@ -160,11 +158,11 @@ void machine::finish_updates()
     expect(!subject_->waits(tensor), "an update still waits after finish");
 }
 
-/// Which updates were done since, as far as that shows in states.
+/// Updates that waited and were done since.
 void machine::see_what_waits()
 {
   for (std::uint32_t tensor = 0; tensor < model_.parameters(); ++tensor)
-    if (model_.waits[tensor] != 0 && !subject_->waits(tensor)) model_.late_update_done(tensor);
+    if (!subject_->waits(tensor)) model_.waits[tensor] = 0;
 }
 
 /// Whoever does what waits ends: nothing of it can be used until all of it is loaded.

@@ -144,12 +144,6 @@ void plain_model::step(slot_model& it, event what)
   it.now = static_cast<state>(next);
 }
 
-event plain_model::release_event() const noexcept
-{
-  constexpr event events[] = {event::release, event::release_forward, event::release_backward};
-  return events[static_cast<int>(pass_)];
-}
-
 void plain_model::pinned(std::uint32_t slot, const pin_model& made)
 {
   slot_model& it = slots[slot];
@@ -184,7 +178,7 @@ void plain_model::unpinned(std::size_t pin)
   pins.pop_back();
   give_back(it.chunk, it.at, it.writing);
   slot_model& slot = slots[it.slot];
-  if (--slot.pins == 0) step(slot, release_event());
+  if (--slot.pins == 0) step(slot, event::release);
 }
 
 /// Before its pin: where the gradient lies from now on.
@@ -222,11 +216,11 @@ void plain_model::gradient_dropped(std::uint32_t tensor, bool restored)
   if (weight.now != state::gradient || !restored) return;
   step(weight, event::release);
   step(weight, event::acquire);
-  step(weight, release_event());
+  step(weight, event::release);
   slot_model& master = slots[master_of(tensor)];
   const bool was_held = master.pins > 0;
   step(master, event::acquire);
-  if (!was_held) step(master, release_event());
+  if (!was_held) step(master, event::release);
   weight.content = rounded(master.content);
   weight.is_defined = master.is_defined;
 }
@@ -273,7 +267,7 @@ void plain_model::used(std::uint32_t slot)
     step(it, event::release);
   }
   step(it, event::acquire);
-  step(it, release_event());
+  step(it, event::release);
 }
 
 void plain_model::updated(std::uint32_t tensor, float factor, bool late)
@@ -301,25 +295,12 @@ void plain_model::updated(std::uint32_t tensor, float factor, bool late)
   weight.is_defined = true;
   gradient_dropped(tensor, true);
   waits[tensor] = late ? 1 : 0;
-  if (late && weight.now != state::hold) step(weight, event::reset);  // how it is left is seen when it has its update
-}
-
-void plain_model::late_update_done(std::uint32_t tensor)
-{
-  waits[tensor] = 0;
-  slot_model& weight = slots[slot_of(tensor, value_list)];
-  if (weight.now != state::hold || weight.pins > 0) return;
-  step(weight, event::acquire);
-  step(weight, release_event());
 }
 
 void plain_model::iteration_ended()
 {
-  pass_ = pass::none;
   inside = exceptional = false;
   ++iterations;
-  for (slot_model& it : slots)
-    if (it.now == state::hold_after_forward || it.now == state::hold_after_backward) step(it, event::reset);
 }
 
 // Room.

@@ -103,11 +103,7 @@ class plain_model {
   void exchanged(std::uint32_t left, std::uint32_t right);
   /// A step gave this parameter its update. @param waits   its bytes will have it when they are used
   void updated(std::uint32_t tensor, float factor, bool waits);
-  void used(std::uint32_t slot);  ///< a pin came and went
-  /// An update that waited is done.
-  void late_update_done(std::uint32_t tensor);
   void iteration_ended();
-  void set_pass(pass during) noexcept { pass_ = during; }
 
   /// What cannot leave the device now [bytes], and how many pieces it is in.
   [[nodiscard]] std::uint64_t stuck_on_device() const noexcept;
@@ -135,13 +131,12 @@ class plain_model {
   std::uint64_t iterations = 0;
 
  private:
+  void used(std::uint32_t slot);  ///< a pin came and went
   void give_back(std::uint32_t chunk, place at, bool writing) noexcept;
-  [[nodiscard]] event release_event() const noexcept;
 
   plan plan_;
   tally* sum_;
   std::uint64_t frame_;
-  pass pass_ = pass::none;
   bool in_place_;
   bool has_masters_;
 };

@@ -15,25 +15,11 @@ struct lenient_rules {
   using what = cm::tensor_event;
 
   static constexpr cm::transition table[] = {
-      {from::free, what::materialize, from::hold},
-      {from::free, what::drop, from::free},
-      {from::hold, what::acquire, from::compute},
-      {from::hold, what::drop, from::free},
-      {from::compute, what::acquire, from::compute},
-      {from::compute, what::spend, from::gradient},
-      {from::compute, what::release_forward, from::hold_after_forward},
-      {from::compute, what::release_backward, from::hold_after_backward},
-      {from::compute, what::release, from::hold},
-      {from::compute, what::drop, from::free},  // the bug
-      {from::gradient, what::release, from::hold_after_backward},
-      {from::gradient, what::release_forward, from::hold_after_backward},
-      {from::gradient, what::release_backward, from::hold_after_backward},
-      {from::hold_after_forward, what::acquire, from::compute},
-      {from::hold_after_forward, what::reset, from::hold},
-      {from::hold_after_forward, what::drop, from::free},
-      {from::hold_after_backward, what::acquire, from::compute},
-      {from::hold_after_backward, what::reset, from::hold},
-      {from::hold_after_backward, what::drop, from::free},
+      {from::free, what::materialize, from::hold},   {from::free, what::drop, from::free},
+      {from::hold, what::acquire, from::compute},    {from::hold, what::drop, from::free},
+      {from::compute, what::acquire, from::compute}, {from::compute, what::spend, from::gradient},
+      {from::compute, what::release, from::hold},    {from::compute, what::drop, from::free},  // the bug
+      {from::gradient, what::release, from::hold},
   };
 };
 

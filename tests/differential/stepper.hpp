@@ -35,7 +35,7 @@ class stepper {
   }
   answer finish_updates()
   {
-    return ask([&] { late_ ? late_->finish() : m_.finish_updates(); });
+    return ask([&] { late_ ? late_->finish() : m_.updates().finish_updates(); });
   }
   void end_late() { late_.reset(); }
   /// A step that early updates have begun has not been decided yet.

@@ -88,18 +88,8 @@ constexpr known_sentence known[] = {
     {"a profile is not one of this model", true},
 };
 
-/// Rows that tables of rules must have beside `release`, and that no call of a manager uses: a weight in this state has
-/// no pin.
-[[nodiscard]] constexpr bool is_unused(std::size_t from, std::size_t what) noexcept
-{
-  return static_cast<state>(from) == state::gradient &&
-         (static_cast<event>(what) == event::release_forward || static_cast<event>(what) == event::release_backward);
-}
-
-constexpr const char* state_names[] = {
-    "free", "hold", "compute", "gradient", "hold_after_forward", "hold_after_backward"};
-constexpr const char* event_names[] = {"materialize",      "acquire", "spend", "release_forward",
-                                       "release_backward", "release", "reset", "drop"};
+constexpr const char* state_names[] = {"free", "hold", "compute", "gradient"};
+constexpr const char* event_names[] = {"materialize", "acquire", "spend", "release", "drop"};
 
 }  // namespace
 
@@ -113,19 +103,11 @@ int next_of(state from, event what) noexcept
     case state::compute:
       if (what == event::acquire) return to(state::compute);
       if (what == event::spend) return to(state::gradient);
-      if (what == event::release) return to(state::hold);
-      if (what == event::release_forward) return to(state::hold_after_forward);
-      return what == event::release_backward ? to(state::hold_after_backward) : illegal;
-    case state::gradient:
-      return what == event::release || what == event::release_forward || what == event::release_backward
-                 ? to(state::hold_after_backward)
-                 : illegal;
+      return what == event::release ? to(state::hold) : illegal;
+    case state::gradient: return what == event::release ? to(state::hold) : illegal;
     case state::hold:
-    case state::hold_after_forward:
-    case state::hold_after_backward:
       if (what == event::acquire) return to(state::compute);
-      if (what == event::drop) return to(state::free);
-      return what == event::reset && from != state::hold ? to(state::hold) : illegal;
+      return what == event::drop ? to(state::free) : illegal;
   }
   return illegal;
 }
@@ -162,7 +144,7 @@ std::string tally::missing(std::uint64_t least) const
   for (std::size_t from = 0; from < transitions.size(); ++from)
     for (std::size_t what = 0; what < transitions[from].size(); ++what)
       if (next_of(static_cast<state>(from), static_cast<event>(what)) != differential::illegal &&
-          !is_unused(from, what) && transitions[from][what] < least)
+          transitions[from][what] < least)
         out << state_names[from] << " + " << event_names[what] << ": " << transitions[from][what] << '\n';
   for (const known_sentence& it : known) {
     const auto found = sentences.find(it.piece);

@@ -26,7 +26,7 @@ struct tally {
   std::uint64_t diverged = 0;    ///< iterations that were recorded or did not
   std::uint64_t loads = 0;
   std::array<std::uint64_t, what_count> calls{};              ///< operations by kind
-  std::array<std::array<std::uint64_t, 8>, 6> transitions{};  ///< [state][event]
+  std::array<std::array<std::uint64_t, 5>, 4> transitions{};  ///< [state][event]
   std::map<std::string_view, std::uint64_t> sentences{};
 
   void operator+=(const tally& other);

@@ -82,7 +82,7 @@ class managed_walk {
     strayed_ = strayed_ || !is_regular(it);
     for (const std::uint32_t at : it.rewritten)
       weights_.rewrite(at, [at, number](std::uint64_t i) { return rewritten(at, number, i); });
-    if (it.finishes) m_.finish_updates();
+    if (it.finishes) m_.updates().finish_updates();
     if (it.rehearses) rehearse();
     const std::size_t noted = losses_.size();
     for (std::size_t tries = 0;; ++tries) {

@@ -8,13 +8,9 @@ endif()
 
 # NumPy, and PyTorch where it is there, look at what is lent, and theirs fill weights. The library that Python opens is built by
 # the test before.
-find_program(CHUNKMEM_PYTHON NAMES python3 DOC "Python with safetensors and numpy, for a test")
-mark_as_advanced(CHUNKMEM_PYTHON)
 set(why_no_exchange "")
 if(chunkmem_why_no_dlpack)
   set(why_no_exchange "${chunkmem_why_no_dlpack}")
-elseif(NOT CHUNKMEM_PYTHON)
-  set(why_no_exchange "no python3 was found (CHUNKMEM_PYTHON)")
 else()
   execute_process(COMMAND "${CHUNKMEM_PYTHON}" "${CMAKE_CURRENT_LIST_DIR}/exchange_dlpack.py" ask RESULT_VARIABLE failed OUTPUT_QUIET ERROR_QUIET)
   if(failed)

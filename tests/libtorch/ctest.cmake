@@ -3,10 +3,9 @@
 include("${PROJECT_SOURCE_DIR}/cmake/torch.cmake")
 chunkmem_find_torch(chunkmem_why_not)
 set(chunkmem_libraries libtorch_gpt_parts)
-set(extract "${PROJECT_SOURCE_DIR}/tests/pages/extract.cmake")
+set(extract "${PROJECT_SOURCE_DIR}/tests/pages/extract.py")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/docs/integrating.md" "${PROJECT_SOURCE_DIR}/docs/interop.md"
              "${extract}")
-execute_process(COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} -DLIBTORCH=ON
-                        -DOUT=${PROJECT_BINARY_DIR}/generated/integrating_libtorch.hpp -P "${extract}"
+execute_process(COMMAND "${CHUNKMEM_PYTHON}" -B "${extract}" --libtorch --out "${PROJECT_BINARY_DIR}/generated/integrating_libtorch.hpp"
                 COMMAND_ERROR_IS_FATAL ANY)
 set(chunkmem_compile_options "-I${PROJECT_BINARY_DIR}/generated")

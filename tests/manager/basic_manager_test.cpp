@@ -279,7 +279,7 @@ TEST_CASE("states that must survive are registered by name and stay the caller's
   it.m.state("seed", {});
   CHECK_THROWS_AS(it.m.state("cursor", cursor), cm::usage_error);
   std::string names;
-  it.m.for_each_state([&](std::string_view name, std::span<std::byte> content) {
+  it.m.content().for_each_state([&](std::string_view name, std::span<std::byte> content) {
     names.append(name).append(std::to_string(content.size())).append(" ");
   });
   CHECK(names == "cursor4 seed0 ");

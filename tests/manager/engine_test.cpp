@@ -155,11 +155,11 @@ struct deriving : cm::manager<arena, support::told_gatherer> {
   {
     for (int at = 0; at < 2; ++at) {
       whole[at] = add<std::uint8_t>({frame}, cm::role::gathered);
-      this->engine_.gather(whole[at].id, static_cast<std::uint32_t>(20 + at));
+      gathered().add(whole[at].id, static_cast<std::uint32_t>(20 + at), false);
     }
     for (int at = 0; at < 2; ++at) {
       share[at] = add<std::uint8_t>({frame / 2}, cm::role::frozen);  // both in one chunk
-      this->engine_.derive(whole[at].id, share[at].id, 0);
+      gathered().derive(whole[at].id, share[at].id, 0);
     }
   }
   void write(int which, std::uint8_t value, cm::at place = cm::at::host)

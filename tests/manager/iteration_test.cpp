@@ -3,10 +3,13 @@
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/manager/manager.hpp>
+#include <chunkmem/trace/ring_sink.hpp>
 #include <support/catch.hpp>
 
 #include <memory>
 #include <stdexcept>
+#include <string>
+#include <utility>
 
 namespace iteration_test {
 
@@ -164,13 +167,48 @@ TEST_CASE("passes name a micro-batch that the iteration has", "[manager]")
   scope.pass(cm::pass::forward, 1);
   CHECK_THROWS_AS(scope.pass(cm::pass::forward, 2), cm::usage_error);
   it.walk(1);
-  CHECK(it.m->state_of(it.weights.slice(0)) == cm::tensor_state::hold_after_forward);
   scope.pass(cm::pass::backward, 0);
   it.walk(1);
-  CHECK(it.m->state_of(it.weights.slice(0)) == cm::tensor_state::hold_after_backward);
   scope.end();
-  CHECK(it.m->state_of(it.weights.slice(0)) == cm::tensor_state::hold);
   CHECK_THROWS_AS(scope.pass(cm::pass::forward), cm::usage_error);
+}
+
+TEST_CASE("the record and the trace say in which pass of which micro-batch a weight was used, and its state does not",
+          "[manager]")
+{
+  arena memory{{.device_capacity = 12_KiB, .host_capacity = 64_KiB}};
+  cm::trace::event_ring ring{64};
+  cm::manager<arena, cm::trace::ring_sink> m{memory, {.chunk_bytes = 4_KiB}, cm::trace::ring_sink{ring}};
+  const auto weight = m.add<float>({1024}, cm::role::parameter);
+  m.acquire(weight, cm::access::write).span()[0] = 1;
+  constexpr std::pair<cm::pass, std::uint16_t> passes[] = {
+      {cm::pass::none, 0},    {cm::pass::forward, 0},  {cm::pass::backward, 0},
+      {cm::pass::forward, 1}, {cm::pass::backward, 1}, {cm::pass::forward, 0},  // back to one that was named before
+  };
+  {
+    auto scope = m.iteration("train", 2);
+    for (const auto& [during, micro_batch] : passes) {
+      scope.pass(during, micro_batch);
+      CHECK(m.acquire(weight, cm::access::read).span()[0] == 1);
+      CHECK(m.state_of(weight) == cm::tensor_state::hold);
+    }
+  }
+  CHECK(m.acquire(weight, cm::access::read).span()[0] == 1);  // of no iteration, so not in its record
+
+  REQUIRE(m.profile() != nullptr);
+  const cm::access_record& record = *m.profile();
+  REQUIRE(record.size() == std::size(passes));
+  for (std::uint32_t at = 0; at < record.size(); ++at) {
+    CAPTURE(at);
+    CHECK(record.details()[at].during == passes[at].first);
+    CHECK(record.entries()[at].micro_batch == passes[at].second);
+  }
+
+  std::string named;
+  for (std::size_t age = ring.size(); age-- > 0;)
+    if (const cm::trace_event& event = ring.last(age); cm::is_numbered(event.what))
+      named.append(cm::name_of(event.what)).append(" ").append(std::to_string(event.bytes)).append(", ");
+  CHECK(named == "forward 0, backward 0, forward 1, backward 1, forward 0, iteration 1, ");
 }
 
 TEST_CASE("an iteration that ends before all of its micro-batches were named says so, and its record stays as it was",

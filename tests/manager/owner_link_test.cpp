@@ -15,11 +15,9 @@ namespace {
 
 struct toy_engine {
   std::vector<int> given_back;
+
+  void release(int held) noexcept { given_back.push_back(held); }
 };
-void give_back(toy_engine& engine, int held) noexcept
-{
-  engine.given_back.push_back(held);
-}
 
 struct share : holder<toy_engine, int> {
   using holder::holder;

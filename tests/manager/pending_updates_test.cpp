@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/manager/pending_updates.hpp>
 
+#include <chunkmem/chunk/append_layout.hpp>
 #include <support/catch.hpp>
 
 #include <stdexcept>
@@ -8,80 +9,118 @@
 
 namespace pending_updates_test {
 
+namespace cm = chunkmem;
+using namespace cm::literals;
+
 namespace {
 
-/// Notes what it was asked for; the parameter `bad` cannot be updated.
+/// Parameters of a whole chunk or half of one, and who updates them; the parameter `bad` cannot be updated.
 struct updater {
+  /// @param elements   of each parameter; 1024 fill a chunk
+  explicit updater(const std::vector<std::uint64_t>& elements)
+  {
+    for (const std::uint64_t count : elements)
+      tensors.add({count}, cm::dtype::float32, cm::role::parameter, cm::group_id{0});
+    tensors.seal(cm::append_layout{}, 4_KiB);
+    pending.prepare();
+  }
+
   static void update(void* self, std::uint32_t parameter)
   {
     auto& it = *static_cast<updater*>(self);
-    CHECK(it.pending.is_running());
     CHECK_FALSE(it.pending.has(parameter));
+    it.pending.catch_up(parameter);  // what an update uses waits for nothing
     if (parameter == it.bad) throw std::runtime_error{"bad"};
     it.done.push_back(parameter);
   }
+  void wait(const std::vector<std::uint32_t>& parameters)
+  {
+    for (const std::uint32_t parameter : parameters) pending.add(parameter);
+    pending.serve(&updater::update, this);
+  }
 
-  chunkmem::pending_updates pending;
+  cm::registry tensors;
+  cm::pending_updates pending{tensors};
   std::uint32_t bad = 99;
   std::vector<std::uint32_t> done;
 };
+
+using list = std::vector<std::uint32_t>;
 
 }  // namespace
 
 TEST_CASE("updates wait by the chunks of their weights", "[manager]")
 {
-  updater it;
+  updater it{{1024, 512, 256, 256, 1024}};  // chunks: 0, 1 with three of them, 2
   CHECK_FALSE(it.pending.any());
-  CHECK_FALSE(it.pending.has(3));  // also before there is room for any
-  it.pending.prepare(5, 3);
-  for (const std::uint32_t parameter : {4U, 3U, 1U}) it.pending.add(parameter, parameter == 4 ? 2 : 1);
-  it.pending.serve(&updater::update, &it);
+  it.wait({4, 3, 1});
   CHECK(it.pending.count() == 3);
-  CHECK((it.pending.has(1) && it.pending.has(3) && it.pending.has(4) && !it.pending.has(0)));
-  CHECK((!it.pending.has_in(0) && it.pending.has_in(1) && it.pending.has_in(2)));
-  it.pending.run(0);
+  CHECK((it.pending.has(1) && it.pending.has(3) && it.pending.has(4) && !it.pending.has(0) && !it.pending.has(2)));
+  it.pending.catch_up(0);
   CHECK(it.done.empty());
-  it.pending.run(1);
-  CHECK(it.done == std::vector<std::uint32_t>{1, 3});
-  CHECK((it.pending.count() == 1 && !it.pending.has_in(1) && it.pending.has(4)));
-  it.pending.add(0, 0);
-  it.pending.run_all();
-  CHECK(it.done == std::vector<std::uint32_t>{1, 3, 0, 4});
+  it.pending.catch_up(2);  // waits for nothing itself, but lies beside what does
+  CHECK(it.done == list{1, 3});
+  CHECK((it.pending.count() == 1 && it.pending.has(4)));
+  it.pending.add(0);
+  it.pending.finish();
+  CHECK(it.done == list{1, 3, 0, 4});
   CHECK_FALSE(it.pending.any());
-  it.pending.run_all();
+  it.pending.finish();
   CHECK(it.done.size() == 4);
+}
+
+TEST_CASE("a gradient waits for its own update alone", "[manager]")
+{
+  updater it{{512, 512}};
+  it.wait({1});
+  it.pending.catch_up(it.tensors.gradient_of(0));
+  CHECK(it.done.empty());
+  it.pending.catch_up(it.tensors.gradient_of(1));
+  CHECK(it.done == list{1});
+}
+
+TEST_CASE("no resident access passes by what waits", "[manager]")
+{
+  updater it{{1024, 512, 512}};
+  for (cm::slot& each : it.tensors.slots()) each.next_moment = 7;
+  it.wait({1});
+  CHECK(it.tensors.slots()[0].next_moment == 7);
+  CHECK(it.tensors.slots()[1].next_moment == cm::access_record::never);
+  CHECK(it.tensors.slots()[2].next_moment == cm::access_record::never);  // in the same chunk
+  CHECK(it.tensors.slots()[it.tensors.gradient_of(0)].next_moment == 7);
+  CHECK(it.tensors.slots()[it.tensors.gradient_of(1)].next_moment == cm::access_record::never);
 }
 
 TEST_CASE("an update that fails waits on, with those behind it", "[manager]")
 {
-  updater it;
-  it.pending.prepare(4, 2);
-  for (const std::uint32_t parameter : {3U, 2U, 1U, 0U}) it.pending.add(parameter, 1);
-  it.pending.serve(&updater::update, &it);
+  updater it{{256, 256, 256, 256}};
+  it.wait({3, 2, 1, 0});
   it.bad = 1;
-  CHECK_THROWS_AS(it.pending.run(1), std::runtime_error);
-  CHECK(it.done == std::vector<std::uint32_t>{0});
-  CHECK_FALSE(it.pending.is_running());
+  CHECK_THROWS_AS(it.pending.catch_up(3), std::runtime_error);
+  CHECK(it.done == list{0});
   CHECK((it.pending.count() == 3 && it.pending.has(1) && !it.pending.has(0)));
-  CHECK_THROWS_AS(it.pending.run_all(), std::runtime_error);
+  CHECK_THROWS_AS(it.pending.finish(), std::runtime_error);
   it.bad = 99;
-  it.pending.run_all();
-  CHECK(it.done == std::vector<std::uint32_t>{0, 1, 2, 3});
+  it.pending.finish();
+  CHECK(it.done == list{0, 1, 2, 3});
 }
 
-TEST_CASE("what waits is without a server when that leaves, until it is discarded", "[manager]")
+TEST_CASE("what waits is unusable when its updater leaves, until it is discarded", "[manager]")
 {
-  updater it, other;
-  it.pending.prepare(2, 1);
-  it.pending.add(1, 0);
-  it.pending.serve(&updater::update, &it);
+  updater it{{256, 256}};
+  const updater other{{256}};
+  it.wait({1});
   it.pending.leave(&other);
-  CHECK(it.pending.is_served());
+  it.pending.catch_up(1);
+  CHECK(it.done == list{1});
+  it.wait({0});
   it.pending.leave(&it);
-  CHECK_FALSE(it.pending.is_served());
+  CHECK_THROWS_AS(it.pending.catch_up(0), cm::usage_error);
+  CHECK_THROWS_AS(it.pending.finish(), cm::usage_error);
   CHECK(it.pending.any());
   it.pending.discard();
-  CHECK((!it.pending.any() && !it.pending.has(1) && !it.pending.has_in(0)));
+  it.pending.catch_up(0);
+  CHECK((!it.pending.any() && !it.pending.has(0)));
 }
 
 }  // namespace pending_updates_test

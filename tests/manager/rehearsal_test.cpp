@@ -85,17 +85,17 @@ bool smallest_is_smallest(const support::every_eviction& eviction, std::uint64_t
   for (const std::uint32_t frames : it.frames_of_chunk) all += frames;
   const std::uint64_t limit = 2 * all + 8;
   const std::uint64_t host = all + 1;
-  rehearsal<support::toy_core, support::every_eviction, Transfer> trial{core, eviction, it.record, it.filled};
+  rehearsal<support::every_eviction, Transfer> trial{core.frames(), eviction, it.record, it.filled};
 
   std::uint64_t expected = 1;
   while (expected <= limit && !runs<Transfer>(eviction, core, it, expected, host)) ++expected;
-  REQUIRE(trial.smallest_device(frame_bytes, bytes{host * frame_bytes}, limit) == expected);
+  REQUIRE(trial.smallest_device(bytes{host * frame_bytes}, limit) == expected);
   REQUIRE(trial.fits({{bytes{expected * frame_bytes}, bytes{host * frame_bytes}}}));
   if (expected > 1) REQUIRE_FALSE(trial.fits({{bytes{(expected - 1) * frame_bytes}, bytes{host * frame_bytes}}}));
-  REQUIRE(trial.pinned_frames(frame_bytes) == (most_at_once(it, false) + frame_bytes - 1) / frame_bytes);
+  REQUIRE(trial.pinned_frames() == (most_at_once(it, false) + frame_bytes - 1) / frame_bytes);
   REQUIRE(most_leased(it.record, tier::device).count() == most_at_once(it, true));
 
-  const std::uint64_t found = trial.smallest_host(frame_bytes, bytes{expected * frame_bytes}, host);
+  const std::uint64_t found = trial.smallest_host(bytes{expected * frame_bytes}, host);
   REQUIRE(runs<Transfer>(eviction, core, it, expected, found));
   if (found > 0) REQUIRE_FALSE(runs<Transfer>(eviction, core, it, expected, found - 1));
   return expected > 1;
@@ -133,11 +133,11 @@ TEST_CASE("a step that fits nowhere gives one more than the limit", "[manager]")
   const support::toy_core core{{1, 1}};
   const access_record record = build.finish({0, 1}, 2);
   const std::vector<std::uint8_t> filled{1, 1};
-  rehearsal<support::toy_core, eviction::lru, transfer::no_prefetch> trial{core, {}, record, filled};
-  CHECK(trial.smallest_device(frame_bytes, bytes{2 * frame_bytes}, 1) == 2);
-  CHECK(trial.smallest_device(frame_bytes, bytes{2 * frame_bytes}, 9) == 2);
-  CHECK(trial.smallest_device(frame_bytes, bytes{2 * frame_bytes}, 9, 5) == 5);
-  CHECK(trial.pinned_frames(frame_bytes) == 2);
+  rehearsal<eviction::lru, transfer::no_prefetch> trial{core.frames(), {}, record, filled};
+  CHECK(trial.smallest_device(bytes{2 * frame_bytes}, 1) == 2);
+  CHECK(trial.smallest_device(bytes{2 * frame_bytes}, 9) == 2);
+  CHECK(trial.smallest_device(bytes{2 * frame_bytes}, 9, 5) == 5);
+  CHECK(trial.pinned_frames() == 2);
 }
 
 TEST_CASE("a host capacity that was found fits also where reclaims leave off elsewhere", "[manager]")

@@ -152,16 +152,54 @@ TEST_CASE("a model that cannot fit is refused when it is sealed, with each size 
   };
   CHECK(refusal(4_KiB, 1_MiB, 1) ==
         "chunkmem: this model does not fit: the device capacity is 4096 B, but the largest tensor of this model "
-        "needs at least 8192 B with chunks of 4096 B (raise it, or use smaller chunks)");
-  CHECK(refusal(16_KiB, 16_KiB, 4) ==
-        "chunkmem: this model does not fit: the host capacity is 16384 B, but the part of weights and optimizer "
-        "states that the device does not hold needs at least 49152 B with chunks of 4096 B (raise it, or use smaller "
-        "chunks)");
+        "needs at least 8192 B with chunks of 4096 B (raise it, or use smaller chunks, or call rehearse, "
+        "which finds what a step needs)");
+  CHECK(refusal(16_KiB, 12_KiB, 4) ==
+        "chunkmem: this model does not fit: the host capacity is 12288 B, but the part of the weights that the device "
+        "does not hold needs at least 16384 B with chunks of 4096 B (raise it, or use smaller chunks, or call "
+        "rehearse, which finds what a step needs)");
   CHECK(refusal(4_KiB, 16_KiB, 4) ==
         "chunkmem: this model does not fit: the device capacity is 4096 B, but the largest tensor of this model "
-        "needs at least 8192 B; the host capacity is 16384 B, but the part of weights and optimizer states that the "
-        "device does not hold needs at least 57344 B with chunks of 4096 B (raise them, or use smaller chunks)");
-  CHECK(refusal(16_KiB, 48_KiB, 4) == "nothing");
+        "needs at least 8192 B; the host capacity is 16384 B, but the part of the weights that the device does not "
+        "hold needs at least 24576 B with chunks of 4096 B (raise them, or use smaller chunks, or call rehearse, which "
+        "finds what a step needs)");
+  CHECK(refusal(16_KiB, 16_KiB, 4) == "nothing");
+}
+
+TEST_CASE("a model that cannot fit is refused at each use, until a step of it was rehearsed that does", "[mistakes]")
+{
+  arena memory{{.device_capacity = 8_KiB, .host_capacity = 8_KiB}};
+  manager m{memory, {.chunk_bytes = 4_KiB}};
+  const auto weights = m.add_stacked<float>(8, {1024}, cm::role::parameter);
+  const auto stream_through = [&] {
+    for (std::uint32_t layer = 0; layer < 8; ++layer) {
+      {
+        const auto pin = m.acquire(weights.slice(layer), cm::access::write);
+      }
+      m.drop(weights.slice(layer));
+    }
+  };
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    CHECK_THROWS_AS(m.seal(), cm::config_error);
+    CHECK_THROWS_AS(stream_through(), cm::config_error);
+  }
+  CHECK(m.rehearse(stream_through).smallest_device == 4_KiB);
+  stream_through();
+  (void)m.seal();
+}
+
+TEST_CASE("states that never come to be do not count where only the last layers are trained", "[mistakes]")
+{
+  arena memory{{.device_capacity = 16_KiB, .host_capacity = 64_KiB}};
+  manager m{memory, {.chunk_bytes = 4_KiB}};
+  const auto weights = m.add_stacked<float>(16, {1024}, cm::role::parameter);
+  m.use(std::array{cm::list_spec{"momentum"}, cm::list_spec{"variance"}});
+  for (std::uint32_t layer = 0; layer < 16; ++layer) {
+    const auto pin = m.acquire(weights.slice(layer), cm::access::write);
+    pin.span()[0] = 1;
+  }
+  const auto of_last = m.acquire<float>(weights.slice(15), m.list("momentum"), cm::access::write, cm::at::host);
+  CHECK(of_last.size() == 1024);
 }
 
 TEST_CASE("a step that cannot fit is refused when it is rehearsed, and later shortages know its need", "[mistakes]")

@@ -2,40 +2,20 @@
 # chunkmem_page_block(<page> <text> <file>): writes the ```cpp block of a page that has this text to a file that a test includes where
 # its statements belong. The block is compiled as it stands; its includes have to be there before.
 function(chunkmem_page_block name text file)
-  set(page "${PROJECT_SOURCE_DIR}/${name}")
-  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${page}")
-  file(READ "${page}" all)
-  string(FIND "${all}" "${text}" at)
-  if(at EQUAL -1)
-    message(FATAL_ERROR "${name} has no block with ${text}")
-  endif()
-  string(SUBSTRING "${all}" 0 ${at} before)
-  string(FIND "${before}" "```cpp\n" begin REVERSE)
-  math(EXPR begin "${begin} + 7")
-  string(SUBSTRING "${before}" 0 ${begin} lines)
-  string(REGEX MATCHALL "\n" lines "${lines}")
-  list(LENGTH lines line)
-  math(EXPR line "${line} + 1")
-  string(SUBSTRING "${all}" ${begin} -1 block)
-  string(FIND "${block}" "```" end)
-  string(SUBSTRING "${block}" 0 ${end} block)
-  file(CONFIGURE OUTPUT "${file}" CONTENT "#line ${line} \"${page}\"\n${block}" @ONLY)
+  set(script "${PROJECT_SOURCE_DIR}/tests/pages/page_block.py")
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/${name}" "${script}")
+  execute_process(COMMAND "${CHUNKMEM_PYTHON}" -B "${script}" --page ${name} "--text=${text}" --out "${file}"
+                  COMMAND_ERROR_IS_FATAL ANY)
   set_property(GLOBAL APPEND PROPERTY chunkmem_blocks_of_${name} "${text}")
 endfunction()
 
 # chunkmem_expect_all_blocks(<page...>): every ```cpp block of these pages was asked for above, so that none goes uncompiled, or is a
-# file of examples/ (docs.programs compares them).
+# file of examples/.
 function(chunkmem_expect_all_blocks)
   foreach(name IN LISTS ARGN)
-    file(STRINGS "${PROJECT_SOURCE_DIR}/${name}" begins REGEX "^```cpp")
-    list(LENGTH begins blocks)
     get_property(texts GLOBAL PROPERTY chunkmem_blocks_of_${name})
     list(LENGTH texts compiled)
-    file(STRINGS "${PROJECT_SOURCE_DIR}/${name}" programs REGEX "^<!-- program: examples/")
-    list(LENGTH programs shown)
-    math(EXPR compiled "${compiled} + ${shown}")
-    if(NOT blocks EQUAL compiled)
-      message(FATAL_ERROR "${name} has ${blocks} blocks of C++, and ${compiled} are compiled (tests/pages/register.cmake)")
-    endif()
+    execute_process(COMMAND "${CHUNKMEM_PYTHON}" -B "${PROJECT_SOURCE_DIR}/tests/pages/page_block.py" --page ${name}
+                            --expect ${compiled} COMMAND_ERROR_IS_FATAL ANY)
   endforeach()
 endfunction()

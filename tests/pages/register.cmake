@@ -2,17 +2,22 @@
 # The examples of docs/policies, docs/integrating.md and docs/interop.md are compiled and run, and what the former quote is compared with what the library says.
 file(GLOB pages CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/docs/policies/*.md" "${PROJECT_SOURCE_DIR}/docs/integrating.md" "${PROJECT_SOURCE_DIR}/docs/interop.md")
 set(extracted "${PROJECT_BINARY_DIR}/generated/pages.cpp")
-add_custom_command(OUTPUT "${extracted}" DEPENDS ${pages} "${CMAKE_CURRENT_LIST_DIR}/extract.cmake" VERBATIM
-                   COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} -DOUT=${extracted}
-                           -P "${CMAKE_CURRENT_LIST_DIR}/extract.cmake")
+add_custom_command(OUTPUT "${extracted}" DEPENDS ${pages} "${CMAKE_CURRENT_LIST_DIR}/extract.py" VERBATIM
+                   COMMAND "${CHUNKMEM_PYTHON}" -B "${CMAKE_CURRENT_LIST_DIR}/extract.py" --out "${extracted}"
+                   COMMAND ${CMAKE_COMMAND} -E touch "${extracted}")
 chunkmem_program(test_pages "${extracted}")
 target_link_libraries(test_pages PRIVATE chunkmem_test_main)
 chunkmem_test(pages COMMAND test_pages)
-chunkmem_test(pages.sentences COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR}
-                                      -P "${CMAKE_CURRENT_LIST_DIR}/sentences.cmake")
-chunkmem_test(docs.policies COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} -P "${CMAKE_CURRENT_LIST_DIR}/policies.cmake")
-chunkmem_test(docs.programs COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} -P "${CMAKE_CURRENT_LIST_DIR}/programs.cmake")
-chunkmem_test(docs.links COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} -P "${CMAKE_CURRENT_LIST_DIR}/links.cmake")
+
+# The checkers of the pages: each is a script of this folder, and docs.checkers plants a mistake for each of them.
+set(check "${CHUNKMEM_PYTHON}" -B)
+chunkmem_test(pages.sentences COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/sentences.py")
+chunkmem_test(docs.policies COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/policies.py")
+chunkmem_test(docs.programs COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/programs.py")
+chunkmem_test(docs.links COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/links.py")
+chunkmem_test(docs.numbers LABELS figures COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/numbers.py")
+chunkmem_test(docs.checkers COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/check_the_checkers.py")
+
 # Every public comment, read by Doxygen: a warning is an error. The site itself is made by the target docs, which installs Sphinx
 # from PyPI and is therefore no test.
 add_custom_target(docs COMMAND sh "${PROJECT_SOURCE_DIR}/tools/site.sh" "${PROJECT_BINARY_DIR}/site" VERBATIM USES_TERMINAL)
@@ -25,7 +30,6 @@ if(CHUNKMEM_DOXYGEN)
 else()
   chunkmem_skipped_test(docs.site "no doxygen was found (Debian: apt-get install doxygen)" LABELS slow)
 endif()
-chunkmem_test(docs.numbers LABELS figures COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} -P "${CMAKE_CURRENT_LIST_DIR}/numbers.cmake")
 
 # Blocks that need surroundings, and checkpoints: compiled under the label slow.
 include("${CMAKE_CURRENT_LIST_DIR}/page_block.cmake")

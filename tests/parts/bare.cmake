@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # For the scripts in this folder: a machine that has a compiler, and nothing else that CMake could find.
-#   BUILD is the build that runs the test. Its cache says where ninja, Eigen, CLI11 and Catch2 are.
+#   BUILD is the build that runs the test. Its cache says where ninja, Eigen, CLI11, Catch2 and Python are.
 
 # CMake finds only what a test names.
 set(cuda /usr/local/cuda) # the hints of find_path are searched all the same
@@ -11,12 +11,12 @@ set(bare -DCMAKE_FIND_USE_CMAKE_SYSTEM_PATH=OFF -DCMAKE_FIND_USE_SYSTEM_ENVIRONM
 foreach(name IN ITEMS CUDA_PATH CUDA_HOME CUDACXX CUDAHOSTCXX MPI_HOME I_MPI_ROOT TBBROOT)
   unset(ENV{${name}})
 endforeach()
-foreach(name IN ITEMS CMAKE_MAKE_PROGRAM CMAKE_CXX_COMPILER_LAUNCHER Catch2_DIR CHUNKMEM_CATCH2_INCLUDE Eigen3_DIR
-        CLI11_DIR)
+foreach(name IN ITEMS CMAKE_MAKE_PROGRAM CMAKE_CXX_COMPILER_LAUNCHER Catch2_DIR CHUNKMEM_CATCH2_INCLUDE CHUNKMEM_PYTHON
+        Eigen3_DIR CLI11_DIR)
   file(STRINGS "${BUILD}/CMakeCache.txt" line REGEX "^${name}:")
   string(REGEX REPLACE "^[^=]*=(.*NOTFOUND$)?" "" outer_${name} "${line}")
 endforeach()
-foreach(name IN ITEMS CMAKE_MAKE_PROGRAM CMAKE_CXX_COMPILER_LAUNCHER Catch2_DIR CHUNKMEM_CATCH2_INCLUDE)
+foreach(name IN ITEMS CMAKE_MAKE_PROGRAM CMAKE_CXX_COMPILER_LAUNCHER Catch2_DIR CHUNKMEM_CATCH2_INCLUDE CHUNKMEM_PYTHON)
   if(outer_${name})
     list(APPEND bare "-D${name}=${outer_${name}}")
   endif()

@@ -202,9 +202,6 @@ class world {
     }
     inside_ = false;
     pass_ = cm::pass::none;
-    for (modelled& slot : slots_)
-      if (slot.state == cm::tensor_state::hold_after_forward || slot.state == cm::tensor_state::hold_after_backward)
-        slot.state = cm::tensor_state::hold;
     ++(m_.drifted() ? sum_.diverged : sum_.repeated);
   }
 
@@ -349,10 +346,7 @@ class world {
     chunk_model& chunk = chunks_[slot.chunk];
     --(it.device ? chunk.device_pins : chunk.host_pins);
     if (it.writes) --(it.device ? chunk.device_writers : chunk.host_writers);
-    if (--slot.pins == 0)
-      slot.state = pass_ == cm::pass::none      ? cm::tensor_state::hold
-                   : pass_ == cm::pass::forward ? cm::tensor_state::hold_after_forward
-                                                : cm::tensor_state::hold_after_backward;
+    if (--slot.pins == 0) slot.state = cm::tensor_state::hold;
     compare_state(it.slot);
     pins_.erase(pins_.begin() + static_cast<std::ptrdiff_t>(which));
   }
@@ -414,10 +408,7 @@ class world {
     } catch (const cm::out_of_memory& shortage) {
       return note_shortage(shortage, chunks_[slot.chunk].frames, false);
     }
-    if (slot.pins == 0)
-      slot.state = pass_ == cm::pass::none      ? cm::tensor_state::hold
-                   : pass_ == cm::pass::forward ? cm::tensor_state::hold_after_forward
-                                                : cm::tensor_state::hold_after_backward;
+    if (slot.pins == 0) slot.state = cm::tensor_state::hold;
   }
 
   /// Weights and their twins change places; between iterations and without pins.

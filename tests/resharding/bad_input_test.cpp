@@ -59,7 +59,7 @@ std::string at_seat(told_ranks& ranks, const seat& it, act what)
     model.state(it.state, std::as_writable_bytes(std::span{state}));
     for (float& each : model.acquire(weight, cm::access::write).span()) each = 1;
     for (float& each : model.acquire(buffer, cm::access::write).span()) each = it.buffer;
-    if (it.run != 0) model.shares().belongs_to(it.run);
+    if (it.run != 0) model.shares().content().belongs_to(it.run);
     if (what == act::save)
       (void)checkpoint::save(model, *it.folder);
     else

@@ -70,7 +70,7 @@ template <class Element>
 void expect_content(const memory_folder& folder, undisturbed<Element>& alone, const char* when)
 {
   memory_folder other;
-  alone.m.belongs_to(0);
+  alone.m.content().belongs_to(0);
   (void)checkpoint::save(alone.m, other);
   if (const std::string what = difference(newest_content(other), newest_content(folder)); !what.empty())
     throw std::runtime_error{std::string{when} + ": " + what};

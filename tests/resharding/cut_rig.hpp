@@ -164,7 +164,7 @@ ended save_once(support::simulated_folder folder, const attempt& how, Said said)
   all.how = on_folder(folder, how,
                       [&](std::uint32_t rank, told_ranks& ranks, tiny_type& model, tiny_tensors& tensors,
                           rank_folder& view, turns& order) {
-                        model.shares().belongs_to(1);
+                        model.shares().content().belongs_to(1);
                         tensors.fill(how.seed);
                         const std::uint64_t first = ranks.exchanges;
                         const auto ends = [&how, rank, first](std::uint64_t number) {

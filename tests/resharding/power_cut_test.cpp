@@ -142,7 +142,7 @@ TEST_CASE("a file operation that fails on one rank fails the save on all, and th
       const auto ends = on_folder(
           folder, {.ranks = ranks, .order = at},
           [&](std::uint32_t rank, told_ranks& all, tiny_type& model, tiny_tensors& tensors, rank_folder& view, turns&) {
-            model.shares().belongs_to(1);
+            model.shares().content().belongs_to(1);
             tensors.fill(2);
             first[rank] =
                 outcome_of([&] { clean_up[rank] = cm::checkpoint::save(model, view, {.keep = 1}).clean_up.view(); });

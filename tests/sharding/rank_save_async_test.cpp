@@ -43,7 +43,7 @@ void save_in_flight(const support::ranks::job& how, const support::ranks::histor
     trainer it{model, cm::optimizer::adam{{}}, how, values};
     it.fill();
     model.seal();
-    model.shares().belongs_to(1);
+    model.shares().content().belongs_to(1);
     for (std::uint32_t step = 0; step < saved_at; ++step) it.step(step);
     const checkpoint::save_options files{.file_size = 100_KiB, .round = 50_KiB};
     (void)checkpoint::save(model, right, files);

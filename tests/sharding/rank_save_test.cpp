@@ -102,7 +102,7 @@ TEST_CASE("where one rank must not save, none does", "[sharding]")
   memory_folder folder;
   const auto nothing = [&] { return folder.names().empty(); };
   for (const std::string& it : save_on_two(folder, [](std::uint32_t rank, model_type& m, auto&) {
-         if (rank == 1) m.shares().begin_load();
+         if (rank == 1) m.shares().content().begin_load();
        }))
     CHECK(contains(it, "while a checkpoint is loaded"));
   for (const std::string& it : save_on_two(folder, [](std::uint32_t, model_type&, auto&) {}, {.keep = 0}))
@@ -144,11 +144,11 @@ TEST_CASE("a folder of another training is refused on all ranks, and one's own i
     expect(checkpoint::save(model, folder).number == 2, "another number");
   });
   for (const std::string& it :
-       save_on_two(folder, [](std::uint32_t rank, model_type& m, auto&) { m.shares().belongs_to(rank + 1); }))
+       save_on_two(folder, [](std::uint32_t rank, model_type& m, auto&) { m.shares().content().belongs_to(rank + 1); }))
     CHECK_FALSE(it.empty());
   memory_folder empty;
   for (const std::string& it :
-       save_on_two(empty, [](std::uint32_t rank, model_type& m, auto&) { m.shares().belongs_to(rank + 1); }))
+       save_on_two(empty, [](std::uint32_t rank, model_type& m, auto&) { m.shares().content().belongs_to(rank + 1); }))
     CHECK(contains(it, "ranks go on with other trainings: here run 2"));
   CHECK(empty.names().empty());
 }

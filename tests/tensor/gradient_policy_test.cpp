@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/tensor/gradient_policy.hpp>
+#include <chunkmem/tensor/in_place_gradient.hpp>
+#include <chunkmem/tensor/separate_gradient.hpp>
 
 #include <conformance/gradient_policy.hpp>
 #include <support/catch.hpp>
 
 #include <string_view>
+#include <type_traits>
 
 namespace gradient_policy_test {
 
@@ -44,6 +47,37 @@ static_assert(!gradient_policy<of_another_kind> && !gradient_policy<with_a_numbe
 TEST_CASE("a gradient policy of one's own may choose by the type", "[tensor]")
 {
   conformance::gradient_policy_laws<wide_brains>();
+}
+
+using gradient::separate;
+
+TEST_CASE("separate gradients keep the laws, wide or not", "[tensor]")
+{
+  conformance::gradient_policy_laws<separate>();
+  conformance::gradient_policy_laws(separate{.wide = true});
+}
+
+TEST_CASE("separate gradients have the parameter's type and never its bytes", "[tensor]")
+{
+  static_assert(separate::name == "separate" && !separate{}.takes_slot() && !separate{.wide = true}.takes_slot());
+  for (const dtype type : {dtype::float32, dtype::bfloat16, dtype::float16}) CHECK(separate{}.type_for(type) == type);
+}
+
+TEST_CASE("wide gradients of 16-bit parameters are singles, and no other type changes", "[tensor]")
+{
+  constexpr separate wide{.wide = true};
+  static_assert(wide.type_for(dtype::bfloat16) == dtype::float32 && wide.type_for(dtype::float16) == dtype::float32);
+  for (const dtype type : {dtype::float32, dtype::int32, dtype::int64, dtype::uint8})
+    CHECK(wide.type_for(type) == type);
+}
+
+using gradient::in_place;
+
+TEST_CASE("gradients in place keep the laws: they have the type of the bytes that they take", "[tensor]")
+{
+  static_assert(in_place::name == "in_place" && in_place{}.takes_slot() && std::is_empty_v<in_place>);
+  conformance::gradient_policy_laws<in_place>();
+  for (const dtype type : {dtype::float32, dtype::bfloat16, dtype::float16}) CHECK(in_place{}.type_for(type) == type);
 }
 
 }  // namespace gradient_policy_test

@@ -24,8 +24,6 @@ TEST_CASE("inference knows held weights and no gradient", "[tensor]")
       {{hold, drop}, free},
       {{compute, acquire}, compute},
       {{compute, release}, hold},
-      {{compute, release_forward}, hold},
-      {{compute, release_backward}, hold},
   });
 }
 

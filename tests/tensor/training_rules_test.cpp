@@ -24,18 +24,8 @@ TEST_CASE("training rules are those of the documentation and no others", "[tenso
       {{hold, drop}, free},
       {{compute, acquire}, compute},
       {{compute, spend}, gradient},
-      {{compute, release_forward}, hold_after_forward},
-      {{compute, release_backward}, hold_after_backward},
       {{compute, release}, hold},
-      {{gradient, release}, hold_after_backward},
-      {{gradient, release_forward}, hold_after_backward},  // the trainer may say its pass or not
-      {{gradient, release_backward}, hold_after_backward},
-      {{hold_after_forward, acquire}, compute},
-      {{hold_after_forward, reset}, hold},
-      {{hold_after_forward, drop}, free},
-      {{hold_after_backward, acquire}, compute},
-      {{hold_after_backward, reset}, hold},
-      {{hold_after_backward, drop}, free},
+      {{gradient, release}, hold},
   });
 }
 

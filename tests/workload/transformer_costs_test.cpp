@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/workload/named_transformers.hpp>
 #include <chunkmem/workload/transformer_costs.hpp>
+#include <chunkmem/workload/transformer_operator.hpp>
 #include <chunkmem/workload/transformer_tensors.hpp>
 
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>
-
 #include "training_tape.hpp"
 
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <set>
+#include <string_view>
 
 namespace transformer_costs_test {
 
@@ -245,6 +248,24 @@ TEST_CASE("what cannot be throws, and what 64 bits cannot count is a size overfl
   CHECK_THROWS_AS(costs.model_flops(std::uint64_t{1} << 40), size_overflow);
   CHECK_THROWS_AS(costs.tokens(UINT64_MAX), size_overflow);
   STATIC_REQUIRE(transformer_costs{shape_of("PatrickStar", "GPT3_18B")}.step_flops() > 0);
+}
+
+TEST_CASE("each operator has a name of its own, and eight of them are in a layer", "[workload]")
+{
+  std::set<std::string_view> names;
+  std::size_t in_layer = 0;
+  for (std::size_t which = 0; which < transformer_operator_count; ++which) {
+    names.insert(name_of(static_cast<transformer_operator>(which)));
+    in_layer += is_in_layer(static_cast<transformer_operator>(which)) ? 1 : 0;
+  }
+  CHECK(names.size() == transformer_operator_count);
+  CHECK(in_layer == 8);
+  STATIC_REQUIRE(static_cast<std::size_t>(transformer_operator::loss) + 1 == transformer_operator_count);
+  STATIC_REQUIRE(!is_in_layer(transformer_operator::embedding));
+  STATIC_REQUIRE(!is_in_layer(transformer_operator::final_norm));
+  STATIC_REQUIRE(name_of(transformer_operator::qkv) == "qkv");
+  STATIC_REQUIRE(name_of(transformer_operator::mlp_down) == "mlp_down");
+  STATIC_REQUIRE(name_of(transformer_operator::loss) == "loss");
 }
 
 }  // namespace transformer_costs_test

@@ -101,8 +101,8 @@ class background_write {
     auto lent = std::make_unique<lending_writer<Manager>>(m, *queue_);
     lending_writer<Manager>& to = *lent;
     *lent_ = std::move(lent);
-    unwatch_ = [&m, this] { m.changes().end(this); };
-    m.changes().begin([](void* who) noexcept { static_cast<background_write*>(who)->let_go(); }, this);
+    unwatch_ = [&m, this] { m.content().changes().end(this); };
+    m.content().changes().begin([](void* who) noexcept { static_cast<background_write*>(who)->let_go(); }, this);
     return to;
   }
   /// What was lent has arrived, or the queue knows that it will not: nobody waits for a device that is lost.

@@ -117,10 +117,10 @@ imported_values import_values(Manager& m, const Folder& folder, std::string_view
       },
       index, options);
   detail::begin_states_anew(items);
-  m.begin_load();
+  m.content().begin_load();
   for (const model_item& it : items)
     if (detail::is_imported(it, index)) (void)fill_item(m, it, index, file);
-  m.end_load();
+  m.content().end_load();
   return result;
 }
 

@@ -142,7 +142,7 @@ void check_states(const Manager& m, const std::vector<model_item>& items, const 
 {
   for (const model_item& it : items) {
     if (!it.is_state()) continue;
-    const auto check = m.check_of_state(std::string_view{it.name}.substr(detail::state_prefix.size()));
+    const auto check = m.content().check_of_state(std::string_view{it.name}.substr(detail::state_prefix.size()));
     const stored_value* const known = index.find(it.pieces.front().name);
     if (check == nullptr || known == nullptr) continue;
     std::vector<std::byte> loaded(it.size());
@@ -209,7 +209,7 @@ template <class Manager, file_folder Folder>
 loaded_generation load(Manager& m, const Folder& folder, const load_options& options = {})
 {
   expects(!m.is_iterating() && !m.rehearsing(), "a checkpoint was to be loaded inside an iteration or a rehearsal");
-  m.expect_states();
+  m.content().expect_states();
   const std::vector<model_item> items = detail::items_of(m);
   loaded_generation result;
   auto from = newest_whole(folder, result.skipped, options.limits);
@@ -229,10 +229,10 @@ loaded_generation load(Manager& m, const Folder& folder, const load_options& opt
       index, content);
   match_items(items, index);
   check_states(m, items, index, *from);
-  m.begin_load();
+  m.content().begin_load();
   for (const model_item& it : items) (void)fill_item(m, it, index, *from);
-  m.end_load();
-  m.belongs_to(content.run);
+  m.content().end_load();
+  m.content().belongs_to(content.run);
   result.number = content.generation;
   return result;
 }

@@ -163,7 +163,7 @@ template <class Manager>
     value.is_filled = m.state_of(it) != tensor_state::free;
     items.push_back(std::move(value));
   });
-  m.for_each_state([&](std::string_view name, std::span<std::byte> content) {
+  m.content().for_each_state([&](std::string_view name, std::span<std::byte> content) {
     if (content.empty()) return;
     if (looks_divided(name)) refuse_reserved_name(m, name);
     model_item state{std::string{state_prefix} + std::string{name}, dtype::uint8, {content.size()}};
@@ -185,10 +185,10 @@ template <class Manager>
 template <class Manager>
 void prepare_to_save(Manager& m)
 {
-  m.expect_updated("a checkpoint was to be made");
-  m.expect_loaded("a checkpoint was to be made");
+  m.content().expect_updated("a checkpoint was to be made");
+  m.content().expect_loaded("a checkpoint was to be made");
   detail::expect_between(m);
-  m.finish_updates();
+  m.updates().finish_updates();
   m.for_each_parameter([&](tensor_handle it, const tensor_info&) {
     expects(!m.has_gradient(it),
             "a checkpoint while gradients wait for their step: take the step, or drop_gradients()");

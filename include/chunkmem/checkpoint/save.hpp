@@ -51,12 +51,12 @@ namespace detail {
 template <class Manager, file_folder Folder>
 [[nodiscard]] manifest begin_save(const Manager& m, Folder& folder, const save_plan& plan)
 {
-  expect_own_folder(folder, m.run());
+  expect_own_folder(folder, m.content().run());
   manifest rest = plan.rest;
   // before leftovers go: a rank of a dead job that still writes some has another number
   rest.generation = next_generation(folder);
   remove_leftovers(folder);
-  rest.run = m.run() != 0 ? m.run() : draw_run();
+  rest.run = m.content().run() != 0 ? m.content().run() : draw_run();
   return rest;
 }
 
@@ -100,14 +100,14 @@ saved_generation save(Manager& m, Folder& folder, const save_options& options = 
 {
   expects(options.keep > 0 && options.file_size.count() > 0,
           "a checkpoint that keeps no generation, or files without bytes");
-  m.expect_states();
+  m.content().expect_states();
   const std::vector<model_item> items = content_of(m);
   const save_plan plan = plan_of(items, options.file_size, rest_of(m, items));
   [[maybe_unused]] const auto held = io::lock_of(folder);
   manifest rest = detail::begin_save(m, folder, plan);
   generation_writer<Folder> writer{folder, rest.generation};
   model_writer{m, plan}.write(writer);
-  m.belongs_to(rest.run);
+  m.content().belongs_to(rest.run);
   writer.commit(std::move(rest));
   return {writer.generation(), writer.files(), bytes{writer.size()},
           detail::remove_superseded(folder, writer.generation(), options)};

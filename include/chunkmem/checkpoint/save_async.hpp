@@ -43,7 +43,7 @@ class pending_save {
   template <class Manager, file_folder Folder>
   [[nodiscard]] static pending_save start(Manager& m, Folder& folder, const async_save_options& options)
   {
-    m.expect_states();
+    m.content().expect_states();
     const std::vector<model_item> items = content_of(m);
     const save_plan plan = plan_of(items, options.files.file_size, rest_of(m, items));
     auto held = io::lock_of(folder);
@@ -57,7 +57,7 @@ class pending_save {
     });
     model_writer all{m, plan};
     options.lends ? all.write(it.writing.lend_from(m)) : all.write(it.writing.queue());
-    m.belongs_to(rest.run);
+    m.content().belongs_to(rest.run);
     it.writing.queue().commit(std::move(rest));
     it.writing.queue().close();
     return pending;

@@ -92,7 +92,8 @@ struct chunk {
 
 static_assert(sizeof(chunk) == 16 + 8 * tier_count);
 
-/// The state of a chunk follows from its tensors: in use if one is, else after a pass only if all that hold bytes are.
+/// The state of a chunk follows from its tensors: `compute` if one of them is in use, else `gradient` if one of them is
+/// overwritten, else `hold` if one of them has bytes.
 [[nodiscard]] constexpr tensor_state state_of_chunk(std::span<const tensor_state> tensors) noexcept
 {
   using enum tensor_state;
@@ -101,9 +102,7 @@ static_assert(sizeof(chunk) == 16 + 8 * tier_count);
   const auto has = [&](tensor_state state) { return seen[static_cast<std::size_t>(state)]; };
   if (has(compute)) return compute;
   if (has(gradient)) return gradient;
-  if (has(hold)) return hold;
-  if (has(hold_after_forward)) return hold_after_forward;
-  return has(hold_after_backward) ? hold_after_backward : free;
+  return has(hold) ? hold : free;
 }
 
 }  // namespace chunkmem::inline v0

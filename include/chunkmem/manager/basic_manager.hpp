@@ -1,47 +1,204 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/manager/call_guard.hpp>
 #include <chunkmem/manager/captured_step.hpp>
+#include <chunkmem/manager/change_watch.hpp>
+#include <chunkmem/manager/content_session.hpp>
+#include <chunkmem/manager/engine.hpp>
+#include <chunkmem/manager/error_details.hpp>
+#include <chunkmem/manager/gathered_access.hpp>
+#include <chunkmem/manager/gradient_ledger.hpp>
+#include <chunkmem/manager/gradient_store.hpp>
 #include <chunkmem/manager/iteration.hpp>
-#include <chunkmem/manager/model_view.hpp>
-#include <chunkmem/manager/step_keeper.hpp>
-#include <chunkmem/manager/weight_keeper.hpp>
+#include <chunkmem/manager/master_weights.hpp>
+#include <chunkmem/manager/model_builder.hpp>
+#include <chunkmem/manager/pin.hpp>
+#include <chunkmem/manager/policy_values.hpp>
+#include <chunkmem/manager/registered_states.hpp>
+#include <chunkmem/manager/residency_snapshot.hpp>
+#include <chunkmem/manager/stacked.hpp>
+#include <chunkmem/manager/step_rehearsal.hpp>
+#include <chunkmem/manager/update_session.hpp>
 #include <chunkmem/tensor/gradient_start.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
 namespace chunkmem::inline v0 {
 
 /// Keeps the tensors of a model in chunks that move between the device and the host.
 ///
 /// Declare tensors and lists, rehearse a step if the exact need is wanted, fill the weights, then train inside
-/// iterations. Name the type through `manager`, which fills in what is not given. A 16-bit parameter may have a master
-/// in full precision, which its optimizer updates; the manager makes it from the weight. Guarantees: a call that throws
-/// leaves tensors, states and bytes as they were; chunks that had to leave stay away.
+/// iterations:
+/// ```
+/// backend::host_arena memory{{.device_capacity = 64_MiB, .host_capacity = 1_GiB}};
+/// manager<backend::host_arena> m{memory};
+/// auto w = m.add<float>({rows, columns}, role::parameter);
+/// m.use(adam);                                     // its lists and what must survive a restart
+/// { auto pin = m.acquire(w, access::write); ... }  // fill
+/// auto it = m.iteration();
+/// auto pin = m.acquire(w, access::read);           // forward
+/// auto g = m.gradient(std::move(pin));             // backward
+/// ```
+/// Name the type through `manager`, which fills in what is not given. A 16-bit parameter may have a master in full
+/// precision, which its optimizer updates; the manager makes it from the weight. Optimizers talk to `updates()`,
+/// checkpoints to `content()`, shards to `gathered()`.
+/// Guarantees: a call that throws leaves tensors, states and bytes as they were; chunks that had to leave stay away.
 /// @threads one caller at a time, from any thread; two managers share nothing
 template <stream_backend Backend, tensor_rules Rules, chunk_layout Layout, eviction_policy Eviction,
           placement_policy Placement, gradient_policy Gradient, transfer_policy Transfer, chunk_mover<Backend> Mover,
           trace_sink Sink, check_policy Checks = checks::none>
-class basic_manager
-    : public model_view<step_keeper<weight_keeper<
-          model_plan<Backend, Rules, Layout, Eviction, Placement, Gradient, Transfer, Mover, Sink, Checks>>>> {
- protected:
-  using base = model_view<step_keeper<
-      weight_keeper<model_plan<Backend, Rules, Layout, Eviction, Placement, Gradient, Transfer, Mover, Sink, Checks>>>>;
-  using base::check, base::engine_, base::gradient_, base::ledger_, base::link_, base::ready, base::slot_in,
-      base::slot_of, base::within;
-
+class basic_manager {
  public:
-  using base::base, base::for_each_parameter, base::has_gradient, base::rehearsing;
-  basic_manager(const basic_manager&) = delete;  // pass a manager by reference: its tensors and pins know where it is
-  using engine_type = typename base::engine_type;
+  using engine_type = engine<Backend, Rules, Eviction, Transfer, Mover, Sink, Checks>;
   template <pinned_element Element>
   using pin_type = pin<Element, engine_type>;
   using place_type = typename Checks::part::place_type;  ///< where in the trainer a call stands; empty without checks
+  using homes_type = state_homes<Placement>;
+  static_assert(!homes_type::is_profiled || Backend::host_addressable || !has_bytes<Backend>(),
+                "chunkmem: this placement lets the calling thread update states on the device, which it cannot read "
+                "there: take placement::host_first, or "
+                "optimizer::device_optimizer, which works on the device under any placement");
+
+  /// @param given   policies with settings, by value, in any order
+  /// @throws config_error   the chunk size is not a positive multiple of 256 B
+  template <class... Given>
+  explicit basic_manager(Backend& backend, const manager_options& options = {}, Given... given)
+      : engine_{backend,
+                checked(options),
+                policy_value<Eviction>(given...),
+                policy_value<Transfer>(given...),
+                policy_value<Mover>(given...),
+                policy_value<Sink>(given...)},
+        link_{engine_},
+        builder_{engine_,
+                 ledger_,
+                 link_.owner(),
+                 policy_value<Layout>(given...),
+                 policy_value<Placement>(given...),
+                 policy_value<Gradient>(given...)},
+        rehearsal_{engine_, builder_, ledger_, *link_, policy_value<Eviction>(given...)},
+        masters_{engine_, builder_, changes_, *link_},
+        gradients_{engine_, builder_, ledger_, *link_},
+        updates_{engine_, builder_, ledger_, gradients_, states_, *link_},
+        content_{engine_, builder_, ledger_, gradients_, states_, changes_},
+        guard_{engine_}
+  {
+    static_assert((is_one_of<Given, Layout, Eviction, Placement, Gradient, Transfer, Mover, Sink, Checks> && ...),
+                  "chunkmem: a policy value was given whose type this manager was not named with: add it to the "
+                  "arguments of manager<...>");
+    if (options.error_details) engine_.teller().ask(&details_of, &engine_);
+    engine_.checks().attach({&engine_, &wait_for_agents, &describe});
+  }
+  basic_manager(const basic_manager&) = delete;  // pass a manager by reference: its tensors and pins know where it is
+
+  // Declaring.
+
+  /// @param group   parameters that share settings of the optimizer
+  /// @throws usage_error   sealed already, or a role that the manager makes itself; size_overflow
+  template <element Element>
+  tensor<Element> add(const shape& extents, role part, group_id group = group_id{0})
+  {
+    return builder_.template add<Element>(extents, part, group);
+  }
+  /// Says which types there are to who asks for another.
+  template <class Other>
+    requires(!element<Other>)
+  void add(const shape&, role, group_id = group_id{0})
+  {
+    static_assert(element<Other>,
+                  "chunkmem: tensors are of float, bf16, fp16, std::int32_t, std::int64_t or std::uint8_t");
+  }
+  /// `layers` tensors of one shape; `slice(l)` is one of them.
+  template <element Element>
+  stacked<Element> add_stacked(std::uint32_t layers, const shape& extents, role part, group_id group = group_id{0})
+  {
+    expects(layers > 0, "a stack of tensors needs at least one layer");
+    engine_.tensors().make_room(layers);
+    const tensor<Element> first = add<Element>(extents, part, group);
+    for (std::uint32_t layer = 1; layer < layers; ++layer) add<Element>(extents, part, group);
+    return {first, layers};
+  }
+  /// What files and messages call a tensor; one without a name is "tensor.<number>".
+  /// @throws usage_error   not of this manager
+  void name(tensor_handle wanted, std::string_view text)
+  {
+    builder_.expect_own(wanted, "a tensor was named that this manager did not make");
+    engine_.tensors().name(wanted.id, text);
+  }
+  /// What a training depends on besides its weights: an optimizer kernel, a loss scale, learning rates. Its lists are
+  /// kept beside each parameter, and checkpoints save and load its states by name, such as "adam/updates": no other
+  /// call is needed.
+  ///
+  /// The object is tied to this manager for good, and stays where it is: a copy of it is not known here. A step refuses
+  /// a kernel, a loss scale or rates that its manager was not given.
+  /// @throws usage_error   it was given to a manager before; sealed already, and it has lists; or a name twice: nothing
+  ///   was changed
+  template <registrable Owner>
+  void use(Owner& owner)
+  {
+    states_.add(owner, [&] {
+      if constexpr (requires { std::span<const list_spec>{owner.lists()}; })
+        use(std::span<const list_spec>{owner.lists()});
+    });
+  }
+  /// Lists beside each parameter, without an optimizer. @throws usage_error   sealed already, or a name twice
+  void use(std::span<const list_spec> specs) { builder_.add_lists(specs); }
+  /// Bytes that must survive a restart, by name. They stay the caller's. @throws usage_error   a name twice
+  void state(std::string_view name, std::span<std::byte> content) { states_.add(name, content); }
+
+  // Planning.
+
+  /// Ends the declarations and places everything; nothing is allocated yet. The first access does it where nobody did.
+  /// @throws config_error   the device is smaller than the largest tensor; device and host together are smaller than
+  ///                        the weights (the message lists each size that must grow; a rehearsed step needs no such
+  ///                        check, since it is known to fit);
+  ///                        no gradient could ever lie in place; the placement cannot place this model; or the layout
+  ///                        cannot be searched for the size of chunks
+  memory_requirement seal() { return builder_.seal(); }
+
+  /// Runs `step` with pins and leases that carry no bytes, and finds the least it needs.
+  ///
+  /// `step` must make the same calls as a real step; its arithmetic is skipped where `rehearsing()` is true. It is run
+  /// once; again where the placement gives states other homes by what was measured; each time twice where updates wait
+  /// for the next step, which does them.
+  /// @param on   what pins and leases point to: with scratch bytes plain loops need no test of `rehearsing()`; see
+  ///   rehearse_on
+  /// @throws config_error   the device or host capacity is too small for this step, or the placement refuses it
+  /// @throws usage_error    scratch bytes for a device that the calling thread cannot address, or as a mistake in the
+  ///   step
+  template <class Step>
+  memory_requirement rehearse(Step&& step, rehearse_on on = rehearse_on::nothing)
+  {
+    return rehearsal_.run(step, on);
+  }
+  /// Inside `rehearse`: pins have no bytes, or scratch bytes.
+  [[nodiscard]] bool rehearsing() const noexcept { return rehearsal_.is_running(); }
+  /// Iterations of this name follow a profile that another run of this model made, from the first one on.
+  /// @throws config_error   the profile is not of this model; usage_error   they were recorded already, or one is
+  ///   running
+  void use_profile(const access_record& record, std::string_view name = "train")
+  {
+    builder_.expect_ready();
+    expects(!rehearsing(), "a profile was given to a manager in a rehearsal");
+    expect_record_fits(record, engine_.tensors());
+    builder_.measured(most_leased(record, tier::device));
+    builder_.assign_homes();
+    engine_.use_record(name, record);
+  }
+  /// What another run solved for them, after their profile: `profile()`'s companion `plan()`.
+  /// @throws config_error, usage_error
+  void use_plan(const transfer::stored_plan& plan, std::string_view name = "train")
+  {
+    builder_.expect_ready();
+    engine_.use_stored_plan(plan, name);
+  }
 
   // Training.
   /// @throws usage_error     another iteration is running, or a pin holds a weight whose master is to be made; or the
@@ -57,7 +214,7 @@ class basic_manager
     if constexpr (!Checks::is_on)
       return begin(name, micro_batches);
     else
-      return within("iteration", from, [&] { return begin(name, micro_batches); });
+      return guard_.within("iteration", from, [&] { return begin(name, micro_batches); });
   }
   [[nodiscard]] chunkmem::iteration<engine_type> iteration(std::uint32_t micro_batches = 1,
                                                            place_type from = place_type{})
@@ -76,8 +233,8 @@ class basic_manager
     static_assert(
         Transfer::plans,
         "chunkmem: a captured step follows a plan: name a transfer policy that plans, such as transfer::lookahead");
-    return within("capture", place_type{}, [&] {
-      ready();
+    return guard_.within("capture", place_type{}, [&] {
+      builder_.expect_ready();
       expects(!rehearsing(), "a step was to be captured in a rehearsal");
       return capture_step<Backend>(*link_, engine_.backend(), std::forward<Step>(step));
     });
@@ -94,9 +251,9 @@ class basic_manager
   {
     const auto take_it = [&] { return take(wanted, mode, agent::host); };
     if constexpr (!Checks::is_on)
-      return {link_, take_it};  // the hot path: nothing comes between
+      return {link_.get(), take_it};  // the hot path: nothing comes between
     else
-      return within("acquire", from, [&] { return pin_type<pinned_as<Element, Access>>{link_, take_it}; });
+      return guard_.within("acquire", from, [&] { return pin_type<pinned_as<Element, Access>>{link_.get(), take_it}; });
   }
   /// A pin on the device, ready for a stream: the host does not wait, and release orders after the stream's work.
   template <element Element, access_choice Access>
@@ -105,9 +262,11 @@ class basic_manager
   {
     const auto take_for = [&] { return check(who), take(wanted, mode, who); };
     if constexpr (!Checks::is_on)
-      return {link_, take_for};
+      return {link_.get(), take_for};
     else
-      return within("acquire", from, [&] { return pin_type<pinned_as<Element, Access>>{link_, take_for}; });
+      return guard_.within("acquire", from, [&] {
+        return pin_type<pinned_as<Element, Access>>{link_.get(), take_for};
+      });
   }
   /// A pin on the device or on the host, ready for the calling thread.
   template <element Element, access_choice Access>
@@ -117,7 +276,9 @@ class basic_manager
     using result = pin_type<pinned_as<Element, Access>>;
     if (place == at::device) return acquire(wanted, mode, from);
     const auto on_host = [&](std::uint32_t slot) { return engine_.acquire_on_host(slot, kind_of(mode, place)); };
-    return within("acquire", from, [&] { return result{link_, [&] { return written(wanted, mode, on_host); }}; });
+    return guard_.within("acquire", from, [&] {
+      return result{link_.get(), [&] { return written(wanted, mode, on_host); }};
+    });
   }
   /// A pin of a parameter in a list: a state of an optimizer, or a gradient between backward and step.
   /// @throws usage_error   an element type that is not the list's own, or a list that this parameter is not in
@@ -125,8 +286,8 @@ class basic_manager
   [[nodiscard]] pin_type<pinned_as<Element, Access>> acquire(tensor_handle wanted, list_id list, Access mode, at place,
                                                              place_type from = place_type{})
   {
-    return within("acquire", from, [&] {
-      const std::uint32_t slot = slot_in(wanted, list);
+    return guard_.within("acquire", from, [&] {
+      const std::uint32_t slot = builder_.slot_in(wanted, list);
       engine_.tensors().expects_of(slot, engine_.tensors().type_in(wanted.id, list) == dtype_of<Element>,
                                    "a list was acquired with an element type that is not its own");
       return list == value_list && writes(mode) ? acquire(tensor<Element>{wanted}, mode, place, from)
@@ -140,15 +301,15 @@ class basic_manager
                                                                         at place, agent who = agent::host,
                                                                         place_type from = place_type{})
   {
-    return within("acquire_bytes", from,
-                  [&] { return acquire_in<pinned_as<std::uint8_t, Access>>(wanted, list, mode, place, who); });
+    return guard_.within("acquire_bytes", from,
+                         [&] { return acquire_in<pinned_as<std::uint8_t, Access>>(wanted, list, mode, place, who); });
   }
   /// The same on the device, ready for a stream.
   template <access_choice Access>
   [[nodiscard]] pin_type<pinned_as<std::uint8_t, Access>> acquire_bytes(tensor_handle wanted, list_id list, Access mode,
                                                                         agent who, place_type from = place_type{})
   {
-    return within("acquire_bytes", from, [&] {
+    return guard_.within("acquire_bytes", from, [&] {
       check(who);
       return acquire_in<pinned_as<std::uint8_t, Access>>(wanted, list, mode, at::device, who);
     });
@@ -166,14 +327,14 @@ class basic_manager
   [[nodiscard]] auto gradient(pin_type<Element>&& weight, gradient_start how = gradient_start::undefined,
                               place_type from = place_type{})
   {
-    return within("gradient", from, [&] {
+    return guard_.within("gradient", from, [&] {
       const grant held = weight.details();
-      expects(weight.is_of(link_), "a gradient was asked for with a pin of another manager");
+      expects(weight.is_of(link_.get()), "a gradient was asked for with a pin of another manager");
       refuse_without_gradients();
       engine_.tensors().expects_of(held.slot, engine_.tensors().is_value_of_parameter(held.slot),
                                    "a gradient was asked for with a pin that holds no parameter");
       using kind = std::conditional_t<std::is_void_v<Kind>, std::remove_const_t<Element>, Kind>;
-      this->template expect_gradient<kind>(held.slot, 1);
+      gradients_.template expect<kind>(held.slot, 1);
       weight.release();
       return open_gradient<kind>(held.slot, held.who, how);
     });
@@ -183,13 +344,13 @@ class basic_manager
   [[nodiscard]] auto gradient(tensor<Element> weight, agent who = agent::host,
                               gradient_start how = gradient_start::undefined, place_type from = place_type{})
   {
-    return within("gradient", from, [&] {
+    return guard_.within("gradient", from, [&] {
       check(who);
       refuse_without_gradients();
-      (void)slot_in(weight, gradient_list);
+      (void)builder_.slot_in(weight, gradient_list);
       using kind = std::conditional_t<std::is_void_v<Kind>, Element, Kind>;
-      this->template expect_gradient<kind>(slot_of(weight), 0);
-      return open_gradient<kind>(slot_of(weight), who, how);
+      gradients_.template expect<kind>(builder_.slot_of(weight), 0);
+      return open_gradient<kind>(builder_.slot_of(weight), who, how);
     });
   }
 
@@ -199,9 +360,9 @@ class basic_manager
   template <element Element>
   void gradient_done(gradient_pin<Element, engine_type>&& last, place_type from = place_type{})
   {
-    within("gradient_done", from, [&] {
+    guard_.within("gradient_done", from, [&] {
       const grant held = last.details();
-      expects(last.is_of(link_), "gradient_done with a pin of another manager");
+      expects(last.is_of(link_.get()), "gradient_done with a pin of another manager");
       engine_.tensors().expects_of(held.slot, engine_.tensors().slots()[held.slot].pins == 1,
                                    "gradient_done while another pin holds the gradient: release it before");
       engine_.expect_written(held.slot - engine_.tensors().parameters(), "gradient_done");
@@ -213,21 +374,14 @@ class basic_manager
   template <element Element>
   void gradient_done(tensor<Element> weight, agent who = agent::host, place_type from = place_type{})
   {
-    within("gradient_done", from, [&] { finish_gradient(weight, who); });
+    guard_.within("gradient_done", from, [&] { finish_gradient(weight, who); });
   }
-  /// Its norms, or null where neither gradient_done nor a step took them. In a rehearsal the numbers mean nothing.
-  [[nodiscard]] const gradient_measure* measure_of(tensor_handle weight)
-  {
-    (void)slot_in(weight, gradient_list);
-    return ledger_.measure_of(slot_of(weight));
-  }
-
   /// The bytes of a tensor are dead: nothing is copied for them any more. Without bytes nothing happens but an entry in
   /// the record.
   /// @throws usage_error   pinned; device_error   a copy planned for now could not start
   void drop(tensor_handle wanted, place_type from = place_type{})
   {
-    within("drop", from, [&] { engine_.drop(slot_of(wanted)); });
+    guard_.within("drop", from, [&] { engine_.drop(builder_.slot_of(wanted)); });
   }
   /// Forgets all gradients, as for a step that is tried again. Those not written are passed over; weights whose bytes
   /// their gradients had taken come back from their masters, bit by bit.
@@ -236,18 +390,20 @@ class basic_manager
   ///         is pinned, or an optimizer step is half done, which the others' gradients belong to: nothing was dropped.
   void drop_gradients(place_type from = place_type{})
   {
-    within("drop_gradients", from, [&] {
-      engine_.finish_updates();
+    guard_.within("drop_gradients", from, [&] {
+      engine_.pending().finish();
       ledger_.expect_no_update("gradients were to be dropped");
-      this->forget_step();
+      if (engine_.tensors().parameters() > 0) builder_.expect_ready();
+      gradients_.forget_step();
     });
   }
   void drop_gradient(tensor_handle wanted, place_type from = place_type{})
   {
-    within("drop_gradient", from, [&] {
-      engine_.finish_updates();
+    guard_.within("drop_gradient", from, [&] {
+      engine_.pending().finish();
       ledger_.expect_no_update("a gradient was to be dropped");
-      ledger_.forget_measure_of_all(), this->spend_gradient(wanted);
+      ledger_.forget_measure_of_all();
+      updates_.spend_gradient(wanted);
     });
   }
 
@@ -255,13 +411,13 @@ class basic_manager
   [[nodiscard]] chunkmem::lease<engine_type> lease(tier where, bytes size, agent who = agent::host,
                                                    place_type from = place_type{})
   {
-    return within("lease", from, [&] {
+    return guard_.within("lease", from, [&] {
       expects(size.count() > 0, "a lease of zero bytes");
       expects(is_tier(where), "a lease on a tier that no backend has (use tier::device or tier::host)");
       check(who);
-      ready();
+      builder_.expect_ready();
       return chunkmem::lease<engine_type>{
-          link_, [&] { return engine_.lease(where, align_up(size, tensor_alignment).count(), who); }};
+          link_.get(), [&] { return engine_.lease(where, align_up(size, tensor_alignment).count(), who); }};
     });
   }
   /// For checks::full: this parameter may be without a gradient in any step, as an expert that no token chose. Else
@@ -269,53 +425,182 @@ class basic_manager
   /// @throws usage_error   not of this manager
   void without_gradient(tensor_handle wanted)
   {
-    (void)this->info(wanted);
+    (void)info(wanted);
     engine_.checks().allow_no_gradient(index_of(wanted.id));
   }
   /// For checks::full, else nothing happens: looks at all bytes that no pin holds, as at the end of a program.
   /// @throws usage_error   what was found since the last call
   void verify(place_type from = place_type{})
   {
-    within("verify", from, [&] { engine_.verify(); });
+    guard_.within("verify", from, [&] { engine_.verify(); });
   }
-  /// For optimizer steps. With checks: every parameter has a gradient, which was written whole, or may be without one.
-  /// @throws usage_error   it names some of those that have none
-  void expect_gradients(place_type from = place_type{})
-  {
-    if constexpr (Checks::is_on) within("an optimizer step", from, [&] { look_at_gradients(); });
-  }
-  /// The iteration that runs does what few others do, such as skipping a step: its record stays as it was.
-  void keep_record() noexcept
-  {
-    if (!rehearsing()) engine_.keep_record();
-  }
-  [[nodiscard]] Backend& backend() const noexcept { return engine_.backend(); }
-  /// One more agent for a stream of the caller's own.
-  [[nodiscard]] agent adopt() { return engine_.backend().adopt(); }
   /// Two lists exchange their bytes without a copy, as when weight versions flip.
   /// @throws usage_error   inside an iteration or rehearsal, lists of two element types, one of them is pinned, or they
   ///                       are weights with masters, which the next update would put back
   void exchange(list_id left, list_id right, place_type from = place_type{})
   {
-    within("exchange", from, [&] { exchange_lists(left, right); });
+    guard_.within("exchange", from, [&] { exchange_lists(left, right); });
   }
 
+  // Looking. Nothing here moves anything.
+
+  /// What was done so far. Also of a manager whose device is lost.
+  [[nodiscard]] chunkmem::report report() const { return engine_.snapshot(); }
+  /// Where everything lies now, as data; `to_string` makes a short text of it. At any time, inside an iteration and
+  /// after a refused call too, which left things where they are. O(frames + chunks + tensors log tensors), allocates.
+  [[nodiscard]] residency_snapshot residency() const { return take_snapshot_of(engine_, engine_.tensors().names()); }
+  /// The last iteration was not the one recorded under its name, or others held more of the device than they usually
+  /// do.
+  [[nodiscard]] bool drifted() const noexcept
+  {
+    return engine_.schedule().last_changed() || engine_.others().has_drifted();
+  }
+  /// From now on `source()` says how many bytes of the device others hold, such as a framework's allocator; for one of
+  /// the backend's own, `[&] { return memory.other_bytes(); }`. It is asked at each pass and must outlive the manager.
+  template <class Source>
+  void watch_others(Source& source) noexcept
+  {
+    engine_.others().watch(source);
+  }
+  /// What it said: highest, percentiles, drift.
+  [[nodiscard]] const tide_watch& others() const noexcept { return engine_.others(); }
+  /// What the iterations of this name do, or null before one was recorded. Good until the next iteration of this name
+  /// ends.
+  [[nodiscard]] const access_record* profile(std::string_view name = "train") const noexcept
+  {
+    return engine_.schedule().record_of(name);
+  }
+  /// What the last rehearsed step did; empty before. Good until the next rehearsal.
+  [[nodiscard]] const access_record& rehearsed() const noexcept { return engine_.rehearsing().record(); }
+  /// What was solved for them, to be written down by plan_text for the next run.
+  /// @throws usage_error   they were not planned yet
+  [[nodiscard]] transfer::stored_plan plan(std::string_view name = "train") const
+  {
+    return engine_.schedule().stored_plan_of(name);
+  }
+  /// The chunk of each slot that a profile names. Good until the next tensor is placed.
+  [[nodiscard]] std::span<const std::uint32_t> chunk_of_slot() const noexcept
+  {
+    return engine_.tensors().chunk_of_slot();
+  }
+  /// Accesses, leases and drops that the current iteration has had; 0 outside of one.
+  [[nodiscard]] std::uint32_t moment() const noexcept { return engine_.schedule().progress(); }
+  /// An iteration is running.
+  [[nodiscard]] bool is_iterating() const noexcept { return engine_.schedule().is_inside(); }
+
+  /// @throws usage_error   there is no list of this name
+  [[nodiscard]] list_id list(std::string_view name) const { return engine_.tensors().list(name); }
+  [[nodiscard]] const auto& placement() const noexcept { return builder_.homes().policy(); }
+  /// 16-bit parameters have masters.
+  [[nodiscard]] bool has_masters() const noexcept { return engine_.tensors().has_masters(); }
+  [[nodiscard]] tensor_state state_of(tensor_handle wanted)
+  {
+    return engine_.tensors().slots()[builder_.slot_of(wanted)].state;
+  }
+  /// Also false of a gradient whose step was taken, and whose update waits until the weight is used.
+  [[nodiscard]] bool has_gradient(tensor_handle wanted)
+  {
+    return is_filled(wanted, gradient_list) && !engine_.pending().has(builder_.slot_of(wanted));
+  }
+  /// The parameter has bytes in this list that were written or filled.
+  [[nodiscard]] bool is_filled(tensor_handle wanted, list_id list)
+  {
+    return engine_.tensors().slots()[builder_.slot_in(wanted, list)].state != tensor_state::free;
+  }
+  /// The parameter has an element in this list: a 32-bit one has no master.
+  [[nodiscard]] bool is_in(tensor_handle wanted, list_id list) const
+  {
+    return engine_.tensors().is_in(wanted.id, list);
+  }
+  /// Parameters whose updates wait until they are used: see optimizer::late_updates.
+  [[nodiscard]] std::size_t updates_pending() const noexcept { return engine_.pending().count(); }
+  /// What a tensor was declared as. Good until the next declaration. @throws usage_error   it is another manager's
+  [[nodiscard]] const tensor_info& info(tensor_handle wanted) const
+  {
+    builder_.expect_own(wanted, "a tensor was asked about that another manager made");
+    return engine_.tensors().info(wanted.id);
+  }
+  /// What files and messages call a tensor.
+  [[nodiscard]] std::string name_of(tensor_handle wanted) const { return engine_.tensors().name_of(wanted.id); }
+  /// Calls `visit(handle, info)` for each parameter, in the order of declaration. Also before everything is placed.
+  /// @throws device_error   the device is lost
+  template <class Visit>
+  void for_each_parameter(Visit visit)
+  {
+    for_each_tensor([&](tensor_handle it, const tensor_info& info) {
+      if (info.part == role::parameter) visit(it, info);
+    });
+  }
+  /// The same for every tensor, whatever its role.
+  template <class Visit>
+  void for_each_tensor(Visit visit)
+  {
+    engine_.health().expect_alive();
+    for (std::uint32_t id = 0; id < engine_.tensors().tensors(); ++id)
+      visit(builder_.handle_of(tensor_id{id}), engine_.tensors().info(tensor_id{id}));
+  }
+  /// Calls `visit(list, spec)` for each list that an optimizer asked for.
+  template <class Visit>
+  void for_each_list(Visit visit) const
+  {
+    for (std::uint32_t at = 2; at < engine_.tensors().lists(); ++at)
+      visit(list_id{at}, engine_.tensors().spec_of(list_id{at}));
+  }
+
+  // For optimizers, checkpoints and shards: they have no business of a trainer.
+
+  [[nodiscard]] auto& updates() noexcept { return updates_; }  ///< see update_session
+  [[nodiscard]] auto& content() noexcept { return content_; }  ///< see content_session
+  [[nodiscard]] const auto& content() const noexcept { return content_; }
+  /// See gathered_access.
+  [[nodiscard]] gathered_access<engine_type> gathered() noexcept { return gathered_access<engine_type>{engine_}; }
+  [[nodiscard]] Backend& backend() const noexcept { return engine_.backend(); }
+  /// One more agent for a stream of the caller's own.
+  [[nodiscard]] agent adopt() { return engine_.backend().adopt(); }
+
  private:
+  [[nodiscard]] static const manager_options& checked(const manager_options& options)
+  {
+    const std::uint64_t chunk = options.chunk_bytes.count();
+    if (options.chunk_bytes != least_waste_chunks && (chunk == 0 || chunk % tensor_alignment.count() != 0))
+      throw config_error{error_text{} << "chunkmem: chunk_bytes is " << chunk
+                                      << " B (give a positive multiple of 256 B, or least_waste_chunks)"};
+    return options;
+  }
+  [[nodiscard]] static std::string details_of(const void* engine)
+  {
+    const auto& it = *static_cast<const engine_type*>(engine);
+    return error_details(it, it.tensors().names());
+  }
+  /// For checks.
+  static void wait_for_agents(void* engine) noexcept { static_cast<engine_type*>(engine)->arenas().wait_for_agents(); }
+  static void describe(void* engine, std::uint32_t slot, error_text& text) noexcept
+  {
+    text << static_cast<const engine_type*>(engine)->tensors().label(slot);
+  }
+  void check(agent who) const
+  {
+    expects(static_cast<std::size_t>(who) < engine_.backend().agents(),
+            "an agent that this backend does not have: adopt() makes one");
+    expects(who != agent::to_device && who != agent::to_host,
+            "the agents of the manager's own copies: use compute, or adopt() one");
+  }
+
   [[nodiscard, gnu::always_inline]] chunkmem::iteration<engine_type> begin(std::string_view name,
                                                                            std::uint32_t micro_batches)
   try {
     if (micro_batches == 0 || micro_batches > UINT16_MAX)
       throw usage_error{error_text{} << "chunkmem: an iteration has one to 65535 micro-batches, not " << micro_batches};
-    if (micro_batches > 1 && gradient_.takes_slot())
+    if (micro_batches > 1 && builder_.gradient().takes_slot())
       throw config_error{
           "gradients of several micro-batches cannot add up where their weights lie (use gradient::separate)"};
     link_->micro_batches.expect_told();
     link_->micro_batches.reserve(micro_batches);
-    ready();
+    builder_.expect_ready();
     const bool real = !rehearsing();
     if (real) {
-      if (!engine_.is_inside()) this->revise_homes();
-      this->begin_with_masters([&] {
+      if (!engine_.schedule().is_inside()) builder_.revise_homes();
+      masters_.begin([&] {
         engine_.others().sample();
         engine_.begin_iteration(name);
       });
@@ -330,14 +615,14 @@ class basic_manager
   void finish_gradient(tensor<Element> weight, agent who)
   {
     check(who);
-    const std::uint32_t slot = slot_in(weight, gradient_list);
+    const std::uint32_t slot = builder_.slot_in(weight, gradient_list);
     const registry& tensors = engine_.tensors();
     tensors.expects_of(slot, has_gradient(weight), "gradient_done of a gradient that was not written");
     tensors.expects_of(slot, tensors.slots()[slot].pins == 0,
                        "gradient_done while a pin holds the gradient: release it before");
-    engine_.expect_written(slot_of(weight), "gradient_done");
+    engine_.expect_written(builder_.slot_of(weight), "gradient_done");
     const auto finish = [&](const auto& held) { note_done(held, held.details()); };
-    if (who != agent::host || !engine_type::host_addressable) return ledger_.finish(slot_of(weight));
+    if (who != agent::host || !engine_type::host_addressable) return ledger_.finish(builder_.slot_of(weight));
     if (engine_.tensors().type_in(weight.id, gradient_list) == dtype_of<Element>)
       finish(acquire_in<const Element>(weight, gradient_list, access::read, at::device));
     else
@@ -346,33 +631,13 @@ class basic_manager
   void exchange_lists(list_id left, list_id right)
   try {
     expects(!rehearsing(), "lists cannot be exchanged in a rehearsal");
-    ready();
+    builder_.expect_ready();
     engine_.exchange(left, right);
     if (left != right && (left == gradient_list || right == gradient_list)) ledger_.forget_gradients();
   } catch (error& failed) {
     engine_.teller().tell(failed);
     throw;
   }
-  void look_at_gradients()
-  {
-    if (rehearsing()) return;
-    error_text names;
-    std::uint64_t missing = 0, all = 0;
-    for_each_parameter([&](tensor_handle it, const tensor_info&) {
-      ++all;
-      if (has_gradient(it)) return engine_.expect_written(slot_of(it), "an optimizer step");
-      if (engine_.checks().may_lack_gradient(index_of(it.id)) || ++missing > most_named) return;
-      this->write_name(it.id, names << (missing > 1 ? ", " : ""));
-    });
-    if (missing == 0) return;
-    throw usage_error{error_text{} << "chunkmem: an optimizer step: " << missing << " of " << all
-                                   << " parameters have no gradient: " << names.view()
-                                   << (missing > most_named ? ", ..." : "")
-                                   << " (write one for each, declare what is not trained with role::frozen, or call "
-                                      "without_gradient(w) for what may lack one)"};
-  }
-  static constexpr std::uint64_t most_named = 4;
-
   static void refuse_without_gradients()
   {
     expects(state_machine<Rules>::is_legal(tensor_state::compute, tensor_event::spend),
@@ -384,7 +649,7 @@ class basic_manager
   {
     if (writes(mode) && engine_.tensors().has_masters()) [[unlikely]]
       return take_to_write(wanted, mode, who);
-    const std::uint32_t slot = slot_of(wanted);
+    const std::uint32_t slot = builder_.slot_of(wanted);
     if (who != agent::host) return engine_.acquire(slot, kind_of(mode, at::device), who);
     if (mode == access::read) return engine_.template acquire_as<entry_kind::read>(slot);
     return mode == access::write ? engine_.template acquire_as<entry_kind::write>(slot)
@@ -398,11 +663,11 @@ class basic_manager
   template <class Take>
   [[nodiscard]] grant written(tensor_handle wanted, access_mode mode, Take take)
   {
-    const std::uint32_t slot = slot_of(wanted);
+    const std::uint32_t slot = builder_.slot_of(wanted);
     if (!writes(mode)) return take(slot);
-    this->expect_writable(slot);
+    masters_.expect_writable(slot);
     const grant result = take(slot);
-    this->note_written(slot);
+    masters_.note_written(slot);
     return result;
   }
 
@@ -410,23 +675,24 @@ class basic_manager
   [[nodiscard]] pin_type<Element> acquire_in(tensor_handle wanted, list_id list, access_mode mode, at place,
                                              agent who = agent::host)
   {
-    const std::uint32_t slot = slot_in(wanted, list);
+    const std::uint32_t slot = builder_.slot_in(wanted, list);
     const entry_kind kind = kind_of(mode, place);
-    return {link_, [&] {
-              if (writes(mode) && list != gradient_list) this->before_change();
-              if (list == value_list && mode == access::write) return this->acquire_over_gradient(slot, kind, who);
-              if (list == gradient_list && writes(mode)) return this->rewrite_gradient(slot_of(wanted), kind, who);
-              return place == at::host ? engine_.acquire_on_host(slot, kind, who) : engine_.acquire(slot, kind, who);
+    return {link_.get(), [&] {
+              if (writes(mode) && list != gradient_list) masters_.tell_of_change();
+              if (list == value_list && mode == access::write) return gradients_.acquire_over(slot, kind, who);
+              if (list == gradient_list && writes(mode))
+                return gradients_.open_again(builder_.slot_of(wanted), kind, who);
+              return engine_.acquire_in_place(slot, kind, who);
             }};
   }
 
   template <element Element>
   gradient_pin<Element, engine_type> open_gradient(std::uint32_t value_slot, agent who, gradient_start how)
   {
-    const bool first = this->state_in(engine_.tensors().gradient_of(value_slot)) == tensor_state::free;
+    const bool first = gradients_.is_fresh(value_slot);
     const entry_kind kind = kind_of(first ? access::write : access::read_write, at::device);
     const bool has_beta = how == gradient_start::undefined;
-    pin_type<Element> made{link_, [&] { return this->write_gradient(value_slot, kind, who, has_beta); }};
+    pin_type<Element> made{link_.get(), [&] { return gradients_.open(value_slot, kind, who, has_beta); }};
     if (!first || has_beta) return {std::move(made), first ? 0.0F : 1.0F};
     if (!rehearsing()) fill_with_zeros(made, value_slot, who);
     return {std::move(made), 1.0F};
@@ -440,7 +706,7 @@ class basic_manager
     engine_.health().starting([&] { engine_.backend().fill(begin, std::byte{0}, size, who); });
   } catch (const device_error&) {
     fresh.release();
-    this->spend_gradient({engine_.tensors().describe(value_slot).first, this->owner()});
+    gradients_.consume(value_slot);
     throw;
   }
 
@@ -456,6 +722,21 @@ class basic_manager
     }
     ledger_.finish(parameter);
   }
+
+  using builder_type = model_builder<engine_type, Layout, Placement, Gradient>;
+
+  engine_type engine_;
+  gradient_ledger ledger_;
+  change_watch changes_;
+  registered_states states_;
+  manager_link<engine_type> link_;
+  builder_type builder_;
+  step_rehearsal<engine_type, builder_type> rehearsal_;
+  master_weights<engine_type, builder_type> masters_;
+  gradient_store<engine_type, builder_type> gradients_;
+  update_session<engine_type, builder_type> updates_;
+  content_session<engine_type, builder_type> content_;
+  call_guard<engine_type> guard_;
 };
 
 }  // namespace chunkmem::inline v0

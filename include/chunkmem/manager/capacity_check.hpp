@@ -2,7 +2,9 @@
 #pragma once
 
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/manager/gradient_places.hpp>
 #include <chunkmem/manager/memory_requirement.hpp>
+#include <chunkmem/manager/model_frames.hpp>
 #include <chunkmem/manager/rehearsal.hpp>
 #include <chunkmem/profile/tide.hpp>
 
@@ -17,31 +19,34 @@ namespace chunkmem::inline v0 {
 
 /// What the declarations alone say. @pre sealed
 /// @param visits   `visits(slot)`: it works on the device, so that its chunk must fit there
-template <class Core, class Visits>
-[[nodiscard]] memory_requirement requirement_of(const Core& core, Visits visits)
+template <class Visits>
+[[nodiscard]] memory_requirement requirement_of(const model_frames& frames, const gradient_places& gradients,
+                                                Visits visits)
 {
+  const registry& tensors = frames.tensors;
   memory_requirement need;
-  need.chunk_bytes = core.options().chunk_bytes;
+  need.chunk_bytes = frames.size;
   for (std::size_t part = 0; part < role_count; ++part)
-    need.by_role.values[part] = core.tensors().bytes_of(static_cast<role>(part));
-  const auto& slots = core.tensors().slots();
-  for (std::uint32_t at = 0; at < core.tensors().parameters(); ++at)
-    if (core.places().is_lent(at)) need.by_role[role::gradient] -= bytes{slots[core.tensors().gradient_of(at)].size};
-  std::vector<std::uint8_t> counted(core.tensors().frames_of_chunk().size(), 0);
+    need.by_role.values[part] = tensors.bytes_of(static_cast<role>(part));
+  const auto& slots = tensors.slots();
+  for (std::uint32_t at = 0; at < tensors.parameters(); ++at)
+    if (gradients.is_lent(at)) need.by_role[role::gradient] -= bytes{slots[tensors.gradient_of(at)].size};
+  std::vector<std::uint8_t> counted(tensors.frames_of_chunk().size(), 0);
   std::uint32_t largest = 0;
   for (std::uint32_t at = 0; at < slots.size(); ++at) {  // chunks of gradients that lie in their weights hold nothing
     const std::uint32_t chunk = slots[at].chunk;
     if (chunk == slot::nowhere) continue;
-    const std::uint32_t frames = core.tensors().frames_of_chunk()[chunk];
-    if (visits(at)) largest = std::max(largest, frames);
-    if (std::exchange(counted[chunk], std::uint8_t{1}) == 0) need.chunks += frames * core.options().chunk_bytes;
+    const std::uint32_t of_chunk = tensors.frames_of_chunk()[chunk];
+    if (visits(at)) largest = std::max(largest, of_chunk);
+    if (std::exchange(counted[chunk], std::uint8_t{1}) == 0) need.chunks += of_chunk * frames.size;
   }
   need.everything = need.chunks;
-  need.smallest_device = largest * core.options().chunk_bytes;
+  need.smallest_device = largest * frames.size;
   return need;
 }
 
 /// The most that a rehearsed step leases at once.
+/// @tparam Log   rehearsal_log
 template <class Log>
 [[nodiscard]] bytes most_leased_of(const Log& rehearsed, tier where)
 {
@@ -49,33 +54,35 @@ template <class Log>
 }
 
 /// Adds what the rehearsed step says: the exact smallest capacities.
+/// @param given    capacities of the backend
 /// @param settle   `settle(device)`: makes the rehearsed record that of a device of this size; false where it cannot be
 ///   placed
-template <class Eviction, class Transfer, class Core, class Settle>
-void measure_need(const Core& core, const Eviction& eviction, memory_requirement& need, Settle settle)
+template <class Transfer, class Eviction, class Log, class Settle>
+void measure_need(const model_frames& frames, const Log& rehearsed, const Eviction& eviction, per_tier<bytes> given,
+                  memory_requirement& need, Settle settle)
 {
-  rehearsal<Core, Eviction, Transfer, Settle> trial{core, eviction, core.rehearsing().record(),
-                                                    core.rehearsing().filled(), settle};
-  if (core.rehearsing().has_second()) trial.add(core.rehearsing().record(true), core.rehearsing().filled(true));
-  const std::uint64_t frame = core.options().chunk_bytes.count();
-  need.largest_leases = most_leased_of(core.rehearsing(), tier::device);
-  need.everything = need.chunks + align_up(need.largest_leases, bytes{frame});
-  const std::uint64_t all = need.everything.count() / frame + 1;
-  const bytes host_leases = align_up(most_leased_of(core.rehearsing(), tier::host), bytes{frame});
-  const bytes roomy = 2 * need.chunks + 2 * host_leases + bytes{frame};
-  const bytes device = core.capacities()[tier::device];
-  const std::uint64_t largest = need.smallest_device.count() / frame;  // also where this step does not use it
-  need.smallest_device = trial.smallest_device(frame, roomy, 2 * all, largest) * bytes{frame};
+  rehearsal<Eviction, Transfer, Settle> trial{frames, eviction, rehearsed.record(), rehearsed.filled(), settle};
+  if (rehearsed.has_second()) trial.add(rehearsed.record(true), rehearsed.filled(true));
+  const bytes frame = frames.size;
+  need.largest_leases = most_leased_of(rehearsed, tier::device);
+  need.everything = need.chunks + align_up(need.largest_leases, frame);
+  const std::uint64_t all = need.everything.count() / frame.count() + 1;
+  const bytes host_leases = align_up(most_leased_of(rehearsed, tier::host), frame);
+  const bytes roomy = 2 * need.chunks + 2 * host_leases + frame;
+  const bytes device = given[tier::device];
+  const std::uint64_t largest = need.smallest_device.count() / frame.count();  // also where this step does not use it
+  need.smallest_device = trial.smallest_device(roomy, 2 * all, largest) * frame;
   // A window can be cut off by pins where one more frame would not be: the given capacity is tried as it is.
   if (device > need.smallest_device && !trial.fits({{device, roomy}}))
-    need.smallest_device = trial.smallest_device(frame, roomy, 2 * all, device.count() / frame + 1) * bytes{frame};
+    need.smallest_device = trial.smallest_device(roomy, 2 * all, device.count() / frame.count() + 1) * frame;
   const bytes beside = std::clamp(device, need.smallest_device, std::max(need.smallest_device, 2 * need.everything));
-  need.smallest_host = trial.smallest_host(frame, beside, roomy.count() / frame) * bytes{frame};
-  const bytes host = core.capacities()[tier::host];  // windows are cut off there, too
+  need.smallest_host = trial.smallest_host(beside, roomy.count() / frame.count()) * frame;
+  const bytes host = given[tier::host];  // windows are cut off there, too
   if (host > need.smallest_host && host < roomy && !trial.fits({{beside, host}})) {
-    std::uint64_t frames = host.count() / frame + 1;
-    while (frames < roomy.count() / frame && !trial.fits({{beside, bytes{frames * frame}}})) ++frames;
-    need.smallest_host = bytes{frames * frame};
+    const std::uint64_t most = roomy.count() / frame.count();
+    std::uint64_t count = host.count() / frame.count() + 1;
+    while (count < most && !trial.fits({{beside, count * frame}})) ++count;
+    need.smallest_host = count * frame;
   }
   need.rehearsed = true;
 }
@@ -109,50 +116,46 @@ class too_small {
 
 }  // namespace detail
 
-/// What weights and the states of the optimizer take together: they are all there once every parameter had a step.
-/// Chunks that are gathered from shares of ranks are not counted. In whole frames. O(slots). @pre sealed
-template <class Core>
-[[nodiscard]] bytes lasting_bytes(const Core& core)
+/// What the weights take: they are all there once they were filled, if none is dropped. States of an optimizer are not
+/// counted: those of a parameter without a gradient never come to be. Nor are chunks that are gathered from shares of
+/// ranks. In whole frames. O(slots). @pre sealed
+[[nodiscard]] inline bytes bytes_of_weights(const model_frames& of)
 {
-  const registry& tensors = core.tensors();
+  const registry& tensors = of.tensors;
   std::vector<std::uint8_t> counted(tensors.frames_of_chunk().size(), 0);
   std::uint64_t frames = 0;
-  const auto count = [&](std::uint32_t chunk) {
-    if (chunk != slot::nowhere && std::exchange(counted[chunk], std::uint8_t{1}) == 0)
-      frames += tensors.frames_of_chunk()[chunk];
-  };
-  for (std::uint32_t at = 0; at < tensors.slots().size(); ++at)
-    if (tensors.is_value_of_parameter(at) || tensors.is_state(at)) count(tensors.slots()[at].chunk);
-  for (std::uint32_t id = 0; id < tensors.tensors(); ++id)
-    if (tensors.info(tensor_id{id}).part == role::frozen)
-      count(tensors.slots()[tensors.value_slot(tensor_id{id})].chunk);
-  return frames * core.options().chunk_bytes;
+  for (std::uint32_t id = 0; id < tensors.tensors(); ++id) {
+    const role part = tensors.info(tensor_id{id}).part;
+    if (part != role::parameter && part != role::frozen) continue;
+    const std::uint32_t chunk = tensors.chunk_of(tensor_id{id});
+    if (std::exchange(counted[chunk], std::uint8_t{1}) == 0) frames += tensors.frames_of_chunk()[chunk];
+  }
+  return frames * of.size;
 }
 
+/// @param given   capacities of the backend
 /// @throws config_error   a tier is too small for the declarations alone; names each size that must grow
-template <class Core>
-void refuse_too_small_for_model(const Core& core, const memory_requirement& need)
+inline void refuse_too_small_for_model(const model_frames& frames, per_tier<bytes> given,
+                                       const memory_requirement& need)
 {
-  const auto whole_frames = [&](tier where) {
-    return core.capacities()[where].count() / core.options().chunk_bytes.count() * core.options().chunk_bytes;
-  };
+  const auto whole_frames = [&](tier where) { return given[where].count() / frames.size.count() * frames.size; };
   detail::too_small sizes{"this model"};
-  sizes.expect("device", core.capacities()[tier::device], need.smallest_device, "the largest tensor of this model");
-  const bytes lasting = lasting_bytes(core);
+  sizes.expect("device", given[tier::device], need.smallest_device, "the largest tensor of this model");
+  const bytes weights = bytes_of_weights(frames);
   const bytes device = std::max(whole_frames(tier::device), need.smallest_device);
-  sizes.expect("host", whole_frames(tier::host), lasting > device ? lasting - device : bytes{},
-               "the part of weights and optimizer states that the device does not hold");
-  sizes.refuse(core.options().chunk_bytes, "");
+  sizes.expect("host", whole_frames(tier::host), weights > device ? weights - device : bytes{},
+               "the part of the weights that the device does not hold");
+  sizes.refuse(frames.size, ", or call rehearse, which finds what a step needs");
 }
 
+/// @param given   capacities of the backend
 /// @throws config_error   a tier is too small for the rehearsed step; names each size that must grow
-template <class Core>
-void refuse_too_small_for_step(const Core& core, const memory_requirement& need)
+inline void refuse_too_small_for_step(per_tier<bytes> given, const memory_requirement& need)
 {
   detail::too_small sizes{"this step"};
-  sizes.expect("device", core.capacities()[tier::device], need.smallest_device, "this step");
-  sizes.expect("host", core.capacities()[tier::host], need.smallest_host, "this step");
-  sizes.refuse(core.options().chunk_bytes, " or batches");
+  sizes.expect("device", given[tier::device], need.smallest_device, "this step");
+  sizes.expect("host", given[tier::host], need.smallest_host, "this step");
+  sizes.refuse(need.chunk_bytes, " or batches");
 }
 
 }  // namespace chunkmem::inline v0

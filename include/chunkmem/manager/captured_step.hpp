@@ -64,13 +64,13 @@ class captured_step {
     expects(link_ != nullptr && link_->engine != nullptr,
             "a captured step was replayed after its manager or after it was moved from");
     Engine& engine = *link_->engine;
-    engine.expect_alive();
-    expects(!engine.is_inside(), "a captured step was replayed inside an iteration");
-    engine.finish_updates();
-    if (engine.arrangement() != around_.arrangement) return false;
-    if (!engine.places_now().same_places(around_.start)) {
+    engine.health().expect_alive();
+    expects(!engine.schedule().is_inside(), "a captured step was replayed inside an iteration");
+    engine.pending().finish();
+    if (engine.schedule().arrangement() != around_.arrangement) return false;
+    if (!engine.chunks().table().same_places(around_.start)) {
       engine.return_to(around_.start, around_.clears);
-      if (!engine.places_now().same_places(around_.start)) return false;
+      if (!engine.chunks().table().same_places(around_.start)) return false;
     }
     engine.replay(graph_, moved_);
     return true;
@@ -94,15 +94,17 @@ template <graph_backend Backend, class Engine, class Step>
 [[nodiscard]] captured_step<Engine, Backend> capture_step(owner_link<Engine>& link, Backend& backend, Step&& step)
 try {
   Engine& engine = *link.engine;
-  engine.expect_alive();
-  expects(!engine.is_inside(), "a step was to be captured inside an iteration: capture begins and ends outside");
-  expects(engine.has_repeated(),
+  engine.health().expect_alive();
+  expects(!engine.schedule().is_inside(),
+          "a step was to be captured inside an iteration: capture begins and ends outside");
+  expects(engine.schedule().has_repeated(),
           "a step was to be captured that does not repeat yet: run it until it follows its plan (a step, a "
           "second one, and a third)");
-  engine.finish_updates();
-  const bool clears = !engine.is_steady();
+  engine.pending().finish();
+  const bool clears = !engine.schedule().is_steady();
   if (clears) engine.clear_device();
-  typename captured_step<Engine, Backend>::circumstances around{engine.places_now(), engine.arrangement(), clears};
+  typename captured_step<Engine, Backend>::circumstances around{engine.chunks().table(),
+                                                                engine.schedule().arrangement(), clears};
   const report before = engine.snapshot();
   const auto finish = [&] {
     auto graph = backend.end_capture();
@@ -112,14 +114,15 @@ try {
   engine.health().starting([&] { backend.begin_capture(); });
   try {
     std::forward<Step>(step)();
-    if (clears && !engine.is_inside()) engine.clear_device();
+    if (clears && !engine.schedule().is_inside()) engine.clear_device();
   } catch (...) {
     (void)engine.health().ordering(finish);
     throw;
   }
   auto graph = engine.health().ordering(finish);
-  expects(engine.snapshot().iterations == before.iterations + 1 && engine.has_repeated() && !engine.is_inside() &&
-              engine.arrangement() == around.arrangement && engine.places_now().same_places(around.start),
+  expects(engine.snapshot().iterations == before.iterations + 1 && engine.schedule().has_repeated() &&
+              !engine.schedule().is_inside() && engine.schedule().arrangement() == around.arrangement &&
+              engine.chunks().table().same_places(around.start),
           "the captured step was not the recorded one: its work was done, but it cannot be replayed");
   return {link, std::move(graph), std::move(around), engine.snapshot().copies_since(before)};
 } catch (error& failed) {

@@ -1,11 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/manager/iteration_driver.hpp>
+#include <chunkmem/backend/stream_backend.hpp>
+#include <chunkmem/checks/no_checks.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/expects.hpp>
+#include <chunkmem/manager/arena_set.hpp>
+#include <chunkmem/manager/checked_bytes.hpp>
+#include <chunkmem/manager/chunk_cache.hpp>
+#include <chunkmem/manager/copy_engine.hpp>
+#include <chunkmem/manager/device_health.hpp>
+#include <chunkmem/manager/error_teller.hpp>
+#include <chunkmem/manager/gathered_chunks.hpp>
+#include <chunkmem/manager/gradient_places.hpp>
+#include <chunkmem/manager/manager_options.hpp>
+#include <chunkmem/manager/model_frames.hpp>
+#include <chunkmem/manager/pending_updates.hpp>
+#include <chunkmem/manager/record_check.hpp>
+#include <chunkmem/manager/registry.hpp>
+#include <chunkmem/manager/rehearsal_log.hpp>
+#include <chunkmem/manager/rehearsal_scratch.hpp>
+#include <chunkmem/manager/report.hpp>
+#include <chunkmem/manager/schedule.hpp>
+#include <chunkmem/manager/slot_states.hpp>
+#include <chunkmem/profile/tide_watch.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <utility>
 
 namespace chunkmem::inline v0 {
 
@@ -31,18 +55,193 @@ struct lease_grant {
   agent who = agent::host;
 };
 
-/// Acquire, release, lease and drop, for slots. Not for users: see manager.
+/// The parts that run a model, and the way of an access through them: acquire, release, lease and drop, for slots.
 ///
+/// The parts know each other only as far as their constructors say; what needs several of them is a function here. An
+/// access asks the states, steps in the schedule, brings the chunk with the copy engine, and commits.
 /// A resident access that follows its record is the hot path: no lock, no allocation, no search. All that is not on it
 /// is a call in the last place, so that it saves no registers; errors leave through those calls alone, and are told
-/// details.
-template <class Core>
-class engine : public Core {
-  using machine = typename Core::machine;
-  using typename Core::watch_type;
-
+/// details. Cost of the hot path: see `engine.acquire_release_instructions`.
+template <stream_backend Backend, tensor_rules Rules, eviction_policy Eviction, transfer_policy Transfer,
+          chunk_mover<Backend> Mover, trace_sink Sink, check_policy Checks = checks::none>
+class engine {
  public:
-  using Core::Core;
+  using rules_type = Rules;
+  using checks_type = Checks;
+  using eviction_type = Eviction;
+  using transfer_type = Transfer;
+  using states = slot_states<Rules>;
+  using copies_type = copy_engine<Backend, Mover, Sink, Checks>;
+  using schedule_type = chunkmem::schedule<Eviction, Transfer, copies_type>;
+  static constexpr bool host_addressable = Backend::host_addressable;
+  static constexpr bool has_bytes = chunkmem::has_bytes<Backend>();
+
+  engine(Backend& backend, const manager_options& options, Eviction eviction, Transfer transfer, Mover mover, Sink sink)
+      : backend_{&backend},
+        options_{options},
+        pending_{tensors_},
+        chunks_{std::move(eviction)},
+        health_{[](void* lost) noexcept { static_cast<engine*>(lost)->schedule_.stop(); }, this},
+        copies_{backend, health_, std::move(mover), std::move(sink)},
+        schedule_{std::move(transfer), tensors_, places_, chunks_, copies_, counts_},
+        arenas_{backend, health_}
+  {
+    copies_.tell(watch_);
+  }
+  engine(const engine&) = delete;
+  ~engine()
+  {
+    if constexpr (watch_type::sees_bytes) watch_.part().forget_arenas();
+  }
+
+  // Parts.
+
+  [[nodiscard]] Backend& backend() const noexcept { return *backend_; }
+  [[nodiscard]] const manager_options& options() const noexcept { return options_; }
+  /// @pre nothing is placed yet
+  void set_chunk_bytes(bytes size) noexcept { options_.chunk_bytes = size; }
+  [[nodiscard]] registry& tensors() noexcept { return tensors_; }
+  [[nodiscard]] const registry& tensors() const noexcept { return tensors_; }
+  [[nodiscard]] gradient_places& places() noexcept { return places_; }
+  [[nodiscard]] const gradient_places& places() const noexcept { return places_; }
+  [[nodiscard]] gathered_chunks& gathered() noexcept { return gathered_; }
+  [[nodiscard]] const gathered_chunks& gathered() const noexcept { return gathered_; }
+  [[nodiscard]] model_frames frames() const noexcept { return {tensors_, gathered_, options_.chunk_bytes}; }
+  [[nodiscard]] pending_updates& pending() noexcept { return pending_; }
+  [[nodiscard]] const pending_updates& pending() const noexcept { return pending_; }
+  [[nodiscard]] const chunk_cache<Eviction>& chunks() const noexcept { return chunks_; }
+  /// What a rehearsed step needs, for messages.
+  void note_step_need(per_tier<bytes> need) noexcept { chunks_.note_step_need(need); }
+  [[nodiscard]] device_health& health() noexcept { return health_; }
+  [[nodiscard]] const device_health& health() const noexcept { return health_; }
+  [[nodiscard]] schedule_type& schedule() noexcept { return schedule_; }
+  [[nodiscard]] const schedule_type& schedule() const noexcept { return schedule_; }
+  [[nodiscard]] arena_set<Backend>& arenas() noexcept { return arenas_; }
+  [[nodiscard]] const arena_set<Backend>& arenas() const noexcept { return arenas_; }
+  [[nodiscard]] rehearsal_log<Rules>& rehearsing() noexcept { return rehearsal_; }
+  [[nodiscard]] const rehearsal_log<Rules>& rehearsing() const noexcept { return rehearsal_; }
+  [[nodiscard]] rehearsal_scratch& scratch() noexcept { return scratch_; }
+  [[nodiscard]] tide_watch& others() noexcept { return others_; }
+  [[nodiscard]] const tide_watch& others() const noexcept { return others_; }
+  /// Hears of every error that leaves the engine.
+  [[nodiscard]] error_teller& teller() noexcept { return teller_; }
+  /// Who looks for mistakes of the caller.
+  [[nodiscard]] auto& checks() noexcept { return watch_.part(); }
+  [[nodiscard]] const Sink& sink() const noexcept { return copies_.sink(); }
+
+  [[nodiscard]] std::uint64_t size_of_slot(std::uint32_t at) const noexcept { return tensors_.slots()[at].size; }
+  [[nodiscard]] report snapshot() const
+  {
+    report result = counts_;
+    for (const tier where : all_tiers) {
+      result.capacity[where] = backend_->capacity(where);
+      result.in_use[where] = bytes{chunks_.space(where).in_use()};
+      result.peak[where] = bytes{chunks_.space(where).peak()};
+    }
+    copies_.describe(result);
+    result.others_peak = others_.highest();
+    return result;
+  }
+
+  // Iterations.
+
+  /// Starts an iteration. Guarantee: basic, no iteration has begun.
+  /// @throws usage_error   one is running; out_of_memory, device_error
+  void begin_iteration(std::string_view name)
+  {
+    ensure_arenas();
+    if (places_.is_pending() && !schedule_.is_inside()) settle_gradients();  // inside, the next line refuses
+    schedule_.begin(name, pending_.any(), rehearsal_.record(pending_.any()), [this] { pending_.mask(); });
+  }
+  /// An optimizer's step begins: the trace says so.
+  void note_update() noexcept { copies_.note(happening::update, tier::device, 0); }
+
+  /// Iterations of this name follow a record from elsewhere.
+  /// @throws config_error   the record is not of this model; usage_error   as schedule::adopt; with nothing changed
+  /// @pre sealed
+  void use_record(std::string_view name, const access_record& record)
+  {
+    expect_record_fits(record, tensors_);
+    schedule_.adopt(name, begins_with_updates(record), record);
+  }
+  /// What another run solved for them. Gradients go where the records want them and what waits is updated, as at the
+  /// beginning of an iteration.
+  /// @throws config_error, usage_error   as schedule::use_stored_plan, or inside an iteration; out_of_memory
+  void use_stored_plan(const transfer::stored_plan& given, std::string_view name)
+  {
+    expects(!schedule_.is_inside(), "a plan was given to a manager in the middle of an iteration");
+    ensure_arenas();
+    if (places_.is_pending()) settle_gradients();
+    schedule_.use_stored_plan(given, name);
+  }
+
+  /// Gradients go to where the records say that they may lie. @pre outside of iterations
+  void settle_gradients()
+  {
+    if (pending_.any() && places_.is_wanting()) pending_.finish();  // gradients that wait cannot move
+    if (places_.settle(tensors_)) schedule_.relink();
+  }
+
+  /// The bytes of two lists change places. @throws usage_error   inside an iteration, or as registry::exchange
+  void exchange(list_id left, list_id right)
+  {
+    expects(!schedule_.is_inside(), "lists can be exchanged only between iterations");
+    pending_.finish();
+    ensure_arenas();
+    expects(!tensors_.has_masters() || (left != value_list && right != value_list),
+            "weights with masters were to be exchanged with another list: the next update would undo it");
+    places_.refuse_exchange(tensors_, left, right);
+    tensors_.exchange(left, right, [this](std::uint32_t a, std::uint32_t b) { chunks_.exchange_live(a, b); });
+    places_.follow_values(tensors_);
+    schedule_.relink();
+    if constexpr (watch_type::is_on) {
+      watch_.part().forget_all();
+      if (left == gradient_list || right == gradient_list)
+        for (std::uint32_t at = 0; at < tensors_.parameters(); ++at) watch_.part().gradient_gone(at);
+    }
+  }
+
+  // Steps that are replayed as a graph; see captured_step.
+
+  /// All that is not pinned leaves the device, as far as the host has room. @throws device_error   some may have left
+  void clear_device()
+  {
+    schedule_.disturb();
+    chunks_.evict_all(copies_);
+  }
+  /// Brings things back to where they lay, as far as nothing has to be loaded. @param clears   onto a cleared device
+  void return_to(const chunk_table& before, bool clears)
+  {
+    if (clears) clear_device();
+    chunks_.give_up_copies(before, copies_);
+  }
+  /// One more iteration, done by the device alone. @pre   everything lies where the graph expects it
+  template <class Graph>
+  void replay(Graph& graph, const report& moved)
+  {
+    health_.starting([&] { backend_->launch(graph); });
+    copies_.replayed(moved);
+    schedule_.replayed();
+    if constexpr (watch_type::sees_bytes) watch_.part().forget_all();
+  }
+
+  // Chunks that ranks share.
+
+  /// The chunk of this slot becomes the sum of what all ranks have there, each in its share. @pre it is on the device
+  void sum_over_ranks(std::uint32_t index, std::uint32_t label, collective::sum how)
+  {
+    const std::uint32_t at = tensors_.slots()[index].chunk;
+    copies_.sum(at, chunks_[at], label, how);
+  }
+  /// The chunk of this slot, that has a window on the host too, is made from shares of all ranks now. @pre a pin of a
+  /// write keeps it on the device
+  void gather_over_ranks(std::uint32_t index)
+  {
+    const std::uint32_t at = tensors_.slots()[index].chunk;
+    copies_.make_whole(at, chunks_[at].first_frame[tier::device]);
+  }
+
+  // Accesses.
 
   /// For the calling thread: a function for each kind of access, so that the hot path has nothing to ask.
   /// @throws out_of_memory, usage_error, device_error; state unchanged, except that chunks that left stay away
@@ -69,6 +268,11 @@ class engine : public Core {
     else
       return watched(index, [&] { return acquire_slowly(index, kind, who); });
   }
+  /// In the tier that `kind` names.
+  grant acquire_in_place(std::uint32_t index, entry_kind kind, agent who = agent::host)
+  {
+    return place_of(kind) == at::host ? acquire_on_host(index, kind, who) : acquire(index, kind, who);
+  }
 
   void release(const grant& held) noexcept
   {
@@ -78,202 +282,172 @@ class engine : public Core {
       end(held);
   }
 
-  /// For checks, as all down to `verify`: the holder of a gradient knows how it is to be written.
-  void beta_was_read(const grant& held) noexcept
-  {
-    if constexpr (watch_type::is_on)
-      if (has_content(held)) this->watch_.part().beta_read(held.slot - this->registry_.parameters());
-  }
-  /// A pin on it was given out. @param has_beta   the holder can ask how it is to be written
-  void gradient_opened(std::uint32_t parameter, const grant& held, bool first, bool has_beta)
-  {
-    if constexpr (watch_type::is_on)
-      if (has_content(held)) this->watch_.gradient_opened(parameter, held.data, first, has_beta);
-  }
-  /// @throws usage_error   the gradient was not written whole, or its holder did not ask how
-  void expect_written(std::uint32_t parameter, std::string_view before)
-  {
-    if constexpr (watch_type::is_on) {
-      const std::uint32_t index = this->registry_.gradient_of(parameter);
-      if (this->rehearsal_.is_running() || this->registry_.slots()[index].state == tensor_state::free) return;
-      this->watch_.expect_written(parameter, copy_of(index), before);
-    }
-  }
-  /// Looks at all bytes that nobody holds. @throws usage_error   what was noted so far
-  void verify()
-  {
-    if constexpr (watch_type::is_on) {
-      for (std::uint32_t at = 0; at < this->registry_.slots().size(); ++at) compare(at);
-      this->watch_.part().expect_no_mistake();
-    }
-  }
-  template <class Graph>
-  void replay(Graph& graph, const report& moved)
-  {
-    Core::replay(graph, moved);
-    if constexpr (watch_type::sees_bytes) this->watch_.part().forget_all();
-  }
-  void exchange(list_id left, list_id right)
-  {
-    Core::exchange(left, right);
-    if constexpr (watch_type::is_on) {
-      this->watch_.part().forget_all();
-      if (left == gradient_list || right == gradient_list)
-        for (std::uint32_t at = 0; at < this->registry_.parameters(); ++at) this->watch_.part().gradient_gone(at);
-    }
-  }
-
   /// @throws out_of_memory, usage_error, device_error; as acquire
   [[gnu::noinline]] lease_grant lease(tier where, std::uint64_t size, agent who)
   try {
     const auto kind = where == tier::device ? entry_kind::lease_device : entry_kind::lease_host;
-    if (this->rehearsal_.is_running())
-      return {this->scratch_.to_write(size), 0,     size, this->rehearsal_.lease(kind, size),
-              this->rehearsal_.serial(),     where, who};
-    this->ensure_arenas();
-    const bool planned = step_to(access_record::never, kind, size);
-    const std::uint32_t now = this->recorder_.cursor();
-    std::uint64_t begin = planned ? this->run_actions(now) : tier_space::no_place;
-    if (where == tier::host || begin == tier_space::no_place ||
-        !this->residency_.try_lease(where, begin, size, this->copies_)) {
-      if (where == tier::device) this->ensure_policy();
-      begin = this->residency_.lease(where, size, this->copies_);
+    if (rehearsal_.is_running()) {
+      std::byte* const data = scratch_.to_write(size);
+      return {data, 0, size, rehearsal_.lease(kind, size), rehearsal_.serial(), where, who};
+    }
+    ensure_arenas();
+    const bool planned = schedule_.step_to(access_record::never, kind, size);
+    std::uint64_t begin = planned ? schedule_.run_actions(schedule_.cursor()) : tier_space::no_place;
+    if (where == tier::host || begin == tier_space::no_place || !chunks_.try_lease(where, begin, size, copies_)) {
+      if (where == tier::device) schedule_.ensure_policy();
+      begin = chunks_.lease(where, size, copies_);
     }
     try {
-      auto& keeper = this->copies_.tracker();
-      this->copies_.for_lease(where, begin, size,
-                              [&](frame_hazards& it) { keeper.follow(who, it, it.users, wait_cause::demand_miss); });
-      if constexpr (watch_type::sees_bytes)
-        this->watch_.part().leased({this->copies_.lease_address(where, begin), size});
+      auto& tracker = copies_.tracker();
+      copies_.for_lease(where, begin, size,
+                        [&](frame_hazards& it) { tracker.follow(who, it, it.users, wait_cause::demand_miss); });
+      if constexpr (watch_type::sees_bytes) watch_.part().leased({copies_.lease_address(where, begin), size});
     } catch (...) {
-      this->residency_.end_lease(where, begin, size, this->copies_);
+      chunks_.end_lease(where, begin, size, copies_);
       throw;
     }
-    const std::uint32_t moment = finish(planned, access_record::never, kind, size);
-    return {this->copies_.lease_address(where, begin), begin, size, moment, this->serial_, where, who};
+    const std::uint32_t moment = schedule_.finish(planned, access_record::never, kind, size);
+    return {copies_.lease_address(where, begin), begin, size, moment, schedule_.serial(), where, who};
   } catch (error& failed) {
-    this->teller_.tell(failed);
+    teller_.tell(failed);
     throw;
   }
 
-  void end_lease(const lease_grant& held) noexcept
+  void release(const lease_grant& held) noexcept
   {
-    [[maybe_unused]] const auto inside = this->watch_.part().enter_release();
-    if (this->rehearsal_.made(held.serial)) return this->rehearsal_.end_lease(held.moment, held.serial);
-    if constexpr (watch_type::sees_bytes) this->watch_.part().lease_ended({held.data, held.size});
-    auto& keeper = this->copies_.tracker();
-    this->copies_.for_lease(held.where, held.begin, held.size,
-                            [&](frame_hazards& it) { keeper.stamp(held.who, it, true); });
-    this->residency_.end_lease(held.where, held.begin, held.size, this->copies_);
-    if (held.serial == this->serial_) this->recorder_.lease_ended(held.moment);
-    this->copies_.note(happening::lease_end, held.where, held.size);
+    [[maybe_unused]] const auto inside = watch_.part().enter_release();
+    if (rehearsal_.made(held.serial)) return rehearsal_.end_lease(held.moment, held.serial);
+    if constexpr (watch_type::sees_bytes) watch_.part().lease_ended({held.data, held.size});
+    auto& tracker = copies_.tracker();
+    copies_.for_lease(held.where, held.begin, held.size, [&](frame_hazards& it) { tracker.stamp(held.who, it, true); });
+    chunks_.end_lease(held.where, held.begin, held.size, copies_);
+    if (held.serial == schedule_.serial()) schedule_.lease_ended(held.moment);
+    copies_.note(happening::lease_end, held.where, held.size);
   }
 
   /// The bytes of a slot are dead. Without bytes it is an entry of the record and no more, where the rules allow that.
   /// @throws usage_error   it is pinned; device_error, out_of_memory from planned copies
   [[gnu::noinline]] void drop(std::uint32_t index)
   try {
-    this->catch_up(index);
-    if (this->rehearsal_.is_running()) return this->rehearsal_.drop(index);
-    this->expect_alive();
-    slot& it = this->registry_.slots()[index];
-    check(it, index, tensor_event::drop);
-    const bool planned = step_to(index, entry_kind::drop, 0);
-    if (planned && this->recorder_.entry(this->recorder_.cursor()).has_actions)
-      this->run_actions(this->recorder_.cursor());
+    pending_.catch_up(index);
+    if (rehearsal_.is_running()) return rehearsal_.drop(index);
+    health_.expect_alive();
+    slot& it = tensors_.slots()[index];
+    states::expect(tensors_, index, tensor_event::drop);
+    const bool planned = schedule_.step_to(index, entry_kind::drop, 0);
+    if (planned) run_planned();
     if (it.state != tensor_state::free) {  // else there may be no arenas yet
-      this->residency_.drop(index, it.chunk, this->copies_);
-      it.state = tensor_state::free;
+      chunks_.drop(index, it.chunk, copies_);
+      states::drop(it);
       if constexpr (watch_type::is_on) bury(index);
     }
-    finish(planned, index, entry_kind::drop, 0);
+    schedule_.finish(planned, index, entry_kind::drop, 0);
   } catch (error& failed) {
-    this->teller_.tell(failed);
+    teller_.tell(failed);
     throw;
   }
 
- private:
-  std::byte derived_home_{};  ///< what a pin on the host of a derived chunk points to: there is nothing to read
+  // For checks.
 
-  /// With checks: looks at the bytes before something moves, and begins the pin for them.
-  template <class Take>
-  grant watched(std::uint32_t index, Take take)
+  /// The holder of a gradient knows how it is to be written.
+  void beta_was_read(const grant& held) noexcept
   {
-    compare(index);
-    const grant given = take();
+    if constexpr (watch_type::is_on)
+      if (has_content(held)) watch_.part().beta_read(held.slot - tensors_.parameters());
+  }
+  /// A pin on it was given out. @param has_beta   the holder can ask how it is to be written
+  void gradient_opened(std::uint32_t parameter, const grant& held, bool first, bool has_beta)
+  {
+    if constexpr (watch_type::is_on)
+      if (has_content(held)) watch_.gradient_opened(parameter, held.data, first, has_beta);
+  }
+  /// @throws usage_error   the gradient was not written whole, or its holder did not ask how
+  void expect_written(std::uint32_t parameter, std::string_view before)
+  {
+    if constexpr (watch_type::is_on) {
+      const std::uint32_t index = tensors_.gradient_of(parameter);
+      if (rehearsal_.is_running() || tensors_.slots()[index].state == tensor_state::free) return;
+      watch_.expect_written(parameter, copy_of(index), before);
+    }
+  }
+  /// Looks at all bytes that nobody holds. @throws usage_error   what was noted so far
+  void verify()
+  {
+    if constexpr (watch_type::is_on) {
+      for (std::uint32_t at = 0; at < tensors_.slots().size(); ++at) compare(at);
+      watch_.part().expect_no_mistake();
+    }
+  }
+
+ private:
+  using watch_type = typename copies_type::watch_type;
+
+  /// The one allocation of a manager in each tier. Guarantee: strong.
+  /// @throws device_error   the first error that the device did not recover from
+  void ensure_arenas()
+  {
+    health_.expect_alive();
+    if (ready_) [[likely]]
+      return;
+    expects(tensors_.is_sealed(), "the manager is not sealed");
+    const per_tier<bytes> capacity = arenas_.capacities();
+    frames().lay_out(chunks_, capacity);
+    arenas_.allocate();
     try {
-      if (has_content(given)) this->watch_.pinned(given.slot, given.data, access_of(given.kind));
+      copies_.reset(tensors_.used(), options_.chunk_bytes.count(), arenas_.begins(),
+                    {{chunks_.space(tier::device).frames(), chunks_.space(tier::host).frames()}});
+      if (!gathered_.empty()) copies_.derive(gathered_.shares(tensors_), chunks_.table());
+      watch_.reset(tensors_);
+      if constexpr (watch_type::sees_bytes)
+        for (const tier where : all_tiers) watch_.part().add_arena({arenas_.begins()[where], capacity[where].count()});
     } catch (...) {
-      end(given);
+      if constexpr (watch_type::sees_bytes) watch_.part().forget_arenas();
+      arenas_.release();
       throw;
     }
-    return given;
-  }
-  void release_watched(const grant& held) noexcept
-  {
-    [[maybe_unused]] const auto inside = this->watch_.part().enter_release();
-    if (has_content(held)) this->watch_.released(held.slot, held.data, access_of(held.kind));
-    end(held);
-  }
-  [[nodiscard]] bool has_content(const grant& it) const noexcept
-  {
-    return it.data != nullptr && it.data != &derived_home_ && !this->rehearsal_.made(it.serial);
+    ready_ = true;
   }
 
-  /// What nobody holds, wherever there is a valid copy, is what it was.
-  void compare(std::uint32_t index) noexcept
+  /// Where the record does not say so: its first use of a gradient is not one that makes it, so it was there before the
+  /// iteration.
+  [[nodiscard]] bool begins_with_updates(const access_record& record) const noexcept
   {
-    if (this->rehearsal_.is_running() || !this->watch_.is_watched(index)) return;
-    const slot& it = this->registry_.slots()[index];
-    const chunk& home = this->residency_[it.chunk];
-    for (const tier where : all_tiers)
-      if (home.is_valid(where) && home.has_frames(where))
-        this->watch_.compare(index, this->copies_.address(where, home.first_frame[where]) + it.offset);
+    if (record.start() != record_start::unknown) return record.start() == record_start::with_updates;
+    for (const access_entry& it : record.entries())
+      if (it.slot >= tensors_.parameters() && it.slot < 2 * tensors_.parameters())
+        return !is_access(it.kind) || access_of(it.kind) != access::write;
+    return false;
   }
-  /// A valid copy of its bytes, or null.
-  [[nodiscard]] std::byte* copy_of(std::uint32_t index) const noexcept
+
+  /// The record has this moment: its planned copies start.
+  void run_planned()
   {
-    const slot& it = this->registry_.slots()[index];
-    const chunk& home = this->residency_[it.chunk];
-    for (const tier where : all_tiers)
-      if (home.is_valid(where) && home.has_frames(where))
-        return this->copies_.address(where, home.first_frame[where]) + it.offset;
-    return nullptr;
-  }
-  /// A slot was dropped: its bytes are poison wherever they lie.
-  void bury(std::uint32_t index) noexcept
-  {
-    if (!this->watch_.dropped(index) || !watch_type::sees_bytes) return;
-    const slot& it = this->registry_.slots()[index];
-    const chunk& home = this->residency_[it.chunk];
-    for (const tier where : all_tiers)
-      if (home.has_frames(where))
-        this->watch_.part().fresh({this->copies_.address(where, home.first_frame[where]) + it.offset, it.size});
+    const std::uint32_t now = schedule_.cursor();
+    if (schedule_.entry(now).has_actions) schedule_.run_actions(now);
   }
 
   [[gnu::always_inline]] void end(const grant& held) noexcept
   {
-    if (held.is_special || this->recorder_.is_logging()) [[unlikely]]
+    if (held.is_special || schedule_.is_logging()) [[unlikely]]
       return release_slowly(held);
-    slot& it = this->registry_.slots()[held.slot];
-    unpin(it);
-    this->residency_.unpin(tier::device, it.chunk, false);
+    slot& it = tensors_.slots()[held.slot];
+    states::end_on_device(it);
+    chunks_.unpin(tier::device, it.chunk, false);
   }
 
   [[gnu::always_inline]] grant acquire_if_resident(std::uint32_t index, entry_kind kind, agent who)
   {
-    slot& it = this->registry_.slots()[index];
-    const std::uint32_t now = this->recorder_.cursor();
-    const std::uint8_t next = machine::next(it.state, tensor_event::acquire);
-    if (it.next_moment != now || next == illegal_transition) [[unlikely]]
+    slot& it = tensors_.slots()[index];
+    const std::uint32_t now = schedule_.cursor();
+    if (it.next_moment != now || !states::can_begin(it)) [[unlikely]]
       return acquire_slowly(index, kind, who);
-    const access_entry& entry = this->recorder_.entry(now);
+    const access_entry& entry = schedule_.entry(now);
     if (!entry.is_plain(kind)) [[unlikely]]
       return acquire_slowly(index, kind, who);
-    const chunk& home = this->residency_[it.chunk];
+    const chunk& home = chunks_[it.chunk];
     if (!home.has_frames(tier::device) || home.pins[tier::host] != 0) [[unlikely]]
       return acquire_slowly(index, kind, who);
-    const frame_hazards& frame = this->copies_.hazards_at(tier::device, home.first_frame[tier::device]);
+    const frame_hazards& frame = copies_.hazards_at(tier::device, home.first_frame[tier::device]);
     if ((writes(access_of(kind)) ? frame.users : frame.writers) != 0) [[unlikely]]
       return acquire_after_others(index, kind, who);
     return take_resident(it, index, kind, who);
@@ -282,157 +456,109 @@ class engine : public Core {
   /// Commits a resident access that follows its record. Nothing here can fail.
   grant take_resident(slot& it, std::uint32_t index, entry_kind kind, agent who) noexcept
   {
-    const std::uint32_t now = this->recorder_.cursor();
-    const access_entry& entry = this->recorder_.entry(now);
-    this->residency_.pin_resident(it.chunk, writes(access_of(kind)), entry.next_of_chunk);
+    const std::uint32_t now = schedule_.cursor();
+    const access_entry& entry = schedule_.entry(now);
+    chunks_.pin_resident(it.chunk, writes(access_of(kind)), entry.next_of_chunk);
     it.next_moment = entry.next_of_slot;
-    it.state = static_cast<tensor_state>(machine::next(it.state, tensor_event::acquire));
-    ++it.pins;
-    this->recorder_.advance();
-    std::byte* const data =
-        this->copies_.address(tier::device, this->residency_[it.chunk].first_frame[tier::device]) + it.offset;
-    return {data, index, now, this->serial_, kind, who, who != agent::host};
+    states::begin_resident(it);
+    schedule_.advance();
+    std::byte* const data = copies_.address(tier::device, chunks_[it.chunk].first_frame[tier::device]) + it.offset;
+    return {data, index, now, schedule_.serial(), kind, who, who != agent::host};
   }
 
   /// A resident access to a frame that other agents used: the pin's agent follows them first.
   [[gnu::noinline]] grant acquire_after_others(std::uint32_t index, entry_kind kind, agent who)
   try {
-    slot& it = this->registry_.slots()[index];
-    frame_hazards& frame = this->copies_.hazards_at(tier::device, this->residency_[it.chunk].first_frame[tier::device]);
-    this->copies_.tracker().follow(who, frame, frame.writers, wait_cause::demand_miss);
-    if (writes(access_of(kind))) this->copies_.tracker().follow(who, frame, frame.users, wait_cause::other);
+    slot& it = tensors_.slots()[index];
+    frame_hazards& frame = copies_.hazards_at(tier::device, chunks_[it.chunk].first_frame[tier::device]);
+    copies_.tracker().follow(who, frame, frame.writers, wait_cause::demand_miss);
+    if (writes(access_of(kind))) copies_.tracker().follow(who, frame, frame.users, wait_cause::other);
     return take_resident(it, index, kind, who);
   } catch (error& failed) {
-    this->teller_.tell(failed);
+    teller_.tell(failed);
     throw;
-  }
-
-  void unpin(slot& it) noexcept
-  {
-    if (--it.pins != 0) return;
-    if (const std::uint8_t next = machine::next(it.state, this->release_event_); next != illegal_transition)
-      it.state = static_cast<tensor_state>(next);
   }
 
   [[gnu::noinline]] void release_slowly(const grant& held) noexcept
   {
-    if (this->rehearsal_.made(held.serial)) return this->rehearsal_.release(held.slot, held.moment, held.serial);
-    slot& it = this->registry_.slots()[held.slot];
-    unpin(it);
+    if (rehearsal_.made(held.serial)) return rehearsal_.release(held.slot, held.moment, held.serial);
+    slot& it = tensors_.slots()[held.slot];
+    states::end(it, place_of(held.kind));
     if (held.who != agent::host) stamp(held, it.chunk);
-    this->residency_.unpin(tier_of(held.kind), it.chunk, writes(access_of(held.kind)));
-    it.host_pins = static_cast<std::uint16_t>(it.host_pins - (place_of(held.kind) == at::host ? 1 : 0));
-    if (held.serial == this->serial_) this->recorder_.log_release(held.moment);
+    unpin_chunk(it.chunk, held.kind);
+    if (held.serial == schedule_.serial()) schedule_.log_release(held.moment);
+  }
+
+  void unpin_chunk(std::uint32_t at, entry_kind kind) noexcept
+  {
+    chunks_.unpin(tier_of(kind), at, writes(access_of(kind)));
   }
 
   void stamp(const grant& held, std::uint32_t at) noexcept
   {
-    const chunk& home = this->residency_[at];
+    const chunk& home = chunks_[at];
     const tier where = tier_of(held.kind);
-    frame_hazards& frame = this->copies_.hazards_at(where, home.first_frame[where]);
-    this->copies_.tracker().stamp(held.who, frame, writes(access_of(held.kind)));
-  }
-
-  void check(const slot& it, std::uint32_t index, tensor_event event) const
-  {
-    if (machine::is_legal(it.state, event)) return;
-    machine::refuse(it.state, event, this->registry_.label(index));
-  }
-
-  /// Makes room in the log and finds out whether this is what the record says; diverges where it is not.
-  bool step_to(std::uint32_t index, entry_kind kind, std::uint64_t size)
-  {
-    this->note_access();
-    this->recorder_.make_room();
-    const bool expected = this->recorder_.expects_entry(index, kind, size);
-    if (!expected && this->recorder_.is_following()) this->diverge();
-    return expected;
-  }
-
-  /// Nothing can fail any more: the cursor moves, or the log grows. @return   the moment
-  std::uint32_t finish(bool planned, std::uint32_t index, entry_kind kind, std::uint64_t size) noexcept
-  {
-    if (planned) {
-      const std::uint32_t now = this->recorder_.cursor();
-      if (index != access_record::never)
-        this->registry_.slots()[index].next_moment = this->recorder_.entry(now).next_of_slot;
-      this->recorder_.advance();
-      return now;
-    }
-    if (!this->recorder_.is_logging()) return access_record::never;
-    return this->recorder_.log({index, 0, 0, kind, false, this->micro_batch_},
-                               {size, entry_detail::never, this->pass_});
+    frame_hazards& frame = copies_.hazards_at(where, home.first_frame[where]);
+    copies_.tracker().stamp(held.who, frame, writes(access_of(held.kind)));
   }
 
   /// What acquire may meet: a first use, a miss, the host, the log, a divergence, a mistake.
   [[gnu::noinline, gnu::cold]] grant acquire_slowly(std::uint32_t index, entry_kind kind, agent who)
   try {
-    this->catch_up(index);
-    if (this->rehearsal_.is_running()) return rehearse(index, kind, who);
-    this->ensure_arenas();
-    slot& it = this->registry_.slots()[index];
+    pending_.catch_up(index);
+    if (rehearsal_.is_running()) return rehearse(index, kind, who);
+    ensure_arenas();
+    slot& it = tensors_.slots()[index];
     const bool fresh = it.state == tensor_state::free;
     if (fresh) kind = first_use(kind);
-    if (it.state == tensor_state::gradient) this->places_.keep_apart(index);  // allowed when it is tried again
-    check(it, index,
-          fresh && (access_of(kind) == access::write || it.starts_at_zero) ? tensor_event::materialize
-                                                                           : tensor_event::acquire);
+    if (it.state == tensor_state::gradient) places_.keep_apart(index);  // allowed when it is tried again
+    states::expect(tensors_, index, states::event_of_access(it, kind));
     refuse_conflicts(it, index, kind);
-    const bool planned = step_to(index, kind, 0);
-    const std::uint32_t now = this->recorder_.cursor();
-    if (planned && this->recorder_.entry(now).has_actions) this->run_actions(now);
-    if (place_of(kind) == at::device && !this->residency_[it.chunk].has_frames(tier::device)) this->ensure_policy();
-    const std::uint32_t next_use = next_use_after(it, planned, now);
-    this->residency_.acquire(index, it.chunk, kind, next_use, moment{this->recorder_.now()}, this->copies_);
+    const bool planned = schedule_.step_to(index, kind, 0);
+    if (planned) run_planned();
+    const at place = place_of(kind);
+    if (place == at::device && !chunks_[it.chunk].has_frames(tier::device)) schedule_.ensure_policy();
+    const std::uint32_t next_use = schedule_.next_use_after(it, planned);
+    chunks_.acquire(index, it.chunk, kind, next_use, schedule_.now(), copies_);
     std::byte* data = nullptr;
     try {
       data = make_ready(it, kind, who, fresh && access_of(kind) != access::write);
     } catch (...) {
-      this->residency_.unpin(tier_of(kind), it.chunk, writes(access_of(kind)));
-      if (fresh) this->residency_.drop(index, it.chunk, this->copies_);
+      unpin_chunk(it.chunk, kind);
+      if (fresh) chunks_.drop(index, it.chunk, copies_);
       throw;
     }
-    it.state = static_cast<tensor_state>(machine::next(fresh ? tensor_state::hold : it.state, tensor_event::acquire));
-    ++it.pins;
-    it.host_pins = static_cast<std::uint16_t>(it.host_pins + (place_of(kind) == at::host ? 1 : 0));
-    const std::uint32_t moment = finish(planned, index, kind, 0);
-    const bool on_host = place_of(kind) == at::host;  // whoever reads there has read when the pin ends
-    return {data, index, moment, this->serial_, kind, on_host ? agent::host : who, who != agent::host || on_host};
+    states::begin(it, place);
+    const std::uint32_t moment = schedule_.finish(planned, index, kind, 0);
+    const bool on_host = place == at::host;  // whoever reads there has read when the pin ends
+    return {data, index, moment, schedule_.serial(), kind, on_host ? agent::host : who, who != agent::host || on_host};
   } catch (error& failed) {
-    this->teller_.tell(failed);
+    teller_.tell(failed);
     throw;
   }
 
   [[nodiscard]] grant rehearse(std::uint32_t index, entry_kind kind, agent who)
   {
-    std::byte* const data = writes(access_of(kind)) ? this->scratch_.to_write(this->registry_.slots()[index].size)
-                                                    : this->scratch_.to_read();
-    return {data, index, this->rehearsal_.acquire(index, kind), this->rehearsal_.serial(), kind, who, true};
-  }
-
-  [[nodiscard]] std::uint32_t next_use_after(slot& it, bool planned, std::uint32_t now) noexcept
-  {
-    if (planned) return this->recorder_.entry(now).next_of_chunk;
-    if (!this->recorder_.has_diverged()) return this->residency_[it.chunk].next_use;
-    const std::uint32_t next = this->recorder_.resync(it.next_moment);
-    return next != access_record::never ? next : this->residency_[it.chunk].next_use;
+    std::byte* const data =
+        writes(access_of(kind)) ? scratch_.to_write(tensors_.slots()[index].size) : scratch_.to_read();
+    return {data, index, rehearsal_.acquire(index, kind), rehearsal_.serial(), kind, who, true};
   }
 
   /// The agent follows whoever still works on the bytes; a list that starts at zero is filled.
   std::byte* make_ready(const slot& it, entry_kind kind, agent who, bool zero)
   {
-    const chunk& home = this->residency_[it.chunk];
+    const chunk& home = chunks_[it.chunk];
     const bool device = place_of(kind) == at::device;
     if (!device && home.is_derived()) return &derived_home_;
     const tier where = device ? tier::device : tier::host;
     const std::uint32_t first = home.first_frame[where];
-    frame_hazards& frame = this->copies_.hazards_at(where, first);
+    frame_hazards& frame = copies_.hazards_at(where, first);
     const std::uint8_t mask = writes(access_of(kind)) ? frame.users : frame.writers;
-    this->copies_.tracker().follow(who, frame, mask, device ? wait_cause::demand_miss : wait_cause::optimizer_input);
-    std::byte* const data = this->copies_.address(where, first) + it.offset;
+    copies_.tracker().follow(who, frame, mask, device ? wait_cause::demand_miss : wait_cause::optimizer_input);
+    std::byte* const data = copies_.address(where, first) + it.offset;
     if constexpr (watch_type::sees_bytes)
-      if (zero) this->watch_.part().lend({data, it.size});
-    if (zero) this->health_.starting([&] { this->backend_->fill(data, std::byte{0}, bytes{it.size}, who); });
+      if (zero) watch_.part().lend({data, it.size});
+    if (zero) health_.starting([&] { backend_->fill(data, std::byte{0}, bytes{it.size}, who); });
     return data;
   }
 
@@ -440,7 +566,7 @@ class engine : public Core {
   /// O(slots).
   [[nodiscard]] std::uint32_t pinned_in(std::uint32_t chunk, at place, std::uint32_t otherwise) const noexcept
   {
-    const auto& slots = this->registry_.slots();
+    const auto& slots = tensors_.slots();
     for (std::uint32_t index = 0; index < slots.size(); ++index)
       if (slots[index].chunk == chunk && slots[index].pins_in(place) > 0) return index;
     return otherwise;
@@ -449,23 +575,101 @@ class engine : public Core {
   /// A chunk is written in one tier at a time, with all of its tensors.
   void refuse_conflicts(const slot& it, std::uint32_t index, entry_kind kind) const
   {
-    const chunk& home = this->residency_[it.chunk];
+    const chunk& home = chunks_[it.chunk];
     const bool writing = writes(access_of(kind));
     const bool device = place_of(kind) == at::device;
-    this->registry_.expects_of(index, device || home.pins[tier::host] < UINT16_MAX,
-                               "its chunk has 65535 pins on the host (release some)");
+    tensors_.expects_of(index, device || home.pins[tier::host] < UINT16_MAX,
+                        "its chunk has 65535 pins on the host (release some)");
     const bool clash = device ? home.writers > 0 || (writing && home.pins[tier::host] > 0)
                               : home.pins[tier::device] > 0 && (writing || !home.is_valid(tier::host));
     if (!clash) return;
     const std::uint32_t pins = home.pins[device ? tier::host : tier::device];
     error_text text;
-    text << "chunkmem: " << this->registry_.label(index) << " cannot be " << (writing ? "written" : "read")
-         << " on the " << (device ? "device" : "host") << " now: its chunk is in use on the "
-         << (device ? "host" : "device") << " by " << pins << (pins == 1 ? " pin" : " pins");
+    text << "chunkmem: " << tensors_.label(index) << " cannot be " << (writing ? "written" : "read") << " on the "
+         << (device ? "device" : "host") << " now: its chunk is in use on the " << (device ? "host" : "device")
+         << " by " << pins << (pins == 1 ? " pin" : " pins");
     if (const std::uint32_t other = pinned_in(it.chunk, device ? at::host : at::device, index); other != index)
-      text << ", the first of them on " << this->registry_.label(other);
+      text << ", the first of them on " << tensors_.label(other);
     throw usage_error{text << " (release them first)"};
   }
+
+  // With checks.
+
+  /// Looks at the bytes before something moves, and begins the pin for them.
+  template <class Take>
+  grant watched(std::uint32_t index, Take take)
+  {
+    compare(index);
+    const grant given = take();
+    try {
+      if (has_content(given)) watch_.pinned(given.slot, given.data, access_of(given.kind));
+    } catch (...) {
+      end(given);
+      throw;
+    }
+    return given;
+  }
+  void release_watched(const grant& held) noexcept
+  {
+    [[maybe_unused]] const auto inside = watch_.part().enter_release();
+    if (has_content(held)) watch_.released(held.slot, held.data, access_of(held.kind));
+    end(held);
+  }
+  [[nodiscard]] bool has_content(const grant& it) const noexcept
+  {
+    return it.data != nullptr && it.data != &derived_home_ && !rehearsal_.made(it.serial);
+  }
+
+  /// What nobody holds, wherever there is a valid copy, is what it was.
+  void compare(std::uint32_t index) noexcept
+  {
+    if (rehearsal_.is_running() || !watch_.is_watched(index)) return;
+    const slot& it = tensors_.slots()[index];
+    const chunk& home = chunks_[it.chunk];
+    for (const tier where : all_tiers)
+      if (home.is_valid(where) && home.has_frames(where))
+        watch_.compare(index, copies_.address(where, home.first_frame[where]) + it.offset);
+  }
+  /// A valid copy of its bytes, or null.
+  [[nodiscard]] std::byte* copy_of(std::uint32_t index) const noexcept
+  {
+    const slot& it = tensors_.slots()[index];
+    const chunk& home = chunks_[it.chunk];
+    for (const tier where : all_tiers)
+      if (home.is_valid(where) && home.has_frames(where))
+        return copies_.address(where, home.first_frame[where]) + it.offset;
+    return nullptr;
+  }
+  /// A slot was dropped: its bytes are poison wherever they lie.
+  void bury(std::uint32_t index) noexcept
+  {
+    if (!watch_.dropped(index) || !watch_type::sees_bytes) return;
+    const slot& it = tensors_.slots()[index];
+    const chunk& home = chunks_[it.chunk];
+    for (const tier where : all_tiers)
+      if (home.has_frames(where))
+        watch_.part().fresh({copies_.address(where, home.first_frame[where]) + it.offset, it.size});
+  }
+
+  Backend* backend_;
+  manager_options options_;
+  registry tensors_;
+  gradient_places places_;
+  gathered_chunks gathered_;
+  pending_updates pending_;
+  chunk_cache<Eviction> chunks_;
+  report counts_;
+  device_health health_;
+  copies_type copies_;
+  schedule_type schedule_;
+  rehearsal_log<Rules> rehearsal_;
+  rehearsal_scratch scratch_;
+  tide_watch others_;
+  error_teller teller_;
+  watch_type watch_;
+  std::byte derived_home_{};  // what a pin on the host of a derived chunk points to: there is nothing to read
+  bool ready_ = false;
+  arena_set<Backend> arenas_;  // the last: its end waits for the agents, which use all others
 };
 
 }  // namespace chunkmem::inline v0

@@ -50,7 +50,7 @@ class iteration {
                                      << " micro-batches (they count from 0)"};
     link_->micro_batches.name(micro_batch);
     if (!real_) return;
-    link_->engine->enter_pass(during, static_cast<std::uint16_t>(micro_batch));
+    link_->engine->schedule().enter_pass(during, static_cast<std::uint16_t>(micro_batch));
     link_->engine->others().sample();
   }
 
@@ -69,7 +69,7 @@ class iteration {
     over_ = true;
     if (!real_) return true;
     link_->engine->others().end_iteration();
-    link_->engine->end_iteration(complete && link_->micro_batches.is_complete());
+    link_->engine->schedule().end(complete && link_->micro_batches.is_complete());
     return true;
   }
 

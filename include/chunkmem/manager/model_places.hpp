@@ -4,6 +4,7 @@
 #include <chunkmem/chunk/chunk_size_search.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/manager/manager_options.hpp>
+#include <chunkmem/manager/registry.hpp>
 #include <chunkmem/manager/state_homes.hpp>
 #include <chunkmem/profile/access_record.hpp>
 
@@ -17,7 +18,8 @@ namespace chunkmem::inline v0 {
 /// Decides where the tensors of a model lie: how large chunks are, which chunk holds what, and which tier states live
 /// in.
 ///
-/// `Core` has the declarations and the options; see engine_core. Not for users: see manager.
+/// `seal` places everything in the order of declaration; `order_by_first_use` places it again as a rehearsed step uses
+/// it; `assign_homes` asks the placement policy once leases were measured.
 template <chunk_layout Layout, placement_policy Placement>
 class model_places {
  public:
@@ -27,14 +29,16 @@ class model_places {
   [[nodiscard]] const state_homes<Placement>& homes() const noexcept { return homes_; }
 
   /// Places everything in the order of declaration. Guarantee: strong.
+  /// @param frame   size of chunks, or least_waste_chunks: then it is searched [bytes]
+  /// @param device   capacity [bytes]   @return   the size of chunks [bytes]
   /// @throws config_error   the layout cannot be searched for the size of chunks, or the placement cannot place this
   ///   model
-  template <class Core>
-  void seal(Core& core)
+  bytes seal(registry& tensors, bytes frame, bytes device)
   {
-    if (core.options().chunk_bytes == least_waste_chunks) search_chunk_bytes(core);
-    core.tensors().seal(layout_, core.options().chunk_bytes);
-    if (!homes_.is_ready()) reset_homes(core);
+    if (frame == least_waste_chunks) frame = search_chunk_bytes(tensors, device);
+    tensors.seal(layout_, frame);
+    if (!homes_.is_ready()) homes_.reset(tensors, frame, device);
+    return frame;
   }
 
   /// The order was asked for and is not known yet.
@@ -43,47 +47,32 @@ class model_places {
     return !ordered_ && options.order == tensor_order::first_use;
   }
   /// Places everything again as a step uses it. @pre sealed, nothing is allocated and no gradient lies in place
-  template <class Core>
-  void order_by_first_use(Core& core, const access_record& step)
+  void order_by_first_use(registry& tensors, const access_record& step, bytes frame, bytes device)
   {
-    std::vector<std::uint32_t> first(core.tensors().slots().size(), access_record::never);
+    std::vector<std::uint32_t> first(tensors.slots().size(), access_record::never);
     for (std::uint32_t at = step.size(); at-- > 0;)
       if (step.entries()[at].slot != access_record::never) first[step.entries()[at].slot] = at;
-    core.tensors().place_by_use(first, layout_, core.options().chunk_bytes);
+    tensors.place_by_use(first, layout_, frame);
     ordered_ = true;
-    reset_homes(core);
-  }
-
-  /// Gives states homes for the device that there is. @return   one changed   @throws config_error
-  template <class Core>
-  bool assign_homes(const Core& core)
-  {
-    return homes_.assign(core.capacities()[tier::device]);
+    homes_.reset(tensors, frame, device);
   }
 
  private:
-  template <class Core>
-  void reset_homes(Core& core)
-  {
-    homes_.reset(core.tensors(), core.options().chunk_bytes, core.capacities()[tier::device]);
-  }
-
-  /// Takes the size of chunks with which the layout wastes the least bytes, no larger than a sixteenth of the device.
-  template <class Core>
-  void search_chunk_bytes(Core& core)
+  /// The size of chunks with which the layout wastes the least bytes, no larger than a sixteenth of the device.
+  [[nodiscard]] bytes search_chunk_bytes(const registry& tensors, bytes device) const
   {
     if constexpr (searchable_layout<Layout>) {
       chunk_size_search<Layout> search{layout_};
       std::vector<bytes> body;
-      core.tensors().for_each_group([&](const std::vector<bytes>& sizes) {
+      tensors.for_each_group([&](const std::vector<bytes>& sizes) {
         search.add(sizes);
         if (body.empty()) body = sizes;
       });
       frame_limits limits = frame_limits::of(body);
-      const bytes part = align_up(bytes{core.capacities()[tier::device].count() / 16}, tensor_alignment);
+      const bytes part = align_up(bytes{device.count() / 16}, tensor_alignment);
       limits.most = std::min(limits.most, std::max(part, limits.least));
       const bytes found = search.find(limits).frame;
-      core.set_chunk_bytes(found == bytes{} ? limits.most : found);
+      return found == bytes{} ? limits.most : found;
     } else {
       throw config_error{
           "this layout cannot be searched for the size of chunks: give chunk_bytes, or take one that "

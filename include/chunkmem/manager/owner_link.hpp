@@ -19,9 +19,37 @@ struct owner_link {
   micro_batch_ledger micro_batches{};  ///< of the iteration that runs, or ran last
 };
 
+/// The manager's end of the link: cuts it when the manager ends, and frees it where nothing is held any more.
+template <class Engine>
+class manager_link {
+ public:
+  /// @param engine   of the manager; outlives this   @throws std::bad_alloc
+  explicit manager_link(Engine& engine) : link_{new owner_link<Engine>{&engine, 0}} {}
+  manager_link(const manager_link&) = delete;
+  ~manager_link()
+  {
+    link_->engine = nullptr;
+    if (link_->holders == 0) delete link_;
+  }
+
+  [[nodiscard]] owner_link<Engine>& operator*() const noexcept { return *link_; }
+  [[nodiscard]] owner_link<Engine>* operator->() const noexcept { return link_; }
+  [[nodiscard]] owner_link<Engine>* get() const noexcept { return link_; }
+
+  /// Tells this manager's handles from another's; never 0.
+  [[nodiscard]] std::uint32_t owner() const noexcept
+  {
+    const auto address = reinterpret_cast<std::uintptr_t>(link_);
+    return static_cast<std::uint32_t>(address >> 3) | 1U;  // a link is at least 16 bytes from the next
+  }
+
+ private:
+  owner_link<Engine>* link_;
+};
+
 /// A share in something that an engine handed out; given back when it ends. Move-only.
 ///
-/// @tparam Grant   what was handed out; `give_back(engine, grant)` returns it
+/// @tparam Grant   what was handed out; `engine.release(grant)` returns it
 template <class Engine, class Grant>
 class holder {
  public:
@@ -51,7 +79,7 @@ class holder {
     owner_link<Engine>* const link = std::exchange(link_, nullptr);
     if (link->engine != nullptr) [[likely]] {
       --link->holders;
-      give_back(*link->engine, held_);
+      link->engine->release(held_);
     } else if (--link->holders == 0) {
       delete link;
     }

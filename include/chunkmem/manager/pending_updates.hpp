@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/core/version.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/manager/registry.hpp>
+#include <chunkmem/profile/access_record.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -12,50 +14,108 @@ namespace chunkmem::inline v0 {
 
 /// Parameters whose update waits until their bytes are wanted, by the chunks that their values lie in, and who does it.
 ///
-/// A chunk is updated as a whole: while one of its weights is pinned on the device, no other one can be written on the
-/// host. Not for users: see optimizer::late_updates.
+/// `prepare`, `add` for each parameter and `serve` begin; `catch_up(slot)` before a slot is used, or `finish()`, does
+/// the updates. A chunk is updated as a whole: while one of its weights is pinned on the device, no other one can be
+/// written on the host. See optimizer::late_updates, which uses it.
 class pending_updates {
  public:
   /// Does one update. May throw, and is called again then.
   using update_type = void (*)(void* who, std::uint32_t parameter);
 
-  /// From here on nothing asks for memory. @pre nothing waits
-  void prepare(std::size_t parameters, std::size_t chunks)
+  /// @param tensors   of the manager; outlives this
+  explicit pending_updates(registry& tensors) noexcept : tensors_{&tensors} {}
+  pending_updates(const pending_updates&) = delete;
+
+  /// From here on nothing asks for memory. @pre nothing waits, and everything is placed
+  void prepare()
   {
-    first_.assign(chunks, none);
-    next_.assign(parameters, none);
-    waits_.assign(parameters, 0);
+    first_.assign(tensors_->frames_of_chunk().size(), none);
+    next_.assign(tensors_->parameters(), none);
+    waits_.assign(tensors_->parameters(), 0);
   }
 
   [[nodiscard]] bool any() const noexcept { return count_ != 0; }
   [[nodiscard]] std::size_t count() const noexcept { return count_; }
   [[nodiscard]] bool has(std::uint32_t parameter) const noexcept { return count_ != 0 && waits_[parameter] != 0; }
-  [[nodiscard]] bool has_in(std::uint32_t chunk) const noexcept { return count_ != 0 && first_[chunk] != none; }
-  /// An update is being done: what it uses waits for nothing.
-  [[nodiscard]] bool is_running() const noexcept { return running_; }
 
-  /// What waits is done by `update(who, parameter)`.
+  /// Updates are done by `update(who, parameter)`. No resident access passes by what waits.
   void serve(update_type update, void* who) noexcept
   {
     update_ = update;
     who_ = who;
+    mask();
   }
-  /// `who` is gone, and with it what its updates need.
+  /// `who` is gone, and with it what its updates need: what waits stays unusable until `discard`.
   void leave(const void* who) noexcept
   {
-    if (who_ == who) serve(nullptr, nullptr);
+    if (who_ != who) return;
+    update_ = nullptr;
+    who_ = nullptr;
   }
-  /// Somebody does what waits.
-  [[nodiscard]] bool is_served() const noexcept { return update_ != nullptr; }
 
   /// The update of this parameter waits, and comes before those of its chunk that wait already. @pre it does not wait
+  void add(std::uint32_t parameter) noexcept { add(parameter, chunk_of(parameter)); }
+
+  /// Before these bytes are used: does what waits in the chunk of their weight. During an update nothing happens.
+  /// @param slot   of any list
+  /// @throws usage_error   the object that had to do it is gone; and what an update throws: the rest waits still
+  void catch_up(std::uint32_t slot)
+  {
+    if (!any() || running_ || slot >= tensors_->lists() * tensors_->parameters()) return;
+    const std::uint32_t value = slot % tensors_->parameters();
+    if (!(slot == value ? has_in(chunk_of(value)) : has(value))) return;
+    expect_served(slot);
+    run(chunk_of(value));
+  }
+  /// Does all that waits, chunk by chunk. @throws as catch_up
+  void finish()
+  {
+    if (!any() || running_) return;
+    expect_served(0);
+    for (std::uint32_t chunk = 0; any(); ++chunk) run(chunk);
+  }
+  /// No slot of what waits is found by a resident access: its next moment is none. O(slots)
+  void mask() noexcept
+  {
+    if (!any()) return;
+    const std::uint32_t parameters = tensors_->parameters();
+    for (std::uint32_t at = 0; at < tensors_->lists() * parameters; ++at)
+      if (has(at % parameters) || has_in(chunk_of(at % parameters)))
+        tensors_->slots()[at].next_moment = access_record::never;
+  }
+  /// Nothing waits any more.
+  void discard() noexcept
+  {
+    for (std::uint32_t& it : first_) it = none;
+    for (std::uint8_t& it : waits_) it = 0;
+    count_ = 0;
+  }
+
+ private:
+  static constexpr std::uint32_t none = UINT32_MAX;
+
+  [[nodiscard]] std::uint32_t chunk_of(std::uint32_t parameter) const noexcept
+  {
+    return tensors_->slots()[parameter].chunk;
+  }
+  [[nodiscard]] bool has_in(std::uint32_t chunk) const noexcept { return count_ != 0 && first_[chunk] != none; }
+
   void add(std::uint32_t parameter, std::uint32_t chunk) noexcept
   {
     next_[parameter] = std::exchange(first_[chunk], parameter);
     waits_[parameter] = 1;
     ++count_;
   }
-  /// Does what waits in a chunk. Where one throws, it and those behind it wait still. @pre is_served()
+
+  void expect_served(std::uint32_t slot) const
+  {
+    if (update_ != nullptr) return;
+    throw usage_error{error_text{} << "chunkmem: " << tensors_->label(slot)
+                                   << " was used although its late_updates ended before "
+                                   << "its update was done (call finish() before it ends, or load a checkpoint)"};
+  }
+
+  /// Does what waits in a chunk. Where one throws, it and those behind it wait still.
   void run(std::uint32_t chunk)
   {
     while (first_[chunk] != none) {
@@ -73,22 +133,8 @@ class pending_updates {
       running_ = false;
     }
   }
-  /// Does all that waits, chunk by chunk. @pre is_served()
-  void run_all()
-  {
-    for (std::uint32_t chunk = 0; any(); ++chunk) run(chunk);
-  }
-  /// Nothing waits any more.
-  void discard() noexcept
-  {
-    for (std::uint32_t& it : first_) it = none;
-    for (std::uint8_t& it : waits_) it = 0;
-    count_ = 0;
-  }
 
- private:
-  static constexpr std::uint32_t none = UINT32_MAX;
-
+  registry* tensors_;
   std::vector<std::uint32_t> first_;  // by chunk
   std::vector<std::uint32_t> next_;   // by parameter, in its chunk
   std::vector<std::uint8_t> waits_;   // by parameter

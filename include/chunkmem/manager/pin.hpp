@@ -15,17 +15,6 @@
 
 namespace chunkmem::inline v0 {
 
-template <class Core>
-void give_back(engine<Core>& owner, const grant& held) noexcept
-{
-  owner.release(held);
-}
-template <class Core>
-void give_back(engine<Core>& owner, const lease_grant& held) noexcept
-{
-  owner.end_lease(held);
-}
-
 /// A tensor element, const or not.
 template <class Element>
 concept pinned_element = element<std::remove_const_t<Element>>;

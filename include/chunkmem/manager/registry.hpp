@@ -180,6 +180,22 @@ class registry {
   [[nodiscard]] std::span<const std::uint32_t> chunk_of_slot() const noexcept { return table_.chunk_of_slot; }
   [[nodiscard]] std::span<const std::uint32_t> frames_of_chunk() const noexcept { return table_.frames_of_chunk; }
   [[nodiscard]] std::span<const std::uint64_t> used() const noexcept { return table_.used; }  ///< bytes of each chunk
+  /// Of all chunks together.
+  [[nodiscard]] std::uint64_t total_frames() const noexcept
+  {
+    std::uint64_t all = 0;
+    for (const std::uint32_t frames : table_.frames_of_chunk) all += frames;
+    return all;
+  }
+  /// Frames of the largest chunk, at least 1.
+  [[nodiscard]] std::uint32_t longest_window() const noexcept
+  {
+    std::uint32_t longest = 1;
+    for (const std::uint32_t frames : table_.frames_of_chunk) longest = std::max(longest, frames);
+    return longest;
+  }
+  /// The chunk that holds the values of a tensor. @pre sealed
+  [[nodiscard]] std::uint32_t chunk_of(tensor_id id) const noexcept { return table_.slots[value_slot(id)].chunk; }
 
   /// The slot of a tensor in its own values. The hot path. @pre sealed
   [[nodiscard]] std::uint32_t value_slot(tensor_id id) const noexcept { return value_slots_[index_of(id)]; }
@@ -244,6 +260,21 @@ class registry {
   /// By tensor, as far as names were given.
   [[nodiscard]] std::span<const std::string> names() const noexcept { return names_; }
 
+  /// What files call a tensor: its name, or "tensor.<number>". Allocates
+  [[nodiscard]] std::string name_of(tensor_id id) const
+  {
+    const std::size_t at = index_of(id);
+    return at < names_.size() && !names_[at].empty() ? names_[at] : "tensor." + std::to_string(at);
+  }
+  /// The same for messages, a name in quotes. Allocates nothing.
+  void write_name(tensor_id id, error_text& text) const noexcept
+  {
+    const std::size_t at = index_of(id);
+    if (at < names_.size() && !names_[at].empty())
+      text << "'" << names_[at] << "'";
+    else
+      text << "tensor." << std::uint64_t{at};
+  }
   /// For messages: "tensor 'embedding' (value)", or "tensor 12 (gradient)" where it has no name. O(tensors).
   [[nodiscard]] tensor_label label(std::uint32_t slot) const noexcept
   {

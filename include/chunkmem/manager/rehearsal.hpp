@@ -5,7 +5,7 @@
 #include <chunkmem/manager/chunk_cache.hpp>
 #include <chunkmem/manager/decision_log.hpp>
 #include <chunkmem/manager/memory_requirement.hpp>
-#include <chunkmem/manager/registry.hpp>
+#include <chunkmem/manager/model_frames.hpp>
 #include <chunkmem/manager/replay.hpp>
 #include <chunkmem/profile/access_record.hpp>
 #include <chunkmem/profile/tide.hpp>
@@ -26,18 +26,18 @@ struct settles_always {
 
 /// Finds the smallest capacities at which a recorded step runs, by running it with the manager's own decisions.
 ///
-/// `Core` shapes a residency for given capacities. The step is tried from the starts that a manager goes back to: as
+/// The step is tried from the starts that a manager goes back to: as
 /// the recorded iteration after the weights were filled, and on an empty device; and with its record known on an empty
 /// device. Cost: two to thirty-two replays for each capacity tried; bookkeeping only, no bytes.
-template <class Core, class Eviction, class Transfer, class Settle = settles_always>
+template <class Eviction, class Transfer, class Settle = settles_always>
 class rehearsal {
  public:
   /// @param filled   by slot: it held bytes before the step
   /// @param settle   `settle(device)`: makes `record` and `filled` those of a device of this size; false where there
   ///   are none
-  rehearsal(const Core& core, const Eviction& eviction, const access_record& record,
+  rehearsal(const model_frames& frames, const Eviction& eviction, const access_record& record,
             const std::vector<std::uint8_t>& filled, Settle settle = {})
-      : core_{core}, steps_{{&record, &filled}, {}}, state_{eviction}, settle_{settle}
+      : frames_{frames}, steps_{{&record, &filled}, {}}, state_{eviction}, settle_{settle}
   {
   }
   /// The step is also another one, by turns: both have to run.
@@ -58,32 +58,31 @@ class rehearsal {
   }
 
   /// The least that any order of decisions needs: the most that is pinned and leased at once, in whole frames.
-  [[nodiscard]] std::uint64_t pinned_frames(std::uint64_t frame) const
+  [[nodiscard]] std::uint64_t pinned_frames() const
   {
     std::uint64_t most = 0;
-    for (const step& it : steps()) most = std::max(most, pinned_frames(*it.record, frame));
+    for (const step& it : steps()) most = std::max(most, pinned_frames(*it.record));
     return most;
   }
 
   /// The least device capacity in whole frames, from `start` up, with `host` beside it.
   /// @return   frames, or `limit` + 1 if none fits
-  [[nodiscard]] std::uint64_t smallest_device(std::uint64_t frame, bytes host, std::uint64_t limit,
-                                              std::uint64_t start = 1)
+  [[nodiscard]] std::uint64_t smallest_device(bytes host, std::uint64_t limit, std::uint64_t start = 1)
   {
     (void)settle_(bytes{});  // where states have no room on the device, fewer are pinned there
-    for (std::uint64_t frames = std::max(pinned_frames(frame), start); frames <= limit; ++frames)
-      if (fits({{bytes{frames * frame}, host}})) return frames;
+    for (std::uint64_t frames = std::max(pinned_frames(), start); frames <= limit; ++frames)
+      if (fits({{frames * frames_.size, host}})) return frames;
     return limit + 1;
   }
 
   /// The least host capacity in whole frames, beside `device`. @return   frames, or `limit` if less does not fit
-  [[nodiscard]] std::uint64_t smallest_host(std::uint64_t frame, bytes device, std::uint64_t limit)
+  [[nodiscard]] std::uint64_t smallest_host(bytes device, std::uint64_t limit)
   {
     std::uint64_t low = 0;
     std::uint64_t high = limit;
     while (low < high) {
       const std::uint64_t middle = low + (high - low) / 2;
-      if (fits({{device, bytes{middle * frame}}}))
+      if (fits({{device, middle * frames_.size}}))
         high = middle;
       else
         low = middle + 1;
@@ -102,9 +101,9 @@ class rehearsal {
     return {steps_, steps_[1].record != nullptr ? std::size_t{2} : std::size_t{1}};
   }
 
-  [[nodiscard]] std::uint64_t pinned_frames(const access_record& record, std::uint64_t frame) const
+  [[nodiscard]] std::uint64_t pinned_frames(const access_record& record) const
   {
-    std::vector<std::uint32_t> pins(core_.tensors().frames_of_chunk().size(), 0);
+    std::vector<std::uint32_t> pins(frames_.tensors.frames_of_chunk().size(), 0);
     std::uint64_t now = 0;
     std::uint64_t most = 0;
     visit_in_order(record, [&](std::uint32_t at, bool begins) {
@@ -112,45 +111,45 @@ class rehearsal {
       if (entry.kind == entry_kind::lease_device) {
         now = begins ? now + record.details()[at].bytes : now - record.details()[at].bytes;
       } else if (is_access(entry.kind) && place_of(entry.kind) == at::device) {
-        const std::uint32_t chunk = core_.tensors().chunk_of_slot()[entry.slot];
-        const std::uint64_t size = core_.tensors().frames_of_chunk()[chunk] * frame;
+        const std::uint32_t chunk = frames_.tensors.chunk_of_slot()[entry.slot];
+        const std::uint64_t size = frames_.tensors.frames_of_chunk()[chunk] * frames_.size.count();
         if (begins && pins[chunk]++ == 0) now += size;
         if (!begins && --pins[chunk] == 0) now -= size;
       }
       most = std::max(most, now);
     });
-    return (most + frame - 1) / frame;
+    return (most + frames_.size.count() - 1) / frames_.size.count();
   }
 
   [[nodiscard]] bool runs_from(const step& it, per_tier<bytes> capacity, origin from)
   {
     const bool as_filled = from != origin::known;
-    core_.shape(state_, capacity);
+    frames_.lay_out(state_, capacity);
     log_.clear();
     try {
       for (std::uint32_t slot = 0; slot < it.filled->size(); ++slot)
-        if ((*it.filled)[slot] != 0 && !core_.tensors().is_master(slot)) fill(slot, as_filled);
-      for (std::uint32_t value = 0; value < core_.tensors().parameters(); ++value) make_master(it, value);
-      const bool holds_all = core_.device_holds_all(state_);
+        if ((*it.filled)[slot] != 0 && !frames_.tensors.is_master(slot)) fill(slot, as_filled);
+      for (std::uint32_t value = 0; value < frames_.tensors.parameters(); ++value) make_master(it, value);
+      const bool holds_all = frames_.fit_on_device(state_.table());
       if (from == origin::cleared && !holds_all) return true;                            // the same as the first
       if (as_filled && (from == origin::cleared || !holds_all)) state_.evict_all(log_);  // a recording starts so
     } catch (const out_of_memory&) {
       return false;
     }
-    return replay_.settles(*it.record, core_.tensors().chunk_of_slot(), state_, log_, from == origin::known,
+    return replay_.settles(*it.record, frames_.tensors.chunk_of_slot(), state_, log_, from == origin::known,
                            Transfer::plans);
   }
 
   void fill(std::uint32_t slot, bool as_filled)
   {
-    const bool on_device = as_filled && !state_[core_.tensors().chunk_of_slot()[slot]].is_derived();
+    const bool on_device = as_filled && !state_[frames_.tensors.chunk_of_slot()[slot]].is_derived();
     hold(slot, kind_of(access::write, on_device ? at::device : at::host), [] {});
   }
 
   /// As the manager does before the first iteration, where the step has its masters.
   void make_master(const step& it, std::uint32_t value)
   {
-    const std::uint32_t master = core_.tensors().master_of(value);
+    const std::uint32_t master = frames_.tensors.master_of(value);
     if (master == slot::nowhere || (*it.filled)[master] == 0) return;
     const auto& entries = it.record->entries();
     const auto used =
@@ -162,13 +161,13 @@ class rehearsal {
   template <class Inside>
   void hold(std::uint32_t slot, entry_kind kind, Inside inside)
   {
-    const std::uint32_t chunk = core_.tensors().chunk_of_slot()[slot];
+    const std::uint32_t chunk = frames_.tensors.chunk_of_slot()[slot];
     state_.acquire(slot, chunk, kind, access_record::never, moment{0}, log_);
     inside();
     state_.unpin(tier_of(kind), chunk, writes(access_of(kind)));
   }
 
-  const Core& core_;
+  model_frames frames_;
   step steps_[2];
   chunk_cache<Eviction> state_;
   replay<Eviction> replay_;

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <chunkmem/manager/registry.hpp>
+#include <chunkmem/manager/slot_states.hpp>
 #include <chunkmem/profile/access_record.hpp>
-#include <chunkmem/tensor/state_machine.hpp>
 
 #include <cstdint>
 #include <vector>
@@ -68,11 +68,12 @@ class rehearsal_log {
     if (it.state == tensor_state::free) {
       if (it.starts_at_zero) kind = first_use(kind);
       if (access_of(kind) != access::write && !it.starts_at_zero) now.filled[index] = 1;
-      apply(it, index, tensor_event::materialize);
+      states::expect(*tensors_, index, tensor_event::materialize);
+    } else {
+      states::expect(*tensors_, index, tensor_event::acquire);
     }
     now.record.make_room();
-    apply(it, index, tensor_event::acquire);
-    ++it.pins;
+    states::begin(it, at::device);
     return now.record.append({index, 0, 0, kind, false, 0}, {});
   }
 
@@ -80,8 +81,7 @@ class rehearsal_log {
   void release(std::uint32_t index, std::uint32_t moment, std::uint32_t serial) noexcept
   {
     if (!is_running() || serial != serial_) return;
-    slot& it = tensors_->slots()[index];
-    if (--it.pins == 0) it.state = tensor_state::hold;
+    states::end(tensors_->slots()[index], at::device);
     turns_[last_].record.release(moment);
   }
 
@@ -100,11 +100,13 @@ class rehearsal_log {
   {
     access_record& record = turns_[last_].record;
     record.make_room();
-    apply(tensors_->slots()[index], index, tensor_event::drop);
+    states::expect(*tensors_, index, tensor_event::drop);
+    states::drop(tensors_->slots()[index]);
     record.append({index, 0, 0, entry_kind::drop, false, 0}, {});
   }
 
  private:
+  using states = slot_states<Rules>;
   struct turn {
     access_record record;
     std::vector<std::uint8_t> filled;   // by slot: it held bytes before the step
@@ -131,15 +133,6 @@ class rehearsal_log {
       for (const std::uint32_t at : {value, tensors.master_of(value)})
         if (at != slot::nowhere && turns_[last_].touched[at] == 0) turns_[last_].filled[at] = 1;
     }
-  }
-
-  void apply(slot& it, std::uint32_t index, tensor_event event)
-  {
-    if (state_machine<Rules>::is_legal(it.state, event)) {
-      it.state = static_cast<tensor_state>(state_machine<Rules>::next(it.state, event));
-      return;
-    }
-    state_machine<Rules>::refuse(it.state, event, tensors_->label(index));
   }
 
   static constexpr std::uint32_t first_serial = std::uint32_t{1} << 31;

@@ -213,11 +213,11 @@ namespace detail {
 template <class Engine>
 [[nodiscard]] residency_snapshot take_snapshot_of(const Engine& engine, std::span<const std::string> names)
 {
-  residency_snapshot result = take_snapshot(engine.places_now(), engine.tensors(), names);
+  residency_snapshot result = take_snapshot(engine.chunks().table(), engine.tensors(), names);
   result.frame = engine.options().chunk_bytes;
   result.iterations = engine.snapshot().iterations;
-  result.is_inside = engine.is_inside();
-  result.moment = engine.progress();
+  result.is_inside = engine.schedule().is_inside();
+  result.moment = engine.schedule().progress();
   return result;
 }
 

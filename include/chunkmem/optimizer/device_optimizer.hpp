@@ -121,7 +121,7 @@ class device_optimizer {
     const memory_type memory{reinterpret_cast<std::byte*>(buffer.data()), sizes_};
     run_type run{kernel_, memory, on_device(options), manager_.backend(), agent::compute, launcher_};
     step_progress& progress = kernel_.progress;
-    if (progress.decision == step_decision::open || progress.gradients != manager_.gradients_opened()) {
+    if (progress.decision == step_decision::open || progress.gradients != manager_.updates().gradients_opened()) {
       if (!is_capturing() && !manager_.rehearsing())
         write_rates(memory, [&](std::size_t at) { return walk.rate_of(group_id{static_cast<std::uint32_t>(at)}); });
       decide(run, walk, options);
@@ -224,7 +224,7 @@ class device_optimizer {
       });
     }
     if (launches) run.decide();
-    kernel_.progress.gradients = manager_.gradients_opened();
+    kernel_.progress.gradients = manager_.updates().gradients_opened();
     kernel_.progress.decision = step_decision::update;  // or so the device may decide
   }
 

@@ -56,14 +56,14 @@ class early_updates {
   step_outcome step(const step_options& options = {})
   {
     detail::check_used_step(manager_, kernel_, options);
-    manager_.finish_updates();
+    manager_.updates().finish_updates();
     expects(!manager_.rehearsing() || kernel_.progress.decision != step_decision::guessed,
             "a rehearsal of early_updates whose last step is half done: call its step again before");
     const detail::kept_progress kept{kernel_.progress, manager_.rehearsing()};
     run_type run{manager_, kernel_, options, workers_};
     step_progress& progress = kernel_.progress;
-    const bool resumes =
-        room_ && progress.decision == step_decision::guessed && progress.forgotten == manager_.steps_forgotten();
+    const bool resumes = room_ && progress.decision == step_decision::guessed &&
+                         progress.forgotten == manager_.updates().steps_forgotten();
     expects(!resumes || asked_.are(options),
             "a step of early_updates that is half done was called again with other options: give it those it began "
             "with, or load a checkpoint");
@@ -124,9 +124,9 @@ class early_updates {
     std::uint32_t parameters = 0;
     manager_.for_each_parameter([&](tensor_handle, const tensor_info&) { ++parameters; });
     done_.reserve(parameters);
-    manager_.order_by_completion();
+    manager_.updates().order_by_completion();
     room_.emplace(manager_.lease(tier::host, undo_bytes_));
-    kernel_.progress.gradients = manager_.gradients_opened();
+    kernel_.progress.gradients = manager_.updates().gradients_opened();
     kernel_.progress.decision = step_decision::guessed;
     kernel_.progress.reached = 0;
   }
@@ -134,11 +134,11 @@ class early_updates {
   /// Measures and updates as gradients come. Goes on where it stopped.
   void guess(run_type& run)
   {
-    manager_.for_each_in_order(next_, [&](tensor_handle parameter, const tensor_info& info) {
+    manager_.updates().for_each_in_order(next_, [&](tensor_handle parameter, const tensor_info& info) {
       if (manager_.has_gradient(parameter)) {
         run.measure(parameter, info);
         gradient_measure seen = seen_;
-        seen.add(*manager_.measure_of(parameter));
+        seen.add(*manager_.updates().measure_of(parameter));
         goes_on_ = goes_on_ && run.is_usual(seen);
         if (goes_on_ && is_exact(run, parameter, info)) update(run, parameter, info);
         seen_ = seen;
@@ -165,7 +165,7 @@ class early_updates {
       run.with_bytes(parameter, info, place, [&](const parameter_bytes& all) {
         if constexpr (Manager::engine_type::has_bytes) detail::keep_bytes(all, room_->data() + used_);
         run.apply(all, info, place, run.usual_terms());
-        manager_.begin_update();
+        manager_.updates().begin_update();
         is_in_place_ = all.value == all.gradient;
       });
     });
@@ -178,11 +178,12 @@ class early_updates {
   {
     if (!verdict_) verdict_ = run.judge();
     const bool keeps = verdict_->decision == step_decision::update && verdict_->factor == run.usual_terms().factor;
-    if (!keeps) manager_.keep_record();
+    if (!keeps) manager_.updates().keep_record();
     for (; resolved_ < done_.size(); ++resolved_)
-      manager_.with_parameter(done_[resolved_].parameter, [&](tensor_handle parameter, const tensor_info& info) {
-        keeps ? manager_.spend_gradient(parameter) : bring_back(run, parameter, info, done_[resolved_]);
-      });
+      manager_.updates().with_parameter(
+          done_[resolved_].parameter, [&](tensor_handle parameter, const tensor_info& info) {
+            keeps ? manager_.updates().spend_gradient(parameter) : bring_back(run, parameter, info, done_[resolved_]);
+          });
     counted_ = keeps ? done_.size() : 0;
     run.take(*verdict_);
     forget();
@@ -201,7 +202,7 @@ class early_updates {
         if constexpr (Manager::engine_type::has_bytes) detail::bring_back_bytes(all, room_->data() + it.begin);
       });
     });
-    if (it.in_place) manager_.take_place_again(parameter);
+    if (it.in_place) manager_.updates().take_place_again(parameter);
   }
 
   void forget() noexcept

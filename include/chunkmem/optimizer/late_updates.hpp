@@ -45,7 +45,7 @@ class late_updates {
   {
   }
   late_updates(const late_updates&) = delete;
-  ~late_updates() { manager_.abandon_updates(this); }
+  ~late_updates() { manager_.updates().abandon_updates(this); }
 
   /// Decides the step, updates `first`, and lets the others wait. The step counts from here on.
   ///
@@ -56,7 +56,7 @@ class late_updates {
   step_outcome step(const step_options& options = {}, std::span<const tensor_handle> first = {})
   {
     detail::check_used_step(manager_, kernel_, options);
-    manager_.finish_updates();
+    manager_.updates().finish_updates();
     // what is no parameter is refused before anything is decided
     for (const tensor_handle it : first) (void)manager_.has_gradient(it);
     const detail::kept_progress kept{kernel_.progress, manager_.rehearsing()};
@@ -65,10 +65,10 @@ class late_updates {
     const step_progress& progress = kernel_.progress;
     if (run_->wants_decision()) {
       run_->decide();
-      at_once_ = manager_.order_by_use(first);
+      at_once_ = manager_.updates().order_by_use(first);
     }
     const bool updates = progress.decision == step_decision::update;
-    if (!updates) manager_.keep_record();
+    if (!updates) manager_.updates().keep_record();
     std::uint32_t at = progress.reached;
     run_->for_each_unfinished([&](tensor_handle parameter, const tensor_info& info) {
       const bool waits = at++ >= at_once_;
@@ -83,7 +83,7 @@ class late_updates {
 
   /// Does all updates that wait.
   /// @throws out_of_memory, device_error   a parameter could not be brought: call again
-  void finish() { manager_.finish_updates(); }
+  void finish() { manager_.updates().finish_updates(); }
   /// Parameters whose update waits.
   [[nodiscard]] std::size_t waiting() const noexcept { return manager_.updates_pending(); }
 
@@ -98,7 +98,7 @@ class late_updates {
     std::uint32_t parameters = 0;
     manager_.for_each_parameter([&](tensor_handle, const tensor_info&) { ++parameters; });
     is_updated_.assign(parameters, 0);
-    manager_.make_room_for_updates();
+    manager_.updates().make_room_for_updates();
   }
 
   /// The step is decided, and what it has left to do waits.
@@ -106,19 +106,19 @@ class late_updates {
   {
     terms_ = run_->terms();
     at_once_ = 0;
-    manager_.hold_updates(
+    manager_.updates().hold_updates(
         [](void* self, std::uint32_t parameter) { static_cast<late_updates*>(self)->update(parameter); }, this);
   }
 
   /// Safe to take again: an update that is done is not done again where its gradient could not be dropped.
   void update(std::uint32_t number)
   {
-    manager_.with_parameter(number, [&](tensor_handle parameter, const tensor_info& info) {
+    manager_.updates().with_parameter(number, [&](tensor_handle parameter, const tensor_info& info) {
       if (is_updated_[number] == 0) {
         run_->update(parameter, info, terms_);
         is_updated_[number] = 1;
       }
-      manager_.spend_gradient(parameter);
+      manager_.updates().spend_gradient(parameter);
       is_updated_[number] = 0;
     });
   }

@@ -55,7 +55,7 @@ inline void check_updates(std::uint64_t number)
 template <class Manager>
 void check_step(Manager& owner, const step_progress& progress, const step_options& options)
 {
-  owner.expect_whole_iteration();
+  owner.updates().expect_whole_iteration();
   check_rates(options);
   check_updates(progress.number);
 }
@@ -65,8 +65,8 @@ void check_step(Manager& owner, const step_progress& progress, const step_option
 template <class Manager, class Kernel>
 void check_used_step(Manager& owner, const Kernel& kernel, const step_options& options)
 {
-  owner.expect_used(kernel.progress.registered, "an optimizer kernel");
-  if (options.loss_scale != nullptr) owner.expect_used(options.loss_scale->registered, "a loss scale");
+  owner.updates().expect_used(kernel.progress.registered, "an optimizer kernel");
+  if (options.loss_scale != nullptr) owner.updates().expect_used(options.loss_scale->registered, "a loss scale");
   check_step(owner, kernel.progress, options);
 }
 
@@ -95,19 +95,19 @@ class parameter_walk {
   void finish_last(typename Manager::place_type from = typename Manager::place_type{})
   {
     step_progress& progress = kernel_.progress;
-    manager_.expect_loaded("an optimizer step");
-    if (progress.forgotten != manager_.steps_forgotten()) begin_anew(progress.number);
+    manager_.updates().expect_loaded("an optimizer step");
+    if (progress.forgotten != manager_.updates().steps_forgotten()) begin_anew(progress.number);
     expects(
         progress.decision != step_decision::guessed,
         "a step that early_updates had begun was to be finished by others (call its step again, or load a checkpoint)");
-    if (progress.decision == step_decision::open) manager_.expect_gradients(from);
+    if (progress.decision == step_decision::open) manager_.updates().expect_gradients(from);
     std::uint32_t at = 0;
-    manager_.for_each_in_order(0, [&](tensor_handle it, const tensor_info&) {
+    manager_.updates().for_each_in_order(0, [&](tensor_handle it, const tensor_info&) {
       if (at++ >= progress.reached || !manager_.has_gradient(it)) return;
       expects(progress.undropped != 0 && at == progress.reached,
               "the last optimizer step was cut short, and there are new gradients since (drop_gradients(), then make "
               "them all again)");
-      manager_.spend_gradient(it);
+      manager_.updates().spend_gradient(it);
       progress.undropped = 0;
     });
   }
@@ -116,7 +116,7 @@ class parameter_walk {
   template <class Visit>
   void for_each_unfinished(Visit visit)
   {
-    manager_.for_each_in_order(kernel_.progress.reached, visit);
+    manager_.updates().for_each_in_order(kernel_.progress.reached, visit);
   }
 
   /// Updates one parameter by `work(bytes)`, unless this is a rehearsal, and gives the gradient back.
@@ -126,11 +126,11 @@ class parameter_walk {
   {
     with_bytes(parameter, info, place, [&](const parameter_bytes& all) {
       work(all);
-      manager_.begin_update();
+      manager_.updates().begin_update();
       ++kernel_.progress.reached;
       kernel_.progress.undropped = 1;
     });
-    manager_.spend_gradient(parameter);
+    manager_.updates().spend_gradient(parameter);
     kernel_.progress.undropped = 0;
   }
 
@@ -178,14 +178,14 @@ class parameter_walk {
   void pass_over(tensor_handle parameter)
   {
     if (manager_.rehearsing()) return;
-    manager_.spend_gradient(parameter);
+    manager_.updates().spend_gradient(parameter);
     ++kernel_.progress.reached;
   }
 
   /// Every parameter is done with. @param number   of whole updates so far
   void finish(std::uint64_t number)
   {
-    manager_.end_update();
+    manager_.updates().end_update();
     begin_anew(number);
   }
 
@@ -211,7 +211,7 @@ class parameter_walk {
   {
     kernel_.progress = {};
     kernel_.progress.number = number;
-    kernel_.progress.forgotten = manager_.steps_forgotten();
+    kernel_.progress.forgotten = manager_.updates().steps_forgotten();
   }
   void check(const tensor_info& info) const
   {

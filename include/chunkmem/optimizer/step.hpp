@@ -44,8 +44,8 @@ class step_run : public parameter_walk<Manager, Kernel> {
   /// Once for each step, however often it is tried: go or skip, by what gradients are multiplied, and in which order.
   void decide()
   {
-    manager_.order_by_completion();
-    if (needs_measures() && manager_.measure_of_all() == nullptr) measure_each();
+    manager_.updates().order_by_completion();
+    if (needs_measures() && manager_.updates().measure_of_all() == nullptr) measure_each();
     take(judge());
   }
   /// What all gradients together say. @pre they are measured, where that is needed
@@ -67,17 +67,17 @@ class step_run : public parameter_walk<Manager, Kernel> {
   void take(const verdict& decided)
   {
     step_progress& progress = kernel_.progress;
-    if (needs_measures()) manager_.order_by_use();
+    if (needs_measures()) manager_.updates().order_by_use();
     progress.norm = decided.norm;
     progress.factor = decided.factor;
-    progress.gradients = manager_.gradients_opened();
+    progress.gradients = manager_.updates().gradients_opened();
     progress.decision = decided.decision;
   }
   /// Updates or passes over all that is left.
   step_outcome complete()
   {
     const bool updates = kernel_.progress.decision == step_decision::update;
-    if (!updates) manager_.keep_record();
+    if (!updates) manager_.updates().keep_record();
     this->for_each_unfinished([&](tensor_handle parameter, const tensor_info& info) {
       if (updates && manager_.has_gradient(parameter)) return update(parameter, info);
       this->pass_over(parameter);
@@ -103,7 +103,7 @@ class step_run : public parameter_walk<Manager, Kernel> {
   [[nodiscard]] bool wants_decision() const
   {
     return kernel_.progress.decision == step_decision::open ||
-           kernel_.progress.gradients != manager_.gradients_opened();
+           kernel_.progress.gradients != manager_.updates().gradients_opened();
   }
   /// Of the step that was decided.
   [[nodiscard]] update_terms terms() const noexcept { return {kernel_.progress.factor, kernel_.progress.number + 1}; }
@@ -140,7 +140,7 @@ class step_run : public parameter_walk<Manager, Kernel> {
   template <class Work>
   auto where_updated(tensor_handle parameter, Work work)
   {
-    const at place = manager_.place_of_update(parameter);
+    const at place = manager_.updates().place_of_update(parameter);
     if constexpr (!Manager::engine_type::has_bytes)
       if (place == at::device) return work(agent::compute);
     return work(place);
@@ -148,7 +148,7 @@ class step_run : public parameter_walk<Manager, Kernel> {
   /// A gradient that gradient_done did not measure, unless it is measured already.
   void measure(tensor_handle parameter, const tensor_info& info)
   {
-    if (manager_.measure_of(parameter) != nullptr) return;
+    if (manager_.updates().measure_of(parameter) != nullptr) return;
     gradient_measure found;
     where_updated(parameter, [&](auto place) {
       const auto gradient = manager_.acquire_bytes(parameter, gradient_list, access::read, place);
@@ -160,7 +160,7 @@ class step_run : public parameter_walk<Manager, Kernel> {
       else if constexpr (timed_kernel<Kernel>)
         let_pass(manager_.backend(), place, kernel_.measure_takes(place_of(place), elements));
     });
-    manager_.keep_measure(parameter, found);
+    manager_.updates().keep_measure(parameter, found);
   }
   template <class Place>
   void apply(const parameter_bytes& all, const tensor_info& info, Place place, const update_terms& decided)
@@ -195,10 +195,10 @@ class step_run : public parameter_walk<Manager, Kernel> {
   /// In the order of declaration, whatever the order of the step: sums of floating point depend on it.
   [[nodiscard]] gradient_measure sum()
   {
-    if (const gradient_measure* known = manager_.measure_of_all(); known != nullptr) return *known;
+    if (const gradient_measure* known = manager_.updates().measure_of_all(); known != nullptr) return *known;
     gradient_measure all;
     manager_.for_each_parameter([&](tensor_handle it, const tensor_info&) {
-      if (manager_.has_gradient(it)) all.add(*manager_.measure_of(it));
+      if (manager_.has_gradient(it)) all.add(*manager_.updates().measure_of(it));
     });
     return all;
   }
@@ -240,7 +240,7 @@ step_outcome step(Manager& owner, Kernel& kernel, const step_options& options = 
                   typename Manager::place_type from = typename Manager::place_type{})
 {
   detail::check_used_step(owner, kernel, options);
-  owner.finish_updates();
+  owner.updates().finish_updates();
   const detail::kept_progress kept{kernel.progress, owner.rehearsing()};
   detail::step_run<Manager, Kernel, Executor> run{owner, kernel, options, workers};
   run.finish_last(from);

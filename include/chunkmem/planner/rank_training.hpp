@@ -189,7 +189,7 @@ class rank_training {
     for (const own_chunk& it : chunks_) {
       std::uint64_t& all = updates_.emplace_back(0);
       for (std::uint32_t part = 0; part < it.count; ++part)
-        if (manager_.place_of_update(it.tensors[part]) == at::host)
+        if (manager_.updates().place_of_update(it.tensors[part]) == at::host)
           all += kernel_.update_time(at::host, it.elements[part]);
     }
     for (const std::uint32_t group :

@@ -40,7 +40,7 @@ void fill_over_ranks(Model& model, const rank_content<Model>& content, const std
   std::size_t next = 0;
   collective::all_or_none(model.ranks(), [&] {
     model.drop_gradients();
-    model.shares().begin_load();
+    model.shares().content().begin_load();
   });
   while (!collective::agreed(model.ranks(), [&] {
     for (std::uint64_t done = 0; next < items.size() && done < bytes_of_round; ++next)
@@ -48,7 +48,7 @@ void fill_over_ranks(Model& model, const rank_content<Model>& content, const std
     return next == items.size();
   })) {
   }
-  model.shares().end_load();
+  model.shares().content().end_load();
   model.gather_weights();
 }
 
@@ -104,7 +104,7 @@ loaded_generation load(sharded_model<Backend, Ranks, Policies...>& model, const 
   collective::all_or_none(ranks, [&] {
     expects(!model.shares().is_iterating() && !model.rehearsing(),
             "a checkpoint was to be loaded inside an iteration or a rehearsal");
-    model.shares().expect_states();
+    model.shares().content().expect_states();
     content.emplace(model);
   });
   content->agree_on_names();
@@ -132,7 +132,7 @@ loaded_generation load(sharded_model<Backend, Ranks, Policies...>& model, const 
   std::vector<std::size_t> all(content->items().size());
   std::iota(all.begin(), all.end(), std::size_t{0});
   sharding::detail::fill_over_ranks(model, *content, all, *index, *from);
-  model.shares().belongs_to(stored.run);
+  model.shares().content().belongs_to(stored.run);
   result.number = stored.generation;
   return result;
 }

@@ -43,14 +43,14 @@ class rank_manager : public Manager {
   [[nodiscard]] tensor<std::uint8_t> add_gathered(std::uint64_t size, std::uint32_t label, bool keeps)
   {
     const auto made = this->template add<std::uint8_t>({size}, role::gathered);
-    engine_.gather(made.id, label, keeps);
+    this->gathered().add(made.id, label, keeps);
     return made;
   }
   /// A part of this rank's share of `whole`. @param begin   of it in `whole` [bytes]   @pre as above, and `whole` is
   /// gathered
   void derive(tensor_handle whole, tensor_handle share, std::uint64_t begin)
   {
-    engine_.derive(whole.id, share.id, begin);
+    this->gathered().derive(whole.id, share.id, begin);
   }
   /// A share is made of these runs, and of padding. @pre nothing is placed yet
   void divide(tensor_handle share, std::vector<share_run> runs)
@@ -59,11 +59,7 @@ class rank_manager : public Manager {
     runs_[index_of(share.id)] = std::move(runs);
   }
   /// It was made from the share, which then has fewer digits.
-  [[nodiscard]] bool has_master(tensor_handle share)
-  {
-    const std::uint32_t master = engine_.tensors().master_of(this->slot_of(share));
-    return master != slot::nowhere && engine_.tensors().slots()[master].state != tensor_state::free;
-  }
+  [[nodiscard]] bool has_master(tensor_handle share) { return this->gathered().has_master(share.id); }
   [[nodiscard]] std::span<share_run> runs_of(tensor_handle share) noexcept { return runs_[index_of(share.id)]; }
   /// For optimizer::step: calls `update(bytes)` for each run of a share that has a gradient in this step.
   /// @throws usage_error   a share whose master is still to be made, which an update of parts cannot do
@@ -87,18 +83,15 @@ class rank_manager : public Manager {
   void gather_over_ranks(tensor<std::uint8_t> whole)
   {
     const auto pin = this->acquire(whole, access::write, agent::compute);
-    if (!this->rehearsing()) engine_.gather_over_ranks(this->slot_of(whole));
+    this->gathered().gather_now(whole.id);
   }
   /// Adds what all ranks have in the chunk of this tensor; its share becomes the sum. Every rank has to call it, in the
   /// same order.
   /// @pre a pin keeps it on the device, and nobody works on it but agents whose pins have ended
   void sum_over_ranks(tensor_handle whole, std::uint32_t label, collective::sum how)
   {
-    if (!this->rehearsing()) engine_.sum_over_ranks(this->slot_of(whole), label, how);
+    this->gathered().sum(whole.id, label, how);
   }
-
- protected:
-  using Manager::engine_;
 
  private:
   std::vector<std::vector<share_run>> runs_;  // by tensor

@@ -48,7 +48,7 @@ class rank_save {
       expects(options_.keep > 0 && options_.file_size.count() > 0 && options_.round.count() > 0,
               "a checkpoint that keeps no generation, or files or rounds without bytes");
       model_.settle();
-      model_.shares().expect_states();
+      model_.shares().content().expect_states();
       content_.emplace(model_);
       model_.expect_no_gradients();
       checkpoint::prepare_to_save(model_.shares());
@@ -62,7 +62,7 @@ class rank_save {
   /// The folder is clean, and this rank knows the number of the generation and of its first file.
   void begin()
   {
-    std::uint64_t run = model_.shares().run();
+    std::uint64_t run = model_.shares().content().run();
     collective::all_or_none(ranks(), [&] {
       if (is_first()) {
         held_.emplace(io::lock_of(folder_));
@@ -73,7 +73,7 @@ class rank_save {
     const std::vector<std::uint64_t> runs = collective::words_of_all(ranks(), run);
     std::uint64_t number = 0;
     collective::all_or_none(ranks(), [&] {
-      if (model_.shares().run() != 0 && run != runs[0])
+      if (model_.shares().content().run() != 0 && run != runs[0])
         throw config_error{error_text{} << "chunkmem: ranks go on with other trainings: here run " << run
                                         << ", rank 0 has " << runs[0] << " (load the same checkpoint on every rank)"};
     });
@@ -83,7 +83,7 @@ class rank_save {
       checkpoint::remove_leftovers(folder_, number);
     });
     number = collective::words_of_all(ranks(), number)[0];
-    model_.shares().belongs_to(runs[0]);  // before the commit: it may be there though it failed
+    model_.shares().content().belongs_to(runs[0]);  // before the commit: it may be there though it failed
     const std::vector<std::uint64_t> files = collective::words_of_all(ranks(), plan_.files.size());
     const auto mine = files.begin() + static_cast<std::ptrdiff_t>(index_of(ranks().rank()));
     part_.emplace(folder_, number, std::accumulate(files.begin(), mine, std::uint64_t{0}));
@@ -111,7 +111,7 @@ class rank_save {
   void commit()
   {
     plan_.rest.generation = part_->generation();
-    plan_.rest.run = model_.shares().run();
+    plan_.rest.run = model_.shares().content().run();
     // whoever takes part in what follows may be the last that rank 0 waits for, and hear no answer: the manifest may be
     // there then
     part_->keep();

@@ -148,9 +148,9 @@ class rank_step : public rank_tensors<Backend, Ranks, Policies...> {
   {
     const optimizer::step_progress& progress = kernel.progress;
     const bool is_decided =
-        progress.decision != optimizer::step_decision::open && progress.gradients == m_.gradients_opened();
-    if (is_decided && progress.forgotten == m_.steps_forgotten() && !rehearsing()) return;
-    const agreement now{m_.gradients_opened(), m_.steps_forgotten()};
+        progress.decision != optimizer::step_decision::open && progress.gradients == m_.updates().gradients_opened();
+    if (is_decided && progress.forgotten == m_.updates().steps_forgotten() && !rehearsing()) return;
+    const agreement now{m_.updates().gradients_opened(), m_.updates().steps_forgotten()};
     if (!rehearsing() && agreed_on_ != now) {
       agree_on_settings(kernel, options);
       agreed_on_ = now;
@@ -161,14 +161,14 @@ class rank_step : public rank_tensors<Backend, Ranks, Policies...> {
       if (units_[at].is_trained) measure_unit(at, workers);
       if (!rehearsing()) measured_ = at + 1;
     }
-    m_.keep_measure_of_all(rehearsing() ? gradient_measure{} : measure_.total());
+    m_.updates().keep_measure_of_all(rehearsing() ? gradient_measure{} : measure_.total());
   }
   template <class Executor>
   void measure_unit(std::uint32_t at, Executor& workers)
   {
     const unit_tensors& it = units_[at];
     if (!m_.has_gradient(it.share)) return;
-    const auto pin = m_.acquire_bytes(it.share, gradient_list, access::read, m_.place_of_update(it.share));
+    const auto pin = m_.acquire_bytes(it.share, gradient_list, access::read, m_.updates().place_of_update(it.share));
     if (!rehearsing())
       measure_.add(ranks(), plan_, at, it.gradient_type, reinterpret_cast<const std::byte*>(pin.data()), workers);
   }

@@ -7,7 +7,6 @@ namespace chunkmem::inline v0 {
 
 /// The rules of inference: weights are held or in use; a gradient is an error.
 ///
-/// Passes do not matter here, so the three releases lead to one state and there is nothing to reset.
 /// A tensor without bytes may be dropped, and nothing happens.
 struct inference_rules {
   using policy_kind = rules_kind;
@@ -16,10 +15,8 @@ struct inference_rules {
   using enum tensor_event;
 
   static constexpr transition table[] = {
-      {free, materialize, hold},        {free, drop, free},
-      {hold, acquire, compute},         {hold, drop, free},
-      {compute, acquire, compute},      {compute, release, hold},
-      {compute, release_forward, hold}, {compute, release_backward, hold},
+      {free, materialize, hold}, {free, drop, free},          {hold, acquire, compute},
+      {hold, drop, free},        {compute, acquire, compute}, {compute, release, hold},
   };
 };
 

@@ -13,34 +13,23 @@
 namespace chunkmem::inline v0 {
 
 /// States of a tensor in a list. Moving and arriving are states of a chunk, not of a tensor.
-enum class tensor_state : std::uint8_t { free, hold, compute, gradient, hold_after_forward, hold_after_backward };
+enum class tensor_state : std::uint8_t { free, hold, compute, gradient };
 
 /// What happens to a tensor.
-enum class tensor_event : std::uint8_t {
-  materialize,
-  acquire,
-  spend,
-  release_forward,
-  release_backward,
-  release,
-  reset,
-  drop,
-};
+enum class tensor_event : std::uint8_t { materialize, acquire, spend, release, drop };
 
-inline constexpr std::size_t tensor_state_count = 6;
-inline constexpr std::size_t tensor_event_count = 8;
+inline constexpr std::size_t tensor_state_count = 4;
+inline constexpr std::size_t tensor_event_count = 5;
 
 [[nodiscard]] constexpr std::string_view name_of(tensor_state state) noexcept
 {
-  constexpr std::string_view names[tensor_state_count] = {
-      "free", "hold", "compute", "gradient", "hold_after_forward", "hold_after_backward"};
+  constexpr std::string_view names[tensor_state_count] = {"free", "hold", "compute", "gradient"};
   return names[static_cast<std::size_t>(state)];
 }
 
 [[nodiscard]] constexpr std::string_view name_of(tensor_event event) noexcept
 {
-  constexpr std::string_view names[tensor_event_count] = {"materialize",      "acquire", "spend", "release_forward",
-                                                          "release_backward", "release", "reset", "drop"};
+  constexpr std::string_view names[tensor_event_count] = {"materialize", "acquire", "spend", "release", "drop"};
   return names[static_cast<std::size_t>(event)];
 }
 
@@ -98,17 +87,6 @@ constexpr std::array<bool, tensor_state_count> states_reached(std::span<const tr
   return true;
 }
 
-/// Wherever one of the three releases is legal, all three are: a trainer names its pass or does not.
-[[nodiscard]] constexpr bool releases_agree(std::span<const transition> rows) noexcept
-{
-  for (const auto& row : dense_table(rows)) {
-    const auto legal = [&](tensor_event event) { return row[static_cast<std::size_t>(event)] != illegal_transition; };
-    if (legal(tensor_event::release) != legal(tensor_event::release_forward)) return false;
-    if (legal(tensor_event::release) != legal(tensor_event::release_backward)) return false;
-  }
-  return true;
-}
-
 namespace detail {
 
 // Constants, not calls: nvcc takes the destructor of a span in a constraint for one that cannot be constant.
@@ -116,17 +94,16 @@ template <class Rules>
 inline constexpr bool is_deterministic_table = is_deterministic(Rules::table);
 template <class Rules>
 inline constexpr bool is_connected_table = is_connected(Rules::table);
-template <class Rules>
-inline constexpr bool releases_agree_in_table = releases_agree(Rules::table);
 
 }  // namespace detail
 
 /// A table of (state, event, next state), checked when it is compiled.
 ///
-/// Laws: deterministic; every state reachable from `free`; no state a dead end; the three releases are legal together.
-/// Bytes come by `materialize`, which leads from `free` to `hold`, and go by `drop`. `acquire` begins a pin and leads
-/// to `compute`; a release ends it. A pinned tensor is neither dropped nor reset. `reset` leads to `hold`. `spend`
-/// leads from `compute` to `gradient`. Source: tensor states of PatrickStar (Fang et al. 2021, arXiv 2108.05818).
+/// Laws: deterministic; every state reachable from `free`; no state a dead end. Bytes come by `materialize`, which leads
+/// from `free` to `hold`, and go by `drop`. `acquire` begins a pin and leads to `compute`; `release` ends the last pin.
+/// `spend` leads from `compute` to `gradient`. A table that names `compute` or `gradient` has a release for it and no
+/// drop; no other state has a release.
+/// Source: tensor states of PatrickStar (Fang et al. 2021, arXiv 2108.05818), without those that tell passes apart.
 template <class Rules>
 concept tensor_rules = names_itself<Rules> && std::same_as<typename Rules::policy_kind, rules_kind> && requires {
   {
@@ -134,7 +111,6 @@ concept tensor_rules = names_itself<Rules> && std::same_as<typename Rules::polic
   };
   requires detail::is_deterministic_table<Rules>;
   requires detail::is_connected_table<Rules>;
-  requires detail::releases_agree_in_table<Rules>;
 };
 
 }  // namespace chunkmem::inline v0

@@ -5,10 +5,9 @@
 
 namespace chunkmem::inline v0 {
 
-/// The rules of training: a weight remembers after which pass it was let go of.
+/// The rules of training: a weight is held, in use, or overwritten by its gradient.
 ///
-/// `hold_after_forward` and `hold_after_backward` tell a sharded chunk when its frame may go and when its gradient may
-/// be reduced. `gradient` is a weight whose slot its own gradient has taken: reading the weight there is an error.
+/// `gradient` is a weight whose slot its own gradient has taken: reading the weight there is an error.
 /// A tensor without bytes may be dropped: nothing happens, so that a step need not know whether it wrote the tensor.
 /// Source: PatrickStar (Fang et al. 2021, arXiv 2108.05818), with `spend` added for gradients in place.
 struct training_rules {
@@ -24,18 +23,8 @@ struct training_rules {
       {hold, drop, free},
       {compute, tensor_event::acquire, compute},
       {compute, spend, tensor_state::gradient},
-      {compute, release_forward, hold_after_forward},
-      {compute, release_backward, hold_after_backward},
       {compute, release, hold},
-      {tensor_state::gradient, release, hold_after_backward},
-      {tensor_state::gradient, release_forward, hold_after_backward},
-      {tensor_state::gradient, release_backward, hold_after_backward},
-      {hold_after_forward, tensor_event::acquire, compute},
-      {hold_after_forward, reset, hold},
-      {hold_after_forward, drop, free},
-      {hold_after_backward, tensor_event::acquire, compute},
-      {hold_after_backward, reset, hold},
-      {hold_after_backward, drop, free},
+      {tensor_state::gradient, release, hold},
   };
 };
 

@@ -3,7 +3,7 @@
 
 #include <chunkmem/chunk/append_layout.hpp>
 #include <chunkmem/manager/chunk_cache.hpp>
-#include <chunkmem/manager/manager_options.hpp>
+#include <chunkmem/manager/model_frames.hpp>
 #include <chunkmem/manager/registry.hpp>
 #include <support/oracles/random_iteration.hpp>
 
@@ -13,7 +13,7 @@
 
 namespace support {
 
-/// What a rehearsal asks of an engine, for a model in which each tensor has a chunk of its own.
+/// A model in which each tensor has a chunk of its own.
 class toy_core {
  public:
   explicit toy_core(const std::vector<std::uint32_t>& frames_of_chunk)
@@ -23,12 +23,13 @@ class toy_core {
     registry_.seal(chunkmem::append_layout{}, chunkmem::bytes{frame_bytes});
   }
 
-  [[nodiscard]] const chunkmem::registry& tensors() const { return registry_; }
+  /// What a rehearsal is given of it.
+  [[nodiscard]] chunkmem::model_frames frames() const { return {registry_, gathered_, chunkmem::bytes{frame_bytes}}; }
   template <class Eviction>
   void shape(chunkmem::chunk_cache<Eviction>& target, chunkmem::per_tier<chunkmem::bytes> capacity) const
   {
     target.reset(registry_.frames_of_chunk(), static_cast<std::uint32_t>(registry_.slots().size()));
-    for (const chunkmem::tier where : {chunkmem::tier::device, chunkmem::tier::host})
+    for (const chunkmem::tier where : chunkmem::all_tiers)
       target.reset_tier(where, capacity[where], chunkmem::bytes{frame_bytes}, frames_in(capacity[where]));
   }
   template <class Eviction>
@@ -53,6 +54,7 @@ class toy_core {
   }
 
   chunkmem::registry registry_;
+  chunkmem::gathered_chunks gathered_;
 };
 
 /// A random iteration in which each chunk has one slot, as toy_core lays it out.

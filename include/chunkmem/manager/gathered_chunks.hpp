@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/core/ids.hpp>
+#include <chunkmem/manager/gathering_mover.hpp>
+#include <chunkmem/manager/registry.hpp>
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+/// Tensors that are made whole from the shares of all ranks, and the parts that this rank keeps.
+///
+/// `add(whole, label, keeps)` and `derive(whole, share, begin)` declare, before anything is allocated. Each whole tensor
+/// fills a chunk of its own. Afterwards `shares()` tells the copy engine what to gather.
+class gathered_chunks {
+ public:
+  /// The chunk of `whole` is made from shares of all ranks each time it is loaded.
+  /// @param label   of it, the same on every rank
+  /// @param keeps   it is loaded as others are, and gathered only where the owner asks for it
+  /// @pre nothing is allocated; a mover that gathers; `whole` fills its chunk
+  void add(tensor_id whole, std::uint32_t label, bool keeps) { gathered_.push_back({whole, label, keeps}); }
+  /// A part of this rank's share of it. @param begin   of the part in `whole` [bytes]
+  void derive(tensor_id whole, tensor_id share, std::uint64_t begin) { parts_.push_back({whole, share, begin}); }
+
+  [[nodiscard]] bool empty() const noexcept { return gathered_.empty(); }
+
+  /// Calls `visit(chunk)` for each chunk that is made anew at each load: it has no place on the host.
+  /// @pre `tensors` is sealed
+  template <class Visit>
+  void for_each_loaded_from_shares(const registry& tensors, Visit visit) const
+  {
+    for (const gathered_tensor& it : gathered_)
+      if (!it.keeps) visit(tensors.chunk_of(it.whole));
+  }
+  /// @pre `tensors` is sealed
+  [[nodiscard]] chunk_shares shares(const registry& tensors) const
+  {
+    std::vector<chunk_share> all;
+    for (const part& it : parts_) {
+      const slot& share = tensors.slots()[tensors.value_slot(it.share)];
+      all.push_back({tensors.chunk_of(it.whole), share.chunk, share.offset, it.begin, share.size});
+    }
+    std::vector<std::uint32_t> labels(tensors.frames_of_chunk().size(), 0);
+    for (const gathered_tensor& it : gathered_) labels[tensors.chunk_of(it.whole)] = it.label;
+    return {std::move(all), std::move(labels)};
+  }
+
+ private:
+  struct gathered_tensor {
+    tensor_id whole;
+    std::uint32_t label = 0;
+    bool keeps = false;
+  };
+  struct part {
+    tensor_id whole;
+    tensor_id share;
+    std::uint64_t begin = 0;
+  };
+
+  std::vector<gathered_tensor> gathered_;
+  std::vector<part> parts_;
+};
+
+}  // namespace chunkmem::inline v0

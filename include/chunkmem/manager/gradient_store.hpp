@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/core/expects.hpp>
+#include <chunkmem/manager/engine.hpp>
+#include <chunkmem/manager/gradient_ledger.hpp>
+#include <chunkmem/manager/pin.hpp>
+#include <chunkmem/manager/registry.hpp>
+#include <chunkmem/tensor/half.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace chunkmem::inline v0 {
+
+/// Opens, finishes and consumes gradients, also those that take the bytes of their weights.
+///
+/// `expect(slot)` then `open(slot)` for each gradient pin; `consume(slot)` when the update is done or the gradient is
+/// dropped. A weight whose bytes its gradient took is made again from its master where no update overwrote it.
+/// @tparam Builder   model_builder: where a parameter is updated
+template <class Engine, class Builder>
+class gradient_store {
+ public:
+  using states = typename Engine::states;
+
+  /// All of them outlive this. @param link   of the pins that it takes
+  gradient_store(Engine& engine, Builder& builder, gradient_ledger& ledger, owner_link<Engine>& link) noexcept
+      : engine_{&engine}, builder_{&builder}, ledger_{&ledger}, link_{&link}
+  {
+  }
+  gradient_store(const gradient_store&) = delete;
+
+  /// A gradient may be asked for. @param pins   on the weight that may be there
+  /// @throws usage_error   another element type, gradient_done was called, an update is half done, or the gradient has
+  ///   to take the bytes of a weight that is pinned or has no master
+  template <element Element>
+  void expect(std::uint32_t value_slot, std::uint32_t pins)
+  {
+    engine_->pending().finish();  // gradients of two steps do not meet
+    const registry& tensors = engine_->tensors();
+    tensors.expects_of(value_slot, tensors.gradient_type(value_slot) == dtype_of<Element>,
+                       "a gradient was asked for with an element type that is not its own (m.gradient<float>(...) "
+                       "where gradients are wide)");
+    ledger_->expect_no_update("a gradient was asked for");
+    tensors.expects_of(value_slot, ledger_->is_open(value_slot),
+                       "a gradient was asked for after gradient_done: its norm is taken already (take the step, or "
+                       "drop it)");
+    if (tensors.slots()[tensors.gradient_of(value_slot)].pins == 0)
+      engine_->expect_written(value_slot, "a gradient was opened again");
+    if (state_in(tensors.gradient_of(value_slot)) == tensor_state::free) expect_place(value_slot, pins);
+  }
+  /// It has no bytes yet: nobody wrote it in this step.
+  [[nodiscard]] bool is_fresh(std::uint32_t value_slot) const noexcept
+  {
+    return state_in(engine_->tensors().gradient_of(value_slot)) == tensor_state::free;
+  }
+
+  /// A pin on the gradient of this weight, which may take the weight's bytes. @pre expect
+  /// @param has_beta   its holder can ask whether to add
+  [[nodiscard]] grant open(std::uint32_t value_slot, entry_kind kind, agent who, bool has_beta)
+  {
+    const bool first = is_fresh(value_slot);
+    const grant result = engine_->acquire_in_place(engine_->tensors().gradient_of(value_slot), kind, who);
+    if (first && takes_place(value_slot)) take_place(value_slot);
+    ledger_->note_opened(value_slot);
+    engine_->gradient_opened(value_slot, result, first, has_beta);
+    return result;
+  }
+  /// The same between backward and step: norms that were taken are not its norms any more.
+  [[nodiscard]] grant open_again(std::uint32_t value_slot, entry_kind kind, agent who)
+  {
+    engine_->pending().finish();
+    if (is_fresh(value_slot)) expect_place(value_slot, 0);
+    ledger_->expect_no_update("a gradient was to be changed");
+    return open(value_slot, kind, who, false);
+  }
+
+  /// A weight is overwritten although its gradient has its bytes: what the update does, element by element.
+  /// Guarantee: strong, as acquire.
+  [[nodiscard]] grant acquire_over(std::uint32_t value_slot, entry_kind kind, agent who)
+  {
+    engine_->pending().catch_up(value_slot);
+    slot& value = engine_->tensors().slots()[value_slot];
+    const tensor_state before = value.state;
+    states::take_back(value);
+    try {
+      return engine_->acquire_in_place(value_slot, kind, who);
+    } catch (...) {
+      states::undo(value, before);
+      throw;
+    }
+  }
+
+  /// The gradient is used up, or its parameter is passed over.
+  /// @throws out_of_memory, device_error   the weight stays unreadable; call again
+  void consume(std::uint32_t value_slot)
+  {
+    const std::uint32_t gradient = engine_->tensors().gradient_of(value_slot);
+    if (state_in(gradient) != tensor_state::free) engine_->drop(gradient);
+    ledger_->forget(value_slot);
+    restore_weight(value_slot);
+  }
+  /// Those of all parameters. @throws as consume; device_error
+  void consume_all()
+  {
+    engine_->health().expect_alive();
+    for (std::uint32_t at = 0; at < engine_->tensors().parameters(); ++at) consume(at);
+  }
+  /// All gradients go, and with them a step that was begun. @pre no parameter has its update
+  void forget_step()
+  {
+    ledger_->forget_measure_of_all();
+    if (!engine_->rehearsing().is_running()) ledger_->forget_step();
+    consume_all();
+  }
+  /// The gradient takes the bytes of its value, again where an update was undone. @pre the value has no pins, and its
+  /// gradient lies in its place
+  void take_place(std::uint32_t value_slot) noexcept
+  {
+    states::spend(engine_->tensors().slots()[value_slot]);
+    engine_->places().note_spent(value_slot);
+  }
+
+ private:
+  [[nodiscard]] tensor_state state_in(std::uint32_t slot) const noexcept
+  {
+    return engine_->tensors().slots()[slot].state;
+  }
+  /// The next gradient of this weight takes the weight's own bytes. A rehearsal takes none.
+  [[nodiscard]] bool takes_place(std::uint32_t value_slot) const noexcept
+  {
+    return !engine_->rehearsing().is_running() && engine_->places().is_lent(value_slot);
+  }
+  /// @param pins   that may hold the weight
+  void expect_place(std::uint32_t value_slot, std::uint32_t pins) const
+  {
+    if (!takes_place(value_slot)) return;
+    const registry& tensors = engine_->tensors();
+    tensors.expects_of(value_slot, tensors.slots()[value_slot].pins <= pins,
+                       "a gradient in place was asked for while another pin holds the weight: release it before, or "
+                       "take gradient::separate");
+    tensors.expects_of(value_slot, state_in(value_slot) != tensor_state::gradient,
+                       "a gradient in place of a weight that is still to be made again from its master: call "
+                       "drop_gradient again before");
+    tensors.expects_of(
+        value_slot,
+        state_in(value_slot) != tensor_state::free && state_in(tensors.master_of(value_slot)) != tensor_state::free,
+        "a gradient in place of a weight without a master yet: fill weights before their first iteration");
+  }
+
+  /// After its gradient is gone: a weight that the gradient had overwritten is made again from its master.
+  void restore_weight(std::uint32_t value_slot)
+  {
+    if (state_in(value_slot) != tensor_state::gradient) return;
+    const at place = builder_->update_place(value_slot);
+    const std::uint32_t from = engine_->tensors().master_of(value_slot);
+    const pin<const float, Engine> master{
+        link_, [&] { return engine_->acquire_in_place(from, kind_of(access::read, place)); }};
+    if (engine_->tensors().value_type(value_slot) == dtype::bfloat16)
+      round_into<bf16>(master, value_slot, place);
+    else
+      round_into<fp16>(master, value_slot, place);
+  }
+  template <element Element>
+  void round_into(const pin<const float, Engine>& master, std::uint32_t value_slot, at place)
+  {
+    const pin<Element, Engine> weight{
+        link_, [&] { return acquire_over(value_slot, kind_of(access::write, place), agent::host); }};
+    if constexpr (!Engine::has_bytes) return;
+    const std::span<const float> from = master.span();
+    const std::span<Element> to = weight.span();
+    for (std::size_t at = 0; at < to.size(); ++at) to[at] = round_to<Element>(from[at]);
+  }
+
+  Engine* engine_;
+  Builder* builder_;
+  gradient_ledger* ledger_;
+  owner_link<Engine>* link_;
+};
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/expects.hpp>
+#include <chunkmem/manager/capacity_check.hpp>
+#include <chunkmem/manager/gradient_ledger.hpp>
+#include <chunkmem/manager/memory_requirement.hpp>
+#include <chunkmem/manager/model_places.hpp>
+#include <chunkmem/manager/registry.hpp>
+#include <chunkmem/tensor/gradient_policy.hpp>
+#include <chunkmem/tensor/tensor.hpp>
+
+#include <cstdint>
+#include <span>
+#include <utility>
+
+namespace chunkmem::inline v0 {
+
+/// Declares a model, places it before its first use, and resolves the handles that the declarations gave.
+///
+/// `add` gives a handle; `seal` ends the declarations; `slot_of(handle)` is the way from a handle to its slot, and
+/// seals where nobody did. Cost of slot_of: one compare, one load.
+/// @tparam Engine   engine, whose tensors, gradients and frames it fills
+template <class Engine, chunk_layout Layout, placement_policy Placement, gradient_policy Gradient>
+class model_builder {
+ public:
+  using homes_type = state_homes<Placement>;
+
+  /// @param owner   tells the handles of this manager from another's; never 0
+  model_builder(Engine& engine, gradient_ledger& ledger, std::uint32_t owner, Layout layout, Placement placement,
+                Gradient gradient)
+      : engine_{&engine},
+        ledger_{&ledger},
+        owner_{owner},
+        places_{std::move(layout), std::move(placement)},
+        gradient_{std::move(gradient)}
+  {
+  }
+  model_builder(const model_builder&) = delete;
+
+  [[nodiscard]] std::uint32_t owner() const noexcept { return owner_; }
+  [[nodiscard]] const Gradient& gradient() const noexcept { return gradient_; }
+  [[nodiscard]] const homes_type& homes() const noexcept { return places_.homes(); }
+
+  // Declaring.
+
+  /// @throws usage_error   sealed already, or a role that the manager makes itself; size_overflow
+  template <element Element>
+  tensor<Element> add(const shape& extents, role part, group_id group)
+  {
+    constexpr dtype type = dtype_of<Element>;
+    return {{tensor_id{engine_->tensors().add(extents, type, part, group, gradient_.type_for(type))}, owner_}};
+  }
+  /// Lists beside each parameter, all of them or none. @throws usage_error   sealed already, or a name twice
+  void add_lists(std::span<const list_spec> specs)
+  {
+    registry more = engine_->tensors();
+    for (const list_spec& spec : specs) more.add_list(spec);
+    engine_->tensors() = std::move(more);
+  }
+
+  // Placing.
+
+  /// Ends the declarations and places everything. @return   what is known without a rehearsal
+  /// @throws config_error   see basic_manager::seal
+  memory_requirement seal()
+  {
+    const memory_requirement need = place();
+    if (!is_known_to_fit_) refuse_too_small_for_model(engine_->frames(), capacities(), need);
+    is_known_to_fit_ = true;
+    return need;
+  }
+  /// The same for a rehearsal, which finds out what fits. @throws config_error   as seal, but not about capacities
+  memory_requirement place()
+  {
+    if (gradient_.takes_slot()) prepare_for_gradients_in_place();
+    ledger_->reset(engine_->tensors().parameters());
+    const bytes device = capacities()[tier::device];
+    engine_->set_chunk_bytes(places_.seal(engine_->tensors(), engine_->options().chunk_bytes, device));
+    return requirement();
+  }
+  /// A rehearsed step fits: what the declarations alone say does not matter.
+  void note_fit() noexcept { is_known_to_fit_ = true; }
+  [[nodiscard]] memory_requirement requirement() const
+  {
+    const registry& tensors = engine_->tensors();
+    return requirement_of(engine_->frames(), engine_->places(), [&](std::uint32_t slot) {
+      return !tensors.is_state(slot) || homes().home_of(slot % tensors.parameters()) == tier::device;
+    });
+  }
+  /// @throws config_error   the order of first use is wanted and not known; and as seal
+  void expect_ready()
+  {
+    if (wants_order() && !engine_->rehearsing().is_running())
+      throw config_error{"tensor_order::first_use needs to know the order: call rehearse before the first access"};
+    prepare();
+  }
+  /// Seals where nobody did, and again where that was refused. @throws as seal; device_error   the device is lost
+  void prepare()
+  {
+    engine_->health().expect_alive();
+    if (!homes().is_ready() || !(is_known_to_fit_ || engine_->rehearsing().is_running())) seal();
+    ready_owner_ = owner_;
+  }
+  [[nodiscard]] bool wants_order() const noexcept { return places_.wants_order(engine_->options()); }
+  /// A step was rehearsed: the next use asks again for what is still to be found, the order or whether it fits.
+  void forget_ready() noexcept
+  {
+    if (wants_order() || !is_known_to_fit_) ready_owner_ = no_owner;
+  }
+  /// The order of first use is known: everything is placed again, where it was wanted.
+  void learn_order(const access_record& step)
+  {
+    if (wants_order())
+      places_.order_by_first_use(engine_->tensors(), step, engine_->options().chunk_bytes, capacities()[tier::device]);
+  }
+
+  // Homes of states.
+
+  /// An iteration leased that much of the device at once.
+  void measured(bytes leased) noexcept { places_.homes().measured(leased); }
+  /// Gives states homes for a device of this size. @return   one changed   @throws config_error   homes as before
+  bool assign_homes(bytes device) { return places_.homes().assign(device); }
+  bool assign_homes() { return assign_homes(capacities()[tier::device]); }
+  /// Before an iteration: what was leased so far may give states other homes.
+  /// @throws config_error   the placement refuses it
+  void revise_homes()
+  {
+    if constexpr (homes_type::is_profiled) {
+      const bytes seen{engine_->chunks().space(tier::device).most_leased()};
+      if (engine_->snapshot().iterations == 0 || (homes().is_measured() && seen <= homes().tide())) return;
+      measured(seen);
+      assign_homes();
+    }
+  }
+  /// Where the calling thread updates a parameter: where the optimizer's states live, if it can read there or has
+  /// nothing to read.
+  [[nodiscard]] at update_place(std::uint32_t value_slot) const noexcept
+  {
+    constexpr bool is_free = Engine::host_addressable || !Engine::has_bytes;
+    return is_free && homes().home_of(value_slot) == tier::device ? at::device : at::host;
+  }
+
+  // Handles.
+
+  /// The hot path: one compare says that the handle is ours and that everything is placed.
+  /// @throws usage_error   of another manager; config_error   as seal
+  [[nodiscard]] std::uint32_t slot_of(tensor_handle wanted)
+  {
+    if (wanted.owner != ready_owner_) [[unlikely]]
+      make_ready_for(wanted);
+    return engine_->tensors().value_slot(wanted.id);
+  }
+  /// @throws usage_error   as slot_of; no parameter; or not in the list
+  [[nodiscard]] std::uint32_t slot_in(tensor_handle wanted, list_id list)
+  {
+    const std::uint32_t value = slot_of(wanted);
+    const registry& tensors = engine_->tensors();
+    tensors.expects_of(value, tensors.info(wanted.id).part == role::parameter,
+                       "a gradient or list of a tensor that is not trained (a frozen weight, a buffer or an "
+                       "activation)");
+    expects(index_of(list) < tensors.lists(), "a list that this manager does not have");
+    tensors.expects_of(value, tensors.is_in(wanted.id, list), "the master of a 32-bit parameter, which has none");
+    return tensors.slot_in(wanted.id, list);
+  }
+  /// @param what   happened: "a tensor was named"   @throws usage_error   of another manager
+  void expect_own(tensor_handle wanted, std::string_view what) const
+  {
+    expects(wanted.owner == owner_ && index_of(wanted.id) < engine_->tensors().tensors(), what);
+  }
+  [[nodiscard]] tensor_handle handle_of(tensor_id id) const noexcept { return {id, owner_}; }
+
+ private:
+  [[nodiscard]] per_tier<bytes> capacities() const { return engine_->arenas().capacities(); }
+
+  [[gnu::noinline, gnu::cold]] void make_ready_for(tensor_handle wanted)
+  {
+    expect_own(wanted, "a tensor was used with a manager that did not make it");
+    expect_ready();
+  }
+
+  /// A policy that could do nothing is refused: a knob without effect would be a surprise.
+  void prepare_for_gradients_in_place()
+  {
+    const registry& tensors = engine_->tensors();
+    bool any = false;
+    for (std::uint32_t id = 0; id < tensors.tensors(); ++id) {
+      const tensor_info& it = tensors.info(tensor_id{id});
+      any = any || (it.part == role::parameter && size_of(it.type) == 2);
+    }
+    if (!any || !tensors.has_masters())
+      throw config_error{
+          "gradient::in_place needs 16-bit parameters and a master list beside them (declare "
+          "parameters as bf16 or fp16 and hand an optimizer's lists with masters to use(), or take "
+          "gradient::separate)"};
+    engine_->places().enable(tensors.parameters());
+  }
+
+  Engine* engine_;
+  gradient_ledger* ledger_;
+  std::uint32_t owner_;
+  static constexpr std::uint32_t no_owner = 2;  // a number that no handle has
+  std::uint32_t ready_owner_ = no_owner;        // owner_ once everything is placed
+  bool is_known_to_fit_ = false;
+  model_places<Layout, Placement> places_;
+  Gradient gradient_;
+};
+
+}  // namespace chunkmem::inline v0

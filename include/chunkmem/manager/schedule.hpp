@@ -1,0 +1,460 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/tier.hpp>
+#include <chunkmem/manager/chunk_cache.hpp>
+#include <chunkmem/manager/gradient_places.hpp>
+#include <chunkmem/manager/iteration_planner.hpp>
+#include <chunkmem/manager/registry.hpp>
+#include <chunkmem/manager/report.hpp>
+#include <chunkmem/profile/recorder.hpp>
+#include <chunkmem/trace/trace_event.hpp>
+#include <chunkmem/transfer/stored_plan.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+/// Which record an iteration follows, by which plan, and what happens when either does not hold.
+///
+/// `begin(name)` and `end(complete)` frame an iteration. In between every access, lease and drop is a `step_to` before
+/// anything moves, `run_actions` for the copies that the plan has for this moment, and `finish` when nothing can fail any
+/// more. An iteration that starts where nothing has been proven is replayed first; where it would not fit, the device
+/// is cleared, which is the start that a rehearsal proves. So a rehearsed step fits always, also after a failure or
+/// another loop in between, where the host holds all chunks.
+/// Cost: see iteration_planner; a followed access costs one compare.
+/// @tparam Copies   carries moves out, see copy_engine
+template <eviction_policy Eviction, transfer_policy Transfer, class Copies>
+class schedule {
+ public:
+  /// All of them outlive this.
+  schedule(Transfer transfer, registry& tensors, gradient_places& places, chunk_cache<Eviction>& chunks, Copies& copies,
+           report& counts)
+      : planner_{std::move(transfer)},
+        tensors_{&tensors},
+        places_{&places},
+        chunks_{&chunks},
+        copies_{&copies},
+        counts_{&counts}
+  {
+  }
+  schedule(const schedule&) = delete;
+
+  // Iterations.
+
+  /// Starts an iteration: follows its record with a plan, or records it. Guarantee: basic, no iteration has begun.
+  /// @param updates_first   some of the last step's updates wait: the iteration has a record of its own
+  /// @param rehearsed       the record of a rehearsed step like this one; empty: nothing is known
+  /// @param mask            called when slots know their next moments
+  /// @pre arenas are allocated, gradients settled
+  template <class Mask>
+  void begin(std::string_view name, bool updates_first, const access_record& rehearsed, Mask mask)
+  {
+    const bool reload = recorder_.begin(name, updates_first);
+    try {
+      places_->begin(recorder_.index());
+      if (reload) load_moments();
+      mask();
+      chunks_->begin_round();
+      recorder_.is_logging() ? start_recording(rehearsed) : start_following();
+    } catch (...) {
+      following_plan_ = exceptional_ = steady_ = false;
+      recorder_.end(false, tensors_->chunk_of_slot(), chunks_->chunks(), [](std::uint32_t, at) { return 0U; });
+      chunks_->start_of(recorder_.record());  // the policy is told of this record before it is asked again
+      throw;
+    }
+    ++serial_;
+  }
+
+  /// Ends it. @param complete   false where an exception ended it: its record is then kept as it was
+  void end(bool complete)
+  {
+    set_pass(pass::none, 0);
+    ++counts_->iterations;
+    const bool planned = std::exchange(following_plan_, false);
+    const bool exceptional = std::exchange(exceptional_, false);
+    const bool counted = std::exchange(counted_divergence_, false);
+    steady_ = has_repeated_ = false;
+    auto outcome = iteration_outcome::abandoned;
+    try {
+      outcome = recorder_.end(complete && !exceptional, tensors_->chunk_of_slot(), chunks_->chunks(), pins_in());
+    } catch (...) {
+      chunks_->silence_policy();  // it starts over before it is asked again
+      throw;
+    }
+    const std::size_t record = recorder_.index();
+    last_changed_ = outcome == iteration_outcome::changed;
+    const bool is_new = last_changed_ || outcome == iteration_outcome::recorded;
+    if (is_new) places_->learn(recorder_.record(), *tensors_);
+    if (last_changed_ && !counted) ++counts_->divergences;
+    if (is_new && record < plans_.size()) plans_[record].forget();
+    if (last_changed_) chunks_->start_of(recorder_.record());
+    has_repeated_ = outcome == iteration_outcome::repeated && planned;
+    steady_ = outcome == iteration_outcome::repeated && (!Transfer::plans || (planned && plans_[record].periodic));
+    steady_record_ = record;
+    copies_->note(happening::iteration, tier::device, counts_->iterations);
+  }
+
+  /// This iteration is not what the next ones will be: its record stays as it was.
+  void keep_record() noexcept { exceptional_ = recorder_.is_inside(); }
+  /// The trainer named a pass: the record and the trace say so.
+  void enter_pass(pass during, std::uint16_t micro_batch) noexcept
+  {
+    set_pass(during, micro_batch);
+    if (during != pass::none)
+      copies_->note(during == pass::forward ? happening::forward : happening::backward, tier::device, micro_batch);
+  }
+  [[nodiscard]] bool is_inside() const noexcept { return recorder_.is_inside(); }
+  /// The last iteration was not the recorded one.
+  [[nodiscard]] bool last_changed() const noexcept { return last_changed_; }
+  /// Of the iteration, so that a pin of an older one is not logged in this one.
+  [[nodiscard]] std::uint32_t serial() const noexcept { return serial_; }
+  /// Accesses, leases and drops that the current iteration has had, and what they were.
+  [[nodiscard]] std::uint32_t progress() const noexcept { return recorder_.progress(); }
+  [[nodiscard]] std::span<const access_entry> entries_so_far() const noexcept { return recorder_.so_far(); }
+  /// Of iterations of this name, or null.
+  [[nodiscard]] const access_record* record_of(std::string_view name) const noexcept { return recorder_.find(name); }
+  /// Iterations of this name follow a record from elsewhere.
+  /// @throws usage_error   they have one, or an iteration is running; with nothing changed
+  void adopt(std::string_view name, bool updates_first, const access_record& record)
+  {
+    recorder_.adopt(name, updates_first, record, tensors_->chunk_of_slot(), chunk_count());
+    places_->learn(record, *tensors_);
+  }
+  /// Slots lie in other chunks now, or lists have exchanged places: plans are worth nothing any more.
+  void relink()
+  {
+    recorder_.relink(tensors_->chunk_of_slot(), chunk_count());
+    forget_plans();
+  }
+  /// The device is lost: nothing is recorded any more.
+  void stop() noexcept { recorder_.stop(); }
+
+  // Accesses, leases and drops.
+
+  /// The hot path: the moment that comes next, and the entry that the record has there.
+  [[nodiscard]] std::uint32_t cursor() const noexcept { return recorder_.cursor(); }
+  [[nodiscard]] const access_entry& entry(std::uint32_t at) const noexcept { return recorder_.entry(at); }
+  void advance() noexcept { recorder_.advance(); }
+  [[nodiscard]] bool is_logging() const noexcept { return recorder_.is_logging(); }
+
+  /// The moment from which decisions count.
+  [[nodiscard]] moment now() const noexcept { return moment{recorder_.now()}; }
+  /// Makes room in the log and finds out whether this is what the record says; diverges where it is not.
+  /// @param slot   access_record::never for a lease   @param size   of a lease [bytes]
+  /// @return   it is: the plan's actions for this moment come next
+  bool step_to(std::uint32_t slot, entry_kind kind, std::uint64_t size)
+  {
+    steady_ = steady_ && recorder_.is_inside();  // an access outside may move what a plan relies on
+    recorder_.make_room();
+    const bool expected = recorder_.expects_entry(slot, kind, size);
+    if (!expected && recorder_.is_following()) diverge();
+    return expected;
+  }
+  /// Nothing can fail any more: the cursor moves, or the log grows. @return   the moment
+  std::uint32_t finish(bool expected, std::uint32_t slot, entry_kind kind, std::uint64_t size) noexcept
+  {
+    if (expected) {
+      const std::uint32_t now = recorder_.cursor();
+      if (slot != access_record::never) tensors_->slots()[slot].next_moment = recorder_.entry(now).next_of_slot;
+      recorder_.advance();
+      return now;
+    }
+    if (!recorder_.is_logging()) return access_record::never;
+    return recorder_.log({slot, 0, 0, kind, false, micro_batch_}, {size, entry_detail::never, pass_});
+  }
+  void log_release(std::uint32_t moment) noexcept { recorder_.log_release(moment); }
+  void lease_ended(std::uint32_t moment) noexcept { recorder_.lease_ended(moment); }
+
+  /// When the chunk of this slot is used next. @param expected   as step_to said
+  [[nodiscard]] std::uint32_t next_use_after(slot& it, bool expected) noexcept
+  {
+    if (expected) return recorder_.entry(recorder_.cursor()).next_of_chunk;
+    if (!recorder_.has_diverged()) return (*chunks_)[it.chunk].next_use;
+    const std::uint32_t next = recorder_.resync(it.next_moment);
+    return next != access_record::never ? next : (*chunks_)[it.chunk].next_use;
+  }
+
+  /// The policy may be asked for what comes next.
+  void ensure_policy()
+  {
+    if (following_plan_) return leave_plan();
+    if (!chunks_->is_telling()) chunks_->tell_policy(recorder_.record());
+  }
+
+  /// Carries out what was planned for this moment. @return   where the plan puts a lease, or no_place
+  [[gnu::noinline]] std::uint64_t run_actions(std::uint32_t now)
+  {
+    std::uint64_t lease = tier_space::no_place;
+    if (!following_plan_) return lease;
+    const auto& actions = plans_[recorder_.index()].actions;
+    try {
+      for (; next_action_ < actions.size() && actions[next_action_].moment <= now; ++next_action_) {
+        const transfer::move& action = actions[next_action_];
+        if (action.kind == transfer::move_kind::lease)
+          lease = action.place;
+        else if (!run(action))
+          ++counts_->skipped_moves;
+      }
+    } catch (...) {
+      leave_plan();
+      throw;
+    }
+    return lease;
+  }
+
+  // Steps that are replayed as a graph; see captured_step.
+
+  /// The last iteration was as recorded and planned.
+  [[nodiscard]] bool has_repeated() const noexcept { return has_repeated_; }
+  /// It ended where it began, and nothing happened since.
+  [[nodiscard]] bool is_steady() const noexcept { return steady_; }
+  /// Something moved outside of an iteration.
+  void disturb() noexcept { steady_ = false; }
+  /// Changes whenever slots come to lie elsewhere in their chunks.
+  [[nodiscard]] std::uint64_t arrangement() const noexcept { return arrangement_; }
+  /// One more iteration was done by a graph.
+  void replayed() noexcept
+  {
+    ++counts_->iterations;
+    ++serial_;
+    copies_->note(happening::iteration, tier::device, counts_->iterations);
+  }
+
+  // Plans of other runs.
+
+  /// @throws usage_error   iterations of this name were not planned yet
+  [[nodiscard]] transfer::stored_plan stored_plan_of(std::string_view name) const
+  {
+    const std::size_t index = recorder_.index_of(name);
+    if (index >= plans_.size() || !plans_[index].tuned)
+      throw usage_error{error_text{} << "chunkmem: iterations named " << name
+                                     << " have no plan yet (run two of them before)"};
+    const auto& plan = plans_[index];
+    transfer::stored_plan made = empty_plan(*recorder_.find(name));
+    made.moved_bytes = plan.moved_bytes;
+    made.bound_bytes = plan.bound_bytes;
+    made.variant = plan.variant;
+    made.stays_until = plan.stays_until;
+    made.first_use = plan.first_use;
+    made.borders = plan.borders;
+    made.device_only = plan.device_only;
+    return made;
+  }
+
+  /// The next iteration of this name is planned from it. What it says that it moves, and the least that any moves, is
+  /// not taken over: the certificate stayed where it was solved. Where memory ends, the record is solved anew.
+  /// Guarantee: a plan that is refused leaves those that are there.
+  /// @throws config_error   it is for another iteration, layout of chunks or capacity
+  /// @throws usage_error    there is no record of this name
+  /// @pre arenas are allocated, gradients settled, not inside
+  void use_stored_plan(const transfer::stored_plan& given, std::string_view name)
+  {
+    const std::size_t index = recorder_.index_of(name);
+    expects(index != recorder_.none,
+            "a plan was given for iterations that have no record: give their profile before, or run one");
+    const access_record& record = *recorder_.find(name);
+    expect_same_origin(given, record);
+    if (plans_.size() <= index) plans_.resize(index + 1);
+    auto& plan = plans_[index];
+    transfer::retention retained{given.stays_until, given.first_use, given.borders, 0, 0, given.device_only};
+    const auto early = planner_.early_of(record, tensors_->chunk_of_slot(), retained, bytes{given.device_bytes},
+                                         bytes{given.frame_bytes});
+    retained.early = early;
+    steady_ = false;
+    plan.forget();
+    plan.keep(retained);
+    plan.variant = given.variant;
+    plan.tuned = true;
+  }
+
+ private:
+  [[nodiscard]] std::uint32_t chunk_count() const noexcept
+  {
+    return static_cast<std::uint32_t>(tensors_->frames_of_chunk().size());
+  }
+  /// Pins of a slot in a place, for the recorder.
+  [[nodiscard]] auto pins_in() const noexcept
+  {
+    return [this](std::uint32_t slot, at place) { return tensors_->slots()[slot].pins_in(place); };
+  }
+  void set_pass(pass during, std::uint16_t micro_batch) noexcept
+  {
+    pass_ = during;
+    micro_batch_ = micro_batch;
+  }
+
+  /// The iteration is not the recorded one.
+  [[gnu::noinline, gnu::cold]] void diverge()
+  {
+    recorder_.diverge(pins_in());
+    counted_divergence_ = true;
+    ++counts_->divergences;
+    copies_->note(happening::divergence, tier::device, 0);
+    if (following_plan_) leave_plan();
+  }
+
+  /// The plan is over for this iteration; the policy decides again.
+  [[gnu::noinline, gnu::cold]] void leave_plan()
+  {
+    following_plan_ = false;
+    give_up_plan();
+  }
+
+  bool run(const transfer::move& action)
+  {
+    const auto first = static_cast<std::uint32_t>(action.place);
+    switch (action.kind) {
+      case transfer::move_kind::evict: return chunks_->try_evict(action.chunk, *copies_);
+      case transfer::move_kind::load: return chunks_->try_load(action.chunk, first, true, *copies_);
+      case transfer::move_kind::claim: return chunks_->try_load(action.chunk, first, false, *copies_);
+      case transfer::move_kind::write_back: return chunks_->try_write_back(action.chunk, *copies_);
+      case transfer::move_kind::lease:
+      case transfer::move_kind::vacate: break;
+    }
+    return true;
+  }
+
+  void forget_plans() noexcept
+  {
+    for (auto& plan : plans_) plan.forget();
+    steady_ = false;
+    ++arrangement_;
+  }
+
+  void load_moments() noexcept
+  {
+    const auto first = recorder_.record().first_of_slot();
+    auto& slots = tensors_->slots();
+    for (std::size_t at = 0; at < slots.size(); ++at) slots[at].next_moment = first[at];
+  }
+
+  void restart_policy()
+  {
+    chunks_->start_of(recorder_.record());
+    chunks_->tell_policy(recorder_.record());
+  }
+
+  /// Nothing is known of what comes, but perhaps a rehearsal: what may not fit from here starts on an empty device, as
+  /// there.
+  void start_recording(const access_record& rehearsed)
+  {
+    const bool fits_at_once = chunks_->space(tier::device).frames() >= tensors_->total_frames();
+    if (!fits_at_once || !planner_.can_record(*chunks_, rehearsed, tensors_->chunk_of_slot()))
+      chunks_->evict_all(*copies_);
+    restart_policy();
+  }
+
+  void start_following()
+  {
+    next_action_ = 0;
+    if (steady_ && steady_record_ == recorder_.index()) {  // the last iteration ended as this one begins
+      following_plan_ = Transfer::plans;
+      return;
+    }
+    if (follow_from_here()) return;
+    chunks_->evict_all(*copies_);
+    ++counts_->clean_starts;
+    if (follow_from_here()) return;
+    chunks_->start_of(recorder_.record());
+    give_up_plan();
+  }
+
+  /// Follows the record from where everything lies now. @return   false where it would not fit
+  bool follow_from_here()
+  {
+    access_record& record = recorder_.record();
+    if constexpr (Transfer::plans) {
+      if (plans_.size() <= recorder_.index()) plans_.resize(recorder_.index() + 1);
+      iteration_plan<Eviction>& plan = plans_[recorder_.index()];
+      if (!plan.valid || !plan.start.same_places(chunks_->table())) plan_from_here(plan, record);
+      if (!plan.valid) return false;
+      chunks_->start_of(record, plan.without_homes());
+      following_plan_ = true;
+      return true;
+    } else {
+      if (!planner_.settles(*chunks_, record, tensors_->chunk_of_slot())) return false;
+      restart_policy();
+      return true;
+    }
+  }
+
+  /// The iteration has been followed from here before, or a plan is made.
+  void plan_from_here(iteration_plan<Eviction>& plan, access_record& record)
+  {
+    if (plan.recall(chunks_->table())) return planner_.mark(plan, record);
+    const bool is_first = plan.made++ == 0;
+    if (!is_first) {
+      ++counts_->replans;
+      copies_->note(happening::replan, tier::device, 0);
+    }
+    plan.put_aside();
+    if (plan.tuned) planner_.settle(plan, *chunks_, record, tensors_->chunk_of_slot());
+    planner_.make(plan, *chunks_, record, tensors_->chunk_of_slot());
+    if (is_first) plan.reserve();
+  }
+
+  void give_up_plan()
+  {
+    ++counts_->abandoned_plans;
+    chunks_->tell_policy(recorder_.record());
+  }
+
+  /// Of this record, in the room that there is.
+  [[nodiscard]] transfer::stored_plan empty_plan(const access_record& record) const
+  {
+    transfer::stored_plan made;
+    made.record = transfer::fingerprint_of(record, tensors_->chunk_of_slot(), tensors_->frames_of_chunk());
+    made.frame_bytes = chunks_->space(tier::device).frame_bytes();
+    made.device_bytes = chunks_->space(tier::device).capacity();
+    made.host_bytes = chunks_->space(tier::host).capacity();
+    return made;
+  }
+  void expect_same_origin(const transfer::stored_plan& given, const access_record& record) const
+  {
+    const transfer::stored_plan wanted = empty_plan(record);
+    expect_same("record", given.record, wanted.record);
+    expect_same("frame_bytes", given.frame_bytes, wanted.frame_bytes);
+    expect_same("device_bytes", given.device_bytes, wanted.device_bytes);
+    expect_same("host_bytes", given.host_bytes, wanted.host_bytes);
+    if (given.variant >= chunks_->variants()) expect_same("variant", given.variant, chunks_->variants() - 1);
+    transfer::expect_plan_fits(given, record, tensors_->chunk_of_slot(), chunks_->chunks());
+  }
+  static void expect_same(std::string_view key, std::uint64_t given, std::uint64_t wanted)
+  {
+    if (given != wanted)
+      throw config_error{error_text{} << "chunkmem: a plan is for another model or another capacity: its " << key
+                                      << " is " << given << " and should be " << wanted
+                                      << " (leave it out, and save the plan of this run)"};
+  }
+
+  recorder recorder_;
+  iteration_planner<Eviction, Transfer> planner_;
+  std::vector<iteration_plan<Eviction>> plans_;  // by record
+  registry* tensors_;
+  gradient_places* places_;
+  chunk_cache<Eviction>* chunks_;
+  Copies* copies_;
+  report* counts_;
+  std::size_t next_action_ = 0;
+  std::size_t steady_record_ = 0;
+  std::uint64_t arrangement_ = 0;
+  std::uint32_t serial_ = 0;
+  pass pass_ = pass::none;
+  std::uint16_t micro_batch_ = 0;
+  bool following_plan_ = false;
+  bool steady_ = false;  // nothing happened since an iteration that can be repeated from where it ended
+  bool has_repeated_ = false;
+  bool last_changed_ = false;
+  bool counted_divergence_ = false;
+  bool exceptional_ = false;
+};
+
+}  // namespace chunkmem::inline v0

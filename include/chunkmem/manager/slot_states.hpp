@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/manager/registry.hpp>
+#include <chunkmem/manager/slot_table.hpp>
+#include <chunkmem/profile/access_record.hpp>
+#include <chunkmem/tensor/state_machine.hpp>
+
+#include <cstdint>
+
+namespace chunkmem::inline v0 {
+
+/// Changes states and pins of slots by the rules. No other code writes them.
+///
+/// `expect` asks before anything moves; `begin`, `end`, `drop`, `spend` and `take_back` commit and cannot fail.
+/// Cost: one load of the table for each call.
+template <tensor_rules Rules>
+struct slot_states {
+  using machine = state_machine<Rules>;
+
+  /// A slot without bytes gets some by its first write, or starts at zero.
+  [[nodiscard]] static constexpr tensor_event event_of_access(const slot& it, entry_kind kind) noexcept
+  {
+    const bool gets_bytes = access_of(kind) == access::write || it.starts_at_zero;
+    return it.state == tensor_state::free && gets_bytes ? tensor_event::materialize : tensor_event::acquire;
+  }
+
+  /// @throws usage_error   the rules do not allow the event; names tensor, list, state and event
+  static void expect(const registry& tensors, std::uint32_t index, tensor_event event)
+  {
+    const tensor_state state = tensors.slots()[index].state;
+    if (!machine::is_legal(state, event)) machine::refuse(state, event, tensors.label(index));
+  }
+  /// A pin may begin on a slot that has bytes. The hot path.
+  [[nodiscard]] static bool can_begin(const slot& it) noexcept
+  {
+    return machine::is_legal(it.state, tensor_event::acquire);
+  }
+
+  /// A pin begins. A slot without bytes has got them. @pre expect(event_of_access)
+  static void begin(slot& it, at place) noexcept
+  {
+    if (it.state == tensor_state::free) it.state = tensor_state::hold;
+    begin_resident(it);
+    if (place == at::host) ++it.host_pins;
+  }
+  /// The same of a slot that has bytes on the device. The hot path. @pre can_begin()
+  static void begin_resident(slot& it) noexcept
+  {
+    it.state = after(it.state, tensor_event::acquire);
+    ++it.pins;
+  }
+  /// A pin ends.
+  static void end(slot& it, at place) noexcept
+  {
+    end_on_device(it);
+    if (place == at::host) --it.host_pins;
+  }
+  /// The same of a pin on the device. The hot path.
+  static void end_on_device(slot& it) noexcept
+  {
+    if (--it.pins != 0) return;
+    if (machine::is_legal(it.state, tensor_event::release)) it.state = after(it.state, tensor_event::release);
+  }
+
+  /// Its bytes are dead. @pre expect(drop)
+  static void drop(slot& it) noexcept { it.state = tensor_state::free; }
+  /// The gradient of this value has taken its bytes. @pre the value has bytes and no pin
+  static void spend(slot& it) noexcept
+  {
+    it.state = after(after(it.state, tensor_event::acquire), tensor_event::spend);
+  }
+  /// The bytes that a gradient had taken are the value's again, to be overwritten. Does nothing for other slots.
+  static void take_back(slot& it) noexcept
+  {
+    if (it.state == tensor_state::gradient) it.state = after(it.state, tensor_event::release);
+  }
+  /// What was asked for after `take_back` failed: the slot is as before.
+  static void undo(slot& it, tensor_state before) noexcept { it.state = before; }
+
+ private:
+  [[nodiscard]] static tensor_state after(tensor_state state, tensor_event event) noexcept
+  {
+    return static_cast<tensor_state>(machine::next(state, event));
+  }
+};
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,263 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The checkers of this folder notice each violation: a tiny tree keeps the rules, then breaks one rule at a time.
+
+    python3 tests/layout/check_the_checkers.py
+"""
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import check_format
+import check_layout
+import check_map
+import check_words
+import check_workflow
+
+HERE = pathlib.Path(__file__).parent
+LICENCE = "SPDX-License-Identifier: Apache-2.0"
+FLOORS = "# floor, then its folders\n0 core\n1 trace tensor\n2 backend\n5 manager\n"
+
+
+class TinyTree(unittest.TestCase):
+    """A tree of seven headers that keeps all rules."""
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.root = pathlib.Path(self.folder.name)
+        self.write("cmake/floors.txt", FLOORS)
+        self.header("fwd.hpp", "#include <cstdint>")
+        self.header("core/a.hpp", "#include <chunkmem/fwd.hpp>", "#include <vector>", "/// #include <thread>")
+        self.header("trace/b.hpp", "#include <chunkmem/core/a.hpp>")
+        self.header("tensor/c.hpp", "#include <chunkmem/core/a.hpp>")
+        self.header("backend/d.hpp", "#include <chunkmem/tensor/c.hpp>", "#include <thread>")
+        self.header("manager/e.hpp", "#include <chunkmem/tensor/c.hpp>")
+        self.header("chunkmem.hpp", "#include <chunkmem/manager/e.hpp>", "#include <chunkmem/fwd.hpp>")
+
+    def write(self, path, *lines):
+        target = self.root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    def source(self, path, *lines):
+        self.write(path, f"// {LICENCE}", *lines)
+
+    def header(self, path, *lines):
+        self.source(f"include/chunkmem/{path}", "#pragma once", *lines)
+
+    def expect(self, *sentences, checker=check_layout):
+        """The checker says these sentences, and no other one."""
+        found = checker.violations_of(self.root)
+        for sentence in sentences:
+            self.assertTrue(any(sentence in each for each in found), f"no '{sentence}' in {found}")
+        self.assertEqual(len(found), len(sentences), found)
+
+
+class Layout(TinyTree):
+    def test_a_good_tree_is_good(self):
+        self.expect()
+        self.expect(checker=check_words)
+
+    def test_a_header_includes_no_higher_floor(self):
+        self.header("core/upward.hpp", "#include <chunkmem/backend/d.hpp>")
+        self.expect("upward include: chunkmem/core/upward.hpp (floor 0) includes chunkmem/backend/d.hpp (floor 2)")
+
+    def test_nobody_includes_the_umbrella(self):
+        self.header("core/reaches.hpp", "  #  include <chunkmem/chunkmem.hpp>")
+        self.expect("upward include: chunkmem/core/reaches.hpp")
+
+    def test_a_header_includes_no_neighbour_on_its_floor(self):
+        self.header("trace/sideways.hpp", "#include <chunkmem/tensor/c.hpp>")
+        self.expect("sideways include: chunkmem/trace/sideways.hpp includes chunkmem/tensor/c.hpp, both on floor 1")
+
+    def test_a_folder_has_a_floor(self):
+        self.header("cellar/f.hpp")
+        self.header("stray.hpp")
+        self.expect("unknown folder: chunkmem/cellar/f.hpp", "unknown folder: chunkmem/stray.hpp")
+
+    def test_a_header_of_a_known_folder_includes_no_unknown_folder(self):
+        self.header("cellar/f.hpp")
+        self.header("core/g.hpp", "#include <chunkmem/cellar/f.hpp>")
+        self.expect("unknown folder: chunkmem/cellar/f.hpp", "chunkmem/core/g.hpp includes chunkmem/cellar/f.hpp")
+
+    def test_a_floor_has_headers(self):
+        self.write("cmake/floors.txt", FLOORS + "8 attic")
+        self.expect("empty floor: cmake/floors.txt names attic")
+
+    def test_no_two_headers_have_one_name(self):
+        self.header("backend/a.hpp")
+        self.expect("duplicate name: chunkmem/backend/a.hpp and chunkmem/core/a.hpp")
+
+    def test_a_cuh_may_need_anything_and_is_a_header_otherwise(self):
+        self.header("backend/kernel.cuh", "#include <cub/cub.cuh>", "#include <chunkmem/backend/d.hpp>")
+        self.expect()
+        self.source("include/chunkmem/backend/d.cuh", "#include <chunkmem/manager/e.hpp>")
+        self.header("manager/takes.hpp", "#include <chunkmem/backend/kernel.cuh>")
+        self.expect("no pragma: chunkmem/backend/d.cuh", "upward include: chunkmem/backend/d.cuh",
+                    "opt-in: chunkmem/manager/takes.hpp includes chunkmem/backend/kernel.cuh")
+
+    def test_a_header_that_needs_a_component_is_listed(self):
+        self.header("backend/runtime.hpp", "#include <cuda_runtime_api.h>")
+        self.expect("foreign: chunkmem/backend/runtime.hpp includes <cuda_runtime_api.h>")
+        self.write("cmake/opt_in_headers.txt", "# a comment", "backend/runtime.hpp cuda")
+        self.expect()
+        self.header("backend/user.hpp", "#include <chunkmem/backend/runtime.hpp>")
+        self.expect("opt-in: chunkmem/backend/user.hpp includes chunkmem/backend/runtime.hpp")
+
+    def test_the_list_of_components_is_right(self):
+        self.write("cmake/opt_in_headers.txt", "backend/gone.hpp thrust", "backend/d.hpp opencl", "backend/d.txt cuda")
+        self.expect("opt-in: cmake/opt_in_headers.txt names backend/gone.hpp", "says backend/d.hpp opencl",
+                    "says backend/d.txt cuda")
+
+    def test_includes_have_no_quotes(self):
+        self.header("core/quotes.hpp", "#include \"a.hpp\"")
+        self.expect("quotes: chunkmem/core/quotes.hpp")
+
+    def test_what_is_included_exists(self):
+        self.header("core/absent.hpp", "#include <chunkmem/core/nothing.hpp>")
+        self.expect("no such header: chunkmem/core/absent.hpp includes chunkmem/core/nothing.hpp")
+
+    def test_a_folder_includes_no_detail_of_another(self):
+        self.header("core/detail/inner.hpp")
+        self.header("tensor/foreign.hpp", "#include <chunkmem/core/detail/inner.hpp>")
+        self.header("core/user.hpp", "#include <chunkmem/core/detail/inner.hpp>")
+        self.expect("foreign detail: chunkmem/tensor/foreign.hpp")
+
+    def test_a_header_has_pragma_once(self):
+        self.source("include/chunkmem/core/a.hpp", "#include <vector>")
+        self.expect("no pragma: chunkmem/core/a.hpp")
+
+    def test_fwd_is_cheap(self):
+        self.header("fwd.hpp", "#include <string>")
+        self.expect("fwd.hpp includes string")
+
+    def test_the_umbrella_is_cheap(self):
+        for costly in ("thread", "chrono", "functional"):
+            self.header("core/a.hpp", f"#include <{costly}>")
+            self.expect(f"umbrella: chunkmem.hpp reaches <{costly}> through chunkmem/core/a.hpp")
+
+    def test_the_umbrella_needs_the_standard_library_alone(self):
+        self.header("tensor/c.hpp", "#include <Eigen/Core>")
+        self.expect("umbrella: chunkmem.hpp reaches <Eigen/Core>", "foreign: chunkmem/tensor/c.hpp")
+
+    def test_a_tree_has_headers(self):
+        self.root /= "cmake"
+        self.write("cmake/floors.txt", FLOORS)
+        self.expect("no headers in ")
+
+
+class Sources(TinyTree):
+    def test_lines_of_cpp_end_at_120_columns(self):
+        self.source("tests/core/a_test.cpp", "// " + 117 * "x")
+        self.source("tests/core/b.cu", "", "// " + 117 * "ö")
+        self.expect()
+        self.source("tests/core/a_test.cpp", "// " + 118 * "x")
+        self.source("tests/core/b.cu", "", "// " + 118 * "ö")
+        self.expect("width: tests/core/a_test.cpp:2 has 121 columns", "width: tests/core/b.cu:3 has 121 columns")
+
+    def test_each_source_says_its_licence(self):
+        self.source("tests/core/a_test.cpp")
+        self.write("tests/compile_fail/b.cpp", "// expect: a message", f"// {LICENCE}")
+        self.write("tools/c.sh", "#!/bin/sh", f"# {LICENCE}")
+        self.write("cmake/d.cmake", f"# {LICENCE}")
+        self.write("notes.md", "no source")
+        self.expect()
+
+    def test_a_source_without_licence_is_found(self):
+        for path in ("core/a.hpp", "core/b.cuh"):
+            self.write(f"include/chunkmem/{path}", "#pragma once")
+        for path in ("examples/CMakeLists.txt", "cmake/d.cmake", "tools/e.py"):
+            self.write(path, "")
+        self.write("tools/f.sh", "#!/bin/sh", "echo", f"# {LICENCE}")
+        self.write("tests/compile_fail/g.cpp", "// expect: a message")
+        self.write("tests/core/h.cu", f"# {LICENCE}")
+        self.expect("core/a.hpp lacks the line '// SPDX", "core/b.cuh lacks", "examples/CMakeLists.txt lacks the line '# SPDX",
+                    "d.cmake lacks", "e.py lacks", "f.sh lacks", "g.cpp lacks", "h.cu lacks")
+
+    def test_a_file_that_is_not_formatted_is_found(self):
+        clang_format = check_format.formatter()
+        if not clang_format:
+            self.skipTest("no clang-format of version 16")
+        shutil.rmtree(self.root / "include")
+        self.write(".clang-format", "BasedOnStyle: Google")
+        self.source("tests/core/a_test.cpp", "int one = 1;")
+        self.assertEqual(check_format.violations_of(self.root, clang_format), [])
+        self.source("tests/core/b_test.cpp", "int  two=2;")
+        found = check_format.violations_of(self.root, clang_format)
+        self.assertEqual(found, ["tests/core/b_test.cpp differs: clang-format-16 -i tests/core/b_test.cpp"])
+
+
+class Workflow(TinyTree):
+    def setUp(self):
+        super().setUp()
+        if not check_workflow.yaml:
+            self.skipTest("this Python has no yaml")
+        for path in (".ci/run", ".github/workflows/ci.yml", ".pre-commit-config.yaml", "tests/layout/check_map.py",
+                     "tests/layout/check_layout.py"):
+            self.write(path, (HERE.parents[1] / path).read_text(encoding="utf-8").rstrip("\n"))
+
+    def replace(self, path, old, new):
+        text = (self.root / path).read_text(encoding="utf-8")
+        self.assertIn(old, text)
+        self.write(path, text.replace(old, new))
+
+    def test_the_workflow_of_the_tree_is_right(self):
+        self.expect(checker=check_workflow)
+
+    def test_the_workflow_runs_what_ci_runs(self):
+        self.replace(".ci/run", "test asan tsan", "test asan")
+        self.expect(".github/workflows/ci.yml has no step 'sh tests/run.sh test asan'", checker=check_workflow)
+
+    def test_files_are_yaml(self):
+        self.replace(".github/workflows/ci.yml", "jobs:", "jobs: [")
+        self.expect(".github/workflows/ci.yml is no YAML", checker=check_workflow)
+
+    def test_hooks_run_files_that_exist(self):
+        (self.root / "tests/layout/check_layout.py").unlink()
+        self.expect("runs tests/layout/check_layout.py, which is not there", checker=check_workflow)
+
+
+class WordsAndMap(TinyTree):
+    def test_private_words_are_found(self):
+        words = ["".join(pieces) for pieces in (("/wo", "rk/"), ("../sha", "red"))]
+        self.write("notes.md", f"see {words[0]}notes and {words[1]}/notes")
+        self.expect(*(f"notes.md contains {word}" for word in words), checker=check_words)
+
+    def test_each_folder_of_tests_is_on_the_map(self):
+        self.write("tests/core/a_test.cpp")
+        self.write("tests/README.md", "| `core/` | bytes |", "`core/a_test.cpp`")
+        self.expect(checker=check_map)
+        self.write("tests/cellar/b_test.cpp")
+        self.expect("tests/README.md has no line for tests/cellar", checker=check_map)
+
+    def test_each_path_on_the_map_exists(self):
+        self.write("tests/core/a_test.cpp")
+        self.write("tests/README.md", "| `core/` | bytes |", "| sums | `core/gone_test.cpp` |", "| `attic/` | old |")
+        self.expect("names core/gone_test.cpp", "names attic/", checker=check_map)
+
+
+class Programs(TinyTree):
+    def run_checker(self, name):
+        return subprocess.run([sys.executable, "-B", HERE / name, self.root], capture_output=True, text=True, check=False)
+
+    def test_a_program_fails_with_every_violation(self):
+        self.assertEqual(self.run_checker("check_layout.py").returncode, 0)
+        self.header("core/quotes.hpp", "#include \"a.hpp\"")
+        self.source("include/chunkmem/core/lonely.hpp")
+        answer = self.run_checker("check_layout.py")
+        self.assertEqual(answer.returncode, 1)
+        for sentence in ("layout: 2 violations", "quotes: ", "no pragma: "):
+            self.assertIn(sentence, answer.stdout)
+
+    def test_an_empty_tree_is_no_success(self):
+        self.root /= "nowhere"
+        self.root.mkdir()
+        self.assertEqual(self.run_checker("check_words.py").returncode, 1)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,457 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <chunkmem/manager/master_weights.hpp>
+
+#include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/backend/simulated.hpp>
+#include <chunkmem/manager/manager.hpp>
+#include <chunkmem/tensor/in_place_gradient.hpp>
+#include <support/catch.hpp>
+#include <support/failing.hpp>
+
+#include <cstddef>
+#include <stdexcept>
+#include <vector>
+
+namespace master_weights_test {
+
+namespace cm = chunkmem;
+using namespace cm::literals;
+using Catch::Matchers::ContainsSubstring;
+using arena = cm::backend::host_arena;
+
+namespace {
+
+constexpr cm::list_spec lists[] = {{"momentum"}, cm::master_list};
+constexpr std::uint32_t layers = 4;
+
+/// A stack of weights whose training step is written out by hand: the gradient of each is twice the weight.
+template <class Element, class Gradient>
+struct fixture {
+  using manager = cm::manager<arena, Gradient>;
+
+  fixture() { m.use(lists); }
+
+  void fill(float with)
+  {
+    for (std::uint32_t at = 0; at < layers; ++at) fill(at, with);
+  }
+  void fill(std::uint32_t layer, float with)
+  {
+    const auto pin = m.acquire(weights.slice(layer), cm::access::write);
+    for (Element& value : pin.span()) value = cm::round_to<Element>(with);
+  }
+
+  void differentiate()
+  {
+    for (std::uint32_t at = layers; at-- > 0;) {
+      auto pin = m.acquire(weights.slice(at), cm::access::read);
+      const float value = m.rehearsing() ? 0.0F : cm::to_float(pin.span()[0]);
+      const auto gradient = m.gradient(std::move(pin));
+      for (Element& it : gradient.span()) it = cm::round_to<Element>(2.0F * value);
+    }
+  }
+  /// The master becomes the gradient, and the weight the nearest to it.
+  void update()
+  {
+    for (std::uint32_t at = 0; at < layers; ++at) {
+      const auto it = weights.slice(at);
+      {
+        const auto gradient = m.template acquire<Element>(it, cm::gradient_list, cm::access::read, cm::at::host);
+        const auto master = m.template acquire<float>(it, m.list("master"), cm::access::read_write, cm::at::host);
+        const auto value = m.acquire_bytes(it, cm::value_list, cm::access::write, cm::at::host);
+        for (std::size_t i = 0; i < master.span().size(); ++i) {
+          master.span()[i] = cm::to_float(gradient.span()[i]);
+          reinterpret_cast<Element*>(value.data())[i] = cm::round_to<Element>(master.span()[i]);
+        }
+      }
+      m.drop_gradient(it);
+    }
+  }
+  void step()
+  {
+    const auto scope = m.iteration();
+    differentiate();
+    update();
+  }
+  std::vector<float> values()
+  {
+    std::vector<float> all;
+    for (std::uint32_t at = 0; at < layers; ++at)
+      for (const Element it : m.acquire(weights.slice(at), cm::access::read, cm::at::host).span())
+        all.push_back(cm::to_float(it));
+    return all;
+  }
+  float master(std::uint32_t layer)
+  {
+    return m.template acquire<float>(weights.slice(layer), m.list("master"), cm::access::read, cm::at::host).span()[7];
+  }
+  cm::tensor_state state(std::uint32_t layer) { return m.state_of(weights.slice(layer)); }
+
+  arena memory{{.device_capacity = 8_KiB, .host_capacity = 64_KiB}};
+  manager m{memory, {.chunk_bytes = 4_KiB}};
+  cm::stacked<Element> weights = m.template add_stacked<Element>(layers, {1024}, cm::role::parameter);
+};
+
+const std::vector<float> all_of(float value)
+{
+  return std::vector<float>(layers * 1024, value);
+}
+
+}  // namespace
+
+TEST_CASE("masters are made from weights before an iteration, and again from those that were written since",
+          "[manager]")
+{
+  fixture<cm::bf16, cm::gradient::separate> it;
+  it.fill(1.5F);
+  CHECK_FALSE(it.m.is_filled(it.weights.slice(0), it.m.list("master")));
+  it.step();
+  CHECK(it.master(2) == 3.0F);
+  CHECK(it.values() == all_of(3.0F));
+  it.fill(1, 0.25F);
+  CHECK(it.master(2) == 3.0F);
+  it.step();
+  CHECK(it.master(1) == 0.5F);
+  CHECK(it.master(2) == 6.0F);
+}
+
+TEST_CASE("a weight with a master cannot be written inside an iteration", "[manager]")
+{
+  fixture<cm::fp16, cm::gradient::separate> it;
+  it.fill(1.0F);
+  {
+    const auto scope = it.m.iteration();
+    CHECK_THROWS_WITH(it.m.acquire(it.weights.slice(0), cm::access::write), ContainsSubstring("inside an iteration"));
+    CHECK_THROWS_AS(it.m.acquire(it.weights.slice(0), cm::access::read_write, cm::at::host), cm::usage_error);
+    CHECK_THROWS_AS((it.m.acquire<cm::fp16>(it.weights.slice(0), cm::value_list, cm::access::write, cm::at::host)),
+                    cm::usage_error);
+    CHECK_THROWS_AS(it.m.exchange(cm::value_list, cm::list_id{2}), cm::usage_error);
+    CHECK(it.state(0) == cm::tensor_state::hold);
+  }
+  const auto master = it.m.acquire<float>(it.weights.slice(0), it.m.list("master"), cm::access::read, cm::at::host);
+  CHECK_THROWS_AS(it.m.acquire(it.weights.slice(0), cm::access::write), cm::usage_error);
+}
+
+TEST_CASE("a weight that is pinned cannot have its master made", "[manager]")
+{
+  fixture<cm::bf16, cm::gradient::separate> it;
+  it.fill(1.0F);
+  {
+    const auto writer = it.m.acquire(it.weights.slice(1), cm::access::read_write, cm::at::host);
+    CHECK_THROWS_WITH(it.m.iteration(), ContainsSubstring("pinned"));
+  }
+  it.step();
+  CHECK(it.master(1) == 2.0F);
+  for (cm::bf16& each :
+       it.m.acquire<cm::bf16>(it.weights.slice(1), cm::value_list, cm::access::write, cm::at::host).span())
+    each = cm::round_to<cm::bf16>(1.0F);
+  it.step();
+  CHECK(it.master(1) == 2.0F);
+}
+
+TEST_CASE("a step that was skipped in the recorded iteration leaves gradients in place possible", "[manager]")
+{
+  fixture<cm::bf16, cm::gradient::in_place> it;
+  it.fill(1.0F);
+  {
+    const auto scope = it.m.iteration();
+    it.differentiate();
+    it.m.drop_gradients();
+    {
+      const auto read = it.m.acquire(it.weights.slice(0), cm::access::read);
+    }
+  }
+  {
+    const auto scope = it.m.iteration();
+    it.differentiate();
+    CHECK(it.state(0) == cm::tensor_state::gradient);
+  }
+  CHECK_THROWS_AS(it.step(), cm::usage_error);  // gradients were left over: a mistake that costs nothing
+  it.m.drop_gradients();
+  const auto scope = it.m.iteration();
+  it.differentiate();
+  CHECK(it.state(3) == cm::tensor_state::gradient);
+}
+
+TEST_CASE("a manager without bytes makes masters and restores weights without computing", "[manager]")
+{
+  cm::backend::simulated clock{{.device_capacity = 8_KiB, .host_capacity = 64_KiB}};
+  cm::manager<cm::backend::simulated, cm::gradient::in_place> m{clock, {.chunk_bytes = 4_KiB}};
+  m.use(lists);
+  const auto weight = m.add<cm::bf16>({1000}, cm::role::parameter);
+  {
+    const auto pin = m.acquire(weight, cm::access::write);
+  }
+  for (int step = 0; step < 3; ++step) {
+    const auto scope = m.iteration();
+    m.gradient_done(m.gradient(weight));
+    m.drop_gradients();
+  }
+  CHECK(m.is_filled(weight, m.list("master")));
+}
+
+TEST_CASE("a gradient in place lies in its weight from the second iteration on, or after a rehearsal", "[manager]")
+{
+  const bool rehearsed = GENERATE(false, true);
+  fixture<cm::bf16, cm::gradient::in_place> it;
+  if (rehearsed) {
+    const auto need = it.m.rehearse([&] { it.step(); });
+    CHECK(need.by_role[cm::role::gradient] == 0_B);
+    CHECK(need.chunks == cm::bytes{layers * 1024 * (2 + 4 + 4)});
+  }
+  it.fill(1.0F);
+  for (int step = 0; step < 3; ++step) {
+    INFO("step " << step);
+    {
+      const auto scope = it.m.iteration();
+      it.differentiate();
+      const bool in_place = rehearsed || step > 0;
+      CHECK(it.state(0) == (in_place ? cm::tensor_state::gradient : cm::tensor_state::hold));
+      CHECK(it.m.has_gradient(it.weights.slice(0)));
+      it.update();
+    }
+    CHECK(it.values() == all_of(static_cast<float>(2 << step)));
+  }
+  CHECK(it.m.report().divergences == 0);
+}
+
+TEST_CASE("a weight whose gradient has its bytes cannot be read, and comes back from its master", "[manager]")
+{
+  fixture<cm::bf16, cm::gradient::in_place> it;
+  it.m.rehearse([&] { it.step(); });
+  it.fill(3.0F);
+  it.step();
+  {
+    const auto scope = it.m.iteration();
+    it.differentiate();
+    for (const cm::at place : {cm::at::device, cm::at::host})
+      CHECK_THROWS_WITH(it.m.acquire(it.weights.slice(1), cm::access::read, place), ContainsSubstring("gradient"));
+    CHECK(it.m.gradient(it.weights.slice(1)).beta() == 1.0F);
+  }
+}
+
+TEST_CASE("dropped gradients give their weights back bit by bit", "[manager]")
+{
+  fixture<cm::fp16, cm::gradient::in_place> it;
+  it.m.rehearse([&] { it.step(); });
+  it.fill(0.75F);
+  it.step();
+  const auto before = it.values();
+  {
+    const auto scope = it.m.iteration();
+    it.differentiate();
+    it.m.drop_gradients();
+    CHECK(it.state(0) == cm::tensor_state::hold);
+  }
+  CHECK(it.values() == before);
+  it.step();
+  CHECK(it.values() == all_of(3.0F));
+}
+
+TEST_CASE("a weight that could not be made again has no other gradient before it is", "[manager]")
+{
+  fixture<cm::bf16, cm::gradient::in_place> it;
+  it.m.rehearse([&] { it.step(); });
+  it.fill(0.5F);
+  const auto scope = it.m.iteration();
+  it.differentiate();
+  const auto first = it.weights.slice(0);
+  {
+    const auto neighbour =
+        it.m.acquire<cm::bf16>(it.weights.slice(1), cm::gradient_list, cm::access::read, cm::at::device);
+    CHECK_THROWS_AS(it.m.drop_gradient(first), cm::usage_error);  // the neighbour keeps their chunk on the device
+    CHECK_FALSE(it.m.has_gradient(first));
+    CHECK_THROWS_WITH(it.m.gradient(first), ContainsSubstring("call drop_gradient again"));
+    CHECK_THROWS_AS(it.m.acquire<cm::bf16>(first, cm::gradient_list, cm::access::write, cm::at::device),
+                    cm::usage_error);
+    CHECK(it.state(0) == cm::tensor_state::gradient);
+  }
+  it.m.drop_gradient(first);
+  CHECK(it.state(0) == cm::tensor_state::hold);
+  CHECK(cm::to_float(it.m.acquire(first, cm::access::read).span()[0]) == 0.5F);
+}
+
+TEST_CASE("an iteration that is refused inside another leaves gradients where they lie", "[manager]")
+{
+  fixture<cm::bf16, cm::gradient::in_place> it;
+  it.m.rehearse([&] { it.step(); });
+  it.fill(0.5F);
+  const auto scope = it.m.iteration();
+  {
+    const auto gradient = it.m.gradient(it.weights.slice(0));
+  }
+  // from the next iteration on they lie apart
+  CHECK_THROWS_AS(it.m.acquire(it.weights.slice(0), cm::access::read), cm::usage_error);
+  it.m.drop_gradients();
+  CHECK_THROWS_AS(it.m.iteration(), cm::usage_error);
+  {
+    const auto gradient = it.m.gradient(it.weights.slice(0));
+  }
+  CHECK(it.state(0) == cm::tensor_state::gradient);
+}
+
+TEST_CASE("a weight that was wanted after its gradient has its gradient apart when the step is tried again",
+          "[manager]")
+{
+  fixture<cm::bf16, cm::gradient::in_place> it;
+  it.m.rehearse([&] { it.step(); });
+  it.fill(1.0F);
+  const auto read_late = [&] {
+    const auto scope = it.m.iteration();
+    it.differentiate();
+    const auto late = it.m.acquire(it.weights.slice(2), cm::access::read);
+    it.update();
+  };
+  CHECK_THROWS_AS(read_late(), cm::usage_error);
+  it.m.drop_gradients();
+  const auto late_enough = [&] {
+    const auto scope = it.m.iteration();
+    it.differentiate();
+    CHECK(cm::to_float(it.m.acquire(it.weights.slice(2), cm::access::read).span()[0]) == 1.0F);
+    CHECK(it.state(1) == cm::tensor_state::gradient);
+    it.update();
+  };
+  late_enough();
+  CHECK(it.values() == all_of(2.0F));
+}
+
+TEST_CASE("what gradients in place cannot do is refused when it is asked for", "[manager]")
+{
+  fixture<cm::bf16, cm::gradient::in_place> it;
+  it.m.rehearse([&] { it.step(); });
+  it.fill(1.0F);
+  CHECK_THROWS_AS(it.m.iteration(2), cm::config_error);
+  const auto scope = it.m.iteration();
+  auto first = it.m.acquire(it.weights.slice(0), cm::access::read);
+  auto second = it.m.acquire(it.weights.slice(0), cm::access::read);
+  CHECK_THROWS_WITH(it.m.gradient(std::move(second)), ContainsSubstring("another pin"));
+  CHECK(second.is_live());
+  CHECK_THROWS_AS(it.m.gradient(it.weights.slice(0)), cm::usage_error);
+
+  arena memory{{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};
+  cm::manager<arena, cm::gradient::in_place> single{memory, {.chunk_bytes = 4_KiB}};
+  single.use(lists);
+  const auto weight = single.add<float>({10}, cm::role::parameter);
+  CHECK_THROWS_AS(single.seal(), cm::config_error);
+  CHECK_THROWS_AS(single.acquire(weight, cm::access::write), cm::config_error);
+}
+
+TEST_CASE("wide gradients of 16-bit weights are asked for as float", "[manager]")
+{
+  arena memory{{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};
+  auto m = cm::make_manager(memory, {.chunk_bytes = 4_KiB}, cm::gradient::separate{.wide = true});
+  m.use(lists);
+  const auto weight = m.add<cm::bf16>({100}, cm::role::parameter);
+  {
+    const auto pin = m.acquire(weight, cm::access::write);
+  }
+  CHECK_THROWS_AS(m.gradient(weight), cm::usage_error);
+  auto pin = m.acquire(weight, cm::access::read);
+  CHECK_THROWS_AS(m.gradient(std::move(pin)), cm::usage_error);
+  auto gradient = m.gradient<float>(std::move(pin));
+  CHECK(gradient.span().size() == 100);
+  for (float& it : gradient.span()) it = 2.0F;
+  m.gradient_done(std::move(gradient));
+  REQUIRE(m.updates().measure_of(weight) != nullptr);
+  CHECK(m.updates().measure_of(weight)->squares == 400.0);
+  CHECK_THROWS_AS(m.gradient<float>(weight), cm::usage_error);
+}
+
+TEST_CASE("a frozen weight has neither gradient nor lists", "[manager]")
+{
+  fixture<cm::bf16, cm::gradient::separate> it;
+  const auto frozen = it.m.add<cm::bf16>({2048}, cm::role::frozen);
+  const auto need = it.m.seal();
+  CHECK(need.by_role[cm::role::frozen] == 4_KiB);
+  CHECK(need.chunks == cm::bytes{4096 + layers * 1024 * (2 + 2 + 4 + 4)});
+  {
+    const auto pin = it.m.acquire(frozen, cm::access::write);
+  }
+  it.fill(1.0F);
+  const auto scope = it.m.iteration();
+  auto pin = it.m.acquire(frozen, cm::access::read);
+  CHECK_THROWS_AS(it.m.gradient(std::move(pin)), cm::usage_error);
+  CHECK_THROWS_WITH(it.m.gradient(frozen), ContainsSubstring("frozen"));
+  CHECK_THROWS_AS(it.m.acquire<float>(frozen, it.m.list("master"), cm::access::read, cm::at::host), cm::usage_error);
+}
+
+TEST_CASE("an iteration that is refused leaves no masters behind, and keeps those that were there", "[manager]")
+{
+  using backend = support::failing<arena>;
+  std::uint64_t refused = 0;
+  for (std::uint64_t at = 0;; ++at) {
+    backend memory{{}, cm::backend::host_arena_options{.device_capacity = 8_KiB, .host_capacity = 32_KiB}};
+    cm::manager<backend> m{memory, {.chunk_bytes = 4_KiB}};
+    const auto weights = m.add_stacked<cm::bf16>(layers, {1024}, cm::role::parameter);
+    m.use(lists);
+    const auto fill = [&](std::uint32_t layer, float with) {
+      for (cm::bf16& value : m.acquire(weights.slice(layer), cm::access::write).span())
+        value = cm::round_to<cm::bf16>(with);
+    };
+    const auto has_master = [&](std::uint32_t layer) { return m.is_filled(weights.slice(layer), m.list("master")); };
+    for (std::uint32_t layer = 0; layer < layers; ++layer) fill(layer, 1.5F);
+    {
+      const auto first = m.iteration();
+    }
+    for (std::uint32_t layer = 0; layer < layers; ++layer) REQUIRE(has_master(layer));
+    for (const std::uint32_t layer : {1U, 3U}) fill(layer, 2.5F);
+    memory.set_plan({.copy = memory.copies() + at});
+    try {
+      const auto scope = m.iteration();
+      memory.set_plan({});
+      break;  // no copy was left to fail
+    } catch (const cm::device_error&) {
+      memory.set_plan({});
+      ++refused;
+    }
+    CHECK((has_master(0) && !has_master(1) && has_master(2) && !has_master(3)));
+    CHECK_FALSE(m.is_iterating());
+    {
+      const auto again = m.iteration();
+    }
+    for (std::uint32_t layer = 0; layer < layers; ++layer)
+      CHECK(m.acquire<float>(weights.slice(layer), m.list("master"), cm::access::read, cm::at::host).span()[9] ==
+            (layer % 2 == 1 ? 2.5F : 1.5F));
+  }
+  CHECK(refused > 1);
+}
+
+TEST_CASE("weights can be read where the host had no room for their masters", "[manager]")
+{
+  arena memory{{.device_capacity = 4_KiB, .host_capacity = 40_KiB}};
+  cm::manager<arena> m{memory, {.chunk_bytes = 2_KiB}};
+  const auto weights = m.add_stacked<cm::bf16>(layers, {1024}, cm::role::parameter);  // with masters 24 KiB
+  m.use(lists);
+  const auto taken = m.lease(cm::tier::host, 24_KiB);
+  for (std::uint32_t layer = 0; layer < layers; ++layer)
+    for (cm::bf16& value : m.acquire(weights.slice(layer), cm::access::write).span())
+      value = cm::round_to<cm::bf16>(0.5F);
+  const auto before = m.residency();
+  CHECK_THROWS_AS(m.iteration(), cm::out_of_memory);
+  CHECK_THROWS_AS(m.iteration(), cm::out_of_memory);
+  for (std::uint32_t layer = 0; layer < layers; ++layer) {
+    CHECK_FALSE(m.is_filled(weights.slice(layer), m.list("master")));
+    CHECK(cm::to_float(m.acquire(weights.slice(layer), cm::access::read, cm::at::host).span()[1023]) == 0.5F);
+  }
+  const auto after = m.residency();
+  for (std::size_t at = 0; at < after.chunks.size(); ++at)
+    CHECK(after.chunks[at].place.live == before.chunks[at].place.live);
+  const auto room = m.lease(cm::tier::host, 6_KiB);  // the masters' windows are given up for others
+  CHECK(room.size() == 6_KiB);
+}
+
+TEST_CASE("a source that throws when an iteration begins leaves no masters behind", "[manager]")
+{
+  fixture<cm::fp16, cm::gradient::separate> it;
+  it.fill(1.0F);
+  bool is_broken = true;
+  auto source = [&] { return is_broken ? throw std::runtime_error{"no answer"} : 1_KiB; };
+  it.m.watch_others(source);
+  CHECK_THROWS_AS(it.m.iteration(), std::runtime_error);
+  CHECK_FALSE(it.m.is_filled(it.weights.slice(0), it.m.list("master")));
+  is_broken = false;
+  it.step();
+  CHECK(it.master(2) == 2.0F);
+}
+
+}  // namespace master_weights_test

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <chunkmem/manager/schedule.hpp>
+
+#include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/manager/manager.hpp>
+#include <chunkmem/profile/profile_text.hpp>
+#include <chunkmem/transfer/plan_text.hpp>
+#include <chunkmem/transfer/planned.hpp>
+#include <support/catch.hpp>
+#include <support/toy_trainer.hpp>
+
+#include <cstdint>
+#include <sstream>
+#include <string>
+
+namespace stored_plans_test {
+
+namespace cm = chunkmem;
+using namespace chunkmem;
+
+namespace {
+
+/// planned, and how often it was asked to solve something.
+class counting {
+ public:
+  using policy_kind = cm::transfer_kind;
+  static constexpr std::string_view name = "counting";
+  static constexpr bool plans = true;
+
+  int* solved = nullptr;
+
+  void schedule(const cm::transfer::schedule_input& input, std::vector<cm::transfer::move>& actions)
+  {
+    solver_.schedule(input, actions);
+  }
+  [[nodiscard]] static std::vector<cm::transfer::early_load> early_of(const access_record& record,
+                                                                      std::span<const std::uint32_t> chunk_of_slot,
+                                                                      const cm::transfer::retention& plan, bytes device,
+                                                                      bytes frame)
+  {
+    return cm::transfer::planned::early_of(record, chunk_of_slot, plan, device, frame);
+  }
+  [[nodiscard]] cm::transfer::retention retain(const cm::transfer::retention_request& request)
+  {
+    ++*solved;
+    return solver_.retain(request);
+  }
+
+ private:
+  cm::transfer::planned solver_;
+};
+
+using manager_type = cm::manager<cm::backend::host_arena, counting>;
+
+struct run {
+  int solved = 0;
+  cm::backend::host_arena memory;
+  manager_type m;
+  support::toy::toy_trainer<manager_type, cm::backend::host_arena> trainer;
+
+  explicit run(cm::bytes device, cm::bytes host = 1_MiB, cm::bytes chunk = 4_KiB)
+      : memory{{.device_capacity = device, .host_capacity = host}},
+        m{memory, {.chunk_bytes = chunk}, counting_into(solved)},
+        trainer{m, memory}
+  {
+  }
+  static counting counting_into(int& solved)
+  {
+    counting made;
+    made.solved = &solved;
+    return made;
+  }
+};
+
+/// What a first run leaves to the next ones.
+struct left_over {
+  std::string profile;
+  std::string plan;
+  support::toy::outcome outcome;
+};
+
+left_over train_once(cm::bytes device)
+{
+  run first{device};
+  left_over made;
+  made.outcome = first.trainer.train(4);
+  CHECK(first.solved == 2);  // training steps, and an evaluation
+  std::ostringstream profile;
+  profile_text::write(profile, *first.m.profile());
+  std::ostringstream plan;
+  plan_text::write(plan, first.m.plan());
+  made.profile = profile.str();
+  made.plan = plan.str();
+  return made;
+}
+
+void take_profile(run& next, const std::string& text)
+{
+  std::istringstream in{text};
+  next.m.use_profile(profile_text::read(in));
+}
+transfer::stored_plan plan_from(const std::string& text)
+{
+  std::istringstream in{text};
+  return plan_text::read(in);
+}
+
+std::string refusal(run& next, const transfer::stored_plan& plan)
+{
+  try {
+    next.m.use_plan(plan);
+  } catch (const config_error& refused) {
+    return refused.what();
+  }
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("the next run follows the plan of another one from its first iteration on, and solves nothing", "[manager]")
+{
+  const left_over before = train_once(96_KiB);
+  REQUIRE(plan_from(before.plan).stays_until.size() > 10);
+  run next{96_KiB};
+  take_profile(next, before.profile);
+  next.m.use_plan(plan_from(before.plan));
+  next.trainer.initialise();
+  for (std::uint32_t now = 0; now < 4; ++now) next.trainer.step(now);
+  CHECK(next.solved == 0);
+  CHECK(next.m.report().divergences == 0);
+  CHECK(next.m.report().abandoned_plans == 0);
+  CHECK(next.trainer.collect().values == before.outcome.values);
+  std::ostringstream again;
+  plan_text::write(again, next.m.plan());
+  transfer::stored_plan unproven = plan_from(before.plan);
+  CHECK(unproven.bound_bytes > 0);
+  CHECK(unproven.bound_bytes <= unproven.moved_bytes);
+  unproven.moved_bytes = unproven.bound_bytes = 0;  // nobody here solved it
+  CHECK(next.m.plan() == unproven);
+  CHECK(plan_from(again.str()) == unproven);
+
+  run solving{96_KiB};  // the same without the plan: it has to solve, and moves as many bytes
+  take_profile(solving, before.profile);
+  solving.trainer.initialise();
+  for (std::uint32_t now = 0; now < 4; ++now) solving.trainer.step(now);
+  CHECK(solving.solved == 1);
+  CHECK(solving.m.report().loaded == next.m.report().loaded);
+  CHECK(solving.m.report().written_back == next.m.report().written_back);
+}
+
+TEST_CASE("a plan of another model, layout or capacity is refused in one sentence that names the key", "[manager]")
+{
+  const left_over before = train_once(96_KiB);
+  const transfer::stored_plan plan = plan_from(before.plan);
+  using Catch::Matchers::ContainsSubstring;
+  const auto refused_by = [&](cm::bytes device, cm::bytes host, cm::bytes chunk) {
+    run next{device, host, chunk};
+    take_profile(next, before.profile);
+    return refusal(next, plan);
+  };
+  CHECK(refused_by(96_KiB, 1_MiB, 4_KiB).empty());
+  CHECK_THAT(refused_by(100_KiB, 1_MiB, 4_KiB), ContainsSubstring("its device_bytes is 98304 and should be 102400"));
+  CHECK_THAT(refused_by(96_KiB, 2_MiB, 4_KiB), ContainsSubstring("its host_bytes"));
+  CHECK_THAT(refused_by(96_KiB, 1_MiB, 8_KiB), ContainsSubstring("its record"));
+  run next{96_KiB};
+  take_profile(next, before.profile);
+  transfer::stored_plan changed = plan;
+  changed.variant = 1;
+  CHECK_THAT(refusal(next, changed), ContainsSubstring("its variant is 1 and should be 0"));
+  changed = plan;
+  changed.stays_until.pop_back();
+  CHECK_THAT(refusal(next, changed), ContainsSubstring("too many or too few"));
+  changed = plan;
+  changed.first_use.assign(changed.first_use.size(), 0);
+  CHECK_THAT(refusal(next, changed), ContainsSubstring("chunk") && ContainsSubstring("does not use it"));
+  CHECK(refusal(next, plan).empty());
+}
+
+TEST_CASE("a plan is not believed what it says of itself, and one that is refused leaves the one that is there",
+          "[manager]")
+{
+  const left_over before = train_once(96_KiB);
+  run next{96_KiB};
+  take_profile(next, before.profile);
+  transfer::stored_plan boasting = plan_from(before.plan);
+  boasting.moved_bytes = boasting.bound_bytes = 1;
+  next.m.use_plan(boasting);
+  next.trainer.initialise();
+  for (std::uint32_t now = 0; now < 4; ++now) next.trainer.step(now);
+  const transfer::stored_plan kept = next.m.plan();
+  CHECK(kept.moved_bytes == 0);
+  CHECK(kept.bound_bytes == 0);
+  for (std::uint64_t transfer::stored_plan::*which :
+       {&transfer::stored_plan::record, &transfer::stored_plan::device_bytes}) {
+    transfer::stored_plan other = boasting;
+    ++(other.*which);
+    CHECK_FALSE(refusal(next, other).empty());
+    CHECK(next.m.plan() == kept);
+  }
+  next.trainer.step(4);
+  CHECK(next.solved == 0);
+}
+
+TEST_CASE("a plan comes after the record that it is for, and outside of iterations", "[manager]")
+{
+  const left_over before = train_once(96_KiB);
+  const transfer::stored_plan plan = plan_from(before.plan);
+  run next{96_KiB};
+  CHECK_THROWS_AS(next.m.use_plan(plan), usage_error);
+  CHECK_THROWS_AS(next.m.plan(), usage_error);
+  take_profile(next, before.profile);
+  CHECK_THROWS_AS(next.m.plan(), usage_error);
+  next.trainer.initialise();
+  {
+    auto scope = next.m.iteration("other");
+    CHECK_THROWS_AS(next.m.use_plan(plan), usage_error);
+  }
+  next.m.use_plan(plan);
+  next.trainer.step(0);
+  CHECK(next.solved == 0);
+}
+
+TEST_CASE("a plan that the eviction policy beats says so, and is taken back", "[manager]")
+{
+  const left_over before = train_once(96_KiB);
+  run next{96_KiB};
+  take_profile(next, before.profile);
+  transfer::stored_plan plan = plan_from(before.plan);
+  plan.stays_until.clear(), plan.first_use.clear(), plan.borders.clear(), plan.device_only.clear();
+  plan.moved_bytes = plan.bound_bytes = 0;
+  next.m.use_plan(plan);
+  next.trainer.initialise();
+  for (std::uint32_t now = 0; now < 4; ++now) next.trainer.step(now);
+  CHECK(next.solved == 0);
+  CHECK(next.trainer.collect().values == before.outcome.values);
+  CHECK(next.m.plan() == plan);
+}
+
+}  // namespace stored_plans_test

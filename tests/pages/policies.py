@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The README's table of policies is what the headers have.
+
+    python3 tests/pages/policies.py [--write]
+
+A policy is a class with `using policy_kind` and a `name` of its own. The default of its kind stands in
+`pick_policy<kind, default, ...>`.
+"""
+import re
+
+import page
+
+KINDS = ("eviction", "transfer", "placement", "layout", "rules", "gradient", "mover", "sink", "checks", "ownership",
+         "communicator")
+PARTS_OF_OTHERS = ("by_retention", "gathering", "timeline_sink")
+KIND = re.compile(r"using policy_kind = ([a-z]+)_kind")
+NAME = re.compile(r'string_view name = "([a-z_]+)"')
+PICK = re.compile(r"pick_policy<([a-z]+)_kind, (?:[a-z_]+::)*([a-z_]+),")
+BEGIN, END = "<!-- policies, from the headers -->\n", "<!-- end of policies -->"
+
+
+def policies_of(include):
+    """For each kind its folder and its policies, and the defaults as pairs of a kind and a name."""
+    folders, models, defaults = {}, {kind: [] for kind in KINDS}, set()
+    for path in sorted(include.rglob("*.hpp")):
+        text = page.read(path)
+        header = str(path.relative_to(include))
+        defaults.update(PICK.findall(text))
+        kind, name = KIND.search(text), NAME.search(text)
+        if kind and name and kind[1] in KINDS and header != "core/policy.hpp" and name[1] not in PARTS_OF_OTHERS:
+            models[kind[1]].append(name[1])
+            folders[kind[1]] = str(path.parent.relative_to(include))
+    return folders, models, defaults
+
+
+def table_of(root):
+    folders, models, defaults = policies_of(root / "include/chunkmem")
+    table = "\n| family | headers | policies, the default in bold | a page |\n|---|---|---|---|\n"
+    for kind in KINDS:
+        if not models[kind]:
+            page.fail("policies", f"no {kind} was found in {root}/include/chunkmem")
+        if not (root / f"docs/policies/{kind}.md").exists():
+            page.fail("policies", f"there is no page docs/policies/{kind}.md")
+        cell = ", ".join(f"**`{name}`**" if (kind, name) in defaults else f"`{name}`" for name in sorted(models[kind]))
+        table += f"| {kind} | `{folders[kind]}/` | {cell} | [{kind}](docs/policies/{kind}.md) |\n"
+    return table
+
+
+def main():
+    given = page.arguments(__doc__, write=page.WRITE)
+    readme = given.root / "README.md"
+    before, begin, rest = page.read(readme).partition(BEGIN)
+    there, end, after = rest.partition(END)
+    if not begin or not end:
+        page.fail("policies", f"README.md has no {BEGIN.strip()} ... {END}")
+    table = table_of(given.root)
+    if there != table and given.write:
+        readme.write_text(before + begin + table + end + after, encoding="utf-8")
+    elif there != table:
+        page.fail("policies", "the README's table is not what the headers have (python3 tests/pages/policies.py --write):",
+                  table)
+    print("policies: the README has what the headers have")
+
+
+main()
