@@ -2,7 +2,7 @@
 #pragma once
 
 #include <chunkmem/chunk/chunk.hpp>
-#include <chunkmem/chunk/window_choice.hpp>
+#include <chunkmem/chunk/frame_run_choice.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/eviction/eviction_policy.hpp>
 #include <chunkmem/manager/candidate_set.hpp>
@@ -486,8 +486,8 @@ class chunk_cache {
     if (first != frame_pool::none) return first;
     candidates_.rank(now, table_.all(), [&](std::uint32_t victim) {
       first =
-          cheapest_window_around(device, count, table_[victim].first_frame[tier::device], table_[victim].frames,
-                                 [&](std::uint32_t at) { return candidates_.is_named(at) ? 1U : impossible_window; });
+          cheapest_frame_run_around(device, count, table_[victim].first_frame[tier::device], table_[victim].frames,
+                                    [&](std::uint32_t at) { return candidates_.is_named(at) ? 1U : impossible_run; });
       return first != frame_pool::none;
     });
     if (first == frame_pool::none) throw shortage_of_frames(count);

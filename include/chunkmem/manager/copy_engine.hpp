@@ -9,7 +9,6 @@
 #include <chunkmem/manager/chunk_mover.hpp>
 #include <chunkmem/manager/chunk_table.hpp>
 #include <chunkmem/manager/device_health.hpp>
-#include <chunkmem/manager/gathering_mover.hpp>
 #include <chunkmem/manager/hazard_tracker.hpp>
 #include <chunkmem/manager/report.hpp>
 #include <chunkmem/trace/trace_sink.hpp>
@@ -22,7 +21,7 @@
 
 namespace chunkmem::inline v0 {
 
-/// Carries out what a chunk_cache decides: starts copies, orders them after other uses of the frames, and tells a trace.
+/// Carries out what a chunk_cache decides: starts copies, orders them after other uses of the frames, tells a trace.
 ///
 /// The hazards of a chunk's frames are kept at its first frame. When a chunk is placed, the hazards of all its frames
 /// are merged there; when it leaves, they are spread again. So no use of any frame is forgotten.
@@ -97,7 +96,8 @@ class copy_engine {
                      seen(other).nanoseconds};
   }
 
-  /// Calls `visit(frame_hazards)` for each frame that a lease touches, and for the rest of the arena behind the last frame.
+  /// Calls `visit(frame_hazards)` for each frame that a lease touches. The rest of the arena after the last frame is one
+  /// more.
   template <class Visit>
   void for_lease(tier where, std::uint64_t begin, std::uint64_t size, Visit visit)
   {

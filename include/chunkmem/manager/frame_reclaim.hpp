@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/chunk/window_choice.hpp>
+#include <chunkmem/chunk/frame_run_choice.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/tier.hpp>
 #include <chunkmem/manager/chunk_table.hpp>
@@ -79,8 +79,8 @@ class frame_reclaim {
   std::uint32_t reclaim_run(const chunk_table& table, std::uint32_t count, GiveUp& give_up) const
   {
     const tier_space& space = table.space(where_);
-    const std::uint32_t first = cheapest_window(space, count, 0, space.frames(), [&](std::uint32_t victim) {
-      return table.may_leave(where_, victim) ? price_of(table[victim]) : impossible_window;
+    const std::uint32_t first = cheapest_frame_run(space, count, 0, space.frames(), [&](std::uint32_t victim) {
+      return table.may_leave(where_, victim) ? price_of(table[victim]) : impossible_run;
     });
     if (first == frame_pool::none) throw out_of_memory{table.shortage(where_, count * space.frame_bytes())};
     for (std::uint32_t frame = first; frame < first + count; ++frame)
