@@ -11,8 +11,8 @@ namespace chunkmem::inline v0 {
 /// What a run of frames may cost at most; more means that it cannot be had.
 inline constexpr std::uint32_t impossible_run = UINT32_MAX;
 
-/// The cheapest run of `count` neighbouring frames that starts in [begin, end): the sum of the prices of what lies in its frames,
-/// then the lowest place. Free frames cost nothing, leased ones make a run impossible.
+/// The cheapest run of `count` neighbouring frames that starts in [begin, end): the sum of the prices of what lies in
+/// its frames, then the lowest place. Free frames cost nothing, leased ones make a run impossible.
 ///
 /// Cost: O(count * (end - begin)) calls of `price`; no allocation.
 ///

@@ -96,8 +96,8 @@ class copy_engine {
                      seen(other).nanoseconds};
   }
 
-  /// Calls `visit(frame_hazards)` for each frame that a lease touches. The rest of the arena after the last frame is one
-  /// more.
+  /// Calls `visit(frame_hazards)` for each frame that a lease touches. The rest of the arena after the last frame is
+  /// one more.
   template <class Visit>
   void for_lease(tier where, std::uint64_t begin, std::uint64_t size, Visit visit)
   {
