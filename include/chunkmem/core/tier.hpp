@@ -21,7 +21,7 @@ inline constexpr std::array<tier, tier_count> all_tiers{tier::device, tier::host
 /// Holds what no other tier has room for: nothing below it can take a copy.
 inline constexpr tier last_tier = all_tiers.back();
 
-/// The neighbour below. @pre where != last_tier
+/// The neighbour below, or no_tier.
 [[nodiscard]] constexpr tier next_tier(tier where) noexcept
 {
   return static_cast<tier>(static_cast<std::uint8_t>(where) + 1);
