@@ -164,7 +164,7 @@ class repeated_run {
     state_.reset_tier(cm::tier::host, cm::bytes{all * frame_bytes}, cm::bytes{frame_bytes}, all);
     for (std::uint32_t at = 0; at < what.chunks(); ++at) {
       state_.acquire(at, at, cm::entry_kind::write_on_host, cm::access_record::never, cm::moment{0}, log_);
-      state_.unpin_host(at, true);
+      state_.unpin(cm::tier::host, at, true);
     }
   }
 

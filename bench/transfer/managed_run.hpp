@@ -71,7 +71,7 @@ class managed_run {
       const bool on_host = at >= missing_homes;
       state_.acquire(at, at, on_host ? cm::entry_kind::write_on_host : cm::entry_kind::write, cm::access_record::never,
                      cm::moment{0}, log_);
-      on_host ? state_.unpin_host(at, true) : state_.unpin_device(at);
+      state_.unpin(on_host ? cm::tier::host : cm::tier::device, at, true);
     }
   }
 
@@ -143,10 +143,8 @@ class managed_run {
     const cm::access_entry& entry = record_.entries()[at];
     if (entry.kind == cm::entry_kind::lease_device)
       state_.end_lease(cm::tier::device, lease_at_[at], record_.details()[at].bytes, log_);
-    else if (cm::place_of(entry.kind) == cm::at::device)
-      state_.unpin_device(chunk_of_slot_[entry.slot]);
     else
-      state_.unpin_host(chunk_of_slot_[entry.slot], cm::writes(cm::access_of(entry.kind)));
+      state_.unpin(tier_of(entry.kind), chunk_of_slot_[entry.slot], cm::writes(cm::access_of(entry.kind)));
   }
 
   std::vector<std::uint32_t> chunk_of_slot_;

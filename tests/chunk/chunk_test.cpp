@@ -13,45 +13,67 @@ using namespace chunkmem;
 TEST_CASE("a fresh chunk is nowhere and holds nothing", "[chunk]")
 {
   const chunk fresh;
-  CHECK_FALSE(fresh.on_device());
-  CHECK((fresh.host == chunk::nowhere && !fresh.host_valid && fresh.live == 0 && fresh.frames == 1));
+  for (const tier where : all_tiers) {
+    CHECK_FALSE((fresh.has_frames(where) || fresh.is_valid(where)));
+    CHECK((fresh.first_frame[where] == chunk::nowhere && fresh.pins[where] == 0));
+  }
+  CHECK((fresh.live == 0 && fresh.frames == 1 && fresh.writers == 0));
+  CHECK_FALSE((fresh.wanted_below() || fresh.never_leaves() || fresh.touched));
   CHECK(fresh.next_use == chunk::nowhere);
 }
 
-TEST_CASE("a derived chunk has no window on the host, and is not nowhere", "[chunk]")
+TEST_CASE("a derived chunk has no frames on the host, and is not nowhere", "[chunk]")
 {
-  const chunk fresh, derived{.host = chunk::elsewhere}, last{.host = chunk::elsewhere - 1}, first{.host = 0};
-  CHECK((derived.is_derived() && !derived.has_window() && !derived.on_device()));
-  CHECK((!fresh.is_derived() && !fresh.has_window()));
-  for (const chunk& it : {last, first}) CHECK((!it.is_derived() && it.has_window()));
-  CHECK_FALSE(have_same_place(fresh, derived));
+  const auto on_host = [](std::uint32_t first) {
+    chunk it;
+    it.first_frame[tier::host] = first;
+    return it;
+  };
+  const chunk fresh, derived = on_host(chunk::elsewhere);
+  CHECK((derived.is_derived() && !derived.has_frames(tier::host) && !derived.has_frames(tier::device)));
+  CHECK((!fresh.is_derived() && !fresh.has_frames(tier::host)));
+  for (const chunk& it : {on_host(chunk::elsewhere - 1), on_host(0)})
+    CHECK((!it.is_derived() && it.has_frames(tier::host)));
+  CHECK_FALSE(fresh.same_place(derived));
+}
+
+TEST_CASE("copies of a chunk are valid where they were put until another one is written", "[chunk]")
+{
+  chunk it;
+  it.put(tier::host, 4, true);
+  it.put(tier::device, 3, true);
+  CHECK((it.is_valid(tier::device) && it.is_valid(tier::host) && it.copies() == 2));
+  it.want_below(true);
+  it.keep_on_device(true);
+  it.written_in(tier::device);
+  CHECK((it.is_valid(tier::device) && !it.is_valid(tier::host) && it.first_frame[tier::host] == 4));
+  it.set_valid(tier::host, true);
+  it.take_away(tier::device);
+  CHECK((!it.has_frames(tier::device) && !it.is_valid(tier::device) && it.is_valid(tier::host)));
+  CHECK((it.copies() == 1 && it.wanted_below() && it.never_leaves()));
 }
 
 TEST_CASE("two chunks have the same place where all but the next use is equal", "[chunk]")
 {
-  const chunk base{.frames = 2,
-                   .device = 3,
-                   .host = 4,
-                   .next_use = 5,
-                   .live = 6,
-                   .device_pins = 7,
-                   .host_pins = 8,
-                   .host_valid = true};
-  CHECK(have_same_place(base, base));
+  chunk base{.frames = 2, .first_frame = {{3, 4}}, .pins = {{7, 8}}, .next_use = 5, .live = 6};
+  for (const tier where : all_tiers) base.set_valid(where, true);
+  CHECK(base.same_place(base));
   chunk other = base;
   other.next_use = 99;
-  CHECK(have_same_place(base, other));
+  other.want_below(true);
+  other.keep_on_device(true);
+  CHECK(base.same_place(other));
   const auto differs = [&](auto change) {
     chunk changed = base;
     change(changed);
-    return !have_same_place(base, changed) && !have_same_place(changed, base);
+    return !base.same_place(changed) && !changed.same_place(base);
   };
-  CHECK(differs([](chunk& it) { it.device = chunk::nowhere; }));
-  CHECK(differs([](chunk& it) { it.host = 5; }));
+  for (const tier where : all_tiers) {
+    CHECK(differs([&](chunk& it) { it.first_frame[where] = chunk::nowhere; }));
+    CHECK(differs([&](chunk& it) { it.pins[where] = 0; }));
+    CHECK(differs([&](chunk& it) { it.set_valid(where, false); }));
+  }
   CHECK(differs([](chunk& it) { it.live = 5; }));
-  CHECK(differs([](chunk& it) { it.device_pins = 0; }));
-  CHECK(differs([](chunk& it) { it.host_pins = 0; }));
-  CHECK(differs([](chunk& it) { it.host_valid = false; }));
 }
 
 TEST_CASE("the state of a chunk follows from its tensors", "[chunk]")

@@ -143,7 +143,8 @@ inline std::string mistake_when_followed(const demand_run& run, const moves& act
   if (!memory.mistake.empty()) return memory.mistake;
   if (next != actions.size()) return "actions are left over";
   for (std::uint32_t at = 0; at < state.chunks(); ++at)
-    if (state[at].device != run.end[at].device || state[at].host_valid != run.end[at].host_valid)
+    if (state[at].first_frame[tier::device] != run.end[at].first_frame[tier::device] ||
+        state[at].is_valid(tier::host) != run.end[at].is_valid(tier::host))
       return "the end is another one";
   return {};
 }

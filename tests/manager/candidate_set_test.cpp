@@ -78,12 +78,13 @@ bool heard_of(const std::vector<chunk>& chunks)
   std::size_t candidates = 0;
   for (std::uint32_t at = 0; at < chunks.size(); ++at) {
     const chunk& it = chunks[at];
-    if (!it.on_device() || it.device_pins > 0) continue;
+    if (!it.has_frames(tier::device) || it.pins[tier::device] > 0) continue;
     ++candidates;
     const auto found = attentive::last().find(at);
     if (found == attentive::last().end()) return false;
     const eviction::candidate& item = found->second;
-    if (index_of(item.next_use) != it.next_use || item.frames != it.frames || item.dirty == it.host_valid) return false;
+    if (index_of(item.next_use) != it.next_use || item.frames != it.frames || item.dirty == it.is_valid(tier::host))
+      return false;
   }
   return attentive::last().size() == candidates;
 }
@@ -103,15 +104,15 @@ TEST_CASE("a policy that is asked has heard of every chunk as it is", "[manager]
       chunk& it = chunks[at];
       switch (dice.below(7)) {
         case 0:
-          it.device = it.on_device() ? chunk::nowhere : at;
+          it.has_frames(tier::device) ? it.take_away(tier::device) : it.put(tier::device, at, true);
           set.touch(at, it);
           break;
         case 1:
-          ++it.device_pins;
+          ++it.pins[tier::device];
           set.touch(at, it);
           break;
         case 2:
-          it.device_pins = 0;
+          it.pins[tier::device] = 0;
           set.let_go(at, it);
           break;
         case 3:
@@ -119,7 +120,7 @@ TEST_CASE("a policy that is asked has heard of every chunk as it is", "[manager]
           set.touch(at, it);
           break;
         case 4:
-          it.host_valid = !it.host_valid;
+          it.set_valid(tier::host, !it.is_valid(tier::host));
           set.touch(at, it);
           break;
         case 5:
@@ -143,7 +144,7 @@ TEST_CASE("a policy hears of chunks in the order in which they were let go of", 
   candidate_set<attentive> set{attentive{}};
   set.reset(5);
   for (std::uint32_t at = 0; at < 5; ++at) {
-    chunks[at].device = at;
+    chunks[at].put(tier::device, at, true);
     set.touch(at, chunks[at]);
   }
   for (const std::uint32_t at : {3u, 0u, 4u, 0u, 1u}) set.let_go(at, chunks[at]);

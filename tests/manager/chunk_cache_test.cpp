@@ -56,19 +56,14 @@ chunk_cache<Eviction> small(const std::vector<std::uint32_t>& frames, std::uint3
 struct counting_mover {
   void placed(tier, std::uint32_t, std::uint32_t) {}
   void vacated(tier, std::uint32_t, std::uint32_t, bool) {}
-  void load(std::uint32_t, const chunk&, std::uint32_t)
+  void copy(std::uint32_t, const chunk&, tier from, tier to)
   {
-    if (fails) throw device_error{"no load today"};
-    ++loads;
+    if (fails) throw device_error{"no copy today"};
+    ++(to < from ? loads : write_backs);
   }
-  void claimed(std::uint32_t, const chunk&, std::uint32_t) { ++claims; }
-  void write_back(std::uint32_t, const chunk&)
-  {
-    if (fails) throw device_error{"no write-back today"};
-    ++write_backs;
-  }
-  void evicted(std::uint32_t, const chunk&) { ++evictions; }
-  void discarded(std::uint32_t, const chunk&) {}
+  void claimed(std::uint32_t, const chunk&, tier) { ++claims; }
+  void evicted(std::uint32_t, const chunk&, tier) { ++evictions; }
+  void discarded(std::uint32_t, const chunk&, tier) {}
   void leased(tier, std::uint64_t, std::uint64_t) {}
   int loads = 0;
   int claims = 0;
@@ -82,7 +77,7 @@ void use(chunk_cache<Eviction>& state, std::uint32_t at, entry_kind kind, counti
          std::uint32_t next_use = access_record::never)
 {
   state.acquire(at, at, kind, next_use, moment{0}, mover);
-  place_of(kind) == at::device ? state.unpin_device(at) : state.unpin_host(at, writes(access_of(kind)));
+  state.unpin(tier_of(kind), at, writes(access_of(kind)));
 }
 
 }  // namespace
@@ -112,7 +107,7 @@ TEST_CASE("a clean chunk leaves free and a dirty one is written back once", "[ma
   use(state, 0, entry_kind::read, mover);
   CHECK((mover.write_backs == 2 && mover.loads == 3));
   use(state, 0, entry_kind::write_on_host, mover);  // the device's copy is worth nothing
-  CHECK_FALSE(state[0].on_device());
+  CHECK_FALSE(state[0].has_frames(tier::device));
   use(state, 0, entry_kind::read, mover);
   CHECK((mover.write_backs == 2 && mover.loads == 4));
 }
@@ -128,7 +123,7 @@ TEST_CASE("what is overwritten is not loaded, unless a neighbour in its chunk ho
   shared.reset(std::vector<std::uint32_t>{1}, 2);
   for (const tier where : {tier::device, tier::host}) shared.reset_tier(where, bytes{256}, bytes{256}, 1);
   shared.acquire(0, 0, entry_kind::write_on_host, access_record::never, moment{0}, mover);
-  shared.unpin_host(0, true);
+  shared.unpin(tier::host, 0, true);
   shared.acquire(1, 0, entry_kind::write, access_record::never, moment{0}, mover);
   CHECK(mover.loads == 1);
 }
@@ -146,11 +141,11 @@ TEST_CASE("a copy that cannot be started leaves the cache as it was", "[manager]
   use(state, 1, entry_kind::write, mover);
   mover.fails = true;
   CHECK_THROWS_AS(use(state, 0, entry_kind::read, mover), device_error);  // 1 cannot be written back
-  CHECK(state[1].on_device());
-  CHECK_FALSE(state[1].host_valid);
+  CHECK(state[1].has_frames(tier::device));
+  CHECK_FALSE(state[1].is_valid(tier::host));
   mover.fails = false;
   use(state, 0, entry_kind::read, mover);
-  CHECK(state[0].on_device());
+  CHECK(state[0].has_frames(tier::device));
 }
 
 TEST_CASE("a host read in between keeps the policy's key true", "[manager]")
@@ -168,8 +163,8 @@ TEST_CASE("a host read in between keeps the policy's key true", "[manager]")
   use(state, 0, entry_kind::read_on_host, mover, 5);           // after a divergence it may be another moment
   state.acquire(0, 0, entry_kind::read, 6, moment{4}, mover);  // pinned
   use(state, 2, entry_kind::read, mover, 8);
-  CHECK(state[0].on_device());
-  CHECK_FALSE(state[1].on_device());
+  CHECK(state[0].has_frames(tier::device));
+  CHECK_FALSE(state[1].has_frames(tier::device));
 }
 
 TEST_CASE("a silent policy is told everything when it is asked again", "[manager]")
@@ -184,8 +179,8 @@ TEST_CASE("a silent policy is told everything when it is asked again", "[manager
   state.tell_policy(access_record{});
   use(state, 2, entry_kind::write, mover);
   use(state, 0, entry_kind::read, mover);  // 1 is the oldest on the device
-  CHECK_FALSE(state[1].on_device());
-  CHECK((state[0].on_device() && state[2].on_device()));
+  CHECK_FALSE(state[1].has_frames(tier::device));
+  CHECK((state[0].has_frames(tier::device) && state[2].has_frames(tier::device)));
 }
 
 TEST_CASE("a planned move that does not fit is skipped and changes nothing", "[manager]")
@@ -204,7 +199,7 @@ TEST_CASE("a planned move that does not fit is skipped and changes nothing", "[m
   state.acquire(1, 1, entry_kind::read, access_record::never, moment{0}, mover);
   CHECK_FALSE(state.try_evict(1, mover));
   CHECK_FALSE(state.try_write_back(1, mover));
-  state.unpin_device(1);
+  state.unpin(tier::device, 1, false);
   CHECK(state.table().same_places(before.table()));
   CHECK(state.try_write_back(1, mover));
   CHECK_FALSE(state.try_write_back(1, mover));  // is clean already
@@ -222,14 +217,14 @@ TEST_CASE("a lease comes down onto what a plan gives up, and beside what it keep
     }
     REQUIRE(state.try_evict(0, mover));  // the lowest frame is free, and those above have chunks
     state.acquire(1, 1, entry_kind::read, 5, moment{0}, mover);
-    state.unpin_device(1);
+    state.unpin(tier::device, 1, false);
     state.acquire(2, 2, entry_kind::read, is_given_up ? access_record::never : 7, moment{0}, mover);
-    state.unpin_device(2);
-    REQUIRE(state[2].device == 2);
+    state.unpin(tier::device, 2, false);
+    REQUIRE(state[2].first_frame[tier::device] == 2);
     CHECK(state.lease(tier::device, 256, mover) == (is_given_up ? 512U : 0U));
-    CHECK(state[1].on_device());
-    CHECK(state[2].on_device() != is_given_up);
-    CHECK(state[2].host_valid == is_given_up);  // it was written back
+    CHECK(state[1].has_frames(tier::device));
+    CHECK(state[2].has_frames(tier::device) != is_given_up);
+    CHECK(state[2].is_valid(tier::host) == is_given_up);  // it was written back
   }
 }
 
@@ -239,9 +234,9 @@ TEST_CASE("a lease comes down onto nothing that a plan gives up and that cannot 
   counting_mover mover;
   use(state, 0, entry_kind::write_on_host, mover);
   use(state, 1, entry_kind::write, mover);
-  REQUIRE(state[1].device == 1);
+  REQUIRE(state[1].first_frame[tier::device] == 1);
   CHECK(state.lease(tier::device, 256, mover) == 0U);
-  CHECK(state[1].on_device());
+  CHECK(state[1].has_frames(tier::device));
 }
 
 TEST_CASE("where chunks are windows of several frames a lease takes free room first", "[manager]")
@@ -253,9 +248,9 @@ TEST_CASE("where chunks are windows of several frames a lease takes free room fi
   REQUIRE(state.try_load(0, 3, true, mover));
   REQUIRE(state.try_load(1, 1, true, mover));
   CHECK(state.lease(tier::device, 256, mover) == 0U);
-  CHECK((state[0].on_device() && state[1].on_device()));
+  CHECK((state[0].has_frames(tier::device) && state[1].has_frames(tier::device)));
   CHECK(state.lease(tier::device, 256, mover) == 768U);
-  CHECK_FALSE(state[0].on_device());
+  CHECK_FALSE(state[0].has_frames(tier::device));
 }
 
 TEST_CASE("a device that is cleared keeps what is pinned and loses no byte", "[manager]")
@@ -266,12 +261,14 @@ TEST_CASE("a device that is cleared keeps what is pinned and loses no byte", "[m
   use(state, 2, entry_kind::read_on_host, mover);  // clean from here on
   state.acquire(0, 0, entry_kind::read, access_record::never, moment{0}, mover);
   state.evict_all(mover);
-  CHECK((state[0].on_device() && !state[1].on_device() && !state[2].on_device()));
-  CHECK((state[1].host_valid && state[2].host_valid && mover.write_backs == 2 && mover.evictions == 2));
+  CHECK(
+      (state[0].has_frames(tier::device) && !state[1].has_frames(tier::device) && !state[2].has_frames(tier::device)));
+  CHECK((state[1].is_valid(tier::host) && state[2].is_valid(tier::host) && mover.write_backs == 2 &&
+         mover.evictions == 2));
   mover.fails = true;
   use(state, 2, entry_kind::write, mover);
   CHECK_THROWS_AS(state.evict_all(mover), device_error);
-  CHECK(state[2].on_device());
+  CHECK(state[2].has_frames(tier::device));
 }
 
 TEST_CASE("a chunk that can leave free leaves where the host has no room for the victim", "[manager]")
@@ -305,10 +302,10 @@ TEST_CASE("a derived chunk takes no frame of the host", "[manager]")
   state.make_derived(0);
   counting_mover mover;
   use(state, 0, entry_kind::write_on_host, mover);
-  CHECK((state[0].is_derived() && state[0].host_valid));
+  CHECK((state[0].is_derived() && state[0].is_valid(tier::host)));
   CHECK(state.space(tier::host).pool().is_free(0, 2));
   use(state, 0, entry_kind::read, mover);
-  CHECK((mover.loads == 1 && state[0].on_device()));
+  CHECK((mover.loads == 1 && state[0].has_frames(tier::device)));
 }
 
 namespace {
@@ -346,13 +343,13 @@ class spared_frames {
   {
     REQUIRE(state.try_load(at, frame, true, mover));
     use(state, at, host_valid ? entry_kind::read : entry_kind::read_write, mover, next_use);
-    REQUIRE(state[at].host_valid == host_valid);
+    REQUIRE(state[at].is_valid(tier::host) == host_valid);
   }
   /// The frame into which another chunk comes.
   std::uint32_t next_frame()
   {
     use(state, 4, entry_kind::read, mover);
-    return state[4].device;
+    return state[4].first_frame[tier::device];
   }
 
   chunk_cache<eviction::cost_aware> state;
@@ -371,9 +368,9 @@ TEST_CASE("a frame that leases come down to is spared where a chunk below leaves
     it.put(0, 0, 3, true);
     it.put(1, 1, never, host_valid);
     CHECK(it.next_frame() == 1);
-    CHECK_FALSE(it.state[1].on_device());
-    CHECK(it.state[1].host_valid);
-    CHECK(it.state[0].on_device());
+    CHECK_FALSE(it.state[1].has_frames(tier::device));
+    CHECK(it.state[1].is_valid(tier::host));
+    CHECK(it.state[0].has_frames(tier::device));
   }
 }
 
@@ -409,14 +406,13 @@ TEST_CASE("a free frame is taken where leases never come, or nothing below leave
   without_host_frames.put(1, 1, never, true);
   const chunk_table before = [&] {
     chunk_table table = without_host_frames.state.table();
-    table[1].host = chunk::nowhere;
-    table[1].host_valid = false;
+    table[1].take_away(tier::host);
     return table;
   }();
   without_host_frames.state.give_up_copies(before, without_host_frames.mover);
-  REQUIRE(without_host_frames.state[1].host == chunk::nowhere);
+  REQUIRE(without_host_frames.state[1].first_frame[tier::host] == chunk::nowhere);
   CHECK(without_host_frames.next_frame() == 2);
-  CHECK(without_host_frames.state[1].on_device());
+  CHECK(without_host_frames.state[1].has_frames(tier::device));
 }
 
 TEST_CASE("a reset forgets the leases that were expected", "[manager]")
@@ -426,7 +422,7 @@ TEST_CASE("a reset forgets the leases that were expected", "[manager]")
   it.put(0, 0, 3, true);
   it.put(1, 1, never, true);
   CHECK(it.next_frame() == 2);
-  CHECK(it.state[1].on_device());
+  CHECK(it.state[1].has_frames(tier::device));
 }
 
 }  // namespace chunk_cache_test

@@ -5,6 +5,8 @@
 #include <support/catch.hpp>
 #include <support/oracles/listening_backend.hpp>
 
+#include <vector>
+
 namespace chunk_mover_test {
 
 using namespace chunkmem;
@@ -51,3 +53,59 @@ TEST_CASE("the default mover keeps the laws of a mover", "[manager]")
 }
 
 }  // namespace chunk_mover_test
+
+namespace gathering_mover_test {
+
+using namespace chunkmem;
+
+struct archetype {
+  using policy_kind = mover_kind;
+  static constexpr std::string_view name = "archetype";
+  void bring(support::listening_backend&, std::byte*, const std::byte*, bytes, agent) {}
+  void take(support::listening_backend&, std::byte*, const std::byte*, bytes, agent) {}
+  agent worker() const noexcept { return agent::to_device; }
+  void gather(support::listening_backend&, std::byte*, bytes, std::uint32_t) {}
+  void sum(support::listening_backend&, std::byte*, bytes, std::uint32_t, collective::sum) {}
+};
+struct without_sum : archetype {
+  void sum(support::listening_backend&, std::byte*, bytes, std::uint32_t, collective::sum) = delete;
+};
+static_assert(gathering_mover<archetype, support::listening_backend>);
+static_assert(!gathering_mover<without_sum, support::listening_backend> &&
+              !gathering_mover<copy_mover, support::listening_backend>);
+
+TEST_CASE("shares are found by their chunk, in order, and runs that follow each other are one", "[manager]")
+{
+  // whole, chunk, offset, begin, size
+  const chunk_shares shares{{{7, 1, 512, 768, 256},
+                             {7, 1, 0, 256, 256},
+                             {7, 1, 256, 512, 256},
+                             {9, 1, 0, 0, 64},
+                             {7, 2, 0, 1024, 128},
+                             {7, 2, 128, 2048, 128}},
+                            {0, 0, 0, 0, 0, 0, 0, 70, 0, 90}};
+  const std::vector<chunk_share> of_seven{shares.of(7).begin(), shares.of(7).end()};
+  CHECK(of_seven == std::vector<chunk_share>{{7, 1, 0, 256, 768}, {7, 2, 0, 1024, 128}, {7, 2, 128, 2048, 128}});
+  CHECK(shares.of(9).size() == 1);
+  CHECK(shares.of(8).empty());
+  CHECK(shares.label_of(7) == 70);
+  CHECK(shares.label_of(9) == 90);
+  CHECK(chunk_shares{}.of(0).empty());
+  CHECK(chunk_shares{{}, {}}.of(0).empty());
+}
+
+TEST_CASE("runs are joined only where both places go on, in one chunk of each kind", "[manager]")
+{
+  const std::vector<chunk_share> apart[] = {{{7, 1, 0, 0, 256}, {7, 2, 256, 256, 256}},   // another chunk keeps it
+                                            {{7, 1, 0, 0, 256}, {8, 1, 256, 256, 256}},   // it belongs to another
+                                            {{7, 1, 0, 0, 256}, {7, 1, 512, 256, 256}},   // a gap where it is kept
+                                            {{7, 1, 0, 0, 256}, {7, 1, 256, 512, 256}}};  // a gap in the whole
+  for (const auto& runs : apart) {
+    const chunk_shares shares{runs, std::vector<std::uint32_t>(9, 0)};
+    std::vector<chunk_share> all{shares.of(7).begin(), shares.of(7).end()};
+    all.insert(all.end(), shares.of(8).begin(), shares.of(8).end());
+    CHECK(all == runs);
+  }
+}
+
+}  // namespace gathering_mover_test

@@ -28,7 +28,7 @@ TEST_CASE("a table of chunks starts empty, with the windows it was given", "[man
   REQUIRE(table.chunks() == 3);
   CHECK(table[1].frames == 3);
   for (std::uint32_t at = 0; at < 3; ++at) {
-    CHECK_FALSE(table[at].on_device());
+    CHECK_FALSE(table[at].has_frames(cm::tier::device));
     CHECK(table[at].live == 0);
   }
   for (std::uint32_t slot = 0; slot < 8; ++slot) CHECK_FALSE(table.is_live(slot));
@@ -38,28 +38,27 @@ TEST_CASE("a copy may leave when no pin and no byte is lost with it", "[manager]
 {
   cm::chunk_table table = table_of({1});
   CHECK(table.may_leave(cm::tier::device, 0));
-  table[0].device_pins = 1;
+  table[0].pins[cm::tier::device] = 1;
   CHECK_FALSE(table.may_leave(cm::tier::device, 0));
-  table[0].device_pins = 0;
+  table[0].pins[cm::tier::device] = 0;
 
-  table[0].host = 0;
-  table[0].host_valid = true;
+  table[0].put(cm::tier::host, 0, true);
   CHECK_FALSE(table.may_leave(cm::tier::host, 0));  // the only copy
-  table[0].device = 2;
+  table[0].put(cm::tier::device, 2, true);
   CHECK(table.may_leave(cm::tier::host, 0));  // the device has it too
-  table[0].host_pins = 1;
+  table[0].pins[cm::tier::host] = 1;
   CHECK_FALSE(table.may_leave(cm::tier::host, 0));
-  table[0].host_pins = 0;
-  table[0].device = cm::chunk::nowhere;
-  table[0].host_valid = false;
+  table[0].pins[cm::tier::host] = 0;
+  table[0].take_away(cm::tier::device);
+  table[0].set_valid(cm::tier::host, false);
   CHECK(table.may_leave(cm::tier::host, 0));  // a home without bytes
 }
 
 TEST_CASE("a shortage counts pinned chunks and leases, and cannot wrap", "[manager]")
 {
   cm::chunk_table table = table_of({1, 2});
-  table[1].device = 0;
-  table[1].device_pins = 3;
+  table[1].put(cm::tier::device, 0, true);
+  table[1].pins[cm::tier::device] = 3;
   table.space(cm::tier::device).take_lease(512, 256);
   const cm::memory_shortage it = table.shortage(cm::tier::device, 1024);
   CHECK(it.where == cm::tier::device);
@@ -74,15 +73,15 @@ TEST_CASE("a derived chunk is not what the host is short of", "[manager]")
 {
   cm::chunk_table table = table_of({1, 2, 1});
   for (const std::uint32_t at : {0U, 1U}) {
-    table[at].host_valid = true;
+    table[at].set_valid(cm::tier::host, true);
     table[at].live = 1;
-    table[at].host_pins = 1;
+    table[at].pins[cm::tier::host] = 1;
   }
-  table[0].host = 0;
-  table[1].host = cm::chunk::elsewhere;
+  table[0].first_frame[cm::tier::host] = 0;
+  table[1].first_frame[cm::tier::host] = cm::chunk::elsewhere;
   CHECK(table.shortage(cm::tier::host, 256).pinned == 256);
-  table[1].device = 2;
-  table[1].device_pins = 1;
+  table[1].put(cm::tier::device, 2, true);
+  table[1].pins[cm::tier::device] = 1;
   CHECK(table.shortage(cm::tier::device, 256).pinned == 2 * 256);  // there it is like any other
 }
 
@@ -92,9 +91,9 @@ TEST_CASE("two tables have the same places whatever their next uses are", "[mana
   cm::chunk_table right = table_of({1, 1});
   left[0].next_use = 7;
   CHECK(left.same_places(right));
-  left[0].device_pins = 1;
+  left[0].pins[cm::tier::device] = 1;
   CHECK_FALSE(left.same_places(right));
-  left[0].device_pins = 0;
+  left[0].pins[cm::tier::device] = 0;
   right.space(cm::tier::host).place(1, 2, 1);
   CHECK_FALSE(left.same_places(right));
   right.space(cm::tier::host).vacate(2, 1);

@@ -22,14 +22,15 @@ bool is(const move& it, std::uint32_t moment, move_kind kind, std::uint32_t chun
 TEST_CASE("a decision log writes down what was decided and when", "[manager]")
 {
   decision_log log;
-  const chunk it{.frames = 2, .device = 5, .host = 9};
+  const auto chunk_at = [](std::uint32_t device) { return chunk{.frames = 2, .first_frame = {{device, 9}}}; };
   log.at(3, 4);
   log.placed(tier::device, 7, 2);  // follows from the load
-  log.load(11, it, 7);
-  log.claimed(12, it, 8);
-  log.write_back(13, it);
-  log.evicted(14, it);
-  log.vacated(tier::device, 5, 2, true);  // follows from the eviction
+  log.copy(11, chunk_at(7), tier::host, tier::device);
+  log.claimed(12, chunk_at(8), tier::device);
+  log.copy(13, chunk_at(5), tier::device, tier::host);
+  log.evicted(14, chunk_at(5), tier::device);
+  log.discarded(15, chunk_at(6), tier::device);  // its frames become free, and no plan has to move anything
+  log.vacated(tier::device, 5, 2, true);         // follows from the eviction
   log.leased(tier::device, 1'024, 512);
   log.at(6, 7);
   log.vacated(tier::device, 2, 3, false);

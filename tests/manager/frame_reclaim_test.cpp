@@ -27,16 +27,14 @@ struct host_tier {
   {
     const std::uint32_t first = reclaim.find_frames(table, at, [this](std::uint32_t victim) { leave(victim); });
     table.space(cm::tier::host).place(at, first, table[at].frames);
-    table[at].host = first;
-    table[at].host_valid = valid;
+    table[at].put(cm::tier::host, first, valid);
   }
 
   void leave(std::uint32_t at)
   {
     ++reclaims;
-    table.space(cm::tier::host).vacate(table[at].host, table[at].frames);
-    table[at].host = cm::chunk::nowhere;
-    table[at].host_valid = false;
+    table.space(cm::tier::host).vacate(table[at].first_frame[cm::tier::host], table[at].frames);
+    table[at].take_away(cm::tier::host);
   }
 
   cm::chunk_table table;
@@ -53,13 +51,14 @@ TEST_CASE("what a plan wants on the device alone gives up its window first, what
     host_tier it{std::vector<std::uint32_t>(4, frames), 3 * frames};
     for (std::uint32_t at = 0; at < 3; ++at) {
       it.place(at, at == 2);
-      it[at].device = at * frames;
+      it[at].put(cm::tier::device, at * frames, true);
     }
-    it[2].device_only = true;
+    it[2].keep_on_device(true);
     it.place(3, true);
-    CHECK(it[2].host == cm::chunk::nowhere);  // though its copy is good, and those of 0 and 1 are not
-    CHECK(it[0].host != cm::chunk::nowhere);
-    CHECK(it[1].host != cm::chunk::nowhere);
+    CHECK(it[2].first_frame[cm::tier::host] ==
+          cm::chunk::nowhere);  // though its copy is good, and those of 0 and 1 are not
+    CHECK(it[0].first_frame[cm::tier::host] != cm::chunk::nowhere);
+    CHECK(it[1].first_frame[cm::tier::host] != cm::chunk::nowhere);
   }
 }
 
@@ -67,10 +66,10 @@ TEST_CASE("single frames come from the bottom of the host and windows from the t
 {
   host_tier it{{1, 2, 1, 2}, 6};
   for (std::uint32_t at = 0; at < 4; ++at) it.place(at, true);
-  CHECK(it[0].host == 0);
-  CHECK(it[2].host == 1);
-  CHECK(it[1].host == 4);
-  CHECK(it[3].host == 2);
+  CHECK(it[0].first_frame[cm::tier::host] == 0);
+  CHECK(it[2].first_frame[cm::tier::host] == 1);
+  CHECK(it[1].first_frame[cm::tier::host] == 4);
+  CHECK(it[3].first_frame[cm::tier::host] == 2);
   CHECK(it.reclaims == 0);
 }
 
@@ -78,42 +77,42 @@ TEST_CASE("a home without bytes is given up before a copy that the device also h
 {
   host_tier it{{1, 1, 1}, 2};
   it.place(0, true);
-  it[0].device = 3;
+  it[0].put(cm::tier::device, 3, true);
   it.place(1, false);
   it.place(2, true);
-  CHECK(it[2].host == 1);
-  CHECK(it[1].host == cm::chunk::nowhere);
-  CHECK(it[0].host_valid);
+  CHECK(it[2].first_frame[cm::tier::host] == 1);
+  CHECK(it[1].first_frame[cm::tier::host] == cm::chunk::nowhere);
+  CHECK(it[0].is_valid(cm::tier::host));
   CHECK(it.reclaims == 1);
   it.place(1, true);  // now the copy of what the device has must go: its chunk lives on the device alone
-  CHECK(it[0].host == cm::chunk::nowhere);
-  CHECK_FALSE(it[0].host_valid);
+  CHECK(it[0].first_frame[cm::tier::host] == cm::chunk::nowhere);
+  CHECK_FALSE(it[0].is_valid(cm::tier::host));
 }
 
 TEST_CASE("a window is taken where the least is given up, and nothing is where none can be had", "[manager]")
 {
   host_tier it{{1, 1, 1, 1, 2}, 4};
   for (std::uint32_t at = 0; at < 4; ++at) it.place(at, true);
-  it[0].device = 5;  // a copy
-  it[3].host_valid = false;
+  it[0].put(cm::tier::device, 5, true);  // a copy
+  it[3].set_valid(cm::tier::host, false);
   CHECK_THROWS_AS(it.place(4, true), cm::out_of_memory);  // frames 0 and 3 may leave, but are no neighbours
-  CHECK(it[0].host == 0);
-  CHECK(it[3].host == 3);
-  it[2].host_valid = false;
+  CHECK(it[0].first_frame[cm::tier::host] == 0);
+  CHECK(it[3].first_frame[cm::tier::host] == 3);
+  it[2].set_valid(cm::tier::host, false);
   it.place(4, true);
-  CHECK(it[4].host == 2);
-  CHECK(it[0].host == 0);
+  CHECK(it[4].first_frame[cm::tier::host] == 2);
+  CHECK(it[0].first_frame[cm::tier::host] == 0);
 }
 
 TEST_CASE("what is pinned on the host stays there", "[manager]")
 {
   host_tier it{{1, 1}, 1};
   it.place(0, false);
-  it[0].host_pins = 1;
+  it[0].pins[cm::tier::host] = 1;
   CHECK_THROWS_AS(it.place(1, true), cm::out_of_memory);
-  it[0].host_pins = 0;
+  it[0].pins[cm::tier::host] = 0;
   it.place(1, true);
-  CHECK(it[1].host == 0);
+  CHECK(it[1].first_frame[cm::tier::host] == 0);
 }
 
 TEST_CASE("a derived chunk has no frames on the host to give up", "[manager]")
@@ -121,21 +120,21 @@ TEST_CASE("a derived chunk has no frames on the host to give up", "[manager]")
   for (const bool device_only : {false, true})
     for (const std::uint32_t frames : {1U, 2U}) {
       host_tier it{std::vector<std::uint32_t>(3, frames), frames};
-      it[0].host = cm::chunk::elsewhere;
-      it[0].host_valid = true;
+      it[0].first_frame[cm::tier::host] = cm::chunk::elsewhere;
+      it[0].set_valid(cm::tier::host, true);
       it[0].live = 1;
-      it[0].device = 4;
-      it[0].device_only = device_only;
+      it[0].put(cm::tier::device, 4, true);
+      it[0].keep_on_device(device_only);
       it.place(1, true);
       CHECK_THROWS_AS(it.place(2, true), cm::out_of_memory);  // 1 has the only copy of its bytes
-      it[1].device = 6;
+      it[1].put(cm::tier::device, 6, true);
       it.place(2, true);
       CHECK(it.reclaims == 1);
-      CHECK(it[1].host == cm::chunk::nowhere);
-      CHECK((it[0].host == cm::chunk::elsewhere && it[0].host_valid));
-      it[2].host_pins = 1;
+      CHECK(it[1].first_frame[cm::tier::host] == cm::chunk::nowhere);
+      CHECK((it[0].first_frame[cm::tier::host] == cm::chunk::elsewhere && it[0].is_valid(cm::tier::host)));
+      it[2].pins[cm::tier::host] = 1;
       CHECK_THROWS_AS(it.place(1, true), cm::out_of_memory);  // nor where it is all that could leave
-      CHECK((it[0].host == cm::chunk::elsewhere && it[0].host_valid));
+      CHECK((it[0].first_frame[cm::tier::host] == cm::chunk::elsewhere && it[0].is_valid(cm::tier::host)));
     }
 }
 

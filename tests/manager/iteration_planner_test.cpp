@@ -108,7 +108,7 @@ TEST_CASE("a plan goes back to the first setting of its policy where the chosen 
   decision_log log;
   for (std::uint32_t at = 0; at < 5; ++at) {
     state.acquire(at, at, entry_kind::write_on_host, access_record::never, moment{0}, log);
-    state.unpin_host(at, true);
+    state.unpin(tier::host, at, true);
   }
   iteration_planner<shy_belady, transfer::lookahead> maker{transfer::lookahead{}};
   iteration_plan<shy_belady> plan;
@@ -120,7 +120,7 @@ TEST_CASE("a plan goes back to the first setting of its policy where the chosen 
 
   for (const std::uint32_t at : {4U, 0U}) {  // now it starts where the chosen setting finds no victim
     state.acquire(at, at, entry_kind::read, access_record::never, moment{0}, log);
-    state.unpin_device(at);
+    state.unpin(tier::device, at, false);
   }
   maker.make(plan, state, record, own);
   REQUIRE(plan.valid);
@@ -132,7 +132,7 @@ TEST_CASE("plans for other starts are found again, the one left longest ago is g
   const auto start = [](std::uint32_t first) {
     chunk_table made;
     made.reset(std::vector<std::uint32_t>{1}, 1);
-    made[0].device = first;
+    made[0].put(tier::device, first, true);
     return made;
   };
   iteration_plan<eviction::belady> plan;
@@ -148,7 +148,7 @@ TEST_CASE("plans for other starts are found again, the one left longest ago is g
   for (const std::uint32_t at : {3U, 1U, 7U, 3U}) {
     REQUIRE(plan.recall(start(at)));
     CHECK(plan.actions.size() == at);
-    CHECK(plan.start[0].device == at);
+    CHECK(plan.start[0].first_frame[tier::device] == at);
     CHECK(plan.valid);
     CHECK(plan.periodic == (at % 2 == 0));
   }

@@ -3,9 +3,14 @@
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/manager/manager.hpp>
+#include <support/adversarial.hpp>
 #include <support/catch.hpp>
+#include <support/oracles/dice.hpp>
 
+#include <algorithm>
 #include <optional>
+#include <string>
+#include <vector>
 
 namespace residency_snapshot_test {
 
@@ -36,7 +41,8 @@ TEST_CASE("a snapshot can be taken at any time, changes nothing and outlives its
   CHECK(sealed.chunks.size() == 6);  // values and gradients
   CHECK(sealed.tensors.size() == 6);
   for (const cm::chunk_snapshot& it : sealed.chunks)
-    CHECK_FALSE((it.place.on_device() || it.place.host_valid || it.state != cm::tensor_state::free));
+    CHECK_FALSE((it.place.has_frames(cm::tier::device) || it.place.is_valid(cm::tier::host) ||
+                 it.state != cm::tensor_state::free));
   const auto rehearsed = [&] {
     for (std::uint32_t layer = 0; layer < 3; ++layer) {
       const auto pin = m->acquire(weights.slice(layer), cm::access::read_write);
@@ -67,3 +73,274 @@ TEST_CASE("a snapshot can be taken at any time, changes nothing and outlives its
 }
 
 }  // namespace residency_snapshot_test
+
+namespace take_snapshot_test {
+
+namespace cm = chunkmem;
+using namespace cm::literals;
+using arena = cm::backend::host_arena;
+
+namespace {
+
+constexpr cm::list_spec lists[] = {{"momentum"}};
+
+/// What a snapshot says of frames, from its own chunks and leases: its runs must say the same.
+std::vector<cm::frame_use> uses_from_chunks(const cm::residency_snapshot& it, cm::tier where)
+{
+  const cm::tier_snapshot& tier = it.tiers[where];
+  std::vector<cm::frame_use> uses(tier.frames, cm::frame_use::free);
+  for (const cm::lease_place& lease : tier.leases)
+    for (std::uint64_t at = lease.begin / it.frame.count();
+         at < tier.frames && at * it.frame.count() < lease.begin + lease.size; ++at)
+      uses[at] = cm::frame_use::leased;
+  for (const cm::chunk_snapshot& one : it.chunks) {
+    const cm::chunk& place = one.place;
+    const std::uint32_t first = place.first_frame[where];
+    if (first == cm::chunk::nowhere) continue;
+    cm::frame_use use = cm::frame_use::spare;
+    const cm::tier other = where == cm::tier::device ? cm::tier::host : cm::tier::device;
+    if (place.live > 0 && place.is_valid(where) && !place.is_valid(other)) use = cm::frame_use::sole;
+    if (place.pins[where] > 0) use = cm::frame_use::pinned;
+    for (std::uint32_t frame = first; frame < first + place.frames; ++frame) uses[frame] = use;
+  }
+  return uses;
+}
+
+void check(const cm::residency_snapshot& it)
+{
+  for (const cm::tier where : {cm::tier::device, cm::tier::host}) {
+    const cm::tier_snapshot& tier = it.tiers[where];
+    std::vector<cm::frame_use> told;
+    for (const cm::frame_run& run : tier.runs) {
+      if (run.first != told.size() || run.frames == 0) FAIL("runs are not all frames in their order");
+      if (!told.empty() && told.back() == run.use) FAIL("two runs of one use are neighbours");
+      told.insert(told.end(), run.frames, run.use);
+    }
+    if (told != uses_from_chunks(it, where)) FAIL("runs and chunks disagree on the " << name_of(where));
+    if (static_cast<std::uint32_t>(std::count(told.begin(), told.end(), cm::frame_use::free)) != tier.free_frames)
+      FAIL("free frames");
+    std::uint64_t leased = 0;
+    for (const cm::lease_place& lease : tier.leases) leased += lease.size;
+    if (leased != tier.leased.count() || tier.leased > tier.most_leased || tier.in_use > tier.peak)
+      FAIL("leased bytes");
+    if (tier.longest_free > tier.longest_clearable || tier.longest_clearable > tier.frames) FAIL("longest runs");
+  }
+  std::uint32_t tensors = 0;
+  for (std::uint32_t at = 0; at < it.chunks.size(); ++at) {
+    const cm::chunk_snapshot& one = it.chunks[at];
+    std::uint32_t pins = 0;
+    for (std::uint32_t number = one.first_tensor; number < one.first_tensor + one.tensors; ++number) {
+      if (it.tensors[number].chunk != at) FAIL("a tensor is told with another chunk");
+      pins += it.tensors[number].pins;
+    }
+    tensors += one.tensors;
+    if (pins != one.place.pins[cm::tier::device] + one.place.pins[cm::tier::host]) FAIL("pins of chunk " << at);
+    if ((one.state == cm::tensor_state::compute) != (pins > 0)) FAIL("state of chunk " << at);
+  }
+  if (tensors != it.tensors.size()) FAIL("a tensor is told with no chunk");
+}
+
+template <class Backend>
+std::uint64_t walk(Backend& memory, std::uint64_t seed)
+{
+  const bool asked = seed % 2 == 0;
+  cm::manager<Backend> m{memory, {.chunk_bytes = 1_KiB, .error_details = asked}};
+  m.use(lists);
+  const auto weights = m.template add_stacked<float>(7, {120}, cm::role::parameter);
+  const auto wide = m.template add_stacked<float>(2, {600}, cm::role::frozen);  // windows of three frames
+  for (std::uint32_t at = 0; at < 7; ++at) m.acquire(weights.slice(at), cm::access::write).release();
+  for (std::uint32_t at = 0; at < 2; ++at) m.acquire(wide.slice(at), cm::access::write).release();
+  support::dice dice{seed};
+  std::vector<typename cm::manager<Backend>::template pin_type<const float>> pins;
+  std::vector<cm::lease<typename cm::manager<Backend>::engine_type>> leases;
+  std::uint64_t refused = 0;
+  for (int call = 0; call < 150; ++call) {
+    try {
+      const auto what = dice.below(7);
+      const cm::at place = dice.below(3) == 0 ? cm::at::host : cm::at::device;
+      if (what == 0) pins.clear();
+      if (what == 1) leases.clear();
+      if (what == 2)
+        leases.push_back(
+            m.lease(dice.below(2) == 0 ? cm::tier::device : cm::tier::host, cm::bytes{256 + dice.below(3'000)}));
+      if (what == 3)
+        pins.push_back(
+            m.template acquire<float>(weights.slice(dice.below(7)), m.list("momentum"), cm::access::read_write, place));
+      if (what == 4) pins.push_back(m.acquire(wide.slice(dice.below(2)), cm::access::read, place));
+      if (what > 4)
+        pins.push_back(
+            m.acquire(weights.slice(dice.below(7)), what == 5 ? cm::access::read : cm::access::write, place));
+    } catch (const cm::error& error) {
+      if (error.details() != (asked ? to_string(m.residency()) : std::string{}))
+        FAIL("details are not of the moment at which it was thrown");
+      ++refused;
+    }
+    check(m.residency());
+  }
+  return refused;
+}
+
+}  // namespace
+
+TEST_CASE("a snapshot agrees with itself, whatever was done and refused before", "[manager]")
+{
+  std::uint64_t refused = 0;
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    CAPTURE(seed);
+    arena memory{{.device_capacity = 7_KiB, .host_capacity = 26_KiB}};
+    refused += walk(memory, seed);
+    support::adversarial hostile{{.device_capacity = 7_KiB, .host_capacity = 26_KiB, .seed = seed}};
+    refused += walk(hostile, seed);
+    CHECK(hostile.faults().empty());
+  }
+  CHECK(refused > 100);
+}
+
+TEST_CASE("a snapshot says which run could be cleared, and what each tier holds", "[manager]")
+{
+  arena memory{{.device_capacity = 6_KiB, .host_capacity = 16_KiB}};
+  cm::manager<arena> m{memory, {.chunk_bytes = 1_KiB}};
+  const auto weights = m.add_stacked<float>(6, {256}, cm::role::frozen);
+  m.name(weights.slice(2), "middle");
+  for (std::uint32_t at = 0; at < 5; ++at) m.acquire(weights.slice(at), cm::access::write).release();
+  const auto pin = m.acquire(weights.slice(2), cm::access::read);
+  auto lease = m.lease(cm::tier::device, 512_B);
+  auto now = m.residency();
+  const cm::tier_snapshot& device = now.tiers[cm::tier::device];
+  REQUIRE(device.frames == 6);
+  CHECK(device.free_frames == 0);
+  CHECK(device.longest_free == 0);
+  CHECK(device.longest_clearable == 2);  // frames 0 and 1 below the pin; 3 and 4 between it and the lease
+  CHECK(device.runs.size() == 4);
+  CHECK(device.runs[1].use == cm::frame_use::pinned);
+  CHECK(device.runs[2].frames == 2);
+  CHECK(device.runs[3].use == cm::frame_use::leased);
+  CHECK(device.leased == 512_B);
+  CHECK(device.in_use == 5_KiB + 512_B);
+  REQUIRE(device.leases.size() == 1);
+  CHECK(device.leases[0].begin == 5'632);
+  CHECK(now.chunks[2].tensors == 1);
+  CHECK(now.tensors[now.chunks[2].first_tensor].name == "middle");
+  CHECK(now.tensors[now.chunks[2].first_tensor].pins == 1);
+  CHECK(now.chunks[2].state == cm::tensor_state::compute);
+  CHECK(now.chunks[2].part == cm::role::frozen);
+  CHECK(now.chunks[5].state == cm::tensor_state::free);
+  lease.release();
+  now = m.residency();
+  CHECK(now.tiers[cm::tier::device].longest_clearable == 3);
+  CHECK(now.tiers[cm::tier::device].most_leased == 512_B);
+  CHECK(now.tiers[cm::tier::device].leases.empty());
+}
+
+}  // namespace take_snapshot_test
+
+namespace residency_text_test {
+
+namespace cm = chunkmem;
+using namespace cm::literals;
+using Catch::Matchers::ContainsSubstring;
+using arena = cm::backend::host_arena;
+
+TEST_CASE("the text of a snapshot says of both tiers what is held, and of chunks where they lie and why", "[manager]")
+{
+  arena memory{{.device_capacity = 6_KiB, .host_capacity = 16_KiB}};
+  cm::manager<arena> m{memory, {.chunk_bytes = 1_KiB}};
+  const auto weights = m.add_stacked<float>(6, {128}, cm::role::frozen);
+  const auto wide = m.add<float>({512}, cm::role::buffer);
+  m.name(weights.slice(4), "h.2.bias");
+  m.name(wide, "mask");
+  for (std::uint32_t at = 0; at < 6; ++at) m.acquire(weights.slice(at), cm::access::write).release();
+  m.acquire(wide, cm::access::write).release();
+  CHECK_THAT(to_string(m.residency()),
+             ContainsSubstring("residency outside of iterations, after 0 whole ones; frames of 1024 B\n"));
+  const auto scope = m.iteration();
+  const auto first = m.acquire(weights.slice(4), cm::access::read);
+  const auto second = m.acquire(weights.slice(0), cm::access::read, cm::at::host);
+  const auto third = m.acquire(wide, cm::access::read);
+  const auto lease = m.lease(cm::tier::device, 512_B);
+  const std::string text = to_string(m.residency());
+  CAPTURE(text);
+  CHECK_THAT(text, ContainsSubstring("residency at moment 4 of an iteration, after 0 whole ones; frames of 1024 "
+                                     "B\ndevice: capacity 6144 B, in use "));
+  CHECK_THAT(text, ContainsSubstring("  leases: 512 B at 5632\nhost: capacity 16384 B, in use "));
+  CHECK_THAT(text, ContainsSubstring("chunks: 4, of them 3 pinned, "));
+  CHECK_THAT(text,
+             ContainsSubstring(", pins on the host 1 (writing 0); 1024 B: tensor.0 compute (pins 1), tensor.1 hold\n"));
+  CHECK_THAT(text, ContainsSubstring(", pins on the device 1; 1024 B: h.2.bias compute (pins 1), tensor.5 hold\n"));
+  CHECK_THAT(text, ContainsSubstring("(buffer): device frames "));
+  CHECK_THAT(text, ContainsSubstring("; 2048 B: mask compute (pins 1)\n"));
+  CHECK(text.find("tensor.3") > text.find("mask"));  // what is not pinned comes after what is
+}
+
+TEST_CASE("the text of many chunks is short, and counts what it leaves out", "[manager]")
+{
+  arena memory{{.device_capacity = 64_KiB, .host_capacity = 2_MiB}};
+  cm::manager<arena> m{memory, {.chunk_bytes = 1_KiB}};
+  const auto weights = m.add_stacked<float>(4'000, {64}, cm::role::frozen);  // four in a chunk
+  for (std::uint32_t at = 0; at < 4'000; at += 4) m.acquire(weights.slice(at), cm::access::write).release();
+  const auto pin = m.acquire(weights.slice(3'996), cm::access::read);
+  std::vector<cm::lease<decltype(m)::engine_type>> leases;
+  for (int at = 0; at < 9; ++at) leases.push_back(m.lease(cm::tier::host, 256_B));
+  const auto snapshot = m.residency();
+  REQUIRE(snapshot.chunks.size() == 1'000);
+  CHECK(to_string(snapshot).size() < 6'000);
+  const std::string text = to_string(snapshot, 3);
+  CHECK(std::count(text.begin(), text.end(), '\n') < 14);
+  CHECK_THAT(text, ContainsSubstring("  chunk 999 (frozen): "));  // pinned: before all others
+  CHECK(text.find("  chunk 999") < text.find("  chunk 0 "));
+  CHECK_THAT(text, ContainsSubstring("tensor.3996 compute (pins 1), tensor.3997 free, tensor.3998 free, and 1 more\n"));
+  CHECK_THAT(text, ContainsSubstring("  and 997 more\n"));
+  CHECK_THAT(text, ContainsSubstring(", and 6 more\n"));
+  CHECK_THAT(to_string(snapshot, 0), ContainsSubstring("  and 1000 more\n"));
+}
+
+TEST_CASE("a name cannot begin a line of its own, nor speak to the terminal", "[manager]")
+{
+  arena memory{{.device_capacity = 6_KiB, .host_capacity = 16_KiB}};
+  cm::manager<arena> m{memory, {.chunk_bytes = 1_KiB}};
+  const auto plain = m.add<float>({16}, cm::role::frozen);
+  const auto forged = m.add<float>({16}, cm::role::frozen);
+  m.acquire(plain, cm::access::write).release();
+  m.acquire(forged, cm::access::write).release();
+  const std::string before = to_string(m.residency());
+  m.name(forged, "a\n  chunk 7 (frozen): not on device\r\x1b[31m\x7f\\n\t\u00e9");
+  const std::string text = to_string(m.residency());
+  CAPTURE(text);
+  CHECK(std::count(text.begin(), text.end(), '\n') == std::count(before.begin(), before.end(), '\n'));
+  CHECK_THAT(text, ContainsSubstring(R"(a\n  chunk 7 (frozen): not on device\x0d\x1b[31m\x7f\\n\x09)"
+                                     "\u00e9 hold"));
+  cm::residency_snapshot lists = m.residency();
+  lists.lists = {"values", "mine\nforged"};
+  for (auto& chunk : lists.chunks) chunk.list = 1;
+  CHECK_THAT(to_string(lists), ContainsSubstring(R"((mine\nforged): )") && !ContainsSubstring("\nforged"));
+}
+
+TEST_CASE("a derived chunk is told as one whose share is elsewhere, behind what has bytes of its own", "[manager]")
+{
+  arena memory{{.device_capacity = 6_KiB, .host_capacity = 16_KiB}};
+  cm::manager<arena> m{memory, {.chunk_bytes = 1_KiB}};
+  const auto weights = m.add_stacked<float>(3, {256}, cm::role::frozen);
+  for (std::uint32_t at = 0; at < 3; ++at) m.acquire(weights.slice(at), cm::access::write).release();
+  cm::residency_snapshot it = m.residency();
+  it.chunks[0].place = {.first_frame = {{cm::chunk::nowhere, cm::chunk::elsewhere}}};
+  it.chunks[1].place = it.chunks[0].place;
+  it.chunks[1].place.put(cm::tier::device, 2, true);
+  it.chunks[2].place = {.first_frame = {{cm::chunk::nowhere, 3}}};
+  const std::string text = to_string(it);
+  CAPTURE(text);
+  CHECK_THAT(text, ContainsSubstring("chunk 0 (frozen): not on device, host share elsewhere; 1024 B"));
+  CHECK_THAT(text, ContainsSubstring("chunk 1 (frozen): device frame 2, host share elsewhere; 1024 B"));
+  CHECK_THAT(text, ContainsSubstring("chunk 2 (frozen): not on device, host frame 3 without valid bytes; 1024 B"));
+  CHECK(text.find("chunk 1 (") < text.find("chunk 0 ("));
+  CHECK(text.find("chunk 2 (") < text.find("chunk 0 ("));  // that one lies nowhere
+}
+
+TEST_CASE("a snapshot of nothing is told too", "[manager]")
+{
+  const std::string text = to_string(cm::residency_snapshot{});
+  CHECK_THAT(text, ContainsSubstring("chunks: 0, of them 0 pinned"));
+  CHECK_THAT(text, ContainsSubstring("device: capacity 0 B"));
+  CHECK_THAT(text, !ContainsSubstring("frames: "));
+}
+
+}  // namespace residency_text_test

@@ -91,7 +91,7 @@ TEST_CASE("a run copies what its log says, once it has settled", "[manager]")
   decision_log log;
   for (std::uint32_t at = 0; at < 3; ++at) {
     state.acquire(at, at, entry_kind::write_on_host, access_record::never, moment{0}, log);
-    state.unpin_host(at, true);
+    state.unpin(tier::host, at, true);
   }
   transfer::record_uses uses;
   uses.read(record, own, 3, state.table().live());

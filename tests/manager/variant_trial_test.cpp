@@ -59,7 +59,7 @@ TEST_CASE("the setting that moves least when the record repeats is chosen", "[ma
   decision_log log;
   for (std::uint32_t at = 0; at < 5; ++at) {
     state.acquire(at, at, entry_kind::write_on_host, access_record::never, moment{0}, log);
-    state.unpin_host(at, true);
+    state.unpin(tier::host, at, true);
   }
   variant_trial<nearest_or_farthest> trial;
   CHECK(trial.best(state, record, own) == 1);

@@ -33,7 +33,7 @@ struct pretended {
     now.tiers[tier::device].capacity = 100_KiB;
     now.chunks.resize(1);
     now.chunks[0].place.frames = static_cast<std::uint32_t>(values.count() / 1'024);
-    now.chunks[0].place.device = 0;
+    now.chunks[0].place.put(tier::device, 0, true);
     return now;
   }
 };
@@ -50,10 +50,10 @@ TEST_CASE("a snapshot's bytes are counted by what they are for", "[planner]")
     chunk_snapshot it;
     it.list = list;
     it.place.frames = list + 1;
-    it.place.device = 0;
+    it.place.put(tier::device, 0, true);
     now.chunks.push_back(it);
   }
-  now.chunks[1].place.device = chunk::nowhere;
+  now.chunks[1].place.take_away(tier::device);
   const device_use use = device_use_of(now);
   CHECK(use == device_use{3_KiB, 8_KiB, 30_KiB, 59_KiB});
   CHECK(use.sum() == 100_KiB);

@@ -4,7 +4,7 @@
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/collective/self.hpp>
 #include <chunkmem/manager/manager.hpp>
-#include <chunkmem/manager/residency_text.hpp>
+#include <chunkmem/manager/residency_snapshot.hpp>
 #include <chunkmem/sharding/gathering.hpp>
 
 #include <support/catch.hpp>

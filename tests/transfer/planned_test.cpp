@@ -83,7 +83,8 @@ TEST_CASE("what planned solves is what its run moves, where the host has no room
     ++runs;
     equal += *moved * support::frame_bytes == 2 * policy.solution().moved_bytes ? 1 : 0;
     for (std::uint32_t chunk = 0; chunk < run.iteration.chunks(); ++chunk)
-      if (wanted.device_only[chunk] != 0 && planned.state()[chunk].live > 0) CHECK(planned.state()[chunk].on_device());
+      if (wanted.device_only[chunk] != 0 && planned.state()[chunk].live > 0)
+        CHECK(planned.state()[chunk].has_frames(tier::device));
   }
   CHECK(cannot < runs / 10);
   CHECK(runs > 100);
@@ -147,7 +148,7 @@ TEST_CASE("leases on the host take room from homes, and derived chunks need none
     if (leases) build.release(build.lease(entry_kind::lease_host, 512));
     const access_record record = build.finish(own, 3);
     std::vector<chunk> chunks(3);
-    if (derived) chunks[1].host = chunk::elsewhere;
+    if (derived) chunks[1].first_frame[tier::host] = chunk::elsewhere;
     const transfer::retention plan = policy.retain({record, own, chunks, live, bytes{512}, bytes{1024}, bytes{host}});
     REQUIRE(plan.stays_until.size() == record.size());
     return std::count(plan.device_only.begin(), plan.device_only.end(), 1);

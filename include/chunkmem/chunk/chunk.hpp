@@ -1,50 +1,96 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/core/ids.hpp>
+#include <chunkmem/core/tier.hpp>
 #include <chunkmem/tensor/tensor_rules.hpp>
 
+#include <bit>
 #include <cstdint>
 #include <span>
 
 namespace chunkmem::inline v0 {
 
-/// What the manager knows of a chunk: where its copies lie and whether they may move. 32 bytes.
+/// Where the copies of a chunk lie and whether they may move. 16 bytes, and 8 for each tier.
 ///
-/// A device copy is always valid: it is given up when the host's is written. A host window may be kept without being
-/// valid, as the home to which the next write-back goes. A derived chunk has no window: a mover makes its bytes from
-/// others, it is read on the device alone, and a write on the host says that what it is made from has changed.
+/// A tier is an index: `it.pins[tier::host]`. The device's copy is always valid: it is given up when another copy is
+/// written. Below, a chunk may keep frames without valid bytes: its next write-back goes there. A derived chunk has no
+/// frames below the device: a mover makes its bytes from others. It is read on the device alone, and a write on the
+/// host says that its sources have changed.
+/// @code
+/// chunk it;
+/// it.put(tier::host, 3, true);          // frames from number 3 on, with valid bytes
+/// it.put(tier::device, 0, true);        // and a copy of them
+/// it.written_in(tier::device);          // from now on the only valid copy
+/// if (!it.is_valid(tier::host)) ...     // it has to be written back before it leaves
+/// @endcode
 struct chunk {
   static constexpr std::uint32_t nowhere = UINT32_MAX;
   static constexpr std::uint32_t elsewhere = UINT32_MAX - 1;  ///< the host frame of derived chunks
 
-  std::uint32_t frames = 1;          ///< length of its window in every tier
-  std::uint32_t device = nowhere;    ///< first device frame
-  std::uint32_t host = nowhere;      ///< first host frame
+  std::uint32_t frames = 1;                                     ///< how many neighbours it takes in every tier
+  per_tier<std::uint32_t> first_frame = filled_tiers(nowhere);  ///< nowhere, elsewhere, or a frame of the tier
+  per_tier<std::uint32_t> pins = {};
   std::uint32_t next_use = nowhere;  ///< moment of its next recorded access
   std::uint32_t live = 0;            ///< tensors in it that hold bytes; 0: nothing to save
-  std::uint32_t device_pins = 0;
-  std::uint16_t host_pins = 0;
-  std::uint16_t host_writers = 0;  ///< those of them that write: the device has no copy meanwhile
-  bool host_valid = false;
-  bool left_for_host = false;  ///< without a next use the host wants its bytes, by the record
-  /// the plan never lets it leave: its window on the host is the first to be given up
-  bool device_only = false;
-  bool touched = false;  ///< the eviction policy has not heard of its latest change
+  std::uint16_t writers = 0;         ///< pins below the device that write: the device has no copy meanwhile
+  std::uint8_t bits = 0;             ///< tiers whose copy is valid, and the two hints below
+  bool touched = false;              ///< the eviction policy has not heard of its latest change
 
-  [[nodiscard]] bool on_device() const noexcept { return device != nowhere; }
-  [[nodiscard]] bool is_derived() const noexcept { return host == elsewhere; }
-  [[nodiscard]] bool has_window() const noexcept { return host < elsewhere; }  ///< on the host
+  /// It takes frames there, whatever is in them.
+  [[nodiscard]] constexpr bool has_frames(tier where) const noexcept { return first_frame[where] < elsewhere; }
+  /// Its bytes can be read there. For a derived chunk on the host: they can be made anew.
+  [[nodiscard]] constexpr bool is_valid(tier where) const noexcept { return (bits & bit(where)) != 0; }
+  [[nodiscard]] constexpr bool is_derived() const noexcept { return first_frame[tier::host] == elsewhere; }
+
+  constexpr void put(tier where, std::uint32_t first, bool valid) noexcept
+  {
+    first_frame[where] = first;
+    set_valid(where, valid);
+  }
+  constexpr void take_away(tier where) noexcept { put(where, nowhere, false); }
+  constexpr void set_valid(tier where, bool valid) noexcept { set(bit(where), valid); }
+  /// Copies in other tiers are old now.
+  constexpr void written_in(tier where) noexcept
+  {
+    bits = static_cast<std::uint8_t>(bits & (bit(where) | wanted_below_bit | never_leaves_bit));
+  }
+
+  /// In how many tiers it is valid.
+  [[nodiscard]] constexpr int copies() const noexcept { return std::popcount(valid_in()); }
+
+  /// Without a next use the tier below wants its bytes, by the record.
+  [[nodiscard]] constexpr bool wanted_below() const noexcept { return (bits & wanted_below_bit) != 0; }
+  constexpr void want_below(bool wanted) noexcept { set(wanted_below_bit, wanted); }
+  /// The plan keeps it on the device: its other frames are the first to be given up.
+  [[nodiscard]] constexpr bool never_leaves() const noexcept { return (bits & never_leaves_bit) != 0; }
+  constexpr void keep_on_device(bool kept) noexcept { set(never_leaves_bit, kept); }
+
+  /// All but the next use, which belongs to the record and not to the place.
+  [[nodiscard]] constexpr bool same_place(const chunk& other) const noexcept
+  {
+    return first_frame == other.first_frame && valid_in() == other.valid_in() && live == other.live &&
+           pins == other.pins;
+  }
+
+ private:
+  static constexpr std::uint8_t wanted_below_bit = 0x40;
+  static constexpr std::uint8_t never_leaves_bit = 0x80;
+
+  [[nodiscard]] constexpr std::uint8_t valid_in() const noexcept
+  {
+    return static_cast<std::uint8_t>(bits & ~(wanted_below_bit | never_leaves_bit));
+  }
+  constexpr void set(std::uint8_t which, bool on) noexcept
+  {
+    bits = static_cast<std::uint8_t>(on ? bits | which : bits & ~which);
+  }
+  [[nodiscard]] static constexpr std::uint8_t bit(tier where) noexcept
+  {
+    return static_cast<std::uint8_t>(1U << static_cast<unsigned>(where));
+  }
 };
 
-static_assert(sizeof(chunk) == 32);
-
-/// All but the next use: that belongs to the record, not to the place.
-[[nodiscard]] constexpr bool have_same_place(const chunk& left, const chunk& right) noexcept
-{
-  return left.device == right.device && left.host == right.host && left.host_valid == right.host_valid &&
-         left.live == right.live && left.device_pins == right.device_pins && left.host_pins == right.host_pins;
-}
+static_assert(sizeof(chunk) == 16 + 8 * tier_count);
 
 /// The state of a chunk follows from its tensors: `compute` if one of them is in use, else `gradient` if one of them is
 /// overwritten, else `hold` if one of them has bytes.

@@ -3,7 +3,6 @@
 
 #include <chunkmem/core/version.hpp>
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -18,6 +17,15 @@ inline constexpr std::size_t tier_count = 2;
 
 /// All of them, from the fastest to the largest: `for (const tier where : all_tiers)`.
 inline constexpr std::array<tier, tier_count> all_tiers{tier::device, tier::host};
+
+/// Holds what no other tier has room for: nothing below it can take a copy.
+inline constexpr tier last_tier = all_tiers.back();
+
+/// The neighbour below, or no_tier.
+[[nodiscard]] constexpr tier next_tier(tier where) noexcept
+{
+  return static_cast<tier>(static_cast<std::uint8_t>(where) + 1);
+}
 
 /// A value that names no tier, such as one that is not set yet. It indexes nothing.
 inline constexpr tier no_tier{tier_count};
@@ -46,7 +54,9 @@ struct per_tier {
   /// Only where values can be compared.
   [[nodiscard]] constexpr bool operator==(const per_tier& other) const noexcept
   {
-    return std::equal(values, values + tier_count, other.values);
+    for (std::size_t at = 0; at < tier_count; ++at)
+      if (!(values[at] == other.values[at])) return false;
+    return true;
   }
 };
 

@@ -16,10 +16,9 @@
 #include <chunkmem/manager/pin.hpp>
 #include <chunkmem/manager/policy_values.hpp>
 #include <chunkmem/manager/registered_states.hpp>
-#include <chunkmem/manager/residency_text.hpp>
+#include <chunkmem/manager/residency_snapshot.hpp>
 #include <chunkmem/manager/stacked.hpp>
 #include <chunkmem/manager/step_rehearsal.hpp>
-#include <chunkmem/manager/take_snapshot.hpp>
 #include <chunkmem/manager/update_session.hpp>
 #include <chunkmem/tensor/gradient_start.hpp>
 

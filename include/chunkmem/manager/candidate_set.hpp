@@ -3,6 +3,7 @@
 
 #include <chunkmem/chunk/chunk.hpp>
 #include <chunkmem/core/ids.hpp>
+#include <chunkmem/core/tier.hpp>
 #include <chunkmem/eviction/eviction_policy.hpp>
 #include <chunkmem/profile/access_record.hpp>
 
@@ -124,7 +125,7 @@ class candidate_set {
   {
     std::size_t count = 0;
     for (std::uint32_t at = 0; at < chunks.size(); ++at)
-      if (chunks[at].on_device()) named_[count++] = at;
+      if (chunks[at].has_frames(where)) named_[count++] = at;
     const std::span named{named_.data(), count};
     const auto same = [named](const std::vector<std::uint64_t>& ours, const std::vector<std::uint64_t>& theirs) {
       std::sort(named.begin(), named.end(),
@@ -151,6 +152,9 @@ class candidate_set {
   [[nodiscard]] bool is_named(std::uint32_t at) const noexcept { return is_named_[at] != 0; }
 
  private:
+  static constexpr tier where = tier::device;  // which they may leave
+  static constexpr tier below = tier::host;    // for which they are written back
+
   void flush(std::span<chunk> chunks) noexcept
   {
     const auto begin = touched_.begin();
@@ -168,8 +172,8 @@ class candidate_set {
     eviction::candidate& known = entered_[at];
     if (known.chunk != chunk_id::none) policy_.leave(known);
     known = {};
-    if (!it.on_device() || it.device_pins > 0) return;
-    known = {chunk_id{at}, moment{it.next_use}, it.frames, !it.host_valid, arrived_[at], released_[at]};
+    if (!it.has_frames(where) || it.pins[where] > 0) return;
+    known = {chunk_id{at}, moment{it.next_use}, it.frames, !it.is_valid(below), arrived_[at], released_[at]};
     policy_.enter(known);
   }
 

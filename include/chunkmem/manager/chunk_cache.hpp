@@ -2,7 +2,7 @@
 #pragma once
 
 #include <chunkmem/chunk/chunk.hpp>
-#include <chunkmem/chunk/window_choice.hpp>
+#include <chunkmem/chunk/frame_run_choice.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/eviction/eviction_policy.hpp>
 #include <chunkmem/manager/candidate_set.hpp>
@@ -31,6 +31,21 @@ namespace detail {
 
 }  // namespace detail
 
+/// Carries out what a chunk_cache decides, or writes it down.
+///
+/// Laws: `copy` may throw with nothing copied; the other calls do not refuse. `placed` comes before bytes come into
+/// frames and `vacated` after they left. While `copy` runs, the chunk has frames in both tiers.
+template <class Mover>
+concept cache_mover = requires(Mover mover, std::uint32_t number, const chunk& moved, tier where, std::uint64_t size) {
+  mover.placed(where, number, number);         // tier, first frame, frames: a chunk or a lease may come
+  mover.vacated(where, number, number, true);  // the same, they are free; true: by an eviction
+  mover.copy(number, moved, where, where);     // chunk, from a tier to its neighbour
+  mover.claimed(number, moved, where);         // its frames are filled by their user, not by a copy
+  mover.evicted(number, moved, where);         // it leaves this tier, whose bytes are saved
+  mover.discarded(number, moved, where);       // it leaves this tier, whose bytes are worth nothing
+  mover.leased(where, size, size);             // tier, first byte, bytes
+};
+
 /// Decides which chunk lies in which frames of which tier. Needs no bytes.
 ///
 /// The device is a cache of chunks: an access brings its chunk there, and the eviction policy names the chunks that
@@ -38,7 +53,9 @@ namespace detail {
 /// down. A cache can be copied, so that an iteration is tried on the copy with the decisions that the manager would
 /// make. No decision reads a clock or asks whether a copy is done.
 ///
-/// A mover has `placed`, `vacated`, `load`, `claimed`, `write_back`, `evicted`, `discarded` and `leased`.
+/// Two agents serve the link between two neighbouring tiers, one for each direction. What a plan moves over one link is
+/// what the next tier sees as its accesses.
+///
 /// Guarantee: strong where nothing had to move; else basic: chunks that were evicted before a failure stay evicted.
 /// Cost: O(1) for a resident chunk. A miss adds one decision of the policy for each chunk that must leave. A chunk of
 /// several frames adds one decision for each chunk that would leave before enough neighbouring frames open.
@@ -47,7 +64,7 @@ namespace detail {
 /// cache.reset(frames_of_chunk, slots);
 /// for (const tier where : all_tiers) cache.reset_tier(where, capacity[where], frame, frames[where]);
 /// cache.acquire(slot, chunk, entry_kind::read, next_use, now, mover);  // the chunk is on the device and pinned
-/// cache.unpin_device(chunk);
+/// cache.unpin(tier::device, chunk, false);
 /// @endcode
 template <eviction_policy Eviction>
 class chunk_cache {
@@ -79,7 +96,7 @@ class chunk_cache {
     table_.space(where).reset(capacity, frame, frames);
   }
   /// A mover makes the bytes of this chunk from others: it takes no frames on the host. @pre it lies nowhere
-  void make_derived(std::uint32_t at) noexcept { table_[at].host = chunk::elsewhere; }
+  void make_derived(std::uint32_t at) noexcept { table_[at].first_frame[tier::host] = chunk::elsewhere; }
   /// Everything lies where it does there; the policy has to be told. O(chunks + frames)
   void take_places(const chunk_table& other)
   {
@@ -126,8 +143,8 @@ class chunk_cache {
     for (std::uint32_t at = 0; at < chunks(); ++at) {
       chunk& it = table_[at];
       it.next_use = record.empty() ? access_record::never : record.first_of_chunk()[at];
-      it.left_for_host = !record.empty() && record.is_left_for_host(at);
-      it.device_only = !device_only.empty() && device_only[at] != 0;
+      it.want_below(!record.empty() && record.is_left_for_host(at));
+      it.keep_on_device(!device_only.empty() && device_only[at] != 0);
     }
   }
 
@@ -140,7 +157,7 @@ class chunk_cache {
   /// A chunk that is on the device is wanted at that moment of the next iteration.
   void expect_use(std::uint32_t at, std::uint32_t next_use) noexcept
   {
-    if (!table_[at].on_device()) return;
+    if (!table_[at].has_frames(tier::device)) return;
     candidates_.touch(at, table_[at]);
     table_[at].next_use = next_use;
   }
@@ -152,24 +169,25 @@ class chunk_cache {
   {
     chunk& it = table_[at];
     candidates_.touch(at, it);
-    ++it.device_pins;
+    ++it.pins[tier::device];
     it.next_use = next_use;
-    it.host_valid &= !writing;
+    if (writing) it.written_in(tier::device);
   }
-  void unpin_device(std::uint32_t at) noexcept
+  /// Ends a pin in this tier. @param writing   as the pin was taken
+  void unpin(tier where, std::uint32_t at, bool writing) noexcept
   {
     chunk& it = table_[at];
-    if (--it.device_pins == 0) candidates_.let_go(at, it);
-  }
-  void unpin_host(std::uint32_t at, bool writing) noexcept
-  {
-    --table_[at].host_pins;
-    if (writing) --table_[at].host_writers;
+    --it.pins[where];
+    if (where == tier::device) {
+      if (it.pins[where] == 0) candidates_.let_go(at, it);
+    } else if (writing) {
+      --it.writers;
+    }
   }
 
   /// Brings the chunk of `slot` to where `kind` wants it and pins it there.
   /// @throws out_of_memory   all that could leave is pinned, or the host has no room
-  template <class Mover>
+  template <cache_mover Mover>
   void acquire(std::uint32_t slot, std::uint32_t at, entry_kind kind, std::uint32_t next_use, moment now, Mover& mover)
   {
     chunk& it = table_[at];
@@ -177,16 +195,16 @@ class chunk_cache {
     const bool has_others = it.live > (was_live ? 1U : 0U);
     const bool keep = has_others || (was_live && access_of(kind) != access::write);
     const bool writing = writes(access_of(kind));
-    if (place_of(kind) == at::device) {
-      bring_to_device(at, keep, now, mover);
+    if (const tier where = tier_of(kind); where == tier::device) {
+      bring_up(at, keep, now, mover);
       pin_resident(at, writing, next_use);
     } else {
-      bring_to_host(at, keep, mover);
-      if (writing && it.on_device()) leave_device(at, mover, false);
+      bring_down(at, keep, mover);
+      if (writing && it.has_frames(tier::device)) discard(at, mover);
       candidates_.touch(at, it);
       it.next_use = next_use;
-      ++it.host_pins;
-      if (writing) ++it.host_writers;
+      ++it.pins[where];
+      if (writing) ++it.writers;
     }
     if (!was_live) ++it.live;
     table_.set_live(slot, true);
@@ -194,15 +212,15 @@ class chunk_cache {
 
   /// The bytes of `slot` are dead. With the last slot of a chunk its device frames become free; its frames on the host
   /// stay for the next iteration. @pre the slot has no pins
-  template <class Mover>
+  template <cache_mover Mover>
   void drop(std::uint32_t slot, std::uint32_t at, Mover& mover)
   {
     if (!table_.is_live(slot)) return;
     table_.set_live(slot, false);
     chunk& it = table_[at];
     if (--it.live > 0) return;
-    if (it.on_device() && it.device_pins == 0) leave_device(at, mover, false);
-    it.host_valid = false;
+    if (it.has_frames(tier::device) && it.pins[tier::device] == 0) discard(at, mover);
+    it.set_valid(tier::host, false);
   }
 
   // Leases.
@@ -211,7 +229,7 @@ class chunk_cache {
   /// free room and other chunks.
   /// @param size   [bytes]
   /// @return       first byte in the arena of the tier
-  template <class Mover>
+  template <cache_mover Mover>
   std::uint64_t lease(tier where, std::uint64_t size, Mover& mover)
   {
     tier_space& room = table_.space(where);
@@ -222,14 +240,14 @@ class chunk_cache {
     if (begin == tier_space::no_place) throw out_of_memory{table_.shortage(where, size)};
     room.for_frames(begin, size, [&](std::uint32_t frame) {
       const std::uint32_t occupant = room.occupant(frame);
-      if (occupant < chunks()) where == tier::device ? evict(occupant, mover) : leave_host(occupant, mover);
+      if (occupant < chunks()) where == tier::device ? evict(occupant, mover) : reclaim(occupant, mover);
     });
     room.take_lease(begin, size);
     mover.leased(where, begin, size);
     return begin;
   }
 
-  template <class Mover>
+  template <cache_mover Mover>
   void end_lease(tier where, std::uint64_t begin, std::uint64_t size, Mover& mover)
   {
     table_.space(where).give_lease(begin, size, [&](std::uint32_t frame) { mover.vacated(where, frame, 1, false); });
@@ -237,7 +255,7 @@ class chunk_cache {
 
   // The moves of a plan. Each is skipped, with false, where it does not fit any more.
 
-  template <class Mover>
+  template <cache_mover Mover>
   bool try_lease(tier where, std::uint64_t begin, std::uint64_t size, Mover& mover)
   {
     if (!space(where).can_lease_at(begin, size)) return false;
@@ -245,28 +263,28 @@ class chunk_cache {
     mover.leased(where, begin, size);
     return true;
   }
-  template <class Mover>
+  template <cache_mover Mover>
   bool try_evict(std::uint32_t at, Mover& mover)
   {
-    if (!table_[at].on_device() || table_[at].device_pins > 0) return false;
+    if (!can_be_evicted(table_[at])) return false;
     evict(at, mover);
     return true;
   }
-  template <class Mover>
+  template <cache_mover Mover>
   bool try_load(std::uint32_t at, std::uint32_t first, bool keep, Mover& mover)
   {
     const chunk& it = table_[at];
-    if (it.on_device() || !space(tier::device).pool().is_free(first, it.frames) || (keep && !it.host_valid) ||
-        it.host_writers > 0)
+    if (it.has_frames(tier::device) || !space(tier::device).pool().is_free(first, it.frames) ||
+        (keep && !it.is_valid(tier::host)) || it.writers > 0)
       return false;
     occupy(at, first, keep, mover);
     candidates_.arrive(at, table_[at]);
     return true;
   }
-  template <class Mover>
+  template <cache_mover Mover>
   bool try_write_back(std::uint32_t at, Mover& mover)
   {
-    if (!table_[at].on_device() || table_[at].device_pins > 0 || table_[at].host_valid) return false;
+    if (!can_be_evicted(table_[at]) || table_[at].is_valid(tier::host)) return false;
     save(at, mover);
     return true;
   }
@@ -274,12 +292,13 @@ class chunk_cache {
   /// Loads a chunk of one frame for the next iteration.
   /// @param first    a free frame, or none: a frame below `border` whose chunk a plan gives up
   /// @return         false where there is no such frame or the host does not have the bytes; nothing happened
-  template <class Mover>
+  template <cache_mover Mover>
   bool bring_early(std::uint32_t at, std::uint32_t first, std::uint32_t border, moment next_use, Mover& mover)
     requires bounded_eviction<Eviction>
   {
     chunk& it = table_[at];
-    if (it.on_device() || it.frames != 1 || it.live == 0 || !it.host_valid || it.host_writers > 0) return false;
+    if (it.has_frames(tier::device) || it.frames != 1 || it.live == 0) return false;
+    if (!it.is_valid(tier::host) || it.writers > 0) return false;
     if (first == frame_pool::none) first = make_expendable_room(border, mover);
     if (first == frame_pool::none) return false;
     occupy(at, first, true, mover);
@@ -292,11 +311,11 @@ class chunk_cache {
 
   /// Clears the device of all chunks that are not pinned and that the host has room for.
   /// @throws device_error   a write-back could not start; the rest stays
-  template <class Mover>
+  template <cache_mover Mover>
   void evict_all(Mover& mover)
   {
     for (std::uint32_t at = 0; at < chunks(); ++at) {
-      if (!table_[at].on_device() || table_[at].device_pins > 0) continue;
+      if (!can_be_evicted(table_[at])) continue;
       try {
         evict(at, mover);
       } catch (const out_of_memory&) {  // the host has no room: the chunk lives on the device alone
@@ -306,14 +325,15 @@ class chunk_cache {
 
   /// Gives up copies on the host that were not there `before`, and their frames, where the device has the bytes.
   /// O(chunks)
-  template <class Mover>
+  template <cache_mover Mover>
   void give_up_copies(const chunk_table& before, Mover& mover)
   {
     for (std::uint32_t at = 0; at < chunks(); ++at) {
       chunk& it = table_[at];
-      if (!it.on_device() || it.host_pins > 0 || before[at].host_valid) continue;
-      it.host_valid = false;
-      if (before[at].host == chunk::nowhere && it.host != chunk::nowhere) leave_host(at, mover);
+      if (!it.has_frames(tier::device) || it.pins[tier::host] > 0 || before[at].is_valid(tier::host)) continue;
+      it.set_valid(tier::host, false);
+      if (before[at].first_frame[tier::host] == chunk::nowhere && it.first_frame[tier::host] != chunk::nowhere)
+        reclaim(at, mover);
     }
   }
 
@@ -327,105 +347,115 @@ class chunk_cache {
 
   // A chunk comes.
 
-  template <class Mover>
-  void bring_to_device(std::uint32_t at, bool keep, moment now, Mover& mover)
+  template <cache_mover Mover>
+  void bring_up(std::uint32_t at, bool keep, moment now, Mover& mover)
   {
-    if (table_[at].on_device()) return;
+    if (table_[at].has_frames(tier::device)) return;
     const std::uint32_t first = make_room(table_[at].frames, now, mover);
     occupy(at, first, keep, mover);
     candidates_.arrive(at, table_[at]);
   }
 
+  template <cache_mover Mover>
+  void bring_down(std::uint32_t at, bool keep, Mover& mover)
+  {
+    if (keep && !table_[at].is_valid(tier::host)) save(at, mover);
+    take_frames_below(at, mover);
+    table_[at].set_valid(tier::host, true);
+  }
+
   /// Puts a chunk into free device frames, with its bytes if there are any to keep.
-  template <class Mover>
+  template <cache_mover Mover>
   void occupy(std::uint32_t at, std::uint32_t first, bool keep, Mover& mover)
   {
     chunk& it = table_[at];
-    table_.space(tier::device).place(at, first, it.frames);
-    mover.placed(tier::device, first, it.frames);
+    place(tier::device, at, first, mover);
     try {
-      keep ? mover.load(at, it, first) : mover.claimed(at, it, first);
+      keep ? mover.copy(at, it, tier::host, tier::device) : mover.claimed(at, it, tier::device);
     } catch (...) {
-      table_.space(tier::device).vacate(first, it.frames);
-      mover.vacated(tier::device, first, it.frames, true);
+      vacate(tier::device, at, mover, true);
       throw;
     }
-    it.device = first;
+    it.set_valid(tier::device, true);
   }
 
-  template <class Mover>
-  void bring_to_host(std::uint32_t at, bool keep, Mover& mover)
-  {
-    if (keep && !table_[at].host_valid) save(at, mover);
-    take_host_frames(at, mover);
-    table_[at].host_valid = true;
-  }
-
-  template <class Mover>
-  void take_host_frames(std::uint32_t at, Mover& mover)
-  {
-    chunk& it = table_[at];
-    if (it.host != chunk::nowhere) return;
-    const std::uint32_t first =
-        host_frames_.find_frames(table_, at, [&](std::uint32_t victim) { leave_host(victim, mover); });
-    table_.space(tier::host).place(at, first, it.frames);
-    mover.placed(tier::host, first, it.frames);
-    it.host = first;
-  }
-
-  /// Makes the host's copy valid again; the chunk stays on the device.
-  template <class Mover>
+  /// Makes the copy below valid again; the chunk stays on the device.
+  template <cache_mover Mover>
   void save(std::uint32_t at, Mover& mover)
   {
     chunk& it = table_[at];
-    take_host_frames(at, mover);
-    mover.write_back(at, it);
+    take_frames_below(at, mover);
+    mover.copy(at, it, tier::device, tier::host);
     candidates_.touch(at, it);
-    it.host_valid = true;
+    it.set_valid(tier::host, true);
+  }
+
+  template <cache_mover Mover>
+  void take_frames_below(std::uint32_t at, Mover& mover)
+  {
+    if (table_[at].first_frame[tier::host] != chunk::nowhere) return;
+    const std::uint32_t first =
+        host_frames_.find_frames(table_, at, [&](std::uint32_t victim) { reclaim(victim, mover); });
+    place(tier::host, at, first, mover);
+  }
+
+  template <cache_mover Mover>
+  void place(tier where, std::uint32_t at, std::uint32_t first, Mover& mover)
+  {
+    table_.space(where).place(at, first, table_[at].frames);
+    table_[at].put(where, first, false);
+    mover.placed(where, first, table_[at].frames);
   }
 
   // A chunk leaves.
 
-  template <class Mover>
+  /// Its device frames become free, after a write-back where the bytes are wanted.
+  template <cache_mover Mover>
   void evict(std::uint32_t at, Mover& mover)
   {
-    if (table_[at].live > 0 && !table_[at].host_valid) save(at, mover);
-    mover.evicted(at, table_[at]);
-    leave_device(at, mover, true);
+    if (table_[at].live > 0 && !table_[at].is_valid(tier::host)) save(at, mover);
+    mover.evicted(at, table_[at], tier::device);
+    candidates_.touch(at, table_[at]);
+    vacate(tier::device, at, mover, true);
   }
 
-  template <class Mover>
-  void leave_device(std::uint32_t at, Mover& mover, bool evicted)
+  /// Its device frames become free, and their bytes are worth nothing.
+  template <cache_mover Mover>
+  void discard(std::uint32_t at, Mover& mover)
   {
-    chunk& it = table_[at];
-    candidates_.touch(at, it);
-    if (!evicted) mover.discarded(at, it);
-    table_.space(tier::device).vacate(it.device, it.frames);
-    mover.vacated(tier::device, it.device, it.frames, evicted);
-    it.device = chunk::nowhere;
+    mover.discarded(at, table_[at], tier::device);
+    candidates_.touch(at, table_[at]);
+    vacate(tier::device, at, mover, false);
   }
 
-  template <class Mover>
-  void leave_host(std::uint32_t at, Mover& mover)
+  /// Its host frames become free.
+  template <cache_mover Mover>
+  void reclaim(std::uint32_t at, Mover& mover)
   {
-    chunk& it = table_[at];
     ++reclaims_;
-    candidates_.touch(at, it);
-    it.host_valid = false;
-    table_.space(tier::host).vacate(it.host, it.frames);
-    mover.vacated(tier::host, it.host, it.frames, false);
-    it.host = chunk::nowhere;
+    candidates_.touch(at, table_[at]);
+    vacate(tier::host, at, mover, false);
+  }
+
+  template <cache_mover Mover>
+  void vacate(tier where, std::uint32_t at, Mover& mover, bool evicted)
+  {
+    chunk& it = table_[at];
+    const std::uint32_t first = it.first_frame[where];
+    table_.space(where).vacate(first, it.frames);
+    it.take_away(where);
+    mover.vacated(where, first, it.frames, evicted);
   }
 
   /// Evicts the victim; where the host has no room for it, a chunk that needs none. O(chunks) in that case.
-  template <class Mover>
+  template <cache_mover Mover>
   void evict_or_clean(std::uint32_t victim, Mover& mover)
   {
     try {
       return evict(victim, mover);
     } catch (const out_of_memory&) {
       for (std::uint32_t at = 0; at < chunks(); ++at)
-        if (table_[at].on_device() && table_[at].device_pins == 0 && table_[at].host_valid) return evict(at, mover);
+        if (can_be_evicted(table_[at]) && table_[at].is_valid(tier::host)) return evict(at, mover);
       throw;
     }
   }
@@ -434,7 +464,7 @@ class chunk_cache {
 
   /// Finds `count` neighbouring device frames that are free; evicts the chunks in them where none are.
   /// @throws out_of_memory   before anything is evicted, or where the host has no room for one of several chunks
-  template <class Mover>
+  template <cache_mover Mover>
   std::uint32_t make_room(std::uint32_t count, moment now, Mover& mover)
   {
     if (count > 1) return make_room_for_run(count, now, mover);
@@ -448,7 +478,7 @@ class chunk_cache {
   }
 
   /// Where no run is free, the run that opens first: its best chunk is worst.
-  template <class Mover>
+  template <cache_mover Mover>
   std::uint32_t make_room_for_run(std::uint32_t count, moment now, Mover& mover)
   {
     const tier_space& device = space(tier::device);
@@ -456,8 +486,8 @@ class chunk_cache {
     if (first != frame_pool::none) return first;
     candidates_.rank(now, table_.all(), [&](std::uint32_t victim) {
       first =
-          cheapest_window_around(device, count, table_[victim].device, table_[victim].frames,
-                                 [&](std::uint32_t at) { return candidates_.is_named(at) ? 1U : impossible_window; });
+          cheapest_frame_run_around(device, count, table_[victim].first_frame[tier::device], table_[victim].frames,
+                                    [&](std::uint32_t at) { return candidates_.is_named(at) ? 1U : impossible_run; });
       return first != frame_pool::none;
     });
     if (first == frame_pool::none) throw shortage_of_frames(count);
@@ -469,7 +499,7 @@ class chunk_cache {
   /// A free frame for a chunk that has to lie below the border of its stay: the highest, so that the low ones are left
   /// to chunks that stay while leases come down. Where none is free, a chunk below that the plan gives up makes room;
   /// else any.
-  template <class Mover>
+  template <cache_mover Mover>
   std::uint32_t make_bounded_room(moment now, Mover& mover)
   {
     const frame_pool& pool = space(tier::device).pool();
@@ -482,7 +512,7 @@ class chunk_cache {
     candidates_.rank(now, table_.all(), [&](std::uint32_t at) {
       const bool expendable = candidates_.gives_up(at);
       if (victim == chunk::nowhere) victim = at;
-      if (expendable && table_[at].device < border) below = at;
+      if (expendable && table_[at].first_frame[tier::device] < border) below = at;
       return below != chunk::nowhere || !expendable;
     });
     if (below == chunk::nowhere) {
@@ -496,23 +526,23 @@ class chunk_cache {
 
   /// The frame below `border` of the chunk that the plan gives up and that was let go of first. Where there is none,
   /// none, and nothing was evicted.
-  template <class Mover>
+  template <cache_mover Mover>
   std::uint32_t make_expendable_room(std::uint32_t border, Mover& mover)
   {
     std::uint32_t victim = chunk::nowhere;
     candidates_.rank(moment::none, table_.all(), [&](std::uint32_t at) {
       if (!candidates_.gives_up(at)) return true;
-      if (table_[at].frames == 1 && table_[at].device < border && can_leave(table_[at])) victim = at;
+      if (table_[at].frames == 1 && table_[at].first_frame[tier::device] < border && can_leave(table_[at])) victim = at;
       return victim != chunk::nowhere;
     });
     if (victim == chunk::nowhere) return frame_pool::none;
-    const std::uint32_t first = table_[victim].device;
+    const std::uint32_t first = table_[victim].first_frame[tier::device];
     evict(victim, mover);
     return first;
   }
 
   /// @return   the frame is free, if need be after a chunk left it that the plan gives up
-  template <class Mover>
+  template <cache_mover Mover>
   bool clear_frame(std::uint32_t frame, Mover& mover)
   {
     const tier_space& device = space(tier::device);
@@ -533,8 +563,9 @@ class chunk_cache {
     const chunk_id victim = candidates_.victim(now, table_.all());
     if (victim == chunk_id::none) return false;
     const chunk& it = table_[index_of(victim)];
-    if (it.next_use != access_record::never || it.frames != 1 || it.device >= free) return false;
-    return it.host_valid || (it.left_for_host && it.host != chunk::nowhere);
+    if (it.next_use != access_record::never || it.frames != 1) return false;
+    if (it.first_frame[tier::device] >= free) return false;
+    return it.is_valid(tier::host) || (it.wanted_below() && it.first_frame[tier::host] != chunk::nowhere);
   }
 
   /// A plan gives this chunk of one frame up, and it can leave. No other policy gives chunks up.
@@ -542,7 +573,7 @@ class chunk_cache {
   {
     if constexpr (!bounded_eviction<Eviction>)
       return false;
-    else if (at >= chunks() || table_[at].frames != 1 || table_[at].device_pins > 0)
+    else if (at >= chunks() || table_[at].frames != 1 || table_[at].pins[tier::device] > 0)
       return false;
     else
       return table_[at].next_use == access_record::never && can_leave(table_[at]);
@@ -553,10 +584,14 @@ class chunk_cache {
   /// more.
   [[nodiscard]] bool makes_way(std::uint32_t at) const noexcept { return !has_long_chunks_ && is_given_up(at); }
 
+  [[nodiscard]] static bool can_be_evicted(const chunk& it) noexcept
+  {
+    return it.has_frames(tier::device) && it.pins[tier::device] == 0;
+  }
   /// Evicting it takes no room on the host.
   [[nodiscard]] static bool can_leave(const chunk& it) noexcept
   {
-    return it.host_valid || it.live == 0 || it.host != chunk::nowhere;
+    return it.is_valid(tier::host) || it.live == 0 || it.first_frame[tier::host] != chunk::nowhere;
   }
 
   [[nodiscard]] out_of_memory shortage_of_frames(std::uint32_t count) const

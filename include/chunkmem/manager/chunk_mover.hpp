@@ -2,10 +2,17 @@
 #pragma once
 
 #include <chunkmem/backend/stream_backend.hpp>
+#include <chunkmem/collective/communicator.hpp>
 #include <chunkmem/core/policy.hpp>
 
+#include <algorithm>
+#include <concepts>
 #include <cstddef>
+#include <cstdint>
+#include <span>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -41,5 +48,72 @@ struct copy_mover {
     backend.copy(to, from, size, who);
   }
 };
+
+/// A run of bytes of this rank's share of a derived chunk: where it is kept, and its place in the whole.
+struct chunk_share {
+  std::uint32_t whole = 0;   ///< the derived chunk
+  std::uint32_t chunk = 0;   ///< that keeps these bytes
+  std::uint64_t offset = 0;  ///< in it [bytes]
+  std::uint64_t begin = 0;   ///< in the derived chunk [bytes]
+  std::uint64_t size = 0;    ///< [bytes]
+
+  [[nodiscard]] constexpr bool operator==(const chunk_share&) const noexcept = default;
+};
+
+/// This rank's shares of all derived chunks.
+class chunk_shares {
+ public:
+  chunk_shares() = default;
+  /// Sorts them, and joins runs that follow each other in both places. O(n log n)
+  /// @param labels   by chunk: what the ranks call it
+  chunk_shares(std::vector<chunk_share> all, std::vector<std::uint32_t> labels)
+      : runs_{std::move(all)}, labels_{std::move(labels)}
+  {
+    std::ranges::sort(runs_, {}, [](const chunk_share& it) { return std::pair{it.whole, it.begin}; });
+    std::size_t last = 0;
+    for (std::size_t at = 1; at < runs_.size(); ++at) {
+      if (follows(runs_[last], runs_[at]))
+        runs_[last].size += runs_[at].size;
+      else
+        runs_[++last] = runs_[at];
+    }
+    if (!runs_.empty()) runs_.resize(last + 1);
+  }
+
+  /// Of one chunk, in the order of their places. O(log n)
+  [[nodiscard]] std::span<const chunk_share> of(std::uint32_t whole) const noexcept
+  {
+    const auto found = std::ranges::equal_range(runs_, whole, {}, &chunk_share::whole);
+    return {found.begin(), found.end()};
+  }
+
+  [[nodiscard]] std::uint32_t label_of(std::uint32_t whole) const noexcept { return labels_[whole]; }
+
+ private:
+  [[nodiscard]] static bool follows(const chunk_share& left, const chunk_share& right) noexcept
+  {
+    return left.whole == right.whole && left.chunk == right.chunk && left.begin + left.size == right.begin &&
+           left.offset + left.size == right.offset;
+  }
+
+  std::vector<chunk_share> runs_;
+  std::vector<std::uint32_t> labels_;
+};
+
+/// A mover that makes chunks whole from the shares of all ranks, and sums of what all ranks have in a chunk.
+///
+/// Laws: `worker` is an agent that does nothing else, so that all ranks see its work in one order. `gather` and `sum`
+/// enqueue there and return. Behind `gather`, whose own share lies in its place, all shares do; behind `sum` the own
+/// share is the sum, and the rest is unspecified. `label` is what all ranks call the chunk.
+template <class Mover, class Backend>
+concept gathering_mover =
+    chunk_mover<Mover, Backend> &&
+    requires(Mover mover, Backend& backend, std::byte* whole, bytes size, std::uint32_t label, collective::sum how) {
+      {
+        mover.worker()
+      } noexcept -> std::same_as<agent>;
+      mover.gather(backend, whole, size, label);
+      mover.sum(backend, whole, size, label, how);
+    };
 
 }  // namespace chunkmem::inline v0

@@ -51,12 +51,14 @@ class chunk_table {
     live_.assign(slots, 0);
   }
 
-  /// The chunk's copy in this tier could be given up now without losing a byte or a pin.
+  /// The chunk's copy in this tier could be given up now without losing a byte or a pin, if need be after a write-back.
   [[nodiscard]] bool may_leave(tier where, std::uint32_t at) const noexcept
   {
     const chunk& it = chunks_[at];
-    if (where == tier::device) return it.device_pins == 0;
-    return it.host_pins == 0 && (!it.host_valid || it.on_device());
+    if (it.pins[where] > 0) return false;
+    if (where != last_tier) return true;  // a write-back goes to the next tier
+    return !it.is_valid(where) ||
+           std::ranges::any_of(all_tiers, [&](tier other) { return other != where && it.is_valid(other); });
   }
 
   /// What the tier looks like to a request that cannot be met: what cannot leave, and what this moment needs. Where
@@ -66,8 +68,7 @@ class chunk_table {
     const tier_space& room = space(where);
     std::uint64_t stuck = room.leased();
     for (std::uint32_t at = 0; at < chunks(); ++at)
-      if ((where == tier::device ? chunks_[at].on_device() : chunks_[at].has_window()) && !may_leave(where, at))
-        stuck += chunks_[at].frames * room.frame_bytes();
+      if (chunks_[at].has_frames(where) && !may_leave(where, at)) stuck += chunks_[at].frames * room.frame_bytes();
     const std::uint64_t held = stuck + requested <= room.capacity() ? room.capacity() : stuck;
     return {where,
             requested,
@@ -86,7 +87,7 @@ class chunk_table {
     return live_ == other.live_ &&
            std::ranges::all_of(all_tiers,
                                [&](tier where) { return spaces_[where].same_places(other.spaces_[where]); }) &&
-           std::ranges::equal(chunks_, other.chunks_, have_same_place);
+           std::ranges::equal(chunks_, other.chunks_, &chunk::same_place);
   }
 
  private:

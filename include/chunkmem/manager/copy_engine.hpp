@@ -9,8 +9,7 @@
 #include <chunkmem/manager/chunk_mover.hpp>
 #include <chunkmem/manager/chunk_table.hpp>
 #include <chunkmem/manager/device_health.hpp>
-#include <chunkmem/manager/fences.hpp>
-#include <chunkmem/manager/gathering_mover.hpp>
+#include <chunkmem/manager/hazard_tracker.hpp>
 #include <chunkmem/manager/report.hpp>
 #include <chunkmem/trace/trace_sink.hpp>
 
@@ -22,11 +21,17 @@
 
 namespace chunkmem::inline v0 {
 
-/// Carries out what residency decides: copies, the fences around them, and their trace.
+/// Carries out what a chunk_cache decides: starts copies, orders them after other uses of the frames, tells a trace.
 ///
-/// The fence of a window is that of its first frame while a chunk is in it; when the window opens all its frames are
-/// merged into the first, and spread again when it closes, so that no use of any frame is forgotten.
+/// The hazards of a chunk's frames are kept at its first frame. When a chunk is placed, the hazards of all its frames
+/// are merged there; when it leaves, they are spread again. So no use of any frame is forgotten.
 /// Cost: a copy adds one wait for each agent that must be followed and one event; no allocation after `reset`.
+/// @code
+/// copy_engine copies{backend, health, copy_mover{}, trace::null_sink{}};
+/// copies.reset(used_bytes, frame, arenas, frames);
+/// cache.acquire(slot, chunk, kind, next_use, now, copies);  // the cache calls placed, copy, evicted, ...
+/// copies.tracker().follow(stream, copies.hazards_at(tier::device, first), ...);  // before the stream uses the bytes
+/// @endcode
 template <stream_backend Backend, chunk_mover<Backend> Mover, trace_sink Sink, check_policy Checks = checks::none>
 class copy_engine {
  public:
@@ -35,9 +40,13 @@ class copy_engine {
 
   /// @param health   hears of every error of the backend
   copy_engine(Backend& backend, device_health& health, Mover mover, Sink sink)
-      : backend_{&backend}, health_{&health}, keeper_{backend, health}, mover_{std::move(mover)}, sink_{std::move(sink)}
+      : backend_{&backend},
+        health_{&health},
+        tracker_{backend, health},
+        mover_{std::move(mover)},
+        sink_{std::move(sink)}
   {
-    if constexpr (gathers) keeper_.add_copy_agent(mover_.worker());
+    if constexpr (gathers) tracker_.add_copy_agent(mover_.worker());
   }
   copy_engine(const copy_engine&) = delete;
 
@@ -48,7 +57,7 @@ class copy_engine {
     used_.assign(used.begin(), used.end());
     frame_ = frame;
     arena_ = arena;
-    for (const tier where : {tier::device, tier::host}) fences_[where].assign(std::size_t{frames[where]} + 1, fence{});
+    for (const tier where : all_tiers) hazards_[where].assign(std::size_t{frames[where]} + 1, frame_hazards{});
   }
   /// What derived chunks are made of, and where the chunks lie that hold it, which must outlive this.
   void derive(chunk_shares shares, const chunk_table& places) noexcept
@@ -68,9 +77,9 @@ class copy_engine {
   {
     return arena_[where] + begin;
   }
-  [[nodiscard]] fence& fence_at(tier where, std::uint32_t frame) noexcept { return fences_[where][frame]; }
-  [[nodiscard]] fence_keeper<Backend>& keeper() noexcept { return keeper_; }
-  [[nodiscard]] const fence_keeper<Backend>& keeper() const noexcept { return keeper_; }
+  [[nodiscard]] frame_hazards& hazards_at(tier where, std::uint32_t frame) noexcept { return hazards_[where][frame]; }
+  [[nodiscard]] hazard_tracker<Backend>& tracker() noexcept { return tracker_; }
+  [[nodiscard]] const hazard_tracker<Backend>& tracker() const noexcept { return tracker_; }
   [[nodiscard]] const Sink& sink() const noexcept { return sink_; }
   /// Fills in what was moved and waited for.
   void describe(report& result) const
@@ -80,29 +89,30 @@ class copy_engine {
     result.loads = counts_.loads;
     result.write_backs = counts_.write_backs;
     result.evictions = counts_.evictions;
-    const auto seen = [this](wait_cause cause) { return keeper_.waited(cause); };
+    const auto seen = [this](wait_cause cause) { return tracker_.waited(cause); };
     using enum wait_cause;
     result.waits = {seen(demand_miss).count, seen(optimizer_input).count, seen(throttle).count, seen(other).count};
     result.stalls = {seen(demand_miss).nanoseconds, seen(optimizer_input).nanoseconds, seen(throttle).nanoseconds,
                      seen(other).nanoseconds};
   }
 
-  /// Calls `visit(fence)` for each frame that a lease touches, and for the rest of the arena behind the last frame.
+  /// Calls `visit(frame_hazards)` for each frame that a lease touches. The rest of the arena after the last frame is
+  /// one more.
   template <class Visit>
   void for_lease(tier where, std::uint64_t begin, std::uint64_t size, Visit visit)
   {
-    auto& fences = fences_[where];
-    const std::uint64_t last = fences.size() - 1;
+    auto& all = hazards_[where];
+    const std::uint64_t last = all.size() - 1;
     for (std::uint64_t frame = begin / frame_; frame <= last && frame * frame_ < begin + size; ++frame)
-      visit(fences[frame]);
-    if ((begin + size - 1) / frame_ > last) visit(fences[last]);
+      visit(all[frame]);
+    if ((begin + size - 1) / frame_ > last) visit(all[last]);
   }
 
   /// Compute did all this in one go, and may have touched everything. O(frames).
   void replayed(const report& moved)
   {
-    for (const tier where : {tier::device, tier::host})
-      for (fence& it : fences_[where]) keeper_.stamp(agent::compute, it, true);
+    for (const tier where : all_tiers)
+      for (frame_hazards& it : hazards_[where]) tracker_.stamp(agent::compute, it, true);
     counts_.loaded += moved.loaded;
     counts_.written_back += moved.written_back;
     counts_.loads += moved.loads;
@@ -110,65 +120,60 @@ class copy_engine {
     counts_.evictions += moved.evictions;
   }
 
-  // What residency calls. See residency.
+  // The calls of a chunk_cache: see cache_mover.
+
   void placed(tier where, std::uint32_t first, std::uint32_t count) noexcept
   {
-    fence& window = fences_[where][first];
-    for (std::uint32_t at = first + 1; at < first + count; ++at) merge(window, fences_[where][at]);
+    frame_hazards& all = hazards_[where][first];
+    for (std::uint32_t at = first + 1; at < first + count; ++at) all.merge(hazards_[where][at]);
     poison(where, first, count);
   }
 
   void vacated(tier where, std::uint32_t first, std::uint32_t count, bool) noexcept
   {
-    for (std::uint32_t at = first + 1; at < first + count; ++at) fences_[where][at] = fences_[where][first];
+    for (std::uint32_t at = first + 1; at < first + count; ++at) hazards_[where][at] = hazards_[where][first];
     poison(where, first, count);
   }
 
-  void load(std::uint32_t at, const chunk& it, std::uint32_t first)
+  /// Over the link between two neighbouring tiers; a derived chunk is made from its shares instead.
+  /// @pre the chunk has frames in both
+  void copy(std::uint32_t at, const chunk& it, tier from, tier to)
   {
     const std::uint64_t begin = time();
-    if (it.is_derived()) [[unlikely]] {
-      make_whole(at, first);
-      return tell(happening::load, tier::host, tier::device, at, begin);
-    }
-    fence& from = fences_[tier::host][it.host];
-    fence& to = fences_[tier::device][first];
-    order(agent::to_device, from, to);
-    const lent_bytes lent{watch_, address(tier::host, it.host), address(tier::device, first), used_[at]};
-    health_->starting([&] {
-      mover_.bring(*backend_, address(tier::device, first), address(tier::host, it.host), bytes{used_[at]},
-                   agent::to_device);
-    });
-    finish(agent::to_device, from, to);
-    ++counts_.loads;
-    counts_.loaded += bytes{used_[at]};
-    tell(happening::load, tier::host, tier::device, at, begin);
+    const bool is_load = to < from;
+    if (is_load && it.is_derived())
+      make_whole(at, it.first_frame[to]);
+    else
+      copy_frames(at, {from, it.first_frame[from]}, {to, it.first_frame[to]});
+    tell(is_load ? happening::load : happening::write_back, from, to, at, begin);
   }
 
-  void write_back(std::uint32_t at, const chunk& it)
+  void claimed(std::uint32_t at, const chunk&, tier where) noexcept
   {
-    const std::uint64_t begin = time();
-    fence& from = fences_[tier::device][it.device];
-    fence& to = fences_[tier::host][it.host];
-    order(agent::to_host, from, to);
-    const lent_bytes lent{watch_, address(tier::device, it.device), address(tier::host, it.host), used_[at]};
-    health_->starting([&] {
-      mover_.take(*backend_, address(tier::host, it.host), address(tier::device, it.device), bytes{used_[at]},
-                  agent::to_host);
-    });
-    finish(agent::to_host, from, to);
-    ++counts_.write_backs;
-    counts_.written_back += bytes{used_[at]};
-    tell(happening::write_back, tier::device, tier::host, at, begin);
+    tell(happening::claim, where, where, at, time());
   }
+  void leased(tier where, std::uint64_t, std::uint64_t size) noexcept { note(happening::lease, where, size); }
+  void evicted(std::uint32_t at, const chunk& it, tier where) noexcept
+  {
+    ++counts_.evictions;
+    compare(at, it, where);
+    tell(happening::evict, where, next_tier(where), at, time());
+  }
+  void discarded(std::uint32_t at, const chunk& it, tier where) noexcept
+  {
+    compare(at, it, where);
+    tell(happening::discard, where, where, at, time());
+  }
+
+  // Collectives.
 
   /// Brings this rank's share of a chunk from where it is valid, then all others', to these frames.
   void make_whole(std::uint32_t at, std::uint32_t first)
   {
     if constexpr (gathers) {
       for (const chunk_share& it : shares_.of(at)) bring_share(it, first);
-      fence& to = fences_[tier::device][first];
-      keeper_.follow(mover_.worker(), to, to.users, wait_cause::other);
+      frame_hazards& to = hazards_[tier::device][first];
+      tracker_.follow(mover_.worker(), to, to.users, wait_cause::other);
       const lent_bytes lent{watch_, address(tier::device, first), nullptr, used_[at]};
       health_->starting(
           [&] { mover_.gather(*backend_, address(tier::device, first), bytes{used_[at]}, shares_.label_of(at)); });
@@ -179,28 +184,12 @@ class copy_engine {
   /// gathers
   void sum(std::uint32_t at, const chunk& it, std::uint32_t label, collective::sum how)
   {
-    fence& frames = fences_[tier::device][it.device];
-    keeper_.follow(mover_.worker(), frames, frames.users, wait_cause::other);
-    const lent_bytes lent{watch_, address(tier::device, it.device), nullptr, used_[at]};
-    health_->starting([&] { mover_.sum(*backend_, address(tier::device, it.device), bytes{used_[at]}, label, how); });
+    const std::uint32_t first = it.first_frame[tier::device];
+    frame_hazards& frames = hazards_[tier::device][first];
+    tracker_.follow(mover_.worker(), frames, frames.users, wait_cause::other);
+    const lent_bytes lent{watch_, address(tier::device, first), nullptr, used_[at]};
+    health_->starting([&] { mover_.sum(*backend_, address(tier::device, first), bytes{used_[at]}, label, how); });
     stamp_collective(frames);
-  }
-
-  void claimed(std::uint32_t at, const chunk&, std::uint32_t) noexcept
-  {
-    tell(happening::claim, tier::device, tier::device, at, time());
-  }
-  void leased(tier where, std::uint64_t, std::uint64_t size) noexcept { note(happening::lease, where, size); }
-  void evicted(std::uint32_t at, const chunk& it) noexcept
-  {
-    ++counts_.evictions;
-    compare(at, it);
-    tell(happening::evict, tier::device, tier::host, at, time());
-  }
-  void discarded(std::uint32_t at, const chunk& it) noexcept
-  {
-    compare(at, it);
-    tell(happening::discard, tier::device, tier::device, at, time());
   }
 
   /// Events that are no copy.
@@ -240,19 +229,51 @@ class copy_engine {
   {
     if constexpr (watch_type::sees_bytes) watch_->part().fresh({address(where, first), count * frame_});
   }
-  void compare(std::uint32_t at, const chunk& it) noexcept
+  void compare(std::uint32_t at, const chunk& it, tier where) noexcept
   {
-    if constexpr (watch_type::sees_bytes) watch_->compare_chunk(at, address(tier::device, it.device));
+    if constexpr (watch_type::sees_bytes) watch_->compare_chunk(at, address(where, it.first_frame[where]));
+  }
+
+  /// A frame of a tier, the first of a chunk's.
+  struct frame_place {
+    tier where;
+    std::uint32_t first;
+  };
+
+  /// The agent that copies over a link in this direction: two for each link.
+  [[nodiscard]] static constexpr agent copier(tier from, tier to) noexcept
+  {
+    return to < from ? agent::to_device : agent::to_host;
+  }
+
+  void copy_frames(std::uint32_t at, frame_place from, frame_place to)
+  {
+    const bool is_load = to.where < from.where;
+    const agent stream = copier(from.where, to.where);
+    frame_hazards& source = hazards_[from.where][from.first];
+    frame_hazards& target = hazards_[to.where][to.first];
+    std::byte* const read = address(from.where, from.first);
+    std::byte* const written = address(to.where, to.first);
+    const bytes size{used_[at]};
+    order(stream, source, target);
+    const lent_bytes lent{watch_, read, written, used_[at]};
+    health_->starting([&] {
+      is_load ? mover_.bring(*backend_, written, read, size, stream)
+              : mover_.take(*backend_, written, read, size, stream);
+    });
+    finish(stream, source, target);
+    ++(is_load ? counts_.loads : counts_.write_backs);
+    (is_load ? counts_.loaded : counts_.written_back) += size;
   }
 
   void bring_share(const chunk_share& share, std::uint32_t first)
   {
     const chunk& home = (*places_)[share.chunk];
     expects(home.live > 0, "a derived chunk was used before its share was filled");
-    const tier where = home.on_device() ? tier::device : tier::host;
-    const std::uint32_t frame = where == tier::device ? home.device : home.host;
-    fence& from = fences_[where][frame];
-    fence& to = fences_[tier::device][first];
+    const tier where = home.has_frames(tier::device) ? tier::device : tier::host;
+    const std::uint32_t frame = home.first_frame[where];
+    frame_hazards& from = hazards_[where][frame];
+    frame_hazards& to = hazards_[tier::device][first];
     order(agent::to_device, from, to);
     const lent_bytes lent{watch_, address(where, frame) + share.offset, address(tier::device, first) + share.begin,
                           share.size};
@@ -264,30 +285,22 @@ class copy_engine {
     ++counts_.loads;
     counts_.loaded += bytes{share.size};
   }
-  void stamp_collective(fence& frames)
+  void stamp_collective(frame_hazards& frames)
   {
-    fence_keeper<Backend>::stamp_copy(keeper_.copied(mover_.worker()), frames, true);
+    hazard_tracker<Backend>::stamp_copy(tracker_.copied(mover_.worker()), frames, true);
   }
 
-  static void merge(fence& into, const fence& from) noexcept
+  void order(agent who, frame_hazards& from, frame_hazards& to)
   {
-    for (unsigned source = 0; source < max_agents; ++source)
-      if (from.last[source] > into.last[source]) into.last[source] = from.last[source];
-    into.users |= from.users;
-    into.writers |= from.writers;
+    tracker_.follow(who, from, from.writers, wait_cause::other);
+    tracker_.follow(who, to, to.users, wait_cause::other);
   }
 
-  void order(agent who, fence& from, fence& to)
+  void finish(agent who, frame_hazards& from, frame_hazards& to)
   {
-    keeper_.follow(who, from, from.writers, wait_cause::other);
-    keeper_.follow(who, to, to.users, wait_cause::other);
-  }
-
-  void finish(agent who, fence& from, fence& to)
-  {
-    const event done = keeper_.copied(who);
-    fence_keeper<Backend>::stamp_copy(done, to, true);
-    fence_keeper<Backend>::stamp_copy(done, from, false);
+    const event done = tracker_.copied(who);
+    hazard_tracker<Backend>::stamp_copy(done, to, true);
+    hazard_tracker<Backend>::stamp_copy(done, from, false);
   }
 
   [[nodiscard]] std::uint64_t time() const noexcept
@@ -306,11 +319,11 @@ class copy_engine {
 
   Backend* backend_;
   device_health* health_;
-  fence_keeper<Backend> keeper_;
+  hazard_tracker<Backend> tracker_;
   Mover mover_;
   Sink sink_;
   std::vector<std::uint64_t> used_;
-  per_tier<std::vector<fence>> fences_;  // by frame, and one for the rest of the arena
+  per_tier<std::vector<frame_hazards>> hazards_;  // by frame, and one for the rest of the arena
   per_tier<std::byte*> arena_;
   std::uint64_t frame_ = 1;
   report counts_;  // of these, only what is moved

@@ -41,23 +41,20 @@ class decision_log {
   {
     if (where == tier::device && !evicted) add(transfer::move_kind::vacate, freed_from_, UINT32_MAX, first, count);
   }
-  void load(std::uint32_t at, const chunk& it, std::uint32_t first)
+  void copy(std::uint32_t at, const chunk& it, tier from, tier to)
   {
-    add(transfer::move_kind::load, now_, at, first, it.frames);
+    add(to < from ? transfer::move_kind::load : transfer::move_kind::write_back, at, it);
   }
-  void claimed(std::uint32_t at, const chunk& it, std::uint32_t first)
-  {
-    add(transfer::move_kind::claim, now_, at, first, it.frames);
-  }
-  void write_back(std::uint32_t at, const chunk& it)
-  {
-    add(transfer::move_kind::write_back, now_, at, it.device, it.frames);
-  }
-  void evicted(std::uint32_t at, const chunk& it) { add(transfer::move_kind::evict, now_, at, it.device, it.frames); }
-  void discarded(std::uint32_t, const chunk&) noexcept {}
+  void claimed(std::uint32_t at, const chunk& it, tier) { add(transfer::move_kind::claim, at, it); }
+  void evicted(std::uint32_t at, const chunk& it, tier) { add(transfer::move_kind::evict, at, it); }
+  void discarded(std::uint32_t, const chunk&, tier) noexcept {}
   void leased(tier, std::uint64_t begin, std::uint64_t) { add(transfer::move_kind::lease, now_, UINT32_MAX, begin, 0); }
 
  private:
+  void add(transfer::move_kind kind, std::uint32_t at, const chunk& it)
+  {
+    add(kind, now_, at, it.first_frame[tier::device], it.frames);
+  }
   void add(transfer::move_kind kind, std::uint32_t moment, std::uint32_t chunk, std::uint64_t place,
            std::uint32_t frames)
   {

@@ -238,7 +238,7 @@ class engine {
   void gather_over_ranks(std::uint32_t index)
   {
     const std::uint32_t at = tensors_.slots()[index].chunk;
-    copies_.make_whole(at, chunks_[at].device);
+    copies_.make_whole(at, chunks_[at].first_frame[tier::device]);
   }
 
   // Accesses.
@@ -298,9 +298,9 @@ class engine {
       begin = chunks_.lease(where, size, copies_);
     }
     try {
-      auto& keeper = copies_.keeper();
+      auto& tracker = copies_.tracker();
       copies_.for_lease(where, begin, size,
-                        [&](fence& it) { keeper.follow(who, it, it.users, wait_cause::demand_miss); });
+                        [&](frame_hazards& it) { tracker.follow(who, it, it.users, wait_cause::demand_miss); });
       if constexpr (watch_type::sees_bytes) watch_.part().leased({copies_.lease_address(where, begin), size});
     } catch (...) {
       chunks_.end_lease(where, begin, size, copies_);
@@ -318,8 +318,8 @@ class engine {
     [[maybe_unused]] const auto inside = watch_.part().enter_release();
     if (rehearsal_.made(held.serial)) return rehearsal_.end_lease(held.moment, held.serial);
     if constexpr (watch_type::sees_bytes) watch_.part().lease_ended({held.data, held.size});
-    auto& keeper = copies_.keeper();
-    copies_.for_lease(held.where, held.begin, held.size, [&](fence& it) { keeper.stamp(held.who, it, true); });
+    auto& tracker = copies_.tracker();
+    copies_.for_lease(held.where, held.begin, held.size, [&](frame_hazards& it) { tracker.stamp(held.who, it, true); });
     chunks_.end_lease(held.where, held.begin, held.size, copies_);
     if (held.serial == schedule_.serial()) schedule_.lease_ended(held.moment);
     copies_.note(happening::lease_end, held.where, held.size);
@@ -432,7 +432,7 @@ class engine {
       return release_slowly(held);
     slot& it = tensors_.slots()[held.slot];
     states::end_on_device(it);
-    chunks_.unpin_device(it.chunk);
+    chunks_.unpin(tier::device, it.chunk, false);
   }
 
   [[gnu::always_inline]] grant acquire_if_resident(std::uint32_t index, entry_kind kind, agent who)
@@ -445,9 +445,9 @@ class engine {
     if (!entry.is_plain(kind)) [[unlikely]]
       return acquire_slowly(index, kind, who);
     const chunk& home = chunks_[it.chunk];
-    if (!home.on_device() || home.host_pins != 0) [[unlikely]]
+    if (!home.has_frames(tier::device) || home.pins[tier::host] != 0) [[unlikely]]
       return acquire_slowly(index, kind, who);
-    const fence& frame = copies_.fence_at(tier::device, home.device);
+    const frame_hazards& frame = copies_.hazards_at(tier::device, home.first_frame[tier::device]);
     if ((writes(access_of(kind)) ? frame.users : frame.writers) != 0) [[unlikely]]
       return acquire_after_others(index, kind, who);
     return take_resident(it, index, kind, who);
@@ -462,7 +462,7 @@ class engine {
     it.next_moment = entry.next_of_slot;
     states::begin_resident(it);
     schedule_.advance();
-    std::byte* const data = copies_.address(tier::device, chunks_[it.chunk].device) + it.offset;
+    std::byte* const data = copies_.address(tier::device, chunks_[it.chunk].first_frame[tier::device]) + it.offset;
     return {data, index, now, schedule_.serial(), kind, who, who != agent::host};
   }
 
@@ -470,9 +470,9 @@ class engine {
   [[gnu::noinline]] grant acquire_after_others(std::uint32_t index, entry_kind kind, agent who)
   try {
     slot& it = tensors_.slots()[index];
-    fence& frame = copies_.fence_at(tier::device, chunks_[it.chunk].device);
-    copies_.keeper().follow(who, frame, frame.writers, wait_cause::demand_miss);
-    if (writes(access_of(kind))) copies_.keeper().follow(who, frame, frame.users, wait_cause::other);
+    frame_hazards& frame = copies_.hazards_at(tier::device, chunks_[it.chunk].first_frame[tier::device]);
+    copies_.tracker().follow(who, frame, frame.writers, wait_cause::demand_miss);
+    if (writes(access_of(kind))) copies_.tracker().follow(who, frame, frame.users, wait_cause::other);
     return take_resident(it, index, kind, who);
   } catch (error& failed) {
     teller_.tell(failed);
@@ -491,18 +491,15 @@ class engine {
 
   void unpin_chunk(std::uint32_t at, entry_kind kind) noexcept
   {
-    if (place_of(kind) == at::device)
-      chunks_.unpin_device(at);
-    else
-      chunks_.unpin_host(at, writes(access_of(kind)));
+    chunks_.unpin(tier_of(kind), at, writes(access_of(kind)));
   }
 
   void stamp(const grant& held, std::uint32_t at) noexcept
   {
     const chunk& home = chunks_[at];
-    const bool device = place_of(held.kind) == at::device;
-    fence& frame = copies_.fence_at(device ? tier::device : tier::host, device ? home.device : home.host);
-    copies_.keeper().stamp(held.who, frame, writes(access_of(held.kind)));
+    const tier where = tier_of(held.kind);
+    frame_hazards& frame = copies_.hazards_at(where, home.first_frame[where]);
+    copies_.tracker().stamp(held.who, frame, writes(access_of(held.kind)));
   }
 
   /// What acquire may meet: a first use, a miss, the host, the log, a divergence, a mistake.
@@ -520,7 +517,7 @@ class engine {
     const bool planned = schedule_.step_to(index, kind, 0);
     if (planned) run_planned();
     const at place = place_of(kind);
-    if (place == at::device && !chunks_[it.chunk].on_device()) schedule_.ensure_policy();
+    if (place == at::device && !chunks_[it.chunk].has_frames(tier::device)) schedule_.ensure_policy();
     const std::uint32_t next_use = schedule_.next_use_after(it, planned);
     chunks_.acquire(index, it.chunk, kind, next_use, schedule_.now(), copies_);
     std::byte* data = nullptr;
@@ -554,10 +551,10 @@ class engine {
     const bool device = place_of(kind) == at::device;
     if (!device && home.is_derived()) return &derived_home_;
     const tier where = device ? tier::device : tier::host;
-    const std::uint32_t first = device ? home.device : home.host;
-    fence& frame = copies_.fence_at(where, first);
+    const std::uint32_t first = home.first_frame[where];
+    frame_hazards& frame = copies_.hazards_at(where, first);
     const std::uint8_t mask = writes(access_of(kind)) ? frame.users : frame.writers;
-    copies_.keeper().follow(who, frame, mask, device ? wait_cause::demand_miss : wait_cause::optimizer_input);
+    copies_.tracker().follow(who, frame, mask, device ? wait_cause::demand_miss : wait_cause::optimizer_input);
     std::byte* const data = copies_.address(where, first) + it.offset;
     if constexpr (watch_type::sees_bytes)
       if (zero) watch_.part().lend({data, it.size});
@@ -581,12 +578,12 @@ class engine {
     const chunk& home = chunks_[it.chunk];
     const bool writing = writes(access_of(kind));
     const bool device = place_of(kind) == at::device;
-    tensors_.expects_of(index, device || home.host_pins < UINT16_MAX,
+    tensors_.expects_of(index, device || home.pins[tier::host] < UINT16_MAX,
                         "its chunk has 65535 pins on the host (release some)");
-    const bool clash = device ? home.host_writers > 0 || (writing && home.host_pins > 0)
-                              : home.device_pins > 0 && (writing || !home.host_valid);
+    const bool clash = device ? home.writers > 0 || (writing && home.pins[tier::host] > 0)
+                              : home.pins[tier::device] > 0 && (writing || !home.is_valid(tier::host));
     if (!clash) return;
-    const std::uint32_t pins = device ? home.host_pins : home.device_pins;
+    const std::uint32_t pins = home.pins[device ? tier::host : tier::device];
     error_text text;
     text << "chunkmem: " << tensors_.label(index) << " cannot be " << (writing ? "written" : "read") << " on the "
          << (device ? "device" : "host") << " now: its chunk is in use on the " << (device ? "host" : "device")
@@ -629,16 +626,19 @@ class engine {
     if (rehearsal_.is_running() || !watch_.is_watched(index)) return;
     const slot& it = tensors_.slots()[index];
     const chunk& home = chunks_[it.chunk];
-    if (home.on_device()) watch_.compare(index, copies_.address(tier::device, home.device) + it.offset);
-    if (home.host_valid && home.has_window()) watch_.compare(index, copies_.address(tier::host, home.host) + it.offset);
+    for (const tier where : all_tiers)
+      if (home.is_valid(where) && home.has_frames(where))
+        watch_.compare(index, copies_.address(where, home.first_frame[where]) + it.offset);
   }
   /// A valid copy of its bytes, or null.
   [[nodiscard]] std::byte* copy_of(std::uint32_t index) const noexcept
   {
     const slot& it = tensors_.slots()[index];
     const chunk& home = chunks_[it.chunk];
-    if (home.on_device()) return copies_.address(tier::device, home.device) + it.offset;
-    return home.host_valid && home.has_window() ? copies_.address(tier::host, home.host) + it.offset : nullptr;
+    for (const tier where : all_tiers)
+      if (home.is_valid(where) && home.has_frames(where))
+        return copies_.address(where, home.first_frame[where]) + it.offset;
+    return nullptr;
   }
   /// A slot was dropped: its bytes are poison wherever they lie.
   void bury(std::uint32_t index) noexcept
@@ -646,8 +646,9 @@ class engine {
     if (!watch_.dropped(index) || !watch_type::sees_bytes) return;
     const slot& it = tensors_.slots()[index];
     const chunk& home = chunks_[it.chunk];
-    if (home.on_device()) watch_.part().fresh({copies_.address(tier::device, home.device) + it.offset, it.size});
-    if (home.has_window()) watch_.part().fresh({copies_.address(tier::host, home.host) + it.offset, it.size});
+    for (const tier where : all_tiers)
+      if (home.has_frames(where))
+        watch_.part().fresh({copies_.address(where, home.first_frame[where]) + it.offset, it.size});
   }
 
   Backend* backend_;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/manager/residency_text.hpp>
-#include <chunkmem/manager/take_snapshot.hpp>
+#include <chunkmem/manager/residency_snapshot.hpp>
 #include <chunkmem/trace/recalling_sink.hpp>
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/chunk/window_choice.hpp>
+#include <chunkmem/chunk/frame_run_choice.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/tier.hpp>
 #include <chunkmem/manager/chunk_table.hpp>
@@ -55,9 +55,9 @@ class frame_reclaim {
     return count == 1 ? pool.lowest(1) : pool.highest(count);
   }
 
-  [[nodiscard]] static std::uint32_t price_of(const chunk& victim) noexcept
+  [[nodiscard]] std::uint32_t price_of(const chunk& victim) const noexcept
   {
-    return victim.device_only ? 0 : victim.host_valid ? 4 : 1;
+    return victim.never_leaves() ? 0 : victim.is_valid(where_) ? 4 : 1;
   }
 
   template <class GiveUp>
@@ -67,7 +67,7 @@ class frame_reclaim {
       for (std::uint32_t step = 0; step < table.chunks(); ++step) {
         hand_ = hand_ + 1 < table.chunks() ? hand_ + 1 : 0;
         const chunk& victim = table[hand_];
-        if (!victim.has_window() || hand_ == wanting || !table.may_leave(where_, hand_)) continue;
+        if (!victim.has_frames(where_) || hand_ == wanting || !table.may_leave(where_, hand_)) continue;
         if (price_of(victim) > price) continue;
         give_up(hand_);
         return table.space(where_).pool().lowest(1);
@@ -79,8 +79,8 @@ class frame_reclaim {
   std::uint32_t reclaim_run(const chunk_table& table, std::uint32_t count, GiveUp& give_up) const
   {
     const tier_space& space = table.space(where_);
-    const std::uint32_t first = cheapest_window(space, count, 0, space.frames(), [&](std::uint32_t victim) {
-      return table.may_leave(where_, victim) ? price_of(table[victim]) : impossible_window;
+    const std::uint32_t first = cheapest_frame_run(space, count, 0, space.frames(), [&](std::uint32_t victim) {
+      return table.may_leave(where_, victim) ? price_of(table[victim]) : impossible_run;
     });
     if (first == frame_pool::none) throw out_of_memory{table.shortage(where_, count * space.frame_bytes())};
     for (std::uint32_t frame = first; frame < first + count; ++frame)

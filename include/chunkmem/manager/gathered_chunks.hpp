@@ -2,7 +2,7 @@
 #pragma once
 
 #include <chunkmem/core/ids.hpp>
-#include <chunkmem/manager/gathering_mover.hpp>
+#include <chunkmem/manager/chunk_mover.hpp>
 #include <chunkmem/manager/registry.hpp>
 
 #include <cstdint>

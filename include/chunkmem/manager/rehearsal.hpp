@@ -164,7 +164,7 @@ class rehearsal {
     const std::uint32_t chunk = frames_.tensors.chunk_of_slot()[slot];
     state_.acquire(slot, chunk, kind, access_record::never, moment{0}, log_);
     inside();
-    place_of(kind) == at::host ? state_.unpin_host(chunk, writes(access_of(kind))) : state_.unpin_device(chunk);
+    state_.unpin(tier_of(kind), chunk, writes(access_of(kind)));
   }
 
   model_frames frames_;

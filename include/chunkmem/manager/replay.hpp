@@ -87,8 +87,7 @@ class replay {
   {
     const access_entry& entry = record.entries()[now];
     if (is_lease(entry.kind)) {
-      const tier where = entry.kind == entry_kind::lease_device ? tier::device : tier::host;
-      lease_at_[now] = state.lease(where, record.details()[now].bytes, log);
+      lease_at_[now] = state.lease(tier_of(entry.kind), record.details()[now].bytes, log);
     } else if (entry.kind == entry_kind::drop) {
       state.drop(entry.slot, chunk_of_slot[entry.slot], log);
     } else {
@@ -111,14 +110,11 @@ class replay {
            decision_log& log, std::uint32_t at)
   {
     const access_entry& entry = record.entries()[at];
-    if (is_lease(entry.kind)) {
-      const tier where = entry.kind == entry_kind::lease_device ? tier::device : tier::host;
+    const tier where = tier_of(entry.kind);
+    if (is_lease(entry.kind))
       state.end_lease(where, lease_at_[at], record.details()[at].bytes, log);
-    } else if (place_of(entry.kind) == at::device) {
-      state.unpin_device(chunk_of_slot[entry.slot]);
-    } else {
-      state.unpin_host(chunk_of_slot[entry.slot], writes(access_of(entry.kind)));
-    }
+    else
+      state.unpin(where, chunk_of_slot[entry.slot], writes(access_of(entry.kind)));
   }
 
   std::span<const std::uint32_t> next_uses_;

@@ -3,14 +3,21 @@
 
 #include <chunkmem/chunk/chunk.hpp>
 #include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/printable.hpp>
 #include <chunkmem/core/tier.hpp>
+#include <chunkmem/manager/chunk_table.hpp>
+#include <chunkmem/manager/registry.hpp>
 #include <chunkmem/tensor/role.hpp>
 #include <chunkmem/tensor/tensor_rules.hpp>
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace chunkmem::inline v0 {
@@ -83,6 +90,11 @@ struct tensor_snapshot {
 };
 
 /// Where everything lay at one moment: plain data that outlives the manager. `to_string` makes a short text of it.
+/// @code
+/// const residency_snapshot now = manager.residency();
+/// std::cerr << to_string(now, 8);            // at most 8 lines of each kind
+/// if (now.tiers[tier::device].longest_clearable < frames) ...
+/// @endcode
 ///
 /// Before the first access there are tensors and chunks, and all of them lie nowhere.
 struct residency_snapshot {
@@ -95,5 +107,258 @@ struct residency_snapshot {
   std::vector<chunk_snapshot> chunks;
   std::vector<tensor_snapshot> tensors;  ///< chunk by chunk, each from its beginning
 };
+
+namespace detail {
+
+[[nodiscard]] inline frame_use use_of(const chunk_table& from, tier where, std::uint32_t frame) noexcept
+{
+  const std::uint32_t who = from.space(where).occupant(frame);
+  if (who == tier_space::free_frame) return frame_use::free;
+  if (who == tier_space::leased_frame) return frame_use::leased;
+  const chunk& it = from[who];
+  if (it.pins[where] > 0) return frame_use::pinned;
+  const bool has_others =
+      std::ranges::any_of(all_tiers, [&](tier other) { return other != where && it.is_valid(other); });
+  return it.live > 0 && it.is_valid(where) && !has_others ? frame_use::sole : frame_use::spare;
+}
+
+[[nodiscard]] inline tier_snapshot snapshot_of(const chunk_table& from, tier where)
+{
+  const tier_space& room = from.space(where);
+  tier_snapshot result;
+  result.capacity = bytes{room.capacity()};
+  result.in_use = bytes{room.in_use()};
+  result.peak = bytes{room.peak()};
+  result.leased = bytes{room.leased()};
+  result.most_leased = bytes{room.most_leased()};
+  result.frames = room.frames();
+  result.free_frames = room.pool().free_count();
+  std::uint32_t free = 0;
+  std::uint32_t clearable = 0;
+  for (std::uint32_t frame = 0; frame < room.frames(); ++frame) {
+    const frame_use use = use_of(from, where, frame);
+    const std::uint32_t who = room.occupant(frame);
+    free = use == frame_use::free ? free + 1 : 0;
+    clearable = use == frame_use::free || (use != frame_use::leased && from.may_leave(where, who)) ? clearable + 1 : 0;
+    result.longest_free = std::max(result.longest_free, free);
+    result.longest_clearable = std::max(result.longest_clearable, clearable);
+    if (result.runs.empty() || result.runs.back().use != use) result.runs.push_back({frame, 0, use});
+    ++result.runs.back().frames;
+  }
+  room.for_leases([&](std::uint64_t begin, std::uint64_t size) { result.leases.push_back({begin, size}); });
+  return result;
+}
+
+/// All tensors in all lists that they are in, chunk by chunk.
+[[nodiscard]] inline std::vector<tensor_snapshot> tensors_of(const registry& tensors,
+                                                             std::span<const std::string> names)
+{
+  std::vector<tensor_snapshot> result;
+  for (std::uint32_t list = 0; list < tensors.lists(); ++list)
+    for (std::uint32_t id = 0; id < tensors.tensors(); ++id) {
+      const tensor_info& info = tensors.info(tensor_id{id});
+      if (list > 0 && info.part != role::parameter) continue;
+      const slot& it =
+          tensors
+              .slots()[list == 0 ? tensors.value_slot(tensor_id{id}) : tensors.slot_in(tensor_id{id}, list_id{list})];
+      if (it.chunk == slot::nowhere) continue;
+      const bool is_named = id < names.size() && !names[id].empty();
+      result.push_back({is_named ? names[id] : "tensor." + std::to_string(id), list, info.part, it.chunk, it.offset,
+                        bytes{it.size}, it.pins, it.state});
+    }
+  std::stable_sort(result.begin(), result.end(), [](const tensor_snapshot& left, const tensor_snapshot& right) {
+    return left.chunk != right.chunk ? left.chunk < right.chunk : left.offset < right.offset;
+  });
+  return result;
+}
+
+}  // namespace detail
+
+/// Where the tensors of a manager lie. @param names   by tensor, as far as they were given; others are
+/// "tensor.<number>"
+/// @return   nothing but lists where they are not placed yet   @complexity O(frames + chunks + tensors log tensors),
+///   allocates
+[[nodiscard]] inline residency_snapshot take_snapshot(const chunk_table& from, const registry& tensors,
+                                                      std::span<const std::string> names)
+{
+  residency_snapshot result;
+  for (const tier where : all_tiers) result.tiers[where] = detail::snapshot_of(from, where);
+  for (std::uint32_t list = 0; list < tensors.lists(); ++list)
+    result.lists.emplace_back(tensors.spec_of(list_id{list}).name);
+  if (!tensors.is_sealed()) return result;
+  result.tensors = detail::tensors_of(tensors, names);
+  result.chunks.resize(tensors.frames_of_chunk().size());
+  for (std::uint32_t at = 0; at < result.chunks.size(); ++at) {
+    result.chunks[at].place.frames = tensors.frames_of_chunk()[at];
+    if (at < from.chunks()) result.chunks[at].place = from[at];
+    result.chunks[at].used = bytes{tensors.used()[at]};
+  }
+  std::vector<tensor_state> states;
+  for (std::uint32_t at = 0; at < result.tensors.size(); ++at) {
+    const tensor_snapshot& one = result.tensors[at];
+    chunk_snapshot& home = result.chunks[one.chunk];
+    if (home.tensors++ == 0) {
+      home.first_tensor = at;
+      home.list = one.list;
+      home.part = one.part;
+    }
+    states.push_back(one.state);
+  }
+  for (chunk_snapshot& home : result.chunks)
+    home.state = state_of_chunk(std::span<const tensor_state>{states}.subspan(home.first_tensor, home.tensors));
+  return result;
+}
+
+/// The same of an engine, with where its iteration is.
+template <class Engine>
+[[nodiscard]] residency_snapshot take_snapshot_of(const Engine& engine, std::span<const std::string> names)
+{
+  residency_snapshot result = take_snapshot(engine.chunks().table(), engine.tensors(), names);
+  result.frame = engine.options().chunk_bytes;
+  result.iterations = engine.snapshot().iterations;
+  result.is_inside = engine.schedule().is_inside();
+  result.moment = engine.schedule().progress();
+  return result;
+}
+
+namespace detail {
+
+/// Puts words and numbers behind each other.
+class residency_writer {
+ public:
+  template <class... Parts>
+  void add(const Parts&... parts)
+  {
+    (append(parts), ...);
+  }
+
+  void add_tier(std::string_view name, const tier_snapshot& it, std::size_t most)
+  {
+    add(name, ": capacity ", it.capacity.count(), " B, in use ", it.in_use.count(), " B (at most ", it.peak.count(),
+        "), leased ", it.leased.count(), " B (at most ", it.most_leased.count(), "); ", it.free_frames, " of ",
+        it.frames, " frames free, longest run free ", it.longest_free, ", that could be cleared ", it.longest_clearable,
+        "\n");
+    if (!it.runs.empty()) add("  frames: ");
+    for (std::size_t at = 0; at < it.runs.size() && at < most; ++at) {
+      const frame_run& run = it.runs[at];
+      add(at == 0 ? "" : ", ", run.first);
+      if (run.frames > 1) add("-", run.first + run.frames - 1);
+      add(" ", name_of(run.use));
+    }
+    if (it.runs.size() > most) add(", and ", it.runs.size() - most, " more runs");
+    if (!it.runs.empty()) add("\n");
+    if (!it.leases.empty()) add("  leases: ");
+    for (std::size_t at = 0; at < it.leases.size() && at < most; ++at)
+      add(at == 0 ? "" : ", ", it.leases[at].size, " B at ", it.leases[at].begin);
+    if (it.leases.size() > most) add(", and ", it.leases.size() - most, " more");
+    if (!it.leases.empty()) add("\n");
+  }
+
+  void add_chunk(const residency_snapshot& from, std::uint32_t at, std::size_t most)
+  {
+    const chunk_snapshot& it = from.chunks[at];
+    const chunk& place = it.place;
+    const std::string_view kind = it.list == 0 ? name_of(it.part) : std::string_view{from.lists[it.list]};
+    add("  chunk ", at, " (");
+    add_name(it.tensors == 0 ? "no tensor" : kind);
+    add("): ");
+    for (const tier where : all_tiers) {
+      if (where != all_tiers.front()) add(", ");
+      add_frames(where, place);
+    }
+    for (const tier where : all_tiers) {
+      if (place.pins[where] == 0) continue;
+      add(", pins on the ", name_of(where), " ", place.pins[where]);
+      if (where != tier::device) add(" (writing ", std::uint32_t{place.writers}, ")");
+    }
+    if (place.next_use != chunk::nowhere) add(", next use at ", place.next_use);
+    add("; ", it.used.count(), " B");
+    add_tensors(from, it, most);
+    add("\n");
+  }
+
+  [[nodiscard]] std::string take() noexcept { return std::move(text_); }
+
+ private:
+  void append(std::string_view words) { text_.append(words); }
+  /// A name that somebody gave: what would end its line or speak to a terminal is written as a C++ escape, and so is a
+  /// backslash.
+  void add_name(std::string_view name)
+  {
+    while (!name.empty()) {
+      const std::size_t special = std::min(name.find_first_of("\\\n"), name.size());
+      text_.append(printable(name.substr(0, special)));
+      if (special < name.size()) text_.append(name[special] == '\n' ? "\\n" : "\\\\");
+      name.remove_prefix(std::min(special + 1, name.size()));
+    }
+  }
+  void append(std::uint64_t number) { text_.append(std::to_string(number)); }
+
+  void add_frames(tier where, const chunk& place)
+  {
+    const std::uint32_t first = place.first_frame[where];
+    if (first == chunk::nowhere) return add("not on ", name_of(where));
+    if (first == chunk::elsewhere) return add(name_of(where), " share elsewhere");
+    add(name_of(where), place.frames > 1 ? " frames " : " frame ", first);
+    if (place.frames > 1) add("-", first + place.frames - 1);
+    if (!place.is_valid(where)) add(" without valid bytes");
+  }
+
+  /// Pinned ones first: they are why it cannot leave.
+  void add_tensors(const residency_snapshot& from, const chunk_snapshot& it, std::size_t most)
+  {
+    std::size_t told = 0;
+    for (const bool pinned : {true, false})
+      for (std::uint32_t at = it.first_tensor; at < it.first_tensor + it.tensors && told < most; ++at) {
+        const tensor_snapshot& one = from.tensors[at];
+        if ((one.pins > 0) != pinned) continue;
+        add(told++ == 0 ? ": " : ", ");
+        add_name(one.name);
+        if (one.list != it.list) {
+          add(" ");
+          add_name(from.lists[one.list]);
+        }
+        add(" ", name_of(one.state));
+        if (pinned) add(" (pins ", one.pins, ")");
+      }
+    if (it.tensors > told) add(", and ", it.tensors - told, " more");
+  }
+
+  std::string text_;
+};
+
+/// What stands in the way comes first: pinned, then sole copies, then what lies anywhere, then the rest.
+[[nodiscard]] inline std::size_t importance(const chunk& it) noexcept
+{
+  if (std::ranges::any_of(all_tiers, [&](tier where) { return it.pins[where] > 0; })) return 0;
+  if (it.live > 0 && it.copies() == 1) return 1;
+  return std::ranges::any_of(all_tiers, [&](tier where) { return it.has_frames(where); }) ? 2 : 3;
+}
+
+}  // namespace detail
+
+/// Both tiers with what is free, held and lent, then the chunks, those that cannot leave first: what to print beside an
+/// error. Each line is one of this text's, whatever names hold: a control character or a backslash in a name is written
+/// as an escape.
+/// @param most   runs of frames and leases of a tier, chunks, and tensors of a chunk that are told singly; the rest is
+///   counted
+[[nodiscard]] inline std::string to_string(const residency_snapshot& from, std::size_t most = 24)
+{
+  detail::residency_writer text;
+  text.add(from.is_inside ? "residency at moment " : "residency outside of iterations",
+           from.is_inside ? std::to_string(from.moment) : "", from.is_inside ? " of an iteration, after " : ", after ",
+           from.iterations, " whole ones; frames of ", from.frame.count(), " B\n");
+  for (const tier where : all_tiers) text.add_tier(name_of(where), from.tiers[where], most);
+  std::array<std::vector<std::uint32_t>, 4> sorted;
+  for (std::uint32_t at = 0; at < from.chunks.size(); ++at)
+    sorted[detail::importance(from.chunks[at].place)].push_back(at);
+  text.add("chunks: ", from.chunks.size(), ", of them ", sorted[0].size(), " pinned, ", sorted[1].size(),
+           " with a single copy, ", sorted[2].size(), " others that lie somewhere\n");
+  std::size_t told = 0;
+  for (const auto& group : sorted)
+    for (std::size_t at = 0; at < group.size() && told < most; ++at, ++told) text.add_chunk(from, group[at], most);
+  if (from.chunks.size() > told) text.add("  and ", from.chunks.size() - told, " more\n");
+  return text.take();
+}
 
 }  // namespace chunkmem::inline v0

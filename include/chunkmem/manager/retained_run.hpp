@@ -67,7 +67,7 @@ class retained_run {
     state_.policy().place_in(frames_);
     log_.clear();
     began_in_.clear();
-    for (const chunk& it : state_.table().all()) began_in_.push_back(it.device);
+    for (const chunk& it : state_.table().all()) began_in_.push_back(it.first_frame[tier::device]);
     try {
       replay_.run(record, chunk_of_slot, state_, log_, true, [this] { load_early(); });
     } catch (const out_of_memory&) {

@@ -21,7 +21,7 @@ namespace planner {
   const tier_snapshot& device = now.tiers[tier::device];
   use.leases = device.leased;
   for (const chunk_snapshot& it : now.chunks)
-    if (it.place.on_device())
+    if (it.place.has_frames(tier::device))
       (it.list <= index_of(gradient_list) ? use.values : use.states) += now.frame * it.place.frames;
   use.free = device.capacity - use.leases - use.values - use.states;
   return use;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chunkmem/core/ids.hpp>
+#include <chunkmem/core/tier.hpp>
 #include <chunkmem/tensor/access.hpp>
 
 #include <algorithm>
@@ -44,6 +45,12 @@ enum class entry_kind : std::uint8_t {
 [[nodiscard]] constexpr access_mode access_of(entry_kind kind) noexcept
 {
   return static_cast<access_mode>(static_cast<unsigned>(kind) & 3U);
+}
+
+/// The tier that an access or a lease is for.
+[[nodiscard]] constexpr tier tier_of(entry_kind kind) noexcept
+{
+  return kind == entry_kind::lease_host || place_of(kind) == at::host ? tier::host : tier::device;
 }
 
 /// What a first use of bytes that start at zero is: it fills them, so a read is an update.

@@ -7,7 +7,7 @@
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
-#include <chunkmem/manager/gathering_mover.hpp>
+#include <chunkmem/manager/chunk_mover.hpp>
 #include <chunkmem/ownership/collective_step.hpp>
 #include <chunkmem/ownership/ownership_policy.hpp>
 #include <chunkmem/ownership/sharded.hpp>

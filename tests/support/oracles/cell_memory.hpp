@@ -22,7 +22,7 @@ class cell_memory {
     memory_[chunkmem::tier::host].assign(host_frames, cell{});
   }
 
-  // What residency calls.
+  // What a chunk_cache calls.
   void placed(chunkmem::tier where, std::uint32_t first, std::uint32_t count)
   {
     for (std::uint32_t at = first; at < first + count; ++at) {
@@ -35,32 +35,25 @@ class cell_memory {
   {
     for (std::uint32_t at = first; at < first + count; ++at) memory_[where].at(at).held = false;
   }
-  void load(std::uint32_t, const chunkmem::chunk& it, std::uint32_t first)
+  void copy(std::uint32_t, const chunkmem::chunk& it, chunkmem::tier from, chunkmem::tier to)
   {
-    expect_quiet("load");
-    if (it.host == chunkmem::chunk::nowhere || !it.host_valid)
-      return blame("a load from a host copy that is not valid");
-    copy(chunkmem::tier::device, first, chunkmem::tier::host, it.host, it.frames);
-    ++loads;
+    expect_quiet(to < from ? "load" : "write_back");
+    if (!it.has_frames(from) || !it.is_valid(from)) return blame("a copy of bytes that are not valid");
+    copy(to, it.first_frame[to], from, it.first_frame[from], it.frames);
+    ++(to < from ? loads : write_backs);
   }
-  void write_back(std::uint32_t, const chunkmem::chunk& it)
-  {
-    expect_quiet("write_back");
-    copy(chunkmem::tier::host, it.host, chunkmem::tier::device, it.device, it.frames);
-    ++write_backs;
-  }
-  void claimed(std::uint32_t, const chunkmem::chunk&, std::uint32_t)
+  void claimed(std::uint32_t, const chunkmem::chunk&, chunkmem::tier)
   {
     expect_quiet("claim");
     ++claims;
   }
-  void evicted(std::uint32_t, const chunkmem::chunk& it)
+  void evicted(std::uint32_t, const chunkmem::chunk& it, chunkmem::tier where)
   {
     expect_quiet("evict");
-    if (it.device_pins > 0) blame("a pinned chunk was evicted");
+    if (it.pins[where] > 0) blame("a pinned chunk was evicted");
     ++evictions;
   }
-  void discarded(std::uint32_t, const chunkmem::chunk&) {}
+  void discarded(std::uint32_t, const chunkmem::chunk&, chunkmem::tier) {}
   void leased(chunkmem::tier, std::uint64_t, std::uint64_t) {}
 
   /// Something else writes all over these frames.
@@ -75,7 +68,7 @@ class cell_memory {
   void write(std::uint32_t slot, chunkmem::tier where, const chunkmem::chunk& it)
   {
     ++truth_[slot];
-    const std::uint32_t first = where == chunkmem::tier::device ? it.device : it.host;
+    const std::uint32_t first = it.first_frame[where];
     for (std::uint32_t part = 0; part < it.frames; ++part) {
       cell& target = memory_[where].at(first + part);
       if (target.chunk != chunk_of_slot_[slot] || target.part != part || target.written.empty())
@@ -86,7 +79,7 @@ class cell_memory {
 
   void read(std::uint32_t slot, chunkmem::tier where, const chunkmem::chunk& it)
   {
-    const std::uint32_t first = where == chunkmem::tier::device ? it.device : it.host;
+    const std::uint32_t first = it.first_frame[where];
     if (first == chunkmem::chunk::nowhere) return blame("a read of a chunk that is nowhere");
     for (std::uint32_t part = 0; part < it.frames; ++part) {
       const cell& source = memory_[where].at(first + part);

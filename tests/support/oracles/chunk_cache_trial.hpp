@@ -56,8 +56,8 @@ class chunk_cache_trial {
     for (std::uint32_t slot = 0; slot < model_.slots(); ++slot) {
       const chunk& it = state_[model_.chunk_of_slot[slot]];
       if (!live_[slot]) continue;
-      if (it.on_device()) memory_.read(slot, tier::device, it);
-      if (it.host_valid) memory_.read(slot, tier::host, it);
+      if (it.has_frames(tier::device)) memory_.read(slot, tier::device, it);
+      if (it.is_valid(tier::host)) memory_.read(slot, tier::host, it);
     }
     return check();
   }
@@ -101,8 +101,8 @@ class chunk_cache_trial {
     const chunkmem::access how = live_[slot] ? static_cast<chunkmem::access_mode>(dice_.below(3)) : access::write;
     const bool host = dice_.one_in(3);
     // The engine refuses these.
-    if (host ? it.device_pins > 0 && (writes(how) || !it.host_valid)
-             : it.host_writers > 0 || (writes(how) && it.host_pins > 0))
+    if (host ? it.pins[tier::device] > 0 && (writes(how) || !it.is_valid(tier::host))
+             : it.writers > 0 || (writes(how) && it.pins[tier::host] > 0))
       return;
     const entry_kind kind = kind_of(how, host ? at::host : at::device);
     const tier where = host ? tier::host : tier::device;
@@ -112,7 +112,7 @@ class chunk_cache_trial {
     if (how != access::write) memory_.read(slot, where, it);
     if (writes(how)) memory_.write(slot, where, it);
     live_[slot] = true;
-    pins_.push_back({slot, kind, host ? it.host : it.device});
+    pins_.push_back({slot, kind, it.first_frame[where]});
   }
 
   void end_pin(std::size_t which)
@@ -125,7 +125,7 @@ class chunk_cache_trial {
     const bool host = place_of(ended.kind) == at::host;
     const bool writing = writes(access_of(ended.kind));
     if (writing) memory_.write(ended.slot, host ? tier::host : tier::device, state_[chunk]);
-    host ? state_.unpin_host(chunk, writing) : state_.unpin_device(chunk);
+    state_.unpin(tier_of(ended.kind), chunk, writing);
   }
 
   void drop(std::uint32_t slot)
@@ -183,9 +183,8 @@ class chunk_cache_trial {
         return model_.chunk_of_slot[held.slot] == at &&
                (place_of(held.kind) == chunkmem::at::host) == (where == tier::host);
       });
-      const bool only_copy = where == tier::host && it.host_valid && !it.on_device();
-      if ((where == tier::device ? it.device : it.host) != chunk::nowhere && (pinned || only_copy))
-        bytes += it.frames * frame_bytes;
+      const bool only_copy = where == tier::host && it.is_valid(tier::host) && !it.has_frames(tier::device);
+      if (it.first_frame[where] != chunk::nowhere && (pinned || only_copy)) bytes += it.frames * frame_bytes;
     }
     return bytes;
   }
@@ -218,7 +217,7 @@ class chunk_cache_trial {
       std::uint64_t bytes_held = 0;
       for (std::uint32_t at = 0; at < state_.chunks(); ++at) {
         const chunk& it = state_[at];
-        const std::uint32_t first = where == tier::device ? it.device : it.host;
+        const std::uint32_t first = it.first_frame[where];
         if (first == chunk::nowhere) continue;
         bytes_held += it.frames * frame_bytes;
         for (std::uint32_t part = 0; part < it.frames; ++part) {
@@ -248,12 +247,13 @@ class chunk_cache_trial {
     for (const auto& [at, count] : live) {
       const chunk& it = state_[at];
       if (it.live != count) return "a chunk miscounts its live tensors";
-      if (count > 0 && !it.on_device() && !it.host_valid) return "a chunk with bytes is nowhere";
-      if (it.host_valid && it.host == chunk::nowhere) return "a valid host copy without a place";
+      if (count > 0 && !it.has_frames(tier::device) && !it.is_valid(tier::host)) return "a chunk with bytes is nowhere";
+      if (it.is_valid(tier::host) && it.first_frame[tier::host] == chunk::nowhere)
+        return "a valid host copy without a place";
     }
     for (const held_pin& it : pins_) {
       const chunk& home = state_[model_.chunk_of_slot[it.slot]];
-      if (it.place != (place_of(it.kind) == at::host ? home.host : home.device)) return "a pinned chunk moved";
+      if (it.place != home.first_frame[tier_of(it.kind)]) return "a pinned chunk moved";
     }
     return memory_.mistake;
   }

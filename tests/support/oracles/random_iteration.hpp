@@ -203,13 +203,6 @@ class iteration_runner {
   }
 
  private:
-  static chunkmem::tier tier_of(chunkmem::entry_kind kind)
-  {
-    using namespace chunkmem;
-    return kind == entry_kind::lease_host || (is_access(kind) && place_of(kind) == at::host) ? tier::host
-                                                                                             : tier::device;
-  }
-
   void use(std::uint32_t slot, chunkmem::entry_kind kind, std::uint32_t next_use, std::uint32_t now)
   {
     using namespace chunkmem;
@@ -226,7 +219,7 @@ class iteration_runner {
       memory_.write(slot, tier_of(kind), state_[chunk]);  // to the last moment of the pin
     else
       memory_.read(slot, tier_of(kind), state_[chunk]);
-    tier_of(kind) == tier::device ? state_.unpin_device(chunk) : state_.unpin_host(chunk, writes(access_of(kind)));
+    state_.unpin(tier_of(kind), chunk, writes(access_of(kind)));
   }
   void lease(std::uint32_t now, std::uint64_t planned)
   {

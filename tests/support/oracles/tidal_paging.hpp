@@ -129,7 +129,7 @@ std::uint32_t engine_loads_of(const tidal_trace& what)
   decision_log log;
   for (std::uint32_t at = 0; at < what.chunks; ++at) {
     state.acquire(at, at, entry_kind::write_on_host, access_record::never, moment{0}, log);
-    state.unpin_host(at, true);
+    state.unpin(tier::host, at, true);
   }
   const access_record record = what.record();
   state.start_of(record);

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/chunk/window_choice.hpp>
+#include <chunkmem/chunk/frame_run_choice.hpp>
 
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>
 
 #include <vector>
 
-namespace window_choice_test {
+namespace frame_run_choice_test {
 
 using namespace chunkmem;
 
 namespace {
 
-/// A window of frames that one chunk holds, and what each of them costs.
+/// A run of frames that one chunk holds, and what each of them costs.
 struct tenant {
   std::uint32_t first;
   std::uint32_t frames;
@@ -33,7 +33,7 @@ room random_room(support::dice& dice, std::uint32_t frames)
     const std::uint32_t what = dice.below(10);
     if (what < 6) {
       made.space.place(static_cast<std::uint32_t>(made.tenants.size()), frame, length);
-      made.tenants.push_back({frame, length, dice.one_in(4) ? impossible_window : dice.between(1, 4)});
+      made.tenants.push_back({frame, length, dice.one_in(4) ? impossible_run : dice.between(1, 4)});
     } else if (what == 6) {
       made.space.take_lease(std::uint64_t{frame} * 256, 256);
     }
@@ -42,7 +42,7 @@ room random_room(support::dice& dice, std::uint32_t frames)
   return made;
 }
 
-/// The first of the cheapest windows for which `allowed(first)` holds, by trying each.
+/// The first of the cheapest runs for which `allowed(first)` holds, by trying each.
 template <class Allowed>
 std::uint32_t cheapest(const room& it, std::uint32_t count, Allowed allowed)
 {
@@ -54,7 +54,7 @@ std::uint32_t cheapest(const room& it, std::uint32_t count, Allowed allowed)
     for (std::uint32_t frame = first; frame < first + count; ++frame) {
       const std::uint32_t who = it.space.occupant(frame);
       if (who == tier_space::free_frame) continue;
-      const bool stays = who == tier_space::leased_frame || it.tenants[who].price == impossible_window;
+      const bool stays = who == tier_space::leased_frame || it.tenants[who].price == impossible_run;
       cost += stays ? std::uint64_t{1} << 40 : it.tenants[who].price;
     }
     if (cost >= std::uint64_t{1} << 40 || cost >= least) continue;
@@ -66,7 +66,7 @@ std::uint32_t cheapest(const room& it, std::uint32_t count, Allowed allowed)
 
 }  // namespace
 
-TEST_CASE("the cheapest window is the one that trying all of them finds", "[chunk]")
+TEST_CASE("the cheapest run of frames is the one that trying all of them finds", "[chunk]")
 {
   int found = 0;
   for (std::uint64_t seed = 1; seed <= 4'000; ++seed) {
@@ -77,7 +77,7 @@ TEST_CASE("the cheapest window is the one that trying all of them finds", "[chun
     const std::uint32_t end = begin + dice.below(16);
     const auto price = [&](std::uint32_t who) { return it.tenants[who].price; };
     const auto between = [&](std::uint32_t first) { return first >= begin && first < end; };
-    if (cheapest_window(it.space, count, begin, end, price) != cheapest(it, count, between))
+    if (cheapest_frame_run(it.space, count, begin, end, price) != cheapest(it, count, between))
       FAIL("seed " << seed << ": in a range");
     if (it.tenants.empty()) continue;
     const tenant& victim = it.tenants[dice.below(static_cast<std::uint32_t>(it.tenants.size()))];
@@ -86,20 +86,20 @@ TEST_CASE("the cheapest window is the one that trying all of them finds", "[chun
     };
     const std::uint32_t expected = cheapest(it, count, meets);
     found += expected != frame_pool::none ? 1 : 0;
-    const std::uint32_t chosen = cheapest_window_around(it.space, count, victim.first, victim.frames, price);
+    const std::uint32_t chosen = cheapest_frame_run_around(it.space, count, victim.first, victim.frames, price);
     if (chosen != expected) FAIL("seed " << seed << ": chose " << chosen << ", expected " << expected);
   }
   CHECK(found > 500);
 }
 
-TEST_CASE("a window longer than the tier does not exist", "[chunk]")
+TEST_CASE("a run longer than the tier does not exist", "[chunk]")
 {
   tier_space space;
   space.reset(bytes{512}, bytes{256}, 2);
   space.place(0, 0, 1);
   const auto cheap = [](std::uint32_t) { return 1U; };
-  CHECK(cheapest_window_around(space, 3, 0, 1, cheap) == frame_pool::none);
-  CHECK(cheapest_window_around(space, 2, 0, 1, cheap) == 0);
+  CHECK(cheapest_frame_run_around(space, 3, 0, 1, cheap) == frame_pool::none);
+  CHECK(cheapest_frame_run_around(space, 2, 0, 1, cheap) == 0);
 }
 
-}  // namespace window_choice_test
+}  // namespace frame_run_choice_test

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/manager/fences.hpp>
+#include <chunkmem/manager/hazard_tracker.hpp>
 
 #include <chunkmem/backend/simulated.hpp>
 #include <support/catch.hpp>
@@ -10,7 +10,7 @@
 #include <map>
 #include <vector>
 
-namespace fences_test {
+namespace hazard_tracker_test {
 
 using namespace chunkmem;
 using support::call;
@@ -42,37 +42,37 @@ TEST_CASE("a reader follows all writers and a writer all users, whatever happens
     support::dice dice{seed};
     listening_backend backend;
     device_health health;
-    fence_keeper<listening_backend> keeper{backend, health};
-    std::vector<fence> fences(dice.between(1, 4));
-    std::vector<history> frames(fences.size());
+    hazard_tracker<listening_backend> tracker{backend, health};
+    std::vector<frame_hazards> hazards(dice.between(1, 4));
+    std::vector<history> frames(hazards.size());
     const auto check = [&](agent who, const history& frame, bool writing) {
       if (!follows(backend, who, frame.writers)) FAIL("seed " << seed << ": an agent does not follow a writer");
       if (writing && !follows(backend, who, frame.readers))
         FAIL("seed " << seed << ": a writer does not follow a reader");
     };
     for (int step = 0; step < 120; ++step) {
-      const std::uint32_t at = dice.below(static_cast<std::uint32_t>(fences.size()));
-      const std::uint32_t other = dice.below(static_cast<std::uint32_t>(fences.size()));
+      const std::uint32_t at = dice.below(static_cast<std::uint32_t>(hazards.size()));
+      const std::uint32_t other = dice.below(static_cast<std::uint32_t>(hazards.size()));
       if (dice.one_in(3) && at != other) {  // a copy from one frame into another
         const agent who = dice.one_in(2) ? agent::to_device : agent::to_host;
-        keeper.follow(who, fences[at], fences[at].writers, wait_cause::other);
-        keeper.follow(who, fences[other], fences[other].users, wait_cause::other);
+        tracker.follow(who, hazards[at], hazards[at].writers, wait_cause::other);
+        tracker.follow(who, hazards[other], hazards[other].users, wait_cause::other);
         check(who, frames[at], false);
         check(who, frames[other], true);
         const std::uint64_t number = backend.work(who);
-        const event done = keeper.copied(who);
-        keeper.stamp_copy(done, fences[other], true);
-        keeper.stamp_copy(done, fences[at], false);
+        const event done = tracker.copied(who);
+        tracker.stamp_copy(done, hazards[other], true);
+        tracker.stamp_copy(done, hazards[at], false);
         frames[other].writers[who] = number;
         frames[at].readers[who] = number;
       } else {  // a pin of the caller, of the compute stream or of a stream of the caller's own
         const agent users[] = {agent::host, agent::compute, caller_stream};
         const agent who = users[dice.below(3)];
         const bool writing = dice.one_in(2);
-        keeper.follow(who, fences[at], writing ? fences[at].users : fences[at].writers, wait_cause::demand_miss);
+        tracker.follow(who, hazards[at], writing ? hazards[at].users : hazards[at].writers, wait_cause::demand_miss);
         check(who, frames[at], writing);
         const std::uint64_t number = backend.work(who);
-        keeper.stamp(who, fences[at], writing);
+        tracker.stamp(who, hazards[at], writing);
         (writing ? frames[at].writers : frames[at].readers)[who] = number;
       }
     }
@@ -83,21 +83,21 @@ TEST_CASE("a release records nothing and an epoch becomes an event once", "[mana
 {
   listening_backend backend;
   device_health health;
-  fence_keeper<listening_backend> keeper{backend, health};
-  fence frames[3];
-  for (fence& frame : frames)
-    for (int use = 0; use < 100; ++use) keeper.stamp(agent::compute, frame, true);
+  hazard_tracker<listening_backend> tracker{backend, health};
+  frame_hazards frames[3];
+  for (frame_hazards& frame : frames)
+    for (int use = 0; use < 100; ++use) tracker.stamp(agent::compute, frame, true);
   CHECK(backend.heard.empty());
-  for (fence& frame : frames) keeper.follow(agent::to_host, frame, frame.writers, wait_cause::other);
+  for (frame_hazards& frame : frames) tracker.follow(agent::to_host, frame, frame.writers, wait_cause::other);
   CHECK(backend.count(call::kind::record) == 1);
   CHECK(backend.count(call::kind::wait) == 1);  // one event covers what was stamped before it
-  keeper.follow(agent::to_device, frames[1], frames[1].users, wait_cause::other);
+  tracker.follow(agent::to_device, frames[1], frames[1].users, wait_cause::other);
   CHECK(backend.count(call::kind::record) == 1);  // the same event, for another agent
   CHECK(backend.count(call::kind::wait) == 2);
-  keeper.stamp(agent::compute, frames[2], false);  // later than the event
-  keeper.follow(agent::to_host, frames[0], frames[0].users, wait_cause::other);
+  tracker.stamp(agent::compute, frames[2], false);  // later than the event
+  tracker.follow(agent::to_host, frames[0], frames[0].users, wait_cause::other);
   CHECK(backend.count(call::kind::record) == 1);
-  keeper.follow(agent::to_host, frames[2], frames[2].users, wait_cause::other);
+  tracker.follow(agent::to_host, frames[2], frames[2].users, wait_cause::other);
   CHECK(backend.count(call::kind::record) == 2);
 }
 
@@ -106,16 +106,16 @@ TEST_CASE("who follows an early use does not wait for what was enqueued since, a
 {
   listening_backend backend;
   device_health health;
-  fence_keeper<listening_backend> keeper{backend, health};
-  std::vector<fence> frames(400);
+  hazard_tracker<listening_backend> tracker{backend, health};
+  std::vector<frame_hazards> frames(400);
   for (std::size_t at = 0; at < frames.size(); ++at) {
     backend.work(agent::compute);
-    keeper.stamp(agent::compute, frames[at], true);
-    keeper.follow(agent::to_host, frames[at], frames[at].writers, wait_cause::other);
+    tracker.stamp(agent::compute, frames[at], true);
+    tracker.follow(agent::to_host, frames[at], frames[at].writers, wait_cause::other);
   }
-  keeper.follow(agent::to_device, frames[390], frames[390].users, wait_cause::other);
+  tracker.follow(agent::to_device, frames[390], frames[390].users, wait_cause::other);
   CHECK(backend.knows(agent::to_device, agent::compute) == 391);
-  keeper.follow(caller_stream, frames[10], frames[10].users, wait_cause::other);  // too long ago: a later event
+  tracker.follow(caller_stream, frames[10], frames[10].users, wait_cause::other);  // too long ago: a later event
   CHECK(backend.knows(caller_stream, agent::compute) >= 11);
   CHECK(backend.knows(caller_stream, agent::compute) < 200);
 }
@@ -124,24 +124,24 @@ TEST_CASE("an agent that is made a copy agent is followed to the event of its wo
 {
   listening_backend backend;
   device_health health;
-  fence_keeper<listening_backend> keeper{backend, health};
-  keeper.add_copy_agent(caller_stream);
-  std::vector<fence> frames(20);
-  for (fence& frame : frames) {
+  hazard_tracker<listening_backend> tracker{backend, health};
+  tracker.add_copy_agent(caller_stream);
+  std::vector<frame_hazards> frames(20);
+  for (frame_hazards& frame : frames) {
     backend.work(caller_stream);
-    fence_keeper<listening_backend>::stamp_copy(keeper.copied(caller_stream), frame, true);
+    hazard_tracker<listening_backend>::stamp_copy(tracker.copied(caller_stream), frame, true);
   }
   CHECK(backend.count(call::kind::record) == frames.size());
-  keeper.follow(agent::compute, frames[4], frames[4].writers, wait_cause::other);
+  tracker.follow(agent::compute, frames[4], frames[4].writers, wait_cause::other);
   CHECK(backend.knows(agent::compute, caller_stream) == 5);
-  keeper.follow(agent::to_device, frames[19], frames[19].users, wait_cause::other);
+  tracker.follow(agent::to_device, frames[19], frames[19].users, wait_cause::other);
   CHECK(backend.knows(agent::to_device, caller_stream) == 20);
   for (const agent copies : {agent::to_device, agent::to_host}) {  // which they still are
-    fence frame;
+    frame_hazards frame;
     backend.work(copies);
-    fence_keeper<listening_backend>::stamp_copy(keeper.copied(copies), frame, true);
+    hazard_tracker<listening_backend>::stamp_copy(tracker.copied(copies), frame, true);
     backend.work(copies);
-    keeper.follow(agent::compute, frame, frame.writers, wait_cause::other);
+    tracker.follow(agent::compute, frame, frame.writers, wait_cause::other);
     CHECK(backend.knows(agent::compute, copies) == 1);
   }
   CHECK(backend.count(call::kind::record) == frames.size() + 2);
@@ -151,18 +151,18 @@ TEST_CASE("nothing is waited for twice, and nobody waits for itself or for the c
 {
   listening_backend backend;
   device_health health;
-  fence_keeper<listening_backend> keeper{backend, health};
-  fence frame;
+  hazard_tracker<listening_backend> tracker{backend, health};
+  frame_hazards frame;
   backend.work(agent::to_device);
-  keeper.stamp_copy(keeper.copied(agent::to_device), frame, true);
+  tracker.stamp_copy(tracker.copied(agent::to_device), frame, true);
   backend.heard.clear();
-  keeper.follow(agent::to_device, frame, frame.users, wait_cause::other);
+  tracker.follow(agent::to_device, frame, frame.users, wait_cause::other);
   CHECK(backend.heard.empty());
-  keeper.follow(agent::compute, frame, frame.writers, wait_cause::other);
-  keeper.follow(agent::compute, frame, frame.users, wait_cause::other);
+  tracker.follow(agent::compute, frame, frame.writers, wait_cause::other);
+  tracker.follow(agent::compute, frame, frame.users, wait_cause::other);
   CHECK(backend.count(call::kind::wait) == 1);
-  fence untouched;
-  keeper.stamp(agent::host, untouched, true);
+  frame_hazards untouched;
+  tracker.stamp(agent::host, untouched, true);
   CHECK((untouched.users == 0 && untouched.writers == 0));
 }
 
@@ -170,56 +170,56 @@ TEST_CASE("waits of the caller are counted by cause and forgotten by the frame",
 {
   listening_backend backend;
   device_health health;
-  fence_keeper<listening_backend> keeper{backend, health};
-  fence frame;
-  keeper.stamp_copy(keeper.copied(agent::to_device), frame, true);
-  keeper.stamp(agent::compute, frame, false);
-  keeper.follow(agent::compute, frame, frame.writers, wait_cause::demand_miss);
-  CHECK(keeper.waited(wait_cause::demand_miss).count == 0);  // the caller did not wait
-  keeper.follow(agent::host, frame, frame.writers, wait_cause::demand_miss);
-  CHECK(keeper.waited(wait_cause::demand_miss).count == 1);
+  hazard_tracker<listening_backend> tracker{backend, health};
+  frame_hazards frame;
+  tracker.stamp_copy(tracker.copied(agent::to_device), frame, true);
+  tracker.stamp(agent::compute, frame, false);
+  tracker.follow(agent::compute, frame, frame.writers, wait_cause::demand_miss);
+  CHECK(tracker.waited(wait_cause::demand_miss).count == 0);  // the caller did not wait
+  tracker.follow(agent::host, frame, frame.writers, wait_cause::demand_miss);
+  CHECK(tracker.waited(wait_cause::demand_miss).count == 1);
   CHECK(frame.writers == 0);
   CHECK(frame.users != 0);  // the reader is still there
-  keeper.follow(agent::host, frame, frame.users, wait_cause::optimizer_input);
-  CHECK((keeper.waited(wait_cause::optimizer_input).count == 1 && keeper.waited(wait_cause::other).count == 0));
+  tracker.follow(agent::host, frame, frame.users, wait_cause::optimizer_input);
+  CHECK((tracker.waited(wait_cause::optimizer_input).count == 1 && tracker.waited(wait_cause::other).count == 0));
   CHECK(frame.users == 0);
-  keeper.follow(agent::host, frame, frame.users, wait_cause::other);
-  CHECK(keeper.waited(wait_cause::other).count == 0);
+  tracker.follow(agent::host, frame, frame.users, wait_cause::other);
+  CHECK(tracker.waited(wait_cause::other).count == 0);
 }
 
 TEST_CASE("streams of kernels and the caller have their waits told, and agents that copy do not", "[manager]")
 {
   backend::simulated machine{{.device_capacity = 1_MiB, .host_capacity = 1_MiB, .host_runs_ahead = true}};
   device_health health;
-  fence_keeper<backend::simulated> keeper{machine, health};
-  fence frame;
+  hazard_tracker<backend::simulated> tracker{machine, health};
+  frame_hazards frame;
   machine.advance(agent::to_device, 500);
-  keeper.stamp_copy(keeper.copied(agent::to_device), frame, true);
-  keeper.follow(agent::to_host, frame, frame.writers, wait_cause::other);
-  CHECK(keeper.waited(wait_cause::other) == wait_total{});
-  keeper.follow(agent::compute, frame, frame.writers, wait_cause::demand_miss);
-  CHECK(keeper.waited(wait_cause::demand_miss) == wait_total{1, 500});
-  keeper.follow(agent::compute, frame, frame.writers, wait_cause::demand_miss);  // it follows it already
-  CHECK(keeper.waited(wait_cause::demand_miss) == wait_total{1, 500});
+  tracker.stamp_copy(tracker.copied(agent::to_device), frame, true);
+  tracker.follow(agent::to_host, frame, frame.writers, wait_cause::other);
+  CHECK(tracker.waited(wait_cause::other) == wait_total{});
+  tracker.follow(agent::compute, frame, frame.writers, wait_cause::demand_miss);
+  CHECK(tracker.waited(wait_cause::demand_miss) == wait_total{1, 500});
+  tracker.follow(agent::compute, frame, frame.writers, wait_cause::demand_miss);  // it follows it already
+  CHECK(tracker.waited(wait_cause::demand_miss) == wait_total{1, 500});
   machine.advance(agent::host, 400);
-  keeper.follow(agent::host, frame, frame.writers, wait_cause::optimizer_input);
-  CHECK(keeper.waited(wait_cause::optimizer_input) == wait_total{1, 100});
+  tracker.follow(agent::host, frame, frame.writers, wait_cause::optimizer_input);
+  CHECK(tracker.waited(wait_cause::optimizer_input) == wait_total{1, 100});
 
   const agent own = machine.adopt();
-  fence shared;
+  frame_hazards shared;
   machine.advance(agent::compute, 1'000);
-  keeper.stamp(agent::compute, shared, true);
-  keeper.follow(own, shared, shared.writers, wait_cause::demand_miss);  // the trainer's order of its streams
-  CHECK(keeper.waited(wait_cause::demand_miss) == wait_total{1, 500});
+  tracker.stamp(agent::compute, shared, true);
+  tracker.follow(own, shared, shared.writers, wait_cause::demand_miss);  // the trainer's order of its streams
+  CHECK(tracker.waited(wait_cause::demand_miss) == wait_total{1, 500});
   CHECK(machine.clock(own) == machine.clock(agent::compute));
 
-  fence left;
+  frame_hazards left;
   machine.advance(agent::to_host, 2'000);
-  keeper.stamp_copy(keeper.copied(agent::to_host), left, false);
+  tracker.stamp_copy(tracker.copied(agent::to_host), left, false);
   const std::uint64_t waits_for = machine.clock(agent::to_host) - machine.clock(agent::compute);
-  keeper.follow(agent::compute, left, left.users, wait_cause::other);  // it overwrites what is written back
-  CHECK(keeper.waited(wait_cause::demand_miss) == wait_total{2, 500 + waits_for});
-  CHECK(keeper.waited(wait_cause::other) == wait_total{});
+  tracker.follow(agent::compute, left, left.users, wait_cause::other);  // it overwrites what is written back
+  CHECK(tracker.waited(wait_cause::demand_miss) == wait_total{2, 500 + waits_for});
+  CHECK(tracker.waited(wait_cause::other) == wait_total{});
 }
 
 TEST_CASE("a wait that fails is made again by the next who asks", "[manager]")
@@ -227,15 +227,15 @@ TEST_CASE("a wait that fails is made again by the next who asks", "[manager]")
   for (const std::uint64_t failing : {0u, 1u}) {
     listening_backend backend;
     device_health health;
-    fence_keeper<listening_backend> keeper{backend, health};
-    fence frame;
+    hazard_tracker<listening_backend> tracker{backend, health};
+    frame_hazards frame;
     const std::uint64_t number = backend.work(agent::compute);
-    keeper.stamp(agent::compute, frame, true);
+    tracker.stamp(agent::compute, frame, true);
     backend.fail_in = failing;  // the record, or the wait
-    CHECK_THROWS_AS(keeper.follow(agent::to_host, frame, frame.writers, wait_cause::other), device_error);
-    keeper.follow(agent::to_host, frame, frame.writers, wait_cause::other);
+    CHECK_THROWS_AS(tracker.follow(agent::to_host, frame, frame.writers, wait_cause::other), device_error);
+    tracker.follow(agent::to_host, frame, frame.writers, wait_cause::other);
     CHECK(backend.knows(agent::to_host, agent::compute) >= number);
   }
 }
 
-}  // namespace fences_test
+}  // namespace hazard_tracker_test

@@ -16,10 +16,19 @@ namespace chunkmem::inline v0 {
 
 /// Who touched a frame last: for each agent the stamp of its last use. Stamps of the host agent are not needed, since
 /// what it did is done when anything else is enqueued. 72 bytes.
-struct fence {
+struct frame_hazards {
   std::uint64_t last[max_agents] = {};
   std::uint8_t users = 0;    ///< agents with a stamp, as bits
   std::uint8_t writers = 0;  ///< those of them that wrote
+
+  /// Whoever follows this follows the uses of both frames.
+  void merge(const frame_hazards& other) noexcept
+  {
+    for (unsigned source = 0; source < max_agents; ++source)
+      if (other.last[source] > last[source]) last[source] = other.last[source];
+    users |= other.users;
+    writers |= other.writers;
+  }
 };
 
 /// Makes agents wait for each other, and remembers what each already knows.
@@ -33,15 +42,15 @@ struct fence {
 /// told. Copy agents wait beside the step; and a stream that waits for another stream of kernels does so for the
 /// trainer. Cost: one test of a byte where there is nothing to wait for; else one compare for each agent in it.
 template <stream_backend Backend>
-class fence_keeper {
+class hazard_tracker {
  public:
-  fence_keeper(Backend& backend, device_health& health) : backend_{&backend}, health_{&health}, recorded_(max_agents)
+  hazard_tracker(Backend& backend, device_health& health) : backend_{&backend}, health_{&health}, recorded_(max_agents)
   {
     for (std::uint64_t& epoch : epoch_) epoch = 1;
   }
 
   /// Later work of `who` follows all agents in `mask` that used this frame.
-  void follow(agent who, fence& frame, std::uint8_t mask, wait_cause cause)
+  void follow(agent who, frame_hazards& frame, std::uint8_t mask, wait_cause cause)
   {
     const auto self = static_cast<unsigned>(who);
     for (unsigned source = 1; source < max_agents; ++source)
@@ -51,7 +60,7 @@ class fence_keeper {
   }
 
   /// `who` used the frame with the work it was given so far.
-  void stamp(agent who, fence& frame, bool wrote) noexcept
+  void stamp(agent who, frame_hazards& frame, bool wrote) noexcept
   {
     if (who == agent::host) return;
     set(frame, who, epoch_[static_cast<unsigned>(who)], wrote);
@@ -62,9 +71,9 @@ class fence_keeper {
   {
     return health_->ordering([&] { return backend_->record(who); });
   }
-  static void stamp_copy(event point, fence& frame, bool wrote) noexcept
+  static void stamp_copy(event point, frame_hazards& frame, bool wrote) noexcept
   {
-    if (wrote) frame = fence{};  // the copy followed all who used it before
+    if (wrote) frame = frame_hazards{};  // the copy followed all who used it before
     set(frame, point.source, point.value, wrote);
   }
 
@@ -89,7 +98,7 @@ class fence_keeper {
     return (copy_agents_ >> static_cast<unsigned>(who) & 1U) != 0;
   }
 
-  static void set(fence& frame, agent who, std::uint64_t stamp, bool wrote) noexcept
+  static void set(frame_hazards& frame, agent who, std::uint64_t stamp, bool wrote) noexcept
   {
     const auto bit = static_cast<std::uint8_t>(1U << static_cast<unsigned>(who));
     frame.last[static_cast<unsigned>(who)] = stamp;
@@ -98,7 +107,7 @@ class fence_keeper {
   }
 
   /// The calling thread waited, so these are over for everybody.
-  static void forget(fence& frame, std::uint8_t mask) noexcept
+  static void forget(frame_hazards& frame, std::uint8_t mask) noexcept
   {
     frame.users &= static_cast<std::uint8_t>(~mask);
     frame.writers &= static_cast<std::uint8_t>(~mask);
