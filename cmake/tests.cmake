@@ -72,11 +72,11 @@ target_precompile_headers(chunkmem_test_precompiled PRIVATE <support/catch.hpp>)
 # chunkmem_test_program(<name> <folder> <sources...>): the program test_<name> and its ctest <name>, as <folder> wants it.
 # The test of a header that needs a component, tests/<header>_test.cpp, is in a program for each component, <name>.<component>.
 function(chunkmem_test_program name folder)
+  set(sources ${ARGN})
   chunkmem_read_folder("${folder}")
   if(chunkmem_own_programs)
     return()
   endif()
-  set(sources ${ARGN})
   foreach(component IN LISTS chunkmem_components)
     set(of_component "")
     foreach(header IN LISTS chunkmem_opt_in_${component})
@@ -106,6 +106,19 @@ function(chunkmem_test_program name folder)
     chunkmem_add_test_program(${name} ${sources})
   endif()
 endfunction()
+
+# chunkmem_part(<part> <regex>): for the ctest.cmake of a folder: its tests <regex>_test.cpp become a program and a ctest of their own,
+# <folder>.<part>, with the settings that are in force at the call. Parts come first, the settings of the other tests after them.
+macro(chunkmem_part part regex)
+  set(part_sources ${sources})
+  list(FILTER part_sources INCLUDE REGEX "/(${regex})_test[.]cpp$")
+  list(REMOVE_ITEM sources ${part_sources})
+  if(NOT part_sources)
+    message(FATAL_ERROR "chunkmem: no test of ${folder} is part ${part}")
+  elseif(NOT (CHUNKMEM_SANITIZE AND chunkmem_unsanitized))
+    chunkmem_add_test_program(${name}.${part} ${part_sources})
+  endif()
+endmacro()
 
 # The program and its ctest; it takes what chunkmem_read_folder sets. Cases with the tag [.slow] are hidden from that test and get
 # the ctest <name>.slow with the label slow. Up to 24 files are compiled as one, so that what managers have in common is compiled

@@ -2,7 +2,7 @@
 #include "memory_under_test.hpp"
 
 #include <chunkmem/backend/on_caller.hpp>
-#include <precision/run.hpp>
+#include <equality/precision_run.hpp>
 #include <support/catch.hpp>
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 using memory = chunkmem::backend::on_caller<on_thrust::memory_under_test>;
 
-// The settings of tests/precision, which holds host_arena to the same reference.
+// The settings of tests/equality, which holds host_arena to the same reference.
 TEST_CASE("training in 32 and 16 bits in memory of a Thrust system equals training on vectors bit for bit", "[thrust]")
 {
   std::size_t runs = 0;

@@ -1,4 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
+# Parts: random, the same idea in a smaller world, and divergence, trainings that leave their records at random moments. Under sanitizers
+# the folder's own program does what they do.
+set(chunkmem_unsanitized ON)
+chunkmem_part(random "random")
+set(chunkmem_compile_options -O1) # they run longer than they compile
+chunkmem_part(divergence "divergence.*")
+set(chunkmem_unsanitized OFF)
+set(chunkmem_compile_options "")
+
 # These tests start threads: the thread sanitizer runs them. Some make figures.
 set(chunkmem_labels threads figures)
 

@@ -1,3 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-# These tests start threads: the thread sanitizer runs them.
+# Part precision: a matrix of 16-bit trainings. It starts threads, but none that the folder's own program and tests/optimizer do not start
+# too: not under the thread sanitizer. The address sanitizer has its code there, in tests/optimizer and in the mixed trainings of
+# tests/backend_thrust. Some make figures.
+set(chunkmem_unsanitized ON)
+set(chunkmem_compile_options -O1) # they run longer than they compile
+set(chunkmem_labels figures)
+chunkmem_part(precision "precision.*")
+
+# Part parameters: 16-bit trainings in orders that few trainers have. tests/optimizer runs the same code under sanitizers.
+set(chunkmem_labels "")
+chunkmem_part(parameters "accumulation|experts|kinds|order|overflow|promised_errors|retry|sparse_gradients|storage")
+
+# The others start threads: the thread sanitizer runs them.
+set(chunkmem_unsanitized OFF)
+set(chunkmem_compile_options "")
 set(chunkmem_labels threads)
+
+# builds.cpp, built with flags that must not change a bit, by every compiler at hand; a test compares what the builds print.
+if(NOT CHUNKMEM_SANITIZE)
+  include("${CMAKE_CURRENT_LIST_DIR}/builds.cmake")
+endif()

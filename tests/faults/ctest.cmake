@@ -1,3 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-# These tests start threads: the thread sanitizer runs them.
+# Part sweeps: every fault in a whole training. It has an operator new and a pthread_create of its own, so it is a program of its own; and
+# it saves checkpoints. Some make figures.
+set(chunkmem_labels figures)
+set(chunkmem_why_not "${chunkmem_why_no_checkpoint}")
+set(chunkmem_libraries chunkmem::checkpoint ${CMAKE_DL_LIBS})
+if(NOT CHUNKMEM_SANITIZE) # there it is the other way round
+  set(chunkmem_compile_options -O1) # they run longer than they compile
+endif()
+chunkmem_part(sweeps "background_save|bad_clock|half_step|single_calls|whole_training")
+
+# The others start threads: the thread sanitizer runs them.
 set(chunkmem_labels threads)
+set(chunkmem_why_not "")
+set(chunkmem_libraries "")
+set(chunkmem_compile_options "")

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Prints a fingerprint of every kernel on every kind of parameter. Built several times, with flags that must not
 // matter; compare.cmake compares what the builds print.
-#include "cases.hpp"
+#include "numerics_cases.hpp"
 
 #include <cinttypes>
 #include <cstdio>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "run.hpp"
+#include "precision_run.hpp"
 
 #include <chunkmem/chunk/size_class_layout.hpp>
 #include <chunkmem/placement/device_margin.hpp>

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace grouping_test {
+namespace accumulation_test {
 
 namespace cm = chunkmem;
 namespace mixed = support::mixed;
@@ -171,4 +171,4 @@ TEST_CASE("micro-batches give the bits of one batch that adds the same groups", 
       }
 }
 
-}  // namespace grouping_test
+}  // namespace accumulation_test

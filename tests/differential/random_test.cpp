@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "world.hpp"
+#include "random_world.hpp"
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/transfer/no_prefetch.hpp>
@@ -7,9 +7,9 @@
 
 #include <iostream>
 
-namespace differential_test {
+namespace random_test {
 
-using namespace differential;
+using namespace random_world;
 using arena = cm::backend::host_arena;
 using support::adversarial;
 
@@ -82,4 +82,4 @@ TEST_CASE("three million random operations equal the model", "[.slow]")
   CHECK(sum.operations >= 3'000'000);
 }
 
-}  // namespace differential_test
+}  // namespace random_test

@@ -29,10 +29,10 @@ void write_figures(const tally& sum)
 {
   const char* const folder = std::getenv("CHUNKMEM_FIGURES");
   if (folder == nullptr || support::sanitized) return;  // of fewer runs
-  std::ofstream out{std::string{folder} + "/test_fault_sweeps.json"};
+  std::ofstream out{std::string{folder} + "/test_faults.sweeps.json"};
   const auto write = [&](std::string_view name, double value, std::string_view unit, double bound, const char* end) {
     out << R"({"name": ")" << name << R"(", "value": )" << value << R"(, "unit": ")" << unit
-        << R"(", "relation": ">=", "bound": )" << bound << R"(, "command": "build/bench/bin/test_fault_sweeps"})"
+        << R"(", "relation": ">=", "bound": )" << bound << R"(, "command": "build/bench/bin/test_faults.sweeps"})"
         << end;
   };
   out << "[";

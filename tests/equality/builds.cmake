@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Builds of bits.cpp, one for each compiler and set of flags, and the ctest numerics.builds that compares them.
+# Builds of builds.cpp, one for each compiler and set of flags, and the ctest equality.builds that compares them.
 find_program(chunkmem_second_compiler NAMES clang++-16 clang++-19 clang++-18 clang++-17)
 set(compilers "${CMAKE_CXX_COMPILER}")
 if(chunkmem_second_compiler AND NOT chunkmem_second_compiler STREQUAL CMAKE_CXX_COMPILER)
@@ -13,21 +13,21 @@ endif()
 set(programs "")
 foreach(compiler IN LISTS compilers)
   foreach(flags IN LISTS flag_sets)
-    cmake_path(GET compiler FILENAME name)
-    string(MAKE_C_IDENTIFIER "bits_${name}_${flags}" name)
-    set(program "${PROJECT_BINARY_DIR}/numerics/${name}")
+    cmake_path(GET compiler FILENAME build)
+    string(MAKE_C_IDENTIFIER "bits_${build}_${flags}" build)
+    set(program "${PROJECT_BINARY_DIR}/equality_builds/${build}")
     separate_arguments(flags)
     add_custom_command(OUTPUT "${program}" VERBATIM DEPFILE "${program}.d"
                        COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${compiler} -std=c++20 ${flags} -Wall -Wextra -Wconversion -Wshadow
                                "$<$<BOOL:${CHUNKMEM_WERROR}>:-Werror>" "-I${PROJECT_SOURCE_DIR}/include"
                                "-I${PROJECT_SOURCE_DIR}/tests" -MD -MF "${program}.d" -MT "${program}"
-                               "${CMAKE_CURRENT_LIST_DIR}/bits.cpp" -o "${program}"
-                       DEPENDS "${CMAKE_CURRENT_LIST_DIR}/bits.cpp" COMMAND_EXPAND_LISTS)
+                               "${CMAKE_CURRENT_LIST_DIR}/builds.cpp" -o "${program}"
+                       DEPENDS "${CMAKE_CURRENT_LIST_DIR}/builds.cpp" COMMAND_EXPAND_LISTS)
     list(APPEND programs "${program}")
   endforeach()
 endforeach()
-file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/numerics")
-add_custom_target(numerics_builds ALL DEPENDS ${programs})
-chunkmem_makes_figures(numerics_builds)
-chunkmem_test(numerics.builds LABELS figures TIMEOUT 600
-              COMMAND ${CMAKE_COMMAND} "-DPROGRAMS=${programs}" -P "${CMAKE_CURRENT_LIST_DIR}/compare.cmake")
+file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/equality_builds")
+add_custom_target(equality_builds ALL DEPENDS ${programs})
+chunkmem_makes_figures(equality_builds)
+chunkmem_test(equality.builds LABELS figures TIMEOUT 600
+              COMMAND ${CMAKE_COMMAND} "-DPROGRAMS=${programs}" -P "${CMAKE_CURRENT_LIST_DIR}/compare_builds.cmake")

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "divergence_setting.hpp"
 #include "managed_walk.hpp"
 #include "plain_walk.hpp"
-#include "setting.hpp"
 
 #include <chunkmem/placement/any_placement.hpp>
 #include <chunkmem/placement/device_margin.hpp>

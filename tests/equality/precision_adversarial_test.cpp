@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "run.hpp"
+#include "precision_run.hpp"
 
 #include <support/catch.hpp>
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Figure optimizer.bit_equal_builds_percent: of all builds and instruction sets, how many print the fingerprints of the first.
-#   cmake -DPROGRAMS=<program;program...> -P compare.cmake
+#   cmake -DPROGRAMS=<program;program...> -P compare_builds.cmake
 cmake_minimum_required(VERSION 3.25)
 set(expected "")
 set(runs 0)
@@ -34,9 +34,9 @@ endif()
 
 math(EXPR percent "${equal} * 100 / ${runs}")
 if(DEFINED ENV{CHUNKMEM_FIGURES})
-  file(WRITE "$ENV{CHUNKMEM_FIGURES}/numerics_builds.json"
+  file(WRITE "$ENV{CHUNKMEM_FIGURES}/equality_builds.json"
 "[{\"name\": \"optimizer.bit_equal_builds_percent\", \"value\": ${percent}, \"unit\": \"percent\", \"relation\": \"==\",
-  \"bound\": 100, \"command\": \"ctest --preset test -R numerics.builds\"}]
+  \"bound\": 100, \"command\": \"ctest --preset test -R equality.builds\"}]
 ")
 endif()
 list(LENGTH PROGRAMS builds)

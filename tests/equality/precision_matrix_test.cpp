@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "run.hpp"
+#include "precision_run.hpp"
 
 #include <support/catch.hpp>
 
@@ -22,10 +22,11 @@ void write_figure(const tally& sum)
 {
   const char* const folder = std::getenv("CHUNKMEM_FIGURES");
   if (folder == nullptr) return;
-  std::ofstream{std::string{folder} + "/test_precision.json"}
+  std::ofstream{std::string{folder} + "/test_equality.precision.json"}
       << R"([{"name": "engine.equality_runs_identical_percent", "value": )"
       << 100.0 * static_cast<double>(sum.identical) / static_cast<double>(sum.runs)
-      << R"(, "unit": "%", "relation": "==", "bound": 100, "command": "build/bench/bin/test_precision"}])" << '\n';
+      << R"(, "unit": "%", "relation": "==", "bound": 100, "command": "build/bench/bin/test_equality.precision"}])"
+      << '\n';
 }
 
 std::vector<setting> allowed_settings()

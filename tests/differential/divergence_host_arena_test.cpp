@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "run.hpp"
+#include "divergence_run.hpp"
 
 #include <chunkmem/backend/host_arena.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cases.hpp"
+#include "numerics_cases.hpp"
 
 #include <chunkmem/optimizer/thread_pool.hpp>
 #include <support/catch.hpp>
@@ -7,6 +7,8 @@
 #include <cmath>
 #include <map>
 #include <string>
+
+namespace numerics_test {
 
 namespace cm = chunkmem;
 using namespace cm::optimizer;
@@ -157,3 +159,5 @@ TEST_CASE("a bf16 run with masters is the exact run within the rounding of its s
     CHECK(std::abs(static_cast<double>(cm::to_float(value[at])) - exact[at]) <= std::abs(exact[at]) * 0x1p-8 + 2e-5);
   }
 }
+
+}  // namespace numerics_test

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "setting.hpp"
+#include "precision_setting.hpp"
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/chunk/any_layout.hpp>

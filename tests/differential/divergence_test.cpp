@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "setting.hpp"
+#include "divergence_setting.hpp"
 
 #include <support/catch.hpp>
 #include <support/sanitized.hpp>

@@ -16,7 +16,7 @@
 #include <vector>
 
 /// Random operations on a manager, compared with a model that is only vectors: contents, states, and every error.
-namespace differential {
+namespace random_world {
 
 namespace cm = chunkmem;
 using namespace cm::literals;
@@ -511,4 +511,4 @@ class world {
   tally sum_;
 };
 
-}  // namespace differential
+}  // namespace random_world

@@ -1,9 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-# Every fault in a whole training. It has an operator new and a pthread_create of its own, so it is a program of its own; and it saves
-# checkpoints. Some make figures.
-set(chunkmem_labels figures)
-set(chunkmem_why_not "${chunkmem_why_no_checkpoint}")
-set(chunkmem_libraries chunkmem::checkpoint ${CMAKE_DL_LIBS})
-if(NOT CHUNKMEM_SANITIZE) # there it is the other way round
-  set(chunkmem_compile_options -O1) # they run longer than they compile
-endif()
