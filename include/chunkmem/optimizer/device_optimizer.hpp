@@ -2,9 +2,9 @@
 #pragma once
 
 #include <chunkmem/backend/graph_backend.hpp>
+#include <chunkmem/optimizer/decision_kernels.hpp>
 #include <chunkmem/optimizer/device_step.hpp>
 #include <chunkmem/optimizer/loss_scale.hpp>
-#include <chunkmem/optimizer/rates_body.hpp>
 #include <chunkmem/optimizer/step_driver.hpp>
 #include <chunkmem/optimizer/step_options.hpp>
 #include <chunkmem/optimizer/update_site.hpp>
@@ -58,10 +58,10 @@ class device_scale {
 /// Good where the device has room or the links are fast; poor where they are slow, since states that do not stay cross
 /// them twice in each step.
 ///
-/// @tparam Launcher   starts bodies: `cuda_launcher` (launch_bodies.cuh), or `loop_launcher` where the device is host
+/// @tparam Launcher   starts kernels: `cuda_launcher` (launch_kernels.cuh), or `loop_launcher` where the device is host
 ///   memory
 /// @threads           one caller, that of the manager
-template <class Manager, device_kernel Kernel, class Launcher>
+template <class Manager, device_optimizer_kernel Kernel, class Launcher>
 class device_optimizer {
  public:
   /// @param scale   by which the loss is multiplied; the device goes on with it
@@ -186,11 +186,11 @@ class device_optimizer {
   template <class RateOf>
   void write_rates(const memory_type& memory, RateOf rate_of)
   {
-    float rates[rates_body::most];
-    for (std::size_t first = 0; first < sizes_.groups; first += rates_body::most) {
-      const std::size_t count = std::min<std::size_t>(rates_body::most, sizes_.groups - first);
+    float rates[rates_kernel::most];
+    for (std::size_t first = 0; first < sizes_.groups; first += rates_kernel::most) {
+      const std::size_t count = std::min<std::size_t>(rates_kernel::most, sizes_.groups - first);
       for (std::size_t at = 0; at < count; ++at) rates[at] = rate_of(first + at);
-      launcher_(manager_.backend(), agent::compute, rates_body{memory.rates() + first, {rates, count}});
+      launcher_(manager_.backend(), agent::compute, rates_kernel{memory.rates() + first, {rates, count}});
     }
   }
 
