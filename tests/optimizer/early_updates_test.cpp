@@ -2,6 +2,7 @@
 #include <chunkmem/optimizer/early_updates.hpp>
 
 #include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/backend/simulated.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/late_updates.hpp>
@@ -343,6 +344,78 @@ TEMPLATE_TEST_CASE("early updates stay or go by the measure of all gradients whe
     CHECK(same);
   }
   CHECK((stayed > 2 && went > 2));
+}
+
+namespace {
+
+/// How long a step takes, in forward passes of the device, where all updates together take `updates` forward passes.
+enum class way { plain, late, early };
+
+struct timed : adam {
+  [[nodiscard]] std::uint64_t update_takes(cm::at, std::uint64_t size) const noexcept { return nanoseconds * size; }
+  [[nodiscard]] std::uint64_t measure_takes(cm::at, std::uint64_t size) const noexcept { return size / 4; }
+  std::uint64_t nanoseconds = 0;
+};
+
+double passes_of_a_step(way how, std::uint64_t updates)
+{
+  constexpr std::uint32_t layers = 24;
+  constexpr std::uint64_t size = 1U << 20U, forward = 10 * size;
+  constexpr int repeated = 4, steps = 8;
+  cm::backend::simulated clocks{{.device_capacity = cm::bytes{3 * layers * 2 * size},
+                                 .host_capacity = cm::bytes{30 * layers * size},
+                                 .host_runs_ahead = true}};
+  timed kernel;
+  kernel.nanoseconds = 10 * updates;
+  cm::manager<cm::backend::simulated> m{clocks, {.chunk_bytes = cm::bytes{2 * size}}};
+  m.use(kernel);
+  const auto weights = m.add_stacked<cm::bf16>(layers, {size}, cm::role::parameter);
+  cm::optimizer::early_updates early{m, kernel, cm::bytes{14 * size * layers}};
+  cm::optimizer::late_updates late{m, kernel};
+  for (std::uint32_t at = 0; at < layers; ++at) (void)m.acquire(weights.slice(at), cm::access::write).size();
+  std::uint64_t begin = 0;
+  for (int now = 0; now < steps; ++now) {
+    if (now == repeated) begin = clocks.now();
+    const auto scope = m.iteration();
+    for (std::uint32_t at = 0; at < layers; ++at) {
+      const auto weight = m.acquire(weights.slice(at), cm::access::read, cm::agent::compute);
+      clocks.advance(cm::agent::compute, forward);
+    }
+    for (std::uint32_t at = layers; at-- > 0;) {
+      auto weight = m.acquire(weights.slice(at), cm::access::read, cm::agent::compute);
+      clocks.advance(cm::agent::compute, 2 * forward);
+      m.gradient_done(m.gradient(std::move(weight)));
+    }
+    const cm::optimizer::step_options options{.clip = {.norm = 1.0F}};
+    if (how == way::late)
+      late.step(options);
+    else if (how == way::early)
+      early.step(options);
+    else
+      cm::optimizer::step(m, kernel, options);
+  }
+  late.finish();
+  clocks.wait(cm::agent::host, clocks.record(cm::agent::compute));
+  return static_cast<double>(clocks.now() - begin) / static_cast<double>((steps - repeated) * layers * forward);
+}
+
+}  // namespace
+
+TEST_CASE(
+    "early updates overlap the backward pass: they hide more than late ones where updates take longer than a "
+    "forward pass",
+    "[optimizer]")
+{
+  for (const std::uint64_t updates : {2U, 3U}) {
+    CAPTURE(updates);
+    const double plain = passes_of_a_step(way::plain, updates);
+    const double late = passes_of_a_step(way::late, updates);
+    const double early = passes_of_a_step(way::early, updates);
+    CHECK(plain == Approx(3.0 + static_cast<double>(updates)).margin(0.1));
+    CHECK(late < plain);
+    CHECK(early < 0.9 * late);
+  }
+  CHECK(passes_of_a_step(way::late, 1) < passes_of_a_step(way::early, 1));
 }
 
 namespace {
