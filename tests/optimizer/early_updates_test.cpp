@@ -435,13 +435,13 @@ struct known_lists {
 
 TEST_CASE("what an update overwrites comes back byte by byte, a gradient in the value's place too", "[optimizer]")
 {
-  constexpr std::size_t count = 37;
+  constexpr std::size_t length = 37;
   for (const bool in_place : {false, true}) {
     cm::optimizer::adam kernel{{}, {.moments = cm::dtype::bfloat16, .masters = true}};
-    std::vector<cm::bf16> value(count), gradient(count);
-    std::vector<float> master(count);
-    std::vector<cm::bf16> first(count), second(count);
-    for (std::size_t i = 0; i < count; ++i) {
+    std::vector<cm::bf16> value(length), gradient(length);
+    std::vector<float> master(length);
+    std::vector<cm::bf16> first(length), second(length);
+    for (std::size_t i = 0; i < length; ++i) {
       master[i] = 0.25F * static_cast<float>(i);
       value[i] = cm::round_to<cm::bf16>(in_place ? 1.0F : master[i]);
       gradient[i] = first[i] = second[i] = cm::round_to<cm::bf16>(0.5F);
@@ -456,17 +456,17 @@ TEST_CASE("what an update overwrites comes back byte by byte, a gradient in the 
                                   : reinterpret_cast<std::byte*>(all.list_count == 1 ? first.data() : second.data());
       all.lists[all.list_count++] = {data, spec.type, spec.use};
     }
-    all.elements = count;
+    all.elements = length;
     const auto before = std::tuple{value, master, first, second};
     const auto same = [&] {
-      return std::memcmp(std::get<0>(before).data(), value.data(), 2 * count) == 0 && std::get<1>(before) == master &&
-             std::memcmp(std::get<2>(before).data(), first.data(), 2 * count) == 0 &&
-             std::memcmp(std::get<3>(before).data(), second.data(), 2 * count) == 0;
+      return std::memcmp(std::get<0>(before).data(), value.data(), 2 * length) == 0 && std::get<1>(before) == master &&
+             std::memcmp(std::get<2>(before).data(), first.data(), 2 * length) == 0 &&
+             std::memcmp(std::get<3>(before).data(), second.data(), 2 * length) == 0;
     };
-    const cm::tensor_info info{.extents = {count}, .type = cm::dtype::bfloat16};
-    std::vector<std::byte> room(count * 10);
-    CHECK(cm::optimizer::detail::undo_size(known_lists{true}, info) == count * 12);
-    CHECK(cm::optimizer::detail::undo_size(known_lists{false}, info) == count * 8);
+    const cm::tensor_info info{.extents = {length}, .type = cm::dtype::bfloat16};
+    std::vector<std::byte> room(length * 10);
+    CHECK(cm::optimizer::detail::undo_size(known_lists{true}, info) == length * 12);
+    CHECK(cm::optimizer::detail::undo_size(known_lists{false}, info) == length * 8);
     const auto whole = value;
     if (!in_place) std::fill(value.begin(), value.end(), cm::bf16::from_bits(0x7ffe));
     cm::optimizer::detail::keep_bytes(all, room.data());
