@@ -9,7 +9,7 @@
 #include <chunkmem/backend/cuda_runtime.hpp>
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/device_step.hpp>
-#include <chunkmem/optimizer/launch_bodies.cuh>
+#include <chunkmem/optimizer/launch_kernels.cuh>
 #include <gpu/machine.hpp>
 
 #include <algorithm>

@@ -8,7 +8,7 @@
 #include <chunkmem/backend/cuda_device.hpp>
 #include <chunkmem/backend/cuda_runtime.hpp>
 #include <chunkmem/chunkmem.hpp>
-#include <chunkmem/optimizer/launch_bodies.cuh>
+#include <chunkmem/optimizer/launch_kernels.cuh>
 #include <chunkmem/tensor/in_place_gradient.hpp>
 #include <gpu/dense_trainer.hpp>
 #include <gpu/machine.hpp>

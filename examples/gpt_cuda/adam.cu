@@ -3,23 +3,23 @@
 #include "launch.cuh"
 
 #include <chunkmem/optimizer/adam.hpp>
+#include <chunkmem/optimizer/decision_kernels.hpp>
 #include <chunkmem/optimizer/device_step.hpp>
-#include <chunkmem/optimizer/rates_body.hpp>
 
 namespace gpt::cuda {
 
 using namespace chunkmem::optimizer;
 
 template <bool Coupled, row_order Order>
-using adam_update = update_body<detail::adam_work<Coupled>, detail::adam_factors, Order>;
+using adam_update = update_kernel<detail::adam_work<Coupled>, detail::adam_factors, Order>;
 
-template void start(CUstream_st*, const clear_ranges_body&);
-template void start(CUstream_st*, const factors_body<adam_options, detail::adam_factors>&);
-template void start(CUstream_st*, const measure_body&);
-template void start(CUstream_st*, const sum_blocks_body&);
-template void start(CUstream_st*, const decide_body&);
-template void start(CUstream_st*, const rates_body&);
-template void start(CUstream_st*, const finish_body&);
+template void start(CUstream_st*, const clear_ranges_kernel&);
+template void start(CUstream_st*, const factors_kernel<adam_options, detail::adam_factors>&);
+template void start(CUstream_st*, const measure_kernel&);
+template void start(CUstream_st*, const sum_blocks_kernel&);
+template void start(CUstream_st*, const decide_kernel&);
+template void start(CUstream_st*, const rates_kernel&);
+template void start(CUstream_st*, const finish_kernel&);
 template void start(CUstream_st*, const adam_update<false, row_order::neighbours>&);
 template void start(CUstream_st*, const adam_update<false, row_order::by_counter>&);
 template void start(CUstream_st*, const adam_update<true, row_order::neighbours>&);

@@ -4,8 +4,8 @@
 #include "cuda_math.hpp"
 #include "team.hpp"
 
-#include <chunkmem/optimizer/device_body.hpp>
-#include <chunkmem/optimizer/launch_bodies.cuh>
+#include <chunkmem/optimizer/device_kernel.hpp>
+#include <chunkmem/optimizer/launch_kernels.cuh>
 
 #include <cuda_runtime_api.h>
 
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(threads_of_a_block) run_teams(const __grid_con
 template <class Body>
 void start(CUstream_st* stream, const Body& body)
 {
-  if constexpr (chunkmem::optimizer::device_body<Body>) {
+  if constexpr (chunkmem::optimizer::device_kernel<Body>) {
     chunkmem::optimizer::cuda_launcher{}(stream, body);
   } else {
     const std::uint64_t wanted = team_body<Body> ? body.count() * lanes : body.count();

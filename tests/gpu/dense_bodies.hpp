@@ -2,7 +2,7 @@
 #pragma once
 
 #include <chunkmem/core/exact.hpp>
-#include <chunkmem/optimizer/device_body.hpp>
+#include <chunkmem/optimizer/device_kernel.hpp>
 #include <chunkmem/tensor/half.hpp>
 
 #include <cstdint>

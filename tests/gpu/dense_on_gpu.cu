@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/backend/cuda_device.hpp>
 #include <chunkmem/backend/cuda_runtime.hpp>
-#include <chunkmem/optimizer/launch_bodies.cuh>
+#include <chunkmem/optimizer/launch_kernels.cuh>
 #include <gpu/dense_training.hpp>
 
 namespace gpu {

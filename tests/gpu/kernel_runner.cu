@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gpu/kernel_runner.hpp>
 
-#include <chunkmem/optimizer/cast_body.hpp>
+#include <chunkmem/optimizer/cast_kernel.hpp>
 #include <chunkmem/optimizer/copy_tensors.cuh>
-#include <chunkmem/optimizer/device_parameter.hpp>
-#include <chunkmem/optimizer/factors_body.hpp>
+#include <chunkmem/optimizer/decision_kernels.hpp>
 #include <chunkmem/optimizer/flags.cuh>
-#include <chunkmem/optimizer/launch_bodies.cuh>
-#include <chunkmem/optimizer/measure_body.hpp>
-#include <chunkmem/optimizer/sum_blocks_body.hpp>
-#include <chunkmem/optimizer/update_body.hpp>
+#include <chunkmem/optimizer/launch_kernels.cuh>
+#include <chunkmem/optimizer/measure_kernels.hpp>
+#include <chunkmem/optimizer/update_kernel.hpp>
 #include <gpu/round_trip.hpp>
 
 #include <stdexcept>
@@ -62,13 +60,13 @@ struct kernel_runner::state {
     float rate_here = settings.learning_rate;
     const float* const rate = trip.send(rate_here);
     auto* const factors = reinterpret_cast<factors_type*>(trip.room(sizeof(factors_type)));
-    run(factors_body<options_type, factors_type>{kernel.options(settings.group), decided, rate, factors});
+    run(factors_kernel<options_type, factors_type>{kernel.options(settings.group), decided, rate, factors});
     const device_parameter it = on_device(there, is_overwritten);
     kernel.with_arithmetic(settings.group, [&]<class Work>(std::type_identity<Work>) {
       if (rounds_stochastically(it))
-        run(update_body<Work, factors_type, row_order::by_counter>{it, decided, factors, seed, how.limit});
+        run(update_kernel<Work, factors_type, row_order::by_counter>{it, decided, factors, seed, how.limit});
       else
-        run(update_body<Work, factors_type, row_order::neighbours>{it, decided, factors, seed, how.limit});
+        run(update_kernel<Work, factors_type, row_order::neighbours>{it, decided, factors, seed, how.limit});
     });
     trip.bring_back();
   }
@@ -100,8 +98,8 @@ gradient_measure kernel_runner::measure(const host_run& gradient)
   block_range* const range = trip.send(none);
   gradient_measure total;
   gradient_measure* const result = trip.send(total);
-  state_->run(measure_body{there, gradient.type, gradient.elements, sums, range, 0});
-  state_->run(sum_blocks_body{sums, range, result, 1});
+  state_->run(measure_kernel{there, gradient.type, gradient.elements, sums, range, 0});
+  state_->run(sum_blocks_kernel{sums, range, result, 1});
   trip.bring_back();
   return total;
 }
@@ -109,12 +107,12 @@ gradient_measure kernel_runner::measure(const host_run& gradient)
 void kernel_runner::cast(const host_run& to, const host_run& from, const rounding_key* key)
 {
   round_trip trip{state_->memory};
-  const cast_body::run_of_elements target{trip.send(to.data, to.elements * size_of(to.type)), to.type};
-  const cast_body::run_of_elements source{trip.send(from.data, from.elements * size_of(from.type)), from.type};
+  const cast_kernel::run_of_elements target{trip.send(to.data, to.elements * size_of(to.type)), to.type};
+  const cast_kernel::run_of_elements source{trip.send(from.data, from.elements * size_of(from.type)), from.type};
   if (key == nullptr)
-    state_->run(cast_body{target, source, from.elements});
+    state_->run(cast_kernel{target, source, from.elements});
   else
-    state_->run(cast_body{target, source, from.elements, *key, 7});
+    state_->run(cast_kernel{target, source, from.elements, *key, 7});
   trip.bring_back();
 }
 

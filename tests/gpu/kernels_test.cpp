@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gpu/kernel_runner.hpp>
 
-#include <chunkmem/optimizer/cast_body.hpp>
+#include <chunkmem/optimizer/cast_kernel.hpp>
 #include <gpu/machine.hpp>
 #include <kernels/stored_parameter.hpp>
 #include <support/catch.hpp>
@@ -148,10 +148,10 @@ TEST_CASE("kernels on a GPU give the bits of the host", "[gpu][kernels]")
         placed_bytes source = numbers_of(from, elements, 9, true);
         placed_bytes host{elements * cm::size_of(to), 0};
         placed_bytes device{elements * cm::size_of(to), 0};
-        const opt::cast_body::run_of_elements target{host.data(), to};
-        const opt::cast_body::run_of_elements origin{source.data(), from};
-        opt::loop_launcher::run(how == nullptr ? opt::cast_body{target, origin, elements}
-                                               : opt::cast_body{target, origin, elements, *how, 7});
+        const opt::cast_kernel::run_of_elements target{host.data(), to};
+        const opt::cast_kernel::run_of_elements origin{source.data(), from};
+        opt::loop_launcher::run(how == nullptr ? opt::cast_kernel{target, origin, elements}
+                                               : opt::cast_kernel{target, origin, elements, *how, 7});
         runner.cast({device.data(), to, elements}, {source.data(), from, elements}, how);
         casts.compare(host.data(), device.data(), host.size(), cm::size_of(to));
       }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every kernel of a device step, for whatever reads what the compiler makes of them: this file is only compiled.
 #include <chunkmem/optimizer/adam.hpp>
-#include <chunkmem/optimizer/cast_body.hpp>
+#include <chunkmem/optimizer/cast_kernel.hpp>
 #include <chunkmem/optimizer/device_step.hpp>
-#include <chunkmem/optimizer/launch_bodies.cuh>
+#include <chunkmem/optimizer/launch_kernels.cuh>
 #include <chunkmem/optimizer/sgd.hpp>
 
 #include <cstdint>
@@ -35,7 +35,7 @@ namespace chunkmem::inline v0 {
 
 template class optimizer::device_step<optimizer::adam, launching_backend, optimizer::cuda_launcher>;
 template class optimizer::device_step<optimizer::sgd, launching_backend, optimizer::cuda_launcher>;
-template void optimizer::cuda_launcher::operator()(cudaStream_t, const optimizer::cast_body&) const;
+template void optimizer::cuda_launcher::operator()(cudaStream_t, const optimizer::cast_kernel&) const;
 
 }  // namespace chunkmem::inline v0
 

@@ -4,7 +4,7 @@
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/loop_launcher.hpp>
 #include <chunkmem/optimizer/sgd.hpp>
-#include <chunkmem/optimizer/update_body.hpp>
+#include <chunkmem/optimizer/update_kernel.hpp>
 #include <chunkmem/optimizer/update_parameter.hpp>
 #include <support/hostile.hpp>
 
@@ -157,10 +157,10 @@ void update_by_body(const Kernel& kernel, const opt::parameter_bytes& all, const
   kernel.with_arithmetic(settings.group, [&]<class Work>(std::type_identity<Work>) {
     if (opt::rounds_stochastically(it))
       opt::loop_launcher::run(
-          opt::update_body<Work, factors_type, opt::row_order::by_counter>{it, &state, &factors, seed, how.limit});
+          opt::update_kernel<Work, factors_type, opt::row_order::by_counter>{it, &state, &factors, seed, how.limit});
     else
       opt::loop_launcher::run(
-          opt::update_body<Work, factors_type, opt::row_order::neighbours>{it, &state, &factors, seed, how.limit});
+          opt::update_kernel<Work, factors_type, opt::row_order::neighbours>{it, &state, &factors, seed, how.limit});
   });
 }
 

@@ -1,53 +1,64 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/optimizer/device_kernel.hpp>
 
-#include <chunkmem/optimizer/adam.hpp>
-#include <chunkmem/optimizer/sgd.hpp>
 #include <support/catch.hpp>
 
-#include <span>
-#include <type_traits>
+#include <string>
 
 namespace device_kernel_test {
 
-using namespace chunkmem;
 using namespace chunkmem::optimizer;
 
 namespace {
 
-static_assert(device_kernel<adam> && device_kernel<sgd> && !device_kernel<int>);
-
-/// A kernel of a user, for the host alone.
-struct descend {
-  static constexpr std::string_view name = "descend";
-  [[nodiscard]] static std::span<const list_spec> lists() noexcept { return {}; }
-  void update(const update_spans&, const step_settings&) const noexcept {}
-  step_progress progress;
+struct sums {
+  int number = 0;
+  void add(const sums& next) noexcept { number += next.number; }
 };
-static_assert(optimizer_kernel<descend> && !device_kernel<descend>);
 
-template <class Work, class Kernel>
-bool works_by(const Kernel& kernel, group_id group = group_id{0})
-{
-  bool found = false;
-  kernel.with_arithmetic(group,
-                         [&]<class Chosen>(std::type_identity<Chosen>) { found = std::is_same_v<Chosen, Work>; });
-  return found;
-}
+struct element_work {
+  [[nodiscard]] std::uint64_t count() const { return 1; }
+  [[nodiscard]] const element_work& prepared() const { return *this; }
+  void operator()(std::uint64_t) const {}
+};
+struct lane_work {
+  using sums_type = sums;
+  [[nodiscard]] std::uint64_t count() const { return 1; }
+  [[nodiscard]] sums lane(std::uint64_t, std::uint32_t) const { return {}; }
+  static void combine(sums&, sums) {}
+  void store(std::uint64_t, sums) const {}
+};
+struct ordered_work {
+  using total_type = sums;
+  [[nodiscard]] std::uint64_t count() const { return 1; }
+  [[nodiscard]] std::uint64_t length(std::uint64_t) const { return 0; }
+  [[nodiscard]] sums load(std::uint64_t, std::uint64_t) const { return {}; }
+  void store(std::uint64_t, const sums&) const {}
+};
+
+static_assert(element_kernel<element_work> && !lane_kernel<element_work> && !ordered_kernel<element_work>);
+static_assert(lane_kernel<lane_work> && !element_kernel<lane_work> && !ordered_kernel<lane_work>);
+static_assert(ordered_kernel<ordered_work> && !element_kernel<ordered_work> && !lane_kernel<ordered_work>);
+static_assert(device_kernel<element_work> && device_kernel<lane_work> && device_kernel<ordered_work>);
+
+struct large_work : element_work {
+  char bytes[largest_kernel + 1] = {};
+};
+struct owning_work : element_work {
+  std::string text;
+};
+struct endless_work {
+  [[nodiscard]] const endless_work& prepared() const { return *this; }
+  void operator()(std::uint64_t) const {}
+};
+static_assert(!device_kernel<large_work> && !device_kernel<owning_work> && !device_kernel<endless_work> &&
+              !device_kernel<int>);
 
 }  // namespace
 
-TEST_CASE("the options of a group choose its arithmetic", "[optimizer]")
+TEST_CASE("a body is copied to where it runs, and is of one kind", "[optimizer]")
 {
-  adam with_adam;
-  with_adam.group(group_id{1}, {.weight_decay = 0.1F, .decoupled = false});
-  CHECK(works_by<optimizer::detail::adam_work<false>>(with_adam));
-  CHECK(works_by<optimizer::detail::adam_work<true>>(with_adam, group_id{1}));
-  sgd with_sgd;
-  with_sgd.group(group_id{1}, {.nesterov = true});
-  CHECK(works_by<optimizer::detail::momentum_sgd_work<false>>(with_sgd));
-  CHECK(works_by<optimizer::detail::momentum_sgd_work<true>>(with_sgd, group_id{1}));
-  CHECK(works_by<optimizer::detail::plain_sgd_work>(sgd{{.momentum = 0.0F}}));
+  SUCCEED("checked by the compiler");
 }
 
 }  // namespace device_kernel_test

@@ -2,18 +2,25 @@
 #include <chunkmem/optimizer/early_updates.hpp>
 
 #include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/backend/simulated.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/late_updates.hpp>
 #include <chunkmem/optimizer/sgd.hpp>
+#include <chunkmem/optimizer/step.hpp>
+#include <chunkmem/optimizer/update_parameter.hpp>
+#include <chunkmem/tensor/half.hpp>
 #include <chunkmem/tensor/in_place_gradient.hpp>
 #include <support/catch.hpp>
 #include <support/count_allocations.hpp>
 #include <support/failing.hpp>
 #include <support/oracles/dice.hpp>
 
+#include <algorithm>
+#include <cstring>
 #include <limits>
 #include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -337,6 +344,140 @@ TEMPLATE_TEST_CASE("early updates stay or go by the measure of all gradients whe
     CHECK(same);
   }
   CHECK((stayed > 2 && went > 2));
+}
+
+namespace {
+
+/// How long a step takes, in forward passes of the device, where all updates together take `updates` forward passes.
+enum class way { plain, late, early };
+
+struct timed : adam {
+  [[nodiscard]] std::uint64_t update_takes(cm::at, std::uint64_t size) const noexcept { return nanoseconds * size; }
+  [[nodiscard]] std::uint64_t measure_takes(cm::at, std::uint64_t size) const noexcept { return size / 4; }
+  std::uint64_t nanoseconds = 0;
+};
+
+double passes_of_a_step(way how, std::uint64_t updates)
+{
+  constexpr std::uint32_t layers = 24;
+  constexpr std::uint64_t size = 1U << 20U, forward = 10 * size;
+  constexpr int repeated = 4, steps = 8;
+  cm::backend::simulated clocks{{.device_capacity = cm::bytes{3 * layers * 2 * size},
+                                 .host_capacity = cm::bytes{30 * layers * size},
+                                 .host_runs_ahead = true}};
+  timed kernel;
+  kernel.nanoseconds = 10 * updates;
+  cm::manager<cm::backend::simulated> m{clocks, {.chunk_bytes = cm::bytes{2 * size}}};
+  m.use(kernel);
+  const auto weights = m.add_stacked<cm::bf16>(layers, {size}, cm::role::parameter);
+  cm::optimizer::early_updates early{m, kernel, cm::bytes{14 * size * layers}};
+  cm::optimizer::late_updates late{m, kernel};
+  for (std::uint32_t at = 0; at < layers; ++at) (void)m.acquire(weights.slice(at), cm::access::write).size();
+  std::uint64_t begin = 0;
+  for (int now = 0; now < steps; ++now) {
+    if (now == repeated) begin = clocks.now();
+    const auto scope = m.iteration();
+    for (std::uint32_t at = 0; at < layers; ++at) {
+      const auto weight = m.acquire(weights.slice(at), cm::access::read, cm::agent::compute);
+      clocks.advance(cm::agent::compute, forward);
+    }
+    for (std::uint32_t at = layers; at-- > 0;) {
+      auto weight = m.acquire(weights.slice(at), cm::access::read, cm::agent::compute);
+      clocks.advance(cm::agent::compute, 2 * forward);
+      m.gradient_done(m.gradient(std::move(weight)));
+    }
+    const cm::optimizer::step_options options{.clip = {.norm = 1.0F}};
+    if (how == way::late)
+      late.step(options);
+    else if (how == way::early)
+      early.step(options);
+    else
+      cm::optimizer::step(m, kernel, options);
+  }
+  late.finish();
+  clocks.wait(cm::agent::host, clocks.record(cm::agent::compute));
+  return static_cast<double>(clocks.now() - begin) / static_cast<double>((steps - repeated) * layers * forward);
+}
+
+}  // namespace
+
+TEST_CASE(
+    "early updates overlap the backward pass: they hide more than late ones where updates take longer than a "
+    "forward pass",
+    "[optimizer]")
+{
+  for (const std::uint64_t updates : {2U, 3U}) {
+    CAPTURE(updates);
+    const double plain = passes_of_a_step(way::plain, updates);
+    const double late = passes_of_a_step(way::late, updates);
+    const double early = passes_of_a_step(way::early, updates);
+    CHECK(plain == Approx(3.0 + static_cast<double>(updates)).margin(0.1));
+    CHECK(late < plain);
+    CHECK(early < 0.9 * late);
+  }
+  CHECK(passes_of_a_step(way::late, 1) < passes_of_a_step(way::early, 1));
+}
+
+namespace {
+
+struct known_lists {
+  bool has_master;
+  template <class Visit>
+  void for_each_list(const cm::tensor_info&, Visit visit) const
+  {
+    if (has_master) visit(cm::list_id{2}, cm::dtype::float32);
+    visit(cm::list_id{3}, cm::dtype::float32);
+    visit(cm::list_id{4}, cm::dtype::bfloat16);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("what an update overwrites comes back byte by byte, a gradient in the value's place too", "[optimizer]")
+{
+  constexpr std::size_t length = 37;
+  for (const bool in_place : {false, true}) {
+    cm::optimizer::adam kernel{{}, {.moments = cm::dtype::bfloat16, .masters = true}};
+    std::vector<cm::bf16> value(length), gradient(length);
+    std::vector<float> master(length);
+    std::vector<cm::bf16> first(length), second(length);
+    for (std::size_t i = 0; i < length; ++i) {
+      master[i] = 0.25F * static_cast<float>(i);
+      value[i] = cm::round_to<cm::bf16>(in_place ? 1.0F : master[i]);
+      gradient[i] = first[i] = second[i] = cm::round_to<cm::bf16>(0.5F);
+    }
+    cm::optimizer::parameter_bytes all;
+    all.value = reinterpret_cast<std::byte*>(value.data());
+    all.value_type = all.gradient_type = cm::dtype::bfloat16;
+    all.gradient = in_place ? all.value : reinterpret_cast<const std::byte*>(gradient.data());
+    for (const cm::list_spec& spec : kernel.lists()) {
+      std::byte* const data = spec.use == cm::list_use::master
+                                  ? reinterpret_cast<std::byte*>(master.data())
+                                  : reinterpret_cast<std::byte*>(all.list_count == 1 ? first.data() : second.data());
+      all.lists[all.list_count++] = {data, spec.type, spec.use};
+    }
+    all.elements = length;
+    const auto before = std::tuple{value, master, first, second};
+    const auto same = [&] {
+      return std::memcmp(std::get<0>(before).data(), value.data(), 2 * length) == 0 && std::get<1>(before) == master &&
+             std::memcmp(std::get<2>(before).data(), first.data(), 2 * length) == 0 &&
+             std::memcmp(std::get<3>(before).data(), second.data(), 2 * length) == 0;
+    };
+    const cm::tensor_info info{.extents = {length}, .type = cm::dtype::bfloat16};
+    std::vector<std::byte> room(length * 10);
+    CHECK(cm::optimizer::detail::undo_size(known_lists{true}, info) == length * 12);
+    CHECK(cm::optimizer::detail::undo_size(known_lists{false}, info) == length * 8);
+    const auto whole = value;
+    if (!in_place) std::fill(value.begin(), value.end(), cm::bf16::from_bits(0x7ffe));
+    cm::optimizer::detail::keep_bytes(all, room.data());
+    value = whole;
+    cm::optimizer::update_parameter(kernel, all, {}, {}, 0, cm::optimizer::on_this_thread);
+    CHECK_FALSE(same());
+    // it was never read, and what is there may be anything
+    if (!in_place) std::fill(value.begin(), value.end(), cm::bf16::from_bits(0x7fff));
+    cm::optimizer::detail::bring_back_bytes(all, room.data());
+    CHECK(same());
+  }
 }
 
 }  // namespace early_updates_test

@@ -4,6 +4,7 @@
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/optimizer/adam.hpp>
+#include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/tensor/in_place_gradient.hpp>
 #include <chunkmem/transfer/no_prefetch.hpp>
 #include <support/catch.hpp>

@@ -3,6 +3,8 @@
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/manager/manager.hpp>
+#include <chunkmem/optimizer/adam.hpp>
+#include <chunkmem/optimizer/sgd.hpp>
 #include <chunkmem/optimizer/step.hpp>
 #include <support/catch.hpp>
 
@@ -47,6 +49,21 @@ struct four_lists {
   cm::optimizer::step_progress progress;
 };
 
+/// All that a kernel may have besides.
+struct versatile : descend {
+  struct group_settings {
+    float rate_factor = 0.5F;
+  };
+  [[nodiscard]] auto prepared(const cm::optimizer::step_settings& settings) const noexcept
+  {
+    return [this, settings](const cm::optimizer::update_spans& spans) noexcept { update(spans, settings); };
+  }
+  [[nodiscard]] static cm::optimizer::instruction_set instructions() noexcept { return {}; }
+  [[nodiscard]] static group_settings options(cm::group_id) noexcept { return {}; }
+  [[nodiscard]] static std::uint64_t update_takes(cm::at, std::uint64_t elements) noexcept { return 3 * elements; }
+  [[nodiscard]] static std::uint64_t measure_takes(cm::at, std::uint64_t elements) noexcept { return elements; }
+};
+
 struct may_throw : descend {
   void update(const cm::optimizer::update_spans&, const cm::optimizer::step_settings&) const {}
 };
@@ -57,6 +74,14 @@ static_assert(cm::optimizer_kernel<descend>);
 static_assert(cm::optimizer_kernel<four_lists>);
 static_assert(!cm::optimizer_kernel<may_throw>, "an update that may throw could leave a parameter half done");
 static_assert(!cm::optimizer_kernel<int>);
+static_assert(cm::optimizer_kernel<versatile>);
+static_assert(cm::prepares_updates<versatile> && !cm::prepares_updates<descend>);
+static_assert(cm::chooses_instructions<versatile> && !cm::chooses_instructions<descend>);
+static_assert(cm::scales_rates<versatile> && !cm::scales_rates<descend>);
+static_assert(cm::timed_kernel<versatile> && !cm::timed_kernel<descend>);
+static_assert(cm::prepares_updates<cm::optimizer::adam> && !cm::prepares_updates<cm::optimizer::sgd>);
+static_assert(cm::chooses_instructions<cm::optimizer::sgd> && cm::scales_rates<cm::optimizer::sgd>);
+static_assert(!cm::timed_kernel<cm::optimizer::adam>);
 
 TEST_CASE("a kernel of one's own with no list or with four is stepped like ours", "[optimizer]")
 {

@@ -11,6 +11,7 @@
 #include <chunkmem/eviction/scanning.hpp>
 #include <chunkmem/io/posix_folder.hpp>
 #include <chunkmem/optimizer/adam.hpp>
+#include <chunkmem/optimizer/early_updates.hpp>
 #include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/optimizer/thread_pool.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
@@ -37,6 +38,13 @@ inline void sixteen_bit_values(manager_type& m, const cm::tensor<cm::bf16>& w)
 {
 #include "sixteen_bit_values.inc"
   (void)back, (void)half, (void)bits;
+}
+inline int early_updates(manager_type& m, cm::optimizer::adam& adam, cm::optimizer::thread_pool& pool, int steps,
+                         void (*pass_through_layers)(manager_type&))
+{
+  int skipped = 0;
+#include "early_updates.inc"
+  return skipped;
 }
 inline void several_ranks(memory_type& memory, cm::collective::local_threads& ranks, cm::optimizer::adam& adam)
 {

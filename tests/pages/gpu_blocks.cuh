@@ -5,7 +5,7 @@
 #include <chunkmem/chunkmem.hpp>
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/device_optimizer.hpp>
-#include <chunkmem/optimizer/launch_bodies.cuh>
+#include <chunkmem/optimizer/launch_kernels.cuh>
 
 namespace cm = chunkmem;
 using namespace cm::literals;

@@ -3,7 +3,7 @@
 
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/exact_compare.hpp>
-#include <chunkmem/optimizer/device_kernel.hpp>
+#include <chunkmem/optimizer/device_optimizer_kernel.hpp>
 #include <chunkmem/optimizer/element_blocks.hpp>
 #include <chunkmem/optimizer/group_options.hpp>
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
@@ -207,7 +207,7 @@ class adam {
 
   using device_factors = detail::adam_factors;
 
-  /// Which arithmetic a group's options ask for, as a type: for bodies on a device.
+  /// Which arithmetic a group's options ask for, as a type: for kernels on a device.
   template <class Visit>
   void with_arithmetic(group_id group, Visit&& visit) const
   {
@@ -244,7 +244,7 @@ class adam {
   adam_storage storage_;
 };
 
-static_assert(device_kernel<adam>);
+static_assert(device_optimizer_kernel<adam>);
 
 }  // namespace optimizer
 

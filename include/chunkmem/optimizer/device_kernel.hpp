@@ -1,41 +1,74 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/core/ids.hpp>
-#include <chunkmem/optimizer/optimizer_kernel.hpp>
+#include <chunkmem/core/version.hpp>
 
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
 #include <type_traits>
 
 namespace chunkmem::inline v0 {
 
 namespace optimizer {
 
-namespace detail {
+/// The most bytes of a kernel: it must fit into a queue of a backend, together with what runs it.
+inline constexpr std::size_t largest_kernel = 120;
 
-/// Takes whatever arithmetic a kernel visits it with.
-struct arithmetic_visitor {
-  template <class Work>
-  void operator()(std::type_identity<Work>) const noexcept
-  {
-  }
-};
+/// Lanes that share a block of a `lane_kernel`: a warp.
+inline constexpr std::uint32_t warp_lanes = 32;
 
-}  // namespace detail
+/// Work that is copied to where it runs, with its pointers: a kernel without the ways to start it.
+template <class Kernel>
+concept portable_kernel =
+    std::is_trivially_copyable_v<Kernel> && sizeof(Kernel) <= largest_kernel && requires(const Kernel& kernel) {
+      {
+        kernel.count()
+      } -> std::same_as<std::uint64_t>;
+    };
+
+/// Does one part with each call of what `prepared()` gives; each thread may ask for that once and call it often.
+///
+/// Laws: calls with different indices below `count()` write different bytes, so that they run in any order and at once.
+template <class Kernel>
+concept element_kernel =
+    portable_kernel<Kernel> && requires(const Kernel& kernel, std::uint64_t index) { kernel.prepared()(index); };
+
+/// Adds up blocks in 32 lanes: `lane(block, at)` is the sum of one lane, lane j takes lane j + 16 (`combine`), then
+/// + 8, 4, 2 and 1, and `store(block, sums)` is given the first.
+template <class Kernel>
+concept lane_kernel =
+    portable_kernel<Kernel> && std::is_trivially_copyable_v<typename Kernel::sums_type> &&
+    requires(const Kernel& kernel, std::uint64_t block, std::uint32_t at, typename Kernel::sums_type& sums) {
+      {
+        kernel.lane(block, at)
+      } -> std::same_as<typename Kernel::sums_type>;
+      kernel.combine(sums, sums);
+      kernel.store(block, sums);
+    };
+
+/// Adds up rows of any length in their order: `total.add(load(row, at))` for each `at` below `length(row)`, then
+/// `store(row, total)`.
+template <class Kernel>
+concept ordered_kernel = portable_kernel<Kernel> && std::is_trivially_copyable_v<typename Kernel::total_type> &&
+                         requires(const Kernel& kernel, std::uint64_t row, typename Kernel::total_type& total) {
+                           {
+                             kernel.length(row)
+                           } -> std::same_as<std::uint64_t>;
+                           {
+                             kernel.load(row, row)
+                           } -> std::same_as<typename Kernel::total_type>;
+                           total.add(total);
+                           kernel.store(row, total);
+                         };
+
+/// What a launcher runs on a device, or on the host with the same bits.
+///
+/// Laws: the bits that it writes depend on what it reads alone, not on the launcher; it throws nothing; `count()` is
+/// the number of indices, blocks or rows, and where it is 0 nothing is launched.
+template <class Kernel>
+concept device_kernel = element_kernel<Kernel> || lane_kernel<Kernel> || ordered_kernel<Kernel>;
 
 }  // namespace optimizer
-
-/// An optimizer kernel whose update a device can do as well, with the same bits.
-///
-/// Laws: `device_factors` is what all elements of one update share, trivially copyable, made from (options of a group,
-/// settings) in host and device code alike; `with_arithmetic(group, visit)` calls `visit(std::type_identity<Work>{})`
-/// once, where `Work{factors}.one(parameter, gradient, states...)` updates one element like `update`, `Work::states` is
-/// the number of lists of states, and both depend on the group's options alone.
-template <class Kernel>
-concept device_kernel = optimizer_kernel<Kernel> && std::is_trivially_copyable_v<typename Kernel::device_factors> &&
-                        requires(const Kernel& kernel, group_id group, optimizer::detail::arithmetic_visitor visit) {
-                          kernel.options(group);
-                          requires std::is_trivially_copyable_v<std::remove_cvref_t<decltype(kernel.options(group))>>;
-                          kernel.with_arithmetic(group, visit);
-                        };
 
 }  // namespace chunkmem::inline v0

@@ -2,17 +2,20 @@
 #pragma once
 
 #include <chunkmem/backend/graph_backend.hpp>
+#include <chunkmem/optimizer/decision_kernels.hpp>
 #include <chunkmem/optimizer/device_step.hpp>
 #include <chunkmem/optimizer/loss_scale.hpp>
-#include <chunkmem/optimizer/parameter_walk.hpp>
-#include <chunkmem/optimizer/rates_body.hpp>
+#include <chunkmem/optimizer/step_driver.hpp>
 #include <chunkmem/optimizer/step_options.hpp>
+#include <chunkmem/optimizer/update_site.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <span>
+#include <type_traits>
 #include <utility>
 
 namespace chunkmem::inline v0 {
@@ -55,10 +58,10 @@ class device_scale {
 /// Good where the device has room or the links are fast; poor where they are slow, since states that do not stay cross
 /// them twice in each step.
 ///
-/// @tparam Launcher   starts bodies: `cuda_launcher` (launch_bodies.cuh), or `loop_launcher` where the device is host
+/// @tparam Launcher   starts kernels: `cuda_launcher` (launch_kernels.cuh), or `loop_launcher` where the device is host
 ///   memory
 /// @threads           one caller, that of the manager
-template <class Manager, device_kernel Kernel, class Launcher>
+template <class Manager, device_optimizer_kernel Kernel, class Launcher>
 class device_optimizer {
  public:
   /// @param scale   by which the loss is multiplied; the device goes on with it
@@ -112,24 +115,8 @@ class device_optimizer {
   {
     expects(options.loss_scale == nullptr,
             "a step on the device with a loss scale: give it to the optimizer's constructor");
-    detail::check_step(manager_, kernel_.progress, options);
-    prepare();
-    const detail::kept_progress kept{kernel_.progress, manager_.rehearsing()};
-    walk_type walk{manager_, kernel_, options};
-    walk.finish_last();
-    const auto buffer = manager_.acquire(buffer_, access::read_write, agent::compute);
-    const memory_type memory{reinterpret_cast<std::byte*>(buffer.data()), sizes_};
-    run_type run{kernel_, memory, on_device(options), manager_.backend(), agent::compute, launcher_};
-    step_progress& progress = kernel_.progress;
-    if (progress.decision == step_decision::open || progress.gradients != manager_.updates().gradients_opened()) {
-      if (!is_capturing() && !manager_.rehearsing())
-        write_rates(memory, [&](std::size_t at) { return walk.rate_of(group_id{static_cast<std::uint32_t>(at)}); });
-      decide(run, walk, options);
-    }
-    update(run, walk);
-    if (manager_.rehearsing()) return;
-    run.finish();
-    walk.finish(progress.number);
+    detail::step_driver<Manager, Kernel, site> driver{manager_, kernel_, site{*this, on_device(options)}};
+    driver.run(options, detail::update_at_once{});
   }
 
   /// Learning rates of the next replays of a captured step. Enqueued: replays that were started before keep theirs.
@@ -179,8 +166,6 @@ class device_optimizer {
  private:
   using memory_type = device_step_memory<Kernel>;
   using backend_type = std::remove_reference_t<decltype(std::declval<Manager&>().backend())>;
-  using run_type = device_step<Kernel, backend_type, Launcher>;
-  using walk_type = detail::parameter_walk<Manager, Kernel>;
 
   [[nodiscard]] device_step_options on_device(const step_options& options) const noexcept
   {
@@ -201,49 +186,70 @@ class device_optimizer {
   template <class RateOf>
   void write_rates(const memory_type& memory, RateOf rate_of)
   {
-    float rates[rates_body::most];
-    for (std::size_t first = 0; first < sizes_.groups; first += rates_body::most) {
-      const std::size_t count = std::min<std::size_t>(rates_body::most, sizes_.groups - first);
+    float rates[rates_kernel::most];
+    for (std::size_t first = 0; first < sizes_.groups; first += rates_kernel::most) {
+      const std::size_t count = std::min<std::size_t>(rates_kernel::most, sizes_.groups - first);
       for (std::size_t at = 0; at < count; ++at) rates[at] = rate_of(first + at);
-      launcher_(manager_.backend(), agent::compute, rates_body{memory.rates() + first, {rates, count}});
+      launcher_(manager_.backend(), agent::compute, rates_kernel{memory.rates() + first, {rates, count}});
     }
   }
 
-  /// Once for each step, however often it is tried.
-  void decide(run_type& run, walk_type& walk, const step_options& options)
-  {
-    const bool launches = !manager_.rehearsing();
-    if (launches) run.begin();
-    if (on_device(options).measures()) {
-      walk.for_each_unfinished([&](tensor_handle parameter, const tensor_info& info) {
-        if (!manager_.has_gradient(parameter)) return;
-        const auto gradient = manager_.acquire_bytes(parameter, gradient_list, access::read, agent::compute);
-        if (launches)
-          run.measure(info.ordinal, reinterpret_cast<const std::byte*>(gradient.data()), info.gradient,
-                      info.extents.elements());
-      });
+  /// Where the steps run: kernels on the device, enqueued on compute.
+  class site {
+   public:
+    static constexpr bool has_bytes = false;         // not for the calling thread
+    static constexpr bool counts_in_kernel = false;  // device memory has the counts
+
+    site(device_optimizer& self, const device_step_options& options) : self_{self}, options_{options} {}
+
+    template <class Work>
+    void at_place(at, Work work) const
+    {
+      work(agent::compute);
     }
-    if (launches) run.decide();
-    kernel_.progress.gradients = manager_.updates().gradients_opened();
-    kernel_.progress.decision = step_decision::update;  // or so the device may decide
-  }
+    void begin()
+    {
+      self_.prepare();
+      buffer_.emplace(self_.manager_.acquire(self_.buffer_, access::read_write, agent::compute));
+      enqueued_.emplace(self_.kernel_, memory(), options_, self_.manager_.backend(), agent::compute, self_.launcher_);
+    }
+    template <class Driver>
+    void decide(Driver& driver)
+    {
+      const bool launches = !driver.rehearsing();
+      if (launches && !self_.is_capturing())
+        self_.write_rates(
+            memory(), [&](std::size_t group) { return driver.rate_of(group_id{static_cast<std::uint32_t>(group)}); });
+      if (launches) enqueued_->begin();
+      if (options_.measures())
+        driver.for_each_gradient([&](tensor_handle parameter, const tensor_info& info) {
+          driver.read_gradient(parameter, [&](const std::byte* gradient, agent) {
+            enqueued_->measure(info.ordinal, gradient, info.gradient, info.extents.elements());
+          });
+        });
+      if (launches) enqueued_->decide();
+      driver.keep({});  // as far as the calling thread knows: the device may decide to skip
+    }
+    void update(const Kernel&, const parameter_bytes& all, const detail::update_request& request, agent)
+    {
+      enqueued_->update(all, request.settings.group, has_master(all));
+    }
+    void end(step_decision, const step_options&) { enqueued_->finish(); }
 
-  void update(run_type& run, walk_type& walk)
-  {
-    walk.for_each_unfinished([&](tensor_handle parameter, const tensor_info& info) {
-      if (manager_.has_gradient(parameter))
-        return walk.update(parameter, info, agent::compute,
-                           [&](const parameter_bytes& all) { run.update(all, info.group, has_master(all)); });
-      walk.pass_over(parameter);
-    });
-  }
+   private:
+    /// Then the value was not brought to the device, so it is written in any case: made again if the step is skipped.
+    [[nodiscard]] static bool has_master(const parameter_bytes& all) noexcept
+    {
+      return std::any_of(all.lists, all.lists + all.list_count,
+                         [](const list_bytes& list) { return list.use == list_use::master; });
+    }
+    [[nodiscard]] memory_type memory() const { return {reinterpret_cast<std::byte*>(buffer_->data()), self_.sizes_}; }
 
-  /// Then the value was not brought to the device, so it is written in any case: made again, where the step is skipped.
-  [[nodiscard]] static bool has_master(const parameter_bytes& all) noexcept
-  {
-    return std::any_of(all.lists, all.lists + all.list_count,
-                       [](const list_bytes& it) { return it.use == list_use::master; });
-  }
+    device_optimizer& self_;
+    device_step_options options_;
+    std::optional<typename Manager::template pin_type<std::uint8_t>> buffer_;
+    std::optional<device_step<Kernel, backend_type, Launcher>> enqueued_;
+  };
 
   Manager& manager_;
   Kernel kernel_;

@@ -3,14 +3,10 @@
 
 #include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/core/expects.hpp>
-#include <chunkmem/optimizer/clear_ranges_body.hpp>
-#include <chunkmem/optimizer/decide_body.hpp>
+#include <chunkmem/optimizer/decision_kernels.hpp>
 #include <chunkmem/optimizer/device_step_memory.hpp>
-#include <chunkmem/optimizer/factors_body.hpp>
-#include <chunkmem/optimizer/finish_body.hpp>
-#include <chunkmem/optimizer/measure_body.hpp>
-#include <chunkmem/optimizer/sum_blocks_body.hpp>
-#include <chunkmem/optimizer/update_body.hpp>
+#include <chunkmem/optimizer/measure_kernels.hpp>
+#include <chunkmem/optimizer/update_kernel.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -38,8 +34,8 @@ struct device_step_options {
 /// each parameter that has a gradient; `finish`. The bits are those of `step`. Nothing is allocated, awaited or asked
 /// of the device, so all of it can be captured once and repeated.
 ///
-/// @tparam Launcher   `launcher(backend, who, body)` enqueues a `device_body`
-template <device_kernel Kernel, class Backend, class Launcher>
+/// @tparam Launcher   `launcher(backend, stream, kernel)` enqueues a `device_kernel`
+template <device_optimizer_kernel Kernel, class Backend, class Launcher>
 class device_step {
  public:
   /// All that is passed is used until the last call.
@@ -56,11 +52,11 @@ class device_step {
   void begin()
   {
     blocks_ = 0;
-    launch(clear_ranges_body{memory_.ranges(), memory_.sizes().parameters});
+    launch(clear_ranges_kernel{memory_.ranges(), memory_.sizes().parameters});
     for (std::uint64_t at = 0; at < memory_.sizes().groups; ++at) {
       const auto& options = kernel_.options(group_id{static_cast<std::uint32_t>(at)});
-      launch(factors_body<options_type, factors_type>{options, memory_.state(), memory_.rates() + at,
-                                                      memory_.factors() + at});
+      launch(factors_kernel<options_type, factors_type>{options, memory_.state(), memory_.rates() + at,
+                                                        memory_.factors() + at});
     }
   }
 
@@ -74,7 +70,7 @@ class device_step {
     expects(index < memory_.sizes().parameters && blocks <= memory_.sizes().blocks - blocks_,
             "a gradient that the memory of a device step has no room for (count its parameters and blocks in "
             "device_step_sizes)");
-    launch(measure_body{gradient, type, elements, memory_.sums(), memory_.ranges() + index, blocks_});
+    launch(measure_kernel{gradient, type, elements, memory_.sums(), memory_.ranges() + index, blocks_});
     blocks_ += blocks;
   }
 
@@ -83,8 +79,8 @@ class device_step {
   void decide()
   {
     const std::uint64_t tensors = options_.measures() ? memory_.sizes().parameters : 0;
-    launch(sum_blocks_body{memory_.sums(), memory_.ranges(), memory_.measures(), tensors});
-    launch(decide_body{memory_.measures(), tensors, options_.clip, options_.may_skip, memory_.state()});
+    launch(sum_blocks_kernel{memory_.sums(), memory_.ranges(), memory_.measures(), tensors});
+    launch(decide_kernel{memory_.measures(), tensors, options_.clip, options_.may_skip, memory_.state()});
   }
 
   /// Updates one parameter, or leaves it alone where the device decided so.
@@ -101,31 +97,31 @@ class device_step {
     const device_parameter it = on_device(all, is_overwritten);
     kernel_.with_arithmetic(group, [&]<class Work>(std::type_identity<Work>) {
       if (rounds_stochastically(it))
-        launch(body_of<Work, row_order::by_counter>(it, group));
+        launch(kernel_of<Work, row_order::by_counter>(it, group));
       else
-        launch(body_of<Work, row_order::neighbours>(it, group));
+        launch(kernel_of<Work, row_order::neighbours>(it, group));
     });
   }
 
   /// Counts the step and goes on with the loss scale. Not to be called again for the same step.
   /// @throws device_error   nothing was enqueued
-  void finish() { launch(finish_body{memory_.state(), options_.loss}); }
+  void finish() { launch(finish_kernel{memory_.state(), options_.loss}); }
 
  private:
   using factors_type = typename Kernel::device_factors;
   using options_type = std::remove_cvref_t<decltype(std::declval<const Kernel&>().options(group_id{0}))>;
 
   template <class Work, row_order Order>
-  [[nodiscard]] update_body<Work, factors_type, Order> body_of(const device_parameter& it,
-                                                               group_id group) const noexcept
+  [[nodiscard]] update_kernel<Work, factors_type, Order> kernel_of(const device_parameter& it,
+                                                                   group_id group) const noexcept
   {
     return {it, memory_.state(), memory_.factors() + index_of(group), options_.seed, options_.clip.value};
   }
 
-  template <device_body Body>
-  void launch(const Body& body)
+  template <device_kernel Part>
+  void launch(const Part& part)
   {
-    launcher_(backend_, who_, body);
+    launcher_(backend_, who_, part);
   }
 
   const Kernel& kernel_;

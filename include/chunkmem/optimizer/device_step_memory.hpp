@@ -2,9 +2,9 @@
 #pragma once
 
 #include <chunkmem/core/bytes.hpp>
-#include <chunkmem/optimizer/device_kernel.hpp>
+#include <chunkmem/optimizer/device_optimizer_kernel.hpp>
 #include <chunkmem/optimizer/device_step_state.hpp>
-#include <chunkmem/optimizer/measure_body.hpp>
+#include <chunkmem/optimizer/measure_kernels.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -25,7 +25,7 @@ struct device_step_sizes {
 /// First comes what the host writes: the state, once, and the learning rates of the groups, whenever they change.
 /// Size: 72 B, and 4 B and the kernel's factors for each group, 40 B for each parameter, 24 B for each block of 4,096
 /// elements of a gradient.
-template <device_kernel Kernel>
+template <device_optimizer_kernel Kernel>
 class device_step_memory {
  public:
   using factors_type = typename Kernel::device_factors;

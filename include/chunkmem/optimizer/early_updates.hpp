@@ -3,14 +3,22 @@
 
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/float_environment.hpp>
+#include <chunkmem/optimizer/element_streams.hpp>
 #include <chunkmem/optimizer/executor.hpp>
-#include <chunkmem/optimizer/step.hpp>
+#include <chunkmem/optimizer/instruction_set.hpp>
+#include <chunkmem/optimizer/optimizer_kernel.hpp>
+#include <chunkmem/optimizer/step_driver.hpp>
 #include <chunkmem/optimizer/step_options.hpp>
-#include <chunkmem/optimizer/undo_memory.hpp>
+#include <chunkmem/optimizer/step_rules.hpp>
+#include <chunkmem/optimizer/update_parameter.hpp>
+#include <chunkmem/tensor/dtype.hpp>
+#include <chunkmem/tensor/tensor.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -19,81 +27,154 @@ namespace chunkmem::inline v0 {
 
 namespace optimizer {
 
-/// Steps that do not wait for the norm: parameters are updated in the order in which their gradients were completed, as
-/// if nothing had to be clipped or skipped, and what is overwritten is kept. Where the norm of all gradients says
-/// otherwise, it is brought back and the step is taken as `optimizer::step` takes it. So no bit is another one.
-///
-/// Good where the calling thread runs ahead of a device that is still in its backward pass, and most steps are not
-/// clipped; poor where most are: an update that is undone is done twice, and the iteration leaves its record for once.
-/// How many parameters are updated early is a matter of `undo_bytes`, a lease on the host while the step runs: a
-/// parameter takes the bytes of its value and its lists (14 for each element with Adam and a master, 12 in float32).
-/// Not early are those that do not fit any more, those whose lists are not filled yet, as before the first step, and
-/// all behind the first gradient with which the norm is over its limit. Where nothing has to be measured it is
+namespace detail {
+
+/// The master that the value is rounded from: such a value need not be kept. Null if there is none, or if the gradient
+/// lies in the value's place.
+[[nodiscard]] inline const float* master_of(const parameter_bytes& all) noexcept
+{
+  for (std::size_t at = 0; at < all.list_count; ++at)
+    if (all.lists[at].use == list_use::master && all.value != all.gradient)
+      return reinterpret_cast<const float*>(all.lists[at].data);
+  return nullptr;
+}
+
+/// Calls `visit(data, size)` for the bytes that an update of this parameter overwrites and that cannot be made again:
+/// the value, then the lists.
+template <class Visit>
+void for_written_bytes(const parameter_bytes& all, Visit visit)
+{
+  if (master_of(all) == nullptr) visit(all.value, static_cast<std::size_t>(all.elements * size_of(all.value_type)));
+  for (std::size_t at = 0; at < all.list_count; ++at)
+    if (all.lists[at].data != nullptr)
+      visit(all.lists[at].data, static_cast<std::size_t>(all.elements * size_of(all.lists[at].type)));
+}
+
+/// Bytes that `keep_bytes` writes at most for one parameter. @tparam Driver   knows the lists of a parameter
+template <class Driver, class Info>
+[[nodiscard]] std::uint64_t undo_size(const Driver& driver, const Info& info)
+{
+  std::uint64_t size = info.extents.elements() * size_of(info.type);
+  driver.for_each_list(info, [&](auto, dtype type) { size += info.extents.elements() * size_of(type); });
+  return size;
+}
+
+/// Copies these bytes to `room`, one after the other.
+inline void keep_bytes(const parameter_bytes& all, std::byte* room)
+{
+  for_written_bytes(all, [&](const std::byte* data, std::size_t size) {
+    std::memcpy(room, data, size);
+    room += size;
+  });
+}
+/// Copies them back. A value that was not kept is rounded from its master, as its last update rounded it.
+inline void bring_back_bytes(const parameter_bytes& all, const std::byte* room)
+{
+  for_written_bytes(all, [&](std::byte* data, std::size_t size) {
+    std::memcpy(data, room, size);
+    room += size;
+  });
+  const float* const master = master_of(all);
+  if (master == nullptr) return;
+  const float_environment fixed;
+  with_elements(all.value, all.value_type, 0, [&](auto* stored) {
+    for_elements(best_instruction_set(), narrow_work{}, static_cast<std::size_t>(all.elements), stored, master);
+  });
+}
+
+}  // namespace detail
+
+/// Steps whose updates do not wait for the norm. Each parameter is updated when its gradient is there, as if nothing
+/// had to be clipped or skipped, and the bytes that this overwrites are kept. If the norm of all gradients then says
+/// otherwise, the bytes are brought back and the step is taken as `optimizer::step` takes it. So all bits are those of
 /// `optimizer::step`.
 ///
-/// A step is early, late (`late_updates`) or neither, never two of them; from step to step a loop may change between
-/// them, and what late updates left waiting is done before an early step begins.
+///     optimizer::early_updates early{m, adam, 64_MiB, pool};   // after the manager, as long as the loop lives
+///     for (...) {
+///       auto iteration = m.iteration();
+///       ...                                                    // forward and backward pass
+///       early.step({.learning_rate = 1e-3F, .clip = {.norm = 1.0F}});
+///     }
 ///
-/// Make one for each manager, after it, for as long as the loop lives. Source: speculation, then validation, of
-/// SuperOffload (Lian et al. 2025, arXiv 2509.21271); there the update is inverted, here its bytes are kept, since an
-/// inverse is not exact.
+/// Good where the calling thread runs ahead of a device that is still in its backward pass, where updates on the host
+/// take longer than a forward pass (otherwise `late_updates` hides them as well), and where most steps are not clipped.
+/// Poor where most steps are clipped: an update that is undone is done twice, and the iteration leaves its record for
+/// once. If nothing has to be measured, a step is that of `optimizer::step`.
+///
+/// `undo_bytes` limits how many parameters are updated early. It is a lease on the host while the step runs. A
+/// parameter takes the bytes of its value and its lists: 14 for each element with Adam and a master, 12 in float32. A
+/// parameter is not updated early if
+/// - its bytes do not fit into the rest of `undo_bytes`;
+/// - a list has no numbers yet, as before the first step;
+/// - the norm of the gradients up to its own is already over the limit.
+///
+/// A loop may change between `step`, late and early updates from step to step. Only this object finishes a step that it
+/// has begun.
+///
+/// Source: speculation, then validation, of SuperOffload (Lian et al. 2025, arXiv 2509.21271). There the update is
+/// inverted. Here its bytes are kept, since an inverse is not exact.
 /// @threads   one caller, that of the manager
 template <class Manager, optimizer_kernel Kernel, executor Executor = const serial>
 class early_updates {
  public:
+  /// @param owner, kernel, workers   outlive this; one object for each manager
   /// @param undo_bytes   of host memory for one step; 0: nothing is updated early
   explicit early_updates(Manager& owner, Kernel& kernel, bytes undo_bytes, Executor& workers = on_this_thread)
-      : manager_{owner}, kernel_{kernel}, undo_bytes_{undo_bytes}, workers_{workers}
+      : manager_{owner}, driver_{owner, kernel, {owner.backend(), workers}}, undo_bytes_{undo_bytes}
   {
   }
   early_updates(const early_updates&) = delete;
 
-  /// Takes a step. @return   what `optimizer::step` would Guarantee: as `optimizer::step`: call again, and the final
-  /// bits are those of an undisturbed step. Where it threw before the decision, only this object can finish the step,
-  /// with the options that it began with.
-  /// @throws as `optimizer::step`; out_of_memory also where the host has no room for `undo_bytes`; std::bad_alloc
+  /// Takes a step. @return   as `optimizer::step`
+  /// Guarantee: as `optimizer::step`: call again, and the final bits are those of an undisturbed step. If the step
+  /// threw before its decision, only this object can finish it, with the options that it began with.
+  /// @throws as `optimizer::step`; out_of_memory also if the host has no room for `undo_bytes`; std::bad_alloc
   /// @throws usage_error   a rehearsal while the last step is half done, or other options for it; nothing was done
   step_outcome step(const step_options& options = {})
   {
-    detail::check_used_step(manager_, kernel_, options);
-    manager_.updates().finish_updates();
-    expects(!manager_.rehearsing() || kernel_.progress.decision != step_decision::guessed,
+    expects(!driver_.rehearsing() || !is_guessed(),
             "a rehearsal of early_updates whose last step is half done: call its step again before");
-    const detail::kept_progress kept{kernel_.progress, manager_.rehearsing()};
-    run_type run{manager_, kernel_, options, workers_};
-    step_progress& progress = kernel_.progress;
-    const bool resumes = room_ && progress.decision == step_decision::guessed &&
-                         progress.forgotten == manager_.updates().steps_forgotten();
-    expects(!resumes || asked_.are(options),
-            "a step of early_updates that is half done was called again with other options: give it those it began "
-            "with, or load a checkpoint");
-    if (!resumes) {
-      forget();
-      run.finish_last();
-    }
-    if (!resumes && run.wants_decision()) {
-      if (!run.needs_measures() || undo_bytes_ == bytes{})
-        run.decide();
-      else
-        begin(options);
-    }
-    if (progress.decision == step_decision::guessed) {
-      guess(run);
-      resolve(run);
-    }
-    const step_outcome outcome = run.complete();
-    early_ = manager_.rehearsing() ? early_ : counted_;
+    const step_outcome outcome = driver_.run(options, timing{*this, options});
+    early_ = driver_.rehearsing() ? early_ : counted_;
     return outcome;
   }
 
-  /// Parameters that the last step updated before the norm was known, and that stayed so.
+  /// Parameters that the last step updated before the norm was known, and whose update stayed.
   [[nodiscard]] std::size_t early() const noexcept { return early_; }
 
  private:
-  using run_type = detail::step_run<Manager, Kernel, Executor>;
+  using driver_type = detail::caller_driver<Manager, Kernel, Executor>;
   using room_type = decltype(std::declval<Manager&>().lease(tier::host, bytes{}));
 
-  /// What a step was begun with: some of its updates are done by it.
+  /// When updates happen: as many as can be undone before the decision, the others after it.
+  struct timing {
+    early_updates& self;
+    const step_options& options;
+
+    void begin(driver_type& driver, typename driver_type::place_type from) const
+    {
+      const bool resumes = self.room_ && self.is_guessed() && !driver.is_forgotten();
+      expects(!resumes || self.asked_.are(options),
+              "a step of early_updates that is half done was called again with other options: give it those it began "
+              "with, or load a checkpoint");
+      if (resumes) return;
+      self.forget();
+      driver.begin(from);
+    }
+    void decide(driver_type& driver) const
+    {
+      if (!self.is_guessed()) {
+        if (!driver.needs_measures() || self.undo_bytes_ == bytes{}) return driver.decide();
+        self.begin_guess(options);
+      }
+      self.guess();
+      self.resolve();
+    }
+    [[nodiscard]] static constexpr bool is_due(std::uint32_t) noexcept { return true; }
+    static constexpr void end(driver_type&) noexcept {}
+  };
+
+  /// The options that a step was begun with: some of its updates are done by them.
   struct begun_with {
     step_options options{};
     std::vector<float> rates;
@@ -107,7 +188,7 @@ class early_updates {
     {
       rates.assign(now.group_rates.begin(), now.group_rates.end());
       options = now;
-      options.group_rates = {};  // whoever called has them
+      options.group_rates = {};  // the caller owns them
       scale = scale_of(now);
     }
     [[nodiscard]] bool are(const step_options& now) const noexcept
@@ -118,91 +199,71 @@ class early_updates {
     }
   };
 
-  void begin(const step_options& options)
+  struct early_update {
+    std::uint32_t parameter;  // in the order of declaration
+    std::uint64_t begin;      // of its bytes in the room
+    bool in_place;            // its gradient lay in the value's bytes
+  };
+
+  [[nodiscard]] bool is_guessed() const noexcept { return driver_.progress().decision == step_decision::guessed; }
+
+  void begin_guess(const step_options& options)
   {
     asked_.keep(options);
-    std::uint32_t parameters = 0;
-    manager_.for_each_parameter([&](tensor_handle, const tensor_info&) { ++parameters; });
-    done_.reserve(parameters);
-    manager_.updates().order_by_completion();
+    done_.reserve(driver_.parameters());
+    driver_.order_by_completion();
     room_.emplace(manager_.lease(tier::host, undo_bytes_));
-    kernel_.progress.gradients = manager_.updates().gradients_opened();
-    kernel_.progress.decision = step_decision::guessed;
-    kernel_.progress.reached = 0;
+    driver_.begin_guess();
   }
 
   /// Measures and updates as gradients come. Goes on where it stopped.
-  void guess(run_type& run)
+  void guess()
   {
-    manager_.updates().for_each_in_order(next_, [&](tensor_handle parameter, const tensor_info& info) {
-      if (manager_.has_gradient(parameter)) {
-        run.measure(parameter, info);
+    driver_.for_each_from(next_, [&](tensor_handle parameter, const tensor_info& info) {
+      if (driver_.has_gradient(parameter)) {
+        driver_.measure(parameter, info);
         gradient_measure seen = seen_;
-        seen.add(*manager_.updates().measure_of(parameter));
-        goes_on_ = goes_on_ && run.is_usual(seen);
-        if (goes_on_ && is_exact(run, parameter, info)) update(run, parameter, info);
+        seen.add(driver_.measure_of(parameter));
+        goes_on_ = goes_on_ && driver_.is_usual(seen);
+        if (goes_on_ && can_be_undone(parameter, info)) update(parameter, info);
         seen_ = seen;
       }
       ++next_;
     });
   }
 
-  /// It can be brought back with the memory that is left.
-  [[nodiscard]] bool is_exact(const run_type& run, tensor_handle parameter, const tensor_info& info)
+  [[nodiscard]] bool can_be_undone(tensor_handle parameter, const tensor_info& info) const
   {
-    bool is_filled = true;
-    run.for_each_list(info, [&](list_id list, dtype) {
-      is_filled = is_filled && (manager_.rehearsing() || manager_.is_filled(parameter, list));
-    });
-    return is_filled && used_ + detail::undo_size(run, info) <= undo_bytes_.count();
+    return driver_.has_all_lists(parameter, info) && used_ + detail::undo_size(driver_, info) <= undo_bytes_.count();
   }
 
-  /// Only of one whose gradient is usual: where it lies in the value's place, pinning the value takes that away from
-  /// it.
-  void update(run_type& run, tensor_handle parameter, const tensor_info& info)
+  /// @pre the gradient is usual: pinning the value takes the place away from a gradient that lies there
+  void update(tensor_handle parameter, const tensor_info& info)
   {
-    run.where_updated(parameter, [&](auto place) {
-      run.with_bytes(parameter, info, place, [&](const parameter_bytes& all) {
-        if constexpr (Manager::engine_type::has_bytes) detail::keep_bytes(all, room_->data() + used_);
-        run.apply(all, info, place, run.usual_terms());
-        manager_.updates().begin_update();
-        is_in_place_ = all.value == all.gradient;
-      });
-    });
-    done_.push_back({info.ordinal, used_, is_in_place_ && !manager_.rehearsing()});
-    used_ += detail::undo_size(run, info);
+    const bool is_in_place = driver_.guess(
+        parameter, info, [&](const parameter_bytes& all) { detail::keep_bytes(all, room_->data() + used_); });
+    done_.push_back({info.ordinal, used_, is_in_place});
+    used_ += detail::undo_size(driver_, info);
   }
 
-  /// Decides, and then keeps or brings back what was done. Goes on where it stopped.
-  void resolve(run_type& run)
+  /// Decides, and then keeps or brings back the updates. Goes on where it stopped.
+  void resolve()
   {
-    if (!verdict_) verdict_ = run.judge();
-    const bool keeps = verdict_->decision == step_decision::update && verdict_->factor == run.usual_terms().factor;
-    if (!keeps) manager_.updates().keep_record();
-    for (; resolved_ < done_.size(); ++resolved_)
-      manager_.updates().with_parameter(
-          done_[resolved_].parameter, [&](tensor_handle parameter, const tensor_info& info) {
-            keeps ? manager_.updates().spend_gradient(parameter) : bring_back(run, parameter, info, done_[resolved_]);
-          });
+    if (!verdict_) verdict_ = driver_.judge();
+    const bool keeps = driver_.confirms(*verdict_);
+    if (!keeps) driver_.keep_record();
+    for (; resolved_ < done_.size(); ++resolved_) {
+      const early_update& each = done_[resolved_];
+      if (keeps)
+        driver_.confirm(each.parameter);
+      else
+        driver_.take_back(each.parameter, each.in_place, [&](const parameter_bytes& all) {
+          detail::bring_back_bytes(all, room_->data() + each.begin);
+        });
+    }
     counted_ = keeps ? done_.size() : 0;
-    run.take(*verdict_);
+    driver_.take(*verdict_);
     forget();
-  }
-
-  struct early_update {
-    std::uint32_t parameter;
-    std::uint64_t begin;  // of its bytes in the room
-    bool in_place;        // its gradient lay in the value's bytes
-  };
-
-  void bring_back(run_type& run, tensor_handle parameter, const tensor_info& info, const early_update& it)
-  {
-    run.where_updated(parameter, [&](auto place) {
-      run.with_bytes(parameter, info, place, [&](const parameter_bytes& all) {
-        if constexpr (Manager::engine_type::has_bytes) detail::bring_back_bytes(all, room_->data() + it.begin);
-      });
-    });
-    if (it.in_place) manager_.updates().take_place_again(parameter);
   }
 
   void forget() noexcept
@@ -218,21 +279,19 @@ class early_updates {
   }
 
   Manager& manager_;
-  Kernel& kernel_;
+  driver_type driver_;
   bytes undo_bytes_;
-  Executor& workers_;
   std::optional<room_type> room_;  // from the beginning of a step to its decision
   std::vector<early_update> done_;
   begun_with asked_;
-  std::optional<detail::verdict> verdict_;
+  std::optional<detail::step_verdict> verdict_;
   gradient_measure seen_;
-  std::uint64_t used_ = 0;
+  std::uint64_t used_ = 0;    // bytes of the room
   std::uint32_t next_ = 0;    // in the order of the step
   std::size_t resolved_ = 0;  // of those done
   std::size_t counted_ = 0;
   std::size_t early_ = 0;
   bool goes_on_ = true;
-  bool is_in_place_ = false;
 };
 
 }  // namespace optimizer

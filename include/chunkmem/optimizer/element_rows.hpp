@@ -13,7 +13,7 @@ namespace chunkmem::inline v0 {
 
 namespace optimizer {
 
-/// Which elements one call of a body takes.
+/// Which elements one call of a kernel takes.
 enum class row_order : std::uint8_t {
   neighbours,  ///< four, one after another: 16 bytes of float32 at a time, and the threads of a warp side by side
   by_counter,  ///< eight, 16 apart: those that share one draw of stochastic rounding

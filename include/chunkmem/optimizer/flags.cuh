@@ -39,8 +39,8 @@ struct larger_bits {
 
 /// What the order of numbers cannot change: the largest magnitude, and whether all are finite. One word on the device.
 ///
-/// Good where no sum is needed: at the speed of memory whatever the type. Where clipping asks for sums, `measure_body`
-/// finds both on its way.
+/// Good where no sum is needed: at the speed of memory whatever the type. Where clipping asks for sums,
+/// `measure_kernel` finds both on its way.
 /// Source: the reduction of CUB.
 struct flags {
   std::uint32_t largest_bits = 0;  ///< of a magnitude, denormals as zero; in its order, infinity and NaN last

@@ -2,13 +2,13 @@
 #pragma once
 
 #include <chunkmem/optimizer/executor.hpp>
-#include <chunkmem/optimizer/step.hpp>
+#include <chunkmem/optimizer/optimizer_kernel.hpp>
+#include <chunkmem/optimizer/step_driver.hpp>
 #include <chunkmem/optimizer/step_options.hpp>
 #include <chunkmem/tensor/tensor.hpp>
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -16,122 +16,114 @@ namespace chunkmem::inline v0 {
 
 namespace optimizer {
 
-/// Steps whose updates wait until their weights are used, which is in the next forward pass: the calling thread updates
-/// one layer while the device computes with those before it. Good where the host updates and a device computes; where
-/// the calling thread computes itself, `optimizer::step` does the same in the same time.
+/// Steps whose updates wait until their weights are used, which is in the next forward pass.
 ///
-/// `step` decides what `optimizer::step` would: the norm, whether to skip, the loss scale. Then the gradients wait.
-/// Whatever uses a parameter next, its weight in any way, its gradient or a list, updates it before, and with it the
-/// weights in its chunk; a weight is never read before its update, and no bit is another than with `optimizer::step`.
-/// What nobody uses is updated before the first gradient of the next step, before a checkpoint is saved, a rehearsal,
-/// an exchange, or `finish`. Iterations that begin with updates that wait have records of their own, so those of one
-/// name repeat from the fourth on where `step` ends them. Gradients live until their update, so they are counted on
-/// both sides of an iteration's end; a rehearsal runs the step twice and proves the room for both. Gradients that come
-/// to lie in their weights' places need a rehearsal, or updates that are finished once between iterations, which is
-/// then done.
+///     optimizer::late_updates late{m, adam, pool};   // after the manager, as long as the loop lives
+///     for (...) {
+///       auto iteration = m.iteration();
+///       ...                                          // forward and backward pass
+///       late.step({.learning_rate = 1e-3F});         // decides; the updates wait
+///     }
+///     late.finish();
 ///
-/// A step is late, early (`early_updates`) or neither, never two of them, and a loop may change between them from step
-/// to step; a step that early updates have begun is finished by them alone (usage_error).
+/// Good where the host updates and a device computes: the calling thread updates one layer while the device computes
+/// with the layers before it. Poor where the calling thread computes itself: `optimizer::step` takes the same time.
 ///
-/// Make one for each manager, after it, for as long as the loop lives. Where it ends while updates wait, their
-/// parameters cannot be used any more until a checkpoint is loaded (usage_error): call `finish` before. Source: updates
-/// of ZeRO-Offload that are delayed (Ren et al. 2021, arXiv 2101.06840), but here nothing reads an older weight.
+/// `step` decides as `optimizer::step` does: the norm, whether to skip, the loss scale. Then the gradients wait. Any
+/// use of a parameter (its weight, its gradient, a list) first does its update, and the updates of the weights in the
+/// same chunk. A weight is never read before its update, so all bits are those of `optimizer::step`. Parameters that
+/// nothing uses are updated before the first gradient of the next step, a save, a rehearsal, an exchange, or `finish`.
+///
+/// - Iterations that begin with waiting updates have records of their own. The fourth iteration of a name is the first
+///   that repeats, instead of the third.
+/// - Gradients live until their update, so they count on both sides of the end of an iteration. A rehearsal runs the
+///   step twice and proves the room for both.
+/// - Gradients that come to lie in the places of their weights need a rehearsal. Without one, the updates are finished
+///   once between two iterations, and the gradients move then.
+///
+/// A loop may change between `step`, late and early updates from step to step. Only `early_updates` itself finishes a
+/// step that it has begun (usage_error).
+///
+/// If this object ends while updates wait, their parameters cannot be used until a checkpoint is loaded (usage_error):
+/// call `finish` before. Source: the delayed updates of ZeRO-Offload (Ren et al. 2021, arXiv 2101.06840), but here
+/// nothing reads an older weight.
 /// @threads   one caller, that of the manager
 template <class Manager, optimizer_kernel Kernel, executor Executor = const serial>
 class late_updates {
  public:
+  /// @param owner, kernel, workers   outlive this; one object for each manager
   explicit late_updates(Manager& owner, Kernel& kernel, Executor& workers = on_this_thread)
-      : manager_{owner}, kernel_{kernel}, workers_{workers}
+      : driver_{owner, kernel, {owner.backend(), workers}}
   {
   }
   late_updates(const late_updates&) = delete;
-  ~late_updates() { manager_.updates().abandon_updates(this); }
+  ~late_updates() { driver_.abandon(this); }
 
   /// Decides the step, updates `first`, and lets the others wait. The step counts from here on.
   ///
   /// @param first   parameters whose updates do not wait, in this order; those without a gradient are passed over
-  /// @return   what `optimizer::step` would; a skipped step leaves nothing that waits
-  /// Guarantee: as `optimizer::step`, which may also finish what this began: call again with the same `first`.
-  /// @throws as `optimizer::step`, and std::bad_alloc   @complexity   as there; no allocation once it was taken
+  /// @return   as `optimizer::step`; after a skipped step nothing waits
+  /// Guarantee: as `optimizer::step`, which may also finish a step that this began. Call again with the same `first`.
+  /// @throws as `optimizer::step`, and std::bad_alloc   @complexity   as there; no allocation after the first step
   step_outcome step(const step_options& options = {}, std::span<const tensor_handle> first = {})
   {
-    detail::check_used_step(manager_, kernel_, options);
-    manager_.updates().finish_updates();
-    // what is no parameter is refused before anything is decided
-    for (const tensor_handle it : first) (void)manager_.has_gradient(it);
-    const detail::kept_progress kept{kernel_.progress, manager_.rehearsing()};
-    prepare(options);
-    run_->finish_last();
-    const step_progress& progress = kernel_.progress;
-    if (run_->wants_decision()) {
-      run_->decide();
-      at_once_ = manager_.updates().order_by_use(first);
-    }
-    const bool updates = progress.decision == step_decision::update;
-    if (!updates) manager_.updates().keep_record();
-    std::uint32_t at = progress.reached;
-    run_->for_each_unfinished([&](tensor_handle parameter, const tensor_info& info) {
-      const bool waits = at++ >= at_once_;
-      if (!updates || !manager_.has_gradient(parameter))
-        run_->pass_over(parameter);
-      else if (!waits)
-        run_->update(parameter, info);
-    });
-    if (updates) wait();
-    return run_->finish_step();
+    driver_.check(options);
+    driver_.finish_waiting();  // by the options of the step that they belong to, which are replaced here
+    // a handle that is no parameter is refused before anything is decided
+    for (const tensor_handle parameter : first) (void)driver_.has_gradient(parameter);
+    rates_.assign(options.group_rates.begin(), options.group_rates.end());
+    step_options own = options;
+    own.group_rates = rates_;
+    return driver_.run(own, timing{*this, first});
   }
 
   /// Does all updates that wait.
   /// @throws out_of_memory, device_error   a parameter could not be brought: call again
-  void finish() { manager_.updates().finish_updates(); }
+  void finish() { driver_.finish_waiting(); }
   /// Parameters whose update waits.
-  [[nodiscard]] std::size_t waiting() const noexcept { return manager_.updates_pending(); }
+  [[nodiscard]] std::size_t waiting() const noexcept { return driver_.waiting(); }
 
  private:
-  /// All that may ask for memory, and what has to be there when updates are done. @pre none waits
-  void prepare(const step_options& options)
-  {
-    rates_.assign(options.group_rates.begin(), options.group_rates.end());
-    options_ = options;
-    options_.group_rates = rates_;
-    run_.emplace(manager_, kernel_, options_, workers_);
-    std::uint32_t parameters = 0;
-    manager_.for_each_parameter([&](tensor_handle, const tensor_info&) { ++parameters; });
-    is_updated_.assign(parameters, 0);
-    manager_.updates().make_room_for_updates();
-  }
+  using driver_type = detail::caller_driver<Manager, Kernel, Executor>;
 
-  /// The step is decided, and what it has left to do waits.
-  void wait() noexcept
-  {
-    terms_ = run_->terms();
-    at_once_ = 0;
-    manager_.updates().hold_updates(
-        [](void* self, std::uint32_t parameter) { static_cast<late_updates*>(self)->update(parameter); }, this);
-  }
+  /// When updates happen: those of `first` at once, the others when their weights are used.
+  struct timing {
+    late_updates& self;
+    std::span<const tensor_handle> first;
 
-  /// Safe to take again: an update that is done is not done again where its gradient could not be dropped.
-  void update(std::uint32_t number)
-  {
-    manager_.updates().with_parameter(number, [&](tensor_handle parameter, const tensor_info& info) {
-      if (is_updated_[number] == 0) {
-        run_->update(parameter, info, terms_);
-        is_updated_[number] = 1;
-      }
-      manager_.updates().spend_gradient(parameter);
-      is_updated_[number] = 0;
-    });
-  }
+    /// All that may ask for memory comes first.
+    void begin(driver_type& driver, typename driver_type::place_type from) const
+    {
+      self.is_updated_.assign(driver.parameters(), 0);
+      driver.make_room_to_wait();
+      driver.begin(from);
+    }
+    void decide(driver_type& driver) const
+    {
+      driver.decide();
+      self.at_once_ = driver.order_by_use(first);
+    }
+    [[nodiscard]] bool is_due(std::uint32_t place) const noexcept { return place < self.at_once_; }
+    /// The step is decided, and the updates that are left wait.
+    void end(driver_type& driver) const noexcept
+    {
+      self.factor_ = driver.progress().factor;
+      self.number_ = driver.progress().number + 1;
+      self.at_once_ = 0;
+      driver.let_wait([](void* late, std::uint32_t ordinal) { static_cast<late_updates*>(late)->update(ordinal); },
+                      &self);
+    }
+  };
 
-  Manager& manager_;
-  Kernel& kernel_;
-  Executor& workers_;
-  std::optional<detail::step_run<Manager, Kernel, Executor>> run_;  // of the last step
-  step_options options_{};  // its own; the loss scale hears of the decision alone
-  std::vector<float> rates_;
-  detail::update_terms terms_;
+  /// Safe to call again: an update that is done is not done again if its gradient could not be dropped.
+  void update(std::uint32_t ordinal) { driver_.update_waiting(ordinal, is_updated_[ordinal], factor_, number_); }
+
+  driver_type driver_;
+  std::vector<float> rates_;              // of the step whose updates wait
   std::vector<std::uint8_t> is_updated_;  // by parameter: its gradient is used up and may still be there
   std::uint32_t at_once_ = 0;             // parameters of the order that do not wait, of the step that was decided
+  float factor_ = 1.0F;                   // of the step whose updates wait
+  std::uint64_t number_ = 1;
 };
 
 }  // namespace optimizer

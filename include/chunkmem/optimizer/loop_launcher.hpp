@@ -3,7 +3,7 @@
 
 #include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/core/float_environment.hpp>
-#include <chunkmem/optimizer/device_body.hpp>
+#include <chunkmem/optimizer/device_kernel.hpp>
 
 #include <cstdint>
 
@@ -11,59 +11,59 @@ namespace chunkmem::inline v0 {
 
 namespace optimizer {
 
-/// Runs bodies in a loop on the host: for backends whose device is memory of the host, and for tests.
+/// Runs kernels in a loop on the host: for backends whose device is memory of the host, and for tests.
 ///
-/// A launcher is what `device_step` starts its bodies with: `launcher(backend, who, body)` enqueues.
+/// A launcher is what `device_step` starts its kernels with: `launcher(backend, who, kernel)` enqueues.
 class loop_launcher {
  public:
-  /// Gives the body to an agent, as a callable without arguments.
+  /// Gives the kernel to an agent, as a callable without arguments.
   /// @throws device_error   the backend takes nothing; nothing was enqueued
-  template <enqueues_work Backend, device_body Body>
-  void operator()(Backend& backend, agent who, const Body& body) const
+  template <enqueues_work Backend, device_kernel Kernel>
+  void operator()(Backend& backend, agent who, const Kernel& kernel) const
   {
-    if (body.count() != 0) backend.launch(who, [body]() noexcept { run(body); });
+    if (kernel.count() != 0) backend.launch(who, [kernel]() noexcept { run(kernel); });
   }
 
-  /// Runs the body now, on the calling thread.
-  template <device_body Body>
-  static void run(const Body& body) noexcept
+  /// Runs the kernel now, on the calling thread.
+  template <device_kernel Kernel>
+  static void run(const Kernel& kernel) noexcept
   {
     const float_environment standard;
-    if constexpr (element_body<Body>)
-      run_elements(body);
-    else if constexpr (lane_body<Body>)
-      run_lanes(body);
+    if constexpr (element_kernel<Kernel>)
+      run_elements(kernel);
+    else if constexpr (lane_kernel<Kernel>)
+      run_lanes(kernel);
     else
-      run_in_order(body);
+      run_in_order(kernel);
   }
 
  private:
-  template <class Body>
-  [[gnu::noinline]] static void run_elements(const Body& body) noexcept
+  template <class Kernel>
+  [[gnu::noinline]] static void run_elements(const Kernel& kernel) noexcept
   {
-    const auto& prepared = body.prepared();
-    for (std::uint64_t index = 0; index < body.count(); ++index) prepared(index);
+    const auto& prepared = kernel.prepared();
+    for (std::uint64_t index = 0; index < kernel.count(); ++index) prepared(index);
   }
 
-  template <class Body>
-  [[gnu::noinline]] static void run_lanes(const Body& body) noexcept
+  template <class Kernel>
+  [[gnu::noinline]] static void run_lanes(const Kernel& kernel) noexcept
   {
-    for (std::uint64_t block = 0; block < body.count(); ++block) {
-      typename Body::sums_type sums[body_lanes];
-      for (std::uint32_t at = 0; at < body_lanes; ++at) sums[at] = body.lane(block, at);
-      for (std::uint32_t half = body_lanes / 2; half > 0; half /= 2)
-        for (std::uint32_t at = 0; at < half; ++at) body.combine(sums[at], sums[at + half]);
-      body.store(block, sums[0]);
+    for (std::uint64_t block = 0; block < kernel.count(); ++block) {
+      typename Kernel::sums_type sums[warp_lanes];
+      for (std::uint32_t at = 0; at < warp_lanes; ++at) sums[at] = kernel.lane(block, at);
+      for (std::uint32_t half = warp_lanes / 2; half > 0; half /= 2)
+        for (std::uint32_t at = 0; at < half; ++at) kernel.combine(sums[at], sums[at + half]);
+      kernel.store(block, sums[0]);
     }
   }
 
-  template <class Body>
-  [[gnu::noinline]] static void run_in_order(const Body& body) noexcept
+  template <class Kernel>
+  [[gnu::noinline]] static void run_in_order(const Kernel& kernel) noexcept
   {
-    for (std::uint64_t row = 0; row < body.count(); ++row) {
-      typename Body::total_type total{};
-      for (std::uint64_t at = 0; at < body.length(row); ++at) total.add(body.load(row, at));
-      body.store(row, total);
+    for (std::uint64_t row = 0; row < kernel.count(); ++row) {
+      typename Kernel::total_type total{};
+      for (std::uint64_t at = 0; at < kernel.length(row); ++at) total.add(kernel.load(row, at));
+      kernel.store(row, total);
     }
   }
 };

@@ -4,6 +4,8 @@
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/policy.hpp>
+#include <chunkmem/optimizer/instruction_set.hpp>
+#include <chunkmem/tensor/access.hpp>
 #include <chunkmem/tensor/list_spec.hpp>
 #include <chunkmem/tensor/registration.hpp>
 
@@ -84,15 +86,27 @@ struct update_spans {
 
 }  // namespace optimizer
 
-/// The arithmetic of an optimizer, for runs of elements.
+/// The arithmetic of an optimizer, for runs of elements. A class of your own needs four members:
 ///
-/// Laws: `lists()` names what the kernel keeps beside each parameter, at most `max_lists`, one master at most, and
-/// never changes; `update` treats every element alike and by itself, so that the bits do not depend on how a parameter
-/// is cut into runs or on the thread that takes a run; it reads and writes nothing but its spans and settings; it does
-/// not throw. `progress` is a member that `step` alone changes. Optional: `for_each_state(visit)`, the kernel's own
-/// bytes that must survive a restart, see registrable; `prepared(settings)`, work to do once for each part of a
-/// parameter, whose result is then called with the spans instead; `instructions()`, the set that the rounding around
-/// the kernel uses.
+///     struct descent {
+///       static constexpr std::string_view name = "descent";
+///       static std::span<const list_spec> lists() noexcept { return {}; }
+///       void update(const optimizer::update_spans&, const optimizer::step_settings&) const noexcept;
+///       optimizer::step_progress progress;
+///     };
+///     m.use(kernel);                    // before the first access
+///     optimizer::step(m, kernel, {});   // once for each step
+///
+/// Laws:
+/// - `lists()` names the lists that the kernel keeps for each parameter: at most `max_lists`, at most one master. The
+///   result never changes.
+/// - `update` treats each element alike and by itself. The bits depend neither on how a parameter is cut into runs nor
+///   on the thread that takes a run.
+/// - `update` reads and writes only its spans and settings, and does not throw.
+/// - Only `step` changes `progress`.
+///
+/// A kernel may have more members: `for_each_state(visit)` for bytes that must survive a restart (see `registrable`),
+/// and the members that `prepares_updates`, `chooses_instructions`, `scales_rates` and `timed_kernel` name.
 template <class Kernel>
 concept optimizer_kernel = requires(Kernel kernel, const Kernel& constant, const optimizer::update_spans& spans,
                                     const optimizer::step_settings& settings) {
@@ -108,6 +122,44 @@ concept optimizer_kernel = requires(Kernel kernel, const Kernel& constant, const
   {
     kernel.progress
   } -> std::same_as<optimizer::step_progress&>;
+};
+
+/// An optimizer kernel that works out once, for each part of a parameter, the numbers that all runs of the part share.
+///
+/// Law: `prepared(settings)(spans)` has the bits of `update(spans, settings)`.
+template <class Kernel>
+concept prepares_updates = requires(const Kernel& kernel, const optimizer::step_settings& settings,
+                                    const optimizer::update_spans& spans) { kernel.prepared(settings)(spans); };
+
+/// An optimizer kernel that says for which processors the rounding around it is compiled. Without it, the best set of
+/// this processor is taken.
+template <class Kernel>
+concept chooses_instructions = requires(const Kernel& kernel) {
+  {
+    kernel.instructions()
+  } -> std::same_as<optimizer::instruction_set>;
+};
+
+/// An optimizer kernel that multiplies the learning rate of a step by a factor of the parameter's group. A step refuses
+/// a product that is no number, infinite or negative.
+template <class Kernel>
+concept scales_rates = requires(const Kernel& kernel, group_id group) {
+  {
+    kernel.options(group).rate_factor
+  } -> std::convertible_to<float>;
+};
+
+/// An optimizer kernel that says how long its work takes. On a backend without bytes, `step` lets this time pass.
+///
+/// Laws: both members answer in nanoseconds, for one parameter of `elements` elements at `place`.
+template <class Kernel>
+concept timed_kernel = requires(Kernel kernel, at place, std::uint64_t elements) {
+  {
+    kernel.update_takes(place, elements)
+  } -> std::same_as<std::uint64_t>;
+  {
+    kernel.measure_takes(place, elements)
+  } -> std::same_as<std::uint64_t>;
 };
 
 }  // namespace chunkmem::inline v0

@@ -3,7 +3,7 @@
 
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/exact_compare.hpp>
-#include <chunkmem/optimizer/device_kernel.hpp>
+#include <chunkmem/optimizer/device_optimizer_kernel.hpp>
 #include <chunkmem/optimizer/element_blocks.hpp>
 #include <chunkmem/optimizer/group_options.hpp>
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
@@ -139,7 +139,7 @@ class sgd {
 
   using device_factors = detail::sgd_factors;
 
-  /// Which arithmetic a group's options ask for, as a type: for bodies on a device.
+  /// Which arithmetic a group's options ask for, as a type: for kernels on a device.
   template <class Visit>
   void with_arithmetic(group_id group, Visit&& visit) const
   {
@@ -193,7 +193,7 @@ class sgd {
   sgd_storage storage_;
 };
 
-static_assert(device_kernel<sgd>);
+static_assert(device_optimizer_kernel<sgd>);
 
 }  // namespace optimizer
 

@@ -8,7 +8,6 @@
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
 
 #include <algorithm>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -64,11 +63,7 @@ inline constexpr std::uint32_t value_stream = max_lists;  ///< stands for the va
 template <class Kernel>
 [[nodiscard]] instruction_set instructions_of(const Kernel& kernel) noexcept
 {
-  if constexpr (requires {
-                  {
-                    kernel.instructions()
-                  } -> std::same_as<instruction_set>;
-                })
+  if constexpr (chooses_instructions<Kernel>)
     return kernel.instructions();
   else
     return best_instruction_set();
@@ -113,7 +108,7 @@ class fused_update {
   /// The kernel's update; what is the same for all blocks may be worked out once.
   [[nodiscard]] auto prepared() const noexcept
   {
-    if constexpr (requires { kernel_.prepared(settings_); })
+    if constexpr (prepares_updates<Kernel>)
       return kernel_.prepared(settings_);
     else
       return [this](const update_spans& spans) noexcept { kernel_.update(spans, settings_); };

@@ -4,7 +4,6 @@
 #include <chunkmem/backend/cost_table.hpp>
 #include <chunkmem/backend/simulated.hpp>
 #include <chunkmem/optimizer/adam.hpp>
-#include <chunkmem/optimizer/timed_kernel.hpp>
 #include <chunkmem/planner/training_timeline.hpp>
 #include <chunkmem/tensor/access.hpp>
 

@@ -3,10 +3,14 @@
 
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/manager/rehearse_on.hpp>
+#include <chunkmem/optimizer/executor.hpp>
+#include <chunkmem/optimizer/optimizer_kernel.hpp>
+#include <chunkmem/optimizer/step_options.hpp>
 #include <chunkmem/sharding/gathered_units.hpp>
 #include <chunkmem/sharding/rank_iteration.hpp>
 #include <chunkmem/sharding/rank_pin.hpp>
 #include <chunkmem/sharding/rank_step.hpp>
+#include <chunkmem/sharding/rank_tensors.hpp>
 #include <chunkmem/sharding/unit_gradients.hpp>
 #include <chunkmem/tensor/gradient_start.hpp>
 
@@ -37,14 +41,14 @@ namespace chunkmem::inline v0 {
 /// @threads   one caller for each rank   Source: ZeRO-3 (Rajbhandari et al. 2020, arXiv 1910.02054) on chunks, as
 /// PatrickStar (Fang et al. 2021, arXiv 2108.05818), divided as Gemini and Elixir divide chunks
 template <stream_backend Backend, sharding::rank_group<Backend> Ranks, class... Policies>
-class sharded_model : public sharding::rank_step<Backend, Ranks, Policies...> {
-  using base = sharding::rank_step<Backend, Ranks, Policies...>;
-  using base::agreed_, base::entry_of, base::expect_whole, base::gradient_, base::gradients_, base::is_sharded,
-      base::m_, base::plan_, base::seal_once, base::units_;
+class sharded_model : public sharding::rank_tensors<Backend, Ranks, Policies...> {
+  using base = sharding::rank_tensors<Backend, Ranks, Policies...>;
+  using base::agreed_, base::entry_of, base::gradient_, base::gradients_, base::is_sharded, base::m_, base::plan_,
+      base::runs_, base::seal_once, base::units_;
   using typename base::entry;
 
  public:
-  using base::base, base::rehearsing, base::seal;
+  using base::base, base::ranks, base::seal, base::settle;
   using typename base::engine_type, typename base::manager_type;
   template <pinned_element Element>
   using pin_type = sharding::rank_pin<Element, manager_type>;
@@ -55,7 +59,7 @@ class sharded_model : public sharding::rank_step<Backend, Ranks, Policies...> {
   {
     seal();
     if (rehearsing()) return m_.rehearse(step);  // which refuses it
-    expect_whole();
+    steps_.expect_whole();
     gradients_.begin_rehearsal();
     const rehearsed_until_end puts_back{*this};
     const auto anew = [&] {
@@ -64,6 +68,8 @@ class sharded_model : public sharding::rank_step<Backend, Ranks, Policies...> {
     };
     return m_.rehearse(anew, on);
   }
+
+  [[nodiscard]] bool rehearsing() const noexcept { return m_.rehearsing(); }
 
   // Training.
 
@@ -87,7 +93,7 @@ class sharded_model : public sharding::rank_step<Backend, Ranks, Policies...> {
     seal_once();
     const entry& it = entry_of(wanted);
     if (!is_sharded(it.part)) return {m_.acquire(tensor<Element>{it.own}, mode, who), wanted, who};
-    expect_whole();
+    steps_.expect_whole();
     if (writes(mode)) return {fill(wanted, mode), wanted, it.elements};
     if constexpr (!std::is_same_v<Access, write_access>) {
       const sharding::unit_place place = plan_.place(it.planned);
@@ -174,6 +180,27 @@ class sharded_model : public sharding::rank_step<Backend, Ranks, Policies...> {
     return seal_once().lease(where, size, who);
   }
 
+  /// optimizer::step over what this rank owns, with the norm and the decision of all ranks. No weight may be pinned.
+  /// Ranks have to give their kernels the same settings: those are not compared.
+  /// @throws comm_error; usage_error   ranks have gradients of different weights, or other options; as optimizer::step:
+  ///   call again to go on
+  template <optimizer_kernel Kernel, executor Executor = const optimizer::serial>
+  optimizer::step_outcome step(Kernel& kernel, const optimizer::step_options& options = {},
+                               Executor& workers = optimizer::on_this_thread)
+  {
+    return steps_.take(
+        ranks(), [this] { settle(); }, kernel, options, workers);
+  }
+  /// Shares were changed by others than `step` (a checkpoint was loaded into `shares()`): weights are made of them
+  /// anew. Every rank has to call it.
+  /// @throws usage_error   in an iteration, or a weight is pinned; comm_error, out_of_memory, device_error: call it
+  ///   again
+  void gather_weights()
+  {
+    seal_once();
+    steps_.gather_weights();
+  }
+
   /// For iterations: gradients that were declared done are added over ranks.
   void end_micro_batch(std::uint32_t next) { gradients_.end_micro_batch(m_, units_.all(), next); }
 
@@ -183,7 +210,7 @@ class sharded_model : public sharding::rank_step<Backend, Ranks, Policies...> {
     ~rehearsed_until_end()
     {
       model.gradients_.end_rehearsal();
-      model.forget_update();
+      model.steps_.forget();
     }
   };
   [[nodiscard]] const entry& trained(tensor_handle weight)
@@ -230,6 +257,9 @@ class sharded_model : public sharding::rank_step<Backend, Ranks, Policies...> {
     const entry& it = trained(weight);
     gradients_.done(m_, units_[plan_.place(it.planned).unit], it.planned);
   }
+
+  sharding::rank_step<manager_type, std::remove_reference_t<decltype(plan_)>> steps_{m_, plan_, units_, gradients_,
+                                                                                     runs_};
 };
 
 }  // namespace chunkmem::inline v0

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <chunkmem/core/host_device.hpp>
-#include <chunkmem/optimizer/device_body.hpp>
+#include <chunkmem/optimizer/device_kernel.hpp>
 #include <chunkmem/tensor/gradient_measure.hpp>
 
 #include <cstddef>
@@ -26,7 +26,7 @@ struct block_range {
 /// The measures of the blocks of one gradient: those of `measure_one_block`, bit by bit.
 ///
 /// Cost: one pass over the gradient, a lane reads every 32nd element; three operations in double for each.
-class measure_body {
+class measure_kernel {
  public:
   struct sums_type {
     double squares = 0;
@@ -36,8 +36,8 @@ class measure_body {
 
   /// @param range   written: where the sums are, which begin at `sums`
   /// @pre   the type is float32, bfloat16 or float16
-  measure_body(const std::byte* gradient, dtype type, std::uint64_t elements, gradient_measure* sums,
-               block_range* range, std::uint64_t first) noexcept
+  measure_kernel(const std::byte* gradient, dtype type, std::uint64_t elements, gradient_measure* sums,
+                 block_range* range, std::uint64_t first) noexcept
       : gradient_{gradient}, elements_{elements}, sums_{sums}, range_{range}, first_{first}, type_{type}
   {
   }
@@ -77,12 +77,12 @@ class measure_body {
     const std::uint64_t begin = block * measure_block;
     const std::uint64_t end = begin + measure_block < elements_ ? begin + measure_block : elements_;
     std::uint64_t next = begin + at;
-    for (; next + (rows - 1) * body_lanes < end; next += rows * body_lanes) {
+    for (; next + (rows - 1) * warp_lanes < end; next += rows * warp_lanes) {
       Element loaded[rows];
-      for (std::uint32_t row = 0; row < rows; ++row) loaded[row] = all[next + row * body_lanes];
+      for (std::uint32_t row = 0; row < rows; ++row) loaded[row] = all[next + row * warp_lanes];
       for (std::uint32_t row = 0; row < rows; ++row) view(sums).add(loaded[row]);
     }
-    for (; next < end; next += body_lanes) view(sums).add(all[next]);
+    for (; next < end; next += warp_lanes) view(sums).add(all[next]);
     return sums;
   }
 
@@ -94,7 +94,60 @@ class measure_body {
   dtype type_;
 };
 
-static_assert(lane_body<measure_body>);
+static_assert(lane_kernel<measure_kernel>);
+
+/// Makes every tensor one without blocks: what is not measured afterwards adds nothing.
+class clear_ranges_kernel {
+ public:
+  clear_ranges_kernel(block_range* ranges, std::uint64_t tensors) noexcept : ranges_{ranges}, tensors_{tensors} {}
+
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE std::uint64_t count() const noexcept { return tensors_; }
+
+  /// To be used while this kernel lives.
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE const clear_ranges_kernel& prepared() const noexcept { return *this; }
+  CHUNKMEM_HOST_DEVICE void operator()(std::uint64_t tensor) const noexcept { ranges_[tensor] = block_range{}; }
+
+ private:
+  block_range* ranges_;
+  std::uint64_t tensors_;
+};
+
+static_assert(element_kernel<clear_ranges_kernel>);
+
+/// The measure of each tensor: the sums of its blocks, added in their order.
+class sum_blocks_kernel {
+ public:
+  using total_type = gradient_measure;
+
+  /// @param ranges, measures   one for each tensor
+  sum_blocks_kernel(const gradient_measure* sums, const block_range* ranges, gradient_measure* measures,
+                    std::uint64_t tensors) noexcept
+      : sums_{sums}, ranges_{ranges}, measures_{measures}, tensors_{tensors}
+  {
+  }
+
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE std::uint64_t count() const noexcept { return tensors_; }
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE std::uint64_t length(std::uint64_t tensor) const noexcept
+  {
+    return ranges_[tensor].count;
+  }
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE gradient_measure load(std::uint64_t tensor, std::uint64_t at) const noexcept
+  {
+    return sums_[ranges_[tensor].first + at];
+  }
+  CHUNKMEM_HOST_DEVICE void store(std::uint64_t tensor, const gradient_measure& total) const noexcept
+  {
+    measures_[tensor] = total;
+  }
+
+ private:
+  const gradient_measure* sums_;
+  const block_range* ranges_;
+  gradient_measure* measures_;
+  std::uint64_t tensors_;
+};
+
+static_assert(ordered_kernel<sum_blocks_kernel>);
 
 }  // namespace optimizer
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/optimizer/measure_body.hpp>
+#include <chunkmem/optimizer/measure_kernels.hpp>
 
 #include <chunkmem/optimizer/loop_launcher.hpp>
 #include <support/catch.hpp>
@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-namespace measure_body_test {
+namespace measure_kernel_test {
 
 namespace cm = chunkmem;
 using cm::gradient_measure;
@@ -42,8 +42,8 @@ void equals_the_host(std::size_t elements, std::uint64_t key, bool is_hostile)
   const std::uint64_t blocks = blocks_of(elements);
   std::vector<gradient_measure> sums(blocks + 2, gradient_measure{-1.0, -1.0, -1.0F, true});
   block_range range{99, 99};
-  loop_launcher::run(measure_body{reinterpret_cast<const std::byte*>(numbers.data()), cm::dtype_of<Element>, elements,
-                                  sums.data(), &range, 1});
+  loop_launcher::run(measure_kernel{reinterpret_cast<const std::byte*>(numbers.data()), cm::dtype_of<Element>, elements,
+                                    sums.data(), &range, 1});
   for (std::uint64_t block = 0; block < blocks; ++block) {
     const std::size_t begin = block * cm::measure_block;
     const std::span<const Element> all{numbers};
@@ -82,4 +82,50 @@ TEST_CASE("numbers are counted in blocks of 4,096", "[optimizer]")
   CHECK(blocks_of(4097) == 2);
 }
 
-}  // namespace measure_body_test
+}  // namespace measure_kernel_test
+
+namespace clear_ranges_kernel_test {
+
+using namespace chunkmem::optimizer;
+
+TEST_CASE("ranges are cleared, as many as there are tensors", "[optimizer]")
+{
+  block_range ranges[3] = {{1, 2}, {3, 4}, {5, 6}};
+  loop_launcher::run(clear_ranges_kernel{ranges, 2});
+  CHECK((ranges[0].count == 0 && ranges[1].count == 0 && ranges[2].count == 6));
+}
+
+}  // namespace clear_ranges_kernel_test
+
+namespace sum_blocks_kernel_test {
+
+namespace cm = chunkmem;
+using cm::gradient_measure;
+using namespace chunkmem::optimizer;
+
+TEST_CASE("sums of blocks add up to the measures of the host, tensor by tensor", "[optimizer]")
+{
+  const std::size_t sizes[] = {1, 5000, 0, 4096, 100'003};
+  std::vector<gradient_measure> sums(40);
+  std::vector<block_range> ranges(std::size(sizes));
+  std::vector<gradient_measure> found(std::size(sizes), gradient_measure{-1.0, -1.0, -1.0F, false});
+  std::vector<std::vector<float>> tensors;
+  std::uint64_t first = 3;
+  for (std::size_t at = 0; at < std::size(sizes); ++at) {
+    tensors.push_back(support::tame_numbers(sizes[at], at));
+    if (at == 3) tensors.back()[17] = -INFINITY;
+    loop_launcher::run(measure_kernel{reinterpret_cast<const std::byte*>(tensors[at].data()), cm::dtype::float32,
+                                      sizes[at], sums.data(), &ranges[at], first});
+    first += blocks_of(sizes[at]);
+  }
+  loop_launcher::run(sum_blocks_kernel{sums.data(), ranges.data(), found.data(), std::size(sizes)});
+  for (std::size_t at = 0; at < std::size(sizes); ++at) {
+    const gradient_measure expected = cm::measure(std::span<const float>{tensors[at]});
+    CHECK(std::memcmp(&found[at].squares, &expected.squares, 8) == 0);
+    CHECK(std::memcmp(&found[at].magnitudes, &expected.magnitudes, 8) == 0);
+    CHECK(found[at].largest == expected.largest);
+    CHECK(found[at].finite == expected.finite);
+  }
+}
+
+}  // namespace sum_blocks_kernel_test

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/optimizer/device_body.hpp>
+#include <chunkmem/optimizer/device_kernel.hpp>
 #include <chunkmem/optimizer/element_rows.hpp>
 
 #include <cstddef>
@@ -15,22 +15,22 @@ namespace optimizer {
 ///
 /// The bits of `to_float`, `round_to` and `round_stochastic`; from float32 to float32 it copies. Good for masters from
 /// weights and weights from masters. The two may be the same bytes where their types have the same size.
-class cast_body {
+class cast_kernel {
  public:
   struct run_of_elements {
     std::byte* data = nullptr;
     dtype type = dtype::float32;
   };
 
-  cast_body(run_of_elements to, run_of_elements from, std::uint64_t elements) noexcept
-      : cast_body{to, from, elements, {}, 0}
+  cast_kernel(run_of_elements to, run_of_elements from, std::uint64_t elements) noexcept
+      : cast_kernel{to, from, elements, {}, 0}
   {
     is_random_ = false;
   }
 
   /// @param first   number of the first element in its tensor
-  cast_body(run_of_elements to, run_of_elements from, std::uint64_t elements, const rounding_key& key,
-            std::uint64_t first) noexcept
+  cast_kernel(run_of_elements to, run_of_elements from, std::uint64_t elements, const rounding_key& key,
+              std::uint64_t first) noexcept
       : to_{to.data},
         from_{from.data},
         elements_{elements},
@@ -44,8 +44,8 @@ class cast_body {
 
   [[nodiscard]] CHUNKMEM_HOST_DEVICE std::uint64_t count() const noexcept { return place_type::rows_of(elements_); }
 
-  /// To be used while this body lives.
-  [[nodiscard]] CHUNKMEM_HOST_DEVICE const cast_body& prepared() const noexcept { return *this; }
+  /// To be used while this kernel lives.
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE const cast_kernel& prepared() const noexcept { return *this; }
   CHUNKMEM_HOST_DEVICE void operator()(std::uint64_t index) const noexcept
   {
     const place_type place{index, elements_};
@@ -73,7 +73,7 @@ class cast_body {
   bool is_aligned_ = false;
 };
 
-static_assert(element_body<cast_body>);
+static_assert(element_kernel<cast_kernel>);
 
 }  // namespace optimizer
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/optimizer/cast_body.hpp>
+#include <chunkmem/optimizer/cast_kernel.hpp>
 
 #include <chunkmem/optimizer/loop_launcher.hpp>
 #include <support/catch.hpp>
@@ -8,7 +8,7 @@
 #include <cstring>
 #include <vector>
 
-namespace cast_body_test {
+namespace cast_kernel_test {
 
 namespace cm = chunkmem;
 using cm::dtype;
@@ -17,7 +17,7 @@ using namespace chunkmem::optimizer;
 namespace {
 
 template <class Element>
-cast_body::run_of_elements run_of(std::vector<Element>& all, std::size_t first = 0)
+cast_kernel::run_of_elements run_of(std::vector<Element>& all, std::size_t first = 0)
 {
   return {reinterpret_cast<std::byte*>(all.data() + first), cm::dtype_of<Element>};
 }
@@ -40,13 +40,13 @@ void casts(std::size_t count, std::size_t shift)
     expected[at] = cm::round_to<Element>(wide[at]);
     drawn[at] = cm::round_stochastic<Element>(wide[at], cm::random_bits(key, 1000 + at - shift));
   }
-  loop_launcher::run(cast_body{run_of(nearest, shift), run_of(wide, shift), count});
-  loop_launcher::run(cast_body{run_of(random, shift), run_of(wide, shift), count, key, 1000});
+  loop_launcher::run(cast_kernel{run_of(nearest, shift), run_of(wide, shift), count});
+  loop_launcher::run(cast_kernel{run_of(random, shift), run_of(wide, shift), count, key, 1000});
   CHECK(bits_of(nearest) == bits_of(expected));
   CHECK(bits_of(random) == bits_of(drawn));
   std::vector<float> again(count + shift), widened(count + shift);
   for (std::size_t at = shift; at < count + shift; ++at) widened[at] = cm::to_float(nearest[at]);
-  loop_launcher::run(cast_body{run_of(again, shift), run_of(nearest, shift), count});
+  loop_launcher::run(cast_kernel{run_of(again, shift), run_of(nearest, shift), count});
   CHECK(support::same_bits(again, widened));
 }
 
@@ -68,9 +68,10 @@ TEST_CASE("between the two types of 16 bits a number is rounded once, in its own
   for (std::size_t at = 0; at < from.size(); ++at) from[at] = cm::bf16::from_bits(static_cast<std::uint16_t>(at));
   std::vector<cm::fp16> to(from.size()), expected(from.size());
   for (std::size_t at = 0; at < from.size(); ++at) expected[at] = cm::round_to<cm::fp16>(cm::to_float(from[at]));
-  loop_launcher::run(cast_body{run_of(to), run_of(from), from.size()});
+  loop_launcher::run(cast_kernel{run_of(to), run_of(from), from.size()});
   CHECK(bits_of(to) == bits_of(expected));
-  loop_launcher::run(cast_body{{reinterpret_cast<std::byte*>(from.data()), dtype::float16}, run_of(from), from.size()});
+  loop_launcher::run(
+      cast_kernel{{reinterpret_cast<std::byte*>(from.data()), dtype::float16}, run_of(from), from.size()});
   CHECK(bits_of(from) == bits_of(expected));
 }
 
@@ -78,8 +79,8 @@ TEST_CASE("single precision is copied bit by bit", "[optimizer]")
 {
   std::vector<float> from = support::hostile_numbers(1000, 9);
   std::vector<float> to(from.size());
-  loop_launcher::run(cast_body{run_of(to), run_of(from), from.size(), {1, 2, 3, 4}, 0});
+  loop_launcher::run(cast_kernel{run_of(to), run_of(from), from.size(), {1, 2, 3, 4}, 0});
   CHECK(support::same_bits(from, to));
 }
 
-}  // namespace cast_body_test
+}  // namespace cast_kernel_test

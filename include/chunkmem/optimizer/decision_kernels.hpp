@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/core/exact_compare.hpp>
+#include <chunkmem/core/host_device.hpp>
+#include <chunkmem/optimizer/clipping.hpp>
+#include <chunkmem/optimizer/device_kernel.hpp>
+#include <chunkmem/optimizer/device_step_state.hpp>
+#include <chunkmem/optimizer/loss_scale.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace chunkmem::inline v0 {
+
+namespace optimizer {
+
+/// Adds up the measures of all tensors in their order and decides: update or skip, and by what gradients are
+/// multiplied.
+///
+/// The rule of `step`, with the loss scale that lies in the state. Doing it again gives the same.
+class decide_kernel {
+ public:
+  using total_type = gradient_measure;
+
+  /// @param tensors    0: nothing asks for a norm
+  /// @param may_skip   gradients that are not finite leave everything as it is
+  decide_kernel(const gradient_measure* measures, std::uint64_t tensors, const clipping& clip, bool may_skip,
+                device_step_state* state) noexcept
+      : measures_{measures}, tensors_{tensors}, state_{state}, clip_{clip}, may_skip_{may_skip}
+  {
+  }
+
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE std::uint64_t count() const noexcept { return 1; }
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE std::uint64_t length(std::uint64_t) const noexcept { return tensors_; }
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE gradient_measure load(std::uint64_t, std::uint64_t at) const noexcept
+  {
+    return measures_[at];
+  }
+
+  CHUNKMEM_HOST_DEVICE void store(std::uint64_t, const gradient_measure& total) const noexcept
+  {
+    const double scale = exact::to_double(state_->loss.scale);
+    const double norm = exact::quotient(norm_of(total, clip_.order), scale);
+    const bool clips = total.finite && exact::is_less(0.0F, clip_.norm);
+    const double factor = clips ? exact::to_double(clip_factor(norm, clip_.norm)) : 1.0;
+    state_->total = total;
+    state_->norm = norm;
+    state_->factor = exact::to_single(exact::quotient(factor, scale));
+    state_->decision = may_skip_ && !total.finite ? step_decision::skip : step_decision::update;
+  }
+
+ private:
+  const gradient_measure* measures_;
+  std::uint64_t tensors_;
+  device_step_state* state_;
+  clipping clip_;
+  bool may_skip_;
+};
+
+static_assert(ordered_kernel<decide_kernel>);
+
+/// Works out, on the device, what all elements of one group share in the next update: from the number of updates and
+/// the learning rate that lie in device memory, so that a captured step can be repeated.
+template <class Options, class Factors>
+class factors_kernel {
+ public:
+  factors_kernel(const Options& options, const device_step_state* state, const float* rate, Factors* factors) noexcept
+      : options_{options}, state_{state}, rate_{rate}, factors_{factors}
+  {
+  }
+
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE std::uint64_t count() const noexcept { return 1; }
+
+  /// To be used while this kernel lives.
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE const factors_kernel& prepared() const noexcept { return *this; }
+  CHUNKMEM_HOST_DEVICE void operator()(std::uint64_t) const noexcept
+  {
+    *factors_ = Factors{options_, step_settings{*rate_, state_->number + 1, group_id{0}}};
+  }
+
+ private:
+  Options options_;
+  const device_step_state* state_;
+  const float* rate_;
+  Factors* factors_;
+};
+
+/// Writes a few learning rates to where a device step reads them. They travel in the kernel, so nothing on the host has
+/// to stay until it has run.
+class rates_kernel {
+ public:
+  static constexpr std::size_t most = 24;
+
+  /// @pre   at most `most` rates
+  rates_kernel(float* to, std::span<const float> rates) noexcept
+      : to_{to}, count_{static_cast<std::uint32_t>(rates.size())}
+  {
+    std::copy(rates.begin(), rates.end(), rates_);
+  }
+
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE std::uint64_t count() const noexcept { return count_; }
+
+  /// To be used while this kernel lives.
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE const rates_kernel& prepared() const noexcept { return *this; }
+  CHUNKMEM_HOST_DEVICE void operator()(std::uint64_t at) const noexcept { to_[at] = rates_[at]; }
+
+ private:
+  float* to_;
+  std::uint32_t count_;
+  float rates_[most] = {};
+};
+
+static_assert(element_kernel<rates_kernel>);
+
+/// How a device goes on with a loss scale: `loss_scale_options`, or not at all.
+struct loss_scale_rule {
+  loss_scale_options options{};
+  bool is_dynamic = false;
+};
+
+/// The rule of a loss scale; its state goes to the device as bytes.
+[[nodiscard]] inline loss_scale_rule rule_of(const loss_scale& it) noexcept
+{
+  return {it.options(), it.is_dynamic()};
+}
+
+/// The end of a step: counts it, and what `loss_scale` does after an update or a skip.
+class finish_kernel {
+ public:
+  finish_kernel(device_step_state* state, const loss_scale_rule& rule) noexcept : state_{state}, rule_{rule} {}
+
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE std::uint64_t count() const noexcept { return 1; }
+
+  /// To be used while this kernel lives.
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE const finish_kernel& prepared() const noexcept { return *this; }
+  CHUNKMEM_HOST_DEVICE void operator()(std::uint64_t) const noexcept
+  {
+    if (state_->decision == step_decision::skip)
+      skipped(state_->loss);
+    else if (state_->decision == step_decision::update)
+      updated(*state_);
+    state_->decision = step_decision::open;
+  }
+
+ private:
+  CHUNKMEM_HOST_DEVICE void updated(device_step_state& state) const noexcept
+  {
+    loss_scale_state& loss = state.loss;
+    ++state.number;
+    ++loss.updates;
+    if (!rule_.is_dynamic || ++loss.in_a_row < rule_.options.window) return;
+    const float grown = exact::product(loss.scale, rule_.options.growth);
+    loss.in_a_row = 0;
+    loss.scale = exact::is_less(rule_.options.largest, grown) ? rule_.options.largest : grown;
+  }
+
+  CHUNKMEM_HOST_DEVICE void skipped(loss_scale_state& loss) const noexcept
+  {
+    ++loss.skips;
+    loss.in_a_row = 0;
+    if (!rule_.is_dynamic) return;
+    const float shrunk = exact::product(loss.scale, rule_.options.backoff);
+    loss.scale = exact::is_less(shrunk, rule_.options.smallest) ? rule_.options.smallest : shrunk;
+  }
+
+  device_step_state* state_;
+  loss_scale_rule rule_;
+};
+
+static_assert(element_kernel<finish_kernel>);
+
+}  // namespace optimizer
+
+}  // namespace chunkmem::inline v0

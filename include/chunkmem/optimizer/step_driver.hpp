@@ -1,0 +1,594 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/float_environment.hpp>
+#include <chunkmem/manager/basic_manager.hpp>
+#include <chunkmem/optimizer/optimizer_kernel.hpp>
+#include <chunkmem/optimizer/step_options.hpp>
+#include <chunkmem/optimizer/step_rules.hpp>
+#include <chunkmem/optimizer/update_parameter.hpp>
+#include <chunkmem/optimizer/update_site.hpp>
+#include <chunkmem/tensor/gradient_measure.hpp>
+#include <chunkmem/tensor/tensor.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+namespace chunkmem::inline v0 {
+
+namespace optimizer {
+
+namespace detail {
+
+/// A manager whose parameters are shares of several tensors: an update takes them run by run.
+template <class Manager>
+concept divides_parameters = requires(Manager& owner, tensor_handle parameter, const parameter_bytes& all,
+                                      void (*update)(const parameter_bytes&)) {
+  owner.for_each_run(all, update);
+  owner.has_gradient_in_each_run(parameter);
+};
+
+/// @throws usage_error   there are so many updates that one more cannot be counted
+inline void check_updates(std::uint64_t number)
+{
+  if (number >= most_updates) [[unlikely]]
+    throw usage_error{error_text{} << "chunkmem: an optimizer step after " << number << " updates, and at most "
+                                   << most_updates
+                                   << " can be counted (load a checkpoint of this training, or set progress.number to "
+                                      "the updates that were done)"};
+}
+
+/// In a rehearsal, a step begins anew. The progress of the real step comes back when this ends.
+class rehearsal_guard {
+ public:
+  rehearsal_guard(step_progress& progress, bool rehearses) noexcept
+      : progress_{progress}, before_{progress}, rehearses_{rehearses}
+  {
+    if (!rehearses) return;
+    progress = {};
+    progress.number = before_.number;
+  }
+  rehearsal_guard(const rehearsal_guard&) = delete;
+  ~rehearsal_guard()
+  {
+    if (rehearses_) progress_ = before_;
+  }
+
+ private:
+  step_progress& progress_;
+  step_progress before_;
+  bool rehearses_;
+};
+
+/// The gradients that a decision was taken for. Ranks compare two of them.
+struct gradient_version {
+  std::uint64_t opened = 0;     ///< how often a gradient was asked for
+  std::uint64_t forgotten = 0;  ///< how many steps do not count any more
+  [[nodiscard]] constexpr bool operator==(const gradient_version&) const noexcept = default;
+};
+
+/// The timing of `optimizer::step`: every update happens in the call of the step, after the decision.
+///
+/// A `step_driver` calls these four members of its timing:
+/// - `begin(driver, from)` deals with what a call that failed left: by `driver.begin(from)`, or in its own way.
+/// - `decide(driver)` is called once for each step, however often the step is tried.
+/// - `is_due(place)`: the parameter at this place of the order is updated now. Otherwise its update waits.
+/// - `end(driver)` takes over the updates that wait.
+struct update_at_once {
+  template <class Driver>
+  void begin(Driver& driver, typename Driver::place_type from) const
+  {
+    driver.begin(from);
+  }
+  template <class Driver>
+  void decide(Driver& driver) const
+  {
+    driver.decide();
+  }
+  [[nodiscard]] static constexpr bool is_due(std::uint32_t) noexcept { return true; }
+  template <class Driver>
+  static constexpr void end(Driver&) noexcept
+  {
+  }
+};
+
+/// Drives optimizer steps over one manager. Every kind of step goes through `run`, which has these parts:
+///
+/// 1. Check the options. A step that is refused changes nothing.
+/// 2. Finish the updates of the last step that still wait.
+/// 3. Begin: a call that failed may have updated the first parameters already. They are passed over.
+/// 4. Decide, once for each step: measure all gradients, skip or update, the factor, the order of the parameters.
+/// 5. For each parameter in this order: pin its lists, update, give the gradient back.
+/// 6. End: the kernel counts the update, and the loss scale hears of it.
+///
+/// The kinds differ in three strategies:
+/// - when an update happens: `Timing`, see update_at_once, late_updates and early_updates;
+/// - where it runs: `Site`, see update_site;
+/// - who takes part in the decision: the gradients of this manager, or those of all ranks, whose common measure
+///   `decide_by` was given before.
+///
+/// Use, on the calling thread:
+///
+///     step_driver<Manager, Kernel, caller_site<Manager, Executor>> driver{m, kernel, {m.backend(), workers}};
+///     return driver.run(options, update_at_once{});
+///
+/// If `run` throws, call it again: it goes on with the parameters that are left. This class is the only code of
+/// optimizers and ranks that tells a manager of steps.
+/// @threads   one caller, that of the manager
+template <class Manager, optimizer_kernel Kernel, update_site Site>
+class step_driver {
+ public:
+  using place_type = typename Manager::place_type;
+
+  /// @param owner, kernel   outlive this
+  step_driver(Manager& owner, Kernel& kernel, Site site) : owner_{owner}, kernel_{kernel}, site_{std::move(site)} {}
+  step_driver(const step_driver&) = delete;
+
+  // The skeleton.
+
+  /// Takes one step. @param options   their `group_rates` are read until the last update of this step
+  /// @throws as `optimizer::step`
+  template <class Timing>
+  step_outcome run(const step_options& options, Timing&& timing, place_type from = place_type{})
+  {
+    check(options);
+    finish_waiting();
+    const rehearsal_guard kept{kernel_.progress, rehearsing()};
+    prepare(options);
+    timing.begin(*this, from);
+    if (wants_decision()) timing.decide(*this);
+    update_all(timing);
+    return end();
+  }
+
+  /// @throws usage_error   the manager was not given the kernel or the loss scale by use(); the last iteration had
+  /// named
+  ///   too few of its micro-batches; a learning rate that no update can be made with; too many updates to count.
+  ///   Nothing was changed
+  void check(const step_options& options)
+  {
+    if constexpr (Site::counts_in_kernel) {
+      owner_.updates().expect_used(kernel_.progress.registered, "an optimizer kernel");
+      if (options.loss_scale != nullptr) owner_.updates().expect_used(options.loss_scale->registered, "a loss scale");
+    }
+    owner_.updates().expect_whole_iteration();
+    check_rates(options);
+    check_updates(kernel_.progress.number);
+  }
+  /// Does the updates that still wait. @throws as their updates: call again
+  void finish_waiting() { owner_.updates().finish_updates(); }
+
+  /// Passes over the parameters that a call that failed has done. The step begins anew where it was forgotten: by a
+  /// load, or with its gradients.
+  /// @throws usage_error   a parameter that is done has a new gradient, a load is half done, or early_updates began the
+  ///   step
+  void begin(place_type from = place_type{})
+  {
+    step_progress& progress = kernel_.progress;
+    owner_.expect_loaded("an optimizer step");
+    if (is_forgotten()) begin_anew(progress.number);
+    expects(
+        progress.decision != step_decision::guessed,
+        "a step that early_updates had begun was to be finished by others (call its step again, or load a checkpoint)");
+    if (progress.decision == step_decision::open) owner_.updates().expect_gradients(from);
+    std::uint32_t place = 0;
+    for_each_from(0, [&](tensor_handle parameter, const tensor_info&) {
+      if (place++ >= progress.reached || !has_gradient(parameter)) return;
+      expects(progress.undropped != 0 && place == progress.reached,
+              "the last optimizer step was cut short, and there are new gradients since (drop_gradients(), then make "
+              "them all again)");
+      owner_.updates().spend_gradient(parameter);
+      progress.undropped = 0;
+    });
+    site_.begin();
+  }
+
+  /// The usual way to a decision. It ends with `take`.
+  void decide() { site_.decide(*this); }
+
+  // The decision.
+
+  /// The step is still to be decided, or was decided for other gradients.
+  [[nodiscard]] bool wants_decision() const
+  {
+    const step_progress& progress = kernel_.progress;
+    return progress.decision == step_decision::open || progress.decision == step_decision::guessed ||
+           progress.gradients != owner_.updates().gradients_opened();
+  }
+  /// The decision depends on all gradients.
+  [[nodiscard]] bool needs_measures() const noexcept { return rules().needs_measures(); }
+  /// The measure of all gradients of all ranks, which the next step is decided by.
+  void decide_by(const gradient_measure& all) noexcept { owner_.updates().keep_measure_of_all(all); }
+  [[nodiscard]] bool knows_measure_of_all() const noexcept { return owner_.updates().measure_of_all() != nullptr; }
+  /// Takes the measure of a gradient that gradient_done did not measure, unless it is known already.
+  void measure(tensor_handle parameter, const tensor_info& info)
+  {
+    if (owner_.updates().measure_of(parameter) != nullptr) return;
+    gradient_measure found;
+    read_gradient(parameter, [&](const std::byte* gradient, auto place) {
+      found = site_.measure(kernel_, gradient, info.gradient, info.extents.elements(), place);
+    });
+    owner_.updates().keep_measure(parameter, found);
+  }
+  [[nodiscard]] const gradient_measure& measure_of(tensor_handle parameter) const
+  {
+    return *owner_.updates().measure_of(parameter);
+  }
+  /// The decision that the measures of all gradients lead to. @pre they are known, where they are needed
+  [[nodiscard]] step_verdict judge()
+  {
+    if (!needs_measures()) return rules().judge({});
+    if (!rehearsing()) site_.await_measures();
+    return rules().judge(sum());
+  }
+  /// From here on the step is decided. Updates follow the order in which the iteration used the weights, if gradients
+  /// had to be measured before.
+  void take(const step_verdict& decided)
+  {
+    if (needs_measures()) owner_.updates().order_by_use();
+    keep(decided);
+  }
+  /// The same without another order: the device decides, and takes the measures itself.
+  void keep(const step_verdict& decided) noexcept
+  {
+    step_progress& progress = kernel_.progress;
+    progress.norm = decided.norm;
+    progress.factor = decided.factor;
+    progress.gradients = owner_.updates().gradients_opened();
+    progress.decision = decided.decision;
+  }
+  [[nodiscard]] gradient_version version() const noexcept
+  {
+    return {owner_.updates().gradients_opened(), owner_.updates().steps_forgotten()};
+  }
+  /// A call that failed has decided the step for the gradients that are there.
+  [[nodiscard]] bool is_decided() const
+  {
+    const step_progress& progress = kernel_.progress;
+    return progress.decision != step_decision::open && progress.gradients == owner_.updates().gradients_opened() &&
+           !is_forgotten();
+  }
+  [[nodiscard]] bool is_forgotten() const noexcept
+  {
+    return kernel_.progress.forgotten != owner_.updates().steps_forgotten();
+  }
+
+  // The order of the parameters.
+
+  void order_by_completion() { owner_.updates().order_by_completion(); }
+  /// @return   how many parameters come before those that are not among `first`
+  std::uint32_t order_by_use(std::span<const tensor_handle> first) { return owner_.updates().order_by_use(first); }
+  /// Calls `visit(handle, info)` for each parameter in the order of the step, without the first `done`.
+  template <class Visit>
+  void for_each_from(std::uint32_t done, Visit visit)
+  {
+    owner_.updates().for_each_in_order(done, visit);
+  }
+  /// The same for each parameter that is left and has a gradient.
+  template <class Visit>
+  void for_each_gradient(Visit visit)
+  {
+    for_each_from(kernel_.progress.reached, [&](tensor_handle parameter, const tensor_info& info) {
+      if (has_gradient(parameter)) visit(parameter, info);
+    });
+  }
+
+  // One parameter.
+
+  [[nodiscard]] bool has_gradient(tensor_handle parameter) const { return owner_.has_gradient(parameter); }
+  /// Calls `work(bytes, place)` with the gradient where it is updated, unless this is a rehearsal.
+  template <class Work>
+  void read_gradient(tensor_handle parameter, Work work)
+  {
+    site_.at_place(owner_.updates().place_of_update(parameter), [&](auto place) {
+      const auto gradient = owner_.acquire_bytes(parameter, gradient_list, access::read, place);
+      if (!rehearsing()) work(reinterpret_cast<const std::byte*>(gradient.data()), place);
+    });
+  }
+  /// Calls `visit(list, type)` for each list that this parameter is in.
+  template <class Visit>
+  void for_each_list(const tensor_info& info, Visit visit) const
+  {
+    for (std::size_t list = 0; list < list_count_; ++list)
+      if (specs_[list].use == list_use::state || is_16_bit(info.type)) visit(lists_[list], specs_[list].type);
+  }
+  /// All lists of the parameter have numbers, so the next update makes none of them.
+  [[nodiscard]] bool has_all_lists(tensor_handle parameter, const tensor_info& info) const
+  {
+    bool has_all = true;
+    for_each_list(
+        info, [&](list_id list, dtype) { has_all = has_all && (rehearsing() || owner_.is_filled(parameter, list)); });
+    return has_all;
+  }
+  /// The learning rate of a group in this step.
+  [[nodiscard]] float rate_of(group_id group) const noexcept
+  {
+    return options_.group_rates.empty() ? options_.learning_rate : options_.group_rates[index_of(group)];
+  }
+
+  // Updates that are early: before the decision.
+
+  [[nodiscard]] bool is_usual(const gradient_measure& seen) const { return rules().is_usual(seen); }
+  /// The early updates of this step are those of the decision.
+  [[nodiscard]] bool confirms(const step_verdict& decided) const
+  {
+    return decided.decision == step_decision::update && decided.factor == rules().usual_factor();
+  }
+  /// Updates a parameter as if the step was decided to be a usual one. Its gradient stays.
+  /// @param save   `save(bytes)` keeps the bytes that the update overwrites; it is not called where there are no bytes
+  /// @return   the gradient lay in the value's place
+  template <class Save>
+  bool guess(tensor_handle parameter, const tensor_info& info, Save save)
+  {
+    bool is_in_place = false;
+    with_bytes(parameter, info, [&](const parameter_bytes& all, auto place) {
+      if constexpr (Site::has_bytes) save(all);
+      apply(all, info, place, rules().usual_factor(), kernel_.progress.number + 1);
+      owner_.updates().begin_update();
+      is_in_place = all.value == all.gradient;
+    });
+    return is_in_place;
+  }
+  /// The early update of this parameter stays: its gradient is used up. @param ordinal   in the order of declaration
+  void confirm(std::uint32_t ordinal)
+  {
+    owner_.updates().with_parameter(
+        ordinal, [&](tensor_handle parameter, const tensor_info&) { owner_.updates().spend_gradient(parameter); });
+  }
+  /// Takes an early update back. @param restore   `restore(bytes)` writes the bytes that `guess` overwrote
+  template <class Restore>
+  void take_back(std::uint32_t ordinal, bool is_in_place, Restore restore)
+  {
+    owner_.updates().with_parameter(ordinal, [&](tensor_handle parameter, const tensor_info& info) {
+      with_bytes(parameter, info, [&](const parameter_bytes& all, auto) {
+        if constexpr (Site::has_bytes) restore(all);
+      });
+      if (is_in_place) owner_.updates().take_place_again(parameter);
+    });
+  }
+  /// A step is begun before it is decided.
+  void begin_guess()
+  {
+    kernel_.progress.gradients = owner_.updates().gradients_opened();
+    kernel_.progress.decision = step_decision::guessed;
+    kernel_.progress.reached = 0;
+  }
+  /// The iteration that runs does what few others do: its record stays as it was.
+  void keep_record() noexcept { owner_.updates().keep_record(); }
+
+  // Updates that are late: after the call.
+
+  /// @throws std::bad_alloc   @pre no update waits
+  void make_room_to_wait() { owner_.updates().make_room_for_updates(); }
+  /// The gradients that are left wait. `update_one(self, ordinal)` does one update, before its parameter is used.
+  void let_wait(void (*update_one)(void* self, std::uint32_t ordinal), void* self) noexcept
+  {
+    owner_.updates().hold_updates(update_one, self);
+  }
+  /// Does an update that waits, of a step that counts already.
+  /// @param is_done   set between the update and the end of its gradient, whose drop may fail: then call again
+  void update_waiting(std::uint32_t ordinal, std::uint8_t& is_done, float factor, std::uint64_t number)
+  {
+    owner_.updates().with_parameter(ordinal, [&](tensor_handle parameter, const tensor_info& info) {
+      if (is_done == 0) {
+        with_bytes(parameter, info,
+                   [&](const parameter_bytes& all, auto place) { apply(all, info, place, factor, number); });
+        is_done = 1;
+      }
+      owner_.updates().spend_gradient(parameter);
+      is_done = 0;
+    });
+  }
+  [[nodiscard]] std::size_t waiting() const noexcept { return owner_.updates_pending(); }
+  /// The object that does the updates ends: the parameters that wait for it stay unusable until a load.
+  void abandon(const void* self) noexcept { owner_.updates().abandon_updates(self); }
+
+  [[nodiscard]] bool rehearsing() const noexcept { return owner_.rehearsing(); }
+  [[nodiscard]] const step_progress& progress() const noexcept { return kernel_.progress; }
+  /// The parameters of the manager, with a gradient or without.
+  [[nodiscard]] std::size_t parameters() const
+  {
+    std::size_t count = 0;
+    owner_.for_each_parameter([&](tensor_handle, const tensor_info&) { ++count; });
+    return count;
+  }
+
+ private:
+  using pin_type = typename Manager::template pin_type<std::uint8_t>;
+  using read_pin = typename Manager::template pin_type<const std::uint8_t>;
+
+  [[nodiscard]] step_rules rules() const noexcept { return step_rules{options_}; }
+
+  /// Finds the lists of the kernel. @throws usage_error   an element type that cannot be trained, too few group rates,
+  /// masters that the kernel does not know
+  void prepare(const step_options& options)
+  {
+    options_ = options;
+    list_count_ = 0;
+    has_master_ = false;
+    for (const list_spec& spec : kernel_.lists()) {
+      expects(list_count_ < max_lists, "an optimizer kernel with more lists than max_lists");
+      specs_[list_count_] = spec;
+      has_master_ |= spec.use == list_use::master;
+      lists_[list_count_++] = owner_.list(spec.name);
+    }
+    optimizer::check(options.clip);
+    owner_.for_each_parameter([&](tensor_handle, const tensor_info& info) { check_parameter(info); });
+  }
+  void check_parameter(const tensor_info& info) const
+  {
+    expects(info.type == dtype::float32 || is_16_bit(info.type),
+            "an optimizer step over a parameter that is no float32, bfloat16 or float16");
+    expects(options_.group_rates.empty() || index_of(info.group) < options_.group_rates.size(),
+            "a parameter of a group that group_rates has no learning rate for");
+    if constexpr (scales_rates<Kernel>) {
+      const float rate = rate_of(info.group), factor = kernel_.options(info.group).rate_factor;
+      if (!is_learning_rate(rate * factor))
+        throw usage_error{error_text{} << "chunkmem: a learning rate of " << rate << " and a rate factor of " << factor
+                                       << ", whose product is too large (lower one)"};
+    }
+    expects(
+        has_master_ || !is_16_bit(info.type) || !owner_.has_masters(),
+        "an optimizer without masters over 16-bit weights that have some: the masters would not hear of the update");
+  }
+
+  void begin_anew(std::uint64_t number)
+  {
+    kernel_.progress = {};
+    kernel_.progress.number = number;
+    kernel_.progress.forgotten = owner_.updates().steps_forgotten();
+  }
+
+  /// The measures of all gradients, added in the order of declaration whatever the order of the step: sums of floating
+  /// point depend on it.
+  [[nodiscard]] gradient_measure sum()
+  {
+    if (const gradient_measure* known = owner_.updates().measure_of_all(); known != nullptr) return *known;
+    const float_environment standard;
+    gradient_measure all;
+    owner_.for_each_parameter([&](tensor_handle parameter, const tensor_info&) {
+      if (has_gradient(parameter)) all.add(measure_of(parameter));
+    });
+    return all;
+  }
+
+  template <class Timing>
+  void update_all(Timing& timing)
+  {
+    const bool updates = kernel_.progress.decision == step_decision::update;
+    if (!updates) keep_record();
+    std::uint32_t place = kernel_.progress.reached;
+    for_each_from(place, [&](tensor_handle parameter, const tensor_info& info) {
+      const bool is_due = timing.is_due(place++);
+      if (!updates || !has_gradient(parameter))
+        pass_over(parameter);
+      else if (is_due)
+        update(parameter, info);
+    });
+    if (updates) timing.end(*this);
+  }
+  /// Updates the next parameter and gives its gradient back.
+  void update(tensor_handle parameter, const tensor_info& info)
+  {
+    with_bytes(parameter, info, [&](const parameter_bytes& all, auto place) {
+      apply(all, info, place, kernel_.progress.factor, kernel_.progress.number + 1);
+      owner_.updates().begin_update();
+      ++kernel_.progress.reached;
+      kernel_.progress.undropped = 1;
+    });
+    owner_.updates().spend_gradient(parameter);
+    kernel_.progress.undropped = 0;
+  }
+  /// A parameter without a gradient, or of a step that is skipped.
+  void pass_over(tensor_handle parameter)
+  {
+    if (rehearsing()) return;
+    owner_.updates().spend_gradient(parameter);
+    ++kernel_.progress.reached;
+  }
+  /// Every parameter is done with, or waits. A rehearsal keeps nothing.
+  step_outcome end()
+  {
+    const step_progress& progress = kernel_.progress;
+    const bool updates = progress.decision == step_decision::update;
+    const step_outcome outcome{updates ? step_result::updated : step_result::skipped_nonfinite, progress.norm};
+    if (rehearsing()) return outcome;
+    site_.end(progress.decision, options_);
+    owner_.updates().end_update();
+    begin_anew(progress.number + (updates && Site::counts_in_kernel ? 1U : 0U));
+    return outcome;
+  }
+
+  /// Pins the bytes of one parameter and calls `work(bytes, place)`, unless this is a rehearsal.
+  template <class Work>
+  void with_bytes(tensor_handle parameter, const tensor_info& info, Work work)
+  {
+    site_.at_place(owner_.updates().place_of_update(parameter),
+                   [&](auto place) { with_bytes_at(parameter, info, place, work); });
+  }
+  template <class Place, class Work>
+  void with_bytes_at(tensor_handle parameter, const tensor_info& info, Place place, Work& work)
+  {
+    const auto gradient = owner_.acquire_bytes(parameter, gradient_list, access::read, place);
+    parameter_bytes all{};
+    pin_type pins[max_lists];
+    write_access value_mode = access::read_write;
+    std::size_t fresh = max_lists, fresh_at = 0;  // the master that the update makes, and where it is among the lists
+    const auto take = [&](std::size_t list, std::size_t at, write_access mode) {
+      pins[at] = owner_.acquire_bytes(parameter, lists_[list], mode, place);
+      all.lists[at].data = reinterpret_cast<std::byte*>(pins[at].data());
+    };
+    for (std::size_t list = 0; list < list_count_; ++list) {
+      const bool is_master = specs_[list].use == list_use::master;
+      if (is_master && !is_16_bit(info.type)) continue;
+      const std::size_t at = all.list_count++;
+      all.lists[at] = {nullptr, specs_[list].type, specs_[list].use};
+      all.fresh_master |= is_master && !rehearsing() && !owner_.is_filled(parameter, lists_[list]);
+      if (is_master && !all.fresh_master && is_overwritten(parameter)) value_mode = access::write;
+      if (is_master && all.fresh_master)
+        fresh = list, fresh_at = at;
+      else
+        take(list, at, access::read_write);
+    }
+    const auto value = owner_.acquire_bytes(parameter, value_list, value_mode, place);
+    // last: where another pin fails, the master would be there without its numbers
+    if (fresh != max_lists) take(fresh, fresh_at, access::write);
+    if (rehearsing()) return;
+    describe(all, parameter, info, gradient, value);
+    work(all, place);
+  }
+  /// An update from its master writes every element of the value, unless the parameter is a share and some of its runs
+  /// have no gradient.
+  [[nodiscard]] bool is_overwritten([[maybe_unused]] tensor_handle parameter) const
+  {
+    if constexpr (divides_parameters<Manager>)
+      return owner_.has_gradient_in_each_run(parameter);
+    else
+      return true;
+  }
+  void describe(parameter_bytes& all, tensor_handle parameter, const tensor_info& info, const read_pin& gradient,
+                const pin_type& value) const
+  {
+    all.value = reinterpret_cast<std::byte*>(value.data());
+    all.value_type = info.type;
+    all.gradient = reinterpret_cast<const std::byte*>(gradient.data());
+    all.gradient_type = info.gradient;
+    all.elements = info.extents.elements();
+    all.tensor = index_of(parameter.id);
+  }
+
+  template <class Place>
+  void apply(const parameter_bytes& all, const tensor_info& info, Place place, float factor, std::uint64_t number)
+  {
+    const update_request request{
+        {factor, options_.clip.value}, {rate_of(info.group), number, info.group}, options_.seed};
+    const auto apply_to = [&](const parameter_bytes& run) { site_.update(kernel_, run, request, place); };
+    if constexpr (divides_parameters<Manager> && Site::has_bytes)
+      owner_.for_each_run(all, apply_to);
+    else
+      apply_to(all);
+  }
+
+  Manager& owner_;
+  Kernel& kernel_;
+  Site site_;
+  step_options options_{};
+  list_spec specs_[max_lists] = {};
+  list_id lists_[max_lists] = {};
+  std::size_t list_count_ = 0;
+  bool has_master_ = false;
+};
+
+/// Drives the steps of the calling thread, with its workers.
+template <class Manager, class Kernel, class Executor>
+using caller_driver = step_driver<Manager, Kernel, caller_site<Manager, Executor>>;
+
+}  // namespace detail
+
+}  // namespace optimizer
+
+}  // namespace chunkmem::inline v0

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/backend/memory_backend.hpp>
+#include <chunkmem/backend/stream_backend.hpp>
+#include <chunkmem/optimizer/executor.hpp>
+#include <chunkmem/optimizer/measure_parameter.hpp>
+#include <chunkmem/optimizer/optimizer_kernel.hpp>
+#include <chunkmem/optimizer/step_options.hpp>
+#include <chunkmem/optimizer/step_rules.hpp>
+#include <chunkmem/optimizer/update_parameter.hpp>
+#include <chunkmem/tensor/access.hpp>
+#include <chunkmem/tensor/dtype.hpp>
+#include <chunkmem/tensor/gradient_measure.hpp>
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+namespace chunkmem::inline v0 {
+
+namespace optimizer {
+
+namespace detail {
+
+/// What all elements of one parameter share in one update.
+struct update_request {
+  gradient_transform transform{};
+  step_settings settings{};
+  std::uint64_t seed = 0;  ///< of stochastic rounding
+};
+
+/// Where the arithmetic of a step runs: on the calling thread, in virtual time without bytes, or on the device (see
+/// device_optimizer). A `step_driver` also calls these templates of its site:
+///
+/// - `at_place(planned, work)` calls `work(place)` with the place to pin at: an `at` or an `agent`.
+/// - `decide(driver)` brings the decision about and ends with `driver.take(verdict)`.
+/// - `await_measures()` returns when the measures of all gradients are known to the calling thread.
+/// - `measure(kernel, gradient, type, elements, place)` returns the measure of one gradient.
+/// - `update(kernel, bytes, request, place)` updates one parameter, or a run of its elements.
+///
+/// `begin()` comes before the first access of a step, `end()` after the last parameter of a step that is no rehearsal.
+/// `has_bytes`: the calling thread may read and write the bytes. `counts_in_kernel`: `kernel.progress.number` counts
+/// the updates; otherwise the site counts them.
+template <class Site>
+concept update_site = requires(Site site, step_decision decision, const step_options& options) {
+  {
+    Site::has_bytes
+  } -> std::convertible_to<bool>;
+  {
+    Site::counts_in_kernel
+  } -> std::convertible_to<bool>;
+  site.begin();
+  site.end(decision, options);
+};
+
+/// The decision of a step on the calling thread, from the measures of all gradients.
+template <class Driver>
+void decide_by_measures(Driver& driver)
+{
+  driver.order_by_completion();
+  if (driver.needs_measures() && !driver.knows_measure_of_all())
+    driver.for_each_gradient([&](auto parameter, const auto& info) { driver.measure(parameter, info); });
+  driver.take(driver.judge());
+}
+
+/// The loss scale hears what became of the step.
+inline void tell_loss_scale(const step_options& options, step_decision decision)
+{
+  if (options.loss_scale == nullptr) return;
+  decision == step_decision::update ? options.loss_scale->updated() : options.loss_scale->skipped();
+}
+
+/// The calling thread measures and updates, with its workers.
+template <executor Executor>
+class calling_thread_site {
+ public:
+  static constexpr bool has_bytes = true;
+  static constexpr bool counts_in_kernel = true;
+
+  /// @param workers   outlive this
+  template <class Backend>
+  calling_thread_site(Backend&, Executor& workers) noexcept : workers_{workers}
+  {
+  }
+
+  template <class Work>
+  void at_place(at planned, Work work) const
+  {
+    work(planned);
+  }
+  void begin() const noexcept {}
+  template <class Driver>
+  void decide(Driver& driver) const
+  {
+    decide_by_measures(driver);
+  }
+  void await_measures() const noexcept {}
+  template <class Kernel>
+  [[nodiscard]] gradient_measure measure(const Kernel&, const std::byte* gradient, dtype type, std::uint64_t elements,
+                                         at) const
+  {
+    return measure_parameter(gradient, type, elements, workers_);
+  }
+  template <class Kernel>
+  void update(const Kernel& kernel, const parameter_bytes& all, const update_request& request, at) const
+  {
+    update_parameter(kernel, all, request.transform, request.settings, request.seed, workers_);
+  }
+  void end(step_decision decision, const step_options& options) const { tell_loss_scale(options, decision); }
+
+ private:
+  Executor& workers_;
+};
+
+/// A backend without bytes: the time that a `timed_kernel` asks for passes, on the calling thread or on the device.
+template <class Backend>
+class virtual_time_site {
+ public:
+  static constexpr bool has_bytes = false;
+  static constexpr bool counts_in_kernel = true;
+
+  /// @param backend   outlives this
+  template <class Executor>
+  virtual_time_site(Backend& backend, Executor&) noexcept : backend_{backend}
+  {
+  }
+
+  /// Nothing is read here, so the device itself works where the parameter is planned to be updated there.
+  template <class Work>
+  void at_place(at planned, Work work) const
+  {
+    planned == at::device ? work(agent::compute) : work(planned);
+  }
+  void begin() const noexcept {}
+  template <class Driver>
+  void decide(Driver& driver) const
+  {
+    decide_by_measures(driver);
+  }
+  /// The device measures gradients too, and the last measure decides.
+  void await_measures() const { backend_.wait(agent::host, backend_.record(agent::compute)); }
+  template <class Kernel, class Place>
+  gradient_measure measure(Kernel& kernel, const std::byte*, dtype, std::uint64_t elements, Place place) const
+  {
+    if constexpr (timed_kernel<Kernel>) pass(place, kernel.measure_takes(place_of(place), elements));
+    return {};
+  }
+  template <class Kernel, class Place>
+  void update(Kernel& kernel, const parameter_bytes& all, const update_request&, Place place) const
+  {
+    if constexpr (timed_kernel<Kernel>) pass(place, kernel.update_takes(place_of(place), all.elements));
+  }
+  void end(step_decision decision, const step_options& options) const { tell_loss_scale(options, decision); }
+
+ private:
+  [[nodiscard]] static constexpr at place_of(at place) noexcept { return place; }
+  [[nodiscard]] static constexpr at place_of(agent) noexcept { return at::device; }
+  void pass(at, std::uint64_t nanoseconds) const { backend_.advance(agent::host, nanoseconds); }
+  void pass(agent stream, std::uint64_t nanoseconds) const { backend_.advance(stream, nanoseconds); }
+
+  Backend& backend_;
+};
+
+/// The site of steps on the calling thread over a manager.
+template <class Manager, class Executor>
+using caller_site =
+    std::conditional_t<has_bytes<std::remove_reference_t<decltype(std::declval<Manager&>().backend())>>(),
+                       calling_thread_site<Executor>,
+                       virtual_time_site<std::remove_reference_t<decltype(std::declval<Manager&>().backend())>>>;
+
+}  // namespace detail
+
+}  // namespace optimizer
+
+}  // namespace chunkmem::inline v0

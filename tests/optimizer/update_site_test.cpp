@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <chunkmem/optimizer/update_site.hpp>
+
+#include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/backend/simulated.hpp>
+#include <chunkmem/manager/manager.hpp>
+#include <chunkmem/optimizer/adam.hpp>
+#include <support/catch.hpp>
+
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+namespace update_site_test {
+
+using namespace chunkmem;
+using optimizer::detail::calling_thread_site;
+using optimizer::detail::virtual_time_site;
+
+namespace {
+
+struct timed : optimizer::adam {
+  [[nodiscard]] std::uint64_t update_takes(at place, std::uint64_t elements) const noexcept
+  {
+    return (place == at::device ? 2 : 3) * elements;
+  }
+  [[nodiscard]] std::uint64_t measure_takes(at, std::uint64_t elements) const noexcept { return elements; }
+};
+
+}  // namespace
+
+static_assert(optimizer::detail::update_site<calling_thread_site<const optimizer::serial>>);
+static_assert(optimizer::detail::update_site<virtual_time_site<backend::simulated>>);
+static_assert(!optimizer::detail::update_site<int>);
+
+TEST_CASE("steps run where their backend has bytes for the calling thread, else in virtual time", "[optimizer]")
+{
+  using on_host = optimizer::detail::caller_site<manager<backend::host_arena>, const optimizer::serial>;
+  using simulated = optimizer::detail::caller_site<manager<backend::simulated>, const optimizer::serial>;
+  STATIC_REQUIRE(std::is_same_v<on_host, calling_thread_site<const optimizer::serial>>);
+  STATIC_REQUIRE(std::is_same_v<simulated, virtual_time_site<backend::simulated>>);
+}
+
+TEST_CASE("time passes where the parameter is updated: on the calling thread, or on the device", "[optimizer]")
+{
+  backend::simulated clocks{{.host_runs_ahead = true}};
+  const virtual_time_site<backend::simulated> site{clocks, optimizer::on_this_thread};
+  timed kernel;
+  optimizer::parameter_bytes all;
+  all.elements = 15;
+  const auto work = [&](auto place) {
+    (void)site.measure(kernel, nullptr, dtype::float32, 10, place);
+    site.update(kernel, all, {}, place);
+  };
+  site.at_place(at::host, work);
+  CHECK(clocks.now() == 10 + 45);
+  site.at_place(at::device, work);
+  CHECK(clocks.now() == 55);
+  CHECK(clocks.clock(agent::compute) == 55 + 10 + 30);  // it was asked for after the first
+  site.await_measures();
+  CHECK(clocks.now() == 95);
+}
+
+TEST_CASE("no time passes for a kernel that does not say how long its work takes", "[optimizer]")
+{
+  backend::simulated clocks{{.host_runs_ahead = true}};
+  const virtual_time_site<backend::simulated> site{clocks, optimizer::on_this_thread};
+  optimizer::adam kernel;
+  optimizer::parameter_bytes all;
+  all.elements = 15;
+  site.at_place(at::host, [&](auto place) { site.update(kernel, all, {}, place); });
+  CHECK(clocks.now() == 0);
+}
+
+TEST_CASE("the calling thread measures and updates the bytes that it is given", "[optimizer]")
+{
+  int backend = 0;
+  const calling_thread_site<const optimizer::serial> site{backend, optimizer::on_this_thread};
+  optimizer::adam kernel;
+  std::vector<float> value(8, 1.0F), gradient(8, 3.0F), momentum(8), variance(8);
+  const auto measured =
+      site.measure(kernel, reinterpret_cast<const std::byte*>(gradient.data()), dtype::float32, 8, at::host);
+  CHECK(measured.squares == 72.0);
+  optimizer::parameter_bytes all;
+  all.value = reinterpret_cast<std::byte*>(value.data());
+  all.gradient = reinterpret_cast<const std::byte*>(gradient.data());
+  for (float* list : {momentum.data(), variance.data()})
+    all.lists[all.list_count++] = {reinterpret_cast<std::byte*>(list), dtype::float32, list_use::state};
+  all.elements = 8;
+  site.update(kernel, all, {{0.5F, 0.0F}, {0.25F, 1, group_id{0}}, 0}, at::host);
+  CHECK(momentum[7] != 0.0F);
+  CHECK(value[7] < 1.0F);
+}
+
+}  // namespace update_site_test
