@@ -169,7 +169,7 @@ class step_driver {
   void begin(place_type from = place_type{})
   {
     step_progress& progress = kernel_.progress;
-    owner_.expect_loaded("an optimizer step");
+    owner_.updates().expect_loaded("an optimizer step");
     if (is_forgotten()) begin_anew(progress.number);
     expects(
         progress.decision != step_decision::guessed,
