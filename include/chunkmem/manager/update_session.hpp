@@ -42,6 +42,13 @@ class update_session {
   }
   update_session(const update_session&) = delete;
 
+  /// Does a whole step as one call of the manager: its check policy takes what the step calls for the library's own.
+  template <class Work>
+  decltype(auto) within(place_type from, Work&& work)
+  {
+    return call_guard<Engine>{*engine_}.within("an optimizer step", from, work);
+  }
+
   // Before a step.
 
   /// @param what   it is: "an optimizer kernel"   @throws usage_error   this manager was not given it by `use`

@@ -111,12 +111,12 @@ class device_optimizer {
   /// the learning rates are those that `set_rates` gave last. Guarantee: safe to take again where it throws, as `step`.
   /// @throws out_of_memory, device_error   a parameter could not be brought, or a kernel not be started; call again
   /// @throws usage_error    as `step`; or options.loss_scale, which belongs to the constructor here
-  void step(const step_options& options = {})
+  void step(const step_options& options = {}, typename Manager::place_type from = typename Manager::place_type{})
   {
     expects(options.loss_scale == nullptr,
             "a step on the device with a loss scale: give it to the optimizer's constructor");
     detail::step_driver<Manager, Kernel, site> driver{manager_, kernel_, site{*this, on_device(options)}};
-    driver.run(options, detail::update_at_once{});
+    driver.run(options, detail::update_at_once{}, from);
   }
 
   /// Learning rates of the next replays of a captured step. Enqueued: replays that were started before keep theirs.

@@ -130,11 +130,12 @@ class early_updates {
   /// threw before its decision, only this object can finish it, with the options that it began with.
   /// @throws as `optimizer::step`; out_of_memory also if the host has no room for `undo_bytes`; std::bad_alloc
   /// @throws usage_error   a rehearsal while the last step is half done, or other options for it; nothing was done
-  step_outcome step(const step_options& options = {})
+  step_outcome step(const step_options& options = {},
+                    typename Manager::place_type from = typename Manager::place_type{})
   {
     expects(!driver_.rehearsing() || !is_guessed(),
             "a rehearsal of early_updates whose last step is half done: call its step again before");
-    const step_outcome outcome = driver_.run(options, timing{*this, options});
+    const step_outcome outcome = driver_.run(options, timing{*this, options}, from);
     early_ = driver_.rehearsing() ? early_ : counted_;
     return outcome;
   }

@@ -65,7 +65,8 @@ class late_updates {
   /// @return   as `optimizer::step`; after a skipped step nothing waits
   /// Guarantee: as `optimizer::step`, which may also finish a step that this began. Call again with the same `first`.
   /// @throws as `optimizer::step`, and std::bad_alloc   @complexity   as there; no allocation after the first step
-  step_outcome step(const step_options& options = {}, std::span<const tensor_handle> first = {})
+  step_outcome step(const step_options& options = {}, std::span<const tensor_handle> first = {},
+                    typename Manager::place_type from = typename Manager::place_type{})
   {
     driver_.check(options);
     driver_.finish_waiting();  // by the options of the step that they belong to, which are replaced here
@@ -74,7 +75,7 @@ class late_updates {
     rates_.assign(options.group_rates.begin(), options.group_rates.end());
     step_options own = options;
     own.group_rates = rates_;
-    return driver_.run(own, timing{*this, first});
+    return driver_.run(own, timing{*this, first}, from);
   }
 
   /// Does all updates that wait.

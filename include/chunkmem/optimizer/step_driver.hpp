@@ -135,14 +135,16 @@ class step_driver {
   template <class Timing>
   step_outcome run(const step_options& options, Timing&& timing, place_type from = place_type{})
   {
-    check(options);
-    finish_waiting();
-    const rehearsal_guard kept{kernel_.progress, rehearsing()};
-    prepare(options);
-    timing.begin(*this, from);
-    if (wants_decision()) timing.decide(*this);
-    update_all(timing);
-    return end();
+    return owner_.updates().within(from, [&] {
+      check(options);
+      finish_waiting();
+      const rehearsal_guard kept{kernel_.progress, rehearsing()};
+      prepare(options);
+      timing.begin(*this, from);
+      if (wants_decision()) timing.decide(*this);
+      update_all(timing);
+      return end();
+    });
   }
 
   /// @throws usage_error   the manager was not given the kernel or the loss scale by use(); the last iteration had
