@@ -41,6 +41,7 @@ TEST_CASE("learning rates are finite and not negative", "[optimizer]")
     CHECK_THROWS_AS(optimizer::check_learning_rate(wrong), usage_error);
     CHECK_THROWS_AS((learning_rates{0.1F, wrong}), usage_error);
   }
+  CHECK_THROWS_AS(learning_rates{std::span<const float>{}}, usage_error);
   CHECK_THROWS_WITH(optimizer::check_learning_rate(-0.5F),
                     ContainsSubstring("a learning rate of -0.5 (give a finite one, 0 or above)"));
 }

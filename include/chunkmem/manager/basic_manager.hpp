@@ -137,7 +137,7 @@ class basic_manager {
   /// call is needed.
   ///
   /// The object is tied to this manager for good, and stays where it is: a copy of it is not known here. A step refuses
-  /// a kernel, a loss scale or rates that its manager was not given.
+  /// a kernel or a loss scale that its manager was not given. Rates are numbers, and a step takes any.
   /// @throws usage_error   it was given to a manager before; sealed already, and it has lists; or a name twice: nothing
   ///   was changed
   template <registrable Owner>
