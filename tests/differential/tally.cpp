@@ -63,7 +63,7 @@ constexpr known_sentence known[] = {
     {"gradient_done of a gradient that was not written"},
     {"gradient_done while a pin holds the gradient"},
     {"a lease of zero bytes"},
-    {"a lease on a tier that is not there"},
+    {"a lease on a tier that no backend has"},
     {"an iteration began inside another one"},
     {"a list was to be exchanged while gradients lie in their weights"},
     {"the gradient list was to be exchanged under gradient::in_place"},
