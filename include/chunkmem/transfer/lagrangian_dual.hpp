@@ -263,6 +263,7 @@ class lagrangian_dual {
 ///
 /// A step is a quasi-Newton step over the prices that are above zero or rise. Prices are cut off at zero, and the step
 /// is halved until the dual rises. Each call of `climb` starts where the last call ended, so that the width can shrink.
+/// Buys: without it `transfer.certificate_over_linear_program` is 0 instead of 0.992.
 /// Source: L-BFGS (Nocedal 1980) with projection (Bertsekas 1982). Cost: one value of the dual and O(20 rows) for each
 /// step; memory for 22 numbers for each row.
 class dual_ascent {

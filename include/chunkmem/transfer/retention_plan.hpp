@@ -166,9 +166,10 @@ class device_only_input {
 ///
 /// Such a chunk moves no bytes and takes its room throughout. The prices of room and homes say what a chunk costs more
 /// than with a home. Sets of chunks are tried in the order of this cost, the cheapest first. Each set has a plan of its
-/// own for all other chunks. Sets that cannot be better by the prices are left out. Source: branch and bound with
-/// Lagrange bounds (Geoffrion 1974). Cost: at most `visits` / intervals plans, but at least one, and `most_steps` steps
-/// of O(intervals of a chunk log rows).
+/// own for all other chunks. Sets that cannot be better by the prices are left out. Buys: without chunks on the device
+/// alone `transfer.step_over_reachable_worst` is 1.074 instead of 1.038, and its bound is 1.05. Source: branch and
+/// bound with Lagrange bounds (Geoffrion 1974). Cost: at most `visits` / intervals plans, but at least one, and
+/// `most_steps` steps of O(intervals of a chunk log rows).
 class device_only_search {
  public:
   static constexpr std::size_t visits = 10'000;

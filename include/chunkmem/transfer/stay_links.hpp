@@ -109,7 +109,8 @@ struct early_room {
 /// would take the room of the next loads.
 /// The links then have work while the last updates are made, and the first uses of an iteration do not wait for their
 /// loads one after the other. The bytes moved are the same: each chosen chunk would be loaded for that use anyway.
-/// A chunk that the last moment uses is not chosen. Cost: O(uses + chunks log chunks + moments).
+/// A chunk that the last moment uses is not chosen. Buys: without it `transfer.step_over_reachable_worst` is 1.051 or
+/// more instead of 1.038, and its bound is 1.05. Cost: O(uses + chunks log chunks + moments).
 class early_loads {
  public:
   /// @param stays   as in stay_links   @return   valid until the next call
