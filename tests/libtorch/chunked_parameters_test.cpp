@@ -60,7 +60,7 @@ struct rig {
     }
     const auto state = m.residency();
     for (const auto& it : state.tensors)
-      if (it.name.starts_with("w") && it.list == 0) REQUIRE(!state.chunks[it.chunk].place.on_device());
+      if (it.name.starts_with("w") && it.list == 0) REQUIRE(!state.chunks[it.chunk].place.has_frames(cm::tier::device));
   }
   [[nodiscard]] std::uint32_t pins() const
   {

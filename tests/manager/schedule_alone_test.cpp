@@ -50,13 +50,13 @@ struct parts {
     const bool expected = schedule.step_to(slot, kind, 0);
     if (expected && schedule.entry(schedule.cursor()).has_actions) schedule.run_actions(schedule.cursor());
     cm::slot& it = tensors.slots()[slot];
-    if (!chunks[it.chunk].on_device()) schedule.ensure_policy();
+    if (!chunks[it.chunk].has_frames(cm::tier::device)) schedule.ensure_policy();
     const std::uint32_t next = schedule.next_use_after(it, expected);
     chunks.acquire(slot, it.chunk, kind, next, schedule.now(), copies);
     states::begin(it, cm::at::device);
     const std::uint32_t moment = schedule.finish(expected, slot, kind, 0);
     states::end(it, cm::at::device);
-    chunks.unpin_device(it.chunk);
+    chunks.unpin(cm::tier::device, it.chunk, false);
     schedule.log_release(moment);
     return expected;
   }

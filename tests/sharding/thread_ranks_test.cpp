@@ -60,7 +60,7 @@ TEST_CASE("where a rank fails the others end, and the cause is what is thrown", 
 TEST_CASE("a failure that all ranks share is thrown as the first one has it", "[sharding]")
 {
   const thread_ranks two{2};
-  CHECK_THROWS_AS(two.content().run([&](thread_ranks::place& here) {
+  CHECK_THROWS_AS(two.run([&](thread_ranks::place& here) {
     const std::uint64_t mine[] = {1, 2};
     std::vector<std::uint64_t> all(4);
     here.all().exchange({mine, here.rank() + 1}, {all.data(), 2 * (here.rank() + std::size_t{1})});
