@@ -252,8 +252,8 @@ TEST_CASE("mistakes in declarations are told with what was declared", "[mistakes
   std::array<std::byte, 4> cursor{};
   m.state("cursor", cursor);
   CHECK(said<cm::usage_error>([&] { m.state("cursor", cursor); }) ==
-        "chunkmem: two registered states have one name, cursor (give one of them another; one optimizer of "
-        "each kind is enough)");
+        "chunkmem: two registered states have one name, cursor (give one of them another, or use one object "
+        "of each kind)");
   CHECK(said<cm::config_error>([&] {
           manager{it.memory, {.chunk_bytes = cm::bytes{100}}};
         }) == "chunkmem: chunk_bytes is 100 B (give a positive multiple of 256 B, or least_waste_chunks)");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <step_bound/step_work.hpp>
 
-#include <chunkmem/transfer/retention_problem.hpp>
 #include <chunkmem/transfer/retention_plan.hpp>
+#include <chunkmem/transfer/retention_problem.hpp>
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>
 #include <support/oracles/retention_trace.hpp>

@@ -171,10 +171,10 @@ class iteration_planner {
   }
 
   /// All memory that a later search of `settle` will want, so that a steady iteration allocates nothing. Three replays.
-  /// @pre make() was called for the record
+  /// @pre make() was called for the record   @throws std::bad_alloc   the plan is as before
   void reserve_search(iteration_plan<Eviction>& plan, const chunk_cache<Eviction>& now, const access_record& record,
                       std::span<const std::uint32_t> chunk_of_slot)
-  {
+  try {
     if (!plan.stays_until.empty() || !runs(now, record, chunk_of_slot, plan.variant)) return;
     ended_ = state_;
     plan.keep(stays_.of(record, chunk_of_slot, now.chunks(), log_.moves()));
@@ -187,6 +187,10 @@ class iteration_planner {
     trial_.make_room();
     plan.keep({});
     plan.frames.clear();
+  } catch (...) {
+    plan.keep({});  // of less than there was: this asks for no memory
+    plan.frames.clear();
+    throw;
   }
 
   /// The entries know which of them have actions, of the plan that is followed now.

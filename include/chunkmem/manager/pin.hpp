@@ -7,7 +7,6 @@
 #include <chunkmem/manager/owner_link.hpp>
 #include <chunkmem/tensor/tensor.hpp>
 
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -49,9 +48,6 @@ class pin : public holder<Engine, grant> {
   /// For functions that take a pointer. @throws usage_error   as data()
   operator Element*() const& { return data(); }
   operator Element*() const&& = delete;  // the bytes would be released before the function returns
-  /// Else `if (pin)` would ask for the address, which throws where there is none: see is_live().
-  template <std::same_as<bool> Bool>
-  operator Bool() const = delete;
 
   /// The elements, where the calling thread may read the device tier or the pin is on the host.
   /// @throws usage_error   as data(), or the calling thread cannot reach these bytes

@@ -38,7 +38,7 @@ class learning_rates {
   /// @throws usage_error   there is none, or a rate is no number, infinite or negative
   explicit learning_rates(std::span<const float> by_group) : rates_(by_group.begin(), by_group.end())
   {
-    expects(!rates_.empty(), "learning rates of no group: a step would take one rate for all (give one for each group)");
+    expects(!rates_.empty(), "learning rates of no group: a step would take one rate for all (give each group one)");
     for (const float rate : rates_) check_learning_rate(rate);
   }
   learning_rates(std::initializer_list<float> by_group) : learning_rates{std::span{by_group.begin(), by_group.size()}}
