@@ -15,12 +15,20 @@
 
 namespace chunkmem::inline v0 {
 
-/// Tells an eviction policy which chunks may leave the device: only when it is asked for a victim.
+/// Tells an eviction policy which chunks may leave the device, and only when a victim is needed.
 ///
-/// Accesses mark a chunk; the policy hears of the marked ones before it decides, in the order in which they were let go
-/// of. A resident access so costs a test and a stamp, whatever the policy does, and a key never changes inside the set.
-/// A chunk is a candidate when it is on the device without pins. Memory: 57 bytes for each chunk.
-/// Cost: O(1) for an access; a decision adds O(m log m) for the m chunks touched since the last one.
+/// An access marks its chunk (`touch`, `let_go`, `arrive`). `victim` and `rank` first tell the policy about the marked
+/// chunks, in the order in which they were let go of. So a resident access costs a test and a stamp, whatever the
+/// policy does, and a key never changes inside the policy's set. A chunk is a candidate while it is on the device
+/// without pins. Cost: O(1) for an access; a decision adds O(m log m) for the m chunks touched since the last one.
+/// Memory: 57 bytes for each chunk.
+/// @code
+/// candidate_set<eviction::lru> candidates{{}};
+/// candidates.reset(chunks);
+/// candidates.tell(record, all_chunks);       // the policy starts over with what is on the device
+/// candidates.let_go(at, all_chunks[at]);     // its last pin ended
+/// const chunk_id leaves = candidates.victim(now, all_chunks);
+/// @endcode
 template <eviction_policy Eviction>
 class candidate_set {
  public:

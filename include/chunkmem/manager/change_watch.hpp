@@ -7,8 +7,10 @@
 
 namespace chunkmem::inline v0 {
 
-/// Who takes bytes of weights and states from where they lie on the host, such as a save that goes on, hears before one
-/// of them changes.
+/// Tells a watcher before a weight or a state changes on the host. A save that takes bytes from where they lie is one.
+///
+/// `begin(before, who)` registers the watcher, `tell()` is called before each change and calls it once, `end(who)`
+/// takes it away. Cost: one test for a change that nobody watches.
 class change_watch {
  public:
   using call = void (*)(void* who) noexcept;

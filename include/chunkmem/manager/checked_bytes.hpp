@@ -11,10 +11,11 @@
 
 namespace chunkmem::inline v0 {
 
-/// The part of an engine that tells a check policy of pins, frames and gradients: it knows whose bytes are which.
+/// Tells a check policy about pins, frames and gradients: this part knows which bytes belong to which tensor.
 ///
-/// Empty calls where the policy is off; without bytes that the calling thread can read, only calls and gradients are
-/// looked at. Not for users: see manager.
+/// Every call is empty where the policy is off. Where the calling thread cannot read the device, only calls and
+/// gradients are looked at. Cost: that of the policy; O(slots) where a chunk leaves.
+/// @tparam SeesBytes   the calling thread can read all tiers
 template <check_policy Checks, bool SeesBytes>
 class checked_bytes {
  public:

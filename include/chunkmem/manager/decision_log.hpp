@@ -11,7 +11,10 @@
 
 namespace chunkmem::inline v0 {
 
-/// A mover that moves nothing: writes down what residency decides, and when.
+/// A mover that moves nothing: it writes down what a chunk_cache decides, and at which moment.
+///
+/// `at(moment, freed_from)` sets the moment of the decisions that follow; `moves()` has them in order. Cost: O(1) for
+/// each decision, amortised.
 class decision_log {
  public:
   void clear() noexcept { moves_.clear(); }

@@ -9,8 +9,14 @@ namespace chunkmem::inline v0 {
 
 /// Remembers the first error that a device does not recover from, and refuses everything after it.
 ///
-/// A sticky fault ends a manager, and so does every error of an event: where a copy is on its way and nobody knows when
-/// it is done, the next use of its bytes could be wrong in silence. Cost: nothing until an error is thrown.
+/// A sticky fault ends a manager. So does every error of an event: a copy is on its way, nobody knows when it is done,
+/// and the next use of its bytes could be wrong in silence. Cost: nothing until an error is thrown.
+/// @code
+/// device_health health;
+/// health.starting([&] { backend.copy(to, from, size, who); });         // throws with nothing started
+/// const event done = health.ordering([&] { return backend.record(who); });  // an error here ends the manager
+/// health.expect_alive();
+/// @endcode
 class device_health {
  public:
   /// @param notice   called once, with `listener`, when the device is lost

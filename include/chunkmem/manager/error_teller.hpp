@@ -7,11 +7,14 @@
 
 namespace chunkmem::inline v0 {
 
-/// Adds details to an error that passes by, where they were asked for. Not for users: see
-/// manager_options::error_details.
+/// Adds details to an error that passes by, where manager_options::error_details asks for them.
 ///
-/// The error stays the one that was thrown: what goes wrong while its details are written is dropped, and they stay
-/// empty. Cost: nothing until an error is thrown; then one test, or what the writer costs.
+/// The error stays the one that was thrown. If writing its details fails, they stay empty. Cost: nothing until an error
+/// is thrown; then one test, or what the writer costs.
+/// @code
+/// teller.ask(&write_details, &engine);
+/// try { ... } catch (error& failed) { teller.tell(failed); throw; }
+/// @endcode
 class error_teller {
  public:
   using writer = std::string (*)(const void* about);

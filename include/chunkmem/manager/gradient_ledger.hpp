@@ -16,8 +16,13 @@
 
 namespace chunkmem::inline v0 {
 
-/// Which gradients of this step are finished, when and with what norms, and whether the weights are those of one
-/// moment. Not for users: see manager.
+/// Notes of each gradient of this step whether it is done, when, and with what norms; and whether an update or a load
+/// is half done.
+///
+/// `note_opened` when a pin on a gradient was given out, `finish` when it is complete, `forget` when it is used up.
+/// `begin_update` to `end_update` and `begin_load` to `end_load` are the times in which weights are not those of one
+/// moment; `expect_no_update` and `expect_no_load` refuse calls then. Cost: O(1) for each call; O(parameters) for a
+/// rehearsal.
 class gradient_ledger {
  public:
   void reset(std::size_t parameters)

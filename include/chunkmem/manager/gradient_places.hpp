@@ -10,12 +10,13 @@
 
 namespace chunkmem::inline v0 {
 
-/// Which gradients lie where their weight lay.
+/// Decides which gradients lie in the bytes of their weights.
 ///
-/// A gradient may take its weight's bytes where an iteration showed that nobody reads the weight between its gradient
-/// and the update: a tied weight, or one that is read again for another micro-batch, never qualifies. Slots keep their
-/// names, so a record stays true. Not for users: see manager. Source: gradients in place of PatrickStar (Fang et al.
-/// 2021, arXiv 2108.05818); decided here from the record.
+/// A gradient may take its weight's bytes if an iteration showed that nobody reads the weight between its gradient and
+/// its update. A tied weight never qualifies, nor one that is read again for another micro-batch. `learn(record)` looks
+/// at an iteration, `settle(tensors)` moves gradients that have no bytes, and `keep_apart` takes a decision back. Slots
+/// keep their names, so a record stays true. Cost: O(entries) for learn, O(parameters) for settle. Source: gradients in
+/// place of PatrickStar (Fang et al. 2021, arXiv 2108.05818); decided here from the record.
 class gradient_places {
  public:
   /// From here on nothing but `begin` asks for memory.

@@ -12,9 +12,18 @@ namespace chunkmem::inline v0 {
 
 /// One step of a loop: recorded the first time, followed afterwards.
 ///
-/// Ends with its scope. Where an exception ends it, its record stays as it was. `end()` does the same and may throw. An
-/// iteration of several micro-batches names each of them by `pass`. Where one is missing at the end, `end()` throws;
-/// where the iteration ends with its scope, the next iteration or optimizer step does. The record stays as it was.
+/// An iteration ends with its scope, or by `end()`, which may throw. If an exception ends it, its record stays as it
+/// was. An iteration of several micro-batches names each of them by `pass`. If one is missing, `end()` throws; after
+/// the end of a scope, the next iteration or optimizer step does. The record stays as it was then, too.
+/// @code
+/// auto it = m.iteration("train", 2);
+/// for (std::uint32_t batch = 0; batch < 2; ++batch) {
+///   it.pass(pass::forward, batch);
+///   // ... forward; it.pass(pass::backward, batch); backward ...
+/// }
+/// optimizer::step(m, adam);
+/// it.end();
+/// @endcode
 template <class Engine>
 class iteration {
  public:

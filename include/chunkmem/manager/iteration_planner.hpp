@@ -126,11 +126,16 @@ struct iteration_plan {
   }
 };
 
-/// Makes plans: runs the record on a copy of the residency, and lets the transfer policy move the decisions forward.
+/// Makes plans: runs the record on a copy of the chunk cache, and lets the transfer policy move the decisions forward.
 ///
-/// Cost: two copies of the residency and one replay for each plan, a trial of the settings of a tuned eviction policy
-/// for each record; no allocation when sizes repeat. The search for a plan that ends where it began costs fifteen
-/// replays, at most once for a record, and allocates.
+/// Cost: two copies of the cache and one replay for each plan, and a trial of the settings of a tuned eviction policy
+/// for each record. No allocation when sizes repeat. The search for a plan that ends where it began costs fifteen
+/// replays, at most once for a record.
+/// @code
+/// iteration_planner<Eviction, Transfer> planner{transfer};
+/// planner.make(plan, cache, record, chunk_of_slot);    // plan.valid: the iteration fits from here
+/// planner.mark(plan, record);                          // a plan of before is followed again
+/// @endcode
 template <class Eviction, transfer_policy Transfer>
 class iteration_planner {
  public:

@@ -9,9 +9,10 @@
 
 namespace chunkmem::inline v0 {
 
-/// The thread between a manager and what it handed out: whoever goes last frees it.
+/// Joins a manager to the pins, leases and iterations that it handed out. The last of them frees it.
 ///
-/// A pin that outlives its manager finds it cut, and says so instead of reading freed memory. Not atomic: one caller.
+/// A pin that outlives its manager finds the link cut, and says so instead of reading freed memory. Not atomic: one
+/// caller.
 template <class Engine>
 struct owner_link {
   Engine* engine = nullptr;            ///< null once the manager is gone

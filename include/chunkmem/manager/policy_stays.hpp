@@ -14,11 +14,14 @@ namespace chunkmem::inline v0 {
 
 /// Reads from the decisions of an eviction policy which chunks stayed on the device between which uses.
 ///
-/// An eviction policy may leave each iteration with other chunks on the device than the iteration before. A scan over n
+/// An eviction policy may leave each iteration with other chunks on the device than the iteration before: a scan over n
 /// chunks under belady comes back after n - 1 iterations. Chunks that stayed in one iteration can stay in every
-/// iteration. Belady often has a chunk stay until its use and another one after it, in the same frames. Then the first
-/// of them stays on. Cost: O(moments + moves + chunks log chunks); no allocation when sizes repeat. Not for users: see
-/// iteration_planner.
+/// iteration. Belady often has a chunk stay until its use, and another one after it in the same frames; then the first
+/// one stays on. Cost: O(moments + moves + chunks log chunks); no allocation when sizes repeat.
+/// @code
+/// const transfer::retention seen = stays.of(record, chunk_of_slot, chunks, log.moves());
+/// if (stays.saved() > 0) plan.keep(seen);
+/// @endcode
 class policy_stays {
  public:
   /// @param moves   of an iteration that began where an iteration like it had ended, by the moment that needed them

@@ -12,9 +12,13 @@
 
 namespace chunkmem::inline v0 {
 
-/// Runs a recorded iteration on a residency without bytes: the same decisions as the manager's own, at once.
+/// Runs a recorded iteration on a chunk_cache without bytes, with the decisions that the manager would make.
 ///
-/// Leaves the residency as the iteration would. Cost: as much as the manager's bookkeeping, O(moments) and no copies.
+/// The cache is left as the iteration would leave it. Cost: the manager's bookkeeping, O(moments), and no copies.
+/// @code
+/// chunk_cache<Eviction> trial = cache;
+/// replay.run(record, chunk_of_slot, trial, log, true);   // throws out_of_memory where the iteration does not fit
+/// @endcode
 template <class Eviction>
 class replay {
   struct nothing {

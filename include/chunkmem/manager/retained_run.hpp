@@ -20,11 +20,16 @@
 
 namespace chunkmem::inline v0 {
 
-/// Runs a recorded iteration as a transfer policy wants it that decides who stays: by that plan instead of the eviction
-/// policy.
+/// Runs a recorded iteration by a plan that says which chunks stay, instead of the eviction policy.
 ///
-/// What the plan asks for is carried out as far as it goes, so the answer is what an engine can do, windows and tide
-/// included. Cost: a copy of the residency and a replay for each run; no allocation when sizes repeat.
+/// The run carries out as much of the plan as the engine could. So its answer is what an engine can do, with runs of
+/// frames and leases included. Cost: a copy of the chunk table and a replay for each run; no allocation when sizes
+/// repeat.
+/// @code
+/// retained_run trial;
+/// trial.start(cache.table(), plan);
+/// if (trial.run(record, chunk_of_slot)) use(trial.log().moves(), trial.state().table());
+/// @endcode
 class retained_run {
  public:
   using run_state = chunk_cache<eviction::by_retention>;

@@ -11,9 +11,10 @@
 
 namespace chunkmem::inline v0 {
 
-/// In which tier the optimizer states of each parameter live, by the placement policy and by what was measured.
+/// The tier in which the optimizer states of each parameter live, by the placement policy and by measured leases.
 ///
-/// Not for users: see manager. Cost: O(slots) for each assignment.
+/// `reset` asks the policy once the model is sealed. `measured` tells how much an iteration leased at once, and
+/// `assign` asks the policy again. Cost: O(slots) for each assignment.
 template <placement_policy Placement>
 class state_homes {
  public:
