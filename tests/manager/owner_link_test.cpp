@@ -111,7 +111,7 @@ TEST_CASE("a share that outlives its manager says so and frees the thread", "[ma
   CHECK_FALSE(other.is_live());
 }
 
-TEST_CASE("a grant that cannot be made leaves nothing behind", "[manager]")
+TEST_CASE("a access_token that cannot be made leaves nothing behind", "[manager]")
 {
   owner it;
   const auto refuse = []() -> int { throw out_of_memory{{}}; };

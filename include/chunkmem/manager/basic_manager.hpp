@@ -328,7 +328,7 @@ class basic_manager {
                               place_type from = place_type{})
   {
     return guard_.within("gradient", from, [&] {
-      const grant held = weight.details();
+      const access_token held = weight.details();
       expects(weight.is_of(link_.get()), "a gradient was asked for with a pin of another manager");
       refuse_without_gradients();
       engine_.tensors().expects_of(held.slot, engine_.tensors().is_value_of_parameter(held.slot),
@@ -361,7 +361,7 @@ class basic_manager {
   void gradient_done(gradient_pin<Element, engine_type>&& last, place_type from = place_type{})
   {
     guard_.within("gradient_done", from, [&] {
-      const grant held = last.details();
+      const access_token held = last.details();
       expects(last.is_of(link_.get()), "gradient_done with a pin of another manager");
       engine_.tensors().expects_of(held.slot, engine_.tensors().slots()[held.slot].pins == 1,
                                    "gradient_done while another pin holds the gradient: release it before");
@@ -645,7 +645,7 @@ class basic_manager {
   }
 
   /// The hot path asks one thing more than the engine: a write may be one that a master must hear of.
-  [[nodiscard, gnu::always_inline]] grant take(tensor_handle wanted, access_mode mode, agent who)
+  [[nodiscard, gnu::always_inline]] access_token take(tensor_handle wanted, access_mode mode, agent who)
   {
     if (writes(mode) && engine_.tensors().has_masters()) [[unlikely]]
       return take_to_write(wanted, mode, who);
@@ -655,18 +655,18 @@ class basic_manager {
     return mode == access::write ? engine_.template acquire_as<entry_kind::write>(slot)
                                  : engine_.template acquire_as<entry_kind::read_write>(slot);
   }
-  [[nodiscard, gnu::noinline]] grant take_to_write(tensor_handle wanted, access_mode mode, agent who)
+  [[nodiscard, gnu::noinline]] access_token take_to_write(tensor_handle wanted, access_mode mode, agent who)
   {
     return written(wanted, mode,
                    [&](std::uint32_t slot) { return engine_.acquire(slot, kind_of(mode, at::device), who); });
   }
   template <class Take>
-  [[nodiscard]] grant written(tensor_handle wanted, access_mode mode, Take take)
+  [[nodiscard]] access_token written(tensor_handle wanted, access_mode mode, Take take)
   {
     const std::uint32_t slot = builder_.slot_of(wanted);
     if (!writes(mode)) return take(slot);
     masters_.expect_writable(slot);
-    const grant result = take(slot);
+    const access_token result = take(slot);
     masters_.note_written(slot);
     return result;
   }
@@ -711,7 +711,7 @@ class basic_manager {
   }
 
   template <class Pin>
-  void note_done(const Pin& last, const grant& held)
+  void note_done(const Pin& last, const access_token& held)
   {
     const std::uint32_t parameter = held.slot - engine_.tensors().parameters();
     using kind = std::remove_const_t<typename Pin::element_type>;

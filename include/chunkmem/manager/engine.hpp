@@ -34,7 +34,7 @@
 namespace chunkmem::inline v0 {
 
 /// What an acquire gives: an address that stays good until it is released.
-struct grant {
+struct access_token {
   std::byte* data = nullptr;
   std::uint32_t slot = 0;
   std::uint32_t moment = 0;
@@ -45,7 +45,7 @@ struct grant {
 };
 
 /// Bytes for a while.
-struct lease_grant {
+struct lease_token {
   std::byte* data = nullptr;
   std::uint64_t begin = 0;
   std::uint64_t size = 0;
@@ -246,7 +246,7 @@ class engine {
   /// For the calling thread: a function for each kind of access, so that the hot path has nothing to ask.
   /// @throws out_of_memory, usage_error, device_error; state unchanged, except that chunks that left stay away
   template <entry_kind Kind>
-  grant acquire_as(std::uint32_t index)
+  access_token acquire_as(std::uint32_t index)
   {
     if constexpr (!watch_type::sees_bytes)
       return acquire_if_resident(index, Kind, agent::host);
@@ -254,14 +254,14 @@ class engine {
       return watched(index, [&] { return acquire_if_resident(index, Kind, agent::host); });
   }
   /// For any agent. @param kind   an access on the device; the host's is acquire_on_host
-  grant acquire(std::uint32_t index, entry_kind kind, agent who)
+  access_token acquire(std::uint32_t index, entry_kind kind, agent who)
   {
     if constexpr (!watch_type::sees_bytes)
       return acquire_if_resident(index, kind, who);
     else
       return watched(index, [&] { return acquire_if_resident(index, kind, who); });
   }
-  grant acquire_on_host(std::uint32_t index, entry_kind kind, agent who = agent::host)
+  access_token acquire_on_host(std::uint32_t index, entry_kind kind, agent who = agent::host)
   {
     if constexpr (!watch_type::sees_bytes)
       return acquire_slowly(index, kind, who);
@@ -269,12 +269,12 @@ class engine {
       return watched(index, [&] { return acquire_slowly(index, kind, who); });
   }
   /// In the tier that `kind` names.
-  grant acquire_in_place(std::uint32_t index, entry_kind kind, agent who = agent::host)
+  access_token acquire_in_place(std::uint32_t index, entry_kind kind, agent who = agent::host)
   {
     return place_of(kind) == at::host ? acquire_on_host(index, kind, who) : acquire(index, kind, who);
   }
 
-  void release(const grant& held) noexcept
+  void release(const access_token& held) noexcept
   {
     if constexpr (watch_type::is_on)
       return release_watched(held);
@@ -283,7 +283,7 @@ class engine {
   }
 
   /// @throws out_of_memory, usage_error, device_error; as acquire
-  [[gnu::noinline]] lease_grant lease(tier where, std::uint64_t size, agent who)
+  [[gnu::noinline]] lease_token lease(tier where, std::uint64_t size, agent who)
   try {
     const auto kind = where == tier::device ? entry_kind::lease_device : entry_kind::lease_host;
     if (rehearsal_.is_running()) {
@@ -313,7 +313,7 @@ class engine {
     throw;
   }
 
-  void release(const lease_grant& held) noexcept
+  void release(const lease_token& held) noexcept
   {
     [[maybe_unused]] const auto inside = watch_.part().enter_release();
     if (rehearsal_.made(held.serial)) return rehearsal_.end_lease(held.moment, held.serial);
@@ -350,13 +350,13 @@ class engine {
   // For checks.
 
   /// The holder of a gradient knows how it is to be written.
-  void beta_was_read(const grant& held) noexcept
+  void beta_was_read(const access_token& held) noexcept
   {
     if constexpr (watch_type::is_on)
       if (has_content(held)) watch_.part().beta_read(held.slot - tensors_.parameters());
   }
   /// A pin on it was given out. @param has_beta   the holder can ask how it is to be written
-  void gradient_opened(std::uint32_t parameter, const grant& held, bool first, bool has_beta)
+  void gradient_opened(std::uint32_t parameter, const access_token& held, bool first, bool has_beta)
   {
     if constexpr (watch_type::is_on)
       if (has_content(held)) watch_.gradient_opened(parameter, held.data, first, has_beta);
@@ -426,7 +426,7 @@ class engine {
     if (schedule_.entry(now).has_actions) schedule_.run_actions(now);
   }
 
-  [[gnu::always_inline]] void end(const grant& held) noexcept
+  [[gnu::always_inline]] void end(const access_token& held) noexcept
   {
     if (held.is_special || schedule_.is_logging()) [[unlikely]]
       return release_slowly(held);
@@ -435,7 +435,7 @@ class engine {
     chunks_.unpin(tier::device, it.chunk, false);
   }
 
-  [[gnu::always_inline]] grant acquire_if_resident(std::uint32_t index, entry_kind kind, agent who)
+  [[gnu::always_inline]] access_token acquire_if_resident(std::uint32_t index, entry_kind kind, agent who)
   {
     slot& it = tensors_.slots()[index];
     const std::uint32_t now = schedule_.cursor();
@@ -454,7 +454,7 @@ class engine {
   }
 
   /// Commits a resident access that follows its record. Nothing here can fail.
-  grant take_resident(slot& it, std::uint32_t index, entry_kind kind, agent who) noexcept
+  access_token take_resident(slot& it, std::uint32_t index, entry_kind kind, agent who) noexcept
   {
     const std::uint32_t now = schedule_.cursor();
     const access_entry& entry = schedule_.entry(now);
@@ -467,7 +467,7 @@ class engine {
   }
 
   /// A resident access to a frame that other agents used: the pin's agent follows them first.
-  [[gnu::noinline]] grant acquire_after_others(std::uint32_t index, entry_kind kind, agent who)
+  [[gnu::noinline]] access_token acquire_after_others(std::uint32_t index, entry_kind kind, agent who)
   try {
     slot& it = tensors_.slots()[index];
     frame_hazards& frame = copies_.hazards_at(tier::device, chunks_[it.chunk].first_frame[tier::device]);
@@ -479,7 +479,7 @@ class engine {
     throw;
   }
 
-  [[gnu::noinline]] void release_slowly(const grant& held) noexcept
+  [[gnu::noinline]] void release_slowly(const access_token& held) noexcept
   {
     if (rehearsal_.made(held.serial)) return rehearsal_.release(held.slot, held.moment, held.serial);
     slot& it = tensors_.slots()[held.slot];
@@ -494,7 +494,7 @@ class engine {
     chunks_.unpin(tier_of(kind), at, writes(access_of(kind)));
   }
 
-  void stamp(const grant& held, std::uint32_t at) noexcept
+  void stamp(const access_token& held, std::uint32_t at) noexcept
   {
     const chunk& home = chunks_[at];
     const tier where = tier_of(held.kind);
@@ -503,7 +503,7 @@ class engine {
   }
 
   /// What acquire may meet: a first use, a miss, the host, the log, a divergence, a mistake.
-  [[gnu::noinline, gnu::cold]] grant acquire_slowly(std::uint32_t index, entry_kind kind, agent who)
+  [[gnu::noinline, gnu::cold]] access_token acquire_slowly(std::uint32_t index, entry_kind kind, agent who)
   try {
     pending_.catch_up(index);
     if (rehearsal_.is_running()) return rehearse(index, kind, who);
@@ -537,7 +537,7 @@ class engine {
     throw;
   }
 
-  [[nodiscard]] grant rehearse(std::uint32_t index, entry_kind kind, agent who)
+  [[nodiscard]] access_token rehearse(std::uint32_t index, entry_kind kind, agent who)
   {
     std::byte* const data =
         writes(access_of(kind)) ? scratch_.to_write(tensors_.slots()[index].size) : scratch_.to_read();
@@ -597,10 +597,10 @@ class engine {
 
   /// Looks at the bytes before something moves, and begins the pin for them.
   template <class Take>
-  grant watched(std::uint32_t index, Take take)
+  access_token watched(std::uint32_t index, Take take)
   {
     compare(index);
-    const grant given = take();
+    const access_token given = take();
     try {
       if (has_content(given)) watch_.pinned(given.slot, given.data, access_of(given.kind));
     } catch (...) {
@@ -609,13 +609,13 @@ class engine {
     }
     return given;
   }
-  void release_watched(const grant& held) noexcept
+  void release_watched(const access_token& held) noexcept
   {
     [[maybe_unused]] const auto inside = watch_.part().enter_release();
     if (has_content(held)) watch_.released(held.slot, held.data, access_of(held.kind));
     end(held);
   }
-  [[nodiscard]] bool has_content(const grant& it) const noexcept
+  [[nodiscard]] bool has_content(const access_token& it) const noexcept
   {
     return it.data != nullptr && it.data != &derived_home_ && !rehearsal_.made(it.serial);
   }

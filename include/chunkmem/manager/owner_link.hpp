@@ -50,12 +50,12 @@ class manager_link {
 
 /// A share in something that an engine handed out; given back when it ends. Move-only.
 ///
-/// @tparam Grant   what was handed out; `engine.release(grant)` returns it
-template <class Engine, class Grant>
+/// @tparam Token   what was handed out; `engine.release(access_token)` returns it
+template <class Engine, class Token>
 class holder {
  public:
   holder() = default;
-  /// @param take   gives the grant; it is made in place, since a pin is on the hot path
+  /// @param take   gives the access_token; it is made in place, since a pin is on the hot path
   template <class Take>
   holder(owner_link<Engine>* link, Take take) : link_{link}, held_{take()}
   {
@@ -90,7 +90,7 @@ class holder {
 
  protected:
   /// @throws usage_error   it was released or moved from, or its manager is gone
-  [[nodiscard]] const Grant& held() const
+  [[nodiscard]] const Token& held() const
   {
     if (!is_live()) [[unlikely]]
       refuse();
@@ -108,7 +108,7 @@ class holder {
   }
 
   owner_link<Engine>* link_ = nullptr;
-  Grant held_{};
+  Token held_{};
 };
 
 }  // namespace chunkmem::inline v0

@@ -28,16 +28,16 @@ concept pinned_element = element<std::remove_const_t<Element>>;
 /// @tparam Element   const where the pin was acquired for reading, or by a variable of type `access`
 /// @threads one caller per manager
 template <pinned_element Element, class Engine>
-class pin : public holder<Engine, grant> {
+class pin : public holder<Engine, access_token> {
   using mutable_element = std::remove_const_t<Element>;
 
  public:
   using element_type = Element;
-  using holder<Engine, grant>::holder;
+  using holder<Engine, access_token>::holder;
   /// A writable pin that is only read from here on. The manager still counts the access as a write.
   template <class Other>
     requires(std::is_const_v<Element> && std::is_same_v<Other, mutable_element>)
-  pin(pin<Other, Engine>&& other) noexcept : holder<Engine, grant>{std::move(other)}
+  pin(pin<Other, Engine>&& other) noexcept : holder<Engine, access_token>{std::move(other)}
   {
   }
 
@@ -84,19 +84,19 @@ class pin : public holder<Engine, grant> {
   /// Number of elements, also in a rehearsal. @throws usage_error   as data()
   [[nodiscard]] std::uint64_t size() const
   {
-    const grant& held = this->held();
+    const access_token& held = this->held();
     return this->link()->engine->size_of_slot(held.slot) / sizeof(Element);
   }
 
   /// The tensor's slot, for the manager.
-  [[nodiscard]] const grant& details() const { return this->held(); }
+  [[nodiscard]] const access_token& details() const { return this->held(); }
   [[nodiscard]] bool is_of(const owner_link<Engine>* manager) const noexcept { return this->link() == manager; }
 
  private:
   template <class Other>
   [[nodiscard]] std::span<Other> span_of() const
   {
-    const grant& held = this->held();
+    const access_token& held = this->held();
     if constexpr (!Engine::host_addressable)
       if (place_of(held.kind) == at::device)
         throw usage_error{"span() of a pin in device memory (use data(), or acquire with at::host)"};
@@ -126,9 +126,9 @@ class gradient_pin : public pin<Element, Engine> {
 
 /// Bytes for a while, for activations and workspace: same arena and same budget as the chunks. Contents undefined.
 template <class Engine>
-class lease : public holder<Engine, lease_grant> {
+class lease : public holder<Engine, lease_token> {
  public:
-  using holder<Engine, lease_grant>::holder;
+  using holder<Engine, lease_token>::holder;
 
   /// @throws usage_error   released, moved from, or its manager is gone
   [[nodiscard]] std::byte* data() const& { return this->held().data; }
@@ -139,7 +139,7 @@ class lease : public holder<Engine, lease_grant> {
   template <element Element>
   [[nodiscard]] std::span<Element> span() const&
   {
-    const lease_grant& held = this->held();
+    const lease_token& held = this->held();
     if (held.data == nullptr) return {};
     return {reinterpret_cast<Element*>(held.data), static_cast<std::size_t>(held.size / sizeof(Element))};
   }
