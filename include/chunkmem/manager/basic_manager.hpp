@@ -93,7 +93,7 @@ class basic_manager {
     static_assert((is_one_of<Given, Layout, Eviction, Placement, Gradient, Transfer, Mover, Sink, Checks> && ...),
                   "chunkmem: a policy value was given whose type this manager was not named with: add it to the "
                   "arguments of manager<...>");
-    if (options.error_details) engine_.teller().ask(&details_of, &engine_);
+    if (options.error_details) engine_.annotator().ask(&details_of, &engine_);
     engine_.checks().attach({&engine_, &wait_for_agents, &describe});
   }
   basic_manager(const basic_manager&) = delete;  // pass a manager by reference: its tensors and pins know where it is
@@ -607,7 +607,7 @@ class basic_manager {
     }
     return chunkmem::iteration<engine_type>{*link_, micro_batches, real};
   } catch (error& failed) {
-    engine_.teller().tell(failed);
+    engine_.annotator().annotate(failed);
     throw;
   }
 
@@ -635,7 +635,7 @@ class basic_manager {
     engine_.exchange(left, right);
     if (left != right && (left == gradient_list || right == gradient_list)) ledger_.forget_gradients();
   } catch (error& failed) {
-    engine_.teller().tell(failed);
+    engine_.annotator().annotate(failed);
     throw;
   }
   static void refuse_without_gradients()

@@ -75,7 +75,7 @@ class captured_step {
     engine.replay(graph_, moved_);
     return true;
   } catch (error& failed) {
-    if (link_ != nullptr && link_->engine != nullptr) link_->engine->teller().tell(failed);
+    if (link_ != nullptr && link_->engine != nullptr) link_->engine->annotator().annotate(failed);
     throw;
   }
 
@@ -126,7 +126,7 @@ try {
           "the captured step was not the recorded one: its work was done, but it cannot be replayed");
   return {link, std::move(graph), std::move(around), engine.snapshot().copies_since(before)};
 } catch (error& failed) {
-  link.engine->teller().tell(failed);
+  link.engine->annotator().annotate(failed);
   throw;
 }
 

@@ -10,7 +10,7 @@
 #include <chunkmem/manager/chunk_cache.hpp>
 #include <chunkmem/manager/copy_engine.hpp>
 #include <chunkmem/manager/device_health.hpp>
-#include <chunkmem/manager/error_teller.hpp>
+#include <chunkmem/manager/error_annotator.hpp>
 #include <chunkmem/manager/gathered_chunks.hpp>
 #include <chunkmem/manager/gradient_places.hpp>
 #include <chunkmem/manager/manager_options.hpp>
@@ -124,7 +124,7 @@ class engine {
   [[nodiscard]] tide_watch& others() noexcept { return others_; }
   [[nodiscard]] const tide_watch& others() const noexcept { return others_; }
   /// Hears of every error that leaves the engine.
-  [[nodiscard]] error_teller& teller() noexcept { return teller_; }
+  [[nodiscard]] error_annotator& annotator() noexcept { return annotator_; }
   /// Who looks for mistakes of the caller.
   [[nodiscard]] auto& checks() noexcept { return watch_.part(); }
   [[nodiscard]] const Sink& sink() const noexcept { return copies_.sink(); }
@@ -309,7 +309,7 @@ class engine {
     const std::uint32_t moment = schedule_.finish(planned, access_record::never, kind, size);
     return {copies_.lease_address(where, begin), begin, size, moment, schedule_.serial(), where, who};
   } catch (error& failed) {
-    teller_.tell(failed);
+    annotator_.annotate(failed);
     throw;
   }
 
@@ -343,7 +343,7 @@ class engine {
     }
     schedule_.finish(planned, index, entry_kind::drop, 0);
   } catch (error& failed) {
-    teller_.tell(failed);
+    annotator_.annotate(failed);
     throw;
   }
 
@@ -475,7 +475,7 @@ class engine {
     if (writes(access_of(kind))) copies_.tracker().follow(who, frame, frame.users, wait_cause::other);
     return take_resident(it, index, kind, who);
   } catch (error& failed) {
-    teller_.tell(failed);
+    annotator_.annotate(failed);
     throw;
   }
 
@@ -533,7 +533,7 @@ class engine {
     const bool on_host = place == at::host;  // whoever reads there has read when the pin ends
     return {data, index, moment, schedule_.serial(), kind, on_host ? agent::host : who, who != agent::host || on_host};
   } catch (error& failed) {
-    teller_.tell(failed);
+    annotator_.annotate(failed);
     throw;
   }
 
@@ -665,7 +665,7 @@ class engine {
   rehearsal_log<Rules> rehearsal_;
   rehearsal_scratch scratch_;
   tide_watch others_;
-  error_teller teller_;
+  error_annotator annotator_;
   watch_type watch_;
   std::byte derived_home_{};  // what a pin on the host of a derived chunk points to: there is nothing to read
   bool ready_ = false;

@@ -180,7 +180,7 @@ class update_session {
   try {
     engine_->pending().finish();
   } catch (error& failed) {
-    engine_->teller().tell(failed);
+    engine_->annotator().annotate(failed);
     throw;
   }
   /// `who` ends: what waits for it stays unusable until a load.

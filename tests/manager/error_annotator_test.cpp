@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/manager/error_teller.hpp>
+#include <chunkmem/manager/error_annotator.hpp>
 
 #include <support/catch.hpp>
 
@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <string>
 
-namespace error_teller_test {
+namespace error_annotator_test {
 
 using namespace chunkmem;
 
@@ -24,10 +24,10 @@ struct story {
 
 }  // namespace
 
-TEST_CASE("a teller that nobody asked tells nothing", "[manager]")
+TEST_CASE("a annotator that nobody asked tells nothing", "[manager]")
 {
   usage_error failed{"a mistake"};
-  error_teller{}.tell(failed);
+  error_annotator{}.annotate(failed);
   CHECK(failed.details().empty());
 }
 
@@ -35,14 +35,14 @@ TEST_CASE("an error is told once, by who is closest to its cause", "[manager]")
 {
   story inner;
   story outer;
-  error_teller near;
-  error_teller far;
+  error_annotator near;
+  error_annotator far;
   near.ask(&story::tell, &inner);
   far.ask(&story::tell, &outer);
   usage_error failed{"a mistake"};
-  near.tell(failed);
-  near.tell(failed);
-  far.tell(failed);
+  near.annotate(failed);
+  near.annotate(failed);
+  far.annotate(failed);
   CHECK(failed.details() == "told 1");
   CHECK(inner.told == 1);
   CHECK(outer.told == 0);
@@ -50,18 +50,18 @@ TEST_CASE("an error is told once, by who is closest to its cause", "[manager]")
 
 TEST_CASE("what goes wrong while details are written leaves the error as it was", "[manager]")
 {
-  error_teller teller;
+  error_annotator annotator;
   out_of_memory failed{{tier::device, 1, 2, 3, 4}};
   const std::string sentence = failed.what();
-  teller.ask([](const void*) -> std::string { throw std::bad_alloc{}; }, nullptr);
-  teller.tell(failed);
-  teller.ask([](const void*) -> std::string { throw std::runtime_error{"a sink of a user's"}; }, nullptr);
-  teller.tell(failed);
+  annotator.ask([](const void*) -> std::string { throw std::bad_alloc{}; }, nullptr);
+  annotator.annotate(failed);
+  annotator.ask([](const void*) -> std::string { throw std::runtime_error{"a sink of a user's"}; }, nullptr);
+  annotator.annotate(failed);
   CHECK(failed.details().empty());
   CHECK(failed.what() == sentence);
-  teller.ask([](const void*) { return std::string{"now it works"}; }, nullptr);
-  teller.tell(failed);
+  annotator.ask([](const void*) { return std::string{"now it works"}; }, nullptr);
+  annotator.annotate(failed);
   CHECK(failed.details() == "now it works");
 }
 
-}  // namespace error_teller_test
+}  // namespace error_annotator_test

@@ -12,10 +12,10 @@ namespace chunkmem::inline v0 {
 /// The error stays the one that was thrown. If writing its details fails, they stay empty. Cost: nothing until an error
 /// is thrown; then one test, or what the writer costs.
 /// @code
-/// teller.ask(&write_details, &engine);
-/// try { ... } catch (error& failed) { teller.tell(failed); throw; }
+/// annotator.ask(&write_details, &engine);
+/// try { ... } catch (error& failed) { annotator.annotate(failed); throw; }
 /// @endcode
-class error_teller {
+class error_annotator {
  public:
   using writer = std::string (*)(const void* about);
 
@@ -26,7 +26,7 @@ class error_teller {
     about_ = about;
   }
 
-  [[gnu::noinline, gnu::cold]] void tell(error& failed) const noexcept
+  [[gnu::noinline, gnu::cold]] void annotate(error& failed) const noexcept
   {
     if (write_ == nullptr || !failed.details().empty()) return;
     try {
