@@ -40,7 +40,7 @@ class gate_sink {
   explicit gate_sink(gate& it) noexcept : gate_{&it} {}
   void record(const cm::trace_event& event) noexcept
   {
-    if (gate_ == nullptr || event.what != cm::happening::lease) return;
+    if (gate_ == nullptr || event.what != cm::trace_event_kind::lease) return;
     gate_->is_inside = true;
     gate_->is_inside.notify_all();
     gate_->may_go.wait(false);

@@ -18,9 +18,9 @@ template <chunkmem::recalling_sink Sink>
 {
   bool has_changed = false;
   for (std::size_t at = 0; at < chunkmem::happening_count; ++at) {
-    for (int times = 0; times < 2; ++times) sink.record({.what = static_cast<chunkmem::happening>(at)});
+    for (int times = 0; times < 2; ++times) sink.record({.what = static_cast<chunkmem::trace_event_kind>(at)});
     const std::string before = sink.recall(1);
-    sink.record({.what = static_cast<chunkmem::happening>((at + 1) % chunkmem::happening_count)});
+    sink.record({.what = static_cast<chunkmem::trace_event_kind>((at + 1) % chunkmem::happening_count)});
     has_changed = has_changed || sink.recall(1) != before;
   }
   return has_changed ? "" : "the newest event is not the last line: " + sink.recall(1);

@@ -16,7 +16,7 @@ template <class Visitor>
 void each_kind_of_event(Visitor visit)
 {
   for (std::size_t i = 0; i < chunkmem::happening_count; ++i) {
-    const auto what = static_cast<chunkmem::happening>(i);
+    const auto what = static_cast<chunkmem::trace_event_kind>(i);
     visit(chunkmem::trace_event{.what = what, .chunk = chunkmem::chunk_id{3}, .bytes = 100, .begin = 10, .end = 20});
     visit(chunkmem::trace_event{.what = what, .bytes = UINT64_MAX, .begin = UINT64_MAX, .end = 0});
   }

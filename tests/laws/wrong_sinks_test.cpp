@@ -58,7 +58,7 @@ struct throws_at_unknown_kinds : last_events {
   static constexpr std::string_view name = "throws_at_unknown_kinds";
   void record(const trace_event& event)
   {
-    if (event.what > happening::divergence) throw std::invalid_argument{"an event of an unknown kind"};
+    if (event.what > trace_event_kind::divergence) throw std::invalid_argument{"an event of an unknown kind"};
     last_events::record(event);
   }
 };
@@ -132,7 +132,7 @@ struct records_its_recalls : last_events {
   [[nodiscard]] std::string recall(std::size_t most) const
   {
     std::string lines = last_events::recall(most);
-    const_cast<records_its_recalls*>(this)->record({.what = happening::replan, .bytes = most});
+    const_cast<records_its_recalls*>(this)->record({.what = trace_event_kind::replan, .bytes = most});
     return lines;
   }
 };

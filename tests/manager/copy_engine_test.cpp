@@ -168,12 +168,12 @@ TEST_CASE("a sink sees each copy with its chunk and bytes", "[manager]")
   it.copies.evicted(1, chunk{}, tier::device);
   it.copies.leased(tier::device, 0, 512);
   REQUIRE(seen.size() == 4);
-  CHECK((seen[0].what == happening::load && seen[0].chunk == chunk_id{2} && seen[0].bytes == 256));
+  CHECK((seen[0].what == trace_event_kind::load && seen[0].chunk == chunk_id{2} && seen[0].bytes == 256));
   CHECK((seen[0].from == tier::host && seen[0].to == tier::device));
-  CHECK((seen[1].what == happening::write_back && seen[1].chunk == chunk_id{1} && seen[1].bytes == 1'500));
+  CHECK((seen[1].what == trace_event_kind::write_back && seen[1].chunk == chunk_id{1} && seen[1].bytes == 1'500));
   CHECK((seen[1].from == tier::device && seen[1].to == tier::host));
-  CHECK(seen[2].what == happening::evict);
-  CHECK((seen[3].what == happening::lease && seen[3].bytes == 512));
+  CHECK(seen[2].what == trace_event_kind::evict);
+  CHECK((seen[3].what == trace_event_kind::lease && seen[3].bytes == 512));
 }
 
 TEST_CASE("a copy that cannot be started is not counted", "[manager]")

@@ -54,19 +54,19 @@ TEST_CASE("make_manager takes the types of the policies it is given", "[manager]
       const auto lease = m.lease(cm::tier::device, 256_B);
     }
   }
-  using cm::happening;
+  using cm::trace_event_kind;
   const cm::report seen = m.report();
-  CHECK(totals[happening::load].count == seen.loads);
-  CHECK(totals[happening::load].bytes == seen.loaded.count());
-  CHECK(totals[happening::write_back].count == seen.write_backs);
-  CHECK(totals[happening::write_back].bytes == seen.written_back.count());
-  CHECK(totals[happening::evict].count == seen.evictions);
-  CHECK(totals[happening::iteration].count == 3);
-  CHECK(totals[happening::lease].count == 18);
-  CHECK(totals[happening::lease_end].count == 18);
-  CHECK(totals[happening::lease].bytes == totals[happening::lease_end].bytes);
-  CHECK(totals[happening::divergence].count == seen.divergences);
-  CHECK(totals[happening::replan].count == seen.replans);
+  CHECK(totals[trace_event_kind::load].count == seen.loads);
+  CHECK(totals[trace_event_kind::load].bytes == seen.loaded.count());
+  CHECK(totals[trace_event_kind::write_back].count == seen.write_backs);
+  CHECK(totals[trace_event_kind::write_back].bytes == seen.written_back.count());
+  CHECK(totals[trace_event_kind::evict].count == seen.evictions);
+  CHECK(totals[trace_event_kind::iteration].count == 3);
+  CHECK(totals[trace_event_kind::lease].count == 18);
+  CHECK(totals[trace_event_kind::lease_end].count == 18);
+  CHECK(totals[trace_event_kind::lease].bytes == totals[trace_event_kind::lease_end].bytes);
+  CHECK(totals[trace_event_kind::divergence].count == seen.divergences);
+  CHECK(totals[trace_event_kind::replan].count == seen.replans);
   CHECK(seen.loads > 0);
 }
 
@@ -98,18 +98,18 @@ TEST_CASE("from a trace follow the peak of the device, chunks that were never lo
   std::string marks;
   for (const cm::trace_event& event : trace.events()) {
     switch (event.what) {
-      case cm::happening::load:
-      case cm::happening::claim:
+      case cm::trace_event_kind::load:
+      case cm::trace_event_kind::claim:
         held += there[event.chunk] = cm::align_up(cm::bytes{event.bytes}, 4_KiB).count();
         break;
-      case cm::happening::evict:
-      case cm::happening::discard: held -= std::exchange(there[event.chunk], 0); break;
-      case cm::happening::lease: held += event.bytes; break;
-      case cm::happening::lease_end: held -= event.bytes; break;
-      case cm::happening::forward: marks += 'f'; break;
-      case cm::happening::backward: marks += 'b'; break;
-      case cm::happening::update: marks += 'u'; break;
-      case cm::happening::iteration: marks += ' '; break;
+      case cm::trace_event_kind::evict:
+      case cm::trace_event_kind::discard: held -= std::exchange(there[event.chunk], 0); break;
+      case cm::trace_event_kind::lease: held += event.bytes; break;
+      case cm::trace_event_kind::lease_end: held -= event.bytes; break;
+      case cm::trace_event_kind::forward: marks += 'f'; break;
+      case cm::trace_event_kind::backward: marks += 'b'; break;
+      case cm::trace_event_kind::update: marks += 'u'; break;
+      case cm::trace_event_kind::iteration: marks += ' '; break;
       default: break;
     }
     peak = std::max(peak, held);
@@ -130,7 +130,7 @@ TEST_CASE("policies that need settings are given by value, in any order", "[mana
     const auto pin = m.acquire(weight, cm::access::write);
   }
   CHECK(m.acquire(weight, cm::access::read, cm::at::host).size() == 10);
-  CHECK(totals[cm::happening::write_back].count == 1);
+  CHECK(totals[cm::trace_event_kind::write_back].count == 1);
 }
 
 TEST_CASE("the umbrella header is enough for a quick start", "[manager]")

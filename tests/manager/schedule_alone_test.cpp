@@ -21,7 +21,7 @@ namespace {
 
 /// Copies that move nothing.
 struct silent_copies : cm::decision_log {
-  void note(cm::happening, cm::tier, std::uint64_t) noexcept {}
+  void note(cm::trace_event_kind, cm::tier, std::uint64_t) noexcept {}
 };
 
 /// The parts that a schedule refers to, without a manager: weights of a frame each, and no bytes.

@@ -118,10 +118,10 @@ TEST_CASE("a trace has one track per direction and keeps the nanoseconds", "[tra
 {
   trace::chrome_trace trace;
   trace::chrome_sink sink{trace};
-  sink.record({.what = happening::load, .chunk = chunk_id{7}, .bytes = 64, .begin = 1'002, .end = 3'045});
+  sink.record({.what = trace_event_kind::load, .chunk = chunk_id{7}, .bytes = 64, .begin = 1'002, .end = 3'045});
   sink.record(
-      {.what = happening::write_back, .from = tier::device, .to = tier::host, .chunk = chunk_id{7}, .begin = 9});
-  sink.record({.what = happening::iteration, .bytes = 12});
+      {.what = trace_event_kind::write_back, .from = tier::device, .to = tier::host, .chunk = chunk_id{7}, .begin = 9});
+  sink.record({.what = trace_event_kind::iteration, .bytes = 12});
   const std::string text = to_json(trace);
   CHECK(is_json(text));
   CHECK_THAT(text, ContainsSubstring("\"name\":\"load\",\"ph\":\"X\",\"pid\":1,\"tid\":1,\"ts\":1.002,\"dur\":2.043"));
@@ -135,13 +135,13 @@ TEST_CASE("counters follow loads, evictions and leases and end at zero", "[trace
   trace::chrome_trace trace;
   trace::chrome_sink sink{trace};
   const chunk_id first{1};
-  sink.record({.what = happening::load, .chunk = first, .bytes = 100, .begin = 1});
-  sink.record({.what = happening::load, .chunk = chunk_id{2}, .bytes = 50, .begin = 2});
-  sink.record({.what = happening::lease, .bytes = 30, .begin = 3});
-  sink.record({.what = happening::evict, .chunk = first, .bytes = 100, .begin = 4});
-  sink.record({.what = happening::evict, .chunk = chunk_id{9}, .bytes = 8, .begin = 5});  // was never loaded
-  sink.record({.what = happening::lease_end, .bytes = 30, .begin = 6});
-  sink.record({.what = happening::discard, .chunk = chunk_id{2}, .bytes = 50, .begin = 7});
+  sink.record({.what = trace_event_kind::load, .chunk = first, .bytes = 100, .begin = 1});
+  sink.record({.what = trace_event_kind::load, .chunk = chunk_id{2}, .bytes = 50, .begin = 2});
+  sink.record({.what = trace_event_kind::lease, .bytes = 30, .begin = 3});
+  sink.record({.what = trace_event_kind::evict, .chunk = first, .bytes = 100, .begin = 4});
+  sink.record({.what = trace_event_kind::evict, .chunk = chunk_id{9}, .bytes = 8, .begin = 5});  // was never loaded
+  sink.record({.what = trace_event_kind::lease_end, .bytes = 30, .begin = 6});
+  sink.record({.what = trace_event_kind::discard, .chunk = chunk_id{2}, .bytes = 50, .begin = 7});
   const std::string text = to_json(trace);
   CHECK(is_json(text));
   CHECK_THAT(text, ContainsSubstring("\"bytes of chunks on device\",\"ph\":\"C\",\"pid\":1,\"tid\":1,\"ts\":0.002,"
@@ -184,7 +184,7 @@ TEST_CASE("events past the bound are counted, not kept", "[trace]")
   trace::chrome_trace trace{2};
   const trace_event* const storage = trace.events().data();
   trace::chrome_sink sink{trace};
-  for (std::uint64_t i = 0; i < 5; ++i) sink.record({.what = happening::load, .bytes = i});
+  for (std::uint64_t i = 0; i < 5; ++i) sink.record({.what = trace_event_kind::load, .bytes = i});
   CHECK(trace.events().size() == 2);
   CHECK(trace.events()[1].bytes == 1);
   CHECK(trace.events().data() == storage);  // room for all was there from the start
@@ -195,7 +195,7 @@ TEST_CASE("events past the bound are counted, not kept", "[trace]")
 TEST_CASE("a saved trace is the same text, and a file that cannot be written is an io_error", "[trace]")
 {
   trace::chrome_trace trace;
-  trace::chrome_sink{trace}.record({.what = happening::load, .bytes = 1});
+  trace::chrome_sink{trace}.record({.what = trace_event_kind::load, .bytes = 1});
   const auto path = std::filesystem::temp_directory_path() / ("chunkmem_trace_" + std::to_string(::getpid()) + ".json");
   save(trace, path.string());
   std::ifstream file{path};

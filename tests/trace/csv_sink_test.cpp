@@ -57,8 +57,8 @@ TEST_CASE("a table of events is what other programs expect", "[trace]")
   {
     trace::csv_file table{file.path};
     trace::csv_sink sink{table};
-    sink.record({.what = happening::load, .chunk = chunk_id{3}, .bytes = 4096, .begin = 10, .end = 12});
-    sink.record({.what = happening::iteration, .from = tier::device, .to = tier::device, .bytes = 7});
+    sink.record({.what = trace_event_kind::load, .chunk = chunk_id{3}, .bytes = 4096, .begin = 10, .end = 12});
+    sink.record({.what = trace_event_kind::iteration, .from = tier::device, .to = tier::device, .bytes = 7});
   }
   CHECK(file.text() ==
         "what,chunk,bytes,from,to,begin_ns,end_ns\n"

@@ -100,9 +100,9 @@ TEST_CASE("a profiler hears what the sink tells", "[trace]")
     trace::nvtx_sink sink{domain};
     {
       const trace::nvtx_scope pass{domain, "forward"};
-      sink.record({.what = happening::load, .bytes = 64});
+      sink.record({.what = trace_event_kind::load, .bytes = 64});
     }
-    sink.record({.what = happening::iteration, .bytes = 1});
+    sink.record({.what = trace_event_kind::iteration, .bytes = 1});
   }
   heard = nullptr;
   CHECK(calls == std::vector<std::string>{"push forward 0 0", "start iteration 0 1", "mark load 1 64", "pop", "end 12",

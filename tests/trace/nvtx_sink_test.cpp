@@ -68,12 +68,12 @@ TEST_CASE("an iteration is a range, all else is a mark in its category", "[trace
     sink_type sink{domain};
     {
       const trace::nvtx_scope forward{domain, "forward"};
-      sink.record({.what = happening::load, .bytes = 64});
-      sink.record({.what = happening::evict, .bytes = 32});
+      sink.record({.what = trace_event_kind::load, .bytes = 64});
+      sink.record({.what = trace_event_kind::evict, .bytes = 32});
     }
-    sink.record({.what = happening::iteration, .bytes = 1});
-    sink.record({.what = happening::iteration, .bytes = 2});  // one in which nothing happened
-    sink.record({.what = happening::lease, .bytes = 16});
+    sink.record({.what = trace_event_kind::iteration, .bytes = 1});
+    sink.record({.what = trace_event_kind::iteration, .bytes = 2});  // one in which nothing happened
+    sink.record({.what = trace_event_kind::lease, .bytes = 16});
   }
   const std::vector<std::string> expected{
       "push forward", "start iteration 1", "mark load 1 64",  "mark evict 3 32", "pop",

@@ -10,16 +10,16 @@ namespace trace_event_test {
 
 using namespace chunkmem;
 
-TEST_CASE("every happening has a name of its own", "[trace]")
+TEST_CASE("every trace_event_kind has a name of its own", "[trace]")
 {
   std::set<std::string_view> names;
-  for (std::size_t i = 0; i < happening_count; ++i) names.insert(name_of(static_cast<happening>(i)));
+  for (std::size_t i = 0; i < happening_count; ++i) names.insert(name_of(static_cast<trace_event_kind>(i)));
   CHECK(names.size() == happening_count);
   CHECK(names.count("") == 0);
-  CHECK(name_of(happening::load) == "load");
-  CHECK(name_of(happening::replan) == "replan");
-  CHECK(name_of(happening::update) == "update");
-  CHECK((is_numbered(happening::backward) && !is_numbered(happening::claim)));
+  CHECK(name_of(trace_event_kind::load) == "load");
+  CHECK(name_of(trace_event_kind::replan) == "replan");
+  CHECK(name_of(trace_event_kind::update) == "update");
+  CHECK((is_numbered(trace_event_kind::backward) && !is_numbered(trace_event_kind::claim)));
 }
 
 TEST_CASE("an event is 32 plain bytes", "[trace]")

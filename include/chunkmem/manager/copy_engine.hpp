@@ -145,24 +145,24 @@ class copy_engine {
       make_whole(at, it.first_frame[to]);
     else
       copy_frames(at, {from, it.first_frame[from]}, {to, it.first_frame[to]});
-    tell(is_load ? happening::load : happening::write_back, from, to, at, begin);
+    tell(is_load ? trace_event_kind::load : trace_event_kind::write_back, from, to, at, begin);
   }
 
   void claimed(std::uint32_t at, const chunk&, tier where) noexcept
   {
-    tell(happening::claim, where, where, at, time());
+    tell(trace_event_kind::claim, where, where, at, time());
   }
-  void leased(tier where, std::uint64_t, std::uint64_t size) noexcept { note(happening::lease, where, size); }
+  void leased(tier where, std::uint64_t, std::uint64_t size) noexcept { note(trace_event_kind::lease, where, size); }
   void evicted(std::uint32_t at, const chunk& it, tier where) noexcept
   {
     ++counts_.evictions;
     compare(at, it, where);
-    tell(happening::evict, where, next_tier(where), at, time());
+    tell(trace_event_kind::evict, where, next_tier(where), at, time());
   }
   void discarded(std::uint32_t at, const chunk& it, tier where) noexcept
   {
     compare(at, it, where);
-    tell(happening::discard, where, where, at, time());
+    tell(trace_event_kind::discard, where, where, at, time());
   }
 
   // Collectives.
@@ -193,7 +193,7 @@ class copy_engine {
   }
 
   /// Events that are no copy.
-  void note(happening what, tier where, std::uint64_t size) noexcept
+  void note(trace_event_kind what, tier where, std::uint64_t size) noexcept
   {
     if constexpr (!std::same_as<Sink, trace::null_sink>) {
       const std::uint64_t now = time();
@@ -311,7 +311,7 @@ class copy_engine {
       return backend_->now();
   }
 
-  void tell(happening what, tier from, tier to, std::uint32_t at, std::uint64_t begin) noexcept
+  void tell(trace_event_kind what, tier from, tier to, std::uint32_t at, std::uint64_t begin) noexcept
   {
     if constexpr (!std::same_as<Sink, trace::null_sink>)
       sink_.record({what, from, to, chunk_id{at}, used_[at], begin, time()});

@@ -154,7 +154,7 @@ class engine {
     schedule_.begin(name, pending_.any(), rehearsal_.record(pending_.any()), [this] { pending_.mask(); });
   }
   /// An optimizer's step begins: the trace says so.
-  void note_update() noexcept { copies_.note(happening::update, tier::device, 0); }
+  void note_update() noexcept { copies_.note(trace_event_kind::update, tier::device, 0); }
 
   /// Iterations of this name follow a record from elsewhere.
   /// @throws config_error   the record is not of this model; usage_error   as schedule::adopt; with nothing changed
@@ -322,7 +322,7 @@ class engine {
     copies_.for_lease(held.where, held.begin, held.size, [&](frame_hazards& it) { tracker.stamp(held.who, it, true); });
     chunks_.end_lease(held.where, held.begin, held.size, copies_);
     if (held.serial == schedule_.serial()) schedule_.lease_ended(held.moment);
-    copies_.note(happening::lease_end, held.where, held.size);
+    copies_.note(trace_event_kind::lease_end, held.where, held.size);
   }
 
   /// The bytes of a slot are dead. Without bytes it is an entry of the record and no more, where the rules allow that.

@@ -99,7 +99,7 @@ class schedule {
     has_repeated_ = outcome == iteration_outcome::repeated && planned;
     steady_ = outcome == iteration_outcome::repeated && (!Transfer::plans || (planned && plans_[record].periodic));
     steady_record_ = record;
-    copies_->note(happening::iteration, tier::device, counts_->iterations);
+    copies_->note(trace_event_kind::iteration, tier::device, counts_->iterations);
   }
 
   /// This iteration is not what the next ones will be: its record stays as it was.
@@ -109,7 +109,8 @@ class schedule {
   {
     set_pass(during, micro_batch);
     if (during != pass::none)
-      copies_->note(during == pass::forward ? happening::forward : happening::backward, tier::device, micro_batch);
+      copies_->note(during == pass::forward ? trace_event_kind::forward : trace_event_kind::backward, tier::device,
+                    micro_batch);
   }
   [[nodiscard]] bool is_inside() const noexcept { return recorder_.is_inside(); }
   /// The last iteration was not the recorded one.
@@ -225,7 +226,7 @@ class schedule {
   {
     ++counts_->iterations;
     ++serial_;
-    copies_->note(happening::iteration, tier::device, counts_->iterations);
+    copies_->note(trace_event_kind::iteration, tier::device, counts_->iterations);
   }
 
   // Plans of other runs.
@@ -297,7 +298,7 @@ class schedule {
     recorder_.diverge(pins_in());
     counted_divergence_ = true;
     ++counts_->divergences;
-    copies_->note(happening::divergence, tier::device, 0);
+    copies_->note(trace_event_kind::divergence, tier::device, 0);
     if (following_plan_) leave_plan();
   }
 
@@ -393,7 +394,7 @@ class schedule {
     const bool is_first = plan.made++ == 0;
     if (!is_first) {
       ++counts_->replans;
-      copies_->note(happening::replan, tier::device, 0);
+      copies_->note(trace_event_kind::replan, tier::device, 0);
     }
     plan.put_aside();
     if (plan.tuned) planner_.settle(plan, *chunks_, record, tensors_->chunk_of_slot());

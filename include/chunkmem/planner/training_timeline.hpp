@@ -87,10 +87,11 @@ class timeline_sink {
 
   void record(const trace_event& event) noexcept
   {
-    if ((event.what == happening::evict || event.what == happening::discard) && departures_ != nullptr)
+    if ((event.what == trace_event_kind::evict || event.what == trace_event_kind::discard) && departures_ != nullptr)
       return depart(event);
-    if (copies_ == nullptr || (event.what != happening::load && event.what != happening::write_back)) return;
-    const bool up = event.what == happening::load;
+    if (copies_ == nullptr || (event.what != trace_event_kind::load && event.what != trace_event_kind::write_back))
+      return;
+    const bool up = event.what == trace_event_kind::load;
     const std::uint64_t end = clocks_->clock(up ? agent::to_device : agent::to_host);
     const std::uint64_t took = (up ? costs_->to_device : costs_->to_host).nanoseconds_for(bytes{event.bytes});
     try {

@@ -83,13 +83,13 @@ namespace detail {
 
 enum class chrome_track : std::uint8_t { loads = 1, write_backs = 2, leases = 3, decisions = 4 };
 
-[[nodiscard]] constexpr chrome_track track_of(happening what) noexcept
+[[nodiscard]] constexpr chrome_track track_of(trace_event_kind what) noexcept
 {
   switch (what) {
-    case happening::load: return chrome_track::loads;
-    case happening::write_back: return chrome_track::write_backs;
-    case happening::lease:
-    case happening::lease_end: return chrome_track::leases;
+    case trace_event_kind::load: return chrome_track::loads;
+    case trace_event_kind::write_back: return chrome_track::write_backs;
+    case trace_event_kind::lease:
+    case trace_event_kind::lease_end: return chrome_track::leases;
     default: return chrome_track::decisions;
   }
 }
@@ -179,12 +179,12 @@ class chrome_writer {
 
   void count(const trace_event& event)
   {
-    const bool leases = event.what == happening::lease || event.what == happening::lease_end;
-    const bool arrives = event.what == happening::load || event.what == happening::claim;
-    const bool moves = arrives || event.what == happening::evict || event.what == happening::discard;
+    const bool leases = event.what == trace_event_kind::lease || event.what == trace_event_kind::lease_end;
+    const bool arrives = event.what == trace_event_kind::load || event.what == trace_event_kind::claim;
+    const bool moves = arrives || event.what == trace_event_kind::evict || event.what == trace_event_kind::discard;
     if (!leases && !moves) return;
-    if (event.what == happening::lease) leased_ += event.bytes;
-    if (event.what == happening::lease_end) leased_ -= event.bytes < leased_ ? event.bytes : leased_;
+    if (event.what == trace_event_kind::lease) leased_ += event.bytes;
+    if (event.what == trace_event_kind::lease_end) leased_ -= event.bytes < leased_ ? event.bytes : leased_;
     if (moves) follow(event);
     open(leases ? "leased bytes" : "bytes of chunks on device", "C", track_of(event.what));
     member("ts", event.end > event.begin ? event.end : event.begin);
@@ -199,7 +199,7 @@ class chrome_writer {
       held_ -= found->second;
       resident_.erase(found);
     }
-    if (event.what != happening::load && event.what != happening::claim) return;
+    if (event.what != trace_event_kind::load && event.what != trace_event_kind::claim) return;
     resident_[event.chunk] = event.bytes;
     held_ += event.bytes;
   }

@@ -20,7 +20,7 @@ class counter_totals {
     std::uint64_t bytes = 0;  ///< stays 0 where a number is no size: see is_numbered
   };
 
-  [[nodiscard]] const total& operator[](happening what) const noexcept
+  [[nodiscard]] const total& operator[](trace_event_kind what) const noexcept
   {
     return totals_[static_cast<std::size_t>(what)];
   }
@@ -43,7 +43,7 @@ class counter_totals {
 {
   std::string text;
   for (std::size_t i = 0; i < happening_count; ++i) {
-    const auto what = static_cast<happening>(i);
+    const auto what = static_cast<trace_event_kind>(i);
     if (totals[what].count == 0) continue;
     text.append(name_of(what)).append(" ").append(std::to_string(totals[what].count)).append(" times, ");
     text.append(std::to_string(totals[what].bytes)).append(" B\n");

@@ -58,7 +58,8 @@ class nvtx_domain {
       : api_{std::move(api)}, domain_{api_.create_domain(name)}
   {
     for (std::size_t at = 0; at < happening_count; ++at)
-      api_.name_category(domain_, category_of(static_cast<happening>(at)), name_of(static_cast<happening>(at)).data());
+      api_.name_category(domain_, category_of(static_cast<trace_event_kind>(at)),
+                         name_of(static_cast<trace_event_kind>(at)).data());
   }
   nvtx_domain(const nvtx_domain&) = delete;
   nvtx_domain& operator=(const nvtx_domain&) = delete;
@@ -70,7 +71,7 @@ class nvtx_domain {
 
   void add(const trace_event& event) noexcept
   {
-    if (event.what == happening::iteration) {
+    if (event.what == trace_event_kind::iteration) {
       number_ = event.bytes + 1;
       return close();
     }
@@ -86,7 +87,7 @@ class nvtx_domain {
 
  private:
   /// 0 is what has no category.
-  [[nodiscard]] static std::uint32_t category_of(happening what) noexcept
+  [[nodiscard]] static std::uint32_t category_of(trace_event_kind what) noexcept
   {
     return static_cast<std::uint32_t>(what) + 1;
   }

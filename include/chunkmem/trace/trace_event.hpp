@@ -11,7 +11,7 @@
 namespace chunkmem::inline v0 {
 
 /// What a manager tells a trace sink.
-enum class happening : std::uint8_t {
+enum class trace_event_kind : std::uint8_t {
   load,        ///< a chunk is copied to the device
   write_back,  ///< a chunk is copied to the host
   evict,       ///< a chunk gave up its device frames
@@ -30,12 +30,12 @@ enum class happening : std::uint8_t {
 inline constexpr std::size_t happening_count = 13;
 
 /// `bytes` of such an event is a number, and no size.
-[[nodiscard]] constexpr bool is_numbered(happening what) noexcept
+[[nodiscard]] constexpr bool is_numbered(trace_event_kind what) noexcept
 {
-  return what == happening::iteration || what == happening::forward || what == happening::backward;
+  return what == trace_event_kind::iteration || what == trace_event_kind::forward || what == trace_event_kind::backward;
 }
 
-[[nodiscard]] constexpr std::string_view name_of(happening what) noexcept
+[[nodiscard]] constexpr std::string_view name_of(trace_event_kind what) noexcept
 {
   constexpr std::string_view names[happening_count] = {"load",      "write_back", "evict",      "discard", "lease",
                                                        "lease_end", "iteration",  "divergence", "replan",  "claim",
@@ -45,7 +45,7 @@ inline constexpr std::size_t happening_count = 13;
 
 /// One thing that happened. Fixed size, no pointers: fit for rings and files.
 struct trace_event {
-  happening what = happening::load;
+  trace_event_kind what = trace_event_kind::load;
   tier from = tier::host;
   tier to = tier::device;
   chunk_id chunk = chunk_id::none;
