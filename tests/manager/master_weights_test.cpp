@@ -446,7 +446,7 @@ TEST_CASE("a source that throws when an iteration begins leaves no masters behin
   it.fill(1.0F);
   bool is_broken = true;
   auto source = [&] { return is_broken ? throw std::runtime_error{"no answer"} : 1_KiB; };
-  it.m.watch_others(source);
+  it.m.watch_external_memory(source);
   CHECK_THROWS_AS(it.m.iteration(), std::runtime_error);
   CHECK_FALSE(it.m.is_filled(it.weights.slice(0), it.m.list("master")));
   is_broken = false;

@@ -30,7 +30,7 @@ std::map<std::string, std::uint64_t> fill(report& it)
   it.in_use[tier::host] = bytes{number("in_use_host_bytes")};
   it.peak[tier::device] = bytes{number("peak_device_bytes")};
   it.peak[tier::host] = bytes{number("peak_host_bytes")};
-  it.others_peak = bytes{number("others_peak_bytes")};
+  it.external_peak = bytes{number("external_peak_bytes")};
   it.loaded = bytes{number("loaded_bytes")};
   it.written_back = bytes{number("written_back_bytes")};
   it.loads = number("loads");

@@ -453,17 +453,17 @@ class basic_manager {
   /// do.
   [[nodiscard]] bool drifted() const noexcept
   {
-    return engine_.schedule().last_changed() || engine_.others().has_drifted();
+    return engine_.schedule().last_changed() || engine_.external_memory().has_drifted();
   }
   /// From now on `source()` says how many bytes of the device others hold, such as a framework's allocator; for one of
   /// the backend's own, `[&] { return memory.other_bytes(); }`. It is asked at each pass and must outlive the manager.
   template <class Source>
-  void watch_others(Source& source) noexcept
+  void watch_external_memory(Source& source) noexcept
   {
-    engine_.others().watch(source);
+    engine_.external_memory().watch(source);
   }
   /// What it said: highest, percentiles, drift.
-  [[nodiscard]] const tide_watch& others() const noexcept { return engine_.others(); }
+  [[nodiscard]] const external_memory_monitor& external_memory() const noexcept { return engine_.external_memory(); }
   /// What the iterations of this name do, or null before one was recorded. Good until the next iteration of this name
   /// ends.
   [[nodiscard]] const access_record* profile(std::string_view name = "train") const noexcept
@@ -601,7 +601,7 @@ class basic_manager {
     if (real) {
       if (!engine_.schedule().is_inside()) builder_.revise_homes();
       masters_.begin([&] {
-        engine_.others().sample();
+        engine_.external_memory().sample();
         engine_.begin_iteration(name);
       });
     }

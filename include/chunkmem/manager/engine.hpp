@@ -23,7 +23,7 @@
 #include <chunkmem/manager/report.hpp>
 #include <chunkmem/manager/schedule.hpp>
 #include <chunkmem/manager/slot_states.hpp>
-#include <chunkmem/profile/tide_watch.hpp>
+#include <chunkmem/profile/external_memory_monitor.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -121,8 +121,8 @@ class engine {
   [[nodiscard]] rehearsal_log<Rules>& rehearsing() noexcept { return rehearsal_; }
   [[nodiscard]] const rehearsal_log<Rules>& rehearsing() const noexcept { return rehearsal_; }
   [[nodiscard]] rehearsal_scratch& scratch() noexcept { return scratch_; }
-  [[nodiscard]] tide_watch& others() noexcept { return others_; }
-  [[nodiscard]] const tide_watch& others() const noexcept { return others_; }
+  [[nodiscard]] external_memory_monitor& external_memory() noexcept { return external_memory_; }
+  [[nodiscard]] const external_memory_monitor& external_memory() const noexcept { return external_memory_; }
   /// Hears of every error that leaves the engine.
   [[nodiscard]] error_annotator& annotator() noexcept { return annotator_; }
   /// Who looks for mistakes of the caller.
@@ -139,7 +139,7 @@ class engine {
       result.peak[where] = bytes{chunks_.space(where).peak()};
     }
     copies_.describe(result);
-    result.others_peak = others_.highest();
+    result.external_peak = external_memory_.highest();
     return result;
   }
 
@@ -664,7 +664,7 @@ class engine {
   schedule_type schedule_;
   rehearsal_log<Rules> rehearsal_;
   rehearsal_scratch scratch_;
-  tide_watch others_;
+  external_memory_monitor external_memory_;
   error_annotator annotator_;
   watch_type watch_;
   std::byte derived_home_{};  // what a pin on the host of a derived chunk points to: there is nothing to read

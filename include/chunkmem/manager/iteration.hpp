@@ -48,7 +48,7 @@ class iteration {
   }
 
   /// From here on the trainer is in this pass of this micro-batch.
-  /// @throws usage_error   there is no such micro-batch, or the iteration is over; and what a source of watch_others
+  /// @throws usage_error   there is no such micro-batch, or the iteration is over; and what a source of watch_external_memory
   ///   throws
   void pass(chunkmem::pass during, std::uint32_t micro_batch = 0)
   {
@@ -60,7 +60,7 @@ class iteration {
     link_->micro_batches.name(micro_batch);
     if (!real_) return;
     link_->engine->schedule().enter_pass(during, static_cast<std::uint16_t>(micro_batch));
-    link_->engine->others().sample();
+    link_->engine->external_memory().sample();
   }
 
   /// Ends it now. @throws std::bad_alloc   no room for a changed record: the one before it stays, if there is one
@@ -77,7 +77,7 @@ class iteration {
     if (over_ || link_->engine == nullptr) return false;
     over_ = true;
     if (!real_) return true;
-    link_->engine->others().end_iteration();
+    link_->engine->external_memory().end_iteration();
     link_->engine->schedule().end(complete && link_->micro_batches.is_complete());
     return true;
   }

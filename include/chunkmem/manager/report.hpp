@@ -44,11 +44,11 @@ struct wait_times {
 /// What a manager did since it was made. A snapshot: plain numbers.
 struct report {
   per_tier<bytes> capacity;
-  per_tier<bytes> in_use;         ///< now: frames of chunks, and leases
-  per_tier<bytes> peak;           ///< the most that was ever in use; never above capacity
-  bytes others_peak;              ///< of the device, outside of the arena: the highest answer of watch_others's source
-  bytes loaded;                   ///< copied to the device
-  bytes written_back;             ///< copied to the host
+  per_tier<bytes> in_use;  ///< now: frames of chunks, and leases
+  per_tier<bytes> peak;    ///< the most that was ever in use; never above capacity
+  bytes external_peak;  ///< of the device, outside of the arena: the highest answer of watch_external_memory's source
+  bytes loaded;         ///< copied to the device
+  bytes written_back;   ///< copied to the host
   std::uint64_t loads = 0;        ///< copies of chunks to the device
   std::uint64_t write_backs = 0;  ///< copies of chunks to the host
   std::uint64_t evictions = 0;    ///< times a chunk gave up its device frames for another
@@ -114,7 +114,7 @@ struct report {
     see("in_use_host_bytes", in_use[tier::host].count());
     see("peak_device_bytes", peak[tier::device].count());
     see("peak_host_bytes", peak[tier::host].count());
-    see("others_peak_bytes", others_peak.count());
+    see("external_peak_bytes", external_peak.count());
     see("loaded_bytes", loaded.count());
     see("written_back_bytes", written_back.count());
     see("loads", loads);

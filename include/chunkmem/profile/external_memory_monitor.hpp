@@ -17,7 +17,7 @@ namespace chunkmem::inline v0 {
 /// choosing the capacity of the next run, and for noticing that others grow before they run out. Source: the non-model
 /// data of PatrickStar (Fang et al. 2021, arXiv 2108.05818). Cost: what the source costs; nothing where there is none.
 /// 0.5 KiB.
-class tide_watch {
+class external_memory_monitor {
  public:
   static constexpr std::size_t remembered = 64;  ///< iterations
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/profile/tide_watch.hpp>
+#include <chunkmem/profile/external_memory_monitor.hpp>
 
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>
@@ -9,13 +9,13 @@
 #include <stdexcept>
 #include <vector>
 
-namespace tide_watch_test {
+namespace external_memory_monitor_test {
 
 using namespace chunkmem;
 
 TEST_CASE("without a source nothing is watched and nothing drifts", "[profile]")
 {
-  tide_watch watch;
+  external_memory_monitor watch;
   watch.sample();
   watch.end_iteration();
   CHECK(!watch.is_watching());
@@ -29,7 +29,7 @@ TEST_CASE("of each iteration the highest answer is kept", "[profile]")
 {
   bytes held;
   auto source = [&] { return held; };
-  tide_watch watch;
+  external_memory_monitor watch;
   watch.watch(source);
   for (const std::uint64_t answer : {30U, 80U, 10U}) {
     held = bytes{answer};
@@ -50,7 +50,7 @@ TEST_CASE("percentiles are those of the last sixty-four iterations, by sorting t
   support::dice dice{5};
   bytes held;
   auto source = [&] { return held; };
-  tide_watch watch;
+  external_memory_monitor watch;
   watch.watch(source);
   std::vector<std::uint64_t> all;
   for (int iteration = 0; iteration < 200; ++iteration) {
@@ -59,7 +59,8 @@ TEST_CASE("percentiles are those of the last sixty-four iterations, by sorting t
     watch.sample();
     watch.end_iteration();
     std::vector<std::uint64_t> sorted(
-        all.end() - static_cast<std::ptrdiff_t>(std::min<std::size_t>(all.size(), tide_watch::remembered)), all.end());
+        all.end() - static_cast<std::ptrdiff_t>(std::min<std::size_t>(all.size(), external_memory_monitor::remembered)),
+        all.end());
     std::sort(sorted.begin(), sorted.end());
     REQUIRE(watch.percentile(0.0).count() == sorted.front());
     REQUIRE(watch.percentile(1.0).count() == sorted.back());
@@ -76,7 +77,7 @@ TEST_CASE("others drift when they hold more than they usually do", "[profile]")
 {
   bytes held = 100_B;
   auto source = [&] { return held; };
-  tide_watch watch;
+  external_memory_monitor watch;
   watch.watch(source);
   const auto iterate = [&] {
     watch.sample();
@@ -103,7 +104,7 @@ TEST_CASE("what a source throws is the caller's, and changes nothing", "[profile
     if (fails) throw std::runtime_error{"the device is gone"};
     return 7_B;
   };
-  tide_watch watch;
+  external_memory_monitor watch;
   watch.watch(source);
   watch.sample();
   fails = true;
@@ -112,4 +113,4 @@ TEST_CASE("what a source throws is the caller's, and changes nothing", "[profile
   CHECK(watch.last() == 7_B);
 }
 
-}  // namespace tide_watch_test
+}  // namespace external_memory_monitor_test
