@@ -48,8 +48,8 @@ class iteration {
   }
 
   /// From here on the trainer is in this pass of this micro-batch.
-  /// @throws usage_error   there is no such micro-batch, or the iteration is over; and what a source of watch_external_memory
-  ///   throws
+  /// @throws usage_error   there is no such micro-batch, or the iteration is over; and what a source of
+  ///   watch_external_memory throws
   void pass(chunkmem::pass during, std::uint32_t micro_batch = 0)
   {
     expects(!over_ && link_->engine != nullptr, "a pass was named after its iteration had ended");
