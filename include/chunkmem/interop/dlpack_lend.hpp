@@ -88,7 +88,7 @@ template <dlpack_managed Managed, pinned_element Element, class Engine>
 [[nodiscard]] Managed* lend_pin(pin<Element, Engine>&& held, const shape& extents, const lending& how)
 {
   using pin_type = pin<Element, Engine>;
-  const grant& known = held.details();
+  const access_token& known = held.details();
   void* const data = held.data_without_const();
   if (data == nullptr)
     throw usage_error{"a pin of a rehearsal has no bytes to lend (ask the manager whether it is rehearsing)"};
