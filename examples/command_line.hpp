@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-/// What the command lines of the examples have in common. Each example throws a `Problem` of its own: one sentence for
-/// who typed it.
+/// The common parts of the examples' command lines. Each example throws a `Problem` of its own. A `Problem` is one
+/// sentence for the user.
 namespace command_line {
 
 /// "a, b or c". @pre there is one

@@ -8,8 +8,7 @@
 
 namespace gpt::cuda {
 
-/// What all bodies have: `count()` indices, each of which writes bytes of its own. One with a team takes a row at a
-/// time.
+/// Every body has `count()` indices. Each index writes bytes of its own. A body with a team takes one row at a time.
 inline constexpr float norm_epsilon = 1e-5F;
 
 /// y = (x - mean) * rstd * gain + bias for each row (Ba et al. 2016, arXiv 1607.06450); `norm` is {gain, bias}.

@@ -77,8 +77,8 @@ class cuda_device {
   }
 
   [[nodiscard]] bytes capacity(tier where) const noexcept { return memory_->ledger().capacity(where); }
-  /// What is in use on the device and not ours: contexts, libraries, other programs. A call of the runtime, which may
-  /// wait; while a graph is being captured, the last answer. @throws device_error
+  /// Bytes of the device that others use: contexts, libraries, other programs. The answer is a call of the runtime,
+  /// which may wait. While a graph is being captured, the last answer is given. @throws device_error
   [[nodiscard]] bytes other_bytes()
   {
     if (is_capturing()) return others_;

@@ -71,8 +71,8 @@ class background_write {
     if (thread_.is_owner()) (*queue_)->cancel();
   }
 
-  /// `work()` on a thread of its own, once. What it throws is the queue's failure. @throws io_error   no thread could
-  /// be started
+  /// Runs `work()` once, on a thread of its own. An exception of `work()` is the failure of the queue.
+  /// @throws io_error   no thread could be started
   template <class Work>
   void start(Work work)
   {

@@ -80,8 +80,8 @@ struct exported {
 
 }  // namespace detail
 
-/// Writes the weights and buffers of a generation, whoever saved it, into one safetensors file of whole tensors for
-/// other programs.
+/// Writes the weights and buffers of a generation into one safetensors file of whole tensors, for other programs. One
+/// rank or many may have saved the generation.
 ///
 /// Needs no model and no ranks: one caller, any time. Tensors are put together from the files of all ranks in blocks:
 /// none is ever held whole.

@@ -19,8 +19,8 @@ namespace chunkmem::inline v0 {
 
 namespace checkpoint {
 
-/// What a file of a checkpoint folder is for. Names that begin with "generation-" are for checkpoints; other files in
-/// the folder are left alone.
+/// The purpose of a file in a checkpoint folder, read from its name. Names of checkpoints begin with "generation-".
+/// Other files in the folder are left alone.
 struct file_label {
   enum class kind : std::uint8_t { manifest, tensors, claim };
 
