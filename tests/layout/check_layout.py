@@ -171,6 +171,14 @@ def width_violations(root):
                 yield f"width: {path}:{number} has {len(line)} columns, wrap it at {WIDTH}"
 
 
+def catch_violations(root):
+    """Tests name Catch::Approx in full: version 2 of Catch2 also has it in the global namespace, version 3 has not."""
+    for path in tree.cpp_files_of(root):
+        for number, line in enumerate((root / path).read_text(encoding="utf-8").splitlines(), 1):
+            if re.search(r"(?<![\w:])Approx\(", line):
+                yield f"catch: {path}:{number} names Approx, write Catch::Approx"
+
+
 def licence_violations(root):
     """Each source says its licence in its first line; the line may follow `#!...` or `// expect: ...`."""
     for path in tree.files_of(root):
@@ -189,7 +197,7 @@ def violations_of(root):
         return [f"no headers in {headers.include}/chunkmem"]
     rules = (opt_in_violations, floor_violations, name_violations, include_violations, umbrella_violations)
     found = [violation for rule in rules for violation in rule(headers)]
-    return [*found, *width_violations(root), *licence_violations(root)]
+    return [*found, *width_violations(root), *catch_violations(root), *licence_violations(root)]
 
 
 def main():

@@ -159,6 +159,12 @@ class Sources(TinyTree):
         self.source("tests/core/b.cu", "", "// " + 118 * "ö")
         self.expect("width: tests/core/a_test.cpp:2 has 121 columns", "width: tests/core/b.cu:3 has 121 columns")
 
+    def test_approx_is_named_in_full(self):
+        self.source("tests/core/a_test.cpp", "CHECK(x == Catch::Approx(1));")
+        self.expect()
+        self.source("tests/core/a_test.cpp", "CHECK(x == Approx(1));")
+        self.expect("catch: tests/core/a_test.cpp:2 names Approx")
+
     def test_each_source_says_its_licence(self):
         self.source("tests/core/a_test.cpp")
         self.write("tests/compile_fail/b.cpp", "// expect: a message", f"// {LICENCE}")

@@ -411,7 +411,7 @@ TEST_CASE(
     const double plain = passes_of_a_step(way::plain, updates);
     const double late = passes_of_a_step(way::late, updates);
     const double early = passes_of_a_step(way::early, updates);
-    CHECK(plain == Approx(3.0 + static_cast<double>(updates)).margin(0.1));
+    CHECK(plain == Catch::Approx(3.0 + static_cast<double>(updates)).margin(0.1));
     CHECK(late < plain);
     CHECK(early < 0.9 * late);
   }

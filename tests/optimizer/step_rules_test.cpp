@@ -50,7 +50,7 @@ TEST_CASE("gradients are divided by the loss scale, and clipped by their norm af
   CHECK(rules.usual_factor() == 0.25F);
   CHECK(rules.judge(of_norm(20)).norm == 5.0);
   CHECK(rules.judge(of_norm(20)).factor == 0.25F);
-  CHECK(rules.judge(of_norm(80)).factor == Approx(0.125F));
+  CHECK(rules.judge(of_norm(80)).factor == Catch::Approx(0.125F));
   CHECK(rules.is_usual(of_norm(20)));
   CHECK(rules.is_usual(of_norm(40)));
   CHECK_FALSE(rules.is_usual(of_norm(40.001)));

@@ -54,9 +54,9 @@ TEST_CASE("a drift is the worst rate and the tide, each with its tolerance", "[p
   measured_training now{110_B, 10.5, 19, 42, 80, 150};
   const plan_drift small = drift_of(plan, now);
   CHECK_FALSE(small.drifted);
-  CHECK(small.rate == Approx(1 - 150.0 / 160));
+  CHECK(small.rate == Catch::Approx(1 - 150.0 / 160));
   CHECK(small.which == "device_updates_per_second");
-  CHECK(small.tide == Approx(0.01));
+  CHECK(small.tide == Catch::Approx(0.01));
   CHECK(drift_of(plan, now, {.rate = 0.06}).drifted);
   CHECK(drift_of(plan, now, {.tide = 0.009}).drifted);
   now.tide = 111_B;

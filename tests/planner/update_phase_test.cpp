@@ -27,14 +27,14 @@ TEST_CASE("one chunk updated on the host: its gradient down, the update, its wei
   const update_cost cost = simulate_update(what, 0);
   CHECK(cost.to_host_bytes == 2 * count);
   CHECK(cost.to_device_bytes == 2 * count);
-  CHECK(cost.seconds == Approx(2 * count / 10e9 + count / 1e9 + 2 * count / 20e9).epsilon(1e-6));
+  CHECK(cost.seconds == Catch::Approx(2 * count / 10e9 + count / 1e9 + 2 * count / 20e9).epsilon(1e-6));
 }
 
 TEST_CASE("the host's memory makes an update on the host as slow as its bytes", "[planner]")
 {
   const update_phase what{.rates = {1e9, 1e12, 20e9, 10e9, 14e9}, .chunks = 1, .chunk_parameters = parameters};
   CHECK(simulate_update(what, 0).seconds ==
-        Approx(2 * count / 10e9 + 28 * count / 14e9 + 2 * count / 14e9).epsilon(1e-6));
+        Catch::Approx(2 * count / 10e9 + 28 * count / 14e9 + 2 * count / 14e9).epsilon(1e-6));
 }
 
 TEST_CASE("states that fit on the device are updated there and never move", "[planner]")
@@ -44,7 +44,7 @@ TEST_CASE("states that fit on the device are updated there and never move", "[pl
   const update_cost cost = simulate_update(what, 6);
   CHECK(cost.to_host_bytes == 0);
   CHECK(cost.to_device_bytes == 0);
-  CHECK(cost.seconds == Approx(6 * count / 5e9).epsilon(1e-6));
+  CHECK(cost.seconds == Catch::Approx(6 * count / 5e9).epsilon(1e-6));
 }
 
 TEST_CASE("streamed chunks lie evenly among the others", "[planner]")

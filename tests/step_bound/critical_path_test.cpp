@@ -84,7 +84,7 @@ TEST_CASE("the longest chain is as long as an iteration that is pushed back agai
     std::vector<chain_link> chain;
     const double found = chains.longest(clock.whole(), chain);
     const double expected = pushed_back(clock, pieces);
-    CHECK(found == Approx(expected));
+    CHECK(found == Catch::Approx(expected));
     double sum = 0;
     std::int64_t steps = 0;
     for (const chain_link& it : chain) {
@@ -92,8 +92,8 @@ TEST_CASE("the longest chain is as long as an iteration that is pushed back agai
       steps += it.to - it.from;
     }
     if (!chain.empty())
-      CHECK(sum / (static_cast<double>(steps) / static_cast<double>(moments.size())) == Approx(found));
-    CHECK(chain.empty() == (found == Approx(clock.whole())));
+      CHECK(sum / (static_cast<double>(steps) / static_cast<double>(moments.size())) == Catch::Approx(found));
+    CHECK(chain.empty() == (found == Catch::Approx(clock.whole())));
 
     // Fewer moments: never more.
     std::vector<std::uint32_t> some{0};
@@ -119,7 +119,7 @@ TEST_CASE("room holds up what would come before it, and what would leave behind 
   for (const double room : {0.0, 30.0, 100.0}) {
     critical_path chains{clock, {0, 1}};
     chains.add_room(std::vector{load}, std::vector{room, room});
-    CHECK(chains.longest(20, chain) == Approx(longest_of(room)));
+    CHECK(chains.longest(20, chain) == Catch::Approx(longest_of(room)));
   }
   work_piece save;  // 100 behind moment 0, leaves before moment 1
   save.nanoseconds = 100;
@@ -128,7 +128,7 @@ TEST_CASE("room holds up what would come before it, and what would leave behind 
   for (const double room : {0.0, 30.0, 100.0}) {
     critical_path chains{clock, {0, 1}};
     chains.add_leaving(std::vector{save}, std::vector{room, room});
-    CHECK(chains.longest(20, chain) == Approx(longest_of(room)));
+    CHECK(chains.longest(20, chain) == Catch::Approx(longest_of(room)));
   }
 }
 

@@ -95,7 +95,7 @@ TEST_CASE("the best split of any machine is that of a scan over all of them", "[
     const update_split found = best_split(rates, resident, each);
     REQUIRE(found.device_share >= 0);
     REQUIRE(found.device_share <= 1 - resident);
-    REQUIRE(found.seconds == Approx(seconds_of(rates, found.device_share, resident, each)).epsilon(1e-9));
+    REQUIRE(found.seconds == Catch::Approx(seconds_of(rates, found.device_share, resident, each)).epsilon(1e-9));
     constexpr int steps = 500;
     double least = std::numeric_limits<double>::infinity();
     for (int at = 0; at <= steps; ++at)
@@ -111,11 +111,11 @@ TEST_CASE("states that stay on the device shorten every update that they do not 
   for (const expected& it : machines) {
     const update_split without = best_split(it.rates);
     const update_split with = best_split(it.rates, 0.3);
-    CHECK(with.seconds == Approx(0.7 * without.seconds));
-    CHECK(with.device_share == Approx(0.7 * without.device_share));
+    CHECK(with.seconds == Catch::Approx(0.7 * without.seconds));
+    CHECK(with.device_share == Catch::Approx(0.7 * without.device_share));
     const update_split all = best_split(it.rates, 1);
     CHECK(all.device_share == 0);
-    CHECK(all.seconds == Approx(1 / it.rates.device_updates_per_second));
+    CHECK(all.seconds == Catch::Approx(1 / it.rates.device_updates_per_second));
   }
 }
 
@@ -124,9 +124,9 @@ TEST_CASE("gradients that came down during backward leave their link to streamed
   const update_rates rates{2e9, 1e12, 1e12, 25e9, 0};
   const double late = best_split(rates).seconds;
   const double early = best_split(rates, 0, {.gradient_bytes = 0}).seconds;
-  CHECK(late == Approx(12.0 / 25e9 * (1 / 2e9 - 2 / 25e9) / (1 / 2e9 + 10 / 25e9) +
-                       2.0 / 25e9 * (12 / 25e9) / (1 / 2e9 + 10 / 25e9)));
-  CHECK(early == Approx(12.0 / 25e9 * (1 / 2e9) / (1 / 2e9 + 12 / 25e9)));
+  CHECK(late == Catch::Approx(12.0 / 25e9 * (1 / 2e9 - 2 / 25e9) / (1 / 2e9 + 10 / 25e9) +
+                              2.0 / 25e9 * (12 / 25e9) / (1 / 2e9 + 10 / 25e9)));
+  CHECK(early == Catch::Approx(12.0 / 25e9 * (1 / 2e9) / (1 / 2e9 + 12 / 25e9)));
 }
 
 TEST_CASE("equal splits: the one that streams least", "[transfer]")
