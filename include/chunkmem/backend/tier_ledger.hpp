@@ -3,13 +3,13 @@
 
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/sequence.hpp>
 #include <chunkmem/core/tier.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <new>
 #include <span>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 namespace backend {
@@ -123,7 +123,7 @@ class tier_ledger {
 
   per_tier<bytes> capacity_;
   per_tier<bytes> live_;
-  std::vector<allocation> allocations_;
+  sequence<allocation> allocations_;
   std::uint64_t unknown_releases_ = 0;
 };
 

@@ -7,6 +7,7 @@
 #include <chunkmem/chunk/place_all.hpp>
 #include <chunkmem/chunk/searchable_layout.hpp>
 #include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/sequence.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -45,7 +46,7 @@ class chunk_size_search {
   /// The tensors of one role, in order, as they lie in each of `lists` lists. @throws size_overflow
   void add(std::span<const bytes> sizes, std::uint32_t lists = 1)
   {
-    group added{prototype_, {sizes.begin(), sizes.end()}, bytes{}, bytes{}, lists};
+    group added{prototype_, sequence<bytes>{sizes}, bytes{}, bytes{}, lists};
     for (const bytes size : sizes) {
       added.payload += size;
       added.padded += bytes{frame_size::padded(size)};
@@ -84,7 +85,7 @@ class chunk_size_search {
  private:
   struct group {
     Layout layout;  // of its own: it may remember what it saw last
-    std::vector<bytes> sizes;
+    sequence<bytes> sizes;
     bytes payload;
     bytes padded;
     std::uint32_t lists;
@@ -150,8 +151,8 @@ class chunk_size_search {
 
   Layout prototype_;
   std::vector<group> groups_;
-  std::vector<chunk_place> places_;
-  std::vector<std::uint32_t> frames_;
+  sequence<chunk_place> places_;
+  sequence<std::uint32_t> frames_;
   bytes payload_;
   std::uint64_t changes_ = frame_size::never;
 };

@@ -4,12 +4,13 @@
 #include <chunkmem/chunk/frame_size.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/sequence.hpp>
+#include <chunkmem/core/sort_records.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -36,8 +37,8 @@ struct frame_limits {
   /// the largest tensor of all.
   [[nodiscard]] static bytes largest_of_body(std::span<const bytes> sizes)
   {
-    std::vector<bytes> sorted(sizes.begin(), sizes.end());
-    std::sort(sorted.begin(), sorted.end(), [](bytes a, bytes b) { return a > b; });
+    sequence<bytes> sorted(sizes);
+    sort_records(std::span{sorted}, [](bytes a, bytes b) { return a > b; });
     double all = 0;
     for (const bytes size : sorted) all += static_cast<double>(size.count());
     for (std::size_t first = 0; first + 2 < sorted.size();) {

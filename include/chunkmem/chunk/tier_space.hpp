@@ -3,11 +3,11 @@
 
 #include <chunkmem/chunk/frame_pool.hpp>
 #include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/sequence.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -172,9 +172,9 @@ class tier_space {
   }
 
   frame_pool pool_;
-  std::vector<std::uint32_t> occupant_;
-  std::vector<std::uint32_t> leases_in_;  // live leases that touch a frame
-  std::vector<interval> leases_;          // by begin
+  sequence<std::uint32_t> occupant_;
+  sequence<std::uint32_t> leases_in_;  // live leases that touch a frame
+  sequence<interval> leases_;          // by begin
   std::uint64_t frame_ = 1;
   std::uint64_t capacity_ = 0;
   std::uint64_t leased_ = 0;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/sequence.hpp>
 #include <chunkmem/core/version.hpp>
 
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -113,7 +113,7 @@ class index_set {
     return static_cast<std::uint32_t>(index);
   }
 
-  std::vector<std::uint64_t> words_;
+  sequence<std::uint64_t> words_;
   std::size_t first_word_[6] = {};
   std::size_t levels_ = 1;
   std::uint32_t universe_ = 0;

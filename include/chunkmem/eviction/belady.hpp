@@ -2,12 +2,12 @@
 #pragma once
 
 #include <chunkmem/core/index_set.hpp>
+#include <chunkmem/core/sequence.hpp>
 #include <chunkmem/eviction/eviction_policy.hpp>
 #include <chunkmem/eviction/lru.hpp>
 
 #include <cstdint>
 #include <string_view>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -71,7 +71,7 @@ class belady {
   lru recent_;
   index_set idle_;
   index_set next_uses_;
-  std::vector<chunk_id> owner_;  // of each moment in next_uses_
+  sequence<chunk_id> owner_;  // of each moment in next_uses_
   std::uint32_t chunks_ = 0;
   bool profiled_ = false;
 };

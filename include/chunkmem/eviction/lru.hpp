@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/sequence.hpp>
 #include <chunkmem/eviction/eviction_policy.hpp>
 
 #include <cstdint>
 #include <string_view>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -70,7 +70,7 @@ class lru {
     return before;
   }
 
-  std::vector<link> links_;  // one for each chunk, and the list's end
+  sequence<link> links_;  // one for each chunk, and the list's end
   std::uint32_t end_ = 0;
 };
 

@@ -70,31 +70,15 @@ class basic_manager {
   /// @throws config_error   the chunk size is not a positive multiple of 256 B
   template <class... Given>
   explicit basic_manager(Backend& backend, const manager_options& options = {}, Given... given)
-      : engine_{backend,
-                checked(options),
-                policy_value<Eviction>(given...),
-                policy_value<Transfer>(given...),
-                policy_value<Mover>(given...),
-                policy_value<Sink>(given...)},
-        link_{engine_},
-        builder_{engine_,
-                 ledger_,
-                 link_.owner(),
-                 policy_value<Layout>(given...),
-                 policy_value<Placement>(given...),
-                 policy_value<Gradient>(given...)},
-        rehearsal_{engine_, builder_, ledger_, policy_value<Eviction>(given...)},
-        masters_{engine_, builder_, changes_, *link_},
-        gradients_{engine_, builder_, ledger_, *link_},
-        updates_{engine_, builder_, ledger_, gradients_, states_, *link_},
-        content_{engine_, builder_, ledger_, gradients_, states_, changes_},
-        guard_{engine_}
+      : basic_manager{policy_values{policy_value<Layout>(given...), policy_value<Eviction>(given...),
+                                    policy_value<Placement>(given...), policy_value<Gradient>(given...),
+                                    policy_value<Transfer>(given...), policy_value<Mover>(given...),
+                                    policy_value<Sink>(given...)},
+                      backend, options}
   {
     static_assert((is_one_of<Given, Layout, Eviction, Placement, Gradient, Transfer, Mover, Sink, Checks> && ...),
                   "chunkmem: a policy value was given whose type this manager was not named with: add it to the "
                   "arguments of manager<...>");
-    if (options.error_details) engine_.annotator().ask(&details_of, &engine_);
-    engine_.checks().attach({&engine_, &wait_for_agents, &describe});
   }
   basic_manager(const basic_manager&) = delete;  // pass a manager by reference: its tensors and pins know where it is
 
@@ -559,6 +543,42 @@ class basic_manager {
   [[nodiscard]] agent adopt() { return engine_.backend().adopt(); }
 
  private:
+  struct policy_values {
+    Layout layout;
+    Eviction eviction;
+    Placement placement;
+    Gradient gradient;
+    Transfer transfer;
+    Mover mover;
+    Sink sink;
+  };
+
+  /// No template of the values that were given, so that one object file has it (see compiled.hpp).
+  basic_manager(policy_values values, Backend& backend, const manager_options& options)
+      : engine_{backend,
+                checked(options),
+                values.eviction,
+                std::move(values.transfer),
+                std::move(values.mover),
+                std::move(values.sink)},
+        link_{engine_},
+        builder_{engine_,
+                 ledger_,
+                 link_.owner(),
+                 std::move(values.layout),
+                 std::move(values.placement),
+                 std::move(values.gradient)},
+        rehearsal_{engine_, builder_, ledger_, std::move(values.eviction)},
+        masters_{engine_, builder_, changes_, *link_},
+        gradients_{engine_, builder_, ledger_, *link_},
+        updates_{engine_, builder_, ledger_, gradients_, states_, *link_},
+        content_{engine_, builder_, ledger_, gradients_, states_, changes_},
+        guard_{engine_}
+  {
+    if (options.error_details) engine_.annotator().ask(&details_of, &engine_);
+    engine_.checks().attach({&engine_, &wait_for_agents, &describe});
+  }
+
   [[nodiscard]] static const manager_options& checked(const manager_options& options)
   {
     const std::uint64_t chunk = options.chunk_bytes.count();

@@ -3,6 +3,8 @@
 
 #include <chunkmem/chunk/chunk.hpp>
 #include <chunkmem/core/ids.hpp>
+#include <chunkmem/core/sequence.hpp>
+#include <chunkmem/core/sort_records.hpp>
 #include <chunkmem/core/tier.hpp>
 #include <chunkmem/eviction/eviction_policy.hpp>
 #include <chunkmem/profile/access_record.hpp>
@@ -11,7 +13,6 @@
 #include <cstdint>
 #include <span>
 #include <utility>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -135,11 +136,13 @@ class candidate_set {
     for (std::uint32_t at = 0; at < chunks.size(); ++at)
       if (chunks[at].has_frames(where)) named_[count++] = at;
     const std::span named{named_.data(), count};
-    const auto same = [named](const std::vector<std::uint64_t>& ours, const std::vector<std::uint64_t>& theirs) {
-      std::sort(named.begin(), named.end(),
-                [&](std::uint32_t left, std::uint32_t right) { return ours[left] < ours[right]; });
-      return std::is_sorted(named.begin(), named.end(),
-                            [&](std::uint32_t left, std::uint32_t right) { return theirs[left] < theirs[right]; });
+    const auto same = [named](const sequence<std::uint64_t>& ours, const sequence<std::uint64_t>& theirs) {
+      sort_records(named, [&](std::uint32_t left, std::uint32_t right) {
+        return ours[left] != ours[right] ? ours[left] < ours[right] : left < right;
+      });
+      for (std::size_t at = 1; at < named.size(); ++at)
+        if (theirs[named[at]] < theirs[named[at - 1]]) return false;
+      return true;
     };
     return same(arrived_, other.arrived_) && same(released_, other.released_);
   }
@@ -165,12 +168,11 @@ class candidate_set {
 
   void flush(std::span<chunk> chunks) noexcept
   {
-    const auto begin = touched_.begin();
-    const auto end = begin + static_cast<std::ptrdiff_t>(touched_count_);
-    std::sort(begin, end, [this](std::uint32_t left, std::uint32_t right) {
+    const std::span<std::uint32_t> touched{touched_.data(), touched_count_};
+    sort_records(touched, [this](std::uint32_t left, std::uint32_t right) {
       return released_[left] != released_[right] ? released_[left] < released_[right] : left < right;
     });
-    for (auto next = begin; next != end; ++next) renew(*next, chunks[*next]);
+    for (const std::uint32_t next : touched) renew(next, chunks[next]);
     touched_count_ = 0;
   }
 
@@ -186,12 +188,12 @@ class candidate_set {
   }
 
   Eviction policy_;
-  std::vector<eviction::candidate> entered_;  // by chunk: what the policy has, or no chunk
-  std::vector<std::uint32_t> touched_;        // chunks whose entry is out of date; the first touched_count_
-  std::vector<std::uint64_t> released_;       // by chunk: when it was let go of last
-  std::vector<std::uint64_t> arrived_;        // by chunk: when it came to the device
-  std::vector<std::uint32_t> named_;          // room for `rank` and `same_order`, one for each chunk
-  std::vector<std::uint8_t> is_named_;
+  sequence<eviction::candidate> entered_;  // by chunk: what the policy has, or no chunk
+  sequence<std::uint32_t> touched_;        // chunks whose entry is out of date; the first touched_count_
+  sequence<std::uint64_t> released_;       // by chunk: when it was let go of last
+  sequence<std::uint64_t> arrived_;        // by chunk: when it came to the device
+  sequence<std::uint32_t> named_;          // room for `rank` and `same_order`, one for each chunk
+  sequence<std::uint8_t> is_named_;
   std::size_t touched_count_ = 0;
   std::uint64_t clock_ = 0;
   bool telling_ = true;

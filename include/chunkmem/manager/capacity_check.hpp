@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/sequence.hpp>
 #include <chunkmem/manager/gradient_places.hpp>
 #include <chunkmem/manager/memory_requirement.hpp>
 #include <chunkmem/manager/model_frames.hpp>
@@ -13,7 +14,6 @@
 #include <cstdint>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -31,7 +31,7 @@ template <class Visits>
   const auto& slots = tensors.slots();
   for (std::uint32_t at = 0; at < tensors.parameters(); ++at)
     if (gradients.is_lent(at)) need.by_role[role::gradient] -= bytes{slots[tensors.gradient_of(at)].size};
-  std::vector<std::uint8_t> counted(tensors.frames_of_chunk().size(), 0);
+  sequence<std::uint8_t> counted(tensors.frames_of_chunk().size(), 0);
   std::uint32_t largest = 0;
   for (std::uint32_t at = 0; at < slots.size(); ++at) {  // chunks of gradients that lie in their weights hold nothing
     const std::uint32_t chunk = slots[at].chunk;
@@ -122,7 +122,7 @@ class too_small {
 [[nodiscard]] inline bytes bytes_of_weights(const model_frames& of)
 {
   const registry& tensors = of.tensors;
-  std::vector<std::uint8_t> counted(tensors.frames_of_chunk().size(), 0);
+  sequence<std::uint8_t> counted(tensors.frames_of_chunk().size(), 0);
   std::uint64_t frames = 0;
   for (std::uint32_t id = 0; id < tensors.tensors(); ++id) {
     const role part = tensors.info(tensor_id{id}).part;

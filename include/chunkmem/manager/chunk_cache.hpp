@@ -138,7 +138,8 @@ class chunk_cache {
   void start_of(const access_record& record, std::span<const std::uint8_t> device_only = {}) noexcept
   {
     candidates_.silence();
-    has_long_chunks_ = std::ranges::any_of(table_.all(), [](const chunk& it) { return it.frames > 1; });
+    has_long_chunks_ =
+        std::any_of(table_.all().begin(), table_.all().end(), [](const chunk& it) { return it.frames > 1; });
     leases_from_ = detail::lowest_leased_frame(space(tier::device), record);
     for (std::uint32_t at = 0; at < chunks(); ++at) {
       chunk& it = table_[at];

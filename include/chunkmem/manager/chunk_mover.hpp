@@ -4,15 +4,15 @@
 #include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/collective/communicator.hpp>
 #include <chunkmem/core/policy.hpp>
+#include <chunkmem/core/sequence.hpp>
+#include <chunkmem/core/sort_records.hpp>
 
-#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -66,10 +66,12 @@ class chunk_shares {
   chunk_shares() = default;
   /// Sorts them, and joins runs that follow each other in both places. O(n log n)
   /// @param labels   by chunk: what the ranks call it
-  chunk_shares(std::vector<chunk_share> all, std::vector<std::uint32_t> labels)
+  chunk_shares(sequence<chunk_share> all, sequence<std::uint32_t> labels)
       : runs_{std::move(all)}, labels_{std::move(labels)}
   {
-    std::ranges::sort(runs_, {}, [](const chunk_share& it) { return std::pair{it.whole, it.begin}; });
+    sort_records(std::span{runs_}, [](const chunk_share& left, const chunk_share& right) {
+      return left.whole != right.whole ? left.whole < right.whole : left.begin < right.begin;
+    });
     std::size_t last = 0;
     for (std::size_t at = 1; at < runs_.size(); ++at) {
       if (follows(runs_[last], runs_[at]))
@@ -83,8 +85,16 @@ class chunk_shares {
   /// Of one chunk, in the order of their places. O(log n)
   [[nodiscard]] std::span<const chunk_share> of(std::uint32_t whole) const noexcept
   {
-    const auto found = std::ranges::equal_range(runs_, whole, {}, &chunk_share::whole);
-    return {found.begin(), found.end()};
+    std::size_t first = 0, last = runs_.size();
+    while (first < last) {
+      const std::size_t middle = first + (last - first) / 2;
+      if (runs_[middle].whole < whole)
+        first = middle + 1;
+      else
+        last = middle;
+    }
+    while (last < runs_.size() && runs_[last].whole == whole) ++last;
+    return {runs_.data() + first, last - first};
   }
 
   [[nodiscard]] std::uint32_t label_of(std::uint32_t whole) const noexcept { return labels_[whole]; }
@@ -96,8 +106,8 @@ class chunk_shares {
            left.offset + left.size == right.offset;
   }
 
-  std::vector<chunk_share> runs_;
-  std::vector<std::uint32_t> labels_;
+  sequence<chunk_share> runs_;
+  sequence<std::uint32_t> labels_;
 };
 
 /// A mover that makes chunks whole from the shares of all ranks, and sums of what all ranks have in a chunk.

@@ -4,13 +4,13 @@
 #include <chunkmem/chunk/chunk.hpp>
 #include <chunkmem/chunk/tier_space.hpp>
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/sequence.hpp>
 #include <chunkmem/core/tier.hpp>
 
 #include <algorithm>
 #include <cstdint>
 #include <span>
 #include <utility>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -57,8 +57,8 @@ class chunk_table {
     const chunk& it = chunks_[at];
     if (it.pins[where] > 0) return false;
     if (where != last_tier) return true;  // a write-back goes to the next tier
-    return !it.is_valid(where) ||
-           std::ranges::any_of(all_tiers, [&](tier other) { return other != where && it.is_valid(other); });
+    return !it.is_valid(where) || std::any_of(all_tiers.begin(), all_tiers.end(),
+                                              [&](tier other) { return other != where && it.is_valid(other); });
   }
 
   /// What the tier looks like to a request that cannot be met: what cannot leave, and what this moment needs. Where
@@ -85,14 +85,15 @@ class chunk_table {
   [[nodiscard]] bool same_places(const chunk_table& other) const noexcept
   {
     return live_ == other.live_ &&
-           std::ranges::all_of(all_tiers,
-                               [&](tier where) { return spaces_[where].same_places(other.spaces_[where]); }) &&
-           std::ranges::equal(chunks_, other.chunks_, &chunk::same_place);
+           std::all_of(all_tiers.begin(), all_tiers.end(),
+                       [&](tier where) { return spaces_[where].same_places(other.spaces_[where]); }) &&
+           std::equal(chunks_.begin(), chunks_.end(), other.chunks_.begin(), other.chunks_.end(),
+                      [](const chunk& ours, const chunk& theirs) { return ours.same_place(theirs); });
   }
 
  private:
-  std::vector<chunk> chunks_;
-  std::vector<std::uint8_t> live_;  // by slot: it holds bytes
+  sequence<chunk> chunks_;
+  sequence<std::uint8_t> live_;  // by slot: it holds bytes
   per_tier<tier_space> spaces_;
   per_tier<bytes> step_need_;  // zero until a step was rehearsed
 };

@@ -5,6 +5,7 @@
 #include <chunkmem/checks/no_checks.hpp>
 #include <chunkmem/chunk/chunk.hpp>
 #include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/sequence.hpp>
 #include <chunkmem/manager/checked_bytes.hpp>
 #include <chunkmem/manager/chunk_mover.hpp>
 #include <chunkmem/manager/chunk_table.hpp>
@@ -17,7 +18,6 @@
 #include <cstdint>
 #include <span>
 #include <utility>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -54,7 +54,7 @@ class copy_engine {
   void reset(std::span<const std::uint64_t> used, std::uint64_t frame, per_tier<std::byte*> arena,
              per_tier<std::uint32_t> frames)
   {
-    used_.assign(used.begin(), used.end());
+    used_.assign(used);
     frame_ = frame;
     arena_ = arena;
     for (const tier where : all_tiers) hazards_[where].assign(std::size_t{frames[where]} + 1, frame_hazards{});
@@ -183,6 +183,7 @@ class copy_engine {
   /// Adds what all ranks have in this chunk: this rank's share becomes the sum. @pre it is on the device, and the mover
   /// gathers
   void sum(std::uint32_t at, const chunk& it, std::uint32_t label, collective::sum how)
+    requires gathers
   {
     const std::uint32_t first = it.first_frame[tier::device];
     frame_hazards& frames = hazards_[tier::device][first];
@@ -286,6 +287,7 @@ class copy_engine {
     counts_.loaded += bytes{share.size};
   }
   void stamp_collective(frame_hazards& frames)
+    requires gathers
   {
     hazard_tracker<Backend>::stamp_copy(tracker_.copied(mover_.worker()), frames, true);
   }
@@ -322,8 +324,8 @@ class copy_engine {
   hazard_tracker<Backend> tracker_;
   Mover mover_;
   Sink sink_;
-  std::vector<std::uint64_t> used_;
-  per_tier<std::vector<frame_hazards>> hazards_;  // by frame, and one for the rest of the arena
+  sequence<std::uint64_t> used_;
+  per_tier<sequence<frame_hazards>> hazards_;  // by frame, and one for the rest of the arena
   per_tier<std::byte*> arena_;
   std::uint64_t frame_ = 1;
   report counts_;  // of these, only what is moved

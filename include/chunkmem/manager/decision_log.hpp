@@ -2,12 +2,12 @@
 #pragma once
 
 #include <chunkmem/chunk/chunk.hpp>
+#include <chunkmem/core/sequence.hpp>
 #include <chunkmem/core/tier.hpp>
 #include <chunkmem/transfer/transfer_policy.hpp>
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -18,7 +18,7 @@ namespace chunkmem::inline v0 {
 class decision_log {
  public:
   void clear() noexcept { moves_.clear(); }
-  [[nodiscard]] const std::vector<transfer::move>& moves() const noexcept { return moves_; }
+  [[nodiscard]] const sequence<transfer::move>& moves() const noexcept { return moves_; }
 
   /// Room for twice as many moves as there are. Runs of one record from other starts differ by less.
   void make_room() { moves_.reserve(2 * moves_.size() + 16); }
@@ -64,7 +64,7 @@ class decision_log {
     moves_.push_back({moment, chunk, place, frames, 0, kind});
   }
 
-  std::vector<transfer::move> moves_;
+  sequence<transfer::move> moves_;
   std::uint32_t now_ = 0;
   std::uint32_t freed_from_ = 0;
 };

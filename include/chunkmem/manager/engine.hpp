@@ -229,6 +229,7 @@ class engine {
 
   /// The chunk of this slot becomes the sum of what all ranks have there, each in its share. @pre it is on the device
   void sum_over_ranks(std::uint32_t index, std::uint32_t label, collective::sum how)
+    requires(copies_type::gathers)
   {
     const std::uint32_t at = tensors_.slots()[index].chunk;
     copies_.sum(at, chunks_[at], label, how);

@@ -2,12 +2,12 @@
 #pragma once
 
 #include <chunkmem/core/ids.hpp>
+#include <chunkmem/core/sequence.hpp>
 #include <chunkmem/manager/chunk_mover.hpp>
 #include <chunkmem/manager/registry.hpp>
 
 #include <cstdint>
 #include <utility>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -38,12 +38,12 @@ class gathered_chunks {
   /// @pre `tensors` is sealed
   [[nodiscard]] chunk_shares shares(const registry& tensors) const
   {
-    std::vector<chunk_share> all;
+    sequence<chunk_share> all;
     for (const part& it : parts_) {
       const slot& share = tensors.slots()[tensors.value_slot(it.share)];
       all.push_back({tensors.chunk_of(it.whole), share.chunk, share.offset, it.begin, share.size});
     }
-    std::vector<std::uint32_t> labels(tensors.frames_of_chunk().size(), 0);
+    sequence<std::uint32_t> labels(tensors.frames_of_chunk().size(), 0);
     for (const gathered_tensor& it : gathered_) labels[tensors.chunk_of(it.whole)] = it.label;
     return {std::move(all), std::move(labels)};
   }
@@ -60,8 +60,8 @@ class gathered_chunks {
     std::uint64_t begin = 0;
   };
 
-  std::vector<gathered_tensor> gathered_;
-  std::vector<part> parts_;
+  sequence<gathered_tensor> gathered_;
+  sequence<part> parts_;
 };
 
 }  // namespace chunkmem::inline v0

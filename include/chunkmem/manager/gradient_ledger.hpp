@@ -4,6 +4,7 @@
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/error_text.hpp>
 #include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/sequence.hpp>
 #include <chunkmem/manager/update_order.hpp>
 #include <chunkmem/tensor/gradient_measure.hpp>
 
@@ -12,7 +13,6 @@
 #include <optional>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -155,8 +155,8 @@ class gradient_ledger {
     bool measured = false;
   };
 
-  std::vector<note> notes_;  // by parameter, in the order of declaration
-  std::vector<note> kept_;
+  sequence<note> notes_;  // by parameter, in the order of declaration
+  sequence<note> kept_;
   std::optional<gradient_measure> of_all_, kept_of_all_;
   update_order order_, kept_order_;
   std::uint64_t opened_ = 0, kept_opened_ = 0;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/sequence.hpp>
 #include <chunkmem/manager/registry.hpp>
 #include <chunkmem/profile/access_record.hpp>
 
 #include <algorithm>
 #include <cstdint>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -160,8 +160,8 @@ class gradient_places {
     }
   };
 
-  std::vector<weight> weights_;       // by value slot
-  std::vector<std::uint64_t> begun_;  // iterations, by record
+  sequence<weight> weights_;       // by value slot
+  sequence<std::uint64_t> begun_;  // iterations, by record
   std::size_t record_ = 0;
   bool enabled_ = false;
   bool pending_ = false;

@@ -4,13 +4,13 @@
 #include <chunkmem/backend/measuring_backend.hpp>
 #include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/backend/wait_cause.hpp>
+#include <chunkmem/core/sequence.hpp>
 #include <chunkmem/manager/device_health.hpp>
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -154,7 +154,7 @@ class hazard_tracker {
   std::uint64_t known_[max_agents][max_agents] = {};  // [who][source]: stamps that `who` already follows
   std::uint64_t epoch_[max_agents] = {};
   static constexpr std::uint64_t remembered = 256;
-  std::vector<std::array<event, remembered>> recorded_;  // by agent: the event of an epoch, in a ring
+  sequence<std::array<event, remembered>> recorded_;  // by agent: the event of an epoch, in a ring
   wait_total waited_[wait_causes] = {};
   unsigned copy_agents_ = 1U << static_cast<unsigned>(agent::to_device) | 1U << static_cast<unsigned>(agent::to_host);
 };

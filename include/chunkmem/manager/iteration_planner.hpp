@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/sequence.hpp>
 #include <chunkmem/manager/chunk_cache.hpp>
 #include <chunkmem/manager/chunk_table.hpp>
 #include <chunkmem/manager/decision_log.hpp>
@@ -19,7 +20,6 @@
 #include <span>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -38,15 +38,15 @@ template <class Eviction>
 struct iteration_plan {
   chunk_table start;  ///< where everything lay when it was made
   std::vector<transfer::move> actions;
-  std::vector<std::uint32_t> stays_until;  ///< as transfer::retention; empty where the eviction policy moves less
-  std::vector<std::uint32_t> first_use;
-  std::vector<std::uint32_t> borders;
-  std::vector<transfer::early_load> early;
-  std::vector<std::uint32_t> frames;  ///< as retained_run
+  sequence<std::uint32_t> stays_until;  ///< as transfer::retention; empty where the eviction policy moves less
+  sequence<std::uint32_t> first_use;
+  sequence<std::uint32_t> borders;
+  sequence<transfer::early_load> early;
+  sequence<std::uint32_t> frames;  ///< as retained_run
   static constexpr std::uint32_t free_tries = 4;
   std::uint32_t tries = 0;   ///< plans of who stays since it was chosen
   std::uint64_t copied = 0;  ///< frames that the last one by the rules alone copies
-  std::vector<std::uint8_t> device_only;
+  sequence<std::uint8_t> device_only;
   std::uint64_t moved_bytes = 0;  ///< as transfer::retention; 0 where the eviction policy moves less
   std::uint64_t bound_bytes = 0;
   std::uint64_t made = 0;
@@ -63,12 +63,12 @@ struct iteration_plan {
 
   void keep(const transfer::retention& wanted)
   {
-    stays_until.assign(wanted.stays_until.begin(), wanted.stays_until.end());
-    first_use.assign(wanted.first_use.begin(), wanted.first_use.end());
-    borders.assign(wanted.borders.begin(), wanted.borders.end());
-    early.assign(wanted.early.begin(), wanted.early.end());
+    stays_until.assign(wanted.stays_until);
+    first_use.assign(wanted.first_use);
+    borders.assign(wanted.borders);
+    early.assign(wanted.early);
     tries = 0;
-    device_only.assign(wanted.device_only.begin(), wanted.device_only.end());
+    device_only.assign(wanted.device_only);
     moved_bytes = wanted.moved_bytes;
     bound_bytes = wanted.bound_bytes;
   }
@@ -185,7 +185,7 @@ class iteration_planner {
     plan.keep(stays_.of(record, chunk_of_slot, now.chunks(), log_.moves()));
     retained_.start(now.table(), plan.who_stays());
     (void)retained_.run(record, chunk_of_slot);
-    plan.frames.assign(retained_.frames().begin(), retained_.frames().end());
+    plan.frames.assign(retained_.frames());
     (void)trial_.frames_moved(now, record, chunk_of_slot, plan.variant, {1, 1});
     log_.make_room();
     retained_.make_room();
@@ -251,7 +251,7 @@ class iteration_planner {
       fits = retained_.run(record, chunk_of_slot);
       plan.copied = retained_.log().frames_copied();
     }
-    plan.frames.assign(retained_.frames().begin(), retained_.frames().end());
+    plan.frames.assign(retained_.frames());
     return fits;
   }
 

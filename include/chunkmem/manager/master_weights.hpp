@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/sequence.hpp>
 #include <chunkmem/manager/change_watch.hpp>
 #include <chunkmem/manager/engine.hpp>
 #include <chunkmem/manager/pin.hpp>
@@ -11,7 +12,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -139,7 +139,7 @@ class master_weights {
   change_watch* changes_;
   owner_link<Engine>* link_;
   bool wanted_ = true;
-  std::vector<std::uint32_t> made_;  // slots of masters made for the iteration that is about to begin
+  sequence<std::uint32_t> made_;  // slots of masters made for the iteration that is about to begin
 };
 
 }  // namespace chunkmem::inline v0

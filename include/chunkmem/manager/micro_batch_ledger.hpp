@@ -2,10 +2,10 @@
 #pragma once
 
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/sequence.hpp>
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -67,7 +67,7 @@ class micro_batch_ledger {
                                       "begin it with as many as there are)"};
   }
 
-  std::vector<std::uint64_t> named_;
+  sequence<std::uint64_t> named_;
   std::uint32_t expected_ = 1;
   std::uint32_t count_ = 0;
   short_iteration kept_{};

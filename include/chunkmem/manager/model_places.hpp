@@ -3,6 +3,7 @@
 
 #include <chunkmem/chunk/chunk_size_search.hpp>
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/sequence.hpp>
 #include <chunkmem/manager/manager_options.hpp>
 #include <chunkmem/manager/registry.hpp>
 #include <chunkmem/manager/state_homes.hpp>
@@ -11,7 +12,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <utility>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -49,7 +49,7 @@ class model_places {
   /// Places everything again as a step uses it. @pre sealed, nothing is allocated and no gradient lies in place
   void order_by_first_use(registry& tensors, const access_record& step, bytes frame, bytes device)
   {
-    std::vector<std::uint32_t> first(tensors.slots().size(), access_record::never);
+    sequence<std::uint32_t> first(tensors.slots().size(), access_record::never);
     for (std::uint32_t at = step.size(); at-- > 0;)
       if (step.entries()[at].slot != access_record::never) first[step.entries()[at].slot] = at;
     tensors.place_by_use(first, layout_, frame);
@@ -63,8 +63,8 @@ class model_places {
   {
     if constexpr (searchable_layout<Layout>) {
       chunk_size_search<Layout> search{layout_};
-      std::vector<bytes> body;
-      tensors.for_each_group([&](const std::vector<bytes>& sizes) {
+      sequence<bytes> body;
+      tensors.for_each_group([&](const sequence<bytes>& sizes) {
         search.add(sizes);
         if (body.empty()) body = sizes;
       });

@@ -2,13 +2,13 @@
 #pragma once
 
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/sequence.hpp>
 #include <chunkmem/manager/registry.hpp>
 #include <chunkmem/profile/access_record.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <utility>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -135,9 +135,9 @@ class pending_updates {
   }
 
   registry* tensors_;
-  std::vector<std::uint32_t> first_;  // by chunk
-  std::vector<std::uint32_t> next_;   // by parameter, in its chunk
-  std::vector<std::uint8_t> waits_;   // by parameter
+  sequence<std::uint32_t> first_;  // by chunk
+  sequence<std::uint32_t> next_;   // by parameter, in its chunk
+  sequence<std::uint8_t> waits_;   // by parameter
   std::size_t count_ = 0;
   update_type update_ = nullptr;
   void* who_ = nullptr;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/sequence.hpp>
+#include <chunkmem/core/sort_records.hpp>
 #include <chunkmem/profile/access_record.hpp>
 #include <chunkmem/transfer/transfer_policy.hpp>
 
@@ -8,7 +10,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -99,8 +100,11 @@ class policy_stays {
   /// end.
   void join_halves(const access_record& record)
   {
-    std::ranges::sort(early_, {}, &half::moment);
-    std::ranges::sort(late_, {}, &half::moment);
+    const auto earlier = [](const half& left, const half& right) {
+      return left.moment != right.moment ? left.moment < right.moment : left.chunk < right.chunk;
+    };
+    sort_records(std::span{early_}, earlier);
+    sort_records(std::span{late_}, earlier);
     auto other = late_.begin();
     for (const half& it : early_) {
       while (other != late_.end() && other->moment <= it.moment && other->frames < it.frames) ++other;
@@ -121,15 +125,15 @@ class policy_stays {
     first_use_[chunk] = next;
   }
 
-  std::vector<std::uint32_t> stays_until_;
-  std::vector<std::uint32_t> first_use_;
-  std::vector<std::uint32_t> borders_;
+  sequence<std::uint32_t> stays_until_;
+  sequence<std::uint32_t> first_use_;
+  sequence<std::uint32_t> borders_;
   std::uint32_t saved_ = 0;
-  std::vector<std::uint32_t> first_break_;  // by chunk: the first moment at which it comes or leaves
-  std::vector<std::uint32_t> next_break_;   // by chunk: the same after the moment that is looked at
-  std::vector<half> last_break_;            // by chunk: when it came or left last
-  std::vector<half> early_;
-  std::vector<half> late_;
+  sequence<std::uint32_t> first_break_;  // by chunk: the first moment at which it comes or leaves
+  sequence<std::uint32_t> next_break_;   // by chunk: the same after the moment that is looked at
+  sequence<half> last_break_;            // by chunk: when it came or left last
+  sequence<half> early_;
+  sequence<half> late_;
 };
 
 }  // namespace chunkmem::inline v0

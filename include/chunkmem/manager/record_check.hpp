@@ -2,13 +2,13 @@
 #pragma once
 
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/sequence.hpp>
 #include <chunkmem/manager/registry.hpp>
 #include <chunkmem/profile/access_record.hpp>
 #include <chunkmem/profile/tide.hpp>
 
 #include <cstdint>
 #include <string_view>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -22,8 +22,8 @@ inline void expect_record_fits(const access_record& record, const registry& tens
     throw config_error{error_text{} << "chunkmem: a profile is not one of this model: at moment " << moment << " "
                                     << why << " (record it again with this model)"};
   };
-  std::vector<std::uint32_t> on_device(tensors.slots().size(), 0);  // pins
-  std::vector<std::uint32_t> on_host(tensors.slots().size(), 0);
+  sequence<std::uint32_t> on_device(tensors.slots().size(), 0);  // pins
+  sequence<std::uint32_t> on_host(tensors.slots().size(), 0);
   visit_in_order(record, [&](std::uint32_t at, bool begins) {
     const access_entry& entry = record.entries()[at];
     if (is_lease(entry.kind)) {

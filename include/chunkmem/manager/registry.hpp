@@ -4,6 +4,8 @@
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/core/ids.hpp>
+#include <chunkmem/core/sequence.hpp>
+#include <chunkmem/core/sort_records.hpp>
 #include <chunkmem/manager/slot_table.hpp>
 #include <chunkmem/tensor/list_spec.hpp>
 #include <chunkmem/tensor/role.hpp>
@@ -110,7 +112,7 @@ class registry {
   void for_each_group(Visit visit) const
   {
     const auto sizes_of = [&](list_id list, role part) {
-      std::vector<bytes> sizes;
+      sequence<bytes> sizes;
       for (std::uint32_t id = 0; id < tensors(); ++id)
         if (tensors_[id].part == part && is_in(tensor_id{id}, list))
           sizes.push_back(bytes{tensors_[id].extents.elements()} * size_of(type_in(tensor_id{id}, list)));
@@ -175,8 +177,8 @@ class registry {
   [[nodiscard]] std::uint32_t gradient_of(std::uint32_t value_slot) const noexcept { return parameters_ + value_slot; }
   [[nodiscard]] std::uint32_t tensors() const noexcept { return static_cast<std::uint32_t>(tensors_.size()); }
   [[nodiscard]] const tensor_info& info(tensor_id id) const noexcept { return tensors_[index_of(id)]; }
-  [[nodiscard]] std::vector<slot>& slots() noexcept { return table_.slots; }
-  [[nodiscard]] const std::vector<slot>& slots() const noexcept { return table_.slots; }
+  [[nodiscard]] sequence<slot>& slots() noexcept { return table_.slots; }
+  [[nodiscard]] const sequence<slot>& slots() const noexcept { return table_.slots; }
   [[nodiscard]] std::span<const std::uint32_t> chunk_of_slot() const noexcept { return table_.chunk_of_slot; }
   [[nodiscard]] std::span<const std::uint32_t> frames_of_chunk() const noexcept { return table_.frames_of_chunk; }
   [[nodiscard]] std::span<const std::uint64_t> used() const noexcept { return table_.used; }  ///< bytes of each chunk
@@ -354,10 +356,11 @@ class registry {
   {
     slot_table fresh{table_.slots, {}, {}, {}};
     const auto place = [&](list_id list, role part) {
-      std::vector<std::uint32_t> order = size_slots(fresh.slots, list, part);
+      sequence<std::uint32_t> order = size_slots(fresh.slots, list, part);
       if (!first_use.empty())
-        std::stable_sort(order.begin(), order.end(),
-                         [&](std::uint32_t a, std::uint32_t b) { return first_use[a] < first_use[b]; });
+        sort_records(std::span{order}, [&](std::uint32_t a, std::uint32_t b) {
+          return first_use[a] != first_use[b] ? first_use[a] < first_use[b] : a < b;
+        });
       fresh.place(order, prototype, frame);
     };
     for (const role part : {role::parameter, role::frozen, role::buffer, role::activation, role::gathered})
@@ -368,9 +371,9 @@ class registry {
   }
 
   /// The slots of one list and role, in the order of declaration.
-  std::vector<std::uint32_t> size_slots(std::vector<slot>& slots, list_id list, role part) const
+  sequence<std::uint32_t> size_slots(sequence<slot>& slots, list_id list, role part) const
   {
-    std::vector<std::uint32_t> order;
+    sequence<std::uint32_t> order;
     for (std::uint32_t id = 0; id < tensors(); ++id) {
       if (tensors_[id].part != part || !is_in(tensor_id{id}, list)) continue;
       order.push_back(list == value_list ? value_slot(tensor_id{id}) : slot_in(tensor_id{id}, list));
@@ -381,12 +384,12 @@ class registry {
     return order;
   }
 
-  std::vector<tensor_info> tensors_;
+  sequence<tensor_info> tensors_;
   std::vector<std::string> names_;  // by tensor, as far as they were given
   std::vector<list_info> lists_{{"value"}, {"gradient"}};
   slot_table table_;
-  std::vector<std::uint32_t> value_slots_;   // by tensor: parameters list by list, then all others
-  std::vector<std::uint32_t> of_parameter_;  // tensors, in the order of parameters
+  sequence<std::uint32_t> value_slots_;   // by tensor: parameters list by list, then all others
+  sequence<std::uint32_t> of_parameter_;  // tensors, in the order of parameters
   std::uint32_t parameters_ = 0;
   std::uint32_t others_ = 0;
   list_id masters_ = list_id::none;

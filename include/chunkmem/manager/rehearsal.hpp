@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/sequence.hpp>
 #include <chunkmem/manager/chunk_cache.hpp>
 #include <chunkmem/manager/decision_log.hpp>
 #include <chunkmem/manager/memory_requirement.hpp>
@@ -15,7 +16,6 @@
 #include <cstdint>
 #include <span>
 #include <utility>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -36,12 +36,12 @@ class rehearsal {
   /// @param settle   `settle(device)`: makes `record` and `filled` those of a device of this size; false where there
   ///   are none
   rehearsal(const model_frames& frames, const Eviction& eviction, const access_record& record,
-            const std::vector<std::uint8_t>& filled, Settle settle = {})
+            const sequence<std::uint8_t>& filled, Settle settle = {})
       : frames_{frames}, steps_{{&record, &filled}, {}}, state_{eviction}, settle_{settle}
   {
   }
   /// The step is also another one, by turns: both have to run.
-  void add(const access_record& record, const std::vector<std::uint8_t>& filled) noexcept
+  void add(const access_record& record, const sequence<std::uint8_t>& filled) noexcept
   {
     steps_[1] = {&record, &filled};
   }
@@ -94,7 +94,7 @@ class rehearsal {
   enum class origin : std::uint8_t { filled, cleared, known };
   struct step {
     const access_record* record = nullptr;
-    const std::vector<std::uint8_t>* filled = nullptr;
+    const sequence<std::uint8_t>* filled = nullptr;
   };
   [[nodiscard]] std::span<const step> steps() const noexcept
   {
@@ -103,7 +103,7 @@ class rehearsal {
 
   [[nodiscard]] std::uint64_t pinned_frames(const access_record& record) const
   {
-    std::vector<std::uint32_t> pins(frames_.tensors.frames_of_chunk().size(), 0);
+    sequence<std::uint32_t> pins(frames_.tensors.frames_of_chunk().size(), 0);
     std::uint64_t now = 0;
     std::uint64_t most = 0;
     visit_in_order(record, [&](std::uint32_t at, bool begins) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/sequence.hpp>
 #include <chunkmem/manager/registry.hpp>
 #include <chunkmem/manager/slot_states.hpp>
 #include <chunkmem/profile/access_record.hpp>
 
 #include <cstdint>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -53,7 +53,7 @@ class rehearsal_log {
   {
     return turns_[last ? last_ : 0].record;
   }
-  [[nodiscard]] const std::vector<std::uint8_t>& filled(bool last = false) const noexcept
+  [[nodiscard]] const sequence<std::uint8_t>& filled(bool last = false) const noexcept
   {
     return turns_[last ? last_ : 0].filled;
   }
@@ -119,8 +119,8 @@ class rehearsal_log {
   using states = slot_states<Rules>;
   struct turn {
     access_record record;
-    std::vector<std::uint8_t> filled;   // by slot: it held bytes before the step
-    std::vector<std::uint8_t> touched;  // by slot: the step uses it
+    sequence<std::uint8_t> filled;   // by slot: it held bytes before the step
+    sequence<std::uint8_t> touched;  // by slot: the step uses it
   };
 
   void note_end(std::uint32_t serial) noexcept
@@ -155,7 +155,7 @@ class rehearsal_log {
   std::uint32_t serial_ = first_serial;
   std::uint32_t began_at_ = first_serial;  // serial of the first step of the last rehearsal
   std::uint64_t held_ = 0;
-  std::vector<slot> before_;
+  sequence<slot> before_;
   turn turns_[2];
   std::size_t last_ = 0;
 };

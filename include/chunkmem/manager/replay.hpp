@@ -2,13 +2,13 @@
 #pragma once
 
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/sequence.hpp>
 #include <chunkmem/manager/chunk_cache.hpp>
 #include <chunkmem/manager/decision_log.hpp>
 #include <chunkmem/profile/access_record.hpp>
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -122,8 +122,8 @@ class replay {
   }
 
   std::span<const std::uint32_t> next_uses_;
-  std::vector<std::uint64_t> lease_at_;  // by moment
-  chunk_cache<Eviction> before_;         // kept between calls, so that a repeated proof allocates nothing
+  sequence<std::uint64_t> lease_at_;  // by moment
+  chunk_cache<Eviction> before_;      // kept between calls, so that a repeated proof allocates nothing
 };
 
 }  // namespace chunkmem::inline v0

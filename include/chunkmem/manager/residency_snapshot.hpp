@@ -4,6 +4,8 @@
 #include <chunkmem/chunk/chunk.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/printable.hpp>
+#include <chunkmem/core/sequence.hpp>
+#include <chunkmem/core/sort_records.hpp>
 #include <chunkmem/core/tier.hpp>
 #include <chunkmem/manager/chunk_table.hpp>
 #include <chunkmem/manager/registry.hpp>
@@ -118,7 +120,7 @@ namespace detail {
   const chunk& it = from[who];
   if (it.pins[where] > 0) return frame_use::pinned;
   const bool has_others =
-      std::ranges::any_of(all_tiers, [&](tier other) { return other != where && it.is_valid(other); });
+      std::any_of(all_tiers.begin(), all_tiers.end(), [&](tier other) { return other != where && it.is_valid(other); });
   return it.live > 0 && it.is_valid(where) && !has_others ? frame_use::sole : frame_use::spare;
 }
 
@@ -153,22 +155,40 @@ namespace detail {
 [[nodiscard]] inline std::vector<tensor_snapshot> tensors_of(const registry& tensors,
                                                              std::span<const std::string> names)
 {
-  std::vector<tensor_snapshot> result;
+  struct placed {
+    std::uint32_t chunk, list, tensor;
+    std::uint64_t offset;
+  };
+  const auto slot_of = [&](std::uint32_t tensor, std::uint32_t list) -> const slot& {
+    const tensor_id id{tensor};
+    return tensors.slots()[list == 0 ? tensors.value_slot(id) : tensors.slot_in(id, list_id{list})];
+  };
+  sequence<placed> order;
   for (std::uint32_t list = 0; list < tensors.lists(); ++list)
     for (std::uint32_t id = 0; id < tensors.tensors(); ++id) {
-      const tensor_info& info = tensors.info(tensor_id{id});
-      if (list > 0 && info.part != role::parameter) continue;
-      const slot& it =
-          tensors
-              .slots()[list == 0 ? tensors.value_slot(tensor_id{id}) : tensors.slot_in(tensor_id{id}, list_id{list})];
-      if (it.chunk == slot::nowhere) continue;
-      const bool is_named = id < names.size() && !names[id].empty();
-      result.push_back({is_named ? names[id] : "tensor." + std::to_string(id), list, info.part, it.chunk, it.offset,
-                        bytes{it.size}, it.pins, it.state});
+      if (list > 0 && tensors.info(tensor_id{id}).part != role::parameter) continue;
+      const slot& place = slot_of(id, list);
+      if (place.chunk != slot::nowhere) order.push_back({place.chunk, list, id, place.offset});
     }
-  std::stable_sort(result.begin(), result.end(), [](const tensor_snapshot& left, const tensor_snapshot& right) {
-    return left.chunk != right.chunk ? left.chunk < right.chunk : left.offset < right.offset;
+  sort_records(std::span{order}, [](const placed& left, const placed& right) {
+    if (left.chunk != right.chunk) return left.chunk < right.chunk;
+    if (left.offset != right.offset) return left.offset < right.offset;
+    return left.list != right.list ? left.list < right.list : left.tensor < right.tensor;
   });
+  std::vector<tensor_snapshot> result(order.size());
+  for (std::size_t at = 0; at < order.size(); ++at) {
+    const auto [chunk, list, id, offset] = order[at];
+    const bool is_named = id < names.size() && !names[id].empty();
+    const slot& place = slot_of(id, list);
+    result[at] = {is_named ? names[id] : "tensor." + std::to_string(id),
+                  list,
+                  tensors.info(tensor_id{id}).part,
+                  chunk,
+                  offset,
+                  bytes{place.size},
+                  place.pins,
+                  place.state};
+  }
   return result;
 }
 
@@ -193,7 +213,7 @@ namespace detail {
     if (at < from.chunks()) result.chunks[at].place = from[at];
     result.chunks[at].used = bytes{tensors.used()[at]};
   }
-  std::vector<tensor_state> states;
+  sequence<tensor_state> states;
   for (std::uint32_t at = 0; at < result.tensors.size(); ++at) {
     const tensor_snapshot& one = result.tensors[at];
     chunk_snapshot& home = result.chunks[one.chunk];
@@ -330,9 +350,9 @@ class residency_writer {
 /// What stands in the way comes first: pinned, then sole copies, then what lies anywhere, then the rest.
 [[nodiscard]] inline std::size_t importance(const chunk& it) noexcept
 {
-  if (std::ranges::any_of(all_tiers, [&](tier where) { return it.pins[where] > 0; })) return 0;
+  if (std::any_of(all_tiers.begin(), all_tiers.end(), [&](tier where) { return it.pins[where] > 0; })) return 0;
   if (it.live > 0 && it.copies() == 1) return 1;
-  return std::ranges::any_of(all_tiers, [&](tier where) { return it.has_frames(where); }) ? 2 : 3;
+  return std::any_of(all_tiers.begin(), all_tiers.end(), [&](tier where) { return it.has_frames(where); }) ? 2 : 3;
 }
 
 }  // namespace detail
@@ -349,7 +369,7 @@ class residency_writer {
            from.is_inside ? std::to_string(from.moment) : "", from.is_inside ? " of an iteration, after " : ", after ",
            from.iterations, " whole ones; frames of ", from.frame.count(), " B\n");
   for (const tier where : all_tiers) text.add_tier(name_of(where), from.tiers[where], most);
-  std::array<std::vector<std::uint32_t>, 4> sorted;
+  std::array<sequence<std::uint32_t>, 4> sorted;
   for (std::uint32_t at = 0; at < from.chunks.size(); ++at)
     sorted[detail::importance(from.chunks[at].place)].push_back(at);
   text.add("chunks: ", from.chunks.size(), ", of them ", sorted[0].size(), " pinned, ", sorted[1].size(),

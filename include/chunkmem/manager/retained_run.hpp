@@ -2,6 +2,8 @@
 #pragma once
 
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/sequence.hpp>
+#include <chunkmem/core/sort_records.hpp>
 #include <chunkmem/eviction/by_retention.hpp>
 #include <chunkmem/manager/chunk_cache.hpp>
 #include <chunkmem/manager/chunk_table.hpp>
@@ -16,7 +18,6 @@
 #include <optional>
 #include <span>
 #include <utility>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -39,7 +40,7 @@ class retained_run {
   void start(const chunk_table& now, const transfer::retention& plan, std::span<const std::uint32_t> frames = {})
   {
     plan_ = plan;
-    frames_.assign(frames.begin(), frames.end());
+    frames_.assign(frames);
     state_.take_places(now);
     state_.policy().place_below(plan.borders);
     replay_.follow(plan.stays_until);
@@ -122,11 +123,11 @@ class retained_run {
 
   /// The frame in which the chunk lay when the iteration began, if no load has to wait for it, so that plans close on
   /// themselves; else the one that is free the longest.
-  std::vector<std::uint32_t>::iterator choose_frame(const transfer::early_load& it)
+  sequence<std::uint32_t>::iterator choose_frame(const transfer::early_load& it)
   {
-    const auto own = std::ranges::find(free_, began_in_[it.chunk]);
+    const auto own = std::find(free_.begin(), free_.end(), began_in_[it.chunk]);
     if (own != free_.end() && *own < it.border) return own;
-    return std::ranges::find_if(free_, [&](std::uint32_t frame) { return frame < it.border; });
+    return std::find_if(free_.begin(), free_.end(), [&](std::uint32_t frame) { return frame < it.border; });
   }
 
   /// Those that are free the longest come first: loads into them can start first.
@@ -140,8 +141,8 @@ class retained_run {
     free_.clear();
     for (std::uint32_t frame = 0; frame < since_.size(); ++frame)
       if (pool.is_free(frame)) free_.push_back(frame);
-    std::ranges::sort(free_, [this](std::uint32_t left, std::uint32_t right) {
-      return std::pair{since_[left], right} < std::pair{since_[right], left};
+    sort_records(std::span{free_}, [this](std::uint32_t left, std::uint32_t right) {
+      return since_[left] != since_[right] ? since_[left] < since_[right] : left > right;
     });
   }
 
@@ -150,10 +151,10 @@ class retained_run {
   chunk_table ended_;
   replay<eviction::by_retention> replay_;
   decision_log log_;
-  std::vector<std::uint32_t> since_;  // by frame: the moment from which it is free
-  std::vector<std::uint32_t> free_;
-  std::vector<std::uint32_t> frames_;    // by moment
-  std::vector<std::uint32_t> began_in_;  // by chunk: its frame when the iteration began
+  sequence<std::uint32_t> since_;  // by frame: the moment from which it is free
+  sequence<std::uint32_t> free_;
+  sequence<std::uint32_t> frames_;    // by moment
+  sequence<std::uint32_t> began_in_;  // by chunk: its frame when the iteration began
 };
 
 }  // namespace chunkmem::inline v0

@@ -243,10 +243,10 @@ class schedule {
     made.moved_bytes = plan.moved_bytes;
     made.bound_bytes = plan.bound_bytes;
     made.variant = plan.variant;
-    made.stays_until = plan.stays_until;
-    made.first_use = plan.first_use;
-    made.borders = plan.borders;
-    made.device_only = plan.device_only;
+    made.stays_until.assign(plan.stays_until.begin(), plan.stays_until.end());
+    made.first_use.assign(plan.first_use.begin(), plan.first_use.end());
+    made.borders.assign(plan.borders.begin(), plan.borders.end());
+    made.device_only.assign(plan.device_only.begin(), plan.device_only.end());
     return made;
   }
 

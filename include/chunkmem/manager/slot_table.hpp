@@ -3,6 +3,7 @@
 
 #include <chunkmem/chunk/chunk_layout.hpp>
 #include <chunkmem/chunk/place_all.hpp>
+#include <chunkmem/core/sequence.hpp>
 #include <chunkmem/tensor/access.hpp>
 #include <chunkmem/tensor/tensor_rules.hpp>
 
@@ -10,7 +11,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -36,20 +36,20 @@ static_assert(sizeof(slot) == 32);
 
 /// Slots and the chunks they lie in.
 struct slot_table {
-  std::vector<slot> slots;
-  std::vector<std::uint32_t> chunk_of_slot;
-  std::vector<std::uint32_t> frames_of_chunk;
-  std::vector<std::uint64_t> used;  ///< bytes of each chunk
+  sequence<slot> slots;
+  sequence<std::uint32_t> chunk_of_slot;
+  sequence<std::uint32_t> frames_of_chunk;
+  sequence<std::uint64_t> used;  ///< bytes of each chunk
 
   /// Places slots of known sizes, in this order, into fresh chunks behind those that are there. O(slots).
   /// @throws what the layout throws; chunks and places are worth nothing then
   template <chunk_layout Layout>
   void place(std::span<const std::uint32_t> order, Layout layout, bytes frame)
   {
-    std::vector<bytes> sizes;
+    sequence<bytes> sizes;
     sizes.reserve(order.size());
-    for (const std::uint32_t at : order) sizes.emplace_back(slots[at].size);
-    std::vector<chunk_place> places(sizes.size());
+    for (const std::uint32_t at : order) sizes.push_back(bytes{slots[at].size});
+    sequence<chunk_place> places(sizes.size());
     layout.reset(frame);
     place_all(layout, sizes, places);
     const auto base = static_cast<std::uint32_t>(frames_of_chunk.size());

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/sequence.hpp>
 #include <chunkmem/manager/registry.hpp>
 #include <chunkmem/placement/placement_policy.hpp>
 
 #include <algorithm>
 #include <cstdint>
 #include <utility>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -34,7 +34,7 @@ class state_homes {
   {
     states_.assign(tensors.parameters(), bytes{});
     working_ = bytes{};
-    std::vector<std::uint8_t> counted(tensors.frames_of_chunk().size(), 0);
+    sequence<std::uint8_t> counted(tensors.frames_of_chunk().size(), 0);
     for (std::uint32_t at = 0; at < tensors.slots().size(); ++at) add(tensors, frame, at, counted);
     homes_.clear();
     for (const bytes size : states_) homes_.push_back(policy_.home_of(role::optimizer_state, size));
@@ -63,7 +63,7 @@ class state_homes {
   }
 
  private:
-  void add(const registry& tensors, bytes frame, std::uint32_t at, std::vector<std::uint8_t>& counted)
+  void add(const registry& tensors, bytes frame, std::uint32_t at, sequence<std::uint8_t>& counted)
   {
     const slot& it = tensors.slots()[at];
     if (it.chunk == slot::nowhere) return;
@@ -74,9 +74,9 @@ class state_homes {
   }
 
   Placement policy_;
-  std::vector<tier> homes_;  // by value slot
-  std::vector<tier> fresh_;
-  std::vector<bytes> states_;
+  sequence<tier> homes_;  // by value slot
+  sequence<tier> fresh_;
+  sequence<bytes> states_;
   bytes working_;
   bytes tide_;
   bool measured_ = false;

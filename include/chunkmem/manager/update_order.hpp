@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/sequence.hpp>
+#include <chunkmem/core/sort_records.hpp>
 #include <chunkmem/core/version.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -35,13 +35,13 @@ class update_order {
   void arrange(Key key)
   {
     for (std::uint32_t at = 0; at < keys_.size(); ++at) keys_[at] = key(at);
-    std::sort(order_.begin(), order_.end(),
-              [&](std::uint32_t a, std::uint32_t b) { return keys_[a] != keys_[b] ? keys_[a] < keys_[b] : a < b; });
+    sort_records(std::span{order_},
+                 [&](std::uint32_t a, std::uint32_t b) { return keys_[a] != keys_[b] ? keys_[a] < keys_[b] : a < b; });
   }
 
  private:
-  std::vector<std::uint32_t> order_;
-  std::vector<std::uint64_t> keys_;
+  sequence<std::uint32_t> order_;
+  sequence<std::uint64_t> keys_;
 };
 
 }  // namespace chunkmem::inline v0

@@ -3,6 +3,7 @@
 
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/error_text.hpp>
+#include <chunkmem/core/sequence.hpp>
 #include <chunkmem/manager/call_guard.hpp>
 #include <chunkmem/manager/gradient_ledger.hpp>
 #include <chunkmem/manager/gradient_store.hpp>
@@ -18,7 +19,6 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -228,7 +228,7 @@ class update_session {
   gradient_store<Engine, Builder>* gradients_;
   const registered_states* states_;
   owner_link<Engine>* link_;
-  std::vector<std::uint64_t> rank_;  // by parameter
+  sequence<std::uint64_t> rank_;  // by parameter
 };
 
 }  // namespace chunkmem::inline v0

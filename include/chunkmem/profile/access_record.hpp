@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chunkmem/core/ids.hpp>
+#include <chunkmem/core/sequence.hpp>
 #include <chunkmem/core/tier.hpp>
 #include <chunkmem/tensor/access.hpp>
 
@@ -9,7 +10,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -261,16 +261,16 @@ class access_record {
   }
 
   record_start start_ = record_start::unknown;
-  std::vector<access_entry> entries_;
-  std::vector<entry_detail> details_;
-  std::vector<release_entry> releases_;
-  std::vector<std::uint32_t> first_of_slot_;
-  std::vector<std::uint32_t> first_of_chunk_;
+  sequence<access_entry> entries_;
+  sequence<entry_detail> details_;
+  sequence<release_entry> releases_;
+  sequence<std::uint32_t> first_of_slot_;
+  sequence<std::uint32_t> first_of_chunk_;
   static constexpr std::uint8_t on_host = 1;
   static constexpr std::uint8_t overwritten = 2;
-  std::vector<std::uint8_t> use_of_chunk_;
-  std::vector<std::uint8_t> live_slot_;  // kept between calls, so that linking again allocates nothing
-  std::vector<std::uint32_t> live_of_chunk_;
+  sequence<std::uint8_t> use_of_chunk_;
+  sequence<std::uint8_t> live_slot_;  // kept between calls, so that linking again allocates nothing
+  sequence<std::uint32_t> live_of_chunk_;
 };
 
 }  // namespace chunkmem::inline v0

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/sort_records.hpp>
 
 #include <algorithm>
 #include <array>
@@ -56,7 +57,7 @@ class external_memory_monitor {
     const std::size_t count = std::min<std::size_t>(iterations_, remembered);
     if (count == 0) return bytes{};
     std::array<bytes, remembered> sorted = seen_;
-    std::sort(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(count));
+    sort_records(std::span{sorted.data(), count}, [](bytes a, bytes b) { return a < b; });
     const auto rank = static_cast<std::size_t>(std::clamp(share, 0.0, 1.0) * static_cast<double>(count));
     return sorted[rank == 0 ? 0 : rank - 1];
   }

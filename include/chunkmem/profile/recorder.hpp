@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/sequence.hpp>
 #include <chunkmem/profile/access_record.hpp>
 
 #include <algorithm>
@@ -12,7 +13,6 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -243,7 +243,7 @@ class recorder {
   void close_released(PinsOf pins_of)
   {
     access_record& log = current_->log;
-    std::vector<std::uint32_t> still_open;  // entries of pinned slots, latest first
+    sequence<std::uint32_t> still_open;  // entries of pinned slots, latest first
     for (std::uint32_t at = log.size(); at-- > 0;) {
       if (log.details()[at].until != entry_detail::never || log.is_drop(at)) continue;
       const std::uint32_t slot = log.entries()[at].slot;
@@ -299,8 +299,8 @@ class recorder {
   // entries of the log that are those of the record: pins of them may have been released unseen
   std::uint32_t followed_ = 0;
   access_record nothing_;
-  std::vector<std::uint32_t> ended_leases_;  // moments, of the iteration that is followed
-  std::list<named> records_;                 // stable addresses; a handful of names
+  sequence<std::uint32_t> ended_leases_;  // moments, of the iteration that is followed
+  std::list<named> records_;              // stable addresses; a handful of names
 };
 
 }  // namespace chunkmem::inline v0

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/sort_records.hpp>
 #include <chunkmem/transfer/transfer_policy.hpp>
 
 #include <algorithm>
@@ -47,7 +48,7 @@ class lookahead {
         add(input, input.demand[next], actions);
       if (now < input.record.size()) pass_entry(input, now);
     }
-    std::sort(actions.begin(), actions.end(), [](const move& left, const move& right) {
+    sort_records(std::span{actions}, [](const move& left, const move& right) {
       return left.moment != right.moment ? left.moment < right.moment : left.order < right.order;
     });
   }

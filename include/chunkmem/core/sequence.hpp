@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <initializer_list>
+#include <limits>
+#include <new>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+namespace chunkmem::inline v0 {
+
+namespace detail {
+
+/// The memory of a `sequence`, as bytes. It is no template, so that a program compiles its code once.
+class sequence_store {
+ public:
+  sequence_store() = default;
+  sequence_store(const sequence_store&) = delete;
+  sequence_store& operator=(const sequence_store&) = delete;
+  ~sequence_store() { ::operator delete(begin_); }
+
+  [[nodiscard, gnu::always_inline]] void* begin() const noexcept { return begin_; }
+  [[nodiscard, gnu::always_inline]] std::size_t count() const noexcept { return count_; }
+  [[nodiscard, gnu::always_inline]] std::size_t room() const noexcept { return room_; }
+  void count(std::size_t count) noexcept { count_ = count; }  ///< @pre count <= room()
+
+  void swap(sequence_store& other) noexcept
+  {
+    std::swap(begin_, other.begin_);
+    std::swap(count_, other.count_);
+    std::swap(room_, other.room_);
+  }
+
+  /// Makes room for `wanted` elements, exactly. @throws std::bad_alloc   nothing changed
+  void reserve(std::size_t wanted, std::size_t width)
+  {
+    if (wanted <= room_) return;
+    if (wanted > std::numeric_limits<std::size_t>::max() / 2 / width) throw std::bad_alloc{};
+    void* const fresh = ::operator new(wanted* width);
+    if (count_ != 0) std::memcpy(fresh, begin_, count_ * width);
+    ::operator delete(begin_);
+    begin_ = fresh;
+    room_ = wanted;
+  }
+  /// Makes room for one element more. The room doubles, so that n elements cost O(n).
+  void grow(std::size_t width) { reserve(count_ < 2 ? 4 : 2 * count_, width); }
+
+  void assign(const void* from, std::size_t count, std::size_t width)
+  {
+    if (count > room_) {
+      sequence_store fresh;
+      fresh.reserve(count, width);
+      swap(fresh);
+    }
+    if (count != 0) std::memmove(begin_, from, count * width);
+    count_ = count;
+  }
+  /// Opens a gap of one element. @return   its memory
+  void* open(std::size_t place, std::size_t width)
+  {
+    if (count_ == room_) grow(width);
+    std::byte* const gap = static_cast<std::byte*>(begin_) + place * width;
+    std::memmove(gap + width, gap, (count_ - place) * width);
+    ++count_;
+    return gap;
+  }
+  void erase(std::size_t place, std::size_t count, std::size_t width) noexcept
+  {
+    if (count == 0) return;
+    std::byte* const gap = static_cast<std::byte*>(begin_) + place * width;
+    std::memmove(gap, gap + count * width, (count_ - place - count) * width);
+    count_ -= count;
+  }
+
+ private:
+  void* begin_ = nullptr;
+  std::size_t count_ = 0, room_ = 0;  // elements
+};
+
+}  // namespace detail
+
+/// A growing row of records in one piece of memory, for the parts inside. It has those members of std::vector that
+/// they use, and iterators are pointers. One object file compiles the code behind all element types once: a trainer
+/// that includes the manager compiles in two thirds of the time that std::vector takes (bench/NOTES.md).
+///
+/// Use it for members and temporaries of a header. Where a user's code gives or takes elements, use std::span or
+/// std::vector.
+///
+///     sequence<std::uint32_t> owners(frames, nobody);
+///     owners.push_back(chunk);
+///
+/// @tparam T   trivially copyable, aligned as operator new aligns
+/// Errors: std::bad_alloc, and nothing changed.
+/// Cost: as std::vector; a copy is one memcpy.
+template <class T>
+class sequence {
+ public:
+  using value_type = T;
+  using iterator = T*;
+  using const_iterator = const T*;
+
+  sequence() = default;
+  explicit sequence(std::size_t count, const T& value = T{}) { resize(count, value); }
+  sequence(std::initializer_list<T> values) { store_.assign(values.begin(), values.size(), sizeof(T)); }
+  explicit sequence(std::span<const T> values) { assign(values); }
+  sequence(const sequence& other) { store_.assign(other.data(), other.size(), sizeof(T)); }
+  sequence(sequence&& other) noexcept { store_.swap(other.store_); }
+  sequence& operator=(const sequence& other)
+  {
+    store_.assign(other.data(), other.size(), sizeof(T));
+    return *this;
+  }
+  sequence& operator=(sequence&& other) noexcept
+  {
+    store_.swap(other.store_);
+    return *this;
+  }
+  ~sequence() = default;
+
+  [[nodiscard, gnu::always_inline]] T* data() noexcept { return static_cast<T*>(store_.begin()); }
+  [[nodiscard, gnu::always_inline]] const T* data() const noexcept { return static_cast<const T*>(store_.begin()); }
+  [[nodiscard, gnu::always_inline]] std::size_t size() const noexcept { return store_.count(); }
+  [[nodiscard, gnu::always_inline]] std::size_t capacity() const noexcept { return store_.room(); }
+  [[nodiscard, gnu::always_inline]] bool empty() const noexcept { return store_.count() == 0; }
+
+  [[nodiscard, gnu::always_inline]] T* begin() noexcept { return data(); }
+  [[nodiscard, gnu::always_inline]] T* end() noexcept { return data() + size(); }
+  [[nodiscard, gnu::always_inline]] const T* begin() const noexcept { return data(); }
+  [[nodiscard, gnu::always_inline]] const T* end() const noexcept { return data() + size(); }
+  [[nodiscard, gnu::always_inline]] T& operator[](std::size_t index) noexcept { return data()[index]; }
+  [[nodiscard, gnu::always_inline]] const T& operator[](std::size_t index) const noexcept { return data()[index]; }
+  [[nodiscard, gnu::always_inline]] T& front() noexcept { return *data(); }
+  [[nodiscard, gnu::always_inline]] const T& front() const noexcept { return *data(); }
+  [[nodiscard, gnu::always_inline]] T& back() noexcept { return data()[size() - 1]; }
+  [[nodiscard, gnu::always_inline]] const T& back() const noexcept { return data()[size() - 1]; }
+
+  void reserve(std::size_t count) { store_.reserve(count, sizeof(T)); }
+  void clear() noexcept { store_.count(0); }
+  void pop_back() noexcept { store_.count(size() - 1); }
+  void push_back(const T& value)
+  {
+    const T copy = value;  // it may lie in this sequence
+    if (size() == capacity()) store_.grow(sizeof(T));
+    ::new (static_cast<void*>(data() + size())) T(copy);
+    store_.count(size() + 1);
+  }
+  void resize(std::size_t count, const T& value = T{})
+  {
+    const T copy = value;
+    store_.reserve(count, sizeof(T));
+    for (std::size_t index = size(); index < count; ++index) ::new (static_cast<void*>(data() + index)) T(copy);
+    store_.count(count);
+  }
+  void assign(std::size_t count, const T& value)
+  {
+    const T copy = value;
+    clear();
+    resize(count, copy);
+  }
+  /// @pre the values do not lie in this sequence
+  void assign(std::span<const T> values) { store_.assign(values.data(), values.size(), sizeof(T)); }
+  T* insert(const T* place, const T& value)
+  {
+    const T copy = value;
+    return ::new (store_.open(static_cast<std::size_t>(place - data()), sizeof(T))) T(copy);
+  }
+  T* erase(const T* place) noexcept { return erase(place, place + 1); }
+  T* erase(const T* first, const T* last) noexcept
+  {
+    const std::size_t place = static_cast<std::size_t>(first - data());
+    store_.erase(place, static_cast<std::size_t>(last - first), sizeof(T));
+    return data() + place;
+  }
+  void swap(sequence& other) noexcept { store_.swap(other.store_); }
+
+  [[nodiscard]] bool operator==(const sequence& other) const
+  {
+    if (size() != other.size()) return false;
+    for (std::size_t index = 0; index < size(); ++index)
+      if (!(data()[index] == other[index])) return false;
+    return true;
+  }
+
+ private:
+  static_assert(std::is_trivially_copyable_v<T>, "a sequence of elements that memcpy cannot copy (use std::vector)");
+  static_assert(alignof(T) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__, "a sequence of elements of a larger alignment");
+
+  detail::sequence_store store_;
+};
+
+}  // namespace chunkmem::inline v0
