@@ -4,6 +4,7 @@
 #include <chunkmem/chunk/chunk_layout.hpp>
 #include <chunkmem/chunk/frame_size.hpp>
 #include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/sequence.hpp>
 
 #include <algorithm>
 #include <compare>
@@ -14,7 +15,6 @@
 #include <optional>
 #include <set>
 #include <utility>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -137,7 +137,7 @@ class chunk_gaps {
     bool has_full;  ///< a chunk may have no gap at its end, where a larger frame would bring one
   };
 
-  std::vector<kind>::iterator find_kind(std::uint32_t frames)
+  sequence<kind>::iterator find_kind(std::uint32_t frames)
   {
     return std::lower_bound(kinds_.begin(), kinds_.end(), frames,
                             [](const kind& it, std::uint32_t wanted) { return it.frames < wanted; });
@@ -159,8 +159,8 @@ class chunk_gaps {
   }
 
   frame_size frame_;
-  std::vector<std::uint32_t> frames_of_;  // by chunk
-  std::vector<kind> kinds_;               // the different lengths, ascending
+  sequence<std::uint32_t> frames_of_;  // by chunk
+  sequence<kind> kinds_;               // the different lengths, ascending
   std::map<place, std::uint64_t> by_place_;
   std::set<key> by_size_;
   std::uint64_t changes_ = frame_size::never;

@@ -4,6 +4,7 @@
 #include <chunkmem/chunk/chunk_layout.hpp>
 #include <chunkmem/chunk/frame_size.hpp>
 #include <chunkmem/chunk/max_tree.hpp>
+#include <chunkmem/core/sequence.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -65,7 +66,7 @@ class first_fit_chunks {
  private:
   struct kind {
     std::uint32_t frames = 0;
-    std::vector<std::uint32_t> chunks;  // ascending
+    sequence<std::uint32_t> chunks;  // ascending
     max_tree room;
   };
   struct position {
@@ -126,7 +127,7 @@ class first_fit_chunks {
   frame_size frame_;
   std::vector<kind> kinds_;  // the first used_kinds_; the others keep their memory
   std::size_t used_kinds_ = 0;
-  std::vector<position> chunks_;
+  sequence<position> chunks_;
   std::uint64_t frames_ = 0;
   std::uint64_t changes_ = frame_size::never;
 };

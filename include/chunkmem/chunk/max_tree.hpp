@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/sequence.hpp>
 #include <chunkmem/core/version.hpp>
 
 #include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -77,14 +77,14 @@ class max_tree {
   void grow()
   {
     const std::size_t leaves = std::max<std::size_t>(2 * leaves_, 16);
-    std::vector<std::uint64_t> nodes(2 * leaves, 0);
+    sequence<std::uint64_t> nodes(2 * leaves, 0);
     for (std::size_t at = 0; at < size_; ++at) nodes[leaves + at] = nodes_[leaves_ + at];
     for (std::size_t node = leaves - 1; node > 0; --node) nodes[node] = std::max(nodes[2 * node], nodes[2 * node + 1]);
     nodes_.swap(nodes);
     leaves_ = leaves;
   }
 
-  std::vector<std::uint64_t> nodes_;  // nodes_[n] is the larger of its children 2n and 2n + 1
+  sequence<std::uint64_t> nodes_;  // nodes_[n] is the larger of its children 2n and 2n + 1
   std::size_t leaves_ = 0;
   std::size_t size_ = 0;
 };

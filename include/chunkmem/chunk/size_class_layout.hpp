@@ -6,6 +6,8 @@
 #include <chunkmem/chunk/frame_size.hpp>
 #include <chunkmem/chunk/searchable_layout.hpp>
 #include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/sequence.hpp>
+#include <chunkmem/core/sort_records.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -13,7 +15,6 @@
 #include <numeric>
 #include <span>
 #include <string_view>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -70,14 +71,15 @@ class size_class_layout {
   {
     const auto same = [](std::uint64_t known, bytes size) { return known == frame_size::padded(size); };
     if (std::equal(padded_.begin(), padded_.end(), sizes.begin(), sizes.end(), same)) return;
-    std::vector<std::uint64_t> padded;
+    sequence<std::uint64_t> padded;
     for (const bytes size : sizes) padded.push_back(frame_size::padded(size));
     padded_.clear();  // what throws from here on leaves nothing that could be taken for known
     declared_.resize(sizes.size());
     std::iota(declared_.begin(), declared_.end(), std::uint32_t{0});
     falling_ = declared_;
-    std::stable_sort(falling_.begin(), falling_.end(),
-                     [&](std::uint32_t a, std::uint32_t b) { return padded[a] > padded[b]; });
+    sort_records(std::span{falling_}, [&](std::uint32_t a, std::uint32_t b) {
+      return padded[a] != padded[b] ? padded[a] > padded[b] : a < b;
+    });
     other_.resize(sizes.size());
     padded_.swap(padded);
   }
@@ -132,11 +134,11 @@ class size_class_layout {
 
   frame_size frame_;
   first_fit_chunks chunks_;
-  std::vector<std::uint64_t> padded_;    // of what was arranged last
-  std::vector<std::uint32_t> declared_;  // tensors, in the order of declaration
-  std::vector<std::uint32_t> falling_;   // tensors, by falling size
-  std::vector<chunk_place> other_;
-  std::vector<std::uint32_t> numbers_;  // of chunks
+  sequence<std::uint64_t> padded_;    // of what was arranged last
+  sequence<std::uint32_t> declared_;  // tensors, in the order of declaration
+  sequence<std::uint32_t> falling_;   // tensors, by falling size
+  sequence<chunk_place> other_;
+  sequence<std::uint32_t> numbers_;  // of chunks
   std::uint32_t last_ = 0;
   std::uint64_t changes_ = frame_size::never;
 };

@@ -161,7 +161,14 @@ class sequence {
     clear();
     resize(count, copy);
   }
-  /// @pre the values do not lie in this sequence
+  /// @pre the values do not lie in this sequence, here and below
+  void append(std::span<const T> values)
+  {
+    const std::size_t before = size();
+    store_.reserve(before + values.size(), sizeof(T));
+    if (!values.empty()) std::memcpy(static_cast<void*>(data() + before), values.data(), values.size_bytes());
+    store_.count(before + values.size());
+  }
   void assign(std::span<const T> values) { store_.assign(values.data(), values.size(), sizeof(T)); }
   T* insert(const T* place, const T& value)
   {
@@ -191,5 +198,15 @@ class sequence {
 
   detail::sequence_store store_;
 };
+
+/// Takes out the elements for which `is_out` is true; the others keep their order.
+template <class T, class Predicate>
+void erase_if(sequence<T>& elements, const Predicate& is_out)
+{
+  std::size_t kept = 0;
+  for (std::size_t index = 0; index < elements.size(); ++index)
+    if (!is_out(elements[index])) elements[kept++] = elements[index];
+  elements.erase(elements.begin() + kept, elements.end());
+}
 
 }  // namespace chunkmem::inline v0

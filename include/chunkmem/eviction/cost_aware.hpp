@@ -3,13 +3,13 @@
 
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/index_set.hpp>
+#include <chunkmem/core/sequence.hpp>
 #include <chunkmem/eviction/eviction_policy.hpp>
 #include <chunkmem/eviction/lru.hpp>
 
 #include <cstdint>
 #include <iterator>
 #include <string_view>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -124,8 +124,8 @@ class cost_aware {
   }
 
   lru recent_;
-  of_kind kinds_[2];             // clean ones, and those that leave at the price of a write-back
-  std::vector<chunk_id> owner_;  // of each moment in next_uses
+  of_kind kinds_[2];          // clean ones, and those that leave at the price of a write-back
+  sequence<chunk_id> owner_;  // of each moment in next_uses
   double theta_ = 0;
   std::uint32_t variants_ = static_cast<std::uint32_t>(std::size(thetas));
   std::uint32_t chunks_ = 0;

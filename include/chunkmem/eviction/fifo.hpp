@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/sequence.hpp>
 #include <chunkmem/eviction/eviction_policy.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -85,8 +85,8 @@ class fifo {
     put(hole, it);
   }
 
-  std::vector<entry> heap_;           // the oldest first; the first size_
-  std::vector<std::uint32_t> place_;  // by chunk: where it is in the heap
+  sequence<entry> heap_;           // the oldest first; the first size_
+  sequence<std::uint32_t> place_;  // by chunk: where it is in the heap
   std::uint32_t size_ = 0;
 };
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/sequence.hpp>
 #include <chunkmem/eviction/eviction_policy.hpp>
 
 #include <cstddef>
 #include <string_view>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -48,7 +48,7 @@ class scanning {
   }
 
  private:
-  std::vector<candidate> items_;  // by chunk id; an id of none is no candidate
+  sequence<candidate> items_;  // by chunk id; an id of none is no candidate
 };
 
 }  // namespace eviction

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/sequence.hpp>
 #include <chunkmem/transfer/retention_problem.hpp>
 #include <chunkmem/transfer/room_tree.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -42,7 +42,7 @@ class kept_intervals {
 
   [[nodiscard]] const retention_problem& problem() const noexcept { return *problem_; }
   [[nodiscard]] bool is_kept(std::size_t which) const noexcept { return is_kept_[which] != 0; }
-  [[nodiscard]] const std::vector<std::uint8_t>& all() const noexcept { return is_kept_; }
+  [[nodiscard]] const sequence<std::uint8_t>& all() const noexcept { return is_kept_; }
   /// Bytes that the choice moves, without the constant bytes.
   [[nodiscard]] std::uint64_t moved_bytes() const noexcept { return moved_; }
   [[nodiscard]] std::uint32_t dropped_of(std::size_t epoch_index) const noexcept { return dropped_[epoch_index]; }
@@ -139,8 +139,8 @@ class kept_intervals {
 
   const retention_problem* problem_;
   room_tree room_;
-  std::vector<std::uint8_t> is_kept_;
-  std::vector<std::uint32_t> dropped_;  // intervals of each epoch
+  sequence<std::uint8_t> is_kept_;
+  sequence<std::uint32_t> dropped_;  // intervals of each epoch
   std::uint64_t moved_ = 0;
 };
 

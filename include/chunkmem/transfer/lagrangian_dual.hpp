@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/sequence.hpp>
+#include <chunkmem/core/sort_records.hpp>
 #include <chunkmem/transfer/retention_problem.hpp>
 #include <chunkmem/transfer/row_prices.hpp>
 
@@ -35,10 +37,10 @@ class lagrangian_dual {
   lagrangian_dual(const retention_problem& problem, std::span<const std::uint32_t> priced_rows)
       : rows_{priced_rows.size()}, flow_(rows_ + 1)
   {
-    std::vector<std::uint32_t> priced_before(problem.room().size() + 1, 0);
+    sequence<std::uint32_t> priced_before(problem.room().size() + 1, 0);
     for (const std::uint32_t row : priced_rows) priced_before[row + std::size_t{1}] = 1;
     std::partial_sum(priced_before.begin(), priced_before.end(), priced_before.begin());
-    std::vector<interval> intervals(problem.intervals().begin(), problem.intervals().end());
+    sequence<interval> intervals(problem.intervals());
     for (interval& it : intervals) {
       it.first = priced_before[it.first];
       it.last = priced_before[it.last];
@@ -62,7 +64,7 @@ class lagrangian_dual {
   /// @param price   of the priced rows   @param width   0: the true dual   @param slope   gets the slope by coordinate
   double operator()(const row_prices& price, double width, std::span<double> slope)
   {
-    std::ranges::fill(flow_, 0.0);
+    std::fill(flow_.begin(), flow_.end(), 0.0);
     double value = 0;
     std::size_t begin = 0;
     homed_ = 0;
@@ -103,9 +105,9 @@ class lagrangian_dual {
     double first;  // how much of the first of two is in it
   };
 
-  static std::vector<item> items_of(const retention_problem& problem)
+  static sequence<item> items_of(const retention_problem& problem)
   {
-    std::vector<item> found;
+    sequence<item> found;
     std::uint32_t at = 0;
     const auto add_until = [&](std::uint32_t end) {
       for (; at < end; ++at) found.push_back({at, at + 1, false});
@@ -120,9 +122,9 @@ class lagrangian_dual {
     return found;
   }
 
-  void collect(const retention_problem& problem, const std::vector<interval>& intervals)
+  void collect(const retention_problem& problem, const sequence<interval>& intervals)
   {
-    std::vector<item> items = items_of(problem);
+    sequence<item> items = items_of(problem);
     const auto compare = [&](const item& left, const item& right) {
       if (left.is_home != right.is_home) return left.is_home <=> right.is_home;
       if (left.end - left.begin != right.end - right.begin) return left.end - left.begin <=> right.end - right.begin;
@@ -133,7 +135,7 @@ class lagrangian_dual {
           return shapes;
       return std::strong_ordering::equal;
     };
-    std::ranges::sort(items, [&](const item& left, const item& right) {
+    sort_records(std::span{items}, [&](const item& left, const item& right) {
       const std::strong_ordering shapes = compare(left, right);
       return shapes != 0 ? shapes < 0 : left.begin < right.begin;
     });
@@ -143,7 +145,7 @@ class lagrangian_dual {
       if (at == 0 || compare(items[at - 1], items[at]) != 0)
         for (std::uint32_t which = items[at].begin; which < items[at].end; ++which) {
           const retention_problem::epoch& it = problem.epochs()[which];
-          intervals_.insert(intervals_.end(), intervals.begin() + it.begin, intervals.begin() + it.end);
+          intervals_.append({intervals.begin() + it.begin, intervals.begin() + it.end});
           classes_.push_back(
               {0, intervals_.size(), it.writes_back, items[at].is_home && which == items[at].begin ? count : 0});
         }
@@ -152,7 +154,7 @@ class lagrangian_dual {
     }
   }
 
-  static std::strong_ordering compare_shapes(const std::vector<interval>& intervals, const retention_problem::epoch& a,
+  static std::strong_ordering compare_shapes(const sequence<interval>& intervals, const retention_problem::epoch& a,
                                              const retention_problem::epoch& b)
   {
     if (a.writes_back != b.writes_back) return a.writes_back <=> b.writes_back;
@@ -244,12 +246,12 @@ class lagrangian_dual {
   }
 
   std::size_t rows_;
-  std::vector<double> flow_;  // what begins to be kept in a row, less what ends
+  sequence<double> flow_;  // what begins to be kept in a row, less what ends
   double weight_ = 0;
-  std::vector<interval> intervals_;  // with priced rows
+  sequence<interval> intervals_;  // with priced rows
   std::vector<group> classes_;
-  std::vector<double> room_;  // [units]
-  std::vector<double> shares_;
+  sequence<double> room_;  // [units]
+  sequence<double> shares_;
   bool has_homes_ = false;
   double home_room_ = 0;  // [units]
   double homed_ = 0;      // chunks with a home [units]
@@ -285,7 +287,7 @@ class dual_ascent {
         reached_{problem.room().size()},
         best_{problem.room().size()}
   {
-    for (pair& it : pairs_) it = {std::vector<double>(rows_), std::vector<double>(rows_), 0};
+    for (pair& it : pairs_) it = {sequence<double>(rows_), sequence<double>(rows_), 0};
     best_value_ = dual_(price_, 0, slope_);
   }
 
@@ -330,16 +332,16 @@ class dual_ascent {
 
  private:
   struct pair {
-    std::vector<double> step;
-    std::vector<double> bend;  // by how much the slope fell
-    double scale = 0;          // 1 over their product
+    sequence<double> step;
+    sequence<double> bend;  // by how much the slope fell
+    double scale = 0;       // 1 over their product
   };
 
   /// In each run of rows, the row that would have the most bytes too many if all intervals were kept.
-  static std::vector<std::uint32_t> tightest_rows(const retention_problem& problem)
+  static sequence<std::uint32_t> tightest_rows(const retention_problem& problem)
   {
     const auto rows = static_cast<std::uint32_t>(problem.room().size());
-    std::vector<std::int64_t> over(rows + std::size_t{1}, 0);
+    sequence<std::int64_t> over(rows + std::size_t{1}, 0);
     for (const retention_problem::interval& it : problem.intervals()) {
       const auto size = static_cast<std::int64_t>(problem.epochs()[it.epoch].size);
       over[it.first] += size;
@@ -347,7 +349,7 @@ class dual_ascent {
       if (it.wraps) over[0] += size;
     }
     std::partial_sum(over.begin(), over.end(), over.begin());
-    std::vector<std::uint32_t> found;
+    sequence<std::uint32_t> found;
     const std::uint32_t run = (rows + most_priced_rows - 1) / most_priced_rows;
     for (std::uint32_t begin = 0; begin < rows; begin += run) {
       std::uint32_t tightest = begin;
@@ -443,15 +445,15 @@ class dual_ascent {
     count_ = std::min(count_ + 1, pairs);
   }
 
-  std::vector<std::uint32_t> priced_rows_;
+  sequence<std::uint32_t> priced_rows_;
   lagrangian_dual dual_;
   std::size_t rows_;  // and one for the homes, where the host has no room for all
-  std::vector<double> now_;
-  std::vector<double> slope_;
-  std::vector<double> next_;
-  std::vector<double> next_slope_;
-  std::vector<double> way_;
-  std::vector<double> all_;
+  sequence<double> now_;
+  sequence<double> slope_;
+  sequence<double> next_;
+  sequence<double> next_slope_;
+  sequence<double> way_;
+  sequence<double> all_;
   row_prices price_;  // of priced rows
   row_prices reached_;
   row_prices best_;

@@ -4,12 +4,12 @@
 #include <chunkmem/chunk/max_tree.hpp>
 #include <chunkmem/chunk/tier_space.hpp>
 #include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/sequence.hpp>
 #include <chunkmem/profile/access_record.hpp>
 #include <chunkmem/profile/tide.hpp>
 
 #include <algorithm>
 #include <cstdint>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -79,8 +79,8 @@ class lease_tide {
   }
 
   tier_space arena_;
-  std::vector<std::uint64_t> place_;  // by moment
-  max_tree drowned_;                  // by moment
+  sequence<std::uint64_t> place_;  // by moment
+  max_tree drowned_;               // by moment
   std::uint32_t frames_ = 0;
 };
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/sequence.hpp>
+#include <chunkmem/core/sort_records.hpp>
 #include <chunkmem/transfer/kept_intervals.hpp>
 #include <chunkmem/transfer/row_prices.hpp>
 
@@ -10,7 +12,6 @@
 #include <map>
 #include <set>
 #include <utility>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -37,7 +38,7 @@ class ruin_and_recreate {
   ruin_and_recreate(const retention_problem& problem, const row_prices& price)
       : problem_{problem}, intervals_{least_known(problem, price, most_intervals)}
   {
-    std::vector<std::uint8_t> takes_part(problem.intervals().size(), 0);
+    sequence<std::uint8_t> takes_part(problem.intervals().size(), 0);
     for (const std::uint32_t which : intervals_) takes_part[which] = 1;
     for (std::uint32_t at = 0; at < problem.epochs().size(); ++at) {
       const retention_problem::epoch& it = problem.epochs()[at];
@@ -55,7 +56,7 @@ class ruin_and_recreate {
     }
     if (problem.unit_bytes() > 0) unit_ = static_cast<std::int64_t>(problem.unit_bytes());
     wanted_ = static_cast<std::int64_t>(largest_) / unit_;
-    std::ranges::sort(items_, [](const item& left, const item& right) {
+    sort_records(std::span{items_}, [](const item& left, const item& right) {
       if (left.gained != right.gained) return left.gained > right.gained;
       return left.is_epoch != right.is_epoch ? left.is_epoch : left.index < right.index;
     });
@@ -160,7 +161,7 @@ class ruin_and_recreate {
 
   void measure(const kept_intervals& choice)
   {
-    free_.assign(problem_.room().begin(), problem_.room().end());
+    free_.assign(problem_.room());
     shortage_ = 0;
     if (free_.size() > most_rows) free_.clear();
     for (std::int64_t& it : free_) {
@@ -214,16 +215,16 @@ class ruin_and_recreate {
   }
 
   const retention_problem& problem_;
-  std::vector<std::uint32_t> intervals_;
-  std::vector<item> items_;
-  std::vector<std::uint32_t> missing_;  // items that are not kept
-  std::vector<change> changes_;
+  sequence<std::uint32_t> intervals_;
+  sequence<item> items_;
+  sequence<std::uint32_t> missing_;  // items that are not kept
+  sequence<change> changes_;
   std::uint64_t largest_ = 0;
   std::uint64_t counter_ = 0;
   std::int64_t unit_ = 1;
-  std::int64_t wanted_ = 0;         // [units] the largest chunk
-  std::vector<std::int64_t> free_;  // [units] in each row; empty where there are too many
-  std::int64_t shortage_ = 0;       // squares of what rows lack for the largest chunk
+  std::int64_t wanted_ = 0;      // [units] the largest chunk
+  sequence<std::int64_t> free_;  // [units] in each row; empty where there are too many
+  std::int64_t shortage_ = 0;    // squares of what rows lack for the largest chunk
 };
 
 namespace detail {
@@ -259,15 +260,19 @@ inline void shorten(kept_intervals& choice)
   const auto& intervals = choice.problem().intervals();
   const std::uint64_t moments = choice.problem().moments();
   // each also one iteration later, for those around the end
-  std::vector<std::pair<std::uint64_t, std::uint32_t>> order;
+  struct interval_at {
+    std::uint64_t begin;
+    std::uint32_t which;
+  };
+  sequence<interval_at> order;
   for (std::uint32_t which = 0; which < intervals.size(); ++which)
     for (const std::uint64_t shift : {std::uint64_t{0}, moments})
       if (shift == 0 || intervals[which].begin + intervals[which].length <= moments)
-        order.emplace_back(intervals[which].begin + shift, which);
-  std::ranges::sort(order, [&](const auto& left, const auto& right) {
-    if (left.first != right.first) return left.first > right.first;
-    return std::pair{intervals[left.second].length, left.second} <
-           std::pair{intervals[right.second].length, right.second};
+        order.push_back({intervals[which].begin + shift, which});
+  sort_records(std::span{order}, [&](const interval_at& left, const interval_at& right) {
+    if (left.begin != right.begin) return left.begin > right.begin;
+    const std::uint64_t left_length = intervals[left.which].length, right_length = intervals[right.which].length;
+    return left_length != right_length ? left_length < right_length : left.which < right.which;
   });
   std::map<std::uint64_t, detail::dropped_intervals> dropped;  // by size
   for (const auto& [begin, which] : order) {

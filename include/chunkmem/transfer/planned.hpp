@@ -3,6 +3,7 @@
 
 #include <chunkmem/chunk/chunk.hpp>
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/sequence.hpp>
 #include <chunkmem/profile/tide.hpp>
 #include <chunkmem/transfer/lease_tide.hpp>
 #include <chunkmem/transfer/lookahead.hpp>
@@ -109,10 +110,10 @@ class planned {
   stay_links links_;
   early_loads early_;
   retention_plan plan_;
-  std::vector<std::uint64_t> sizes_;
-  std::vector<std::uint64_t> room_;
-  std::vector<std::uint64_t> homes_;
-  std::vector<std::uint8_t> is_used_;
+  sequence<std::uint64_t> sizes_;
+  sequence<std::uint64_t> room_;
+  sequence<std::uint64_t> homes_;
+  sequence<std::uint8_t> is_used_;
 };
 
 static_assert(retaining_transfer<planned> && early_loading_transfer<planned>);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/sequence.hpp>
 #include <chunkmem/profile/access_record.hpp>
 #include <chunkmem/transfer/retention_input.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -38,7 +38,7 @@ class record_uses {
             std::span<const std::uint8_t> live)
   {
     uses_.clear();
-    live_.assign(live.begin(), live.end());
+    live_.assign(live);
     live_of_chunk_.assign(chunks, 0);
     for (std::uint32_t slot = 0; slot < live_.size(); ++slot)
       if (chunk_of_slot[slot] < chunks) live_of_chunk_[chunk_of_slot[slot]] += live_[slot];
@@ -130,13 +130,13 @@ class record_uses {
     it.last = at;
   }
 
-  std::vector<retention_use> uses_;
-  std::vector<held_stretch> stretches_;
-  std::vector<std::uint32_t> stretch_of_use_;
-  std::vector<std::uint32_t> last_of_chunk_;
-  std::vector<std::uint32_t> first_of_chunk_;
-  std::vector<std::uint8_t> live_;            // by slot: it holds bytes
-  std::vector<std::uint32_t> live_of_chunk_;  // how many of its slots do
+  sequence<retention_use> uses_;
+  sequence<held_stretch> stretches_;
+  sequence<std::uint32_t> stretch_of_use_;
+  sequence<std::uint32_t> last_of_chunk_;
+  sequence<std::uint32_t> first_of_chunk_;
+  sequence<std::uint8_t> live_;            // by slot: it holds bytes
+  sequence<std::uint32_t> live_of_chunk_;  // how many of its slots do
 };
 
 }  // namespace transfer

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/sequence.hpp>
+#include <chunkmem/core/sort_records.hpp>
 #include <chunkmem/transfer/kept_intervals.hpp>
 #include <chunkmem/transfer/retention_problem.hpp>
 #include <chunkmem/transfer/row_prices.hpp>
@@ -9,7 +11,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -37,23 +38,30 @@ class retention_sweep {
     laps_ = std::clamp<std::size_t>(visits_of_all_laps / (problem.intervals().size() + 1), 2, 12);
     for (std::uint32_t which = 0; which < problem.intervals().size(); ++which) by_end_.push_back(which);
     by_begin_ = by_end_;
-    std::ranges::stable_sort(by_begin_, {}, [&](std::uint32_t which) { return problem.intervals()[which].first; });
-    std::ranges::stable_sort(by_end_, {}, [&](std::uint32_t which) { return problem.intervals()[which].last; });
+    const auto intervals = std::span{problem.intervals()};
+    sort_records(std::span{by_begin_}, [&](std::uint32_t left, std::uint32_t right) {
+      return intervals[left].first != intervals[right].first ? intervals[left].first < intervals[right].first
+                                                             : left < right;
+    });
+    sort_records(std::span{by_end_}, [&](std::uint32_t left, std::uint32_t right) {
+      return intervals[left].last != intervals[right].last ? intervals[left].last < intervals[right].last
+                                                           : left < right;
+    });
   }
 
   /// @param cost_weight   price that the move of a byte is worth
   /// @return              by interval: 1 if it stays; these intervals fit together
-  const std::vector<std::uint8_t>& operator()(const row_prices& price, double cost_weight)
+  const sequence<std::uint8_t>& operator()(const row_prices& price, double cost_weight)
   {
-    std::ranges::fill(survived_, std::uint8_t{1});
-    std::ranges::fill(held_, std::uint8_t{0});
-    std::ranges::fill(left_, std::uint8_t{0});
+    std::fill(survived_.begin(), survived_.end(), std::uint8_t{1});
+    std::fill(held_.begin(), held_.end(), std::uint8_t{0});
+    std::fill(left_.begin(), left_.end(), std::uint8_t{0});
     heap_.clear();
     bytes_ = 0;
     for (std::size_t left = laps_; left-- > 0;) {
       closes_ = left == 0;
       lap(price, cost_weight);
-      std::erase_if(heap_, [&](const entry& it) { return held_[it.which] == 0; });
+      erase_if(heap_, [&](const entry& it) { return held_[it.which] == 0; });
       for (entry& it : heap_) it.worth += price.all();  // the same end is one lap nearer
       std::make_heap(heap_.begin(), heap_.end());
     }
@@ -128,12 +136,12 @@ class retention_sweep {
   }
 
   const retention_problem& problem_;
-  std::vector<std::uint32_t> by_begin_;
-  std::vector<std::uint32_t> by_end_;
-  std::vector<entry> heap_;
-  std::vector<std::uint8_t> survived_;
-  std::vector<std::uint8_t> held_;
-  std::vector<std::uint8_t> left_;  // by interval: dropped in the last lap that reached it
+  sequence<std::uint32_t> by_begin_;
+  sequence<std::uint32_t> by_end_;
+  sequence<entry> heap_;
+  sequence<std::uint8_t> survived_;
+  sequence<std::uint8_t> held_;
+  sequence<std::uint8_t> left_;  // by interval: dropped in the last lap that reached it
   std::int64_t bytes_ = 0;
   std::size_t laps_ = 2;
   bool closes_ = false;  // this is the last lap
@@ -184,7 +192,7 @@ class retention_candidates {
   void sweep(const row_prices& price, double cost_weight)
   {
     rank(price);
-    const std::vector<std::uint8_t>& stays = sweep_(price, cost_weight);
+    const sequence<std::uint8_t>& stays = sweep_(price, cost_weight);
     kept_intervals choice{problem_};
     for (std::uint32_t which = 0; which < stays.size(); ++which)
       if (stays[which] != 0) choice.keep(which);
@@ -220,7 +228,7 @@ class retention_candidates {
       }
       items_.push_back({over(saved, cost), at, true});
     }
-    std::ranges::sort(items_, [](const item& left, const item& right) {
+    sort_records(std::span{items_}, [](const item& left, const item& right) {
       if (left.worth != right.worth) return left.worth > right.worth;
       return left.is_epoch != right.is_epoch ? left.is_epoch : left.index < right.index;
     });
@@ -237,8 +245,8 @@ class retention_candidates {
   const retention_problem& problem_;
   kept_intervals best_;
   retention_sweep sweep_;
-  std::vector<item> items_;
-  std::vector<std::uint32_t> order_;  // intervals by worth, some of them twice
+  sequence<item> items_;
+  sequence<std::uint32_t> order_;  // intervals by worth, some of them twice
 };
 
 }  // namespace transfer

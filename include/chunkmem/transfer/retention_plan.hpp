@@ -2,6 +2,8 @@
 #pragma once
 
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/sequence.hpp>
+#include <chunkmem/core/sort_records.hpp>
 #include <chunkmem/transfer/kept_intervals.hpp>
 #include <chunkmem/transfer/lagrangian_dual.hpp>
 #include <chunkmem/transfer/local_search.hpp>
@@ -15,7 +17,6 @@
 #include <cstdint>
 #include <span>
 #include <utility>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -23,13 +24,13 @@ namespace transfer {
 
 /// The chunks that stay on the device between their uses, and the bytes that the plan moves.
 struct retention_plan {
-  std::vector<std::uint8_t> stays;  ///< by use: 1 if the chunk stays until its next use on the device
+  sequence<std::uint8_t> stays;  ///< by use: 1 if the chunk stays until its next use on the device
   /// by chunk: 1 if the chunk never leaves and has no home; empty: every chunk has a home
-  std::vector<std::uint8_t> device_only = {};
+  sequence<std::uint8_t> device_only = {};
   std::uint64_t moved_bytes = 0;  ///< in one iteration, both directions
   double certified_bytes = 0;     ///< no plan of one iteration moves less; see certified_bytes()
   /// of the rows, for the certificate; then the price of homes, where there is no room for all homes
-  std::vector<double> prices = {};
+  sequence<double> prices = {};
   bool is_optimal = false;  ///< proven: no plan of one iteration moves less. False says nothing
 };
 
@@ -44,7 +45,7 @@ struct retention_effort {
 [[nodiscard]] inline row_prices time_as_price(const retention_problem& problem)
 {
   const auto moments = problem.moment_of_row();
-  std::vector<double> until_next(moments.size());
+  sequence<double> until_next(moments.size());
   for (std::size_t row = 0; row < moments.size(); ++row)
     until_next[row] =
         row + 1 < moments.size() ? moments[row + 1] - moments[row] : problem.moments() - moments[row] + moments[0];
@@ -102,7 +103,7 @@ void climb_all_widths(dual_ascent& ascent, std::size_t most_steps, Visit visit)
                                                          static_cast<double>(plan.moved_bytes));
   for (std::size_t which = 0; which < problem.intervals().size(); ++which)
     plan.stays[problem.intervals()[which].use] = choice.is_kept(which) ? 1 : 0;
-  plan.prices.assign(ascent.best().prices().begin(), ascent.best().prices().end());
+  plan.prices.assign(ascent.best().prices());
   return plan;
 }
 
@@ -121,9 +122,9 @@ class device_only_input {
   {
     const auto moments = static_cast<std::uint32_t>(what.device_bytes.size());
     constexpr std::uint32_t none = UINT32_MAX;
-    std::vector<std::uint32_t> next(what.chunk_bytes.size(), none);  // where the chunk's next use begins
-    uses_.assign(what.uses.begin(), what.uses.end());
-    std::vector<retention_use> around;  // what the end of an iteration holds is there when the next one begins
+    sequence<std::uint32_t> next(what.chunk_bytes.size(), none);  // where the chunk's next use begins
+    uses_.assign(what.uses);
+    sequence<retention_use> around;  // what the end of an iteration holds is there when the next one begins
     for (std::size_t at = uses_.size(); at-- > 0;) {
       retention_use& it = uses_[at];
       if (device_only[it.chunk] == 0) continue;
@@ -135,9 +136,10 @@ class device_only_input {
       next[it.chunk] = it.begin;
     }
     for (retention_use& it : around) it.end = next[it.chunk];
-    std::erase_if(around, [](const retention_use& it) { return it.end == 0; });
+    erase_if(around, [](const retention_use& it) { return it.end == 0; });
     added_ = around.size();
-    uses_.insert(uses_.begin(), around.begin(), around.end());
+    around.append(uses_);
+    uses_.swap(around);
   }
 
   [[nodiscard]] retention_input input() const noexcept
@@ -146,11 +148,11 @@ class device_only_input {
   }
 
   /// By use of the original iteration: 1 if the chunk stays. @param stays   by use of `input()`
-  [[nodiscard]] std::vector<std::uint8_t> stays(std::span<const std::uint8_t> stays,
-                                                std::span<const std::uint8_t> device_only) const
+  [[nodiscard]] sequence<std::uint8_t> stays(std::span<const std::uint8_t> stays,
+                                             std::span<const std::uint8_t> device_only) const
   {
     const auto mine = stays.subspan(added_);
-    std::vector<std::uint8_t> all(mine.begin(), mine.end());
+    sequence<std::uint8_t> all(mine);
     for (std::size_t at = 0; at < all.size(); ++at)
       if (device_only[what_.uses[at].chunk] != 0) all[at] = 1;
     return all;
@@ -158,7 +160,7 @@ class device_only_input {
 
  private:
   const retention_input& what_;
-  std::vector<retention_use> uses_;
+  sequence<retention_use> uses_;
   std::size_t added_ = 0;
 };
 
@@ -191,7 +193,7 @@ class device_only_search {
     free_homes.set(price.prices());
     bound_ = certified_bytes(problem, free_homes);
     for (const retention_problem::home& it : problem.homes()) items_.push_back({it, regret_of(it, free_homes)});
-    std::ranges::sort(items_, [](const item& left, const item& right) {
+    sort_records(std::span{items_}, [](const item& left, const item& right) {
       return left.regret != right.regret ? left.regret < right.regret : left.home.chunk < right.home.chunk;
     });
     bytes_behind_.assign(items_.size() + 1, 0);
@@ -272,7 +274,7 @@ class device_only_search {
   void plan(std::uint64_t bytes)
   {
     --plans_left_;
-    std::vector<std::uint8_t> device_only = chosen_;
+    sequence<std::uint8_t> device_only = chosen_;
     for (std::size_t at = items_.size(); at-- > 0;) {
       const retention_problem::home& it = items_[at].home;
       if (device_only[it.chunk] == 0 || bytes - it.size < missing_) continue;
@@ -293,12 +295,12 @@ class device_only_search {
   const retention_problem& problem_;
   retention_effort effort_;
   kept_intervals trial_;
-  std::vector<std::uint8_t> chosen_;  // by chunk
-  std::uint64_t missing_;             // bytes that have to live on the device alone
+  sequence<std::uint8_t> chosen_;  // by chunk
+  std::uint64_t missing_;          // bytes that have to live on the device alone
   std::size_t plans_left_;
   std::size_t steps_left_ = most_steps;
-  std::vector<item> items_;
-  std::vector<std::uint64_t> bytes_behind_;
+  sequence<item> items_;
+  sequence<std::uint64_t> bytes_behind_;
   double bound_ = 0;  // what all move at least, were there room for every home
   retention_plan best_;
   bool found_ = false;
@@ -321,7 +323,7 @@ class device_only_search {
   climb_all_widths(ascent, effort.climbs, [] {});
   retention_plan plan = device_only_search{input, problem, ascent.best(), effort}();
   plan.certified_bytes = certified_bytes(problem, ascent.best());
-  plan.prices.assign(ascent.best().prices().begin(), ascent.best().prices().end());
+  plan.prices.assign(ascent.best().prices());
   plan.prices.push_back(ascent.best().home());
   return plan;
 }

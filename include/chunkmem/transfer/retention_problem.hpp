@@ -3,6 +3,7 @@
 
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/expects.hpp>
+#include <chunkmem/core/sequence.hpp>
 #include <chunkmem/transfer/retention_input.hpp>
 #include <chunkmem/transfer/room_tree.hpp>
 
@@ -46,7 +47,7 @@ class residency_intervals {
         stays_(input.uses.size(), 0)
   {
     check(input);
-    const std::vector<std::size_t> begins = sort_by_chunk(input);
+    const sequence<std::size_t> begins = sort_by_chunk(input);
     for (std::uint32_t chunk = 0; chunk < input.chunk_bytes.size(); ++chunk) {
       const std::span<const std::uint32_t> mine =
           std::span{order_}.subspan(begins[chunk], begins[chunk + 1] - begins[chunk]);
@@ -64,7 +65,7 @@ class residency_intervals {
   /// Bytes that uses take on the device, at each moment.
   [[nodiscard]] std::span<const std::uint64_t> used_bytes() const noexcept { return used_; }
   /// By use: 1 where the next use begins when this one ends. There is nothing to choose then.
-  [[nodiscard]] const std::vector<std::uint8_t>& stays() const noexcept { return stays_; }
+  [[nodiscard]] const sequence<std::uint8_t>& stays() const noexcept { return stays_; }
 
  private:
   struct copies {
@@ -88,9 +89,9 @@ class residency_intervals {
     for (const std::uint64_t size : input.chunk_bytes) expects(size > 0, "a chunk has no bytes");
   }
 
-  std::vector<std::size_t> sort_by_chunk(const retention_input& input)
+  sequence<std::size_t> sort_by_chunk(const retention_input& input)
   {
-    std::vector<std::size_t> begins(input.chunk_bytes.size() + 2, 0);
+    sequence<std::size_t> begins(input.chunk_bytes.size() + 2, 0);
     for (const retention_use& it : input.uses) ++begins[it.chunk + std::size_t{2}];
     std::partial_sum(begins.begin(), begins.end(), begins.begin());
     order_.resize(input.uses.size());
@@ -201,11 +202,11 @@ class residency_intervals {
 
   std::uint32_t moments_;
   std::uint64_t constant_ = 0;
-  std::vector<std::uint64_t> used_;
-  std::vector<std::uint8_t> stays_;
-  std::vector<std::uint32_t> order_;  // uses by chunk
-  std::vector<interval> intervals_;
-  std::vector<epoch> epochs_;
+  sequence<std::uint64_t> used_;
+  sequence<std::uint8_t> stays_;
+  sequence<std::uint32_t> order_;  // uses by chunk
+  sequence<interval> intervals_;
+  sequence<epoch> epochs_;
 };
 
 /// The interval packing problem of one iteration: which residency intervals to keep so that the fewest bytes move.
@@ -257,7 +258,7 @@ class retention_problem {
     constant_ = found.constant_bytes();
     stays_ = found.stays();
     moments_ = static_cast<std::uint32_t>(input.device_bytes.size());
-    const std::vector<std::int64_t> room = room_of(input, found);
+    const sequence<std::int64_t> room = room_of(input, found);
     std::vector<bool> is_open(found.intervals().size(), true);
     const std::vector<bool> writes_back = leave_what_must(input, found, room, is_open);
     choose_rows(sum_intervals(input, found, is_open), room);
@@ -282,7 +283,7 @@ class retention_problem {
   /// Any two choices differ by a multiple of this many bytes.
   [[nodiscard]] std::uint64_t unit_bytes() const noexcept { return unit_; }
   /// By use, where there is no choice: 1 if the chunk stays until its next use.
-  [[nodiscard]] const std::vector<std::uint8_t>& stays() const noexcept { return stays_; }
+  [[nodiscard]] const sequence<std::uint8_t>& stays() const noexcept { return stays_; }
 
  private:
   /// Finds the chunks that could do without a home, where there is no room for all homes.
@@ -311,9 +312,9 @@ class retention_problem {
     home_room_ = room - others;
   }
 
-  static std::vector<std::int64_t> room_of(const retention_input& input, const residency_intervals& found)
+  static sequence<std::int64_t> room_of(const retention_input& input, const residency_intervals& found)
   {
-    std::vector<std::int64_t> room(input.device_bytes.size());
+    sequence<std::int64_t> room(input.device_bytes.size());
     std::size_t worst = 0;
     for (std::size_t now = 0; now < room.size(); ++now) {
       room[now] =
@@ -329,7 +330,7 @@ class retention_problem {
 
   /// Drops intervals that fit nowhere or cost nothing. @return   by epoch: it may still cost a write-back
   std::vector<bool> leave_what_must(const retention_input& input, const residency_intervals& found,
-                                    const std::vector<std::int64_t>& room, std::vector<bool>& is_open)
+                                    const sequence<std::int64_t>& room, std::vector<bool>& is_open)
   {
     const room_tree least{room};
     std::vector<bool> writes_back(found.epochs().size());
@@ -357,17 +358,17 @@ class retention_problem {
   /// Running sums over the moments: the bytes of all intervals at a moment, and the intervals begun or ended until
   /// then.
   struct interval_sums {
-    std::vector<std::int64_t> over;
-    std::vector<std::uint32_t> begun;
-    std::vector<std::uint32_t> ended;
+    sequence<std::int64_t> over;
+    sequence<std::uint32_t> begun;
+    sequence<std::uint32_t> ended;
   };
 
   [[nodiscard]] interval_sums sum_intervals(const retention_input& input, const residency_intervals& found,
                                             const std::vector<bool>& is_open) const
   {
     const std::size_t size = moments_ + std::size_t{1};
-    interval_sums sums{std::vector<std::int64_t>(size, 0), std::vector<std::uint32_t>(size, 0),
-                       std::vector<std::uint32_t>(size, 0)};
+    interval_sums sums{sequence<std::int64_t>(size, 0), sequence<std::uint32_t>(size, 0),
+                       sequence<std::uint32_t>(size, 0)};
     std::size_t which = 0;
     for (const residency_intervals::epoch& it : found.epochs())
       for (; which < it.end; ++which) {
@@ -388,7 +389,7 @@ class retention_problem {
     return sums;
   }
 
-  void choose_rows(const interval_sums& sums, const std::vector<std::int64_t>& room)
+  void choose_rows(const interval_sums& sums, const sequence<std::int64_t>& room)
   {
     for (std::uint32_t now = 0; now < moments_; ++now) {
       if (sums.over[now] <= room[now]) continue;
@@ -407,7 +408,7 @@ class retention_problem {
   void collect(const retention_input& input, const residency_intervals& found, const std::vector<bool>& is_open,
                const std::vector<bool>& writes_back)
   {
-    std::vector<std::uint32_t> rows_before(moments_ + std::size_t{1}, 0);
+    sequence<std::uint32_t> rows_before(moments_ + std::size_t{1}, 0);
     for (const std::uint32_t now : moment_of_row_) ++rows_before[now + std::size_t{1}];
     std::partial_sum(rows_before.begin(), rows_before.end(), rows_before.begin());
     const auto rows = static_cast<std::uint32_t>(moment_of_row_.size());
@@ -460,12 +461,12 @@ class retention_problem {
   std::uint32_t moments_ = 0;
   std::uint64_t constant_ = 0;
   std::uint64_t unit_ = 0;
-  std::vector<std::uint8_t> stays_;
-  std::vector<std::int64_t> room_;
-  std::vector<std::uint32_t> moment_of_row_;
-  std::vector<interval> intervals_;
-  std::vector<epoch> epochs_;
-  std::vector<home> homes_;
+  sequence<std::uint8_t> stays_;
+  sequence<std::int64_t> room_;
+  sequence<std::uint32_t> moment_of_row_;
+  sequence<interval> intervals_;
+  sequence<epoch> epochs_;
+  sequence<home> homes_;
   std::uint64_t home_room_ = 0;
   std::uint64_t home_bytes_ = 0;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/sequence.hpp>
 #include <chunkmem/core/version.hpp>
 
 #include <algorithm>
@@ -8,7 +9,6 @@
 #include <cstdint>
 #include <limits>
 #include <span>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -30,7 +30,7 @@ class room_tree {
     while (leaves_ < values.size()) leaves_ *= 2;
     least_.assign(2 * leaves_, endless / 2);
     added_.assign(leaves_, 0);
-    std::ranges::copy(values, least_.begin() + static_cast<std::ptrdiff_t>(leaves_));
+    std::copy(values.begin(), values.end(), least_.begin() + static_cast<std::ptrdiff_t>(leaves_));
     for (std::size_t node = leaves_; --node > 0;) least_[node] = std::min(least_[2 * node], least_[2 * node + 1]);
   }
 
@@ -97,8 +97,8 @@ class room_tree {
   }
 
   std::size_t leaves_ = 1;
-  std::vector<std::int64_t> least_;  // by node: the smallest number below, with everything added at the node or below
-  std::vector<std::int64_t> added_;  // by node: added to all numbers below
+  sequence<std::int64_t> least_;  // by node: the smallest number below, with everything added at the node or below
+  sequence<std::int64_t> added_;  // by node: added to all numbers below
 };
 
 }  // namespace transfer

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/sequence.hpp>
 #include <chunkmem/transfer/retention_problem.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -50,8 +50,8 @@ class row_prices {
   }
 
  private:
-  std::vector<double> prices_;
-  std::vector<double> before_;
+  sequence<double> prices_;
+  sequence<double> before_;
   double home_ = 0;
 };
 
@@ -120,9 +120,9 @@ class row_prices {
 ///
 /// The prices know the answer where the number is large. A search is worth its time where it is small.
 /// Cost: O(intervals).
-[[nodiscard]] inline std::vector<double> reduced_costs(const retention_problem& problem, const row_prices& price)
+[[nodiscard]] inline sequence<double> reduced_costs(const retention_problem& problem, const row_prices& price)
 {
-  std::vector<double> costs(problem.intervals().size());
+  sequence<double> costs(problem.intervals().size());
   const auto load_of = [&](std::uint32_t which) { return problem.intervals()[which].loads ? 1.0 : 0.0; };
   for (const retention_problem::epoch& it : problem.epochs()) {
     double all_kept = 0;
@@ -145,17 +145,17 @@ class row_prices {
 }
 
 /// At most `count` intervals with the smallest reduced costs, the smallest first. Cost: O(intervals log `count`).
-[[nodiscard]] inline std::vector<std::uint32_t> least_known(const retention_problem& problem, const row_prices& price,
-                                                            std::size_t count)
+[[nodiscard]] inline sequence<std::uint32_t> least_known(const retention_problem& problem, const row_prices& price,
+                                                         std::size_t count)
 {
-  const std::vector<double> costs = reduced_costs(problem, price);
-  std::vector<std::uint32_t> found(costs.size());
+  const sequence<double> costs = reduced_costs(problem, price);
+  sequence<std::uint32_t> found(costs.size());
   for (std::uint32_t which = 0; which < found.size(); ++which) found[which] = which;
   const auto before = [&](std::uint32_t left, std::uint32_t right) {
     return costs[left] != costs[right] ? costs[left] < costs[right] : left < right;
   };
   const std::size_t taken = std::min(count, found.size());
-  std::ranges::partial_sort(found, found.begin() + static_cast<std::ptrdiff_t>(taken), before);
+  std::partial_sort(found.begin(), found.begin() + taken, found.end(), before);
   found.resize(taken);
   return found;
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/sequence.hpp>
+#include <chunkmem/core/sort_records.hpp>
 #include <chunkmem/profile/access_record.hpp>
 #include <chunkmem/transfer/lease_tide.hpp>
 #include <chunkmem/transfer/record_uses.hpp>
@@ -10,7 +12,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -72,9 +73,9 @@ class stay_links {
                                   around || next.begin > it.begin ? borders_[next.begin] : UINT32_MAX);
   }
 
-  std::vector<std::uint32_t> stays_until_;
-  std::vector<std::uint32_t> first_use_;
-  std::vector<std::uint32_t> borders_;
+  sequence<std::uint32_t> stays_until_;
+  sequence<std::uint32_t> first_use_;
+  sequence<std::uint32_t> borders_;
 };
 
 /// The room of a plan, in which early loads have to fit.
@@ -85,9 +86,12 @@ struct early_room {
 };
 
 /// The order of early loads: by `ready`, then by `first_use`, then by `chunk`.
-[[nodiscard]] inline bool is_earlier(const early_load& left, const early_load& right) noexcept
+inline void sort_by_readiness(std::span<early_load> loads) noexcept
 {
-  return std::tuple{left.ready, left.first_use, left.chunk} < std::tuple{right.ready, right.first_use, right.chunk};
+  sort_records(loads, [](const early_load& left, const early_load& right) {
+    if (left.ready != right.ready) return left.ready < right.ready;
+    return left.first_use != right.first_use ? left.first_use < right.first_use : left.chunk < right.chunk;
+  });
 }
 
 /// An early load with the border of its whole stay, which begins at the last moment of an iteration.
@@ -138,7 +142,7 @@ class early_loads {
       if (taken > least) break;
       chosen_.push_back(make_early_load(use.chunk, end_of_chunk_[use.chunk], use.begin, tide, room.borders));
     }
-    std::ranges::sort(chosen_, is_earlier);
+    sort_by_readiness(chosen_);
     return chosen_;
   }
 
@@ -173,10 +177,10 @@ class early_loads {
   }
 
   std::vector<early_load> chosen_;
-  std::vector<std::uint64_t> change_;
-  std::vector<std::int64_t> left_;  // by moment
-  std::vector<std::uint32_t> end_of_chunk_;
-  std::vector<std::uint8_t> seen_;
+  sequence<std::uint64_t> change_;
+  sequence<std::int64_t> left_;  // by moment
+  sequence<std::uint32_t> end_of_chunk_;
+  sequence<std::uint8_t> seen_;
 };
 
 /// The early loads of a stored plan, which says only which chunks stay: the chunks that the plan wants at the start of
@@ -185,8 +189,8 @@ class early_loads {
                                                             std::span<const std::uint32_t> chunk_of_slot,
                                                             const retention& plan, bytes device, bytes frame)
 {
-  std::vector<std::uint32_t> until(plan.first_use.size(), access_record::never);
-  std::vector<std::uint32_t> ready(plan.first_use.size(), 0);
+  sequence<std::uint32_t> until(plan.first_use.size(), access_record::never);
+  sequence<std::uint32_t> ready(plan.first_use.size(), 0);
   for (std::uint32_t at = 0; at < record.size() && !plan.stays_until.empty(); ++at) {
     const access_entry& entry = record.entries()[at];
     if (entry.slot == access_record::never) continue;
@@ -201,7 +205,7 @@ class early_loads {
   for (std::uint32_t chunk = 0; chunk < until.size(); ++chunk)
     if (plan.first_use[chunk] != access_record::never && until[chunk] == access_record::never)
       early.push_back(make_early_load(chunk, ready[chunk], plan.first_use[chunk], tide, plan.borders));
-  std::ranges::sort(early, is_earlier);
+  sort_by_readiness(early);
   return early;
 }
 
