@@ -51,7 +51,7 @@ void begin_export(Folder& folder, std::optional<io::whole_file<Folder>>& file)
                  {EEXIST, 0}};
 }
 
-/// Writes one safetensors file, which replaces one of its name when it is whole. @param write   `write(file)` writes
+/// Writes one safetensors file. When it is whole, it replaces a file of its name. @param write   `write(file)` writes
 /// all tensors of the table, in its order
 /// @throws io_error   also where somebody else saves into the folder; what `write` throws
 template <file_folder Folder, class Write>

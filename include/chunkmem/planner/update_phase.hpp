@@ -57,7 +57,7 @@ struct update_cost {
 ///
 /// Use:
 ///
-/// const update_cost cost = simulate_update({.rates = rates, .chunks = 128}, streamed);   // drives an update_phase_run
+///     const update_cost cost = simulate_update({.rates = rates, .chunks = 128}, streamed);
 ///
 /// @tparam Eviction, Transfer   the policies of the manager
 template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer = transfer::planned>
