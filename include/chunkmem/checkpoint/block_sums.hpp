@@ -25,7 +25,7 @@ struct block_range {
   [[nodiscard]] constexpr std::uint64_t size() const noexcept { return end - begin; }
 };
 
-/// Blocks of a file of `size` bytes, of which `header` are its header. @pre header <= size
+/// Blocks of a file of `size` bytes, whose header has `header` bytes. @pre   header <= size
 [[nodiscard]] constexpr std::uint64_t blocks_in(std::uint64_t size, std::uint64_t header) noexcept
 {
   const std::uint64_t behind = size - header;

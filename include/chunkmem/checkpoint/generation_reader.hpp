@@ -163,7 +163,8 @@ template <file_folder Folder>
 
 /// Tries the generations of a folder, newest first. @param attempt   `attempt(number)` throws corrupt_data,
 /// format_error or io_error where it is not whole @param skipped   gets newer generations that cannot be used
-/// @return   false where none can be used @throws io_error   the folder cannot be listed; what else `attempt` throws
+/// @return   false where none can be used @throws io_error   the folder cannot be listed; and the other errors of
+///   `attempt`
 template <class Attempt>
 bool try_newest(const std::vector<std::uint64_t>& generations, std::vector<skipped_generation>& skipped,
                 Attempt attempt)

@@ -46,7 +46,7 @@ struct model_item {
   bool is_filled = true;         ///< it holds bytes now
   bool starts_at_zero = false;   ///< without bytes it reads as zeros
   std::span<std::byte> state{};  ///< of a registered state: the caller's bytes
-  /// what is saved of it, in their order: itself; of a rank's share, runs of tensors
+  /// its saved pieces, in their order: the item itself; for a rank's share, runs of tensors
   std::vector<item_piece> pieces{};
   bool is_written = true;  ///< by this rank: another has the same bytes
 

@@ -232,7 +232,7 @@ inline void check_names(const std::vector<stored_tensor>& table)
 /// Tensors must lie one after the other, without overlap or hole, and end with the file. `__metadata__` is passed over.
 /// @param payload   bytes of the file after the header
 /// @return          in the order of their bytes
-/// @throws format_error   says what is wrong; nothing beyond the limits was allocated
+/// @throws format_error   names the fault; nothing beyond the limits was allocated
 /// @complexity            O(n log n) in the characters of the header, read twice; no recursion. Memory: three times the
 ///   header, and 16 MiB
 [[nodiscard]] inline std::vector<stored_tensor> read_table(std::string_view header, std::uint64_t payload,

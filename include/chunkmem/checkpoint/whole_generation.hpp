@@ -102,8 +102,8 @@ template <file_reader Reader>
 
 /// Reads the manifest of a generation and the headers of its files. @param open   gets its first files, still open:
 /// later, other files may have their names
-/// @throws corrupt_data, format_error   something differs from what was written; io_error   it cannot be read, or is
-///   foreign
+/// @throws corrupt_data, format_error   a file differs from the file that was written; io_error   it cannot be read, or
+///   is foreign
 template <file_folder Folder>
 [[nodiscard]] whole_generation read_generation(const Folder& folder, std::uint64_t number,
                                                const loader_limits& limits = {},

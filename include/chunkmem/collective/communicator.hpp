@@ -83,7 +83,7 @@ concept tells_failure = requires(Communicator& ranks) {
 ///    every rank.
 /// 4. `broadcast(root)`, `send(to)`, `receive(from)`: the bytes of the sender. A send may wait for its receive.
 /// 5. `exchange(mine, all)` on the calling thread: `all` becomes every rank's words in order of ranks. It is not
-///    ordered with what agents do, and blocks for the other callers only.
+///    ordered with the work of agents, and blocks for the other callers only.
 /// 6. Calls that differ between ranks (operation, size, type, root, scale, label, order) are a `comm_error` on every
 ///    rank that takes part, before any of their bytes change. Both ends of a send and a receive count as one call.
 /// 7. No wait lasts longer than the deadline that the group was made with, the waits of agents included. A wait that

@@ -47,7 +47,7 @@ class mpi_group {
 
   /// Collective over `users`, which stays the user's and carries nothing of ours but the agreement on new
   /// communicators.
-  /// @throws comm_error   MPI failed, or another rank did not come before the deadline; what MPI still waits for is
+  /// @throws comm_error   MPI failed, or another rank did not come before the deadline; memory that MPI still needs is
   ///   leaked
   mpi_group(mpi_session& session, MPI_Comm users, std::chrono::milliseconds deadline)
       : session_{&session}, deadline_{deadline}

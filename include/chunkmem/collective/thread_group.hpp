@@ -33,7 +33,7 @@ class thread_group {
  public:
   /// @throws usage_error     there are no ranks
   /// @throws config_error    a deadline of 0
-  /// @throws std::bad_alloc  no room for what ranks share
+  /// @throws std::bad_alloc  no room for the shared part
   explicit thread_group(std::uint32_t ranks, const thread_group_options& options = {})
   {
     if (ranks == 0) throw usage_error{"a group of 0 ranks (give one or more)"};

@@ -38,7 +38,7 @@ struct meeting_waits {
   std::uint64_t slow_meetings = 0;  ///< that waited longer than `slow_after`
 };
 
-/// Where ranks that are threads of one process meet, compare what they ask for, and see each other's memory.
+/// Ranks that are threads of one process meet here. They compare their requests, and see each other's memory.
 ///
 /// - A meeting is decided under one lock, and once. When the last rank is there with the same request, the meeting
 ///   takes place on every rank that takes part. Otherwise it fails on every rank.

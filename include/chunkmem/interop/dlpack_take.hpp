@@ -30,6 +30,11 @@ struct dlpack_ends {
 /// Owns a tensor that another program handed over, and calls its deleter at the end. Refuses a struct of an unknown
 /// version.
 ///
+/// Use:
+///
+///     const auto foreign = interop::own_dlpack(at::toDLPack(tensor));   // of LibTorch
+///     interop::fill(m, weight, foreign->dl_tensor);
+///
 /// @throws usage_error   null; or the struct has a newer major version. Then its deleter was called, and nothing else
 ///   of it was read
 template <dlpack_managed Managed>

@@ -20,7 +20,7 @@ namespace interop {
 /// A stream is adopted the first time it is seen. A stream may give back bytes that another stream took: the other
 /// stream is then ordered after it. Cost: that of a lease, and O(streams) to find a stream; no heap once steps repeat.
 ///
-/// @tparam Stream   what `adopt` of the manager's backend takes, such as cudaStream_t
+/// @tparam Stream   the type that `adopt` of the manager's backend takes, such as cudaStream_t
 /// @threads         one caller per manager
 template <class Manager, class Stream>
 class stream_leases {

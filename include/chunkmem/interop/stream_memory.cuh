@@ -45,7 +45,7 @@ class stream_memory {
   explicit stream_memory(Manager& m) : leases_{std::make_shared<leases_type>(m)} {}
 
   /// Ready for the calling thread, and for work that it enqueues anywhere from now on.
-  /// @throws out_of_memory   a std::bad_alloc: no room, with what this moment needs; std::bad_alloc   a stricter
+  /// @throws out_of_memory   a std::bad_alloc: no room, with the need of this moment; std::bad_alloc   a stricter
   ///   alignment than tensors have
   [[nodiscard]] void* allocate_sync(std::size_t size, std::size_t alignment)
   {
@@ -80,7 +80,7 @@ class stream_memory {
     deallocate(stream, data, size, alignment);
   }
 
-  /// One takes back what the other gave.
+  /// Whether each takes back the allocations of the other.
   [[nodiscard]] bool operator==(const stream_memory& other) const noexcept { return leases_ == other.leases_; }
   [[nodiscard]] bool operator!=(const stream_memory& other) const noexcept { return leases_ != other.leases_; }
 

@@ -64,7 +64,7 @@ class tier_memory final : public std::pmr::memory_resource {
     std::size_t size = 0;
   };
 
-  /// @throws out_of_memory   a std::bad_alloc: no room, with what this moment needs; std::bad_alloc   a stricter
+  /// @throws out_of_memory   a std::bad_alloc: no room, with the need of this moment; std::bad_alloc   a stricter
   ///   alignment than tensors have
   void* do_allocate(std::size_t size, std::size_t alignment) override
   {

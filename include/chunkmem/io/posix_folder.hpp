@@ -36,7 +36,7 @@ using chunkmem::detail::uninterrupted;
 
 }  // namespace detail
 
-/// A folder of this machine, opened once: what happens to its path afterwards does not matter.
+/// A folder of this machine, opened once: later changes of its path do not matter.
 ///
 /// Files are made for their owner alone (0600), never followed through a symbolic link, and closed in a child. The
 /// folder's own path is followed as it is. A folder that is not there is made (0700), and stays after a power cut; its

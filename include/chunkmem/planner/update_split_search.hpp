@@ -42,7 +42,7 @@ struct split_choice {
 /// @param bound      the five lines; resident chunks are not streamed
 /// @param chunks     of the rank, resident ones among them
 /// @param simulate   seconds of a step with so many chunks streamed; the same for the same number
-/// @throws usage_error   no chunks; and what simulate throws
+/// @throws usage_error   no chunks; and the errors of `simulate`
 template <class Simulate>
   requires std::is_invocable_r_v<double, Simulate&, std::uint32_t>
 [[nodiscard]] split_choice search_update_split(const transfer::update_bound& bound, std::uint32_t chunks,

@@ -36,7 +36,7 @@ class external_memory_monitor {
   }
   [[nodiscard]] bool is_watching() const noexcept { return ask_ != nullptr; }
 
-  /// Asks now. @throws what the source throws
+  /// Asks now. @throws as the source
   void sample()
   {
     if (ask_ != nullptr) now_ = std::max(now_, ask_(context_));

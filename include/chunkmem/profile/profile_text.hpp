@@ -42,7 +42,7 @@ class profile_text : private text_reader {
 
   /// Reads a text of `write`. The record has still to be finished: `use_profile` of a manager finishes it.
   /// @param name   of the file, for messages
-  /// @throws format_error   names the file, the line, the key, and what is wrong with its value
+  /// @throws format_error   names the file, the line, the key, and the fault of its value
   /// @complexity            O(characters); memory in proportion to the lines that were there
   [[nodiscard]] static access_record read(std::istream& in, std::string_view name = "a profile")
   {

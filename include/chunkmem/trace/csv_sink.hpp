@@ -16,8 +16,8 @@ namespace trace {
 
 /// A table of events in a file, one line for each. The user owns it; a csv_sink adds to it.
 ///
-/// Columns: what, chunk (empty where there is none), bytes (of an iteration: its number), from, to, begin and end in
-/// nanoseconds. `what` is the kind of the event.
+/// Columns: `what` (the kind of the event), chunk (empty where there is none), bytes (of an iteration: its number),
+/// from, to, begin and end in nanoseconds.
 class csv_file {
  public:
   /// A new file, which takes the name at once; never through a link: see replaced_file. @throws io_error   it cannot be
