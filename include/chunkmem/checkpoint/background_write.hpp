@@ -20,7 +20,7 @@ namespace checkpoint {
 
 namespace detail {
 
-/// Does what a queue says, until nothing follows. @param commit   `commit(manifest)`: all was handed over
+/// Carries out the orders of a queue, until none follows. @param commit   `commit(manifest)`: all was handed over
 template <class Writer, class Commit>
 void carry_out(save_queue& queue, Writer& writer, Commit commit)
 {
@@ -34,8 +34,8 @@ void carry_out(save_queue& queue, Writer& writer, Commit commit)
   }
 }
 
-/// A thread that writes while its trainer goes on, and what it takes from where it lies in a manager. Ends with what
-/// was handed over. In a forked child its thread does not exist: there it can be destroyed, which leaves all to the
+/// A thread that writes while its trainer goes on, and the pins of the bytes that it reads in a manager. The thread
+/// ends with the last order. In a forked child the thread does not exist: destroying this there leaves all files to the
 /// parent.
 class background_write {
  public:
@@ -53,7 +53,7 @@ class background_write {
     let_go();
   }
 
-  /// @throws usage_error   this is a forked child; so for the next
+  /// @throws usage_error   this is a forked child. So for the next call
   [[nodiscard]] save_queue& queue()
   {
     expect_own_process();
@@ -65,7 +65,7 @@ class background_write {
     return **queue_;
   }
   void expect_own_process() const { thread_.expect_owner("a background save"); }
-  /// What was not written yet is not written any more.
+  /// Stops: bytes that are not written yet are not written any more.
   void cancel() noexcept
   {
     if (thread_.is_owner()) (*queue_)->cancel();
@@ -92,8 +92,8 @@ class background_write {
                      {.number = refused.code().value()}};
     }
   }
-  /// For a model_writer of this manager: it takes the bytes of weights and states from where they lie, until they are
-  /// about to change.
+  /// A target for a model_writer of this manager. It reads the bytes of weights and states in their place, until they
+  /// are about to change.
   /// @throws usage_error   somebody else does
   template <class Manager>
   [[nodiscard]] lending_writer<Manager>& lend_from(Manager& m)
@@ -105,7 +105,7 @@ class background_write {
     m.content().changes().begin([](void* who) noexcept { static_cast<background_write*>(who)->let_go(); }, this);
     return to;
   }
-  /// What was lent has arrived, or the queue knows that it will not: nobody waits for a device that is lost.
+  /// Lent bytes have arrived, or the queue knows that they will not: nobody waits for a device that is lost.
   void settle() noexcept
   {
     if (!lent_.is_owner() || *lent_ == nullptr) return;
@@ -116,7 +116,7 @@ class background_write {
     }
   }
 
-  /// Nothing of the manager is read any more, and nothing of it pinned. Waits where the buffer is full.
+  /// Stops reading and pinning bytes of the manager. Waits where the buffer is full.
   void let_go() noexcept
   {
     if (!lent_.is_owner() || *lent_ == nullptr) return;
@@ -125,7 +125,7 @@ class background_write {
     unwatch_();
     lent_->reset();
   }
-  /// All that was handed over is written, or failed. The queue was closed, or its last order is the commit.
+  /// Waits until all orders are written, or failed. The queue was closed, or its last order is the commit.
   void join() noexcept
   {
     settle();

@@ -14,7 +14,7 @@ namespace chunkmem::inline v0 {
 
 namespace checkpoint {
 
-/// Bytes of a file, behind its header, that have one checksum together; its last block may be shorter.
+/// The bytes of a block: after the header, so many bytes of a file have one checksum. The last block may be shorter.
 inline constexpr std::uint64_t sum_block = std::uint64_t{4} << 20;
 
 /// Where blocks begin and end in a file: block 0 is its header.
@@ -25,7 +25,7 @@ struct block_range {
   [[nodiscard]] constexpr std::uint64_t size() const noexcept { return end - begin; }
 };
 
-/// Blocks of a file of `size` bytes, of which `header` are its header. @pre header <= size
+/// Blocks of a file of `size` bytes, whose header has `header` bytes. @pre   header <= size
 [[nodiscard]] constexpr std::uint64_t blocks_in(std::uint64_t size, std::uint64_t header) noexcept
 {
   const std::uint64_t behind = size - header;
@@ -43,7 +43,7 @@ struct block_range {
   return byte < header ? 0 : 1 + (byte - header) / sum_block;
 }
 
-/// Checksums of the blocks of a file that is written from its begin to its end, in whatever pieces.
+/// Checksums of the blocks of a file that is written from its begin to its end, in any pieces.
 class block_sums {
  public:
   block_sums() = default;

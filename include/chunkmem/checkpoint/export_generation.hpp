@@ -25,10 +25,10 @@ namespace chunkmem::inline v0 {
 
 namespace checkpoint {
 
-/// What an export takes, and what values become.
+/// Which generation an export takes, and the type of its values.
 struct export_options {
   std::uint64_t generation = 0;    ///< 0: the newest that is whole
-  std::optional<dtype> type = {};  ///< that real tensors are rounded to; none: as they were saved, masters in 32 bits
+  std::optional<dtype> type = {};  ///< for real tensors, rounded; none: as they were saved, masters in 32 bits
   std::uint32_t rank = 0;          ///< whose buffers, where each rank saved its own
   loader_limits limits{};
 };
@@ -56,7 +56,7 @@ struct exported {
   return !own.starts_with("[rank " + std::to_string(rank) + std::string{before});
 }
 
-/// Weights and buffers: neither registered states, nor what an optimizer has beside a weight.
+/// Weights and buffers. Registered states and lists of an optimizer are left out.
 [[nodiscard]] inline std::vector<exported> values_of(const stored_index& index, const manifest& content,
                                                      const export_options& options)
 {
@@ -85,9 +85,15 @@ struct exported {
 ///
 /// Needs no model and no ranks: one caller, any time. Tensors are put together from the files of all ranks in blocks:
 /// none is ever held whole.
+///
+/// Use:
+///
+///     checkpoint::export_generation(folder, folder, "model.safetensors", {.type = dtype::bfloat16});
+///
 /// @param from, to   may be one folder; `file_name` as for export_values
-/// @return   the generation @throws io_error   there is none that is whole, or that one is not; or the file could not
-/// be written: one of its name is untouched @throws corrupt_data, format_error   the one asked for is not whole
+/// @return   the generation @throws io_error   there is none that is whole, or the one asked for is not; or the file
+///   could not be written: an older file of its name is untouched @throws corrupt_data, format_error   the one asked
+///   for is not whole
 /// @complexity   two passes over its files; memory: eight blocks of 4 MiB, and one of 1 MiB
 template <file_folder From, file_folder To>
 std::uint64_t export_generation(const From& from, To& to, std::string_view file_name,

@@ -15,15 +15,16 @@ namespace chunkmem::inline v0 {
 
 namespace checkpoint {
 
-/// Writes the weights and buffers alone, as they are computed with, into one safetensors file for other programs.
+/// Writes only the weights and buffers into one safetensors file, for other programs. The values are those that the
+/// trainer computes with.
 ///
-/// A 16-bit weight is written in 16 bits; states of the optimizer and of the trainer are left out. The file replaces
-/// one of that name when it is whole, and no other: until then it is "generation-export.tmp", or
-/// "generation-export-1.tmp" where something has that name that cannot be removed, and so on.
-/// @pre file_name   has no separator and does not begin with "generation-": those are the names of checkpoints
-/// @throws io_error      a file of that name is untouched, also where a save into the folder is not over. Where only
-///                       the folder's last sync failed it is replaced, and a power cut may bring it back: one of the
-///                       two is there, whole
+/// A 16-bit weight is written in 16 bits; states of the optimizer and of the trainer are left out. When the file is
+/// whole, it replaces a file of its name, and no other file. Until then its name is "generation-export.tmp". Where that
+/// name is taken and cannot be removed, it is "generation-export-1.tmp", and so on.
+/// @pre file_name   has no separator and does not begin with "generation-": checkpoints have such names
+/// @throws io_error      an older file of that name is untouched, also where a save into the folder is not over. If
+///   only the folder's last sync failed, it is replaced, and a power cut may bring it back: one of the two is there,
+///   whole
 /// @throws usage_error   `file_name` is none for an export; otherwise as `save`
 /// @complexity        one pass over the bytes
 template <class Manager, file_folder Folder>

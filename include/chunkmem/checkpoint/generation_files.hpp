@@ -26,7 +26,7 @@ struct file_label {
 
   std::uint64_t generation = 0;
   kind what = kind::manifest;
-  bool is_temporary = false;  ///< still being written, or left behind
+  bool is_temporary = false;  ///< still being written, or left by a dead writer
 
   [[nodiscard]] bool operator==(const file_label&) const = default;
 };
@@ -58,8 +58,8 @@ inline constexpr std::uint64_t last_generation = 999'999'999'999'999;  ///< one 
   return std::string{file_prefix} + padded(generation, 6) + '-' + padded(file, 5) + std::string{tensors_suffix};
 }
 
-/// Of a file that has not yet the name that somebody chose for it. @param at   below export_names: the next is for
-/// where the one before is taken
+/// The temporary name of an exported file. @param at   below export_names: the next name is for a folder in which the
+/// one before is taken
 [[nodiscard]] inline std::string export_name(unsigned at)
 {
   return std::string{export_prefix} + (at == 0 ? "" : "-" + std::to_string(at)) + std::string{temporary_suffix};
@@ -72,7 +72,7 @@ inline constexpr std::uint64_t last_generation = 999'999'999'999'999;  ///< one 
   return false;
 }
 
-/// Of an empty file that keeps a number from being given again.
+/// The name of an empty file that keeps a number from being given again.
 [[nodiscard]] inline std::string claim_name(std::uint64_t generation)
 {
   return std::string{file_prefix} + padded(generation, 6) + std::string{claim_suffix} + std::string{temporary_suffix};
@@ -90,7 +90,7 @@ inline constexpr std::uint64_t last_generation = 999'999'999'999'999;  ///< one 
 
 }  // namespace detail
 
-/// @return   none where the name is none that a checkpoint gives; generations are counted from 1
+/// @return   none where no checkpoint gives such a name; generations are counted from 1
 [[nodiscard]] inline std::optional<file_label> label_of(std::string_view name)
 {
   using namespace detail;
@@ -119,8 +119,8 @@ inline constexpr std::uint64_t last_generation = 999'999'999'999'999;  ///< one 
   return label;
 }
 
-/// Numbers of the generations that have a manifest, newest first; with those of which the manifest is foreign, which
-/// nobody loads.
+/// Numbers of the generations that have a manifest, newest first. Generations with a foreign manifest are among them,
+/// although nobody loads them.
 template <file_folder Folder>
 [[nodiscard]] std::vector<std::uint64_t> all_generations_in(const Folder& folder)
 {
@@ -131,7 +131,7 @@ template <file_folder Folder>
   std::sort(found.rbegin(), found.rend());
   return found;
 }
-/// The same without those of which the manifest is foreign.
+/// The same without generations whose manifest is foreign.
 template <file_folder Folder>
 [[nodiscard]] std::vector<std::uint64_t> generations_in(const Folder& folder)
 {
@@ -140,8 +140,8 @@ template <file_folder Folder>
   return found;
 }
 
-/// More than any number that a file of the folder has, whole or not, foreign files aside; and no number of a foreign
-/// file.
+/// A number larger than that of any file of the folder, whole or not. Foreign files do not count, but the number is not
+/// one of theirs.
 /// @throws config_error   the folder has the last number that there is
 template <file_folder Folder>
 [[nodiscard]] std::uint64_t next_generation(const Folder& folder)
@@ -169,8 +169,8 @@ template <file_folder Folder>
   return next;
 }
 
-/// Takes the next number for good: whoever was told a number and wakes when its job is dead finds no other job's files
-/// under it. The empty file that says so goes with the leftovers of a later save, which has a larger number.
+/// Takes the next number for good. A rank of a dead job may wake with its old number: it finds no other job's files
+/// under it. An empty file claims the number. It goes with the leftovers of a later save, which has a larger number.
 /// @throws as next_generation; io_error
 template <file_folder Folder>
 [[nodiscard]] std::uint64_t claim_generation(Folder& folder)
@@ -184,10 +184,10 @@ template <file_folder Folder>
   return number;
 }
 
-/// Removes what saves and exports that never ended left behind: temporary files, and files of generations without a
-/// manifest. Foreign files stay, and so do the files of a generation of which the manifest alone is foreign: once it is
-/// its owner's again the generation is whole.
-/// @param below   of generations with smaller numbers alone @return   files removed
+/// Removes the leftovers of saves and exports that never ended: temporary files, and files of generations without a
+/// manifest. Foreign files stay. The files of a generation stay too if only its manifest is foreign: once the manifest
+/// belongs to its owner again, the generation is whole.
+/// @param below   only of generations with smaller numbers @return   files removed
 template <file_folder Folder>
 std::size_t remove_leftovers(Folder& folder, std::uint64_t below = UINT64_MAX)
 {
@@ -205,10 +205,10 @@ std::size_t remove_leftovers(Folder& folder, std::uint64_t below = UINT64_MAX)
   return removed;
 }
 
-/// Removes generations that are older than the newest `keep` that count, foreign ones aside; a manifest goes before its
-/// files, and is gone for good before they go.
-/// @param counts   is asked from the newest on, and not at all where nothing is to go; one that does not count stays if
-/// it is newer
+/// Removes generations that are older than the newest `keep` that count. Foreign ones stay. A manifest goes first, and
+/// is gone for good before its files go.
+/// @param counts   is asked from the newest on, and not at all where nothing is to go. A generation that does not count
+///   stays if it is newer
 /// @throws io_error   some may be left
 template <file_folder Folder, class Counts>
 void remove_older(Folder& folder, std::size_t keep, Counts counts)

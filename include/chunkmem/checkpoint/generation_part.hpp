@@ -21,10 +21,10 @@ namespace chunkmem::inline v0 {
 
 namespace checkpoint {
 
-/// Writes files of one generation, and no manifest: all of them, or those of one rank.
+/// Writes the files of one generation without the manifest: all files, or the files of one rank.
 ///
-/// Each is written under another name, synced, and renamed. They are taken away again, as far as that goes, unless
-/// `keep` is called.
+/// Each file is written under a temporary name, synced, and renamed. Unless `keep` is called, all files are removed
+/// again, as far as possible.
 template <file_folder Folder>
 class generation_part {
  public:
@@ -43,11 +43,11 @@ class generation_part {
 
   [[nodiscard]] std::uint64_t generation() const noexcept { return generation_; }
   [[nodiscard]] const std::vector<stored_file>& files() const noexcept { return files_; }
-  /// All bytes of its files.
+  /// The bytes of all files.
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
 
   /// @param header   bytes that come before tensors
-  /// @throws io_error   as the others: nothing more may be written, and the files must not become a generation
+  /// @throws io_error   as for the other calls: nothing more may be written, and the files must not become a generation
   void begin_file(std::uint64_t header)
   {
     step(false, [&] {
@@ -65,7 +65,7 @@ class generation_part {
       now_.size += content.size();
     });
   }
-  /// What was written to a file survives a power cut: so that no single sync takes long.
+  /// Syncs the bytes so far, so that no single sync takes long.
   void sync()
   {
     if (open_) step(true, [&] { open_->sync(); });
@@ -80,17 +80,17 @@ class generation_part {
       files_.push_back(std::exchange(now_, {}));
     });
   }
-  /// All files have their names for good; nothing is written afterwards.
+  /// Syncs the folder: all files now have their names for good. Nothing is written afterwards.
   void finish()
   {
     step(false, [&] { folder_.sync(); });
     is_over_ = true;
   }
-  /// The files stay, whatever comes of the generation; or they go after all.
+  /// The files stay, also if no generation comes of them. `keep(false)` lets them go after all.
   void keep(bool stays = true) noexcept { is_kept_ = stays; }
 
  private:
-  /// Work after which nothing is taken on, if it fails: a file that missed a write or a sync must not become part of a
+  /// Runs work. If it fails, this takes on no more work: a file that missed a write or a sync must not become part of a
   /// generation.
   template <class Work>
   void step(bool in_file, Work work)
@@ -105,7 +105,7 @@ class generation_part {
   void take_away() noexcept
   {
     open_.reset();
-    if (!now_.name.empty()) (void)folder_.remove(now_.name);  // its end may have failed behind its renaming
+    if (!now_.name.empty()) (void)folder_.remove(now_.name);  // its end may have failed after its renaming
     for (const stored_file& file : files_) (void)folder_.remove(file.name);
   }
 

@@ -22,9 +22,10 @@ namespace chunkmem::inline v0 {
 
 namespace checkpoint {
 
-/// Reads bytes of a generation, each proven by its block's checksum. Memory: `most_held` blocks.
+/// Reads bytes of a generation. The checksum of its block proves each byte. Memory: `most_held` blocks.
 ///
-/// @throws of all that reads: corrupt_data   a file is not what was written; io_error   it cannot be read
+/// @throws of all calls that read: corrupt_data   a file differs from the file that was written; io_error   it cannot
+///   be read
 template <file_folder Folder>
 class generation_reader {
  public:
@@ -39,15 +40,15 @@ class generation_reader {
   [[nodiscard]] const whole_generation& generation() const noexcept { return is_; }
   [[nodiscard]] const manifest& content() const noexcept { return is_.content; }
 
-  /// Blocks behind the headers, in the order of files: what is left to be proven.
+  /// The number of blocks after the headers, in the order of files. They are still to be proven.
   [[nodiscard]] std::uint64_t blocks() const noexcept
   {
     std::uint64_t all = 0;
     for (const stored_file& it : is_.content.files) all += it.sums.size() - 1;
     return all;
   }
-  /// Proves some of them: from `begin` on `count`, each `stride` behind the one before, as far as there are. In rising
-  /// order it opens each file once
+  /// Proves some blocks: `count` blocks from `begin` on, each `stride` after the one before, as far as there are.
+  /// Called in rising order, it opens each file once.
   void check(std::uint64_t begin, std::uint64_t count, std::uint64_t stride = 1)
   {
     std::uint64_t first = 0;  // block of the file
@@ -59,7 +60,7 @@ class generation_reader {
       (void)block(file, 1 + (at - first));
     }
   }
-  /// Bytes of a file from `begin` on, once all were checked. @pre they are in the file, behind its header
+  /// Reads bytes of a file from `begin` on, once all were checked. @pre   they are in the file, after its header
   void read(std::uint32_t file, std::uint64_t begin, std::span<std::byte> to)
   {
     while (!to.empty()) {
@@ -75,7 +76,7 @@ class generation_reader {
   }
 
  private:
-  /// The last few stay: whoever reads some files in turn, each in order, reads each block once.
+  /// The last few blocks stay. A caller that reads some files in turn, each in order, reads each block once.
   std::span<const std::byte> block(std::uint32_t file, std::uint64_t which)
   {
     const auto known =
@@ -86,7 +87,7 @@ class generation_reader {
     }
     if (held_.size() < most_held) held_.emplace_back();
     held_block& it = *std::ranges::min_element(held_, {}, &held_block::used);
-    it.which = 0;  // a header, which nobody asks for: nothing, until all of it is read
+    it.which = 0;  // a header, which nobody asks for: the slot is empty until all of the block is read
     it.bytes = detail::read_block(reader_of(file), is_.content.files[file], which, it.room);
     it.file = file;
     it.which = which;
@@ -146,7 +147,7 @@ template <file_folder Folder>
   return found;
 }
 
-/// Reads every byte of a generation: it could be loaded.
+/// Reads every byte of a generation. @return   it could be loaded
 template <file_folder Folder>
 [[nodiscard]] bool is_whole(const Folder& folder, std::uint64_t number)
 {
@@ -161,8 +162,9 @@ template <file_folder Folder>
 }
 
 /// Tries the generations of a folder, newest first. @param attempt   `attempt(number)` throws corrupt_data,
-/// format_error or io_error where it is not whole @param skipped   gets those that are newer and cannot be used
-/// @return   false where none can be used @throws io_error   the folder cannot be listed; what else `attempt` throws
+/// format_error or io_error where it is not whole @param skipped   gets newer generations that cannot be used
+/// @return   false where none can be used @throws io_error   the folder cannot be listed; and the other errors of
+///   `attempt`
 template <class Attempt>
 bool try_newest(const std::vector<std::uint64_t>& generations, std::vector<skipped_generation>& skipped,
                 Attempt attempt)
@@ -182,7 +184,7 @@ bool try_newest(const std::vector<std::uint64_t>& generations, std::vector<skipp
   return false;
 }
 
-/// The newest generation of a folder that is whole. @param skipped   gets those that are newer and cannot be used,
+/// The newest generation of a folder that is whole. @param skipped   gets newer generations that cannot be used,
 /// foreign ones too
 /// @return   none where there is none @throws io_error   the folder cannot be listed
 template <file_folder Folder>

@@ -18,15 +18,15 @@ namespace chunkmem::inline v0 {
 
 namespace checkpoint {
 
-/// Makes a generation of files that have their names for good: its manifest is written last of all, and only a synced
-/// one makes a generation.
+/// Makes a generation of files that have their names for good. Its manifest is written last of all. Only a synced
+/// manifest makes a generation.
 template <file_folder Folder>
 class manifest_writer {
  public:
   explicit manifest_writer(Folder& folder) : folder_{folder} {}
 
-  /// The generation is there from here on. To be called once.
-  /// @throws io_error   it will not be, if `withdraw` says so
+  /// Writes the manifest: the generation is there from here on. Call this once. @throws io_error   the generation will
+  /// not be there, if `withdraw` says so
   void write(const manifest& content)
   {
     const std::string text = write_manifest(content);
@@ -37,8 +37,9 @@ class manifest_writer {
     file.end(name_);
     folder_.sync();
   }
-  /// After a failure. @return   the manifest is not there, and never will be: its files may go. Else they have to stay:
-  /// a manifest without its files would be a damaged generation, also after a power cut
+  /// Removes the manifest after a failure. @return   true: the manifest is not there, and never will be. Its files may
+  /// go. false: the files have to stay, since a manifest without its files would be a damaged generation, also after a
+  /// power cut
   [[nodiscard]] bool withdraw() noexcept
   {
     if (!may_be_found_) return true;
@@ -59,8 +60,16 @@ class manifest_writer {
 
 /// Writes one generation so that it is there whole, or not at all.
 ///
-/// Files first, then the folder is synced, then the manifest. One that does not end takes its files away, as far as it
-/// can, and the manifest first: where that stays, they stay.
+/// It writes the files, syncs the folder, then writes the manifest. A writer that does not end removes its files, as
+/// far as it can, and the manifest first. Where the manifest stays, the files stay.
+///
+/// Use:
+///
+///     generation_writer writer{folder, next_generation(folder)};
+/// writer.begin_file(header_bytes);
+///     writer.write(content);                 // as often as needed
+///     writer.end_file();
+///     writer.commit(std::move(manifest));    // now the generation is there
 template <file_folder Folder>
 class generation_writer {
  public:
@@ -69,19 +78,18 @@ class generation_writer {
 
   [[nodiscard]] std::uint64_t generation() const noexcept { return part_.generation(); }
   [[nodiscard]] std::uint64_t files() const noexcept { return part_.files().size(); }
-  /// All bytes of its files.
+  /// The bytes of all files.
   [[nodiscard]] std::uint64_t size() const noexcept { return part_.size(); }
 
-  /// @throws io_error   as the others: the generation will not be, older ones are untouched, and nothing more may be
-  ///   written
+  /// @throws io_error   as for the other calls: the generation will not be there, older ones are untouched, and nothing
+  ///   more may be written
   void begin_file(std::uint64_t header) { part_.begin_file(header); }
   void write(std::span<const std::byte> content) { part_.write(content); }
   void end_file() { part_.end_file(); }
 
-  /// The generation is there from here on.
-  /// @param content   its number and files are those of this
-  /// @throws io_error   it will not be; where the folder does not let go of its manifest either, for good, it may be
-  ///   there, and is whole then
+  /// Writes the manifest: the generation is there from here on. @param content   its number and files are set here
+  /// @throws io_error   the generation will not be there. If the folder cannot remove the manifest for good either, it
+  /// may be there, and is whole then
   void commit(manifest content)
   {
     part_.finish();

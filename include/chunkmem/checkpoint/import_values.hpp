@@ -22,15 +22,14 @@ namespace chunkmem::inline v0 {
 
 namespace checkpoint {
 
-/// What an import accepts.
+/// The options of an import.
 struct import_options {
-  /// weights that the file does not have stay what they are, and its tensors that the model does not have are passed
-  /// over
+  /// weights that the file does not have stay as they are. Tensors that the model does not have are passed over
   bool takes_part = false;
   loader_limits limits{};
 };
 
-/// What an import did.
+/// The result of an import.
 struct imported_values {
   std::uint64_t tensors = 0;         ///< that were filled
   std::vector<std::string> kept;     ///< weights that the file does not have
@@ -55,8 +54,8 @@ namespace detail {
   return false;
 }
 
-/// What an optimizer has is zeros then, also where a tensor of the file has its name: of that one neither type nor
-/// shape was compared.
+/// Sets the lists of an optimizer to zeros, also where a tensor of the file has the name of a list: its type and shape
+/// were not compared.
 inline void begin_states_anew(std::vector<model_item>& items)
 {
   for (model_item& it : items)
@@ -94,12 +93,19 @@ template <class Names>
 /// Fills the weights of a manager, and buffers that the file has, from a safetensors file of any program, by the names
 /// of tensors.
 ///
-/// Real numbers are rounded to the types of the model; a 16-bit weight with a master gets both from the file. What an
-/// optimizer has beside weights begins anew, as zeros; registered states are left alone, and counts of steps that are
-/// no list (`adam.progress`, a device_optimizer's buffer): import before the first step, or set them back. The file has
-/// no checksums: only its form is checked.
-/// @throws config_error   names or shapes are others; format_error   it is no safetensors file; nothing was changed
-/// @throws io_error       it cannot be read: some tensors are filled, and until an import or a load gets through
+/// - Real numbers are rounded to the types of the model. A 16-bit weight with a master gets both from the file.
+/// - The lists of an optimizer begin anew, as zeros.
+/// - Registered states are left alone, and so are counts of steps that are no list (`adam.progress`, a
+///   device_optimizer's buffer). Import before the first step, or set them back.
+/// - The file has no checksums: only its form is checked.
+///
+/// Use:
+///
+///     checkpoint::import_values(m, folder, "model.safetensors");
+///
+/// @throws config_error   names or shapes are others; format_error   the file is no safetensors file; nothing was
+///   changed
+/// @throws io_error       the file cannot be read: some tensors are filled. Until an import or a load gets through,
 ///   nothing is saved and no step is taken
 /// @throws usage_error    inside an iteration; otherwise as load
 /// @complexity            one pass over the tensors

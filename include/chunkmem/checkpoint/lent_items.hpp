@@ -22,18 +22,22 @@ namespace checkpoint {
 
 namespace detail {
 
-/// Pins of a manager's items that a save still reads, whatever the manager is.
+/// Pins of a manager's items that a save still reads, for any type of manager.
 class lent_pins {
  public:
   virtual ~lent_pins() = default;
-  /// All bytes have arrived on the host. For the thread of the manager. @throws device_error   some will not
+  /// Waits until all bytes have arrived on the host. For the thread of the manager. @throws device_error   some will
+  /// not arrive
   virtual void wait() = 0;
 };
 
-/// Hands a model to a queue: what only a step changes (weights, masters, states) is lent where it lies on the host and
-/// stays pinned there for reading; all else is copied. What lies on the device is on its way to the host when it is
-/// lent: the calling thread waits for no copy, and the queue hears of each that arrived from the agent that made it.
-/// What the host has no room for is copied at once.
+/// Hands a model to a queue:
+///
+/// - Bytes that only a step changes (weights, masters, states) are lent in their place on the host. They stay pinned
+///   there for reading.
+/// - Bytes on the device are on their way to the host when they are lent. The calling thread waits for no copy: the
+///   agent of a copy tells the queue that the bytes have arrived.
+/// - Bytes that the host has no room for are copied at once, and so are all other bytes.
 template <class Manager>
 class lending_writer final : public lent_pins {
  public:
@@ -45,7 +49,7 @@ class lending_writer final : public lent_pins {
   void write(std::span<const std::byte> content)
   {
     if (lends_) return queue_->lend(content, pins_.size());
-    if (!queue_->has_room(content.size())) wait();  // so that whoever makes room waits for no device that may be lost
+    if (!queue_->has_room(content.size())) wait();  // a thread that makes room waits for no lost device
     queue_->write(content);
   }
   void end_file() { queue_->end_file(); }

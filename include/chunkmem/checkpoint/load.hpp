@@ -24,18 +24,18 @@ namespace chunkmem::inline v0 {
 
 namespace checkpoint {
 
-/// What a load accepts.
+/// The options of a load.
 struct load_options {
-  /// A folder without a generation, or with foreign ones alone, is no error. Ask `skipped` then: a training's own
-  /// generation is foreign too once everybody may write to it.
+  /// A folder without a generation, or with foreign generations alone, is no error. Look at `skipped` then: a
+  /// generation of your own is foreign too once everybody may write to it.
   bool allow_fresh_start = false;
   loader_limits limits{};
 };
 
-/// What a load found.
+/// The result of a load.
 struct loaded_generation {
   std::uint64_t number = 0;                 ///< 0 after a fresh start
-  std::vector<skipped_generation> skipped;  ///< newer ones that could not be used, foreign ones too: why
+  std::vector<skipped_generation> skipped;  ///< newer generations that were no use, foreign ones too: why
 };
 
 namespace detail {
@@ -48,9 +48,8 @@ namespace detail {
 
 }  // namespace detail
 
-/// States and buffers that ranks had different bytes of load on as many ranks alone: each has its own, called
-/// "name[rank 1 of 4]".
-/// @throws config_error   this is such a one, of another number of ranks
+/// States and buffers with different bytes on each rank load only on as many ranks. Each rank has its own, called
+/// "name[rank 1 of 4]". @throws config_error   the name is of another number of ranks
 inline void refuse_other_ranks(std::string_view name, std::uint32_t ranks, const stored_index& from)
 {
   const std::string begin = std::string{name} + "[rank ";
@@ -64,7 +63,7 @@ inline void refuse_other_ranks(std::string_view name, std::uint32_t ranks, const
                    << " (start as many ranks, or make them the same on all ranks before they are saved)"};
 }
 
-/// The tensors of a checkpoint are those of a model, by name and shape.
+/// Compares the tensors of a checkpoint with the tensors of a model, by name and shape.
 /// @param names   `names(visit)` calls `visit(name, extents)` for each of the model   @throws config_error   they are
 ///   not
 template <class Names>
@@ -83,7 +82,7 @@ void match_names(Names names, const stored_index& from, const manifest& stored)
   if (!left.empty()) detail::refuse_model("this model does not have", *left.begin());
 }
 
-/// Lists of one name have one meaning. @throws config_error   they have not
+/// Compares the versions of lists of one name. @throws config_error   they have different meanings
 template <class Manager>
 void match_lists(const Manager& m, const manifest& stored)
 {
@@ -94,8 +93,8 @@ void match_lists(const Manager& m, const manifest& stored)
   });
 }
 
-/// The bytes of each piece of these items are there, and can be read as they are wanted. @throws config_error   they
-/// are not
+/// Checks that the bytes of each piece of these items are there, and have a type that converts. @throws
+/// config_error   they are not, or have not
 inline void match_items(const std::vector<model_item>& items, const stored_index& from)
 {
   for (const model_item& it : items) {
@@ -113,8 +112,8 @@ inline void match_items(const std::vector<model_item>& items, const stored_index
 
 namespace detail {
 
-/// Writes all pieces of an item in one list; what has no bytes in the checkpoint, and what lies between pieces, reads
-/// as zeros.
+/// Writes all pieces of an item in one list. Elements between pieces, and pieces without bytes in the checkpoint,
+/// become zeros.
 template <class Manager, element_reader Reader>
 void fill_list(Manager& m, const model_item& it, const stored_index& index, Reader& from)
 {
@@ -137,8 +136,8 @@ void fill_list(Manager& m, const model_item& it, const stored_index& index, Read
 
 }  // namespace detail
 
-/// Bytes of registered states that cannot be right are refused before anything is changed.
-/// @throws config_error   the owner of a state says that its bytes are such; what `from` throws
+/// Refuses bytes of registered states that cannot be right, before anything is changed.
+/// @throws config_error   the owner of a state refuses its bytes; and the errors of `from`
 template <class Manager, element_reader Reader>
 void check_states(const Manager& m, const std::vector<model_item>& items, const stored_index& index, Reader& from)
 {
@@ -153,9 +152,9 @@ void check_states(const Manager& m, const std::vector<model_item>& items, const 
   }
 }
 
-/// Fills an item of a manager from a checkpoint that matches it. A 16-bit value with a master: both are made from what
-/// was saved, the value as its optimizer would make it. @return   bytes that were written, about @throws what pins and
-/// `from` throw
+/// Fills an item of a manager from a checkpoint that matches it. A 16-bit value and its master are both made from the
+/// saved bytes, the value as its optimizer would make it. @return   about how many bytes were written @throws as pins
+/// and `from`
 template <class Manager, element_reader Reader>
 std::uint64_t fill_item(Manager& m, const model_item& it, const stored_index& index, Reader& from)
 {
@@ -195,17 +194,23 @@ namespace detail {
 
 /// Fills a manager and its registered states from the newest generation that is whole.
 ///
-/// The model, its lists and its states are declared as when they were saved; capacity, layout, size of chunks,
-/// policies, backend and the element types of values and lists may be others: real numbers are rounded to nearest.
-/// Everything is read and checked before anything is written, and each tensor is checked again as it is written: where
-/// this returns, all bytes are those of one generation. Gradients are dropped then, and an optimizer step that is half
-/// done is void: the next one begins anew.
+/// - Declare the model, its lists and its states as when they were saved. Capacity, layout, chunk size, policies and
+///   backend may be others. Element types of values and lists may be others too: real numbers are rounded to nearest.
+/// - Everything is read and checked before anything is written. Each tensor is checked again as it is written. So when
+///   this returns, all bytes come from one generation.
+/// - Gradients are dropped. An optimizer step that is half done is void: the next one begins anew.
 ///
-/// @throws config_error    it is a checkpoint of another model, or a registered state that cannot be right; nothing was
+/// Use:
+///
+///     io::posix_folder folder{"runs/a"};
+///     const auto found = checkpoint::load(m, folder);
+///     for (const auto& it : found.skipped) std::cerr << "generation " << it.number << ": " << it.why << '\n';
+///
+/// @throws config_error    the checkpoint is of another model, or a registered state cannot be right; nothing was
 ///   changed
-/// @throws io_error        there is no generation, or none that is whole, and no leave to start afresh; or a file could
-///                         not be read again when its bytes were wanted: some tensors are loaded then, and until a load
-///                         gets through nothing is saved and no step is taken
+/// @throws io_error        there is no generation, or none that is whole, and no leave to start afresh. Or a file could
+///   not be read again when its bytes were wanted: some tensors are loaded then. Until a load gets through, nothing is
+///   saved and no step is taken
 /// @throws corrupt_data    a file was changed after it was checked: as a file that could not be read again
 /// @throws usage_error     inside an iteration; out_of_memory   no room to write a tensor; device_error;
 ///   std::bad_alloc   no room for names

@@ -22,13 +22,13 @@ struct stored_file {
   std::string name;
   std::uint64_t size = 0;
   std::uint64_t header = 0;  ///< bytes of it that come before tensors
-  /// of the header, then of each `sum_block` behind it: so any part is proven without the others
+  /// of the header, then of each `sum_block` after it: so any part is proven without the others
   std::vector<std::uint64_t> sums{};
 
   [[nodiscard]] bool operator==(const stored_file&) const = default;
 };
 
-/// A list beside the parameters, and the version of the meaning of its bytes.
+/// A list of an optimizer, and the version of the meaning of its bytes.
 struct stored_list {
   std::string name;
   std::uint32_t version = 0;
@@ -36,7 +36,7 @@ struct stored_list {
   [[nodiscard]] bool operator==(const stored_list&) const = default;
 };
 
-/// A tensor of which no file has all: its parts are called `name[first:end]`, by elements in row-major order.
+/// A tensor that lies in parts: they are called `name[first:end]`, by elements in row-major order.
 struct divided_tensor {
   std::string name;
   std::vector<std::uint64_t> extents{};  ///< of the whole
@@ -44,21 +44,22 @@ struct divided_tensor {
   [[nodiscard]] bool operator==(const divided_tensor&) const = default;
 };
 
-/// What a generation consists of. It is whole when its manifest is, and every file that the manifest names.
+/// The content of a generation. A generation is whole when its manifest is whole, and every file that the manifest
+/// names.
 struct manifest {
   std::uint64_t generation = 0;
-  std::vector<stored_file> files{};  ///< safetensors, in the order in which they were written; those of rank 0 first
+  std::vector<stored_file> files{};  ///< safetensors, in the order in which they were written; files of rank 0 first
   std::vector<stored_list> lists{};
   std::vector<std::string> empty{};  ///< names of tensors that held no bytes when they were saved
   std::vector<divided_tensor> divided{};
-  std::uint64_t run = 0;  ///< whose training this is: a number that its first save drew
+  std::uint64_t run = 0;  ///< the training: a number that its first save drew
 
   [[nodiscard]] bool operator==(const manifest&) const = default;
 };
 
 namespace detail {
 
-/// A name as one word: what a line cannot hold is written as %XX.
+/// A name as one word: characters that a line cannot hold are written as %XX.
 [[nodiscard]] inline std::string as_word(std::string_view name)
 {
   constexpr char digits[] = "0123456789abcdef";
@@ -153,7 +154,7 @@ inline void read_line(text_reader& text, std::string_view kind, manifest& found)
 
 }  // namespace detail
 
-/// It was written whole, by a version of this library with another format. @return   the number of that, else nothing
+/// Whether a manifest is whole and of another version of the format. @return   the number of that version, else nothing
 [[nodiscard]] inline std::string_view other_version(std::string_view content)
 {
   if (content.size() < detail::sum_line || !content.starts_with(detail::first_words)) return {};
@@ -166,7 +167,8 @@ inline void read_line(text_reader& text, std::string_view kind, manifest& found)
 }
 
 /// The reverse: a pure function of text and limits.
-/// @throws corrupt_data   it is not what was written; format_error   nor anything that this version writes
+/// @throws corrupt_data   the text differs from the text that was written; format_error   this version writes no such
+///   text
 [[nodiscard]] inline manifest read_manifest(std::string_view content, const loader_limits& limits = {})
 {
   if (content.size() > limits.manifest.count() || content.size() < detail::sum_line)

@@ -22,7 +22,7 @@ namespace chunkmem::inline v0 {
 
 namespace checkpoint {
 
-/// Elements of a stored tensor that lie in an item, one behind the other.
+/// Elements of a stored tensor that lie in an item, one after the other.
 struct item_piece {
   std::string name;                    ///< of the tensor
   std::vector<std::uint64_t> extents;  ///< of all of it
@@ -46,7 +46,7 @@ struct model_item {
   bool is_filled = true;         ///< it holds bytes now
   bool starts_at_zero = false;   ///< without bytes it reads as zeros
   std::span<std::byte> state{};  ///< of a registered state: the caller's bytes
-  /// what is saved of it, in their order: itself; of a rank's share, runs of tensors
+  /// its saved pieces, in their order: the item itself; for a rank's share, runs of tensors
   std::vector<item_piece> pieces{};
   bool is_written = true;  ///< by this rank: another has the same bytes
 
@@ -112,7 +112,7 @@ inline void refuse_equal_names(const std::vector<model_item>& items)
                                     << " in a checkpoint (give tensors other names)"};
 }
 
-/// In files such names are those of parts, "x[0:7]", or of what each rank has its own of, "x[rank 1 of 2]".
+/// Whether files would take a name for that of a part, "x[0:7]", or of a rank's own bytes, "x[rank 1 of 2]".
 [[nodiscard]] inline bool looks_divided(std::string_view name)
 {
   const std::size_t open = name.rfind('[');
@@ -145,7 +145,8 @@ void expect_between(const Manager& m)
           "a checkpoint inside an iteration or a rehearsal: save and load between iterations");
 }
 
-/// All that a checkpoint of this manager would hold, in the order in which it is written, whatever gradients there are.
+/// All items that a checkpoint of this manager would hold, in the order in which they are written. Gradients are not
+/// looked at.
 /// @throws usage_error   inside an iteration or a rehearsal; config_error   two of them have one name, or a name means
 ///   something else in files
 template <class Manager>
@@ -179,7 +180,8 @@ template <class Manager>
 
 }  // namespace detail
 
-/// A manager whose weights are all of one moment. Updates that wait for a use of their weights are done.
+/// Prepares a manager for a save: updates that wait for a use of their weights are done, so all weights are of one
+/// moment.
 /// @throws usage_error   inside an iteration or a rehearsal, with gradients that no step has used, or while a step or a
 ///   load is half done
 template <class Manager>
@@ -195,8 +197,8 @@ void prepare_to_save(Manager& m)
   });
 }
 
-/// All that a checkpoint of this manager holds, in the order in which it is written. Activations and gradients are not
-/// saved.
+/// All items that a checkpoint of this manager holds, in the order in which they are written. Activations and gradients
+/// are not saved.
 /// @throws as prepare_to_save; config_error   two of them have one name
 template <class Manager>
 [[nodiscard]] std::vector<model_item> content_of(Manager& m)
@@ -240,7 +242,7 @@ void with_pinned(Manager& m, const model_item& it, Access mode, at place, Use us
   }
 }
 
-/// On the host; where it has no room and the thread can read the device, there.
+/// Reads on the host. Where the host has no room, and the thread can read the device, it reads there.
 template <class Manager, access_choice Access, class Use>
 void with_bytes(Manager& m, const model_item& it, Access mode, Use use)
 {

@@ -22,8 +22,8 @@ namespace chunkmem::inline v0 {
 
 namespace checkpoint {
 
-/// All that a save writes but the bytes of tensors. Made before anything is written, so that what cannot be loaded is
-/// never begun.
+/// Everything that a save writes, except the bytes of tensors. It is made before anything is written, so that a save
+/// that could not be loaded never begins.
 struct save_plan {
   /// A tensor of a file, or a part of one.
   struct entry {
@@ -102,7 +102,7 @@ inline void refuse_unreadable_manifest(const save_plan& plan, std::uint32_t rank
 
 }  // namespace detail
 
-/// What the manifest says beside files: lists, and what of these items has no bytes.
+/// The part of the manifest without files: lists, and the items that have no bytes.
 template <class Manager>
 [[nodiscard]] manifest rest_of(const Manager& m, const std::vector<model_item>& items)
 {
@@ -116,7 +116,7 @@ template <class Manager>
 }
 
 /// @param items   outlive the plan @param rest   of the manifest @param ranks   that write as much as this one
-/// @throws config_error   no loader would take what is written
+/// @throws config_error   no loader would take the files
 [[nodiscard]] inline save_plan plan_of(const std::vector<model_item>& items, bytes file_size, manifest rest,
                                        std::uint32_t ranks = 1)
 {
@@ -126,7 +126,7 @@ template <class Manager>
   return plan;
 }
 
-/// Hands what a manager has to a writer of generations, as much as is wanted at a time.
+/// Hands the items of a manager to a writer of generations, as many bytes at a time as are wanted.
 template <class Manager>
 class model_writer {
  public:
@@ -135,8 +135,8 @@ class model_writer {
 
   [[nodiscard]] bool is_done() const noexcept { return file_ == plan_.files.size(); }
   /// Writes about `most` bytes more, at least a piece of them, to `to`: `begin_file(header)`, `write(content)`,
-  /// `end_file()`; where it has `with_bytes(m, item, use)`, that pins instead.
-  /// @throws what pins and the writer throw; then nothing more may be written
+  /// `end_file()`; where it has `with_bytes(m, item, use)`, that call pins instead. @throws as pins and the writer;
+  /// then nothing more may be written
   template <class Writer>
   void write(Writer& to, std::uint64_t most = UINT64_MAX)
   {

@@ -16,7 +16,7 @@ namespace chunkmem::inline v0 {
 
 namespace checkpoint {
 
-/// Elements of one type can be read as another: real numbers, whatever their digits.
+/// Elements of one type can be read as another: real numbers of any precision.
 [[nodiscard]] inline bool is_convertible(dtype from, dtype to) noexcept
 {
   const auto is_real = [](dtype type) { return type == dtype::float32 || is_16_bit(type); };
@@ -58,7 +58,7 @@ concept element_reader = requires(Reader& from, std::uint32_t file, std::uint64_
 };
 
 /// Elements [first, first + elements) of a stored tensor, as elements of `type`.
-/// @param to   room for them @pre they are in it, and is_convertible @throws what `from` throws
+/// @param to   room for them @pre   they are in the tensor, and is_convertible @throws as `from`
 template <element_reader Reader>
 void read_elements(Reader& from, const stored_value& it, std::uint64_t first, std::uint64_t elements, std::byte* to,
                    dtype type)

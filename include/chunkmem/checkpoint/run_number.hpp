@@ -15,8 +15,8 @@ namespace chunkmem::inline v0 {
 
 namespace checkpoint {
 
-/// A number for a new training: no other has it, as far as chance goes. @throws io_error   the system gives no random
-/// numbers
+/// Draws a number for a new training. Another training has it only by chance. @throws io_error   the system gives no
+/// random numbers
 [[nodiscard]] inline std::uint64_t draw_run()
 {
   try {
@@ -32,7 +32,7 @@ namespace checkpoint {
 
 namespace detail {
 
-/// What may differ between versions of this library. @throws config_error   it does
+/// Refuses a generation of another version of this library. @throws config_error
 inline void expect_own_version(std::uint64_t generation, std::string_view text)
 {
   const std::string_view other = other_version(text);
@@ -43,7 +43,8 @@ inline void expect_own_version(std::uint64_t generation, std::string_view text)
       << " of another version of chunkmem, this one has 2 (name another folder, or go on with that version)"};
 }
 
-/// Whose generation this is. @param look   `look(text)` sees its manifest first @return   none where it cannot be read
+/// The training of a generation. @param look   `look(text)` sees its manifest first @return   none where it cannot be
+/// read
 template <file_folder Folder, class Look>
 [[nodiscard]] std::optional<std::uint64_t> run_of(const Folder& folder, std::uint64_t generation, Look look)
 {
@@ -60,9 +61,9 @@ template <file_folder Folder, class Look>
 
 }  // namespace detail
 
-/// A folder is for one training: saves of another one would make its generations the older ones, which go.
-/// A foreign generation does not count. @param run   whose saves are to come; 0: a training that was neither saved nor
-/// loaded yet @throws config_error   it has generations of another, or of another version
+/// Refuses a folder of another training: new saves would remove its generations as older ones. A foreign generation
+/// does not count. @param run   the training that wants to save; 0: it was neither saved nor loaded yet @throws
+/// config_error   the folder has generations of another training, or of another version
 template <file_folder Folder>
 void expect_own_folder(const Folder& folder, std::uint64_t run)
 {
@@ -76,8 +77,8 @@ void expect_own_folder(const Folder& folder, std::uint64_t run)
   }
 }
 
-/// All readable generations of a folder are of the training that is to be loaded. A foreign generation does not count.
-/// @throws config_error   there are two
+/// Checks that all readable generations of a folder are of one training. A foreign generation does not count. @throws
+/// config_error   there are two trainings
 template <file_folder Folder>
 void expect_one_run(const Folder& folder, std::uint64_t number, std::uint64_t run)
 {

@@ -18,8 +18,8 @@ namespace chunkmem::inline v0 {
 
 namespace checkpoint {
 
-/// A safetensors file of any program, opened: what is in it, and its bytes. It has no checksums: damage of tensors is
-/// not seen.
+/// An open safetensors file of any program: its table of tensors, and its bytes. It has no checksums: damage of tensors
+/// is not seen.
 template <file_reader Reader>
 class safetensors_file {
  public:
@@ -43,7 +43,7 @@ class safetensors_file {
   }
 
   [[nodiscard]] const std::vector<stored_tensor>& tensors() const noexcept { return tensors_; }
-  /// First byte behind the header.
+  /// The first byte after the header.
   [[nodiscard]] std::uint64_t payload() const noexcept { return payload_; }
   /// Bytes from `begin` on. @throws io_error   also where they are not there any more
   void read(std::uint32_t, std::uint64_t begin, std::span<std::byte> to) { io::read_all(file_, begin, to, name_); }

@@ -21,7 +21,7 @@ namespace checkpoint {
 
 namespace detail {
 
-/// Turns the events of the JSON parser into a table; whatever is not of the format ends the reading.
+/// Turns the events of the JSON parser into a table. An event that is not of the format ends the reading.
 class table_events {
  public:
   /// @param keeps   false: tensors are checked and counted, `table` holds one of them at a time
@@ -44,7 +44,7 @@ class table_events {
     if (where_ == place::top && is_metadata_) return go(place::metadata);
     if (where_ != place::top) refuse("an object lies where none belongs");
     if (!keeps_) table_.clear();
-    table_.emplace_back().name = key_;  // a copy: what the parser gives away may have room for more
+    table_.emplace_back().name = key_;  // a copy: the string of the parser may have room for more
     ++tensors_;
     extents_.clear();
     type_ = {};
@@ -158,8 +158,8 @@ class table_events {
   bool keeps_;
 };
 
-/// The parser keeps what it reads between two texts or numbers, and says it again, up to eight times as long, where it
-/// refuses.
+/// Refuses long texts and numbers before the parser sees them. The parser keeps each of them, and repeats it in its
+/// error, up to eight times as long.
 inline void refuse_long_tokens(std::string_view header, const loader_limits& limits)
 {
   constexpr std::size_t longest_gap = 4096;
@@ -230,9 +230,9 @@ inline void check_names(const std::vector<stored_tensor>& table)
 /// Reads the header of a safetensors file, without its eight bytes of length: a pure function of bytes and limits.
 ///
 /// Tensors must lie one after the other, without overlap or hole, and end with the file. `__metadata__` is passed over.
-/// @param payload   bytes of the file behind the header
+/// @param payload   bytes of the file after the header
 /// @return          in the order of their bytes
-/// @throws format_error   says what is wrong; nothing beyond the limits was allocated
+/// @throws format_error   names the fault; nothing beyond the limits was allocated
 /// @complexity            O(n log n) in the characters of the header, read twice; no recursion. Memory: three times the
 ///   header, and 16 MiB
 [[nodiscard]] inline std::vector<stored_tensor> read_table(std::string_view header, std::uint64_t payload,

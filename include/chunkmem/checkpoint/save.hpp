@@ -26,28 +26,28 @@ namespace chunkmem::inline v0 {
 
 namespace checkpoint {
 
-/// What a save keeps, and the sizes of its files and rounds.
+/// The generations that a save keeps, and the sizes of its files and rounds.
 struct save_options {
   std::uint32_t keep = 2;                   ///< whole generations that stay, this one too; at least 1
   bytes file_size{std::uint64_t{4} << 30};  ///< a file ends with the tensor that reaches it
-  bool check_older = true;                  ///< read those that stay: a damaged one does not count. Else all count
+  bool check_older = true;                  ///< reads generations that stay: a damaged one does not count
   /// over ranks: each writes this many bytes before they tell each other how it went; that
   bytes round{std::uint64_t{256} << 20};
   ///< takes less than the deadline of their group
 };
 
-/// What a save has written.
+/// The result of a save.
 struct saved_generation {
   std::uint64_t number = 0;
   std::uint64_t files = 0;  ///< without the manifest
   bytes size;               ///< of all of them
-  /// why older ones may still be there, in a sentence; empty where nobody said so. They go with the next save
+  /// why older generations may still be there, in a sentence; else empty. They go with the next save
   error_text clean_up{};
 };
 
 namespace detail {
 
-/// The folder is fit for a save, and clean. @return   the manifest, without files, of the training that saves
+/// Checks and cleans a folder for a save. @return   the manifest, without files, of the training that saves
 template <class Manager, file_folder Folder>
 [[nodiscard]] manifest begin_save(const Manager& m, Folder& folder, const save_plan& plan)
 {
@@ -60,8 +60,8 @@ template <class Manager, file_folder Folder>
   return rest;
 }
 
-/// What fails here does not undo the save: it is no error of it.
-/// @param newest   was just written   @return   what failed, in a sentence
+/// Removes older generations. A failure here does not undo the save, and is no error of the save.
+/// @param newest   was just written @return   the failure, in a sentence
 template <file_folder Folder>
 [[nodiscard]] error_text remove_superseded(Folder& folder, std::uint64_t newest, const save_options& options)
 {
@@ -78,23 +78,31 @@ template <file_folder Folder>
 
 }  // namespace detail
 
-/// Saves all that a manager would need to go on: values or their masters, every list, and registered states.
+/// Saves everything that a manager needs to go on: values or their masters, every list, and registered states.
 ///
-/// Files are safetensors, which other programs open. The new generation is there whole when this returns, also after a
-/// power cut; until then, and where this throws, the older ones are untouched. Then what is older than the newest
-/// `keep` whole ones is removed; where that fails, the save succeeded, and its result says so. Reading the tensors may
-/// move chunks, so the next iteration may plan again. A folder is for one training: one that has generations of another
-/// is refused.
+/// Files are safetensors, which other programs open.
 ///
-/// @throws io_error        the folder took not all of it, or somebody else saves into it; training may go on
+/// - When this returns, the new generation is there, whole, also after a power cut. Until then, and where this throws,
+///   the older generations are untouched.
+/// - Then generations older than the newest `keep` whole ones are removed. Where the removal fails, the save has
+///   succeeded, and its result says so.
+/// - Reading the tensors may move chunks, so the next iteration may plan again.
+/// - A folder is for one training: a folder with generations of another training is refused.
+///
+/// Use:
+///
+///     io::posix_folder folder{"runs/a"};
+///     checkpoint::save(m, folder);
+///
+/// @throws io_error        the folder did not take all bytes, or another saver has it; training may go on
 /// @throws usage_error     inside an iteration, or with gradients that no step has used
 /// @throws config_error    two tensors have one name, or names are more than a loader takes; a folder of another
 ///   training; nothing was written
 /// @throws out_of_memory   the host has no room to read a tensor, on a device that the calling thread cannot read;
 ///   std::bad_alloc   none for names
 /// @throws device_error    a tensor could not be copied
-/// @complexity             one pass over the bytes, and one over those of each older generation that stays where
-///   another goes; memory for the names
+/// @complexity             one pass over the bytes, and one over each older generation that stays where another goes;
+///   memory for the names
 template <class Manager, file_folder Folder>
 saved_generation save(Manager& m, Folder& folder, const save_options& options = {})
 {

@@ -21,19 +21,19 @@ namespace chunkmem::inline v0 {
 
 namespace checkpoint {
 
-/// How a save in the background is done.
+/// The options of a save in the background.
 struct async_save_options {
-  static constexpr bytes least_buffer{4096};  ///< that is used: with less, threads wake each other for every few bytes
+  static constexpr bytes least_buffer{4096};  ///< with less, threads wake each other for every few bytes
 
   save_options files{};
   bytes buffer{std::uint64_t{256} << 20};  ///< copies that wait for the disk, at most; `least_buffer` where it is less
-  /// weights and states are written from where they lie on the host, pinned until something is about to change them:
-  /// see save_async
+  /// weights and states are written from their place on the host. They are pinned until something is about to change
+  /// them: see save_async
   bool lends = false;
 };
 
-/// A save that goes on while its trainer does. Ends with `wait`, or with this: then its error is lost. The manager
-/// outlives it. A forked child may destroy it, which changes no file; all else there is a usage_error.
+/// A save that goes on while its trainer does. It ends with `wait`, or with this object: then its error is lost. The
+/// manager outlives it. A forked child may destroy it, which changes no file; every other call there is a usage_error.
 class pending_save {
  public:
   pending_save(pending_save&&) noexcept = default;
@@ -63,19 +63,19 @@ class pending_save {
     return pending;
   }
 
-  /// Nothing of the manager is read any more, and nothing of it pinned: what is not written yet was copied, and what
-  /// does not fit in the buffer is waited for. An update does it by itself.
+  /// Stops reading and pinning bytes of the manager. Bytes that are not written yet are copied. Bytes that do not fit
+  /// in the buffer are waited for. An update makes this call itself.
   void let_go() noexcept
   {
     if (work_ != nullptr) work_->writing.let_go();
   }
-  /// Its files are there, or failed: `wait` would not wait.
+  /// The files are there, or failed: `wait` would not wait.
   [[nodiscard]] bool is_over() const
   {
     expects(work_ != nullptr, "a pending save was asked for its end that was moved from");
     return work_->writing.queue().is_over();
   }
-  /// @throws io_error   the folder took not all of it; older generations are untouched. std::bad_alloc   as this one
+  /// @throws io_error   the folder did not take all bytes; older generations are untouched. std::bad_alloc   likewise
   saved_generation wait()
   {
     expects(work_ != nullptr, "a pending save was waited for that was moved from");
@@ -116,20 +116,30 @@ class pending_save {
   std::unique_ptr<work> work_;
 };
 
-/// As `save`, but the files are written by a thread of its own: returns when all that is not yet written fits in
+/// As `save`, but a thread of its own writes the files. Returns when all bytes that are not yet written fit in
 /// `buffer`.
 ///
-/// The bytes saved are those of this moment, whatever is trained afterwards. With a buffer for the whole model the
-/// trainer waits for copies in memory alone. One save at a time: wait for the last one before the next; a folder that
-/// knows locks refuses the next one. The folder has to outlive what is returned.
+/// The saved bytes are those of the call: later training does not change them. With a buffer for the whole model the
+/// trainer waits for copies in memory alone. One save at a time: wait for the last one before the next. A folder that
+/// knows locks refuses the next one. The folder has to outlive the returned object.
 ///
-/// With `lends` it returns at once: the writing thread takes weights, masters and states from where they lie on the
-/// host while the next iteration runs forward and backward; pins keep them there. Before an update, or a write on the
-/// host, changes any of them, what is not written yet is copied into the buffer (`let_go`), and that waits for the disk
-/// where the buffer is full. For hosts that have room for all chunks: what is pinned there makes no room for others.
-/// Until then weights are not written on the device (`usage_error`), and captured steps not replayed. One save at a
-/// time lends from a manager (`usage_error`).
-/// @throws as `save`, with io_error also where its thread cannot be started; what the disk says later is said by `wait`
+/// Use:
+///
+///     auto saving = checkpoint::save_async(m, folder, {.lends = true});
+///     ...                 // train on
+///     saving.wait();      // the generation is there, or this throws
+///
+/// With `lends`:
+///
+/// - The call returns at once. The writing thread reads weights, masters and states in their place on the host, while
+///   the next iteration runs forward and backward. Pins keep them there.
+/// - Before an update, or a write on the host, changes any of them, bytes that are not written yet are copied into the
+///   buffer (`let_go`). This waits for the disk where the buffer is full.
+/// - Take it for hosts that have room for all chunks: pinned bytes make no room for others.
+/// - Until then weights are not written on the device (`usage_error`), and captured steps are not replayed.
+/// - One save at a time lends from a manager (`usage_error`).
+///
+/// @throws as `save`, with io_error also where its thread cannot be started; `wait` throws later errors of the disk
 template <class Manager, file_folder Folder>
 [[nodiscard]] pending_save save_async(Manager& m, Folder& folder, const async_save_options& options = {})
 {

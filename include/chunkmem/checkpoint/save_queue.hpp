@@ -21,8 +21,8 @@ namespace checkpoint {
 
 namespace detail {
 
-/// What a writer of generations was told, on its way to the thread that does it. Its own copies are a bounded number of
-/// bytes; what is lent to it stays where it lies until it is written, or taken back.
+/// The orders for a writer of generations, on their way to the thread that carries them out. The queue has copies of a
+/// bounded number of bytes. Lent bytes stay in their place until they are written, or taken back.
 class save_queue {
  public:
   enum class kind : std::uint8_t { begin_file, bytes, end_file, commit };
@@ -32,7 +32,7 @@ class save_queue {
     std::span<const std::byte> lent;  ///< instead of content
     std::uint64_t header = 0;
     manifest rest;
-    std::uint64_t arrivals = 0;  ///< that have to come before the lent bytes are there
+    std::uint64_t arrivals = 0;  ///< calls of `arrive` that have to come before the lent bytes are there
 
     [[nodiscard]] std::span<const std::byte> bytes() const noexcept
     {
@@ -42,7 +42,7 @@ class save_queue {
 
   explicit save_queue(std::uint64_t bound) : bound_{bound} {}
 
-  // For the thread that saves; each throws what the other one met.
+  // For the thread that saves. Each call throws the error of the other thread.
 
   void begin_file(std::uint64_t header) { push({kind::begin_file, {}, {}, header, {}, 0}); }
   /// A copy of so many bytes would not wait.
@@ -57,15 +57,15 @@ class save_queue {
       push({kind::bytes, {part.begin(), part.end()}, {}, 0, {}, 0});
     });
   }
-  /// As write, but nothing is copied: the bytes stay as they are until `take_back` returns. @param arrivals   they are
-  /// there behind so many calls of `arrive`
+  /// As write, but nothing is copied: the bytes stay as they are until `take_back` returns. @param arrivals   the bytes
+  /// are there after so many calls of `arrive`
   void lend(std::span<const std::byte> content, std::uint64_t arrivals)
   {
     for_each_piece(content, least_lent, [&](std::span<const std::byte> part) {
       push({kind::bytes, {}, part, 0, {}, arrivals});
     });
   }
-  /// Bytes that were lent are there. @threads any
+  /// Lent bytes are there. @threads any
   void arrive() noexcept
   {
     const std::lock_guard guard{mutex_};
@@ -81,7 +81,7 @@ class save_queue {
     closed_ = true;
     changed_.notify_all();
   }
-  /// What was not taken yet is not written any more; for a save whose end nobody wants.
+  /// Drops orders that were not taken yet, for a save whose end nobody wants.
   void cancel() noexcept
   {
     const std::lock_guard guard{mutex_};
@@ -89,7 +89,7 @@ class save_queue {
     closed_ = true;
     changed_.notify_all();
   }
-  /// Bytes that were lent do not arrive: nothing more is written.
+  /// Lent bytes do not arrive: nothing more is written.
   void refuse(std::exception_ptr why) noexcept
   {
     const std::lock_guard guard{mutex_};
@@ -106,9 +106,8 @@ class save_queue {
     changed_.wait(guard, [&] { return over_ || done_ - before >= bytes; });
     return over_;
   }
-  /// Nothing that was lent is needed any more when this returns: what is written last was copied as far as there is
-  /// room, and what is written first is written. Waits for that alone. Never throws: where there is no memory for
-  /// copies it waits for all.
+  /// Takes all lent bytes back. The bytes that are written last are copied, as far as there is room. This waits only
+  /// until the others are written. Never throws: where there is no memory for copies, it waits for all.
   void take_back() noexcept
   {
     for (std::size_t from_end = 0;; ++from_end) {
@@ -136,7 +135,7 @@ class save_queue {
     orders_.pop_front();
     return true;
   }
-  /// An order that was taken is done: its bytes are gone.
+  /// A taken order is done: its bytes are gone.
   void written(const order& it) noexcept
   {
     const std::lock_guard guard{mutex_};
@@ -145,7 +144,7 @@ class save_queue {
     done_ += it.bytes().size();
     changed_.notify_all();
   }
-  /// So many bytes more are done, beside orders.
+  /// So many bytes more are done, which belong to no order.
   void progress(std::uint64_t bytes) noexcept
   {
     const std::lock_guard guard{mutex_};
@@ -164,7 +163,7 @@ class save_queue {
     const std::lock_guard guard{mutex_};
     return over_;
   }
-  /// The thread that writes has met this, and reads nothing any more.
+  /// Keeps the failure of the thread that writes. That thread reads nothing any more.
   void fail(std::exception_ptr why) noexcept
   {
     const std::lock_guard guard{mutex_};
@@ -226,7 +225,7 @@ class save_queue {
     return true;
   }
 
-  /// what is lent is not copied: pieces are as many as make a copy possible
+  /// lent bytes are not copied: the pieces are as many as make a copy possible
   static constexpr std::uint64_t least_lent = 4096;
 
   const std::uint64_t bound_;

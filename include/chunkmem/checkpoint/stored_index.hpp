@@ -21,7 +21,7 @@ namespace chunkmem::inline v0 {
 
 namespace checkpoint {
 
-/// Elements of a tensor that lie in one file, one behind the other.
+/// Elements of a tensor that lie in one file, one after the other.
 struct stored_run {
   std::uint64_t first = 0;  ///< element of the tensor, in row-major order
   std::uint64_t elements = 0;
@@ -36,7 +36,7 @@ struct stored_value {
   std::vector<stored_run> runs;  ///< in the order of elements, without gaps
 };
 
-/// What files call elements [first, end) of a tensor.
+/// The name of elements [first, end) of a tensor in files.
 [[nodiscard]] inline std::string part_name(std::string_view tensor, std::uint64_t first, std::uint64_t end)
 {
   return std::string{tensor} + '[' + std::to_string(first) + ':' + std::to_string(end) + ']';
@@ -48,7 +48,7 @@ struct part_label {
   std::uint64_t first = 0;
   std::uint64_t end = 0;
 };
-/// @return   none where the name has not that form; what it gives is part of `name`
+/// @return   none where the name has not that form. The result refers to `name`
 [[nodiscard]] inline std::optional<part_label> part_of_name(std::string_view name)
 {
   const std::size_t open = name.rfind('[');
@@ -64,7 +64,7 @@ struct part_label {
   return found;
 }
 
-/// Tensors of a checkpoint by name, however many files and ranks they are divided over.
+/// Tensors of a checkpoint by name, over all files and ranks.
 class stored_index {
  public:
   using map_type = std::map<std::string_view, stored_value>;
@@ -84,7 +84,7 @@ class stored_index {
         add_entry(it, {0, 0, file, from.files[file].payload + it.begin});
     for (auto& [name, value] : tensors_) check(name, value);
   }
-  /// Of one file that is no generation.
+  /// The index of one file that is no generation.
   stored_index(const std::vector<stored_tensor>& table, std::uint64_t payload)
   {
     for (const stored_tensor& it : table) add_entry(it, {0, 0, 0, payload + it.begin});

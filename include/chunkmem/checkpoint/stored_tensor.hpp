@@ -14,7 +14,7 @@ namespace chunkmem::inline v0 {
 
 namespace checkpoint {
 
-/// One tensor in a file: what it is, and where its bytes lie behind the header.
+/// One tensor in a file: its name, type and extents, and the place of its bytes after the header.
 struct stored_tensor {
   std::string name;
   dtype type = dtype::float32;
@@ -26,7 +26,7 @@ struct stored_tensor {
   [[nodiscard]] bool operator==(const stored_tensor&) const = default;
 };
 
-/// What a loader accepts at most. Checked before anything of that size is allocated.
+/// The limits of a loader. They are checked before anything of that size is allocated.
 struct loader_limits {
   bytes header{std::uint64_t{64} << 20};           ///< of one file's header
   bytes manifest{std::uint64_t{32} << 20};         ///< some 6 TB; reading it takes about nine times as much memory
@@ -36,13 +36,13 @@ struct loader_limits {
   std::uint32_t text_length = 1U << 20;  ///< of one text of a header's metadata, in bytes
 };
 
-/// What safetensors calls an element type.
+/// The name of an element type in safetensors.
 [[nodiscard]] constexpr std::string_view stored_name_of(dtype type) noexcept
 {
   constexpr std::string_view names[] = {"F32", "BF16", "F16", "I32", "I64", "U8"};
   return names[static_cast<std::size_t>(type)];
 }
-/// @return   none where no element type of this library has that name
+/// @return   none where no element type here has that name
 [[nodiscard]] constexpr std::optional<dtype> stored_type(std::string_view name) noexcept
 {
   for (const dtype type : {dtype::float32, dtype::bfloat16, dtype::float16, dtype::int32, dtype::int64, dtype::uint8})

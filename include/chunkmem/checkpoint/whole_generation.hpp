@@ -22,11 +22,11 @@ namespace chunkmem::inline v0 {
 
 namespace checkpoint {
 
-/// A generation whose manifest and headers were read: what is in which file.
+/// A generation whose manifest and headers were read: the content of each file.
 struct whole_generation {
   struct file {
     std::vector<stored_tensor> tensors;
-    std::uint64_t payload = 0;  ///< first byte behind the header
+    std::uint64_t payload = 0;  ///< first byte after the header
   };
 
   manifest content;
@@ -35,10 +35,11 @@ struct whole_generation {
 
 namespace detail {
 
-/// files that stay open: a program has a thousand, and other uses for them
+/// files that stay open: a program may have a thousand, and needs some for other uses
 inline constexpr std::size_t most_open = 64;
 
-/// All of a small file. @throws format_error   it is longer than the limit; io_error   it cannot be read, or is foreign
+/// Reads all of a small file. @throws format_error   it is longer than the limit; io_error   it cannot be read, or is
+/// foreign
 template <file_folder Folder>
 [[nodiscard]] std::string read_text(const Folder& folder, const std::string& name, bytes limit)
 {
@@ -65,7 +66,7 @@ template <file_folder Folder>
 }
 
 /// Reads a block of a file and proves it. @param room   grows to the largest block @return   its bytes, in `room`
-/// @throws corrupt_data   it is not what was written; io_error
+/// @throws corrupt_data   the bytes differ from the bytes that were written; io_error
 template <file_reader Reader>
 [[nodiscard]] std::span<const std::byte> read_block(Reader& from, const stored_file& it, std::uint64_t block,
                                                     std::vector<std::byte>& room)
@@ -100,8 +101,9 @@ template <file_reader Reader>
 }  // namespace detail
 
 /// Reads the manifest of a generation and the headers of its files. @param open   gets its first files, still open:
-/// what has their names later need not be them
-/// @throws corrupt_data, format_error   something is not what was written; io_error   it cannot be read, or is foreign
+/// later, other files may have their names
+/// @throws corrupt_data, format_error   a file differs from the file that was written; io_error   it cannot be read, or
+///   is foreign
 template <file_folder Folder>
 [[nodiscard]] whole_generation read_generation(const Folder& folder, std::uint64_t number,
                                                const loader_limits& limits = {},

@@ -74,7 +74,7 @@ class error_words {
 
  private:
   static constexpr std::size_t text_begin = 7;
-  static constexpr std::size_t text_bytes = 64 * sizeof(std::uint64_t) - 1;  // a zero behind it
+  static constexpr std::size_t text_bytes = 64 * sizeof(std::uint64_t) - 1;  // a zero after it
 };
 
 }  // namespace detail
@@ -88,12 +88,12 @@ template <exchanges_words Communicator>
   return all;
 }
 
-/// Work of which each rank does its part: where it fails on one, all hear of it, and nobody goes on.
+/// Runs work on every rank, each its part. If it fails on one rank, all ranks hear of it, and nobody goes on.
 ///
 /// @param work   `bool work()`: this rank has nothing more to do
-/// @return   no rank has   @throws on every rank what the first one that failed threw, in its class: "rank 2: ..."; a
-/// size_overflow is a config_error on others. comm_error, and what is no error of this library (a rank that ends), is
-/// thrown at once: others hear of it by their deadline
+/// @return   no rank has more to do @throws on every rank the error of the first rank that failed, in its class: "rank
+///   2: ..."; a size_overflow is a config_error on other ranks. A comm_error, and an exception that is no error of this
+///   library (a rank that ends), are thrown at once: other ranks hear of them by their deadline
 /// @complexity   one exchange of a word; in an error another one of 71 words
 template <exchanges_words Communicator, class Work>
 bool agreed(Communicator& ranks, Work work)
@@ -123,7 +123,7 @@ bool agreed(Communicator& ranks, Work work)
   detail::error_words::raise(rank, texts.data() + std::size_t{rank} * mine.size());
 }
 
-/// The same for work that ends in one go.
+/// The same for work that ends in one call.
 template <exchanges_words Communicator, class Work>
 void all_or_none(Communicator& ranks, Work work)
 {
@@ -133,8 +133,8 @@ void all_or_none(Communicator& ranks, Work work)
   });
 }
 
-/// Settings on which it depends what comes next. @param mine   as a number @param sentence   what to do
-/// @throws config_error   on every rank: one has another number than rank 0; comm_error
+/// Checks that all ranks have the same setting, before calls that depend on it. @param mine   the setting as a number
+/// @param sentence   the remedy @throws config_error   on every rank: one has another number than rank 0; comm_error
 template <exchanges_words Communicator>
 void agree_on(Communicator& ranks, std::uint64_t mine, std::string_view sentence)
 {

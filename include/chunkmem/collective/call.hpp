@@ -12,7 +12,7 @@ namespace chunkmem::inline v0 {
 
 namespace collective {
 
-/// What ranks do together.
+/// The operations of a group of ranks.
 enum class operation : std::uint8_t {
   all_gather,
   reduce_scatter,
@@ -36,17 +36,24 @@ struct call {
   operation what = operation::barrier;
   dtype type = dtype::uint8;
   std::uint64_t size = 0;   ///< of the whole run, over all ranks [bytes]
-  std::uint32_t root = 0;   ///< who sends, of a broadcast, send or receive
-  std::uint32_t label = 0;  ///< what it is about, such as the index of a chunk
+  std::uint32_t root = 0;   ///< the sender, of a broadcast, send or receive
+  std::uint32_t label = 0;  ///< the subject, such as the index of a chunk
   std::uint32_t scale = 0;  ///< bits of the factor of a sum
 
   [[nodiscard]] constexpr bool operator==(const call&) const noexcept = default;
 };
 
-/// 64 bits that tell one sequence of calls from another: what ranks compare instead of their whole plans.
+/// 64 bits that tell one sequence of calls from another. Ranks compare them instead of their whole plans.
 ///
 /// Each word goes through the finalizer of SplitMix64 (Steele, Lea, Flood 2014), which maps no two words to one: two
-/// sequences that differ in one call always differ, others with probability 1 - 2^-64. No secret: not for adversaries.
+/// sequences that differ in one call always differ, and others with probability 1 - 2^-64. It is no secret, so it does
+/// not stop an attacker.
+///
+/// Use:
+///
+///     fingerprint all;
+///     all.add(next_call);        // of each call, in order
+///     ... all.value()            // compare it between ranks
 class fingerprint {
  public:
   constexpr void add(std::uint64_t word) noexcept { value_ = mixed(value_ ^ mixed(word + 0x9e3779b97f4a7c15U)); }
@@ -72,7 +79,7 @@ class fingerprint {
   std::uint64_t value_ = 0;
 };
 
-/// Of one call alone.
+/// The fingerprint of one call alone.
 [[nodiscard]] constexpr std::uint64_t fingerprint_of(const call& one) noexcept
 {
   fingerprint result;

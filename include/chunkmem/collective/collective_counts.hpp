@@ -11,7 +11,7 @@ namespace chunkmem::inline v0 {
 
 namespace collective {
 
-/// What one rank's end of a group did, by operation: what formulas of bytes for each step are compared with.
+/// Counts of one rank's end of a group, by operation. Tests compare them with the formulas of bytes for each step.
 struct collective_counts {
   struct entry {
     std::uint64_t calls = 0;

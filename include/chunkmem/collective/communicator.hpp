@@ -19,7 +19,7 @@ namespace collective {
 
 /// How elements are added over ranks: in order of ranks, in single precision, then times `scale`, then rounded to the
 /// element type. A scale of 1 / ranks keeps a mean of 16 bits from overflowing where its sum would. A transport that
-/// adds in another order, or in the element type, says so where it is described.
+/// adds in another order, or in the element type, says so in its description.
 struct sum {
   dtype type = dtype::float32;  ///< float32, bfloat16 or float16
   float scale = 1;
@@ -27,7 +27,7 @@ struct sum {
 
 }  // namespace collective
 
-/// Knows who takes part.
+/// Knows the ranks that take part.
 template <class Communicator>
 concept knows_ranks = requires(const Communicator& view) {
   {
@@ -62,7 +62,7 @@ template <class Communicator>
 concept exchanges_words = requires(Communicator& ranks, std::span<const std::uint64_t> mine,
                                    std::span<std::uint64_t> all) { ranks.exchange(mine, all); };
 
-/// Ends, and says so.
+/// Can fail and end the group, and says so.
 template <class Communicator>
 concept tells_failure = requires(Communicator& ranks) {
   ranks.check();
@@ -71,26 +71,27 @@ concept tells_failure = requires(Communicator& ranks) {
   } noexcept;
 };
 
-/// One rank's end of a group that works together: in the same order, and each with the same calls.
+/// One rank's end of a group. All ranks of the group make the same calls in the same order.
 ///
 /// Laws:
-/// 1. What takes a backend and an agent enqueues there and returns; the bytes are valid behind that agent's next event.
+/// 1. A call with a backend and an agent enqueues there and returns. The bytes are valid after that agent's next event.
 ///    All work of a communicator is given to one agent, or finished before another gets some.
-/// 2. `all_gather(whole, parts)`: own share lies in its place; behind it all shares do, own bytes untouched.
+/// 2. `all_gather(whole, parts)`: before it, the own share lies in its place. After it, all shares do, with own bytes
+///    untouched.
 /// 3. `reduce_scatter(whole, parts, how)`: own share becomes the sum of all ranks' bytes there; other bytes of `whole`
 ///    are unspecified. Shares end at whole elements. `all_reduce`: the whole becomes that sum, with the same bits on
 ///    every rank.
 /// 4. `broadcast(root)`, `send(to)`, `receive(from)`: the bytes of the sender. A send may wait for its receive.
 /// 5. `exchange(mine, all)` on the calling thread: `all` becomes every rank's words in order of ranks. It is not
-///    ordered with what agents do, and blocks for the other callers only.
+///    ordered with the work of agents, and blocks for the other callers only.
 /// 6. Calls that differ between ranks (operation, size, type, root, scale, label, order) are a `comm_error` on every
 ///    rank that takes part, before any of their bytes change. Both ends of a send and a receive count as one call.
 /// 7. No wait lasts longer than the deadline that the group was made with, the waits of agents included. A wait that
 ///    does not end well leaves a `comm_error`: `check` and every later call throw it, each the first cause. An agent
-///    whose operation failed goes on, with bytes that are not valid: who uses them asks `check` first.
+///    whose operation failed goes on, with bytes that are not valid. Call `check` before you use them.
 /// 8. `revoke` ends the group for all: every other rank's waits end with `revoked`. Destroying a communicator while
 ///    others still wait for it is `peer_lost` there.
-/// 9. Nothing is allocated by a call, but by the first one that needs more room than any before it.
+/// 9. A call allocates nothing, except the first call that needs more room than any before it.
 template <class Communicator, class Backend>
 concept communicator =
     names_itself<Communicator> && std::same_as<typename Communicator::policy_kind, communicator_kind> &&

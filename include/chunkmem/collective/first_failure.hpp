@@ -18,7 +18,7 @@ namespace collective {
 /// @threads   any
 class first_failure {
  public:
-  /// Kept if it is the first.
+  /// Keeps the error if it is the first.
   void tell(const comm_error& error) noexcept
   {
     const std::lock_guard lock{mutex_};
@@ -27,7 +27,7 @@ class first_failure {
     is_there_.store(true, std::memory_order_release);
   }
   [[nodiscard]] bool is_there() const noexcept { return is_there_.load(std::memory_order_acquire); }
-  /// @throws comm_error   the first that was told
+  /// @throws comm_error   the first error that was told
   void check() const
   {
     if (is_there()) throw comm_error{*error_};  // never changed once it is there

@@ -43,7 +43,7 @@ struct thread_work {
     if (what == operation::reduce_scatter || what == operation::all_reduce) add();
     if (what == operation::broadcast || what == operation::send) fetch(mine.asked.root);
     if (what == operation::all_reduce) {
-      meeting->settle(meeting_lane::agents, rank, false);  // until then others read here what the next line replaces
+      meeting->settle(meeting_lane::agents, rank, false);  // until then others read the bytes that are replaced below
       gather();
     }
     meeting->settle(meeting_lane::agents, rank, true);
@@ -80,17 +80,23 @@ struct thread_work {
 
 /// One end of a group whose ranks are threads of one process: bytes go straight from one rank's memory to another's.
 ///
-/// Good for trainers of several ranks on one machine, and for every test of what ranks do: real concurrency, sums in
-/// order of ranks, no library. Each rank has its own backend, whose bytes the host can reach; the agents may be threads
-/// or the caller. Three things hold beyond the laws of a communicator:
-/// - An operation takes place on every rank that takes part or on none, whatever fails meanwhile. So an agent that
-///   finished without an error has the right bytes.
-/// - The deadline limits the wait for other ranks to come. Once all are there their bytes move to the end.
-/// - Destroying it is fine while its own agent has queued work: that work still meets the others. Who waits for more
-///   than that loses a peer.
+/// Good for trainers of several ranks on one machine, and for tests of ranks: real concurrency, sums in order of ranks,
+/// no library. Each rank has its own backend, whose bytes the host can reach; the agents may be threads or the caller.
+/// Three things hold beyond the laws of a communicator:
+/// - An operation takes place on every rank that takes part or on none, also if something fails meanwhile. So an agent
+///   that finished without an error has the right bytes.
+/// - The deadline limits the wait for other ranks to come. Once all are there, their bytes move to the end.
+/// - Destroying it is fine while its own agent has queued work: that work still meets the others. A rank that waits for
+///   more than that work loses a peer.
 ///
 /// Cost: each byte that a rank gets is read once from its owner; two or three sleeps of each agent for an operation.
 /// The bytes of a sum are read once from each rank. Nothing is allocated after construction.
+///
+/// Use:
+///
+///     const collective::thread_group group{4};                        // once for all ranks
+///     collective::local_threads ranks{group, rank_id{rank}};          // on the thread of each rank
+///     cm::sharded_model<memory_type, collective::local_threads> m{memory, ranks, options};
 ///
 /// @threads   one caller at a time; `check` and `revoke` any
 class local_threads {
@@ -111,8 +117,8 @@ class local_threads {
   [[nodiscard]] std::uint32_t ranks() const noexcept { return meeting_->ranks(); }
 
   /// @throws usage_error   shares of another group, no memory, or a forked child; nothing was enqueued. So for the
-  /// others below
-  /// @throws comm_error    the group failed before: the first cause. So for the others below
+  ///   other calls below
+  /// @throws comm_error    the group failed before: the first cause. So for the other calls below
   template <stream_backend Backend>
   void all_gather(Backend& backend, agent who, std::byte* whole, const shares& parts, std::uint32_t label)
   {

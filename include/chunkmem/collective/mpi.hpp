@@ -37,7 +37,7 @@ namespace collective {
 /// Deadline and memory of an MPI group.
 struct mpi_options {
   std::chrono::milliseconds deadline{std::chrono::minutes{10}};  ///< of each wait for another rank
-  /// where the others' parts of a sum lie, of all of them together
+  /// room for the parts that other ranks give to a sum, of all of them together
   bytes staging{std::uint64_t{4} << 20U};
   bytes largest_message{std::uint64_t{1} << 30U};  ///< longer ones go in pieces; MPI counts with an int
 };
@@ -45,20 +45,26 @@ struct mpi_options {
 /// Ranks that are processes of an MPI program; adopts the user's MPI_Comm, which stays free for the user's own
 /// messages.
 ///
-/// Good over shared memory and where MPI drives the network; bytes lie where the host reaches them. What is asked for
-/// is agreed on before any byte moves (16 bytes, ceil(log2 ranks) rounds), unless the caller says that it is agreed
-/// already. Nothing of MPI's fault tolerance is needed: every wait polls with a deadline, and the first rank to fail
-/// tells the others.
+/// Good over shared memory, and where MPI drives the network. The host must reach the bytes. Ranks agree on a call
+/// before any byte moves (16 bytes, ceil(log2 ranks) rounds), unless the caller says that the call is agreed already.
+/// MPI's fault tolerance is not needed: every wait polls with a deadline, and the first rank to fail tells the others.
 ///
 /// Cost: bytes as in the formulas of ring algorithms, (ranks - 1) / ranks of the run in each direction, twice for an
-/// all_reduce; each rank sends its share to every other one at once. The room for sums comes with the first of them;
-/// else no allocation.
+/// all_reduce; each rank sends its share to every other rank at once. The first sum allocates the room for sums. No
+/// other call allocates.
 ///
-/// Destroying it waits for what agents still have of it, and tells the others; the session frees its communicators once
-/// all have left, and waits for that only before it ends MPI. After a failure nothing is waited for and nothing is
-/// freed: what MPI may still read or write (three communicators, the room for sums) is leaked on purpose, and receives
-/// into the user's memory are cancelled. One that MPI had begun to fill and that does not end soon may still be written
-/// while this process makes MPI calls: after a failure end the process, or keep that memory.
+/// Destroying it waits for its work in agents, and tells the other ranks. The session frees its communicators once all
+/// ranks have left, and waits for that only before it ends MPI. After a failure:
+/// - Nothing is waited for and nothing is freed. Memory that MPI may still read or write (three communicators, the room
+///   for sums) is leaked on purpose.
+/// - Receives into the user's memory are cancelled. A receive that MPI had begun to fill, and that does not end soon,
+///   may still be written while this process makes MPI calls. So end the process, or keep that memory.
+///
+/// Use:
+///
+///     collective::mpi_session session;                       // starts MPI, unless the program has
+///     collective::mpi ranks{session, MPI_COMM_WORLD};
+///     cm::sharded_model<memory_type, collective::mpi> m{memory, ranks, options};
 ///
 /// @threads   one caller at a time; `revoke` any
 class mpi {
@@ -105,17 +111,17 @@ class mpi {
   [[nodiscard]] rank_id rank() const noexcept { return rank_id{state_->group.rank()}; }
   [[nodiscard]] std::uint32_t ranks() const noexcept { return state_->group.ranks(); }
 
-  /// What follows was agreed on before, such as a plan that all ranks have: no agreement for each call, until set back.
-  /// Not for pairs, barriers and exchanges, which agree in any case. A mismatch is then found by comparing `rolled` of
-  /// all ranks, say once for each step, and bytes may have changed by then. Every rank says so at the same place of its
+  /// With `true`, the next calls were agreed on before, such as a plan that all ranks have: they do not agree one by
+  /// one, until `false`. Pairs, barriers and exchanges agree in any case. To find a mismatch, compare `rolled` of all
+  /// ranks, say once for each step; bytes may have changed by then. Every rank makes this call at the same place of its
   /// sequence.
   void agreed(bool yes) noexcept { is_agreed_ = yes; }
 
   /// A fingerprint of all calls of the group so far.
   [[nodiscard]] std::uint64_t rolled() const noexcept { return rolled_.value(); }
 
-  /// @throws usage_error   the shares are not for these ranks; so for the others below
-  /// @throws comm_error    the group has ended; so for the others below
+  /// @throws usage_error   the shares are not for these ranks; so for the other calls below
+  /// @throws comm_error    the group has ended; so for the other calls below
   template <stream_backend Backend>
     requires(Backend::host_addressable)
   void all_gather(Backend& backend, agent who, std::byte* whole, const shares& parts, std::uint32_t label)
@@ -136,7 +142,7 @@ class mpi {
     add_up(backend, who, operation::all_reduce, whole, parts, how, label);
   }
 
-  /// @throws usage_error   there is no such rank; so for the others below
+  /// @throws usage_error   there is no such rank; so for the other calls below
   template <stream_backend Backend>
     requires(Backend::host_addressable)
   void broadcast(Backend& backend, agent who, std::byte* place, bytes size, rank_id root, std::uint32_t label)
@@ -207,7 +213,7 @@ class mpi {
   using attempt = mpi_group::attempt;
   using part = mpi_group::part;
 
-  // All that MPI may still use after a failure, so that it can be left behind as one.
+  // All memory that MPI may still use after a failure, so that it can be leaked as one.
   struct room : mpi_session::left_group {
     room(mpi_session& session, MPI_Comm users, const mpi_options& options)
         : group{session, users, options.deadline},

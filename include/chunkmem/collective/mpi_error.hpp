@@ -15,11 +15,11 @@ namespace chunkmem::inline v0 {
 
 namespace collective {
 
-/// What an MPI library answered, in its own words and with its own number.
+/// The answer of an MPI library as an error, in its own words and with its own number.
 ///
-/// A message that is longer than what waits for it means that ranks ask for different things; everything else that goes
-/// wrong inside MPI leaves nothing of a group to go on with, and is `peer_lost`. Cost: one look-up in MPI's table of
-/// errors; no allocation of ours.
+/// A message that is longer than its receive means that ranks ask for different things. After any other error inside
+/// MPI the group cannot go on: the error is `peer_lost`. Cost: one look-up in MPI's table of errors; no allocation of
+/// ours.
 [[nodiscard]] inline comm_error mpi_error(std::string_view asked, int answer, std::uint32_t rank = UINT32_MAX) noexcept
 {
   char words[MPI_MAX_ERROR_STRING] = {};

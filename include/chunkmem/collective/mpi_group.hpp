@@ -21,18 +21,18 @@ namespace chunkmem::inline v0 {
 
 namespace collective {
 
-/// Who takes part, who failed, and who left: what the lanes of a communicator have in common.
+/// The ranks that take part, that failed, and that left. The lanes of a communicator share this.
 ///
-/// Every rank sends every other exactly one notice in its life, over a communicator of its own: that it failed, or that
-/// it left and how far it had come. Who waits looks for notices, so that the first rank to fail ends the waits of all;
-/// a rank that left after it had done its part of an operation lets the others finish it. There is no standing receive
-/// that a thread would own: notices are probed for and taken by whoever looks. Cost of a look: one probe. Memory: 64
-/// bytes for each rank.
+/// Every rank sends every other rank exactly one notice in its life, over a communicator of its own: that it failed, or
+/// that it left and how far it had come. A waiting rank looks for notices, so the first rank to fail ends the waits of
+/// all. A rank that left after its part of an operation lets the others finish the operation. There is no standing
+/// receive that a thread would own: the thread that looks probes for notices and takes them. Cost of a look: one probe.
+/// Memory: 64 bytes for each rank.
 ///
 /// @threads   any, but for the constructor, `leave` and `look_back`
 class mpi_group {
  public:
-  /// What an operation is counted with: those of all ranks, those of two, and the words of callers.
+  /// The three counts of operations: operations of all ranks, operations of two, and the words of callers.
   enum class part : std::uint8_t { group, pair, words };
 
   /// One operation as this rank does it.
@@ -47,7 +47,7 @@ class mpi_group {
 
   /// Collective over `users`, which stays the user's and carries nothing of ours but the agreement on new
   /// communicators.
-  /// @throws comm_error   MPI failed, or another rank did not come before the deadline; what MPI still waits for is
+  /// @throws comm_error   MPI failed, or another rank did not come before the deadline; memory that MPI still needs is
   ///   leaked
   mpi_group(mpi_session& session, MPI_Comm users, std::chrono::milliseconds deadline)
       : session_{&session}, deadline_{deadline}
@@ -95,7 +95,7 @@ class mpi_group {
     return *fresh;
   }
 
-  /// For whoever waits: what another rank said ends the wait, if it concerns this attempt.
+  /// For a rank that waits: the notice of another rank ends the wait, if it concerns this attempt.
   /// @throws comm_error   the first cause
   void look(const attempt& at, std::chrono::nanoseconds waited)
   {
@@ -104,7 +104,7 @@ class mpi_group {
     const std::uint32_t gone = left_before(at);
     if (gone != UINT32_MAX) throw error(comm_failure::peer_lost, at, waited, gone);
   }
-  /// For whoever does not wait.
+  /// For a rank that does not wait.
   /// @throws comm_error   the first cause
   void look()
   {
@@ -112,15 +112,15 @@ class mpi_group {
     failure_.check();
   }
 
-  /// This rank has done its part.
+  /// Counts: this rank has done its part.
   void finish(const attempt& at) noexcept
   {
     auto& count = at.of == part::pair ? pairs_[at.peer].done : at.of == part::group ? group_done_ : words_done_;
     count.store(at.sequence, std::memory_order_relaxed);
   }
 
-  /// The end of the group, kept if it is the first, and told to all. Waits some milliseconds for MPI to take the
-  /// notices.
+  /// Ends the group with an error. The first error is kept, and told to all. Waits some milliseconds for MPI to take
+  /// the notices.
   void fail(const comm_error& cause) noexcept
   {
     failure_.tell(cause);
@@ -134,8 +134,8 @@ class mpi_group {
     left_at_ = std::chrono::steady_clock::now();
     tell(has_left, rank_, std::chrono::milliseconds{20});
   }
-  /// After leaving: frees the communicators once all have left. Never where some fail, or do not leave before the
-  /// deadline: a late notice must not reach a later communicator of the same number, so they are leaked.
+  /// After leaving: frees the communicators once all ranks have left. If some ranks fail, or do not leave before the
+  /// deadline, the communicators are leaked: a late notice must not reach a later communicator of the same number.
   [[nodiscard]] mpi_session::left_group::state look_back() noexcept
   {
     using state = mpi_session::left_group::state;
@@ -214,7 +214,7 @@ class mpi_group {
       lower(group_left_, told[2], from);
       lower(words_left_, told[4], from);
     } else {
-      // Who only waited too long gave up. Else the cause is handed on as it is, with who began it.
+      // A rank that only waited too long gave up. Any other cause is handed on as it is, with the rank that began it.
       const auto cause = static_cast<comm_failure>(told[0]);
       const bool gave_up = cause == comm_failure::deadline || told[1] >= ranks_;
       fail(error(gave_up && cause != comm_failure::mismatch ? comm_failure::revoked : cause, at, waited,
@@ -223,7 +223,7 @@ class mpi_group {
     heard_.fetch_add(1);
   }
 
-  // The least count of those that left, and who that is, in one word: 40 bits and 24.
+  // The least count of the ranks that left, and its rank, in one word: 40 bits and 24.
   static void lower(std::atomic<std::uint64_t>& least, std::uint64_t count, std::uint32_t rank) noexcept
   {
     const std::uint64_t mine = count << 24U | rank;

@@ -22,15 +22,15 @@ namespace chunkmem::inline v0 {
 
 namespace collective {
 
-/// One thread's own way to the other ranks: waits with a deadline, agreement on what is asked for, words of all.
+/// One thread's own way to the other ranks: waits with a deadline, agreement on calls, words of all.
 ///
-/// Agreement: each rank sends the least and the greatest fingerprint it knows of to the rank 1, 2, 4, ... further, and
-/// learns as much; after ceil(log2 ranks) rounds of 16 bytes every rank knows whether all asked for the same. Only
-/// where they did not do they tell one another what each asked for, so that the error can name it (dissemination:
-/// Hensgen, Finkel, Manber 1988; words of all: Bruck and others 1997). A wait polls MPI, for some microseconds at once,
-/// then giving way to other threads, then with sleeps of 50 microseconds: ranks that share a core do not starve one
-/// another (4 ranks on 2 cores: an agreement takes 26 us so, 2 ms where they only give way). The deadline starts anew
-/// with each piece that arrived.
+/// Agreement: each rank sends the least and the greatest fingerprint that it knows to the rank 1, 2, 4, ... further,
+/// and receives as much. After ceil(log2 ranks) rounds of 16 bytes every rank knows whether all asked for the same. If
+/// they did not, they tell one another their calls, so that the error can name them (dissemination: Hensgen, Finkel,
+/// Manber 1988; words of all: Bruck and others 1997). A wait polls MPI, for some microseconds at once, then giving way
+/// to other threads, then with sleeps of 50 microseconds: ranks that share a core do not starve one another (4 ranks on
+/// 2 cores: an agreement takes 26 us so, 2 ms where they only give way). The deadline starts anew with each piece that
+/// arrived.
 ///
 /// @threads   one caller at a time
 class mpi_lane {
@@ -69,7 +69,7 @@ class mpi_lane {
     }
   }
 
-  /// All ranks ask for the same, or all get an error. Nobody comes back before all have come.
+  /// All ranks ask for the same, or all get an error. No rank returns before all have come.
   /// @throws comm_error   mismatch, or as `wait`
   void agree(const attempt& at)
   {
@@ -97,7 +97,7 @@ class mpi_lane {
     if (pair_mine_ != pair_theirs_) throw mismatch(at, at.peer, pair_theirs_, group_->rank(), pair_mine_);
   }
 
-  /// Every rank's words, those of this rank first, then those of the next one.
+  /// Every rank's words: the words of this rank first, then those of the next rank.
   [[nodiscard]] std::span<const std::uint64_t> gather(const attempt& at, std::span<const std::uint64_t> mine)
   {
     words_.resize(std::max(words_.size(), mine.size() * ranks()));
@@ -114,7 +114,7 @@ class mpi_lane {
     return {words_.data(), mine.size() * ranks()};
   }
 
-  /// After a failure: takes back what was to be received. What was to be sent stays with MPI.
+  /// After a failure: cancels receives. Sends stay with MPI.
   void cancel() noexcept { transfers_.cancel(1000); }
 
  private:
@@ -181,7 +181,7 @@ class mpi_lane {
       std::memcpy(words.data(), &all[(rank + ranks() - group_->rank()) % ranks() * words.size()], sizeof words);
       return words;
     };
-    std::uint32_t usual = 0;  // of what most ask for, the first
+    std::uint32_t usual = 0;  // of the calls that most ranks ask for, the first
     std::uint32_t most = 0;
     for (std::uint32_t rank = 0; rank < ranks(); ++rank) {
       std::uint32_t same = 0;

@@ -14,16 +14,22 @@ namespace chunkmem::inline v0 {
 
 namespace collective {
 
-/// Processes by nodes: groups of those that share a node, and of those in one place of every node, as the user's own
-/// MPI_Comm.
+/// Processes by nodes: a group of the processes of a node, and a group of the processes in one place of every node.
+/// Both are MPI_Comm of the user's own.
 ///
-/// What a process needs before it makes its communicators: its place, its groups, and which device of its node is its
-/// own. Ranks of `users` have to be numbered node by node, as launchers do unless they are told otherwise;
+/// A process needs this before it makes its communicators: its place, its groups, and the device of its node that is
+/// its own. Ranks of `users` have to be numbered node by node, as launchers do unless they are told otherwise;
 /// sharding::circles refuses others.
+///
+/// Use:
+///
+///     const collective::mpi_nodes nodes{session, MPI_COMM_WORLD};
+///     collective::mpi node{session, nodes.node()}, across{session, nodes.across()};
+///     cudaSetDevice(static_cast<int>(nodes.device_of(devices)));
 class mpi_nodes {
  public:
   /// Collective over `users`; MPI waits for all of them, without a deadline.
-  /// @param of_node   so many ranks in a row are a node; 0: those that share memory
+  /// @param of_node   so many ranks in a row are a node; 0: the ranks that share memory
   /// @throws config_error   nodes are not full; comm_error   MPI could not
   explicit mpi_nodes(mpi_session&, MPI_Comm users, std::uint32_t of_node = 0)
   {
@@ -54,7 +60,7 @@ class mpi_nodes {
 
   [[nodiscard]] MPI_Comm node() const noexcept { return node_; }
   [[nodiscard]] MPI_Comm across() const noexcept { return across_; }
-  /// Of this process in its node, and how many there are.
+  /// The place of this process in its node, and the number of processes there.
   [[nodiscard]] std::uint32_t rank_in_node() const noexcept { return place_; }
   [[nodiscard]] std::uint32_t of_node() const noexcept { return of_node_; }
   /// The device of this process where its node has `devices`: ranks take turns. @throws usage_error   none

@@ -19,15 +19,23 @@ namespace chunkmem::inline v0 {
 
 namespace collective {
 
-/// This process' part in MPI: starts it where nobody has, else adopts what is there; and ends it only if it started it.
+/// This process' part in MPI. Starts MPI if nobody has, and ends MPI only if it started it.
 ///
-/// Agents and the caller speak to MPI at the same time, and so may the rest of the program, which no lock of ours would
-/// know of: MPI has to be started with MPI_THREAD_MULTIPLE, here or by whoever starts it. MPI_Finalize waits for every
-/// rank of the program, without a deadline. The destructor leaves it out where it might wait for ever: after a
-/// communicator of this session failed, and while an exception that began later is passing. A launcher may then say
-/// that this process did not end MPI; which is so. Before MPI_Finalize it waits, each time for their deadline at most,
-/// until every rank has left the groups that this one has left; communicators themselves leave without waiting. Cost:
-/// the start of MPI, tenths of a second. One per program, before the first communicator and destroyed after the last.
+/// Agents and the caller speak to MPI at the same time, and so may the rest of the program, which no lock of ours
+/// knows. So MPI has to be started with MPI_THREAD_MULTIPLE, here or elsewhere. MPI_Finalize waits for every rank of
+/// the program, without a deadline. The destructor leaves it out where it might wait for ever: after a communicator of
+/// this session failed, and while an exception that began later is passing. A launcher then says, rightly, that this
+/// process did not end MPI. Before MPI_Finalize the destructor waits until every rank has left the groups that this
+/// rank has left, each time for their deadline at most. Communicators themselves leave without waiting. Cost: the start
+/// of MPI, tenths of a second. One per program, before the first communicator and destroyed after the last.
+///
+/// Use:
+///
+///     int main()
+///     {
+///       collective::mpi_session session;                        // before the first communicator
+///       collective::mpi ranks{session, MPI_COMM_WORLD};
+///     }
 ///
 /// @threads   one caller; `mark_broken` and `is_broken` any
 class mpi_session {
@@ -67,7 +75,7 @@ class mpi_session {
     }
     const bool ends_mpi = has_started_ && std::uncaught_exceptions() <= exceptions_;
     for (look_back(); ends_mpi && left_; look_back()) std::this_thread::sleep_for(std::chrono::microseconds{50});
-    while (left_) {  // nobody will ask for them any more: MPI keeps what it has
+    while (left_) {  // nobody will ask for them any more: MPI keeps its memory
       std::unique_ptr<left_group> next = std::move(left_->next_);
       static_cast<void>(left_.release());
       left_ = std::move(next);
@@ -80,7 +88,7 @@ class mpi_session {
    public:
     enum class state : std::uint8_t { waiting, over, lost };
     virtual ~left_group() = default;
-    /// Over: all have left, and MPI may free what it had. Lost: some never will.
+    /// Over: all have left, and MPI may free its memory. Lost: some never will.
     [[nodiscard]] virtual state look_back() noexcept = 0;
 
    private:
@@ -88,7 +96,7 @@ class mpi_session {
     std::unique_ptr<left_group> next_;
   };
 
-  /// Takes over what MPI may still need of a group. Does not allocate.
+  /// Takes over the memory of a group that MPI may still need. Does not allocate.
   void keep(std::unique_ptr<left_group> group) noexcept
   {
     {
@@ -98,7 +106,7 @@ class mpi_session {
     }
     look_back();
   }
-  /// Frees what all ranks have left; does not wait.
+  /// Frees the groups that all ranks have left. Does not wait.
   void look_back() noexcept
   {
     const std::lock_guard lock{mutex_};
@@ -116,7 +124,7 @@ class mpi_session {
     }
   }
 
-  /// It was this session that started MPI, and that will end it.
+  /// This session has started MPI, and will end it.
   [[nodiscard]] bool has_started() const noexcept { return has_started_; }
 
   /// For communicators: not all ranks will come to MPI_Finalize.

@@ -16,8 +16,8 @@ namespace collective {
 /// Messages under way to and from other ranks, waited for together.
 ///
 /// Point to point only: MPI cannot cancel a collective operation of its own, and a receive that is not cancelled could
-/// still write into memory that its owner has long taken back. Cost: a test looks at all of them. No allocation but by
-/// the first call with more of them than ever before.
+/// still write into memory that its owner has long taken back. Cost: a test looks at all messages. Only a call with
+/// more messages than ever before allocates.
 ///
 /// @threads   one caller at a time
 class mpi_transfers {
@@ -44,8 +44,7 @@ class mpi_transfers {
     if (answer != MPI_SUCCESS) throw mpi_error("receiving", answer, from);
   }
 
-  /// Moves them on. Where all have ended, they are forgotten.
-  /// @throws comm_error   one of them failed
+  /// Moves the messages on. Where all have ended, they are forgotten. @throws comm_error   one of them failed
   [[nodiscard]] bool are_done()
   {
     if (requests_.empty()) return true;
@@ -57,7 +56,7 @@ class mpi_transfers {
     return true;
   }
 
-  /// The rank of the first one that has not ended; UINT32_MAX: there is none, or MPI does not say.
+  /// The rank of the first message that has not ended; UINT32_MAX: there is none, or MPI does not say.
   [[nodiscard]] std::uint32_t awaited() noexcept
   {
     for (std::size_t at = 0; at < requests_.size(); ++at) {
@@ -67,7 +66,7 @@ class mpi_transfers {
     return UINT32_MAX;
   }
 
-  /// Takes back what was to be received; what was to be sent stays with MPI. Tries as often as asked.
+  /// Cancels receives. Sends stay with MPI. Tries as often as asked.
   /// @return   nothing will be written any more
   bool cancel(unsigned tries) noexcept
   {

@@ -23,11 +23,11 @@ namespace chunkmem::inline v0 {
 
 namespace collective {
 
-/// How the bytes of each operation travel: what an agent runs.
+/// How the bytes of each operation travel. An agent runs this.
 ///
-/// Shares go from each rank straight to every other one, all at once; a sum takes one piece of each rank's share at a
-/// time into the staging room and adds them in order of ranks; a broadcast goes down a binomial tree. Messages are cut
-/// at `largest_message`, since MPI counts with an int.
+/// Shares go from each rank straight to every other rank, all at once. A sum takes one piece of each rank's share at a
+/// time into the staging room, and adds the pieces in order of ranks. A broadcast goes down a binomial tree. Messages
+/// are cut at `largest_message`, since MPI counts with an int.
 ///
 /// @threads   one caller at a time, after `prepare_sums` where there is something to add
 class mpi_work {
@@ -56,12 +56,12 @@ class mpi_work {
       room_ = std::make_unique_for_overwrite<std::byte[]>(piece() * (group_->ranks() - 1));
   }
 
-  /// One that an agent will run. Destroying the communicator waits for it.
+  /// Counts an operation that an agent will run. Destroying the communicator waits for it.
   void expect() noexcept { expected_.fetch_add(1, std::memory_order_relaxed); }
   void expect_no_more() noexcept { expected_.fetch_sub(1, std::memory_order_release); }
   [[nodiscard]] bool is_expected() const noexcept { return expected_.load(std::memory_order_acquire) != 0; }
 
-  /// Does it, or leaves the error with the group. After an error nothing is done any more.
+  /// Runs the operation, or leaves the error with the group. After an error nothing is done any more.
   void run(const job& it) noexcept
   {
     if (!group_->has_failed()) attempt(it);
@@ -118,7 +118,7 @@ class mpi_work {
   {
     return offset < size ? std::min(size - offset, piece) : 0;
   }
-  /// Of one rank's share, so that those of all others find room.
+  /// The size of a piece of one rank's share, so that the pieces of all others find room.
   [[nodiscard]] std::uint64_t piece() const noexcept
   {
     const std::uint64_t fair = std::min(staging_ / std::max(ranks() - 1, 1U), largest_);
@@ -160,8 +160,8 @@ class mpi_work {
     }
   }
 
-  /// Rank r, counted from the root, gets them from r without its lowest bit, and hands them on to r plus each lower
-  /// bit.
+  /// Rank r, counted from the root, gets the bytes from r without its lowest bit, and hands them on to r plus each
+  /// lower bit.
   void spread(const job& it)
   {
     const std::uint32_t root = it.at.what.root;

@@ -35,15 +35,21 @@ struct nccl_options {
 
 /// Ranks with a GPU each: NCCL moves the bytes, on the stream of the agent that is given.
 ///
-/// `Control` is a communicator of the same ranks, whose `exchange` compares calls and carries NCCL's identity, and
-/// which fails together with this one; it outlives it. Departures from the laws of a communicator:
+/// `Control` is a communicator of the same ranks, which outlives this one. Its `exchange` compares calls and carries
+/// NCCL's identity, and it fails together with this one. Departures from the laws of a communicator:
 /// - Sums are in NCCL's order, rounded to the element type at each step, after each rank's elements are scaled.
-/// - A wait of the host for an agent is bounded only behind `finish`: call it before waiting for what depends on this
-///   group. Until then NCCL waits on the stream for as long as nobody calls `check`.
+/// - A wait of the host for an agent is bounded only after `finish`: call `finish` before you wait for work that
+///   depends on this group. Until then NCCL waits on the stream for as long as nobody calls `check`.
 /// - A send and a receive that differ are not compared; they wait until the deadline.
 /// - After an error the bytes that were under way are unspecified.
 ///
 /// Cost: one call of NCCL and an exchange of one word, or none between `agreed(true)` and `agreed(false)`.
+///
+/// Use:
+///
+///     using ranks_type = collective::nccl<collective::nccl_runtime, collective::mpi>;
+///     ranks_type ranks{control};    // control: a collective::mpi; the device of the rank is current
+///     cm::sharded_model<device_type, ranks_type> m{memory, ranks, options};
 ///
 /// @threads   one caller at a time; `revoke` any
 template <nccl_api Api, class Control>
@@ -112,9 +118,9 @@ class nccl {
   [[nodiscard]] rank_id rank() const noexcept { return rank_; }
   [[nodiscard]] std::uint32_t ranks() const noexcept { return ranks_; }
 
-  /// From here calls are not compared: the caller has compared the plan that they come from.
+  /// With `true`, the next calls are not compared: the caller has compared their plan.
   void agreed(bool is_agreed) noexcept { is_agreed_ = is_agreed; }
-  /// Of all calls so far but sends and receives: ranks with equal plans have equal ones.
+  /// A fingerprint of all calls so far, except sends and receives. Ranks with equal plans have equal fingerprints.
   [[nodiscard]] std::uint64_t rolled() const noexcept { return rolled_.value(); }
 
   template <stream_backend Backend>
@@ -206,7 +212,7 @@ class nccl {
     }
   }
 
-  /// Waits until all work of the agent is done; after it no wait of the host for that agent is long.
+  /// Waits until all work of the agent is done. Afterwards no wait of the host for that agent is long.
   /// @throws comm_error   the deadline passed, or the group failed; it is ended, and the stream goes on
   template <stream_backend Backend>
   void finish(Backend& backend, agent who)

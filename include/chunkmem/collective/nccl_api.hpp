@@ -79,7 +79,7 @@ concept moves_nccl_bytes =
       } noexcept -> std::same_as<int>;
     };
 
-/// What else is asked of it. `is_done` asks CUDA whether all work of a stream is done, and never waits.
+/// Other calls. `is_done` asks CUDA whether all work of a stream is done, and never waits.
 template <class Api>
 concept serves_nccl_groups = requires(const Api& api, typename Api::comm_type group, typename Api::stream_type stream,
                                       typename Api::sum_type& how, void* place, void*& handle, std::size_t size,
@@ -112,9 +112,9 @@ concept serves_nccl_groups = requires(const Api& api, typename Api::comm_type gr
 
 /// The functions of NCCL that a communicator uses: `nccl_runtime` in programs, threads in tests.
 ///
-/// Laws: each answers NCCL's number: 0 is success, 7 "in progress", others are failures. Out parameters change on
-/// success only, but the handle of `create`. One caller at a time for a communicator; calls between `begin_calls` and
-/// `end_calls` are of one thread.
+/// Laws: each call answers NCCL's number: 0 is success, 7 "in progress", others are failures. Out parameters change on
+/// success only, except the handle of `create`. One caller at a time for a communicator; calls between `begin_calls`
+/// and `end_calls` are of one thread.
 template <class Api>
 concept nccl_api =
     names_nccl_handles<Api> && makes_nccl_groups<Api> && moves_nccl_bytes<Api> && serves_nccl_groups<Api>;

@@ -21,16 +21,19 @@ namespace chunkmem::inline v0 {
 
 namespace collective {
 
-/// NCCL's identity in a file of one user, for ranks that share a folder; it is removed with this object, by rank 0,
-/// once all have made their communicator.
+/// NCCL's identity in a file of one user, for ranks that share a folder. Rank 0 removes the file with this object, once
+/// all have made their communicator.
 ///
-/// A reader of the identity may join the group: the file has mode 0600, is never one that was there before, and no text
-/// of an error holds its bytes. A forked child removes no file.
-/// A run that is killed leaves its file. The next run is told so if the launcher gives each start of the ranks a number
-/// of its own
-/// (`run`: of the job, its step and its restart): rank 0 cannot make the file, and the others find the wrong number.
-/// Without a number only rank 0 is told; the others take the identity of the dead run, and NCCL then fails by its
-/// deadline.
+/// A reader of the identity may join the group. So the file has mode 0600, is never a file that was there before, and
+/// no text of an error holds its bytes. A forked child removes no file. A run that is killed leaves its file. The next
+/// run is told so if the launcher gives each start of the ranks a number of its own (`run`: of the job, its step and
+/// its restart): rank 0 cannot make the file, and the others find the wrong number. Without a number only rank 0 is
+/// told; the others take the identity of the dead run, and NCCL then fails by its deadline.
+///
+/// Use:
+///
+///     const nccl_id_file file{path, id, run};                  // rank 0
+///     while (!nccl_id_file::read(path, id, run)) wait_a_bit();  // other ranks, until a deadline of their own
 class nccl_id_file {
  public:
   /// @param run   the number of this start of the ranks; 0: none
@@ -45,7 +48,7 @@ class nccl_id_file {
     const std::array<std::byte, size_of_run> number = as_bytes(run);
     const bool is_whole = ::write(file_.get(), number.data(), number.size()) == static_cast<ssize_t>(number.size()) &&
                           ::write(file_.get(), id.data(), id.size()) == static_cast<ssize_t>(id.size());
-    const int again = ::dup(file_.get());  // closing it sends all to where other machines read
+    const int again = ::dup(file_.get());  // closing it makes the bytes visible to other machines
     if (again >= 0 && ::close(again) == 0 && is_whole) return;
     const int failed = errno;
     remove();
@@ -60,8 +63,8 @@ class nccl_id_file {
 
   /// False while there is no file, or not all of it yet: ask again, until a deadline of the caller's own. Never waits
   /// for the file.
-  /// @throws config_error   what has the name is no plain file (a link, a loop, a folder, a pipe), is another user's,
-  /// may be read by others, is longer than an identity, or is of another run; or it cannot be read
+  /// @throws config_error   the file of that name is no plain file (a link, a loop, a folder, a pipe), belongs to
+  ///   another user, may be read by others, is longer than an identity, or is of another run; or it cannot be read
   [[nodiscard]] static bool read(const std::string& path, std::span<std::byte> id, std::uint64_t run = 0)
   {
     const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);  // a pipe is opened at once

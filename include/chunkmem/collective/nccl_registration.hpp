@@ -12,7 +12,7 @@ namespace collective {
 
 /// Memory that NCCL may reach without a copy of its own: an arena, told once, for as long as this lives.
 ///
-/// Outlived by its communicator. After a failure nothing is told to NCCL any more: the abort ended it.
+/// Its communicator outlives this. After a failure NCCL is not called any more: the abort has ended the registration.
 template <nccl_api Api, class Control>
 class nccl_registration {
  public:

@@ -21,9 +21,9 @@ namespace collective {
 
 /// One handle of NCCL, its first error, and its one end.
 ///
-/// A lock lets one thread at a time into NCCL, so that an abort meets nobody inside. No wait holds it. The first
-/// failure ends the control communicator too, so that the other ranks hear of it before their deadline; from then on
-/// NCCL is called no more, but for the one abort.
+/// A lock lets one thread at a time into NCCL, so that an abort meets nobody inside. No wait holds the lock. The first
+/// failure ends the control communicator too, so that the other ranks hear of it before their deadline. From then on
+/// NCCL is called only once more, for the abort.
 ///
 /// Cost of a call: a lock and one poll of the control communicator.
 ///
@@ -53,8 +53,8 @@ class nccl_session {
   [[nodiscard]] std::uint64_t sequence() const noexcept { return sequence_.load(std::memory_order_relaxed); }
   void count() noexcept { sequence_.fetch_add(1, std::memory_order_relaxed); }
 
-  /// `call(api, handle)` as the only one inside NCCL. Answers 0 in its place after a failure: `settle` then throws
-  /// that.
+  /// Runs `call(api, handle)` as the only call inside NCCL. After a failure it answers 0 without the call: `settle`
+  /// then throws the failure.
   template <class Call>
   [[nodiscard]] int enter(Call&& call)
   {
@@ -117,14 +117,15 @@ class nccl_session {
     failure_.check();
     throw internal_error{"a failure of NCCL was told and is not there"};
   }
-  /// The first one ends the group here and the control communicator; NCCL's streams drain. @threads any
+  /// Ends the group with a failure, and the control communicator. The first failure counts. NCCL's streams drain.
+  /// @threads any
   void fail(const comm_error& error) noexcept
   {
     failure_.tell(error);
     end();
     control_->revoke();
   }
-  /// Takes what `call(api, handle)` makes.
+  /// Takes the handle that `call(api, handle)` makes.
   template <class Call>
   void make(std::string_view what, Call&& call)
   {

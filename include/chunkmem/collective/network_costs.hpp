@@ -13,28 +13,36 @@ namespace chunkmem::inline v0 {
 
 namespace collective {
 
-/// What operations of ranks cost: W = `of_node` d times `nodes` N ranks, those of a node next to each other.
+/// The costs of operations of ranks: W = `of_node` d times `nodes` N ranks, with the ranks of a node next to each
+/// other.
 ///
 /// With a share of s bytes, a and b the time of a start and of a byte on a link, i inside a node, n between nodes, o
 /// the slower of both:
 ///
-///   all_gather, one ring            (W-N) a_i + (N-1) a_n + (W-1) s b_o
-///   all_gather, by node             (N-1) (a_n + s b_n) + (d-1) (a_i + N s b_i)
-///   reduce_scatter                  what all_gather costs; adding is not counted
-///   all_reduce                      both
-///   broadcast of z bytes            a chain of h hops: h_i a_i + (N-1) a_n + (z + (h-1) min(z, segment)) b_o
+/// all_gather, one ring            (W-N) a_i + (N-1) a_n + (W-1) s b_o all_gather, by node             (N-1) (a_n + s
+/// b_n) + (d-1) (a_i + N s b_i) reduce_scatter                  as all_gather; adding is not counted
+/// all_reduce                      both broadcast of z bytes            a chain of h hops: h_i a_i + (N-1) a_n + (z +
+/// (h-1) min(z, segment)) b_o
 ///                                   with h_i = W-N of one ring, d-1 by node; h = h_i + N-1
 ///   send, receive                   a + z b
 ///   barrier                         ceil(log2 d) a_i + ceil(log2 N) a_n
 ///
-/// and once `start` for each. In one node the first is the ring of Thakur, Rabenseifner, Gropp 2005 (IJHPCA 19:1),
-/// (W-1) (a + z/W b), so z (W-1)/W bytes over its time, without starts, are the link's rate: NCCL's "bus bandwidth".
-/// Starts of gathers in rings over several nodes are counted as NCCL's own model does (src/graph/tuning.cc), without
-/// what it adds for network interfaces, and all_reduce is two of them, where NCCL has two starts between nodes more.
-/// Barriers disseminate (Hensgen, Finkel, Manber 1988). Unequal shares cost what equal ones of the largest size do. One
-/// rank, or no bytes, cost nothing. Good for comparing plans on machines that one does not have; not modelled: trees,
-/// sums in switches, links that several ranks of a node share (rates are those of a device while all of its node copy),
-/// and everybody else.
+/// and once `start` for each.
+///
+/// - In one node the first is the ring of Thakur, Rabenseifner, Gropp 2005 (IJHPCA 19:1), (W-1) (a + z/W b). So z
+///   (W-1)/W bytes over its time, without starts, are the link's rate: NCCL's "bus bandwidth".
+/// - Starts of gathers in rings over several nodes are counted as in NCCL's own model (src/graph/tuning.cc), without
+///   its additions for network interfaces. all_reduce is two gathers; NCCL has two more starts between nodes.
+/// - Barriers disseminate (Hensgen, Finkel, Manber 1988).
+/// - Unequal shares cost as much as equal shares of the largest size. One rank, or no bytes, cost nothing.
+///
+/// Good for comparing plans on machines that one does not have. Not modelled: trees, sums in switches, links that
+/// several ranks of a node share (a rate is that of a device while all devices of its node copy), and other users.
+///
+/// Use:
+///
+///     const network_costs costs = network_costs::of(machine);
+///     ... costs.all_gather(shares::of(chunk_bytes, costs.ranks()))   // [ns]
 struct network_costs {
   enum class route : std::uint8_t {
     ring,     ///< one ring over all ranks: between nodes one device's rate is all
@@ -49,7 +57,7 @@ struct network_costs {
   std::uint64_t start_nanoseconds = 8'400;     ///< of an operation
   std::uint64_t peer_nanoseconds = 3'400;      ///< of a step inside a node
   std::uint64_t network_nanoseconds = 14'000;  ///< of a step between nodes
-  /// what a broadcast passes on at once: NCCL's buffer of 4 MiB in 8 steps
+  /// bytes that a broadcast passes on at once: NCCL's buffer of 4 MiB in 8 steps
   bytes segment{std::uint64_t{512} << 10};
   route way = route::by_node;
 
@@ -66,7 +74,7 @@ struct network_costs {
     costs.network_bytes_per_second = whole.rates.network_bytes_per_second;
     return costs;
   }
-  /// The ranks of one node, and those in one place of every node.
+  /// The costs of the ranks of one node, and of the ranks in one place of every node.
   [[nodiscard]] constexpr network_costs inside_node() const noexcept
   {
     network_costs part = *this;
@@ -113,7 +121,7 @@ struct network_costs {
     const double filled = (inside + between - 1) * static_cast<double>(size < segment ? size.count() : segment.count());
     return once(starts(inside, between) + (static_cast<double>(size.count()) + filled) * slower());
   }
-  /// Also of its receive. @param inside   both ranks share a node
+  /// The time of a send, and of its receive. @param inside   both ranks share a node
   [[nodiscard]] constexpr std::uint64_t send(bytes size, bool inside) const noexcept
   {
     if (size == bytes{}) return 0;

@@ -22,8 +22,8 @@ namespace detail {
 
 inline constexpr std::size_t sum_block = 512;  ///< elements added at a time: their sums stay in the first cache
 
-/// One NaN for all: which of two is passed on depends on the order in which a compiler gave an instruction its
-/// operands.
+/// One NaN for all. Of two NaNs, an instruction passes one on: which one depends on the order of operands that a
+/// compiler chose.
 [[nodiscard, gnu::always_inline]] constexpr float one_nan(float value) noexcept
 {
   const auto bits = bits_as<std::uint32_t>(value);
@@ -68,8 +68,8 @@ inline void require_summable(sum how, std::uint64_t size)
                                    << size_of(how.type) << " B (shares end at whole elements)"};
 }
 
-/// Adds what each rank has, in order of ranks, in single precision, then times the scale, then rounded to the element
-/// type.
+/// Adds the elements of all ranks, in order of ranks, in single precision, then times the scale, then rounded to the
+/// element type.
 ///
 /// `to` may be one of them. Denormals are kept; NaN becomes the one quiet NaN. The same bits on every machine, by the
 /// rules of exact. Cost: each byte is read once and written once; no allocation.

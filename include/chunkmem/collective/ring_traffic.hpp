@@ -10,24 +10,25 @@ namespace chunkmem::inline v0 {
 
 namespace collective {
 
-/// What one rank sends and receives while ranks move bytes around a ring, each to the next.
+/// The bytes that one rank sends and receives while ranks move bytes around a ring, each to the next.
 ///
-/// Another algorithm that moves no byte twice changes who sends how much where shares are unequal, but neither what a
-/// rank receives of a gather, nor what it sends into a sum, nor what all ranks send and receive together.
+/// Another algorithm that moves no byte twice differs only where shares are unequal, and only in the bytes that each
+/// rank sends of a gather or receives of a sum. The bytes that a rank receives of a gather, the bytes that it sends
+/// into a sum, and the bytes of all ranks together stay the same.
 struct ring_traffic {
   std::uint64_t sent = 0;      ///< [bytes]
   std::uint64_t received = 0;  ///< [bytes]
 
   [[nodiscard]] constexpr bool operator==(const ring_traffic&) const noexcept = default;
 
-  /// Every share passes every rank but its own; the next one lacks all but its own.
+  /// Every share passes every rank but its own. A rank sends all shares but that of the next rank.
   /// @pre   rank < parts.ranks, for all of these
   [[nodiscard]] static constexpr ring_traffic of_all_gather(const shares& parts, std::uint32_t rank) noexcept
   {
     const std::uint32_t next = rank + 1 == parts.ranks ? 0 : rank + 1;
     return {parts.whole - parts.size(next), parts.whole - parts.size(rank)};
   }
-  /// The same backwards: a sum starts behind the rank that keeps it and ends there.
+  /// The same backwards: a sum starts after the rank that keeps it, and ends there.
   [[nodiscard]] static constexpr ring_traffic of_reduce_scatter(const shares& parts, std::uint32_t rank) noexcept
   {
     const std::uint32_t previous = rank == 0 ? parts.ranks - 1 : rank - 1;

@@ -21,8 +21,13 @@ namespace collective {
 
 /// A group of one; the default. Nothing is sent anywhere and nothing waits.
 ///
-/// A sum over one rank is still scaled and rounded, so that one rank computes what several would; times 1 its bytes
-/// stay as they are, payloads of NaN included.
+/// A sum over one rank is still scaled and rounded, so that one rank has the numbers of several. With a scale of 1 its
+/// bytes stay as they are, payloads of NaN included.
+///
+/// Use:
+///
+///     collective::self alone;
+///     cm::sharded_model<memory_type, collective::self> m{memory, alone, options};   // one rank
 ///
 /// @threads   one caller at a time
 class self {
@@ -33,7 +38,7 @@ class self {
   [[nodiscard]] rank_id rank() const noexcept { return rank_id{0}; }
   [[nodiscard]] std::uint32_t ranks() const noexcept { return 1; }
 
-  /// @throws usage_error   the shares are for several ranks; so for the others below
+  /// @throws usage_error   the shares are for several ranks; so for the other calls below
   template <stream_backend Backend>
   void all_gather(Backend&, agent, std::byte*, const shares& parts, std::uint32_t)
   {

@@ -13,7 +13,12 @@ namespace collective {
 
 /// How a run of bytes is divided over ranks: equal shares in the order of ranks, the last ones shorter or empty.
 ///
-/// No world size needs to divide anything: what is left over is less than a share, and the ranks behind it have none.
+/// The number of ranks need not divide anything: the rest is less than a share, and the ranks after it have none.
+///
+/// Use:
+///
+///     const shares parts = shares::of(chunk_bytes, ranks);
+///     ... parts.size(rank)       // [bytes]
 struct shares {
   std::uint64_t whole = 0;  ///< [bytes]
   /// [bytes], a multiple of `tensor_alignment`; only the last share that is not empty may be shorter

@@ -24,19 +24,27 @@ namespace chunkmem::inline v0 {
 
 namespace collective {
 
-/// One rank that stands for all of a simulated machine: what it does with others only lets its agent's clock go on.
+/// One rank that stands for all ranks of a simulated machine. An operation with other ranks only moves the clock of its
+/// agent on.
 ///
-/// All ranks do the same at the same time, so each operation lasts what network_costs says, and nobody waits for a late
-/// one. A rank has one link to its node and one to the network, each both ways at once, and an operation keeps what it
-/// uses of them from its start to its end. Operations of all agents queue there: one that was enqueued first has the
-/// link first, so later ones pay, also where an earlier one still waits for an event. That is what rings do, which send
-/// as much as they receive; pessimistic for a send beside a receive, and for routes by node, whose two parts could
-/// follow each other. Copies to and from the host have links of their own in backend::simulated.
+/// - All ranks do the same at the same time. So each operation lasts as long as network_costs says, and nobody waits
+///   for a late rank.
+/// - A rank has one link to its node and one to the network, each both ways at once. An operation keeps the links that
+///   it uses from its start to its end.
+/// - Operations of all agents queue for the links, in the order in which they were enqueued. A later operation waits,
+///   also where an earlier one still waits for an event. Rings behave so: they send as much as they receive. The model
+///   is pessimistic for a send next to a receive, and for routes by node, whose two parts could follow each other.
+/// - Copies to and from the host have links of their own in backend::simulated.
 ///
 /// Nothing fails here and nothing has a deadline: `check` never throws and `revoke` does nothing, and no calls are
 /// compared. `exchange` answers as if every rank had said the same, and takes no time.
 ///
 /// Cost: O(1) for each call, without allocation; `exchange` O(ranks).
+///
+/// Use:
+///
+///     collective::simulated_ranks ranks{costs};          // of network_costs
+///     cm::sharded_model<backend::simulated, collective::simulated_ranks> m{clocks, ranks, options};
 ///
 /// @threads   one caller at a time
 class simulated_ranks {
@@ -44,15 +52,14 @@ class simulated_ranks {
   using policy_kind = communicator_kind;
   static constexpr std::string_view name = "simulated_ranks";
 
-  /// @param rank   whose bytes are counted: of unequal shares, the first ones are the largest
+  /// @param rank   the rank whose bytes are counted: of unequal shares, the first ones are the largest
   /// @throws config_error   the costs cannot be; usage_error   no such rank
   explicit simulated_ranks(const network_costs& costs, rank_id rank = rank_id{0}) : costs_{costs}, rank_{rank}
   {
     costs_.check();
     require_rank(rank);
   }
-  /// A group that the same rank is also in, such as the ranks of its node: it has the links of `beside`, which outlives
-  /// it.
+  /// A second group of the same rank, such as the ranks of its node. It has the links of `beside`, which outlives it.
   simulated_ranks(const network_costs& costs, rank_id rank, simulated_ranks& beside) : simulated_ranks{costs, rank}
   {
     links_ = beside.links_;

@@ -17,17 +17,23 @@ struct thread_group_options {
   std::uint64_t slow_after = 1'000'000'000;  ///< a wait that `waits` counts as slow [ns]
 };
 
-/// What ranks that are threads of one process share: made once, then each rank makes its `local_threads` of it.
+/// The shared part of ranks that are threads of one process. Make it once; then each rank makes its `local_threads` of
+/// it.
 ///
-/// It may end before its communicators, and they before work that they have queued: what the ranks share lives as long
-/// as anybody uses it.
+/// It may end before its communicators, and they may end before their queued work: the shared part lives as long as
+/// anybody uses it.
+///
+/// Use:
+///
+///     const collective::thread_group group{4};                        // once for all ranks
+///     collective::local_threads ranks{group, rank_id{rank}};          // on the thread of each rank
 ///
 /// @threads   any
 class thread_group {
  public:
   /// @throws usage_error     there are no ranks
   /// @throws config_error    a deadline of 0
-  /// @throws std::bad_alloc  no room for what ranks share
+  /// @throws std::bad_alloc  no room for the shared part
   explicit thread_group(std::uint32_t ranks, const thread_group_options& options = {})
   {
     if (ranks == 0) throw usage_error{"a group of 0 ranks (give one or more)"};
@@ -40,7 +46,7 @@ class thread_group {
 
   [[nodiscard]] std::uint32_t ranks() const noexcept { return meeting_->ranks(); }
 
-  /// How long ranks waited for each other so far: tells who is slow before the deadline does. Cost: a lock.
+  /// How long ranks waited for each other so far. It names a slow rank before the deadline does. Cost: a lock.
   [[nodiscard]] meeting_waits waits() const noexcept { return meeting_->waits(); }
 
   /// For the communicators of this group.

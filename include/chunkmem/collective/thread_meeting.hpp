@@ -19,11 +19,11 @@ namespace chunkmem::inline v0 {
 
 namespace collective {
 
-/// What one rank brings to a meeting.
+/// The request of one rank in a meeting.
 struct meeting_request {
   call asked;
   std::uint64_t each = 0;            ///< a full share [bytes]; the same on all ranks, as `asked` is
-  const std::byte* place = nullptr;  ///< what others read
+  const std::byte* place = nullptr;  ///< the bytes that others read
   rank_id other = rank_id::none;     ///< the only other rank that takes part; none: all do
 };
 
@@ -33,22 +33,25 @@ enum class meeting_lane : std::uint8_t { agents, callers };
 /// How long ranks were waited for.
 struct meeting_waits {
   std::uint64_t longest = 0;        ///< between the first rank that came and the last [ns]
-  rank_id longest_for{};            ///< who came last then
+  rank_id longest_for{};            ///< the rank that came last then
   operation longest_at{};           ///< to what
-  std::uint64_t slow_meetings = 0;  ///< that waited longer than was called slow
+  std::uint64_t slow_meetings = 0;  ///< that waited longer than `slow_after`
 };
 
-/// Where ranks that are threads of one process meet, compare what they ask for, and see each other's memory.
+/// Ranks that are threads of one process meet here. They compare their requests, and see each other's memory.
 ///
-/// A meeting is decided under one lock, and once: when the last rank is there with the same request it takes place on
-/// every rank that takes part, else it fails on every one. What failed once has failed for the whole group. A meeting
-/// that takes place is not broken off by a failure elsewhere: nothing but library code runs until it ends, and who left
-/// it early would take its memory away from those who still read. So the deadline limits the wait for ranks to come,
-/// not the moving of bytes. A rank does one thing at a time in a lane. So two ranks that wait for each other with
-/// different requests are a mismatch at once; a ring of sends that nobody receives ends with the deadline. Cost: a lock
-/// and O(ranks) for each step of a rank, a sleep on a condition variable of its own for who is not the last. No
-/// allocation after construction. In a forked child the other ranks do not exist: `take` and `expect_own_process`
-/// throw, nobody meets, nothing waits.
+/// - A meeting is decided under one lock, and once. When the last rank is there with the same request, the meeting
+///   takes place on every rank that takes part. Otherwise it fails on every rank.
+/// - A failure ends the whole group. It does not break off a meeting that takes place: only library code runs until the
+///   meeting ends, and a rank that left early would take its memory away from ranks that still read. So the deadline
+///   limits the wait for ranks to come, not the moving of bytes.
+/// - A rank does one thing at a time in a lane. So two ranks that wait for each other with different requests are a
+///   mismatch at once. A ring of sends that nobody receives ends with the deadline.
+/// - In a forked child the other ranks do not exist: `take` and `expect_own_process` throw, nobody meets, nothing
+///   waits.
+///
+/// Cost: a lock and O(ranks) for each step of a rank; for every rank but the last, a sleep on a condition variable of
+/// its own. No allocation after construction.
 ///
 /// @threads   any; in each lane one at a time for each rank
 class thread_meeting {
@@ -70,7 +73,7 @@ class thread_meeting {
   /// @throws usage_error   this is a forked child
   void expect_own_process() const { seats_.expect_owner("a group of ranks that are threads"); }
 
-  /// For who works as this rank, before anything else.
+  /// Call this first, on the thread that works as this rank.
   /// @throws usage_error   there is no such rank, or somebody was it before
   void take(std::uint32_t rank)
   {
@@ -85,7 +88,7 @@ class thread_meeting {
     seat_of(meeting_lane::agents, rank).is_taken = true;
   }
 
-  /// The rank asks for nothing more than the `given` calls of its agents, of which some may still be queued.
+  /// The rank leaves. It asks for nothing more than the `given` calls of its agents; some of them may still be queued.
   void leave(std::uint32_t rank, std::uint64_t given) noexcept
   {
     if (!seats_.is_owner()) return;
@@ -97,8 +100,8 @@ class thread_meeting {
     fail_who_waits_for(meeting_lane::callers, rank);
   }
 
-  /// Waits until all that take part are there with the same request. A request of no bytes is over then, others are by
-  /// the last `settle`.
+  /// Waits until all that take part are there with the same request. A request without bytes is over then; any other is
+  /// over by the last `settle`.
   /// @return   false: the group has failed, and no meeting takes place
   [[nodiscard]] bool meet(meeting_lane lane, std::uint32_t rank, const meeting_request& mine) noexcept
   {
@@ -137,7 +140,7 @@ class thread_meeting {
       own.woken.wait(lock, [&] { return own.is_released; });
   }
 
-  /// What a rank brought. @pre   a meeting takes place, and has not settled for the last time
+  /// The request of a rank. @pre   a meeting takes place, and has not settled for the last time
   [[nodiscard]] const std::byte* place_of(meeting_lane lane, std::uint32_t rank) const noexcept
   {
     return seat_of(lane, rank).request.place;
@@ -212,7 +215,7 @@ class thread_meeting {
       if (other == rank_id::none || each == rank || each == index_of(other)) what(seat_of(lane, each), each);
   }
 
-  /// Here for each other: elsewhere is not here.
+  /// Ranks that meet each other here: a rank in another meeting is not here.
   [[nodiscard]] bool are_all_at(meeting_lane lane, std::uint32_t rank, std::uint32_t step) noexcept
   {
     bool are = true;
@@ -235,7 +238,7 @@ class thread_meeting {
     for_all_in(lane, rank, [&](const seat&, std::uint32_t each) { fail_who_waits_for(lane, each); });
   }
 
-  /// A rank that just came: does it wait for one that asks for something else, or that is gone?
+  /// Whether a rank that just came waits for a rank that asks for something else, or that is gone.
   [[nodiscard]] bool finds_trouble(meeting_lane lane, std::uint32_t rank) noexcept
   {
     const seat& own = seat_of(lane, rank);

@@ -19,7 +19,7 @@ namespace interop {
 
 namespace detail {
 
-/// What belongs to one tensor that is out: the struct, what it points to, and the pin.
+/// The parts of one lent tensor: the struct, the arrays that it points to, and the pin.
 template <dlpack_managed Managed, class Pin>
 class lent_pin final : public lent_tensor {
  public:
@@ -42,7 +42,7 @@ class lent_pin final : public lent_tensor {
     managed_.deleter = &come_back;
   }
 
-  /// The pin is this tensor's from here on. Cannot fail.
+  /// Takes the pin over. Cannot fail.
   Managed* take(Pin&& held, void* data, bool reads_only) noexcept
   {
     pin_ = std::move(held);
@@ -79,7 +79,7 @@ class lent_pin final : public lent_tensor {
 /// How a pin is lent.
 struct lending {
   int device_id = 0;                        ///< of the GPU, as the consumer counts them; memory of the host has none
-  const dlpack_returns* returns = nullptr;  ///< where the tensor comes back; null: its deleter ends the pin itself
+  const dlpack_returns* returns = nullptr;  ///< the mailbox of the tensor; null: its deleter ends the pin itself
 };
 
 namespace detail {
@@ -107,15 +107,23 @@ template <dlpack_managed Managed, pinned_element Element, class Engine>
 
 /// Lends the bytes of a pin: the tensor stays where it is until the consumer calls the deleter.
 ///
-/// A pin for a stream is ready for that stream alone: let the consumer work on that stream, and call the deleter no
-/// earlier than its last work is enqueued there. A pin in memory that a CUDA device has is lent as that device's, all
-/// others as the CPU's. A pin for reading has the read-only flag of DLPack 1; the older struct has no such flag, so it
-/// takes `to_dlpack_without_const`. The deleter has to be called before the manager goes, like the end of any pin, and
-/// within the iteration that acquired it where the step is to be followed; without `returns` it is called where the
-/// manager may be called. Cost: one allocation.
+/// - A pin for a stream is ready for that stream alone. Let the consumer work on that stream, and call the deleter no
+///   earlier than its last work is enqueued there.
+/// - A pin in memory of a CUDA device is lent as memory of that device, and any other pin as memory of the CPU.
+/// - A pin for reading has the read-only flag of DLPack 1. The older struct has no such flag: take
+///   `to_dlpack_without_const`.
+/// - Call the deleter before the manager goes, like the end of any pin. Call it within the iteration of the pin, so
+///   that the step follows its record. Without `returns`, call it on a thread that may call the manager.
+///
+/// Use:
+///
+///     DLManagedTensor* lent = interop::to_dlpack(std::move(pin), m.info(weight).extents);
+///     at::Tensor seen = at::fromDLPack(lent);   // of LibTorch; its end ends the pin
+///
+/// Cost: one allocation.
 /// @tparam Managed   DLManagedTensor, or DLManagedTensorVersioned of DLPack 1
 /// @param held       moved from only where this returns
-/// @param extents    of the tensor, as it was declared, or any others with as many elements
+/// @param extents    extents of the tensor, as declared, or any others with as many elements
 /// @throws usage_error      released, moved from, of a rehearsal (which has no bytes), or another number of elements
 /// @throws std::bad_alloc   no room for the struct
 template <dlpack_managed Managed = DLManagedTensor, pinned_element Element, class Engine>
@@ -127,10 +135,10 @@ template <dlpack_managed Managed = DLManagedTensor, pinned_element Element, clas
   return detail::lend_pin<Managed>(std::move(held), extents, how);
 }
 
-/// The same of a pin for reading, in a struct whose consumers do not learn that they must not write.
+/// Lends a pin for reading in the older struct. Its consumers do not learn that they must not write.
 ///
-/// A consumer that writes makes the bytes depend on the capacity: they are kept while the chunk stays on the device,
-/// and lost when it leaves. `checks::full` reports the change when the tensor comes back.
+/// If a consumer writes, the bytes depend on the capacity: they are kept while the chunk stays on the device, and lost
+/// when it leaves. `checks::full` reports the change when the tensor comes back.
 /// @throws   as to_dlpack
 template <dlpack_managed Managed = DLManagedTensor, pinned_element Element, class Engine>
 [[nodiscard]] Managed* to_dlpack_without_const(pin<Element, Engine>&& held, const shape& extents,

@@ -11,7 +11,7 @@
 namespace chunkmem::inline v0 {
 namespace interop {
 
-/// What a lender waits for: one tensor that is out, and comes back by its consumer's deleter.
+/// One lent tensor. It comes back when its consumer calls the deleter.
 class lent_tensor {
  public:
   lent_tensor() = default;
@@ -24,13 +24,21 @@ class lent_tensor {
   lent_tensor* next_ = nullptr;
 };
 
-/// Where lent tensors wait after their consumers are done, until the manager's own caller ends their pins.
+/// A mailbox for lent tensors. They wait in it, after their consumers are done, until the manager's own caller ends
+/// their pins.
 ///
 /// A framework may call a deleter on any of its threads, at any time, and a manager has one caller at a time. With a
-/// mailbox the deleter only drops the tensor in, and `collect` ends the pins. Without one the deleter ends the pin
-/// itself, and has to be called where the manager may be called. The mailbox may go before the tensors are back: those
-/// end on the thread that gives them back last. Cost: a deleter makes one exchange and waits for nobody; nothing is
-/// allocated.
+/// mailbox the deleter only drops the tensor in, and `collect` ends the pins. Without a mailbox the deleter ends the
+/// pin itself, and has to be called where the manager may be called. The mailbox may go before the tensors are back.
+/// Such tensors end on the thread that gives the last of them back. Cost: a deleter makes one exchange and waits for
+/// nobody; nothing is allocated.
+///
+/// Use:
+///
+///     interop::dlpack_returns returns;
+///     auto* lent = interop::to_dlpack(std::move(pin), shape, {.returns = &returns});
+///     ...                    // the framework calls the deleter on any thread
+///     returns.collect();     // once a step, on the manager's caller
 ///
 /// @threads   drop: any; all others: the manager's caller
 class dlpack_returns {

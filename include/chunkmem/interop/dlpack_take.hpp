@@ -27,11 +27,16 @@ struct dlpack_ends {
   }
 };
 
-/// A tensor that somebody handed over; its end is told to them. Takes the struct, and refuses one of an unknown
+/// Owns a tensor that another program handed over, and calls its deleter at the end. Refuses a struct of an unknown
 /// version.
 ///
-/// @throws usage_error   null; or the struct is of a newer major version: its deleter was called, and nothing else of
-///   it was read
+/// Use:
+///
+///     const auto foreign = interop::own_dlpack(at::toDLPack(tensor));   // of LibTorch
+///     interop::fill(m, weight, foreign->dl_tensor);
+///
+/// @throws usage_error   null; or the struct has a newer major version. Then its deleter was called, and nothing else
+///   of it was read
 template <dlpack_managed Managed>
 [[nodiscard]] std::unique_ptr<Managed, dlpack_ends<Managed>> own_dlpack(Managed* handed_over)
 {
@@ -53,9 +58,9 @@ namespace detail {
   throw usage_error{error_text{} << "chunkmem: a DLPack tensor cannot be taken: " << what << " (" << remedy << ")"};
 }
 
-inline constexpr int most_axes = 64;  ///< what frameworks have at most
+inline constexpr int most_axes = 64;  ///< the most that frameworks have
 
-/// Elements, after all that can be known about a foreign struct was looked at.
+/// The number of elements, after every check that a foreign struct allows.
 inline std::uint64_t checked_elements(const DLTensor& from, dtype wanted)
 {
   if (!is_same_type(from.dtype, dlpack_type_of(wanted)))
@@ -95,8 +100,8 @@ inline std::uint64_t checked_elements(const DLTensor& from, dtype wanted)
   return static_cast<const std::byte*>(from.data) + from.byte_offset;
 }
 
-/// Copies element by element, rows from the last axis; where the elements lie is the producer's word. @pre   checked,
-/// not empty
+/// Copies element by element, rows from the last axis. The producer vouches for the places of the elements.
+/// @pre   checked, not empty
 inline void copy_strided(const DLTensor& from, std::size_t size, int axis, const std::byte* source, std::byte*& to)
 {
   if (axis == from.ndim) {
@@ -118,7 +123,7 @@ inline void copy_strided(const DLTensor& from, std::size_t size, int axis, const
 
 }  // namespace detail
 
-/// The elements of a foreign tensor where they lie. Good as long as the tensor is.
+/// The elements of a foreign tensor in their place. The span is good as long as the tensor is.
 ///
 /// @throws usage_error   another element type, not the host's memory, not compact in the usual order, not aligned for
 ///                       its elements, or no bytes; size_overflow   more bytes than 64 bits count
@@ -136,7 +141,7 @@ template <element Element>
   return {reinterpret_cast<const Element*>(begin), static_cast<std::size_t>(elements)};
 }
 
-/// Copies a foreign tensor, whatever its strides, bit for bit in the usual order.
+/// Copies a foreign tensor with any strides, bit for bit, in the usual order.
 ///
 /// @param to   as many elements; the two may not overlap
 /// @throws usage_error     as span_of, but for order and alignment; or another number of elements; nothing was written
@@ -157,10 +162,10 @@ void copy_of(const DLTensor& from, std::span<Element> to)
     detail::copy_strided(from, sizeof(Element), 0, detail::first_byte(from), out);
 }
 
-/// Fills a tensor of a manager from a foreign one of its shape and element type, bit for bit.
+/// Fills a tensor of a manager from a foreign tensor of its shape and element type, bit for bit.
 ///
-/// @param place   where the elements are written first: the calling thread must be able to. The default is the device
-///                where it can, else the host
+/// @param place   the tier that is written first: the calling thread must reach it. The default is the device where the
+///   thread reaches it, else the host
 /// @throws usage_error   as copy_of; another shape; or the tensor cannot be written now; it is as it was
 /// @throws out_of_memory, device_error   as acquire; the tensor is as it was
 template <class Manager, element Element>

@@ -14,11 +14,10 @@ namespace chunkmem::inline v0 {
 
 /// Tensors of other programs and frameworks, lent and taken by the structs of DLPack.
 ///
-/// The header of DLPack is the user's own, 0.6 or newer: a framework's copy that was included before is the one that
-/// counts.
+/// The header of DLPack is the user's own, 0.6 or newer. A framework's copy that was included before counts instead.
 namespace interop {
 
-/// What DLPack calls an element type.
+/// The name of an element type in DLPack.
 [[nodiscard]] constexpr DLDataType dlpack_type_of(dtype type) noexcept
 {
   switch (type) {
@@ -44,7 +43,7 @@ namespace interop {
          device.device_type == kDLCUDAManaged;
 }
 
-/// One of the two structs that are handed over: the first one, or the one of DLPack 1 with a version and flags.
+/// One of the two structs of DLPack: the first one, or the struct of DLPack 1 with a version and flags.
 template <class Managed>
 concept dlpack_managed = requires(Managed it, void (*deleter)(Managed*)) {
   it.dl_tensor.data;
@@ -58,7 +57,7 @@ inline constexpr std::uint64_t dlpack_read_only = 1;
 /// The newest layout of structs that is known here.
 inline constexpr std::uint32_t dlpack_major_version = 1;
 
-/// The struct says of itself which version it is.
+/// The struct has a version.
 template <class Managed>
 concept dlpack_versioned = dlpack_managed<Managed> && requires(Managed it) {
   it.version.major;

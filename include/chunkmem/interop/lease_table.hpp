@@ -13,11 +13,11 @@
 namespace chunkmem::inline v0 {
 namespace interop {
 
-/// The leases behind addresses that were given out: allocators are told an address, and a lease is an object.
+/// Finds the lease of an address. Allocators get an address back, and a lease is an object.
 ///
-/// The last ones are looked at first, since what containers and frameworks take last they mostly give back first. Room
-/// for entries is kept, so that a step that takes as much as the one before allocates nothing on the heap. Cost: O(1)
-/// where the order is that of a stack, else O(live leases).
+/// The search begins with the last lease: containers and frameworks mostly give the last allocation back first. Room
+/// for entries is kept. So a step that takes as much as the step before allocates nothing on the heap. Cost: O(1) in
+/// the order of a stack, else O(live leases).
 ///
 /// @threads   one caller per manager
 template <class Manager>
@@ -42,7 +42,7 @@ class lease_table {
     return leases_.back().held.data();
   }
 
-  /// Ends the lease at an address, after `before_end(its agent)`. @return   there was one
+  /// Ends the lease at an address, after `before_end(its agent)`. @return   there was such a lease
   template <class BeforeEnd>
   bool give(const void* address, bytes size, BeforeEnd before_end)
   {

@@ -14,13 +14,13 @@
 namespace chunkmem::inline v0 {
 namespace interop {
 
-/// Leases that are taken and given back in streams of a framework: what stream_memory and other allocators of streams
-/// are made of.
+/// Leases that are taken and given back in streams of a framework. stream_memory and other allocators of streams are
+/// made of them.
 ///
-/// A stream is adopted the first time it is seen. One that gives back what another took orders the other one after
-/// itself. Cost: that of a lease, and O(streams) to find one; no heap once steps repeat.
+/// A stream is adopted the first time it is seen. A stream may give back bytes that another stream took: the other
+/// stream is then ordered after it. Cost: that of a lease, and O(streams) to find a stream; no heap once steps repeat.
 ///
-/// @tparam Stream   what `adopt` of the manager's backend takes, such as cudaStream_t
+/// @tparam Stream   the type that `adopt` of the manager's backend takes, such as cudaStream_t
 /// @threads         one caller per manager
 template <class Manager, class Stream>
 class stream_leases {
@@ -58,10 +58,10 @@ class stream_leases {
   }
 
   [[nodiscard]] std::size_t live() const noexcept { return leases_.live(); }
-  /// Addresses that never came from here, or came back twice: left alone.
+  /// Counts addresses that never came from here, or came back twice. They are left alone.
   [[nodiscard]] std::uint64_t unknown_returns() const noexcept { return unknown_returns_; }
-  /// Came back in a stream that could not be ordered, since the device is lost or it cannot be adopted: who gets their
-  /// bytes next may be too early.
+  /// Counts addresses that came back in a stream that could not be ordered: the device is lost, or the stream cannot be
+  /// adopted. The next user of these bytes may be too early.
   [[nodiscard]] std::uint64_t unordered_returns() const noexcept { return unordered_returns_; }
 
  private:

@@ -19,13 +19,19 @@
 namespace chunkmem::inline v0 {
 namespace interop {
 
-/// Memory of a tier as a resource of CCCL (`cuda::mr`): libraries that take one work within a manager's budget.
+/// Memory of a tier as a resource of CCCL (`cuda::mr`). Libraries that take such a resource work within a manager's
+/// budget.
 ///
-/// Every allocation is a lease, ordered in the stream that asks for it: the bytes are ready for work of this stream,
-/// and who gets them next waits for what it was given before they came back. The default streams are refused, and a
-/// backend adopts few others. A model of both forms that these concepts have had: `async_resource` of CCCL 3.0, and
-/// `resource` of 3.1 and newer. In a rehearsal addresses are null. Copies are handles of one resource, as CCCL wants
-/// them; the end of the last one ends all leases that are still out. Cost: that of a lease, no heap once steps repeat.
+/// Every allocation is a lease, ordered in the stream that asks for it. The bytes are ready for work of this stream.
+/// The next user of the bytes waits for the work that this stream was given before they came back. The default streams
+/// are refused, and a backend adopts few others. A model of both forms that these concepts have had: `async_resource`
+/// of CCCL 3.0, and `resource` of 3.1 and newer. In a rehearsal addresses are null. Copies are handles of one resource,
+/// as CCCL wants them. The end of the last copy ends all leases that are still out. Cost: that of a lease, no heap once
+/// steps repeat.
+///
+/// Use:
+///
+///     interop::stream_memory<manager_type> device{m};   // to a library that takes a resource of CCCL
 ///
 /// @tparam Where   tier::device, or tier::host: pinned memory, which both sides read
 /// @threads        one caller per manager
@@ -39,7 +45,7 @@ class stream_memory {
   explicit stream_memory(Manager& m) : leases_{std::make_shared<leases_type>(m)} {}
 
   /// Ready for the calling thread, and for work that it enqueues anywhere from now on.
-  /// @throws out_of_memory   a std::bad_alloc: no room, with what this moment needs; std::bad_alloc   a stricter
+  /// @throws out_of_memory   a std::bad_alloc: no room, with the need of this moment; std::bad_alloc   a stricter
   ///   alignment than tensors have
   [[nodiscard]] void* allocate_sync(std::size_t size, std::size_t alignment)
   {
@@ -74,7 +80,7 @@ class stream_memory {
     deallocate(stream, data, size, alignment);
   }
 
-  /// One takes back what the other gave.
+  /// Whether each takes back the allocations of the other.
   [[nodiscard]] bool operator==(const stream_memory& other) const noexcept { return leases_ == other.leases_; }
   [[nodiscard]] bool operator!=(const stream_memory& other) const noexcept { return leases_ != other.leases_; }
 
@@ -84,7 +90,7 @@ class stream_memory {
   {
   }
 
-  /// What is out, and what came back wrongly; see stream_leases.
+  /// The leases that are out, and counts of wrong returns: see stream_leases.
   [[nodiscard]] const auto& leases() const noexcept { return *leases_; }
 
  private:

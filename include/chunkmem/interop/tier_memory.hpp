@@ -18,13 +18,18 @@ namespace interop {
 /// Memory of a tier for the containers of the standard library: `std::pmr::vector` and others within a manager's
 /// budget.
 ///
-/// Every allocation is a lease: it is counted, makes chunks leave where there is no other room, and is in the record,
-/// so that a step that allocates alike each time is planned with it. Good for workspaces and batches of a step; poor
+/// Every allocation is a lease. It is counted, and makes chunks leave where there is no other room. It is in the
+/// record, so a step that allocates alike each time is planned with it. Good for workspaces and batches of a step. Poor
 /// for many small objects, since a lease takes at least 256 bytes: put a `std::pmr::monotonic_buffer_resource` on top
-/// for those. Give vectors their room at once, so that the steps of their growth are no leases. In a rehearsal the
-/// lease is counted and has no bytes; what containers write to then comes from `std::pmr::new_delete_resource`. Its end
-/// ends all leases that are still out. Source: memory_resource of C++17. Cost: that of a lease, no heap once steps
-/// repeat.
+/// for them. Give vectors their room at once, so that the steps of their growth are no leases. In a rehearsal a lease
+/// is counted and has no bytes: containers then write to bytes of `std::pmr::new_delete_resource`. The end of this
+/// resource ends all leases that are still out. Source: memory_resource of C++17. Cost: that of a lease, no heap once
+/// steps repeat.
+///
+/// Use:
+///
+///     interop::tier_memory device{m, tier::device};
+///     std::pmr::vector<float> workspace(2048, &device);   // a lease of 8 KiB
 ///
 /// @threads   one caller per manager
 template <class Manager>
@@ -47,10 +52,10 @@ class tier_memory final : public std::pmr::memory_resource {
       std::pmr::new_delete_resource()->deallocate(it.data, it.size, tensor_alignment.count());
   }
 
-  /// Allocations that were not given back.
+  /// The number of allocations that were not given back.
   [[nodiscard]] std::size_t live() const noexcept { return leases_.live(); }
-  /// Addresses that were given back and never came from here, or came back twice: a defect of their user. They are left
-  /// alone.
+  /// Counts addresses that were given back and never came from here, or came back twice: a defect of their user. They
+  /// are left alone.
   [[nodiscard]] std::uint64_t unknown_returns() const noexcept { return unknown_returns_; }
 
  private:
@@ -59,7 +64,7 @@ class tier_memory final : public std::pmr::memory_resource {
     std::size_t size = 0;
   };
 
-  /// @throws out_of_memory   a std::bad_alloc: no room, with what this moment needs; std::bad_alloc   a stricter
+  /// @throws out_of_memory   a std::bad_alloc: no room, with the need of this moment; std::bad_alloc   a stricter
   ///   alignment than tensors have
   void* do_allocate(std::size_t size, std::size_t alignment) override
   {

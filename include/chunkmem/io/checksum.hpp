@@ -23,9 +23,16 @@ namespace chunkmem::inline v0 {
 
 namespace io {
 
-/// 64 bits that tell bytes from other bytes, run by run: against accidents, not against those who mean harm.
+/// A checksum of 64 bits over bytes that come run by run. It finds accidents, and does not stop an attacker.
 ///
 /// XXH3 of the kept library xxHash, at the speed of memory. Source: Collet, xxHash 0.8.
+///
+/// Use:
+///
+///     io::checksum sum;
+///     sum.add(first_run);
+///     sum.add(second_run);
+///     ... sum.value()   // equals checksum_of(both runs)
 class checksum {
  public:
   checksum() { XXH3_64bits_reset(&state_); }
@@ -37,7 +44,7 @@ class checksum {
   XXH3_state_t state_;
 };
 
-/// Of all bytes at once.
+/// The checksum of all bytes at once.
 [[nodiscard]] inline std::uint64_t checksum_of(std::span<const std::byte> content)
 {
   return XXH3_64bits(content.data(), content.size());

@@ -16,9 +16,11 @@ namespace chunkmem::inline v0 {
 
 /// A new file that is written from its begin to its end.
 ///
-/// `write` takes some of the bytes, at least one, and says how many; `sync` returns when they survive a power cut;
-/// `close` says what the system kept to itself until then. All throw io_error; after one the file is lost and is not to
-/// be written again.
+/// - `write` takes some of the bytes, at least one, and says how many.
+/// - `sync` returns when the bytes survive a power cut.
+/// - `close` reports errors that the system has not told before.
+///
+/// All throw io_error. After an io_error the file is lost: do not write to it again.
 template <class Writer>
 concept file_writer = std::movable<Writer> && requires(Writer file, std::span<const std::byte> content) {
   {
@@ -28,7 +30,7 @@ concept file_writer = std::movable<Writer> && requires(Writer file, std::span<co
   file.close();
 };
 
-/// A file that is read anywhere. `read` gives some of the bytes from `offset` on, none only at the end. Throws
+/// A file that is read at any offset. `read` gives some of the bytes from `offset` on, and none only at the end. Throws
 /// io_error.
 template <class Reader>
 concept file_reader = std::movable<Reader> && requires(Reader file, std::uint64_t offset, std::span<std::byte> room) {
@@ -40,12 +42,14 @@ concept file_reader = std::movable<Reader> && requires(Reader file, std::uint64_
   } -> std::same_as<std::size_t>;
 };
 
-/// One folder of files, without folders inside: all that a checkpoint asks of a file system.
+/// One folder of files, without folders inside. A checkpoint asks nothing else of a file system.
 ///
-/// `create` fails where the name exists, `rename` replaces what has the new name in one step, `sync` returns when all
-/// renames and removals survive a power cut. `remove` says whether the file is gone. Names have no separators. All but
-/// `remove` throw io_error. The seam for tests: everything that can go wrong with a file goes wrong behind this
-/// concept.
+/// - `create` fails where the name exists.
+/// - `rename` replaces the file of the new name in one step.
+/// - `sync` returns when all renames and removals survive a power cut.
+/// - `remove` says whether the file is gone. All others throw io_error.
+///
+/// Names have no separators. Tests put in a folder of their own here, which fails wherever a file can fail.
 template <class Folder>
 concept file_folder =
     std::movable<Folder> && file_writer<typename Folder::writer> && file_reader<typename Folder::reader> &&
@@ -66,9 +70,9 @@ concept file_folder =
       } -> std::same_as<std::vector<std::string>>;
     };
 
-/// A folder that can tell those apart who write into it: `lock` gives what keeps all others out for as long as it
-/// lives, in this process and in others. Throws io_error at once where somebody has it. A process that is killed does
-/// not have it any more; its children may.
+/// A folder that lets one writer in at a time. `lock` gives an object that keeps all others out while it lives, in this
+/// process and in others. It throws io_error at once where another has the lock. A process that is killed loses the
+/// lock; its children may still hold it.
 template <class Folder>
 concept lockable_folder = file_folder<Folder> && requires(Folder folder) {
   {
@@ -76,9 +80,9 @@ concept lockable_folder = file_folder<Folder> && requires(Folder folder) {
   } -> std::move_constructible;
 };
 
-/// A folder that knows whose its files are. A file is foreign where somebody may change it who has no say in this
-/// folder: `open_own` throws io_error for such a file, and a checkpoint passes over it. A file that is not there is not
-/// foreign.
+/// A folder that knows the owners of its files. A file is foreign if a user may change it who has no say in this
+/// folder. `open_own` throws io_error for a foreign file, and a checkpoint passes over it. A file that is not there is
+/// not foreign.
 template <class Folder>
 concept guarded_folder = file_folder<Folder> && requires(const Folder& known, std::string_view name) {
   {
@@ -94,7 +98,7 @@ namespace io {
 namespace detail {
 struct no_lock {};
 
-/// An errno in words, and what to change.
+/// An errno in words, and a change that helps.
 struct io_reason {
   std::string_view what;
   std::string_view advice;
@@ -123,7 +127,7 @@ struct io_reason {
 }
 }  // namespace detail
 
-/// Keeps others out of a folder that knows locks; nothing where it does not.
+/// Keeps others out of a folder that knows locks. Does nothing for a folder that does not.
 /// @throws io_error   somebody else has it
 template <file_folder Folder>
 [[nodiscard]] auto lock_of(Folder& folder)
@@ -134,7 +138,7 @@ template <file_folder Folder>
     return detail::no_lock{};
 }
 
-/// As the folder says; nothing is foreign where the folder does not know.
+/// Whether a file is foreign. No file is foreign where the folder does not know.
 template <file_folder Folder>
 [[nodiscard]] bool is_foreign(const Folder& folder, std::string_view name)
 {
@@ -143,7 +147,7 @@ template <file_folder Folder>
   else
     return false;
 }
-/// Opens a file that is not foreign. @throws io_error   also where it is
+/// Opens a file that is not foreign. @throws io_error   also for a foreign file
 template <file_folder Folder>
 [[nodiscard]] typename Folder::reader open_own(const Folder& folder, std::string_view name)
 {
@@ -177,8 +181,7 @@ void write_all(Writer& file, std::span<const std::byte> content, std::string_vie
   }
 }
 
-/// Reads as many bytes as there is room for. @param name   for the error @throws io_error   also where the file ends
-/// before
+/// Fills the room with bytes. @param name   for the error @throws io_error   also where the file ends before
 template <file_reader Reader>
 void read_all(Reader& file, std::uint64_t offset, std::span<std::byte> room, std::string_view name = "a file")
 {

@@ -36,14 +36,26 @@ using chunkmem::detail::uninterrupted;
 
 }  // namespace detail
 
-/// A folder of this machine, opened once: what happens to its path afterwards does not matter.
+/// A folder of this machine, opened once: later changes of its path do not matter.
 ///
 /// Files are made for their owner alone (0600), never followed through a symbolic link, and closed in a child. The
 /// folder's own path is followed as it is. A folder that is not there is made (0700), and stays after a power cut; its
-/// parent has to be there. Good for any local or network file system that keeps POSIX's rename. Files may be changed by
-/// the user of this process, by the owner of the folder and by root. A file of anybody else, or one that everybody may
-/// write to, is foreign: see guarded_folder. So is a file with a second name, where others may add names to the folder.
-/// So others may add files to a folder, as to one with mode 01777 or 0770, and none is believed.
+/// parent has to be there. Good for any local or network file system that keeps POSIX's rename.
+///
+/// Three users may change files: the user of this process, the owner of the folder, and root. These files are foreign
+/// (see guarded_folder):
+/// - a file of any other user;
+/// - a file that everybody may write to;
+/// - a file with a second name, where others may add names to the folder.
+///
+/// So others may add files to a folder, as to one with mode 01777 or 0770, and no such file is believed.
+///
+/// Use:
+///
+///     io::posix_folder folder{"runs/a"};                    // makes the folder where it is not there
+///     checkpoint::save(m, folder);
+///     const auto found = checkpoint::load(m, folder);
+///
 /// @threads   one caller for each file; the folder's own operations from any thread
 class posix_folder {
  public:
@@ -97,9 +109,9 @@ class posix_folder {
     std::string name_;
   };
 
-  /// Nobody else has a lock of this folder while this lives. The system lets go of it when its process ends, however it
-  /// ends, and every child with it that was forked meanwhile and has run no other program since. A copy of this in a
-  /// child locks and unlocks nothing.
+  /// A lock of the folder: nobody else has one while this lives. The system lets go of the lock when the process has
+  /// ended, in whatever way. Children that were forked meanwhile and have run no other program since hold it too. A
+  /// copy of this in a child locks and unlocks nothing.
   class guard {
    public:
     /// @param lock   has the lock @param name   of the locked file
@@ -113,7 +125,7 @@ class posix_folder {
     {
       if (!lock_.is_open() || !made_in_.is_here()) return;
       (void)::unlinkat(folder_.get(), name_.c_str(),
-                       0);            // as long as it is locked: whoever waits for it looks whether it is still there
+                       0);            // while it is locked: a waiting process checks that the file is still there
       ::flock(lock_.get(), LOCK_UN);  // a child has the descriptor, too
     }
 
@@ -139,8 +151,8 @@ class posix_folder {
                                       << " (chmod o-w, or take another folder)"};
     owner_ = what.st_uid;
     others_may_add_ = (what.st_mode & (S_IWGRP | S_IWOTH)) != 0;
-    // Also for one that was there: whoever made it may have been killed right after that. Its parent may be closed to
-    // us, though.
+    // Also for a folder that was there: its maker may have been killed right after making it. Its parent may be closed
+    // to us, though.
     const detail::descriptor parent{::openat(folder_.get(), "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
     if ((parent.is_open() && ::fsync(parent.get()) == 0) || !is_new) return;
     const int number = errno;
@@ -162,7 +174,7 @@ class posix_folder {
     struct stat ignored = {};
     return {opened(name, ignored), name};
   }
-  /// The same of a file that is not foreign. @throws io_error   also where it is: says whose
+  /// Opens a file that is not foreign. @throws io_error   also for a foreign file: the text names its owner
   [[nodiscard]] reader open_own(std::string_view name) const
   {
     struct stat what = {};
@@ -194,11 +206,11 @@ class posix_folder {
     if (::fsync(folder_.get()) != 0) throw failed("syncing", "the folder", errno);
   }
   /// Locks a file that only its owner can open, `.chunkmem-lock`: nobody else can hold the lock. Never waits. The file
-  /// goes with the lock; a process that is killed leaves it, unlocked, for the next one. A foreign file of that name is
-  /// passed over, and so is one with a second name: `.chunkmem-lock-1` is next. Where the file system knows no locks
-  /// (some network file systems), nobody is kept out.
-  /// @throws io_error   another has it (errno EWOULDBLOCK), in this process too: says which process, and whether it is
-  /// stopped; or the file cannot be made
+  /// goes with the lock. A process that is killed leaves the file, unlocked, for the next process. A foreign file of
+  /// that name is passed over, and so is a file with a second name: `.chunkmem-lock-1` is next. Where the file system
+  /// knows no locks (some network file systems), nobody is kept out.
+  /// @throws io_error   another has the lock (errno EWOULDBLOCK), in this process too: the text names the process, and
+  ///   says whether it is stopped. Or the file cannot be made
   [[nodiscard]] guard lock()
   {
     constexpr unsigned names = 8;
@@ -216,7 +228,7 @@ class posix_folder {
                      << " are of other users, or have other names (remove them, or name a folder of its own)",
         {EPERM, 0}};
   }
-  /// Of everything in it but its locks, in no order.
+  /// The names of all files but the locks, in no order.
   [[nodiscard]] std::vector<std::string> names() const
   {
     detail::descriptor again{::openat(folder_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
@@ -262,7 +274,7 @@ class posix_folder {
     return !is_of_known || is_linked_in(what) ||
            (!S_ISLNK(what.st_mode) && (what.st_mode & S_IWOTH) != 0);  // every link has mode 0777
   }
-  /// Whoever may add names to the folder may have given it a name of a believed user's file from elsewhere.
+  /// A user who may add names to the folder may have given it a name of a believed user's file from elsewhere.
   [[nodiscard]] bool is_linked_in(const struct stat& what) const noexcept
   {
     return others_may_add_ && S_ISREG(what.st_mode) && what.st_nlink > 1;
@@ -281,8 +293,8 @@ class posix_folder {
     return io_error{text << " (remove it, or make it yours if you know where it comes from)", {EPERM, 0}};
   }
 
-  /// @return   the locked file; none: the name is that of a foreign one, or of one with a second name, which is perhaps
-  /// somebody's data @throws io_error
+  /// @return   the locked file; none: the name belongs to a foreign file, or to a file with a second name, which is
+  ///   perhaps somebody's data @throws io_error
   [[nodiscard]] detail::descriptor locked(const std::string& name) const
   {
     for (;;) {
@@ -323,7 +335,7 @@ class posix_folder {
     char name[256] = {};
     return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
   }
-  /// What a process of this machine does, as far as the system says; empty: it does not.
+  /// The state of a process of this machine, as far as the system says; empty: unknown.
   [[nodiscard]] static std::string_view state_of(std::uint64_t process)
   {
     char text[512] = {};

@@ -14,10 +14,17 @@ namespace chunkmem::inline v0 {
 
 namespace io {
 
-/// A new file that gets its name when it is whole, and synced. One that does not come so far is removed, as far as it
-/// can be; a forked child leaves it to its parent.
+/// A new file that gets its name when it is whole and synced. A file that is not finished is removed, if possible; a
+/// forked child leaves it to its parent.
 ///
 /// The name is there for good after the next sync of the folder. The folder has to outlive it.
+///
+/// Use:
+///
+///     whole_file file{folder, "table.tmp"};
+///     file.write(content);
+///     file.end("table.csv");
+///     folder.sync();              // now the name survives a power cut
 template <file_folder Folder>
 class whole_file {
  public:
@@ -36,10 +43,10 @@ class whole_file {
 
   /// @throws io_error   nothing more may be done with it
   void write(std::span<const std::byte> content) { write_all(*file_, content, temporary_); }
-  /// What was written survives a power cut, under a name that is not yet its own. @throws io_error   nothing more may
-  /// be done with it
+  /// The bytes so far survive a power cut, under the temporary name. @throws io_error   nothing more may be done with
+  /// the file
   void sync() { file_->sync(); }
-  /// Nothing is written afterwards. A file that had the name is replaced.
+  /// Gives the file its name. A file that had the name is replaced. Nothing is written afterwards.
   /// @throws io_error   a file that had the name is untouched
   void end(std::string_view name)
   {

@@ -17,9 +17,9 @@ namespace ownership {
 
 /// One operation that a rank takes part in. Numbers only.
 ///
-/// Its run begins `begin` bytes into chunk `first`; of several chunks, each but the last takes a share, which its size
-/// rounded up to `tensor_alignment` is. `send` and `receive` bring a sum together: every rank but the root sends it its
-/// share, and the root receives them in order of ranks.
+/// Its run begins `begin` bytes into chunk `first`. In a run of several chunks, each chunk but the last takes a share:
+/// its size rounded up to `tensor_alignment`. `send` and `receive` bring a sum together: every other rank sends its
+/// share to the root, and the root receives the shares in order of ranks.
 struct collective_step {
   collective::operation what = collective::operation::all_gather;
   circle among = circle::all;
@@ -27,7 +27,7 @@ struct collective_step {
   std::uint32_t chunks = 1;
   std::uint64_t begin = 0;   ///< [bytes]
   collective::shares parts;  ///< of the run, over the ranks of the circle
-  std::uint32_t root = 0;    ///< of the circle: whose bytes a broadcast spreads, and where a sum comes together
+  std::uint32_t root = 0;    ///< of the circle: the source of a broadcast, and the rank that collects a sum
 
   [[nodiscard]] constexpr bool operator==(const collective_step&) const noexcept = default;
 

@@ -17,14 +17,18 @@ namespace chunkmem::inline v0 {
 
 namespace ownership {
 
-/// Each chunk is divided over the ranks of a node, and every node has a copy.
+/// Each chunk is divided over the ranks of a node, and every node has a copy of the chunk.
 ///
-/// Fetches stay inside a node; only sums cross the network, as an all_reduce of what each rank owns between the ranks
-/// in its place of every node. Good when a node's memory holds a copy of all that is owned, and the network is much
-/// slower than the links of a node; poor where memory decides, for N nodes hold N copies and update each. Sums are made
-/// in order inside a node, then in order of nodes: another grouping than over all ranks, so other bits. Source: hybrid
-/// sharding of FSDP (Zhao et al. 2023, arXiv 2304.11277). Bytes that each of d ranks of a node receives for a chunk of
-/// n: n (d-1)/d to fetch; the same and 2 (n/d) (N-1)/N across nodes to reduce. Cost: O(1).
+/// Fetches stay inside a node. Only sums cross the network: the ranks in one place of every node all_reduce their owned
+/// bytes. Good when a node's memory holds a whole copy, and the network is much slower than the links of a node. Poor
+/// where memory decides, for N nodes hold N copies and update each. Sums are made in order inside a node, then in order
+/// of nodes. This is another grouping than over all ranks, so the bits are others. Source: hybrid sharding of FSDP
+/// (Zhao et al. 2023, arXiv 2304.11277). Bytes that each of d ranks of a node receives for a chunk of n: n (d-1)/d to
+/// fetch; the same and 2 (n/d) (N-1)/N across nodes to reduce. Cost: O(1).
+///
+/// Use, with sharding::circles in place of a communicator:
+///
+///     cm::sharded_model<memory_type, circles_type, cm::ownership::hierarchical> m{memory, circles, options};
 struct hierarchical {
   using policy_kind = ownership_kind;
   static constexpr std::string_view name = "hierarchical";

@@ -33,7 +33,7 @@ struct owned_range {
 
 }  // namespace ownership
 
-/// Says what a rank owns of a chunk: what it keeps between uses, and whose optimizer states it has.
+/// Says which bytes of a chunk a rank owns. The rank keeps these bytes between uses, and has their optimizer states.
 template <class Policy>
 concept owns_ranges = requires(const Policy& policy, const ownership::owned_chunk& chunk, rank_id rank,
                                const ownership::rank_world& world) {
@@ -42,7 +42,7 @@ concept owns_ranges = requires(const Policy& policy, const ownership::owned_chun
   } -> std::same_as<ownership::owned_range>;
 };
 
-/// Says how ranks make one chunk whole, and one sum of what each has.
+/// Says how ranks make one chunk whole, and how they sum their bytes.
 template <class Policy>
 concept names_steps = requires(const Policy& policy, const ownership::owned_chunk& chunk, rank_id rank,
                                const ownership::rank_world& world) {
@@ -61,14 +61,14 @@ concept names_steps = requires(const Policy& policy, const ownership::owned_chun
 ///
 /// Laws, for a chunk of a list, a rank of the world, and a world whose `check` does not throw:
 /// 1. Every byte of a chunk is owned by the same number of ranks: 1, or as many as there are copies. Owned ranges of
-///    one chunk are equal or disjoint, and a range that is not empty begins at a multiple of `tensor_alignment`.
-/// 2. `fetch`: where each rank has what it owns of the chunks of the run, in its place, each has the whole run behind
-///    the steps. `room` bytes are enough for the run.
-/// 3. `reduction`: where each rank has bytes of its own for the whole run, every rank has the sum over all ranks, each
-///    once, in what it owns, behind the steps. What else the room holds is unspecified.
-/// 4. Ranks of one circle name the same step: of a sum that comes together the root says `receive` and the others
-/// `send`.
-/// 5. A run is the same whichever of its chunks is asked for, so that it is fetched and reduced once for all of them.
+///    one chunk are equal or disjoint. A range that is not empty begins at a multiple of `tensor_alignment`.
+/// 2. `fetch`: before the steps, each rank has its owned bytes of the run in their place. After the steps, each rank
+///    has the whole run. `room` bytes are enough for the run.
+/// 3. `reduction`: before the steps, each rank has bytes of its own for the whole run. After the steps, each rank has
+///    the sum over all ranks, each rank once, in its owned bytes. Other bytes of the room are unspecified.
+/// 4. Ranks of one circle name the same step. For a sum that comes together, the root says `receive` and the others
+///    `send`.
+/// 5. A run is the same for each of its chunks. So it is fetched and reduced once for all of them.
 /// 6. Answers depend on the arguments alone, and nothing is allocated.
 /// @throws size_overflow   from all of them: the run needs more than 64 bits
 template <class Policy>

@@ -19,11 +19,15 @@ namespace ownership {
 
 /// Each chunk is divided over all ranks: one all_gather makes it whole, one reduce_scatter makes its sum.
 ///
-/// The default. Every link of every rank carries its part of every chunk, and room for one whole chunk is enough. No
-/// number of ranks needs to divide a chunk: the last share is shorter, and ranks behind it own none. Poor where chunks
-/// are so small, or ranks so many, that starts cost more than bytes: the ring has a step for each rank. Source: ZeRO-3
-/// with bandwidth-centric partitions (Rajbhandari et al. 2021, arXiv 2104.07857); Gemini and Elixir shard chunks so.
-/// Bytes that each rank receives for a chunk of n: n (W-1)/W to fetch, the same to reduce. Cost: O(1).
+/// The default. Every link of every rank carries its part of every chunk, and room for one whole chunk is enough. The
+/// number of ranks need not divide a chunk: the last share is shorter, and later ranks own none. Poor where chunks are
+/// so small, or ranks so many, that starts cost more than bytes: the ring has a step for each rank. Source: ZeRO-3 with
+/// bandwidth-centric partitions (Rajbhandari et al. 2021, arXiv 2104.07857); Gemini and Elixir shard chunks so. Bytes
+/// that each rank receives for a chunk of n: n (W-1)/W to fetch, the same to reduce. Cost: O(1).
+///
+/// Use: an argument of a sharded_model, and the default.
+///
+///     cm::sharded_model<memory_type, cm::collective::local_threads, cm::ownership::sharded> m{memory, ranks, options};
 struct sharded {
   using policy_kind = ownership_kind;
   static constexpr std::string_view name = "sharded";

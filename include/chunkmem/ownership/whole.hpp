@@ -19,13 +19,17 @@ namespace ownership {
 
 /// Each chunk has one owner: chunk c belongs to rank c mod W, and W chunks in a row are a group.
 ///
-/// Good as PatrickStar's baseline, and where a chunk's states must not be divided; poor beside `sharded` in memory (W
-/// chunks are room for one) or in time (one owner's link feeds all). A member that the last group lacks, PatrickStar's
-/// dummy, is an empty share here: it takes no memory and no bytes. It still takes time, for the ring has as many steps.
+/// Good as PatrickStar's baseline, and where a chunk's states must not be divided. Poorer than `sharded` in memory (one
+/// chunk needs the room of W) or in time (one owner's link feeds all). A member that the last group lacks
+/// (PatrickStar's dummy) is an empty share here. It takes no memory and no bytes, but time: the ring has as many steps.
 /// Source: PatrickStar (Fang et al. 2021, arXiv 2108.05818) with its memory-saving communication; a sum that comes
 /// together at one rank is a reduce_scatter and then a gather (Thakur, Rabenseifner, Gropp 2005). Bytes that all W
 /// ranks receive for a chunk of n: (W-1) n to fetch; the same to reduce with its group, and alone n (W-1)/W more. Cost:
 /// O(1).
+///
+/// Use, as an argument of a sharded_model:
+///
+///     cm::sharded_model<memory_type, ranks_type, cm::ownership::whole> m{memory, ranks, options};   // run::group
 struct whole {
   using policy_kind = ownership_kind;
   static constexpr std::string_view name = "whole";

@@ -15,21 +15,26 @@ namespace chunkmem::inline v0 {
 
 namespace planner {
 
-/// How ranks make a group of parameters whole, and add what each has of its gradients.
+/// How ranks make a group of parameters whole, and add up its gradients.
 enum class group_exchange : std::uint8_t {
   shares,      ///< an all_gather and a reduce_scatter: ownership::sharded, and ownership::whole by groups
-  broadcasts,  ///< whoever owns a piece sends it to all, and the sum of all comes back: ownership::whole alone
+  broadcasts,  ///< the owner of a piece sends it to all, and gets the sum of all: ownership::whole alone
 };
 
-/// What gathering a group takes, and what adding its gradients does: as long, for a sum goes the way of a gather
+/// The time of gathering a group, and of adding its gradients. Both take as long: a sum goes the way of a gather
 /// backwards.
 ///
-/// Numbers only. Broadcasts are those of a ring in segments, and a sum that comes together at one rank costs what its
-/// broadcast does.
+/// Numbers only. Broadcasts go around a ring in segments. A sum that comes together at one rank costs as much as its
+/// broadcast.
+///
+/// Use:
+///
+///     const group_times times = group_times::ring_of(share);   // of workload::share_of_rank
+///     ... times.nanoseconds(group_bytes)
 struct group_times {
   collective::network_costs network;
   group_exchange how = group_exchange::shares;
-  std::vector<bytes> pieces{};  ///< of broadcasts, as they repeat; none: a group is one
+  std::vector<bytes> pieces{};  ///< of broadcasts, as they repeat; none: a group is one piece
 
   /// One ring over the slowest link that a rank has, without latencies.
   [[nodiscard]] static group_times ring_of(const workload::rank_share& share)
@@ -55,7 +60,7 @@ struct group_times {
                                       << ranks << " (give of_node and nodes of it)"};
   }
 
-  /// Of a group of so many bytes [ns]. O(pieces)
+  /// The time for a group of so many bytes [ns]. O(pieces)
   [[nodiscard]] std::uint64_t nanoseconds(bytes group) const
   {
     if (network.ranks() == 1) return 0;

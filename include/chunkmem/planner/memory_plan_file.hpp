@@ -19,7 +19,7 @@ namespace planner {
 
 namespace detail {
 
-/// The first thing that no plan has.
+/// The first defect of a plan, if there is one.
 inline void require_plan(const workload::json_fields& fields, const memory_plan& made)
 {
   if (made.chunk_bytes == bytes{}) fields.refuse("chunk_bytes", "is 0", "plan again");
@@ -76,7 +76,7 @@ inline void require_plan(const workload::json_fields& fields, const memory_plan&
 
 }  // namespace detail
 
-/// A plan of memory as JSON: one object, sizes in bytes, every number such that it is read back as it is.
+/// A plan of memory as JSON: one object, with sizes in bytes. Every number is read back as it was.
 [[nodiscard]] inline std::string to_json(const memory_plan& plan)
 {
   nlohmann::ordered_json all;
@@ -106,9 +106,9 @@ inline void require_plan(const workload::json_fields& fields, const memory_plan&
   return all.dump(2) + '\n';
 }
 
-/// The plan that a JSON text is, for the job of this fingerprint (plan_fingerprint).
+/// Reads a plan from a JSON text, for the job of this fingerprint (plan_fingerprint).
 /// @param file   a name for messages
-/// @throws format_error   one sentence with the file and the key that is wrong, that of another job included
+/// @throws format_error   one sentence with the file and the key that is wrong; also where the plan is for another job
 [[nodiscard]] inline memory_plan parse_memory_plan(std::string_view text, std::string_view file,
                                                    std::uint64_t fingerprint)
 {
@@ -121,8 +121,9 @@ inline void require_plan(const workload::json_fields& fields, const memory_plan&
   return detail::memory_plan_of(workload::json_fields::of_file(path), fingerprint);
 }
 
-/// Writes a plan where load_memory_plan finds it, replacing what was there; never through a link: see replaced_file.
-/// @throws io_error   it cannot be written; what was there stays
+/// Writes a plan to a file, for load_memory_plan. Replaces an older file of the name, and never writes through a link:
+/// see replaced_file.
+/// @throws io_error   it cannot be written; the older file stays
 inline void save_memory_plan(const memory_plan& plan, const std::string& path)
 {
   replace_file(path, "a memory plan", to_json(plan));

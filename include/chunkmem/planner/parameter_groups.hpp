@@ -26,11 +26,16 @@ struct group_use {
 /// The parameters of a transformer, cut into groups in the order of construction, and the order in which a pass uses
 /// them.
 ///
-/// A group is one chunk of each rank: who computes with it gathers it whole (ZeRO-3 on chunks, PatrickStar, Fang et al.
-/// 2021, arXiv 2108.05818). Tensors are cut wherever a group ends, so that no element is wasted. A pass goes through
-/// stages: the embedding, each layer, the head. Inside a stage the order of use is the order of construction; FLOP lie
-/// with the matrix that they multiply, those of attention with the last group of queries, keys and values. A tied table
-/// is used in both ends. Cost: O(tensors + groups), 24 B for each use.
+/// A group is one chunk of each rank. A rank gathers the whole group before it computes with it (ZeRO-3 on chunks,
+/// PatrickStar, Fang et al. 2021, arXiv 2108.05818). Tensors are cut wherever a group ends, so that no element is
+/// wasted. A pass goes through stages: the embedding, each layer, the head. Inside a stage the order of use is the
+/// order of construction. FLOP lie with the matrix that they multiply. The FLOP of attention lie with the last group of
+/// queries, keys and values. A tied table is used at both ends. Cost: O(tensors + groups), 24 B for each use.
+///
+/// Use:
+///
+///     const parameter_groups groups{shape, setup, own_elements(settings.chunk_elements) * share.ranks};
+///     const training_script script{groups, setup.recomputes_layers, flops_per_second};
 class parameter_groups {
  public:
   /// @param elements   of a group: all ranks together
@@ -59,7 +64,7 @@ class parameter_groups {
   }
 
   [[nodiscard]] std::uint32_t stages() const noexcept { return static_cast<std::uint32_t>(begins_.size() - 1); }
-  /// What a stage uses, in the order of the forward pass. Stage 0 is the embedding, the last one the head.
+  /// The groups that a stage uses, in the order of the forward pass. Stage 0 is the embedding, the last stage the head.
   [[nodiscard]] std::span<const group_use> stage(std::uint32_t at) const noexcept
   {
     return std::span{uses_}.subspan(begins_[at], begins_[at + 1] - begins_[at]);
@@ -125,7 +130,7 @@ class parameter_groups {
     for (const auto which :
          {workload::transformer_operator::attention_scores, workload::transformer_operator::attention_values}) {
       const workload::operator_cost& cost = costs_.of(which);
-      // What a fused kernel does again on its way back, beside a layer that runs forward again.
+      // Work that a fused kernel does again on its way back, in addition to a layer that runs forward again.
       const std::uint64_t again = cost.recomputed_flops - (recomputes_ ? cost.forward_flops : 0);
       add({uses_.back().group, cost.forward_flops, cost.backward_flops + again});
     }

@@ -14,7 +14,7 @@ namespace chunkmem::inline v0 {
 
 namespace planner {
 
-/// What a device holds, by what it is for. Gradients that lie where their weights lay count as values.
+/// The bytes that a device holds, by their use. Gradients that lie in the place of their weights count as values.
 [[nodiscard]] inline device_use device_use_of(const residency_snapshot& now)
 {
   device_use use;
@@ -27,12 +27,12 @@ namespace planner {
   return use;
 }
 
-/// Writes down what the device holds while the most is leased, once in each iteration that follows a record.
+/// Writes down the bytes on the device while the most is leased, once in each iteration that follows a record.
 ///
-/// The recorded one tells how much the most is, so that looking is rare: it costs what a snapshot costs.
+/// The recorded iteration tells the highest sum of leases, so looks are rare. A look costs a snapshot.
 class peak_watch {
  public:
-  /// After each use. @param leased   now   @param into   changed where that is the most
+  /// Call this after each use. @param leased   bytes leased now @param into   changed where this is the most
   template <class Manager>
   void see(const Manager& manager, bytes leased, device_use& into)
   {

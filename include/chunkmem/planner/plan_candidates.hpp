@@ -19,8 +19,8 @@ namespace planner {
 /// Sizes of own chunks that are worth a simulation, in elements, the first one first: at most four, none twice.
 ///
 /// The largest matrix of the body over the ranks, its half and its quarter, and the size with which whole tensors waste
-/// the least. No larger than a fortieth of what a rank owns, since the ends of a pass cost a chunk each; multiples of
-/// 256.
+/// the least. No size is larger than a fortieth of the rank's own elements, since the ends of a pass cost a chunk each.
+/// All are multiples of 256.
 /// @throws config_error, size_overflow   no such shape
 /// Cost: a search for the size of chunks.
 [[nodiscard]] inline std::vector<std::uint64_t> chunk_candidates(const workload::transformer_shape& shape,
@@ -37,7 +37,7 @@ namespace planner {
     if (size > 0 && std::find(found.begin(), found.end(), size) == found.end()) found.push_back(size);
   };
   const std::uint64_t matrix = frame_limits::largest_of_body(sizes).count() / 2;
-  // Halves of what is used, also where a fortieth of the rank is less than the matrix.
+  // Halves of the size in use, also where a fortieth of the rank is less than the matrix.
   for (const std::uint64_t part : {1U, 2U, 4U}) add(std::min((matrix + ranks - 1) / ranks, largest) * ranks / part);
   chunk_size_search<size_class_layout> search;
   search.add(sizes);
@@ -45,9 +45,9 @@ namespace planner {
   return found;
 }
 
-/// How many groups the device must update, since the host has no room for more: 14 B for each parameter that it
-/// updates, states, master, and what comes down and goes up. Whole chunks and the moments at which they move may ask
-/// for more groups, or fewer.
+/// How many groups the device must update, since the host has no room for more. The host needs 14 B for each parameter
+/// that it updates: states, master, the gradient that comes down, and the weight that goes up. Whole chunks and the
+/// moments at which they move may ask for more groups, or fewer.
 [[nodiscard]] constexpr std::uint32_t least_device_groups(std::uint32_t groups, std::uint64_t own_elements,
                                                           bytes host) noexcept
 {
@@ -56,8 +56,7 @@ namespace planner {
   return on_host >= groups ? 0 : groups - static_cast<std::uint32_t>(on_host);
 }
 
-/// The share of the states that stay on the device where it has room for them beside its leases and all 16-bit chunks,
-/// 0 to 1.
+/// The share of the states that have room on the device, in addition to its leases and all 16-bit chunks: 0 to 1.
 [[nodiscard]] constexpr double resident_share(std::uint64_t own_parameters, bytes device, bytes leases) noexcept
 {
   const double room = static_cast<double>(device.count()) - static_cast<double>(leases.count()) -

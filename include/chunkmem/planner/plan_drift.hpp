@@ -16,7 +16,13 @@ namespace chunkmem::inline v0 {
 
 namespace planner {
 
-/// What a training showed, of one rank. 0: not measured.
+/// Measurements of a training, of one rank. 0: not measured.
+///
+/// Use:
+///
+///     measured_training seen{.tide = m.residency().tiers[tier::device].most_leased};
+///     seen.flops_per_second = flops_of_a_step / seconds_of_computing;
+///     const plan_drift drift = drift_of(plan, seen);
 struct measured_training {
   /// `m.residency().tiers[tier::device].most_leased`, or most_leased of its profile
   bytes tide;
@@ -27,15 +33,14 @@ struct measured_training {
   double device_updates_per_second = 0;
 };
 
-/// What is no drift. Rates of single steps scatter by some percent, and splits move by less than what they are off by;
-/// a tide moves by nothing as long as shapes do not, so that its tolerance is only not to plan again for a frame or
-/// two.
+/// Differences that are no drift. Rates of single steps scatter by some percent, and a split moves less than its rate.
+/// A tide does not move as long as shapes do not: its tolerance only avoids a new plan for a frame or two.
 struct drift_tolerance {
   double rate = 0.1;   ///< of the larger one of both
   double tide = 0.01;  ///< of the device's capacity
 };
 
-/// How far a training is from what its plan assumed.
+/// How far a training is from the assumptions of its plan.
 struct plan_drift {
   bool drifted = false;
   double tide = 0;         ///< how much the tide is off, of the device's capacity
@@ -61,7 +66,7 @@ struct rate_pair {
           {"device_updates_per_second", assumed.rates.device_updates_per_second, measured.device_updates_per_second}};
 }
 
-/// What the plan assumed, and in place of it what was measured.
+/// The assumptions of the plan, with measurements in their place where there are some.
 [[nodiscard]] constexpr workload::machine_rates measured_rates(const plan_assumptions& assumed,
                                                                const measured_training& measured,
                                                                double reached_share) noexcept
@@ -81,8 +86,8 @@ struct rate_pair {
 
 }  // namespace detail
 
-/// Holds what was measured against what a plan assumed. O(1).
-/// @throws usage_error   a rate that was measured is negative or no number
+/// Compares measurements with the assumptions of a plan. O(1).
+/// @throws usage_error   a measured rate is negative or no number
 [[nodiscard]] constexpr plan_drift drift_of(const memory_plan& plan, const measured_training& measured,
                                             const drift_tolerance& tolerance = {})
 {
@@ -102,13 +107,12 @@ struct rate_pair {
   return found;
 }
 
-/// The plan that what was measured asks for, or nothing where the plan still holds: within the tolerance.
+/// A new plan from the measurements, or nothing where the plan still holds within the tolerance.
 ///
-/// Rates that were measured take the place of those that the plan assumed. What a measured tide is above or below the
-/// model's formulas is more or less room on the device, in every candidate. Cost: that of plan_memory, where something
-/// drifted.
+/// Measured rates take the place of assumed rates. A measured tide may differ from the formulas of the model. In every
+/// candidate, the device then has as much more or less room. Cost: that of plan_memory, where something drifted.
 ///
-/// @param plan    of this shape, set-up and share; what it assumed holds where nothing was measured
+/// @param plan    of this shape, set-up and share; its assumptions hold where nothing was measured
 /// @return        `fits` is false where nothing fits any more, as plan_memory says
 /// @throws usage_error    the plan is not of this shape, set-up, share and settings, or a rate is none; and as
 ///   plan_memory

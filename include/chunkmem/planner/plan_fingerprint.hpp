@@ -13,9 +13,10 @@ namespace chunkmem::inline v0 {
 
 namespace planner {
 
-/// A number that another model, another way to train it or another amount of memory does not have but by chance.
+/// A number of a model, its set-up and its memory. Another model, another set-up or another amount of memory has this
+/// number only by chance.
 ///
-/// Rates are not in it: they drift, and a plan says which it was made from.
+/// Rates are not in it: they drift, and a plan names the rates that it was made from.
 [[nodiscard]] constexpr std::uint64_t plan_fingerprint(const workload::transformer_shape& shape,
                                                        const workload::training_setup& setup,
                                                        const workload::rank_share& share,

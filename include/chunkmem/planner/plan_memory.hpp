@@ -29,23 +29,24 @@ struct plan_trial {
   double device_update_share = 0;
   bool fits = false;
   std::uint64_t nanoseconds = 0;  ///< of a step, where it fits
-  bytes missing;                  ///< on both tiers, where it does not and that is known; else 0
+  bytes missing;                  ///< on both tiers, where it does not fit and the number is known; else 0
 
   [[nodiscard]] constexpr bool operator==(const plan_trial&) const noexcept = default;
 };
 
-/// What a search for a plan of memory found.
+/// The result of a search for a plan of memory.
 struct memory_plan_choice {
   bool fits = false;
   std::string why_not;             ///< one sentence with the bytes that are missing; empty where it fits
   memory_plan plan;                ///< the fastest that fits
-  training_forecast forecast;      ///< of the plan; of the candidate that misses the fewest bytes where none fits
+  training_forecast forecast;      ///< of the plan; where none fits, of the candidate that misses the fewest bytes
   std::vector<plan_trial> trials;  ///< all candidates, in the order of their simulations
 };
 
-/// Simulations that plan_update_share asks for at most.
+/// The most simulations that plan_update_share asks for.
 inline constexpr std::uint32_t most_split_trials = 12;
-/// Those that plan_memory asks for at most: the splits of one chunk size, and three of each of three more.
+/// The most simulations that plan_memory asks for: the splits of one chunk size, and three splits of each of three
+/// more.
 inline constexpr std::uint32_t most_plan_trials = most_split_trials + 9;
 
 /// Hears nothing.
@@ -101,7 +102,8 @@ class plan_trials {
     if (it.need.smallest_host > it.capacity[tier::host]) all += it.need.smallest_host - it.capacity[tier::host];
     return all;
   }
-  /// What fits, then the faster one, or the one that misses less, unknown ones last; of equal ones the first.
+  /// Compares two trials: first a trial that fits, then the faster trial. Of two that do not fit, the trial that misses
+  /// less; unknown misses come last. Of equal trials the first.
   [[nodiscard]] static bool is_better(const plan_trial& left, const plan_trial& right) noexcept
   {
     if (left.fits != right.fits) return left.fits;
@@ -126,15 +128,15 @@ class plan_trials {
       resident};
 }
 
-/// Which shares of the updates are worth a simulation with chunks of one size.
+/// The shares of the updates that are worth a simulation, with chunks of one size.
 struct split_trials {
   std::uint64_t own = 0;  ///< parameters of a rank
   per_tier<bytes> capacity;
   workload::machine_rates rates;
 
-  /// Tries the least share that the host has room for, `split` or a share above that, and all; where there is no
-  /// `split` yet and something fits, settles it by search_update_split and by the five lines' best above what stays on
-  /// the device.
+  /// Tries the least share that the host has room for, `split` or a share above the least one, and all. Where there is
+  /// no `split` yet and something fits, it settles the split by search_update_split. It also tries the five lines' best
+  /// above the share that stays on the device.
   template <class Trials>
   void attempt(Trials& trials, std::uint64_t size, std::optional<double>& split) const
   {
@@ -197,20 +199,30 @@ template <class Trials>
 
 }  // namespace detail
 
-/// Chooses the size of chunks and where each chunk is updated, together, by simulating candidates with the manager
+/// Chooses the chunk size and the place where each chunk is updated, together. It simulates candidates with the manager
 /// itself.
 ///
-/// For the first size of chunk_candidates that fits the split of the updates is settled by search_update_split, beside
-/// it the least share that the host has room for, and the five lines' best above what stays on the device; then that
-/// split and both pure ones are tried with every other size, the least share where the host cannot have all. The
-/// fastest that fits is taken: never slower than any candidate, nor than the better of updating everything on the host
-/// or on the device. What stays on the device, and when it moves, is the manager's own planning inside each simulation.
-/// The same arguments give the same plan. Cost: at most `most_plan_trials` simulations, each as forecast_training; one
+/// 1. For the first size of chunk_candidates that fits, search_update_split settles the split of the updates. Two other
+///    shares are tried as well: the least share that the host has room for, and the five lines' best above the share
+///    that stays on the device.
+/// 2. Every other size is tried with that split and with both pure splits. Where the host cannot have all states, the
+///    least share takes the place of the pure split on the host.
+/// 3. The fastest candidate that fits is taken. It is never slower than updating everything on the host, or on the
+///    device.
+///
+/// Inside each simulation the manager's own planning decides which chunks stay on the device, and when they move. The
+/// same arguments give the same plan. Cost: at most `most_plan_trials` simulations, each as forecast_training; one
 /// forecast is kept.
+///
+/// Use:
+///
+///     const auto found = planner::plan_memory(shape, {.micro_batch = 4}, workload::share_of_rank(machine));
+///     if (!found.fits) throw std::runtime_error{found.why_not};   // with the bytes that are missing
+///     ... found.plan.chunk_bytes, found.plan.placement()          // for the manager
 ///
 /// @param share      of one rank, as workload::share_of_rank gives it
 /// @param settings   of every simulation; its chunk size and its share of updates are not looked at
-/// @param progress   told of each candidate that was simulated
+/// @param progress   hears of each candidate that was simulated
 /// @return           `fits` is false where no candidate fits, with the bytes that the nearest one needs
 /// @throws config_error   a shape, set-up, share or setting that cannot be; size_overflow   a model whose costs 64 bits
 ///   cannot count
@@ -233,9 +245,10 @@ template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer 
                            settings.reached_share);
 }
 
-/// Chooses where each chunk is updated as plan_memory does, for chunks of the size that `settings` name.
+/// Chooses the place where each chunk is updated, as plan_memory does, for the chunk size that `settings` name.
 ///
-/// Good where that size is given: at most `most_split_trials` simulations. The share in `settings` is not looked at.
+/// Good where the chunk size is given: at most `most_split_trials` simulations. The share in `settings` is not looked
+/// at.
 /// @return, @throws   as plan_memory
 template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer = transfer::planned,
           class Progress = no_progress>

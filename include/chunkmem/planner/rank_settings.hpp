@@ -16,13 +16,13 @@ namespace chunkmem::inline v0 {
 
 namespace planner {
 
-/// What is known before the first iteration of a simulated training.
+/// The knowledge before the first iteration of a simulated training.
 enum class known_before : std::uint8_t {
   rehearsal,  ///< smallest capacities, proven; the first iteration records. Most of the time of a forecast
-  profile,    ///< of a run without limits, as it would be taken from a file: the first iteration has a plan already
+  profile,    ///< of a run without limits, as if from a file: the first iteration has a plan already
 };
 
-/// What a simulation of a rank takes for given.
+/// The assumptions of a simulation of a rank.
 struct rank_settings {
   std::uint64_t chunk_elements = std::uint64_t{32} << 20;  ///< of an own chunk; rounded up to a multiple of 256
   double reached_share = 0.5;                              ///< of the peak FLOP/s of a device
@@ -30,7 +30,7 @@ struct rank_settings {
   bytes host_process{2'000'000'000};                       ///< of the host, taken by each rank
   double host_reserve = 0.03;                              ///< share of the host that stays free
   bool takes_norm = true;  ///< of all gradients, before the first update: clipping, or a look for what is not finite
-  /// updates wait for the next use of their weights (optimizer::late_updates), as far as that is soon enough
+  /// updates wait for the next use of their weights (optimizer::late_updates), if that use comes soon enough
   bool updates_late = true;
   double device_update_share = 0;  ///< of the states that are updated on the device, 0 to 1
   /// room for gathered groups: 1 (nothing is gathered ahead) to 16; more of them let collectives run further ahead
@@ -54,7 +54,7 @@ struct rank_settings {
   }
 };
 
-/// What is left for chunks and leases; never more than there is, whatever the rounding of a share of it.
+/// The bytes that remain for chunks and leases. Never more than there is, also after the rounding of a share.
 [[nodiscard]] inline per_tier<bytes> capacities_of(const workload::rank_share& share, const rank_settings& settings)
 {
   const auto rest = [](bytes all, bytes taken) { return all > taken ? all - taken : bytes{}; };
@@ -80,7 +80,7 @@ struct rank_settings {
           14 * share.rates.host_updates_per_second, 14 * share.rates.device_updates_per_second};
 }
 
-/// What collectives of a rank cost. @throws config_error   they are those of another machine
+/// The costs of collectives of a rank. @throws config_error   they belong to another machine
 [[nodiscard]] inline group_times exchange_of(const workload::rank_share& share, const rank_settings& settings)
 {
   group_times times = settings.exchange ? *settings.exchange : group_times::ring_of(share);

@@ -31,12 +31,16 @@ namespace planner {
 /// A representative rank of a machine that trains a transformer: the real manager and the real optimizer step, on
 /// virtual clocks.
 ///
-/// The caller only enqueues, as on a GPU, and updates on the host. Own chunks are frames of 16-bit elements; a group is
+/// The caller only enqueues, as on a GPU, and updates on the host. Own chunks are frames of 16-bit elements. A group is
 /// gathered ahead, as rank_settings::exchange says, on an agent of its own, into a lease that lives as long as the
-/// passes; gradients are scattered the same way. All chunks are one frame: 32-bit lists have two where the 16-bit one
-/// has one. Good for the questions what fits and how long a step takes; poor for kernels of less than a microsecond,
-/// and where devices share a switch with others that do something else. Source: ZeRO-3 on chunks as in PatrickStar
-/// (Fang et al. 2021, arXiv 2108.05818). Cost: a few microseconds for each access.
+/// passes. Gradients are scattered the same way. All chunks are one frame: a 32-bit list has two chunks where the
+/// 16-bit list has one. Good for two questions: does a model fit, and how long does a step take? Poor for kernels of
+/// less than a microsecond, and where devices share a switch with devices that do other work. Source: ZeRO-3 on chunks
+/// as in PatrickStar (Fang et al. 2021, arXiv 2108.05818). Cost: a few microseconds for each access.
+///
+/// Use:
+///
+///     const training_forecast found = forecast_training(shape, setup, share);   // drives a rank_training
 template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer = transfer::planned>
 class rank_training {
  public:
@@ -114,7 +118,7 @@ class rank_training {
   [[nodiscard]] const timed_adam& kernel() const noexcept { return kernel_; }
   /// Of the last iteration.
   [[nodiscard]] const training_timeline& timeline() const noexcept { return timeline_; }
-  /// What was computed at each moment of the record, updates on the device with it [ns].
+  /// The time of computing at each moment of the record, updates on the device included [ns].
   [[nodiscard]] std::span<const std::uint64_t> computed() const noexcept { return computed_; }
   /// How many tensors of weights the rank has.
   [[nodiscard]] std::uint32_t parameters() const noexcept
@@ -160,7 +164,7 @@ class rank_training {
     for (auto& pins : gathering_) pins.clear();
     if (gathered) give(gathered);
   }
-  /// What the host need not leave for later: without a norm its updates begin as soon as gradients come.
+  /// The groups that the host updates at once: without a norm, updates begin as soon as gradients come.
   void choose_first()
   {
     first_.clear(), updates_.clear();

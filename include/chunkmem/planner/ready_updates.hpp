@@ -22,13 +22,13 @@ struct awaited_update {
   std::uint64_t nanoseconds = 0;  ///< that the update takes
 };
 
-/// In which order the host updates, and which of the updates may wait for the next use of their weights.
+/// The order in which the host updates, and the updates that may wait for the next use of their weights.
 struct update_sequence {
   std::vector<std::uint32_t> order;  ///< by index
   std::size_t at_once = 0;           ///< the first ones; from there on the order is that of the next uses
 };
 
-/// Whenever the host is idle it takes, of the gradients that are there, the one whose weight is used first.
+/// An idle host takes, of the gradients that are there, the gradient whose weight is used first.
 ///
 /// The last use of all is at most the longest update later than in the best order (Schrage's rule for one machine with
 /// release times and tails: Carlier 1982, "The one-machine sequencing problem"). Cost: O(updates log updates).
@@ -62,7 +62,7 @@ struct update_sequence {
 ///
 /// A gradient arrives when its own chunk was copied, one after the other, as if compute and the link never waited for
 /// anything else.
-/// @param updates       what an update of each group takes on the host [ns]; 0: the device updates it
+/// @param updates       time of an update of each group on the host [ns]; 0: the device updates it
 /// @param copy          of an own chunk to the host [ns]
 [[nodiscard]] inline std::vector<std::uint32_t> groups_at_once(std::span<const act> acts,
                                                                std::span<const std::uint64_t> updates,

@@ -24,9 +24,15 @@ struct update_rates {
   double device_measured_per_second = 140e9;
 };
 
-/// Adam on a backend without bytes: the lists of the real one, and what an update of them takes.
+/// Adam on a backend without bytes: the lists of the real Adam, and the time of their update.
 ///
-/// It counts what it was asked for, so that the busy time of both places is known.
+/// It counts the times that it was asked for, so that the busy time of both places is known.
+///
+/// Use:
+///
+///     timed_adam kernel{update_rates_of(share)};
+///     m.use(kernel);                                   // m: a manager on backend::simulated
+///     optimizer::step(m, kernel, options);             // the clocks of the backend go on by the time of each update
 class timed_adam : public optimizer::adam {
  public:
   static constexpr std::string_view name = "timed_adam";
@@ -39,7 +45,7 @@ class timed_adam : public optimizer::adam {
     const auto accesses = static_cast<std::uint32_t>(2 + lists().size());  // the gradient's, the lists', the value's
     return add(place, accesses, update_time(place, elements));
   }
-  /// The same, asked for by nobody.
+  /// The same time. It is not counted.
   [[nodiscard]] std::uint64_t update_time(at place, std::uint64_t elements) const noexcept
   {
     return time_of(elements,
@@ -53,7 +59,7 @@ class timed_adam : public optimizer::adam {
         time_of(elements, place == at::host ? rates_.host_measured_per_second : rates_.device_measured_per_second));
   }
 
-  /// From now on all that is asked for is written down too. All of them outlive this.
+  /// From now on writes down each update and each norm too. All arguments outlive this.
   void watch(const backend::simulated& clocks, const moment_source& moments, std::vector<timed_update>& into) noexcept
   {
     clocks_ = &clocks;
@@ -61,7 +67,7 @@ class timed_adam : public optimizer::adam {
     seen_ = &into;
   }
 
-  /// All that was asked for so far [ns].
+  /// The sum of all updates and norms so far [ns].
   [[nodiscard]] std::uint64_t busy(at place) const noexcept { return place == at::host ? host_ : device_; }
 
  private:

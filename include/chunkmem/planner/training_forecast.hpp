@@ -16,7 +16,7 @@ namespace planner {
 /// Virtual time and bytes of one step in the steady state [ns], [B].
 struct step_forecast {
   std::uint64_t nanoseconds = 0;  ///< from step to step
-  std::uint64_t computing = 0;    ///< of it, the device computes; updates there included
+  std::uint64_t computing = 0;    ///< of this time, the device computes; updates on the device included
   std::uint64_t to_device = 0;    ///< the link is busy
   std::uint64_t to_host = 0;
   std::uint64_t updating = 0;    ///< the host updates, or takes norms
@@ -24,18 +24,18 @@ struct step_forecast {
   std::uint64_t loaded_bytes = 0;
   std::uint64_t written_back_bytes = 0;
 
-  /// The busiest of them: no order of the same work is faster.
+  /// The busiest part: no order of the same work is faster.
   [[nodiscard]] std::uint64_t busiest() const noexcept
   {
     return std::max({computing, to_device, to_host, updating, collecting});
   }
 };
 
-/// What became of a simulated training.
+/// The result of a simulated training.
 struct training_forecast {
   bool fits = false;
   std::string why_not;       ///< one sentence with the bytes that are needed; empty where it fits
-  memory_requirement need;   ///< of a rank; the smallest capacities also where it does not fit. From a rehearsal
+  memory_requirement need;   ///< of a rank, from a rehearsal; the smallest capacities also where the step does not fit
   per_tier<bytes> capacity;  ///< of a rank, for chunks and leases
   step_forecast step;
   report counts;                             ///< of the whole run: waits by cause, divergences, plans, highest bytes
@@ -44,7 +44,7 @@ struct training_forecast {
   access_record record;                      ///< of an iteration
   std::vector<std::uint64_t> computed;       ///< by moment of the record, updates on the device with it [ns]
   std::vector<std::uint32_t> chunk_of_slot;  ///< where the slots of the record lie
-  std::uint32_t parameters = 0;              ///< of the rank; theirs are the first slots, then those of gradients
+  std::uint32_t parameters = 0;              ///< of the rank; they have the first slots, and gradients the next
 };
 
 namespace detail {
@@ -126,7 +126,7 @@ class steady_run {
   std::uint64_t to_host_ = 0;
 };
 
-/// What an iteration does where there is room for everything: the second one, where updates may wait for it.
+/// The record of an iteration with room for everything: of the second iteration, since updates may wait for it.
 /// @throws out_of_memory   not even twice all bytes are enough
 template <class Training>
 [[nodiscard]] access_record profile_without_limits(Training& training)
@@ -141,13 +141,19 @@ template <class Training>
 
 /// Trains a transformer on one representative rank of a machine, in virtual time, until its steps repeat.
 ///
-/// Nothing is allocated but bookkeeping: a model of any size can be asked for. The same arguments give the same answer.
-/// Policies decide as they do in training, since the engine is the same. Cost: see rank_training; a second to some for
-/// a few hundred groups.
+/// Only bookkeeping is allocated, so the model may have any size. The same arguments give the same answer. Policies
+/// decide as they do in training, since the engine is the same. Cost: see rank_training; a second to some for a few
+/// hundred groups.
+///
+/// Use:
+///
+///     const training_forecast found = forecast_training(shape, {.micro_batch = 4}, workload::share_of_rank(machine));
+///     if (found.fits) ... found.step.nanoseconds
+///     else ... found.why_not
 ///
 /// @param share   of one rank, as workload::share_of_rank gives it
-/// @return        `fits` is false where a rank's step needs more than it has, with the bytes it needs where a pebibyte
-///   is enough
+/// @return        `fits` is false where a rank's step needs more than the rank has. `why_not` then has the needed
+///   bytes, if a pebibyte is enough
 /// @throws config_error   a shape, set-up, share or setting that cannot be; size_overflow   a model whose costs 64 bits
 ///   cannot count
 template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer = transfer::planned>
@@ -188,7 +194,7 @@ template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer 
   }
   if (result.fits || result.need.rehearsed || settings.known == known_before::profile) return result;
   constexpr bytes endless{std::uint64_t{1} << 50};
-  try {  // what even that is not enough for was refused above, with its bytes
+  try {  // a step that does not fit even here was refused above, with its bytes
     result.need = rehearse({{endless, endless}});
     result.need = rehearse({{std::max(result.capacity[tier::device], result.need.smallest_device), endless}});
   } catch (const config_error&) {

@@ -15,7 +15,7 @@ namespace chunkmem::inline v0 {
 
 namespace planner {
 
-/// What a trainer does next.
+/// The next act of a trainer.
 enum class act_kind : std::uint8_t {
   lease,     ///< takes bytes for activations
   give,      ///< gives the bytes of `id` back
@@ -31,7 +31,7 @@ struct act {
   std::uint64_t nanoseconds = 0;   ///< of a use, on one rank's device
   std::uint32_t stage = 0;         ///< parameter_groups::stage
   std::uint32_t unit = 0;          ///< where the gathered weights lie
-  std::uint32_t gathered_at = 0;   ///< where it gathers: the act before which that begins, at the latest this one
+  std::uint32_t gathered_at = 0;   ///< of a use that gathers: the gather begins before this act, at the latest its own
   bool reads = false;              ///< the use wants the weights
   bool gathers = false;            ///< its weights are not in a unit yet
   bool makes_gradient = false;     ///< the group's gradient is written, or added to
@@ -40,14 +40,19 @@ struct act {
 
 /// One iteration of training as a list of acts: forward pass, then backward pass, layer by layer.
 ///
-/// Activations are leases that are given back in reverse: for each layer what it holds from its forward to its backward
-/// pass, and while it works what it needs beside that, at most. The highest sum of leases is transformer_costs::peak(),
-/// each rounded up to 256 B. A layer that is computed again runs forward once more before its backward pass. Weights
-/// are gathered into some units, in the order of their uses and as early as a unit is free; what is wanted again latest
-/// gives its unit up.
+/// Activations are leases that are given back in reverse. Each layer has a lease for the bytes that it holds from its
+/// forward to its backward pass. While it works, it has a lease for the most that it needs in addition. The highest sum
+/// of leases is transformer_costs::peak(), each rounded up to 256 B. A layer that is computed again runs forward once
+/// more before its backward pass. Weights are gathered into some units, in the order of their uses and as early as a
+/// unit is free. The group that is needed again latest gives its unit up.
+///
+/// Use:
+///
+///     const training_script script{groups, setup.recomputes_layers, flops_per_second};
+///     for (const act& next : script.acts()) ...        // lease, use, give back
 class training_script {
  public:
-  /// groups that are there at once: 3 are that in use, the one before, and one to come
+  /// groups that are there at once: 3 are the group in use, the group before, and the next group
   static constexpr std::uint32_t least_units = 1;
   static constexpr std::uint32_t most_units = 16;
 
@@ -116,8 +121,8 @@ class training_script {
     give(ends.embedding);
   }
 
-  /// The most that the operators from `first` to `last` hold at once, one after the other; each keeps its bytes, and
-  /// works beside `all`.
+  /// The most that the operators from `first` to `last` hold at once, one after the other. Each keeps its bytes, and
+  /// works in addition to `all`.
   [[nodiscard]] bytes most_held(part first, part last, bytes all) const
   {
     bytes kept;
@@ -129,14 +134,14 @@ class training_script {
     }
     return most;
   }
-  /// On its way back, a layer holds the gradient of the stream beside what it kept.
+  /// On its way back, a layer holds the gradient of the stream in addition to its kept bytes.
   [[nodiscard]] bytes layer_peak() const
   {
     return most_held(part::attention_norm, part::mlp_down, groups_.costs().checkpoint());
   }
   [[nodiscard]] bytes head_peak() const { return most_held(part::final_norm, part::loss, bytes{}); }
-  /// What a layer needs on its way forward beside what it holds: where it keeps its input alone, what one operator
-  /// reads and makes.
+  /// The bytes that a layer needs on its way forward, in addition to the bytes that it holds. If it keeps its input
+  /// alone, these are the bytes that one operator reads and makes.
   [[nodiscard]] bytes forward_working() const
   {
     const workload::transformer_costs& costs = groups_.costs();
@@ -178,7 +183,7 @@ class training_script {
       acts_.back().finishes_gradient = !uses[at].is_tied;
     }
   }
-  /// What is used again at once is one use.
+  /// Uses of one group in a row are one use.
   void use(std::uint32_t stage, std::uint32_t group, std::uint64_t flops, bool reads)
   {
     const double exact = std::ceil(static_cast<double>(flops) / per_nanosecond_);
@@ -194,7 +199,7 @@ class training_script {
     acts_.push_back({.kind = act_kind::use, .id = group, .nanoseconds = nanoseconds, .stage = stage, .reads = reads});
   }
 
-  /// A gradient is written once, at the last use of its group; that of a tied table at both ends.
+  /// A gradient is written once, at the last use of its group. The gradient of a tied table is written at both ends.
   void mark_gradients()
   {
     std::vector<std::uint8_t> seen(groups_.groups(), 0);
@@ -207,7 +212,7 @@ class training_script {
     }
   }
 
-  /// What lies in a unit of gathered weights.
+  /// The content of a unit of gathered weights.
   struct unit_content {
     std::uint32_t group = nothing;
     std::uint32_t next = nothing;  ///< act that reads it next
@@ -242,7 +247,7 @@ class training_script {
       last_unit = it.unit;
     }
   }
-  /// The unit that has this group, or that of what is read latest again; never the one in use before.
+  /// The unit that has this group, or the unit whose group is read again latest. Never the unit in use before.
   [[nodiscard]] static std::uint32_t unit_of(std::span<const unit_content> units, std::uint32_t group,
                                              std::uint32_t last) noexcept
   {

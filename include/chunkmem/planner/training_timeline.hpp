@@ -24,13 +24,13 @@ struct timed_copy {
   std::uint32_t moment = 0;  ///< of the record, before which it was enqueued
 };
 
-/// A chunk that gave up its frames on the device, in virtual time: when all that it was used for before is done.
+/// A chunk that gave up its frames on the device, in virtual time: when all its earlier uses are done.
 struct timed_departure {
   std::uint32_t chunk = 0;
   std::uint64_t time = 0;  ///< [ns]
 };
 
-/// Work of the device, the collectives or the host, in virtual time, and what lay where when it was enqueued.
+/// Work of the device, the collectives or the host, in virtual time, and the bytes on the device when it was enqueued.
 struct timed_work {
   std::uint32_t stage = 0;  ///< parameter_groups::stage
   std::uint32_t group = 0;
@@ -45,7 +45,7 @@ struct timed_work {
 struct timed_update {
   at place = at::host;
   std::uint32_t moment = 0;  ///< of the record, of its first access
-  std::uint32_t end = 0;     ///< moment behind its last one
+  std::uint32_t end = 0;     ///< moment after its last access
   std::uint64_t begin = 0;   ///< [ns]
   std::uint64_t nanoseconds = 0;
 };
@@ -58,7 +58,7 @@ struct moment_source {
   [[nodiscard]] std::uint32_t now() const { return ask == nullptr ? 0 : ask(who); }
 };
 
-/// What happened in one iteration, for pictures.
+/// The events of one iteration, for pictures.
 struct training_timeline {
   std::uint64_t begin = 0;  ///< of the iteration: when the caller began to enqueue it [ns]
   std::uint64_t end = 0;
@@ -71,14 +71,15 @@ struct training_timeline {
   std::vector<timed_update> updating;  ///< and norms
 };
 
-/// A trace sink that knows when copies really begin and end: on virtual clocks that is known once they are enqueued.
+/// A trace sink that knows when copies really begin and end. On virtual clocks both times are known once a copy is
+/// enqueued.
 class timeline_sink {
  public:
   using policy_kind = sink_kind;
   static constexpr std::string_view name = "timeline_sink";
 
   timeline_sink() = default;
-  /// All of them outlive the manager.
+  /// All arguments outlive the manager.
   timeline_sink(const backend::simulated& clocks, const backend::cost_table& costs, const moment_source& moments,
                 std::vector<timed_copy>& copies, std::vector<timed_departure>* departures = nullptr) noexcept
       : clocks_{&clocks}, costs_{&costs}, moments_{&moments}, copies_{&copies}, departures_{departures}

@@ -20,16 +20,16 @@ namespace chunkmem::inline v0 {
 
 namespace planner {
 
-/// The update of one rank by itself: 16-bit weights that stay on the device, Adam's states and masters beside them.
+/// The update of one rank by itself: 16-bit weights that stay on the device, with Adam's states and masters.
 struct update_phase {
   transfer::update_rates rates{};
   std::uint32_t chunks = 128;
   std::uint64_t chunk_parameters = std::uint64_t{1} << 20;  ///< a multiple of 128
-  std::uint32_t buffers = 2;      ///< chunks whose states the device has room for, beside all weights
-  std::uint32_t used_after = 16;  ///< so many chunks after its update a weight is used again, as by the next forward
+  std::uint32_t buffers = 2;      ///< chunks whose states the device has room for, in addition to all weights
+  std::uint32_t used_after = 16;  ///< a weight is used again so many chunks after its update, as by the next forward
 };
 
-/// What an update takes once it repeats.
+/// The cost of an update once it repeats.
 struct update_cost {
   double seconds = 0;          ///< of one update of all chunks
   double to_device_bytes = 0;  ///< moved in it
@@ -45,12 +45,19 @@ struct update_cost {
 
 /// Updates a rank's chunks again and again: a manager on backend::simulated, and the program that drives it.
 ///
-/// Gradients come all at once, each where its weight lies, in the order in which chunks are then updated. A chunk of
-/// the host's share: its gradient comes down, the host updates it, and its weight goes up before it is used. One that
-/// is streamed: its states come up in three pieces, the device updates them, and they leave when others need their
-/// room. What stays on the device is the manager's choice, so a few states may. Copies share the host's memory with
-/// updates there. Not simulated: gradients that come down during backward, the norm of all gradients, and gaps between
-/// kernels.
+/// - Gradients come all at once, each in the place of its weight, in the order in which chunks are then updated.
+/// - A chunk of the host's share: its gradient comes down, the host updates it, and its weight goes up before it is
+///   used.
+/// - A streamed chunk: its states come up in three pieces, and the device updates them. They leave when others need
+///   their room.
+/// - The manager chooses the chunks that stay on the device, so a few states may stay.
+/// - Copies share the host's memory with updates there.
+///
+/// Not simulated: gradients that come down during backward, the norm of all gradients, and gaps between kernels.
+///
+/// Use:
+///
+///     const update_cost cost = simulate_update({.rates = rates, .chunks = 128}, streamed);
 ///
 /// @tparam Eviction, Transfer   the policies of the manager
 template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer = transfer::planned>
@@ -72,7 +79,7 @@ class update_phase_run {
     for (const auto& it : weights_) (void)manager_.acquire(it, access::write, at::host);
   }
 
-  /// What one update takes on average, when a few have gone before.
+  /// The average cost of one update, after a few others.
   /// @throws out_of_memory   the device has no room for a chunk with its states
   [[nodiscard]] update_cost measure()
   {
@@ -92,7 +99,7 @@ class update_phase_run {
   using manager_type = manager<backend::simulated, Eviction, Transfer, gradient::in_place>;
   using bytes_pin = typename manager_type::template pin_type<std::uint8_t>;
 
-  static constexpr std::uint64_t frames_of_states = 6;  // three lists in 32 bits beside 16-bit weights
+  static constexpr std::uint64_t frames_of_states = 6;  // three lists in 32 bits, for 16-bit weights
 
   [[nodiscard]] static backend::simulated_options options_of(const update_phase& what, std::uint32_t streamed)
   {
@@ -171,7 +178,7 @@ class update_phase_run {
   std::vector<bytes_pin> pins_;  // of the states of one chunk
 };
 
-/// What an update of a rank takes with so many chunks streamed. @throws   as update_phase_run
+/// The cost of an update of a rank with so many chunks streamed. @throws   as update_phase_run
 [[nodiscard]] inline update_cost simulate_update(const update_phase& what, std::uint32_t streamed)
 {
   return update_phase_run<>{what, streamed}.measure();

@@ -22,27 +22,27 @@ struct split_trial {
   double seconds = 0;          ///< as the simulation said; infinity where it does not fit
 };
 
-/// What a search for a split found.
+/// The result of a search for a split.
 struct split_choice {
-  split_trial best;  ///< the fewest seconds, and among those the fewest streamed
-  /// all that were simulated, by chunks streamed: the first streams none, the last all it may
+  split_trial best;  ///< the fewest seconds; of equal ones the fewest streamed
+  /// all that were simulated, by chunks streamed: the first streams none, the last as many as it may
   std::vector<split_trial> trials;
 
   /// The better of streaming nothing and streaming all that may be.
   [[nodiscard]] double pure_seconds() const { return std::min(trials.front().seconds, trials.back().seconds); }
 };
 
-/// Settles the split of an update by simulation: the bound says where to look, the simulation has the last word.
+/// Settles the split of an update. The bound says where to look, and a simulation has the last word.
 ///
-/// Tries nothing, everything, what the bound calls best and the middles between them, then twice the middles between
-/// the best and its neighbours. So the choice is never slower than the better pure split. Where shared memory binds,
-/// schedules stay above the bound by more where the split is mixed, and the best one streams less than the bound says
-/// or nothing. Cost: at most nine simulations.
+/// Tries to stream nothing, everything, the best split of the bound, and the middles between these. Then it tries twice
+/// the middles between the best split and its neighbours. So the choice is never slower than the better pure split.
+/// Where shared memory binds, schedules of mixed splits stay farther above the bound. The best split then streams less
+/// than the bound says, or nothing. Cost: at most nine simulations.
 ///
-/// @param bound      the five lines; what is resident is not streamed
+/// @param bound      the five lines; resident chunks are not streamed
 /// @param chunks     of the rank, resident ones among them
 /// @param simulate   seconds of a step with so many chunks streamed; the same for the same number
-/// @throws usage_error   no chunks; and what simulate throws
+/// @throws usage_error   no chunks; and the errors of `simulate`
 template <class Simulate>
   requires std::is_invocable_r_v<double, Simulate&, std::uint32_t>
 [[nodiscard]] split_choice search_update_split(const transfer::update_bound& bound, std::uint32_t chunks,

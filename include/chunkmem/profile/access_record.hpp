@@ -13,7 +13,7 @@
 
 namespace chunkmem::inline v0 {
 
-/// What one entry of a record is: one byte, compared on the hot path.
+/// The kind of an entry of a record: one byte, compared on the hot path.
 enum class entry_kind : std::uint8_t {
   read,
   read_write,
@@ -53,7 +53,7 @@ enum class entry_kind : std::uint8_t {
   return kind == entry_kind::lease_host || place_of(kind) == at::host ? tier::host : tier::device;
 }
 
-/// What a first use of bytes that start at zero is: it fills them, so a read is an update.
+/// The kind of a first use of bytes that start at zero. The use fills the bytes, so a read becomes an update.
 [[nodiscard]] constexpr entry_kind first_use(entry_kind kind) noexcept
 {
   return access_of(kind) == access::read ? kind_of(access::read_write, place_of(kind)) : kind;
@@ -63,13 +63,13 @@ enum class entry_kind : std::uint8_t {
 struct access_entry {
   std::uint32_t slot = 0;          ///< slot, or UINT32_MAX for a lease
   std::uint32_t next_of_slot = 0;  ///< moment of the next entry of this slot, around the end
-  /// moment of the next use that its chunk's device copy saves a load, around the end; or never
+  /// moment of the next use for which the device's copy of its chunk saves a load, around the end; or never
   std::uint32_t next_of_chunk = 0;
   entry_kind kind = entry_kind::read;
   bool has_actions = false;  ///< something was planned for this moment
   std::uint16_t micro_batch = 0;
 
-  /// It is this kind of access and nothing was planned for it: all that replay asks.
+  /// The entry is this kind of access, and nothing was planned for it. Replay asks no other question.
   [[nodiscard]] bool is_plain(entry_kind wanted) const noexcept
   {
     return (static_cast<unsigned>(kind) | static_cast<unsigned>(has_actions) << 8) == static_cast<unsigned>(wanted);
@@ -86,23 +86,30 @@ struct entry_detail {
   pass during = pass::none;
 };
 
-/// A pin or lease that ended: before the moment `until`, in the order in which they ended.
+/// A pin or lease that ended before the moment `until`. Releases stand in the order in which they ended.
 struct release_entry {
   std::uint32_t until = 0;
   std::uint32_t moment = 0;  ///< of the acquire that it ends
 };
 
-/// What waited for an iteration when it began. With updates of the step before it does more than without.
+/// Whether updates of the step before waited when an iteration began. With such updates an iteration does more.
 enum class record_start : std::uint8_t {
   without_updates,
   with_updates,
   unknown,  ///< of profiles that an older version wrote
 };
 
-/// What one iteration did, keyed by slot: tensor and list, never chunk, so that it outlives a change of layout.
+/// The accesses of one iteration, keyed by slot: tensor and list, never chunk. So a record outlives a change of layout.
 ///
-/// Holds accesses with their place and end, leases and drops, since each of them changes what may be moved when.
-/// Memory: 40 bytes for each access. Source: warm-up tracing of PatrickStar (Fang et al. 2021, arXiv 2108.05818).
+/// Holds accesses with their place and end, leases and drops: each of them limits the moves of chunks. Memory: 40 bytes
+/// for each access. Source: warm-up tracing of PatrickStar (Fang et al. 2021, arXiv 2108.05818).
+///
+/// Use:
+///
+///     record.make_room();                                            // then the next two calls cannot throw
+///     const std::uint32_t moment = record.append(entry, detail);
+///     record.release(moment);                                        // when the pin or lease ends
+///     record.finish(chunk_of_slot, chunks);                          // when the iteration is over
 class access_record {
  public:
   static constexpr std::uint32_t never = UINT32_MAX;
@@ -113,12 +120,13 @@ class access_record {
   [[nodiscard]] std::span<access_entry> entries() noexcept { return entries_; }
   [[nodiscard]] std::span<const entry_detail> details() const noexcept { return details_; }
   [[nodiscard]] std::span<const release_entry> releases() const noexcept { return releases_; }
-  /// Moment of the first entry of each slot, and of the first use that each chunk's device copy saves a load, or never.
+  /// Moment of the first entry of each slot, and of the first use for which the device's copy of each chunk saves a
+  /// load; or never.
   [[nodiscard]] std::span<const std::uint32_t> first_of_slot() const noexcept { return first_of_slot_; }
   [[nodiscard]] std::span<const std::uint32_t> first_of_chunk() const noexcept { return first_of_chunk_; }
 
-  /// What makes the device's copy of this chunk useless is always an access on the host, which wants its bytes; never
-  /// one on the device that overwrites them. A write-back before costs nothing then: it has to come in any case.
+  /// Only accesses on the host make the device's copy of this chunk useless, and they need its bytes. No access on the
+  /// device overwrites them. An early write-back then costs nothing: it has to come in any case.
   [[nodiscard]] bool is_left_for_host(std::uint32_t chunk) const noexcept { return use_of_chunk_[chunk] == on_host; }
 
   [[nodiscard]] record_start start() const noexcept { return start_; }
@@ -140,7 +148,7 @@ class access_record {
     releases_.reserve(entries);
   }
 
-  /// Room for one more of everything, so that the calls below cannot throw.
+  /// Makes room for one more entry and one more release, so that the calls below cannot throw.
   void make_room()
   {
     if (entries_.size() == entries_.capacity()) entries_.reserve(2 * entries_.size() + 64);
@@ -168,8 +176,8 @@ class access_record {
   {
     return moment < size() && details_[moment].until != entry_detail::never;
   }
-  /// The entry at `wrong` was not released yet: it is open again. The one at `right` was, by the moment `until`; never:
-  /// none was.
+  /// Moves a release from the entry at `wrong`, which is open again, to the entry at `right`, by the moment `until`.
+  /// `right` may be never: then no entry was released.
   /// @pre is_released(wrong), and `right` is open and before `until`   @complexity O(releases), allocates nothing
   void correct_release(std::uint32_t wrong, std::uint32_t right, std::uint32_t until) noexcept
   {
@@ -183,7 +191,7 @@ class access_record {
     releases_.insert(later, {until, right});  // into the room of the other
   }
 
-  /// Becomes the first `entries` of `other`; what was not yet released at that moment is open again.
+  /// Becomes the first `entries` of `other`. Entries that were not yet released at that moment are open again.
   void copy_prefix(const access_record& other, std::uint32_t entries)
   {
     clear();
@@ -197,11 +205,11 @@ class access_record {
       if (end.until <= entries) releases_.push_back(end);
   }
 
-  /// Links each entry to the next of its slot, and to the next use of its chunk that the device's copy is good for: one
-  /// that would have to load. Where all that is live is overwritten, or the host writes, the copy saves nothing.
-  /// Call once, when the iteration is over. O(entries + slots + chunks).
+  /// Links each entry to the next of its slot, and to the next use of its chunk that would have to load without the
+  /// device's copy. Where a use overwrites all live bytes, or the host writes, the copy saves nothing. Call this once,
+  /// when the iteration is over. O(entries + slots + chunks).
   ///
-  /// What holds bytes is taken from the record alone, as if it repeats: slots that are not in it count as empty.
+  /// The record alone says which slots hold bytes, as if it repeats: slots that are not in it count as empty.
   void finish(std::span<const std::uint32_t> chunk_of_slot, std::uint32_t chunks)
   {
     live_slot_.assign(chunk_of_slot.size(), 0);
@@ -212,7 +220,7 @@ class access_record {
     first_of_chunk_.assign(chunks, never);
     use_of_chunk_.assign(chunks, 0);
     for (const access_entry& entry : entries_) mark_use(entry, chunk_of_slot);
-    for (const bool around : {false, true})  // the second time the last entries see the first ones
+    for (const bool around : {false, true})  // in the second round the last entries see the first ones
       for (std::uint32_t at = size(); at-- > 0;) link(at, chunk_of_slot, around);
   }
 

@@ -13,16 +13,22 @@ namespace chunkmem::inline v0 {
 
 /// Watches the bytes of a device that others hold: a framework's allocator, libraries, the context.
 ///
-/// Leases are known exactly and need no watching; these bytes are outside of the arena and can only be asked for. The
-/// source is asked when an iteration begins and at each pass; of each iteration the highest answer is kept. Good for
-/// choosing the capacity of the next run, and for noticing that others grow before they run out. Source: the non-model
-/// data of PatrickStar (Fang et al. 2021, arXiv 2108.05818). Cost: what the source costs; nothing where there is none.
-/// 0.5 KiB.
+/// Leases are known exactly and need no watching. Bytes of others lie outside of the arena, so a source of yours has to
+/// count them. The manager asks the source when an iteration begins and at each pass, and keeps the highest answer of
+/// each iteration. Good for choosing the capacity of the next run, and for noticing growth before the memory runs out.
+/// Source: the non-model data of PatrickStar (Fang et al. 2021, arXiv 2108.05818). Cost: that of the source; nothing
+/// without a source. 0.5 KiB.
+///
+/// Use:
+///
+///     auto source = [] { return bytes_that_the_framework_holds(); };
+///     m.watch_external_memory(source);               // the manager has the monitor, and samples it
+///     ... m.external_memory().percentile(0.5);       // the median of the last iterations
 class external_memory_monitor {
  public:
   static constexpr std::size_t remembered = 64;  ///< iterations
 
-  /// From now on `source()` says how many bytes others hold. It must outlive this.
+  /// From now on `source()` says how many bytes others hold. @param source   outlives this
   template <class Source>
   void watch(Source& source) noexcept
   {
@@ -31,12 +37,12 @@ class external_memory_monitor {
   }
   [[nodiscard]] bool is_watching() const noexcept { return ask_ != nullptr; }
 
-  /// Asks now. @throws what the source throws
+  /// Asks now. @throws as the source
   void sample()
   {
     if (ask_ != nullptr) now_ = std::max(now_, ask_(context_));
   }
-  /// What was seen since the last end counts as one iteration.
+  /// Ends an iteration: the samples since the last end count as one.
   void end_iteration() noexcept
   {
     if (ask_ == nullptr) return;
@@ -51,7 +57,7 @@ class external_memory_monitor {
   [[nodiscard]] bytes highest() const noexcept { return highest_; }
   [[nodiscard]] bytes last() const noexcept { return last_; }
 
-  /// What at least this share of the last iterations stayed within: 0.5 is the median, 1 the highest of them.
+  /// The bytes that at least this share of the last iterations stayed within: 0.5 is the median, 1 the highest of them.
   [[nodiscard]] bytes percentile(double share) const noexcept
   {
     const std::size_t count = std::min<std::size_t>(iterations_, remembered);

@@ -16,13 +16,18 @@
 
 namespace chunkmem::inline v0 {
 
-/// A recorded iteration as text: to look at, to compare, and to start the next run with, whose first iteration then
-/// follows a plan.
+/// A recorded iteration as text: to look at, and to compare. A run that starts with it follows a plan in its first
+/// iteration.
 ///
-/// One line for each entry and each release, in the order they happened; slots and bytes, never addresses, so that it
-/// holds for any capacity and layout. `12 read slot 4 pass 1 micro_batch 0`, later `end 12`. Before them whether
-/// updates of the step before were waiting (1), none (0), or `unknown`, as in texts of version 1, which do not say so
-/// and are read all the same.
+/// The text has one line for each entry and each release, in the order in which they happened:
+/// `12 read slot 4 pass 1 micro_batch 0`, later `end 12`. It names slots and bytes, never addresses, so it holds for
+/// any capacity and layout. A line before them says whether updates of the step before were waiting: 1, 0 or `unknown`.
+/// Texts of version 1 lack this line, and are read as `unknown`.
+///
+/// Use:
+///
+///     profile_text::write(file, *m.profile());       // after some iterations
+///     m.use_profile(profile_text::read(file));       // in the next run, before its first iteration
 class profile_text : private text_reader {
  public:
   /// @pre the record is finished
@@ -35,9 +40,9 @@ class profile_text : private text_reader {
     out << "entries " << record.size() << " highest_tide " << most_leased(record, tier::device).count() << '\n';
   }
 
-  /// Reads what `write` wrote; the record has still to be finished, which `use_profile` of a manager does.
+  /// Reads a text of `write`. The record has still to be finished: `use_profile` of a manager finishes it.
   /// @param name   of the file, for messages
-  /// @throws format_error   names the file, the line, the key, and what is wrong with its value
+  /// @throws format_error   names the file, the line, the key, and the fault of its value
   /// @complexity            O(characters); memory in proportion to the lines that were there
   [[nodiscard]] static access_record read(std::istream& in, std::string_view name = "a profile")
   {

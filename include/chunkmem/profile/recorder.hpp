@@ -16,7 +16,7 @@
 
 namespace chunkmem::inline v0 {
 
-/// What the last iteration was, compared with its record.
+/// How the last iteration compares with its record.
 enum class iteration_outcome : std::uint8_t {
   recorded,   ///< the first of its name
   repeated,   ///< exactly the recorded one
@@ -24,11 +24,18 @@ enum class iteration_outcome : std::uint8_t {
   abandoned,  ///< ended by an exception; the record is as before
 };
 
-/// Writes down the first iteration of each name and follows it in the later ones.
+/// Writes down the first iteration of each name, and follows the record in later iterations.
 ///
 /// Following costs one compare: a slot keeps the moment of its next entry, which equals the cursor while the iteration
-/// repeats. At the first difference the log starts from a copy of what was followed so far, and becomes the new record
-/// when the iteration ends. Memory: two logs for each name.
+/// repeats. At the first difference, the log starts with a copy of the entries followed so far. It becomes the new
+/// record when the iteration ends. Memory: two logs for each name.
+///
+/// Use:
+///
+///     recorder.begin("train");                               // records, or follows the record of this name
+///     if (recorder.is_following() && entry_is_the_recorded_one) recorder.advance();
+///     else recorder.log(entry, detail);                      // before it: diverge once, and make_room
+///     recorder.end(true, chunk_of_slot, chunks, pins_of);    // says how the iteration compares with its record
 class recorder {
  public:
   static constexpr std::uint32_t never = access_record::never;
@@ -47,13 +54,14 @@ class recorder {
 
   /// Which of the names the current or last iteration has, counted from 0. @pre one has begun
   [[nodiscard]] std::size_t index() const noexcept { return index_; }
-  /// The record of a name, or null where none was made yet; of two that of iterations that begin with updates.
+  /// The record of a name, or null where none was made yet. A name may have two: then the record of iterations that
+  /// begin with updates.
   [[nodiscard]] const access_record* find(std::string_view name) const noexcept
   {
     const std::size_t at = index_of(name);
     return at == none ? nullptr : &std::next(records_.begin(), static_cast<std::ptrdiff_t>(at))->done;
   }
-  /// Which of the names that is, as index(); none where it has no record.
+  /// The number of a name, as index(); none where the name has no record.
   static constexpr std::size_t none = SIZE_MAX;
   [[nodiscard]] std::size_t index_of(std::string_view name) const noexcept
   {
@@ -65,7 +73,7 @@ class recorder {
     }
     return found;
   }
-  /// A record from elsewhere is that of `name`, whose next iteration follows it. Guarantee: strong.
+  /// Gives a name a record from elsewhere. The next iteration of the name follows it. Guarantee: strong.
   /// @throws usage_error   there is one already, or an iteration is running
   void adopt(std::string_view name, bool updates_first, access_record record,
              std::span<const std::uint32_t> chunk_of_slot, std::uint32_t chunks)
@@ -80,20 +88,20 @@ class recorder {
     stale_ = true;
   }
 
-  /// Slots lie in other chunks now: links every record again. O(all entries). @pre not inside
+  /// Links every record again, when slots have come to lie in other chunks. O(all entries). @pre not inside
   void relink(std::span<const std::uint32_t> chunk_of_slot, std::uint32_t chunks)
   {
     for (named& known : records_)
       if (known.recorded) known.done.finish(chunk_of_slot, chunks);
   }
 
-  /// What the current iteration has done; nothing outside of one, and where it was stopped.
+  /// The entries of the current iteration so far. Nothing outside of an iteration, or after a stop.
   [[nodiscard]] std::span<const access_entry> so_far() const noexcept
   {
     if (current_ == nullptr || is_following()) return {entries_, progress()};
     return std::as_const(current_->log).entries().first(progress());
   }
-  /// How many accesses, leases and drops the current iteration has had; 0 outside of one, and where it was stopped.
+  /// How many accesses, leases and drops the current iteration has had. 0 outside of an iteration, or after a stop.
   [[nodiscard]] std::uint32_t progress() const noexcept
   {
     if (is_logging()) return current_->log.size();
@@ -111,7 +119,7 @@ class recorder {
     return next.slot == slot && next.kind == kind && current_->done.details()[cursor_].bytes == size;
   }
 
-  /// @param updates_first   some of the last step wait, so that this iteration does more: it has a record of its own
+  /// @param updates_first   updates of the last step wait. The iteration then does more, and has a record of its own
   /// @return   true where the slots' next moments must be loaded from the record
   /// @throws usage_error   an iteration is running; std::bad_alloc; with nothing changed
   bool begin(std::string_view name, bool updates_first = false)
@@ -119,7 +127,7 @@ class recorder {
     expects(!is_inside(), "an iteration began inside another one: end the first one before, by its end()");
     named& wanted = find_or_add(name, updates_first);
     if (wanted.recorded) ended_leases_.reserve(wanted.done.size());
-    // From here on nothing throws: what the policy was told belongs to the current record, whichever that is.
+    // From here on nothing throws: the policy was told of the current record, the old or the new one.
     const bool reload = current_ != &wanted || stale_;
     current_ = &wanted;
     stale_ = true;  // until the caller has loaded them
@@ -149,7 +157,7 @@ class recorder {
   {
     return current_->log.append(entry, detail);
   }
-  /// What was pinned before a divergence may have been taken for released then: see `close_released`.
+  /// A divergence may have taken an earlier pin for released: see `close_released`.
   void log_release(std::uint32_t moment) noexcept
   {
     if (!is_logging()) return;
@@ -163,8 +171,8 @@ class recorder {
     if (is_following() && ended_leases_.size() < ended_leases_.capacity()) ended_leases_.push_back(moment);
   }
 
-  /// Stops following: from here on the iteration is logged. What was released by now is closed, although the record
-  /// may say that it was to be released later.
+  /// Stops following: from here on the iteration is logged. Entries that were released by now are closed, although the
+  /// record may release them later.
   /// @param pins_of   `pins_of(slot, place)`: how many pins hold it now in that tier
   /// @throws std::bad_alloc with nothing changed
   template <class PinsOf>
@@ -178,7 +186,7 @@ class recorder {
     mode_ = mode::diverged;
   }
 
-  /// After a divergence: finds the slot's next entry that is not behind us and goes on from there.
+  /// After a divergence: finds the slot's next entry that the iteration has not passed yet, and goes on from there.
   /// @return   the next use of its chunk, or never where this access is an extra one
   std::uint32_t resync(std::uint32_t& next_of_slot) noexcept
   {
@@ -193,7 +201,7 @@ class recorder {
     return entries_[at].next_of_chunk;
   }
 
-  /// Nothing more of this iteration is followed or logged, and its end is that of an abandoned one.
+  /// Stops following and logging this iteration. Its end is that of an abandoned one.
   void stop() noexcept
   {
     cursor_ = nowhere;
@@ -236,8 +244,8 @@ class recorder {
     bool recorded = false;
   };
 
-  /// Closes what the log has open although no pin or lease holds it any more. Of several pins of a slot in one tier the
-  /// latest are taken for those that still hold it; if another one turns out to be, when it is released, the log is
+  /// Closes entries that the log has open although no pin or lease holds them any more. Of several pins of a slot in
+  /// one tier, the latest are taken for the ones that still hold it. If that turns out wrong at a release, the log is
   /// corrected then. O(entries + open ones squared).
   template <class PinsOf>
   void close_released(PinsOf pins_of)
@@ -266,8 +274,8 @@ class recorder {
     return a.slot == b.slot && a.slot != never && is_access(a.kind) && is_access(b.kind) &&
            place_of(a.kind) == place_of(b.kind);
   }
-  /// Who was taken for holding a slot in place of this one, before the divergence; never: nobody, it only held it for
-  /// longer.
+  /// The entry that was taken for the holder of a slot in place of this one, before the divergence. never: none was,
+  /// this entry only held the slot for longer.
   [[nodiscard]] std::uint32_t held_instead_of(std::uint32_t moment) const noexcept
   {
     for (std::uint32_t at = 0; at < followed_; ++at)

@@ -11,7 +11,8 @@
 
 namespace chunkmem::inline v0 {
 
-/// Calls `see(moment, true)` for each entry and `see(moment, false)` for each release, in the order they happened.
+/// Calls `see(moment, true)` for each entry and `see(moment, false)` for each release, in the order in which they
+/// happened.
 template <class See>
 void visit_in_order(const access_record& record, See see)
 {

@@ -20,8 +20,8 @@ namespace trace {
 
 /// The events of a run, kept until they are saved. The user owns it; a chrome_sink adds to it.
 ///
-/// Room for all events is reserved at once; those past the bound are counted and not kept, so the start of a run is
-/// what one sees. Cost: 32 bytes per event kept.
+/// Room for all events is reserved at once. Events past the bound are counted and not kept, so the trace shows the
+/// start of a run. Cost: 32 bytes per event kept.
 ///
 /// @threads   one caller
 class chrome_trace {
@@ -40,8 +40,8 @@ class chrome_trace {
     }
   }
 
-  /// What a picture wants beside the events: the device's capacity, the size of a frame, and which tensors lie in which
-  /// chunk.
+  /// Adds facts that a picture needs next to the events: the device's capacity, the size of a frame, and the tensors of
+  /// each chunk.
   /// @param places   a manager's `residency()`   @throws std::bad_alloc   nothing is described
   template <class Snapshot>
     requires requires(const Snapshot& places) {
@@ -153,7 +153,8 @@ class chrome_writer {
   }
 
  private:
-  /// Names are a user's: what JSON forbids inside a string becomes a space, and quotes and backslashes are escaped.
+  /// Names come from a user. A character that JSON forbids inside a string becomes a space; quotes and backslashes are
+  /// escaped.
   void quote(std::string_view name)
   {
     for (const char each : name) {
@@ -215,9 +216,9 @@ class chrome_writer {
 
 /// The trace as Chrome trace JSON: chrome://tracing and https://ui.perfetto.dev open it.
 ///
-/// One track each for the loads of the stream to the device, the write-backs of that to the host, leases and decisions,
-/// and two counters that follow from the events: leased bytes, and bytes of the chunks on the device. Passes and
-/// updates are among the decisions. A bar is as long as its enqueue took, not its copy.
+/// There is one track each for loads to the device, write-backs to the host, leases, and decisions. Passes and updates
+/// are among the decisions. Two counters follow from the events: leased bytes, and bytes of the chunks on the device. A
+/// bar is as long as its enqueue took, not its copy.
 [[nodiscard]] inline std::string to_json(const chrome_trace& trace)
 {
   using detail::chrome_track;
@@ -233,9 +234,10 @@ class chrome_writer {
   return text;
 }
 
-/// Writes the trace to a file, replacing what was there; never through a link: see replaced_file.
+/// Writes the trace to a file, which replaces an older file of its name. Never writes through a link: see
+/// replaced_file.
 ///
-/// @throws io_error   the file cannot be made or written; what was there stays
+/// @throws io_error   the file cannot be made or written; the older file stays
 inline void save(const chrome_trace& trace, const std::string& path)
 {
   replace_file(path, "the trace file", to_json(trace));
@@ -243,9 +245,17 @@ inline void save(const chrome_trace& trace, const std::string& path)
 
 /// Keeps each event, for a picture of a run in time.
 ///
-/// Passed by value, it points to a trace that the user keeps and saves when the run is over. Good for a few
-/// iterations; poor for a whole training run, of which it keeps the start (see counter_sink).
-/// Cost: one store of 32 bytes per event; no allocation.
+/// Passed by value, it points to a trace that the user keeps and saves when the run is over. Good for a few iterations.
+/// Poor for a whole training run: it keeps only the start (see counter_sink). Cost: one store of 32 bytes per event; no
+/// allocation.
+///
+/// Use:
+///
+///     trace::chrome_trace events;                                              // outlives the manager
+///     cm::manager<memory_type, trace::chrome_sink> m{memory, options, trace::chrome_sink{events}};
+///     ...                                                                      // some iterations
+///     events.describe(m.residency());
+///     trace::save(events, "run.json");
 ///
 /// @threads   one caller per trace
 class chrome_sink {

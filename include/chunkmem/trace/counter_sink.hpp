@@ -12,12 +12,12 @@
 namespace chunkmem::inline v0 {
 namespace trace {
 
-/// What happened so far, in sums. The user owns it; a counter_sink adds to it.
+/// Sums of the events so far. The user owns it; a counter_sink adds to it.
 class counter_totals {
  public:
   struct total {
     std::uint64_t count = 0;
-    std::uint64_t bytes = 0;  ///< stays 0 where a number is no size: see is_numbered
+    std::uint64_t bytes = 0;  ///< stays 0 where the number of an event is no size: see is_numbered
   };
 
   [[nodiscard]] const total& operator[](trace_event_kind what) const noexcept
@@ -38,7 +38,7 @@ class counter_totals {
   std::array<total, happening_count> totals_{};
 };
 
-/// One line for each kind of thing that happened: its name, how often, how many bytes.
+/// One line for each kind of event that happened: its name, how often, how many bytes.
 [[nodiscard]] inline std::string to_string(const counter_totals& totals)
 {
   std::string text;
@@ -51,11 +51,17 @@ class counter_totals {
   return text;
 }
 
-/// Adds up what happens; keeps no single event.
+/// Adds up events, and keeps no single event.
 ///
 /// Passed by value, it points to totals that the user keeps and reads at any time between two calls of the manager.
 /// Good for tests and for watching a long run; poor for finding out when something happened (see chrome_sink).
 /// Cost: two additions per event.
+///
+/// Use:
+///
+///     trace::counter_totals totals;                                            // outlives the manager
+///     cm::manager<memory_type, trace::counter_sink> m{memory, options, trace::counter_sink{totals}};
+///     ... totals[trace_event_kind::load].bytes                                 // at any time
 ///
 /// @threads   one caller per totals
 class counter_sink {

@@ -16,8 +16,8 @@ namespace trace {
 
 /// A table of events in a file, one line for each. The user owns it; a csv_sink adds to it.
 ///
-/// Columns: what, chunk (empty where there is none), bytes (of an iteration: its number), from, to, begin and end in
-/// nanoseconds.
+/// Columns: `what` (the kind of the event), chunk (empty where there is none), bytes (of an iteration: its number),
+/// from, to, begin and end in nanoseconds.
 class csv_file {
  public:
   /// A new file, which takes the name at once; never through a link: see replaced_file. @throws io_error   it cannot be
@@ -40,7 +40,7 @@ class csv_file {
     file_.write(line);
   }
 
-  /// Ends the file. What could not be written before is said here. @throws io_error   the file is not whole;
+  /// Ends the file. Errors of earlier writes are thrown here. @throws io_error   the file is not whole;
   /// usage_error   this is a forked child, which leaves the file to its parent
   void close() { file_.finish(); }
 
@@ -56,6 +56,13 @@ class csv_file {
 /// Passed by value, it points to a file that the user keeps. Good for looking at a whole run with other programs; poor
 /// where steps are timed: it formats a line for each event. Cost: some hundred nanoseconds and 60 characters per event;
 /// no allocation of ours.
+///
+/// Use:
+///
+///     trace::csv_file file{"run.csv"};                                         // outlives the manager
+///     cm::manager<memory_type, trace::csv_sink> m{memory, options, trace::csv_sink{file}};
+///     ...
+///     file.close();                                                            // throws if a line is missing
 ///
 /// @threads   one caller per file
 class csv_sink {

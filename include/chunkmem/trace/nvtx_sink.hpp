@@ -12,8 +12,8 @@
 namespace chunkmem::inline v0 {
 namespace trace {
 
-/// What is used of NVTX: `nvtx_runtime` in programs, a list of calls in tests. All of it may be called without a
-/// profiler.
+/// The calls of NVTX that a sink needs. `nvtx_runtime` has them in programs, a list of calls in tests. All of them may
+/// be called without a profiler.
 template <class Api>
 concept nvtx_api =
     requires(const Api& api, typename Api::domain_type domain, typename Api::range_type range, const char* text) {
@@ -45,9 +45,8 @@ concept nvtx_api =
 
 /// A domain of NVTX with the ranges that are open in it. The user owns it; an nvtx_sink adds to it.
 ///
-/// An iteration is a range, from the first thing that happens in it to its end, with its number as payload. All else is
-/// a mark in a category of its kind, with its bytes as payload: a copy itself is a bar of the profiler's own, on its
-/// stream.
+/// An iteration is a range, from its first event to its end, with its number as payload. Every other event is a mark in
+/// a category of its kind, with its bytes as payload. The profiler itself shows a copy as a bar, on its stream.
 ///
 /// @threads   one caller
 template <nvtx_api Api>
@@ -86,7 +85,7 @@ class nvtx_domain {
   void pop() noexcept { api_.pop(domain_); }
 
  private:
-  /// 0 is what has no category.
+  /// 0 stands for no category.
   [[nodiscard]] static std::uint32_t category_of(trace_event_kind what) noexcept
   {
     return static_cast<std::uint32_t>(what) + 1;
@@ -123,6 +122,13 @@ class nvtx_scope {
 /// Passed by value, it points to a domain that the user keeps. Good for seeing on one line of time why a stream waits;
 /// without a profiler it is a few calls that return at once. Source: NVTX 3. Cost: one call for each event; no
 /// allocation of ours.
+///
+/// Use:
+///
+///     trace::nvtx_domain<trace::nvtx_runtime> domain{"my trainer"};            // outlives the manager
+///     using sink = trace::nvtx_sink<trace::nvtx_runtime>;
+///     cm::manager<memory_type, sink> m{memory, options, sink{domain}};
+///     const trace::nvtx_scope forward{domain, "forward"};                      // a range of the calling thread
 ///
 /// @threads   one caller per domain
 template <nvtx_api Api>

@@ -9,7 +9,7 @@
 
 namespace chunkmem::inline v0 {
 
-/// A sink that can say what happened last: errors that tell details have it in them.
+/// A sink that can tell the last events. Errors with details have these events in them.
 ///
 /// Laws: `recall(most)` gives at most that many lines, the oldest first, each with its end; it changes nothing.
 /// It is not empty after events were recorded, and its last line tells the newest event.

@@ -32,7 +32,7 @@ class event_ring {
   {
     return seen_ < events_.size() ? static_cast<std::size_t>(seen_) : events_.size();
   }
-  /// All that came, those that were overwritten too.
+  /// The number of all events so far, overwritten ones included.
   [[nodiscard]] std::uint64_t seen() const noexcept { return seen_; }
   /// @param age   0 is the newest; below size()
   [[nodiscard]] const trace_event& last(std::size_t age) const
@@ -46,8 +46,8 @@ class event_ring {
   std::uint64_t seen_ = 0;
 };
 
-/// One line for each event, the oldest first: what to print beside an error.
-/// @param most   lines; of more events the last ones are taken
+/// One line for each event, the oldest first. Print them with an error.
+/// @param most   lines; where there are more events, the last ones are taken
 [[nodiscard]] inline std::string to_string(const event_ring& ring, std::size_t most = SIZE_MAX)
 {
   std::string text;
@@ -64,8 +64,14 @@ class event_ring {
 /// Keeps the last events, for the time when something goes wrong.
 ///
 /// Passed by value, it points to a ring that the user keeps: `catch (const chunkmem::error&)` prints it, or finds it in
-/// the error's details (manager_options::error_details). Good for any run, however long; poor for a picture of a whole
-/// one (see chrome_sink, csv_sink). Cost: one store of 32 bytes per event; no allocation.
+/// the error's details (manager_options::error_details). Good for a run of any length. Poor for a picture of a whole
+/// run (see chrome_sink, csv_sink). Cost: one store of 32 bytes per event; no allocation.
+///
+/// Use:
+///
+///     trace::event_ring ring{64};                                              // outlives the manager
+///     cm::manager<memory_type, trace::ring_sink> m{memory, {.error_details = true}, trace::ring_sink{ring}};
+///     catch (const cm::error& error) { std::cerr << error.what() << error.details(); }   // with the last events
 ///
 /// @threads   one caller per ring
 class ring_sink {

@@ -10,7 +10,7 @@
 
 namespace chunkmem::inline v0 {
 
-/// What a manager tells a trace sink.
+/// The kinds of events that a manager tells a trace sink.
 enum class trace_event_kind : std::uint8_t {
   load,        ///< a chunk is copied to the device
   write_back,  ///< a chunk is copied to the host

@@ -6,9 +6,9 @@
 
 namespace chunkmem::inline v0 {
 
-/// Takes what happened, when it happens.
+/// Takes each event when it happens.
 ///
-/// Laws: `record` never throws and never calls the manager back; it may be called for every copy, so it is short.
+/// Laws: `record` never throws and never calls the manager back. It may be called for every copy, so keep it short.
 template <class Sink>
 concept trace_sink = names_itself<Sink> && std::same_as<typename Sink::policy_kind, sink_kind> &&
                      requires(Sink sink, const trace_event& event) {

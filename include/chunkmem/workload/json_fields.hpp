@@ -22,7 +22,7 @@ namespace chunkmem::inline v0 {
 
 namespace workload {
 
-/// What a reader of a small JSON file takes at most.
+/// The limits of a reader of small JSON files.
 struct json_limits {
   bytes file{std::uint64_t{64} << 10};
   std::size_t fields = 256;
@@ -45,7 +45,7 @@ struct json_field {
   bool is_taken = false;
 };
 
-/// One line that fits into a message, whatever was in the file.
+/// Words of a file as one line that fits into a message.
 [[nodiscard]] inline std::string printable(std::string_view words, std::size_t longest)
 {
   std::string line;
@@ -74,7 +74,7 @@ struct json_field {
                                   << printable(key, 160) << "\" " << why << " (" << advice << ")"};
 }
 
-/// Takes what the parser says, in the order of the file; what no file of ours has ends the reading.
+/// Takes the events of the parser, in the order of the file. An event that no file of ours has ends the reading.
 class json_events {
  public:
   json_events(std::string_view file, const json_limits& limits, std::vector<json_field>& fields)
@@ -184,11 +184,17 @@ class json_events {
 
 }  // namespace detail
 
-/// The fields of a small JSON file that is one object, objects in it included: each is asked for once, by its path, and
-/// what nobody asked for is an error. Paths have dots: "host_bytes.value".
+/// The fields of a small JSON file that is one object, objects in it included. Ask for each field once, by its path. A
+/// field that nobody asked for is an error. Paths have dots: "host_bytes.value".
 ///
-/// Every mistake is a format_error of one sentence with the file and the key, and nothing beyond the limits is
-/// allocated. Cost: O(characters), and O(fields) for each field.
+/// Every mistake is a format_error of one sentence, with the file and the key. Nothing beyond the limits is allocated.
+/// Cost: O(characters), and O(fields) for each field.
+///
+/// Use:
+///
+///     auto fields = json_fields::of_file("machine.json");
+///     const double flops = fields.number("device_flops_per_second.value");
+///     fields.finish();                 // refuses fields that nobody asked for
 class json_fields {
  public:
   /// @param file   a name for messages
@@ -263,7 +269,7 @@ class json_fields {
     for (const detail::json_field& it : fields_)
       if (!it.is_taken) refuse(it.path, "is not known", "remove it, or look for a slip");
   }
-  /// For what a field means. @throws format_error   always
+  /// Refuses the meaning of a field. @throws format_error   always
   [[noreturn]] void refuse(std::string_view key, std::string_view why, std::string_view advice) const
   {
     detail::refuse_key(file_, key, why, advice);

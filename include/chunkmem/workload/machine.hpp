@@ -13,7 +13,7 @@ namespace chunkmem::inline v0 {
 
 namespace workload {
 
-/// What of a machine cannot be, if anything.
+/// The member of a machine that cannot be, if there is one.
 struct machine_problem {
   std::string_view member;  ///< empty: nothing
   std::string_view why;
@@ -35,7 +35,13 @@ struct machine_rates {
 
 /// Nodes of equal devices, as a planner sees them: capacities and rates.
 ///
-/// Capacities are what a program finds there; what a context, a process or a framework takes of them is for who plans.
+/// Capacities are the bytes that a program finds on the machine. The planner subtracts the bytes of a context, a
+/// process or a framework.
+///
+/// Use:
+///
+///     const machine whole = read_machine("machines/v100_32_node.json");   // of machine_file.hpp
+///     const rank_share share = share_of_rank(whole);                     // of rank_share.hpp, for the planner
 struct machine {
   std::string name;
   std::uint32_t nodes = 1;
@@ -44,7 +50,7 @@ struct machine {
   bytes host_bytes;           ///< of each node
   machine_rates rates;
 
-  /// More than any machine has, and few enough that what they hold together can be counted.
+  /// More ranks than any machine has, and few enough to count their memory together.
   static constexpr std::uint64_t most_ranks = std::uint64_t{1} << 20;
 
   [[nodiscard]] constexpr bool operator==(const machine&) const noexcept = default;

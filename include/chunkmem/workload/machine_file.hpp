@@ -68,9 +68,8 @@ class sourced_fields {
 
 }  // namespace detail
 
-/// A machine from JSON text: one object with a name, and for each other member of machine and of machine_rates an
-/// object
-/// {"value": number, "source": "where it is from"}, all of them there.
+/// A machine from JSON text: one object with a name. For each other member of machine and of machine_rates it has an
+/// object {"value": number, "source": "where it is from"}. No member may be missing.
 /// @param file   a name for messages
 /// @throws format_error   one sentence with the file and the key that is wrong
 [[nodiscard]] inline machine parse_machine(std::string_view text, std::string_view file)

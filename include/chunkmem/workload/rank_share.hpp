@@ -13,16 +13,16 @@ namespace workload {
 
 /// One representative rank of a machine: a device of its own, and its share of the host.
 ///
-/// All ranks do the same at the same time, so a whole machine is simulated as one of them. What is gathered for a
-/// computation is of full size there; what is owned is a part in `ranks`.
+/// All ranks do the same at the same time, so one rank is simulated for a whole machine. It has gathered bytes in full
+/// size, and owns one part in `ranks`.
 struct rank_share {
   std::uint64_t ranks = 1;    ///< of the whole machine
   std::uint32_t of_node = 1;  ///< ranks that share a node
   bytes device_bytes;
   bytes host_bytes;     ///< an equal part of the node's, rounded down
-  machine_rates rates;  ///< of this rank: the host's divided, those of devices and links as they are
+  machine_rates rates;  ///< of this rank: rates of the host are divided, rates of devices and links are as they are
 
-  /// An exbibyte: what a rank may have of each memory.
+  /// An exbibyte: the most that a rank may have of each memory.
   static constexpr bytes most_bytes{std::uint64_t{1} << 60};
 
   [[nodiscard]] constexpr bool operator==(const rank_share&) const noexcept = default;

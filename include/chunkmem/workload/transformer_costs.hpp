@@ -23,18 +23,18 @@ struct training_setup {
   bool has_logits = true;         ///< over the vocabulary; false: a classifier, whose head is not worth counting
 };
 
-/// What one operator costs for one micro-batch.
+/// The costs of one operator for one micro-batch.
 struct operator_cost {
   std::uint64_t forward_flops = 0;     ///< [FLOP], two for each multiplication of a matrix product
   std::uint64_t backward_flops = 0;    ///< of both gradients
   std::uint64_t recomputed_flops = 0;  ///< forward work that is done again on the way back
-  bytes kept;                          ///< what its backward pass needs of its forward pass, gradients aside
-  bytes working;                       ///< most that one of its passes holds beside that: its output, or gradients
+  bytes kept;                          ///< bytes of the forward pass that its backward pass needs, gradients aside
+  bytes working;                       ///< most that one of its passes holds in addition: its output, or gradients
 
   [[nodiscard]] constexpr bool operator==(const operator_cost&) const noexcept = default;
 };
 
-/// What a training step of a transformer costs, operator by operator, by formula.
+/// The costs of a training step of a transformer, operator by operator, by formula.
 ///
 /// FLOP are those of matrix products (the convention of Kaplan et al. 2020, arXiv 2001.08361); the rest of the work is
 /// bound by memory. Scores are counted whole, masked or not. Kept bytes follow Korthikanti et al. 2022 (arXiv
@@ -42,6 +42,12 @@ struct operator_cost {
 /// dropout mask, four for a logit; norm statistics, biases' sums and tokens are left out there and here. A fused
 /// attention keeps four bytes of softmax statistics for each row of scores. Weights and their gradients are model data
 /// and not counted. Cost: O(1), no allocation.
+///
+/// Use:
+///
+///     const transformer_costs costs{shape_of("PatrickStar", "GPT2_1B"), {.micro_batch = 4}};
+///     ... costs.peak()           // most activations at once
+///     ... costs.step_flops()     // work that is done again included
 class transformer_costs {
  public:
   /// @throws config_error    no such shape, or no rows
@@ -59,7 +65,7 @@ class transformer_costs {
     sum_up();
   }
 
-  /// One occurrence of an operator: of one in a layer, in one layer.
+  /// The cost of one occurrence of an operator. For an operator of a layer: in one layer.
   [[nodiscard]] constexpr const operator_cost& of(transformer_operator which) const noexcept
   {
     return costs_[static_cast<std::size_t>(which)];
@@ -69,14 +75,14 @@ class transformer_costs {
   /// All operators of all layers; `kept` as if nothing were computed again, `working` the largest.
   [[nodiscard]] constexpr const operator_cost& model() const noexcept { return model_; }
 
-  /// What starts a layer's second forward pass: its input.
+  /// The input of a layer, with which its second forward pass starts.
   [[nodiscard]] constexpr bytes checkpoint() const noexcept { return checkpoint_; }
-  /// What a layer holds from its forward to its backward pass.
+  /// The bytes that a layer holds from its forward to its backward pass.
   [[nodiscard]] constexpr bytes held_by_layer() const noexcept
   {
     return setup_.recomputes_layers ? checkpoint_ : layer_.kept;
   }
-  /// What all operators hold when the forward pass of a micro-batch ends.
+  /// The bytes that all operators hold when the forward pass of a micro-batch ends.
   [[nodiscard]] constexpr bytes held() const noexcept { return held_; }
   /// Most activations and their gradients at once, at any moment of forward and backward pass.
   ///
@@ -88,7 +94,7 @@ class transformer_costs {
   {
     return ((checked{model_.forward_flops} + model_.backward_flops + model_.recomputed_flops) * micro_batches).value();
   }
-  /// FLOP of a step that an unlimited memory needs: what utilisation is measured by. @throws size_overflow
+  /// FLOP of a step that an unlimited memory needs. Utilisation is measured by them. @throws size_overflow
   [[nodiscard]] constexpr std::uint64_t model_flops(std::uint64_t micro_batches = 1) const
   {
     return ((checked{model_.forward_flops} + model_.backward_flops) * micro_batches).value();

@@ -18,7 +18,7 @@ enum class transformer_operator : std::uint8_t {
   qkv,
   attention_scores,  ///< queries times keys, and the softmax
   attention_values,  ///< scores times values
-  projection,        ///< of what the heads found
+  projection,        ///< of the results of the heads
   mlp_norm,
   mlp_up,  ///< with the activation function
   mlp_down,

@@ -14,7 +14,7 @@ namespace workload {
 /// How a layer is built.
 enum class transformer_style : std::uint8_t {
   gpt,    ///< one matrix for queries, keys and values; biases; norms with gain and bias; MLP of two matrices
-  bert,   ///< as gpt, with types of tokens and a norm behind the embedding, and none behind the last layer
+  bert,   ///< as gpt, with types of tokens and a norm after the embedding, and none after the last layer
   opt,    ///< as gpt, with a matrix each for queries, keys and values
   llama,  ///< as opt, without biases; norms with a gain alone; gated MLP of three matrices; no dropout
 };
@@ -27,13 +27,13 @@ inline constexpr std::size_t transformer_style_count = 4;
   return names[static_cast<std::size_t>(style)];
 }
 
-/// What of a shape cannot be, if anything.
+/// The member of a shape that cannot be, if there is one.
 struct shape_problem {
   std::string_view member;  ///< empty: nothing
   std::string_view why;
 };
 
-/// A decoder or encoder of equal layers: all that its parameters and costs follow from. Elements, not bytes.
+/// A decoder or encoder of equal layers. Its parameters and costs follow from these numbers. Elements, not bytes.
 struct transformer_shape {
   transformer_style style = transformer_style::gpt;
   std::uint64_t layers = 0;
@@ -60,7 +60,7 @@ struct transformer_shape {
     return style == transformer_style::opt || style == transformer_style::llama;
   }
   [[nodiscard]] constexpr bool projects_embedding() const noexcept { return embedding != hidden; }
-  /// Models whose norms follow what they belong to have none after the last layer: BERT, and OPT where it projects.
+  /// Some models have no norm after the last layer, since each norm follows its part: BERT, and OPT where it projects.
   [[nodiscard]] constexpr bool has_final_norm() const noexcept
   {
     return style != transformer_style::bert && !(style == transformer_style::opt && projects_embedding());

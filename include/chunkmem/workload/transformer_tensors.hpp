@@ -15,7 +15,7 @@ namespace workload {
 
 /// A trained tensor of a transformer.
 struct transformer_tensor {
-  transformer_operator part = transformer_operator::embedding;  ///< whose it is; a shared table is the embedding's
+  transformer_operator part = transformer_operator::embedding;  ///< its operator; a shared table is the embedding's
   std::uint64_t layer = 0;                                      ///< of a part that is in a layer
   std::uint64_t rows = 0;
   std::uint64_t columns = 1;  ///< 1: a vector
