@@ -46,8 +46,12 @@ class sequence_store {
     begin_ = fresh;
     room_ = wanted;
   }
-  /// Makes room for one element more. The room doubles, so that n elements cost O(n).
-  void grow(std::size_t width) { reserve(count_ < 2 ? 4 : 2 * count_, width); }
+  /// Makes room for this many elements more. The room doubles at least, so that n elements cost O(n).
+  void grow(std::size_t more, std::size_t width)
+  {
+    const std::size_t wanted = count_ + more;
+    if (wanted > room_) reserve(wanted < 2 * room_ ? 2 * room_ : wanted < 4 ? 4 : wanted, width);
+  }
 
   void assign(const void* from, std::size_t count, std::size_t width)
   {
@@ -62,7 +66,7 @@ class sequence_store {
   /// Opens a gap of one element. @return   its memory
   void* open(std::size_t place, std::size_t width)
   {
-    if (count_ == room_) grow(width);
+    grow(1, width);
     std::byte* const gap = static_cast<std::byte*>(begin_) + place * width;
     std::memmove(gap + width, gap, (count_ - place) * width);
     ++count_;
@@ -144,14 +148,14 @@ class sequence {
   void push_back(const T& value)
   {
     const T copy = value;  // it may lie in this sequence
-    if (size() == capacity()) store_.grow(sizeof(T));
+    if (size() == capacity()) store_.grow(1, sizeof(T));
     ::new (static_cast<void*>(data() + size())) T(copy);
     store_.count(size() + 1);
   }
   void resize(std::size_t count, const T& value = T{})
   {
     const T copy = value;
-    store_.reserve(count, sizeof(T));
+    if (count > size()) store_.grow(count - size(), sizeof(T));
     for (std::size_t index = size(); index < count; ++index) ::new (static_cast<void*>(data() + index)) T(copy);
     store_.count(count);
   }
@@ -165,7 +169,7 @@ class sequence {
   void append(std::span<const T> values)
   {
     const std::size_t before = size();
-    store_.reserve(before + values.size(), sizeof(T));
+    store_.grow(values.size(), sizeof(T));
     if (!values.empty()) std::memcpy(static_cast<void*>(data() + before), values.data(), values.size_bytes());
     store_.count(before + values.size());
   }

@@ -230,8 +230,8 @@ class basic_manager {
   /// @throws usage_error     not written yet, in use where it must not be, or a tensor of another manager
   /// @throws device_error    a copy could not be started; try again when the device can
   template <element Element, access_choice Access>
-  [[nodiscard]] pin_type<pinned_as<Element, Access>> acquire(tensor<Element> wanted, Access mode,
-                                                             place_type from = place_type{})
+  [[nodiscard, gnu::always_inline]] pin_type<pinned_as<Element, Access>> acquire(tensor<Element> wanted, Access mode,
+                                                                                 place_type from = place_type{})
   {
     const auto take_it = [&] { return take(wanted, mode, agent::host); };
     if constexpr (!Checks::is_on)

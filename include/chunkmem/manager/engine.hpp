@@ -275,7 +275,7 @@ class engine {
     return place_of(kind) == at::host ? acquire_on_host(index, kind, who) : acquire(index, kind, who);
   }
 
-  void release(const access_token& held) noexcept
+  [[gnu::always_inline]] void release(const access_token& held) noexcept
   {
     if constexpr (watch_type::is_on)
       return release_watched(held);
@@ -459,11 +459,12 @@ class engine {
   {
     const std::uint32_t now = schedule_.cursor();
     const access_entry& entry = schedule_.entry(now);
+    const std::uint32_t frame = chunks_[it.chunk].first_frame[tier::device];  // read before anything is written
     chunks_.pin_resident(it.chunk, writes(access_of(kind)), entry.next_of_chunk);
     it.next_moment = entry.next_of_slot;
     states::begin_resident(it);
     schedule_.advance();
-    std::byte* const data = copies_.address(tier::device, chunks_[it.chunk].first_frame[tier::device]) + it.offset;
+    std::byte* const data = copies_.address(tier::device, frame) + it.offset;
     return {data, index, now, schedule_.serial(), kind, who, who != agent::host};
   }
 

@@ -57,7 +57,7 @@ class holder {
   holder() = default;
   /// @param take   gives the access_token; it is made in place, since a pin is on the hot path
   template <class Take>
-  holder(owner_link<Engine>* link, Take take) : link_{link}, held_{take()}
+  [[gnu::always_inline]] holder(owner_link<Engine>* link, Take take) : link_{link}, held_{take()}
   {
     ++link_->holders;
   }
@@ -71,20 +71,10 @@ class holder {
     }
     return *this;
   }
-  ~holder() { release(); }
+  [[gnu::always_inline]] ~holder() { give_back(); }
 
   /// Gives it back before its time; the second time does nothing. Never throws.
-  void release() noexcept
-  {
-    if (link_ == nullptr) return;
-    owner_link<Engine>* const link = std::exchange(link_, nullptr);
-    if (link->engine != nullptr) [[likely]] {
-      --link->holders;
-      link->engine->release(held_);
-    } else if (--link->holders == 0) {
-      delete link;
-    }
-  }
+  void release() noexcept { give_back(); }
 
   [[nodiscard]] bool is_live() const noexcept { return link_ != nullptr && link_->engine != nullptr; }
 
@@ -100,6 +90,17 @@ class holder {
   [[nodiscard]] owner_link<Engine>* link() const noexcept { return link_; }
 
  private:
+  [[gnu::always_inline]] void give_back() noexcept
+  {
+    if (link_ == nullptr) return;
+    owner_link<Engine>* const link = std::exchange(link_, nullptr);
+    if (link->engine != nullptr) [[likely]] {
+      --link->holders;
+      link->engine->release(held_);
+    } else if (--link->holders == 0) {
+      delete link;
+    }
+  }
   [[noreturn, gnu::noinline, gnu::cold]] void refuse() const
   {
     if (link_ == nullptr)

@@ -33,7 +33,11 @@ class pin : public holder<Engine, access_token> {
 
  public:
   using element_type = Element;
-  using holder<Engine, access_token>::holder;
+  pin() = default;
+  template <class Take>
+  [[gnu::always_inline]] pin(owner_link<Engine>* link, Take take) : holder<Engine, access_token>{link, take}
+  {
+  }
   /// A writable pin that is only read from here on. The manager still counts the access as a write.
   template <class Other>
     requires(std::is_const_v<Element> && std::is_same_v<Other, mutable_element>)
