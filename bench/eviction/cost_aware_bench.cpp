@@ -86,7 +86,7 @@ void measure(const gpt_shape& shape, const char* name, worst_ratios& worst, std:
   std::uint32_t least = 1;
   while (steady(what, least, cm::eviction::cost_aware{0.0}) == never) ++least;
   const std::uint32_t most = all_resident(what);
-  std::printf("%u layers of %u chunks, %s: %u moments\n", shape.layers, shape.chunks_per_layer, name,
+  std::printf("%u layers of %u chunks, %s: %u accesses\n", shape.layers, shape.chunks_per_layer, name,
               what.record.size());
   std::printf("  frames     bound    lru   fifo   list belady | cost_aware theta 0, chosen\n");
   for (int step = 0; step < capacities; ++step) {

@@ -40,7 +40,7 @@ class trace_writer {
   {
     return add({cm::access_record::never, 0, 0, cm::entry_kind::lease_device, false, 0}, bytes);
   }
-  void release(std::uint32_t moment) { record_.release(moment); }
+  void release(std::uint32_t access_index) { record_.release(access_index); }
   void brief(std::uint32_t chunk, cm::entry_kind kind) { release(access(chunk, kind)); }
 
   trace finish(std::vector<std::uint32_t> frames_of_chunk)
@@ -163,7 +163,7 @@ class repeated_run {
     state_.reset_tier(cm::tier::device, cm::bytes{device_frames * frame_bytes}, cm::bytes{frame_bytes}, device_frames);
     state_.reset_tier(cm::tier::host, cm::bytes{all * frame_bytes}, cm::bytes{frame_bytes}, all);
     for (std::uint32_t at = 0; at < what.chunks(); ++at) {
-      state_.acquire(at, at, cm::entry_kind::write_on_host, cm::access_record::never, cm::moment{0}, log_);
+      state_.acquire(at, at, cm::entry_kind::write_on_host, cm::access_record::never, cm::access_index{0}, log_);
       state_.unpin(cm::tier::host, at, true);
     }
   }

@@ -59,7 +59,8 @@ void decide(std::uint32_t chunks, std::uint32_t rounds)
   std::uint64_t clock = 0;
   const auto enter = [&](std::uint32_t chunk) {
     ++clock;
-    known[chunk] = {cm::chunk_id{chunk}, cm::moment{record.first_of_chunk()[chunk]}, 1, chunk % 2 == 0, clock, clock};
+    known[chunk] = {
+        cm::chunk_id{chunk}, cm::access_index{record.first_of_chunk()[chunk]}, 1, chunk % 2 == 0, clock, clock};
     policy.enter(known[chunk]);
   };
   // in the order in which they come, so that finding the next one costs the same for all
@@ -68,7 +69,7 @@ void decide(std::uint32_t chunks, std::uint32_t rounds)
     at < chunks / 2 ? enter(record.entries()[at].slot) : outside.push_back(record.entries()[at].slot);
   std::uint32_t now = chunks / 2;
   for (std::uint32_t round = 0; round < rounds; ++round, now = now + 1 == chunks ? 0 : now + 1) {
-    const cm::chunk_id victim = policy.victim(cm::moment{now});
+    const cm::chunk_id victim = policy.victim(cm::access_index{now});
     policy.leave(known[index_of(victim)]);
     enter(std::exchange(outside[round % outside.size()], index_of(victim)));
   }

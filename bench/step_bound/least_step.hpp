@@ -28,7 +28,7 @@ struct seen_iteration {
   std::span<const std::uint32_t> chunk_of_slot;  ///< chunks of one frame
   std::uint32_t chunks = 0;
   std::uint32_t parameters = 0;
-  std::span<const std::uint64_t> computed;  ///< by moment [ns]
+  std::span<const std::uint64_t> computed;  ///< by access index [ns]
   const cm::planner::training_timeline& timeline;
   cm::bytes device{};  ///< its capacity
   cm::bytes frame{};
@@ -73,9 +73,9 @@ class seen_step {
   {
     std::vector<std::vector<std::uint32_t>> loads(seen_.chunks);
     for (const cm::planner::timed_copy& it : seen_.timeline.copies)
-      if (it.to == cm::tier::device) loads[it.chunk].push_back(it.moment);
+      if (it.to == cm::tier::device) loads[it.chunk].push_back(it.access_index);
     const auto uses = uses_.uses();
-    // moment of the next use on the device, those of the next iteration behind this one
+    // access of the next use on the device, those of the next iteration behind this one
     std::vector<std::uint32_t> next(seen_.chunks, 0);
     stays_.assign(uses.size(), 1);
     for (const bool around : {true, false})
@@ -103,9 +103,9 @@ class seen_step {
         last_gradient = now;
     }
     for (const cm::planner::timed_update& it : seen_.timeline.updating) {
-      const bool waits = seen_.takes_norm && it.end - it.moment > 1;  // a norm has one access
+      const bool waits = seen_.takes_norm && it.end - it.access_index > 1;  // a norm has one access
       if (it.place == cm::at::host)
-        tasks_.push_back({it.moment, it.end, it.nanoseconds, waits ? last_gradient : host_task::none});
+        tasks_.push_back({it.access_index, it.end, it.nanoseconds, waits ? last_gradient : host_task::none});
     }
   }
 

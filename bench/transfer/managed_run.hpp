@@ -70,7 +70,7 @@ class managed_run {
     for (std::uint32_t at = what.chunks(); at-- > 0;) {
       const bool on_host = at >= missing_homes;
       state_.acquire(at, at, on_host ? cm::entry_kind::write_on_host : cm::entry_kind::write, cm::access_record::never,
-                     cm::moment{0}, log_);
+                     cm::access_index{0}, log_);
       state_.unpin(on_host ? cm::tier::host : cm::tier::device, at, true);
     }
   }
@@ -102,7 +102,7 @@ class managed_run {
     std::size_t ended = 0;
     for (std::uint32_t now = 0; now <= record_.size(); ++now) {
       for (; ended < record_.releases().size() && record_.releases()[ended].until <= now; ++ended)
-        end(record_.releases()[ended].moment);
+        end(record_.releases()[ended].access_index);
       if (now < record_.size()) next = act(now, next);
     }
     return true;
@@ -111,7 +111,7 @@ class managed_run {
   std::size_t act(std::uint32_t now, std::size_t next)
   {
     const cm::access_entry& entry = record_.entries()[now];
-    for (; next < plan_.actions.size() && plan_.actions[next].moment <= now; ++next) {
+    for (; next < plan_.actions.size() && plan_.actions[next].access_index <= now; ++next) {
       const cm::transfer::move& it = plan_.actions[next];
       if (it.kind == cm::transfer::move_kind::lease)
         lease_at_[now] = it.place;
@@ -121,7 +121,8 @@ class managed_run {
     if (entry.kind == cm::entry_kind::lease_device) {
       if (!state_.try_lease(cm::tier::device, lease_at_[now], record_.details()[now].bytes, log_)) ++skipped_;
     } else {
-      state_.acquire(entry.slot, chunk_of_slot_[entry.slot], entry.kind, entry.next_of_chunk, cm::moment{now}, log_);
+      state_.acquire(entry.slot, chunk_of_slot_[entry.slot], entry.kind, entry.next_of_chunk, cm::access_index{now},
+                     log_);
     }
     return next;
   }

@@ -78,14 +78,15 @@ inline bool roll_demand(std::uint64_t seed, const support::iteration_traits& tra
   return true;
 }
 
-/// Each move of the demand log once, none later than it was needed, by moment.
+/// Each move of the demand log once, none later than it was needed, by access index.
 inline std::string mistake_in_times(const moves& demand, const moves& actions, bool may_move_early)
 {
   using chunkmem::transfer::move;
-  const auto key = [](const move& it) { return std::tuple{it.kind, it.chunk, it.place, it.frames, it.moment}; };
+  const auto key = [](const move& it) { return std::tuple{it.kind, it.chunk, it.place, it.frames, it.access_index}; };
   const auto by_key = [&](const move& left, const move& right) { return key(left) < key(right); };
   for (std::size_t at = 1; at < actions.size(); ++at)
-    if (actions[at].moment < actions[at - 1].moment) return "actions are not in the order of moments";
+    if (actions[at].access_index < actions[at - 1].access_index)
+      return "actions are not in the order of access indices";
   moves wanted;
   for (const move& it : demand)
     if (it.kind != chunkmem::transfer::move_kind::vacate) wanted.push_back(it);
@@ -99,8 +100,9 @@ inline std::string mistake_in_times(const moves& demand, const moves& actions, b
     if (std::tuple{it.kind, it.chunk, it.place, it.frames} !=
         std::tuple{demanded.kind, demanded.chunk, demanded.place, demanded.frames})
       return "a move is missing or was made twice";
-    if (it.moment > demanded.moment) return "a move comes later than it is needed";
-    if (!may_move_early && it.moment != demanded.moment) return "a move was made early where that is forbidden";
+    if (it.access_index > demanded.access_index) return "a move comes later than it is needed";
+    if (!may_move_early && it.access_index != demanded.access_index)
+      return "a move was made early where that is forbidden";
   }
   return {};
 }
@@ -124,7 +126,7 @@ inline std::string mistake_when_followed(const demand_run& run, const moves& act
   runner.run(true, [&](std::uint32_t now) {
     std::uint64_t place = tier_space::no_place;
     memory.be_quiet(false);
-    for (; next < actions.size() && actions[next].moment <= now; ++next) {
+    for (; next < actions.size() && actions[next].access_index <= now; ++next) {
       const transfer::move& it = actions[next];
       const auto first = static_cast<std::uint32_t>(it.place);
       bool fits = true;
@@ -134,7 +136,7 @@ inline std::string mistake_when_followed(const demand_run& run, const moves& act
       if (it.kind == transfer::move_kind::write_back) fits = state.try_write_back(it.chunk, memory);
       if (it.kind == transfer::move_kind::lease) place = it.place;
       if (!fits)
-        memory.blame(std::string{name_of_move(it.kind)} + " of chunk " + std::to_string(it.chunk) + " at moment " +
+        memory.blame(std::string{name_of_move(it.kind)} + " of chunk " + std::to_string(it.chunk) + " at access " +
                      std::to_string(now) + " does not fit");
     }
     memory.be_quiet(true);
@@ -152,7 +154,8 @@ inline std::string mistake_when_followed(const demand_run& run, const moves& act
 inline bool same_actions(const moves& left, const moves& right)
 {
   return std::equal(left.begin(), left.end(), right.begin(), right.end(), [](const auto& a, const auto& b) {
-    return a.moment == b.moment && a.chunk == b.chunk && a.kind == b.kind && a.place == b.place && a.frames == b.frames;
+    return a.access_index == b.access_index && a.chunk == b.chunk && a.kind == b.kind && a.place == b.place &&
+           a.frames == b.frames;
   });
 }
 

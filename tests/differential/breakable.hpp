@@ -67,7 +67,7 @@ class breakable_eviction {
   void on_profile(const cm::access_record& record) { inner_.on_profile(record); }
   void enter(const cm::eviction::candidate& item) noexcept { inner_.enter(item); }
   void leave(const cm::eviction::candidate& item) noexcept { inner_.leave(item); }
-  [[nodiscard]] cm::chunk_id victim(cm::moment now) noexcept
+  [[nodiscard]] cm::chunk_id victim(cm::access_index now) noexcept
   {
     if (planted_ == bug::gives_up && ++asked_ % 3 == 0) return cm::chunk_id::none;
     return inner_.victim(now);

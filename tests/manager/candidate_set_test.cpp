@@ -40,7 +40,7 @@ class attentive {
     else
       items.erase(found);
   }
-  chunk_id victim(moment) noexcept
+  chunk_id victim(access_index) noexcept
   {
     last() = items;
     return items.empty() ? chunk_id::none : items.begin()->second.chunk;
@@ -130,7 +130,7 @@ TEST_CASE("a policy that is asked has heard of every chunk as it is", "[manager]
           set.tell(access_record{}, chunks);
           break;
         default:
-          (void)set.victim(moment{0}, chunks);
+          (void)set.victim(access_index{0}, chunks);
           if (!heard_of(chunks)) FAIL("seed " << seed << ", step " << step << ": the policy knows something else");
       }
       if (!attentive::broken().empty()) FAIL("seed " << seed << ", step " << step << ": " << attentive::broken());
@@ -149,13 +149,13 @@ TEST_CASE("a policy hears of chunks in the order in which they were let go of", 
   }
   for (const std::uint32_t at : {3u, 0u, 4u, 0u, 1u}) set.let_go(at, chunks[at]);
   attentive::order().clear();
-  (void)set.victim(moment{0}, chunks);
+  (void)set.victim(access_index{0}, chunks);
   CHECK(attentive::order() == std::vector<std::uint32_t>{2, 3, 4, 0, 1});
   attentive::order().clear();
-  (void)set.victim(moment{0}, chunks);
+  (void)set.victim(access_index{0}, chunks);
   CHECK(attentive::order().empty());  // nothing happened
   set.tell(access_record{}, chunks);
-  (void)set.victim(moment{0}, chunks);
+  (void)set.victim(access_index{0}, chunks);
   CHECK(attentive::order() == std::vector<std::uint32_t>{2, 3, 4, 0, 1});
 }
 

@@ -340,9 +340,9 @@ TEST_CASE("a capture and a replay that are refused are told where everything lie
   };
   const auto scope = it.m.iteration();
   CHECK_THAT(details_of([&] { return captured->replay(); }),
-             ContainsSubstring("residency at moment 0 of an iteration"));
+             ContainsSubstring("residency at access 0 of an iteration"));
   CHECK_THAT(details_of([&] { return static_cast<void>(it.m.capture([] {})), 0; }),
-             ContainsSubstring("residency at moment 0 of an iteration"));
+             ContainsSubstring("residency at access 0 of an iteration"));
 }
 
 }  // namespace captured_step_test

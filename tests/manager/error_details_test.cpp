@@ -95,7 +95,7 @@ TEST_CASE("a lease that is refused is told which leases and pins are in the way"
   const auto pin = m.acquire(stack.slice(2), cm::access::read);
   const auto lease = m.lease(cm::tier::device, 6_KiB);
   const auto error = refused<cm::out_of_memory>([&] { return m.lease(cm::tier::device, 8_KiB); });
-  CHECK_THAT(text_of(error), ContainsSubstring("residency at moment 2 of an iteration"));
+  CHECK_THAT(text_of(error), ContainsSubstring("residency at access 2 of an iteration"));
   CHECK_THAT(text_of(error), ContainsSubstring("leased 6144 B (at most 6144)"));
   CHECK_THAT(text_of(error), ContainsSubstring("  leases: 6144 B at 10240\n"));
   CHECK_THAT(text_of(error), ContainsSubstring("tensor.2 compute (pins 1)"));
@@ -156,7 +156,7 @@ TEST_CASE("a mistake is told too, and arenas that could not be had", "[manager]"
   CHECK_THAT(text_of(exchanged), ContainsSubstring("pins on the host 1 (writing 1)"));
   const auto scope = m.iteration();
   const auto nested = refused<cm::usage_error>([&] { return m.iteration(); });
-  CHECK_THAT(text_of(nested), ContainsSubstring("residency at moment 0 of an iteration"));
+  CHECK_THAT(text_of(nested), ContainsSubstring("residency at access 0 of an iteration"));
 }
 
 TEST_CASE("what goes wrong while an error is told does not replace it, and by default nothing is told", "[manager]")

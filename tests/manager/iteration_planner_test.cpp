@@ -37,7 +37,7 @@ class shy_belady : public eviction::belady {
     belady::leave(item);
     inside_.erase(index_of(item.chunk));
   }
-  [[nodiscard]] chunk_id victim(moment now) const noexcept
+  [[nodiscard]] chunk_id victim(access_index now) const noexcept
   {
     if (!shy_) return inside_.first_from(0) == index_set::none ? chunk_id::none : chunk_id{inside_.first_from(0)};
     return inside_.contains(4) ? chunk_id::none : belady::victim(now);
@@ -71,7 +71,7 @@ TEST_CASE("a plan is good for its start and says whether it closes on itself", "
     (plan.periodic ? periodic : open) += 1;
     for (std::uint32_t at = 0; at < run.iteration.record.size(); ++at) {
       const bool planned = std::any_of(plan.actions.begin(), plan.actions.end(),
-                                       [&](const transfer::move& it) { return it.moment == at; });
+                                       [&](const transfer::move& it) { return it.access_index == at; });
       if (run.iteration.record.entries()[at].has_actions != planned)
         FAIL("seed " << seed << ": entry " << at << " does not know its actions");
     }
@@ -107,7 +107,7 @@ TEST_CASE("a plan goes back to the first setting of its policy where the chosen 
   auto state = support::cache_for<shy_belady>(it, 2, 5);
   decision_log log;
   for (std::uint32_t at = 0; at < 5; ++at) {
-    state.acquire(at, at, entry_kind::write_on_host, access_record::never, moment{0}, log);
+    state.acquire(at, at, entry_kind::write_on_host, access_record::never, access_index{0}, log);
     state.unpin(tier::host, at, true);
   }
   iteration_planner<shy_belady, transfer::lookahead> maker{transfer::lookahead{}};
@@ -119,7 +119,7 @@ TEST_CASE("a plan goes back to the first setting of its policy where the chosen 
   CHECK(loads() == 5);
 
   for (const std::uint32_t at : {4U, 0U}) {  // now it starts where the chosen setting finds no victim
-    state.acquire(at, at, entry_kind::read, access_record::never, moment{0}, log);
+    state.acquire(at, at, entry_kind::read, access_record::never, access_index{0}, log);
     state.unpin(tier::device, at, false);
   }
   maker.make(plan, state, record, own);

@@ -59,7 +59,7 @@ TEST_CASE("only a pin that was acquired for writing gives writable elements", "[
   auto& m = *it.m;
   const auto read = cm::access::read;
   const auto both = cm::access::read_write;
-  const bool overwrites = m.moment() == 0;
+  const bool overwrites = m.access_index() == 0;
   static_assert(std::is_same_v<decltype(m.acquire(it.weight, read).span())::element_type, const float>);
   static_assert(std::is_same_v<decltype(m.acquire(it.weight, both).span())::element_type, float>);
   {

@@ -34,7 +34,7 @@ struct scan {
     state.reset_tier(tier::device, bytes{frames * 256U}, 256_B, frames);
     state.reset_tier(tier::host, bytes{chunks * 256U}, 256_B, chunks);
     for (std::uint32_t at = 0; at < chunks; ++at) {
-      state.acquire(at, at, entry_kind::write_on_host, never, moment{0}, log);
+      state.acquire(at, at, entry_kind::write_on_host, never, access_index{0}, log);
       state.unpin(tier::host, at, true);
     }
     run();

@@ -193,14 +193,14 @@ TEST_CASE("lists that are exchanged exchange places and keep their names", "[man
   const std::vector<slot> before = it.slots();
   const std::uint32_t left = it.slot_in(tensor_id{2}, list_id{2});
   const std::uint32_t right = it.slot_in(tensor_id{2}, list_id{3});
-  it.slots()[left].next_moment = 7;
-  it.slots()[right].next_moment = 9;
+  it.slots()[left].next_access_index = 7;
+  it.slots()[right].next_access_index = 9;
   it.slots()[left].state = tensor_state::hold;
   std::vector<std::pair<std::uint32_t, std::uint32_t>> told;
   it.exchange(list_id{2}, list_id{3}, [&](std::uint32_t a, std::uint32_t b) { told.emplace_back(a, b); });
   CHECK(told == std::vector<std::pair<std::uint32_t, std::uint32_t>>{{left - 1, right - 1}, {left, right}});
   CHECK((it.slots()[left].chunk == before[right].chunk && it.slots()[right].chunk == before[left].chunk));
-  CHECK((it.slots()[left].next_moment == 7 && it.slots()[right].next_moment == 9));
+  CHECK((it.slots()[left].next_access_index == 7 && it.slots()[right].next_access_index == 9));
   CHECK((it.slots()[right].state == tensor_state::hold && it.slots()[left].state == tensor_state::free));
   CHECK(it.chunk_of_slot()[left] == it.slots()[left].chunk);
   CHECK(mistake_in(it, 1'024).empty());

@@ -59,7 +59,7 @@ TEST_CASE("a snapshot can be taken at any time, changes nothing and outlives its
     rehearsed();
     const auto inside = m->residency();
     CHECK(inside.is_inside);
-    CHECK(inside.moment == 3);
+    CHECK(inside.access_index == 3);
     CHECK(inside.iterations == static_cast<std::uint64_t>(step));
   }
   CHECK(m->report().divergences == 0);
@@ -260,7 +260,7 @@ TEST_CASE("the text of a snapshot says of both tiers what is held, and of chunks
   const auto lease = m.lease(cm::tier::device, 512_B);
   const std::string text = to_string(m.residency());
   CAPTURE(text);
-  CHECK_THAT(text, ContainsSubstring("residency at moment 4 of an iteration, after 0 whole ones; frames of 1024 "
+  CHECK_THAT(text, ContainsSubstring("residency at access 4 of an iteration, after 0 whole ones; frames of 1024 "
                                      "B\ndevice: capacity 6144 B, in use "));
   CHECK_THAT(text, ContainsSubstring("  leases: 512 B at 5632\nhost: capacity 16384 B, in use "));
   CHECK_THAT(text, ContainsSubstring("chunks: 4, of them 3 pinned, "));

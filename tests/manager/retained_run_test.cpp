@@ -90,7 +90,7 @@ TEST_CASE("a run copies what its log says, once it has settled", "[manager]")
   auto state = support::cache_for<eviction::belady>(it, 2, 3);
   decision_log log;
   for (std::uint32_t at = 0; at < 3; ++at) {
-    state.acquire(at, at, entry_kind::write_on_host, access_record::never, moment{0}, log);
+    state.acquire(at, at, entry_kind::write_on_host, access_record::never, access_index{0}, log);
     state.unpin(tier::host, at, true);
   }
   transfer::record_uses uses;

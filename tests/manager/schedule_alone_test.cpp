@@ -54,10 +54,10 @@ struct parts {
     const std::uint32_t next = schedule.next_use_after(it, expected);
     chunks.acquire(slot, it.chunk, kind, next, schedule.now(), copies);
     states::begin(it, cm::at::device);
-    const std::uint32_t moment = schedule.finish(expected, slot, kind, 0);
+    const std::uint32_t access_index = schedule.finish(expected, slot, kind, 0);
     states::end(it, cm::at::device);
     chunks.unpin(cm::tier::device, it.chunk, false);
-    schedule.log_release(moment);
+    schedule.log_release(access_index);
     return expected;
   }
   bool walk(std::uint32_t count)

@@ -47,9 +47,9 @@ TEST_CASE("what a timeline shows does not overlap on any agent, and computes all
     loaded += it.to == tier::device ? it.bytes : 0;
   }
   CHECK(loaded >= 2 * 1'024 * (groups.groups() - 1));  // all parameters are updated on the host
-  std::uint64_t moments = 0;
-  for (const std::uint64_t each : rank.computed()) moments += each;
-  CHECK(moments == script.nanoseconds());
+  std::uint64_t measured = 0;
+  for (const std::uint64_t each : rank.computed()) measured += each;
+  CHECK(measured == script.nanoseconds());
 }
 
 }  // namespace rank_training_test

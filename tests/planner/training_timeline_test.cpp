@@ -17,8 +17,9 @@ TEST_CASE("timeline_sink keeps the laws of a trace sink", "[planner]")
   const backend::simulated clocks{{}};
   std::vector<planner::timed_copy> copies;
   const std::uint32_t now = 7;
-  const planner::moment_source moments{&now, [](const void* who) { return *static_cast<const std::uint32_t*>(who); }};
-  conformance::trace_sink_laws(planner::timeline_sink{clocks, {}, moments, copies});
+  const planner::access_index_source access_indices{
+      &now, [](const void* who) { return *static_cast<const std::uint32_t*>(who); }};
+  conformance::trace_sink_laws(planner::timeline_sink{clocks, {}, access_indices, copies});
   CHECK(copies.size() == 2 * 1'000 * 2 * 2);  // loads and write-backs alone
 }
 
@@ -28,10 +29,12 @@ TEST_CASE("timeline_sink tells when copies are on the link, not when they were a
   std::vector<planner::timed_copy> copies;
   std::vector<planner::timed_departure> left;
   const std::uint32_t now = 7;
-  const planner::moment_source moments{&now, [](const void* who) { return *static_cast<const std::uint32_t*>(who); }};
+  const planner::access_index_source access_indices{
+      &now, [](const void* who) { return *static_cast<const std::uint32_t*>(who); }};
   backend::simulated memory{
       {.device_capacity = 2_KiB, .host_capacity = 1_MiB, .costs = costs, .host_runs_ahead = true}};
-  auto m = make_manager(memory, {.chunk_bytes = 1_KiB}, planner::timeline_sink{memory, costs, moments, copies, &left});
+  auto m = make_manager(memory, {.chunk_bytes = 1_KiB},
+                        planner::timeline_sink{memory, costs, access_indices, copies, &left});
   const auto one = m.add<float>({256}, role::frozen);
   const auto other = m.add<float>({256}, role::frozen);
   const auto third = m.add<float>({256}, role::frozen);
@@ -39,7 +42,7 @@ TEST_CASE("timeline_sink tells when copies are on the link, not when they were a
   for (const auto it : {one, other}) (void)m.acquire(it, access::read, agent::compute);
   REQUIRE(copies.size() == 2);
   CHECK(copies[0].begin == 0);
-  CHECK(copies[0].moment == 7);
+  CHECK(copies[0].access_index == 7);
   CHECK(copies[0].end == 100 + 1'024);
   CHECK(copies[1].begin == 1'124);  // it waits for its link
   CHECK(copies[1].end == 2'248);

@@ -68,7 +68,7 @@ bool same(const access_record& left, const access_record& right)
       return false;
   for (std::size_t at = 0; at < left.releases().size(); ++at)
     if (left.releases()[at].until != right.releases()[at].until ||
-        left.releases()[at].moment != right.releases()[at].moment)
+        left.releases()[at].access_index != right.releases()[at].access_index)
       return false;
   return true;
 }
@@ -183,8 +183,8 @@ TEST_CASE("a release is written down once and in order", "[profile]")
   record.release(access_record::never);
   record.release(2);
   REQUIRE(record.releases().size() == 2);
-  CHECK((record.releases()[0].moment == 0 && record.releases()[0].until == 2));
-  CHECK((record.releases()[1].moment == 2 && record.releases()[1].until == 3));
+  CHECK((record.releases()[0].access_index == 0 && record.releases()[0].until == 2));
+  CHECK((record.releases()[1].access_index == 2 && record.releases()[1].until == 3));
   CHECK(record.details()[1].until == entry_detail::never);
 }
 
@@ -194,18 +194,18 @@ TEST_CASE("a release that was another's is corrected in its order, without an al
   for (std::uint32_t at = 0; at < 4; ++at) {
     it.make_room();
     it.append({at, 0, 0, entry_kind::read, false, 0}, {});
-    if (at == 1) it.release(0);  // by moment 2
-    if (at == 2) it.release(1);  // by moment 3
+    if (at == 1) it.release(0);  // by access index 2
+    if (at == 2) it.release(1);  // by access index 3
   }
   CHECK((it.is_released(0) && it.is_released(1) && !it.is_released(2) && !it.is_released(9)));
-  it.release(3);  // by moment 4
+  it.release(3);  // by access index 4
   const void* const place = it.releases().data();
   it.correct_release(0, 2, 3);
   CHECK_FALSE(it.is_released(0));
   CHECK(it.details()[2].until == 3);
   REQUIRE(it.releases().size() == 3);
   for (std::size_t at = 0; at < 3; ++at) {
-    CHECK(it.releases()[at].moment == at + 1);
+    CHECK(it.releases()[at].access_index == at + 1);
     CHECK(it.releases()[at].until == (at < 2 ? 3U : 4U));
   }
   it.correct_release(1, access_record::never, 3);
@@ -214,7 +214,7 @@ TEST_CASE("a release that was another's is corrected in its order, without an al
   it.release(0);
   it.release(1);
   CHECK(it.releases().size() == 4);
-  CHECK(it.releases()[3].moment == 1);
+  CHECK(it.releases()[3].access_index == 1);
   CHECK(static_cast<const void*>(it.releases().data()) == place);
 }
 

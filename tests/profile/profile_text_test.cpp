@@ -64,7 +64,7 @@ bool are_same(const access_record& left, const access_record& right)
     return a.bytes == b.bytes && a.until == b.until && a.during == b.during;
   };
   const auto same_release = [](const release_entry& a, const release_entry& b) {
-    return a.moment == b.moment && a.until == b.until;
+    return a.access_index == b.access_index && a.until == b.until;
   };
   return std::ranges::equal(left.entries(), right.entries(), same_entry) &&
          std::ranges::equal(left.details(), right.details(), same_detail) &&
@@ -176,8 +176,8 @@ TEST_CASE("what is wrong with a profile is said with its line", "[profile]")
   };
   CHECK(says("0 peek slot 1 pass 0 micro_batch 0\n", "2", "no entry is of this kind"));
   CHECK(says("0\n", "2", "no entry is of this kind"));
-  CHECK(says("1 read slot 1 pass 0 micro_batch 0\n", "2", "the next moment is wanted"));
-  CHECK(says("-0 read slot 1 pass 0 micro_batch 0\n", "2", "the next moment is wanted"));
+  CHECK(says("1 read slot 1 pass 0 micro_batch 0\n", "2", "the next access index is wanted"));
+  CHECK(says("-0 read slot 1 pass 0 micro_batch 0\n", "2", "the next access index is wanted"));
   CHECK(says("0 read slot 1 pass 3 micro_batch 0\n", "2", "key \"pass\" is too large"));
   CHECK(says("0 read slot 1 pass nan micro_batch 0\n", "2", "key \"pass\" is no whole number"));
   CHECK(says("0 read slot -1 pass 0 micro_batch 0\n", "2", "key \"slot\" is negative"));

@@ -208,7 +208,7 @@ TEST_CASE("an iteration inside another one is refused", "[profile]")
 TEST_CASE("after a divergence a slot is found again in the record", "[profile]")
 {
   const entry_kind read = entry_kind::read;
-  walker it;  // moments: 0 of slot 0, 1 of 2, 2 of 0, 3 of 4, 4 of 2
+  walker it;  // accesses: 0 of slot 0, 1 of 2, 2 of 0, 3 of 4, 4 of 2
   it.run("train", {{0, read}, {2, read}, {0, read}, {4, read}, {2, read}});
   it.begin("train");
   it.log.diverge([](std::uint32_t, at) { return 0U; });
@@ -242,11 +242,11 @@ TEST_CASE("what was released by a divergence is closed in the new record, and wh
   for (const std::uint32_t slot : {0U, 1U, 1U, 2U}) (void)pin(it.log, slot);
   it.log.log({3, 0, 0, entry_kind::drop, false, 0}, {});
   (void)pin(it.log, 4);
-  for (std::uint32_t moment = 0; moment < 8; ++moment)
-    if (moment != 6) it.log.log_release(moment);  // all of them at the end
+  for (std::uint32_t access_index = 0; access_index < 8; ++access_index)
+    if (access_index != 6) it.log.log_release(access_index);  // all of them at the end
   it.end();
   it.begin("train");
-  for (int moment = 0; moment < 7; ++moment) it.log.advance();
+  for (int access_index = 0; access_index < 7; ++access_index) it.log.advance();
   it.log.lease_ended(1);
   // slot 0 and one pin of slot 1 are gone
   it.log.diverge([](std::uint32_t slot, at) { return slot == 1 || slot == 2 ? 1U : 0U; });
@@ -254,14 +254,14 @@ TEST_CASE("what was released by a divergence is closed in the new record, and wh
   const std::uint32_t extra = pin(it.log, 0);
   CHECK(extra == 7);
   it.log.lease_ended(0);
-  for (const std::uint32_t moment : {4U, 5U, 7U}) it.log.log_release(moment);
+  for (const std::uint32_t access_index : {4U, 5U, 7U}) it.log.log_release(access_index);
   CHECK(it.end() == iteration_outcome::changed);
   const access_record& now = it.log.record();
   const std::vector<std::uint32_t> expected{8, 7, 7, 7, 8, 8, entry_detail::never, 8};
   REQUIRE(now.size() == 8);
-  for (std::uint32_t moment = 0; moment < 8; ++moment) {
-    CAPTURE(moment);
-    CHECK(now.details()[moment].until == expected[moment]);
+  for (std::uint32_t access_index = 0; access_index < 8; ++access_index) {
+    CAPTURE(access_index);
+    CHECK(now.details()[access_index].until == expected[access_index]);
   }
   CHECK(now.releases().size() == 7);
 }
@@ -388,7 +388,7 @@ TEST_CASE("of two pins in two tiers the one that was released is closed by a div
         it.log.make_room();
         it.log.log({1, 0, 0, kind, false, 0}, {});
       }
-      for (const std::uint32_t moment : {0U, 1U}) it.log.log_release(moment);
+      for (const std::uint32_t access_index : {0U, 1U}) it.log.log_release(access_index);
       it.end();
       it.begin("train");
       it.log.advance();
@@ -420,8 +420,8 @@ struct overlapping {
       const grant gone = held[which];
       held.erase(held.begin() + which);
       --pins[gone.slot][gone.place];
-      truth.log_release(gone.moment);
-      late.log_release(gone.moment);
+      truth.log_release(gone.access_index);
+      late.log_release(gone.access_index);
       return;
     }
     const grant fresh{dice.below(2), dice.below(2), truth.progress()};
@@ -439,7 +439,7 @@ struct overlapping {
   struct grant {
     std::uint32_t slot;
     std::uint32_t place;
-    std::uint32_t moment;
+    std::uint32_t access_index;
   };
   support::dice dice;
   recorder truth;
@@ -454,16 +454,16 @@ void record_accesses(recorder& log, const access_record& like, std::uint64_t see
   support::dice dice{seed};
   std::vector<std::uint32_t> open;
   (void)log.begin("train");
-  for (std::uint32_t moment = 0; moment < like.size(); ++moment) {
+  for (std::uint32_t access_index = 0; access_index < like.size(); ++access_index) {
     while (!open.empty() && dice.below(3) == 0) {
       const std::uint32_t which = dice.below(static_cast<std::uint32_t>(open.size()));
       log.log_release(open[which]);
       open.erase(open.begin() + which);
     }
     log.make_room();
-    open.push_back(log.log(like.entries()[moment], {}));
+    open.push_back(log.log(like.entries()[access_index], {}));
   }
-  for (const std::uint32_t moment : open) log.log_release(moment);
+  for (const std::uint32_t access_index : open) log.log_release(access_index);
 }
 
 }  // namespace
@@ -479,7 +479,7 @@ TEST_CASE("a record that began as another one names every release that came afte
     (void)dry.truth.begin("train");
     (void)dry.late.begin("train");
     for (std::uint32_t call = 0; call < calls; ++call) dry.pin_or_release(call, calls);
-    for (const auto& it : dry.held) dry.truth.log_release(it.moment);
+    for (const auto& it : dry.held) dry.truth.log_release(it.access_index);
     dry.truth.end(true, chunk_of_slot, 2, none);
 
     overlapping it{seed};
@@ -494,8 +494,8 @@ TEST_CASE("a record that began as another one names every release that came afte
       it.pin_or_release(call, diverges_at);
     }
     while (!it.held.empty()) {
-      it.truth.log_release(it.held.back().moment);
-      it.late.log_release(it.held.back().moment);
+      it.truth.log_release(it.held.back().access_index);
+      it.late.log_release(it.held.back().access_index);
       --it.pins[it.held.back().slot][it.held.back().place];
       it.held.pop_back();
     }
@@ -509,14 +509,14 @@ TEST_CASE("a record that began as another one names every release that came afte
     if (told.releases().size() != real.releases().size()) FAIL("not every release was written down once");
     for (std::size_t at = 1; at < told.releases().size(); ++at)
       if (told.releases()[at - 1].until > told.releases()[at].until) FAIL("releases are not in their order");
-    for (std::uint32_t moment = 0; moment < real.size(); ++moment) {
-      const std::uint32_t wanted = real.details()[moment].until;
-      const std::uint32_t got = told.details()[moment].until;
-      CAPTURE(moment, wanted, got);
-      if (got <= moment) FAIL("a release is told before its access");
+    for (std::uint32_t access_index = 0; access_index < real.size(); ++access_index) {
+      const std::uint32_t wanted = real.details()[access_index].until;
+      const std::uint32_t got = told.details()[access_index].until;
+      CAPTURE(access_index, wanted, got);
+      if (got <= access_index) FAIL("a release is told before its access");
       if (wanted > followed && got != wanted) FAIL("a release after the divergence is told of another moment");
       if (wanted <= followed && got > followed) FAIL("a release before the divergence is told later");
-      if (moment < followed && wanted > followed) ++corrected;
+      if (access_index < followed && wanted > followed) ++corrected;
     }
   }
   CHECK(corrected > 100);

@@ -53,7 +53,7 @@ TEST_CASE("what is used first comes early, as far as there is room, and what is 
     const transfer::retention plan =
         policy.retain({record, own, chunks, live, bytes{512}, bytes{512} * frames, bytes{512} * 6});
     REQUIRE(plan.stays_until.size() == 12);
-    // At moment 1 one is used, and all that come early count; chunk 5 is updated last and left to the next iteration.
+    // At access 1 one is used, and all that come early count; chunk 5 is updated last and left to the next iteration.
     const std::uint32_t expected = frames == 1 ? 1 : std::min(frames - 1, 5U);
     REQUIRE(plan.early.size() == expected);
     for (std::uint32_t at = 0; at < expected; ++at) {

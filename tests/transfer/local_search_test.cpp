@@ -24,14 +24,14 @@ using transfer::use_kind;
 
 namespace {
 
-/// Bytes that stay at each moment.
+/// Bytes that stay at each access.
 std::vector<std::uint64_t> staying(const kept_intervals& choice)
 {
   const retention_problem& problem = choice.problem();
-  std::vector<std::uint64_t> all(problem.moments(), 0);
+  std::vector<std::uint64_t> all(problem.access_count(), 0);
   for (std::uint32_t which = 0; which < problem.intervals().size(); ++which)
     for (std::uint32_t step = 0; choice.is_kept(which) && step < problem.intervals()[which].length; ++step)
-      all[(problem.intervals()[which].begin + step) % problem.moments()] += choice.size_of(which);
+      all[(problem.intervals()[which].begin + step) % problem.access_count()] += choice.size_of(which);
   return all;
 }
 
@@ -133,7 +133,7 @@ TEST_CASE("in a step forward and back the last layers stay, and around its end t
   for (std::uint32_t which = 0; which < problem.intervals().size(); ++which) {
     const std::uint32_t first = problem.intervals()[which].begin - 1;  // the use before the interval
     const std::uint32_t chunk = first < 10 ? first : 19 - first;
-    INFO("chunk " << chunk << " behind moment " << first);
+    INFO("chunk " << chunk << " behind access " << first);
     CHECK(choice.is_kept(which) == (first < 10 ? chunk >= 6 : chunk <= 3));
   }
 }

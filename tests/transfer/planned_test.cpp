@@ -123,18 +123,18 @@ TEST_CASE("a record that asks for more than there is has no plan", "[transfer]")
   const std::vector<chunk> chunks(2);
   const std::vector<std::uint8_t> live{1, 1};
   transfer::planned policy;
-  const auto moments_planned = [&](const access_record& what, std::uint64_t device, std::uint64_t host) {
+  const auto accesses_planned = [&](const access_record& what, std::uint64_t device, std::uint64_t host) {
     return policy.retain({what, own, chunks, live, bytes{512}, bytes{device}, bytes{host}}).stays_until.size();
   };
-  CHECK(moments_planned(record, 1024, 1024) == 2);
-  CHECK(moments_planned(record, 512, 1024) == 0);
-  CHECK(moments_planned(record, 1024, 0) == 2);  // both stay on the device
-  CHECK(moments_planned(record, 512, 1023) == 0);
+  CHECK(accesses_planned(record, 1024, 1024) == 2);
+  CHECK(accesses_planned(record, 512, 1024) == 0);
+  CHECK(accesses_planned(record, 1024, 0) == 2);  // both stay on the device
+  CHECK(accesses_planned(record, 512, 1023) == 0);
   build.access(1, entry_kind::read_on_host);
   const access_record with_host = build.finish(own, 2);
-  CHECK(moments_planned(with_host, 1024, 512) == 3);
-  CHECK(moments_planned(with_host, 1024, 511) == 0);  // a chunk without the home that it has to have
-  CHECK(moments_planned(access_record{}, 1024, 1024) == 0);
+  CHECK(accesses_planned(with_host, 1024, 512) == 3);
+  CHECK(accesses_planned(with_host, 1024, 511) == 0);  // a chunk without the home that it has to have
+  CHECK(accesses_planned(access_record{}, 1024, 1024) == 0);
 }
 
 TEST_CASE("leases on the host take room from homes, and derived chunks need none", "[transfer]")

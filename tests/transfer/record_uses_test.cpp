@@ -17,7 +17,7 @@ using transfer::use_kind;
 
 namespace {
 
-/// By moment: is the chunk pinned on the device?  Counted pin by pin.
+/// By access index: is the chunk pinned on the device?  Counted pin by pin.
 std::vector<std::uint8_t> pinned(const access_record& record, const std::vector<std::uint32_t>& chunk_of_slot,
                                  std::uint32_t chunk)
 {

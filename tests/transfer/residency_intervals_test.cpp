@@ -39,9 +39,9 @@ std::vector<expected_interval> all_of(const residency_intervals& found)
   return all;
 }
 
-retention_trace one_chunk(std::uint32_t moments, bool repeats)
+retention_trace one_chunk(std::uint32_t access_count, bool repeats)
 {
-  return {{8}, {}, std::vector<std::uint64_t>(moments, 8), repeats};
+  return {{8}, {}, std::vector<std::uint64_t>(access_count, 8), repeats};
 }
 
 }  // namespace

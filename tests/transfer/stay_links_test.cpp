@@ -16,10 +16,10 @@ using namespace chunkmem::literals;
 
 namespace {
 
-/// The frames that a chunk may use which comes with this stretch: walked moment by moment until it leaves.
+/// The frames that a chunk may use which comes with this stretch: walked access by access index until it leaves.
 std::uint32_t walked_border(const transfer::record_uses& record, std::uint32_t from,
                             const std::vector<std::uint8_t>& stays, const transfer::lease_tide& tide,
-                            std::uint32_t moments)
+                            std::uint32_t access_count)
 {
   std::uint32_t least = UINT32_MAX;
   std::uint32_t at = from;
@@ -27,8 +27,8 @@ std::uint32_t walked_border(const transfer::record_uses& record, std::uint32_t f
     const transfer::held_stretch& it = record.stretches()[at];
     const bool goes_on = stays[it.last] != 0;
     const std::uint32_t next = record.stretches()[it.next].begin;
-    const std::uint32_t end = !goes_on ? it.end : next > it.begin ? next : next + moments;
-    for (std::uint32_t now = it.begin; now < end; ++now) least = std::min(least, tide.dry_frames(now % moments));
+    const std::uint32_t end = !goes_on ? it.end : next > it.begin ? next : next + access_count;
+    for (std::uint32_t now = it.begin; now < end; ++now) least = std::min(least, tide.dry_frames(now % access_count));
     if (!goes_on) return least;
     at = it.next;
   }

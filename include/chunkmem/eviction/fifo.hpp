@@ -47,7 +47,7 @@ class fifo {
       sink(hole, last);
   }
 
-  [[nodiscard]] chunk_id victim(moment) const noexcept
+  [[nodiscard]] chunk_id victim(access_index) const noexcept
   {
     return size_ == 0 ? chunk_id::none : chunk_id{heap_[0].chunk};
   }

@@ -47,7 +47,7 @@ class lru {
     links_[at.after].before = at.before;
   }
 
-  [[nodiscard]] chunk_id victim(moment) const noexcept
+  [[nodiscard]] chunk_id victim(access_index) const noexcept
   {
     const std::uint32_t oldest = links_[end_].after;
     return oldest == end_ ? chunk_id::none : chunk_id{oldest};

@@ -484,7 +484,7 @@ class basic_manager {
     return engine_.tensors().chunk_of_slot();
   }
   /// Accesses, leases and drops that the current iteration has had; 0 outside of one.
-  [[nodiscard]] std::uint32_t moment() const noexcept { return engine_.schedule().progress(); }
+  [[nodiscard]] std::uint32_t access_index() const noexcept { return engine_.schedule().progress(); }
   /// An iteration is running.
   [[nodiscard]] bool is_iterating() const noexcept { return engine_.schedule().is_inside(); }
 

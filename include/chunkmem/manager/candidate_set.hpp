@@ -101,7 +101,7 @@ class candidate_set {
     arrived_[at] = clock_;
   }
 
-  [[nodiscard]] chunk_id victim(moment now, std::span<chunk> chunks) noexcept
+  [[nodiscard]] chunk_id victim(access_index now, std::span<chunk> chunks) noexcept
   {
     flush(chunks);
     return policy_.victim(now);
@@ -110,7 +110,7 @@ class candidate_set {
   /// Names candidates in the order in which they would go, one after the other, until `enough(chunk)`.
   /// They all stay candidates. O(named ones) calls of the policy.   @return   it was enough
   template <class Enough>
-  bool rank(moment now, std::span<chunk> chunks, Enough enough) noexcept
+  bool rank(access_index now, std::span<chunk> chunks, Enough enough) noexcept
   {
     flush(chunks);
     std::size_t count = 0;
@@ -149,7 +149,7 @@ class candidate_set {
   {
     return policy_.gives_up(entered_[at]);
   }
-  [[nodiscard]] std::uint32_t border(moment now) const noexcept
+  [[nodiscard]] std::uint32_t border(access_index now) const noexcept
     requires bounded_eviction<Eviction>
   {
     return policy_.border(now);
@@ -181,7 +181,7 @@ class candidate_set {
     if (known.chunk != chunk_id::none) policy_.leave(known);
     known = {};
     if (!it.has_frames(where) || it.pins[where] > 0) return;
-    known = {chunk_id{at}, moment{it.next_use}, it.frames, !it.is_valid(below), arrived_[at], released_[at]};
+    known = {chunk_id{at}, access_index{it.next_use}, it.frames, !it.is_valid(below), arrived_[at], released_[at]};
     policy_.enter(known);
   }
 

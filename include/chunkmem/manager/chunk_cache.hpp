@@ -133,7 +133,7 @@ class chunk_cache {
   void begin_round() noexcept { host_frames_.start_over(); }
 
   /// Next uses of all chunks as at the start of `record`. The policy hears nothing until `tell_policy`: its keys would
-  /// be moments of another record. O(chunks + entries)
+  /// be accesses of another record. O(chunks + entries)
   /// @param device_only   by chunk: a plan keeps it on the device alone; empty: none
   void start_of(const access_record& record, std::span<const std::uint8_t> device_only = {}) noexcept
   {
@@ -154,7 +154,7 @@ class chunk_cache {
     for (std::uint32_t at = 0; at < chunks(); ++at) table_[at].next_use = first[at];
   }
 
-  /// A chunk that is on the device is wanted at that moment of the next iteration.
+  /// A chunk that is on the device is wanted at that access of the next iteration.
   void expect_use(std::uint32_t at, std::uint32_t next_use) noexcept
   {
     if (!table_[at].has_frames(tier::device)) return;
@@ -188,7 +188,8 @@ class chunk_cache {
   /// Brings the chunk of `slot` to where `kind` wants it and pins it there.
   /// @throws out_of_memory   all that could leave is pinned, or the host has no room
   template <cache_mover Mover>
-  void acquire(std::uint32_t slot, std::uint32_t at, entry_kind kind, std::uint32_t next_use, moment now, Mover& mover)
+  void acquire(std::uint32_t slot, std::uint32_t at, entry_kind kind, std::uint32_t next_use, access_index now,
+               Mover& mover)
   {
     chunk& it = table_[at];
     const bool was_live = table_.is_live(slot);
@@ -293,7 +294,7 @@ class chunk_cache {
   /// @param first    a free frame, or none: a frame below `border` whose chunk a plan gives up
   /// @return         false where there is no such frame or the host does not have the bytes; nothing happened
   template <cache_mover Mover>
-  bool bring_early(std::uint32_t at, std::uint32_t first, std::uint32_t border, moment next_use, Mover& mover)
+  bool bring_early(std::uint32_t at, std::uint32_t first, std::uint32_t border, access_index next_use, Mover& mover)
     requires bounded_eviction<Eviction>
   {
     chunk& it = table_[at];
@@ -348,7 +349,7 @@ class chunk_cache {
   // A chunk comes.
 
   template <cache_mover Mover>
-  void bring_up(std::uint32_t at, bool keep, moment now, Mover& mover)
+  void bring_up(std::uint32_t at, bool keep, access_index now, Mover& mover)
   {
     if (table_[at].has_frames(tier::device)) return;
     const std::uint32_t first = make_room(table_[at].frames, now, mover);
@@ -465,7 +466,7 @@ class chunk_cache {
   /// Finds `count` neighbouring device frames that are free; evicts the chunks in them where none are.
   /// @throws out_of_memory   before anything is evicted, or where the host has no room for one of several chunks
   template <cache_mover Mover>
-  std::uint32_t make_room(std::uint32_t count, moment now, Mover& mover)
+  std::uint32_t make_room(std::uint32_t count, access_index now, Mover& mover)
   {
     if (count > 1) return make_room_for_run(count, now, mover);
     if constexpr (bounded_eviction<Eviction>) return make_bounded_room(now, mover);
@@ -479,7 +480,7 @@ class chunk_cache {
 
   /// Where no run is free, the run that opens first: its best chunk is worst.
   template <cache_mover Mover>
-  std::uint32_t make_room_for_run(std::uint32_t count, moment now, Mover& mover)
+  std::uint32_t make_room_for_run(std::uint32_t count, access_index now, Mover& mover)
   {
     const tier_space& device = space(tier::device);
     std::uint32_t first = device.pool().lowest(count);
@@ -500,7 +501,7 @@ class chunk_cache {
   /// to chunks that stay while leases come down. Where none is free, a chunk below that the plan gives up makes room;
   /// else any.
   template <cache_mover Mover>
-  std::uint32_t make_bounded_room(moment now, Mover& mover)
+  std::uint32_t make_bounded_room(access_index now, Mover& mover)
   {
     const frame_pool& pool = space(tier::device).pool();
     const std::uint32_t border = candidates_.border(now);
@@ -530,7 +531,7 @@ class chunk_cache {
   std::uint32_t make_expendable_room(std::uint32_t border, Mover& mover)
   {
     std::uint32_t victim = chunk::nowhere;
-    candidates_.rank(moment::none, table_.all(), [&](std::uint32_t at) {
+    candidates_.rank(access_index::none, table_.all(), [&](std::uint32_t at) {
       if (!candidates_.gives_up(at)) return true;
       if (table_[at].frames == 1 && table_[at].first_frame[tier::device] < border && can_leave(table_[at])) victim = at;
       return victim != chunk::nowhere;
@@ -557,7 +558,7 @@ class chunk_cache {
   /// A free frame is spared when leases will come down to it and push out its chunk, and another chunk below leaves at
   /// no price: nothing loads that chunk again, and the host has its bytes, or has to get them in any case and has
   /// frames for them.
-  [[nodiscard]] bool is_spared(std::uint32_t free, moment now) noexcept
+  [[nodiscard]] bool is_spared(std::uint32_t free, access_index now) noexcept
   {
     if (free < leases_from_) return false;
     const chunk_id victim = candidates_.victim(now, table_.all());

@@ -11,9 +11,9 @@
 
 namespace chunkmem::inline v0 {
 
-/// A mover that moves nothing: it writes down what a chunk_cache decides, and at which moment.
+/// A mover that moves nothing: it writes down what a chunk_cache decides, and at which access.
 ///
-/// `at(moment, freed_from)` sets the moment of the decisions that follow; `moves()` has them in order. Cost: O(1) for
+/// `at(access, freed_from)` sets the access of the decisions that follow; `moves()` has them in order. Cost: O(1) for
 /// each decision, amortised.
 class decision_log {
  public:
@@ -32,10 +32,10 @@ class decision_log {
     return frames;
   }
 
-  /// Decisions from here on belong to this moment; frames that they free are free from `freed_from`.
-  void at(std::uint32_t moment, std::uint32_t freed_from) noexcept
+  /// Decisions from here on belong to this access; frames that they free are free from `freed_from`.
+  void at(std::uint32_t access_index, std::uint32_t freed_from) noexcept
   {
-    now_ = moment;
+    now_ = access_index;
     freed_from_ = freed_from;
   }
 
@@ -58,10 +58,10 @@ class decision_log {
   {
     add(kind, now_, at, it.first_frame[tier::device], it.frames);
   }
-  void add(transfer::move_kind kind, std::uint32_t moment, std::uint32_t chunk, std::uint64_t place,
+  void add(transfer::move_kind kind, std::uint32_t access_index, std::uint32_t chunk, std::uint64_t place,
            std::uint32_t frames)
   {
-    moves_.push_back({moment, chunk, place, frames, 0, kind});
+    moves_.push_back({access_index, chunk, place, frames, 0, kind});
   }
 
   std::vector<transfer::move> moves_;

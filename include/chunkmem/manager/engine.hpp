@@ -37,7 +37,7 @@ namespace chunkmem::inline v0 {
 struct access_token {
   std::byte* data = nullptr;
   std::uint32_t slot = 0;
-  std::uint32_t moment = 0;
+  std::uint32_t access_index = 0;
   std::uint32_t serial = 0;
   entry_kind kind = entry_kind::read;
   agent who = agent::host;
@@ -49,7 +49,7 @@ struct lease_token {
   std::byte* data = nullptr;
   std::uint64_t begin = 0;
   std::uint64_t size = 0;
-  std::uint32_t moment = 0;
+  std::uint32_t access_index = 0;
   std::uint32_t serial = 0;
   tier where = tier::device;
   agent who = agent::host;
@@ -306,8 +306,8 @@ class engine {
       chunks_.end_lease(where, begin, size, copies_);
       throw;
     }
-    const std::uint32_t moment = schedule_.finish(planned, access_record::never, kind, size);
-    return {copies_.lease_address(where, begin), begin, size, moment, schedule_.serial(), where, who};
+    const std::uint32_t access_index = schedule_.finish(planned, access_record::never, kind, size);
+    return {copies_.lease_address(where, begin), begin, size, access_index, schedule_.serial(), where, who};
   } catch (error& failed) {
     annotator_.annotate(failed);
     throw;
@@ -316,12 +316,12 @@ class engine {
   void release(const lease_token& held) noexcept
   {
     [[maybe_unused]] const auto inside = watch_.part().enter_release();
-    if (rehearsal_.made(held.serial)) return rehearsal_.end_lease(held.moment, held.serial);
+    if (rehearsal_.made(held.serial)) return rehearsal_.end_lease(held.access_index, held.serial);
     if constexpr (watch_type::sees_bytes) watch_.part().lease_ended({held.data, held.size});
     auto& tracker = copies_.tracker();
     copies_.for_lease(held.where, held.begin, held.size, [&](frame_hazards& it) { tracker.stamp(held.who, it, true); });
     chunks_.end_lease(held.where, held.begin, held.size, copies_);
-    if (held.serial == schedule_.serial()) schedule_.lease_ended(held.moment);
+    if (held.serial == schedule_.serial()) schedule_.lease_ended(held.access_index);
     copies_.note(trace_event_kind::lease_end, held.where, held.size);
   }
 
@@ -419,7 +419,7 @@ class engine {
     return false;
   }
 
-  /// The record has this moment: its planned copies start.
+  /// The record has this access: its planned copies start.
   void run_planned()
   {
     const std::uint32_t now = schedule_.cursor();
@@ -439,7 +439,7 @@ class engine {
   {
     slot& it = tensors_.slots()[index];
     const std::uint32_t now = schedule_.cursor();
-    if (it.next_moment != now || !states::can_begin(it)) [[unlikely]]
+    if (it.next_access_index != now || !states::can_begin(it)) [[unlikely]]
       return acquire_slowly(index, kind, who);
     const access_entry& entry = schedule_.entry(now);
     if (!entry.is_plain(kind)) [[unlikely]]
@@ -459,7 +459,7 @@ class engine {
     const std::uint32_t now = schedule_.cursor();
     const access_entry& entry = schedule_.entry(now);
     chunks_.pin_resident(it.chunk, writes(access_of(kind)), entry.next_of_chunk);
-    it.next_moment = entry.next_of_slot;
+    it.next_access_index = entry.next_of_slot;
     states::begin_resident(it);
     schedule_.advance();
     std::byte* const data = copies_.address(tier::device, chunks_[it.chunk].first_frame[tier::device]) + it.offset;
@@ -481,12 +481,12 @@ class engine {
 
   [[gnu::noinline]] void release_slowly(const access_token& held) noexcept
   {
-    if (rehearsal_.made(held.serial)) return rehearsal_.release(held.slot, held.moment, held.serial);
+    if (rehearsal_.made(held.serial)) return rehearsal_.release(held.slot, held.access_index, held.serial);
     slot& it = tensors_.slots()[held.slot];
     states::end(it, place_of(held.kind));
     if (held.who != agent::host) stamp(held, it.chunk);
     unpin_chunk(it.chunk, held.kind);
-    if (held.serial == schedule_.serial()) schedule_.log_release(held.moment);
+    if (held.serial == schedule_.serial()) schedule_.log_release(held.access_index);
   }
 
   void unpin_chunk(std::uint32_t at, entry_kind kind) noexcept
@@ -529,9 +529,15 @@ class engine {
       throw;
     }
     states::begin(it, place);
-    const std::uint32_t moment = schedule_.finish(planned, index, kind, 0);
+    const std::uint32_t access_index = schedule_.finish(planned, index, kind, 0);
     const bool on_host = place == at::host;  // whoever reads there has read when the pin ends
-    return {data, index, moment, schedule_.serial(), kind, on_host ? agent::host : who, who != agent::host || on_host};
+    return {data,
+            index,
+            access_index,
+            schedule_.serial(),
+            kind,
+            on_host ? agent::host : who,
+            who != agent::host || on_host};
   } catch (error& failed) {
     annotator_.annotate(failed);
     throw;

@@ -138,7 +138,7 @@ class gradient_places {
     bool spent = false;            // its gradient came and its update did not yet
     std::size_t spent_by = 0;      // record that was followed when it last was
     std::uint64_t spent_in = 0;    // which of its iterations
-    std::uint32_t held_until = 0;  // moment at which its last pin was released
+    std::uint32_t held_until = 0;  // access at which its last pin was released
 
     void begin() noexcept
     {

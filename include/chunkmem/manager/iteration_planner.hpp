@@ -202,7 +202,7 @@ class iteration_planner {
   static void mark(const iteration_plan<Eviction>& plan, access_record& record) noexcept
   {
     for (access_entry& entry : record.entries()) entry.has_actions = false;
-    for (const transfer::move& action : plan.actions) record.entries()[action.moment].has_actions = true;
+    for (const transfer::move& action : plan.actions) record.entries()[action.access_index].has_actions = true;
   }
 
   /// An iteration like this one can be recorded from `now` on, when nothing is known of it, and repeated.

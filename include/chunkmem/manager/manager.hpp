@@ -37,7 +37,7 @@ consteval bool has_hooks()
   static_assert(eviction_policy<pick_policy<eviction_kind, eviction::belady, Policies...>>,
                 "chunkmem: an eviction policy lacks a hook, or has it with another signature: reset(std::uint32_t), "
                 "enter(candidate) noexcept, "
-                "leave(candidate) noexcept, victim(moment) noexcept -> chunk_id, on_profile(access_record) "
+                "leave(candidate) noexcept, victim(access_index) noexcept -> chunk_id, on_profile(access_record) "
                 "(docs/policies/eviction.md)");
   static_assert(
       placement_policy<pick_policy<placement_kind, placement::host_first, Policies...>>,

@@ -74,14 +74,14 @@ class pending_updates {
     expect_served(0);
     for (std::uint32_t chunk = 0; any(); ++chunk) run(chunk);
   }
-  /// No slot of what waits is found by a resident access: its next moment is none. O(slots)
+  /// No slot of what waits is found by a resident access: its next access is none. O(slots)
   void mask() noexcept
   {
     if (!any()) return;
     const std::uint32_t parameters = tensors_->parameters();
     for (std::uint32_t at = 0; at < tensors_->lists() * parameters; ++at)
       if (has(at % parameters) || has_in(chunk_of(at % parameters)))
-        tensors_->slots()[at].next_moment = access_record::never;
+        tensors_->slots()[at].next_access_index = access_record::never;
   }
   /// Nothing waits any more.
   void discard() noexcept

@@ -17,14 +17,14 @@ namespace chunkmem::inline v0 {
 /// An eviction policy may leave each iteration with other chunks on the device than the iteration before: a scan over n
 /// chunks under belady comes back after n - 1 iterations. Chunks that stayed in one iteration can stay in every
 /// iteration. Belady often has a chunk stay until its use, and another one after it in the same frames; then the first
-/// one stays on. Cost: O(moments + moves + chunks log chunks); no allocation when sizes repeat.
+/// one stays on. Cost: O(accesses + moves + chunks log chunks); no allocation when sizes repeat.
 /// @code
 /// const transfer::retention seen = stays.of(record, chunk_of_slot, chunks, log.moves());
 /// if (stays.saved() > 0) plan.keep(seen);
 /// @endcode
 class policy_stays {
  public:
-  /// @param moves   of an iteration that began where an iteration like it had ended, by the moment that needed them
+  /// @param moves   of an iteration that began where an iteration like it had ended, by the access that needed them
   /// @return        good until the next call; a stay around the end has to hold in both parts
   [[nodiscard]] transfer::retention of(const access_record& record, std::span<const std::uint32_t> chunk_of_slot,
                                        std::uint32_t chunks, std::span<const transfer::move> moves)
@@ -41,13 +41,13 @@ class policy_stays {
     late_.reserve(chunks);
     for (const transfer::move& it : moves) {
       if (!breaks(it)) continue;
-      first_break_[it.chunk] = std::min(first_break_[it.chunk], it.moment);
-      last_break_[it.chunk] = {it.moment, it.chunk, it.frames};
+      first_break_[it.chunk] = std::min(first_break_[it.chunk], it.access_index);
+      last_break_[it.chunk] = {it.access_index, it.chunk, it.frames};
     }
     saved_ = 0;
     std::size_t left = moves.size();
     for (std::uint32_t now = record.size(); now-- > 0;) {
-      for (; left > 0 && moves[left - 1].moment > now; --left) note(moves[left - 1]);
+      for (; left > 0 && moves[left - 1].access_index > now; --left) note(moves[left - 1]);
       mark(record.entries()[now], now, chunk_of_slot);
     }
     join_halves(record);
@@ -59,7 +59,7 @@ class policy_stays {
  private:
   /// A chunk that is there for one part of the way around the end.
   struct half {
-    std::uint32_t moment = 0;  ///< of its last use, or when it came
+    std::uint32_t access_index = 0;  ///< of its last use, or when it came
     std::uint32_t chunk = 0;
     std::uint32_t frames = 0;
   };
@@ -71,10 +71,10 @@ class policy_stays {
   }
   void note(const transfer::move& it) noexcept
   {
-    if (breaks(it)) next_break_[it.chunk] = it.moment;
+    if (breaks(it)) next_break_[it.chunk] = it.access_index;
   }
 
-  /// @pre next_break_ knows all that is later than this moment
+  /// @pre next_break_ knows all that is later than this access
   void mark(const access_entry& entry, std::uint32_t now, std::span<const std::uint32_t> chunk_of_slot) noexcept
   {
     if (!is_access(entry.kind) || entry.next_of_chunk == access_record::never) return;
@@ -99,13 +99,13 @@ class policy_stays {
   /// end.
   void join_halves(const access_record& record)
   {
-    std::ranges::sort(early_, {}, &half::moment);
-    std::ranges::sort(late_, {}, &half::moment);
+    std::ranges::sort(early_, {}, &half::access_index);
+    std::ranges::sort(late_, {}, &half::access_index);
     auto other = late_.begin();
     for (const half& it : early_) {
-      while (other != late_.end() && other->moment <= it.moment && other->frames < it.frames) ++other;
-      if (other == late_.end() || other->moment > it.moment) continue;
-      stay_around(it.chunk, it.moment, record.entries()[it.moment].next_of_chunk);
+      while (other != late_.end() && other->access_index <= it.access_index && other->frames < it.frames) ++other;
+      if (other == late_.end() || other->access_index > it.access_index) continue;
+      stay_around(it.chunk, it.access_index, record.entries()[it.access_index].next_of_chunk);
       ++other;
     }
   }
@@ -125,8 +125,8 @@ class policy_stays {
   std::vector<std::uint32_t> first_use_;
   std::vector<std::uint32_t> borders_;
   std::uint32_t saved_ = 0;
-  std::vector<std::uint32_t> first_break_;  // by chunk: the first moment at which it comes or leaves
-  std::vector<std::uint32_t> next_break_;   // by chunk: the same after the moment that is looked at
+  std::vector<std::uint32_t> first_break_;  // by chunk: the first access at which it comes or leaves
+  std::vector<std::uint32_t> next_break_;   // by chunk: the same after the access that is looked at
   std::vector<half> last_break_;            // by chunk: when it came or left last
   std::vector<half> early_;
   std::vector<half> late_;

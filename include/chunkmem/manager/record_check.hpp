@@ -15,11 +15,11 @@ namespace chunkmem::inline v0 {
 /// A record from elsewhere is one that an iteration of this model can have made: its slots are there, what is dropped
 /// or written is not pinned, and its leases have bytes. What it says may still be another iteration: that is a
 /// divergence.
-/// @throws config_error   names the first moment that cannot be   @complexity O(entries + slots)
+/// @throws config_error   names the first access that cannot be   @complexity O(entries + slots)
 inline void expect_record_fits(const access_record& record, const registry& tensors)
 {
-  const auto refuse = [](std::uint32_t moment, std::string_view why) {
-    throw config_error{error_text{} << "chunkmem: a profile is not one of this model: at moment " << moment << " "
+  const auto refuse = [](std::uint32_t access_index, std::string_view why) {
+    throw config_error{error_text{} << "chunkmem: a profile is not one of this model: at access " << access_index << " "
                                     << why << " (record it again with this model)"};
   };
   std::vector<std::uint32_t> on_device(tensors.slots().size(), 0);  // pins

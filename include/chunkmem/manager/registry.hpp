@@ -92,7 +92,7 @@ class registry {
 
   /// Places everything again, in the order of first use: what is used together comes to lie together. What is never
   /// used (UINT32_MAX) comes last; equal ones, and all others, stay in the order of declaration.
-  /// @param first_use   by slot, such as the moment of its first access
+  /// @param first_use   by slot, such as the access of its first access
   /// @pre nothing is allocated yet, and no slot was moved
   /// @throws usage_error   not sealed, pinned, or not one number for each slot; what the layout throws, all as it was
   template <chunk_layout Layout>
@@ -235,7 +235,7 @@ class registry {
     }
     for (std::uint32_t at = 0; at < parameters_; ++at) {
       // these two stay with the names
-      std::swap(table_.slots[first + at].next_moment, table_.slots[second + at].next_moment);
+      std::swap(table_.slots[first + at].next_access_index, table_.slots[second + at].next_access_index);
       std::swap(table_.slots[first + at].starts_at_zero, table_.slots[second + at].starts_at_zero);
       std::swap(table_.slots[first + at], table_.slots[second + at]);
       std::swap(table_.chunk_of_slot[first + at], table_.chunk_of_slot[second + at]);

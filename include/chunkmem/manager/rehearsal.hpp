@@ -162,7 +162,7 @@ class rehearsal {
   void hold(std::uint32_t slot, entry_kind kind, Inside inside)
   {
     const std::uint32_t chunk = frames_.tensors.chunk_of_slot()[slot];
-    state_.acquire(slot, chunk, kind, access_record::never, moment{0}, log_);
+    state_.acquire(slot, chunk, kind, access_record::never, access_index{0}, log_);
     inside();
     state_.unpin(tier_of(kind), chunk, writes(access_of(kind)));
   }

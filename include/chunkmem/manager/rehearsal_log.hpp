@@ -85,12 +85,12 @@ class rehearsal_log {
   }
 
   /// Pins that outlived their rehearsal change nothing.
-  void release(std::uint32_t index, std::uint32_t moment, std::uint32_t serial) noexcept
+  void release(std::uint32_t index, std::uint32_t access_index, std::uint32_t serial) noexcept
   {
     note_end(serial);
     if (!is_running() || serial != serial_) return;
     states::end(tensors_->slots()[index], at::device);
-    turns_[last_].record.release(moment);
+    turns_[last_].record.release(access_index);
   }
 
   std::uint32_t lease(entry_kind kind, std::uint64_t size)
@@ -100,10 +100,10 @@ class rehearsal_log {
     ++held_;
     return record.append({access_record::never, 0, 0, kind, false, 0}, {size, entry_detail::never, pass::none});
   }
-  void end_lease(std::uint32_t moment, std::uint32_t serial) noexcept
+  void end_lease(std::uint32_t access_index, std::uint32_t serial) noexcept
   {
     note_end(serial);
-    if (is_running() && serial == serial_) turns_[last_].record.release(moment);
+    if (is_running() && serial == serial_) turns_[last_].record.release(access_index);
   }
 
   void drop(std::uint32_t index)

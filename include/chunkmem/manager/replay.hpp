@@ -14,7 +14,7 @@ namespace chunkmem::inline v0 {
 
 /// Runs a recorded iteration on a chunk_cache without bytes, with the decisions that the manager would make.
 ///
-/// The cache is left as the iteration would leave it. Cost: the manager's bookkeeping, O(moments), and no copies.
+/// The cache is left as the iteration would leave it. Cost: the manager's bookkeeping, O(accesses), and no copies.
 /// @code
 /// chunk_cache<Eviction> trial = cache;
 /// replay.run(record, chunk_of_slot, trial, log, true);   // throws out_of_memory where the iteration does not fit
@@ -26,8 +26,8 @@ class replay {
   };
 
  public:
-  /// Next uses by moment, for all runs from now on, instead of the record's; empty: the record's. They must outlive the
-  /// runs.
+  /// Next uses by access index, for all runs from now on, instead of the record's; empty: the record's. They must
+  /// outlive the runs.
   void follow(std::span<const std::uint32_t> next_uses) noexcept { next_uses_ = next_uses; }
 
   /// @param profiled   false: as the iteration that is being recorded, when next uses are unknown
@@ -97,7 +97,7 @@ class replay {
     } else {
       const std::uint32_t known = next_uses_.empty() ? entry.next_of_chunk : next_uses_[now];
       const std::uint32_t next = profiled ? known : access_record::never;
-      state.acquire(entry.slot, chunk_of_slot[entry.slot], entry.kind, next, moment{now}, log);
+      state.acquire(entry.slot, chunk_of_slot[entry.slot], entry.kind, next, access_index{now}, log);
     }
   }
 
@@ -106,7 +106,7 @@ class replay {
   {
     const auto releases = record.releases();
     for (; ended < releases.size() && releases[ended].until <= now; ++ended)
-      end(record, chunk_of_slot, state, log, releases[ended].moment);
+      end(record, chunk_of_slot, state, log, releases[ended].access_index);
     return ended;
   }
 
@@ -122,7 +122,7 @@ class replay {
   }
 
   std::span<const std::uint32_t> next_uses_;
-  std::vector<std::uint64_t> lease_at_;  // by moment
+  std::vector<std::uint64_t> lease_at_;  // by access index
   chunk_cache<Eviction> before_;         // kept between calls, so that a repeated proof allocates nothing
 };
 

@@ -99,10 +99,10 @@ struct tensor_snapshot {
 /// Before the first access there are tensors and chunks, and all of them lie nowhere.
 struct residency_snapshot {
   per_tier<tier_snapshot> tiers;
-  bytes frame;                   ///< size of a frame, the unit that moves
-  std::uint64_t iterations = 0;  ///< that have ended
-  bool is_inside = false;        ///< of an iteration
-  std::uint32_t moment = 0;      ///< accesses, leases and drops that it has had
+  bytes frame;                     ///< size of a frame, the unit that moves
+  std::uint64_t iterations = 0;    ///< that have ended
+  bool is_inside = false;          ///< of an iteration
+  std::uint32_t access_index = 0;  ///< accesses, leases and drops that it has had
   std::vector<std::string> lists;
   std::vector<chunk_snapshot> chunks;
   std::vector<tensor_snapshot> tensors;  ///< chunk by chunk, each from its beginning
@@ -217,7 +217,7 @@ template <class Engine>
   result.frame = engine.options().chunk_bytes;
   result.iterations = engine.snapshot().iterations;
   result.is_inside = engine.schedule().is_inside();
-  result.moment = engine.schedule().progress();
+  result.access_index = engine.schedule().progress();
   return result;
 }
 
@@ -345,9 +345,10 @@ class residency_writer {
 [[nodiscard]] inline std::string to_string(const residency_snapshot& from, std::size_t most = 24)
 {
   detail::residency_writer text;
-  text.add(from.is_inside ? "residency at moment " : "residency outside of iterations",
-           from.is_inside ? std::to_string(from.moment) : "", from.is_inside ? " of an iteration, after " : ", after ",
-           from.iterations, " whole ones; frames of ", from.frame.count(), " B\n");
+  text.add(from.is_inside ? "residency at access " : "residency outside of iterations",
+           from.is_inside ? std::to_string(from.access_index) : "",
+           from.is_inside ? " of an iteration, after " : ", after ", from.iterations, " whole ones; frames of ",
+           from.frame.count(), " B\n");
   for (const tier where : all_tiers) text.add_tier(name_of(where), from.tiers[where], most);
   std::array<std::vector<std::uint32_t>, 4> sorted;
   for (std::uint32_t at = 0; at < from.chunks.size(); ++at)

@@ -82,7 +82,7 @@ class retained_run {
     return true;
   }
 
-  /// By moment the frame that the chunk of its access came to in the last run, or none. Runs that choose the same
+  /// By access index the frame that the chunk of its access came to in the last run, or none. Runs that choose the same
   /// frames again end where they began, sooner or later.
   [[nodiscard]] std::span<const std::uint32_t> frames() const noexcept { return frames_; }
   /// Room for longer runs than the last one.
@@ -104,7 +104,7 @@ class retained_run {
     for (const transfer::early_load& it : plan_.early) {
       const auto found = choose_frame(it);
       const std::uint32_t first = found != free_.end() ? *found : frame_pool::none;
-      if (state_.bring_early(it.chunk, first, it.border, moment{it.first_use}, log_) && found != free_.end())
+      if (state_.bring_early(it.chunk, first, it.border, access_index{it.first_use}, log_) && found != free_.end())
         free_.erase(found);
     }
   }
@@ -114,9 +114,9 @@ class retained_run {
     frames_.assign(record.size(), frame_pool::none);
     for (const transfer::move& it : log_.moves()) {
       if (it.kind != transfer::move_kind::load && it.kind != transfer::move_kind::claim) continue;
-      const std::uint32_t slot = record.entries()[it.moment].slot;  // what comes early is not of this access
+      const std::uint32_t slot = record.entries()[it.access_index].slot;  // what comes early is not of this access
       if (slot != access_record::never && chunk_of_slot[slot] == it.chunk)
-        frames_[it.moment] = static_cast<std::uint32_t>(it.place);
+        frames_[it.access_index] = static_cast<std::uint32_t>(it.place);
     }
   }
 
@@ -136,7 +136,7 @@ class retained_run {
     since_.assign(state_.space(tier::device).frames(), 0);
     for (const transfer::move& it : log_.moves())
       if (it.kind == transfer::move_kind::vacate || it.kind == transfer::move_kind::evict)
-        for (std::uint64_t frame = it.place; frame < it.place + it.frames; ++frame) since_[frame] = it.moment;
+        for (std::uint64_t frame = it.place; frame < it.place + it.frames; ++frame) since_[frame] = it.access_index;
     free_.clear();
     for (std::uint32_t frame = 0; frame < since_.size(); ++frame)
       if (pool.is_free(frame)) free_.push_back(frame);
@@ -150,9 +150,9 @@ class retained_run {
   chunk_table ended_;
   replay<eviction::by_retention> replay_;
   decision_log log_;
-  std::vector<std::uint32_t> since_;  // by frame: the moment from which it is free
+  std::vector<std::uint32_t> since_;  // by frame: the access from which it is free
   std::vector<std::uint32_t> free_;
-  std::vector<std::uint32_t> frames_;    // by moment
+  std::vector<std::uint32_t> frames_;    // by access index
   std::vector<std::uint32_t> began_in_;  // by chunk: its frame when the iteration began
 };
 

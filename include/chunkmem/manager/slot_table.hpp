@@ -17,10 +17,10 @@ namespace chunkmem::inline v0 {
 /// One tensor in one list: where its bytes are and what may happen to them. 32 bytes.
 struct slot {
   static constexpr std::uint32_t nowhere = UINT32_MAX;
-  std::uint32_t chunk = nowhere;           ///< nowhere: the tensor is not in this list
-  std::uint32_t next_moment = UINT32_MAX;  ///< of its next entry in the record being followed
-  std::uint64_t offset = 0;                ///< in its chunk [bytes]
-  std::uint64_t size = 0;                  ///< [bytes]
+  std::uint32_t chunk = nowhere;                 ///< nowhere: the tensor is not in this list
+  std::uint32_t next_access_index = UINT32_MAX;  ///< of its next entry in the record being followed
+  std::uint64_t offset = 0;                      ///< in its chunk [bytes]
+  std::uint64_t size = 0;                        ///< [bytes]
   std::uint32_t pins = 0;
   tensor_state state = tensor_state::free;
   bool starts_at_zero = false;  ///< its first use finds zeros: lists of optimizers

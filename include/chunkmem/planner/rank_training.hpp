@@ -60,7 +60,7 @@ class rank_training {
                  eviction,
                  transfer,
                  placement::update_share{settings.device_update_share},
-                 timeline_sink{backend_, costs_, moments_, timeline_.copies, &timeline_.departures}},
+                 timeline_sink{backend_, costs_, access_indices_, timeline_.copies, &timeline_.departures}},
         late_{manager_, kernel_},
         updates_late_{settings.updates_late},
         collective_{share.ranks > 1 ? backend_.adopt() : agent::compute}
@@ -68,8 +68,9 @@ class rank_training {
     chunks_ = declare_own_chunks(manager_, groups, chunk_, ranks_);
     manager_.use(kernel_);
     leases_.resize(script.leases());
-    moments_ = {&manager_, [](const void* who) { return static_cast<const manager_type*>(who)->moment(); }};
-    kernel_.watch(backend_, moments_, timeline_.updating);
+    access_indices_ = {&manager_,
+                       [](const void* who) { return static_cast<const manager_type*>(who)->access_index(); }};
+    kernel_.watch(backend_, access_indices_, timeline_.updating);
   }
 
   /// @throws config_error   the step does not fit, with the bytes that it needs
@@ -114,7 +115,7 @@ class rank_training {
   [[nodiscard]] const timed_adam& kernel() const noexcept { return kernel_; }
   /// Of the last iteration.
   [[nodiscard]] const training_timeline& timeline() const noexcept { return timeline_; }
-  /// What was computed at each moment of the record, updates on the device with it [ns].
+  /// What was computed at each access of the record, updates on the device with it [ns].
   [[nodiscard]] std::span<const std::uint64_t> computed() const noexcept { return computed_; }
   /// How many tensors of weights the rank has.
   [[nodiscard]] std::uint32_t parameters() const noexcept
@@ -183,21 +184,21 @@ class rank_training {
 
   void use(const act& it)
   {
-    std::uint32_t moment = UINT32_MAX;
+    std::uint32_t access_index = UINT32_MAX;
     {
       std::array<pin_type, 2> pins;
       if (it.reads) {
         std::size_t at = 0;
         for (const tensor<bf16> each : chunks_[it.id].parts()) {
           pins[at] = manager_.acquire(each, access::read, agent::compute);
-          moment = pins[at++].details().moment;
+          access_index = pins[at++].details().access_index;
         }
         if (ranks_ > 1) {
           gathering_[it.unit].clear();
           follow(agent::compute, gathered_at_[it.unit]);
         }
       }
-      compute(it, moment);
+      compute(it, access_index);
       if (it.makes_gradient && ranks_ == 1 && it.reads) {
         for (std::size_t at = 0; at < chunks_[it.id].count; ++at) finish(it, manager_.gradient(std::move(pins[at])));
         return;
@@ -206,11 +207,11 @@ class rank_training {
     if (it.makes_gradient) scatter(it);
     if (ranks_ > 1 && it.reads) freed_at_[it.unit] = backend_.record(it.makes_gradient ? collective_ : agent::compute);
   }
-  void compute(const act& it, std::uint32_t moment)
+  void compute(const act& it, std::uint32_t access_index)
   {
     if (manager_.rehearsing()) return;
     backend_.advance(agent::compute, it.nanoseconds);
-    if (moment < computed_.size()) computed_[moment] += it.nanoseconds;
+    if (access_index < computed_.size()) computed_[access_index] += it.nanoseconds;
     timeline_.computing.push_back(work(it, backend_.clock(agent::compute), it.nanoseconds));
     peak_.see(manager_, leased_, timeline_.at_peak);
   }
@@ -275,7 +276,7 @@ class rank_training {
   group_times exchange_;
   backend::cost_table costs_;
   training_timeline timeline_;
-  moment_source moments_;
+  access_index_source access_indices_;
   backend::simulated backend_;
   timed_adam kernel_;
   manager_type manager_;

@@ -54,10 +54,11 @@ class timed_adam : public optimizer::adam {
   }
 
   /// From now on all that is asked for is written down too. All of them outlive this.
-  void watch(const backend::simulated& clocks, const moment_source& moments, std::vector<timed_update>& into) noexcept
+  void watch(const backend::simulated& clocks, const access_index_source& access_indices,
+             std::vector<timed_update>& into) noexcept
   {
     clocks_ = &clocks;
-    moments_ = &moments;
+    access_indices_ = &access_indices;
     seen_ = &into;
   }
 
@@ -73,7 +74,7 @@ class timed_adam : public optimizer::adam {
   std::uint64_t add(at place, std::uint32_t accesses, std::uint64_t nanoseconds)
   {
     if (seen_ != nullptr) {
-      const std::uint32_t now = moments_->now();
+      const std::uint32_t now = access_indices_->now();
       const std::uint64_t begin = std::max(clocks_->now(), place == at::host ? 0 : clocks_->clock(agent::compute));
       seen_->push_back({place, now - std::min(now, accesses), now, begin, nanoseconds});
     }
@@ -85,7 +86,7 @@ class timed_adam : public optimizer::adam {
   std::uint64_t host_ = 0;
   std::uint64_t device_ = 0;
   const backend::simulated* clocks_ = nullptr;
-  const moment_source* moments_ = nullptr;
+  const access_index_source* access_indices_ = nullptr;
   std::vector<timed_update>* seen_ = nullptr;
 };
 

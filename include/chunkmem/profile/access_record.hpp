@@ -62,11 +62,11 @@ enum class entry_kind : std::uint8_t {
 /// One access, lease or drop of a recorded iteration: the half that replay reads. 16 bytes.
 struct access_entry {
   std::uint32_t slot = 0;          ///< slot, or UINT32_MAX for a lease
-  std::uint32_t next_of_slot = 0;  ///< moment of the next entry of this slot, around the end
-  /// moment of the next use that its chunk's device copy saves a load, around the end; or never
+  std::uint32_t next_of_slot = 0;  ///< access of the next entry of this slot, around the end
+  /// access of the next use that its chunk's device copy saves a load, around the end; or never
   std::uint32_t next_of_chunk = 0;
   entry_kind kind = entry_kind::read;
-  bool has_actions = false;  ///< something was planned for this moment
+  bool has_actions = false;  ///< something was planned for this access
   std::uint16_t micro_batch = 0;
 
   /// It is this kind of access and nothing was planned for it: all that replay asks.
@@ -82,14 +82,14 @@ static_assert(sizeof(access_entry) == 16);
 struct entry_detail {
   static constexpr std::uint32_t never = UINT32_MAX;
   std::uint64_t bytes = 0;      ///< of a lease
-  std::uint32_t until = never;  ///< moments passed when it was released
+  std::uint32_t until = never;  ///< accesses passed when it was released
   pass during = pass::none;
 };
 
-/// A pin or lease that ended: before the moment `until`, in the order in which they ended.
+/// A pin or lease that ended: before the access `until`, in the order in which they ended.
 struct release_entry {
   std::uint32_t until = 0;
-  std::uint32_t moment = 0;  ///< of the acquire that it ends
+  std::uint32_t access_index = 0;  ///< of the acquire that it ends
 };
 
 /// What waited for an iteration when it began. With updates of the step before it does more than without.
@@ -113,7 +113,7 @@ class access_record {
   [[nodiscard]] std::span<access_entry> entries() noexcept { return entries_; }
   [[nodiscard]] std::span<const entry_detail> details() const noexcept { return details_; }
   [[nodiscard]] std::span<const release_entry> releases() const noexcept { return releases_; }
-  /// Moment of the first entry of each slot, and of the first use that each chunk's device copy saves a load, or never.
+  /// Access of the first entry of each slot, and of the first use that each chunk's device copy saves a load, or never.
   [[nodiscard]] std::span<const std::uint32_t> first_of_slot() const noexcept { return first_of_slot_; }
   [[nodiscard]] std::span<const std::uint32_t> first_of_chunk() const noexcept { return first_of_chunk_; }
 
@@ -124,7 +124,10 @@ class access_record {
   [[nodiscard]] record_start start() const noexcept { return start_; }
   void began(record_start how) noexcept { start_ = how; }
 
-  [[nodiscard]] bool is_drop(std::uint32_t moment) const noexcept { return entries_[moment].kind == entry_kind::drop; }
+  [[nodiscard]] bool is_drop(std::uint32_t access_index) const noexcept
+  {
+    return entries_[access_index].kind == entry_kind::drop;
+  }
 
   void clear() noexcept
   {
@@ -148,7 +151,7 @@ class access_record {
     if (releases_.capacity() < entries_.size() + 1) releases_.reserve(2 * entries_.size() + 64);
   }
 
-  /// @pre make_room() since the last append   @return   its moment
+  /// @pre make_room() since the last append   @return   its access
   std::uint32_t append(const access_entry& entry, const entry_detail& detail) noexcept
   {
     entries_.push_back(entry);
@@ -156,25 +159,25 @@ class access_record {
     return size() - 1;
   }
 
-  /// The entry at `moment` was released now. Ignores entries that are not in this record.
-  void release(std::uint32_t moment) noexcept
+  /// The entry at `access_index` was released now. Ignores entries that are not in this record.
+  void release(std::uint32_t access_index) noexcept
   {
-    if (moment >= size() || details_[moment].until != entry_detail::never) return;
-    details_[moment].until = size();
-    releases_.push_back({size(), moment});
+    if (access_index >= size() || details_[access_index].until != entry_detail::never) return;
+    details_[access_index].until = size();
+    releases_.push_back({size(), access_index});
   }
 
-  [[nodiscard]] bool is_released(std::uint32_t moment) const noexcept
+  [[nodiscard]] bool is_released(std::uint32_t access_index) const noexcept
   {
-    return moment < size() && details_[moment].until != entry_detail::never;
+    return access_index < size() && details_[access_index].until != entry_detail::never;
   }
-  /// The entry at `wrong` was not released yet: it is open again. The one at `right` was, by the moment `until`; never:
+  /// The entry at `wrong` was not released yet: it is open again. The one at `right` was, by the access `until`; never:
   /// none was.
   /// @pre is_released(wrong), and `right` is open and before `until`   @complexity O(releases), allocates nothing
   void correct_release(std::uint32_t wrong, std::uint32_t right, std::uint32_t until) noexcept
   {
-    releases_.erase(
-        std::find_if(releases_.begin(), releases_.end(), [&](const release_entry& it) { return it.moment == wrong; }));
+    releases_.erase(std::find_if(releases_.begin(), releases_.end(),
+                                 [&](const release_entry& it) { return it.access_index == wrong; }));
     details_[wrong].until = entry_detail::never;
     if (right == never) return;
     details_[right].until = until;
@@ -183,7 +186,7 @@ class access_record {
     releases_.insert(later, {until, right});  // into the room of the other
   }
 
-  /// Becomes the first `entries` of `other`; what was not yet released at that moment is open again.
+  /// Becomes the first `entries` of `other`; what was not yet released at that access is open again.
   void copy_prefix(const access_record& other, std::uint32_t entries)
   {
     clear();

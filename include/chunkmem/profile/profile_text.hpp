@@ -104,9 +104,10 @@ class profile_text : private text_reader {
     record.began(how > 1 ? record_start::unknown : static_cast<record_start>(how));
   }
 
-  void read_entry(std::string_view moment, access_record& record)
+  void read_entry(std::string_view access_index, access_record& record)
   {
-    if (moment != std::to_string(record.size())) refuse("\"entries\", \"end\" or the next moment is wanted here");
+    if (access_index != std::to_string(record.size()))
+      refuse("\"entries\", \"end\" or the next access index is wanted here");
     if (record.size() >= most_entries) refuse("more than 2^28 entries");
     access_entry entry;
     entry_detail detail;
@@ -127,12 +128,13 @@ class profile_text : private text_reader {
 
   void read_end(access_record& record)
   {
-    const auto moment = static_cast<std::uint32_t>(number_of("end", UINT32_MAX));
-    if (moment >= record.size() || record.is_drop(moment)) refuse_key("end", "names nothing that could end");
-    if (record.details()[moment].until != entry_detail::never) refuse_key("end", "names what has ended before");
+    const auto access_index = static_cast<std::uint32_t>(number_of("end", UINT32_MAX));
+    if (access_index >= record.size() || record.is_drop(access_index))
+      refuse_key("end", "names nothing that could end");
+    if (record.details()[access_index].until != entry_detail::never) refuse_key("end", "names what has ended before");
     expect_end();
     record.make_room();
-    record.release(moment);
+    record.release(access_index);
   }
 };
 

@@ -26,14 +26,14 @@ enum class iteration_outcome : std::uint8_t {
 
 /// Writes down the first iteration of each name and follows it in the later ones.
 ///
-/// Following costs one compare: a slot keeps the moment of its next entry, which equals the cursor while the iteration
+/// Following costs one compare: a slot keeps the access of its next entry, which equals the cursor while the iteration
 /// repeats. At the first difference the log starts from a copy of what was followed so far, and becomes the new record
 /// when the iteration ends. Memory: two logs for each name.
 class recorder {
  public:
   static constexpr std::uint32_t never = access_record::never;
 
-  /// The moment that comes next while a record is followed; otherwise a number that no slot's next moment has.
+  /// The access that comes next while a record is followed; otherwise a number that no slot's next access has.
   [[nodiscard]] std::uint32_t cursor() const noexcept { return cursor_; }
   [[nodiscard]] const access_entry& entry(std::uint32_t at) const noexcept { return entries_[at]; }
   void advance() noexcept { ++cursor_; }
@@ -100,7 +100,7 @@ class recorder {
     return is_following() ? cursor_ : 0;
   }
 
-  /// The moment that decisions should count from: the cursor, or where a diverged iteration seems to be.
+  /// The access that decisions should count from: the cursor, or where a diverged iteration seems to be.
   [[nodiscard]] std::uint32_t now() const noexcept { return mode_ == mode::following ? cursor_ : hint_; }
 
   /// A lease or drop is the recorded one. @param slot   never for a lease
@@ -112,7 +112,7 @@ class recorder {
   }
 
   /// @param updates_first   some of the last step wait, so that this iteration does more: it has a record of its own
-  /// @return   true where the slots' next moments must be loaded from the record
+  /// @return   true where the slots' next accesses must be loaded from the record
   /// @throws usage_error   an iteration is running; std::bad_alloc; with nothing changed
   bool begin(std::string_view name, bool updates_first = false)
   {
@@ -144,23 +144,24 @@ class recorder {
     if (is_logging()) current_->log.make_room();
   }
 
-  /// Writes an entry down. @pre is_logging() and make_room()   @return   its moment
+  /// Writes an entry down. @pre is_logging() and make_room()   @return   its access
   std::uint32_t log(const access_entry& entry, const entry_detail& detail) noexcept
   {
     return current_->log.append(entry, detail);
   }
   /// What was pinned before a divergence may have been taken for released then: see `close_released`.
-  void log_release(std::uint32_t moment) noexcept
+  void log_release(std::uint32_t access_index) noexcept
   {
     if (!is_logging()) return;
-    if (current_->log.is_released(moment)) current_->log.correct_release(moment, held_instead_of(moment), followed_);
-    current_->log.release(moment);
+    if (current_->log.is_released(access_index))
+      current_->log.correct_release(access_index, held_instead_of(access_index), followed_);
+    current_->log.release(access_index);
   }
   /// A lease of this iteration ended; also kept while following, for the case that it diverges later.
-  void lease_ended(std::uint32_t moment) noexcept
+  void lease_ended(std::uint32_t access_index) noexcept
   {
-    log_release(moment);
-    if (is_following() && ended_leases_.size() < ended_leases_.capacity()) ended_leases_.push_back(moment);
+    log_release(access_index);
+    if (is_following() && ended_leases_.size() < ended_leases_.capacity()) ended_leases_.push_back(access_index);
   }
 
   /// Stops following: from here on the iteration is logged. What was released by now is closed, although the record
@@ -268,10 +269,10 @@ class recorder {
   }
   /// Who was taken for holding a slot in place of this one, before the divergence; never: nobody, it only held it for
   /// longer.
-  [[nodiscard]] std::uint32_t held_instead_of(std::uint32_t moment) const noexcept
+  [[nodiscard]] std::uint32_t held_instead_of(std::uint32_t access_index) const noexcept
   {
     for (std::uint32_t at = 0; at < followed_; ++at)
-      if (at != moment && !current_->log.is_released(at) && is_like(at, moment)) return at;
+      if (at != access_index && !current_->log.is_released(at) && is_like(at, access_index)) return at;
     return never;
   }
 
@@ -291,7 +292,7 @@ class recorder {
 
   std::uint32_t cursor_ = nowhere;
   mode mode_ = mode::outside;
-  bool stale_ = false;  // slots' next moments do not belong to the record's beginning
+  bool stale_ = false;  // slots' next accesses do not belong to the record's beginning
   const access_entry* entries_ = nullptr;
   named* current_ = nullptr;
   std::size_t index_ = 0;
@@ -299,7 +300,7 @@ class recorder {
   // entries of the log that are those of the record: pins of them may have been released unseen
   std::uint32_t followed_ = 0;
   access_record nothing_;
-  std::vector<std::uint32_t> ended_leases_;  // moments, of the iteration that is followed
+  std::vector<std::uint32_t> ended_leases_;  // accesses, of the iteration that is followed
   std::list<named> records_;                 // stable addresses; a handful of names
 };
 

@@ -11,14 +11,14 @@
 
 namespace chunkmem::inline v0 {
 
-/// Calls `see(moment, true)` for each entry and `see(moment, false)` for each release, in the order they happened.
+/// Calls `see(access, true)` for each entry and `see(access, false)` for each release, in the order they happened.
 template <class See>
 void visit_in_order(const access_record& record, See see)
 {
   const auto releases = record.releases();
   std::size_t ended = 0;
   for (std::uint32_t at = 0; at <= record.size(); ++at) {
-    for (; ended < releases.size() && releases[ended].until <= at; ++ended) see(releases[ended].moment, false);
+    for (; ended < releases.size() && releases[ended].until <= at; ++ended) see(releases[ended].access_index, false);
     if (at < record.size()) see(at, true);
   }
 }

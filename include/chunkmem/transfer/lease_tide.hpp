@@ -15,10 +15,10 @@ namespace chunkmem::inline v0 {
 
 namespace transfer {
 
-/// Tells how far the leases of a recorded iteration come down at each moment, if no chunk is in the way.
+/// Tells how far the leases of a recorded iteration come down at each access, if no chunk is in the way.
 ///
 ///     lease_tide tide;
-///     if (tide.read(record, device, frame)) use(tide.dry_frames(moment));
+///     if (tide.read(record, device, frame)) use(tide.dry_frames(access));
 ///
 /// Cost: O(entries x live leases) for each record, O(log entries) for a question.
 class lease_tide {
@@ -44,7 +44,7 @@ class lease_tide {
     return fits;
   }
 
-  /// Frames from the bottom of the arena that no lease touches at this moment.
+  /// Frames from the bottom of the arena that no lease touches at this access.
   [[nodiscard]] std::uint32_t dry_frames(std::uint32_t now) const noexcept
   {
     return frames_ - static_cast<std::uint32_t>(drowned_.at(now));
@@ -79,8 +79,8 @@ class lease_tide {
   }
 
   tier_space arena_;
-  std::vector<std::uint64_t> place_;  // by moment
-  max_tree drowned_;                  // by moment
+  std::vector<std::uint64_t> place_;  // by access index
+  max_tree drowned_;                  // by access index
   std::uint32_t frames_ = 0;
 };
 

@@ -228,7 +228,7 @@ class ruin_and_recreate {
 
 namespace detail {
 
-/// Dropped intervals of one size that begin from some moment on, by their ends.
+/// Dropped intervals of one size that begin from some access on, by their ends.
 using dropped_intervals = std::set<std::pair<std::uint64_t, std::uint32_t>>;
 
 /// An interval of `dropped` that may be kept instead of `kept`, which ends at `end`; or the end of `dropped`.
@@ -250,19 +250,19 @@ inline dropped_intervals::iterator find_shorter(const kept_intervals& choice, dr
 
 /// Replaces each kept interval by a shorter one inside it that saves as many bytes.
 ///
-/// The bytes moved stay the same, and no moment has less room. The room that is left is for copies that come early and
+/// The bytes moved stay the same, and no access has less room. The room that is left is for copies that come early and
 /// leave late. In a step forward and back, the chunks of the last layers then stay, and not those of the first layers.
 /// Buys: without it `transfer.planned_manager_above_lookahead` is 1 instead of 0, its bound.
 /// Cost: O(intervals log intervals).
 inline void shorten(kept_intervals& choice)
 {
   const auto& intervals = choice.problem().intervals();
-  const std::uint64_t moments = choice.problem().moments();
+  const std::uint64_t access_count = choice.problem().access_count();
   // each also one iteration later, for those around the end
   std::vector<std::pair<std::uint64_t, std::uint32_t>> order;
   for (std::uint32_t which = 0; which < intervals.size(); ++which)
-    for (const std::uint64_t shift : {std::uint64_t{0}, moments})
-      if (shift == 0 || intervals[which].begin + intervals[which].length <= moments)
+    for (const std::uint64_t shift : {std::uint64_t{0}, access_count})
+      if (shift == 0 || intervals[which].begin + intervals[which].length <= access_count)
         order.emplace_back(intervals[which].begin + shift, which);
   std::ranges::sort(order, [&](const auto& left, const auto& right) {
     if (left.first != right.first) return left.first > right.first;
@@ -277,12 +277,12 @@ inline void shorten(kept_intervals& choice)
       mine.emplace(end, which);
       continue;
     }
-    if (begin >= moments) continue;
+    if (begin >= access_count) continue;
     const auto found = detail::find_shorter(choice, mine, which, end);
     if (found == mine.end()) continue;
     const std::uint32_t shorter = found->second;
     mine.erase({std::uint64_t{intervals[shorter].begin} + intervals[shorter].length, shorter});
-    mine.erase({intervals[shorter].begin + intervals[shorter].length + moments, shorter});
+    mine.erase({intervals[shorter].begin + intervals[shorter].length + access_count, shorter});
     choice.drop(which);
     choice.keep(shorter);
     mine.emplace(end, which);

@@ -57,10 +57,10 @@ class plan_text : private text_reader {
     if (plan.bound_bytes > plan.moved_bytes)
       text.refuse_key("bound_bytes", "is above moved_bytes, which it is a bound of");
     plan.variant = static_cast<std::uint32_t>(text.line("variant", UINT32_MAX));
-    const std::uint64_t moments = text.line("moments", most_lines);
+    const std::uint64_t access_count = text.line("moments", most_lines);
     const std::uint64_t chunks = text.line("chunks", most_lines);
-    for (std::uint64_t at = 0; at < moments; ++at) text.read_moment(plan, at, moments);
-    for (std::uint64_t at = 0; at < chunks; ++at) text.read_chunk(plan, at, moments);
+    for (std::uint64_t at = 0; at < access_count; ++at) text.read_access(plan, at, access_count);
+    for (std::uint64_t at = 0; at < chunks; ++at) text.read_chunk(plan, at, access_count);
     if (std::ranges::all_of(plan.device_only, [](std::uint8_t it) { return it == 0; })) plan.device_only.clear();
     text.next_line();
     text.key("end");
@@ -69,7 +69,7 @@ class plan_text : private text_reader {
   }
 
   /// The differences between two plans, one in a line: numbers, stays, homes. Empty where the plans are equal.
-  /// Cost: O(moments + chunks).
+  /// Cost: O(accesses + chunks).
   [[nodiscard]] static std::string compare(const transfer::stored_plan& left, const transfer::stored_plan& right)
   {
     std::string text;
@@ -140,18 +140,19 @@ class plan_text : private text_reader {
     if (value(name, most_lines) != at) refuse_key(name, "is not the next one");
   }
 
-  void read_moment(transfer::stored_plan& plan, std::uint64_t at, std::uint64_t moments)
+  void read_access(transfer::stored_plan& plan, std::uint64_t at, std::uint64_t access_count)
   {
     read_index("moment", at);
-    plan.stays_until.push_back(static_cast<std::uint32_t>(value("until", moments - 1, never)));
+    plan.stays_until.push_back(static_cast<std::uint32_t>(value("until", access_count - 1, never)));
     plan.borders.push_back(static_cast<std::uint32_t>(value("below", UINT32_MAX - 1, any)));
     expect_end();
   }
 
-  void read_chunk(transfer::stored_plan& plan, std::uint64_t at, std::uint64_t moments)
+  void read_chunk(transfer::stored_plan& plan, std::uint64_t at, std::uint64_t access_count)
   {
     read_index("chunk", at);
-    plan.first_use.push_back(static_cast<std::uint32_t>(value("until", moments == 0 ? 0 : moments - 1, never)));
+    plan.first_use.push_back(
+        static_cast<std::uint32_t>(value("until", access_count == 0 ? 0 : access_count - 1, never)));
     key("home");
     const std::string_view home = has_word() ? word() : std::string_view{};
     if (home != on_host && home != device_only) refuse_key("home", "is neither \"host\" nor \"none\"");

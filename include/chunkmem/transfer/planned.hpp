@@ -42,7 +42,7 @@ class planned {
   static constexpr std::string_view name = "planned";
   static constexpr bool plans = true;
 
-  /// A copy may start this many moments before it is needed.
+  /// A copy may start this many accesses before it is needed.
   std::uint32_t window = UINT32_MAX;
 
   void schedule(const schedule_input& input, std::vector<move>& actions)

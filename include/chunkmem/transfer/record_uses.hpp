@@ -13,11 +13,11 @@ namespace chunkmem::inline v0 {
 
 namespace transfer {
 
-/// Consecutive moments during which pins hold a chunk on the device.
+/// Consecutive accesses during which pins hold a chunk on the device.
 struct held_stretch {
   std::uint32_t chunk = 0;
   std::uint32_t begin = 0;
-  std::uint32_t end = 0;   ///< first moment after the stretch
+  std::uint32_t end = 0;   ///< first access after the stretch
   std::uint32_t last = 0;  ///< the use that ends the stretch
   std::uint32_t next = 0;  ///< the chunk's next stretch, around the end of the iteration
 };

@@ -40,15 +40,16 @@ struct retention_effort {
   std::size_t rebuilds = 4'000;  ///< attempts of ruin_and_recreate
 };
 
-/// Prices that make an interval cost the moments until its next use.
+/// Prices that make an interval cost the accesses until its next use.
 [[nodiscard]] inline row_prices time_as_price(const retention_problem& problem)
 {
-  const auto moments = problem.moment_of_row();
-  std::vector<double> until_next(moments.size());
-  for (std::size_t row = 0; row < moments.size(); ++row)
-    until_next[row] =
-        row + 1 < moments.size() ? moments[row + 1] - moments[row] : problem.moments() - moments[row] + moments[0];
-  row_prices price{moments.size()};
+  const auto access_indices = problem.access_index_of_row();
+  std::vector<double> until_next(access_indices.size());
+  for (std::size_t row = 0; row < access_indices.size(); ++row)
+    until_next[row] = row + 1 < access_indices.size()
+                          ? access_indices[row + 1] - access_indices[row]
+                          : problem.access_count() - access_indices[row] + access_indices[0];
+  row_prices price{access_indices.size()};
   price.set(until_next);
   return price;
 }
@@ -76,7 +77,7 @@ void climb_all_widths(dual_ascent& ascent, std::size_t most_steps, Visit visit)
 ///
 /// A plan repeats in each iteration. Decisions that drift over many iterations can move fewer bytes, though on average
 /// never fewer than `certified_bytes`. Cost: up to 700 values of the dual, O(classes + 1,200 rows) each, 25 passes of
-/// O(intervals log intervals), and the effort; 0.2 to 0.5 s for 10^4 chunks at 10^3 moments.
+/// O(intervals log intervals), and the effort; 0.2 to 0.5 s for 10^4 chunks at 10^3 accesses.
 [[nodiscard]] inline retention_plan plan_retention(const retention_problem& problem,
                                                    const retention_effort& effort = {})
 {
@@ -119,7 +120,7 @@ class device_only_input {
   /// @param device_only   by chunk: 1 if the chunk lives on the device alone
   device_only_input(const retention_input& what, std::span<const std::uint8_t> device_only) : what_{what}
   {
-    const auto moments = static_cast<std::uint32_t>(what.device_bytes.size());
+    const auto access_count = static_cast<std::uint32_t>(what.device_bytes.size());
     constexpr std::uint32_t none = UINT32_MAX;
     std::vector<std::uint32_t> next(what.chunk_bytes.size(), none);  // where the chunk's next use begins
     uses_.assign(what.uses.begin(), what.uses.end());
@@ -129,7 +130,7 @@ class device_only_input {
       if (device_only[it.chunk] == 0) continue;
       const bool is_last = next[it.chunk] == none;
       if (it.kind != use_kind::drop) {
-        it.end = std::max(it.end, is_last ? moments : next[it.chunk]);
+        it.end = std::max(it.end, is_last ? access_count : next[it.chunk]);
         if (is_last) around.push_back({it.chunk, 0, 0, use_kind::update});
       }
       next[it.chunk] = it.begin;

@@ -24,13 +24,13 @@ namespace transfer {
 /// A dropped interval (the chunk leaves) costs a load if the next use needs the bytes. An epoch is the sequence of
 /// intervals between two writes on the device. The first dropped interval of an epoch costs a write-back, even if the
 /// bytes are overwritten next: a program that leaves its record might read them. Copies that no choice avoids, such as
-/// the write-back before an update on the host, are the constant bytes. Cost: O(uses + chunks + moments).
+/// the write-back before an update on the host, are the constant bytes. Cost: O(uses + chunks + accesses).
 class residency_intervals {
  public:
   struct interval {
     std::uint32_t use = 0;     ///< the use before the interval
-    std::uint32_t begin = 0;   ///< first moment
-    std::uint32_t length = 0;  ///< in moments, around the end of the iteration; above 0
+    std::uint32_t begin = 0;   ///< first access
+    std::uint32_t length = 0;  ///< in accesses, around the end of the iteration; above 0
     bool loads = false;        ///< the chunk is loaded again if the interval is dropped
   };
   struct epoch {
@@ -39,10 +39,10 @@ class residency_intervals {
     std::size_t end = 0;       ///< end of its intervals; they begin at the end of the epoch before
   };
 
-  /// @throws usage_error   a use names no chunk, ends before it begins or after the last moment, or comes out of order
+  /// @throws usage_error   a use names no chunk, ends before it begins or after the last access, or comes out of order
   explicit residency_intervals(const retention_input& input)
-      : moments_{static_cast<std::uint32_t>(input.device_bytes.size())},
-        used_(moments_ + std::size_t{1}, 0),
+      : access_count_{static_cast<std::uint32_t>(input.device_bytes.size())},
+        used_(access_count_ + std::size_t{1}, 0),
         stays_(input.uses.size(), 0)
   {
     check(input);
@@ -61,7 +61,7 @@ class residency_intervals {
   [[nodiscard]] std::span<const epoch> epochs() const noexcept { return epochs_; }
   /// Bytes that move for every choice.
   [[nodiscard]] std::uint64_t constant_bytes() const noexcept { return constant_; }
-  /// Bytes that uses take on the device, at each moment.
+  /// Bytes that uses take on the device, at each access.
   [[nodiscard]] std::span<const std::uint64_t> used_bytes() const noexcept { return used_; }
   /// By use: 1 where the next use begins when this one ends. There is nothing to choose then.
   [[nodiscard]] const std::vector<std::uint8_t>& stays() const noexcept { return stays_; }
@@ -80,9 +80,9 @@ class residency_intervals {
     std::uint32_t now = 0;
     for (const retention_use& it : input.uses) {
       expects(it.chunk < input.chunk_bytes.size(), "a use names a chunk that has no size");
-      expects(it.begin >= now, "uses are not in order of their first moment");
-      expects(it.begin < it.end && it.end <= moments_,
-              "a use does not end after it begins, at the last moment at the latest");
+      expects(it.begin >= now, "uses are not in order of their first access");
+      expects(it.begin < it.end && it.end <= access_count_,
+              "a use does not end after it begins, at the last access at the latest");
       now = it.begin;
     }
     for (const std::uint64_t size : input.chunk_bytes) expects(size > 0, "a chunk has no bytes");
@@ -139,7 +139,7 @@ class residency_intervals {
     }
     for (std::size_t step = input.repeats ? 1 : 0; step < mine.size() + (input.repeats ? 1 : 0); ++step) {
       const std::uint32_t at = mine[(first + step) % mine.size()];
-      const std::uint32_t shift = first + step >= mine.size() ? moments_ : 0;
+      const std::uint32_t shift = first + step >= mine.size() ? access_count_ : 0;
       reach(now, input.uses[at], shift, input.chunk_bytes[chunk]);
       if (step < mine.size()) leave(now, input.uses[at], at, shift, chunk);
     }
@@ -193,13 +193,13 @@ class residency_intervals {
       if (begin == now.end) stays_[now.last] = 1;
       return;
     }
-    intervals_.push_back({now.last, now.end % moments_, begin - now.end, loads});
+    intervals_.push_back({now.last, now.end % access_count_, begin - now.end, loads});
     epochs_.back().end = intervals_.size();
   }
 
   void open(std::uint32_t chunk, bool writes_back) { epochs_.push_back({chunk, writes_back, intervals_.size()}); }
 
-  std::uint32_t moments_;
+  std::uint32_t access_count_;
   std::uint64_t constant_ = 0;
   std::vector<std::uint64_t> used_;
   std::vector<std::uint8_t> stays_;
@@ -214,14 +214,14 @@ class residency_intervals {
 ///     const retention_plan plan = plan_retention(problem);
 ///
 /// The constructor removes everything that has no choice:
-/// - Rows (the constraints) are the moments that can bind: all intervals over a row together are larger than its room.
-///   One row stands for all moments with the same intervals.
+/// - Rows (the constraints) are the accesses that can bind: all intervals over a row together are larger than its room.
+///   One row stands for all accesses with the same intervals.
 /// - An interval over no row is kept. An interval larger than its room is dropped.
 /// - Without a write-back at stake, each interval is an epoch of its own.
 ///
 /// A choice moves `constant_bytes()`, a load for each dropped interval that loads, and a write-back for each epoch with
 /// a dropped interval. Source: the interval program of Albers, Arora and Khanna 1999 (SODA), here with write-backs and
-/// around the end of an iteration. Cost: O((uses + moments) log moments).
+/// around the end of an iteration. Cost: O((uses + accesses) log accesses).
 class retention_problem {
  public:
   struct interval {
@@ -231,8 +231,8 @@ class retention_problem {
     std::uint32_t use = 0;     ///< the use before the interval
     bool wraps = false;        ///< its rows are `first` to the end, and 0 to `last`
     bool loads = false;        ///< the chunk is loaded again if the interval is dropped
-    std::uint32_t begin = 0;   ///< its first moment
-    std::uint32_t length = 0;  ///< in moments, around the end of the iteration
+    std::uint32_t begin = 0;   ///< its first access
+    std::uint32_t length = 0;  ///< in accesses, around the end of the iteration
   };
   struct epoch {
     std::uint64_t size = 0;   ///< of the chunk [bytes]
@@ -248,7 +248,7 @@ class retention_problem {
     std::uint32_t end = 0;
   };
 
-  /// @throws out_of_memory   the uses of one moment, or the homes that are always needed, are larger than the capacity;
+  /// @throws out_of_memory   the uses of one access, or the homes that are always needed, are larger than the capacity;
   ///                         the error says the bytes needed
   /// @throws usage_error     a use names no chunk, does not end after it begins, or comes out of order
   explicit retention_problem(const retention_input& input)
@@ -256,7 +256,7 @@ class retention_problem {
     const residency_intervals found{input};
     constant_ = found.constant_bytes();
     stays_ = found.stays();
-    moments_ = static_cast<std::uint32_t>(input.device_bytes.size());
+    access_count_ = static_cast<std::uint32_t>(input.device_bytes.size());
     const std::vector<std::int64_t> room = room_of(input, found);
     std::vector<bool> is_open(found.intervals().size(), true);
     const std::vector<bool> writes_back = leave_what_must(input, found, room, is_open);
@@ -269,8 +269,8 @@ class retention_problem {
   [[nodiscard]] std::span<const epoch> epochs() const noexcept { return epochs_; }
   /// Bytes that intervals may fill, by row; never below the size of an interval over the row.
   [[nodiscard]] std::span<const std::int64_t> room() const noexcept { return room_; }
-  [[nodiscard]] std::span<const std::uint32_t> moment_of_row() const noexcept { return moment_of_row_; }
-  [[nodiscard]] std::uint32_t moments() const noexcept { return moments_; }
+  [[nodiscard]] std::span<const std::uint32_t> access_index_of_row() const noexcept { return access_index_of_row_; }
+  [[nodiscard]] std::uint32_t access_count() const noexcept { return access_count_; }
   /// Ordered by chunk; the epochs of a chunk are consecutive. Empty where the host has room for every home.
   [[nodiscard]] std::span<const home> homes() const noexcept { return homes_; }
   /// Bytes on the host for homes(); less than home_bytes() where there are any.
@@ -341,8 +341,8 @@ class retention_problem {
       for (std::size_t which = begin; which < it.end; ++which) {
         const residency_intervals::interval& one = found.intervals()[which];
         const std::uint32_t end = one.begin + one.length;
-        const std::int64_t free = std::min(least.least(one.begin, std::min(end, moments_)),
-                                           least.least(0, end > moments_ ? end - moments_ : 0));
+        const std::int64_t free = std::min(least.least(one.begin, std::min(end, access_count_)),
+                                           least.least(0, end > access_count_ ? end - access_count_ : 0));
         if (static_cast<std::int64_t>(size) <= free) continue;
         is_open[which] = false;
         constant_ += (one.loads ? size : 0) + (writes_back[at] ? size : 0);
@@ -354,7 +354,7 @@ class retention_problem {
     return writes_back;
   }
 
-  /// Running sums over the moments: the bytes of all intervals at a moment, and the intervals begun or ended until
+  /// Running sums over the accesses: the bytes of all intervals at an access, and the intervals begun or ended until
   /// then.
   struct interval_sums {
     std::vector<std::int64_t> over;
@@ -365,7 +365,7 @@ class retention_problem {
   [[nodiscard]] interval_sums sum_intervals(const retention_input& input, const residency_intervals& found,
                                             const std::vector<bool>& is_open) const
   {
-    const std::size_t size = moments_ + std::size_t{1};
+    const std::size_t size = access_count_ + std::size_t{1};
     interval_sums sums{std::vector<std::int64_t>(size, 0), std::vector<std::uint32_t>(size, 0),
                        std::vector<std::uint32_t>(size, 0)};
     std::size_t which = 0;
@@ -375,10 +375,10 @@ class retention_problem {
         const residency_intervals::interval& one = found.intervals()[which];
         const auto bytes_of_chunk = static_cast<std::int64_t>(input.chunk_bytes[it.chunk]);
         const std::uint32_t end = one.begin + one.length;
-        const std::uint32_t end_here = end > moments_ ? end - moments_ : end;
+        const std::uint32_t end_here = end > access_count_ ? end - access_count_ : end;
         sums.over[one.begin] += bytes_of_chunk;
         sums.over[end_here] -= bytes_of_chunk;
-        if (end > moments_) sums.over[0] += bytes_of_chunk;
+        if (end > access_count_) sums.over[0] += bytes_of_chunk;
         ++sums.begun[one.begin];
         ++sums.ended[end_here];
       }
@@ -390,27 +390,27 @@ class retention_problem {
 
   void choose_rows(const interval_sums& sums, const std::vector<std::int64_t>& room)
   {
-    for (std::uint32_t now = 0; now < moments_; ++now) {
+    for (std::uint32_t now = 0; now < access_count_; ++now) {
       if (sums.over[now] <= room[now]) continue;
       bool is_said = false;
-      while (!moment_of_row_.empty()) {
-        const std::uint32_t before = moment_of_row_.back();
+      while (!access_index_of_row_.empty()) {
+        const std::uint32_t before = access_index_of_row_.back();
         is_said = sums.begun[now] == sums.begun[before] && room[now] >= room[before];  // fewer intervals, as much room
         if (is_said || sums.ended[now] != sums.ended[before] || room[before] < room[now]) break;
-        moment_of_row_.pop_back();
+        access_index_of_row_.pop_back();
       }
-      if (!is_said) moment_of_row_.push_back(now);
+      if (!is_said) access_index_of_row_.push_back(now);
     }
-    for (const std::uint32_t now : moment_of_row_) room_.push_back(room[now]);
+    for (const std::uint32_t now : access_index_of_row_) room_.push_back(room[now]);
   }
 
   void collect(const retention_input& input, const residency_intervals& found, const std::vector<bool>& is_open,
                const std::vector<bool>& writes_back)
   {
-    std::vector<std::uint32_t> rows_before(moments_ + std::size_t{1}, 0);
-    for (const std::uint32_t now : moment_of_row_) ++rows_before[now + std::size_t{1}];
+    std::vector<std::uint32_t> rows_before(access_count_ + std::size_t{1}, 0);
+    for (const std::uint32_t now : access_index_of_row_) ++rows_before[now + std::size_t{1}];
     std::partial_sum(rows_before.begin(), rows_before.end(), rows_before.begin());
-    const auto rows = static_cast<std::uint32_t>(moment_of_row_.size());
+    const auto rows = static_cast<std::uint32_t>(access_index_of_row_.size());
     std::size_t which = 0;
     auto home_of = homes_.begin();
     for (std::size_t at = 0; at < found.epochs().size(); ++at) {
@@ -424,11 +424,11 @@ class retention_problem {
                       0,
                       static_cast<std::uint32_t>(epochs_.size()),
                       it.use,
-                      it.begin + it.length > moments_,
+                      it.begin + it.length > access_count_,
                       it.loads,
                       it.begin,
                       it.length};
-        made.last = rows_before[made.wraps ? it.begin + it.length - moments_ : it.begin + it.length];
+        made.last = rows_before[made.wraps ? it.begin + it.length - access_count_ : it.begin + it.length];
         if (made.wraps && made.first == rows) made.first = 0, made.wraps = false;
         if (made.wraps && made.last == 0) made.last = rows, made.wraps = false;
         if (!made.wraps && made.first == made.last) {
@@ -457,12 +457,12 @@ class retention_problem {
     unit_ = std::gcd(unit_, size);
   }
 
-  std::uint32_t moments_ = 0;
+  std::uint32_t access_count_ = 0;
   std::uint64_t constant_ = 0;
   std::uint64_t unit_ = 0;
   std::vector<std::uint8_t> stays_;
   std::vector<std::int64_t> room_;
-  std::vector<std::uint32_t> moment_of_row_;
+  std::vector<std::uint32_t> access_index_of_row_;
   std::vector<interval> intervals_;
   std::vector<epoch> epochs_;
   std::vector<home> homes_;

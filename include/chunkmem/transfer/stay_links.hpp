@@ -23,19 +23,19 @@ namespace transfer {
 ///     stay_links links;
 ///     retention answer = links.link(uses, stays, tide, record.size());
 ///
-/// Cost: O(uses + chunks + stretches log moments). `link` does not allocate when sizes repeat.
+/// Cost: O(uses + chunks + stretches log accesses). `link` does not allocate when sizes repeat.
 class stay_links {
  public:
   /// @param stays     by use: 1 if the chunk stays until its next use; only the use that ends a stretch counts
-  /// @param moments   number of moments of the iteration
+  /// @param access_count   number of accesses of the iteration
   /// @return          spans that are valid until the next call
   retention link(const record_uses& record, std::span<const std::uint8_t> stays, const lease_tide& tide,
-                 std::uint32_t moments)
+                 std::uint32_t access_count)
   {
     const auto stretches = record.stretches();
-    stays_until_.assign(moments, access_record::never);
+    stays_until_.assign(access_count, access_record::never);
     first_use_.assign(record.last_of_chunk().size(), access_record::never);
-    borders_.assign(moments, UINT32_MAX);
+    borders_.assign(access_count, UINT32_MAX);
     const auto next_use = [&](std::uint32_t stretch) {
       const held_stretch& it = stretches[stretch];
       return stays[it.last] != 0 ? stretches[it.next].begin : access_record::never;
@@ -80,7 +80,7 @@ class stay_links {
 /// The room of a plan, in which early loads have to fit.
 struct early_room {
   std::span<const std::uint64_t> chunk_bytes;
-  std::span<const std::uint64_t> device_bytes;  ///< what chunks may take, at each moment [bytes]
+  std::span<const std::uint64_t> device_bytes;  ///< what chunks may take, at each access [bytes]
   std::span<const std::uint32_t> borders;       ///< as in transfer::retention
 };
 
@@ -90,12 +90,12 @@ struct early_room {
   return std::tuple{left.ready, left.first_use, left.chunk} < std::tuple{right.ready, right.first_use, right.chunk};
 }
 
-/// An early load with the border of its whole stay, which begins at the last moment of an iteration.
+/// An early load with the border of its whole stay, which begins at the last access of an iteration.
 [[nodiscard]] inline early_load make_early_load(std::uint32_t chunk, std::uint32_t ready, std::uint32_t first_use,
                                                 const lease_tide& tide, std::span<const std::uint32_t> borders) noexcept
 {
-  const auto moments = static_cast<std::uint32_t>(borders.size());
-  const std::uint32_t dry = tide.least_dry(moments - 1, first_use == 0 ? moments : first_use);
+  const auto access_count = static_cast<std::uint32_t>(borders.size());
+  const std::uint32_t dry = tide.least_dry(access_count - 1, first_use == 0 ? access_count : first_use);
   return {chunk, ready, first_use, std::min(dry, borders[first_use])};
 }
 
@@ -109,21 +109,21 @@ struct early_room {
 /// would take the room of the next loads.
 /// The links then have work while the last updates are made, and the first uses of an iteration do not wait for their
 /// loads one after the other. The bytes moved are the same: each chosen chunk would be loaded for that use anyway.
-/// A chunk that the last moment uses is not chosen. Buys: without it `transfer.step_over_reachable_worst` is 1.051 or
-/// more instead of 1.038, and its bound is 1.05. Cost: O(uses + chunks log chunks + moments).
+/// A chunk that the last access uses is not chosen. Buys: without it `transfer.step_over_reachable_worst` is 1.051 or
+/// more instead of 1.038, and its bound is 1.05. Cost: O(uses + chunks log chunks + accesses).
 class early_loads {
  public:
   /// @param stays   as in stay_links   @return   valid until the next call
   std::span<const early_load> choose(const record_uses& record, std::span<const std::uint8_t> stays,
                                      const lease_tide& tide, const early_room& room)
   {
-    const auto moments = static_cast<std::uint32_t>(room.device_bytes.size());
+    const auto access_count = static_cast<std::uint32_t>(room.device_bytes.size());
     const auto chunks = static_cast<std::uint32_t>(room.chunk_bytes.size());
     find_room(record, stays, room);
     find_ends(record, chunks);
     chosen_.clear();
     seen_.assign(chunks, 0);
-    std::int64_t least = left_[moments - 1];
+    std::int64_t least = left_[access_count - 1];
     std::int64_t taken = 0;
     std::uint32_t passed = 0;
     for (std::size_t at = 0; at < record.uses().size(); ++at) {
@@ -132,7 +132,7 @@ class early_loads {
       if (use.kind != use_kind::read && use.kind != use_kind::update) continue;
       const std::uint32_t last = record.last_of_chunk()[use.chunk];
       const bool is_there = last != record_uses::none && stays[record.stretches()[last].last] != 0;
-      if (is_there || end_of_chunk_[use.chunk] > moments - 1) continue;
+      if (is_there || end_of_chunk_[use.chunk] > access_count - 1) continue;
       for (; passed < use.begin; ++passed) least = std::min(least, left_[passed]);
       taken += static_cast<std::int64_t>(room.chunk_bytes[use.chunk]);
       if (taken > least) break;
@@ -143,29 +143,29 @@ class early_loads {
   }
 
  private:
-  /// Bytes left at each moment.
+  /// Bytes left at each access.
   void find_room(const record_uses& record, std::span<const std::uint8_t> stays, const early_room& room)
   {
-    const std::size_t moments = room.device_bytes.size();
-    change_.assign(moments + 1, 0);
+    const std::size_t access_count = room.device_bytes.size();
+    change_.assign(access_count + 1, 0);
     for (const held_stretch& it : record.stretches()) {
       const std::uint64_t size = room.chunk_bytes[it.chunk];
       const bool keeps = stays[it.last] != 0;
       const std::uint32_t next = record.stretches()[it.next].begin;
       const bool around = keeps && next <= it.begin;
       change_[it.begin] += size;
-      change_[keeps ? (around ? moments : next) : it.end] -= size;  // may wrap below zero, the sums do not
+      change_[keeps ? (around ? access_count : next) : it.end] -= size;  // may wrap below zero, the sums do not
       if (around) change_[0] += size, change_[next] -= size;
     }
-    left_.resize(moments);
+    left_.resize(access_count);
     std::uint64_t taken = 0;
-    for (std::size_t at = 0; at < moments; ++at) {
+    for (std::size_t at = 0; at < access_count; ++at) {
       taken += change_[at];
       left_[at] = static_cast<std::int64_t>(room.device_bytes[at] - taken);
     }
   }
 
-  /// The moment from which on a chunk is not used any more.
+  /// The access from which on a chunk is not used any more.
   void find_ends(const record_uses& record, std::uint32_t chunks)
   {
     end_of_chunk_.assign(chunks, 0);
@@ -174,7 +174,7 @@ class early_loads {
 
   std::vector<early_load> chosen_;
   std::vector<std::uint64_t> change_;
-  std::vector<std::int64_t> left_;  // by moment
+  std::vector<std::int64_t> left_;  // by access index
   std::vector<std::uint32_t> end_of_chunk_;
   std::vector<std::uint8_t> seen_;
 };

@@ -108,7 +108,7 @@ class chunk_cache_trial {
     const tier where = host ? tier::host : tier::device;
     asked_ = model_.chunk_of_slot[slot];
     asked_frames_ = it.frames;
-    state_.acquire(slot, asked_, kind, access_record::never, moment{0}, memory_);
+    state_.acquire(slot, asked_, kind, access_record::never, access_index{0}, memory_);
     if (how != access::write) memory_.read(slot, where, it);
     if (writes(how)) memory_.write(slot, where, it);
     live_[slot] = true;

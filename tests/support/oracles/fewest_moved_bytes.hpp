@@ -18,7 +18,7 @@ namespace support {
 class fewest_moved_bytes {
  public:
   explicit fewest_moved_bytes(const chunkmem::transfer::retention_input& what)
-      : what_{what}, moments_{what.device_bytes.size()}
+      : what_{what}, access_count_{what.device_bytes.size()}
   {
     if (!what.host_bytes.empty()) host_ = *std::ranges::min_element(what.host_bytes);
     for (std::uint32_t chunk = 0; chunk < what.chunk_bytes.size(); ++chunk) collect(chunk);
@@ -31,7 +31,7 @@ class fewest_moved_bytes {
   std::uint64_t operator()()
   {
     best_ = UINT64_MAX;
-    std::vector<std::uint64_t> taken(moments_, 0);
+    std::vector<std::uint64_t> taken(access_count_, 0);
     choose(0, 0, 0, taken);
     return best_;
   }
@@ -42,7 +42,7 @@ class fewest_moved_bytes {
   struct way {
     std::uint64_t bytes;               // moved
     std::uint64_t home;                // on the host
-    std::vector<std::uint64_t> taken;  // on the device, at each moment
+    std::vector<std::uint64_t> taken;  // on the device, at each access
   };
 
   void collect(std::uint32_t chunk)
@@ -57,7 +57,7 @@ class fewest_moved_bytes {
     std::vector<way> useful;
     for (const way& it : mine) {
       const auto is_no_worse = [&](const way& other) {
-        for (std::size_t now = 0; now < moments_; ++now)
+        for (std::size_t now = 0; now < access_count_; ++now)
           if (other.taken[now] > it.taken[now]) return false;
         return host_ == UINT64_MAX || other.home <= it.home;
       };
@@ -69,11 +69,11 @@ class fewest_moved_bytes {
   /// What happens to one chunk that stays after those uses whose bit is set.
   [[nodiscard]] way play(const std::vector<use>& uses, std::uint32_t stays, std::uint64_t size) const
   {
-    way result{0, uses.empty() || !what_.repeats ? size : 0, std::vector<std::uint64_t>(moments_, 0)};
+    way result{0, uses.empty() || !what_.repeats ? size : 0, std::vector<std::uint64_t>(access_count_, 0)};
     bool resident = false;
     bool dirty = false;
     bool empty = false;
-    std::size_t left = 0;  // moment since which it only waits
+    std::size_t left = 0;  // access since which it only waits
     for (int lap = 0; lap < (what_.repeats ? 3 : 1); ++lap) {
       result.bytes = 0;
       std::ranges::fill(result.taken, 0);
@@ -95,7 +95,7 @@ class fewest_moved_bytes {
         dirty = dirty || empty || it.kind != use_kind::read;
         empty = false;
         for (std::size_t now = it.begin; now < it.end; ++now) result.taken[now] = size;
-        left = it.end % moments_;
+        left = it.end % access_count_;
         resident =
             (stays >> at & 1U) != 0;  // after the last use of one shot for nothing: what comes after it is not counted
         if (resident) continue;
@@ -109,7 +109,7 @@ class fewest_moved_bytes {
   }
   void fill(std::vector<std::uint64_t>& taken, std::size_t from, std::size_t to, std::uint64_t size) const
   {
-    for (std::size_t now = from; now != to; now = (now + 1) % moments_) taken[now] = size;
+    for (std::size_t now = from; now != to; now = (now + 1) % access_count_) taken[now] = size;
   }
 
   void choose(std::size_t chunk, std::uint64_t bytes, std::uint64_t homes, std::vector<std::uint64_t>& taken)
@@ -121,17 +121,17 @@ class fewest_moved_bytes {
     }
     for (const way& it : ways_[chunk]) {
       bool fits = true;
-      for (std::size_t now = 0; now < moments_; ++now) {
+      for (std::size_t now = 0; now < access_count_; ++now) {
         taken[now] += it.taken[now];
         fits = fits && taken[now] <= what_.device_bytes[now];
       }
       if (fits) choose(chunk + 1, bytes + it.bytes, homes + it.home, taken);
-      for (std::size_t now = 0; now < moments_; ++now) taken[now] -= it.taken[now];
+      for (std::size_t now = 0; now < access_count_; ++now) taken[now] -= it.taken[now];
     }
   }
 
   const chunkmem::transfer::retention_input& what_;
-  std::size_t moments_;
+  std::size_t access_count_;
   std::vector<std::vector<way>> ways_;  // of each chunk, none worse than another one
   std::vector<std::uint64_t> rest_;     // the least of this chunk and those after it
   std::uint64_t best_ = UINT64_MAX;

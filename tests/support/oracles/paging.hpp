@@ -40,12 +40,12 @@ std::uint32_t loads_of(const trace& reads, std::uint32_t chunks, std::uint32_t f
       ++loads;
       arrived[wanted] = now + 1;
       if (resident.size() == frames) {
-        const chunk_id victim = policy.victim(moment{now});
+        const chunk_id victim = policy.victim(access_index{now});
         policy.leave(resident.at(index_of(victim)));
         resident.erase(index_of(victim));
       }
     }
-    const moment next = profiled ? moment{record.entries()[now].next_of_chunk} : moment::none;
+    const access_index next = profiled ? access_index{record.entries()[now].next_of_chunk} : access_index::none;
     policy.enter(resident[wanted] = {chunk_id{wanted}, next, 1, false, arrived[wanted], now + 1});
   }
   return loads;

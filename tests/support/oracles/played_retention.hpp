@@ -11,7 +11,7 @@
 
 namespace support {
 
-/// Does what a plan of retention says, moment by moment: three iterations where it repeats, of which the last one
+/// Does what a plan of retention says, access by access index: three iterations where it repeats, of which the last one
 /// counts.
 class played_retention {
  public:
@@ -64,7 +64,7 @@ class played_retention {
     open_.push_back(at);
   }
 
-  /// Uses that end before a moment; a chunk goes when its last one ends and says so.
+  /// Uses that end before an access; a chunk goes when its last one ends and says so.
   void release(std::size_t now)
   {
     std::vector<std::size_t> ended;
