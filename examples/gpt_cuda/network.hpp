@@ -130,7 +130,7 @@ class network {
              room);
   }
 
-  /// Writes, or adds to, a gradient by one product. @param weight   its pin, which is spent
+  /// Writes, or adds to, a gradient by one product. @param weight   its pin, which is consumed
   template <class Pin>
   void product_gradient(Pin&& weight, const bf16* left, const bf16* right, const product_shape& shape, bool last,
                         const scratch_type& room) const

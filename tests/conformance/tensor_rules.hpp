@@ -148,10 +148,10 @@ class rules_trial {
       if (leads(from, event::release, state::compute) || leads(from, event::release, state::gradient))
         return "a release leaves the tensor pinned";
     }
-    if (!is_legal(from, event::spend)) return nullptr;
-    return from == state::compute && leads(from, event::spend, state::gradient)
+    if (!is_legal(from, event::consume)) return nullptr;
+    return from == state::compute && leads(from, event::consume, state::gradient)
                ? nullptr
-               : "spend is not the way from compute to gradient";
+               : "consume is not the way from compute to gradient";
   }
 
   std::span<const chunkmem::transition> rows_;

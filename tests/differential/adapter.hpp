@@ -76,18 +76,18 @@ class adapter final : public adapter_base<World> {
 
   answer gradient_of_pin(std::size_t at, element kind, granted& got) override
   {
-    bool is_spent = false;
-    const auto spend = [&](auto kept) {
+    bool is_consumed = false;
+    const auto consume = [&](auto kept) {
       got.beta = kept.beta();
-      is_spent = true;
+      is_consumed = true;
       erase(this->pins_, at);
       this->keep(std::move(kept), got);
     };
     const auto open = [&](auto& pin) {
       if (kind == element::real)
-        spend(this->m().template gradient<float>(std::move(pin)));
+        consume(this->m().template gradient<float>(std::move(pin)));
       else
-        spend(this->m().template gradient<cm::bf16>(std::move(pin)));
+        consume(this->m().template gradient<cm::bf16>(std::move(pin)));
     };
     answer result;
     if (auto* const real = std::get_if<pin_of<float>>(&pins_[at]))
@@ -96,8 +96,8 @@ class adapter final : public adapter_base<World> {
       result = ask([&] { open(*brain); });
     else
       return {.is = verdict::other};
-    // no room: it is spent too
-    if (!is_spent && std::visit([](const auto& it) { return !it.is_live(); }, pins_[at])) erase(pins_, at);
+    // no room: it is consumed too
+    if (!is_consumed && std::visit([](const auto& it) { return !it.is_live(); }, pins_[at])) erase(pins_, at);
     return result;
   }
   answer gradient(std::uint32_t tensor, element kind, std::uint32_t agent, granted& got) override

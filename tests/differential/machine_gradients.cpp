@@ -39,11 +39,11 @@ void machine::gradient_of_pin(const op& it)
   prepare(refused);
   granted got;
   const answer result = made().gradient_of_pin(at, kind, got);
-  const bool is_spent = result.is == verdict::fine || subject_->pins() < model_.pins.size();
-  if (!is_spent) return judge({false, early.usage, false, false}, result, "gradient of a pin");
-  expect(early.fine, "a gradient was not refused, or its pin was spent");
+  const bool is_consumed = result.is == verdict::fine || subject_->pins() < model_.pins.size();
+  if (!is_consumed) return judge({false, early.usage, false, false}, result, "gradient of a pin");
+  expect(early.fine, "a gradient was not refused, or its pin was consumed");
   model_.unpinned(at);
-  if (result.is != verdict::fine) {  // the weight's pin is spent, also where its gradient cannot be pinned
+  if (result.is != verdict::fine) {  // the weight's pin is consumed, also where its gradient cannot be pinned
     const forecast late = model_.of_gradient_pin(tensor);
     if (result.is == verdict::memory || result.is == verdict::device) return judge(late, result, "gradient of a pin");
     sum_->note_sentence(result.sentence);

@@ -190,7 +190,7 @@ void plain_model::first_gradient(std::uint32_t tensor, bool in_place)
   gradient.is_defined = true;
   if (!in_place) return;
   step(weight, event::acquire);
-  step(weight, event::spend);
+  step(weight, event::consume);
   weight.is_defined = false;
 }
 

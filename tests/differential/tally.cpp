@@ -89,7 +89,7 @@ constexpr known_sentence known[] = {
 };
 
 constexpr const char* state_names[] = {"free", "hold", "compute", "gradient"};
-constexpr const char* event_names[] = {"materialize", "acquire", "spend", "release", "drop"};
+constexpr const char* event_names[] = {"materialize", "acquire", "consume", "release", "drop"};
 
 }  // namespace
 
@@ -102,7 +102,7 @@ int next_of(state from, event what) noexcept
       return what == event::materialize ? to(state::hold) : illegal;
     case state::compute:
       if (what == event::acquire) return to(state::compute);
-      if (what == event::spend) return to(state::gradient);
+      if (what == event::consume) return to(state::gradient);
       return what == event::release ? to(state::hold) : illegal;
     case state::gradient: return what == event::release ? to(state::hold) : illegal;
     case state::hold:

@@ -178,7 +178,7 @@ TEST_CASE("a gradient starts at beta 0 and adds from then on", "[manager]")
     CHECK(gradient.beta() == 0.0F);
     CHECK(gradient.span().size() == 512);
   }
-  CHECK_THROWS_AS(held.data(), cm::usage_error);  // spent
+  CHECK_THROWS_AS(held.data(), cm::usage_error);  // consumed
   CHECK(it.m->has_gradient(it.weight));
   CHECK(it.m->gradient(it.weight).beta() == 1.0F);
   it.m->drop_gradient(it.weight);

@@ -64,7 +64,7 @@ TEST_CASE("a value whose gradient has its bytes is unreadable until it is overwr
   model it;
   states::begin(it.value(), cm::at::device);
   states::end(it.value(), cm::at::device);
-  states::spend(it.value());
+  states::consume(it.value());
   CHECK((it.value().state == cm::tensor_state::gradient && it.value().pins == 0));
   CHECK_THROWS_AS(states::expect(it.tensors, 0, cm::tensor_event::acquire), cm::usage_error);
   states::take_back(it.value());
@@ -76,12 +76,12 @@ TEST_CASE("a value whose gradient has its bytes is unreadable until it is overwr
   CHECK(it.value().state == cm::tensor_state::hold);
 }
 
-TEST_CASE("the rules decide: under those of inference nothing is spent", "[manager]")
+TEST_CASE("the rules decide: under those of inference nothing is consumed", "[manager]")
 {
   model it;
   using inference = cm::slot_states<cm::inference_rules>;
   inference::begin(it.value(), cm::at::device);
-  CHECK_THROWS_AS(inference::expect(it.tensors, 0, cm::tensor_event::spend), cm::usage_error);
+  CHECK_THROWS_AS(inference::expect(it.tensors, 0, cm::tensor_event::consume), cm::usage_error);
 }
 
 }  // namespace slot_states_test

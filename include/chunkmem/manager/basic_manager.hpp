@@ -315,8 +315,8 @@ class basic_manager {
     });
   }
 
-  /// The gradient of the weight that `weight` held; that pin is spent, also where there is no room for the gradient, or
-  /// a pin on the host is in the way of its chunk.
+  /// The gradient of the weight that `weight` held; that pin is consumed, also where there is no room for the gradient,
+  /// or a pin on the host is in the way of its chunk.
   /// @tparam Kind   of the gradient, where that is not the weight's: float under gradient::separate{.wide = true}
   /// @param how     zeros: for what writes some elements only. The agent fills the bytes, and beta() is 1 from the
   ///   first write on
@@ -403,7 +403,7 @@ class basic_manager {
       engine_.pending().finish();
       ledger_.expect_no_update("a gradient was to be dropped");
       ledger_.forget_measure_of_all();
-      updates_.spend_gradient(wanted);
+      updates_.consume_gradient(wanted);
     });
   }
 
@@ -640,7 +640,7 @@ class basic_manager {
   }
   static void refuse_without_gradients()
   {
-    expects(state_machine<Rules>::is_legal(tensor_state::compute, tensor_event::spend),
+    expects(state_machine<Rules>::is_legal(tensor_state::compute, tensor_event::consume),
             "a gradient under rules that know none");
   }
 

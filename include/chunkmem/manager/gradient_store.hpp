@@ -118,8 +118,8 @@ class gradient_store {
   /// gradient lies in its place
   void take_place(std::uint32_t value_slot) noexcept
   {
-    states::spend(engine_->tensors().slots()[value_slot]);
-    engine_->places().note_spent(value_slot);
+    states::consume(engine_->tensors().slots()[value_slot]);
+    engine_->places().note_consumed(value_slot);
   }
 
  private:

@@ -12,7 +12,7 @@ namespace chunkmem::inline v0 {
 
 /// Changes states and pins of slots by the rules. No other code writes them.
 ///
-/// `expect` asks before anything moves; `begin`, `end`, `drop`, `spend` and `take_back` commit and cannot fail.
+/// `expect` asks before anything moves; `begin`, `end`, `drop`, `consume` and `take_back` commit and cannot fail.
 /// Cost: one load of the table for each call.
 template <tensor_rules Rules>
 struct slot_states {
@@ -66,9 +66,9 @@ struct slot_states {
   /// Its bytes are dead. @pre expect(drop)
   static void drop(slot& it) noexcept { it.state = tensor_state::free; }
   /// The gradient of this value has taken its bytes. @pre the value has bytes and no pin
-  static void spend(slot& it) noexcept
+  static void consume(slot& it) noexcept
   {
-    it.state = after(after(it.state, tensor_event::acquire), tensor_event::spend);
+    it.state = after(after(it.state, tensor_event::acquire), tensor_event::consume);
   }
   /// The bytes that a gradient had taken are the value's again, to be overwritten. Does nothing for other slots.
   static void take_back(slot& it) noexcept

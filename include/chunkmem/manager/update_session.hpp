@@ -147,7 +147,7 @@ class update_session {
   void end_update() noexcept { ledger_->end_update(); }
   /// The gradient is used up, or its parameter is passed over.
   /// @throws out_of_memory, device_error   the weight is unreadable; call again
-  void spend_gradient(tensor_handle parameter)
+  void consume_gradient(tensor_handle parameter)
   {
     (void)builder_->slot_in(parameter, gradient_list);
     gradients_->consume(builder_->slot_of(parameter));

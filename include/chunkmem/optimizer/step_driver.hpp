@@ -183,7 +183,7 @@ class step_driver {
       expects(progress.undropped != 0 && place == progress.reached,
               "the last optimizer step was cut short, and there are new gradients since (drop_gradients(), then make "
               "them all again)");
-      owner_.updates().spend_gradient(parameter);
+      owner_.updates().consume_gradient(parameter);
       progress.undropped = 0;
     });
     site_.begin();
@@ -339,7 +339,7 @@ class step_driver {
   void confirm(std::uint32_t ordinal)
   {
     owner_.updates().with_parameter(
-        ordinal, [&](tensor_handle parameter, const tensor_info&) { owner_.updates().spend_gradient(parameter); });
+        ordinal, [&](tensor_handle parameter, const tensor_info&) { owner_.updates().consume_gradient(parameter); });
   }
   /// Takes an early update back. @param restore   `restore(bytes)` writes the bytes that `guess` overwrote
   template <class Restore>
@@ -381,7 +381,7 @@ class step_driver {
                    [&](const parameter_bytes& all, auto place) { apply(all, info, place, factor, number); });
         is_done = 1;
       }
-      owner_.updates().spend_gradient(parameter);
+      owner_.updates().consume_gradient(parameter);
       is_done = 0;
     });
   }
@@ -482,14 +482,14 @@ class step_driver {
       ++kernel_.progress.reached;
       kernel_.progress.undropped = 1;
     });
-    owner_.updates().spend_gradient(parameter);
+    owner_.updates().consume_gradient(parameter);
     kernel_.progress.undropped = 0;
   }
   /// A parameter without a gradient, or of a step that is skipped.
   void pass_over(tensor_handle parameter)
   {
     if (rehearsing()) return;
-    owner_.updates().spend_gradient(parameter);
+    owner_.updates().consume_gradient(parameter);
     ++kernel_.progress.reached;
   }
   /// Every parameter is done with, or waits. A rehearsal keeps nothing.

@@ -111,7 +111,7 @@ class sharded_model : public sharding::rank_tensors<Backend, Ranks, Policies...>
     return {m_.acquire(tensor<Element>{it.own}, mode, place), wanted, agent::host};
   }
 
-  /// The gradient of the weight that `weight` held; that pin is spent. As a manager's.
+  /// The gradient of the weight that `weight` held; that pin is consumed. As a manager's.
   /// @throws usage_error   no parameter, or another element type than gradients have
   template <class Kind = void, pinned_element Element>
   [[nodiscard]] auto gradient(pin_type<Element>&& weight, gradient_start how = gradient_start::undefined)
