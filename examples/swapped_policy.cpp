@@ -16,7 +16,7 @@ using usual = cm::manager<host>;                                                
 using plain = cm::manager<host, cm::eviction::lru, cm::transfer::no_prefetch>;  // two replaced, none restated
 static_assert(std::same_as<plain, cm::manager<host, cm::transfer::no_prefetch, cm::eviction::lru>>);  // order is free
 
-/// Walks 16 layers in a circle, with room for six, and returns the sum of the last one.
+/// Walks 16 layers in a cycle, with room for six, and returns the sum of the last one.
 template <class Manager>
 double walk(const char* name, std::uint64_t& loads)
 {

@@ -17,11 +17,11 @@ namespace conformance {
 namespace detail {
 
 using namespace chunkmem;
-using ownership::circle;
 using ownership::collective_step;
 using ownership::collective_steps;
 using ownership::owned_chunk;
 using ownership::owned_range;
+using ownership::process_group;
 using ownership::rank_world;
 
 /// What every rank has of a run, one number for each byte; steps are carried out to the letter.
@@ -42,16 +42,16 @@ class step_room {
     for (const collective_steps& each : steps)
       if (each.count != steps[0].count) return "ranks name different numbers of steps";
     for (std::uint32_t at = 0; at < steps[0].count; ++at) {
-      std::map<std::uint32_t, std::vector<std::uint32_t>> circles;
+      std::map<std::uint32_t, std::vector<std::uint32_t>> process_groups;
       for (std::uint32_t rank = 0; rank < world_.ranks; ++rank) {
-        const circle who = steps[rank].items[at].among;
-        if (who != steps[0].items[at].among) return "ranks name different circles";
-        const std::uint32_t key = who == circle::all    ? 0
-                                  : who == circle::node ? rank / world_.of_node
-                                                        : rank % world_.of_node;
-        circles[key].push_back(rank);
+        const process_group group = steps[rank].items[at].among;
+        if (group != steps[0].items[at].among) return "ranks name different process groups";
+        const std::uint32_t key = group == process_group::all    ? 0
+                                  : group == process_group::node ? rank / world_.of_node
+                                                                 : rank % world_.of_node;
+        process_groups[key].push_back(rank);
       }
-      for (const auto& [key, members] : circles) {
+      for (const auto& [key, members] : process_groups) {
         std::vector<collective_step> named;
         for (const std::uint32_t rank : members) named.push_back(steps[rank].items[at]);
         if (std::string wrong = mistake_in(members, named); !wrong.empty()) return wrong;
@@ -74,10 +74,11 @@ class step_room {
           return "the root does not receive, or others do not send";
         same.what = step.what;
       }
-      if (same != step) return "ranks of one circle name different steps";
+      if (same != step) return "ranks of one process group name different steps";
     }
-    if (step.parts.ranks != members.size()) return "a step has shares for another number of ranks than its circle";
-    if (step.root >= members.size()) return "the root of a step is no rank of its circle";
+    if (step.parts.ranks != members.size())
+      return "a step has shares for another number of ranks than its process group";
+    if (step.root >= members.size()) return "the root of a step is no rank of its process group";
     if (step.begin + step.parts.whole > places_[0].size()) return "a step reaches beyond the room";
     switch (step.what) {
       case operation::all_gather:

@@ -79,8 +79,8 @@ std::string on_ranks(const job& wanted, const cm::optimizer::adam& kernel,
                      const support::ranks::history<Element>& values, Work work)
 {
   using threads = cm::collective::local_threads;
-  using ranks_type =
-      std::conditional_t<std::same_as<Ownership, cm::ownership::hierarchical>, cm::sharding::circles<threads>, threads>;
+  using ranks_type = std::conditional_t<std::same_as<Ownership, cm::ownership::hierarchical>,
+                                        cm::sharding::process_groups<threads>, threads>;
   using model_type = cm::sharded_model<cm::backend::host_arena, ranks_type, Ownership, Policies...>;
   std::vector<std::string> said(wanted.ranks);
   cm::sharding::thread_ranks{wanted.ranks, wanted.of_node}.run([&](cm::sharding::thread_ranks::place& here) {

@@ -11,7 +11,7 @@
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/ownership/hierarchical.hpp>
-#include <chunkmem/sharding/circles.hpp>
+#include <chunkmem/sharding/process_groups.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
 #include <chunkmem/sharding/thread_ranks.hpp>
 
@@ -34,7 +34,7 @@ using support::ranks::job;
 using arena = cm::backend::host_arena;
 using threads = cm::collective::local_threads;
 using every_layout = cm::any_layout<cm::append_layout, cm::best_fit_layout>;
-using model_type = cm::sharded_model<arena, cm::sharding::circles<threads>, cm::ownership::hierarchical,
+using model_type = cm::sharded_model<arena, cm::sharding::process_groups<threads>, cm::ownership::hierarchical,
                                      support::every_eviction, every_layout>;
 using manager_type = cm::manager<arena>;
 
@@ -269,7 +269,7 @@ void on_ranks(const phase& now, std::uint32_t first, const support::ranks::histo
     const auto on = [&](cm::bytes device, auto use) {
       arena memory{{.device_capacity = device, .host_capacity = how.frame_bytes() * 128}};
       model_type model{memory,
-                       here.circles(),
+                       here.process_groups(),
                        {.chunk_bytes = how.frame_bytes()},
                        {.divided = how.divided, .sum_scale = how.scale},
                        support::every_eviction{now.eviction},

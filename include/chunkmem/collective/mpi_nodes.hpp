@@ -19,7 +19,7 @@ namespace collective {
 ///
 /// What a process needs before it makes its communicators: its place, its groups, and which device of its node is its
 /// own. Ranks of `users` have to be numbered node by node, as launchers do unless they are told otherwise;
-/// sharding::circles refuses others.
+/// sharding::process_groups refuses others.
 class mpi_nodes {
  public:
   /// Collective over `users`; MPI waits for all of them, without a deadline.

@@ -32,13 +32,13 @@ struct hierarchical {
   [[nodiscard]] constexpr owned_range owned(const owned_chunk& chunk, rank_id rank, const rank_world& world) const
   {
     const collective::shares parts = in_node(chunk, world);
-    const std::uint32_t place = world.place_in(circle::node, rank);
+    const std::uint32_t place = world.place_in(process_group::node, rank);
     return {parts.begin(place), parts.end(place)};
   }
   [[nodiscard]] constexpr collective_steps fetch(const owned_chunk& chunk, rank_id, const rank_world& world) const
   {
     return {{{{.what = collective::operation::all_gather,
-               .among = circle::node,
+               .among = process_group::node,
                .first = chunk.id,
                .parts = in_node(chunk, world)}}},
             1};
@@ -48,11 +48,11 @@ struct hierarchical {
   {
     const owned_range own = owned(chunk, rank, world);
     const collective_step inside{.what = collective::operation::reduce_scatter,
-                                 .among = circle::node,
+                                 .among = process_group::node,
                                  .first = chunk.id,
                                  .parts = in_node(chunk, world)};
     const collective_step across{.what = collective::operation::all_reduce,
-                                 .among = circle::across,
+                                 .among = process_group::across,
                                  .first = chunk.id,
                                  .begin = own.begin,
                                  .parts = collective::shares::of(bytes{own.end - own.begin}, world.nodes())};

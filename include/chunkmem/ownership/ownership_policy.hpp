@@ -66,8 +66,8 @@ concept names_steps = requires(const Policy& policy, const ownership::owned_chun
 ///    the steps. `room` bytes are enough for the run.
 /// 3. `reduction`: where each rank has bytes of its own for the whole run, every rank has the sum over all ranks, each
 ///    once, in what it owns, behind the steps. What else the room holds is unspecified.
-/// 4. Ranks of one circle name the same step: of a sum that comes together the root says `receive` and the others
-/// `send`.
+/// 4. Ranks of one process group name the same step: of a sum that comes together the root says `receive` and the
+/// others `send`.
 /// 5. A run is the same whichever of its chunks is asked for, so that it is fetched and reduced once for all of them.
 /// 6. Answers depend on the arguments alone, and nothing is allocated.
 /// @throws size_overflow   from all of them: the run needs more than 64 bits

@@ -10,9 +10,9 @@
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/manager/stacked.hpp>
 #include <chunkmem/ownership/sharded.hpp>
-#include <chunkmem/sharding/circles.hpp>
 #include <chunkmem/sharding/gathered_units.hpp>
 #include <chunkmem/sharding/gathering.hpp>
+#include <chunkmem/sharding/process_groups.hpp>
 #include <chunkmem/sharding/rank_manager.hpp>
 #include <chunkmem/sharding/unit_division.hpp>
 #include <chunkmem/sharding/unit_gradients.hpp>
@@ -61,11 +61,12 @@ class rank_tensors {
 
  public:
   static_assert(gathering_mover<mover_type, Backend>);
-  using communicator_type = typename circles_of<Ranks>::communicator_type;
+  using communicator_type = typename process_groups_of<Ranks>::communicator_type;
   using manager_type = rank_manager<chunkmem::detail::manager_among<Backend, mover_type, Policies...>>;
   using engine_type = typename manager_type::engine_type;
 
-  /// @param ranks   a communicator, or circles for ownerships that know of nodes; what it refers to outlives this
+  /// @param ranks   a communicator, or process groups for ownerships that know of nodes; what it refers to outlives
+  ///                this
   /// @param given   policies with settings, as for a manager
   template <class... Given>
   explicit rank_tensors(Backend& backend, Ranks& ranks, const manager_options& options = {},
@@ -158,7 +159,8 @@ class rank_tensors {
   /// that is gone then ends the wait here, by the deadline of the group. @throws comm_error   something of it failed
   void settle()
   {
-    constexpr ownership::circle all[] = {ownership::circle::all, ownership::circle::node, ownership::circle::across};
+    constexpr ownership::process_group all[] = {ownership::process_group::all, ownership::process_group::node,
+                                                ownership::process_group::across};
     for (const auto who : all)  // groups whose work runs on a device have to be asked
       if constexpr (requires(communicator_type& group) { group.finish(m_.backend(), worker_); })
         ranks_.of(who).finish(m_.backend(), worker_);
@@ -166,7 +168,7 @@ class rank_tensors {
     for (const auto who : all) ranks_.of(who).check();
   }
   /// All of them.
-  [[nodiscard]] communicator_type& ranks() const noexcept { return ranks_.of(ownership::circle::all); }
+  [[nodiscard]] communicator_type& ranks() const noexcept { return ranks_.of(ownership::process_group::all); }
   /// What this rank owns, as parameters of its own: for checkpoints of this rank and for tests.
   [[nodiscard]] manager_type& shares() noexcept { return m_; }
   /// What this rank owns of a weight, and of which share, or nothing. @pre sealed
@@ -259,7 +261,7 @@ class rank_tensors {
       seal();
     return m_;
   }
-  circles_of<Ranks> ranks_;
+  process_groups_of<Ranks> ranks_;
   agent worker_;
   ownership_type ownership_;
   unit_runs runs_;

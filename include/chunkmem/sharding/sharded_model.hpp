@@ -35,7 +35,7 @@ namespace chunkmem::inline v0 {
 /// of its own manager, untouched by others. Bits: W ranks with one micro-batch each get those of one rank whose
 /// gradients were added in that grouping.
 ///
-/// @tparam Ranks   a communicator, or sharding::circles of one; it and the backend outlive this
+/// @tparam Ranks   a communicator, or sharding::process_groups of one; it and the backend outlive this
 /// @tparam Policies   of the manager, but for the mover; and an ownership (sharded; whole by groups; hierarchical),
 ///   which divides chunks
 /// @threads   one caller for each rank   Source: ZeRO-3 (Rajbhandari et al. 2020, arXiv 1910.02054) on chunks, as

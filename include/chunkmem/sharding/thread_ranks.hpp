@@ -6,7 +6,7 @@
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/expects.hpp>
 #include <chunkmem/core/ids.hpp>
-#include <chunkmem/sharding/circles.hpp>
+#include <chunkmem/sharding/process_groups.hpp>
 
 #include <cstdint>
 #include <deque>
@@ -44,14 +44,14 @@ class thread_ranks {
         : all_{groups.all_, rank_id{rank}},
           node_{groups.nodes_[rank / groups.world_.of_node], rank_id{rank % groups.world_.of_node}},
           across_{groups.places_[rank % groups.world_.of_node], rank_id{rank / groups.world_.of_node}},
-          circles_{all_, node_, across_}
+          process_groups_{all_, node_, across_}
     {
     }
     place(const place&) = delete;
 
     [[nodiscard]] std::uint32_t rank() const noexcept { return index_of(all_.rank()); }
     /// For ownerships that know of nodes.
-    [[nodiscard]] sharding::circles<communicator_type>& circles() noexcept { return circles_; }
+    [[nodiscard]] sharding::process_groups<communicator_type>& process_groups() noexcept { return process_groups_; }
     /// For all others.
     [[nodiscard]] communicator_type& all() noexcept { return all_; }
 
@@ -59,7 +59,7 @@ class thread_ranks {
     communicator_type all_;
     communicator_type node_;
     communicator_type across_;
-    sharding::circles<communicator_type> circles_;
+    sharding::process_groups<communicator_type> process_groups_;
   };
 
   [[nodiscard]] const ownership::rank_world& world() const noexcept { return world_; }
