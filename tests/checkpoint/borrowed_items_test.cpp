@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/checkpoint/lent_items.hpp>
+#include <chunkmem/checkpoint/borrowed_items.hpp>
 
 #include "small_model.hpp"
 
@@ -23,7 +23,7 @@
 #include <utility>
 #include <vector>
 
-namespace lent_items_test {
+namespace borrowed_items_test {
 
 using namespace checkpoints;
 namespace checkpoint = cm::checkpoint;
@@ -245,4 +245,4 @@ TEST_CASE("a device that is lost under a save ends it with an error", "[checkpoi
   CHECK(saved > 0);
 }
 
-}  // namespace lent_items_test
+}  // namespace borrowed_items_test

@@ -23,9 +23,9 @@ namespace checkpoint {
 namespace detail {
 
 /// Pins of a manager's items that a save still reads, whatever the manager is.
-class lent_pins {
+class borrowed_pins {
  public:
-  virtual ~lent_pins() = default;
+  virtual ~borrowed_pins() = default;
   /// All bytes have arrived on the host. For the thread of the manager. @throws device_error   some will not
   virtual void wait() = 0;
 };
@@ -35,7 +35,7 @@ class lent_pins {
 /// lent: the calling thread waits for no copy, and the queue hears of each that arrived from the agent that made it.
 /// What the host has no room for is copied at once.
 template <class Manager>
-class lending_writer final : public lent_pins {
+class lending_writer final : public borrowed_pins {
  public:
   lending_writer(Manager& m, std::shared_ptr<save_queue> queue) : m_{m}, queue_{std::move(queue)} {}
 
