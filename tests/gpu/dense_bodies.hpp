@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/core/exact.hpp>
+#include <chunkmem/core/strict_fp.hpp>
 #include <chunkmem/optimizer/device_kernel.hpp>
 #include <chunkmem/tensor/half.hpp>
 
@@ -37,7 +37,7 @@ template <class Element>
   std::uint64_t mixed = (key + 1) * 0x9E3779B97F4A7C15U;
   mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9U;
   mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EBU;
-  return chunkmem::exact::sum(static_cast<float>((mixed ^ (mixed >> 31)) >> 41) / 8388608.0F, -0.5F);
+  return chunkmem::strict_fp::sum(static_cast<float>((mixed ^ (mixed >> 31)) >> 41) / 8388608.0F, -0.5F);
 }
 
 /// What all bodies here are: one call for each index, without anything prepared.
@@ -75,8 +75,8 @@ struct product_body : plain_body<product_body<Out, Left, Right>> {
     const std::uint64_t column = index % columns;
     float sum = beta == 0.0F ? 0.0F : number_of(out[index]);
     for (std::uint64_t at = 0; at < inner; ++at)
-      sum = chunkmem::exact::fused(number_of(left[row * of_left.row + at * of_left.column]),
-                                   number_of(right[at * of_right.row + column * of_right.column]), sum);
+      sum = chunkmem::strict_fp::fused(number_of(left[row * of_left.row + at * of_left.column]),
+                                       number_of(right[at * of_right.row + column * of_right.column]), sum);
     out[index] = element_of<Out>(sum);
   }
 };
@@ -101,7 +101,7 @@ struct softsign_body : plain_body<softsign_body> {
   CHUNKMEM_HOST_DEVICE void operator()(std::uint64_t index) const noexcept
   {
     const float value = values[index];
-    values[index] = chunkmem::exact::quotient(value, chunkmem::exact::sum(1.0F, magnitude(value)));
+    values[index] = chunkmem::strict_fp::quotient(value, chunkmem::strict_fp::sum(1.0F, magnitude(value)));
   }
 };
 
@@ -118,8 +118,8 @@ struct softsign_slope_body : plain_body<softsign_slope_body> {
   [[nodiscard]] CHUNKMEM_HOST_DEVICE std::uint64_t count() const noexcept { return size; }
   CHUNKMEM_HOST_DEVICE void operator()(std::uint64_t index) const noexcept
   {
-    const float rest = chunkmem::exact::sum(1.0F, -magnitude(values[index]));
-    slopes[index] = chunkmem::exact::product(slopes[index], chunkmem::exact::product(rest, rest));
+    const float rest = chunkmem::strict_fp::sum(1.0F, -magnitude(values[index]));
+    slopes[index] = chunkmem::strict_fp::product(slopes[index], chunkmem::strict_fp::product(rest, rest));
   }
 };
 
@@ -136,7 +136,7 @@ struct distance_body : plain_body<distance_body> {
   [[nodiscard]] CHUNKMEM_HOST_DEVICE std::uint64_t count() const noexcept { return size; }
   CHUNKMEM_HOST_DEVICE void operator()(std::uint64_t index) const noexcept
   {
-    slopes[index] = chunkmem::exact::sum(values[index], -noise(key + index));
+    slopes[index] = chunkmem::strict_fp::sum(values[index], -noise(key + index));
   }
 };
 
@@ -151,7 +151,7 @@ struct loss_body : plain_body<loss_body> {
   CHUNKMEM_HOST_DEVICE void operator()(std::uint64_t) const noexcept
   {
     float sum = 0;
-    for (std::uint64_t at = 0; at < size; ++at) sum = chunkmem::exact::fused(slopes[at], slopes[at], sum);
+    for (std::uint64_t at = 0; at < size; ++at) sum = chunkmem::strict_fp::fused(slopes[at], slopes[at], sum);
     *loss = sum;
   }
 };

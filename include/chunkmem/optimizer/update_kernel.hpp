@@ -144,7 +144,7 @@ class prepared_update {
   [[nodiscard]] CHUNKMEM_HOST_DEVICE floats_type transformed_row(const floats_type& wide) const noexcept
   {
     floats_type all;
-    if (exact::is_less(0.0F, how_.limit)) {
+    if (strict_fp::is_less(0.0F, how_.limit)) {
       for (std::uint32_t at = 0; at < row_length<Order>; ++at) all.at[at] = transformed<true>(how_, wide.at[at]);
     } else {
       for (std::uint32_t at = 0; at < row_length<Order>; ++at) all.at[at] = transformed<false>(how_, wide.at[at]);

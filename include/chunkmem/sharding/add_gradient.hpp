@@ -3,8 +3,8 @@
 
 #include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/core/exact.hpp>
 #include <chunkmem/core/float_environment.hpp>
+#include <chunkmem/core/strict_fp.hpp>
 #include <chunkmem/tensor/dtype.hpp>
 #include <chunkmem/tensor/half.hpp>
 
@@ -30,7 +30,7 @@ void add_gradient(Backend& backend, Element* to, const Element* from, std::uint6
     backend.launch(who, [to, from, elements]() noexcept {
       const float_environment standard;
       for (std::uint64_t at = 0; at < elements; ++at)
-        to[at] = round_to<Element>(exact::sum(to_float(to[at]), to_float(from[at])));
+        to[at] = round_to<Element>(strict_fp::sum(to_float(to[at]), to_float(from[at])));
     });
   else
     throw usage_error{

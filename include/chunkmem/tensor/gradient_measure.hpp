@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/core/exact_compare.hpp>
 #include <chunkmem/core/float_environment.hpp>
+#include <chunkmem/core/strict_fp_compare.hpp>
 #include <chunkmem/tensor/half.hpp>
 
 #include <cstddef>
@@ -23,9 +23,9 @@ struct gradient_measure {
   /// Takes in what follows: the order of calls is part of the sums' bits.
   CHUNKMEM_HOST_DEVICE constexpr void add(const gradient_measure& next) noexcept
   {
-    squares = exact::constant_sum(squares, next.squares);
-    magnitudes = exact::constant_sum(magnitudes, next.magnitudes);
-    largest = exact::is_less(largest, next.largest) ? next.largest : largest;
+    squares = strict_fp::constant_sum(squares, next.squares);
+    magnitudes = strict_fp::constant_sum(magnitudes, next.magnitudes);
+    largest = strict_fp::is_less(largest, next.largest) ? next.largest : largest;
     finite = finite && next.finite;
   }
 };
@@ -67,15 +67,15 @@ struct measure_lane {
   {
     const std::int32_t bits = bits_as<std::int32_t>(flush(to_float(value))) & 0x7fffffff;
     largest = larger(largest, bits);
-    const double number = exact::to_double(bits_as<float>(bits));
+    const double number = strict_fp::to_double(bits_as<float>(bits));
     squares = with_square(squares, number);
-    magnitudes = exact::sum(magnitudes, number);
+    magnitudes = strict_fp::sum(magnitudes, number);
   }
 
   [[gnu::always_inline]] CHUNKMEM_HOST_DEVICE void add(const measure_lane& other) const noexcept
   {
-    squares = exact::sum(squares, other.squares);
-    magnitudes = exact::sum(magnitudes, other.magnitudes);
+    squares = strict_fp::sum(squares, other.squares);
+    magnitudes = strict_fp::sum(magnitudes, other.magnitudes);
     largest = larger(largest, other.largest);
   }
 
