@@ -50,7 +50,7 @@ class seen_step {
     (void)tide.read(seen.record, seen.device, seen.frame);
     for (std::uint32_t now = 0; now < seen.record.size(); ++now)
       room_.push_back(tide.dry_frames(now) * seen.frame.count());
-    find_stays();
+    find_retained();
     find_tasks();
   }
 
@@ -59,7 +59,7 @@ class seen_step {
     return {seen_.computed,
             sizes_,
             uses_.uses(),
-            stays_,
+            retained_,
             room_,
             tasks_,
             seen_.costs.to_device,
@@ -69,7 +69,7 @@ class seen_step {
 
  private:
   /// A chunk stayed where nothing loaded it before its next use on the device.
-  void find_stays()
+  void find_retained()
   {
     std::vector<std::vector<std::uint32_t>> loads(seen_.chunks);
     for (const cm::planner::timed_copy& it : seen_.timeline.copies)
@@ -77,14 +77,14 @@ class seen_step {
     const auto uses = uses_.uses();
     // access of the next use on the device, those of the next iteration behind this one
     std::vector<std::uint32_t> next(seen_.chunks, 0);
-    stays_.assign(uses.size(), 1);
+    retained_.assign(uses.size(), 1);
     for (const bool around : {true, false})
       for (std::size_t at = uses.size(); at-- > 0;) {
         const retention_use& it = uses[at];
         if (!is_on_device(it.kind)) continue;
         if (!around) {
           const std::uint32_t until = next[it.chunk];
-          stays_[at] = std::ranges::none_of(loads[it.chunk], [&](std::uint32_t load) {
+          retained_[at] = std::ranges::none_of(loads[it.chunk], [&](std::uint32_t load) {
             return (load > it.begin && load <= until) || load + seen_.record.size() <= until;
           });
         }
@@ -113,7 +113,7 @@ class seen_step {
   cm::transfer::record_uses uses_;
   std::vector<std::uint64_t> sizes_;
   std::vector<std::uint64_t> room_;
-  std::vector<std::uint8_t> stays_;
+  std::vector<std::uint8_t> retained_;
   std::vector<host_task> tasks_;
 };
 

@@ -39,7 +39,7 @@ struct step_input {
   std::span<const std::uint64_t> chunk_bytes;         ///< size of each chunk [bytes], above 0
   std::span<const retention_use> uses;                ///< by `begin`; those of one chunk in the order they happen
   /// by use: its chunk stays until its next use; see retention_plan
-  std::span<const std::uint8_t> stays;
+  std::span<const std::uint8_t> retained;
   std::span<const std::uint64_t> device_bytes;  ///< what chunks may take on the device, at each access [bytes]
   std::span<const host_task> host_tasks;        ///< by `begin`, apart; a use of the host in none takes no time
   cm::backend::link_cost to_device;
@@ -172,7 +172,7 @@ class step_work {
     const std::size_t access_count = input_->device_bytes.size();
     cm::expects(access_count > 0, "an iteration without accesses takes no time");
     cm::expects(input_->access_nanoseconds.size() == access_count, "not every access has a duration and a room");
-    cm::expects(input_->stays.size() == input_->uses.size(), "it is not said of every use whether its chunk stays");
+    cm::expects(input_->retained.size() == input_->uses.size(), "it is not said of every use whether its chunk stays");
     std::uint32_t now = 0;
     for (const retention_use& it : input_->uses) {
       cm::expects(it.chunk < input_->chunk_bytes.size(), "a use names a chunk that has no size");
@@ -239,7 +239,7 @@ class step_work {
     const bool needs = it.kind != use_kind::overwrite && !now.is_empty;
     const double loading = needs ? nanoseconds_for(input_->to_device, it.chunk) : 0;
     if (now.on_device && begin > now.end) {
-      if (input_->stays[now.last] != 0)
+      if (input_->retained[now.last] != 0)
         keep(now, it.chunk, begin, round);
       else
         leave(now, it.chunk, begin, loading, round);
@@ -270,11 +270,11 @@ class step_work {
     const retention_use& it = input_->uses[at];
     const bool writes = it.kind != use_kind::host_read;
     const std::uint32_t task = task_of_use_[at];
-    const bool stays = now.on_device && input_->stays[now.last] != 0;
+    const bool retained = now.on_device && input_->retained[now.last] != 0;
     if (now.on_device && now.is_dirty) {
       if (it.kind == use_kind::host_read || it.kind == use_kind::host_update)
-        save(now, it.chunk, task, !writes && stays, round);
-      else if (!stays)
+        save(now, it.chunk, task, !writes && retained, round);
+      else if (!retained)
         leave(now, it.chunk, work_piece::never, 0, round);
     }
     if (it.kind == use_kind::drop) {
@@ -323,15 +323,15 @@ class step_work {
     now.on_device = now.is_dirty = false;
   }
 
-  /// The host wants the bytes. @param stays   the device's copy is still good, and kept
-  void save(copies& now, std::uint32_t chunk, std::uint32_t task, bool stays, std::int64_t round)
+  /// The host wants the bytes. @param retained   the device's copy is still good, and kept
+  void save(copies& now, std::uint32_t chunk, std::uint32_t task, bool retained, std::int64_t round)
   {
     now.saving = nanoseconds_for(input_->to_host, chunk);
     now.is_dirty = false;
     if (round < 0) return;
     waiting_saves_.push_back({write_backs_.size(), task});
     write_backs_.push_back(write_back(now));
-    if (!stays) write_backs_.back().leaves = now.end;
+    if (!retained) write_backs_.back().leaves = now.end;
   }
 
   [[nodiscard]] work_piece write_back(const copies& now) const

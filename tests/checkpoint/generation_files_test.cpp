@@ -211,15 +211,15 @@ TEST_CASE("a generation whose manifest cannot be removed keeps its files", "[che
     names.push_back(checkpoint::detail::tensors_name(generation, 0));
   }
   for (std::uint64_t at = 0; at < 7; ++at)
-    for (const bool stays : {false, true}) {
+    for (const bool retained : {false, true}) {
       auto folder = folder_of(names);
-      folder.set_faults({.at = at, .stays = stays});
+      folder.set_faults({.at = at, .retained = retained});
       try {
         remove_older(folder, 1);
       } catch (const io_error&) {  // a list or a sync
       }
       folder.set_faults({});
-      INFO("operation " << at << " fails" << (stays ? ", and all after it" : ""));
+      INFO("operation " << at << " fails" << (retained ? ", and all after it" : ""));
       const std::set<std::string> found = names_in(folder);
       for (std::uint64_t generation = 1; generation <= 3; ++generation)
         if (found.contains(checkpoint::detail::manifest_name(generation)))

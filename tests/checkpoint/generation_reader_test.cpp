@@ -204,7 +204,7 @@ TEST_CASE("a generation that cannot be read is passed over, a folder that cannot
     REQUIRE(found->content().generation == 1);
     REQUIRE(skipped.size() == 1);
     REQUIRE_THAT(skipped[0].why, ContainsSubstring("errno"));
-    folder.set_faults({.at = at, .stays = true});
+    folder.set_faults({.at = at, .retained = true});
     REQUIRE_FALSE(newest_whole(folder, skipped));
   }
 }
@@ -244,11 +244,11 @@ TEST_CASE("a power cut after an error leaves the older generation, or all of the
   save(counted, known()[1], 1, [] {});
   std::uint64_t states = 0;
   for (std::uint64_t at = 0; at < counted.requests().size(); at += support::sanitized ? 3 : 1)
-    for (const bool stays : {false, true}) {
+    for (const bool retained : {false, true}) {
       power_cut_search search{disk_of(1), known()};
       simulated_folder& folder = search.folder();
       search.allow({11, 12});
-      folder.set_faults({.at = at, .stays = stays});
+      folder.set_faults({.at = at, .retained = retained});
       folder.set_observer([&] {
         if (folder.failures() > 0) search.look();
       });
@@ -258,7 +258,7 @@ TEST_CASE("a power cut after an error leaves the older generation, or all of the
       }
       folder.set_observer({});
       search.look();
-      INFO("operation " << at << (stays ? " and all after it" : ""));
+      INFO("operation " << at << (retained ? " and all after it" : ""));
       REQUIRE(search.found().corrupt == 0);
       states += search.found().states;
     }

@@ -204,16 +204,16 @@ TEST_CASE("whatever operation of a save fails, the older generation stays the ne
   const std::uint64_t operations = operations_of_a_save(known);
   REQUIRE(operations > 20);
   for (const int number : {EIO, ENOSPC, EROFS})
-    for (const bool stays : {false, true})
+    for (const bool retained : {false, true})
       for (std::uint64_t at = 0; at < operations; ++at) {
-        INFO("errno " << number << " of operation " << at << (stays ? " and all after it" : ""));
+        INFO("errno " << number << " of operation " << at << (retained ? " and all after it" : ""));
         simulated_folder folder = with_older(known);
-        folder.set_faults({.at = at, .number = number, .stays = stays});
+        folder.set_faults({.at = at, .number = number, .retained = retained});
         REQUIRE(fault_of_save(folder, known[2]) == number);
         folder.set_faults({});
         // Where the manifest has its name, its last sync fails and nothing can be removed any more, the generation is
         // there, and whole.
-        const bool may_be_there = stays && at == operations - 1;
+        const bool may_be_there = retained && at == operations - 1;
         REQUIRE(newest_seed(folder, known) == (may_be_there ? 102 : 101));
         remove_leftovers(folder);
         REQUIRE(fault_of_save(folder, known[3]) == std::nullopt);

@@ -54,8 +54,8 @@ std::uint32_t cheapest(const room& it, std::uint32_t count, Allowed allowed)
     for (std::uint32_t frame = first; frame < first + count; ++frame) {
       const std::uint32_t who = it.space.occupant(frame);
       if (who == tier_space::free_frame) continue;
-      const bool stays = who == tier_space::leased_frame || it.tenants[who].price == impossible_run;
-      cost += stays ? std::uint64_t{1} << 40 : it.tenants[who].price;
+      const bool retained = who == tier_space::leased_frame || it.tenants[who].price == impossible_run;
+      cost += retained ? std::uint64_t{1} << 40 : it.tenants[who].price;
     }
     if (cost >= std::uint64_t{1} << 40 || cost >= least) continue;
     least = cost;

@@ -81,7 +81,7 @@ class swept {
     CHECK(found.leaked_blocks == 0);
     CHECK(found.leaked_arenas == 0);
     tally sum{1, 1, found.is_survived() ? 1U : 0U, static_cast<std::uint64_t>(found.errors)};
-    sum.ways[(first.stays ? 2U : 0U) + (same_scope ? 1U : 0U)] = 1;
+    sum.ways[(first.retained ? 2U : 0U) + (same_scope ? 1U : 0U)] = 1;
     return sum;
   }
 
@@ -91,10 +91,10 @@ class swept {
   {
     tally sum;
     for (std::uint64_t at = 0; at < calls(from); at += stride) {
-      const bool stays = at / stride % 2 == 1;
+      const bool retained = at / stride % 2 == 1;
       const bool same_scope = at / stride / 2 % 2 == 1;
-      tally one = run(same_scope, {from, at, stays});
-      if (both) one += run(same_scope, {from, at, !stays});
+      tally one = run(same_scope, {from, at, retained});
+      if (both) one += run(same_scope, {from, at, !retained});
       one.points = 1;
       sum += one;
     }
@@ -134,7 +134,7 @@ class swept {
   [[nodiscard]] static std::string text(const fault_point& it)
   {
     return std::string{support::name_of(it.from)} + " " + std::to_string(it.at) +
-           (it.stays ? ", until it is repaired" : "");
+           (it.retained ? ", until it is repaired" : "");
   }
 
   std::string name_;

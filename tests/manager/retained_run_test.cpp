@@ -28,10 +28,10 @@ class wisher {
   {
     uses_.read(it.record, it.chunk_of_slot, it.chunks(), it.filled);
     if (!tide_.read(it.record, bytes{device.capacity()}, bytes{device.frame_bytes()})) return {};
-    stays_.assign(uses_.uses().size(), 0);
+    retained_.assign(uses_.uses().size(), 0);
     const std::uint32_t share = dice.between(1, 4);
-    for (std::uint8_t& each : stays_) each = dice.one_in(share) ? 1 : 0;
-    transfer::retention wanted = links_.link(uses_, stays_, tide_, it.record.size());
+    for (std::uint8_t& each : retained_) each = dice.one_in(share) ? 1 : 0;
+    transfer::retention wanted = links_.link(uses_, retained_, tide_, it.record.size());
     early_.clear();
     for (std::uint32_t chunk = 0; chunk < it.chunks() && it.record.size() > 0; ++chunk)
       if (dice.one_in(3))
@@ -45,7 +45,7 @@ class wisher {
   transfer::record_uses uses_;
   transfer::lease_tide tide_;
   transfer::stay_links links_;
-  std::vector<std::uint8_t> stays_;
+  std::vector<std::uint8_t> retained_;
   std::vector<transfer::early_load> early_;
 };
 
@@ -62,7 +62,7 @@ TEST_CASE("whatever a plan wishes, its run can be followed and every read finds 
     if (!conformance::roll_demand(seed, traits, dice.one_in(3), run)) continue;
     wisher wishes;
     const transfer::retention wanted = wishes.roll(run.iteration, run.start.space(tier::device), dice);
-    if (wanted.stays_until.empty()) continue;
+    if (wanted.retained_until.empty()) continue;
     retained_run planned;
     planned.start(run.start.table(), wanted);
     if (!planned.run(run.iteration.record, run.iteration.chunk_of_slot)) continue;  // it wished for too much
@@ -98,9 +98,9 @@ TEST_CASE("a run copies what its log says, once it has settled", "[manager]")
   transfer::lease_tide tide;
   REQUIRE(tide.read(record, bytes{2 * support::frame_bytes}, bytes{support::frame_bytes}));
   transfer::stay_links links;
-  const std::vector<std::uint8_t> stays{1, 0, 0, 1, 0, 0};
+  const std::vector<std::uint8_t> retained{1, 0, 0, 1, 0, 0};
   retained_run planned;
-  planned.start(state.table(), links.link(uses, stays, tide, record.size()));
+  planned.start(state.table(), links.link(uses, retained, tide, record.size()));
   CHECK(planned.frames_moved(record, own) == 8U);  // two iterations of four loads
   const std::vector<std::uint8_t> nothing{0, 0, 0, 0, 0, 0};
   planned.start(state.table(), links.link(uses, nothing, tide, record.size()));

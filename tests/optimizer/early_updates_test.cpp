@@ -337,9 +337,9 @@ TEMPLATE_TEST_CASE("early updates stay or go by the measure of all gradients whe
     CHECK(wanted.norm == seen.norm);
     CHECK(wanted.result == seen.result);
     CHECK(wanted.result == (given.finite ? step_result::updated : step_result::skipped_nonfinite));
-    const bool stays = given.finite && given.squares == 4.0;
-    if (!stays) CHECK(early.early->early() == 0);
-    (stays ? stayed : went) += early.early->early() != 0 || !stays ? 1 : 0;
+    const bool retained = given.finite && given.squares == 4.0;
+    if (!retained) CHECK(early.early->early() == 0);
+    (retained ? stayed : went) += early.early->early() != 0 || !retained ? 1 : 0;
     const bool same = plain.everything() == early.everything();
     CHECK(same);
   }

@@ -379,7 +379,7 @@ TEST_CASE("a recorder says how far its iteration is", "[profile]")
 TEST_CASE("of two pins in two tiers the one that was released is closed by a divergence", "[profile]")
 {
   for (const bool host_first : {false, true})
-    for (const bool host_stays : {false, true}) {
+    for (const bool host_retained : {false, true}) {
       walker it;
       it.begin("train");
       const entry_kind kinds[] = {host_first ? entry_kind::read_on_host : entry_kind::read,
@@ -394,14 +394,14 @@ TEST_CASE("of two pins in two tiers the one that was released is closed by a div
       it.log.advance();
       it.log.advance();
       it.log.diverge(
-          [&](std::uint32_t slot, at place) { return slot == 1 && (place == at::host) == host_stays ? 1U : 0U; });
+          [&](std::uint32_t slot, at place) { return slot == 1 && (place == at::host) == host_retained ? 1U : 0U; });
       it.take({2, entry_kind::read});
-      const std::uint32_t stays = host_stays == host_first ? 0 : 1;
-      it.log.log_release(stays);
+      const std::uint32_t retained = host_retained == host_first ? 0 : 1;
+      it.log.log_release(retained);
       it.take({2, entry_kind::read});
       CHECK(it.end() == iteration_outcome::changed);
-      CHECK(it.log.record().details()[stays].until == 3);
-      CHECK(it.log.record().details()[1 - stays].until == 2);
+      CHECK(it.log.record().details()[retained].until == 3);
+      CHECK(it.log.record().details()[1 - retained].until == 2);
       CHECK(it.log.record().releases().size() == 4);
     }
 }

@@ -185,7 +185,7 @@ class fastest_step {
     if (last == SIZE_MAX) return;
     const auto [following, wait] = next_use(chunk, end, true);
     if (is_on_device(input_.uses[following].kind) && wait == 0) return;
-    bool leaves = input_.stays[last] == 0;
+    bool leaves = input_.retained[last] == 0;
     if (input_.uses[following].kind == use_kind::host_update) leaves = true;
     if (input_.uses[following].kind == use_kind::host_overwrite && !leaves) {
       it = {};

@@ -29,7 +29,7 @@ struct step_trace {
   std::vector<std::uint64_t> access_nanoseconds;
   std::vector<std::uint64_t> chunk_bytes;
   std::vector<retention_use> uses;
-  std::vector<std::uint8_t> stays;
+  std::vector<std::uint8_t> retained;
   std::vector<std::uint64_t> device_bytes;
   std::vector<host_task> host_tasks;
   backend::link_cost to_device{0, 1e9};
@@ -37,12 +37,12 @@ struct step_trace {
 
   [[nodiscard]] step_input input() const
   {
-    return {access_nanoseconds, chunk_bytes, uses, stays, device_bytes, host_tasks, to_device, to_host, 0};
+    return {access_nanoseconds, chunk_bytes, uses, retained, device_bytes, host_tasks, to_device, to_host, 0};
   }
   void use(std::uint32_t chunk, std::uint32_t begin, use_kind kind, bool keeps = false, std::uint32_t length = 1)
   {
     uses.push_back({chunk, begin, begin + length, kind});
-    stays.push_back(keeps ? 1 : 0);
+    retained.push_back(keeps ? 1 : 0);
   }
 };
 
@@ -174,7 +174,7 @@ TEST_CASE("at the turn from forward to backward what has just left comes back", 
   trace.chunk_bytes.assign(4, 100);
   trace.device_bytes.assign(8, 100);
   for (std::uint32_t at = 0; at < 8; ++at) trace.use(at < 4 ? at : 7 - at, at, use_kind::read, at == 7);
-  trace.stays[3] = 1;
+  trace.retained[3] = 1;
   const reachable_step found = find_reachable_step(trace.input());
   CHECK(found.to_device == 600);
   CHECK(found.nanoseconds == 680);  // nothing overlaps

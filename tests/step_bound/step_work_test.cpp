@@ -39,7 +39,7 @@ TEST_CASE("the copies of an iteration move the bytes of its plan", "[step_bound]
     const std::vector<std::uint64_t> nanoseconds(trace.device_bytes.size(), 1);
     const backend::link_cost link{0, 1e9};  // a nanosecond for each byte
     const step_work work{
-        {nanoseconds, trace.chunk_bytes, trace.uses, plan.stays, trace.device_bytes, {}, link, link, 0}};
+        {nanoseconds, trace.chunk_bytes, trace.uses, plan.retained, trace.device_bytes, {}, link, link, 0}};
     double bytes_moved = 0;
     for (const work_piece& it : work.loads()) bytes_moved += it.nanoseconds;
     for (const work_piece& it : work.write_backs()) bytes_moved += it.nanoseconds;
@@ -56,8 +56,8 @@ TEST_CASE("what a chunk's copies and updates wait for is what was done to it bef
   const std::vector<std::uint64_t> room(6, 150);
   std::vector<host_task> tasks{{4, 5, 70, host_task::none}};
   const backend::link_cost link{0, 1e9};
-  const std::vector<std::uint8_t> stays{1, 0, 0};
-  const step_work work{{ten_each, sizes, uses, stays, room, tasks, link, link, 0}};
+  const std::vector<std::uint8_t> retained{1, 0, 0};
+  const step_work work{{ten_each, sizes, uses, retained, room, tasks, link, link, 0}};
   REQUIRE(work.loads().size() == 1);  // for the read, of the weight that the iteration before made
   REQUIRE(work.write_backs().size() == 1);
   const work_piece& load = work.loads()[0];
@@ -75,7 +75,7 @@ TEST_CASE("what a chunk's copies and updates wait for is what was done to it bef
   CHECK(work.room()[3] == 150);
 
   tasks[0].after = 3;  // a norm
-  const step_work held{{ten_each, sizes, uses, stays, room, tasks, link, link, 0}};
+  const step_work held{{ten_each, sizes, uses, retained, room, tasks, link, link, 0}};
   CHECK((held.updates()[0].from == 3 && held.updates()[0].ready == 40));
   CHECK((held.loads()[0].from == 3 - 6 && held.loads()[0].ready == 40 + 70 - 60));
 }
@@ -108,7 +108,7 @@ TEST_CASE("an iteration whose numbers do not fit each other is refused", "[step_
   bad.access_nanoseconds = bad.access_nanoseconds.first(5);
   CHECK_THROWS_AS(step_work{bad}, usage_error);
   bad = good;
-  bad.stays = bad.stays.first(1);
+  bad.retained = bad.retained.first(1);
   CHECK_THROWS_AS(step_work{bad}, usage_error);
   bad = good;
   const std::vector<std::uint64_t> short_room(6, 99);
@@ -132,10 +132,10 @@ TEST_CASE("a task takes the uses of its moments, and a use without one takes no 
                                            {0, 1, 2, use_kind::host_read},
                                            {0, 2, 3, use_kind::host_update},
                                            {0, 3, 4, use_kind::host_read}}};
-  const std::array<std::uint8_t, 4> stays{};
+  const std::array<std::uint8_t, 4> retained{};
   const std::array<std::uint64_t, 4> room{8, 8, 8, 8};
   const std::array<host_task, 1> tasks{{{1, 3, 100, host_task::none}}};
-  const step_work work{{nanoseconds, sizes, uses, stays, room, tasks, {0, 1e9}, {0, 1e9}, 0}};
+  const step_work work{{nanoseconds, sizes, uses, retained, room, tasks, {0, 1e9}, {0, 1e9}, 0}};
   REQUIRE(work.updates().size() == 2);
   CHECK(work.updates()[0].nanoseconds == 100);
   CHECK(work.updates()[1].nanoseconds == 0);

@@ -52,7 +52,7 @@ std::optional<retention_plan> plan_of(const transfer::retention_input& input)
 /// host.
 void check(const transfer::retention_input& input, const retention_plan& plan)
 {
-  const support::played_retention played{input, plan.stays};
+  const support::played_retention played{input, plan.retained};
   CHECK(played.fits());
   CHECK(played.moved_bytes() == plan.moved_bytes);
   CHECK(plan.certified_bytes <= static_cast<double>(plan.moved_bytes));
@@ -64,7 +64,7 @@ void check(const transfer::retention_input& input, const retention_plan& plan)
   for (std::size_t at = 0; at < input.uses.size(); ++at) {
     if (plan.device_only[input.uses[at].chunk] == 0) continue;
     CHECK((transfer::is_on_device(input.uses[at].kind) || input.uses[at].kind == use_kind::drop));
-    CHECK(plan.stays[at] == 1);
+    CHECK(plan.retained[at] == 1);
   }
   const retention_problem problem{input};
   transfer::row_prices price{problem.room().size()};
@@ -119,7 +119,7 @@ TEST_CASE("a host with room for every home changes nothing", "[transfer]")
     input.host_bytes = host;
     const retention_plan plan = plan_retention(input);
     const retention_plan same = plan_retention(retention_problem{what.input()});
-    CHECK(plan.stays == same.stays);
+    CHECK(plan.retained == same.retained);
     CHECK(plan.prices == same.prices);
     CHECK(plan.device_only.empty());
   }

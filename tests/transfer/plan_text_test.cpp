@@ -39,7 +39,7 @@ stored_plan roll_plan(std::uint64_t seed)
   if (access_count == 0) return plan;
   const auto access_index_or_never = [&] { return dice.one_in(3) ? UINT32_MAX : dice.below(access_count); };
   for (std::uint32_t at = 0; at < access_count; ++at) {
-    plan.stays_until.push_back(access_index_or_never());
+    plan.retained_until.push_back(access_index_or_never());
     plan.borders.push_back(dice.one_in(2) ? UINT32_MAX : dice.below(1'000));
   }
   const bool alone = dice.one_in(2);
@@ -179,7 +179,7 @@ TEST_CASE("what differs between two plans is said line by line", "[transfer]")
   stored_plan other = plan;
   other.record = 0xff08;
   other.moved_bytes = 2048;
-  other.stays_until[1] = 0;
+  other.retained_until[1] = 0;
   other.borders[0] = 3;
   other.device_only.clear();
   CHECK(plan_text::compare(plan, other) ==
@@ -189,7 +189,7 @@ TEST_CASE("what differs between two plans is said line by line", "[transfer]")
         "moment 1 until: never -> 0\n"
         "chunk 0 home: none -> host\n");
   other = plan;
-  other.stays_until.clear();
+  other.retained_until.clear();
   other.borders.clear();
   CHECK(plan_text::compare(plan, other) == "moments: 2 -> 0\n");
 }

@@ -134,7 +134,7 @@ TEST_CASE("uses that overlap or touch leave no interval, and their bytes count o
   what.use(0, 6, use_kind::read, 2);  // touches it
   const residency_intervals found{what.input()};
   CHECK(all_of(found) == std::vector<expected_interval>{{2, 8, 4, true, true, 0}});
-  CHECK(found.stays() == std::vector<std::uint8_t>{1, 0, 0});
+  CHECK(found.retained() == std::vector<std::uint8_t>{1, 0, 0});
   for (std::size_t now = 0; now < 12; ++now) CHECK(found.used_bytes()[now] == (now < 8 ? 8 : 0));
 }
 

@@ -29,7 +29,7 @@ namespace {
 /// What a plan says about itself has to be so. @return   its bytes
 std::uint64_t check_plan(const retention_trace& what, const retention_problem& problem, const retention_plan& plan)
 {
-  const support::played_retention played{what.input(), plan.stays};
+  const support::played_retention played{what.input(), plan.retained};
   CHECK(played.fits());
   CHECK(played.moved_bytes() == plan.moved_bytes);
   CHECK(plan.certified_bytes <= static_cast<double>(plan.moved_bytes));
@@ -43,7 +43,7 @@ std::uint64_t fingerprint(const retention_plan& plan)
 {
   std::uint64_t hash = 14'695'981'039'346'656'037U;
   const auto add = [&](std::uint64_t value) { hash = (hash ^ value) * 1'099'511'628'211U; };
-  for (const std::uint8_t stays : plan.stays) add(stays);
+  for (const std::uint8_t retained : plan.retained) add(retained);
   for (const double price : plan.prices) add(std::bit_cast<std::uint64_t>(price));
   add(std::bit_cast<std::uint64_t>(plan.certified_bytes));
   add(plan.moved_bytes);
@@ -170,7 +170,7 @@ TEST_CASE("an iteration without uses has an empty plan", "[transfer]")
   const retention_trace what{{4}, {}, {4, 4}, true};
   const retention_plan plan = plan_retention(retention_problem{what.input()});
   CHECK(plan.moved_bytes == 0);
-  CHECK(plan.stays.empty());
+  CHECK(plan.retained.empty());
   CHECK(plan.is_optimal);
 }
 

@@ -82,7 +82,7 @@ TEST_CASE("rows are the moments that can bind", "[transfer]")
   what.device_bytes.assign(12, 12);
   const retention_problem roomy{what.input()};
   CHECK(roomy.intervals().empty());
-  CHECK(roomy.stays() == std::vector<std::uint8_t>{1, 1, 1});
+  CHECK(roomy.retained() == std::vector<std::uint8_t>{1, 1, 1});
   CHECK(roomy.constant_bytes() == 0);
 }
 
@@ -94,7 +94,7 @@ TEST_CASE("an interval that is larger than its room leaves, with the write-back 
   what.use(0, 4, use_kind::read);
   const retention_problem problem{what.input()};
   CHECK(problem.constant_bytes() == 12);  // chunk 0 is written back before access 2, and loaded at 4
-  CHECK(problem.stays()[0] == 0);
+  CHECK(problem.retained()[0] == 0);
 }
 
 TEST_CASE("what does not fit is refused with the bytes that it needs", "[transfer]")

@@ -87,7 +87,7 @@ class generation_part {
     is_over_ = true;
   }
   /// The files stay, whatever comes of the generation; or they go after all.
-  void keep(bool stays = true) noexcept { is_kept_ = stays; }
+  void keep(bool keeps = true) noexcept { is_kept_ = keeps; }
 
  private:
   /// Work after which nothing is taken on, if it fails: a file that missed a write or a sync must not become part of a

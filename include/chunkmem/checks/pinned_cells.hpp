@@ -37,8 +37,8 @@ class pinned_cells {
       it.know(sum_of_bytes(content));
   }
 
-  /// A pin ends. @param stays   these bytes are the same until the next pin
-  [[nodiscard]] finding released(std::uint32_t at, std::span<const std::byte> content, bool stays) noexcept
+  /// A pin ends. @param retained   these bytes are the same until the next pin
+  [[nodiscard]] finding released(std::uint32_t at, std::span<const std::byte> content, bool retained) noexcept
   {
     cell& it = cells_[at];
     finding found = finding::fine;
@@ -47,7 +47,7 @@ class pinned_cells {
       it.know(sum_of_bytes(content));  // told once
     }
     if (--it.pins > 0) return found;
-    if (!stays)
+    if (!retained)
       it.known = false;
     else if (!it.known)
       it.know(sum_of_bytes(content));

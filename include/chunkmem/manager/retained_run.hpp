@@ -42,7 +42,7 @@ class retained_run {
     frames_.assign(frames.begin(), frames.end());
     state_.take_places(now);
     state_.policy().place_below(plan.borders);
-    replay_.follow(plan.stays_until);
+    replay_.follow(plan.retained_until);
   }
 
   /// Frames that the counted iterations copy, each planned where the one before it ended; not set where one does not

@@ -243,7 +243,7 @@ class schedule {
     made.moved_bytes = plan.moved_bytes;
     made.bound_bytes = plan.bound_bytes;
     made.variant = plan.variant;
-    made.stays_until = plan.stays_until;
+    made.retained_until = plan.retained_until;
     made.first_use = plan.first_use;
     made.borders = plan.borders;
     made.device_only = plan.device_only;
@@ -265,7 +265,7 @@ class schedule {
     expect_same_origin(given, record);
     if (plans_.size() <= index) plans_.resize(index + 1);
     auto& plan = plans_[index];
-    transfer::retention retained{given.stays_until, given.first_use, given.borders, 0, 0, given.device_only};
+    transfer::retention retained{given.retained_until, given.first_use, given.borders, 0, 0, given.device_only};
     const auto early = planner_.early_of(record, tensors_->chunk_of_slot(), retained, bytes{given.device_bytes},
                                          bytes{given.frame_bytes});
     retained.early = early;

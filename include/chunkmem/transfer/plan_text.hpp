@@ -30,9 +30,9 @@ class plan_text : private text_reader {
     out << first_line << "\nrecord " << hexadecimal(plan.record) << "\nframe_bytes " << plan.frame_bytes
         << "\ndevice_bytes " << plan.device_bytes << "\nhost_bytes " << plan.host_bytes << "\nmoved_bytes "
         << plan.moved_bytes << "\nbound_bytes " << plan.bound_bytes << "\nvariant " << plan.variant << "\nmoments "
-        << plan.stays_until.size() << "\nchunks " << plan.first_use.size() << '\n';
-    for (std::size_t at = 0; at < plan.stays_until.size(); ++at)
-      out << "moment " << at << " until " << number_or(plan.stays_until[at], never) << " below "
+        << plan.retained_until.size() << "\nchunks " << plan.first_use.size() << '\n';
+    for (std::size_t at = 0; at < plan.retained_until.size(); ++at)
+      out << "moment " << at << " until " << number_or(plan.retained_until[at], never) << " below "
           << number_or(plan.borders[at], any) << '\n';
     for (std::size_t at = 0; at < plan.first_use.size(); ++at)
       out << "chunk " << at << " until " << number_or(plan.first_use[at], never) << " home " << home_of(plan, at)
@@ -86,11 +86,11 @@ class plan_text : private text_reader {
     numbers("moved_bytes", left.moved_bytes, right.moved_bytes);
     numbers("bound_bytes", left.bound_bytes, right.bound_bytes);
     numbers("variant", left.variant, right.variant);
-    numbers("moments", left.stays_until.size(), right.stays_until.size());
+    numbers("moments", left.retained_until.size(), right.retained_until.size());
     numbers("chunks", left.first_use.size(), right.first_use.size());
-    for (std::size_t at = 0; at < std::min(left.stays_until.size(), right.stays_until.size()); ++at) {
-      add("moment " + std::to_string(at) + " until", number_or(left.stays_until[at], never),
-          number_or(right.stays_until[at], never));
+    for (std::size_t at = 0; at < std::min(left.retained_until.size(), right.retained_until.size()); ++at) {
+      add("moment " + std::to_string(at) + " until", number_or(left.retained_until[at], never),
+          number_or(right.retained_until[at], never));
       add("moment " + std::to_string(at) + " below", number_or(left.borders[at], any),
           number_or(right.borders[at], any));
     }
@@ -143,7 +143,7 @@ class plan_text : private text_reader {
   void read_access(transfer::stored_plan& plan, std::uint64_t at, std::uint64_t access_count)
   {
     read_index("moment", at);
-    plan.stays_until.push_back(static_cast<std::uint32_t>(value("until", access_count - 1, never)));
+    plan.retained_until.push_back(static_cast<std::uint32_t>(value("until", access_count - 1, never)));
     plan.borders.push_back(static_cast<std::uint32_t>(value("below", UINT32_MAX - 1, any)));
     expect_end();
   }

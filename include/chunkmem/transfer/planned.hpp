@@ -67,8 +67,8 @@ class planned {
     } catch (const out_of_memory&) {  // a chunk would have to lie between leases, or the homes have no room
       return {};
     }
-    retention answer = links_.link(uses_, plan_.stays, tide_, record.size());
-    answer.early = early_.choose(uses_, plan_.stays, tide_, {sizes_, room_, answer.borders});
+    retention answer = links_.link(uses_, plan_.retained, tide_, record.size());
+    answer.early = early_.choose(uses_, plan_.retained, tide_, {sizes_, room_, answer.borders});
     links_.expect(answer.early);
     answer.device_only = plan_.device_only;
     answer.moved_bytes = plan_.moved_bytes;

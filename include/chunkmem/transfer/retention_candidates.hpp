@@ -184,10 +184,10 @@ class retention_candidates {
   void sweep(const row_prices& price, double cost_weight)
   {
     rank(price);
-    const std::vector<std::uint8_t>& stays = sweep_(price, cost_weight);
+    const std::vector<std::uint8_t>& retained = sweep_(price, cost_weight);
     kept_intervals choice{problem_};
-    for (std::uint32_t which = 0; which < stays.size(); ++which)
-      if (stays[which] != 0) choice.keep(which);
+    for (std::uint32_t which = 0; which < retained.size(); ++which)
+      if (retained[which] != 0) choice.keep(which);
     choice.fill(order_);
     offer(choice);
   }

@@ -23,7 +23,7 @@ namespace transfer {
 
 /// The chunks that stay on the device between their uses, and the bytes that the plan moves.
 struct retention_plan {
-  std::vector<std::uint8_t> stays;  ///< by use: 1 if the chunk stays until its next use on the device
+  std::vector<std::uint8_t> retained;  ///< by use: 1 if the chunk stays until its next use on the device
   /// by chunk: 1 if the chunk never leaves and has no home; empty: every chunk has a home
   std::vector<std::uint8_t> device_only = {};
   std::uint64_t moved_bytes = 0;  ///< in one iteration, both directions
@@ -95,14 +95,14 @@ void climb_all_widths(dual_ascent& ascent, std::size_t most_steps, Visit visit)
   ruin_and_recreate{problem, ascent.best()}.improve(choice, effort.rebuilds);
   shorten(choice);
 
-  retention_plan plan{problem.stays()};
+  retention_plan plan{problem.retained()};
   plan.moved_bytes = problem.constant_bytes() + choice.moved_bytes();
   plan.certified_bytes = certified_bytes(problem, ascent.best());
   plan.is_optimal = problem.intervals().empty() ||
                     plan.certified_bytes > __builtin_fma(-0.999, static_cast<double>(problem.unit_bytes()),
                                                          static_cast<double>(plan.moved_bytes));
   for (std::size_t which = 0; which < problem.intervals().size(); ++which)
-    plan.stays[problem.intervals()[which].use] = choice.is_kept(which) ? 1 : 0;
+    plan.retained[problem.intervals()[which].use] = choice.is_kept(which) ? 1 : 0;
   plan.prices.assign(ascent.best().prices().begin(), ascent.best().prices().end());
   return plan;
 }
@@ -111,7 +111,7 @@ void climb_all_widths(dual_ascent& ascent, std::size_t most_steps, Visit visit)
 ///
 ///     const device_only_input others{input, device_only};
 ///     const retention_plan plan = plan_retention(retention_problem{others.input()});
-///     stays = others.stays(plan.stays, device_only);
+///     retained = others.retained(plan.retained, device_only);
 ///
 /// Each use of such a chunk lasts until the next use begins, so that there is nothing to choose for the chunk. Nothing
 /// else changes. Cost: O(uses + chunks). @pre the iteration repeats, and the host uses none of these chunks
@@ -146,11 +146,11 @@ class device_only_input {
     return {what_.chunk_bytes, uses_, what_.device_bytes, {}, what_.repeats};
   }
 
-  /// By use of the original iteration: 1 if the chunk stays. @param stays   by use of `input()`
-  [[nodiscard]] std::vector<std::uint8_t> stays(std::span<const std::uint8_t> stays,
-                                                std::span<const std::uint8_t> device_only) const
+  /// By use of the original iteration: 1 if the chunk stays. @param retained   by use of `input()`
+  [[nodiscard]] std::vector<std::uint8_t> retained(std::span<const std::uint8_t> retained,
+                                                   std::span<const std::uint8_t> device_only) const
   {
-    const auto mine = stays.subspan(added_);
+    const auto mine = retained.subspan(added_);
     std::vector<std::uint8_t> all(mine.begin(), mine.end());
     for (std::size_t at = 0; at < all.size(); ++at)
       if (device_only[what_.uses[at].chunk] != 0) all[at] = 1;
@@ -284,7 +284,7 @@ class device_only_search {
     retention_plan plan = plan_retention(retention_problem{others.input()}, effort_);
     is_whole_ = is_whole_ && plan.is_optimal;
     if (found_ && plan.moved_bytes >= best_.moved_bytes) return;
-    plan.stays = others.stays(plan.stays, device_only);
+    plan.retained = others.retained(plan.retained, device_only);
     plan.device_only = std::move(device_only);
     best_ = std::move(plan);
     found_ = true;

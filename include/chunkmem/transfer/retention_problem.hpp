@@ -43,7 +43,7 @@ class residency_intervals {
   explicit residency_intervals(const retention_input& input)
       : access_count_{static_cast<std::uint32_t>(input.device_bytes.size())},
         used_(access_count_ + std::size_t{1}, 0),
-        stays_(input.uses.size(), 0)
+        retained_(input.uses.size(), 0)
   {
     check(input);
     const std::vector<std::size_t> begins = sort_by_chunk(input);
@@ -64,7 +64,7 @@ class residency_intervals {
   /// Bytes that uses take on the device, at each access.
   [[nodiscard]] std::span<const std::uint64_t> used_bytes() const noexcept { return used_; }
   /// By use: 1 where the next use begins when this one ends. There is nothing to choose then.
-  [[nodiscard]] const std::vector<std::uint8_t>& stays() const noexcept { return stays_; }
+  [[nodiscard]] const std::vector<std::uint8_t>& retained() const noexcept { return retained_; }
 
  private:
   struct copies {
@@ -190,7 +190,7 @@ class residency_intervals {
   void add_interval(const copies& now, std::uint32_t begin, bool loads)
   {
     if (begin <= now.end) {
-      if (begin == now.end) stays_[now.last] = 1;
+      if (begin == now.end) retained_[now.last] = 1;
       return;
     }
     intervals_.push_back({now.last, now.end % access_count_, begin - now.end, loads});
@@ -202,7 +202,7 @@ class residency_intervals {
   std::uint32_t access_count_;
   std::uint64_t constant_ = 0;
   std::vector<std::uint64_t> used_;
-  std::vector<std::uint8_t> stays_;
+  std::vector<std::uint8_t> retained_;
   std::vector<std::uint32_t> order_;  // uses by chunk
   std::vector<interval> intervals_;
   std::vector<epoch> epochs_;
@@ -255,7 +255,7 @@ class retention_problem {
   {
     const residency_intervals found{input};
     constant_ = found.constant_bytes();
-    stays_ = found.stays();
+    retained_ = found.retained();
     access_count_ = static_cast<std::uint32_t>(input.device_bytes.size());
     const std::vector<std::int64_t> room = room_of(input, found);
     std::vector<bool> is_open(found.intervals().size(), true);
@@ -282,7 +282,7 @@ class retention_problem {
   /// Any two choices differ by a multiple of this many bytes.
   [[nodiscard]] std::uint64_t unit_bytes() const noexcept { return unit_; }
   /// By use, where there is no choice: 1 if the chunk stays until its next use.
-  [[nodiscard]] const std::vector<std::uint8_t>& stays() const noexcept { return stays_; }
+  [[nodiscard]] const std::vector<std::uint8_t>& retained() const noexcept { return retained_; }
 
  private:
   /// Finds the chunks that could do without a home, where there is no room for all homes.
@@ -432,7 +432,7 @@ class retention_problem {
         if (made.wraps && made.first == rows) made.first = 0, made.wraps = false;
         if (made.wraps && made.last == 0) made.last = rows, made.wraps = false;
         if (!made.wraps && made.first == made.last) {
-          stays_[it.use] = 1;
+          retained_[it.use] = 1;
           continue;
         }
         intervals_.push_back(made);
@@ -460,7 +460,7 @@ class retention_problem {
   std::uint32_t access_count_ = 0;
   std::uint64_t constant_ = 0;
   std::uint64_t unit_ = 0;
-  std::vector<std::uint8_t> stays_;
+  std::vector<std::uint8_t> retained_;
   std::vector<std::int64_t> room_;
   std::vector<std::uint32_t> access_index_of_row_;
   std::vector<interval> intervals_;

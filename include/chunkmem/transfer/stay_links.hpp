@@ -21,34 +21,34 @@ namespace transfer {
 /// Turns "the chunk stays after this use" into the answer that a manager follows: next uses, and frames for a stay.
 ///
 ///     stay_links links;
-///     retention answer = links.link(uses, stays, tide, record.size());
+///     retention answer = links.link(uses, retained, tide, record.size());
 ///
 /// Cost: O(uses + chunks + stretches log accesses). `link` does not allocate when sizes repeat.
 class stay_links {
  public:
-  /// @param stays     by use: 1 if the chunk stays until its next use; only the use that ends a stretch counts
+  /// @param retained     by use: 1 if the chunk stays until its next use; only the use that ends a stretch counts
   /// @param access_count   number of accesses of the iteration
   /// @return          spans that are valid until the next call
-  retention link(const record_uses& record, std::span<const std::uint8_t> stays, const lease_tide& tide,
+  retention link(const record_uses& record, std::span<const std::uint8_t> retained, const lease_tide& tide,
                  std::uint32_t access_count)
   {
     const auto stretches = record.stretches();
-    stays_until_.assign(access_count, access_record::never);
+    retained_until_.assign(access_count, access_record::never);
     first_use_.assign(record.last_of_chunk().size(), access_record::never);
     borders_.assign(access_count, UINT32_MAX);
     const auto next_use = [&](std::uint32_t stretch) {
       const held_stretch& it = stretches[stretch];
-      return stays[it.last] != 0 ? stretches[it.next].begin : access_record::never;
+      return retained[it.last] != 0 ? stretches[it.next].begin : access_record::never;
     };
     for (std::uint32_t at = 0; at < record.uses().size(); ++at)
       if (const std::uint32_t stretch = record.stretch_of_use()[at]; stretch != record_uses::none)
-        stays_until_[record.uses()[at].begin] = next_use(stretch);
+        retained_until_[record.uses()[at].begin] = next_use(stretch);
     for (std::uint32_t chunk = 0; chunk < first_use_.size(); ++chunk)
       if (const std::uint32_t last = record.last_of_chunk()[chunk]; last != record_uses::none)
         first_use_[chunk] = next_use(last);
     for (const bool around : {false, true})  // the second time the last stretches know what the first ones need
-      for (std::size_t at = stretches.size(); at-- > 0;) set_border(stretches, at, stays, tide, around);
-    return {stays_until_, first_use_, borders_};
+      for (std::size_t at = stretches.size(); at-- > 0;) set_border(stretches, at, retained, tide, around);
+    return {retained_until_, first_use_, borders_};
   }
 
   /// Makes each early load stay until its first use. The answer of link() changes too. @pre link() was called
@@ -59,11 +59,11 @@ class stay_links {
 
  private:
   /// A chunk lies in one frame from its load until it leaves. The border lies below all leases of that time.
-  void set_border(std::span<const held_stretch> stretches, std::size_t at, std::span<const std::uint8_t> stays,
+  void set_border(std::span<const held_stretch> stretches, std::size_t at, std::span<const std::uint8_t> retained,
                   const lease_tide& tide, bool around)
   {
     const held_stretch& it = stretches[at];
-    if (stays[it.last] == 0) {
+    if (retained[it.last] == 0) {
       borders_[it.begin] = tide.least_dry(it.begin, it.end);
       return;
     }
@@ -72,7 +72,7 @@ class stay_links {
                                   around || next.begin > it.begin ? borders_[next.begin] : UINT32_MAX);
   }
 
-  std::vector<std::uint32_t> stays_until_;
+  std::vector<std::uint32_t> retained_until_;
   std::vector<std::uint32_t> first_use_;
   std::vector<std::uint32_t> borders_;
 };
@@ -102,7 +102,7 @@ struct early_room {
 /// Chooses the chunks that are loaded for the next iteration before this iteration ends.
 ///
 ///     early_loads early;
-///     answer.early = early.choose(uses, stays, tide, {sizes, device_bytes, answer.borders});
+///     answer.early = early.choose(uses, retained, tide, {sizes, device_bytes, answer.borders});
 ///
 /// Chunks are chosen in the order of their first uses. The choice ends at the first chunk for which there is no room
 /// beside all chunks that are used or stay. A chosen chunk counts as if it stayed after its first use: otherwise it
@@ -113,13 +113,13 @@ struct early_room {
 /// more instead of 1.038, and its bound is 1.05. Cost: O(uses + chunks log chunks + accesses).
 class early_loads {
  public:
-  /// @param stays   as in stay_links   @return   valid until the next call
-  std::span<const early_load> choose(const record_uses& record, std::span<const std::uint8_t> stays,
+  /// @param retained   as in stay_links   @return   valid until the next call
+  std::span<const early_load> choose(const record_uses& record, std::span<const std::uint8_t> retained,
                                      const lease_tide& tide, const early_room& room)
   {
     const auto access_count = static_cast<std::uint32_t>(room.device_bytes.size());
     const auto chunks = static_cast<std::uint32_t>(room.chunk_bytes.size());
-    find_room(record, stays, room);
+    find_room(record, retained, room);
     find_ends(record, chunks);
     chosen_.clear();
     seen_.assign(chunks, 0);
@@ -131,7 +131,7 @@ class early_loads {
       if (std::exchange(seen_[use.chunk], std::uint8_t{1}) != 0) continue;  // not its first
       if (use.kind != use_kind::read && use.kind != use_kind::update) continue;
       const std::uint32_t last = record.last_of_chunk()[use.chunk];
-      const bool is_there = last != record_uses::none && stays[record.stretches()[last].last] != 0;
+      const bool is_there = last != record_uses::none && retained[record.stretches()[last].last] != 0;
       if (is_there || end_of_chunk_[use.chunk] > access_count - 1) continue;
       for (; passed < use.begin; ++passed) least = std::min(least, left_[passed]);
       taken += static_cast<std::int64_t>(room.chunk_bytes[use.chunk]);
@@ -144,13 +144,13 @@ class early_loads {
 
  private:
   /// Bytes left at each access.
-  void find_room(const record_uses& record, std::span<const std::uint8_t> stays, const early_room& room)
+  void find_room(const record_uses& record, std::span<const std::uint8_t> retained, const early_room& room)
   {
     const std::size_t access_count = room.device_bytes.size();
     change_.assign(access_count + 1, 0);
     for (const held_stretch& it : record.stretches()) {
       const std::uint64_t size = room.chunk_bytes[it.chunk];
-      const bool keeps = stays[it.last] != 0;
+      const bool keeps = retained[it.last] != 0;
       const std::uint32_t next = record.stretches()[it.next].begin;
       const bool around = keeps && next <= it.begin;
       change_[it.begin] += size;
@@ -187,13 +187,13 @@ class early_loads {
 {
   std::vector<std::uint32_t> until(plan.first_use.size(), access_record::never);
   std::vector<std::uint32_t> ready(plan.first_use.size(), 0);
-  for (std::uint32_t at = 0; at < record.size() && !plan.stays_until.empty(); ++at) {
+  for (std::uint32_t at = 0; at < record.size() && !plan.retained_until.empty(); ++at) {
     const access_entry& entry = record.entries()[at];
     if (entry.slot == access_record::never) continue;
     const std::uint32_t chunk = chunk_of_slot[entry.slot];
     const std::uint32_t end = record.is_drop(at) ? at + 1 : record.details()[at].until;
     ready[chunk] = std::max(ready[chunk], end == entry_detail::never ? record.size() : end);
-    if (is_access(entry.kind) && place_of(entry.kind) == at::device) until[chunk] = plan.stays_until[at];
+    if (is_access(entry.kind) && place_of(entry.kind) == at::device) until[chunk] = plan.retained_until[at];
   }
   std::vector<early_load> early;
   lease_tide tide;

@@ -28,8 +28,8 @@ struct stored_plan {
   std::uint64_t moved_bytes = 0;
   /// no plan of one iteration moves less; 0 as above. For people: a manager uses neither number of a given plan
   std::uint64_t bound_bytes = 0;
-  std::uint32_t variant = 0;               ///< setting of the eviction policy, for misses outside of the plan
-  std::vector<std::uint32_t> stays_until;  ///< as in retention; all four are empty where the eviction policy decides
+  std::uint32_t variant = 0;                  ///< setting of the eviction policy, for misses outside of the plan
+  std::vector<std::uint32_t> retained_until;  ///< as in retention; all four are empty where the eviction policy decides
   std::vector<std::uint32_t> first_use;
   std::vector<std::uint32_t> borders;
   std::vector<std::uint8_t> device_only;  ///< as long as `first_use`, or empty
@@ -69,9 +69,9 @@ inline void expect_plan_fits(const stored_plan& plan, const access_record& recor
     throw config_error{error_text{} << "chunkmem: a plan is not one of this iteration: " << what << " " << number << " "
                                     << why << " (save it again with this model)"};
   };
-  if (plan.stays_until.empty() && plan.first_use.empty() && plan.borders.empty() && plan.device_only.empty()) return;
-  if (plan.stays_until.size() != record.size() || plan.borders.size() != record.size())
-    refuse("it has", plan.stays_until.size(), "accesses, which are too many or too few");
+  if (plan.retained_until.empty() && plan.first_use.empty() && plan.borders.empty() && plan.device_only.empty()) return;
+  if (plan.retained_until.size() != record.size() || plan.borders.size() != record.size())
+    refuse("it has", plan.retained_until.size(), "accesses, which are too many or too few");
   if (plan.first_use.size() != chunks || (!plan.device_only.empty() && plan.device_only.size() != chunks))
     refuse("it has", plan.first_use.size(), "chunks, which are too many or too few");
   const auto is_use_of = [&](std::uint32_t access_index, std::uint32_t chunk) {
@@ -82,7 +82,7 @@ inline void expect_plan_fits(const stored_plan& plan, const access_record& recor
   };
   for (std::uint32_t now = 0; now < record.size(); ++now) {
     const std::uint32_t slot = record.entries()[now].slot;
-    if (!is_use_of(plan.stays_until[now], slot == access_record::never ? UINT32_MAX : chunk_of_slot[slot]))
+    if (!is_use_of(plan.retained_until[now], slot == access_record::never ? UINT32_MAX : chunk_of_slot[slot]))
       refuse("access", now, "says that its chunk stays until an access that does not use it");
   }
   for (std::uint32_t chunk = 0; chunk < chunks; ++chunk)

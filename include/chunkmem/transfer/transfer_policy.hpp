@@ -67,7 +67,7 @@ struct early_load {
 /// The chunks that stay on the device. A span has one number for each access of the record, or for each chunk.
 struct retention {
   /// by access index: the next use of the chunk if the chunk stays until then, else never
-  std::span<const std::uint32_t> stays_until;
+  std::span<const std::uint32_t> retained_until;
   /// by chunk: its first use if the chunk lies on the device when an iteration begins, else never
   std::span<const std::uint32_t> first_use;
   /// by access index: leases come down to this frame before a chunk that is loaded now leaves

@@ -51,8 +51,8 @@ class fewest_moved_bytes {
     for (const use& it : what_.uses)
       if (it.chunk == chunk) uses.push_back(it);
     std::vector<way> mine;
-    for (std::uint32_t stays = 0; stays < (1U << uses.size()); ++stays)
-      mine.push_back(play(uses, stays, what_.chunk_bytes[chunk]));
+    for (std::uint32_t retained = 0; retained < (1U << uses.size()); ++retained)
+      mine.push_back(play(uses, retained, what_.chunk_bytes[chunk]));
     std::ranges::stable_sort(mine, {}, &way::bytes);
     std::vector<way> useful;
     for (const way& it : mine) {
@@ -67,7 +67,7 @@ class fewest_moved_bytes {
   }
 
   /// What happens to one chunk that stays after those uses whose bit is set.
-  [[nodiscard]] way play(const std::vector<use>& uses, std::uint32_t stays, std::uint64_t size) const
+  [[nodiscard]] way play(const std::vector<use>& uses, std::uint32_t retained, std::uint64_t size) const
   {
     way result{0, uses.empty() || !what_.repeats ? size : 0, std::vector<std::uint64_t>(access_count_, 0)};
     bool resident = false;
@@ -96,8 +96,8 @@ class fewest_moved_bytes {
         empty = false;
         for (std::size_t now = it.begin; now < it.end; ++now) result.taken[now] = size;
         left = it.end % access_count_;
-        resident =
-            (stays >> at & 1U) != 0;  // after the last use of one shot for nothing: what comes after it is not counted
+        resident = (retained >> at & 1U) !=
+                   0;  // after the last use of one shot for nothing: what comes after it is not counted
         if (resident) continue;
         if (uses[(at + 1) % uses.size()].kind != use_kind::drop || left != uses[(at + 1) % uses.size()].begin)
           result.home = size;

@@ -15,8 +15,8 @@ namespace support {
 /// counts.
 class played_retention {
  public:
-  played_retention(const chunkmem::transfer::retention_input& what, std::span<const std::uint8_t> stays)
-      : what_{what}, stays_{stays}, chunks_(what.chunk_bytes.size())
+  played_retention(const chunkmem::transfer::retention_input& what, std::span<const std::uint8_t> retained)
+      : what_{what}, retained_{retained}, chunks_(what.chunk_bytes.size())
   {
     for (int lap = 0; lap < (what.repeats ? 3 : 1); ++lap) {
       moved_ = 0;
@@ -82,7 +82,7 @@ class played_retention {
       for (const std::size_t other : open_) is_last = is_last && what_.uses[other].chunk != chunk;
       for (std::size_t later = which + 1; later < ended.size(); ++later)
         is_last = is_last && what_.uses[ended[later]].chunk != chunk;
-      if (!is_last || stays_[ended[which]] != 0 || !chunks_[chunk].on_device) continue;
+      if (!is_last || retained_[ended[which]] != 0 || !chunks_[chunk].on_device) continue;
       held_ -= what_.chunk_bytes[chunk];
       const bool is_wanted = what_.repeats || is_used_from(now, chunk);  // one shot does not count what comes after it
       moved_ += chunks_[chunk].is_dirty && is_wanted ? what_.chunk_bytes[chunk] : 0;
@@ -96,7 +96,7 @@ class played_retention {
   }
 
   chunkmem::transfer::retention_input what_;
-  std::span<const std::uint8_t> stays_;
+  std::span<const std::uint8_t> retained_;
   std::vector<copies> chunks_;
   std::vector<std::size_t> open_;  // uses on the device that last
   std::uint64_t held_ = 0;

@@ -19,17 +19,17 @@ namespace chunkmem::inline v0 {
 /// iteration. Belady often has a chunk stay until its use, and another one after it in the same frames; then the first
 /// one stays on. Cost: O(accesses + moves + chunks log chunks); no allocation when sizes repeat.
 /// @code
-/// const transfer::retention seen = stays.of(record, chunk_of_slot, chunks, log.moves());
-/// if (stays.saved() > 0) plan.keep(seen);
+/// const transfer::retention seen = reader.of(record, chunk_of_slot, chunks, log.moves());
+/// if (reader.saved() > 0) plan.keep(seen);
 /// @endcode
-class policy_stays {
+class policy_retention {
  public:
   /// @param moves   of an iteration that began where an iteration like it had ended, by the access that needed them
   /// @return        good until the next call; a stay around the end has to hold in both parts
   [[nodiscard]] transfer::retention of(const access_record& record, std::span<const std::uint32_t> chunk_of_slot,
                                        std::uint32_t chunks, std::span<const transfer::move> moves)
   {
-    stays_until_.assign(record.size(), access_record::never);
+    retained_until_.assign(record.size(), access_record::never);
     borders_.assign(record.size(), UINT32_MAX);
     first_use_.assign(chunks, access_record::never);
     first_break_.assign(chunks, access_record::never);
@@ -51,7 +51,7 @@ class policy_stays {
       mark(record.entries()[now], now, chunk_of_slot);
     }
     join_halves(record);
-    return {stays_until_, first_use_, borders_};
+    return {retained_until_, first_use_, borders_};
   }
   /// How many uses the last answer serves without a copy.
   [[nodiscard]] std::uint32_t saved() const noexcept { return saved_; }
@@ -112,7 +112,7 @@ class policy_stays {
 
   void stay(std::uint32_t now, std::uint32_t next) noexcept
   {
-    stays_until_[now] = next;
+    retained_until_[now] = next;
     ++saved_;
   }
   void stay_around(std::uint32_t chunk, std::uint32_t now, std::uint32_t next) noexcept
@@ -121,7 +121,7 @@ class policy_stays {
     first_use_[chunk] = next;
   }
 
-  std::vector<std::uint32_t> stays_until_;
+  std::vector<std::uint32_t> retained_until_;
   std::vector<std::uint32_t> first_use_;
   std::vector<std::uint32_t> borders_;
   std::uint32_t saved_ = 0;
