@@ -55,9 +55,10 @@ class managed_run {
  public:
   static constexpr double never = std::numeric_limits<double>::infinity();
 
-  /// @param missing_homes   frames that the host is smaller than all chunks: the first chunks begin on the device then
+  /// @param missing_host_copies   frames that the host is smaller than all chunks: the first chunks begin on the device
+  ///                              then
   managed_run(const eviction_bench::trace& what, std::uint32_t device_frames, Transfer transfer,
-              std::uint32_t missing_homes = 0)
+              std::uint32_t missing_host_copies = 0)
       : chunk_of_slot_{what.own_chunks()}, record_{what.record}, planner_{transfer}, lease_at_(record_.size(), 0)
   {
     std::uint32_t all = 0;
@@ -65,10 +66,10 @@ class managed_run {
     state_.reset(what.frames_of_chunk, what.chunks());
     const cm::bytes frame{eviction_bench::frame_bytes};
     state_.reset_tier(cm::tier::device, cm::bytes{device_frames * eviction_bench::frame_bytes}, frame, device_frames);
-    const std::uint32_t homes = all - missing_homes;
-    state_.reset_tier(cm::tier::host, cm::bytes{homes * eviction_bench::frame_bytes}, frame, homes);
+    const std::uint32_t host_copies = all - missing_host_copies;
+    state_.reset_tier(cm::tier::host, cm::bytes{host_copies * eviction_bench::frame_bytes}, frame, host_copies);
     for (std::uint32_t at = what.chunks(); at-- > 0;) {
-      const bool on_host = at >= missing_homes;
+      const bool on_host = at >= missing_host_copies;
       state_.acquire(at, at, on_host ? cm::entry_kind::write_on_host : cm::entry_kind::write, cm::access_record::never,
                      cm::access_index{0}, log_);
       state_.unpin(on_host ? cm::tier::host : cm::tier::device, at, true);
@@ -95,7 +96,7 @@ class managed_run {
   {
     if (!plan_.valid || !plan_.start.same_places(state_.table())) planner_.make(plan_, state_, record_, chunk_of_slot_);
     if (!plan_.valid) return false;
-    state_.start_of(record_, plan_.without_homes());
+    state_.start_of(record_, plan_.without_host_copies());
     state_.begin_round();
     log_.clear();
     std::size_t next = 0;

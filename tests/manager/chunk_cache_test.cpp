@@ -211,7 +211,7 @@ TEST_CASE("a lease comes down onto what a plan gives up, and beside what it keep
   for (const bool is_given_up : {true, false}) {
     auto state = small<eviction::by_retention>({1, 1, 1}, 3, 3);
     counting_mover mover;
-    for (const std::uint32_t at : {2U, 1U, 0U}) {  // from the top down, each with a home
+    for (const std::uint32_t at : {2U, 1U, 0U}) {  // from the top down, each with a host copy
       use(state, at, entry_kind::write_on_host, mover);
       use(state, at, entry_kind::write, mover);
     }

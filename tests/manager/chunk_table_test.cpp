@@ -51,7 +51,7 @@ TEST_CASE("a copy may leave when no pin and no byte is lost with it", "[manager]
   table[0].pins[cm::tier::host] = 0;
   table[0].take_away(cm::tier::device);
   table[0].set_valid(cm::tier::host, false);
-  CHECK(table.may_leave(cm::tier::host, 0));  // a home without bytes
+  CHECK(table.may_leave(cm::tier::host, 0));  // a host copy without bytes
 }
 
 TEST_CASE("a shortage counts pinned chunks and leases, and cannot wrap", "[manager]")

@@ -293,13 +293,13 @@ TEST_CASE("a gather follows the copies of the share and all who used the room, a
   tracker.stamp(agent::compute, it.copies.hazards_at(tier::device, 1), true);
   const std::uint64_t read_room = it.backend.work(caller_stream);
   tracker.stamp(caller_stream, it.copies.hazards_at(tier::device, 3), false);
-  const std::uint64_t wrote_home = it.backend.work(agent::to_host);
+  const std::uint64_t wrote_host_copy = it.backend.work(agent::to_host);
   hazard_tracker<listening_backend>::stamp_copy(tracker.copied(agent::to_host), it.copies.hazards_at(tier::host, 2),
                                                 true);
   load(it.copies, 0, it.places[0], 3);
   CHECK(it.backend.knows(agent::to_device, agent::compute) >= wrote_share);
   CHECK(it.backend.knows(agent::to_device, caller_stream) >= read_room);
-  CHECK(it.backend.knows(agent::to_device, agent::to_host) >= wrote_home);
+  CHECK(it.backend.knows(agent::to_device, agent::to_host) >= wrote_host_copy);
   CHECK(it.backend.knows(ranks_agent, agent::to_device) == 2);
   CHECK(it.backend.knows(ranks_agent, caller_stream) >= read_room);
 
@@ -392,7 +392,7 @@ TEST_CASE("gathers, sums, copies and users of two chunks never overtake each oth
     support::dice dice{seed};
     gathering_set_up it{{{0, 1, 0, 256, 512}}};
     auto& tracker = it.copies.tracker();
-    history whole, share, home;  // frame 0 and 1 of the device, frame 1 of the host
+    history whole, share, host_copy;  // frame 0 and 1 of the device, frame 1 of the host
     it.places[1].first_frame = {{1, 1}};
     const auto check = [&](agent who, const history& frame, bool writing) {
       if (!follows(it.backend, who, frame.writers))
@@ -414,7 +414,7 @@ TEST_CASE("gathers, sums, copies and users of two chunks never overtake each oth
       if (what == 0) {
         it.places[1].first_frame[tier::device] = dice.one_in(2) ? 1 : chunk::nowhere;
         load(it.copies, 0, it.places[0], 0);
-        moved(agent::to_device, whole, it.places[1].has_frames(tier::device) ? share : home);
+        moved(agent::to_device, whole, it.places[1].has_frames(tier::device) ? share : host_copy);
         it.places[1].first_frame[tier::device] = 1;
         worked_for_ranks();
       } else if (what == 1) {
@@ -423,10 +423,10 @@ TEST_CASE("gathers, sums, copies and users of two chunks never overtake each oth
         worked_for_ranks();
       } else if (what == 2) {
         write_back(it.copies, 1, it.places[1]);
-        moved(agent::to_host, home, share);
+        moved(agent::to_host, host_copy, share);
       } else if (what == 3) {
         load(it.copies, 1, it.places[1], 1);
-        moved(agent::to_device, share, home);
+        moved(agent::to_device, share, host_copy);
       } else {  // a pin
         const agent who = dice.one_in(2) ? agent::compute : caller_stream;
         const bool writing = dice.one_in(2);

@@ -73,7 +73,7 @@ TEST_CASE("single frames come from the bottom of the host and windows from the t
   CHECK(it.reclaims == 0);
 }
 
-TEST_CASE("a home without bytes is given up before a copy that the device also has", "[manager]")
+TEST_CASE("a host copy without bytes is given up before a copy that the device also has", "[manager]")
 {
   host_tier it{{1, 1, 1}, 2};
   it.place(0, true);

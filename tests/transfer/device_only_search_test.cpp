@@ -56,10 +56,10 @@ void check(const transfer::retention_input& input, const retention_plan& plan)
   CHECK(played.fits());
   CHECK(played.moved_bytes() == plan.moved_bytes);
   CHECK(plan.certified_bytes <= static_cast<double>(plan.moved_bytes));
-  std::uint64_t homes = 0;
+  std::uint64_t host_copies = 0;
   for (std::size_t chunk = 0; chunk < input.chunk_bytes.size(); ++chunk)
-    homes += !plan.device_only.empty() && plan.device_only[chunk] != 0 ? 0 : input.chunk_bytes[chunk];
-  CHECK(homes <= *std::ranges::min_element(input.host_bytes));
+    host_copies += !plan.device_only.empty() && plan.device_only[chunk] != 0 ? 0 : input.chunk_bytes[chunk];
+  CHECK(host_copies <= *std::ranges::min_element(input.host_bytes));
   if (plan.device_only.empty()) return;
   for (std::size_t at = 0; at < input.uses.size(); ++at) {
     if (plan.device_only[input.uses[at].chunk] == 0) continue;
@@ -79,7 +79,7 @@ TEST_CASE("where the host is short plans equal brute force, and are there whenev
   int possible = 0;
   int impossible = 0;
   int equal = 0;
-  int dearer = 0;  // than with room for every home
+  int dearer = 0;  // than with room for every host copy
   double worst = 1;
   for (std::uint64_t seed = 1; seed <= 1'500; ++seed) {
     const retention_trace what = roll(seed);
@@ -110,7 +110,7 @@ TEST_CASE("where the host is short plans equal brute force, and are there whenev
   CHECK(100 * equal >= 95 * possible);
 }
 
-TEST_CASE("a host with room for every home changes nothing", "[transfer]")
+TEST_CASE("a host with room for every host copy changes nothing", "[transfer]")
 {
   for (std::uint64_t seed = 1; seed <= 50; ++seed) {
     const retention_trace what = roll(seed);

@@ -100,9 +100,10 @@ TEST_CASE("a width takes at most a quarter of it for each choice, and makes the 
   CHECK(compared > 500);
 }
 
-TEST_CASE("with a short host the dual is what prices certify, homes among them, and its slope is true", "[transfer]")
+TEST_CASE("with a short host the dual is what prices certify, host copies among them, and its slope is true",
+          "[transfer]")
 {
-  int homed = 0;
+  int copied_to_host = 0;
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {
     support::dice random{seed};
     const retention_trace what = support::roll_small_trace(random, {true, seed % 2 == 0, seed % 5 == 0});
@@ -139,9 +140,9 @@ TEST_CASE("with a short host the dual is what prices certify, homes among them, 
       };
       CHECK((with(step) - with(-step)) / (2 * step) == Catch::Approx(slope[at]).margin(1e-4));
     }
-    homed += problem.homes().size() > 1 ? 1 : 0;
+    copied_to_host += problem.host_copies().size() > 1 ? 1 : 0;
   }
-  CHECK(homed > 50);
+  CHECK(copied_to_host > 50);
 }
 
 TEST_CASE("epochs of one shape are one class, whatever their sizes", "[transfer]")

@@ -59,7 +59,7 @@ TEST_CASE("what planned solves is what its run moves, where no tide and no windo
   CHECK(equal == runs);
 }
 
-TEST_CASE("what planned solves is what its run moves, where the host has no room for every home", "[transfer]")
+TEST_CASE("what planned solves is what its run moves, where the host has no room for every host copy", "[transfer]")
 {
   int equal = 0;
   int runs = 0;
@@ -133,16 +133,16 @@ TEST_CASE("a record that asks for more than there is has no plan", "[transfer]")
   build.access(1, entry_kind::read_on_host);
   const access_record with_host = build.finish(own, 2);
   CHECK(accesses_planned(with_host, 1024, 512) == 3);
-  CHECK(accesses_planned(with_host, 1024, 511) == 0);  // a chunk without the home that it has to have
+  CHECK(accesses_planned(with_host, 1024, 511) == 0);  // a chunk without the host copy that it has to have
   CHECK(accesses_planned(access_record{}, 1024, 1024) == 0);
 }
 
-TEST_CASE("leases on the host take room from homes, and derived chunks need none", "[transfer]")
+TEST_CASE("leases on the host take room from host copies, and derived chunks need none", "[transfer]")
 {
   const std::vector<std::uint32_t> own{0, 1, 2};
   const std::vector<std::uint8_t> live{1, 1, 1};
   transfer::planned policy;
-  const auto without_home = [&](bool leases, bool derived, std::uint64_t host) {
+  const auto without_host_copy = [&](bool leases, bool derived, std::uint64_t host) {
     support::record_builder build;
     for (const std::uint32_t chunk : own) build.release(build.access(chunk));
     if (leases) build.release(build.lease(entry_kind::lease_host, 512));
@@ -153,11 +153,11 @@ TEST_CASE("leases on the host take room from homes, and derived chunks need none
     REQUIRE(plan.retained_until.size() == record.size());
     return std::count(plan.device_only.begin(), plan.device_only.end(), 1);
   };
-  CHECK(without_home(false, false, 3 * 512) == 0);
-  CHECK(without_home(false, false, 2 * 512) == 1);
-  CHECK(without_home(true, false, 3 * 512) == 1);
-  CHECK(without_home(true, false, 4 * 512) == 0);
-  CHECK(without_home(false, true, 2 * 512) == 0);
+  CHECK(without_host_copy(false, false, 3 * 512) == 0);
+  CHECK(without_host_copy(false, false, 2 * 512) == 1);
+  CHECK(without_host_copy(true, false, 3 * 512) == 1);
+  CHECK(without_host_copy(true, false, 4 * 512) == 0);
+  CHECK(without_host_copy(false, true, 2 * 512) == 0);
 }
 
 }  // namespace planned_test

@@ -114,7 +114,7 @@ TEST_CASE("what does not fit is refused with the bytes that it needs", "[transfe
   CHECK_NOTHROW(retention_problem{what.input()});
 }
 
-TEST_CASE("where the host has no room for every home, the chunks are named that could do without", "[transfer]")
+TEST_CASE("where the host has no room for every host copy, the chunks are named that could do without", "[transfer]")
 {
   retention_trace what{{6, 5, 3, 2, 4}, {}, {14, 20, 20, 20, 20, 20, 20, 20}, true};
   what.use(0, 0, use_kind::read);  // larger than what is free at accesses 1 and 2
@@ -127,21 +127,22 @@ TEST_CASE("where the host has no room for every home, the chunks are named that 
   transfer::retention_input input = what.input();
   std::vector<std::uint64_t> host(8, 20);
   input.host_bytes = host;
-  CHECK(retention_problem{input}.homes().empty());
+  CHECK(retention_problem{input}.host_copies().empty());
   host[3] = 19;
   const retention_problem problem{input};
   std::vector<std::uint32_t> chunks;
-  for (const auto& it : problem.homes()) chunks.push_back(it.chunk);
+  for (const auto& it : problem.host_copies()) chunks.push_back(it.chunk);
   CHECK(chunks == std::vector<std::uint32_t>{1, 3});  // 4 is never used: it lies on the host
-  CHECK(problem.home_bytes() == 7);
-  CHECK(problem.home_room() == 6);
-  for (const auto& it : problem.homes())
+  CHECK(problem.host_copy_bytes() == 7);
+  CHECK(problem.host_copy_room() == 6);
+  for (const auto& it : problem.host_copies())
     for (std::uint32_t at = it.begin; at < it.end; ++at) CHECK(problem.epochs()[at].size == it.size);
   host[3] = 12;
   CHECK_THROWS_AS(retention_problem{input}, out_of_memory);
 }
 
-TEST_CASE("a host without room for the homes that nothing can do without is refused with their bytes", "[transfer]")
+TEST_CASE("a host without room for the host copies that nothing can do without is refused with their bytes",
+          "[transfer]")
 {
   retention_trace what{{6, 5}, {}, {20, 20}, false};
   what.use(0, 0, use_kind::read);

@@ -60,8 +60,8 @@ class basic_manager {
   template <pinned_element Element>
   using pin_type = pin<Element, engine_type>;
   using place_type = typename Checks::part::place_type;  ///< where in the trainer a call stands; empty without checks
-  using homes_type = state_homes<Placement>;
-  static_assert(!homes_type::is_profiled || Backend::host_addressable || !has_bytes<Backend>(),
+  using state_tiers_type = state_tiers<Placement>;
+  static_assert(!state_tiers_type::is_profiled || Backend::host_addressable || !has_bytes<Backend>(),
                 "chunkmem: this placement lets the calling thread update states on the device, which it cannot read "
                 "there: take placement::host_first, or "
                 "optimizer::device_optimizer, which works on the device under any placement");
@@ -166,7 +166,7 @@ class basic_manager {
   /// Runs `step` with pins and leases that carry no bytes, and finds the least it needs.
   ///
   /// `step` must make the same calls as a real step; its arithmetic is skipped where `rehearsing()` is true. It is run
-  /// once; again where the placement gives states other homes by what was measured; each time twice where updates wait
+  /// once; again where the placement gives states other tiers by what was measured; each time twice where updates wait
   /// for the next step, which does them.
   /// @param on   what pins and leases point to: with scratch bytes plain loops need no test of `rehearsing()`; see
   ///   rehearse_on
@@ -189,7 +189,7 @@ class basic_manager {
     expects(!rehearsing(), "a profile was given to a manager in a rehearsal");
     expect_record_fits(record, engine_.tensors());
     builder_.measured(most_leased(record, tier::device));
-    builder_.assign_homes();
+    builder_.assign_tiers();
     engine_.use_record(name, record);
   }
   /// What another run solved for them, after their profile: `profile()`'s companion `plan()`.
@@ -490,7 +490,7 @@ class basic_manager {
 
   /// @throws usage_error   there is no list of this name
   [[nodiscard]] list_id list(std::string_view name) const { return engine_.tensors().list(name); }
-  [[nodiscard]] const auto& placement() const noexcept { return builder_.homes().policy(); }
+  [[nodiscard]] const auto& placement() const noexcept { return builder_.tiers().policy(); }
   /// 16-bit parameters have masters.
   [[nodiscard]] bool has_masters() const noexcept { return engine_.tensors().has_masters(); }
   [[nodiscard]] tensor_state state_of(tensor_handle wanted)
@@ -599,7 +599,7 @@ class basic_manager {
     builder_.expect_ready();
     const bool real = !rehearsing();
     if (real) {
-      if (!engine_.schedule().is_inside()) builder_.revise_homes();
+      if (!engine_.schedule().is_inside()) builder_.revise_tiers();
       masters_.begin([&] {
         engine_.external_memory().sample();
         engine_.begin_iteration(name);

@@ -268,10 +268,10 @@ class copy_engine {
 
   void bring_share(const chunk_share& share, std::uint32_t first)
   {
-    const chunk& home = (*places_)[share.chunk];
-    expects(home.live > 0, "a derived chunk was used before its share was filled");
-    const tier where = home.has_frames(tier::device) ? tier::device : tier::host;
-    const std::uint32_t frame = home.first_frame[where];
+    const chunk& parent = (*places_)[share.chunk];
+    expects(parent.live > 0, "a derived chunk was used before its share was filled");
+    const tier where = parent.has_frames(tier::device) ? tier::device : tier::host;
+    const std::uint32_t frame = parent.first_frame[where];
     frame_hazards& from = hazards_[where][frame];
     frame_hazards& to = hazards_[tier::device][first];
     order(agent::to_device, from, to);

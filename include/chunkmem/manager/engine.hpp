@@ -444,10 +444,10 @@ class engine {
     const access_entry& entry = schedule_.entry(now);
     if (!entry.is_plain(kind)) [[unlikely]]
       return acquire_slowly(index, kind, who);
-    const chunk& home = chunks_[it.chunk];
-    if (!home.has_frames(tier::device) || home.pins[tier::host] != 0) [[unlikely]]
+    const chunk& parent = chunks_[it.chunk];
+    if (!parent.has_frames(tier::device) || parent.pins[tier::host] != 0) [[unlikely]]
       return acquire_slowly(index, kind, who);
-    const frame_hazards& frame = copies_.hazards_at(tier::device, home.first_frame[tier::device]);
+    const frame_hazards& frame = copies_.hazards_at(tier::device, parent.first_frame[tier::device]);
     if ((writes(access_of(kind)) ? frame.users : frame.writers) != 0) [[unlikely]]
       return acquire_after_others(index, kind, who);
     return take_resident(it, index, kind, who);
@@ -496,9 +496,9 @@ class engine {
 
   void stamp(const access_token& held, std::uint32_t at) noexcept
   {
-    const chunk& home = chunks_[at];
+    const chunk& parent = chunks_[at];
     const tier where = tier_of(held.kind);
-    frame_hazards& frame = copies_.hazards_at(where, home.first_frame[where]);
+    frame_hazards& frame = copies_.hazards_at(where, parent.first_frame[where]);
     copies_.tracker().stamp(held.who, frame, writes(access_of(held.kind)));
   }
 
@@ -553,11 +553,11 @@ class engine {
   /// The agent follows whoever still works on the bytes; a list that starts at zero is filled.
   std::byte* make_ready(const slot& it, entry_kind kind, agent who, bool zero)
   {
-    const chunk& home = chunks_[it.chunk];
+    const chunk& parent = chunks_[it.chunk];
     const bool device = place_of(kind) == at::device;
-    if (!device && home.is_derived()) return &derived_home_;
+    if (!device && parent.is_derived()) return &derived_host_copy_;
     const tier where = device ? tier::device : tier::host;
-    const std::uint32_t first = home.first_frame[where];
+    const std::uint32_t first = parent.first_frame[where];
     frame_hazards& frame = copies_.hazards_at(where, first);
     const std::uint8_t mask = writes(access_of(kind)) ? frame.users : frame.writers;
     copies_.tracker().follow(who, frame, mask, device ? wait_cause::demand_miss : wait_cause::optimizer_input);
@@ -581,15 +581,15 @@ class engine {
   /// A chunk is written in one tier at a time, with all of its tensors.
   void refuse_conflicts(const slot& it, std::uint32_t index, entry_kind kind) const
   {
-    const chunk& home = chunks_[it.chunk];
+    const chunk& parent = chunks_[it.chunk];
     const bool writing = writes(access_of(kind));
     const bool device = place_of(kind) == at::device;
-    tensors_.expects_of(index, device || home.pins[tier::host] < UINT16_MAX,
+    tensors_.expects_of(index, device || parent.pins[tier::host] < UINT16_MAX,
                         "its chunk has 65535 pins on the host (release some)");
-    const bool clash = device ? home.writers > 0 || (writing && home.pins[tier::host] > 0)
-                              : home.pins[tier::device] > 0 && (writing || !home.is_valid(tier::host));
+    const bool clash = device ? parent.writers > 0 || (writing && parent.pins[tier::host] > 0)
+                              : parent.pins[tier::device] > 0 && (writing || !parent.is_valid(tier::host));
     if (!clash) return;
-    const std::uint32_t pins = home.pins[device ? tier::host : tier::device];
+    const std::uint32_t pins = parent.pins[device ? tier::host : tier::device];
     error_text text;
     text << "chunkmem: " << tensors_.label(index) << " cannot be " << (writing ? "written" : "read") << " on the "
          << (device ? "device" : "host") << " now: its chunk is in use on the " << (device ? "host" : "device")
@@ -623,7 +623,7 @@ class engine {
   }
   [[nodiscard]] bool has_content(const access_token& it) const noexcept
   {
-    return it.data != nullptr && it.data != &derived_home_ && !rehearsal_.made(it.serial);
+    return it.data != nullptr && it.data != &derived_host_copy_ && !rehearsal_.made(it.serial);
   }
 
   /// What nobody holds, wherever there is a valid copy, is what it was.
@@ -631,19 +631,19 @@ class engine {
   {
     if (rehearsal_.is_running() || !watch_.is_watched(index)) return;
     const slot& it = tensors_.slots()[index];
-    const chunk& home = chunks_[it.chunk];
+    const chunk& parent = chunks_[it.chunk];
     for (const tier where : all_tiers)
-      if (home.is_valid(where) && home.has_frames(where))
-        watch_.compare(index, copies_.address(where, home.first_frame[where]) + it.offset);
+      if (parent.is_valid(where) && parent.has_frames(where))
+        watch_.compare(index, copies_.address(where, parent.first_frame[where]) + it.offset);
   }
   /// A valid copy of its bytes, or null.
   [[nodiscard]] std::byte* copy_of(std::uint32_t index) const noexcept
   {
     const slot& it = tensors_.slots()[index];
-    const chunk& home = chunks_[it.chunk];
+    const chunk& parent = chunks_[it.chunk];
     for (const tier where : all_tiers)
-      if (home.is_valid(where) && home.has_frames(where))
-        return copies_.address(where, home.first_frame[where]) + it.offset;
+      if (parent.is_valid(where) && parent.has_frames(where))
+        return copies_.address(where, parent.first_frame[where]) + it.offset;
     return nullptr;
   }
   /// A slot was dropped: its bytes are poison wherever they lie.
@@ -651,10 +651,10 @@ class engine {
   {
     if (!watch_.dropped(index) || !watch_type::sees_bytes) return;
     const slot& it = tensors_.slots()[index];
-    const chunk& home = chunks_[it.chunk];
+    const chunk& parent = chunks_[it.chunk];
     for (const tier where : all_tiers)
-      if (home.has_frames(where))
-        watch_.part().fresh({copies_.address(where, home.first_frame[where]) + it.offset, it.size});
+      if (parent.has_frames(where))
+        watch_.part().fresh({copies_.address(where, parent.first_frame[where]) + it.offset, it.size});
   }
 
   Backend* backend_;
@@ -673,7 +673,7 @@ class engine {
   external_memory_monitor external_memory_;
   error_annotator annotator_;
   watch_type watch_;
-  std::byte derived_home_{};  // what a pin on the host of a derived chunk points to: there is nothing to read
+  std::byte derived_host_copy_{};  // what a pin on the host of a derived chunk points to: there is nothing to read
   bool ready_ = false;
   arena_set<Backend> arenas_;  // the last: its end waits for the agents, which use all others
 };

@@ -102,7 +102,7 @@ struct iteration_plan {
   {
     return {retained_until, first_use, borders, moved_bytes, bound_bytes, device_only, early};
   }
-  [[nodiscard]] std::span<const std::uint8_t> without_homes() const noexcept
+  [[nodiscard]] std::span<const std::uint8_t> without_host_copies() const noexcept
   {
     return retains ? std::span<const std::uint8_t>{device_only} : std::span<const std::uint8_t>{};
   }

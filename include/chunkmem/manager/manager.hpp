@@ -41,7 +41,7 @@ consteval bool has_hooks()
                 "(docs/policies/eviction.md)");
   static_assert(
       placement_policy<pick_policy<placement_kind, placement::host_first, Policies...>>,
-      "chunkmem: a placement lacks its hook: home_of(role, bytes) const -> tier (docs/policies/placement.md)");
+      "chunkmem: a placement lacks its hook: preferred_tier(role, bytes) const -> tier (docs/policies/placement.md)");
   static_assert(gradient_policy<pick_policy<gradient_kind, gradient::separate, Policies...>>,
                 "chunkmem: a gradient policy lacks a hook: type_for(dtype) const -> dtype, takes_slot() const -> bool "
                 "(docs/policies/gradient.md)");

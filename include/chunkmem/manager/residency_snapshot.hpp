@@ -25,7 +25,7 @@ namespace chunkmem::inline v0 {
 /// Why a frame can or cannot be given to another chunk now.
 enum class frame_use : std::uint8_t {
   free,    ///< nothing lies there
-  spare,   ///< a copy or an empty home: it can go without a copy
+  spare,   ///< a copy or an empty host copy: it can go without a copy
   sole,    ///< the only copy of bytes: on the device it must be written back to leave, on the host it cannot leave
   pinned,  ///< a pin holds it
   leased,  ///< a lease touches it
@@ -196,16 +196,16 @@ namespace detail {
   std::vector<tensor_state> states;
   for (std::uint32_t at = 0; at < result.tensors.size(); ++at) {
     const tensor_snapshot& one = result.tensors[at];
-    chunk_snapshot& home = result.chunks[one.chunk];
-    if (home.tensors++ == 0) {
-      home.first_tensor = at;
-      home.list = one.list;
-      home.part = one.part;
+    chunk_snapshot& parent = result.chunks[one.chunk];
+    if (parent.tensors++ == 0) {
+      parent.first_tensor = at;
+      parent.list = one.list;
+      parent.part = one.part;
     }
     states.push_back(one.state);
   }
-  for (chunk_snapshot& home : result.chunks)
-    home.state = state_of_chunk(std::span<const tensor_state>{states}.subspan(home.first_tensor, home.tensors));
+  for (chunk_snapshot& parent : result.chunks)
+    parent.state = state_of_chunk(std::span<const tensor_state>{states}.subspan(parent.first_tensor, parent.tensors));
   return result;
 }
 

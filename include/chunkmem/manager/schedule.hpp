@@ -377,7 +377,7 @@ class schedule {
       iteration_plan<Eviction>& plan = plans_[recorder_.index()];
       if (!plan.valid || !plan.start.same_places(chunks_->table())) plan_from_here(plan, record);
       if (!plan.valid) return false;
-      chunks_->start_of(record, plan.without_homes());
+      chunks_->start_of(record, plan.without_host_copies());
       following_plan_ = true;
       return true;
     } else {

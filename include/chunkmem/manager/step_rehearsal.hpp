@@ -18,7 +18,7 @@ namespace chunkmem::inline v0 {
 ///
 /// `run(step, on)` is what basic_manager::rehearse does. Cost: the step's calls, once or a few times, and the replays
 /// of `rehearsal`.
-/// @tparam Builder   model_builder: places the model and gives states their homes
+/// @tparam Builder   model_builder: places the model and gives states their tiers
 template <class Engine, class Builder>
 class step_rehearsal {
  public:
@@ -51,7 +51,7 @@ class step_rehearsal {
     refuse_too_small_for_step(given, need);
     builder_->note_fit();
     engine_->note_step_need({{need.smallest_device, need.smallest_host}});
-    if (builder_->assign_homes()) run_without_bytes(step);
+    if (builder_->assign_tiers()) run_without_bytes(step);
     return need;
   }
 
@@ -60,7 +60,7 @@ class step_rehearsal {
   template <class Step>
   bool settle(bytes device, Step& step)
   try {
-    if (builder_->assign_homes(device)) run_without_bytes(step);
+    if (builder_->assign_tiers(device)) run_without_bytes(step);
     return true;
   } catch (const config_error&) {
     return false;

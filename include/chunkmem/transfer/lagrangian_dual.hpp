@@ -26,9 +26,10 @@ namespace transfer {
 /// The dual takes the cheaper of two costs for each choice. A parabola rounds the corner off where the two differ by
 /// less than `width`. The value is below the true dual by at most a quarter of the width for each choice. Epochs with
 /// the same rows, loads and write-back are one class, whatever the sizes of their chunks: only the sum of their bytes
-/// counts. Where the host has no room for every home, a chunk that could live on the device alone is one more choice:
-/// all its epochs stay, or the chunk pays for a home. Bytes are counted in retention_problem::unit_bytes(). Source:
-/// smoothing of Nesterov 2005. Cost: O(intervals of classes + rows) for each value.
+/// counts. Where the host has no room for every host copy, a chunk that could live on the device alone is one more
+/// choice: all its epochs stay, or the chunk pays for a host copy. Bytes are counted in
+/// retention_problem::unit_bytes(). Source: smoothing of Nesterov 2005. Cost: O(intervals of classes + rows) for each
+/// value.
 class lagrangian_dual {
  public:
   /// @param priced_rows   rows that may have a price, in order; the price of all other rows is 0
@@ -47,12 +48,12 @@ class lagrangian_dual {
     const auto unit = static_cast<double>(problem.unit_bytes());
     for (const std::uint32_t row : priced_rows) room_.push_back(static_cast<double>(problem.room()[row]) / unit);
     for (const group& it : classes_) weight_ += it.weight;
-    has_homes_ = !problem.homes().empty();
-    home_room_ = has_homes_ ? static_cast<double>(problem.home_room()) / unit : 0;
+    has_host_copies_ = !problem.host_copies().empty();
+    host_copy_room_ = has_host_copies_ ? static_cast<double>(problem.host_copy_room()) / unit : 0;
   }
 
-  /// Number of prices: those of the priced rows, and one of homes where the host has no room for all homes.
-  [[nodiscard]] std::size_t coordinates() const noexcept { return rows_ + (has_homes_ ? 1 : 0); }
+  /// Number of prices: those of the priced rows, and one of host copies where the host has no room for all host copies.
+  [[nodiscard]] std::size_t coordinates() const noexcept { return rows_ + (has_host_copies_ ? 1 : 0); }
 
   [[nodiscard]] std::size_t classes() const noexcept { return classes_.size(); }
   /// Bytes of all epochs [units].
@@ -65,16 +66,17 @@ class lagrangian_dual {
     std::ranges::fill(flow_, 0.0);
     double value = 0;
     std::size_t begin = 0;
-    homed_ = 0;
+    copied_to_host_ = 0;
     for (std::size_t at = 0; at < classes_.size(); begin = classes_[at - 1].end) {
       const group& it = classes_[at];
       value = __builtin_fma(it.weight,
-                            it.in_home > 0 ? add_home(at, begin, price, width) : add(it, begin, price, width), value);
-      at += std::max(it.in_home, 1U);
+                            it.in_host_copy > 0 ? add_host_copy(at, begin, price, width) : add(it, begin, price, width),
+                            value);
+      at += std::max(it.in_host_copy, 1U);
     }
-    if (has_homes_) {
-      slope[rows_] = homed_ - home_room_;
-      value = __builtin_fma(-home_room_, price.home(), value);
+    if (has_host_copies_) {
+      slope[rows_] = copied_to_host_ - host_copy_room_;
+      value = __builtin_fma(-host_copy_room_, price.host_copy(), value);
     }
     double kept = 0;
     for (std::size_t row = 0; row < rows_; ++row) {
@@ -91,12 +93,12 @@ class lagrangian_dual {
     double weight;    // of the chunks of all its epochs [units]
     std::size_t end;  // of its intervals
     bool writes_back;
-    std::uint32_t in_home;  // of the first epoch of a chunk that could do without a home: how many it has
+    std::uint32_t in_host_copy;  // of the first epoch of a chunk that could do without a host copy: how many it has
   };
   struct item {
     std::uint32_t begin;  // epochs
     std::uint32_t end;
-    bool is_home;
+    bool is_host_copy;
   };
   struct smaller {
     double value;
@@ -110,7 +112,7 @@ class lagrangian_dual {
     const auto add_until = [&](std::uint32_t end) {
       for (; at < end; ++at) found.push_back({at, at + 1, false});
     };
-    for (const retention_problem::home& it : problem.homes()) {
+    for (const retention_problem::host_copy& it : problem.host_copies()) {
       if (it.begin == it.end) continue;
       add_until(it.begin);
       found.push_back({it.begin, it.end, true});
@@ -124,7 +126,7 @@ class lagrangian_dual {
   {
     std::vector<item> items = items_of(problem);
     const auto compare = [&](const item& left, const item& right) {
-      if (left.is_home != right.is_home) return left.is_home <=> right.is_home;
+      if (left.is_host_copy != right.is_host_copy) return left.is_host_copy <=> right.is_host_copy;
       if (left.end - left.begin != right.end - right.begin) return left.end - left.begin <=> right.end - right.begin;
       for (std::uint32_t at = 0; at < left.end - left.begin; ++at)
         if (const auto shapes =
@@ -145,7 +147,7 @@ class lagrangian_dual {
           const retention_problem::epoch& it = problem.epochs()[which];
           intervals_.insert(intervals_.end(), intervals.begin() + it.begin, intervals.begin() + it.end);
           classes_.push_back(
-              {0, intervals_.size(), it.writes_back, items[at].is_home && which == items[at].begin ? count : 0});
+              {0, intervals_.size(), it.writes_back, items[at].is_host_copy && which == items[at].begin ? count : 0});
         }
       for (std::size_t part = classes_.size() - count; part < classes_.size(); ++part)
         classes_[part].weight += static_cast<double>(problem.epochs()[items[at].begin].size) / unit;
@@ -189,18 +191,18 @@ class lagrangian_dual {
     return value;
   }
 
-  /// The same for a chunk that could do without a home. The classes of its epochs begin at `first`.
-  double add_home(std::size_t first, std::size_t begin, const row_prices& price, double width)
+  /// The same for a chunk that could do without a host copy. The classes of its epochs begin at `first`.
+  double add_host_copy(std::size_t first, std::size_t begin, const row_prices& price, double width)
   {
     shares_.clear();
     double kept = 0;
-    double apart = price.home();
+    double apart = price.host_copy();
     std::size_t at = begin;
-    for (std::size_t part = first; part < first + classes_[first].in_home; at = classes_[part++].end)
+    for (std::size_t part = first; part < first + classes_[first].in_host_copy; at = classes_[part++].end)
       apart += share(classes_[part], at, price, width, kept);
     const smaller found = smaller_of(kept, apart, width);
     const double weight = classes_[first].weight;
-    homed_ = __builtin_fma(weight, 1 - found.first, homed_);
+    copied_to_host_ = __builtin_fma(weight, 1 - found.first, copied_to_host_);
     for (std::size_t which = begin; which < at; ++which)
       fill(intervals_[which], weight, __builtin_fma(1 - found.first, shares_[which - begin], found.first));
     return found.value;
@@ -250,9 +252,9 @@ class lagrangian_dual {
   std::vector<group> classes_;
   std::vector<double> room_;  // [units]
   std::vector<double> shares_;
-  bool has_homes_ = false;
-  double home_room_ = 0;  // [units]
-  double homed_ = 0;      // chunks with a home [units]
+  bool has_host_copies_ = false;
+  double host_copy_room_ = 0;  // [units]
+  double copied_to_host_ = 0;  // chunks with a host copy [units]
 };
 
 /// Maximizes the dual: finds prices at which keeping and dropping nearly balance everywhere.
@@ -445,7 +447,7 @@ class dual_ascent {
 
   std::vector<std::uint32_t> priced_rows_;
   lagrangian_dual dual_;
-  std::size_t rows_;  // and one for the homes, where the host has no room for all
+  std::size_t rows_;  // and one for the host copies, where the host has no room for all
   std::vector<double> now_;
   std::vector<double> slope_;
   std::vector<double> next_;

@@ -35,7 +35,7 @@ class plan_text : private text_reader {
       out << "moment " << at << " until " << number_or(plan.retained_until[at], never) << " below "
           << number_or(plan.borders[at], any) << '\n';
     for (std::size_t at = 0; at < plan.first_use.size(); ++at)
-      out << "chunk " << at << " until " << number_or(plan.first_use[at], never) << " home " << home_of(plan, at)
+      out << "chunk " << at << " until " << number_or(plan.first_use[at], never) << " home " << host_copy_of(plan, at)
           << '\n';
     out << "end\n";
   }
@@ -68,8 +68,8 @@ class plan_text : private text_reader {
     return plan;
   }
 
-  /// The differences between two plans, one in a line: numbers, stays, homes. Empty where the plans are equal.
-  /// Cost: O(accesses + chunks).
+  /// The differences between two plans, one in a line: numbers, retained chunks, host copies. Empty where the plans are
+  /// equal. Cost: O(accesses + chunks).
   [[nodiscard]] static std::string compare(const transfer::stored_plan& left, const transfer::stored_plan& right)
   {
     std::string text;
@@ -97,7 +97,8 @@ class plan_text : private text_reader {
     for (std::size_t at = 0; at < std::min(left.first_use.size(), right.first_use.size()); ++at) {
       add("chunk " + std::to_string(at) + " until", number_or(left.first_use[at], never),
           number_or(right.first_use[at], never));
-      add("chunk " + std::to_string(at) + " home", std::string{home_of(left, at)}, std::string{home_of(right, at)});
+      add("chunk " + std::to_string(at) + " home", std::string{host_copy_of(left, at)},
+          std::string{host_copy_of(right, at)});
     }
     return text;
   }
@@ -112,7 +113,7 @@ class plan_text : private text_reader {
 
   plan_text(std::istream& in, std::string_view name) : text_reader{in, name, 100} {}
 
-  static std::string_view home_of(const transfer::stored_plan& plan, std::size_t at)
+  static std::string_view host_copy_of(const transfer::stored_plan& plan, std::size_t at)
   {
     return !plan.device_only.empty() && plan.device_only[at] != 0 ? device_only : on_host;
   }
@@ -154,9 +155,9 @@ class plan_text : private text_reader {
     plan.first_use.push_back(
         static_cast<std::uint32_t>(value("until", access_count == 0 ? 0 : access_count - 1, never)));
     key("home");
-    const std::string_view home = has_word() ? word() : std::string_view{};
-    if (home != on_host && home != device_only) refuse_key("home", "is neither \"host\" nor \"none\"");
-    plan.device_only.push_back(home == device_only ? 1 : 0);
+    const std::string_view host_copy = has_word() ? word() : std::string_view{};
+    if (host_copy != on_host && host_copy != device_only) refuse_key("home", "is neither \"host\" nor \"none\"");
+    plan.device_only.push_back(host_copy == device_only ? 1 : 0);
     expect_end();
   }
 };

@@ -61,10 +61,10 @@ class planned {
     room_.clear();
     for (std::uint32_t now = 0; now < record.size(); ++now)
       room_.push_back(tide_.dry_frames(now) * request.frame.count());
-    homes_.assign(record.size(), room_for_homes(request));
+    host_copies_.assign(record.size(), room_for_host_copies(request));
     try {
-      plan_ = plan_retention({sizes_, uses_.uses(), room_, homes_, true});
-    } catch (const out_of_memory&) {  // a chunk would have to lie between leases, or the homes have no room
+      plan_ = plan_retention({sizes_, uses_.uses(), room_, host_copies_, true});
+    } catch (const out_of_memory&) {  // a chunk would have to lie between leases, or the host copies have no room
       return {};
     }
     retention answer = links_.link(uses_, plan_.retained, tide_, record.size());
@@ -88,9 +88,9 @@ class planned {
   [[nodiscard]] const retention_plan& solution() const noexcept { return plan_; }
 
  private:
-  /// Bytes of the host that no lease takes. Two kinds of chunks need no home: derived chunks, and chunks that never
-  /// hold bytes.
-  [[nodiscard]] std::uint64_t room_for_homes(const retention_request& request)
+  /// Bytes of the host that no lease takes. Two kinds of chunks need no host copy: derived chunks, and chunks that
+  /// never hold bytes.
+  [[nodiscard]] std::uint64_t room_for_host_copies(const retention_request& request)
   {
     const std::uint64_t leased = most_leased(request.record, tier::host).count();
     std::uint64_t room =
@@ -111,7 +111,7 @@ class planned {
   retention_plan plan_;
   std::vector<std::uint64_t> sizes_;
   std::vector<std::uint64_t> room_;
-  std::vector<std::uint64_t> homes_;
+  std::vector<std::uint64_t> host_copies_;
   std::vector<std::uint8_t> is_used_;
 };
 

@@ -24,11 +24,11 @@ namespace transfer {
 /// The chunks that stay on the device between their uses, and the bytes that the plan moves.
 struct retention_plan {
   std::vector<std::uint8_t> retained;  ///< by use: 1 if the chunk stays until its next use on the device
-  /// by chunk: 1 if the chunk never leaves and has no home; empty: every chunk has a home
+  /// by chunk: 1 if the chunk never leaves and has no host copy; empty: every chunk has a host copy
   std::vector<std::uint8_t> device_only = {};
   std::uint64_t moved_bytes = 0;  ///< in one iteration, both directions
   double certified_bytes = 0;     ///< no plan of one iteration moves less; see certified_bytes()
-  /// of the rows, for the certificate; then the price of homes, where there is no room for all homes
+  /// of the rows, for the certificate; then the price of host copies, where there is no room for all host copies
   std::vector<double> prices = {};
   bool is_optimal = false;  ///< proven: no plan of one iteration moves less. False says nothing
 };
@@ -66,7 +66,7 @@ void climb_all_widths(dual_ascent& ascent, std::size_t most_steps, Visit visit)
   }
 }
 
-/// Chooses the chunks that stay, as if every chunk had a home.
+/// Chooses the chunks that stay, as if every chunk had a host copy.
 ///
 ///     const retention_plan plan = plan_retention(retention_problem{input});
 ///
@@ -163,14 +163,14 @@ class device_only_input {
   std::size_t added_ = 0;
 };
 
-/// Chooses the chunks that live on the device alone, where the host has no room for every home.
+/// Chooses the chunks that live on the device alone, where the host has no room for every host copy.
 ///
-/// Such a chunk moves no bytes and takes its room throughout. The prices of room and homes say what a chunk costs more
-/// than with a home. Sets of chunks are tried in the order of this cost, the cheapest first. Each set has a plan of its
-/// own for all other chunks. Sets that cannot be better by the prices are left out. Buys: without chunks on the device
-/// alone `transfer.step_over_reachable_worst` is 1.074 instead of 1.038, and its bound is 1.05. Source: branch and
-/// bound with Lagrange bounds (Geoffrion 1974). Cost: at most `visits` / intervals plans, but at least one, and
-/// `most_steps` steps of O(intervals of a chunk log rows).
+/// Such a chunk moves no bytes and takes its room throughout. The prices of room and host copies say what a chunk costs
+/// more than with a host copy. Sets of chunks are tried in the order of this cost, the cheapest first. Each set has a
+/// plan of its own for all other chunks. Sets that cannot be better by the prices are left out. Buys: without chunks on
+/// the device alone `transfer.step_over_reachable_worst` is 1.074 instead of 1.038, and its bound is 1.05. Source:
+/// branch and bound with Lagrange bounds (Geoffrion 1974). Cost: at most `visits` / intervals plans, but at least one,
+/// and `most_steps` steps of O(intervals of a chunk log rows).
 class device_only_search {
  public:
   static constexpr std::size_t visits = 10'000;
@@ -185,18 +185,20 @@ class device_only_search {
         effort_{effort},
         trial_{problem},
         chosen_(input.chunk_bytes.size(), 0),
-        missing_{problem.home_bytes() - problem.home_room()},
+        missing_{problem.host_copy_bytes() - problem.host_copy_room()},
         plans_left_{std::clamp<std::size_t>(visits / (problem.intervals().size() + 1), 1, most_plans)}
   {
-    row_prices free_homes{problem.room().size()};
-    free_homes.set(price.prices());
-    bound_ = certified_bytes(problem, free_homes);
-    for (const retention_problem::home& it : problem.homes()) items_.push_back({it, regret_of(it, free_homes)});
+    row_prices free_host_copies{problem.room().size()};
+    free_host_copies.set(price.prices());
+    bound_ = certified_bytes(problem, free_host_copies);
+    for (const retention_problem::host_copy& it : problem.host_copies())
+      items_.push_back({it, regret_of(it, free_host_copies)});
     std::ranges::sort(items_, [](const item& left, const item& right) {
-      return left.regret != right.regret ? left.regret < right.regret : left.home.chunk < right.home.chunk;
+      return left.regret != right.regret ? left.regret < right.regret : left.host_copy.chunk < right.host_copy.chunk;
     });
     bytes_behind_.assign(items_.size() + 1, 0);
-    for (std::size_t at = items_.size(); at-- > 0;) bytes_behind_[at] = bytes_behind_[at + 1] + items_[at].home.size;
+    for (std::size_t at = items_.size(); at-- > 0;)
+      bytes_behind_[at] = bytes_behind_[at + 1] + items_[at].host_copy.size;
   }
 
   /// @throws out_of_memory   no set that fits was found
@@ -213,17 +215,17 @@ class device_only_search {
 
  private:
   struct item {
-    retention_problem::home home;
+    retention_problem::host_copy host_copy;
     double regret;  // what a byte of the chunk costs more on the device alone [moves of a byte]
   };
 
-  double regret_of(const retention_problem::home& it, const row_prices& free_homes) const noexcept
+  double regret_of(const retention_problem::host_copy& it, const row_prices& free_host_copies) const noexcept
   {
     double kept = 0;
     for (std::uint32_t at = it.begin; at < it.end; ++at)
       for (std::uint32_t which = problem_.epochs()[at].begin; which < problem_.epochs()[at].end; ++which)
-        kept += free_homes(problem_.intervals()[which]);
-    return kept - least_cost(problem_, it, free_homes);
+        kept += free_host_copies(problem_.intervals()[which]);
+    return kept - least_cost(problem_, it, free_host_copies);
   }
 
   [[nodiscard]] bool is_hopeless(double bound) const noexcept
@@ -242,25 +244,27 @@ class device_only_search {
       if (bytes + bytes_behind_[next] < missing_ || is_hopeless(__builtin_fma(it.regret, rest, bound))) return;
       if (plans_left_ == 0 || steps_left_ == 0) return;
       --steps_left_;
-      if (!keep(it.home)) continue;
-      chosen_[it.home.chunk] = 1;
-      descend(next + 1, bytes + it.home.size, __builtin_fma(it.regret, static_cast<double>(it.home.size), bound));
-      chosen_[it.home.chunk] = 0;
-      for (std::uint32_t which = first_interval(it.home); which < last_interval(it.home); ++which) trial_.drop(which);
+      if (!keep(it.host_copy)) continue;
+      chosen_[it.host_copy.chunk] = 1;
+      descend(next + 1, bytes + it.host_copy.size,
+              __builtin_fma(it.regret, static_cast<double>(it.host_copy.size), bound));
+      chosen_[it.host_copy.chunk] = 0;
+      for (std::uint32_t which = first_interval(it.host_copy); which < last_interval(it.host_copy); ++which)
+        trial_.drop(which);
     }
   }
 
-  [[nodiscard]] std::uint32_t first_interval(const retention_problem::home& it) const noexcept
+  [[nodiscard]] std::uint32_t first_interval(const retention_problem::host_copy& it) const noexcept
   {
     return it.begin < it.end ? problem_.epochs()[it.begin].begin : 0;
   }
-  [[nodiscard]] std::uint32_t last_interval(const retention_problem::home& it) const noexcept
+  [[nodiscard]] std::uint32_t last_interval(const retention_problem::host_copy& it) const noexcept
   {
     return it.begin < it.end ? problem_.epochs()[it.end - std::size_t{1}].end : 0;
   }
 
   /// Keeps all intervals of a chunk, or none. @return   all are kept
-  bool keep(const retention_problem::home& it) noexcept
+  bool keep(const retention_problem::host_copy& it) noexcept
   {
     for (std::uint32_t which = first_interval(it); which < last_interval(it);
          ++which)  // intervals of one chunk share no row
@@ -269,13 +273,13 @@ class device_only_search {
     return true;
   }
 
-  /// Plans all other chunks. Chunks that the set does not need get a home again.
+  /// Plans all other chunks. Chunks that the set does not need get a host copy again.
   void plan(std::uint64_t bytes)
   {
     --plans_left_;
     std::vector<std::uint8_t> device_only = chosen_;
     for (std::size_t at = items_.size(); at-- > 0;) {
-      const retention_problem::home& it = items_[at].home;
+      const retention_problem::host_copy& it = items_[at].host_copy;
       if (device_only[it.chunk] == 0 || bytes - it.size < missing_) continue;
       device_only[it.chunk] = 0;
       bytes -= it.size;
@@ -300,30 +304,30 @@ class device_only_search {
   std::size_t steps_left_ = most_steps;
   std::vector<item> items_;
   std::vector<std::uint64_t> bytes_behind_;
-  double bound_ = 0;  // what all move at least, were there room for every home
+  double bound_ = 0;  // what all move at least, were there room for every host copy
   retention_plan best_;
   bool found_ = false;
   bool is_whole_ = true;  // each plan was proven to be the best with its set
 };
 
-/// Chooses the chunks that stay and, where the host has no room for every home, the chunks that live on the device
+/// Chooses the chunks that stay and, where the host has no room for every host copy, the chunks that live on the device
 /// alone.
 ///
 ///     const retention_plan plan = plan_retention(retention_input{sizes, uses, device_bytes, host_bytes});
 ///
-/// Prices are found for rows and homes together, so that `certified_bytes` holds for every such choice. Cost: that of
-/// one plan where the host has room; otherwise that of a few, see device_only_search.
+/// Prices are found for rows and host copies together, so that `certified_bytes` holds for every such choice. Cost:
+/// that of one plan where the host has room; otherwise that of a few, see device_only_search.
 /// @throws out_of_memory   as retention_problem, or no choice that fits was found
 [[nodiscard]] inline retention_plan plan_retention(const retention_input& input, const retention_effort& effort = {})
 {
   const retention_problem problem{input};
-  if (problem.homes().empty()) return plan_retention(problem, effort);
+  if (problem.host_copies().empty()) return plan_retention(problem, effort);
   dual_ascent ascent{problem};
   climb_all_widths(ascent, effort.climbs, [] {});
   retention_plan plan = device_only_search{input, problem, ascent.best(), effort}();
   plan.certified_bytes = certified_bytes(problem, ascent.best());
   plan.prices.assign(ascent.best().prices().begin(), ascent.best().prices().end());
-  plan.prices.push_back(ascent.best().home());
+  plan.prices.push_back(ascent.best().host_copy());
   return plan;
 }
 

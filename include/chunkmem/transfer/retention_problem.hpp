@@ -241,15 +241,15 @@ class retention_problem {
     bool writes_back = false;  ///< the first dropped interval costs a write-back
   };
   /// A chunk that could live on the device alone: the host does not use it, and every interval may be kept.
-  struct home {
+  struct host_copy {
     std::uint64_t size = 0;  ///< [bytes]
     std::uint32_t chunk = 0;
     std::uint32_t begin = 0;  ///< first of its epochs; no epoch where the chunk stays for every choice
     std::uint32_t end = 0;
   };
 
-  /// @throws out_of_memory   the uses of one access, or the homes that are always needed, are larger than the capacity;
-  ///                         the error says the bytes needed
+  /// @throws out_of_memory   the uses of one access, or the host copies that are always needed, are larger than the
+  ///                         capacity; the error says the bytes needed
   /// @throws usage_error     a use names no chunk, does not end after it begins, or comes out of order
   explicit retention_problem(const retention_input& input)
   {
@@ -261,7 +261,7 @@ class retention_problem {
     std::vector<bool> is_open(found.intervals().size(), true);
     const std::vector<bool> writes_back = leave_what_must(input, found, room, is_open);
     choose_rows(sum_intervals(input, found, is_open), room);
-    find_homes(input, found, is_open);
+    find_host_copies(input, found, is_open);
     collect(input, found, is_open, writes_back);
   }
 
@@ -271,12 +271,12 @@ class retention_problem {
   [[nodiscard]] std::span<const std::int64_t> room() const noexcept { return room_; }
   [[nodiscard]] std::span<const std::uint32_t> access_index_of_row() const noexcept { return access_index_of_row_; }
   [[nodiscard]] std::uint32_t access_count() const noexcept { return access_count_; }
-  /// Ordered by chunk; the epochs of a chunk are consecutive. Empty where the host has room for every home.
-  [[nodiscard]] std::span<const home> homes() const noexcept { return homes_; }
-  /// Bytes on the host for homes(); less than home_bytes() where there are any.
-  [[nodiscard]] std::uint64_t home_room() const noexcept { return home_room_; }
-  /// Bytes of all homes().
-  [[nodiscard]] std::uint64_t home_bytes() const noexcept { return home_bytes_; }
+  /// Ordered by chunk; the epochs of a chunk are consecutive. Empty where the host has room for every host copy.
+  [[nodiscard]] std::span<const host_copy> host_copies() const noexcept { return host_copies_; }
+  /// Bytes on the host for host copies(); less than host_copy_bytes() where there are any.
+  [[nodiscard]] std::uint64_t host_copy_room() const noexcept { return host_copy_room_; }
+  /// Bytes of all host copies().
+  [[nodiscard]] std::uint64_t host_copy_bytes() const noexcept { return host_copy_bytes_; }
   /// Bytes that move for every choice.
   [[nodiscard]] std::uint64_t constant_bytes() const noexcept { return constant_; }
   /// Any two choices differ by a multiple of this many bytes.
@@ -285,8 +285,9 @@ class retention_problem {
   [[nodiscard]] const std::vector<std::uint8_t>& retained() const noexcept { return retained_; }
 
  private:
-  /// Finds the chunks that could do without a home, where there is no room for all homes.
-  void find_homes(const retention_input& input, const residency_intervals& found, const std::vector<bool>& is_open)
+  /// Finds the chunks that could do without a host copy, where there is no room for all host copies.
+  void find_host_copies(const retention_input& input, const residency_intervals& found,
+                        const std::vector<bool>& is_open)
   {
     if (input.host_bytes.empty()) return;
     const std::uint64_t all = std::accumulate(input.chunk_bytes.begin(), input.chunk_bytes.end(), std::uint64_t{0});
@@ -302,13 +303,13 @@ class retention_problem {
         if (!is_open[which]) may_stay[it.chunk] = false;
     for (std::uint32_t chunk = 0; chunk < may_stay.size(); ++chunk) {
       if (!may_stay[chunk]) continue;
-      homes_.push_back({input.chunk_bytes[chunk], chunk, 0, 0});
-      home_bytes_ += input.chunk_bytes[chunk];
+      host_copies_.push_back({input.chunk_bytes[chunk], chunk, 0, 0});
+      host_copy_bytes_ += input.chunk_bytes[chunk];
       unit_ = std::gcd(unit_, input.chunk_bytes[chunk]);
     }
-    const std::uint64_t others = all - home_bytes_;
+    const std::uint64_t others = all - host_copy_bytes_;
     if (others > room) throw out_of_memory{{tier::host, others, room, others, others, false}};
-    home_room_ = room - others;
+    host_copy_room_ = room - others;
   }
 
   static std::vector<std::int64_t> room_of(const retention_input& input, const residency_intervals& found)
@@ -412,7 +413,7 @@ class retention_problem {
     std::partial_sum(rows_before.begin(), rows_before.end(), rows_before.begin());
     const auto rows = static_cast<std::uint32_t>(access_index_of_row_.size());
     std::size_t which = 0;
-    auto home_of = homes_.begin();
+    auto host_copy_of = host_copies_.begin();
     for (std::size_t at = 0; at < found.epochs().size(); ++at) {
       const std::uint64_t size = input.chunk_bytes[found.epochs()[at].chunk];
       const auto begin = static_cast<std::uint32_t>(intervals_.size());
@@ -439,13 +440,14 @@ class retention_problem {
         if (!writes_back[at]) close(size, static_cast<std::uint32_t>(intervals_.size()) - 1, false);
       }
       if (writes_back[at] && intervals_.size() > begin) close(size, begin, true);
-      while (home_of != homes_.end() && home_of->chunk < found.epochs()[at].chunk) ++home_of;
-      if (home_of != homes_.end() && home_of->chunk == found.epochs()[at].chunk) note_home(*home_of, first);
+      while (host_copy_of != host_copies_.end() && host_copy_of->chunk < found.epochs()[at].chunk) ++host_copy_of;
+      if (host_copy_of != host_copies_.end() && host_copy_of->chunk == found.epochs()[at].chunk)
+        note_host_copy(*host_copy_of, first);
     }
   }
 
   /// @param first   first of the epochs that were just made of the chunk
-  void note_home(home& it, std::uint32_t first)
+  void note_host_copy(host_copy& it, std::uint32_t first)
   {
     if (it.end == 0) it.begin = first;
     it.end = static_cast<std::uint32_t>(epochs_.size());
@@ -465,9 +467,9 @@ class retention_problem {
   std::vector<std::uint32_t> access_index_of_row_;
   std::vector<interval> intervals_;
   std::vector<epoch> epochs_;
-  std::vector<home> homes_;
-  std::uint64_t home_room_ = 0;
-  std::uint64_t home_bytes_ = 0;
+  std::vector<host_copy> host_copies_;
+  std::uint64_t host_copy_room_ = 0;
+  std::uint64_t host_copy_bytes_ = 0;
 };
 
 }  // namespace transfer

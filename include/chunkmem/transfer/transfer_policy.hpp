@@ -74,7 +74,7 @@ struct retention {
   std::span<const std::uint32_t> borders;
   std::uint64_t moved_bytes = 0;  ///< by an iteration, both directions, as it was solved
   std::uint64_t bound_bytes = 0;  ///< no plan of one iteration moves less
-  /// by chunk: 1 if the chunk never leaves and needs no home on the host; empty: every chunk needs a home
+  /// by chunk: 1 if the chunk never leaves and needs no host copy; empty: every chunk needs a host copy
   std::span<const std::uint8_t> device_only = {};
   std::span<const early_load> early = {};  ///< ordered by `ready`
 };

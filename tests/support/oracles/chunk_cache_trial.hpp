@@ -252,8 +252,8 @@ class chunk_cache_trial {
         return "a valid host copy without a place";
     }
     for (const held_pin& it : pins_) {
-      const chunk& home = state_[model_.chunk_of_slot[it.slot]];
-      if (it.place != home.first_frame[tier_of(it.kind)]) return "a pinned chunk moved";
+      const chunk& parent = state_[model_.chunk_of_slot[it.slot]];
+      if (it.place != parent.first_frame[tier_of(it.kind)]) return "a pinned chunk moved";
     }
     return memory_.mistake;
   }

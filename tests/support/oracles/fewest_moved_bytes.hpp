@@ -12,7 +12,8 @@
 namespace support {
 
 /// The fewest bytes that an iteration moves, by trying every way to keep or drop every chunk after every use. For a
-/// dozen uses. Where the host is short a chunk has a home on it, or never loads, leaves with bytes, or meets the host.
+/// dozen uses. Where the host is short a chunk has a host copy on it, or never loads, leaves with bytes, or meets the
+/// host.
 ///
 /// Uses of one chunk must not overlap. Knows nothing of gaps, epochs or prices: it plays what happens to each chunk.
 class fewest_moved_bytes {
@@ -41,7 +42,7 @@ class fewest_moved_bytes {
   using use_kind = chunkmem::transfer::use_kind;
   struct way {
     std::uint64_t bytes;               // moved
-    std::uint64_t home;                // on the host
+    std::uint64_t host_copy;           // on the host
     std::vector<std::uint64_t> taken;  // on the device, at each access
   };
 
@@ -59,7 +60,7 @@ class fewest_moved_bytes {
       const auto is_no_worse = [&](const way& other) {
         for (std::size_t now = 0; now < access_count_; ++now)
           if (other.taken[now] > it.taken[now]) return false;
-        return host_ == UINT64_MAX || other.home <= it.home;
+        return host_ == UINT64_MAX || other.host_copy <= it.host_copy;
       };
       if (std::ranges::none_of(useful, is_no_worse)) useful.push_back(it);
     }
@@ -83,7 +84,7 @@ class fewest_moved_bytes {
           result.bytes += dirty ? size : 0;
           dirty = false;
         }
-        if (!chunkmem::transfer::is_on_device(it.kind) && it.kind != use_kind::drop) result.home = size;
+        if (!chunkmem::transfer::is_on_device(it.kind) && it.kind != use_kind::drop) result.host_copy = size;
         if (it.kind == use_kind::host_read) continue;
         if (resident) fill(result.taken, left, it.begin, size);
         if (it.kind > use_kind::overwrite) {
@@ -100,7 +101,7 @@ class fewest_moved_bytes {
                    0;  // after the last use of one shot for nothing: what comes after it is not counted
         if (resident) continue;
         if (uses[(at + 1) % uses.size()].kind != use_kind::drop || left != uses[(at + 1) % uses.size()].begin)
-          result.home = size;
+          result.host_copy = size;
         result.bytes += dirty ? size : 0;
         dirty = false;
       }
@@ -112,9 +113,9 @@ class fewest_moved_bytes {
     for (std::size_t now = from; now != to; now = (now + 1) % access_count_) taken[now] = size;
   }
 
-  void choose(std::size_t chunk, std::uint64_t bytes, std::uint64_t homes, std::vector<std::uint64_t>& taken)
+  void choose(std::size_t chunk, std::uint64_t bytes, std::uint64_t host_copies, std::vector<std::uint64_t>& taken)
   {
-    if (bytes + rest_[chunk] >= best_ || homes > host_) return;
+    if (bytes + rest_[chunk] >= best_ || host_copies > host_) return;
     if (chunk == ways_.size()) {
       best_ = bytes;
       return;
@@ -125,7 +126,7 @@ class fewest_moved_bytes {
         taken[now] += it.taken[now];
         fits = fits && taken[now] <= what_.device_bytes[now];
       }
-      if (fits) choose(chunk + 1, bytes + it.bytes, homes + it.home, taken);
+      if (fits) choose(chunk + 1, bytes + it.bytes, host_copies + it.host_copy, taken);
       for (std::size_t now = 0; now < access_count_; ++now) taken[now] -= it.taken[now];
     }
   }

@@ -16,15 +16,15 @@ namespace chunkmem::inline v0 {
 /// `reset` asks the policy once the model is sealed. `measured` tells how much an iteration leased at once, and
 /// `assign` asks the policy again. Cost: O(slots) for each assignment.
 template <placement_policy Placement>
-class state_homes {
+class state_tiers {
  public:
   static constexpr bool is_profiled = profiled_placement<Placement>;
 
-  explicit state_homes(Placement policy) : policy_{std::move(policy)} {}
+  explicit state_tiers(Placement policy) : policy_{std::move(policy)} {}
 
   [[nodiscard]] const Placement& policy() const noexcept { return policy_; }
-  [[nodiscard]] tier home_of(std::uint32_t value_slot) const noexcept { return homes_[value_slot]; }
-  /// The highest tide that homes were given by, and whether it is that of a whole iteration.
+  [[nodiscard]] tier preferred_tier(std::uint32_t value_slot) const noexcept { return tiers_[value_slot]; }
+  /// The highest tide that tiers were given by, and whether it is that of a whole iteration.
   [[nodiscard]] bytes tide() const noexcept { return tide_; }
   [[nodiscard]] bool is_measured() const noexcept { return measured_; }
 
@@ -36,8 +36,8 @@ class state_homes {
     working_ = bytes{};
     std::vector<std::uint8_t> counted(tensors.frames_of_chunk().size(), 0);
     for (std::uint32_t at = 0; at < tensors.slots().size(); ++at) add(tensors, frame, at, counted);
-    homes_.clear();
-    for (const bytes size : states_) homes_.push_back(policy_.home_of(role::optimizer_state, size));
+    tiers_.clear();
+    for (const bytes size : states_) tiers_.push_back(policy_.preferred_tier(role::optimizer_state, size));
     assign(device);
     ready_ = true;
   }
@@ -49,16 +49,16 @@ class state_homes {
     measured_ = true;
   }
 
-  /// Gives homes for a device of this size. @return   one changed   @throws config_error   as reset; homes as before
+  /// Gives tiers for a device of this size. @return   one changed   @throws config_error   as reset; tiers as before
   bool assign(bytes device)
   {
     if constexpr (!is_profiled)
       return false;
     else {
-      fresh_.assign(homes_.size(), tier::host);
+      fresh_.assign(tiers_.size(), tier::host);
       policy_.assign({device, working_, tide_, measured_, states_}, fresh_);
-      std::swap(homes_, fresh_);
-      return homes_ != fresh_;
+      std::swap(tiers_, fresh_);
+      return tiers_ != fresh_;
     }
   }
 
@@ -74,7 +74,7 @@ class state_homes {
   }
 
   Placement policy_;
-  std::vector<tier> homes_;  // by value slot
+  std::vector<tier> tiers_;  // by value slot
   std::vector<tier> fresh_;
   std::vector<bytes> states_;
   bytes working_;
