@@ -2,7 +2,7 @@
 #pragma once
 
 #include <chunkmem/backend/stream_backend.hpp>
-#include <gpt_cuda/product_body.hpp>
+#include <gpt_cuda/product_kernel.hpp>
 #include <gpt_cuda/team.hpp>
 #include <support/fake_cuda.hpp>
 #include <support/kernel_launcher.hpp>
@@ -53,7 +53,7 @@ class fake_math {
   void multiply(Backend& backend, chunkmem::agent who, const gpt::cuda::product& what, const void*) const
   {
     if (!is_known(what.shape)) throw std::logic_error{"a product of a shape that no rehearsal had"};
-    launch(backend, who, gpt::cuda::product_body{what});
+    launch(backend, who, gpt::cuda::product_kernel{what});
   }
 
  private:

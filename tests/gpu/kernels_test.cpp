@@ -177,7 +177,7 @@ TEST_CASE("a step that the GPU skips makes masters and overwritten weights, and 
     for (std::uint64_t step = 1; step <= 2; ++step) {
       for (stored_parameter* each : {&host, &device}) each->differentiate(step);
       const opt::step_settings settings{0.01F, step};
-      update_by_body(kernel, host.describe(step), {}, settings, 42, host.is_over(step), opt::step_decision::skip);
+      update_by_kernel(kernel, host.describe(step), {}, settings, 42, host.is_over(step), opt::step_decision::skip);
       runner.update(kernel, device.describe(step), {}, settings, 42, device.is_over(step), opt::step_decision::skip);
       INFO(name_of(what) << ", step " << step);
       CHECK(host == device);

@@ -143,9 +143,9 @@ struct stored_parameter {
 
 /// The update of one parameter by a body, run in a loop.
 template <class Kernel>
-void update_by_body(const Kernel& kernel, const opt::parameter_bytes& all, const opt::gradient_transform& how,
-                    const opt::step_settings& settings, std::uint64_t seed, bool is_overwritten,
-                    opt::step_decision decision = opt::step_decision::update)
+void update_by_kernel(const Kernel& kernel, const opt::parameter_bytes& all, const opt::gradient_transform& how,
+                      const opt::step_settings& settings, std::uint64_t seed, bool is_overwritten,
+                      opt::step_decision decision = opt::step_decision::update)
 {
   using factors_type = typename Kernel::device_factors;
   opt::device_step_state state;

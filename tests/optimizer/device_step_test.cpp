@@ -139,7 +139,7 @@ struct host_model {
   std::uint64_t salt = 0;  ///< of gradients
 };
 
-/// The same parameters in the memory of a device, stepped by bodies.
+/// The same parameters in the memory of a device, stepped by kernels.
 template <class Kernel, class Backend, class Launcher>
 struct device_model {
   using memory_type = opt::device_step_memory<Kernel>;
@@ -276,7 +276,7 @@ cm::backend::cuda_device_options capacities()
 
 }  // namespace
 
-TEST_CASE("steps of bodies are those of the host: bytes, number, loss scale, whatever is skipped", "[optimizer]")
+TEST_CASE("steps of kernels are those of the host: bytes, number, loss scale, whatever is skipped", "[optimizer]")
 {
   const auto run = [](const auto& kernel) {
     cm::backend::host_arena arena{{.device_capacity = 1_MiB, .host_capacity = 1_MiB, .async_compute = true}};

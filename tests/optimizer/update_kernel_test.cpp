@@ -24,7 +24,7 @@ constexpr std::size_t count = 1'003;
 void leave_alone(const opt::adam& kernel, stored_parameter& it, std::uint64_t step, bool is_overwritten,
                  step_decision decision)
 {
-  update_by_body(kernel, it.describe(step), {0.5F}, {0.01F, 7}, 3, is_overwritten, decision);
+  update_by_kernel(kernel, it.describe(step), {0.5F}, {0.01F, 7}, 3, is_overwritten, decision);
 }
 
 }  // namespace
@@ -73,7 +73,7 @@ TEST_CASE("a skipped step makes a value again that its gradient has overwritten"
     for (const dtype type : {dtype::bfloat16, dtype::float16}) {
       stored_parameter it{kernel, {type, type, true}, count};
       it.differentiate(1);
-      update_by_body(kernel, it.describe(1), {1.0F}, {0.01F, 1}, 3, false);
+      update_by_kernel(kernel, it.describe(1), {1.0F}, {0.01F, 1}, 3, false);
       const stored_parameter before = it;
       it.differentiate(2);
       REQUIRE(!(it == before));

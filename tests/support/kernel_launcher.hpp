@@ -6,7 +6,7 @@
 
 namespace support {
 
-/// Launches bodies as kernels of the fake GPU: in stream order, captured like kernels, refused like kernels.
+/// Launches kernels as kernels of the fake GPU: in stream order, captured like kernels, refused like kernels.
 struct kernel_launcher {
   template <class Backend, chunkmem::optimizer::device_kernel Body>
   void operator()(Backend& backend, chunkmem::agent who, const Body& body) const

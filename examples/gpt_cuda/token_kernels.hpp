@@ -26,7 +26,7 @@ struct token_windows {
 };
 
 /// Writes bytes that travel as the kernel's arguments: no pinned memory, no copy to be followed.
-struct write_bytes_body {
+struct write_bytes_kernel {
   static constexpr std::uint32_t most = 3072;  // of the 4 KiB that arguments may have everywhere
   unsigned char* to;
   std::uint32_t size;
@@ -37,7 +37,7 @@ struct write_bytes_body {
 };
 
 /// x[row] = token_table[token] + position_table[position], rounded once.
-struct embed_body {
+struct embed_kernel {
   token_windows text;
   const bf16* token_table;     ///< [vocabulary, width]
   const bf16* position_table;  ///< [context, width]
@@ -59,7 +59,7 @@ struct embed_body {
 
 /// Rows in the order of their tokens: begins[v] to begins[v + 1] are those of token v, in ascending order. A team takes
 /// a token.
-struct sort_rows_body {
+struct sort_rows_kernel {
   token_windows text;
   std::uint32_t* order;   ///< [rows]
   std::uint32_t* begins;  ///< [vocabulary + 1]
@@ -95,9 +95,9 @@ struct sort_rows_body {
 
 /// gradient = beta * gradient + the slopes of the rows with each token, rounded once: added by lanes in the order of
 /// rows, then over the lanes, so no two threads add to the same number.
-struct token_gradient_body {
+struct token_gradient_kernel {
   const bf16* slope;           ///< [rows, width]
-  const std::uint32_t* order;  ///< of sort_rows_body
+  const std::uint32_t* order;  ///< of sort_rows_kernel
   const std::uint32_t* begins;
   bf16* gradient;  ///< [vocabulary, width]
   std::uint32_t width;
@@ -128,7 +128,7 @@ struct token_gradient_body {
 };
 
 /// gradient = beta * gradient + the sum over the windows, rounded once.
-struct position_gradient_body {
+struct position_gradient_kernel {
   const bf16* slope;  ///< [windows, context, width]
   bf16* gradient;     ///< [context, width]
   std::uint32_t windows, context, width;

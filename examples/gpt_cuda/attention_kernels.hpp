@@ -16,7 +16,7 @@ namespace gpt::cuda {
 
 /// Causal softmax of rows of scores: query q sees keys 0 to q, and what it must not see becomes 0, padding included.
 /// Scores past the query are not used, whatever is there.
-struct softmax_forward_body {
+struct softmax_forward_kernel {
   const float* scores;  ///< [heads, context, stride], scaled
   bf16* weights;        ///< [heads, context, stride]
   std::uint32_t heads, context;
@@ -61,7 +61,7 @@ struct softmax_forward_body {
 
 /// The gradient of scaled scores, times the scale: d_scores = weights * (d_weights - sum of d_weights * weights) *
 /// scale.
-struct softmax_backward_body {
+struct softmax_backward_kernel {
   const bf16* weights;     ///< [heads, context, stride]
   const float* d_weights;  ///< [heads, context, stride]; past the query not used
   bf16* d_scores;          ///< [heads, context, stride]; 0 past the query

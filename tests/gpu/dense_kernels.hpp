@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-/// Kernels of a small network as bodies: run by a loop on the host and by CUDA on a GPU, they give the same bits.
+/// Kernels of a small network as kernels: run by a loop on the host and by CUDA on a GPU, they give the same bits.
 namespace gpu {
 
 template <class Element>
@@ -40,9 +40,9 @@ template <class Element>
   return chunkmem::strict_fp::sum(static_cast<float>((mixed ^ (mixed >> 31)) >> 41) / 8388608.0F, -0.5F);
 }
 
-/// What all bodies here are: one call for each index, without anything prepared.
+/// What all kernels here are: one call for each index, without anything prepared.
 template <class Body>
-struct plain_body {
+struct plain_kernel {
   [[nodiscard]] CHUNKMEM_HOST_DEVICE Body prepared() const noexcept { return static_cast<const Body&>(*this); }
 };
 
@@ -55,7 +55,7 @@ struct strides {
 /// out (rows x columns) = beta * out + left (rows x inner) * right (inner x columns), added in the order of inner.
 /// beta is 0 or 1, and 0 reads nothing.
 template <class Out, class Left, class Right>
-struct product_body : plain_body<product_body<Out, Left, Right>> {
+struct product_kernel : plain_kernel<product_kernel<Out, Left, Right>> {
   Out* out;
   const Left* left;
   const Right* right;
@@ -63,8 +63,8 @@ struct product_body : plain_body<product_body<Out, Left, Right>> {
   strides of_left, of_right;
   float beta;
 
-  product_body(Out* to, const Left* a, const Right* b, std::uint32_t m, std::uint32_t n, std::uint32_t k, strides sa,
-               strides sb, float add)
+  product_kernel(Out* to, const Left* a, const Right* b, std::uint32_t m, std::uint32_t n, std::uint32_t k, strides sa,
+                 strides sb, float add)
       : out{to}, left{a}, right{b}, rows{m}, columns{n}, inner{k}, of_left{sa}, of_right{sb}, beta{add}
   {
   }
@@ -82,21 +82,21 @@ struct product_body : plain_body<product_body<Out, Left, Right>> {
 };
 
 /// Numbers that depend on a key: the input of a step.
-struct noise_body : plain_body<noise_body> {
+struct noise_kernel : plain_kernel<noise_kernel> {
   float* out;
   std::uint64_t size, key;
 
-  noise_body(float* to, std::uint64_t elements, std::uint64_t step) : out{to}, size{elements}, key{step * elements} {}
+  noise_kernel(float* to, std::uint64_t elements, std::uint64_t step) : out{to}, size{elements}, key{step * elements} {}
   [[nodiscard]] CHUNKMEM_HOST_DEVICE std::uint64_t count() const noexcept { return size; }
   CHUNKMEM_HOST_DEVICE void operator()(std::uint64_t index) const noexcept { out[index] = noise(key + index); }
 };
 
 /// value / (1 + |value|), in place
-struct softsign_body : plain_body<softsign_body> {
+struct softsign_kernel : plain_kernel<softsign_kernel> {
   float* values;
   std::uint64_t size;
 
-  softsign_body(float* of, std::uint64_t elements) : values{of}, size{elements} {}
+  softsign_kernel(float* of, std::uint64_t elements) : values{of}, size{elements} {}
   [[nodiscard]] CHUNKMEM_HOST_DEVICE std::uint64_t count() const noexcept { return size; }
   CHUNKMEM_HOST_DEVICE void operator()(std::uint64_t index) const noexcept
   {
@@ -106,12 +106,12 @@ struct softsign_body : plain_body<softsign_body> {
 };
 
 /// The slope of what went into softsign, in place, from the slope of what came out.
-struct softsign_slope_body : plain_body<softsign_slope_body> {
+struct softsign_slope_kernel : plain_kernel<softsign_slope_kernel> {
   float* slopes;
   const float* values;  ///< that came out
   std::uint64_t size;
 
-  softsign_slope_body(float* of, const float* results, std::uint64_t elements)
+  softsign_slope_kernel(float* of, const float* results, std::uint64_t elements)
       : slopes{of}, values{results}, size{elements}
   {
   }
@@ -124,12 +124,12 @@ struct softsign_slope_body : plain_body<softsign_slope_body> {
 };
 
 /// The slope of half the squared distance from a target that depends on a key.
-struct distance_body : plain_body<distance_body> {
+struct distance_kernel : plain_kernel<distance_kernel> {
   float* slopes;
   const float* values;
   std::uint64_t size, key;
 
-  distance_body(float* to, const float* of, std::uint64_t elements, std::uint64_t step)
+  distance_kernel(float* to, const float* of, std::uint64_t elements, std::uint64_t step)
       : slopes{to}, values{of}, size{elements}, key{~step * elements}
   {
   }
@@ -141,12 +141,12 @@ struct distance_body : plain_body<distance_body> {
 };
 
 /// The sum of squares, added in order by one thread.
-struct loss_body : plain_body<loss_body> {
+struct loss_kernel : plain_kernel<loss_kernel> {
   float* loss;
   const float* slopes;
   std::uint64_t size;
 
-  loss_body(float* to, const float* of, std::uint64_t elements) : loss{to}, slopes{of}, size{elements} {}
+  loss_kernel(float* to, const float* of, std::uint64_t elements) : loss{to}, slopes{of}, size{elements} {}
   [[nodiscard]] CHUNKMEM_HOST_DEVICE std::uint64_t count() const noexcept { return 1; }
   CHUNKMEM_HOST_DEVICE void operator()(std::uint64_t) const noexcept
   {

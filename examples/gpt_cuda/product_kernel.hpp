@@ -10,7 +10,7 @@ namespace gpt::cuda {
 
 /// A product by loops, one number of it at a time: what others are compared with, and what computes where there is no
 /// GPU.
-struct product_body {
+struct product_kernel {
   product it;
 
   [[nodiscard]] CHUNKMEM_HOST_DEVICE std::uint64_t count() const noexcept
